@@ -1,0 +1,448 @@
+/* The public builder: handles, inputs, constants, outputs, sub-graphs, questions about values, text. The operators' functions are
+ * generated (gen_ops.c) and meet in graph_api_emit (api_emit.c). */
+#include "graph/api.h"
+
+#include "graph/api_internal.h"
+#include "graph/build.h"
+#include "graph/internal.h"
+
+/* ---- handles -------------------------------------------------------------------------------------------------------------- */
+
+void graph_handles_init(graph_handles *handles) {
+    *handles = (graph_handles){.next_serial = 1};
+    lib_mutex_init(&handles->mutex);
+}
+
+static void reset_handle(dlc_graph *handle) {
+    lib_arena_free(&handle->own_arena);
+    handle->g = NULL;
+    handle->serial = 0;
+}
+
+void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator) {
+    for (dlc_graph *handle = handles->all, *next; handle; handle = next) {
+        next = handle->next_all;
+        reset_handle(handle);
+        lib_release(allocator, handle, sizeof *handle, _Alignof(dlc_graph));
+    }
+    lib_mutex_destroy(&handles->mutex);
+}
+
+/* A handle without a graph yet; NULL when the allocator refuses. */
+static dlc_graph *take_handle(dlc_context *context, dlc_graph *parent) {
+    graph_handles *handles = graph_context_handles(context);
+    const dlc_allocator *allocator = graph_context_allocator(context);
+    lib_mutex_lock(&handles->mutex);
+    dlc_graph *handle = handles->free;
+    if (handle) {
+        handles->free = handle->next_free;
+    } else {
+        handle = lib_allocate_zeroed(allocator, sizeof *handle, _Alignof(dlc_graph));
+        if (handle) {
+            handle->next_all = handles->all;
+            handles->all = handle;
+        }
+    }
+    if (handle) {
+        dlc_graph *next_all = handle->next_all;
+        *handle = (dlc_graph){.context = context, .parent = parent, .next_all = next_all};
+        handle->serial = handles->next_serial++;
+        if (handles->next_serial == 0) handles->next_serial = 1;
+        lib_arena_init(&handle->own_arena, allocator, NULL);
+        handle->arena = parent ? parent->arena : &handle->own_arena;
+    }
+    lib_mutex_unlock(&handles->mutex);
+    return handle;
+}
+
+static void give_handle(dlc_graph *handle) {
+    graph_handles *handles = graph_context_handles(handle->context);
+    reset_handle(handle);
+    lib_mutex_lock(&handles->mutex);
+    handle->next_free = handles->free;
+    handles->free = handle;
+    lib_mutex_unlock(&handles->mutex);
+}
+
+bool graph_handle_live(const dlc_graph *handle) { return handle && handle->serial != 0; }
+const graph *graph_of_handle(const dlc_graph *handle) { return handle->g; }
+dlc_context *graph_handle_context(const dlc_graph *handle) { return handle->context; }
+
+/* ---- scopes and errors -------------------------------------------------------------------------------------------------------- */
+
+dlc_status graph_fail_without_graph(dlc_status status, const char *message) {
+    lib_error error = {.status = status};
+    lib_fail(&error, status, "%s", message);
+    return graph_context_fail(NULL, &error);
+}
+
+void graph_handle_record(dlc_graph *handle, const lib_error *error) {
+    for (dlc_graph *at = handle; at; at = at->parent)
+        if (at->error.status == DLC_OK) at->error = *error;
+    graph_context_fail(handle->context, error);
+}
+
+dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments) {
+    lib_scope scope;
+    handle->arena->scope = &scope;
+    if (LIB_ENTER(&scope)) work(handle, arguments);
+    handle->arena->scope = NULL;
+    if (scope.error.status != DLC_OK) graph_handle_record(handle, &scope.error);
+    return scope.error.status;
+}
+
+dlc_value graph_handle_value(dlc_graph *handle, graph_id id) { return (dlc_value){handle, id, handle->serial}; }
+
+dlc_value graph_poison(void) { return (dlc_value){NULL, UINT32_MAX, 0}; }
+
+/* ---- create, destroy ---------------------------------------------------------------------------------------------------------- */
+
+static void make_graph(dlc_graph *handle, void *arguments) {
+    (void)arguments;
+    if (handle->parent) {
+        handle->g = graph_new(handle->arena, handle->parent->g->pool);
+        handle->g->parent = handle->parent->g;
+    } else {
+        handle->g = graph_new(handle->arena, NULL);
+    }
+    handle->g->owner = handle;
+}
+
+static dlc_status new_graph(dlc_context *context, dlc_graph *parent, dlc_graph **out) {
+    dlc_graph *handle = take_handle(context, parent);
+    if (!handle) {
+        lib_error error;
+        lib_fail(&error, DLC_OUT_OF_MEMORY, "out of memory: a graph");
+        return graph_context_fail(context, &error);
+    }
+    dlc_status status = graph_handle_work(handle, make_graph, NULL);
+    if (status != DLC_OK) {
+        give_handle(handle);
+        return status;
+    }
+    *out = handle;
+    return DLC_OK;
+}
+
+dlc_status dlc_graph_create(dlc_context *context, dlc_graph **handle) {
+    if (!context || !handle)
+        return graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_graph_create: context or graph is NULL");
+    *handle = NULL;
+    return new_graph(context, NULL, handle);
+}
+
+/* Children first, without recursion: the first child without children of its own goes. */
+void dlc_graph_destroy(dlc_graph *handle) {
+    if (!graph_handle_live(handle) || handle->parent) return; /* sub-graphs belong to their parent */
+    for (dlc_graph *at = handle; at;) {
+        if (at->first_child) {
+            at = at->first_child;
+            continue;
+        }
+        dlc_graph *parent = at->parent;
+        if (parent) parent->first_child = at->next_sibling;
+        give_handle(at);
+        at = at == handle ? NULL : parent;
+    }
+}
+
+dlc_graph *dlc_subgraph(dlc_graph *parent) {
+    if (!graph_handle_live(parent)) {
+        graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_subgraph: the parent is NULL or destroyed");
+        return NULL;
+    }
+    dlc_graph *child = NULL;
+    dlc_status status = new_graph(parent->context, parent, &child);
+    if (status == DLC_OK) {
+        child->next_sibling = parent->first_child;
+        parent->first_child = child;
+    } else {
+        lib_error error;
+        lib_fail(&error, status, "dlc_subgraph: out of memory");
+        graph_handle_record(parent, &error);
+    }
+    return child;
+}
+
+dlc_status dlc_graph_status(const dlc_graph *handle) {
+    return graph_handle_live(handle) ? handle->error.status : DLC_INVALID_ARGUMENT;
+}
+
+const char *dlc_graph_message(const dlc_graph *handle) {
+    return graph_handle_live(handle) ? handle->error.message : "the graph is NULL or destroyed";
+}
+
+/* ---- inputs, constants, outputs -------------------------------------------------------------------------------------------------- */
+
+/* The handle of a builder call, or a recorded error. */
+static bool usable(dlc_graph *handle, const char *call) {
+    if (graph_handle_live(handle)) return true;
+    lib_error error;
+    lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: the graph is NULL or destroyed", call);
+    graph_context_fail(NULL, &error);
+    return false;
+}
+
+/* dim.name may be a symbol or an expression of symbols, as dlc_value_dim gives it. */
+tir_expr graph_api_dim(graph *g, const dlc_dim *dim) {
+    if (!dim->name) return tir_index(g->pool, dim->value);
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, g->arena, dim->name, dim->name, strlen(dim->name));
+    lib_lexer_next(&lexer);
+    tir_expr e = graph_parse_dim(g, &lexer);
+    if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected a symbol or an expression of symbols");
+    return e;
+}
+
+typedef struct tensor_arguments {
+    const char *name;
+    dlc_dtype dtype;
+    int rank;
+    const dlc_dim *dims;
+    const int64_t *shape;
+    const void *bytes;
+    bool borrow;
+    graph_id result;
+} tensor_arguments;
+
+static void make_input(dlc_graph *handle, void *arguments) {
+    tensor_arguments *a = arguments;
+    graph *g = handle->g;
+    lib_scope *scope = g->arena->scope;
+    const char *name = a->name ? a->name : "(no name)";
+    if (a->rank < 0 || a->rank > DLC_MAX_RANK || (a->rank && !a->dims))
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: rank is %d, expected 0 to %d and as many dims", name, a->rank,
+                  DLC_MAX_RANK);
+    for (uint32_t i = 0; a->name && i < handle->parameters.count; i++) {
+        const char *other = g->values.data[handle->parameters.data[i]].name;
+        if (other && strcmp(other, a->name) == 0)
+            lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: there is an input of this name already", name);
+    }
+    graph_shape shape = {.dtype = a->dtype, .rank = a->rank};
+    for (int i = 0; i < a->rank; i++) {
+        if (!a->dims[i].name && a->dims[i].value < 0)
+            lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld, expected 0 or more, or a symbol", name, i,
+                      (long long)a->dims[i].value);
+        shape.dim[i] = graph_api_dim(g, &a->dims[i]);
+    }
+    lib_vec_reserve(g->arena, &handle->parameters, 1);
+    a->result = graph_new_input(g, a->name, &shape);
+    lib_vec_push(g->arena, &handle->parameters, a->result);
+}
+
+dlc_value dlc_input(dlc_graph *handle, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims) {
+    if (!usable(handle, "dlc_input")) return graph_poison();
+    tensor_arguments a = {.name = name, .dtype = dtype, .rank = rank, .dims = dims};
+    return graph_handle_work(handle, make_input, &a) == DLC_OK ? graph_handle_value(handle, a.result) : graph_poison();
+}
+
+static void make_constant(dlc_graph *handle, void *arguments) {
+    tensor_arguments *a = arguments;
+    if (a->rank > 0 && !a->shape)
+        lib_raise(handle->arena->scope, DLC_INVALID_ARGUMENT, "constant: shape is NULL for rank %d", a->rank);
+    a->result = graph_literal_of(handle->g, a->dtype, a->rank, a->shape, a->bytes, a->borrow);
+}
+
+static dlc_value new_constant(dlc_graph *handle, tensor_arguments a, const char *call) {
+    if (!usable(handle, call)) return graph_poison();
+    return graph_handle_work(handle, make_constant, &a) == DLC_OK ? graph_handle_value(handle, a.result) : graph_poison();
+}
+
+dlc_value dlc_constant(dlc_graph *handle, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes) {
+    return new_constant(handle, (tensor_arguments){.dtype = dtype, .rank = rank, .shape = shape, .bytes = bytes},
+                        "dlc_constant");
+}
+
+dlc_value dlc_constant_borrow(dlc_graph *handle, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes) {
+    return new_constant(
+        handle, (tensor_arguments){.dtype = dtype, .rank = rank, .shape = shape, .bytes = bytes, .borrow = true},
+        "dlc_constant_borrow");
+}
+
+dlc_value dlc_scalar(dlc_graph *handle, dlc_dtype dtype, double number) {
+    uint64_t element = 0;
+    if ((unsigned)dtype < DLC_DTYPE_COUNT && lib_dtypes[dtype].usable) lib_element_set_f64(dtype, &element, number);
+    return new_constant(handle, (tensor_arguments){.dtype = dtype, .bytes = &element}, "dlc_scalar");
+}
+
+dlc_value dlc_scalar_i64(dlc_graph *handle, dlc_dtype dtype, int64_t number) {
+    uint64_t element = 0;
+    if ((unsigned)dtype < DLC_DTYPE_COUNT && lib_dtypes[dtype].usable) lib_element_set_i64(dtype, &element, number);
+    return new_constant(handle, (tensor_arguments){.dtype = dtype, .bytes = &element}, "dlc_scalar_i64");
+}
+
+typedef struct output_arguments {
+    const char *name;
+    dlc_value value;
+} output_arguments;
+
+static void make_output(dlc_graph *handle, void *arguments) {
+    output_arguments *a = arguments;
+    graph *g = handle->g;
+    const char *name = a->name ? a->name : "(no name)";
+    if (!a->value.graph)
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: the value is none: an earlier call failed", name);
+    for (uint32_t i = 0; a->name && i < g->outputs.count; i++)
+        if (g->output_names.data[i] && strcmp(g->output_names.data[i], a->name) == 0)
+            lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: there is an output of this name already", name);
+    graph_new_output(g, a->name, graph_handle_resolve(handle, a->value, "output"));
+}
+
+dlc_status dlc_output(dlc_graph *handle, const char *name, dlc_value value) {
+    if (!usable(handle, "dlc_output")) return DLC_INVALID_ARGUMENT;
+    output_arguments a = {name, value};
+    return graph_handle_work(handle, make_output, &a);
+}
+
+/* ---- symbols ------------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct symbol_arguments {
+    const char *name;
+    int64_t low, high, multiple;
+} symbol_arguments;
+
+static void hint_symbol(dlc_graph *handle, void *arguments) {
+    const symbol_arguments *a = arguments;
+    graph *outer = graph_outermost(handle->g);
+    lib_scope *scope = outer->arena->scope;
+    if (!a->name) lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_symbol_varies: name is NULL");
+    int64_t high = a->high ? a->high : GRAPH_SYMBOL_MAX, multiple = a->multiple ? a->multiple : 1;
+    if (a->low < 0 || high < a->low || high > GRAPH_SYMBOL_MAX || multiple < 1)
+        lib_raise(scope, DLC_INVALID_ARGUMENT,
+                  "symbol %s: range %lld..%lld, multiple %lld: expected 0 <= low <= high <= 2^40 and a positive multiple",
+                  a->name, (long long)a->low, (long long)high, (long long)multiple);
+    tir_expr e = graph_api_dim(outer, &(dlc_dim){0, a->name});
+    for (uint32_t i = 0; i < outer->symbols.count; i++) {
+        if (outer->symbols.data[i].var != e) continue;
+        tir_variable *variable = &outer->pool->variables.data[tir_var_id(outer->pool, e)];
+        variable->low = a->low;
+        variable->high = high;
+        variable->multiple = multiple;
+        outer->symbols.data[i].varies = true;
+        return;
+    }
+    lib_raise(scope, DLC_INVALID_ARGUMENT, "symbol %s: expected one name", a->name);
+}
+
+dlc_status dlc_symbol_varies(dlc_graph *handle, const char *name, int64_t low, int64_t high, int64_t multiple) {
+    if (!usable(handle, "dlc_symbol_varies")) return DLC_INVALID_ARGUMENT;
+    symbol_arguments a = {name, low, high, multiple};
+    return graph_handle_work(handle, hint_symbol, &a);
+}
+
+/* ---- questions about values ---------------------------------------------------------------------------------------------------------- */
+
+bool dlc_value_ok(dlc_value value) {
+    return graph_handle_live(value.graph) && value.serial == value.graph->serial && value.id > 0 &&
+           value.id < value.graph->g->values.count;
+}
+
+/* NULL: poison. */
+static const graph_shape *shape_of(dlc_value value) {
+    return dlc_value_ok(value) ? graph_shape_of(value.graph->g, value.id) : NULL;
+}
+
+dlc_dtype dlc_value_dtype(dlc_value value) {
+    const graph_shape *shape = shape_of(value);
+    return shape ? shape->dtype : DLC_DTYPE_COUNT;
+}
+
+int dlc_value_rank(dlc_value value) {
+    const graph_shape *shape = shape_of(value);
+    return shape ? shape->rank : -1;
+}
+
+typedef struct dim_arguments {
+    tir_expr dim;
+    const char *text;
+} dim_arguments;
+
+static void print_dim(dlc_graph *handle, void *arguments) {
+    dim_arguments *a = arguments;
+    lib_text text;
+    lib_text_init(&text, handle->arena);
+    tir_print_expr(&text, handle->g->pool, a->dim, NULL);
+    a->text = text.data;
+}
+
+dlc_dim dlc_value_dim(dlc_value value, int axis) {
+    const graph_shape *shape = shape_of(value);
+    if (!shape || axis < -shape->rank || axis >= shape->rank) return (dlc_dim){-1, NULL};
+    dim_arguments a = {.dim = shape->dim[axis < 0 ? axis + shape->rank : axis]};
+    int64_t number;
+    if (tir_is_const(value.graph->g->pool, a.dim, &number)) return (dlc_dim){number, NULL};
+    graph_handle_work(value.graph, print_dim, &a);
+    return (dlc_dim){-1, a.text};
+}
+
+/* ---- text ------------------------------------------------------------------------------------------------------------------------------ */
+
+/* The size lies before the characters. */
+enum { TEXT_HEADER = 16 };
+
+char *graph_text_new(const dlc_allocator *allocator, const char *data, size_t length) {
+    char *block = lib_allocate(allocator, TEXT_HEADER + length + 1, TEXT_HEADER);
+    if (!block) return NULL;
+    memcpy(block, &length, sizeof length);
+    if (length) memcpy(block + TEXT_HEADER, data, length);
+    block[TEXT_HEADER + length] = 0;
+    return block + TEXT_HEADER;
+}
+
+void dlc_text_free(dlc_context *context, char *text) {
+    if (!text || !context) return;
+    size_t length;
+    memcpy(&length, text - TEXT_HEADER, sizeof length);
+    lib_release(graph_context_allocator(context), text - TEXT_HEADER, TEXT_HEADER + length + 1, TEXT_HEADER);
+}
+
+static void print_into(lib_arena *arena, const graph *g, const dlc_allocator *allocator, char **out) {
+    lib_text text;
+    lib_text_init(&text, arena);
+    graph_print(&text, g);
+    *out = graph_text_new(allocator, text.data, text.length);
+    if (!*out) lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: a text of %zu bytes", text.length);
+}
+
+dlc_status dlc_graph_print(const dlc_graph *handle, char **text) {
+    if (!text || !graph_handle_live(handle))
+        return graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_graph_print: text is NULL, or the graph is NULL or destroyed");
+    *text = NULL;
+    const dlc_allocator *allocator = graph_context_allocator(handle->context);
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, allocator, &scope);
+    if (LIB_ENTER(&scope)) print_into(&arena, handle->g, allocator, text);
+    lib_arena_free(&arena);
+    return scope.error.status == DLC_OK ? DLC_OK : graph_context_fail(handle->context, &scope.error);
+}
+
+typedef struct parse_arguments {
+    const char *text;
+    size_t size;
+} parse_arguments;
+
+static void parse_text(dlc_graph *handle, void *arguments) {
+    const parse_arguments *a = arguments;
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, handle->arena, "<text>", a->text, a->size);
+    handle->g = graph_parse(handle->arena, &lexer);
+    handle->g->owner = handle;
+    if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected the end after the graph");
+    for (uint32_t i = 0; i < handle->g->inputs.count; i++)
+        lib_vec_push(handle->arena, &handle->parameters, handle->g->inputs.data[i]);
+}
+
+dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, dlc_graph **handle) {
+    if (!context || !handle || (!text && size))
+        return graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_graph_parse: context, text or graph is NULL");
+    *handle = NULL;
+    dlc_graph *made = NULL;
+    LIB_TRY(new_graph(context, NULL, &made));
+    dlc_status status = graph_handle_work(made, parse_text, &(parse_arguments){text ? text : "", size});
+    if (status == DLC_OK)
+        *handle = made;
+    else
+        give_handle(made);
+    return status;
+}

@@ -1,0 +1,37 @@
+/* The public builder's inside: graph handles, how generated operator functions emit, and what the layer above provides.
+ *
+ * Handles are recycled, never freed before their context: a dlc_value of a destroyed graph always points at a handle, whose serial
+ * tells that the value is stale. Builder calls open a scope, emit into the handle's graph, and record the first error in
+ * the handle and its parents; errors without a graph go to the calling thread's slot. */
+#ifndef GRAPH_API_H
+#define GRAPH_API_H
+
+#include "graph/graph.h"
+
+#include <dlc/dlc.h>
+
+/* Member of dlc_context (jit/jit.h). Thread-safe. */
+typedef struct graph_handles {
+    lib_mutex mutex;
+    dlc_graph *all;   /* every handle ever made, in use or not */
+    dlc_graph *free;
+    uint32_t next_serial;
+} graph_handles;
+void graph_handles_init(graph_handles *handles);
+/* Destroys what was left, too. allocator: the context's. */
+void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator);
+
+/* ---- implemented by jit (tests of the builder alone bring their own) */
+const dlc_allocator *graph_context_allocator(dlc_context *context);
+graph_handles *graph_context_handles(dlc_context *context);
+/* Puts the error into the calling thread's slot (context NULL: the slot of calls without one) and returns its status. */
+dlc_status graph_context_fail(dlc_context *context, const lib_error *error);
+
+/* ---- for jit */
+const graph *graph_of_handle(const dlc_graph *handle);
+dlc_context *graph_handle_context(const dlc_graph *handle);
+bool graph_handle_live(const dlc_graph *handle); /* false: destroyed */
+/* A string that dlc_text_free releases; NULL when the allocator refuses. */
+char *graph_text_new(const dlc_allocator *allocator, const char *data, size_t length);
+
+#endif

@@ -1,0 +1,223 @@
+/* Where all generated operator functions meet: finds the graph of the operands, captures values of enclosing graphs, completes
+ * sub-graphs, and emits. */
+#include "graph/api_call.h"
+#include "graph/api_internal.h"
+#include "graph/build.h"
+#include "graph/internal.h"
+
+/* ---- captures -------------------------------------------------------------------------------------------------------------- */
+
+/* A value of the enclosing graph as one of handle's: constants are repeated, others become an input beyond the parameters. */
+static graph_id capture(dlc_graph *handle, graph_id outer) {
+    graph *g = handle->g, *enclosing = handle->parent->g;
+    for (uint32_t i = 0; i < handle->captures.count; i++)
+        if (handle->captures.data[i].outer == outer) return handle->captures.data[i].inner;
+    const graph_shape *shape = graph_shape_of(enclosing, outer);
+    const graph_constant *constant = graph_constant_of(enclosing, outer);
+    if (constant)
+        return graph_emit_with(g, "constant", 0, NULL, 3,
+                               (graph_setting[]){graph_set_integer("value", graph_add_constant_as(g, *constant)),
+                                                 graph_set_integer("dtype", shape->dtype),
+                                                 graph_set_dims("shape", shape->rank, shape->dim)});
+    lib_vec_reserve(g->arena, &handle->captures, 1);
+    graph_id inner = graph_new_input(g, enclosing->values.data[outer].name, shape);
+    lib_vec_push(g->arena, &handle->captures, ((graph_capture){outer, inner}));
+    return inner;
+}
+
+graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what) {
+    lib_scope *scope = handle->arena->scope;
+    if (!dlc_value_ok(value))
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: a value of a graph that was destroyed, or no value at all", what);
+    if (value.graph == handle) return value.id;
+    if (!handle->parent)
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: a value of another graph; expected values of this graph%s", what,
+                  " (in a sub-graph also of the graphs around it)");
+    return capture(handle, graph_handle_resolve(handle->parent, value, what));
+}
+
+/* ---- sub-graphs ------------------------------------------------------------------------------------------------------------------ */
+
+/* What an operator's sub-graphs capture together, each value once: further operands of the node. */
+typedef lib_vec(graph_id) captured_values;
+
+static void collect_captures(lib_arena *arena, const dlc_graph *sub, captured_values *values) {
+    for (uint32_t i = 0; i < sub->captures.count; i++) {
+        graph_id outer = sub->captures.data[i].outer;
+        bool known = false;
+        for (uint32_t k = 0; k < values->count; k++) known |= values->data[k] == outer;
+        if (!known) lib_vec_push(arena, values, outer);
+    }
+}
+
+typedef struct completion {
+    graph_walk walk; /* first: a pass gets a pointer to it */
+    const dlc_graph *sub;
+    const captured_values *captured;
+} completion;
+
+/* Inputs in the agreed order (parameters, then all captured values), then everything else. */
+static void pass_complete(graph_walk *walk) {
+    const completion *c = (const completion *)walk;
+    const dlc_graph *sub = c->sub;
+    for (uint32_t i = 0; i < sub->parameters.count; i++) {
+        const graph_value *value = &sub->g->values.data[sub->parameters.data[i]];
+        walk->map[sub->parameters.data[i]] = graph_new_input(walk->to, value->name, &value->shape);
+    }
+    for (uint32_t i = 0; i < c->captured->count; i++) {
+        const graph_value *value = &sub->parent->g->values.data[c->captured->data[i]];
+        graph_id inner = graph_new_input(walk->to, value->name, &value->shape);
+        for (uint32_t k = 0; k < sub->captures.count; k++)
+            if (sub->captures.data[k].outer == c->captured->data[i]) walk->map[sub->captures.data[k].inner] = inner;
+    }
+    walk->pass = graph_walk_all; /* of sub-graphs inside */
+    for (uint32_t i = 0; i < sub->g->nodes.count; i++)
+        if (!walk->map[sub->g->nodes.data[i].first] || sub->g->nodes.data[i].results == 0) graph_walk_node(walk, i);
+}
+
+static int64_t complete_subgraph(graph *g, const dlc_graph *sub, const captured_values *captured) {
+    int64_t number;
+    completion c = {.sub = sub, .captured = captured};
+    c.walk.from = sub->g;
+    c.walk.to = graph_new_subgraph(g, &number);
+    c.walk.pass = pass_complete;
+    graph_walk_into(&c.walk);
+    return number;
+}
+
+/* ---- attributes -------------------------------------------------------------------------------------------------------------------- */
+
+static graph_attribute convert_attribute(dlc_graph *handle, const graph_op *op, const graph_attribute_spec *spec,
+                                         const graph_api_attribute *given) {
+    graph *g = handle->g;
+    lib_scope *scope = g->arena->scope;
+    graph_attribute out = {.given = given->given,
+                           .integer = given->integer,
+                           .number = given->number,
+                           .string = given->string,
+                           .list = given->list,
+                           .count = given->count};
+    if (!given->given) return out;
+    if (spec->kind == GRAPH_ATTR_STRING && !given->string)
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s is NULL, expected a string", op->name, spec->name);
+    if (spec->kind != GRAPH_ATTR_DIMS) return out;
+    if (given->count < 0 || given->count > DLC_MAX_RANK || (given->count && !given->dims))
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s: %d dimensions were given, expected 0 to %d", op->name, spec->name,
+                  given->count, DLC_MAX_RANK);
+    tir_expr *dims = LIB_NEW_ARRAY(g->arena, tir_expr, (size_t)given->count);
+    for (int i = 0; i < given->count; i++) dims[i] = graph_api_dim(g, &given->dims[i]);
+    out.dims = dims;
+    return out;
+}
+
+/* ---- emit -------------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct emit_arguments {
+    const graph_op *op;
+    const graph_api_call *call;
+} emit_arguments;
+
+static void check_subgraph(const dlc_graph *handle, const emit_arguments *a, int i) {
+    const dlc_graph *sub = a->call->attributes[i].subgraph;
+    const char *attribute = a->op->attribute[i].name;
+    if (!graph_handle_live(sub))
+        lib_raise(handle->arena->scope, DLC_INVALID_ARGUMENT, "%s: sub-graph `%s` is NULL or destroyed", a->op->name,
+                  attribute);
+    if (sub->parent != handle)
+        lib_raise(handle->arena->scope, DLC_INVALID_ARGUMENT,
+                  "%s: `%s` is not a sub-graph (dlc_subgraph) of the graph that the operands belong to", a->op->name,
+                  attribute);
+}
+
+static void push_operands(dlc_graph *handle, const char *name, int count, const dlc_value *values, captured_values *out) {
+    if (count < 0 || (count && !values))
+        lib_raise(handle->arena->scope, DLC_INVALID_ARGUMENT, "%s: %d operands at %s", name, count,
+                  values ? "a count below 0" : "NULL");
+    for (int i = 0; i < count; i++) {
+        graph_id id = values[i].graph ? graph_handle_resolve(handle, values[i], name) : 0;
+        lib_vec_push(handle->arena, out, id);
+    }
+}
+
+static void emit_work(dlc_graph *handle, void *arguments) {
+    const emit_arguments *a = arguments;
+    const graph_api_call *call = a->call;
+    graph *g = handle->g;
+    const graph_op *op = a->op;
+    graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute] = {0};
+    captured_values captured = {0}, input = {0};
+    if (call->bad_options)
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s: options have no struct_size: set them up with the _INIT macro",
+                  op->name);
+    for (int i = 0; op->attribute[i].name; i++) {
+        attribute[i] = convert_attribute(handle, op, &op->attribute[i], &call->attributes[i]);
+        if (op->attribute[i].kind != GRAPH_ATTR_SUBGRAPH) continue;
+        check_subgraph(handle, a, i);
+        collect_captures(g->arena, call->attributes[i].subgraph, &captured);
+    }
+    for (int i = 0; op->attribute[i].name; i++)
+        if (op->attribute[i].kind == GRAPH_ATTR_SUBGRAPH)
+            attribute[i].integer = complete_subgraph(g, call->attributes[i].subgraph, &captured);
+    push_operands(handle, op->name, call->inputs, call->input, &input);
+    push_operands(handle, op->name, call->more, call->more_input, &input);
+    for (uint32_t i = 0; i < captured.count; i++) lib_vec_push(g->arena, &input, captured.data[i]);
+    graph_id first = graph_emit_broadcast(g, op, (int)input.count, input.data, attribute);
+    int results = op->results == 1 ? 1 : graph_node_of(g, first)->results;
+    if (results != call->count || (results && !call->results))
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s: room for %d results was given, expected %d", op->name,
+                  call->results ? call->count : 0, results);
+    for (int i = 0; i < results; i++) call->results[i] = graph_handle_value(handle, first + (graph_id)i);
+}
+
+static int depth_of(const dlc_graph *handle) {
+    int depth = 0;
+    for (; handle->parent; handle = handle->parent) depth++;
+    return depth;
+}
+
+/* The innermost graph that an argument belongs to; the others must enclose it, which resolving checks. */
+static void consider(dlc_graph **target, dlc_graph *candidate) {
+    if (!graph_handle_live(candidate)) return;
+    if (!*target || depth_of(candidate) > depth_of(*target)) *target = candidate;
+}
+
+/* False: an operand is poison, whose mistake is recorded already. */
+static bool consider_operands(dlc_graph **target, int count, const dlc_value *values) {
+    for (int i = 0; values && i < count; i++) {
+        if (!values[i].graph && values[i].id) return false;
+        if (values[i].graph && dlc_value_ok(values[i])) consider(target, values[i].graph);
+    }
+    return true;
+}
+
+void graph_api_emit(const graph_api_call *call) {
+    emit_arguments a = {graph_op_find(call->name), call};
+    for (int i = 0; call->results && i < call->count; i++) call->results[i] = graph_poison();
+    dlc_graph *target = NULL;
+    consider(&target, call->graph);
+    if (!consider_operands(&target, call->inputs, call->input)) return;
+    if (!consider_operands(&target, call->more, call->more_input)) return;
+    for (int i = 0; a.op->attribute[i].name; i++) {
+        const dlc_graph *sub = call->attributes[i].subgraph;
+        if (!graph_handle_live(sub)) continue;
+        if (sub->error.status != DLC_OK) return;
+        consider(&target, sub->parent);
+    }
+    if (target) {
+        graph_handle_work(target, emit_work, &a);
+        return;
+    }
+    lib_error error;
+    lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: no argument belongs to a living graph: values are left out or of destroyed "
+                                           "graphs, or the graph is NULL", call->name);
+    graph_context_fail(NULL, &error);
+}
+
+bool graph_api_options(void *to, const void *from, size_t size) {
+    size_t known;
+    if (!from) return true;
+    memcpy(&known, from, sizeof known); /* struct_size comes first */
+    if (known < sizeof known) return false;
+    memcpy(to, from, known < size ? known : size);
+    return true;
+}

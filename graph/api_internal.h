@@ -1,0 +1,36 @@
+/* What api.c and api_emit.c share. */
+#ifndef GRAPH_API_INTERNAL_H
+#define GRAPH_API_INTERNAL_H
+
+#include "graph/api.h"
+
+/* A value of the enclosing graph used in a sub-graph. */
+typedef struct graph_capture {
+    graph_id outer, inner;
+} graph_capture;
+
+struct dlc_graph {
+    dlc_context *context;
+    dlc_graph *parent;              /* sub-graphs */
+    dlc_graph *first_child, *next_sibling;
+    dlc_graph *next_all, *next_free;
+    uint32_t serial;                /* 0: destroyed */
+    lib_arena own_arena;            /* of outermost graphs */
+    lib_arena *arena;               /* the outermost graph's */
+    graph *g;
+    lib_vec(graph_id) parameters;   /* inputs made by dlc_input; the others are captures */
+    lib_vec(graph_capture) captures;
+    lib_error error;                /* the first one */
+};
+
+/* Runs `work` in a scope; records an error. */
+dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
+void graph_handle_record(dlc_graph *handle, const lib_error *error);
+dlc_status graph_fail_without_graph(dlc_status status, const char *message);
+dlc_value graph_handle_value(dlc_graph *handle, graph_id id);
+dlc_value graph_poison(void);
+/* The value as one of handle's graph: itself, or captured from an enclosing graph; raises for others. */
+graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what);
+tir_expr graph_api_dim(graph *g, const dlc_dim *dim);
+
+#endif

@@ -1,0 +1,102 @@
+/* Constant folding: a node of constants is evaluated by its own compute definition, through tir_region_evaluate. Nodes that
+ * would cost more than FOLD_LIMIT scalar operations, or whose result is larger than what goes in, stay: the init graph and
+ * broadcasts inside kernels are better places for those. */
+#include "graph/build.h"
+#include "graph/internal.h"
+#include "graph/region.h"
+#include "tir/arith.h"
+
+enum { FOLD_LIMIT = 4096 };
+
+/* Number of elements, or -1 when not all dimensions are numbers or there are too many to fold. */
+static int64_t element_count(const graph *g, const graph_shape *shape) {
+    int64_t count = 1;
+    for (int i = 0; i < shape->rank; i++) {
+        int64_t extent;
+        if (!tir_is_const(g->pool, shape->dim[i], &extent) || __builtin_mul_overflow(count, extent, &count)) return -1;
+    }
+    return count <= INT32_MAX ? count : -1;
+}
+
+static bool worth_folding(const graph *g, const graph_op *op, int inputs, const graph_id *input,
+                          const graph_shape *result) {
+    if (op->class_ == GRAPH_COMPOSITE || op->class_ == GRAPH_CONTROL || op->class_ == GRAPH_OPAQUE) return false;
+    if ((op->algebra & GRAPH_IMPURE) || graph_is_source(op) || (!op->compute && !op->scalar)) return false;
+    int64_t room = 1, count = element_count(g, result);
+    for (int i = 0; i < inputs; i++) {
+        if (!input[i]) continue;
+        if (!graph_constant_of(g, input[i])) return false;
+        room += element_count(g, graph_shape_of(g, input[i]));
+    }
+    return count >= 0 && count <= room && count <= FOLD_LIMIT;
+}
+
+/* Scalar operations of all stages; -1 when some extent is no number. */
+static int64_t region_work(const tir_region *region) {
+    int64_t work = 0;
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        const tir_stage *stage = &region->stages.data[s];
+        int64_t points = 1;
+        for (int i = 0; i < stage->space + stage->reduce; i++) {
+            int64_t extent;
+            if (!tir_is_const(region->pool, stage->axis[i].extent, &extent)) return -1;
+            if (__builtin_mul_overflow(points, extent, &points)) return -1;
+        }
+        if (__builtin_add_overflow(work, points, &work)) return -1;
+    }
+    return work;
+}
+
+/* Evaluates all elements into `bytes`; false when it is too much work. */
+static bool evaluate(lib_arena *scratch, const graph *g, const graph_op *op, int inputs, const graph_id *input,
+                     const graph_attribute *attributes, const graph_shape *result, int64_t count, void *bytes) {
+    graph_region_builder builder = graph_region_start(scratch, g, op->name);
+    void **pointers = LIB_NEW_ARRAY(scratch, void *, (size_t)inputs);
+    int given = 0;
+    for (int i = 0; i < inputs; i++) {
+        if (!input[i] || builder.tensor[input[i]] != GRAPH_NONE) continue;
+        graph_region_add_input(&builder, input[i], true);
+        pointers[given++] = (void *)graph_constant_of(g, input[i])->bytes;
+    }
+    uint32_t tensor;
+    graph_region_add_node(&builder, op, inputs, input, attributes, 1, result, &tensor);
+    tir_region *region = builder.region;
+    tir_region_output(region, tensor);
+    int64_t work = region_work(region);
+    if (work < 0 || work > FOLD_LIMIT) return false;
+    int64_t *point = LIB_NEW_ARRAY(scratch, int64_t, (size_t)(count * result->rank));
+    for (int64_t p = 0; p < count; p++) {
+        int64_t rest = p;
+        for (int i = result->rank; i-- > 0;) {
+            int64_t extent = 1;
+            tir_is_const(g->pool, result->dim[i], &extent);
+            point[p * result->rank + i] = rest % extent;
+            rest /= extent;
+        }
+    }
+    uint64_t *bits = LIB_NEW_ARRAY(scratch, uint64_t, (size_t)count);
+    tir_region_evaluate(scratch, region, pointers, NULL, tensor, count, point, false, bits);
+    size_t size = lib_dtype_size(result->dtype);
+    for (int64_t p = 0; p < count; p++) tir_bits_store((tir_dtype)result->dtype, (char *)bytes + (size_t)p * size, bits[p]);
+    return true;
+}
+
+graph_id graph_fold(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
+                    const graph_shape *result) {
+    if (!worth_folding(g, op, inputs, input, result)) return 0;
+    int64_t count = element_count(g, result);
+    void *bytes = lib_arena_take(g->arena, (size_t)count * lib_dtype_size(result->dtype));
+    lib_scope scope; /* of the scratch memory, which is given back whatever happens */
+    lib_arena scratch;
+    lib_arena_init(&scratch, g->arena->allocator, &scope);
+    volatile bool done = count == 0;
+    if (LIB_ENTER(&scope)) {
+        if (count) done = evaluate(&scratch, g, op, inputs, input, attributes, result, count, bytes);
+    }
+    lib_arena_free(&scratch);
+    if (scope.error.status != DLC_OK) lib_raise_error(g->arena->scope, &scope.error);
+    if (!done) return 0;
+    int64_t shape[DLC_MAX_RANK];
+    for (int i = 0; i < result->rank; i++) tir_is_const(g->pool, result->dim[i], &shape[i]);
+    return graph_literal(g, result->dtype, result->rank, shape, bytes);
+}

@@ -1,0 +1,44 @@
+/* Regions: which nodes of a bound graph become one kernel. By bytes moved and launches, no list of patterns: maps and injectives
+ * into anything, maps as prologue and epilogue of reductions and contractions, row chains stay together, attention as a whole.
+ * Opaque and control nodes stand alone. Regions never depend on each other in a cycle; they come in an order that can run. */
+#ifndef GRAPH_FUSE_H
+#define GRAPH_FUSE_H
+
+#include "graph/graph.h"
+#include "tir/machine.h"
+#include "tir/region.h"
+
+typedef enum graph_region_kind {
+    GRAPH_REGION_KERNEL,  /* to be lowered and compiled */
+    GRAPH_REGION_VIEW,    /* one reshape whose result is its operand's bytes */
+    GRAPH_REGION_OPAQUE,  /* one custom call */
+    GRAPH_REGION_CONTROL  /* one if or while */
+} graph_region_kind;
+
+typedef struct graph_region {
+    graph_region_kind kind;
+    const char *name;         /* for profiles and schedules: main operators joined, e.g. "dot_add_gelu" */
+    const uint32_t *nodes;    /* node indices in graph order; small constants are folded in and not listed as inputs */
+    uint32_t node_count;
+    const graph_id *inputs;   /* values from outside (graph inputs, constants too large to fold, other regions' outputs) */
+    uint32_t input_count;
+    const graph_id *outputs;  /* values read outside, or graph outputs */
+    uint32_t output_count;
+} graph_region;
+
+typedef struct graph_regions {
+    graph_region *data;
+    uint32_t count;
+} graph_regions;
+
+/* machine NULL: every node a region of its own (fusion off). */
+graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine);
+
+/* The region's computation with a pool of its own in `arena`; reads `bound` only, so that several threads may build regions of one
+ * graph. Tensor inputs come in the order of region->inputs, outputs in that of region->outputs. Inputs that `is_constant` says
+ * are the same at every run (NULL: constant nodes only) are marked so. Varying symbols become params in the graph's symbol order
+ * (all of the graph's kept symbols, used or not). */
+tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
+                               bool (*is_constant)(void *user, graph_id value), void *user);
+
+#endif

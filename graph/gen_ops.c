@@ -1,0 +1,337 @@
+/* The generator: prints, from the operator table, the public header of the operators (`header`), the functions behind it
+ * (`source`) and the operator reference (`reference`). Built and run by make. The shape of a public function:
+ *   - rows that can have no operand take the graph first;
+ *   - operands in order; a variadic one as (count, pointer);
+ *   - required attributes, then at most two optional ones; lists as (count, pointer). With more optional ones, a pointer to an
+ *     options struct (NULL: defaults) takes their place;
+ *   - the result is returned; several are written to an array at the end. */
+#include "graph/op.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+enum { OPTIONS_FROM = 3 }; /* so many optional attributes make an options struct */
+
+static bool is_public(const graph_op *op) { return strcmp(op->name, "input") != 0 && strcmp(op->name, "constant") != 0; }
+static bool is_automatic(const graph_attribute_spec *spec) { return spec->initial && strcmp(spec->initial, "auto") == 0; }
+static bool is_optional(const graph_attribute_spec *spec) { return spec->initial && !is_automatic(spec); }
+static bool is_list(const graph_attribute_spec *spec) {
+    return spec->kind == GRAPH_ATTR_INTEGERS || spec->kind == GRAPH_ATTR_DIMS;
+}
+
+static bool has_options(const graph_op *op) {
+    int optional = 0;
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) optional += is_optional(spec);
+    return optional >= OPTIONS_FROM;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------------------- */
+
+/* A parameter's name that is no keyword of C or C++ and none of our own parameters. */
+static const char *safe(const char *name, char buffer[64]) {
+    static const char *const words[] = {"and",   "bool",   "case",     "class", "default",  "delete", "do",      "else", "false",
+                                        "float", "for",    "graph",    "if",    "int",      "long",   "new",     "not",  "operator",
+                                        "or",    "return", "options",  "short", "signed",   "static", "struct",  "this", "true",
+                                        "union", "while",  "unsigned", "void",  "template", "xor",    "results", "const"};
+    snprintf(buffer, 64, "%s", name);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(name, words[i]) == 0) snprintf(buffer, 64, "%s_", name);
+    return buffer;
+}
+
+static const char *upper(const char *name, char buffer[64]) {
+    size_t i = 0;
+    for (; name[i] && i < 63; i++) buffer[i] = (char)toupper((unsigned char)name[i]);
+    buffer[i] = 0;
+    return buffer;
+}
+
+/* Word i of the operand names without brackets and dots; false past the end. */
+static bool operand_word(const graph_op *op, int i, char name[64]) {
+    const char *word = op->operands ? op->operands : "";
+    while (i-- > 0 && *word) {
+        word += strcspn(word, " ");
+        word += strspn(word, " ");
+    }
+    size_t length = 0;
+    for (; *word && *word != ' '; word++)
+        if (!strchr("[].", *word) && length < 63) name[length++] = *word;
+    name[length] = 0;
+    return length > 0;
+}
+
+static int operand_words(const graph_op *op) {
+    char name[64];
+    int count = 0;
+    while (operand_word(op, count, name)) count++;
+    return count;
+}
+
+static int fixed_operands(const graph_op *op) { return op->max_inputs < 0 ? operand_words(op) - 1 : op->max_inputs; }
+
+/* ---- parameters ----------------------------------------------------------------------------------------------------------------- */
+
+static void print_type(const graph_op *op, const graph_attribute_spec *spec) {
+    switch (spec->kind) {
+    case GRAPH_ATTR_INTEGER: printf("int64_t "); break;
+    case GRAPH_ATTR_FLOAT: printf("double "); break;
+    case GRAPH_ATTR_BOOL: printf("bool "); break;
+    case GRAPH_ATTR_DTYPE: printf("dlc_dtype "); break;
+    case GRAPH_ATTR_ENUM: printf("dlc_%s_%s ", op->name, spec->name); break;
+    case GRAPH_ATTR_STRING: printf("const char *"); break;
+    case GRAPH_ATTR_INTEGERS: printf("const int64_t *"); break;
+    case GRAPH_ATTR_DIMS: printf("const dlc_dim *"); break;
+    case GRAPH_ATTR_SUBGRAPH: printf("dlc_graph *"); break;
+    case GRAPH_ATTR_CONSTANT: break; /* of `constant` alone */
+    }
+}
+
+static void print_attribute_parameter(const graph_op *op, const graph_attribute_spec *spec, const char *separator) {
+    char name[64];
+    printf("%s", separator);
+    if (is_list(spec)) printf("int %s_count, ", spec->name);
+    print_type(op, spec);
+    printf("%s", safe(spec->name, name));
+}
+
+static void print_prototype(const graph_op *op) {
+    char word[64], name[64];
+    const char *separator = "";
+    printf("%s dlc_%s(", op->results == 1 ? "dlc_value" : "void", op->name);
+    if (op->min_inputs == 0) printf("dlc_graph *graph"), separator = ", ";
+    for (int i = 0; i < fixed_operands(op); i++, separator = ", ")
+        printf("%sdlc_value %s", separator, operand_word(op, i, word) ? safe(word, name) : "x");
+    if (op->max_inputs < 0) {
+        operand_word(op, fixed_operands(op), word);
+        printf("%sint %s_count, const dlc_value *%s", separator, word, safe(word, name));
+        separator = ", ";
+    }
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+        if (!spec->initial) print_attribute_parameter(op, spec, separator), separator = ", ";
+    if (has_options(op))
+        printf("%sconst dlc_%s_options *options", separator, op->name), separator = ", ";
+    else
+        for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+            if (is_optional(spec)) print_attribute_parameter(op, spec, separator), separator = ", ";
+    if (op->results < 0) printf("%sint result_count, dlc_value *results", separator);
+    if (op->results > 1) printf("%sdlc_value *results", separator);
+    printf(")");
+}
+
+/* ---- header ------------------------------------------------------------------------------------------------------------------------ */
+
+/* As the text of a comment, broken at 110 columns. */
+static void print_wrapped(const char *text, const char *indent, int column) {
+    while (*text) {
+        size_t length = strcspn(text, " \n");
+        if (column + 1 + (int)length > 110 || *text == '\n') {
+            printf("\n%s", indent);
+            column = (int)strlen(indent);
+        } else if (column > (int)strlen(indent)) {
+            printf(" ");
+            column++;
+        }
+        printf("%.*s", (int)length, text);
+        column += (int)length;
+        text += length;
+        if (*text) text++;
+    }
+}
+
+static void print_attribute_doc(const graph_attribute_spec *spec) {
+    char name[64];
+    printf("\n *   %s: %s", safe(spec->name, name), spec->doc ? spec->doc : "");
+    if (is_optional(spec)) printf(" (default %s)", *spec->initial ? spec->initial : "[]");
+}
+
+static void print_comment(const graph_op *op) {
+    printf("\n/* ");
+    if (op->operands && *op->operands) printf("%s(%s): ", op->name, op->operands);
+    print_wrapped(op->doc ? op->doc : "", " * ", 30);
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+        if (!is_automatic(spec)) print_attribute_doc(spec);
+    if (op->results > 1) printf("\n *   results: %d values", op->results);
+    if (op->dtypes) printf("\n *   Element types: %s", op->dtypes);
+    printf(" */\n");
+}
+
+static void print_enumeration(const graph_op *op, const graph_attribute_spec *spec) {
+    char row[64], attribute[64], word[64];
+    printf("typedef enum dlc_%s_%s {", op->name, spec->name);
+    const char *choice = spec->choices, *separator = "";
+    while (*choice) {
+        size_t length = strcspn(choice, " ");
+        char text[64];
+        snprintf(text, sizeof text, "%.*s", (int)length, choice);
+        printf("%s DLC_%s_%s_%s", separator, upper(op->name, row), upper(spec->name, attribute), upper(text, word));
+        separator = ",";
+        choice += length;
+        choice += strspn(choice, " ");
+    }
+    printf(" } dlc_%s_%s;\n", op->name, spec->name);
+}
+
+static void print_initial(const graph_op *op, const graph_attribute_spec *spec) {
+    char row[64], attribute[64], word[64];
+    if (is_list(spec))
+        printf(", 0, NULL");
+    else if (spec->kind == GRAPH_ATTR_DTYPE)
+        printf(", DLC_%s", upper(spec->initial, word));
+    else if (spec->kind == GRAPH_ATTR_ENUM)
+        printf(", DLC_%s_%s_%s", upper(op->name, row), upper(spec->name, attribute), upper(spec->initial, word));
+    else if (spec->kind == GRAPH_ATTR_STRING)
+        printf(", \"%s\"", spec->initial);
+    else
+        printf(", %s", spec->initial);
+}
+
+static void print_options(const graph_op *op) {
+    char name[64], row[64];
+    printf("typedef struct dlc_%s_options {\n    size_t struct_size;\n", op->name);
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+        if (!is_optional(spec)) continue;
+        if (is_list(spec)) printf("    int %s_count; /* 0: the default */\n", spec->name);
+        printf("    ");
+        print_type(op, spec);
+        printf("%s;\n", safe(spec->name, name));
+    }
+    printf("} dlc_%s_options;\n#define DLC_%s_OPTIONS_INIT {sizeof(dlc_%s_options)", op->name, upper(op->name, row), op->name);
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+        if (is_optional(spec)) print_initial(op, spec);
+    printf("}\n");
+}
+
+static void print_header_row(const graph_op *op) {
+    print_comment(op);
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+        if (spec->kind == GRAPH_ATTR_ENUM) print_enumeration(op, spec);
+    if (has_options(op)) print_options(op);
+    printf("DLC_API ");
+    print_prototype(op);
+    printf(";\n");
+}
+
+static void print_header(void) {
+    printf("/* The operators of libdlc; generated from the operator table. Included by <dlc/dlc.h>.\n"
+           " * Operands of elementwise operators broadcast like NumPy's; dtypes are never converted. An operand in [brackets] may\n"
+           " * be left out: pass DLC_NONE. Options structs are set up with their _INIT macro, which holds the defaults; NULL takes\n"
+           " * them all. Functions with several results write them to `results`. Lists are (count, pointer); NULL takes the default.\n"
+           " * dlc_dim in an attribute may hold an expression of symbols as its name, as dlc_value_dim gives it. */\n"
+           "#ifndef DLC_OPS_H\n#define DLC_OPS_H\n\n"
+           "#ifdef __cplusplus\n#define DLC_NONE (dlc_value{})\n#else\n#define DLC_NONE ((dlc_value){0})\n#endif\n");
+}
+
+/* ---- source ------------------------------------------------------------------------------------------------------------------------ */
+
+static void print_attribute_value(const graph_op *op, const graph_attribute_spec *spec) {
+    char name[64], from[80];
+    bool option = is_optional(spec) && has_options(op);
+    snprintf(from, sizeof from, "%s%s", option ? "o." : "", safe(spec->name, name));
+    const char *prefix = option ? "o." : "";
+    printf("        {");
+    switch (spec->kind) {
+    case GRAPH_ATTR_FLOAT: printf(".given = true, .number = %s", from); break;
+    case GRAPH_ATTR_STRING: printf(".given = %s != NULL, .string = %s", from, from); break;
+    case GRAPH_ATTR_INTEGERS:
+    case GRAPH_ATTR_DIMS:
+        if (spec->initial)
+            printf(".given = %s != NULL || %s%s_count != 0, ", from, prefix, spec->name);
+        else
+            printf(".given = true, ");
+        printf(".count = %s%s_count, .%s = %s", prefix, spec->name, spec->kind == GRAPH_ATTR_DIMS ? "dims" : "list", from);
+        break;
+    case GRAPH_ATTR_SUBGRAPH: printf(".given = true, .subgraph = %s", from); break;
+    default: printf(".given = true, .integer = %s", from); break;
+    }
+    printf("},\n");
+}
+
+static void print_source_row(const graph_op *op) {
+    char word[64], name[64], row[64];
+    int fixed = fixed_operands(op);
+    printf("\n");
+    print_prototype(op);
+    printf(" {\n");
+    if (op->results == 1) printf("    dlc_value result;\n");
+    if (has_options(op))
+        printf("    dlc_%s_options o = DLC_%s_OPTIONS_INIT;\n    bool ok = graph_api_options(&o, options, sizeof o);\n", op->name,
+               upper(op->name, row));
+    if (fixed > 0) {
+        printf("    const dlc_value operands[] = {");
+        for (int i = 0; i < fixed; i++)
+            printf("%s%s", i ? ", " : "", operand_word(op, i, word) ? safe(word, name) : "x");
+        printf("};\n");
+    }
+    if (op->attribute[0].name) {
+        printf("    const graph_api_attribute attributes[] = {\n");
+        for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+            if (is_automatic(spec))
+                printf("        {0},\n");
+            else
+                print_attribute_value(op, spec);
+        }
+        printf("    };\n");
+    }
+    printf("    graph_api_emit(&(graph_api_call){\n        .name = \"%s\",\n", op->name);
+    if (op->min_inputs == 0) printf("        .graph = graph,\n");
+    if (fixed > 0) printf("        .inputs = %d,\n        .input = operands,\n", fixed);
+    if (op->max_inputs < 0 && operand_word(op, fixed, word))
+        printf("        .more = %s_count,\n        .more_input = %s,\n", word, safe(word, name));
+    if (op->attribute[0].name) printf("        .attributes = attributes,\n");
+    if (has_options(op)) printf("        .bad_options = !ok,\n");
+    if (op->results == 1)
+        printf("        .count = 1,\n        .results = &result});\n    return result;\n}\n");
+    else if (op->results < 0)
+        printf("        .count = result_count,\n        .results = results});\n}\n");
+    else
+        printf("        .count = %d,\n        .results = results});\n}\n", op->results);
+}
+
+/* ---- reference ---------------------------------------------------------------------------------------------------------------------- */
+
+static void print_reference_row(const graph_op *op) {
+    static const char *const classes[] = {"source",  "map",    "injective", "reduce",   "contract",
+                                          "scatter", "opaque", "control",   "composite"};
+    char name[64];
+    printf("\n### %s\n\n", op->name);
+    if (is_public(op)) {
+        printf("```c\n");
+        print_prototype(op);
+        printf(";\n```\n\n");
+    }
+    printf("%s\n\n", op->doc ? op->doc : "");
+    printf("Class %s. Element types: %s.", classes[op->class_], op->dtypes ? op->dtypes : "any");
+    if (op->operands && *op->operands) printf(" Operands: `%s`.", op->operands);
+    printf("\n");
+    if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+        printf("| %s | %s | %s%s%s |\n", safe(spec->name, name),
+               spec->initial ? (*spec->initial ? spec->initial : "[]") : "required", spec->doc ? spec->doc : "",
+               spec->choices ? "; one of: " : "", spec->choices ? spec->choices : "");
+    if (op->samples) printf("\n```\n%s%s```\n", op->samples, op->samples[strlen(op->samples) - 1] == '\n' ? "" : "\n");
+}
+
+int main(int count, char **arguments) {
+    static const struct {
+        const char *name, *before, *after;
+        void (*row)(const graph_op *op);
+        bool all;
+    } outputs[] = {
+        {"header", "", "\n#endif\n", print_header_row, false},
+        {"source", "/* The operators' public functions; generated from the operator table. */\n#include \"graph/api_call.h\"\n", "",
+         print_source_row, false},
+        {"reference", "# Operators\n\nGenerated from the operator table. Samples are in the text form of graphs; T is any of the element "
+                      "types.\n", "", print_reference_row, true}};
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+        if (count != 2 || strcmp(arguments[1], outputs[i].name) != 0) continue;
+        if (i == 0) print_header();
+        printf("%s", outputs[i].before);
+        for (const graph_op *const *const *family = graph_op_families; *family; family++)
+            for (const graph_op *const *op = *family; *op; op++)
+                if (outputs[i].all || is_public(*op)) outputs[i].row(*op);
+        printf("%s", outputs[i].after);
+        return fflush(stdout) == 0 ? 0 : 1;
+    }
+    fprintf(stderr, "usage: gen_ops header|source|reference\n");
+    return 2;
+}

@@ -1,0 +1,347 @@
+/* The graph and its one constructor, graph_emit: check -> infer -> fold -> hash-cons -> append; symbols, constraints and
+ * constants. A failed emit leaves the graph as it was (what it took from the arena stays taken). */
+#include "graph/graph.h"
+#include "graph/internal.h"
+#include "graph/op.h"
+
+graph *graph_new(lib_arena *arena, tir_pool *pool) {
+    graph *g = LIB_NEW(arena, graph);
+    g->arena = arena;
+    if (!pool) {
+        pool = LIB_NEW(arena, tir_pool);
+        tir_pool_init(pool, arena);
+    }
+    g->pool = pool;
+    g->phase = GRAPH_BUILD;
+    lib_vec_push(arena, &g->values, (graph_value){0}); /* id 0: none */
+    return g;
+}
+
+graph *graph_new_subgraph(graph *parent, int64_t *number) {
+    graph *g = graph_new(parent->arena, parent->pool);
+    g->parent = parent;
+    g->phase = parent->phase;
+    *number = parent->subgraphs.count;
+    lib_vec_push(parent->arena, &parent->subgraphs, g);
+    return g;
+}
+
+/* ---- symbols and constraints ----------------------------------------------------------------------------------------- */
+
+tir_expr graph_symbol_named(graph *g, const char *name) {
+    graph *outer = graph_outermost(g);
+    for (uint32_t i = 0; i < outer->symbols.count; i++)
+        if (strcmp(outer->symbols.data[i].name, name) == 0) return outer->symbols.data[i].var;
+    const char *copy = lib_arena_string(outer->arena, name);
+    tir_expr var = tir_var(outer->pool, copy, TIR_VAR_PARAM, TIR_INDEX, 0, GRAPH_SYMBOL_MAX);
+    lib_vec_push(outer->arena, &outer->symbols, ((graph_symbol){.var = var, .name = copy}));
+    return var;
+}
+
+void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *message) {
+    graph *outer = graph_outermost(g);
+    for (uint32_t i = 0; i < outer->constraints.count; i++) {
+        const graph_constraint *known = &outer->constraints.data[i];
+        if ((known->left == left && known->right == right) || (known->left == right && known->right == left)) return;
+    }
+    lib_vec_push(outer->arena, &outer->constraints, ((graph_constraint){left, right, message}));
+}
+
+void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *format, ...) {
+    tir_truth truth = left == right ? TIR_YES : tir_equal(g->pool, left, right);
+    if (truth == TIR_YES) return;
+    lib_text text;
+    lib_text_init(&text, g->arena);
+    va_list arguments;
+    va_start(arguments, format);
+    lib_text_format_v(&text, format, arguments);
+    va_end(arguments);
+    if (truth == TIR_UNKNOWN) {
+        graph_constrain(g, left, right, text.data);
+        return;
+    }
+    lib_text_add(&text, "; they are ");
+    tir_print_expr(&text, g->pool, left, NULL);
+    lib_text_add(&text, " and ");
+    tir_print_expr(&text, g->pool, right, NULL);
+    lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
+}
+
+/* ---- constants ------------------------------------------------------------------------------------------------------------ */
+
+/* Above this a borrowed constant is known by its address and size; below, content is hashed. */
+enum { IDENTITY_BY_CONTENT_MAX = 1 << 16 };
+
+uint32_t graph_add_constant_as(graph *g, graph_constant constant) {
+    for (uint32_t i = 0; i < g->constants.count; i++) {
+        const graph_constant *known = &g->constants.data[i];
+        if (known->identity != constant.identity || known->size != constant.size) continue;
+        if (known->bytes == constant.bytes || memcmp(known->bytes, constant.bytes, constant.size) == 0) return i;
+    }
+    lib_vec_push(g->arena, &g->constants, constant);
+    return g->constants.count - 1;
+}
+
+uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borrow) {
+    graph_constant constant = {.bytes = bytes, .size = size, .borrowed = borrow};
+    if (borrow && size > IDENTITY_BY_CONTENT_MAX)
+        constant.identity = lib_hash_mix((uint64_t)(uintptr_t)bytes, size);
+    else
+        constant.identity = lib_hash64(bytes, size, size);
+    uint32_t before = g->constants.count, number = graph_add_constant_as(g, constant);
+    if (number == before && !borrow) {
+        void *copy = lib_arena_take_aligned(g->arena, size, 64);
+        if (size) memcpy(copy, bytes, size);
+        g->constants.data[number].bytes = copy;
+    }
+    return number;
+}
+
+/* ---- emit: check ------------------------------------------------------------------------------------------------------------ */
+
+static _Noreturn void refuse(const graph *g, const graph_op *op, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void refuse(const graph *g, const graph_op *op, const char *format, ...) {
+    lib_text text;
+    lib_text_init(&text, g->arena);
+    lib_text_format(&text, "%s: ", op->name);
+    va_list arguments;
+    va_start(arguments, format);
+    lib_text_format_v(&text, format, arguments);
+    va_end(arguments);
+    lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
+}
+
+static void check_attribute(const graph *g, const graph_op *op, const graph_attribute_spec *spec,
+                            const graph_attribute *attribute) {
+    int64_t integer = attribute->integer;
+    switch (spec->kind) {
+    case GRAPH_ATTR_DTYPE:
+        if (integer < 0 || integer >= DLC_DTYPE_COUNT)
+            refuse(g, op, "%s: %lld is not an element type", spec->name, (long long)integer);
+        if (!lib_dtypes[integer].usable)
+            lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s: %s: element type %s is reserved and not supported yet", op->name,
+                      spec->name, lib_dtypes[integer].name);
+        break;
+    case GRAPH_ATTR_ENUM:
+        if (integer < 0 || integer >= graph_choice_count(spec->choices))
+            refuse(g, op, "%s: choice %lld does not exist, expected one of: %s", spec->name, (long long)integer,
+                   spec->choices);
+        break;
+    case GRAPH_ATTR_SUBGRAPH:
+        if (integer < 0 || integer >= (int64_t)g->subgraphs.count)
+            refuse(g, op, "%s: sub-graph %lld does not exist", spec->name, (long long)integer);
+        break;
+    case GRAPH_ATTR_CONSTANT:
+        if (integer < 0 || integer >= (int64_t)g->constants.count)
+            refuse(g, op, "%s: constant %lld does not exist", spec->name, (long long)integer);
+        break;
+    case GRAPH_ATTR_INTEGERS:
+        if (attribute->count < 0 || (attribute->count > 0 && !attribute->list))
+            refuse(g, op, "%s: a list of %d elements was given", spec->name, attribute->count);
+        break;
+    case GRAPH_ATTR_DIMS:
+        if (attribute->count < 0 || attribute->count > DLC_MAX_RANK || (attribute->count > 0 && !attribute->dims))
+            refuse(g, op, "%s: %d dimensions were given, expected 0 to %d", spec->name, attribute->count, DLC_MAX_RANK);
+        break;
+    case GRAPH_ATTR_STRING:
+        if (!attribute->string) refuse(g, op, "%s: no string was given", spec->name);
+        break;
+    case GRAPH_ATTR_INTEGER:
+    case GRAPH_ATTR_FLOAT:
+    case GRAPH_ATTR_BOOL: break;
+    }
+}
+
+/* Fills in defaults; what equals the default counts as not given. Lists still belong to the caller. */
+static int complete_attributes(graph *g, const graph_op *op, const graph_attribute *given, graph_attribute *out) {
+    int count = 0;
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++, count++) {
+        graph_attribute *attribute = &out[count];
+        *attribute = given ? given[count] : (graph_attribute){0};
+        if (spec->initial && strcmp(spec->initial, "auto") == 0) {
+            graph *outer = graph_outermost(g);
+            if (!attribute->given) *attribute = (graph_attribute){.integer = outer->next_stream, .given = true};
+            if (attribute->integer >= outer->next_stream && attribute->integer < UINT32_MAX)
+                outer->next_stream = (uint32_t)attribute->integer + 1;
+            continue;
+        }
+        if (attribute->given) check_attribute(g, op, spec, attribute);
+        if (!spec->initial) {
+            if (!attribute->given) refuse(g, op, "attribute `%s` is required", spec->name);
+            continue;
+        }
+        graph_attribute initial = graph_attribute_default(g, spec);
+        if (!attribute->given || graph_attribute_equal(spec, attribute, &initial)) *attribute = initial;
+    }
+    return count;
+}
+
+static void check_operand(const graph *g, const graph_op *op, int operand, graph_id value) {
+    char name[32];
+    bool optional;
+    graph_op_operand(op, operand, name, &optional);
+    if (!value) {
+        if (!optional) refuse(g, op, "operand %d (`%s`) is required", operand, name);
+        return;
+    }
+    if (value >= g->values.count) refuse(g, op, "operand %d (`%s`) is not a value of this graph", operand, name);
+    dlc_dtype dtype = graph_shape_of(g, value)->dtype;
+    if (graph_op_operand_is_typed(op, operand) && !graph_op_accepts(op, dtype)) {
+        lib_text text;
+        lib_text_init(&text, g->arena);
+        graph_print_shape(&text, g, graph_shape_of(g, value));
+        refuse(g, op, "operand %d (`%s`) is %s, expected one of these element types: %s", operand, name, text.data,
+               op->dtypes);
+    }
+}
+
+static void check_inputs(const graph *g, const graph_op *op, int inputs, const graph_id *input) {
+    if (inputs < op->min_inputs || (op->max_inputs >= 0 && inputs > op->max_inputs)) {
+        if (op->max_inputs == op->min_inputs)
+            refuse(g, op, "%d operands were given, expected %d (%s)", inputs, op->min_inputs, op->operands);
+        if (op->max_inputs < 0)
+            refuse(g, op, "%d operands were given, expected at least %d (%s)", inputs, op->min_inputs, op->operands);
+        refuse(g, op, "%d operands were given, expected %d to %d (%s)", inputs, op->min_inputs, op->max_inputs,
+               op->operands);
+    }
+    for (int i = 0; i < inputs; i++) check_operand(g, op, i, input[i]);
+}
+
+/* Sizes: no negative dimension, and whatever is known of the element count fits comfortably into 64 bits. */
+static void check_result(const graph_infer *infer, const graph_shape *shape) {
+    if (shape->rank < 0 || shape->rank > DLC_MAX_RANK)
+        graph_infer_fail(infer, "the result has rank %d, expected 0 to %d", shape->rank, DLC_MAX_RANK);
+    int64_t bytes = (int64_t)lib_dtype_size(shape->dtype);
+    bool empty = false, fits = true;
+    for (int i = 0; i < shape->rank; i++) {
+        int64_t extent = 0;
+        if (!tir_is_const(infer->g->pool, shape->dim[i], &extent)) continue;
+        if (extent < 0) graph_infer_fail(infer, "dimension %d of the result is %lld", i, (long long)extent);
+        empty |= extent == 0;
+        fits &= !__builtin_mul_overflow(bytes, extent ? extent : 1, &bytes);
+    }
+    if (!empty && (!fits || bytes > INT64_C(1) << 60))
+        graph_infer_fail(infer, "the result is larger than 2^60 bytes");
+}
+
+static void infer_shapes(graph_infer *infer) {
+    graph *g = infer->g;
+    infer->operand = LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)infer->inputs);
+    for (int i = 0; i < infer->inputs; i++)
+        infer->operand[i] = infer->input[i] ? *graph_shape_of(g, infer->input[i]) : (graph_shape){.rank = -1};
+    infer->results = infer->op->results;
+    infer->result = infer->results > 0 ? LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)infer->results) : NULL;
+    infer->op->infer(infer);
+    for (int i = 0; i < infer->results; i++) check_result(infer, &infer->result[i]);
+}
+
+/* ---- emit: hash-cons and append ------------------------------------------------------------------------------------------------ */
+
+static uint64_t node_hash(const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attribute) {
+    uint64_t hash = lib_hash64(op->name, strlen(op->name), (uint64_t)inputs);
+    hash = lib_hash64(input, (size_t)inputs * sizeof *input, hash);
+    for (int i = 0; op->attribute[i].name; i++) hash = graph_attribute_hash(&op->attribute[i], &attribute[i], hash);
+    return hash;
+}
+
+static bool node_equal(const graph_node *node, const graph_op *op, int inputs, const graph_id *input,
+                       const graph_attribute *attribute) {
+    if (node->op != op || node->inputs != inputs) return false;
+    if (inputs && memcmp(node->input, input, (size_t)inputs * sizeof *input) != 0) return false;
+    for (int i = 0; op->attribute[i].name; i++)
+        if (!graph_attribute_equal(&op->attribute[i], &node->attribute[i], &attribute[i])) return false;
+    return true;
+}
+
+static graph_id find_node(const graph *g, const graph_infer *infer, uint64_t hash) {
+    if (infer->op->algebra & GRAPH_IMPURE) return 0;
+    for (uint32_t at = lib_map_first(&g->cons, hash); at != LIB_MAP_END; at = lib_map_next(&g->cons, hash, at)) {
+        const graph_node *node = &g->nodes.data[g->cons.slots[at].value];
+        if (node_equal(node, infer->op, infer->inputs, infer->input, infer->attribute)) return node->first;
+    }
+    return 0;
+}
+
+static graph_id append_node(const graph_infer *infer, uint64_t hash) {
+    graph *g = infer->g;
+    int attributes = 0;
+    while (infer->op->attribute[attributes].name) attributes++;
+    graph_attribute *own = LIB_NEW_ARRAY(g->arena, graph_attribute, (size_t)attributes);
+    for (int i = 0; i < attributes; i++)
+        own[i] = graph_attribute_copy(g->arena, &infer->op->attribute[i], &infer->attribute[i]);
+    graph_node node = {.op = infer->op, .inputs = infer->inputs, .results = infer->results, .attribute = own, .hash = hash};
+    node.input = lib_arena_copy(g->arena, infer->input, (size_t)infer->inputs * sizeof *infer->input);
+    node.first = g->values.count;
+    bool is_input = strcmp(infer->op->name, "input") == 0;
+    /* everything that can raise comes before the first change */
+    lib_vec_reserve(g->arena, &g->values, (uint32_t)infer->results);
+    lib_vec_reserve(g->arena, &g->nodes, 1);
+    if (is_input) lib_vec_reserve(g->arena, &g->inputs, 1);
+    lib_map_insert(g->arena, &g->cons, hash, g->nodes.count);
+    for (int i = 0; i < infer->results; i++)
+        g->values.data[g->values.count++] =
+            (graph_value){.shape = infer->result[i], .node = g->nodes.count, .result = i};
+    g->nodes.data[g->nodes.count++] = node;
+    if (is_input) g->inputs.data[g->inputs.count++] = node.first;
+    return node.first;
+}
+
+graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes) {
+    graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute];
+    complete_attributes(g, op, attributes, attribute);
+    check_inputs(g, op, inputs, input);
+    if (op->max_inputs > inputs) { /* optional operands left out at the end */
+        graph_id *full = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)op->max_inputs);
+        if (inputs) memcpy(full, input, (size_t)inputs * sizeof *input);
+        for (int i = inputs; i < op->max_inputs; i++) check_operand(g, op, i, 0);
+        input = full;
+        inputs = op->max_inputs;
+    }
+    graph_infer infer = {.g = g, .op = op, .inputs = inputs, .input = input, .attribute = attribute};
+    uint64_t hash = node_hash(op, inputs, input, attribute);
+    graph_id known = find_node(g, &infer, hash);
+    if (known) return known;
+    infer_shapes(&infer);
+    if (op->results == 1) {
+        graph_id folded = graph_fold(g, op, inputs, input, attribute, infer.result);
+        if (!folded) folded = graph_rewrite(g, op, inputs, input, attribute, infer.result);
+        if (folded) return folded;
+    }
+    return append_node(&infer, hash);
+}
+
+/* ---- hash of the whole -------------------------------------------------------------------------------------------------------------- */
+
+/* Node hashes speak of ids in the graph's own pool; this one must not: dimensions are hashed as text. */
+static void describe_node(lib_text *text, const graph *g, const graph_node *node) {
+    lib_text_format(text, "%s(", node->op->name);
+    for (int i = 0; i < node->inputs; i++) lib_text_format(text, "%u,", node->input[i]);
+    for (int i = 0; node->op->attribute[i].name; i++) {
+        const graph_attribute_spec *spec = &node->op->attribute[i];
+        if (spec->kind == GRAPH_ATTR_CONSTANT) {
+            const graph_constant *constant = &g->constants.data[node->attribute[i].integer];
+            lib_text_format(text, "%llx:%zu,", (unsigned long long)constant->identity, constant->size);
+        } else if (spec->kind == GRAPH_ATTR_SUBGRAPH) {
+            lib_hash128 inner = graph_hash(g->subgraphs.data[node->attribute[i].integer]);
+            lib_text_format(text, "%llx%llx,", (unsigned long long)inner.low, (unsigned long long)inner.high);
+        } else {
+            graph_attribute_print(text, g, spec, &node->attribute[i]);
+            lib_text_add(text, ",");
+        }
+    }
+    lib_text_add(text, ")");
+}
+
+
+lib_hash128 graph_hash(const graph *g) {
+    lib_text text;
+    lib_text_init(&text, g->arena);
+    lib_hash128 hash = {0, 0};
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        text.length = 0;
+        describe_node(&text, g, &g->nodes.data[i]);
+        hash = lib_hash_bytes(text.data, text.length, hash);
+    }
+    return lib_hash_bytes(g->outputs.data, g->outputs.count * sizeof *g->outputs.data, hash);
+}

@@ -1,0 +1,153 @@
+/* Graph IR: immutable, hash-consed nodes in a dense array; value ids; array order is topological order.
+ *
+ * A node owns `results` consecutive values; input ids are smaller than a node's own first value. Dimensions are index
+ * expressions in the graph's pool; symbols are TIR_VAR_PARAM variables. The one constructor is graph_emit: check -> infer ->
+ * fold -> hash-cons -> append. A pass walks an old graph and emits into a new one. All functions run inside the scope of the
+ * graph's arena (see lib/lib.h); the public builder (api.c) opens it. */
+#ifndef GRAPH_GRAPH_H
+#define GRAPH_GRAPH_H
+
+#include "lib/lib.h"
+#include "tir/expr.h"
+
+typedef uint32_t graph_id; /* a value; 0: none */
+typedef struct graph graph;
+typedef struct graph_op graph_op; /* a row of the operator table, graph/op.h */
+
+typedef struct graph_shape {
+    dlc_dtype dtype;
+    int rank;
+    tir_expr dim[DLC_MAX_RANK]; /* index expressions in graph->pool */
+} graph_shape;
+
+/* Attribute value; which member counts is told by the operator's attribute spec. */
+typedef struct graph_attribute {
+    int64_t integer;          /* integer, bool, dtype, enumeration (index of the word), sub-graph number, constant number */
+    double number;            /* float */
+    const char *string;       /* string */
+    const int64_t *list;      /* integer list */
+    const tir_expr *dims;     /* dimension list (index expressions) */
+    int32_t count;            /* of list or dims */
+    bool given;               /* false: the spec's default was filled in (printing leaves it out) */
+} graph_attribute;
+
+typedef struct graph_node {
+    const graph_op *op;
+    int32_t inputs, results;
+    const graph_id *input;             /* 0: an optional operand left out */
+    const graph_attribute *attribute;  /* one per spec of the row */
+    graph_id first;                    /* first result */
+    uint64_t hash;
+} graph_node;
+
+typedef struct graph_value {
+    graph_shape shape;
+    uint32_t node;      /* index into graph->nodes */
+    int32_t result;     /* which result of it */
+    const char *name;   /* given by the host or the text form; may be NULL */
+} graph_value;
+
+/* Bytes of a constant; large ones are keyed by identity. */
+typedef struct graph_constant {
+    const void *bytes;  /* compact row-major */
+    size_t size;
+    bool borrowed;      /* owned by the host, not by the arena */
+    uint64_t identity;  /* content hash, or address-derived when borrowed and large */
+} graph_constant;
+
+/* Checked at bind: left == right, else the operator's message. */
+typedef struct graph_constraint {
+    tir_expr left, right;
+    const char *message;
+} graph_constraint;
+
+typedef struct graph_symbol {
+    tir_expr var;              /* TIR_VAR_PARAM; its variable holds range and multiple */
+    const char *name;
+    bool varies;               /* hinted by the host */
+} graph_symbol;
+
+struct graph {
+    lib_arena *arena;
+    tir_pool *pool;                     /* shared by a graph and its sub-graphs */
+    graph *parent;                      /* sub-graphs: the enclosing graph */
+    lib_vec(graph_node) nodes;
+    lib_vec(graph_value) values;        /* [0] unused */
+    lib_vec(graph_constant) constants;
+    lib_vec(graph_id) inputs;           /* values of `input` nodes, in order */
+    lib_vec(graph_id) outputs;
+    lib_vec(const char *) output_names;
+    lib_vec(graph_symbol) symbols;      /* of the outermost graph */
+    lib_vec(graph_constraint) constraints;
+    lib_vec(graph *) subgraphs;
+    lib_map cons;
+    uint32_t phase;                     /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
+    uint32_t next_stream;               /* counter for rng streams and effect tokens */
+    void *owner;                        /* api.c: the public handle */
+};
+
+enum { GRAPH_BUILD = 1, GRAPH_SIMPLIFY = 2, GRAPH_BOUND = 4 };
+
+graph *graph_new(lib_arena *arena, tir_pool *pool); /* empty; pool NULL: one of its own */
+/* A graph inside `parent`, sharing its pool and symbols; *number is what a SUBGRAPH attribute holds. Convention of `if` and
+ * `while`: all operands (of `if`: after the condition) are the inputs of every sub-graph, in order. A while has as many results
+ * as its body has outputs: they replace the first operands; further operands are captures, constant over the iterations. */
+graph *graph_new_subgraph(graph *parent, int64_t *number);
+static inline graph *graph_outermost(const graph *g) {
+    while (g->parent) g = g->parent;
+    return (graph *)g;
+}
+static inline const graph_node *graph_node_of(const graph *g, graph_id value) {
+    return &g->nodes.data[g->values.data[value].node];
+}
+static inline const graph_shape *graph_shape_of(const graph *g, graph_id value) { return &g->values.data[value].shape; }
+
+/* The constructor. attributes: one per spec of the row, or NULL when there is none. Returns the first result's id. Raises
+ * DLC_INVALID_ARGUMENT with operator, operands and what was expected. */
+graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes);
+/* By name and with typed helpers, for passes and expansions: graph/build.h. An attribute with `given` false takes the row's
+ * default (a required one raises); one that equals the default becomes not given. Operands left out at the end are filled up
+ * with 0: a node of a row with a fixed number of operands always has max_inputs of them. */
+/* Evaluates a node of constants by the row's compute definition; 0 when it is not worth it or not possible (fold.c). */
+graph_id graph_fold(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
+                    const graph_shape *result);
+/* Applies the rewrite rules of g->phase to a node that is about to be made; 0: none applies (simplify.c). */
+graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
+                       const graph_shape *result);
+
+/* GRAPH_SYMBOL_MAX bounds what nobody hinted. */
+#define GRAPH_SYMBOL_MAX (INT64_C(1) << 40)
+tir_expr graph_symbol_named(graph *g, const char *name); /* found or created */
+/* left == right for all symbol values: yes passes, no raises with message, unknown records a constraint. */
+void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borrow);
+
+/* ---- text (text.c): prints and parses back, structurally equal:
+ *   graph {
+ *     input  x: f32[n, 64]
+ *     w = constant f32[64, 10] {...}            # hex, or numbers when small
+ *     y = dot(x, w)                              # operators by row name; attributes key=value
+ *     output y
+ *   } */
+void graph_print(lib_text *text, const graph *g);
+void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape); /* f32[n, 64] */
+void graph_print_node(lib_text *text, const graph *g, uint32_t node);             /* one line, no newline */
+graph *graph_parse(lib_arena *arena, lib_lexer *lexer);
+void graph_verify(lib_scope *scope, const graph *g); /* verify.c; numbered invariants; raises DLC_INTERNAL */
+lib_hash128 graph_hash(const graph *g);              /* structure and constant identities */
+
+/* A copy in another arena that shares nothing with g but borrowed constants. */
+graph *graph_copy(lib_arena *arena, const graph *g);
+
+/* ---- passes (each returns a new graph in `arena`, sharing constants) */
+graph *graph_decompose(lib_arena *arena, const graph *g); /* composites expand, sub-graphs included */
+graph *graph_simplify(lib_arena *arena, const graph *g);  /* rules, CSE, dead code; to a fixpoint of at most 8 rounds */
+/* Re-emits with symbol values: values[i] for symbols[i], or INT64_MIN to keep symbol i as a run-time parameter (varying).
+ * Checks the constraints. */
+graph *graph_bind(lib_arena *arena, const graph *g, const int64_t *values);
+/* Splits off what depends on constants only: returns the init graph (outputs: the values the rest needs) and rewrites the rest
+ * so that those are inputs after the ordinary ones. NULL init when there is nothing worth it. */
+void graph_split_init(lib_arena *arena, const graph *g, graph **init, graph **rest);
+
+#endif

@@ -1,0 +1,245 @@
+/* The operator table as a whole: the list of families, lookup, dtype classes, and what shape rules and compute definitions of
+ * many rows share. The rows themselves are in ops_<family>.c. */
+#include "graph/op.h"
+
+extern const graph_op *const graph_ops_source[];
+extern const graph_op *const graph_ops_map[];
+extern const graph_op *const graph_ops_structure[];
+extern const graph_op *const graph_ops_index[];
+extern const graph_op *const graph_ops_reduce[];
+extern const graph_op *const graph_ops_contract[];
+extern const graph_op *const graph_ops_window[];
+extern const graph_op *const graph_ops_random[];
+extern const graph_op *const graph_ops_control[];
+extern const graph_op *const graph_ops_composite[];
+
+const graph_op *const *const graph_op_families[] = {
+    graph_ops_source,   graph_ops_map,    graph_ops_structure, graph_ops_index,   graph_ops_reduce,
+    graph_ops_contract, graph_ops_window, graph_ops_random,    graph_ops_control, graph_ops_composite, NULL};
+
+/* A scan: about a hundred rows, most told apart by the first characters, and no table to be built at run time. */
+const graph_op *graph_op_find(const char *name) {
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++)
+            if (strcmp((*row)->name, name) == 0) return *row;
+    return NULL;
+}
+
+int graph_op_attribute(const graph_op *op, const char *name) {
+    for (int i = 0; op->attribute[i].name; i++)
+        if (strcmp(op->attribute[i].name, name) == 0) return i;
+    return -1;
+}
+
+bool graph_is(const graph *g, graph_id value, const char *op_name) {
+    return strcmp(graph_node_of(g, value)->op->name, op_name) == 0;
+}
+
+/* ---- dtype classes -------------------------------------------------------------------------------------------------- */
+
+/* class word, the dtype classes (lib_dtype_info) it stands for */
+static const struct {
+    const char *word, *classes;
+} dtype_words[] = {
+    {"any", "biuf"}, {"number", "iuf"}, {"float", "f"}, {"int", "iu"}, {"signed", "if"}, {"unsigned", "u"}};
+
+static bool word_accepts(const char *word, size_t length, dlc_dtype dtype) {
+    const lib_dtype_info *info = &lib_dtypes[dtype];
+    if (strlen(info->name) == length && memcmp(info->name, word, length) == 0) return true;
+    for (size_t i = 0; i < sizeof dtype_words / sizeof *dtype_words; i++)
+        if (strlen(dtype_words[i].word) == length && memcmp(dtype_words[i].word, word, length) == 0)
+            return strchr(dtype_words[i].classes, info->class_) != NULL;
+    return false;
+}
+
+bool graph_op_accepts(const graph_op *op, dlc_dtype dtype) {
+    if ((unsigned)dtype >= DLC_DTYPE_COUNT || !lib_dtypes[dtype].usable) return false;
+    if (!op->dtypes) return true;
+    for (const char *word = op->dtypes; *word;) {
+        size_t length = strcspn(word, " ");
+        if (word_accepts(word, length, dtype)) return true;
+        word += length;
+        word += strspn(word, " ");
+    }
+    return false;
+}
+
+/* ---- operand names ---------------------------------------------------------------------------------------------------- */
+
+/* Word i of the operand names; the last one stands for all further operands of a variadic row. */
+void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional) {
+    const char *word = op->operands ? op->operands : "";
+    size_t length = strcspn(word, " ");
+    for (int i = 0; i < operand && word[length]; i++) {
+        word += length + 1;
+        length = strcspn(word, " ");
+    }
+    *optional = length > 0 && word[0] == '[';
+    if (*optional) word++, length -= length > 1 && word[length - 2] == ']' ? 2 : 1;
+    while (length > 0 && word[length - 1] == '.') length--;
+    if (length == 0) word = "x", length = 1;
+    if (length > 31) length = 31;
+    memcpy(name, word, length);
+    name[length] = 0;
+}
+
+/* In the first sample the operands that vary in dtype read "T[...". Further operands of a variadic row are like the last. */
+bool graph_op_operand_is_typed(const graph_op *op, int operand) {
+    const char *at = op->samples ? strchr(op->samples, '(') : NULL;
+    if (!at) return false;
+    bool typed = false;
+    int depth = 0, index = 0;
+    const char *word = ++at;
+    for (; *at && *at != '\n'; at++) {
+        if (depth == 0 && (*at == ',' || *at == ')')) {
+            word += strspn(word, " ");
+            size_t name = strcspn(word, "=[(,)");
+            if (word[name] == '=') return typed; /* attributes begin */
+            typed = name == 1 && *word == 'T';
+            if (index++ == operand || *at == ')') return typed;
+            word = at + 1;
+        }
+        depth += *at == '[' || *at == '(';
+        depth -= *at == ']' || *at == ')';
+    }
+    return typed;
+}
+
+/* ---- shape rules ---------------------------------------------------------------------------------------------------------- */
+
+/* "add(x: f32[2, 3], f32[4])" */
+static void describe(lib_text *text, const graph_infer *infer) {
+    lib_text_format(text, "%s(", infer->op->name);
+    for (int i = 0; i < infer->inputs; i++) {
+        if (!infer->input[i]) continue;
+        if (i) lib_text_add(text, ", ");
+        const graph_value *value = &infer->g->values.data[infer->input[i]];
+        if (value->name) lib_text_format(text, "%s: ", value->name);
+        graph_print_shape(text, infer->g, &value->shape);
+    }
+    lib_text_add(text, ")");
+}
+
+void graph_infer_fail(const graph_infer *infer, const char *format, ...) {
+    lib_text text;
+    lib_text_init(&text, infer->g->arena);
+    describe(&text, infer);
+    lib_text_add(&text, ": ");
+    va_list arguments;
+    va_start(arguments, format);
+    lib_text_format_v(&text, format, arguments);
+    va_end(arguments);
+    lib_raise(infer->g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
+}
+
+void graph_infer_equal(const graph_infer *infer, tir_expr a, tir_expr b, const char *what) {
+    if (a == b || tir_equal(infer->g->pool, a, b) == TIR_YES) return;
+    lib_text text;
+    lib_text_init(&text, infer->g->arena);
+    describe(&text, infer);
+    graph_require_equal(infer->g, a, b, "%s: %s must be equal", text.data, what);
+}
+
+int graph_infer_axis(const graph_infer *infer, int64_t axis, int rank, const char *what) {
+    if (axis < -rank || axis >= rank)
+        graph_infer_fail(infer, "%s %lld is out of range: expected %d to %d for rank %d", what, (long long)axis, -rank,
+                         rank - 1, rank);
+    return (int)(axis < 0 ? axis + rank : axis);
+}
+
+uint32_t graph_infer_axes(const graph_infer *infer, const graph_attribute *axes, int rank, const char *what) {
+    uint32_t set = 0;
+    for (int i = 0; i < axes->count; i++) {
+        uint32_t bit = 1u << graph_infer_axis(infer, axes->list[i], rank, what);
+        if (set & bit) graph_infer_fail(infer, "%s %lld is given twice", what, (long long)axes->list[i]);
+        set |= bit;
+    }
+    return set;
+}
+
+void graph_infer_dtype(const graph_infer *infer, int operand, dlc_dtype expected) {
+    if (infer->operand[operand].dtype == expected) return;
+    char name[32];
+    bool optional;
+    graph_op_operand(infer->op, operand, name, &optional);
+    graph_infer_fail(infer, "operand `%s` is %s, expected %s", name, lib_dtypes[infer->operand[operand].dtype].name,
+                     lib_dtypes[expected].name);
+}
+
+void graph_infer_rank(const graph_infer *infer, int operand, int expected) {
+    if (infer->operand[operand].rank == expected) return;
+    char name[32];
+    bool optional;
+    graph_op_operand(infer->op, operand, name, &optional);
+    graph_infer_fail(infer, "operand `%s` has rank %d, expected %d", name, infer->operand[operand].rank, expected);
+}
+
+void graph_infer_same_dtype(const graph_infer *infer, int first, int count) {
+    for (int i = first + 1; i < first + count; i++) {
+        if (infer->operand[i].rank < 0 || infer->operand[i].dtype == infer->operand[first].dtype) continue;
+        char name[32], other[32];
+        bool optional;
+        graph_op_operand(infer->op, first, name, &optional);
+        graph_op_operand(infer->op, i, other, &optional);
+        graph_infer_fail(infer, "operands `%s` and `%s` have dtypes %s and %s; expected one dtype (there is no implicit "
+                                "conversion: use cast)",
+                         name, other, lib_dtypes[infer->operand[first].dtype].name,
+                         lib_dtypes[infer->operand[i].dtype].name);
+    }
+}
+
+void graph_infer_same_shape(const graph_infer *infer, int first, int count) {
+    const graph_shape *a = &infer->operand[first];
+    for (int i = first + 1; i < first + count; i++) {
+        const graph_shape *b = &infer->operand[i];
+        if (b->rank < 0) continue;
+        if (a->rank != b->rank)
+            graph_infer_fail(infer, "operands have ranks %d and %d, expected one shape", a->rank, b->rank);
+        for (int axis = 0; axis < a->rank; axis++) {
+            char what[48] = "sizes of dimension ";
+            size_t length = strlen(what);
+            if (axis >= 10) what[length++] = (char)('0' + axis / 10);
+            what[length++] = (char)('0' + axis % 10);
+            what[length] = 0;
+            graph_infer_equal(infer, a->dim[axis], b->dim[axis], what);
+        }
+    }
+}
+
+void graph_infer_map(graph_infer *infer) {
+    graph_infer_same_dtype(infer, 0, infer->inputs);
+    graph_infer_same_shape(infer, 0, infer->inputs);
+    infer->result[0] = infer->operand[0];
+}
+
+void graph_infer_compare(graph_infer *infer) {
+    graph_infer_map(infer);
+    infer->result[0].dtype = DLC_BOOL;
+}
+
+graph_shape *graph_infer_results(graph_infer *infer, int results) {
+    infer->results = results;
+    return infer->result = LIB_NEW_ARRAY(infer->g->arena, graph_shape, (size_t)results);
+}
+
+/* ---- compute ------------------------------------------------------------------------------------------------------------------ */
+
+void graph_compute_row(graph_compute *compute) {
+    const graph_op *op = compute->op;
+    if (op->compute) {
+        op->compute(compute);
+        return;
+    }
+    tir_expr operand[DLC_MAX_RANK + 4];
+    if (!op->scalar || compute->inputs > (int)(sizeof operand / sizeof *operand))
+        lib_raise(compute->region->arena->scope, DLC_INTERNAL, "operator %s has no compute definition", op->name);
+    const graph_shape *shape = compute->result_shape;
+    tir_stage *stage = tir_region_stage(compute->region, TIR_MAP, compute->name, shape->rank, NULL, shape->dim, 0, NULL,
+                                        NULL);
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0; i < shape->rank; i++) index[i] = stage->axis[i].var;
+    for (int i = 0; i < compute->inputs; i++)
+        operand[i] = compute->operand[i] == GRAPH_NONE ? 0 : tir_region_load(compute->region, compute->operand[i], index);
+    tir_expr value = op->scalar(compute->pool, (tir_dtype)shape->dtype, operand, compute->attribute);
+    compute->result[0] = tir_stage_value(compute->region, stage, value, 0, 0);
+}

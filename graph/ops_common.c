@@ -1,0 +1,120 @@
+/* Shared by the rows' shape rules, compute definitions and references; see ops_common.h. */
+#include "graph/ops_common.h"
+
+tir_expr graph_infer_product(const graph_infer *infer, int count, const tir_expr *dims) {
+    tir_pool *pool = infer->g->pool;
+    tir_expr product = tir_index(pool, 1);
+    for (int i = 0; i < count; i++) {
+        int64_t a, b, c;
+        if (tir_is_const(pool, product, &a) && tir_is_const(pool, dims[i], &b) &&
+            (__builtin_mul_overflow(a, b, &c) || c >= TIR_UNBOUNDED_HIGH))
+            graph_infer_fail(infer, "the number of elements does not fit 62 bits: %lld times %lld", (long long)a,
+                             (long long)b);
+        product = tir_mul(pool, product, dims[i]);
+    }
+    return product;
+}
+
+tir_expr graph_infer_sum(const graph_infer *infer, tir_expr a, tir_expr b) {
+    const tir_expr terms[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        int64_t value;
+        if (tir_is_const(infer->g->pool, terms[i], &value) && (value > GRAPH_SIZE_MAX || value < -GRAPH_SIZE_MAX))
+            graph_infer_fail(infer, "the size %lld is too large", (long long)value);
+    }
+    return tir_add(infer->g->pool, a, b);
+}
+
+void graph_infer_indices(const graph_infer *infer, int operand) {
+    dlc_dtype dtype = infer->operand[operand].dtype;
+    if (!lib_dtype_is_integer(dtype))
+        graph_infer_fail(infer, "operand %d holds indices and must be of an integer dtype, not %s", operand,
+                         lib_dtypes[dtype].name);
+}
+
+void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, const char *what) {
+    tir_pool *pool = infer->g->pool;
+    tir_truth truth = tir_prove(pool, tir_le(pool, low, high));
+    if (truth == TIR_NO) graph_infer_fail(infer, "%s", what);
+    if (truth == TIR_UNKNOWN)
+        graph_require_equal(infer->g, tir_min(pool, low, high), low, "%s: %s", infer->op->name, what);
+}
+
+void graph_infer_list(const graph_infer *infer, const graph_attribute *list, int rank, const char *what) {
+    if (list->count && list->count != rank)
+        graph_infer_fail(infer, "%s has %d entries, expected one for each of the %d dimensions", what, list->count, rank);
+}
+
+void graph_compute_elements(graph_compute *compute, graph_element element) {
+    const graph_shape *shape = &compute->result_shape[0];
+    tir_stage *stage =
+        tir_region_stage(compute->region, TIR_MAP, compute->name, shape->rank, NULL, shape->dim, 0, NULL, NULL);
+    tir_expr axis[DLC_MAX_RANK];
+    for (int i = 0; i < shape->rank; i++) axis[i] = stage->axis[i].var;
+    compute->result[0] = tir_stage_value(compute->region, stage, element(compute, axis), 0, 0);
+}
+
+uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all) {
+    if (axes->count == 0 && all) return (1u << rank) - 1;
+    uint32_t set = 0;
+    for (int i = 0; i < axes->count; i++) set |= 1u << graph_axis_of(axes->list[i], rank);
+    return set;
+}
+
+dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attribute *result) {
+    static const dlc_dtype choice[] = {DLC_BOOL, DLC_F32, DLC_F64, DLC_I32, DLC_I64}; /* words of `result`; the first is "same" */
+    const lib_dtype_info *x = &lib_dtypes[infer->operand[0].dtype], *w = &lib_dtypes[infer->operand[1].dtype];
+    if (!result->integer) {
+        graph_infer_same_dtype(infer, 0, 2);
+        return infer->operand[0].dtype;
+    }
+    const lib_dtype_info *wide = &lib_dtypes[choice[result->integer]];
+    bool bytes = x->bits == 8 && w->bits == 8 && x->class_ != 'f';
+    if (!bytes) graph_infer_same_dtype(infer, 0, 2);
+    if ((x->class_ == 'f') != (wide->class_ == 'f') || wide->bits < x->bits)
+        graph_infer_fail(infer, "result %s cannot hold sums of %s: expected a wider element type of the same kind", wide->name,
+                         x->name);
+    return choice[result->integer];
+}
+
+uint32_t graph_compute_cast(graph_compute *compute, uint32_t tensor, dlc_dtype dtype, const char *const *axis_names) {
+    const tir_tensor from = compute->region->tensors.data[tensor];
+    if (from.dtype == dtype) return tensor;
+    tir_stage *stage = tir_region_stage(compute->region, TIR_MAP, compute->name, from.rank, axis_names, from.extent, 0, NULL, NULL);
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0; i < from.rank; i++) index[i] = stage->axis[i].var;
+    tir_expr value = tir_cast(compute->pool, (tir_dtype)dtype, tir_region_load(compute->region, tensor, index));
+    return tir_stage_value(compute->region, stage, value, 0, 0);
+}
+
+#ifdef DLC_REFERENCE
+int64_t graph_reference_count(const graph_reference_tensor *tensor) {
+    int64_t count = 1;
+    for (int i = 0; i < tensor->rank; i++) count *= tensor->dim[i];
+    return count;
+}
+
+int64_t graph_reference_at(const graph_reference_tensor *tensor, const int64_t *index) {
+    int64_t at = 0;
+    for (int i = 0; i < tensor->rank; i++) at = at * tensor->dim[i] + index[i];
+    return at;
+}
+
+bool graph_reference_next(const graph_reference_tensor *tensor, int64_t *index) {
+    for (int i = tensor->rank - 1; i >= 0; i--) {
+        if (++index[i] < tensor->dim[i]) return true;
+        index[i] = 0;
+    }
+    return false;
+}
+
+double graph_reference_wrap(dlc_dtype dtype, uint64_t bits) {
+    switch (dtype) {
+    case DLC_BOOL: return bits != 0;
+    case DLC_I8: return (double)(int8_t)bits;
+    case DLC_U8: return (double)(uint8_t)bits;
+    case DLC_I32: return (double)(int32_t)bits;
+    default: return (double)(int64_t)bits;
+    }
+}
+#endif

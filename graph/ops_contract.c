@@ -1,0 +1,632 @@
+/* Contractions: dot_general is the one primitive; dot, matmul and einsum expand to it, with transposes and sums around it. The
+ * names of its axes say what schedule rules may do with them: b batch, i free in x, j free in w, k contracted. */
+#include "graph/build.h"
+#include "graph/ops_common.h"
+
+/* ---- dot_general -------------------------------------------------------------------------------------------------------- */
+
+enum { DOT_BATCH_X, DOT_BATCH_W, DOT_CONTRACT_X, DOT_CONTRACT_W, DOT_RESULT };
+
+/* An axis list of operand 0 (x) or 1 (w). */
+static const graph_attribute *batch_of(const graph_attribute *attribute, int operand) {
+    return &attribute[DOT_BATCH_X + operand];
+}
+static const graph_attribute *contract_of(const graph_attribute *attribute, int operand) {
+    return &attribute[DOT_CONTRACT_X + operand];
+}
+
+static uint32_t bound_axes(const graph_infer *infer, int operand) {
+    int rank = infer->operand[operand].rank;
+    uint32_t batch = graph_infer_axes(infer, batch_of(infer->attribute, operand), rank, operand ? "batch_w" : "batch_x");
+    uint32_t contract =
+        graph_infer_axes(infer, contract_of(infer->attribute, operand), rank, operand ? "contract_w" : "contract_x");
+    if (batch & contract)
+        graph_infer_fail(infer, "an axis of operand `%s` is both a batch and a contracted axis", operand ? "w" : "x");
+    return batch | contract;
+}
+
+/* Pairs the axes of two lists: the same number of them, of the same sizes. */
+static void pair_axes(const graph_infer *infer, int list, const char *kind) {
+    const graph_attribute *x = &infer->attribute[list], *w = &infer->attribute[list + 1];
+    if (x->count != w->count)
+        graph_infer_fail(infer, "%d %s axes of x and %d of w, expected as many", x->count, kind, w->count);
+    for (int i = 0; i < x->count; i++) {
+        int a = graph_axis_of(x->list[i], infer->operand[0].rank), b = graph_axis_of(w->list[i], infer->operand[1].rank);
+        const char *what = lib_arena_format(infer->g->arena, "sizes of %s axis %d of x and axis %d of w", kind, a, b);
+        graph_infer_equal(infer, infer->operand[0].dim[a], infer->operand[1].dim[b], what);
+    }
+}
+
+static void add_dim(const graph_infer *infer, tir_expr dim) {
+    graph_shape *result = &infer->result[0];
+    if (result->rank == DLC_MAX_RANK) graph_infer_fail(infer, "the result has more than %d dimensions", DLC_MAX_RANK);
+    result->dim[result->rank++] = dim;
+}
+
+static void infer_dot_general(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    graph_shape *result = &infer->result[0];
+    uint32_t bound[2] = {bound_axes(infer, 0), bound_axes(infer, 1)};
+    pair_axes(infer, DOT_BATCH_X, "batch");
+    pair_axes(infer, DOT_CONTRACT_X, "contracted");
+    result->dtype = graph_infer_product_dtype(infer, &infer->attribute[DOT_RESULT]);
+    result->rank = 0;
+    const graph_attribute *batch = batch_of(infer->attribute, 0);
+    for (int i = 0; i < batch->count; i++) add_dim(infer, x->dim[graph_axis_of(batch->list[i], x->rank)]);
+    for (int operand = 0; operand < 2; operand++)
+        for (int axis = 0; axis < infer->operand[operand].rank; axis++)
+            if (!(bound[operand] >> axis & 1)) add_dim(infer, infer->operand[operand].dim[axis]);
+}
+
+/* "i" where it is alone, else "i0", "i1", ... */
+static void name_axes(lib_arena *arena, char letter, int count, const char **names) {
+    for (int i = 0; i < count; i++) names[i] = lib_arena_format(arena, count > 1 ? "%c%d" : "%c", letter, i);
+}
+
+/* Index of operand `operand`: batch and contracted axes from the lists, the others are result axes from `first_free` on. */
+static void dot_index(const graph_compute *c, const tir_stage *stage, int operand, int first_free, tir_expr *index) {
+    int rank = c->operand_shape[operand].rank, free_axis = first_free;
+    const graph_attribute *batch = batch_of(c->attribute, operand), *contract = contract_of(c->attribute, operand);
+    for (int i = 0; i < rank; i++) index[i] = 0;
+    for (int i = 0; i < batch->count; i++) index[graph_axis_of(batch->list[i], rank)] = stage->axis[i].var;
+    for (int i = 0; i < contract->count; i++)
+        index[graph_axis_of(contract->list[i], rank)] = stage->axis[stage->space + i].var;
+    for (int i = 0; i < rank; i++)
+        if (!index[i]) index[i] = stage->axis[free_axis++].var;
+}
+
+static void compute_dot_general(graph_compute *c) {
+    const graph_shape *x = &c->operand_shape[0], *w = &c->operand_shape[1], *result = &c->result_shape[0];
+    const graph_attribute *contract = contract_of(c->attribute, 0);
+    int batch = batch_of(c->attribute, 0)->count, count = contract->count;
+    int free_x = x->rank - batch - count, free_w = w->rank - batch - count;
+    const char *space[DLC_MAX_RANK], *reduce[DLC_MAX_RANK];
+    name_axes(c->region->arena, 'b', batch, space);
+    name_axes(c->region->arena, 'i', free_x, space + batch);
+    name_axes(c->region->arena, 'j', free_w, space + batch + free_x);
+    name_axes(c->region->arena, 'k', count, reduce);
+    tir_expr extent[DLC_MAX_RANK];
+    for (int i = 0; i < count; i++) extent[i] = x->dim[graph_axis_of(contract->list[i], x->rank)];
+    tir_stage *stage = tir_region_stage(c->region, count ? TIR_REDUCE : TIR_MAP, c->name, result->rank, space, result->dim,
+                                        count, reduce, extent);
+    tir_dtype sum = (tir_dtype)graph_product_sum_dtype(result->dtype);
+    tir_expr index[DLC_MAX_RANK];
+    dot_index(c, stage, 0, batch, index);
+    tir_expr a = tir_cast(c->pool, sum, graph_operand_load(c, 0, index));
+    dot_index(c, stage, 1, batch + free_x, index);
+    tir_expr b = tir_cast(c->pool, sum, graph_operand_load(c, 1, index));
+    if (count)
+        c->result[0] = graph_compute_cast(c, tir_stage_contract(c->region, stage, a, b), result->dtype, space);
+    else
+        c->result[0] = tir_stage_value(c->region, stage, tir_cast(c->pool, (tir_dtype)result->dtype, tir_mul(c->pool, a, b)),
+                                       0, 0);
+}
+
+/* ---- dot and matmul ------------------------------------------------------------------------------------------------------- */
+
+enum { MATMUL_RESULT };
+
+static graph_id emit_dot(graph *g, graph_id x, graph_id w, int batch, const int64_t *batch_x, const int64_t *batch_w,
+                         int contract, const int64_t *contract_x, const int64_t *contract_w, int64_t result) {
+    return graph_emit_with(g, "dot_general", 2, (graph_id[]){x, w}, 5,
+                           (graph_setting[]){graph_set_list("batch_x", batch, batch_x),
+                                             graph_set_list("batch_w", batch, batch_w),
+                                             graph_set_list("contract_x", contract, contract_x),
+                                             graph_set_list("contract_w", contract, contract_w),
+                                             graph_set_integer("result", result)});
+}
+
+/* The axis of w that meets the last one of x. */
+static int contracted_axis(int rank) { return rank > 1 ? rank - 2 : 0; }
+
+static void infer_contracted(const graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
+    if (x->rank < 1 || w->rank < 1) graph_infer_fail(infer, "operands have ranks %d and %d, expected at least 1", x->rank, w->rank);
+    graph_infer_equal(infer, x->dim[x->rank - 1], w->dim[contracted_axis(w->rank)],
+                      w->rank > 1 ? "the last dimension of x and the last but one of w"
+                                  : "the last dimension of x and the dimension of w");
+    infer->result[0].dtype = graph_infer_product_dtype(infer, &infer->attribute[MATMUL_RESULT]);
+    infer->result[0].rank = 0;
+}
+
+static void infer_dot(graph_infer *infer) {
+    infer_contracted(infer);
+    const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
+    for (int i = 0; i < x->rank - 1; i++) add_dim(infer, x->dim[i]);
+    for (int i = 0; i < w->rank; i++)
+        if (i != contracted_axis(w->rank)) add_dim(infer, w->dim[i]);
+}
+
+static void expand_dot(graph_expand *e) {
+    int64_t x_axis = graph_shape_of(e->g, e->input[0])->rank - 1;
+    int64_t w_axis = contracted_axis(graph_shape_of(e->g, e->input[1])->rank);
+    e->result[0] =
+        emit_dot(e->g, e->input[0], e->input[1], 0, NULL, NULL, 1, &x_axis, &w_axis, e->attribute[MATMUL_RESULT].integer);
+}
+
+/* Batch dimensions of x and w aligned at the last. Dimension i of `count` in all: axis in the operand, -1 where it has none. */
+typedef struct matmul_batch {
+    int count, of[2];
+} matmul_batch;
+
+static matmul_batch matmul_batches(int rank_x, int rank_w) {
+    matmul_batch batch = {.of = {rank_x > 2 ? rank_x - 2 : 0, rank_w > 2 ? rank_w - 2 : 0}};
+    batch.count = batch.of[0] > batch.of[1] ? batch.of[0] : batch.of[1];
+    return batch;
+}
+
+static int batch_axis(const matmul_batch *batch, int operand, int i) {
+    int axis = i - (batch->count - batch->of[operand]);
+    return axis < 0 ? -1 : axis;
+}
+
+static bool is_one(const tir_pool *pool, tir_expr dim) {
+    int64_t value;
+    return tir_is_const(pool, dim, &value) && value == 1;
+}
+
+static void infer_matmul(graph_infer *infer) {
+    infer_contracted(infer);
+    const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
+    matmul_batch batch = matmul_batches(x->rank, w->rank);
+    for (int i = 0; i < batch.count; i++) {
+        int a = batch_axis(&batch, 0, i), b = batch_axis(&batch, 1, i);
+        bool from_w = a < 0 || (b >= 0 && is_one(infer->g->pool, x->dim[a]));
+        if (!from_w && b >= 0 && !is_one(infer->g->pool, w->dim[b])) {
+            const char *what = lib_arena_format(infer->g->arena, "sizes of batch dimension %d of x and %d of w (or one of them 1)", a, b);
+            graph_infer_equal(infer, x->dim[a], w->dim[b], what);
+        }
+        add_dim(infer, from_w ? w->dim[b] : x->dim[a]);
+    }
+    if (x->rank > 1) add_dim(infer, x->dim[x->rank - 2]);
+    if (w->rank > 1) add_dim(infer, w->dim[w->rank - 1]);
+}
+
+/* A batch dimension that only one operand has is a free dimension of that operand: nothing is repeated. Which they are, and
+ * where they land in the result of dot_general (batch, free x, free w). */
+typedef struct matmul_plan {
+    bool kept[2][DLC_MAX_RANK];          /* axes of the operand; others have size 1 and go */
+    int64_t batch[2][DLC_MAX_RANK];      /* axes of the operands after that */
+    int batches;
+    int64_t permutation[DLC_MAX_RANK];   /* from the result's axes to those of dot_general */
+} matmul_plan;
+
+static void plan_axes(const graph *g, const graph_shape *const shape[2], const matmul_batch *batch, matmul_plan *plan) {
+    enum { BOTH, X_ONLY, W_ONLY };
+    int role[DLC_MAX_RANK], place[3] = {0, 0, 0};
+    for (int o = 0; o < 2; o++)
+        for (int axis = 0; axis < shape[o]->rank; axis++) plan->kept[o][axis] = true;
+    for (int i = 0; i < batch->count; i++) {
+        int a = batch_axis(batch, 0, i), b = batch_axis(batch, 1, i);
+        role[i] = BOTH;
+        if (a < 0 || (b >= 0 && is_one(g->pool, shape[0]->dim[a]))) role[i] = W_ONLY;
+        else if (b < 0 || is_one(g->pool, shape[1]->dim[b])) role[i] = X_ONLY;
+        if (role[i] == W_ONLY && a >= 0) plan->kept[0][a] = false;
+        if (role[i] == X_ONLY && b >= 0) plan->kept[1][b] = false;
+        if (role[i] == BOTH) plan->batches++;
+    }
+    int rows = shape[0]->rank > 1, free_x = rows;
+    for (int i = 0; i < batch->count; i++) free_x += role[i] == X_ONLY;
+    for (int i = 0; i < batch->count; i++) {
+        int start = role[i] == BOTH ? 0 : role[i] == X_ONLY ? plan->batches : plan->batches + free_x;
+        plan->permutation[i] = start + place[role[i]]++;
+    }
+    if (rows) plan->permutation[batch->count] = plan->batches + free_x - 1;
+    if (shape[1]->rank > 1) plan->permutation[batch->count + rows] = plan->batches + free_x + place[W_ONLY];
+    for (int o = 0; o < 2; o++)
+        for (int i = 0, axis = 0, n = 0; i < batch->count; i++) {
+            int own = batch_axis(batch, o, i);
+            if (role[i] == BOTH) plan->batch[o][n++] = axis;
+            axis += own >= 0 && plan->kept[o][own];
+        }
+}
+
+static graph_id drop_axes(graph *g, graph_id x, const bool *kept) {
+    graph_shape shape = *graph_shape_of(g, x);
+    tir_expr dim[DLC_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < shape.rank; i++)
+        if (kept[i]) dim[rank++] = shape.dim[i];
+    return rank == shape.rank ? x : graph_reshape(g, x, rank, dim);
+}
+
+static graph_id transpose_unless_same(graph *g, graph_id x, const int64_t *permutation) {
+    bool same = true;
+    for (int i = 0; i < graph_shape_of(g, x)->rank; i++) same &= permutation[i] == i;
+    return same ? x : graph_transpose(g, x, permutation);
+}
+
+static void expand_matmul(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape x_shape = *graph_shape_of(g, e->input[0]), w_shape = *graph_shape_of(g, e->input[1]);
+    const graph_shape *const shape[2] = {&x_shape, &w_shape};
+    matmul_batch batch = matmul_batches(x_shape.rank, w_shape.rank);
+    matmul_plan plan = {.batches = 0};
+    plan_axes(g, shape, &batch, &plan);
+    graph_id x = drop_axes(g, e->input[0], plan.kept[0]), w = drop_axes(g, e->input[1], plan.kept[1]);
+    int64_t x_axis = graph_shape_of(g, x)->rank - 1, w_axis = contracted_axis(graph_shape_of(g, w)->rank);
+    graph_id result = emit_dot(g, x, w, plan.batches, plan.batch[0], plan.batch[1], 1, &x_axis, &w_axis,
+                               e->attribute[MATMUL_RESULT].integer);
+    e->result[0] = transpose_unless_same(g, result, plan.permutation);
+}
+
+/* ---- einsum ---------------------------------------------------------------------------------------------------------------- */
+
+/* Labels of each operand, and [2] of the result. */
+typedef struct einsum {
+    int rank[3];
+    char label[3][DLC_MAX_RANK + 1];
+} einsum;
+
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+static int count_label(const einsum *e, int first, int last, char label) {
+    int count = 0;
+    for (int o = first; o <= last; o++)
+        for (int i = 0; i < e->rank[o]; i++) count += e->label[o][i] == label;
+    return count;
+}
+
+/* Without "->" the result has the labels that occur once, in the order of the alphabet, capitals first, as NumPy does. */
+static void einsum_implicit(einsum *e) {
+    for (char c = 'A'; c <= 'z'; c++)
+        if (is_letter(c) && count_label(e, 0, 1, c) == 1 && e->rank[2] < DLC_MAX_RANK) e->label[2][e->rank[2]++] = c;
+}
+
+/* NULL, or what is wrong with it. */
+static const char *einsum_parse(const char *equation, int operands, einsum *out) {
+    *out = (einsum){.rank = {0}};
+    int part = 0;
+    bool arrow = false;
+    for (const char *at = equation; *at; at++) {
+        if (*at == ' ') continue;
+        if (*at == ',') {
+            if (arrow || ++part >= operands) return "it has more operands than were given";
+        } else if (at[0] == '-' && at[1] == '>') {
+            if (arrow) return "it has more than one ->";
+            if (part != operands - 1) return "it has fewer operands than were given";
+            arrow = true;
+            part = 2;
+            at++;
+        } else if (!is_letter(*at)) {
+            return "expected letters, a comma between operands, and -> before the result";
+        } else if (out->rank[part] == DLC_MAX_RANK) {
+            return "it has too many labels in one place";
+        } else {
+            out->label[part][out->rank[part]++] = *at;
+        }
+    }
+    if (!arrow && part != operands - 1) return "it has fewer operands than were given";
+    if (!arrow) einsum_implicit(out);
+    for (int i = 0; i < out->rank[2]; i++) {
+        if (count_label(out, 2, 2, out->label[2][i]) > 1) return "a label stands twice in the result";
+        if (!count_label(out, 0, 1, out->label[2][i])) return "a label of the result stands in no operand";
+    }
+    return NULL;
+}
+
+enum { EINSUM_EQUATION };
+
+static int einsum_operands(int inputs, const graph_id *input) { return inputs > 1 && input[1] ? 2 : 1; }
+
+static void infer_einsum(graph_infer *infer) {
+    int operands = einsum_operands(infer->inputs, infer->input);
+    const char *equation = infer->attribute[EINSUM_EQUATION].string;
+    einsum labels;
+    const char *wrong = einsum_parse(equation, operands, &labels);
+    if (wrong) graph_infer_fail(infer, "equation \"%s\": %s", equation, wrong);
+    graph_infer_same_dtype(infer, 0, operands);
+    tir_expr size[128] = {0};
+    for (int o = 0; o < operands; o++) {
+        const graph_shape *shape = &infer->operand[o];
+        if (labels.rank[o] != shape->rank)
+            graph_infer_fail(infer, "equation \"%s\" has %d labels for operand %d, which has rank %d", equation, labels.rank[o],
+                             o, shape->rank);
+        for (int i = 0; i < shape->rank; i++) {
+            char label = labels.label[o][i];
+            if (size[(int)label])
+                graph_infer_equal(infer, size[(int)label], shape->dim[i],
+                                  lib_arena_format(infer->g->arena, "sizes of the dimensions labelled %c", label));
+            else
+                size[(int)label] = shape->dim[i];
+        }
+    }
+    infer->result[0] = (graph_shape){.dtype = infer->operand[0].dtype};
+    for (int i = 0; i < labels.rank[2]; i++) add_dim(infer, size[(int)labels.label[2][i]]);
+}
+
+static void drop_label(einsum *labels, int operand, int at) {
+    char *list = labels->label[operand];
+    memmove(list + at, list + at + 1, (size_t)(--labels->rank[operand] - at));
+}
+
+/* Repeated labels of operand o: everything off the diagonal becomes 0, then one of the two axes is summed away. */
+static graph_id einsum_diagonals(graph *g, graph_id x, int o, einsum *labels) {
+    for (int i = 0; i < labels->rank[o]; i++)
+        for (int j = i + 1; j < labels->rank[o]; j++) {
+            if (labels->label[o][i] != labels->label[o][j]) continue;
+            graph_shape shape = *graph_shape_of(g, x);
+            graph_id on = graph_eq(g, graph_iota(g, DLC_I64, shape.rank, shape.dim, i),
+                                   graph_iota(g, DLC_I64, shape.rank, shape.dim, j));
+            int64_t axis = j;
+            x = graph_reduce_sum(g, graph_select(g, on, x, graph_scalar_like(g, x, 0)), 1, &axis, false);
+            drop_label(labels, o, j--);
+        }
+    return x;
+}
+
+/* Sums over the labels of operand o that nothing else has. */
+static graph_id einsum_sum(graph *g, graph_id x, int o, einsum *labels) {
+    int64_t axes[DLC_MAX_RANK];
+    int count = 0;
+    for (int i = 0; i < labels->rank[o]; i++)
+        if (count_label(labels, 0, 2, labels->label[o][i]) == 1) axes[count++] = i;
+    if (!count) return x;
+    x = graph_reduce_sum(g, x, count, axes, false);
+    for (int i = count; i-- > 0;) drop_label(labels, o, (int)axes[i]);
+    return x;
+}
+
+/* Contracts, and leaves the labels of the product, in its order, as those of operand 0. */
+static graph_id einsum_product(graph *g, graph_id x, graph_id w, einsum *labels) {
+    int64_t batch[2][DLC_MAX_RANK], contract[2][DLC_MAX_RANK];
+    int batches = 0, contracts = 0;
+    einsum product = *labels;
+    product.rank[0] = product.rank[1] = 0;
+    for (int i = 0; i < labels->rank[0]; i++) {
+        const char *at = memchr(labels->label[1], labels->label[0][i], (size_t)labels->rank[1]);
+        if (!at) continue;
+        bool kept = count_label(labels, 2, 2, *at) != 0;
+        int n = kept ? batches++ : contracts++;
+        (kept ? batch : contract)[0][n] = i;
+        (kept ? batch : contract)[1][n] = at - labels->label[1];
+        if (kept) product.label[0][product.rank[0]++] = *at;
+    }
+    for (int o = 0; o < 2; o++)
+        for (int i = 0; i < labels->rank[o]; i++)
+            if (!memchr(labels->label[1 - o], labels->label[o][i], (size_t)labels->rank[1 - o]))
+                product.label[0][product.rank[0]++] = labels->label[o][i];
+    x = emit_dot(g, x, w, batches, batch[0], batch[1], contracts, contract[0], contract[1], 0);
+    *labels = product;
+    return x;
+}
+
+static void expand_einsum(graph_expand *e) {
+    int operands = einsum_operands(e->inputs, e->input);
+    einsum labels;
+    einsum_parse(e->attribute[EINSUM_EQUATION].string, operands, &labels); /* checked by the shape rule */
+    graph_id value[2] = {0, 0};
+    for (int o = 0; o < operands; o++) value[o] = einsum_diagonals(e->g, e->input[o], o, &labels);
+    for (int o = 0; o < operands; o++) value[o] = einsum_sum(e->g, value[o], o, &labels);
+    graph_id result = operands == 2 ? einsum_product(e->g, value[0], value[1], &labels) : value[0];
+    int64_t permutation[DLC_MAX_RANK];
+    for (int i = 0; i < labels.rank[2]; i++)
+        permutation[i] =
+            (const char *)memchr(labels.label[0], labels.label[2][i], (size_t)labels.rank[0]) - labels.label[0];
+    e->result[0] = transpose_unless_same(e->g, result, permutation);
+}
+
+/* ---- references ------------------------------------------------------------------------------------------------------------- */
+
+#ifdef DLC_REFERENCE
+
+/* Both operands indexed by an assignment of numbers to labels: label[o][axis] is a number below `labels`; result axes are the
+ * labels in `out`. */
+static void reference_sum_of_products(const graph_reference *r, int operands, int labels, const int64_t *size,
+                                      int (*label)[DLC_MAX_RANK], const int *out) {
+    const graph_reference_tensor *y = &r->result[0];
+    int64_t at[64] = {0};
+    for (int i = 0; i < labels; i++)
+        if (size[i] == 0) return;
+    for (bool more = true; more;) {
+        double term = 1, *sum;
+        uint64_t word = 1;
+        int64_t index[DLC_MAX_RANK];
+        for (int o = 0; o < operands; o++) {
+            for (int i = 0; i < r->operand[o].rank; i++) index[i] = r->operand[o].dim[i] == 1 ? 0 : at[label[o][i]];
+            double x = r->operand[o].data[graph_reference_at(&r->operand[o], index)];
+            if (graph_reference_integral(y->dtype))
+                word *= (uint64_t)(int64_t)x;
+            else
+                term *= x;
+        }
+        for (int i = 0; i < y->rank; i++) index[i] = at[out[i]];
+        sum = &y->data[graph_reference_at(y, index)];
+        if (graph_reference_integral(y->dtype))
+            *sum = graph_reference_wrap(y->dtype, (uint64_t)(int64_t)*sum + word);
+        else
+            *sum += term;
+        more = false;
+        for (int i = labels - 1; i >= 0 && !more; i--) {
+            more = ++at[i] < size[i];
+            if (!more) at[i] = 0;
+        }
+    }
+}
+
+static void reference_dot_general(const graph_reference *r) {
+    int64_t size[64];
+    int label[2][DLC_MAX_RANK], out[DLC_MAX_RANK] = {0}, labels = 0, rank = 0;
+    for (int o = 0; o < 2; o++)
+        for (int i = 0; i < DLC_MAX_RANK; i++) label[o][i] = -1;
+    for (int list = 0; list < 4; list += 2)
+        for (int i = 0; i < r->attribute[list].count; i++, labels++) {
+            int64_t a = r->attribute[list].list[i], b = r->attribute[list + 1].list[i];
+            a += a < 0 ? r->operand[0].rank : 0;
+            b += b < 0 ? r->operand[1].rank : 0;
+            label[0][a] = label[1][b] = labels;
+            size[labels] = r->operand[0].dim[a];
+            if (list == 0) out[rank++] = labels;
+        }
+    for (int o = 0; o < 2; o++)
+        for (int i = 0; i < r->operand[o].rank; i++) {
+            if (label[o][i] >= 0) continue;
+            size[labels] = r->operand[o].dim[i];
+            out[rank++] = label[o][i] = labels++;
+        }
+    reference_sum_of_products(r, 2, labels, size, label, out);
+}
+
+static void reference_dot(const graph_reference *r) {
+    int64_t size[64];
+    int label[2][DLC_MAX_RANK], out[DLC_MAX_RANK] = {0}, labels = 1, rank = 0;
+    size[0] = r->operand[0].dim[r->operand[0].rank - 1];
+    for (int o = 0; o < 2; o++)
+        for (int i = 0; i < r->operand[o].rank; i++) {
+            bool contracted = o == 0 ? i == r->operand[0].rank - 1 : r->operand[1].rank == 1 || i == r->operand[1].rank - 2;
+            label[o][i] = 0;
+            if (contracted) continue;
+            size[labels] = r->operand[o].dim[i];
+            out[rank++] = label[o][i] = labels++;
+        }
+    reference_sum_of_products(r, 2, labels, size, label, out);
+}
+
+/* Labels: 0 contracted, 1 row, 2 column, 3 + i the batch dimension i counted from the last. */
+static void reference_matmul(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *w = &r->operand[1], *y = &r->result[0];
+    int64_t size[64] = {x->dim[x->rank - 1], x->rank > 1 ? x->dim[x->rank - 2] : 1, w->rank > 1 ? w->dim[w->rank - 1] : 1};
+    int label[2][DLC_MAX_RANK], out[DLC_MAX_RANK] = {0}, tail = (x->rank > 1) + (w->rank > 1), batch = y->rank - tail;
+    for (int i = 0; i < batch; i++) size[3 + i] = y->dim[batch - 1 - i];
+    for (int i = 0; i < batch; i++) out[i] = 3 + batch - 1 - i;
+    if (x->rank > 1) out[batch] = 1;
+    if (w->rank > 1) out[y->rank - 1] = 2;
+    for (int i = 0; i < x->rank; i++) label[0][i] = i == x->rank - 1 ? 0 : i == x->rank - 2 ? 1 : 3 + x->rank - 3 - i;
+    for (int i = 0; i < w->rank; i++)
+        label[1][i] = w->rank == 1 ? 0 : i == w->rank - 1 ? 2 : i == w->rank - 2 ? 0 : 3 + w->rank - 3 - i;
+    reference_sum_of_products(r, 2, 3 + batch, size, label, out);
+}
+
+static void reference_einsum(const graph_reference *r) {
+    int64_t size[64];
+    int number[128], label[2][DLC_MAX_RANK], out[DLC_MAX_RANK] = {0}, seen[128] = {0}, labels = 0, rank = 0;
+    memset(number, -1, sizeof number);
+    const char *at = r->attribute[0].string;
+    int operands = r->inputs > 1 && r->operand[1].rank >= 0 ? 2 : 1;
+    for (int o = 0; o < operands; o++, at += *at == ',')
+        for (int i = 0; *at && *at != ',' && *at != '-'; at++) {
+            if (*at == ' ') continue;
+            if (number[(int)*at] < 0) number[(int)*at] = labels, size[labels++] = r->operand[o].dim[i];
+            label[o][i++] = number[(int)*at];
+            seen[(int)*at]++;
+        }
+    if (*at == '-')
+        for (at += 2; *at; at++) {
+            if (*at != ' ') out[rank++] = number[(int)*at];
+        }
+    else
+        for (int c = 0; c < 128; c++)
+            if (seen[c] == 1) out[rank++] = number[c];
+    reference_sum_of_products(r, operands, labels, size, label, out);
+}
+
+#endif
+
+/* ---- rows --------------------------------------------------------------------------------------------------------------------- */
+
+static const graph_op row_dot_general = {
+    .name = "dot_general",
+    .class_ = GRAPH_CONTRACT,
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .results = 1,
+    .operands = "x w",
+    .dtypes = "number",
+    .attribute = {{"batch_x", GRAPH_ATTR_INTEGERS, NULL, "[]", "batch axes of x"},
+                  {"batch_w", GRAPH_ATTR_INTEGERS, NULL, "[]", "batch axes of w, in the order of those of x"},
+                  {"contract_x", GRAPH_ATTR_INTEGERS, NULL, NULL, "contracted axes of x"},
+                  {"contract_w", GRAPH_ATTR_INTEGERS, NULL, NULL, "contracted axes of w, in the order of those of x"},
+                  GRAPH_RESULT_ATTRIBUTE},
+    .infer = infer_dot_general,
+    .compute = compute_dot_general,
+    .reference = GRAPH_REFERENCE(reference_dot_general),
+    .tolerance = 1,
+    .samples = "dot_general(T[5, 7], T[7, 3], contract_x=[1], contract_w=[0])\n"
+               "dot_general(T[7], T[7], contract_x=[0], contract_w=[0])\n"
+               "dot_general(T[], T[], contract_x=[], contract_w=[])\n"
+               "dot_general(T[3], T[5], contract_x=[], contract_w=[])\n"
+               "dot_general(T[1, 1], T[1, 1], contract_x=[1], contract_w=[0])\n"
+               "dot_general(T[3, 0], T[0, 2], contract_x=[1], contract_w=[0])\n"
+               "dot_general(T[0, 3], T[3, 2], contract_x=[1], contract_w=[0])\n"
+               "dot_general(T[45, 9], T[9, 20], contract_x=[1], contract_w=[0])\n"
+               "dot_general(T[17, 31], T[13, 31], contract_x=[-1], contract_w=[-1])\n"
+               "dot_general(T[3, 5, 7], T[3, 7, 2], batch_x=[0], batch_w=[0], contract_x=[2], contract_w=[1])\n"
+               "dot_general(T[5, 3, 7, 2], T[7, 2, 3, 4], batch_x=[1, 3], batch_w=[2, 1], contract_x=[2], contract_w=[0])\n"
+               "dot_general(T[4, 3, 5], T[5, 6, 3], contract_x=[1, 2], contract_w=[2, 0])\n"
+               "dot_general(T[2, 3], T[2, 3], batch_x=[0, 1], batch_w=[0, 1], contract_x=[], contract_w=[])\n"
+               "dot_general(f16[9, 11], f16[11, 4], contract_x=[1], contract_w=[0], result=f32)\n"
+               "dot_general(bf16[9, 11], bf16[11, 4], contract_x=[1], contract_w=[0], result=f32)\n"
+               "dot_general(i8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)\n"
+               "dot_general(u8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)",
+    .doc = "Sum over the contracted axes of x*w. Result axes: the batch axes, the other axes of x, the other axes of w. f16 and bf16 "
+           "multiply and add in f32 and round once; integers wrap. result names a wider element type for the sums and the result: "
+           "f32 or f64 for floats, i32 or i64 for integers; u8 and i8 may then meet. StableHLO dot_general.",
+};
+
+static const graph_op row_dot = {
+    .name = "dot",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .results = 1,
+    .operands = "x w",
+    .dtypes = "number",
+    .attribute = {GRAPH_RESULT_ATTRIBUTE},
+    .infer = infer_dot,
+    .expand = expand_dot,
+    .reference = GRAPH_REFERENCE(reference_dot),
+    .tolerance = 1,
+    .samples = "dot(T[5, 7], T[7, 3])\ndot(T[7], T[7])\ndot(T[3, 7], T[7])\ndot(T[7], T[7, 2])\ndot(T[2, 3, 5], T[4, 5, 3])\n"
+               "dot(T[3, 0], T[0, 2])\ndot(i8[3, 11], i8[11, 2], result=i32)",
+    .doc = "Sum over the last axis of x and the last but one of w (its only one at rank 1). Result axes: the others of x, then the "
+           "others of w. result as for dot_general. NumPy dot.",
+};
+
+static const graph_op row_matmul = {
+    .name = "matmul",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .results = 1,
+    .operands = "x w",
+    .dtypes = "number",
+    .attribute = {GRAPH_RESULT_ATTRIBUTE},
+    .infer = infer_matmul,
+    .expand = expand_matmul,
+    .reference = GRAPH_REFERENCE(reference_matmul),
+    .tolerance = 1,
+    .samples = "matmul(T[5, 7], T[7, 3])\nmatmul(T[7], T[7])\nmatmul(T[3, 7], T[7])\nmatmul(T[7], T[7, 2])\n"
+               "matmul(T[2, 3, 5], T[5, 4])\nmatmul(T[3, 5], T[2, 5, 4])\nmatmul(T[2, 3, 5], T[2, 5, 4])\n"
+               "matmul(T[2, 1, 3, 5], T[1, 7, 5, 4])\nmatmul(T[7, 3, 5], T[2, 1, 5, 4])\nmatmul(T[5], T[2, 3, 5, 4])\n"
+               "matmul(T[2, 3, 4, 5], T[5])\nmatmul(T[1, 1], T[1, 1])\nmatmul(T[1, 3, 5], T[1, 5, 4])\n"
+               "matmul(T[3, 0], T[0, 2])\nmatmul(T[0, 3, 5], T[5, 4])\nmatmul(bf16[9, 11], bf16[11, 4], result=f32)",
+    .doc = "Matrix product over the last two axes; the axes before them are batches and broadcast. An operand of rank 1 is a row "
+           "(x) or a column (w), whose axis is not in the result. result as for dot_general. NumPy matmul.",
+};
+
+static const graph_op row_einsum = {
+    .name = "einsum",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 1,
+    .max_inputs = 2,
+    .results = 1,
+    .operands = "x [w]",
+    .dtypes = "number",
+    .attribute = {{"equation", GRAPH_ATTR_STRING, NULL, NULL, "labels of the operands' axes, and of the result's: ij,jk->ik"}},
+    .infer = infer_einsum,
+    .expand = expand_einsum,
+    .reference = GRAPH_REFERENCE(reference_einsum),
+    .tolerance = 1,
+    .samples = "einsum(T[5, 7], T[7, 3], equation=\"ij,jk->ik\")\neinsum(T[5, 7], equation=\"ij->ji\")\n"
+               "einsum(T[5, 5], equation=\"ii\")\neinsum(T[5, 5], equation=\"ii->i\")\neinsum(T[5, 3, 5], equation=\"iji->ji\")\n"
+               "einsum(T[5, 7], equation=\"ij->\")\neinsum(T[5], T[3], equation=\"i,j->ji\")\neinsum(T[5], T[5], equation=\"i,i\")\n"
+               "einsum(T[2, 5, 7], T[2, 7, 3], equation=\"bij, bjk -> bki\")\n"
+               "einsum(T[2, 3, 5, 4], T[2, 3, 7, 4], equation=\"bhqd,bhkd->bhqk\")\n"
+               "einsum(T[5, 7], T[3, 4], equation=\"ij,kl->jl\")\neinsum(T[4, 4, 3], T[3, 4], equation=\"iij,ji->ij\")\n"
+               "einsum(T[], T[], equation=\",->\")\neinsum(T[0, 3], T[3], equation=\"ij,j->i\")\neinsum(T[3, 2], T[2, 5], equation=\"Bj,ja\")",
+    .doc = "Sum of products over all labels that are not in the result. A label names axes of one size; repeated within an operand "
+           "it is the diagonal. Without -> the result has the labels that occur once, in alphabetical order. No ellipsis. NumPy "
+           "einsum.",
+};
+
+const graph_op *const graph_ops_contract[] = {&row_dot_general, &row_dot, &row_matmul, &row_einsum, NULL};

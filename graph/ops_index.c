@@ -1,0 +1,346 @@
+/* Operators whose addresses are data: gather, scatter, dynamic_slice, dynamic_update_slice. No index can reach outside a tensor:
+ * gather and the dynamic slices clamp, scatter drops. */
+#include "graph/ops_common.h"
+
+/* ---- shared ------------------------------------------------------------------------------------------------------------- */
+
+/* An index value brought into 0..last. Clamped as i64, where any index dtype fits and comparing is safe, then made an index. */
+static tir_expr clamped_index(tir_pool *pool, tir_expr value, tir_expr last) {
+    tir_expr wide = tir_cast(pool, DLC_I64, value), end = tir_cast(pool, DLC_I64, last);
+    wide = tir_max(pool, tir_min(pool, wide, end), tir_int(pool, DLC_I64, 0));
+    return tir_cast(pool, TIR_INDEX, wide);
+}
+
+/* x's dimensions with the one at `axis` replaced by all dimensions of `indices`. */
+static void replace_axis(const graph_infer *infer, const graph_shape *x, int axis, const graph_shape *indices, graph_shape *out) {
+    if (x->rank - 1 + indices->rank > DLC_MAX_RANK)
+        graph_infer_fail(infer, "ranks %d and %d are too high together, expected a sum of at most %d", x->rank, indices->rank,
+                         DLC_MAX_RANK + 1);
+    graph_shape shape = {.dtype = x->dtype};
+    for (int i = 0; i < axis; i++) shape.dim[shape.rank++] = x->dim[i];
+    for (int i = 0; i < indices->rank; i++) shape.dim[shape.rank++] = indices->dim[i];
+    for (int i = axis + 1; i < x->rank; i++) shape.dim[shape.rank++] = x->dim[i];
+    *out = shape;
+}
+
+/* ---- gather --------------------------------------------------------------------------------------------------------------- */
+
+static void infer_gather(graph_infer *infer) {
+    tir_pool *pool = infer->g->pool;
+    const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1];
+    graph_infer_indices(infer, 1);
+    int axis = graph_infer_axis(infer, infer->attribute[0].integer, x->rank, "axis");
+    replace_axis(infer, x, axis, indices, &infer->result[0]);
+    tir_expr wanted = tir_index(pool, 1); /* 0 where there is no index */
+    for (int i = 0; i < indices->rank; i++) wanted = tir_min(pool, wanted, indices->dim[i]);
+    graph_infer_at_most(infer, wanted, x->dim[axis], "indices into an axis of size 0");
+}
+
+static tir_expr element_gather(graph_compute *c, const tir_expr *axis) {
+    const graph_shape *x = &c->operand_shape[0], *indices = &c->operand_shape[1];
+    int along = graph_axis_of(c->attribute[0].integer, x->rank);
+    tir_expr index[DLC_MAX_RANK], last = tir_sub(c->pool, x->dim[along], tir_index(c->pool, 1));
+    for (int i = 0; i < x->rank; i++) index[i] = axis[i < along ? i : i - 1 + indices->rank];
+    index[along] = clamped_index(c->pool, graph_operand_load(c, 1, axis + along), last);
+    return graph_operand_load(c, 0, index);
+}
+
+static void compute_gather(graph_compute *c) { graph_compute_elements(c, element_gather); }
+
+/* ---- scatter -------------------------------------------------------------------------------------------------------------- */
+
+/* word, operator (TIR_LOAD: the update itself) */
+#define COMBINE_TABLE(X) X(set, TIR_LOAD) X(add, TIR_ADD) X(mul, TIR_MUL) X(min, TIR_MIN) X(max, TIR_MAX)
+enum { SCATTER_AXIS, SCATTER_COMBINE };
+#define X(word, op) COMBINE_##word,
+enum { COMBINE_TABLE(X) };
+#undef X
+
+static void infer_scatter(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *updates = &infer->operand[2];
+    graph_infer_indices(infer, 1);
+    int axis = graph_infer_axis(infer, infer->attribute[SCATTER_AXIS].integer, x->rank, "axis");
+    graph_infer_dtype(infer, 2, x->dtype);
+    if (x->dtype == DLC_BOOL && infer->attribute[SCATTER_COMBINE].integer != COMBINE_set)
+        graph_infer_fail(infer, "bool elements can only be set");
+    graph_shape expected;
+    replace_axis(infer, x, axis, &infer->operand[1], &expected);
+    graph_infer_rank(infer, 2, expected.rank);
+    for (int i = 0; i < expected.rank; i++)
+        graph_infer_equal(infer, updates->dim[i], expected.dim[i],
+                          "dimensions of updates and of x with those of indices in the place of axis");
+    infer->result[0] = *x;
+}
+
+/* The update axes are those of indices; every other axis of x is its own, so that it runs in parallel. */
+static void compute_scatter(graph_compute *c) {
+#define X(word, op) op,
+    static const tir_op combine[] = {COMBINE_TABLE(X)};
+#undef X
+    tir_op op = combine[c->attribute[SCATTER_COMBINE].integer];
+    const graph_shape *x = &c->operand_shape[0], *indices = &c->operand_shape[1];
+    int along = graph_axis_of(c->attribute[SCATTER_AXIS].integer, x->rank);
+    tir_stage *stage = tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, indices->rank, NULL,
+                                        indices->dim);
+    tir_expr space[DLC_MAX_RANK], from[DLC_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < x->rank; i++) {
+        space[i] = stage->axis[i].var;
+        stage->index[i] = space[i];
+        if (i != along) from[rank++] = space[i];
+        for (int k = 0; i == along && k < indices->rank; k++) from[rank++] = stage->axis[x->rank + k].var;
+    }
+    stage->index[along] = tir_cast(c->pool, TIR_INDEX, graph_operand_load(c, 1, from + along));
+    tir_expr update = graph_operand_load(c, 2, from);
+    if (op != TIR_LOAD) update = tir_binary(c->pool, op, tir_acc(c->pool, (tir_dtype)x->dtype, 0), update);
+    stage->exact = op == TIR_MIN || op == TIR_MAX || (op != TIR_LOAD && !lib_dtype_is_float(x->dtype));
+    c->result[0] = tir_stage_value(c->region, stage, update, graph_operand_load(c, 0, space), 0);
+}
+
+/* ---- dynamic slices --------------------------------------------------------------------------------------------------------- */
+
+/* Axes that start speaks of, in its order: the list, or all of them. */
+static int dynamic_axes(const graph_attribute *axes, int rank, int *out) {
+    int count = axes->count ? axes->count : rank;
+    for (int i = 0; i < count; i++) out[i] = axes->count ? graph_axis_of(axes->list[i], rank) : i;
+    return count;
+}
+
+static int infer_start(const graph_infer *infer, int operand, const graph_attribute *attribute, int *axes) {
+    const graph_shape *x = &infer->operand[0], *start = &infer->operand[operand];
+    graph_infer_axes(infer, attribute, x->rank, "axes");
+    int count = dynamic_axes(attribute, x->rank, axes);
+    graph_infer_indices(infer, operand);
+    if (start->rank == 0 && count == 1) return count;
+    if (start->rank != 1)
+        graph_infer_fail(infer, "start has rank %d, expected 1: one number for each axis%s", start->rank,
+                         count == 1 ? " (or a scalar)" : "");
+    graph_infer_equal(infer, start->dim[0], tir_index(infer->g->pool, count), "size of start and number of axes");
+    return count;
+}
+
+/* First index along each axis of x: 0, or the clamped start, so that `size` elements lie inside x. */
+static void dynamic_start(graph_compute *c, int operand, const graph_attribute *attribute, const tir_expr *size,
+                          tir_expr *first) {
+    const graph_shape *x = &c->operand_shape[0];
+    int axes[DLC_MAX_RANK], count = dynamic_axes(attribute, x->rank, axes);
+    for (int i = 0; i < x->rank; i++) first[i] = tir_index(c->pool, 0);
+    for (int i = 0; i < count; i++) {
+        tir_expr number = tir_index(c->pool, i), last = tir_sub(c->pool, x->dim[axes[i]], size[axes[i]]);
+        first[axes[i]] = clamped_index(c->pool, graph_operand_load(c, operand, &number), last);
+    }
+}
+
+enum { DYNAMIC_SIZE, DYNAMIC_AXES };
+
+static void infer_dynamic_slice(graph_infer *infer) {
+    const graph_attribute *size = &infer->attribute[DYNAMIC_SIZE];
+    int axes[DLC_MAX_RANK], count = infer_start(infer, 1, &infer->attribute[DYNAMIC_AXES], axes);
+    if (size->count != count)
+        graph_infer_fail(infer, "size has %d entries, expected one for each of %d axes", size->count, count);
+    graph_shape *result = &infer->result[0];
+    *result = infer->operand[0];
+    for (int i = 0; i < count; i++) {
+        graph_infer_at_most(infer, tir_index(infer->g->pool, 0), size->dims[i], "size is negative");
+        graph_infer_at_most(infer, size->dims[i], result->dim[axes[i]], "size is larger than the operand's dimension");
+        result->dim[axes[i]] = size->dims[i];
+    }
+}
+
+static tir_expr element_dynamic_slice(graph_compute *c, const tir_expr *axis) {
+    tir_expr index[DLC_MAX_RANK];
+    dynamic_start(c, 1, &c->attribute[DYNAMIC_AXES], c->result_shape[0].dim, index);
+    for (int i = 0; i < c->result_shape[0].rank; i++) index[i] = tir_add(c->pool, index[i], axis[i]);
+    return graph_operand_load(c, 0, index);
+}
+
+static void compute_dynamic_slice(graph_compute *c) { graph_compute_elements(c, element_dynamic_slice); }
+
+static void infer_dynamic_update_slice(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *update = &infer->operand[1];
+    int axes[DLC_MAX_RANK], count = infer_start(infer, 2, &infer->attribute[0], axes);
+    graph_infer_dtype(infer, 1, x->dtype);
+    graph_infer_rank(infer, 1, x->rank);
+    uint32_t moving = 0;
+    for (int i = 0; i < count; i++) moving |= 1u << axes[i];
+    for (int i = 0; i < x->rank; i++) {
+        if (moving >> i & 1)
+            graph_infer_at_most(infer, update->dim[i], x->dim[i], "update is larger than x");
+        else
+            graph_infer_equal(infer, update->dim[i], x->dim[i], "dimensions of x and update beside the axes");
+    }
+    infer->result[0] = *x;
+}
+
+/* A scatter over the moving axes: what is not updated keeps its place, so that in place only the update is written. No point
+ * is written twice, hence exact. */
+static void compute_dynamic_update_slice(graph_compute *c) {
+    const graph_shape *x = &c->operand_shape[0], *update = &c->operand_shape[1];
+    int axes[DLC_MAX_RANK], count = dynamic_axes(&c->attribute[0], x->rank, axes);
+    tir_expr extent[DLC_MAX_RANK], space[DLC_MAX_RANK], from[DLC_MAX_RANK];
+    for (int i = 0; i < count; i++) extent[i] = update->dim[axes[i]];
+    tir_stage *stage =
+        tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, count, NULL, extent);
+    for (int i = 0; i < x->rank; i++) stage->index[i] = from[i] = space[i] = stage->axis[i].var;
+    dynamic_start(c, 2, &c->attribute[0], update->dim, extent);
+    for (int i = 0; i < count; i++) {
+        from[axes[i]] = stage->axis[x->rank + i].var;
+        stage->index[axes[i]] = tir_add(c->pool, extent[axes[i]], from[axes[i]]);
+    }
+    stage->exact = true;
+    c->result[0] = tir_stage_value(c->region, stage, graph_operand_load(c, 1, from), graph_operand_load(c, 0, space), 0);
+}
+
+/* ---- references --------------------------------------------------------------------------------------------------------------- */
+
+#ifdef DLC_REFERENCE
+
+static int64_t limit(double value, int64_t last) { return value < 0 ? 0 : value > (double)last ? last : (int64_t)value; }
+
+static void reference_gather(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1], *y = &r->result[0];
+    if (graph_reference_count(y) == 0) return;
+    int64_t along = r->attribute[0].integer + (r->attribute[0].integer < 0 ? x->rank : 0);
+    int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
+    do {
+        int at = 0;
+        for (int i = 0; i < x->rank; i++) {
+            if (i != along) {
+                from[i] = to[at++];
+                continue;
+            }
+            from[i] = limit(indices->data[graph_reference_at(indices, to + at)], x->dim[i] - 1);
+            at += indices->rank;
+        }
+        y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(y, to));
+}
+
+static double combined(int64_t word, dlc_dtype dtype, double old, double update) {
+    bool integral = graph_reference_integral(dtype);
+    uint64_t a = integral ? (uint64_t)(int64_t)old : 0, b = integral ? (uint64_t)(int64_t)update : 0;
+    bool nan = old != old || update != update;
+    switch (word) {
+    case COMBINE_add: return integral ? graph_reference_wrap(dtype, a + b) : old + update;
+    case COMBINE_mul: return integral ? graph_reference_wrap(dtype, a * b) : old * update;
+    case COMBINE_min: return nan ? old + update : old < update ? old : update;
+    case COMBINE_max: return nan ? old + update : old > update ? old : update;
+    default: return update;
+    }
+}
+
+static void reference_scatter(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1], *updates = &r->operand[2];
+    const graph_reference_tensor *y = &r->result[0];
+    for (int64_t i = 0; i < graph_reference_count(x); i++) y->data[i] = x->data[i];
+    if (graph_reference_count(updates) == 0 || graph_reference_count(x) == 0) return;
+    int64_t along = r->attribute[0].integer + (r->attribute[0].integer < 0 ? x->rank : 0);
+    int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
+    do {
+        int at = 0;
+        for (int i = 0; i < x->rank; i++) {
+            to[i] = i == along ? (int64_t)indices->data[graph_reference_at(indices, from + at)] : from[at];
+            at += i == along ? indices->rank : 1;
+        }
+        if (to[along] < 0 || to[along] >= x->dim[along]) continue;
+        double *target = &y->data[graph_reference_at(y, to)];
+        *target = combined(r->attribute[1].integer, x->dtype, *target, updates->data[graph_reference_at(updates, from)]);
+    } while (graph_reference_next(updates, from));
+}
+
+/* Where the window of size[] starts along axis i of x. */
+static int64_t window_start(const graph_reference_tensor *x, const graph_reference_tensor *start,
+                            const graph_attribute *axes, const int64_t *size, int i) {
+    if (!axes->count) return limit(start->data[i], x->dim[i] - size[i]);
+    for (int k = 0; k < axes->count; k++)
+        if (axes->list[k] == i || axes->list[k] + x->rank == i) return limit(start->data[k], x->dim[i] - size[i]);
+    return 0;
+}
+
+static void reference_dynamic_slice(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
+    if (graph_reference_count(y) == 0) return;
+    int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
+    do {
+        for (int i = 0; i < x->rank; i++) from[i] = to[i] + window_start(x, &r->operand[1], &r->attribute[1], y->dim, i);
+        y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(y, to));
+}
+
+static void reference_dynamic_update_slice(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *update = &r->operand[1], *y = &r->result[0];
+    for (int64_t i = 0; i < graph_reference_count(x); i++) y->data[i] = x->data[i];
+    if (graph_reference_count(update) == 0) return;
+    int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
+    do {
+        for (int i = 0; i < x->rank; i++)
+            to[i] = from[i] + window_start(x, &r->operand[2], &r->attribute[0], update->dim, i);
+        y->data[graph_reference_at(y, to)] = update->data[graph_reference_at(update, from)];
+    } while (graph_reference_next(update, from));
+}
+
+#endif
+
+/* ---- rows --------------------------------------------------------------------------------------------------------------------- */
+
+/* name, class, number and names of operands */
+#define FORM(name_, class_name_, inputs_, operands_)                                                                   \
+    .name = #name_, .class_ = class_name_, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1,                 \
+    .operands = operands_, .dtypes = "any", .infer = infer_##name_, .compute = compute_##name_,                        \
+    .reference = GRAPH_REFERENCE(reference_##name_)
+
+static const graph_op row_gather = {
+    FORM(gather, GRAPH_INJECTIVE, 2, "x indices"),
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
+    .samples = "gather(T[10, 3], i32[4] in 0..10, axis=0)\ngather(T[3, 11], i64[2, 5] in -4..15, axis=1)\n"
+               "gather(T[7], i32[] in 0..7, axis=0)\ngather(T[5, 4], i32[0], axis=0)\ngather(T[0, 4], i32[0], axis=0)\n"
+               "gather(T[13, 2], i8[6] in -20..20, axis=-2)\ngather(T[300], u8[17] in 0..255, axis=0)\n"
+               "gather(T[1, 5, 1], i32[3] in -1..2, axis=2)\ngather(T[2, 3, 1, 4], i64[2, 1, 3] in 0..3, axis=1)",
+    .doc = "y[a..., j..., b...] = x[a..., indices[j...], b...]: rows of x along axis, for indices of any integer dtype and rank. "
+           "Indices outside are clamped to the first or last row. StableHLO gather, restricted to one axis.",
+};
+static const graph_op row_scatter = {
+    FORM(scatter, GRAPH_SCATTER, 3, "x indices updates"),
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"},
+                  {"combine", GRAPH_ATTR_ENUM, "set add mul min max", "set", "how an update joins the element it meets"}},
+    .tolerance = 0.5,
+    .samples = "scatter(T[10, 3], i32[4] in 0..10, T[4, 3], axis=0, combine=set)\n"
+               "scatter(T[3, 11], i64[2, 5] in -4..15, T[3, 2, 5], axis=1)\n"
+               "scatter(T[7], i32[] in 0..7, T[], axis=0)\nscatter(T[5, 4], i32[0], T[0, 4], axis=0)\n"
+               "scatter(T[0, 4], i32[3], T[3, 4], axis=0)\nscatter(T[2, 1, 5, 2], i8[7] in -2..3, T[2, 7, 5, 2], axis=-3)\n"
+               "scatter(f32[10, 3], i32[40] in 0..10, f32[40, 3], axis=0, combine=add)\n"
+               "scatter(f64[3, 7], i64[5, 4] in -1..8, f64[3, 5, 4], axis=1, combine=add)\n"
+               "scatter(f16[7], i32[20] in 0..7, f16[20], axis=0, combine=add)\n"
+               "scatter(bf16[7], i32[20] in 0..7, bf16[20], axis=0, combine=mul)\n"
+               "scatter(u8[7], i32[50] in 0..7, u8[50], axis=0, combine=add)\n"
+               "scatter(i32[7], i32[20] in 0..7, i32[20], axis=0, combine=mul)\n"
+               "scatter(f32[7, 2], u8[20] in 0..9, f32[20, 2], axis=0, combine=min)\n"
+               "scatter(f32[7, 2], i32[20] in 0..7, f32[20, 2], axis=0, combine=max)\n"
+               "scatter(i64[5], i32[20] in 0..7, i64[20], axis=0, combine=max)",
+    .doc = "x with updates[a..., j..., b...] combined into element [a..., indices[j...], b...], in row-major order of j; in the "
+           "dtype of x. Updates of indices outside x are dropped. StableHLO scatter, restricted to one axis.",
+};
+static const graph_op row_dynamic_slice = {
+    FORM(dynamic_slice, GRAPH_INJECTIVE, 2, "x start"),
+    .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL, "elements taken along each of the axes"},
+                  {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that start and size speak of; empty: all"}},
+    .samples = "dynamic_slice(T[10, 7], i32[2] in -2..9, size=[3, 4])\ndynamic_slice(T[], i32[0], size=[])\n"
+               "dynamic_slice(T[13], i64[1] in 0..13, size=[13])\ndynamic_slice(T[13, 3], i32[] in 0..13, size=[1], axes=[0])\n"
+               "dynamic_slice(T[3, 5], i64[1] in 2..9, size=[0], axes=[-1])\ndynamic_slice(T[0, 2], i32[2] in 0..5, size=[0, 1])\n"
+               "dynamic_slice(T[2, 1, 3, 4, 1, 5], i8[2] in 0..5, size=[2, 3], axes=[5, 3])",
+    .doc = "y[i] = x[start + i] for i below size, along the axes; other axes are taken whole. start: integers [number of axes], or "
+           "a scalar for one axis; clamped so that the window lies inside x. StableHLO dynamic_slice.",
+};
+static const graph_op row_dynamic_update_slice = {
+    FORM(dynamic_update_slice, GRAPH_SCATTER, 3, "x update start"),
+    .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that start speaks of; empty: all"}},
+    .samples = "dynamic_update_slice(T[10, 7], T[3, 4], i32[2] in -2..9)\ndynamic_update_slice(T[], T[], i32[0])\n"
+               "dynamic_update_slice(T[13], T[13], i64[1] in 0..13)\n"
+               "dynamic_update_slice(T[13, 3], T[1, 3], i32[] in 0..13, axes=[0])\n"
+               "dynamic_update_slice(T[3, 5], T[3, 0], i64[1] in 2..9, axes=[-1])\n"
+               "dynamic_update_slice(T[2, 1, 3, 4, 1, 5], T[2, 1, 3, 3, 1, 2], i8[2] in 0..5, axes=[5, 3])",
+    .doc = "x with the window at start replaced by update, which has x's rank and its size beside the axes. start: integers "
+           "[number of axes], or a scalar for one axis; clamped so that the window lies inside x. StableHLO dynamic_update_slice.",
+};
+
+const graph_op *const graph_ops_index[] = {&row_gather, &row_scatter, &row_dynamic_slice, &row_dynamic_update_slice, NULL};

@@ -1,0 +1,352 @@
+/* Maps: out[i...] = f(a[i...], b[i...], ...). A row's `scalar` is the whole definition; graph_compute_row makes the stage. Operands
+ * have one shape: broadcasting is done by explicit nodes before a map is emitted. Arithmetic is that of tir: total, integers
+ * wrap, f16 and bf16 round after every operator. */
+#include "graph/ops_common.h"
+
+#ifdef DLC_REFERENCE
+#include <math.h>
+#endif
+
+/* ---- scalars */
+
+#define SCALAR(name)                                                                                                   \
+    static tir_expr scalar_##name(tir_pool *pool, tir_dtype dtype, const tir_expr *x, const graph_attribute *attribute)
+#define PLAIN_UNARY(name, op)                                                                                          \
+    SCALAR(name) {                                                                                                     \
+        (void)dtype, (void)attribute;                                                                                  \
+        return tir_unary(pool, op, x[0]);                                                                              \
+    }
+#define PLAIN_BINARY(name, op, first, second)                                                                          \
+    SCALAR(name) {                                                                                                     \
+        (void)dtype, (void)attribute;                                                                                  \
+        return tir_binary(pool, op, x[first], x[second]);                                                              \
+    }
+
+PLAIN_UNARY(neg, TIR_NEG)
+PLAIN_UNARY(abs, TIR_ABS)
+PLAIN_UNARY(sqrt, TIR_SQRT)
+PLAIN_UNARY(exp, TIR_EXP)
+PLAIN_UNARY(expm1, TIR_EXPM1)
+PLAIN_UNARY(log, TIR_LOG)
+PLAIN_UNARY(log1p, TIR_LOG1P)
+PLAIN_UNARY(sin, TIR_SIN)
+PLAIN_UNARY(cos, TIR_COS)
+PLAIN_UNARY(tanh, TIR_TANH)
+PLAIN_UNARY(erf, TIR_ERF)
+PLAIN_UNARY(floor, TIR_FLOOR)
+PLAIN_UNARY(ceil, TIR_CEIL)
+PLAIN_UNARY(round, TIR_ROUND)
+PLAIN_UNARY(not, TIR_NOT)
+PLAIN_BINARY(add, TIR_ADD, 0, 1)
+PLAIN_BINARY(sub, TIR_SUB, 0, 1)
+PLAIN_BINARY(mul, TIR_MUL, 0, 1)
+PLAIN_BINARY(div, TIR_DIV, 0, 1)
+PLAIN_BINARY(rem, TIR_REM, 0, 1)
+PLAIN_BINARY(min, TIR_MIN, 0, 1)
+PLAIN_BINARY(max, TIR_MAX, 0, 1)
+PLAIN_BINARY(pow, TIR_POW, 0, 1)
+PLAIN_BINARY(and, TIR_AND, 0, 1)
+PLAIN_BINARY(or, TIR_OR, 0, 1)
+PLAIN_BINARY(xor, TIR_XOR, 0, 1)
+PLAIN_BINARY(eq, TIR_EQ, 0, 1)
+PLAIN_BINARY(ne, TIR_NE, 0, 1)
+PLAIN_BINARY(lt, TIR_LT, 0, 1)
+PLAIN_BINARY(le, TIR_LE, 0, 1)
+PLAIN_BINARY(gt, TIR_LT, 1, 0)
+PLAIN_BINARY(ge, TIR_LE, 1, 0)
+
+SCALAR(rsqrt) {
+    (void)attribute;
+    return tir_div(pool, tir_int(pool, dtype, 1), tir_unary(pool, TIR_SQRT, x[0]));
+}
+
+/* e = exp(-|x|) <= 1 cannot overflow, so that both tails keep their relative accuracy. */
+SCALAR(logistic) {
+    (void)attribute;
+    tir_expr one = tir_int(pool, dtype, 1);
+    tir_expr e = tir_unary(pool, TIR_EXP, tir_unary(pool, TIR_NEG, tir_unary(pool, TIR_ABS, x[0])));
+    tir_expr negative = tir_lt(pool, x[0], tir_int(pool, dtype, 0));
+    return tir_div(pool, tir_select(pool, negative, e, one), tir_add(pool, one, e));
+}
+
+/* Zeros and NaN are their own sign. */
+SCALAR(sign) {
+    (void)attribute;
+    tir_expr zero = tir_int(pool, dtype, 0);
+    tir_expr below = tir_select(pool, tir_lt(pool, x[0], zero), tir_int(pool, dtype, -1), x[0]);
+    return tir_select(pool, tir_lt(pool, zero, x[0]), tir_int(pool, dtype, 1), below);
+}
+
+SCALAR(select) {
+    (void)dtype, (void)attribute;
+    return tir_select(pool, x[0], x[1], x[2]);
+}
+
+SCALAR(clamp) {
+    (void)dtype, (void)attribute;
+    return tir_min(pool, tir_max(pool, x[1], x[0]), x[2]);
+}
+
+SCALAR(cast) {
+    (void)attribute;
+    return tir_cast(pool, dtype, x[0]);
+}
+
+/* ---- shape rules beside graph_infer_map and graph_infer_compare */
+
+static void infer_select(graph_infer *infer) {
+    graph_infer_dtype(infer, 0, DLC_BOOL);
+    graph_infer_same_dtype(infer, 1, 2);
+    graph_infer_same_shape(infer, 0, 3);
+    infer->result[0] = infer->operand[1];
+}
+
+static void infer_cast(graph_infer *infer) {
+    infer->result[0] = infer->operand[0];
+    infer->result[0].dtype = (dlc_dtype)infer->attribute[0].integer;
+}
+
+/* ---- references: one function of numbers per row; t is the dtype of the first operand */
+
+#ifdef DLC_REFERENCE
+
+typedef double (*number_function)(dlc_dtype t, const double *x);
+
+static void reference_map(const graph_reference *r, number_function f) {
+    int64_t count = graph_reference_count(&r->result[0]);
+    for (int64_t i = 0; i < count; i++) {
+        double x[3];
+        for (int k = 0; k < r->inputs; k++) x[k] = r->operand[k].data[i];
+        r->result[0].data[i] = f(r->operand[0].dtype, x);
+    }
+}
+
+#define REFERENCE(name, expression)                                                                                    \
+    static double number_##name(dlc_dtype t, const double *x) {                                                        \
+        (void)t;                                                                                                       \
+        return expression;                                                                                             \
+    }                                                                                                                  \
+    static void reference_##name(const graph_reference *r) { reference_map(r, number_##name); }
+
+/* Integers compute on the low 64 bits and wrap to their width. */
+static uint64_t word(double x) { return (uint64_t)(int64_t)x; }
+#define INTEGER(t, integer_expression, number_expression)                                                              \
+    (graph_reference_integral(t) ? graph_reference_wrap(t, integer_expression) : (number_expression))
+
+static uint64_t divide(double a, double b, bool remainder) {
+    int64_t x = (int64_t)a, y = (int64_t)b;
+    if (y == 0) return 0;
+    if (y == -1) return remainder ? 0 : 0 - (uint64_t)x;
+    return (uint64_t)(remainder ? x % y : x / y);
+}
+
+static uint64_t power(double base, double exponent) {
+    if (exponent < 0) {
+        if (base == 1) return 1;
+        if (base == -1) return fmod(exponent, 2) == 0 ? 1 : UINT64_MAX;
+        return 0;
+    }
+    uint64_t result = 1, square = word(base);
+    for (uint64_t n = word(exponent); n; n >>= 1, square *= square)
+        if (n & 1) result *= square;
+    return result;
+}
+
+static double smaller(double a, double b) { return isnan(a) || isnan(b) ? NAN : a < b ? a : b; }
+static double larger(double a, double b) { return isnan(a) || isnan(b) ? NAN : a > b ? a : b; }
+
+REFERENCE(neg, INTEGER(t, 0 - word(x[0]), -x[0]))
+REFERENCE(abs, INTEGER(t, x[0] < 0 ? 0 - word(x[0]) : word(x[0]), fabs(x[0])))
+REFERENCE(sign, isnan(x[0]) ? x[0] : (double)((x[0] > 0) - (x[0] < 0)))
+REFERENCE(sqrt, sqrt(x[0]))
+REFERENCE(rsqrt, 1 / sqrt(x[0]))
+REFERENCE(exp, exp(x[0]))
+REFERENCE(expm1, expm1(x[0]))
+REFERENCE(log, log(x[0]))
+REFERENCE(log1p, log1p(x[0]))
+REFERENCE(sin, sin(x[0]))
+REFERENCE(cos, cos(x[0]))
+REFERENCE(tanh, tanh(x[0]))
+REFERENCE(erf, erf(x[0]))
+REFERENCE(logistic, x[0] < 0 ? exp(x[0]) / (1 + exp(x[0])) : 1 / (1 + exp(-x[0])))
+REFERENCE(floor, floor(x[0]))
+REFERENCE(ceil, ceil(x[0]))
+REFERENCE(round, fmod(fabs(x[0]), 2) == 0.5 ? copysign(floor(fabs(x[0])), x[0]) : round(x[0]))
+REFERENCE(not, t == DLC_BOOL ? x[0] == 0 : graph_reference_wrap(t, ~word(x[0])))
+REFERENCE(add, INTEGER(t, word(x[0]) + word(x[1]), x[0] + x[1]))
+REFERENCE(sub, INTEGER(t, word(x[0]) - word(x[1]), x[0] - x[1]))
+REFERENCE(mul, INTEGER(t, word(x[0]) * word(x[1]), x[0] * x[1]))
+REFERENCE(div, INTEGER(t, divide(x[0], x[1], false), x[0] / x[1]))
+REFERENCE(rem, INTEGER(t, divide(x[0], x[1], true), fmod(x[0], x[1])))
+REFERENCE(min, smaller(x[0], x[1]))
+REFERENCE(max, larger(x[0], x[1]))
+REFERENCE(pow, INTEGER(t, power(x[0], x[1]), pow(x[0], x[1])))
+REFERENCE(and, graph_reference_wrap(t, word(x[0]) & word(x[1])))
+REFERENCE(or, graph_reference_wrap(t, word(x[0]) | word(x[1])))
+REFERENCE(xor, graph_reference_wrap(t, word(x[0]) ^ word(x[1])))
+REFERENCE(eq, x[0] == x[1])
+REFERENCE(ne, x[0] != x[1])
+REFERENCE(lt, x[0] < x[1])
+REFERENCE(le, x[0] <= x[1])
+REFERENCE(gt, x[0] > x[1])
+REFERENCE(ge, x[0] >= x[1])
+REFERENCE(select, x[0] != 0 ? x[1] : x[2])
+REFERENCE(clamp, smaller(larger(x[1], x[0]), x[2]))
+
+static double saturate(double x, double low, double high) {
+    return isnan(x) ? 0 : x <= low ? low : x >= high ? high : trunc(x);
+}
+
+static double convert(dlc_dtype from, dlc_dtype to, double x) {
+    if (to == DLC_BOOL) return x != 0;
+    if (lib_dtype_is_float(to)) return x;
+    if (!lib_dtype_is_float(from)) return graph_reference_wrap(to, word(x));
+    switch (to) {
+    case DLC_I8: return saturate(x, INT8_MIN, INT8_MAX);
+    case DLC_U8: return saturate(x, 0, UINT8_MAX);
+    case DLC_I32: return saturate(x, INT32_MIN, INT32_MAX);
+    default: return saturate(x, -0x1p63, 0x1p63); /* 2^63 - 1 reads back as 2^63 */
+    }
+}
+
+static void reference_cast(const graph_reference *r) {
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)
+        r->result[0].data[i] = convert(r->operand[0].dtype, r->result[0].dtype, r->operand[0].data[i]);
+}
+
+#endif
+
+/* ---- rows. Samples of one, two and three operands; the first is large enough for all pairs of special values. */
+
+#define UNARY(name)                                                                                                    \
+    name "(T[17, 23])\n" name "(T[])\n" name "(T[1])\n" name "(T[3, 0, 2])\n" name "(T[67])\n" name                     \
+         "(T[2, 1, 3, 1, 2, 5])"
+#define BINARY(name)                                                                                                   \
+    name "(T[17, 23], T[17, 23])\n" name "(T[], T[])\n" name "(T[1], T[1])\n" name "(T[3, 0, 2], T[3, 0, 2])\n" name     \
+         "(T[67], T[67])\n" name "(T[2, 1, 3, 1, 2, 5], T[2, 1, 3, 1, 2, 5])"
+#define TERNARY(name)                                                                                                  \
+    name "(T[17, 23], T[17, 23], T[17, 23])\n" name "(T[], T[], T[])\n" name "(T[3, 0, 2], T[3, 0, 2], T[3, 0, 2])\n" name \
+         "(T[1, 13, 5], T[1, 13, 5], T[1, 13, 5])"
+#define CONDITION(name)                                                                                                \
+    name "(bool[17, 23], T[17, 23], T[17, 23])\n" name "(bool[], T[], T[])\n" name                                      \
+         "(bool[3, 0, 2], T[3, 0, 2], T[3, 0, 2])\n" name "(bool[1, 13, 5], T[1, 13, 5], T[1, 13, 5])"
+
+#define SEMIGROUP (GRAPH_COMMUTES | GRAPH_ASSOCIATIVE)
+#define LATTICE (GRAPH_COMMUTES | GRAPH_ASSOCIATIVE | GRAPH_IDEMPOTENT)
+
+/* name, number and names of operands, dtypes, algebra, shape rule, tolerance in ulp, samples, doc. Results of integer and bool
+ * dtype are exact whatever the tolerance. */
+#define MAP_TABLE(X)                                                                                                   \
+    X(neg, 1, "x", "number", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                              \
+      "-x; integers wrap (the lowest one is its own negative). StableHLO negate.")                                     \
+    X(abs, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                              \
+      "|x|; the lowest integer wraps to itself. StableHLO abs.")                                                       \
+    X(sign, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
+      "-1, 0 or 1; zeros and NaN are their own sign. StableHLO sign.")                                                 \
+    X(sqrt, 1, "x", "float", 0, graph_infer_map, 0.5, UNARY,                                                           \
+      "Square root, correctly rounded; NaN below zero. StableHLO sqrt.")                                               \
+    X(rsqrt, 1, "x", "float", 0, graph_infer_map, 1.6, UNARY,                                                          \
+      "1 / sqrt(x), two roundings; infinite at zero. StableHLO rsqrt.")                                                \
+    X(exp, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "e to the power x. StableHLO exponential.")                  \
+    X(expm1, 1, "x", "float", 0, graph_infer_map, 3, UNARY,                                                            \
+      "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.")                                              \
+    X(log, 1, "x", "float", 0, graph_infer_map, 2, UNARY,                                                              \
+      "Natural logarithm; -inf at zero, NaN below. StableHLO log.")                                                    \
+    X(log1p, 1, "x", "float", 0, graph_infer_map, 3, UNARY,                                                            \
+      "log(1 + x), accurate near zero. StableHLO log_plus_one.")                                                       \
+    X(sin, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "Sine of x radians. StableHLO sine.")                        \
+    X(cos, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "Cosine of x radians. StableHLO cosine.")                    \
+    X(tanh, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "Hyperbolic tangent. StableHLO tanh.")                      \
+    X(erf, 1, "x", "float", 0, graph_infer_map, 3, UNARY,                                                              \
+      "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.")                               \
+    X(logistic, 1, "x", "float", 0, graph_infer_map, 4, UNARY,                                                         \
+      "1 / (1 + exp(-x)), computed from exp(-|x|). StableHLO logistic.")                                               \
+    X(floor, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
+      "Largest integral number not above x. StableHLO floor.")                                                         \
+    X(ceil, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                              \
+      "Smallest integral number not below x. StableHLO ceil.")                                                         \
+    X(round, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
+      "Nearest integral number, halves to the even one. StableHLO round_nearest_even.")                                \
+    X(not, 1, "x", "bool int", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                            \
+      "Logical not of bools, bitwise not of integers. StableHLO not.")                                                 \
+    X(add, 2, "a b", "number", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a + b; integers wrap. StableHLO add.")        \
+    X(sub, 2, "a b", "number", 0, graph_infer_map, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.")           \
+    X(mul, 2, "a b", "number", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a * b; integers wrap. StableHLO multiply.")   \
+    X(div, 2, "a b", "number", 0, graph_infer_map, 0.5, BINARY,                                                        \
+      "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.")                 \
+    X(rem, 2, "a b", "number", 0, graph_infer_map, 0, BINARY,                                                          \
+      "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.")                \
+    X(min, 2, "a b", "number", LATTICE, graph_infer_map, 0, BINARY,                                                    \
+      "Smaller of a and b; NaN if either is NaN; -0 is below +0. StableHLO minimum.")                                  \
+    X(max, 2, "a b", "number", LATTICE, graph_infer_map, 0, BINARY,                                                    \
+      "Larger of a and b; NaN if either is NaN; +0 is above -0. StableHLO maximum.")                                   \
+    X(pow, 2, "a b", "number", 0, graph_infer_map, 4, BINARY,                                                          \
+      "a to the power b; floats as C99 pow; integers wrap, a negative exponent gives 1 / a**-b truncated, and 0 for "  \
+      "a = 0. StableHLO power.")                                                                                       \
+    X(and, 2, "a b", "bool int", LATTICE, graph_infer_map, 0, BINARY,                                                  \
+      "Logical and of bools, bitwise and of integers. StableHLO and.")                                                 \
+    X(or, 2, "a b", "bool int", LATTICE, graph_infer_map, 0, BINARY,                                                   \
+      "Logical or of bools, bitwise or of integers. StableHLO or.")                                                    \
+    X(xor, 2, "a b", "bool int", SEMIGROUP, graph_infer_map, 0, BINARY,                                                \
+      "Logical exclusive or of bools, bitwise of integers. StableHLO xor.")                                            \
+    X(eq, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, 0, BINARY,                                             \
+      "a == b as bool; NaN equals nothing. StableHLO compare EQ.")                                                     \
+    X(ne, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, 0, BINARY,                                             \
+      "a != b as bool; NaN differs from everything. StableHLO compare NE.")                                            \
+    X(lt, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY,                                                       \
+      "a < b as bool; false where either is NaN. StableHLO compare LT.")                                               \
+    X(le, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY,                                                       \
+      "a <= b as bool; false where either is NaN. StableHLO compare LE.")                                              \
+    X(gt, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY,                                                       \
+      "a > b as bool; false where either is NaN. StableHLO compare GT.")                                               \
+    X(ge, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY,                                                       \
+      "a >= b as bool; false where either is NaN. StableHLO compare GE.")                                              \
+    X(select, 3, "condition a b", "any", 0, infer_select, 0, CONDITION,                                                \
+      "condition ? a : b by elements; condition is bool. StableHLO select.")                                           \
+    X(clamp, 3, "low x high", "number", 0, graph_infer_map, 0, TERNARY,                                                \
+      "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.")
+
+#define X(name_, count_, operands_, dtypes_, algebra_, infer_, tolerance_, samples_, doc_)                             \
+    static const graph_op row_##name_ = {                                                                              \
+        .name = #name_,                                                                                                \
+        .class_ = GRAPH_MAP,                                                                                           \
+        .algebra = algebra_,                                                                                           \
+        .min_inputs = count_,                                                                                          \
+        .max_inputs = count_,                                                                                          \
+        .results = 1,                                                                                                  \
+        .operands = operands_,                                                                                         \
+        .dtypes = dtypes_,                                                                                             \
+        .infer = infer_,                                                                                               \
+        .scalar = scalar_##name_,                                                                                      \
+        .reference = GRAPH_REFERENCE(reference_##name_),                                                               \
+        .tolerance = tolerance_,                                                                                       \
+        .samples = samples_(#name_),                                                                                   \
+        .doc = doc_,                                                                                                   \
+    };
+MAP_TABLE(X)
+#undef X
+
+static const graph_op row_cast = {
+    .name = "cast",
+    .class_ = GRAPH_MAP,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 1,
+    .operands = "x",
+    .dtypes = "any",
+    .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"}},
+    .infer = infer_cast,
+    .scalar = scalar_cast,
+    .reference = GRAPH_REFERENCE(reference_cast),
+    .tolerance = 0.5,
+    .samples = "cast(T[17, 23], dtype=f32)\ncast(T[17, 23], dtype=f64)\ncast(T[17, 23], dtype=f16)\n"
+               "cast(T[17, 23], dtype=bf16)\ncast(T[17, 23], dtype=bool)\ncast(T[17, 23], dtype=i8)\n"
+               "cast(T[17, 23], dtype=u8)\ncast(T[17, 23], dtype=i32)\ncast(T[17, 23], dtype=i64)\n"
+               "cast(T[], dtype=i32)\ncast(T[3, 0, 2], dtype=f32)\ncast(T[2, 1, 3, 1, 2, 5], dtype=f32)",
+    .doc = "x converted to another dtype: floats round once to nearest even; float to integer truncates and saturates, NaN gives "
+           "0; integer to integer wraps; to bool is x != 0. StableHLO convert, made total.",
+};
+
+#define X(name_, count_, operands_, dtypes_, algebra_, infer_, tolerance_, samples_, doc_) &row_##name_,
+const graph_op *const graph_ops_map[] = {MAP_TABLE(X) & row_cast, NULL};
+#undef X

@@ -1,0 +1,387 @@
+/* Reductions over axes, arg_max, cumulative_sum. Sums and products of f16 and bf16 are kept in f32 and rounded once at the end;
+ * integers keep their own dtype and wrap. Order of a reduction: the axes ascending, the last one fastest. */
+#include "graph/ops_common.h"
+
+#ifdef DLC_REFERENCE
+#include <math.h>
+#endif
+
+/* ---- shared ------------------------------------------------------------------------------------------------------------- */
+
+/* x's dimensions without the axes, or with 1 in their place. */
+static void reduced_shape(const graph_infer *infer, uint32_t axes, bool keep, graph_shape *out) {
+    const graph_shape *x = &infer->operand[0];
+    graph_shape shape = {.dtype = x->dtype};
+    for (int i = 0; i < x->rank; i++) {
+        if (!(axes >> i & 1))
+            shape.dim[shape.rank++] = x->dim[i];
+        else if (keep)
+            shape.dim[shape.rank++] = tir_index(infer->g->pool, 1);
+    }
+    *out = shape;
+}
+
+/* A reduce stage over the axes of operand 0, and the index of the operand at a point of it. */
+static tir_stage *reduce_stage(graph_compute *c, uint32_t axes, bool keep, tir_expr *index) {
+    const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
+    tir_expr extent[DLC_MAX_RANK];
+    int reduced = 0, space = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (axes >> i & 1) extent[reduced++] = x->dim[i];
+    tir_stage *stage =
+        tir_region_stage(c->region, TIR_REDUCE, c->name, y->rank, NULL, y->dim, reduced, NULL, extent);
+    reduced = 0;
+    for (int i = 0; i < x->rank; i++) {
+        bool over = axes >> i & 1;
+        index[i] = over ? stage->axis[y->rank + reduced++].var : stage->axis[space].var;
+        space += !over || keep;
+    }
+    return stage;
+}
+
+/* tensor as the result, in the result's dtype. */
+static uint32_t rounded(graph_compute *c, uint32_t tensor) {
+    const graph_shape *y = &c->result_shape[0];
+    if (c->region->tensors.data[tensor].dtype == y->dtype) return tensor;
+    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0; i < y->rank; i++) index[i] = stage->axis[i].var;
+    tir_expr value = tir_cast(c->pool, (tir_dtype)y->dtype, tir_region_load(c->region, tensor, index));
+    return tir_stage_value(c->region, stage, value, 0, 0);
+}
+
+/* ---- reduce_<op> -------------------------------------------------------------------------------------------------------- */
+
+enum { REDUCE_AXES, REDUCE_KEEP };
+
+static void infer_reduce(graph_infer *infer) {
+    int rank = infer->operand[0].rank;
+    graph_infer_axes(infer, &infer->attribute[REDUCE_AXES], rank, "axis");
+    uint32_t axes = graph_axes_of(&infer->attribute[REDUCE_AXES], rank, true);
+    reduced_shape(infer, axes, infer->attribute[REDUCE_KEEP].integer, &infer->result[0]);
+}
+
+static void compute_reduce(graph_compute *c, tir_op op) {
+    const graph_shape *x = &c->operand_shape[0];
+    uint32_t axes = graph_axes_of(&c->attribute[REDUCE_AXES], x->rank, true);
+    tir_expr index[DLC_MAX_RANK];
+    tir_stage *stage = reduce_stage(c, axes, c->attribute[REDUCE_KEEP].integer, index);
+    tir_expr element = graph_operand_load(c, 0, index);
+    if (op == TIR_ADD || op == TIR_MUL) element = tir_cast(c->pool, (tir_dtype)graph_sum_dtype(x->dtype), element);
+    c->result[0] = rounded(c, tir_stage_reduce(c->region, stage, op, element));
+}
+
+/* ---- arg_max -------------------------------------------------------------------------------------------------------------- */
+
+enum { ARG_AXIS, ARG_KEEP, ARG_DTYPE };
+
+static void infer_arg_max(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    dlc_dtype dtype = (dlc_dtype)infer->attribute[ARG_DTYPE].integer;
+    int axis = graph_infer_axis(infer, infer->attribute[ARG_AXIS].integer, x->rank, "axis");
+    if (dtype != DLC_I32 && dtype != DLC_I64)
+        graph_infer_fail(infer, "dtype is %s, expected i32 or i64", lib_dtypes[dtype].name);
+    graph_infer_at_most(infer, tir_index(infer->g->pool, 1), x->dim[axis], "an axis of size 0 has no greatest element");
+    reduced_shape(infer, 1u << axis, infer->attribute[ARG_KEEP].integer, &infer->result[0]);
+    infer->result[0].dtype = dtype;
+}
+
+/* Does (b, j) win over (a, i)? NaN is greatest; of equals the lower index wins, so that any order gives the same bits. */
+static tir_expr wins(tir_pool *pool, tir_expr b, tir_expr j, tir_expr a, tir_expr i) {
+    tir_expr greater = tir_lt(pool, a, b), same = tir_eq(pool, a, b);
+    if (lib_dtype_is_float((dlc_dtype)tir_dtype_of(pool, a))) {
+        tir_expr a_nan = tir_binary(pool, TIR_NE, a, a), b_nan = tir_binary(pool, TIR_NE, b, b);
+        greater = tir_or(pool, greater, tir_and(pool, b_nan, tir_eq(pool, a, a)));
+        same = tir_or(pool, same, tir_and(pool, a_nan, b_nan));
+    }
+    return tir_or(pool, greater, tir_and(pool, same, tir_lt(pool, j, i)));
+}
+
+/* State: greatest element so far and its index. It starts as the lowest value at index 0, which is right where nothing is
+ * greater, as then all elements are that value. */
+static void compute_arg_max(graph_compute *c) {
+    tir_pool *pool = c->pool;
+    const graph_shape *x = &c->operand_shape[0];
+    int axis = graph_axis_of(c->attribute[ARG_AXIS].integer, x->rank);
+    tir_dtype dtype = (tir_dtype)x->dtype, number = (tir_dtype)c->result_shape[0].dtype;
+    tir_expr index[DLC_MAX_RANK];
+    tir_stage *stage = reduce_stage(c, 1u << axis, c->attribute[ARG_KEEP].integer, index);
+    tir_expr best = tir_acc(pool, dtype, 0), at = tir_acc(pool, number, 1);
+    tir_expr element = graph_operand_load(c, 0, index), here = tir_cast(pool, number, index[axis]);
+    tir_expr rival = tir_other(pool, dtype, 0), there = tir_other(pool, number, 1);
+    tir_expr update = wins(pool, element, here, best, at), merge = wins(pool, rival, there, best, at);
+    stage->exact = true;
+    tir_stage_value(c->region, stage, tir_select(pool, update, element, best), tir_lowest(pool, dtype),
+                    tir_select(pool, merge, rival, best));
+    c->result[0] = tir_stage_value(c->region, stage, tir_select(pool, update, here, at), tir_int(pool, number, 0),
+                                   tir_select(pool, merge, there, at));
+}
+
+/* ---- cumulative_sum ---------------------------------------------------------------------------------------------------------- */
+
+enum { CUMULATIVE_AXIS, CUMULATIVE_EXCLUSIVE, CUMULATIVE_REVERSE };
+
+static void infer_cumulative_sum(graph_infer *infer) {
+    graph_infer_axis(infer, infer->attribute[CUMULATIVE_AXIS].integer, infer->operand[0].rank, "axis");
+    infer->result[0] = infer->operand[0];
+}
+
+/* fold over t with state s[free axes]: step c[.., t, ..] = s + x[.., t, ..]; s takes c. The inclusive sums are the step's own
+ * tensor. Reverse walks x from its end. Returns that tensor, its axis t in place of x's axis. */
+static uint32_t running_sums(graph_compute *c, int along, bool reverse) {
+    tir_pool *pool = c->pool;
+    const graph_shape *x = &c->operand_shape[0];
+    tir_dtype dtype = (tir_dtype)graph_sum_dtype(x->dtype);
+    tir_expr extent[DLC_MAX_RANK], index[DLC_MAX_RANK], free[DLC_MAX_RANK];
+    int count = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (i != along) extent[count++] = x->dim[i];
+    tir_stage *fold =
+        tir_region_stage(c->region, TIR_FOLD, c->name, count, NULL, extent, 1, (const char *[]){"t"}, &x->dim[along]);
+    tir_expr zero = tir_int(pool, dtype, 0);
+    uint32_t state = tir_stage_value(c->region, fold, zero, zero, 0);
+    uint32_t fold_number = c->region->stages.count - 1;
+
+    tir_stage *step = tir_region_stage(c->region, TIR_MAP, c->name, x->rank, NULL, x->dim, 0, NULL, NULL);
+    step->fold = (int32_t)fold_number;
+    count = 0;
+    for (int i = 0; i < x->rank; i++) {
+        index[i] = step->axis[i].var;
+        if (i != along) free[count++] = index[i];
+    }
+    if (reverse) index[along] = tir_sub(pool, tir_sub(pool, x->dim[along], tir_index(pool, 1)), index[along]);
+    tir_expr element = tir_cast(pool, dtype, graph_operand_load(c, 0, index));
+    uint32_t sums =
+        tir_stage_value(c->region, step, tir_add(pool, tir_region_load(c->region, state, free), element), 0, 0);
+
+    fold = &c->region->stages.data[fold_number];
+    count = 0;
+    for (int i = 0; i < x->rank; i++) index[i] = fold->axis[i == along ? x->rank - 1 : count++].var;
+    fold->value[0] = tir_region_load(c->region, sums, index);
+    return sums;
+}
+
+static void compute_cumulative_sum(graph_compute *c) {
+    tir_pool *pool = c->pool;
+    const graph_shape *y = &c->result_shape[0];
+    int along = graph_axis_of(c->attribute[CUMULATIVE_AXIS].integer, y->rank);
+    bool exclusive = c->attribute[CUMULATIVE_EXCLUSIVE].integer, reverse = c->attribute[CUMULATIVE_REVERSE].integer;
+    uint32_t sums = running_sums(c, along, reverse);
+    if (!exclusive && !reverse) {
+        c->result[0] = rounded(c, sums);
+        return;
+    }
+    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
+    tir_expr index[DLC_MAX_RANK], one = tir_index(pool, 1), guard = 0;
+    for (int i = 0; i < y->rank; i++) index[i] = stage->axis[i].var;
+    if (reverse) index[along] = tir_sub(pool, tir_sub(pool, y->dim[along], one), index[along]);
+    if (exclusive) {
+        guard = tir_le(pool, one, index[along]);
+        index[along] = tir_sub(pool, index[along], one);
+    }
+    tir_expr zero = tir_int(pool, (tir_dtype)graph_sum_dtype(y->dtype), 0);
+    tir_expr value = tir_region_load_guarded(c->region, sums, index, guard, zero);
+    c->result[0] = tir_stage_value(c->region, stage, tir_cast(pool, (tir_dtype)y->dtype, value), 0, 0);
+}
+
+/* ---- references --------------------------------------------------------------------------------------------------------------- */
+
+#ifdef DLC_REFERENCE
+
+/* Two elements of a reduction: a and b of a float dtype, x and y the same of an integer one, sign-extended. */
+#define JOIN(name, number, integer)                                                                                    \
+    static double number_##name(double a, double b) { return number; }                                                 \
+    static int64_t integer_##name(int64_t x, int64_t y) { return integer; }
+JOIN(sum, a + b, (int64_t)((uint64_t)x + (uint64_t)y))
+JOIN(prod, a *b, (int64_t)((uint64_t)x * (uint64_t)y))
+JOIN(max, isnan(a) || isnan(b) ? NAN : a > b ? a : b, x > y ? x : y)
+JOIN(min, isnan(a) || isnan(b) ? NAN : a < b ? a : b, x < y ? x : y)
+JOIN(and, (a != 0) & (b != 0), x &y)
+JOIN(or, (a != 0) | (b != 0), x | y)
+
+static int64_t lowest(dlc_dtype t) {
+    return t == DLC_I8 ? INT8_MIN : t == DLC_I32 ? INT32_MIN : t == DLC_I64 ? INT64_MIN : 0;
+}
+static int64_t highest(dlc_dtype t) {
+    return t == DLC_I8 ? INT8_MAX : t == DLC_U8 ? UINT8_MAX : t == DLC_I32 ? INT32_MAX : INT64_MAX;
+}
+
+typedef struct reduction {
+    double number_first;
+    int64_t integer_first;
+    double (*number)(double a, double b);
+    int64_t (*integer)(int64_t x, int64_t y);
+} reduction;
+
+/* For every result, all elements that lie above it. */
+static void reference_reduce(const graph_reference *r, const reduction *f) {
+    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
+    const graph_attribute *axes = &r->attribute[REDUCE_AXES];
+    bool over[DLC_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) over[i] = axes->count == 0;
+    for (int k = 0; k < axes->count; k++) over[axes->list[k] + (axes->list[k] < 0 ? x->rank : 0)] = true;
+    for (int64_t result = 0; result < graph_reference_count(y); result++) {
+        double number = f->number_first;
+        int64_t integer = f->integer_first, from[DLC_MAX_RANK] = {0};
+        for (bool more = graph_reference_count(x) > 0; more; more = graph_reference_next(x, from)) {
+            int64_t at = 0;
+            for (int i = 0; i < x->rank; i++)
+                if (!over[i]) at = at * x->dim[i] + from[i];
+            double element = x->data[graph_reference_at(x, from)];
+            if (at != result) continue;
+            if (graph_reference_integral(x->dtype)) integer = f->integer(integer, (int64_t)element);
+            else number = f->number(number, element);
+        }
+        y->data[result] = graph_reference_integral(x->dtype) ? graph_reference_wrap(x->dtype, (uint64_t)integer) : number;
+    }
+}
+
+static void reference_arg_max(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0];
+    int64_t axis = r->attribute[ARG_AXIS].integer, outer = 1, inner = 1;
+    if (axis < 0) axis += x->rank;
+    for (int i = 0; i < axis; i++) outer *= x->dim[i];
+    for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < inner; i++) {
+            const double *row = x->data + o * x->dim[axis] * inner + i;
+            int64_t best = 0;
+            for (int64_t j = 1; j < x->dim[axis] && !isnan(row[best * inner]); j++)
+                if (isnan(row[j * inner]) || row[j * inner] > row[best * inner]) best = j;
+            r->result[0].data[o * inner + i] = (double)best;
+        }
+}
+
+static void reference_cumulative_sum(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0];
+    int64_t axis = r->attribute[CUMULATIVE_AXIS].integer, outer = 1, inner = 1;
+    if (axis < 0) axis += x->rank;
+    for (int i = 0; i < axis; i++) outer *= x->dim[i];
+    for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
+    int64_t length = x->dim[axis];
+    for (int64_t line = 0; line < outer * inner; line++) {
+        int64_t base = line / inner * length * inner + line % inner;
+        bool integral = graph_reference_integral(x->dtype), exclusive = r->attribute[CUMULATIVE_EXCLUSIVE].integer;
+        double number = 0;
+        uint64_t integer = 0;
+        for (int64_t t = 0; t < length; t++) {
+            int64_t at = base + (r->attribute[CUMULATIVE_REVERSE].integer ? length - 1 - t : t) * inner;
+            double *sum = &r->result[0].data[at];
+            if (exclusive) *sum = integral ? graph_reference_wrap(x->dtype, integer) : number;
+            if (integral) integer += (uint64_t)(int64_t)x->data[at];
+            else number += x->data[at];
+            if (!exclusive) *sum = integral ? graph_reference_wrap(x->dtype, integer) : number;
+        }
+    }
+}
+
+#endif
+
+/* ---- rows --------------------------------------------------------------------------------------------------------------------- */
+
+#define SAMPLES(name)                                                                                                  \
+    name "(T[5, 7], axes=[1])\n" name "(T[5, 7], axes=[0])\n" name "(T[5, 7])\n" name "(T[])\n" name "(T[1], axes=[0])\n" \
+    name "(T[4, 1, 7], axes=[0, 2])\n" name "(T[4, 1, 7], axes=[-1], keep=true)\n" name "(T[3, 0, 2], axes=[1])\n" name    \
+         "(T[3, 0, 2], axes=[0], keep=true)\n" name "(T[3, 131], axes=[1])\n" name "(T[2, 3, 1, 2, 5, 3], axes=[4, 1, 0])\n" \
+    name "(T[2, 3, 1, 2, 5, 3], axes=[2, 5], keep=true)"
+
+/* name, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of summing, doc */
+#define REDUCE_TABLE(X)                                                                                                \
+    X(sum, TIR_ADD, "number", 0, 0, 0.5,                                                                                \
+      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers wrap in their " \
+      "own dtype. StableHLO reduce with add.")                                                                         \
+    X(prod, TIR_MUL, "number", 1, 1, 0.5,                                                                               \
+      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; integers wrap in " \
+      "their own dtype. StableHLO reduce with multiply.")                                                              \
+    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0,                                                          \
+      "Greatest element over the axes; NaN if there is one; -inf or the lowest integer where there is nothing. StableHLO reduce " \
+      "with maximum.")                                                                                                 \
+    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0,                                                         \
+      "Least element over the axes; NaN if there is one; inf or the highest integer where there is nothing. StableHLO reduce " \
+      "with minimum.")                                                                                                 \
+    X(and, TIR_AND, "bool int", 1, -1, 0,                              \
+      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce with and.") \
+    X(or, TIR_OR, "bool int", 0, 0, 0,                                                                                  \
+      "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")
+
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                                                               \
+    static void compute_reduce_##name_(graph_compute *c) { compute_reduce(c, op_); }
+REDUCE_TABLE(X)
+#undef X
+
+#ifdef DLC_REFERENCE
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                                                               \
+    static void reference_reduce_##name_(const graph_reference *r) {                                                   \
+        reference_reduce(r, &(reduction){first_, first_integer_, number_##name_, integer_##name_});                         \
+    }
+REDUCE_TABLE(X)
+#undef X
+#endif
+
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                                                               \
+    static const graph_op row_##name_ = {                                                                              \
+        .name = "reduce_" #name_,                                                                                      \
+        .class_ = GRAPH_REDUCE,                                                                                        \
+        .min_inputs = 1,                                                                                               \
+        .max_inputs = 1,                                                                                               \
+        .results = 1,                                                                                                  \
+        .operands = "x",                                                                                               \
+        .dtypes = dtypes_,                                                                                             \
+        .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes to reduce over; empty: all"},                    \
+                      {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave dimensions of 1 in their place"}},               \
+        .infer = infer_reduce,                                                                                         \
+        .compute = compute_reduce_##name_,                                                                             \
+        .reference = GRAPH_REFERENCE(reference_reduce_##name_),                                                        \
+        .tolerance = tolerance_,                                                                                       \
+        .samples = SAMPLES("reduce_" #name_),                                                                          \
+        .doc = doc_,                                                                                                   \
+    };
+REDUCE_TABLE(X)
+#undef X
+
+static const graph_op row_arg_max = {
+    .name = "arg_max",
+    .class_ = GRAPH_REDUCE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 1,
+    .operands = "x",
+    .dtypes = "number",
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to search along"},
+                  {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave a dimension of 1 in its place"},
+                  {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the result: i32 or i64"}},
+    .infer = infer_arg_max,
+    .compute = compute_arg_max,
+    .reference = GRAPH_REFERENCE(reference_arg_max),
+    .samples = "arg_max(T[5, 7], axis=1)\narg_max(T[5, 7], axis=0, dtype=i32)\narg_max(T[1], axis=0)\n"
+               "arg_max(T[3, 131], axis=-1, keep=true)\narg_max(T[0, 3], axis=1)\narg_max(T[40, 9] in 0..3, axis=1)\n"
+               "arg_max(T[2, 3, 1, 2, 5, 3], axis=4, dtype=i32)",
+    .doc = "Index of the greatest element along axis; the first one of equals; NaN counts as greatest. NumPy argmax.",
+};
+
+static const graph_op row_cumulative_sum = {
+    .name = "cumulative_sum",
+    .class_ = GRAPH_REDUCE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 1,
+    .operands = "x",
+    .dtypes = "number",
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to sum along"},
+                  {"exclusive", GRAPH_ATTR_BOOL, NULL, "false", "leave the element itself out: the first sum is 0"},
+                  {"reverse", GRAPH_ATTR_BOOL, NULL, "false", "sum from the end of the axis"}},
+    .infer = infer_cumulative_sum,
+    .compute = compute_cumulative_sum,
+    .reference = GRAPH_REFERENCE(reference_cumulative_sum),
+    .tolerance = 0.5,
+    .samples = "cumulative_sum(T[5, 7], axis=1)\ncumulative_sum(T[5, 7], axis=0)\ncumulative_sum(T[13], axis=0, exclusive=true)\n"
+               "cumulative_sum(T[13], axis=0, reverse=true)\ncumulative_sum(T[3, 11], axis=-1, exclusive=true, reverse=true)\n"
+               "cumulative_sum(T[1], axis=0)\ncumulative_sum(T[0], axis=0)\ncumulative_sum(T[3, 0], axis=0, exclusive=true)\n"
+               "cumulative_sum(T[131, 2], axis=0)\ncumulative_sum(T[2, 3, 1, 2, 5, 3], axis=4)",
+    .doc = "y[..., t, ...] = sum of x[..., j, ...] for j <= t along axis. f16 and bf16 are summed in f32, each sum rounded once; "
+           "integers wrap. ONNX CumSum.",
+};
+
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) &row_##name_,
+const graph_op *const graph_ops_reduce[] = {REDUCE_TABLE(X) & row_arg_max, &row_cumulative_sum, NULL};
+#undef X

@@ -1,0 +1,515 @@
+/* Structure: every result element is one operand element or a fill. A row gives the map from result index to operand index; one
+ * stage form serves them all. Lists of axes accept negative ones, counted from the end. */
+#include "graph/ops_common.h"
+
+#define ELEMENT(name) static tir_expr element_##name(graph_compute *c, const tir_expr *axis)
+#define COMPUTE(name)                                                                                                  \
+    static void compute_##name(graph_compute *c) { graph_compute_elements(c, element_##name); }
+
+/* condition joined to guard (0: none yet), unless it always holds. */
+static tir_expr guard_with(tir_pool *pool, tir_expr guard, tir_expr condition) {
+    if (tir_prove(pool, condition) == TIR_YES) return guard;
+    return guard ? tir_and(pool, guard, condition) : condition;
+}
+
+static tir_expr guard_range(tir_pool *pool, tir_expr guard, tir_expr index, tir_expr low, tir_expr end) {
+    guard = guard_with(pool, guard, tir_le(pool, low, index));
+    return guard_with(pool, guard, tir_lt(pool, index, end));
+}
+
+static bool is_number(const tir_pool *pool, tir_expr e, int64_t number) {
+    int64_t value;
+    return tir_is_const(pool, e, &value) && value == number;
+}
+
+/* A dimension list of an attribute as a shape: not too long, no negative constants. */
+static void infer_dims(const graph_infer *infer, const graph_attribute *dims, graph_shape *shape) {
+    if (dims->count > DLC_MAX_RANK)
+        graph_infer_fail(infer, "rank %d is above the highest, %d", dims->count, DLC_MAX_RANK);
+    shape->rank = dims->count;
+    for (int i = 0; i < dims->count; i++) {
+        int64_t size;
+        if (tir_is_const(infer->g->pool, dims->dims[i], &size) && size < 0)
+            graph_infer_fail(infer, "dimension %d of the shape is %lld", i, (long long)size);
+        shape->dim[i] = dims->dims[i];
+    }
+}
+
+/* ---- reshape ------------------------------------------------------------------------------------------------------------ */
+
+static void infer_reshape(graph_infer *infer) {
+    tir_pool *pool = infer->g->pool;
+    const graph_shape *x = &infer->operand[0];
+    graph_attribute shape = infer->attribute[0];
+    tir_expr dims[DLC_MAX_RANK];
+    int inferred = -1;
+    for (int i = 0; i < shape.count && i < DLC_MAX_RANK; i++) {
+        dims[i] = shape.dims[i];
+        if (!is_number(pool, dims[i], -1)) continue;
+        if (inferred >= 0) graph_infer_fail(infer, "only one dimension of the shape may be -1");
+        inferred = i;
+        dims[i] = tir_index(pool, 1);
+    }
+    shape.dims = dims;
+    graph_shape *result = &infer->result[0];
+    infer_dims(infer, &shape, result);
+    result->dtype = x->dtype;
+    tir_expr elements = graph_infer_product(infer, x->rank, x->dim);
+    tir_expr others = graph_infer_product(infer, result->rank, result->dim);
+    if (inferred >= 0) {
+        if (is_number(pool, others, 0)) graph_infer_fail(infer, "-1 beside a dimension of 0 has no definite size");
+        result->dim[inferred] = tir_div(pool, elements, tir_max(pool, others, tir_index(pool, 1)));
+        others = tir_mul(pool, others, result->dim[inferred]);
+    }
+    graph_infer_equal(infer, elements, others, "numbers of elements");
+}
+
+static tir_expr product(tir_pool *pool, const tir_expr *dims, int begin, int end) {
+    tir_expr result = tir_index(pool, 1);
+    for (int i = begin; i < end; i++) result = tir_mul(pool, result, dims[i]);
+    return result;
+}
+
+/* Row-major position in dims[begin..end) of result, taken apart again for the dims of the operand. */
+static void reshape_group(tir_pool *pool, const graph_shape *to, int begin, int end, const tir_expr *axis,
+                          const graph_shape *from, int first, int last, tir_expr *index) {
+    tir_expr position = tir_index(pool, 0);
+    for (int i = begin; i < end; i++)
+        position = tir_add(pool, position, tir_mul(pool, axis[i], product(pool, to->dim, i + 1, end)));
+    bool outermost = true;
+    for (int i = first; i < last; i++) {
+        index[i] = tir_index(pool, 0);
+        if (is_number(pool, from->dim[i], 1)) continue;
+        tir_expr one = tir_index(pool, 1); /* an empty tensor has no points, but its divisors must be legal */
+        tir_expr inner = tir_max(pool, product(pool, from->dim, i + 1, last), one);
+        index[i] = tir_div(pool, position, inner);
+        if (!outermost) index[i] = tir_rem(pool, index[i], tir_max(pool, from->dim[i], one));
+        outermost = false;
+    }
+}
+
+/* The shapes are matched in the smallest groups of dimensions with equal products, so that a dimension that stays itself is
+ * indexed by its own axis alone. */
+ELEMENT(reshape) {
+    tir_pool *pool = c->pool;
+    const graph_shape *from = &c->operand_shape[0], *to = &c->result_shape[0];
+    tir_expr index[DLC_MAX_RANK];
+    int i = 0, j = 0;
+    while (i < from->rank) {
+        int end = from->rank, stop = to->rank;
+        for (int a = i + 1; a < end; a++)
+            for (int b = j; b <= to->rank && a < end; b++)
+                if (tir_equal(pool, product(pool, from->dim, i, a), product(pool, to->dim, j, b)) == TIR_YES) {
+                    end = a;
+                    stop = b;
+                }
+        reshape_group(pool, to, j, stop, axis, from, i, end, index);
+        i = end;
+        j = stop;
+    }
+    return graph_operand_load(c, 0, index);
+}
+COMPUTE(reshape)
+
+/* ---- transpose, broadcast, reverse ------------------------------------------------------------------------------------------ */
+
+static void infer_transpose(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    const graph_attribute *permutation = &infer->attribute[0];
+    if (permutation->count != x->rank)
+        graph_infer_fail(infer, "permutation has %d entries, expected %d", permutation->count, x->rank);
+    graph_infer_axes(infer, permutation, x->rank, "permutation");
+    infer->result[0] = *x;
+    for (int i = 0; i < x->rank; i++) infer->result[0].dim[i] = x->dim[graph_axis_of(permutation->list[i], x->rank)];
+}
+
+ELEMENT(transpose) {
+    tir_expr index[DLC_MAX_RANK];
+    int rank = c->result_shape[0].rank;
+    for (int i = 0; i < rank; i++) index[graph_axis_of(c->attribute[0].list[i], rank)] = axis[i];
+    return graph_operand_load(c, 0, index);
+}
+COMPUTE(transpose)
+
+static void infer_broadcast(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    graph_shape *result = &infer->result[0];
+    const graph_attribute *axes = &infer->attribute[1];
+    infer_dims(infer, &infer->attribute[0], result);
+    result->dtype = x->dtype;
+    if (axes->count != x->rank)
+        graph_infer_fail(infer, "axes has %d entries, expected one for each of the %d dimensions of the operand",
+                         axes->count, x->rank);
+    graph_infer_axes(infer, axes, result->rank, "axes");
+    for (int i = 0; i < x->rank; i++)
+        if (!is_number(infer->g->pool, x->dim[i], 1))
+            graph_infer_equal(infer, x->dim[i], result->dim[graph_axis_of(axes->list[i], result->rank)],
+                              "operand dimension (other than 1) and result dimension");
+}
+
+ELEMENT(broadcast) {
+    tir_expr index[DLC_MAX_RANK];
+    const graph_shape *x = &c->operand_shape[0];
+    for (int i = 0; i < x->rank; i++)
+        index[i] = is_number(c->pool, x->dim[i], 1) ? tir_index(c->pool, 0)
+                                                    : axis[graph_axis_of(c->attribute[1].list[i], c->result_shape[0].rank)];
+    return graph_operand_load(c, 0, index);
+}
+COMPUTE(broadcast)
+
+static void infer_reverse(graph_infer *infer) {
+    graph_infer_axes(infer, &infer->attribute[0], infer->operand[0].rank, "axes");
+    infer->result[0] = infer->operand[0];
+}
+
+ELEMENT(reverse) {
+    tir_expr index[DLC_MAX_RANK];
+    const graph_shape *x = &c->operand_shape[0];
+    uint32_t axes = graph_axes_of(&c->attribute[0], x->rank, false);
+    for (int i = 0; i < x->rank; i++) {
+        tir_expr last = tir_sub(c->pool, x->dim[i], tir_index(c->pool, 1));
+        index[i] = axes >> i & 1 ? tir_sub(c->pool, last, axis[i]) : axis[i];
+    }
+    return graph_operand_load(c, 0, index);
+}
+COMPUTE(reverse)
+
+/* ---- slice, pad, concat ------------------------------------------------------------------------------------------------------ */
+
+/* A bound of a slice: negative constants count from the end. */
+static tir_expr slice_bound(tir_pool *pool, tir_expr bound, tir_expr size) {
+    int64_t value;
+    return tir_is_const(pool, bound, &value) && value < 0 ? tir_add(pool, size, bound) : bound;
+}
+
+static void infer_slice(graph_infer *infer) {
+    tir_pool *pool = infer->g->pool;
+    const graph_shape *x = &infer->operand[0];
+    const graph_attribute *start = &infer->attribute[0], *stop = &infer->attribute[1], *step = &infer->attribute[2];
+    if (start->count != x->rank || stop->count != x->rank)
+        graph_infer_fail(infer, "start and stop have %d and %d entries, expected one for each of the %d dimensions",
+                         start->count, stop->count, x->rank);
+    graph_infer_list(infer, step, x->rank, "step");
+    infer->result[0] = *x;
+    for (int i = 0; i < x->rank; i++) {
+        tir_expr low = slice_bound(pool, start->dims[i], x->dim[i]), high = slice_bound(pool, stop->dims[i], x->dim[i]);
+        int64_t by = step->count ? step->list[i] : 1;
+        if (by < 1) graph_infer_fail(infer, "step %lld along axis %d, expected at least 1", (long long)by, i);
+        graph_infer_at_most(infer, tir_index(pool, 0), low, "start is before the operand's first element");
+        graph_infer_at_most(infer, low, high, "start lies after stop");
+        graph_infer_at_most(infer, high, x->dim[i], "stop lies after the operand's last element");
+        infer->result[0].dim[i] = tir_ceil_div(pool, tir_sub(pool, high, low), tir_index(pool, by));
+    }
+}
+
+ELEMENT(slice) {
+    tir_expr index[DLC_MAX_RANK];
+    const graph_shape *x = &c->operand_shape[0];
+    const graph_attribute *step = &c->attribute[2];
+    for (int i = 0; i < x->rank; i++) {
+        tir_expr by = tir_index(c->pool, step->count ? step->list[i] : 1);
+        tir_expr start = slice_bound(c->pool, c->attribute[0].dims[i], x->dim[i]);
+        index[i] = tir_add(c->pool, start, tir_mul(c->pool, axis[i], by));
+    }
+    return graph_operand_load(c, 0, index);
+}
+COMPUTE(slice)
+
+static void infer_pad(graph_infer *infer) {
+    tir_pool *pool = infer->g->pool;
+    const graph_shape *x = &infer->operand[0];
+    const graph_attribute *low = &infer->attribute[0], *high = &infer->attribute[1], *interior = &infer->attribute[2];
+    graph_infer_same_dtype(infer, 0, 2);
+    graph_infer_rank(infer, 1, 0);
+    if (low->count != x->rank || high->count != x->rank)
+        graph_infer_fail(infer, "low and high have %d and %d entries, expected one for each of the %d dimensions", low->count,
+                         high->count, x->rank);
+    graph_infer_list(infer, interior, x->rank, "interior");
+    infer->result[0] = *x;
+    for (int i = 0; i < x->rank; i++) {
+        int64_t between = interior->count ? interior->list[i] : 0;
+        if (between < 0) graph_infer_fail(infer, "interior padding %lld along axis %d", (long long)between, i);
+        tir_expr gaps = tir_max(pool, tir_sub(pool, x->dim[i], tir_index(pool, 1)), tir_index(pool, 0));
+        tir_expr between_all = graph_infer_product(infer, 2, (tir_expr[]){gaps, tir_index(pool, between)});
+        tir_expr size = graph_infer_sum(infer, x->dim[i], between_all);
+        size = graph_infer_sum(infer, size, tir_index(pool, low->list[i]));
+        size = graph_infer_sum(infer, size, tir_index(pool, high->list[i]));
+        graph_infer_at_most(infer, tir_index(pool, 0), size, "negative padding removes more than there is");
+        infer->result[0].dim[i] = size;
+    }
+}
+
+ELEMENT(pad) {
+    tir_pool *pool = c->pool;
+    const graph_shape *x = &c->operand_shape[0];
+    tir_expr index[DLC_MAX_RANK], guard = 0, zero = tir_index(pool, 0);
+    for (int i = 0; i < x->rank; i++) {
+        index[i] = tir_sub(pool, axis[i], tir_index(pool, c->attribute[0].list[i]));
+        if (c->attribute[2].count && c->attribute[2].list[i]) {
+            tir_expr pitch = tir_index(pool, c->attribute[2].list[i] + 1);
+            guard = guard_with(pool, guard, tir_eq(pool, tir_rem(pool, index[i], pitch), zero));
+            index[i] = tir_div(pool, index[i], pitch);
+        }
+        guard = guard_range(pool, guard, index[i], zero, x->dim[i]);
+    }
+    return tir_region_load_guarded(c->region, c->operand[0], index, guard, graph_operand_load(c, 1, NULL));
+}
+COMPUTE(pad)
+
+#define CONCAT_LIMIT 1024
+
+static void infer_concat(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    if (x->rank == 0) graph_infer_fail(infer, "operands of rank 0 have no axis to join along");
+    if (infer->inputs > CONCAT_LIMIT)
+        graph_infer_fail(infer, "%d operands, expected at most %d", infer->inputs, CONCAT_LIMIT);
+    int axis = graph_infer_axis(infer, infer->attribute[0].integer, x->rank, "axis");
+    graph_infer_same_dtype(infer, 0, infer->inputs);
+    infer->result[0] = *x;
+    for (int k = 1; k < infer->inputs; k++) {
+        graph_infer_rank(infer, k, x->rank);
+        for (int i = 0; i < x->rank; i++)
+            if (i != axis)
+                graph_infer_equal(infer, x->dim[i], infer->operand[k].dim[i], "dimensions beside the axis of concatenation");
+        infer->result[0].dim[axis] = graph_infer_sum(infer, infer->result[0].dim[axis], infer->operand[k].dim[axis]);
+    }
+}
+
+/* Guarded loads, each the other's alternative; the last one falls back to zero, which no point reaches. */
+ELEMENT(concat) {
+    tir_pool *pool = c->pool;
+    const graph_shape *result = &c->result_shape[0];
+    int along = graph_axis_of(c->attribute[0].integer, result->rank);
+    tir_expr index[DLC_MAX_RANK], end = result->dim[along];
+    for (int i = 0; i < result->rank; i++) index[i] = axis[i];
+    tir_expr value = tir_int(pool, (tir_dtype)result->dtype, 0);
+    for (int k = c->inputs - 1; k >= 0; k--) {
+        tir_expr begin = tir_sub(pool, end, c->operand_shape[k].dim[along]);
+        index[along] = tir_sub(pool, axis[along], begin);
+        tir_expr guard = guard_range(pool, 0, axis[along], begin, end);
+        if (!is_number(pool, c->operand_shape[k].dim[along], 0))
+            value = tir_region_load_guarded(c->region, c->operand[k], index, guard, value);
+        end = begin;
+    }
+    return value;
+}
+COMPUTE(concat)
+
+/* ---- iota --------------------------------------------------------------------------------------------------------------------- */
+
+static void infer_iota(graph_infer *infer) {
+    graph_shape *result = &infer->result[0];
+    result->dtype = (dlc_dtype)infer->attribute[0].integer;
+    if (!graph_op_accepts(infer->op, result->dtype))
+        graph_infer_fail(infer, "dtype %s has no numbers to count with", lib_dtypes[result->dtype].name);
+    infer_dims(infer, &infer->attribute[1], result);
+    graph_infer_axis(infer, infer->attribute[2].integer, result->rank, "axis");
+}
+
+ELEMENT(iota) {
+    const graph_shape *result = &c->result_shape[0];
+    return tir_cast(c->pool, (tir_dtype)result->dtype, axis[graph_axis_of(c->attribute[2].integer, result->rank)]);
+}
+COMPUTE(iota)
+
+/* ---- references --------------------------------------------------------------------------------------------------------------- */
+
+#ifdef DLC_REFERENCE
+
+static void reference_reshape(const graph_reference *r) {
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) r->result[0].data[i] = r->operand[0].data[i];
+}
+
+static void reference_transpose(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0];
+    if (graph_reference_count(x) == 0) return;
+    int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK] = {0};
+    do {
+        for (int i = 0; i < x->rank; i++) {
+            int64_t source = r->attribute[0].list[i];
+            to[i] = from[source < 0 ? source + x->rank : source];
+        }
+        r->result[0].data[graph_reference_at(&r->result[0], to)] = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(x, from));
+}
+
+static void reference_broadcast(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
+    if (graph_reference_count(y) == 0) return;
+    int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK] = {0};
+    do {
+        for (int i = 0; i < x->rank; i++) {
+            int64_t target = r->attribute[1].list[i];
+            from[i] = x->dim[i] == 1 ? 0 : to[target < 0 ? target + y->rank : target];
+        }
+        y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(y, to));
+}
+
+static void reference_reverse(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0];
+    if (graph_reference_count(x) == 0) return;
+    int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
+    do {
+        memcpy(to, from, sizeof to);
+        for (int k = 0; k < r->attribute[0].count; k++) {
+            int64_t axis = r->attribute[0].list[k] + (r->attribute[0].list[k] < 0 ? x->rank : 0);
+            to[axis] = x->dim[axis] - 1 - from[axis];
+        }
+        r->result[0].data[graph_reference_at(x, to)] = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(x, from));
+}
+
+static void reference_slice(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0];
+    if (graph_reference_count(x) == 0) return;
+    int64_t from[DLC_MAX_RANK] = {0};
+    double *out = r->result[0].data;
+    do {
+        bool inside = true;
+        for (int i = 0; i < x->rank; i++) {
+            int64_t start = r->attribute[0].list[i], stop = r->attribute[1].list[i];
+            int64_t step = r->attribute[2].count ? r->attribute[2].list[i] : 1;
+            if (start < 0) start += x->dim[i];
+            if (stop < 0) stop += x->dim[i];
+            inside = inside && from[i] >= start && from[i] < stop && (from[i] - start) % step == 0;
+        }
+        if (inside) *out++ = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(x, from));
+}
+
+static void reference_pad(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
+    for (int64_t i = 0; i < graph_reference_count(y); i++) y->data[i] = r->operand[1].data[0];
+    if (graph_reference_count(x) == 0) return;
+    int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
+    do {
+        bool inside = true;
+        for (int i = 0; i < x->rank; i++) {
+            int64_t between = r->attribute[2].count ? r->attribute[2].list[i] : 0;
+            to[i] = r->attribute[0].list[i] + from[i] * (between + 1);
+            inside = inside && to[i] >= 0 && to[i] < y->dim[i];
+        }
+        if (inside) y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(x, from));
+}
+
+static void reference_concat(const graph_reference *r) {
+    const graph_reference_tensor *y = &r->result[0];
+    int64_t axis = r->attribute[0].integer + (r->attribute[0].integer < 0 ? y->rank : 0), offset = 0;
+    for (int k = 0; k < r->inputs; k++) {
+        const graph_reference_tensor *x = &r->operand[k];
+        int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
+        if (graph_reference_count(x)) do {
+                memcpy(to, from, sizeof to);
+                to[axis] += offset;
+                y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
+            } while (graph_reference_next(x, from));
+        offset += x->dim[axis];
+    }
+}
+
+static void reference_iota(const graph_reference *r) {
+    const graph_reference_tensor *y = &r->result[0];
+    if (graph_reference_count(y) == 0) return;
+    int64_t to[DLC_MAX_RANK] = {0}, axis = r->attribute[2].integer + (r->attribute[2].integer < 0 ? y->rank : 0);
+    do {
+        double number = (double)to[axis];
+        y->data[graph_reference_at(y, to)] =
+            graph_reference_integral(y->dtype) ? graph_reference_wrap(y->dtype, (uint64_t)to[axis]) : number;
+    } while (graph_reference_next(y, to));
+}
+
+#endif
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------------------ */
+
+/* name, class, least and most operands and their names, dtypes */
+#define FORM(name_, class_name_, min_, max_, operands_, dtypes_)                                                       \
+    .name = #name_, .class_ = class_name_, .min_inputs = min_, .max_inputs = max_, .results = 1,                       \
+    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .compute = compute_##name_,                      \
+    .reference = GRAPH_REFERENCE(reference_##name_)
+
+static const graph_op row_reshape = {
+    FORM(reshape, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result; one may be -1: what is left"}},
+    .samples = "reshape(T[6, 10], shape=[4, 15])\nreshape(T[], shape=[1, 1])\nreshape(T[1, 1, 1], shape=[])\n"
+               "reshape(T[5, 64], shape=[5, 8, 8])\nreshape(T[5, 8, 8], shape=[40, 8])\nreshape(T[5, 64], shape=[-1, 8])\n"
+               "reshape(T[3, 0, 4], shape=[0, 7])\nreshape(T[0], shape=[5, 0, 2])\nreshape(T[1, 13, 1], shape=[13])\n"
+               "reshape(T[13], shape=[1, 13, 1])\nreshape(T[2, 3, 1, 4, 5, 1], shape=[4, 6, 1, 5])\n"
+               "reshape(T[7, 11], shape=[11, 7])\nreshape(T[2, 1, 3, 2, 1, 5], shape=[2, 3, 1, 1, 10, 1])",
+    .doc = "x's elements in row-major order under other dimensions; the number of elements is the same. StableHLO reshape.",
+};
+static const graph_op row_transpose = {
+    FORM(transpose, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    .attribute = {{"permutation", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each result axis, the operand's axis"}},
+    .samples = "transpose(T[5, 7], permutation=[1, 0])\ntranspose(T[], permutation=[])\ntranspose(T[13], permutation=[0])\n"
+               "transpose(T[2, 3, 5], permutation=[2, 0, 1])\ntranspose(T[2, 3, 5], permutation=[-2, 2, 0])\n"
+               "transpose(T[2, 0, 3], permutation=[1, 2, 0])\ntranspose(T[2, 1, 3, 2, 1, 5], permutation=[5, 3, 1, 0, 4, 2])",
+    .doc = "y[i0, i1, ...] with axis k of y running over axis permutation[k] of x. StableHLO transpose.",
+};
+static const graph_op row_broadcast = {
+    FORM(broadcast, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
+                  {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each axis of x, its axis in the result"}},
+    .samples = "broadcast(T[7], shape=[5, 7], axes=[1])\nbroadcast(T[], shape=[3, 4], axes=[])\n"
+               "broadcast(T[], shape=[], axes=[])\nbroadcast(T[5, 1], shape=[5, 11], axes=[0, 1])\n"
+               "broadcast(T[2, 3], shape=[3, 4, 2], axes=[2, 0])\nbroadcast(T[3], shape=[3, 0], axes=[0])\n"
+               "broadcast(T[1], shape=[0], axes=[0])\nbroadcast(T[1, 3], shape=[2, 1, 2, 1, 5, 3], axes=[-3, -1])",
+    .doc = "Axis i of x becomes axis axes[i] of the result, of the same size or repeated where x has size 1; the other axes of the "
+           "result repeat. StableHLO broadcast_in_dim.",
+};
+static const graph_op row_reverse = {
+    FORM(reverse, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    .algebra = GRAPH_INVOLUTION,
+    .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to reverse"}},
+    .samples = "reverse(T[5, 7], axes=[1])\nreverse(T[], axes=[])\nreverse(T[13], axes=[-1])\nreverse(T[3, 0], axes=[0, 1])\n"
+               "reverse(T[2, 1, 3, 2, 1, 5], axes=[0, 2, 4, 5])",
+    .doc = "Order of the elements along each of the axes reversed. StableHLO reverse.",
+};
+static const graph_op row_slice = {
+    FORM(slice, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    .attribute = {{"start", GRAPH_ATTR_DIMS, NULL, NULL, "first index of each axis; negative constants count from the end"},
+                  {"stop", GRAPH_ATTR_DIMS, NULL, NULL, "first index not taken; negative constants count from the end"},
+                  {"step", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the indices taken, at least 1; empty: 1"}},
+    .samples = "slice(T[10, 7], start=[2, 1], stop=[9, 7], step=[3, 1])\nslice(T[], start=[], stop=[])\n"
+               "slice(T[13], start=[0], stop=[13])\nslice(T[13], start=[-5], stop=[-1])\nslice(T[13], start=[4], stop=[4])\n"
+               "slice(T[13], start=[0], stop=[13], step=[7])\nslice(T[13], start=[1], stop=[13], step=[100])\n"
+               "slice(T[0, 3], start=[0, 0], stop=[0, 2])\n"
+               "slice(T[2, 3, 4, 1, 5, 2], start=[1, 0, 1, 0, 0, 0], stop=[2, 3, 4, 1, 5, 1], step=[1, 2, 2, 1, 3, 1])",
+    .doc = "y[i] = x[start + i*step] for the indices before stop; 0 <= start <= stop <= dimension on every axis. StableHLO slice.",
+};
+static const graph_op row_pad = {
+    FORM(pad, GRAPH_INJECTIVE, 2, 2, "x value", "any"),
+    .attribute = {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements before the first, per axis; negative ones are removed"},
+                  {"high", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements after the last, per axis; negative ones are removed"},
+                  {"interior", GRAPH_ATTR_INTEGERS, NULL, "[]", "elements between any two, per axis; empty: 0"}},
+    .samples = "pad(T[5, 7], T[], low=[1, 0], high=[2, 3])\npad(T[], T[], low=[], high=[])\npad(T[13], T[], low=[0], high=[0])\n"
+               "pad(T[13], T[], low=[-2], high=[-3])\npad(T[5], T[], low=[-7], high=[9])\npad(T[0], T[], low=[2], high=[1])\n"
+               "pad(T[5], T[], low=[2], high=[1], interior=[2])\npad(T[5], T[], low=[-2], high=[-1], interior=[2])\n"
+               "pad(T[0], T[], low=[1], high=[1], interior=[3])\n"
+               "pad(T[2, 1, 3, 2, 1, 2], T[], low=[0, 1, 0, 0, 2, -1], high=[1, 0, 0, 0, 1, 2], interior=[0, 0, 1, 0, 0, 0])",
+    .doc = "x surrounded and interleaved with value, a tensor of rank 0: result dimension low + d + max(d - 1, 0)*interior + high. "
+           "Negative low and high remove elements after interleaving. StableHLO pad.",
+};
+static const graph_op row_concat = {
+    FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "any"),
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to join along"}},
+    .samples = "concat(T[5, 3], T[5, 1], T[5, 7], axis=1)\nconcat(T[13], axis=0)\nconcat(T[2, 3], T[4, 3], axis=-2)\n"
+               "concat(T[0], T[3], T[0], T[2], axis=0)\nconcat(T[0], T[0], axis=0)\n"
+               "concat(T[2, 1, 3, 1, 2, 5], T[2, 1, 3, 4, 2, 5], axis=3)",
+    .doc = "The operands one after the other along axis; their other dimensions are equal. StableHLO concatenate.",
+};
+static const graph_op row_iota = {
+    FORM(iota, GRAPH_SOURCE, 0, 0, "", "number"),
+    .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
+                  {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
+                  {"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to count along"}},
+    .tolerance = 0.5,
+    .samples = "iota(dtype=T, shape=[5, 7], axis=1)\niota(dtype=T, shape=[13], axis=0)\niota(dtype=T, shape=[3, 0], axis=0)\n"
+               "iota(dtype=T, shape=[301], axis=0)\niota(dtype=T, shape=[2, 1, 3, 1, 2, 5], axis=-4)",
+    .doc = "y[..., i, ...] = i along axis, converted to dtype (integers wrap). StableHLO iota.",
+};
+
+const graph_op *const graph_ops_structure[] = {&row_reshape, &row_transpose, &row_broadcast, &row_reverse, &row_slice,
+                                               &row_pad,     &row_concat,    &row_iota,      NULL};

@@ -1,0 +1,486 @@
+/* Sliding windows: convolution and reduce_window are primitives, pools expand to the latter. Both share one geometry: along a windowed
+ * dimension of size n, output o and window position k meet input
+ *     i = o*stride + k*dilation - low,    0 <= i < n,
+ * and there are max(0, floor((n + low + high - ((window - 1)*dilation + 1)) / stride) + 1) outputs. Padding is no data: points of the
+ * reduction that fall on it do not exist (a predicate), so that it meets neither 0*NaN nor the identity of a maximum. */
+#include "graph/build.h"
+#include "graph/ops_common.h"
+
+#ifdef DLC_REFERENCE
+#include <math.h>
+#endif
+
+/* ---- geometry --------------------------------------------------------------------------------------------------------------- */
+
+/* Lists of an operator as attributes [first..first+3]: stride, low, high, dilation; empty ones mean 1, 0, 0, 1. */
+enum { WINDOW_STRIDE, WINDOW_LOW, WINDOW_HIGH, WINDOW_DILATION, WINDOW_LISTS };
+#define WINDOW_LIMIT (INT64_C(1) << 31)
+
+static const struct {
+    const char *name;
+    int64_t initial, least, most;
+} window_list[WINDOW_LISTS] = {{"stride", 1, 1, WINDOW_LIMIT},
+                               {"low", 0, -WINDOW_LIMIT, WINDOW_LIMIT},
+                               {"high", 0, -WINDOW_LIMIT, WINDOW_LIMIT},
+                               {"dilation", 1, 1, WINDOW_LIMIT}};
+
+typedef struct window {
+    int64_t number[WINDOW_LISTS];
+} window;
+
+static window window_of(const graph_attribute *lists, int dimension) {
+    window w;
+    for (int k = 0; k < WINDOW_LISTS; k++) w.number[k] = lists[k].count ? lists[k].list[dimension] : window_list[k].initial;
+    return w;
+}
+
+static void infer_window_lists(const graph_infer *infer, const graph_attribute *lists, int dimensions) {
+    for (int k = 0; k < WINDOW_LISTS; k++) {
+        if (lists[k].count && lists[k].count != dimensions)
+            graph_infer_fail(infer, "%s has %d entries, expected one for each of the %d windowed dimensions", window_list[k].name,
+                             lists[k].count, dimensions);
+        for (int i = 0; i < lists[k].count; i++)
+            if (lists[k].list[i] < window_list[k].least || lists[k].list[i] > window_list[k].most)
+                graph_infer_fail(infer, "%s of windowed dimension %d is %lld, expected %lld to %lld", window_list[k].name, i,
+                                 (long long)lists[k].list[i], (long long)window_list[k].least, (long long)window_list[k].most);
+    }
+}
+
+static tir_expr window_outputs(tir_pool *pool, tir_expr size, tir_expr extent, window w) {
+    tir_expr one = tir_index(pool, 1), stride = tir_index(pool, w.number[WINDOW_STRIDE]);
+    tir_expr span = tir_add(pool, tir_mul(pool, tir_sub(pool, extent, one), tir_index(pool, w.number[WINDOW_DILATION])), one);
+    tir_expr padded = tir_add(pool, size, tir_index(pool, w.number[WINDOW_LOW] + w.number[WINDOW_HIGH]));
+    tir_expr starts = tir_add(pool, tir_div(pool, tir_sub(pool, padded, span), stride), one);
+    return tir_max(pool, starts, tir_index(pool, 0));
+}
+
+static tir_expr window_input(tir_pool *pool, tir_expr output, tir_expr position, window w) {
+    tir_expr index = tir_add(pool, tir_mul(pool, output, tir_index(pool, w.number[WINDOW_STRIDE])),
+                             tir_mul(pool, position, tir_index(pool, w.number[WINDOW_DILATION])));
+    return tir_sub(pool, index, tir_index(pool, w.number[WINDOW_LOW]));
+}
+
+/* predicate (0: true) and 0 <= index < size, less what always holds. Without padding the number of outputs sees to it. */
+static tir_expr window_predicate(tir_pool *pool, tir_expr predicate, tir_expr index, tir_expr size, window w) {
+    tir_expr below = tir_le(pool, tir_index(pool, 0), index), above = tir_lt(pool, index, size);
+    bool inside_low = w.number[WINDOW_LOW] <= 0 || tir_prove(pool, below) == TIR_YES;
+    bool inside_high = w.number[WINDOW_HIGH] <= 0 || tir_prove(pool, above) == TIR_YES;
+    if (!inside_low) predicate = predicate ? tir_and(pool, predicate, below) : below;
+    if (!inside_high) predicate = predicate ? tir_and(pool, predicate, above) : above;
+    return predicate;
+}
+
+/* ---- convolution: x [n, ci, spatial...], w [co, ci/groups, window...] -> [n, co, outputs...] ------------------------------------------ */
+
+enum { CONVOLUTION_LISTS, CONVOLUTION_GROUPS = WINDOW_LISTS, CONVOLUTION_RESULT };
+enum { SPATIAL_MAX = 3 };
+
+static void infer_channels(const graph_infer *infer, int64_t groups) {
+    tir_pool *pool = infer->g->pool;
+    const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
+    int64_t channels;
+    if (groups < 1) graph_infer_fail(infer, "groups is %lld, expected at least 1", (long long)groups);
+    graph_infer_equal(infer, x->dim[1], tir_mul(pool, w->dim[1], tir_index(pool, groups)),
+                      groups == 1 ? "channels of x and of w" : "channels of x and groups times those of w");
+    if (groups == 1) return;
+    if (tir_is_const(pool, w->dim[0], &channels) && channels % groups)
+        graph_infer_fail(infer, "%lld output channels do not divide into %lld groups", (long long)channels, (long long)groups);
+    graph_infer_equal(infer, tir_rem(pool, w->dim[0], tir_index(pool, groups)), tir_index(pool, 0),
+                      "output channels modulo groups, and 0,");
+}
+
+static void infer_convolution(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
+    int spatial = x->rank - 2;
+    if (spatial < 1 || spatial > SPATIAL_MAX)
+        graph_infer_fail(infer, "x has rank %d, expected 3 to %d: batch, channels, 1 to %d spatial dimensions", x->rank,
+                         SPATIAL_MAX + 2, SPATIAL_MAX);
+    graph_infer_rank(infer, 1, x->rank);
+    graph_shape *y = &infer->result[0];
+    *y = (graph_shape){.dtype = graph_infer_product_dtype(infer, &infer->attribute[CONVOLUTION_RESULT]), .rank = x->rank};
+    infer_channels(infer, infer->attribute[CONVOLUTION_GROUPS].integer);
+    infer_window_lists(infer, infer->attribute + CONVOLUTION_LISTS, spatial);
+    y->dim[0] = x->dim[0];
+    y->dim[1] = w->dim[0];
+    for (int i = 0; i < spatial; i++) {
+        int64_t extent;
+        if (tir_is_const(infer->g->pool, w->dim[2 + i], &extent) && extent < 1)
+            graph_infer_fail(infer, "the window has size 0 in spatial dimension %d", i);
+        window k = window_of(infer->attribute + CONVOLUTION_LISTS, i);
+        y->dim[2 + i] = window_outputs(infer->g->pool, x->dim[2 + i], w->dim[2 + i], k);
+    }
+}
+
+/* Channel of x for output channel co and channel ci of its group. */
+static tir_expr input_channel(const graph_compute *c, tir_expr co, tir_expr ci) {
+    int64_t groups = c->attribute[CONVOLUTION_GROUPS].integer, channels = 0;
+    const graph_shape *w = &c->operand_shape[1];
+    if (groups == 1) return ci;
+    tir_expr per_group = tir_max(c->pool, tir_div(c->pool, w->dim[0], tir_index(c->pool, groups)), tir_index(c->pool, 1));
+    tir_expr group = tir_div(c->pool, co, per_group);
+    if (tir_is_const(c->pool, w->dim[1], &channels) && channels == 1) return group; /* depthwise */
+    return tir_add(c->pool, tir_mul(c->pool, group, w->dim[1]), ci);
+}
+
+/* Axes: n co d h w | ci kd kh kw, the last `spatial` of d h w. */
+static void compute_convolution(graph_compute *c) {
+    static const char *const space_names[] = {"d", "h", "w"}, *const window_names[] = {"kd", "kh", "kw"};
+    const graph_shape *x = &c->operand_shape[0], *w = &c->operand_shape[1], *y = &c->result_shape[0];
+    int spatial = x->rank - 2, skip = SPATIAL_MAX - spatial;
+    const char *space[2 + SPATIAL_MAX] = {"n", "co"}, *reduce[1 + SPATIAL_MAX] = {"ci"};
+    memcpy(space + 2, space_names + skip, (size_t)spatial * sizeof *space);
+    memcpy(reduce + 1, window_names + skip, (size_t)spatial * sizeof *reduce);
+    tir_stage *stage =
+        tir_region_stage(c->region, TIR_REDUCE, c->name, y->rank, space, y->dim, 1 + spatial, reduce, w->dim + 1);
+    tir_expr ci = stage->axis[y->rank].var, co = stage->axis[1].var;
+    tir_expr x_index[DLC_MAX_RANK] = {stage->axis[0].var, input_channel(c, co, ci)}, w_index[DLC_MAX_RANK] = {co, ci};
+    tir_expr predicate = 0;
+    for (int i = 0; i < spatial; i++) {
+        window k = window_of(c->attribute + CONVOLUTION_LISTS, i);
+        w_index[2 + i] = stage->axis[y->rank + 1 + i].var;
+        x_index[2 + i] = window_input(c->pool, stage->axis[2 + i].var, w_index[2 + i], k);
+        predicate = window_predicate(c->pool, predicate, x_index[2 + i], x->dim[2 + i], k);
+    }
+    stage->predicate = predicate;
+    tir_dtype sum = (tir_dtype)graph_product_sum_dtype(y->dtype);
+    tir_expr a = tir_cast(c->pool, sum, graph_operand_load(c, 0, x_index));
+    tir_expr b = tir_cast(c->pool, sum, graph_operand_load(c, 1, w_index));
+    c->result[0] = graph_compute_cast(c, tir_stage_contract(c->region, stage, a, b), y->dtype, space);
+}
+
+/* ---- reduce_window: a window over every dimension ------------------------------------------------------------------------------------ */
+
+enum { REDUCE_WINDOW_OP, REDUCE_WINDOW_SIZE, REDUCE_WINDOW_LISTS };
+enum { REDUCE_WINDOW_SUM, REDUCE_WINDOW_MAX, REDUCE_WINDOW_MIN };
+
+static void infer_window_sizes(const graph_infer *infer, const graph_attribute *sizes, int dimensions) {
+    if (sizes->count != dimensions)
+        graph_infer_fail(infer, "window has %d entries, expected %d", sizes->count, dimensions);
+    for (int i = 0; i < dimensions; i++)
+        if (sizes->list[i] < 1 || sizes->list[i] > WINDOW_LIMIT)
+            graph_infer_fail(infer, "window of dimension %d is %lld, expected 1 to %lld", i, (long long)sizes->list[i],
+                             (long long)WINDOW_LIMIT);
+}
+
+static void infer_reduce_window(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    const graph_attribute *size = &infer->attribute[REDUCE_WINDOW_SIZE];
+    infer_window_sizes(infer, size, x->rank);
+    infer_window_lists(infer, infer->attribute + REDUCE_WINDOW_LISTS, x->rank);
+    infer->result[0] = *x;
+    for (int i = 0; i < x->rank; i++) {
+        window w = window_of(infer->attribute + REDUCE_WINDOW_LISTS, i);
+        infer->result[0].dim[i] = window_outputs(infer->g->pool, x->dim[i], tir_index(infer->g->pool, size->list[i]), w);
+    }
+}
+
+/* Reduction axes are those of windows that reduce something; the others only select. */
+static void compute_reduce_window(graph_compute *c) {
+    static const tir_op ops[] = {TIR_ADD, TIR_MAX, TIR_MIN};
+    const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
+    const int64_t *size = c->attribute[REDUCE_WINDOW_SIZE].list;
+    const char *names[DLC_MAX_RANK];
+    tir_expr extent[DLC_MAX_RANK], index[DLC_MAX_RANK], predicate = 0;
+    int reduced = 0;
+    for (int i = 0; i < x->rank; i++) {
+        if (size[i] == 1) continue;
+        names[reduced] = lib_arena_format(c->region->arena, "k%d", i);
+        extent[reduced++] = tir_index(c->pool, size[i]);
+    }
+    tir_stage *stage = tir_region_stage(c->region, TIR_REDUCE, c->name, y->rank, NULL, y->dim, reduced, names, extent);
+    reduced = 0;
+    for (int i = 0; i < x->rank; i++) {
+        window w = window_of(c->attribute + REDUCE_WINDOW_LISTS, i);
+        tir_expr position = size[i] == 1 ? tir_index(c->pool, 0) : stage->axis[y->rank + reduced++].var;
+        index[i] = window_input(c->pool, stage->axis[i].var, position, w);
+        predicate = window_predicate(c->pool, predicate, index[i], x->dim[i], w);
+    }
+    stage->predicate = predicate;
+    tir_expr element = graph_operand_load(c, 0, index);
+    int64_t op = c->attribute[REDUCE_WINDOW_OP].integer;
+    if (op == REDUCE_WINDOW_SUM) element = tir_cast(c->pool, (tir_dtype)graph_sum_dtype(x->dtype), element);
+    c->result[0] = graph_compute_cast(c, tir_stage_reduce(c->region, stage, ops[op], element), y->dtype, NULL);
+}
+
+/* ---- pools: windows over the dimensions after batch and channels ---------------------------------------------------------------------- */
+
+enum { POOL_SIZE, POOL_LISTS, AVERAGE_COUNT_PAD = POOL_LISTS + WINDOW_LISTS };
+
+/* The lists with the window's own size where no stride is given. */
+static void pool_lists(const graph_attribute *attribute, graph_attribute *lists) {
+    memcpy(lists, attribute + POOL_LISTS, WINDOW_LISTS * sizeof *lists);
+    if (!lists[WINDOW_STRIDE].count) lists[WINDOW_STRIDE] = attribute[POOL_SIZE];
+}
+
+static void infer_pool(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    const graph_attribute *size = &infer->attribute[POOL_SIZE];
+    if (x->rank < 3) graph_infer_fail(infer, "x has rank %d, expected at least 3: batch, channels, spatial dimensions", x->rank);
+    graph_attribute lists[WINDOW_LISTS];
+    pool_lists(infer->attribute, lists);
+    infer_window_sizes(infer, size, x->rank - 2);
+    infer_window_lists(infer, lists, x->rank - 2);
+    infer->result[0] = *x;
+    for (int i = 0; i < x->rank - 2; i++)
+        infer->result[0].dim[2 + i] = window_outputs(infer->g->pool, x->dim[2 + i], tir_index(infer->g->pool, size->list[i]),
+                                                     window_of(lists, i));
+}
+
+/* A reduce_window of x whose first two dimensions are not windowed. */
+static graph_id emit_pool(graph *g, graph_id x, int64_t op, const graph_attribute *attribute) {
+    int rank = graph_shape_of(g, x)->rank;
+    int64_t number[1 + WINDOW_LISTS][DLC_MAX_RANK];
+    graph_attribute lists[WINDOW_LISTS];
+    pool_lists(attribute, lists);
+    graph_setting setting[2 + WINDOW_LISTS] = {graph_set_integer("op", op), graph_set_list("window", rank, number[0])};
+    for (int i = 0; i < rank; i++) {
+        window w = i < 2 ? window_of((graph_attribute[WINDOW_LISTS]){{0}}, 0) : window_of(lists, i - 2);
+        number[0][i] = i < 2 ? 1 : attribute[POOL_SIZE].list[i - 2];
+        for (int k = 0; k < WINDOW_LISTS; k++) number[1 + k][i] = w.number[k];
+    }
+    for (int k = 0; k < WINDOW_LISTS; k++) setting[2 + k] = graph_set_list(window_list[k].name, rank, number[1 + k]);
+    return graph_emit_with(g, "reduce_window", 1, &x, 2 + WINDOW_LISTS, setting);
+}
+
+static void expand_max_pool(graph_expand *e) {
+    e->result[0] = emit_pool(e->g, e->input[0], REDUCE_WINDOW_MAX, e->attribute);
+}
+
+/* Number of elements of each window that are not padding: of ones of shape [1, 1, spatial...], summed likewise. */
+static graph_id count_elements(graph *g, graph_id x, const graph_attribute *attribute) {
+    graph_shape shape = *graph_shape_of(g, x);
+    shape.dim[0] = shape.dim[1] = tir_index(g->pool, 1);
+    return emit_pool(g, graph_full(g, shape.dtype, shape.rank, shape.dim, 1), REDUCE_WINDOW_SUM, attribute);
+}
+
+static void expand_average_pool(graph_expand *e) {
+    graph *g = e->g;
+    dlc_dtype dtype = graph_shape_of(g, e->input[0])->dtype;
+    graph_id x = graph_cast(g, e->input[0], graph_sum_dtype(dtype));
+    graph_id sum = emit_pool(g, x, REDUCE_WINDOW_SUM, e->attribute);
+    bool padded = false;
+    double elements = 1;
+    for (int i = 0; i < e->attribute[POOL_SIZE].count; i++) {
+        window w = window_of(e->attribute + POOL_LISTS, i);
+        padded |= w.number[WINDOW_LOW] > 0 || w.number[WINDOW_HIGH] > 0;
+        elements *= (double)e->attribute[POOL_SIZE].list[i];
+    }
+    bool count = padded && !e->attribute[AVERAGE_COUNT_PAD].integer;
+    graph_id divisor = count ? count_elements(g, x, e->attribute) : graph_scalar_like(g, x, elements);
+    e->result[0] = graph_cast(g, graph_div(g, sum, divisor), dtype);
+}
+
+/* ---- references --------------------------------------------------------------------------------------------------------------------------- */
+
+#ifdef DLC_REFERENCE
+
+static int64_t reference_entry(const graph_attribute *list, int64_t i, int64_t empty) { return list->count ? list->list[i] : empty; }
+
+/* Input index, or -1 on padding. */
+static int64_t reference_position(const graph_attribute *lists, int64_t i, int64_t stride, int64_t o, int64_t k, int64_t size) {
+    int64_t at = o * reference_entry(&lists[0], i, stride) + k * reference_entry(&lists[3], i, 1) - reference_entry(&lists[1], i, 0);
+    return at < 0 || at >= size ? -1 : at;
+}
+
+static void reference_convolution(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *w = &r->operand[1], *y = &r->result[0];
+    int64_t groups = r->attribute[4].integer, to[DLC_MAX_RANK] = {0};
+    if (graph_reference_count(y) == 0) return;
+    do {
+        double sum = 0;
+        uint64_t word = 0;
+        int64_t at[DLC_MAX_RANK] = {0};
+        at[0] = to[1];
+        if (graph_reference_count(w)) do {
+                int64_t from[DLC_MAX_RANK] = {to[0], to[1] / (w->dim[0] / groups) * w->dim[1] + at[1]};
+                bool inside = at[0] == to[1];
+                for (int i = 2; i < x->rank; i++) {
+                    from[i] = reference_position(r->attribute, i - 2, 1, to[i], at[i], x->dim[i]);
+                    inside &= from[i] >= 0;
+                }
+                if (!inside) continue;
+                double a = x->data[graph_reference_at(x, from)], b = w->data[graph_reference_at(w, at)];
+                if (graph_reference_integral(y->dtype)) word += (uint64_t)(int64_t)a * (uint64_t)(int64_t)b;
+                else sum += a * b;
+            } while (graph_reference_next(w, at));
+        y->data[graph_reference_at(y, to)] = graph_reference_integral(y->dtype) ? graph_reference_wrap(y->dtype, word) : sum;
+    } while (graph_reference_next(y, to));
+}
+
+/* Window over the dimensions from `first` on: what it holds, without padding. */
+static int64_t reference_window(const graph_reference *r, int first, const int64_t *size, const graph_attribute *lists,
+                                bool stride_is_size, const int64_t *to, double *out) {
+    const graph_reference_tensor *x = &r->operand[0];
+    graph_reference_tensor box = {.rank = x->rank};
+    for (int i = 0; i < x->rank; i++) box.dim[i] = i < first ? 1 : size[i - first];
+    int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK], count = 0;
+    do {
+        bool inside = true;
+        for (int i = 0; i < x->rank; i++) {
+            from[i] = i < first ? to[i]
+                                : reference_position(lists, i - first, stride_is_size ? size[i - first] : 1, to[i], at[i], x->dim[i]);
+            inside &= from[i] >= 0;
+        }
+        if (inside) out[count++] = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(&box, at));
+    return count;
+}
+
+enum { REFERENCE_WINDOW_MOST = 1 << 12 };
+
+static void reference_reduce_window(const graph_reference *r) {
+    const graph_reference_tensor *y = &r->result[0];
+    double element[REFERENCE_WINDOW_MOST];
+    int64_t to[DLC_MAX_RANK] = {0}, op = r->attribute[0].integer;
+    if (graph_reference_count(y) == 0) return;
+    do {
+        int64_t count = reference_window(r, 0, r->attribute[1].list, r->attribute + 2, false, to, element);
+        double result = 0; /* samples have no window on padding alone, but for sums */
+        uint64_t word = 0;
+        for (int64_t i = 0; i < count; i++) {
+            double x = element[i];
+            word += (uint64_t)(int64_t)(isfinite(x) ? x : 0);
+            if (op == 0) result += x;
+            else if (i == 0 || isnan(x) || (op == 1 ? x > result : x < result)) result = isnan(result) ? result : x;
+        }
+        if (op == 0 && graph_reference_integral(y->dtype)) result = graph_reference_wrap(y->dtype, word);
+        y->data[graph_reference_at(y, to)] = result;
+    } while (graph_reference_next(y, to));
+}
+
+static void reference_pool(const graph_reference *r, bool average) {
+    const graph_reference_tensor *y = &r->result[0];
+    double element[REFERENCE_WINDOW_MOST];
+    int64_t to[DLC_MAX_RANK] = {0}, all = 1;
+    for (int i = 0; i < r->attribute[0].count; i++) all *= r->attribute[0].list[i];
+    if (graph_reference_count(y) == 0) return;
+    do {
+        int64_t count = reference_window(r, 2, r->attribute[0].list, r->attribute + 1, true, to, element);
+        double sum = 0, most = element[0];
+        for (int64_t i = 0; i < count; i++) {
+            sum += element[i];
+            if (element[i] > most || isnan(element[i])) most = isnan(most) ? most : element[i];
+        }
+        double mean = sum / (double)(r->attribute[5].integer ? all : count);
+        y->data[graph_reference_at(y, to)] = average ? mean : most;
+    } while (graph_reference_next(y, to));
+}
+static void reference_max_pool(const graph_reference *r) { reference_pool(r, false); }
+static void reference_average_pool(const graph_reference *r) { reference_pool(r, true); }
+
+#endif
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------------------------------ */
+
+#define WINDOW_ATTRIBUTES(stride_doc_)                                                                                   \
+    {"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", stride_doc_},                                                            \
+        {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding before the first element; empty: 0; negative removes"},        \
+        {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding after the last element; empty: 0; negative removes"}, {       \
+        "dilation", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the elements of a window; empty: 1"                    \
+    }
+
+static const graph_op row_convolution = {
+    .name = "convolution",
+    .class_ = GRAPH_CONTRACT,
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .results = 1,
+    .operands = "x w",
+    .dtypes = "number",
+    .attribute = {WINDOW_ATTRIBUTES("distance of the windows; empty: 1"),
+                  {"groups", GRAPH_ATTR_INTEGER, NULL, "1", "channels are divided into as many independent convolutions"},
+                  GRAPH_RESULT_ATTRIBUTE},
+    .infer = infer_convolution,
+    .compute = compute_convolution,
+    .reference = GRAPH_REFERENCE(reference_convolution),
+    .tolerance = 1,
+    .samples =
+        "convolution(T[1, 1, 8, 8], T[5, 1, 3, 3], low=[1, 1], high=[1, 1])\nconvolution(T[2, 3, 7, 5], T[4, 3, 3, 2])\n"
+        "convolution(T[2, 3, 11], T[5, 3, 4], stride=[2], low=[1], high=[2])\nconvolution(T[1, 2, 1], T[3, 2, 1])\n"
+        "convolution(T[1, 3, 13, 11], T[2, 3, 5, 3], stride=[2, 3], low=[2, 0], high=[1, 2], dilation=[2, 1])\n"
+        "convolution(T[2, 6, 5, 5], T[6, 1, 3, 3], low=[1, 1], high=[1, 1], groups=6)\n"
+        "convolution(T[1, 3, 7], T[6, 1, 3], groups=3, dilation=[2])\n"
+        "convolution(T[2, 6, 5, 4], T[4, 3, 2, 2], groups=2, stride=[1, 2])\n"
+        "convolution(T[1, 2, 3, 3], T[2, 2, 5, 5])\nconvolution(T[1, 2, 3, 3], T[2, 2, 2, 2], low=[4, 0], high=[3, 1])\n"
+        "convolution(T[1, 2, 6, 6], T[2, 2, 3, 3], low=[-1, 0], high=[0, -2])\nconvolution(T[0, 2, 5], T[3, 2, 2])\n"
+        "convolution(T[1, 0, 4], T[2, 0, 2], low=[1])\nconvolution(T[1, 2, 3, 4, 5], T[2, 2, 2, 3, 2], stride=[1, 2, 1], low=[1, 0, 1])\n"
+        "convolution(bf16[1, 3, 6, 6], bf16[4, 3, 3, 3], result=f32)\nconvolution(i8[1, 3, 6, 6], i8[4, 3, 3, 3], result=i32)\n"
+        "convolution(u8[1, 4, 6, 6], i8[4, 2, 3, 3], groups=2, low=[1, 1], result=i32)",
+    .doc = "y[n, co, o...] = sum over ci, k... of x[n, g*(ci count) + ci, o*stride + k*dilation - low...] * w[co, ci, k...], g the "
+           "group of co; positions outside x are left out. x [batch, channels, 1 to 3 spatial dimensions], w [output channels, "
+           "channels/groups, window]. f16 and bf16 multiply and add in f32 and round once; integers wrap; result as for "
+           "dot_general. StableHLO convolution (cross-correlation, layouts NCHW and OIHW).",
+};
+
+static const graph_op row_reduce_window = {
+    .name = "reduce_window",
+    .class_ = GRAPH_REDUCE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 1,
+    .operands = "x",
+    .dtypes = "number",
+    .attribute = {{"op", GRAPH_ATTR_ENUM, "sum max min", NULL, "what to do with the elements of a window"},
+                  {"window", GRAPH_ATTR_INTEGERS, NULL, NULL, "size of the window in every dimension"},
+                  WINDOW_ATTRIBUTES("distance of the windows; empty: 1")},
+    .infer = infer_reduce_window,
+    .compute = compute_reduce_window,
+    .reference = GRAPH_REFERENCE(reference_reduce_window),
+    .tolerance = 1,
+    .samples = "reduce_window(T[5, 7], op=sum, window=[3, 2])\nreduce_window(T[5, 7], op=max, window=[3, 2], stride=[2, 1], low=[1, 1])\n"
+               "reduce_window(T[13], op=min, window=[5], stride=[3], low=[2], high=[2], dilation=[1])\n"
+               "reduce_window(T[13], op=max, window=[3], dilation=[4], high=[1])\nreduce_window(T[], op=sum, window=[])\n"
+               "reduce_window(T[1], op=max, window=[1])\nreduce_window(T[5, 7], op=sum, window=[1, 1], stride=[2, 3])\n"
+               "reduce_window(T[3], op=max, window=[5])\nreduce_window(T[0, 4], op=sum, window=[1, 2])\n"
+               "reduce_window(T[7], op=sum, window=[3], low=[-1], high=[-2])\n"
+               "reduce_window(T[2, 3, 5, 4], op=sum, window=[1, 2, 3, 2], stride=[1, 1, 2, 1], low=[0, 1, 0, 1], high=[0, 0, 1, 1])",
+    .doc = "Sum, maximum or minimum of the elements of x under a sliding window; padding is no element. A window that lies on padding "
+           "alone gives 0, the lowest or the highest number. f16 and bf16 add in f32 and round once; integers wrap. StableHLO "
+           "reduce_window.",
+};
+
+#define POOL_STRIDE WINDOW_ATTRIBUTES("distance of the windows; empty: their size")
+#define POOL_WINDOW {"window", GRAPH_ATTR_INTEGERS, NULL, NULL, "size of the window in every spatial dimension"}
+#define POOL_SAMPLES(name)                                                                                               \
+    name "(T[1, 2, 8, 8], window=[2, 2])\n" name "(T[2, 3, 7, 5], window=[3, 2], stride=[2, 1], low=[1, 0], high=[1, 1])\n"   \
+    name "(T[1, 2, 13], window=[3], stride=[1], dilation=[3], low=[2], high=[2])\n" name                                  \
+         "(T[1, 1, 1], window=[1])\n" name "(T[2, 3, 4, 5], window=[4, 5])\n" name "(T[0, 2, 4], window=[2])\n" name      \
+         "(T[1, 2, 3, 5, 4], window=[2, 2, 3], stride=[1, 2, 1], high=[0, 1, 0])"
+
+static const graph_op row_max_pool = {
+    .name = "max_pool",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 1,
+    .operands = "x",
+    .dtypes = "number",
+    .attribute = {POOL_WINDOW, POOL_STRIDE},
+    .infer = infer_pool,
+    .expand = expand_max_pool,
+    .reference = GRAPH_REFERENCE(reference_max_pool),
+    .samples = POOL_SAMPLES("max_pool"),
+    .doc = "Greatest element under a window that slides over the dimensions of x after batch and channels; padding is no element. NaN "
+           "if there is one. ONNX MaxPool.",
+};
+
+static const graph_op row_average_pool = {
+    .name = "average_pool",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 1,
+    .operands = "x",
+    .dtypes = "float",
+    .attribute = {POOL_WINDOW, POOL_STRIDE,
+                  {"count_include_pad", GRAPH_ATTR_BOOL, NULL, "false", "divide by the window's size even where it holds padding"}},
+    .infer = infer_pool,
+    .expand = expand_average_pool,
+    .reference = GRAPH_REFERENCE(reference_average_pool),
+    .tolerance = 2,
+    .samples = POOL_SAMPLES("average_pool") "\naverage_pool(T[2, 3, 7, 5], window=[3, 2], low=[1, 1], high=[1, 0], count_include_pad=true)",
+    .doc = "Mean of the elements under a window that slides over the dimensions of x after batch and channels; padding is no element, or "
+           "counts as zeros. ONNX AveragePool.",
+};
+
+const graph_op *const graph_ops_window[] = {&row_convolution, &row_reduce_window, &row_max_pool, &row_average_pool, NULL};

@@ -1,0 +1,184 @@
+/* Builds tir regions from graph nodes. See region.h. */
+#include "graph/region.h"
+
+#include "graph/fuse.h"
+#include "graph/internal.h"
+
+graph_region_builder graph_region_start(lib_arena *arena, const graph *g, const char *name) {
+    graph_region_builder builder = {.g = g};
+    tir_pool *pool = LIB_NEW(arena, tir_pool);
+    tir_pool_init(pool, arena);
+    builder.region = tir_region_new(arena, pool, name);
+    builder.variables = LIB_NEW_ARRAY(arena, tir_expr, g->pool->variables.count);
+    builder.tensor = LIB_NEW_ARRAY(arena, uint32_t, g->values.count);
+    for (uint32_t i = 0; i < g->values.count; i++) builder.tensor[i] = GRAPH_NONE;
+    const graph *outer = graph_outermost(g);
+    for (uint32_t i = 0; i < outer->symbols.count; i++) {
+        const tir_variable *variable = tir_variable_of(g->pool, outer->symbols.data[i].var);
+        tir_expr var = tir_var(pool, lib_arena_string(arena, variable->name), TIR_VAR_PARAM, TIR_INDEX, variable->low,
+                               variable->high);
+        pool->variables.data[tir_var_id(pool, var)].multiple = variable->multiple;
+        builder.variables[tir_var_id(g->pool, outer->symbols.data[i].var)] = var;
+        lib_vec_push(arena, &builder.region->params, var);
+    }
+    return builder;
+}
+
+static graph_shape import_shape(graph_region_builder *builder, const graph_shape *shape) {
+    graph_shape out = *shape;
+    for (int i = 0; i < shape->rank; i++)
+        out.dim[i] = tir_import(builder->region->pool, builder->g->pool, shape->dim[i], builder->variables);
+    return out;
+}
+
+/* Names of tensors must be identifiers; hosts may name values as they like. */
+static const char *tensor_name(const graph_region_builder *builder, graph_id value) {
+    const char *name = builder->g->values.data[value].name;
+    if (!name) return "x";
+    char *copy = lib_arena_string(builder->region->arena, name);
+    for (char *c = copy; *c; c++) {
+        bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_';
+        if (!letter && (c == copy || *c < '0' || *c > '9')) *c = '_';
+    }
+    return *copy ? copy : "x";
+}
+
+void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant) {
+    graph_shape shape = import_shape(builder, graph_shape_of(builder->g, value));
+    uint32_t tensor =
+        tir_region_input(builder->region, tensor_name(builder, value), shape.dtype, shape.rank, shape.dim);
+    builder->region->tensors.data[tensor].constant = constant;
+    builder->tensor[value] = tensor;
+}
+
+/* ---- scalar constants -------------------------------------------------------------------------------------------------------
+ * Rows want tensors, kernels want literals: a constant first becomes a map stage of a literal, and its loads are replaced by
+ * the literal when all stages are there. */
+
+void graph_region_add_scalar(graph_region_builder *builder, graph_id value) {
+    tir_region *region = builder->region;
+    graph_shape shape = import_shape(builder, graph_shape_of(builder->g, value));
+    const graph_node *node = graph_node_of(builder->g, value);
+    const graph_constant *constant = &builder->g->constants.data[node->attribute[0].integer];
+    uint64_t bits = 0;
+    memcpy(&bits, constant->bytes, constant->size);
+    if (lib_dtypes[shape.dtype].class_ == 'i' && lib_dtypes[shape.dtype].bits < 64) /* travels sign-extended */
+        bits = (uint64_t)lib_element_get_i64(shape.dtype, constant->bytes);
+    tir_stage *stage = tir_region_stage(region, TIR_MAP, "constant", shape.rank, NULL, shape.dim, 0, NULL, NULL);
+    tir_expr literal = tir_bits(region->pool, (tir_dtype)shape.dtype, bits);
+    builder->tensor[value] = tir_stage_value(region, stage, literal, 0, 0);
+    builder->literals = true;
+}
+
+static bool is_literal(const tir_region *region, uint32_t tensor) {
+    int32_t producer = region->tensors.data[tensor].stage;
+    if (producer < 0 || region->tensors.data[tensor].output) return false;
+    const tir_stage *stage = &region->stages.data[producer];
+    return stage->kind == TIR_MAP && stage->count == 1 && tir_op_of(region->pool, stage->value[0]) == TIR_CONST;
+}
+
+static tir_expr replace_literal(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const tir_region *region = user;
+    (void)e;
+    const tir_node *node = tir_get(pool, rebuilt);
+    if (node->op != TIR_LOAD || !is_literal(region, (uint32_t)node->bits)) return rebuilt;
+    tir_expr literal = region->stages.data[region->tensors.data[node->bits].stage].value[0];
+    if (!node->guarded) return literal;
+    return tir_select(pool, tir_operand(pool, rebuilt, node->count - 2), literal,
+                      tir_operand(pool, rebuilt, node->count - 1));
+}
+
+static void replace_in(tir_region *region, tir_expr *e) {
+    if (*e) *e = tir_rewrite(region->pool, *e, replace_literal, region);
+}
+
+void graph_region_finish(graph_region_builder *builder) {
+    tir_region *region = builder->region;
+    if (!builder->literals) return;
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        tir_stage *stage = &region->stages.data[s];
+        for (int i = 0; i < stage->count; i++) {
+            replace_in(region, &stage->value[i]);
+            if (stage->kind != TIR_REDUCE) replace_in(region, &stage->initial[i]);
+        }
+        replace_in(region, &stage->predicate);
+        if (stage->kind == TIR_SCATTER)
+            for (int i = 0; i < stage->space; i++) replace_in(region, &stage->index[i]);
+    }
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        tir_stage *stage = &region->stages.data[s];
+        if (stage->kind == TIR_MAP && is_literal(region, stage->tensor[0])) stage->removed = true;
+    }
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------------------------------------------- */
+
+static graph_attribute import_attribute(graph_region_builder *builder, const graph_attribute_spec *spec,
+                                        const graph_attribute *attribute) {
+    graph_attribute out = *attribute;
+    if (spec->kind != GRAPH_ATTR_DIMS || attribute->count == 0) return out;
+    tir_expr *dims = LIB_NEW_ARRAY(builder->region->arena, tir_expr, (size_t)attribute->count);
+    for (int i = 0; i < attribute->count; i++)
+        dims[i] = tir_import(builder->region->pool, builder->g->pool, attribute->dims[i], builder->variables);
+    out.dims = dims;
+    return out;
+}
+
+void graph_region_add_node(graph_region_builder *builder, const graph_op *op, int inputs, const graph_id *input,
+                           const graph_attribute *attributes, int results, const graph_shape *result, uint32_t *tensor) {
+    lib_arena *arena = builder->region->arena;
+    graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute];
+    for (int i = 0; op->attribute[i].name; i++)
+        attribute[i] = import_attribute(builder, &op->attribute[i], &attributes[i]);
+    uint32_t *operand = LIB_NEW_ARRAY(arena, uint32_t, (size_t)inputs);
+    graph_shape *operand_shape = LIB_NEW_ARRAY(arena, graph_shape, (size_t)inputs);
+    graph_shape *result_shape = LIB_NEW_ARRAY(arena, graph_shape, (size_t)results);
+    for (int i = 0; i < inputs; i++) {
+        operand[i] = input[i] ? builder->tensor[input[i]] : GRAPH_NONE;
+        operand_shape[i] =
+            input[i] ? import_shape(builder, graph_shape_of(builder->g, input[i])) : (graph_shape){.rank = -1};
+    }
+    for (int i = 0; i < results; i++) result_shape[i] = import_shape(builder, &result[i]);
+    graph_compute compute = {.region = builder->region,
+                             .pool = builder->region->pool,
+                             .op = op,
+                             .inputs = inputs,
+                             .results = results,
+                             .operand = operand,
+                             .operand_shape = operand_shape,
+                             .result_shape = result_shape,
+                             .attribute = attribute,
+                             .result = tensor,
+                             .name = op->name};
+    graph_compute_row(&compute);
+}
+
+/* ---- regions of fusion ------------------------------------------------------------------------------------------------------------- */
+
+static bool is_constant_node(void *user, graph_id value) {
+    const graph *g = user;
+    return strcmp(graph_node_of(g, value)->op->name, "constant") == 0;
+}
+
+tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
+                               bool (*is_constant)(void *user, graph_id value), void *user) {
+    graph_region_builder builder = graph_region_start(arena, bound, region->name);
+    if (!is_constant) is_constant = is_constant_node, user = (void *)bound;
+    for (uint32_t i = 0; i < region->input_count; i++)
+        graph_region_add_input(&builder, region->inputs[i], is_constant(user, region->inputs[i]));
+    for (uint32_t i = 0; i < region->node_count; i++) {
+        const graph_node *node = &bound->nodes.data[region->nodes[i]];
+        for (int k = 0; k < node->inputs; k++) /* not listed as inputs: constants of one element */
+            if (node->input[k] && builder.tensor[node->input[k]] == GRAPH_NONE)
+                graph_region_add_scalar(&builder, node->input[k]);
+        graph_shape *result = LIB_NEW_ARRAY(arena, graph_shape, (size_t)node->results);
+        uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, (size_t)node->results);
+        for (int k = 0; k < node->results; k++) result[k] = *graph_shape_of(bound, node->first + (graph_id)k);
+        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, node->results, result, tensor);
+        for (int k = 0; k < node->results; k++) builder.tensor[node->first + (graph_id)k] = tensor[k];
+    }
+    for (uint32_t i = 0; i < region->output_count; i++)
+        tir_region_output(builder.region, builder.tensor[region->outputs[i]]);
+    graph_region_finish(&builder);
+    return builder.region;
+}

@@ -1,0 +1,457 @@
+/* Text form of graphs: printed and parsed back, structurally equal. One statement per line (line ends mean nothing):
+ *
+ *   graph {
+ *     symbol n in 1..4096 multiple 8 varies       # only for symbols with a hint
+ *     require n == m "message"                    # constraints
+ *     input x: f32[n, 64]                         # input "any name" x: ... when the name is no identifier
+ *     w = constant f32[64, 10] {"0000803f..."}    # hexadecimal bytes; up to 16 elements as numbers {1, 2.5}
+ *     y = dot(x, w)                               # attributes: axes=[0, 1], keep=true, dtype=f32, shape=[n, 2], then=graph { }
+ *     values, indices = some_operator(y, _, axis=1)   # several results; _: an operand left out
+ *     output y                                    # output "any name" = y
+ *   }
+ * Values without a usable name are printed as v<id>. */
+#include "graph/build.h"
+#include "graph/internal.h"
+
+enum { NUMBERS_MAX = 16 }; /* constants up to so many elements are printed as numbers */
+
+/* ---- names -------------------------------------------------------------------------------------------------------------- */
+
+static bool is_identifier(const char *name) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
+    size_t length = name ? strlen(name) : 0;
+    if (!length || !strchr(letters, *name) || strcmp(name, "_") == 0 || name[length - 1] == '.') return false;
+    for (const char *c = name; *c; c++)
+        if (!strchr(letters, *c) && !strchr("0123456789.", *c)) return false;
+    return true;
+}
+
+/* Identifiers that would read as something else: statements and v<id>. */
+static bool is_reserved(const char *name) {
+    static const char *const words[] = {"graph", "symbol", "require", "input", "output", "constant"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(name, words[i]) == 0) return true;
+    return name[0] == 'v' && name[1] && strspn(name + 1, "0123456789") == strlen(name + 1);
+}
+
+typedef struct printer {
+    lib_text *text;
+    const graph *g;
+    lib_map used; /* hash of a name -> the value that is printed with it */
+    int indent;
+} printer;
+
+static uint64_t name_hash(const char *name) { return lib_hash64(name, strlen(name), 0); }
+
+/* The first value of a name gets it. */
+static const char *printed_name(const printer *p, graph_id value) {
+    const char *name = p->g->values.data[value].name;
+    if (!is_identifier(name) || is_reserved(name)) return NULL;
+    uint32_t at = lib_map_first(&p->used, name_hash(name));
+    return at != LIB_MAP_END && p->used.slots[at].value == value ? name : NULL;
+}
+
+static void collect_names(printer *p) {
+    for (graph_id value = 1; value < p->g->values.count; value++) {
+        const char *name = p->g->values.data[value].name;
+        if (name && lib_map_first(&p->used, name_hash(name)) == LIB_MAP_END)
+            lib_map_insert(p->text->arena, &p->used, name_hash(name), value);
+    }
+}
+
+static void print_value(printer *p, graph_id value) {
+    const char *name = value ? printed_name(p, value) : "_";
+    if (name)
+        lib_text_add(p->text, name);
+    else
+        lib_text_format(p->text, "v%u", value);
+}
+
+/* ---- printing --------------------------------------------------------------------------------------------------------------- */
+
+void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape) {
+    lib_text_format(text, "%s[", lib_dtypes[shape->dtype].name);
+    for (int i = 0; i < shape->rank; i++) {
+        if (i) lib_text_add(text, ", ");
+        tir_print_expr(text, g->pool, shape->dim[i], NULL);
+    }
+    lib_text_add(text, "]");
+}
+
+static void line(printer *p) {
+    lib_text_add(p->text, "\n");
+    for (int i = 0; i < p->indent; i++) lib_text_add(p->text, "  ");
+}
+
+static void print_graph(printer *p);
+
+static void print_subgraph(printer *p, const graph *inner) {
+    printer nested = {.text = p->text, .g = inner, .indent = p->indent};
+    print_graph(&nested);
+}
+
+static void print_attribute(printer *p, const graph_node *node, int i) {
+    const graph_attribute_spec *spec = &node->op->attribute[i];
+    lib_text_format(p->text, "%s=", spec->name);
+    if (spec->kind == GRAPH_ATTR_SUBGRAPH)
+        print_subgraph(p, p->g->subgraphs.data[node->attribute[i].integer]);
+    else
+        graph_attribute_print(p->text, p->g, spec, &node->attribute[i]);
+}
+
+/* As numbers where that gives the same bits back. */
+static bool print_numbers(printer *p, dlc_dtype dtype, const graph_constant *constant) {
+    size_t size = lib_dtype_size(dtype), count = constant->size / size;
+    if (count > NUMBERS_MAX) return false;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t element = 0, again = 0;
+        memcpy(&element, (const char *)constant->bytes + i * size, size);
+        if (lib_dtype_is_float(dtype))
+            lib_element_set_f64(dtype, &again, lib_element_get_f64(dtype, &element));
+        else
+            lib_element_set_i64(dtype, &again, lib_element_get_i64(dtype, &element));
+        if (memcmp(&element, &again, size) != 0) return false;
+    }
+    lib_text_add(p->text, "{");
+    for (size_t i = 0; i < count; i++) {
+        const void *element = (const char *)constant->bytes + i * size;
+        if (i) lib_text_add(p->text, ", ");
+        if (lib_dtype_is_float(dtype))
+            lib_text_float(p->text, lib_element_get_f64(dtype, element), dtype);
+        else
+            lib_text_format(p->text, "%lld", (long long)lib_element_get_i64(dtype, element));
+    }
+    lib_text_add(p->text, "}");
+    return true;
+}
+
+static void print_input(printer *p, const graph_node *node) {
+    const graph_value *value = &p->g->values.data[node->first];
+    lib_text_add(p->text, "input ");
+    if (value->name && !printed_name(p, node->first)) {
+        lib_text_quoted(p->text, value->name);
+        lib_text_add(p->text, " ");
+    }
+    print_value(p, node->first);
+    lib_text_add(p->text, ": ");
+    graph_print_shape(p->text, p->g, &value->shape);
+}
+
+static void print_constant(printer *p, const graph_node *node) {
+    const graph_shape *shape = graph_shape_of(p->g, node->first);
+    print_value(p, node->first);
+    lib_text_add(p->text, " = constant ");
+    graph_print_shape(p->text, p->g, shape);
+    lib_text_add(p->text, " ");
+    if (!print_numbers(p, shape->dtype, &p->g->constants.data[node->attribute[0].integer]))
+        graph_attribute_print(p->text, p->g, &node->op->attribute[0], &node->attribute[0]);
+}
+
+static void print_operator(printer *p, const graph_node *node) {
+    for (int i = 0; i < node->results; i++) {
+        if (i) lib_text_add(p->text, ", ");
+        print_value(p, node->first + (graph_id)i);
+    }
+    lib_text_format(p->text, "%s%s(", node->results ? " = " : "", node->op->name);
+    int inputs = node->inputs;
+    while (inputs > node->op->min_inputs && !node->input[inputs - 1]) inputs--;
+    const char *separator = "";
+    for (int i = 0; i < inputs; i++, separator = ", ") {
+        lib_text_add(p->text, separator);
+        print_value(p, node->input[i]);
+    }
+    for (int i = 0; node->op->attribute[i].name; i++) {
+        if (!node->attribute[i].given) continue;
+        lib_text_add(p->text, separator);
+        print_attribute(p, node, i);
+        separator = ", ";
+    }
+    lib_text_add(p->text, ")");
+    for (int i = 0; i < node->results; i++) {
+        lib_text_add(p->text, i ? ", " : "  # ");
+        graph_print_shape(p->text, p->g, graph_shape_of(p->g, node->first + (graph_id)i));
+    }
+}
+
+static void print_node(printer *p, const graph_node *node) {
+    if (strcmp(node->op->name, "input") == 0)
+        print_input(p, node);
+    else if (strcmp(node->op->name, "constant") == 0)
+        print_constant(p, node);
+    else
+        print_operator(p, node);
+}
+
+static void print_symbol(printer *p, const graph_symbol *symbol) {
+    const tir_variable *variable = tir_variable_of(p->g->pool, symbol->var);
+    if (!symbol->varies && variable->low == 0 && variable->high == GRAPH_SYMBOL_MAX && variable->multiple == 1) return;
+    line(p);
+    lib_text_format(p->text, "symbol %s in %lld..%lld", symbol->name, (long long)variable->low, (long long)variable->high);
+    if (variable->multiple != 1) lib_text_format(p->text, " multiple %lld", (long long)variable->multiple);
+    if (symbol->varies) lib_text_add(p->text, " varies");
+}
+
+static void print_output(printer *p, uint32_t i) {
+    graph_id value = p->g->outputs.data[i];
+    const char *name = p->g->output_names.data[i], *printed = printed_name(p, value);
+    line(p);
+    lib_text_add(p->text, "output ");
+    if (name && (!printed || strcmp(name, printed) != 0)) {
+        lib_text_quoted(p->text, name);
+        lib_text_add(p->text, " = ");
+    }
+    print_value(p, value);
+}
+
+static void print_graph(printer *p) {
+    const graph *g = p->g;
+    collect_names(p);
+    lib_text_add(p->text, "graph {");
+    p->indent++;
+    for (uint32_t i = 0; i < g->symbols.count; i++) print_symbol(p, &g->symbols.data[i]);
+    for (uint32_t i = 0; i < g->constraints.count; i++) {
+        line(p);
+        lib_text_add(p->text, "require ");
+        tir_print_expr(p->text, g->pool, g->constraints.data[i].left, NULL);
+        lib_text_add(p->text, " == ");
+        tir_print_expr(p->text, g->pool, g->constraints.data[i].right, NULL);
+        lib_text_add(p->text, " ");
+        lib_text_quoted(p->text, g->constraints.data[i].message);
+    }
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        line(p);
+        print_node(p, &g->nodes.data[i]);
+    }
+    for (uint32_t i = 0; i < g->outputs.count; i++) print_output(p, i);
+    p->indent--;
+    line(p);
+    lib_text_add(p->text, "}");
+}
+
+void graph_print(lib_text *text, const graph *g) {
+    printer p = {.text = text, .g = g};
+    print_graph(&p);
+    lib_text_add(text, "\n");
+}
+
+void graph_print_node(lib_text *text, const graph *g, uint32_t node) {
+    printer p = {.text = text, .g = g};
+    collect_names(&p);
+    print_node(&p, &g->nodes.data[node]);
+}
+
+/* ---- parsing ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct parser {
+    graph *g;
+    lib_lexer *lexer;
+    lib_map names; /* hash of a name -> index into bound */
+    struct {
+        const char *name;
+        graph_id value;
+    } *bound;
+    uint32_t bound_count, bound_capacity;
+} parser;
+
+static graph_id find_value(const parser *p, const char *name) {
+    uint64_t hash = name_hash(name);
+    for (uint32_t at = lib_map_first(&p->names, hash); at != LIB_MAP_END; at = lib_map_next(&p->names, hash, at))
+        if (strcmp(p->bound[p->names.slots[at].value].name, name) == 0) return p->bound[p->names.slots[at].value].value;
+    return 0;
+}
+
+static void bind_name(parser *p, const char *name, graph_id value) {
+    if (strcmp(name, "_") == 0) return;
+    if (find_value(p, name)) lib_lexer_raise(p->lexer, "value %s is defined twice", name);
+    if (p->bound_count == p->bound_capacity)
+        p->bound = lib_vec_grow(p->g->arena, p->bound, p->bound_count, &p->bound_capacity, 1, sizeof *p->bound);
+    p->bound[p->bound_count].name = name;
+    p->bound[p->bound_count].value = value;
+    lib_map_insert(p->g->arena, &p->names, name_hash(name), p->bound_count++);
+    if (!p->g->values.data[value].name && !is_reserved(name)) p->g->values.data[value].name = name;
+}
+
+static graph_id parse_value(parser *p) {
+    const char *name = lib_lexer_name(p->lexer);
+    if (strcmp(name, "_") == 0) return 0;
+    graph_id value = find_value(p, name);
+    if (!value) lib_lexer_raise(p->lexer, "value %s is not defined before this line", name);
+    return value;
+}
+
+static graph_shape parse_shape(parser *p) {
+    graph_shape shape = {0};
+    char *word = lib_lexer_name(p->lexer);
+    if (!lib_dtype_parse(word, &shape.dtype)) lib_lexer_raise(p->lexer, "%s is not an element type", word);
+    lib_lexer_expect(p->lexer, "[");
+    while (!lib_lexer_accept(p->lexer, "]")) {
+        if (shape.rank) lib_lexer_expect(p->lexer, ",");
+        if (shape.rank == DLC_MAX_RANK) lib_lexer_raise(p->lexer, "more than %d dimensions", DLC_MAX_RANK);
+        shape.dim[shape.rank++] = graph_parse_dim(p->g, p->lexer);
+    }
+    return shape;
+}
+
+static char *parse_string(parser *p) {
+    if (p->lexer->kind != LIB_STRING) lib_lexer_raise(p->lexer, "expected a string in quotes");
+    char *string = lib_arena_string(p->g->arena, p->lexer->text);
+    lib_lexer_next(p->lexer);
+    return string;
+}
+
+static void parse_symbol(parser *p) {
+    char *name = lib_lexer_name(p->lexer);
+    tir_expr var = graph_symbol_named(p->g, name);
+    tir_variable *variable = &p->g->pool->variables.data[tir_var_id(p->g->pool, var)];
+    lib_lexer_expect(p->lexer, "in");
+    variable->low = lib_lexer_integer(p->lexer);
+    lib_lexer_expect(p->lexer, ".");
+    lib_lexer_expect(p->lexer, ".");
+    variable->high = lib_lexer_integer(p->lexer);
+    if (lib_lexer_accept(p->lexer, "multiple")) variable->multiple = lib_lexer_integer(p->lexer);
+    if (variable->low < 0 || variable->high < variable->low || variable->multiple < 1)
+        lib_lexer_raise(p->lexer, "symbol %s: expected 0 <= low <= high and a multiple of at least 1", name);
+    graph *outer = graph_outermost(p->g);
+    for (uint32_t i = 0; i < outer->symbols.count; i++)
+        if (outer->symbols.data[i].var == var) outer->symbols.data[i].varies = lib_lexer_accept(p->lexer, "varies");
+}
+
+static void parse_require(parser *p) {
+    tir_expr left = graph_parse_dim(p->g, p->lexer);
+    lib_lexer_expect(p->lexer, "==");
+    tir_expr right = graph_parse_dim(p->g, p->lexer);
+    graph_require_equal(p->g, left, right, "%s", parse_string(p));
+}
+
+static void parse_input(parser *p) {
+    char *given = p->lexer->kind == LIB_STRING ? parse_string(p) : NULL;
+    char *name = lib_lexer_name(p->lexer);
+    lib_lexer_expect(p->lexer, ":");
+    graph_shape shape = parse_shape(p);
+    const char *kept = given ? given : is_reserved(name) ? NULL : name;
+    bind_name(p, name, graph_new_input(p->g, kept, &shape));
+}
+
+static void parse_output(parser *p) {
+    char *name = p->lexer->kind == LIB_STRING ? parse_string(p) : NULL;
+    if (name) lib_lexer_expect(p->lexer, "=");
+    graph_id value = parse_value(p);
+    if (!value) lib_lexer_raise(p->lexer, "an output must be a value");
+    graph_new_output(p->g, name ? name : p->g->values.data[value].name, value);
+}
+
+/* {1, 2.5, -inf} or {"hex"} */
+static graph_id parse_constant(parser *p) {
+    static const graph_attribute_spec bytes = {.name = "value", .kind = GRAPH_ATTR_CONSTANT};
+    graph *g = p->g;
+    graph_shape shape = parse_shape(p);
+    lib_lexer ahead = *p->lexer;
+    lib_lexer_expect(&ahead, "{");
+    graph_attribute value;
+    if (ahead.kind == LIB_STRING) {
+        value = graph_attribute_parse(g, p->lexer, &bytes);
+    } else {
+        *p->lexer = ahead;
+        uint64_t element[NUMBERS_MAX];
+        size_t size = lib_dtype_size(shape.dtype), count = 0;
+        for (; !lib_lexer_accept(p->lexer, "}"); count++) {
+            if (count) lib_lexer_expect(p->lexer, ",");
+            if (count == NUMBERS_MAX) lib_lexer_raise(p->lexer, "more than %d numbers: give bytes in hexadecimal", NUMBERS_MAX);
+            void *at = (char *)element + count * size;
+            if (lib_dtype_is_float(shape.dtype))
+                lib_element_set_f64(shape.dtype, at, lib_lexer_number(p->lexer));
+            else
+                lib_element_set_i64(shape.dtype, at, lib_lexer_integer(p->lexer));
+        }
+        value = (graph_attribute){.integer = graph_add_constant(g, element, count * size, false)};
+    }
+    return graph_emit_with(g, "constant", 0, NULL, 3,
+                           (graph_setting[]){graph_set_integer("value", value.integer),
+                                             graph_set_integer("dtype", shape.dtype),
+                                             graph_set_dims("shape", shape.rank, shape.dim)});
+}
+
+/* name ( operands, key=value ... ) */
+static graph_id parse_operator(parser *p, const char *name) {
+    const graph_op *op = graph_op_find(name);
+    if (!op) lib_lexer_raise(p->lexer, "there is no operator %s", name);
+    graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute] = {0};
+    lib_vec(graph_id) input = {0};
+    bool attributes_began = false;
+    lib_lexer_expect(p->lexer, "(");
+    for (bool first = true; !lib_lexer_accept(p->lexer, ")"); first = false) {
+        if (!first) lib_lexer_expect(p->lexer, ",");
+        lib_lexer ahead = *p->lexer;
+        char *word = lib_lexer_name(&ahead);
+        if (!lib_lexer_accept(&ahead, "=")) {
+            if (attributes_began) lib_lexer_raise(p->lexer, "operands come before attributes");
+            lib_vec_push(p->g->arena, &input, parse_value(p));
+            continue;
+        }
+        attributes_began = true;
+        int at = graph_op_attribute(op, word);
+        if (at < 0) lib_lexer_raise(p->lexer, "operator %s has no attribute %s", name, word);
+        if (attribute[at].given) lib_lexer_raise(p->lexer, "attribute %s is given twice", word);
+        *p->lexer = ahead;
+        attribute[at] = graph_attribute_parse(p->g, p->lexer, &op->attribute[at]);
+    }
+    return graph_emit_broadcast(p->g, op, (int)input.count, input.data, attribute);
+}
+
+static void parse_definition(parser *p) {
+    lib_vec(char *) names = {0};
+    do lib_vec_push(p->g->arena, &names, lib_lexer_name(p->lexer));
+    while (lib_lexer_accept(p->lexer, ","));
+    if (names.count == 1 && lib_lexer_is(p->lexer, "(")) { /* no results */
+        parse_operator(p, names.data[0]);
+        return;
+    }
+    lib_lexer_expect(p->lexer, "=");
+    char *op = lib_lexer_name(p->lexer);
+    graph_id first = strcmp(op, "constant") == 0 ? parse_constant(p) : parse_operator(p, op);
+    int results = p->g->values.data[first].result == 0 ? graph_node_of(p->g, first)->results : 1;
+    if ((int)names.count > results)
+        lib_lexer_raise(p->lexer, "%s has %d results, %u names were given", op, results, names.count);
+    for (uint32_t i = 0; i < names.count; i++) bind_name(p, names.data[i], first + i);
+}
+
+static void parse_statements(parser *p) {
+    lib_lexer_expect(p->lexer, "{");
+    while (!lib_lexer_accept(p->lexer, "}")) {
+        if (lib_lexer_accept(p->lexer, "symbol"))
+            parse_symbol(p);
+        else if (lib_lexer_accept(p->lexer, "require"))
+            parse_require(p);
+        else if (lib_lexer_accept(p->lexer, "input"))
+            parse_input(p);
+        else if (lib_lexer_accept(p->lexer, "output"))
+            parse_output(p);
+        else
+            parse_definition(p);
+    }
+}
+
+/* Mistakes that emit finds get the line of the text as well. */
+graph *graph_parse_into(graph *g, lib_lexer *lexer) {
+    parser p = {.g = g, .lexer = lexer};
+    lib_arena *arena = g->arena;
+    lib_scope *const outer = arena->scope;
+    lib_scope inner;
+    arena->scope = &inner;
+    if (LIB_ENTER(&inner)) {
+        parse_statements(&p);
+        arena->scope = outer;
+        return g;
+    }
+    arena->scope = outer;
+    if (inner.error.status != DLC_INVALID_ARGUMENT) lib_raise_error(outer, &inner.error);
+    lib_raise(outer, DLC_INVALID_ARGUMENT, "%s:%d: %s", lexer->source, lexer->line, inner.error.message);
+}
+
+graph *graph_parse(lib_arena *arena, lib_lexer *lexer) {
+    graph *g = graph_new(arena, NULL);
+    lexer->dotted_names = true;
+    if (lexer->at == lexer->start) lib_lexer_next(lexer);
+    lib_lexer_expect(lexer, "graph");
+    return graph_parse_into(g, lexer);
+}

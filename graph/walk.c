@@ -1,0 +1,163 @@
+/* Walking an old graph into a new one: the frame of every pass. The old graph and its pool are only read, so that several
+ * threads may bind one graph at once. */
+#include "graph/internal.h"
+
+bool graph_is_source(const graph_op *op) {
+    return op->class_ == GRAPH_SOURCE && (strcmp(op->name, "input") == 0 || strcmp(op->name, "constant") == 0);
+}
+
+/* ---- symbols, constraints, dimensions ----------------------------------------------------------------------------------- */
+
+tir_expr graph_walk_dim(const graph_walk *walk, tir_expr dim) {
+    if (!walk->variables) return dim;
+    return tir_import(walk->to->pool, walk->from->pool, dim, walk->variables);
+}
+
+static void carry_symbol(graph_walk *walk, const graph_symbol *symbol, int64_t value) {
+    const tir_variable *variable = tir_variable_of(walk->from->pool, symbol->var);
+    uint32_t id = tir_var_id(walk->from->pool, symbol->var);
+    graph *to = walk->to;
+    if (value != INT64_MIN) {
+        if (value < variable->low || value > variable->high || value % variable->multiple != 0)
+            lib_raise(to->arena->scope, DLC_INVALID_ARGUMENT, "dimension %s is %lld: expected %lld to %lld, a multiple of %lld",
+                      symbol->name, (long long)value, (long long)variable->low, (long long)variable->high,
+                      (long long)variable->multiple);
+        walk->variables[id] = tir_index(to->pool, value);
+        return;
+    }
+    tir_expr var = graph_symbol_named(to, symbol->name);
+    tir_variable *own = &to->pool->variables.data[tir_var_id(to->pool, var)];
+    own->low = variable->low;
+    own->high = variable->high;
+    own->multiple = variable->multiple;
+    to->symbols.data[to->symbols.count - 1].varies = symbol->varies;
+    walk->variables[id] = var;
+}
+
+static void carry_constraints(graph_walk *walk) {
+    for (uint32_t i = 0; i < walk->from->constraints.count; i++) {
+        const graph_constraint *constraint = &walk->from->constraints.data[i];
+        tir_expr left = graph_walk_dim(walk, constraint->left), right = graph_walk_dim(walk, constraint->right);
+        graph_require_equal(walk->to, left, right, "%s", constraint->message);
+    }
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------------------- */
+
+void graph_walk_into(graph_walk *walk) {
+    const graph *from = walk->from;
+    graph *to = walk->to;
+    walk->map = LIB_NEW_ARRAY(to->arena, graph_id, from->values.count);
+    walk->pass(walk);
+    for (uint32_t i = 0; i < from->outputs.count; i++) {
+        lib_vec_push(to->arena, &to->outputs, walk->map[from->outputs.data[i]]);
+        const char *name = from->output_names.data[i];
+        lib_vec_push(to->arena, &to->output_names, lib_arena_string(to->arena, name));
+    }
+}
+
+static int64_t carry_subgraph(graph_walk *walk, const graph *inner) {
+    int64_t number;
+    graph_walk nested = *walk;
+    nested.from = inner;
+    nested.to = graph_new_subgraph(walk->to, &number);
+    graph_walk_into(&nested);
+    return number;
+}
+
+static uint32_t carry_constant(graph_walk *walk, int64_t number) {
+    return graph_add_constant_as(walk->to, walk->from->constants.data[number]);
+}
+
+void graph_walk_attributes(graph_walk *walk, const graph_node *node, graph_attribute *out) {
+    lib_arena *arena = walk->to->arena;
+    for (int i = 0; node->op->attribute[i].name; i++) {
+        const graph_attribute_spec *spec = &node->op->attribute[i];
+        const graph_attribute *old = &node->attribute[i];
+        out[i] = graph_attribute_copy(arena, spec, old);
+        if (spec->kind == GRAPH_ATTR_SUBGRAPH)
+            out[i].integer = carry_subgraph(walk, walk->from->subgraphs.data[old->integer]);
+        if (spec->kind == GRAPH_ATTR_CONSTANT) out[i].integer = carry_constant(walk, old->integer);
+        if (spec->kind != GRAPH_ATTR_DIMS || old->count == 0) continue;
+        tir_expr *dims = LIB_NEW_ARRAY(arena, tir_expr, (size_t)old->count);
+        for (int k = 0; k < old->count; k++) dims[k] = graph_walk_dim(walk, old->dims[k]);
+        out[i].dims = dims;
+    }
+}
+
+graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node) {
+    graph_id *input = LIB_NEW_ARRAY(walk->to->arena, graph_id, (size_t)node->inputs);
+    for (int i = 0; i < node->inputs; i++) input[i] = walk->map[node->input[i]];
+    return input;
+}
+
+void graph_walk_record(graph_walk *walk, const graph_node *node, const graph_id *results) {
+    for (int i = 0; i < node->results; i++) {
+        graph_id old = node->first + (graph_id)i;
+        walk->map[old] = results[i];
+        const char *name = walk->from->values.data[old].name;
+        graph_value *value = &walk->to->values.data[results[i]];
+        if (name && !value->name) value->name = lib_arena_string(walk->to->arena, name);
+    }
+}
+
+void graph_walk_node(graph_walk *walk, uint32_t index) {
+    const graph_node *node = &walk->from->nodes.data[index];
+    graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
+    graph_walk_attributes(walk, node, attribute);
+    graph_id first = graph_emit(walk->to, node->op, node->inputs, graph_walk_inputs(walk, node), attribute);
+    graph_id *results = LIB_NEW_ARRAY(walk->to->arena, graph_id, (size_t)node->results);
+    for (int i = 0; i < node->results; i++) results[i] = first + (graph_id)i;
+    graph_walk_record(walk, node, results);
+}
+
+bool *graph_live_nodes(lib_arena *arena, const graph *g) {
+    bool *live = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
+    for (uint32_t i = 0; i < g->outputs.count; i++) live[g->values.data[g->outputs.data[i]].node] = true;
+    for (uint32_t i = 0; i < g->inputs.count; i++) live[g->values.data[g->inputs.data[i]].node] = true;
+    for (uint32_t i = g->nodes.count; i-- > 0;) {
+        const graph_node *node = &g->nodes.data[i];
+        live[i] = live[i] || (node->op->algebra & GRAPH_IMPURE);
+        for (int k = 0; live[i] && k < node->inputs; k++)
+            if (node->input[k]) live[g->values.data[node->input[k]].node] = true;
+    }
+    return live;
+}
+
+void graph_walk_live(graph_walk *walk) {
+    const bool *live = graph_live_nodes(walk->to->arena, walk->from);
+    for (uint32_t i = 0; i < walk->from->nodes.count; i++)
+        if (live[i]) graph_walk_node(walk, i);
+}
+
+void graph_walk_all(graph_walk *walk) {
+    for (uint32_t i = 0; i < walk->from->nodes.count; i++) graph_walk_node(walk, i);
+}
+
+graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const int64_t *values,
+                      void (*pass)(graph_walk *walk)) {
+    graph_walk walk = {.from = from, .to = graph_new(arena, NULL), .pass = pass};
+    walk.to->phase = phase;
+    walk.to->next_stream = from->next_stream;
+    walk.variables = LIB_NEW_ARRAY(arena, tir_expr, from->pool->variables.count);
+    for (uint32_t i = 0; i < from->symbols.count; i++)
+        carry_symbol(&walk, &from->symbols.data[i], values ? values[i] : INT64_MIN);
+    carry_constraints(&walk);
+    graph_walk_into(&walk);
+    return walk.to;
+}
+
+/* ---- copy ------------------------------------------------------------------------------------------------------------------------ */
+
+static void pass_copy(graph_walk *walk) {
+    graph_walk_all(walk);
+    for (uint32_t i = 0; i < walk->to->constants.count; i++) {
+        graph_constant *constant = &walk->to->constants.data[i];
+        if (constant->borrowed) continue;
+        void *bytes = lib_arena_take_aligned(walk->to->arena, constant->size, 64);
+        if (constant->size) memcpy(bytes, constant->bytes, constant->size);
+        constant->bytes = bytes;
+    }
+}
+
+graph *graph_copy(lib_arena *arena, const graph *g) { return graph_walk_run(arena, g, g->phase, NULL, pass_copy); }

@@ -1,0 +1,198 @@
+/* libdlc: a deep-learning compiler inside your own process.
+ *
+ *   dlc_context *ctx;   dlc_context_create(NULL, &ctx);
+ *   dlc_graph *g;       dlc_graph_create(ctx, &g);
+ *   dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {64, NULL}});
+ *   dlc_value y = dlc_relu(dlc_add(dlc_matmul(x, w), b));
+ *   dlc_output(g, "y", y);
+ *   dlc_program *p;     dlc_compile(ctx, g, NULL, &p);       checks the graph; no shapes needed
+ *   dlc_run(p, NULL, inputs, 1, outputs, 1);                 compiles for the shapes that arrive, caches, runs
+ *
+ * Conventions, stated once
+ * Errors      Every call that can fail returns a dlc_status; its message is in dlc_error_message(ctx) of the calling thread until
+ *             that thread's next call on the context. Builder calls return values: the first mistake is recorded in the graph
+ *             (operator, operands, what was expected) and its result is a poisoned value that flows on; check once with
+ *             dlc_graph_status or at dlc_compile. Objects stay usable after any error. Nothing aborts, prints or exits.
+ * Ownership   create/destroy pairs. A graph may be destroyed after dlc_compile; a program keeps what it needs, except borrowed
+ *             constants, which must live and keep their bytes as long as the graph and its programs. Destroy programs and graphs
+ *             before their context. NULL is accepted by every destroy.
+ * Threads     A context and a program may be used by many threads at once; a graph by one at a time.
+ * Options     Structs begin with struct_size; set them up with their _INIT macro; zero means default.
+ * Shapes      Dimensions are in elements, outermost first; tensors are DLPack tensors; NULL strides mean compact row-major.
+ * Strings     UTF-8, copied. */
+#ifndef DLC_DLC_H
+#define DLC_DLC_H
+
+#include <dlc/types.h>
+
+#define DLC_VERSION_MAJOR 0
+#define DLC_VERSION_MINOR 1
+#define DLC_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the _INIT macros of options structs expand to. */
+#ifdef __cplusplus
+#define DLC_OPTIONS_INIT(type) type{sizeof(type)}
+#else
+#define DLC_OPTIONS_INIT(type) {.struct_size = sizeof(type)}
+#endif
+
+typedef struct dlc_context dlc_context; /* allocator, threads, kernel cache, target */
+typedef struct dlc_graph dlc_graph;     /* being built */
+typedef struct dlc_program dlc_program; /* compiled; immutable */
+
+/* A tensor value of a graph, by value so that expressions nest. `serial` catches values of destroyed graphs. A value with
+ * graph NULL is poison. */
+typedef struct dlc_value {
+    dlc_graph *graph;
+    uint32_t id;
+    uint32_t serial;
+} dlc_value;
+
+DLC_API const char *dlc_version(void);
+DLC_API const char *dlc_status_text(dlc_status status);
+DLC_API const char *dlc_dtype_name(dlc_dtype dtype);
+
+/* ---- context ------------------------------------------------------------------------------------------------------- */
+
+typedef void (*dlc_parallel_for_function)(void *user, int64_t count, void (*body)(void *argument, int64_t index),
+                                          void *argument);
+
+typedef struct dlc_context_options {
+    size_t struct_size;
+    const char *target;               /* "cpu" (default when built in), "interp", "null" */
+    const dlc_allocator *allocator;   /* default: libc */
+    int threads;                      /* 0: the calling thread only; N: a pool of our own of N threads in all, clamped to the
+                                         CPUs this process may use */
+    int compile_threads;              /* likewise for code generation; 0: the calling thread only */
+    dlc_parallel_for_function parallel_for; /* the host's threads instead of a pool: calls body(argument, i) for all i < count in
+                                         any order on any threads and returns when all have returned */
+    void *parallel_user;
+    int parallel_width;               /* how many bodies parallel_for may run at once; 0: 1 */
+    void (*log)(void *user, const char *line); /* diagnostics asked for by DLC_DEBUG; default: dropped */
+    void *log_user;
+    uint64_t (*clock_ns)(void *user); /* for statistics and budgets; default: monotonic clock */
+    void *clock_user;
+    size_t cache_bytes;               /* kernel cache budget; 0: 64 MiB */
+    size_t plan_cache_entries;        /* bound shapes kept per program; 0: 256 */
+} dlc_context_options;
+#define DLC_CONTEXT_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_context_options)
+
+DLC_API dlc_status dlc_context_create(const dlc_context_options *options, dlc_context **context);
+DLC_API void dlc_context_destroy(dlc_context *context);
+/* Message of the calling thread's last failed call on this context ("" if none); NULL context: of its last failed call that
+ * had no context. Valid until the thread's next call. */
+DLC_API const char *dlc_error_message(const dlc_context *context);
+
+/* ---- graphs ---------------------------------------------------------------------------------------------------------- */
+
+DLC_API dlc_status dlc_graph_create(dlc_context *context, dlc_graph **graph);
+DLC_API void dlc_graph_destroy(dlc_graph *graph);
+/* The first error of the graph's builder calls, DLC_OK if none; the message names operator, operands and what was expected. */
+DLC_API dlc_status dlc_graph_status(const dlc_graph *graph);
+DLC_API const char *dlc_graph_message(const dlc_graph *graph);
+
+/* A run-time input. dims[rank]; a symbol of one name is one size throughout the graph. */
+DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims);
+/* How the library may treat a symbol: its values vary so much that kernels should take it as a parameter (range and multiple
+ * are promises, checked at run; 0: unknown). Without a hint a symbol becomes varying after 4 distinct values. */
+DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t low, int64_t high, int64_t multiple);
+/* A constant tensor; bytes are compact row-major and are copied. */
+DLC_API dlc_value dlc_constant(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);
+/* The same without a copy: bytes must stay as they are as long as the graph and its programs live. */
+DLC_API dlc_value dlc_constant_borrow(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);
+/* A rank-0 constant of any dtype from a number (rounded to the dtype once). */
+DLC_API dlc_value dlc_scalar(dlc_graph *graph, dlc_dtype dtype, double number);
+DLC_API dlc_value dlc_scalar_i64(dlc_graph *graph, dlc_dtype dtype, int64_t number);
+DLC_API dlc_status dlc_output(dlc_graph *graph, const char *name, dlc_value value);
+
+DLC_API dlc_dtype dlc_value_dtype(dlc_value value);
+DLC_API int dlc_value_rank(dlc_value value);             /* -1: poison */
+DLC_API dlc_dim dlc_value_dim(dlc_value value, int axis); /* an expression of symbols reads as {-1, "text"} */
+DLC_API bool dlc_value_ok(dlc_value value);
+
+/* Sub-graphs for dlc_if and dlc_while. The new graph shares symbols with its parent and may use its parent's values (captures);
+ * it is owned by the parent. Parameters in order with dlc_input, results in order with dlc_output. */
+DLC_API dlc_graph *dlc_subgraph(dlc_graph *parent);
+
+/* Text form; parse makes a new graph. The printed text is allocated with the context's allocator: dlc_text_free. */
+DLC_API dlc_status dlc_graph_print(const dlc_graph *graph, char **text);
+DLC_API dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, dlc_graph **graph);
+DLC_API void dlc_text_free(dlc_context *context, char *text);
+
+/* ---- programs --------------------------------------------------------------------------------------------------------- */
+
+typedef struct dlc_compile_options {
+    size_t struct_size;
+    int64_t budget_ms;                /* limit of one bind (compilation of one set of shapes); 0: none */
+    const volatile int *cancel;       /* raise to non-zero from any thread: compilation ends with DLC_CANCELLED */
+    void (*progress)(void *user, const char *stage, int done, int total);
+    void *progress_user;
+    bool no_excess_precision;         /* round every operator's result to its dtype, even inside fused kernels */
+    const char *schedule;             /* text: schedules for regions by name or hash; NULL: the target's rules */
+} dlc_compile_options;
+#define DLC_COMPILE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_compile_options)
+
+DLC_API dlc_status dlc_compile(dlc_context *context, dlc_graph *graph, const dlc_compile_options *options,
+                               dlc_program **program);
+DLC_API void dlc_program_destroy(dlc_program *program);
+DLC_API int dlc_program_input_count(const dlc_program *program);
+DLC_API int dlc_program_output_count(const dlc_program *program);
+DLC_API const char *dlc_program_input_name(const dlc_program *program, int input);
+DLC_API const char *dlc_program_output_name(const dlc_program *program, int output);
+/* Output `output` may be written over input `input` (a KV cache, optimiser state): the host passes the same buffer as both.
+ * Before the first run. Shapes and dtypes must agree. */
+DLC_API dlc_status dlc_program_alias(dlc_program *program, int output, int input);
+
+typedef struct dlc_run_options {
+    size_t struct_size;
+    const volatile int *cancel;       /* non-zero: the run ends with DLC_CANCELLED; outputs are then undefined */
+    void *stream;                     /* reserved for device targets */
+    void *event;                      /* reserved for device targets */
+} dlc_run_options;
+#define DLC_RUN_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_run_options)
+
+/* An output slot: set `tensor` to the caller's buffer (shape and dtype are checked; any strides without overlap), or leave it
+ * NULL: the library then fills `managed` with a new compact tensor; call managed->deleter(managed) when done. */
+typedef struct dlc_output_slot {
+    DLTensor *tensor;
+    DLManagedTensorVersioned *managed;
+} dlc_output_slot;
+
+/* Binds (compiles and caches) for the shapes of the inputs on first sight, then runs. Inputs may have any strides. Inputs and
+ * outputs must not overlap unless donated by dlc_program_alias. Blocks until the outputs are written. */
+DLC_API dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
+                           int input_count, dlc_output_slot *outputs, int output_count);
+/* Does the binding on purpose. shapes[i] are the dimensions of input i. */
+DLC_API dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count);
+/* Output shapes for given input shapes, without compiling: dims of output `output` into shape[DLC_MAX_RANK]. */
+DLC_API dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count,
+                                    int output, int *rank, int64_t *shape);
+
+/* ---- looking inside ------------------------------------------------------------------------------------------------------ */
+
+typedef struct dlc_statistics {
+    uint64_t runs, plan_hits, plan_builds, plan_evictions;
+    uint64_t kernel_hits, kernel_builds, kernel_evictions;
+    uint64_t interpreted_regions;     /* regions that no code generator covered, on a target that has one */
+    uint64_t cache_bytes;             /* code and plans held now */
+    uint64_t arena_bytes;             /* run-time memory held now */
+    uint64_t compile_ns, run_ns;      /* total time in bind, in runs (runs only while profiling) */
+} dlc_statistics;
+DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *statistics);
+/* Per-kernel times of the following runs of the program; 0 switches off. */
+DLC_API void dlc_program_profile(dlc_program *program, int on);
+/* Stages as text: "graph", "bound", "regions", "stages", "schedule", "loops", "llvm", "asm", "plan", "profile", "dot" (Graphviz of
+ * the fused graph), for given input shapes (NULL for "graph"). Free with dlc_text_free. */
+DLC_API dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes, const int *ranks,
+                                    int input_count, char **text);
+
+#include <dlc/ops.h> /* the operators; generated from the operator table */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

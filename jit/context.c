@@ -1,0 +1,176 @@
+/* Contexts: what the host chose (target, memory, threads, log) and what all its programs share (kernel cache, statistics). */
+#include "jit/jit.h"
+
+#include <stdio.h>
+
+/* The calling thread's last failure: one slot, since a message is read right after the call that failed. */
+static _Thread_local struct {
+    const dlc_context *context;
+    lib_error error;
+} last_failure;
+
+dlc_status jit_fail(dlc_context *context, const lib_error *error) {
+    last_failure.context = context;
+    last_failure.error = *error;
+    return error->status;
+}
+
+dlc_status graph_context_fail(dlc_context *context, const lib_error *error) { return jit_fail(context, error); }
+
+const dlc_allocator *graph_context_allocator(dlc_context *context) { return &context->allocator; }
+
+graph_handles *graph_context_handles(dlc_context *context) { return &context->handles; }
+
+const char *dlc_error_message(const dlc_context *context) {
+    return last_failure.context == context ? last_failure.error.message : "";
+}
+
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
+const char *dlc_version(void) {
+    return STRING(DLC_VERSION_MAJOR) "." STRING(DLC_VERSION_MINOR) "." STRING(DLC_VERSION_PATCH);
+}
+const char *dlc_status_text(dlc_status status) { return lib_status_text(status); }
+const char *dlc_dtype_name(dlc_dtype dtype) {
+    return (unsigned)dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].name : "unknown";
+}
+
+static const target *const targets[] = {
+#ifdef DLC_TARGET_cpu
+    &target_cpu,
+#endif
+    &target_interp,
+#ifdef DLC_TARGET_null
+    &target_null,
+#endif
+};
+
+static uint64_t default_clock(void *user) {
+    (void)user;
+    return lib_time_ns();
+}
+
+static const target *find_target(const char *name) {
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!name || strcmp(targets[i]->name, name) == 0) return targets[i];
+    return NULL;
+}
+
+static dlc_status start_threads(dlc_context *context, const dlc_context_options *options, lib_error *error) {
+    int64_t spin = lib_environment_integer(LIB_ENV_SPIN, 100);
+    int threads = options->threads;
+    if (threads > 0) threads = (int)lib_environment_integer(LIB_ENV_THREADS, threads);
+    context->width = context->compile_width = 1;
+    if (options->parallel_for) {
+        context->parallel_for = options->parallel_for;
+        context->parallel_user = options->parallel_user;
+        context->width = options->parallel_width > 1 ? options->parallel_width : 1;
+    } else if (threads > 1) {
+        context->pool = lib_pool_new(&context->allocator, threads, spin, error);
+        if (!context->pool) return error->status;
+        context->width = lib_pool_threads(context->pool);
+    }
+    if (options->compile_threads > 1) {
+        context->compile_pool = lib_pool_new(&context->allocator, options->compile_threads, 0, error);
+        if (!context->compile_pool) return error->status;
+        context->compile_width = lib_pool_threads(context->compile_pool);
+    }
+    return DLC_OK;
+}
+
+static dlc_status check_options(const dlc_context_options *options, lib_error *error) {
+    if (options->struct_size != sizeof *options)
+        return lib_fail(error, DLC_INVALID_ARGUMENT,
+                        "dlc_context_create: options.struct_size is %zu, expected %zu (use DLC_CONTEXT_OPTIONS_INIT)",
+                        options->struct_size, sizeof *options);
+    if (options->threads < 0 || options->compile_threads < 0 || options->parallel_width < 0)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_context_create: thread counts must not be negative");
+    if (options->allocator && (!options->allocator->allocate || !options->allocator->release))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_context_create: an allocator needs both allocate and release");
+    if (!find_target(options->target)) {
+        char known[128] = "";
+        for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", targets[i]->name);
+        return lib_fail(error, DLC_NOT_FOUND, "dlc_context_create: no target is called \"%s\"; this build has %s",
+                        options->target, known);
+    }
+    return DLC_OK;
+}
+
+static dlc_status open_context(dlc_context *context, const dlc_context_options *options, lib_error *error) {
+    context->target = find_target(options->target);
+    target_options target_opts = {.allocator = &context->allocator, .log = &context->log};
+    LIB_TRY(context->target->open(&target_opts, &context->device, &context->machine, error));
+    context->machine_hash = lib_hash_bytes(&context->machine, sizeof context->machine, (lib_hash128){DLC_VERSION_MINOR, 1});
+    LIB_TRY(jit_cache_init(context, options->cache_bytes ? options->cache_bytes : (size_t)64 << 20, error));
+    context->plan_entries = options->plan_cache_entries ? options->plan_cache_entries : 256;
+    return start_threads(context, options, error);
+}
+
+dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **out) {
+    static const dlc_context_options defaults = DLC_CONTEXT_OPTIONS_INIT;
+    const dlc_context_options *options = given ? given : &defaults;
+    lib_error error;
+    if (!out) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_context_create: the place for the context is NULL");
+        return jit_fail(NULL, &error);
+    }
+    *out = NULL;
+    if (check_options(options, &error) != DLC_OK) return jit_fail(NULL, &error);
+    const dlc_allocator *allocator = options->allocator ? options->allocator : &lib_libc_allocator;
+    dlc_context *context = lib_allocate_zeroed(allocator, sizeof *context, 64);
+    if (!context) {
+        lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_context_create: %zu bytes were refused", sizeof *context);
+        return jit_fail(NULL, &error);
+    }
+    context->allocator = *allocator;
+    graph_handles_init(&context->handles);
+    context->log = (lib_log){options->log, options->log_user};
+    context->clock_ns = options->clock_ns ? options->clock_ns : default_clock;
+    context->clock_user = options->clock_user;
+    if (open_context(context, options, &error) != DLC_OK) {
+        dlc_context_destroy(context);
+        return jit_fail(NULL, &error);
+    }
+    if (lib_environment_lists(LIB_ENV_DEBUG, "help")) lib_log_write(&context->log, "see the environment table in README.md");
+    *out = context;
+    return DLC_OK;
+}
+
+static void log_statistics(dlc_context *context) {
+    dlc_statistics s;
+    dlc_context_statistics(context, &s);
+    lib_log_write(&context->log,
+                  "dlc: runs %llu, plans %llu built %llu hit, kernels %llu built %llu hit %llu evicted, interpreted %llu, cache %llu B",
+                  (unsigned long long)s.runs, (unsigned long long)s.plan_builds, (unsigned long long)s.plan_hits,
+                  (unsigned long long)s.kernel_builds, (unsigned long long)s.kernel_hits, (unsigned long long)s.kernel_evictions,
+                  (unsigned long long)s.interpreted_regions, (unsigned long long)s.cache_bytes);
+}
+
+void dlc_context_destroy(dlc_context *context) {
+    if (!context) return;
+    if (lib_environment_integer(LIB_ENV_STATS, 0)) log_statistics(context);
+    lib_pool_free(context->pool);
+    lib_pool_free(context->compile_pool);
+    jit_cache_free(context);
+    graph_handles_free(&context->handles, &context->allocator);
+    if (context->device) context->target->close(context->device);
+    dlc_allocator allocator = context->allocator;
+    if (last_failure.context == context) last_failure.context = NULL;
+    lib_release(&allocator, context, sizeof *context, 64);
+}
+
+void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
+    if (!context || !out) return;
+    dlc_context *c = (dlc_context *)(uintptr_t)context; /* atomics and the mutex are not logically part of the state */
+#define READ(field) atomic_load_explicit(&c->field, memory_order_relaxed)
+    *out = (dlc_statistics){.runs = READ(runs), .plan_hits = READ(plan_hits), .plan_builds = READ(plan_builds),
+                            .plan_evictions = READ(plan_evictions), .kernel_hits = READ(kernel_hits),
+                            .kernel_builds = READ(kernel_builds), .kernel_evictions = READ(kernel_evictions),
+                            .interpreted_regions = READ(interpreted_regions), .arena_bytes = READ(arena_bytes),
+                            .compile_ns = READ(compile_ns), .run_ns = READ(run_ns)};
+#undef READ
+    lib_mutex_lock(&c->cache.mutex);
+    out->cache_bytes = c->cache.bytes;
+    lib_mutex_unlock(&c->cache.mutex);
+}

@@ -1,0 +1,68 @@
+/* Between the files that build a plan: bind.c (what to run), kernels.c (code for it), memory.c (where values live). */
+#ifndef JIT_INTERNAL_H
+#define JIT_INTERNAL_H
+
+#include "jit/jit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct jit_request { /* one kernel that the plan calls */
+    const graph_region *region;
+    jit_kernel *kernel;
+    bool claimed, pinned;
+} jit_request;
+
+typedef struct jit_scratch { /* arena space that one region needs while it runs */
+    uint32_t region;
+    int64_t bytes;
+    int64_t *offset;         /* receives the place */
+} jit_scratch;
+
+typedef struct jit_build {
+    dlc_program *program;
+    jit_plan *plan;
+    lib_arena *work;         /* for the build only */
+    graph *bound;
+    graph_regions regions;
+    bool *constant;          /* [values] same bytes at every run */
+    bool *produced;          /* [values] written by a region that is no view */
+    jit_place *place;        /* [values] */
+    graph_id *view_of;       /* [values] 0, or the value whose bytes it shows */
+    jit_scratch *scratch;
+    uint32_t scratch_count;
+    const graph_constant *init_values; /* of the inputs beyond `ordinary_inputs` */
+    int ordinary_inputs;
+    int64_t *param_values;   /* of the symbols kept as parameters */
+    uint64_t *variables;     /* by pool variable id, for evaluating dimensions */
+    jit_request *requests;
+    uint32_t request_count;
+    uint64_t deadline_ns;    /* 0: none */
+    bool built;              /* jit_build_kernels has run: every claim is settled */
+} jit_build;
+
+jit_plan *jit_plan_new(dlc_context *context); /* NULL: out of memory */
+/* From build->bound, with inputs known, to the plan's steps. */
+void jit_plan_bound(jit_build *build);
+/* control.c: the branches of an `if` or `while` step as plans of their own. */
+void jit_bind_control(jit_build *build, jit_step *step);
+
+bool jit_is_constant(void *build, graph_id value);
+
+jit_key jit_region_key(dlc_program *program, const tir_region *region);
+/* Claimed requests are compiled, all are waited for and pinned (see requests[].pinned, also on failure). */
+dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error);
+/* Schedule (the program's own text for the region, or the target's rules) and loop IR. `rewritten`: the region after the rewrite
+ * section. */
+tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
+                             tir_schedule *schedule, const tir_lower_options *options);
+
+/* Bytes of a value of the bound graph: shape evaluated with the parameters' values. Raises on overflow. */
+size_t jit_value_bytes(jit_build *build, graph_id value);
+int64_t jit_dimension(jit_build *build, tir_expr dimension);
+
+/* memory.c: gives a place to every value that regions write and to their scratch; regions run in order. Sources have their places
+ * before. Sets plan->arena_bytes. */
+void jit_plan_memory(jit_build *build);
+
+#endif

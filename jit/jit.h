@@ -1,0 +1,269 @@
+/* jit: context, kernel cache, plans, runs. The one layer that sees everything below.
+ *
+ *   context   allocator, target, threads, kernel cache                        context.c
+ *   cache     key -> compiled kernel; LRU by bytes; pins                      cache.c
+ *   program   a compiled graph: no shapes yet; its plans by bound shapes      program.c
+ *   bind      shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, kernels.c, memory.c
+ *   run       plan + tensors -> phases; no allocation, no lock                run.c
+ *
+ * Lifetimes: a plan pins the kernels it calls; a program owns its plans and constants; a run holds its plan through the program's
+ * epoch (see plans in program.c). */
+#ifndef JIT_JIT_H
+#define JIT_JIT_H
+
+#include "graph/api.h"
+#include "graph/fuse.h"
+#include "graph/op.h"
+#include "targets/target.h"
+
+#include <dlc/dlc.h>
+#include <stdatomic.h>
+
+/* ---- kernel cache --------------------------------------------------------------------------------------------------- */
+
+/* What a kernel depends on. Zeroed, then filled: compared as bytes. */
+typedef struct jit_key {
+    lib_hash128 computation; /* canonical region: structure, extents or PARAM, layouts, scalar constants */
+    lib_hash128 machine;     /* target, features, library version */
+    lib_hash128 schedule;    /* zero: the target's rules; else hash of the schedule's text */
+    int32_t threads;         /* hint that the rules saw */
+    uint32_t options;        /* bit 0: excess precision */
+} jit_key;
+
+typedef struct jit_module { /* unit of eviction */
+    struct jit_module *next, *previous; /* most recently used first */
+    target_module *code;
+    size_t bytes;
+    int pins;                /* plans that call it; guarded by the cache's mutex */
+    struct jit_kernel *kernels;
+} jit_module;
+
+typedef enum jit_kernel_state { JIT_BUILDING, JIT_READY, JIT_FAILED } jit_kernel_state;
+
+typedef struct jit_kernel_phase {
+    target_phase function;
+    tir_expr tasks;          /* in kernel->pool; a constant unless the kernel has parameters */
+    int64_t constant_tasks;  /* -1: evaluate */
+} jit_kernel_phase;
+
+typedef struct jit_kernel {
+    struct jit_kernel *bucket, *sibling; /* hash chain; kernels of one module */
+    jit_key key;
+    jit_kernel_state state;
+    lib_error error;         /* JIT_FAILED */
+    int waiters;             /* claims that have not been pinned yet; guarded by the cache's mutex */
+    jit_module *module;
+    const char *name;
+    jit_kernel_phase *phases;
+    int phase_count;
+    int64_t workspace_bytes, local_bytes;
+    tir_layout *input_layouts; /* layout the kernel wants each input in (constants are packed to it) */
+    int inputs;
+    bool interpreted;
+    double flops, bytes;
+    lib_arena arena;         /* holds the above, and the pool that `tasks` live in */
+    lib_scope scope;
+    tir_pool *pool;
+    tir_expr *params;
+    int param_count;
+} jit_kernel;
+
+typedef struct jit_cache {
+    lib_mutex mutex;
+    lib_condition ready;     /* some kernel stopped being JIT_BUILDING */
+    jit_kernel **buckets;
+    uint32_t bucket_count, count;
+    jit_module *newest, *oldest;
+    size_t bytes, budget;
+} jit_cache;
+
+/* ---- context ---------------------------------------------------------------------------------------------------------- */
+
+struct dlc_context {
+    dlc_allocator allocator;
+    graph_handles handles;
+    lib_log log;
+    uint64_t (*clock_ns)(void *user);
+    void *clock_user;
+    const target *target;
+    target_device *device;
+    tir_machine machine;
+    lib_hash128 machine_hash;
+    lib_pool *pool, *compile_pool;    /* NULL: the caller only */
+    lib_parallel_for parallel_for;
+    void *parallel_user;
+    int width;                        /* participants of a run: slots of local scratch */
+    int compile_width;
+    size_t plan_entries;
+    jit_cache cache;
+    _Atomic uint64_t runs, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds, kernel_evictions;
+    _Atomic uint64_t interpreted_regions, arena_bytes, compile_ns, run_ns;
+};
+
+dlc_status jit_fail(dlc_context *context, const lib_error *error); /* records for dlc_error_message; returns the status */
+
+dlc_status jit_cache_init(dlc_context *context, size_t budget, lib_error *error);
+void jit_cache_free(dlc_context *context);
+/* Finds or claims: *claimed is true when the caller must build the kernel and then call jit_cache_publish or _fail. Every claim
+ * must be followed by one jit_cache_pin (which waits for the outcome). NULL: out of memory. */
+jit_kernel *jit_cache_claim(dlc_context *context, const jit_key *key, bool *claimed);
+/* Waits until the kernel is no longer building; its module is then pinned. Failure: its error, and nothing is pinned. */
+dlc_status jit_cache_pin(dlc_context *context, jit_kernel *kernel, lib_error *error);
+void jit_cache_unpin(dlc_context *context, jit_kernel *kernel);
+/* `kernels[count]` share `code`. */
+dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, int count, target_module *code, size_t bytes,
+                             lib_error *error);
+bool jit_cache_over_budget(dlc_context *context); /* though nothing unpinned is left */
+/* Keeps the message for those who wait; the next claim of the key tries again. */
+void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *error);
+
+/* ---- plans ---------------------------------------------------------------------------------------------------------------- */
+
+/* Where a value's bytes are at run time. */
+typedef enum jit_place_kind {
+    JIT_PLACE_NONE,
+    JIT_PLACE_INPUT,    /* of the run */
+    JIT_PLACE_OUTPUT,
+    JIT_PLACE_ARENA,
+    JIT_PLACE_CONSTANT
+} jit_place_kind;
+
+typedef struct jit_place {
+    jit_place_kind kind;
+    int32_t number;     /* INPUT, OUTPUT */
+    int64_t offset;     /* ARENA: bytes */
+    void *pointer;      /* CONSTANT */
+} jit_place;
+
+typedef enum jit_step_kind { JIT_STEP_KERNELS, JIT_STEP_COPY, JIT_STEP_CUSTOM, JIT_STEP_IF, JIT_STEP_WHILE } jit_step_kind;
+
+typedef struct jit_call { /* one kernel of a KERNELS step */
+    jit_kernel *kernel;
+    uint32_t first_slot;  /* of its argument pointers in the frame */
+    int arguments;
+    int64_t workspace;    /* arena offset; -1: none */
+    int64_t local;        /* arena offset of slot 0; -1: none */
+    int64_t local_stride;
+    const int64_t *params;
+    const char *name;
+    _Atomic uint64_t profile_ns, profile_runs;
+} jit_call;
+
+typedef struct jit_tensor { /* of custom calls and control flow */
+    jit_place place;
+    dlc_dtype dtype;
+    int rank;
+    int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
+    size_t bytes;
+} jit_tensor;
+
+typedef struct jit_plan jit_plan;
+
+typedef struct jit_step {
+    jit_step_kind kind;
+    /* KERNELS: consecutive phases of consecutive calls */
+    int64_t phases;
+    const lib_phase *phase;
+    const int32_t *phase_call;  /* phase -> call number in plan->calls */
+    const int32_t *phase_index; /* phase -> phase of that kernel */
+    /* COPY, CUSTOM, IF, WHILE */
+    jit_tensor *inputs, *outputs;
+    int input_count, output_count;
+    const graph_node *node;     /* CUSTOM: the row's attributes (in the plan's arena) */
+    jit_plan *branch[2];        /* IF: then, else. WHILE: condition, body */
+    const int32_t *branch_input[2]; /* per input of the branch: index into `inputs` */
+    int branch_inputs[2];
+} jit_step;
+
+/* Run-time memory of one run: arena and argument pointers. */
+typedef struct jit_frame {
+    char *memory;                /* the arena */
+    void **pointers;             /* [plan->slot_count] argument pointers of all calls */
+    target_arguments *arguments; /* [plan->call_count] */
+    size_t total;                /* bytes of the one block that holds it all */
+    size_t alignment;
+} jit_frame;
+
+enum { JIT_FRAMES_KEPT = 8 };
+
+struct jit_plan {
+    jit_plan *next;              /* hash chain of the program's table */
+    uint64_t hash;
+    const int64_t *shapes;       /* all input dimensions in order */
+    int shape_count;
+    dlc_context *context;
+    lib_arena arena;             /* everything below */
+    lib_scope scope;
+    jit_step *steps;
+    int step_count;
+    jit_call *calls;
+    int call_count;
+    jit_place *slots;            /* argument pointers: filled once per frame (arena, constants) or per run (inputs, outputs) */
+    int slot_count;
+    int *run_slots;              /* slots with place INPUT or OUTPUT */
+    int run_slot_count;
+    int64_t arena_bytes;
+    int64_t *output_shapes;      /* [outputs][DLC_MAX_RANK] */
+    int *output_ranks;
+    _Atomic(jit_frame *) frames[JIT_FRAMES_KEPT];
+    _Atomic uint64_t last_use;
+    graph *bound;                /* kept for dumps, in `arena` */
+    graph_regions regions;
+};
+
+/* A constant in the layout some kernel wants, made once per program. */
+typedef struct jit_packed {
+    struct jit_packed *next;
+    uint64_t identity;
+    tir_layout layout;
+    void *bytes;
+    size_t size;
+} jit_packed;
+
+struct dlc_program {
+    dlc_context *context;
+    lib_arena arena;
+    lib_scope scope;
+    graph *graph;                /* canonical, decomposed, constants split off */
+    graph *init;                 /* NULL: nothing to precompute */
+    jit_plan *init_plan;
+    int ordinary_inputs;         /* inputs of `graph` beyond these are outputs of `init` */
+    graph_constant *init_values; /* [init outputs] owned */
+    bool init_done;
+    dlc_compile_options options;
+    char *schedule;
+    lib_hash128 schedule_hash;
+    int *alias;                  /* output -> donated input; -1 */
+    lib_mutex mutex;             /* building and evicting plans */
+    _Atomic(jit_plan *) *table;  /* readers take no lock */
+    uint32_t table_size, plan_count;
+    _Atomic uint64_t epoch;      /* see program.c */
+    _Atomic uint64_t readers[2];
+    jit_plan *retired[2];
+    jit_packed *packed;
+    _Atomic int profile;
+    struct { int64_t value[4]; int count; bool varying; } *symbols; /* automatic varying: distinct values seen */
+};
+
+/* bind.c: `shapes` are the dimensions of the first `ordinary_inputs` inputs of g in order; `init_values` the bytes of the others.
+ * The caller holds the program's mutex. */
+dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inputs, const graph_constant *init_values,
+                          const int64_t *shapes, int shape_count, jit_plan **plan, lib_error *error);
+void jit_plan_free(jit_plan *plan); /* NULL is accepted */
+
+/* run.c: inputs[i], outputs[o]: compact tensors of the plan's shapes. Allocates only when no frame is free. */
+dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
+                        const volatile int *cancel, lib_error *error);
+void jit_frame_free(const jit_plan *plan, jit_frame *frame); /* NULL is accepted */
+void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs);
+
+/* program.c: a plan for shapes (found or built) that stays until released, also after a failure. */
+dlc_status jit_hold_plan(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count, jit_plan **plan,
+                         unsigned *side, lib_error *error);
+void jit_release_plan(dlc_program *program, unsigned side);
+
+/* control.c: custom calls, if, while. */
+dlc_status jit_run_control(dlc_program *program, jit_plan *plan, const jit_step *step, const jit_frame *frame,
+                           char *const *inputs, char *const *outputs, const volatile int *cancel, lib_error *error);
+
+#endif

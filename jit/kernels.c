@@ -1,0 +1,247 @@
+/* Kernels of a plan: keys, claims, and compilation of what is missing, in a few modules over the compile threads. */
+#include "jit/internal.h"
+
+enum { KERNELS_PER_MODULE = 16 };
+
+/* ---- keys */
+
+jit_key jit_region_key(dlc_program *program, const tir_region *region) {
+    jit_key key;
+    memset(&key, 0, sizeof key);
+    key.computation = tir_region_hash(region);
+    key.machine = program->context->machine_hash;
+    key.schedule = program->schedule_hash;
+    key.threads = program->context->width;
+    key.options = !program->options.no_excess_precision;
+    return key;
+}
+
+/* ---- one module: regions -> schedules -> loop IR -> object -> code */
+
+typedef struct module_job {
+    jit_build *build;
+    const uint32_t *request; /* numbers of the requests in this module */
+    int count;
+    lib_error error;
+} module_job;
+
+static bool out_of_budget(jit_build *build, lib_error *error) {
+    dlc_program *program = build->program;
+    if (program->options.cancel && *program->options.cancel) {
+        lib_fail(error, DLC_CANCELLED, "compilation was cancelled");
+        return true;
+    }
+    if (build->deadline_ns && program->context->clock_ns(program->context->clock_user) > build->deadline_ns) {
+        lib_fail(error, DLC_BUDGET_EXCEEDED, "compilation took longer than budget_ms = %lld",
+                 (long long)program->options.budget_ms);
+        return true;
+    }
+    return false;
+}
+
+/* The lines of the program's schedule text for this region: sections are introduced by `region <name>:`. */
+static const char *own_schedule(dlc_program *program, lib_arena *arena, const char *name) {
+    if (!program->schedule) return NULL;
+    const char *at = program->schedule;
+    while (at && *at) {
+        char header[192];
+        int used = 0;
+        if (sscanf(at, " region %180[^: \t\n] :%n", header, &used) == 1 && used > 0) {
+            const char *body = at + used, *end = body;
+            while ((end = strchr(end, '\n')) != NULL) {
+                end++;
+                if (strncmp(end + strspn(end, " \t"), "region ", 7) == 0) break;
+            }
+            if (strcmp(header, name) == 0) {
+                size_t length = end ? (size_t)(end - body) : strlen(body);
+                char *text = lib_arena_take(arena, length + 1);
+                memcpy(text, body, length);
+                return text;
+            }
+            at = end;
+        } else {
+            at = strchr(at, '\n');
+            if (at) at++;
+        }
+    }
+    return NULL;
+}
+
+tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
+                             tir_schedule *schedule, const tir_lower_options *given) {
+    dlc_context *context = program->context;
+    tir_lower_options options = {.machine = &context->machine, .verify = lib_environment_integer(LIB_ENV_VERIFY, 1) > 0};
+    if (given) {
+        options.step = given->step;
+        options.step_user = given->step_user;
+    }
+    region->excess_precision = !program->options.no_excess_precision;
+    tir_schedule_init(schedule, arena);
+    const char *own = own_schedule(program, arena, region->name);
+    if (own)
+        lib_text_add(&schedule->text, own);
+    else if (context->target->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules"))
+        context->target->schedule(&context->machine, context->width, tir_region_copy(arena, region), schedule);
+    *rewritten = tir_region_copy(arena, region);
+    tir_schedule_rewrite(*rewritten, schedule, NULL); /* input layouts are decided by the rewrite section */
+    return tir_lower(arena, region, schedule, &options);
+}
+
+/* What a run needs to know of a kernel, kept in the kernel's own arena. */
+static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const tir_region *region, const target *from,
+                            const target_module *module, int number) {
+    lib_arena *arena = &kernel->arena;
+    kernel->name = lib_arena_string(arena, lowered->name);
+    kernel->phase_count = (int)lowered->phases.count;
+    kernel->phases = LIB_NEW_ARRAY(arena, jit_kernel_phase, lowered->phases.count + 1);
+    tir_pool *pool = lowered->pool;
+    if (lowered->params.count) {
+        kernel->pool = LIB_NEW(arena, tir_pool);
+        tir_pool_init(kernel->pool, arena);
+    }
+    tir_expr *map = LIB_NEW_ARRAY(arena, tir_expr, pool->variables.count + 1);
+    for (uint32_t p = 0; p < lowered->params.count; p++) {
+        if (p == 0) kernel->params = LIB_NEW_ARRAY(arena, tir_expr, lowered->params.count);
+        kernel->params[p] = tir_import(kernel->pool, pool, lowered->params.data[p], map);
+    }
+    kernel->param_count = (int)lowered->params.count;
+    for (uint32_t p = 0; p < lowered->phases.count; p++) {
+        jit_kernel_phase *phase = &kernel->phases[p];
+        phase->constant_tasks = -1;
+        phase->function = from->phase(module, number, (int)p);
+        if (!tir_is_const(pool, lowered->phases.data[p].tasks, &phase->constant_tasks))
+            phase->tasks = tir_import(kernel->pool, pool, lowered->phases.data[p].tasks, map);
+    }
+    kernel->workspace_bytes = lowered->workspace_bytes;
+    kernel->local_bytes = tir_range(pool, lowered->local_size).high;
+    kernel->inputs = region->inputs;
+    kernel->input_layouts = LIB_NEW_ARRAY(arena, tir_layout, (size_t)region->inputs + 1);
+    for (uint32_t t = 0; t < region->tensors.count; t++) {
+        const tir_tensor *tensor = &region->tensors.data[t];
+        if (tensor->argument >= 0 && tensor->argument < region->inputs) kernel->input_layouts[tensor->argument] = tensor->layout;
+    }
+    kernel->flops = lowered->flops;
+    kernel->bytes = lowered->bytes;
+}
+
+static void lower_module(module_job *job, lib_arena *arena, const tir_kernel **lowered, tir_region **regions) {
+    jit_build *build = job->build;
+    for (int i = 0; i < job->count; i++) {
+        const jit_request *request = &build->requests[job->request[i]];
+        tir_schedule schedule;
+        lib_error error;
+        if (out_of_budget(build, &error)) lib_raise_error(arena->scope, &error);
+        tir_region *region = graph_region_build(arena, build->bound, request->region, jit_is_constant, build);
+        lowered[i] = jit_lower_region(build->program, arena, region, &regions[i], &schedule, NULL);
+    }
+}
+
+static dlc_status load_module(module_job *job, const tir_kernel *const *lowered, tir_region *const *regions) {
+    jit_build *build = job->build;
+    dlc_context *context = build->program->context;
+    const target *to = context->target;
+    target_object object = {0};
+    target_module *module = NULL;
+    if (out_of_budget(build, &job->error)) return job->error.status;
+    LIB_TRY(to->compile(context->device, job->count, lowered, &object, &job->error));
+    dlc_status status = to->load(context->device, &object, job->count, lowered, &module, &job->error);
+    to->release_object(context->device, &object);
+    if (status != DLC_OK) return status;
+    jit_kernel *kernels[KERNELS_PER_MODULE];
+    for (int i = 0; i < job->count && status == DLC_OK; i++) {
+        jit_kernel *kernel = kernels[i] = build->requests[job->request[i]].kernel;
+        if (LIB_ENTER(&kernel->scope))
+            describe_kernel(kernel, lowered[i], regions[i], to, module, i);
+        else
+            status = (job->error = kernel->scope.error).status;
+    }
+    if (status == DLC_OK)
+        status = jit_cache_publish(context, kernels, job->count, module, to->module_bytes(module), &job->error);
+    if (status != DLC_OK) to->unload(context->device, module);
+    return status;
+}
+
+static void build_module(module_job *job) {
+    dlc_context *context = job->build->program->context;
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &context->allocator, &scope);
+    const tir_kernel *lowered[KERNELS_PER_MODULE];
+    tir_region *regions[KERNELS_PER_MODULE];
+    dlc_status status;
+    if (LIB_ENTER(&scope)) {
+        lower_module(job, &arena, lowered, regions);
+        status = load_module(job, lowered, regions);
+    } else {
+        job->error = scope.error;
+        status = scope.error.status;
+    }
+    for (int i = 0; i < job->count && status != DLC_OK; i++)
+        jit_cache_fail(context, job->build->requests[job->request[i]].kernel, &job->error);
+    lib_arena_free(&arena);
+}
+
+static void module_task(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
+    (void)phase, (void)slot;
+    module_job *jobs = user;
+    for (int64_t i = begin; i < end; i++) build_module(&jobs[i]);
+}
+
+/* ---- all missing kernels of a build */
+
+static void fail_claims(jit_build *build, const lib_error *error) {
+    for (uint32_t i = 0; i < build->request_count; i++)
+        if (build->requests[i].claimed) jit_cache_fail(build->program->context, build->requests[i].kernel, error);
+}
+
+static void compile_claims(jit_build *build, lib_arena *work) {
+    dlc_context *context = build->program->context;
+    uint32_t missing = 0;
+    uint32_t *numbers = LIB_NEW_ARRAY(work, uint32_t, build->request_count + 1);
+    for (uint32_t i = 0; i < build->request_count; i++)
+        if (build->requests[i].claimed) numbers[missing++] = i;
+    if (!missing) return;
+    /* at least one module per thread, at most KERNELS_PER_MODULE kernels in each */
+    uint32_t size = (missing + (uint32_t)context->compile_width - 1) / (uint32_t)context->compile_width;
+    if (size > KERNELS_PER_MODULE) size = KERNELS_PER_MODULE;
+    uint32_t modules = (missing + size - 1) / size;
+    module_job *jobs = LIB_NEW_ARRAY(work, module_job, modules);
+    for (uint32_t m = 0; m < modules; m++) {
+        uint32_t first = m * size, last = first + size < missing ? first + size : missing;
+        jobs[m] = (module_job){.build = build, .request = numbers + first, .count = (int)(last - first)};
+    }
+    if (context->compile_width > 1) {
+        lib_phase phase = {.tasks = modules, .grain = 1};
+        lib_run_phases(context->compile_pool, NULL, NULL, context->compile_width, 1, &phase, module_task, jobs, NULL);
+    } else {
+        for (uint32_t m = 0; m < modules; m++) {
+            if (build->program->options.progress)
+                build->program->options.progress(build->program->options.progress_user, "compile", (int)m, (int)modules);
+            build_module(&jobs[m]);
+        }
+    }
+}
+
+dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error) {
+    dlc_context *context = build->program->context;
+    lib_scope *outer = work->scope, scope;
+    work->scope = &scope;
+    /* from here on every claim must be built or failed, whatever happens */
+    if (LIB_ENTER(&scope))
+        compile_claims(build, work);
+    else
+        fail_claims(build, &scope.error);
+    work->scope = outer;
+    dlc_status status = DLC_OK;
+    for (uint32_t i = 0; i < build->request_count; i++) {
+        jit_request *request = &build->requests[i];
+        lib_error own;
+        dlc_status one = jit_cache_pin(context, request->kernel, &own);
+        request->pinned = one == DLC_OK;
+        if (one != DLC_OK && status == DLC_OK) {
+            status = one;
+            *error = own;
+        }
+    }
+    return status;
+}

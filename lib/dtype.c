@@ -1,0 +1,289 @@
+/* Element types: the table, DLPack codes, conversions of the 16-bit floats, and single elements as numbers. The 16-bit
+ * conversions are integer arithmetic on the formats, so they do not depend on the floating-point state of the thread.
+ */
+#include "lib/lib.h"
+
+#include <math.h>
+
+const lib_dtype_info lib_dtypes[DLC_DTYPE_COUNT] = {
+#define X(code, text, bits, dlpack, class_, usable) {text, bits, bits / 8, dlpack, class_, usable},
+    DLC_DTYPE_TABLE(X)
+#undef X
+};
+
+bool lib_dtype_parse(const char *name, dlc_dtype *out) {
+    for (int i = 0; i < DLC_DTYPE_COUNT; i++) {
+        if (strcmp(name, lib_dtypes[i].name) != 0) continue;
+        *out = (dlc_dtype)i;
+        return true;
+    }
+    return false;
+}
+
+bool lib_dtype_from_dlpack(DLDataType from, dlc_dtype *out) {
+    for (int i = 0; i < DLC_DTYPE_COUNT; i++) {
+        if (from.lanes != 1 || from.code != lib_dtypes[i].dlpack_code || from.bits != lib_dtypes[i].bits) continue;
+        *out = (dlc_dtype)i;
+        return true;
+    }
+    return false;
+}
+
+DLDataType lib_dtype_to_dlpack(dlc_dtype dtype) {
+    return (DLDataType){lib_dtypes[dtype].dlpack_code, lib_dtypes[dtype].bits, 1};
+}
+
+/* ---- float formats ------------------------------------------------------------------------------ */
+
+typedef struct float_format {
+    int exponent, mantissa; /* stored bits; one more for the sign */
+} float_format;
+
+static const float_format format_f16 = {5, 10}, format_bf16 = {8, 7}, format_f32 = {8, 23}, format_f64 = {11, 52};
+
+static int bias(float_format format) {
+    return (1 << (format.exponent - 1)) - 1;
+}
+
+static uint64_t infinity_bits(float_format format) {
+    return (((uint64_t)1 << format.exponent) - 1) << format.mantissa;
+}
+
+/* Bits of a value from a wider format to a narrower one: one rounding, to nearest even. */
+static uint64_t narrow(uint64_t bits, float_format from, float_format to) {
+    uint64_t sign = (bits >> (from.exponent + from.mantissa)) << (to.exponent + to.mantissa);
+    uint64_t magnitude = bits & (((uint64_t)1 << (from.exponent + from.mantissa)) - 1);
+    if (magnitude > infinity_bits(from)) { /* NaN: the top of the payload, made quiet */
+        uint64_t payload = (magnitude - infinity_bits(from)) >> (from.mantissa - to.mantissa);
+        return sign | infinity_bits(to) | payload | (uint64_t)1 << (to.mantissa - 1);
+    }
+    if (magnitude == infinity_bits(from)) return sign | infinity_bits(to);
+    /* value = significand * 2^(exponent - from.mantissa). A subnormal source is not normalised: it is far below half of
+     * the narrow format's least value when the exponent range shrinks, and has the same exponent when it does not. */
+    int stored = (int)(magnitude >> from.mantissa);
+    uint64_t significand = magnitude & (((uint64_t)1 << from.mantissa) - 1);
+    if (stored) significand |= (uint64_t)1 << from.mantissa;
+    int exponent = (stored ? stored : 1) - bias(from) + bias(to); /* as stored in the narrow format, if normal */
+    int shift = from.mantissa - to.mantissa;
+    if (exponent < 1) {
+        shift += 1 - exponent;
+        exponent = 1;
+    }
+    if (exponent >= (1 << to.exponent) - 1) return sign | infinity_bits(to);
+    if (shift > from.mantissa + 1) return sign;
+    uint64_t rounded = significand >> shift;
+    uint64_t rest = significand & (((uint64_t)1 << shift) - 1), half = (uint64_t)1 << (shift - 1);
+    if (rest > half || (rest == half && (rounded & 1))) rounded++;
+    /* The implicit bit of `rounded` adds one to the exponent field; so does a carry, up to infinity; without it the
+     * result is subnormal. */
+    return sign | (((uint64_t)(exponent - 1) << to.mantissa) + rounded);
+}
+
+/* Bits of a value from a narrower format to a wider one: exact. */
+static uint64_t widen(uint64_t bits, float_format from, float_format to) {
+    uint64_t sign = (bits >> (from.exponent + from.mantissa)) << (to.exponent + to.mantissa);
+    uint64_t magnitude = bits & (((uint64_t)1 << (from.exponent + from.mantissa)) - 1);
+    int shift = to.mantissa - from.mantissa;
+    if (magnitude == 0) return sign;
+    if (magnitude > infinity_bits(from))
+        return sign | infinity_bits(to) | (magnitude - infinity_bits(from)) << shift | (uint64_t)1 << (to.mantissa - 1);
+    if (magnitude == infinity_bits(from)) return sign | infinity_bits(to);
+    int exponent = (int)(magnitude >> from.mantissa);
+    uint64_t mantissa = magnitude & (((uint64_t)1 << from.mantissa) - 1);
+    if (exponent == 0) { /* subnormal: normal in the wider format */
+        for (exponent = 1; !(mantissa >> from.mantissa); exponent--) mantissa <<= 1;
+        mantissa &= ((uint64_t)1 << from.mantissa) - 1;
+    }
+    return sign | (uint64_t)(exponent - bias(from) + bias(to)) << to.mantissa | mantissa << shift;
+}
+
+static uint32_t bits_of_f32(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static uint64_t bits_of_f64(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float f32_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+uint16_t lib_f16_from_f64(double value) {
+    return (uint16_t)narrow(bits_of_f64(value), format_f64, format_f16);
+}
+uint16_t lib_f16_from_f32(float value) {
+    return (uint16_t)narrow(bits_of_f32(value), format_f32, format_f16);
+}
+float lib_f32_from_f16(uint16_t bits) {
+    return f32_of_bits((uint32_t)widen(bits, format_f16, format_f32));
+}
+uint16_t lib_bf16_from_f32(float value) {
+    return (uint16_t)narrow(bits_of_f32(value), format_f32, format_bf16);
+}
+uint16_t lib_bf16_from_f64(double value) {
+    return (uint16_t)narrow(bits_of_f64(value), format_f64, format_bf16);
+}
+float lib_f32_from_bf16(uint16_t bits) {
+    return f32_of_bits((uint32_t)bits << 16);
+}
+
+/* ---- elements ----------------------------------------------------------------------------------- */
+
+#define READ(type) \
+    type value;    \
+    memcpy(&value, element, sizeof value)
+#define WRITE(type, expression)                    \
+    do {                                           \
+        type written = (type)(expression);         \
+        memcpy(element, &written, sizeof written); \
+    } while (0)
+
+/* Truncates towards zero into [low, high]; NaN gives 0. The bounds as doubles may round up to 2^63, hence >=. */
+static int64_t saturate(double value, int64_t low, int64_t high) {
+    if (isnan(value)) return 0;
+    if (value <= (double)low) return low;
+    if (value >= (double)high) return high;
+    return (int64_t)value;
+}
+
+static uint64_t saturate_u64(double value) {
+    if (!(value > 0)) return 0;
+    return value >= 0x1p64 ? UINT64_MAX : (uint64_t)value;
+}
+
+/* All integer types: sign- or zero-extended to 64 bits. */
+static uint64_t read_integer(dlc_dtype dtype, const void *element) {
+    switch (lib_dtypes[dtype].bytes * (lib_dtypes[dtype].class_ == 'i' ? -1 : 1)) {
+    case -1: {
+        READ(int8_t);
+        return (uint64_t)value;
+    }
+    case -2: {
+        READ(int16_t);
+        return (uint64_t)value;
+    }
+    case -4: {
+        READ(int32_t);
+        return (uint64_t)value;
+    }
+    case 1: {
+        READ(uint8_t);
+        return value;
+    }
+    case 2: {
+        READ(uint16_t);
+        return value;
+    }
+    case 4: {
+        READ(uint32_t);
+        return value;
+    }
+    default: {
+        READ(uint64_t);
+        return value;
+    }
+    }
+}
+
+static void write_integer(dlc_dtype dtype, void *element, uint64_t bits) {
+    switch (lib_dtypes[dtype].bytes) {
+    case 1: WRITE(uint8_t, bits); return;
+    case 2: WRITE(uint16_t, bits); return;
+    case 4: WRITE(uint32_t, bits); return;
+    default: WRITE(uint64_t, bits); return;
+    }
+}
+
+/* Float types that have no arithmetic here (reserved ones) read as 0 and are not written. */
+static double read_float(dlc_dtype dtype, const void *element) {
+    switch (dtype) {
+    case DLC_F16: {
+        READ(uint16_t);
+        return (double)lib_f32_from_f16(value);
+    }
+    case DLC_BF16: {
+        READ(uint16_t);
+        return (double)lib_f32_from_bf16(value);
+    }
+    case DLC_F32: {
+        READ(float);
+        return (double)value;
+    }
+    case DLC_F64: {
+        READ(double);
+        return value;
+    }
+    default: return 0;
+    }
+}
+
+static void write_float(dlc_dtype dtype, void *element, double value) {
+    switch (dtype) {
+    case DLC_F16: WRITE(uint16_t, lib_f16_from_f64(value)); return;
+    case DLC_BF16: WRITE(uint16_t, lib_bf16_from_f64(value)); return;
+    case DLC_F32: WRITE(float, value); return;
+    case DLC_F64: WRITE(double, value); return;
+    default: return;
+    }
+}
+
+double lib_element_get_f64(dlc_dtype dtype, const void *element) {
+    switch (lib_dtypes[dtype].class_) {
+    case 'b': return read_integer(dtype, element) != 0;
+    case 'i': return (double)(int64_t)read_integer(dtype, element);
+    case 'u': return (double)read_integer(dtype, element);
+    default: return read_float(dtype, element);
+    }
+}
+
+int64_t lib_element_get_i64(dlc_dtype dtype, const void *element) {
+    switch (lib_dtypes[dtype].class_) {
+    case 'b': return read_integer(dtype, element) != 0;
+    case 'i':
+    case 'u': return (int64_t)read_integer(dtype, element);
+    default: return saturate(read_float(dtype, element), INT64_MIN, INT64_MAX);
+    }
+}
+
+void lib_element_set_f64(dlc_dtype dtype, void *element, double value) {
+    int bits = lib_dtypes[dtype].bits;
+    switch (lib_dtypes[dtype].class_) {
+    case 'b': write_integer(dtype, element, value != 0); return;
+    case 'i':
+        write_integer(dtype, element, (uint64_t)saturate(value, INT64_MIN >> (64 - bits), INT64_MAX >> (64 - bits)));
+        return;
+    case 'u':
+        if (bits == 64)
+            write_integer(dtype, element, saturate_u64(value));
+        else
+            write_integer(dtype, element, (uint64_t)saturate(value, 0, ((int64_t)1 << bits) - 1));
+        return;
+    default: write_float(dtype, element, value); return;
+    }
+}
+
+void lib_element_set_i64(dlc_dtype dtype, void *element, int64_t value) {
+    uint64_t magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value;
+    switch (lib_dtypes[dtype].class_) {
+    case 'b': write_integer(dtype, element, value != 0); return;
+    case 'i':
+    case 'u': write_integer(dtype, element, (uint64_t)value); return;
+    default: break;
+    }
+    if (dtype == DLC_F64 || magnitude >> 53 == 0) {
+        write_float(dtype, element, (double)value);
+        return;
+    }
+    /* Beyond 2^53 a double would round first and the narrow type again. Rounding to odd at 53 bits (keeping "something
+     * was cut" in the last bit) makes the second rounding right: Boldo and Melquiond, "Emulation of FMA and correctly
+     * rounded sums: proved algorithms using rounding to odd", 2008. */
+    double odd = (double)(magnitude >> 11 | ((magnitude & 0x7ff) != 0)) * 0x1p11;
+    write_float(dtype, element, value < 0 ? -odd : odd);
+}

@@ -1,0 +1,46 @@
+/* Environment variables: the table in lib.h is all that the library ever reads. A variable that is set but empty counts
+ * as not set. A host that runs with raised privileges is not steered from outside (secure_getenv). */
+#include "lib/lib.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static const struct {
+    const char *name, *default_, *doc;
+} variables[LIB_ENV_COUNT] = {
+#define X(id, name, default_, doc) {name, default_, doc},
+    LIB_ENVIRONMENT_TABLE(X)
+#undef X
+};
+
+const char *lib_environment_get(lib_environment variable) {
+    const char *value = secure_getenv(variables[variable].name);
+    return value && value[0] ? value : variables[variable].default_;
+}
+
+int64_t lib_environment_integer(lib_environment variable, int64_t fallback) {
+    const char *value = lib_environment_get(variable);
+    char *end;
+    int saved = errno;
+    errno = 0;
+    long long number = strtoll(value, &end, 0);
+    bool good = end != value && *end == 0 && errno == 0;
+    errno = saved;
+    return good ? (int64_t)number : fallback;
+}
+
+bool lib_environment_lists(lib_environment variable, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = lib_environment_get(variable); *at;) {
+        at += strspn(at, ", ");
+        size_t item = strcspn(at, ", ");
+        if (item && item == length && memcmp(at, word, length) == 0) return true;
+        at += item;
+    }
+    return false;
+}
+
+void lib_environment_help(lib_text *text) {
+    for (int i = 0; i < LIB_ENV_COUNT; i++)
+        lib_text_format(text, "%-17s default \"%s\": %s\n", variables[i].name, variables[i].default_, variables[i].doc);
+}

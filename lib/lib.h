@@ -1,0 +1,348 @@
+/* lib: what every layer stands on. Errors and scopes, memory, containers, text, hashing, element types, environment,
+ * threads. Sees libc and the public base types only. One header, in reading order; one .c file per section. */
+#ifndef LIB_LIB_H
+#define LIB_LIB_H
+
+#include <dlc/types.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* ---- errors (error.c) --------------------------------------------------------------------------------------------
+ * A status and the message for a person: what, where, what was expected. */
+
+#define LIB_MESSAGE_MAX 1024
+
+typedef struct lib_error {
+    dlc_status status;
+    char message[LIB_MESSAGE_MAX]; /* always terminated; cut with "..." when longer */
+} lib_error;
+
+const char *lib_status_text(dlc_status status);
+
+/* Fills *error (may be NULL) and returns `status`, so that `return lib_fail(...)` reads well. */
+dlc_status lib_fail(lib_error *error, dlc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+dlc_status lib_fail_v(lib_error *error, dlc_status status, const char *format, va_list arguments);
+
+#define LIB_TRY(expression)                                                                                           \
+    do {                                                                                                              \
+        dlc_status lib_try_status_ = (expression);                                                                    \
+        if (lib_try_status_ != DLC_OK) return lib_try_status_;                                                        \
+    } while (0)
+
+/* ---- scopes (error.c) --------------------------------------------------------------------------------------------
+ * Compiler code (IR building, passes, lowering, printing, parsing) runs inside a scope: a mistake or a refused allocation
+ * leaves it by lib_raise, a longjmp to the function that opened it. So inner code has no error plumbing, and no error can
+ * be forgotten. The rules that make it safe:
+ *   1. all memory taken inside a scope belongs to an arena, which the opener frees or keeps;
+ *   2. no lock is held and no foreign frame (LLVM, host callback) lies between lib_raise and the opener;
+ *   3. objects that outlive the scope are changed only after everything that can raise has happened;
+ *   4. the opener is a function that takes no decisions of its own:
+ *          lib_scope scope;
+ *          if (LIB_ENTER(&scope)) { work(arena); } else { clean up; report scope.error }
+ *      locals changed between ENTER and a raise are volatile or not read afterwards. */
+
+typedef struct lib_scope {
+    jmp_buf target;
+    lib_error error;
+} lib_scope;
+
+#define LIB_ENTER(scope) ((scope)->error.status = DLC_OK, (scope)->error.message[0] = 0, setjmp((scope)->target) == 0)
+
+_Noreturn void lib_raise(lib_scope *scope, dlc_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+_Noreturn void lib_raise_v(lib_scope *scope, dlc_status status, const char *format, va_list arguments);
+_Noreturn void lib_raise_error(lib_scope *scope, const lib_error *error); /* passes an error on to an outer scope */
+
+/* ---- memory (memory.c) -------------------------------------------------------------------------------------------- */
+
+extern const dlc_allocator lib_libc_allocator; /* aligned_alloc / free */
+
+/* May return NULL. Zero size gives a unique pointer or NULL as the allocator likes; release accepts NULL. */
+void *lib_allocate(const dlc_allocator *allocator, size_t size, size_t alignment);
+void *lib_allocate_zeroed(const dlc_allocator *allocator, size_t size, size_t alignment);
+void lib_release(const dlc_allocator *allocator, void *pointer, size_t size, size_t alignment);
+/* A hint that a large block aligned to 2 MiB would do well in huge pages; size 0 and refusal do nothing. */
+void lib_advise_huge_pages(void *pointer, size_t size);
+
+/* true and *out = a*b (a+b), or false on overflow. */
+bool lib_size_multiply(size_t a, size_t b, size_t *out);
+bool lib_size_add(size_t a, size_t b, size_t *out);
+
+/* Bump allocator; memory goes back all at once. Every allocation succeeds or raises DLC_OUT_OF_MEMORY in `scope`, which
+ * must be open (entered) whenever the arena is used. Not thread-safe. */
+typedef struct lib_arena {
+    const dlc_allocator *allocator;
+    lib_scope *scope;
+    struct lib_arena_chunk *chunks; /* newest first */
+    char *next, *end;
+    size_t total; /* bytes taken from the allocator */
+} lib_arena;
+
+void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope);
+void lib_arena_free(lib_arena *arena);  /* gives all chunks back; the arena is empty and usable again */
+void *lib_arena_take(lib_arena *arena, size_t size);          /* zeroed, 16-byte aligned, never NULL */
+void *lib_arena_take_aligned(lib_arena *arena, size_t size, size_t alignment);
+void *lib_arena_array(lib_arena *arena, size_t count, size_t element_size); /* overflow raises */
+void *lib_arena_copy(lib_arena *arena, const void *bytes, size_t size);
+char *lib_arena_string(lib_arena *arena, const char *string);               /* copy, NULL gives NULL */
+char *lib_arena_format(lib_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define LIB_NEW(arena, type) ((type *)lib_arena_take((arena), sizeof(type)))
+#define LIB_NEW_ARRAY(arena, type, count) ((type *)lib_arena_array((arena), (count), sizeof(type)))
+
+/* ---- containers (container.c) --------------------------------------------------------------------------------------
+ * lib_vec(T): growable array in an arena. Zero-initialised is empty. Growth copies; old storage stays in the arena. The
+ * value that is pushed must not itself push to the same array. */
+
+#define lib_vec(type)                                                                                                 \
+    struct {                                                                                                          \
+        type *data;                                                                                                   \
+        uint32_t count, capacity;                                                                                     \
+    }
+#define lib_vec_push(arena, vec, value)                                                                               \
+    do {                                                                                                              \
+        lib_vec_reserve((arena), (vec), 1);                                                                           \
+        (vec)->data[(vec)->count++] = (value);                                                                        \
+    } while (0)
+/* room for `extra` more elements */
+#define lib_vec_reserve(arena, vec, extra)                                                                            \
+    ((uint32_t)(extra) > (vec)->capacity - (vec)->count                                                               \
+         ? (void)((vec)->data = lib_vec_grow((arena), (vec)->data, (vec)->count, &(vec)->capacity,                    \
+                                             (uint32_t)(extra), sizeof *(vec)->data))                                 \
+         : (void)0)
+void *lib_vec_grow(lib_arena *arena, void *data, uint32_t count, uint32_t *capacity, uint32_t extra, size_t size);
+
+/* Hash map from a 64-bit hash to 32-bit values, open addressing, in an arena; several entries may share a hash: the caller
+ * compares. Zero-initialised is empty. Typical use (hash-consing):
+ *     for (uint32_t at = lib_map_first(&map, h); at != LIB_MAP_END; at = lib_map_next(&map, h, at))
+ *         if (equal(map.slots[at].value, key)) return map.slots[at].value;
+ *     lib_map_insert(arena, &map, h, new_value); */
+typedef struct lib_map_slot {
+    uint64_t hash; /* never 0 in a used slot (0 is stored as 1) */
+    uint32_t value;
+} lib_map_slot;
+typedef struct lib_map {
+    lib_map_slot *slots;
+    uint32_t capacity; /* 0 or a power of two */
+    uint32_t count;
+} lib_map;
+#define LIB_MAP_END UINT32_MAX
+uint32_t lib_map_first(const lib_map *map, uint64_t hash);
+uint32_t lib_map_next(const lib_map *map, uint64_t hash, uint32_t at);
+void lib_map_insert(lib_arena *arena, lib_map *map, uint64_t hash, uint32_t value);
+
+/* ---- hashing (hash.c) ----------------------------------------------------------------------------------------------
+ * Not cryptographic; stable across runs and machines of one byte order. */
+
+typedef struct lib_hash128 {
+    uint64_t low, high;
+} lib_hash128;
+
+uint64_t lib_hash64(const void *bytes, size_t size, uint64_t seed);
+lib_hash128 lib_hash_bytes(const void *bytes, size_t size, lib_hash128 seed);
+static inline uint64_t lib_hash_mix(uint64_t a, uint64_t b) {
+    uint64_t x = (a ^ 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u ^ (b + 0x94d049bb133111ebu + (a << 6) + (a >> 2));
+    x ^= x >> 29;
+    x *= 0x94d049bb133111ebu;
+    return x ^ x >> 32;
+}
+
+/* ---- text (text.c) --------------------------------------------------------------------------------------------------
+ * Growing string in an arena; `data` is always terminated once something was written. */
+
+typedef struct lib_text {
+    lib_arena *arena;
+    char *data;
+    size_t length, capacity;
+} lib_text;
+
+void lib_text_init(lib_text *text, lib_arena *arena);
+void lib_text_add(lib_text *text, const char *string);
+void lib_text_add_bytes(lib_text *text, const char *bytes, size_t size);
+void lib_text_format(lib_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void lib_text_format_v(lib_text *text, const char *format, va_list arguments);
+void lib_text_float(lib_text *text, double value, dlc_dtype dtype); /* shortest that parses back; nan, inf, -inf */
+void lib_text_quoted(lib_text *text, const char *string);           /* "..." with \" \\ \n \xNN */
+
+/* Tokens of all our text forms: identifiers [A-Za-z_][A-Za-z0-9_.]* (see lexer flag), integers, floats, quoted strings,
+ * and single or double punctuation (-> == != <= >= && || <<, >>). '#' starts a comment to the end of the line. */
+typedef enum lib_token_kind { LIB_END, LIB_NAME, LIB_INTEGER, LIB_FLOAT, LIB_STRING, LIB_PUNCTUATION } lib_token_kind;
+
+typedef struct lib_lexer {
+    lib_arena *arena;
+    const char *source; /* name for messages: "<text>" or a file */
+    const char *start, *at, *end;
+    bool dotted_names;  /* '.' may stand inside a name: a.b is one token */
+    /* current token */
+    lib_token_kind kind;
+    const char *text; /* name, punctuation or unescaped string; in the arena */
+    size_t text_length;
+    int64_t integer;  /* LIB_INTEGER; also hex 0x, there all 64 bits; overflow raises */
+    double number;    /* LIB_FLOAT (and LIB_INTEGER converted) */
+    int line, column; /* of the token, from 1 */
+    bool first_on_line;
+    /* where scanning goes on */
+    int next_line;
+    const char *line_start;
+} lib_lexer;
+
+void lib_lexer_init(lib_lexer *lexer, lib_arena *arena, const char *source, const char *text, size_t size);
+void lib_lexer_next(lib_lexer *lexer);
+bool lib_lexer_is(const lib_lexer *lexer, const char *text);     /* name or punctuation equal to text */
+bool lib_lexer_accept(lib_lexer *lexer, const char *text);       /* if is: next, true */
+void lib_lexer_expect(lib_lexer *lexer, const char *text);       /* or raise with line and column */
+char *lib_lexer_name(lib_lexer *lexer);                          /* expects a name; copy in arena */
+int64_t lib_lexer_integer(lib_lexer *lexer);                     /* expects an integer, an optional '-' before it */
+double lib_lexer_number(lib_lexer *lexer);                       /* expects integer, float, nan, inf, optional '-' */
+_Noreturn void lib_lexer_raise(const lib_lexer *lexer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Host files. NUL-terminated contents in the arena; raises DLC_NOT_FOUND with path and reason. */
+char *lib_file_read(lib_arena *arena, const char *path, size_t *size);
+
+/* ---- element types (dtype.c) -------------------------------------------------------------------------------------- */
+
+typedef struct lib_dtype_info {
+    const char *name;
+    uint8_t bits, bytes, dlpack_code;
+    char class_; /* 'b' 'i' 'u' 'f' 'c' */
+    bool usable;
+} lib_dtype_info;
+
+extern const lib_dtype_info lib_dtypes[DLC_DTYPE_COUNT];
+static inline size_t lib_dtype_size(dlc_dtype dtype) { return lib_dtypes[dtype].bytes; }
+static inline bool lib_dtype_is_float(dlc_dtype dtype) { return lib_dtypes[dtype].class_ == 'f'; }
+static inline bool lib_dtype_is_integer(dlc_dtype d) { return lib_dtypes[d].class_ == 'i' || lib_dtypes[d].class_ == 'u'; }
+bool lib_dtype_parse(const char *name, dlc_dtype *out);
+bool lib_dtype_from_dlpack(DLDataType from, dlc_dtype *out); /* lanes must be 1; bool also accepted as u8 of kDLBool */
+DLDataType lib_dtype_to_dlpack(dlc_dtype dtype);
+
+/* IEEE 754 binary16 and bfloat16, round to nearest even; NaN stays NaN (quiet), overflow to infinity. */
+uint16_t lib_f16_from_f64(double value); /* one rounding */
+uint16_t lib_f16_from_f32(float value);
+float lib_f32_from_f16(uint16_t bits);
+uint16_t lib_bf16_from_f32(float value);
+uint16_t lib_bf16_from_f64(double value); /* one rounding */
+float lib_f32_from_bf16(uint16_t bits);
+
+/* Element access as a number. Integers beyond 2^53 lose bits in the double forms: use the i64 forms for those. */
+double lib_element_get_f64(dlc_dtype dtype, const void *element);
+int64_t lib_element_get_i64(dlc_dtype dtype, const void *element); /* float: saturates, NaN gives 0 */
+void lib_element_set_f64(dlc_dtype dtype, void *element, double value); /* float to int saturates, NaN gives 0; to bool: value != 0 */
+void lib_element_set_i64(dlc_dtype dtype, void *element, int64_t value); /* int wraps */
+
+/* ---- tensors (tensor.c) ---------------------------------------------------------------------------------------------
+ * DLPack at the boundary. */
+
+/* Compact row-major strides in elements. */
+void lib_strides_compact(int rank, const int64_t *shape, int64_t *strides);
+bool lib_tensor_is_compact(const DLTensor *tensor); /* strides of size-1 dimensions are ignored; empty tensors are compact */
+/* Number of elements; false if a dimension is negative or the byte size overflows. */
+bool lib_tensor_count(const DLTensor *tensor, int64_t *count);
+/* First byte and one past the last byte that the tensor touches (strides may be negative); empty tensor: low == high. */
+void lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high);
+/* Owned compact tensor from the allocator, data aligned to `alignment`, deleter releases all. NULL when refused. */
+DLManagedTensorVersioned *lib_tensor_new(const dlc_allocator *allocator, dlc_dtype dtype, int rank,
+                                         const int64_t *shape, size_t alignment);
+/* Element by element between tensors of one dtype and shape, whatever their strides. They must not overlap. */
+void lib_tensor_copy(const DLTensor *to, const DLTensor *from);
+/* "f32[2,3]" */
+void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
+
+/* ---- environment (environment.c) -------------------------------------------------------------------------------------
+ * Every variable the library reads: identifier, name, default, doc. `DLC_DEBUG=help` lists them through the log. */
+
+#define LIB_ENVIRONMENT_TABLE(X)                                                                                      \
+    X(LIB_ENV_DEBUG, "DLC_DEBUG", "", "comma list: help, or stages to dump to the log: graph, bound, regions, "       \
+                                      "stages, schedule, loops, llvm, asm, plan, cache")                              \
+    X(LIB_ENV_CPU, "DLC_CPU", "", "CPU name given to LLVM instead of the host's")                                     \
+    X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "force a level: sse2, avx2 or avx512")                                \
+    X(LIB_ENV_THREADS, "DLC_THREADS", "", "overrides the threads option of contexts that own a pool")                 \
+    X(LIB_ENV_VERIFY, "DLC_VERIFY", "", "0 none, 1 after each stage, 2 after each pass (default: 1, debug builds 2)") \
+    X(LIB_ENV_DISABLE, "DLC_DISABLE", "", "comma list of passes to switch off: simplify, fuse, layout, rules, alias") \
+    X(LIB_ENV_STATS, "DLC_STATS", "0", "1: statistics to the log when a context is destroyed")                        \
+    X(LIB_ENV_SEED, "DLC_SEED", "1", "seed of tests, fuzzing and random inputs")                                      \
+    X(LIB_ENV_SPIN, "DLC_SPIN_US", "100", "how long a waiting worker spins before it sleeps, microseconds")           \
+    X(LIB_ENV_PERF, "DLC_PERF_MAP", "0", "1: write /tmp/perf-PID.map lines for generated kernels")                    \
+    X(LIB_ENV_GDB, "DLC_GDB", "0", "1: register generated kernels with the debugger")                                 \
+    X(LIB_ENV_NVRTC, "DLC_NVRTC", "", "path of the NVRTC library")
+
+typedef enum lib_environment {
+#define X(id, name, default_, doc) id,
+    LIB_ENVIRONMENT_TABLE(X)
+#undef X
+    LIB_ENV_COUNT
+} lib_environment;
+
+const char *lib_environment_get(lib_environment variable);               /* never NULL */
+int64_t lib_environment_integer(lib_environment variable, int64_t fallback); /* fallback when empty or malformed */
+bool lib_environment_lists(lib_environment variable, const char *word);  /* word is in its comma list */
+void lib_environment_help(lib_text *text);
+
+/* ---- log (log.c) ---------------------------------------------------------------------------------------------------- */
+
+typedef struct lib_log {
+    void (*write)(void *user, const char *line); /* NULL: dropped */
+    void *user;
+} lib_log;
+void lib_log_write(const lib_log *log, const char *format, ...) __attribute__((format(printf, 2, 3))); /* one line */
+void lib_log_lines(const lib_log *log, const char *text); /* a dump: one call of write per line (long lines in parts) */
+
+/* ---- time, threads (thread.c), runs (pool.c) ------------------------------------------------------------------------ */
+
+uint64_t lib_time_ns(void); /* monotonic */
+int lib_cpu_limit(void);    /* usable CPUs: affinity mask, cgroup v1/v2 quota (rounded up), at least 1 */
+
+/* Round-to-nearest, no flush-to-zero, no denormals-are-zero, exceptions masked; restore gives the caller's state back.
+ * Host threads enter generated code only between the two. */
+typedef struct lib_fp_state {
+    uint64_t control; /* MXCSR and the x87 control word on x86-64, FPCR on AArch64 */
+} lib_fp_state;
+lib_fp_state lib_fp_enter(void);
+void lib_fp_restore(lib_fp_state state);
+
+/* A run: consecutive phases of independent tasks. Phase p+1 starts when all tasks of phase p are done. Tasks never block.
+ * `body(user, phase, begin, end, slot)` runs tasks begin..end-1; slot < participants is not shared by concurrent calls.
+ * Calls need not be `grain` tasks long: whoever is alone gets a whole phase at once, and very long phases a larger grain. */
+typedef struct lib_phase {
+    int64_t tasks;
+    int64_t grain; /* tasks taken at a time, at least 1 */
+} lib_phase;
+typedef void (*lib_task_body)(void *user, int64_t phase, int64_t begin, int64_t end, int slot);
+
+/* The host's way to run work in parallel: calls body(argument, i) for i in 0..count-1, in any order, one after another or
+ * on any threads, and returns when all have returned. */
+typedef void (*lib_parallel_for)(void *user, int64_t count, void (*body)(void *argument, int64_t index), void *argument);
+
+typedef struct lib_pool lib_pool; /* threads - 1 workers, all signals blocked, asleep between runs; serves any active run */
+
+/* threads includes the caller; clamped to lib_cpu_limit(). NULL and *error on refusal. threads <= 1: a pool with no threads. */
+lib_pool *lib_pool_new(const dlc_allocator *allocator, int threads, int64_t spin_us, lib_error *error);
+void lib_pool_free(lib_pool *pool);
+int lib_pool_threads(const lib_pool *pool);
+
+/* Runs all phases on the caller plus, if given, the pool's workers or the host's parallel_for (pool NULL). The caller alone
+ * can finish; nobody waits for a participant to arrive. `participants` bounds slots (>= 1). Allocates nothing, takes no lock
+ * when participants == 1. A nested run, or a run in a forked child, uses its caller only. *cancel (may be NULL): when it
+ * becomes non-zero remaining tasks are skipped. Returns false if cancelled. */
+bool lib_run_phases(lib_pool *pool, lib_parallel_for parallel_for, void *parallel_user, int participants,
+                    int64_t phases, const lib_phase *phase, lib_task_body body, void *user, const volatile int *cancel);
+
+/* A plain mutex and condition (pthread), so that only thread.c and pool.c know pthreads. */
+typedef struct lib_mutex {
+    _Alignas(16) unsigned char storage[64];
+} lib_mutex;
+typedef struct lib_condition {
+    _Alignas(16) unsigned char storage[64];
+} lib_condition;
+void lib_mutex_init(lib_mutex *mutex);
+void lib_mutex_destroy(lib_mutex *mutex);
+void lib_mutex_lock(lib_mutex *mutex);
+void lib_mutex_unlock(lib_mutex *mutex);
+void lib_condition_init(lib_condition *condition);
+void lib_condition_destroy(lib_condition *condition);
+void lib_condition_wait(lib_condition *condition, lib_mutex *mutex);
+void lib_condition_broadcast(lib_condition *condition);
+
+#endif

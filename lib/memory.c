@@ -1,0 +1,156 @@
+/* Memory: the host's allocator behind two functions, checked size arithmetic, and the arena that all compiler objects
+ * live in. An arena never returns NULL: a refusal raises in its scope. */
+#include "lib/lib.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* What malloc guarantees, and the alignment of every plain arena allocation. */
+enum { PLAIN_ALIGNMENT = 16 };
+
+static void *libc_allocate(void *user, size_t size, size_t alignment) {
+    (void)user;
+    if (alignment <= PLAIN_ALIGNMENT) return malloc(size);
+    void *pointer = NULL;
+    return posix_memalign(&pointer, alignment, size) == 0 ? pointer : NULL;
+}
+
+static void libc_release(void *user, void *pointer, size_t size, size_t alignment) {
+    (void)user, (void)size, (void)alignment;
+    free(pointer);
+}
+
+const dlc_allocator lib_libc_allocator = {libc_allocate, libc_release, NULL};
+
+void *lib_allocate(const dlc_allocator *allocator, size_t size, size_t alignment) {
+    return allocator->allocate(allocator->user, size, alignment);
+}
+
+void *lib_allocate_zeroed(const dlc_allocator *allocator, size_t size, size_t alignment) {
+    void *pointer = allocator->allocate(allocator->user, size, alignment);
+    if (pointer && size) memset(pointer, 0, size);
+    return pointer;
+}
+
+void lib_release(const dlc_allocator *allocator, void *pointer, size_t size, size_t alignment) {
+    if (pointer) allocator->release(allocator->user, pointer, size, alignment);
+}
+
+void lib_advise_huge_pages(void *pointer, size_t size) {
+#ifdef MADV_HUGEPAGE
+    if (size) madvise(pointer, size, MADV_HUGEPAGE);
+#else
+    (void)pointer, (void)size;
+#endif
+}
+
+bool lib_size_multiply(size_t a, size_t b, size_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+bool lib_size_add(size_t a, size_t b, size_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
+
+/* ---- arena -------------------------------------------------------------------------------------- */
+
+typedef struct lib_arena_chunk {
+    struct lib_arena_chunk *next;
+    size_t size; /* with this header */
+} lib_arena_chunk;
+
+enum { CHUNK_HEADER = 16, CHUNK_FIRST = 4096, CHUNK_LARGEST = 1 << 20 };
+_Static_assert(sizeof(lib_arena_chunk) <= CHUNK_HEADER, "the header must not disturb the alignment of what follows");
+
+void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope) {
+    *arena = (lib_arena){.allocator = allocator, .scope = scope};
+}
+
+void lib_arena_free(lib_arena *arena) {
+    for (lib_arena_chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
+        next = chunk->next;
+        lib_release(arena->allocator, chunk, chunk->size, PLAIN_ALIGNMENT);
+    }
+    lib_arena_init(arena, arena->allocator, arena->scope);
+}
+
+_Noreturn static void refuse(lib_arena *arena, size_t size) {
+    lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: %zu bytes refused after %zu bytes in this arena", size,
+              arena->total);
+}
+
+static lib_arena_chunk *new_chunk(lib_arena *arena, size_t size) {
+    lib_arena_chunk *chunk = lib_allocate(arena->allocator, size, PLAIN_ALIGNMENT);
+    if (!chunk) refuse(arena, size);
+    chunk->size = size;
+    arena->total += size;
+    return chunk;
+}
+
+/* The current chunk is too small for `size` bytes (a multiple of 16). */
+static void *take_from_new_chunk(lib_arena *arena, size_t size) {
+    size_t room = arena->total < CHUNK_FIRST ? CHUNK_FIRST : arena->total; /* doubles the arena */
+    if (room > CHUNK_LARGEST) room = CHUNK_LARGEST;
+    size_t need;
+    if (!lib_size_add(size, CHUNK_HEADER, &need)) refuse(arena, size);
+    if (arena->chunks && need > room / 4) { /* a chunk of its own behind the current one, which stays in use */
+        lib_arena_chunk *chunk = new_chunk(arena, need);
+        chunk->next = arena->chunks->next;
+        arena->chunks->next = chunk;
+        return (char *)chunk + CHUNK_HEADER;
+    }
+    lib_arena_chunk *chunk = new_chunk(arena, need > room ? need : room);
+    chunk->next = arena->chunks;
+    arena->chunks = chunk;
+    arena->next = (char *)chunk + CHUNK_HEADER + size;
+    arena->end = (char *)chunk + chunk->size;
+    return (char *)chunk + CHUNK_HEADER;
+}
+
+static void *take_raw(lib_arena *arena, size_t size) {
+    if (size > SIZE_MAX - PLAIN_ALIGNMENT) refuse(arena, size);
+    size = size ? (size + PLAIN_ALIGNMENT - 1) & ~(size_t)(PLAIN_ALIGNMENT - 1) : PLAIN_ALIGNMENT;
+    if (size > (size_t)(arena->end - arena->next)) return take_from_new_chunk(arena, size);
+    void *pointer = arena->next;
+    arena->next += size;
+    return pointer;
+}
+
+void *lib_arena_take(lib_arena *arena, size_t size) {
+    return memset(take_raw(arena, size), 0, size);
+}
+
+void *lib_arena_take_aligned(lib_arena *arena, size_t size, size_t alignment) {
+    if (alignment <= PLAIN_ALIGNMENT) return lib_arena_take(arena, size);
+    size_t padded;
+    if (!lib_size_add(size, alignment - PLAIN_ALIGNMENT, &padded)) refuse(arena, size);
+    char *raw = take_raw(arena, padded);
+    size_t skip = (size_t)(-(uintptr_t)raw & (alignment - 1));
+    return memset(raw + skip, 0, size);
+}
+
+void *lib_arena_array(lib_arena *arena, size_t count, size_t element_size) {
+    size_t size;
+    if (!lib_size_multiply(count, element_size, &size)) refuse(arena, SIZE_MAX);
+    return lib_arena_take(arena, size);
+}
+
+void *lib_arena_copy(lib_arena *arena, const void *bytes, size_t size) {
+    void *copy = take_raw(arena, size);
+    if (size) memcpy(copy, bytes, size);
+    return copy;
+}
+
+char *lib_arena_string(lib_arena *arena, const char *string) {
+    return string ? lib_arena_copy(arena, string, strlen(string) + 1) : NULL;
+}
+
+char *lib_arena_format(lib_arena *arena, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    lib_text text;
+    lib_text_init(&text, arena);
+    lib_text_format_v(&text, format, arguments);
+    va_end(arguments);
+    return text.data;
+}

@@ -1,0 +1,156 @@
+/* Tensors at the boundary are DLPack structures of the host: shape and stride arithmetic on them, checked against
+ * overflow because shapes come from outside, and our own managed tensors. */
+#include "lib/lib.h"
+
+void lib_strides_compact(int rank, const int64_t *shape, int64_t *strides) {
+    uint64_t stride = 1; /* unsigned: the strides of an empty tensor may wrap, and are never used */
+    for (int i = rank - 1; i >= 0; i--) {
+        strides[i] = (int64_t)stride;
+        stride *= (uint64_t)shape[i];
+    }
+}
+
+static bool is_empty(const DLTensor *tensor) {
+    for (int i = 0; i < tensor->ndim; i++)
+        if (tensor->shape[i] == 0) return true;
+    return false;
+}
+
+bool lib_tensor_is_compact(const DLTensor *tensor) {
+    if (!tensor->strides || is_empty(tensor)) return true;
+    int64_t expected = 1;
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        if (tensor->shape[i] == 1) continue;
+        if (tensor->strides[i] != expected) return false;
+        if (__builtin_mul_overflow(expected, tensor->shape[i], &expected)) return false;
+    }
+    return true;
+}
+
+static int64_t element_size(const DLTensor *tensor) {
+    return ((int64_t)tensor->dtype.bits * tensor->dtype.lanes + 7) / 8;
+}
+
+bool lib_tensor_count(const DLTensor *tensor, int64_t *count) {
+    int64_t product = 1, bytes;
+    if (tensor->ndim < 0) return false;
+    for (int i = 0; i < tensor->ndim; i++)
+        if (tensor->shape[i] < 0) return false;
+    if (is_empty(tensor)) { /* the other dimensions may be anything */
+        *count = 0;
+        return true;
+    }
+    for (int i = 0; i < tensor->ndim; i++)
+        if (__builtin_mul_overflow(product, tensor->shape[i], &product)) return false;
+    if (__builtin_mul_overflow(product, element_size(tensor), &bytes)) return false;
+    *count = product;
+    return true;
+}
+
+void lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high) {
+    uintptr_t base = (uintptr_t)tensor->data + (uintptr_t)tensor->byte_offset;
+    *low = *high = (const char *)base;
+    if (is_empty(tensor)) return;
+    int64_t size = element_size(tensor), below = 0, above = 0, compact = 1;
+    bool wrapped = false;
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        int64_t stride = tensor->strides ? tensor->strides[i] : compact, span;
+        wrapped |= __builtin_mul_overflow(compact, tensor->shape[i], &compact) && !tensor->strides;
+        wrapped |= __builtin_mul_overflow(tensor->shape[i] - 1, stride, &span);
+        int64_t *side = span < 0 ? &below : &above;
+        wrapped |= __builtin_add_overflow(*side, span, side);
+    }
+    wrapped |= __builtin_mul_overflow(below, size, &below);
+    wrapped |= __builtin_mul_overflow(above, size, &above) || __builtin_add_overflow(above, size, &above);
+    uintptr_t first = base + (uintptr_t)below, last = base + (uintptr_t)above;
+    if (wrapped || first > base ||
+        last < base) { /* nonsense strides: claim all memory, so that overlap checks refuse */
+        first = 0;
+        last = UINTPTR_MAX;
+    }
+    *low = (const char *)first;
+    *high = (const char *)last;
+}
+
+/* One allocation: data first, so that a large alignment wastes nothing, then this. */
+typedef struct owned_tensor {
+    DLManagedTensorVersioned managed;
+    dlc_allocator allocator;
+    size_t size, alignment;      /* of the allocation */
+    int64_t shape_and_strides[]; /* 2 * rank */
+} owned_tensor;
+
+static void delete_owned(DLManagedTensorVersioned *self) {
+    owned_tensor *owned = self->manager_ctx;
+    dlc_allocator allocator = owned->allocator;
+    lib_release(&allocator, self->dl_tensor.data, owned->size, owned->alignment);
+}
+
+DLManagedTensorVersioned *lib_tensor_new(const dlc_allocator *allocator, dlc_dtype dtype, int rank,
+                                         const int64_t *shape, size_t alignment) {
+    int64_t *borrowed = (int64_t *)(uintptr_t)shape; /* DLTensor has no const; the shape is only read */
+    DLTensor tensor = {.device = {kDLCPU, 0}, .ndim = rank, .dtype = lib_dtype_to_dlpack(dtype), .shape = borrowed};
+    int64_t count;
+    if (!lib_tensor_count(&tensor, &count)) return NULL;
+    if (alignment < _Alignof(owned_tensor)) alignment = _Alignof(owned_tensor);
+    size_t shape_size = (size_t)rank * sizeof(int64_t), offset, size;
+    if (!lib_size_add((size_t)count * lib_dtype_size(dtype), _Alignof(owned_tensor) - 1, &offset)) return NULL;
+    offset = offset / _Alignof(owned_tensor) * _Alignof(owned_tensor);
+    if (!lib_size_add(offset, sizeof(owned_tensor) + 2 * shape_size, &size)) return NULL;
+    char *data = lib_allocate(allocator, size, alignment);
+    if (!data) return NULL;
+
+    owned_tensor *owned = (owned_tensor *)(void *)(data + offset);
+    tensor.data = data;
+    tensor.shape = owned->shape_and_strides;
+    tensor.strides = owned->shape_and_strides + rank;
+    *owned = (owned_tensor){
+        .managed = {.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
+                    .manager_ctx = owned,
+                    .deleter = delete_owned,
+                    .dl_tensor = tensor},
+        .allocator = *allocator,
+        .size = size,
+        .alignment = alignment,
+    };
+    if (rank) memcpy(tensor.shape, shape, shape_size);
+    lib_strides_compact(rank, shape, tensor.strides);
+    return &owned->managed;
+}
+
+void lib_tensor_describe(lib_text *text, const DLTensor *tensor) {
+    dlc_dtype dtype;
+    if (lib_dtype_from_dlpack(tensor->dtype, &dtype))
+        lib_text_add(text, lib_dtypes[dtype].name);
+    else
+        lib_text_format(text, "dlpack(code %d, bits %d, lanes %d)", tensor->dtype.code, tensor->dtype.bits,
+                        tensor->dtype.lanes);
+    lib_text_add(text, "[");
+    for (int i = 0; i < tensor->ndim; i++) lib_text_format(text, "%s%lld", i ? "," : "", (long long)tensor->shape[i]);
+    lib_text_add(text, "]");
+}
+
+void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
+    int64_t count, index[DLC_MAX_RANK] = {0}, to_stride[DLC_MAX_RANK], from_stride[DLC_MAX_RANK];
+    size_t size = (size_t)to->dtype.bits / 8;
+    if (!lib_tensor_count(to, &count)) return;
+    lib_strides_compact(to->ndim, to->shape, to_stride);
+    lib_strides_compact(to->ndim, to->shape, from_stride);
+    for (int d = 0; d < to->ndim; d++) {
+        if (to->strides) to_stride[d] = to->strides[d];
+        if (from->strides) from_stride[d] = from->strides[d];
+    }
+    char *out = (char *)to->data + to->byte_offset;
+    const char *in = (const char *)from->data + from->byte_offset;
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(out, in, size);
+        for (int d = to->ndim - 1; d >= 0; d--) {
+            out += to_stride[d] * (int64_t)size;
+            in += from_stride[d] * (int64_t)size;
+            if (++index[d] < to->shape[d]) break;
+            out -= to_stride[d] * (int64_t)size * to->shape[d];
+            in -= from_stride[d] * (int64_t)size * to->shape[d];
+            index[d] = 0;
+        }
+    }
+}

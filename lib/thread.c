@@ -1,0 +1,173 @@
+/* What a thread needs of the system: time, how many CPUs may be used, the floating-point state, mutex and condition.
+ * The pool and the runs are in pool.c. */
+#include "lib/lib.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t lib_time_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- CPUs that may be used ---------------------------------------------------------------------- */
+
+static int affinity_limit(void) {
+    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) { /* the kernel refuses a mask smaller than its own */
+        cpu_set_t *set = CPU_ALLOC((size_t)cpus);
+        if (!set) break;
+        size_t size = CPU_ALLOC_SIZE((size_t)cpus);
+        int count = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
+        CPU_FREE(set);
+        if (count > 0) return count;
+    }
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 && online < 1 << 20 ? (int)online : 1;
+}
+
+/* The start of a small file as text; false if there is none. */
+static bool read_small(const char *path, char *buffer, size_t size) {
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    ssize_t count = read(file, buffer, size - 1);
+    close(file);
+    buffer[count > 0 ? count : 0] = 0;
+    return count > 0;
+}
+
+static int quota_cpus(int limit, long long quota, long long period) {
+    if (quota <= 0 || period <= 0) return limit;
+    long long cpus = quota / period + (quota % period != 0);
+    return cpus < limit ? (int)cpus : limit;
+}
+
+/* The limit of one control group, in whichever version it is; `limit` if it sets none. */
+static int group_limit(int limit, const char *group) {
+    char path[1024], text[64], period[64];
+    long long quota, length;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
+    if (read_small(path, text, sizeof text) && sscanf(text, "%lld %lld", &quota, &length) == 2) /* not "max" */
+        limit = quota_cpus(limit, quota, length);
+    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", group);
+    if (!read_small(path, text, sizeof text)) return limit;
+    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", group);
+    if (!read_small(path, period, sizeof period)) return limit;
+    return quota_cpus(limit, atoll(text), atoll(period));
+}
+
+/* A quota may be set at any level above the process: visits /a/b/c, /a/b, /a and the root, which is also where a
+ * container sees its own group. */
+static int quota_limit(int limit) {
+    char text[4096];
+    if (!read_small("/proc/self/cgroup", text, sizeof text)) return limit;
+    for (char *line = text, *end; *line; line = end) {
+        end = line + strcspn(line, "\n");
+        if (*end) *end++ = 0;
+        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group) continue;
+        *group++ = 0;
+        if (controllers[1] && !strstr(controllers, "cpu")) continue; /* "" is version 2 */
+        for (char *cut; (cut = strrchr(group, '/')); *cut = 0) limit = group_limit(limit, group);
+        limit = group_limit(limit, "");
+    }
+    return limit;
+}
+
+int lib_cpu_limit(void) {
+    int limit = quota_limit(affinity_limit());
+    return limit > 1 ? limit : 1;
+}
+
+/* ---- floating-point state ----------------------------------------------------------------------- */
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <xmmintrin.h>
+/* Low half MXCSR: all exceptions masked, to nearest, no FTZ, no DAZ; its low six bits are flags of what happened. High
+ * half the x87 control word, by which the C library's printf and strtod round: masked, to nearest, extended precision.
+ */
+#define FP_DEFAULT 0x037f00001f80u
+enum { FP_FLAGS = 0x3f };
+static uint64_t fp_read(void) {
+    uint16_t x87;
+    __asm__ volatile("fnstcw %0" : "=m"(x87));
+    return (uint64_t)x87 << 32 | _mm_getcsr();
+}
+static void fp_write(uint64_t control) {
+    uint16_t x87 = (uint16_t)(control >> 32);
+    _mm_setcsr((unsigned)control);
+    __asm__ volatile("fldcw %0" : : "m"(x87));
+}
+#elif defined(__aarch64__)
+enum { FP_DEFAULT = 0, FP_FLAGS = 0 }; /* FPCR */
+static uint64_t fp_read(void) {
+    uint64_t control;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+    return control;
+}
+static void fp_write(uint64_t control) {
+    __asm__ volatile("msr fpcr, %0" : : "r"(control));
+}
+#else
+#include <fenv.h>
+enum { FP_DEFAULT = FE_TONEAREST, FP_FLAGS = 0 };
+static uint64_t fp_read(void) {
+    return (uint64_t)fegetround();
+}
+static void fp_write(uint64_t control) {
+    fesetround((int)control);
+}
+#endif
+
+/* Writing the register costs far more than reading it, and most hosts already have the state we want. */
+lib_fp_state lib_fp_enter(void) {
+    lib_fp_state state = {fp_read()};
+    if ((state.control & ~(uint64_t)FP_FLAGS) != FP_DEFAULT) fp_write(FP_DEFAULT);
+    return state;
+}
+
+void lib_fp_restore(lib_fp_state state) {
+    if (fp_read() != state.control) fp_write(state.control);
+}
+
+/* ---- mutex, condition --------------------------------------------------------------------------- */
+
+_Static_assert(sizeof(pthread_mutex_t) <= sizeof(lib_mutex), "lib_mutex is too small");
+_Static_assert(sizeof(pthread_cond_t) <= sizeof(lib_condition), "lib_condition is too small");
+
+static pthread_mutex_t *mutex_of(lib_mutex *mutex) {
+    return (pthread_mutex_t *)(void *)mutex->storage;
+}
+static pthread_cond_t *condition_of(lib_condition *condition) {
+    return (pthread_cond_t *)(void *)condition->storage;
+}
+
+void lib_mutex_init(lib_mutex *mutex) {
+    pthread_mutex_init(mutex_of(mutex), NULL);
+}
+void lib_mutex_destroy(lib_mutex *mutex) {
+    pthread_mutex_destroy(mutex_of(mutex));
+}
+void lib_mutex_lock(lib_mutex *mutex) {
+    pthread_mutex_lock(mutex_of(mutex));
+}
+void lib_mutex_unlock(lib_mutex *mutex) {
+    pthread_mutex_unlock(mutex_of(mutex));
+}
+void lib_condition_init(lib_condition *condition) {
+    pthread_cond_init(condition_of(condition), NULL);
+}
+void lib_condition_destroy(lib_condition *condition) {
+    pthread_cond_destroy(condition_of(condition));
+}
+void lib_condition_wait(lib_condition *condition, lib_mutex *mutex) {
+    pthread_cond_wait(condition_of(condition), mutex_of(mutex));
+}
+void lib_condition_broadcast(lib_condition *condition) {
+    pthread_cond_broadcast(condition_of(condition));
+}

@@ -1,0 +1,166 @@
+/* Loop IR -> object bytes. Each call owns everything it touches (context, module, target machine), so any number of threads
+ * compile at once without a lock. No IR passes run: the emitter's output is what the code generator selects from. */
+#include "targets/cpu/cpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+typedef struct compilation {
+    target_device *device;
+    LLVMContextRef context;
+    LLVMModuleRef module;
+    LLVMBuilderRef builder;
+    LLVMTargetMachineRef machine;
+    lib_scope scope;
+    lib_arena arena;
+    char diagnostic[512]; /* last error LLVM reported */
+} compilation;
+
+static void register_targets(void) {
+    LLVMInitializeNativeTarget();
+    LLVMInitializeNativeAsmPrinter();
+}
+
+/* LLVM keeps its targets in a process-wide list that must be filled once; this flag guards LLVM's state, not ours. */
+void cpu_llvm_initialize(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_targets);
+}
+
+static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user) {
+    compilation *c = user;
+    if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
+    char *text = LLVMGetDiagInfoDescription(info);
+    snprintf(c->diagnostic, sizeof c->diagnostic, "%s", text);
+    LLVMDisposeMessage(text);
+}
+
+static dlc_status begin(compilation *c, target_device *device, lib_error *error) {
+    LLVMTargetRef target_ref;
+    char *message = NULL;
+    *c = (compilation){.device = device};
+    lib_arena_init(&c->arena, &device->allocator, &c->scope);
+    if (LLVMGetTargetFromTriple(device->triple, &target_ref, &message)) {
+        lib_fail(error, DLC_COMPILE_FAILED, "LLVM has no target for %s: %s", device->triple, message ? message : "");
+        LLVMDisposeMessage(message);
+        return DLC_COMPILE_FAILED;
+    }
+    c->machine = LLVMCreateTargetMachine(target_ref, device->triple, device->cpu, device->attributes,
+                                         LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+    if (!c->machine) return lib_fail(error, DLC_COMPILE_FAILED, "LLVM makes no code generator for %s", device->cpu);
+    c->context = LLVMContextCreate();
+    LLVMContextSetDiagnosticHandler(c->context, on_diagnostic, c);
+    c->module = LLVMModuleCreateWithNameInContext("dlc", c->context);
+    c->builder = LLVMCreateBuilderInContext(c->context);
+    LLVMSetTarget(c->module, device->triple);
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(c->machine);
+    LLVMSetModuleDataLayout(c->module, layout);
+    LLVMDisposeTargetData(layout);
+    return DLC_OK;
+}
+
+static void end(compilation *c) {
+    if (c->builder) LLVMDisposeBuilder(c->builder);
+    if (c->module) LLVMDisposeModule(c->module);
+    if (c->context) LLVMContextDispose(c->context);
+    if (c->machine) LLVMDisposeTargetMachine(c->machine);
+    lib_arena_free(&c->arena);
+}
+
+/* Opens the scope of the emitter; nothing of LLVM lies between it and lib_raise. */
+static dlc_status emit_kernels(compilation *c, int count, const tir_kernel *const *kernels, lib_error *error) {
+    if (LIB_ENTER(&c->scope)) {
+        for (int i = 0; i < count; i++) cpu_emit(c->device, &c->arena, c->module, c->builder, kernels[i], i);
+        return DLC_OK;
+    }
+    if (error) *error = c->scope.error;
+    return c->scope.error.status;
+}
+
+static dlc_status verify(compilation *c, lib_error *error) {
+    char *message = NULL;
+    dlc_status status = DLC_OK;
+    if (LLVMVerifyModule(c->module, LLVMReturnStatusAction, &message))
+        status = lib_fail(error, DLC_INTERNAL, "LLVM IR is not valid: %s", message);
+    LLVMDisposeMessage(message);
+    return status;
+}
+
+static dlc_status generate(compilation *c, LLVMCodeGenFileType kind, LLVMMemoryBufferRef *buffer, lib_error *error) {
+    char *message = NULL;
+    *buffer = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(c->machine, c->module, kind, &message, buffer) || c->diagnostic[0]) {
+        lib_fail(error, DLC_COMPILE_FAILED, "LLVM: %s", message ? message : c->diagnostic);
+        LLVMDisposeMessage(message);
+        if (*buffer) LLVMDisposeMemoryBuffer(*buffer);
+        *buffer = NULL;
+        return DLC_COMPILE_FAILED;
+    }
+    return DLC_OK;
+}
+
+static dlc_status build(compilation *c, target_device *device, int count, const tir_kernel *const *kernels,
+                        lib_error *error) {
+    LIB_TRY(begin(c, device, error));
+    LIB_TRY(emit_kernels(c, count, kernels, error));
+    return device->verify ? verify(c, error) : DLC_OK;
+}
+
+dlc_status cpu_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
+                       lib_error *error) {
+    compilation c;
+    LLVMMemoryBufferRef buffer = NULL;
+    *object = (target_object){0};
+    dlc_status status = build(&c, device, count, kernels, error);
+    if (status == DLC_OK) status = generate(&c, LLVMObjectFile, &buffer, error);
+    if (status == DLC_OK)
+        *object = (target_object){LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer), buffer};
+    end(&c);
+    return status;
+}
+
+void cpu_release_object(target_device *device, target_object *object) {
+    (void)device;
+    if (object->owner) LLVMDisposeMemoryBuffer(object->owner);
+    *object = (target_object){0};
+}
+
+/* ---- dumps */
+
+static int count_of(const char *text, const char *word) {
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += strlen(word)) count++;
+    return count;
+}
+
+dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text, lib_error *error) {
+    compilation c;
+    LLVMMemoryBufferRef buffer = NULL;
+    if (what != TARGET_DUMP_LLVM && what != TARGET_DUMP_ASSEMBLY)
+        return lib_fail(error, DLC_UNSUPPORTED, "the cpu target has no such dump");
+    dlc_status status = build(&c, device, 1, &kernel, error);
+    char *printed = NULL;
+    if (status == DLC_OK && what == TARGET_DUMP_LLVM) printed = LLVMPrintModuleToString(c.module);
+    if (status == DLC_OK && what == TARGET_DUMP_ASSEMBLY) {
+        LLVMSetTargetMachineAsmVerbosity(c.machine, true);
+        status = generate(&c, LLVMAssemblyFile, &buffer, error);
+        if (status == DLC_OK) printed = LLVMCreateMessage(LLVMGetBufferStart(buffer));
+    }
+    end(&c);
+    if (buffer) LLVMDisposeMemoryBuffer(buffer);
+    if (!printed) return status;
+    lib_scope *outer = text->arena->scope, scope;
+    text->arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        if (what == TARGET_DUMP_ASSEMBLY)
+            lib_text_format(text, "# %s: %d spills, %d reloads\n", kernel->name, count_of(printed, "Spill\n"),
+                            count_of(printed, "Reload\n"));
+        lib_text_add(text, printed);
+    } else {
+        status = scope.error.status;
+        if (error) *error = scope.error;
+    }
+    text->arena->scope = outer;
+    LLVMDisposeMessage(printed);
+    return status;
+}

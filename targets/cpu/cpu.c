@@ -1,0 +1,47 @@
+/* The cpu target: what the rest of the library sees of this folder. */
+#include "targets/cpu/cpu.h"
+
+static void cpu_close(target_device *device) {
+    if (!device) return;
+    cpu_loader_close(device);
+    dlc_allocator allocator = device->allocator;
+    lib_release(&allocator, device, sizeof *device, _Alignof(target_device));
+}
+
+static dlc_status cpu_open(const target_options *options, target_device **result, tir_machine *machine, lib_error *error) {
+    *result = NULL;
+    target_device *device = lib_allocate_zeroed(options->allocator, sizeof *device, _Alignof(target_device));
+    if (!device) return lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for the cpu target");
+    device->allocator = *options->allocator;
+    if (options->log) device->log = *options->log;
+#ifdef NDEBUG
+    device->verify = lib_environment_integer(LIB_ENV_VERIFY, 0) > 0;
+#else
+    device->verify = lib_environment_integer(LIB_ENV_VERIFY, 1) > 0;
+#endif
+    cpu_llvm_initialize();
+    cpu_detect(device);
+    dlc_status status = cpu_loader_open(device, error);
+    if (status != DLC_OK) {
+        cpu_close(device);
+        return status;
+    }
+    *machine = device->machine;
+    *result = device;
+    return DLC_OK;
+}
+
+const target target_cpu = {
+    .name = "cpu",
+    .host_memory = true,
+    .open = cpu_open,
+    .close = cpu_close,
+    .schedule = cpu_schedule,
+    .compile = cpu_compile,
+    .release_object = cpu_release_object,
+    .dump = cpu_dump,
+    .load = cpu_load,
+    .phase = cpu_phase,
+    .unload = cpu_unload,
+    .module_bytes = cpu_module_bytes,
+};

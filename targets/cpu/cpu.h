@@ -1,0 +1,63 @@
+/* Inside the cpu target: what its files share. machine.c states facts, rules.c schedules, emit*.c turn loop IR into LLVM IR,
+ * compile.c that into object bytes, load.c those into callable code; cpu.c ties them into a `target`. */
+#ifndef TARGETS_CPU_CPU_H
+#define TARGETS_CPU_CPU_H
+
+#include "targets/cpu/llvm_shim.h"
+#include "targets/target.h"
+
+/* Instruction-set levels; each includes the ones before. */
+typedef enum cpu_level { CPU_BASE, CPU_AVX2, CPU_AVX512 } cpu_level;
+
+/* What the emitter may use. Everything here is also in the feature string given to LLVM. */
+typedef struct cpu_features {
+    cpu_level level;
+    bool x86;           /* false: portable IR only */
+    bool sse41;         /* roundps and friends */
+    bool f16c;          /* vcvtph2ps, vcvtps2ph */
+    bool avx512bf16, avx512vnni;
+} cpu_features;
+
+typedef struct cpu_loader cpu_loader;
+
+struct target_device { /* immutable after open; the loader has its own lock */
+    dlc_allocator allocator;
+    lib_log log;
+    cpu_features features;
+    tir_machine machine;
+    char cpu[64];           /* name given to LLVM */
+    char attributes[4096];  /* feature string given to LLVM */
+    char triple[128];
+    bool verify;
+    cpu_loader *loader;
+};
+
+/* machine.c: facts of the machine at hand, the code generator's name and features for it. */
+void cpu_detect(target_device *device);
+
+/* rules.c */
+void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule);
+
+/* emit.c: adds the functions of one kernel to a module. Runs in `arena`'s scope; phase p becomes cpu_symbol(kernel, p). */
+void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef module, LLVMBuilderRef builder,
+              const tir_kernel *kernel, int index);
+#define CPU_SYMBOL_MAX 48
+void cpu_symbol(char *name, int kernel, int phase); /* "dlc_k0_p1" */
+
+/* compile.c */
+dlc_status cpu_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
+                       lib_error *error);
+void cpu_release_object(target_device *device, target_object *object);
+dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text, lib_error *error);
+void cpu_llvm_initialize(void); /* registers LLVM's targets once in the process */
+
+/* load.c */
+dlc_status cpu_loader_open(target_device *device, lib_error *error);
+void cpu_loader_close(target_device *device);
+dlc_status cpu_load(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,
+                    target_module **module, lib_error *error);
+target_phase cpu_phase(const target_module *module, int kernel, int phase);
+void cpu_unload(target_device *device, target_module *module);
+size_t cpu_module_bytes(const target_module *module);
+
+#endif

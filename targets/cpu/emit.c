@@ -1,0 +1,463 @@
+/* Loop IR -> LLVM IR: one function per phase, its task loop, statements, branches and masks. See emit.h for the ideas. */
+#include "targets/cpu/emit.h"
+
+#include <stdio.h>
+
+void cpu_symbol(char *name, int kernel, int phase) { snprintf(name, CPU_SYMBOL_MAX, "dlc_k%d_p%d", kernel, phase); }
+
+/* ---- branches */
+
+/* One side of a branch: statements under a mask, or an IF whose condition differs from lane to lane. */
+typedef struct arm {
+    const tir_stmt *list;
+    const tir_stmt *lane_if;
+    emit_value mask, condition;
+} arm;
+
+static void emit_masked_if(emitter *e, const tir_stmt *stmt, emit_value condition);
+
+static void emit_arm(emitter *e, const arm *a) {
+    emit_value mask = e->mask;
+    e->mask = a->mask;
+    e->epoch++;
+    if (a->lane_if)
+        emit_masked_if(e, a->lane_if, a->condition);
+    else
+        emit_statements(e, a->list);
+    e->mask = mask;
+    e->epoch++;
+}
+
+static LLVMValueRef group_value(emitter *e, const emit_group *group) {
+    emit_value value = emit_reg_gather(e, group);
+    if (group->lanes && !value.lanes) value = emit_splat(e, value, group->lanes);
+    return value.llvm;
+}
+
+static void scan_arm(emitter *e, const arm *a, emit_groups *groups) {
+    if (!a) return;
+    if (!a->lane_if) {
+        emit_reg_scan(e, a->list, groups);
+        return;
+    }
+    emit_reg_scan(e, a->lane_if->if_.body, groups);
+    emit_reg_scan(e, a->lane_if->if_.otherwise, groups);
+}
+
+/* Emits one arm from block `start` to `join`; gathers the groups' values at its end. */
+static LLVMBasicBlockRef run_arm(emitter *e, const arm *a, LLVMBasicBlockRef start, LLVMBasicBlockRef join,
+                                 const emit_groups *groups, LLVMValueRef *values) {
+    LLVMBasicBlockRef outside = e->level[e->top].block;
+    emit_push(e, start, true);
+    emit_arm(e, a);
+    for (uint32_t i = 0; i < groups->count; i++) values[i] = group_value(e, &groups->data[i]);
+    LLVMBasicBlockRef end = e->level[e->top].block;
+    LLVMPositionBuilderAtEnd(e->builder, end);
+    LLVMBuildBr(e->builder, join);
+    emit_pop(e, outside);
+    return end;
+}
+
+/* condition ? yes : no on one bit; `no` may be NULL. REG elements written on either side get phis at the join. */
+static void emit_branch(emitter *e, emit_value condition, const arm *yes, const arm *no) {
+    emit_groups groups = {0};
+    scan_arm(e, yes, &groups);
+    scan_arm(e, no, &groups);
+    uint32_t count = groups.count;
+    LLVMValueRef *before = LIB_NEW_ARRAY(e->arena, LLVMValueRef, count);
+    LLVMValueRef *values[2] = {LIB_NEW_ARRAY(e->arena, LLVMValueRef, count), LIB_NEW_ARRAY(e->arena, LLVMValueRef, count)};
+    for (uint32_t i = 0; i < count; i++) values[1][i] = before[i] = group_value(e, &groups.data[i]);
+    LLVMBasicBlockRef start = e->level[e->top].block, then = emit_block(e, "then"), join = emit_block(e, "join");
+    LLVMBasicBlockRef otherwise = no ? emit_block(e, "else") : join, ends[2] = {NULL, start};
+    LLVMPositionBuilderAtEnd(e->builder, start);
+    LLVMBuildCondBr(e->builder, condition.llvm, then, otherwise);
+    emit_element **saved = LIB_NEW_ARRAY(e->arena, emit_element *, e->kernel->buffers.count);
+    for (uint32_t i = 0; i < e->kernel->buffers.count && count; i++)
+        if (e->buffer[i].element)
+            saved[i] = lib_arena_copy(e->arena, e->buffer[i].element, (size_t)e->buffer[i].elements * sizeof **saved);
+    ends[0] = run_arm(e, yes, then, join, &groups, values[0]);
+    for (uint32_t i = 0; i < e->kernel->buffers.count && count; i++)
+        if (saved[i]) memcpy(e->buffer[i].element, saved[i], (size_t)e->buffer[i].elements * sizeof **saved);
+    e->epoch++;
+    if (no) ends[1] = run_arm(e, no, otherwise, join, &groups, values[1]);
+    e->level[e->top].block = join;
+    for (uint32_t i = 0; i < count; i++) {
+        LLVMPositionBuilderAtEnd(e->builder, join);
+        LLVMValueRef incoming[2] = {values[0][i], values[1][i]}, value = incoming[0];
+        if (incoming[0] != incoming[1]) {
+            value = LLVMBuildPhi(e->builder, LLVMTypeOf(incoming[0]), "");
+            LLVMAddIncoming(value, incoming, ends, 2);
+        }
+        emit_reg_set(e, &groups.data[i], (emit_value){value, (int16_t)groups.data[i].lanes, (int16_t)e->top});
+    }
+}
+
+/* ---- conditions that differ from lane to lane */
+
+static emit_value over_lanes(emitter *e, const char *reduction, emit_value mask) {
+    uint64_t key[] = {EMIT_REDUCE, (uint64_t)reduction[sizeof "llvm.vector.reduce." - 1], (uint64_t)(uintptr_t)mask.llvm};
+    emit_value result;
+    if (emit_find(e, 3, key, &result)) return result;
+    emit_at(e, mask.level);
+    result = (emit_value){emit_call(e, reduction, LLVMTypeOf(mask.llvm), NULL, 1, &mask.llvm), 0, mask.level};
+    return emit_remember(e, 3, key, result);
+}
+
+static bool loads_vary(emitter *e, tir_expr expr) {
+    const tir_node *node = tir_get(e->pool, expr);
+    if (node->op == TIR_LOAD && e->kernel->buffers.data[node->bits].scope != TIR_SCOPE_REG) {
+        bool varies = false;
+        int rank = (int)node->count - (node->guarded ? 2 : 0);
+        for (int i = 0; i < rank; i++) varies |= emit_varies(e, tir_operand(e->pool, expr, i));
+        if (!varies) return false;
+    }
+    for (int i = 0; i < (int)node->count; i++)
+        if (!loads_vary(e, tir_operand(e->pool, expr, i))) return false;
+    return true;
+}
+
+/* Short bodies in which every access is masked by lane need no branch around them. */
+static bool flattens(emitter *e, const tir_stmt *list) {
+    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+        switch (stmt->kind) {
+        case TIR_FOR: return false;
+        case TIR_LET:
+            if (!loads_vary(e, stmt->let.value) || !flattens(e, stmt->let.body)) return false;
+            break;
+        case TIR_IF:
+            if (!loads_vary(e, stmt->if_.condition) || !flattens(e, stmt->if_.body) || !flattens(e, stmt->if_.otherwise))
+                return false;
+            break;
+        case TIR_STORE: {
+            bool varies = false;
+            for (int i = 0; i < stmt->store.rank; i++) varies |= emit_varies(e, stmt->store.index[i]);
+            if (!varies || !loads_vary(e, stmt->store.value)) return false;
+            break;
+        }
+        default: break;
+        }
+    }
+    return true;
+}
+
+static void emit_under_mask(emitter *e, const tir_stmt *list, emit_value mask) {
+    arm body = {.list = list, .mask = mask};
+    if (!list) return;
+    if (e->device->machine.masked && flattens(e, list)) {
+        emit_arm(e, &body);
+        return;
+    }
+    emit_branch(e, over_lanes(e, "llvm.vector.reduce.or", mask), &body, NULL);
+}
+
+static emit_value negate(emitter *e, emit_value condition) {
+    emit_at(e, condition.level);
+    condition.llvm = LLVMBuildNot(e->builder, condition.llvm, "");
+    return condition;
+}
+
+static void emit_masked_if(emitter *e, const tir_stmt *stmt, emit_value condition) {
+    emit_value mask = e->mask;
+    emit_under_mask(e, stmt->if_.body, emit_both(e, mask, condition));
+    if (stmt->if_.otherwise) emit_under_mask(e, stmt->if_.otherwise, emit_both(e, mask, negate(e, condition)));
+}
+
+static void emit_if(emitter *e, const tir_stmt *stmt) {
+    emit_value condition = emit_expr(e, stmt->if_.condition);
+    int64_t constant;
+    if (!condition.lanes && emit_is_constant(condition, &constant)) {
+        emit_statements(e, constant ? stmt->if_.body : stmt->if_.otherwise);
+        return;
+    }
+    if (!condition.lanes) {
+        arm yes = {.list = stmt->if_.body, .mask = e->mask}, no = {.list = stmt->if_.otherwise, .mask = e->mask};
+        emit_branch(e, condition, &yes, stmt->if_.otherwise ? &no : NULL);
+        return;
+    }
+    if (e->device->machine.masked || e->mask.llvm || e->active < e->lanes) {
+        emit_masked_if(e, stmt, condition);
+        return;
+    }
+    /* masks are dear on this machine: a copy without them for when the condition holds in all lanes */
+    arm all = {.list = stmt->if_.body}, some = {.lane_if = stmt, .condition = condition};
+    emit_branch(e, over_lanes(e, "llvm.vector.reduce.and", condition), &all, &some);
+}
+
+/* ---- statements */
+
+static void emit_let(emitter *e, const tir_stmt *stmt) {
+    tir_expr var = stmt->let.var;
+    if (tir_dtype_of(e->pool, stmt->let.value) == TIR_INDEX) {
+        const tir_variable *variable = tir_variable_of(e->pool, var);
+        emit_form form = emit_index(e, stmt->let.value);
+        if (form.count == 1 && form.constant == 0 && form.lane == 0 && form.term[0].coefficient == 1) {
+            emit_term *term = &form.term[0]; /* lowering may know more than the expression tells */
+            if (variable->low > term->low) term->low = variable->low;
+            if (variable->high < term->high) term->high = variable->high;
+            if (variable->multiple > term->multiple) term->multiple = variable->multiple;
+        }
+        emit_bind(e, var, &form);
+    } else {
+        emit_bind_value(e, var, emit_expr(e, stmt->let.value));
+    }
+    emit_statements(e, stmt->let.body);
+    emit_unbind(e, var);
+}
+
+void emit_statements(emitter *e, const tir_stmt *list) {
+    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+        e->epoch++;
+        switch (stmt->kind) {
+        case TIR_FOR: emit_for(e, stmt); break;
+        case TIR_LET: emit_let(e, stmt); break;
+        case TIR_IF: emit_if(e, stmt); break;
+        case TIR_STORE: emit_store(e, stmt); break;
+        case TIR_PREFETCH: emit_prefetch(e, stmt); break;
+        case TIR_COMMENT: break;
+        }
+    }
+}
+
+/* ---- phases */
+
+enum { ARGUMENTS, ITERATION, BEGIN, END, SLOT, CLOSURE, PARAMETERS };
+
+static LLVMValueRef field(emitter *e, LLVMTypeRef type, size_t offset) {
+    LLVMValueRef at = emit_i64(e, (int64_t)offset), arguments = LLVMGetParam(e->function, ARGUMENTS);
+    LLVMValueRef address = LLVMBuildGEP2(e->builder, e->i8, arguments, &at, 1, "");
+    return LLVMBuildLoad2(e->builder, type, address, "");
+}
+
+static LLVMValueRef offset_pointer(emitter *e, LLVMValueRef pointer, LLVMValueRef bytes) {
+    return LLVMBuildGEP2(e->builder, e->i8, pointer, &bytes, 1, "");
+}
+
+static void bind_parameters(emitter *e) {
+    if (!e->kernel->params.count) return;
+    LLVMValueRef array = field(e, e->pointer, offsetof(target_arguments, params));
+    for (uint32_t i = 0; i < e->kernel->params.count; i++) {
+        tir_expr var = e->kernel->params.data[i];
+        const tir_variable *variable = tir_variable_of(e->pool, var);
+        emit_at(e, 0);
+        LLVMValueRef address = offset_pointer(e, array, emit_i64(e, (int64_t)i * 8));
+        LLVMValueRef bits = LLVMBuildLoad2(e->builder, e->i64, address, "");
+        if (variable->dtype == TIR_INDEX) {
+            emit_form form = emit_form_of(e, (emit_value){bits, 0, 0}, variable->low, variable->high, variable->multiple);
+            emit_bind(e, var, &form);
+            continue;
+        }
+        LLVMTypeRef type = emit_type(e, variable->dtype, 0);
+        unsigned width = lib_dtypes[variable->dtype].bits;
+        LLVMValueRef narrow = bits;
+        if (variable->dtype == DLC_BOOL)
+            narrow = LLVMBuildICmp(e->builder, LLVMIntNE, bits, emit_i64(e, 0), "");
+        else if (width < 64)
+            narrow = LLVMBuildTrunc(e->builder, bits, LLVMIntTypeInContext(e->context, width), "");
+        if (LLVMTypeOf(narrow) != type) narrow = LLVMBuildBitCast(e->builder, narrow, type, "");
+        emit_bind_value(e, var, (emit_value){narrow, 0, 0});
+    }
+}
+
+/* Elements of a buffer with constant extents. */
+static int64_t constant_elements(emitter *e, const tir_buffer *b) {
+    int64_t count = 1, extent;
+    for (int i = 0; i < b->rank; i++) {
+        if (!tir_is_const(e->pool, b->extent[i], &extent)) emit_raise(e, "buffer %s has no constant extent", b->name);
+        if (__builtin_mul_overflow(count, extent, &count) || count > INT32_MAX)
+            emit_raise(e, "buffer %s is too large for its scope", b->name);
+    }
+    return count;
+}
+
+static LLVMValueRef scratch_base(emitter *e, size_t at, int64_t offset) {
+    LLVMValueRef base = field(e, e->pointer, at);
+    if (at == offsetof(target_arguments, local)) {
+        LLVMValueRef stride = field(e, e->i64, offsetof(target_arguments, local_stride));
+        base = offset_pointer(e, base, LLVMBuildMul(e->builder, stride, LLVMGetParam(e->function, SLOT), ""));
+    }
+    return offset ? offset_pointer(e, base, emit_i64(e, offset)) : base;
+}
+
+static void bind_buffers(emitter *e) {
+    for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
+        const tir_buffer *b = &e->kernel->buffers.data[i];
+        LLVMValueRef base = NULL;
+        emit_at(e, 0);
+        switch (b->scope) {
+        case TIR_SCOPE_ARG:
+            base = offset_pointer(e, field(e, e->pointer, offsetof(target_arguments, buffers)), emit_i64(e, 8 * b->argument));
+            base = LLVMBuildLoad2(e->builder, e->pointer, base, "");
+            break;
+        case TIR_SCOPE_WORKSPACE: base = scratch_base(e, offsetof(target_arguments, workspace), b->offset); break;
+        case TIR_SCOPE_LOCAL: base = scratch_base(e, offsetof(target_arguments, local), b->offset); break;
+        case TIR_SCOPE_STACK: {
+            e->buffer[i].elements = constant_elements(e, b);
+            uint64_t bytes = (uint64_t)e->buffer[i].elements * lib_dtype_size(b->dtype);
+            base = LLVMBuildAlloca(e->builder, LLVMArrayType2(e->i8, bytes), "");
+            LLVMSetAlignment(base, TIR_BUFFER_ALIGNMENT);
+            break;
+        }
+        case TIR_SCOPE_REG: break;
+        default: emit_raise(e, "buffer %s: scope %s is not for this target", b->name, tir_scope_names[b->scope]);
+        }
+        e->buffer[i].base = (emit_value){base, 0, 0};
+    }
+}
+
+static void zero_memory(emitter *e, uint32_t index) {
+    const tir_buffer *b = &e->kernel->buffers.data[index];
+    emit_form bytes = emit_form_constant((int64_t)lib_dtype_size(b->dtype));
+    emit_value size = emit_form_value(e, &bytes);
+    emit_at(e, e->top);
+    for (int i = 0; i < b->rank; i++) {
+        emit_form extent = emit_index(e, b->extent[i]);
+        emit_value value = emit_form_value(e, &extent);
+        emit_at(e, e->top);
+        size.llvm = LLVMBuildMul(e->builder, size.llvm, value.llvm, "");
+    }
+    LLVMValueRef arguments[] = {e->buffer[index].base.llvm, LLVMConstInt(e->i8, 0, false), size.llvm,
+                                LLVMConstInt(e->i1, 0, false)};
+    emit_call(e, "llvm.memset", e->pointer, e->i64, 4, arguments);
+}
+
+static void emit_task(emitter *e, const tir_phase *phase) {
+    emit_reg_init(e);
+    for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
+        const tir_buffer *b = &e->kernel->buffers.data[i];
+        if (b->zero_initialised && (b->scope == TIR_SCOPE_STACK || b->scope == TIR_SCOPE_LOCAL)) zero_memory(e, i);
+    }
+    emit_statements(e, phase->body);
+}
+
+static void set_attributes(emitter *e) {
+    char width[16];
+    snprintf(width, sizeof width, "%d", e->device->machine.vector_bytes * 8);
+    const char *pairs[][2] = {{"target-cpu", e->device->cpu},
+                              {"target-features", e->device->attributes},
+                              {"frame-pointer", "none"},
+                              {"prefer-vector-width", width}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        LLVMAttributeRef attribute = LLVMCreateStringAttribute(e->context, pairs[i][0], (unsigned)strlen(pairs[i][0]),
+                                                               pairs[i][1], (unsigned)strlen(pairs[i][1]));
+        if (pairs[i][1][0]) LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
+    }
+    unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
+    LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->context, nounwind, 0));
+}
+
+/* for task = begin .. end - 1: body. Level 0 is the function's entry, level 1 the task loop. */
+static void emit_phase(emitter *e, const tir_phase *phase, const char *name, bool repeats, tir_expr iteration) {
+    LLVMTypeRef types[PARAMETERS] = {e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
+    LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), types, PARAMETERS, false);
+    e->function = LLVMAddFunction(e->module, name, type);
+    set_attributes(e);
+    LLVMBasicBlockRef entry = emit_block(e, "entry");
+    e->top = -1;
+    emit_push(e, entry, true);
+    e->non_temporal = false;
+    e->lanes = e->active = 0;
+    e->mask = (emit_value){0};
+    bind_parameters(e);
+    bind_buffers(e);
+    if (repeats) {
+        emit_value value = {LLVMGetParam(e->function, ITERATION), 0, 0};
+        const tir_variable *variable = tir_variable_of(e->pool, iteration);
+        emit_form form = emit_form_of(e, value, variable->low, variable->high, variable->multiple);
+        emit_bind(e, iteration, &form);
+    }
+    LLVMValueRef begin = LLVMGetParam(e->function, BEGIN), end = LLVMGetParam(e->function, END);
+    LLVMBasicBlockRef head = emit_block(e, "task"), leave = emit_block(e, "leave");
+    emit_at(e, 0);
+    LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, begin, end, ""), head, leave);
+    emit_push(e, head, true);
+    LLVMPositionBuilderAtEnd(e->builder, head);
+    LLVMValueRef task = LLVMBuildPhi(e->builder, e->i64, "");
+    LLVMAddIncoming(task, &begin, &entry, 1);
+    const tir_variable *variable = phase->task ? tir_variable_of(e->pool, phase->task) : NULL;
+    if (variable) {
+        emit_form form = emit_form_of(e, (emit_value){task, 0, 1}, variable->low, variable->high, variable->multiple);
+        emit_bind(e, phase->task, &form);
+    }
+    for (uint32_t i = 0; i < e->kernel->buffers.count; i++) e->buffer[i].version = ++e->next_version;
+    emit_task(e, phase);
+    LLVMBasicBlockRef latch = e->level[e->top].block;
+    LLVMPositionBuilderAtEnd(e->builder, latch);
+    LLVMValueRef next = LLVMBuildAdd(e->builder, task, emit_i64(e, 1), "");
+    LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, leave);
+    LLVMAddIncoming(task, &next, &latch, 1);
+    emit_pop(e, leave);
+    emit_at(e, 0);
+    if (e->non_temporal && e->features.x86) emit_call(e, "llvm.x86.sse.sfence", NULL, NULL, 0, NULL);
+    LLVMBuildRetVoid(e->builder);
+    e->level[0].id = 0;
+}
+
+/* ---- kernels */
+
+static void init_types(emitter *e) {
+    e->i1 = LLVMInt1TypeInContext(e->context);
+    e->i8 = LLVMInt8TypeInContext(e->context);
+    e->i16 = LLVMInt16TypeInContext(e->context);
+    e->i32 = LLVMInt32TypeInContext(e->context);
+    e->i64 = LLVMInt64TypeInContext(e->context);
+    e->f16 = LLVMHalfTypeInContext(e->context);
+    e->f32 = LLVMFloatTypeInContext(e->context);
+    e->f64 = LLVMDoubleTypeInContext(e->context);
+    e->pointer = LLVMPointerTypeInContext(e->context, 0);
+}
+
+/* Zeros to read where a guard forbids the address itself; one per module. */
+static LLVMValueRef safe_memory(emitter *e) {
+    LLVMValueRef global = LLVMGetNamedGlobal(e->module, "dlc_zeros");
+    if (global) return global;
+    LLVMTypeRef type = LLVMArrayType2(e->i64, EMIT_MAX_LANES);
+    global = LLVMAddGlobal(e->module, type, "dlc_zeros");
+    LLVMSetInitializer(global, LLVMConstNull(type));
+    LLVMSetGlobalConstant(global, true);
+    LLVMSetLinkage(global, LLVMInternalLinkage);
+    LLVMSetAlignment(global, TIR_BUFFER_ALIGNMENT);
+    return global;
+}
+
+static void init_tables(emitter *e) {
+    uint32_t nodes = e->pool->nodes.count, variables = e->pool->variables.count, buffers = e->kernel->buffers.count;
+    e->binding = LIB_NEW_ARRAY(e->arena, emit_binding, variables);
+    e->dependent = LIB_NEW_ARRAY(e->arena, bool, variables);
+    e->memo = LIB_NEW_ARRAY(e->arena, emit_value, nodes);
+    e->memo_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
+    e->varies = LIB_NEW_ARRAY(e->arena, bool, nodes);
+    e->varies_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
+    e->depends_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
+    e->buffer = LIB_NEW_ARRAY(e->arena, emit_buffer, buffers);
+    for (uint32_t i = 0; i < buffers; i++) {
+        const tir_buffer *b = &e->kernel->buffers.data[i];
+        if (b->scope != TIR_SCOPE_REG) continue;
+        e->has_reg = true;
+        e->buffer[i].elements = constant_elements(e, b);
+        e->buffer[i].element = LIB_NEW_ARRAY(e->arena, emit_element, (size_t)e->buffer[i].elements);
+        e->buffer[i].owner = LIB_NEW_ARRAY(e->arena, uint32_t, (size_t)e->buffer[i].elements);
+    }
+}
+
+void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef module, LLVMBuilderRef builder,
+              const tir_kernel *kernel, int index) {
+    emitter *e = LIB_NEW(arena, emitter);
+    *e = (emitter){.device = device, .features = device->features, .arena = arena, .kernel = kernel, .pool = kernel->pool,
+                   .module = module, .builder = builder, .context = LLVMGetModuleContext(module), .epoch = 1};
+    init_types(e);
+    init_tables(e);
+    e->safe = safe_memory(e);
+    tir_expr iteration = 0;
+    int repeats = 0;
+    for (uint32_t p = 0; p < kernel->phases.count; p++) {
+        const tir_phase *phase = &kernel->phases.data[p];
+        char name[CPU_SYMBOL_MAX];
+        if (phase->repeat) {
+            repeats = phase->repeat_phases;
+            iteration = phase->iteration;
+        }
+        cpu_symbol(name, index, (int)p);
+        emit_phase(e, phase, name, repeats > 0 && iteration, iteration);
+        if (repeats > 0) repeats--;
+    }
+}

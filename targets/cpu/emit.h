@@ -1,0 +1,229 @@
+/* Inside the emitter (loop IR -> LLVM IR): its state and the calls between its files.
+ *
+ * emit.c        functions, tasks, statements, branches and masks
+ * emit_loop.c   serial, unrolled and vec loops
+ * emit_core.c   levels and insertion points, value numbering, splats, intrinsics
+ * emit_index.c  index expressions as linear forms, conditions on them, addresses
+ * emit_value.c  value expressions
+ * emit_math.c   instruction sequences with the exact meaning of tir/arith.h: min, max, rounding, division
+ * emit_cast.c   conversions
+ * emit_memory.c loads and stores of buffers in memory
+ * emit_reg.c    REG buffers: elements as SSA values
+ *
+ * The ideas. Loop IR is scalar; a vec loop binds its variable to base + lane for a chunk of lanes, and an expression becomes a
+ * vector exactly when it depends on the lane. Everything pure is value-numbered and inserted at the *level* (loop body,
+ * branch) of its deepest operand, so that invariant code leaves loops and nothing is computed twice, without any IR pass. */
+#ifndef TARGETS_CPU_EMIT_H
+#define TARGETS_CPU_EMIT_H
+
+#include "targets/cpu/cpu.h"
+
+#define EMIT_MAX_LEVELS 64
+#define EMIT_MAX_LANES 64
+#define EMIT_MAX_TERMS 12
+
+/* lanes 0: a scalar, the same in all lanes; else a vector of that many lanes. `level` is the nesting depth at which the value
+ * is available. Booleans are i1; f16 and bf16 are their bits, i16. */
+typedef struct emit_value {
+    LLVMValueRef llvm;
+    int16_t lanes, level;
+} emit_value;
+
+/* Index value = constant + lane*l + sum coefficient*value + vector, l = 0 .. lanes-1. Terms are i64 scalars with known range
+ * and divisor, ordered by level. */
+typedef struct emit_term {
+    int64_t coefficient;
+    LLVMValueRef value;
+    int64_t low, high, multiple;
+    int level;
+} emit_term;
+typedef struct emit_form {
+    int64_t constant, lane;
+    emit_value vector; /* i64, only when the lane enters non-linearly; llvm NULL: none */
+    int count;
+    emit_term term[EMIT_MAX_TERMS];
+} emit_form;
+
+/* A loop body, a branch or the function itself. Code at level d < top goes before the terminator of level[d].block, the
+ * block in which the next level was entered. */
+typedef struct emit_level {
+    LLVMBasicBlockRef block;
+    uint32_t id;      /* unique: cached values of a level that was left are dead */
+    bool conditional; /* may run less often than the level outside */
+} emit_level;
+
+typedef struct emit_binding {
+    bool bound;
+    emit_form *form;  /* index variables */
+    emit_value value; /* others */
+} emit_binding;
+
+typedef struct emit_element { /* of a REG buffer: lane of a vector, or with lane -1 the value itself */
+    emit_value value;
+    int lane;
+} emit_element;
+
+/* Elements of a REG buffer that are written together: first, first + stride, ... */
+typedef struct emit_group {
+    uint32_t buffer;
+    int64_t first, stride;
+    int lanes, active; /* lanes 0: one scalar element */
+    emit_value value;
+    LLVMValueRef phi;
+} emit_group;
+typedef lib_vec(emit_group) emit_groups;
+
+typedef struct emit_buffer {
+    emit_value base;        /* pointer; memory scopes */
+    int64_t elements;       /* REG, STACK */
+    emit_element *element;  /* REG */
+    uint32_t *owner;        /* REG: the scan that put the element into a group */
+    uint32_t version;       /* loads of another version may differ; bumped by stores */
+} emit_buffer;
+
+typedef struct emit_cached {
+    uint64_t word[6];
+    emit_value value;
+    uint32_t level_id;
+} emit_cached;
+
+typedef struct emit_intrinsic {
+    const char *name;
+    LLVMTypeRef type[2];
+    LLVMValueRef function;
+    LLVMTypeRef function_type;
+} emit_intrinsic;
+
+typedef struct emit_vec {   /* what is known of a vec loop */
+    const tir_stmt *loop;
+    int lanes;              /* 0: not vectorisable, runs lane by lane */
+} emit_vec;
+
+typedef struct emitter {
+    const target_device *device;
+    cpu_features features;
+    lib_arena *arena;
+    const tir_kernel *kernel;
+    const tir_pool *pool;
+    LLVMContextRef context;
+    LLVMModuleRef module;
+    LLVMBuilderRef builder;
+    LLVMValueRef function, safe; /* safe: readable zeros for loads whose guard is false */
+    LLVMTypeRef i1, i8, i16, i32, i64, f16, f32, f64, pointer;
+
+    emit_level level[EMIT_MAX_LEVELS];
+    int top;
+    uint32_t next_id, next_version, next_scan;
+    bool has_reg;
+
+    int lanes, active;  /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
+    emit_value mask;    /* lanes for which statements take effect; llvm NULL: all */
+
+    emit_buffer *buffer;
+    emit_binding *binding; /* by variable id */
+    bool non_temporal;     /* a non-temporal store was emitted in this phase */
+
+    emit_value *memo; /* by expression, valid where memo_epoch agrees: shared nodes of one statement */
+    uint32_t *memo_epoch, epoch;
+    uint32_t *varies_epoch; /* by expression, as memo */
+    bool *varies;
+    bool *dependent;       /* by variable: analysis of vec loops */
+    uint32_t *depends_epoch, depends_now; /* by expression */
+    lib_vec(emit_vec) loops;
+    lib_map map;
+    lib_vec(emit_cached) cached;
+    lib_vec(emit_intrinsic) intrinsics;
+} emitter;
+
+/* Value-numbering tags beyond tir_op; key words start with one of them. */
+enum emit_tag { EMIT_SPLAT = TIR_OP_COUNT, EMIT_FORM, EMIT_WIDE, EMIT_POINTER, EMIT_CAST, EMIT_COMPARE, EMIT_MEMORY, EMIT_EXTRACT,
+                EMIT_JOIN, EMIT_PRODUCT, EMIT_REDUCE, EMIT_INDEX_DIV, EMIT_SLICE };
+
+/* ---- emit_core.c */
+_Noreturn void emit_raise(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void emit_push(emitter *e, LLVMBasicBlockRef block, bool conditional);
+void emit_pop(emitter *e, LLVMBasicBlockRef next);
+LLVMBasicBlockRef emit_block(emitter *e, const char *name);
+void emit_at(emitter *e, int level); /* positions the builder */
+bool emit_find(emitter *e, int count, const uint64_t *words, emit_value *value);
+emit_value emit_remember(emitter *e, int count, const uint64_t *words, emit_value value);
+LLVMTypeRef emit_type(emitter *e, tir_dtype dtype, int lanes);
+LLVMTypeRef emit_vector_type(LLVMTypeRef element, int lanes);
+emit_value emit_constant(LLVMValueRef constant);
+LLVMValueRef emit_i64(emitter *e, int64_t value);
+emit_value emit_splat(emitter *e, emit_value value, int lanes);
+LLVMValueRef emit_splat_of(emitter *e, LLVMValueRef scalar, int lanes); /* at the builder's position; lanes 0: itself */
+LLVMValueRef emit_fill(emitter *e, LLVMTypeRef element, int lanes, int64_t integer); /* constant splat */
+LLVMValueRef emit_real(LLVMTypeRef element, int lanes, double value);
+LLVMValueRef emit_iota(emitter *e, LLVMTypeRef element, int lanes, int64_t start, int64_t step);
+LLVMValueRef emit_shuffle(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes, const int *index);
+/* Calls an intrinsic or library function; type1 may be NULL (overloaded by fewer types). */
+LLVMValueRef emit_call(emitter *e, const char *name, LLVMTypeRef type0, LLVMTypeRef type1, int count, LLVMValueRef *arguments);
+bool emit_is_constant(emit_value value, int64_t *constant); /* integer constants, splats included */
+int emit_level_of(int count, const emit_value *values);
+static inline int64_t emit_lane_count(int lanes) { return lanes ? lanes : 1; }
+
+/* ---- emit_index.c */
+emit_form emit_index(emitter *e, tir_expr index);
+emit_form emit_form_constant(int64_t constant);
+emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, int64_t multiple);
+void emit_form_add(emitter *e, emit_form *sum, const emit_form *other, int64_t scale);
+emit_value emit_form_value(emitter *e, const emit_form *form);           /* i64, scalar or lanes */
+emit_value emit_form_narrow(emitter *e, const emit_form *form, int bits); /* modulo 2^bits, 32 or 64 */
+bool emit_form_is_constant(const emit_form *form, int64_t *constant);
+tir_interval emit_form_range(const emitter *e, const emit_form *form);
+emit_value emit_index_compare(emitter *e, tir_op op, tir_expr a, tir_expr b);
+/* Byte offset of buffer[index] from element 0 of the buffer. */
+emit_form emit_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index);
+/* Pointer with everything but constant and lane; `displacement` gets the constant. */
+emit_value emit_pointer(emitter *e, uint32_t buffer, const emit_form *offset, int64_t *displacement);
+uint32_t emit_alignment(const emitter *e, uint32_t buffer, const emit_form *offset);
+bool emit_varies(emitter *e, tir_expr expr); /* depends on the lane */
+
+/* ---- emit_value.c */
+emit_value emit_expr(emitter *e, tir_expr expr);
+LLVMValueRef emit_operation(emitter *e, tir_op op, tir_dtype dtype, tir_dtype operand, int lanes, LLVMValueRef *operands);
+emit_value emit_select(emitter *e, emit_value condition, emit_value yes, emit_value no);
+emit_value emit_both(emitter *e, emit_value a, emit_value b); /* logical and */
+emit_value emit_identity(emitter *e, tir_op op, tir_dtype dtype);
+
+/* ---- emit_math.c; operands and results at the builder's position */
+LLVMValueRef emit_min_max(emitter *e, bool max, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_round(emitter *e, tir_op op, LLVMValueRef x);
+LLVMValueRef emit_int_divide(emitter *e, bool remainder, tir_dtype dtype, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_shift(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_mulhi(emitter *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_library(emitter *e, const char *name, int count, LLVMValueRef *operands); /* per lane, f64 */
+LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *operands);
+
+/* ---- emit_cast.c */
+LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef value);
+
+/* ---- emit_memory.c */
+emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands);
+void emit_store(emitter *e, const tir_stmt *stmt);
+void emit_prefetch(emitter *e, const tir_stmt *stmt);
+bool emit_is_reduction(emitter *e, const tir_stmt *stmt); /* buffer[index] = op(buffer[index], x), op exact */
+
+/* ---- emit_reg.c */
+void emit_reg_init(emitter *e);
+emit_value emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index);
+void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value value);
+bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *first, int64_t *stride);
+/* Groups of REG elements that statements write under the bindings at hand; body of one loop iteration or branch. */
+void emit_reg_scan(emitter *e, const tir_stmt *list, emit_groups *groups);
+emit_value emit_reg_gather(emitter *e, const emit_group *group);
+void emit_reg_set(emitter *e, const emit_group *group, emit_value value);
+
+/* ---- emit_loop.c */
+typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user);
+void emit_for(emitter *e, const tir_stmt *loop);
+void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit, void *user); /* visits bodies without emitting loops */
+void emit_bind(emitter *e, tir_expr var, const emit_form *form);
+void emit_bind_value(emitter *e, tir_expr var, emit_value value);
+void emit_unbind(emitter *e, tir_expr var);
+
+/* ---- emit.c */
+void emit_statements(emitter *e, const tir_stmt *list);
+
+#endif

@@ -1,0 +1,221 @@
+/* Conversions with the meaning of tir_arith_cast: float to integer saturates with NaN as 0, integers wrap, everything to
+ * float rounds once. f16 and bf16 are handled as their bits: hardware conversions where they are exact (vcvtneps2bf16 is not:
+ * it flushes denormals), integer arithmetic elsewhere. */
+#include "targets/cpu/emit.h"
+
+#include <math.h>
+
+static int lanes_of(LLVMValueRef x) {
+    LLVMTypeRef type = LLVMTypeOf(x);
+    return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(type) : 0;
+}
+
+static char class_of(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i'; }
+static int bits_of(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].bits : 64; }
+
+/* Shorthand for i32 sequences on `lanes` lanes. */
+typedef struct bits32 {
+    emitter *e;
+    LLVMBuilderRef b;
+    LLVMTypeRef type;
+    int lanes;
+} bits32;
+static bits32 bits32_of(emitter *e, int lanes) { return (bits32){e, e->builder, emit_vector_type(e->i32, lanes), lanes}; }
+static LLVMValueRef number(bits32 w, uint32_t value) { return emit_fill(w.e, w.e->i32, w.lanes, (int64_t)value); }
+static LLVMValueRef and_(bits32 w, LLVMValueRef a, uint32_t mask) { return LLVMBuildAnd(w.b, a, number(w, mask), ""); }
+static LLVMValueRef shl(bits32 w, LLVMValueRef a, uint32_t by) { return LLVMBuildShl(w.b, a, number(w, by), ""); }
+static LLVMValueRef shr(bits32 w, LLVMValueRef a, uint32_t by) { return LLVMBuildLShr(w.b, a, number(w, by), ""); }
+
+/* ---- 16-bit floats to f32 */
+
+static LLVMValueRef f32_from_bf16(emitter *e, LLVMValueRef x) {
+    bits32 w = bits32_of(e, lanes_of(x));
+    LLVMValueRef wide = shl(w, LLVMBuildZExt(w.b, x, w.type, ""), 16);
+    return LLVMBuildBitCast(w.b, wide, emit_vector_type(e->f32, w.lanes), "");
+}
+
+/* Exponent and mantissa are moved into place and the exponent is corrected by a multiplication with 2^112, which also makes
+ * normal numbers of denormals; infinities and NaN get the full exponent. */
+static LLVMValueRef f32_from_f16_bits(emitter *e, LLVMValueRef x) {
+    bits32 w = bits32_of(e, lanes_of(x));
+    LLVMTypeRef real = emit_vector_type(e->f32, w.lanes);
+    LLVMValueRef wide = LLVMBuildZExt(w.b, x, w.type, "");
+    LLVMValueRef magnitude = shl(w, and_(w, wide, 0x7fff), 13), sign = shl(w, and_(w, wide, 0x8000), 16);
+    LLVMValueRef scaled = LLVMBuildFMul(w.b, LLVMBuildBitCast(w.b, magnitude, real, ""),
+                                        emit_real(e->f32, w.lanes, 0x1p112), "");
+    LLVMValueRef special = LLVMBuildICmp(w.b, LLVMIntUGE, magnitude, number(w, 0x7c00u << 13), "");
+    LLVMValueRef full = LLVMBuildOr(w.b, magnitude, number(w, 0x7f800000), "");
+    LLVMValueRef result = LLVMBuildSelect(w.b, special, full, LLVMBuildBitCast(w.b, scaled, w.type, ""), "");
+    return LLVMBuildBitCast(w.b, LLVMBuildOr(w.b, result, sign, ""), real, "");
+}
+
+static LLVMValueRef f32_from_f16(emitter *e, LLVMValueRef x) {
+    int lanes = lanes_of(x);
+    if (e->features.x86 && !e->features.f16c) return f32_from_f16_bits(e, x);
+    LLVMValueRef half = LLVMBuildBitCast(e->builder, x, emit_vector_type(e->f16, lanes), "");
+    return LLVMBuildFPExt(e->builder, half, emit_vector_type(e->f32, lanes), "");
+}
+
+/* ---- f32 to 16-bit floats */
+
+static LLVMValueRef bf16_from_f32(emitter *e, LLVMValueRef x) {
+    bits32 w = bits32_of(e, lanes_of(x));
+    LLVMValueRef bits = LLVMBuildBitCast(w.b, x, w.type, "");
+    LLVMValueRef odd = and_(w, shr(w, bits, 16), 1);
+    LLVMValueRef rounded = LLVMBuildAdd(w.b, bits, LLVMBuildAdd(w.b, odd, number(w, 0x7fff), ""), "");
+    LLVMValueRef quiet = LLVMBuildOr(w.b, bits, number(w, 0x400000), "");
+    LLVMValueRef nan = LLVMBuildFCmp(w.b, LLVMRealUNO, x, x, "");
+    LLVMValueRef high = shr(w, LLVMBuildSelect(w.b, nan, quiet, rounded, ""), 16);
+    return LLVMBuildTrunc(w.b, high, emit_vector_type(e->i16, w.lanes), "");
+}
+
+/* Normal results: rebias, add half and the odd bit, shift. Denormal results: adding 0.5 aligns the mantissa so that the
+ * addition itself rounds to even at bit 0. */
+static LLVMValueRef f16_from_f32_bits(emitter *e, LLVMValueRef x) {
+    bits32 w = bits32_of(e, lanes_of(x));
+    LLVMTypeRef real = emit_vector_type(e->f32, w.lanes);
+    LLVMValueRef all = LLVMBuildBitCast(w.b, x, w.type, "");
+    LLVMValueRef bits = and_(w, all, 0x7fffffff), sign = shr(w, and_(w, all, 0x80000000), 16);
+    LLVMValueRef odd = and_(w, shr(w, bits, 13), 1);
+    LLVMValueRef normal = LLVMBuildAdd(w.b, bits, LLVMBuildAdd(w.b, odd, number(w, 0xc8000fff), ""), "");
+    normal = shr(w, normal, 13);
+    LLVMValueRef half = emit_real(e->f32, w.lanes, 0.5);
+    LLVMValueRef sum = LLVMBuildFAdd(w.b, LLVMBuildBitCast(w.b, bits, real, ""), half, "");
+    LLVMValueRef small = LLVMBuildSub(w.b, LLVMBuildBitCast(w.b, sum, w.type, ""), number(w, 0x3f000000), "");
+    LLVMValueRef result = LLVMBuildSelect(w.b, LLVMBuildICmp(w.b, LLVMIntULT, bits, number(w, 0x38800000), ""), small,
+                                          normal, "");
+    LLVMValueRef infinite = LLVMBuildICmp(w.b, LLVMIntUGE, bits, number(w, 0x47800000), "");
+    LLVMValueRef nan = LLVMBuildICmp(w.b, LLVMIntUGT, bits, number(w, 0x7f800000), "");
+    result = LLVMBuildSelect(w.b, infinite, number(w, 0x7c00), result, "");
+    result = LLVMBuildSelect(w.b, nan, number(w, 0x7e00), result, "");
+    return LLVMBuildTrunc(w.b, LLVMBuildOr(w.b, result, sign, ""), emit_vector_type(e->i16, w.lanes), "");
+}
+
+static LLVMValueRef f16_from_f32(emitter *e, LLVMValueRef x) {
+    int lanes = lanes_of(x);
+    if (e->features.x86 && !e->features.f16c) return f16_from_f32_bits(e, x);
+    LLVMValueRef half = LLVMBuildFPTrunc(e->builder, x, emit_vector_type(e->f16, lanes), "");
+    return LLVMBuildBitCast(e->builder, half, emit_vector_type(e->i16, lanes), "");
+}
+
+/* f64 to f32 rounded to odd: a second rounding to 16 bits is then a single one (Boldo and Melquiond, 2008). */
+static LLVMValueRef f32_to_odd(emitter *e, LLVMValueRef x) {
+    bits32 w = bits32_of(e, lanes_of(x));
+    LLVMTypeRef real = emit_vector_type(e->f32, w.lanes);
+    LLVMValueRef nearest = LLVMBuildFPTrunc(w.b, x, real, "");
+    LLVMValueRef back = LLVMBuildFPExt(w.b, nearest, LLVMTypeOf(x), "");
+    LLVMValueRef inexact = LLVMBuildFCmp(w.b, LLVMRealONE, back, x, "");
+    LLVMValueRef sizes[2] = {emit_call(e, "llvm.fabs", LLVMTypeOf(x), NULL, 1, &back),
+                             emit_call(e, "llvm.fabs", LLVMTypeOf(x), NULL, 1, &x)};
+    LLVMValueRef away = LLVMBuildFCmp(w.b, LLVMRealOGT, sizes[0], sizes[1], "");
+    LLVMValueRef bits = LLVMBuildBitCast(w.b, nearest, w.type, "");
+    LLVMValueRef below = LLVMBuildSub(w.b, bits, LLVMBuildZExt(w.b, away, w.type, ""), "");
+    LLVMValueRef sticky = LLVMBuildOr(w.b, below, number(w, 1), "");
+    return LLVMBuildBitCast(w.b, LLVMBuildSelect(w.b, inexact, sticky, bits, ""), real, "");
+}
+
+/* ---- between floats and integers */
+
+/* Saturating, NaN gives 0. No lane ever converts a value out of range, which LLVM leaves undefined. */
+static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef real = LLVMTypeOf(x);
+    int lanes = lanes_of(x), bits = bits_of(to);
+    LLVMTypeRef element = lanes ? LLVMGetElementType(real) : real;
+    bool is_signed = class_of(to) == 'i';
+    double low = is_signed ? -ldexp(1.0, bits - 1) : 0.0, end = ldexp(1.0, is_signed ? bits - 1 : bits);
+    if (bits < (element == e->f64 ? 32 : 16) + 1) { /* the bounds themselves are exact: clamp, then convert */
+        LLVMTypeRef wide = emit_vector_type(bits == 32 && !is_signed ? e->i64 : e->i32, lanes);
+        LLVMValueRef zero = LLVMConstNull(real), least = emit_real(element, lanes, low);
+        LLVMValueRef most = emit_real(element, lanes, end - 1.0);
+        LLVMValueRef y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealORD, x, x, ""), x, zero, "");
+        y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, least, y, ""), least, y, "");
+        y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, most, y, ""), most, y, "");
+        y = LLVMBuildFPToSI(b, y, wide, "");
+        LLVMTypeRef type = emit_type(e, to, lanes);
+        return wide == type ? y : LLVMBuildTrunc(b, y, type, "");
+    }
+    LLVMTypeRef integer = emit_type(e, to, lanes);
+    LLVMTypeRef integer_element = emit_type(e, to, 0);
+    LLVMValueRef least = emit_real(element, lanes, low), limit = emit_real(element, lanes, end);
+    LLVMValueRef above = LLVMBuildFCmp(b, LLVMRealOGE, x, limit, ""), below = LLVMBuildFCmp(b, LLVMRealOLE, x, least, "");
+    LLVMValueRef inside = LLVMBuildAnd(b, LLVMBuildFCmp(b, LLVMRealOLT, x, limit, ""),
+                                       LLVMBuildFCmp(b, LLVMRealOGT, x, least, ""), "");
+    LLVMValueRef safe = LLVMBuildSelect(b, inside, x, LLVMConstNull(real), "");
+    LLVMValueRef result = is_signed ? LLVMBuildFPToSI(b, safe, integer, "") : LLVMBuildFPToUI(b, safe, integer, "");
+    uint64_t top = UINT64_C(1) << (bits - 1);
+    LLVMValueRef highest = is_signed ? emit_fill(e, integer_element, lanes, (int64_t)(top - 1)) : LLVMConstAllOnes(integer);
+    LLVMValueRef lowest = emit_fill(e, integer_element, lanes, is_signed ? (int64_t)top : 0);
+    result = LLVMBuildSelect(b, above, highest, result, "");
+    return LLVMBuildSelect(b, below, lowest, result, "");
+}
+
+/* An integer of more than 32 bits on its way to 16-bit floats: 53 bits with the rest sticky, exact in f64 afterwards. */
+static LLVMValueRef sticky_f64(emitter *e, bool is_signed, LLVMValueRef x) {
+    LLVMBuilderRef b = e->builder;
+    int lanes = lanes_of(x);
+    LLVMTypeRef type = LLVMTypeOf(x), real = emit_vector_type(e->f64, lanes);
+    LLVMValueRef zero = LLVMConstNull(type), negative = LLVMBuildICmp(b, LLVMIntSLT, x, zero, "");
+    LLVMValueRef magnitude = is_signed ? LLVMBuildSelect(b, negative, LLVMBuildNeg(b, x, ""), x, "") : x;
+    LLVMValueRef low = LLVMBuildAnd(b, magnitude, emit_fill(e, e->i64, lanes, 0x7ff), "");
+    LLVMValueRef any = LLVMBuildZExt(b, LLVMBuildICmp(b, LLVMIntNE, low, zero, ""), type, "");
+    LLVMValueRef cut = LLVMBuildOr(b, LLVMBuildXor(b, magnitude, low, ""),
+                                   LLVMBuildShl(b, any, emit_fill(e, e->i64, lanes, 11), ""), "");
+    LLVMValueRef large = LLVMBuildICmp(b, LLVMIntUGE, magnitude, emit_fill(e, e->i64, lanes, INT64_C(1) << 53), "");
+    LLVMValueRef result = LLVMBuildUIToFP(b, LLVMBuildSelect(b, large, cut, magnitude, ""), real, "");
+    if (!is_signed) return result;
+    return LLVMBuildSelect(b, negative, LLVMBuildFNeg(b, result, ""), result, "");
+}
+
+static LLVMValueRef int_to_float(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x) {
+    int lanes = lanes_of(x);
+    bool is_signed = class_of(from) == 'i';
+    if (to == DLC_F32 || to == DLC_F64) {
+        LLVMTypeRef real = emit_type(e, to, lanes);
+        return is_signed ? LLVMBuildSIToFP(e->builder, x, real, "") : LLVMBuildUIToFP(e->builder, x, real, "");
+    }
+    if (bits_of(from) <= 16) return emit_cast(e, to, DLC_F32, int_to_float(e, DLC_F32, from, x));
+    if (bits_of(from) <= 32) return emit_cast(e, to, DLC_F64, int_to_float(e, DLC_F64, from, x));
+    return emit_cast(e, to, DLC_F64, sticky_f64(e, is_signed, x));
+}
+
+static LLVMValueRef float_to_float(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x) {
+    LLVMTypeRef type = emit_type(e, to, lanes_of(x));
+    if (from == DLC_F16 || from == DLC_BF16) {
+        LLVMValueRef wide = from == DLC_F16 ? f32_from_f16(e, x) : f32_from_bf16(e, x);
+        return float_to_float(e, to, DLC_F32, wide);
+    }
+    if (to == from) return x;
+    if (to == DLC_F64) return LLVMBuildFPExt(e->builder, x, type, "");
+    if (to == DLC_F32) return LLVMBuildFPTrunc(e->builder, x, type, "");
+    if (from == DLC_F64) x = f32_to_odd(e, x);
+    return to == DLC_F16 ? f16_from_f32(e, x) : bf16_from_f32(e, x);
+}
+
+static LLVMValueRef int_to_int(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x) {
+    LLVMTypeRef type = emit_type(e, to, lanes_of(x));
+    int bits = from == DLC_BOOL ? 1 : bits_of(from);
+    if (bits_of(to) < bits) return LLVMBuildTrunc(e->builder, x, type, "");
+    if (LLVMTypeOf(x) == type) return x;
+    return class_of(from) == 'i' ? LLVMBuildSExt(e->builder, x, type, "") : LLVMBuildZExt(e->builder, x, type, "");
+}
+
+LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x) {
+    char source = class_of(from), result = class_of(to);
+    if (to == from) return x;
+    if (source == 'c' || result == 'c') emit_raise(e, "no conversion of complex numbers");
+    if (result == 'b') {
+        if (from == DLC_F16 || from == DLC_BF16) { /* not zero but for the sign: also denormals and NaN */
+            int lanes = lanes_of(x);
+            LLVMValueRef magnitude = LLVMBuildAnd(e->builder, x, emit_fill(e, e->i16, lanes, 0x7fff), "");
+            return LLVMBuildICmp(e->builder, LLVMIntNE, magnitude, LLVMConstNull(LLVMTypeOf(x)), "");
+        }
+        LLVMValueRef zero = LLVMConstNull(LLVMTypeOf(x));
+        return source == 'f' ? LLVMBuildFCmp(e->builder, LLVMRealUNE, x, zero, "")
+                             : LLVMBuildICmp(e->builder, LLVMIntNE, x, zero, "");
+    }
+    if (source == 'f' && result == 'f') return float_to_float(e, to, from, x);
+    if (source == 'f') return float_to_int(e, to, from == DLC_F64 ? x : float_to_float(e, DLC_F32, from, x));
+    if (result == 'f') return int_to_float(e, to, from, x);
+    return int_to_int(e, to, from, x);
+}

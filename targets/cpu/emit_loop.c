@@ -1,0 +1,385 @@
+/* Loops. A serial loop is a loop with phis for its counter and for the REG elements written inside. An unrolled loop repeats
+ * its body with the variable constant. A vec loop is cut into chunks of lanes; long ones become a serial loop over chunks. */
+#include "targets/cpu/emit.h"
+
+#define ROLL_CHUNKS 8 /* vec loops of more chunks than this are rolled when they may be */
+
+/* ---- bindings */
+
+void emit_bind(emitter *e, tir_expr var, const emit_form *form) {
+    emit_binding *binding = &e->binding[tir_var_id(e->pool, var)];
+    if (!binding->form) binding->form = LIB_NEW(e->arena, emit_form);
+    *binding->form = *form;
+    binding->bound = true;
+    e->epoch++;
+}
+
+void emit_bind_value(emitter *e, tir_expr var, emit_value value) {
+    emit_binding *binding = &e->binding[tir_var_id(e->pool, var)];
+    binding->value = value;
+    binding->bound = true;
+    e->epoch++;
+}
+
+void emit_unbind(emitter *e, tir_expr var) { e->binding[tir_var_id(e->pool, var)].bound = false; }
+
+static void bind_sum(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t iteration, int64_t lane) {
+    emit_form form = *lower;
+    form.constant += iteration;
+    form.lane += lane;
+    emit_bind(e, loop->for_.var, &form);
+}
+
+/* ---- analysis of vec loops, by structure only: does an expression depend on the loop variable? */
+
+static bool depends(emitter *e, tir_expr expr, int *widest) {
+    const tir_node *node = tir_get(e->pool, expr);
+    if (node->op == TIR_CONST) return false;
+    bool result = false;
+    if (node->op == TIR_VAR)
+        result = e->dependent[node->bits];
+    else if (e->depends_epoch[expr] == e->depends_now)
+        return e->varies[expr];
+    for (int i = 0; i < (int)node->count; i++) result |= depends(e, tir_operand(e->pool, expr, i), widest);
+    if (result && node->dtype != TIR_INDEX && node->dtype != DLC_BOOL) {
+        int size = (int)lib_dtype_size((dlc_dtype)node->dtype);
+        if (size > *widest) *widest = size;
+    }
+    e->depends_epoch[expr] = e->depends_now;
+    e->varies[expr] = result;
+    return result;
+}
+
+static bool store_vectorises(emitter *e, const tir_stmt *stmt, int *widest) {
+    bool index = false, value = depends(e, stmt->store.value, widest);
+    for (int i = 0; i < stmt->store.rank; i++) index |= depends(e, stmt->store.index[i], widest);
+    dlc_dtype dtype = e->kernel->buffers.data[stmt->store.buffer].dtype;
+    int size = (int)lib_dtype_size(dtype);
+    if (index && size > *widest) *widest = size;
+    return index || !value || emit_is_reduction(e, stmt);
+}
+
+static bool vectorises(emitter *e, const tir_stmt *list, int *widest) {
+    bool result = true;
+    for (const tir_stmt *stmt = list; stmt && result; stmt = stmt->next) {
+        switch (stmt->kind) {
+        case TIR_FOR:
+            if (depends(e, stmt->for_.lower, widest) || depends(e, stmt->for_.extent, widest)) return false;
+            result = vectorises(e, stmt->for_.body, widest);
+            break;
+        case TIR_LET:
+            e->dependent[tir_var_id(e->pool, stmt->let.var)] = depends(e, stmt->let.value, widest);
+            e->depends_now++;
+            result = vectorises(e, stmt->let.body, widest);
+            break;
+        case TIR_IF:
+            depends(e, stmt->if_.condition, widest);
+            result = vectorises(e, stmt->if_.body, widest) && vectorises(e, stmt->if_.otherwise, widest);
+            break;
+        case TIR_STORE: result = store_vectorises(e, stmt, widest); break;
+        default: break;
+        }
+    }
+    return result;
+}
+
+static int vector_lanes(emitter *e, const tir_stmt *loop) {
+    for (uint32_t i = 0; i < e->loops.count; i++)
+        if (e->loops.data[i].loop == loop) return e->loops.data[i].lanes;
+    int widest = 1, bytes = e->device->machine.vector_bytes;
+    memset(e->dependent, 0, e->pool->variables.count * sizeof *e->dependent);
+    e->dependent[tir_var_id(e->pool, loop->for_.var)] = true;
+    e->depends_now++;
+    emit_vec known = {.loop = loop};
+    if (vectorises(e, loop->for_.body, &widest) && bytes) known.lanes = bytes / widest;
+    e->epoch++; /* `varies` was used as storage */
+    lib_vec_push(e->arena, &e->loops, known);
+    return known.lanes;
+}
+
+/* Do all REG accesses in the body use only variables bound outside? Then the vec loop may be rolled. */
+static bool uses_bound_only(emitter *e, tir_expr expr) {
+    const tir_node *node = tir_get(e->pool, expr);
+    if (node->op == TIR_VAR) return e->binding[node->bits].bound;
+    for (int i = 0; i < (int)node->count; i++)
+        if (!uses_bound_only(e, tir_operand(e->pool, expr, i))) return false;
+    return true;
+}
+
+static bool reg_loads_fixed(emitter *e, tir_expr expr) {
+    const tir_node *node = tir_get(e->pool, expr);
+    bool reg = node->op == TIR_LOAD && e->kernel->buffers.data[node->bits].scope == TIR_SCOPE_REG;
+    for (int i = 0; i < (int)node->count; i++) {
+        tir_expr operand = tir_operand(e->pool, expr, i);
+        if (reg && !uses_bound_only(e, operand)) return false;
+        if (!reg_loads_fixed(e, operand)) return false;
+    }
+    return true;
+}
+
+static bool rollable(emitter *e, const tir_stmt *list) {
+    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+        switch (stmt->kind) {
+        case TIR_FOR:
+            if (!rollable(e, stmt->for_.body)) return false;
+            break;
+        case TIR_LET:
+            if (!reg_loads_fixed(e, stmt->let.value) || !rollable(e, stmt->let.body)) return false;
+            break;
+        case TIR_IF:
+            if (!reg_loads_fixed(e, stmt->if_.condition) || !rollable(e, stmt->if_.body) ||
+                !rollable(e, stmt->if_.otherwise))
+                return false;
+            break;
+        case TIR_STORE:
+            if (!reg_loads_fixed(e, stmt->store.value)) return false;
+            for (int i = 0; i < stmt->store.rank; i++)
+                if (e->kernel->buffers.data[stmt->store.buffer].scope == TIR_SCOPE_REG &&
+                    !uses_bound_only(e, stmt->store.index[i]))
+                    return false;
+            break;
+        default: break;
+        }
+    }
+    return true;
+}
+
+/* ---- chunks */
+
+typedef struct chunk {
+    int lanes, active; /* lanes 0: one scalar iteration */
+} chunk;
+
+/* Whole vectors first; then with cheap masks one partial vector, else halves. */
+static chunk next_chunk(const emitter *e, int width, int64_t rest) {
+    if (rest >= width && width > 1) return (chunk){width, width};
+    if (rest == 1 || width <= 1) return (chunk){0, 1};
+    int half = width;
+    while (half > rest) half /= 2;
+    if (half == rest || !e->device->machine.masked) return (chunk){half, half};
+    while (half < rest) half *= 2;
+    return (chunk){half, (int)rest};
+}
+
+static void visit_chunk(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, chunk part,
+                        emit_visit visit, void *user) {
+    int lanes = e->lanes, active = e->active;
+    e->lanes = part.lanes;
+    e->active = part.active;
+    bind_sum(e, loop, lower, start, part.lanes ? 1 : 0);
+    visit(e, loop->for_.body, user);
+    e->lanes = lanes;
+    e->active = active;
+    e->epoch++;
+}
+
+static void visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent, int width,
+                         emit_visit visit, void *user) {
+    while (start < extent) {
+        chunk part = next_chunk(e, width, extent - start);
+        visit_chunk(e, loop, lower, start, part, visit, user);
+        start += part.active;
+    }
+}
+
+static void visit_unrolled(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t extent, emit_visit visit,
+                           void *user) {
+    for (int64_t i = 0; i < extent; i++) {
+        bind_sum(e, loop, lower, i, 0);
+        visit(e, loop->for_.body, user);
+    }
+}
+
+static void visit_statements(emitter *e, const tir_stmt *body, void *user) {
+    (void)user;
+    emit_statements(e, body);
+}
+
+/* ---- serial loops */
+
+static void bump_versions(emitter *e, const tir_stmt *list) {
+    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+        if (stmt->kind == TIR_FOR) bump_versions(e, stmt->for_.body);
+        if (stmt->kind == TIR_LET) bump_versions(e, stmt->let.body);
+        if (stmt->kind == TIR_STORE) e->buffer[stmt->store.buffer].version = ++e->next_version;
+        if (stmt->kind != TIR_IF) continue;
+        bump_versions(e, stmt->if_.body);
+        bump_versions(e, stmt->if_.otherwise);
+    }
+}
+
+/* A vector (or scalar) of the group's shape, ready at the end of the current block. */
+static LLVMValueRef group_value(emitter *e, const emit_group *group) {
+    emit_value value = emit_reg_gather(e, group);
+    if (group->lanes && !value.lanes) value = emit_splat(e, value, group->lanes);
+    return value.llvm;
+}
+
+typedef struct serial {
+    const tir_stmt *loop;
+    emit_form lower;
+    emit_form count;   /* iterations */
+    int64_t step;      /* of the variable per iteration: 1, or the lanes of a rolled vec loop */
+    chunk part;        /* of a rolled vec loop */
+} serial;
+
+static void bind_counter(emitter *e, const serial *s, LLVMValueRef counter) {
+    const tir_variable *variable = tir_variable_of(e->pool, s->loop->for_.var);
+    tir_interval lower = emit_form_range(e, &s->lower), count = emit_form_range(e, &s->count);
+    bool bounded = lower.low > TIR_UNBOUNDED_LOW && lower.high < TIR_UNBOUNDED_HIGH && count.high < INT32_MAX;
+    int64_t low = bounded ? lower.low : variable->low;
+    int64_t high = bounded ? lower.high + (count.high - 1) * s->step : variable->high;
+    if (low < variable->low) low = variable->low;
+    if (high > variable->high && s->step == 1) high = variable->high;
+    emit_value value = {counter, 0, (int16_t)e->top};
+    int64_t divisor = s->step == 1 ? variable->multiple : s->step, constant;
+    if (s->step != 1 && !(emit_form_is_constant(&s->lower, &constant) && constant % s->step == 0)) divisor = 1;
+    emit_form form = emit_form_of(e, value, low, high, divisor);
+    form.lane = s->part.lanes ? 1 : 0;
+    emit_bind(e, s->loop->for_.var, &form);
+}
+
+/* Header phis for the groups; their incoming values from before the loop. */
+static void enter_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial, LLVMBasicBlockRef before) {
+    for (uint32_t i = 0; i < groups->count; i++) {
+        emit_group *group = &groups->data[i];
+        LLVMPositionBuilderAtEnd(e->builder, e->level[e->top].block);
+        group->phi = LLVMBuildPhi(e->builder, LLVMTypeOf(initial[i]), "");
+        LLVMAddIncoming(group->phi, &initial[i], &before, 1);
+        emit_reg_set(e, group, (emit_value){group->phi, (int16_t)group->lanes, (int16_t)e->top});
+    }
+}
+
+/* Values after the loop: those of the last iteration, or of before it where there was none. */
+static void leave_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial, LLVMValueRef *last,
+                         LLVMBasicBlockRef before, LLVMBasicBlockRef latch, bool guarded) {
+    for (uint32_t i = 0; i < groups->count; i++) {
+        const emit_group *group = &groups->data[i];
+        LLVMValueRef value = last[i];
+        if (guarded && value != initial[i]) {
+            LLVMPositionBuilderAtEnd(e->builder, e->level[e->top].block);
+            value = LLVMBuildPhi(e->builder, LLVMTypeOf(last[i]), "");
+            LLVMValueRef incoming[2] = {initial[i], last[i]};
+            LLVMBasicBlockRef blocks[2] = {before, latch};
+            LLVMAddIncoming(value, incoming, blocks, 2);
+        }
+        emit_reg_set(e, group, (emit_value){value, (int16_t)group->lanes, (int16_t)e->top});
+    }
+}
+
+static void emit_serial(emitter *e, const serial *s) {
+    const tir_stmt *body = s->loop->for_.body;
+    bool guarded = emit_form_range(e, &s->count).low < 1;
+    emit_value lower = emit_form_value(e, &s->lower), count = emit_form_value(e, &s->count);
+    if (lower.lanes || count.lanes) emit_raise(e, "bounds of a loop differ from lane to lane");
+    emit_at(e, e->top);
+    LLVMValueRef step = emit_i64(e, s->step);
+    LLVMValueRef end = LLVMBuildAdd(e->builder, lower.llvm, LLVMBuildMul(e->builder, count.llvm, step, ""), "");
+    emit_groups groups = {0};
+    emit_form unknown = emit_form_of(e, emit_constant(LLVMGetUndef(e->i64)), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
+    unknown.lane = s->part.lanes ? 1 : 0;
+    int lanes = e->lanes, active = e->active;
+    if (s->part.lanes) {
+        e->lanes = s->part.lanes;
+        e->active = s->part.active;
+    }
+    emit_bind(e, s->loop->for_.var, &unknown);
+    emit_reg_scan(e, body, &groups);
+    LLVMValueRef *initial = LIB_NEW_ARRAY(e->arena, LLVMValueRef, groups.count), *last = NULL;
+    for (uint32_t i = 0; i < groups.count; i++) initial[i] = group_value(e, &groups.data[i]);
+    last = LIB_NEW_ARRAY(e->arena, LLVMValueRef, groups.count);
+
+    LLVMBasicBlockRef before = e->level[e->top].block, head = emit_block(e, "loop"), after = emit_block(e, "after");
+    LLVMPositionBuilderAtEnd(e->builder, before);
+    if (guarded)
+        LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSGT, count.llvm, emit_i64(e, 0), ""), head, after);
+    else
+        LLVMBuildBr(e->builder, head);
+    emit_push(e, head, guarded);
+    LLVMPositionBuilderAtEnd(e->builder, head);
+    LLVMValueRef counter = LLVMBuildPhi(e->builder, e->i64, "");
+    LLVMAddIncoming(counter, &lower.llvm, &before, 1);
+    enter_groups(e, &groups, initial, before);
+    bump_versions(e, body);
+    bind_counter(e, s, counter);
+    emit_statements(e, body);
+
+    for (uint32_t i = 0; i < groups.count; i++) last[i] = group_value(e, &groups.data[i]);
+    LLVMBasicBlockRef latch = e->level[e->top].block;
+    LLVMPositionBuilderAtEnd(e->builder, latch);
+    LLVMValueRef next = LLVMBuildAdd(e->builder, counter, step, "");
+    LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, after);
+    LLVMAddIncoming(counter, &next, &latch, 1);
+    for (uint32_t i = 0; i < groups.count; i++) LLVMAddIncoming(groups.data[i].phi, &last[i], &latch, 1);
+    emit_pop(e, after);
+    e->lanes = lanes;
+    e->active = active;
+    leave_groups(e, &groups, initial, last, before, latch, guarded);
+}
+
+/* ---- all loops */
+
+typedef enum plan { PLAN_NONE, PLAN_ONCE, PLAN_SERIAL, PLAN_UNROLL, PLAN_CHUNKS, PLAN_ROLLED } plan;
+
+/* How a loop runs: the one decision that emission and the scan for REG elements must share. */
+static plan plan_loop(emitter *e, const tir_stmt *loop, const emit_form *extent, int *width) {
+    int64_t count;
+    bool constant = emit_form_is_constant(extent, &count);
+    tir_loop_kind kind = loop->for_.loop;
+    if (constant && count <= 0) return PLAN_NONE;
+    if (constant && count == 1) return PLAN_ONCE;
+    if (kind == TIR_SERIAL) return PLAN_SERIAL;
+    if (!constant) emit_raise(e, "extent of %s loop %s is not constant", kind == TIR_VEC ? "vec" : "unrolled",
+                              tir_variable_of(e->pool, loop->for_.var)->name);
+    if (kind == TIR_UNROLL) return PLAN_UNROLL;
+    *width = e->lanes ? 0 : vector_lanes(e, loop);
+    emit_unbind(e, loop->for_.var);
+    bool roll = count > (int64_t)ROLL_CHUNKS * (*width > 1 ? *width : 1) && rollable(e, loop->for_.body);
+    if (*width <= 1) return roll ? PLAN_SERIAL : PLAN_UNROLL;
+    return roll ? PLAN_ROLLED : PLAN_CHUNKS;
+}
+
+static serial rolled(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t extent, int width) {
+    (void)e;
+    return (serial){.loop = loop, .lower = *lower, .count = emit_form_constant(extent / width), .step = width,
+                    .part = {width, width}};
+}
+
+void emit_for(emitter *e, const tir_stmt *loop) {
+    emit_form lower = emit_index(e, loop->for_.lower), extent = emit_index(e, loop->for_.extent);
+    int width = 0;
+    int64_t count = extent.constant;
+    switch (plan_loop(e, loop, &extent, &width)) {
+    case PLAN_NONE: break;
+    case PLAN_ONCE: visit_unrolled(e, loop, &lower, 1, visit_statements, NULL); break;
+    case PLAN_SERIAL: emit_serial(e, &(serial){.loop = loop, .lower = lower, .count = extent, .step = 1}); break;
+    case PLAN_UNROLL: visit_unrolled(e, loop, &lower, count, visit_statements, NULL); break;
+    case PLAN_CHUNKS: visit_chunks(e, loop, &lower, 0, count, width, visit_statements, NULL); break;
+    case PLAN_ROLLED: {
+        serial s = rolled(e, loop, &lower, count, width);
+        emit_serial(e, &s);
+        visit_chunks(e, loop, &lower, count / width * width, count, width, visit_statements, NULL);
+        break;
+    }
+    }
+    emit_unbind(e, loop->for_.var);
+}
+
+void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit, void *user) {
+    emit_form lower = emit_index(e, loop->for_.lower), extent = emit_index(e, loop->for_.extent);
+    emit_form unknown = emit_form_of(e, emit_constant(LLVMGetUndef(e->i64)), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
+    int width = 0;
+    int64_t count = extent.constant;
+    switch (plan_loop(e, loop, &extent, &width)) {
+    case PLAN_NONE: break;
+    case PLAN_ONCE: visit_unrolled(e, loop, &lower, 1, visit, user); break;
+    case PLAN_SERIAL: visit_unrolled(e, loop, &unknown, 1, visit, user); break;
+    case PLAN_UNROLL: visit_unrolled(e, loop, &lower, count, visit, user); break;
+    case PLAN_CHUNKS: visit_chunks(e, loop, &lower, 0, count, width, visit, user); break;
+    case PLAN_ROLLED:
+        visit_chunk(e, loop, &unknown, 0, (chunk){width, width}, visit, user);
+        visit_chunks(e, loop, &lower, count / width * width, count, width, visit, user);
+        break;
+    }
+    emit_unbind(e, loop->for_.var);
+}

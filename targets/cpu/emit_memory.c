@@ -1,0 +1,390 @@
+/* Loads and stores of buffers in memory. The linear form of the byte offset decides the instruction: lane stride 0 is a scalar,
+ * one element a vector, few elements vectors and shuffles, else gather or scatter. Only lanes of the mask access memory. */
+#include "targets/cpu/emit.h"
+
+typedef struct access {
+    uint32_t buffer;
+    const tir_buffer *b;
+    emit_form offset;     /* bytes */
+    emit_value pointer;
+    int64_t displacement;
+    int64_t size, stride; /* bytes: of an element, from lane to lane */
+    uint32_t alignment;
+} access;
+
+static access access_of(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
+    access a = {.buffer = buffer, .b = &e->kernel->buffers.data[buffer]};
+    a.size = (int64_t)lib_dtype_size(a.b->dtype);
+    a.offset = emit_offset(e, buffer, rank, index);
+    a.stride = a.offset.lane;
+    a.pointer = emit_pointer(e, buffer, &a.offset, &a.displacement);
+    a.alignment = emit_alignment(e, buffer, &a.offset);
+    return a;
+}
+
+/* Type in memory: bool is a byte. */
+static LLVMTypeRef memory_type(emitter *e, const access *a, int lanes) {
+    return a->b->dtype == DLC_BOOL ? emit_vector_type(e->i8, lanes) : emit_type(e, a->b->dtype, lanes);
+}
+
+static LLVMValueRef from_memory(emitter *e, const access *a, LLVMValueRef value) {
+    if (a->b->dtype != DLC_BOOL) return value;
+    return LLVMBuildICmp(e->builder, LLVMIntNE, value, LLVMConstNull(LLVMTypeOf(value)), "");
+}
+
+static LLVMValueRef to_memory(emitter *e, const access *a, LLVMValueRef value, int lanes) {
+    return a->b->dtype == DLC_BOOL ? LLVMBuildZExt(e->builder, value, emit_vector_type(e->i8, lanes), "") : value;
+}
+
+static LLVMValueRef address(emitter *e, const access *a, int64_t extra) {
+    int64_t bytes = a->displacement + extra;
+    LLVMValueRef offset = emit_i64(e, bytes);
+    return bytes ? LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &offset, 1, "") : a->pointer.llvm;
+}
+
+/* Address per lane, for gather and scatter. */
+static LLVMValueRef addresses(emitter *e, const access *a, emit_value offsets) {
+    emit_value all = emit_splat(e, offsets, e->lanes);
+    emit_at(e, e->top);
+    return LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &all.llvm, 1, "");
+}
+
+static emit_value lane_offsets(emitter *e, const access *a) {
+    emit_form lanes = {.constant = a->displacement, .lane = a->stride, .vector = a->offset.vector};
+    return emit_form_value(e, &lanes);
+}
+
+/* Lanes that may access memory: the statement's mask and, of a partial chunk, the active lanes. */
+static emit_value lane_mask(emitter *e) {
+    emit_value mask = e->mask;
+    if (e->lanes && e->active < e->lanes) {
+        LLVMValueRef lane[EMIT_MAX_LANES];
+        for (int i = 0; i < e->lanes; i++) lane[i] = LLVMConstInt(e->i1, i < e->active, false);
+        emit_value active = {LLVMConstVector(lane, (unsigned)e->lanes), (int16_t)e->lanes, 0};
+        mask = emit_both(e, mask, active);
+    }
+    return mask;
+}
+
+/* ---- loads */
+
+static LLVMValueRef plain_load(emitter *e, const access *a, LLVMTypeRef type, LLVMValueRef pointer, uint32_t alignment) {
+    LLVMValueRef load = LLVMBuildLoad2(e->builder, type, pointer, "");
+    LLVMSetAlignment(load, alignment);
+    (void)a;
+    return load;
+}
+
+static LLVMValueRef reverse(emitter *e, LLVMValueRef value, int lanes) {
+    int index[EMIT_MAX_LANES];
+    for (int i = 0; i < lanes; i++) index[i] = lanes - 1 - i;
+    return emit_shuffle(e, value, NULL, lanes, index);
+}
+
+/* Every `step`-th element: `step` vector loads, none past the last element wanted, and shuffles that pick. */
+static LLVMValueRef strided_load(emitter *e, const access *a, int step) {
+    int lanes = e->lanes, last = step * (lanes - 1);
+    LLVMTypeRef type = memory_type(e, a, lanes);
+    LLVMValueRef result = NULL;
+    for (int part = 0, taken = 0; taken < lanes; part++) {
+        int start = part * lanes;
+        if (start + lanes - 1 > last) start = last - lanes + 1;
+        LLVMValueRef load = plain_load(e, a, type, address(e, a, start * a->size), (uint32_t)a->size);
+        int index[EMIT_MAX_LANES], next = taken;
+        for (int i = 0; i < lanes; i++) {
+            int from = i * step - start;
+            bool here = i >= taken && from >= 0 && from < lanes;
+            index[i] = here ? from + (result ? lanes : 0) : i < taken ? i : -1;
+            if (here) next = i + 1;
+        }
+        result = result ? emit_shuffle(e, result, load, lanes, index) : emit_shuffle(e, load, NULL, lanes, index);
+        taken = next;
+    }
+    return result;
+}
+
+static LLVMValueRef masked_load(emitter *e, LLVMTypeRef type, LLVMValueRef pointer, uint32_t alignment, LLVMValueRef mask) {
+    LLVMValueRef arguments[] = {pointer, LLVMConstInt(e->i32, alignment, false), mask, LLVMConstNull(type)};
+    return emit_call(e, "llvm.masked.load", type, e->pointer, 4, arguments);
+}
+
+static bool has_gather(const emitter *e, const access *a) {
+    return e->features.x86 && e->features.level >= CPU_AVX2 && a->size >= 4;
+}
+
+static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_value offsets) {
+    int lanes = e->lanes;
+    LLVMTypeRef type = memory_type(e, a, lanes);
+    if (!mask.llvm && !has_gather(e, a)) {
+        LLVMTypeRef element = memory_type(e, a, 0);
+        LLVMValueRef result = LLVMGetPoison(type);
+        for (int i = 0; i < lanes; i++) {
+            LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)i, false), pointer;
+            if (a->offset.vector.llvm) {
+                LLVMValueRef offset = LLVMBuildExtractElement(e->builder, offsets.llvm, lane, "");
+                pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &offset, 1, "");
+            } else {
+                pointer = address(e, a, i * a->stride);
+            }
+            LLVMValueRef one = plain_load(e, a, element, pointer, (uint32_t)a->size);
+            result = LLVMBuildInsertElement(e->builder, result, one, lane, "");
+        }
+        return result;
+    }
+    LLVMValueRef pointers = addresses(e, a, offsets);
+    LLVMValueRef all = mask.llvm ? mask.llvm : LLVMConstAllOnes(emit_vector_type(e->i1, lanes));
+    LLVMValueRef arguments[] = {pointers, LLVMConstInt(e->i32, (unsigned)a->size, false), all, LLVMConstNull(type)};
+    return emit_call(e, "llvm.masked.gather", type, LLVMTypeOf(pointers), 4, arguments);
+}
+
+static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
+    int lanes = e->lanes;
+    LLVMTypeRef type = memory_type(e, a, lanes);
+    int64_t step = a->size ? a->stride / a->size : 0;
+    bool regular = !a->offset.vector.llvm && a->stride % a->size == 0;
+    emit_value offsets = regular && (step == 1 || step == -1) ? (emit_value){0} : lane_offsets(e, a);
+    emit_at(e, e->top);
+    if (regular && step == 1) {
+        if (!mask.llvm) return plain_load(e, a, type, address(e, a, 0), a->alignment);
+        return masked_load(e, type, address(e, a, 0), a->alignment, mask.llvm);
+    }
+    if (regular && step == -1) {
+        LLVMValueRef pointer = address(e, a, -a->size * (lanes - 1)), value;
+        if (mask.llvm)
+            value = masked_load(e, type, pointer, (uint32_t)a->size, reverse(e, mask.llvm, lanes));
+        else
+            value = plain_load(e, a, type, pointer, (uint32_t)a->size);
+        return reverse(e, value, lanes);
+    }
+    if (regular && step > 1 && step <= 4 && !mask.llvm) return strided_load(e, a, (int)step);
+    return gather(e, a, mask, offsets);
+}
+
+/* The deepest level that a load of a buffer nobody writes may leave for: never out of a level that may not run. */
+static int load_level(const emitter *e, const access *a) {
+    if (a->b->written || e->mask.llvm) return e->top;
+    int level = e->top;
+    while (level > a->pointer.level && !e->level[level].conditional) level--;
+    return level;
+}
+
+/* All lanes read one element. Where the guard is false, zeros of the module are read instead of the address. */
+static emit_value uniform_load(emitter *e, const access *a, emit_value guard) {
+    uint64_t key[] = {EMIT_MEMORY, (uint64_t)(uintptr_t)a->pointer.llvm, (uint64_t)a->displacement,
+                      (uint64_t)(uintptr_t)guard.llvm, (uint64_t)a->b->dtype << 32 | e->buffer[a->buffer].version};
+    emit_value value;
+    if (emit_find(e, 5, key, &value)) return value;
+    value = (emit_value){.lanes = 0, .level = (int16_t)(guard.llvm ? e->top : load_level(e, a))};
+    emit_at(e, value.level);
+    LLVMValueRef pointer = address(e, a, 0);
+    if (guard.llvm) pointer = LLVMBuildSelect(e->builder, guard.llvm, pointer, e->safe, "");
+    uint32_t alignment = guard.llvm ? (uint32_t)a->size : a->alignment;
+    value.llvm = from_memory(e, a, plain_load(e, a, memory_type(e, a, 0), pointer, alignment));
+    return emit_remember(e, 5, key, value);
+}
+
+static emit_value vector_load(emitter *e, const access *a, emit_value guard) {
+    emit_value mask = lane_mask(e);
+    bool uniform_guard = guard.llvm && !guard.lanes;
+    if (guard.lanes) mask = emit_both(e, mask, guard);
+    uint64_t key[] = {EMIT_MEMORY + (uint64_t)a->stride * 256 + ((uint64_t)e->lanes << 48), (uint64_t)(uintptr_t)a->pointer.llvm,
+                      (uint64_t)a->displacement, (uint64_t)(uintptr_t)(uniform_guard ? guard.llvm : mask.llvm),
+                      (uint64_t)a->b->dtype << 32 | e->buffer[a->buffer].version,
+                      (uint64_t)(uintptr_t)a->offset.vector.llvm};
+    emit_value value;
+    if (emit_find(e, 6, key, &value)) return value;
+    value = (emit_value){.lanes = (int16_t)e->lanes, .level = (int16_t)e->top};
+    access safe = *a;
+    if (uniform_guard && a->stride == a->size && !mask.llvm) {
+        emit_at(e, e->top);
+        safe.pointer.llvm = LLVMBuildSelect(e->builder, guard.llvm, address(e, a, 0), e->safe, "");
+        safe.pointer.level = (int16_t)e->top;
+        safe.displacement = 0;
+        safe.alignment = (uint32_t)a->size;
+    } else if (uniform_guard) {
+        mask = emit_both(e, mask, emit_splat(e, guard, e->lanes));
+    }
+    LLVMValueRef loaded = lane_load(e, &safe, mask);
+    value.llvm = from_memory(e, a, loaded);
+    return emit_remember(e, 6, key, value);
+}
+
+emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands) {
+    uint32_t buffer = (uint32_t)node->bits;
+    int rank = (int)node->count - (node->guarded ? 2 : 0);
+    emit_value guard = {0}, other = {0};
+    int64_t constant;
+    if (node->guarded) {
+        guard = emit_expr(e, operands[rank]);
+        other = emit_expr(e, operands[rank + 1]);
+        if (!guard.lanes && emit_is_constant(guard, &constant)) {
+            if (constant == 0) return other;
+            guard.llvm = NULL;
+        }
+    }
+    emit_value value;
+    if (e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG) {
+        value = emit_reg_load(e, buffer, rank, operands);
+    } else {
+        access a = access_of(e, buffer, rank, operands);
+        bool varies = a.stride != 0 || a.offset.vector.llvm != NULL;
+        if (!varies && guard.lanes) { /* one address, wanted by some lanes only */
+            emit_at(e, guard.level);
+            guard.llvm = emit_call(e, "llvm.vector.reduce.or", LLVMTypeOf(guard.llvm), NULL, 1, &guard.llvm);
+            emit_value any = {guard.llvm, 0, guard.level};
+            guard = emit_expr(e, operands[rank]);
+            value = uniform_load(e, &a, any);
+        } else {
+            value = varies ? vector_load(e, &a, guard) : uniform_load(e, &a, guard);
+        }
+    }
+    return guard.llvm ? emit_select(e, guard, value, other) : value;
+}
+
+/* ---- stores */
+
+static void mark_non_temporal(emitter *e, LLVMValueRef store) {
+    LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->i32, 1, false));
+    LLVMMetadataRef node = LLVMMDNodeInContext2(e->context, &one, 1);
+    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->context, "nontemporal", 11), LLVMMetadataAsValue(e->context, node));
+    e->non_temporal = true;
+}
+
+static void scatter(emitter *e, const access *a, LLVMValueRef value, emit_value mask) {
+    int lanes = e->lanes;
+    emit_value offsets = lane_offsets(e, a);
+    emit_at(e, e->top);
+    if (!mask.llvm) {
+        for (int i = 0; i < lanes; i++) {
+            LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)i, false), pointer;
+            if (a->offset.vector.llvm) {
+                LLVMValueRef offset = LLVMBuildExtractElement(e->builder, offsets.llvm, lane, "");
+                pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &offset, 1, "");
+            } else {
+                pointer = address(e, a, i * a->stride);
+            }
+            LLVMValueRef store = LLVMBuildStore(e->builder, LLVMBuildExtractElement(e->builder, value, lane, ""), pointer);
+            LLVMSetAlignment(store, (uint32_t)a->size);
+        }
+        return;
+    }
+    LLVMValueRef pointers = addresses(e, a, offsets);
+    LLVMValueRef arguments[] = {value, pointers, LLVMConstInt(e->i32, (unsigned)a->size, false), mask.llvm};
+    emit_call(e, "llvm.masked.scatter", LLVMTypeOf(value), LLVMTypeOf(pointers), 4, arguments);
+}
+
+static void vector_store(emitter *e, const access *a, emit_value value, bool non_temporal) {
+    value = emit_splat(e, value, e->lanes);
+    emit_value mask = lane_mask(e);
+    int lanes = e->lanes;
+    emit_at(e, e->top);
+    LLVMValueRef stored = to_memory(e, a, value.llvm, lanes);
+    bool backward = a->stride == -a->size && !a->offset.vector.llvm;
+    if (!backward && (a->stride != a->size || a->offset.vector.llvm)) {
+        scatter(e, a, stored, mask);
+        return;
+    }
+    LLVMValueRef pointer = address(e, a, backward ? -a->size * (lanes - 1) : 0);
+    uint32_t alignment = backward ? (uint32_t)a->size : a->alignment;
+    if (backward) {
+        stored = reverse(e, stored, lanes);
+        if (mask.llvm) mask.llvm = reverse(e, mask.llvm, lanes);
+    }
+    if (mask.llvm) {
+        LLVMValueRef arguments[] = {stored, pointer, LLVMConstInt(e->i32, alignment, false), mask.llvm};
+        emit_call(e, "llvm.masked.store", LLVMTypeOf(stored), e->pointer, 4, arguments);
+        return;
+    }
+    LLVMValueRef store = LLVMBuildStore(e->builder, stored, pointer);
+    LLVMSetAlignment(store, alignment);
+    if (non_temporal && alignment >= (uint32_t)(a->size * lanes) && a->size * lanes >= 16) mark_non_temporal(e, store);
+}
+
+/* All lanes of a reduction in one: halves are combined until one lane is left. */
+static emit_value reduce_lanes(emitter *e, tir_op op, tir_dtype dtype, emit_value value) {
+    emit_value mask = lane_mask(e);
+    value = emit_splat(e, value, e->lanes);
+    if (mask.llvm) value = emit_select(e, mask, value, emit_identity(e, op, dtype));
+    emit_at(e, e->top);
+    LLVMValueRef part = value.llvm;
+    int index[EMIT_MAX_LANES];
+    for (int lanes = e->lanes / 2; lanes >= 1; lanes /= 2) {
+        LLVMValueRef half[2];
+        for (int i = 0; i < lanes; i++) index[i] = i;
+        half[0] = emit_shuffle(e, part, NULL, lanes, index);
+        for (int i = 0; i < lanes; i++) index[i] = lanes + i;
+        half[1] = emit_shuffle(e, part, NULL, lanes, index);
+        part = emit_operation(e, op, dtype, dtype, lanes, half);
+    }
+    part = LLVMBuildExtractElement(e->builder, part, LLVMConstInt(e->i32, 0, false), "");
+    return (emit_value){part, 0, (int16_t)e->top};
+}
+
+/* buffer[index] = op(buffer[index], x): the operand that is not the location itself, or 0. */
+static tir_expr reduction_operand(emitter *e, const tir_stmt *stmt) {
+    const tir_node *node = tir_get(e->pool, stmt->store.value);
+    static const tir_op ops[] = {TIR_ADD, TIR_MUL, TIR_MIN, TIR_MAX, TIR_AND, TIR_OR, TIR_XOR};
+    bool known = false;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) known |= node->op == ops[i];
+    bool is_float = node->dtype != TIR_INDEX && lib_dtypes[node->dtype].class_ == 'f';
+    if (!known || (is_float && node->op != TIR_MIN && node->op != TIR_MAX)) return 0;
+    for (int side = 0; side < 2; side++) {
+        tir_expr left = tir_operand(e->pool, stmt->store.value, side);
+        const tir_node *load = tir_get(e->pool, left);
+        if (load->op != TIR_LOAD || load->guarded || load->bits != stmt->store.buffer ||
+            (int)load->count != stmt->store.rank)
+            continue;
+        bool same = true;
+        for (int i = 0; i < stmt->store.rank; i++) same &= tir_operand(e->pool, left, i) == stmt->store.index[i];
+        if (same) return tir_operand(e->pool, stmt->store.value, 1 - side);
+    }
+    return 0;
+}
+
+bool emit_is_reduction(emitter *e, const tir_stmt *stmt) { return reduction_operand(e, stmt) != 0; }
+
+/* A store that all lanes make to one place: a reduction over the lanes, or a value that is the same for all. */
+static emit_value uniform_store_value(emitter *e, const tir_stmt *stmt) {
+    if (!e->lanes || !emit_varies(e, stmt->store.value)) return emit_expr(e, stmt->store.value);
+    tir_expr operand = reduction_operand(e, stmt);
+    if (!operand) emit_raise(e, "lanes of a vec loop store different values to one place");
+    const tir_node *node = tir_get(e->pool, stmt->store.value);
+    tir_expr old = tir_operand(e->pool, stmt->store.value, 0);
+    if (old == operand) old = tir_operand(e->pool, stmt->store.value, 1);
+    emit_value total = reduce_lanes(e, (tir_op)node->op, node->dtype, emit_expr(e, operand));
+    emit_value before = emit_expr(e, old);
+    LLVMValueRef both[2] = {before.llvm, total.llvm};
+    emit_at(e, e->top);
+    total.llvm = emit_operation(e, (tir_op)node->op, node->dtype, node->dtype, 0, both);
+    return total;
+}
+
+void emit_store(emitter *e, const tir_stmt *stmt) {
+    uint32_t buffer = stmt->store.buffer;
+    bool varies = false;
+    for (int i = 0; i < stmt->store.rank; i++) varies |= emit_varies(e, stmt->store.index[i]);
+    emit_value value = varies ? emit_expr(e, stmt->store.value) : uniform_store_value(e, stmt);
+    if (e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG) {
+        emit_reg_store(e, buffer, stmt->store.rank, stmt->store.index, value);
+        return;
+    }
+    access a = access_of(e, buffer, stmt->store.rank, stmt->store.index);
+    if (varies && (a.stride != 0 || a.offset.vector.llvm)) {
+        vector_store(e, &a, value, stmt->store.non_temporal);
+    } else {
+        emit_at(e, e->top);
+        LLVMValueRef store = LLVMBuildStore(e->builder, to_memory(e, &a, value.llvm, 0), address(e, &a, 0));
+        LLVMSetAlignment(store, a.alignment);
+    }
+    e->buffer[buffer].version = ++e->next_version;
+    e->epoch++;
+}
+
+void emit_prefetch(emitter *e, const tir_stmt *stmt) {
+    access a = access_of(e, stmt->prefetch.buffer, stmt->prefetch.rank, stmt->prefetch.index);
+    emit_at(e, e->top);
+    int locality = stmt->prefetch.level <= 1 ? 3 : stmt->prefetch.level == 2 ? 2 : 1;
+    LLVMValueRef arguments[] = {address(e, &a, 0), LLVMConstInt(e->i32, 0, false),
+                                LLVMConstInt(e->i32, (unsigned)locality, false), LLVMConstInt(e->i32, 1, false)};
+    emit_call(e, "llvm.prefetch", e->pointer, NULL, 4, arguments);
+}

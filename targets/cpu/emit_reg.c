@@ -1,0 +1,183 @@
+/* REG buffers. Every element is known by a constant index once loops are unrolled and lanes bound, so it is an SSA value:
+ * usually a lane of the vector that was stored. Loads of the same lanes give that vector back; anything else is put together
+ * from lanes. Loop headers and joins of branches ask which elements are written inside and make phis for those. */
+#include "targets/cpu/emit.h"
+
+void emit_reg_init(emitter *e) {
+    for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
+        const tir_buffer *b = &e->kernel->buffers.data[i];
+        if (b->scope != TIR_SCOPE_REG) continue;
+        emit_value zero = emit_constant(LLVMConstNull(emit_type(e, b->dtype, 0))); /* or don't-care */
+        for (int64_t k = 0; k < e->buffer[i].elements; k++) e->buffer[i].element[k] = (emit_element){zero, -1};
+    }
+}
+
+/* First element, lane stride and lanes of buffer[index]; false where it is not constant or leaves the buffer. */
+static bool place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
+    const tir_buffer *b = &e->kernel->buffers.data[buffer];
+    int64_t size = (int64_t)lib_dtype_size(b->dtype);
+    emit_form offset = emit_offset(e, buffer, rank, index);
+    if (offset.count || offset.vector.llvm) return false;
+    *group = (emit_group){.buffer = buffer, .first = offset.constant / size, .stride = offset.lane / size};
+    if (group->stride) {
+        group->lanes = e->lanes;
+        group->active = e->active;
+    }
+    int64_t last = group->first + group->stride * (group->lanes ? group->active - 1 : 0);
+    int64_t low = last < group->first ? last : group->first, high = last < group->first ? group->first : last;
+    return low >= 0 && high < e->buffer[buffer].elements;
+}
+
+/* ---- loads */
+
+/* Lanes of several values in one vector: each source is shuffled into place and merged. */
+static LLVMValueRef join(emitter *e, const emit_element *element, int lanes, int active, LLVMTypeRef type) {
+    LLVMValueRef result = NULL;
+    bool done[EMIT_MAX_LANES] = {false};
+    int index[EMIT_MAX_LANES];
+    for (int i = 0; i < active; i++) {
+        if (done[i]) continue;
+        if (element[i].lane < 0) {
+            if (!result) result = LLVMConstNull(type);
+            LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)i, false);
+            result = LLVMBuildInsertElement(e->builder, result, element[i].value.llvm, lane, "");
+            done[i] = true;
+            continue;
+        }
+        for (int k = 0; k < lanes; k++) {
+            bool same = k < active && !done[k] && element[k].lane >= 0 && element[k].value.llvm == element[i].value.llvm;
+            index[k] = same ? element[k].lane : -1;
+        }
+        LLVMValueRef part = emit_shuffle(e, element[i].value.llvm, NULL, lanes, index);
+        for (int k = 0; k < lanes; k++) {
+            bool here = index[k] >= 0;
+            index[k] = here ? lanes + k : k;
+            done[k] |= here;
+        }
+        result = result ? emit_shuffle(e, result, part, lanes, index) : part;
+    }
+    return result;
+}
+
+emit_value emit_reg_gather(emitter *e, const emit_group *group) {
+    emit_element element[EMIT_MAX_LANES];
+    const emit_element *all = e->buffer[group->buffer].element;
+    int lanes = group->lanes, active = lanes ? group->active : 1, level = 0;
+    bool vector = lanes != 0, same = true;
+    for (int i = 0; i < active; i++) {
+        element[i] = all[group->first + group->stride * i];
+        if (element[i].value.level > level) level = element[i].value.level;
+        vector &= element[i].lane == i && element[i].value.lanes == lanes && element[i].value.llvm == element[0].value.llvm;
+        same &= element[i].lane < 0 && element[i].value.llvm == element[0].value.llvm;
+    }
+    if (vector || same) return element[0].value;
+    if (lanes == 0) {
+        uint64_t key[] = {EMIT_EXTRACT, (uint64_t)(uintptr_t)element[0].value.llvm, (uint64_t)element[0].lane};
+        emit_value scalar;
+        if (emit_find(e, 3, key, &scalar)) return scalar;
+        emit_at(e, level);
+        LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)element[0].lane, false);
+        scalar = (emit_value){LLVMBuildExtractElement(e->builder, element[0].value.llvm, lane, ""), 0, (int16_t)level};
+        return emit_remember(e, 3, key, scalar);
+    }
+    emit_at(e, level);
+    LLVMTypeRef type = emit_type(e, e->kernel->buffers.data[group->buffer].dtype, lanes);
+    return (emit_value){join(e, element, lanes, active, type), (int16_t)lanes, (int16_t)level};
+}
+
+emit_value emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
+    emit_group group;
+    if (!place(e, buffer, rank, index, &group))
+        emit_raise(e, "load of reg buffer %s: index not constant or outside", e->kernel->buffers.data[buffer].name);
+    return emit_reg_gather(e, &group);
+}
+
+/* ---- stores */
+
+void emit_reg_set(emitter *e, const emit_group *group, emit_value value) {
+    emit_element *element = e->buffer[group->buffer].element;
+    int active = group->lanes ? group->active : 1;
+    for (int i = 0; i < active; i++)
+        element[group->first + group->stride * i] = (emit_element){value, value.lanes ? i : -1};
+    e->epoch++;
+}
+
+void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value value) {
+    emit_group group;
+    if (!place(e, buffer, rank, index, &group))
+        emit_raise(e, "store to reg buffer %s: index not constant or outside", e->kernel->buffers.data[buffer].name);
+    if (group.lanes && e->mask.llvm) value = emit_select(e, e->mask, value, emit_reg_gather(e, &group));
+    emit_reg_set(e, &group, value);
+}
+
+/* ---- which elements do statements write? */
+
+typedef struct scan {
+    emit_groups *groups;
+    uint32_t id;
+} scan;
+
+static void scan_list(emitter *e, const tir_stmt *list, void *user);
+
+static void scan_store(emitter *e, const tir_stmt *stmt, scan *s) {
+    emit_group group;
+    if (e->kernel->buffers.data[stmt->store.buffer].scope != TIR_SCOPE_REG) return;
+    if (!place(e, stmt->store.buffer, stmt->store.rank, stmt->store.index, &group)) return; /* a branch never taken */
+    uint32_t *owner = e->buffer[group.buffer].owner;
+    int active = group.lanes ? group.active : 1, owned = 0;
+    for (int i = 0; i < active; i++) owned += owner[group.first + group.stride * i] == s->id;
+    if (owned == 0) lib_vec_push(e->arena, s->groups, group);
+    for (int i = 0; i < active; i++) {
+        int64_t at = group.first + group.stride * i;
+        if (owned != 0 && owner[at] != s->id) {
+            emit_group single = {.buffer = group.buffer, .first = at};
+            lib_vec_push(e->arena, s->groups, single);
+        }
+        owner[at] = s->id;
+    }
+}
+
+static bool has_load(emitter *e, tir_expr expr) {
+    const tir_node *node = tir_get(e->pool, expr);
+    if (node->op == TIR_LOAD) return true;
+    for (int i = 0; i < (int)node->count; i++)
+        if (has_load(e, tir_operand(e->pool, expr, i))) return true;
+    return false;
+}
+
+static void scan_let(emitter *e, const tir_stmt *stmt, scan *s) {
+    tir_dtype dtype = tir_dtype_of(e->pool, stmt->let.value);
+    if (dtype != TIR_INDEX) {
+        emit_bind_value(e, stmt->let.var, emit_constant(LLVMGetUndef(emit_type(e, dtype, 0))));
+    } else if (has_load(e, stmt->let.value)) {
+        emit_form unknown = emit_form_of(e, emit_constant(LLVMGetUndef(e->i64)), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
+        emit_bind(e, stmt->let.var, &unknown);
+    } else {
+        emit_form form = emit_index(e, stmt->let.value);
+        emit_bind(e, stmt->let.var, &form);
+    }
+    scan_list(e, stmt->let.body, s);
+    emit_unbind(e, stmt->let.var);
+}
+
+static void scan_list(emitter *e, const tir_stmt *list, void *user) {
+    scan *s = user;
+    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+        switch (stmt->kind) {
+        case TIR_FOR: emit_scan_for(e, stmt, scan_list, s); break;
+        case TIR_LET: scan_let(e, stmt, s); break;
+        case TIR_IF:
+            scan_list(e, stmt->if_.body, s);
+            scan_list(e, stmt->if_.otherwise, s);
+            break;
+        case TIR_STORE: scan_store(e, stmt, s); break;
+        default: break;
+        }
+    }
+}
+
+void emit_reg_scan(emitter *e, const tir_stmt *list, emit_groups *groups) {
+    if (!e->has_reg) return;
+    scan s = {groups, ++e->next_scan};
+    scan_list(e, list, &s);
+}

@@ -1,0 +1,281 @@
+/* Value expressions: every operator of TIR_OP_TABLE that loop IR may hold, scalar or in lanes, each emitted once per level. */
+#include "targets/cpu/emit.h"
+
+#include <math.h>
+
+static char class_of(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i'; }
+
+/* ---- one operator at the builder's position */
+
+static LLVMValueRef float_operation(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef *x) {
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef type = LLVMTypeOf(x[0]);
+    switch (op) {
+    case TIR_ADD: return LLVMBuildFAdd(b, x[0], x[1], "");
+    case TIR_SUB: return LLVMBuildFSub(b, x[0], x[1], "");
+    case TIR_MUL: return LLVMBuildFMul(b, x[0], x[1], "");
+    case TIR_DIV: return LLVMBuildFDiv(b, x[0], x[1], "");
+    case TIR_NEG: return LLVMBuildFNeg(b, x[0], "");
+    case TIR_ABS: return emit_call(e, "llvm.fabs", type, NULL, 1, x);
+    case TIR_SQRT: return emit_call(e, "llvm.sqrt", type, NULL, 1, x);
+    case TIR_FMA: return emit_call(e, "llvm.fma", type, NULL, 3, x);
+    case TIR_MIN:
+    case TIR_MAX: return emit_min_max(e, op == TIR_MAX, x[0], x[1]);
+    case TIR_FLOOR:
+    case TIR_CEIL:
+    case TIR_TRUNC:
+    case TIR_ROUND: return emit_round(e, op, x[0]);
+    case TIR_EQ: return LLVMBuildFCmp(b, LLVMRealOEQ, x[0], x[1], "");
+    case TIR_NE: return LLVMBuildFCmp(b, LLVMRealUNE, x[0], x[1], "");
+    case TIR_LT: return LLVMBuildFCmp(b, LLVMRealOLT, x[0], x[1], "");
+    case TIR_LE: return LLVMBuildFCmp(b, LLVMRealOLE, x[0], x[1], "");
+    case TIR_REM: { /* exact, so f32 through f64 gives fmodf's bits */
+        if (dtype == DLC_F64) return emit_library(e, "fmod", 2, x);
+        LLVMValueRef wide[2] = {emit_cast(e, DLC_F64, dtype, x[0]), emit_cast(e, DLC_F64, dtype, x[1])};
+        return emit_cast(e, dtype, DLC_F64, emit_library(e, "fmod", 2, wide));
+    }
+    default:
+        if ((tir_ops[op].flags & TIR_MATH) && dtype == DLC_F64)
+            return emit_library(e, tir_ops[op].text, tir_ops[op].arity, x);
+        emit_raise(e, "operator %s on %s is not legal in loop IR", tir_ops[op].text, tir_dtype_name(dtype));
+    }
+}
+
+static LLVMValueRef integer_compare(emitter *e, tir_op op, bool is_signed, LLVMValueRef *x) {
+    LLVMIntPredicate predicate = op == TIR_EQ   ? LLVMIntEQ
+                                 : op == TIR_NE ? LLVMIntNE
+                                 : op == TIR_LT ? (is_signed ? LLVMIntSLT : LLVMIntULT)
+                                                : (is_signed ? LLVMIntSLE : LLVMIntULE);
+    return LLVMBuildICmp(e->builder, predicate, x[0], x[1], "");
+}
+
+/* Wraps; a negative exponent gives 1/x truncated. Square and multiply over the exponent's bits, without branches. */
+static LLVMValueRef integer_power(emitter *e, tir_dtype dtype, LLVMValueRef x, LLVMValueRef y) {
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef type = LLVMTypeOf(x);
+    LLVMTypeRef element = LLVMGetTypeKind(type) == LLVMVectorTypeKind ? LLVMGetElementType(type) : type;
+    int lanes = element == type ? 0 : (int)LLVMGetVectorSize(type), bits = (int)LLVMGetIntTypeWidth(element);
+    LLVMValueRef one = emit_fill(e, element, lanes, 1), zero = LLVMConstNull(type), result = one, base = x;
+    LLVMValueRef odd = LLVMBuildTrunc(b, y, emit_vector_type(e->i1, lanes), "");
+    for (int i = 0; i < bits; i++) {
+        LLVMValueRef bit = LLVMBuildLShr(b, y, emit_fill(e, element, lanes, i), "");
+        bit = LLVMBuildTrunc(b, bit, emit_vector_type(e->i1, lanes), "");
+        result = LLVMBuildSelect(b, bit, LLVMBuildMul(b, result, base, ""), result, "");
+        base = LLVMBuildMul(b, base, base, "");
+    }
+    if (class_of(dtype) != 'i') return result;
+    LLVMValueRef minus = LLVMConstAllOnes(type), negative = LLVMBuildICmp(b, LLVMIntSLT, y, zero, "");
+    LLVMValueRef inverse = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntEQ, x, one, ""), one, zero, "");
+    LLVMValueRef is_minus = LLVMBuildICmp(b, LLVMIntEQ, x, minus, "");
+    inverse = LLVMBuildSelect(b, is_minus, LLVMBuildSelect(b, odd, minus, one, ""), inverse, "");
+    return LLVMBuildSelect(b, negative, inverse, result, "");
+}
+
+static LLVMValueRef integer_operation(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef *x) {
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef type = LLVMTypeOf(x[0]);
+    bool is_signed = class_of(dtype) == 'i';
+    switch (op) {
+    case TIR_ADD: return LLVMBuildAdd(b, x[0], x[1], "");
+    case TIR_SUB: return LLVMBuildSub(b, x[0], x[1], "");
+    case TIR_MUL: return LLVMBuildMul(b, x[0], x[1], "");
+    case TIR_FMA: return LLVMBuildAdd(b, LLVMBuildMul(b, x[0], x[1], ""), x[2], "");
+    case TIR_AND: return LLVMBuildAnd(b, x[0], x[1], "");
+    case TIR_OR: return LLVMBuildOr(b, x[0], x[1], "");
+    case TIR_XOR: return LLVMBuildXor(b, x[0], x[1], "");
+    case TIR_NOT: return LLVMBuildNot(b, x[0], "");
+    case TIR_NEG: return LLVMBuildNeg(b, x[0], "");
+    case TIR_DIV:
+    case TIR_REM: return emit_int_divide(e, op == TIR_REM, dtype, x[0], x[1]);
+    case TIR_SHL:
+    case TIR_SHR: return emit_shift(e, op, dtype, x[0], x[1]);
+    case TIR_MULHI: return emit_mulhi(e, x[0], x[1]);
+    case TIR_POW: return integer_power(e, dtype, x[0], x[1]);
+    case TIR_MIN:
+    case TIR_MAX: {
+        LLVMIntPredicate less = is_signed ? LLVMIntSLT : LLVMIntULT;
+        LLVMValueRef below = LLVMBuildICmp(b, less, x[0], x[1], "");
+        return op == TIR_MIN ? LLVMBuildSelect(b, below, x[0], x[1], "") : LLVMBuildSelect(b, below, x[1], x[0], "");
+    }
+    case TIR_ABS: {
+        if (!is_signed) return x[0];
+        LLVMValueRef negative = LLVMBuildICmp(b, LLVMIntSLT, x[0], LLVMConstNull(type), "");
+        return LLVMBuildSelect(b, negative, LLVMBuildNeg(b, x[0], ""), x[0], "");
+    }
+    case TIR_EQ:
+    case TIR_NE:
+    case TIR_LT:
+    case TIR_LE: return integer_compare(e, op, is_signed, x);
+    default:
+        if (tir_ops[op].arity == 1) return x[0]; /* rounding of an integer */
+        emit_raise(e, "operator %s on %s is not legal in loop IR", tir_ops[op].text, tir_dtype_name(dtype));
+    }
+}
+
+LLVMValueRef emit_operation(emitter *e, tir_op op, tir_dtype dtype, tir_dtype operand, int lanes, LLVMValueRef *x) {
+    switch (op) {
+    case TIR_CAST: return emit_cast(e, dtype, operand, x[0]);
+    case TIR_BITCAST: {
+        LLVMTypeRef type = emit_type(e, dtype, lanes);
+        if (dtype == DLC_BOOL || operand == DLC_BOOL) return emit_cast(e, dtype, operand, x[0]);
+        return LLVMTypeOf(x[0]) == type ? x[0] : LLVMBuildBitCast(e->builder, x[0], type, "");
+    }
+    case TIR_DOT2_BF16:
+    case TIR_DOT4_U8I8: return emit_dot(e, op, lanes, x);
+    default: break;
+    }
+    if (operand == DLC_F32 || operand == DLC_F64) return float_operation(e, op, operand, x);
+    bool compares = (tir_ops[op].flags & TIR_COMPARES) != 0;
+    if (class_of(operand) == 'f' && (compares || op == TIR_NEG || op == TIR_ABS)) { /* 16-bit floats */
+        LLVMValueRef wide[2] = {emit_cast(e, DLC_F32, operand, x[0]), NULL};
+        if (compares) wide[1] = emit_cast(e, DLC_F32, operand, x[1]);
+        LLVMValueRef result = float_operation(e, op, DLC_F32, wide);
+        return compares ? result : emit_cast(e, dtype, DLC_F32, result);
+    }
+    if (class_of(operand) == 'f')
+        emit_raise(e, "operator %s on %s is not legal in loop IR", tir_ops[op].text, tir_dtype_name(operand));
+    return integer_operation(e, op, operand, x);
+}
+
+/* ---- operators on values */
+
+static bool is_i1(emit_value value, bool which) {
+    int64_t constant;
+    return value.llvm && value.lanes == 0 && emit_is_constant(value, &constant) && (constant != 0) == which;
+}
+
+emit_value emit_select(emitter *e, emit_value condition, emit_value yes, emit_value no) {
+    if (is_i1(condition, true)) return yes;
+    if (is_i1(condition, false)) return no;
+    if (yes.llvm == no.llvm) return yes;
+    int lanes = condition.lanes ? condition.lanes : yes.lanes ? yes.lanes : no.lanes;
+    yes = emit_splat(e, yes, lanes);
+    no = emit_splat(e, no, lanes);
+    uint64_t key[] = {TIR_SELECT, (uint64_t)(uintptr_t)condition.llvm, (uint64_t)(uintptr_t)yes.llvm,
+                      (uint64_t)(uintptr_t)no.llvm};
+    emit_value result;
+    if (emit_find(e, 4, key, &result)) return result;
+    result = (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)emit_level_of(3, (emit_value[]){condition, yes, no})};
+    emit_at(e, result.level);
+    result.llvm = LLVMBuildSelect(e->builder, condition.llvm, yes.llvm, no.llvm, "");
+    return emit_remember(e, 4, key, result);
+}
+
+static emit_value operate(emitter *e, tir_op op, tir_dtype dtype, tir_dtype operand, int count, emit_value *x) {
+    int lanes = 0;
+    for (int i = 0; i < count; i++)
+        if (x[i].lanes) lanes = x[i].lanes;
+    LLVMValueRef raw[9];
+    for (int i = 0; i < count; i++) raw[i] = (x[i] = emit_splat(e, x[i], lanes)).llvm;
+    uint64_t key[6] = {(uint64_t)op | (uint64_t)dtype << 16 | (uint64_t)operand << 32};
+    bool numbered = count <= 4;
+    for (int i = 0; i < count && numbered; i++) key[1 + i] = (uint64_t)(uintptr_t)raw[i];
+    emit_value result;
+    if (numbered && emit_find(e, 1 + count, key, &result)) return result;
+    result = (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)emit_level_of(count, x)};
+    emit_at(e, result.level);
+    result.llvm = emit_operation(e, op, dtype, operand, lanes, raw);
+    return numbered ? emit_remember(e, 1 + count, key, result) : result;
+}
+
+emit_value emit_both(emitter *e, emit_value a, emit_value b) {
+    if (!a.llvm || is_i1(a, true)) return b;
+    if (!b.llvm || is_i1(b, true) || is_i1(a, false)) return a;
+    if (is_i1(b, false)) return b;
+    return operate(e, TIR_AND, DLC_BOOL, DLC_BOOL, 2, (emit_value[]){a, b});
+}
+
+/* x with op(x, identity) == x, bit for bit: lanes that must not take part in a reduction. */
+emit_value emit_identity(emitter *e, tir_op op, tir_dtype dtype) {
+    LLVMTypeRef type = emit_type(e, dtype, 0);
+    bool is_float = class_of(dtype) == 'f', is_signed = class_of(dtype) == 'i';
+    unsigned bits = is_float ? 0 : LLVMGetIntTypeWidth(type);
+    uint64_t top = is_float ? 0 : UINT64_C(1) << (bits - 1);
+    switch (op) {
+    case TIR_MIN:
+        if (is_float) return emit_constant(LLVMConstReal(type, (double)INFINITY));
+        return emit_constant(is_signed ? LLVMConstInt(type, top - 1, false) : LLVMConstAllOnes(type));
+    case TIR_MAX:
+        if (is_float) return emit_constant(LLVMConstReal(type, (double)-INFINITY));
+        return emit_constant(is_signed ? LLVMConstInt(type, top, false) : LLVMConstNull(type));
+    case TIR_AND: return emit_constant(LLVMConstAllOnes(type));
+    case TIR_MUL: return emit_constant(LLVMConstInt(type, 1, false));
+    default: return emit_constant(LLVMConstNull(type));
+    }
+}
+
+/* ---- expressions */
+
+static emit_value constant_value(emitter *e, const tir_node *node) {
+    LLVMTypeRef type = emit_type(e, node->dtype, 0);
+    if (node->dtype == DLC_F32)
+        return emit_constant(LLVMConstBitCast(LLVMConstInt(e->i32, node->bits & UINT32_MAX, false), type));
+    if (node->dtype == DLC_F64) return emit_constant(LLVMConstBitCast(LLVMConstInt(e->i64, node->bits, false), type));
+    return emit_constant(LLVMConstInt(type, node->bits, false));
+}
+
+/* Conversion of an index: 32-bit lanes where they hold it. */
+static emit_value cast_index(emitter *e, tir_dtype to, tir_expr operand) {
+    emit_form form = emit_index(e, operand);
+    tir_interval range = emit_form_range(e, &form);
+    bool lanes = form.lane != 0 || form.vector.llvm != NULL;
+    bool fits = range.low >= INT32_MIN && range.high <= INT32_MAX;
+    bool integer = class_of(to) != 'f' && class_of(to) != 'b' && lib_dtypes[to].bits <= 32;
+    bool narrow = lanes && (fits || integer);
+    emit_value value = emit_form_narrow(e, &form, narrow ? 32 : 64);
+    return operate(e, TIR_CAST, to, narrow ? DLC_I32 : TIR_INDEX, 1, &value);
+}
+
+static bool is_linear(tir_op op) {
+    return op == TIR_CONST || op == TIR_VAR || op == TIR_ADD || op == TIR_SUB || op == TIR_MUL || op == TIR_DIV ||
+           op == TIR_REM || op == TIR_MIN || op == TIR_MAX || op == TIR_NEG;
+}
+
+static emit_value short_cut(emitter *e, tir_op op, emit_value *x, bool *taken) {
+    *taken = true;
+    if (op == TIR_AND) return emit_both(e, x[0], x[1]);
+    if (op == TIR_OR) {
+        if (is_i1(x[0], true) || is_i1(x[1], false)) return x[0];
+        if (is_i1(x[1], true) || is_i1(x[0], false)) return x[1];
+    }
+    *taken = false;
+    return x[0];
+}
+
+static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
+    const tir_expr *operands = &e->pool->operands.data[node->first];
+    tir_op op = (tir_op)node->op;
+    emit_value x[9];
+    if (node->dtype == TIR_INDEX && is_linear(op)) {
+        emit_form form = emit_index(e, expr);
+        return emit_form_value(e, &form);
+    }
+    if (op == TIR_CONST) return constant_value(e, node);
+    if (op == TIR_VAR) {
+        const emit_binding *binding = &e->binding[node->bits];
+        if (!binding->bound) emit_raise(e, "variable %s is not bound", e->pool->variables.data[node->bits].name);
+        return binding->value;
+    }
+    if (op == TIR_LOAD) return emit_load(e, node, operands);
+    if (node->count == 0 || node->count > 9) emit_raise(e, "%s is not legal in loop IR", tir_ops[op].text);
+    tir_dtype operand = tir_dtype_of(e->pool, operands[op == TIR_SELECT ? 1 : 0]);
+    if (operand == TIR_INDEX && (tir_ops[op].flags & TIR_COMPARES))
+        return emit_index_compare(e, op, operands[0], operands[1]);
+    if (op == TIR_CAST && operand == TIR_INDEX) return cast_index(e, node->dtype, operands[0]);
+    for (int i = 0; i < (int)node->count; i++) x[i] = emit_expr(e, operands[i]);
+    if (op == TIR_SELECT) return emit_select(e, x[0], x[1], x[2]);
+    if (operand == DLC_BOOL && node->count == 2) {
+        bool taken;
+        emit_value value = short_cut(e, op, x, &taken);
+        if (taken) return value;
+    }
+    return operate(e, op, node->dtype, operand, (int)node->count, x);
+}
+
+emit_value emit_expr(emitter *e, tir_expr expr) {
+    if (e->memo_epoch[expr] == e->epoch) return e->memo[expr];
+    emit_value value = node_value(e, expr, tir_get(e->pool, expr));
+    e->memo[expr] = value;
+    e->memo_epoch[expr] = e->epoch;
+    return value;
+}

@@ -1,0 +1,75 @@
+/* A target: how kernels become code and run. One struct of function pointers per target; jit calls nothing else.
+ * Targets see tir and lib only. All functions may be called from several threads at once; a device handle is immutable after
+ * open. Errors: status and message; nothing is lost on failure. */
+#ifndef TARGETS_TARGET_H
+#define TARGETS_TARGET_H
+
+#include "tir/loop.h"
+#include "tir/machine.h"
+#include "tir/schedule.h"
+
+typedef struct target_device target_device; /* an opened machine of a target */
+typedef struct target_module target_module; /* loaded code of one or more kernels */
+
+/* What a launch of one kernel gets; see tir/loop.h. `buffers` lists ARG buffers in order. */
+typedef struct target_arguments {
+    void *const *buffers;
+    const int64_t *params;
+    char *workspace;
+    char *local;          /* local scratch of slot s starts at local + s*local_stride */
+    int64_t local_stride;
+    lib_error *error;     /* the interpreter's way to report; generated code never fails */
+} target_arguments;
+
+/* Runs tasks begin..end-1 of a phase. `closure` is the one that came with the function (generated code ignores it). */
+typedef void (*target_phase_function)(const target_arguments *arguments, int64_t iteration, int64_t begin, int64_t end,
+                                      int64_t slot, const void *closure);
+typedef struct target_phase {
+    target_phase_function run;
+    const void *closure;
+} target_phase;
+
+typedef struct target_options {
+    const dlc_allocator *allocator;
+    const lib_log *log;
+} target_options;
+
+typedef struct target_object { /* code before loading; position-independent bytes, also what a disk cache holds */
+    const void *bytes;
+    size_t size;
+    void *owner; /* for release_object */
+} target_object;
+
+typedef enum target_dump { TARGET_DUMP_LLVM, TARGET_DUMP_ASSEMBLY, TARGET_DUMP_SOURCE } target_dump;
+
+typedef struct target {
+    const char *name;
+    bool host_memory; /* tensors live in host memory and phases run on host threads */
+
+    /* Opens the machine at hand and states its facts. DLC_UNSUPPORTED with a reason when there is none. */
+    dlc_status (*open)(const target_options *options, target_device **device, tir_machine *machine, lib_error *error);
+    void (*close)(target_device *device);
+
+    /* Analytic schedule of a region. Runs in the scope of schedule's arena. threads: hint, see tir.md. */
+    void (*schedule)(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule);
+
+    /* kernels[i] -> one object. Thread-safe; takes no lock. */
+    dlc_status (*compile)(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
+                          lib_error *error);
+    void (*release_object)(target_device *device, target_object *object);
+    /* Text of a stage of code generation, with a spill count for assembly; in text's arena. */
+    dlc_status (*dump)(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text, lib_error *error);
+
+    /* Loads; `phase` then gives phase p of kernel k. */
+    dlc_status (*load)(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,
+                       target_module **module, lib_error *error);
+    target_phase (*phase)(const target_module *module, int kernel, int phase);
+    void (*unload)(target_device *device, target_module *module);
+    size_t (*module_bytes)(const target_module *module); /* what it holds in memory, for the cache budget */
+} target;
+
+extern const target target_interp;
+extern const target target_null;
+extern const target target_cpu;
+
+#endif

@@ -1,0 +1,472 @@
+/* Conformance of every operator row: each sample x accepted dtype is run on random and special numbers by every leg below and
+ * compared with the row's independent f64 reference within its tolerance. One test per row. Inputs and outputs end at an
+ * inaccessible page, then begin at one; outputs are filled with NaN patterns before a run.
+ *
+ * A leg is a way to run a graph. The tests of the public API and of targets are further legs of the same table. */
+#include "graph/build.h"
+#include "graph/internal.h"
+#include "graph/region.h"
+#include "tir/arith.h"
+#include "tir/interpret.h"
+#include "tir/schedule.h"
+
+#include "conformance/guarded.h"
+#include "conformance/sample.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+/* after the above */
+#include <cmocka.h>
+
+/* ---- legs --------------------------------------------------------------------------------------------------------------- */
+
+typedef enum leg_result { LEG_RAN, LEG_CANNOT } leg_result;
+
+/* Runs the graph in the scope of `arena`: inputs[i] and outputs[i] are compact tensors. Mistakes raise. LEG_CANNOT: this leg
+ * has no way to run such operators. */
+typedef struct test_leg {
+    const char *name;
+    leg_result (*run)(const struct test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs, void *const *outputs);
+    bool fma;
+} test_leg;
+
+/* The whole graph as one region, with every output a stage. NULL: some node has no compute definition. */
+static tir_region *region_of(lib_arena *arena, const graph *g, void *const *inputs, void **arguments, uint32_t *outputs) {
+    graph_region_builder builder = graph_region_start(arena, g, "conformance");
+    uint32_t given = 0;
+    for (uint32_t n = 0; n < g->nodes.count; n++) { /* inputs and constants: the arguments */
+        const graph_node *node = &g->nodes.data[n];
+        if (!graph_is_source(node->op)) continue;
+        const graph_constant *constant = graph_constant_of(g, node->first);
+        graph_region_add_input(&builder, node->first, constant != NULL);
+        arguments[given++] = constant ? (void *)constant->bytes : inputs[node->attribute[0].integer];
+    }
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        const graph_node *node = &g->nodes.data[n];
+        if (graph_is_source(node->op)) continue;
+        if (!node->op->compute && !node->op->scalar) return NULL;
+        graph_shape *shape = LIB_NEW_ARRAY(arena, graph_shape, node->results);
+        for (int i = 0; i < node->results; i++) shape[i] = *graph_shape_of(g, node->first + (graph_id)i);
+        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, node->results, shape,
+                              builder.tensor + node->first);
+    }
+    for (uint32_t i = 0; i < g->outputs.count; i++) {
+        outputs[i] = builder.tensor[g->outputs.data[i]];
+        if (builder.region->tensors.data[outputs[i]].stage >= 0) tir_region_output(builder.region, outputs[i]);
+    }
+    graph_region_finish(&builder);
+    tir_region_verify(arena->scope, builder.region);
+    return builder.region;
+}
+
+static int64_t extent_of(const tir_pool *pool, tir_expr extent) {
+    int64_t value = -1;
+    assert_true(tir_is_const(pool, extent, &value));
+    return value;
+}
+
+/* An output that is an input of the region itself. */
+static bool copied_through(const tir_region *region, uint32_t tensor, void *const *arguments, void *output) {
+    const tir_tensor *t = &region->tensors.data[tensor];
+    if (t->stage >= 0) return false;
+    size_t size = lib_dtype_size(t->dtype);
+    for (int i = 0; i < t->rank; i++) size *= (size_t)extent_of(region->pool, t->extent[i]);
+    if (size) memcpy(output, arguments[t->argument], size);
+    return true;
+}
+
+static void evaluate_all(lib_arena *arena, tir_region *region, uint32_t tensor, void **arguments, bool fma, void *output) {
+    const tir_tensor t = region->tensors.data[tensor];
+    int64_t extent[DLC_MAX_RANK], count = 1;
+    for (int i = 0; i < t.rank; i++) count *= extent[i] = extent_of(region->pool, t.extent[i]);
+    int64_t *points = LIB_NEW_ARRAY(arena, int64_t, (size_t)(count * t.rank));
+    for (int64_t p = 0; p < count; p++) {
+        int64_t rest = p;
+        for (int i = t.rank - 1; i >= 0; i--) {
+            points[p * t.rank + i] = rest % extent[i];
+            rest /= extent[i];
+        }
+    }
+    uint64_t *bits = LIB_NEW_ARRAY(arena, uint64_t, (size_t)count);
+    if (count) tir_region_evaluate(arena, region, arguments, NULL, tensor, count, points, fma, bits);
+    size_t size = lib_dtype_size(t.dtype);
+    for (int64_t p = 0; p < count; p++) tir_bits_store((tir_dtype)t.dtype, (char *)output + (size_t)p * size, bits[p]);
+}
+
+/* Stages by their definition. */
+static leg_result run_definition(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
+                                 void *const *outputs) {
+    uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, g->outputs.count);
+    void **arguments = LIB_NEW_ARRAY(arena, void *, g->nodes.count);
+    tir_region *region = region_of(arena, g, inputs, arguments, tensor);
+    if (!region) return LEG_CANNOT;
+    for (uint32_t i = 0; i < g->outputs.count; i++)
+        if (!copied_through(region, tensor[i], arguments, outputs[i]))
+            evaluate_all(arena, region, tensor[i], arguments, leg->fma, outputs[i]);
+    return LEG_RAN;
+}
+
+/* Loop IR of the empty schedule, by the checking interpreter. */
+static leg_result run_loops(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
+                                 void *const *outputs) {
+    uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, g->outputs.count);
+    void **arguments = LIB_NEW_ARRAY(arena, void *, g->nodes.count + g->outputs.count);
+    tir_region *region = region_of(arena, g, inputs, arguments, tensor);
+    if (!region) return LEG_CANNOT;
+    for (uint32_t i = 0; i < g->outputs.count; i++)
+        if (!copied_through(region, tensor[i], arguments, outputs[i]))
+            arguments[region->tensors.data[tensor[i]].argument] = outputs[i];
+    if (region->outputs == 0) return LEG_RAN;
+    tir_machine machine = {.target = "interp", .name = "none", .fma = leg->fma, .line = 64, .cores = 1};
+    tir_kernel *kernel = tir_lower(arena, region, NULL, &(tir_lower_options){.machine = &machine, .verify = true});
+    lib_error error = {0};
+    if (tir_interpret(kernel, arguments, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) != DLC_OK)
+        lib_raise_error(arena->scope, &error);
+    return LEG_RAN;
+}
+
+static const test_leg legs[] = {
+    {"definition", run_definition, false},
+    {"definition with fma", run_definition, true},
+    {"loops", run_loops, true},
+};
+
+/* ---- comparing ---------------------------------------------------------------------------------------------------------- */
+
+/* dtype, digits of the significand, lowest exponent of a normal number, greatest number */
+static const struct {
+    dlc_dtype dtype;
+    int digits, lowest;
+    double greatest;
+} formats[] = {{DLC_F16, 11, -14, 65504},
+               {DLC_BF16, 8, -126, 0x1.fep127},
+               {DLC_F32, 24, -126, 0x1.fffffep127},
+               {DLC_F64, 53, -1022, 0x1.fffffffffffffp1023}};
+
+static int format_of(dlc_dtype dtype) {
+    for (int i = 0; i < (int)(sizeof formats / sizeof *formats); i++)
+        if (formats[i].dtype == dtype) return i;
+    return -1;
+}
+
+/* Distance of neighbouring numbers of the dtype around x. */
+static double ulp_at(dlc_dtype dtype, double x) {
+    int f = format_of(dtype), exponent = x == 0 || !isfinite(x) ? formats[f].lowest : ilogb(x);
+    if (exponent < formats[f].lowest) exponent = formats[f].lowest;
+    return ldexp(1.0, exponent - formats[f].digits + 1);
+}
+
+/* slack: absolute error beside `tolerance` ulp of the expected number. */
+static bool agrees(dlc_dtype dtype, double got, double expected, double tolerance, double slack) {
+    int f = format_of(dtype);
+    if (f < 0) return got == expected;
+    if (isnan(expected) || isnan(got)) return isnan(expected) && isnan(got);
+    if (got == expected) return true;
+    double allowed = (tolerance + 0.001) * ulp_at(dtype, expected) + slack;
+    if (isinf(got)) /* right where rounding overflows */
+        return got > 0 ? expected > formats[f].greatest - allowed : expected < -formats[f].greatest + allowed;
+    return fabs(got - expected) <= allowed;
+}
+
+/* ---- one case ----------------------------------------------------------------------------------------------------------- */
+
+#define RESULTS_MAX 16
+
+typedef struct test_case {
+    sample s;
+    lib_arena *arena;
+    graph *g;           /* as emitted */
+    graph *primitive;   /* composites expanded */
+    graph_reference_tensor operand[SAMPLE_OPERANDS], result[RESULTS_MAX], scale[RESULTS_MAX];
+    int results;
+    sample_fill fill;
+    uint64_t seed;
+    char failure[2 * LIB_MESSAGE_MAX];
+    int64_t ran;
+} test_case;
+
+static int64_t count_of(const graph_reference_tensor *t) {
+    int64_t count = 1;
+    for (int i = 0; i < t->rank; i++) count *= t->dim[i];
+    return count;
+}
+
+static void emit_sample(test_case *c) {
+    graph *g = c->g = graph_new(c->arena, NULL);
+    sample_parse(&c->s, g, c->s.op, c->s.line);
+    graph_id input[SAMPLE_OPERANDS];
+    for (int i = 0; i < c->s.operands; i++) {
+        const sample_operand *operand = &c->s.operand[i];
+        graph_shape shape = {.dtype = operand->dtype, .rank = operand->rank};
+        for (int d = 0; d < operand->rank; d++) shape.dim[d] = tir_index(g->pool, operand->dim[d]);
+        input[i] = operand->left_out ? 0 : graph_new_input(g, lib_arena_format(c->arena, "x%d", i), &shape);
+    }
+    graph_id first = graph_emit(g, c->s.op, c->s.operands, input, c->s.attribute);
+    c->results = c->s.op->results >= 0 ? c->s.op->results : graph_node_of(g, first)->results;
+    for (int i = 0; i < c->results; i++) {
+        graph_new_output(g, lib_arena_format(c->arena, "y%d", i), first + (graph_id)i);
+        const graph_shape *shape = graph_shape_of(g, first + (graph_id)i);
+        c->result[i].dtype = shape->dtype;
+        c->result[i].rank = shape->rank;
+        for (int d = 0; d < shape->rank; d++) c->result[i].dim[d] = extent_of(g->pool, shape->dim[d]);
+    }
+    c->primitive = graph_decompose(c->arena, g);
+}
+
+/* Sub-graphs and dimension lists as a reference reads them: numbers in `list`. */
+static void run_reference(test_case *c, const graph_reference_tensor *operand, graph_reference_tensor *result) {
+    graph_attribute attribute[sizeof c->s.attribute / sizeof *c->s.attribute];
+    memcpy(attribute, c->s.attribute, sizeof attribute);
+    for (int i = 0; c->s.op->attribute[i].name; i++) {
+        if (c->s.op->attribute[i].kind != GRAPH_ATTR_DIMS) continue;
+        int64_t *list = LIB_NEW_ARRAY(c->arena, int64_t, (size_t)attribute[i].count);
+        for (int k = 0; k < attribute[i].count; k++) list[k] = extent_of(c->g->pool, attribute[i].dims[k]);
+        attribute[i].list = list;
+    }
+    for (int i = 0; i < c->results; i++) {
+        result[i] = c->result[i];
+        result[i].data = LIB_NEW_ARRAY(c->arena, double, (size_t)count_of(&result[i]));
+    }
+    c->s.op->reference(&(graph_reference){.inputs = c->s.operands,
+                                          .results = c->results,
+                                          .operand = operand,
+                                          .attribute = attribute,
+                                          .result = result});
+}
+
+/* Sums are compared relative to the sum of the terms' magnitudes: the reference on absolute values. */
+static void run_scale(test_case *c) {
+    graph_reference_tensor magnitude[SAMPLE_OPERANDS];
+    for (int i = 0; i < c->s.operands; i++) {
+        magnitude[i] = c->operand[i];
+        if (magnitude[i].rank < 0 || !lib_dtype_is_float(magnitude[i].dtype)) continue;
+        int64_t count = count_of(&magnitude[i]);
+        magnitude[i].data = LIB_NEW_ARRAY(c->arena, double, (size_t)count);
+        for (int64_t k = 0; k < count; k++) magnitude[i].data[k] = fabs(c->operand[i].data[k]);
+    }
+    run_reference(c, magnitude, c->scale);
+}
+
+/* Error that the order of operations may cause in element i of result r. */
+static double slack_of(const test_case *c, int r, int64_t i) {
+    const graph_reference_tensor *y = &c->result[r];
+    if (format_of(y->dtype) < 0 || c->s.op->tolerance == 0) return 0;
+    graph_class class_ = c->s.op->class_;
+    bool composite = class_ == GRAPH_COMPOSITE;
+    if (!composite && class_ != GRAPH_REDUCE && class_ != GRAPH_CONTRACT && class_ != GRAPH_SCATTER) return 0;
+    int64_t terms = 1;
+    for (int k = 0; k < c->s.operands; k++)
+        if (c->operand[k].rank >= 0 && count_of(&c->operand[k]) > terms) terms = count_of(&c->operand[k]);
+    bool in_f32 = class_ != GRAPH_SCATTER && y->dtype != DLC_F64; /* f16 and bf16 accumulate in f32 */
+    double slack = (double)terms * ulp_at(in_f32 ? DLC_F32 : y->dtype, 1.0) * fabs(c->scale[r].data[i]);
+    if (!isfinite(slack)) slack = 0;
+    double most = 0;
+    for (int64_t k = 0; composite && k < count_of(y); k++) /* what cancels is as large as the largest result */
+        if (isfinite(y->data[k]) && fabs(y->data[k]) > most) most = fabs(y->data[k]);
+    return composite ? slack + c->s.op->tolerance * ulp_at(y->dtype, most) : slack;
+}
+
+static bool compare_results(test_case *c, const char *leg_name, const guarded *outputs) {
+    for (int r = 0; r < c->results; r++) {
+        const graph_reference_tensor *y = &c->result[r];
+        for (int64_t i = 0; i < count_of(y); i++) {
+            const char *element = (const char *)outputs[r].data + (size_t)i * lib_dtype_size(y->dtype);
+            double got = lib_element_get_f64(y->dtype, element);
+            bool legal = y->dtype != DLC_BOOL || (unsigned char)*element <= 1;
+            if (legal && agrees(y->dtype, got, y->data[i], c->s.op->tolerance, slack_of(c, r, i))) continue;
+            snprintf(c->failure, sizeof c->failure, "%s, fill %d, leg %s: result %d element %lld is %.17g (%a), expected %.17g (%a)",
+                     c->s.line, (int)c->fill, leg_name, r, (long long)i, got, got, y->data[i], y->data[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Memory of one run. */
+typedef struct run_memory {
+    guarded inputs[SAMPLE_OPERANDS], outputs[RESULTS_MAX];
+    void *input[SAMPLE_OPERANDS], *output[RESULTS_MAX], *copy[SAMPLE_OPERANDS];
+    int given;
+} run_memory;
+
+static bool take_memory(test_case *c, run_memory *m, bool at_end) {
+    for (int i = 0; i < c->s.operands; i++) {
+        if (c->s.operand[i].left_out) continue;
+        const graph_reference_tensor *x = &c->operand[i];
+        size_t size = lib_dtype_size(x->dtype), bytes = size * (size_t)count_of(x);
+        guarded *memory = &m->inputs[m->given];
+        if (!guarded_new(memory, bytes, at_end)) return false;
+        for (int64_t k = 0; k < count_of(x); k++)
+            lib_element_set_f64(x->dtype, (char *)memory->data + (size_t)k * size, x->data[k]);
+        m->copy[m->given] = lib_arena_copy(c->arena, bytes ? memory->data : "", bytes);
+        m->input[m->given++] = memory->data;
+    }
+    for (int r = 0; r < c->results; r++) {
+        size_t bytes = lib_dtype_size(c->result[r].dtype) * (size_t)count_of(&c->result[r]);
+        if (!guarded_new(&m->outputs[r], bytes, at_end)) return false;
+        if (bytes) memset(m->outputs[r].data, 0xff, bytes);
+        m->output[r] = m->outputs[r].data;
+    }
+    return true;
+}
+
+static bool inputs_unchanged(test_case *c, const run_memory *m) {
+    for (int i = 0; i < m->given; i++)
+        if (m->inputs[i].size && memcmp(m->copy[i], m->inputs[i].data, m->inputs[i].size) != 0) {
+            snprintf(c->failure, sizeof c->failure, "%s: input %d was written", c->s.line, i);
+            return false;
+        }
+    return true;
+}
+
+/* The leg's own scope and arena. */
+static leg_result run_protected(const test_leg *leg, const graph *g, const run_memory *m, lib_error *error) {
+    lib_scope scope;
+    lib_arena arena;
+    volatile leg_result result = LEG_CANNOT;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) result = leg->run(leg, &arena, g, m->input, m->output);
+    lib_arena_free(&arena);
+    *error = scope.error;
+    return result;
+}
+
+/* Runs a leg with every tensor at the end, or the beginning, of its memory. */
+static bool run_leg(test_case *c, const test_leg *leg, bool at_end) {
+    run_memory m = {.given = 0};
+    lib_error error = {.status = DLC_OK};
+    bool good = take_memory(c, &m, at_end);
+    if (!good) {
+        snprintf(c->failure, sizeof c->failure, "%s: no memory", c->s.line);
+    } else if (run_protected(leg, c->primitive, &m, &error) == LEG_RAN) {
+        good = compare_results(c, leg->name, m.outputs) && inputs_unchanged(c, &m);
+        c->ran++;
+    } else if (error.status != DLC_OK) {
+        snprintf(c->failure, sizeof c->failure, "%s, fill %d, leg %s: %s", c->s.line, (int)c->fill, leg->name, error.message);
+        good = false;
+    }
+    for (int i = 0; i < c->s.operands; i++) guarded_free(&m.inputs[i]);
+    for (int r = 0; r < c->results; r++) guarded_free(&m.outputs[r]);
+    return good;
+}
+
+static bool run_case(test_case *c) {
+    for (int i = 0; i < c->s.operands; i++) {
+        const sample_operand *from = &c->s.operand[i];
+        graph_reference_tensor *to = &c->operand[i];
+        *to = (graph_reference_tensor){.dtype = from->dtype, .rank = from->left_out ? -1 : from->rank};
+        memcpy(to->dim, from->dim, sizeof to->dim);
+        if (from->left_out) continue;
+        int64_t count = count_of(to);
+        to->data = LIB_NEW_ARRAY(c->arena, double, (size_t)count);
+        void *elements = lib_arena_take(c->arena, (size_t)count * lib_dtype_size(from->dtype));
+        sample_data(from, i, c->fill, c->seed + (uint64_t)i, count, elements, to->data);
+    }
+    run_reference(c, c->operand, c->result);
+    run_scale(c);
+    for (size_t k = 0; k < sizeof legs / sizeof *legs; k++)
+        for (int at_end = 1; at_end >= 0; at_end--)
+            if (!run_leg(c, &legs[k], at_end)) return false;
+    return true;
+}
+
+/* What numbers a class is tried on, bits of sample_fill: sums of the largest ones depend on their order. */
+static unsigned fills_of(graph_class class_) {
+    switch (class_) {
+    case GRAPH_MAP:
+    case GRAPH_INJECTIVE: return SAMPLE_TAME | SAMPLE_WIDE | SAMPLE_EXTREME;
+    case GRAPH_REDUCE:
+    case GRAPH_SCATTER: return SAMPLE_TAME | SAMPLE_SPECIAL;
+    default: return SAMPLE_TAME;
+    }
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------------------------- */
+
+/* One line of the samples with one dtype; false with the reason in `failure`. */
+static bool run_sample(const graph_op *op, const char *line, size_t length, dlc_dtype t, bool *varies, char *failure, size_t room,
+                       int64_t *ran) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    volatile bool good = true;
+    if (LIB_ENTER(&scope)) {
+        test_case *c = LIB_NEW(&arena, test_case);
+        c->arena = &arena;
+        c->s.op = op;
+        c->s.line = sample_line(&arena, line, length, t, varies);
+        emit_sample(c);
+        uint64_t seed = (uint64_t)lib_environment_integer(LIB_ENV_SEED, 1);
+        for (unsigned fill = SAMPLE_TAME; fill <= SAMPLE_EXTREME && good; fill *= 2) {
+            if (!(fills_of(op->class_) & fill)) continue;
+            c->fill = (sample_fill)fill;
+            c->seed = lib_hash64(c->s.line, strlen(c->s.line), seed + fill);
+            good = run_case(c);
+        }
+        snprintf(failure, room, "%s", c->failure);
+        *ran += c->ran;
+    } else {
+        snprintf(failure, room, "%.*s with T = %s: %s", (int)length, line, lib_dtypes[t].name, scope.error.message);
+        good = false;
+    }
+    lib_arena_free(&arena);
+    return good;
+}
+
+static void test_row(void **state) {
+    const graph_op *op = *state;
+    char failure[2 * LIB_MESSAGE_MAX];
+    int failures = 0;
+    int64_t ran = 0;
+    for (const char *line = op->samples; line;) {
+        size_t length = strcspn(line, "\n");
+        bool varies = true;
+        for (int t = 0; t < DLC_DTYPE_COUNT && varies; t++) {
+            if (!graph_op_accepts(op, (dlc_dtype)t)) continue;
+            if (run_sample(op, line, length, (dlc_dtype)t, &varies, failure, sizeof failure, &ran)) continue;
+            print_error("%s\n", failure);
+            failures++;
+        }
+        line = line[length] ? line + length + 1 : NULL;
+    }
+    assert_int_equal(failures, 0);
+    if (!ran) skip();
+}
+
+/* What every row must hold. */
+static void test_rows_are_complete(void **state) {
+    (void)state;
+    int missing = 0;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++) {
+            const graph_op *op = *row;
+            bool runs = op->class_ != GRAPH_OPAQUE && op->class_ != GRAPH_CONTROL && !graph_is_source(op);
+            const char *lacks = !op->infer && !op->expand                                        ? "a shape rule"
+                                : !op->doc                                                       ? "documentation"
+                                : runs && !op->compute && !op->scalar && !op->expand             ? "a definition"
+                                : runs && !op->samples                                           ? "samples"
+                                : runs && !op->reference                                         ? "a reference"
+                                : graph_op_find(op->name) != op                                  ? "a name of its own"
+                                                                                                 : NULL;
+            if (!lacks) continue;
+            print_error("operator %s has no %s\n", op->name, lacks + (lacks[1] == ' ' ? 2 : 0));
+            missing++;
+        }
+    assert_int_equal(missing, 0);
+}
+
+/* Arguments: names of operators to test; none: all. */
+int main(int argc, char **argv) {
+    struct CMUnitTest tests[512] = {cmocka_unit_test(test_rows_are_complete)};
+    size_t count = 1;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row && count < sizeof tests / sizeof *tests; row++) {
+            bool wanted = argc < 2;
+            for (int i = 1; i < argc; i++) wanted |= strcmp(argv[i], (*row)->name) == 0;
+            if (!wanted || !(*row)->samples || !(*row)->reference) continue;
+            tests[count++] = (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
+        }
+    return _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
+}

@@ -1,0 +1,348 @@
+/* Measures the expansions of tir/math over all (or every STRIDE-th) f32 input and prints the table of the header of
+ * tir/math.c; fails if a bound is exceeded.      math_exhaustive [stride [function]]
+ * The expansions are run by an evaluator of its own, over blocks of lanes: it shares nothing with tir/arith.c, and it is
+ * fast enough for 2^32 inputs. The reference is libm in f64. */
+#include "tir/math.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LANES 512
+#define MAX_NODES 400
+
+typedef union lanes {
+    float f32[LANES];
+    double f64[LANES];
+    int32_t i32[LANES];
+    uint32_t u32[LANES];
+    uint64_t u64[LANES];
+    uint8_t bit[LANES];
+} lanes;
+
+/* An expression flattened: reachable nodes in ascending order, operands by position. */
+typedef struct flat_program {
+    const tir_pool *pool;
+    tir_expr ids[MAX_NODES];
+    uint32_t at[4 * MAX_NODES]; /* by id */
+    int count;
+    lanes *values;
+} flat_program;
+
+#define FOR for (int i = 0; i < LANES; i++)
+
+static void fail(const char *what) {
+    fprintf(stderr, "math_exhaustive: %s\n", what);
+    exit(2);
+}
+
+static void run_f32(tir_op op, lanes *r, const lanes *a, const lanes *b, const lanes *c, bool has_fma) {
+    switch (op) {
+    case TIR_ADD: FOR r->f32[i] = a->f32[i] + b->f32[i]; break;
+    case TIR_SUB: FOR r->f32[i] = a->f32[i] - b->f32[i]; break;
+    case TIR_MUL: FOR r->f32[i] = a->f32[i] * b->f32[i]; break;
+    case TIR_DIV: FOR r->f32[i] = a->f32[i] / b->f32[i]; break;
+    case TIR_SQRT: FOR r->f32[i] = sqrtf(a->f32[i]); break;
+    case TIR_ABS: FOR r->f32[i] = fabsf(a->f32[i]); break;
+    case TIR_FLOOR: FOR r->f32[i] = floorf(a->f32[i]); break;
+    case TIR_ROUND: FOR r->f32[i] = rintf(a->f32[i]); break;
+    case TIR_LT: FOR r->bit[i] = a->f32[i] < b->f32[i]; break;
+    case TIR_LE: FOR r->bit[i] = a->f32[i] <= b->f32[i]; break;
+    case TIR_EQ: FOR r->bit[i] = a->f32[i] == b->f32[i]; break;
+    case TIR_NE: FOR r->bit[i] = a->f32[i] != b->f32[i]; break;
+    case TIR_MULADD:
+        if (has_fma) FOR r->f32[i] = fmaf(a->f32[i], b->f32[i], c->f32[i]);
+        else FOR r->f32[i] = a->f32[i] * b->f32[i] + c->f32[i];
+        break;
+    default: fail(tir_ops[op].text);
+    }
+}
+
+static void run_f64(tir_op op, lanes *r, const lanes *a, const lanes *b, const lanes *c, bool has_fma) {
+    switch (op) {
+    case TIR_ADD: FOR r->f64[i] = a->f64[i] + b->f64[i]; break;
+    case TIR_SUB: FOR r->f64[i] = a->f64[i] - b->f64[i]; break;
+    case TIR_MUL: FOR r->f64[i] = a->f64[i] * b->f64[i]; break;
+    case TIR_DIV: FOR r->f64[i] = a->f64[i] / b->f64[i]; break;
+    case TIR_ROUND: FOR r->f64[i] = rint(a->f64[i]); break;
+    case TIR_LT: FOR r->bit[i] = a->f64[i] < b->f64[i]; break;
+    case TIR_EQ: FOR r->bit[i] = a->f64[i] == b->f64[i]; break;
+    case TIR_MULADD:
+        if (has_fma) FOR r->f64[i] = fma(a->f64[i], b->f64[i], c->f64[i]);
+        else FOR r->f64[i] = a->f64[i] * b->f64[i] + c->f64[i];
+        break;
+    default: fail(tir_ops[op].text);
+    }
+}
+
+static void run_bits32(tir_op op, bool is_signed, lanes *r, const lanes *a, const lanes *b) {
+    switch (op) {
+    case TIR_ADD: FOR r->u32[i] = a->u32[i] + b->u32[i]; break;
+    case TIR_SUB: FOR r->u32[i] = a->u32[i] - b->u32[i]; break;
+    case TIR_AND: FOR r->u32[i] = a->u32[i] & b->u32[i]; break;
+    case TIR_OR: FOR r->u32[i] = a->u32[i] | b->u32[i]; break;
+    case TIR_XOR: FOR r->u32[i] = a->u32[i] ^ b->u32[i]; break;
+    case TIR_SHL: FOR r->u32[i] = a->u32[i] << b->u32[i]; break;
+    case TIR_SHR:
+        if (is_signed) FOR r->i32[i] = a->i32[i] >> b->u32[i];
+        else FOR r->u32[i] = a->u32[i] >> b->u32[i];
+        break;
+    case TIR_NE: FOR r->bit[i] = a->u32[i] != b->u32[i]; break;
+    case TIR_EQ: FOR r->bit[i] = a->u32[i] == b->u32[i]; break;
+    case TIR_LT:
+        if (is_signed) FOR r->bit[i] = a->i32[i] < b->i32[i];
+        else FOR r->bit[i] = a->u32[i] < b->u32[i];
+        break;
+    default: fail(tir_ops[op].text);
+    }
+}
+
+static void run_bits64(tir_op op, lanes *r, const lanes *a, const lanes *b) {
+    switch (op) {
+    case TIR_ADD: FOR r->u64[i] = a->u64[i] + b->u64[i]; break;
+    case TIR_SUB: FOR r->u64[i] = a->u64[i] - b->u64[i]; break;
+    case TIR_AND: FOR r->u64[i] = a->u64[i] & b->u64[i]; break;
+    case TIR_OR: FOR r->u64[i] = a->u64[i] | b->u64[i]; break;
+    case TIR_SHL: FOR r->u64[i] = a->u64[i] << b->u64[i]; break;
+    case TIR_SHR: FOR r->u64[i] = a->u64[i] >> b->u64[i]; break;
+    default: fail(tir_ops[op].text);
+    }
+}
+
+static void run_bool(tir_op op, lanes *r, const lanes *a, const lanes *b) {
+    switch (op) {
+    case TIR_AND: FOR r->bit[i] = a->bit[i] & b->bit[i]; break;
+    case TIR_OR: FOR r->bit[i] = a->bit[i] | b->bit[i]; break;
+    case TIR_NOT: FOR r->bit[i] = !a->bit[i]; break;
+    default: fail(tir_ops[op].text);
+    }
+}
+
+static void run_moves(tir_op op, tir_dtype to, tir_dtype from, lanes *r, const lanes *a, const lanes *b, const lanes *c) {
+    bool wide = to == DLC_F64 || to == DLC_U64 || to == DLC_I64;
+    if (op == TIR_SELECT) {
+        if (to == DLC_BOOL) FOR r->bit[i] = a->bit[i] ? b->bit[i] : c->bit[i];
+        else if (wide) FOR r->u64[i] = a->bit[i] ? b->u64[i] : c->u64[i];
+        else FOR r->u32[i] = a->bit[i] ? b->u32[i] : c->u32[i];
+    } else if (op == TIR_BITCAST) {
+        memcpy(r, a, sizeof *r);
+    } else if (to == DLC_F64 && from == DLC_F32) {
+        FOR r->f64[i] = (double)a->f32[i];
+    } else if (to == DLC_F32 && from == DLC_F64) {
+        FOR r->f32[i] = (float)a->f64[i];
+    } else if (to == DLC_F32 && from == DLC_I32) {
+        FOR r->f32[i] = (float)a->i32[i];
+    } else {
+        fail("a cast without a case");
+    }
+}
+
+static void run_node(const flat_program *program, int at, bool has_fma) {
+    const tir_pool *pool = program->pool;
+    tir_expr id = program->ids[at];
+    const tir_node *node = tir_get(pool, id);
+    tir_op op = (tir_op)node->op;
+    lanes *r = &program->values[at];
+    const lanes *x[3] = {NULL, NULL, NULL};
+    if (tir_ops[op].flags & TIR_LEAF) return;
+    for (int i = 0; i < node->count; i++) x[i] = &program->values[program->at[tir_operand(pool, id, i)]];
+    tir_dtype from = tir_dtype_of(pool, tir_operand(pool, id, 0));
+    if (op == TIR_SELECT || op == TIR_BITCAST || op == TIR_CAST) {
+        run_moves(op, node->dtype, from, r, x[0], x[1], x[2]);
+        return;
+    }
+    switch (from) {
+    case DLC_F32: run_f32(op, r, x[0], x[1], x[2], has_fma); break;
+    case DLC_F64: run_f64(op, r, x[0], x[1], x[2], has_fma); break;
+    case DLC_I32: run_bits32(op, true, r, x[0], x[1]); break;
+    case DLC_U32: run_bits32(op, false, r, x[0], x[1]); break;
+    case DLC_U64: run_bits64(op, r, x[0], x[1]); break;
+    case DLC_BOOL: run_bool(op, r, x[0], x[1]); break;
+    default: fail("a dtype without a case");
+    }
+}
+
+static void flatten(flat_program *program, const tir_pool *pool, tir_expr root) {
+    static uint8_t used[4 * MAX_NODES];
+    memset(used, 0, sizeof used);
+    if (root >= sizeof used) fail("expression too large");
+    program->pool = pool;
+    used[root] = 1;
+    for (tir_expr id = root; id; id--)
+        for (int i = 0; used[id] && i < tir_get(pool, id)->count; i++) used[tir_operand(pool, id, i)] = 1;
+    program->count = 0;
+    for (tir_expr id = 1; id <= root; id++) {
+        if (!used[id]) continue;
+        if (program->count == MAX_NODES) fail("expression too large");
+        program->at[id] = (uint32_t)program->count;
+        program->ids[program->count++] = id;
+    }
+    program->values = aligned_alloc(64, (size_t)program->count * sizeof(lanes));
+    if (!program->values) fail("out of memory");
+    for (int at = 0; at < program->count; at++) {
+        const tir_node *node = tir_get(pool, program->ids[at]);
+        if (node->op != TIR_CONST) continue;
+        bool wide = node->dtype == DLC_F64 || node->dtype == DLC_U64;
+        lanes *r = &program->values[at];
+        if (node->dtype == DLC_BOOL) FOR r->bit[i] = (uint8_t)node->bits;
+        else if (wide) FOR r->u64[i] = node->bits;
+        else FOR r->u32[i] = (uint32_t)node->bits;
+    }
+}
+
+/* ---- functions and errors */
+
+#define FUNCTIONS(X) /* operator, reference, operands, bound in ulp */                                                \
+    X(TIR_EXP, exp, 1, 3.0)                                                                                           \
+    X(TIR_EXPM1, expm1, 1, 3.0)                                                                                       \
+    X(TIR_LOG, log, 1, 3.0)                                                                                           \
+    X(TIR_LOG1P, log1p, 1, 3.0)                                                                                       \
+    X(TIR_SIN, sin, 1, 2.0)                                                                                           \
+    X(TIR_COS, cos, 1, 2.0)                                                                                           \
+    X(TIR_TANH, tanh, 1, 4.0)                                                                                         \
+    X(TIR_ERF, erf, 1, 4.0)                                                                                           \
+    X(TIR_ATAN2, atan2, 2, 3.0)                                                                                       \
+    X(TIR_POW, pow, 2, 1.0)
+
+#define CALL_1(f) (f)(x)
+#define CALL_2(f) (f)(x, y)
+#define X(op, reference, operands, bound)                                                                             \
+    static double op##_reference(double x, double y) {                                                                \
+        (void)y;                                                                                                      \
+        return CALL_##operands(reference);                                                                            \
+    }
+FUNCTIONS(X)
+#undef X
+
+typedef struct math_function {
+    tir_op op;
+    double (*reference)(double x, double y);
+    int operands;
+    double bound;
+} math_function;
+static const math_function functions[] = {
+#define X(op, reference, operands, bound) {op, op##_reference, operands, bound},
+    FUNCTIONS(X)
+#undef X
+};
+
+/* |got - exact| in units in the last place of f32 at `exact`; huge when the class (NaN, infinity, sign of zero) is wrong. */
+static double ulp_error(float got, double exact) {
+    const double wrong = 1e9;
+    if (isnan(exact)) return isnan(got) ? 0.0 : wrong;
+    if (isnan(got)) return wrong;
+    if (exact == 0.0) return got == 0.0f && !signbit(got) == !signbit(exact) ? 0.0 : wrong;
+    if (isinf(exact)) return (double)got == exact ? 0.0 : wrong;
+    double magnitude = fabs(exact), value = isinf(got) ? copysign(0x1p128, (double)got) : (double)got;
+    int exponent;
+    frexp(magnitude, &exponent);
+    if (exponent > 128) { /* overflows: inf, or a hair below */
+        exponent = 128;
+        exact = copysign(0x1p128, exact);
+    }
+    if (exponent < -125) exponent = -125;
+    return fabs(value - exact) / ldexp(1.0, exponent - 24);
+}
+
+static float float_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* A pair of floats: bits at random, or near 1, so that pow does not always overflow. */
+static void random_pair(uint64_t *state, float *a, float *b) {
+    *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = *state;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    uint32_t low = (uint32_t)z, high = (uint32_t)(z >> 32);
+    switch (high & 7) {
+    case 0: break;
+    case 1: low = 0x3f000000u + (low >> 8), high = 0x3f000000u + (high >> 4); break;
+    case 2: high = (high & 0x80000000u) | (0x3f800000u + (high >> 8 & 0x3ffffffu)); break;
+    default: low = 0x30000000u + (low >> 3), high = (high & 0x80000000u) | (0x38000000u + (high >> 4 & 0xfffffffu)); break;
+    }
+    *a = float_of_bits(low);
+    *b = float_of_bits(high);
+    if ((z >> 16 & 31) == 0) *b = rintf(*b);
+}
+
+typedef struct worst_case {
+    double ulp;
+    float x, y, got;
+} worst_case;
+
+static worst_case measure(const math_function *f, tir_pool *pool, uint64_t stride, bool has_fma) {
+    tir_expr operands[2];
+    operands[0] = tir_var(pool, "x", TIR_VAR_LET, DLC_F32, 0, 0);
+    operands[1] = tir_var(pool, "y", TIR_VAR_LET, DLC_F32, 0, 0);
+    static flat_program program;
+    flatten(&program, pool, tir_math_expand(pool, f->op, operands));
+    static lanes input[2];
+    uint64_t state = 1;
+    worst_case worst = {0, 0, 0, 0};
+    for (uint64_t done = 0; done < UINT64_C(1) << 32;) {
+        FOR {
+            input[0].f32[i] = float_of_bits((uint32_t)done);
+            if (f->operands == 2) random_pair(&state, &input[0].f32[i], &input[1].f32[i]);
+            done += stride;
+        }
+        for (int at = 0; at < program.count; at++) {
+            if (program.ids[at] == operands[0]) program.values[at] = input[0];
+            if (program.ids[at] == operands[1]) program.values[at] = input[1];
+            run_node(&program, at, has_fma);
+        }
+        const lanes *result = &program.values[program.count - 1];
+        FOR {
+            double exact = f->reference((double)input[0].f32[i], (double)input[1].f32[i]);
+            double ulp = ulp_error(result->f32[i], exact);
+            if (ulp > worst.ulp) {
+                worst.ulp = ulp;
+                worst.x = input[0].f32[i];
+                worst.y = input[1].f32[i];
+                worst.got = result->f32[i];
+            }
+        }
+    }
+    int operations = 0;
+    for (int at = 0; at < program.count; at++) {
+        tir_op op = tir_op_of(pool, program.ids[at]);
+        operations += !(tir_ops[op].flags & TIR_LEAF) && op != TIR_BITCAST;
+    }
+    if (!has_fma) printf(" %8.2f %10d", worst.ulp, operations);
+    else printf("%-8s %8.2f", tir_ops[f->op].text, worst.ulp);
+    free(program.values);
+    return worst;
+}
+
+int main(int count, char **arguments) {
+    uint64_t stride = count > 1 ? strtoull(arguments[1], NULL, 0) : 1;
+    bool failed = false;
+    if (stride == 0) stride = 1;
+    printf("function    fused  not fused operations\n");
+    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
+        const math_function *f = &functions[k];
+        if (count > 2 && strcmp(arguments[2], tir_ops[f->op].text) != 0) continue;
+        lib_scope scope;
+        lib_arena arena;
+        lib_arena_init(&arena, &lib_libc_allocator, &scope);
+        worst_case worst[2];
+        if (!LIB_ENTER(&scope)) fail(scope.error.message);
+        for (int fused = 1; fused >= 0; fused--) {
+            tir_pool pool;
+            tir_pool_init(&pool, &arena);
+            worst[fused] = measure(f, &pool, stride, fused);
+        }
+        for (int fused = 1; fused >= 0; fused--)
+            printf("   %s at %a, %a: %a", fused ? "worst" : "|", (double)worst[fused].x, (double)worst[fused].y,
+                   (double)worst[fused].got);
+        printf("\n");
+        fflush(stdout);
+        if (worst[0].ulp > f->bound || worst[1].ulp > f->bound) failed = true;
+        lib_arena_free(&arena);
+    }
+    if (failed) printf("FAILED: a bound is exceeded\n");
+    return failed;
+}

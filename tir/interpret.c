@@ -1,0 +1,622 @@
+/* Running prepared kernels, with every check that the header promises. Memory that a phase can be wrong about has *cells*
+ * beside it: who wrote and read it last, in which task and which iteration of a vec loop. */
+#include "tir/arith.h"
+#include "tir/interpret_program.h"
+
+#include <math.h>
+
+/* ---- memory */
+
+/* History of one unit of memory. Tags are time << 32 | who, so that nothing needs to be cleared between phases or loops. */
+typedef struct cell {
+    uint64_t writer, reader;           /* phase run << 32 | task */
+    uint64_t lane_writer, lane_reader; /* run of a vec loop << 32 | LANE_REDUCTION | iteration */
+    uint32_t owner; /* buffer + 1 whose defined value is here; 0: poison */
+    uint32_t life;  /* the life of the scope's contents in which it was written */
+} cell;
+
+#define MANY UINT32_C(0xffffffff)             /* task: several */
+#define LANE_REDUCTION UINT64_C(0x80000000)   /* touched by exact reductions only */
+#define LANE_MANY UINT64_C(0x7fffffff)        /* iteration: several */
+
+/* Memory that several buffers may share: overlapping arguments, the workspace, the local scratch; or one stack or reg buffer. */
+typedef struct space {
+    char *low;
+    int64_t bytes;
+    int64_t unit;  /* bytes per cell: divides sizes and addresses of all elements */
+    cell *cells;   /* NULL: nothing here is ever written, or checks are off */
+    bool shared;   /* between tasks: races are possible */
+    bool scratch;  /* poison at first */
+    bool per_task; /* contents end with the task */
+} space;
+
+enum { WORKSPACE_SPACE, LOCAL_SPACE, FIRST_ARGUMENT_SPACE };
+
+typedef struct buffer {
+    const tir_buffer *info;
+    char *base;
+    int64_t extent[16], stride[16];
+    uint32_t space;
+    int32_t size; /* of an element */
+} buffer;
+
+typedef struct frame {
+    const tir_program *program;
+    const tir_kernel *kernel;
+    lib_arena *arena;
+    const tir_interpret_options *options;
+    uint64_t *values; /* by slot */
+    uint8_t *taint;   /* by slot: poison */
+    buffer *buffers;
+    lib_vec(space) spaces;
+    const tir_step *step; /* being executed, for messages */
+    uint64_t tag;         /* phase run << 32 | task */
+    uint32_t phase_run, task_run;
+    uint64_t lane, lane_runs; /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
+    bool partial;             /* other calls ran before: what the workspace holds is not known */
+} frame;
+
+_Noreturn static void fail(frame *f, const char *what) {
+    lib_text text;
+    lib_text_init(&text, f->arena);
+    lib_text_add(&text, "");
+    if (f->step) tir_stmt_print(&text, f->kernel, f->step->stmt, 0);
+    size_t line = strcspn(text.data, "\n");
+    lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: %s, in: %.*s", f->kernel->name, what, (int)line, text.data);
+}
+
+_Noreturn static void fail_access(frame *f, const buffer *b, const int64_t *index, const char *what) {
+    lib_text text;
+    lib_text_init(&text, f->arena);
+    lib_text_format(&text, "%s %s[", what, b->info->name);
+    for (int i = 0; i < b->info->rank; i++) lib_text_format(&text, "%s%lld", i ? ", " : "", (long long)index[i]);
+    lib_text_add(&text, "] of extents [");
+    for (int i = 0; i < b->info->rank; i++) lib_text_format(&text, "%s%lld", i ? ", " : "", (long long)b->extent[i]);
+    lib_text_add(&text, "]");
+    fail(f, text.data);
+}
+
+/* Offset in elements of an index in bounds. */
+static inline int64_t offset_of(frame *f, const buffer *b, const uint32_t *slots, const char *what) {
+    int64_t offset = 0;
+    for (int i = 0; i < b->info->rank; i++) {
+        int64_t index = (int64_t)f->values[slots[i]];
+        if ((uint64_t)index >= (uint64_t)b->extent[i]) {
+            int64_t all[16];
+            for (int k = 0; k < b->info->rank; k++) all[k] = (int64_t)f->values[slots[k]];
+            fail_access(f, b, all, what);
+        }
+        offset += index * b->stride[i];
+    }
+    return offset;
+}
+
+static void fail_cell(frame *f, const buffer *b, const uint32_t *slots, const char *what) {
+    int64_t all[16];
+    for (int k = 0; k < b->info->rank; k++) all[k] = (int64_t)f->values[slots[k]];
+    fail_access(f, b, all, what);
+}
+
+static inline bool same_time(uint64_t a, uint64_t b) { return a >> 32 == b >> 32; }
+
+/* Two accesses of one run of a vec loop are in order if they are of one iteration, or both parts of exact reductions. */
+static bool lanes_conflict(uint64_t before, uint64_t now) {
+    if (!same_time(before, now) || ((before ^ now) & LANE_MANY) == 0) return false;
+    return !(before & now & LANE_REDUCTION);
+}
+
+static uint64_t join_lanes(uint64_t before, uint64_t now) {
+    if (!same_time(before, now)) return now;
+    uint64_t who = ((before ^ now) & LANE_MANY) == 0 ? now & LANE_MANY : LANE_MANY;
+    return (now >> 32 << 32) | (before & now & LANE_REDUCTION) | who;
+}
+
+/* A read: notes it; whether the value is poison. */
+static bool note_read(frame *f, const buffer *b, int64_t offset, const tir_instruction *i) {
+    const space *s = &f->spaces.data[b->space];
+    if (!s->cells) return false;
+    cell *c = s->cells + (b->base + offset * b->size - s->low) / s->unit;
+    bool poison = false;
+    for (int64_t n = b->size / s->unit; n > 0; n--, c++) {
+        if (s->shared) {
+            if (same_time(c->writer, f->tag) && c->writer != f->tag)
+                fail_cell(f, b, i->operands, "race: another task of the phase writes");
+            bool other = same_time(c->reader, f->tag) && c->reader != f->tag;
+            c->reader = other ? f->tag | MANY : f->tag;
+        }
+        if (f->lane) {
+            uint64_t mine = f->lane | (i->reduction ? LANE_REDUCTION : 0);
+            if (lanes_conflict(c->lane_writer, mine)) fail_cell(f, b, i->operands, "vec loop: another iteration writes");
+            c->lane_reader = join_lanes(c->lane_reader, mine);
+        }
+        if (s->scratch)
+            poison = poison || c->owner != b->info - f->kernel->buffers.data + 1 || (s->per_task && c->life != f->task_run);
+    }
+    return poison;
+}
+
+static void note_write(frame *f, const buffer *b, int64_t offset, const tir_step *step, bool poison) {
+    const space *s = &f->spaces.data[b->space];
+    if (!s->cells) return;
+    cell *c = s->cells + (b->base + offset * b->size - s->low) / s->unit;
+    for (int64_t n = b->size / s->unit; n > 0; n--, c++) {
+        if (s->shared) {
+            if (same_time(c->writer, f->tag) && c->writer != f->tag)
+                fail_cell(f, b, step->index, "race: two tasks of the phase write");
+            if (same_time(c->reader, f->tag) && c->reader != f->tag)
+                fail_cell(f, b, step->index, "race: a task of the phase writes what another one reads,");
+            c->writer = f->tag;
+        }
+        if (f->lane) {
+            uint64_t mine = f->lane | (step->reduction ? LANE_REDUCTION : 0);
+            if (lanes_conflict(c->lane_writer, mine) || lanes_conflict(c->lane_reader, mine))
+                fail_cell(f, b, step->index, "vec loop: two iterations touch and one writes");
+            c->lane_writer = join_lanes(c->lane_writer, mine);
+        }
+        c->owner = poison ? 0 : (uint32_t)(b->info - f->kernel->buffers.data) + 1;
+        c->life = f->task_run;
+    }
+}
+
+/* ---- expressions */
+
+static inline float f32_of(uint64_t bits) {
+    uint32_t low = (uint32_t)bits;
+    float value;
+    memcpy(&value, &low, sizeof value);
+    return value;
+}
+static inline uint64_t bits_of_f32(float value) {
+    uint32_t low;
+    memcpy(&low, &value, sizeof low);
+    return low;
+}
+static inline double f64_of(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+static inline uint64_t bits_of_f64(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+static inline int64_t floor_divide(int64_t x, int64_t y) {
+    if (y <= 0) return 0;
+    return x / y - (x % y < 0);
+}
+static inline int64_t floor_modulo(int64_t x, int64_t y) {
+    if (y <= 0) return 0;
+    return x % y + (x % y < 0 ? y : 0);
+}
+
+static void load(frame *f, const tir_instruction *i) {
+    const buffer *b = &f->buffers[i->buffer];
+    const int rank = b->info->rank;
+    if (i->guarded) {
+        if (i->taints && f->taint[i->operands[rank]]) fail(f, "the guard of a load is poison");
+        if (!f->values[i->operands[rank]]) {
+            f->values[i->target] = f->values[i->operands[rank + 1]];
+            f->taint[i->target] = f->taint[i->operands[rank + 1]];
+            return;
+        }
+    }
+    bool poison = false;
+    if (i->taints)
+        for (int k = 0; k < rank; k++)
+            if (f->taint[i->operands[k]]) fail(f, "an index of a load is poison");
+    int64_t offset = offset_of(f, b, i->operands, "out of bounds: load of");
+    if (f->options->check) poison = note_read(f, b, offset, i);
+    const char *element = b->base + offset * b->size;
+    f->taint[i->target] = poison;
+    if (i->dtype == DLC_F32) {
+        float value;
+        memcpy(&value, element, sizeof value);
+        f->values[i->target] = bits_of_f32(value);
+    } else {
+        f->values[i->target] = tir_bits_load(i->dtype, element);
+    }
+}
+
+static void general(frame *f, const tir_instruction *i) {
+    uint64_t operands[TIR_OPERANDS_MAX];
+    for (int k = 0; k < i->count; k++) operands[k] = f->values[i->operands[k]];
+    f->values[i->target] = tir_arith((tir_op)i->op, i->dtype, i->from, operands, i->count, true);
+}
+
+/* Poison flows from any operand; through a select only from the condition and the operand chosen. */
+static void flow_taint(frame *f, const tir_instruction *i) {
+    uint8_t taint = 0;
+    if (i->op == TIR_SELECT)
+        taint = f->taint[i->x] | (f->values[i->x] ? f->taint[i->y] : f->taint[i->z]);
+    else
+        for (int k = 0; k < i->count; k++) taint |= f->taint[i->operands[k]];
+    f->taint[i->target] = taint;
+}
+
+/* What the classes of TIR_FAST_TABLE read and write. */
+#define OPERANDS(type, convert)                                                                                       \
+    const type x = convert(v[i->x]), y = convert(v[i->y]), z = convert(v[i->z]);                                      \
+    (void)x, (void)y, (void)z
+#define AS_IS(bits) (bits)
+#define AS_SIGNED(bits) ((int64_t)(bits))
+#define RUN_WORD(value)                                                                                               \
+    OPERANDS(uint64_t, AS_IS);                                                                                        \
+    v[i->target] = (value)
+#define RUN_I32(value)                                                                                                \
+    OPERANDS(uint64_t, AS_IS);                                                                                        \
+    v[i->target] = (uint64_t)(int64_t)(int32_t)(uint32_t)(value)
+#define RUN_SIGNED(value)                                                                                             \
+    OPERANDS(int64_t, AS_SIGNED);                                                                                     \
+    v[i->target] = (uint64_t)(value)
+#define RUN_INDEX RUN_SIGNED
+#define RUN_F32(value)                                                                                                \
+    OPERANDS(float, f32_of);                                                                                          \
+    v[i->target] = bits_of_f32(value)
+#define RUN_F32_TRUTH(value)                                                                                          \
+    OPERANDS(float, f32_of);                                                                                          \
+    v[i->target] = (value)
+#define RUN_F64(value)                                                                                                \
+    OPERANDS(double, f64_of);                                                                                         \
+    v[i->target] = bits_of_f64(value)
+#define RUN_F64_TRUTH(value)                                                                                          \
+    OPERANDS(double, f64_of);                                                                                         \
+    v[i->target] = (value)
+
+static void run_code(frame *f, const tir_code_list *list) {
+    uint64_t *const v = f->values;
+    const tir_instruction *i = list->data, *end = i + list->count;
+    for (; i < end; i++) {
+        switch (i->code) {
+#define X(class_, op_, value)                                                                                         \
+    case TIR_FAST_##class_##_##op_: {                                                                                 \
+        RUN_##class_(value);                                                                                          \
+        break;                                                                                                        \
+    }
+            TIR_FAST_TABLE(X)
+#undef X
+        case TIR_CODE_LOAD: load(f, i); continue;
+        case TIR_CODE_CAST: v[i->target] = tir_arith_cast(i->dtype, i->from, v[i->x]); break;
+        default: general(f, i); break;
+        }
+        if (i->taints) flow_taint(f, i);
+    }
+}
+
+/* ---- statements */
+
+static void run_steps(frame *f, const tir_step *step);
+
+static void run_store(frame *f, const tir_step *step) {
+    const buffer *b = &f->buffers[step->stmt->store.buffer];
+    bool poison = step->taints && f->taint[step->first];
+    if (step->taints)
+        for (int k = 0; k < b->info->rank; k++)
+            if (f->taint[step->index[k]]) fail(f, "an index of a store is poison");
+    int64_t offset = offset_of(f, b, step->index, "out of bounds: store to");
+    if (poison && b->info->scope == TIR_SCOPE_ARG) fail_cell(f, b, step->index, "poison is stored to");
+    if (f->options->check) note_write(f, b, offset, step, poison);
+    tir_bits_store((tir_dtype)b->info->dtype, b->base + offset * b->size, f->values[step->first]);
+}
+
+static void run_for(frame *f, const tir_step *step) {
+    if (step->taints && (f->taint[step->first] | f->taint[step->second])) fail(f, "a bound of a loop is poison");
+    const int64_t lower = (int64_t)f->values[step->first], extent = (int64_t)f->values[step->second];
+    const bool vec = step->stmt->for_.loop == TIR_VEC, reverse = vec && f->options->reverse_lanes;
+    const bool outermost = vec && f->options->check && f->lane == 0 && extent > 1 && extent < (int64_t)LANE_MANY;
+    uint64_t run = outermost ? ++f->lane_runs << 32 : 0;
+    if (f->options->cancel && *f->options->cancel)
+        lib_raise(f->arena->scope, DLC_CANCELLED, "kernel %s: cancelled", f->kernel->name);
+    for (int64_t i = 0; i < extent; i++) {
+        int64_t at = reverse ? extent - 1 - i : i;
+        if (run) f->lane = run | (uint64_t)at;
+        f->values[step->variable] = (uint64_t)(lower + at);
+        f->step = step;
+        run_code(f, &step->bound);
+        run_steps(f, step->body);
+    }
+    if (run) f->lane = 0;
+}
+
+static void run_steps(frame *f, const tir_step *step) {
+    for (; step; step = step->next) {
+        f->step = step;
+        run_code(f, &step->before);
+        switch (step->stmt->kind) {
+        case TIR_STORE: run_store(f, step); break;
+        case TIR_FOR: run_for(f, step); break;
+        case TIR_LET:
+            f->values[step->variable] = f->values[step->first];
+            f->taint[step->variable] = step->taints && f->taint[step->first];
+            run_code(f, &step->bound);
+            run_steps(f, step->body);
+            break;
+        default:
+            if (step->taints && f->taint[step->first]) fail(f, "the condition of an if is poison");
+            run_steps(f, f->values[step->first] ? step->body : step->otherwise);
+            break;
+        }
+    }
+}
+
+/* ---- setting up */
+
+static int64_t greatest_divisor(int64_t a, int64_t b) {
+    if (a < 0) a = -a;
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static int64_t multiply(frame *f, int64_t a, int64_t b) {
+    int64_t product;
+    if (__builtin_mul_overflow(a, b, &product))
+        lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: a buffer's size overflows", f->kernel->name);
+    return product;
+}
+
+static uint32_t add_space(frame *f, space s) {
+    lib_vec_push(f->arena, &f->spaces, s);
+    return f->spaces.count - 1;
+}
+
+/* Bytes from low to high of an argument; 0 of an empty one. Strides may be negative. */
+static void argument_extent(frame *f, const buffer *b, char **low, char **high) {
+    int64_t first = 0, last = 0;
+    *low = *high = b->base;
+    for (int i = 0; i < b->info->rank; i++) {
+        if (b->extent[i] <= 0) return;
+        int64_t reach = multiply(f, b->extent[i] - 1, b->stride[i]);
+        *(reach < 0 ? &first : &last) += reach;
+    }
+    if (!b->base) lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: argument %s is NULL", f->kernel->name, b->info->name);
+    *low = b->base + first * b->size;
+    *high = b->base + (last + 1) * b->size;
+}
+
+/* Arguments that overlap in memory share a space. */
+static void place_argument(frame *f, uint32_t id) {
+    buffer *b = &f->buffers[id];
+    char *low, *high;
+    argument_extent(f, b, &low, &high);
+    uint32_t mine = add_space(f, (space){.low = low, .bytes = high - low, .unit = b->size, .shared = true});
+    b->space = mine;
+    for (uint32_t k = FIRST_ARGUMENT_SPACE; k < mine; k++) {
+        space *s = &f->spaces.data[k], *m = &f->spaces.data[mine];
+        if (s->low >= m->low + m->bytes || m->low >= s->low + s->bytes) continue;
+        int64_t unit = greatest_divisor(s->low - m->low, greatest_divisor(s->unit, m->unit));
+        char *end = s->low + s->bytes > m->low + m->bytes ? s->low + s->bytes : m->low + m->bytes;
+        if (s->low < m->low) m->low = s->low;
+        m->bytes = end - m->low;
+        m->unit = unit;
+        *s = (space){.low = NULL, .unit = 1, .shared = true};
+        for (uint32_t i = 0; i < id; i++)
+            if (f->buffers[i].space == k) f->buffers[i].space = mine;
+        k = FIRST_ARGUMENT_SPACE - 1; /* the space grew: look again */
+    }
+}
+
+static int64_t compact_elements(frame *f, const buffer *b) {
+    int64_t elements = 1;
+    for (int i = 0; i < b->info->rank; i++) elements = multiply(f, elements, b->extent[i] > 0 ? b->extent[i] : 0);
+    return elements;
+}
+
+/* Fills with what is neither zero nor a small number, so that don't-care values show where they matter. */
+static char *scratch_block(frame *f, int64_t bytes) {
+    if (bytes == 0) return NULL;
+    char *block = lib_arena_take_aligned(f->arena, (size_t)bytes, TIR_BUFFER_ALIGNMENT);
+    return memset(block, 0xfb, (size_t)bytes);
+}
+
+static void place_private(frame *f, buffer *b) {
+    int64_t bytes = multiply(f, compact_elements(f, b), b->size);
+    b->base = scratch_block(f, bytes);
+    b->space = add_space(f, (space){.low = b->base, .bytes = bytes, .unit = b->size, .scratch = true, .per_task = true});
+}
+
+static void place_scratch(frame *f, buffer *b, uint32_t id, char *block, int64_t block_bytes) {
+    space *s = &f->spaces.data[id];
+    int64_t bytes = multiply(f, compact_elements(f, b), b->size);
+    if (b->info->offset < 0 || b->info->offset > block_bytes || bytes > block_bytes - b->info->offset)
+        lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: %s buffer %s, %lld bytes at %lld, exceeds the %lld bytes of its scope",
+                  f->kernel->name, tir_scope_names[b->info->scope], b->info->name, (long long)bytes,
+                  (long long)b->info->offset, (long long)block_bytes);
+    s->unit = greatest_divisor(b->info->offset, greatest_divisor(b->size, s->unit));
+    b->base = block ? block + b->info->offset : NULL;
+    b->space = id;
+}
+
+/* Evaluates what depends on parameters only. */
+static void enter(frame *f, const int64_t *params) {
+    const tir_program *program = f->program;
+    f->values = LIB_NEW_ARRAY(f->arena, uint64_t, program->slots);
+    f->taint = LIB_NEW_ARRAY(f->arena, uint8_t, program->slots);
+    for (uint32_t i = 0; i < program->constants.count; i++)
+        f->values[program->constants.data[i]] = program->constant_bits.data[i];
+    for (uint32_t i = 0; i < f->kernel->params.count; i++) {
+        const tir_variable *v = tir_variable_of(f->kernel->pool, f->kernel->params.data[i]);
+        if (v->dtype == TIR_INDEX && (params[i] < v->low || params[i] > v->high || (v->multiple > 1 && params[i] % v->multiple)))
+            lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: parameter %s = %lld is not one of %lld..%lld, a multiple of %lld",
+                      f->kernel->name, v->name, (long long)params[i], (long long)v->low, (long long)v->high,
+                      (long long)v->multiple);
+        f->values[program->params[i]] = (uint64_t)params[i];
+    }
+    run_code(f, &program->entry);
+}
+
+static int64_t size_of(const frame *f, uint32_t slot) {
+    int64_t size = slot ? (int64_t)f->values[slot] : 0;
+    return size > 0 ? size : 0;
+}
+
+static void place_buffers(frame *f, void *const *arguments, char *workspace, char *local) {
+    const tir_kernel *kernel = f->kernel;
+    const int64_t workspace_bytes = size_of(f, f->program->workspace), local_bytes = size_of(f, f->program->local);
+    f->buffers = LIB_NEW_ARRAY(f->arena, buffer, kernel->buffers.count);
+    add_space(f, (space){.low = workspace, .bytes = workspace_bytes, .unit = 8, .shared = true, .scratch = !f->partial});
+    add_space(f, (space){.low = local, .bytes = local_bytes, .unit = 8, .scratch = true, .per_task = true});
+    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
+        buffer *b = &f->buffers[i];
+        b->info = &kernel->buffers.data[i];
+        b->size = (int32_t)lib_dtype_size(b->info->dtype);
+        for (int d = 0; d < b->info->rank; d++) {
+            b->extent[d] = (int64_t)f->values[f->program->extents[i][d]];
+            b->stride[d] = (int64_t)f->values[f->program->strides[i][d]];
+        }
+        switch (b->info->scope) {
+        case TIR_SCOPE_ARG:
+            b->base = arguments[b->info->argument];
+            place_argument(f, i);
+            break;
+        case TIR_SCOPE_WORKSPACE: place_scratch(f, b, WORKSPACE_SPACE, workspace, workspace_bytes); break;
+        case TIR_SCOPE_LOCAL: place_scratch(f, b, LOCAL_SPACE, local, local_bytes); break;
+        default: place_private(f, b); break;
+        }
+    }
+}
+
+static void mark_written(void *user, const tir_stmt *stmt) {
+    if (stmt->kind == TIR_STORE) ((bool *)user)[stmt->store.buffer] = true;
+}
+
+/* Memory that is never written cannot race, and arguments are never poison: no cells there. */
+static void place_cells(frame *f) {
+    bool *written = LIB_NEW_ARRAY(f->arena, bool, f->kernel->buffers.count);
+    for (uint32_t i = 0; i < f->kernel->phases.count; i++)
+        tir_stmt_walk(f->kernel->phases.data[i].body, mark_written, written);
+    for (uint32_t i = 0; i < f->kernel->buffers.count; i++) {
+        space *s = &f->spaces.data[f->buffers[i].space];
+        if (s->cells || (!written[i] && !s->scratch)) continue;
+        s->cells = LIB_NEW_ARRAY(f->arena, cell, (size_t)(s->bytes / s->unit + 1));
+    }
+}
+
+static void frame_init(frame *f, lib_arena *arena, const tir_program *program, void *const *arguments, const int64_t *params,
+                       char *workspace, char *local, const tir_interpret_options *options, bool partial) {
+    *f = (frame){.program = program, .kernel = program->kernel, .arena = arena, .options = options, .partial = partial};
+    enter(f, params);
+    place_buffers(f, arguments, workspace, local);
+    if (options->check) place_cells(f);
+}
+
+/* ---- tasks, phases */
+
+static void zero_buffers(frame *f) {
+    for (uint32_t i = 0; i < f->kernel->buffers.count; i++) {
+        const buffer *b = &f->buffers[i];
+        const space *s = &f->spaces.data[b->space];
+        if (!b->info->zero_initialised || !s->per_task) continue;
+        const int64_t bytes = compact_elements(f, b) * b->size;
+        if (bytes) memset(b->base, 0, (size_t)bytes);
+        cell *c = s->cells ? s->cells + (b->base - s->low) / s->unit : NULL;
+        for (int64_t n = 0; c && n < bytes / s->unit; n++, c++) {
+            c->owner = i + 1;
+            c->life = f->task_run;
+        }
+    }
+}
+
+static void run_task(frame *f, const tir_program_phase *phase, int64_t task) {
+    f->task_run++;
+    f->tag = (uint64_t)f->phase_run << 32 | (uint32_t)(task % MANY);
+    f->values[phase->task] = (uint64_t)task;
+    f->step = NULL;
+    zero_buffers(f);
+    run_code(f, &phase->task_bound);
+    run_steps(f, phase->body);
+}
+
+static void run_phase(frame *f, int number, int64_t iteration, int64_t begin, int64_t end) {
+    const tir_program_phase *phase = &f->program->phases[number];
+    f->phase_run++;
+    f->lane = 0;
+    if (phase->iteration) f->values[phase->iteration] = (uint64_t)iteration;
+    run_code(f, &phase->iteration_bound);
+    for (int64_t i = begin; i < end; i++) {
+        if (f->options->cancel && *f->options->cancel)
+            lib_raise(f->arena->scope, DLC_CANCELLED, "kernel %s: cancelled", f->kernel->name);
+        run_task(f, phase, f->options->reverse_tasks ? end - 1 - (i - begin) : i);
+    }
+}
+
+static void run_all(frame *f) {
+    const int count = (int)f->kernel->phases.count;
+    for (int first = 0, phases; first < count; first += phases) {
+        const tir_phase *info = &f->kernel->phases.data[first];
+        const tir_program_phase *phase = &f->program->phases[first];
+        phases = info->repeat ? info->repeat_phases : 1;
+        if (phases < 1 || phases > count - first)
+            lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: a repeat covers %d phases, %d are left", f->kernel->name,
+                      phases, count - first);
+        const int64_t repeat = info->repeat ? (int64_t)f->values[phase->repeat] : 1;
+        for (int64_t t = 0; t < repeat; t++)
+            for (int p = first; p < first + phases; p++)
+                run_phase(f, p, t, 0, (int64_t)f->values[f->program->phases[p].tasks]);
+    }
+}
+
+static const tir_interpret_options default_options;
+
+static void interpret(lib_arena *arena, const tir_kernel *kernel, void *const *arguments, const int64_t *params,
+                      const tir_interpret_options *options) {
+    const tir_program *program = tir_program_new(arena, kernel);
+    frame sizes = {.program = program, .kernel = kernel, .arena = arena, .options = options}, f;
+    enter(&sizes, params);
+    char *workspace = scratch_block(&sizes, size_of(&sizes, program->workspace));
+    char *local = scratch_block(&sizes, size_of(&sizes, program->local));
+    frame_init(&f, arena, program, arguments, params, workspace, local, options, false);
+    run_all(&f);
+}
+
+dlc_status tir_interpret(const tir_kernel *kernel, void *const *arguments, const int64_t *params,
+                         const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, allocator, &scope);
+    const lib_fp_state state = lib_fp_enter();
+    if (LIB_ENTER(&scope)) interpret(&arena, kernel, arguments, params, options ? options : &default_options);
+    lib_fp_restore(state);
+    lib_arena_free(&arena);
+    if (scope.error.status == DLC_OK) return DLC_OK;
+    return lib_fail(error, scope.error.status, "%s", scope.error.message);
+}
+
+dlc_status tir_program_run_tasks(const tir_program *program, int phase, int64_t iteration, int64_t begin, int64_t end,
+                                 void *const *arguments, const int64_t *params, char *workspace, char *local,
+                                 const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, allocator, &scope);
+    const lib_fp_state state = lib_fp_enter();
+    if (LIB_ENTER(&scope)) {
+        frame f;
+        frame_init(&f, &arena, program, arguments, params, workspace, local, options ? options : &default_options,
+                   true);
+        run_phase(&f, phase, iteration, begin, end);
+    }
+    lib_fp_restore(state);
+    lib_arena_free(&arena);
+    if (scope.error.status == DLC_OK) return DLC_OK;
+    return lib_fail(error, scope.error.status, "%s", scope.error.message);
+}
+
+dlc_status tir_interpret_tasks(const tir_kernel *kernel, int phase, int64_t iteration, int64_t begin, int64_t end,
+                               void *const *arguments, const int64_t *params, char *workspace, char *local,
+                               const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        const tir_program *program = tir_program_new(&arena, kernel);
+        dlc_status status = tir_program_run_tasks(program, phase, iteration, begin, end, arguments, params, workspace, local,
+                                                  options, allocator, &scope.error);
+        scope.error.status = status;
+    }
+    lib_arena_free(&arena);
+    if (scope.error.status == DLC_OK) return DLC_OK;
+    return lib_fail(error, scope.error.status, "%s", scope.error.message);
+}

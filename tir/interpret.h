@@ -1,0 +1,40 @@
+/* The interpreter: the definition of loop IR. Slow, exact, suspicious. It checks while it runs:
+ *   - every access is within the buffer's physical extents (guarded loads: only where the guard holds);
+ *   - scratch is poison until written; storing a poison value to an ARG buffer, branching on one, or using one as an index
+ *     is an error (poison flows through arithmetic: don't-care values are allowed to exist);
+ *   - races: within a phase no task writes what another task of the phase reads or writes (ARG and WORKSPACE);
+ *   - vec loops: iterations are independent except through equal-bits reductions: no iteration touches what another one
+ *     writes, but for stores of the form b[i] = exact-operator(b[i], ...);
+ *   - reg and stack buffers have constant extents.
+ * Errors are DLC_INTERNAL with the statement's text, buffer, index and extents. */
+#ifndef TIR_INTERPRET_H
+#define TIR_INTERPRET_H
+
+#include "tir/loop.h"
+
+typedef struct tir_interpret_options {
+    bool check;            /* poison and race checks (bounds are always checked) */
+    bool reverse_tasks;    /* run tasks last to first */
+    bool reverse_lanes;    /* run the iterations of vec loops last to first */
+    const volatile int *cancel;
+} tir_interpret_options;
+
+/* arguments[i]: address of element 0 of ARG buffer i. params in order of kernel->params. Scratch comes from `allocator`. */
+dlc_status tir_interpret(const tir_kernel *kernel, void *const *arguments, const int64_t *params,
+                         const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error);
+
+/* Tasks begin..end-1 of one phase only, for drivers that schedule tasks themselves (no race check across calls). workspace
+ * and local are the kernel's scratch, of the sizes the kernel states. */
+dlc_status tir_interpret_tasks(const tir_kernel *kernel, int phase, int64_t iteration, int64_t begin, int64_t end,
+                               void *const *arguments, const int64_t *params, char *workspace, char *local,
+                               const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error);
+
+/* A kernel prepared for running, in `arena`; immutable, so that any number of threads may run it at once. The kernel must
+ * outlive it and its pool must not change meanwhile. Raises DLC_INTERNAL for what no run could execute: unbound variables, unknown buffers, wrong ranks. */
+typedef struct tir_program tir_program;
+tir_program *tir_program_new(lib_arena *arena, const tir_kernel *kernel);
+dlc_status tir_program_run_tasks(const tir_program *program, int phase, int64_t iteration, int64_t begin, int64_t end,
+                                 void *const *arguments, const int64_t *params, char *workspace, char *local,
+                                 const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error);
+
+#endif

@@ -1,0 +1,324 @@
+/* Loop IR: building, walking and copying kernels. Text is in loop_text.c, the verifier in loop_verify.c, the meaning in
+ * interpret.c. */
+#include "tir/loop.h"
+
+const char *const tir_scope_names[] = {"arg", "workspace", "local", "stack", "reg", "shared"};
+
+tir_kernel *tir_kernel_new(lib_arena *arena, tir_pool *pool, const char *name) {
+    tir_kernel *kernel = LIB_NEW(arena, tir_kernel);
+    kernel->name = lib_arena_string(arena, name);
+    kernel->pool = pool;
+    kernel->arena = arena;
+    return kernel;
+}
+
+static bool buffer_name_taken(const tir_kernel *kernel, const char *name) {
+    for (uint32_t i = 0; i < kernel->buffers.count; i++)
+        if (strcmp(kernel->buffers.data[i].name, name) == 0) return true;
+    return false;
+}
+
+uint32_t tir_kernel_buffer(tir_kernel *kernel, const char *name, dlc_dtype dtype, tir_scope scope, int rank,
+                           const tir_expr *extent) {
+    tir_pool *pool = kernel->pool;
+    tir_buffer buffer;
+    memset(&buffer, 0, sizeof buffer);
+    if (rank < 0 || rank > (int)(sizeof buffer.extent / sizeof *buffer.extent))
+        lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s, buffer %s: rank %d is out of range", kernel->name, name,
+                  rank);
+    char *unique = lib_arena_string(kernel->arena, name);
+    for (int n = 1; buffer_name_taken(kernel, unique); n++) unique = lib_arena_format(kernel->arena, "%s%d", name, n);
+    buffer.name = unique;
+    buffer.dtype = dtype;
+    buffer.scope = scope;
+    buffer.rank = rank;
+    buffer.argument = scope == TIR_SCOPE_ARG ? kernel->arguments++ : -1;
+    buffer.alignment = scope == TIR_SCOPE_ARG ? (int32_t)lib_dtype_size(dtype) : TIR_BUFFER_ALIGNMENT;
+    tir_expr stride = tir_index(pool, 1);
+    for (int i = rank - 1; i >= 0; i--) {
+        buffer.extent[i] = extent[i];
+        buffer.stride[i] = stride;
+        stride = tir_mul(pool, stride, extent[i]);
+    }
+    lib_vec_push(kernel->arena, &kernel->buffers, buffer);
+    return kernel->buffers.count - 1;
+}
+
+tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind) {
+    tir_stmt *stmt = LIB_NEW(arena, tir_stmt);
+    stmt->kind = kind;
+    return stmt;
+}
+
+tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent) {
+    tir_interval start = tir_range(pool, lower), size = tir_range(pool, extent);
+    int64_t high = TIR_UNBOUNDED_HIGH;
+    if (start.high < TIR_UNBOUNDED_HIGH && size.high < TIR_UNBOUNDED_HIGH)
+        high = start.high + (size.high > 0 ? size.high - 1 : 0); /* an empty loop has no value: any range is right */
+    if (high > TIR_UNBOUNDED_HIGH) high = TIR_UNBOUNDED_HIGH;
+    return tir_var(pool, name, TIR_VAR_LOOP, TIR_INDEX, start.low, high);
+}
+
+tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value) {
+    tir_dtype dtype = tir_dtype_of(pool, value);
+    if (dtype != TIR_INDEX) return tir_var(pool, name, TIR_VAR_LET, dtype, TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
+    tir_interval range = tir_range(pool, value);
+    tir_expr var = tir_var(pool, name, TIR_VAR_LET, dtype, range.low, range.high);
+    int64_t multiple = tir_multiple_of(pool, value);
+    pool->variables.data[tir_var_id(pool, var)].multiple = multiple > 1 ? multiple : 1;
+    return var;
+}
+
+void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user) {
+    for (; stmt; stmt = stmt->next) {
+        visit(user, stmt);
+        switch (stmt->kind) {
+        case TIR_FOR: tir_stmt_walk(stmt->for_.body, visit, user); break;
+        case TIR_LET: tir_stmt_walk(stmt->let.body, visit, user); break;
+        case TIR_IF:
+            tir_stmt_walk(stmt->if_.body, visit, user);
+            tir_stmt_walk(stmt->if_.otherwise, visit, user);
+            break;
+        case TIR_STORE:
+        case TIR_PREFETCH:
+        case TIR_COMMENT: break;
+        }
+    }
+}
+
+void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e), void *user) {
+    switch (stmt->kind) {
+    case TIR_FOR:
+        visit(user, stmt->for_.lower);
+        visit(user, stmt->for_.extent);
+        break;
+    case TIR_LET: visit(user, stmt->let.value); break;
+    case TIR_IF: visit(user, stmt->if_.condition); break;
+    case TIR_STORE:
+        for (int i = 0; i < stmt->store.rank; i++) visit(user, stmt->store.index[i]);
+        visit(user, stmt->store.value);
+        break;
+    case TIR_PREFETCH:
+        for (int i = 0; i < stmt->prefetch.rank; i++) visit(user, stmt->prefetch.index[i]);
+        break;
+    case TIR_COMMENT: break;
+    }
+}
+
+/* A substitution with what it works on. */
+typedef struct substitution {
+    tir_kernel *kernel;
+    int count;
+    const tir_expr *from, *to;
+} substitution;
+
+static tir_expr replaced(const substitution *s, tir_expr e) {
+    return e ? tir_substitute(s->kernel->pool, e, s->count, s->from, s->to) : 0;
+}
+
+/* A bound variable may be renamed, not replaced by a value: then the binder keeps it. */
+static tir_expr replaced_binder(const substitution *s, tir_expr var) {
+    tir_expr e = replaced(s, var);
+    return tir_op_of(s->kernel->pool, e) == TIR_VAR ? e : var;
+}
+
+static const tir_expr *replaced_index(const substitution *s, int rank, const tir_expr *index) {
+    tir_expr *copy = LIB_NEW_ARRAY(s->kernel->arena, tir_expr, (size_t)rank);
+    for (int i = 0; i < rank; i++) copy[i] = replaced(s, index[i]);
+    return copy;
+}
+
+static tir_stmt *substitute_list(const substitution *s, const tir_stmt *stmt) {
+    tir_stmt *first = NULL, **link = &first;
+    for (; stmt; stmt = stmt->next) {
+        tir_stmt *copy = lib_arena_copy(s->kernel->arena, stmt, sizeof *stmt);
+        switch (stmt->kind) {
+        case TIR_FOR:
+            copy->for_.var = replaced_binder(s, stmt->for_.var);
+            copy->for_.lower = replaced(s, stmt->for_.lower);
+            copy->for_.extent = replaced(s, stmt->for_.extent);
+            copy->for_.body = substitute_list(s, stmt->for_.body);
+            break;
+        case TIR_LET:
+            copy->let.var = replaced_binder(s, stmt->let.var);
+            copy->let.value = replaced(s, stmt->let.value);
+            copy->let.body = substitute_list(s, stmt->let.body);
+            break;
+        case TIR_IF:
+            copy->if_.condition = replaced(s, stmt->if_.condition);
+            copy->if_.body = substitute_list(s, stmt->if_.body);
+            copy->if_.otherwise = substitute_list(s, stmt->if_.otherwise);
+            break;
+        case TIR_STORE:
+            copy->store.index = replaced_index(s, stmt->store.rank, stmt->store.index);
+            copy->store.value = replaced(s, stmt->store.value);
+            break;
+        case TIR_PREFETCH: copy->prefetch.index = replaced_index(s, stmt->prefetch.rank, stmt->prefetch.index); break;
+        case TIR_COMMENT: break;
+        }
+        *link = copy;
+        link = &copy->next;
+    }
+    *link = NULL;
+    return first;
+}
+
+tir_stmt *tir_stmt_substitute(tir_kernel *kernel, const tir_stmt *stmt, int count, const tir_expr *from,
+                              const tir_expr *to) {
+    substitution s = {kernel, count, from, to};
+    return substitute_list(&s, stmt);
+}
+
+/* State of tir_kernel_mark_access: nodes are visited once, by a stack of their ids. */
+typedef struct access_marker {
+    tir_kernel *kernel;
+    lib_arena *scratch;
+    uint8_t *seen; /* by node id */
+    lib_vec(tir_expr) stack;
+} access_marker;
+
+static void mark_reads(void *user, tir_expr root) {
+    access_marker *marker = user;
+    const tir_pool *pool = marker->kernel->pool;
+    lib_vec_push(marker->scratch, &marker->stack, root);
+    while (marker->stack.count) {
+        tir_expr e = marker->stack.data[--marker->stack.count];
+        if (marker->seen[e]) continue;
+        marker->seen[e] = 1;
+        const tir_node *node = tir_get(pool, e);
+        if (node->op == TIR_LOAD && node->bits < marker->kernel->buffers.count)
+            marker->kernel->buffers.data[node->bits].read = true;
+        for (int i = 0; i < node->count; i++) lib_vec_push(marker->scratch, &marker->stack, tir_operand(pool, e, i));
+    }
+}
+
+static void mark_statement(void *user, const tir_stmt *stmt) {
+    access_marker *marker = user;
+    tir_stmt_exprs(stmt, mark_reads, marker);
+    if (stmt->kind == TIR_STORE && stmt->store.buffer < marker->kernel->buffers.count)
+        marker->kernel->buffers.data[stmt->store.buffer].written = true;
+}
+
+void tir_kernel_mark_access(tir_kernel *kernel) {
+    access_marker marker = {.kernel = kernel, .scratch = kernel->arena};
+    marker.seen = LIB_NEW_ARRAY(kernel->arena, uint8_t, kernel->pool->nodes.count);
+    for (uint32_t i = 0; i < kernel->buffers.count; i++)
+        kernel->buffers.data[i].read = kernel->buffers.data[i].written = false;
+    for (uint32_t i = 0; i < kernel->phases.count; i++) tir_stmt_walk(kernel->phases.data[i].body, mark_statement, &marker);
+}
+
+/* Largest size in bytes over the parameters' ranges. */
+static int64_t buffer_bound(tir_kernel *kernel, const tir_buffer *buffer) {
+    int64_t bytes = (int64_t)lib_dtype_size(buffer->dtype);
+    for (int i = 0; i < buffer->rank; i++) {
+        int64_t high = tir_range(kernel->pool, buffer->extent[i]).high;
+        if (high < 0) high = 0;
+        if (high >= TIR_UNBOUNDED_HIGH || __builtin_mul_overflow(bytes, high, &bytes))
+            lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of scratch buffer %s has no bound",
+                      kernel->name, buffer->name);
+    }
+    return bytes;
+}
+
+int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope) {
+    int64_t end = 0;
+    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
+        tir_buffer *buffer = &kernel->buffers.data[i];
+        if (buffer->scope != scope) continue;
+        buffer->offset = end;
+        int64_t bytes = buffer_bound(kernel, buffer);
+        if (__builtin_add_overflow(end, bytes, &end) ||
+            __builtin_add_overflow(end, TIR_BUFFER_ALIGNMENT - 1, &end))
+            lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of %s overflows", kernel->name,
+                      tir_scope_names[scope]);
+        end -= end % TIR_BUFFER_ALIGNMENT;
+    }
+    if (scope == TIR_SCOPE_WORKSPACE) {
+        kernel->workspace_bytes = end;
+        kernel->workspace_size = tir_index(kernel->pool, end);
+    } else if (scope == TIR_SCOPE_LOCAL) {
+        kernel->local_size = tir_index(kernel->pool, end);
+    }
+    return end;
+}
+
+/* ---- exact reductions */
+
+bool tir_loads_stored(const tir_kernel *kernel, const tir_stmt *stmt, tir_expr e) {
+    const tir_node *node = tir_get(kernel->pool, e);
+    if (stmt->kind != TIR_STORE || node->op != TIR_LOAD || node->guarded || node->bits != stmt->store.buffer ||
+        node->count != stmt->store.rank)
+        return false;
+    for (int i = 0; i < node->count; i++)
+        if (tir_operand(kernel->pool, e, i) != stmt->store.index[i]) return false;
+    return true;
+}
+
+/* Operators for which any order and grouping gives equal bits. */
+static bool is_exact(const tir_node *node) {
+    switch (node->op) {
+    case TIR_MIN:
+    case TIR_MAX:
+    case TIR_AND:
+    case TIR_OR:
+    case TIR_XOR: return true;
+    case TIR_ADD:
+    case TIR_MUL: return node->dtype < DLC_DTYPE_COUNT && !lib_dtype_is_float((dlc_dtype)node->dtype);
+    default: return false;
+    }
+}
+
+typedef struct reduction_search {
+    const tir_kernel *kernel;
+    const tir_stmt *stmt;
+    enum { UNKNOWN, ABSENT, PRESENT } *found; /* by node: whether the place is loaded below */
+} reduction_search;
+
+static void search_loads(reduction_search *s, lib_arena *scratch, tir_expr root) {
+    const tir_pool *pool = s->kernel->pool;
+    lib_vec(tir_expr) work = {0};
+    lib_vec_push(scratch, &work, root);
+    while (work.count) {
+        tir_expr e = work.data[work.count - 1];
+        bool ready = true, present = tir_loads_stored(s->kernel, s->stmt, e);
+        for (int i = 0; i < tir_get(pool, e)->count && !s->found[e]; i++) {
+            tir_expr operand = tir_operand(pool, e, i);
+            present = present || s->found[operand] == PRESENT;
+            if (s->found[operand]) continue;
+            lib_vec_push(scratch, &work, operand);
+            ready = false;
+        }
+        if (!ready) continue;
+        if (!s->found[e]) s->found[e] = present ? PRESENT : ABSENT;
+        work.count--;
+    }
+}
+
+/* Whether e is the place's old value with other values combined into it by one operator (*op, once it is known). */
+static bool carries(const reduction_search *s, tir_expr e, tir_op *op, int depth) {
+    enum { DEPTH_MAX = 8 }; /* operators between a store and its load */
+    const tir_pool *pool = s->kernel->pool;
+    const tir_node *node = tir_get(pool, e);
+    if (tir_loads_stored(s->kernel, s->stmt, e)) return true;
+    if (depth == DEPTH_MAX || s->found[e] != PRESENT) return false;
+    if (node->op == TIR_SELECT)
+        return s->found[tir_operand(pool, e, 0)] != PRESENT && carries(s, tir_operand(pool, e, 1), op, depth + 1) &&
+               carries(s, tir_operand(pool, e, 2), op, depth + 1);
+    if (!is_exact(node) || (*op != TIR_CONST && *op != (tir_op)node->op)) return false;
+    *op = (tir_op)node->op;
+    tir_expr first = tir_operand(pool, e, 0), second = tir_operand(pool, e, 1);
+    if ((s->found[first] == PRESENT) == (s->found[second] == PRESENT)) return false;
+    return carries(s, s->found[first] == PRESENT ? first : second, op, depth + 1);
+}
+
+bool tir_is_exact_reduction(lib_arena *scratch, const tir_kernel *kernel, const tir_stmt *stmt) {
+    if (stmt->kind != TIR_STORE) return false;
+    const tir_expr value = stmt->store.value;
+    const tir_node *node = tir_get(kernel->pool, value);
+    if (node->op != TIR_SELECT && !is_exact(node)) return false; /* most stores end here */
+    reduction_search search = {.kernel = kernel, .stmt = stmt};
+    search.found = lib_arena_array(scratch, (size_t)value + 1, sizeof *search.found); /* operands have smaller ids */
+    search_loads(&search, scratch, value);
+    tir_op op = TIR_CONST; /* none yet */
+    return carries(&search, value, &op, 0);
+}

@@ -1,0 +1,168 @@
+/* Loop IR: what lowering produces and targets emit. A kernel is a list of phases; a phase is a task loop around statements;
+ * statements load and store buffers through physical multi-dimensional indices. Scalars are tir expressions in which
+ * TIR_LOAD names a buffer. All arithmetic is legal for loop IR: no f16/bf16 arithmetic (casts only), no MULADD, no
+ * transcendentals but f64 ones (tir/math.h).
+ *
+ * Loop kinds say how a loop is *executed*, never what it computes:
+ *   serial   in order.
+ *   unroll   constant extent; the emitter repeats the body with the variable constant.
+ *   vec      constant extent; all iterations are independent except through exact reductions into a location that does not
+ *            depend on the variable. The emitter binds the variable to the lanes of vectors (in chunks of the machine's
+ *            width, a masked or narrower last chunk), for everything inside, inner loops included. Loop bounds inside must
+ *            not depend on the variable; conditions may (they become masks).
+ * Reg buffers: after unrolling and vectorising every index is constant (+ lane); elements are SSA values carried through
+ * loops, never memory.
+ *
+ * A kernel is executed as  for each phase: for each task (any order, concurrently): body.  Arguments are buffers of scope
+ * ARG in order of `argument`; kernel parameters (varying dimensions) are int64 values. */
+#ifndef TIR_LOOP_H
+#define TIR_LOOP_H
+
+#include "tir/expr.h"
+#include "tir/machine.h"
+
+typedef enum tir_scope {
+    TIR_SCOPE_ARG,       /* region input or output, memory of the caller */
+    TIR_SCOPE_WORKSPACE, /* scratch shared by all tasks and phases of a kernel, from the plan's arena */
+    TIR_SCOPE_LOCAL,     /* scratch per slot, from the plan's arena */
+    TIR_SCOPE_STACK,     /* small scratch per task, constant extents */
+    TIR_SCOPE_REG,       /* SSA values, constant extents */
+    TIR_SCOPE_SHARED     /* GPU: per block */
+} tir_scope;
+extern const char *const tir_scope_names[];
+
+#define TIR_BUFFER_ALIGNMENT 64 /* bytes; of everything libdlc allocates. Arguments: see tir_buffer.alignment */
+
+typedef struct tir_buffer {
+    const char *name;
+    dlc_dtype dtype;
+    tir_scope scope;
+    int rank;                        /* physical */
+    tir_expr extent[16];             /* physical; index expressions over parameters; constant for REG, STACK */
+    tir_expr stride[16];             /* in elements; row-major compact unless an argument came with strides */
+    int32_t argument;                /* ARG: position; else -1 */
+    int32_t alignment;               /* ARG: bytes the address is known to be a multiple of */
+    bool written, read;              /* by the kernel */
+    bool zero_initialised;           /* REG, STACK, LOCAL: contents at entry are don't-care otherwise */
+    int64_t offset;                  /* WORKSPACE, LOCAL: bytes from the start, assigned by lowering (constant extents or bounds) */
+} tir_buffer;
+
+typedef enum tir_stmt_kind {
+    TIR_FOR,      /* for var in lower .. lower + extent - 1 (step 1): body */
+    TIR_LET,      /* variable = value; body sees it. Value is evaluated once, here */
+    TIR_IF,       /* condition ? body : otherwise */
+    TIR_STORE,    /* buffer[index] = value */
+    TIR_PREFETCH, /* hint: address of buffer[index], into cache level `level`; the address may be outside */
+    TIR_COMMENT   /* text for people; no meaning */
+} tir_stmt_kind;
+
+typedef enum tir_loop_kind { TIR_SERIAL, TIR_UNROLL, TIR_VEC } tir_loop_kind;
+
+typedef struct tir_stmt tir_stmt;
+struct tir_stmt {
+    tir_stmt_kind kind;
+    tir_stmt *next;               /* statement after this one in the same list, NULL at the end */
+    union {
+        struct {
+            tir_expr var;         /* TIR_VAR_LOOP */
+            tir_expr lower, extent; /* index; evaluated once at entry; extent <= 0: no iteration */
+            tir_loop_kind loop;
+            bool parallel;        /* lowering's note: becomes tasks; never set in a finished kernel */
+            tir_stmt *body;
+        } for_;
+        struct {
+            tir_expr var, value;  /* TIR_VAR_LET of the value's dtype */
+            tir_stmt *body;
+        } let;
+        struct {
+            tir_expr condition;   /* bool */
+            bool clip;            /* lowering's note for versioning, not printed: worth a run of its own where decided */
+            tir_stmt *body, *otherwise;
+        } if_;
+        struct {
+            uint32_t buffer;
+            int rank;
+            const tir_expr *index; /* physical */
+            tir_expr value;        /* of the buffer's dtype */
+            bool non_temporal;
+        } store;
+        struct {
+            uint32_t buffer;
+            int rank;
+            const tir_expr *index;
+            int level; /* 1, 2, 3 */
+        } prefetch;
+        const char *comment;
+    };
+};
+
+typedef struct tir_phase {
+    tir_expr tasks;  /* number of tasks: index expression over parameters */
+    tir_expr task;   /* TIR_VAR_LOOP: the task's number in the body */
+    tir_stmt *body;
+    tir_expr repeat; /* 0, or how often this and the following `repeat_phases - 1` phases run in turn */
+    tir_expr iteration; /* the repeat's counter variable, with `repeat` */
+    int repeat_phases;
+    const char *name;
+} tir_phase;
+
+typedef struct tir_kernel {
+    const char *name;
+    tir_pool *pool;
+    lib_arena *arena;
+    lib_vec(tir_buffer) buffers;   /* ARG buffers first, in order of `argument` */
+    lib_vec(tir_expr) params;      /* TIR_VAR_PARAM variables in the order of the kernel's parameter array */
+    lib_vec(tir_phase) phases;
+    int arguments;                 /* ARG buffers */
+    int64_t workspace_bytes;       /* WORKSPACE in all, when extents are constant; else see workspace_size */
+    tir_expr workspace_size;       /* index expression over parameters, bytes */
+    tir_expr local_size;           /* bytes per slot, likewise */
+    double flops, bytes;           /* counted by the cost model; for profiles */
+} tir_kernel;
+
+/* ---- building (loop.c) */
+tir_kernel *tir_kernel_new(lib_arena *arena, tir_pool *pool, const char *name);
+uint32_t tir_kernel_buffer(tir_kernel *kernel, const char *name, dlc_dtype dtype, tir_scope scope, int rank,
+                           const tir_expr *extent); /* compact strides */
+tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind);
+/* Variables whose range and multiple follow from what they will be bound to; parsed text gets the same ones. */
+tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent);
+tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value);
+/* Sets `read` and `written` of every buffer from the statements. */
+void tir_kernel_mark_access(tir_kernel *kernel);
+/* Gives the buffers of WORKSPACE or LOCAL consecutive offsets (sized by the bounds of their extents), sets the kernel's size of
+ * that scope and returns it. */
+int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope);
+
+/* ---- text (loop_text.c): prints and parses back, structurally equal:
+ *   kernel gemm(x: f32[45, 9] arg, w: f32[3, 9, 8] arg, D: f32[45, 20] arg, C: f32[7, 8] reg) params(n: 1..4096 x8)
+ *   phase tasks=3 task=p {
+ *     let b = p*8
+ *     for i in 0..7 unroll {
+ *       for j in 0..8 vec { C[i, j] = 0:f32 }
+ *     }
+ *     if (b + 7 < n) { ... } else { ... }
+ *     prefetch.2 w[1, 0, 0]
+ *   } */
+void tir_kernel_print(lib_text *text, const tir_kernel *kernel);
+tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer);
+void tir_stmt_print(lib_text *text, const tir_kernel *kernel, const tir_stmt *stmt, int indent);
+
+/* ---- verifier (loop_verify.c): numbered invariants, cited in messages; raises DLC_INTERNAL with the statement's text.
+ * `machine` (may be NULL): reg buffers must fit its registers: live vectors are counted. */
+void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *machine);
+
+/* ---- statement utilities (loop.c) */
+typedef void (*tir_stmt_visit)(void *user, const tir_stmt *stmt);
+void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user); /* pre-order, the whole list */
+/* Expressions of this statement alone: bounds, value, condition, indices (binders and nested statements excluded). */
+void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e), void *user);
+/* Copy of the whole list. A bound variable is renamed when `to` is a variable; else its binder keeps it. */
+tir_stmt *tir_stmt_substitute(tir_kernel *kernel, const tir_stmt *stmt, int count, const tir_expr *from, const tir_expr *to);
+
+/* Whether a store has the form b[i] = exact-operator(b[i], anything else), possibly under selects: any order of such updates gives
+ * equal bits. And whether an expression is the load of the place that the statement stores to. */
+bool tir_is_exact_reduction(lib_arena *scratch, const tir_kernel *kernel, const tir_stmt *stmt);
+bool tir_loads_stored(const tir_kernel *kernel, const tir_stmt *stmt, tir_expr e);
+
+#endif

@@ -1,0 +1,617 @@
+/* Text form of loop IR: printing and parsing, inverse to each other (tir/loop.h shows the form). Beyond what is shown there:
+ *
+ *   kernel k(x: f32[n, 8] arg stride(16, 1) align 64, t: f32[7] local zero @128)
+ *       params(n: 1..4096 x8, s: f32) workspace(0) local(192) cost(1e6, 4096)
+ *   phase "name" tasks=n task=p repeat=4 iteration=t repeat_phases=2 {
+ *     for i in 0..n { }              the whole range
+ *     for i in b .. +7 vec { }       lower bound and extent
+ *     let b = p*8                    the rest of the list is its body; or its body in braces
+ *     let v: f32 = x[b, 0]           values other than index ones name their dtype
+ *     nt D[i] = v                    non-temporal store
+ *     comment "text"
+ *   }
+ *
+ * Strides are compact and arguments aligned to their element unless stated; without workspace(..) or local(..) buffers of that
+ * scope get consecutive offsets. `read` and `written` follow from the statements. Printing renames where a name in scope
+ * is taken or reserved, so that what is printed always parses back to the same structure. */
+#include "tir/loop.h"
+#include "tir/names.h"
+
+static const char *const loop_kind_names[] = {"", "unroll", "vec"};
+
+/* ---- printing */
+
+typedef struct printer {
+    lib_text *text;
+    lib_arena *arena;
+    const tir_kernel *kernel;
+    tir_pool pool; /* the kernel's, with a variable table of our own: names are those in scope */
+    tir_name_list scope;     /* names taken: buffers, then variables, innermost last */
+    const char **buffers; /* by id */
+    uint32_t outermost;   /* names that stay for the whole kernel */
+} printer;
+
+static void printer_init(printer *p, lib_text *text, const tir_kernel *kernel) {
+    memset(p, 0, sizeof *p);
+    p->text = text;
+    p->arena = text->arena;
+    p->kernel = kernel;
+    p->pool = *kernel->pool;
+    p->pool.variables.data = lib_arena_copy(p->arena, kernel->pool->variables.data,
+                                            kernel->pool->variables.count * sizeof *kernel->pool->variables.data);
+    p->buffers = LIB_NEW_ARRAY(p->arena, const char *, kernel->buffers.count);
+    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
+        p->buffers[i] = tir_free_name(p->arena, &p->scope, kernel->buffers.data[i].name);
+        lib_vec_push(p->arena, &p->scope, p->buffers[i]);
+    }
+}
+
+static const char *bind(printer *p, tir_expr var) {
+    tir_variable *variable = &p->pool.variables.data[tir_var_id(&p->pool, var)];
+    variable->name = tir_free_name(p->arena, &p->scope, variable->name);
+    lib_vec_push(p->arena, &p->scope, variable->name);
+    return variable->name;
+}
+
+static void print_expr(printer *p, tir_expr e) { tir_print_expr(p->text, &p->pool, e, p->buffers); }
+
+static void print_exprs(printer *p, int count, const tir_expr *e) {
+    for (int i = 0; i < count; i++) {
+        if (i) lib_text_add(p->text, ", ");
+        print_expr(p, e[i]);
+    }
+}
+
+static void print_indent(printer *p, int indent) {
+    for (int i = 0; i < indent; i++) lib_text_add(p->text, "  ");
+}
+
+static void print_list(printer *p, const tir_stmt *stmt, int indent);
+
+static void print_block(printer *p, const tir_stmt *body, int indent) {
+    lib_text_add(p->text, "{\n");
+    print_list(p, body, indent + 1);
+    print_indent(p, indent);
+    lib_text_add(p->text, "}");
+}
+
+static void print_for(printer *p, const tir_stmt *stmt, int indent) {
+    const char *name = bind(p, stmt->for_.var);
+    p->scope.count--; /* the bounds do not see it */
+    int64_t lower = 1, extent;
+    bool constant = tir_is_const(&p->pool, stmt->for_.lower, &lower);
+    lib_text_format(p->text, "for %s in ", name);
+    print_expr(p, stmt->for_.lower);
+    if (constant && lower == 0) {
+        lib_text_add(p->text, tir_is_const(&p->pool, stmt->for_.extent, &extent) ? ".." : " .. ");
+    } else {
+        lib_text_add(p->text, " .. +");
+    }
+    print_expr(p, stmt->for_.extent);
+    lib_text_add(p->text, " ");
+    if (stmt->for_.loop != TIR_SERIAL) lib_text_format(p->text, "%s ", loop_kind_names[stmt->for_.loop]);
+    p->scope.count++;
+    print_block(p, stmt->for_.body, indent);
+    p->scope.count--;
+}
+
+static void print_let(printer *p, const tir_stmt *stmt, int indent) {
+    const char *name = bind(p, stmt->let.var);
+    tir_dtype dtype = tir_dtype_of(&p->pool, stmt->let.var);
+    p->scope.count--;
+    lib_text_format(p->text, "let %s", name);
+    if (dtype != TIR_INDEX) lib_text_format(p->text, ": %s", tir_dtype_name(dtype));
+    lib_text_add(p->text, " = ");
+    print_expr(p, stmt->let.value);
+    p->scope.count++;
+    if (stmt->next) {
+        lib_text_add(p->text, " ");
+        print_block(p, stmt->let.body, indent);
+    } else if (stmt->let.body) {
+        lib_text_add(p->text, "\n");
+        print_list(p, stmt->let.body, indent);
+        p->text->data[--p->text->length] = 0; /* the caller ends the line */
+    }
+    p->scope.count--;
+}
+
+static void print_place(printer *p, uint32_t buffer, int rank, const tir_expr *index) {
+    lib_text_format(p->text, "%s[", p->buffers[buffer]);
+    print_exprs(p, rank, index);
+    lib_text_add(p->text, "]");
+}
+
+static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
+    print_indent(p, indent);
+    switch (stmt->kind) {
+    case TIR_FOR: print_for(p, stmt, indent); break;
+    case TIR_LET: print_let(p, stmt, indent); break;
+    case TIR_IF:
+        lib_text_add(p->text, "if (");
+        print_expr(p, stmt->if_.condition);
+        lib_text_add(p->text, ") ");
+        print_block(p, stmt->if_.body, indent);
+        if (!stmt->if_.otherwise) break;
+        lib_text_add(p->text, " else ");
+        print_block(p, stmt->if_.otherwise, indent);
+        break;
+    case TIR_STORE:
+        if (stmt->store.non_temporal) lib_text_add(p->text, "nt ");
+        print_place(p, stmt->store.buffer, stmt->store.rank, stmt->store.index);
+        lib_text_add(p->text, " = ");
+        print_expr(p, stmt->store.value);
+        break;
+    case TIR_PREFETCH:
+        lib_text_format(p->text, "prefetch.%d ", stmt->prefetch.level);
+        print_place(p, stmt->prefetch.buffer, stmt->prefetch.rank, stmt->prefetch.index);
+        break;
+    case TIR_COMMENT:
+        lib_text_add(p->text, "comment ");
+        lib_text_quoted(p->text, stmt->comment);
+        break;
+    }
+    lib_text_add(p->text, "\n");
+}
+
+static void print_list(printer *p, const tir_stmt *stmt, int indent) {
+    for (; stmt; stmt = stmt->next) print_stmt(p, stmt, indent);
+}
+
+void tir_stmt_print(lib_text *text, const tir_kernel *kernel, const tir_stmt *stmt, int indent) {
+    printer p;
+    printer_init(&p, text, kernel);
+    print_stmt(&p, stmt, indent);
+}
+
+/* Whether the strides are what the parser would fill in. Looks at expressions only: printing adds none to the pool. */
+static bool has_compact_strides(const tir_pool *pool, const tir_buffer *buffer) {
+    int64_t inner, extent, stride;
+    if (buffer->rank == 0) return true;
+    if (!tir_is_const(pool, buffer->stride[buffer->rank - 1], &inner) || inner != 1) return false;
+    for (int i = buffer->rank - 2; i >= 0; i--) {
+        tir_expr e = buffer->extent[i + 1], s = buffer->stride[i + 1];
+        bool e_constant = tir_is_const(pool, e, &extent), s_constant = tir_is_const(pool, s, &inner);
+        if (e_constant && s_constant) {
+            if (!tir_is_const(pool, buffer->stride[i], &stride) || stride != inner * extent) return false;
+        } else if (!(s_constant && inner == 1 && buffer->stride[i] == e) &&
+                   !(e_constant && extent == 1 && buffer->stride[i] == s)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void print_buffer(printer *p, uint32_t id) {
+    const tir_buffer *buffer = &p->kernel->buffers.data[id];
+    lib_text_format(p->text, "%s: %s[", p->buffers[id], lib_dtypes[buffer->dtype].name);
+    print_exprs(p, buffer->rank, buffer->extent);
+    lib_text_format(p->text, "] %s", tir_scope_names[buffer->scope]);
+    if (!has_compact_strides(&p->pool, buffer)) {
+        lib_text_add(p->text, " stride(");
+        print_exprs(p, buffer->rank, buffer->stride);
+        lib_text_add(p->text, ")");
+    }
+    if (buffer->scope == TIR_SCOPE_ARG && buffer->alignment != (int32_t)lib_dtype_size(buffer->dtype))
+        lib_text_format(p->text, " align %d", buffer->alignment);
+    if (buffer->zero_initialised) lib_text_add(p->text, " zero");
+    if (buffer->offset) lib_text_format(p->text, " @%lld", (long long)buffer->offset);
+}
+
+static void print_parameters(printer *p) {
+    const tir_kernel *kernel = p->kernel;
+    lib_text_add(p->text, " params(");
+    for (uint32_t i = 0; i < kernel->params.count; i++) {
+        const tir_variable *v = tir_variable_of(&p->pool, kernel->params.data[i]);
+        lib_text_format(p->text, "%s%s: ", i ? ", " : "", v->name);
+        if (v->dtype == TIR_INDEX)
+            lib_text_format(p->text, "%lld..%lld", (long long)v->low, (long long)v->high);
+        else
+            lib_text_add(p->text, tir_dtype_name(v->dtype));
+        if (v->multiple > 1) lib_text_format(p->text, " x%lld", (long long)v->multiple);
+    }
+    lib_text_add(p->text, ")");
+}
+
+static void print_size(printer *p, const char *name, tir_expr size) {
+    if (!size) return;
+    lib_text_format(p->text, " %s(", name);
+    print_expr(p, size);
+    lib_text_add(p->text, ")");
+}
+
+static void print_phase(printer *p, const tir_phase *phase) {
+    lib_text_add(p->text, "phase ");
+    if (phase->name) {
+        lib_text_quoted(p->text, phase->name);
+        lib_text_add(p->text, " ");
+    }
+    lib_text_add(p->text, "tasks=");
+    print_expr(p, phase->tasks);
+    if (phase->repeat) {
+        lib_text_add(p->text, " repeat=");
+        print_expr(p, phase->repeat);
+        lib_text_format(p->text, " iteration=%s repeat_phases=%d", bind(p, phase->iteration), phase->repeat_phases);
+    }
+    lib_text_format(p->text, " task=%s ", bind(p, phase->task));
+    print_block(p, phase->body, 0);
+    lib_text_add(p->text, "\n");
+    p->scope.count--;
+}
+
+void tir_kernel_print(lib_text *text, const tir_kernel *kernel) {
+    printer p;
+    printer_init(&p, text, kernel);
+    for (uint32_t i = 0; i < kernel->params.count; i++) bind(&p, kernel->params.data[i]);
+    p.outermost = p.scope.count;
+    lib_text_format(text, "kernel %s(", tir_free_name(p.arena, &(tir_name_list){0}, kernel->name));
+    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
+        if (i) lib_text_add(text, ", ");
+        print_buffer(&p, i);
+    }
+    lib_text_add(text, ")");
+    if (kernel->params.count) print_parameters(&p);
+    print_size(&p, "workspace", kernel->workspace_size);
+    print_size(&p, "local", kernel->local_size);
+    if (kernel->flops != 0 || kernel->bytes != 0) {
+        lib_text_add(text, " cost(");
+        lib_text_float(text, kernel->flops, DLC_F64);
+        lib_text_add(text, ", ");
+        lib_text_float(text, kernel->bytes, DLC_F64);
+        lib_text_add(text, ")");
+    }
+    lib_text_add(text, "\n");
+    uint32_t repeat_end = 0; /* phases before it see the iteration variable */
+    for (uint32_t i = 0; i < kernel->phases.count; i++) {
+        const tir_phase *phase = &kernel->phases.data[i];
+        if (i >= repeat_end) p.scope.count = p.outermost;
+        if (phase->repeat) repeat_end = i + (uint32_t)phase->repeat_phases;
+        print_phase(&p, phase);
+    }
+}
+
+/* ---- parsing */
+
+typedef struct parser {
+    lib_lexer *lexer;
+    tir_kernel *kernel;
+    lib_vec(tir_expr) scope; /* variables in scope, innermost last */
+    tir_names names;
+} parser;
+
+static tir_expr find_variable(void *user, const char *name) {
+    parser *p = user;
+    for (uint32_t i = p->scope.count; i-- > 0;)
+        if (strcmp(tir_variable_of(p->kernel->pool, p->scope.data[i])->name, name) == 0) return p->scope.data[i];
+    return 0;
+}
+
+static bool find_buffer(void *user, const char *name, uint32_t *id, tir_dtype *dtype, int *rank) {
+    parser *p = user;
+    for (uint32_t i = 0; i < p->kernel->buffers.count; i++) {
+        const tir_buffer *buffer = &p->kernel->buffers.data[i];
+        if (strcmp(buffer->name, name) != 0) continue;
+        *id = i;
+        *dtype = (tir_dtype)buffer->dtype;
+        *rank = buffer->rank;
+        return true;
+    }
+    return false;
+}
+
+static tir_expr parse_expr(parser *p, tir_dtype expected) {
+    return tir_parse_expr(p->kernel->pool, p->lexer, &p->names, expected);
+}
+
+static tir_expr parse_index(parser *p) { return parse_expr(p, TIR_INDEX); }
+
+/* Up to `limit` index expressions until the closing token, which is consumed. */
+static int parse_indices(parser *p, const char *close, int limit, tir_expr *out) {
+    int count = 0;
+    while (!lib_lexer_accept(p->lexer, close)) {
+        if (count) lib_lexer_expect(p->lexer, ",");
+        if (count == limit) lib_lexer_raise(p->lexer, "more than %d dimensions", limit);
+        out[count++] = parse_index(p);
+    }
+    return count;
+}
+
+static tir_dtype parse_dtype(parser *p) {
+    dlc_dtype dtype;
+    const char *name = lib_lexer_name(p->lexer);
+    if (strcmp(name, "index") == 0) return TIR_INDEX;
+    if (!lib_dtype_parse(name, &dtype)) lib_lexer_raise(p->lexer, "unknown element type %s", name);
+    return (tir_dtype)dtype;
+}
+
+static void push_scope(parser *p, tir_expr var) { lib_vec_push(p->kernel->arena, &p->scope, var); }
+
+static void expect_range(parser *p) {
+    lib_lexer_expect(p->lexer, ".");
+    lib_lexer_expect(p->lexer, ".");
+}
+
+static tir_stmt *parse_list(parser *p);
+
+static tir_stmt *parse_block(parser *p) {
+    lib_lexer_expect(p->lexer, "{");
+    tir_stmt *body = parse_list(p);
+    lib_lexer_expect(p->lexer, "}");
+    return body;
+}
+
+static tir_stmt *parse_for(parser *p) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_FOR);
+    tir_pool *pool = p->kernel->pool;
+    const char *name = lib_lexer_name(p->lexer);
+    lib_lexer_expect(p->lexer, "in");
+    stmt->for_.lower = parse_index(p);
+    expect_range(p);
+    bool is_extent = lib_lexer_accept(p->lexer, "+");
+    tir_expr bound = parse_index(p);
+    stmt->for_.extent = is_extent ? bound : tir_sub(pool, bound, stmt->for_.lower);
+    for (int kind = TIR_UNROLL; kind <= TIR_VEC; kind++)
+        if (lib_lexer_accept(p->lexer, loop_kind_names[kind])) stmt->for_.loop = (tir_loop_kind)kind;
+    stmt->for_.var = tir_loop_variable(pool, name, stmt->for_.lower, stmt->for_.extent);
+    push_scope(p, stmt->for_.var);
+    stmt->for_.body = parse_block(p);
+    p->scope.count--;
+    return stmt;
+}
+
+static tir_stmt *parse_let(parser *p) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_LET);
+    const char *name = lib_lexer_name(p->lexer);
+    tir_dtype dtype = lib_lexer_accept(p->lexer, ":") ? parse_dtype(p) : TIR_INDEX;
+    lib_lexer_expect(p->lexer, "=");
+    stmt->let.value = parse_expr(p, dtype);
+    stmt->let.var = tir_let_variable(p->kernel->pool, name, stmt->let.value);
+    push_scope(p, stmt->let.var);
+    stmt->let.body = lib_lexer_is(p->lexer, "{") ? parse_block(p) : parse_list(p);
+    p->scope.count--;
+    return stmt;
+}
+
+static tir_stmt *parse_if(parser *p) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_IF);
+    lib_lexer_expect(p->lexer, "(");
+    stmt->if_.condition = parse_expr(p, DLC_BOOL);
+    lib_lexer_expect(p->lexer, ")");
+    stmt->if_.body = parse_block(p);
+    if (lib_lexer_accept(p->lexer, "else")) stmt->if_.otherwise = parse_block(p);
+    return stmt;
+}
+
+/* buffer[index]; the name is already read */
+static const tir_expr *parse_place(parser *p, const char *name, uint32_t *buffer, int *rank) {
+    tir_expr index[sizeof((tir_buffer *)0)->extent / sizeof(tir_expr)];
+    tir_dtype dtype;
+    if (!find_buffer(p, name, buffer, &dtype, rank)) lib_lexer_raise(p->lexer, "unknown buffer or statement %s", name);
+    lib_lexer_expect(p->lexer, "[");
+    int count = parse_indices(p, "]", (int)(sizeof index / sizeof *index), index);
+    if (count != *rank) lib_lexer_raise(p->lexer, "%s has rank %d, not %d", name, *rank, count);
+    return lib_arena_copy(p->kernel->arena, index, (size_t)count * sizeof *index);
+}
+
+static tir_stmt *parse_prefetch(parser *p, int level) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_PREFETCH);
+    stmt->prefetch.level = level;
+    stmt->prefetch.index = parse_place(p, lib_lexer_name(p->lexer), &stmt->prefetch.buffer, &stmt->prefetch.rank);
+    return stmt;
+}
+
+static tir_stmt *parse_store(parser *p, const char *name) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_STORE);
+    if (strcmp(name, "nt") == 0) {
+        stmt->store.non_temporal = true;
+        name = lib_lexer_name(p->lexer);
+    }
+    stmt->store.index = parse_place(p, name, &stmt->store.buffer, &stmt->store.rank);
+    lib_lexer_expect(p->lexer, "=");
+    stmt->store.value = parse_expr(p, (tir_dtype)p->kernel->buffers.data[stmt->store.buffer].dtype);
+    return stmt;
+}
+
+static tir_stmt *parse_comment(parser *p) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_COMMENT);
+    if (p->lexer->kind != LIB_STRING) lib_lexer_raise(p->lexer, "expected the comment's text in quotes");
+    stmt->comment = p->lexer->text;
+    lib_lexer_next(p->lexer);
+    return stmt;
+}
+
+static tir_stmt *parse_list(parser *p) {
+    tir_stmt *first = NULL, **link = &first;
+    while (!lib_lexer_is(p->lexer, "}")) {
+        const char *word = lib_lexer_name(p->lexer);
+        if (strcmp(word, "for") == 0)
+            *link = parse_for(p);
+        else if (strcmp(word, "let") == 0)
+            *link = parse_let(p);
+        else if (strcmp(word, "if") == 0)
+            *link = parse_if(p);
+        else if (strcmp(word, "comment") == 0)
+            *link = parse_comment(p);
+        else if (strncmp(word, "prefetch.", 9) == 0 && word[9] >= '1' && word[9] <= '3' && !word[10])
+            *link = parse_prefetch(p, word[9] - '0');
+        else
+            *link = parse_store(p, word);
+        link = &(*link)->next;
+    }
+    return first;
+}
+
+static tir_scope parse_scope(parser *p) {
+    const char *name = lib_lexer_name(p->lexer);
+    for (int i = TIR_SCOPE_ARG; i <= TIR_SCOPE_SHARED; i++)
+        if (strcmp(name, tir_scope_names[i]) == 0) return (tir_scope)i;
+    lib_lexer_raise(p->lexer, "unknown scope %s", name);
+}
+
+static void parse_buffer(parser *p) {
+    tir_expr extent[sizeof((tir_buffer *)0)->extent / sizeof(tir_expr)];
+    const int limit = (int)(sizeof extent / sizeof *extent);
+    const char *name = lib_lexer_name(p->lexer);
+    uint32_t id;
+    tir_dtype dtype;
+    int rank;
+    if (find_buffer(p, name, &id, &dtype, &rank)) lib_lexer_raise(p->lexer, "two buffers are called %s", name);
+    lib_lexer_expect(p->lexer, ":");
+    dtype = parse_dtype(p);
+    if (dtype == TIR_INDEX) lib_lexer_raise(p->lexer, "buffer %s: index is no element type", name);
+    lib_lexer_expect(p->lexer, "[");
+    rank = parse_indices(p, "]", limit, extent);
+    id = tir_kernel_buffer(p->kernel, name, (dlc_dtype)dtype, parse_scope(p), rank, extent);
+    tir_buffer *buffer = &p->kernel->buffers.data[id];
+    if (buffer->scope == TIR_SCOPE_ARG && buffer->argument != (int)id)
+        lib_lexer_raise(p->lexer, "argument %s stands after a buffer of another scope", name);
+    while (!lib_lexer_is(p->lexer, ",") && !lib_lexer_is(p->lexer, ")")) {
+        if (lib_lexer_accept(p->lexer, "stride")) {
+            lib_lexer_expect(p->lexer, "(");
+            if (parse_indices(p, ")", limit, buffer->stride) != rank)
+                lib_lexer_raise(p->lexer, "buffer %s needs %d strides", name, rank);
+        } else if (lib_lexer_accept(p->lexer, "align")) {
+            int64_t bytes = lib_lexer_integer(p->lexer);
+            if (bytes < 1 || bytes > 1 << 30 || (bytes & (bytes - 1)))
+                lib_lexer_raise(p->lexer, "alignment %lld is no power of two", (long long)bytes);
+            buffer->alignment = (int32_t)bytes;
+        } else if (lib_lexer_accept(p->lexer, "zero")) {
+            buffer->zero_initialised = true;
+        } else {
+            lib_lexer_expect(p->lexer, "@");
+            buffer->offset = lib_lexer_integer(p->lexer);
+        }
+    }
+}
+
+static void parse_parameter(parser *p) {
+    tir_pool *pool = p->kernel->pool;
+    const char *name = lib_lexer_name(p->lexer);
+    tir_dtype dtype = TIR_INDEX;
+    int64_t low = TIR_UNBOUNDED_LOW, high = TIR_UNBOUNDED_HIGH, multiple = 1;
+    lib_lexer_expect(p->lexer, ":");
+    if (p->lexer->kind == LIB_NAME) {
+        dtype = parse_dtype(p);
+    } else {
+        low = lib_lexer_integer(p->lexer);
+        expect_range(p);
+        high = lib_lexer_integer(p->lexer);
+        if (low > high) lib_lexer_raise(p->lexer, "the range of %s is empty", name);
+    }
+    if (p->lexer->kind == LIB_NAME) { /* x8: a multiple of 8 */
+        const char *digits = p->lexer->text + 1;
+        multiple = 0;
+        if (p->lexer->text[0] == 'x' && strlen(digits) < 10)
+            for (; *digits >= '0' && *digits <= '9'; digits++) multiple = multiple * 10 + (*digits - '0');
+        if (multiple < 1 || *digits) lib_lexer_raise(p->lexer, "expected x and a number, found %s", p->lexer->text);
+        lib_lexer_next(p->lexer);
+    }
+    tir_expr var = tir_var(pool, name, TIR_VAR_PARAM, dtype, low, high);
+    pool->variables.data[tir_var_id(pool, var)].multiple = multiple;
+    lib_vec_push(p->kernel->arena, &p->kernel->params, var);
+    push_scope(p, var);
+}
+
+static void parse_each(parser *p, void (*parse)(parser *)) {
+    lib_lexer_expect(p->lexer, "(");
+    for (bool first = true; !lib_lexer_accept(p->lexer, ")"); first = false) {
+        if (!first) lib_lexer_expect(p->lexer, ",");
+        parse(p);
+    }
+}
+
+static void skip_parentheses(parser *p) {
+    int depth = 0;
+    do {
+        if (p->lexer->kind == LIB_END) lib_lexer_raise(p->lexer, "expected ')', found the end of the text");
+        depth += lib_lexer_is(p->lexer, "(") - lib_lexer_is(p->lexer, ")");
+        lib_lexer_next(p->lexer);
+    } while (depth > 0);
+}
+
+static tir_expr parse_size(parser *p) {
+    lib_lexer_expect(p->lexer, "(");
+    tir_expr size = parse_index(p);
+    lib_lexer_expect(p->lexer, ")");
+    return size;
+}
+
+/* Everything before the first phase. Parameters stand after the buffers that use them: the list is read twice. */
+static void parse_header(parser *p) {
+    tir_kernel *kernel = p->kernel;
+    lib_lexer buffers = *p->lexer;
+    skip_parentheses(p);
+    if (lib_lexer_accept(p->lexer, "params")) parse_each(p, parse_parameter);
+    lib_lexer rest = *p->lexer;
+    *p->lexer = buffers;
+    parse_each(p, parse_buffer);
+    *p->lexer = rest;
+    if (lib_lexer_accept(p->lexer, "workspace"))
+        kernel->workspace_size = parse_size(p);
+    if (lib_lexer_accept(p->lexer, "local")) kernel->local_size = parse_size(p);
+    if (kernel->workspace_size) tir_is_const(kernel->pool, kernel->workspace_size, &kernel->workspace_bytes);
+    if (lib_lexer_accept(p->lexer, "cost")) {
+        lib_lexer_expect(p->lexer, "(");
+        kernel->flops = lib_lexer_number(p->lexer);
+        lib_lexer_expect(p->lexer, ",");
+        kernel->bytes = lib_lexer_number(p->lexer);
+        lib_lexer_expect(p->lexer, ")");
+    }
+    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
+        tir_scope scope = kernel->buffers.data[i].scope;
+        if (scope == TIR_SCOPE_WORKSPACE && !kernel->workspace_size) tir_kernel_place(kernel, scope);
+        if (scope == TIR_SCOPE_LOCAL && !kernel->local_size) tir_kernel_place(kernel, scope);
+    }
+}
+
+static void parse_phase(parser *p) {
+    tir_phase phase;
+    memset(&phase, 0, sizeof phase);
+    if (p->lexer->kind == LIB_STRING) {
+        phase.name = p->lexer->text;
+        lib_lexer_next(p->lexer);
+    }
+    lib_lexer_expect(p->lexer, "tasks");
+    lib_lexer_expect(p->lexer, "=");
+    phase.tasks = parse_index(p);
+    tir_expr zero = tir_index(p->kernel->pool, 0);
+    if (lib_lexer_accept(p->lexer, "repeat")) {
+        lib_lexer_expect(p->lexer, "=");
+        phase.repeat = parse_index(p);
+        lib_lexer_expect(p->lexer, "iteration");
+        lib_lexer_expect(p->lexer, "=");
+        phase.iteration = tir_loop_variable(p->kernel->pool, lib_lexer_name(p->lexer), zero, phase.repeat);
+        lib_lexer_expect(p->lexer, "repeat_phases");
+        lib_lexer_expect(p->lexer, "=");
+        int64_t phases = lib_lexer_integer(p->lexer);
+        if (phases < 1 || phases > INT32_MAX) lib_lexer_raise(p->lexer, "repeat_phases must be positive");
+        phase.repeat_phases = (int)phases;
+        push_scope(p, phase.iteration);
+    }
+    lib_lexer_expect(p->lexer, "task");
+    lib_lexer_expect(p->lexer, "=");
+    phase.task = tir_loop_variable(p->kernel->pool, lib_lexer_name(p->lexer), zero, phase.tasks);
+    push_scope(p, phase.task);
+    phase.body = parse_block(p);
+    p->scope.count--;
+    lib_vec_push(p->kernel->arena, &p->kernel->phases, phase);
+}
+
+tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer) {
+    lexer->dotted_names = true;
+    if (lexer->at == lexer->start) lib_lexer_next(lexer); /* a fresh lexer has no token yet */
+    tir_pool *pool = LIB_NEW(arena, tir_pool);
+    tir_pool_init(pool, arena);
+    lib_lexer_expect(lexer, "kernel");
+    parser p = {.lexer = lexer, .names = {find_variable, find_buffer, &p}};
+    p.kernel = tir_kernel_new(arena, pool, lib_lexer_name(lexer));
+    parse_header(&p);
+    int64_t repeat_end = 0;
+    while (lib_lexer_accept(lexer, "phase")) {
+        if ((int64_t)p.kernel->phases.count >= repeat_end) p.scope.count = p.kernel->params.count;
+        parse_phase(&p);
+        const tir_phase *phase = &p.kernel->phases.data[p.kernel->phases.count - 1];
+        if (phase->repeat) repeat_end = (int64_t)p.kernel->phases.count - 1 + phase->repeat_phases;
+    }
+    tir_kernel_mark_access(p.kernel);
+    return p.kernel;
+}

@@ -1,0 +1,381 @@
+/* Invariants of loop IR. Messages cite them and show the statement:
+ *   L1  ARG buffers come first, in order of `argument`; names of buffers differ
+ *   L2  a buffer has a usable dtype, extents and strides over parameters; those of REG and STACK are constant; scratch is
+ *       aligned and within the size of its scope
+ *   L3  variables are bound before use, by the statement of their kind, never inside their own scope
+ *   L4  a variable's declared range holds what it is bound to
+ *   L5  bounds and indices are index, conditions and guards bool, stored values of the buffer's dtype
+ *   L6  loads and stores name existing buffers, with their rank and dtype
+ *   L7  arithmetic is legal: no muladd, acc, other; no arithmetic on f16 and bf16; transcendentals of f64 only; fma where the
+ *       machine has it
+ *   L8  unroll and vec loops have constant extents; no vec loop stands inside another; loop bounds and conditions of inner
+ *       unroll loops do not depend on its variable
+ *   L9  indices of REG buffers are constant but for unrolled variables and the vec variable
+ *   L10 inside a vec loop, a store to a place that does not depend on its variable is an exact reduction of that place
+ *   L11 `read` and `written` of a buffer are what the statements do
+ *   L12 tasks and repeats are over parameters; a repeat covers existing phases, and no repeat stands in another
+ *   L13 live REG vectors fit the machine's registers */
+#include "tir/loop.h"
+
+enum { UNBOUND, BOUND = 1, VARIES = 2, FREE = 4 }; /* VARIES: with the vec variable; FREE: not constant in a REG index */
+
+typedef struct reg_use {
+    int first, last; /* statement numbers; -1: none */
+    bool lanes;      /* some access is by the vec variable */
+} reg_use;
+
+typedef struct verifier {
+    lib_scope *scope;
+    tir_kernel *kernel;
+    tir_pool *pool;
+    const tir_machine *machine; /* may be NULL */
+    const tir_stmt *stmt;       /* for messages */
+    uint8_t *state;             /* by variable id: of the enum */
+    uint8_t *seen;              /* by node, during one expression: 1 + its VARIES and FREE bits */
+    bool *read, *written;       /* by buffer */
+    reg_use *regs;              /* by buffer, during a phase */
+    lib_vec(tir_expr) stack, visited;
+    lib_vec(reg_use) loops;     /* statement numbers of the phase's loops */
+    bool in_vec;
+    int number; /* of the statement */
+} verifier;
+
+_Noreturn static void fail(verifier *v, const char *what) {
+    lib_text text;
+    lib_text_init(&text, v->kernel->arena);
+    lib_text_add(&text, "");
+    if (v->stmt) tir_stmt_print(&text, v->kernel, v->stmt, 0);
+    lib_raise(v->scope, DLC_INTERNAL, "kernel %s: %s%s%.*s", v->kernel->name, what, v->stmt ? ", in: " : "",
+              (int)strcspn(text.data, "\n"), text.data);
+}
+static void require(verifier *v, bool holds, const char *what) {
+    if (!holds) fail(v, what);
+}
+
+/* ---- expressions */
+
+static bool is_narrow(tir_dtype dtype) { return dtype == DLC_F16 || dtype == DLC_BF16; }
+
+static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
+    require(v, node->op != TIR_MULADD && node->op != TIR_ACC && node->op != TIR_OTHER, "L7: operator of stages");
+    if (tir_ops[node->op].flags & TIR_LEAF || node->op == TIR_LOAD) return;
+    require(v, !(tir_ops[node->op].flags & TIR_MATH) || node->dtype == DLC_F64, "L7: transcendental not of f64");
+    require(v, node->op != TIR_FMA || !v->machine || v->machine->fma, "L7: the machine has no fma");
+    if (node->op == TIR_CAST || node->op == TIR_BITCAST || node->op == TIR_SELECT || node->op == TIR_DOT2_BF16) return;
+    require(v, !is_narrow(node->dtype) && !is_narrow(tir_dtype_of(v->pool, tir_operand(v->pool, e, 0))),
+            "L7: arithmetic on f16 or bf16");
+}
+
+static void note_reg(verifier *v, uint32_t buffer, bool lanes) {
+    reg_use *use = &v->regs[buffer];
+    if (use->first < 0) use->first = v->number;
+    use->last = v->number;
+    use->lanes = use->lanes || lanes;
+}
+
+static const tir_buffer *check_buffer(verifier *v, uint64_t id, int rank) {
+    require(v, id < v->kernel->buffers.count, "L6: no such buffer");
+    const tir_buffer *buffer = &v->kernel->buffers.data[id];
+    if (rank != buffer->rank) fail(v, "L6: wrong number of indices");
+    return buffer;
+}
+
+/* Bits of a node from those of its operands, which are seen. */
+static uint8_t check_node(verifier *v, tir_expr e) {
+    const tir_node *node = tir_get(v->pool, e);
+    uint8_t bits = 0, index_bits = 0;
+    check_arithmetic(v, node, e);
+    for (int i = 0; i < node->count; i++) bits |= v->seen[tir_operand(v->pool, e, i)] & (VARIES | FREE);
+    if (node->op == TIR_VAR) {
+        uint8_t state = v->state[tir_var_id(v->pool, e)];
+        if (!(state & BOUND))
+            fail(v, lib_arena_format(v->kernel->arena, "L3: variable %s is not bound", tir_variable_of(v->pool, e)->name));
+        return state & (VARIES | FREE);
+    }
+    if (node->op != TIR_LOAD) return bits;
+    const int rank = node->guarded ? node->count - 2 : node->count;
+    const tir_buffer *buffer = check_buffer(v, node->bits, rank);
+    require(v, node->dtype == (tir_dtype)buffer->dtype, "L6: load of another dtype than the buffer's");
+    for (int i = 0; i < rank; i++) {
+        tir_expr index = tir_operand(v->pool, e, i);
+        require(v, tir_dtype_of(v->pool, index) == TIR_INDEX, "L5: an index is not index");
+        index_bits |= v->seen[index];
+    }
+    if (node->guarded)
+        require(v, tir_dtype_of(v->pool, tir_operand(v->pool, e, rank)) == DLC_BOOL, "L5: a guard is not bool");
+    v->read[node->bits] = true;
+    if (buffer->scope == TIR_SCOPE_REG) {
+        require(v, !(index_bits & FREE), "L9: index of a reg buffer is not constant");
+        note_reg(v, (uint32_t)node->bits, index_bits & VARIES);
+    }
+    return bits | FREE;
+}
+
+/* Checks all nodes below; VARIES and FREE of the root. */
+static uint8_t check_expr(verifier *v, tir_expr root, tir_dtype dtype, const char *what) {
+    enum { OPEN = 0x40, SEEN = 0x80 };
+    lib_arena *arena = v->kernel->arena;
+    require(v, root > 0 && root < v->pool->nodes.count, "L5: an expression is missing");
+    if (tir_dtype_of(v->pool, root) != dtype)
+        fail(v, lib_arena_format(arena, "L5: %s is %s, not %s", what, tir_dtype_name(tir_dtype_of(v->pool, root)),
+                                 tir_dtype_name(dtype)));
+    v->visited.count = v->stack.count = 0;
+    lib_vec_push(arena, &v->stack, root);
+    while (v->stack.count) {
+        tir_expr e = v->stack.data[v->stack.count - 1];
+        if (!v->seen[e]) { /* operands first */
+            v->seen[e] = OPEN;
+            for (int i = 0; i < tir_get(v->pool, e)->count; i++)
+                if (!v->seen[tir_operand(v->pool, e, i)]) lib_vec_push(arena, &v->stack, tir_operand(v->pool, e, i));
+            continue;
+        }
+        v->stack.count--;
+        if (v->seen[e] & SEEN) continue;
+        v->seen[e] = SEEN | check_node(v, e);
+        lib_vec_push(arena, &v->visited, e);
+    }
+    uint8_t bits = v->seen[root] & (VARIES | FREE);
+    for (uint32_t i = 0; i < v->visited.count; i++) v->seen[v->visited.data[i]] = 0;
+    return bits;
+}
+
+/* ---- statements */
+
+static void check_list(verifier *v, const tir_stmt *stmt);
+
+static void bind(verifier *v, tir_expr var, tir_var_kind kind, uint8_t bits, tir_interval range) {
+    require(v, var && tir_op_of(v->pool, var) == TIR_VAR, "L3: what is bound is no variable");
+    const tir_variable *variable = tir_variable_of(v->pool, var);
+    require(v, variable->kind == kind, "L3: the bound variable is of another kind");
+    uint8_t *state = &v->state[tir_var_id(v->pool, var)];
+    require(v, !(*state & BOUND), "L3: a variable is bound inside its own scope");
+    if (variable->dtype == TIR_INDEX)
+        require(v, range.low >= variable->low && range.high <= variable->high,
+                "L4: the variable's declared range does not hold its values");
+    *state = BOUND | bits;
+}
+
+static void unbind(verifier *v, tir_expr var) { v->state[tir_var_id(v->pool, var)] = UNBOUND; }
+
+static void check_for(verifier *v, const tir_stmt *stmt) {
+    const tir_loop_kind kind = stmt->for_.loop;
+    uint8_t lower = check_expr(v, stmt->for_.lower, TIR_INDEX, "a bound");
+    uint8_t bounds = lower | check_expr(v, stmt->for_.extent, TIR_INDEX, "a bound");
+    int64_t extent = 0;
+    bool constant = tir_is_const(v->pool, stmt->for_.extent, &extent), outer = v->in_vec;
+    require(v, kind == TIR_SERIAL || constant, "L8: extent of an unroll or vec loop is not constant");
+    require(v, kind != TIR_VEC || !v->in_vec, "L8: a vec loop inside another");
+    require(v, !(bounds & VARIES), "L8: loop bounds depend on the vec variable");
+    tir_interval start = tir_range(v->pool, stmt->for_.lower), size = tir_range(v->pool, stmt->for_.extent);
+    if (size.high <= 0) start.low = start.high = tir_variable_of(v->pool, stmt->for_.var)->low; /* takes no value */
+    tir_interval range = {start.low, start.high >= TIR_UNBOUNDED_HIGH || size.high >= TIR_UNBOUNDED_HIGH
+                                         ? TIR_UNBOUNDED_HIGH
+                                         : start.high + (size.high > 0 ? size.high - 1 : 0)};
+    if (range.high > TIR_UNBOUNDED_HIGH) range.high = TIR_UNBOUNDED_HIGH;
+    const reg_use loop = {v->number, v->number, false};
+    const uint32_t at = v->loops.count;
+    lib_vec_push(v->kernel->arena, &v->loops, loop);
+    v->in_vec = outer || kind == TIR_VEC;
+    uint8_t bits = kind == TIR_VEC ? VARIES : kind == TIR_UNROLL ? 0 : FREE;
+    bind(v, stmt->for_.var, TIR_VAR_LOOP, bits | (lower & FREE), range);
+    check_list(v, stmt->for_.body);
+    unbind(v, stmt->for_.var);
+    v->in_vec = outer;
+    v->loops.data[at].last = v->number;
+}
+
+static void check_store(verifier *v, const tir_stmt *stmt) {
+    const tir_buffer *buffer = check_buffer(v, stmt->store.buffer, stmt->store.rank);
+    uint8_t index = 0;
+    for (int i = 0; i < stmt->store.rank; i++) index |= check_expr(v, stmt->store.index[i], TIR_INDEX, "an index");
+    check_expr(v, stmt->store.value, (tir_dtype)buffer->dtype, "the stored value");
+    v->written[stmt->store.buffer] = true;
+    if (buffer->scope == TIR_SCOPE_REG) {
+        require(v, !(index & FREE), "L9: index of a reg buffer is not constant");
+        note_reg(v, stmt->store.buffer, index & VARIES);
+    }
+    require(v, !v->in_vec || index & VARIES || tir_is_exact_reduction(v->kernel->arena, v->kernel, stmt),
+            "L10: iterations of a vec loop store to one place");
+}
+
+static void check_statement(verifier *v, const tir_stmt *stmt) {
+    switch (stmt->kind) {
+    case TIR_FOR: check_for(v, stmt); break;
+    case TIR_LET: {
+        uint8_t bits = check_expr(v, stmt->let.value, tir_dtype_of(v->pool, stmt->let.var), "the value");
+        tir_interval range = {0, 0};
+        if (tir_dtype_of(v->pool, stmt->let.var) == TIR_INDEX) range = tir_range(v->pool, stmt->let.value);
+        bind(v, stmt->let.var, TIR_VAR_LET, bits, range);
+        check_list(v, stmt->let.body);
+        unbind(v, stmt->let.var);
+        break;
+    }
+    case TIR_IF:
+        check_expr(v, stmt->if_.condition, DLC_BOOL, "the condition");
+        check_list(v, stmt->if_.body);
+        check_list(v, stmt->if_.otherwise);
+        break;
+    case TIR_STORE: check_store(v, stmt); break;
+    case TIR_PREFETCH:
+        check_buffer(v, stmt->prefetch.buffer, stmt->prefetch.rank);
+        require(v, stmt->prefetch.level >= 1 && stmt->prefetch.level <= 3, "L6: no such cache level");
+        for (int i = 0; i < stmt->prefetch.rank; i++) check_expr(v, stmt->prefetch.index[i], TIR_INDEX, "an index");
+        break;
+    case TIR_COMMENT: break;
+    }
+}
+
+static void check_list(verifier *v, const tir_stmt *stmt) {
+    for (; stmt; stmt = stmt->next) {
+        v->stmt = stmt;
+        v->number++;
+        check_statement(v, stmt);
+    }
+}
+
+/* ---- buffers */
+
+static void check_buffer_facts(verifier *v, uint32_t id) {
+    const tir_kernel *kernel = v->kernel;
+    const tir_buffer *buffer = &kernel->buffers.data[id];
+    bool is_argument = buffer->scope == TIR_SCOPE_ARG, fixed = buffer->scope == TIR_SCOPE_REG || buffer->scope == TIR_SCOPE_STACK;
+    int64_t elements = 1, extent, size;
+    bool constant = true;
+    require(v, buffer->name && buffer->name[0], "L1: a buffer has no name");
+    for (uint32_t i = 0; i < id; i++)
+        require(v, strcmp(kernel->buffers.data[i].name, buffer->name) != 0, "L1: two buffers have one name");
+    require(v, is_argument == ((int)id < kernel->arguments) && (!is_argument || buffer->argument == (int)id),
+            "L1: arguments do not come first, in order");
+    require(v, buffer->dtype < DLC_DTYPE_COUNT && lib_dtypes[buffer->dtype].usable, "L2: dtype of a buffer");
+    require(v, buffer->rank >= 0 && buffer->rank <= 16, "L2: rank of a buffer");
+    for (int d = 0; d < buffer->rank; d++) {
+        check_expr(v, buffer->extent[d], TIR_INDEX, "an extent");
+        check_expr(v, buffer->stride[d], TIR_INDEX, "a stride");
+        constant = constant && tir_is_const(v->pool, buffer->extent[d], &extent) &&
+                   !__builtin_mul_overflow(elements, extent > 0 ? extent : 0, &elements);
+    }
+    require(v, !fixed || constant, "L2: extents of a reg or stack buffer are not constant");
+    tir_expr scope_size = buffer->scope == TIR_SCOPE_WORKSPACE ? kernel->workspace_size
+                          : buffer->scope == TIR_SCOPE_LOCAL   ? kernel->local_size
+                                                               : 0;
+    if (buffer->scope != TIR_SCOPE_WORKSPACE && buffer->scope != TIR_SCOPE_LOCAL) return;
+    require(v, scope_size != 0, "L2: a scope with buffers has no size");
+    require(v, buffer->offset >= 0 && buffer->offset % (int64_t)lib_dtype_size(buffer->dtype) == 0,
+            "L2: offset of a scratch buffer");
+    if (constant && tir_is_const(v->pool, scope_size, &size))
+        require(v, buffer->offset <= size && elements <= (size - buffer->offset) / (int64_t)lib_dtype_size(buffer->dtype),
+                "L2: a scratch buffer exceeds its scope");
+}
+
+/* ---- registers */
+
+static int64_t vectors_of(const verifier *v, uint32_t id) {
+    const tir_buffer *buffer = &v->kernel->buffers.data[id];
+    int64_t vectors = 1, extent = 1;
+    for (int d = 0; d < buffer->rank; d++) {
+        tir_is_const(v->pool, buffer->extent[d], &extent);
+        if (d == buffer->rank - 1 && v->regs[id].lanes) {
+            int64_t bytes = extent * (int64_t)lib_dtype_size(buffer->dtype);
+            extent = (bytes + v->machine->vector_bytes - 1) / v->machine->vector_bytes;
+        }
+        vectors *= extent;
+    }
+    return vectors;
+}
+
+/* A value that is used inside and outside of a loop lives through the loop. */
+static void extend_over_loops(const verifier *v, reg_use *use) {
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t i = 0; i < v->loops.count; i++) {
+            const reg_use *loop = &v->loops.data[i];
+            bool ends_inside = use->first < loop->first && use->last >= loop->first && use->last < loop->last;
+            bool begins_inside = use->last > loop->last && use->first > loop->first && use->first <= loop->last;
+            if (ends_inside) use->last = loop->last;
+            if (begins_inside) use->first = loop->first;
+            changed = changed || ends_inside || begins_inside;
+        }
+    }
+}
+
+static void check_registers(verifier *v) {
+    const uint32_t count = v->kernel->buffers.count;
+    if (!v->machine || v->machine->vector_bytes <= 0 || v->machine->vector_registers <= 0) return;
+    for (uint32_t i = 0; i < count; i++)
+        if (v->regs[i].first >= 0) extend_over_loops(v, &v->regs[i]);
+    for (uint32_t at = 0; at < count; at++) { /* pressure is highest where some buffer begins to live */
+        int64_t live = 0;
+        for (uint32_t i = 0; i < count && v->regs[at].first >= 0; i++)
+            if (v->regs[i].first >= 0 && v->regs[i].first <= v->regs[at].first && v->regs[i].last >= v->regs[at].first)
+                live += vectors_of(v, i);
+        if (live > v->machine->vector_registers)
+            fail(v, lib_arena_format(v->kernel->arena, "L13: %lld live vectors in reg buffers, the machine has %d registers",
+                                     (long long)live, (int)v->machine->vector_registers));
+    }
+}
+
+/* ---- phases */
+
+static void check_phase(verifier *v, const tir_phase *phase) {
+    tir_interval tasks = tir_range(v->pool, phase->tasks);
+    for (uint32_t i = 0; i < v->kernel->buffers.count; i++) v->regs[i] = (reg_use){-1, -1, false};
+    v->loops.count = 0;
+    v->number = 0;
+    v->stmt = NULL;
+    bind(v, phase->task, TIR_VAR_LOOP, FREE, (tir_interval){0, tasks.high > 0 ? tasks.high - 1 : 0});
+    check_list(v, phase->body);
+    v->stmt = NULL;
+    unbind(v, phase->task);
+    check_registers(v);
+}
+
+static void check_phases(verifier *v) {
+    const tir_kernel *kernel = v->kernel;
+    int64_t repeat_end = 0;
+    for (uint32_t i = 0; i < kernel->phases.count; i++) { /* before any iteration or task variable is bound */
+        check_expr(v, kernel->phases.data[i].tasks, TIR_INDEX, "the number of tasks");
+        if (kernel->phases.data[i].repeat) check_expr(v, kernel->phases.data[i].repeat, TIR_INDEX, "a repeat");
+    }
+    const tir_phase *repeat = NULL;
+    for (uint32_t i = 0; i < kernel->phases.count; i++) {
+        const tir_phase *phase = &kernel->phases.data[i];
+        if (repeat && i >= repeat_end) {
+            unbind(v, repeat->iteration);
+            repeat = NULL;
+        }
+        if (phase->repeat) {
+            require(v, !repeat, "L12: a repeat inside another");
+            repeat = phase;
+            repeat_end = (int64_t)i + phase->repeat_phases;
+            require(v, phase->repeat_phases >= 1 && repeat_end <= (int64_t)kernel->phases.count,
+                    "L12: a repeat covers phases that do not exist");
+            tir_interval range = tir_range(v->pool, phase->repeat);
+            bind(v, phase->iteration, TIR_VAR_LOOP, FREE, (tir_interval){0, range.high > 0 ? range.high - 1 : 0});
+        }
+        check_phase(v, phase);
+    }
+}
+
+void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *machine) {
+    lib_arena *arena = kernel->arena;
+    verifier v = {.scope = scope, .kernel = kernel, .pool = kernel->pool, .machine = machine};
+    v.state = LIB_NEW_ARRAY(arena, uint8_t, kernel->pool->variables.count);
+    v.seen = LIB_NEW_ARRAY(arena, uint8_t, kernel->pool->nodes.count);
+    v.read = LIB_NEW_ARRAY(arena, bool, kernel->buffers.count);
+    v.written = LIB_NEW_ARRAY(arena, bool, kernel->buffers.count);
+    v.regs = LIB_NEW_ARRAY(arena, reg_use, kernel->buffers.count);
+    for (uint32_t i = 0; i < kernel->params.count; i++) {
+        const tir_expr param = kernel->params.data[i];
+        bind(&v, param, TIR_VAR_PARAM, FREE, (tir_interval){tir_variable_of(v.pool, param)->low, tir_variable_of(v.pool, param)->high});
+    }
+    for (uint32_t i = 0; i < kernel->buffers.count; i++) check_buffer_facts(&v, i);
+    if (kernel->workspace_size) check_expr(&v, kernel->workspace_size, TIR_INDEX, "the workspace's size");
+    if (kernel->local_size) check_expr(&v, kernel->local_size, TIR_INDEX, "the local scratch's size");
+    check_phases(&v);
+    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
+        const tir_buffer *buffer = &kernel->buffers.data[i];
+        if (buffer->read != v.read[i] || buffer->written != v.written[i])
+            fail(&v, lib_arena_format(arena, "L11: buffer %s is %sread and %swritten, its facts say otherwise", buffer->name,
+                                      v.read[i] ? "" : "not ", v.written[i] ? "" : "not "));
+    }
+}

@@ -1,0 +1,30 @@
+/* Facts about the machine that schedules, graph passes and lowering may read. From CPUID, sysfs or the driver, never from
+ * timing, so that schedules are reproducible. A zeroed POD: hashed as bytes into kernel keys. */
+#ifndef TIR_MACHINE_H
+#define TIR_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct tir_machine {
+    char target[16];           /* "cpu", "interp", ... */
+    char name[64];             /* processor name for people and the code generator */
+    int32_t vector_bytes;      /* 64, 32, 16; 0: no vectors */
+    int32_t vector_registers;  /* 32, 16 */
+    int32_t fma;               /* 1: fused multiply-add exists: muladd becomes fma */
+    int32_t fma_ports;         /* vector FMAs per cycle */
+    int32_t masked;            /* 1: cheap masked loads and stores of every dtype */
+    int32_t units;             /* bits of tir_machine_unit */
+    int64_t l1, l2, l3;        /* data cache bytes; l3: the part one core may count on */
+    int32_t line;              /* cache line bytes */
+    int32_t cores;             /* usable by this process */
+    int64_t shared_memory;     /* GPU: bytes per block; else 0 */
+} tir_machine;
+
+typedef enum tir_machine_unit {
+    TIR_UNIT_BF16_DOT = 1, /* vdpbf16ps */
+    TIR_UNIT_U8I8_DOT = 2, /* vpdpbusd */
+    TIR_UNIT_F16 = 4       /* f16 conversion instructions */
+} tir_machine_unit;
+
+#endif

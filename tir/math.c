@@ -1,0 +1,348 @@
+/* Transcendentals of f32 as plain arithmetic, so that every target computes the interpreter's bits.
+ *
+ * All expansions are branch-free and free of tables. Clamps are written select(limit < x, limit, x): one instruction on
+ * x86 (minps, maxps), and NaN passes through. MULADD appears wherever a product is added; every function stays within
+ * its bound whether it is fused or not. Only exact tricks rely on rounding: adding 1.5*2^23 rounds to an integer that
+ * then stands in the low bits of the float ("magic" below), and products of short constants are exact.
+ *
+ * Largest error in units in the last place of the correctly rounded result's binade, over all 2^32 inputs (pow, atan2:
+ * 2^32 random pairs), measured by `make test-long` (test/tir/math_exhaustive.c):
+ *
+ *              fused   not fused   operations
+ *   @TABLE@
+ *
+ * exp: overflow gives inf, gradual underflow is right: the scale 2^n is applied as 2^(n/2) twice. sin and cos: reduction
+ * in f64 by 1/(2 pi) in six pieces of at most 27 bits; every product is exact, so that it is right for all finite
+ * arguments and there is no slow path. pow: logarithm and power in f64. tanh: rational, one division (at the speed of
+ * its ten additions on AVX-512; without division it takes twice the operations). erf: composition of two odd
+ * polynomials, see erf_expand. */
+#include "tir/math.h"
+
+#include "tir/arith.h"
+
+#include <math.h>
+
+typedef tir_expr expr; /* local shorthand: expansions are dense */
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* ---- building blocks */
+
+static expr f32(tir_pool *p, double value) { return tir_float(p, DLC_F32, value); }
+static expr f64(tir_pool *p, double value) { return tir_float(p, DLC_F64, value); }
+static expr u32(tir_pool *p, uint32_t bits) { return tir_bits(p, DLC_U32, bits); }
+static expr to_bits(tir_pool *p, expr x) { return tir_bitcast(p, DLC_U32, x); }
+static expr to_float(tir_pool *p, expr bits) { return tir_bitcast(p, DLC_F32, bits); }
+static expr shift_left(tir_pool *p, expr x, int amount) {
+    return tir_binary(p, TIR_SHL, x, tir_int(p, tir_dtype_of(p, x), amount));
+}
+static expr shift_right(tir_pool *p, expr x, int amount) {
+    return tir_binary(p, TIR_SHR, x, tir_int(p, tir_dtype_of(p, x), amount));
+}
+
+/* c[0] + c[1]*x + ... by Horner, in the dtype of x. */
+static expr polynomial(tir_pool *p, expr x, const double *c, int count) {
+    tir_dtype dtype = tir_dtype_of(p, x);
+    expr sum = tir_float(p, dtype, c[count - 1]);
+    for (int i = count - 2; i >= 0; i--) sum = tir_muladd(p, sum, x, tir_float(p, dtype, c[i]));
+    return sum;
+}
+
+/* min(limit, x), max(limit, x) that pass NaN in x on */
+static expr at_most(tir_pool *p, expr x, double limit) {
+    expr l = tir_float(p, tir_dtype_of(p, x), limit);
+    return tir_select(p, tir_lt(p, l, x), l, x);
+}
+static expr at_least(tir_pool *p, expr x, double limit) {
+    expr l = tir_float(p, tir_dtype_of(p, x), limit);
+    return tir_select(p, tir_lt(p, x, l), l, x);
+}
+
+/* 1.5*2^23 + bias: x + MAGIC(b) is round(x) + b in the low mantissa bits for |x + b| < 2^22. */
+#define MAGIC(bias) (12582912.0 + (bias))
+
+/* Where |x| < limit the function is x itself to the last bit (signed zeros and denormals included). */
+static expr identity_near_zero(tir_pool *p, expr x, double limit, expr otherwise) {
+    return tir_select(p, tir_lt(p, tir_unary(p, TIR_ABS, x), f32(p, limit)), x, otherwise);
+}
+
+/* ---- exp, expm1 */
+
+/* exp(x) = exp(r) 2^h 2^h with h = round(x / (2 ln 2)), |r| <= ln 2: both factors are normal from the first denormal
+ * result to overflow, so that the last product rounds once. Minimax polynomial of degree 7, relative error 1.1e-8. */
+static expr exp_expand(tir_pool *p, expr x) {
+    static const double c[] = {1.0,
+                               1.0,
+                               0.50000063229,
+                               0.166665673538,
+                               0.0416597601142,
+                               0.00833700904679,
+                               0.00141249613014,
+                               0.000195754706641};
+    x = at_least(p, at_most(p, x, 89.0), -104.0);
+    expr t = tir_muladd(p, x, f32(p, 0.72134752044448), f32(p, MAGIC(127)));
+    expr h = tir_sub(p, t, f32(p, MAGIC(127)));
+    expr r = tir_muladd(p, h, f32(p, -1.38623046875), x); /* 2 ln 2, high part: 12 bits */
+    r = tir_muladd(p, h, f32(p, -6.38924901e-5), r);
+    expr scale = to_float(p, shift_left(p, to_bits(p, t), 23));
+    return tir_mul(p, tir_mul(p, polynomial(p, r, c, COUNT(c)), scale), scale);
+}
+
+/* expm1(x) = 2 (s q + (s - 1/2)) with s = 2^(n-1), q = exp(r) - 1 = r + r^2 P(r): no cancellation where n = 0, and n = 128
+ * does not overflow before the last product. */
+static expr expm1_expand(tir_pool *p, expr x) {
+    static const double c[] = {0.49999998133, 0.166665426846, 0.0416672039043, 0.0083666467932, 0.00138824983435};
+    expr y = at_least(p, at_most(p, x, 89.0), -25.0);
+    expr t = tir_muladd(p, y, f32(p, 1.44269504088896), f32(p, MAGIC(126)));
+    expr n = tir_sub(p, t, f32(p, MAGIC(126)));
+    expr r = tir_muladd(p, n, f32(p, -0.693115234375), y);
+    r = tir_muladd(p, n, f32(p, -3.19462450e-5), r);
+    expr q = tir_muladd(p, tir_mul(p, r, r), polynomial(p, r, c, COUNT(c)), r);
+    expr scale = to_float(p, shift_left(p, to_bits(p, t), 23));
+    expr half = tir_muladd(p, q, scale, tir_sub(p, scale, f32(p, 0.5)));
+    return identity_near_zero(p, x, 0x1p-25, tir_add(p, half, half));
+}
+
+/* ---- log, log1p */
+
+/* log(1 + f) + e ln 2 for f in [-1/3, 1/3]: f - f^2/2 + f^3 P(f), relative error of the polynomial 4.6e-9. */
+static expr log_core(tir_pool *p, expr f, expr e) {
+    static const double c[] = {0.333332159829, -0.249997976734, 0.200104059009,  -0.166804873323,
+                               0.140058692494, -0.121842609375, 0.139844357241, -0.128916867608};
+    expr square = tir_mul(p, f, f);
+    expr tail = tir_mul(p, tir_mul(p, square, f), polynomial(p, f, c, COUNT(c)));
+    tail = tir_muladd(p, e, f32(p, -2.12194440e-4), tail); /* ln 2 = 0.693359375 - 2.12194440e-4 */
+    tail = tir_muladd(p, square, f32(p, -0.5), tail);
+    return tir_muladd(p, e, f32(p, 0.693359375), tir_add(p, f, tail));
+}
+
+/* inf and NaN give themselves, `pole` gives -inf, below it NaN. */
+static expr log_edges(tir_pool *p, expr x, double pole, expr regular) {
+    expr at = f32(p, pole);
+    expr edge = tir_select(p, tir_eq(p, x, at), f32(p, -INFINITY), f32(p, NAN));
+    regular = tir_select(p, tir_lt(p, x, f32(p, INFINITY)), regular, x);
+    return tir_select(p, tir_le(p, x, at), edge, regular);
+}
+
+/* x = m 2^e with m in [2/3, 4/3); denormals are scaled by 2^24 first. */
+static expr log_expand(tir_pool *p, expr x) {
+    expr small = tir_lt(p, x, f32(p, 0x1p-126));
+    expr normal = tir_select(p, small, tir_mul(p, x, f32(p, 0x1p24)), x);
+    expr bits = tir_bitcast(p, DLC_I32, normal);
+    expr offset = tir_sub(p, bits, tir_int(p, DLC_I32, 0x3f2aaaab)); /* 2/3 */
+    expr mantissa = tir_and(p, offset, tir_int(p, DLC_I32, 0x7fffff));
+    mantissa = tir_add(p, mantissa, tir_int(p, DLC_I32, 0x3f2aaaab));
+    expr f = tir_sub(p, to_float(p, mantissa), f32(p, 1.0));
+    expr e = tir_cast(p, DLC_F32, shift_right(p, offset, 23));
+    e = tir_add(p, e, tir_select(p, small, f32(p, -24.0), f32(p, 0.0)));
+    return log_edges(p, x, 0.0, log_core(p, f, e));
+}
+
+/* With 1 + x = m 2^e (rounded, only to find e): f = x 2^-e + (2^-e - 1) loses nothing of x. 2^-e is kept as 4*2^-e, which
+ * is normal for every e. */
+static expr log1p_expand(tir_pool *p, expr x) {
+    expr bits = tir_bitcast(p, DLC_I32, tir_add(p, x, f32(p, 1.0)));
+    expr offset = tir_sub(p, bits, tir_int(p, DLC_I32, 0x3f2aaaab));
+    expr exponent = tir_and(p, offset, tir_int(p, DLC_I32, -0x800000));
+    expr scale = to_float(p, tir_sub(p, tir_int(p, DLC_I32, 0x40800000), exponent));
+    expr quarter = f32(p, 0.25);
+    expr f = tir_muladd(p, tir_mul(p, x, scale), quarter, tir_muladd(p, scale, quarter, f32(p, -1.0)));
+    expr e = tir_cast(p, DLC_F32, shift_right(p, exponent, 23));
+    return log_edges(p, x, -1.0, identity_near_zero(p, x, 0x1p-25, log_core(p, f, e)));
+}
+
+/* ---- tanh, erf */
+
+/* tanh(x) = 2ab / (a^2 + b^2) with a / b = tanh(x / 2), a = x P(x^2) / 2, b = Q(x^2): where tanh nears 1, a nears b, and
+ * errors of a and b vanish to first order. Fitted for relative error 7e-9, then the rounded coefficients were searched for
+ * the least error of the whole computation with |tanh| <= 1. Both carry a factor 1.85: mantissas near 2 round finer. */
+static expr tanh_expand(tir_pool *p, expr x) {
+    static const double top[] = {1.84999907, 0.0550688282, 0.000211122213};
+    static const double bottom[] = {1.84999907, 0.209235281, 0.00223083002, 2.26886004e-06};
+    x = at_least(p, at_most(p, x, 8.91580677), -8.91580677);
+    expr square = tir_mul(p, x, x);
+    expr a = tir_mul(p, x, polynomial(p, square, top, COUNT(top))); /* 2a above */
+    expr b = polynomial(p, square, bottom, COUNT(bottom));
+    expr sum = tir_muladd(p, tir_mul(p, a, f32(p, 0.25)), a, tir_mul(p, b, b));
+    return tir_div(p, tir_mul(p, a, b), sum);
+}
+
+/* erf(x) = t R(t^2), t = x P(x^2), fitted together for relative error 2e-8 and searched like tanh's coefficients. R is
+ * nearly the flattest odd polynomial with R(1) = 1, so that errors of t vanish where erf nears 1: 10 coefficients do what
+ * takes 16 in one polynomial. */
+static expr erf_expand(tir_pool *p, expr x) {
+    static const double inner[] = {0.60180223,      -0.0553119369,  0.00433650566,  -0.000251959369,
+                                   1.08010472e-05, -3.25880904e-07, 5.17416066e-09};
+    static const double outer[] = {1.875, -1.24988866, 0.374888748};
+    x = at_least(p, at_most(p, x, 3.84892821), -3.84892821);
+    expr t = tir_mul(p, x, polynomial(p, tir_mul(p, x, x), inner, COUNT(inner)));
+    return tir_mul(p, t, polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
+}
+
+/* ---- sin, cos */
+
+/* The quadrant n of x (as float bits whose low two bits count) and r = x - n pi/2 in [-pi/4, pi/4]. The turns x/(2 pi) are
+ * sums of products x*piece, exact in f64 (24 + 27 bits); whole turns are dropped from each. The pieces are added largest
+ * first, after the quarter turns are taken off, so that each sum is exact or dominates what follows. */
+static expr quadrant_reduce(tir_pool *p, expr x, expr *quadrant) {
+    static const double pieces[] = {0x1.45f306cp-3, 0x1.c9c882ap-31,  0x1.4fe13a8p-61,
+                                    0x1.f47d4d3p-88, 0x1.dc0db62p-118, 0x1.2b32788720840p-147};
+    expr wide = tir_cast(p, DLC_F64, x);
+    expr part[COUNT(pieces)], sum = 0;
+    for (int i = 0; i < COUNT(pieces); i++) {
+        part[i] = tir_mul(p, wide, f64(p, pieces[i]));
+        if (i + 1 < COUNT(pieces)) part[i] = tir_sub(p, part[i], tir_unary(p, TIR_ROUND, part[i]));
+        sum = i ? tir_add(p, sum, part[i]) : part[i];
+    }
+    expr n = tir_unary(p, TIR_ROUND, tir_mul(p, sum, f64(p, 4.0)));
+    expr turns = tir_muladd(p, n, f64(p, -0.25), part[0]);
+    for (int i = 1; i < COUNT(pieces); i++) turns = tir_add(p, turns, part[i]);
+    *quadrant = to_bits(p, tir_add(p, tir_cast(p, DLC_F32, n), f32(p, MAGIC(0))));
+    return tir_cast(p, DLC_F32, tir_mul(p, turns, f64(p, 0x1.921fb54442d18p+2)));
+}
+
+/* sin(x + shift * pi/2) */
+static expr sin_shifted(tir_pool *p, expr x, uint32_t shift) {
+    static const double sine[] = {-0.166666545748, 0.00833215841575, -0.00019514953519};
+    static const double cosine[] = {0.0416666456189, -0.00138873130661, 2.44327853997e-5};
+    expr quadrant, r = quadrant_reduce(p, x, &quadrant);
+    if (shift) quadrant = tir_add(p, quadrant, u32(p, shift));
+    expr square = tir_mul(p, r, r);
+    expr s = tir_muladd(p, tir_mul(p, r, square), polynomial(p, square, sine, COUNT(sine)), r);
+    expr c = tir_muladd(p, square, f32(p, -0.5), f32(p, 1.0));
+    c = tir_muladd(p, tir_mul(p, square, square), polynomial(p, square, cosine, COUNT(cosine)), c);
+    expr odd = tir_binary(p, TIR_NE, tir_and(p, quadrant, u32(p, 1)), u32(p, 0));
+    expr sign = shift_left(p, tir_and(p, quadrant, u32(p, 2)), 30);
+    return to_float(p, tir_binary(p, TIR_XOR, to_bits(p, tir_select(p, odd, c, s)), sign));
+}
+
+static expr sin_expand(tir_pool *p, expr x) { return identity_near_zero(p, x, 0x1p-12, sin_shifted(p, x, 0)); }
+static expr cos_expand(tir_pool *p, expr x) { return sin_shifted(p, x, 1); }
+
+/* ---- atan2 */
+
+static expr atan2_expand(tir_pool *p, expr y, expr x) {
+    static const double c[] = {-0.333332990905, 0.199985483278,   -0.142642421339, 0.109521880104, -0.0840345636039,
+                               0.0579576881563, -0.0311779319316, 0.0109146479424, -0.00179363032588};
+    expr zero = f32(p, 0.0), one = f32(p, 1.0);
+    expr ay = tir_unary(p, TIR_ABS, y), ax = tir_unary(p, TIR_ABS, x);
+    expr steep = tir_lt(p, ax, ay);
+    expr low = tir_select(p, steep, ax, ay), high = tir_select(p, steep, ay, ax);
+    /* equal magnitudes: 0/0 is angle 0, inf/inf the diagonal */
+    expr diagonal = tir_select(p, tir_eq(p, high, zero), zero, one);
+    expr t = tir_select(p, tir_eq(p, low, high), diagonal, tir_div(p, low, high));
+    expr square = tir_mul(p, t, t);
+    expr angle = tir_muladd(p, tir_mul(p, t, square), polynomial(p, square, c, COUNT(c)), t);
+    /* pi/2 and pi as two floats; the sign bit of x counts, also of -0 */
+    expr left = tir_lt(p, tir_bitcast(p, DLC_I32, x), tir_int(p, DLC_I32, 0));
+    expr turned = tir_add(p, tir_sub(p, f32(p, 1.5707963705063), angle), f32(p, -4.3711390001e-8));
+    angle = tir_select(p, steep, turned, angle);
+    turned = tir_add(p, tir_sub(p, f32(p, 3.1415927410126), angle), f32(p, -8.7422780001e-8));
+    angle = tir_select(p, left, turned, angle);
+    expr sign = tir_and(p, to_bits(p, y), u32(p, 0x80000000u));
+    return to_float(p, tir_or(p, to_bits(p, angle), sign));
+}
+
+/* ---- pow */
+
+/* x^n for a constant integer n by repeated squaring, from the low bit up. In f64 unless n is so small that f32 is accurate:
+ * f64 neither overflows nor underflows on the way unless the f32 result does. */
+static expr power_chain(tir_pool *p, expr x, unsigned n) {
+    expr result = 0;
+    for (expr base = x; n; n >>= 1, base = n ? tir_mul(p, base, base) : base)
+        if (n & 1) result = result ? tir_mul(p, result, base) : base;
+    return result;
+}
+
+#define LARGEST_CHAIN 64
+
+/* The expansion for constant exponents that have a short form, or 0. */
+static expr pow_constant(tir_pool *p, expr x, expr y) {
+    if (tir_op_of(p, y) != TIR_CONST) return 0;
+    double exponent = tir_bits_to_f64(DLC_F32, tir_get(p, y)->bits);
+    if (exponent == 0.0) return f32(p, 1.0);
+    if (exponent == 0.5) { /* -0 gives +0 and -inf gives inf: not what sqrt does */
+        expr root = tir_add(p, tir_unary(p, TIR_SQRT, x), f32(p, 0.0));
+        return tir_select(p, tir_eq(p, x, f32(p, -INFINITY)), f32(p, INFINITY), root);
+    }
+    if (exponent != rint(exponent) || fabs(exponent) > LARGEST_CHAIN) return 0;
+    unsigned n = (unsigned)fabs(exponent);
+    if (exponent > 0.0 && n <= 3) return power_chain(p, x, n);
+    if (exponent < 0.0 && n == 1) return tir_div(p, f32(p, 1.0), x);
+    expr power = power_chain(p, tir_cast(p, DLC_F64, x), n);
+    if (exponent < 0.0) power = tir_div(p, f64(p, 1.0), power);
+    return tir_cast(p, DLC_F32, power);
+}
+
+/* log2 of |x| > 0 finite, as f64, relative error 2^-38: a denormal f32 is a normal f64. */
+static expr log2_wide(tir_pool *p, expr magnitude) {
+    static const double c[] = {1.44269504089256999,   -0.721347520469094283, 0.480898343807143066,  -0.360673751907234261,
+                               0.288539457901744398,  -0.24044998132553738,  0.206075354091260164,  -0.180302497156578804,
+                               0.160901958548336176,  -0.145013996349914656, 0.123477095142681478,  -0.111728043564712177,
+                               0.157798603791347297,  -0.150574753647911024};
+    const uint64_t two_thirds = UINT64_C(0x3fe5555555555555);
+    expr bits = tir_bitcast(p, DLC_U64, tir_cast(p, DLC_F64, magnitude));
+    /* biased exponent of x / (2/3), kept positive by 2^10, then as the low bits of 2^52 */
+    expr offset = tir_sub(p, bits, tir_bits(p, DLC_U64, two_thirds - (UINT64_C(1024) << 52)));
+    expr mantissa = tir_and(p, offset, tir_bits(p, DLC_U64, (UINT64_C(1) << 52) - 1));
+    mantissa = tir_bitcast(p, DLC_F64, tir_add(p, mantissa, tir_bits(p, DLC_U64, two_thirds)));
+    expr exponent = tir_or(p, shift_right(p, offset, 52), tir_bits(p, DLC_U64, UINT64_C(0x4330000000000000)));
+    exponent = tir_sub(p, tir_bitcast(p, DLC_F64, exponent), f64(p, 0x1p52 + 1024.0));
+    expr f = tir_sub(p, mantissa, f64(p, 1.0));
+    return tir_muladd(p, f, polynomial(p, f, c, COUNT(c)), exponent);
+}
+
+/* 2^z rounded to f32; z may be anything. */
+static expr exp2_wide(tir_pool *p, expr z) {
+    static const double c[] = {0.999999999961685147, 0.693147180728439344,   0.240226511981441689,   0.0555041035345577251,
+                               0.00961802725408345439, 0.00133339225587242631, 0.000154692911979308864, 0.0000152019229550571408};
+    const double magic = 0x1.8p52 + 1023.0; /* leaves the biased exponent of 2^round(z) in the low bits */
+    z = at_least(p, at_most(p, z, 130.0), -152.0);
+    expr t = tir_add(p, z, f64(p, magic));
+    expr r = tir_sub(p, z, tir_sub(p, t, f64(p, magic)));
+    expr scale = tir_bitcast(p, DLC_F64, shift_left(p, tir_bitcast(p, DLC_U64, t), 52));
+    return tir_cast(p, DLC_F32, tir_mul(p, polynomial(p, r, c, COUNT(c)), scale));
+}
+
+/* Edge cases as in C99 F.9.4.4. */
+static expr pow_expand(tir_pool *p, expr x, expr y) {
+    expr constant = pow_constant(p, x, y);
+    if (constant) return constant;
+    expr zero = f32(p, 0.0), infinity = f32(p, INFINITY);
+    expr magnitude = tir_unary(p, TIR_ABS, x), wide_y = tir_cast(p, DLC_F64, y);
+    expr logarithm = log2_wide(p, magnitude);
+    logarithm = tir_select(p, tir_eq(p, x, zero), f64(p, -INFINITY), logarithm);
+    logarithm = tir_select(p, tir_lt(p, magnitude, infinity), logarithm, tir_cast(p, DLC_F64, magnitude));
+    expr z = tir_mul(p, wide_y, logarithm);
+    z = tir_select(p, tir_eq(p, logarithm, f64(p, 0.0)), f64(p, 0.0), z); /* |x| = 1, y infinite or NaN */
+    expr result = exp2_wide(p, z);
+
+    expr half = tir_mul(p, y, f32(p, 0.5));
+    expr whole = tir_eq(p, tir_unary(p, TIR_FLOOR, y), y);
+    expr odd = tir_and(p, whole, tir_binary(p, TIR_NE, tir_unary(p, TIR_FLOOR, half), half));
+    expr sign = tir_select(p, odd, tir_and(p, to_bits(p, x), u32(p, 0x80000000u)), u32(p, 0));
+    result = to_float(p, tir_or(p, to_bits(p, result), sign));
+    expr undefined = tir_and(p, tir_lt(p, x, zero), tir_lt(p, magnitude, infinity));
+    undefined = tir_and(p, undefined, tir_unary(p, TIR_NOT, whole));
+    result = tir_select(p, undefined, f32(p, NAN), result);
+    return tir_select(p, tir_eq(p, y, zero), f32(p, 1.0), result);
+}
+
+/* ---- all */
+
+tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands) {
+    expr x = operands[0];
+    switch (op) {
+    case TIR_EXP: return exp_expand(pool, x);
+    case TIR_EXPM1: return expm1_expand(pool, x);
+    case TIR_LOG: return log_expand(pool, x);
+    case TIR_LOG1P: return log1p_expand(pool, x);
+    case TIR_SIN: return sin_expand(pool, x);
+    case TIR_COS: return cos_expand(pool, x);
+    case TIR_TANH: return tanh_expand(pool, x);
+    case TIR_ERF: return erf_expand(pool, x);
+    case TIR_ATAN2: return atan2_expand(pool, x, operands[1]);
+    case TIR_POW: return pow_expand(pool, x, operands[1]);
+    default: lib_raise(pool->arena->scope, DLC_INTERNAL, "%s has no expansion", tir_ops[op].text);
+    }
+}

@@ -1,0 +1,18 @@
+/* Transcendentals, expanded once for all targets into plain arithmetic, so that every target gives the interpreter's bits.
+ * f32: polynomials and range reduction in f32 (error bounds stated per function in math.c); f16, bf16: computed in f32 and
+ * rounded; f64: the node stays and targets call libm per lane. MULADD is used inside (fma or mul+add by machine facts),
+ * and every expansion stays within its bound with either. */
+#ifndef TIR_MATH_H
+#define TIR_MATH_H
+
+#include "tir/expr.h"
+
+/* The expansion of one node of a TIR_MATH operator with f32 operands. */
+tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands);
+
+/* Makes an expression ready for loop IR: f16 and bf16 arithmetic becomes f32 arithmetic with a rounding cast after each
+ * operator (with `excess` only the casts the program wrote and stores round), transcendentals are expanded, MULADD becomes
+ * FMA or MUL and ADD. Loads keep their dtype and are cast. */
+tir_expr tir_legalize(tir_pool *pool, tir_expr e, bool has_fma, bool excess);
+
+#endif

@@ -1,0 +1,178 @@
+/* Makes expressions ready for loop IR (tir_legalize of tir/math.h). What remains for targets: f32, f64 and integer
+ * arithmetic, casts between f32 and the 16-bit floats, FMA where the machine has it, f64 transcendentals.
+ *
+ *   arithmetic of f16, bf16   in f32, then a cast: one rounding for add, sub, mul, div, sqrt (f32 has more than twice the
+ *                             digits; bf16 results below 2^-126 may round twice). MULADD: the product of two 16-bit floats
+ *                             is exact in f32, so it has the same bits with and without fma.
+ *   comparisons of them       in f32
+ *   select, load, bitcast     stay in their dtype
+ *   casts to and from them    by way of f32, rounding once
+ *   integer POW               binary exponentiation
+ *
+ * With `excess` a 16-bit value that arithmetic made stays f32 for the arithmetic that uses it. */
+#include "tir/math.h"
+
+typedef struct narrow_value {
+    tir_expr node;   /* of the original expression, f16 or bf16 */
+    tir_expr narrow; /* its legal form in its dtype */
+    tir_expr wide;   /* its f32 value before rounding; 0: rounded already */
+} narrow_value;
+
+typedef struct legalizer {
+    bool has_fma, excess;
+    lib_map map; /* by node id, into values */
+    lib_vec(narrow_value) values;
+} legalizer;
+
+static bool is_narrow(tir_dtype dtype) { return dtype == DLC_F16 || dtype == DLC_BF16; }
+
+static const narrow_value *find(const legalizer *l, tir_expr node) {
+    for (uint32_t at = lib_map_first(&l->map, node); at != LIB_MAP_END; at = lib_map_next(&l->map, node, at))
+        if (l->values.data[l->map.slots[at].value].node == node) return &l->values.data[l->map.slots[at].value];
+    return NULL;
+}
+
+static tir_expr remember(legalizer *l, tir_pool *pool, tir_expr node, tir_expr narrow, tir_expr wide) {
+    narrow_value value = {node, narrow, wide};
+    lib_map_insert(pool->arena, &l->map, node, l->values.count);
+    lib_vec_push(pool->arena, &l->values, value);
+    return narrow;
+}
+
+/* Operand i of `node` in f32. */
+static tir_expr widened(const legalizer *l, tir_pool *pool, tir_expr node, int i) {
+    const narrow_value *value = find(l, tir_operand(pool, node, i));
+    return l->excess && value->wide ? value->wide : tir_cast(pool, DLC_F32, value->narrow);
+}
+
+/* ---- casts to 16-bit floats */
+
+/* f64 to f32, rounded to odd: rounding that again to at most 22 bits is a single rounding (Boldo and Melquiond, 2008). */
+static tir_expr round_to_odd(tir_pool *pool, tir_expr x) {
+    tir_expr nearest = tir_cast(pool, DLC_F32, x), back = tir_cast(pool, DLC_F64, nearest);
+    tir_expr bits = tir_bitcast(pool, DLC_U32, nearest), one = tir_int(pool, DLC_U32, 1);
+    tir_expr away = tir_lt(pool, tir_unary(pool, TIR_ABS, x), tir_unary(pool, TIR_ABS, back));
+    tir_expr odd = tir_or(pool, tir_select(pool, away, tir_sub(pool, bits, one), bits), one);
+    bits = tir_select(pool, tir_eq(pool, x, back), bits, odd);
+    return tir_bitcast(pool, DLC_F32, bits);
+}
+
+/* 64-bit integers of more than 53 bits: the bits that f64 would round away become a sticky bit. */
+static tir_expr sticky_integer(tir_pool *pool, tir_expr x) {
+    tir_dtype dtype = tir_dtype_of(pool, x);
+    tir_expr zero = tir_int(pool, dtype, 0), low = tir_and(pool, x, tir_int(pool, dtype, 0x7ff));
+    tir_expr sticky = tir_select(pool, tir_eq(pool, low, zero), zero, tir_int(pool, dtype, 0x800));
+    sticky = tir_or(pool, tir_sub(pool, x, low), sticky);
+    tir_expr top = tir_binary(pool, TIR_SHR, x, tir_int(pool, dtype, 53));
+    tir_expr fits = tir_eq(pool, top, zero);
+    if (dtype == DLC_I64) fits = tir_or(pool, fits, tir_eq(pool, top, tir_int(pool, dtype, -1)));
+    return tir_select(pool, fits, x, sticky);
+}
+
+/* f32 that rounds to `to` as x does. Integers past f32's 24 bits are infinite in f16. */
+static tir_expr before_narrow_cast(tir_pool *pool, tir_dtype to, tir_expr x) {
+    tir_dtype from = tir_dtype_of(pool, x);
+    if (from == DLC_F32) return x;
+    if (from == DLC_F64) return round_to_odd(pool, x);
+    bool wide = from == TIR_INDEX || lib_dtypes[from].bytes >= 4;
+    if (to == DLC_F16 || !wide) return tir_cast(pool, DLC_F32, x);
+    if (from == TIR_INDEX) x = tir_cast(pool, from = DLC_I64, x);
+    if (lib_dtypes[from].bytes == 8) x = sticky_integer(pool, x);
+    return round_to_odd(pool, tir_cast(pool, DLC_F64, x));
+}
+
+static tir_expr legalize_cast(legalizer *l, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    tir_dtype to = tir_dtype_of(pool, e), from = tir_dtype_of(pool, tir_operand(pool, e, 0));
+    if (is_narrow(from)) {
+        tir_expr value = widened(l, pool, e, 0); /* narrower than f32, or what excess allows */
+        return is_narrow(to) ? remember(l, pool, e, tir_cast(pool, to, value), 0) : tir_cast(pool, to, value);
+    }
+    if (!is_narrow(to)) return rebuilt;
+    if (tir_op_of(pool, rebuilt) == TIR_CAST && tir_dtype_of(pool, tir_operand(pool, rebuilt, 0)) != DLC_F32)
+        rebuilt = tir_cast(pool, to, before_narrow_cast(pool, to, tir_operand(pool, rebuilt, 0)));
+    return remember(l, pool, e, rebuilt, 0);
+}
+
+/* ---- arithmetic of 16-bit floats */
+
+/* A node of 16-bit dtype that moves bits; under `excess` a select of unrounded values stays unrounded. */
+static tir_expr legalize_move(legalizer *l, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    bool wide = false;
+    if (l->excess && tir_op_of(pool, e) == TIR_SELECT && tir_op_of(pool, rebuilt) == TIR_SELECT)
+        for (int i = 1; i <= 2; i++) wide |= find(l, tir_operand(pool, e, i))->wide != 0;
+    if (!wide) return remember(l, pool, e, rebuilt, 0);
+    tir_expr a = widened(l, pool, e, 1), b = widened(l, pool, e, 2);
+    tir_expr value = tir_select(pool, tir_operand(pool, rebuilt, 0), a, b);
+    return remember(l, pool, e, tir_cast(pool, tir_dtype_of(pool, e), value), value);
+}
+
+static tir_expr legalize_narrow(legalizer *l, tir_pool *pool, tir_expr e) {
+    const tir_node node = *tir_get(pool, e); /* a copy: nodes move */
+    tir_op op = (tir_op)node.op;
+    tir_expr operands[3];
+    for (int i = 0; i < node.count; i++) operands[i] = widened(l, pool, e, i);
+    if (tir_ops[op].flags & TIR_COMPARES) return tir_binary(pool, op, operands[0], operands[1]);
+    tir_expr value = tir_ops[op].flags & TIR_MATH ? tir_math_expand(pool, op, operands)
+                                                  : tir_make(pool, op, DLC_F32, node.count, operands);
+    return remember(l, pool, e, tir_cast(pool, node.dtype, value), value);
+}
+
+/* ---- integers */
+
+/* x^y by squaring, one step per bit of y; negative y: 1/x truncated. A constant y folds to its own chain. */
+static tir_expr integer_power(tir_pool *pool, tir_expr x, tir_expr y) {
+    tir_dtype dtype = tir_dtype_of(pool, x);
+    bool is_signed = lib_dtypes[dtype].class_ == 'i';
+    tir_expr zero = tir_int(pool, dtype, 0), one = tir_int(pool, dtype, 1), minus = tir_int(pool, dtype, -1);
+    int64_t constant = 0;
+    bool known = tir_is_const(pool, y, &constant);
+    tir_expr result = one, base = x;
+    for (int i = 0; i < lib_dtypes[dtype].bits - is_signed; i++) {
+        if (known && (uint64_t)constant >> i == 0) break;
+        tir_expr bit = tir_and(pool, tir_binary(pool, TIR_SHR, y, tir_int(pool, dtype, i)), one);
+        result = tir_select(pool, tir_eq(pool, bit, zero), result, tir_mul(pool, result, base));
+        base = tir_mul(pool, base, base);
+    }
+    if (!is_signed) return result;
+    tir_expr parity = tir_eq(pool, tir_and(pool, y, one), zero);
+    tir_expr reciprocal = tir_select(pool, tir_eq(pool, x, minus), tir_select(pool, parity, one, minus), zero);
+    reciprocal = tir_select(pool, tir_eq(pool, x, one), one, reciprocal);
+    return tir_select(pool, tir_lt(pool, y, zero), reciprocal, result);
+}
+
+/* ---- all */
+
+static tir_expr legalize_node(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    legalizer *l = user;
+    const tir_node node = *tir_get(pool, e);
+    tir_op op = (tir_op)node.op;
+    if (op == TIR_CAST) return legalize_cast(l, pool, e, rebuilt);
+    bool is_leaf = node.count == 0 || op == TIR_LOAD, is_unit = op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8;
+    if (is_leaf || op == TIR_SELECT || op == TIR_BITCAST || is_unit)
+        return is_narrow(node.dtype) ? legalize_move(l, pool, e, rebuilt) : rebuilt;
+    tir_dtype dtype = tir_dtype_of(pool, tir_operand(pool, e, 0));
+    if (is_narrow(dtype)) return legalize_narrow(l, pool, e);
+    if (tir_op_of(pool, rebuilt) != op || !(tir_ops[op].flags & TIR_MATH) || dtype == DLC_F64) return rebuilt;
+    tir_expr operands[2] = {tir_operand(pool, rebuilt, 0), node.count > 1 ? tir_operand(pool, rebuilt, 1) : 0};
+    if (dtype == DLC_F32) return tir_math_expand(pool, op, operands);
+    return op == TIR_POW ? integer_power(pool, operands[0], operands[1]) : rebuilt;
+}
+
+static tir_expr decide_muladd(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    (void)e;
+    const legalizer *l = user;
+    if (tir_op_of(pool, rebuilt) != TIR_MULADD) return rebuilt;
+    tir_expr operands[3];
+    for (int i = 0; i < 3; i++) operands[i] = tir_operand(pool, rebuilt, i);
+    tir_dtype dtype = tir_dtype_of(pool, rebuilt);
+    bool is_float = dtype == DLC_F32 || dtype == DLC_F64;
+    if (is_float && l->has_fma) return tir_make(pool, TIR_FMA, dtype, 3, operands);
+    return tir_add(pool, tir_mul(pool, operands[0], operands[1]), operands[2]);
+}
+
+tir_expr tir_legalize(tir_pool *pool, tir_expr e, bool has_fma, bool excess) {
+    if (tir_dtype_of(pool, e) == TIR_INDEX && tir_get(pool, e)->count == 0) return e;
+    legalizer l = {.has_fma = has_fma, .excess = excess};
+    e = tir_rewrite(pool, e, legalize_node, &l);
+    return tir_rewrite(pool, e, decide_muladd, &l);
+}

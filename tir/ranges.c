@@ -1,0 +1,379 @@
+/* Ranges and regions: where the axes of a stage run, given the loops that are open, and which part of a producer its consumers
+ * need there. The rules and their numbers are those of the design's lowering page: consumers before producers, box hulls, starts as
+ * expressions, extents constant wherever the splits allow. */
+#include "tir/schedule_internal.h"
+
+static tir_axis_node *node_of(tir_schedule_state *state, int stage, int node) {
+    return &state->plan[stage].nodes.data[node];
+}
+
+static tir_pool *pool_of(const tir_schedule_state *state) { return state->region->pool; }
+
+/* ---- split arithmetic */
+
+static tir_expr tiles(tir_schedule_state *state, int stage, int split) {
+    return tir_ceil_div(pool_of(state), tir_node_extent(state, stage, split),
+                        tir_index(pool_of(state), node_of(state, stage, split)->factor));
+}
+
+/* First point of tile `tile` of a split node. */
+static tir_expr tile_start(tir_schedule_state *state, int stage, int split, tir_expr tile) {
+    tir_pool *pool = pool_of(state);
+    const tir_axis_node *node = node_of(state, stage, split);
+    tir_expr factor = tir_index(pool, node->factor), uniform = tir_mul(pool, tile, factor);
+    if (node->mode == TIR_TAIL_MASK || node->mode == TIR_TAIL_PEEL) return uniform;
+    tir_expr extent = tir_node_extent(state, stage, split);
+    if (node->mode == TIR_TAIL_OVERLAP)
+        return tir_min(pool, uniform, tir_max(pool, tir_index(pool, 0), tir_sub(pool, extent, factor)));
+    tir_expr count = tiles(state, stage, split);
+    tir_expr base = tir_div(pool, extent, count), rest = tir_rem(pool, extent, count);
+    return tir_add(pool, tir_mul(pool, tile, base), tir_min(pool, tile, rest));
+}
+
+static tir_expr tile_size(tir_schedule_state *state, int stage, int split) {
+    tir_pool *pool = pool_of(state);
+    const tir_axis_node *node = node_of(state, stage, split);
+    tir_expr extent = tir_node_extent(state, stage, split), factor = tir_index(pool, node->factor);
+    if (node->mode == TIR_TAIL_MASK || node->mode == TIR_TAIL_OVERLAP) {
+        int64_t known;
+        return tir_is_const(pool, extent, &known) && known < node->factor ? extent : factor;
+    }
+    tir_expr tile = tir_node_value(state, stage, node->outer);
+    if (!tile)
+        tir_schedule_raise(state, "loop %s of stage %s needs the loops of %s outside of it (its extent depends on them)",
+                           node_of(state, stage, node->inner)->name, state->region->stages.data[stage].name,
+                           node_of(state, stage, node->outer)->name);
+    tir_expr start = tile_start(state, stage, split, tile);
+    if (node->mode == TIR_TAIL_PEEL) return tir_min(pool, factor, tir_sub(pool, extent, start));
+    return tir_sub(pool, tile_start(state, stage, split, tir_add(pool, tile, tir_index(pool, 1))), start);
+}
+
+tir_expr tir_node_extent(tir_schedule_state *state, int stage, int node) {
+    const tir_axis_node *n = node_of(state, stage, node);
+    if (n->slow >= 0)
+        return tir_mul(pool_of(state), tir_node_extent(state, stage, n->slow), tir_node_extent(state, stage, n->fast));
+    if (n->parent < 0) return state->plan[stage].extent[n->axis];
+    if (node_of(state, stage, n->parent)->outer == node) return tiles(state, stage, n->parent);
+    return tile_size(state, stage, n->parent);
+}
+
+tir_expr tir_node_value(tir_schedule_state *state, int stage, int node) {
+    const tir_axis_node *n = node_of(state, stage, node);
+    if (n->fused >= 0) {
+        const tir_axis_node *both = node_of(state, stage, n->fused);
+        tir_expr value = tir_node_value(state, stage, n->fused), fast = tir_node_extent(state, stage, both->fast);
+        return !value ? 0 : both->slow == node ? tir_div(pool_of(state), value, fast) : tir_rem(pool_of(state), value, fast);
+    }
+    if (n->outer < 0) return n->value;
+    tir_expr outer = tir_node_value(state, stage, n->outer), inner = tir_node_value(state, stage, n->inner);
+    if (!outer || !inner) return 0;
+    return tir_add(pool_of(state), tile_start(state, stage, node, outer), inner);
+}
+
+/* Points that the loops of a node touch when its extent is `extent`: mask splits run over it. */
+static tir_expr span(tir_schedule_state *state, int stage, int node, tir_expr extent) {
+    tir_pool *pool = pool_of(state);
+    const tir_axis_node *n = node_of(state, stage, node);
+    if (n->outer < 0) return extent; /* a leaf, or fused */
+    tir_expr factor = tir_index(pool, n->factor), one = tir_index(pool, 1);
+    tir_expr inner = span(state, stage, n->inner, factor);
+    if (n->mode == TIR_TAIL_MASK) {
+        int64_t known;
+        if (tir_is_const(pool, extent, &known) && known < n->factor) inner = span(state, stage, n->inner, extent);
+        tir_expr count = span(state, stage, n->outer, tir_ceil_div(pool, extent, factor));
+        return tir_add(pool, tir_mul(pool, tir_sub(pool, count, one), factor), inner);
+    }
+    return tir_add(pool, extent, tir_sub(pool, inner, factor)); /* the last tile may overrun its own size */
+}
+
+static tir_span node_range(tir_schedule_state *state, int stage, int node) {
+    tir_pool *pool = pool_of(state);
+    const tir_axis_node *n = node_of(state, stage, node);
+    tir_expr value = tir_node_value(state, stage, node);
+    if (value) return (tir_span){value, tir_index(pool, 1)};
+    tir_expr tile = n->outer < 0 ? 0 : tir_node_value(state, stage, n->outer);
+    if (!tile) return (tir_span){tir_index(pool, 0), span(state, stage, node, tir_node_extent(state, stage, node))};
+    tir_span inner = node_range(state, stage, n->inner);
+    return (tir_span){tir_add(pool, tile_start(state, stage, node, tile), inner.low), inner.extent};
+}
+
+tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis) {
+    return span(state, stage, state->plan[stage].root[axis], state->plan[stage].extent[axis]);
+}
+
+tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis) {
+    tir_expr value = tir_node_value(state, stage, state->plan[stage].root[axis]);
+    return value ? tir_add(pool_of(state), state->plan[stage].low[axis], value) : 0;
+}
+
+static bool clipped(const tir_schedule_state *state, int stage, int axis) {
+    const tir_stage_plan *plan = &state->plan[stage];
+    for (uint32_t i = 0; i < plan->order.count; i++) {
+        const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];
+        if (node->axis == axis && node->clip) return true;
+    }
+    return false;
+}
+
+tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis) {
+    tir_pool *pool = pool_of(state);
+    tir_stage_plan *plan = &state->plan[stage];
+    tir_span range = node_range(state, stage, plan->root[axis]);
+    int64_t one;
+    bool open = tir_is_const(pool, range.extent, &one) && one == 1;
+    if (!open && clipped(state, stage, axis) && !tir_node_value(state, stage, plan->root[axis])) {
+        tir_span clip = tir_clip_range(state, stage, axis, NULL, NULL);
+        tir_span whole = node_range(state, stage, plan->root[axis]);
+        int64_t low;
+        if (tir_is_const(pool, whole.low, &low) && low == 0) return clip; /* nothing of the axis is open yet */
+    }
+    return (tir_span){tir_add(pool, plan->low[axis], range.low), range.extent};
+}
+
+/* ---- loads of a stage */
+
+typedef struct load_walk {
+    tir_load_visit visit;
+    void *user;
+} load_walk;
+
+static tir_expr walk_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const load_walk *walk = user;
+    if (tir_op_of(pool, e) == TIR_LOAD) walk->visit(walk->user, e);
+    return rebuilt;
+}
+
+void tir_stage_loads(tir_schedule_state *state, int stage, tir_load_visit visit, void *user) {
+    load_walk walk = {visit, user};
+    tir_pool *pool = pool_of(state);
+    tir_stage s = state->region->stages.data[stage];
+    for (int i = 0; i < s.count; i++) {
+        tir_rewrite(pool, s.value[i], walk_load, &walk);
+        if (s.initial[i]) tir_rewrite(pool, s.initial[i], walk_load, &walk);
+    }
+    if (s.predicate) tir_rewrite(pool, s.predicate, walk_load, &walk);
+    if (s.kind == TIR_SCATTER)
+        for (int d = 0; d < s.space; d++) tir_rewrite(pool, s.index[d], walk_load, &walk);
+}
+
+int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit) {
+    if (!condition || tir_is_true(pool, condition)) return 0;
+    if (tir_op_of(pool, condition) == TIR_AND && limit > 1) {
+        int count = tir_conjuncts(pool, tir_operand(pool, condition, 0), terms, limit - 1);
+        return count + tir_conjuncts(pool, tir_operand(pool, condition, 1), terms + count, limit - count);
+    }
+    terms[0] = condition;
+    return 1;
+}
+
+/* ---- boxes */
+
+static int axis_of(const tir_schedule_state *state, int stage, tir_expr atom) {
+    const tir_stage *s = &state->region->stages.data[stage];
+    for (int a = 0; a < s->space + s->reduce; a++)
+        if (s->axis[a].var == atom) return a;
+    return -1;
+}
+
+static bool uses_axes(const tir_schedule_state *state, int stage, tir_expr e) {
+    const tir_stage *s = &state->region->stages.data[stage];
+    for (int a = 0; a < s->space + s->reduce; a++)
+        if (tir_uses(pool_of(state), e, s->axis[a].var)) return true;
+    return false;
+}
+
+enum { TERM_LIMIT = 32 };
+
+/* Interval of an index expression over a stage's axes as seen now; false when it is not affine enough. */
+static bool box(tir_schedule_state *state, int stage, tir_expr e, const tir_span *view, tir_span *out) {
+    tir_pool *pool = pool_of(state);
+    tir_term terms[TERM_LIMIT];
+    int64_t constant;
+    int count = tir_terms(pool, e, terms, TERM_LIMIT, &constant);
+    if (count < 0) return false;
+    tir_expr low = tir_index(pool, constant), extent = tir_index(pool, 1), one = tir_index(pool, 1);
+    for (int t = 0; t < count; t++) {
+        int64_t c = terms[t].coefficient;
+        int axis = axis_of(state, stage, terms[t].atom);
+        tir_span range;
+        if (axis >= 0) {
+            range = view[axis];
+        } else if (!uses_axes(state, stage, terms[t].atom)) {
+            if (tir_op_of(pool, terms[t].atom) == TIR_CAST) return false; /* data-dependent */
+            range = (tir_span){terms[t].atom, one};
+        } else if (tir_op_of(pool, terms[t].atom) == TIR_DIV) {
+            int64_t divisor, known;
+            tir_span inner;
+            tir_expr by = tir_operand(pool, terms[t].atom, 1);
+            if (!tir_is_const(pool, by, &divisor) || !box(state, stage, tir_operand(pool, terms[t].atom, 0), view, &inner) ||
+                !tir_is_const(pool, inner.extent, &known))
+                return false;
+            int64_t multiple = tir_multiple_of(pool, inner.low);
+            bool aligned = multiple % divisor == 0;
+            range.low = tir_div(pool, inner.low, by);
+            range.extent = tir_index(pool, known == 1 ? 1 : aligned ? (known - 1) / divisor + 1 : (known - 1) / divisor + 2);
+        } else {
+            return false;
+        }
+        tir_expr reach = tir_mul(pool, tir_sub(pool, range.extent, one), tir_index(pool, c < 0 ? -c : c));
+        extent = tir_add(pool, extent, reach);
+        low = tir_add(pool, low, tir_mul(pool, tir_index(pool, c), range.low));
+        if (c < 0) low = tir_sub(pool, low, reach);
+    }
+    *out = (tir_span){low, extent};
+    return true;
+}
+
+static tir_span hull(tir_schedule_state *state, tir_span a, tir_span b, tir_span whole) {
+    tir_pool *pool = pool_of(state);
+    if (!a.low) return b;
+    int64_t shift;
+    if (!tir_is_const(pool, tir_sub(pool, b.low, a.low), &shift)) return whole;
+    tir_expr low = shift < 0 ? b.low : a.low;
+    tir_expr end = tir_max(pool, tir_add(pool, a.extent, tir_sub(pool, a.low, low)),
+                           tir_add(pool, b.extent, tir_sub(pool, b.low, low)));
+    return (tir_span){low, end};
+}
+
+/* ---- regions */
+
+typedef struct region_search {
+    tir_schedule_state *state;
+    int producer, consumer;
+    tir_span *view; /* of the consumer's axes */
+    tir_span *region;
+} region_search;
+
+static void widen_region(void *user, tir_expr load) {
+    region_search *search = user;
+    tir_schedule_state *state = search->state;
+    tir_pool *pool = pool_of(state);
+    const tir_tensor *tensor = &state->region->tensors.data[tir_get(pool, load)->bits];
+    if (tensor->stage != search->producer) return;
+    for (int d = 0; d < state->region->stages.data[search->producer].space; d++) {
+        tir_span whole = {tir_index(pool, 0), tensor->extent[d]}, range;
+        if (state->plan[search->producer].by[d] >= 0) continue;
+        if (!box(state, search->consumer, tir_operand(pool, load, d), search->view, &range)) range = whole;
+        search->region[d] = hull(state, search->region[d], range, whole);
+    }
+}
+
+static int order_position(const tir_stage_plan *plan, int node) {
+    for (uint32_t i = 0; i < plan->order.count; i++)
+        if (plan->order.data[i] == node) return (int)i;
+    return -1;
+}
+
+/* Is stage `s` the owner, or attached, transitively, at or inside loop `node` of `owner`? */
+static bool inside(const tir_schedule_state *state, int s, int owner, int node) {
+    for (; s != owner; s = state->plan[s].at_stage) {
+        if (state->plan[s].at_stage < 0) return false;
+        if (state->plan[s].at_stage == owner)
+            return order_position(&state->plan[owner], state->plan[s].at_node) >= order_position(&state->plan[owner], node);
+    }
+    return true;
+}
+
+static void region_from(tir_schedule_state *state, int stage, int owner, int node);
+
+static void consumer_views(tir_schedule_state *state, int consumer, int owner, int node, tir_span *view) {
+    if (consumer != owner) region_from(state, consumer, owner, node);
+    const tir_stage *s = &state->region->stages.data[consumer];
+    int axes = s->space + s->reduce;
+    for (int a = 0; a < axes; a++) view[a] = tir_axis_view(state, consumer, a);
+}
+
+typedef struct reads_search {
+    const tir_schedule_state *state;
+    int producer;
+    bool found;
+} reads_search;
+static void find_read(void *user, tir_expr load) {
+    reads_search *search = user;
+    const tir_region *region = search->state->region;
+    if (region->tensors.data[tir_get(region->pool, load)->bits].stage == search->producer) search->found = true;
+}
+
+static void region_from(tir_schedule_state *state, int stage, int owner, int node) {
+    tir_pool *pool = pool_of(state);
+    tir_stage_plan *plan = &state->plan[stage];
+    if (plan->stamp == state->stamp) return;
+    tir_span region[TIR_MAX_AXES] = {{0, 0}}, view[TIR_MAX_AXES];
+    const tir_stage *s = &state->region->stages.data[stage];
+    for (uint32_t q = 0; q < state->region->stages.count; q++) {
+        if (state->region->stages.data[q].removed || (int)q == stage) continue;
+        reads_search reads = {state, stage, false};
+        tir_stage_loads(state, (int)q, find_read, &reads);
+        if (!reads.found) continue;
+        if (!inside(state, (int)q, owner, node))
+            tir_schedule_raise(state, "stage %s is attached at %s.%s but is read by %s outside of that loop", s->name,
+                               state->region->stages.data[owner].name, node_of(state, owner, node)->name,
+                               state->region->stages.data[q].name);
+        consumer_views(state, (int)q, owner, node, view);
+        region_search search = {state, stage, (int)q, view, region};
+        tir_stage_loads(state, (int)q, widen_region, &search);
+    }
+    plan->stamp = state->stamp;
+    for (int a = 0; a < s->space; a++) {
+        if (plan->by[a] >= 0) region[a] = tir_axis_view(state, owner, plan->by[a]);
+        if (!region[a].low)
+            tir_schedule_raise(state, "stage %s is attached but nothing inside %s.%s reads it: name the axes with `by`", s->name,
+                               state->region->stages.data[owner].name, node_of(state, owner, node)->name);
+        plan->low[a] = region[a].low;
+        plan->extent[a] = region[a].extent;
+    }
+    for (int a = s->space; a < s->space + s->reduce; a++) {
+        plan->low[a] = tir_index(pool, 0);
+        plan->extent[a] = s->axis[a].extent;
+    }
+}
+
+void tir_stage_region(tir_schedule_state *state, int stage) {
+    state->stamp++;
+    region_from(state, stage, state->plan[stage].at_stage, state->plan[stage].at_node);
+}
+
+/* ---- clip: coefficient*k + rest < 0 (or <= 0) for each term, rest at its least over what is not open */
+
+static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr term, tir_expr *low, tir_expr *high,
+                       tir_expr *decided, int *decided_count) {
+    tir_pool *pool = pool_of(state);
+    tir_op op = tir_op_of(pool, term);
+    tir_expr var = state->region->stages.data[stage].axis[axis].var;
+    if ((op != TIR_LT && op != TIR_LE) || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return;
+    tir_expr difference = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
+    tir_term parts[TERM_LIMIT];
+    int64_t constant, coefficient = 0;
+    int count = tir_terms(pool, difference, parts, TERM_LIMIT, &constant);
+    for (int i = 0; i < count; i++)
+        if (parts[i].atom == var) coefficient = parts[i].coefficient;
+    if (count < 0 || coefficient == 0) return;
+    tir_expr rest = tir_sub(pool, difference, tir_mul(pool, tir_index(pool, coefficient), var));
+    if (tir_uses(pool, rest, var)) return;
+    const tir_stage *s = &state->region->stages.data[stage];
+    tir_span view[TIR_MAX_AXES], range;
+    for (int a = 0; a < s->space + s->reduce; a++)
+        view[a] = a == axis || !tir_uses(pool, rest, s->axis[a].var) ? (tir_span){tir_index(pool, 0), tir_index(pool, 1)}
+                  : a < s->space ? tir_axis_view(state, stage, a)
+                                 : (tir_span){tir_add(pool, state->plan[stage].low[a],
+                                                      node_range(state, stage, state->plan[stage].root[a]).low),
+                                              node_range(state, stage, state->plan[stage].root[a]).extent};
+    if (!box(state, stage, rest, view, &range)) return;
+    tir_expr slack = tir_sub(pool, tir_index(pool, op == TIR_LT ? -1 : 0), range.low); /* coefficient*k <= slack */
+    if (coefficient > 0)
+        *high = tir_min(pool, *high, tir_add(pool, tir_div(pool, slack, tir_index(pool, coefficient)), tir_index(pool, 1)));
+    else
+        *low = tir_max(pool, *low, tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), slack), tir_index(pool, -coefficient)));
+    int64_t one;
+    if (decided && tir_is_const(pool, range.extent, &one) && one == 1) decided[(*decided_count)++] = term;
+}
+
+tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided,
+                        int *decided_count) {
+    
+    tir_pool *pool = pool_of(state);
+    tir_expr low = tir_index(pool, 0), high = state->plan[stage].extent[axis], terms[TERM_LIMIT];
+    int count = tir_conjuncts(pool, state->region->stages.data[stage].predicate, terms, TERM_LIMIT);
+    for (int i = 0; i < count; i++) solve_term(state, stage, axis, terms[i], &low, &high, decided, decided_count);
+    return (tir_span){low, tir_sub(pool, high, low)};
+}

@@ -1,0 +1,126 @@
+/* Regions and stages: *what* a kernel computes. A region is a list of tensors and of stages, each stage a pure expression
+ * over its domain; it knows nothing of loops, threads or memory. Loads in stage expressions name tensors by id.
+ *
+ * Kinds of stage
+ *   map      out[axes] = value
+ *   reduce   out[axes] = state after: state = identity; for the reduction axes, ascending, last axis fastest, where
+ *            `predicate` holds: state = update(state = ACC nodes, loads). Several state components at once are allowed
+ *            (arg-max); each is a tensor. `merge` combines two partial states (ACC, OTHER) for rfactor. `exact`: any order
+ *            and grouping gives equal bits.
+ *   scatter  out[domain] = initial; then for the update axes (the reduction axes, ascending):
+ *            out[index] = update(ACC = out[index]), where `predicate` holds and the index lies inside the domain. A space
+ *            axis whose index expression is just its own axis is parallel; the others' axis variables must not be used by
+ *            index, update or predicate.
+ *   fold     sequential over one axis t with carried state: state = initial; for t ascending: step stages run (they are
+ *            stages of the region with `fold` set, may use t, and read the state tensors' old values); then every state
+ *            component takes its `next`. Space axes of the fold are its free axes, leading in every state. Consumers read
+ *            the state tensors' last values; "all" values are the step stages' own tensors, which have t as an axis.
+ *            A fold's axes: space = free axes, then one reduction axis t. A state tensor may have further dimensions of its
+ *            own behind the free ones: the last indices of the load `next` (written as 0) stand for them. */
+#ifndef TIR_REGION_H
+#define TIR_REGION_H
+
+#include "tir/expr.h"
+#include "tir/layout.h"
+
+typedef enum tir_stage_kind { TIR_MAP, TIR_REDUCE, TIR_SCATTER, TIR_FOLD } tir_stage_kind;
+
+#define TIR_MAX_AXES 24
+#define TIR_MAX_STATE 4
+
+typedef struct tir_axis {
+    const char *name;
+    tir_expr var;    /* TIR_VAR_AXIS, range 0 .. extent-1 */
+    tir_expr extent; /* index expression over parameters */
+} tir_axis;
+
+typedef struct tir_tensor {
+    const char *name;
+    dlc_dtype dtype;
+    int rank;
+    tir_expr extent[DLC_MAX_RANK];
+    tir_layout layout;               /* of the buffer, when it becomes one */
+    bool has_strides;                /* inputs only: element strides given by the caller instead of compact */
+    int64_t stride[DLC_MAX_RANK];
+    int32_t stage;                   /* producing stage; -1: region input */
+    int32_t component;               /* which state or value of the stage */
+    int32_t argument;                /* position among the kernel's arguments (inputs first, then outputs); -1: internal */
+    bool output;
+    bool constant;                   /* inputs: the same bytes at every run (weights): worth a layout of its own */
+    int32_t alignment;               /* arguments: bytes */
+} tir_tensor;
+
+typedef struct tir_stage {
+    const char *name;
+    tir_stage_kind kind;
+    bool exact;
+    bool removed;                    /* inlined away by a rewrite; skip */
+    int space, reduce;               /* number of axes: axis[0..space-1], then axis[space..space+reduce-1] */
+    tir_axis axis[TIR_MAX_AXES];
+    int count;                       /* values or state components, each with a tensor */
+    uint32_t tensor[TIR_MAX_STATE];
+    tir_expr value[TIR_MAX_STATE];   /* map: the value; reduce, scatter: the update; fold: next[i] as a load of a step tensor */
+    tir_expr initial[TIR_MAX_STATE]; /* reduce: identity (constant); scatter, fold: expression over the space axes */
+    tir_expr merge[TIR_MAX_STATE];   /* reduce: over ACC and OTHER; 0: cannot be split */
+    tir_expr predicate;              /* reduce, scatter: bool over the axes; 0: true */
+    tir_expr index[DLC_MAX_RANK];    /* scatter: one per dimension of the output */
+    int32_t fold;                    /* step stages: the fold they belong to; else -1 */
+} tir_stage;
+
+typedef struct tir_region {
+    const char *name;
+    lib_arena *arena;
+    tir_pool *pool;
+    lib_vec(tir_tensor) tensors;
+    lib_vec(tir_stage) stages;       /* producers before consumers; a fold after its step stages' producers, before its steps */
+    lib_vec(tir_expr) params;        /* TIR_VAR_PARAM variables: varying dimensions and run-time scalars, kernel order */
+    int inputs, outputs;             /* arguments: inputs 0..inputs-1, outputs after */
+    bool excess_precision;           /* roundings inside may be dropped, never those of explicit casts */
+} tir_region;
+
+/* ---- building (region.c) */
+tir_region *tir_region_new(lib_arena *arena, tir_pool *pool, const char *name);
+/* Names are made unique (<name>1, <name>2, ...). */
+uint32_t tir_region_input(tir_region *region, const char *name, dlc_dtype dtype, int rank, const tir_expr *extent);
+/* Adds a stage with `space` axes of the given names and extents (names NULL: i0, i1, ...) and `reduce` further ones, no values
+ * yet. The pointer is valid until the next stage is added. Axis variables: stage->axis[i].var. */
+tir_stage *tir_region_stage(tir_region *region, tir_stage_kind kind, const char *name, int space,
+                            const char *const *space_names, const tir_expr *space_extents, int reduce,
+                            const char *const *reduce_names, const tir_expr *reduce_extents);
+/* Adds the tensor of one value or state component. map: value. reduce: update with identity and merge (see kinds above). The
+ * tensor's extents are those of the space axes. Returns the tensor id. */
+uint32_t tir_stage_value(tir_region *region, tir_stage *stage, tir_expr value, tir_expr initial, tir_expr merge);
+/* The usual single-component reductions: sum, prod, max, min, and, or as update(ACC, lift) with identity and merge; sets
+ * stage->exact (max, min, and, or; sum and prod of integers). op: TIR_ADD TIR_MUL TIR_MAX TIR_MIN TIR_AND TIR_OR. */
+uint32_t tir_stage_reduce(tir_region *region, tir_stage *stage, tir_op op, tir_expr lift);
+/* sum of a*b in the dtype of a and b */
+uint32_t tir_stage_contract(tir_region *region, tir_stage *stage, tir_expr a, tir_expr b);
+void tir_region_output(tir_region *region, uint32_t tensor); /* outputs get their argument positions in this order */
+/* Load of a tensor; bounds are the caller's duty (or a guard). */
+tir_expr tir_region_load(tir_region *region, uint32_t tensor, const tir_expr *index);
+tir_expr tir_region_load_guarded(tir_region *region, uint32_t tensor, const tir_expr *index, tir_expr guard, tir_expr other);
+
+tir_region *tir_region_copy(lib_arena *arena, const tir_region *region); /* shares the pool: rewrites work on a copy */
+
+/* ---- text (region_text.c): prints and parses back:
+ *   region r params(n: 1..64)
+ *   input  x f32[45, 9]
+ *   reduce C f32 (i: 45, j: 20 | k: 9) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) merge acc(0):f32 + other(0):f32
+ *   map    D f32 (i: 45, j: 20) = tanh(C[i, j])
+ *   output D */
+void tir_region_print(lib_text *text, const tir_region *region);
+tir_region *tir_region_parse(lib_arena *arena, tir_pool *pool, lib_lexer *lexer);
+
+/* ---- verifier (region_verify.c): numbered invariants; raises DLC_INTERNAL. */
+void tir_region_verify(lib_scope *scope, tir_region *region);
+
+/* ---- evaluation by definition (evaluate.c), sharing nothing with lowering: the value of one tensor at chosen points, by
+ * recursion through the stages with memory of computed points; reductions in ascending order. Strides and layouts of inputs
+ * are honoured: inputs[i] is element 0 of input i in its physical layout. result[p] holds bits. */
+void tir_region_evaluate(lib_arena *scratch, tir_region *region, void *const *inputs, const int64_t *params, uint32_t tensor,
+                         int64_t points, const int64_t *point /* [points][rank] */, bool has_fma, uint64_t *result);
+
+/* Canonical bytes for hashing: structure without names; equal computations give equal hashes. */
+lib_hash128 tir_region_hash(const tir_region *region);
+
+#endif

@@ -1,0 +1,419 @@
+/* The schedule language: parsing directives and applying them, line by line, to the state that lowering reads. Loop-section
+ * directives only record (ranges resolve at lowering, consumers before producers); what can be refused here is refused here. */
+#include "tir/schedule_internal.h"
+
+#include <stdio.h>
+
+static const struct {
+    const char *name;
+    tir_directive_kind kind;
+    bool rewrite;
+} directives[] = {
+    {"inline", TIR_D_INLINE, true},     {"layout", TIR_D_LAYOUT, true},   {"copy", TIR_D_COPY, true},
+    {"rfactor", TIR_D_RFACTOR, true},   {"tree", TIR_D_TREE, true},       {"block", TIR_D_BLOCK, true},
+    {"online", TIR_D_ONLINE, true},     {"hoist", TIR_D_HOIST, true},     {"split", TIR_D_SPLIT, false},
+    {"order", TIR_D_ORDER, false},      {"at", TIR_D_AT, false},          {"store", TIR_D_STORE, false},
+    {"vec", TIR_D_VEC, false},          {"unroll", TIR_D_UNROLL, false},  {"par", TIR_D_PAR, false},
+    {"clip", TIR_D_CLIP, false},        {"prefetch", TIR_D_PREFETCH, false}, {"nt", TIR_D_NT, false},
+    {"unit", TIR_D_UNIT, false},        {"fuse", TIR_D_FUSE, false},
+};
+enum { directive_count = sizeof directives / sizeof *directives };
+
+void tir_schedule_init(tir_schedule *schedule, lib_arena *arena) {
+    *schedule = (tir_schedule){.arena = arena};
+    lib_text_init(&schedule->text, arena);
+}
+
+void tir_schedule_add(tir_schedule *schedule, const char *format, ...) {
+    char line[512];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (length < 0 || (size_t)length >= sizeof line)
+        lib_raise(schedule->arena->scope, DLC_INVALID_ARGUMENT, "schedule: directive longer than %zu characters: %s",
+                  sizeof line - 1, line);
+    lib_text_format(&schedule->text, "%s\n", line);
+}
+
+_Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *format, ...) {
+    char reason[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    lib_raise(state->arena->scope, DLC_INVALID_ARGUMENT, "schedule of region %s: `%s`: %s", state->region->name,
+              state->line ? state->line : "", reason);
+}
+
+int tir_find_stage(const tir_schedule_state *state, const char *name) {
+    for (uint32_t i = 0; i < state->region->stages.count; i++)
+        if (!state->region->stages.data[i].removed && strcmp(state->region->stages.data[i].name, name) == 0) return (int)i;
+    tir_schedule_raise(state, "no stage is called %s", name);
+}
+
+uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name) {
+    for (uint32_t i = 0; i < state->region->tensors.count; i++)
+        if (strcmp(state->region->tensors.data[i].name, name) == 0) return i;
+    tir_schedule_raise(state, "no tensor is called %s", name);
+}
+
+/* ---- loop section: names */
+
+static int find_node(const tir_schedule_state *state, int stage, const char *name) {
+    const tir_stage_plan *plan = &state->plan[stage];
+    for (uint32_t i = 0; i < plan->nodes.count; i++)
+        if (strcmp(plan->nodes.data[i].name, name) == 0) return (int)i;
+    tir_schedule_raise(state, "stage %s has no axis %s", state->region->stages.data[stage].name, name);
+}
+
+static int find_leaf(const tir_schedule_state *state, int stage, const char *name) {
+    int node = find_node(state, stage, name);
+    const tir_axis_node *n = &state->plan[stage].nodes.data[node];
+    if (n->outer >= 0 || n->fused >= 0)
+        tir_schedule_raise(state, "axis %s of stage %s is %s", name, state->region->stages.data[stage].name,
+                           n->fused >= 0 ? "fused into another" : "split: name one of its parts");
+    return node;
+}
+
+/* S.a as one dotted name: the stage and the rest. */
+static int dotted(const tir_schedule_state *state, lib_lexer *lexer, const char **rest) {
+    char *name = lib_lexer_name(lexer);
+    char *dot = strrchr(name, '.');
+    if (!dot) tir_schedule_raise(state, "%s: expected stage.axis", name);
+    *dot = 0;
+    *rest = dot + 1;
+    return tir_find_stage(state, name);
+}
+
+static int add_node(const tir_schedule_state *state, int stage, tir_axis_node node) {
+    tir_stage_plan *plan = &state->plan[stage];
+    for (uint32_t i = 0; i < plan->nodes.count; i++)
+        if (strcmp(plan->nodes.data[i].name, node.name) == 0)
+            tir_schedule_raise(state, "stage %s already has an axis %s", state->region->stages.data[stage].name, node.name);
+    lib_vec_push(state->arena, &plan->nodes, node);
+    return (int)plan->nodes.count - 1;
+}
+
+static void init_plan(tir_schedule_state *state) {
+    tir_region *region = state->region;
+    state->plan = LIB_NEW_ARRAY(state->arena, tir_stage_plan, region->stages.count ? region->stages.count : 1);
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        const tir_stage *stage = &region->stages.data[s];
+        tir_stage_plan *plan = &state->plan[s];
+        plan->at_stage = -1;
+        for (int a = 0; a < stage->space + stage->reduce; a++) {
+            plan->by[a] = -1;
+            plan->root[a] = add_node(state, (int)s,
+                                     (tir_axis_node){.name = stage->axis[a].name, .parent = -1, .outer = -1, .inner = -1,
+                                                     .fused = -1, .slow = -1, .fast = -1, .axis = a, .reduce = a >= stage->space});
+            lib_vec_push(state->arena, &plan->order, plan->root[a]);
+        }
+    }
+}
+
+/* ---- loop section: directives */
+
+static const char *const split_modes[] = {"mask", "overlap", "peel", "balanced"};
+
+static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
+    const char *axis;
+    int stage = dotted(state, lexer, &axis);
+    int node = find_leaf(state, stage, axis);
+    tir_stage_plan *plan = &state->plan[stage];
+    int64_t factor = lib_lexer_integer(lexer);
+    if (factor < 1) tir_schedule_raise(state, "a split factor must be at least 1");
+    lib_lexer_expect(lexer, "->");
+    const char *outer = lib_lexer_name(lexer), *inner = lib_lexer_name(lexer);
+    int mode = -1;
+    for (int m = 0; m < 4; m++)
+        if (lib_lexer_accept(lexer, split_modes[m])) mode = m;
+    if (mode < 0) tir_schedule_raise(state, "the tail must be said: mask, overlap, peel or balanced");
+    tir_axis_node whole = plan->nodes.data[node];
+    if (whole.kind != TIR_SERIAL || whole.parallel || whole.clip)
+        tir_schedule_raise(state, "axis %s is already %s", axis,
+                           whole.parallel ? "par" : whole.clip ? "clip" : whole.kind == TIR_VEC ? "vec" : "unroll");
+    if (mode == TIR_TAIL_OVERLAP && whole.reduce) tir_schedule_raise(state, "overlap would count points of a reduction twice");
+    tir_axis_node part = {.parent = node, .outer = -1, .inner = -1, .fused = -1, .slow = -1, .fast = -1,
+                          .axis = whole.axis, .reduce = whole.reduce};
+    part.name = outer;
+    int outer_node = add_node(state, stage, part);
+    part.name = inner;
+    int inner_node = add_node(state, stage, part);
+    tir_axis_node *split = &plan->nodes.data[node];
+    split->outer = outer_node;
+    split->inner = inner_node;
+    split->factor = factor;
+    split->mode = (tir_split_mode)mode;
+    for (uint32_t i = 0; i < plan->order.count; i++)
+        if (plan->order.data[i] == node) {
+            lib_vec_push(state->arena, &plan->order, 0);
+            memmove(&plan->order.data[i + 2], &plan->order.data[i + 1], (plan->order.count - i - 2) * sizeof(int));
+            plan->order.data[i] = outer_node;
+            plan->order.data[i + 1] = inner_node;
+            break;
+        }
+}
+
+/* One loop for two space axes that stand next to each other in the order. Only unsplit axes: the fused node may be split. */
+static void apply_fuse(tir_schedule_state *state, lib_lexer *lexer) {
+    const char *slow_name, *fast_name;
+    int stage = dotted(state, lexer, &slow_name);
+    int slow = find_leaf(state, stage, slow_name);
+    if (dotted(state, lexer, &fast_name) != stage) tir_schedule_raise(state, "both axes must belong to one stage");
+    int fast = find_leaf(state, stage, fast_name);
+    lib_lexer_expect(lexer, "->");
+    tir_stage_plan *plan = &state->plan[stage];
+    const tir_axis_node *a = &plan->nodes.data[slow], *b = &plan->nodes.data[fast];
+    if (a->parent >= 0 || b->parent >= 0 || a->reduce || b->reduce)
+        tir_schedule_raise(state, "only whole space axes can be fused");
+    tir_axis_node both = {.name = lib_lexer_name(lexer), .parent = -1, .outer = -1, .inner = -1, .fused = -1,
+                          .slow = slow, .fast = fast, .axis = b->axis};
+    uint32_t at = 0;
+    while (at < plan->order.count && plan->order.data[at] != slow) at++;
+    if (at + 1 >= plan->order.count || plan->order.data[at + 1] != fast)
+        tir_schedule_raise(state, "axis %s does not follow %s in the order", fast_name, slow_name);
+    int node = add_node(state, stage, both);
+    plan->nodes.data[slow].fused = plan->nodes.data[fast].fused = node;
+    plan->order.data[at] = node;
+    memmove(&plan->order.data[at + 1], &plan->order.data[at + 2], (plan->order.count - at - 2) * sizeof(int));
+    plan->order.count--;
+}
+
+static void apply_order(tir_schedule_state *state, lib_lexer *lexer) {
+    int stage = tir_find_stage(state, lib_lexer_name(lexer));
+    lib_lexer_expect(lexer, ":");
+    tir_stage_plan *plan = &state->plan[stage];
+    uint32_t count = 0;
+    bool *seen = LIB_NEW_ARRAY(state->arena, bool, plan->nodes.count + 1);
+    int *order = LIB_NEW_ARRAY(state->arena, int, plan->order.count + 1);
+    while (lexer->kind == LIB_NAME) {
+        const char *name = lib_lexer_name(lexer);
+        int node = find_leaf(state, stage, name);
+        if (seen[node]) tir_schedule_raise(state, "axis %s is named twice", name);
+        seen[node] = true;
+        order[count++] = node;
+    }
+    for (uint32_t i = 0; i < plan->order.count; i++)
+        if (!seen[plan->order.data[i]])
+            tir_schedule_raise(state, "axis %s is missing: order names all loops of the stage",
+                               plan->nodes.data[plan->order.data[i]].name);
+    for (uint32_t i = 0; i < count; i++) plan->order.data[i] = order[i];
+}
+
+static bool attached_inside(const tir_schedule_state *state, int stage, int ancestor) {
+    for (int s = stage; s >= 0; s = state->plan[s].at_stage)
+        if (s == ancestor) return true;
+    return false;
+}
+
+static int find_axis(const tir_schedule_state *state, int stage, const char *name) {
+    const tir_stage *s = &state->region->stages.data[stage];
+    for (int a = 0; a < s->space; a++)
+        if (strcmp(s->axis[a].name, name) == 0) return a;
+    tir_schedule_raise(state, "stage %s has no space axis %s", s->name, name);
+}
+
+static void apply_at(tir_schedule_state *state, lib_lexer *lexer) {
+    int stage = tir_find_stage(state, lib_lexer_name(lexer));
+    const char *axis;
+    int owner = dotted(state, lexer, &axis);
+    tir_stage_plan *plan = &state->plan[stage];
+    if (attached_inside(state, owner, stage)) tir_schedule_raise(state, "a stage cannot be attached inside itself");
+    if (state->region->stages.data[stage].kind == TIR_FOLD) tir_schedule_raise(state, "a fold is always a root");
+    plan->at_stage = owner;
+    plan->at_node = find_node(state, owner, axis);
+    if (lib_lexer_accept(lexer, "by"))
+        while (lexer->kind == LIB_NAME) {
+            int mine = find_axis(state, stage, lib_lexer_name(lexer));
+            lib_lexer_expect(lexer, "=");
+            plan->by[mine] = find_axis(state, owner, lib_lexer_name(lexer));
+        }
+}
+
+static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
+    int stage = tir_find_stage(state, lib_lexer_name(lexer));
+    const char *scope = lib_lexer_name(lexer);
+    for (tir_scope s = TIR_SCOPE_WORKSPACE; s <= TIR_SCOPE_SHARED; s++)
+        if (strcmp(scope, tir_scope_names[s]) == 0) {
+            state->plan[stage].has_scope = true;
+            state->plan[stage].scope = s;
+            return;
+        }
+    tir_schedule_raise(state, "%s is not a storage: reg, stack, local, workspace or shared", scope);
+}
+
+static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
+    if (lexer->kind != LIB_NAME) tir_schedule_raise(state, "expected stage.axis");
+    while (lexer->kind == LIB_NAME) {
+        const char *axis;
+        int stage = dotted(state, lexer, &axis);
+        const tir_stage *s = &state->region->stages.data[stage];
+        tir_axis_node *node = &state->plan[stage].nodes.data[find_leaf(state, stage, axis)];
+        if (kind == TIR_D_PAR && node->reduce)
+            tir_schedule_raise(state, "%s is a reduction axis: tasks would write the same points", axis);
+        if (kind == TIR_D_VEC && node->reduce && !s->exact)
+            tir_schedule_raise(state, "%s is a reduction axis of an inexact reduction: rfactor it into lanes first", axis);
+        if (kind == TIR_D_CLIP && !node->reduce) tir_schedule_raise(state, "only reduction axes have a predicate to clip by");
+        if (kind == TIR_D_CLIP)
+            node->clip = true;
+        else if (kind == TIR_D_PAR)
+            node->parallel = true;
+        else
+            node->kind = kind == TIR_D_VEC ? TIR_VEC : TIR_UNROLL;
+    }
+}
+
+/* prefetch w at C.k k+1 L2 : while loop k of C runs, fetch what one of its iterations `+1` later reads of w. */
+static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
+    uint32_t tensor = tir_find_tensor(state, lib_lexer_name(lexer));
+    lib_lexer_expect(lexer, "at");
+    const char *axis;
+    int stage = dotted(state, lexer, &axis);
+    const char *moved = lib_lexer_name(lexer);
+    lib_lexer_expect(lexer, "+");
+    tir_prefetch prefetch = {.tensor = tensor, .node = find_leaf(state, stage, moved), .ahead = lib_lexer_integer(lexer)};
+    find_leaf(state, stage, axis);
+    const char *level = lib_lexer_name(lexer);
+    if (level[0] != 'L' || level[1] < '1' || level[1] > '3' || level[2])
+        tir_schedule_raise(state, "%s is not a cache level: L1, L2 or L3", level);
+    prefetch.level = level[1] - '0';
+    lib_vec_push(state->arena, &state->plan[stage].prefetches, prefetch);
+}
+
+static void apply_loop(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
+    switch (kind) {
+    case TIR_D_SPLIT: apply_split(state, lexer); break;
+    case TIR_D_FUSE: apply_fuse(state, lexer); break;
+    case TIR_D_ORDER: apply_order(state, lexer); break;
+    case TIR_D_AT: apply_at(state, lexer); break;
+    case TIR_D_STORE: apply_store(state, lexer); break;
+    case TIR_D_PREFETCH: apply_prefetch(state, lexer); break;
+    case TIR_D_NT: state->plan[tir_find_stage(state, lib_lexer_name(lexer))].non_temporal = true; break;
+    case TIR_D_UNIT:
+        lib_raise(state->arena->scope, DLC_UNSUPPORTED, "schedule of region %s: `%s`: no machine unit of that name is known",
+                  state->region->name, state->line);
+    default: apply_mark(state, kind, lexer); break;
+    }
+}
+
+/* ---- state as text, after each line */
+
+static void print_state(lib_text *text, const tir_schedule_state *state) {
+    static const char *const kinds[] = {"", " unroll", " vec"};
+    for (uint32_t s = 0; s < state->region->stages.count; s++) {
+        const tir_stage *stage = &state->region->stages.data[s];
+        if (stage->removed) continue;
+        const tir_stage_plan *plan = &state->plan[s];
+        lib_text_format(text, "  %s:", stage->name);
+        for (uint32_t i = 0; i < plan->order.count; i++) {
+            const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];
+            lib_text_format(text, " [%s%s%s%s%s]", node->name, node->reduce ? " reduce" : "", kinds[node->kind],
+                            node->parallel ? " par" : "", node->clip ? " clip" : "");
+        }
+        if (plan->at_stage >= 0)
+            lib_text_format(text, " at %s.%s", state->region->stages.data[plan->at_stage].name,
+                            state->plan[plan->at_stage].nodes.data[plan->at_node].name);
+        if (plan->has_scope) lib_text_format(text, " in %s", tir_scope_names[plan->scope]);
+        lib_text_add(text, "\n");
+    }
+}
+
+static void report_step(const tir_schedule_state *state, const tir_lower_options *options, bool rewrite) {
+    if (!options || !options->step) return;
+    lib_text text;
+    lib_text_init(&text, state->arena);
+    if (rewrite)
+        tir_region_print(&text, state->region);
+    else
+        print_state(&text, state);
+    options->step(options->step_user, state->line, text.data ? text.data : "");
+}
+
+/* ---- the program */
+
+static void apply_line(tir_schedule_state *state, int number, bool *in_loops, bool rewrite_only,
+                       const tir_lower_options *options) {
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, state->arena, "schedule", state->line, strlen(state->line));
+    lexer.dotted_names = true;
+    lib_lexer_next(&lexer);
+    if (lexer.kind == LIB_END) return;
+    const char *name = lib_lexer_name(&lexer);
+    if (lib_lexer_accept(&lexer, ":") && lexer.kind == LIB_END) {
+        if (strcmp(name, "loops") == 0 || strcmp(name, "rewrite") == 0) return;
+        tir_schedule_raise(state, "line %d: sections are called rewrite: and loops:", number);
+    }
+    int row = 0;
+    while (row < directive_count && strcmp(directives[row].name, name) != 0) row++;
+    if (row == directive_count) tir_schedule_raise(state, "line %d: no directive is called %s", number, name);
+    if (directives[row].rewrite && *in_loops)
+        tir_schedule_raise(state, "line %d: a rewrite directive cannot follow loop directives", number);
+    if (!directives[row].rewrite && !*in_loops) {
+        *in_loops = true;
+        if (!rewrite_only) init_plan(state);
+    }
+    if (directives[row].rewrite)
+        tir_apply_rewrite(state, directives[row].kind, &lexer);
+    else if (!rewrite_only)
+        apply_loop(state, directives[row].kind, &lexer);
+    else
+        return;
+    if (lexer.kind != LIB_END) tir_schedule_raise(state, "line %d: %s is not expected here", number, lexer.text);
+    report_step(state, options, directives[row].rewrite);
+}
+
+static void check_plan(tir_schedule_state *state) {
+    for (uint32_t s = 0; s < state->region->stages.count; s++) {
+        tir_stage_plan *plan = &state->plan[s];
+        const tir_stage *stage = &state->region->stages.data[s];
+        state->line = stage->name;
+        if (stage->removed) continue;
+        if (stage->fold >= 0 && plan->at_stage < 0) { /* step stages live at their fold's sequential axis */
+            plan->at_stage = stage->fold;
+            plan->at_node = state->plan[stage->fold].root[state->region->stages.data[stage->fold].space];
+        }
+        if (plan->at_stage >= 0 && state->plan[plan->at_stage].nodes.data[plan->at_node].outer >= 0)
+            tir_schedule_raise(state, "attached at axis %s, which is split: attach at one of its parts",
+                               state->plan[plan->at_stage].nodes.data[plan->at_node].name);
+        for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
+            if (plan->nodes.data[n].slow >= 0) tir_schedule_raise(state, "axes are fused: only roots may have fused axes");
+        bool outermost = true;
+        for (uint32_t i = 0; i < plan->order.count; i++) {
+            const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];
+            if (node->parallel && (plan->at_stage >= 0 || !outermost))
+                tir_schedule_raise(state, "par axis %s: only the outermost loops of a root can be tasks", node->name);
+            outermost = outermost && node->parallel;
+        }
+    }
+    state->line = NULL;
+}
+
+void tir_schedule_apply(tir_schedule_state *state, lib_arena *arena, tir_region *region, const tir_schedule *schedule,
+                        const tir_lower_options *options, bool rewrite_only) {
+    *state = (tir_schedule_state){.region = region, .arena = arena};
+    bool in_loops = false;
+    int number = 0;
+    const char *at = schedule && schedule->text.data ? schedule->text.data : "";
+    while (*at) {
+        size_t length = strcspn(at, "\n;");
+        char *line = lib_arena_take(arena, length + 1);
+        memcpy(line, at, length);
+        line += strspn(line, " \t");
+        char *comment = strchr(line, '#');
+        if (comment) *comment = 0;
+        state->line = line;
+        number += at == schedule->text.data || at[-1] == '\n';
+        apply_line(state, number, &in_loops, rewrite_only, options);
+        at += length + (at[length] != 0);
+    }
+    state->line = NULL;
+    if (rewrite_only) return;
+    if (!in_loops) init_plan(state);
+    check_plan(state);
+}
+
+void tir_schedule_rewrite(tir_region *region, const tir_schedule *schedule, const tir_lower_options *options) {
+    tir_schedule_state state;
+    tir_schedule_apply(&state, region->arena, region, schedule, options, true);
+}

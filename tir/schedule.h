@@ -1,0 +1,74 @@
+/* Schedules: *how* a region runs, as a program of directives (tir.md, lowering.md). A schedule is text, one directive a line,
+ * in two sections; target rules, the tuner, records and users all write that text, and it prints back from its parsed form.
+ *
+ *   rewrite:
+ *     inline  relu1                        the map stage disappears into its consumers
+ *     layout  w (j/48, k, j%48)            of a tensor's buffer
+ *     copy    x -> xs                      staged copy of what the consumers read
+ *     rfactor sum1.j 8 chunks|lanes -> sum1_p jr jt
+ *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
+ *     block   cumsum1.t 4096 -> ...
+ *     online  softmax1.k 64 -> F kb        max / exp-sum / weighted-sum chain to a fold over blocks
+ *     hoist   xw F
+ *   loops:
+ *     split   D.i 13 -> io ii mask|overlap|peel|balanced
+ *     fuse    D.i D.j -> ij                one loop over two neighbouring axes of a root
+ *     order   D: io jo ii ji
+ *     at      C D.jo [by i=i ...]
+ *     store   C reg|stack|local|workspace
+ *     vec     D.ji C.j
+ *     unroll  D.ii
+ *     par     D.jo D.io
+ *     clip    O.kh
+ *     prefetch w at C.k k+1 L2
+ *     nt      D
+ *     unit    C.k vdpbf16ps
+ *
+ * An illegal directive raises DLC_INVALID_ARGUMENT naming directive, stage and reason; it never makes wrong code. */
+#ifndef TIR_SCHEDULE_H
+#define TIR_SCHEDULE_H
+
+#include "tir/loop.h"
+#include "tir/machine.h"
+#include "tir/region.h"
+
+typedef enum tir_directive_kind {
+    TIR_D_INLINE, TIR_D_LAYOUT, TIR_D_COPY, TIR_D_RFACTOR, TIR_D_TREE, TIR_D_BLOCK, TIR_D_ONLINE, TIR_D_HOIST,
+    TIR_D_SPLIT, TIR_D_FUSE, TIR_D_ORDER, TIR_D_AT, TIR_D_STORE, TIR_D_VEC, TIR_D_UNROLL, TIR_D_PAR, TIR_D_CLIP, TIR_D_PREFETCH,
+    TIR_D_NT, TIR_D_UNIT
+} tir_directive_kind;
+
+typedef struct tir_directive {
+    tir_directive_kind kind;
+    int line;            /* in the schedule's text, for messages */
+    const char *text;    /* the whole line */
+} tir_directive;
+
+typedef struct tir_schedule {
+    lib_arena *arena;
+    lib_text text;       /* the program so far */
+} tir_schedule;
+
+void tir_schedule_init(tir_schedule *schedule, lib_arena *arena);
+/* Appends one directive line; rewrite lines must come before loop lines (section headers are written automatically). */
+void tir_schedule_add(tir_schedule *schedule, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Called after each line with the printed state (dlc-opt --steps). */
+typedef void (*tir_step_callback)(void *user, const char *line, const char *state);
+
+typedef struct tir_lower_options {
+    const tir_machine *machine; /* muladd, register count */
+    bool verify;
+    tir_step_callback step;     /* may be NULL */
+    void *step_user;
+} tir_lower_options;
+
+/* Applies the rewrite section: region is changed in place (work on a copy). Rules call it to see what loops they schedule. */
+void tir_schedule_rewrite(tir_region *region, const tir_schedule *schedule, const tir_lower_options *options);
+
+/* region + schedule -> loop IR. Pure and deterministic; region itself is not changed. schedule NULL: the empty schedule (each
+ * stage a root with serial loops in axis order). Runs in the scope of `arena`. */
+tir_kernel *tir_lower(lib_arena *arena, const tir_region *region, const tir_schedule *schedule,
+                      const tir_lower_options *options);
+
+#endif

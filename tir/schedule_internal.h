@@ -1,0 +1,98 @@
+/* What schedule.c (directives), schedule_rewrite.c, lower.c and version.c share: the state that a schedule's lines change. Not included
+ * outside of these files. */
+#ifndef TIR_SCHEDULE_INTERNAL_H
+#define TIR_SCHEDULE_INTERNAL_H
+
+#include "tir/schedule.h"
+
+typedef enum tir_split_mode { TIR_TAIL_MASK, TIR_TAIL_OVERLAP, TIR_TAIL_PEEL, TIR_TAIL_BALANCED } tir_split_mode;
+
+/* A node of a stage's axis trees: an axis of the stage, or a part of a split. Leaves are loops. */
+typedef struct tir_axis_node {
+    const char *name;
+    int parent;          /* the node it is a part of; -1: an axis */
+    int outer, inner;    /* parts when split; -1: a leaf */
+    int fused;           /* the node that this one and a neighbour were fused into; -1: none. Then no loop of its own */
+    int slow, fast;      /* a fused node: the nodes it stands for; -1: none */
+    int axis;            /* which axis of the stage it belongs to */
+    bool reduce;
+    tir_split_mode mode; /* when split */
+    int64_t factor;
+    tir_loop_kind kind;  /* leaves */
+    bool parallel, clip; /* leaves */
+    tir_expr value;      /* while lowering: the loop variable of a leaf whose loop is open; 0 outside */
+} tir_axis_node;
+
+typedef struct tir_prefetch {
+    uint32_t tensor;
+    int node;            /* of the stage that the directive names */
+    int64_t ahead;       /* iterations of that loop */
+    int level;
+} tir_prefetch;
+
+typedef struct tir_stage_plan {
+    lib_vec(tir_axis_node) nodes;
+    int root[TIR_MAX_AXES];      /* node of each axis */
+    lib_vec(int) order;          /* leaves, outermost first */
+    int at_stage;                /* -1: a root */
+    int at_node;                 /* leaf of at_stage */
+    int by[TIR_MAX_AXES];        /* axis -> axis of at_stage it corresponds to (`by`); -1: from the loads */
+    bool has_scope;
+    tir_scope scope;             /* of the scratch of an attached stage */
+    bool non_temporal;
+    lib_vec(tir_prefetch) prefetches;
+    /* while lowering */
+    tir_expr low[TIR_MAX_AXES];    /* start of each axis' range */
+    tir_expr extent[TIR_MAX_AXES]; /* its extent; may be an expression of enclosing loops */
+    bool open;                     /* scratch is allocated: loads go to it, relative to scratch_low */
+    uint32_t scratch[TIR_MAX_STATE];
+    tir_expr scratch_low[DLC_MAX_RANK];
+    uint32_t stamp;                /* of the region computation that filled low and extent */
+} tir_stage_plan;
+
+typedef struct tir_schedule_state {
+    tir_region *region;          /* after the rewrite section */
+    tir_stage_plan *plan;        /* per stage */
+    const char *line;            /* the directive at work, for messages */
+    lib_arena *arena;
+    uint32_t stamp;
+} tir_schedule_state;
+
+_Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+int tir_find_stage(const tir_schedule_state *state, const char *name);         /* raises */
+uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name);   /* raises */
+
+/* schedule_rewrite.c: one line of the rewrite section; `lexer` stands behind the directive's name. */
+void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer);
+
+/* schedule.c: the whole program; region is changed by the rewrite section. Fills state->plan. */
+void tir_schedule_apply(tir_schedule_state *state, lib_arena *arena, tir_region *region, const tir_schedule *schedule,
+                        const tir_lower_options *options, bool rewrite_only);
+
+/* version.c: partitions loops into runs in which unrolled and vectorised extents, and clipped conditions, are constant. Works on
+ * the statements of one phase before tasks are made of its parallel loops. */
+tir_stmt *tir_version(tir_kernel *kernel, tir_stmt *body);
+
+/* ranges.c: axis ranges, split arithmetic and regions (lowering.md, "Ranges and regions"), over the state's open loops. */
+typedef struct tir_span {
+    tir_expr low, extent;
+} tir_span;
+
+tir_expr tir_node_extent(tir_schedule_state *state, int stage, int node); /* trips of a leaf, size of an inner part */
+tir_expr tir_node_value(tir_schedule_state *state, int stage, int node);  /* 0 unless all its leaves are open */
+tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis);  /* low + value; 0 unless fixed */
+tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* as seen from the open loops */
+tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis);   /* extent incl. the overrun of mask splits */
+/* Region of `stage` as seen from the loop it is attached at, into its plan's low and extent. Raises if some consumer lies outside. */
+void tir_stage_region(tir_schedule_state *state, int stage);
+/* Bounds of a clipped reduction axis solved from the stage's predicate with everything that is not open eliminated. Terms that the
+ * bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
+tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);
+typedef void (*tir_load_visit)(void *user, tir_expr load);
+void tir_stage_loads(tir_schedule_state *state, int stage, tir_load_visit visit, void *user);
+/* The operands of nested ANDs; at most `limit`. */
+int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit);
+
+#endif

@@ -1,0 +1,379 @@
+/* The rewrite section of a schedule: compute -> compute, on the region itself. Exact rewrites (inline, layout, copy) keep every
+ * bit; rfactor, tree, block and online of inexact reducers change the order of combines and are named for it. */
+#include "tir/schedule_internal.h"
+
+static tir_stage *stage_at(tir_schedule_state *state, int s) { return &state->region->stages.data[s]; }
+
+/* Makes room for a stage before position `at`: stage numbers behind it move up by one. */
+static tir_stage *insert_stage(tir_schedule_state *state, int at) {
+    tir_region *region = state->region;
+    tir_stage empty = {.fold = -1};
+    lib_vec_push(region->arena, &region->stages, empty);
+    memmove(&region->stages.data[at + 1], &region->stages.data[at],
+            (region->stages.count - 1 - (uint32_t)at) * sizeof(tir_stage));
+    for (uint32_t t = 0; t < region->tensors.count; t++)
+        if (region->tensors.data[t].stage >= at) region->tensors.data[t].stage++;
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if ((int)s != at && region->stages.data[s].fold >= at) region->stages.data[s].fold++;
+    region->stages.data[at] = empty;
+    return &region->stages.data[at];
+}
+
+static const char *unique_name(tir_schedule_state *state, const char *name) {
+    for (uint32_t t = 0; t < state->region->tensors.count; t++)
+        if (strcmp(state->region->tensors.data[t].name, name) == 0)
+            tir_schedule_raise(state, "the name %s is taken", name);
+    return lib_arena_string(state->region->arena, name);
+}
+
+static tir_axis new_axis(tir_schedule_state *state, const char *name, tir_expr extent) {
+    int64_t high = tir_range(state->region->pool, extent).high;
+    if (high < TIR_UNBOUNDED_HIGH) high = high > 0 ? high - 1 : 0;
+    return (tir_axis){lib_arena_string(state->region->arena, name),
+                      tir_var(state->region->pool, name, TIR_VAR_AXIS, TIR_INDEX, 0, high), extent};
+}
+
+/* Tensors of an inserted stage, one per component of `like`. */
+static void new_tensors(tir_schedule_state *state, int stage, const tir_stage *like, const char *name) {
+    tir_region *region = state->region;
+    for (int c = 0; c < like->count; c++) {
+        tir_stage *s = stage_at(state, stage);
+        tir_tensor tensor = {.name = like->count == 1 ? name : lib_arena_format(region->arena, "%s_%d", name, c),
+                             .dtype = region->tensors.data[like->tensor[c]].dtype,
+                             .rank = s->space,
+                             .layout = tir_layout_identity(s->space),
+                             .stage = stage,
+                             .component = c,
+                             .argument = -1};
+        if (s->space > DLC_MAX_RANK) tir_schedule_raise(state, "stage %s would have too many axes", name);
+        for (int d = 0; d < s->space; d++) tensor.extent[d] = s->axis[d].extent;
+        lib_vec_push(region->arena, &region->tensors, tensor);
+        stage_at(state, stage)->tensor[c] = region->tensors.count - 1;
+    }
+    stage_at(state, stage)->count = like->count;
+}
+
+/* ---- replacing loads */
+
+typedef struct load_replacement {
+    tir_schedule_state *state;
+    uint32_t tensor;
+    uint32_t by_tensor;        /* copy: the same indices of this tensor */
+    const tir_stage *by_stage; /* inline: the value at these indices */
+    int maps;                  /* distinct index maps met */
+} load_replacement;
+
+static tir_expr inline_load(load_replacement *r, tir_pool *pool, tir_expr load) {
+    const tir_node node = *tir_get(pool, load);
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+    for (int a = 0; a < r->by_stage->space; a++) {
+        from[a] = r->by_stage->axis[a].var;
+        to[a] = tir_operand(pool, load, a);
+    }
+    tir_expr value = tir_substitute(pool, r->by_stage->value[0], r->by_stage->space, from, to);
+    r->maps++;
+    if (!node.guarded) return value;
+    int rank = node.count - 2;
+    return tir_select(pool, tir_operand(pool, load, rank), value, tir_operand(pool, load, rank + 1));
+}
+
+static tir_expr replace_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    load_replacement *r = user;
+    (void)e;
+    const tir_node node = *tir_get(pool, rebuilt);
+    if (node.op != TIR_LOAD || node.bits != r->tensor) return rebuilt;
+    if (r->by_stage) return inline_load(r, pool, rebuilt);
+    tir_expr index[DLC_MAX_RANK];
+    int rank = node.count - (node.guarded ? 2 : 0);
+    for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, rebuilt, d);
+    return tir_load(pool, r->by_tensor, node.dtype, rank, index, node.guarded ? tir_operand(pool, rebuilt, rank) : 0,
+                    node.guarded ? tir_operand(pool, rebuilt, rank + 1) : 0);
+}
+
+static void replace_in_stage(load_replacement *r, tir_stage *stage) {
+    tir_pool *pool = r->state->region->pool;
+    r->maps = 0;
+    for (int c = 0; c < stage->count; c++) {
+        stage->value[c] = tir_rewrite(pool, stage->value[c], replace_load, r);
+        if (stage->initial[c]) stage->initial[c] = tir_rewrite(pool, stage->initial[c], replace_load, r);
+    }
+    if (stage->predicate) stage->predicate = tir_rewrite(pool, stage->predicate, replace_load, r);
+    if (stage->kind == TIR_SCATTER)
+        for (int d = 0; d < stage->space; d++) stage->index[d] = tir_rewrite(pool, stage->index[d], replace_load, r);
+}
+
+/* ---- inline P */
+
+
+static void apply_inline(tir_schedule_state *state, lib_lexer *lexer) {
+    int s = tir_find_stage(state, lib_lexer_name(lexer));
+    tir_stage stage = *stage_at(state, s);
+    const tir_tensor *tensor = &state->region->tensors.data[stage.tensor[0]];
+    if (stage.kind != TIR_MAP || stage.count != 1) tir_schedule_raise(state, "only maps with one value can be inlined");
+    if (tensor->output) tir_schedule_raise(state, "%s is an output of the region", stage.name);
+    if (stage.fold >= 0) tir_schedule_raise(state, "%s is a step of a fold", stage.name);
+    for (uint32_t q = 0; q < state->region->stages.count; q++) {
+        if (state->region->stages.data[q].removed || (int)q == s) continue;
+        tir_stage changed = *stage_at(state, (int)q);
+        load_replacement r = {state, stage.tensor[0], 0, &stage, 0};
+        if (changed.kind == TIR_FOLD) {
+            tir_stage probe = changed;
+            replace_in_stage(&r, &probe);
+            if (r.maps) tir_schedule_raise(state, "%s is read by fold %s", stage.name, changed.name);
+            continue;
+        }
+        replace_in_stage(&r, &changed);
+        if (r.maps > 2)
+            tir_schedule_raise(state, "%s is read through %d index maps by %s; more than two would double the code per level",
+                               stage.name, r.maps, changed.name);
+        *stage_at(state, (int)q) = changed;
+    }
+    stage_at(state, s)->removed = true;
+}
+
+/* ---- layout T (j/48, k, j%48) */
+
+typedef struct name_search {
+    tir_schedule_state *state;
+    const tir_stage *stage;
+    uint32_t tensor;
+    const char **names;
+} name_search;
+
+static void name_dimensions(void *user, tir_expr load) {
+    name_search *search = user;
+    tir_pool *pool = search->state->region->pool;
+    if (tir_get(pool, load)->bits != search->tensor) return;
+    const tir_tensor *tensor = &search->state->region->tensors.data[search->tensor];
+    for (int d = 0; d < tensor->rank; d++)
+        for (int a = 0; a < search->stage->space + search->stage->reduce; a++)
+            if (!search->names[d] && search->stage->axis[a].var == tir_operand(pool, load, d))
+                search->names[d] = search->stage->axis[a].name;
+}
+
+/* Names of a tensor's dimensions: its stage's axes; of an input, the axes that its first reader indexes it by, else d0, d1, ... */
+static void dimension_names(tir_schedule_state *state, uint32_t t, const char **names) {
+    const tir_tensor *tensor = &state->region->tensors.data[t];
+    for (int d = 0; d < tensor->rank; d++) names[d] = tensor->stage >= 0 ? stage_at(state, tensor->stage)->axis[d].name : NULL;
+    for (uint32_t q = 0; q < state->region->stages.count && tensor->stage < 0; q++) {
+        name_search search = {state, stage_at(state, (int)q), t, names};
+        if (!search.stage->removed) tir_stage_loads(state, (int)q, name_dimensions, &search);
+    }
+    for (int d = 0; d < tensor->rank; d++)
+        if (!names[d]) names[d] = lib_arena_format(state->arena, "d%d", d);
+}
+
+static void apply_layout(tir_schedule_state *state, lib_lexer *lexer) {
+    uint32_t t = tir_find_tensor(state, lib_lexer_name(lexer));
+    tir_tensor *tensor = &state->region->tensors.data[t];
+    const char *names[DLC_MAX_RANK] = {NULL};
+    dimension_names(state, t, names);
+    tir_layout layout = tir_layout_parse(lexer, tensor->rank, names);
+    tir_layout_verify(state->arena->scope, &layout, state->line);
+    if (tensor->stage < 0 && !tensor->constant)
+        tir_schedule_raise(state, "%s comes from outside in the caller's layout: `copy` it first", tensor->name);
+    if (tensor->output)
+        tir_schedule_raise(state, "%s is an output: its layout is the caller's", tensor->name);
+    tensor->layout = layout;
+}
+
+/* ---- copy x -> xs */
+
+static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
+    uint32_t t = tir_find_tensor(state, lib_lexer_name(lexer));
+    lib_lexer_expect(lexer, "->");
+    const char *name = unique_name(state, lib_lexer_name(lexer));
+    tir_tensor source = state->region->tensors.data[t];
+    const char *names[DLC_MAX_RANK] = {NULL};
+    dimension_names(state, t, names);
+    int at = source.stage + 1;
+    tir_stage *stage = insert_stage(state, at);
+    stage->name = name;
+    stage->kind = TIR_MAP;
+    stage->space = source.rank;
+    tir_expr index[DLC_MAX_RANK];
+    for (int d = 0; d < source.rank; d++) {
+        tir_axis axis = new_axis(state, names[d], source.extent[d]);
+        stage_at(state, at)->axis[d] = axis;
+        index[d] = axis.var;
+    }
+    tir_stage like = {.count = 1, .tensor = {t}};
+    new_tensors(state, at, &like, name);
+    uint32_t copy = stage_at(state, at)->tensor[0];
+    for (uint32_t q = 0; q < state->region->stages.count; q++) {
+        load_replacement r = {state, t, copy, NULL, 0};
+        if (!stage_at(state, (int)q)->removed && (int)q != at) replace_in_stage(&r, stage_at(state, (int)q));
+    }
+    stage_at(state, at)->value[0] = tir_load(state->region->pool, t, (tir_dtype)source.dtype, source.rank, index, 0, 0);
+}
+
+/* ---- rfactor S.j n chunks|lanes -> S_p jr jt */
+
+static int reduce_axis(tir_schedule_state *state, lib_lexer *lexer, int *stage) {
+    char *name = lib_lexer_name(lexer);
+    char *dot = strrchr(name, '.');
+    if (!dot) tir_schedule_raise(state, "%s: expected stage.axis", name);
+    *dot = 0;
+    *stage = tir_find_stage(state, name);
+    const tir_stage *s = stage_at(state, *stage);
+    for (int a = s->space; a < s->space + s->reduce; a++)
+        if (strcmp(s->axis[a].name, dot + 1) == 0) return a;
+    tir_schedule_raise(state, "stage %s has no reduction axis %s", s->name, dot + 1);
+}
+
+static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
+    tir_pool *pool = state->region->pool;
+    int s, split = reduce_axis(state, lexer, &s);
+    int64_t n = lib_lexer_integer(lexer);
+    bool lanes = lib_lexer_accept(lexer, "lanes");
+    if (!lanes) lib_lexer_expect(lexer, "chunks");
+    lib_lexer_expect(lexer, "->");
+    const char *name = unique_name(state, lib_lexer_name(lexer));
+    const char *part_name = lib_lexer_name(lexer), *rest_name = lib_lexer_name(lexer);
+    tir_stage whole = *stage_at(state, s);
+    if (whole.kind != TIR_REDUCE || !whole.merge[0]) tir_schedule_raise(state, "%s cannot be combined from parts", whole.name);
+    if (n < 2) tir_schedule_raise(state, "a factor of at least 2 was expected");
+    tir_expr count = tir_index(pool, n), extent = whole.axis[split].extent, steps = tir_ceil_div(pool, extent, count);
+    tir_axis part = new_axis(state, part_name, count), rest = new_axis(state, rest_name, steps);
+    tir_expr point = lanes ? tir_add(pool, tir_mul(pool, rest.var, count), part.var)
+                           : tir_add(pool, tir_mul(pool, part.var, steps), rest.var);
+    tir_stage partial = whole;
+    partial.name = name;
+    partial.space = whole.space + 1;
+    partial.axis[whole.space] = part;
+    for (int a = whole.space; a < whole.space + whole.reduce; a++) partial.axis[a + 1] = a == split ? rest : whole.axis[a];
+    tir_expr from = whole.axis[split].var;
+    for (int c = 0; c < whole.count; c++) partial.value[c] = tir_substitute(pool, whole.value[c], 1, &from, &point);
+    tir_expr valid = tir_lt(pool, point, extent);
+    partial.predicate = whole.predicate ? tir_substitute(pool, whole.predicate, 1, &from, &point) : 0;
+    if (!tir_is_true(pool, valid) && tir_prove(pool, valid) != TIR_YES && tir_multiple_of(pool, extent) % n != 0)
+        partial.predicate = partial.predicate ? tir_and(pool, valid, partial.predicate) : valid;
+    /* the partial stage gets axes of its own: space axes are renamed variables */
+    for (int a = 0; a < whole.space + whole.reduce + 1; a++) {
+        if (a == whole.space || (a > whole.space && partial.axis[a].var == rest.var)) continue;
+        tir_axis fresh = new_axis(state, partial.axis[a].name, partial.axis[a].extent);
+        for (int c = 0; c < whole.count; c++)
+            partial.value[c] = tir_substitute(pool, partial.value[c], 1, &partial.axis[a].var, &fresh.var);
+        if (partial.predicate) partial.predicate = tir_substitute(pool, partial.predicate, 1, &partial.axis[a].var, &fresh.var);
+        partial.axis[a] = fresh;
+    }
+    tir_stage *inserted = insert_stage(state, s);
+    *inserted = partial;
+    new_tensors(state, s, &whole, name);
+    /* the whole combines the parts in ascending order */
+    tir_stage *combined = stage_at(state, s + 1);
+    tir_axis over = new_axis(state, part_name, count);
+    tir_expr index[DLC_MAX_RANK], others[TIR_MAX_STATE], placeholders[TIR_MAX_STATE];
+    for (int a = 0; a < whole.space; a++) index[a] = whole.axis[a].var;
+    index[whole.space] = over.var;
+    for (int c = 0; c < whole.count; c++) {
+        tir_dtype dtype = tir_dtype_of(pool, whole.value[c]);
+        placeholders[c] = tir_other(pool, dtype, c);
+        others[c] = tir_load(pool, stage_at(state, s)->tensor[c], dtype, whole.space + 1, index, 0, 0);
+    }
+    for (int c = 0; c < whole.count; c++)
+        combined->value[c] = tir_substitute(pool, whole.merge[c], whole.count, placeholders, others);
+    combined->reduce = 1;
+    combined->axis[whole.space] = over;
+    combined->predicate = 0;
+}
+
+/* ---- tree S.jr : S combines n = 2^m parts of one tensor per component; instead of ascending, halves are added pairwise:
+ * S_8[jr] = P[jr] + P[jr + 8], S_4[jr] = S_8[jr] + S_8[jr + 4], ..., S = S_1's sum. Lanes 2i of a butterfly see these bits. */
+
+typedef struct part_search {
+    tir_schedule_state *state;
+    tir_expr var;
+    int producer; /* stage of the parts; -1: none met, -2: several */
+    tir_expr load[TIR_MAX_STATE];
+} part_search;
+
+static void find_parts(void *user, tir_expr load) {
+    part_search *search = user;
+    tir_pool *pool = search->state->region->pool;
+    if (!tir_uses(pool, load, search->var)) return;
+    const tir_tensor *tensor = &search->state->region->tensors.data[tir_get(pool, load)->bits];
+    if (search->producer == -1) search->producer = tensor->stage;
+    if (tensor->stage < 0 || search->producer != tensor->stage)
+        search->producer = -2;
+    else
+        search->load[tensor->component] = load;
+}
+
+static tir_expr merge_of(tir_pool *pool, const tir_stage *stage, int component, const tir_expr *left, const tir_expr *right) {
+    tir_expr from[2 * TIR_MAX_STATE], to[2 * TIR_MAX_STATE];
+    for (int c = 0; c < stage->count; c++) {
+        tir_dtype dtype = tir_dtype_of(pool, stage->value[c]);
+        from[2 * c] = tir_acc(pool, dtype, c);
+        to[2 * c] = left[c];
+        from[2 * c + 1] = tir_other(pool, dtype, c);
+        to[2 * c + 1] = right[c];
+    }
+    return tir_substitute(pool, stage->merge[component], 2 * stage->count, from, to);
+}
+
+static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
+    tir_pool *pool = state->region->pool;
+    int s, axis = reduce_axis(state, lexer, &s);
+    tir_stage whole = *stage_at(state, s);
+    int64_t n;
+    if (!tir_is_const(pool, whole.axis[axis].extent, &n) || n < 2 || (n & (n - 1)))
+        tir_schedule_raise(state, "axis %s must have a constant power of two of parts", whole.axis[axis].name);
+    part_search parts = {.state = state, .var = whole.axis[axis].var, .producer = -1};
+    tir_stage_loads(state, s, find_parts, &parts);
+    if (whole.kind != TIR_REDUCE || !whole.merge[0] || whole.reduce != 1 || whole.predicate || parts.producer < 0)
+        tir_schedule_raise(state, "%s does not combine the parts of one rfactored stage", whole.name);
+    tir_expr current[TIR_MAX_STATE], var = whole.axis[axis].var;
+    memcpy(current, parts.load, sizeof current);
+    for (int64_t half = n / 2; half >= 1; half /= 2) {
+        tir_expr right[TIR_MAX_STATE], values[TIR_MAX_STATE];
+        tir_expr moved = tir_add(pool, var, tir_index(pool, half)), zero = tir_index(pool, 0), one = tir_index(pool, 1);
+        for (int c = 0; c < whole.count; c++)
+            right[c] = tir_substitute(pool, current[c], 1, &var, half == 1 ? &one : &moved);
+        for (int c = 0; c < whole.count && half == 1; c++) current[c] = tir_substitute(pool, current[c], 1, &var, &zero);
+        for (int c = 0; c < whole.count; c++) values[c] = merge_of(pool, &whole, c, current, right);
+        if (half == 1) {
+            tir_stage *last = stage_at(state, s);
+            last->kind = TIR_MAP;
+            last->reduce = 0;
+            for (int c = 0; c < whole.count; c++) {
+                last->value[c] = values[c];
+                last->initial[c] = last->merge[c] = 0;
+            }
+            return;
+        }
+        const char *name = unique_name(state, lib_arena_format(state->arena, "%s_%lld", whole.name, (long long)half));
+        tir_stage *level = insert_stage(state, s);
+        *level = whole;
+        level->kind = TIR_MAP;
+        level->name = name;
+        level->reduce = 0;
+        level->space = whole.space + 1;
+        for (int a = 0; a <= whole.space; a++) {
+            tir_axis fresh = new_axis(state, whole.axis[a].name, a == whole.space ? tir_index(pool, half) : whole.axis[a].extent);
+            for (int c = 0; c < whole.count; c++) values[c] = tir_substitute(pool, values[c], 1, &whole.axis[a].var, &fresh.var);
+            stage_at(state, s)->axis[a] = fresh;
+        }
+        new_tensors(state, s, &whole, name);
+        tir_expr index[DLC_MAX_RANK];
+        for (int a = 0; a <= whole.space; a++) index[a] = whole.axis[a].var;
+        for (int c = 0; c < whole.count; c++) {
+            stage_at(state, s)->value[c] = values[c];
+            stage_at(state, s)->initial[c] = stage_at(state, s)->merge[c] = 0;
+            current[c] = tir_load(pool, stage_at(state, s)->tensor[c], tir_dtype_of(pool, whole.value[c]), whole.space + 1, index,
+                                  0, 0);
+        }
+        s++;
+    }
+}
+
+void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
+    switch (kind) {
+    case TIR_D_INLINE: apply_inline(state, lexer); return;
+    case TIR_D_LAYOUT: apply_layout(state, lexer); return;
+    case TIR_D_COPY: apply_copy(state, lexer); return;
+    case TIR_D_RFACTOR: apply_rfactor(state, lexer); return;
+    case TIR_D_TREE: apply_tree(state, lexer); return;
+    default: tir_schedule_raise(state, "this rewrite is not known");
+    }
+}

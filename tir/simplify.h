@@ -1,0 +1,52 @@
+/* Internal to tir/expr.c, simplify.c, fold.c, range.c and rewrite.c: how nodes are made, and index expressions as sums. */
+#ifndef TIR_SIMPLIFY_H
+#define TIR_SIMPLIFY_H
+
+#include "tir/expr.h"
+
+/* The node as given, found or appended: no simplification. */
+tir_expr tir_intern(tir_pool *pool, tir_op op, tir_dtype dtype, uint64_t bits, bool guarded, int count,
+                    const tir_expr *operands);
+
+/* Simplest equal expression; what tir_make does after checking dtypes. */
+tir_expr tir_simplify(tir_pool *pool, tir_op op, tir_dtype dtype, int count, const tir_expr *operands); /* fold.c */
+tir_expr tir_simplify_index(tir_pool *pool, tir_op op, int count, const tir_expr *operands);            /* simplify.c */
+tir_expr tir_simplify_compare(tir_pool *pool, tir_op op, tir_expr a, tir_expr b);                       /* simplify.c */
+
+/* ---- sums: constant + sum coefficient*atom, atoms strictly ascending, no coefficient 0 */
+#define TIR_SUM_LOCAL 12
+typedef struct tir_sum {
+    tir_term *terms; /* `local`, or an array of the arena: a tir_sum is not copied by assignment */
+    int count, capacity;
+    int64_t constant;
+    tir_term local[TIR_SUM_LOCAL];
+} tir_sum;
+
+void tir_sum_init(tir_sum *sum, int64_t constant);
+void tir_sum_copy(tir_pool *pool, tir_sum *to, const tir_sum *from);
+void tir_sum_add(tir_pool *pool, tir_sum *sum, tir_expr e, int64_t scale);
+void tir_sum_add_term(tir_pool *pool, tir_sum *sum, tir_expr atom, int64_t coefficient);
+void tir_sum_add_constant(tir_pool *pool, tir_sum *sum, int64_t value);
+void tir_sum_remove(tir_sum *sum, int at);
+tir_expr tir_sum_build(tir_pool *pool, tir_sum *sum); /* joins quotients with remainders, then interns */
+tir_interval tir_sum_range(const tir_pool *pool, const tir_sum *sum);
+int64_t tir_sum_gcd(const tir_sum *sum); /* of the coefficients; 0 for a constant */
+
+/* ---- facts and intervals (range.c) */
+tir_facts tir_facts_of(const tir_pool *pool, tir_expr e);
+tir_facts tir_facts_compute(const tir_pool *pool, const tir_node *node, const tir_expr *operands);
+tir_interval tir_interval_add(tir_interval a, tir_interval b);
+tir_interval tir_interval_scale(tir_interval a, int64_t scale);
+int64_t tir_gcd(int64_t a, int64_t b);                /* of magnitudes; gcd(0, x) = |x| */
+int64_t tir_floor_div(int64_t a, int64_t positive);
+int64_t tir_index_times(tir_pool *pool, int64_t a, int64_t b); /* raises on overflow */
+
+/* Constant operand of an index DIV, REM or scaled term. */
+static inline bool tir_const_index(const tir_pool *pool, tir_expr e, int64_t *value) {
+    const tir_node *node = tir_get(pool, e);
+    if (node->op != TIR_CONST) return false;
+    *value = (int64_t)node->bits;
+    return true;
+}
+
+#endif

@@ -1,0 +1,231 @@
+/* Versioning, the one pass behind balanced heights, peeled tails, image borders and triangles: an extent that must be constant
+ * (unrolled, vectorised) but is not, or a clipped condition that is undecided, makes the innermost loop it depends on split into
+ * runs of values in which it is. Within a run the loop variable has a narrower range; the simplifier does the rest.
+ *
+ * Runs are found by bisection over the loop's values, so that long loops with few runs stay cheap. */
+#include "tir/schedule_internal.h"
+
+enum { MAX_RUNS = 12, MAX_PIECES = 96, MAX_REASONS = 48, MAX_UNROLLED = 8, MAX_INSTANCES = 1024 };
+
+typedef struct unrolled_loop {
+    tir_expr var;
+    int64_t trips;
+} unrolled_loop;
+
+/* An extent to become constant, or a condition to be decided for every instance of the unrolled loops around it. */
+typedef struct reason {
+    tir_expr expression;
+    bool condition;
+    int unrolled;
+    unrolled_loop around[MAX_UNROLLED];
+} reason;
+
+typedef struct versioning {
+    tir_kernel *kernel;
+    tir_pool *pool;
+    bool clips; /* second round: conditions too */
+} versioning;
+
+typedef struct reason_search {
+    versioning *v;
+    tir_expr var;
+    reason reasons[MAX_REASONS];
+    int count;
+    unrolled_loop around[MAX_UNROLLED];
+    int depth;
+} reason_search;
+
+/* ---- why a loop should be split */
+
+static void add_reason(reason_search *search, tir_expr expression, bool condition) {
+    if (search->count == MAX_REASONS || !tir_uses(search->v->pool, expression, search->var)) return;
+    for (int i = 0; i < search->count; i++)
+        if (search->reasons[i].expression == expression) return;
+    reason *r = &search->reasons[search->count++];
+    *r = (reason){.expression = expression, .condition = condition};
+    for (int i = 0; i < search->depth && condition; i++)
+        if (tir_uses(search->v->pool, expression, search->around[i].var)) r->around[r->unrolled++] = search->around[i];
+}
+
+static void find_reasons(reason_search *search, const tir_stmt *stmt) {
+    for (; stmt; stmt = stmt->next) {
+        if (stmt->kind == TIR_FOR) {
+            int64_t trips;
+            bool constant = tir_is_const(search->v->pool, stmt->for_.extent, &trips);
+            if (stmt->for_.loop != TIR_SERIAL && !constant) add_reason(search, stmt->for_.extent, false);
+            bool enumerate = stmt->for_.loop == TIR_UNROLL && constant && search->depth < MAX_UNROLLED;
+            if (enumerate) search->around[search->depth++] = (unrolled_loop){stmt->for_.var, trips};
+            find_reasons(search, stmt->for_.body);
+            if (enumerate) search->depth--;
+        } else if (stmt->kind == TIR_LET) {
+            find_reasons(search, stmt->let.body);
+        } else if (stmt->kind == TIR_IF) {
+            if (stmt->if_.clip && search->v->clips) add_reason(search, stmt->if_.condition, true);
+            find_reasons(search, stmt->if_.body);
+            find_reasons(search, stmt->if_.otherwise);
+        }
+    }
+}
+
+/* ---- runs */
+
+typedef struct run {
+    int64_t begin, end;
+    uint64_t key; /* equal keys: same extents and outcomes */
+} run;
+
+typedef struct run_list {
+    run runs[MAX_PIECES];
+    int count;
+    bool overflow;
+} run_list;
+
+/* What the reasons come to when the variable lies in begin..end-1; *settled: nothing depends on it any more. */
+static uint64_t outcome(versioning *v, const reason_search *search, int64_t begin, int64_t end, bool *settled) {
+    tir_expr narrow = end - begin == 1 ? tir_index(v->pool, begin)
+                                       : tir_var(v->pool, "run", TIR_VAR_LOOP, TIR_INDEX, begin, end - 1);
+    uint64_t key = 1;
+    *settled = true;
+    for (int i = 0; i < search->count; i++) {
+        const reason *r = &search->reasons[i];
+        tir_expr here = tir_substitute(v->pool, r->expression, 1, &search->var, &narrow);
+        if (!r->condition) {
+            key = lib_hash_mix(key, here);
+            if (end - begin > 1 && tir_uses(v->pool, here, narrow)) *settled = false;
+            continue;
+        }
+        int64_t instances = 1;
+        for (int u = 0; u < r->unrolled; u++) instances *= r->around[u].trips;
+        bool enumerate = instances <= MAX_INSTANCES;
+        for (int64_t n = 0; n < (enumerate ? instances : 1); n++) {
+            tir_expr from[MAX_UNROLLED], to[MAX_UNROLLED];
+            int64_t rest = n;
+            for (int u = 0; u < r->unrolled; u++) {
+                from[u] = r->around[u].var;
+                to[u] = tir_index(v->pool, rest % r->around[u].trips);
+                rest /= r->around[u].trips;
+            }
+            tir_expr instance = enumerate ? tir_substitute(v->pool, here, r->unrolled, from, to) : here;
+            tir_truth truth = tir_prove(v->pool, instance);
+            key = lib_hash_mix(key, (uint64_t)truth);
+            if (truth == TIR_UNKNOWN && end - begin > 1) *settled = false;
+        }
+    }
+    return key;
+}
+
+static void find_runs(versioning *v, const reason_search *search, int64_t begin, int64_t end, run_list *list) {
+    bool settled;
+    uint64_t key = outcome(v, search, begin, end, &settled);
+    if (list->overflow) return;
+    if (!settled) {
+        int64_t middle = begin + (end - begin) / 2;
+        find_runs(v, search, begin, middle, list);
+        find_runs(v, search, middle, end, list);
+        return;
+    }
+    if (list->count && list->runs[list->count - 1].key == key) {
+        list->runs[list->count - 1].end = end;
+        return;
+    }
+    if (list->count == MAX_PIECES) {
+        list->overflow = true;
+        return;
+    }
+    list->runs[list->count++] = (run){begin, end, key};
+}
+
+/* ---- statements */
+
+static tir_stmt **list_end(tir_stmt **list) {
+    while (*list) list = &(*list)->next;
+    return list;
+}
+
+/* Drops branches and loops that are decided. */
+static tir_stmt *clean(versioning *v, tir_stmt *list) {
+    tir_stmt *result = NULL, **cursor = &result;
+    for (tir_stmt *stmt = list, *next; stmt; stmt = next) {
+        next = stmt->next;
+        stmt->next = NULL;
+        int64_t trips;
+        if (stmt->kind == TIR_FOR) {
+            stmt->for_.body = clean(v, stmt->for_.body);
+            if (!stmt->for_.body || (tir_is_const(v->pool, stmt->for_.extent, &trips) && trips <= 0)) continue;
+        } else if (stmt->kind == TIR_LET) {
+            stmt->let.body = clean(v, stmt->let.body);
+        } else if (stmt->kind == TIR_IF) {
+            stmt->if_.body = clean(v, stmt->if_.body);
+            stmt->if_.otherwise = clean(v, stmt->if_.otherwise);
+            if (tir_is_true(v->pool, stmt->if_.condition)) stmt = stmt->if_.body;
+            else if (tir_is_false(v->pool, stmt->if_.condition)) stmt = stmt->if_.otherwise;
+        }
+        *cursor = stmt;
+        cursor = list_end(cursor);
+    }
+    return result;
+}
+
+static tir_stmt *make_run(versioning *v, const tir_stmt *loop, run r) {
+    const tir_variable variable = *tir_variable_of(v->pool, loop->for_.var);
+    bool single = r.end - r.begin == 1 && !loop->for_.parallel;
+    tir_expr narrow = single ? tir_index(v->pool, r.begin)
+                             : tir_var(v->pool, variable.name, TIR_VAR_LOOP, TIR_INDEX, r.begin, r.end - 1);
+    tir_stmt *body = clean(v, tir_stmt_substitute(v->kernel, loop->for_.body, 1, &loop->for_.var, &narrow));
+    if (single) return body;
+    tir_stmt *copy = tir_stmt_new(v->kernel->arena, TIR_FOR);
+    copy->for_ = loop->for_;
+    copy->for_.var = narrow;
+    copy->for_.lower = tir_index(v->pool, r.begin);
+    copy->for_.extent = tir_index(v->pool, r.end - r.begin);
+    copy->for_.body = body;
+    return copy;
+}
+
+static tir_stmt *version_loop(versioning *v, tir_stmt *loop) {
+    int64_t lower, trips;
+    if (loop->for_.loop != TIR_SERIAL || !tir_is_const(v->pool, loop->for_.lower, &lower) ||
+        !tir_is_const(v->pool, loop->for_.extent, &trips) || trips < 2)
+        return loop;
+    reason_search *search = LIB_NEW(v->kernel->arena, reason_search);
+    search->v = v;
+    search->var = loop->for_.var;
+    find_reasons(search, loop->for_.body);
+    if (!search->count) return loop;
+    run_list *list = LIB_NEW(v->kernel->arena, run_list);
+    find_runs(v, search, lower, lower + trips, list);
+    if (list->overflow || list->count > MAX_RUNS || list->count == 1) return loop;
+    tir_stmt *result = NULL, **cursor = &result;
+    for (int i = 0; i < list->count; i++) {
+        *cursor = make_run(v, loop, list->runs[i]);
+        cursor = list_end(cursor);
+    }
+    return result;
+}
+
+static tir_stmt *version_list(versioning *v, tir_stmt *list) {
+    tir_stmt *result = NULL, **cursor = &result;
+    for (tir_stmt *stmt = list, *next; stmt; stmt = next) {
+        next = stmt->next;
+        stmt->next = NULL;
+        if (stmt->kind == TIR_FOR) {
+            stmt->for_.body = version_list(v, stmt->for_.body);
+            stmt = version_loop(v, stmt);
+        } else if (stmt->kind == TIR_LET) {
+            stmt->let.body = version_list(v, stmt->let.body);
+        } else if (stmt->kind == TIR_IF) {
+            stmt->if_.body = version_list(v, stmt->if_.body);
+            stmt->if_.otherwise = version_list(v, stmt->if_.otherwise);
+        }
+        *cursor = stmt;
+        cursor = list_end(cursor);
+    }
+    return result;
+}
+
+tir_stmt *tir_version(tir_kernel *kernel, tir_stmt *body) {
+    versioning v = {kernel, kernel->pool, false};
+    body = version_list(&v, body);
+    v.clips = true;
+    return version_list(&v, body);
+}
