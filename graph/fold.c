@@ -75,7 +75,8 @@ static bool evaluate(lib_arena *scratch, const graph *g, const graph_op *op, int
         }
     }
     uint64_t *bits = LIB_NEW_ARRAY(scratch, uint64_t, (size_t)count);
-    tir_region_evaluate(scratch, region, pointers, NULL, tensor, count, point, false, bits);
+    int64_t *params = LIB_NEW_ARRAY(scratch, int64_t, region->params.count); /* the graph's symbols; not used here */
+    tir_region_evaluate(scratch, region, pointers, params, tensor, count, point, false, bits);
     size_t size = lib_dtype_size(result->dtype);
     for (int64_t p = 0; p < count; p++) tir_bits_store((tir_dtype)result->dtype, (char *)bytes + (size_t)p * size, bits[p]);
     return true;

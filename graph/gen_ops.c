@@ -145,8 +145,7 @@ static void print_attribute_doc(const graph_attribute_spec *spec) {
 }
 
 static void print_comment(const graph_op *op) {
-    printf("\n/* ");
-    if (op->operands && *op->operands) printf("%s(%s): ", op->name, op->operands);
+    printf("\n/* %s(%s):", op->name, op->operands ? op->operands : "");
     print_wrapped(op->doc ? op->doc : "", " * ", 30);
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
         if (!is_automatic(spec)) print_attribute_doc(spec);
@@ -226,8 +225,8 @@ static void print_header(void) {
 static void print_attribute_value(const graph_op *op, const graph_attribute_spec *spec) {
     char name[64], from[80];
     bool option = is_optional(spec) && has_options(op);
-    snprintf(from, sizeof from, "%s%s", option ? "o." : "", safe(spec->name, name));
-    const char *prefix = option ? "o." : "";
+    snprintf(from, sizeof from, "%s%s", option ? "options_." : "", safe(spec->name, name));
+    const char *prefix = option ? "options_." : "";
     printf("        {");
     switch (spec->kind) {
     case GRAPH_ATTR_FLOAT: printf(".given = true, .number = %s", from); break;
@@ -252,18 +251,18 @@ static void print_source_row(const graph_op *op) {
     printf("\n");
     print_prototype(op);
     printf(" {\n");
-    if (op->results == 1) printf("    dlc_value result;\n");
+    if (op->results == 1) printf("    dlc_value value_;\n");
     if (has_options(op))
-        printf("    dlc_%s_options o = DLC_%s_OPTIONS_INIT;\n    bool ok = graph_api_options(&o, options, sizeof o);\n", op->name,
+        printf("    dlc_%s_options options_ = DLC_%s_OPTIONS_INIT;\n    bool ok_ = graph_api_options(&options_, options, sizeof options_);\n", op->name,
                upper(op->name, row));
     if (fixed > 0) {
-        printf("    const dlc_value operands[] = {");
+        printf("    const dlc_value operands_[] = {");
         for (int i = 0; i < fixed; i++)
             printf("%s%s", i ? ", " : "", operand_word(op, i, word) ? safe(word, name) : "x");
         printf("};\n");
     }
     if (op->attribute[0].name) {
-        printf("    const graph_api_attribute attributes[] = {\n");
+        printf("    const graph_api_attribute attributes_[] = {\n");
         for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
             if (is_automatic(spec))
                 printf("        {0},\n");
@@ -274,13 +273,13 @@ static void print_source_row(const graph_op *op) {
     }
     printf("    graph_api_emit(&(graph_api_call){\n        .name = \"%s\",\n", op->name);
     if (op->min_inputs == 0) printf("        .graph = graph,\n");
-    if (fixed > 0) printf("        .inputs = %d,\n        .input = operands,\n", fixed);
+    if (fixed > 0) printf("        .inputs = %d,\n        .input = operands_,\n", fixed);
     if (op->max_inputs < 0 && operand_word(op, fixed, word))
         printf("        .more = %s_count,\n        .more_input = %s,\n", word, safe(word, name));
-    if (op->attribute[0].name) printf("        .attributes = attributes,\n");
-    if (has_options(op)) printf("        .bad_options = !ok,\n");
+    if (op->attribute[0].name) printf("        .attributes = attributes_,\n");
+    if (has_options(op)) printf("        .bad_options = !ok_,\n");
     if (op->results == 1)
-        printf("        .count = 1,\n        .results = &result});\n    return result;\n}\n");
+        printf("        .count = 1,\n        .results = &value_});\n    return value_;\n}\n");
     else if (op->results < 0)
         printf("        .count = result_count,\n        .results = results});\n}\n");
     else

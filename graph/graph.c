@@ -287,6 +287,16 @@ static graph_id append_node(const graph_infer *infer, uint64_t hash) {
     return node.first;
 }
 
+/* What rules and folding promise. */
+static void check_replacement(const graph_infer *infer, graph_id value) {
+    const graph_shape *a = &infer->result[0], *b = graph_shape_of(infer->g, value);
+    bool same = a->dtype == b->dtype && a->rank == b->rank;
+    for (int i = 0; same && i < a->rank; i++)
+        same = a->dim[i] == b->dim[i] || tir_equal(infer->g->pool, a->dim[i], b->dim[i]) != TIR_NO;
+    if (!same)
+        lib_raise(infer->g->arena->scope, DLC_INTERNAL, "a rewrite of %s changed its shape or dtype", infer->op->name);
+}
+
 graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes) {
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute];
     complete_attributes(g, op, attributes, attribute);
@@ -306,7 +316,10 @@ graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *in
     if (op->results == 1) {
         graph_id folded = graph_fold(g, op, inputs, input, attribute, infer.result);
         if (!folded) folded = graph_rewrite(g, op, inputs, input, attribute, infer.result);
-        if (folded) return folded;
+        if (folded) {
+            check_replacement(&infer, folded);
+            return folded;
+        }
     }
     return append_node(&infer, hash);
 }

@@ -67,6 +67,14 @@ typedef struct graph_symbol {
     bool varies;               /* hinted by the host */
 } graph_symbol;
 
+/* A host function that custom_call and custom_effect name. Tensors are compact; outputs are allocated. */
+typedef void graph_custom_call(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output);
+typedef struct graph_custom {
+    const char *name;
+    graph_custom_call *call;
+    void *user;
+} graph_custom;
+
 struct graph {
     lib_arena *arena;
     tir_pool *pool;                     /* shared by a graph and its sub-graphs */
@@ -80,6 +88,7 @@ struct graph {
     lib_vec(graph_symbol) symbols;      /* of the outermost graph */
     lib_vec(graph_constraint) constraints;
     lib_vec(graph *) subgraphs;
+    lib_vec(graph_custom) customs;      /* of the outermost graph */
     lib_map cons;
     uint32_t phase;                     /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
     uint32_t next_stream;               /* counter for rng streams and effect tokens */
@@ -121,6 +130,9 @@ tir_expr graph_symbol_named(graph *g, const char *name); /* found or created */
 /* left == right for all symbol values: yes passes, no raises with message, unknown records a constraint. */
 void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Functions for custom_call (ops_control.c). Adding one again is no mistake, another under its name is. find: NULL if unknown. */
+void graph_add_custom(graph *g, const char *name, graph_custom_call *call, void *user);
+const graph_custom *graph_find_custom(const graph *g, const char *name);
 uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borrow);
 
 /* ---- text (text.c): prints and parses back, structurally equal:

@@ -42,7 +42,8 @@ void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, 
 
 void graph_infer_list(const graph_infer *infer, const graph_attribute *list, int rank, const char *what) {
     if (list->count && list->count != rank)
-        graph_infer_fail(infer, "%s has %d entries, expected one for each of the %d dimensions", what, list->count, rank);
+        graph_infer_fail(infer, "%s has %d entries, expected one for each of the %d dimensions", what, list->count,
+                         rank);
 }
 
 void graph_compute_elements(graph_compute *compute, graph_element element) {
@@ -62,7 +63,8 @@ uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all) {
 }
 
 dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attribute *result) {
-    static const dlc_dtype choice[] = {DLC_BOOL, DLC_F32, DLC_F64, DLC_I32, DLC_I64}; /* words of `result`; the first is "same" */
+    static const dlc_dtype choice[] = {DLC_BOOL, DLC_F32, DLC_F64, DLC_I32,
+                                       DLC_I64}; /* words of `result`; the first is "same" */
     const lib_dtype_info *x = &lib_dtypes[infer->operand[0].dtype], *w = &lib_dtypes[infer->operand[1].dtype];
     if (!result->integer) {
         graph_infer_same_dtype(infer, 0, 2);
@@ -72,15 +74,16 @@ dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attrib
     bool bytes = x->bits == 8 && w->bits == 8 && x->class_ != 'f';
     if (!bytes) graph_infer_same_dtype(infer, 0, 2);
     if ((x->class_ == 'f') != (wide->class_ == 'f') || wide->bits < x->bits)
-        graph_infer_fail(infer, "result %s cannot hold sums of %s: expected a wider element type of the same kind", wide->name,
-                         x->name);
+        graph_infer_fail(infer, "result %s cannot hold sums of %s: expected a wider element type of the same kind",
+                         wide->name, x->name);
     return choice[result->integer];
 }
 
 uint32_t graph_compute_cast(graph_compute *compute, uint32_t tensor, dlc_dtype dtype, const char *const *axis_names) {
     const tir_tensor from = compute->region->tensors.data[tensor];
     if (from.dtype == dtype) return tensor;
-    tir_stage *stage = tir_region_stage(compute->region, TIR_MAP, compute->name, from.rank, axis_names, from.extent, 0, NULL, NULL);
+    tir_stage *stage =
+        tir_region_stage(compute->region, TIR_MAP, compute->name, from.rank, axis_names, from.extent, 0, NULL, NULL);
     tir_expr index[DLC_MAX_RANK];
     for (int i = 0; i < from.rank; i++) index[i] = stage->axis[i].var;
     tir_expr value = tir_cast(compute->pool, (tir_dtype)dtype, tir_region_load(compute->region, tensor, index));

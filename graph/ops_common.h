@@ -1,4 +1,5 @@
-/* What rows of several families share: map stages built from an index map, and loops over dense arrays for the f64 references. */
+/* What rows of several families share: map stages built from an index map, and loops over dense arrays for the f64
+ * references. */
 #ifndef GRAPH_OPS_COMMON_H
 #define GRAPH_OPS_COMMON_H
 
@@ -28,7 +29,9 @@ static inline tir_expr graph_operand_load(graph_compute *compute, int operand, c
     return tir_region_load(compute->region, compute->operand[operand], index);
 }
 /* -rank..rank-1 -> 0..rank-1; for attributes that the shape rule has checked. */
-static inline int graph_axis_of(int64_t axis, int rank) { return (int)(axis < 0 ? axis + rank : axis); }
+static inline int graph_axis_of(int64_t axis, int rank) {
+    return (int)(axis < 0 ? axis + rank : axis);
+}
 /* Bit set of the axes of a checked list; an empty list means all of them where `all`. */
 uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all);
 /* What sums of the dtype are kept in: f32 for f16 and bf16, else the dtype itself. */
@@ -39,26 +42,37 @@ static inline dlc_dtype graph_sum_dtype(dlc_dtype dtype) {
 /* ---- sums of products: contraction and convolution */
 
 /* The attribute `result` of such rows. */
-#define GRAPH_RESULT_ATTRIBUTE                                                                                         \
-    {"result", GRAPH_ATTR_ENUM, "same f32 f64 i32 i64", "same", "element type of the sums and of the result; same: of x"}
+#define GRAPH_RESULT_ATTRIBUTE \
+    { \
+        "result", GRAPH_ATTR_ENUM, "same f32 f64 i32 i64", "same", \
+            "element type of the sums and of the result; same: of x" \
+    }
 /* Checks operands 0 and 1 and the attribute; the result's dtype. */
 dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attribute *result);
 /* What the products and sums are computed in. */
-static inline dlc_dtype graph_product_sum_dtype(dlc_dtype result) { return graph_sum_dtype(result); }
+static inline dlc_dtype graph_product_sum_dtype(dlc_dtype result) {
+    return graph_sum_dtype(result);
+}
 /* The tensor itself, or a map stage that converts it (axis names may be NULL). */
 uint32_t graph_compute_cast(graph_compute *compute, uint32_t tensor, dlc_dtype dtype, const char *const *axis_names);
 
 /* ---- references (tests only): dense row-major arrays of doubles */
 
 #ifdef DLC_REFERENCE
+static inline bool graph_reference_given(const graph_reference *r, int operand) {
+    return operand < r->inputs && r->operand[operand].rank >= 0;
+}
 int64_t graph_reference_count(const graph_reference_tensor *tensor);
 /* Position of an index in the array; of `rank` dimensions. */
 int64_t graph_reference_at(const graph_reference_tensor *tensor, const int64_t *index);
-/* Steps to the next index in row-major order; false after the last one. Start from zeros, on a tensor that is not empty. */
+/* Steps to the next index in row-major order; false after the last one. Start from zeros, on a tensor that is not
+ * empty. */
 bool graph_reference_next(const graph_reference_tensor *tensor, int64_t *index);
 /* Low bits of an integer as a number of the dtype (bool: not zero). */
 double graph_reference_wrap(dlc_dtype dtype, uint64_t bits);
-static inline bool graph_reference_integral(dlc_dtype dtype) { return !lib_dtype_is_float(dtype); }
+static inline bool graph_reference_integral(dlc_dtype dtype) {
+    return !lib_dtype_is_float(dtype);
+}
 #endif
 
 #endif

@@ -468,8 +468,8 @@ static void reference_norm(const graph_reference *r, bool centre) {
         double root = sqrt(square / (double)size + r->attribute[NORM_EPSILON].number);
         for (int64_t i = 0; i < size; i++) {
             double y = (x->data[start + i] - mean) / root;
-            if (r->operand[1].rank >= 0) y *= r->operand[1].data[i];
-            if (r->inputs > 2 && r->operand[2].rank >= 0) y += r->operand[2].data[i];
+            if (graph_reference_given(r, 1)) y *= r->operand[1].data[i];
+            if (graph_reference_given(r, 2)) y += r->operand[2].data[i];
             r->result[0].data[start + i] = y;
         }
     }
@@ -494,7 +494,7 @@ static void reference_linear(const graph_reference *r) {
         double sum = 0;
         for (int64_t k = 0; k < in; k++)
             sum += x->data[i / out * in + k] * w->data[r->attribute[0].integer ? i % out * in + k : k * out + i % out];
-        y->data[i] = sum + (r->operand[2].rank >= 0 ? r->operand[2].data[i % out] : 0);
+        y->data[i] = sum + (graph_reference_given(r, 2) ? r->operand[2].data[i % out] : 0);
     }
 }
 

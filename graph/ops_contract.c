@@ -502,7 +502,7 @@ static void reference_einsum(const graph_reference *r) {
     int number[128], label[2][DLC_MAX_RANK], out[DLC_MAX_RANK] = {0}, seen[128] = {0}, labels = 0, rank = 0;
     memset(number, -1, sizeof number);
     const char *at = r->attribute[0].string;
-    int operands = r->inputs > 1 && r->operand[1].rank >= 0 ? 2 : 1;
+    int operands = graph_reference_given(r, 1) ? 2 : 1;
     for (int o = 0; o < operands; o++, at += *at == ',')
         for (int i = 0; *at && *at != ',' && *at != '-'; at++) {
             if (*at == ' ') continue;

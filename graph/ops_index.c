@@ -1,21 +1,21 @@
-/* Operators whose addresses are data: gather, scatter, dynamic_slice, dynamic_update_slice. No index can reach outside a tensor:
- * gather and the dynamic slices clamp, scatter drops. */
+/* Operators whose addresses are data: gather, scatter, dynamic_slice, dynamic_update_slice. No index can reach outside
+ * a tensor: gather and the dynamic slices clamp, scatter drops. */
 #include "graph/ops_common.h"
 
-/* ---- shared ------------------------------------------------------------------------------------------------------------- */
+/* ---- shared
+ * ------------------------------------------------------------------------------------------------------------- */
 
-/* An index value brought into 0..last. Clamped as i64, where any index dtype fits and comparing is safe, then made an index. */
-static tir_expr clamped_index(tir_pool *pool, tir_expr value, tir_expr last) {
-    tir_expr wide = tir_cast(pool, DLC_I64, value), end = tir_cast(pool, DLC_I64, last);
-    wide = tir_max(pool, tir_min(pool, wide, end), tir_int(pool, DLC_I64, 0));
-    return tir_cast(pool, TIR_INDEX, wide);
+/* An index value brought into low..high; only compared before that, so that every i64 is safe. */
+static tir_expr limited_index(tir_pool *pool, tir_expr value, tir_expr low, tir_expr high) {
+    return tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, value), high), low);
 }
 
 /* x's dimensions with the one at `axis` replaced by all dimensions of `indices`. */
-static void replace_axis(const graph_infer *infer, const graph_shape *x, int axis, const graph_shape *indices, graph_shape *out) {
+static void replace_axis(const graph_infer *infer, const graph_shape *x, int axis, const graph_shape *indices,
+                         graph_shape *out) {
     if (x->rank - 1 + indices->rank > DLC_MAX_RANK)
-        graph_infer_fail(infer, "ranks %d and %d are too high together, expected a sum of at most %d", x->rank, indices->rank,
-                         DLC_MAX_RANK + 1);
+        graph_infer_fail(infer, "ranks %d and %d are too high together, expected a sum of at most %d", x->rank,
+                         indices->rank, DLC_MAX_RANK + 1);
     graph_shape shape = {.dtype = x->dtype};
     for (int i = 0; i < axis; i++) shape.dim[shape.rank++] = x->dim[i];
     for (int i = 0; i < indices->rank; i++) shape.dim[shape.rank++] = indices->dim[i];
@@ -23,7 +23,8 @@ static void replace_axis(const graph_infer *infer, const graph_shape *x, int axi
     *out = shape;
 }
 
-/* ---- gather --------------------------------------------------------------------------------------------------------------- */
+/* ---- gather
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static void infer_gather(graph_infer *infer) {
     tir_pool *pool = infer->g->pool;
@@ -40,14 +41,18 @@ static tir_expr element_gather(graph_compute *c, const tir_expr *axis) {
     const graph_shape *x = &c->operand_shape[0], *indices = &c->operand_shape[1];
     int along = graph_axis_of(c->attribute[0].integer, x->rank);
     tir_expr index[DLC_MAX_RANK], last = tir_sub(c->pool, x->dim[along], tir_index(c->pool, 1));
-    for (int i = 0; i < x->rank; i++) index[i] = axis[i < along ? i : i - 1 + indices->rank];
-    index[along] = clamped_index(c->pool, graph_operand_load(c, 1, axis + along), last);
+    for (int i = 0; i < x->rank; i++)
+        if (i != along) index[i] = axis[i < along ? i : i - 1 + indices->rank];
+    index[along] = limited_index(c->pool, graph_operand_load(c, 1, axis + along), tir_index(c->pool, 0), last);
     return graph_operand_load(c, 0, index);
 }
 
-static void compute_gather(graph_compute *c) { graph_compute_elements(c, element_gather); }
+static void compute_gather(graph_compute *c) {
+    graph_compute_elements(c, element_gather);
+}
 
-/* ---- scatter -------------------------------------------------------------------------------------------------------------- */
+/* ---- scatter
+ * -------------------------------------------------------------------------------------------------------------- */
 
 /* word, operator (TIR_LOAD: the update itself) */
 #define COMBINE_TABLE(X) X(set, TIR_LOAD) X(add, TIR_ADD) X(mul, TIR_MUL) X(min, TIR_MIN) X(max, TIR_MAX)
@@ -80,8 +85,8 @@ static void compute_scatter(graph_compute *c) {
     tir_op op = combine[c->attribute[SCATTER_COMBINE].integer];
     const graph_shape *x = &c->operand_shape[0], *indices = &c->operand_shape[1];
     int along = graph_axis_of(c->attribute[SCATTER_AXIS].integer, x->rank);
-    tir_stage *stage = tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, indices->rank, NULL,
-                                        indices->dim);
+    tir_stage *stage =
+        tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, indices->rank, NULL, indices->dim);
     tir_expr space[DLC_MAX_RANK], from[DLC_MAX_RANK];
     int rank = 0;
     for (int i = 0; i < x->rank; i++) {
@@ -90,14 +95,17 @@ static void compute_scatter(graph_compute *c) {
         if (i != along) from[rank++] = space[i];
         for (int k = 0; i == along && k < indices->rank; k++) from[rank++] = stage->axis[x->rank + k].var;
     }
-    stage->index[along] = tir_cast(c->pool, TIR_INDEX, graph_operand_load(c, 1, from + along));
+    /* -1 and the dimension are outside, like all that they stand for */
+    stage->index[along] =
+        limited_index(c->pool, graph_operand_load(c, 1, from + along), tir_index(c->pool, -1), x->dim[along]);
     tir_expr update = graph_operand_load(c, 2, from);
     if (op != TIR_LOAD) update = tir_binary(c->pool, op, tir_acc(c->pool, (tir_dtype)x->dtype, 0), update);
     stage->exact = op == TIR_MIN || op == TIR_MAX || (op != TIR_LOAD && !lib_dtype_is_float(x->dtype));
     c->result[0] = tir_stage_value(c->region, stage, update, graph_operand_load(c, 0, space), 0);
 }
 
-/* ---- dynamic slices --------------------------------------------------------------------------------------------------------- */
+/* ---- dynamic slices
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* Axes that start speaks of, in its order: the list, or all of them. */
 static int dynamic_axes(const graph_attribute *axes, int rank, int *out) {
@@ -127,7 +135,7 @@ static void dynamic_start(graph_compute *c, int operand, const graph_attribute *
     for (int i = 0; i < x->rank; i++) first[i] = tir_index(c->pool, 0);
     for (int i = 0; i < count; i++) {
         tir_expr number = tir_index(c->pool, i), last = tir_sub(c->pool, x->dim[axes[i]], size[axes[i]]);
-        first[axes[i]] = clamped_index(c->pool, graph_operand_load(c, operand, &number), last);
+        first[axes[i]] = limited_index(c->pool, graph_operand_load(c, operand, &number), tir_index(c->pool, 0), last);
     }
 }
 
@@ -154,7 +162,9 @@ static tir_expr element_dynamic_slice(graph_compute *c, const tir_expr *axis) {
     return graph_operand_load(c, 0, index);
 }
 
-static void compute_dynamic_slice(graph_compute *c) { graph_compute_elements(c, element_dynamic_slice); }
+static void compute_dynamic_slice(graph_compute *c) {
+    graph_compute_elements(c, element_dynamic_slice);
+}
 
 static void infer_dynamic_update_slice(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0], *update = &infer->operand[1];
@@ -172,15 +182,14 @@ static void infer_dynamic_update_slice(graph_infer *infer) {
     infer->result[0] = *x;
 }
 
-/* A scatter over the moving axes: what is not updated keeps its place, so that in place only the update is written. No point
- * is written twice, hence exact. */
+/* A scatter over the moving axes: what is not updated keeps its place, so that in place only the update is written. No
+ * point is written twice, hence exact. */
 static void compute_dynamic_update_slice(graph_compute *c) {
     const graph_shape *x = &c->operand_shape[0], *update = &c->operand_shape[1];
     int axes[DLC_MAX_RANK], count = dynamic_axes(&c->attribute[0], x->rank, axes);
     tir_expr extent[DLC_MAX_RANK], space[DLC_MAX_RANK], from[DLC_MAX_RANK];
     for (int i = 0; i < count; i++) extent[i] = update->dim[axes[i]];
-    tir_stage *stage =
-        tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, count, NULL, extent);
+    tir_stage *stage = tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, count, NULL, extent);
     for (int i = 0; i < x->rank; i++) stage->index[i] = from[i] = space[i] = stage->axis[i].var;
     dynamic_start(c, 2, &c->attribute[0], update->dim, extent);
     for (int i = 0; i < count; i++) {
@@ -188,14 +197,18 @@ static void compute_dynamic_update_slice(graph_compute *c) {
         stage->index[axes[i]] = tir_add(c->pool, extent[axes[i]], from[axes[i]]);
     }
     stage->exact = true;
-    c->result[0] = tir_stage_value(c->region, stage, graph_operand_load(c, 1, from), graph_operand_load(c, 0, space), 0);
+    c->result[0] =
+        tir_stage_value(c->region, stage, graph_operand_load(c, 1, from), graph_operand_load(c, 0, space), 0);
 }
 
-/* ---- references --------------------------------------------------------------------------------------------------------------- */
+/* ---- references
+ * --------------------------------------------------------------------------------------------------------------- */
 
 #ifdef DLC_REFERENCE
 
-static int64_t limit(double value, int64_t last) { return value < 0 ? 0 : value > (double)last ? last : (int64_t)value; }
+static int64_t limit(double value, int64_t last) {
+    return value < 0 ? 0 : value > (double)last ? last : (int64_t)value;
+}
 
 static void reference_gather(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1], *y = &r->result[0];
@@ -244,7 +257,8 @@ static void reference_scatter(const graph_reference *r) {
         }
         if (to[along] < 0 || to[along] >= x->dim[along]) continue;
         double *target = &y->data[graph_reference_at(y, to)];
-        *target = combined(r->attribute[1].integer, x->dtype, *target, updates->data[graph_reference_at(updates, from)]);
+        *target =
+            combined(r->attribute[1].integer, x->dtype, *target, updates->data[graph_reference_at(updates, from)]);
     } while (graph_reference_next(updates, from));
 }
 
@@ -262,7 +276,8 @@ static void reference_dynamic_slice(const graph_reference *r) {
     if (graph_reference_count(y) == 0) return;
     int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
     do {
-        for (int i = 0; i < x->rank; i++) from[i] = to[i] + window_start(x, &r->operand[1], &r->attribute[1], y->dim, i);
+        for (int i = 0; i < x->rank; i++)
+            from[i] = to[i] + window_start(x, &r->operand[1], &r->attribute[1], y->dim, i);
         y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
     } while (graph_reference_next(y, to));
 }
@@ -281,12 +296,14 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
 
 #endif
 
-/* ---- rows --------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 /* name, class, number and names of operands */
-#define FORM(name_, class_name_, inputs_, operands_)                                                                   \
-    .name = #name_, .class_ = class_name_, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1,                 \
-    .operands = operands_, .dtypes = "any", .infer = infer_##name_, .compute = compute_##name_,                        \
+#define FORM(name_, class_name_, inputs_, operands_) \
+    .name = #name_, .class_ = class_name_, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1, \
+    .operands = operands_, .dtypes = "any", .infer = infer_##name_, .compute = compute_##name_, \
     .reference = GRAPH_REFERENCE(reference_##name_)
 
 static const graph_op row_gather = {
@@ -296,28 +313,32 @@ static const graph_op row_gather = {
                "gather(T[7], i32[] in 0..7, axis=0)\ngather(T[5, 4], i32[0], axis=0)\ngather(T[0, 4], i32[0], axis=0)\n"
                "gather(T[13, 2], i8[6] in -20..20, axis=-2)\ngather(T[300], u8[17] in 0..255, axis=0)\n"
                "gather(T[1, 5, 1], i32[3] in -1..2, axis=2)\ngather(T[2, 3, 1, 4], i64[2, 1, 3] in 0..3, axis=1)",
-    .doc = "y[a..., j..., b...] = x[a..., indices[j...], b...]: rows of x along axis, for indices of any integer dtype and rank. "
+    .doc = "y[a..., j..., b...] = x[a..., indices[j...], b...]: rows of x along axis, for indices of any integer "
+           "dtype and rank. "
            "Indices outside are clamped to the first or last row. StableHLO gather, restricted to one axis.",
 };
 static const graph_op row_scatter = {
     FORM(scatter, GRAPH_SCATTER, 3, "x indices updates"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"},
-                  {"combine", GRAPH_ATTR_ENUM, "set add mul min max", "set", "how an update joins the element it meets"}},
+                  {"combine", GRAPH_ATTR_ENUM, "set add mul min max", "set",
+                   "how an update joins the element it meets"}},
     .tolerance = 0.5,
-    .samples = "scatter(T[10, 3], i32[4] in 0..10, T[4, 3], axis=0, combine=set)\n"
-               "scatter(T[3, 11], i64[2, 5] in -4..15, T[3, 2, 5], axis=1)\n"
-               "scatter(T[7], i32[] in 0..7, T[], axis=0)\nscatter(T[5, 4], i32[0], T[0, 4], axis=0)\n"
-               "scatter(T[0, 4], i32[3], T[3, 4], axis=0)\nscatter(T[2, 1, 5, 2], i8[7] in -2..3, T[2, 7, 5, 2], axis=-3)\n"
-               "scatter(f32[10, 3], i32[40] in 0..10, f32[40, 3], axis=0, combine=add)\n"
-               "scatter(f64[3, 7], i64[5, 4] in -1..8, f64[3, 5, 4], axis=1, combine=add)\n"
-               "scatter(f16[7], i32[20] in 0..7, f16[20], axis=0, combine=add)\n"
-               "scatter(bf16[7], i32[20] in 0..7, bf16[20], axis=0, combine=mul)\n"
-               "scatter(u8[7], i32[50] in 0..7, u8[50], axis=0, combine=add)\n"
-               "scatter(i32[7], i32[20] in 0..7, i32[20], axis=0, combine=mul)\n"
-               "scatter(f32[7, 2], u8[20] in 0..9, f32[20, 2], axis=0, combine=min)\n"
-               "scatter(f32[7, 2], i32[20] in 0..7, f32[20, 2], axis=0, combine=max)\n"
-               "scatter(i64[5], i32[20] in 0..7, i64[20], axis=0, combine=max)",
-    .doc = "x with updates[a..., j..., b...] combined into element [a..., indices[j...], b...], in row-major order of j; in the "
+    .samples =
+        "scatter(T[10, 3], i32[4] in 0..10, T[4, 3], axis=0, combine=set)\n"
+        "scatter(T[3, 11], i64[2, 5] in -4..15, T[3, 2, 5], axis=1)\n"
+        "scatter(T[7], i32[] in 0..7, T[], axis=0)\nscatter(T[5, 4], i32[0], T[0, 4], axis=0)\n"
+        "scatter(T[0, 4], i32[3], T[3, 4], axis=0)\nscatter(T[2, 1, 5, 2], i8[7] in -2..3, T[2, 7, 5, 2], axis=-3)\n"
+        "scatter(f32[10, 3], i32[40] in 0..10, f32[40, 3], axis=0, combine=add)\n"
+        "scatter(f64[3, 7], i64[5, 4] in -1..8, f64[3, 5, 4], axis=1, combine=add)\n"
+        "scatter(f16[7], i32[20] in 0..7, f16[20], axis=0, combine=add)\n"
+        "scatter(bf16[7], i32[20] in 0..7, bf16[20], axis=0, combine=mul)\n"
+        "scatter(u8[7], i32[50] in 0..7, u8[50], axis=0, combine=add)\n"
+        "scatter(i32[7], i32[20] in 0..7, i32[20], axis=0, combine=mul)\n"
+        "scatter(f32[7, 2], u8[20] in 0..9, f32[20, 2], axis=0, combine=min)\n"
+        "scatter(f32[7, 2], i32[20] in 0..7, f32[20, 2], axis=0, combine=max)\n"
+        "scatter(i64[5], i32[20] in 0..7, i64[20], axis=0, combine=max)",
+    .doc = "x with updates[a..., j..., b...] combined into element [a..., indices[j...], b...], in row-major order "
+           "of j; in the "
            "dtype of x. Updates of indices outside x are dropped. StableHLO scatter, restricted to one axis.",
 };
 static const graph_op row_dynamic_slice = {
@@ -325,10 +346,13 @@ static const graph_op row_dynamic_slice = {
     .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL, "elements taken along each of the axes"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that start and size speak of; empty: all"}},
     .samples = "dynamic_slice(T[10, 7], i32[2] in -2..9, size=[3, 4])\ndynamic_slice(T[], i32[0], size=[])\n"
-               "dynamic_slice(T[13], i64[1] in 0..13, size=[13])\ndynamic_slice(T[13, 3], i32[] in 0..13, size=[1], axes=[0])\n"
-               "dynamic_slice(T[3, 5], i64[1] in 2..9, size=[0], axes=[-1])\ndynamic_slice(T[0, 2], i32[2] in 0..5, size=[0, 1])\n"
+               "dynamic_slice(T[13], i64[1] in 0..13, size=[13])\n"
+               "dynamic_slice(T[13, 3], i32[] in 0..13, size=[1], axes=[0])\n"
+               "dynamic_slice(T[3, 5], i64[1] in 2..9, size=[0], axes=[-1])\n"
+               "dynamic_slice(T[0, 2], i32[2] in 0..5, size=[0, 1])\n"
                "dynamic_slice(T[2, 1, 3, 4, 1, 5], i8[2] in 0..5, size=[2, 3], axes=[5, 3])",
-    .doc = "y[i] = x[start + i] for i below size, along the axes; other axes are taken whole. start: integers [number of axes], or "
+    .doc = "y[i] = x[start + i] for i below size, along the axes; other axes are taken whole. start: integers "
+           "[number of axes], or "
            "a scalar for one axis; clamped so that the window lies inside x. StableHLO dynamic_slice.",
 };
 static const graph_op row_dynamic_update_slice = {
@@ -339,8 +363,11 @@ static const graph_op row_dynamic_update_slice = {
                "dynamic_update_slice(T[13, 3], T[1, 3], i32[] in 0..13, axes=[0])\n"
                "dynamic_update_slice(T[3, 5], T[3, 0], i64[1] in 2..9, axes=[-1])\n"
                "dynamic_update_slice(T[2, 1, 3, 4, 1, 5], T[2, 1, 3, 3, 1, 2], i8[2] in 0..5, axes=[5, 3])",
-    .doc = "x with the window at start replaced by update, which has x's rank and its size beside the axes. start: integers "
-           "[number of axes], or a scalar for one axis; clamped so that the window lies inside x. StableHLO dynamic_update_slice.",
+    .doc = "x with the window at start replaced by update, which has x's rank and its size beside the axes. start: "
+           "integers "
+           "[number of axes], or a scalar for one axis; clamped so that the window lies inside x. StableHLO "
+           "dynamic_update_slice.",
 };
 
-const graph_op *const graph_ops_index[] = {&row_gather, &row_scatter, &row_dynamic_slice, &row_dynamic_update_slice, NULL};
+const graph_op *const graph_ops_index[] = {&row_gather, &row_scatter, &row_dynamic_slice, &row_dynamic_update_slice,
+                                           NULL};

@@ -1,12 +1,13 @@
-/* Reductions over axes, arg_max, cumulative_sum. Sums and products of f16 and bf16 are kept in f32 and rounded once at the end;
- * integers keep their own dtype and wrap. Order of a reduction: the axes ascending, the last one fastest. */
+/* Reductions over axes, arg_max, cumulative_sum. Sums and products of f16 and bf16 are kept in f32 and rounded once at
+ * the end; integers keep their own dtype and wrap. Order of a reduction: the axes ascending, the last one fastest. */
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
 #include <math.h>
 #endif
 
-/* ---- shared ------------------------------------------------------------------------------------------------------------- */
+/* ---- shared
+ * ------------------------------------------------------------------------------------------------------------- */
 
 /* x's dimensions without the axes, or with 1 in their place. */
 static void reduced_shape(const graph_infer *infer, uint32_t axes, bool keep, graph_shape *out) {
@@ -28,8 +29,7 @@ static tir_stage *reduce_stage(graph_compute *c, uint32_t axes, bool keep, tir_e
     int reduced = 0, space = 0;
     for (int i = 0; i < x->rank; i++)
         if (axes >> i & 1) extent[reduced++] = x->dim[i];
-    tir_stage *stage =
-        tir_region_stage(c->region, TIR_REDUCE, c->name, y->rank, NULL, y->dim, reduced, NULL, extent);
+    tir_stage *stage = tir_region_stage(c->region, TIR_REDUCE, c->name, y->rank, NULL, y->dim, reduced, NULL, extent);
     reduced = 0;
     for (int i = 0; i < x->rank; i++) {
         bool over = axes >> i & 1;
@@ -50,7 +50,8 @@ static uint32_t rounded(graph_compute *c, uint32_t tensor) {
     return tir_stage_value(c->region, stage, value, 0, 0);
 }
 
-/* ---- reduce_<op> -------------------------------------------------------------------------------------------------------- */
+/* ---- reduce_<op>
+ * -------------------------------------------------------------------------------------------------------- */
 
 enum { REDUCE_AXES, REDUCE_KEEP };
 
@@ -71,7 +72,8 @@ static void compute_reduce(graph_compute *c, tir_op op) {
     c->result[0] = rounded(c, tir_stage_reduce(c->region, stage, op, element));
 }
 
-/* ---- arg_max -------------------------------------------------------------------------------------------------------------- */
+/* ---- arg_max
+ * -------------------------------------------------------------------------------------------------------------- */
 
 enum { ARG_AXIS, ARG_KEEP, ARG_DTYPE };
 
@@ -86,19 +88,21 @@ static void infer_arg_max(graph_infer *infer) {
     infer->result[0].dtype = dtype;
 }
 
-/* Does (b, j) win over (a, i)? NaN is greatest; of equals the lower index wins, so that any order gives the same bits. */
+/* Does (b, j) win over (a, i)? NaN is greatest; of equals the lower index wins, so that any order gives the same bits.
+ */
 static tir_expr wins(tir_pool *pool, tir_expr b, tir_expr j, tir_expr a, tir_expr i) {
     tir_expr greater = tir_lt(pool, a, b), same = tir_eq(pool, a, b);
     if (lib_dtype_is_float((dlc_dtype)tir_dtype_of(pool, a))) {
         tir_expr a_nan = tir_binary(pool, TIR_NE, a, a), b_nan = tir_binary(pool, TIR_NE, b, b);
-        greater = tir_or(pool, greater, tir_and(pool, b_nan, tir_eq(pool, a, a)));
+        tir_expr above = tir_unary(pool, TIR_NOT, tir_le(pool, b, a)); /* or either is NaN */
+        greater = tir_and(pool, above, tir_eq(pool, a, a));
         same = tir_or(pool, same, tir_and(pool, a_nan, b_nan));
     }
     return tir_or(pool, greater, tir_and(pool, same, tir_lt(pool, j, i)));
 }
 
-/* State: greatest element so far and its index. It starts as the lowest value at index 0, which is right where nothing is
- * greater, as then all elements are that value. */
+/* State: greatest element so far and its index. It starts as the lowest value at index 0, which is right where nothing
+ * is greater, as then all elements are that value. */
 static void compute_arg_max(graph_compute *c) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -117,7 +121,8 @@ static void compute_arg_max(graph_compute *c) {
                                    tir_select(pool, merge, there, at));
 }
 
-/* ---- cumulative_sum ---------------------------------------------------------------------------------------------------------- */
+/* ---- cumulative_sum
+ * ---------------------------------------------------------------------------------------------------------- */
 
 enum { CUMULATIVE_AXIS, CUMULATIVE_EXCLUSIVE, CUMULATIVE_REVERSE };
 
@@ -126,8 +131,8 @@ static void infer_cumulative_sum(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
 }
 
-/* fold over t with state s[free axes]: step c[.., t, ..] = s + x[.., t, ..]; s takes c. The inclusive sums are the step's own
- * tensor. Reverse walks x from its end. Returns that tensor, its axis t in place of x's axis. */
+/* fold over t with state s[free axes]: step c[.., t, ..] = s + x[.., t, ..]; s takes c. The inclusive sums are the
+ * step's own tensor. Reverse walks x from its end. Returns that tensor, its axis t in place of x's axis. */
 static uint32_t running_sums(graph_compute *c, int along, bool reverse) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -184,16 +189,21 @@ static void compute_cumulative_sum(graph_compute *c) {
     c->result[0] = tir_stage_value(c->region, stage, tir_cast(pool, (tir_dtype)y->dtype, value), 0, 0);
 }
 
-/* ---- references --------------------------------------------------------------------------------------------------------------- */
+/* ---- references
+ * --------------------------------------------------------------------------------------------------------------- */
 
 #ifdef DLC_REFERENCE
 
 /* Two elements of a reduction: a and b of a float dtype, x and y the same of an integer one, sign-extended. */
-#define JOIN(name, number, integer)                                                                                    \
-    static double number_##name(double a, double b) { return number; }                                                 \
-    static int64_t integer_##name(int64_t x, int64_t y) { return integer; }
+#define JOIN(name, number, integer) \
+    static double number_##name(double a, double b) { \
+        return number; \
+    } \
+    static int64_t integer_##name(int64_t x, int64_t y) { \
+        return integer; \
+    }
 JOIN(sum, a + b, (int64_t)((uint64_t)x + (uint64_t)y))
-JOIN(prod, a *b, (int64_t)((uint64_t)x * (uint64_t)y))
+JOIN(prod, a *b, (int64_t)((uint64_t)x *(uint64_t)y))
 JOIN(max, isnan(a) || isnan(b) ? NAN : a > b ? a : b, x > y ? x : y)
 JOIN(min, isnan(a) || isnan(b) ? NAN : a < b ? a : b, x < y ? x : y)
 JOIN(and, (a != 0) & (b != 0), x &y)
@@ -229,10 +239,13 @@ static void reference_reduce(const graph_reference *r, const reduction *f) {
                 if (!over[i]) at = at * x->dim[i] + from[i];
             double element = x->data[graph_reference_at(x, from)];
             if (at != result) continue;
-            if (graph_reference_integral(x->dtype)) integer = f->integer(integer, (int64_t)element);
-            else number = f->number(number, element);
+            if (graph_reference_integral(x->dtype))
+                integer = f->integer(integer, (int64_t)element);
+            else
+                number = f->number(number, element);
         }
-        y->data[result] = graph_reference_integral(x->dtype) ? graph_reference_wrap(x->dtype, (uint64_t)integer) : number;
+        y->data[result] =
+            graph_reference_integral(x->dtype) ? graph_reference_wrap(x->dtype, (uint64_t)integer) : number;
     }
 }
 
@@ -268,8 +281,10 @@ static void reference_cumulative_sum(const graph_reference *r) {
             int64_t at = base + (r->attribute[CUMULATIVE_REVERSE].integer ? length - 1 - t : t) * inner;
             double *sum = &r->result[0].data[at];
             if (exclusive) *sum = integral ? graph_reference_wrap(x->dtype, integer) : number;
-            if (integral) integer += (uint64_t)(int64_t)x->data[at];
-            else number += x->data[at];
+            if (integral)
+                integer += (uint64_t)(int64_t)x->data[at];
+            else
+                number += x->data[at];
             if (!exclusive) *sum = integral ? graph_reference_wrap(x->dtype, integer) : number;
         }
     }
@@ -277,64 +292,74 @@ static void reference_cumulative_sum(const graph_reference *r) {
 
 #endif
 
-/* ---- rows --------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
-#define SAMPLES(name)                                                                                                  \
-    name "(T[5, 7], axes=[1])\n" name "(T[5, 7], axes=[0])\n" name "(T[5, 7])\n" name "(T[])\n" name "(T[1], axes=[0])\n" \
-    name "(T[4, 1, 7], axes=[0, 2])\n" name "(T[4, 1, 7], axes=[-1], keep=true)\n" name "(T[3, 0, 2], axes=[1])\n" name    \
-         "(T[3, 0, 2], axes=[0], keep=true)\n" name "(T[3, 131], axes=[1])\n" name "(T[2, 3, 1, 2, 5, 3], axes=[4, 1, 0])\n" \
-    name "(T[2, 3, 1, 2, 5, 3], axes=[2, 5], keep=true)"
+#define SAMPLES(name) \
+    name "(T[5, 7], axes=[1])\n" name "(T[5, 7], axes=[0])\n" name "(T[5, 7])\n" name "(T[])\n" name \
+         "(T[1], axes=[0])\n" name "(T[4, 1, 7], axes=[0, 2])\n" name "(T[4, 1, 7], axes=[-1], keep=true)\n" name \
+         "(T[3, 0, 2], axes=[1])\n" name "(T[3, 0, 2], axes=[0], keep=true)\n" name "(T[3, 131], axes=[1])\n" name \
+         "(T[2, 3, 1, 2, 5, 3], axes=[4, 1, 0])\n" name "(T[2, 3, 1, 2, 5, 3], axes=[2, 5], keep=true)"
 
-/* name, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of summing, doc */
-#define REDUCE_TABLE(X)                                                                                                \
-    X(sum, TIR_ADD, "number", 0, 0, 0.5,                                                                                \
-      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers wrap in their " \
-      "own dtype. StableHLO reduce with add.")                                                                         \
-    X(prod, TIR_MUL, "number", 1, 1, 0.5,                                                                               \
-      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; integers wrap in " \
-      "their own dtype. StableHLO reduce with multiply.")                                                              \
-    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0,                                                          \
-      "Greatest element over the axes; NaN if there is one; -inf or the lowest integer where there is nothing. StableHLO reduce " \
-      "with maximum.")                                                                                                 \
-    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0,                                                         \
-      "Least element over the axes; NaN if there is one; inf or the highest integer where there is nothing. StableHLO reduce " \
-      "with minimum.")                                                                                                 \
-    X(and, TIR_AND, "bool int", 1, -1, 0,                              \
-      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce with and.") \
-    X(or, TIR_OR, "bool int", 0, 0, 0,                                                                                  \
+/* name, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of
+ * summing, doc */
+#define REDUCE_TABLE(X) \
+    X(sum, TIR_ADD, "number", 0, 0, 0.5, \
+      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers " \
+      "wrap in their " \
+      "own dtype. StableHLO reduce with add.") \
+    X(prod, TIR_MUL, "number", 1, 1, 0.5, \
+      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; " \
+      "integers wrap in " \
+      "their own dtype. StableHLO reduce with multiply.") \
+    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0, \
+      "Greatest element over the axes; NaN if there is one; -inf or the lowest integer where there is nothing. " \
+      "StableHLO reduce " \
+      "with maximum.") \
+    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0, \
+      "Least element over the axes; NaN if there is one; inf or the highest integer where there is nothing. " \
+      "StableHLO reduce " \
+      "with minimum.") \
+    X(and, TIR_AND, "bool int", 1, -1, 0, \
+      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce " \
+      "with and.") \
+    X(or, TIR_OR, "bool int", 0, 0, 0, \
       "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")
 
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                                                               \
-    static void compute_reduce_##name_(graph_compute *c) { compute_reduce(c, op_); }
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
+    static void compute_reduce_##name_(graph_compute *c) { \
+        compute_reduce(c, op_); \
+    }
 REDUCE_TABLE(X)
 #undef X
 
 #ifdef DLC_REFERENCE
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                                                               \
-    static void reference_reduce_##name_(const graph_reference *r) {                                                   \
-        reference_reduce(r, &(reduction){first_, first_integer_, number_##name_, integer_##name_});                         \
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
+    static void reference_reduce_##name_(const graph_reference *r) { \
+        reference_reduce(r, &(reduction){first_, first_integer_, number_##name_, integer_##name_}); \
     }
 REDUCE_TABLE(X)
 #undef X
 #endif
 
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                                                               \
-    static const graph_op row_##name_ = {                                                                              \
-        .name = "reduce_" #name_,                                                                                      \
-        .class_ = GRAPH_REDUCE,                                                                                        \
-        .min_inputs = 1,                                                                                               \
-        .max_inputs = 1,                                                                                               \
-        .results = 1,                                                                                                  \
-        .operands = "x",                                                                                               \
-        .dtypes = dtypes_,                                                                                             \
-        .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes to reduce over; empty: all"},                    \
-                      {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave dimensions of 1 in their place"}},               \
-        .infer = infer_reduce,                                                                                         \
-        .compute = compute_reduce_##name_,                                                                             \
-        .reference = GRAPH_REFERENCE(reference_reduce_##name_),                                                        \
-        .tolerance = tolerance_,                                                                                       \
-        .samples = SAMPLES("reduce_" #name_),                                                                          \
-        .doc = doc_,                                                                                                   \
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
+    static const graph_op row_##name_ = { \
+        .name = "reduce_" #name_, \
+        .class_ = GRAPH_REDUCE, \
+        .min_inputs = 1, \
+        .max_inputs = 1, \
+        .results = 1, \
+        .operands = "x", \
+        .dtypes = dtypes_, \
+        .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes to reduce over; empty: all"}, \
+                      {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave dimensions of 1 in their place"}}, \
+        .infer = infer_reduce, \
+        .compute = compute_reduce_##name_, \
+        .reference = GRAPH_REFERENCE(reference_reduce_##name_), \
+        .tolerance = tolerance_, \
+        .samples = SAMPLES("reduce_" #name_), \
+        .doc = doc_, \
     };
 REDUCE_TABLE(X)
 #undef X
@@ -374,11 +399,14 @@ static const graph_op row_cumulative_sum = {
     .compute = compute_cumulative_sum,
     .reference = GRAPH_REFERENCE(reference_cumulative_sum),
     .tolerance = 0.5,
-    .samples = "cumulative_sum(T[5, 7], axis=1)\ncumulative_sum(T[5, 7], axis=0)\ncumulative_sum(T[13], axis=0, exclusive=true)\n"
-               "cumulative_sum(T[13], axis=0, reverse=true)\ncumulative_sum(T[3, 11], axis=-1, exclusive=true, reverse=true)\n"
-               "cumulative_sum(T[1], axis=0)\ncumulative_sum(T[0], axis=0)\ncumulative_sum(T[3, 0], axis=0, exclusive=true)\n"
-               "cumulative_sum(T[131, 2], axis=0)\ncumulative_sum(T[2, 3, 1, 2, 5, 3], axis=4)",
-    .doc = "y[..., t, ...] = sum of x[..., j, ...] for j <= t along axis. f16 and bf16 are summed in f32, each sum rounded once; "
+    .samples =
+        "cumulative_sum(T[5, 7], axis=1)\ncumulative_sum(T[5, 7], axis=0)\n"
+        "cumulative_sum(T[13], axis=0, exclusive=true)\n"
+        "cumulative_sum(T[13], axis=0, reverse=true)\ncumulative_sum(T[3, 11], axis=-1, exclusive=true, reverse=true)\n"
+        "cumulative_sum(T[1], axis=0)\ncumulative_sum(T[0], axis=0)\ncumulative_sum(T[3, 0], axis=0, exclusive=true)\n"
+        "cumulative_sum(T[131, 2], axis=0)\ncumulative_sum(T[2, 3, 1, 2, 5, 3], axis=4)",
+    .doc = "y[..., t, ...] = sum of x[..., j, ...] for j <= t along axis. f16 and bf16 are summed in f32, each sum "
+           "rounded once; "
            "integers wrap. ONNX CumSum.",
 };
 

@@ -1,10 +1,12 @@
-/* Structure: every result element is one operand element or a fill. A row gives the map from result index to operand index; one
- * stage form serves them all. Lists of axes accept negative ones, counted from the end. */
+/* Structure: every result element is one operand element or a fill. A row gives the map from result index to operand
+ * index; one stage form serves them all. Lists of axes accept negative ones, counted from the end. */
 #include "graph/ops_common.h"
 
 #define ELEMENT(name) static tir_expr element_##name(graph_compute *c, const tir_expr *axis)
-#define COMPUTE(name)                                                                                                  \
-    static void compute_##name(graph_compute *c) { graph_compute_elements(c, element_##name); }
+#define COMPUTE(name) \
+    static void compute_##name(graph_compute *c) { \
+        graph_compute_elements(c, element_##name); \
+    }
 
 /* condition joined to guard (0: none yet), unless it always holds. */
 static tir_expr guard_with(tir_pool *pool, tir_expr guard, tir_expr condition) {
@@ -35,7 +37,8 @@ static void infer_dims(const graph_infer *infer, const graph_attribute *dims, gr
     }
 }
 
-/* ---- reshape ------------------------------------------------------------------------------------------------------------ */
+/* ---- reshape
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void infer_reshape(graph_infer *infer) {
     tir_pool *pool = infer->g->pool;
@@ -88,8 +91,8 @@ static void reshape_group(tir_pool *pool, const graph_shape *to, int begin, int 
     }
 }
 
-/* The shapes are matched in the smallest groups of dimensions with equal products, so that a dimension that stays itself is
- * indexed by its own axis alone. */
+/* The shapes are matched in the smallest groups of dimensions with equal products, so that a dimension that stays
+ * itself is indexed by its own axis alone. */
 ELEMENT(reshape) {
     tir_pool *pool = c->pool;
     const graph_shape *from = &c->operand_shape[0], *to = &c->result_shape[0];
@@ -111,7 +114,8 @@ ELEMENT(reshape) {
 }
 COMPUTE(reshape)
 
-/* ---- transpose, broadcast, reverse ------------------------------------------------------------------------------------------ */
+/* ---- transpose, broadcast, reverse
+ * ------------------------------------------------------------------------------------------ */
 
 static void infer_transpose(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
@@ -151,8 +155,9 @@ ELEMENT(broadcast) {
     tir_expr index[DLC_MAX_RANK];
     const graph_shape *x = &c->operand_shape[0];
     for (int i = 0; i < x->rank; i++)
-        index[i] = is_number(c->pool, x->dim[i], 1) ? tir_index(c->pool, 0)
-                                                    : axis[graph_axis_of(c->attribute[1].list[i], c->result_shape[0].rank)];
+        index[i] = is_number(c->pool, x->dim[i], 1)
+                       ? tir_index(c->pool, 0)
+                       : axis[graph_axis_of(c->attribute[1].list[i], c->result_shape[0].rank)];
     return graph_operand_load(c, 0, index);
 }
 COMPUTE(broadcast)
@@ -174,7 +179,8 @@ ELEMENT(reverse) {
 }
 COMPUTE(reverse)
 
-/* ---- slice, pad, concat ------------------------------------------------------------------------------------------------------ */
+/* ---- slice, pad, concat
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* A bound of a slice: negative constants count from the end. */
 static tir_expr slice_bound(tir_pool *pool, tir_expr bound, tir_expr size) {
@@ -222,8 +228,8 @@ static void infer_pad(graph_infer *infer) {
     graph_infer_same_dtype(infer, 0, 2);
     graph_infer_rank(infer, 1, 0);
     if (low->count != x->rank || high->count != x->rank)
-        graph_infer_fail(infer, "low and high have %d and %d entries, expected one for each of the %d dimensions", low->count,
-                         high->count, x->rank);
+        graph_infer_fail(infer, "low and high have %d and %d entries, expected one for each of the %d dimensions",
+                         low->count, high->count, x->rank);
     graph_infer_list(infer, interior, x->rank, "interior");
     infer->result[0] = *x;
     for (int i = 0; i < x->rank; i++) {
@@ -270,7 +276,8 @@ static void infer_concat(graph_infer *infer) {
         graph_infer_rank(infer, k, x->rank);
         for (int i = 0; i < x->rank; i++)
             if (i != axis)
-                graph_infer_equal(infer, x->dim[i], infer->operand[k].dim[i], "dimensions beside the axis of concatenation");
+                graph_infer_equal(infer, x->dim[i], infer->operand[k].dim[i],
+                                  "dimensions beside the axis of concatenation");
         infer->result[0].dim[axis] = graph_infer_sum(infer, infer->result[0].dim[axis], infer->operand[k].dim[axis]);
     }
 }
@@ -295,7 +302,9 @@ ELEMENT(concat) {
 }
 COMPUTE(concat)
 
-/* ---- iota --------------------------------------------------------------------------------------------------------------------- */
+/* ---- iota
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static void infer_iota(graph_infer *infer) {
     graph_shape *result = &infer->result[0];
@@ -312,7 +321,8 @@ ELEMENT(iota) {
 }
 COMPUTE(iota)
 
-/* ---- references --------------------------------------------------------------------------------------------------------------- */
+/* ---- references
+ * --------------------------------------------------------------------------------------------------------------- */
 
 #ifdef DLC_REFERENCE
 
@@ -422,30 +432,35 @@ static void reference_iota(const graph_reference *r) {
 
 #endif
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- rows
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* name, class, least and most operands and their names, dtypes */
-#define FORM(name_, class_name_, min_, max_, operands_, dtypes_)                                                       \
-    .name = #name_, .class_ = class_name_, .min_inputs = min_, .max_inputs = max_, .results = 1,                       \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .compute = compute_##name_,                      \
+#define FORM(name_, class_name_, min_, max_, operands_, dtypes_) \
+    .name = #name_, .class_ = class_name_, .min_inputs = min_, .max_inputs = max_, .results = 1, \
+    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .compute = compute_##name_, \
     .reference = GRAPH_REFERENCE(reference_##name_)
 
 static const graph_op row_reshape = {
     FORM(reshape, GRAPH_INJECTIVE, 1, 1, "x", "any"),
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result; one may be -1: what is left"}},
-    .samples = "reshape(T[6, 10], shape=[4, 15])\nreshape(T[], shape=[1, 1])\nreshape(T[1, 1, 1], shape=[])\n"
-               "reshape(T[5, 64], shape=[5, 8, 8])\nreshape(T[5, 8, 8], shape=[40, 8])\nreshape(T[5, 64], shape=[-1, 8])\n"
-               "reshape(T[3, 0, 4], shape=[0, 7])\nreshape(T[0], shape=[5, 0, 2])\nreshape(T[1, 13, 1], shape=[13])\n"
-               "reshape(T[13], shape=[1, 13, 1])\nreshape(T[2, 3, 1, 4, 5, 1], shape=[4, 6, 1, 5])\n"
-               "reshape(T[7, 11], shape=[11, 7])\nreshape(T[2, 1, 3, 2, 1, 5], shape=[2, 3, 1, 1, 10, 1])",
-    .doc = "x's elements in row-major order under other dimensions; the number of elements is the same. StableHLO reshape.",
+    .samples =
+        "reshape(T[6, 10], shape=[4, 15])\nreshape(T[], shape=[1, 1])\nreshape(T[1, 1, 1], shape=[])\n"
+        "reshape(T[5, 64], shape=[5, 8, 8])\nreshape(T[5, 8, 8], shape=[40, 8])\nreshape(T[5, 64], shape=[-1, 8])\n"
+        "reshape(T[3, 0, 4], shape=[0, 7])\nreshape(T[0], shape=[5, 0, 2])\nreshape(T[1, 13, 1], shape=[13])\n"
+        "reshape(T[13], shape=[1, 13, 1])\nreshape(T[2, 3, 1, 4, 5, 1], shape=[4, 6, 1, 5])\n"
+        "reshape(T[7, 11], shape=[11, 7])\nreshape(T[2, 1, 3, 2, 1, 5], shape=[2, 3, 1, 1, 10, 1])",
+    .doc = "x's elements in row-major order under other dimensions; the number of elements is the same. StableHLO "
+           "reshape.",
 };
 static const graph_op row_transpose = {
     FORM(transpose, GRAPH_INJECTIVE, 1, 1, "x", "any"),
     .attribute = {{"permutation", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each result axis, the operand's axis"}},
-    .samples = "transpose(T[5, 7], permutation=[1, 0])\ntranspose(T[], permutation=[])\ntranspose(T[13], permutation=[0])\n"
-               "transpose(T[2, 3, 5], permutation=[2, 0, 1])\ntranspose(T[2, 3, 5], permutation=[-2, 2, 0])\n"
-               "transpose(T[2, 0, 3], permutation=[1, 2, 0])\ntranspose(T[2, 1, 3, 2, 1, 5], permutation=[5, 3, 1, 0, 4, 2])",
+    .samples =
+        "transpose(T[5, 7], permutation=[1, 0])\ntranspose(T[], permutation=[])\ntranspose(T[13], permutation=[0])\n"
+        "transpose(T[2, 3, 5], permutation=[2, 0, 1])\ntranspose(T[2, 3, 5], permutation=[-2, 2, 0])\n"
+        "transpose(T[2, 0, 3], permutation=[1, 2, 0])\ntranspose(T[2, 1, 3, 2, 1, 5], permutation=[5, 3, 1, 0, 4, 2])",
     .doc = "y[i0, i1, ...] with axis k of y running over axis permutation[k] of x. StableHLO transpose.",
 };
 static const graph_op row_broadcast = {
@@ -456,40 +471,50 @@ static const graph_op row_broadcast = {
                "broadcast(T[], shape=[], axes=[])\nbroadcast(T[5, 1], shape=[5, 11], axes=[0, 1])\n"
                "broadcast(T[2, 3], shape=[3, 4, 2], axes=[2, 0])\nbroadcast(T[3], shape=[3, 0], axes=[0])\n"
                "broadcast(T[1], shape=[0], axes=[0])\nbroadcast(T[1, 3], shape=[2, 1, 2, 1, 5, 3], axes=[-3, -1])",
-    .doc = "Axis i of x becomes axis axes[i] of the result, of the same size or repeated where x has size 1; the other axes of the "
+    .doc = "Axis i of x becomes axis axes[i] of the result, of the same size or repeated where x has size 1; the "
+           "other axes of the "
            "result repeat. StableHLO broadcast_in_dim.",
 };
 static const graph_op row_reverse = {
     FORM(reverse, GRAPH_INJECTIVE, 1, 1, "x", "any"),
     .algebra = GRAPH_INVOLUTION,
     .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to reverse"}},
-    .samples = "reverse(T[5, 7], axes=[1])\nreverse(T[], axes=[])\nreverse(T[13], axes=[-1])\nreverse(T[3, 0], axes=[0, 1])\n"
-               "reverse(T[2, 1, 3, 2, 1, 5], axes=[0, 2, 4, 5])",
+    .samples =
+        "reverse(T[5, 7], axes=[1])\nreverse(T[], axes=[])\nreverse(T[13], axes=[-1])\nreverse(T[3, 0], axes=[0, 1])\n"
+        "reverse(T[2, 1, 3, 2, 1, 5], axes=[0, 2, 4, 5])",
     .doc = "Order of the elements along each of the axes reversed. StableHLO reverse.",
 };
 static const graph_op row_slice = {
     FORM(slice, GRAPH_INJECTIVE, 1, 1, "x", "any"),
-    .attribute = {{"start", GRAPH_ATTR_DIMS, NULL, NULL, "first index of each axis; negative constants count from the end"},
+    .attribute = {{"start", GRAPH_ATTR_DIMS, NULL, NULL,
+                   "first index of each axis; negative constants count from the end"},
                   {"stop", GRAPH_ATTR_DIMS, NULL, NULL, "first index not taken; negative constants count from the end"},
                   {"step", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the indices taken, at least 1; empty: 1"}},
-    .samples = "slice(T[10, 7], start=[2, 1], stop=[9, 7], step=[3, 1])\nslice(T[], start=[], stop=[])\n"
-               "slice(T[13], start=[0], stop=[13])\nslice(T[13], start=[-5], stop=[-1])\nslice(T[13], start=[4], stop=[4])\n"
-               "slice(T[13], start=[0], stop=[13], step=[7])\nslice(T[13], start=[1], stop=[13], step=[100])\n"
-               "slice(T[0, 3], start=[0, 0], stop=[0, 2])\n"
-               "slice(T[2, 3, 4, 1, 5, 2], start=[1, 0, 1, 0, 0, 0], stop=[2, 3, 4, 1, 5, 1], step=[1, 2, 2, 1, 3, 1])",
-    .doc = "y[i] = x[start + i*step] for the indices before stop; 0 <= start <= stop <= dimension on every axis. StableHLO slice.",
+    .samples =
+        "slice(T[10, 7], start=[2, 1], stop=[9, 7], step=[3, 1])\nslice(T[], start=[], stop=[])\n"
+        "slice(T[13], start=[0], stop=[13])\nslice(T[13], start=[-5], stop=[-1])\nslice(T[13], start=[4], stop=[4])\n"
+        "slice(T[13], start=[0], stop=[13], step=[7])\nslice(T[13], start=[1], stop=[13], step=[100])\n"
+        "slice(T[0, 3], start=[0, 0], stop=[0, 2])\n"
+        "slice(T[2, 3, 4, 1, 5, 2], start=[1, 0, 1, 0, 0, 0], stop=[2, 3, 4, 1, 5, 1], step=[1, 2, 2, 1, 3, 1])",
+    .doc = "y[i] = x[start + i*step] for the indices before stop; 0 <= start <= stop <= dimension on every axis. "
+           "StableHLO slice.",
 };
 static const graph_op row_pad = {
     FORM(pad, GRAPH_INJECTIVE, 2, 2, "x value", "any"),
-    .attribute = {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements before the first, per axis; negative ones are removed"},
-                  {"high", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements after the last, per axis; negative ones are removed"},
+    .attribute = {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL,
+                   "elements before the first, per axis; negative ones are removed"},
+                  {"high", GRAPH_ATTR_INTEGERS, NULL, NULL,
+                   "elements after the last, per axis; negative ones are removed"},
                   {"interior", GRAPH_ATTR_INTEGERS, NULL, "[]", "elements between any two, per axis; empty: 0"}},
-    .samples = "pad(T[5, 7], T[], low=[1, 0], high=[2, 3])\npad(T[], T[], low=[], high=[])\npad(T[13], T[], low=[0], high=[0])\n"
-               "pad(T[13], T[], low=[-2], high=[-3])\npad(T[5], T[], low=[-7], high=[9])\npad(T[0], T[], low=[2], high=[1])\n"
-               "pad(T[5], T[], low=[2], high=[1], interior=[2])\npad(T[5], T[], low=[-2], high=[-1], interior=[2])\n"
-               "pad(T[0], T[], low=[1], high=[1], interior=[3])\n"
-               "pad(T[2, 1, 3, 2, 1, 2], T[], low=[0, 1, 0, 0, 2, -1], high=[1, 0, 0, 0, 1, 2], interior=[0, 0, 1, 0, 0, 0])",
-    .doc = "x surrounded and interleaved with value, a tensor of rank 0: result dimension low + d + max(d - 1, 0)*interior + high. "
+    .samples =
+        "pad(T[5, 7], T[], low=[1, 0], high=[2, 3])\npad(T[], T[], low=[], high=[])\n"
+        "pad(T[13], T[], low=[0], high=[0])\n"
+        "pad(T[13], T[], low=[-2], high=[-3])\npad(T[5], T[], low=[-7], high=[9])\npad(T[0], T[], low=[2], high=[1])\n"
+        "pad(T[5], T[], low=[2], high=[1], interior=[2])\npad(T[5], T[], low=[-2], high=[-1], interior=[2])\n"
+        "pad(T[0], T[], low=[1], high=[1], interior=[3])\n"
+        "pad(T[2, 1, 3, 2, 1, 2], T[], low=[0, 1, 0, 0, 2, -1], high=[1, 0, 0, 0, 1, 2], interior=[0, 0, 1, 0, 0, 0])",
+    .doc = "x surrounded and interleaved with value, a tensor of rank 0: result dimension low + d + max(d - 1, "
+           "0)*interior + high. "
            "Negative low and high remove elements after interleaving. StableHLO pad.",
 };
 static const graph_op row_concat = {
@@ -506,8 +531,9 @@ static const graph_op row_iota = {
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to count along"}},
     .tolerance = 0.5,
-    .samples = "iota(dtype=T, shape=[5, 7], axis=1)\niota(dtype=T, shape=[13], axis=0)\niota(dtype=T, shape=[3, 0], axis=0)\n"
-               "iota(dtype=T, shape=[301], axis=0)\niota(dtype=T, shape=[2, 1, 3, 1, 2, 5], axis=-4)",
+    .samples =
+        "iota(dtype=T, shape=[5, 7], axis=1)\niota(dtype=T, shape=[13], axis=0)\niota(dtype=T, shape=[3, 0], axis=0)\n"
+        "iota(dtype=T, shape=[301], axis=0)\niota(dtype=T, shape=[2, 1, 3, 1, 2, 5], axis=-4)",
     .doc = "y[..., i, ...] = i along axis, converted to dtype (integers wrap). StableHLO iota.",
 };
 

@@ -1,6 +1,6 @@
-/* The meaning of every operator, in portable C without undefined behaviour. Floats of 16 bits are computed in f64, which
- * has enough digits that rounding to them afterwards is a single rounding for every operator here (the sum of FMA is the
- * exception and is rounded to odd first). The library is compiled with -ffp-contract=off. */
+/* The meaning of every operator, in portable C without undefined behaviour. Floats of 16 bits are computed in f64,
+ * which has enough digits that rounding to them afterwards is a single rounding for every operator here (the sum of FMA
+ * is the exception and is rounded to odd first). The library is compiled with -ffp-contract=off. */
 #include "tir/arith.h"
 
 #include <math.h>
@@ -8,8 +8,12 @@
 __extension__ typedef __int128 int128;
 __extension__ typedef unsigned __int128 uint128;
 
-static char class_of(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i'; }
-static unsigned width_of(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].bits : 64u; }
+static char class_of(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i';
+}
+static unsigned width_of(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].bits : 64u;
+}
 
 /* Low bits of an integer, extended as the dtype says. */
 static uint64_t extend(tir_dtype dtype, uint64_t bits) {
@@ -97,7 +101,8 @@ uint64_t tir_bits_from_f64(tir_dtype dtype, double value) {
     }
 }
 
-/* A double that rounds to any dtype of at most 51 bits as the integer itself would: bits past the 53rd become sticky. */
+/* A double that rounds to any dtype of at most 51 bits as the integer itself would: bits past the 53rd become sticky.
+ */
 static double sticky_f64(uint64_t magnitude) {
     if (magnitude >> 53) magnitude = (magnitude & ~UINT64_C(0x7ff)) | (uint64_t)((magnitude & 0x7ff) != 0) << 11;
     return (double)magnitude;
@@ -238,8 +243,8 @@ static uint64_t integer_unary(tir_op op, tir_dtype dtype, uint64_t a) {
 
 /* ---- floats */
 
-/* Three-operand sums of 16-bit floats: the product is exact in f64; the sum is rounded to odd, so that rounding it again
- * to at most 51 bits is a single rounding (Boldo and Melquiond, 2008). */
+/* Three-operand sums of 16-bit floats: the product is exact in f64; the sum is rounded to odd, so that rounding it
+ * again to at most 51 bits is a single rounding (Boldo and Melquiond, 2008). */
 static double sum_to_odd(double a, double b) {
     double sum = a + b;
     if (!isfinite(sum)) return sum;
@@ -258,7 +263,8 @@ static double float_min_max(double a, double b, bool maximum) {
 }
 
 /* Operators whose f64 result, rounded once more, is right for f16, bf16 and f32 (exact, or innocuous double rounding:
- * Figueroa 1995); transcendentals of narrower dtypes are defined by their expansion (tir/math.h), this is a stand-in. */
+ * Figueroa 1995); transcendentals of narrower dtypes are defined by their expansion (tir/math.h), this is a stand-in.
+ */
 static double float_operate(tir_op op, const double *x) {
     switch (op) {
     case TIR_ADD: return x[0] + x[1];
@@ -317,7 +323,9 @@ static uint64_t float_arith(tir_op op, tir_dtype dtype, const uint64_t *operands
 
 /* ---- dot products of matrix units */
 
-static float flush(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
+static float flush(float x) {
+    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
+}
 
 /* vdpbf16ps: two fused steps, the odd element first, denormal inputs and results are zero. */
 static uint64_t dot2_bf16(const uint64_t *x) {
@@ -338,7 +346,8 @@ static uint64_t dot4_u8i8(const uint64_t *x) {
 
 /* ---- all operators */
 
-uint64_t tir_arith(tir_op op, tir_dtype result, tir_dtype operand_dtype, const uint64_t *operands, int count, bool has_fma) {
+uint64_t tir_arith(tir_op op, tir_dtype result, tir_dtype operand_dtype, const uint64_t *operands, int count,
+                   bool has_fma) {
     char class_ = class_of(operand_dtype);
     switch (op) {
     case TIR_SELECT: return operands[0] ? operands[1] : operands[2];
@@ -357,7 +366,8 @@ uint64_t tir_arith(tir_op op, tir_dtype result, tir_dtype operand_dtype, const u
     bool compares = (tir_ops[op].flags & TIR_COMPARES) != 0;
     if (class_ == 'f') {
         if (!compares) return float_arith(op, operand_dtype, operands, count);
-        return float_compare(op, tir_bits_to_f64(operand_dtype, operands[0]), tir_bits_to_f64(operand_dtype, operands[1]));
+        return float_compare(op, tir_bits_to_f64(operand_dtype, operands[0]),
+                             tir_bits_to_f64(operand_dtype, operands[1]));
     }
     if (class_ == 'c') return 0;
     uint64_t bits = count == 1 ? integer_unary(op, operand_dtype, operands[0])

@@ -1,5 +1,5 @@
-/* The pool of expressions: interning, leaves, constructors, and the questions that need no reasoning. What a constructor
- * makes of its operands is decided in tir/fold.c (values) and tir/simplify.c (index expressions). */
+/* The pool of expressions: interning, leaves, constructors, and the questions that need no reasoning. What a
+ * constructor makes of its operands is decided in tir/fold.c (values) and tir/simplify.c (index expressions). */
 #include "tir/expr.h"
 #include "tir/arith.h"
 #include "tir/simplify.h"
@@ -27,8 +27,10 @@ void tir_pool_init(tir_pool *pool, lib_arena *arena) {
 
 /* ---- interning */
 
-static uint64_t hash_node(tir_op op, tir_dtype dtype, uint64_t bits, bool guarded, int count, const tir_expr *operands) {
-    uint64_t hash = lib_hash_mix((uint64_t)op | (uint64_t)dtype << 8 | (uint64_t)guarded << 16 | (uint64_t)count << 24, bits);
+static uint64_t hash_node(tir_op op, tir_dtype dtype, uint64_t bits, bool guarded, int count,
+                          const tir_expr *operands) {
+    uint64_t hash =
+        lib_hash_mix((uint64_t)op | (uint64_t)dtype << 8 | (uint64_t)guarded << 16 | (uint64_t)count << 24, bits);
     int i = 0;
     for (; i + 1 < count; i += 2) hash = lib_hash_mix(hash, operands[i] | (uint64_t)operands[i + 1] << 32);
     if (i < count) hash = lib_hash_mix(hash, operands[i]);
@@ -78,7 +80,9 @@ tir_expr tir_float(tir_pool *pool, tir_dtype dtype, double value) {
     return tir_bits(pool, dtype, tir_bits_from_f64(dtype, value));
 }
 
-tir_expr tir_bool(tir_pool *pool, bool value) { return tir_bits(pool, DLC_BOOL, value); }
+tir_expr tir_bool(tir_pool *pool, bool value) {
+    return tir_bits(pool, DLC_BOOL, value);
+}
 
 /* The end of a dtype's order: sign -1 or 1. Conversion from infinity saturates for every integer dtype. */
 static tir_expr extreme(tir_pool *pool, tir_dtype dtype, int sign) {
@@ -87,8 +91,12 @@ static tir_expr extreme(tir_pool *pool, tir_dtype dtype, int sign) {
     return tir_float(pool, dtype, sign < 0 ? -INFINITY : INFINITY);
 }
 
-tir_expr tir_lowest(tir_pool *pool, tir_dtype dtype) { return extreme(pool, dtype, -1); }
-tir_expr tir_highest(tir_pool *pool, tir_dtype dtype) { return extreme(pool, dtype, 1); }
+tir_expr tir_lowest(tir_pool *pool, tir_dtype dtype) {
+    return extreme(pool, dtype, -1);
+}
+tir_expr tir_highest(tir_pool *pool, tir_dtype dtype) {
+    return extreme(pool, dtype, 1);
+}
 
 tir_expr tir_var(tir_pool *pool, const char *name, tir_var_kind kind, tir_dtype dtype, int64_t low, int64_t high) {
     tir_variable variable = {.name = lib_arena_string(pool->arena, name), .kind = kind, .dtype = dtype, .multiple = 1};
@@ -108,7 +116,8 @@ tir_expr tir_other(tir_pool *pool, tir_dtype dtype, int component) {
 
 /* ---- operators */
 
-_Noreturn static void bad_operands(const tir_pool *pool, tir_op op, tir_dtype dtype, int count, const tir_expr *operands) {
+_Noreturn static void bad_operands(const tir_pool *pool, tir_op op, tir_dtype dtype, int count,
+                                   const tir_expr *operands) {
     char list[160] = "";
     size_t at = 0;
     for (int i = 0; i < count && i < 9; i++) {
@@ -142,7 +151,9 @@ tir_expr tir_make(tir_pool *pool, tir_op op, tir_dtype dtype, int count, const t
     return tir_simplify(pool, op, dtype, count, operands);
 }
 
-tir_expr tir_unary(tir_pool *pool, tir_op op, tir_expr a) { return tir_make(pool, op, tir_dtype_of(pool, a), 1, &a); }
+tir_expr tir_unary(tir_pool *pool, tir_op op, tir_expr a) {
+    return tir_make(pool, op, tir_dtype_of(pool, a), 1, &a);
+}
 
 tir_expr tir_binary(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
     tir_dtype dtype = (tir_ops[op].flags & TIR_COMPARES) ? (tir_dtype)DLC_BOOL : tir_dtype_of(pool, a);
@@ -186,7 +197,8 @@ tir_expr tir_ceil_div(tir_pool *pool, tir_expr a, tir_expr b) {
 bool tir_is_const(const tir_pool *pool, tir_expr e, int64_t *value) {
     const tir_node *node = tir_get(pool, e);
     if (node->op != TIR_CONST) return false;
-    if (node->dtype != TIR_INDEX && node->dtype != DLC_BOOL && !lib_dtype_is_integer((dlc_dtype)node->dtype)) return false;
+    if (node->dtype != TIR_INDEX && node->dtype != DLC_BOOL && !lib_dtype_is_integer((dlc_dtype)node->dtype))
+        return false;
     if (value) *value = (int64_t)node->bits;
     return true;
 }
@@ -201,7 +213,9 @@ bool tir_is_false(const tir_pool *pool, tir_expr e) {
     return node->op == TIR_CONST && node->dtype == DLC_BOOL && node->bits == 0;
 }
 
-uint32_t tir_var_id(const tir_pool *pool, tir_expr var) { return (uint32_t)tir_get(pool, var)->bits; }
+uint32_t tir_var_id(const tir_pool *pool, tir_expr var) {
+    return (uint32_t)tir_get(pool, var)->bits;
+}
 
 int tir_terms(const tir_pool *pool, tir_expr index, tir_term *terms, int limit, int64_t *constant) {
     int count = 0;

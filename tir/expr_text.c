@@ -1,12 +1,12 @@
-/* Text of expressions. Printing works from a list of pieces still to print, so deep expressions need no deep stack; parsing
- * is precedence climbing with a bound on nesting.
+/* Text of expressions. Printing works from a list of pieces still to print, so deep expressions need no deep stack;
+ * parsing is precedence climbing with a bound on nesting.
  *
  *   a || b   a && b   a < b   a + b   a * b        binding weaker to stronger; binary operators associate to the left
  *   && and || are of bool; every other operator without a sign is written as a call: xor(a, b), sqrt(x)
  *   x[i, k]   x[i, k where guard else v]   cast.f32(x)   bitcast.i32(x)   acc(0):f32   true   1.5:f32   nan:f32   7
  *
- * A literal without suffix has the dtype its place demands: that of the other operand, of the tensor, of the call's result.
- * Where the place demands nothing it is an index (or f32 if it has a fraction). */
+ * A literal without suffix has the dtype its place demands: that of the other operand, of the tensor, of the call's
+ * result. Where the place demands nothing it is an index (or f32 if it has a fraction). */
 #include "tir/arith.h"
 #include "tir/simplify.h"
 
@@ -29,7 +29,9 @@ static const infix infixes[] = {
 };
 #define INFIXES (int)(sizeof infixes / sizeof *infixes)
 
-static bool is_float(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)dtype); }
+static bool is_float(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)dtype);
+}
 
 /* Operands after the first have its dtype, units excepted. */
 static tir_dtype later_operand(tir_op op, tir_dtype first) {
@@ -52,7 +54,9 @@ typedef struct printer {
     lib_vec(piece) todo; /* last first */
 } printer;
 
-static void say(printer *p, const char *text) { lib_vec_push(p->text->arena, &p->todo, ((piece){.text = text})); }
+static void say(printer *p, const char *text) {
+    lib_vec_push(p->text->arena, &p->todo, ((piece){.text = text}));
+}
 
 static void show(printer *p, tir_expr e, tir_dtype want, int level) {
     lib_vec_push(p->text->arena, &p->todo, ((piece){.e = e, .want = want, .level = (int8_t)level}));
@@ -70,9 +74,12 @@ static void print_const(printer *p, const tir_node *node, tir_dtype want) {
         lib_text_add(p->text, node->bits ? "true" : "false");
         return;
     }
-    if (is_float(node->dtype)) lib_text_float(p->text, tir_bits_to_f64(node->dtype, node->bits), (dlc_dtype)node->dtype);
-    else lib_text_format(p->text, "%lld", (long long)node->bits);
-    if (node->dtype != want && !(node->dtype == TIR_INDEX && want == UNKNOWN)) lib_text_format(p->text, ":%s", tir_dtype_name(node->dtype));
+    if (is_float(node->dtype))
+        lib_text_float(p->text, tir_bits_to_f64(node->dtype, node->bits), (dlc_dtype)node->dtype);
+    else
+        lib_text_format(p->text, "%lld", (long long)node->bits);
+    if (node->dtype != want && !(node->dtype == TIR_INDEX && want == UNKNOWN))
+        lib_text_format(p->text, ":%s", tir_dtype_name(node->dtype));
 }
 
 /* index + c*atom with c < 0 is written index - |c|*atom. */
@@ -97,7 +104,8 @@ static void print_infix(printer *p, const infix *row, piece at) {
     if (parentheses) say(p, ")");
     if (is_subtraction(pool, at.e, &atom, &magnitude)) {
         sign = "-";
-        if (!atom || magnitude != 1) say(p, lib_arena_format(p->text->arena, atom ? "*%lld" : "%lld", (long long)magnitude));
+        if (!atom || magnitude != 1)
+            say(p, lib_arena_format(p->text->arena, atom ? "*%lld" : "%lld", (long long)magnitude));
         if (atom) show(p, atom, TIR_INDEX, row->level + 1);
     } else {
         show(p, b, tir_dtype_of(pool, a), row->level + 1);
@@ -121,8 +129,9 @@ static void print_load(printer *p, const tir_node *node, tir_expr e) {
         if (i) say(p, ", ");
     }
     say(p, "[");
-    say(p, p->tensors && p->tensors[node->bits] ? p->tensors[node->bits]
-                                                : lib_arena_format(p->text->arena, "t%llu", (unsigned long long)node->bits));
+    say(p, p->tensors && p->tensors[node->bits]
+               ? p->tensors[node->bits]
+               : lib_arena_format(p->text->arena, "t%llu", (unsigned long long)node->bits));
 }
 
 static void print_call(printer *p, const tir_node *node, tir_expr e, tir_dtype want) {
@@ -152,13 +161,16 @@ static void print_piece(printer *p, piece at) {
     case TIR_VAR: lib_text_add(p->text, p->pool->variables.data[node->bits].name); break;
     case TIR_ACC:
     case TIR_OTHER:
-        lib_text_format(p->text, "%s(%llu):%s", tir_ops[node->op].text, (unsigned long long)node->bits, tir_dtype_name(node->dtype));
+        lib_text_format(p->text, "%s(%llu):%s", tir_ops[node->op].text, (unsigned long long)node->bits,
+                        tir_dtype_name(node->dtype));
         break;
     case TIR_LOAD: print_load(p, node, at.e); break;
     default:
         row = infix_of(p->pool, at.e);
-        if (row) print_infix(p, row, at);
-        else print_call(p, node, at.e, at.want);
+        if (row)
+            print_infix(p, row, at);
+        else
+            print_call(p, node, at.e, at.want);
         break;
     }
 }
@@ -168,8 +180,10 @@ void tir_print_expr(lib_text *text, const tir_pool *pool, tir_expr e, const char
     show(&p, e, UNKNOWN, 0);
     while (p.todo.count) {
         piece at = p.todo.data[--p.todo.count];
-        if (at.text) lib_text_add(text, at.text);
-        else print_piece(&p, at);
+        if (at.text)
+            lib_text_add(text, at.text);
+        else
+            print_piece(&p, at);
     }
 }
 
@@ -200,7 +214,9 @@ static tir_expr settle(parser *p, operand x, tir_dtype want) {
     return tir_int(p->pool, want, x.integer);
 }
 
-static tir_dtype dtype_of(const parser *p, operand x) { return x.loose ? UNKNOWN : tir_dtype_of(p->pool, x.e); }
+static tir_dtype dtype_of(const parser *p, operand x) {
+    return x.loose ? UNKNOWN : tir_dtype_of(p->pool, x.e);
+}
 
 static tir_expr parse_settled(parser *p, tir_dtype want) {
     if (++p->nesting > NESTING) lib_lexer_raise(p->lexer, "expression is nested deeper than %d", NESTING);
@@ -223,10 +239,14 @@ static operand parse_number(parser *p, tir_dtype want) {
     lib_lexer *lexer = p->lexer;
     bool negative = lib_lexer_accept(lexer, "-");
     operand x = {.loose = true, .fraction = lexer->kind != LIB_INTEGER};
-    if (lexer->kind == LIB_INTEGER || lexer->kind == LIB_FLOAT) x.number = lexer->number;
-    else if (lib_lexer_is(lexer, "inf")) x.number = INFINITY;
-    else if (lib_lexer_is(lexer, "nan")) x.number = NAN;
-    else lib_lexer_raise(lexer, "expected a number after '-'");
+    if (lexer->kind == LIB_INTEGER || lexer->kind == LIB_FLOAT)
+        x.number = lexer->number;
+    else if (lib_lexer_is(lexer, "inf"))
+        x.number = INFINITY;
+    else if (lib_lexer_is(lexer, "nan"))
+        x.number = NAN;
+    else
+        lib_lexer_raise(lexer, "expected a number after '-'");
     if (!x.fraction) x.integer = negative ? (int64_t)(0 - (uint64_t)lexer->integer) : lexer->integer;
     if (negative) x.number = -x.number;
     lib_lexer_next(lexer);
@@ -295,12 +315,15 @@ static operand parse_call(parser *p, const char *name, tir_dtype want) {
 static operand parse_named(parser *p, tir_dtype want) {
     lib_lexer *lexer = p->lexer;
     const char *name = lib_lexer_name(lexer);
-    if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0) return (operand){.e = tir_bool(p->pool, name[0] == 't')};
-    for (tir_op op = TIR_CAST; op <= TIR_BITCAST; op++) { /* "cast.f32" is one name or three tokens, as the lexer is set */
+    if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0)
+        return (operand){.e = tir_bool(p->pool, name[0] == 't')};
+    for (tir_op op = TIR_CAST; op <= TIR_BITCAST;
+         op++) { /* "cast.f32" is one name or three tokens, as the lexer is set */
         size_t length = strlen(tir_ops[op].text);
         if (strncmp(name, tir_ops[op].text, length) != 0) continue;
         if (name[length] == '.') return parse_conversion(p, op, parse_dtype(p, name + length + 1));
-        if (name[length] == 0 && lib_lexer_accept(lexer, ".")) return parse_conversion(p, op, parse_dtype(p, lib_lexer_name(lexer)));
+        if (name[length] == 0 && lib_lexer_accept(lexer, "."))
+            return parse_conversion(p, op, parse_dtype(p, lib_lexer_name(lexer)));
     }
     if (lib_lexer_accept(lexer, "[")) return parse_load(p, name);
     if (lib_lexer_accept(lexer, "(")) return parse_call(p, name, want);
@@ -341,8 +364,8 @@ static operand parse_level(parser *p, int level, tir_dtype want) {
         tir_dtype dtype = left.loose ? dtype_of(p, right) : dtype_of(p, left);
         tir_expr a = settle(p, left, dtype), b = settle(p, right, tir_dtype_of(p->pool, a));
         if (tir_dtype_of(p->pool, a) != tir_dtype_of(p->pool, b))
-            lib_lexer_raise(p->lexer, "operands of '%s' are %s and %s", row->sign, tir_dtype_name(tir_dtype_of(p->pool, a)),
-                            tir_dtype_name(tir_dtype_of(p->pool, b)));
+            lib_lexer_raise(p->lexer, "operands of '%s' are %s and %s", row->sign,
+                            tir_dtype_name(tir_dtype_of(p->pool, a)), tir_dtype_name(tir_dtype_of(p->pool, b)));
         left = (operand){.e = tir_binary(p->pool, row->op, a, b)};
     }
     return left;

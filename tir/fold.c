@@ -1,11 +1,15 @@
-/* What a constructor makes of its operands, for value dtypes: constants fold by tir/arith.h; the other rules are bit exact
- * (NaN as a class) on every operand, which is why there are few for floats. Index expressions go to tir/simplify.c; no rule
- * here may assume that integers of a value dtype do not wrap. */
+/* What a constructor makes of its operands, for value dtypes: constants fold by tir/arith.h; the other rules are bit
+ * exact (NaN as a class) on every operand, which is why there are few for floats. Index expressions go to
+ * tir/simplify.c; no rule here may assume that integers of a value dtype do not wrap. */
 #include "tir/arith.h"
 #include "tir/simplify.h"
 
-static bool is_float(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)dtype); }
-static bool is_integer(tir_dtype dtype) { return dtype == TIR_INDEX || lib_dtype_is_integer((dlc_dtype)dtype); }
+static bool is_float(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)dtype);
+}
+static bool is_integer(tir_dtype dtype) {
+    return dtype == TIR_INDEX || lib_dtype_is_integer((dlc_dtype)dtype);
+}
 
 static tir_expr intern(tir_pool *pool, tir_op op, tir_dtype dtype, int count, const tir_expr *operands) {
     return tir_intern(pool, op, dtype, 0, false, count, operands);
@@ -27,7 +31,8 @@ static tir_expr fold_constants(tir_pool *pool, tir_op op, tir_dtype dtype, int c
     tir_dtype operand = tir_dtype_of(pool, operands[op == TIR_SELECT]);
     if ((tir_ops[op].flags & TIR_MATH) && is_float(operand) && operand != DLC_F64) return 0;
     uint64_t bits = tir_arith(op, dtype, operand, values, count, true);
-    if (op == TIR_MULADD && tir_bits(pool, dtype, bits) != tir_bits(pool, dtype, tir_arith(op, dtype, operand, values, count, false)))
+    if (op == TIR_MULADD &&
+        tir_bits(pool, dtype, bits) != tir_bits(pool, dtype, tir_arith(op, dtype, operand, values, count, false)))
         return 0;
     return tir_bits(pool, dtype, bits);
 }
@@ -126,7 +131,8 @@ static bool is_number(const tir_pool *pool, tir_expr e, double value) {
 
 static bool all_ones(const tir_pool *pool, tir_expr e) {
     const tir_node *node = tir_get(pool, e);
-    return node->op == TIR_CONST && node->bits == tir_arith(TIR_NOT, node->dtype, node->dtype, (uint64_t[]){0}, 1, false);
+    return node->op == TIR_CONST &&
+           node->bits == tir_arith(TIR_NOT, node->dtype, node->dtype, (uint64_t[]){0}, 1, false);
 }
 
 /* -0 is the one zero that adds to nothing for floats: x + -0 = x, but -0 + +0 = +0. */

@@ -1,8 +1,11 @@
-/* Layouts: verification, extents, indices and text. A dim's parts, in order of divisor, must read as digits of its index:
- * the first divisor is 1, each next one is the divisor before times its modulus, and only the last has no modulus. */
+/* Layouts: verification, extents, indices and text. A dim's parts, in order of divisor, must read as digits of its
+ * index: the first divisor is 1, each next one is the divisor before times its modulus, and only the last has no
+ * modulus. */
 #include "tir/layout.h"
 
-tir_layout tir_layout_identity(int rank) { return (tir_layout){.rank = (int16_t)rank}; }
+tir_layout tir_layout_identity(int rank) {
+    return (tir_layout){.rank = (int16_t)rank};
+}
 
 static bool is_row_major(const tir_layout *layout) {
     if (layout->count == 0) return true;
@@ -14,7 +17,9 @@ static bool is_row_major(const tir_layout *layout) {
     return true;
 }
 
-bool tir_layout_is_identity(const tir_layout *layout) { return layout->swizzle == 0 && is_row_major(layout); }
+bool tir_layout_is_identity(const tir_layout *layout) {
+    return layout->swizzle == 0 && is_row_major(layout);
+}
 
 bool tir_layout_equal(const tir_layout *a, const tir_layout *b) {
     if (a->rank != b->rank || a->swizzle != b->swizzle) return false;
@@ -27,7 +32,9 @@ bool tir_layout_equal(const tir_layout *a, const tir_layout *b) {
     return true;
 }
 
-int tir_layout_physical_rank(const tir_layout *layout) { return layout->count ? layout->count : layout->rank; }
+int tir_layout_physical_rank(const tir_layout *layout) {
+    return layout->count ? layout->count : layout->rank;
+}
 
 /* The part of `dim` with the smallest divisor >= at; NULL if there is none. */
 static const tir_layout_part *next_digit(const tir_layout *layout, int dim, int64_t at) {
@@ -41,7 +48,8 @@ static const tir_layout_part *next_digit(const tir_layout *layout, int dim, int6
 
 void tir_layout_verify(lib_scope *scope, const tir_layout *layout, const char *what) {
     if (layout->rank < 0 || layout->rank > DLC_MAX_RANK || layout->count < 0 || layout->count > TIR_MAX_PHYSICAL)
-        lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: rank %d with %d physical dimensions", what, layout->rank, layout->count);
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: rank %d with %d physical dimensions", what, layout->rank,
+                  layout->count);
     if (layout->count == 0) return;
     for (int i = 0; i < layout->count; i++) {
         const tir_layout_part *part = &layout->part[i];
@@ -56,7 +64,8 @@ void tir_layout_verify(lib_scope *scope, const tir_layout *layout, const char *w
         while (!last) {
             const tir_layout_part *part = next_digit(layout, dim, expected);
             if (!part || part->divisor != expected)
-                lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: dim %d has no part with divisor %lld", what, dim, (long long)expected);
+                lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: dim %d has no part with divisor %lld", what, dim,
+                          (long long)expected);
             used++;
             last = part->modulus == 0;
             expected *= part->modulus;
@@ -65,7 +74,8 @@ void tir_layout_verify(lib_scope *scope, const tir_layout *layout, const char *w
         }
     }
     if (used != layout->count)
-        lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: %d of its %d parts repeat others", what, layout->count - used, layout->count);
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "layout of %s: %d of its %d parts repeat others", what,
+                  layout->count - used, layout->count);
 }
 
 tir_expr tir_layout_padded(tir_pool *pool, const tir_layout *layout, int dim, tir_expr extent) {

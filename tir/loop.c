@@ -50,13 +50,19 @@ tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind) {
     return stmt;
 }
 
-tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent) {
+tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent) {
     tir_interval start = tir_range(pool, lower), size = tir_range(pool, extent);
+    tir_interval end = tir_range(pool, tir_add(pool, lower, extent)); /* often narrower than the sum of the two ranges */
     int64_t high = TIR_UNBOUNDED_HIGH;
-    if (start.high < TIR_UNBOUNDED_HIGH && size.high < TIR_UNBOUNDED_HIGH)
-        high = start.high + (size.high > 0 ? size.high - 1 : 0); /* an empty loop has no value: any range is right */
+    if (start.high < TIR_UNBOUNDED_HIGH && size.high < TIR_UNBOUNDED_HIGH) high = start.high + size.high - 1;
+    if (end.high - 1 < high) high = end.high - 1;
     if (high > TIR_UNBOUNDED_HIGH) high = TIR_UNBOUNDED_HIGH;
-    return tir_var(pool, name, TIR_VAR_LOOP, TIR_INDEX, start.low, high);
+    return (tir_interval){start.low, high > start.low ? high : start.low};
+}
+
+tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent) {
+    tir_interval range = tir_loop_range(pool, lower, extent);
+    return tir_var(pool, name, TIR_VAR_LOOP, TIR_INDEX, range.low, range.high);
 }
 
 tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value) {

@@ -126,6 +126,7 @@ uint32_t tir_kernel_buffer(tir_kernel *kernel, const char *name, dlc_dtype dtype
                            const tir_expr *extent); /* compact strides */
 tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind);
 /* Variables whose range and multiple follow from what they will be bound to; parsed text gets the same ones. */
+tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent); /* of the variable; an empty loop: any */
 tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent);
 tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value);
 /* Sets `read` and `written` of every buffer from the statements. */

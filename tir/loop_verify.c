@@ -166,12 +166,9 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     require(v, kind == TIR_SERIAL || constant, "L8: extent of an unroll or vec loop is not constant");
     require(v, kind != TIR_VEC || !v->in_vec, "L8: a vec loop inside another");
     require(v, !(bounds & VARIES), "L8: loop bounds depend on the vec variable");
-    tir_interval start = tir_range(v->pool, stmt->for_.lower), size = tir_range(v->pool, stmt->for_.extent);
-    if (size.high <= 0) start.low = start.high = tir_variable_of(v->pool, stmt->for_.var)->low; /* takes no value */
-    tir_interval range = {start.low, start.high >= TIR_UNBOUNDED_HIGH || size.high >= TIR_UNBOUNDED_HIGH
-                                         ? TIR_UNBOUNDED_HIGH
-                                         : start.high + (size.high > 0 ? size.high - 1 : 0)};
-    if (range.high > TIR_UNBOUNDED_HIGH) range.high = TIR_UNBOUNDED_HIGH;
+    tir_interval range = tir_loop_range(v->pool, stmt->for_.lower, stmt->for_.extent);
+    if (tir_range(v->pool, stmt->for_.extent).high <= 0) /* takes no value */
+        range.low = range.high = tir_variable_of(v->pool, stmt->for_.var)->low;
     const reg_use loop = {v->number, v->number, false};
     const uint32_t at = v->loops.count;
     lib_vec_push(v->kernel->arena, &v->loops, loop);

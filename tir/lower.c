@@ -95,7 +95,7 @@ static tir_expr axis_masks(lowering *l, int s, int axis, tir_expr all) {
     tir_stage_plan *plan = plan_of(l, s);
     for (uint32_t n = 0; n < plan->nodes.count; n++) {
         const tir_axis_node *node = &plan->nodes.data[n];
-        if (node->axis != axis || node->outer < 0) continue;
+        if (node->axis != axis || node->outer < 0 || node->mode != TIR_TAIL_MASK) continue;
         tir_expr value = tir_node_value(&l->state, s, (int)n), extent = tir_node_extent(&l->state, s, (int)n);
         if (value) all = conjoin(l, all, tir_lt(l->pool, value, extent));
     }
@@ -209,25 +209,69 @@ static bool padded_layout(lowering *l, uint32_t tensor) {
     return false;
 }
 
+/* Names a value; what is appended next sees the name. Returns the variable. */
+static tir_expr append_let(lowering *l, const char *name, tir_expr value) {
+    tir_stmt *let = append(l, TIR_LET);
+    let->let.value = value;
+    let->let.var = tir_var(l->pool, name, TIR_VAR_LET, tir_dtype_of(l->pool, value), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
+    l->cursor = &let->let.body;
+    return let->let.var;
+}
+
+/* Loop IR is a tree when printed and walked: value expressions that are used more than once get names, innermost first, so that no
+ * walk over a kernel is exponential in the sharing. */
+typedef struct sharing {
+    lowering *l;
+    lib_vec(tir_expr) nodes;   /* in the order of their operands */
+    uint32_t *uses;            /* by node id; ids below `limit` */
+    bool *seen;
+    uint32_t limit;
+} sharing;
+
+static bool worth_naming(const tir_pool *pool, tir_expr e) {
+    const tir_node *node = tir_get(pool, e);
+    return node->count > 0 && node->dtype != TIR_INDEX;
+}
+
+static tir_expr count_uses(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    sharing *s = user;
+    if (e >= s->limit || s->seen[e]) return rebuilt;
+    s->seen[e] = true;
+    if (worth_naming(pool, e)) lib_vec_push(s->l->arena, &s->nodes, e);
+    for (int i = 0; i < tir_get(pool, e)->count; i++) s->uses[tir_operand(pool, e, i)]++;
+    return rebuilt;
+}
+
+/* Opens lets for what the values share; `values` are rewritten. */
+static void name_shared(lowering *l, tir_expr *values, int count) {
+    sharing s = {.l = l, .limit = l->pool->nodes.count};
+    s.uses = LIB_NEW_ARRAY(l->arena, uint32_t, s.limit);
+    s.seen = LIB_NEW_ARRAY(l->arena, bool, s.limit);
+    for (int c = 0; c < count; c++) tir_rewrite(l->pool, values[c], count_uses, &s);
+    tir_expr *from = LIB_NEW_ARRAY(l->arena, tir_expr, s.nodes.count + 1), *to = LIB_NEW_ARRAY(l->arena, tir_expr, s.nodes.count + 1);
+    int named = 0;
+    for (uint32_t i = 0; i < s.nodes.count; i++) {
+        tir_expr e = s.nodes.data[i];
+        if (s.uses[e] < 2) continue;
+        tir_expr value = tir_substitute(l->pool, e, named, from, to);
+        from[named] = e;
+        to[named++] = append_let(l, "t", value);
+    }
+    for (int c = 0; c < count && named; c++) values[c] = tir_substitute(l->pool, values[c], named, from, to);
+}
+
 /* Stores all components at once: values that read the state are computed before the first store. */
 static void store_all(lowering *l, int s, const tir_expr *index, bool scratch, const tir_expr *values) {
     tir_stage *stage = stage_of(l, s);
-    tir_stmt **after = NULL;
+    tir_stmt **before = l->cursor;
     tir_expr stored[TIR_MAX_STATE];
-    for (int c = 0; c < stage->count; c++) {
-        stored[c] = values[c];
-        if (stage->count == 1) break;
-        tir_stmt *let = append(l, TIR_LET);
-        if (!after) after = l->cursor;
-        let->let.value = values[c];
-        let->let.var = tir_var(l->pool, l->region->tensors.data[stage->tensor[c]].name, TIR_VAR_LET,
-                               tir_dtype_of(l->pool, values[c]), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
-        stored[c] = let->let.var;
-        l->cursor = &let->let.body;
-    }
+    memcpy(stored, values, sizeof stored);
+    name_shared(l, stored, stage->count);
+    for (int c = 0; c < stage->count && stage->count > 1; c++)
+        stored[c] = append_let(l, l->region->tensors.data[stage->tensor[c]].name, stored[c]);
     for (int c = 0; c < stage->count; c++)
         append_store(l, target_buffer(l, s, c, scratch), stage->tensor[c], index, stored[c], plan_of(l, s)->non_temporal);
-    if (after) l->cursor = after;
+    if (*before) l->cursor = &(*before)->next; /* behind what was opened here */
 }
 
 static void load_state(lowering *l, int s, const tir_expr *index, bool scratch, tir_expr *acc) {
@@ -367,9 +411,8 @@ static void statement_fold(lowering *l, int s, bool init) {
         for (int d = stage->space; d < tensor->rank; d++) {
             tir_stmt *loop = append(l, TIR_FOR);
             if (!outside) outside = l->cursor;
-            int64_t high = tir_range(l->pool, tensor->extent[d]).high - 1;
-            loop->for_.var = tir_var(l->pool, "s", TIR_VAR_LOOP, TIR_INDEX, 0, high);
             loop->for_.lower = tir_index(l->pool, 0);
+            loop->for_.var = tir_loop_variable(l->pool, "s", loop->for_.lower, tensor->extent[d]);
             loop->for_.extent = tensor->extent[d];
             index[d] = loop->for_.var;
             l->cursor = &loop->for_.body;
@@ -452,11 +495,9 @@ static void one_loop(lowering *l, int s, uint32_t k, nest_role role) {
     if (tir_is_const(l->pool, bounds.extent, &trips) && trips == 1) {
         node->value = bounds.low;
     } else {
-        tir_interval extent = tir_range(l->pool, tir_add(l->pool, bounds.low, bounds.extent));
-        tir_interval low = tir_range(l->pool, bounds.low);
         tir_stmt *loop = append(l, TIR_FOR);
         after = l->cursor;
-        loop->for_.var = tir_var(l->pool, node->name, TIR_VAR_LOOP, TIR_INDEX, low.low, extent.high > low.low ? extent.high - 1 : low.low);
+        loop->for_.var = tir_loop_variable(l->pool, node->name, bounds.low, bounds.extent);
         loop->for_.lower = bounds.low;
         loop->for_.extent = bounds.extent;
         loop->for_.loop = node->kind;

@@ -1,5 +1,5 @@
-/* What is known of index expressions: intervals and multiples of nodes (computed once, when a node is made), and proofs of
- * conditions by bounding the difference of the two sides. */
+/* What is known of index expressions: intervals and multiples of nodes (computed once, when a node is made), and proofs
+ * of conditions by bounding the difference of the two sides. */
 #include "tir/expr.h"
 #include "tir/simplify.h"
 
@@ -15,8 +15,12 @@ static int64_t clamp(int128 value) {
     return (int64_t)value;
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 int64_t tir_gcd(int64_t a, int64_t b) {
     uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
@@ -28,7 +32,9 @@ int64_t tir_gcd(int64_t a, int64_t b) {
     return (int64_t)(x >> 63 ? x >> 1 : x); /* only gcd(MIN, MIN) needs 64 bits */
 }
 
-int64_t tir_floor_div(int64_t a, int64_t positive) { return a / positive - (a % positive < 0); }
+int64_t tir_floor_div(int64_t a, int64_t positive) {
+    return a / positive - (a % positive < 0);
+}
 
 tir_interval tir_interval_add(tir_interval a, tir_interval b) {
     tir_interval sum = unbounded;
@@ -47,7 +53,9 @@ static tir_interval multiply(tir_interval a, tir_interval b) {
     return (tir_interval){clamp(low), clamp(high)};
 }
 
-tir_interval tir_interval_scale(tir_interval a, int64_t scale) { return multiply(a, (tir_interval){scale, scale}); }
+tir_interval tir_interval_scale(tir_interval a, int64_t scale) {
+    return multiply(a, (tir_interval){scale, scale});
+}
 
 static int64_t divide_end(int64_t a, int64_t b) {
     return a <= TIR_UNBOUNDED_LOW || a >= TIR_UNBOUNDED_HIGH ? a : tir_floor_div(a, b);
@@ -73,7 +81,8 @@ static tir_interval remainder_of(tir_interval a, tir_interval b, int64_t multipl
 
 static tir_interval of_dtype(tir_dtype dtype) {
     if (dtype == DLC_BOOL) return (tir_interval){0, 1};
-    if (dtype >= DLC_DTYPE_COUNT || !lib_dtype_is_integer((dlc_dtype)dtype) || lib_dtypes[dtype].bits == 64) return unbounded;
+    if (dtype >= DLC_DTYPE_COUNT || !lib_dtype_is_integer((dlc_dtype)dtype) || lib_dtypes[dtype].bits == 64)
+        return unbounded;
     int64_t span = INT64_C(1) << lib_dtypes[dtype].bits;
     if (lib_dtypes[dtype].class_ == 'u') return (tir_interval){0, span - 1};
     return (tir_interval){-span / 2, span / 2 - 1};
@@ -91,7 +100,8 @@ tir_facts tir_facts_of(const tir_pool *pool, tir_expr e) {
 static tir_facts of_product(tir_facts a, tir_facts b, bool square) {
     tir_facts facts = {multiply(a.range, b.range), 1};
     if (square && facts.range.low < 0) facts.range.low = 0;
-    if (__builtin_mul_overflow(a.multiple, b.multiple, &facts.multiple)) facts.multiple = larger(a.multiple, b.multiple);
+    if (__builtin_mul_overflow(a.multiple, b.multiple, &facts.multiple))
+        facts.multiple = larger(a.multiple, b.multiple);
     return facts;
 }
 
@@ -109,21 +119,25 @@ tir_facts tir_facts_compute(const tir_pool *pool, const tir_node *node, const ti
     if (node->count > 1) b = tir_facts_of(pool, operands[node->op == TIR_SELECT ? 2 : 1]);
     int64_t common = tir_gcd(a.multiple, b.multiple);
     switch (node->op) {
-    case TIR_CONST: return (tir_facts){{clamp((int64_t)node->bits), clamp((int64_t)node->bits)}, tir_gcd((int64_t)node->bits, 0)};
+    case TIR_CONST:
+        return (tir_facts){{clamp((int64_t)node->bits), clamp((int64_t)node->bits)}, tir_gcd((int64_t)node->bits, 0)};
     case TIR_ADD: return (tir_facts){tir_interval_add(a.range, b.range), common};
     case TIR_MUL: return of_product(a, b, operands[0] == operands[1]);
     case TIR_DIV: return (tir_facts){divide(a.range, b.range), 1};
     case TIR_REM: return (tir_facts){remainder_of(a.range, b.range, common), common};
     case TIR_MIN: return (tir_facts){{smaller(a.range.low, b.range.low), smaller(a.range.high, b.range.high)}, common};
     case TIR_MAX: return (tir_facts){{larger(a.range.low, b.range.low), larger(a.range.high, b.range.high)}, common};
-    case TIR_SELECT: return (tir_facts){{smaller(a.range.low, b.range.low), larger(a.range.high, b.range.high)}, common};
+    case TIR_SELECT:
+        return (tir_facts){{smaller(a.range.low, b.range.low), larger(a.range.high, b.range.high)}, common};
     case TIR_ABS: return of_absolute(a);
     case TIR_CAST: facts.range = of_dtype(tir_dtype_of(pool, operands[0])); return facts;
     default: return facts;
     }
 }
 
-tir_interval tir_range(tir_pool *pool, tir_expr index) { return tir_facts_of(pool, index).range; }
+tir_interval tir_range(tir_pool *pool, tir_expr index) {
+    return tir_facts_of(pool, index).range;
+}
 
 int64_t tir_multiple_of(tir_pool *pool, tir_expr index) {
     /* a sum's own facts hold unless a variable was narrowed since; sums are short: ask the terms */
@@ -139,11 +153,13 @@ int64_t tir_multiple_of(tir_pool *pool, tir_expr index) {
     return multiple;
 }
 
-/* ---- proofs: an upper bound of a sum, the best of its interval and of the sums that replace one atom by a bound of it */
+/* ---- proofs: an upper bound of a sum, the best of its interval and of the sums that replace one atom by a bound of it
+ */
 
 #define PROOF_DEPTH 5
 #define PROOF_STEPS 200
-/* Coefficients and divisors of more bits are left alone: products of two must not overflow, because a proof never raises. */
+/* Coefficients and divisors of more bits are left alone: products of two must not overflow, because a proof never
+ * raises. */
 #define PROOF_BITS 30
 #define REMAINDER_BITS 20
 
@@ -154,7 +170,9 @@ typedef struct proof {
 
 static int64_t upper_bound(proof *p, const tir_sum *sum, int depth);
 
-static bool within(int64_t value, int bits) { return value > -(INT64_C(1) << bits) && value < INT64_C(1) << bits; }
+static bool within(int64_t value, int bits) {
+    return value > -(INT64_C(1) << bits) && value < INT64_C(1) << bits;
+}
 
 static bool sum_within(const tir_sum *sum, int bits) {
     bool small = within(sum->constant, bits + 1);
@@ -170,7 +188,8 @@ static bool expression_within(tir_pool *pool, tir_expr e, int bits) {
 }
 
 /* Upper bound of scale*(sum without term `at`) + factor*by + plus. */
-static int64_t bound_with(proof *p, const tir_sum *sum, int at, int64_t scale, tir_expr by, int64_t factor, int64_t plus, int depth) {
+static int64_t bound_with(proof *p, const tir_sum *sum, int at, int64_t scale, tir_expr by, int64_t factor,
+                          int64_t plus, int depth) {
     if (!expression_within(p->pool, by, PROOF_BITS)) return TIR_UNBOUNDED_HIGH;
     tir_sum replaced;
     tir_sum_init(&replaced, sum->constant * scale + plus);
@@ -184,7 +203,8 @@ static int64_t bound_with(proof *p, const tir_sum *sum, int at, int64_t scale, t
 static int64_t bound_quotient(proof *p, const tir_sum *sum, int at, int depth) {
     tir_term term = sum->terms[at];
     int64_t c;
-    if (!tir_const_index(p->pool, tir_operand(p->pool, term.atom, 1), &c) || !within(c, PROOF_BITS)) return TIR_UNBOUNDED_HIGH;
+    if (!tir_const_index(p->pool, tir_operand(p->pool, term.atom, 1), &c) || !within(c, PROOF_BITS))
+        return TIR_UNBOUNDED_HIGH;
     int64_t scale = c / tir_gcd(c, term.coefficient), factor = term.coefficient * scale / c;
     int64_t plus = factor < 0 ? -factor * (c - 1) : 0;
     int64_t bound = bound_with(p, sum, at, scale, tir_operand(p->pool, term.atom, 0), factor, plus, depth);
@@ -247,7 +267,8 @@ static tir_truth equal_without_remainders(tir_pool *pool, tir_expr a, tir_expr b
     int64_t c;
     for (int i = 0, steps = 0; i < sum.count && steps < 32 && sum_within(&sum, REMAINDER_BITS); i++) {
         tir_term term = sum.terms[i];
-        if (tir_op_of(pool, term.atom) != TIR_REM || !tir_const_index(pool, tir_operand(pool, term.atom, 1), &c)) continue;
+        if (tir_op_of(pool, term.atom) != TIR_REM || !tir_const_index(pool, tir_operand(pool, term.atom, 1), &c))
+            continue;
         tir_expr n = tir_operand(pool, term.atom, 0), quotient = tir_div(pool, n, tir_operand(pool, term.atom, 1));
         if (!within(c, REMAINDER_BITS) || !expression_within(pool, n, REMAINDER_BITS) ||
             !expression_within(pool, quotient, REMAINDER_BITS))
@@ -262,7 +283,9 @@ static tir_truth equal_without_remainders(tir_pool *pool, tir_expr a, tir_expr b
     return sum.constant ? TIR_NO : TIR_YES;
 }
 
-static tir_truth negate(tir_truth truth) { return truth == TIR_UNKNOWN ? truth : truth == TIR_YES ? TIR_NO : TIR_YES; }
+static tir_truth negate(tir_truth truth) {
+    return truth == TIR_UNKNOWN ? truth : truth == TIR_YES ? TIR_NO : TIR_YES;
+}
 
 static tir_truth prove_comparison(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
     if (op == TIR_NE) return negate(prove_comparison(pool, TIR_EQ, a, b));
@@ -285,7 +308,8 @@ static tir_truth prove(tir_pool *pool, tir_expr condition, int *steps) {
     if (tir_get(pool, condition)->count == 0 || (*steps)-- <= 0) return TIR_UNKNOWN;
     tir_expr a = tir_operand(pool, condition, 0);
     if (tir_ops[op].flags & TIR_COMPARES)
-        return tir_dtype_of(pool, a) == TIR_INDEX ? prove_comparison(pool, op, a, tir_operand(pool, condition, 1)) : TIR_UNKNOWN;
+        return tir_dtype_of(pool, a) == TIR_INDEX ? prove_comparison(pool, op, a, tir_operand(pool, condition, 1))
+                                                  : TIR_UNKNOWN;
     if (op == TIR_NOT) return negate(prove(pool, a, steps));
     if (op != TIR_AND && op != TIR_OR) return TIR_UNKNOWN;
     tir_truth decisive = op == TIR_AND ? TIR_NO : TIR_YES, left = prove(pool, a, steps);
@@ -300,4 +324,6 @@ tir_truth tir_prove(tir_pool *pool, tir_expr condition) {
     return prove(pool, condition, &steps);
 }
 
-tir_truth tir_equal(tir_pool *pool, tir_expr a, tir_expr b) { return tir_prove(pool, tir_eq(pool, a, b)); }
+tir_truth tir_equal(tir_pool *pool, tir_expr a, tir_expr b) {
+    return tir_prove(pool, tir_eq(pool, a, b));
+}

@@ -45,7 +45,8 @@ static tir_expr tile_size(tir_schedule_state *state, int stage, int split) {
                            node_of(state, stage, node->outer)->name);
     tir_expr start = tile_start(state, stage, split, tile);
     if (node->mode == TIR_TAIL_PEEL) return tir_min(pool, factor, tir_sub(pool, extent, start));
-    return tir_sub(pool, tile_start(state, stage, split, tir_add(pool, tile, tir_index(pool, 1))), start);
+    tir_expr next = tile_start(state, stage, split, tir_add(pool, tile, tir_index(pool, 1)));
+    return tir_min(pool, factor, tir_sub(pool, next, start)); /* the min is always the second: it tells the range */
 }
 
 tir_expr tir_node_extent(tir_schedule_state *state, int stage, int node) {
@@ -102,8 +103,10 @@ tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis) {
 }
 
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis) {
-    tir_expr value = tir_node_value(state, stage, state->plan[stage].root[axis]);
-    return value ? tir_add(pool_of(state), state->plan[stage].low[axis], value) : 0;
+    tir_span range = node_range(state, stage, state->plan[stage].root[axis]);
+    int64_t points;
+    bool fixed = tir_is_const(pool_of(state), range.extent, &points) && points == 1; /* opened, or of one point anyway */
+    return fixed ? tir_add(pool_of(state), state->plan[stage].low[axis], range.low) : 0;
 }
 
 static bool clipped(const tir_schedule_state *state, int stage, int axis) {

@@ -1,5 +1,5 @@
-/* Walks over expressions: rewriting, import, use, evaluation. A walk lists the nodes reachable from a root, operands before
- * users, each once, without recursion; what a pass computes for a node stands beside it in the list. */
+/* Walks over expressions: rewriting, import, use, evaluation. A walk lists the nodes reachable from a root, operands
+ * before users, each once, without recursion; what a pass computes for a node stands beside it in the list. */
 #include "tir/arith.h"
 #include "tir/expr.h"
 #include "tir/math.h"
@@ -9,7 +9,7 @@
 
 #define WALK_LOCAL 128u /* nodes that need no allocation; a power of two, as every capacity */
 /* One block: order[capacity], table[2 * capacity] (index + 1), stack[2 * capacity] (node, next operand). */
-#define WALK_WORDS(capacity) ((size_t)(capacity) * 5)
+#define WALK_WORDS(capacity) ((size_t)(capacity)*5)
 
 typedef struct walk {
     const tir_pool *pool;
@@ -32,7 +32,9 @@ static uint32_t walk_slot(const walk *w, tir_expr e) {
     return at;
 }
 
-static uint32_t walk_index(const walk *w, tir_expr e) { return w->table[walk_slot(w, e)] - 1; }
+static uint32_t walk_index(const walk *w, tir_expr e) {
+    return w->table[walk_slot(w, e)] - 1;
+}
 
 /* Depth first; a path has distinct nodes, none listed yet: listed and open nodes together must fit. */
 static bool walk_fits(walk *w, uint32_t *words, uint32_t capacity, tir_expr root) {
@@ -79,7 +81,8 @@ static void walk_open(walk *w, walk_storage *storage, const tir_pool *pool, tir_
 }
 
 static void walk_close(const walk *w, walk_storage *storage) {
-    if (storage->heap) lib_release(w->pool->arena->allocator, storage->heap, storage->heap_words * sizeof(uint32_t), 16);
+    if (storage->heap)
+        lib_release(w->pool->arena->allocator, storage->heap, storage->heap_words * sizeof(uint32_t), 16);
 }
 
 /* For passes that build nodes in `owner` meanwhile, and so may raise: larger storage is the owner's scratch. */
@@ -197,8 +200,8 @@ bool tir_uses(const tir_pool *pool, tir_expr e, tir_expr var) {
 /* ---- evaluation */
 
 /* Transcendentals below f64 mean their expansion, made here in a pool of its own; 16-bit floats go through f32. */
-static uint64_t evaluate_expansion(const tir_pool *pool, tir_op op, tir_dtype dtype, const uint64_t *operands, int count,
-                                   bool has_fma) {
+static uint64_t evaluate_expansion(const tir_pool *pool, tir_op op, tir_dtype dtype, const uint64_t *operands,
+                                   int count, bool has_fma) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, pool->arena->allocator, &scope);

@@ -1,13 +1,13 @@
 /* Index expressions in canonical form: sums c0 + sum ci*atom with atoms ascending, no atom a sum or constant multiple.
  *
  * As nodes: ADD(ADD(c1*a1, c2*a2), c0), left-associated, constant last; ci*ai is MUL(ai, ci), a plain ai when ci is 1.
- * Atoms are variables, loads, casts, DIV, REM, MIN, MAX, SELECT, ABS, and products of atoms (MUL, left-associated, factors
- * ascending). SUB and NEG do not occur. Comparisons have no negative coefficient on either side, no common divisor, and are
- * LT, EQ or NE.
+ * Atoms are variables, loads, casts, DIV, REM, MIN, MAX, SELECT, ABS, and products of atoms (MUL, left-associated,
+ * factors ascending). SUB and NEG do not occur. Comparisons have no negative coefficient on either side, no common
+ * divisor, and are LT, EQ or NE.
  *
- * Every rule below holds for all integers within the ranges of the variables; floor division is exact arithmetic, so none
- * needs an argument of its own. Coefficients and constants are checked against overflow of 64 bits; they grow only where
- * divisors are joined or a remainder is opened (see nested_quotient, reduce_modulo). */
+ * Every rule below holds for all integers within the ranges of the variables; floor division is exact arithmetic, so
+ * none needs an argument of its own. Coefficients and constants are checked against overflow of 64 bits; they grow only
+ * where divisors are joined or a remainder is opened (see nested_quotient, reduce_modulo). */
 #include "tir/simplify.h"
 
 /* ---- sums */
@@ -56,7 +56,9 @@ void tir_sum_remove(tir_sum *sum, int at) {
     sum->count--;
 }
 
-void tir_sum_add_constant(tir_pool *pool, tir_sum *sum, int64_t value) { sum->constant = plus(pool, sum->constant, value); }
+void tir_sum_add_constant(tir_pool *pool, tir_sum *sum, int64_t value) {
+    sum->constant = plus(pool, sum->constant, value);
+}
 
 void tir_sum_add_term(tir_pool *pool, tir_sum *sum, tir_expr atom, int64_t coefficient) {
     if (coefficient == 0) return;
@@ -124,7 +126,8 @@ static void load_sum(tir_pool *pool, tir_sum *sum, tir_expr e) {
 tir_interval tir_sum_range(const tir_pool *pool, const tir_sum *sum) {
     tir_interval range = {sum->constant, sum->constant};
     for (int i = 0; i < sum->count; i++)
-        range = tir_interval_add(range, tir_interval_scale(tir_facts_of(pool, sum->terms[i].atom).range, sum->terms[i].coefficient));
+        range = tir_interval_add(
+            range, tir_interval_scale(tir_facts_of(pool, sum->terms[i].atom).range, sum->terms[i].coefficient));
     return range;
 }
 
@@ -142,7 +145,8 @@ static tir_expr intern_sum(tir_pool *pool, const tir_sum *sum) {
     tir_expr e = 0;
     for (int i = 0; i < sum->count; i++) {
         tir_expr term = sum->terms[i].atom;
-        if (sum->terms[i].coefficient != 1) term = intern2(pool, TIR_MUL, term, tir_index(pool, sum->terms[i].coefficient));
+        if (sum->terms[i].coefficient != 1)
+            term = intern2(pool, TIR_MUL, term, tir_index(pool, sum->terms[i].coefficient));
         e = e ? intern2(pool, TIR_ADD, e, term) : term;
     }
     if (e && sum->constant == 0) return e;
@@ -175,14 +179,20 @@ static bool congruent(tir_pool *pool, tir_expr a, tir_expr b, int64_t c) {
     return true;
 }
 
+static void remove_atom(tir_sum *sum, tir_expr atom) {
+    int at = 0;
+    while (sum->terms[at].atom != atom) at++;
+    tir_sum_remove(sum, at);
+}
+
 static void replace_pair(tir_pool *pool, tir_sum *sum, tir_term a, tir_term b, tir_expr by, int64_t scale) {
-    tir_sum_add_term(pool, sum, a.atom, -a.coefficient);
-    tir_sum_add_term(pool, sum, b.atom, -b.coefficient);
+    remove_atom(sum, a.atom);
+    remove_atom(sum, b.atom);
     tir_sum_add(pool, sum, by, scale);
 }
 
-/* k*(n rem c) + k*c*(m div d) -> k*n + k*c*((m - q) div d) when n div c is q div d and q = m (mod d); the last division is
- * exact. With q = n, d = c, the plain case, that is k*m. */
+/* k*(n rem c) + k*c*(m div d) -> k*n + k*c*((m - q) div d) when n div c is q div d and q = m (mod d); the last division
+ * is exact. With q = n, d = c, the plain case, that is k*m. */
 static bool join_with_quotient(tir_pool *pool, tir_sum *sum, tir_term rem, tir_term div, int64_t c) {
     int64_t d, divisor;
     tir_expr n = tir_operand(pool, rem.atom, 0), m = tir_operand(pool, div.atom, 0);
@@ -215,7 +225,7 @@ static bool join_with_remainder(tir_pool *pool, tir_sum *sum, tir_term rem, tir_
 
 static bool join_remainder(tir_pool *pool, tir_sum *sum, tir_term rem, int64_t c) {
     int64_t scale;
-    if (__builtin_mul_overflow(rem.coefficient, c, &scale)) return false;
+    if (__builtin_mul_overflow(rem.coefficient, c, &scale) || scale == INT64_MIN) return false;
     for (int i = 0; i < sum->count; i++) {
         tir_term other = sum->terms[i];
         if (other.coefficient != scale || other.atom == rem.atom) continue;
@@ -232,7 +242,7 @@ static bool join_quotient(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c)
     int64_t k = -(div.coefficient / c);
     tir_expr n = tir_operand(pool, div.atom, 0);
     if (tir_facts_of(pool, n).multiple % c == 0) { /* exact: k*c*(n div c) is k*n */
-        tir_sum_add_term(pool, sum, div.atom, -div.coefficient);
+        remove_atom(sum, div.atom);
         tir_sum_add(pool, sum, n, -k);
         return true;
     }
@@ -245,7 +255,7 @@ static bool join_quotient(tir_pool *pool, tir_sum *sum, tir_term div, int64_t c)
         if (__builtin_mul_overflow(k, numerator.terms[i].coefficient, &expected)) return false;
         if (sum->terms[at].coefficient != expected) return false;
     }
-    tir_sum_add_term(pool, sum, div.atom, -div.coefficient);
+    remove_atom(sum, div.atom);
     tir_sum_add(pool, sum, n, tir_index_times(pool, k, -1));
     tir_sum_add(pool, sum, index_rem(pool, n, tir_index(pool, c)), k);
     return true;
@@ -316,7 +326,7 @@ static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {
     if (left.count > 1 && right.count > 1 && left.count * right.count > 64)
         return intern2(pool, TIR_MUL, a < b ? a : b, a < b ? b : a);
     add_sum(pool, &product, &left, right.constant);
-    tir_sum_add_constant(pool, &product, tir_index_times(pool, left.constant, -right.constant)); /* it comes once, below */
+    product.constant = 0; /* the product of the constants comes with the other side */
     add_sum(pool, &product, &right, left.constant);
     for (int i = 0; i < left.count; i++)
         for (int j = 0; j < right.count; j++)
@@ -327,9 +337,10 @@ static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {
 
 /* ---- division and remainder by a constant */
 
-/* sum = multiples + rest, where every coefficient of `multiples` is divisible by g and the constant is in `rest`. True if
- * floor(rest/g) is one number, *quotient. */
-static bool split_by(tir_pool *pool, const tir_sum *sum, int64_t g, tir_sum *multiples, tir_sum *rest, int64_t *quotient) {
+/* sum = multiples + rest, where every coefficient of `multiples` is divisible by g and the constant is in `rest`. True
+ * if floor(rest/g) is one number, *quotient. */
+static bool split_by(tir_pool *pool, const tir_sum *sum, int64_t g, tir_sum *multiples, tir_sum *rest,
+                     int64_t *quotient) {
     tir_sum_init(multiples, 0);
     tir_sum_init(rest, sum->constant);
     for (int i = 0; i < sum->count; i++) {
@@ -340,6 +351,11 @@ static bool split_by(tir_pool *pool, const tir_sum *sum, int64_t g, tir_sum *mul
     if (range.low <= TIR_UNBOUNDED_LOW || range.high >= TIR_UNBOUNDED_HIGH) return false;
     *quotient = tir_floor_div(range.low, g);
     return *quotient == tir_floor_div(range.high, g);
+}
+
+static int64_t floor_rem(int64_t a, int64_t positive) {
+    int64_t rest = a % positive;
+    return rest < 0 ? rest + positive : rest;
 }
 
 /* The next candidate divisor of c below `limit`: the largest gcd(coefficient, c) there; 1 when none is left. */
@@ -395,7 +411,7 @@ static tir_expr quotient_by_const(tir_pool *pool, tir_expr a, int64_t c) {
     tir_sum sum, quotient, multiples, rest;
     load_sum(pool, &sum, a);
     tir_sum_init(&quotient, tir_floor_div(sum.constant, c));
-    sum.constant -= quotient.constant * c;
+    sum.constant = floor_rem(sum.constant, c);
     for (int i = 0; i < sum.count;) {
         if (sum.terms[i].coefficient % c != 0) {
             i++;
@@ -434,7 +450,8 @@ static void reduce_modulo(tir_pool *pool, tir_sum *sum, int64_t c) {
         term.coefficient %= c; /* keeps its sign: never larger in magnitude */
         if (term.coefficient == 0 || divisible(pool, term.atom, term.coefficient, c)) {
             tir_sum_remove(sum, i);
-        } else if (is_by_const(pool, term.atom, TIR_REM, &divisor) && divisor % (c / tir_gcd(term.coefficient, c)) == 0) {
+        } else if (is_by_const(pool, term.atom, TIR_REM, &divisor) &&
+                   divisor % (c / tir_gcd(term.coefficient, c)) == 0) {
             tir_sum_remove(sum, i);
             tir_sum_add(pool, sum, tir_operand(pool, term.atom, 0), term.coefficient);
             i = 0;
@@ -442,7 +459,7 @@ static void reduce_modulo(tir_pool *pool, tir_sum *sum, int64_t c) {
             sum->terms[i++].coefficient = term.coefficient;
         }
     }
-    sum->constant -= tir_floor_div(sum->constant, c) * c;
+    sum->constant = floor_rem(sum->constant, c);
 }
 
 static tir_expr remainder_by_const(tir_pool *pool, tir_expr a, int64_t c) {
@@ -505,8 +522,10 @@ static bool divide_symbolic(tir_pool *pool, tir_expr a, tir_expr b, tir_sum *quo
     for (int i = 0; i < numerator.count; i++) {
         tir_term part;
         if (!divide_monomial(pool, divisor.terms[lead], numerator.terms[i], &part)) continue;
-        if (part.atom) tir_sum_add_term(pool, quotient, part.atom, part.coefficient);
-        else tir_sum_add_constant(pool, quotient, part.coefficient);
+        if (part.atom)
+            tir_sum_add_term(pool, quotient, part.atom, part.coefficient);
+        else
+            tir_sum_add_constant(pool, quotient, part.coefficient);
     }
     if (quotient->count == 0 && quotient->constant == 0) return false;
     tir_expr product = index_mul(pool, intern_sum(pool, quotient), b);
@@ -525,7 +544,8 @@ static bool is_remainder(tir_pool *pool, const tir_sum *rest, tir_expr b) {
 
 static bool check_divisor(tir_pool *pool, tir_expr b, int64_t *constant) {
     if (!tir_const_index(pool, b, constant)) return false;
-    if (*constant <= 0) lib_raise(pool->arena->scope, DLC_INVALID_ARGUMENT, "division of an index by %lld", (long long)*constant);
+    if (*constant <= 0)
+        lib_raise(pool->arena->scope, DLC_INVALID_ARGUMENT, "division of an index by %lld", (long long)*constant);
     return true;
 }
 
@@ -538,7 +558,8 @@ static tir_expr index_div(tir_pool *pool, tir_expr a, tir_expr b) {
         load_sum(pool, &rest, a);
         return is_remainder(pool, &rest, b) ? tir_index(pool, 0) : intern2(pool, TIR_DIV, a, b);
     }
-    if (!is_remainder(pool, &rest, b)) tir_sum_add(pool, &quotient, intern2(pool, TIR_DIV, intern_sum(pool, &rest), b), 1);
+    if (!is_remainder(pool, &rest, b))
+        tir_sum_add(pool, &quotient, intern2(pool, TIR_DIV, intern_sum(pool, &rest), b), 1);
     return tir_sum_build(pool, &quotient);
 }
 
@@ -590,8 +611,10 @@ static void two_sides(tir_pool *pool, const tir_sum *sum, tir_expr *left, tir_ex
     tir_sum_init(&negative, sum->constant < 0 ? tir_index_times(pool, sum->constant, -1) : 0);
     for (int i = 0; i < sum->count; i++) {
         tir_term term = sum->terms[i];
-        if (term.coefficient > 0) tir_sum_add_term(pool, &positive, term.atom, term.coefficient);
-        else tir_sum_add_term(pool, &negative, term.atom, tir_index_times(pool, term.coefficient, -1));
+        if (term.coefficient > 0)
+            tir_sum_add_term(pool, &positive, term.atom, term.coefficient);
+        else
+            tir_sum_add_term(pool, &negative, term.atom, tir_index_times(pool, term.coefficient, -1));
     }
     *left = intern_sum(pool, &positive);
     *right = intern_sum(pool, &negative);

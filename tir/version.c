@@ -142,6 +142,16 @@ static tir_stmt **list_end(tir_stmt **list) {
     return list;
 }
 
+/* An inner loop whose bounds have become narrower gets a variable of that range, so that what depends on it can be proven. */
+static void tighten(versioning *v, tir_stmt *loop) {
+    const tir_variable old = *tir_variable_of(v->pool, loop->for_.var);
+    tir_interval range = tir_loop_range(v->pool, loop->for_.lower, loop->for_.extent);
+    if (range.low <= old.low && range.high >= old.high) return;
+    tir_expr narrow = tir_loop_variable(v->pool, old.name, loop->for_.lower, loop->for_.extent);
+    loop->for_.body = tir_stmt_substitute(v->kernel, loop->for_.body, 1, &loop->for_.var, &narrow);
+    loop->for_.var = narrow;
+}
+
 /* Drops branches and loops that are decided. */
 static tir_stmt *clean(versioning *v, tir_stmt *list) {
     tir_stmt *result = NULL, **cursor = &result;
@@ -150,6 +160,7 @@ static tir_stmt *clean(versioning *v, tir_stmt *list) {
         stmt->next = NULL;
         int64_t trips;
         if (stmt->kind == TIR_FOR) {
+            tighten(v, stmt);
             stmt->for_.body = clean(v, stmt->for_.body);
             if (!stmt->for_.body || (tir_is_const(v->pool, stmt->for_.extent, &trips) && trips <= 0)) continue;
         } else if (stmt->kind == TIR_LET) {

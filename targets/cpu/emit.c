@@ -234,6 +234,7 @@ static LLVMValueRef offset_pointer(emitter *e, LLVMValueRef pointer, LLVMValueRe
 
 static void bind_parameters(emitter *e) {
     if (!e->kernel->params.count) return;
+    emit_at(e, 0);
     LLVMValueRef array = field(e, e->pointer, offsetof(target_arguments, params));
     for (uint32_t i = 0; i < e->kernel->params.count; i++) {
         tir_expr var = e->kernel->params.data[i];

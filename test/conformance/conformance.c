@@ -1,6 +1,6 @@
-/* Conformance of every operator row: each sample x accepted dtype is run on random and special numbers by every leg below and
- * compared with the row's independent f64 reference within its tolerance. One test per row. Inputs and outputs end at an
- * inaccessible page, then begin at one; outputs are filled with NaN patterns before a run.
+/* Conformance of every operator row: each sample x accepted dtype is run on random and special numbers by every leg
+ * below and compared with the row's independent f64 reference within its tolerance. One test per row. Inputs and
+ * outputs end at an inaccessible page, then begin at one; outputs are filled with NaN patterns before a run.
  *
  * A leg is a way to run a graph. The tests of the public API and of targets are further legs of the same table. */
 #include "graph/build.h"
@@ -20,20 +20,23 @@
 /* after the above */
 #include <cmocka.h>
 
-/* ---- legs --------------------------------------------------------------------------------------------------------------- */
+/* ---- legs
+ * --------------------------------------------------------------------------------------------------------------- */
 
 typedef enum leg_result { LEG_RAN, LEG_CANNOT } leg_result;
 
-/* Runs the graph in the scope of `arena`: inputs[i] and outputs[i] are compact tensors. Mistakes raise. LEG_CANNOT: this leg
- * has no way to run such operators. */
+/* Runs the graph in the scope of `arena`: inputs[i] and outputs[i] are compact tensors. Mistakes raise. LEG_CANNOT:
+ * this leg has no way to run such operators. */
 typedef struct test_leg {
     const char *name;
-    leg_result (*run)(const struct test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs, void *const *outputs);
+    leg_result (*run)(const struct test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
+                      void *const *outputs);
     bool fma;
 } test_leg;
 
 /* The whole graph as one region, with every output a stage. NULL: some node has no compute definition. */
-static tir_region *region_of(lib_arena *arena, const graph *g, void *const *inputs, void **arguments, uint32_t *outputs) {
+static tir_region *region_of(lib_arena *arena, const graph *g, void *const *inputs, void **arguments,
+                             uint32_t *outputs) {
     graph_region_builder builder = graph_region_start(arena, g, "conformance");
     uint32_t given = 0;
     for (uint32_t n = 0; n < g->nodes.count; n++) { /* inputs and constants: the arguments */
@@ -77,7 +80,8 @@ static bool copied_through(const tir_region *region, uint32_t tensor, void *cons
     return true;
 }
 
-static void evaluate_all(lib_arena *arena, tir_region *region, uint32_t tensor, void **arguments, bool fma, void *output) {
+static void evaluate_all(lib_arena *arena, tir_region *region, uint32_t tensor, void **arguments, bool fma,
+                         void *output) {
     const tir_tensor t = region->tensors.data[tensor];
     int64_t extent[DLC_MAX_RANK], count = 1;
     for (int i = 0; i < t.rank; i++) count *= extent[i] = extent_of(region->pool, t.extent[i]);
@@ -110,7 +114,7 @@ static leg_result run_definition(const test_leg *leg, lib_arena *arena, const gr
 
 /* Loop IR of the empty schedule, by the checking interpreter. */
 static leg_result run_loops(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
-                                 void *const *outputs) {
+                            void *const *outputs) {
     uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, g->outputs.count);
     void **arguments = LIB_NEW_ARRAY(arena, void *, g->nodes.count + g->outputs.count);
     tir_region *region = region_of(arena, g, inputs, arguments, tensor);
@@ -122,7 +126,8 @@ static leg_result run_loops(const test_leg *leg, lib_arena *arena, const graph *
     tir_machine machine = {.target = "interp", .name = "none", .fma = leg->fma, .line = 64, .cores = 1};
     tir_kernel *kernel = tir_lower(arena, region, NULL, &(tir_lower_options){.machine = &machine, .verify = true});
     lib_error error = {0};
-    if (tir_interpret(kernel, arguments, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) != DLC_OK)
+    if (tir_interpret(kernel, arguments, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) !=
+        DLC_OK)
         lib_raise_error(arena->scope, &error);
     return LEG_RAN;
 }
@@ -133,7 +138,8 @@ static const test_leg legs[] = {
     {"loops", run_loops, true},
 };
 
-/* ---- comparing ---------------------------------------------------------------------------------------------------------- */
+/* ---- comparing
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* dtype, digits of the significand, lowest exponent of a normal number, greatest number */
 static const struct {
@@ -170,15 +176,16 @@ static bool agrees(dlc_dtype dtype, double got, double expected, double toleranc
     return fabs(got - expected) <= allowed;
 }
 
-/* ---- one case ----------------------------------------------------------------------------------------------------------- */
+/* ---- one case
+ * ----------------------------------------------------------------------------------------------------------- */
 
 #define RESULTS_MAX 16
 
 typedef struct test_case {
     sample s;
     lib_arena *arena;
-    graph *g;           /* as emitted */
-    graph *primitive;   /* composites expanded */
+    graph *g;         /* as emitted */
+    graph *primitive; /* composites expanded */
     graph_reference_tensor operand[SAMPLE_OPERANDS], result[RESULTS_MAX], scale[RESULTS_MAX];
     int results;
     sample_fill fill;
@@ -215,7 +222,7 @@ static void emit_sample(test_case *c) {
     c->primitive = graph_decompose(c->arena, g);
 }
 
-/* Sub-graphs and dimension lists as a reference reads them: numbers in `list`. */
+/* A reference reads dimension lists as numbers in `list`, and operands left out have rank -1. */
 static void run_reference(test_case *c, const graph_reference_tensor *operand, graph_reference_tensor *result) {
     graph_attribute attribute[sizeof c->s.attribute / sizeof *c->s.attribute];
     memcpy(attribute, c->s.attribute, sizeof attribute);
@@ -229,18 +236,16 @@ static void run_reference(test_case *c, const graph_reference_tensor *operand, g
         result[i] = c->result[i];
         result[i].data = LIB_NEW_ARRAY(c->arena, double, (size_t)count_of(&result[i]));
     }
-    c->s.op->reference(&(graph_reference){.inputs = c->s.operands,
-                                          .results = c->results,
-                                          .operand = operand,
-                                          .attribute = attribute,
-                                          .result = result});
+    int inputs = c->s.op->max_inputs > c->s.operands ? c->s.op->max_inputs : c->s.operands;
+    c->s.op->reference(&(graph_reference){
+        .inputs = inputs, .results = c->results, .operand = operand, .attribute = attribute, .result = result});
 }
 
 /* Sums are compared relative to the sum of the terms' magnitudes: the reference on absolute values. */
 static void run_scale(test_case *c) {
     graph_reference_tensor magnitude[SAMPLE_OPERANDS];
+    memcpy(magnitude, c->operand, sizeof magnitude);
     for (int i = 0; i < c->s.operands; i++) {
-        magnitude[i] = c->operand[i];
         if (magnitude[i].rank < 0 || !lib_dtype_is_float(magnitude[i].dtype)) continue;
         int64_t count = count_of(&magnitude[i]);
         magnitude[i].data = LIB_NEW_ARRAY(c->arena, double, (size_t)count);
@@ -276,8 +281,9 @@ static bool compare_results(test_case *c, const char *leg_name, const guarded *o
             double got = lib_element_get_f64(y->dtype, element);
             bool legal = y->dtype != DLC_BOOL || (unsigned char)*element <= 1;
             if (legal && agrees(y->dtype, got, y->data[i], c->s.op->tolerance, slack_of(c, r, i))) continue;
-            snprintf(c->failure, sizeof c->failure, "%s, fill %d, leg %s: result %d element %lld is %.17g (%a), expected %.17g (%a)",
-                     c->s.line, (int)c->fill, leg_name, r, (long long)i, got, got, y->data[i], y->data[i]);
+            snprintf(c->failure, sizeof c->failure,
+                     "%s, fill %d, leg %s: result %d element %lld is %.17g (%a), expected %.17g (%a)", c->s.line,
+                     (int)c->fill, leg_name, r, (long long)i, got, got, y->data[i], y->data[i]);
             return false;
         }
     }
@@ -344,7 +350,8 @@ static bool run_leg(test_case *c, const test_leg *leg, bool at_end) {
         good = compare_results(c, leg->name, m.outputs) && inputs_unchanged(c, &m);
         c->ran++;
     } else if (error.status != DLC_OK) {
-        snprintf(c->failure, sizeof c->failure, "%s, fill %d, leg %s: %s", c->s.line, (int)c->fill, leg->name, error.message);
+        snprintf(c->failure, sizeof c->failure, "%s, fill %d, leg %s: %s", c->s.line, (int)c->fill, leg->name,
+                 error.message);
         good = false;
     }
     for (int i = 0; i < c->s.operands; i++) guarded_free(&m.inputs[i]);
@@ -353,6 +360,7 @@ static bool run_leg(test_case *c, const test_leg *leg, bool at_end) {
 }
 
 static bool run_case(test_case *c) {
+    for (int i = c->s.operands; i < SAMPLE_OPERANDS; i++) c->operand[i].rank = -1;
     for (int i = 0; i < c->s.operands; i++) {
         const sample_operand *from = &c->s.operand[i];
         graph_reference_tensor *to = &c->operand[i];
@@ -383,11 +391,12 @@ static unsigned fills_of(graph_class class_) {
     }
 }
 
-/* ---- tests -------------------------------------------------------------------------------------------------------------- */
+/* ---- tests
+ * -------------------------------------------------------------------------------------------------------------- */
 
 /* One line of the samples with one dtype; false with the reason in `failure`. */
-static bool run_sample(const graph_op *op, const char *line, size_t length, dlc_dtype t, bool *varies, char *failure, size_t room,
-                       int64_t *ran) {
+static bool run_sample(const graph_op *op, const char *line, size_t length, dlc_dtype t, bool *varies, char *failure,
+                       size_t room, int64_t *ran) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
@@ -443,13 +452,13 @@ static void test_rows_are_complete(void **state) {
         for (const graph_op *const *row = *family; *row; row++) {
             const graph_op *op = *row;
             bool runs = op->class_ != GRAPH_OPAQUE && op->class_ != GRAPH_CONTROL && !graph_is_source(op);
-            const char *lacks = !op->infer && !op->expand                                        ? "a shape rule"
-                                : !op->doc                                                       ? "documentation"
-                                : runs && !op->compute && !op->scalar && !op->expand             ? "a definition"
-                                : runs && !op->samples                                           ? "samples"
-                                : runs && !op->reference                                         ? "a reference"
-                                : graph_op_find(op->name) != op                                  ? "a name of its own"
-                                                                                                 : NULL;
+            const char *lacks = !op->infer && !op->expand                            ? "a shape rule"
+                                : !op->doc                                           ? "documentation"
+                                : runs && !op->compute && !op->scalar && !op->expand ? "a definition"
+                                : runs && !op->samples                               ? "samples"
+                                : runs && !op->reference                             ? "a reference"
+                                : graph_op_find(op->name) != op                      ? "a name of its own"
+                                                                                     : NULL;
             if (!lacks) continue;
             print_error("operator %s has no %s\n", op->name, lacks + (lacks[1] == ' ' ? 2 : 0));
             missing++;
@@ -466,7 +475,8 @@ int main(int argc, char **argv) {
             bool wanted = argc < 2;
             for (int i = 1; i < argc; i++) wanted |= strcmp(argv[i], (*row)->name) == 0;
             if (!wanted || !(*row)->samples || !(*row)->reference) continue;
-            tests[count++] = (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
+            tests[count++] =
+                (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
     return _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Memory for tests whose end, or whose beginning, lies at an inaccessible page, so that an access outside is a fault where it
- * happens. */
+/* Memory for tests whose end, or whose beginning, lies at an inaccessible page, so that an access outside is a fault
+ * where it happens. */
 #ifndef TEST_CONFORMANCE_GUARDED_H
 #define TEST_CONFORMANCE_GUARDED_H
 

@@ -28,25 +28,28 @@ typedef struct sample {
     graph_attribute attribute[sizeof(((graph_op *)0)->attribute) / sizeof(graph_attribute_spec)]; /* one per spec */
 } sample;
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* The line with each word T replaced by the dtype's name. */
-static const char *sample_line(lib_arena *arena, const char *line, size_t length, dlc_dtype t, bool *varies) {
+static inline const char *sample_line(lib_arena *arena, const char *line, size_t length, dlc_dtype t, bool *varies) {
     lib_text text;
     lib_text_init(&text, arena);
     *varies = false;
     for (size_t i = 0; i < length; i++) {
         bool word = line[i] == 'T' && (i == 0 || (!isalnum((unsigned char)line[i - 1]) && line[i - 1] != '_')) &&
                     (i + 1 == length || (!isalnum((unsigned char)line[i + 1]) && line[i + 1] != '_'));
-        if (word) lib_text_add(&text, lib_dtypes[t].name);
-        else lib_text_add_bytes(&text, line + i, 1);
+        if (word)
+            lib_text_add(&text, lib_dtypes[t].name);
+        else
+            lib_text_add_bytes(&text, line + i, 1);
         *varies |= word;
     }
     lib_text_add(&text, "");
     return text.data;
 }
 
-static double sample_bound(lib_lexer *lexer, char **at) {
+static inline double sample_bound(lib_lexer *lexer, char **at) {
     char copy[64];
     size_t length = 0;
     char *from = *at;
@@ -63,7 +66,7 @@ static double sample_bound(lib_lexer *lexer, char **at) {
 }
 
 /* f32[2, 3] in 0..10    _ */
-static sample_operand sample_parse_operand(lib_lexer *lexer) {
+static inline sample_operand sample_parse_operand(lib_lexer *lexer) {
     sample_operand operand = {0};
     char *word = lib_lexer_name(lexer);
     if (strcmp(word, "_") == 0) {
@@ -89,7 +92,7 @@ static sample_operand sample_parse_operand(lib_lexer *lexer) {
 }
 
 /* "op(f32[2, 3], axis=1)". Attributes may name sub-graphs, hence the graph. */
-static void sample_parse(sample *s, graph *g, const graph_op *op, const char *line) {
+static inline void sample_parse(sample *s, graph *g, const graph_op *op, const char *line) {
     lib_lexer lexer;
     lib_lexer_init(&lexer, g->arena, op->name, line, strlen(line));
     lib_lexer_next(&lexer);
@@ -119,19 +122,20 @@ static void sample_parse(sample *s, graph *g, const graph_op *op, const char *li
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "more text than one sample");
 }
 
-/* ---- data --------------------------------------------------------------------------------------------------------------- */
+/* ---- data
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static uint64_t sample_random(uint64_t *seed) {
     *seed += 0x9e3779b97f4a7c15u;
     return lib_hash_mix(*seed, 0);
 }
 
-static double sample_uniform(uint64_t *seed, double low, double high) {
+static inline double sample_uniform(uint64_t *seed, double low, double high) {
     return low + (high - low) * ((double)(sample_random(seed) >> 11) * 0x1p-53);
 }
 
 /* Numbers where operators tend to differ. Products of those of i64 stay within the integers that a double can hold. */
-static int sample_specials(dlc_dtype dtype, bool extreme, double *out) {
+static inline int sample_specials(dlc_dtype dtype, bool extreme, double *out) {
     static const double i64_specials[] = {0, 1, -1, 2, -2, 3, -0x1p63, 0x1p31, -0x1p31, 63, 64, -64};
     static const double i32_specials[] = {0, 1, -1, 2, -2, 3, INT32_MIN, INT32_MAX, 31, 32, -32, 65536};
     static const double i8_specials[] = {0, 1, -1, 2, -2, 3, INT8_MIN, INT8_MAX, 7, 8, -8, 16};
@@ -159,7 +163,7 @@ static int sample_specials(dlc_dtype dtype, bool extreme, double *out) {
     return count;
 }
 
-static double sample_number(const sample_operand *operand, bool wide, uint64_t *seed) {
+static inline double sample_number(const sample_operand *operand, bool wide, uint64_t *seed) {
     bool integral = !lib_dtype_is_float(operand->dtype);
     if (operand->limited) {
         double x = sample_uniform(seed, operand->low, operand->high);
@@ -182,19 +186,25 @@ typedef enum sample_fill {
     SAMPLE_TAME = 1,    /* moderate numbers: sums and products of them do not overflow */
     SAMPLE_WIDE = 2,    /* small and large numbers too */
     SAMPLE_SPECIAL = 4, /* moderate ones, and now and then NaN, infinities, zeros of both signs */
-    SAMPLE_EXTREME = 8  /* wide ones, and all pairs of special numbers in the first two operands, largest and smallest too */
+    SAMPLE_EXTREME =
+        8 /* wide ones, and all pairs of special numbers in the first two operands, largest and smallest too */
 } sample_fill;
 
 /* Data of operand `number`, both as elements and as the doubles that these read back as. */
-static void sample_data(const sample_operand *operand, int number, sample_fill fill, uint64_t seed, int64_t count,
-                        void *elements, double *doubles) {
+static inline void sample_data(const sample_operand *operand, int number, sample_fill fill, uint64_t seed,
+                               int64_t count, void *elements, double *doubles) {
     double special[16];
     size_t size = lib_dtype_size(operand->dtype);
-    int specials = fill >= SAMPLE_SPECIAL && !operand->limited ? sample_specials(operand->dtype, fill == SAMPLE_EXTREME, special) : 0;
+    int specials = fill >= SAMPLE_SPECIAL && !operand->limited
+                       ? sample_specials(operand->dtype, fill == SAMPLE_EXTREME, special)
+                       : 0;
     for (int64_t i = 0; i < count; i++) {
         double x = sample_number(operand, fill == SAMPLE_WIDE || fill == SAMPLE_EXTREME, &seed);
         if (specials && fill == SAMPLE_EXTREME && i < (int64_t)specials * specials) /* all pairs in operands 0 and 1 */
-            x = special[(number == 0 ? i : number == 1 ? i / specials : (int64_t)(sample_random(&seed) >> 1)) % specials];
+            x = special[(number == 0   ? i
+                         : number == 1 ? i / specials
+                                       : (int64_t)(sample_random(&seed) >> 1)) %
+                        specials];
         if (specials && fill == SAMPLE_SPECIAL && sample_random(&seed) % 37 == 0)
             x = special[sample_random(&seed) % (uint64_t)specials];
         char *element = (char *)elements + (size_t)i * size;

@@ -1,5 +1,5 @@
-/* Scalar arithmetic: 8-bit integers exhaustively, 16-bit floats against long double with a rounding of its own, wide dtypes
- * at the points where rules break, conversions at rounding ties and limits. */
+/* Scalar arithmetic: 8-bit integers exhaustively, 16-bit floats against long double with a rounding of its own, wide
+ * dtypes at the points where rules break, conversions at rounding ties and limits. */
 #include "tir/arith.h"
 
 #include <math.h>
@@ -15,7 +15,9 @@ static uint64_t binary(tir_op op, tir_dtype dtype, uint64_t a, uint64_t b) {
     return tir_arith(op, compares ? (tir_dtype)DLC_BOOL : dtype, dtype, (uint64_t[]){a, b}, 2, true);
 }
 
-static uint64_t unary(tir_op op, tir_dtype dtype, uint64_t a) { return tir_arith(op, dtype, dtype, &a, 1, true); }
+static uint64_t unary(tir_op op, tir_dtype dtype, uint64_t a) {
+    return tir_arith(op, dtype, dtype, &a, 1, true);
+}
 
 /* ---- 8-bit integers, all pairs; `low` and `high` are the dtype's range */
 
@@ -150,7 +152,8 @@ static void sixteen_bit_floats(void **unused) {
             uint64_t a = next() & 0xffff, b = next() & 0xffff;
             if (round % 2) b = (b & 0x83ff) | (a & 0x7c00); /* like exponents: more ties and cancellation */
             long double x = (long double)tir_bits_to_f64(to->dtype, a), y = (long double)tir_bits_to_f64(to->dtype, b);
-            bool wide = to->dtype == DLC_BF16 && fabsl(x) < 0x1p60L && fabsl(y) < 0x1p60L && fabsl(x) > 0x1p-60L && fabsl(y) > 0x1p-60L;
+            bool wide = to->dtype == DLC_BF16 && fabsl(x) < 0x1p60L && fabsl(y) < 0x1p60L && fabsl(x) > 0x1p-60L &&
+                        fabsl(y) > 0x1p-60L;
             long double sum = x + y; /* exact where 64 digits hold it: always for f16 */
             if (to->dtype == DLC_F16 || (wide && (sum - x == y && sum - y == x))) {
                 same_number(to, binary(TIR_ADD, to->dtype, a, b), rounded(to, sum));
@@ -188,13 +191,16 @@ static void fused_rounds_once(void **unused) {
     float a = 1.0f + 0x1p-12f;
     uint64_t bits = tir_bits_from_f64(DLC_F32, (double)a), minus = tir_bits_from_f64(DLC_F32, -1.0);
     uint64_t operands[3] = {bits, bits, minus};
-    assert_true(tir_bits_to_f64(DLC_F32, tir_arith(TIR_MULADD, DLC_F32, DLC_F32, operands, 3, true)) == 0x1p-11 + 0x1p-24);
+    assert_true(tir_bits_to_f64(DLC_F32, tir_arith(TIR_MULADD, DLC_F32, DLC_F32, operands, 3, true)) ==
+                0x1p-11 + 0x1p-24);
     assert_true(tir_bits_to_f64(DLC_F32, tir_arith(TIR_MULADD, DLC_F32, DLC_F32, operands, 3, false)) == 0x1p-11);
     uint64_t integers[3] = {INT32_MAX, 2, 3};
     assert_int_equal(tir_arith(TIR_MULADD, DLC_I32, DLC_I32, integers, 3, true), 1);
 }
 
-static uint64_t f32_bits(float value) { return tir_bits_from_f64(DLC_F32, (double)value); }
+static uint64_t f32_bits(float value) {
+    return tir_bits_from_f64(DLC_F32, (double)value);
+}
 
 static void f32_is_the_machine(void **unused) {
     (void)unused;
@@ -269,8 +275,10 @@ static void conversions(void **unused) {
     uint64_t bits;
     memcpy(&bits, &half, sizeof bits);
     assert_int_equal(tir_arith_cast(DLC_F16, DLC_F64, bits), 1);
-    assert_int_equal(tir_arith(TIR_BITCAST, DLC_I32, DLC_F32, (uint64_t[]){f32_bits(-0.0f)}, 1, true), (uint64_t)(int64_t)INT32_MIN);
-    assert_int_equal(tir_arith(TIR_BITCAST, DLC_F32, DLC_I32, (uint64_t[]){(uint64_t)(int64_t)INT32_MIN}, 1, true), 0x80000000);
+    assert_int_equal(tir_arith(TIR_BITCAST, DLC_I32, DLC_F32, (uint64_t[]){f32_bits(-0.0f)}, 1, true),
+                     (uint64_t)(int64_t)INT32_MIN);
+    assert_int_equal(tir_arith(TIR_BITCAST, DLC_F32, DLC_I32, (uint64_t[]){(uint64_t)(int64_t)INT32_MIN}, 1, true),
+                     0x80000000);
 }
 
 static void memory(void **unused) {
@@ -278,8 +286,15 @@ static void memory(void **unused) {
     static const struct {
         tir_dtype dtype;
         uint64_t bits;
-    } rows[] = {{DLC_BOOL, 1}, {DLC_I8, UINT64_MAX}, {DLC_U8, 255}, {DLC_I32, (uint64_t)INT64_C(-5)}, {DLC_I64, 1u << 31},
-                {DLC_F16, 0xfc01}, {DLC_BF16, 0x8001}, {DLC_F32, 0x80000001}, {DLC_F64, UINT64_C(0x8000000000000001)}};
+    } rows[] = {{DLC_BOOL, 1},
+                {DLC_I8, UINT64_MAX},
+                {DLC_U8, 255},
+                {DLC_I32, (uint64_t)INT64_C(-5)},
+                {DLC_I64, 1u << 31},
+                {DLC_F16, 0xfc01},
+                {DLC_BF16, 0x8001},
+                {DLC_F32, 0x80000001},
+                {DLC_F64, UINT64_C(0x8000000000000001)}};
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         unsigned char bytes[17];
         memset(bytes, 0xaa, sizeof bytes);
@@ -294,8 +309,9 @@ static void memory(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eight_bits),         cmocka_unit_test(wide_integers), cmocka_unit_test(sixteen_bit_floats),
-        cmocka_unit_test(fused_rounds_once),  cmocka_unit_test(f32_is_the_machine), cmocka_unit_test(min_max),
+        cmocka_unit_test(eight_bits),         cmocka_unit_test(wide_integers),
+        cmocka_unit_test(sixteen_bit_floats), cmocka_unit_test(fused_rounds_once),
+        cmocka_unit_test(f32_is_the_machine), cmocka_unit_test(min_max),
         cmocka_unit_test(conversions),        cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests_name("tir/arith", tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Expressions: interning, simplification as text, exactness of the value rules against plain C, rewriting, text round trip,
- * bad input, refused memory. */
+/* Expressions: interning, simplification as text, exactness of the value rules against plain C, rewriting, text round
+ * trip, bad input, refused memory. */
 #include "tir/arith.h"
 #include "tir/expr.h"
 #include "tir/math.h"
@@ -76,7 +76,9 @@ static tir_expr parsed_into(tir_pool *p, const char *text, tir_dtype expected, b
     return e;
 }
 
-static tir_expr parsed(const char *text) { return parsed_into(&pool, text, UINT8_MAX, false); }
+static tir_expr parsed(const char *text) {
+    return parsed_into(&pool, text, UINT8_MAX, false);
+}
 
 static const char *printed(tir_expr e) {
     lib_text text;
@@ -85,7 +87,7 @@ static const char *printed(tir_expr e) {
     return text.data;
 }
 
-#define ENTERED                                                                                                       \
+#define ENTERED \
     if (!LIB_ENTER(&scope)) fail_msg("%s", scope.error.message)
 
 /* ---- simplification, as text */
@@ -153,7 +155,8 @@ static void index_rules(void **unused) {
         {"cast.index(cast.i8(x)) < 200", "true"},
     };
     ENTERED;
-    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) assert_string_equal(printed(parsed(rows[row][0])), rows[row][1]);
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++)
+        assert_string_equal(printed(parsed(rows[row][0])), rows[row][1]);
     tir_expr m = tir_var(&pool, "m", TIR_VAR_PARAM, TIR_INDEX, 0, 1000);
     pool.variables.data[tir_var_id(&pool, m)].multiple = 8;
     assert_string_equal(printed(parsed("m%4")), "0");
@@ -229,7 +232,8 @@ static void value_rules(void **unused) {
         {"b && (c || f < g)", "b && (c || f < g)"},
     };
     ENTERED;
-    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) assert_string_equal(printed(parsed(rows[row][0])), rows[row][1]);
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++)
+        assert_string_equal(printed(parsed(rows[row][0])), rows[row][1]);
     /* 1 + 2^-30 squared less 1: the product rounds, so the machine decides and nothing is folded */
     tir_expr a = tir_float(&pool, DLC_F64, 1.0 + 0x1p-30);
     assert_int_equal(tir_op_of(&pool, tir_muladd(&pool, a, a, tir_float(&pool, DLC_F64, -1.0))), TIR_MULADD);
@@ -238,8 +242,8 @@ static void value_rules(void **unused) {
 /* ---- exactness of the value rules: random trees against plain C, at points that break wrong rules */
 
 enum { POINTS = 14, SLOTS = 4 };
-static const float float_points[POINTS] = {0.0f,  -0.0f,    1.0f,     -1.0f,   2.5f,    -3.0f,   INFINITY,
-                                           -INFINITY, NAN, 1e-45f, 3.4e38f, -3.4e38f, 0.1f, 16777216.0f};
+static const float float_points[POINTS] = {0.0f,      -0.0f, 1.0f,   -1.0f,   2.5f,     -3.0f, INFINITY,
+                                           -INFINITY, NAN,   1e-45f, 3.4e38f, -3.4e38f, 0.1f,  16777216.0f};
 static const int32_t int_points[POINTS] = {0, 1, -1, 2, -2, INT32_MIN, INT32_MAX, 31, 32, 7, -8, 255, 65536, -65537};
 
 typedef struct value {
@@ -255,7 +259,9 @@ static uint32_t chance(uint32_t below) {
     return (uint32_t)(seed >> 33) % below;
 }
 
-static float min_of(float a, float z) { return isnan(a) || isnan(z) ? NAN : a < z || (a == z && signbit(a)) ? a : z; }
+static float min_of(float a, float z) {
+    return isnan(a) || isnan(z) ? NAN : a < z || (a == z && signbit(a)) ? a : z;
+}
 
 /* Builds and evaluates at once. Leaves: variables slot 0..3 (f, g, x, y) or constants. */
 static tir_expr random_value(int depth, bool is_float, const value *slots, value *result) {
@@ -276,11 +282,14 @@ static tir_expr random_value(int depth, bool is_float, const value *slots, value
     }
     if (chance(12) == 0) { /* conversion */
         tir_expr a = random_value(depth - 1, !is_float, slots, &l);
-        if (is_float) result->f = (float)l.i;
-        else result->i = isnan(l.f) ? 0 : l.f >= 0x1p31f ? INT32_MAX : l.f <= -0x1p31f ? INT32_MIN : (int32_t)l.f;
+        if (is_float)
+            result->f = (float)l.i;
+        else
+            result->i = isnan(l.f) ? 0 : l.f >= 0x1p31f ? INT32_MAX : l.f <= -0x1p31f ? INT32_MIN : (int32_t)l.f;
         return tir_cast(&pool, is_float ? DLC_F32 : DLC_I32, a);
     }
-    tir_expr a = random_value(depth - 1, is_float, slots, &l), z = random_value((int)chance(2) ? 0 : depth - 1, is_float, slots, &r);
+    tir_expr a = random_value(depth - 1, is_float, slots, &l),
+             z = random_value((int)chance(2) ? 0 : depth - 1, is_float, slots, &r);
     if (chance(10) == 0) z = a, r = l;
     uint32_t ul = (uint32_t)l.i, ur = (uint32_t)r.i;
     if (chance(6) == 0) {
@@ -363,7 +372,8 @@ static void text_round_trip(void **unused) {
         lib_text_init(&again, &arena);
         tir_print_expr(&again, &other, copy, tensor_names);
         assert_int_equal(parsed_into(&other, again.data, UINT8_MAX, false), copy);
-        for (uint32_t v = 0; v < other.variables.count; v++) back[v] = variable_named(&pool, other.variables.data[v].name);
+        for (uint32_t v = 0; v < other.variables.count; v++)
+            back[v] = variable_named(&pool, other.variables.data[v].name);
         assert_int_equal(tir_import(&pool, &other, copy, back), e);
     }
 }
@@ -422,6 +432,42 @@ static void bad_text(void **unused) {
     assert_string_equal(printed(parsed("3 < f")), "3:f32 < f");
 }
 
+/* Numbers at the end of 64 bits: an answer or a refusal, never undefined behaviour. */
+static const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, 2, 3, INT64_C(1) << 62, INT64_MAX};
+static const tir_op index_ops[] = {TIR_ADD, TIR_SUB, TIR_MUL, TIR_DIV, TIR_REM,
+                                   TIR_MIN, TIR_MAX, TIR_EQ,  TIR_LT,  TIR_LE};
+enum { ENDS = sizeof ends / sizeof *ends, OPS = sizeof index_ops / sizeof *index_ops };
+
+static void extreme_index(int at) {
+    int64_t scale = ends[at % ENDS], shift = ends[at / ENDS % ENDS], other = ends[at / ENDS / ENDS % ENDS];
+    tir_op op = index_ops[at / ENDS / ENDS / ENDS % OPS], last = index_ops[at / ENDS / ENDS / ENDS / OPS];
+    if (!LIB_ENTER(&scope)) return;
+    tir_expr e = tir_add(&pool, tir_mul(&pool, at % 2 ? k : i, tir_index(&pool, scale)), tir_index(&pool, shift));
+    e = tir_binary(&pool, op, e, tir_index(&pool, other));
+    if (tir_dtype_of(&pool, e) == TIR_INDEX) e = tir_binary(&pool, last, e, tir_add(&pool, i, tir_index(&pool, scale)));
+    if (tir_dtype_of(&pool, e) == TIR_INDEX)
+        tir_multiple_of(&pool, tir_sub(&pool, e, j));
+    else
+        tir_prove(&pool, e);
+}
+
+static void extreme_indices(void **unused) {
+    (void)unused;
+    for (int at = 0; at < ENDS * ENDS * ENDS * OPS * OPS; at += 7) extreme_index(at);
+}
+
+/* An axis of extent 0 has no points: whatever is said of it holds, but it must be said. */
+static void empty_axis(void **unused) {
+    (void)unused;
+    ENTERED;
+    tir_expr none = tir_var(&pool, "none", TIR_VAR_AXIS, TIR_INDEX, 0, -1);
+    tir_expr e = tir_add(&pool, tir_mul(&pool, none, tir_index(&pool, 5)), i);
+    tir_rem(&pool, tir_div(&pool, e, tir_index(&pool, 3)), tir_index(&pool, 4));
+    tir_prove(&pool, tir_lt(&pool, tir_max(&pool, e, k), tir_min(&pool, none, n)));
+    tir_interval range = tir_range(&pool, tir_mul(&pool, none, n));
+    assert_true(range.low <= range.high || range.high < 0);
+}
+
 /* ---- rewriting */
 
 static tir_expr count_visits(void *user, tir_pool *p, tir_expr e, tir_expr rebuilt) {
@@ -467,7 +513,9 @@ static void depth(void **unused) {
     assert_true(tir_uses(&pool, e, f));
     assert_true(strlen(printed(e)) > DEPTH);
     tir_expr sum = i; /* a thousand terms */
-    for (int term = 0; term < 1000; term++) sum = tir_add(&pool, sum, tir_mul(&pool, tir_var(&pool, "v", TIR_VAR_AXIS, TIR_INDEX, 0, 1), tir_index(&pool, 3)));
+    for (int term = 0; term < 1000; term++)
+        sum = tir_add(&pool, sum,
+                      tir_mul(&pool, tir_var(&pool, "v", TIR_VAR_AXIS, TIR_INDEX, 0, 1), tir_index(&pool, 3)));
     assert_int_equal(tir_range(&pool, sum).high, 3009);
     assert_int_equal(tir_rem(&pool, sum, tir_index(&pool, 3)), tir_rem(&pool, i, tir_index(&pool, 3)));
     tir_term terms[8];
@@ -571,9 +619,19 @@ static void refused_memory(void **unused) {
 int main(void) {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(index_rules),     TEST(value_rules), TEST(value_rules_are_exact), TEST(text_round_trip),
-        TEST(constants_round_trip), TEST(bad_text), TEST(rewriting), TEST(depth),
-        TEST(math_nodes),      TEST(bad_operands), TEST(refused_memory),
+        TEST(index_rules),
+        TEST(value_rules),
+        TEST(value_rules_are_exact),
+        TEST(text_round_trip),
+        TEST(constants_round_trip),
+        TEST(bad_text),
+        TEST(rewriting),
+        TEST(depth),
+        TEST(extreme_indices),
+        TEST(empty_axis),
+        TEST(math_nodes),
+        TEST(bad_operands),
+        TEST(refused_memory),
     };
     return cmocka_run_group_tests_name("tir/expr", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Layouts: for random digit systems, physical indices are within physical extents, distinct for distinct points, and fill the
- * padded box; text round trip; what is not a bijection is refused. */
+/* Layouts: for random digit systems, physical indices are within physical extents, distinct for distinct points, and
+ * fill the padded box; text round trip; what is not a bijection is refused. */
 #include "tir/layout.h"
 
 #include <setjmp.h>
@@ -126,7 +126,8 @@ static void symbolic(void **unused) {
     tir_pool_init(&pool, &arena);
     tir_layout layout = parsed("(j/48, i, j%48)", 2);
     tir_expr n = tir_var(&pool, "n", TIR_VAR_PARAM, TIR_INDEX, 1, 100000);
-    tir_expr io = tir_var(&pool, "io", TIR_VAR_LOOP, TIR_INDEX, 0, 9), ji = tir_var(&pool, "ji", TIR_VAR_LOOP, TIR_INDEX, 0, 47);
+    tir_expr io = tir_var(&pool, "io", TIR_VAR_LOOP, TIR_INDEX, 0, 9),
+             ji = tir_var(&pool, "ji", TIR_VAR_LOOP, TIR_INDEX, 0, 47);
     tir_expr logical[2] = {n, tir_add(&pool, tir_mul(&pool, io, tir_index(&pool, 48)), ji)}, physical[3];
     tir_layout_indices(&pool, &layout, logical, physical);
     assert_int_equal(physical[0], io); /* the tile divides the panel: no division is left */

@@ -1,5 +1,5 @@
-/* Index algebra against brute force: random expressions over small boxes are evaluated at every point from a tree of their
- * own and from what the pool made of them; ranges, multiples and proofs must hold at every point. */
+/* Index algebra against brute force: random expressions over small boxes are evaluated at every point from a tree of
+ * their own and from what the pool made of them; ranges, multiples and proofs must hold at every point. */
 #include "tir/expr.h"
 
 #include <setjmp.h>
@@ -41,7 +41,9 @@ static uint64_t next(state *s) {
     return s->seed;
 }
 
-static int64_t pick(state *s, int64_t below) { return (int64_t)(next(s) % (uint64_t)below); }
+static int64_t pick(state *s, int64_t below) {
+    return (int64_t)(next(s) % (uint64_t)below);
+}
 
 static tree *make(state *s, tir_op op, int64_t value, tree *a, tree *b, tree *c) {
     tree *t = &s->nodes[s->used++];
@@ -50,7 +52,9 @@ static tree *make(state *s, tir_op op, int64_t value, tree *a, tree *b, tree *c)
     return t;
 }
 
-static tree *number(state *s, int64_t value) { return make(s, TIR_CONST, value, NULL, NULL, NULL); }
+static tree *number(state *s, int64_t value) {
+    return make(s, TIR_CONST, value, NULL, NULL, NULL);
+}
 
 static int64_t a_divisor(state *s) {
     static const int64_t divisors[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 24};
@@ -134,7 +138,9 @@ static tir_expr built(state *s, const tree *t) {
 
 /* ---- all points of the box */
 
-static void first_point(int64_t *at) { memcpy(at, var_low, sizeof var_low); }
+static void first_point(int64_t *at) {
+    memcpy(at, var_low, sizeof var_low);
+}
 
 static bool next_point(int64_t *at) {
     for (int v = 0; v < VARS; v++) {
@@ -149,7 +155,8 @@ static void open_pool(state *s) {
     lib_arena_init(&s->arena, &lib_libc_allocator, &s->scope);
     tir_pool_init(&s->pool, &s->arena);
     for (int v = 0; v < VARS; v++) {
-        s->vars[v] = tir_var(&s->pool, var_name[v], v == 3 ? TIR_VAR_PARAM : TIR_VAR_AXIS, TIR_INDEX, var_low[v], var_high[v]);
+        s->vars[v] =
+            tir_var(&s->pool, var_name[v], v == 3 ? TIR_VAR_PARAM : TIR_VAR_AXIS, TIR_INDEX, var_low[v], var_high[v]);
         s->pool.variables.data[v].multiple = var_step[v];
     }
     s->used = 0;
@@ -159,11 +166,12 @@ static void show(state *s, tir_expr e, const int64_t *at, int64_t want, int64_t 
     lib_text text;
     lib_text_init(&text, &s->arena);
     tir_print_expr(&text, &s->pool, e, NULL);
-    fail_msg("%s at i=%d j=%d k=%d n=%d m=%d: want %lld got %lld", text.data, (int)at[0], (int)at[1], (int)at[2], (int)at[3],
-             (int)at[4], (long long)want, (long long)got);
+    fail_msg("%s at i=%d j=%d k=%d n=%d m=%d: want %lld got %lld", text.data, (int)at[0], (int)at[1], (int)at[2],
+             (int)at[3], (int)at[4], (long long)want, (long long)got);
 }
 
-/* Every fifth point, at another offset each time, and the corners by chance: enough, and five times as many expressions. */
+/* Every fifth point, at another offset each time, and the corners by chance: enough, and five times as many
+ * expressions. */
 static void check_value(state *s, const tree *t, tir_expr e) {
     int64_t at[VARS], constant;
     tir_interval range = tir_range(&s->pool, e);
@@ -301,7 +309,8 @@ static void affine_round(state *s, void *unused) {
     (void)unused;
     tree *t = number(s, pick(s, 100) - 50);
     for (int term = 0; term < 5; term++) {
-        tree *scaled = make(s, TIR_MUL, 0, make(s, TIR_VAR, pick(s, VARS), NULL, NULL, NULL), number(s, pick(s, 21) - 10), NULL);
+        tree *scaled =
+            make(s, TIR_MUL, 0, make(s, TIR_VAR, pick(s, VARS), NULL, NULL, NULL), number(s, pick(s, 21) - 10), NULL);
         t = make(s, TIR_ADD, 0, t, scaled, NULL);
     }
     int64_t at[VARS], low = INT64_MAX, high = INT64_MIN;

@@ -1,0 +1,152 @@
+/* Scaled dot-product attention as a composite: two contractions around a softmax whose division comes last, the order that the online
+ * rewrite keeps on chip. In f16 and bf16 scores, maximum and sums are f32; the weights round to v's dtype before they meet v. */
+#include "graph/build.h"
+#include "graph/ops_common.h"
+
+#ifdef DLC_REFERENCE
+#include <math.h>
+#endif
+
+enum { ATTENTION_SCALE, ATTENTION_CAUSAL };
+enum { Q, K, V, MASK };
+enum { BATCH, HEAD, ROW, COLUMN, RANK };
+
+static void infer_mask(const graph_infer *infer) {
+    const graph_shape *mask = &infer->operand[MASK], *q = &infer->operand[Q];
+    tir_expr size[RANK] = {q->dim[BATCH], q->dim[HEAD], q->dim[ROW], infer->operand[K].dim[ROW]};
+    if (mask->dtype != DLC_BOOL && mask->dtype != q->dtype)
+        graph_infer_fail(infer, "mask is %s, expected bool or %s", lib_dtypes[mask->dtype].name, lib_dtypes[q->dtype].name);
+    if (mask->rank > RANK) graph_infer_fail(infer, "mask has rank %d, expected at most %d", mask->rank, RANK);
+    for (int i = 0; i < mask->rank; i++) {
+        int64_t extent;
+        if (tir_is_const(infer->g->pool, mask->dim[i], &extent) && extent == 1) continue;
+        graph_infer_equal(infer, mask->dim[i], size[RANK - mask->rank + i],
+                          "dimensions of the mask that are not 1 and [batch, heads, queries, keys]");
+    }
+}
+
+static void infer_attention(graph_infer *infer) {
+    const graph_shape *q = &infer->operand[Q], *k = &infer->operand[K], *v = &infer->operand[V];
+    for (int i = Q; i <= V; i++) graph_infer_rank(infer, i, RANK);
+    graph_infer_same_dtype(infer, Q, 3);
+    for (int i = BATCH; i <= HEAD; i++) {
+        const char *what = i == BATCH ? "batches of q, k and v" : "heads of q, k and v";
+        graph_infer_equal(infer, q->dim[i], k->dim[i], what);
+        graph_infer_equal(infer, q->dim[i], v->dim[i], what);
+    }
+    graph_infer_equal(infer, q->dim[COLUMN], k->dim[COLUMN], "last dimensions of q and k");
+    graph_infer_equal(infer, k->dim[ROW], v->dim[ROW], "numbers of keys and of values");
+    if (infer->operand[MASK].rank >= 0) infer_mask(infer);
+    infer->result[0] = *q;
+    infer->result[0].dim[COLUMN] = v->dim[COLUMN];
+}
+
+/* Sum over axis `contract` of w and the last one of x, per batch and head; f16 and bf16 give f32. */
+static graph_id product(graph *g, graph_id x, graph_id w, int64_t contract) {
+    dlc_dtype dtype = graph_shape_of(g, x)->dtype;
+    bool narrow = graph_sum_dtype(dtype) != dtype;
+    int64_t batch[] = {BATCH, HEAD}, last = COLUMN;
+    return graph_emit_with(g, "dot_general", 2, (graph_id[]){x, w}, narrow ? 5 : 4,
+                           (graph_setting[]){graph_set_list("batch_x", 2, batch), graph_set_list("batch_w", 2, batch),
+                                             graph_set_list("contract_x", 1, &last), graph_set_list("contract_w", 1, &contract),
+                                             graph_set_integer("result", 1)}); /* f32 */
+}
+
+static graph_id scale_scores(graph *g, graph_id scores, tir_expr width, double scale) {
+    if (scale != 0) return graph_mul(g, scores, graph_scalar_like(g, scores, scale));
+    dlc_dtype dtype = graph_shape_of(g, scores)->dtype;
+    return graph_mul(g, scores, graph_rsqrt(g, graph_dimension(g, dtype, width)));
+}
+
+/* Query i of s sees the keys j <= i + (t - s): the last query sees them all. [s, t] */
+static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
+    tir_expr dim[] = {queries, keys};
+    graph_id ahead = graph_dimension(g, DLC_I64, tir_sub(g->pool, keys, queries));
+    return graph_le(g, graph_iota(g, DLC_I64, 2, dim, 1), graph_add(g, graph_iota(g, DLC_I64, 2, dim, 0), ahead));
+}
+
+static void expand_attention(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape q = *graph_shape_of(g, e->input[Q]), k = *graph_shape_of(g, e->input[K]);
+    int64_t keys = COLUMN;
+    graph_id scores = product(g, e->input[Q], e->input[K], COLUMN);
+    scores = scale_scores(g, scores, q.dim[COLUMN], e->attribute[ATTENTION_SCALE].number);
+    graph_id lowest = graph_scalar_like(g, scores, -(double)__builtin_inff());
+    if (e->attribute[ATTENTION_CAUSAL].integer)
+        scores = graph_select(g, causal_mask(g, q.dim[ROW], k.dim[ROW]), scores, lowest);
+    if (e->input[MASK]) {
+        bool keep = graph_shape_of(g, e->input[MASK])->dtype == DLC_BOOL;
+        if (keep) scores = graph_select(g, e->input[MASK], scores, lowest);
+        else scores = graph_add(g, scores, graph_cast(g, e->input[MASK], graph_shape_of(g, scores)->dtype));
+    }
+    graph_id most = graph_reduce_max(g, scores, 1, &keys, true);
+    graph_id weight = graph_exp(g, graph_sub(g, scores, most));
+    graph_id sum = graph_reduce_sum(g, weight, 1, &keys, true);
+    graph_id y = graph_div(g, product(g, graph_cast(g, weight, q.dtype), e->input[V], ROW), sum);
+    y = graph_select(g, graph_eq(g, most, lowest), graph_scalar_like(g, y, 0), y);
+    e->result[0] = graph_cast(g, y, q.dtype);
+}
+
+#ifdef DLC_REFERENCE
+/* Score of query i and key j; -inf where masked. */
+static double reference_score(const graph_reference *r, int64_t b, int64_t h, int64_t i, int64_t j) {
+    const graph_reference_tensor *q = &r->operand[Q], *k = &r->operand[K], *mask = &r->operand[MASK];
+    int64_t s = q->dim[2], t = k->dim[2], d = q->dim[3];
+    double score = 0, scale = r->attribute[ATTENTION_SCALE].number;
+    for (int64_t c = 0; c < d; c++)
+        score += q->data[((b * q->dim[1] + h) * s + i) * d + c] * k->data[((b * q->dim[1] + h) * t + j) * d + c];
+    score *= scale != 0 ? scale : 1 / sqrt((double)d);
+    if (r->attribute[ATTENTION_CAUSAL].integer && j > i + t - s) return -INFINITY;
+    if (!graph_reference_given(r, MASK)) return score;
+    int64_t full[4] = {b, h, i, j}, at[4] = {0};
+    for (int a = 0; a < mask->rank; a++) at[a] = mask->dim[a] == 1 ? 0 : full[4 - mask->rank + a];
+    double m = mask->data[graph_reference_at(mask, at)];
+    return mask->dtype != DLC_BOOL ? score + m : m != 0 ? score : -INFINITY;
+}
+
+static void reference_attention(const graph_reference *r) {
+    const graph_reference_tensor *v = &r->operand[V], *y = &r->result[0];
+    int64_t at[4] = {0}, t = v->dim[2];
+    if (graph_reference_count(y) == 0) return;
+    do {
+        double most = -INFINITY, sum = 0, value = 0;
+        for (int64_t j = 0; j < t; j++) most = fmax(most, reference_score(r, at[0], at[1], at[2], j));
+        for (int64_t j = 0; j < t && most != -INFINITY; j++) {
+            double weight = exp(reference_score(r, at[0], at[1], at[2], j) - most);
+            sum += weight;
+            value += weight * v->data[((at[0] * v->dim[1] + at[1]) * t + j) * v->dim[3] + at[3]];
+        }
+        y->data[graph_reference_at(y, at)] = most == -INFINITY ? 0 : value / sum;
+    } while (graph_reference_next(y, at));
+}
+#endif
+
+extern const graph_op graph_row_attention;
+const graph_op graph_row_attention = {
+    .name = "attention",
+    .class_ = GRAPH_COMPOSITE,
+    .algebra = GRAPH_EXCESS,
+    .min_inputs = 3,
+    .max_inputs = 4,
+    .results = 1,
+    .operands = "q k v [mask]",
+    .dtypes = "float",
+    .attribute = {{"scale", GRAPH_ATTR_FLOAT, NULL, "0.0", "factor of the scores; 0: 1/sqrt(d)"},
+                  {"causal", GRAPH_ATTR_BOOL, NULL, "false", "query i sees the keys j <= i + (keys - queries) only"}},
+    .infer = infer_attention,
+    .expand = expand_attention,
+    .reference = GRAPH_REFERENCE(reference_attention),
+    .tolerance = 16,
+    .samples = "attention(T[2, 3, 5, 8], T[2, 3, 7, 8], T[2, 3, 7, 4])\nattention(T[1, 2, 5, 3], T[1, 2, 5, 3], T[1, 2, 5, 3], causal=true)\n"
+               "attention(T[1, 2, 3, 4], T[1, 2, 7, 4], T[1, 2, 7, 5], causal=true, scale=0.3)\n"
+               "attention(T[1, 2, 7, 4], T[1, 2, 3, 4], T[1, 2, 3, 5], causal=true)\n"
+               "attention(T[2, 2, 3, 4], T[2, 2, 7, 4], T[2, 2, 7, 4], bool[2, 1, 3, 7])\n"
+               "attention(T[2, 2, 3, 4], T[2, 2, 2, 4], T[2, 2, 2, 4], bool[3, 2])\n"
+               "attention(T[2, 2, 3, 4], T[2, 2, 7, 4], T[2, 2, 7, 4], T[2, 1, 1, 7])\n"
+               "attention(T[1, 1, 1, 1], T[1, 1, 1, 1], T[1, 1, 1, 1])\nattention(T[1, 2, 3, 4], T[1, 2, 0, 4], T[1, 2, 0, 5])\n"
+               "attention(T[0, 2, 3, 4], T[0, 2, 3, 4], T[0, 2, 3, 4])",
+    .doc = "softmax(scale * q k^T + mask) v over the keys: q [batch, heads, queries, d], k [batch, heads, keys, d], v [batch, heads, keys, "
+           "e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, queries, keys]: bool, true where a query sees a "
+           "key, or numbers of q's dtype to add. A query whose scores are all -inf (it sees no key) gives 0. ONNX Attention; Vaswani et "
+           "al. 2017.",
+};

@@ -1,0 +1,338 @@
+/* Rewrite rules and the simplify pass.
+ *
+ * Contract of every rule, tested one by one on random operands:
+ *   - it keeps dtype and shape (emit checks that) and the value, bit for bit with NaN as a class, unless `inexact` is set: then
+ *     the result is at least as close to the mathematical one;
+ *   - it is directional: what it returns is an existing value, or is emitted with fewer or cheaper nodes, so that rewriting ends;
+ *   - it looks at its operands' nodes only, never at users (rules that need use counts are passes).
+ * A rule is found by the operator and the operator of its first input, and applies in the phases it names. Emit calls
+ * graph_rewrite, so every pass that re-emits a graph simplifies it; common sub-expressions vanish by hash-consing, dead code
+ * because only live nodes are walked. */
+#include "graph/build.h"
+#include "graph/internal.h"
+
+#include <math.h>
+
+enum { LATER = GRAPH_SIMPLIFY | GRAPH_BOUND }; /* nothing is rewritten while the host builds: it sees its own graph */
+
+typedef struct match {
+    graph *g;
+    const graph_op *op;
+    int inputs;
+    const graph_id *input;
+    const graph_attribute *attribute;
+    const graph_shape *result;
+} match;
+
+typedef struct rule {
+    const char *op;    /* "*": any of class MAP or with algebra bits */
+    const char *first; /* operator of the first input; NULL: any */
+    uint32_t phases;
+    bool inexact;
+    graph_id (*apply)(const match *m); /* 0: does not apply after all */
+    const char *contract;
+} rule;
+
+/* ---- what rules ask ------------------------------------------------------------------------------------------------------------ */
+
+static const graph_node *first_node(const match *m) { return graph_node_of(m->g, m->input[0]); }
+static graph_id inner(const match *m, int i) { return first_node(m)->input[i]; }
+static dlc_dtype dtype_of(const graph *g, graph_id value) { return graph_shape_of(g, value)->dtype; }
+
+/* Equal for all values of the symbols. */
+static bool same_shape(const match *m, const graph_shape *a, const graph_shape *b) {
+    if (a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dim[i] != b->dim[i] && tir_equal(m->g->pool, a->dim[i], b->dim[i]) != TIR_YES) return false;
+    return true;
+}
+
+static bool is_value(const match *m, int operand, double wanted) {
+    double number;
+    return graph_is_number(m->g, m->input[operand], &number) && number == wanted && signbit(number) == signbit(wanted);
+}
+
+static bool is_integral(dlc_dtype dtype) { return !lib_dtype_is_float(dtype); }
+
+static int64_t own_axis(int64_t axis, int rank) { return axis < 0 ? axis + rank : axis; }
+
+/* ---- algebra bits ---------------------------------------------------------------------------------------------------------------- */
+
+static bool same_attributes(const graph_op *op, const graph_attribute *a, const graph_attribute *b) {
+    for (int i = 0; op->attribute[i].name; i++)
+        if (!graph_attribute_equal(&op->attribute[i], &a[i], &b[i])) return false;
+    return true;
+}
+
+static graph_id apply_involution(const match *m) {
+    const graph_node *node = first_node(m);
+    bool same = node->op == m->op && same_attributes(m->op, m->attribute, node->attribute);
+    return same && (m->op->algebra & GRAPH_INVOLUTION) ? node->input[0] : 0;
+}
+
+static graph_id apply_idempotent(const match *m) {
+    if (!(m->op->algebra & GRAPH_IDEMPOTENT) || m->op->class_ != GRAPH_MAP) return 0;
+    if (m->inputs == 2) return m->input[0] == m->input[1] ? m->input[0] : 0;
+    return m->inputs == 1 && first_node(m)->op == m->op ? m->input[0] : 0;
+}
+
+static graph_id apply_number_right(const match *m) {
+    double number;
+    if (m->inputs != 2 || !(m->op->algebra & GRAPH_COMMUTES)) return 0;
+    if (!graph_is_number(m->g, m->input[0], &number) || graph_is_number(m->g, m->input[1], &number)) return 0;
+    return graph_emit(m->g, m->op, 2, (graph_id[]){m->input[1], m->input[0]}, m->attribute);
+}
+
+/* (x op c) op d -> x op (c op d) where that is exact */
+static graph_id apply_associate(const match *m) {
+    uint32_t wanted = GRAPH_COMMUTES | GRAPH_ASSOCIATIVE;
+    double number;
+    if (m->inputs != 2 || (m->op->algebra & wanted) != wanted || first_node(m)->op != m->op) return 0;
+    if (!is_integral(m->result->dtype)) return 0;
+    if (!graph_is_number(m->g, inner(m, 1), &number) || !graph_is_number(m->g, m->input[1], &number)) return 0;
+    graph_id right = graph_emit(m->g, m->op, 2, (graph_id[]){inner(m, 1), m->input[1]}, m->attribute);
+    return graph_emit(m->g, m->op, 2, (graph_id[]){inner(m, 0), right}, m->attribute);
+}
+
+/* ---- arithmetic ---------------------------------------------------------------------------------------------------------------- */
+
+/* x + 0 is x only for -0 in floats: -0 + +0 = +0. */
+static graph_id apply_add_zero(const match *m) {
+    bool zero = is_integral(m->result->dtype) ? is_value(m, 1, 0.0) : is_value(m, 1, -0.0);
+    return zero ? m->input[0] : 0;
+}
+static graph_id apply_sub_zero(const match *m) { return is_value(m, 1, 0.0) ? m->input[0] : 0; }
+static graph_id apply_mul_one(const match *m) { return is_value(m, 1, 1.0) ? m->input[0] : 0; }
+static graph_id apply_mul_zero(const match *m) {
+    return is_integral(m->result->dtype) && is_value(m, 1, 0.0) ? m->input[1] : 0;
+}
+static graph_id apply_mul_minus_one(const match *m) { return is_value(m, 1, -1.0) ? graph_neg(m->g, m->input[0]) : 0; }
+
+/* x / 2^k -> x * 2^-k: the same rounding, as long as 2^-k is a normal number of the dtype. */
+static graph_id apply_div_power(const match *m) {
+    double number;
+    int exponent;
+    if (is_integral(m->result->dtype) || !graph_is_number(m->g, m->input[1], &number)) return 0;
+    if (number == 1.0) return m->input[0];
+    if (fabs(frexp(number, &exponent)) != 0.5 || exponent < -12 || exponent > 14) return 0;
+    return graph_mul(m->g, m->input[0], graph_scalar_like(m->g, m->input[0], 1.0 / number));
+}
+
+static graph_id apply_pow_small(const match *m) {
+    if (is_value(m, 1, 1.0)) return m->input[0];
+    return is_value(m, 1, 2.0) ? graph_mul(m->g, m->input[0], m->input[0]) : 0;
+}
+
+static graph_id apply_abs_of_neg(const match *m) { return graph_abs(m->g, inner(m, 0)); }
+
+static graph_id apply_select(const match *m) {
+    double condition;
+    if (m->input[1] == m->input[2]) return m->input[1];
+    if (!graph_is_number(m->g, m->input[0], &condition)) return 0;
+    return condition != 0 ? m->input[1] : m->input[2];
+}
+
+/* ---- casts ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Does every value of `from` survive in `to`? */
+static bool is_lossless(dlc_dtype from, dlc_dtype to) {
+    static const struct {
+        dlc_dtype dtype;
+        int digits, exponent; /* significand bits, largest exponent */
+    } floats[] = {{DLC_F16, 11, 15}, {DLC_BF16, 8, 127}, {DLC_F32, 24, 127}, {DLC_F64, 53, 1023}};
+    const lib_dtype_info *a = &lib_dtypes[from], *b = &lib_dtypes[to];
+    int digits[2] = {0, 0}, exponent[2] = {0, 0};
+    if (from == to || a->class_ == 'b') return true;
+    if (b->class_ == 'b') return false;
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
+        if (floats[i].dtype == from) digits[0] = floats[i].digits, exponent[0] = floats[i].exponent;
+        if (floats[i].dtype == to) digits[1] = floats[i].digits, exponent[1] = floats[i].exponent;
+    }
+    if (a->class_ == 'f') return b->class_ == 'f' && digits[0] <= digits[1] && exponent[0] <= exponent[1];
+    int value_bits = a->bits - (a->class_ == 'i');
+    if (b->class_ == 'f') return value_bits <= digits[1] && value_bits <= exponent[1];
+    return value_bits <= b->bits - (b->class_ == 'i') && (a->class_ == 'u' || b->class_ == 'i');
+}
+
+static graph_id apply_cast_same(const match *m) {
+    return dtype_of(m->g, m->input[0]) == m->result->dtype ? m->input[0] : 0;
+}
+
+/* cast(cast(x, wider), to) -> cast(x, to): the detour loses nothing. Integers and bools that became floats are left alone where
+ * saturation and wrapping differ. */
+static graph_id apply_cast_cast(const match *m) {
+    dlc_dtype from = dtype_of(m->g, inner(m, 0)), middle = dtype_of(m->g, m->input[0]);
+    if (!is_lossless(from, middle)) return 0;
+    bool changes_kind = lib_dtype_is_float(from) != lib_dtype_is_float(middle);
+    if (changes_kind && !is_lossless(from, m->result->dtype)) return 0;
+    return graph_cast(m->g, inner(m, 0), m->result->dtype);
+}
+
+/* ---- structure ------------------------------------------------------------------------------------------------------------------------ */
+
+static graph_id apply_same_shape(const match *m) {
+    return same_shape(m, graph_shape_of(m->g, m->input[0]), m->result) ? m->input[0] : 0;
+}
+
+static graph_id apply_transpose_identity(const match *m) {
+    for (int i = 0; i < m->result->rank; i++)
+        if (own_axis(m->attribute[0].list[i], m->result->rank) != i) return 0;
+    return m->input[0];
+}
+
+static graph_id apply_transpose_transpose(const match *m) {
+    int64_t permutation[DLC_MAX_RANK];
+    int rank = m->result->rank;
+    const int64_t *before = first_node(m)->attribute[0].list;
+    for (int i = 0; i < rank; i++) permutation[i] = own_axis(before[own_axis(m->attribute[0].list[i], rank)], rank);
+    return graph_transpose(m->g, inner(m, 0), permutation);
+}
+
+static graph_id apply_reshape_reshape(const match *m) {
+    return graph_reshape(m->g, inner(m, 0), m->result->rank, m->result->dim);
+}
+
+static graph_id apply_broadcast_identity(const match *m) {
+    for (int i = 0; i < m->attribute[1].count; i++)
+        if (own_axis(m->attribute[1].list[i], m->result->rank) != i) return 0;
+    return apply_same_shape(m);
+}
+
+static graph_id apply_broadcast_broadcast(const match *m) {
+    int64_t axes[DLC_MAX_RANK];
+    const graph_attribute *before = &first_node(m)->attribute[1];
+    int middle = graph_shape_of(m->g, m->input[0])->rank;
+    for (int i = 0; i < before->count; i++)
+        axes[i] = own_axis(m->attribute[1].list[own_axis(before->list[i], middle)], m->result->rank);
+    return graph_broadcast(m->g, inner(m, 0), m->result->rank, m->result->dim, axes);
+}
+
+/* broadcast(constant whose elements are all one number) -> broadcast(that scalar) */
+static graph_id apply_broadcast_splat(const match *m) {
+    const graph_constant *constant = graph_constant_of(m->g, m->input[0]);
+    double number;
+    if (graph_shape_of(m->g, m->input[0])->rank == 0 || !graph_is_number(m->g, m->input[0], &number)) return 0;
+    graph_id scalar = graph_literal(m->g, m->result->dtype, 0, NULL, constant->bytes);
+    return graph_broadcast_to(m->g, scalar, m->result->rank, m->result->dim);
+}
+
+/* f(broadcast(a), broadcast(b)) -> broadcast(f(a, b)): fewer elements to compute. */
+static graph_id apply_map_of_broadcasts(const match *m) {
+    if (m->op->class_ != GRAPH_MAP || m->inputs > 3 || !(m->op->compute || m->op->scalar)) return 0;
+    graph_id source[3];
+    const graph_node *first = first_node(m);
+    for (int i = 0; i < m->inputs; i++) {
+        if (!m->input[i] || !graph_is(m->g, m->input[i], "broadcast")) return 0;
+        const graph_node *node = graph_node_of(m->g, m->input[i]);
+        if (!same_attributes(node->op, node->attribute, first->attribute)) return 0;
+        source[i] = node->input[0];
+        if (graph_shape_of(m->g, source[i])->rank != graph_shape_of(m->g, source[0])->rank) return 0;
+        for (int k = 0; k < graph_shape_of(m->g, source[0])->rank; k++)
+            if (graph_shape_of(m->g, source[i])->dim[k] != graph_shape_of(m->g, source[0])->dim[k]) return 0;
+    }
+    const int64_t *axes = first->attribute[1].list;
+    graph_id result = graph_emit(m->g, m->op, m->inputs, source, m->attribute);
+    return graph_broadcast(m->g, result, m->result->rank, m->result->dim, axes);
+}
+
+static bool all_zero(const graph_attribute *list) {
+    for (int i = 0; i < list->count; i++)
+        if (list->list[i] != 0) return false;
+    return true;
+}
+
+static graph_id apply_pad_nothing(const match *m) {
+    return all_zero(&m->attribute[0]) && all_zero(&m->attribute[1]) && all_zero(&m->attribute[2]) ? m->input[0] : 0;
+}
+
+static graph_id apply_slice_all(const match *m) {
+    for (int i = 0; i < m->attribute[2].count; i++)
+        if (m->attribute[2].list[i] != 1) return 0;
+    return apply_same_shape(m);
+}
+
+static graph_id apply_concat_one(const match *m) { return m->inputs == 1 ? m->input[0] : 0; }
+
+/* Reducing dimensions of 1: nothing to combine. Float sums are left alone: 0 + -0 is +0. */
+static graph_id apply_reduce_nothing(const match *m) {
+    const graph_shape *x = graph_shape_of(m->g, m->input[0]);
+    bool over[DLC_MAX_RANK] = {false};
+    for (int i = 0; i < m->attribute[0].count; i++) over[own_axis(m->attribute[0].list[i], x->rank)] = true;
+    for (int i = 0; i < x->rank; i++) {
+        int64_t extent;
+        if (m->attribute[0].count && !over[i]) continue;
+        if (!tir_is_const(m->g->pool, x->dim[i], &extent) || extent != 1) return 0;
+    }
+    if (strcmp(m->op->name, "reduce_sum") == 0 && !is_integral(x->dtype)) return 0;
+    return graph_reshape(m->g, m->input[0], m->result->rank, m->result->dim);
+}
+
+/* ---- the rules ---------------------------------------------------------------------------------------------------------------------------- */
+
+static const rule rules[] = {
+    {"*", NULL, LATER, false, apply_involution, "f(f(x)) -> x for rows with INVOLUTION and equal attributes"},
+    {"*", NULL, LATER, false, apply_idempotent, "f(f(x)) -> f(x), f(x, x) -> x for maps with IDEMPOTENT"},
+    {"*", NULL, LATER, false, apply_number_right, "f(c, x) -> f(x, c) for numbers c, rows with COMMUTES"},
+    {"*", NULL, LATER, false, apply_associate, "f(f(x, c), d) -> f(x, f(c, d)) for integers and numbers c, d"},
+    {"*", "broadcast", LATER, false, apply_map_of_broadcasts, "f(broadcast a, broadcast b) -> broadcast f(a, b)"},
+    {"add", NULL, LATER, false, apply_add_zero, "x + 0 -> x (floats: -0)"},
+    {"sub", NULL, LATER, false, apply_sub_zero, "x - 0 -> x"},
+    {"mul", NULL, LATER, false, apply_mul_one, "x * 1 -> x"},
+    {"mul", NULL, LATER, false, apply_mul_zero, "x * 0 -> 0 for integers"},
+    {"mul", NULL, LATER, false, apply_mul_minus_one, "x * -1 -> neg x"},
+    {"div", NULL, LATER, false, apply_div_power, "x / 2^k -> x * 2^-k for floats"},
+    {"pow", NULL, LATER, true, apply_pow_small, "x ^ 1 -> x, x ^ 2 -> x * x"},
+    {"abs", "neg", LATER, false, apply_abs_of_neg, "abs(neg x) -> abs x"},
+    {"select", NULL, LATER, false, apply_select, "select(c, a, a) -> a; select of a known condition"},
+    {"cast", NULL, LATER, false, apply_cast_same, "cast to the operand's dtype -> x"},
+    {"cast", "cast", LATER, false, apply_cast_cast, "cast(cast(x, wider), t) -> cast(x, t)"},
+    {"reshape", NULL, LATER, false, apply_same_shape, "reshape to the operand's shape -> x"},
+    {"reshape", "reshape", LATER, false, apply_reshape_reshape, "reshape(reshape x) -> reshape x"},
+    {"transpose", NULL, LATER, false, apply_transpose_identity, "transpose that keeps the order -> x"},
+    {"transpose", "transpose", LATER, false, apply_transpose_transpose, "transpose(transpose x) -> transpose x"},
+    {"broadcast", NULL, LATER, false, apply_broadcast_identity, "broadcast to the operand's own shape and axes -> x"},
+    {"broadcast", "broadcast", LATER, false, apply_broadcast_broadcast, "broadcast(broadcast x) -> broadcast x"},
+    {"broadcast", "constant", LATER, false, apply_broadcast_splat, "broadcast of equal elements -> broadcast of a scalar"},
+    {"pad", NULL, LATER, false, apply_pad_nothing, "pad by nothing -> x"},
+    {"slice", NULL, LATER, false, apply_slice_all, "slice of everything -> x"},
+    {"concat", NULL, LATER, false, apply_concat_one, "concat of one operand -> it"},
+    {"reduce_sum", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape (not float sums)"},
+    {"reduce_prod", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
+    {"reduce_max", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
+    {"reduce_min", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
+    {"reduce_and", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
+    {"reduce_or", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
+};
+
+graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
+                       const graph_shape *result) {
+    if (inputs == 0 || !input[0] || (op->algebra & GRAPH_IMPURE)) return 0;
+    match m = {g, op, inputs, input, attributes, result};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const rule *r = &rules[i];
+        if (!(r->phases & g->phase)) continue;
+        if (*r->op != '*' && strcmp(r->op, op->name) != 0) continue;
+        if (r->first && !graph_is(g, input[0], r->first)) continue;
+        graph_id value = r->apply(&m);
+        if (value) return value;
+    }
+    return 0;
+}
+
+/* ---- the pass -------------------------------------------------------------------------------------------------------------------------------- */
+
+enum { ROUNDS_MAX = 8 };
+
+graph *graph_simplify(lib_arena *arena, const graph *g) {
+    uint32_t phase = g->phase == GRAPH_BOUND ? GRAPH_BOUND : GRAPH_SIMPLIFY;
+    graph *now = graph_walk_run(arena, g, phase, NULL, graph_walk_live);
+    lib_hash128 hash = graph_hash(now);
+    for (int round = 1; round < ROUNDS_MAX; round++) {
+        graph *next = graph_walk_run(arena, now, phase, NULL, graph_walk_live);
+        lib_hash128 next_hash = graph_hash(next);
+        now = next;
+        if (next_hash.low == hash.low && next_hash.high == hash.high) break;
+        hash = next_hash;
+    }
+    return now;
+}

@@ -1,0 +1,324 @@
+/* The emitter against the interpreter, bit for bit, kernel by kernel. */
+#include "test/cpu/kernel_check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void test_map(void **state) {
+    (void)state;
+    kernel_check("kernel serial(x: f32[1000] arg, y: f32[1000] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for i in 0..1000 { y[i] = x[i]*2:f32 + 1:f32 }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel rolled(x: f32[1003] arg, y: f32[1003] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for i in 0..1003 vec { y[i] = x[i]*2:f32 + 1:f32 }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel lets(x: f32[8, 45] arg, s: f32[8] arg, y: f32[8, 45] arg)\n"
+                 "phase tasks=8 task=p {\n"
+                 "  let b: f32 = s[p]\n"
+                 "  for i in 0..45 vec {\n"
+                 "    let v: f32 = x[p, i] - b\n"
+                 "    let w: f32 = v*v\n"
+                 "    y[p, i] = w*w + v/b\n"
+                 "  }\n"
+                 "}\n",
+                 NULL);
+}
+
+static void test_masked_tail(void **state) {
+    (void)state;
+    kernel_check("kernel tail(x: f32[1003] arg, y: f32[1003] arg)\n"
+                 "phase tasks=16 task=p {\n"
+                 "  for i in 0..64 vec { if (p*64 + i < 1003) { y[p*64 + i] = x[p*64 + i]*2:f32 + 1:f32 } }\n"
+                 "}\n",
+                 NULL);
+    const int64_t sizes[] = {1, 5, 16, 63, 64, 65, 200};
+    for (int i = 0; i < 7; i++)
+        kernel_check("kernel varying(x: f32[n] arg, y: f32[n] arg, z: i8[n] arg) params(n: 1..4096)\n"
+                     "phase tasks=(n + 31)/32 task=p {\n"
+                     "  for i in 0..32 vec {\n"
+                     "    if (p*32 + i < n) { y[p*32 + i] = x[p*32 + i]*x[n - 1] } else { }\n"
+                     "    if (p*32 + i < n) { z[p*32 + i] = z[p*32 + i] + 3:i8 }\n"
+                     "  }\n"
+                     "}\n",
+                     &sizes[i]);
+    kernel_check("kernel otherwise(x: f32[50] arg, y: f32[64] arg)\n"
+                 "phase tasks=4 task=p {\n"
+                 "  for i in 0..16 vec {\n"
+                 "    let j = p*16 + i\n"
+                 "    if (j < 50) { y[j] = x[j] } else { y[j] = 0:f32 }\n"
+                 "  }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel guarded(x: f32[50] arg, y: f32[64] arg)\n"
+                 "phase tasks=4 task=p {\n"
+                 "  for i in 0..16 vec { y[p*16 + i] = select(p*16 + i < 50, 2:f32, 3:f32) }\n"
+                 "}\n",
+                 NULL);
+}
+
+static void gemm_text(char *text, size_t size, int rows, int columns, int depth) {
+    snprintf(text, size,
+             "kernel gemm(x: f32[%d, %d] arg, w: f32[3, %d, %d] arg, D: f32[%d, %d] arg, C: f32[%d, %d] reg)\n"
+             "phase tasks=3 task=p {\n"
+             "  for i in 0..%d unroll { for j in 0..%d vec { C[i, j] = 0:f32 } }\n"
+             "  for k in 0..%d {\n"
+             "    for i in 0..%d unroll { for j in 0..%d vec { C[i, j] = fma(x[i, k], w[p, k, j], C[i, j]) } }\n"
+             "  }\n"
+             "  for i in 0..%d unroll { for j in 0..%d vec { D[i, p*%d + j] = C[i, j] } }\n"
+             "}\n",
+             rows, depth, depth, columns, rows, columns * 3, rows, columns, rows, columns, depth, rows, columns, rows,
+             columns, columns);
+}
+
+static void test_gemm(void **state) {
+    (void)state;
+    const int shapes[][3] = {{14, 32, 37}, {8, 48, 64}, {6, 64, 9}, {3, 20, 7}, {1, 7, 1}, {5, 13, 2}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        char text[1024];
+        gemm_text(text, sizeof text, shapes[i][0], shapes[i][1], shapes[i][2]);
+        kernel_check(text, NULL);
+        int registers = shapes[i][0] * ((shapes[i][1] + 15) / 16) + (shapes[i][1] + 15) / 16 + 1;
+        if (registers <= 32 && kernel_spills(text, 64) >= 0) assert_int_equal(kernel_spills(text, 64), 0);
+    }
+}
+
+static void test_reductions(void **state) {
+    (void)state;
+    kernel_check("kernel lanes(x: f32[5, 100] arg, y: f32[5] arg, m: f32[1] reg)\n"
+                 "phase tasks=5 task=p {\n"
+                 "  m[0] = -inf:f32\n"
+                 "  for i in 0..100 vec { m[0] = max(m[0], x[p, i]) }\n"
+                 "  y[p] = m[0]\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel partial(x: i32[7, 100] arg, y: i32[7] arg, z: i32[7] arg, m: i32[2] reg)\n"
+                 "phase tasks=7 task=p {\n"
+                 "  m[0] = 0:i32\n"
+                 "  m[1] = 2147483647:i32\n"
+                 "  for k in 0..7 {\n"
+                 "    for i in 0..16 vec { if (k*16 + i < 100) {\n"
+                 "      m[0] = x[p, k*16 + i] + m[0]\n"
+                 "      m[1] = min(m[1], x[p, k*16 + i])\n"
+                 "    } }\n"
+                 "  }\n"
+                 "  y[p] = m[0]\n"
+                 "  z[p] = m[1]\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel partials(x: f32[6, 96] arg, y: f32[6] arg, s: f32[16] reg, t: f32[1] reg)\n"
+                 "phase tasks=6 task=p {\n"
+                 "  for l in 0..16 vec { s[l] = 0:f32 }\n"
+                 "  for k in 0..6 { for l in 0..16 vec { s[l] = s[l] + x[p, k*16 + l] } }\n"
+                 "  for l in 0..8 vec { s[l] = s[l] + s[l + 8] }\n"
+                 "  for l in 0..4 vec { s[l] = s[l] + s[l + 4] }\n"
+                 "  t[0] = 0:f32\n"
+                 "  for l in 0..4 unroll { t[0] = t[0] + s[l] }\n"
+                 "  y[p] = t[0]\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel argmax(x: f32[5, 33] arg, y: i32[5] arg, m: f32[1] reg, n: i32[1] reg)\n"
+                 "phase tasks=5 task=p {\n"
+                 "  m[0] = -inf:f32\n"
+                 "  n[0] = 0:i32\n"
+                 "  for i in 0..33 {\n"
+                 "    n[0] = select(m[0] < x[p, i], cast.i32(i), n[0])\n"
+                 "    m[0] = select(m[0] < x[p, i], x[p, i], m[0])\n"
+                 "  }\n"
+                 "  y[p] = n[0]\n"
+                 "}\n",
+                 NULL);
+}
+
+static void test_softmax(void **state) {
+    (void)state;
+    kernel_check("kernel rows(x: f32[9, 37] arg, y: f32[9, 37] arg, r: f32[37] reg, m: f32[1] reg, s: f32[1] reg)\n"
+                 "phase tasks=9 task=p {\n"
+                 "  m[0] = -inf:f32\n"
+                 "  for j in 0..37 vec { m[0] = max(m[0], x[p, j]) }\n"
+                 "  for j in 0..37 vec { r[j] = (x[p, j] - m[0])*(x[p, j] - m[0]) }\n"
+                 "  s[0] = 0:f32\n"
+                 "  for j in 0..37 unroll { s[0] = s[0] + r[j] }\n"
+                 "  for j in 0..37 vec { y[p, j] = r[j]/s[0] }\n"
+                 "}\n",
+                 NULL);
+}
+
+static void test_branches(void **state) {
+    (void)state;
+    kernel_check("kernel nested(x: f32[40] arg, f: i32[40] arg, y: f32[40] arg, a: f32[2] reg)\n"
+                 "phase tasks=40 task=p {\n"
+                 "  a[0] = x[p]\n"
+                 "  a[1] = 1:f32\n"
+                 "  if (f[p] < 3:i32) {\n"
+                 "    a[0] = a[0]*2:f32\n"
+                 "    if (f[p] < 1:i32) { a[1] = a[0] + 7:f32 } else { a[0] = a[0] - 1:f32 }\n"
+                 "  } else {\n"
+                 "    if (p < 20) { a[1] = 5:f32 }\n"
+                 "  }\n"
+                 "  y[p] = a[0]*a[1]\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel lanes(x: f32[48] arg, f: i32[48] arg, y: f32[48] arg, a: f32[16] reg)\n"
+                 "phase tasks=3 task=p {\n"
+                 "  for i in 0..16 vec {\n"
+                 "    a[i] = x[p*16 + i]\n"
+                 "    if (f[p*16 + i] < 3:i32) {\n"
+                 "      a[i] = a[i]*2:f32\n"
+                 "      if (f[p*16 + i] < 1:i32) { y[p*16 + i] = 5:f32 } else { a[i] = a[i] - 1:f32 }\n"
+                 "    } else {\n"
+                 "      if (0:f32 < x[p*16 + i]) { a[i] = x[p] }\n"
+                 "    }\n"
+                 "  }\n"
+                 "  for i in 0..16 vec { y[p*16 + i] = a[i] + y[p*16 + i] }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel loops(x: f32[48] arg, f: i32[48] arg, y: f32[48] arg, a: f32[16] reg)\n"
+                 "phase tasks=3 task=p {\n"
+                 "  for i in 0..16 vec {\n"
+                 "    a[i] = 0:f32\n"
+                 "    if (f[p*16 + i] < 3:i32) {\n"
+                 "      for k in 0..5 { a[i] = a[i] + x[p*16 + i]*x[k] }\n"
+                 "    }\n"
+                 "    y[p*16 + i] = a[i]\n"
+                 "  }\n"
+                 "}\n",
+                 NULL);
+}
+
+static void test_loops(void **state) {
+    (void)state;
+    kernel_check("kernel balanced(x: f32[45, 9] arg, w: f32[9, 24] arg, D: f32[45, 24] arg, C: f32[7, 24] reg)\n"
+                 "phase tasks=7 task=p {\n"
+                 "  let b = p*6 + min(p, 3)\n"
+                 "  if (p < 3) {\n"
+                 "    for i in 0..7 unroll { for j in 0..24 vec { C[i, j] = 0:f32 } }\n"
+                 "    for k in 0..9 { for i in 0..7 unroll { for j in 0..24 vec { C[i, j] = C[i, j] + x[b + i, k]*w[k, j] } } }\n"
+                 "    for i in 0..7 unroll { for j in 0..24 vec { D[b + i, j] = C[i, j] } }\n"
+                 "  } else {\n"
+                 "    for i in 0..6 unroll { for j in 0..24 vec { C[i, j] = 0:f32 } }\n"
+                 "    for k in 0..9 { for i in 0..6 unroll { for j in 0..24 vec { C[i, j] = C[i, j] + x[b + i, k]*w[k, j] } } }\n"
+                 "    for i in 0..6 unroll { for j in 0..24 vec { D[b + i, j] = C[i, j] } }\n"
+                 "  }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel triangle(x: f32[20, 20] arg, y: f32[20, 8] arg, a: f32[8] reg)\n"
+                 "phase tasks=20 task=p {\n"
+                 "  for j in 0..8 vec { a[j] = 0:f32 }\n"
+                 "  for k in 0..p { for j in 0..8 vec { a[j] = a[j] + x[p, k]*x[k, j] } }\n"
+                 "  for j in 0..8 vec { y[p, j] = a[j] }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel swap(x: f32[10] arg, y: f32[2] arg, a: f32[2] reg, t: f32[1] reg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  a[0] = 1:f32\n"
+                 "  a[1] = 2:f32\n"
+                 "  for k in 0..7 {\n"
+                 "    t[0] = a[0]\n"
+                 "    a[0] = a[1]\n"
+                 "    a[1] = t[0] + x[k]\n"
+                 "  }\n"
+                 "  y[0] = a[0]\n"
+                 "  y[1] = a[1]\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel memory(x: f32[10] arg, y: f32[10] arg, z: f32[10] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for k in 0..9 {\n"
+                 "    z[k] = x[0] + y[k]\n"
+                 "    y[k + 1] = y[k] + x[k]\n"
+                 "    z[k + 1] = y[k + 1] + z[0]\n"
+                 "  }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel vecinner(x: f32[6, 40] arg, w: f32[6] arg, y: f32[40] arg, a: f32[40] reg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for i in 0..40 vec {\n"
+                 "    a[i] = 0:f32\n"
+                 "    for k in 0..6 { a[i] = a[i] + x[k, i]*w[k] }\n"
+                 "    y[i] = a[i]\n"
+                 "  }\n"
+                 "}\n",
+                 NULL);
+}
+
+static void test_scratch(void **state) {
+    (void)state;
+    kernel_check("kernel scratch(x: f32[6, 40] arg, y: f32[6, 40] arg, a: f32[40] stack, b: f32[40] local, c: f32[6, 40] workspace)\n"
+                 "phase tasks=6 task=p {\n"
+                 "  for i in 0..40 vec { a[i] = x[p, i]*2:f32 }\n"
+                 "  for i in 0..40 vec { b[i] = a[39 - i] + 1:f32 }\n"
+                 "  for i in 0..40 { c[p, i] = b[i]*a[i] }\n"
+                 "}\n"
+                 "phase tasks=40 task=q {\n"
+                 "  for i in 0..6 vec { y[i, q] = c[5 - i, q] }\n"
+                 "}\n",
+                 NULL);
+}
+
+static void test_strides(void **state) {
+    (void)state;
+    for (int stride = -3; stride <= 6; stride++) {
+        char text[512];
+        int length = stride < 0 ? 1 - stride * 36 : 1 + stride * 36;
+        snprintf(text, sizeof text,
+                 "kernel stride(x: f32[%d] arg, h: i8[%d] arg, y: f32[37] arg, z: i8[37] arg, o: f32[%d] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for i in 0..37 vec { y[i] = x[%d + i*%d] }\n"
+                 "  for i in 0..37 vec { z[i] = h[%d + i*%d] }\n"
+                 "  for i in 0..%d vec { o[%d + i*%d] = x[i] }\n"
+                 "}\n",
+                 length, length, length, stride < 0 ? -stride * 36 : 0, stride, stride < 0 ? -stride * 36 : 0, stride,
+                 stride == 0 ? 1 : 37, stride < 0 ? -stride * 36 : 0, stride);
+        if (stride != 0) kernel_check(text, NULL);
+    }
+}
+
+static void test_layouts(void **state) {
+    (void)state;
+    kernel_check("kernel panels(x: f32[3, 5, 48] arg, y: f32[5, 130] arg)\n"
+                 "phase tasks=5 task=p {\n"
+                 "  for j in 0..130 vec { y[p, j] = x[j/48, p, j%48] }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel tiles(x: f32[9, 5, 16] arg, y: f32[5, 144] arg)\n"
+                 "phase tasks=9 task=p {\n"
+                 "  for i in 0..5 { for j in 0..16 vec { y[i, p*16 + j] = x[(p*16 + j)/16, i, (p*16 + j)%16]*2:f32 } }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel odd(x: f32[100] arg, y: f32[100] arg, z: i32[100] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for k in 0..10 { for j in 0..10 vec { y[k*10 + j] = x[(k*7 + j*3)%100/3] } }\n"
+                 "  for j in 0..100 vec { z[j] = cast.i32((j + 5)/7*3 + j%11) }\n"
+                 "}\n",
+                 NULL);
+}
+
+static void test_gather(void **state) {
+    (void)state;
+    kernel_check_fill("kernel rows(t: f32[7, 20] arg, n: i64[9] arg, y: f32[9, 20] arg)\n"
+                      "phase tasks=9 task=p {\n"
+                      "  let r = cast.index(n[p])\n"
+                      "  for j in 0..20 vec { y[p, j] = t[min(max(r, 0), 6), j] }\n"
+                      "}\n",
+                      NULL, FILL_SPECIAL);
+    kernel_check_fill("kernel elements(t: f32[7] arg, u: i8[7] arg, n: i32[33] arg, y: f32[33] arg, z: i8[33] arg)\n"
+                      "phase tasks=1 task=p {\n"
+                      "  for j in 0..33 vec { y[j] = t[min(max(cast.index(n[j]), 0), 6)] }\n"
+                      "  for j in 0..33 vec { if (n[j] < 7:i32) { if (-1:i32 < n[j]) { z[j] = u[cast.index(n[j])] } } }\n"
+                      "}\n",
+                      NULL, FILL_SPECIAL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_map),      cmocka_unit_test(test_masked_tail), cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_reductions), cmocka_unit_test(test_softmax),   cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_loops),    cmocka_unit_test(test_scratch),     cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_layouts),  cmocka_unit_test(test_gather),
+    };
+    return cmocka_run_group_tests_name("cpu emitter", tests, kernel_check_open, kernel_check_close);
+}

@@ -1,0 +1,243 @@
+/* Operator rows with symbolic dimensions and on wrong uses. With symbols: the stages built from [n, ...] and run with n
+ * = 3 give the bits of the graph bound to n = 3 (whose values the conformance test checks). Wrong uses: the message
+ * says what was expected. */
+#include "graph/build.h"
+#include "graph/internal.h"
+#include "graph/region.h"
+#include "tir/arith.h"
+
+#include "conformance/sample.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+/* after the above */
+#include <cmocka.h>
+
+static graph *parse(lib_arena *arena, const char *text) {
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, arena, "<text>", text, strlen(text));
+    return graph_parse(arena, &lexer);
+}
+
+/* ---- symbols
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/* graph, shape of its output as text */
+static const struct {
+    const char *text, *shape;
+} symbolic[] = {
+    {"graph { input x: f32[n, 64] y = reshape(x, shape=[n, 8, 8]) output y }", "f32[n, 8, 8]"},
+    {"graph { input x: f32[n, 64] y = reshape(x, shape=[n*8, 8]) output y }", "f32[n*8, 8]"},
+    {"graph { input x: f32[n, 64] y = reshape(x, shape=[-1]) output y }", "f32[n*64]"},
+    {"graph { input x: f32[n, 8, m] y = reshape(x, shape=[n, 2, 4, m]) output y }", "f32[n, 2, 4, m]"},
+    {"graph { input x: f32[n, m, 6] y = reshape(x, shape=[n*m, 6]) output y }", NULL},
+    {"graph { input x: f32[n, m, 6] y = reshape(x, shape=[n, m*2, 3]) output y }", "f32[n, m*2, 3]"},
+    {"graph { input x: f32[n, 6] y = reshape(x, shape=[1, n, 1, 3, 2]) output y }", "f32[1, n, 1, 3, 2]"},
+    {"graph { input x: f32[n, m] y = transpose(x, permutation=[1, 0]) output y }", "f32[m, n]"},
+    {"graph { input x: f32[n] y = broadcast(x, shape=[m, n, 2], axes=[1]) output y }", "f32[m, n, 2]"},
+    {"graph { input x: f32[n, m] y = reverse(x, axes=[0, 1]) output y }", "f32[n, m]"},
+    {"graph { input x: f32[n + 2, 5] y = slice(x, start=[1, 0], stop=[-1, 5], step=[1, 2]) output y }", "f32[n, 3]"},
+    {"graph { input x: f32[16, m] y = slice(x, start=[n, 0], stop=[n + 4, m]) output y }", "f32[4, m]"},
+    {"graph { input x: f32[n, m] y = slice(x, start=[-1, 0], stop=[n, m]) output y }", "f32[1, m]"},
+    {"graph { input x: f32[n, m] v = constant f32[] {7} y = pad(x, v, low=[1, 0], high=[0, 2]) output y }",
+     "f32[n + 1, m + 2]"},
+    {"graph { input x: f32[n] v = constant f32[] {7} y = pad(x, v, low=[-1], high=[3], interior=[2]) output y }", NULL},
+    {"graph { input x: f32[n, 3] input z: f32[m, 3] y = concat(x, z, x, axis=0) output y }", "f32[n*2 + m, 3]"},
+    {"graph { y = iota(dtype=i32, shape=[n, m], axis=0) output y }", "i32[n, m]"},
+    {"graph { input x: f32[n, m] input i: i32[5] y = gather(x, i, axis=0) output y }", "f32[5, m]"},
+    {"graph { input x: f32[n, m] input i: i32[5] input u: f32[5, m] y = scatter(x, i, u, axis=0, combine=add) "
+     "output y }",
+     "f32[n, m]"},
+    {"graph { input x: f32[n, m] input i: i32[1] y = dynamic_slice(x, i, size=[1], axes=[0]) output y }", "f32[1, m]"},
+    {"graph { input x: f32[n, m] input u: f32[1, m] input i: i32[] y = dynamic_update_slice(x, u, i, axes=[0]) "
+     "output y }",
+     "f32[n, m]"},
+    {"graph { input x: f32[n, m] y = reduce_sum(x, axes=[1]) output y }", "f32[n]"},
+    {"graph { input x: bf16[n, m] y = reduce_max(x, keep=true) output y }", "bf16[1, 1]"},
+    {"graph { input x: f32[n, m] y = arg_max(x, axis=0) output y }", "i64[m]"},
+    {"graph { input x: f32[n, m] y = cumulative_sum(x, axis=1, exclusive=true, reverse=true) output y }", "f32[n, m]"},
+    {"graph { input x: f32[n, m] z = exp(x) y = add(x, z) output y }", "f32[n, m]"},
+};
+
+/* All elements of the graph's output for given sizes of the symbols, in symbol order; inputs hold 0, 1, 2, ... */
+static uint64_t *evaluate(lib_arena *arena, const graph *g, const int64_t *sizes, int64_t *out_count) {
+    graph_region_builder builder = graph_region_start(arena, g, "test");
+    void **inputs = LIB_NEW_ARRAY(arena, void *, g->nodes.count);
+    int given = 0;
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        const graph_node *node = &g->nodes.data[n];
+        if (!graph_is_source(node->op)) continue;
+        const graph_constant *constant = graph_constant_of(g, node->first);
+        dlc_dtype dtype = graph_shape_of(g, node->first)->dtype;
+        char *bytes = lib_arena_take(arena, 4096 * sizeof(double));
+        for (int i = 0; i < 4096; i++) lib_element_set_f64(dtype, bytes + (size_t)i * lib_dtype_size(dtype), i);
+        graph_region_add_input(&builder, node->first, false);
+        inputs[given++] = constant ? (void *)constant->bytes : bytes;
+    }
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        const graph_node *node = &g->nodes.data[n];
+        if (graph_is_source(node->op)) continue;
+        graph_shape shape = *graph_shape_of(g, node->first);
+        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, 1, &shape,
+                              builder.tensor + node->first);
+    }
+    tir_region *region = builder.region;
+    uint32_t tensor = builder.tensor[g->outputs.data[0]];
+    graph_region_finish(&builder);
+    tir_region_verify(arena->scope, region);
+    uint64_t *variables = LIB_NEW_ARRAY(arena, uint64_t, region->pool->variables.count);
+    for (uint32_t i = 0; i < region->params.count; i++)
+        variables[tir_var_id(region->pool, region->params.data[i])] = (uint64_t)sizes[i];
+    int rank = region->tensors.data[tensor].rank;
+    int64_t extent[DLC_MAX_RANK], count = 1;
+    for (int i = 0; i < rank; i++) {
+        tir_evaluator evaluator = {.variables = variables};
+        count *= extent[i] = (int64_t)tir_evaluate(region->pool, region->tensors.data[tensor].extent[i], &evaluator);
+    }
+    int64_t *points = LIB_NEW_ARRAY(arena, int64_t, (size_t)(count * rank));
+    for (int64_t p = 0; p < count; p++) {
+        int64_t rest = p;
+        for (int i = rank - 1; i >= 0; i--) {
+            points[p * rank + i] = rest % extent[i];
+            rest /= extent[i];
+        }
+    }
+    uint64_t *bits = LIB_NEW_ARRAY(arena, uint64_t, (size_t)count);
+    if (count) tir_region_evaluate(arena, region, inputs, sizes, tensor, count, points, false, bits);
+    *out_count = count;
+    return bits;
+}
+
+static void compare_bound(lib_arena *arena, const char *graph_text, const char *shape, const int64_t *sizes) {
+    graph *g = parse(arena, graph_text);
+    lib_text text;
+    lib_text_init(&text, arena);
+    graph_print_shape(&text, g, graph_shape_of(g, g->outputs.data[0]));
+    if (shape) assert_string_equal(text.data, shape);
+    int64_t of_symbols, of_numbers;
+    uint64_t *free = evaluate(arena, g, sizes, &of_symbols);
+    uint64_t *bound = evaluate(arena, graph_bind(arena, g, sizes), sizes, &of_numbers);
+    assert_int_equal(of_symbols, of_numbers);
+    if (of_numbers) assert_memory_equal(free, bound, (size_t)of_numbers * sizeof *bound);
+}
+
+static void test_symbolic(void **state) {
+    (void)state;
+    static const int64_t sizes[][2] = {{1, 1}, {3, 5}, {7, 2}, {12, 4}};
+    enum { SIZES = sizeof sizes / sizeof *sizes, CASES = sizeof symbolic / sizeof *symbolic };
+    for (int t = 0; t < CASES * SIZES; t++) {
+        lib_scope scope;
+        lib_arena arena;
+        lib_arena_init(&arena, &lib_libc_allocator, &scope);
+        if (LIB_ENTER(&scope))
+            compare_bound(&arena, symbolic[t / SIZES].text, symbolic[t / SIZES].shape, sizes[t % SIZES]);
+        lib_arena_free(&arena);
+        if (scope.error.status != DLC_OK) fail_msg("%s: %s", symbolic[t / SIZES].text, scope.error.message);
+    }
+}
+
+/* ---- wrong uses
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/* sample, part of the message */
+static const struct {
+    const char *line, *message;
+} wrong[] = {
+    {"add(f32[2], f64[2])", "one dtype"},
+    {"add(f32[2], f32[3])", "dimension 0"},
+    {"add(bool[2], bool[2])", "expected one of these element types"},
+    {"exp(i32[2])", "expected one of these element types"},
+    {"select(i32[2], f32[2], f32[2])", "expected bool"},
+    {"select(bool[2], f32[2], i32[2])", "one dtype"},
+    {"cast(f32[2], dtype=f8e5m2)", "not supported"},
+    {"reshape(f32[2, 3], shape=[7])", "numbers of elements"},
+    {"reshape(f32[2, 3], shape=[-1, -1])", "only one dimension"},
+    {"reshape(f32[2, 3], shape=[-1, 4])", "numbers of elements"},
+    {"reshape(f32[2, 0], shape=[-1, 0])", "no definite size"},
+    {"reshape(f32[2, 3], shape=[-2, -3])", "is -2"},
+    {"transpose(f32[2, 3], permutation=[0])", "1 entries, expected 2"},
+    {"transpose(f32[2, 3], permutation=[0, 0])", "given twice"},
+    {"transpose(f32[2, 3], permutation=[0, 2])", "out of range"},
+    {"broadcast(f32[2], shape=[3, 4], axes=[0])", "must be equal"},
+    {"broadcast(f32[2], shape=[3, 2], axes=[])", "one for each"},
+    {"broadcast(f32[2], shape=[3, 2], axes=[2])", "out of range"},
+    {"reverse(f32[2], axes=[1])", "out of range"},
+    {"slice(f32[5], start=[0], stop=[6])", "after the operand's last element"},
+    {"slice(f32[5], start=[3], stop=[2])", "start lies after stop"},
+    {"slice(f32[5], start=[-6], stop=[2])", "before the operand's first"},
+    {"slice(f32[5], start=[0], stop=[5], step=[0])", "at least 1"},
+    {"slice(f32[5, 2], start=[0], stop=[5])", "one for each of the 2"},
+    {"slice(f32[5], start=[0], stop=[5], step=[1, 1])", "step has 2 entries"},
+    {"pad(f32[5], f32[1], low=[0], high=[0])", "rank 1, expected 0"},
+    {"pad(f32[5], i32[], low=[0], high=[0])", "one dtype"},
+    {"pad(f32[5], f32[], low=[-3], high=[-3])", "removes more than there is"},
+    {"pad(f32[5], f32[], low=[0], high=[0], interior=[-1])", "interior padding -1"},
+    {"pad(f32[5], f32[], low=[9223372036854775807], high=[0])", "too large"},
+    {"concat(f32[2], i32[2], axis=0)", "one dtype"},
+    {"concat(f32[2, 3], f32[2, 4], axis=0)", "beside the axis"},
+    {"concat(f32[2, 3], f32[2], axis=0)", "expected 2"},
+    {"concat(f32[], f32[], axis=0)", "rank 0"},
+    {"iota(dtype=bool, shape=[2], axis=0)", "numbers to count with"},
+    {"iota(dtype=i32, shape=[], axis=0)", "out of range"},
+    {"gather(f32[2], f32[2], axis=0)", "integer dtype"},
+    {"gather(f32[0], i32[2], axis=0)", "axis of size 0"},
+    {"gather(f32[2], i32[2], axis=1)", "out of range"},
+    {"scatter(f32[4], i32[2], f32[3], axis=0)", "must be equal"},
+    {"scatter(f32[4], i32[2], f64[2], axis=0)", "expected f32"},
+    {"scatter(bool[4], i32[2], bool[2], axis=0, combine=add)", "only be set"},
+    {"dynamic_slice(f32[4], i32[1], size=[5])", "larger than the operand's"},
+    {"dynamic_slice(f32[4, 4], i32[1], size=[1, 1])", "size of start"},
+    {"dynamic_slice(f32[4, 4], i32[], size=[1, 1])", "one number for each axis"},
+    {"dynamic_slice(f32[4], i32[1], size=[1, 1])", "size has 2 entries"},
+    {"dynamic_slice(f32[4], f32[1], size=[1])", "integer dtype"},
+    {"dynamic_update_slice(f32[4], f32[5], i32[1])", "larger than x"},
+    {"dynamic_update_slice(f32[4, 2], f32[4, 1], i32[], axes=[0])", "beside the axes"},
+    {"dynamic_update_slice(f32[4], i32[1], i32[1])", "expected f32"},
+    {"reduce_sum(f32[2, 3], axes=[2])", "out of range"},
+    {"reduce_sum(f32[2, 3], axes=[1, -1])", "given twice"},
+    {"reduce_and(f32[2])", "expected one of these element types"},
+    {"arg_max(f32[2, 0], axis=1)", "no greatest element"},
+    {"arg_max(f32[2], axis=0, dtype=f32)", "expected i32 or i64"},
+    {"cumulative_sum(f32[], axis=0)", "out of range"},
+};
+
+static void emit_sample(lib_arena *arena, const char *line) {
+    graph *g = graph_new(arena, NULL);
+    sample *s = LIB_NEW(arena, sample);
+    char name[64] = {0};
+    memcpy(name, line, strcspn(line, "("));
+    sample_parse(s, g, graph_op_find(name), line);
+    graph_id input[SAMPLE_OPERANDS];
+    for (int i = 0; i < s->operands; i++) {
+        graph_shape shape = {.dtype = s->operand[i].dtype, .rank = s->operand[i].rank};
+        for (int d = 0; d < shape.rank; d++) shape.dim[d] = tir_index(g->pool, s->operand[i].dim[d]);
+        input[i] = graph_new_input(g, "x", &shape);
+    }
+    graph_emit(g, s->op, s->operands, input, s->attribute);
+}
+
+static bool is_refused(const char *line, const char *message) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) emit_sample(&arena, line);
+    lib_arena_free(&arena);
+    dlc_status status = scope.error.status;
+    if (status != DLC_OK && status != DLC_INTERNAL && strstr(scope.error.message, message)) return true;
+    print_error("%s: status %d, message \"%s\", expected \"...%s...\"\n", line, (int)status, scope.error.message,
+                message);
+    return false;
+}
+
+static void test_wrong_uses(void **state) {
+    (void)state;
+    int accepted = 0;
+    for (size_t t = 0; t < sizeof wrong / sizeof *wrong; t++) accepted += !is_refused(wrong[t].line, wrong[t].message);
+    assert_int_equal(accepted, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_symbolic), cmocka_unit_test(test_wrong_uses)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
