@@ -1,9 +1,6 @@
-# libdlc. `make help` lists what there is to do.
-#   BUILD=dir        where everything goes (default build)
-#   MODE=release|debug|asan|tsan
-#   TARGETS="cpu interp null"   interp is always in; without cpu no LLVM is needed
-#   LLVM_CONFIG=...  llvm-config of LLVM 19 ; LLVM=static|shared
-#   PREFIX, DESTDIR  for install
+# libdlc. `make help` lists what there is to do and the variables.
+
+# ---- settings ------------------------------------------------------------------------------------------------------
 
 MODE        ?= release
 BUILD       ?= build
@@ -11,28 +8,73 @@ TARGETS     ?= cpu interp null
 LLVM_CONFIG ?= llvm-config-19
 LLVM        ?= static
 PREFIX      ?= /usr/local
+DESTDIR     ?=
+LIBDIR      ?= $(PREFIX)/lib
+INCLUDEDIR  ?= $(PREFIX)/include
 CC          ?= cc
-PYTHON      ?= python3
+CXX         ?= c++
+AR          ?= ar
+CLANG_FORMAT ?= clang-format-14
+TEST_SECONDS ?= 300
 
-VERSION   := 0.1.0
-SOVERSION := 0
-OUT       := $(BUILD)/$(MODE)
-GEN       := $(OUT)/gen
+OUT := $(BUILD)/$(MODE)
+GEN := $(OUT)/gen
+
+# All processors, unless -j says otherwise.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+MAKEFLAGS += --no-print-directory
+
+version_part = $(shell awk '$$2 == "DLC_VERSION_$(1)" { print $$3 }' include/dlc/dlc.h)
+SOVERSION   := $(call version_part,MAJOR)
+VERSION     := $(SOVERSION).$(call version_part,MINOR).$(call version_part,PATCH)
+
+# ---- flags ---------------------------------------------------------------------------------------------------------
 
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wconversion
+SANITIZE_asan  := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+SANITIZE_tsan  := -fsanitize=thread
 CFLAGS_release := -O2 -g1
 CFLAGS_debug   := -O0 -g -DDLC_DEBUG_BUILD=1
-CFLAGS_asan    := -O1 -g -DDLC_DEBUG_BUILD=1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-CFLAGS_tsan    := -O1 -g -DDLC_DEBUG_BUILD=1 -fsanitize=thread -fno-omit-frame-pointer
-LDFLAGS_asan   := -fsanitize=address,undefined
-LDFLAGS_tsan   := -fsanitize=thread
-
-CPPFLAGS += -I. -Iinclude -I$(GEN) -D_GNU_SOURCE $(foreach t,$(TARGETS),-DDLC_TARGET_$(t)=1)
-CFLAGS   += -std=c11 $(WARNINGS) $(CFLAGS_$(MODE)) -fPIC -fvisibility=hidden -ffp-contract=off -ffunction-sections -fdata-sections
-LDFLAGS  += $(LDFLAGS_$(MODE))
-LDLIBS   += -lm -lpthread
+CFLAGS_asan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_asan) -fno-omit-frame-pointer
+CFLAGS_tsan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_tsan) -fno-omit-frame-pointer
 
 include_targets := $(sort interp $(TARGETS))
+CPPFLAGS_ALL = -I. -Iinclude -I$(GEN) -D_GNU_SOURCE $(foreach t,$(include_targets),-DDLC_TARGET_$(t)=1) $(CPPFLAGS)
+CFLAGS_ALL   = -std=c11 $(WARNINGS) $(CFLAGS_$(MODE)) -fPIC -fvisibility=hidden -ffp-contract=off -ffunction-sections \
+               -fdata-sections $(CFLAGS)
+LDFLAGS_ALL  = $(SANITIZE_$(MODE)) -Wl,--gc-sections -Wl,--as-needed $(LDFLAGS)
+LDLIBS_ALL   = -lm -lpthread $(LDLIBS)
+
+# lib$(1).a by its path where there is one, else -l$(1): what the library needs beside libc comes inside it.
+archive_or_shared = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a 2>/dev/null)),-l$(1))
+FFI_LIBS := $(call archive_or_shared,ffi)
+
+# LLVM: the code generator and the linker of objects; not its pass library, which is a third of the size.
+# libz3 and libxml2 in --system-libs belong to components that are not linked.
+ifneq ($(filter cpu,$(TARGETS)),)
+LLVM_COMPONENTS := orcjit orcdebugging x86codegen x86desc x86info x86asmparser
+LLVM_INCLUDE    := $(shell $(LLVM_CONFIG) --includedir 2>/dev/null)
+LLVM_LIBDIR     := $(shell $(LLVM_CONFIG) --libdir 2>/dev/null)
+LLVM_SHARED     := $(shell $(LLVM_CONFIG) --link-shared --ldflags --libs 2>/dev/null)
+ifeq ($(LLVM),static)
+ifeq ($(wildcard $(LLVM_LIBDIR)/libLLVMOrcJIT.a),)
+LLVM_NOTE       := no static LLVM in $(LLVM_LIBDIR): libdlc will need the shared one at run time
+LLVM_LIBS       := $(LLVM_SHARED)
+else
+LLVM_ARCHIVES   := $(shell $(LLVM_CONFIG) --link-static --libs $(LLVM_COMPONENTS) 2>/dev/null)
+LLVM_LIBS       := -L$(LLVM_LIBDIR) $(LLVM_ARCHIVES) $(foreach l,z zstd stdc++,$(call archive_or_shared,$(l))) -ldl -lrt
+endif
+else
+LLVM_LIBS       := $(LLVM_SHARED)
+endif
+# Programs that see inside take LLVM shared where there is one: they link in a fraction of the time.
+LLVM_TEST_LIBS  := $(or $(LLVM_SHARED),$(LLVM_LIBS))
+endif
+
+# ---- sources -------------------------------------------------------------------------------------------------------
+
 lib_src    := $(wildcard lib/*.c)
 tir_src    := $(wildcard tir/*.c)
 graph_src  := $(filter-out graph/gen_ops.c,$(wildcard graph/*.c))
@@ -41,64 +83,288 @@ target_src := $(wildcard targets/*.c) $(foreach t,$(include_targets),$(wildcard 
 sources    := $(lib_src) $(tir_src) $(graph_src) $(target_src) $(jit_src)
 objects    := $(sources:%.c=$(OUT)/%.o) $(OUT)/gen/ops_api.o
 
-ifneq ($(filter cpu,$(TARGETS)),)
-LLVM_INCLUDE := $(shell $(LLVM_CONFIG) --includedir 2>/dev/null)
-$(OUT)/targets/cpu/%.o: CPPFLAGS += -isystem $(LLVM_INCLUDE)
-ifeq ($(LLVM),static)
-LLVM_LIBS = $(shell $(LLVM_CONFIG) --link-static --ldflags --libs orcjit x86codegen x86desc x86info x86asmparser 2>/dev/null) \
-            $(shell $(LLVM_CONFIG) --link-static --system-libs 2>/dev/null) -lstdc++
+# test/<layer>/x.c is a program, unless x.h stands beside it: then it is linked into the programs of its folder.
+all_test_src := $(filter-out test/fuzz/%,$(wildcard test/*/*.c))
+test_support := $(foreach f,$(all_test_src),$(if $(wildcard $(f:.c=.h)),$(f)))
+test_src     := $(filter-out $(test_support),$(all_test_src))
+ifeq ($(filter cpu,$(TARGETS)),)
+test_src     := $(filter-out test/cpu/%,$(test_src))
+endif
+long_src     := $(filter %_exhaustive.c,$(test_src))
+test_bins    := $(test_src:%.c=$(OUT)/%) $(OUT)/test/api/header_test_cxx
+long_bins    := $(long_src:%.c=$(OUT)/%)
+test_scripts := $(wildcard test/*/*.sh)
+tsan_bins    := $(filter $(OUT)/test/jit/% $(OUT)/test/lib/pool% $(OUT)/test/lib/memory% $(OUT)/test/api/%,$(test_bins))
+
+# examples/x.c or examples/x/*.c
+example_names := $(sort $(notdir $(basename $(wildcard examples/*.c))) $(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c)))))
+example_src   := $(wildcard examples/*.c examples/*/*.c)
+example_bins  := $(example_names:%=$(OUT)/bin/%)
+bench_src     := $(wildcard bench/*.c)
+bench_bins    := $(bench_src:bench/%.c=$(OUT)/bench/%)
+
+# ---- how to say it -------------------------------------------------------------------------------------------------
+
+ifdef V
+say =
+Q :=
 else
-LLVM_LIBS = $(shell $(LLVM_CONFIG) --link-shared --ldflags --libs 2>/dev/null)
+say = @printf '  %-6s %s\n' '$(1)' '$(2)'
+Q := @
 endif
-endif
-FFI_LIBS := -lffi
+megabytes = awk '{ printf "%.1f MB", $$1 / 1e6 }'
 
 .DEFAULT_GOAL := lib
 .DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: FORCE
+FORCE:
 
-$(OUT)/%.o: %.c
+# ---- objects -------------------------------------------------------------------------------------------------------
+
+# Everything is rebuilt when the way to build it changes.
+configuration := $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(LDFLAGS_ALL) LLVM: $(LLVM_LIBS)
+$(OUT)/configuration: FORCE
+ifneq ($(filter cpu,$(TARGETS)),)
+	@$(LLVM_CONFIG) --version >/dev/null 2>&1 || { echo "$(LLVM_CONFIG) is missing: 'make setup' installs it," \
+	    "LLVM_CONFIG=... names another one, TARGETS=interp builds without LLVM." >&2; exit 1; }
+endif
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
+	@printf '%s\n' '$(configuration)' | cmp -s - $@ || printf '%s\n' '$(configuration)' > $@
 
-# Headers of the operators come from the operator table.
-gen_objects := $(patsubst %.c,$(OUT)/%.o,$(lib_src) $(tir_src) $(filter-out graph/api%.c,$(graph_src)))
-$(OUT)/gen_ops: $(OUT)/graph/gen_ops.o $(gen_objects)
-	$(CC) $(LDFLAGS) $^ $(LDLIBS) -o $@
-$(GEN)/dlc/ops.h: $(OUT)/gen_ops
+$(OUT)/%.o: %.c $(OUT)/configuration
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
+# LLVM's headers are not ours to warn about.
+$(OUT)/targets/cpu/%.o: CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE))
+
+# The operators' public header, the functions behind it and the reference come from the operator table. Their files keep
+# their times when nothing in them changed.
+gen_objects := $(patsubst %.c,$(OUT)/%.o,$(lib_src) $(tir_src) $(filter-out graph/api%.c,$(graph_src)) graph/gen_ops.c)
+$(OUT)/gen_ops: $(gen_objects)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LDLIBS_ALL) -o $@
+$(OUT)/gen_ops.done: $(OUT)/gen_ops
+	$(call say,GEN,$(GEN))
 	@mkdir -p $(GEN)/dlc
-	$< header > $@
-$(GEN)/ops_api.c: $(OUT)/gen_ops
-	$< source > $@
-$(GEN)/operators.md: $(OUT)/gen_ops
-	$< reference > $@
-$(OUT)/gen/ops_api.o: $(GEN)/ops_api.c $(GEN)/dlc/ops.h
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
-api_objects := $(patsubst %.c,$(OUT)/%.o,$(filter graph/api%.c,$(graph_src)) $(jit_src))
-$(api_objects): | $(GEN)/dlc/ops.h
+	$(Q)set -e; for pair in header:dlc/ops.h source:ops_api.c reference:operators.md; do \
+	    to=$(GEN)/$${pair#*:}; $< $${pair%%:*} > $$to.new; \
+	    if cmp -s $$to.new $$to; then rm $$to.new; else mv $$to.new $$to; fi; done
+	@touch $@
+$(GEN)/dlc/ops.h $(GEN)/ops_api.c $(GEN)/operators.md: $(OUT)/gen_ops.done ;
+$(OUT)/gen/ops_api.o: $(GEN)/ops_api.c $(OUT)/configuration
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+$(filter-out $(gen_objects),$(objects)): | $(GEN)/dlc/ops.h
 
-# Everything internal in one archive for tests; hidden symbols stay visible to it.
+# ---- libraries -----------------------------------------------------------------------------------------------------
+
+.PHONY: lib
+lib: $(OUT)/libdlc.so $(OUT)/libdlc.a
+
+# LLVM's symbols stay inside: a host may have an LLVM of its own.
+$(OUT)/libdlc.map: $(OUT)/configuration
+	@printf '{ global: dlc_*; local: *; };\n' > $@
+ifeq ($(filter asan tsan,$(MODE)),)
+no_undefined := -Wl,-z,defs
+endif
+$(OUT)/libdlc.so: $(objects) $(OUT)/libdlc.map
+	$(if $(LLVM_NOTE),@echo '  note   $(LLVM_NOTE)')
+	$(call say,LINK,$@)
+	$(Q)start=$$(date +%s%N); set -e; \
+	$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libdlc.so.$(SOVERSION) -Wl,--version-script=$(OUT)/libdlc.map \
+	    -Wl,--exclude-libs,ALL $(no_undefined) $(objects) $(LLVM_LIBS) $(FFI_LIBS) $(LDLIBS_ALL) -o $@.$(VERSION); \
+	milliseconds=$$((($$(date +%s%N) - start) / 1000000)); \
+	ln -sf libdlc.so.$(VERSION) $(OUT)/libdlc.so.$(SOVERSION); ln -sf libdlc.so.$(SOVERSION) $@; \
+	strip -o $@.stripped $@; \
+	printf '  size   libdlc.so %s stripped, linked in %s ms\n' \
+	    "$$(stat -c %s $@.stripped | $(megabytes))" $$milliseconds; rm $@.stripped
+
+# One relocatable object, so that only dlc_* can be global in it. Groups are flattened: their signatures would otherwise
+# be merged with those of a host's own LLVM.
+$(OUT)/libdlc.a: $(objects)
+	$(call say,LINK,$@)
+	$(Q)start=$$(date +%s%N); set -e; \
+	roots=$$(nm -g --defined-only $(objects) | awk '$$3 ~ /^dlc_/ { print "-u", $$3 }'); \
+	ld -r --gc-sections --force-group-allocation $$roots $(objects) \
+	    $(filter-out -ldl -lrt -l% %libstdc++.a,$(filter-out $(LLVM_ARCHIVES),$(LLVM_LIBS))) $(LLVM_ARCHIVES) \
+	    $(filter %.a,$(FFI_LIBS)) -o $@.o; \
+	objcopy --wildcard --keep-global-symbol='dlc_*' $@.o $(OUT)/libdlc.o; \
+	rm -f $@ $@.o; $(AR) rcs $@ $(OUT)/libdlc.o; rm $(OUT)/libdlc.o; \
+	printf '  size   libdlc.a %s, linked in %s ms\n' \
+	    "$$(stat -c %s $@ | $(megabytes))" $$((($$(date +%s%N) - start) / 1000000))
+
+# All of it in one archive, for programs that see inside.
 $(OUT)/libdlc-internal.a: $(objects)
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)$(AR) rcs $@ $^
 
-# The same code with the operators' f64 references, for tests only.
+# ---- tests ---------------------------------------------------------------------------------------------------------
+
+# The operator table again, with the operators' f64 references, which only tests have.
 reference_objects := $(patsubst %.c,$(OUT)/reference/%.o,$(wildcard graph/ops_*.c))
-$(OUT)/reference/%.o: %.c
+$(OUT)/reference/%.o: %.c $(OUT)/configuration
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -DDLC_REFERENCE=1 $(CFLAGS) -MMD -MP -c $< -o $@
+	$(call say,CC,$< (reference))
+	$(Q)$(CC) $(CPPFLAGS_ALL) -DDLC_REFERENCE=1 $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
-test_src  := $(wildcard test/*/*.c)
-test_bins := $(test_src:%.c=$(OUT)/%)
-$(OUT)/test/%.o: CPPFLAGS += -Itest
-$(OUT)/test/%.o: CFLAGS += -Wno-conversion
-$(OUT)/test/%.o: | $(GEN)/dlc/ops.h
-$(OUT)/test/%: $(OUT)/test/%.o $(reference_objects) $(OUT)/libdlc-internal.a
-	$(CC) $(LDFLAGS) $(filter %.o,$^) $(OUT)/libdlc-internal.a $(LLVM_LIBS) $(FFI_LIBS) -lcmocka $(LDLIBS) -Wl,--gc-sections -o $@
+program_objects := $(patsubst %.c,$(OUT)/%.o,$(all_test_src) $(wildcard test/fuzz/*.c) $(example_src) $(bench_src))
+$(program_objects): | $(GEN)/dlc/ops.h
+$(OUT)/test/%.o: CPPFLAGS_ALL += -Itest
+$(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
+$(OUT)/test/api/digits_test: $(OUT)/examples/digits/network.o
 
-.PHONY: lib tests clean
-lib: $(OUT)/libdlc-internal.a
-tests: $(test_bins)
+# $(call link,internal|public,extra libraries): a program from its prerequisites that are objects.
+link_internal = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(OUT)/libdlc-internal.a $(LLVM_TEST_LIBS) -lffi $(1) $(LDLIBS_ALL) -o $@
+link_public   = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../..' $(1) $(LDLIBS_ALL) -o $@
+
+support_of = $(patsubst %.c,$(OUT)/%.o,$(filter $(dir $(1))%,$(test_support)))
+define test_rule
+$(OUT)/$(basename $(1)): $(OUT)/$(1:.c=.o) $(call support_of,$(1)) $(2)
+	$$(call say,LINK,$$@)
+	$$(Q)$$(call $(3),-lcmocka)
+endef
+$(foreach f,$(filter test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
+$(foreach f,$(filter-out test/api/%,$(test_src)) $(wildcard test/fuzz/fuzz.c),\
+    $(eval $(call test_rule,$(f),$(reference_objects) $(OUT)/libdlc-internal.a,link_internal)))
+
+# The public header from C++.
+$(OUT)/test/api/header_test_cxx.o: test/api/header_test.c $(GEN)/dlc/ops.h $(OUT)/configuration
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) -x c++ -std=c++17 -Iinclude -I$(GEN) -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(CFLAGS_$(MODE)) \
+	    -MMD -MP -c $< -o $@
+$(OUT)/test/api/header_test_cxx: $(OUT)/test/api/header_test_cxx.o $(OUT)/libdlc.so
+	$(call say,LINK,$@)
+	$(Q)$(call link_public,-lcmocka -lstdc++)
+
+run_tests = OUT=$(OUT) CC='$(CC)' CXX='$(CXX)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE_$(MODE))' SECONDS_EACH=$(TEST_SECONDS) test/run
+
+.PHONY: tests check check-long
+tests: $(test_bins) $(example_bins)
+check: tests lib
+	@$(run_tests) $(filter-out $(long_bins),$(test_bins)) $(test_scripts)
+check-long: tests lib
+	@DLC_TEST_LONG=1 $(run_tests) $(test_bins) $(test_scripts)
+
+.PHONY: test test-long asan tsan fuzz bless
+test: | setup-test
+	@$(MAKE) check
+test-long: | setup-test
+	@$(MAKE) check-long TEST_SECONDS=3600
+	@$(MAKE) fuzz T=600
+asan: | setup-test
+	@$(MAKE) MODE=asan check-programs TEST_SECONDS=1200
+tsan: | setup-test
+	@$(MAKE) MODE=tsan check-tsan TEST_SECONDS=1200
+
+# Scripts test the build, not the code: sanitizers have nothing to say about them.
+.PHONY: check-programs check-tsan
+check-programs: tests
+	@$(run_tests) $(filter-out $(long_bins),$(test_bins))
+check-tsan: $(tsan_bins) $(OUT)/bin/threads
+	@$(run_tests) $(tsan_bins) $(OUT)/bin/threads
+
+# Random graphs, interp against cpu, for T seconds from SEED.
+T    ?= 60
+SEED ?= 1
+fuzz: $(OUT)/test/fuzz/fuzz
+	DLC_SEED=$(SEED) $(OUT)/test/fuzz/fuzz $(T)
+
+# Golden tests rewrite what they expect. Review the difference like code.
+bless: $(filter $(OUT)/test/golden/%,$(test_bins))
+	@for test in $^; do DLC_BLESS=1 $$test || exit 1; done
+	@git diff --stat -- test/golden
+
+# ---- examples, benchmarks ------------------------------------------------------------------------------------------
+
+define example_rule
+$(OUT)/bin/$(1): $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/$(1).c examples/$(1)/*.c)) $(2)
+	@mkdir -p $$(@D)
+	$$(call say,LINK,$$@)
+	$$(Q)$$(call $(3),$(4))
+endef
+$(foreach e,$(filter-out dlc-opt,$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public)))
+$(eval $(call example_rule,dlc-opt,$(OUT)/libdlc-internal.a,link_internal))
+
+.PHONY: examples demo bench
+examples: $(example_bins)
+demo: | setup-build
+	@$(MAKE) $(OUT)/bin/digits
+	@$(OUT)/bin/digits examples/data
+
+$(OUT)/bench/%: $(OUT)/bench/%.o $(OUT)/libdlc.so
+	$(call say,LINK,$@)
+	$(Q)$(call link_public,-ldl)
+bench: $(bench_bins)
+	@for program in $^; do $$program || exit 1; done
+
+# ---- set-up, checks ------------------------------------------------------------------------------------------------
+
+.PHONY: setup setup-build setup-test setup-check format format-check check-layers ci
+setup: setup-check
+setup-build setup-test setup-check:
+	@CC='$(CC)' LLVM_CONFIG='$(LLVM_CONFIG)' TARGETS='$(TARGETS)' LLVM='$(LLVM)' .ci/setup $(@:setup-%=%)
+
+formatted := $(wildcard include/dlc/*.h) $(foreach d,lib tir graph jit targets targets/* test/* bench examples examples/*,\
+             $(wildcard $(d)/*.c $(d)/*.h))
+format:
+	$(Q)$(CLANG_FORMAT) -i $(sort $(formatted))
+format-check:
+	$(Q)$(CLANG_FORMAT) --dry-run -Werror $(sort $(formatted))
+check-layers:
+	@.ci/check-layers
+ci:
+	@.ci/run
+
+# ---- installation --------------------------------------------------------------------------------------------------
+
+# What a program linked with the archive needs beside it.
+private_libs := $(if $(LLVM_ARCHIVES),-lstdc++,$(LLVM_LIBS)) $(filter -l%,$(FFI_LIBS)) \
+                $(filter -lz -lzstd -ldl -lrt,$(LLVM_LIBS)) $(LDLIBS_ALL)
+fill_in = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
+              -e 's|@VERSION@|$(VERSION)|g' -e 's|@SOVERSION@|$(SOVERSION)|g' -e 's|@PRIVATE_LIBS@|$(private_libs)|g'
+to := $(DESTDIR)$(LIBDIR)
+
+.PHONY: install uninstall
+install: lib
+	@mkdir -p $(to)/pkgconfig $(to)/cmake/libdlc $(DESTDIR)$(INCLUDEDIR)/dlc
+	$(Q)install -m 644 include/dlc/*.h $(GEN)/dlc/ops.h $(DESTDIR)$(INCLUDEDIR)/dlc/
+	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(OUT)/libdlc.so.$(VERSION) $(to)/
+	$(Q)ln -sf libdlc.so.$(VERSION) $(to)/libdlc.so.$(SOVERSION)
+	$(Q)ln -sf libdlc.so.$(SOVERSION) $(to)/libdlc.so
+	$(Q)install -m 644 $(OUT)/libdlc.a $(to)/
+	$(Q)$(fill_in) lib/libdlc.pc.in > $(to)/pkgconfig/libdlc.pc
+	$(Q)$(fill_in) lib/libdlc-config.cmake.in > $(to)/cmake/libdlc/libdlc-config.cmake
+	$(Q)$(fill_in) lib/libdlc-config-version.cmake.in > $(to)/cmake/libdlc/libdlc-config-version.cmake
+	@echo '  installed in $(DESTDIR)$(PREFIX)'
+uninstall:
+	rm -rf $(DESTDIR)$(INCLUDEDIR)/dlc $(to)/libdlc.so* $(to)/libdlc.a $(to)/pkgconfig/libdlc.pc $(to)/cmake/libdlc
+
+.PHONY: clean help
 clean:
 	rm -rf $(BUILD)
 
--include $(objects:.o=.d) $(test_bins:=.d) $(reference_objects:.o=.d) $(OUT)/graph/gen_ops.d
+define help_text
+  make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
+  make test           set up, build, run the tests      make test-long everything that takes longer
+  make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
+  make examples       build/release/bin/*               make bench     measure
+  make install        PREFIX DESTDIR LIBDIR             make uninstall
+  make setup          install what is missing (apt)     make ci        what is run before a change is taken
+  make format         clang-format 14                   make format-check, check-layers
+  make bless          golden tests take what they got   make clean
+
+  MODE=release|debug|asan|tsan       TARGETS="cpu interp null" (interp needs no LLVM)    BUILD=build
+  LLVM_CONFIG=llvm-config-19         LLVM=static|shared        NO_INSTALL=1 installs nothing, ever
+  CC, CXX, CFLAGS, V=1 (shows commands), TEST_SECONDS=300 (limit of each test program)
+endef
+help:
+	$(info $(help_text))
+	@:
+
+-include $(objects:.o=.d) $(program_objects:.o=.d) $(reference_objects:.o=.d) $(OUT)/graph/gen_ops.d \
+         $(OUT)/test/api/header_test_cxx.d

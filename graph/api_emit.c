@@ -162,7 +162,7 @@ static void emit_work(dlc_graph *handle, void *arguments) {
     push_operands(handle, op->name, call->more, call->more_input, &input);
     for (uint32_t i = 0; i < captured.count; i++) lib_vec_push(g->arena, &input, captured.data[i]);
     graph_id first = graph_emit_broadcast(g, op, (int)input.count, input.data, attribute);
-    int results = op->results == 1 ? 1 : graph_node_of(g, first)->results;
+    int results = op->results == 1 ? 1 : graph_result_count(g, first);
     if (results != call->count || (results && !call->results))
         lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s: room for %d results was given, expected %d", op->name,
                   call->results ? call->count : 0, results);

@@ -324,6 +324,12 @@ graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *in
     return append_node(&infer, hash);
 }
 
+/* A node without results (an impure call) has `first` one past the last value. */
+int graph_result_count(const graph *g, graph_id first) {
+    if (first >= g->values.count) return 0;
+    return g->values.data[first].result == 0 ? graph_node_of(g, first)->results : 1;
+}
+
 /* ---- hash of the whole -------------------------------------------------------------------------------------------------------------- */
 
 /* Node hashes speak of ids in the graph's own pool; this one must not: dimensions are hashed as text. */

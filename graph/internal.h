@@ -17,6 +17,7 @@ tir_expr graph_parse_dim(graph *g, lib_lexer *lexer); /* unknown names become sy
 graph *graph_parse_into(graph *g, lib_lexer *lexer);  /* text.c: from `{` */
 
 /* ---- graph.c */
+int graph_result_count(const graph *g, graph_id first); /* of the node that emit returned `first` for */
 bool graph_is_source(const graph_op *op); /* `input` or `constant` */
 void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *message); /* records once */
 /* Shares the bytes of a constant of another graph. */

@@ -1,5 +1,6 @@
-/* Scaled dot-product attention as a composite: two contractions around a softmax whose division comes last, the order that the online
- * rewrite keeps on chip. In f16 and bf16 scores, maximum and sums are f32; the weights round to v's dtype before they meet v. */
+/* Scaled dot-product attention as a composite: two contractions around a softmax whose division comes last, the order
+ * that the online rewrite keeps on chip. In f16 and bf16 scores, maximum and sums are f32; the weights round to v's
+ * dtype before they meet v. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -15,7 +16,8 @@ static void infer_mask(const graph_infer *infer) {
     const graph_shape *mask = &infer->operand[MASK], *q = &infer->operand[Q];
     tir_expr size[RANK] = {q->dim[BATCH], q->dim[HEAD], q->dim[ROW], infer->operand[K].dim[ROW]};
     if (mask->dtype != DLC_BOOL && mask->dtype != q->dtype)
-        graph_infer_fail(infer, "mask is %s, expected bool or %s", lib_dtypes[mask->dtype].name, lib_dtypes[q->dtype].name);
+        graph_infer_fail(infer, "mask is %s, expected bool or %s", lib_dtypes[mask->dtype].name,
+                         lib_dtypes[q->dtype].name);
     if (mask->rank > RANK) graph_infer_fail(infer, "mask has rank %d, expected at most %d", mask->rank, RANK);
     for (int i = 0; i < mask->rank; i++) {
         int64_t extent;
@@ -48,7 +50,8 @@ static graph_id product(graph *g, graph_id x, graph_id w, int64_t contract) {
     int64_t batch[] = {BATCH, HEAD}, last = COLUMN;
     return graph_emit_with(g, "dot_general", 2, (graph_id[]){x, w}, narrow ? 5 : 4,
                            (graph_setting[]){graph_set_list("batch_x", 2, batch), graph_set_list("batch_w", 2, batch),
-                                             graph_set_list("contract_x", 1, &last), graph_set_list("contract_w", 1, &contract),
+                                             graph_set_list("contract_x", 1, &last),
+                                             graph_set_list("contract_w", 1, &contract),
                                              graph_set_integer("result", 1)}); /* f32 */
 }
 
@@ -60,9 +63,12 @@ static graph_id scale_scores(graph *g, graph_id scores, tir_expr width, double s
 
 /* Query i of s sees the keys j <= i + (t - s): the last query sees them all. [s, t] */
 static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
-    tir_expr dim[] = {queries, keys};
-    graph_id ahead = graph_dimension(g, DLC_I64, tir_sub(g->pool, keys, queries));
-    return graph_le(g, graph_iota(g, DLC_I64, 2, dim, 1), graph_add(g, graph_iota(g, DLC_I64, 2, dim, 0), ahead));
+    tir_expr dim[] = {queries, keys}, ahead = tir_sub(g->pool, keys, queries);
+    graph_id last = graph_iota(g, DLC_I64, 2, dim, 0);
+    int64_t number;
+    if (!tir_is_const(g->pool, ahead, &number) || number != 0)
+        last = graph_add(g, last, graph_dimension(g, DLC_I64, ahead));
+    return graph_le(g, graph_iota(g, DLC_I64, 2, dim, 1), last);
 }
 
 static void expand_attention(graph_expand *e) {
@@ -76,8 +82,10 @@ static void expand_attention(graph_expand *e) {
         scores = graph_select(g, causal_mask(g, q.dim[ROW], k.dim[ROW]), scores, lowest);
     if (e->input[MASK]) {
         bool keep = graph_shape_of(g, e->input[MASK])->dtype == DLC_BOOL;
-        if (keep) scores = graph_select(g, e->input[MASK], scores, lowest);
-        else scores = graph_add(g, scores, graph_cast(g, e->input[MASK], graph_shape_of(g, scores)->dtype));
+        if (keep)
+            scores = graph_select(g, e->input[MASK], scores, lowest);
+        else
+            scores = graph_add(g, scores, graph_cast(g, e->input[MASK], graph_shape_of(g, scores)->dtype));
     }
     graph_id most = graph_reduce_max(g, scores, 1, &keys, true);
     graph_id weight = graph_exp(g, graph_sub(g, scores, most));
@@ -110,7 +118,10 @@ static void reference_attention(const graph_reference *r) {
     if (graph_reference_count(y) == 0) return;
     do {
         double most = -INFINITY, sum = 0, value = 0;
-        for (int64_t j = 0; j < t; j++) most = fmax(most, reference_score(r, at[0], at[1], at[2], j));
+        for (int64_t j = 0; j < t; j++) {
+            double score = reference_score(r, at[0], at[1], at[2], j);
+            if (score > most || isnan(score)) most = isnan(most) ? most : score;
+        }
         for (int64_t j = 0; j < t && most != -INFINITY; j++) {
             double weight = exp(reference_score(r, at[0], at[1], at[2], j) - most);
             sum += weight;
@@ -137,16 +148,18 @@ const graph_op graph_row_attention = {
     .expand = expand_attention,
     .reference = GRAPH_REFERENCE(reference_attention),
     .tolerance = 16,
-    .samples = "attention(T[2, 3, 5, 8], T[2, 3, 7, 8], T[2, 3, 7, 4])\nattention(T[1, 2, 5, 3], T[1, 2, 5, 3], T[1, 2, 5, 3], causal=true)\n"
+    .samples = "attention(T[2, 2, 3, 4], T[2, 2, 7, 4], T[2, 2, 7, 4], bool[2, 1, 3, 7])\n"
+               "attention(T[2, 3, 5, 8], T[2, 3, 7, 8], T[2, 3, 7, 4])\n"
+               "attention(T[1, 2, 5, 3], T[1, 2, 5, 3], T[1, 2, 5, 3], causal=true)\n"
                "attention(T[1, 2, 3, 4], T[1, 2, 7, 4], T[1, 2, 7, 5], causal=true, scale=0.3)\n"
                "attention(T[1, 2, 7, 4], T[1, 2, 3, 4], T[1, 2, 3, 5], causal=true)\n"
-               "attention(T[2, 2, 3, 4], T[2, 2, 7, 4], T[2, 2, 7, 4], bool[2, 1, 3, 7])\n"
                "attention(T[2, 2, 3, 4], T[2, 2, 2, 4], T[2, 2, 2, 4], bool[3, 2])\n"
                "attention(T[2, 2, 3, 4], T[2, 2, 7, 4], T[2, 2, 7, 4], T[2, 1, 1, 7])\n"
-               "attention(T[1, 1, 1, 1], T[1, 1, 1, 1], T[1, 1, 1, 1])\nattention(T[1, 2, 3, 4], T[1, 2, 0, 4], T[1, 2, 0, 5])\n"
+               "attention(T[1, 1, 1, 1], T[1, 1, 1, 1], T[1, 1, 1, 1])\n"
+               "attention(T[1, 2, 3, 4], T[1, 2, 0, 4], T[1, 2, 0, 5])\n"
                "attention(T[0, 2, 3, 4], T[0, 2, 3, 4], T[0, 2, 3, 4])",
-    .doc = "softmax(scale * q k^T + mask) v over the keys: q [batch, heads, queries, d], k [batch, heads, keys, d], v [batch, heads, keys, "
-           "e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, queries, keys]: bool, true where a query sees a "
-           "key, or numbers of q's dtype to add. A query whose scores are all -inf (it sees no key) gives 0. ONNX Attention; Vaswani et "
-           "al. 2017.",
+    .doc = "softmax(scale * q k^T + mask) v over the keys: q [batch, heads, queries, d], k [batch, heads, keys, d], "
+           "v [batch, heads, keys, e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, "
+           "queries, keys]: bool, true where a query sees a key, or numbers of q's dtype to add. A query whose "
+           "scores are all -inf (it sees no key) gives 0. ONNX Attention; Vaswani et al. 2017.",
 };

@@ -1,5 +1,5 @@
-/* Composites: what networks are made of, written in terms of other operators. They only expand; in f16 and bf16 they compute in f32
- * and round once, at the end. */
+/* Composites: what networks are made of, written in terms of other operators. They only expand; in f16 and bf16 they
+ * compute in f32 and round once, at the end. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -7,12 +7,18 @@
 #include <math.h>
 #endif
 
-/* ---- shared by expansions ------------------------------------------------------------------------------------------------ */
+/* ---- shared by expansions --------------------------------------------------------------------------------------- */
 
-static graph_id widen(graph *g, graph_id x) { return graph_cast(g, x, graph_sum_dtype(graph_shape_of(g, x)->dtype)); }
+static graph_id widen(graph *g, graph_id x) {
+    return graph_cast(g, x, graph_sum_dtype(graph_shape_of(g, x)->dtype));
+}
 
-static graph_id add_number(graph *g, graph_id x, double number) { return graph_add(g, x, graph_scalar_like(g, x, number)); }
-static graph_id mul_number(graph *g, graph_id x, double number) { return graph_mul(g, x, graph_scalar_like(g, x, number)); }
+static graph_id add_number(graph *g, graph_id x, double number) {
+    return graph_add(g, x, graph_scalar_like(g, x, number));
+}
+static graph_id mul_number(graph *g, graph_id x, double number) {
+    return graph_mul(g, x, graph_scalar_like(g, x, number));
+}
 
 /* The axes of a checked list, ascending; all of them when it is empty. */
 static int list_axes(const graph_attribute *axes, int rank, int64_t *out) {
@@ -23,9 +29,11 @@ static int list_axes(const graph_attribute *axes, int rank, int64_t *out) {
     return count;
 }
 
-/* ---- activations: y = f(x) by elements -------------------------------------------------------------------------------------- */
+/* ---- activations: y = f(x) by elements -------------------------------------------------------------------------- */
 
-static void infer_same(graph_infer *infer) { infer->result[0] = infer->operand[0]; }
+static void infer_same(graph_infer *infer) {
+    infer->result[0] = infer->operand[0];
+}
 
 #define ACTIVATION(name) static graph_id activate_##name(graph *g, graph_id x, const graph_attribute *attribute)
 #define PARAMETER(i) (attribute[i].number)
@@ -83,7 +91,7 @@ ACTIVATION(softplus) {
     return graph_add(g, graph_max(g, x, graph_scalar_like(g, x, 0)), tail);
 }
 
-/* ---- softmax and its kin: s = x - max along an axis ----------------------------------------------------------------------------- */
+/* ---- softmax and its kin: s = x - max along an axis ------------------------------------------------------------- */
 
 enum { SOFTMAX_AXIS };
 enum { LOGSUMEXP_AXES, LOGSUMEXP_KEEP };
@@ -105,8 +113,12 @@ static void expand_softmax_of(graph_expand *e, bool logarithm) {
     e->result[0] = graph_cast(g, y, dtype);
 }
 
-static void expand_softmax(graph_expand *e) { expand_softmax_of(e, false); }
-static void expand_log_softmax(graph_expand *e) { expand_softmax_of(e, true); }
+static void expand_softmax(graph_expand *e) {
+    expand_softmax_of(e, false);
+}
+static void expand_log_softmax(graph_expand *e) {
+    expand_softmax_of(e, true);
+}
 
 static void infer_reduced(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
@@ -114,8 +126,10 @@ static void infer_reduced(graph_infer *infer) {
     uint32_t axes = graph_axes_of(&infer->attribute[0], x->rank, true);
     infer->result[0] = (graph_shape){.dtype = x->dtype};
     for (int i = 0; i < x->rank; i++) {
-        if (!(axes >> i & 1)) infer->result[0].dim[infer->result[0].rank++] = x->dim[i];
-        else if (infer->attribute[1].integer) infer->result[0].dim[infer->result[0].rank++] = tir_index(infer->g->pool, 1);
+        if (!(axes >> i & 1))
+            infer->result[0].dim[infer->result[0].rank++] = x->dim[i];
+        else if (infer->attribute[1].integer)
+            infer->result[0].dim[infer->result[0].rank++] = tir_index(infer->g->pool, 1);
     }
 }
 
@@ -139,7 +153,7 @@ static void expand_logsumexp(graph_expand *e) {
     e->result[0] = as_result(g, y, shape.dtype, count, axes, e->attribute[LOGSUMEXP_KEEP].integer);
 }
 
-/* ---- mean, variance ------------------------------------------------------------------------------------------------------------- */
+/* ---- mean, variance --------------------------------------------------------------------------------------------- */
 
 enum { MEAN_AXES, MEAN_KEEP, VARIANCE_CORRECTION };
 
@@ -151,7 +165,8 @@ static void expand_mean(graph_expand *e) {
 
 static void infer_variance(graph_infer *infer) {
     if (infer->attribute[VARIANCE_CORRECTION].integer < 0)
-        graph_infer_fail(infer, "correction is %lld, expected at least 0", (long long)infer->attribute[VARIANCE_CORRECTION].integer);
+        graph_infer_fail(infer, "correction is %lld, expected at least 0",
+                         (long long)infer->attribute[VARIANCE_CORRECTION].integer);
     infer_reduced(infer);
 }
 
@@ -171,7 +186,7 @@ static void expand_variance(graph_expand *e) {
     e->result[0] = as_result(g, y, shape.dtype, count, axes, e->attribute[MEAN_KEEP].integer);
 }
 
-/* ---- normalisation --------------------------------------------------------------------------------------------------------------- */
+/* ---- normalisation ---------------------------------------------------------------------------------------------- */
 
 enum { NORM_AXIS, NORM_EPSILON };
 
@@ -184,7 +199,8 @@ static void infer_norm(graph_infer *infer) {
         if (infer->operand[i].rank < 0) continue;
         graph_infer_rank(infer, i, x->rank - axis);
         for (int d = 0; d < x->rank - axis; d++)
-            graph_infer_equal(infer, infer->operand[i].dim[d], x->dim[axis + d], "normalised dimensions of the operands");
+            graph_infer_equal(infer, infer->operand[i].dim[d], x->dim[axis + d],
+                              "normalised dimensions of the operands");
     }
     infer->result[0] = *x;
 }
@@ -209,8 +225,12 @@ static void expand_norm(graph_expand *e, bool centre) {
     e->result[0] = graph_cast(g, y, dtype);
 }
 
-static void expand_layer_norm(graph_expand *e) { expand_norm(e, true); }
-static void expand_rms_norm(graph_expand *e) { expand_norm(e, false); }
+static void expand_layer_norm(graph_expand *e) {
+    expand_norm(e, true);
+}
+static void expand_rms_norm(graph_expand *e) {
+    expand_norm(e, false);
+}
 
 static void infer_batch_norm(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
@@ -237,7 +257,7 @@ static void expand_batch_norm(graph_expand *e) {
     e->result[0] = graph_cast(g, y, shape.dtype);
 }
 
-/* ---- linear, embedding, one_hot, cross_entropy ------------------------------------------------------------------------------------- */
+/* ---- linear, embedding, one_hot, cross_entropy ------------------------------------------------------------------ */
 
 enum { LINEAR_TRANSPOSED };
 
@@ -299,10 +319,17 @@ static void infer_one_hot(graph_infer *infer) {
     for (int i = 0; i < y->rank; i++) y->dim[i] = i == axis ? depth->dims[0] : ids->dim[i - (i > axis)];
 }
 
+/* What labels and the numbers of `count` classes are compared in. */
+static dlc_dtype label_dtype(graph *g, graph_id labels, tir_expr count) {
+    bool small = graph_shape_of(g, labels)->dtype != DLC_I64 && tir_range(g->pool, count).high <= INT32_MAX;
+    return small ? DLC_I32 : DLC_I64;
+}
+
 /* Where the class number along `axis` of a tensor of the given shape is the label; labels have no such axis. */
 static graph_id is_label(graph *g, const graph_shape *shape, int axis, graph_id labels) {
-    graph_id column = graph_expand_dims(g, graph_cast(g, labels, DLC_I64), axis);
-    return graph_eq(g, graph_iota(g, DLC_I64, shape->rank, shape->dim, axis),
+    dlc_dtype dtype = label_dtype(g, labels, shape->dim[axis]);
+    graph_id column = graph_expand_dims(g, graph_cast(g, labels, dtype), axis);
+    return graph_eq(g, graph_iota(g, dtype, shape->rank, shape->dim, axis),
                     graph_broadcast_to(g, column, shape->rank, shape->dim));
 }
 
@@ -323,7 +350,8 @@ static void infer_cross_entropy(graph_infer *infer) {
     int axis = graph_infer_axis(infer, infer->attribute[CROSS_AXIS].integer, x->rank, "axis");
     graph_infer_rank(infer, 1, x->rank - 1);
     for (int i = 0; i < labels->rank; i++)
-        graph_infer_equal(infer, x->dim[i + (i >= axis)], labels->dim[i], "dimensions of the labels and of the logits without axis");
+        graph_infer_equal(infer, x->dim[i + (i >= axis)], labels->dim[i],
+                          "dimensions of the labels and of the logits without axis");
     infer->result[0] = *labels;
     infer->result[0].dtype = x->dtype;
 }
@@ -332,36 +360,39 @@ static void expand_cross_entropy(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
     int64_t axis = graph_axis_of(e->attribute[CROSS_AXIS].integer, shape.rank);
-    graph_id x = widen(g, e->input[0]), labels = graph_cast(g, e->input[1], DLC_I64);
+    dlc_dtype dtype = label_dtype(g, e->input[1], shape.dim[axis]);
+    graph_id x = widen(g, e->input[0]), labels = graph_cast(g, e->input[1], dtype);
     graph_id shifted = graph_sub(g, x, graph_reduce_max(g, x, 1, &axis, true));
     graph_id sum = graph_reduce_sum(g, graph_exp(g, shifted), 1, &axis, false);
     graph_id hit = is_label(g, &shape, (int)axis, labels);
-    graph_id own = graph_reduce_sum(g, graph_select(g, hit, shifted, graph_scalar_like(g, shifted, 0)), 1, &axis, false);
-    graph_id known = graph_and(g, graph_le(g, graph_scalar_i64(g, DLC_I64, 0), labels),
-                               graph_lt(g, labels, graph_dimension(g, DLC_I64, shape.dim[axis])));
+    graph_id own = graph_reduce_sum(g, graph_select(g, hit, shifted, graph_scalar_like(g, x, 0)), 1, &axis, false);
+    graph_id known = graph_and(g, graph_le(g, graph_scalar_i64(g, dtype, 0), labels),
+                               graph_lt(g, labels, graph_dimension(g, dtype, shape.dim[axis])));
     graph_id loss = graph_sub(g, graph_log(g, sum), own);
     e->result[0] = graph_cast(g, graph_select(g, known, loss, graph_scalar_like(g, loss, 0)), shape.dtype);
 }
 
-/* ---- references ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- references ------------------------------------------------------------------------------------------------- */
 
 #ifdef DLC_REFERENCE
 
-#define NUMBER(name, expression)                                                                                        \
-    static double number_##name(double x, const graph_attribute *attribute) {                                           \
-        (void)attribute;                                                                                                \
-        return expression;                                                                                              \
+#define NUMBER(name, expression)                                              \
+    static double number_##name(double x, const graph_attribute *attribute) { \
+        (void)attribute;                                                      \
+        return expression;                                                    \
     }
-static double bounded(double x, double low, double high) { return isnan(x) ? x : x < low ? low : x > high ? high : x; }
+static double bounded(double x, double low, double high) {
+    return isnan(x) ? x : x < low ? low : x > high ? high : x;
+}
 NUMBER(relu, isnan(x) || x > 0 ? x : 0)
 NUMBER(relu6, bounded(x, 0, 6))
 NUMBER(leaky_relu, x < 0 ? PARAMETER(0) * x : x)
 NUMBER(elu, x < 0 ? PARAMETER(0) * expm1(x) : x)
 NUMBER(silu, x / (1 + exp(-x)))
-NUMBER(gelu, attribute[0].integer ? 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
+NUMBER(gelu, attribute[0].integer ? 0.5 * x *(1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
                                   : 0.5 * x * erfc(-x / sqrt(2)))
 NUMBER(hard_sigmoid, bounded(PARAMETER(0) * x + PARAMETER(1), 0, 1))
-NUMBER(hard_swish, x * (bounded(x + 3, 0, 6) / 6))
+NUMBER(hard_swish, x *(bounded(x + 3, 0, 6) / 6))
 NUMBER(softplus, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)))
 
 /* Rows of a tensor along an axis, as positions: start(outer, inner) + i*inner, i < size. */
@@ -398,8 +429,12 @@ static void reference_softmax_of(const graph_reference *r, bool logarithm) {
         }
     }
 }
-static void reference_softmax(const graph_reference *r) { reference_softmax_of(r, false); }
-static void reference_log_softmax(const graph_reference *r) { reference_softmax_of(r, true); }
+static void reference_softmax(const graph_reference *r) {
+    reference_softmax_of(r, false);
+}
+static void reference_log_softmax(const graph_reference *r) {
+    reference_softmax_of(r, true);
+}
 
 /* Elements that fall on one point of the result, which is every one whose other coordinates are the point's. */
 static int64_t gather_reduced(const graph_reference *r, const int64_t *point, double *out) {
@@ -413,8 +448,10 @@ static int64_t gather_reduced(const graph_reference *r, const int64_t *point, do
     do {
         bool same = true;
         for (int i = 0, k = 0; i < x->rank; i++) {
-            if (!reduced[i]) same &= at[i] == point[k++];
-            else k += r->attribute[1].integer != 0;
+            if (!reduced[i])
+                same &= at[i] == point[k++];
+            else
+                k += r->attribute[1].integer != 0;
         }
         if (same) out[count++] = x->data[graph_reference_at(x, at)];
     } while (graph_reference_next(x, at));
@@ -450,13 +487,18 @@ static void reference_reduced(const graph_reference *r, double (*f)(const double
     double elements[MOST]; /* samples are small */
     int64_t point[DLC_MAX_RANK] = {0};
     if (graph_reference_count(y) == 0 || graph_reference_count(&r->operand[0]) > MOST) return;
-    do
-        y->data[graph_reference_at(y, point)] = f(elements, gather_reduced(r, point, elements), r->attribute);
+    do y->data[graph_reference_at(y, point)] = f(elements, gather_reduced(r, point, elements), r->attribute);
     while (graph_reference_next(y, point));
 }
-static void reference_mean(const graph_reference *r) { reference_reduced(r, number_mean); }
-static void reference_variance(const graph_reference *r) { reference_reduced(r, number_variance); }
-static void reference_logsumexp(const graph_reference *r) { reference_reduced(r, number_logsumexp); }
+static void reference_mean(const graph_reference *r) {
+    reference_reduced(r, number_mean);
+}
+static void reference_variance(const graph_reference *r) {
+    reference_reduced(r, number_variance);
+}
+static void reference_logsumexp(const graph_reference *r) {
+    reference_reduced(r, number_logsumexp);
+}
 
 static void reference_norm(const graph_reference *r, bool centre) {
     const graph_reference_tensor *x = &r->operand[0];
@@ -474,8 +516,12 @@ static void reference_norm(const graph_reference *r, bool centre) {
         }
     }
 }
-static void reference_layer_norm(const graph_reference *r) { reference_norm(r, true); }
-static void reference_rms_norm(const graph_reference *r) { reference_norm(r, false); }
+static void reference_layer_norm(const graph_reference *r) {
+    reference_norm(r, true);
+}
+static void reference_rms_norm(const graph_reference *r) {
+    reference_norm(r, false);
+}
 
 static void reference_batch_norm(const graph_reference *r) {
     rows k = rows_along(&r->operand[0], r->attribute[NORM_AXIS].integer);
@@ -512,7 +558,8 @@ static void reference_one_hot(const graph_reference *r) {
     const graph_reference_tensor *y = &r->result[0];
     rows k = rows_along(y, r->attribute[ONE_HOT_AXIS].integer);
     for (int64_t i = 0; i < graph_reference_count(y); i++)
-        y->data[i] = r->operand[0].data[i / (k.inner * k.size) * k.inner + i % k.inner] == (double)(i / k.inner % k.size);
+        y->data[i] =
+            r->operand[0].data[i / (k.inner * k.size) * k.inner + i % k.inner] == (double)(i / k.inner % k.size);
 }
 
 static void reference_cross_entropy(const graph_reference *r) {
@@ -529,81 +576,99 @@ static void reference_cross_entropy(const graph_reference *r) {
 
 #endif
 
-/* ---- rows: activations -------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows: activations ------------------------------------------------------------------------------------------ */
 
-#define NO_ATTRIBUTES {{NULL, GRAPH_ATTR_INTEGER, NULL, NULL, NULL}}
-#define LEAKY_ATTRIBUTES {{"slope", GRAPH_ATTR_FLOAT, NULL, "0.01", "factor of negative x"}}
-#define ELU_ATTRIBUTES {{"alpha", GRAPH_ATTR_FLOAT, NULL, "1.0", "what -y tends to for lowest x"}}
-#define GELU_ATTRIBUTES {{"approximate", GRAPH_ATTR_ENUM, "none tanh", "none", "none: by erf; tanh: the approximation by tanh"}}
-#define HARD_ATTRIBUTES                                                                                                  \
-    {{"alpha", GRAPH_ATTR_FLOAT, NULL, "0.2", "slope"}, {"beta", GRAPH_ATTR_FLOAT, NULL, "0.5", "value at 0"}}
+#define NO_ATTRIBUTES                                  \
+    {                                                  \
+        { NULL, GRAPH_ATTR_INTEGER, NULL, NULL, NULL } \
+    }
+#define LEAKY_ATTRIBUTES                                                    \
+    {                                                                       \
+        { "slope", GRAPH_ATTR_FLOAT, NULL, "0.01", "factor of negative x" } \
+    }
+#define ELU_ATTRIBUTES                                                              \
+    {                                                                               \
+        { "alpha", GRAPH_ATTR_FLOAT, NULL, "1.0", "what -y tends to for lowest x" } \
+    }
+#define GELU_ATTRIBUTES                                                                                          \
+    {                                                                                                            \
+        { "approximate", GRAPH_ATTR_ENUM, "none tanh", "none", "none: by erf; tanh: the approximation by tanh" } \
+    }
+#define HARD_ATTRIBUTES                                         \
+    {                                                           \
+        {"alpha", GRAPH_ATTR_FLOAT, NULL, "0.2", "slope"}, {    \
+            "beta", GRAPH_ATTR_FLOAT, NULL, "0.5", "value at 0" \
+        }                                                       \
+    }
 
-#define SAMPLES(name) name "(T[17, 23])\n" name "(T[])\n" name "(T[1])\n" name "(T[3, 0, 2])\n" name "(T[2, 1, 3, 1, 2, 5])"
+#define SAMPLES(name) \
+    name "(T[17, 23])\n" name "(T[])\n" name "(T[1])\n" name "(T[3, 0, 2])\n" name "(T[2, 1, 3, 1, 2, 5])"
 
 /* name, dtypes, attributes, tolerance in ulp, samples, doc */
-#define ACTIVATION_TABLE(X)                                                                                             \
-    X(relu, "number", NO_ATTRIBUTES, 0, SAMPLES("relu"), "max(x, 0); NaN stays NaN. ONNX Relu.")                        \
-    X(relu6, "number", NO_ATTRIBUTES, 0, SAMPLES("relu6"), "min(max(x, 0), 6); NaN stays NaN. PyTorch ReLU6.")          \
-    X(leaky_relu, "float", LEAKY_ATTRIBUTES, 2, SAMPLES("leaky_relu") "\nleaky_relu(T[67], slope=0.3)",                 \
-      "x < 0 ? slope*x : x. ONNX LeakyRelu.")                                                                           \
-    X(elu, "float", ELU_ATTRIBUTES, 5, SAMPLES("elu") "\nelu(T[67], alpha=0.7)",                                        \
-      "x < 0 ? alpha*(exp(x) - 1) : x. ONNX Elu.")                                                                      \
-    X(silu, "float", NO_ATTRIBUTES, 6, SAMPLES("silu"),                                                                 \
-      "x*logistic(x), also called swish. Elfwing, Uchibe, Doya 2017.")                                                  \
-    X(gelu, "float", GELU_ATTRIBUTES, 64,                                                                               \
-      "gelu(T[17, 23] in -2..6)\ngelu(T[] in 0..1)\ngelu(T[3, 0, 2])\ngelu(T[67] in -2..6, approximate=tanh)",          \
-      "x*Phi(x), Phi the normal distribution function: 0.5*x*(1 + erf(x/sqrt(2))), or approximately "                   \
-      "0.5*x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x^3))). Its error is small beside 1, not beside the tiny results of "    \
-      "far negative x. ONNX Gelu; Hendrycks and Gimpel 2016.")                                                          \
-    X(hard_sigmoid, "float", HARD_ATTRIBUTES, 16,                                                                       \
-      "hard_sigmoid(T[17, 23] in -2..6)\nhard_sigmoid(T[])\nhard_sigmoid(T[3, 0, 2])\n"                                 \
-      "hard_sigmoid(T[67] in -2..6, alpha=0.125, beta=0.25)",                                                           \
-      "min(max(alpha*x + beta, 0), 1). ONNX HardSigmoid.")                                                              \
-    X(hard_swish, "float", NO_ATTRIBUTES, 4, SAMPLES("hard_swish"), "x*min(max(x + 3, 0), 6)/6. ONNX HardSwish.")       \
+#define ACTIVATION_TABLE(X)                                                                                           \
+    X(relu, "number", NO_ATTRIBUTES, 0, SAMPLES("relu"), "max(x, 0); NaN stays NaN. ONNX Relu.")                      \
+    X(relu6, "number", NO_ATTRIBUTES, 0, SAMPLES("relu6"), "min(max(x, 0), 6); NaN stays NaN. PyTorch ReLU6.")        \
+    X(leaky_relu, "float", LEAKY_ATTRIBUTES, 2, SAMPLES("leaky_relu") "\nleaky_relu(T[67], slope=0.3)",               \
+      "x < 0 ? slope*x : x. ONNX LeakyRelu.")                                                                         \
+    X(elu, "float", ELU_ATTRIBUTES, 5, SAMPLES("elu") "\nelu(T[67], alpha=0.7)",                                      \
+      "x < 0 ? alpha*(exp(x) - 1) : x. ONNX Elu.")                                                                    \
+    X(silu, "float", NO_ATTRIBUTES, 6, SAMPLES("silu"),                                                               \
+      "x*logistic(x), also called swish. Elfwing, Uchibe, Doya 2017.")                                                \
+    X(gelu, "float", GELU_ATTRIBUTES, 64,                                                                             \
+      "gelu(T[17, 23] in -2..6)\ngelu(T[] in 0..1)\ngelu(T[3, 0, 2])\ngelu(T[67] in -2..6, approximate=tanh)",        \
+      "x*Phi(x), Phi the normal distribution function: 0.5*x*(1 + erf(x/sqrt(2))), or approximately "                 \
+      "0.5*x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x^3))). Its error is small beside 1, not beside the tiny results of " \
+      "far negative x. ONNX Gelu; Hendrycks and Gimpel 2016.")                                                        \
+    X(hard_sigmoid, "float", HARD_ATTRIBUTES, 16,                                                                     \
+      "hard_sigmoid(T[17, 23] in -2..6)\nhard_sigmoid(T[])\nhard_sigmoid(T[3, 0, 2])\n"                               \
+      "hard_sigmoid(T[67] in -2..6, alpha=0.125, beta=0.25)",                                                         \
+      "min(max(alpha*x + beta, 0), 1). ONNX HardSigmoid.")                                                            \
+    X(hard_swish, "float", NO_ATTRIBUTES, 4, SAMPLES("hard_swish"), "x*min(max(x + 3, 0), 6)/6. ONNX HardSwish.")     \
     X(softplus, "float", NO_ATTRIBUTES, 6, SAMPLES("softplus"), "log(1 + exp(x)). ONNX Softplus.")
 
-#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                                      \
-    static void expand_##name_(graph_expand *e) {                                                                       \
-        dlc_dtype dtype = graph_shape_of(e->g, e->input[0])->dtype;                                                     \
-        e->result[0] = graph_cast(e->g, activate_##name_(e->g, widen(e->g, e->input[0]), e->attribute), dtype);         \
+#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                              \
+    static void expand_##name_(graph_expand *e) {                                                               \
+        dlc_dtype dtype = graph_shape_of(e->g, e->input[0])->dtype;                                             \
+        e->result[0] = graph_cast(e->g, activate_##name_(e->g, widen(e->g, e->input[0]), e->attribute), dtype); \
     }
 ACTIVATION_TABLE(X)
 #undef X
 #ifdef DLC_REFERENCE
-#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                                      \
-    static void reference_##name_(const graph_reference *r) {                                                           \
-        for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)                                              \
-            r->result[0].data[i] = number_##name_(r->operand[0].data[i], r->attribute);                                 \
+#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                      \
+    static void reference_##name_(const graph_reference *r) {                           \
+        for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)              \
+            r->result[0].data[i] = number_##name_(r->operand[0].data[i], r->attribute); \
     }
 ACTIVATION_TABLE(X)
 #undef X
 #endif
 
-#define FORM(name_, least_, most_, operands_, dtypes_, tolerance_)                                                      \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1,                 \
-    .operands = operands_, .dtypes = dtypes_, .expand = expand_##name_,                                                 \
+#define FORM(name_, least_, most_, operands_, dtypes_, tolerance_)                                      \
+    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
+    .operands = operands_, .dtypes = dtypes_, .expand = expand_##name_,                                 \
     .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
 
-#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                                      \
-    static const graph_op row_##name_ = {FORM(name_, 1, 1, "x", dtypes_, tolerance_),                                   \
-                                         .attribute = attributes_,                                                      \
-                                         .infer = infer_same,                                                           \
-                                         .samples = samples_,                                                           \
-                                         .doc = doc_};
+#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                              \
+    static const graph_op row_##name_ = {FORM(name_, 1, 1, "x", dtypes_, tolerance_), .attribute = attributes_, \
+                                         .infer = infer_same, .samples = samples_, .doc = doc_};
 ACTIVATION_TABLE(X)
 #undef X
 
-/* ---- rows: along axes ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- rows: along axes ------------------------------------------------------------------------------------------- */
 
-#define AXIS(initial_) {"axis", GRAPH_ATTR_INTEGER, NULL, initial_, "axis along which"}
-#define AXES {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes to reduce; empty: all"}
-#define KEEP {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave dimensions of 1 in their place"}
-#define SOFTMAX_SAMPLES(name)                                                                                           \
-    name "(T[5, 7])\n" name "(T[5, 7], axis=0)\n" name "(T[1])\n" name "(T[128])\n" name "(T[3, 0, 2], axis=1)\n" name   \
+#define AXIS(initial_) \
+    { "axis", GRAPH_ATTR_INTEGER, NULL, initial_, "axis along which" }
+#define AXES \
+    { "axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes to reduce; empty: all" }
+#define KEEP \
+    { "keep", GRAPH_ATTR_BOOL, NULL, "false", "leave dimensions of 1 in their place" }
+#define SOFTMAX_SAMPLES(name)                                                                                          \
+    name "(T[5, 7])\n" name "(T[5, 7], axis=0)\n" name "(T[1])\n" name "(T[128])\n" name "(T[3, 0, 2], axis=1)\n" name \
          "(T[2, 11, 3], axis=-2)\n" name "(T[0, 5])\n" name "(T[2, 1, 3, 1, 2, 5], axis=2)"
-#define REDUCED_SAMPLES(name)                                                                                           \
-    name "(T[5, 7])\n" name "(T[5, 7], axes=[0])\n" name "(T[5, 7], axes=[-1], keep=true)\n" name "(T[])\n" name         \
-         "(T[4, 1, 7], axes=[0, 2])\n" name "(T[3, 0], axes=[0])\n" name "(T[2, 1, 3, 2, 2, 5], axes=[4, 1, 0], keep=true)"
+#define REDUCED_SAMPLES(name)                                                                                    \
+    name "(T[5, 7])\n" name "(T[5, 7], axes=[0])\n" name "(T[5, 7], axes=[-1], keep=true)\n" name "(T[])\n" name \
+         "(T[4, 1, 7], axes=[0, 2])\n" name "(T[3, 0], axes=[0])\n" name                                         \
+         "(T[2, 1, 3, 2, 2, 5], axes=[4, 1, 0], keep=true)"
 
 static const graph_op row_softmax = {
     FORM(softmax, 1, 1, "x", "float", 128),
@@ -627,7 +692,8 @@ static const graph_op row_logsumexp = {
     .attribute = {AXES, KEEP},
     .infer = infer_reduced,
     .samples = REDUCED_SAMPLES("logsumexp"),
-    .doc = "log(sum(exp(x))) over the axes, computed with x less its greatest element; -inf over nothing. ONNX ReduceLogSumExp.",
+    .doc = "log(sum(exp(x))) over the axes, computed with x less its greatest element; -inf over nothing. ONNX "
+           "ReduceLogSumExp.",
 };
 static const graph_op row_mean = {
     FORM(mean, 1, 1, "x", "float", 2),
@@ -638,33 +704,41 @@ static const graph_op row_mean = {
 };
 static const graph_op row_variance = {
     FORM(variance, 1, 1, "x", "float", 16),
-    .attribute = {AXES, KEEP, {"correction", GRAPH_ATTR_INTEGER, NULL, "0", "what is taken off the number of elements"}},
+    .attribute = {AXES,
+                  KEEP,
+                  {"correction", GRAPH_ATTR_INTEGER, NULL, "0", "what is taken off the number of elements"}},
     .infer = infer_variance,
     .samples = REDUCED_SAMPLES("variance") "\nvariance(T[13], correction=1)\nvariance(T[1], correction=1)",
-    .doc = "Sum over the axes of (x - mean)^2, divided by the number of elements less correction (1: unbiased). NumPy var.",
+    .doc = "Sum over the axes of (x - mean)^2, divided by the number of elements less correction (1: unbiased). "
+           "NumPy var.",
 };
 
-/* ---- rows: normalisation --------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows: normalisation ---------------------------------------------------------------------------------------- */
 
-#define EPSILON {"epsilon", GRAPH_ATTR_FLOAT, NULL, "1e-05", "added to the mean square under the root"}
-#define NORM_AXIS_SPEC {"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "first of the normalised axes, which go to the last"}
+#define EPSILON \
+    { "epsilon", GRAPH_ATTR_FLOAT, NULL, "1e-05", "added to the mean square under the root" }
+#define NORM_AXIS_SPEC \
+    { "axis", GRAPH_ATTR_INTEGER, NULL, "-1", "first of the normalised axes, which go to the last" }
 
 static const graph_op row_layer_norm = {
     FORM(layer_norm, 1, 3, "x [scale] [bias]", "float", 64),
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
     .infer = infer_norm,
-    .samples = "layer_norm(T[5, 7], T[7], T[7])\nlayer_norm(T[5, 7])\nlayer_norm(T[5, 64], T[64])\nlayer_norm(T[3, 5], _, T[5])\n"
-               "layer_norm(T[2, 3, 5], T[3, 5], T[3, 5], axis=1, epsilon=0.001)\nlayer_norm(T[1], T[1])\nlayer_norm(T[0, 5], T[5])",
-    .doc = "(x - mean) / sqrt(variance + epsilon) * scale + bias; mean and variance over the axes from axis on, whose dimensions "
-           "scale and bias have. ONNX LayerNormalization; Ba, Kiros, Hinton 2016.",
+    .samples = "layer_norm(T[5, 7], T[7], T[7])\nlayer_norm(T[5, 7])\nlayer_norm(T[5, 64], T[64])\n"
+               "layer_norm(T[3, 5], _, T[5])\n"
+               "layer_norm(T[2, 3, 5], T[3, 5], T[3, 5], axis=1, epsilon=0.001)\nlayer_norm(T[1], T[1])\n"
+               "layer_norm(T[0, 5], T[5])",
+    .doc = "(x - mean) / sqrt(variance + epsilon) * scale + bias; mean and variance over the axes from axis on, "
+           "whose dimensions scale and bias have. ONNX LayerNormalization; Ba, Kiros, Hinton 2016.",
 };
 static const graph_op row_rms_norm = {
     FORM(rms_norm, 1, 2, "x [scale]", "float", 16),
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
     .infer = infer_norm,
-    .samples = "rms_norm(T[5, 7], T[7])\nrms_norm(T[5, 7])\nrms_norm(T[2, 3, 5], T[3, 5], axis=-2, epsilon=0.001)\nrms_norm(T[1])\n"
+    .samples = "rms_norm(T[5, 7], T[7])\nrms_norm(T[5, 7])\nrms_norm(T[2, 3, 5], T[3, 5], axis=-2, epsilon=0.001)\n"
+               "rms_norm(T[1])\n"
                "rms_norm(T[0, 5], T[5])",
     .doc = "x / sqrt(mean(x^2) + epsilon) * scale over the axes from axis on, whose dimensions scale has. ONNX "
            "RMSNormalization; Zhang and Sennrich 2019.",
@@ -678,28 +752,31 @@ static const graph_op row_batch_norm = {
                "batch_norm(T[3, 7], T[7], T[7], T[7], T[7] in 0..2, epsilon=0.1)\n"
                "batch_norm(T[3, 2, 5], T[5], T[5], T[5], T[5] in 0..2, axis=-1)\n"
                "batch_norm(T[0, 5], T[5], T[5], T[5], T[5] in 0..2)",
-    .doc = "(x - mean) / sqrt(variance + epsilon) * scale + bias with given statistics, one per channel along axis. ONNX "
-           "BatchNormalization in inference; Ioffe and Szegedy 2015.",
+    .doc = "(x - mean) / sqrt(variance + epsilon) * scale + bias with given statistics, one per channel along axis. "
+           "ONNX BatchNormalization in inference; Ioffe and Szegedy 2015.",
 };
 
-/* ---- rows: linear, embedding, one_hot, cross_entropy --------------------------------------------------------------------------------------- */
+/* ---- rows: linear, embedding, one_hot, cross_entropy ------------------------------------------------------------ */
 
 static const graph_op row_linear = {
     FORM(linear, 2, 3, "x w [bias]", "float", 2),
     .attribute = {{"transposed", GRAPH_ATTR_BOOL, NULL, "false", "w is [out, in] instead of [in, out]"}},
     .infer = infer_linear,
-    .samples = "linear(T[5, 7], T[7, 3], T[3])\nlinear(T[5, 7], T[7, 3])\nlinear(T[5, 7], T[3, 7], T[3], transposed=true)\n"
-               "linear(T[7], T[7, 3], T[3])\nlinear(T[2, 3, 7], T[7, 11], T[11])\nlinear(T[1, 1], T[1, 1], T[1])\n"
-               "linear(T[0, 7], T[7, 3], T[3])\nlinear(T[3, 0], T[0, 2], T[2])",
-    .doc = "x*w + bias over the last axis of x: x [..., in], w [in, out], bias [out], result [..., out]. f16 and bf16 round once, "
-           "after the bias.",
+    .samples =
+        "linear(T[5, 7], T[7, 3], T[3])\nlinear(T[5, 7], T[7, 3])\nlinear(T[5, 7], T[3, 7], T[3], transposed=true)\n"
+        "linear(T[7], T[7, 3], T[3])\nlinear(T[2, 3, 7], T[7, 11], T[11])\nlinear(T[1, 1], T[1, 1], T[1])\n"
+        "linear(T[0, 7], T[7, 3], T[3])\nlinear(T[3, 0], T[0, 2], T[2])",
+    .doc = "x*w + bias over the last axis of x: x [..., in], w [in, out], bias [out], result [..., out]. f16 and "
+           "bf16 round once, after the bias.",
 };
 static const graph_op row_embedding = {
     FORM(embedding, 2, 2, "table ids", "any", 0),
     .infer = infer_embedding,
-    .samples = "embedding(T[10, 3], i32[4] in 0..10)\nembedding(T[7, 2, 3], i64[2, 5] in 0..7)\nembedding(T[5], i32[] in 0..5)\n"
+    .samples = "embedding(T[10, 3], i32[4] in 0..10)\nembedding(T[7, 2, 3], i64[2, 5] in 0..7)\n"
+               "embedding(T[5], i32[] in 0..5)\n"
                "embedding(T[5, 4], i64[0] in 0..5)",
-    .doc = "Row ids[i...] of table [count, ...]: result [i..., ...]. ids of an integer dtype, treated as by gather along axis 0.",
+    .doc = "Row ids[i...] of table [count, ...]: result [i..., ...]. ids of an integer dtype, treated as by gather "
+           "along axis 0.",
 };
 static const graph_op row_one_hot = {
     FORM(one_hot, 1, 1, "ids", "int", 0),
@@ -708,7 +785,8 @@ static const graph_op row_one_hot = {
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "f32", "element type of the result"}},
     .infer = infer_one_hot,
     .samples = "one_hot(T[5] in 0..7, depth=[7])\none_hot(T[2, 3] in 0..9, depth=[7], axis=0, dtype=bool)\n"
-               "one_hot(T[] in 0..3, depth=[3])\none_hot(T[2, 3] in 0..4, depth=[4], axis=1, dtype=i32)\none_hot(T[3], depth=[0])",
+               "one_hot(T[] in 0..3, depth=[3])\none_hot(T[2, 3] in 0..4, depth=[4], axis=1, dtype=i32)\n"
+               "one_hot(T[3], depth=[0])",
     .doc = "1 where the number along axis is ids, else 0; all 0 for ids outside 0..depth-1. ONNX OneHot.",
 };
 static const graph_op row_cross_entropy = {
@@ -718,15 +796,25 @@ static const graph_op row_cross_entropy = {
     .infer = infer_cross_entropy,
     .samples = "cross_entropy(T[5, 7], i32[5] in 0..7)\ncross_entropy(T[7], i64[] in 0..7)\n"
                "cross_entropy(T[2, 7, 3], i64[2, 3] in -2..9, axis=1)\ncross_entropy(T[0, 7], i32[0] in 0..7)",
-    .doc = "-log_softmax(logits)[label] along axis for each label; 0 for labels outside the classes, which so are ignored. ONNX "
-           "SoftmaxCrossEntropyLoss, reduction none.",
+    .doc = "-log_softmax(logits)[label] along axis for each label; 0 for labels outside the classes, which so are "
+           "ignored. ONNX SoftmaxCrossEntropyLoss, reduction none.",
 };
 
 extern const graph_op graph_row_attention; /* ops_attention.c */
 
 #define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_) &row_##name_,
-const graph_op *const graph_ops_composite[] = {
-    ACTIVATION_TABLE(X) & row_softmax, &row_log_softmax, &row_logsumexp, &row_mean,    &row_variance,
-    &row_layer_norm,                   &row_rms_norm,    &row_batch_norm, &row_linear, &row_embedding,
-    &row_one_hot,                      &row_cross_entropy, &graph_row_attention, NULL};
+const graph_op *const graph_ops_composite[] = {ACTIVATION_TABLE(X) & row_softmax,
+                                               &row_log_softmax,
+                                               &row_logsumexp,
+                                               &row_mean,
+                                               &row_variance,
+                                               &row_layer_norm,
+                                               &row_rms_norm,
+                                               &row_batch_norm,
+                                               &row_linear,
+                                               &row_embedding,
+                                               &row_one_hot,
+                                               &row_cross_entropy,
+                                               &graph_row_attention,
+                                               NULL};
 #undef X

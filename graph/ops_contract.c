@@ -1,9 +1,10 @@
-/* Contractions: dot_general is the one primitive; dot, matmul and einsum expand to it, with transposes and sums around it. The
- * names of its axes say what schedule rules may do with them: b batch, i free in x, j free in w, k contracted. */
+/* Contractions: dot_general is the one primitive; dot, matmul and einsum expand to it, with transposes and sums around
+ * it. The names of its axes say what schedule rules may do with them: b batch, i free in x, j free in w, k contracted.
+ */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
-/* ---- dot_general -------------------------------------------------------------------------------------------------------- */
+/* ---- dot_general */
 
 enum { DOT_BATCH_X, DOT_BATCH_W, DOT_CONTRACT_X, DOT_CONTRACT_W, DOT_RESULT };
 
@@ -17,7 +18,8 @@ static const graph_attribute *contract_of(const graph_attribute *attribute, int 
 
 static uint32_t bound_axes(const graph_infer *infer, int operand) {
     int rank = infer->operand[operand].rank;
-    uint32_t batch = graph_infer_axes(infer, batch_of(infer->attribute, operand), rank, operand ? "batch_w" : "batch_x");
+    uint32_t batch =
+        graph_infer_axes(infer, batch_of(infer->attribute, operand), rank, operand ? "batch_w" : "batch_x");
     uint32_t contract =
         graph_infer_axes(infer, contract_of(infer->attribute, operand), rank, operand ? "contract_w" : "contract_x");
     if (batch & contract)
@@ -31,7 +33,8 @@ static void pair_axes(const graph_infer *infer, int list, const char *kind) {
     if (x->count != w->count)
         graph_infer_fail(infer, "%d %s axes of x and %d of w, expected as many", x->count, kind, w->count);
     for (int i = 0; i < x->count; i++) {
-        int a = graph_axis_of(x->list[i], infer->operand[0].rank), b = graph_axis_of(w->list[i], infer->operand[1].rank);
+        int a = graph_axis_of(x->list[i], infer->operand[0].rank),
+            b = graph_axis_of(w->list[i], infer->operand[1].rank);
         const char *what = lib_arena_format(infer->g->arena, "sizes of %s axis %d of x and axis %d of w", kind, a, b);
         graph_infer_equal(infer, infer->operand[0].dim[a], infer->operand[1].dim[b], what);
     }
@@ -63,7 +66,8 @@ static void name_axes(lib_arena *arena, char letter, int count, const char **nam
     for (int i = 0; i < count; i++) names[i] = lib_arena_format(arena, count > 1 ? "%c%d" : "%c", letter, i);
 }
 
-/* Index of operand `operand`: batch and contracted axes from the lists, the others are result axes from `first_free` on. */
+/* Index of operand `operand`: batch and contracted axes from the lists, the others are result axes from `first_free`
+ * on. */
 static void dot_index(const graph_compute *c, const tir_stage *stage, int operand, int first_free, tir_expr *index) {
     int rank = c->operand_shape[operand].rank, free_axis = first_free;
     const graph_attribute *batch = batch_of(c->attribute, operand), *contract = contract_of(c->attribute, operand);
@@ -87,8 +91,8 @@ static void compute_dot_general(graph_compute *c) {
     name_axes(c->region->arena, 'k', count, reduce);
     tir_expr extent[DLC_MAX_RANK];
     for (int i = 0; i < count; i++) extent[i] = x->dim[graph_axis_of(contract->list[i], x->rank)];
-    tir_stage *stage = tir_region_stage(c->region, count ? TIR_REDUCE : TIR_MAP, c->name, result->rank, space, result->dim,
-                                        count, reduce, extent);
+    tir_stage *stage = tir_region_stage(c->region, count ? TIR_REDUCE : TIR_MAP, c->name, result->rank, space,
+                                        result->dim, count, reduce, extent);
     tir_dtype sum = (tir_dtype)graph_product_sum_dtype(result->dtype);
     tir_expr index[DLC_MAX_RANK];
     dot_index(c, stage, 0, batch, index);
@@ -98,30 +102,32 @@ static void compute_dot_general(graph_compute *c) {
     if (count)
         c->result[0] = graph_compute_cast(c, tir_stage_contract(c->region, stage, a, b), result->dtype, space);
     else
-        c->result[0] = tir_stage_value(c->region, stage, tir_cast(c->pool, (tir_dtype)result->dtype, tir_mul(c->pool, a, b)),
-                                       0, 0);
+        c->result[0] = tir_stage_value(c->region, stage,
+                                       tir_cast(c->pool, (tir_dtype)result->dtype, tir_mul(c->pool, a, b)), 0, 0);
 }
 
-/* ---- dot and matmul ------------------------------------------------------------------------------------------------------- */
+/* ---- dot and matmul */
 
 enum { MATMUL_RESULT };
 
 static graph_id emit_dot(graph *g, graph_id x, graph_id w, int batch, const int64_t *batch_x, const int64_t *batch_w,
                          int contract, const int64_t *contract_x, const int64_t *contract_w, int64_t result) {
-    return graph_emit_with(g, "dot_general", 2, (graph_id[]){x, w}, 5,
-                           (graph_setting[]){graph_set_list("batch_x", batch, batch_x),
-                                             graph_set_list("batch_w", batch, batch_w),
-                                             graph_set_list("contract_x", contract, contract_x),
-                                             graph_set_list("contract_w", contract, contract_w),
-                                             graph_set_integer("result", result)});
+    return graph_emit_with(
+        g, "dot_general", 2, (graph_id[]){x, w}, 5,
+        (graph_setting[]){graph_set_list("batch_x", batch, batch_x), graph_set_list("batch_w", batch, batch_w),
+                          graph_set_list("contract_x", contract, contract_x),
+                          graph_set_list("contract_w", contract, contract_w), graph_set_integer("result", result)});
 }
 
 /* The axis of w that meets the last one of x. */
-static int contracted_axis(int rank) { return rank > 1 ? rank - 2 : 0; }
+static int contracted_axis(int rank) {
+    return rank > 1 ? rank - 2 : 0;
+}
 
 static void infer_contracted(const graph_infer *infer) {
     const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
-    if (x->rank < 1 || w->rank < 1) graph_infer_fail(infer, "operands have ranks %d and %d, expected at least 1", x->rank, w->rank);
+    if (x->rank < 1 || w->rank < 1)
+        graph_infer_fail(infer, "operands have ranks %d and %d, expected at least 1", x->rank, w->rank);
     graph_infer_equal(infer, x->dim[x->rank - 1], w->dim[contracted_axis(w->rank)],
                       w->rank > 1 ? "the last dimension of x and the last but one of w"
                                   : "the last dimension of x and the dimension of w");
@@ -140,11 +146,12 @@ static void infer_dot(graph_infer *infer) {
 static void expand_dot(graph_expand *e) {
     int64_t x_axis = graph_shape_of(e->g, e->input[0])->rank - 1;
     int64_t w_axis = contracted_axis(graph_shape_of(e->g, e->input[1])->rank);
-    e->result[0] =
-        emit_dot(e->g, e->input[0], e->input[1], 0, NULL, NULL, 1, &x_axis, &w_axis, e->attribute[MATMUL_RESULT].integer);
+    e->result[0] = emit_dot(e->g, e->input[0], e->input[1], 0, NULL, NULL, 1, &x_axis, &w_axis,
+                            e->attribute[MATMUL_RESULT].integer);
 }
 
-/* Batch dimensions of x and w aligned at the last. Dimension i of `count` in all: axis in the operand, -1 where it has none. */
+/* Batch dimensions of x and w aligned at the last. Dimension i of `count` in all: axis in the operand, -1 where it has
+ * none. */
 typedef struct matmul_batch {
     int count, of[2];
 } matmul_batch;
@@ -173,7 +180,8 @@ static void infer_matmul(graph_infer *infer) {
         int a = batch_axis(&batch, 0, i), b = batch_axis(&batch, 1, i);
         bool from_w = a < 0 || (b >= 0 && is_one(infer->g->pool, x->dim[a]));
         if (!from_w && b >= 0 && !is_one(infer->g->pool, w->dim[b])) {
-            const char *what = lib_arena_format(infer->g->arena, "sizes of batch dimension %d of x and %d of w (or one of them 1)", a, b);
+            const char *what = lib_arena_format(
+                infer->g->arena, "sizes of batch dimension %d of x and %d of w (or one of them 1)", a, b);
             graph_infer_equal(infer, x->dim[a], w->dim[b], what);
         }
         add_dim(infer, from_w ? w->dim[b] : x->dim[a]);
@@ -182,13 +190,13 @@ static void infer_matmul(graph_infer *infer) {
     if (w->rank > 1) add_dim(infer, w->dim[w->rank - 1]);
 }
 
-/* A batch dimension that only one operand has is a free dimension of that operand: nothing is repeated. Which they are, and
- * where they land in the result of dot_general (batch, free x, free w). */
+/* A batch dimension that only one operand has is a free dimension of that operand: nothing is repeated. Which they are,
+ * and where they land in the result of dot_general (batch, free x, free w). */
 typedef struct matmul_plan {
-    bool kept[2][DLC_MAX_RANK];          /* axes of the operand; others have size 1 and go */
-    int64_t batch[2][DLC_MAX_RANK];      /* axes of the operands after that */
+    bool kept[2][DLC_MAX_RANK];     /* axes of the operand; others have size 1 and go */
+    int64_t batch[2][DLC_MAX_RANK]; /* axes of the operands after that */
     int batches;
-    int64_t permutation[DLC_MAX_RANK];   /* from the result's axes to those of dot_general */
+    int64_t permutation[DLC_MAX_RANK]; /* from the result's axes to those of dot_general */
 } matmul_plan;
 
 static void plan_axes(const graph *g, const graph_shape *const shape[2], const matmul_batch *batch, matmul_plan *plan) {
@@ -199,8 +207,10 @@ static void plan_axes(const graph *g, const graph_shape *const shape[2], const m
     for (int i = 0; i < batch->count; i++) {
         int a = batch_axis(batch, 0, i), b = batch_axis(batch, 1, i);
         role[i] = BOTH;
-        if (a < 0 || (b >= 0 && is_one(g->pool, shape[0]->dim[a]))) role[i] = W_ONLY;
-        else if (b < 0 || is_one(g->pool, shape[1]->dim[b])) role[i] = X_ONLY;
+        if (a < 0 || (b >= 0 && is_one(g->pool, shape[0]->dim[a])))
+            role[i] = W_ONLY;
+        else if (b < 0 || is_one(g->pool, shape[1]->dim[b]))
+            role[i] = X_ONLY;
         if (role[i] == W_ONLY && a >= 0) plan->kept[0][a] = false;
         if (role[i] == X_ONLY && b >= 0) plan->kept[1][b] = false;
         if (role[i] == BOTH) plan->batches++;
@@ -250,7 +260,7 @@ static void expand_matmul(graph_expand *e) {
     e->result[0] = transpose_unless_same(g, result, plan.permutation);
 }
 
-/* ---- einsum ---------------------------------------------------------------------------------------------------------------- */
+/* ---- einsum */
 
 /* Labels of each operand, and [2] of the result. */
 typedef struct einsum {
@@ -258,7 +268,9 @@ typedef struct einsum {
     char label[3][DLC_MAX_RANK + 1];
 } einsum;
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 static int count_label(const einsum *e, int first, int last, char label) {
     int count = 0;
@@ -267,7 +279,8 @@ static int count_label(const einsum *e, int first, int last, char label) {
     return count;
 }
 
-/* Without "->" the result has the labels that occur once, in the order of the alphabet, capitals first, as NumPy does. */
+/* Without "->" the result has the labels that occur once, in the order of the alphabet, capitals first, as NumPy does.
+ */
 static void einsum_implicit(einsum *e) {
     for (char c = 'A'; c <= 'z'; c++)
         if (is_letter(c) && count_label(e, 0, 1, c) == 1 && e->rank[2] < DLC_MAX_RANK) e->label[2][e->rank[2]++] = c;
@@ -307,7 +320,9 @@ static const char *einsum_parse(const char *equation, int operands, einsum *out)
 
 enum { EINSUM_EQUATION };
 
-static int einsum_operands(int inputs, const graph_id *input) { return inputs > 1 && input[1] ? 2 : 1; }
+static int einsum_operands(int inputs, const graph_id *input) {
+    return inputs > 1 && input[1] ? 2 : 1;
+}
 
 static void infer_einsum(graph_infer *infer) {
     int operands = einsum_operands(infer->inputs, infer->input);
@@ -320,8 +335,8 @@ static void infer_einsum(graph_infer *infer) {
     for (int o = 0; o < operands; o++) {
         const graph_shape *shape = &infer->operand[o];
         if (labels.rank[o] != shape->rank)
-            graph_infer_fail(infer, "equation \"%s\" has %d labels for operand %d, which has rank %d", equation, labels.rank[o],
-                             o, shape->rank);
+            graph_infer_fail(infer, "equation \"%s\" has %d labels for operand %d, which has rank %d", equation,
+                             labels.rank[o], o, shape->rank);
         for (int i = 0; i < shape->rank; i++) {
             char label = labels.label[o][i];
             if (size[(int)label])
@@ -367,6 +382,13 @@ static graph_id einsum_sum(graph *g, graph_id x, int o, einsum *labels) {
     return x;
 }
 
+static bool einsum_sums(const einsum *labels) {
+    for (int o = 0; o < 2; o++)
+        for (int i = 0; i < labels->rank[o]; i++)
+            if (count_label(labels, 0, 2, labels->label[o][i]) == 1) return true;
+    return false;
+}
+
 /* Contracts, and leaves the labels of the product, in its order, as those of operand 0. */
 static graph_id einsum_product(graph *g, graph_id x, graph_id w, einsum *labels) {
     int64_t batch[2][DLC_MAX_RANK], contract[2][DLC_MAX_RANK];
@@ -397,21 +419,24 @@ static void expand_einsum(graph_expand *e) {
     einsum_parse(e->attribute[EINSUM_EQUATION].string, operands, &labels); /* checked by the shape rule */
     graph_id value[2] = {0, 0};
     for (int o = 0; o < operands; o++) value[o] = einsum_diagonals(e->g, e->input[o], o, &labels);
+    dlc_dtype dtype = graph_shape_of(e->g, value[0])->dtype;
+    if (operands == 2 && einsum_sums(&labels)) /* one rounding, at the end */
+        for (int o = 0; o < 2; o++) value[o] = graph_cast(e->g, value[o], graph_sum_dtype(dtype));
     for (int o = 0; o < operands; o++) value[o] = einsum_sum(e->g, value[o], o, &labels);
     graph_id result = operands == 2 ? einsum_product(e->g, value[0], value[1], &labels) : value[0];
     int64_t permutation[DLC_MAX_RANK];
     for (int i = 0; i < labels.rank[2]; i++)
         permutation[i] =
             (const char *)memchr(labels.label[0], labels.label[2][i], (size_t)labels.rank[0]) - labels.label[0];
-    e->result[0] = transpose_unless_same(e->g, result, permutation);
+    e->result[0] = graph_cast(e->g, transpose_unless_same(e->g, result, permutation), dtype);
 }
 
-/* ---- references ------------------------------------------------------------------------------------------------------------- */
+/* ---- references */
 
 #ifdef DLC_REFERENCE
 
-/* Both operands indexed by an assignment of numbers to labels: label[o][axis] is a number below `labels`; result axes are the
- * labels in `out`. */
+/* Both operands indexed by an assignment of numbers to labels: label[o][axis] is a number below `labels`; result axes
+ * are the labels in `out`. */
 static void reference_sum_of_products(const graph_reference *r, int operands, int labels, const int64_t *size,
                                       int (*label)[DLC_MAX_RANK], const int *out) {
     const graph_reference_tensor *y = &r->result[0];
@@ -473,7 +498,8 @@ static void reference_dot(const graph_reference *r) {
     size[0] = r->operand[0].dim[r->operand[0].rank - 1];
     for (int o = 0; o < 2; o++)
         for (int i = 0; i < r->operand[o].rank; i++) {
-            bool contracted = o == 0 ? i == r->operand[0].rank - 1 : r->operand[1].rank == 1 || i == r->operand[1].rank - 2;
+            bool contracted =
+                o == 0 ? i == r->operand[0].rank - 1 : r->operand[1].rank == 1 || i == r->operand[1].rank - 2;
             label[o][i] = 0;
             if (contracted) continue;
             size[labels] = r->operand[o].dim[i];
@@ -485,7 +511,8 @@ static void reference_dot(const graph_reference *r) {
 /* Labels: 0 contracted, 1 row, 2 column, 3 + i the batch dimension i counted from the last. */
 static void reference_matmul(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *w = &r->operand[1], *y = &r->result[0];
-    int64_t size[64] = {x->dim[x->rank - 1], x->rank > 1 ? x->dim[x->rank - 2] : 1, w->rank > 1 ? w->dim[w->rank - 1] : 1};
+    int64_t size[64] = {x->dim[x->rank - 1], x->rank > 1 ? x->dim[x->rank - 2] : 1,
+                        w->rank > 1 ? w->dim[w->rank - 1] : 1};
     int label[2][DLC_MAX_RANK], out[DLC_MAX_RANK] = {0}, tail = (x->rank > 1) + (w->rank > 1), batch = y->rank - tail;
     for (int i = 0; i < batch; i++) size[3 + i] = y->dim[batch - 1 - i];
     for (int i = 0; i < batch; i++) out[i] = 3 + batch - 1 - i;
@@ -522,7 +549,7 @@ static void reference_einsum(const graph_reference *r) {
 
 #endif
 
-/* ---- rows --------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows */
 
 static const graph_op row_dot_general = {
     .name = "dot_general",
@@ -541,26 +568,28 @@ static const graph_op row_dot_general = {
     .compute = compute_dot_general,
     .reference = GRAPH_REFERENCE(reference_dot_general),
     .tolerance = 1,
-    .samples = "dot_general(T[5, 7], T[7, 3], contract_x=[1], contract_w=[0])\n"
-               "dot_general(T[7], T[7], contract_x=[0], contract_w=[0])\n"
-               "dot_general(T[], T[], contract_x=[], contract_w=[])\n"
-               "dot_general(T[3], T[5], contract_x=[], contract_w=[])\n"
-               "dot_general(T[1, 1], T[1, 1], contract_x=[1], contract_w=[0])\n"
-               "dot_general(T[3, 0], T[0, 2], contract_x=[1], contract_w=[0])\n"
-               "dot_general(T[0, 3], T[3, 2], contract_x=[1], contract_w=[0])\n"
-               "dot_general(T[45, 9], T[9, 20], contract_x=[1], contract_w=[0])\n"
-               "dot_general(T[17, 31], T[13, 31], contract_x=[-1], contract_w=[-1])\n"
-               "dot_general(T[3, 5, 7], T[3, 7, 2], batch_x=[0], batch_w=[0], contract_x=[2], contract_w=[1])\n"
-               "dot_general(T[5, 3, 7, 2], T[7, 2, 3, 4], batch_x=[1, 3], batch_w=[2, 1], contract_x=[2], contract_w=[0])\n"
-               "dot_general(T[4, 3, 5], T[5, 6, 3], contract_x=[1, 2], contract_w=[2, 0])\n"
-               "dot_general(T[2, 3], T[2, 3], batch_x=[0, 1], batch_w=[0, 1], contract_x=[], contract_w=[])\n"
-               "dot_general(f16[9, 11], f16[11, 4], contract_x=[1], contract_w=[0], result=f32)\n"
-               "dot_general(bf16[9, 11], bf16[11, 4], contract_x=[1], contract_w=[0], result=f32)\n"
-               "dot_general(i8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)\n"
-               "dot_general(u8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)",
-    .doc = "Sum over the contracted axes of x*w. Result axes: the batch axes, the other axes of x, the other axes of w. f16 and bf16 "
-           "multiply and add in f32 and round once; integers wrap. result names a wider element type for the sums and the result: "
-           "f32 or f64 for floats, i32 or i64 for integers; u8 and i8 may then meet. StableHLO dot_general.",
+    .samples =
+        "dot_general(T[5, 7], T[7, 3], contract_x=[1], contract_w=[0])\n"
+        "dot_general(T[7], T[7], contract_x=[0], contract_w=[0])\n"
+        "dot_general(T[], T[], contract_x=[], contract_w=[])\n"
+        "dot_general(T[3], T[5], contract_x=[], contract_w=[])\n"
+        "dot_general(T[1, 1], T[1, 1], contract_x=[1], contract_w=[0])\n"
+        "dot_general(T[3, 0], T[0, 2], contract_x=[1], contract_w=[0])\n"
+        "dot_general(T[0, 3], T[3, 2], contract_x=[1], contract_w=[0])\n"
+        "dot_general(T[45, 9], T[9, 20], contract_x=[1], contract_w=[0])\n"
+        "dot_general(T[17, 31], T[13, 31], contract_x=[-1], contract_w=[-1])\n"
+        "dot_general(T[3, 5, 7], T[3, 7, 2], batch_x=[0], batch_w=[0], contract_x=[2], contract_w=[1])\n"
+        "dot_general(T[5, 3, 7, 2], T[7, 2, 3, 4], batch_x=[1, 3], batch_w=[2, 1], contract_x=[2], contract_w=[0])\n"
+        "dot_general(T[4, 3, 5], T[5, 6, 3], contract_x=[1, 2], contract_w=[2, 0])\n"
+        "dot_general(T[2, 3], T[2, 3], batch_x=[0, 1], batch_w=[0, 1], contract_x=[], contract_w=[])\n"
+        "dot_general(f16[9, 11], f16[11, 4], contract_x=[1], contract_w=[0], result=f32)\n"
+        "dot_general(bf16[9, 11], bf16[11, 4], contract_x=[1], contract_w=[0], result=f32)\n"
+        "dot_general(i8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)\n"
+        "dot_general(u8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)",
+    .doc = "Sum over the contracted axes of x*w. Result axes: the batch axes, the other axes of x, the other axes "
+           "of w. f16 and bf16 multiply and add in f32 and round once; integers wrap. result names a wider element "
+           "type for the sums and the result: f32 or f64 for floats, i32 or i64 for integers; u8 and i8 may then "
+           "meet. StableHLO dot_general.",
 };
 
 static const graph_op row_dot = {
@@ -576,10 +605,11 @@ static const graph_op row_dot = {
     .expand = expand_dot,
     .reference = GRAPH_REFERENCE(reference_dot),
     .tolerance = 1,
-    .samples = "dot(T[5, 7], T[7, 3])\ndot(T[7], T[7])\ndot(T[3, 7], T[7])\ndot(T[7], T[7, 2])\ndot(T[2, 3, 5], T[4, 5, 3])\n"
-               "dot(T[3, 0], T[0, 2])\ndot(i8[3, 11], i8[11, 2], result=i32)",
-    .doc = "Sum over the last axis of x and the last but one of w (its only one at rank 1). Result axes: the others of x, then the "
-           "others of w. result as for dot_general. NumPy dot.",
+    .samples =
+        "dot(T[5, 7], T[7, 3])\ndot(T[7], T[7])\ndot(T[3, 7], T[7])\ndot(T[7], T[7, 2])\ndot(T[2, 3, 5], T[4, 5, 3])\n"
+        "dot(T[3, 0], T[0, 2])\ndot(i8[3, 11], i8[11, 2], result=i32)",
+    .doc = "Sum over the last axis of x and the last but one of w (its only one at rank 1). Result axes: the others "
+           "of x, then the others of w. result as for dot_general. NumPy dot.",
 };
 
 static const graph_op row_matmul = {
@@ -595,13 +625,16 @@ static const graph_op row_matmul = {
     .expand = expand_matmul,
     .reference = GRAPH_REFERENCE(reference_matmul),
     .tolerance = 1,
-    .samples = "matmul(T[5, 7], T[7, 3])\nmatmul(T[7], T[7])\nmatmul(T[3, 7], T[7])\nmatmul(T[7], T[7, 2])\n"
-               "matmul(T[2, 3, 5], T[5, 4])\nmatmul(T[3, 5], T[2, 5, 4])\nmatmul(T[2, 3, 5], T[2, 5, 4])\n"
-               "matmul(T[2, 1, 3, 5], T[1, 7, 5, 4])\nmatmul(T[7, 3, 5], T[2, 1, 5, 4])\nmatmul(T[5], T[2, 3, 5, 4])\n"
-               "matmul(T[2, 3, 4, 5], T[5])\nmatmul(T[1, 1], T[1, 1])\nmatmul(T[1, 3, 5], T[1, 5, 4])\n"
-               "matmul(T[3, 0], T[0, 2])\nmatmul(T[0, 3, 5], T[5, 4])\nmatmul(bf16[9, 11], bf16[11, 4], result=f32)",
-    .doc = "Matrix product over the last two axes; the axes before them are batches and broadcast. An operand of rank 1 is a row "
-           "(x) or a column (w), whose axis is not in the result. result as for dot_general. NumPy matmul.",
+    .samples =
+        "matmul(T[5, 7], T[7, 3])\nmatmul(T[7], T[7])\nmatmul(T[3, 7], T[7])\nmatmul(T[7], T[7, 2])\n"
+        "matmul(T[2, 3, 5], T[5, 4])\nmatmul(T[3, 5], T[2, 5, 4])\nmatmul(T[2, 3, 5], T[2, 5, 4])\n"
+        "matmul(T[2, 1, 3, 5], T[1, 7, 5, 4])\nmatmul(T[7, 3, 5], T[2, 1, 5, 4])\nmatmul(T[7, 2, 3, 5], T[2, 5, 4])\n"
+        "matmul(T[2, 3, 5], T[3, 2, 5, 4])\nmatmul(T[3, 1, 2, 2, 5], T[4, 2, 5, 3])\nmatmul(T[5], T[2, 3, 5, 4])\n"
+        "matmul(T[2, 3, 4, 5], T[5])\nmatmul(T[1, 1], T[1, 1])\nmatmul(T[1, 3, 5], T[1, 5, 4])\n"
+        "matmul(T[3, 0], T[0, 2])\nmatmul(T[0, 3, 5], T[5, 4])\nmatmul(bf16[9, 11], bf16[11, 4], result=f32)",
+    .doc = "Matrix product over the last two axes; the axes before them are batches and broadcast. An operand of "
+           "rank 1 is a row (x) or a column (w), whose axis is not in the result. result as for dot_general. NumPy "
+           "matmul.",
 };
 
 static const graph_op row_einsum = {
@@ -612,21 +645,26 @@ static const graph_op row_einsum = {
     .results = 1,
     .operands = "x [w]",
     .dtypes = "number",
-    .attribute = {{"equation", GRAPH_ATTR_STRING, NULL, NULL, "labels of the operands' axes, and of the result's: ij,jk->ik"}},
+    .attribute = {{"equation", GRAPH_ATTR_STRING, NULL, NULL,
+                   "labels of the operands' axes, and of the result's: ij,jk->ik"}},
     .infer = infer_einsum,
     .expand = expand_einsum,
     .reference = GRAPH_REFERENCE(reference_einsum),
     .tolerance = 1,
-    .samples = "einsum(T[5, 7], T[7, 3], equation=\"ij,jk->ik\")\neinsum(T[5, 7], equation=\"ij->ji\")\n"
-               "einsum(T[5, 5], equation=\"ii\")\neinsum(T[5, 5], equation=\"ii->i\")\neinsum(T[5, 3, 5], equation=\"iji->ji\")\n"
-               "einsum(T[5, 7], equation=\"ij->\")\neinsum(T[5], T[3], equation=\"i,j->ji\")\neinsum(T[5], T[5], equation=\"i,i\")\n"
-               "einsum(T[2, 5, 7], T[2, 7, 3], equation=\"bij, bjk -> bki\")\n"
-               "einsum(T[2, 3, 5, 4], T[2, 3, 7, 4], equation=\"bhqd,bhkd->bhqk\")\n"
-               "einsum(T[5, 7], T[3, 4], equation=\"ij,kl->jl\")\neinsum(T[4, 4, 3], T[3, 4], equation=\"iij,ji->ij\")\n"
-               "einsum(T[], T[], equation=\",->\")\neinsum(T[0, 3], T[3], equation=\"ij,j->i\")\neinsum(T[3, 2], T[2, 5], equation=\"Bj,ja\")",
-    .doc = "Sum of products over all labels that are not in the result. A label names axes of one size; repeated within an operand "
-           "it is the diagonal. Without -> the result has the labels that occur once, in alphabetical order. No ellipsis. NumPy "
-           "einsum.",
+    .samples =
+        "einsum(T[5, 7], T[7, 3], equation=\"ij,jk->ik\")\neinsum(T[5, 7], equation=\"ij->ji\")\n"
+        "einsum(T[5, 5], equation=\"ii\")\neinsum(T[5, 5], equation=\"ii->i\")\n"
+        "einsum(T[5, 3, 5], equation=\"iji->ji\")\n"
+        "einsum(T[5, 7], equation=\"ij->\")\neinsum(T[5], T[3], equation=\"i,j->ji\")\n"
+        "einsum(T[5], T[5], equation=\"i,i\")\n"
+        "einsum(T[2, 5, 7], T[2, 7, 3], equation=\"bij, bjk -> bki\")\n"
+        "einsum(T[2, 3, 5, 4], T[2, 3, 7, 4], equation=\"bhqd,bhkd->bhqk\")\n"
+        "einsum(T[5, 7], T[3, 4], equation=\"ij,kl->jl\")\neinsum(T[4, 4, 3], T[3, 4], equation=\"iij,ji->ij\")\n"
+        "einsum(T[], T[], equation=\",->\")\neinsum(T[0, 3], T[3], equation=\"ij,j->i\")\n"
+        "einsum(T[3, 2], T[2, 5], equation=\"Bj,ja\")",
+    .doc = "Sum of products over all labels that are not in the result. A label names axes of one size; repeated "
+           "within an operand it is the diagonal. Without -> the result has the labels that occur once, in "
+           "alphabetical order. Labels of one operand alone are summed before the product. No ellipsis. NumPy einsum.",
 };
 
 const graph_op *const graph_ops_contract[] = {&row_dot_general, &row_dot, &row_matmul, &row_einsum, NULL};

@@ -1,15 +1,16 @@
-/* Control flow over sub-graphs, and calls of host functions. None of them has a compute definition: jit runs them between kernels. All
- * values that a sub-graph uses are its inputs (graph.h: graph_new_subgraph). */
+/* Control flow over sub-graphs, and calls of host functions. None of them has a compute definition: jit runs them
+ * between kernels. All values that a sub-graph uses are its inputs (graph.h: graph_new_subgraph). */
 #include "graph/ops_common.h"
 
-/* ---- shared --------------------------------------------------------------------------------------------------------------- */
+/* ---- shared ----------------------------------------------------------------------------------------------------- */
 
 /* Two shapes that must be one, now or at bind. */
 static void require_shape(const graph_infer *infer, const graph_shape *a, const graph_shape *b, const char *what) {
     if (a->dtype != b->dtype)
         graph_infer_fail(infer, "%s: element types are %s and %s, expected one", what, lib_dtypes[a->dtype].name,
                          lib_dtypes[b->dtype].name);
-    if (a->rank != b->rank) graph_infer_fail(infer, "%s: ranks are %d and %d, expected one shape", what, a->rank, b->rank);
+    if (a->rank != b->rank)
+        graph_infer_fail(infer, "%s: ranks are %d and %d, expected one shape", what, a->rank, b->rank);
     for (int i = 0; i < a->rank; i++) {
         const char *dimension = lib_arena_format(infer->g->arena, "%s: sizes of dimension %d", what, i);
         graph_infer_equal(infer, a->dim[i], b->dim[i], dimension);
@@ -18,7 +19,8 @@ static void require_shape(const graph_infer *infer, const graph_shape *a, const 
 
 static void require_scalar_bool(const graph_infer *infer, const graph_shape *shape, const char *what) {
     if (shape->dtype != DLC_BOOL || shape->rank != 0)
-        graph_infer_fail(infer, "%s is %s of rank %d, expected bool of rank 0", what, lib_dtypes[shape->dtype].name, shape->rank);
+        graph_infer_fail(infer, "%s is %s of rank %d, expected bool of rank 0", what, lib_dtypes[shape->dtype].name,
+                         shape->rank);
 }
 
 /* The sub-graph of an attribute; its inputs are the operands from `first` on. */
@@ -34,7 +36,7 @@ static const graph *subgraph_of(const graph_infer *infer, int attribute, int fir
     return sub;
 }
 
-/* ---- if, while ------------------------------------------------------------------------------------------------------------ */
+/* ---- if, while -------------------------------------------------------------------------------------------------- */
 
 enum { IF_THEN, IF_OTHERWISE };
 
@@ -60,8 +62,8 @@ static void infer_while(graph_infer *infer) {
         graph_infer_fail(infer, "the condition has %u outputs, expected 1", condition->outputs.count);
     require_scalar_bool(infer, graph_shape_of(condition, condition->outputs.data[0]), "the condition's output");
     if ((int)body->outputs.count > infer->inputs)
-        graph_infer_fail(infer, "the body has %u outputs for %d operands: each replaces an operand", body->outputs.count,
-                         infer->inputs);
+        graph_infer_fail(infer, "the body has %u outputs for %d operands: each replaces an operand",
+                         body->outputs.count, infer->inputs);
     graph_shape *result = graph_infer_results(infer, (int)body->outputs.count);
     for (uint32_t i = 0; i < body->outputs.count; i++) {
         result[i] = infer->operand[i];
@@ -70,16 +72,18 @@ static void infer_while(graph_infer *infer) {
     }
 }
 
-/* ---- custom_call ---------------------------------------------------------------------------------------------------------- */
+/* ---- custom_call ------------------------------------------------------------------------------------------------ */
 
 enum { CUSTOM_TARGET, CUSTOM_DTYPES, CUSTOM_RANKS, CUSTOM_SHAPES };
 
 static void infer_custom(graph_infer *infer) {
     const graph_attribute *dtypes = &infer->attribute[CUSTOM_DTYPES], *ranks = &infer->attribute[CUSTOM_RANKS];
     const graph_attribute *shapes = &infer->attribute[CUSTOM_SHAPES];
-    if (!infer->attribute[CUSTOM_TARGET].string[0]) graph_infer_fail(infer, "target is empty, expected a function's name");
+    if (!infer->attribute[CUSTOM_TARGET].string[0])
+        graph_infer_fail(infer, "target is empty, expected a function's name");
     if (dtypes->count != ranks->count)
-        graph_infer_fail(infer, "dtypes has %d entries and ranks %d, expected one each per result", dtypes->count, ranks->count);
+        graph_infer_fail(infer, "dtypes has %d entries and ranks %d, expected one each per result", dtypes->count,
+                         ranks->count);
     graph_shape *result = graph_infer_results(infer, dtypes->count);
     int at = 0;
     for (int i = 0; i < dtypes->count; i++) {
@@ -87,14 +91,16 @@ static void infer_custom(graph_infer *infer) {
         if (dtype < 0 || dtype >= DLC_DTYPE_COUNT || !lib_dtypes[dtype].usable)
             graph_infer_fail(infer, "dtypes: %lld of result %d is no supported element type", (long long)dtype, i);
         if (rank < 0 || rank > shapes->count - at)
-            graph_infer_fail(infer, "rank %lld of result %d: shapes has %d dimensions left", (long long)rank, i, shapes->count - at);
+            graph_infer_fail(infer, "rank %lld of result %d: shapes has %d dimensions left", (long long)rank, i,
+                             shapes->count - at);
         result[i] = (graph_shape){.dtype = (dlc_dtype)dtype, .rank = (int)rank};
         for (int d = 0; d < rank; d++) result[i].dim[d] = shapes->dims[at++];
     }
-    if (at != shapes->count) graph_infer_fail(infer, "shapes has %d dimensions, the ranks add up to %d", shapes->count, at);
+    if (at != shapes->count)
+        graph_infer_fail(infer, "shapes has %d dimensions, the ranks add up to %d", shapes->count, at);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------ */
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
 
 static const graph_op row_if = {
     .name = "if",
@@ -107,8 +113,8 @@ static const graph_op row_if = {
     .attribute = {{"then", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of the results where the condition is true"},
                   {"otherwise", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of the results where it is false"}},
     .infer = infer_if,
-    .doc = "The outputs of `then` or of `otherwise`, whose inputs are the operands after condition, a bool of rank 0. Only the chosen "
-           "graph runs. Outputs of both have one dtype and shape. StableHLO if.",
+    .doc = "The outputs of `then` or of `otherwise`, whose inputs are the operands after condition, a bool of rank "
+           "0. Only the chosen graph runs. Outputs of both have one dtype and shape. StableHLO if.",
 };
 
 static const graph_op row_while = {
@@ -122,37 +128,43 @@ static const graph_op row_while = {
     .attribute = {{"condition", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "one output, bool of rank 0: go on?"},
                   {"body", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "outputs replace the first operands"}},
     .infer = infer_while,
-    .doc = "While condition(x...) holds, the first operands are replaced by body(x...), which keeps their dtypes and shapes; operands "
-           "beyond its outputs stay. Results: the replaced operands at the end. StableHLO while.",
+    .doc = "While condition(x...) holds, the first operands are replaced by body(x...), which keeps their dtypes "
+           "and shapes; operands beyond its outputs stay. Results: the replaced operands at the end. StableHLO "
+           "while.",
 };
 
-#define CUSTOM(name_, algebra_, doc_)                                                                                    \
-    static const graph_op row_##name_ = {                                                                                \
-        .name = #name_,                                                                                                  \
-        .class_ = GRAPH_OPAQUE,                                                                                          \
-        .algebra = algebra_,                                                                                             \
-        .min_inputs = 0,                                                                                                 \
-        .max_inputs = -1,                                                                                                \
-        .results = -1,                                                                                                   \
-        .operands = "x",                                                                                                 \
-        .dtypes = "any",                                                                                                 \
-        .attribute = {{"target", GRAPH_ATTR_STRING, NULL, NULL, "name under which the function was registered"},        \
-                      {"dtypes", GRAPH_ATTR_INTEGERS, NULL, NULL, "element type (a dlc_dtype) of each result"},         \
-                      {"ranks", GRAPH_ATTR_INTEGERS, NULL, NULL, "rank of each result"},                                \
-                      {"shapes", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of all results, one after the other"}},       \
-        .infer = infer_custom,                                                                                           \
-        .doc = doc_,                                                                                                     \
+#define CUSTOM(name_, algebra_, doc_)                                                                            \
+    static const graph_op row_##name_ = {                                                                        \
+        .name = #name_,                                                                                          \
+        .class_ = GRAPH_OPAQUE,                                                                                  \
+        .algebra = algebra_,                                                                                     \
+        .min_inputs = 0,                                                                                         \
+        .max_inputs = -1,                                                                                        \
+        .results = -1,                                                                                           \
+        .operands = "x",                                                                                         \
+        .dtypes = "any",                                                                                         \
+        .attribute = {{"target", GRAPH_ATTR_STRING, NULL, NULL, "name under which the function was registered"}, \
+                      {"dtypes", GRAPH_ATTR_INTEGERS, NULL, NULL, "element type (a dlc_dtype) of each result"},  \
+                      {"ranks", GRAPH_ATTR_INTEGERS, NULL, NULL, "rank of each result"},                         \
+                      {"shapes", GRAPH_ATTR_DIMS, NULL, NULL,                                                    \
+                       "dimensions of all results, one after the other; at most 12"}},                           \
+        .infer = infer_custom,                                                                                   \
+        .doc = doc_,                                                                                             \
     };
-CUSTOM(custom_call, 0,
-       "Results of the host function `target` of compact tensors. It must depend on nothing but its operands and have no effect but "
-       "its results: it may be called more than once, or not at all. StableHLO custom_call.")
-CUSTOM(custom_effect, GRAPH_IMPURE,
-       "As custom_call, for a function with effects: each is called exactly once per run, in the order of the graph, its results used "
-       "or not. StableHLO custom_call with has_side_effect.")
+CUSTOM(
+    custom_call, 0,
+    "Results of the host function `target` of compact tensors. It must depend on nothing but its operands and have no "
+    "effect but "
+    "its results: it may be called more than once, or not at all. StableHLO custom_call.")
+CUSTOM(
+    custom_effect, GRAPH_IMPURE,
+    "As custom_call, for a function with effects: each is called exactly once per run, in the order of the graph, its "
+    "results used "
+    "or not. StableHLO custom_call with has_side_effect.")
 
 const graph_op *const graph_ops_control[] = {&row_if, &row_while, &row_custom_call, &row_custom_effect, NULL};
 
-/* ---- host functions ---------------------------------------------------------------------------------------------------------- */
+/* ---- host functions --------------------------------------------------------------------------------------------- */
 
 const graph_custom *graph_find_custom(const graph *g, const char *name) {
     const graph *outer = graph_outermost(g);

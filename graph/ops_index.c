@@ -2,8 +2,7 @@
  * a tensor: gather and the dynamic slices clamp, scatter drops. */
 #include "graph/ops_common.h"
 
-/* ---- shared
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- shared ---------------------------------------------------------------------------------------------------- */
 
 /* An index value brought into low..high; only compared before that, so that every i64 is safe. */
 static tir_expr limited_index(tir_pool *pool, tir_expr value, tir_expr low, tir_expr high) {
@@ -23,8 +22,7 @@ static void replace_axis(const graph_infer *infer, const graph_shape *x, int axi
     *out = shape;
 }
 
-/* ---- gather
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- gather ---------------------------------------------------------------------------------------------------- */
 
 static void infer_gather(graph_infer *infer) {
     tir_pool *pool = infer->g->pool;
@@ -51,8 +49,7 @@ static void compute_gather(graph_compute *c) {
     graph_compute_elements(c, element_gather);
 }
 
-/* ---- scatter
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- scatter --------------------------------------------------------------------------------------------------- */
 
 /* word, operator (TIR_LOAD: the update itself) */
 #define COMBINE_TABLE(X) X(set, TIR_LOAD) X(add, TIR_ADD) X(mul, TIR_MUL) X(min, TIR_MIN) X(max, TIR_MAX)
@@ -104,8 +101,7 @@ static void compute_scatter(graph_compute *c) {
     c->result[0] = tir_stage_value(c->region, stage, update, graph_operand_load(c, 0, space), 0);
 }
 
-/* ---- dynamic slices
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- dynamic slices -------------------------------------------------------------------------------------------- */
 
 /* Axes that start speaks of, in its order: the list, or all of them. */
 static int dynamic_axes(const graph_attribute *axes, int rank, int *out) {
@@ -201,8 +197,7 @@ static void compute_dynamic_update_slice(graph_compute *c) {
         tir_stage_value(c->region, stage, graph_operand_load(c, 1, from), graph_operand_load(c, 0, space), 0);
 }
 
-/* ---- references
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- references ------------------------------------------------------------------------------------------------ */
 
 #ifdef DLC_REFERENCE
 
@@ -296,14 +291,12 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
 
 #endif
 
-/* ---- rows
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* name, class, number and names of operands */
-#define FORM(name_, class_name_, inputs_, operands_) \
+#define FORM(name_, class_name_, inputs_, operands_)                                                   \
     .name = #name_, .class_ = class_name_, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1, \
-    .operands = operands_, .dtypes = "any", .infer = infer_##name_, .compute = compute_##name_, \
+    .operands = operands_, .dtypes = "any", .infer = infer_##name_, .compute = compute_##name_,        \
     .reference = GRAPH_REFERENCE(reference_##name_)
 
 static const graph_op row_gather = {
@@ -314,8 +307,8 @@ static const graph_op row_gather = {
                "gather(T[13, 2], i8[6] in -20..20, axis=-2)\ngather(T[300], u8[17] in 0..255, axis=0)\n"
                "gather(T[1, 5, 1], i32[3] in -1..2, axis=2)\ngather(T[2, 3, 1, 4], i64[2, 1, 3] in 0..3, axis=1)",
     .doc = "y[a..., j..., b...] = x[a..., indices[j...], b...]: rows of x along axis, for indices of any integer "
-           "dtype and rank. "
-           "Indices outside are clamped to the first or last row. StableHLO gather, restricted to one axis.",
+           "dtype and rank. Indices outside are clamped to the first or last row. StableHLO gather, restricted to "
+           "one axis.",
 };
 static const graph_op row_scatter = {
     FORM(scatter, GRAPH_SCATTER, 3, "x indices updates"),
@@ -337,9 +330,9 @@ static const graph_op row_scatter = {
         "scatter(f32[7, 2], u8[20] in 0..9, f32[20, 2], axis=0, combine=min)\n"
         "scatter(f32[7, 2], i32[20] in 0..7, f32[20, 2], axis=0, combine=max)\n"
         "scatter(i64[5], i32[20] in 0..7, i64[20], axis=0, combine=max)",
-    .doc = "x with updates[a..., j..., b...] combined into element [a..., indices[j...], b...], in row-major order "
-           "of j; in the "
-           "dtype of x. Updates of indices outside x are dropped. StableHLO scatter, restricted to one axis.",
+    .doc = "x with updates[a..., j..., b...] combined into element [a..., indices[j...], b...], in row-major "
+           "order of j; in the dtype of x. Updates of indices outside x are dropped. StableHLO scatter, "
+           "restricted to one axis.",
 };
 static const graph_op row_dynamic_slice = {
     FORM(dynamic_slice, GRAPH_INJECTIVE, 2, "x start"),
@@ -352,8 +345,8 @@ static const graph_op row_dynamic_slice = {
                "dynamic_slice(T[0, 2], i32[2] in 0..5, size=[0, 1])\n"
                "dynamic_slice(T[2, 1, 3, 4, 1, 5], i8[2] in 0..5, size=[2, 3], axes=[5, 3])",
     .doc = "y[i] = x[start + i] for i below size, along the axes; other axes are taken whole. start: integers "
-           "[number of axes], or "
-           "a scalar for one axis; clamped so that the window lies inside x. StableHLO dynamic_slice.",
+           "[number of axes], or a scalar for one axis; clamped so that the window lies inside x. StableHLO "
+           "dynamic_slice.",
 };
 static const graph_op row_dynamic_update_slice = {
     FORM(dynamic_update_slice, GRAPH_SCATTER, 3, "x update start"),
@@ -364,9 +357,8 @@ static const graph_op row_dynamic_update_slice = {
                "dynamic_update_slice(T[3, 5], T[3, 0], i64[1] in 2..9, axes=[-1])\n"
                "dynamic_update_slice(T[2, 1, 3, 4, 1, 5], T[2, 1, 3, 3, 1, 2], i8[2] in 0..5, axes=[5, 3])",
     .doc = "x with the window at start replaced by update, which has x's rank and its size beside the axes. start: "
-           "integers "
-           "[number of axes], or a scalar for one axis; clamped so that the window lies inside x. StableHLO "
-           "dynamic_update_slice.",
+           "integers [number of axes], or a scalar for one axis; clamped so that the window lies inside x. "
+           "StableHLO dynamic_update_slice.",
 };
 
 const graph_op *const graph_ops_index[] = {&row_gather, &row_scatter, &row_dynamic_slice, &row_dynamic_update_slice,

@@ -11,14 +11,14 @@
 
 #define SCALAR(name) \
     static tir_expr scalar_##name(tir_pool *pool, tir_dtype dtype, const tir_expr *x, const graph_attribute *attribute)
-#define PLAIN_UNARY(name, op) \
-    SCALAR(name) { \
-        (void)dtype, (void)attribute; \
+#define PLAIN_UNARY(name, op)             \
+    SCALAR(name) {                        \
+        (void)dtype, (void)attribute;     \
         return tir_unary(pool, op, x[0]); \
     }
-#define PLAIN_BINARY(name, op, first, second) \
-    SCALAR(name) { \
-        (void)dtype, (void)attribute; \
+#define PLAIN_BINARY(name, op, first, second)             \
+    SCALAR(name) {                                        \
+        (void)dtype, (void)attribute;                     \
         return tir_binary(pool, op, x[first], x[second]); \
     }
 
@@ -121,13 +121,13 @@ static void reference_map(const graph_reference *r, number_function f) {
     }
 }
 
-#define REFERENCE(name, expression) \
+#define REFERENCE(name, expression)                             \
     static double number_##name(dlc_dtype t, const double *x) { \
-        (void)t; \
-        return expression; \
-    } \
-    static void reference_##name(const graph_reference *r) { \
-        reference_map(r, number_##name); \
+        (void)t;                                                \
+        return expression;                                      \
+    }                                                           \
+    static void reference_##name(const graph_reference *r) {    \
+        reference_map(r, number_##name);                        \
     }
 
 /* Integers compute on the low 64 bits and wrap to their width. */
@@ -226,16 +226,16 @@ static void reference_cast(const graph_reference *r) {
 
 /* ---- rows. Samples of one, two and three operands; the first is large enough for all pairs of special values. */
 
-#define UNARY(name) \
+#define UNARY(name)                                                                                 \
     name "(T[17, 23])\n" name "(T[])\n" name "(T[1])\n" name "(T[3, 0, 2])\n" name "(T[67])\n" name \
          "(T[2, 1, 3, 1, 2, 5])"
-#define BINARY(name) \
+#define BINARY(name)                                                                                                 \
     name "(T[17, 23], T[17, 23])\n" name "(T[], T[])\n" name "(T[1], T[1])\n" name "(T[3, 0, 2], T[3, 0, 2])\n" name \
          "(T[67], T[67])\n" name "(T[2, 1, 3, 1, 2, 5], T[2, 1, 3, 1, 2, 5])"
-#define TERNARY(name) \
+#define TERNARY(name)                                                        \
     name "(T[17, 23], T[17, 23], T[17, 23])\n" name "(T[], T[], T[])\n" name \
          "(T[3, 0, 2], T[3, 0, 2], T[3, 0, 2])\n" name "(T[1, 13, 5], T[1, 13, 5], T[1, 13, 5])"
-#define CONDITION(name) \
+#define CONDITION(name)                                                            \
     name "(bool[17, 23], T[17, 23], T[17, 23])\n" name "(bool[], T[], T[])\n" name \
          "(bool[3, 0, 2], T[3, 0, 2], T[3, 0, 2])\n" name "(bool[1, 13, 5], T[1, 13, 5], T[1, 13, 5])"
 
@@ -244,91 +244,91 @@ static void reference_cast(const graph_reference *r) {
 
 /* name, number and names of operands, dtypes, algebra, shape rule, tolerance in ulp, samples, doc. Results of integer
  * and bool dtype are exact whatever the tolerance. */
-#define MAP_TABLE(X) \
-    X(neg, 1, "x", "number", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY, \
-      "-x; integers wrap (the lowest one is its own negative). StableHLO negate.") \
-    X(abs, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY, \
-      "|x|; the lowest integer wraps to itself. StableHLO abs.") \
-    X(sign, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY, \
-      "-1, 0 or 1; zeros and NaN are their own sign. StableHLO sign.") \
-    X(sqrt, 1, "x", "float", 0, graph_infer_map, 0.5, UNARY, \
-      "Square root, correctly rounded; NaN below zero. StableHLO sqrt.") \
-    X(rsqrt, 1, "x", "float", 0, graph_infer_map, 1.6, UNARY, \
-      "1 / sqrt(x), two roundings; infinite at zero. StableHLO rsqrt.") \
-    X(exp, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "e to the power x. StableHLO exponential.") \
-    X(expm1, 1, "x", "float", 0, graph_infer_map, 3, UNARY, \
-      "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.") \
-    X(log, 1, "x", "float", 0, graph_infer_map, 2, UNARY, \
-      "Natural logarithm; -inf at zero, NaN below. StableHLO log.") \
+#define MAP_TABLE(X)                                                                                                   \
+    X(neg, 1, "x", "number", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                              \
+      "-x; integers wrap (the lowest one is its own negative). StableHLO negate.")                                     \
+    X(abs, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                              \
+      "|x|; the lowest integer wraps to itself. StableHLO abs.")                                                       \
+    X(sign, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
+      "-1, 0 or 1; zeros and NaN are their own sign. StableHLO sign.")                                                 \
+    X(sqrt, 1, "x", "float", 0, graph_infer_map, 0.5, UNARY,                                                           \
+      "Square root, correctly rounded; NaN below zero. StableHLO sqrt.")                                               \
+    X(rsqrt, 1, "x", "float", 0, graph_infer_map, 1.6, UNARY,                                                          \
+      "1 / sqrt(x), two roundings; infinite at zero. StableHLO rsqrt.")                                                \
+    X(exp, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "e to the power x. StableHLO exponential.")                  \
+    X(expm1, 1, "x", "float", 0, graph_infer_map, 3, UNARY,                                                            \
+      "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.")                                              \
+    X(log, 1, "x", "float", 0, graph_infer_map, 2, UNARY,                                                              \
+      "Natural logarithm; -inf at zero, NaN below. StableHLO log.")                                                    \
     X(log1p, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "log(1 + x), accurate near zero. StableHLO log_plus_one.") \
-    X(sin, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "Sine of x radians. StableHLO sine.") \
-    X(cos, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "Cosine of x radians. StableHLO cosine.") \
-    X(tanh, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "Hyperbolic tangent. StableHLO tanh.") \
-    X(erf, 1, "x", "float", 0, graph_infer_map, 3, UNARY, \
-      "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.") \
-    X(logistic, 1, "x", "float", 0, graph_infer_map, 4, UNARY, \
-      "1 / (1 + exp(-x)), computed from exp(-|x|). StableHLO logistic.") \
-    X(floor, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY, \
-      "Largest integral number not above x. StableHLO floor.") \
-    X(ceil, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY, \
-      "Smallest integral number not below x. StableHLO ceil.") \
-    X(round, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY, \
-      "Nearest integral number, halves to the even one. StableHLO round_nearest_even.") \
-    X(not, 1, "x", "bool int", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY, \
-      "Logical not of bools, bitwise not of integers. StableHLO not.") \
-    X(add, 2, "a b", "number", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a + b; integers wrap. StableHLO add.") \
-    X(sub, 2, "a b", "number", 0, graph_infer_map, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.") \
-    X(mul, 2, "a b", "number", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a * b; integers wrap. StableHLO multiply.") \
-    X(div, 2, "a b", "number", 0, graph_infer_map, 0.5, BINARY, \
-      "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.") \
-    X(rem, 2, "a b", "number", 0, graph_infer_map, 0, BINARY, \
-      "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.") \
-    X(min, 2, "a b", "number", LATTICE, graph_infer_map, 0, BINARY, \
-      "Smaller of a and b; NaN if either is NaN; -0 is below +0. StableHLO minimum.") \
-    X(max, 2, "a b", "number", LATTICE, graph_infer_map, 0, BINARY, \
-      "Larger of a and b; NaN if either is NaN; +0 is above -0. StableHLO maximum.") \
-    X(pow, 2, "a b", "number", 0, graph_infer_map, 4, BINARY, \
-      "a to the power b; floats as C99 pow; integers wrap, a negative exponent gives 1 / a**-b truncated, and 0 for " \
-      "a = 0. StableHLO power.") \
-    X(and, 2, "a b", "bool int", LATTICE, graph_infer_map, 0, BINARY, \
-      "Logical and of bools, bitwise and of integers. StableHLO and.") \
-    X(or, 2, "a b", "bool int", LATTICE, graph_infer_map, 0, BINARY, \
-      "Logical or of bools, bitwise or of integers. StableHLO or.") \
-    X(xor, 2, "a b", "bool int", SEMIGROUP, graph_infer_map, 0, BINARY, \
-      "Logical exclusive or of bools, bitwise of integers. StableHLO xor.") \
-    X(eq, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, 0, BINARY, \
-      "a == b as bool; NaN equals nothing. StableHLO compare EQ.") \
-    X(ne, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, 0, BINARY, \
-      "a != b as bool; NaN differs from everything. StableHLO compare NE.") \
-    X(lt, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY, \
-      "a < b as bool; false where either is NaN. StableHLO compare LT.") \
-    X(le, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY, \
-      "a <= b as bool; false where either is NaN. StableHLO compare LE.") \
-    X(gt, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY, \
-      "a > b as bool; false where either is NaN. StableHLO compare GT.") \
-    X(ge, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY, \
-      "a >= b as bool; false where either is NaN. StableHLO compare GE.") \
-    X(select, 3, "condition a b", "any", 0, infer_select, 0, CONDITION, \
-      "condition ? a : b by elements; condition is bool. StableHLO select.") \
-    X(clamp, 3, "low x high", "number", 0, graph_infer_map, 0, TERNARY, \
+    X(sin, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "Sine of x radians. StableHLO sine.")                        \
+    X(cos, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "Cosine of x radians. StableHLO cosine.")                    \
+    X(tanh, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "Hyperbolic tangent. StableHLO tanh.")                      \
+    X(erf, 1, "x", "float", 0, graph_infer_map, 3, UNARY,                                                              \
+      "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.")                               \
+    X(logistic, 1, "x", "float", 0, graph_infer_map, 7, UNARY,                                                         \
+      "1 / (1 + exp(-x)), computed from exp(-|x|). StableHLO logistic.")                                               \
+    X(floor, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
+      "Largest integral number not above x. StableHLO floor.")                                                         \
+    X(ceil, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                              \
+      "Smallest integral number not below x. StableHLO ceil.")                                                         \
+    X(round, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
+      "Nearest integral number, halves to the even one. StableHLO round_nearest_even.")                                \
+    X(not, 1, "x", "bool int", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                            \
+      "Logical not of bools, bitwise not of integers. StableHLO not.")                                                 \
+    X(add, 2, "a b", "number", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a + b; integers wrap. StableHLO add.")        \
+    X(sub, 2, "a b", "number", 0, graph_infer_map, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.")           \
+    X(mul, 2, "a b", "number", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a * b; integers wrap. StableHLO multiply.")   \
+    X(div, 2, "a b", "number", 0, graph_infer_map, 0.5, BINARY,                                                        \
+      "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.")                 \
+    X(rem, 2, "a b", "number", 0, graph_infer_map, 0, BINARY,                                                          \
+      "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.")                \
+    X(min, 2, "a b", "number", LATTICE, graph_infer_map, 0, BINARY,                                                    \
+      "Smaller of a and b; NaN if either is NaN; -0 is below +0. StableHLO minimum.")                                  \
+    X(max, 2, "a b", "number", LATTICE, graph_infer_map, 0, BINARY,                                                    \
+      "Larger of a and b; NaN if either is NaN; +0 is above -0. StableHLO maximum.")                                   \
+    X(pow, 2, "a b", "number", 0, graph_infer_map, 4, BINARY,                                                          \
+      "a to the power b; floats as C99 pow; integers wrap, a negative exponent gives 1 / a**-b truncated, and 0 "      \
+      "for a = 0. StableHLO power.")                                                                                   \
+    X(and, 2, "a b", "bool int", LATTICE, graph_infer_map, 0, BINARY,                                                  \
+      "Logical and of bools, bitwise and of integers. StableHLO and.")                                                 \
+    X(or, 2, "a b", "bool int", LATTICE, graph_infer_map, 0, BINARY,                                                   \
+      "Logical or of bools, bitwise or of integers. StableHLO or.")                                                    \
+    X(xor, 2, "a b", "bool int", SEMIGROUP, graph_infer_map, 0, BINARY,                                                \
+      "Logical exclusive or of bools, bitwise of integers. StableHLO xor.")                                            \
+    X(eq, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, 0, BINARY,                                             \
+      "a == b as bool; NaN equals nothing. StableHLO compare EQ.")                                                     \
+    X(ne, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, 0, BINARY,                                             \
+      "a != b as bool; NaN differs from everything. StableHLO compare NE.")                                            \
+    X(lt, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY,                                                       \
+      "a < b as bool; false where either is NaN. StableHLO compare LT.")                                               \
+    X(le, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY,                                                       \
+      "a <= b as bool; false where either is NaN. StableHLO compare LE.")                                              \
+    X(gt, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY,                                                       \
+      "a > b as bool; false where either is NaN. StableHLO compare GT.")                                               \
+    X(ge, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY,                                                       \
+      "a >= b as bool; false where either is NaN. StableHLO compare GE.")                                              \
+    X(select, 3, "condition a b", "any", 0, infer_select, 0, CONDITION,                                                \
+      "condition ? a : b by elements; condition is bool. StableHLO select.")                                           \
+    X(clamp, 3, "low x high", "number", 0, graph_infer_map, 0, TERNARY,                                                \
       "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.")
 
 #define X(name_, count_, operands_, dtypes_, algebra_, infer_, tolerance_, samples_, doc_) \
-    static const graph_op row_##name_ = { \
-        .name = #name_, \
-        .class_ = GRAPH_MAP, \
-        .algebra = algebra_, \
-        .min_inputs = count_, \
-        .max_inputs = count_, \
-        .results = 1, \
-        .operands = operands_, \
-        .dtypes = dtypes_, \
-        .infer = infer_, \
-        .scalar = scalar_##name_, \
-        .reference = GRAPH_REFERENCE(reference_##name_), \
-        .tolerance = tolerance_, \
-        .samples = samples_(#name_), \
-        .doc = doc_, \
+    static const graph_op row_##name_ = {                                                  \
+        .name = #name_,                                                                    \
+        .class_ = GRAPH_MAP,                                                               \
+        .algebra = algebra_,                                                               \
+        .min_inputs = count_,                                                              \
+        .max_inputs = count_,                                                              \
+        .results = 1,                                                                      \
+        .operands = operands_,                                                             \
+        .dtypes = dtypes_,                                                                 \
+        .infer = infer_,                                                                   \
+        .scalar = scalar_##name_,                                                          \
+        .reference = GRAPH_REFERENCE(reference_##name_),                                   \
+        .tolerance = tolerance_,                                                           \
+        .samples = samples_(#name_),                                                       \
+        .doc = doc_,                                                                       \
     };
 MAP_TABLE(X)
 #undef X
@@ -351,8 +351,7 @@ static const graph_op row_cast = {
                "cast(T[17, 23], dtype=u8)\ncast(T[17, 23], dtype=i32)\ncast(T[17, 23], dtype=i64)\n"
                "cast(T[], dtype=i32)\ncast(T[3, 0, 2], dtype=f32)\ncast(T[2, 1, 3, 1, 2, 5], dtype=f32)",
     .doc = "x converted to another dtype: floats round once to nearest even; float to integer truncates and "
-           "saturates, NaN gives "
-           "0; integer to integer wraps; to bool is x != 0. StableHLO convert, made total.",
+           "saturates, NaN gives 0; integer to integer wraps; to bool is x != 0. StableHLO convert, made total.",
 };
 
 #define X(name_, count_, operands_, dtypes_, algebra_, infer_, tolerance_, samples_, doc_) &row_##name_,

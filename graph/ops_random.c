@@ -1,6 +1,7 @@
-/* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
- * A number is a pure function of key (the seed), stream and its position, so that results depend neither on threads nor on tiling, and
- * nothing has state. Each call gets a stream of its own from the graph: two calls alike do not become one. */
+/* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2,
+ * 3", SC 2011). A number is a pure function of key (the seed), stream and its position, so that results depend neither
+ * on threads nor on tiling, and nothing has state. Each call gets a stream of its own from the graph: two calls alike
+ * do not become one. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -25,10 +26,10 @@ static void infer_random(graph_infer *infer) {
                          (long long)UINT32_MAX);
     graph_infer_product(infer, shape->count, shape->dims);
     infer->result[0] = (graph_shape){.dtype = (dlc_dtype)infer->attribute[RANDOM_DTYPE].integer, .rank = shape->count};
-    memcpy(infer->result[0].dim, shape->dims, (size_t)shape->count * sizeof *shape->dims);
+    for (int i = 0; i < shape->count; i++) infer->result[0].dim[i] = shape->dims[i];
 }
 
-/* ---- rng_bits ------------------------------------------------------------------------------------------------------------- */
+/* ---- rng_bits --------------------------------------------------------------------------------------------------- */
 
 #define PHILOX_ROUNDS 10
 #define PHILOX_M0 0xD2511F53u
@@ -39,12 +40,16 @@ static void infer_random(graph_infer *infer) {
 static void infer_bits(graph_infer *infer) {
     dlc_dtype dtype = (dlc_dtype)infer->attribute[RANDOM_DTYPE].integer;
     int64_t part = infer->attribute[BITS_PART].integer;
-    if (dtype != DLC_I32 && dtype != DLC_I64) graph_infer_fail(infer, "dtype is %s, expected i32 or i64", lib_dtypes[dtype].name);
-    if (part < 0 || part > UINT32_MAX) graph_infer_fail(infer, "part %lld, expected 0 to %lld", (long long)part, (long long)UINT32_MAX);
+    if (dtype != DLC_I32 && dtype != DLC_I64)
+        graph_infer_fail(infer, "dtype is %s, expected i32 or i64", lib_dtypes[dtype].name);
+    if (part < 0 || part > UINT32_MAX)
+        graph_infer_fail(infer, "part %lld, expected 0 to %lld", (long long)part, (long long)UINT32_MAX);
     infer_random(infer);
 }
 
-static tir_expr word_of(tir_pool *pool, uint32_t word) { return tir_bits(pool, DLC_U32, word); }
+static tir_expr word_of(tir_pool *pool, uint32_t word) {
+    return tir_bits(pool, DLC_U32, word);
+}
 
 static void philox(tir_pool *pool, tir_expr counter[4], tir_expr key[2]) {
     for (int round = 0; round < PHILOX_ROUNDS; round++) {
@@ -66,8 +71,8 @@ static void split_words(tir_pool *pool, tir_expr number, tir_expr words[2]) {
     words[1] = tir_cast(pool, DLC_U32, tir_binary(pool, TIR_SHR, number, tir_int(pool, DLC_U64, 32)));
 }
 
-/* Element e, counted in row-major order, takes word e mod 4 (i64: words 2(e mod 2) and the next) of block e div 4 (e div 2). A
- * block is the function at counter {block, stream, part} with the seed as key. */
+/* Element e, counted in row-major order, takes word e mod 4 (i64: words 2(e mod 2) and the next) of block e div 4 (e
+ * div 2). A block is the function at counter {block, stream, part} with the seed as key. */
 static tir_expr element_bits(graph_compute *c, const tir_expr *axis) {
     tir_pool *pool = c->pool;
     const graph_shape *shape = &c->result_shape[0];
@@ -88,19 +93,23 @@ static tir_expr element_bits(graph_compute *c, const tir_expr *axis) {
     for (int i = 0; i < 4; i++) word[i] = counter[i];
     if (wide)
         for (int i = 0; i < 2; i++)
-            word[i] = tir_or(pool, tir_cast(pool, DLC_U64, counter[2 * i]),
-                             tir_binary(pool, TIR_SHL, tir_cast(pool, DLC_U64, counter[2 * i + 1]), tir_int(pool, DLC_U64, 32)));
+            word[i] = tir_or(
+                pool, tir_cast(pool, DLC_U64, counter[2 * i]),
+                tir_binary(pool, TIR_SHL, tir_cast(pool, DLC_U64, counter[2 * i + 1]), tir_int(pool, DLC_U64, 32)));
     tir_expr chosen = word[wide ? 1 : 3];
-    for (int i = wide ? 0 : 2; i >= 0; i--) chosen = tir_select(pool, tir_eq(pool, place, tir_index(pool, i)), word[i], chosen);
+    for (int i = wide ? 0 : 2; i >= 0; i--)
+        chosen = tir_select(pool, tir_eq(pool, place, tir_index(pool, i)), word[i], chosen);
     return tir_bitcast(pool, (tir_dtype)shape->dtype, chosen);
 }
 
-static void compute_bits(graph_compute *c) { graph_compute_elements(c, element_bits); }
+static void compute_bits(graph_compute *c) {
+    graph_compute_elements(c, element_bits);
+}
 
-/* ---- rng_uniform, rng_normal ------------------------------------------------------------------------------------------------ */
+/* ---- rng_uniform, rng_normal ------------------------------------------------------------------------------------ */
 
-/* How many random bits a number of [0, 1) takes: as many as the dtype has digits, so that all multiples of 2^-digits occur and
- * none is rounded. */
+/* How many random bits a number of [0, 1) takes: as many as the dtype has digits, so that all multiples of 2^-digits
+ * occur and none is rounded. */
 static int digits_of(dlc_dtype dtype) {
     return dtype == DLC_F64 ? 53 : dtype == DLC_F32 ? 24 : dtype == DLC_F16 ? 11 : 8;
 }
@@ -110,12 +119,11 @@ static graph_id emit_fraction(const graph_expand *e, dlc_dtype dtype, int part, 
     graph *g = e->g;
     const graph_attribute *a = e->attribute;
     dlc_dtype integer = dtype == DLC_F64 ? DLC_I64 : DLC_I32;
-    graph_id bits = graph_emit_with(g, "rng_bits", 1, e->input, 5,
-                                    (graph_setting[]){graph_set_dims("shape", a[RANDOM_SHAPE].count, a[RANDOM_SHAPE].dims),
-                                                      graph_set_integer("dtype", integer),
-                                                      graph_set_integer("seed", a[RANDOM_SEED].integer),
-                                                      graph_set_integer("stream", a[RANDOM_STREAM].integer),
-                                                      graph_set_integer("part", part)});
+    graph_id bits = graph_emit_with(
+        g, "rng_bits", 1, e->input, 5,
+        (graph_setting[]){graph_set_dims("shape", a[RANDOM_SHAPE].count, a[RANDOM_SHAPE].dims),
+                          graph_set_integer("dtype", integer), graph_set_integer("seed", a[RANDOM_SEED].integer),
+                          graph_set_integer("stream", a[RANDOM_STREAM].integer), graph_set_integer("part", part)});
     int digits = digits_of(dtype);
     graph_id number = graph_and(g, bits, graph_scalar_i64(g, integer, (INT64_C(1) << digits) - 1));
     if (offset) number = graph_add(g, number, graph_scalar_i64(g, integer, offset));
@@ -147,10 +155,11 @@ static void expand_normal(graph_expand *e) {
     graph_id u = emit_fraction(e, wide, 0, 1), v = emit_fraction(e, wide, 1, 0);
     graph_id radius = graph_sqrt(g, graph_mul(g, graph_log(g, u), graph_scalar_like(g, u, -2)));
     graph_id y = graph_mul(g, radius, graph_cos(g, graph_mul(g, v, graph_scalar_like(g, v, 6.283185307179586477))));
-    e->result[0] = graph_cast(g, scaled(g, y, e->attribute[NORMAL_DEVIATION].number, e->attribute[NORMAL_MEAN].number), dtype);
+    e->result[0] =
+        graph_cast(g, scaled(g, y, e->attribute[NORMAL_DEVIATION].number, e->attribute[NORMAL_MEAN].number), dtype);
 }
 
-/* ---- references ------------------------------------------------------------------------------------------------------------------ */
+/* ---- references ------------------------------------------------------------------------------------------------- */
 
 #ifdef DLC_REFERENCE
 
@@ -159,7 +168,8 @@ static void reference_block(uint64_t seed, uint64_t block, uint64_t stream, uint
     uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)c[0] * 0xD2511F53u, b = (uint64_t)c[2] * 0xCD9E8D57u;
-        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1], (uint32_t)a};
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1],
+                            (uint32_t)a};
         memcpy(c, next, sizeof c);
         k[0] += 0x9E3779B9u;
         k[1] += 0xBB67AE85u;
@@ -171,7 +181,8 @@ static uint64_t reference_word(const graph_reference *r, bool wide, int64_t i, i
     bool given = graph_reference_given(r, 0);
     uint64_t seed = (uint64_t)(given ? (int64_t)r->operand[0].data[0] : r->attribute[RANDOM_SEED].integer);
     uint32_t words[4];
-    reference_block(seed, (uint64_t)(wide ? i / 2 : i / 4), (uint64_t)r->attribute[RANDOM_STREAM].integer, (uint64_t)part, words);
+    reference_block(seed, (uint64_t)(wide ? i / 2 : i / 4), (uint64_t)r->attribute[RANDOM_STREAM].integer,
+                    (uint64_t)part, words);
     return wide ? words[i % 2 * 2] | (uint64_t)words[i % 2 * 2 + 1] << 32 : words[i % 4];
 }
 
@@ -207,13 +218,13 @@ static void reference_normal(const graph_reference *r) {
 
 #endif
 
-/* ---- rows ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
 
-#define RANDOM_ATTRIBUTES(dtype_)                                                                                        \
-    {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},                                                  \
-        {"dtype", GRAPH_ATTR_DTYPE, NULL, dtype_, "element type of the result"},                                         \
-        {"seed", GRAPH_ATTR_INTEGER, NULL, "0", "key, where the operand is left out"}, {                                 \
-        "stream", GRAPH_ATTR_INTEGER, NULL, "auto", "tells calls with one key apart; 32 bits"                            \
+#define RANDOM_ATTRIBUTES(dtype_)                                                             \
+    {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},                       \
+        {"dtype", GRAPH_ATTR_DTYPE, NULL, dtype_, "element type of the result"},              \
+        {"seed", GRAPH_ATTR_INTEGER, NULL, "0", "key, where the operand is left out"}, {      \
+        "stream", GRAPH_ATTR_INTEGER, NULL, "auto", "tells calls with one key apart; 32 bits" \
     }
 
 static const graph_op row_bits = {
@@ -223,16 +234,19 @@ static const graph_op row_bits = {
     .max_inputs = 1,
     .results = 1,
     .operands = "[key]",
-    .attribute = {RANDOM_ATTRIBUTES("i32"), {"part", GRAPH_ATTR_INTEGER, NULL, "0", "further numbers of the same stream; 32 bits"}},
+    .attribute = {RANDOM_ATTRIBUTES("i32"),
+                  {"part", GRAPH_ATTR_INTEGER, NULL, "0", "further numbers of the same stream; 32 bits"}},
     .infer = infer_bits,
     .compute = compute_bits,
     .reference = GRAPH_REFERENCE(reference_bits),
-    .samples = "rng_bits(shape=[5, 7], stream=0)\nrng_bits(shape=[67], stream=3, seed=12345678901234)\nrng_bits(shape=[], stream=1)\n"
+    .samples = "rng_bits(shape=[5, 7], stream=0)\nrng_bits(shape=[67], stream=3, seed=12345678901234)\n"
+               "rng_bits(shape=[], stream=1)\n"
                "rng_bits(shape=[3, 0, 2], stream=1)\nrng_bits(i64[], shape=[13], stream=2)\n"
-               "rng_bits(shape=[5, 3], dtype=i64, stream=4294967295, seed=-7, part=3)\nrng_bits(i64[], shape=[2, 1, 3], dtype=i64, stream=9)",
-    .doc = "Random bits: element e in row-major order is word e mod 4 of Philox4x32-10 with counter {e div 4 (64 bits), stream, part} "
-           "and key, 64 bits; of dtype i64, words 2(e mod 2) (low half) and 2(e mod 2) + 1 at counter e div 2. key: i64 of rank 0. "
-           "Salmon et al. 2011.",
+               "rng_bits(shape=[5, 3], dtype=i64, stream=4294967295, seed=-7, part=3)\n"
+               "rng_bits(i64[], shape=[2, 1, 3], dtype=i64, stream=9)",
+    .doc = "Random bits: element e in row-major order is word e mod 4 of Philox4x32-10 with counter {e div 4 (64 "
+           "bits), stream, part} and key, 64 bits; of dtype i64, words 2(e mod 2) (low half) and 2(e mod 2) + 1 at "
+           "counter e div 2. key: i64 of rank 0. Salmon et al. 2011.",
 };
 
 static const graph_op row_uniform = {
@@ -251,9 +265,11 @@ static const graph_op row_uniform = {
     .tolerance = 2,
     .samples = "rng_uniform(shape=[5, 7], stream=0)\nrng_uniform(shape=[67], dtype=f64, stream=1, seed=3)\n"
                "rng_uniform(i64[], shape=[13], dtype=f16, stream=2)\nrng_uniform(shape=[13], dtype=bf16, stream=2)\n"
-               "rng_uniform(shape=[13], stream=2, low=-1.5, high=4.0)\nrng_uniform(shape=[3, 0], stream=2)\nrng_uniform(shape=[], stream=2)",
-    .doc = "low + (high - low)*u with u evenly distributed over the multiples of 2^-d of [0, 1), d the digits of dtype (f64 53, f32 24, "
-           "f16 11, bf16 8): the low d bits of rng_bits. Rounding may reach high where low is not 0.",
+               "rng_uniform(shape=[13], stream=2, low=-1.5, high=4.0)\nrng_uniform(shape=[3, 0], stream=2)\n"
+               "rng_uniform(shape=[], stream=2)",
+    .doc = "low + (high - low)*u with u evenly distributed over the multiples of 2^-d of [0, 1), d the digits of "
+           "dtype (f64 53, f32 24, f16 11, bf16 8): the low d bits of rng_bits. Rounding may reach high where low "
+           "is not 0.",
 };
 
 static const graph_op row_normal = {
@@ -273,8 +289,8 @@ static const graph_op row_normal = {
     .samples = "rng_normal(shape=[5, 7], stream=0)\nrng_normal(shape=[67], dtype=f64, stream=1, seed=3)\n"
                "rng_normal(i64[], shape=[13], dtype=f16, stream=2)\nrng_normal(shape=[13], dtype=bf16, stream=2)\n"
                "rng_normal(shape=[13], stream=2, mean=-1.5, deviation=4.0)\nrng_normal(shape=[3, 0], stream=2)",
-    .doc = "mean + deviation * sqrt(-2 log u) * cos(2 pi v), u of (0, 1] from rng_bits with part 0, v of [0, 1) with part 1, in f32 (f64 "
-           "for f64). Box and Muller 1958.",
+    .doc = "mean + deviation * sqrt(-2 log u) * cos(2 pi v), u of (0, 1] from rng_bits with part 0, v of [0, 1) "
+           "with part 1, in f32 (f64 for f64). Box and Muller 1958.",
 };
 
 const graph_op *const graph_ops_random[] = {&row_bits, &row_uniform, &row_normal, NULL};

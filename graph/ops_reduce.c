@@ -6,8 +6,7 @@
 #include <math.h>
 #endif
 
-/* ---- shared
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- shared ---------------------------------------------------------------------------------------------------- */
 
 /* x's dimensions without the axes, or with 1 in their place. */
 static void reduced_shape(const graph_infer *infer, uint32_t axes, bool keep, graph_shape *out) {
@@ -50,8 +49,7 @@ static uint32_t rounded(graph_compute *c, uint32_t tensor) {
     return tir_stage_value(c->region, stage, value, 0, 0);
 }
 
-/* ---- reduce_<op>
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- reduce_<op> ----------------------------------------------------------------------------------------------- */
 
 enum { REDUCE_AXES, REDUCE_KEEP };
 
@@ -72,8 +70,7 @@ static void compute_reduce(graph_compute *c, tir_op op) {
     c->result[0] = rounded(c, tir_stage_reduce(c->region, stage, op, element));
 }
 
-/* ---- arg_max
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- arg_max --------------------------------------------------------------------------------------------------- */
 
 enum { ARG_AXIS, ARG_KEEP, ARG_DTYPE };
 
@@ -121,8 +118,7 @@ static void compute_arg_max(graph_compute *c) {
                                    tir_select(pool, merge, there, at));
 }
 
-/* ---- cumulative_sum
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- cumulative_sum -------------------------------------------------------------------------------------------- */
 
 enum { CUMULATIVE_AXIS, CUMULATIVE_EXCLUSIVE, CUMULATIVE_REVERSE };
 
@@ -189,18 +185,17 @@ static void compute_cumulative_sum(graph_compute *c) {
     c->result[0] = tir_stage_value(c->region, stage, tir_cast(pool, (tir_dtype)y->dtype, value), 0, 0);
 }
 
-/* ---- references
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- references ------------------------------------------------------------------------------------------------ */
 
 #ifdef DLC_REFERENCE
 
 /* Two elements of a reduction: a and b of a float dtype, x and y the same of an integer one, sign-extended. */
-#define JOIN(name, number, integer) \
-    static double number_##name(double a, double b) { \
-        return number; \
-    } \
+#define JOIN(name, number, integer)                       \
+    static double number_##name(double a, double b) {     \
+        return number;                                    \
+    }                                                     \
     static int64_t integer_##name(int64_t x, int64_t y) { \
-        return integer; \
+        return integer;                                   \
     }
 JOIN(sum, a + b, (int64_t)((uint64_t)x + (uint64_t)y))
 JOIN(prod, a *b, (int64_t)((uint64_t)x *(uint64_t)y))
@@ -292,74 +287,68 @@ static void reference_cumulative_sum(const graph_reference *r) {
 
 #endif
 
-/* ---- rows
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-#define SAMPLES(name) \
-    name "(T[5, 7], axes=[1])\n" name "(T[5, 7], axes=[0])\n" name "(T[5, 7])\n" name "(T[])\n" name \
-         "(T[1], axes=[0])\n" name "(T[4, 1, 7], axes=[0, 2])\n" name "(T[4, 1, 7], axes=[-1], keep=true)\n" name \
+#define SAMPLES(name)                                                                                              \
+    name "(T[5, 7], axes=[1])\n" name "(T[5, 7], axes=[0])\n" name "(T[5, 7])\n" name "(T[])\n" name               \
+         "(T[1], axes=[0])\n" name "(T[4, 1, 7], axes=[0, 2])\n" name "(T[4, 1, 7], axes=[-1], keep=true)\n" name  \
          "(T[3, 0, 2], axes=[1])\n" name "(T[3, 0, 2], axes=[0], keep=true)\n" name "(T[3, 131], axes=[1])\n" name \
          "(T[2, 3, 1, 2, 5, 3], axes=[4, 1, 0])\n" name "(T[2, 3, 1, 2, 5, 3], axes=[2, 5], keep=true)"
 
 /* name, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of
  * summing, doc */
-#define REDUCE_TABLE(X) \
-    X(sum, TIR_ADD, "number", 0, 0, 0.5, \
-      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers " \
-      "wrap in their " \
-      "own dtype. StableHLO reduce with add.") \
-    X(prod, TIR_MUL, "number", 1, 1, 0.5, \
-      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; " \
-      "integers wrap in " \
-      "their own dtype. StableHLO reduce with multiply.") \
-    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0, \
+#define REDUCE_TABLE(X)                                                                                          \
+    X(sum, TIR_ADD, "number", 0, 0, 0.5,                                                                         \
+      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "  \
+      "wrap in their own dtype. StableHLO reduce with add.")                                                     \
+    X(prod, TIR_MUL, "number", 1, 1, 0.5,                                                                        \
+      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; "   \
+      "integers wrap in their own dtype. StableHLO reduce with multiply.")                                       \
+    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0,                                         \
       "Greatest element over the axes; NaN if there is one; -inf or the lowest integer where there is nothing. " \
-      "StableHLO reduce " \
-      "with maximum.") \
-    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0, \
-      "Least element over the axes; NaN if there is one; inf or the highest integer where there is nothing. " \
-      "StableHLO reduce " \
-      "with minimum.") \
-    X(and, TIR_AND, "bool int", 1, -1, 0, \
-      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce " \
-      "with and.") \
-    X(or, TIR_OR, "bool int", 0, 0, 0, \
+      "StableHLO reduce with maximum.")                                                                          \
+    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0,                                         \
+      "Least element over the axes; NaN if there is one; inf or the highest integer where there is nothing. "    \
+      "StableHLO reduce with minimum.")                                                                          \
+    X(and, TIR_AND, "bool int", 1, -1, 0,                                                                        \
+      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce "  \
+      "with and.")                                                                                               \
+    X(or, TIR_OR, "bool int", 0, 0, 0,                                                                           \
       "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")
 
 #define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
-    static void compute_reduce_##name_(graph_compute *c) { \
-        compute_reduce(c, op_); \
+    static void compute_reduce_##name_(graph_compute *c) {               \
+        compute_reduce(c, op_);                                          \
     }
 REDUCE_TABLE(X)
 #undef X
 
 #ifdef DLC_REFERENCE
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
-    static void reference_reduce_##name_(const graph_reference *r) { \
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                            \
+    static void reference_reduce_##name_(const graph_reference *r) {                                \
         reference_reduce(r, &(reduction){first_, first_integer_, number_##name_, integer_##name_}); \
     }
 REDUCE_TABLE(X)
 #undef X
 #endif
 
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
-    static const graph_op row_##name_ = { \
-        .name = "reduce_" #name_, \
-        .class_ = GRAPH_REDUCE, \
-        .min_inputs = 1, \
-        .max_inputs = 1, \
-        .results = 1, \
-        .operands = "x", \
-        .dtypes = dtypes_, \
-        .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes to reduce over; empty: all"}, \
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                                 \
+    static const graph_op row_##name_ = {                                                                \
+        .name = "reduce_" #name_,                                                                        \
+        .class_ = GRAPH_REDUCE,                                                                          \
+        .min_inputs = 1,                                                                                 \
+        .max_inputs = 1,                                                                                 \
+        .results = 1,                                                                                    \
+        .operands = "x",                                                                                 \
+        .dtypes = dtypes_,                                                                               \
+        .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes to reduce over; empty: all"},      \
                       {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave dimensions of 1 in their place"}}, \
-        .infer = infer_reduce, \
-        .compute = compute_reduce_##name_, \
-        .reference = GRAPH_REFERENCE(reference_reduce_##name_), \
-        .tolerance = tolerance_, \
-        .samples = SAMPLES("reduce_" #name_), \
-        .doc = doc_, \
+        .infer = infer_reduce,                                                                           \
+        .compute = compute_reduce_##name_,                                                               \
+        .reference = GRAPH_REFERENCE(reference_reduce_##name_),                                          \
+        .tolerance = tolerance_,                                                                         \
+        .samples = SAMPLES("reduce_" #name_),                                                            \
+        .doc = doc_,                                                                                     \
     };
 REDUCE_TABLE(X)
 #undef X
@@ -405,9 +394,8 @@ static const graph_op row_cumulative_sum = {
         "cumulative_sum(T[13], axis=0, reverse=true)\ncumulative_sum(T[3, 11], axis=-1, exclusive=true, reverse=true)\n"
         "cumulative_sum(T[1], axis=0)\ncumulative_sum(T[0], axis=0)\ncumulative_sum(T[3, 0], axis=0, exclusive=true)\n"
         "cumulative_sum(T[131, 2], axis=0)\ncumulative_sum(T[2, 3, 1, 2, 5, 3], axis=4)",
-    .doc = "y[..., t, ...] = sum of x[..., j, ...] for j <= t along axis. f16 and bf16 are summed in f32, each sum "
-           "rounded once; "
-           "integers wrap. ONNX CumSum.",
+    .doc = "y[..., t, ...] = sum of x[..., j, ...] for j <= t along axis. f16 and bf16 are summed in f32, each "
+           "sum rounded once; integers wrap. ONNX CumSum.",
 };
 
 #define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) &row_##name_,

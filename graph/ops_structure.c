@@ -3,7 +3,7 @@
 #include "graph/ops_common.h"
 
 #define ELEMENT(name) static tir_expr element_##name(graph_compute *c, const tir_expr *axis)
-#define COMPUTE(name) \
+#define COMPUTE(name)                              \
     static void compute_##name(graph_compute *c) { \
         graph_compute_elements(c, element_##name); \
     }
@@ -37,8 +37,7 @@ static void infer_dims(const graph_infer *infer, const graph_attribute *dims, gr
     }
 }
 
-/* ---- reshape
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- reshape --------------------------------------------------------------------------------------------------- */
 
 static void infer_reshape(graph_infer *infer) {
     tir_pool *pool = infer->g->pool;
@@ -114,8 +113,7 @@ ELEMENT(reshape) {
 }
 COMPUTE(reshape)
 
-/* ---- transpose, broadcast, reverse
- * ------------------------------------------------------------------------------------------ */
+/* ---- transpose, broadcast, reverse ----------------------------------------------------------------------------- */
 
 static void infer_transpose(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
@@ -179,8 +177,7 @@ ELEMENT(reverse) {
 }
 COMPUTE(reverse)
 
-/* ---- slice, pad, concat
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- slice, pad, concat ---------------------------------------------------------------------------------------- */
 
 /* A bound of a slice: negative constants count from the end. */
 static tir_expr slice_bound(tir_pool *pool, tir_expr bound, tir_expr size) {
@@ -321,8 +318,7 @@ ELEMENT(iota) {
 }
 COMPUTE(iota)
 
-/* ---- references
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- references ------------------------------------------------------------------------------------------------ */
 
 #ifdef DLC_REFERENCE
 
@@ -432,13 +428,11 @@ static void reference_iota(const graph_reference *r) {
 
 #endif
 
-/* ---- rows
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* name, class, least and most operands and their names, dtypes */
-#define FORM(name_, class_name_, min_, max_, operands_, dtypes_) \
-    .name = #name_, .class_ = class_name_, .min_inputs = min_, .max_inputs = max_, .results = 1, \
+#define FORM(name_, class_name_, min_, max_, operands_, dtypes_)                                  \
+    .name = #name_, .class_ = class_name_, .min_inputs = min_, .max_inputs = max_, .results = 1,  \
     .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .compute = compute_##name_, \
     .reference = GRAPH_REFERENCE(reference_##name_)
 
@@ -472,8 +466,7 @@ static const graph_op row_broadcast = {
                "broadcast(T[2, 3], shape=[3, 4, 2], axes=[2, 0])\nbroadcast(T[3], shape=[3, 0], axes=[0])\n"
                "broadcast(T[1], shape=[0], axes=[0])\nbroadcast(T[1, 3], shape=[2, 1, 2, 1, 5, 3], axes=[-3, -1])",
     .doc = "Axis i of x becomes axis axes[i] of the result, of the same size or repeated where x has size 1; the "
-           "other axes of the "
-           "result repeat. StableHLO broadcast_in_dim.",
+           "other axes of the result repeat. StableHLO broadcast_in_dim.",
 };
 static const graph_op row_reverse = {
     FORM(reverse, GRAPH_INJECTIVE, 1, 1, "x", "any"),
@@ -514,8 +507,7 @@ static const graph_op row_pad = {
         "pad(T[0], T[], low=[1], high=[1], interior=[3])\n"
         "pad(T[2, 1, 3, 2, 1, 2], T[], low=[0, 1, 0, 0, 2, -1], high=[1, 0, 0, 0, 1, 2], interior=[0, 0, 1, 0, 0, 0])",
     .doc = "x surrounded and interleaved with value, a tensor of rank 0: result dimension low + d + max(d - 1, "
-           "0)*interior + high. "
-           "Negative low and high remove elements after interleaving. StableHLO pad.",
+           "0)*interior + high. Negative low and high remove elements after interleaving. StableHLO pad.",
 };
 static const graph_op row_concat = {
     FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "any"),

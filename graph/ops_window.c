@@ -1,8 +1,8 @@
-/* Sliding windows: convolution and reduce_window are primitives, pools expand to the latter. Both share one geometry: along a windowed
- * dimension of size n, output o and window position k meet input
- *     i = o*stride + k*dilation - low,    0 <= i < n,
- * and there are max(0, floor((n + low + high - ((window - 1)*dilation + 1)) / stride) + 1) outputs. Padding is no data: points of the
- * reduction that fall on it do not exist (a predicate), so that it meets neither 0*NaN nor the identity of a maximum. */
+/* Sliding windows: convolution and reduce_window are primitives, pools expand to the latter. Both share one geometry:
+ * along a windowed dimension of size n, output o and window position k meet input i = o*stride + k*dilation - low,    0
+ * <= i < n, and there are max(0, floor((n + low + high - ((window - 1)*dilation + 1)) / stride) + 1) outputs. Padding
+ * is no data: points of the reduction that fall on it do not exist (a predicate), so that it meets neither 0*NaN nor
+ * the identity of a maximum. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -10,11 +10,13 @@
 #include <math.h>
 #endif
 
-/* ---- geometry --------------------------------------------------------------------------------------------------------------- */
+/* ---- geometry --------------------------------------------------------------------------------------------------- */
 
 /* Lists of an operator as attributes [first..first+3]: stride, low, high, dilation; empty ones mean 1, 0, 0, 1. */
 enum { WINDOW_STRIDE, WINDOW_LOW, WINDOW_HIGH, WINDOW_DILATION, WINDOW_LISTS };
+/* With dimensions below 2^40, what nobody hinted included, index arithmetic stays within 62 bits. */
 #define WINDOW_LIMIT (INT64_C(1) << 31)
+#define DILATION_LIMIT (INT64_C(1) << 20)
 
 static const struct {
     const char *name;
@@ -22,7 +24,7 @@ static const struct {
 } window_list[WINDOW_LISTS] = {{"stride", 1, 1, WINDOW_LIMIT},
                                {"low", 0, -WINDOW_LIMIT, WINDOW_LIMIT},
                                {"high", 0, -WINDOW_LIMIT, WINDOW_LIMIT},
-                               {"dilation", 1, 1, WINDOW_LIMIT}};
+                               {"dilation", 1, 1, DILATION_LIMIT}};
 
 typedef struct window {
     int64_t number[WINDOW_LISTS];
@@ -30,25 +32,28 @@ typedef struct window {
 
 static window window_of(const graph_attribute *lists, int dimension) {
     window w;
-    for (int k = 0; k < WINDOW_LISTS; k++) w.number[k] = lists[k].count ? lists[k].list[dimension] : window_list[k].initial;
+    for (int k = 0; k < WINDOW_LISTS; k++)
+        w.number[k] = lists[k].count ? lists[k].list[dimension] : window_list[k].initial;
     return w;
 }
 
 static void infer_window_lists(const graph_infer *infer, const graph_attribute *lists, int dimensions) {
     for (int k = 0; k < WINDOW_LISTS; k++) {
         if (lists[k].count && lists[k].count != dimensions)
-            graph_infer_fail(infer, "%s has %d entries, expected one for each of the %d windowed dimensions", window_list[k].name,
-                             lists[k].count, dimensions);
+            graph_infer_fail(infer, "%s has %d entries, expected one for each of the %d windowed dimensions",
+                             window_list[k].name, lists[k].count, dimensions);
         for (int i = 0; i < lists[k].count; i++)
             if (lists[k].list[i] < window_list[k].least || lists[k].list[i] > window_list[k].most)
-                graph_infer_fail(infer, "%s of windowed dimension %d is %lld, expected %lld to %lld", window_list[k].name, i,
-                                 (long long)lists[k].list[i], (long long)window_list[k].least, (long long)window_list[k].most);
+                graph_infer_fail(infer, "%s of windowed dimension %d is %lld, expected %lld to %lld",
+                                 window_list[k].name, i, (long long)lists[k].list[i], (long long)window_list[k].least,
+                                 (long long)window_list[k].most);
     }
 }
 
 static tir_expr window_outputs(tir_pool *pool, tir_expr size, tir_expr extent, window w) {
     tir_expr one = tir_index(pool, 1), stride = tir_index(pool, w.number[WINDOW_STRIDE]);
-    tir_expr span = tir_add(pool, tir_mul(pool, tir_sub(pool, extent, one), tir_index(pool, w.number[WINDOW_DILATION])), one);
+    tir_expr span =
+        tir_add(pool, tir_mul(pool, tir_sub(pool, extent, one), tir_index(pool, w.number[WINDOW_DILATION])), one);
     tir_expr padded = tir_add(pool, size, tir_index(pool, w.number[WINDOW_LOW] + w.number[WINDOW_HIGH]));
     tir_expr starts = tir_add(pool, tir_div(pool, tir_sub(pool, padded, span), stride), one);
     return tir_max(pool, starts, tir_index(pool, 0));
@@ -60,7 +65,8 @@ static tir_expr window_input(tir_pool *pool, tir_expr output, tir_expr position,
     return tir_sub(pool, index, tir_index(pool, w.number[WINDOW_LOW]));
 }
 
-/* predicate (0: true) and 0 <= index < size, less what always holds. Without padding the number of outputs sees to it. */
+/* predicate (0: true) and 0 <= index < size, less what always holds. Without padding the number of outputs sees to it.
+ */
 static tir_expr window_predicate(tir_pool *pool, tir_expr predicate, tir_expr index, tir_expr size, window w) {
     tir_expr below = tir_le(pool, tir_index(pool, 0), index), above = tir_lt(pool, index, size);
     bool inside_low = w.number[WINDOW_LOW] <= 0 || tir_prove(pool, below) == TIR_YES;
@@ -70,7 +76,7 @@ static tir_expr window_predicate(tir_pool *pool, tir_expr predicate, tir_expr in
     return predicate;
 }
 
-/* ---- convolution: x [n, ci, spatial...], w [co, ci/groups, window...] -> [n, co, outputs...] ------------------------------------------ */
+/* ---- convolution: x [n, ci, spatial...], w [co, ci/groups, window...] -> [n, co, outputs...] -------------------- */
 
 enum { CONVOLUTION_LISTS, CONVOLUTION_GROUPS = WINDOW_LISTS, CONVOLUTION_RESULT };
 enum { SPATIAL_MAX = 3 };
@@ -84,7 +90,8 @@ static void infer_channels(const graph_infer *infer, int64_t groups) {
                       groups == 1 ? "channels of x and of w" : "channels of x and groups times those of w");
     if (groups == 1) return;
     if (tir_is_const(pool, w->dim[0], &channels) && channels % groups)
-        graph_infer_fail(infer, "%lld output channels do not divide into %lld groups", (long long)channels, (long long)groups);
+        graph_infer_fail(infer, "%lld output channels do not divide into %lld groups", (long long)channels,
+                         (long long)groups);
     graph_infer_equal(infer, tir_rem(pool, w->dim[0], tir_index(pool, groups)), tir_index(pool, 0),
                       "output channels modulo groups, and 0,");
 }
@@ -97,15 +104,17 @@ static void infer_convolution(graph_infer *infer) {
                          SPATIAL_MAX + 2, SPATIAL_MAX);
     graph_infer_rank(infer, 1, x->rank);
     graph_shape *y = &infer->result[0];
-    *y = (graph_shape){.dtype = graph_infer_product_dtype(infer, &infer->attribute[CONVOLUTION_RESULT]), .rank = x->rank};
+    *y = (graph_shape){.dtype = graph_infer_product_dtype(infer, &infer->attribute[CONVOLUTION_RESULT]),
+                       .rank = x->rank};
     infer_channels(infer, infer->attribute[CONVOLUTION_GROUPS].integer);
     infer_window_lists(infer, infer->attribute + CONVOLUTION_LISTS, spatial);
     y->dim[0] = x->dim[0];
     y->dim[1] = w->dim[0];
     for (int i = 0; i < spatial; i++) {
         int64_t extent;
-        if (tir_is_const(infer->g->pool, w->dim[2 + i], &extent) && extent < 1)
-            graph_infer_fail(infer, "the window has size 0 in spatial dimension %d", i);
+        if (tir_is_const(infer->g->pool, w->dim[2 + i], &extent) && (extent < 1 || extent > WINDOW_LIMIT))
+            graph_infer_fail(infer, "the window has size %lld in spatial dimension %d, expected 1 to %lld",
+                             (long long)extent, i, (long long)WINDOW_LIMIT);
         window k = window_of(infer->attribute + CONVOLUTION_LISTS, i);
         y->dim[2 + i] = window_outputs(infer->g->pool, x->dim[2 + i], w->dim[2 + i], k);
     }
@@ -116,7 +125,8 @@ static tir_expr input_channel(const graph_compute *c, tir_expr co, tir_expr ci) 
     int64_t groups = c->attribute[CONVOLUTION_GROUPS].integer, channels = 0;
     const graph_shape *w = &c->operand_shape[1];
     if (groups == 1) return ci;
-    tir_expr per_group = tir_max(c->pool, tir_div(c->pool, w->dim[0], tir_index(c->pool, groups)), tir_index(c->pool, 1));
+    tir_expr per_group =
+        tir_max(c->pool, tir_div(c->pool, w->dim[0], tir_index(c->pool, groups)), tir_index(c->pool, 1));
     tir_expr group = tir_div(c->pool, co, per_group);
     if (tir_is_const(c->pool, w->dim[1], &channels) && channels == 1) return group; /* depthwise */
     return tir_add(c->pool, tir_mul(c->pool, group, w->dim[1]), ci);
@@ -148,7 +158,7 @@ static void compute_convolution(graph_compute *c) {
     c->result[0] = graph_compute_cast(c, tir_stage_contract(c->region, stage, a, b), y->dtype, space);
 }
 
-/* ---- reduce_window: a window over every dimension ------------------------------------------------------------------------------------ */
+/* ---- reduce_window: a window over every dimension --------------------------------------------------------------- */
 
 enum { REDUCE_WINDOW_OP, REDUCE_WINDOW_SIZE, REDUCE_WINDOW_LISTS };
 enum { REDUCE_WINDOW_SUM, REDUCE_WINDOW_MAX, REDUCE_WINDOW_MIN };
@@ -170,7 +180,8 @@ static void infer_reduce_window(graph_infer *infer) {
     infer->result[0] = *x;
     for (int i = 0; i < x->rank; i++) {
         window w = window_of(infer->attribute + REDUCE_WINDOW_LISTS, i);
-        infer->result[0].dim[i] = window_outputs(infer->g->pool, x->dim[i], tir_index(infer->g->pool, size->list[i]), w);
+        infer->result[0].dim[i] =
+            window_outputs(infer->g->pool, x->dim[i], tir_index(infer->g->pool, size->list[i]), w);
     }
 }
 
@@ -202,7 +213,7 @@ static void compute_reduce_window(graph_compute *c) {
     c->result[0] = graph_compute_cast(c, tir_stage_reduce(c->region, stage, ops[op], element), y->dtype, NULL);
 }
 
-/* ---- pools: windows over the dimensions after batch and channels ---------------------------------------------------------------------- */
+/* ---- pools: windows over the dimensions after batch and channels ------------------------------------------------ */
 
 enum { POOL_SIZE, POOL_LISTS, AVERAGE_COUNT_PAD = POOL_LISTS + WINDOW_LISTS };
 
@@ -215,15 +226,16 @@ static void pool_lists(const graph_attribute *attribute, graph_attribute *lists)
 static void infer_pool(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
     const graph_attribute *size = &infer->attribute[POOL_SIZE];
-    if (x->rank < 3) graph_infer_fail(infer, "x has rank %d, expected at least 3: batch, channels, spatial dimensions", x->rank);
+    if (x->rank < 3)
+        graph_infer_fail(infer, "x has rank %d, expected at least 3: batch, channels, spatial dimensions", x->rank);
     graph_attribute lists[WINDOW_LISTS];
     pool_lists(infer->attribute, lists);
     infer_window_sizes(infer, size, x->rank - 2);
     infer_window_lists(infer, lists, x->rank - 2);
     infer->result[0] = *x;
     for (int i = 0; i < x->rank - 2; i++)
-        infer->result[0].dim[2 + i] = window_outputs(infer->g->pool, x->dim[2 + i], tir_index(infer->g->pool, size->list[i]),
-                                                     window_of(lists, i));
+        infer->result[0].dim[2 + i] = window_outputs(infer->g->pool, x->dim[2 + i],
+                                                     tir_index(infer->g->pool, size->list[i]), window_of(lists, i));
 }
 
 /* A reduce_window of x whose first two dimensions are not windowed. */
@@ -270,15 +282,19 @@ static void expand_average_pool(graph_expand *e) {
     e->result[0] = graph_cast(g, graph_div(g, sum, divisor), dtype);
 }
 
-/* ---- references --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- references ------------------------------------------------------------------------------------------------- */
 
 #ifdef DLC_REFERENCE
 
-static int64_t reference_entry(const graph_attribute *list, int64_t i, int64_t empty) { return list->count ? list->list[i] : empty; }
+static int64_t reference_entry(const graph_attribute *list, int64_t i, int64_t empty) {
+    return list->count ? list->list[i] : empty;
+}
 
 /* Input index, or -1 on padding. */
-static int64_t reference_position(const graph_attribute *lists, int64_t i, int64_t stride, int64_t o, int64_t k, int64_t size) {
-    int64_t at = o * reference_entry(&lists[0], i, stride) + k * reference_entry(&lists[3], i, 1) - reference_entry(&lists[1], i, 0);
+static int64_t reference_position(const graph_attribute *lists, int64_t i, int64_t stride, int64_t o, int64_t k,
+                                  int64_t size) {
+    int64_t at = o * reference_entry(&lists[0], i, stride) + k * reference_entry(&lists[3], i, 1) -
+                 reference_entry(&lists[1], i, 0);
     return at < 0 || at >= size ? -1 : at;
 }
 
@@ -300,10 +316,13 @@ static void reference_convolution(const graph_reference *r) {
                 }
                 if (!inside) continue;
                 double a = x->data[graph_reference_at(x, from)], b = w->data[graph_reference_at(w, at)];
-                if (graph_reference_integral(y->dtype)) word += (uint64_t)(int64_t)a * (uint64_t)(int64_t)b;
-                else sum += a * b;
+                if (graph_reference_integral(y->dtype))
+                    word += (uint64_t)(int64_t)a * (uint64_t)(int64_t)b;
+                else
+                    sum += a * b;
             } while (graph_reference_next(w, at));
-        y->data[graph_reference_at(y, to)] = graph_reference_integral(y->dtype) ? graph_reference_wrap(y->dtype, word) : sum;
+        y->data[graph_reference_at(y, to)] =
+            graph_reference_integral(y->dtype) ? graph_reference_wrap(y->dtype, word) : sum;
     } while (graph_reference_next(y, to));
 }
 
@@ -318,7 +337,8 @@ static int64_t reference_window(const graph_reference *r, int first, const int64
         bool inside = true;
         for (int i = 0; i < x->rank; i++) {
             from[i] = i < first ? to[i]
-                                : reference_position(lists, i - first, stride_is_size ? size[i - first] : 1, to[i], at[i], x->dim[i]);
+                                : reference_position(lists, i - first, stride_is_size ? size[i - first] : 1, to[i],
+                                                     at[i], x->dim[i]);
             inside &= from[i] >= 0;
         }
         if (inside) out[count++] = x->data[graph_reference_at(x, from)];
@@ -340,8 +360,10 @@ static void reference_reduce_window(const graph_reference *r) {
         for (int64_t i = 0; i < count; i++) {
             double x = element[i];
             word += (uint64_t)(int64_t)(isfinite(x) ? x : 0);
-            if (op == 0) result += x;
-            else if (i == 0 || isnan(x) || (op == 1 ? x > result : x < result)) result = isnan(result) ? result : x;
+            if (op == 0)
+                result += x;
+            else if (i == 0 || isnan(x) || (op == 1 ? x > result : x < result))
+                result = isnan(result) ? result : x;
         }
         if (op == 0 && graph_reference_integral(y->dtype)) result = graph_reference_wrap(y->dtype, word);
         y->data[graph_reference_at(y, to)] = result;
@@ -365,18 +387,22 @@ static void reference_pool(const graph_reference *r, bool average) {
         y->data[graph_reference_at(y, to)] = average ? mean : most;
     } while (graph_reference_next(y, to));
 }
-static void reference_max_pool(const graph_reference *r) { reference_pool(r, false); }
-static void reference_average_pool(const graph_reference *r) { reference_pool(r, true); }
+static void reference_max_pool(const graph_reference *r) {
+    reference_pool(r, false);
+}
+static void reference_average_pool(const graph_reference *r) {
+    reference_pool(r, true);
+}
 
 #endif
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
 
-#define WINDOW_ATTRIBUTES(stride_doc_)                                                                                   \
-    {"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", stride_doc_},                                                            \
-        {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding before the first element; empty: 0; negative removes"},        \
-        {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding after the last element; empty: 0; negative removes"}, {       \
-        "dilation", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the elements of a window; empty: 1"                    \
+#define WINDOW_ATTRIBUTES(stride_doc_)                                                                             \
+    {"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", stride_doc_},                                                      \
+        {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding before the first element; empty: 0; negative removes"},  \
+        {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding after the last element; empty: 0; negative removes"}, { \
+        "dilation", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the elements of a window; empty: 1"              \
     }
 
 static const graph_op row_convolution = {
@@ -388,28 +414,34 @@ static const graph_op row_convolution = {
     .operands = "x w",
     .dtypes = "number",
     .attribute = {WINDOW_ATTRIBUTES("distance of the windows; empty: 1"),
-                  {"groups", GRAPH_ATTR_INTEGER, NULL, "1", "channels are divided into as many independent convolutions"},
+                  {"groups", GRAPH_ATTR_INTEGER, NULL, "1",
+                   "channels are divided into as many independent convolutions"},
                   GRAPH_RESULT_ATTRIBUTE},
     .infer = infer_convolution,
     .compute = compute_convolution,
     .reference = GRAPH_REFERENCE(reference_convolution),
     .tolerance = 1,
     .samples =
-        "convolution(T[1, 1, 8, 8], T[5, 1, 3, 3], low=[1, 1], high=[1, 1])\nconvolution(T[2, 3, 7, 5], T[4, 3, 3, 2])\n"
+        "convolution(T[1, 1, 8, 8], T[5, 1, 3, 3], low=[1, 1], high=[1, 1])\n"
+        "convolution(T[2, 3, 7, 5], T[4, 3, 3, 2])\n"
         "convolution(T[2, 3, 11], T[5, 3, 4], stride=[2], low=[1], high=[2])\nconvolution(T[1, 2, 1], T[3, 2, 1])\n"
         "convolution(T[1, 3, 13, 11], T[2, 3, 5, 3], stride=[2, 3], low=[2, 0], high=[1, 2], dilation=[2, 1])\n"
         "convolution(T[2, 6, 5, 5], T[6, 1, 3, 3], low=[1, 1], high=[1, 1], groups=6)\n"
         "convolution(T[1, 3, 7], T[6, 1, 3], groups=3, dilation=[2])\n"
         "convolution(T[2, 6, 5, 4], T[4, 3, 2, 2], groups=2, stride=[1, 2])\n"
-        "convolution(T[1, 2, 3, 3], T[2, 2, 5, 5])\nconvolution(T[1, 2, 3, 3], T[2, 2, 2, 2], low=[4, 0], high=[3, 1])\n"
+        "convolution(T[1, 2, 3, 3], T[2, 2, 5, 5])\n"
+        "convolution(T[1, 2, 3, 3], T[2, 2, 2, 2], low=[4, 0], high=[3, 1])\n"
         "convolution(T[1, 2, 6, 6], T[2, 2, 3, 3], low=[-1, 0], high=[0, -2])\nconvolution(T[0, 2, 5], T[3, 2, 2])\n"
-        "convolution(T[1, 0, 4], T[2, 0, 2], low=[1])\nconvolution(T[1, 2, 3, 4, 5], T[2, 2, 2, 3, 2], stride=[1, 2, 1], low=[1, 0, 1])\n"
-        "convolution(bf16[1, 3, 6, 6], bf16[4, 3, 3, 3], result=f32)\nconvolution(i8[1, 3, 6, 6], i8[4, 3, 3, 3], result=i32)\n"
+        "convolution(T[1, 0, 4], T[2, 0, 2], low=[1])\n"
+        "convolution(T[1, 2, 3, 4, 5], T[2, 2, 2, 3, 2], stride=[1, 2, 1], low=[1, 0, 1])\n"
+        "convolution(bf16[1, 3, 6, 6], bf16[4, 3, 3, 3], result=f32)\n"
+        "convolution(i8[1, 3, 6, 6], i8[4, 3, 3, 3], result=i32)\n"
         "convolution(u8[1, 4, 6, 6], i8[4, 2, 3, 3], groups=2, low=[1, 1], result=i32)",
-    .doc = "y[n, co, o...] = sum over ci, k... of x[n, g*(ci count) + ci, o*stride + k*dilation - low...] * w[co, ci, k...], g the "
-           "group of co; positions outside x are left out. x [batch, channels, 1 to 3 spatial dimensions], w [output channels, "
-           "channels/groups, window]. f16 and bf16 multiply and add in f32 and round once; integers wrap; result as for "
-           "dot_general. StableHLO convolution (cross-correlation, layouts NCHW and OIHW).",
+    .doc = "y[n, co, o...] = sum over ci, k... of x[n, g*(ci count) + ci, o*stride + k*dilation - low...] * w[co, "
+           "ci, k...], g the group of co; positions outside x are left out. x [batch, channels, 1 to 3 spatial "
+           "dimensions], w [output channels, channels/groups, window]. f16 and bf16 multiply and add in f32 and "
+           "round once; integers wrap; result as for dot_general. StableHLO convolution (cross-correlation, layouts "
+           "NCHW and OIHW).",
 };
 
 static const graph_op row_reduce_window = {
@@ -427,24 +459,29 @@ static const graph_op row_reduce_window = {
     .compute = compute_reduce_window,
     .reference = GRAPH_REFERENCE(reference_reduce_window),
     .tolerance = 1,
-    .samples = "reduce_window(T[5, 7], op=sum, window=[3, 2])\nreduce_window(T[5, 7], op=max, window=[3, 2], stride=[2, 1], low=[1, 1])\n"
-               "reduce_window(T[13], op=min, window=[5], stride=[3], low=[2], high=[2], dilation=[1])\n"
-               "reduce_window(T[13], op=max, window=[3], dilation=[4], high=[1])\nreduce_window(T[], op=sum, window=[])\n"
-               "reduce_window(T[1], op=max, window=[1])\nreduce_window(T[5, 7], op=sum, window=[1, 1], stride=[2, 3])\n"
-               "reduce_window(T[3], op=max, window=[5])\nreduce_window(T[0, 4], op=sum, window=[1, 2])\n"
-               "reduce_window(T[7], op=sum, window=[3], low=[-1], high=[-2])\n"
-               "reduce_window(T[2, 3, 5, 4], op=sum, window=[1, 2, 3, 2], stride=[1, 1, 2, 1], low=[0, 1, 0, 1], high=[0, 0, 1, 1])",
-    .doc = "Sum, maximum or minimum of the elements of x under a sliding window; padding is no element. A window that lies on padding "
-           "alone gives 0, the lowest or the highest number. f16 and bf16 add in f32 and round once; integers wrap. StableHLO "
-           "reduce_window.",
+    .samples =
+        "reduce_window(T[5, 7], op=sum, window=[3, 2])\n"
+        "reduce_window(T[5, 7], op=max, window=[3, 2], stride=[2, 1], low=[1, 1])\n"
+        "reduce_window(T[13], op=min, window=[5], stride=[3], low=[2], high=[2], dilation=[1])\n"
+        "reduce_window(T[13], op=max, window=[3], dilation=[4], high=[1])\nreduce_window(T[], op=sum, window=[])\n"
+        "reduce_window(T[1], op=max, window=[1])\nreduce_window(T[5, 7], op=sum, window=[1, 1], stride=[2, 3])\n"
+        "reduce_window(T[3], op=max, window=[5])\nreduce_window(T[0, 4], op=sum, window=[1, 2])\n"
+        "reduce_window(T[7], op=sum, window=[3], low=[-1], high=[-2])\n"
+        "reduce_window(T[2, 3, 5, 4], op=sum, window=[1, 2, 3, 2], stride=[1, 1, 2, 1], low=[0, 1, 0, 1], high=[0, 0, "
+        "1, 1])",
+    .doc = "Sum, maximum or minimum of the elements of x under a sliding window; padding is no element. A window "
+           "that lies on padding alone gives 0, the lowest or the highest number. f16 and bf16 add in f32 and round "
+           "once; integers wrap. StableHLO reduce_window.",
 };
 
 #define POOL_STRIDE WINDOW_ATTRIBUTES("distance of the windows; empty: their size")
-#define POOL_WINDOW {"window", GRAPH_ATTR_INTEGERS, NULL, NULL, "size of the window in every spatial dimension"}
-#define POOL_SAMPLES(name)                                                                                               \
-    name "(T[1, 2, 8, 8], window=[2, 2])\n" name "(T[2, 3, 7, 5], window=[3, 2], stride=[2, 1], low=[1, 0], high=[1, 1])\n"   \
-    name "(T[1, 2, 13], window=[3], stride=[1], dilation=[3], low=[2], high=[2])\n" name                                  \
-         "(T[1, 1, 1], window=[1])\n" name "(T[2, 3, 4, 5], window=[4, 5])\n" name "(T[0, 2, 4], window=[2])\n" name      \
+#define POOL_WINDOW \
+    { "window", GRAPH_ATTR_INTEGERS, NULL, NULL, "size of the window in every spatial dimension" }
+#define POOL_SAMPLES(name)                                                                                           \
+    name "(T[1, 2, 8, 8], window=[2, 2])\n" name                                                                     \
+         "(T[2, 3, 7, 5], window=[3, 2], stride=[2, 1], low=[1, 0], high=[1, 1])\n" name                             \
+         "(T[1, 2, 13], window=[3], stride=[1], dilation=[3], low=[2], high=[2])\n" name                             \
+         "(T[1, 1, 1], window=[1])\n" name "(T[2, 3, 4, 5], window=[4, 5])\n" name "(T[0, 2, 4], window=[2])\n" name \
          "(T[1, 2, 3, 5, 4], window=[2, 2, 3], stride=[1, 2, 1], high=[0, 1, 0])"
 
 static const graph_op row_max_pool = {
@@ -460,8 +497,8 @@ static const graph_op row_max_pool = {
     .expand = expand_max_pool,
     .reference = GRAPH_REFERENCE(reference_max_pool),
     .samples = POOL_SAMPLES("max_pool"),
-    .doc = "Greatest element under a window that slides over the dimensions of x after batch and channels; padding is no element. NaN "
-           "if there is one. ONNX MaxPool.",
+    .doc = "Greatest element under a window that slides over the dimensions of x after batch and channels; padding "
+           "is no element. NaN if there is one. ONNX MaxPool.",
 };
 
 static const graph_op row_average_pool = {
@@ -472,15 +509,19 @@ static const graph_op row_average_pool = {
     .results = 1,
     .operands = "x",
     .dtypes = "float",
-    .attribute = {POOL_WINDOW, POOL_STRIDE,
-                  {"count_include_pad", GRAPH_ATTR_BOOL, NULL, "false", "divide by the window's size even where it holds padding"}},
+    .attribute = {POOL_WINDOW,
+                  POOL_STRIDE,
+                  {"count_include_pad", GRAPH_ATTR_BOOL, NULL, "false",
+                   "divide by the window's size even where it holds padding"}},
     .infer = infer_pool,
     .expand = expand_average_pool,
     .reference = GRAPH_REFERENCE(reference_average_pool),
     .tolerance = 2,
-    .samples = POOL_SAMPLES("average_pool") "\naverage_pool(T[2, 3, 7, 5], window=[3, 2], low=[1, 1], high=[1, 0], count_include_pad=true)",
-    .doc = "Mean of the elements under a window that slides over the dimensions of x after batch and channels; padding is no element, or "
-           "counts as zeros. ONNX AveragePool.",
+    .samples = POOL_SAMPLES(
+        "average_pool") "\naverage_pool(T[2, 3, 7, 5], window=[3, 2], low=[1, 1], high=[1, 0], count_include_pad=true)",
+    .doc = "Mean of the elements under a window that slides over the dimensions of x after batch and channels; "
+           "padding is no element, or counts as zeros. ONNX AveragePool.",
 };
 
-const graph_op *const graph_ops_window[] = {&row_convolution, &row_reduce_window, &row_max_pool, &row_average_pool, NULL};
+const graph_op *const graph_ops_window[] = {&row_convolution, &row_reduce_window, &row_max_pool, &row_average_pool,
+                                            NULL};

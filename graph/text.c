@@ -2,7 +2,7 @@
  *
  *   graph {
  *     symbol n in 1..4096 multiple 8 varies       # only for symbols with a hint
- *     require n == m "message"                    # constraints
+ *     require n = m "message"                     # constraints
  *     input x: f32[n, 64]                         # input "any name" x: ... when the name is no identifier
  *     w = constant f32[64, 10] {"0000803f..."}    # hexadecimal bytes; up to 16 elements as numbers {1, 2.5}
  *     y = dot(x, w)                               # attributes: axes=[0, 1], keep=true, dtype=f32, shape=[n, 2], then=graph { }
@@ -12,6 +12,8 @@
  * Values without a usable name are printed as v<id>. */
 #include "graph/build.h"
 #include "graph/internal.h"
+
+#include <math.h>
 
 enum { NUMBERS_MAX = 16 }; /* constants up to so many elements are printed as numbers */
 
@@ -106,8 +108,9 @@ static bool print_numbers(printer *p, dlc_dtype dtype, const graph_constant *con
     for (size_t i = 0; i < count; i++) {
         uint64_t element = 0, again = 0;
         memcpy(&element, (const char *)constant->bytes + i * size, size);
+        double number = lib_element_get_f64(dtype, &element);
         if (lib_dtype_is_float(dtype))
-            lib_element_set_f64(dtype, &again, lib_element_get_f64(dtype, &element));
+            lib_element_set_f64(dtype, &again, number != number ? (double)NAN : number);
         else
             lib_element_set_i64(dtype, &again, lib_element_get_i64(dtype, &element));
         if (memcmp(&element, &again, size) != 0) return false;
@@ -213,7 +216,7 @@ static void print_graph(printer *p) {
         line(p);
         lib_text_add(p->text, "require ");
         tir_print_expr(p->text, g->pool, g->constraints.data[i].left, NULL);
-        lib_text_add(p->text, " == ");
+        lib_text_add(p->text, " = ");
         tir_print_expr(p->text, g->pool, g->constraints.data[i].right, NULL);
         lib_text_add(p->text, " ");
         lib_text_quoted(p->text, g->constraints.data[i].message);
@@ -251,6 +254,7 @@ typedef struct parser {
         graph_id value;
     } *bound;
     uint32_t bound_count, bound_capacity;
+    int line; /* of the statement */
 } parser;
 
 static graph_id find_value(const parser *p, const char *name) {
@@ -318,7 +322,7 @@ static void parse_symbol(parser *p) {
 
 static void parse_require(parser *p) {
     tir_expr left = graph_parse_dim(p->g, p->lexer);
-    lib_lexer_expect(p->lexer, "==");
+    lib_lexer_expect(p->lexer, "=");
     tir_expr right = graph_parse_dim(p->g, p->lexer);
     graph_require_equal(p->g, left, right, "%s", parse_string(p));
 }
@@ -409,7 +413,7 @@ static void parse_definition(parser *p) {
     lib_lexer_expect(p->lexer, "=");
     char *op = lib_lexer_name(p->lexer);
     graph_id first = strcmp(op, "constant") == 0 ? parse_constant(p) : parse_operator(p, op);
-    int results = p->g->values.data[first].result == 0 ? graph_node_of(p->g, first)->results : 1;
+    int results = graph_result_count(p->g, first);
     if ((int)names.count > results)
         lib_lexer_raise(p->lexer, "%s has %d results, %u names were given", op, results, names.count);
     for (uint32_t i = 0; i < names.count; i++) bind_name(p, names.data[i], first + i);
@@ -418,6 +422,7 @@ static void parse_definition(parser *p) {
 static void parse_statements(parser *p) {
     lib_lexer_expect(p->lexer, "{");
     while (!lib_lexer_accept(p->lexer, "}")) {
+        p->line = p->lexer->line;
         if (lib_lexer_accept(p->lexer, "symbol"))
             parse_symbol(p);
         else if (lib_lexer_accept(p->lexer, "require"))
@@ -433,19 +438,21 @@ static void parse_statements(parser *p) {
 
 /* Mistakes that emit finds get the line of the text as well. */
 graph *graph_parse_into(graph *g, lib_lexer *lexer) {
-    parser p = {.g = g, .lexer = lexer};
     lib_arena *arena = g->arena;
+    parser *p = LIB_NEW(arena, parser);
+    p->g = g;
+    p->lexer = lexer;
     lib_scope *const outer = arena->scope;
     lib_scope inner;
     arena->scope = &inner;
     if (LIB_ENTER(&inner)) {
-        parse_statements(&p);
+        parse_statements(p);
         arena->scope = outer;
         return g;
     }
     arena->scope = outer;
     if (inner.error.status != DLC_INVALID_ARGUMENT) lib_raise_error(outer, &inner.error);
-    lib_raise(outer, DLC_INVALID_ARGUMENT, "%s:%d: %s", lexer->source, lexer->line, inner.error.message);
+    lib_raise(outer, DLC_INVALID_ARGUMENT, "%s:%d: %s", lexer->source, p->line, inner.error.message);
 }
 
 graph *graph_parse(lib_arena *arena, lib_lexer *lexer) {

@@ -20,10 +20,12 @@ typedef struct jit_scratch { /* arena space that one region needs while it runs 
 } jit_scratch;
 
 typedef struct jit_build {
+    struct jit_build *next;  /* builds of branches, from the outermost build on: to be undone together */
+    struct jit_build *root;
     dlc_program *program;
     jit_plan *plan;
     lib_arena *work;         /* for the build only */
-    graph *bound;
+    graph *bound;            /* in `work`; of a branch: a sub-graph */
     graph_regions regions;
     bool *constant;          /* [values] same bytes at every run */
     bool *produced;          /* [values] written by a region that is no view */
@@ -31,9 +33,11 @@ typedef struct jit_build {
     graph_id *view_of;       /* [values] 0, or the value whose bytes it shows */
     jit_scratch *scratch;
     uint32_t scratch_count;
+    int64_t *step_scratch;   /* [regions] offset of what a control step asked for */
     const graph_constant *init_values; /* of the inputs beyond `ordinary_inputs` */
     int ordinary_inputs;
-    int64_t *param_values;   /* of the symbols kept as parameters */
+    const jit_place *given;  /* branches: [inputs] constants among the operands; else NULL */
+    int64_t *param_values;   /* of the symbols kept as parameters, in the plan's arena */
     uint64_t *variables;     /* by pool variable id, for evaluating dimensions */
     jit_request *requests;
     uint32_t request_count;
@@ -44,8 +48,22 @@ typedef struct jit_build {
 jit_plan *jit_plan_new(dlc_context *context); /* NULL: out of memory */
 /* From build->bound, with inputs known, to the plan's steps. */
 void jit_plan_bound(jit_build *build);
-/* control.c: the branches of an `if` or `while` step as plans of their own. */
-void jit_bind_control(jit_build *build, jit_step *step);
+/* The bound, simplified graph in build->work, with the values of its symbols; build->bound and what depends on it alone. `learn`:
+ * the values count as seen. */
+void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn);
+graph_regions jit_fuse(jit_build *build);
+
+/* constants.c: the bytes of a constant value, in the given layout, for as long as the plan lives. */
+void *jit_constant_bytes(jit_build *build, graph_id value, const tir_layout *layout);
+void jit_collect_constants(dlc_program *program);
+void jit_constants_free(dlc_program *program);
+
+/* control.c: a custom call's function; the branches of an `if` or `while` step as plans of their own. */
+void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node);
+/* Arena bytes that running the node takes. */
+int64_t jit_control_scratch(jit_build *build, const graph_node *node);
+/* Raises when a custom call names a function that nobody registered. */
+void jit_check_customs(lib_scope *scope, const graph *g);
 
 bool jit_is_constant(void *build, graph_id value);
 

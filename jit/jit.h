@@ -1,13 +1,16 @@
 /* jit: context, kernel cache, plans, runs. The one layer that sees everything below.
  *
- *   context   allocator, target, threads, kernel cache                        context.c
- *   cache     key -> compiled kernel; LRU by bytes; pins                      cache.c
- *   program   a compiled graph: no shapes yet; its plans by bound shapes      program.c
- *   bind      shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, kernels.c, memory.c
- *   run       plan + tensors -> phases; no allocation, no lock                run.c
+ *   context    allocator, target, threads, kernel cache                        context.c
+ *   cache      key -> compiled kernel; LRU by bytes; pins                      cache.c
+ *   program    a compiled graph: no shapes yet                                 program.c
+ *   plans      its plans by bound shapes: found without a lock, retired        plans.c
+ *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, memory.c, control.c
+ *   call       dlc_run and what it checks at the boundary                      call.c
+ *   run        plan + tensors -> phases; no allocation, no lock                run.c, control.c
+ *   dump       every stage as text                                             dump.c
  *
- * Lifetimes: a plan pins the kernels it calls; a program owns its plans and constants; a run holds its plan through the program's
- * epoch (see plans in program.c). */
+ * Lifetimes: a plan pins the kernels it calls; a program owns its plans and constants; a run is a registered reader of its
+ * program, and no plan is freed while a reader may hold it (plans.c). */
 #ifndef JIT_JIT_H
 #define JIT_JIT_H
 
@@ -42,8 +45,9 @@ typedef enum jit_kernel_state { JIT_BUILDING, JIT_READY, JIT_FAILED } jit_kernel
 
 typedef struct jit_kernel_phase {
     target_phase function;
-    tir_expr tasks;          /* in kernel->pool; a constant unless the kernel has parameters */
-    int64_t constant_tasks;  /* -1: evaluate */
+    tir_expr tasks;          /* in kernel->pool */
+    tir_expr repeat;         /* 0, or how often this and the next repeat_phases - 1 phases run in turn */
+    int repeat_phases;
 } jit_kernel_phase;
 
 typedef struct jit_kernel {
@@ -56,15 +60,14 @@ typedef struct jit_kernel {
     const char *name;
     jit_kernel_phase *phases;
     int phase_count;
-    int64_t workspace_bytes, local_bytes;
+    tir_expr workspace_size, local_size; /* bytes, in kernel->pool; 0: none */
     tir_layout *input_layouts; /* layout the kernel wants each input in (constants are packed to it) */
     int inputs;
-    bool interpreted;
     double flops, bytes;
-    lib_arena arena;         /* holds the above, and the pool that `tasks` live in */
+    lib_arena arena;         /* holds the above, and the pool that the sizes live in */
     lib_scope scope;
     tir_pool *pool;
-    tir_expr *params;
+    tir_expr *params;        /* in the order of the plan's parameter values */
     int param_count;
 } jit_kernel;
 
@@ -96,8 +99,12 @@ struct dlc_context {
     int compile_width;
     size_t plan_entries;
     jit_cache cache;
-    _Atomic uint64_t runs, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds, kernel_evictions;
-    _Atomic uint64_t interpreted_regions, arena_bytes, compile_ns, run_ns;
+    lib_mutex mutex;                  /* guards the list of programs */
+    bool ready;                       /* the mutex exists */
+    dlc_program *programs;
+    /* Of programs that are gone, and what no program counts for itself. */
+    _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds, kernel_evictions;
+    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, compile_ns, run_ns;
 };
 
 dlc_status jit_fail(dlc_context *context, const lib_error *error); /* records for dlc_error_message; returns the status */
@@ -113,7 +120,8 @@ void jit_cache_unpin(dlc_context *context, jit_kernel *kernel);
 /* `kernels[count]` share `code`. */
 dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, int count, target_module *code, size_t bytes,
                              lib_error *error);
-bool jit_cache_over_budget(dlc_context *context); /* though nothing unpinned is left */
+/* Evicts what no plan pins; true: kernels and plans together are beyond the budget all the same. */
+bool jit_cache_over_budget(dlc_context *context);
 /* Keeps the message for those who wait; the next claim of the key tries again. */
 void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *error);
 
@@ -159,35 +167,48 @@ typedef struct jit_tensor { /* of custom calls and control flow */
 
 typedef struct jit_plan jit_plan;
 
+typedef struct jit_phase { /* what the tasks of one phase call */
+    target_phase function;
+    int64_t iteration;
+    int32_t call;           /* in plan->calls */
+} jit_phase;
+
 typedef struct jit_step {
     jit_step_kind kind;
-    /* KERNELS: consecutive phases of consecutive calls */
+    /* KERNELS: phases of consecutive calls */
     int64_t phases;
     const lib_phase *phase;
-    const int32_t *phase_call;  /* phase -> call number in plan->calls */
-    const int32_t *phase_index; /* phase -> phase of that kernel */
-    /* COPY, CUSTOM, IF, WHILE */
+    const jit_phase *target;
+    /* COPY, CUSTOM, IF, WHILE; an IF's first input is its condition */
     jit_tensor *inputs, *outputs;
     int input_count, output_count;
-    const graph_node *node;     /* CUSTOM: the row's attributes (in the plan's arena) */
-    jit_plan *branch[2];        /* IF: then, else. WHILE: condition, body */
-    const int32_t *branch_input[2]; /* per input of the branch: index into `inputs` */
-    int branch_inputs[2];
+    graph_custom custom;    /* CUSTOM */
+    jit_plan *branch[2];    /* IF: then, otherwise. WHILE: condition, body */
+    int64_t scratch;        /* WHILE: arena offset of the condition's value and of a second set of the results */
+    const char *name;
 } jit_step;
 
-/* Run-time memory of one run: arena and argument pointers. */
+/* Run-time memory of one run: the arena, and what is passed to kernels and host functions. */
 typedef struct jit_frame {
     char *memory;                /* the arena */
     void **pointers;             /* [plan->slot_count] argument pointers of all calls */
     target_arguments *arguments; /* [plan->call_count] */
+    DLTensor *tensors;           /* [plan->control_limit] of the control step that is being run */
+    char **operands;             /* [plan->control_limit + 1] */
     size_t total;                /* bytes of the one block that holds it all */
     size_t alignment;
+    int slot;                    /* where it is kept; -1: freed after the run */
 } jit_frame;
+
+typedef struct jit_frame_slot {
+    _Alignas(64) atomic_bool busy;
+    jit_frame *frame;            /* belongs to who set busy; NULL: not made yet */
+} jit_frame_slot;
 
 enum { JIT_FRAMES_KEPT = 8 };
 
 struct jit_plan {
-    jit_plan *next;              /* hash chain of the program's table */
+    jit_plan *next;              /* list of retired plans */
     uint64_t hash;
     const int64_t *shapes;       /* all input dimensions in order */
     int shape_count;
@@ -202,47 +223,68 @@ struct jit_plan {
     int slot_count;
     int *run_slots;              /* slots with place INPUT or OUTPUT */
     int run_slot_count;
+    int control_limit;           /* most inputs and outputs of a control step */
     int64_t arena_bytes;
     int64_t *output_shapes;      /* [outputs][DLC_MAX_RANK] */
     int *output_ranks;
-    _Atomic(jit_frame *) frames[JIT_FRAMES_KEPT];
-    _Atomic uint64_t last_use;
-    graph *bound;                /* kept for dumps, in `arena` */
-    graph_regions regions;
+    size_t counted_bytes;        /* in context->plan_bytes */
+    _Atomic uint64_t last_use;   /* program->tick then */
+    jit_frame_slot frames[JIT_FRAMES_KEPT];
 };
 
 /* A constant in the layout some kernel wants, made once per program. */
 typedef struct jit_packed {
     struct jit_packed *next;
-    uint64_t identity;
+    const void *source;
     tir_layout layout;
     void *bytes;
     size_t size;
 } jit_packed;
 
+typedef struct jit_argument { /* what a run checks of an input or output */
+    DLDataType dtype;
+    int rank;
+    const char *name;
+    const graph_shape *shape;
+} jit_argument;
+
+/* One of the two counters of readers, see plans.c. Never decremented: how many entered is also how many runs there were. */
+typedef struct jit_readers {
+    _Alignas(64) _Atomic uint64_t entered;
+    _Alignas(64) _Atomic uint64_t left;
+} jit_readers;
+
 struct dlc_program {
     dlc_context *context;
+    dlc_program *next, *previous; /* context->programs */
     lib_arena arena;
     lib_scope scope;
     graph *graph;                /* canonical, decomposed, constants split off */
     graph *init;                 /* NULL: nothing to precompute */
     jit_plan *init_plan;
+    jit_argument *inputs, *outputs;
     int ordinary_inputs;         /* inputs of `graph` beyond these are outputs of `init` */
+    int output_count;
     graph_constant *init_values; /* [init outputs] owned */
     bool init_done;
+    const void **constants;      /* bytes of all constants of graph and init, ascending: they live as long as the program */
+    size_t constant_count;
     dlc_compile_options options;
     char *schedule;
     lib_hash128 schedule_hash;
     int *alias;                  /* output -> donated input; -1 */
-    lib_mutex mutex;             /* building and evicting plans */
-    _Atomic(jit_plan *) *table;  /* readers take no lock */
-    uint32_t table_size, plan_count;
-    _Atomic uint64_t epoch;      /* see program.c */
-    _Atomic uint64_t readers[2];
+    lib_mutex mutex;             /* building and evicting plans, and what follows up to `profile` */
     jit_plan *retired[2];
     jit_packed *packed;
-    _Atomic int profile;
     struct { int64_t value[4]; int count; bool varying; } *symbols; /* automatic varying: distinct values seen */
+    uint32_t plan_count;
+    atomic_int profile;
+    _Atomic uint64_t misses, not_runs; /* runs that had to build; readers entered that were no runs */
+    _Atomic(jit_plan *) *table;  /* readers take no lock */
+    uint32_t table_size;
+    _Atomic uint64_t tick;       /* counts insertions: the clock of last_use */
+    _Atomic uint64_t epoch;
+    jit_readers readers[2];
 };
 
 /* bind.c: `shapes` are the dimensions of the first `ordinary_inputs` inputs of g in order; `init_values` the bytes of the others.
@@ -250,20 +292,33 @@ struct dlc_program {
 dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inputs, const graph_constant *init_values,
                           const int64_t *shapes, int shape_count, jit_plan **plan, lib_error *error);
 void jit_plan_free(jit_plan *plan); /* NULL is accepted */
+/* The symbols' values that follow from the input dimensions; raises when they do not fit. values[g->symbols.count] */
+void jit_bind_symbols(lib_scope *scope, const graph *g, int ordinary_inputs, const int64_t *shapes, int64_t *values);
 
 /* run.c: inputs[i], outputs[o]: compact tensors of the plan's shapes. Allocates only when no frame is free. */
 dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
                         const volatile int *cancel, lib_error *error);
-void jit_frame_free(const jit_plan *plan, jit_frame *frame); /* NULL is accepted */
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs);
+void jit_frame_free(const jit_plan *plan, jit_frame *frame); /* NULL is accepted */
 
-/* program.c: a plan for shapes (found or built) that stays until released, also after a failure. */
-dlc_status jit_hold_plan(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count, jit_plan **plan,
-                         unsigned *side, lib_error *error);
-void jit_release_plan(dlc_program *program, unsigned side);
+/* plans.c: the plan for these shapes, found or built. It stays until jit_plans_leave(program, *side). After a failure nothing is
+ * held. `run`: counts as a run. */
+dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan, unsigned *side,
+                           lib_error *error);
+void jit_plans_leave(dlc_program *program, unsigned side);
+dlc_status jit_plans_init(dlc_program *program, lib_error *error);
+void jit_plans_free(dlc_program *program);
+uint64_t jit_plans_runs(const dlc_program *program); /* so far */
+
+/* call.c: dimensions of the inputs in order, checked for rank and sign; out[ordinary_inputs * DLC_MAX_RANK]. */
+dlc_status jit_gather_shapes(const dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count,
+                             int64_t *out, int *count, lib_error *error);
 
 /* control.c: custom calls, if, while. */
-dlc_status jit_run_control(dlc_program *program, jit_plan *plan, const jit_step *step, const jit_frame *frame,
-                           char *const *inputs, char *const *outputs, const volatile int *cancel, lib_error *error);
+dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
+                           char *const *outputs, const volatile int *cancel, lib_error *error);
+
+/* dump.c: what DLC_DEBUG asks for, to the log. Never fails. */
+void jit_dump_to_log(dlc_program *program, const int64_t *shapes, int shape_count);
 
 #endif

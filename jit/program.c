@@ -12,7 +12,7 @@ enum { FIRST_TABLE = 16 };
 static void compile_in_scope(dlc_program *program, const graph *source, const dlc_compile_options *options) {
     lib_arena *arena = &program->arena;
     graph_verify(arena->scope, source);
-    graph *g = graph_decompose(arena, source);
+    graph *g = graph_decompose(arena, graph_copy(arena, source)); /* the host may destroy its graph: passes share constants */
     if (!lib_environment_lists(LIB_ENV_DISABLE, "simplify")) g = graph_simplify(arena, g);
     graph_verify(arena->scope, g);
     program->ordinary_inputs = (int)g->inputs.count;

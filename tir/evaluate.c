@@ -1,6 +1,6 @@
-/* Regions by definition (tir/region.h): the value of a tensor at a point, found by recursion through the stages, remembering
- * points already computed. It knows no loops, buffers or schedules, so that it can judge what lowering makes; of large
- * kernels it judges chosen points. */
+/* Regions by definition (tir/region.h): the value of a tensor at a point, found by recursion through the stages,
+ * remembering points already computed. It knows no loops, buffers or schedules, so that it can judge what lowering
+ * makes; of large kernels it judges chosen points. */
 #include "tir/arith.h"
 #include "tir/math.h"
 #include "tir/region.h"
@@ -20,8 +20,8 @@ typedef struct stage_code {
     int time_axis; /* of a step stage: the axis that is its fold's time; -1: none */
 } stage_code;
 
-/* What is known of a stage at a point: its values; or for a scatter the slice over the axes that are not parallel, for a
- * fold the states so far, both at a point of the remaining axes. */
+/* What is known of a stage at a point: its values; or for a scatter the slice over the axes that are not parallel, for
+ * a fold the states so far, both at a point of the remaining axes. */
 typedef struct entry {
     int64_t stage, point; /* point: row-major number */
     uint64_t value[TIR_MAX_STATE];
@@ -38,7 +38,9 @@ typedef struct evaluation {
     int64_t (*extent)[DLC_MAX_RANK]; /* of tensors */
     stage_code *stages;
     uint64_t *variables; /* by variable id */
-    int64_t *time;       /* by stage: of a fold whose step is being evaluated */
+    uint32_t *position;  /* by node, while an expression is compiled: from 1; else 0 */
+    uint32_t positions;
+    int64_t *time; /* by stage: of a fold whose step is being evaluated */
     lib_vec(uint64_t) stack;
     lib_vec(entry *) entries;
     lib_map map;
@@ -54,7 +56,11 @@ static expression compile(evaluation *ev, tir_expr root) {
     expression out = {0};
     if (!root) return out;
     root = tir_legalize(ev->pool, root, ev->has_fma, false);
-    uint32_t *position = LIB_NEW_ARRAY(ev->arena, uint32_t, ev->pool->nodes.count); /* from 1 */
+    if (ev->positions < ev->pool->nodes.count) {
+        ev->positions = ev->pool->nodes.count + ev->pool->nodes.count / 2; /* legalizing makes nodes */
+        ev->position = LIB_NEW_ARRAY(ev->arena, uint32_t, ev->positions);
+    }
+    uint32_t *position = ev->position;
     lib_vec(tir_expr) work = {0}, nodes = {0};
     lib_vec(uint32_t) operands = {0}, first = {0};
     lib_vec_push(ev->arena, &work, root);
@@ -71,11 +77,11 @@ static expression compile(evaluation *ev, tir_expr root) {
         work.count--;
         if (position[e]) continue;
         lib_vec_push(ev->arena, &first, operands.count);
-        for (int i = 0; i < count; i++)
-            lib_vec_push(ev->arena, &operands, position[tir_operand(ev->pool, e, i)] - 1);
+        for (int i = 0; i < count; i++) lib_vec_push(ev->arena, &operands, position[tir_operand(ev->pool, e, i)] - 1);
         lib_vec_push(ev->arena, &nodes, e);
         position[e] = nodes.count;
     }
+    for (uint32_t i = 0; i < nodes.count; i++) position[nodes.data[i]] = 0;
     return (expression){nodes.count, nodes.data, operands.data, first.data};
 }
 
@@ -190,10 +196,13 @@ static void reduce_state(evaluation *ev, const tir_stage *stage, const stage_cod
     } while (next_point(stage->reduce, extent, point));
 }
 
-static bool is_parallel(const tir_stage *stage, int axis) { return stage->index[axis] == stage->axis[axis].var; }
+static bool is_parallel(const tir_stage *stage, int axis) {
+    return stage->index[axis] == stage->axis[axis].var;
+}
 
 /* Initial values, then all updates, of the points that share the parallel coordinates of `point`. */
-static void scatter_slice(evaluation *ev, const tir_stage *stage, const stage_code *code, entry *slice, int64_t *point) {
+static void scatter_slice(evaluation *ev, const tir_stage *stage, const stage_code *code, entry *slice,
+                          int64_t *point) {
     const int64_t *extent = code->extent + stage->space;
     int64_t own[DLC_MAX_RANK] = {0}, own_extent[DLC_MAX_RANK], update[TIR_MAX_AXES] = {0};
     for (int d = 0; d < stage->space; d++) own_extent[d] = is_parallel(stage, d) ? 1 : code->extent[d];
@@ -250,8 +259,8 @@ static uint64_t fold_value(evaluation *ev, uint32_t s, int component, const int6
     int64_t number = number_of(space, code->extent, point);
     for (int i = 0; i < space; i++) bind(ev, &stage->axis[i], point[i]);
     for (int c = 0; c < stage->count; c++)
-        own_count[c] = volume(ev, ev->region->tensors.data[stage->tensor[c]].rank - space,
-                              ev->extent[stage->tensor[c]] + space);
+        own_count[c] =
+            volume(ev, ev->region->tensors.data[stage->tensor[c]].rank - space, ev->extent[stage->tensor[c]] + space);
     entry *states = find_entry(ev, s, number);
     if (!states) {
         states = add_entry(ev, s, number);
@@ -268,7 +277,8 @@ static uint64_t fold_value(evaluation *ev, uint32_t s, int component, const int6
             const tir_node *next = tir_get(ev->pool, stage->value[c]);
             const int own_rank = tensor->rank - space, given = next->count - own_rank;
             int64_t own[DLC_MAX_RANK] = {0}, index[DLC_MAX_RANK];
-            for (int64_t n = 0; n < own_count[c]; n++, next_point(own_rank, ev->extent[stage->tensor[c]] + space, own)) {
+            for (int64_t n = 0; n < own_count[c];
+                 n++, next_point(own_rank, ev->extent[stage->tensor[c]] + space, own)) {
                 for (int i = 0; i < space; i++) bind(ev, &stage->axis[i], point[i]);
                 bind(ev, &stage->axis[space], states->time);
                 for (int i = 0; i < given; i++)
@@ -332,8 +342,9 @@ static void check_bounds(const evaluation *ev, uint32_t id, const int64_t *index
     const tir_tensor *t = &ev->region->tensors.data[id];
     for (int d = 0; d < t->rank; d++)
         if (index[d] < 0 || index[d] >= ev->extent[id][d])
-            fail(ev, t->name, lib_arena_format(ev->arena, "index %lld of dimension %d is outside of extent %lld",
-                                               (long long)index[d], d, (long long)ev->extent[id][d]));
+            fail(ev, t->name,
+                 lib_arena_format(ev->arena, "index %lld of dimension %d is outside of extent %lld",
+                                  (long long)index[d], d, (long long)ev->extent[id][d]));
 }
 
 static uint64_t tensor_value(evaluation *ev, uint32_t id, const int64_t *index, int32_t reader_fold) {
@@ -417,8 +428,8 @@ static void find_times(evaluation *ev) {
     }
 }
 
-void tir_region_evaluate(lib_arena *scratch, tir_region *region, void *const *inputs, const int64_t *params, uint32_t tensor,
-                         int64_t points, const int64_t *point, bool has_fma, uint64_t *result) {
+void tir_region_evaluate(lib_arena *scratch, tir_region *region, void *const *inputs, const int64_t *params,
+                         uint32_t tensor, int64_t points, const int64_t *point, bool has_fma, uint64_t *result) {
     evaluation ev = {.arena = scratch, .region = region, .pool = region->pool, .inputs = inputs, .has_fma = has_fma};
     ev.variables = LIB_NEW_ARRAY(scratch, uint64_t, region->pool->variables.count);
     ev.time = LIB_NEW_ARRAY(scratch, int64_t, region->stages.count);

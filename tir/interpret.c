@@ -1,5 +1,5 @@
-/* Running prepared kernels, with every check that the header promises. Memory that a phase can be wrong about has *cells*
- * beside it: who wrote and read it last, in which task and which iteration of a vec loop. */
+/* Running prepared kernels, with every check that the header promises. Memory that a phase can be wrong about has
+ * *cells* beside it: who wrote and read it last, in which task and which iteration of a vec loop. */
 #include "tir/arith.h"
 #include "tir/interpret_program.h"
 
@@ -7,19 +7,21 @@
 
 /* ---- memory */
 
-/* History of one unit of memory. Tags are time << 32 | who, so that nothing needs to be cleared between phases or loops. */
+/* History of one unit of memory. Tags are time << 32 | who, so that nothing needs to be cleared between phases or
+ * loops. */
 typedef struct cell {
     uint64_t writer, reader;           /* phase run << 32 | task */
     uint64_t lane_writer, lane_reader; /* run of a vec loop << 32 | LANE_REDUCTION | iteration */
-    uint32_t owner; /* buffer + 1 whose defined value is here; 0: poison */
-    uint32_t life;  /* the life of the scope's contents in which it was written */
+    uint32_t owner;                    /* buffer + 1 whose defined value is here; 0: poison */
+    uint32_t life;                     /* the life of the scope's contents in which it was written */
 } cell;
 
-#define MANY UINT32_C(0xffffffff)             /* task: several */
-#define LANE_REDUCTION UINT64_C(0x80000000)   /* touched by exact reductions only */
-#define LANE_MANY UINT64_C(0x7fffffff)        /* iteration: several */
+#define MANY UINT32_C(0xffffffff)           /* task: several */
+#define LANE_REDUCTION UINT64_C(0x80000000) /* touched by exact reductions only */
+#define LANE_MANY UINT64_C(0x7fffffff)      /* iteration: several */
 
-/* Memory that several buffers may share: overlapping arguments, the workspace, the local scratch; or one stack or reg buffer. */
+/* Memory that several buffers may share: overlapping arguments, the workspace, the local scratch; or one stack or reg
+ * buffer. */
 typedef struct space {
     char *low;
     int64_t bytes;
@@ -97,9 +99,12 @@ static void fail_cell(frame *f, const buffer *b, const uint32_t *slots, const ch
     fail_access(f, b, all, what);
 }
 
-static inline bool same_time(uint64_t a, uint64_t b) { return a >> 32 == b >> 32; }
+static inline bool same_time(uint64_t a, uint64_t b) {
+    return a >> 32 == b >> 32;
+}
 
-/* Two accesses of one run of a vec loop are in order if they are of one iteration, or both parts of exact reductions. */
+/* Two accesses of one run of a vec loop are in order if they are of one iteration, or both parts of exact reductions.
+ */
 static bool lanes_conflict(uint64_t before, uint64_t now) {
     if (!same_time(before, now) || ((before ^ now) & LANE_MANY) == 0) return false;
     return !(before & now & LANE_REDUCTION);
@@ -126,11 +131,13 @@ static bool note_read(frame *f, const buffer *b, int64_t offset, const tir_instr
         }
         if (f->lane) {
             uint64_t mine = f->lane | (i->reduction ? LANE_REDUCTION : 0);
-            if (lanes_conflict(c->lane_writer, mine)) fail_cell(f, b, i->operands, "vec loop: another iteration writes");
+            if (lanes_conflict(c->lane_writer, mine))
+                fail_cell(f, b, i->operands, "vec loop: another iteration writes");
             c->lane_reader = join_lanes(c->lane_reader, mine);
         }
         if (s->scratch)
-            poison = poison || c->owner != b->info - f->kernel->buffers.data + 1 || (s->per_task && c->life != f->task_run);
+            poison =
+                poison || c->owner != b->info - f->kernel->buffers.data + 1 || (s->per_task && c->life != f->task_run);
     }
     return poison;
 }
@@ -235,32 +242,32 @@ static void flow_taint(frame *f, const tir_instruction *i) {
 }
 
 /* What the classes of TIR_FAST_TABLE read and write. */
-#define OPERANDS(type, convert)                                                                                       \
-    const type x = convert(v[i->x]), y = convert(v[i->y]), z = convert(v[i->z]);                                      \
+#define OPERANDS(type, convert)                                                  \
+    const type x = convert(v[i->x]), y = convert(v[i->y]), z = convert(v[i->z]); \
     (void)x, (void)y, (void)z
 #define AS_IS(bits) (bits)
 #define AS_SIGNED(bits) ((int64_t)(bits))
-#define RUN_WORD(value)                                                                                               \
-    OPERANDS(uint64_t, AS_IS);                                                                                        \
+#define RUN_WORD(value)        \
+    OPERANDS(uint64_t, AS_IS); \
     v[i->target] = (value)
-#define RUN_I32(value)                                                                                                \
-    OPERANDS(uint64_t, AS_IS);                                                                                        \
+#define RUN_I32(value)         \
+    OPERANDS(uint64_t, AS_IS); \
     v[i->target] = (uint64_t)(int64_t)(int32_t)(uint32_t)(value)
-#define RUN_SIGNED(value)                                                                                             \
-    OPERANDS(int64_t, AS_SIGNED);                                                                                     \
+#define RUN_SIGNED(value)         \
+    OPERANDS(int64_t, AS_SIGNED); \
     v[i->target] = (uint64_t)(value)
 #define RUN_INDEX RUN_SIGNED
-#define RUN_F32(value)                                                                                                \
-    OPERANDS(float, f32_of);                                                                                          \
+#define RUN_F32(value)       \
+    OPERANDS(float, f32_of); \
     v[i->target] = bits_of_f32(value)
-#define RUN_F32_TRUTH(value)                                                                                          \
-    OPERANDS(float, f32_of);                                                                                          \
+#define RUN_F32_TRUTH(value) \
+    OPERANDS(float, f32_of); \
     v[i->target] = (value)
-#define RUN_F64(value)                                                                                                \
-    OPERANDS(double, f64_of);                                                                                         \
+#define RUN_F64(value)        \
+    OPERANDS(double, f64_of); \
     v[i->target] = bits_of_f64(value)
-#define RUN_F64_TRUTH(value)                                                                                          \
-    OPERANDS(double, f64_of);                                                                                         \
+#define RUN_F64_TRUTH(value)  \
+    OPERANDS(double, f64_of); \
     v[i->target] = (value)
 
 static void run_code(frame *f, const tir_code_list *list) {
@@ -268,10 +275,10 @@ static void run_code(frame *f, const tir_code_list *list) {
     const tir_instruction *i = list->data, *end = i + list->count;
     for (; i < end; i++) {
         switch (i->code) {
-#define X(class_, op_, value)                                                                                         \
-    case TIR_FAST_##class_##_##op_: {                                                                                 \
-        RUN_##class_(value);                                                                                          \
-        break;                                                                                                        \
+#define X(class_, op_, value)         \
+    case TIR_FAST_##class_##_##op_: { \
+        RUN_##class_(value);          \
+        break;                        \
     }
             TIR_FAST_TABLE(X)
 #undef X
@@ -296,7 +303,13 @@ static void run_store(frame *f, const tir_step *step) {
     int64_t offset = offset_of(f, b, step->index, "out of bounds: store to");
     if (poison && b->info->scope == TIR_SCOPE_ARG) fail_cell(f, b, step->index, "poison is stored to");
     if (f->options->check) note_write(f, b, offset, step, poison);
-    tir_bits_store((tir_dtype)b->info->dtype, b->base + offset * b->size, f->values[step->first]);
+    char *element = b->base + offset * b->size;
+    if (b->info->dtype == DLC_F32) {
+        const uint32_t low = (uint32_t)f->values[step->first];
+        memcpy(element, &low, sizeof low);
+    } else {
+        tir_bits_store((tir_dtype)b->info->dtype, element, f->values[step->first]);
+    }
 }
 
 static void run_for(frame *f, const tir_step *step) {
@@ -372,7 +385,8 @@ static void argument_extent(frame *f, const buffer *b, char **low, char **high) 
         int64_t reach = multiply(f, b->extent[i] - 1, b->stride[i]);
         *(reach < 0 ? &first : &last) += reach;
     }
-    if (!b->base) lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: argument %s is NULL", f->kernel->name, b->info->name);
+    if (!b->base)
+        lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: argument %s is NULL", f->kernel->name, b->info->name);
     *low = b->base + first * b->size;
     *high = b->base + (last + 1) * b->size;
 }
@@ -415,16 +429,18 @@ static char *scratch_block(frame *f, int64_t bytes) {
 static void place_private(frame *f, buffer *b) {
     int64_t bytes = multiply(f, compact_elements(f, b), b->size);
     b->base = scratch_block(f, bytes);
-    b->space = add_space(f, (space){.low = b->base, .bytes = bytes, .unit = b->size, .scratch = true, .per_task = true});
+    b->space =
+        add_space(f, (space){.low = b->base, .bytes = bytes, .unit = b->size, .scratch = true, .per_task = true});
 }
 
 static void place_scratch(frame *f, buffer *b, uint32_t id, char *block, int64_t block_bytes) {
     space *s = &f->spaces.data[id];
     int64_t bytes = multiply(f, compact_elements(f, b), b->size);
     if (b->info->offset < 0 || b->info->offset > block_bytes || bytes > block_bytes - b->info->offset)
-        lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: %s buffer %s, %lld bytes at %lld, exceeds the %lld bytes of its scope",
-                  f->kernel->name, tir_scope_names[b->info->scope], b->info->name, (long long)bytes,
-                  (long long)b->info->offset, (long long)block_bytes);
+        lib_raise(f->arena->scope, DLC_INTERNAL,
+                  "kernel %s: %s buffer %s, %lld bytes at %lld, exceeds the %lld bytes of its scope", f->kernel->name,
+                  tir_scope_names[b->info->scope], b->info->name, (long long)bytes, (long long)b->info->offset,
+                  (long long)block_bytes);
     s->unit = greatest_divisor(b->info->offset, greatest_divisor(b->size, s->unit));
     b->base = block ? block + b->info->offset : NULL;
     b->space = id;
@@ -439,10 +455,11 @@ static void enter(frame *f, const int64_t *params) {
         f->values[program->constants.data[i]] = program->constant_bits.data[i];
     for (uint32_t i = 0; i < f->kernel->params.count; i++) {
         const tir_variable *v = tir_variable_of(f->kernel->pool, f->kernel->params.data[i]);
-        if (v->dtype == TIR_INDEX && (params[i] < v->low || params[i] > v->high || (v->multiple > 1 && params[i] % v->multiple)))
-            lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: parameter %s = %lld is not one of %lld..%lld, a multiple of %lld",
-                      f->kernel->name, v->name, (long long)params[i], (long long)v->low, (long long)v->high,
-                      (long long)v->multiple);
+        if (v->dtype == TIR_INDEX &&
+            (params[i] < v->low || params[i] > v->high || (v->multiple > 1 && params[i] % v->multiple)))
+            lib_raise(f->arena->scope, DLC_INTERNAL,
+                      "kernel %s: parameter %s = %lld is not one of %lld..%lld, a multiple of %lld", f->kernel->name,
+                      v->name, (long long)params[i], (long long)v->low, (long long)v->high, (long long)v->multiple);
         f->values[program->params[i]] = (uint64_t)params[i];
     }
     run_code(f, &program->entry);
@@ -457,7 +474,8 @@ static void place_buffers(frame *f, void *const *arguments, char *workspace, cha
     const tir_kernel *kernel = f->kernel;
     const int64_t workspace_bytes = size_of(f, f->program->workspace), local_bytes = size_of(f, f->program->local);
     f->buffers = LIB_NEW_ARRAY(f->arena, buffer, kernel->buffers.count);
-    add_space(f, (space){.low = workspace, .bytes = workspace_bytes, .unit = 8, .shared = true, .scratch = !f->partial});
+    add_space(f,
+              (space){.low = workspace, .bytes = workspace_bytes, .unit = 8, .shared = true, .scratch = !f->partial});
     add_space(f, (space){.low = local, .bytes = local_bytes, .unit = 8, .scratch = true, .per_task = true});
     for (uint32_t i = 0; i < kernel->buffers.count; i++) {
         buffer *b = &f->buffers[i];
@@ -491,12 +509,14 @@ static void place_cells(frame *f) {
     for (uint32_t i = 0; i < f->kernel->buffers.count; i++) {
         space *s = &f->spaces.data[f->buffers[i].space];
         if (s->cells || (!written[i] && !s->scratch)) continue;
+        if (f->partial && s->shared) continue; /* calls are many and short: cells of all arguments would cost more */
         s->cells = LIB_NEW_ARRAY(f->arena, cell, (size_t)(s->bytes / s->unit + 1));
     }
 }
 
-static void frame_init(frame *f, lib_arena *arena, const tir_program *program, void *const *arguments, const int64_t *params,
-                       char *workspace, char *local, const tir_interpret_options *options, bool partial) {
+static void frame_init(frame *f, lib_arena *arena, const tir_program *program, void *const *arguments,
+                       const int64_t *params, char *workspace, char *local, const tir_interpret_options *options,
+                       bool partial) {
     *f = (frame){.program = program, .kernel = program->kernel, .arena = arena, .options = options, .partial = partial};
     enter(f, params);
     place_buffers(f, arguments, workspace, local);
@@ -550,8 +570,8 @@ static void run_all(frame *f) {
         const tir_program_phase *phase = &f->program->phases[first];
         phases = info->repeat ? info->repeat_phases : 1;
         if (phases < 1 || phases > count - first)
-            lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: a repeat covers %d phases, %d are left", f->kernel->name,
-                      phases, count - first);
+            lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: a repeat covers %d phases, %d are left",
+                      f->kernel->name, phases, count - first);
         const int64_t repeat = info->repeat ? (int64_t)f->values[phase->repeat] : 1;
         for (int64_t t = 0; t < repeat; t++)
             for (int p = first; p < first + phases; p++)
@@ -587,7 +607,8 @@ dlc_status tir_interpret(const tir_kernel *kernel, void *const *arguments, const
 
 dlc_status tir_program_run_tasks(const tir_program *program, int phase, int64_t iteration, int64_t begin, int64_t end,
                                  void *const *arguments, const int64_t *params, char *workspace, char *local,
-                                 const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error) {
+                                 const tir_interpret_options *options, const dlc_allocator *allocator,
+                                 lib_error *error) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, allocator, &scope);
@@ -612,8 +633,8 @@ dlc_status tir_interpret_tasks(const tir_kernel *kernel, int phase, int64_t iter
     lib_arena_init(&arena, allocator, &scope);
     if (LIB_ENTER(&scope)) {
         const tir_program *program = tir_program_new(&arena, kernel);
-        dlc_status status = tir_program_run_tasks(program, phase, iteration, begin, end, arguments, params, workspace, local,
-                                                  options, allocator, &scope.error);
+        dlc_status status = tir_program_run_tasks(program, phase, iteration, begin, end, arguments, params, workspace,
+                                                  local, options, allocator, &scope.error);
         scope.error.status = status;
     }
     lib_arena_free(&arena);

@@ -23,7 +23,8 @@ typedef struct tir_interpret_options {
 dlc_status tir_interpret(const tir_kernel *kernel, void *const *arguments, const int64_t *params,
                          const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error);
 
-/* Tasks begin..end-1 of one phase only, for drivers that schedule tasks themselves (no race check across calls). workspace
+/* Tasks begin..end-1 of one phase only, for drivers that schedule tasks themselves (bounds and poison of
+ * its own scratch are checked, races are not). workspace
  * and local are the kernel's scratch, of the sizes the kernel states. */
 dlc_status tir_interpret_tasks(const tir_kernel *kernel, int phase, int64_t iteration, int64_t begin, int64_t end,
                                void *const *arguments, const int64_t *params, char *workspace, char *local,

@@ -63,8 +63,8 @@ static tir_code fast_code(const tir_node *node, tir_dtype from) {
 #define IS_F32_TRUTH (from == DLC_F32)
 #define IS_F64 (from == DLC_F64)
 #define IS_F64_TRUTH (from == DLC_F64)
-#define X(kind, operator, value)                                                                                      \
-    if (op == TIR_##operator && IS_##kind) return TIR_FAST_##kind##_##operator;
+#define X(kind, operator, value) \
+    if (op == TIR_##operator&& IS_##kind) return TIR_FAST_##kind##_##operator;
     TIR_FAST_TABLE(X)
 #undef X
     return op == TIR_CAST ? TIR_CODE_CAST : TIR_CODE_GENERAL;
@@ -116,7 +116,8 @@ static uint32_t binder_depth(builder *b, tir_expr variable) {
     fail(b, lib_arena_format(b->arena, "variable %s is not bound", tir_variable_of(b->pool, variable)->name));
 }
 
-/* Places one node whose operands are placed: in the list of the innermost variable it depends on, or the statement's own. */
+/* Places one node whose operands are placed: in the list of the innermost variable it depends on, or the statement's
+ * own. */
 static void place_node(builder *b, tir_expr e) {
     const tir_node *node = tir_get(b->pool, e);
     uint32_t depth = 0;

@@ -1,6 +1,7 @@
-/* Internal to the interpreter: a kernel prepared for running. Every expression node that the kernel uses has a slot (its value
- * as bits); nodes that do not depend on memory are computed once per value of the innermost variable they use, all others
- * in the statement that needs them. A program is immutable: any number of threads may run it at once. */
+/* Internal to the interpreter: a kernel prepared for running. Every expression node that the kernel uses has a slot
+ * (its value as bits); nodes that do not depend on memory are computed once per value of the innermost variable they
+ * use, all others in the statement that needs them. A program is immutable: any number of threads may run it at once.
+ */
 #ifndef TIR_INTERPRET_PROGRAM_H
 #define TIR_INTERPRET_PROGRAM_H
 
@@ -8,50 +9,50 @@
 
 /* Operators that run without the detour through tir_arith: class, operator, value of operands x, y, z. What the classes
  * are is said where they are executed (interpret.c) and chosen (interpret_program.c). All agree with tir/arith.h. */
-#define TIR_FAST_TABLE(X)                                                                                             \
-    X(WORD, ADD, x + y)                                                                                               \
-    X(WORD, SUB, x - y)                                                                                               \
-    X(WORD, MUL, x *y)                                                                                                \
-    X(I32, ADD, x + y)                                                                                                \
-    X(I32, SUB, x - y)                                                                                                \
-    X(I32, MUL, x *y)                                                                                                 \
-    X(INDEX, DIV, floor_divide(x, y))                                                                                 \
-    X(INDEX, REM, floor_modulo(x, y))                                                                                 \
-    X(SIGNED, MIN, x < y ? x : y)                                                                                     \
-    X(SIGNED, MAX, x > y ? x : y)                                                                                     \
-    X(SIGNED, EQ, x == y)                                                                                             \
-    X(SIGNED, NE, x != y)                                                                                             \
-    X(SIGNED, LT, x < y)                                                                                              \
-    X(SIGNED, LE, x <= y)                                                                                             \
-    X(WORD, AND, x &y)                                                                                                \
-    X(WORD, OR, x | y)                                                                                                \
-    X(WORD, XOR, x ^ y)                                                                                               \
-    X(WORD, SELECT, x ? y : z)                                                                                        \
-    X(F32, ADD, x + y)                                                                                                \
-    X(F32, SUB, x - y)                                                                                                \
-    X(F32, MUL, x *y)                                                                                                 \
-    X(F32, DIV, x / y)                                                                                                \
-    X(F32, FMA, fmaf(x, y, z))                                                                                        \
-    X(F32_TRUTH, EQ, x == y)                                                                                          \
-    X(F32_TRUTH, NE, x != y)                                                                                          \
-    X(F32_TRUTH, LT, x < y)                                                                                           \
-    X(F32_TRUTH, LE, x <= y)                                                                                          \
-    X(F64, ADD, x + y)                                                                                                \
-    X(F64, SUB, x - y)                                                                                                \
-    X(F64, MUL, x *y)                                                                                                 \
-    X(F64, DIV, x / y)                                                                                                \
-    X(F64, FMA, fma(x, y, z))                                                                                         \
-    X(F64_TRUTH, EQ, x == y)                                                                                          \
-    X(F64_TRUTH, NE, x != y)                                                                                          \
-    X(F64_TRUTH, LT, x < y)                                                                                           \
+#define TIR_FAST_TABLE(X)             \
+    X(WORD, ADD, x + y)               \
+    X(WORD, SUB, x - y)               \
+    X(WORD, MUL, x *y)                \
+    X(I32, ADD, x + y)                \
+    X(I32, SUB, x - y)                \
+    X(I32, MUL, x *y)                 \
+    X(INDEX, DIV, floor_divide(x, y)) \
+    X(INDEX, REM, floor_modulo(x, y)) \
+    X(SIGNED, MIN, x < y ? x : y)     \
+    X(SIGNED, MAX, x > y ? x : y)     \
+    X(SIGNED, EQ, x == y)             \
+    X(SIGNED, NE, x != y)             \
+    X(SIGNED, LT, x < y)              \
+    X(SIGNED, LE, x <= y)             \
+    X(WORD, AND, x &y)                \
+    X(WORD, OR, x | y)                \
+    X(WORD, XOR, x ^ y)               \
+    X(WORD, SELECT, x ? y : z)        \
+    X(F32, ADD, x + y)                \
+    X(F32, SUB, x - y)                \
+    X(F32, MUL, x *y)                 \
+    X(F32, DIV, x / y)                \
+    X(F32, FMA, fmaf(x, y, z))        \
+    X(F32_TRUTH, EQ, x == y)          \
+    X(F32_TRUTH, NE, x != y)          \
+    X(F32_TRUTH, LT, x < y)           \
+    X(F32_TRUTH, LE, x <= y)          \
+    X(F64, ADD, x + y)                \
+    X(F64, SUB, x - y)                \
+    X(F64, MUL, x *y)                 \
+    X(F64, DIV, x / y)                \
+    X(F64, FMA, fma(x, y, z))         \
+    X(F64_TRUTH, EQ, x == y)          \
+    X(F64_TRUTH, NE, x != y)          \
+    X(F64_TRUTH, LT, x < y)           \
     X(F64_TRUTH, LE, x <= y)
 
 typedef enum tir_code {
 #define X(class_, op, value) TIR_FAST_##class_##_##op,
     TIR_FAST_TABLE(X)
 #undef X
-    TIR_CODE_CAST,    /* tir_arith_cast */
-    TIR_CODE_GENERAL, /* tir_arith */
+        TIR_CODE_CAST, /* tir_arith_cast */
+    TIR_CODE_GENERAL,  /* tir_arith */
     TIR_CODE_LOAD
 } tir_code;
 
@@ -61,11 +62,11 @@ typedef struct tir_instruction {
     uint8_t code, op, dtype, from; /* from: dtype of the first value operand */
     uint8_t count;
     bool guarded;
-    bool taints;                   /* an operand or the memory read may be poison: the result's taint must be computed */
-    bool reduction;                /* a load whose statement stores the exact reduction of it and something */
+    bool taints;    /* an operand or the memory read may be poison: the result's taint must be computed */
+    bool reduction; /* a load whose statement stores the exact reduction of it and something */
     uint32_t target, buffer;
-    uint32_t x, y, z;              /* slots of the first three operands, 0 where there are fewer */
-    const uint32_t *operands;      /* slots of all */
+    uint32_t x, y, z;         /* slots of the first three operands, 0 where there are fewer */
+    const uint32_t *operands; /* slots of all */
 } tir_instruction;
 
 typedef struct tir_code_list {
@@ -95,13 +96,13 @@ typedef struct tir_program_phase {
 
 struct tir_program { /* typedef in interpret.h */
     const tir_kernel *kernel;
-    uint32_t slots;           /* slot 0 is unused */
-    lib_vec(uint32_t) constants; /* slots, ... */
-    lib_vec(uint64_t) constant_bits; /* ... and what they hold */
-    tir_code_list entry;      /* what depends on parameters only */
-    const uint32_t *params;   /* slots */
+    uint32_t slots;                          /* slot 0 is unused */
+    lib_vec(uint32_t) constants;             /* slots, ... */
+    lib_vec(uint64_t) constant_bits;         /* ... and what they hold */
+    tir_code_list entry;                     /* what depends on parameters only */
+    const uint32_t *params;                  /* slots */
     uint32_t (*extents)[16], (*strides)[16]; /* slots by buffer */
-    uint32_t workspace, local; /* slots of the sizes; 0: none */
+    uint32_t workspace, local;               /* slots of the sizes; 0: none */
     tir_program_phase *phases;
 };
 

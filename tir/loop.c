@@ -24,8 +24,8 @@ uint32_t tir_kernel_buffer(tir_kernel *kernel, const char *name, dlc_dtype dtype
     tir_buffer buffer;
     memset(&buffer, 0, sizeof buffer);
     if (rank < 0 || rank > (int)(sizeof buffer.extent / sizeof *buffer.extent))
-        lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s, buffer %s: rank %d is out of range", kernel->name, name,
-                  rank);
+        lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s, buffer %s: rank %d is out of range", kernel->name,
+                  name, rank);
     char *unique = lib_arena_string(kernel->arena, name);
     for (int n = 1; buffer_name_taken(kernel, unique); n++) unique = lib_arena_format(kernel->arena, "%s%d", name, n);
     buffer.name = unique;
@@ -52,7 +52,8 @@ tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind) {
 
 tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent) {
     tir_interval start = tir_range(pool, lower), size = tir_range(pool, extent);
-    tir_interval end = tir_range(pool, tir_add(pool, lower, extent)); /* often narrower than the sum of the two ranges */
+    tir_interval end =
+        tir_range(pool, tir_add(pool, lower, extent)); /* often narrower than the sum of the two ranges */
     int64_t high = TIR_UNBOUNDED_HIGH;
     if (start.high < TIR_UNBOUNDED_HIGH && size.high < TIR_UNBOUNDED_HIGH) high = start.high + size.high - 1;
     if (end.high - 1 < high) high = end.high - 1;
@@ -210,7 +211,8 @@ void tir_kernel_mark_access(tir_kernel *kernel) {
     marker.seen = LIB_NEW_ARRAY(kernel->arena, uint8_t, kernel->pool->nodes.count);
     for (uint32_t i = 0; i < kernel->buffers.count; i++)
         kernel->buffers.data[i].read = kernel->buffers.data[i].written = false;
-    for (uint32_t i = 0; i < kernel->phases.count; i++) tir_stmt_walk(kernel->phases.data[i].body, mark_statement, &marker);
+    for (uint32_t i = 0; i < kernel->phases.count; i++)
+        tir_stmt_walk(kernel->phases.data[i].body, mark_statement, &marker);
 }
 
 /* Largest size in bytes over the parameters' ranges. */
@@ -233,8 +235,7 @@ int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope) {
         if (buffer->scope != scope) continue;
         buffer->offset = end;
         int64_t bytes = buffer_bound(kernel, buffer);
-        if (__builtin_add_overflow(end, bytes, &end) ||
-            __builtin_add_overflow(end, TIR_BUFFER_ALIGNMENT - 1, &end))
+        if (__builtin_add_overflow(end, bytes, &end) || __builtin_add_overflow(end, TIR_BUFFER_ALIGNMENT - 1, &end))
             lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of %s overflows", kernel->name,
                       tir_scope_names[scope]);
         end -= end % TIR_BUFFER_ALIGNMENT;
@@ -274,10 +275,12 @@ static bool is_exact(const tir_node *node) {
     }
 }
 
+enum { ABSENT = 1, PRESENT = 2 };
+
 typedef struct reduction_search {
     const tir_kernel *kernel;
     const tir_stmt *stmt;
-    enum { UNKNOWN, ABSENT, PRESENT } *found; /* by node: whether the place is loaded below */
+    uint8_t *found; /* by node: whether the place is loaded below; 0: not looked at yet */
 } reduction_search;
 
 static void search_loads(reduction_search *s, lib_arena *scratch, tir_expr root) {

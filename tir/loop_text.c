@@ -1,4 +1,5 @@
-/* Text form of loop IR: printing and parsing, inverse to each other (tir/loop.h shows the form). Beyond what is shown there:
+/* Text form of loop IR: printing and parsing, inverse to each other (tir/loop.h shows the form). Beyond what is shown
+ * there:
  *
  *   kernel k(x: f32[n, 8] arg stride(16, 1) align 64, t: f32[7] local zero @128)
  *       params(n: 1..4096 x8, s: f32) workspace(0) local(192) cost(1e6, 4096)
@@ -11,9 +12,9 @@
  *     comment "text"
  *   }
  *
- * Strides are compact and arguments aligned to their element unless stated; without workspace(..) or local(..) buffers of that
- * scope get consecutive offsets. `read` and `written` follow from the statements. Printing renames where a name in scope
- * is taken or reserved, so that what is printed always parses back to the same structure. */
+ * Strides are compact and arguments aligned to their element unless stated; without workspace(..) or local(..) buffers
+ * of that scope get consecutive offsets. `read` and `written` follow from the statements. Printing renames where a name
+ * in scope is taken or reserved, so that what is printed always parses back to the same structure. */
 #include "tir/loop.h"
 #include "tir/names.h"
 
@@ -25,8 +26,8 @@ typedef struct printer {
     lib_text *text;
     lib_arena *arena;
     const tir_kernel *kernel;
-    tir_pool pool; /* the kernel's, with a variable table of our own: names are those in scope */
-    tir_name_list scope;     /* names taken: buffers, then variables, innermost last */
+    tir_pool pool;        /* the kernel's, with a variable table of our own: names are those in scope */
+    tir_name_list scope;  /* names taken: buffers, then variables, innermost last */
     const char **buffers; /* by id */
     uint32_t outermost;   /* names that stay for the whole kernel */
 } printer;
@@ -53,7 +54,9 @@ static const char *bind(printer *p, tir_expr var) {
     return variable->name;
 }
 
-static void print_expr(printer *p, tir_expr e) { tir_print_expr(p->text, &p->pool, e, p->buffers); }
+static void print_expr(printer *p, tir_expr e) {
+    tir_print_expr(p->text, &p->pool, e, p->buffers);
+}
 
 static void print_exprs(printer *p, int count, const tir_expr *e) {
     for (int i = 0; i < count; i++) {
@@ -302,7 +305,9 @@ static tir_expr parse_expr(parser *p, tir_dtype expected) {
     return tir_parse_expr(p->kernel->pool, p->lexer, &p->names, expected);
 }
 
-static tir_expr parse_index(parser *p) { return parse_expr(p, TIR_INDEX); }
+static tir_expr parse_index(parser *p) {
+    return parse_expr(p, TIR_INDEX);
+}
 
 /* Up to `limit` index expressions until the closing token, which is consumed. */
 static int parse_indices(parser *p, const char *close, int limit, tir_expr *out) {
@@ -323,7 +328,9 @@ static tir_dtype parse_dtype(parser *p) {
     return (tir_dtype)dtype;
 }
 
-static void push_scope(parser *p, tir_expr var) { lib_vec_push(p->kernel->arena, &p->scope, var); }
+static void push_scope(parser *p, tir_expr var) {
+    lib_vec_push(p->kernel->arena, &p->scope, var);
+}
 
 static void expect_range(parser *p) {
     lib_lexer_expect(p->lexer, ".");
@@ -545,8 +552,7 @@ static void parse_header(parser *p) {
     *p->lexer = buffers;
     parse_each(p, parse_buffer);
     *p->lexer = rest;
-    if (lib_lexer_accept(p->lexer, "workspace"))
-        kernel->workspace_size = parse_size(p);
+    if (lib_lexer_accept(p->lexer, "workspace")) kernel->workspace_size = parse_size(p);
     if (lib_lexer_accept(p->lexer, "local")) kernel->local_size = parse_size(p);
     if (kernel->workspace_size) tir_is_const(kernel->pool, kernel->workspace_size, &kernel->workspace_bytes);
     if (lib_lexer_accept(p->lexer, "cost")) {

@@ -1,23 +1,24 @@
 /* Invariants of loop IR. Messages cite them and show the statement:
  *   L1  ARG buffers come first, in order of `argument`; names of buffers differ
- *   L2  a buffer has a usable dtype, extents and strides over parameters; those of REG and STACK are constant; scratch is
- *       aligned and within the size of its scope
- *   L3  variables are bound before use, by the statement of their kind, never inside their own scope
- *   L4  a variable's declared range holds what it is bound to
- *   L5  bounds and indices are index, conditions and guards bool, stored values of the buffer's dtype
- *   L6  loads and stores name existing buffers, with their rank and dtype
- *   L7  arithmetic is legal: no muladd, acc, other; no arithmetic on f16 and bf16; transcendentals of f64 only; fma where the
- *       machine has it
- *   L8  unroll and vec loops have constant extents; no vec loop stands inside another; loop bounds and conditions of inner
- *       unroll loops do not depend on its variable
- *   L9  indices of REG buffers are constant but for unrolled variables and the vec variable
- *   L10 inside a vec loop, a store to a place that does not depend on its variable is an exact reduction of that place
- *   L11 `read` and `written` of a buffer are what the statements do
- *   L12 tasks and repeats are over parameters; a repeat covers existing phases, and no repeat stands in another
- *   L13 live REG vectors fit the machine's registers */
+ *   L2  a buffer has a usable dtype, extents and strides over parameters; those of REG and STACK are constant; scratch
+ * is aligned and within the size of its scope L3  variables are bound before use, by the statement of their kind, never
+ * inside their own scope L4  a variable's declared range holds what it is bound to L5  bounds and indices are index,
+ * conditions and guards bool, stored values of the buffer's dtype L6  loads and stores name existing buffers, with
+ * their rank and dtype L7  arithmetic is legal: no muladd, acc, other; no arithmetic on f16 and bf16; transcendentals
+ * of f64 only; fma where the machine has it L8  unroll and vec loops have constant extents; no vec loop stands inside
+ * another; loop bounds and conditions of inner unroll loops do not depend on its variable L9  indices of REG buffers
+ * are constant but for unrolled variables and the vec variable L10 inside a vec loop, a store to a place that does not
+ * depend on its variable is an exact reduction of that place L11 `read` and `written` of a buffer are what the
+ * statements do L12 tasks and repeats are over parameters; a repeat covers existing phases, and no repeat stands in
+ * another L13 live REG vectors fit the machine's registers */
 #include "tir/loop.h"
 
-enum { UNBOUND, BOUND = 1, VARIES = 2, FREE = 4 }; /* VARIES: with the vec variable; FREE: not constant in a REG index */
+enum {
+    UNBOUND,
+    BOUND = 1,
+    VARIES = 2,
+    FREE = 4
+}; /* VARIES: with the vec variable; FREE: not constant in a REG index */
 
 typedef struct reg_use {
     int first, last; /* statement numbers; -1: none */
@@ -35,7 +36,7 @@ typedef struct verifier {
     bool *read, *written;       /* by buffer */
     reg_use *regs;              /* by buffer, during a phase */
     lib_vec(tir_expr) stack, visited;
-    lib_vec(reg_use) loops;     /* statement numbers of the phase's loops */
+    lib_vec(reg_use) loops; /* statement numbers of the phase's loops */
     bool in_vec;
     int number; /* of the statement */
 } verifier;
@@ -54,7 +55,9 @@ static void require(verifier *v, bool holds, const char *what) {
 
 /* ---- expressions */
 
-static bool is_narrow(tir_dtype dtype) { return dtype == DLC_F16 || dtype == DLC_BF16; }
+static bool is_narrow(tir_dtype dtype) {
+    return dtype == DLC_F16 || dtype == DLC_BF16;
+}
 
 static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
     require(v, node->op != TIR_MULADD && node->op != TIR_ACC && node->op != TIR_OTHER, "L7: operator of stages");
@@ -89,7 +92,8 @@ static uint8_t check_node(verifier *v, tir_expr e) {
     if (node->op == TIR_VAR) {
         uint8_t state = v->state[tir_var_id(v->pool, e)];
         if (!(state & BOUND))
-            fail(v, lib_arena_format(v->kernel->arena, "L3: variable %s is not bound", tir_variable_of(v->pool, e)->name));
+            fail(v,
+                 lib_arena_format(v->kernel->arena, "L3: variable %s is not bound", tir_variable_of(v->pool, e)->name));
         return state & (VARIES | FREE);
     }
     if (node->op != TIR_LOAD) return bits;
@@ -155,7 +159,9 @@ static void bind(verifier *v, tir_expr var, tir_var_kind kind, uint8_t bits, tir
     *state = BOUND | bits;
 }
 
-static void unbind(verifier *v, tir_expr var) { v->state[tir_var_id(v->pool, var)] = UNBOUND; }
+static void unbind(verifier *v, tir_expr var) {
+    v->state[tir_var_id(v->pool, var)] = UNBOUND;
+}
 
 static void check_for(verifier *v, const tir_stmt *stmt) {
     const tir_loop_kind kind = stmt->for_.loop;
@@ -235,7 +241,8 @@ static void check_list(verifier *v, const tir_stmt *stmt) {
 static void check_buffer_facts(verifier *v, uint32_t id) {
     const tir_kernel *kernel = v->kernel;
     const tir_buffer *buffer = &kernel->buffers.data[id];
-    bool is_argument = buffer->scope == TIR_SCOPE_ARG, fixed = buffer->scope == TIR_SCOPE_REG || buffer->scope == TIR_SCOPE_STACK;
+    bool is_argument = buffer->scope == TIR_SCOPE_ARG,
+         fixed = buffer->scope == TIR_SCOPE_REG || buffer->scope == TIR_SCOPE_STACK;
     int64_t elements = 1, extent, size;
     bool constant = true;
     require(v, buffer->name && buffer->name[0], "L1: a buffer has no name");
@@ -260,7 +267,8 @@ static void check_buffer_facts(verifier *v, uint32_t id) {
     require(v, buffer->offset >= 0 && buffer->offset % (int64_t)lib_dtype_size(buffer->dtype) == 0,
             "L2: offset of a scratch buffer");
     if (constant && tir_is_const(v->pool, scope_size, &size))
-        require(v, buffer->offset <= size && elements <= (size - buffer->offset) / (int64_t)lib_dtype_size(buffer->dtype),
+        require(v,
+                buffer->offset <= size && elements <= (size - buffer->offset) / (int64_t)lib_dtype_size(buffer->dtype),
                 "L2: a scratch buffer exceeds its scope");
 }
 
@@ -306,7 +314,8 @@ static void check_registers(verifier *v) {
             if (v->regs[i].first >= 0 && v->regs[i].first <= v->regs[at].first && v->regs[i].last >= v->regs[at].first)
                 live += vectors_of(v, i);
         if (live > v->machine->vector_registers)
-            fail(v, lib_arena_format(v->kernel->arena, "L13: %lld live vectors in reg buffers, the machine has %d registers",
+            fail(v, lib_arena_format(v->kernel->arena,
+                                     "L13: %lld live vectors in reg buffers, the machine has %d registers",
                                      (long long)live, (int)v->machine->vector_registers));
     }
 }
@@ -363,7 +372,8 @@ void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *
     v.regs = LIB_NEW_ARRAY(arena, reg_use, kernel->buffers.count);
     for (uint32_t i = 0; i < kernel->params.count; i++) {
         const tir_expr param = kernel->params.data[i];
-        bind(&v, param, TIR_VAR_PARAM, FREE, (tir_interval){tir_variable_of(v.pool, param)->low, tir_variable_of(v.pool, param)->high});
+        bind(&v, param, TIR_VAR_PARAM, FREE,
+             (tir_interval){tir_variable_of(v.pool, param)->low, tir_variable_of(v.pool, param)->high});
     }
     for (uint32_t i = 0; i < kernel->buffers.count; i++) check_buffer_facts(&v, i);
     if (kernel->workspace_size) check_expr(&v, kernel->workspace_size, TIR_INDEX, "the workspace's size");
@@ -372,7 +382,7 @@ void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *
     for (uint32_t i = 0; i < kernel->buffers.count; i++) {
         const tir_buffer *buffer = &kernel->buffers.data[i];
         if (buffer->read != v.read[i] || buffer->written != v.written[i])
-            fail(&v, lib_arena_format(arena, "L11: buffer %s is %sread and %swritten, its facts say otherwise", buffer->name,
-                                      v.read[i] ? "" : "not ", v.written[i] ? "" : "not "));
+            fail(&v, lib_arena_format(arena, "L11: buffer %s is %sread and %swritten, its facts say otherwise",
+                                      buffer->name, v.read[i] ? "" : "not ", v.written[i] ? "" : "not "));
     }
 }

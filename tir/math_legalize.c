@@ -1,13 +1,15 @@
 /* Makes expressions ready for loop IR (tir_legalize of tir/math.h). What remains for targets: f32, f64 and integer
- * arithmetic, casts between f32 and the 16-bit floats, FMA where the machine has it, f64 transcendentals.
+ * arithmetic, casts, FMA where the machine has it, f64 transcendentals. Casts of the 16-bit floats are exact by way of
+ * f32 but for one rounding: to them only from f32, from 8-bit integers and bool, and from each other (simplification
+ * joins casts that lose nothing).
  *
- *   arithmetic of f16, bf16   in f32, then a cast: one rounding for add, sub, mul, div, sqrt (f32 has more than twice the
- *                             digits; bf16 results below 2^-126 may round twice). MULADD: the product of two 16-bit floats
- *                             is exact in f32, so it has the same bits with and without fma.
- *   comparisons of them       in f32
- *   select, load, bitcast     stay in their dtype
- *   casts to and from them    by way of f32, rounding once
- *   integer POW               binary exponentiation
+ * - Arithmetic of f16 and bf16 is done in f32, then cast. add, sub, mul, div and sqrt round once that way, because f32
+ *   has more than twice the digits; bf16 results below 2^-126 may round twice.
+ * - MULADD of f16 and bf16: the product is exact in f32, so that fma changes nothing (bf16: but for products outside
+ *   f32's normal range).
+ * - Comparisons of them are done in f32; select, load and bitcast stay in their dtype.
+ * - Casts to them from f64 and wide integers go through an f32 that rounds alike.
+ * - Integer POW becomes binary exponentiation.
  *
  * With `excess` a 16-bit value that arithmetic made stays f32 for the arithmetic that uses it. */
 #include "tir/math.h"
@@ -24,7 +26,9 @@ typedef struct legalizer {
     lib_vec(narrow_value) values;
 } legalizer;
 
-static bool is_narrow(tir_dtype dtype) { return dtype == DLC_F16 || dtype == DLC_BF16; }
+static bool is_narrow(tir_dtype dtype) {
+    return dtype == DLC_F16 || dtype == DLC_BF16;
+}
 
 static const narrow_value *find(const legalizer *l, tir_expr node) {
     for (uint32_t at = lib_map_first(&l->map, node); at != LIB_MAP_END; at = lib_map_next(&l->map, node, at))
@@ -47,7 +51,8 @@ static tir_expr widened(const legalizer *l, tir_pool *pool, tir_expr node, int i
 
 /* ---- casts to 16-bit floats */
 
-/* f64 to f32, rounded to odd: rounding that again to at most 22 bits is a single rounding (Boldo and Melquiond, 2008). */
+/* f64 to f32, rounded to odd: rounding that again to at most 22 bits is a single rounding (Boldo and Melquiond, 2008).
+ */
 static tir_expr round_to_odd(tir_pool *pool, tir_expr x) {
     tir_expr nearest = tir_cast(pool, DLC_F32, x), back = tir_cast(pool, DLC_F64, nearest);
     tir_expr bits = tir_bitcast(pool, DLC_U32, nearest), one = tir_int(pool, DLC_U32, 1);

@@ -12,7 +12,9 @@ static bool is_reserved(const char *name) {
     return false;
 }
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
 
 const char *tir_free_name(lib_arena *arena, const tir_name_list *taken, const char *name) {
     char *legal = lib_arena_string(arena, name && name[0] ? name : "v");

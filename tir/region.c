@@ -26,8 +26,8 @@ static const char *unique_name(tir_region *region, const char *name) {
 
 static uint32_t add_tensor(tir_region *region, const char *name, dlc_dtype dtype, int rank, const tir_expr *extent) {
     if (rank < 0 || rank > DLC_MAX_RANK)
-        lib_raise(region->arena->scope, DLC_INTERNAL, "region %s, tensor %s: rank %d is out of range", region->name, name,
-                  rank);
+        lib_raise(region->arena->scope, DLC_INTERNAL, "region %s, tensor %s: rank %d is out of range", region->name,
+                  name, rank);
     tir_tensor tensor;
     memset(&tensor, 0, sizeof tensor);
     tensor.name = name;
@@ -137,8 +137,8 @@ uint32_t tir_stage_contract(tir_region *region, tir_stage *stage, tir_expr a, ti
 void tir_region_output(tir_region *region, uint32_t tensor) {
     tir_tensor *t = &region->tensors.data[tensor];
     if (t->stage < 0)
-        lib_raise(region->arena->scope, DLC_INTERNAL, "region %s: input %s cannot be an output: copy it with a map stage",
-                  region->name, t->name);
+        lib_raise(region->arena->scope, DLC_INTERNAL,
+                  "region %s: input %s cannot be an output: copy it with a map stage", region->name, t->name);
     if (t->output) return;
     t->output = true;
     t->argument = region->inputs + region->outputs++;
@@ -158,8 +158,8 @@ tir_expr tir_region_load_guarded(tir_region *region, uint32_t tensor, const tir_
 tir_region *tir_region_copy(lib_arena *arena, const tir_region *region) {
     tir_region *copy = lib_arena_copy(arena, region, sizeof *region);
     copy->arena = arena;
-#define COPY(vec)                                                                                                     \
-    (copy->vec.data = lib_arena_copy(arena, region->vec.data, region->vec.count * sizeof *region->vec.data),          \
+#define COPY(vec)                                                                                            \
+    (copy->vec.data = lib_arena_copy(arena, region->vec.data, region->vec.count * sizeof *region->vec.data), \
      copy->vec.capacity = region->vec.count)
     COPY(tensors);
     COPY(stages);
@@ -168,7 +168,8 @@ tir_region *tir_region_copy(lib_arena *arena, const tir_region *region) {
     return copy;
 }
 
-/* ---- canonical hash: dense numbers for variables and expressions in order of first visit replace pool ids and names. */
+/* ---- canonical hash: dense numbers for variables and expressions in order of first visit replace pool ids and names.
+ */
 
 typedef struct region_hasher {
     const tir_region *region;
@@ -224,9 +225,10 @@ static void hash_expr(region_hasher *hasher, tir_expr root) {
 }
 
 static void hash_tensor(region_hasher *hasher, const tir_tensor *t) {
-    const int64_t facts[] = {t->dtype,    t->rank,   t->has_strides, t->stage,          t->component,
-                             t->argument, t->output, t->constant,    t->alignment,      tir_layout_is_identity(&t->layout),
-                             t->layout.swizzle, t->layout.count};
+    const int64_t facts[] = {
+        t->dtype,          t->rank,        t->has_strides, t->stage,     t->component,
+        t->argument,       t->output,      t->constant,    t->alignment, tir_layout_is_identity(&t->layout),
+        t->layout.swizzle, t->layout.count};
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) hash_integer(hasher, facts[i]);
     for (int i = 0; i < t->rank; i++) {
         hash_expr(hasher, t->extent[i]);
@@ -240,7 +242,8 @@ static void hash_tensor(region_hasher *hasher, const tir_tensor *t) {
 }
 
 static void hash_stage(region_hasher *hasher, const tir_stage *stage) {
-    const int64_t facts[] = {stage->kind, stage->exact, stage->removed, stage->space, stage->reduce, stage->count, stage->fold};
+    const int64_t facts[] = {stage->kind,   stage->exact, stage->removed, stage->space,
+                             stage->reduce, stage->count, stage->fold};
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) hash_integer(hasher, facts[i]);
     for (int i = 0; i < stage->space + stage->reduce; i++) {
         hash_expr(hasher, stage->axis[i].var);

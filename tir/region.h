@@ -100,6 +100,9 @@ void tir_region_output(tir_region *region, uint32_t tensor); /* outputs get thei
 tir_expr tir_region_load(tir_region *region, uint32_t tensor, const tir_expr *index);
 tir_expr tir_region_load_guarded(tir_region *region, uint32_t tensor, const tir_expr *index, tir_expr guard, tir_expr other);
 
+/* The operands of nested ANDs; none for 0 and true. At most `limit`: the rest stays one term. */
+int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit);
+
 tir_region *tir_region_copy(lib_arena *arena, const tir_region *region); /* shares the pool: rewrites work on a copy */
 
 /* ---- text (region_text.c): prints and parses back:

@@ -37,8 +37,12 @@ static void bind(printer *p, tir_expr var) {
     lib_vec_push(p->arena, &p->scope, variable->name);
 }
 
-static const char *name_of(const printer *p, tir_expr var) { return tir_variable_of(&p->pool, var)->name; }
-static void print_expr(printer *p, tir_expr e) { tir_print_expr(p->text, &p->pool, e, p->tensors); }
+static const char *name_of(const printer *p, tir_expr var) {
+    return tir_variable_of(&p->pool, var)->name;
+}
+static void print_expr(printer *p, tir_expr e) {
+    tir_print_expr(p->text, &p->pool, e, p->tensors);
+}
 
 static void print_exprs(printer *p, int count, const tir_expr *e) {
     for (int i = 0; i < count; i++) {
@@ -112,8 +116,7 @@ static void print_stage(printer *p, const tir_stage *stage) {
     lib_text_format(p->text, "%s %s", kind_names[stage->kind], name);
     print_types(p, stage, name);
     if (stage->exact) lib_text_add(p->text, " exact");
-    if (stage->fold >= 0)
-        lib_text_format(p->text, " in %s", stage_name(p, &p->region->stages.data[stage->fold]));
+    if (stage->fold >= 0) lib_text_format(p->text, " in %s", stage_name(p, &p->region->stages.data[stage->fold]));
     print_axes(p, stage);
     if (stage->kind != TIR_MAP) {
         lib_text_add(p->text, " init ");
@@ -395,15 +398,16 @@ static tir_stage *parse_axes(parser *p, tir_stage_kind kind, const stage_head *h
 }
 
 /* A fold's next state is not known yet: its steps stand below. */
-static void add_values(parser *p, tir_stage *stage, const stage_head *head, const tir_expr *value, const tir_expr *initial,
-                       const tir_expr *merge) {
+static void add_values(parser *p, tir_stage *stage, const stage_head *head, const tir_expr *value,
+                       const tir_expr *initial, const tir_expr *merge) {
     for (int c = 0; c < head->count; c++) {
         bool is_fold = stage->kind == TIR_FOLD;
         uint32_t id = tir_stage_value(p->region, stage, is_fold ? initial[c] : value[c], initial[c], merge[c]);
         if (is_fold) stage->value[c] = 0;
         tir_tensor *t = &p->region->tensors.data[id];
         t->name = head->tensor[c];
-        if (t->rank + head->own_rank[c] > DLC_MAX_RANK) lib_lexer_raise(p->lexer, "%s: more than %d dimensions", t->name, DLC_MAX_RANK);
+        if (t->rank + head->own_rank[c] > DLC_MAX_RANK)
+            lib_lexer_raise(p->lexer, "%s: more than %d dimensions", t->name, DLC_MAX_RANK);
         for (int d = 0; d < head->own_rank[c]; d++) t->extent[t->rank++] = head->own_extent[c][d];
         t->layout = tir_layout_identity(t->rank);
     }

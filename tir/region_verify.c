@@ -4,17 +4,15 @@
  *   R3  a tensor of a stage is that component of it; tensors without a stage are inputs
  *   R4  arguments are numbered without gaps: inputs 0.., then outputs
  *   R5  a layout has its tensor's rank and is a bijection; strides only on inputs with the identity layout
- *   R6  axes have variables of their own; a tensor's extents are those of its stage's space axes (fold: the leading ones)
- *   R7  expressions use their stage's axes and the region's parameters only; next of a fold: its axes
- *   R8  values, initial values and merges have their tensor's dtype, predicates are bool, indices and extents index
- *   R9  a load names a tensor that exists, with its rank and dtype, of an earlier stage that is not removed; a step may
- *       also load its fold's state, and next the fold's steps
- *   R10 a map has no reduction axes; a reduction's identity is constant; a fold has one reduction axis and its next are loads of
- *       its own steps; a scatter has an index per dimension, and axes that it indexes are used nowhere
- *   R11 acc stands in updates and merges, other in merges, with the dtype of a component
- *   R12 parameters are distinct variables
- *   R13 no operator of loop IR: fma, units
- *   R14 a step stage belongs to a fold before it */
+ *   R6  axes have variables of their own; a tensor's extents are those of its stage's space axes (fold: the leading
+ * ones) R7  expressions use their stage's axes and the region's parameters only; next of a fold: its axes R8  values,
+ * initial values and merges have their tensor's dtype, predicates are bool, indices and extents index R9  a load names
+ * a tensor that exists, with its rank and dtype, of an earlier stage that is not removed; a step may also load its
+ * fold's state, and next the fold's steps R10 a map has no reduction axes; a reduction's identity is constant; a fold
+ * has one reduction axis and its next are loads of its own steps; a scatter has an index per dimension, and axes that
+ * it indexes are used nowhere R11 acc stands in updates and merges, other in merges, with the dtype of a component R12
+ * parameters are distinct variables R13 no operator of loop IR: fma, units R14 a step stage belongs to a fold before it
+ */
 #include "tir/region.h"
 
 typedef struct verifier {
@@ -37,7 +35,9 @@ static void require(const verifier *v, bool holds, const char *what) {
     if (!holds) fail(v, what);
 }
 
-static const tir_stage *stage_of(const verifier *v) { return &v->region->stages.data[v->stage]; }
+static const tir_stage *stage_of(const verifier *v) {
+    return &v->region->stages.data[v->stage];
+}
 
 /* ---- expressions */
 
@@ -60,12 +60,12 @@ static void check_load(const verifier *v, const tir_node *node) {
     if (t->stage < 0) return;
     const tir_stage *producer = &v->region->stages.data[t->stage];
     if (producer->removed)
-        lib_raise(v->scope, DLC_INTERNAL, "region %s, %s: R9: load of %s, whose stage is removed", v->region->name, v->name,
-                  t->name);
+        lib_raise(v->scope, DLC_INTERNAL, "region %s, %s: R9: load of %s, whose stage is removed", v->region->name,
+                  v->name, t->name);
     bool earlier = t->stage < v->stage || (v->is_next && producer->fold == v->stage);
     if (!earlier)
-        lib_raise(v->scope, DLC_INTERNAL, "region %s, %s: R9: load of %s, which is not computed before", v->region->name,
-                  v->name, t->name);
+        lib_raise(v->scope, DLC_INTERNAL, "region %s, %s: R9: load of %s, which is not computed before",
+                  v->region->name, v->name, t->name);
 }
 
 static void check_node(const verifier *v, tir_expr e) {
@@ -132,9 +132,10 @@ static void check_tensor(verifier *v, uint32_t id) {
     }
     require(v, t->stage >= 0 || (t->argument >= 0 && t->argument < v->region->inputs && !t->output),
             "R4: a tensor without a stage is an input");
-    require(v, t->stage < 0 || (t->output ? t->argument >= v->region->inputs &&
-                                                t->argument < v->region->inputs + v->region->outputs
-                                          : t->argument < 0),
+    require(v,
+            t->stage < 0 ||
+                (t->output ? t->argument >= v->region->inputs && t->argument < v->region->inputs + v->region->outputs
+                           : t->argument < 0),
             "R4: argument position of an output or internal tensor");
     for (uint32_t i = 0; i < id && t->argument >= 0; i++)
         require(v, v->region->tensors.data[i].argument != t->argument, "R4: two tensors are one argument");
@@ -147,13 +148,15 @@ static void check_tensor(verifier *v, uint32_t id) {
 /* ---- stages */
 
 static void check_axes(verifier *v, const tir_stage *stage) {
-    require(v, stage->space >= 0 && stage->reduce >= 0 && stage->space + stage->reduce <= TIR_MAX_AXES, "R6: number of axes");
+    require(v, stage->space >= 0 && stage->reduce >= 0 && stage->space + stage->reduce <= TIR_MAX_AXES,
+            "R6: number of axes");
     require(v, stage->space <= DLC_MAX_RANK, "R6: more space axes than dimensions");
     for (int i = 0; i < stage->space + stage->reduce; i++) {
         const tir_axis *axis = &stage->axis[i];
         require(v, axis->name && axis->name[0], "R1: an axis has no name");
-        require(v, axis->var && tir_op_of(v->pool, axis->var) == TIR_VAR &&
-                       tir_variable_of(v->pool, axis->var)->kind == TIR_VAR_AXIS,
+        require(v,
+                axis->var && tir_op_of(v->pool, axis->var) == TIR_VAR &&
+                    tir_variable_of(v->pool, axis->var)->kind == TIR_VAR_AXIS,
                 "R6: an axis has no variable");
         for (int k = 0; k < i; k++) require(v, stage->axis[k].var != axis->var, "R6: two axes share a variable");
         check_extent(v, axis->extent);
@@ -163,7 +166,8 @@ static void check_axes(verifier *v, const tir_stage *stage) {
         require(v, stage->tensor[c] < v->region->tensors.count, "R3: tensor of a value");
         const tir_tensor *t = &v->region->tensors.data[stage->tensor[c]];
         require(v, t->stage == v->stage && t->component == c, "R3: its tensor belongs to another stage");
-        require(v, stage->kind == TIR_FOLD ? t->rank >= stage->space : t->rank == stage->space, "R6: rank of its tensor");
+        require(v, stage->kind == TIR_FOLD ? t->rank >= stage->space : t->rank == stage->space,
+                "R6: rank of its tensor");
         for (int d = 0; d < stage->space; d++)
             require(v, t->extent[d] == stage->axis[d].extent, "R6: extents of its tensor are not those of the axes");
     }
@@ -187,7 +191,8 @@ static void check_scatter(verifier *v, const tir_stage *stage) {
 static void check_next(verifier *v, const tir_stage *stage, int component) {
     const tir_tensor *state = &v->region->tensors.data[stage->tensor[component]];
     const tir_node *next = tir_get(v->pool, stage->value[component]);
-    require(v, next->op == TIR_LOAD && !next->guarded && next->bits < v->region->tensors.count, "R10: next is not a load");
+    require(v, next->op == TIR_LOAD && !next->guarded && next->bits < v->region->tensors.count,
+            "R10: next is not a load");
     const tir_tensor *step = &v->region->tensors.data[next->bits];
     require(v, step->stage >= 0 && v->region->stages.data[step->stage].fold == v->stage, "R10: next is not of a step");
     require(v, next->count >= state->rank - stage->space, "R10: next has fewer indices than the state has own axes");

@@ -92,7 +92,5 @@ void tir_stage_region(tir_schedule_state *state, int stage);
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);
 typedef void (*tir_load_visit)(void *user, tir_expr load);
 void tir_stage_loads(tir_schedule_state *state, int stage, tir_load_visit visit, void *user);
-/* The operands of nested ANDs; at most `limit`. */
-int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit);
 
 #endif

@@ -407,19 +407,6 @@ static void init_types(emitter *e) {
     e->pointer = LLVMPointerTypeInContext(e->context, 0);
 }
 
-/* Zeros to read where a guard forbids the address itself; one per module. */
-static LLVMValueRef safe_memory(emitter *e) {
-    LLVMValueRef global = LLVMGetNamedGlobal(e->module, "dlc_zeros");
-    if (global) return global;
-    LLVMTypeRef type = LLVMArrayType2(e->i64, EMIT_MAX_LANES);
-    global = LLVMAddGlobal(e->module, type, "dlc_zeros");
-    LLVMSetInitializer(global, LLVMConstNull(type));
-    LLVMSetGlobalConstant(global, true);
-    LLVMSetLinkage(global, LLVMInternalLinkage);
-    LLVMSetAlignment(global, TIR_BUFFER_ALIGNMENT);
-    return global;
-}
-
 static void init_tables(emitter *e) {
     uint32_t nodes = e->pool->nodes.count, variables = e->pool->variables.count, buffers = e->kernel->buffers.count;
     e->binding = LIB_NEW_ARRAY(e->arena, emit_binding, variables);
@@ -447,7 +434,6 @@ void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef modul
                    .module = module, .builder = builder, .context = LLVMGetModuleContext(module), .epoch = 1};
     init_types(e);
     init_tables(e);
-    e->safe = safe_memory(e);
     tir_expr iteration = 0;
     int repeats = 0;
     for (uint32_t p = 0; p < kernel->phases.count; p++) {

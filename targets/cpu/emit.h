@@ -108,7 +108,7 @@ typedef struct emitter {
     LLVMContextRef context;
     LLVMModuleRef module;
     LLVMBuilderRef builder;
-    LLVMValueRef function, safe; /* safe: readable zeros for loads whose guard is false */
+    LLVMValueRef function;
     LLVMTypeRef i1, i8, i16, i32, i64, f16, f32, f64, pointer;
 
     emit_level level[EMIT_MAX_LEVELS];
@@ -137,7 +137,7 @@ typedef struct emitter {
 
 /* Value-numbering tags beyond tir_op; key words start with one of them. */
 enum emit_tag { EMIT_SPLAT = TIR_OP_COUNT, EMIT_FORM, EMIT_WIDE, EMIT_POINTER, EMIT_CAST, EMIT_COMPARE, EMIT_MEMORY, EMIT_EXTRACT,
-                EMIT_JOIN, EMIT_PRODUCT, EMIT_REDUCE, EMIT_INDEX_DIV, EMIT_SLICE };
+                EMIT_REDUCE, EMIT_INDEX_DIV, EMIT_GROUP, EMIT_PACK };
 
 /* ---- emit_core.c */
 _Noreturn void emit_raise(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -195,12 +195,16 @@ LLVMValueRef emit_shift(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef a, 
 LLVMValueRef emit_mulhi(emitter *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_library(emitter *e, const char *name, int count, LLVMValueRef *operands); /* per lane, f64 */
 LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *operands);
+LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b);
 
 /* ---- emit_cast.c */
 LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef value);
 
 /* ---- emit_memory.c */
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands);
+/* Operands 0, 2, 4, ... (count of them, 4 bytes in all) when they are neighbours in memory, and neighbouring lanes follow on:
+ * one i32 per lane. llvm NULL: they are not. */
+emit_value emit_load_group(emitter *e, int count, const tir_expr *operands);
 void emit_store(emitter *e, const tir_stmt *stmt);
 void emit_prefetch(emitter *e, const tir_stmt *stmt);
 bool emit_is_reduction(emitter *e, const tir_stmt *stmt); /* buffer[index] = op(buffer[index], x), op exact */
@@ -209,7 +213,6 @@ bool emit_is_reduction(emitter *e, const tir_stmt *stmt); /* buffer[index] = op(
 void emit_reg_init(emitter *e);
 emit_value emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index);
 void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value value);
-bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *first, int64_t *stride);
 /* Groups of REG elements that statements write under the bindings at hand; body of one loop iteration or branch. */
 void emit_reg_scan(emitter *e, const tir_stmt *list, emit_groups *groups);
 emit_value emit_reg_gather(emitter *e, const emit_group *group);

@@ -233,18 +233,6 @@ LLVMValueRef emit_library(emitter *e, const char *name, int count, LLVMValueRef 
 
 /* ---- dot products of matrix units */
 
-/* Operands of `group` lanes each (a or b of one accumulator lane) side by side in i32 lanes, element 0 lowest. */
-static LLVMValueRef pack(emitter *e, int group, int lanes, LLVMValueRef *operands) {
-    LLVMTypeRef wide = emit_vector_type(e->i32, lanes);
-    LLVMValueRef packed = NULL;
-    for (int i = 0; i < group; i++) {
-        LLVMValueRef part = LLVMBuildZExt(e->builder, operands[2 * i], wide, "");
-        if (i) part = LLVMBuildShl(e->builder, part, emit_fill(e, e->i32, lanes, i * 32 / group), "");
-        packed = packed ? LLVMBuildOr(e->builder, packed, part, "") : part;
-    }
-    return packed;
-}
-
 static LLVMValueRef flush(emitter *e, LLVMValueRef x) {
     LLVMTypeRef type = LLVMTypeOf(x);
     LLVMValueRef magnitude = emit_call(e, "llvm.fabs", type, NULL, 1, &x);
@@ -253,7 +241,8 @@ static LLVMValueRef flush(emitter *e, LLVMValueRef x) {
     return LLVMBuildSelect(e->builder, tiny, zero, x, "");
 }
 
-static LLVMValueRef dot_by_meaning(emitter *e, tir_op op, int lanes, LLVMValueRef *x) {
+/* Element by element, where there is no instruction. */
+LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *x) {
     LLVMValueRef sum = x[0];
     if (op == TIR_DOT2_BF16) {
         sum = flush(e, sum);
@@ -273,18 +262,16 @@ static LLVMValueRef dot_by_meaning(emitter *e, tir_op op, int lanes, LLVMValueRe
     return sum;
 }
 
-LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *x) {
-    bool bf16 = op == TIR_DOT2_BF16;
-    bool unit = bf16 ? e->features.avx512bf16 : e->features.avx512vnni;
-    if (!unit || (lanes != 4 && lanes != 8 && lanes != 16)) return dot_by_meaning(e, op, lanes, x);
-    LLVMValueRef a = pack(e, bf16 ? 2 : 4, lanes, x + 1), b = pack(e, bf16 ? 2 : 4, lanes, x + 2);
+/* acc, and the operands of each accumulator lane side by side in i32 lanes. */
+LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b) {
     static const char *const names[2][3] = {
         {"llvm.x86.avx512.vpdpbusd.128", "llvm.x86.avx512.vpdpbusd.256", "llvm.x86.avx512.vpdpbusd.512"},
         {"llvm.x86.avx512bf16.dpbf16ps.128", "llvm.x86.avx512bf16.dpbf16ps.256", "llvm.x86.avx512bf16.dpbf16ps.512"}};
+    bool bf16 = op == TIR_DOT2_BF16;
     if (bf16) {
         LLVMTypeRef pairs = LLVMVectorType(LLVMBFloatTypeInContext(e->context), (unsigned)lanes * 2);
         a = LLVMBuildBitCast(e->builder, a, pairs, "");
         b = LLVMBuildBitCast(e->builder, b, pairs, "");
     }
-    return emit_call(e, names[bf16][lanes / 8], NULL, NULL, 3, (LLVMValueRef[]){x[0], a, b});
+    return emit_call(e, names[bf16][lanes / 8], NULL, NULL, 3, (LLVMValueRef[]){acc, a, b});
 }

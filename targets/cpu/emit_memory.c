@@ -24,7 +24,7 @@ static access access_of(emitter *e, uint32_t buffer, int rank, const tir_expr *i
 
 /* Type in memory: bool is a byte. */
 static LLVMTypeRef memory_type(emitter *e, const access *a, int lanes) {
-    return a->b->dtype == DLC_BOOL ? emit_vector_type(e->i8, lanes) : emit_type(e, a->b->dtype, lanes);
+    return a->b->dtype == DLC_BOOL ? emit_vector_type(e->i8, lanes) : emit_type(e, (tir_dtype)a->b->dtype, lanes);
 }
 
 static LLVMValueRef from_memory(emitter *e, const access *a, LLVMValueRef value) {
@@ -68,10 +68,9 @@ static emit_value lane_mask(emitter *e) {
 
 /* ---- loads */
 
-static LLVMValueRef plain_load(emitter *e, const access *a, LLVMTypeRef type, LLVMValueRef pointer, uint32_t alignment) {
+static LLVMValueRef plain_load(emitter *e, LLVMTypeRef type, LLVMValueRef pointer, uint32_t alignment) {
     LLVMValueRef load = LLVMBuildLoad2(e->builder, type, pointer, "");
     LLVMSetAlignment(load, alignment);
-    (void)a;
     return load;
 }
 
@@ -89,7 +88,7 @@ static LLVMValueRef strided_load(emitter *e, const access *a, int step) {
     for (int part = 0, taken = 0; taken < lanes; part++) {
         int start = part * lanes;
         if (start + lanes - 1 > last) start = last - lanes + 1;
-        LLVMValueRef load = plain_load(e, a, type, address(e, a, start * a->size), (uint32_t)a->size);
+        LLVMValueRef load = plain_load(e, type, address(e, a, start * a->size), (uint32_t)a->size);
         int index[EMIT_MAX_LANES], next = taken;
         for (int i = 0; i < lanes; i++) {
             int from = i * step - start;
@@ -126,7 +125,7 @@ static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_va
             } else {
                 pointer = address(e, a, i * a->stride);
             }
-            LLVMValueRef one = plain_load(e, a, element, pointer, (uint32_t)a->size);
+            LLVMValueRef one = plain_load(e, element, pointer, (uint32_t)a->size);
             result = LLVMBuildInsertElement(e->builder, result, one, lane, "");
         }
         return result;
@@ -145,7 +144,7 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
     emit_value offsets = regular && (step == 1 || step == -1) ? (emit_value){0} : lane_offsets(e, a);
     emit_at(e, e->top);
     if (regular && step == 1) {
-        if (!mask.llvm) return plain_load(e, a, type, address(e, a, 0), a->alignment);
+        if (!mask.llvm) return plain_load(e, type, address(e, a, 0), a->alignment);
         return masked_load(e, type, address(e, a, 0), a->alignment, mask.llvm);
     }
     if (regular && step == -1) {
@@ -153,11 +152,24 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
         if (mask.llvm)
             value = masked_load(e, type, pointer, (uint32_t)a->size, reverse(e, mask.llvm, lanes));
         else
-            value = plain_load(e, a, type, pointer, (uint32_t)a->size);
+            value = plain_load(e, type, pointer, (uint32_t)a->size);
         return reverse(e, value, lanes);
     }
     if (regular && step > 1 && step <= 4 && !mask.llvm) return strided_load(e, a, (int)step);
     return gather(e, a, mask, offsets);
+}
+
+/* Zeros to read where a guard forbids the address itself; one per module that needs it. */
+static LLVMValueRef safe_memory(emitter *e) {
+    LLVMValueRef global = LLVMGetNamedGlobal(e->module, "dlc_zeros");
+    if (global) return global;
+    LLVMTypeRef type = LLVMArrayType2(e->i64, EMIT_MAX_LANES);
+    global = LLVMAddGlobal(e->module, type, "dlc_zeros");
+    LLVMSetInitializer(global, LLVMConstNull(type));
+    LLVMSetGlobalConstant(global, true);
+    LLVMSetLinkage(global, LLVMInternalLinkage);
+    LLVMSetAlignment(global, TIR_BUFFER_ALIGNMENT);
+    return global;
 }
 
 /* The deepest level that a load of a buffer nobody writes may leave for: never out of a level that may not run. */
@@ -177,9 +189,9 @@ static emit_value uniform_load(emitter *e, const access *a, emit_value guard) {
     value = (emit_value){.lanes = 0, .level = (int16_t)(guard.llvm ? e->top : load_level(e, a))};
     emit_at(e, value.level);
     LLVMValueRef pointer = address(e, a, 0);
-    if (guard.llvm) pointer = LLVMBuildSelect(e->builder, guard.llvm, pointer, e->safe, "");
+    if (guard.llvm) pointer = LLVMBuildSelect(e->builder, guard.llvm, pointer, safe_memory(e), "");
     uint32_t alignment = guard.llvm ? (uint32_t)a->size : a->alignment;
-    value.llvm = from_memory(e, a, plain_load(e, a, memory_type(e, a, 0), pointer, alignment));
+    value.llvm = from_memory(e, a, plain_load(e, memory_type(e, a, 0), pointer, alignment));
     return emit_remember(e, 5, key, value);
 }
 
@@ -197,7 +209,7 @@ static emit_value vector_load(emitter *e, const access *a, emit_value guard) {
     access safe = *a;
     if (uniform_guard && a->stride == a->size && !mask.llvm) {
         emit_at(e, e->top);
-        safe.pointer.llvm = LLVMBuildSelect(e->builder, guard.llvm, address(e, a, 0), e->safe, "");
+        safe.pointer.llvm = LLVMBuildSelect(e->builder, guard.llvm, address(e, a, 0), safe_memory(e), "");
         safe.pointer.level = (int16_t)e->top;
         safe.displacement = 0;
         safe.alignment = (uint32_t)a->size;
@@ -239,6 +251,42 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
         }
     }
     return guard.llvm ? emit_select(e, guard, value, other) : value;
+}
+
+emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
+    const emit_value none = {0};
+    emit_form first = {0};
+    uint32_t buffer = 0;
+    int rank = 0;
+    for (int i = 0; i < count; i++) {
+        const tir_node *node = tir_get(e->pool, operands[2 * i]);
+        if (node->op != TIR_LOAD || node->guarded) return none;
+        if (i == 0) {
+            buffer = (uint32_t)node->bits;
+            rank = (int)node->count;
+            if (e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG) return none;
+            first = emit_offset(e, buffer, rank, &e->pool->operands.data[node->first]);
+            continue;
+        }
+        if (node->bits != buffer) return none;
+        emit_form next = emit_offset(e, buffer, rank, &e->pool->operands.data[node->first]);
+        int64_t distance;
+        emit_form_add(e, &next, &first, -1);
+        if (!emit_form_is_constant(&next, &distance) || distance != i * 4 / count) return none;
+    }
+    if (first.vector.llvm || (first.lane != 0 && first.lane != 4)) return none;
+    access a = access_of(e, buffer, rank, &e->pool->operands.data[tir_get(e->pool, operands[0])->first]);
+    emit_value mask = a.stride ? lane_mask(e) : (emit_value){0}, value;
+    int lanes = a.stride ? e->lanes : 0;
+    uint64_t key[] = {EMIT_GROUP, (uint64_t)lanes, (uint64_t)(uintptr_t)a.pointer.llvm, (uint64_t)a.displacement,
+                      (uint64_t)(uintptr_t)mask.llvm, e->buffer[buffer].version};
+    if (emit_find(e, 6, key, &value)) return value;
+    value = (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)e->top};
+    emit_at(e, e->top);
+    LLVMTypeRef type = emit_vector_type(e->i32, lanes);
+    value.llvm = mask.llvm ? masked_load(e, type, address(e, &a, 0), a.alignment, mask.llvm)
+                           : plain_load(e, type, address(e, &a, 0), a.alignment);
+    return emit_remember(e, 6, key, value);
 }
 
 /* ---- stores */

@@ -7,7 +7,7 @@ void emit_reg_init(emitter *e) {
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
         const tir_buffer *b = &e->kernel->buffers.data[i];
         if (b->scope != TIR_SCOPE_REG) continue;
-        emit_value zero = emit_constant(LLVMConstNull(emit_type(e, b->dtype, 0))); /* or don't-care */
+        emit_value zero = emit_constant(LLVMConstNull(emit_type(e, (tir_dtype)b->dtype, 0))); /* or don't-care */
         for (int64_t k = 0; k < e->buffer[i].elements; k++) e->buffer[i].element[k] = (emit_element){zero, -1};
     }
 }
@@ -81,7 +81,7 @@ emit_value emit_reg_gather(emitter *e, const emit_group *group) {
         return emit_remember(e, 3, key, scalar);
     }
     emit_at(e, level);
-    LLVMTypeRef type = emit_type(e, e->kernel->buffers.data[group->buffer].dtype, lanes);
+    LLVMTypeRef type = emit_type(e, (tir_dtype)e->kernel->buffers.data[group->buffer].dtype, lanes);
     return (emit_value){join(e, element, lanes, active, type), (int16_t)lanes, (int16_t)level};
 }
 

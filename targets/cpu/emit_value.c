@@ -242,6 +242,41 @@ static emit_value short_cut(emitter *e, tir_op op, emit_value *x, bool *taken) {
     return x[0];
 }
 
+/* `count` narrow operands (0, 2, 4, ... of the list) side by side in an i32, the first lowest. */
+static emit_value packed(emitter *e, int count, const tir_expr *operands) {
+    emit_value group = emit_load_group(e, count, operands), part[4];
+    if (group.llvm) return group;
+    int lanes = 0;
+    for (int i = 0; i < count; i++) {
+        part[i] = emit_expr(e, operands[2 * i]);
+        if (part[i].lanes) lanes = part[i].lanes;
+    }
+    uint64_t key[] = {EMIT_PACK, 0, 0, 0, 0};
+    for (int i = 0; i < count; i++) key[1 + i] = (uint64_t)(uintptr_t)(part[i] = emit_splat(e, part[i], lanes)).llvm;
+    if (emit_find(e, 5, key, &group)) return group;
+    group = (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)emit_level_of(count, part)};
+    emit_at(e, group.level);
+    for (int i = 0; i < count; i++) {
+        LLVMValueRef wide = LLVMBuildZExt(e->builder, part[i].llvm, emit_vector_type(e->i32, lanes), "");
+        if (i) wide = LLVMBuildShl(e->builder, wide, emit_fill(e, e->i32, lanes, i * 32 / count), "");
+        group.llvm = i ? LLVMBuildOr(e->builder, group.llvm, wide, "") : wide;
+    }
+    return emit_remember(e, 5, key, group);
+}
+
+/* The instruction, where the machine has it for the lanes at hand. */
+static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
+    bool unit = op == TIR_DOT2_BF16 ? e->features.avx512bf16 : e->features.avx512vnni;
+    int count = op == TIR_DOT2_BF16 ? 2 : 4;
+    if (!unit || (e->lanes != 4 && e->lanes != 8 && e->lanes != 16)) return (emit_value){0};
+    emit_value x[3] = {emit_expr(e, operands[0]), packed(e, count, operands + 1), packed(e, count, operands + 2)};
+    for (int i = 0; i < 3; i++) x[i] = emit_splat(e, x[i], e->lanes);
+    emit_value result = {.lanes = (int16_t)e->lanes, .level = (int16_t)emit_level_of(3, x)};
+    emit_at(e, result.level);
+    result.llvm = emit_dot_unit(e, op, e->lanes, x[0].llvm, x[1].llvm, x[2].llvm);
+    return result;
+}
+
 static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
     const tir_expr *operands = &e->pool->operands.data[node->first];
     tir_op op = (tir_op)node->op;
@@ -262,6 +297,10 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
     if (operand == TIR_INDEX && (tir_ops[op].flags & TIR_COMPARES))
         return emit_index_compare(e, op, operands[0], operands[1]);
     if (op == TIR_CAST && operand == TIR_INDEX) return cast_index(e, node->dtype, operands[0]);
+    if (op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8) {
+        x[0] = dot_value(e, op, operands);
+        if (x[0].llvm) return x[0];
+    }
     for (int i = 0; i < (int)node->count; i++) x[i] = emit_expr(e, operands[i]);
     if (op == TIR_SELECT) return emit_select(e, x[0], x[1], x[2]);
     if (operand == DLC_BOOL && node->count == 2) {

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* x86 processors that LLVM 19 knows and that have 64-bit mode and AVX2, and its four baseline levels. 512-bit FMAs per
- * cycle are 2 except where stated. */
+/* The 64-bit x86 processors that LLVM 19 knows, and its baseline levels. */
 typedef struct cpu_row {
     const char *name;
     int wide_ports; /* 512-bit FMAs per cycle */
@@ -69,6 +68,18 @@ static const char *const avx512_set[] = {"avx512f", "avx512bw", "avx512cd", "avx
 static const char *const sse2_allowed[] = {"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87", NULL};
 static const char *const above_avx2[] = {"avx512", "avx10", "amx", "evex512", "avx5", NULL};
 
+/* Names and prefixes of features that change what instructions are selected. LLVM takes the string apart several times per
+ * module, and each entry costs, so the rest (system instructions) is left to the CPU name. */
+static const char *const selected[] = {"sse",  "ssse3", "avx",  "fma", "f16c",   "bmi",  "lzcnt",      "popcnt", "movbe", "adx",
+                                       "gfni", "vaes",  "xop",  "tbm", "evex512", "cmov", "vpclmulqdq", "egpr",   "ndd",   "ccmp",
+                                       "nf",   "push2pop2", "ppx", "cf", "zu", "fast-"};
+
+static bool selects(const char *name) {
+    for (size_t i = 0; i < sizeof selected / sizeof *selected; i++)
+        if (strncmp(name, selected[i], strlen(selected[i])) == 0) return true;
+    return false;
+}
+
 static bool allowed(cpu_level level, const char *name) {
     if (level == CPU_BASE) {
         for (const char *const *at = sse2_allowed; *at; at++)
@@ -86,6 +97,7 @@ static void restrict_features(target_device *device, const char *host, cpu_level
     bool on;
     size_t length = 0;
     for (const char *at = host; next_feature(&at, name, sizeof name, &on);) {
+        if (!selects(name)) continue;
         int written = snprintf(device->attributes + length, sizeof device->attributes - length, "%s%c%s", length ? "," : "",
                                on && allowed(level, name) ? '+' : '-', name);
         if (written < 0 || (size_t)written >= sizeof device->attributes - length) break;

@@ -1,5 +1,5 @@
-/* The interp target: kernels run through the interpreter of loop IR, which is the definition of what every other target must
- * compute. Its object is the printed loop IR, so that each run also proves the text form. Nothing here is fast. */
+/* The interp target: kernels run through the interpreter of loop IR, which is the definition of what every other target
+ * must compute. Its object is the printed loop IR, so that each run also proves the text form. Nothing here is fast. */
 #include "targets/target.h"
 #include "tir/interpret.h"
 
@@ -52,8 +52,8 @@ static void interp_schedule(const tir_machine *machine, int threads, tir_region 
 
 /* ---- objects: the kernels' text, one after another */
 
-static dlc_status interp_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
-                                 lib_error *error) {
+static dlc_status interp_compile(target_device *device, int count, const tir_kernel *const *kernels,
+                                 target_object *object, lib_error *error) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &device->allocator, &scope);
@@ -80,7 +80,8 @@ static void interp_release_object(target_device *device, target_object *object) 
 static dlc_status interp_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                               lib_error *error) {
     (void)device;
-    if (what != TARGET_DUMP_SOURCE) return lib_fail(error, DLC_UNSUPPORTED, "the interp target has neither LLVM IR nor assembly");
+    if (what != TARGET_DUMP_SOURCE)
+        return lib_fail(error, DLC_UNSUPPORTED, "the interp target has neither LLVM IR nor assembly");
     lib_scope scope, *outer = text->arena->scope;
     text->arena->scope = &scope;
     if (LIB_ENTER(&scope)) tir_kernel_print(text, kernel);
@@ -97,12 +98,13 @@ static void run_phase(const target_arguments *arguments, int64_t iteration, int6
     const tir_interpret_options options = {.check = true};
     char *local = arguments->local ? arguments->local + slot * arguments->local_stride : NULL;
     lib_error error;
-    dlc_status status = tir_program_run_tasks(phase->program, phase->phase, iteration, begin, end, arguments->buffers,
-                                              arguments->params, arguments->workspace, local, &options, phase->allocator,
-                                              &error);
+    dlc_status status =
+        tir_program_run_tasks(phase->program, phase->phase, iteration, begin, end, arguments->buffers,
+                              arguments->params, arguments->workspace, local, &options, phase->allocator, &error);
     dlc_status none = DLC_OK; /* of several failing tasks the first one reports */
     if (status != DLC_OK && arguments->error &&
-        __atomic_compare_exchange_n(&arguments->error->status, &none, status, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        __atomic_compare_exchange_n(&arguments->error->status, &none, status, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED))
         memcpy(arguments->error->message, error.message, sizeof error.message);
 }
 
@@ -148,7 +150,9 @@ static target_phase interp_phase_of(const target_module *module, int kernel, int
     return (target_phase){run_phase, &module->phases[kernel][phase]};
 }
 
-static size_t interp_module_bytes(const target_module *module) { return sizeof *module + module->arena.total; }
+static size_t interp_module_bytes(const target_module *module) {
+    return sizeof *module + module->arena.total;
+}
 
 const target target_interp = {
     .name = "interp",

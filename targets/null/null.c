@@ -1,12 +1,13 @@
-/* The null target: makes text of kernels and runs nothing. It is the template for a port: each function below is what a new
- * target fills in, with the least that the contract of targets/target.h allows. */
+/* The null target: makes text of kernels and runs nothing. It is the template for a port: each function below is what a
+ * new target fills in, with the least that the contract of targets/target.h allows. */
 #include "targets/target.h"
 
 struct target_device {
     dlc_allocator allocator;
 };
 
-static dlc_status null_open(const target_options *options, target_device **device, tir_machine *machine, lib_error *error) {
+static dlc_status null_open(const target_options *options, target_device **device, tir_machine *machine,
+                            lib_error *error) {
     target_device *opened = lib_allocate_zeroed(options->allocator, sizeof *opened, _Alignof(target_device));
     if (!opened) return lib_fail(error, DLC_OUT_OF_MEMORY, "null target: out of memory");
     opened->allocator = *options->allocator;
@@ -29,8 +30,8 @@ static void null_schedule(const tir_machine *machine, int threads, tir_region *r
     (void)machine, (void)threads, (void)region, (void)schedule;
 }
 
-static dlc_status null_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
-                               lib_error *error) {
+static dlc_status null_compile(target_device *device, int count, const tir_kernel *const *kernels,
+                               target_object *object, lib_error *error) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &device->allocator, &scope);
@@ -60,8 +61,8 @@ static dlc_status null_dump(target_device *device, const tir_kernel *kernel, tar
     return lib_fail(error, DLC_UNSUPPORTED, "the null target has no stages of code generation");
 }
 
-static dlc_status null_load(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,
-                            target_module **module, lib_error *error) {
+static dlc_status null_load(target_device *device, const target_object *object, int count,
+                            const tir_kernel *const *kernels, target_module **module, lib_error *error) {
     (void)device, (void)object, (void)count, (void)kernels;
     *module = NULL;
     return lib_fail(error, DLC_UNSUPPORTED, "the null target makes text and runs nothing");
@@ -72,7 +73,9 @@ static target_phase null_phase(const target_module *module, int kernel, int phas
     (void)module, (void)kernel, (void)phase;
     return (target_phase){NULL, NULL};
 }
-static void null_unload(target_device *device, target_module *module) { (void)device, (void)module; }
+static void null_unload(target_device *device, target_module *module) {
+    (void)device, (void)module;
+}
 static size_t null_module_bytes(const target_module *module) {
     (void)module;
     return 0;

@@ -20,8 +20,7 @@
 /* after the above */
 #include <cmocka.h>
 
-/* ---- legs
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- legs ------------------------------------------------------------------------------------------------------ */
 
 typedef enum leg_result { LEG_RAN, LEG_CANNOT } leg_result;
 
@@ -138,8 +137,7 @@ static const test_leg legs[] = {
     {"loops", run_loops, true},
 };
 
-/* ---- comparing
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------------------------- */
 
 /* dtype, digits of the significand, lowest exponent of a normal number, greatest number */
 static const struct {
@@ -176,8 +174,7 @@ static bool agrees(dlc_dtype dtype, double got, double expected, double toleranc
     return fabs(got - expected) <= allowed;
 }
 
-/* ---- one case
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- one case -------------------------------------------------------------------------------------------------- */
 
 #define RESULTS_MAX 16
 
@@ -220,6 +217,20 @@ static void emit_sample(test_case *c) {
         for (int d = 0; d < shape->rank; d++) c->result[i].dim[d] = extent_of(g->pool, shape->dim[d]);
     }
     c->primitive = graph_decompose(c->arena, g);
+}
+
+/* The text form reads back as the same graph. */
+static void check_text(test_case *c) {
+    lib_text text, again;
+    lib_lexer lexer;
+    lib_text_init(&text, c->arena);
+    lib_text_init(&again, c->arena);
+    graph_print(&text, c->g);
+    lib_lexer_init(&lexer, c->arena, "printed", text.data, text.length);
+    graph_print(&again, graph_parse(c->arena, &lexer));
+    if (strcmp(text.data, again.data) != 0)
+        lib_raise(c->arena->scope, DLC_INTERNAL, "the text form reads back as another graph:\n%s\n%s", text.data,
+                  again.data);
 }
 
 /* A reference reads dimension lists as numbers in `list`, and operands left out have rank -1. */
@@ -391,8 +402,7 @@ static unsigned fills_of(graph_class class_) {
     }
 }
 
-/* ---- tests
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------------------------- */
 
 /* One line of the samples with one dtype; false with the reason in `failure`. */
 static bool run_sample(const graph_op *op, const char *line, size_t length, dlc_dtype t, bool *varies, char *failure,
@@ -407,6 +417,7 @@ static bool run_sample(const graph_op *op, const char *line, size_t length, dlc_
         c->s.op = op;
         c->s.line = sample_line(&arena, line, length, t, varies);
         emit_sample(c);
+        check_text(c);
         uint64_t seed = (uint64_t)lib_environment_integer(LIB_ENV_SEED, 1);
         for (unsigned fill = SAMPLE_TAME; fill <= SAMPLE_EXTREME && good; fill *= 2) {
             if (!(fills_of(op->class_) & fill)) continue;

@@ -28,8 +28,7 @@ typedef struct sample {
     graph_attribute attribute[sizeof(((graph_op *)0)->attribute) / sizeof(graph_attribute_spec)]; /* one per spec */
 } sample;
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------------------------- */
 
 /* The line with each word T replaced by the dtype's name. */
 static inline const char *sample_line(lib_arena *arena, const char *line, size_t length, dlc_dtype t, bool *varies) {
@@ -101,7 +100,8 @@ static inline void sample_parse(sample *s, graph *g, const graph_op *op, const c
     s->operands = 0;
     for (int i = 0; op->attribute[i].name; i++) {
         s->attribute[i] = (graph_attribute){0};
-        if (op->attribute[i].initial) s->attribute[i] = graph_attribute_default(g, &op->attribute[i]);
+        if (op->attribute[i].initial && strcmp(op->attribute[i].initial, "auto") != 0)
+            s->attribute[i] = graph_attribute_default(g, &op->attribute[i]);
     }
     lib_lexer_expect(&lexer, op->name);
     lib_lexer_expect(&lexer, "(");
@@ -122,8 +122,7 @@ static inline void sample_parse(sample *s, graph *g, const graph_op *op, const c
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "more text than one sample");
 }
 
-/* ---- data
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t sample_random(uint64_t *seed) {
     *seed += 0x9e3779b97f4a7c15u;

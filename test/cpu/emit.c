@@ -313,12 +313,53 @@ static void test_gather(void **state) {
                       NULL, FILL_SPECIAL);
 }
 
+static void test_hints(void **state) {
+    (void)state;
+    kernel_check("kernel nt(x: f32[4, 256] arg align 64, y: f32[4, 256] arg align 64)\n"
+                 "phase tasks=4 task=p {\n"
+                 "  for i in 0..256 vec { nt y[p, i] = x[p, i]*3:f32 }\n"
+                 "  prefetch.2 x[p + 1, 0]\n"
+                 "  prefetch.1 x[p + 1000000, 0]\n"
+                 "}\n",
+                 NULL);
+}
+
+static void test_phases(void **state) {
+    (void)state;
+    const int64_t params[] = {5, 3};
+    kernel_check("kernel fold(x: f32[n, 40] arg, s: f32[40] arg, t: f32[40] workspace) params(n: 1..64, m: 1..8)\n"
+                 "phase tasks=1 task=p { for j in 0..40 vec { t[j] = 0:f32 } }\n"
+                 "phase tasks=5 task=p repeat=n iteration=k repeat_phases=2 {\n"
+                 "  for j in 0..8 vec { t[p*8 + j] = t[p*8 + j]*0.5:f32 + x[k, p*8 + j] }\n"
+                 "}\n"
+                 "phase tasks=m task=p { for j in 0..10 vec { s[p*10 + j] = t[39 - p*10 - j] } }\n",
+                 params);
+    const int64_t scalars[] = {7, 0x40200000, 1};
+    kernel_check("kernel scalars(x: f32[7] arg, y: f32[7] arg) params(n: 1..64, s: f32, f: bool)\n"
+                 "phase tasks=n task=p { y[p] = select(f, x[p]*s, 0:f32) }\n",
+                 scalars);
+    kernel_check("kernel zero(y: f32[6, 40] arg, a: f32[40] stack zero, b: f32[40] local zero, c: f32[40] reg zero)\n"
+                 "phase tasks=6 task=p {\n"
+                 "  for j in 0..40 vec { y[p, j] = a[j] + b[j] + c[j] + 1:f32 }\n"
+                 "  for j in 0..40 vec { a[j] = 3:f32 }\n"
+                 "  for j in 0..40 vec { b[j] = 3:f32 }\n"
+                 "  for j in 0..40 vec { c[j] = 3:f32 }\n"
+                 "}\n",
+                 NULL);
+    const int64_t empty[] = {0};
+    kernel_check("kernel empty(x: f32[n] arg, y: f32[n] arg) params(n: 0..64)\n"
+                 "phase tasks=n task=p { y[p] = x[p] }\n"
+                 "phase tasks=1 task=p { for i in 0..n { y[i] = y[i]*x[0] } }\n",
+                 empty);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_map),      cmocka_unit_test(test_masked_tail), cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_softmax),   cmocka_unit_test(test_branches),
         cmocka_unit_test(test_loops),    cmocka_unit_test(test_scratch),     cmocka_unit_test(test_strides),
         cmocka_unit_test(test_layouts),  cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_hints),    cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests_name("cpu emitter", tests, kernel_check_open, kernel_check_close);
 }

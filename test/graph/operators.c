@@ -20,8 +20,7 @@ static graph *parse(lib_arena *arena, const char *text) {
     return graph_parse(arena, &lexer);
 }
 
-/* ---- symbols
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- symbols --------------------------------------------------------------------------------------------------- */
 
 /* graph, shape of its output as text */
 static const struct {
@@ -122,23 +121,24 @@ static void compare_bound(lib_arena *arena, const char *graph_text, const char *
     if (of_numbers) assert_memory_equal(free, bound, (size_t)of_numbers * sizeof *bound);
 }
 
+static void run_symbolic(const char *graph_text, const char *shape, const int64_t *sizes) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) compare_bound(&arena, graph_text, shape, sizes);
+    lib_arena_free(&arena);
+    if (scope.error.status != DLC_OK) fail_msg("%s: %s", graph_text, scope.error.message);
+}
+
 static void test_symbolic(void **state) {
     (void)state;
     static const int64_t sizes[][2] = {{1, 1}, {3, 5}, {7, 2}, {12, 4}};
-    enum { SIZES = sizeof sizes / sizeof *sizes, CASES = sizeof symbolic / sizeof *symbolic };
-    for (int t = 0; t < CASES * SIZES; t++) {
-        lib_scope scope;
-        lib_arena arena;
-        lib_arena_init(&arena, &lib_libc_allocator, &scope);
-        if (LIB_ENTER(&scope))
-            compare_bound(&arena, symbolic[t / SIZES].text, symbolic[t / SIZES].shape, sizes[t % SIZES]);
-        lib_arena_free(&arena);
-        if (scope.error.status != DLC_OK) fail_msg("%s: %s", symbolic[t / SIZES].text, scope.error.message);
-    }
+    for (size_t t = 0; t < sizeof symbolic / sizeof *symbolic; t++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+            run_symbolic(symbolic[t].text, symbolic[t].shape, sizes[k]);
 }
 
-/* ---- wrong uses
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- wrong uses ------------------------------------------------------------------------------------------------ */
 
 /* sample, part of the message */
 static const struct {

@@ -28,8 +28,8 @@ static dlc_status run(const char *text, void *const *arguments, const int64_t *p
 }
 
 /* Forwards and backwards, with and without checks: always right, always `expected`. */
-static void run_all_ways(const char *text, void *const *arguments, const int64_t *params, void *output, const void *expected,
-                         size_t size) {
+static void run_all_ways(const char *text, void *const *arguments, const int64_t *params, void *output,
+                         const void *expected, size_t size) {
     for (int way = 0; way < 8; way++) {
         const tir_interpret_options options = {.check = way & 1, .reverse_tasks = way & 2, .reverse_lanes = way & 4};
         lib_error error;
@@ -144,16 +144,17 @@ static void test_phases(void **state) {
     }
     for (int i = 0; i < 8; i++) expected[7 - i] = i < 3 ? w[i] : 0;
     void *arguments[] = {x, count, &y[7]};
-    run_all_ways("kernel k(x: f32[8] arg, n: i32[1] arg, y: f32[8] arg stride(-1), w: f32[8] workspace, v: f32[8] workspace)"
-                 "phase tasks=8 task=p { w[p] = x[p] }"
-                 "phase \"step\" tasks=8 repeat=3 iteration=t repeat_phases=2 task=p {"
-                 "  v[p] = w[p] + w[(p + 1)%8] + cast.f32(t) }"
-                 "phase tasks=4 task=p { w[p*2] = v[p*2] w[p*2 + 1] = v[p*2 + 1] }"
-                 "phase tasks=1 task=p {"
-                 "  for i in 0..8 { y[i] = 0 }"
-                 "  for i in 0 .. cast.index(n[0]) { y[i] = w[i] }"
-                 "}",
-                 arguments, NULL, y, expected, sizeof y);
+    run_all_ways(
+        "kernel k(x: f32[8] arg, n: i32[1] arg, y: f32[8] arg stride(-1), w: f32[8] workspace, v: f32[8] workspace)"
+        "phase tasks=8 task=p { w[p] = x[p] }"
+        "phase \"step\" tasks=8 repeat=3 iteration=t repeat_phases=2 task=p {"
+        "  v[p] = w[p] + w[(p + 1)%8] + cast.f32(t) }"
+        "phase tasks=4 task=p { w[p*2] = v[p*2] w[p*2 + 1] = v[p*2 + 1] }"
+        "phase tasks=1 task=p {"
+        "  for i in 0..8 { y[i] = 0 }"
+        "  for i in 0 .. cast.index(n[0]) { y[i] = w[i] }"
+        "}",
+        arguments, NULL, y, expected, sizeof y);
 }
 
 /* Values may be hoisted out of loops, loads may not: memory changes under them. */
@@ -183,7 +184,8 @@ static void test_empty(void **state) {
     }
 }
 
-#define HEAD "kernel k(x: f32[16] arg, y: f32[16] arg, n: i32[16] arg, w: f32[16] workspace, l: f32[16] local, r: f32[16] reg)"
+#define HEAD \
+    "kernel k(x: f32[16] arg, y: f32[16] arg, n: i32[16] arg, w: f32[16] workspace, l: f32[16] local, r: f32[16] reg)"
 #define ONE(body) HEAD "phase tasks=1 task=p {" body "}"
 #define FOUR(body) HEAD "phase tasks=4 task=p {" body "}"
 
@@ -212,7 +214,8 @@ static const struct {
     {FOUR("if (p < 1) { l[0] = 1 } y[p] = l[0]"), "poison is stored to y[1]"},
     {HEAD "phase tasks=4 task=p { w[p] = 1 } phase tasks=5 task=p { y[p] = w[p] }", "poison is stored to y[4]"},
     {HEAD "phase tasks=4 task=p { w[p] = 1 } phase tasks=4 task=p { y[p] = w[3 - p] }", ""},
-    {"kernel k(x: f32[1] arg, y: f32[1] arg, n: i32[16] arg, r: f32[4] reg zero) phase tasks=1 task=p { y[0] = r[2] }", ""},
+    {"kernel k(x: f32[1] arg, y: f32[1] arg, n: i32[16] arg, r: f32[4] reg zero) phase tasks=1 task=p { y[0] = r[2] }",
+     ""},
     /* races */
     {FOUR("y[0] = 1"), "race: two tasks of the phase write y[0]"},
     {FOUR("y[p] = y[p + 1]"), "race: "},
@@ -288,8 +291,9 @@ static void test_cancel(void **state) {
     const volatile int cancel = 1;
     const tir_interpret_options options = {.cancel = &cancel};
     lib_error error;
-    assert_int_equal(run("kernel k(x: f32[1] arg) phase tasks=9 task=p { x[0] = 1 }", arguments, NULL, &options, &error),
-                     DLC_CANCELLED);
+    assert_int_equal(
+        run("kernel k(x: f32[1] arg) phase tasks=9 task=p { x[0] = 1 }", arguments, NULL, &options, &error),
+        DLC_CANCELLED);
     assert_true(x[0] == 0);
 }
 

@@ -12,7 +12,9 @@ typedef struct fixture {
     lib_arena arena;
 } fixture;
 
-static void open_fixture(fixture *f) { lib_arena_init(&f->arena, &lib_libc_allocator, &f->scope); }
+static void open_fixture(fixture *f) {
+    lib_arena_init(&f->arena, &lib_libc_allocator, &f->scope);
+}
 
 static tir_kernel *parse(fixture *f, const char *text) {
     lib_lexer lexer;
@@ -169,10 +171,12 @@ static void check_mistake(const mistake *m, bool verify, const tir_machine *mach
 
 static void test_parse_mistakes(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof parse_mistakes / sizeof *parse_mistakes; i++) check_mistake(&parse_mistakes[i], false, NULL);
+    for (size_t i = 0; i < sizeof parse_mistakes / sizeof *parse_mistakes; i++)
+        check_mistake(&parse_mistakes[i], false, NULL);
 }
 
-#define HEAD "kernel k(x: f32[16] arg, y: f32[16] arg, n: i32[1] arg, h: f16[4] arg, r: f32[4, 16] reg, t: f32[4] local)"
+#define HEAD \
+    "kernel k(x: f32[16] arg, y: f32[16] arg, n: i32[1] arg, h: f16[4] arg, r: f32[4, 16] reg, t: f32[4] local)"
 #define IN_TASK(body) HEAD "params(m: 1..9) phase tasks=4 task=p { " body " }"
 
 static const mistake verify_mistakes[] = {
@@ -201,7 +205,8 @@ static const mistake verify_mistakes[] = {
     {"kernel k(a: f32[4] local @56) local(64)", "L2: a scratch buffer exceeds"},
     {"kernel k(a: f32[4] arg) phase tasks=1 repeat=2 iteration=t repeat_phases=2 task=p { a[0] = 1 }", "L12"},
     {IN_TASK("for i in 0..4 unroll { for j in 0..16 vec { r[i, j] = x[j] } }"
-             "for i in 0..4 unroll { for j in 0..16 vec { y[j] = r[i, j] } }"), ""},
+             "for i in 0..4 unroll { for j in 0..16 vec { y[j] = r[i, j] } }"),
+     ""},
 };
 
 static void test_verify_mistakes(void **state) {
@@ -219,12 +224,13 @@ static void test_register_pressure(void **state) {
     narrow.vector_registers = 7;
     no_fma.fma = 0;
     /* r: 4 vectors of 64 bytes while k runs; s only afterwards */
-    const char *text = "kernel k(x: f32[4, 16] arg, y: f32[4, 16] arg, r: f32[4, 16] reg, s: f32[4, 16] reg) phase tasks=1 task=p {"
-                       "for i in 0..4 unroll { for j in 0..16 vec { r[i, j] = 0 } }"
-                       "for k in 0..9 { for i in 0..4 unroll { for j in 0..16 vec { r[i, j] = fma(x[i, j], x[i, j], r[i, j]) } } }"
-                       "for i in 0..4 unroll { for j in 0..16 vec { y[i, j] = r[i, j] } }"
-                       "for i in 0..4 unroll { for j in 0..16 vec { s[i, j] = x[i, j] } }"
-                       "for i in 0..4 unroll { for j in 0..16 vec { y[i, j] = s[i, j] } } }";
+    const char *text =
+        "kernel k(x: f32[4, 16] arg, y: f32[4, 16] arg, r: f32[4, 16] reg, s: f32[4, 16] reg) phase tasks=1 task=p {"
+        "for i in 0..4 unroll { for j in 0..16 vec { r[i, j] = 0 } }"
+        "for k in 0..9 { for i in 0..4 unroll { for j in 0..16 vec { r[i, j] = fma(x[i, j], x[i, j], r[i, j]) } } }"
+        "for i in 0..4 unroll { for j in 0..16 vec { y[i, j] = r[i, j] } }"
+        "for i in 0..4 unroll { for j in 0..16 vec { s[i, j] = x[i, j] } }"
+        "for i in 0..4 unroll { for j in 0..16 vec { y[i, j] = s[i, j] } } }";
     check_mistake(&(mistake){text, ""}, true, &four);
     check_mistake(&(mistake){text, "L13: 4 live vectors"}, true, &three);
     check_mistake(&(mistake){text, "L13: 8 live vectors"}, true, &narrow);
@@ -294,9 +300,9 @@ static void test_substitute(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_names_are_made_distinct),
-        cmocka_unit_test(test_scratch_is_placed), cmocka_unit_test(test_parse_mistakes),
-        cmocka_unit_test(test_verify_mistakes),   cmocka_unit_test(test_register_pressure),
+        cmocka_unit_test(test_round_trip),          cmocka_unit_test(test_names_are_made_distinct),
+        cmocka_unit_test(test_scratch_is_placed),   cmocka_unit_test(test_parse_mistakes),
+        cmocka_unit_test(test_verify_mistakes),     cmocka_unit_test(test_register_pressure),
         cmocka_unit_test(test_unbound_and_rebound), cmocka_unit_test(test_substitute),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

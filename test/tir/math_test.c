@@ -1,7 +1,7 @@
-/* tir/math: the expansions against libm in f64 at edges, at sampled bits and around every exponent, with and without fma;
- * integer and 16-bit arithmetic after tir_legalize against plain C. Every input: test/tir/math_exhaustive.c. */
-#include "tir/math.h"
+/* tir/math: the expansions against libm in f64 at edges, at sampled bits and around every exponent, with and without
+ * fma; integer and 16-bit arithmetic after tir_legalize against plain C. Every input: test/tir/math_exhaustive.c. */
 #include "tir/arith.h"
+#include "tir/math.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -57,15 +57,15 @@ static uint64_t random_bits(uint64_t *state) {
 
 /* ---- f32 functions */
 
-#define FUNCTIONS(X) /* operator, reference, bound in ulp */                                                          \
-    X(TIR_EXP, exp, 3.0)                                                                                              \
-    X(TIR_EXPM1, expm1, 2.0)                                                                                          \
-    X(TIR_LOG, log, 1.0)                                                                                              \
-    X(TIR_LOG1P, log1p, 2.0)                                                                                          \
-    X(TIR_SIN, sin, 2.0)                                                                                              \
-    X(TIR_COS, cos, 2.0)                                                                                              \
-    X(TIR_TANH, tanh, 3.5)                                                                                            \
-    X(TIR_ERF, erf, 3.5)
+#define FUNCTIONS(X) /* operator, reference, bound in ulp */ \
+    X(TIR_EXP, exp, 3.0)                                     \
+    X(TIR_EXPM1, expm1, 2.0)                                 \
+    X(TIR_LOG, log, 1.0)                                     \
+    X(TIR_LOG1P, log1p, 2.0)                                 \
+    X(TIR_SIN, sin, 2.0)                                     \
+    X(TIR_COS, cos, 2.0)                                     \
+    X(TIR_TANH, tanh, 4.0)                                   \
+    X(TIR_ERF, erf, 3.0)
 
 typedef struct unary_function {
     tir_op op;
@@ -123,14 +123,28 @@ static void check_unary(const unary_function *f, const compiled *c, uint32_t bit
         fail_msg("%s(%a) fma=%d: %a, exact %a", tir_ops[f->op].text, (double)x, c->has_fma, (double)got, exact);
 }
 
-static const float edges[] = {0.0f,          0x1p-149f,      0x1p-126f,      0x1.fffffcp-127f, 0x1p-25f,      0x1p-24f,
-                              0x1p-12f,      0.5f,           0x1.fffffep-1f, 1.0f,             0x1.000002p0f, 0x1.555554p-1f,
-                              0x1.555556p0f, 1.5f,           2.0f,           3.0f,             4.0f,          8.0f,
-                              9.0f,          10.0f,          17.0f,          24.0f,            87.0f,         88.0f,
-                              88.5f,         0x1.62e42ep6f,  0x1.62e430p6f,  89.0f,            103.0f,        103.9f,
-                              103.97f,       103.98f,        104.0f,         150.0f,           1e5f,          0x1p23f,
-                              0x1p24f,       0x1.fffffep30f, 1e22f,          0x1p64f,          0x1p127f,      0x1.fffffep127f,
-                              INFINITY,      NAN};
+static const float edges[] = {0.0f,           0x1p-149f,
+                              0x1p-126f,      0x1.fffffcp-127f,
+                              0x1p-25f,       0x1p-24f,
+                              0x1p-12f,       0.5f,
+                              0x1.fffffep-1f, 1.0f,
+                              0x1.000002p0f,  0x1.555554p-1f,
+                              0x1.555556p0f,  1.5f,
+                              2.0f,           3.0f,
+                              4.0f,           8.0f,
+                              9.0f,           10.0f,
+                              17.0f,          24.0f,
+                              87.0f,          88.0f,
+                              88.5f,          0x1.62e42ep6f,
+                              0x1.62e430p6f,  89.0f,
+                              103.0f,         103.9f,
+                              103.97f,        103.98f,
+                              104.0f,         150.0f,
+                              1e5f,           0x1p23f,
+                              0x1p24f,        0x1.fffffep30f,
+                              1e22f,          0x1p64f,
+                              0x1p127f,       0x1.fffffep127f,
+                              INFINITY,       NAN};
 #define EDGES ((int)(sizeof edges / sizeof *edges))
 
 static void unary_functions_stay_in_bounds(void **unused) {
@@ -143,9 +157,11 @@ static void unary_functions_stay_in_bounds(void **unused) {
                 for (uint32_t sign = 0; sign < 2; sign++) check_unary(f, &c, bits_of(edges[i]) ^ sign << 31);
             uint64_t state = k;
             for (uint32_t high = 0; high < 512; high++) /* every sign and exponent */
-                for (int i = 0; i < 20; i++) check_unary(f, &c, high << 23 | (uint32_t)(random_bits(&state) & 0x7fffff));
+                for (int i = 0; i < 20; i++)
+                    check_unary(f, &c, high << 23 | (uint32_t)(random_bits(&state) & 0x7fffff));
             for (int i = 0; i < 4000; i++) /* where most of the curves are */
-                check_unary(f, &c, bits_of(ldexpf((float)(int32_t)random_bits(&state), -31 + (int)(random_bits(&state) % 9))));
+                check_unary(f, &c,
+                            bits_of(ldexpf((float)(int32_t)random_bits(&state), -31 + (int)(random_bits(&state) % 9))));
         }
 }
 
@@ -160,14 +176,16 @@ static void tanh_and_erf_stay_within_one(void **unused) {
                 float got = float_of(run(&c, bits_of(x), 0));
                 if (got > 1.0f) fail_msg("%s(%a): %a", tir_ops[ops[k]].text, (double)x, (double)got);
             }
+            assert_true(float_of(run(&c, bits_of(10.0f), 0)) == 1.0f);
+            assert_true(float_of(run(&c, bits_of(-INFINITY), 0)) == -1.0f);
         }
 }
 
 /* The classic hardest arguments of range reduction: close to multiples of pi/2. */
 static void sin_and_cos_reduce_exactly(void **unused) {
     (void)unused;
-    static const float hard[] = {0x1.921fb6p0f, 0x1.2d97c8p2f, 0x1.f9cbe2p7f, 0x1.f6a7a2p29f, 0x1.02e90cp43f, 0x1.35a2c4p97f,
-                                 0x1.6c9ca8p74f, 0x1.a9d33ep126f, 0x1.fffffep127f};
+    static const float hard[] = {0x1.921fb6p0f,  0x1.2d97c8p2f,  0x1.f9cbe2p7f,   0x1.f6a7a2p29f, 0x1.02e90cp43f,
+                                 0x1.35a2c4p97f, 0x1.6c9ca8p74f, 0x1.a9d33ep126f, 0x1.fffffep127f};
     for (int k = 4; k < 6; k++)
         for (size_t i = 0; i < sizeof hard / sizeof *hard; i++)
             for (int fused = 0; fused < 2; fused++) {
@@ -177,11 +195,13 @@ static void sin_and_cos_reduce_exactly(void **unused) {
             }
 }
 
-static void check_binary(tir_op op, double (*reference)(double, double), const compiled *c, float x, float y, double bound) {
+static void check_binary(tir_op op, double (*reference)(double, double), const compiled *c, float x, float y,
+                         double bound) {
     float got = float_of(run(c, bits_of(x), bits_of(y)));
     double exact = reference((double)x, (double)y);
     if (!close_to(got, exact, bound))
-        fail_msg("%s(%a, %a) fma=%d: %a, exact %a", tir_ops[op].text, (double)x, (double)y, c->has_fma, (double)got, exact);
+        fail_msg("%s(%a, %a) fma=%d: %a, exact %a", tir_ops[op].text, (double)x, (double)y, c->has_fma, (double)got,
+                 exact);
 }
 
 static void binary_functions_stay_in_bounds(void **unused) {
@@ -196,7 +216,8 @@ static void binary_functions_stay_in_bounds(void **unused) {
             compiled c = compile(functions[k].op, DLC_F32, 2, fused, false);
             for (int i = 0; i < 4 * EDGES * EDGES; i++) {
                 float x = edges[i / 4 % EDGES], y = edges[i / 4 / EDGES];
-                check_binary(functions[k].op, functions[k].reference, &c, i & 1 ? -x : x, i & 2 ? -y : y, functions[k].bound);
+                check_binary(functions[k].op, functions[k].reference, &c, i & 1 ? -x : x, i & 2 ? -y : y,
+                             functions[k].bound);
             }
             uint64_t state = 7;
             for (int i = 0; i < 20000; i++) {
@@ -212,7 +233,8 @@ static void binary_functions_stay_in_bounds(void **unused) {
 
 static void constant_exponents_agree_with_pow(void **unused) {
     (void)unused;
-    static const float exponents[] = {0, 0.5f, 1, 2, 3, 4, 5, 7, 8, 16, 31, 64, 65, -0.5f, -1, -2, -3, -8, -64, -100, 2.5f};
+    static const float exponents[] = {0,  0.5f, 1,     2,  3,  4,  5,  7,   8,    16,  31,
+                                      64, 65,   -0.5f, -1, -2, -3, -8, -64, -100, 2.5f};
     for (size_t k = 0; k < sizeof exponents / sizeof *exponents; k++)
         for (int fused = 0; fused < 2; fused++) {
             compiled c = {.has_fma = fused};
@@ -241,7 +263,8 @@ static void assert_legal_node(tir_expr e, bool has_fma) {
     tir_dtype from = tir_dtype_of(&pool, tir_operand(&pool, e, op == TIR_SELECT)), to = node->dtype;
     bool narrow_from = from == DLC_F16 || from == DLC_BF16, narrow_to = to == DLC_F16 || to == DLC_BF16;
     if (op == TIR_CAST) { /* exact by way of f32 but for its one rounding */
-        if (narrow_to) assert_true(from == DLC_F32 || from == DLC_I8 || from == DLC_U8 || from == DLC_BOOL || narrow_from);
+        if (narrow_to)
+            assert_true(from == DLC_F32 || from == DLC_I8 || from == DLC_U8 || from == DLC_BOOL || narrow_from);
         return;
     }
     if (tir_ops[op].flags & TIR_MATH) assert_int_equal(to, DLC_F64);
@@ -263,7 +286,8 @@ static const tir_dtype narrow_dtypes[] = {DLC_F16, DLC_BF16};
 /* Any f16 or bf16 value from 16 random bits. */
 static void narrow_arithmetic_rounds_once(void **unused) {
     (void)unused;
-    static const tir_op ops[] = {TIR_ADD, TIR_SUB, TIR_MUL, TIR_DIV, TIR_MIN, TIR_MAX, TIR_SQRT, TIR_NEG, TIR_ABS, TIR_FLOOR};
+    static const tir_op ops[] = {TIR_ADD, TIR_SUB,  TIR_MUL, TIR_DIV, TIR_MIN,
+                                 TIR_MAX, TIR_SQRT, TIR_NEG, TIR_ABS, TIR_FLOOR};
     for (int d = 0; d < 2; d++)
         for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
             tir_dtype dtype = narrow_dtypes[d];
@@ -289,7 +313,8 @@ static void narrow_functions_are_rounded_f32(void **unused) {
         for (size_t k = 0; k < sizeof unary_functions / sizeof *unary_functions; k++) {
             compiled c = compile(unary_functions[k].op, narrow_dtypes[d], 1, false, false);
             assert_legal(c.root, false);
-            double ulp = narrow_dtypes[d] == DLC_F16 ? 0x1p-11 : 0x1p-8, least = narrow_dtypes[d] == DLC_F16 ? 0x1p-25 : 0x1p-134;
+            double ulp = narrow_dtypes[d] == DLC_F16 ? 0x1p-11 : 0x1p-8,
+                   least = narrow_dtypes[d] == DLC_F16 ? 0x1p-25 : 0x1p-134;
             for (uint32_t bits = 0; bits < 65536; bits += 7) {
                 double x = tir_bits_to_f64(narrow_dtypes[d], bits), exact = unary_functions[k].reference(x);
                 double got = tir_bits_to_f64(narrow_dtypes[d], run(&c, bits, 0));
@@ -347,8 +372,8 @@ static void casts_to_narrow_round_once(void **unused) {
                 uint64_t got = run(&c, x, x), want = tir_arith_cast(narrow_dtypes[d], sources[s], x);
                 double g = tir_bits_to_f64(narrow_dtypes[d], got), w = tir_bits_to_f64(narrow_dtypes[d], want);
                 if (isnan(w) ? !isnan(g) : got != want)
-                    fail_msg("%s(%s %llx): %04x, not %04x", tir_dtype_name(narrow_dtypes[d]), tir_dtype_name(sources[s]),
-                             (unsigned long long)x, (unsigned)got, (unsigned)want);
+                    fail_msg("%s(%s %llx): %04x, not %04x", tir_dtype_name(narrow_dtypes[d]),
+                             tir_dtype_name(sources[s]), (unsigned long long)x, (unsigned)got, (unsigned)want);
             }
         }
 }
@@ -360,7 +385,8 @@ static void excess_drops_intermediate_rounding_only(void **unused) {
     c.x = tir_var(&pool, "x", TIR_VAR_LET, DLC_F16, 0, 0);
     c.y = tir_var(&pool, "y", TIR_VAR_LET, DLC_F16, 0, 0);
     tir_expr sum = tir_add(&pool, tir_mul(&pool, c.x, c.y), c.x), e = tir_sub(&pool, sum, c.y);
-    tir_expr half = tir_cast(&pool, DLC_F16, tir_mul(&pool, tir_cast(&pool, DLC_F32, c.x), tir_cast(&pool, DLC_F32, c.y)));
+    tir_expr half =
+        tir_cast(&pool, DLC_F16, tir_mul(&pool, tir_cast(&pool, DLC_F32, c.x), tir_cast(&pool, DLC_F32, c.y)));
     tir_expr explicit = tir_sub(&pool, tir_add(&pool, half, c.x), c.y);
     uint64_t state = 5;
     for (int i = 0; i < 5000; i++) {
@@ -371,7 +397,8 @@ static void excess_drops_intermediate_rounding_only(void **unused) {
         c.root = tir_legalize(&pool, e, false, false);
         assert_int_equal(run(&c, x, y), tir_bits_from_f64(DLC_F16, rounded - b));
         c.root = tir_legalize(&pool, e, false, true);
-        assert_int_equal(run(&c, x, y), tir_bits_from_f64(DLC_F16, (double)((float)((float)(a * b) + (float)a) - (float)b)));
+        assert_int_equal(run(&c, x, y),
+                         tir_bits_from_f64(DLC_F16, (double)((float)((float)(a * b) + (float)a) - (float)b)));
         c.root = tir_legalize(&pool, explicit, false, true);
         assert_int_equal(run(&c, x, y), tir_bits_from_f64(DLC_F16, (double)(((float)product + (float)a) - (float)b)));
     }
@@ -404,8 +431,10 @@ static void muladd_becomes_what_the_machine_has(void **unused) {
     (void)unused;
     static const tir_dtype dtypes[] = {DLC_F32, DLC_F64, DLC_F16, DLC_BF16, DLC_I32};
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
-        tir_expr x = tir_var(&pool, "x", TIR_VAR_LET, dtypes[d], 0, 0), y = tir_var(&pool, "y", TIR_VAR_LET, dtypes[d], 0, 0);
-        for (int fused = 0; fused < 2; fused++) assert_legal(tir_legalize(&pool, tir_muladd(&pool, x, y, x), fused, false), fused);
+        tir_expr x = tir_var(&pool, "x", TIR_VAR_LET, dtypes[d], 0, 0),
+                 y = tir_var(&pool, "y", TIR_VAR_LET, dtypes[d], 0, 0);
+        for (int fused = 0; fused < 2; fused++)
+            assert_legal(tir_legalize(&pool, tir_muladd(&pool, x, y, x), fused, false), fused);
     }
     tir_expr x = tir_var(&pool, "x", TIR_VAR_LET, DLC_F64, 0, 0);
     assert_int_equal(tir_op_of(&pool, tir_legalize(&pool, tir_unary(&pool, TIR_EXP, x), true, false)), TIR_EXP);

@@ -30,8 +30,8 @@ static const char *print(fixture *f, const tir_region *region) {
 }
 
 /* All values of the tensor of that name, in row-major order. */
-static void evaluate(fixture *f, tir_region *region, const char *name, void *const *inputs, const int64_t *params, int rank,
-                     const int64_t *extent, uint64_t *result) {
+static void evaluate(fixture *f, tir_region *region, const char *name, void *const *inputs, const int64_t *params,
+                     int rank, const int64_t *extent, uint64_t *result) {
     uint32_t id = 0;
     while (strcmp(region->tensors.data[id].name, name) != 0) id++;
     int64_t count = 1;
@@ -65,7 +65,8 @@ static void check(const char *text, const char *name, void *const *inputs, const
         for (int d = 0; d < rank; d++) count *= extent[d];
         for (int64_t n = 0; n < count; n++)
             if (as_f32(result[n]) != expected[n] && !(isnan(expected[n]) && isnan(as_f32(result[n]))))
-                fail_msg("%s\n%s[%d] = %g, expected %g", printed, name, (int)n, (double)as_f32(result[n]), (double)expected[n]);
+                fail_msg("%s\n%s[%d] = %g, expected %g", printed, name, (int)n, (double)as_f32(result[n]),
+                         (double)expected[n]);
     } else {
         fail_msg("%s\n%s", text, f.scope.error.message);
     }
@@ -86,15 +87,16 @@ static void test_contraction(void **state) {
             expected[i][j] = fmaxf(sum + bias[j], 0);
         }
     void *inputs[] = {x, w, bias};
-    check("region r params(m: 1..64)\n"
-          "input x f32[m, 9]\n"
-          "input w f32[9, 7]\n"
-          "input b f32[7]\n"
-          "reduce C f32 (i: m, j: 7 | k: 9) init 0 = muladd(x[i, k], w[k, j], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
-          "map D f32 (i: m, j: 7) = max(C[i, j] + b[j], 0)\n"
-          "tensor w constant layout (d1/4, d0, d1%4)\n"
-          "output D\n",
-          "D", inputs, (int64_t[]){M}, 2, (int64_t[]){M, N}, &expected[0][0]);
+    check(
+        "region r params(m: 1..64)\n"
+        "input x f32[m, 9]\n"
+        "input w f32[9, 7]\n"
+        "input b f32[7]\n"
+        "reduce C f32 (i: m, j: 7 | k: 9) init 0 = muladd(x[i, k], w[k, j], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
+        "map D f32 (i: m, j: 7) = max(C[i, j] + b[j], 0)\n"
+        "tensor w constant layout (d1/4, d0, d1%4)\n"
+        "output D\n",
+        "D", inputs, (int64_t[]){M}, 2, (int64_t[]){M, N}, &expected[0][0]);
 }
 
 static void test_strided_input(void **state) {
@@ -104,8 +106,9 @@ static void test_strided_input(void **state) {
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 3; j++) expected[i * 3 + j] = -x[10 - 6 * i - j * 2];
     void *inputs[] = {&x[10]};
-    check("region r\ninput x f32[2, 3]\nmap y f32 (i: 2, j: 3) = neg(x[i, j])\ntensor x stride(-6, -2) align 8\noutput y\n",
-          "y", inputs, NULL, 2, (int64_t[]){2, 3}, expected);
+    check(
+        "region r\ninput x f32[2, 3]\nmap y f32 (i: 2, j: 3) = neg(x[i, j])\ntensor x stride(-6, -2) align 8\noutput y\n",
+        "y", inputs, NULL, 2, (int64_t[]){2, 3}, expected);
 }
 
 /* State of two components: the greatest value and where it first stands; NaN counts as greatest. */
@@ -165,11 +168,12 @@ static void test_scatter(void **state) {
         for (int j = 0; j < 2 && u != 5; j++)
             if (at[u] >= 0 && at[u] < 4) expected[at[u]][j] = expected[at[u]][j] + x[u][j];
     void *inputs[] = {at, x, base};
-    check("region r\ninput at i32[7]\ninput x f32[7, 2]\ninput b f32[4, 2]\n"
-          "scatter s f32 (i: 4, j: 2 | u: 7) init b[i, j] where u != 5 at [cast.index(at[u]), j] = acc(0):f32 + x[u, j]\n"
-          "map y f32 (i: 4, j: 2) = s[i, j]\n"
-          "output y\n",
-          "y", inputs, NULL, 2, (int64_t[]){4, 2}, &expected[0][0]);
+    check(
+        "region r\ninput at i32[7]\ninput x f32[7, 2]\ninput b f32[4, 2]\n"
+        "scatter s f32 (i: 4, j: 2 | u: 7) init b[i, j] where u != 5 at [cast.index(at[u]), j] = acc(0):f32 + x[u, j]\n"
+        "map y f32 (i: 4, j: 2) = s[i, j]\n"
+        "output y\n",
+        "y", inputs, NULL, 2, (int64_t[]){4, 2}, &expected[0][0]);
 }
 
 static const char cumulative[] = "region r\ninput x f32[2, 100]\n"
@@ -293,7 +297,8 @@ static void test_hash(void **state) {
     assert_false(same_hash(base, "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[i] + 2\noutput y\n"));
     assert_false(same_hash(base, "region r\ninput x f32[5]\nmap y f32 (i: 4) = x[i] + 1\noutput y\n"));
     assert_false(same_hash(base, "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[3 - i] + 1\noutput y\n"));
-    assert_false(same_hash(base, "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[i] + 1\ntensor x align 64\noutput y\n"));
+    assert_false(
+        same_hash(base, "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[i] + 1\ntensor x align 64\noutput y\n"));
     assert_false(same_hash(base, "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[i] + 1\n"));
 }
 
@@ -314,7 +319,8 @@ static const struct {
     {"region r\nmap y f32 (i: 4) = fma(1.5, 1.5, 1.5) + y2[i]\nmap y2 f32 (i: 4) = 0\n", "y2"},
     {"region r\ninput x f32[4]\nmap y f32 (i: 4) = fma(x[i], x[i], x[i])\n", "R13"},
     {"region r\nmap y f32 (i: 4) = 0\nmap z f32 in y (i: 4) = 0\n", "R14"},
-    {"region r\ninput x i32[4]\nscatter y i32 (i: 4 | u: 4) init 0 at [cast.index(x[i])] = x[u]\n", "R10: a scattered axis"},
+    {"region r\ninput x i32[4]\nscatter y i32 (i: 4 | u: 4) init 0 at [cast.index(x[i])] = x[u]\n",
+     "R10: a scattered axis"},
     {"region r\ninput x f32[4]\nfold s f32 (| t: 4) init 0\nnext s = x[t]\n", "R10: next is not of a step"},
 };
 
@@ -333,7 +339,8 @@ static void check_mistake(const char *text, const char *message) {
 
 static void test_mistakes(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) check_mistake(mistakes[i].text, mistakes[i].message);
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
+        check_mistake(mistakes[i].text, mistakes[i].message);
 }
 
 /* Spoils what the builder would not make. */
@@ -341,7 +348,8 @@ static void check_spoiled(int what, const char *expected) {
     fixture f;
     lib_arena_init(&f.arena, &lib_libc_allocator, &f.scope);
     if (LIB_ENTER(&f.scope)) {
-        tir_region *r = parse(&f, "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[i]\nmap z f32 (i: 4) = y[i]\noutput z\n");
+        tir_region *r =
+            parse(&f, "region r\ninput x f32[4]\nmap y f32 (i: 4) = x[i]\nmap z f32 (i: 4) = y[i]\noutput z\n");
         tir_stage *y = &r->stages.data[0], *z = &r->stages.data[1];
         if (what == 0) z->value[0] = y->value[0];
         if (what == 1) y->value[0] = z->value[0];
@@ -373,10 +381,10 @@ static void test_spoiled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contraction),    cmocka_unit_test(test_strided_input), cmocka_unit_test(test_arg_max),
-        cmocka_unit_test(test_predicate),      cmocka_unit_test(test_scatter),       cmocka_unit_test(test_cumulative_sum),
-        cmocka_unit_test(test_recurrence),     cmocka_unit_test(test_builder),       cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_spoiled),
+        cmocka_unit_test(test_contraction), cmocka_unit_test(test_strided_input), cmocka_unit_test(test_arg_max),
+        cmocka_unit_test(test_predicate),   cmocka_unit_test(test_scatter),       cmocka_unit_test(test_cumulative_sum),
+        cmocka_unit_test(test_recurrence),  cmocka_unit_test(test_builder),       cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_spoiled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,650 @@
+/* Fusion: partitions the nodes of a bound graph into regions.
+ *
+ * Nodes are *sources* (inputs, constants), *cheap* (their value costs no more to compute again than to read: broadcasts, iotas,
+ * widening casts, slices, dimensions of 1), or *core*. Cheap nodes belong to no region: each region that reads one gets a copy.
+ * Every core node starts as a cluster of its own; in topological order each node tries to join the clusters of what it
+ * reads. Whether two clusters may become one is decided by what reading the value inside a kernel saves (the bytes of the
+ * value) against what it costs (computing elements several times), see `may_join`. Never does a join close a cycle. */
+#include "graph/fuse.h"
+#include "graph/build.h"
+#include "graph/internal.h"
+
+typedef enum role { ROLE_NONE, ROLE_SOURCE, ROLE_CHEAP, ROLE_CORE } role;
+
+/* What a cluster is, by its heaviest node. */
+typedef enum cluster_kind {
+    CLUSTER_MOVES,     /* injective nodes only: no arithmetic */
+    CLUSTER_MAPS,      /* maps and injectives */
+    CLUSTER_ROWS,      /* reductions over the same trailing axes of one domain, and maps over the domain and over its rows */
+    CLUSTER_HEAVY,     /* one contraction, convolution, window, scan or scatter with an epilogue of maps */
+    CLUSTER_ATTENTION, /* contraction, rows, contraction */
+    CLUSTER_ALONE      /* views, opaque, control */
+} cluster_kind;
+
+enum { CLUSTER_NODES_MAX = 48 };
+enum { ROW_BYTES_DEFAULT = 256 << 10 }; /* a row that should stay on chip, when the machine does not say */
+
+/* Core node `user` reads `value` of core node `producer`, maybe through cheap nodes. */
+typedef struct edge {
+    uint32_t producer, user;
+    graph_id value;
+    int operand;      /* of user */
+    bool direct;      /* no cheap node between that changes the shape */
+    bool expands;     /* a broadcast between repeats elements */
+} edge;
+
+typedef struct cluster {
+    cluster_kind kind;
+    lib_vec(uint32_t) nodes;
+    graph_shape domain;  /* HEAVY, MAPS: shape of the values that maps may join at; ROWS: of what is reduced */
+    uint32_t axes;       /* ROWS: bit set of the reduced axes */
+    uint32_t stamp;      /* of the last search that came by */
+    uint32_t heavy;      /* HEAVY: the node */
+} cluster;
+
+typedef struct fuser {
+    lib_arena *arena;
+    const graph *g;
+    const tir_machine *machine;
+    uint8_t *role;               /* by node */
+    uint32_t *cluster_of;        /* core nodes: index into clusters */
+    lib_vec(cluster) clusters;
+    lib_vec(edge) edges;         /* by user, ascending */
+    uint32_t *edges_begin;       /* by node, one more than nodes */
+    lib_vec(uint32_t) *users;    /* by node: edges that read it */
+    lib_vec(uint32_t) stack;     /* of searches */
+    uint32_t search;             /* stamp of the current search */
+    uint32_t *inside;            /* by node: number + 1 of the region being listed that it is in */
+} fuser;
+
+/* ---- shapes ------------------------------------------------------------------------------------------------------------------- */
+
+/* -1: not a number. */
+static int64_t extent_of(const graph *g, tir_expr dim) {
+    int64_t extent;
+    return tir_is_const(g->pool, dim, &extent) ? extent : -1;
+}
+
+/* Number of elements; -1 when a dimension varies. */
+static int64_t elements(const graph *g, const graph_shape *shape) {
+    int64_t count = 1;
+    for (int i = 0; i < shape->rank; i++) {
+        int64_t extent = extent_of(g, shape->dim[i]);
+        if (extent < 0 || __builtin_mul_overflow(count, extent, &count)) return -1;
+    }
+    return count;
+}
+
+static bool same_dims(const graph_shape *a, const graph_shape *b) {
+    return a->rank == b->rank && memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) == 0;
+}
+
+/* The same dimensions but for those of 1. */
+static bool same_but_ones(const graph *g, const graph_shape *a, const graph_shape *b) {
+    int i = 0, k = 0;
+    for (;;) {
+        while (i < a->rank && extent_of(g, a->dim[i]) == 1) i++;
+        while (k < b->rank && extent_of(g, b->dim[k]) == 1) k++;
+        if (i == a->rank || k == b->rank) return i == a->rank && k == b->rank;
+        if (a->dim[i++] != b->dim[k++]) return false;
+    }
+}
+
+/* ---- roles ---------------------------------------------------------------------------------------------------------------------- */
+
+static bool named(const graph_node *node, const char *name) { return strcmp(node->op->name, name) == 0; }
+
+static bool widens(const graph *g, const graph_node *node) {
+    return lib_dtype_size(graph_shape_of(g, node->first)->dtype) >= lib_dtype_size(graph_shape_of(g, node->input[0])->dtype);
+}
+
+/* Cheap if nobody needs the value in memory. */
+static bool could_be_cheap(const fuser *f, const graph_node *node) {
+    const graph *g = f->g;
+    if (named(node, "broadcast") || named(node, "slice") || named(node, "iota") || named(node, "dimension")) return true;
+    if (named(node, "cast")) return widens(g, node);
+    if (!named(node, "reshape")) return false;
+    uint8_t operand = f->role[g->values.data[node->input[0]].node];
+    return operand == ROLE_CHEAP || same_but_ones(g, graph_shape_of(g, node->input[0]), graph_shape_of(g, node->first));
+}
+
+/* By node: somebody needs its value as bytes in memory: an output, an operand of something that is no kernel. */
+static bool *needed_in_memory(fuser *f, const bool *live) {
+    const graph *g = f->g;
+    bool *needed = LIB_NEW_ARRAY(f->arena, bool, g->nodes.count);
+    for (uint32_t i = 0; i < g->outputs.count; i++) needed[g->values.data[g->outputs.data[i]].node] = true;
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        if (!live[i] || (node->op->class_ != GRAPH_OPAQUE && node->op->class_ != GRAPH_CONTROL)) continue;
+        for (int k = 0; k < node->inputs; k++)
+            if (node->input[k]) needed[g->values.data[node->input[k]].node] = true;
+    }
+    return needed;
+}
+
+static void assign_roles(fuser *f) {
+    const graph *g = f->g;
+    const bool *live = graph_live_nodes(f->arena, g);
+    const bool *needed = needed_in_memory(f, live);
+    f->role = LIB_NEW_ARRAY(f->arena, uint8_t, g->nodes.count);
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        if (!live[i]) continue;
+        if (graph_is_source(node->op))
+            f->role[i] = ROLE_SOURCE;
+        else
+            f->role[i] = f->machine && !needed[i] && could_be_cheap(f, node) ? ROLE_CHEAP : ROLE_CORE;
+    }
+}
+
+/* ---- edges between core nodes ------------------------------------------------------------------------------------------------------ */
+
+/* Follows cheap nodes upwards (they have at most one operand). */
+static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
+    const graph *g = f->g;
+    edge e = {.user = user, .operand = operand, .direct = true};
+    while (f->role[g->values.data[value].node] == ROLE_CHEAP) {
+        const graph_node *node = graph_node_of(g, value);
+        if (node->inputs == 0) return;
+        graph_id below = node->input[0];
+        bool expands = named(node, "broadcast") &&
+                       !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));
+        e.expands |= expands;
+        e.direct &= same_dims(graph_shape_of(g, below), graph_shape_of(g, value));
+        value = below;
+    }
+    if (f->role[g->values.data[value].node] != ROLE_CORE) return;
+    e.value = value;
+    e.producer = g->values.data[value].node;
+    lib_vec_push(f->arena, &f->edges, e);
+}
+
+static bool is_impure(const fuser *f, uint32_t node) {
+    return f->role[node] == ROLE_CORE && (f->g->nodes.data[node].op->algebra & GRAPH_IMPURE);
+}
+
+/* Impure nodes depend on the one before, so that no join makes their order impossible. These edges are seen by searches only. */
+static void order_impure(fuser *f) {
+    uint32_t previous = UINT32_MAX;
+    for (uint32_t i = 0; i < f->g->nodes.count; i++) {
+        if (!is_impure(f, i)) continue;
+        edge e = {.producer = previous, .user = i, .operand = -1};
+        if (previous != UINT32_MAX) lib_vec_push(f->arena, &f->edges, e);
+        previous = i;
+    }
+}
+
+static void collect_edges(fuser *f) {
+    const graph *g = f->g;
+    f->edges_begin = LIB_NEW_ARRAY(f->arena, uint32_t, g->nodes.count + 1);
+    f->users = lib_arena_array(f->arena, g->nodes.count, sizeof *f->users);
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        f->edges_begin[i] = f->edges.count;
+        for (int k = 0; f->role[i] == ROLE_CORE && k < node->inputs; k++)
+            if (node->input[k]) add_edge(f, i, k, node->input[k]);
+    }
+    f->edges_begin[g->nodes.count] = f->edges.count;
+    order_impure(f);
+    for (uint32_t i = 0; i < f->edges.count; i++) lib_vec_push(f->arena, &f->users[f->edges.data[i].producer], i);
+}
+
+/* ---- clusters -------------------------------------------------------------------------------------------------------------------------- */
+
+/* Reductions that read every element once; a window or a scan reads it again and again. */
+static bool is_plain_reduction(const graph_node *node) {
+    return node->op->class_ == GRAPH_REDUCE && strncmp(node->op->name, "reduce_", 7) == 0 &&
+           strcmp(node->op->attribute[0].name, "axes") == 0;
+}
+
+static uint32_t reduced_axes(const graph *g, const graph_node *node) {
+    int rank = graph_shape_of(g, node->input[0])->rank;
+    const graph_attribute *axes = &node->attribute[0];
+    uint32_t set = 0;
+    for (int i = 0; i < axes->count; i++) set |= 1u << (axes->list[i] < 0 ? axes->list[i] + rank : axes->list[i]);
+    return axes->count ? set : (1u << rank) - 1;
+}
+
+static bool is_trailing(uint32_t axes, int rank) {
+    uint32_t all = (1u << rank) - 1, leading = all & ~axes;
+    return (leading & (leading + 1)) == 0; /* the axes that stay are 0..k-1 */
+}
+
+/* Rows short enough to stay on chip between several passes over them. */
+static bool rows_fit(const fuser *f, const graph_shape *domain, uint32_t axes) {
+    int64_t bytes = (int64_t)lib_dtype_size(domain->dtype);
+    int64_t limit = f->machine->l2 > 0 ? f->machine->l2 / 2 : ROW_BYTES_DEFAULT;
+    for (int i = 0; i < domain->rank; i++) {
+        if (!(axes >> i & 1)) continue;
+        int64_t extent = extent_of(f->g, domain->dim[i]);
+        if (extent < 0) continue; /* varying: assume so */
+        if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > limit) return false;
+    }
+    return true;
+}
+
+static bool is_view(const fuser *f, const graph_node *node) {
+    return named(node, "reshape") && f->role[f->g->values.data[node->input[0]].node] != ROLE_CHEAP;
+}
+
+static cluster new_cluster(const fuser *f, uint32_t index) {
+    const graph_node *node = &f->g->nodes.data[index];
+    cluster c = {.kind = CLUSTER_ALONE, .heavy = index};
+    if (node->results > 0) c.domain = *graph_shape_of(f->g, node->first);
+    if (!f->machine || is_view(f, node)) return c;
+    switch (node->op->class_) {
+    case GRAPH_SOURCE:
+    case GRAPH_MAP: c.kind = CLUSTER_MAPS; break;
+    case GRAPH_INJECTIVE: c.kind = CLUSTER_MOVES; break;
+    case GRAPH_CONTRACT:
+    case GRAPH_SCATTER: c.kind = CLUSTER_HEAVY; break;
+    case GRAPH_REDUCE:
+        c.kind = CLUSTER_HEAVY;
+        if (!is_plain_reduction(node)) break;
+        c.axes = reduced_axes(f->g, node);
+        c.domain = *graph_shape_of(f->g, node->input[0]);
+        c.kind = CLUSTER_ROWS;
+        break;
+    case GRAPH_OPAQUE:
+    case GRAPH_CONTROL:
+    case GRAPH_COMPOSITE: break;
+    }
+    return c;
+}
+
+/* ---- cycles ------------------------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t last_node(const fuser *f, uint32_t c) {
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < f->clusters.data[c].nodes.count; i++)
+        if (f->clusters.data[c].nodes.data[i] > last) last = f->clusters.data[c].nodes.data[i];
+    return last;
+}
+
+/* Is there a way from cluster a to cluster b, or to b2, through another one? Joining them would then close a cycle. Users have
+ * higher indices than producers, so nodes beyond the last one of b and b2 lead nowhere. */
+static bool path_around(fuser *f, uint32_t a, uint32_t b, uint32_t b2) {
+    uint32_t last = last_node(f, b), last2 = last_node(f, b2);
+    if (last2 > last) last = last2;
+    f->search++;
+    f->clusters.data[a].stamp = f->search;
+    f->stack.count = 0;
+    lib_vec_push(f->arena, &f->stack, a);
+    while (f->stack.count) {
+        uint32_t at = f->stack.data[--f->stack.count];
+        const cluster *c = &f->clusters.data[at];
+        for (uint32_t i = 0; i < c->nodes.count; i++) {
+            uint32_t node = c->nodes.data[i];
+            for (uint32_t k = 0; node < last && k < f->users[node].count; k++) {
+                uint32_t user = f->edges.data[f->users[node].data[k]].user;
+                if (user > last) continue;
+                uint32_t next = f->cluster_of[user];
+                bool arrived = next == b || next == b2;
+                if (arrived && at != a) return true;
+                if (arrived || f->clusters.data[next].stamp == f->search) continue;
+                f->clusters.data[next].stamp = f->search;
+                lib_vec_push(f->arena, &f->stack, next);
+            }
+        }
+    }
+    return false;
+}
+
+/* ---- what may join ---------------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_output(const fuser *f, const graph_node *node) {
+    for (uint32_t k = 0; k < f->g->outputs.count; k++)
+        if (f->g->outputs.data[k] - node->first < (graph_id)node->results) return true;
+    return false;
+}
+
+/* Is a value of cluster p read by clusters other than p and c, or wanted as an output? Values of shape `domain` (may be NULL) do
+ * not count. */
+static bool is_read_elsewhere(const fuser *f, uint32_t p, uint32_t c, const graph_shape *domain) {
+    const cluster *producer = &f->clusters.data[p];
+    for (uint32_t i = 0; i < producer->nodes.count; i++) {
+        uint32_t index = producer->nodes.data[i];
+        const graph_node *node = &f->g->nodes.data[index];
+        if (domain && same_dims(graph_shape_of(f->g, node->first), domain)) continue;
+        for (uint32_t k = 0; k < f->users[index].count; k++) {
+            uint32_t reader = f->edges.data[f->users[index].data[k]].user;
+            /* readers further down have no cluster yet */
+            if (f->cluster_of[reader] == UINT32_MAX || (f->cluster_of[reader] != p && f->cluster_of[reader] != c)) return true;
+        }
+        if (is_output(f, node)) return true;
+    }
+    return false;
+}
+
+/* A shape over the domain of a row chain, or over its rows. */
+static bool fits_rows(const fuser *f, const cluster *rows, const graph_shape *shape) {
+    graph_shape kept = {.rank = 0};
+    if (same_dims(shape, &rows->domain)) return true;
+    for (int i = 0; i < rows->domain.rank; i++)
+        if (!(rows->axes >> i & 1)) kept.dim[kept.rank++] = rows->domain.dim[i];
+    return same_but_ones(f->g, shape, &kept);
+}
+
+static bool rows_stay_on_chip(const fuser *f, const cluster *rows) {
+    return is_trailing(rows->axes, rows->domain.rank) && rows_fit(f, &rows->domain, rows->axes);
+}
+
+/* The node reads what the row chain p computed, and continues the chain. */
+static bool continues_rows(const fuser *f, const cluster *p, const graph_node *node) {
+    if (!rows_stay_on_chip(f, p)) return false;
+    if (node->op->class_ == GRAPH_MAP) return fits_rows(f, p, graph_shape_of(f->g, node->first));
+    return is_plain_reduction(node) && same_dims(graph_shape_of(f->g, node->input[0]), &p->domain) &&
+           reduced_axes(f->g, node) == p->axes;
+}
+
+/* Maps that come after: each element of the producer's main value is used for one element. */
+static bool is_epilogue(const fuser *f, const cluster *p, const graph_node *node, const edge *e) {
+    const graph_node *heavy = &f->g->nodes.data[p->heavy];
+    if (node->op->class_ != GRAPH_MAP || !e->direct || heavy->op->class_ == GRAPH_SCATTER) return false;
+    return heavy->results == 1 && same_dims(graph_shape_of(f->g, node->first), graph_shape_of(f->g, heavy->first));
+}
+
+/* Maps and moves that come before: computed where they are read. */
+static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const edge *e) {
+    const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
+    const graph_shape *value = graph_shape_of(f->g, e->value);
+    bool moves = producer->kind == CLUSTER_MOVES, single = elements(f->g, value) == 1;
+    bool in_step = e->direct && same_dims(value, &consumer->domain); /* one element of value per point of the domain */
+    if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false; /* another kernel for others */
+    if (e->expands && !moves && !single) return false;               /* would be computed once per repetition */
+    switch (consumer->kind) {
+    case CLUSTER_MOVES: return moves || !(named(node, "gather") || named(node, "concat"));
+    case CLUSTER_MAPS:
+    case CLUSTER_ROWS: return true;
+    case CLUSTER_HEAVY:
+        if (node->op->class_ == GRAPH_MAP) return true; /* an operand of the epilogue */
+        if (node->op->class_ == GRAPH_SCATTER && e->operand == 0) return false; /* better updated in place */
+        return moves && !named(&f->g->nodes.data[e->producer], "concat");
+    case CLUSTER_ATTENTION:
+    case CLUSTER_ALONE: return false;
+    }
+    return false;
+}
+
+/* Cluster p computes what node, now in cluster c, reads along e. */
+static bool may_join(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const edge *e) {
+    const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
+    if (producer->nodes.count + consumer->nodes.count > CLUSTER_NODES_MAX) return false;
+    bool alone = consumer->nodes.count == 1; /* nothing joined yet but the node itself */
+    switch (producer->kind) {
+    case CLUSTER_MOVES:
+    case CLUSTER_MAPS: return is_prologue(f, p, c, node, e);
+    case CLUSTER_ROWS:
+        if (alone && continues_rows(f, producer, node)) return true;
+        if (consumer->kind == CLUSTER_ROWS && consumer->axes == producer->axes && rows_stay_on_chip(f, producer))
+            return same_dims(&consumer->domain, &producer->domain);
+        return alone && node->op->class_ == GRAPH_MAP && e->direct &&
+               fits_rows(f, producer, graph_shape_of(f->g, node->first)) &&
+               same_dims(graph_shape_of(f->g, e->value), graph_shape_of(f->g, node->first));
+    case CLUSTER_HEAVY: return alone && is_epilogue(f, producer, node, e);
+    case CLUSTER_ATTENTION:
+        return alone && node->op->class_ == GRAPH_MAP && e->direct &&
+               same_dims(graph_shape_of(f->g, node->first), &producer->domain);
+    case CLUSTER_ALONE: return false;
+    }
+    return false;
+}
+
+/* ---- joining -------------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Everything of cluster p moves to c. What c is from now on: its heavier part. */
+static void join(fuser *f, uint32_t p, uint32_t c) {
+    cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
+    bool heavier = from->kind > to->kind;
+    if (heavier) to->kind = from->kind;
+    if (heavier && from->kind >= CLUSTER_ROWS) { /* maps before a move leave the domain to what comes last */
+        to->domain = from->domain;
+        to->axes = from->axes;
+        to->heavy = from->heavy;
+    }
+    for (uint32_t i = 0; i < from->nodes.count; i++) {
+        f->cluster_of[from->nodes.data[i]] = c;
+        lib_vec_push(f->arena, &to->nodes, from->nodes.data[i]);
+    }
+    from->nodes.count = 0;
+}
+
+/* Is what `operand` of a dot_general contributes contracted over exactly these axes? */
+static bool contracts_over(const graph *g, const graph_node *node, int operand, uint32_t axes) {
+    const graph_attribute *list = &node->attribute[graph_op_attribute(node->op, operand ? "contract_w" : "contract_x")];
+    int rank = graph_shape_of(g, node->input[operand])->rank;
+    uint32_t set = 0;
+    for (int i = 0; i < list->count; i++) set |= 1u << (list->list[i] < 0 ? list->list[i] + rank : list->list[i]);
+    return set == axes;
+}
+
+/* The contraction whose result the row chain reads as its domain; UINT32_MAX. */
+static uint32_t scores_of(const fuser *f, uint32_t rows) {
+    const cluster *chain = &f->clusters.data[rows];
+    for (uint32_t n = 0; n < chain->nodes.count; n++) {
+        uint32_t member = chain->nodes.data[n];
+        for (uint32_t k = f->edges_begin[member]; k < f->edges_begin[member + 1]; k++) {
+            uint32_t p = f->cluster_of[f->edges.data[k].producer];
+            const cluster *from = &f->clusters.data[p];
+            if (p != rows && from->kind == CLUSTER_HEAVY && named(&f->g->nodes.data[from->heavy], "dot_general") &&
+                same_dims(&from->domain, &chain->domain))
+                return p;
+        }
+    }
+    return UINT32_MAX;
+}
+
+/* contraction -> rows -> this contraction: the matrix of scores never goes to memory. */
+static bool try_attention(fuser *f, uint32_t index) {
+    const graph_node *node = &f->g->nodes.data[index];
+    if (!named(node, "dot_general")) return false;
+    for (uint32_t i = f->edges_begin[index]; i < f->edges_begin[index + 1]; i++) {
+        const edge *e = &f->edges.data[i];
+        uint32_t c = f->cluster_of[index], rows = f->cluster_of[e->producer];
+        const cluster *chain = &f->clusters.data[rows];
+        if (rows == c || chain->kind != CLUSTER_ROWS || !rows_stay_on_chip(f, chain)) continue;
+        if (!e->direct || !same_dims(graph_shape_of(f->g, e->value), &chain->domain)) continue;
+        if (!contracts_over(f->g, node, e->operand, chain->axes) || is_read_elsewhere(f, rows, c, NULL)) continue;
+        uint32_t scores = scores_of(f, rows);
+        if (scores == UINT32_MAX || is_read_elsewhere(f, scores, rows, NULL)) continue;
+        if (path_around(f, rows, c, c) || path_around(f, scores, rows, c)) continue;
+        graph_shape domain = f->clusters.data[c].domain;
+        join(f, rows, c);
+        join(f, scores, c);
+        f->clusters.data[c].kind = CLUSTER_ATTENTION;
+        f->clusters.data[c].domain = domain;
+        f->clusters.data[c].heavy = index;
+        return true;
+    }
+    return false;
+}
+
+/* Later producers first: earlier ones may be reached through them. Heavy ones (pass 0) before those that adapt to their reader. */
+static void join_producers(fuser *f, uint32_t index) {
+    const graph_node *node = &f->g->nodes.data[index];
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = f->edges_begin[index + 1]; i-- > f->edges_begin[index];) {
+            const edge *e = &f->edges.data[i];
+            uint32_t p = f->cluster_of[e->producer], c = f->cluster_of[index];
+            if (p == c || (f->clusters.data[p].kind >= CLUSTER_ROWS) != (pass == 0)) continue;
+            if (may_join(f, p, c, node, e) && !path_around(f, p, c, c)) join(f, p, c);
+        }
+}
+
+static void form_clusters(fuser *f) {
+    f->cluster_of = LIB_NEW_ARRAY(f->arena, uint32_t, f->g->nodes.count);
+    for (uint32_t i = 0; i < f->g->nodes.count; i++) f->cluster_of[i] = UINT32_MAX;
+    for (uint32_t i = 0; i < f->g->nodes.count; i++) {
+        if (f->role[i] != ROLE_CORE) continue;
+        cluster c = new_cluster(f, i);
+        lib_vec_push(f->arena, &c.nodes, i);
+        f->cluster_of[i] = f->clusters.count;
+        lib_vec_push(f->arena, &f->clusters, c);
+        if (c.kind != CLUSTER_ALONE && !try_attention(f, i)) join_producers(f, i);
+    }
+}
+
+/* ---- regions ------------------------------------------------------------------------------------------------------------------------------------------ */
+
+static bool is_scalar_constant(const graph *g, graph_id value) {
+    const graph_constant *constant = graph_constant_of(g, value);
+    return constant && constant->size == lib_dtype_size(graph_shape_of(g, value)->dtype);
+}
+
+/* Marks the cluster's nodes and copies of all cheap nodes they read; all lie in low..high. */
+static void mark_nodes(const fuser *f, const cluster *c, uint32_t mark, uint32_t *low, uint32_t *high) {
+    uint32_t left = c->nodes.count;
+    *high = 0;
+    for (uint32_t i = 0; i < c->nodes.count; i++) {
+        f->inside[c->nodes.data[i]] = mark;
+        if (c->nodes.data[i] > *high) *high = c->nodes.data[i];
+    }
+    for (*low = *high + 1; left > 0;) {
+        const graph_node *node = &f->g->nodes.data[--*low];
+        if (f->inside[*low] != mark) continue;
+        left--;
+        for (int k = 0; k < node->inputs; k++) {
+            uint32_t below = node->input[k] ? f->g->values.data[node->input[k]].node : *low;
+            if (f->role[below] != ROLE_CHEAP || f->inside[below] == mark) continue;
+            f->inside[below] = mark;
+            left++;
+        }
+    }
+}
+
+static graph_region_kind region_kind(const fuser *f, const cluster *c) {
+    const graph *g = f->g;
+    const graph_node *node = &g->nodes.data[c->nodes.data[0]];
+    if (c->nodes.count == 1 && node->op->class_ == GRAPH_OPAQUE) return GRAPH_REGION_OPAQUE;
+    if (c->nodes.count == 1 && node->op->class_ == GRAPH_CONTROL) return GRAPH_REGION_CONTROL;
+    if (c->nodes.count == 1 && is_view(f, node)) return GRAPH_REGION_VIEW;
+    return GRAPH_REGION_KERNEL;
+}
+
+/* Names of the first nodes that are not just moves. */
+static const char *region_name(const fuser *f, const graph_region *region, cluster_kind kind) {
+    enum { MOST = 4 };
+    lib_text text;
+    lib_text_init(&text, f->arena);
+    if (kind == CLUSTER_ATTENTION) return "attention";
+    int named_so_far = 0;
+    for (uint32_t i = 0; i < region->node_count; i++) {
+        const graph_op *op = f->g->nodes.data[region->nodes[i]].op;
+        if (f->role[region->nodes[i]] == ROLE_CHEAP && region->node_count > 1) continue;
+        if (named_so_far++ == MOST) break;
+        lib_text_format(&text, "%s%s", text.length ? "_" : "", op->name);
+    }
+    return text.data;
+}
+
+typedef struct region_lists {
+    lib_vec(graph_region) regions;
+    uint32_t *region_of;    /* by value: the region that puts it out; UINT32_MAX */
+    bool *wanted;           /* by value: some region or the host reads it from memory */
+} region_lists;
+
+static void list_region(fuser *f, const cluster *c, region_lists *lists) {
+    const graph *g = f->g;
+    lib_vec(uint32_t) nodes = {0};
+    lib_vec(graph_id) inputs = {0};
+    uint32_t low, high, mark = lists->regions.count + 1;
+    mark_nodes(f, c, mark, &low, &high);
+    graph_region region = {.kind = region_kind(f, c)};
+    for (uint32_t i = low; i <= high; i++) {
+        if (f->inside[i] != mark) continue;
+        lib_vec_push(f->arena, &nodes, i);
+        const graph_node *node = &g->nodes.data[i];
+        for (int k = 0; k < node->inputs; k++) {
+            graph_id value = node->input[k];
+            bool listed = !value || f->inside[g->values.data[value].node] == mark;
+            if (!listed && region.kind == GRAPH_REGION_KERNEL) listed = is_scalar_constant(g, value);
+            for (uint32_t n = 0; !listed && n < inputs.count; n++) listed = inputs.data[n] == value;
+            if (listed) continue;
+            lib_vec_push(f->arena, &inputs, value);
+            lists->wanted[value] = true;
+        }
+    }
+    region.nodes = nodes.data;
+    region.node_count = nodes.count;
+    region.inputs = inputs.data;
+    region.input_count = inputs.count;
+    region.name = region_name(f, &region, c->kind);
+    for (uint32_t i = 0; i < c->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[c->nodes.data[i]];
+        for (int k = 0; k < node->results; k++) lists->region_of[node->first + (graph_id)k] = lists->regions.count;
+    }
+    lib_vec_push(f->arena, &lists->regions, region);
+}
+
+/* In ascending order of values; opaque and control nodes put all results out, wanted or not. */
+static void list_outputs(fuser *f, region_lists *lists, uint32_t index) {
+    graph_region *region = &lists->regions.data[index];
+    lib_vec(graph_id) outputs = {0};
+    bool all = region->kind == GRAPH_REGION_OPAQUE || region->kind == GRAPH_REGION_CONTROL;
+    for (uint32_t i = 0; i < region->node_count; i++) {
+        const graph_node *node = &f->g->nodes.data[region->nodes[i]];
+        if (f->role[region->nodes[i]] != ROLE_CORE) continue;
+        for (int k = 0; k < node->results; k++)
+            if (all || lists->wanted[node->first + (graph_id)k]) lib_vec_push(f->arena, &outputs, node->first + (graph_id)k);
+    }
+    region->outputs = outputs.data;
+    region->output_count = outputs.count;
+}
+
+/* The impure region that has to run before this one; UINT32_MAX. */
+static uint32_t *impure_before(fuser *f, const region_lists *lists) {
+    uint32_t *before = LIB_NEW_ARRAY(f->arena, uint32_t, lists->regions.count), previous = UINT32_MAX;
+    for (uint32_t i = 0; i < lists->regions.count; i++) {
+        bool impure = is_impure(f, lists->regions.data[i].nodes[0]);
+        before[i] = impure ? previous : UINT32_MAX;
+        if (impure) previous = i;
+    }
+    return before;
+}
+
+/* Depth first from each region to those it reads; without recursion. */
+static graph_regions in_running_order(fuser *f, const region_lists *lists) {
+    uint32_t count = lists->regions.count;
+    graph_regions out = {LIB_NEW_ARRAY(f->arena, graph_region, count), 0};
+    const uint32_t *before = impure_before(f, lists);
+    uint8_t *done = LIB_NEW_ARRAY(f->arena, uint8_t, count); /* 1: on the stack, 2: out */
+    uint32_t *next = LIB_NEW_ARRAY(f->arena, uint32_t, count);
+    uint32_t *stack = LIB_NEW_ARRAY(f->arena, uint32_t, count);
+    for (uint32_t root = 0; root < count; root++) {
+        uint32_t depth = 0;
+        if (!done[root]) stack[depth++] = root, done[root] = 1;
+        while (depth) {
+            uint32_t at = stack[depth - 1], step = next[at]++;
+            const graph_region *region = &lists->regions.data[at];
+            if (step > region->input_count) {
+                done[at] = 2;
+                depth--;
+                out.data[out.count++] = *region;
+                continue;
+            }
+            uint32_t below = step == region->input_count ? before[at] : lists->region_of[region->inputs[step]];
+            if (below == UINT32_MAX || done[below] == 2) continue;
+            if (done[below] == 1) lib_raise(f->arena->scope, DLC_INTERNAL, "fusion: regions depend on each other in a cycle");
+            done[below] = 1;
+            stack[depth++] = below;
+        }
+    }
+    return out;
+}
+
+graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine) {
+    fuser f = {.arena = arena, .g = bound, .machine = machine};
+    assign_roles(&f);
+    collect_edges(&f);
+    form_clusters(&f);
+    region_lists lists = {0};
+    f.inside = LIB_NEW_ARRAY(arena, uint32_t, bound->nodes.count);
+    lists.region_of = LIB_NEW_ARRAY(arena, uint32_t, bound->values.count);
+    lists.wanted = LIB_NEW_ARRAY(arena, bool, bound->values.count);
+    for (uint32_t i = 0; i < bound->values.count; i++) lists.region_of[i] = UINT32_MAX;
+    for (uint32_t i = 0; i < bound->outputs.count; i++) lists.wanted[bound->outputs.data[i]] = true;
+    for (uint32_t i = 0; i < f.clusters.count; i++)
+        if (f.clusters.data[i].nodes.count) list_region(&f, &f.clusters.data[i], &lists);
+    for (uint32_t i = 0; i < lists.regions.count; i++) list_outputs(&f, &lists, i);
+    return in_running_order(&f, &lists);
+}

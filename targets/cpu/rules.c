@@ -1,0 +1,218 @@
+/* Schedule rules of the cpu target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
+ *   inline   cheap maps go into their readers
+ *   group    stages that can be computed inside the loops of one root, without computing anything twice, are attached to it
+ *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, column sums)
+ *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
+ *   map      the rest: one fused loop, vectorised */
+#include "targets/cpu/cpu.h"
+#include "targets/cpu/rules.h"
+
+#include <stdio.h>
+
+static void make_groups(rules *r);
+
+void rules_rewrite(rules *r, const char *format, ...) {
+    char line[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    tir_schedule one;
+    tir_schedule_init(&one, r->arena);
+    tir_schedule_add(&one, "%s", line);
+    tir_schedule_rewrite(r->region, &one, NULL);
+    tir_schedule_add(r->schedule, "%s", line);
+    make_groups(r);
+}
+
+/* ---- inline */
+
+typedef struct cost_count {
+    int operations, heavy;
+} cost_count;
+
+static tir_expr count_cost(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    cost_count *count = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->dtype == TIR_INDEX || node->op == TIR_LOAD) return rebuilt;
+    count->operations += node->count > 0;
+    count->heavy += (tir_ops[node->op].flags & TIR_MATH) != 0 || node->op == TIR_DIV || node->op == TIR_SQRT;
+    return rebuilt;
+}
+
+typedef struct readers {
+    int loads, most; /* distinct loads in all stages; in one */
+    bool reduced;    /* some reader is a reduction: the value would be computed once per point of its iteration space */
+    bool fold;
+} readers;
+
+static readers find_readers(rules *r, uint32_t tensor) {
+    readers found = {0};
+    rules_access access[RULES_ACCESSES];
+    for (uint32_t q = 0; q < r->region->stages.count; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        if (stage->removed) continue;
+        int here = 0, count = rules_accesses(r, (int)q, access, RULES_ACCESSES);
+        for (int i = 0; i < count; i++) here += access[i].tensor == tensor;
+        found.loads += here;
+        if (here > found.most) found.most = here;
+        if (here && stage->kind != TIR_MAP) found.reduced = true;
+        if ((here && stage->kind == TIR_FOLD) || stage->kind == TIR_SCATTER) found.fold = true;
+    }
+    return found;
+}
+
+/* A map disappears into its readers when that costs little: it is read once, or hardly computes anything. */
+static bool worth_inlining(rules *r, int s) {
+    enum { CHEAP = 4 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
+    if (r->region->tensors.data[stage->tensor[0]].output) return false;
+    cost_count cost = {0, 0};
+    tir_rewrite(r->region->pool, stage->value[0], count_cost, &cost);
+    readers found = find_readers(r, stage->tensor[0]);
+    if (found.most > 2 || found.fold) return false;
+    bool once = found.loads == 1 && !found.reduced;
+    return once || (!cost.heavy && cost.operations <= CHEAP);
+}
+
+static void inline_maps(rules *r) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++)
+        if (worth_inlining(r, (int)s)) rules_rewrite(r, "inline %s", r->region->stages.data[s].name);
+}
+
+/* ---- groups */
+
+/* Labels of `producer`'s axes through the loads of `consumer`: an axis runs along with the root's axis `l` if every load of it is at
+ * just the consumer's axis of that label. Returns whether the consumer reads the producer at all. */
+static bool label_through(rules *r, int producer, int consumer, bool first, int *label) {
+    const tir_stage *reader = &r->region->stages.data[consumer];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, consumer, access, RULES_ACCESSES);
+    bool reads = false;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        if (tensor->stage != producer) continue;
+        for (int d = 0; d < tensor->rank; d++) {
+            int here = -1;
+            for (int a = 0; a < reader->space; a++)
+                if (reader->axis[a].var == tir_operand(r->region->pool, access[i].load, d)) here = r->group[consumer].label[a];
+            label[d] = (first && !reads) || label[d] == here ? here : -1;
+        }
+        reads = true;
+    }
+    return reads;
+}
+
+/* May stage s run inside the loops of the root? Only if its loops can stand inside some of the root's without being repeated. */
+static bool may_join(rules *r, int s, int root, const int *label) {
+    const tir_stage *stage = &r->region->stages.data[s], *top = &r->region->stages.data[root];
+    int shared = 0, missing = 0;
+    for (int a = 0; a < top->space; a++) {
+        bool has = false;
+        for (int b = 0; b < stage->space; b++) has = has || label[b] == a;
+        if (rules_extent(r, &top->axis[a]) == 1) continue;
+        shared += has;
+        missing += !has;
+    }
+    bool own = false; /* axes of several points that are its own */
+    for (int b = 0; b < stage->space; b++) own = own || (label[b] < 0 && rules_extent(r, &stage->axis[b]) != 1);
+    if (rules_is_contraction(r, s)) return !missing && !own;
+    return shared > 0 || (!missing && !own);
+}
+
+static void make_groups(rules *r) {
+    r->group = LIB_NEW_ARRAY(r->arena, rules_group, r->region->stages.count + 1);
+    for (int s = (int)r->region->stages.count - 1; s >= 0; s--) {
+        const tir_stage *stage = &r->region->stages.data[s];
+        rules_group *group = &r->group[s];
+        int label[TIR_MAX_AXES], root = -1;
+        bool one_group = true;
+        group->root = s;
+        for (int a = 0; a < stage->space; a++) group->label[a] = a;
+        if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
+        for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+            if (r->region->stages.data[q].removed || !label_through(r, s, q, root < 0, label)) continue;
+            if (root >= 0 && r->group[q].root != root) one_group = false;
+            root = r->group[q].root;
+        }
+        if (root < 0 || !one_group || r->region->stages.data[root].kind != TIR_MAP) continue;
+        if (!may_join(r, s, root, label)) continue;
+        group->root = root;
+        memcpy(group->label, label, sizeof label);
+    }
+}
+
+/* ---- maps */
+
+static int last_long_axis(rules *r, const tir_stage *stage) {
+    for (int a = stage->space - 1; a >= 0; a--)
+        if (rules_extent(r, &stage->axis[a]) != 1) return a;
+    return -1;
+}
+
+/* Fuses axes into the one loop `last` while every access runs straight on through them. Returns the loop's name. */
+static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *extent) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *name = stage->axis[last].name;
+    *first = last;
+    *extent = rules_extent(r, &stage->axis[last]);
+    for (int a = last - 1; a >= 0 && *extent > 0 && last == stage->space - 1; a--) {
+        int64_t n = rules_extent(r, &stage->axis[a]);
+        if (n < 0 || !rules_straight(r, s, a, a + 1)) break;
+        const char *fused = lib_arena_format(r->arena, "f%d", a);
+        tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", stage->name, stage->axis[a].name, stage->name, name, fused);
+        name = fused;
+        *extent *= n;
+        *first = a;
+    }
+    return name;
+}
+
+enum { TASK_ELEMENTS = 16384 };
+
+static void schedule_map(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int last = last_long_axis(r, stage), first;
+    if (last < 0) return;
+    int64_t extent, block = rules_lanes(r, s) * 4;
+    const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
+    bool vector = rules_store_stride(r, s, last) == 1;
+    for (int a = 0; a < first; a++) tir_schedule_add(r->schedule, "par %s.%s", name, stage->axis[a].name);
+    if (extent < 0) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi mask", name, loop, (long long)block);
+    } else if (extent > block) {
+        int64_t task = (TASK_ELEMENTS + block - 1) / block * block;
+        if (extent > task) {
+            tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
+            tir_schedule_add(r->schedule, "par %s.to", name);
+            loop = "ti";
+        }
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi peel", name, loop, (long long)block);
+    }
+    if (vector) tir_schedule_add(r->schedule, "vec %s.%s", name, extent < 0 || extent > block ? "vi" : loop);
+}
+
+/* A root that no other rule wants. Its producers, if any, run inside its innermost shared loop. */
+static void schedule_plain(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->kind == TIR_MAP)
+        schedule_map(r, s);
+    else if (stage->kind == TIR_REDUCE)
+        for (int a = 0; a < stage->space; a++) tir_schedule_add(r->schedule, "par %s.%s", stage->name, stage->axis[a].name);
+}
+
+void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
+    rules r = {.machine = machine, .threads = threads, .region = region, .schedule = schedule, .arena = schedule->arena};
+    if (!machine->vector_bytes) return;
+    inline_maps(&r);
+    make_groups(&r);
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed) rules_prepare_tile(&r, (int)s);
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed) rules_prepare_rows(&r, (int)s);
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        if (region->stages.data[s].removed || r.group[s].root != (int)s || region->stages.data[s].fold >= 0) continue;
+        if (!rules_tile(&r, (int)s) && !rules_rows(&r, (int)s)) schedule_plain(&r, (int)s);
+    }
+}

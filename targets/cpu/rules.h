@@ -1,0 +1,55 @@
+/* Inside the schedule rules of the cpu target (rules.c, rules_access.c, rules_tile.c, rules_rows.c). */
+#ifndef TARGETS_CPU_RULES_H
+#define TARGETS_CPU_RULES_H
+
+#include "tir/machine.h"
+#include "tir/schedule.h"
+
+/* Stages that run inside the loops of one root. */
+typedef struct rules_group {
+    int root;                   /* of the group this stage belongs to; itself when it is a root */
+    int label[TIR_MAX_AXES];    /* per space axis: the root's axis it runs along with, point by point; -1: none */
+} rules_group;
+
+typedef struct rules {
+    const tir_machine *machine;
+    int threads;
+    tir_region *region;         /* after the rewrites so far */
+    tir_schedule *schedule;     /* what is being written */
+    lib_arena *arena;
+    rules_group *group;         /* per stage */
+} rules;
+
+#define RULES_IRREGULAR INT64_MAX /* stride along an axis that is not one number */
+
+/* A load of a stage: element strides of its address along the stage's axes. */
+typedef struct rules_access {
+    uint32_t tensor;
+    tir_expr load;
+    int64_t stride[TIR_MAX_AXES];
+} rules_access;
+enum { RULES_ACCESSES = 16 };
+
+/* Appends a rewrite line and applies it to r->region. */
+void rules_rewrite(rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* rules_access.c */
+int rules_accesses(rules *r, int stage, rules_access *out, int limit); /* of values and predicates; distinct */
+int64_t rules_store_stride(rules *r, int stage, int axis);
+int64_t rules_extent(const rules *r, const tir_axis *axis);             /* -1: varying */
+int64_t rules_lanes(const rules *r, int stage);                         /* of one vector of the widest type computed */
+bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var);            /* stands in arithmetic, not only in addresses */
+bool rules_straight(rules *r, int stage, int slow, int fast);           /* all accesses run on from one axis into the other */
+bool rules_is_contraction(const rules *r, int stage);                   /* sums products: worth a register tile */
+int rules_members(const rules *r, int root, int *members);              /* producers of the group, in stage order */
+bool rules_pointwise(const rules *r, int stage);                        /* runs point by point with its root */
+
+/* Each says no (false) when the group is not of its kind. */
+bool rules_tile(rules *r, int root);
+bool rules_tileable(rules *r, int stage); /* a reduction with an axis to run vectors along */
+bool rules_rows(rules *r, int root);
+/* Rewrites before scheduling: an epilogue for bare contractions, packing of operands, lanes for reductions along rows. */
+void rules_prepare_tile(rules *r, int stage);
+void rules_prepare_rows(rules *r, int stage);
+
+#endif

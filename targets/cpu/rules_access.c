@@ -1,0 +1,167 @@
+/* Questions about the accesses of stages: strides along axes, lanes, what runs with what. */
+#include "targets/cpu/rules.h"
+
+enum { TERMS = 32, PHYSICAL = TIR_MAX_PHYSICAL };
+
+typedef struct access_walk {
+    rules *r;
+    const tir_stage *stage;
+    rules_access *out;
+    int count, limit;
+} access_walk;
+
+/* Linear element address of a tensor at logical indices. */
+static tir_expr address_of(rules *r, uint32_t tensor, const tir_expr *logical) {
+    tir_pool *pool = r->region->pool;
+    const tir_tensor *t = &r->region->tensors.data[tensor];
+    tir_expr index[PHYSICAL], extent[PHYSICAL], address = tir_index(pool, 0), stride = tir_index(pool, 1);
+    tir_layout_indices(pool, &t->layout, logical, index);
+    tir_layout_extents(pool, &t->layout, t->extent, extent);
+    for (int p = tir_layout_physical_rank(&t->layout) - 1; p >= 0; p--) {
+        tir_expr step = t->has_strides ? tir_index(pool, t->stride[p]) : stride;
+        address = tir_add(pool, address, tir_mul(pool, index[p], step));
+        stride = tir_mul(pool, stride, extent[p]);
+    }
+    return address;
+}
+
+static void strides_of(rules *r, const tir_stage *stage, tir_expr address, int64_t *stride) {
+    tir_pool *pool = r->region->pool;
+    tir_term terms[TERMS];
+    int64_t constant;
+    int count = tir_terms(pool, address, terms, TERMS, &constant), axes = stage->space + stage->reduce;
+    for (int a = 0; a < axes; a++) {
+        stride[a] = count < 0 ? RULES_IRREGULAR : 0;
+        for (int t = 0; t < count; t++) {
+            if (terms[t].atom == stage->axis[a].var)
+                stride[a] = stride[a] == RULES_IRREGULAR ? RULES_IRREGULAR : terms[t].coefficient;
+            else if (tir_uses(pool, terms[t].atom, stage->axis[a].var))
+                stride[a] = RULES_IRREGULAR;
+        }
+    }
+}
+
+static tir_expr meet_access(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    access_walk *walk = user;
+    const tir_node node = *tir_get(pool, e);
+    if (node.op != TIR_LOAD || walk->count == walk->limit) return rebuilt;
+    for (int i = 0; i < walk->count; i++)
+        if (walk->out[i].load == e) return rebuilt;
+    rules_access *access = &walk->out[walk->count++];
+    *access = (rules_access){.tensor = (uint32_t)node.bits, .load = e};
+    tir_expr logical[DLC_MAX_RANK];
+    int rank = node.count - (node.guarded ? 2 : 0);
+    for (int d = 0; d < rank; d++) logical[d] = tir_operand(pool, e, d);
+    strides_of(walk->r, walk->stage, address_of(walk->r, access->tensor, logical), access->stride);
+    return rebuilt;
+}
+
+int rules_accesses(rules *r, int stage, rules_access *out, int limit) {
+    const tir_stage copy = r->region->stages.data[stage];
+    access_walk walk = {r, &copy, out, 0, limit};
+    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_access, &walk);
+    if (copy.predicate) tir_rewrite(r->region->pool, copy.predicate, meet_access, &walk);
+    return walk.count;
+}
+
+int64_t rules_store_stride(rules *r, int stage, int axis) {
+    const tir_stage *s = &r->region->stages.data[stage];
+    tir_expr index[DLC_MAX_RANK];
+    int64_t stride[TIR_MAX_AXES];
+    for (int a = 0; a < s->space; a++) index[a] = s->axis[a].var;
+    strides_of(r, s, address_of(r, s->tensor[0], index), stride);
+    return stride[axis];
+}
+
+int64_t rules_extent(const rules *r, const tir_axis *axis) {
+    int64_t extent;
+    return tir_is_const(r->region->pool, axis->extent, &extent) ? extent : -1;
+}
+
+typedef struct widest {
+    size_t bytes;
+} widest;
+
+static tir_expr meet_dtype(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    widest *w = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->dtype == TIR_INDEX) return rebuilt;
+    size_t bytes = lib_dtype_size((dlc_dtype)node->dtype);
+    bool half = node->count > 0 && node->op != TIR_LOAD && lib_dtype_is_float((dlc_dtype)node->dtype);
+    if (half && bytes < 4) bytes = 4; /* computed in f32 */
+    if (bytes > w->bytes) w->bytes = bytes;
+    return rebuilt;
+}
+
+int64_t rules_lanes(const rules *r, int stage) {
+    const tir_stage *s = &r->region->stages.data[stage];
+    widest w = {1};
+    for (int c = 0; c < s->count; c++) {
+        tir_rewrite(r->region->pool, s->value[c], meet_dtype, &w);
+        size_t own = lib_dtype_size(r->region->tensors.data[s->tensor[c]].dtype);
+        if (own > w.bytes) w.bytes = own;
+    }
+    int64_t lanes = r->machine->vector_bytes / (int64_t)w.bytes;
+    return lanes > 1 ? lanes : 1;
+}
+
+bool rules_straight(rules *r, int stage, int slow, int fast) {
+    rules_access access[RULES_ACCESSES];
+    const tir_stage *s = &r->region->stages.data[stage];
+    int64_t extent = rules_extent(r, &s->axis[fast]), store = rules_store_stride(r, stage, fast);
+    if (extent < 0 || store == RULES_IRREGULAR || rules_store_stride(r, stage, slow) != store * extent) return false;
+    int count = rules_accesses(r, stage, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[fast] == RULES_IRREGULAR || access[i].stride[slow] != access[i].stride[fast] * extent) return false;
+    tir_pool *pool = r->region->pool; /* the axes may stand in nothing but addresses */
+    for (int c = 0; c < s->count; c++)
+        if (rules_bare_use(pool, s->value[c], s->axis[slow].var) || rules_bare_use(pool, s->value[c], s->axis[fast].var)) return false;
+    return count < RULES_ACCESSES;
+}
+
+typedef struct bare_use {
+    tir_expr var;
+    bool found;
+} bare_use;
+
+static tir_expr meet_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    bare_use *use = user;
+    const tir_node node = *tir_get(pool, e);
+    if (node.op == TIR_CAST && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX && tir_uses(pool, e, use->var))
+        use->found = true;
+    if (node.dtype == DLC_BOOL && node.count == 2 && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX &&
+        tir_uses(pool, e, use->var))
+        use->found = true;
+    return rebuilt;
+}
+
+bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var) {
+    bare_use use = {var, false};
+    tir_rewrite(pool, value, meet_bare, &use);
+    return use.found;
+}
+
+bool rules_is_contraction(const rules *r, int stage) {
+    const tir_stage *s = &r->region->stages.data[stage];
+    if (s->kind != TIR_REDUCE || s->count != 1 || tir_op_of(r->region->pool, s->value[0]) != TIR_MULADD) return false;
+    return tir_op_of(r->region->pool, tir_operand(r->region->pool, s->value[0], 2)) == TIR_ACC;
+}
+
+int rules_members(const rules *r, int root, int *members) {
+    int count = 0;
+    for (int s = 0; s < (int)r->region->stages.count; s++)
+        if (s != root && !r->region->stages.data[s].removed && r->group[s].root == root) members[count++] = s;
+    return count;
+}
+
+bool rules_pointwise(const rules *r, int stage) {
+    const tir_stage *s = &r->region->stages.data[stage], *root = &r->region->stages.data[r->group[stage].root];
+    for (int a = 0; a < s->space; a++)
+        if (r->group[stage].label[a] < 0 && rules_extent(r, &s->axis[a]) != 1) return false;
+    for (int a = 0; a < root->space; a++) {
+        bool has = rules_extent(r, &root->axis[a]) == 1;
+        for (int b = 0; b < s->space; b++) has = has || r->group[stage].label[b] == a;
+        if (!has) return false;
+    }
+    return true;
+}

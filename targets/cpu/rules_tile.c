@@ -1,0 +1,349 @@
+/* Register tiles: reductions computed at the points of their root. One axis (v) runs along vectors, one (u) is repeated over
+ * broadcasts; MR rows of NV vectors of accumulators stay in registers while the reduction loops run. The model counts, per step of
+ * the reduction, FMA issue, load issue and the latency of the accumulator chain; fewer wasted lanes and rows win. */
+#include "targets/cpu/rules.h"
+
+typedef struct tile {
+    int v, u;            /* axes of the reduction; u = -1: none */
+    int64_t lanes;       /* elements of a vector */
+    int64_t nr, mr;      /* tile extents along v and u */
+    uint32_t pack;       /* operand to be laid out in panels along v; UINT32_MAX: none */
+    bool pack_copy;      /* it is not constant: copy it first */
+    double cycles;       /* model */
+} tile;
+
+enum { NO_TENSOR = -1, TILE_OVERHEAD = 40 /* cycles to start, initialise and store a tile */ };
+
+static int64_t known_extent(const rules *r, const tir_axis *axis) {
+    int64_t extent = rules_extent(r, axis);
+    return extent < 0 ? 4096 : extent;
+}
+
+static double reduction_steps(const rules *r, const tir_stage *s) {
+    double steps = 1;
+    for (int a = s->space; a < s->space + s->reduce; a++) steps *= (double)known_extent(r, &s->axis[a]);
+    return steps;
+}
+
+/* Is the tensor stored in panels along the dimension that `axis` indexes? Returns the panel's width, 0 if not. */
+static int64_t panel_width(const rules *r, const rules_access *access, tir_expr axis) {
+    const tir_tensor *t = &r->region->tensors.data[access->tensor];
+    if (tir_layout_is_identity(&t->layout)) return 0;
+    const tir_layout_part *inner = &t->layout.part[t->layout.count - 1];
+    if (inner->divisor != 1 || inner->modulus == 0) return 0;
+    return tir_operand(r->region->pool, access->load, inner->dim) == axis ? inner->modulus : 0;
+}
+
+static bool depends(const rules_access *access, int axis) { return access->stride[axis] != 0; }
+
+/* A plain subscript: the axis stands alone as one dimension of the load. */
+static bool plain_subscript(const rules *r, const rules_access *access, tir_expr axis) {
+    const tir_tensor *t = &r->region->tensors.data[access->tensor];
+    for (int d = 0; d < t->rank; d++)
+        if (tir_operand(r->region->pool, access->load, d) == axis) return true;
+    return false;
+}
+
+static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* Best register tile for extents n (along v) and m (along u). */
+static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t panel, bool heavy, double steps) {
+    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
+    t->cycles = 1e300;
+    int64_t most = heavy ? 8 : 4;
+    for (int64_t nv = 1; nv <= most; nv++) {
+        int64_t nr = panel ? panel : nv * t->lanes;
+        if (panel && nv != (panel + t->lanes - 1) / t->lanes) continue;
+        if (!panel && nv > 1 && nr > round_up(n, t->lanes)) break;
+        int64_t limit = (registers - 1 - nv) / nv;
+        if (!heavy) limit = 1;
+        if (limit < 1 && nv > 1) break;
+        if (limit < 1) limit = 1;
+        for (int64_t mr = 1; mr <= limit && mr <= m; mr++) {
+            int64_t rows = (m + mr - 1) / mr, columns = (n + nr - 1) / nr;
+            double height = (double)m / (double)rows; /* balanced */
+            double fma = height * (double)nv / (double)ports, loads = (height + (double)nv) / 2;
+            double chain = 4;                    /* latency of one accumulator's chain */
+            double stream = 1.5 * (double)nv;    /* the vector operand comes from L2 */
+            double step = fma > loads ? fma : loads;
+            if (chain > step) step = chain;
+            if (stream > step) step = stream;
+            double cycles = (double)(rows * columns) * (step + TILE_OVERHEAD / steps);
+            if (cycles < t->cycles * 0.999) {
+                t->cycles = cycles;
+                t->nr = nr;
+                t->mr = mr;
+            }
+        }
+    }
+}
+
+/* Judges axis v as the vector axis; false: impossible. */
+static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    bool heavy = rules_is_contraction(r, s), vector_operand = false;
+    int64_t n = known_extent(r, &stage->axis[v]), panel = 0, m = 1;
+    double penalty = 1, steps = reduction_steps(r, stage);
+    tir_expr axis = stage->axis[v].var;
+    *t = (tile){.v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX};
+    if (n == 1) return false;
+    for (int i = 0; i < count; i++) {
+        int64_t stride = access[i].stride[v], width = panel_width(r, &access[i], axis);
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        if (stride == 0) continue;
+        if (width) {
+            panel = width;
+            vector_operand = true;
+        } else if (heavy && plain_subscript(r, &access[i], axis) && t->pack == UINT32_MAX &&
+                   (tensor->constant || stride != 1) && tensor->rank >= 2) {
+            t->pack = access[i].tensor;
+            t->pack_copy = !tensor->constant || tensor->stage >= 0;
+            vector_operand = true;
+        } else if (stride == 1) {
+            vector_operand = true;
+        } else if (heavy) {
+            return false;
+        } else {
+            penalty *= stride == RULES_IRREGULAR ? 12 : 6; /* gathers */
+        }
+    }
+    if (!vector_operand && heavy) return false;
+    /* u: the longest other axis along which the vector operands stay the same */
+    for (int a = 0; a < stage->space && heavy; a++) {
+        bool reused = a != v;
+        for (int i = 0; i < count && reused; i++)
+            if (depends(&access[i], v) && depends(&access[i], a)) reused = false;
+        int64_t extent = known_extent(r, &stage->axis[a]);
+        if (reused && extent > m) {
+            m = extent;
+            t->u = a;
+        }
+    }
+    size_tile(r, t, n, m, panel, heavy, steps);
+    int64_t rest = 1;
+    for (int a = 0; a < stage->space; a++)
+        if (a != v && a != t->u) rest *= known_extent(r, &stage->axis[a]);
+    double store = rules_store_stride(r, s, v) == 1 || r->group[s].root == s ? 1 : 24;
+    const tir_stage *root = &r->region->stages.data[r->group[s].root];
+    for (int a = 0; a < root->space && r->group[s].root != s; a++)
+        if (r->group[s].label[v] == a) store = rules_store_stride(r, r->group[s].root, a) == 1 ? 1 : 24;
+    if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis)) penalty *= 1.3; /* masked lanes */
+    double vectors = (double)m * (double)((n + t->lanes - 1) / t->lanes);
+    t->cycles = (t->cycles * steps * penalty + vectors * store) * (double)rest;
+    if (t->pack_copy) { /* packing touches the operand once; useless when it is used once */
+        if (m * rest < 4) return false;
+        t->cycles += 2 * (double)n * steps;
+    }
+    return true;
+}
+
+static bool choose_tile(rules *r, int s, tile *best) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    bool found = false;
+    if (count == RULES_ACCESSES) return false;
+    for (int v = stage->space - 1; v >= 0; v--) {
+        tile t;
+        if (!try_axis(r, s, v, access, count, &t)) continue;
+        if (!found || t.cycles < best->cycles) *best = t;
+        found = true;
+    }
+    if (!found || rules_is_contraction(r, s)) return found;
+    for (int i = 0; i < count; i++) /* light reductions want unit strides, else lanes along the row do better */
+        if (access[i].stride[best->v] != 0 && access[i].stride[best->v] != 1) {
+            for (int a = stage->space; a < stage->space + stage->reduce; a++)
+                if (access[i].stride[a] == 1) return false;
+        }
+    return true;
+}
+
+bool rules_tileable(rules *r, int stage) {
+    tile t;
+    return r->region->stages.data[stage].kind == TIR_REDUCE && choose_tile(r, stage, &t);
+}
+
+/* ---- rewrites */
+
+static const char *fresh_name(rules *r, const char *base, const char *suffix) {
+    for (int n = 0;; n++) {
+        const char *name = n ? lib_arena_format(r->arena, "%s%s%d", base, suffix, n) : lib_arena_format(r->arena, "%s%s", base, suffix);
+        bool taken = false;
+        for (uint32_t t = 0; t < r->region->tensors.count; t++) taken = taken || strcmp(r->region->tensors.data[t].name, name) == 0;
+        if (!taken) return name;
+    }
+}
+
+static int stage_named(const rules *r, const char *name) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++)
+        if (!r->region->stages.data[s].removed && strcmp(r->region->stages.data[s].name, name) == 0) return (int)s;
+    return NO_TENSOR;
+}
+
+/* (v/NR, other dimensions in order, v%NR) with the reader's names for dimensions. */
+static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
+    const tir_tensor *packed = &r->region->tensors.data[tensor];
+    const tir_stage *reader = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    const char *names[DLC_MAX_RANK];
+    int panel = -1;
+    for (int i = 0; i < count; i++) {
+        if (access[i].tensor != tensor) continue;
+        for (int d = 0; d < packed->rank; d++) {
+            names[d] = lib_arena_format(r->arena, "d%d", d);
+            if (packed->stage >= 0) names[d] = r->region->stages.data[packed->stage].axis[d].name;
+            for (int a = 0; a < reader->space + reader->reduce && packed->stage < 0; a++)
+                if (reader->axis[a].var == tir_operand(r->region->pool, access[i].load, d)) names[d] = reader->axis[a].name;
+            if (tir_operand(r->region->pool, access[i].load, d) == reader->axis[t->v].var) panel = d;
+        }
+        break;
+    }
+    if (panel < 0) return;
+    lib_text parts;
+    lib_text_init(&parts, r->arena);
+    lib_text_format(&parts, "%s/%lld", names[panel], (long long)t->nr);
+    for (int d = 0; d < packed->rank; d++)
+        if (d != panel) lib_text_format(&parts, ", %s", names[d]);
+    rules_rewrite(r, "layout %s (%s, %s%%%lld)", packed->name, parts.data, names[panel], (long long)t->nr);
+}
+
+void rules_prepare_tile(rules *r, int s) {
+    const char *name = r->region->stages.data[s].name;
+    if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
+    tile t;
+    if (!choose_tile(r, s, &t)) return;
+    if (r->group[s].root == s) rules_rewrite(r, "copy %s -> %s", name, fresh_name(r, name, "_out"));
+    s = stage_named(r, name);
+    if (t.pack == UINT32_MAX || rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;
+    uint32_t packed = t.pack;
+    if (t.pack_copy) {
+        const char *source = r->region->tensors.data[packed].name, *copy = fresh_name(r, source, "_panels");
+        rules_rewrite(r, "copy %s -> %s", source, copy);
+        s = stage_named(r, name);
+        for (uint32_t i = 0; i < r->region->tensors.count; i++)
+            if (strcmp(r->region->tensors.data[i].name, copy) == 0) packed = i;
+    }
+    pack_panels(r, s, &t, packed);
+}
+
+/* ---- loops */
+
+static int label_of(const rules *r, int s, int axis) { return r->group[s].label[axis]; }
+
+static int axis_labelled(const rules *r, int s, int label) {
+    for (int a = 0; a < r->region->stages.data[s].space; a++)
+        if (label_of(r, s, a) == label) return a;
+    return -1;
+}
+
+/* Predicates of padding: loops over the window keep to what is inside the image. */
+static void clip_reduction(rules *r, int s, const tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
+        if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
+        tir_expr terms[16];
+        int count = tir_conjuncts(r->region->pool, stage->predicate, terms, 16);
+        bool inside = false, vector = false; /* does it meet axes that run inside the reduction loops? */
+        for (int i = 0; i < count; i++) {
+            if (!tir_uses(r->region->pool, terms[i], stage->axis[a].var)) continue;
+            inside = inside || (t->u >= 0 && tir_uses(r->region->pool, terms[i], stage->axis[t->u].var));
+            vector = vector || tir_uses(r->region->pool, terms[i], stage->axis[t->v].var);
+        }
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        if (vector) continue;
+        tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
+        if (inside && extent > 0 && extent <= 8) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
+    }
+}
+
+/* A producer of the tile: at the tile's loop, in registers, vectors innermost. */
+static void attach_member(rules *r, int s, const char *root, const char *loop, int v_label, int u_label, const tile *t, bool main) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int v = axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : axis_labelled(r, s, u_label);
+    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, root, loop);
+    tir_schedule_add(r->schedule, "store %s reg", stage->name);
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) lib_text_format(&order, " %s", stage->axis[a].name);
+    if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
+    if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
+    tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data ? order.data : "");
+    if (v >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[v].name);
+    if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[u].name);
+    if (main && stage->predicate) clip_reduction(r, s, t);
+}
+
+bool rules_tile(rules *r, int root) {
+    const tir_stage *top = &r->region->stages.data[root];
+    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), main = -1;
+    int count = rules_members(r, root, members);
+    if (top->kind != TIR_MAP || top->space == 0 || count == 0) return false;
+    for (int i = 0; i < count; i++) {
+        if (!rules_pointwise(r, members[i])) return false;
+        if (r->region->stages.data[members[i]].kind != TIR_REDUCE) continue;
+        if (main < 0 || rules_is_contraction(r, members[i])) main = members[i];
+    }
+    tile t;
+    if (main < 0 || !choose_tile(r, main, &t)) return false;
+    int v = label_of(r, main, t.v), u = t.u < 0 ? -1 : label_of(r, main, t.u);
+    if (v < 0 || (t.u >= 0 && u < 0)) return false;
+    int64_t n = rules_extent(r, &top->axis[v]), m = u < 0 ? 1 : rules_extent(r, &top->axis[u]);
+    const char *name = top->name, *vo = NULL, *uo = NULL, *vi = top->axis[v].name, *ui = u < 0 ? NULL : top->axis[u].name;
+    if (n < 0 || n > t.nr) {
+        bool mask = n < 0 || (double)(n + t.nr - 1) / (double)t.nr * (double)t.nr < 1.06 * (double)n;
+        if (n > 0 && n % t.nr == 0) mask = true;
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, vi, (long long)t.nr, mask ? "mask" : "peel");
+        vo = "v_o";
+        vi = "v_i";
+    }
+    if (u >= 0 && (m < 0 || m > t.mr)) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i %s", name, ui, (long long)t.mr, m < 0 ? "mask" : "balanced");
+        uo = "u_o";
+        ui = "u_i";
+    }
+    /* order: what the vector operand depends on, v, the other outer axes, u, then the tile */
+    rules_access access[RULES_ACCESSES];
+    int accesses = rules_accesses(r, main, access, RULES_ACCESSES);
+    lib_text order, parallel;
+    lib_text_init(&order, r->arena);
+    lib_text_init(&parallel, r->arena);
+    const char *last = NULL;
+    for (int round = 0; round < 2; round++) {
+        for (int a = 0; a < top->space; a++) {
+            if (a == v || a == u) continue;
+            int mine = axis_labelled(r, main, a);
+            bool first = false;
+            for (int i = 0; i < accesses && mine >= 0; i++) first = first || (depends(&access[i], t.v) && depends(&access[i], mine));
+            if (first != (round == 0)) continue;
+            lib_text_format(&order, " %s", last = top->axis[a].name);
+            lib_text_format(&parallel, " %s.%s", name, last);
+        }
+        if (round == 0 && vo) {
+            lib_text_format(&order, " %s", last = vo);
+            lib_text_format(&parallel, " %s.%s", name, vo);
+        }
+    }
+    if (uo) {
+        lib_text_format(&order, " %s", last = uo);
+        if (!parallel.length) lib_text_format(&parallel, " %s.%s", name, uo);
+    }
+    if (!last) { /* the tile is all there is: a loop of one trip to attach at */
+        int64_t extent = u >= 0 ? m : n;
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi, (long long)extent);
+        if (u >= 0) ui = "w_i";
+        else vi = "w_i";
+        lib_text_format(&order, " %s", last = "w_o");
+    }
+    if (ui) lib_text_format(&order, " %s", ui);
+    lib_text_format(&order, " %s", vi);
+    tir_schedule_add(r->schedule, "order %s:%s", name, order.data);
+    if (parallel.length) tir_schedule_add(r->schedule, "par%s", parallel.data);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
+    if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
+    for (int i = 0; i < count; i++) attach_member(r, members[i], name, last, v, u, &t, members[i] == main);
+    return true;
+}
