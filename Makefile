@@ -159,6 +159,10 @@ $(OUT)/gen/ops_api.o: $(GEN)/ops_api.c $(OUT)/configuration
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 $(filter-out $(gen_objects),$(objects)): | $(GEN)/dlc/ops.h
 
+# Everything compiled, nothing linked.
+.PHONY: objects
+objects: $(objects) $(all_test_src:%.c=$(OUT)/%.o) $(example_src:%.c=$(OUT)/%.o)
+
 # ---- libraries -----------------------------------------------------------------------------------------------------
 
 .PHONY: lib
@@ -170,12 +174,15 @@ $(OUT)/libdlc.map: $(OUT)/configuration
 ifeq ($(filter asan tsan,$(MODE)),)
 no_undefined := -Wl,-z,defs
 endif
+# Packed relocations save 2 MB where linker and C library know them.
+packed_relocations := $(shell echo 'int main(void) { return 0; }' | $(CC) -x c - -Wl,--fatal-warnings \
+                        -Wl,-z,pack-relative-relocs -o /dev/null 2>/dev/null && echo -Wl,-z,pack-relative-relocs)
 $(OUT)/libdlc.so: $(objects) $(OUT)/libdlc.map
 	$(if $(LLVM_NOTE),@echo '  note   $(LLVM_NOTE)')
 	$(call say,LINK,$@)
 	$(Q)start=$$(date +%s%N); set -e; \
 	$(CC) -shared $(LDFLAGS_ALL) -Wl,-soname,libdlc.so.$(SOVERSION) -Wl,--version-script=$(OUT)/libdlc.map \
-	    -Wl,--exclude-libs,ALL $(no_undefined) $(objects) $(LLVM_LIBS) $(FFI_LIBS) $(LDLIBS_ALL) -o $@.$(VERSION); \
+	    -Wl,--exclude-libs,ALL $(no_undefined) $(packed_relocations) $(objects) $(LLVM_LIBS) $(FFI_LIBS) $(LDLIBS_ALL) -o $@.$(VERSION); \
 	milliseconds=$$((($$(date +%s%N) - start) / 1000000)); \
 	ln -sf libdlc.so.$(VERSION) $(OUT)/libdlc.so.$(SOVERSION); ln -sf libdlc.so.$(SOVERSION) $@; \
 	strip -o $@.stripped $@; \
@@ -196,8 +203,15 @@ $(OUT)/libdlc.a: $(objects)
 	printf '  size   libdlc.a %s, linked in %s ms\n' \
 	    "$$(stat -c %s $@ | $(megabytes))" $$((($$(date +%s%N) - start) / 1000000))
 
-# All of it in one archive, for programs that see inside.
-$(OUT)/libdlc-internal.a: $(objects)
+# An archive for each layer, for programs that see inside: a layer's tests link with it and what lies below.
+$(OUT)/layer-lib.a:     $(lib_src:%.c=$(OUT)/%.o)
+$(OUT)/layer-tir.a:     $(tir_src:%.c=$(OUT)/%.o)
+$(OUT)/layer-graph.a:   $(graph_src:%.c=$(OUT)/%.o) $(OUT)/gen/ops_api.o
+$(OUT)/layer-targets.a: $(target_src:%.c=$(OUT)/%.o)
+$(OUT)/layer-jit.a:     $(jit_src:%.c=$(OUT)/%.o)
+layers = $(foreach l,$(1),$(OUT)/layer-$(l).a)
+all_layers := $(call layers,jit graph targets tir lib)
+$(all_layers):
 	@rm -f $@
 	$(call say,AR,$@)
 	$(Q)$(AR) rcs $@ $^
@@ -217,8 +231,9 @@ $(OUT)/test/%.o: CPPFLAGS_ALL += -Itest
 $(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
 $(OUT)/test/api/digits_test: $(OUT)/examples/digits/network.o
 
-# $(call link,internal|public,extra libraries): a program from its prerequisites that are objects.
-link_internal = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) $(OUT)/libdlc-internal.a $(LLVM_TEST_LIBS) -lffi $(1) $(LDLIBS_ALL) -o $@
+# A program from its prerequisites that are objects, with further libraries $(1); seeing inside, or through the public header.
+link_internal = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+                $(LLVM_TEST_LIBS) -lffi $(1) $(LDLIBS_ALL) -o $@
 link_public   = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../..' $(1) $(LDLIBS_ALL) -o $@
 
 support_of = $(patsubst %.c,$(OUT)/%.o,$(filter $(dir $(1))%,$(test_support)))
@@ -227,9 +242,17 @@ $(OUT)/$(basename $(1)): $(OUT)/$(1:.c=.o) $(call support_of,$(1)) $(2)
 	$$(call say,LINK,$$@)
 	$$(Q)$$(call $(3),-lcmocka)
 endef
+# What the tests of each folder link with; of the folders not named here: everything.
+needs_lib     := $(call layers,lib)
+needs_tir     := $(call layers,tir lib)
+needs_targets := $(call layers,targets tir lib)
+needs_cpu     := $(call layers,targets tir lib)
+needs_graph   := $(reference_objects) $(call layers,graph tir lib)
+folder_of      = $(word 2,$(subst /, ,$(1)))
+needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
 $(foreach f,$(filter test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
 $(foreach f,$(filter-out test/api/%,$(test_src)) $(wildcard test/fuzz/fuzz.c),\
-    $(eval $(call test_rule,$(f),$(reference_objects) $(OUT)/libdlc-internal.a,link_internal)))
+    $(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
 
 # The public header from C++.
 $(OUT)/test/api/header_test_cxx.o: test/api/header_test.c $(GEN)/dlc/ops.h $(OUT)/configuration
@@ -288,7 +311,7 @@ $(OUT)/bin/$(1): $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/$(1).c examples/$
 	$$(Q)$$(call $(3),$(4))
 endef
 $(foreach e,$(filter-out dlc-opt,$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public)))
-$(eval $(call example_rule,dlc-opt,$(OUT)/libdlc-internal.a,link_internal))
+$(eval $(call example_rule,dlc-opt,$(all_layers),link_internal))
 
 .PHONY: examples demo bench
 examples: $(example_bins)

@@ -51,14 +51,13 @@ static void collect_captures(lib_arena *arena, const dlc_graph *sub, captured_va
 }
 
 typedef struct completion {
-    graph_walk walk; /* first: a pass gets a pointer to it */
     const dlc_graph *sub;
     const captured_values *captured;
 } completion;
 
 /* Inputs in the agreed order (parameters, then all captured values), then everything else. */
 static void pass_complete(graph_walk *walk) {
-    const completion *c = (const completion *)walk;
+    const completion *c = walk->user;
     const dlc_graph *sub = c->sub;
     for (uint32_t i = 0; i < sub->parameters.count; i++) {
         const graph_value *value = &sub->g->values.data[sub->parameters.data[i]];
@@ -77,11 +76,9 @@ static void pass_complete(graph_walk *walk) {
 
 static int64_t complete_subgraph(graph *g, const dlc_graph *sub, const captured_values *captured) {
     int64_t number;
-    completion c = {.sub = sub, .captured = captured};
-    c.walk.from = sub->g;
-    c.walk.to = graph_new_subgraph(g, &number);
-    c.walk.pass = pass_complete;
-    graph_walk_into(&c.walk);
+    completion c = {sub, captured};
+    graph_walk walk = {.from = sub->g, .to = graph_new_subgraph(g, &number), .pass = pass_complete, .user = &c};
+    graph_walk_into(&walk);
     return number;
 }
 

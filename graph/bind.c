@@ -4,5 +4,5 @@
 #include "graph/internal.h"
 
 graph *graph_bind(lib_arena *arena, const graph *g, const int64_t *values) {
-    return graph_walk_run(arena, g, GRAPH_BOUND, values, graph_walk_live);
+    return graph_walk_run(arena, g, GRAPH_BOUND, values, graph_walk_live, NULL);
 }

@@ -34,10 +34,10 @@ static bool has_composites(const graph *g) {
 }
 
 graph *graph_decompose(lib_arena *arena, const graph *g) {
-    graph *now = graph_walk_run(arena, g, g->phase, NULL, pass_expand);
+    graph *now = graph_walk_run(arena, g, g->phase, NULL, pass_expand, NULL);
     for (int round = 1; has_composites(now); round++) {
         if (round == ROUNDS_MAX) lib_raise(arena->scope, DLC_INTERNAL, "composites still expand after %d rounds", round);
-        now = graph_walk_run(arena, now, g->phase, NULL, pass_expand);
+        now = graph_walk_run(arena, now, g->phase, NULL, pass_expand, NULL);
     }
     return now;
 }

@@ -32,12 +32,14 @@ typedef struct graph_walk {
     graph_id *map;       /* by value of `from`; 0: not there */
     tir_expr *variables; /* by variable of from->pool: what it is in to->pool; shared by all sub-graphs; NULL: one pool */
     void (*pass)(struct graph_walk *walk);
+    void *user;          /* of the pass */
+    bool own_outputs;    /* the pass has set the new graph's outputs itself */
 } graph_walk;
 
 /* Runs the pass into a new graph in `arena` with its own pool; symbols (in order), constraints and outputs are carried over.
  * values: NULL, or as for graph_bind: symbols with a value become numbers. */
 graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const int64_t *values,
-                      void (*pass)(graph_walk *walk));
+                      void (*pass)(graph_walk *walk), void *user);
 void graph_walk_into(graph_walk *walk); /* from, to, variables and pass are set: runs the pass and carries outputs over */
 tir_expr graph_walk_dim(const graph_walk *walk, tir_expr dim);
 void graph_walk_attributes(graph_walk *walk, const graph_node *node, graph_attribute *out); /* one per spec */

@@ -325,10 +325,10 @@ enum { ROUNDS_MAX = 8 };
 
 graph *graph_simplify(lib_arena *arena, const graph *g) {
     uint32_t phase = g->phase == GRAPH_BOUND ? GRAPH_BOUND : GRAPH_SIMPLIFY;
-    graph *now = graph_walk_run(arena, g, phase, NULL, graph_walk_live);
+    graph *now = graph_walk_run(arena, g, phase, NULL, graph_walk_live, NULL);
     lib_hash128 hash = graph_hash(now);
     for (int round = 1; round < ROUNDS_MAX; round++) {
-        graph *next = graph_walk_run(arena, now, phase, NULL, graph_walk_live);
+        graph *next = graph_walk_run(arena, now, phase, NULL, graph_walk_live, NULL);
         lib_hash128 next_hash = graph_hash(next);
         now = next;
         if (next_hash.low == hash.low && next_hash.high == hash.high) break;

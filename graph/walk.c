@@ -49,7 +49,7 @@ void graph_walk_into(graph_walk *walk) {
     graph *to = walk->to;
     walk->map = LIB_NEW_ARRAY(to->arena, graph_id, from->values.count);
     walk->pass(walk);
-    for (uint32_t i = 0; i < from->outputs.count; i++) {
+    for (uint32_t i = 0; !walk->own_outputs && i < from->outputs.count; i++) {
         lib_vec_push(to->arena, &to->outputs, walk->map[from->outputs.data[i]]);
         const char *name = from->output_names.data[i];
         lib_vec_push(to->arena, &to->output_names, lib_arena_string(to->arena, name));
@@ -60,6 +60,7 @@ static int64_t carry_subgraph(graph_walk *walk, const graph *inner) {
     int64_t number;
     graph_walk nested = *walk;
     nested.from = inner;
+    nested.own_outputs = false;
     nested.to = graph_new_subgraph(walk->to, &number);
     graph_walk_into(&nested);
     return number;
@@ -135,8 +136,8 @@ void graph_walk_all(graph_walk *walk) {
 }
 
 graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const int64_t *values,
-                      void (*pass)(graph_walk *walk)) {
-    graph_walk walk = {.from = from, .to = graph_new(arena, NULL), .pass = pass};
+                      void (*pass)(graph_walk *walk), void *user) {
+    graph_walk walk = {.from = from, .to = graph_new(arena, NULL), .pass = pass, .user = user};
     walk.to->phase = phase;
     walk.to->next_stream = from->next_stream;
     walk.variables = LIB_NEW_ARRAY(arena, tir_expr, from->pool->variables.count);
@@ -162,4 +163,4 @@ static void pass_copy(graph_walk *walk) {
     }
 }
 
-graph *graph_copy(lib_arena *arena, const graph *g) { return graph_walk_run(arena, g, g->phase, NULL, pass_copy); }
+graph *graph_copy(lib_arena *arena, const graph *g) { return graph_walk_run(arena, g, g->phase, NULL, pass_copy, NULL); }

@@ -28,76 +28,110 @@ size_t jit_value_bytes(jit_build *build, graph_id value) {
 
 /* ---- 1. symbols from shapes */
 
-static void bind_symbols(jit_build *build, const graph *g, const int64_t *shapes, int64_t *values) {
-    lib_scope *scope = build->work->scope;
+uint64_t *jit_variables(lib_arena *arena, const graph *g, const int64_t *values) {
+    uint64_t *variables = LIB_NEW_ARRAY(arena, uint64_t, g->pool->variables.count + 1);
+    for (uint32_t s = 0; s < g->symbols.count; s++)
+        variables[tir_var_id(g->pool, g->symbols.data[s].var)] = (uint64_t)values[s];
+    return variables;
+}
+
+static void bind_symbol(lib_scope *scope, const graph *g, uint32_t s, const char *input, int dimension, int64_t size,
+                        int64_t *value) {
+    const graph_symbol *symbol = &g->symbols.data[s];
+    const tir_variable *promised = tir_variable_of(g->pool, symbol->var);
+    if (*value != INT64_MIN && *value != size)
+        lib_raise(scope, DLC_INVALID_ARGUMENT,
+                  "input %s: dimension %d is %lld, but symbol %s is already bound to %lld by an earlier dimension", input,
+                  dimension, (long long)size, symbol->name, (long long)*value);
+    if (size < promised->low || size > promised->high || size % promised->multiple)
+        lib_raise(scope, DLC_INVALID_ARGUMENT,
+                  "input %s: dimension %d is %lld, but symbol %s was promised to be %lld..%lld and a multiple of %lld", input,
+                  dimension, (long long)size, symbol->name, (long long)promised->low, (long long)promised->high,
+                  (long long)promised->multiple);
+    *value = size;
+}
+
+void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, const int64_t *shapes, int64_t *values) {
     for (uint32_t s = 0; s < g->symbols.count; s++) values[s] = INT64_MIN;
     const int64_t *at = shapes;
-    for (int i = 0; i < build->ordinary_inputs; i++) {
+    for (int i = 0; i < ordinary_inputs; i++) {
+        const graph_value *input = &g->values.data[g->inputs.data[i]];
+        for (int d = 0; d < input->shape.rank; d++, at++)
+            for (uint32_t s = 0; s < g->symbols.count; s++)
+                if (g->symbols.data[s].var == input->shape.dim[d])
+                    bind_symbol(work->scope, g, s, input->name, d, *at, &values[s]);
+    }
+    at = shapes; /* now the dimensions that are numbers or expressions of symbols */
+    tir_evaluator evaluator = {.variables = jit_variables(work, g, values)};
+    for (int i = 0; i < ordinary_inputs; i++) {
         const graph_value *input = &g->values.data[g->inputs.data[i]];
         for (int d = 0; d < input->shape.rank; d++, at++) {
-            int64_t fixed;
-            if (tir_is_const(g->pool, input->shape.dim[d], &fixed)) {
-                if (fixed != *at)
-                    lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld, expected %lld", input->name, d,
-                              (long long)*at, (long long)fixed);
-                continue;
-            }
-            for (uint32_t s = 0; s < g->symbols.count; s++) {
-                if (g->symbols.data[s].var != input->shape.dim[d]) continue;
-                const tir_variable *symbol = tir_variable_of(g->pool, g->symbols.data[s].var);
-                if (values[s] != INT64_MIN && values[s] != *at)
-                    lib_raise(scope, DLC_INVALID_ARGUMENT,
-                              "input %s: dimension %d is %lld, but symbol %s is already bound to %lld by an earlier dimension",
-                              input->name, d, (long long)*at, g->symbols.data[s].name, (long long)values[s]);
-                if (*at < symbol->low || *at > symbol->high || *at % symbol->multiple)
-                    lib_raise(scope, DLC_INVALID_ARGUMENT,
-                              "input %s: dimension %d is %lld, but symbol %s was promised to be %lld..%lld and a multiple of %lld",
-                              input->name, d, (long long)*at, g->symbols.data[s].name, (long long)symbol->low,
-                              (long long)symbol->high, (long long)symbol->multiple);
-                values[s] = *at;
-            }
+            int64_t expected = (int64_t)tir_evaluate(g->pool, input->shape.dim[d], &evaluator);
+            if (expected != *at)
+                lib_raise(work->scope, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld, expected %lld", input->name, d,
+                          (long long)*at, (long long)expected);
         }
     }
-    for (uint32_t s = 0; s < g->symbols.count; s++)
-        if (values[s] == INT64_MIN)
-            lib_raise(scope, DLC_INVALID_ARGUMENT, "symbol %s is no dimension of any input: its size cannot be known",
-                      g->symbols.data[s].name);
 }
 
-/* A symbol that has shown more than four values, or that the host said varies, stays a parameter of the kernels. The caller holds
- * the program's mutex. */
-static void keep_varying(dlc_program *program, const graph *g, const int64_t *values, int64_t *bound_to) {
+/* A symbol that has shown more than four values, or that the host said varies, stays a parameter of the kernels. */
+static void keep_varying(dlc_program *program, const graph *g, const int64_t *values, bool learn, int64_t *bound_to) {
     for (uint32_t s = 0; s < g->symbols.count; s++) {
-        bound_to[s] = values[s];
         bool known = false;
         for (int i = 0; i < program->symbols[s].count; i++) known = known || program->symbols[s].value[i] == values[s];
-        if (!known && program->symbols[s].count < 4) program->symbols[s].value[program->symbols[s].count++] = values[s];
-        else if (!known) program->symbols[s].varying = true;
-        if (program->symbols[s].varying || g->symbols.data[s].varies) bound_to[s] = INT64_MIN;
+        if (learn && !known && program->symbols[s].count < 4)
+            program->symbols[s].value[program->symbols[s].count++] = values[s];
+        else if (learn && !known)
+            program->symbols[s].varying = true;
+        bound_to[s] = program->symbols[s].varying || g->symbols.data[s].varies ? INT64_MIN : values[s];
     }
 }
 
-static void bind_graph(jit_build *build, const graph *g, const int64_t *shapes) {
+/* Kernels size their scratch by the largest value that a parameter may have, so the range is a step of 1024, 16 Ki, 256 Ki ...
+ * rather than what the host promised: few kernels, and no scratch for sizes that nobody uses. */
+static int64_t range_limit(int64_t value, int64_t promised) {
+    int64_t limit = 1024;
+    while (limit < value) limit *= 16;
+    return limit < promised ? limit : promised;
+}
+
+/* g with narrower symbols. Binding only reads g, so its pool may be a copy in which nothing but the ranges differs. */
+static const graph *narrowed(lib_arena *work, const graph *g, const int64_t *values) {
+    graph *narrow = lib_arena_copy(work, g, sizeof *g);
+    narrow->pool = lib_arena_copy(work, g->pool, sizeof *g->pool);
+    tir_variable *variables = lib_arena_copy(work, g->pool->variables.data, g->pool->variables.count * sizeof *variables);
+    for (uint32_t s = 0; s < g->symbols.count; s++) {
+        tir_variable *variable = &variables[tir_var_id(g->pool, g->symbols.data[s].var)];
+        if (values[s] != INT64_MIN) variable->high = range_limit(values[s], variable->high);
+    }
+    narrow->pool->variables.data = variables;
+    return narrow;
+}
+
+void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn) {
     dlc_program *program = build->program;
-    int64_t *values = LIB_NEW_ARRAY(build->work, int64_t, g->symbols.count + 1);
-    int64_t *bound_to = LIB_NEW_ARRAY(build->work, int64_t, g->symbols.count + 1);
-    bind_symbols(build, g, shapes, values);
-    keep_varying(program, g, values, bound_to);
-    graph *bound = graph_bind(build->work, g, bound_to);
-    if (!lib_environment_lists(LIB_ENV_DISABLE, "simplify")) bound = graph_simplify(&build->plan->arena, bound);
-    build->bound = build->plan->bound = bound;
+    lib_arena *work = build->work;
+    bool verify = lib_environment_integer(LIB_ENV_VERIFY, 1) > 0;
+    int64_t *values = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
+    int64_t *bound_to = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
+    jit_bind_symbols(work, g, build->ordinary_inputs, shapes, values);
+    keep_varying(program, g, values, learn && g == program->graph, bound_to);
+    graph *bound = graph_bind(work, narrowed(work, g, values), bound_to);
+    if (verify) graph_verify(work->scope, bound);
+    if (!lib_environment_lists(LIB_ENV_DISABLE, "simplify")) {
+        bound = graph_simplify(work, bound);
+        if (verify) graph_verify(work->scope, bound);
+    }
+    build->bound = bound;
     /* the kept symbols' values: variables of the bound graph's pool, and kernel parameters in symbol order */
-    build->variables = LIB_NEW_ARRAY(build->work, uint64_t, bound->pool->variables.count + 1);
     build->param_values = LIB_NEW_ARRAY(&build->plan->arena, int64_t, bound->symbols.count + 1);
     for (uint32_t s = 0; s < bound->symbols.count; s++)
         for (uint32_t o = 0; o < g->symbols.count; o++)
-            if (strcmp(g->symbols.data[o].name, bound->symbols.data[s].name) == 0) {
-                build->param_values[s] = values[o];
-                build->variables[tir_var_id(bound->pool, bound->symbols.data[s].var)] = (uint64_t)values[o];
-            }
+            if (strcmp(g->symbols.data[o].name, bound->symbols.data[s].name) == 0) build->param_values[s] = values[o];
+    build->variables = jit_variables(work, bound, build->param_values);
     for (uint32_t c = 0; c < bound->constraints.count; c++)
         if (jit_dimension(build, bound->constraints.data[c].left) != jit_dimension(build, bound->constraints.data[c].right))
-            lib_raise(build->work->scope, DLC_INVALID_ARGUMENT, "%s", bound->constraints.data[c].message);
+            lib_raise(work->scope, DLC_INVALID_ARGUMENT, "%s", bound->constraints.data[c].message);
 }
 
 /* ---- 2. regions and kernels */
@@ -109,7 +143,10 @@ static void place_sources(jit_build *build) {
     build->place = LIB_NEW_ARRAY(build->work, jit_place, g->values.count + 1);
     for (uint32_t i = 0; i < g->inputs.count; i++) {
         jit_place *place = &build->place[g->inputs.data[i]];
-        if ((int)i < build->ordinary_inputs) {
+        if (build->given && build->given[i].kind == JIT_PLACE_CONSTANT) {
+            *place = build->given[i];
+            build->constant[g->inputs.data[i]] = true;
+        } else if ((int)i < build->ordinary_inputs) {
             *place = (jit_place){.kind = JIT_PLACE_INPUT, .number = (int32_t)i};
         } else {
             *place = (jit_place){.kind = JIT_PLACE_CONSTANT,
@@ -122,7 +159,8 @@ static void place_sources(jit_build *build) {
         if (strcmp(node->op->name, "constant") != 0) continue;
         int which = graph_op_attribute(node->op, "value");
         const graph_constant *constant = &g->constants.data[node->attribute[which].integer];
-        build->place[node->first] = (jit_place){.kind = JIT_PLACE_CONSTANT, .pointer = (void *)(uintptr_t)constant->bytes};
+        void *bytes = (void *)(uintptr_t)jit_keep_constant(build, constant);
+        build->place[node->first] = (jit_place){.kind = JIT_PLACE_CONSTANT, .pointer = bytes};
         build->constant[node->first] = true;
     }
 }
@@ -133,10 +171,14 @@ static bool region_is_empty(jit_build *build, const graph_region *region) {
     return true;
 }
 
+graph_regions jit_fuse(jit_build *build) {
+    bool off = lib_environment_lists(LIB_ENV_DISABLE, "fuse");
+    return graph_fuse(build->work, build->bound, off ? NULL : &build->program->context->machine);
+}
+
 static void request_kernels(jit_build *build) {
     dlc_context *context = build->program->context;
-    const tir_machine *machine = lib_environment_lists(LIB_ENV_DISABLE, "fuse") ? NULL : &context->machine;
-    build->regions = build->plan->regions = graph_fuse(&build->plan->arena, build->bound, machine);
+    build->regions = jit_fuse(build);
     build->requests = LIB_NEW_ARRAY(build->work, jit_request, build->regions.count + 1);
     for (uint32_t r = 0; r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
@@ -153,87 +195,47 @@ static void request_kernels(jit_build *build) {
     }
 }
 
-/* ---- 3. constants in the layouts that kernels want */
+/* ---- 3. steps */
 
-static void pack(const jit_build *build, const tir_layout *layout, dlc_dtype dtype, const int64_t *shape, const char *from,
-                 char *to) {
-    (void)build;
-    size_t size = lib_dtype_size(dtype);
-    int64_t extent[TIR_MAX_PHYSICAL], stride[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK] = {0}, count = 1;
-    for (int p = 0; p < layout->count; p++) {
-        const tir_layout_part *part = &layout->part[p];
-        int64_t outer = (shape[part->dim] + part->divisor - 1) / part->divisor;
-        extent[p] = part->modulus ? part->modulus : outer;
-    }
-    int64_t step = 1;
-    for (int p = layout->count - 1; p >= 0; p--) {
-        stride[p] = step;
-        step *= extent[p];
-    }
-    for (int d = 0; d < layout->rank; d++) count *= shape[d];
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at = 0;
-        for (int p = 0; p < layout->count; p++) {
-            int64_t value = index[layout->part[p].dim] / layout->part[p].divisor;
-            at += (layout->part[p].modulus ? value % layout->part[p].modulus : value) * stride[p];
-        }
-        memcpy(to + (size_t)at * size, from + (size_t)i * size, size);
-        for (int d = layout->rank - 1; d >= 0 && ++index[d] == shape[d]; d--) index[d] = 0;
-    }
+/* An index expression over a kernel's parameters. */
+static int64_t kernel_size(jit_build *build, const jit_kernel *kernel, tir_expr e) {
+    int64_t value;
+    if (!e) return 0;
+    if (tir_is_const(kernel->pool, e, &value)) return value;
+    uint64_t *variables = LIB_NEW_ARRAY(build->work, uint64_t, kernel->pool->variables.count + 1);
+    for (int p = 0; p < kernel->param_count; p++)
+        variables[tir_var_id(kernel->pool, kernel->params[p])] = (uint64_t)build->param_values[p];
+    tir_evaluator evaluator = {.variables = variables};
+    return (int64_t)tir_evaluate(kernel->pool, e, &evaluator);
 }
 
-static size_t packed_bytes(const tir_layout *layout, dlc_dtype dtype, const int64_t *shape) {
-    size_t bytes = lib_dtype_size(dtype);
-    for (int p = 0; p < layout->count; p++) {
-        const tir_layout_part *part = &layout->part[p];
-        bytes *= (size_t)(part->modulus ? part->modulus : (shape[part->dim] + part->divisor - 1) / part->divisor);
-    }
-    return bytes;
+static void add_scratch(jit_build *build, uint32_t region, int64_t bytes, int64_t *offset) {
+    if (bytes < 0 || bytes > INT64_C(1) << 46)
+        lib_raise(build->work->scope, DLC_INVALID_ARGUMENT, "region %s needs more than 2^46 bytes of scratch at these shapes",
+                  build->regions.data[region].name);
+    if (bytes) build->scratch[build->scratch_count++] = (jit_scratch){region, bytes, offset};
 }
-
-static void *packed_constant(jit_build *build, graph_id value, const tir_layout *layout) {
-    dlc_program *program = build->program;
-    char *from = build->place[value].pointer;
-    if (tir_layout_is_identity(layout)) return from;
-    uint64_t identity = (uint64_t)(uintptr_t)from;
-    for (jit_packed *p = program->packed; p; p = p->next)
-        if (p->identity == identity && tir_layout_equal(&p->layout, layout)) return p->bytes;
-    const graph_shape *shape = graph_shape_of(build->bound, value);
-    int64_t dims[DLC_MAX_RANK];
-    for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
-    jit_packed *packed = lib_allocate_zeroed(&program->context->allocator, sizeof *packed, 16);
-    if (!packed) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "a packed constant was refused");
-    packed->size = packed_bytes(layout, shape->dtype, dims);
-    packed->bytes = lib_allocate_zeroed(&program->context->allocator, packed->size, TIR_BUFFER_ALIGNMENT);
-    if (!packed->bytes) {
-        lib_release(&program->context->allocator, packed, sizeof *packed, 16);
-        lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "a packed constant of %zu bytes was refused", packed->size);
-    }
-    packed->identity = identity;
-    packed->layout = *layout;
-    pack(build, layout, shape->dtype, dims, from, packed->bytes);
-    packed->next = program->packed;
-    program->packed = packed;
-    return packed->bytes;
-}
-
-/* ---- 4. steps */
 
 static void ask_for_scratch(jit_build *build) {
     dlc_context *context = build->program->context;
-    build->scratch = LIB_NEW_ARRAY(build->work, jit_scratch, 2 * build->request_count + 1);
+    build->scratch = LIB_NEW_ARRAY(build->work, jit_scratch, 2 * build->request_count + build->regions.count + 1);
     build->plan->calls = LIB_NEW_ARRAY(&build->plan->arena, jit_call, build->request_count + 1);
     for (uint32_t i = 0; i < build->request_count; i++) {
         const jit_kernel *kernel = build->requests[i].kernel;
         jit_call *call = &build->plan->calls[i];
         uint32_t region = (uint32_t)(build->requests[i].region - build->regions.data);
+        int64_t local = kernel_size(build, kernel, kernel->local_size);
         call->kernel = build->requests[i].kernel;
         call->workspace = call->local = -1;
-        call->local_stride = (kernel->local_bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
-        if (kernel->workspace_bytes)
-            build->scratch[build->scratch_count++] = (jit_scratch){region, kernel->workspace_bytes, &call->workspace};
-        if (kernel->local_bytes)
-            build->scratch[build->scratch_count++] = (jit_scratch){region, call->local_stride * context->width, &call->local};
+        call->local_stride = (local + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
+        add_scratch(build, region, kernel_size(build, kernel, kernel->workspace_size), &call->workspace);
+        add_scratch(build, region, call->local_stride * context->width, &call->local);
+    }
+    build->step_scratch = LIB_NEW_ARRAY(build->work, int64_t, build->regions.count + 1);
+    for (uint32_t r = 0; r < build->regions.count; r++) {
+        const graph_region *region = &build->regions.data[r];
+        if (region->kind != GRAPH_REGION_CONTROL) continue;
+        add_scratch(build, r, jit_control_scratch(build, &build->bound->nodes.data[region->nodes[0]]), &build->step_scratch[r]);
     }
 }
 
@@ -246,15 +248,6 @@ static jit_tensor describe_tensor(jit_build *build, graph_id value) {
     return tensor;
 }
 
-static int64_t phase_tasks(jit_build *build, const jit_kernel *kernel, const jit_kernel_phase *phase) {
-    if (phase->constant_tasks >= 0) return phase->constant_tasks;
-    uint64_t *variables = LIB_NEW_ARRAY(build->work, uint64_t, kernel->pool->variables.count + 1);
-    for (int p = 0; p < kernel->param_count; p++)
-        variables[tir_var_id(kernel->pool, kernel->params[p])] = (uint64_t)build->param_values[p];
-    tir_evaluator evaluator = {.variables = variables};
-    return (int64_t)tir_evaluate(kernel->pool, phase->tasks, &evaluator);
-}
-
 static int add_slot(jit_build *build, jit_place place) {
     jit_plan *plan = build->plan;
     plan->slots[plan->slot_count] = place;
@@ -263,60 +256,81 @@ static int add_slot(jit_build *build, jit_place place) {
     return plan->slot_count++;
 }
 
-static void add_call(jit_build *build, uint32_t number, jit_step *step, lib_phase *phases, int32_t *phase_call,
-                     int32_t *phase_index) {
-    jit_call *call = &build->plan->calls[number];
-    const jit_request *request = &build->requests[number];
-    const graph_region *region = request->region;
-    jit_kernel *kernel = request->kernel;
-    call->arguments = (int)(region->input_count + region->output_count);
-    call->first_slot = (uint32_t)build->plan->slot_count;
-    call->params = build->param_values;
-    call->name = kernel->name;
-    for (uint32_t i = 0; i < region->input_count; i++) {
-        jit_place place = build->place[region->inputs[i]];
-        if (build->constant[region->inputs[i]])
-            place.pointer = packed_constant(build, region->inputs[i], &kernel->input_layouts[i]);
-        add_slot(build, place);
-    }
-    for (uint32_t o = 0; o < region->output_count; o++) add_slot(build, build->place[region->outputs[o]]);
-    for (int p = 0; p < kernel->phase_count; p++) {
-        int64_t tasks = phase_tasks(build, kernel, &kernel->phases[p]);
-        if (tasks <= 0) continue;
-        phases[step->phases] = (lib_phase){.tasks = tasks, .grain = 1};
-        phase_call[step->phases] = (int32_t)number;
-        phase_index[step->phases++] = p;
+/* Where the phases of kernels in a row are collected. */
+typedef struct phase_list {
+    lib_vec(lib_phase) phases;
+    lib_vec(jit_phase) targets;
+} phase_list;
+
+static void add_phases(jit_build *build, const jit_kernel *kernel, int32_t call, phase_list *list) {
+    for (int p = 0, count; p < kernel->phase_count; p += count) {
+        const jit_kernel_phase *phase = &kernel->phases[p];
+        int64_t repeat = phase->repeat ? kernel_size(build, kernel, phase->repeat) : 1;
+        count = phase->repeat ? phase->repeat_phases : 1;
+        for (int64_t iteration = 0; iteration < repeat; iteration++)
+            for (int i = p; i < p + count; i++) {
+                int64_t tasks = kernel_size(build, kernel, kernel->phases[i].tasks);
+                if (tasks <= 0) continue;
+                lib_vec_push(&build->plan->arena, &list->phases, ((lib_phase){.tasks = tasks, .grain = 1}));
+                lib_vec_push(&build->plan->arena, &list->targets,
+                             ((jit_phase){kernel->phases[i].function, iteration, call}));
+            }
     }
 }
 
-static void graph_tensors(jit_build *build, const graph_region *region, jit_step *step) {
+static void add_call(jit_build *build, uint32_t number, phase_list *list) {
+    jit_call *call = &build->plan->calls[number];
+    const jit_request *request = &build->requests[number];
+    const graph_region *region = request->region;
+    call->arguments = (int)(region->input_count + region->output_count);
+    call->first_slot = (uint32_t)build->plan->slot_count;
+    call->params = build->param_values;
+    call->name = lib_arena_string(&build->plan->arena, region->name);
+    for (uint32_t i = 0; i < region->input_count; i++) {
+        jit_place place = build->place[region->inputs[i]];
+        if (build->constant[region->inputs[i]])
+            place.pointer = jit_pack_constant(build, region->inputs[i], &request->kernel->input_layouts[i]);
+        add_slot(build, place);
+    }
+    for (uint32_t o = 0; o < region->output_count; o++) add_slot(build, build->place[region->outputs[o]]);
+    add_phases(build, request->kernel, (int32_t)number, list);
+}
+
+static void add_control(jit_build *build, uint32_t r, jit_step *step) {
     lib_arena *arena = &build->plan->arena;
-    step->node = &build->bound->nodes.data[region->nodes[0]];
-    step->inputs = LIB_NEW_ARRAY(arena, jit_tensor, (size_t)step->node->inputs + 1);
-    step->outputs = LIB_NEW_ARRAY(arena, jit_tensor, (size_t)step->node->results + 1);
-    step->input_count = step->node->inputs;
-    step->output_count = step->node->results;
-    for (int i = 0; i < step->node->inputs; i++)
-        if (step->node->input[i]) step->inputs[i] = describe_tensor(build, step->node->input[i]);
-    for (int o = 0; o < step->node->results; o++)
-        step->outputs[o] = describe_tensor(build, step->node->first + (graph_id)o);
+    const graph_node *node = &build->bound->nodes.data[build->regions.data[r].nodes[0]];
+    step->name = node->op->name;
+    step->inputs = LIB_NEW_ARRAY(arena, jit_tensor, (size_t)node->inputs + 1);
+    step->outputs = LIB_NEW_ARRAY(arena, jit_tensor, (size_t)node->results + 1);
+    step->input_count = node->inputs;
+    step->output_count = node->results;
+    step->scratch = build->step_scratch[r];
+    for (int i = 0; i < node->inputs; i++) step->inputs[i] = describe_tensor(build, node->input[i]);
+    for (int o = 0; o < node->results; o++) step->outputs[o] = describe_tensor(build, node->first + (graph_id)o);
+    int limit = step->input_count + step->output_count;
+    if (limit > build->plan->control_limit) build->plan->control_limit = limit;
+    jit_bind_control(build, step, node);
+}
+
+static void close_kernels(jit_step **open, const phase_list *list) {
+    if (!*open) return;
+    (*open)->phase = list->phases.data;
+    (*open)->target = list->targets.data;
+    (*open)->phases = list->phases.count;
+    *open = NULL;
 }
 
 static void make_steps(jit_build *build) {
     jit_plan *plan = build->plan;
     lib_arena *arena = &plan->arena;
-    uint32_t slots = 0, phases = 0;
-    for (uint32_t i = 0; i < build->request_count; i++) {
+    uint32_t slots = 0, request = 0;
+    for (uint32_t i = 0; i < build->request_count; i++)
         slots += build->requests[i].region->input_count + build->requests[i].region->output_count;
-        phases += (uint32_t)build->requests[i].kernel->phase_count;
-    }
     plan->slots = LIB_NEW_ARRAY(arena, jit_place, slots + 1);
     plan->run_slots = LIB_NEW_ARRAY(arena, int, slots + 1);
     plan->steps = LIB_NEW_ARRAY(arena, jit_step, build->regions.count + build->bound->outputs.count + 1);
-    lib_phase *phase = LIB_NEW_ARRAY(arena, lib_phase, phases + 1);
-    int32_t *phase_call = LIB_NEW_ARRAY(arena, int32_t, phases + 1), *phase_index = LIB_NEW_ARRAY(arena, int32_t, phases + 1);
     jit_step *open = NULL; /* kernels in a row are one step: one run of phases */
-    uint32_t request = 0;
+    phase_list list = {0};
     for (uint32_t r = 0; r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
         if (region->kind == GRAPH_REGION_VIEW) continue;
@@ -324,24 +338,16 @@ static void make_steps(jit_build *build) {
             if (request == build->request_count || build->requests[request].region != region) continue; /* empty */
             if (!open) {
                 open = &plan->steps[plan->step_count++];
-                *open = (jit_step){.kind = JIT_STEP_KERNELS, .phase = phase, .phase_call = phase_call, .phase_index = phase_index};
+                open->kind = JIT_STEP_KERNELS;
+                list = (phase_list){0};
             }
-            int64_t before = open->phases;
-            add_call(build, request++, open, (lib_phase *)(uintptr_t)open->phase, (int32_t *)(uintptr_t)open->phase_call,
-                     (int32_t *)(uintptr_t)open->phase_index);
-            phase += open->phases - before;
-            phase_call += open->phases - before;
-            phase_index += open->phases - before;
+            add_call(build, request++, &list);
             continue;
         }
-        open = NULL;
-        jit_step *step = &plan->steps[plan->step_count++];
-        step->kind = region->kind == GRAPH_REGION_OPAQUE ? JIT_STEP_CUSTOM
-                     : strcmp(build->bound->nodes.data[region->nodes[0]].op->name, "if") == 0 ? JIT_STEP_IF
-                                                                                              : JIT_STEP_WHILE;
-        graph_tensors(build, region, step);
-        if (step->kind != JIT_STEP_CUSTOM) jit_bind_control(build, step);
+        close_kernels(&open, &list);
+        add_control(build, r, &plan->steps[plan->step_count++]);
     }
+    close_kernels(&open, &list);
     plan->call_count = (int)build->request_count;
 }
 
@@ -380,17 +386,20 @@ void jit_plan_bound(jit_build *build) {
     copy_outputs(build);
 }
 
-/* A failed build gives back what it claimed or pinned. */
-static void abandon(jit_build *build, const lib_error *error) {
-    dlc_context *context = build->program->context;
+/* A failed build gives back what it and its branches claimed or pinned. */
+static void abandon(jit_build *root, const lib_error *error) {
+    dlc_context *context = root->program->context;
     lib_error ignored;
-    for (uint32_t i = 0; i < build->request_count; i++) {
-        jit_request *request = &build->requests[i];
-        if (!build->built) {
-            if (request->claimed) jit_cache_fail(context, request->kernel, error);
-            request->pinned = jit_cache_pin(context, request->kernel, &ignored) == DLC_OK;
+    for (jit_build *build = root; build; build = build->next) {
+        for (uint32_t i = 0; i < build->request_count; i++) {
+            jit_request *request = &build->requests[i];
+            if (!build->built) {
+                if (request->claimed) jit_cache_fail(context, request->kernel, error);
+                request->pinned = jit_cache_pin(context, request->kernel, &ignored) == DLC_OK;
+            }
+            if (request->pinned) jit_cache_unpin(context, request->kernel);
         }
-        if (request->pinned) jit_cache_unpin(context, request->kernel);
+        build->plan->call_count = 0;
     }
 }
 
@@ -406,8 +415,31 @@ static void build_in_scope(jit_build *build, const graph *g, const int64_t *shap
     jit_plan *plan = build->plan;
     plan->shapes = lib_arena_copy(&plan->arena, shapes, (size_t)shape_count * sizeof *shapes);
     plan->shape_count = shape_count;
-    bind_graph(build, g, shapes);
+    jit_bind_graph(build, g, shapes, true);
     jit_plan_bound(build);
+}
+
+static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t *shapes, int shape_count, lib_error *error) {
+    lib_scope scope;
+    build->work->scope = &scope;
+    build->plan->arena.scope = &scope; /* one scope for everything until the plan is done */
+    if (LIB_ENTER(&scope)) {
+        build_in_scope(build, g, shapes, shape_count);
+        build->plan->arena.scope = &build->plan->scope;
+        return DLC_OK;
+    }
+    *error = scope.error;
+    abandon(build, error);
+    return error->status;
+}
+
+/* Code and data that the plan holds besides its kernels. */
+static void count_plan(jit_plan *plan) {
+    plan->counted_bytes = sizeof *plan + plan->arena.total;
+    for (int i = 0; i < plan->step_count; i++)
+        for (int b = 0; b < 2; b++)
+            if (plan->steps[i].branch[b]) count_plan(plan->steps[i].branch[b]);
+    atomic_fetch_add_explicit(&plan->context->plan_bytes, plan->counted_bytes, memory_order_relaxed);
 }
 
 dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inputs, const graph_constant *init_values,
@@ -416,29 +448,23 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     uint64_t start = context->clock_ns(context->clock_user);
     *out = NULL;
     jit_plan *plan = jit_plan_new(context);
-    if (!plan) return lib_fail(error, DLC_OUT_OF_MEMORY, "a plan of %zu bytes was refused", sizeof *plan);
-    lib_scope scope;
+    if (!plan) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a plan");
     lib_arena work;
-    lib_arena_init(&work, &context->allocator, &scope);
-    plan->arena.scope = &scope; /* one scope for everything until the plan is done */
+    lib_arena_init(&work, &context->allocator, NULL);
     jit_build build = {.program = program, .plan = plan, .work = &work, .init_values = init_values,
                        .ordinary_inputs = ordinary_inputs};
+    build.root = &build;
     if (program->options.budget_ms > 0) build.deadline_ns = start + (uint64_t)program->options.budget_ms * 1000000u;
-    dlc_status status = DLC_OK;
-    if (LIB_ENTER(&scope)) {
-        build_in_scope(&build, g, shapes, shape_count);
-    } else {
-        *error = scope.error;
-        status = scope.error.status;
-        abandon(&build, error);
-        plan->call_count = 0;
-    }
-    plan->arena.scope = &plan->scope;
+    lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
+    dlc_status status = build_guarded(&build, g, shapes, shape_count, error);
+    lib_fp_restore(state);
     lib_arena_free(&work);
-    if (status == DLC_OK)
+    if (status == DLC_OK) {
+        count_plan(plan);
         *out = plan;
-    else
+    } else {
         jit_plan_free(plan);
+    }
     atomic_fetch_add_explicit(&context->compile_ns, context->clock_ns(context->clock_user) - start, memory_order_relaxed);
     atomic_fetch_add_explicit(&context->plan_builds, 1, memory_order_relaxed);
     return status;
@@ -447,10 +473,11 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
 void jit_plan_free(jit_plan *plan) {
     if (!plan) return;
     dlc_context *context = plan->context;
-    for (int i = 0; i < JIT_FRAMES_KEPT; i++) jit_frame_free(plan, atomic_load(&plan->frames[i]));
+    for (int i = 0; i < JIT_FRAMES_KEPT; i++) jit_frame_free(plan, plan->frames[i].frame);
     for (int i = 0; i < plan->call_count; i++) jit_cache_unpin(context, plan->calls[i].kernel);
     for (int i = 0; i < plan->step_count; i++)
         for (int b = 0; b < 2; b++) jit_plan_free(plan->steps[i].branch[b]);
+    atomic_fetch_sub_explicit(&context->plan_bytes, plan->counted_bytes, memory_order_relaxed);
     lib_arena_free(&plan->arena);
     lib_release(&context->allocator, plan, sizeof *plan, 64);
 }

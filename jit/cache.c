@@ -49,10 +49,15 @@ static void link_newest(jit_cache *cache, jit_module *module) {
     cache->newest = module;
 }
 
-/* Takes unpinned modules beyond the budget out of the cache, oldest first; returns them as a list to free without the lock. */
-static jit_module *take_excess(jit_cache *cache, size_t budget) {
+static size_t plan_bytes(const dlc_context *context) {
+    return (size_t)atomic_load_explicit(&context->plan_bytes, memory_order_relaxed);
+}
+
+/* Takes unpinned modules beyond what `plans` bytes leave of the budget out of the cache, oldest first; returns them as a list to
+ * free without the lock. */
+static jit_module *take_excess(jit_cache *cache, size_t budget, size_t plans) {
     jit_module *taken = NULL;
-    for (jit_module *module = cache->oldest, *previous; module && cache->bytes > budget; module = previous) {
+    for (jit_module *module = cache->oldest, *previous; module && cache->bytes + plans > budget; module = previous) {
         previous = module->previous;
         if (module->pins) continue;
         for (jit_kernel *kernel = module->kernels; kernel; kernel = kernel->sibling) unlink_kernel(cache, kernel);
@@ -83,7 +88,7 @@ void jit_cache_free(dlc_context *context) {
     if (!cache->buckets) return;
     lib_mutex_lock(&cache->mutex);
     for (jit_module *module = cache->newest; module; module = module->next) module->pins = 0;
-    jit_module *all = take_excess(cache, 0);
+    jit_module *all = take_excess(cache, 0, 0);
     lib_mutex_unlock(&cache->mutex);
     free_modules(context, all);
     for (uint32_t b = 0; b < cache->bucket_count; b++) /* failures are in no module */
@@ -142,7 +147,7 @@ void jit_cache_unpin(dlc_context *context, jit_kernel *kernel) {
     jit_cache *cache = &context->cache;
     lib_mutex_lock(&cache->mutex);
     kernel->module->pins--;
-    jit_module *excess = take_excess(cache, cache->budget);
+    jit_module *excess = take_excess(cache, cache->budget, plan_bytes(context));
     lib_mutex_unlock(&cache->mutex);
     free_modules(context, excess);
 }
@@ -165,7 +170,7 @@ dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, i
     }
     link_newest(cache, module);
     cache->bytes += module->bytes;
-    jit_module *excess = take_excess(cache, cache->budget);
+    jit_module *excess = take_excess(cache, cache->budget, plan_bytes(context));
     lib_condition_broadcast(&cache->ready);
     lib_mutex_unlock(&cache->mutex);
     free_modules(context, excess);
@@ -173,14 +178,18 @@ dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, i
 }
 
 bool jit_cache_over_budget(dlc_context *context) {
-    lib_mutex_lock(&context->cache.mutex);
-    bool over = context->cache.bytes > context->cache.budget;
-    lib_mutex_unlock(&context->cache.mutex);
+    jit_cache *cache = &context->cache;
+    lib_mutex_lock(&cache->mutex);
+    jit_module *excess = take_excess(cache, cache->budget, plan_bytes(context));
+    bool over = cache->bytes + plan_bytes(context) > cache->budget;
+    lib_mutex_unlock(&cache->mutex);
+    free_modules(context, excess);
     return over;
 }
 
 void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *error) {
     jit_cache *cache = &context->cache;
+    lib_arena_free(&kernel->arena); /* what a build left there; nobody else looks at it */
     lib_mutex_lock(&cache->mutex);
     kernel->error = *error;
     kernel->state = JIT_FAILED;

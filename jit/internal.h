@@ -53,8 +53,9 @@ void jit_plan_bound(jit_build *build);
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn);
 graph_regions jit_fuse(jit_build *build);
 
-/* constants.c: the bytes of a constant value, in the given layout, for as long as the plan lives. */
-void *jit_constant_bytes(jit_build *build, graph_id value, const tir_layout *layout);
+/* constants.c: bytes that live as long as the plan, of a constant and of the value that it places in another layout. */
+const void *jit_keep_constant(jit_build *build, const graph_constant *constant);
+void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout);
 void jit_collect_constants(dlc_program *program);
 void jit_constants_free(dlc_program *program);
 

@@ -293,7 +293,9 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
                           const int64_t *shapes, int shape_count, jit_plan **plan, lib_error *error);
 void jit_plan_free(jit_plan *plan); /* NULL is accepted */
 /* The symbols' values that follow from the input dimensions; raises when they do not fit. values[g->symbols.count] */
-void jit_bind_symbols(lib_scope *scope, const graph *g, int ordinary_inputs, const int64_t *shapes, int64_t *values);
+void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, const int64_t *shapes, int64_t *values);
+/* For evaluating the graph's dimensions: by variable id of its pool. */
+uint64_t *jit_variables(lib_arena *arena, const graph *g, const int64_t *values);
 
 /* run.c: inputs[i], outputs[o]: compact tensors of the plan's shapes. Allocates only when no frame is free. */
 dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,

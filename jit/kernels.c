@@ -91,29 +91,26 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
 static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const tir_region *region, const target *from,
                             const target_module *module, int number) {
     lib_arena *arena = &kernel->arena;
-    kernel->name = lib_arena_string(arena, lowered->name);
-    kernel->phase_count = (int)lowered->phases.count;
-    kernel->phases = LIB_NEW_ARRAY(arena, jit_kernel_phase, lowered->phases.count + 1);
-    tir_pool *pool = lowered->pool;
-    if (lowered->params.count) {
-        kernel->pool = LIB_NEW(arena, tir_pool);
-        tir_pool_init(kernel->pool, arena);
-    }
+    const tir_pool *pool = lowered->pool;
     tir_expr *map = LIB_NEW_ARRAY(arena, tir_expr, pool->variables.count + 1);
-    for (uint32_t p = 0; p < lowered->params.count; p++) {
-        if (p == 0) kernel->params = LIB_NEW_ARRAY(arena, tir_expr, lowered->params.count);
-        kernel->params[p] = tir_import(kernel->pool, pool, lowered->params.data[p], map);
-    }
+    kernel->pool = LIB_NEW(arena, tir_pool);
+    tir_pool_init(kernel->pool, arena);
+    kernel->name = lib_arena_string(arena, lowered->name);
+    kernel->params = LIB_NEW_ARRAY(arena, tir_expr, lowered->params.count + 1);
     kernel->param_count = (int)lowered->params.count;
+    for (uint32_t p = 0; p < lowered->params.count; p++)
+        kernel->params[p] = tir_import(kernel->pool, pool, lowered->params.data[p], map);
+    kernel->phases = LIB_NEW_ARRAY(arena, jit_kernel_phase, lowered->phases.count + 1);
+    kernel->phase_count = (int)lowered->phases.count;
     for (uint32_t p = 0; p < lowered->phases.count; p++) {
-        jit_kernel_phase *phase = &kernel->phases[p];
-        phase->constant_tasks = -1;
-        phase->function = from->phase(module, number, (int)p);
-        if (!tir_is_const(pool, lowered->phases.data[p].tasks, &phase->constant_tasks))
-            phase->tasks = tir_import(kernel->pool, pool, lowered->phases.data[p].tasks, map);
+        const tir_phase *phase = &lowered->phases.data[p];
+        kernel->phases[p] = (jit_kernel_phase){.function = from->phase(module, number, (int)p),
+                                               .tasks = tir_import(kernel->pool, pool, phase->tasks, map),
+                                               .repeat_phases = phase->repeat_phases};
+        if (phase->repeat) kernel->phases[p].repeat = tir_import(kernel->pool, pool, phase->repeat, map);
     }
-    kernel->workspace_bytes = lowered->workspace_bytes;
-    kernel->local_bytes = tir_range(pool, lowered->local_size).high;
+    if (lowered->workspace_size) kernel->workspace_size = tir_import(kernel->pool, pool, lowered->workspace_size, map);
+    if (lowered->local_size) kernel->local_size = tir_import(kernel->pool, pool, lowered->local_size, map);
     kernel->inputs = region->inputs;
     kernel->input_layouts = LIB_NEW_ARRAY(arena, tir_layout, (size_t)region->inputs + 1);
     for (uint32_t t = 0; t < region->tensors.count; t++) {
@@ -122,6 +119,12 @@ static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const
     }
     kernel->flops = lowered->flops;
     kernel->bytes = lowered->bytes;
+}
+
+static dlc_status describe_guarded(jit_kernel *kernel, const tir_kernel *lowered, const tir_region *region,
+                                   const target *from, const target_module *module, int number) {
+    if (LIB_ENTER(&kernel->scope)) describe_kernel(kernel, lowered, region, from, module, number);
+    return kernel->scope.error.status;
 }
 
 static void lower_module(module_job *job, lib_arena *arena, const tir_kernel **lowered, tir_region **regions) {
@@ -150,10 +153,8 @@ static dlc_status load_module(module_job *job, const tir_kernel *const *lowered,
     jit_kernel *kernels[KERNELS_PER_MODULE];
     for (int i = 0; i < job->count && status == DLC_OK; i++) {
         jit_kernel *kernel = kernels[i] = build->requests[job->request[i]].kernel;
-        if (LIB_ENTER(&kernel->scope))
-            describe_kernel(kernel, lowered[i], regions[i], to, module, i);
-        else
-            status = (job->error = kernel->scope.error).status;
+        status = describe_guarded(kernel, lowered[i], regions[i], to, module, i);
+        if (status != DLC_OK) job->error = kernel->scope.error;
     }
     if (status == DLC_OK)
         status = jit_cache_publish(context, kernels, job->count, module, to->module_bytes(module), &job->error);
@@ -168,14 +169,12 @@ static void build_module(module_job *job) {
     lib_arena_init(&arena, &context->allocator, &scope);
     const tir_kernel *lowered[KERNELS_PER_MODULE];
     tir_region *regions[KERNELS_PER_MODULE];
-    dlc_status status;
-    if (LIB_ENTER(&scope)) {
-        lower_module(job, &arena, lowered, regions);
+    if (LIB_ENTER(&scope)) lower_module(job, &arena, lowered, regions);
+    dlc_status status = scope.error.status;
+    if (status == DLC_OK)
         status = load_module(job, lowered, regions);
-    } else {
+    else
         job->error = scope.error;
-        status = scope.error.status;
-    }
     for (int i = 0; i < job->count && status != DLC_OK; i++)
         jit_cache_fail(context, job->build->requests[job->request[i]].kernel, &job->error);
     lib_arena_free(&arena);
@@ -192,6 +191,12 @@ static void module_task(void *user, int64_t phase, int64_t begin, int64_t end, i
 static void fail_claims(jit_build *build, const lib_error *error) {
     for (uint32_t i = 0; i < build->request_count; i++)
         if (build->requests[i].claimed) jit_cache_fail(build->program->context, build->requests[i].kernel, error);
+}
+
+/* On the thread that binds. */
+static void report_progress(const jit_build *build, uint32_t done, uint32_t modules) {
+    const dlc_compile_options *options = &build->program->options;
+    if (options->progress) options->progress(options->progress_user, "compile", (int)done, (int)modules);
 }
 
 static void compile_claims(jit_build *build, lib_arena *work) {
@@ -212,14 +217,15 @@ static void compile_claims(jit_build *build, lib_arena *work) {
     }
     if (context->compile_width > 1) {
         lib_phase phase = {.tasks = modules, .grain = 1};
+        report_progress(build, 0, modules);
         lib_run_phases(context->compile_pool, NULL, NULL, context->compile_width, 1, &phase, module_task, jobs, NULL);
     } else {
         for (uint32_t m = 0; m < modules; m++) {
-            if (build->program->options.progress)
-                build->program->options.progress(build->program->options.progress_user, "compile", (int)m, (int)modules);
+            report_progress(build, m, modules);
             build_module(&jobs[m]);
         }
     }
+    report_progress(build, modules, modules);
 }
 
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error) {

@@ -24,20 +24,24 @@ static size_t add_part(size_t *total, size_t size) {
 }
 
 static jit_frame *frame_new(const jit_plan *plan) {
+    size_t limit = (size_t)plan->control_limit;
     size_t total = 0, memory = add_part(&total, (size_t)plan->arena_bytes), self = add_part(&total, sizeof(jit_frame));
     size_t pointers = add_part(&total, (size_t)plan->slot_count * sizeof(void *));
     size_t arguments = add_part(&total, (size_t)plan->call_count * sizeof(target_arguments));
+    size_t tensors = add_part(&total, limit * sizeof(DLTensor)), operands = add_part(&total, (limit + 1) * sizeof(char *));
     size_t alignment = total >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : TIR_BUFFER_ALIGNMENT;
     char *block = lib_allocate(&plan->context->allocator, total, alignment);
     if (!block) return NULL;
     lib_advise_huge_pages(block, alignment == HUGE_PAGE ? total : 0);
     jit_frame *frame = (jit_frame *)(void *)(block + self);
     *frame = (jit_frame){.memory = block + memory, .pointers = (void **)(void *)(block + pointers),
-                         .arguments = (target_arguments *)(void *)(block + arguments), .total = total, .alignment = alignment};
-    for (int s = 0; s < plan->slot_count; s++) frame->pointers[s] = NULL;
-    for (int s = 0; s < plan->slot_count; s++)
-        if (plan->slots[s].kind == JIT_PLACE_ARENA || plan->slots[s].kind == JIT_PLACE_CONSTANT)
-            frame->pointers[s] = place_pointer(&plan->slots[s], frame->memory, NULL, NULL);
+                         .arguments = (target_arguments *)(void *)(block + arguments),
+                         .tensors = (DLTensor *)(void *)(block + tensors), .operands = (char **)(void *)(block + operands),
+                         .total = total, .alignment = alignment, .slot = -1};
+    for (int s = 0; s < plan->slot_count; s++) {
+        bool fixed = plan->slots[s].kind == JIT_PLACE_ARENA || plan->slots[s].kind == JIT_PLACE_CONSTANT;
+        frame->pointers[s] = fixed ? place_pointer(&plan->slots[s], frame->memory, NULL, NULL) : NULL;
+    }
     for (int c = 0; c < plan->call_count; c++) {
         const jit_call *call = &plan->calls[c];
         frame->arguments[c] = (target_arguments){.buffers = frame->pointers + call->first_slot,
@@ -57,22 +61,29 @@ void jit_frame_free(const jit_plan *plan, jit_frame *frame) {
     lib_release(&plan->context->allocator, frame->memory, total, alignment);
 }
 
+/* A frame stays in its slot; to have set the slot's busy flag is to own it. */
 static jit_frame *take_frame(jit_plan *plan) {
     for (int i = 0; i < JIT_FRAMES_KEPT; i++) {
-        if (!atomic_load_explicit(&plan->frames[i], memory_order_relaxed)) continue;
-        jit_frame *frame = atomic_exchange_explicit(&plan->frames[i], NULL, memory_order_acquire);
-        if (frame) return frame;
+        jit_frame_slot *slot = &plan->frames[i];
+        if (atomic_load_explicit(&slot->busy, memory_order_relaxed) ||
+            atomic_exchange_explicit(&slot->busy, true, memory_order_acquire))
+            continue;
+        if (slot->frame) return slot->frame;
+        slot->frame = frame_new(plan);
+        if (slot->frame)
+            slot->frame->slot = i;
+        else
+            atomic_store_explicit(&slot->busy, false, memory_order_release);
+        return slot->frame;
     }
     return frame_new(plan);
 }
 
 static void give_frame_back(jit_plan *plan, jit_frame *frame) {
-    for (int i = 0; i < JIT_FRAMES_KEPT; i++) {
-        jit_frame *none = NULL;
-        if (atomic_compare_exchange_strong_explicit(&plan->frames[i], &none, frame, memory_order_release, memory_order_relaxed))
-            return;
-    }
-    jit_frame_free(plan, frame);
+    if (frame->slot >= 0)
+        atomic_store_explicit(&plan->frames[frame->slot].busy, false, memory_order_release);
+    else
+        jit_frame_free(plan, frame);
 }
 
 /* ---- steps */
@@ -89,11 +100,9 @@ typedef struct running {
 } running;
 
 static void run_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
-    running *run = user;
-    const jit_step *step = run->step;
-    int call = step->phase_call[phase];
-    const target_phase *function = &run->plan->calls[call].kernel->phases[step->phase_index[phase]].function;
-    function->run(&run->frame->arguments[call], 0, begin, end, slot, function->closure);
+    const running *run = user;
+    const jit_phase *target = &run->step->target[phase];
+    target->function.run(&run->frame->arguments[target->call], target->iteration, begin, end, slot, target->function.closure);
 }
 
 /* With profiling every kernel is timed on its own. */
@@ -101,17 +110,16 @@ static void run_profiled(running *run) {
     dlc_context *context = run->plan->context;
     const jit_step *step = run->step;
     for (int64_t first = 0, last; first < step->phases; first = last) {
-        for (last = first + 1; last < step->phases && step->phase_call[last] == step->phase_call[first];) last++;
+        for (last = first + 1; last < step->phases && step->target[last].call == step->target[first].call;) last++;
         jit_step part = *step;
         part.phase += first;
-        part.phase_call += first;
-        part.phase_index += first;
+        part.target += first;
         running one = *run;
         one.step = &part;
         uint64_t start = context->clock_ns(context->clock_user);
         lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, last - first, part.phase,
                        run_tasks, &one, run->cancel);
-        jit_call *call = &run->plan->calls[step->phase_call[first]];
+        jit_call *call = &run->plan->calls[step->target[first].call];
         uint64_t elapsed = context->clock_ns(context->clock_user) - start;
         atomic_fetch_add_explicit(&call->profile_ns, elapsed, memory_order_relaxed);
         atomic_fetch_add_explicit(&call->profile_runs, 1, memory_order_relaxed);
@@ -145,8 +153,9 @@ static dlc_status run_steps(running *run) {
         case JIT_STEP_COPY: run_copy(run); break;
         case JIT_STEP_CUSTOM:
         case JIT_STEP_IF:
-        case JIT_STEP_WHILE: status = jit_run_control(run->program, plan, run->step, run->frame, run->inputs, run->outputs,
-                                                      run->cancel, run->error); break;
+        case JIT_STEP_WHILE:
+            status = jit_run_control(run->program, run->step, run->frame, run->inputs, run->outputs, run->cancel, run->error);
+            break;
         }
         if (status != DLC_OK) return status;
         if (run->error->status != DLC_OK) return run->error->status; /* the interpreter reports so */

@@ -29,15 +29,20 @@
 #define DLC_VERSION_MINOR 1
 #define DLC_VERSION_PATCH 0
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What the _INIT macros of options structs expand to. */
 #ifdef __cplusplus
-#define DLC_OPTIONS_INIT(type) type{sizeof(type)}
+template <typename type> type dlc_options_init() {
+    type options = type();
+    options.struct_size = sizeof options;
+    return options;
+}
+#define DLC_OPTIONS_INIT(type) dlc_options_init<type>()
 #else
 #define DLC_OPTIONS_INIT(type) {.struct_size = sizeof(type)}
+#endif
+
+#ifdef __cplusplus
+extern "C" {
 #endif
 
 typedef struct dlc_context dlc_context; /* allocator, threads, kernel cache, target */

@@ -1,5 +1,6 @@
-/* Loop IR -> object bytes. Each call owns everything it touches (context, module, target machine), so any number of threads
- * compile at once without a lock. No IR passes run: the emitter's output is what the code generator selects from. */
+/* Loop IR -> object bytes. Each call owns everything it touches (context, module, target machine), so any number of
+ * threads compile at once without a lock. No IR passes run: the emitter's output is what the code generator selects
+ * from. */
 #include "targets/cpu/cpu.h"
 
 #include <pthread.h>
@@ -113,8 +114,7 @@ dlc_status cpu_compile(target_device *device, int count, const tir_kernel *const
     *object = (target_object){0};
     dlc_status status = build(&c, device, count, kernels, error);
     if (status == DLC_OK) status = generate(&c, LLVMObjectFile, &buffer, error);
-    if (status == DLC_OK)
-        *object = (target_object){LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer), buffer};
+    if (status == DLC_OK) *object = (target_object){LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer), buffer};
     end(&c);
     return status;
 }
@@ -133,7 +133,8 @@ static int count_of(const char *text, const char *word) {
     return count;
 }
 
-dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text, lib_error *error) {
+dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                    lib_error *error) {
     compilation c;
     LLVMMemoryBufferRef buffer = NULL;
     if (what != TARGET_DUMP_LLVM && what != TARGET_DUMP_ASSEMBLY)

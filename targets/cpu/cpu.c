@@ -8,7 +8,8 @@ static void cpu_close(target_device *device) {
     lib_release(&allocator, device, sizeof *device, _Alignof(target_device));
 }
 
-static dlc_status cpu_open(const target_options *options, target_device **result, tir_machine *machine, lib_error *error) {
+static dlc_status cpu_open(const target_options *options, target_device **result, tir_machine *machine,
+                           lib_error *error) {
     *result = NULL;
     target_device *device = lib_allocate_zeroed(options->allocator, sizeof *device, _Alignof(target_device));
     if (!device) return lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for the cpu target");

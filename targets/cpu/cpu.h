@@ -1,5 +1,5 @@
-/* Inside the cpu target: what its files share. machine.c states facts, rules.c schedules, emit*.c turn loop IR into LLVM IR,
- * compile.c that into object bytes, load.c those into callable code; cpu.c ties them into a `target`. */
+/* Inside the cpu target: what its files share. machine.c states facts, rules.c schedules, emit*.c turn loop IR into
+ * LLVM IR, compile.c that into object bytes, load.c those into callable code; cpu.c ties them into a `target`. */
 #ifndef TARGETS_CPU_CPU_H
 #define TARGETS_CPU_CPU_H
 
@@ -12,9 +12,9 @@ typedef enum cpu_level { CPU_BASE, CPU_AVX2, CPU_AVX512 } cpu_level;
 /* What the emitter may use. Everything here is also in the feature string given to LLVM. */
 typedef struct cpu_features {
     cpu_level level;
-    bool x86;           /* false: portable IR only */
-    bool sse41;         /* roundps and friends */
-    bool f16c;          /* vcvtph2ps, vcvtps2ph */
+    bool x86;   /* false: portable IR only */
+    bool sse41; /* roundps and friends */
+    bool f16c;  /* vcvtph2ps, vcvtps2ph */
     bool avx512bf16, avx512vnni;
 } cpu_features;
 
@@ -25,8 +25,8 @@ struct target_device { /* immutable after open; the loader has its own lock */
     lib_log log;
     cpu_features features;
     tir_machine machine;
-    char cpu[64];           /* name given to LLVM */
-    char attributes[4096];  /* feature string given to LLVM */
+    char cpu[64];          /* name given to LLVM */
+    char attributes[4096]; /* feature string given to LLVM */
     char triple[128];
     bool verify;
     cpu_loader *loader;
@@ -38,7 +38,8 @@ void cpu_detect(target_device *device);
 /* rules.c */
 void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule);
 
-/* emit.c: adds the functions of one kernel to a module. Runs in `arena`'s scope; phase p becomes cpu_symbol(kernel, p). */
+/* emit.c: adds the functions of one kernel to a module. Runs in `arena`'s scope; phase p becomes cpu_symbol(kernel, p).
+ */
 void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef module, LLVMBuilderRef builder,
               const tir_kernel *kernel, int index);
 #define CPU_SYMBOL_MAX 48
@@ -48,7 +49,8 @@ void cpu_symbol(char *name, int kernel, int phase); /* "dlc_k0_p1" */
 dlc_status cpu_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
                        lib_error *error);
 void cpu_release_object(target_device *device, target_object *object);
-dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text, lib_error *error);
+dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                    lib_error *error);
 void cpu_llvm_initialize(void); /* registers LLVM's targets once in the process */
 
 /* load.c */

@@ -1,9 +1,12 @@
-/* Loop IR -> LLVM IR: one function per phase, its task loop, statements, branches and masks. See emit.h for the ideas. */
+/* Loop IR -> LLVM IR: one function per phase, its task loop, statements, branches and masks. See emit.h for the ideas.
+ */
 #include "targets/cpu/emit.h"
 
 #include <stdio.h>
 
-void cpu_symbol(char *name, int kernel, int phase) { snprintf(name, CPU_SYMBOL_MAX, "dlc_k%d_p%d", kernel, phase); }
+void cpu_symbol(char *name, int kernel, int phase) {
+    snprintf(name, CPU_SYMBOL_MAX, "dlc_k%d_p%d", kernel, phase);
+}
 
 /* ---- branches */
 
@@ -65,7 +68,8 @@ static void emit_branch(emitter *e, emit_value condition, const arm *yes, const 
     scan_arm(e, no, &groups);
     uint32_t count = groups.count;
     LLVMValueRef *before = LIB_NEW_ARRAY(e->arena, LLVMValueRef, count);
-    LLVMValueRef *values[2] = {LIB_NEW_ARRAY(e->arena, LLVMValueRef, count), LIB_NEW_ARRAY(e->arena, LLVMValueRef, count)};
+    LLVMValueRef *values[2] = {LIB_NEW_ARRAY(e->arena, LLVMValueRef, count),
+                               LIB_NEW_ARRAY(e->arena, LLVMValueRef, count)};
     for (uint32_t i = 0; i < count; i++) values[1][i] = before[i] = group_value(e, &groups.data[i]);
     LLVMBasicBlockRef start = e->level[e->top].block, then = emit_block(e, "then"), join = emit_block(e, "join");
     LLVMBasicBlockRef otherwise = no ? emit_block(e, "else") : join, ends[2] = {NULL, start};
@@ -95,7 +99,8 @@ static void emit_branch(emitter *e, emit_value condition, const arm *yes, const 
 /* ---- conditions that differ from lane to lane */
 
 static emit_value over_lanes(emitter *e, const char *reduction, emit_value mask) {
-    uint64_t key[] = {EMIT_REDUCE, (uint64_t)reduction[sizeof "llvm.vector.reduce." - 1], (uint64_t)(uintptr_t)mask.llvm};
+    uint64_t key[] = {EMIT_REDUCE, (uint64_t)reduction[sizeof "llvm.vector.reduce." - 1],
+                      (uint64_t)(uintptr_t)mask.llvm};
     emit_value result;
     if (emit_find(e, 3, key, &result)) return result;
     emit_at(e, mask.level);
@@ -125,7 +130,8 @@ static bool flattens(emitter *e, const tir_stmt *list) {
             if (!loads_vary(e, stmt->let.value) || !flattens(e, stmt->let.body)) return false;
             break;
         case TIR_IF:
-            if (!loads_vary(e, stmt->if_.condition) || !flattens(e, stmt->if_.body) || !flattens(e, stmt->if_.otherwise))
+            if (!loads_vary(e, stmt->if_.condition) || !flattens(e, stmt->if_.body) ||
+                !flattens(e, stmt->if_.otherwise))
                 return false;
             break;
         case TIR_STORE: {
@@ -243,7 +249,8 @@ static void bind_parameters(emitter *e) {
         LLVMValueRef address = offset_pointer(e, array, emit_i64(e, (int64_t)i * 8));
         LLVMValueRef bits = LLVMBuildLoad2(e->builder, e->i64, address, "");
         if (variable->dtype == TIR_INDEX) {
-            emit_form form = emit_form_of(e, (emit_value){bits, 0, 0}, variable->low, variable->high, variable->multiple);
+            emit_form form =
+                emit_form_of(e, (emit_value){bits, 0, 0}, variable->low, variable->high, variable->multiple);
             emit_bind(e, var, &form);
             continue;
         }
@@ -286,7 +293,8 @@ static void bind_buffers(emitter *e) {
         emit_at(e, 0);
         switch (b->scope) {
         case TIR_SCOPE_ARG:
-            base = offset_pointer(e, field(e, e->pointer, offsetof(target_arguments, buffers)), emit_i64(e, 8 * b->argument));
+            base = offset_pointer(e, field(e, e->pointer, offsetof(target_arguments, buffers)),
+                                  emit_i64(e, 8 * b->argument));
             base = LLVMBuildLoad2(e->builder, e->pointer, base, "");
             break;
         case TIR_SCOPE_WORKSPACE: base = scratch_base(e, offsetof(target_arguments, workspace), b->offset); break;
@@ -340,10 +348,12 @@ static void set_attributes(emitter *e) {
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         LLVMAttributeRef attribute = LLVMCreateStringAttribute(e->context, pairs[i][0], (unsigned)strlen(pairs[i][0]),
                                                                pairs[i][1], (unsigned)strlen(pairs[i][1]));
-        if (pairs[i][1][0]) LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
+        if (pairs[i][1][0])
+            LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
     }
     unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
-    LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->context, nounwind, 0));
+    LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                            LLVMCreateEnumAttribute(e->context, nounwind, 0));
 }
 
 /* for task = begin .. end - 1: body. Level 0 is the function's entry, level 1 the task loop. */
@@ -430,8 +440,15 @@ static void init_tables(emitter *e) {
 void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef module, LLVMBuilderRef builder,
               const tir_kernel *kernel, int index) {
     emitter *e = LIB_NEW(arena, emitter);
-    *e = (emitter){.device = device, .features = device->features, .arena = arena, .kernel = kernel, .pool = kernel->pool,
-                   .module = module, .builder = builder, .context = LLVMGetModuleContext(module), .epoch = 1};
+    *e = (emitter){.device = device,
+                   .features = device->features,
+                   .arena = arena,
+                   .kernel = kernel,
+                   .pool = kernel->pool,
+                   .module = module,
+                   .builder = builder,
+                   .context = LLVMGetModuleContext(module),
+                   .epoch = 1};
     init_types(e);
     init_tables(e);
     tir_expr iteration = 0;

@@ -10,9 +10,10 @@
  * emit_memory.c loads and stores of buffers in memory
  * emit_reg.c    REG buffers: elements as SSA values
  *
- * The ideas. Loop IR is scalar; a vec loop binds its variable to base + lane for a chunk of lanes, and an expression becomes a
- * vector exactly when it depends on the lane. Everything pure is value-numbered and inserted at the *level* (loop body,
- * branch) of its deepest operand, so that invariant code leaves loops and nothing is computed twice, without any IR pass. */
+ * The ideas. Loop IR is scalar; a vec loop binds its variable to base + lane for a chunk of lanes, and an expression
+ * becomes a vector exactly when it depends on the lane. Everything pure is value-numbered and inserted at the *level*
+ * (loop body, branch) of its deepest operand, so that invariant code leaves loops and nothing is computed twice,
+ * without any IR pass. */
 #ifndef TARGETS_CPU_EMIT_H
 #define TARGETS_CPU_EMIT_H
 
@@ -22,15 +23,15 @@
 #define EMIT_MAX_LANES 64
 #define EMIT_MAX_TERMS 12
 
-/* lanes 0: a scalar, the same in all lanes; else a vector of that many lanes. `level` is the nesting depth at which the value
- * is available. Booleans are i1; f16 and bf16 are their bits, i16. */
+/* lanes 0: a scalar, the same in all lanes; else a vector of that many lanes. `level` is the nesting depth at which the
+ * value is available. Booleans are i1; f16 and bf16 are their bits, i16. */
 typedef struct emit_value {
     LLVMValueRef llvm;
     int16_t lanes, level;
 } emit_value;
 
-/* Index value = constant + lane*l + sum coefficient*value + vector, l = 0 .. lanes-1. Terms are i64 scalars with known range
- * and divisor, ordered by level. */
+/* Index value = constant + lane*l + sum coefficient*value + vector, l = 0 .. lanes-1. Terms are i64 scalars with known
+ * range and divisor, ordered by level. */
 typedef struct emit_term {
     int64_t coefficient;
     LLVMValueRef value;
@@ -74,11 +75,11 @@ typedef struct emit_group {
 typedef lib_vec(emit_group) emit_groups;
 
 typedef struct emit_buffer {
-    emit_value base;        /* pointer; memory scopes */
-    int64_t elements;       /* REG, STACK */
-    emit_element *element;  /* REG */
-    uint32_t *owner;        /* REG: the scan that put the element into a group */
-    uint32_t version;       /* loads of another version may differ; bumped by stores */
+    emit_value base;       /* pointer; memory scopes */
+    int64_t elements;      /* REG, STACK */
+    emit_element *element; /* REG */
+    uint32_t *owner;       /* REG: the scan that put the element into a group */
+    uint32_t version;      /* loads of another version may differ; bumped by stores */
 } emit_buffer;
 
 typedef struct emit_cached {
@@ -94,9 +95,9 @@ typedef struct emit_intrinsic {
     LLVMTypeRef function_type;
 } emit_intrinsic;
 
-typedef struct emit_vec {   /* what is known of a vec loop */
+typedef struct emit_vec { /* what is known of a vec loop */
     const tir_stmt *loop;
-    int lanes;              /* 0: not vectorisable, runs lane by lane */
+    int lanes; /* 0: not vectorisable, runs lane by lane */
 } emit_vec;
 
 typedef struct emitter {
@@ -116,8 +117,8 @@ typedef struct emitter {
     uint32_t next_id, next_version, next_scan;
     bool has_reg;
 
-    int lanes, active;  /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
-    emit_value mask;    /* lanes for which statements take effect; llvm NULL: all */
+    int lanes, active; /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
+    emit_value mask;   /* lanes for which statements take effect; llvm NULL: all */
 
     emit_buffer *buffer;
     emit_binding *binding; /* by variable id */
@@ -127,7 +128,7 @@ typedef struct emitter {
     uint32_t *memo_epoch, epoch;
     uint32_t *varies_epoch; /* by expression, as memo */
     bool *varies;
-    bool *dependent;       /* by variable: analysis of vec loops */
+    bool *dependent;                      /* by variable: analysis of vec loops */
     uint32_t *depends_epoch, depends_now; /* by expression */
     lib_vec(emit_vec) loops;
     lib_map map;
@@ -136,8 +137,20 @@ typedef struct emitter {
 } emitter;
 
 /* Value-numbering tags beyond tir_op; key words start with one of them. */
-enum emit_tag { EMIT_SPLAT = TIR_OP_COUNT, EMIT_FORM, EMIT_WIDE, EMIT_POINTER, EMIT_CAST, EMIT_COMPARE, EMIT_MEMORY, EMIT_EXTRACT,
-                EMIT_REDUCE, EMIT_INDEX_DIV, EMIT_GROUP, EMIT_PACK };
+enum emit_tag {
+    EMIT_SPLAT = TIR_OP_COUNT,
+    EMIT_FORM,
+    EMIT_WIDE,
+    EMIT_POINTER,
+    EMIT_CAST,
+    EMIT_COMPARE,
+    EMIT_MEMORY,
+    EMIT_EXTRACT,
+    EMIT_REDUCE,
+    EMIT_INDEX_DIV,
+    EMIT_GROUP,
+    EMIT_PACK
+};
 
 /* ---- emit_core.c */
 _Noreturn void emit_raise(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -158,17 +171,20 @@ LLVMValueRef emit_real(LLVMTypeRef element, int lanes, double value);
 LLVMValueRef emit_iota(emitter *e, LLVMTypeRef element, int lanes, int64_t start, int64_t step);
 LLVMValueRef emit_shuffle(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes, const int *index);
 /* Calls an intrinsic or library function; type1 may be NULL (overloaded by fewer types). */
-LLVMValueRef emit_call(emitter *e, const char *name, LLVMTypeRef type0, LLVMTypeRef type1, int count, LLVMValueRef *arguments);
+LLVMValueRef emit_call(emitter *e, const char *name, LLVMTypeRef type0, LLVMTypeRef type1, int count,
+                       LLVMValueRef *arguments);
 bool emit_is_constant(emit_value value, int64_t *constant); /* integer constants, splats included */
 int emit_level_of(int count, const emit_value *values);
-static inline int64_t emit_lane_count(int lanes) { return lanes ? lanes : 1; }
+static inline int64_t emit_lane_count(int lanes) {
+    return lanes ? lanes : 1;
+}
 
 /* ---- emit_index.c */
 emit_form emit_index(emitter *e, tir_expr index);
 emit_form emit_form_constant(int64_t constant);
 emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, int64_t multiple);
 void emit_form_add(emitter *e, emit_form *sum, const emit_form *other, int64_t scale);
-emit_value emit_form_value(emitter *e, const emit_form *form);           /* i64, scalar or lanes */
+emit_value emit_form_value(emitter *e, const emit_form *form);            /* i64, scalar or lanes */
 emit_value emit_form_narrow(emitter *e, const emit_form *form, int bits); /* modulo 2^bits, 32 or 64 */
 bool emit_form_is_constant(const emit_form *form, int64_t *constant);
 tir_interval emit_form_range(const emitter *e, const emit_form *form);
@@ -182,7 +198,8 @@ bool emit_varies(emitter *e, tir_expr expr); /* depends on the lane */
 
 /* ---- emit_value.c */
 emit_value emit_expr(emitter *e, tir_expr expr);
-LLVMValueRef emit_operation(emitter *e, tir_op op, tir_dtype dtype, tir_dtype operand, int lanes, LLVMValueRef *operands);
+LLVMValueRef emit_operation(emitter *e, tir_op op, tir_dtype dtype, tir_dtype operand, int lanes,
+                            LLVMValueRef *operands);
 emit_value emit_select(emitter *e, emit_value condition, emit_value yes, emit_value no);
 emit_value emit_both(emitter *e, emit_value a, emit_value b); /* logical and */
 emit_value emit_identity(emitter *e, tir_op op, tir_dtype dtype);
@@ -202,8 +219,8 @@ LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef va
 
 /* ---- emit_memory.c */
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands);
-/* Operands 0, 2, 4, ... (count of them, 4 bytes in all) when they are neighbours in memory, and neighbouring lanes follow on:
- * one i32 per lane. llvm NULL: they are not. */
+/* Operands 0, 2, 4, ... (count of them, 4 bytes in all) when they are neighbours in memory, and neighbouring lanes
+ * follow on: one i32 per lane. llvm NULL: they are not. */
 emit_value emit_load_group(emitter *e, int count, const tir_expr *operands);
 void emit_store(emitter *e, const tir_stmt *stmt);
 void emit_prefetch(emitter *e, const tir_stmt *stmt);
@@ -221,7 +238,8 @@ void emit_reg_set(emitter *e, const emit_group *group, emit_value value);
 /* ---- emit_loop.c */
 typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user);
 void emit_for(emitter *e, const tir_stmt *loop);
-void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit, void *user); /* visits bodies without emitting loops */
+void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit,
+                   void *user); /* visits bodies without emitting loops */
 void emit_bind(emitter *e, tir_expr var, const emit_form *form);
 void emit_bind_value(emitter *e, tir_expr var, emit_value value);
 void emit_unbind(emitter *e, tir_expr var);

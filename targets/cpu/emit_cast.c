@@ -1,6 +1,6 @@
-/* Conversions with the meaning of tir_arith_cast: float to integer saturates with NaN as 0, integers wrap, everything to
- * float rounds once. f16 and bf16 are handled as their bits: hardware conversions where they are exact (vcvtneps2bf16 is not:
- * it flushes denormals), integer arithmetic elsewhere. */
+/* Conversions with the meaning of tir_arith_cast: float to integer saturates with NaN as 0, integers wrap, everything
+ * to float rounds once. f16 and bf16 are handled as their bits: hardware conversions where they are exact
+ * (vcvtneps2bf16 is not: it flushes denormals), integer arithmetic elsewhere. */
 #include "targets/cpu/emit.h"
 
 #include <math.h>
@@ -10,8 +10,12 @@ static int lanes_of(LLVMValueRef x) {
     return LLVMGetTypeKind(type) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(type) : 0;
 }
 
-static char class_of(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i'; }
-static int bits_of(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].bits : 64; }
+static char class_of(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i';
+}
+static int bits_of(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].bits : 64;
+}
 
 /* Shorthand for i32 sequences on `lanes` lanes. */
 typedef struct bits32 {
@@ -20,11 +24,21 @@ typedef struct bits32 {
     LLVMTypeRef type;
     int lanes;
 } bits32;
-static bits32 bits32_of(emitter *e, int lanes) { return (bits32){e, e->builder, emit_vector_type(e->i32, lanes), lanes}; }
-static LLVMValueRef number(bits32 w, uint32_t value) { return emit_fill(w.e, w.e->i32, w.lanes, (int64_t)value); }
-static LLVMValueRef and_(bits32 w, LLVMValueRef a, uint32_t mask) { return LLVMBuildAnd(w.b, a, number(w, mask), ""); }
-static LLVMValueRef shl(bits32 w, LLVMValueRef a, uint32_t by) { return LLVMBuildShl(w.b, a, number(w, by), ""); }
-static LLVMValueRef shr(bits32 w, LLVMValueRef a, uint32_t by) { return LLVMBuildLShr(w.b, a, number(w, by), ""); }
+static bits32 bits32_of(emitter *e, int lanes) {
+    return (bits32){e, e->builder, emit_vector_type(e->i32, lanes), lanes};
+}
+static LLVMValueRef number(bits32 w, uint32_t value) {
+    return emit_fill(w.e, w.e->i32, w.lanes, (int64_t)value);
+}
+static LLVMValueRef and_(bits32 w, LLVMValueRef a, uint32_t mask) {
+    return LLVMBuildAnd(w.b, a, number(w, mask), "");
+}
+static LLVMValueRef shl(bits32 w, LLVMValueRef a, uint32_t by) {
+    return LLVMBuildShl(w.b, a, number(w, by), "");
+}
+static LLVMValueRef shr(bits32 w, LLVMValueRef a, uint32_t by) {
+    return LLVMBuildLShr(w.b, a, number(w, by), "");
+}
 
 /* ---- 16-bit floats to f32 */
 
@@ -34,15 +48,15 @@ static LLVMValueRef f32_from_bf16(emitter *e, LLVMValueRef x) {
     return LLVMBuildBitCast(w.b, wide, emit_vector_type(e->f32, w.lanes), "");
 }
 
-/* Exponent and mantissa are moved into place and the exponent is corrected by a multiplication with 2^112, which also makes
- * normal numbers of denormals; infinities and NaN get the full exponent. */
+/* Exponent and mantissa are moved into place and the exponent is corrected by a multiplication with 2^112, which also
+ * makes normal numbers of denormals; infinities and NaN get the full exponent. */
 static LLVMValueRef f32_from_f16_bits(emitter *e, LLVMValueRef x) {
     bits32 w = bits32_of(e, lanes_of(x));
     LLVMTypeRef real = emit_vector_type(e->f32, w.lanes);
     LLVMValueRef wide = LLVMBuildZExt(w.b, x, w.type, "");
     LLVMValueRef magnitude = shl(w, and_(w, wide, 0x7fff), 13), sign = shl(w, and_(w, wide, 0x8000), 16);
-    LLVMValueRef scaled = LLVMBuildFMul(w.b, LLVMBuildBitCast(w.b, magnitude, real, ""),
-                                        emit_real(e->f32, w.lanes, 0x1p112), "");
+    LLVMValueRef scaled =
+        LLVMBuildFMul(w.b, LLVMBuildBitCast(w.b, magnitude, real, ""), emit_real(e->f32, w.lanes, 0x1p112), "");
     LLVMValueRef special = LLVMBuildICmp(w.b, LLVMIntUGE, magnitude, number(w, 0x7c00u << 13), "");
     LLVMValueRef full = LLVMBuildOr(w.b, magnitude, number(w, 0x7f800000), "");
     LLVMValueRef result = LLVMBuildSelect(w.b, special, full, LLVMBuildBitCast(w.b, scaled, w.type, ""), "");
@@ -82,8 +96,8 @@ static LLVMValueRef f16_from_f32_bits(emitter *e, LLVMValueRef x) {
     LLVMValueRef half = emit_real(e->f32, w.lanes, 0.5);
     LLVMValueRef sum = LLVMBuildFAdd(w.b, LLVMBuildBitCast(w.b, bits, real, ""), half, "");
     LLVMValueRef small = LLVMBuildSub(w.b, LLVMBuildBitCast(w.b, sum, w.type, ""), number(w, 0x3f000000), "");
-    LLVMValueRef result = LLVMBuildSelect(w.b, LLVMBuildICmp(w.b, LLVMIntULT, bits, number(w, 0x38800000), ""), small,
-                                          normal, "");
+    LLVMValueRef result =
+        LLVMBuildSelect(w.b, LLVMBuildICmp(w.b, LLVMIntULT, bits, number(w, 0x38800000), ""), small, normal, "");
     LLVMValueRef infinite = LLVMBuildICmp(w.b, LLVMIntUGE, bits, number(w, 0x47800000), "");
     LLVMValueRef nan = LLVMBuildICmp(w.b, LLVMIntUGT, bits, number(w, 0x7f800000), "");
     result = LLVMBuildSelect(w.b, infinite, number(w, 0x7c00), result, "");
@@ -138,19 +152,22 @@ static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
     LLVMTypeRef integer = emit_type(e, to, lanes);
     LLVMTypeRef integer_element = emit_type(e, to, 0);
     LLVMValueRef least = emit_real(element, lanes, low), limit = emit_real(element, lanes, end);
-    LLVMValueRef above = LLVMBuildFCmp(b, LLVMRealOGE, x, limit, ""), below = LLVMBuildFCmp(b, LLVMRealOLE, x, least, "");
-    LLVMValueRef inside = LLVMBuildAnd(b, LLVMBuildFCmp(b, LLVMRealOLT, x, limit, ""),
-                                       LLVMBuildFCmp(b, LLVMRealOGT, x, least, ""), "");
+    LLVMValueRef above = LLVMBuildFCmp(b, LLVMRealOGE, x, limit, ""),
+                 below = LLVMBuildFCmp(b, LLVMRealOLE, x, least, "");
+    LLVMValueRef inside =
+        LLVMBuildAnd(b, LLVMBuildFCmp(b, LLVMRealOLT, x, limit, ""), LLVMBuildFCmp(b, LLVMRealOGT, x, least, ""), "");
     LLVMValueRef safe = LLVMBuildSelect(b, inside, x, LLVMConstNull(real), "");
     LLVMValueRef result = is_signed ? LLVMBuildFPToSI(b, safe, integer, "") : LLVMBuildFPToUI(b, safe, integer, "");
     uint64_t top = UINT64_C(1) << (bits - 1);
-    LLVMValueRef highest = is_signed ? emit_fill(e, integer_element, lanes, (int64_t)(top - 1)) : LLVMConstAllOnes(integer);
+    LLVMValueRef highest =
+        is_signed ? emit_fill(e, integer_element, lanes, (int64_t)(top - 1)) : LLVMConstAllOnes(integer);
     LLVMValueRef lowest = emit_fill(e, integer_element, lanes, is_signed ? (int64_t)top : 0);
     result = LLVMBuildSelect(b, above, highest, result, "");
     return LLVMBuildSelect(b, below, lowest, result, "");
 }
 
-/* An integer of more than 32 bits on its way to 16-bit floats: 53 bits with the rest sticky, exact in f64 afterwards. */
+/* An integer of more than 32 bits on its way to 16-bit floats: 53 bits with the rest sticky, exact in f64 afterwards.
+ */
 static LLVMValueRef sticky_f64(emitter *e, bool is_signed, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     int lanes = lanes_of(x);

@@ -105,9 +105,13 @@ LLVMTypeRef emit_type(emitter *e, tir_dtype dtype, int lanes) {
     return emit_vector_type(type, lanes);
 }
 
-emit_value emit_constant(LLVMValueRef constant) { return (emit_value){.llvm = constant, .lanes = 0, .level = 0}; }
+emit_value emit_constant(LLVMValueRef constant) {
+    return (emit_value){.llvm = constant, .lanes = 0, .level = 0};
+}
 
-LLVMValueRef emit_i64(emitter *e, int64_t value) { return LLVMConstInt(e->i64, (unsigned long long)value, true); }
+LLVMValueRef emit_i64(emitter *e, int64_t value) {
+    return LLVMConstInt(e->i64, (unsigned long long)value, true);
+}
 
 static LLVMValueRef constant_splat(LLVMValueRef scalar, int lanes) {
     if (!lanes) return scalar;
@@ -128,8 +132,7 @@ LLVMValueRef emit_real(LLVMTypeRef element, int lanes, double value) {
 LLVMValueRef emit_iota(emitter *e, LLVMTypeRef element, int lanes, int64_t start, int64_t step) {
     LLVMValueRef all[EMIT_MAX_LANES];
     (void)e;
-    for (int i = 0; i < lanes; i++)
-        all[i] = LLVMConstInt(element, (unsigned long long)(start + step * i), true);
+    for (int i = 0; i < lanes; i++) all[i] = LLVMConstInt(element, (unsigned long long)(start + step * i), true);
     return LLVMConstVector(all, (unsigned)lanes);
 }
 
@@ -145,7 +148,8 @@ LLVMValueRef emit_splat_of(emitter *e, LLVMValueRef scalar, int lanes) {
     if (!lanes) return scalar;
     if (LLVMIsConstant(scalar)) return constant_splat(scalar, lanes);
     LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), (unsigned)lanes);
-    LLVMValueRef one = LLVMBuildInsertElement(e->builder, LLVMGetPoison(type), scalar, LLVMConstInt(e->i32, 0, false), "");
+    LLVMValueRef one =
+        LLVMBuildInsertElement(e->builder, LLVMGetPoison(type), scalar, LLVMConstInt(e->i32, 0, false), "");
     LLVMTypeRef mask = LLVMVectorType(e->i32, (unsigned)lanes);
     return LLVMBuildShuffleVector(e->builder, one, LLVMGetPoison(type), LLVMConstNull(mask), "");
 }

@@ -1,6 +1,6 @@
-/* Index expressions. Under the bindings of the moment each is a linear form (emit.h): constants of unrolled loops fold, the
- * lane of a vec loop stays a coefficient, the rest are terms with known range and divisor. The form tells what an access
- * needs: constant displacement, lane stride, and partial pointers that are computed once per loop level. */
+/* Index expressions. Under the bindings of the moment each is a linear form (emit.h): constants of unrolled loops fold,
+ * the lane of a vec loop stays a coefficient, the rest are terms with known range and divisor. The form tells what an
+ * access needs: constant displacement, lane stride, and partial pointers that are computed once per loop level. */
 #include "targets/cpu/emit.h"
 
 static int64_t gcd(int64_t a, int64_t b) {
@@ -14,7 +14,9 @@ static int64_t gcd(int64_t a, int64_t b) {
     return a;
 }
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a % b < 0) != (b < 0)); }
+static int64_t floor_div(int64_t a, int64_t b) {
+    return a / b - (a % b != 0 && (a % b < 0) != (b < 0));
+}
 
 /* ---- scalar and vector i64 arithmetic, value-numbered */
 
@@ -35,10 +37,8 @@ static LLVMValueRef build_index_op(emitter *e, enum index_op op, LLVMValueRef a,
     case INDEX_SUB: return LLVMBuildSub(e->builder, a, b, "");
     case INDEX_MUL: return LLVMBuildMul(e->builder, a, b, "");
     case INDEX_DIV: return build_floor_div(e, a, b, false);
-    case INDEX_MIN:
-        return LLVMBuildSelect(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, a, b, ""), a, b, "");
-    case INDEX_MAX:
-        return LLVMBuildSelect(e->builder, LLVMBuildICmp(e->builder, LLVMIntSGT, a, b, ""), a, b, "");
+    case INDEX_MIN: return LLVMBuildSelect(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, a, b, ""), a, b, "");
+    case INDEX_MAX: return LLVMBuildSelect(e->builder, LLVMBuildICmp(e->builder, LLVMIntSGT, a, b, ""), a, b, "");
     }
     return NULL;
 }
@@ -62,7 +62,9 @@ static emit_value index_scale(emitter *e, emit_value value, int64_t factor) {
 
 /* ---- forms */
 
-emit_form emit_form_constant(int64_t constant) { return (emit_form){.constant = constant}; }
+emit_form emit_form_constant(int64_t constant) {
+    return (emit_form){.constant = constant};
+}
 
 emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, int64_t multiple) {
     emit_form form = {0};
@@ -71,8 +73,12 @@ emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, 
         form.vector = value;
     else if (!emit_is_constant(value, &form.constant)) {
         form.count = 1;
-        form.term[0] = (emit_term){.coefficient = 1, .value = value.llvm, .low = low, .high = high,
-                                   .multiple = multiple < 1 ? 1 : multiple, .level = value.level};
+        form.term[0] = (emit_term){.coefficient = 1,
+                                   .value = value.llvm,
+                                   .low = low,
+                                   .high = high,
+                                   .multiple = multiple < 1 ? 1 : multiple,
+                                   .level = value.level};
     }
     return form;
 }
@@ -132,7 +138,9 @@ bool emit_form_is_constant(const emit_form *form, int64_t *constant) {
     return form->count == 0 && form->lane == 0 && !form->vector.llvm;
 }
 
-static bool is_uniform(const emit_form *form) { return form->lane == 0 && !form->vector.llvm; }
+static bool is_uniform(const emit_form *form) {
+    return form->lane == 0 && !form->vector.llvm;
+}
 
 static bool add_interval(tir_interval *sum, int64_t coefficient, int64_t low, int64_t high) {
     int64_t a, b;
@@ -159,7 +167,8 @@ static emit_value uniform_value(emitter *e, const emit_form *form) {
         emit_value product = index_scale(e, term_value(&form->term[i]), form->term[i].coefficient);
         sum = i == 0 ? product : index_binary(e, INDEX_ADD, sum, product);
     }
-    if (form->count && form->constant) sum = index_binary(e, INDEX_ADD, sum, emit_constant(emit_i64(e, form->constant)));
+    if (form->count && form->constant)
+        sum = index_binary(e, INDEX_ADD, sum, emit_constant(emit_i64(e, form->constant)));
     return sum;
 }
 
@@ -176,8 +185,8 @@ emit_value emit_form_value(emitter *e, const emit_form *form) {
 emit_value emit_form_narrow(emitter *e, const emit_form *form, int bits) {
     if (bits == 64) return emit_form_value(e, form);
     emit_value wide = uniform_value(e, form);
-    uint64_t key[] = {EMIT_WIDE, (uint64_t)(uintptr_t)wide.llvm, (uint64_t)form->lane, (uint64_t)(uintptr_t)form->vector.llvm,
-                      (uint64_t)(is_uniform(form) ? 0 : e->lanes)};
+    uint64_t key[] = {EMIT_WIDE, (uint64_t)(uintptr_t)wide.llvm, (uint64_t)form->lane,
+                      (uint64_t)(uintptr_t)form->vector.llvm, (uint64_t)(is_uniform(form) ? 0 : e->lanes)};
     emit_value result;
     if (emit_find(e, 5, key, &result)) return result;
     result = (emit_value){.lanes = is_uniform(form) ? 0 : (int16_t)e->lanes,
@@ -214,9 +223,13 @@ static emit_form form_multiply(emitter *e, const emit_form *a, const emit_form *
     emit_form_add(e, &product, b, a->constant);
     for (int i = 0; i < a->count; i++) {
         emit_value value = index_binary(e, INDEX_MUL, term_value(&a->term[i]), right);
-        add_term(e, &product, (emit_term){.coefficient = a->term[i].coefficient, .value = value.llvm,
-                                          .low = TIR_UNBOUNDED_LOW, .high = TIR_UNBOUNDED_HIGH, .multiple = 1,
-                                          .level = value.level});
+        add_term(e, &product,
+                 (emit_term){.coefficient = a->term[i].coefficient,
+                             .value = value.llvm,
+                             .low = TIR_UNBOUNDED_LOW,
+                             .high = TIR_UNBOUNDED_HIGH,
+                             .multiple = 1,
+                             .level = value.level});
     }
     return product;
 }
@@ -259,8 +272,9 @@ static emit_form divide_lanes(emitter *e, const emit_form *form, int64_t divisor
     return emit_form_of(e, quotient, 0, 0, 1);
 }
 
-/* floor(form/divisor), divisor > 0. Multiples of the divisor come out; what is left is the same for all lanes when the lanes
- * do not cross a multiple of the terms' common divisor: (16*t + lane)/48 is t/3 for 16 lanes. Layouts rely on it. */
+/* floor(form/divisor), divisor > 0. Multiples of the divisor come out; what is left is the same for all lanes when the
+ * lanes do not cross a multiple of the terms' common divisor: (16*t + lane)/48 is t/3 for 16 lanes. Layouts rely on it.
+ */
 static emit_form form_divide(emitter *e, const emit_form *form, int64_t divisor) {
     emit_form quotient = {0}, rest = {.vector = form->vector};
     int64_t common = divisor;
@@ -281,7 +295,8 @@ static emit_form form_divide(emitter *e, const emit_form *form, int64_t divisor)
     else
         rest.lane = form->lane;
     if (!rest.vector.llvm && rest.lane) {
-        int64_t first = floor_div(rest.constant, common), last = floor_div(rest.constant + rest.lane * (e->active - 1), common);
+        int64_t first = floor_div(rest.constant, common),
+                last = floor_div(rest.constant + rest.lane * (e->active - 1), common);
         if (first == last) {
             rest.constant = first * common;
             rest.lane = 0;
@@ -377,8 +392,8 @@ bool emit_varies(emitter *e, tir_expr expr) {
 
 /* ---- conditions */
 
-/* Is `lane*l + value < 0` (LT) or `== 0` (EQ) for each lane, |lane| == 1: compares a constant 0, 1, 2, ... of the data's
- * lane width with one clamped scalar, so that a mask costs a broadcast and a compare. */
+/* Is `lane*l + value < 0` (LT) or `== 0` (EQ) for each lane, |lane| == 1: compares a constant 0, 1, 2, ... of the
+ * data's lane width with one clamped scalar, so that a mask costs a broadcast and a compare. */
 static emit_value lane_compare(emitter *e, tir_op op, int64_t lane, emit_value value) {
     uint64_t key[] = {EMIT_COMPARE, (uint64_t)op, (uint64_t)lane, (uint64_t)(uintptr_t)value.llvm, (uint64_t)e->lanes};
     emit_value mask;

@@ -1,5 +1,6 @@
-/* Loops. A serial loop is a loop with phis for its counter and for the REG elements written inside. An unrolled loop repeats
- * its body with the variable constant. A vec loop is cut into chunks of lanes; long ones become a serial loop over chunks. */
+/* Loops. A serial loop is a loop with phis for its counter and for the REG elements written inside. An unrolled loop
+ * repeats its body with the variable constant. A vec loop is cut into chunks of lanes; long ones become a serial loop
+ * over chunks. */
 #include "targets/cpu/emit.h"
 
 #define ROLL_CHUNKS 8 /* vec loops of more chunks than this are rolled when they may be */
@@ -21,7 +22,9 @@ void emit_bind_value(emitter *e, tir_expr var, emit_value value) {
     e->epoch++;
 }
 
-void emit_unbind(emitter *e, tir_expr var) { e->binding[tir_var_id(e->pool, var)].bound = false; }
+void emit_unbind(emitter *e, tir_expr var) {
+    e->binding[tir_var_id(e->pool, var)].bound = false;
+}
 
 static void bind_sum(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t iteration, int64_t lane) {
     emit_form form = *lower;
@@ -173,8 +176,8 @@ static void visit_chunk(emitter *e, const tir_stmt *loop, const emit_form *lower
     e->epoch++;
 }
 
-static void visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent, int width,
-                         emit_visit visit, void *user) {
+static void visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
+                         int width, emit_visit visit, void *user) {
     while (start < extent) {
         chunk part = next_chunk(e, width, extent - start);
         visit_chunk(e, loop, lower, start, part, visit, user);
@@ -218,9 +221,9 @@ static LLVMValueRef group_value(emitter *e, const emit_group *group) {
 typedef struct serial {
     const tir_stmt *loop;
     emit_form lower;
-    emit_form count;   /* iterations */
-    int64_t step;      /* of the variable per iteration: 1, or the lanes of a rolled vec loop */
-    chunk part;        /* of a rolled vec loop */
+    emit_form count; /* iterations */
+    int64_t step;    /* of the variable per iteration: 1, or the lanes of a rolled vec loop */
+    chunk part;      /* of a rolled vec loop */
 } serial;
 
 static void bind_counter(emitter *e, const serial *s, LLVMValueRef counter) {
@@ -329,8 +332,9 @@ static plan plan_loop(emitter *e, const tir_stmt *loop, const emit_form *extent,
     if (constant && count <= 0) return PLAN_NONE;
     if (constant && count == 1) return PLAN_ONCE;
     if (kind == TIR_SERIAL) return PLAN_SERIAL;
-    if (!constant) emit_raise(e, "extent of %s loop %s is not constant", kind == TIR_VEC ? "vec" : "unrolled",
-                              tir_variable_of(e->pool, loop->for_.var)->name);
+    if (!constant)
+        emit_raise(e, "extent of %s loop %s is not constant", kind == TIR_VEC ? "vec" : "unrolled",
+                   tir_variable_of(e->pool, loop->for_.var)->name);
     if (kind == TIR_UNROLL) return PLAN_UNROLL;
     *width = e->lanes ? 0 : vector_lanes(e, loop);
     emit_unbind(e, loop->for_.var);
@@ -341,7 +345,10 @@ static plan plan_loop(emitter *e, const tir_stmt *loop, const emit_form *extent,
 
 static serial rolled(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t extent, int width) {
     (void)e;
-    return (serial){.loop = loop, .lower = *lower, .count = emit_form_constant(extent / width), .step = width,
+    return (serial){.loop = loop,
+                    .lower = *lower,
+                    .count = emit_form_constant(extent / width),
+                    .step = width,
                     .part = {width, width}};
 }
 

@@ -1,5 +1,5 @@
-/* Instruction sequences whose results are those of tir/arith.h bit for bit (NaN as a class), chosen for x86 vectors: LLVM's
- * own expansions of these meanings are slower, call libraries that may not exist, or trap. */
+/* Instruction sequences whose results are those of tir/arith.h bit for bit (NaN as a class), chosen for x86 vectors:
+ * LLVM's own expansions of these meanings are slower, call libraries that may not exist, or trap. */
 #include "targets/cpu/emit.h"
 
 #include <math.h>
@@ -33,8 +33,8 @@ static bool constant_operand(LLVMValueRef x, double *value) {
     return *value == *value;
 }
 
-/* x against a constant that is no NaN, constant first: a NaN in x is what minps gives. Only for zeros of unlike sign is the
- * machine's answer wrong; max(x, +0) is mended by adding +0. */
+/* x against a constant that is no NaN, constant first: a NaN in x is what minps gives. Only for zeros of unlike sign is
+ * the machine's answer wrong; max(x, +0) is mended by adding +0. */
 static LLVMValueRef min_max_constant(emitter *e, bool max, LLVMValueRef x, LLVMValueRef constant, double value) {
     LLVMTypeRef element = element_of(x);
     LLVMValueRef result = machine_min_max(e, max, constant, x);
@@ -47,8 +47,12 @@ static LLVMValueRef min_max_constant(emitter *e, bool max, LLVMValueRef x, LLVMV
 static LLVMValueRef range_instruction(emitter *e, bool max, LLVMValueRef a, LLVMValueRef b) {
     bool wide = element_of(a) == e->f64;
     LLVMTypeRef mask = wide ? e->i8 : e->i16;
-    LLVMValueRef arguments[] = {a, b, LLVMConstInt(e->i32, max ? 5 : 4, false), LLVMGetPoison(LLVMTypeOf(a)),
-                                LLVMConstAllOnes(mask), LLVMConstInt(e->i32, 4, false)};
+    LLVMValueRef arguments[] = {a,
+                                b,
+                                LLVMConstInt(e->i32, max ? 5 : 4, false),
+                                LLVMGetPoison(LLVMTypeOf(a)),
+                                LLVMConstAllOnes(mask),
+                                LLVMConstInt(e->i32, 4, false)};
     return emit_call(e, wide ? "llvm.x86.avx512.mask.range.pd.512" : "llvm.x86.avx512.mask.range.ps.512", NULL, NULL, 6,
                      arguments);
 }
@@ -63,8 +67,9 @@ static LLVMValueRef min_max_vector(emitter *e, bool max, LLVMValueRef a, LLVMVal
         LLVMValueRef unordered = LLVMBuildFCmp(at, LLVMRealUNO, a, b, "");
         return LLVMBuildSelect(at, unordered, emit_real(element, lanes, (double)NAN), number, "");
     }
-    /* Both orders of operands differ only for zeros of unlike sign and for a NaN. OR of the two minima keeps the sign of -0,
-     * and a NaN stays one whatever is OR-ed to it; AND of the maxima drops the sign, so a NaN is put in afterwards. */
+    /* Both orders of operands differ only for zeros of unlike sign and for a NaN. OR of the two minima keeps the sign
+     * of -0, and a NaN stays one whatever is OR-ed to it; AND of the maxima drops the sign, so a NaN is put in
+     * afterwards. */
     LLVMTypeRef bits = emit_vector_type(wide ? e->i64 : e->i32, lanes);
     LLVMValueRef one = LLVMBuildBitCast(at, machine_min_max(e, max, a, b), bits, "");
     LLVMValueRef two = LLVMBuildBitCast(at, machine_min_max(e, max, b, a), bits, "");
@@ -90,8 +95,8 @@ LLVMValueRef emit_min_max(emitter *e, bool max, LLVMValueRef a, LLVMValueRef b) 
 
 /* ---- rounding to integers */
 
-/* Without roundps: adding and taking away 2^23 (2^52) rounds the magnitude to even; the other modes correct that by one. The
- * sign is put back, so zeros keep theirs; larger magnitudes, infinities and NaN are what they are. */
+/* Without roundps: adding and taking away 2^23 (2^52) rounds the magnitude to even; the other modes correct that by
+ * one. The sign is put back, so zeros keep theirs; larger magnitudes, infinities and NaN are what they are. */
 static LLVMValueRef round_by_adding(emitter *e, tir_op op, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
     LLVMTypeRef type = LLVMTypeOf(x), element = element_of(x);
@@ -117,8 +122,10 @@ static LLVMValueRef round_by_adding(emitter *e, tir_op op, LLVMValueRef x) {
 
 LLVMValueRef emit_round(emitter *e, tir_op op, LLVMValueRef x) {
     if (e->features.x86 && !e->features.sse41) return round_by_adding(e, op, x);
-    const char *name = op == TIR_FLOOR ? "llvm.floor" : op == TIR_CEIL ? "llvm.ceil" : op == TIR_TRUNC ? "llvm.trunc"
-                                                                                                    : "llvm.roundeven";
+    const char *name = op == TIR_FLOOR   ? "llvm.floor"
+                       : op == TIR_CEIL  ? "llvm.ceil"
+                       : op == TIR_TRUNC ? "llvm.trunc"
+                                         : "llvm.roundeven";
     return emit_call(e, name, LLVMTypeOf(x), NULL, 1, &x);
 }
 
@@ -134,8 +141,8 @@ static bool constant_divisor(LLVMValueRef b, int64_t *value) {
     return true;
 }
 
-/* Lanes of up to 32 bits divide in floating point: f32 holds 16-bit quotients exactly, f64 32-bit ones, and a quotient that is
- * not whole is further from the next integer than half a unit in its last place. */
+/* Lanes of up to 32 bits divide in floating point: f32 holds 16-bit quotients exactly, f64 32-bit ones, and a quotient
+ * that is not whole is further from the next integer than half a unit in its last place. */
 static LLVMValueRef divide_by_float(emitter *e, bool is_signed, LLVMValueRef a, LLVMValueRef b) {
     LLVMBuilderRef at = e->builder;
     int lanes = lanes_of(a), bits = (int)LLVMGetIntTypeWidth(element_of(a));
@@ -236,7 +243,8 @@ LLVMValueRef emit_library(emitter *e, const char *name, int count, LLVMValueRef 
 static LLVMValueRef flush(emitter *e, LLVMValueRef x) {
     LLVMTypeRef type = LLVMTypeOf(x);
     LLVMValueRef magnitude = emit_call(e, "llvm.fabs", type, NULL, 1, &x);
-    LLVMValueRef tiny = LLVMBuildFCmp(e->builder, LLVMRealOLT, magnitude, emit_real(element_of(x), lanes_of(x), 0x1p-126), "");
+    LLVMValueRef tiny =
+        LLVMBuildFCmp(e->builder, LLVMRealOLT, magnitude, emit_real(element_of(x), lanes_of(x), 0x1p-126), "");
     LLVMValueRef zero = emit_call(e, "llvm.copysign", type, NULL, 2, (LLVMValueRef[]){LLVMConstNull(type), x});
     return LLVMBuildSelect(e->builder, tiny, zero, x, "");
 }

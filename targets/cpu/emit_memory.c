@@ -1,11 +1,12 @@
-/* Loads and stores of buffers in memory. The linear form of the byte offset decides the instruction: lane stride 0 is a scalar,
- * one element a vector, few elements vectors and shuffles, else gather or scatter. Only lanes of the mask access memory. */
+/* Loads and stores of buffers in memory. The linear form of the byte offset decides the instruction: lane stride 0 is a
+ * scalar, one element a vector, few elements vectors and shuffles, else gather or scatter. Only lanes of the mask
+ * access memory. */
 #include "targets/cpu/emit.h"
 
 typedef struct access {
     uint32_t buffer;
     const tir_buffer *b;
-    emit_form offset;     /* bytes */
+    emit_form offset; /* bytes */
     emit_value pointer;
     int64_t displacement;
     int64_t size, stride; /* bytes: of an element, from lane to lane */
@@ -102,7 +103,8 @@ static LLVMValueRef strided_load(emitter *e, const access *a, int step) {
     return result;
 }
 
-static LLVMValueRef masked_load(emitter *e, LLVMTypeRef type, LLVMValueRef pointer, uint32_t alignment, LLVMValueRef mask) {
+static LLVMValueRef masked_load(emitter *e, LLVMTypeRef type, LLVMValueRef pointer, uint32_t alignment,
+                                LLVMValueRef mask) {
     LLVMValueRef arguments[] = {pointer, LLVMConstInt(e->i32, alignment, false), mask, LLVMConstNull(type)};
     return emit_call(e, "llvm.masked.load", type, e->pointer, 4, arguments);
 }
@@ -199,8 +201,10 @@ static emit_value vector_load(emitter *e, const access *a, emit_value guard) {
     emit_value mask = lane_mask(e);
     bool uniform_guard = guard.llvm && !guard.lanes;
     if (guard.lanes) mask = emit_both(e, mask, guard);
-    uint64_t key[] = {EMIT_MEMORY + (uint64_t)a->stride * 256 + ((uint64_t)e->lanes << 48), (uint64_t)(uintptr_t)a->pointer.llvm,
-                      (uint64_t)a->displacement, (uint64_t)(uintptr_t)(uniform_guard ? guard.llvm : mask.llvm),
+    uint64_t key[] = {EMIT_MEMORY + (uint64_t)a->stride * 256 + ((uint64_t)e->lanes << 48),
+                      (uint64_t)(uintptr_t)a->pointer.llvm,
+                      (uint64_t)a->displacement,
+                      (uint64_t)(uintptr_t)(uniform_guard ? guard.llvm : mask.llvm),
                       (uint64_t)a->b->dtype << 32 | e->buffer[a->buffer].version,
                       (uint64_t)(uintptr_t)a->offset.vector.llvm};
     emit_value value;
@@ -235,6 +239,7 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
         }
     }
     emit_value value;
+    bool zero = false; /* what the guard keeps from being read is zero already */
     if (e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG) {
         value = emit_reg_load(e, buffer, rank, operands);
     } else {
@@ -248,9 +253,10 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
             value = uniform_load(e, &a, any);
         } else {
             value = varies ? vector_load(e, &a, guard) : uniform_load(e, &a, guard);
+            zero = guard.llvm && LLVMIsNull(other.llvm);
         }
     }
-    return guard.llvm ? emit_select(e, guard, value, other) : value;
+    return guard.llvm && !zero ? emit_select(e, guard, value, other) : value;
 }
 
 emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
@@ -278,8 +284,12 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
     access a = access_of(e, buffer, rank, &e->pool->operands.data[tir_get(e->pool, operands[0])->first]);
     emit_value mask = a.stride ? lane_mask(e) : (emit_value){0}, value;
     int lanes = a.stride ? e->lanes : 0;
-    uint64_t key[] = {EMIT_GROUP, (uint64_t)lanes, (uint64_t)(uintptr_t)a.pointer.llvm, (uint64_t)a.displacement,
-                      (uint64_t)(uintptr_t)mask.llvm, e->buffer[buffer].version};
+    uint64_t key[] = {EMIT_GROUP,
+                      (uint64_t)lanes,
+                      (uint64_t)(uintptr_t)a.pointer.llvm,
+                      (uint64_t)a.displacement,
+                      (uint64_t)(uintptr_t)mask.llvm,
+                      e->buffer[buffer].version};
     if (emit_find(e, 6, key, &value)) return value;
     value = (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)e->top};
     emit_at(e, e->top);
@@ -294,7 +304,8 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
 static void mark_non_temporal(emitter *e, LLVMValueRef store) {
     LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->i32, 1, false));
     LLVMMetadataRef node = LLVMMDNodeInContext2(e->context, &one, 1);
-    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->context, "nontemporal", 11), LLVMMetadataAsValue(e->context, node));
+    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->context, "nontemporal", 11),
+                    LLVMMetadataAsValue(e->context, node));
     e->non_temporal = true;
 }
 
@@ -311,7 +322,8 @@ static void scatter(emitter *e, const access *a, LLVMValueRef value, emit_value 
             } else {
                 pointer = address(e, a, i * a->stride);
             }
-            LLVMValueRef store = LLVMBuildStore(e->builder, LLVMBuildExtractElement(e->builder, value, lane, ""), pointer);
+            LLVMValueRef store =
+                LLVMBuildStore(e->builder, LLVMBuildExtractElement(e->builder, value, lane, ""), pointer);
             LLVMSetAlignment(store, (uint32_t)a->size);
         }
         return;
@@ -389,7 +401,9 @@ static tir_expr reduction_operand(emitter *e, const tir_stmt *stmt) {
     return 0;
 }
 
-bool emit_is_reduction(emitter *e, const tir_stmt *stmt) { return reduction_operand(e, stmt) != 0; }
+bool emit_is_reduction(emitter *e, const tir_stmt *stmt) {
+    return reduction_operand(e, stmt) != 0;
+}
 
 /* A store that all lanes make to one place: a reduction over the lanes, or a value that is the same for all. */
 static emit_value uniform_store_value(emitter *e, const tir_stmt *stmt) {

@@ -1,6 +1,7 @@
-/* REG buffers. Every element is known by a constant index once loops are unrolled and lanes bound, so it is an SSA value:
- * usually a lane of the vector that was stored. Loads of the same lanes give that vector back; anything else is put together
- * from lanes. Loop headers and joins of branches ask which elements are written inside and make phis for those. */
+/* REG buffers. Every element is known by a constant index once loops are unrolled and lanes bound, so it is an SSA
+ * value: usually a lane of the vector that was stored. Loads of the same lanes give that vector back; anything else is
+ * put together from lanes. Loop headers and joins of branches ask which elements are written inside and make phis for
+ * those. */
 #include "targets/cpu/emit.h"
 
 void emit_reg_init(emitter *e) {
@@ -45,7 +46,8 @@ static LLVMValueRef join(emitter *e, const emit_element *element, int lanes, int
             continue;
         }
         for (int k = 0; k < lanes; k++) {
-            bool same = k < active && !done[k] && element[k].lane >= 0 && element[k].value.llvm == element[i].value.llvm;
+            bool same =
+                k < active && !done[k] && element[k].lane >= 0 && element[k].value.llvm == element[i].value.llvm;
             index[k] = same ? element[k].lane : -1;
         }
         LLVMValueRef part = emit_shuffle(e, element[i].value.llvm, NULL, lanes, index);
@@ -67,7 +69,8 @@ emit_value emit_reg_gather(emitter *e, const emit_group *group) {
     for (int i = 0; i < active; i++) {
         element[i] = all[group->first + group->stride * i];
         if (element[i].value.level > level) level = element[i].value.level;
-        vector &= element[i].lane == i && element[i].value.lanes == lanes && element[i].value.llvm == element[0].value.llvm;
+        vector &=
+            element[i].lane == i && element[i].value.lanes == lanes && element[i].value.llvm == element[0].value.llvm;
         same &= element[i].lane < 0 && element[i].value.llvm == element[0].value.llvm;
     }
     if (vector || same) return element[0].value;
@@ -150,7 +153,8 @@ static void scan_let(emitter *e, const tir_stmt *stmt, scan *s) {
     if (dtype != TIR_INDEX) {
         emit_bind_value(e, stmt->let.var, emit_constant(LLVMGetUndef(emit_type(e, dtype, 0))));
     } else if (has_load(e, stmt->let.value)) {
-        emit_form unknown = emit_form_of(e, emit_constant(LLVMGetUndef(e->i64)), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
+        emit_form unknown =
+            emit_form_of(e, emit_constant(LLVMGetUndef(e->i64)), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
         emit_bind(e, stmt->let.var, &unknown);
     } else {
         emit_form form = emit_index(e, stmt->let.value);

@@ -1,9 +1,12 @@
-/* Value expressions: every operator of TIR_OP_TABLE that loop IR may hold, scalar or in lanes, each emitted once per level. */
+/* Value expressions: every operator of TIR_OP_TABLE that loop IR may hold, scalar or in lanes, each emitted once per
+ * level. */
 #include "targets/cpu/emit.h"
 
 #include <math.h>
 
-static char class_of(tir_dtype dtype) { return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i'; }
+static char class_of(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].class_ : 'i';
+}
 
 /* ---- one operator at the builder's position */
 
@@ -155,7 +158,8 @@ emit_value emit_select(emitter *e, emit_value condition, emit_value yes, emit_va
                       (uint64_t)(uintptr_t)no.llvm};
     emit_value result;
     if (emit_find(e, 4, key, &result)) return result;
-    result = (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)emit_level_of(3, (emit_value[]){condition, yes, no})};
+    result =
+        (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)emit_level_of(3, (emit_value[]){condition, yes, no})};
     emit_at(e, result.level);
     result.llvm = LLVMBuildSelect(e->builder, condition.llvm, yes.llvm, no.llvm, "");
     return emit_remember(e, 4, key, result);

@@ -1,7 +1,8 @@
-/* Object bytes -> callable code, through ORC and JITLink: objects only (no IR ever enters ORC, so no other thread's module is
- * compiled by a lookup), memory writable or executable but never both. Every module lives in a dylib of its own, since symbol
- * names repeat from object to object; dylibs cannot be destroyed through the C API, so emptied ones are used again. The only
- * symbols code may refer to are those of the table below; nothing is searched for in the process. */
+/* Object bytes -> callable code, through ORC and JITLink: objects only (no IR ever enters ORC, so no other thread's
+ * module is compiled by a lookup), memory writable or executable but never both. Every module lives in a dylib of its
+ * own, since symbol names repeat from object to object; dylibs cannot be destroyed through the C API, so emptied ones
+ * are used again. The only symbols code may refer to are those of the table below; nothing is searched for in the
+ * process. */
 #include "targets/cpu/cpu.h"
 
 #include <math.h>
@@ -10,9 +11,10 @@
 #include <unistd.h>
 
 /* Functions that the code generator or the emitter may call. */
-#define LIBRARY_TABLE(X)                                                                                               \
-    X(memset) X(memcpy) X(memmove)                                                                                     \
-    X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(pow) X(atan2) X(fmod) X(fma) X(fmaf)
+#define LIBRARY_TABLE(X)                                                                                             \
+    X(memset)                                                                                                        \
+    X(memcpy) X(memmove) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(pow) X(atan2) X(fmod) X(fma) \
+        X(fmaf)
 
 typedef void (*function)(void);
 typedef struct library_entry {
@@ -68,7 +70,8 @@ dlc_status cpu_loader_open(target_device *device, lib_error *error) {
     LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target_ref, device->triple, device->cpu, device->attributes,
                                                            LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
     LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
-    LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder, LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(machine));
+    LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder,
+                                                  LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(machine));
     LLVMErrorRef failure = LLVMOrcCreateLLJIT(&loader->jit, builder);
     if (failure) {
         char message[256];
@@ -154,8 +157,7 @@ static void on_lookup(LLVMErrorRef failure, LLVMOrcCSymbolMapPairs result, size_
     for (size_t i = 0; i < count; i++) {
         int kernel = -1, phase = -1;
         if (sscanf(LLVMOrcSymbolStringPoolEntryStr(result[i].Name), "dlc_k%d_p%d", &kernel, &phase) != 2) continue;
-        l->module->function[l->module->first[kernel] + phase] =
-            (target_phase_function)(uintptr_t)result[i].Sym.Address;
+        l->module->function[l->module->first[kernel] + phase] = (target_phase_function)(uintptr_t)result[i].Sym.Address;
     }
 }
 
@@ -215,7 +217,8 @@ static void write_perf_map(const target_module *module, int count, const tir_ker
                 uintptr_t other = (uintptr_t)module->function[i];
                 if (other > start && other < next) next = other;
             }
-            fprintf(file, "%lx %lx %s_%d\n", (unsigned long)start, (unsigned long)(next - start), kernels[k]->name, (int)p);
+            fprintf(file, "%lx %lx %s_%d\n", (unsigned long)start, (unsigned long)(next - start), kernels[k]->name,
+                    (int)p);
         }
     fclose(file);
 }
@@ -271,4 +274,6 @@ void cpu_unload(target_device *device, target_module *module) {
     lib_release(&device->allocator, module, module->allocated, _Alignof(target_module));
 }
 
-size_t cpu_module_bytes(const target_module *module) { return module->bytes + module->allocated; }
+size_t cpu_module_bytes(const target_module *module) {
+    return module->bytes + module->allocated;
+}

@@ -1,6 +1,6 @@
-/* Facts of the processor at hand, and the CPU name and feature string that make LLVM generate code for it. A name LLVM does
- * not know would silently mean a generic processor, so names are checked against its table first; an instruction set can be
- * forced down by DLC_CPU_FEATURES for tests on one host. */
+/* Facts of the processor at hand, and the CPU name and feature string that make LLVM generate code for it. A name LLVM
+ * does not know would silently mean a generic processor, so names are checked against its table first; an instruction
+ * set can be forced down by DLC_CPU_FEATURES for tests on one host. */
 #include "targets/cpu/cpu.h"
 
 #include <stdio.h>
@@ -14,19 +14,69 @@ typedef struct cpu_row {
 } cpu_row;
 
 static const cpu_row known_cpus[] = {
-    {"x86-64", 0},         {"x86-64-v2", 0},       {"x86-64-v3", 0},      {"x86-64-v4", 1},     {"nocona", 0},
-    {"core2", 0},          {"penryn", 0},          {"nehalem", 0},        {"westmere", 0},      {"sandybridge", 0},
-    {"ivybridge", 0},      {"haswell", 0},         {"broadwell", 0},      {"skylake", 0},       {"skylake-avx512", 2},
-    {"cascadelake", 2},    {"cooperlake", 2},      {"cannonlake", 1},     {"icelake-client", 1}, {"icelake-server", 2},
-    {"tigerlake", 1},      {"rocketlake", 1},      {"sapphirerapids", 2}, {"emeraldrapids", 2}, {"graniterapids", 2},
-    {"graniterapids-d", 2}, {"alderlake", 0},      {"raptorlake", 0},     {"meteorlake", 0},    {"arrowlake", 0},
-    {"arrowlake-s", 0},    {"lunarlake", 0},       {"pantherlake", 0},    {"gracemont", 0},     {"sierraforest", 0},
-    {"grandridge", 0},     {"clearwaterforest", 0}, {"bonnell", 0},       {"silvermont", 0},    {"goldmont", 0},
-    {"goldmont-plus", 0},  {"tremont", 0},         {"k8", 0},             {"k8-sse3", 0},       {"opteron", 0},
-    {"opteron-sse3", 0},   {"athlon64", 0},        {"athlon64-sse3", 0},  {"amdfam10", 0},      {"barcelona", 0},
-    {"btver1", 0},         {"btver2", 0},          {"bdver1", 0},         {"bdver2", 0},        {"bdver3", 0},
-    {"bdver4", 0},         {"znver1", 0},          {"znver2", 0},         {"znver3", 0},        {"znver4", 1},
-    {"znver5", 2},         {"knl", 2},             {"knm", 2},
+    {"x86-64", 0},
+    {"x86-64-v2", 0},
+    {"x86-64-v3", 0},
+    {"x86-64-v4", 1},
+    {"nocona", 0},
+    {"core2", 0},
+    {"penryn", 0},
+    {"nehalem", 0},
+    {"westmere", 0},
+    {"sandybridge", 0},
+    {"ivybridge", 0},
+    {"haswell", 0},
+    {"broadwell", 0},
+    {"skylake", 0},
+    {"skylake-avx512", 2},
+    {"cascadelake", 2},
+    {"cooperlake", 2},
+    {"cannonlake", 1},
+    {"icelake-client", 1},
+    {"icelake-server", 2},
+    {"tigerlake", 1},
+    {"rocketlake", 1},
+    {"sapphirerapids", 2},
+    {"emeraldrapids", 2},
+    {"graniterapids", 2},
+    {"graniterapids-d", 2},
+    {"alderlake", 0},
+    {"raptorlake", 0},
+    {"meteorlake", 0},
+    {"arrowlake", 0},
+    {"arrowlake-s", 0},
+    {"lunarlake", 0},
+    {"pantherlake", 0},
+    {"gracemont", 0},
+    {"sierraforest", 0},
+    {"grandridge", 0},
+    {"clearwaterforest", 0},
+    {"bonnell", 0},
+    {"silvermont", 0},
+    {"goldmont", 0},
+    {"goldmont-plus", 0},
+    {"tremont", 0},
+    {"k8", 0},
+    {"k8-sse3", 0},
+    {"opteron", 0},
+    {"opteron-sse3", 0},
+    {"athlon64", 0},
+    {"athlon64-sse3", 0},
+    {"amdfam10", 0},
+    {"barcelona", 0},
+    {"btver1", 0},
+    {"btver2", 0},
+    {"bdver1", 0},
+    {"bdver2", 0},
+    {"bdver3", 0},
+    {"bdver4", 0},
+    {"znver1", 0},
+    {"znver2", 0},
+    {"znver3", 0},
+    {"znver4", 1},
+    {"znver5", 2},
+    {"knl", 2},
+    {"knm", 2},
 };
 
 static const cpu_row *find_cpu(const char *name) {
@@ -68,11 +118,12 @@ static const char *const avx512_set[] = {"avx512f", "avx512bw", "avx512cd", "avx
 static const char *const sse2_allowed[] = {"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2", "x87", NULL};
 static const char *const above_avx2[] = {"avx512", "avx10", "amx", "evex512", "avx5", NULL};
 
-/* Names and prefixes of features that change what instructions are selected. LLVM takes the string apart several times per
- * module, and each entry costs, so the rest (system instructions) is left to the CPU name. */
-static const char *const selected[] = {"sse",  "ssse3", "avx",  "fma", "f16c",   "bmi",  "lzcnt",      "popcnt", "movbe", "adx",
-                                       "gfni", "vaes",  "xop",  "tbm", "evex512", "cmov", "vpclmulqdq", "egpr",   "ndd",   "ccmp",
-                                       "nf",   "push2pop2", "ppx", "cf", "zu", "fast-"};
+/* Names and prefixes of features that change what instructions are selected. LLVM takes the string apart several times
+ * per module, and each entry costs, so the rest (system instructions) is left to the CPU name. */
+static const char *const selected[] = {"sse",       "ssse3", "avx",        "fma",  "f16c", "bmi",  "lzcnt",
+                                       "popcnt",    "movbe", "adx",        "gfni", "vaes", "xop",  "tbm",
+                                       "evex512",   "cmov",  "vpclmulqdq", "egpr", "ndd",  "ccmp", "nf",
+                                       "push2pop2", "ppx",   "cf",         "zu",   "fast-"};
 
 static bool selects(const char *name) {
     for (size_t i = 0; i < sizeof selected / sizeof *selected; i++)
@@ -98,8 +149,8 @@ static void restrict_features(target_device *device, const char *host, cpu_level
     size_t length = 0;
     for (const char *at = host; next_feature(&at, name, sizeof name, &on);) {
         if (!selects(name)) continue;
-        int written = snprintf(device->attributes + length, sizeof device->attributes - length, "%s%c%s", length ? "," : "",
-                               on && allowed(level, name) ? '+' : '-', name);
+        int written = snprintf(device->attributes + length, sizeof device->attributes - length, "%s%c%s",
+                               length ? "," : "", on && allowed(level, name) ? '+' : '-', name);
         if (written < 0 || (size_t)written >= sizeof device->attributes - length) break;
         length += (size_t)written;
     }
@@ -122,8 +173,10 @@ static void choose_x86(target_device *device, const char *host_cpu, const char *
     if (!*cpu) cpu = host_cpu;
     if (level == CPU_BASE && best != CPU_BASE) cpu = "x86-64";
     if (!find_cpu(cpu)) {
-        cpu = level == CPU_AVX512 ? "x86-64-v4" : level == CPU_AVX2 ? "x86-64-v3" : has_all(host, v2) ? "x86-64-v2"
-                                                                                                     : "x86-64";
+        cpu = level == CPU_AVX512 ? "x86-64-v4"
+              : level == CPU_AVX2 ? "x86-64-v3"
+              : has_all(host, v2) ? "x86-64-v2"
+                                  : "x86-64";
     }
     snprintf(device->cpu, sizeof device->cpu, "%s", cpu);
     restrict_features(device, host, level == CPU_BASE && best == CPU_BASE ? CPU_AVX2 : level);

@@ -85,7 +85,7 @@ static void inline_maps(rules *r) {
 
 /* Labels of `producer`'s axes through the loads of `consumer`: an axis runs along with the root's axis `l` if every load of it is at
  * just the consumer's axis of that label. Returns whether the consumer reads the producer at all. */
-static bool label_through(rules *r, int producer, int consumer, bool first, int *label) {
+static bool label_through(rules *r, int producer, int consumer, int *label) {
     const tir_stage *reader = &r->region->stages.data[consumer];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, consumer, access, RULES_ACCESSES);
@@ -97,11 +97,18 @@ static bool label_through(rules *r, int producer, int consumer, bool first, int 
             int here = -1;
             for (int a = 0; a < reader->space; a++)
                 if (reader->axis[a].var == tir_operand(r->region->pool, access[i].load, d)) here = r->group[consumer].label[a];
-            label[d] = (first && !reads) || label[d] == here ? here : -1;
+            label[d] = !reads || label[d] == here ? here : -1;
         }
         reads = true;
     }
     return reads;
+}
+
+/* Labels met through a contraction are relative to the map that owns it: on to those of the root. */
+static void relabel(const rules *r, int contraction, int *label, int count) {
+    const rules_group *owner = &r->group[r->group[contraction].owner];
+    for (int d = 0; d < count; d++)
+        if (label[d] >= 0) label[d] = owner->label[label[d]];
 }
 
 /* May stage s run inside the loops of the root? Only if its loops can stand inside some of the root's without being repeated. */
@@ -117,8 +124,39 @@ static bool may_join(rules *r, int s, int root, const int *label) {
     }
     bool own = false; /* axes of several points that are its own */
     for (int b = 0; b < stage->space; b++) own = own || (label[b] < 0 && rules_extent(r, &stage->axis[b]) != 1);
-    if (rules_is_contraction(r, s)) return !missing && !own;
     return shared > 0 || (!missing && !own);
+}
+
+/* A contraction runs in the register tiles of the one map that reads it, point by point. */
+static void own_contraction(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_group *group = &r->group[s];
+    int reader = -1, label[TIR_MAX_AXES];
+    for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+        rules_group kept = r->group[q];
+        if (r->region->stages.data[q].removed) continue;
+        for (int a = 0; a < r->region->stages.data[q].space; a++) r->group[q].label[a] = a; /* relative to the reader itself */
+        int here[TIR_MAX_AXES];
+        bool reads = label_through(r, s, q, here);
+        r->group[q] = kept;
+        if (reads && reader >= 0) return;
+        if (reads) memcpy(label, here, sizeof label);
+        if (reads) reader = q;
+    }
+    if (reader < 0 || r->region->stages.data[reader].kind != TIR_MAP) return;
+    memcpy(group->label, label, sizeof label);
+    group->owner = reader;
+    group->root = r->group[reader].root;
+    if (rules_pointwise(r, s)) return;
+    group->owner = group->root = s;
+    for (int a = 0; a < stage->space; a++) group->label[a] = a;
+}
+
+static bool is_copy_of_input(const rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_node *value = stage->count == 1 ? tir_get(r->region->pool, stage->value[0]) : NULL;
+    return stage->kind == TIR_MAP && value && value->op == TIR_LOAD && !value->guarded &&
+           r->region->tensors.data[value->bits].stage < 0;
 }
 
 static void make_groups(rules *r) {
@@ -128,17 +166,25 @@ static void make_groups(rules *r) {
         rules_group *group = &r->group[s];
         int label[TIR_MAX_AXES], root = -1;
         bool one_group = true;
-        group->root = s;
+        group->root = group->owner = s;
         for (int a = 0; a < stage->space; a++) group->label[a] = a;
         if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
+        if (is_copy_of_input(r, s)) continue; /* packing: once, as a phase of its own */
+        if (rules_is_contraction(r, s)) {
+            own_contraction(r, s);
+            continue;
+        }
         for (int q = s + 1; q < (int)r->region->stages.count; q++) {
-            if (r->region->stages.data[q].removed || !label_through(r, s, q, root < 0, label)) continue;
+            int here[TIR_MAX_AXES];
+            if (r->region->stages.data[q].removed || !label_through(r, s, q, here)) continue;
+            if (r->group[q].owner != r->group[q].root) relabel(r, q, here, stage->space);
+            for (int a = 0; a < stage->space; a++) label[a] = root < 0 || label[a] == here[a] ? here[a] : -1;
             if (root >= 0 && r->group[q].root != root) one_group = false;
             root = r->group[q].root;
         }
         if (root < 0 || !one_group || r->region->stages.data[root].kind != TIR_MAP) continue;
         if (!may_join(r, s, root, label)) continue;
-        group->root = root;
+        group->root = group->owner = root;
         memcpy(group->label, label, sizeof label);
     }
 }
@@ -171,8 +217,30 @@ static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *ext
 
 enum { TASK_ELEMENTS = 16384 };
 
+/* A map into panels: vectors run along the panel, whose elements lie side by side. */
+static bool schedule_panels(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    const tir_layout_part *inner = layout->count ? &layout->part[layout->count - 1] : NULL;
+    if (!inner || inner->modulus == 0 || inner->divisor != 1) return false;
+    const char *name = stage->name;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[inner->dim].name, inner->modulus);
+    for (int p = 0; p < layout->count - 1; p++) {
+        const char *loop = layout->part[p].dim == inner->dim ? "vo" : stage->axis[layout->part[p].dim].name;
+        if (layout->part[p].dim != inner->dim && layout->part[p].modulus) return false;
+        lib_text_format(&order, " %s", loop);
+    }
+    tir_schedule_add(r->schedule, "order %s:%s vi", name, order.data);
+    tir_schedule_add(r->schedule, "vec %s.vi", name);
+    tir_schedule_add(r->schedule, "par %s.vo", name);
+    return true;
+}
+
 static void schedule_map(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
+    if (schedule_panels(r, s)) return;
     int last = last_long_axis(r, stage), first;
     if (last < 0) return;
     int64_t extent, block = rules_lanes(r, s) * 4;

@@ -8,7 +8,8 @@
 /* Stages that run inside the loops of one root. */
 typedef struct rules_group {
     int root;                   /* of the group this stage belongs to; itself when it is a root */
-    int label[TIR_MAX_AXES];    /* per space axis: the root's axis it runs along with, point by point; -1: none */
+    int owner;                  /* the stage in whose loops it runs: the root, or for a contraction the map that reads it */
+    int label[TIR_MAX_AXES];    /* per space axis: the owner's axis it runs along with, point by point; -1: none */
 } rules_group;
 
 typedef struct rules {
@@ -41,13 +42,27 @@ int64_t rules_lanes(const rules *r, int stage);                         /* of on
 bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var);            /* stands in arithmetic, not only in addresses */
 bool rules_straight(rules *r, int stage, int slow, int fast);           /* all accesses run on from one axis into the other */
 bool rules_is_contraction(const rules *r, int stage);                   /* sums products: worth a register tile */
-int rules_members(const rules *r, int root, int *members);              /* producers of the group, in stage order */
-bool rules_pointwise(const rules *r, int stage);                        /* runs point by point with its root */
+int rules_members(const rules *r, int owner, int *members);             /* producers that run in its loops, in stage order */
+bool rules_pointwise(const rules *r, int stage);                        /* runs point by point with its owner */
+int rules_axis_labelled(const rules *r, int stage, int label);          /* -1: none */
 
 /* Each says no (false) when the group is not of its kind. */
 bool rules_tile(rules *r, int root);
 bool rules_tileable(rules *r, int stage); /* a reduction with an axis to run vectors along */
 bool rules_rows(rules *r, int root);
+
+/* The register tile of `owner` and its pointwise members. `prefix`: loops that already stand outside (NULL: the owner is a root
+ * and its other axes come first, as tasks). `block_axis` (-1: none) of the owner has been split and goes on as loop `block_loop` of
+ * `block_extent` points. False: no tile. */
+typedef struct rules_tile_place {
+    const char *prefix;         /* " b h q_o" */
+    const char *prefix_last;    /* "q_o" */
+    uint32_t prefix_axes;       /* bit a: axis a of the owner is in the prefix */
+    int block_axis;
+    const char *block_loop;
+    int64_t block_extent;
+} rules_tile_place;
+bool rules_tile_in(rules *r, int owner, const rules_tile_place *place);
 /* Rewrites before scheduling: an epilogue for bare contractions, packing of operands, lanes for reductions along rows. */
 void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);

@@ -147,21 +147,24 @@ bool rules_is_contraction(const rules *r, int stage) {
     return tir_op_of(r->region->pool, tir_operand(r->region->pool, s->value[0], 2)) == TIR_ACC;
 }
 
-int rules_members(const rules *r, int root, int *members) {
+int rules_members(const rules *r, int owner, int *members) {
     int count = 0;
     for (int s = 0; s < (int)r->region->stages.count; s++)
-        if (s != root && !r->region->stages.data[s].removed && r->group[s].root == root) members[count++] = s;
+        if (s != owner && !r->region->stages.data[s].removed && r->group[s].owner == owner) members[count++] = s;
     return count;
 }
 
+int rules_axis_labelled(const rules *r, int stage, int label) {
+    for (int a = 0; a < r->region->stages.data[stage].space; a++)
+        if (r->group[stage].label[a] == label) return a;
+    return -1;
+}
+
 bool rules_pointwise(const rules *r, int stage) {
-    const tir_stage *s = &r->region->stages.data[stage], *root = &r->region->stages.data[r->group[stage].root];
+    const tir_stage *s = &r->region->stages.data[stage], *owner = &r->region->stages.data[r->group[stage].owner];
     for (int a = 0; a < s->space; a++)
         if (r->group[stage].label[a] < 0 && rules_extent(r, &s->axis[a]) != 1) return false;
-    for (int a = 0; a < root->space; a++) {
-        bool has = rules_extent(r, &root->axis[a]) == 1;
-        for (int b = 0; b < s->space; b++) has = has || r->group[stage].label[b] == a;
-        if (!has) return false;
-    }
+    for (int a = 0; a < owner->space; a++)
+        if (rules_extent(r, &owner->axis[a]) != 1 && rules_axis_labelled(r, stage, a) < 0) return false;
     return true;
 }

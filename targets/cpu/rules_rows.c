@@ -45,19 +45,16 @@ void rules_prepare_rows(rules *r, int s) {
 
 /* ---- loops */
 
-static int label_axis(const rules *r, int s, int label) {
-    for (int a = 0; a < r->region->stages.data[s].space; a++)
-        if (r->group[s].label[a] == label) return a;
-    return -1;
-}
-
 typedef struct row_plan {
     rules *r;
     int root;
     const char *root_name, *loop;  /* where producers are attached */
     int v;                         /* the root's vector axis */
+    const char *v_loop;            /* the loop of it that is vectorised, when vectors run across rows */
     bool across;                   /* v is shared: vectors run across rows */
     bool small;                    /* rows fit registers */
+    int64_t block;                 /* rows done together, when a contraction runs among them; else 1 */
+    int block_axis;                /* the root's axis that is blocked; -1: none */
     int64_t lanes;
 } row_plan;
 
@@ -77,11 +74,31 @@ static void vectorise_own_axis(const row_plan *p, int s, int axis) {
     tir_schedule_add(out, "vec %s.%s", name, loop);
 }
 
+/* A map whose values come from a contraction: the contraction's register tiles run in the map's own loops. */
+static bool attach_contraction(const row_plan *p, int s) {
+    rules *r = p->r;
+    const tir_stage *stage = &r->region->stages.data[s];
+    int *inside = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), block = rules_axis_labelled(r, s, p->block_axis);
+    if (!rules_members(r, s, inside)) return false;
+    lib_text prefix;
+    lib_text_init(&prefix, r->arena);
+    rules_tile_place place = {.prefix = "", .block_axis = block, .block_extent = p->block};
+    for (int a = 0; a < stage->space; a++) {
+        if (a == block || r->group[s].label[a] < 0 || r->group[s].label[a] == p->v) continue;
+        lib_text_format(&prefix, " %s", place.prefix_last = stage->axis[a].name);
+        place.prefix_axes |= 1u << a;
+    }
+    if (prefix.length) place.prefix = prefix.data;
+    if (block >= 0) place.block_loop = stage->axis[block].name;
+    return rules_tile_in(r, s, &place);
+}
+
 static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
-    int along = p->across ? label_axis(r, s, p->v) : -1; /* the axis that vectors run along */
+    if (attach_contraction(p, s)) return;
+    int along = p->across ? rules_axis_labelled(r, s, p->v) : -1; /* the axis that vectors run along */
     int own = -1;                                        /* innermost axis of its own with several points */
     for (int a = 0; a < stage->space; a++)
         if (rules_extent(r, &stage->axis[a]) != 1 && a != along && (r->group[s].label[a] < 0 || r->group[s].label[a] == p->v)) own = a;
@@ -99,8 +116,9 @@ static void attach_row_member(const row_plan *p, int s) {
         if (own < 0) tir_schedule_add(r->schedule, "store %s reg", stage->name);
         return;
     }
-    if (own < 0 || (lanes_only && stage->reduce) || p->small) tir_schedule_add(r->schedule, "store %s reg", stage->name);
-    else if (lanes_only && rules_extent(r, &r->region->stages.data[p->root].axis[p->v]) > 4 * p->lanes)
+    bool many = p->block > 1; /* of several rows: not all of it fits registers */
+    if (!many && (own < 0 || (lanes_only && stage->reduce) || p->small)) tir_schedule_add(r->schedule, "store %s reg", stage->name);
+    else if (!many && lanes_only && rules_extent(r, &r->region->stages.data[p->root].axis[p->v]) > 4 * p->lanes)
         tir_schedule_add(r->schedule, "store %s reg", stage->name); /* levels of a tree */
     if (own < 0) return;
     if (stage->reduce && p->small)
@@ -112,67 +130,120 @@ static void attach_row_member(const row_plan *p, int s) {
         vectorise_own_axis(p, s, own);
 }
 
+/* Longest run of points that one row of a member, or of the root, has: -1 when varying. */
+static int64_t longest_row(const row_plan *p, const int *members, int count) {
+    rules *r = p->r;
+    int64_t longest = rules_extent(r, &r->region->stages.data[p->root].axis[p->v]);
+    for (int i = 0; i < count && longest >= 0; i++) {
+        const tir_stage *m = &r->region->stages.data[members[i]];
+        int64_t points = 1;
+        for (int a = 0; a < m->space + m->reduce && points >= 0; a++) {
+            int64_t n = a < m->space && r->group[members[i]].label[a] >= 0 ? 1 : rules_extent(r, &m->axis[a]);
+            points = n < 0 ? -1 : points * n;
+        }
+        longest = points < 0 ? -1 : points > longest ? points : longest;
+    }
+    return longest;
+}
+
+static bool uses_lanes(const rules *r, const int *members, int count) {
+    for (int i = 0; i < count; i++)
+        for (int a = 0; a < r->region->stages.data[members[i]].space; a++)
+            if (strcmp(r->region->stages.data[members[i]].axis[a].name, "lane") == 0) return true;
+    return false;
+}
+
+/* A contraction at the root's points or at those of a member calls for blocks of rows: one row would use its operands once. */
+static bool has_contraction(const rules *r, int root) {
+    for (int s = 0; s < (int)r->region->stages.count; s++)
+        if (!r->region->stages.data[s].removed && r->group[s].root == root && rules_is_contraction(r, s)) return true;
+    return false;
+}
+
+static int64_t block_of(int64_t extent) {
+    if (extent < 0) return 32;
+    if (extent <= 32) return extent;
+    for (int64_t block = 64; block >= 16; block--)
+        if (extent % block == 0) return block;
+    return 32;
+}
+
+/* Order and tasks of the root: shared axes outside, then the block or the row. Sets p->loop. False: no loop to attach at. */
+static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
+    rules *r = p->r;
+    const tir_stage *top = &r->region->stages.data[p->root];
+    lib_text parallel;
+    lib_text_init(&parallel, r->arena);
+    for (int a = 0; a < top->space; a++) {
+        if (!shared[a] || (p->across && a == p->v)) continue;
+        p->loop = a == p->block_axis ? "q_o" : top->axis[a].name;
+        if (a != p->block_axis) place->prefix_axes |= 1u << a;
+        lib_text_format(order, " %s", p->loop);
+        lib_text_format(&parallel, " %s.%s", p->root_name, p->loop);
+    }
+    if (p->across && p->v_loop != top->axis[p->v].name) {
+        lib_text_format(order, " %s", p->loop = "v_o");
+        lib_text_format(&parallel, " %s.v_o", p->root_name);
+    }
+    if (!p->loop) return false;
+    tir_schedule_add(r->schedule, "par%s", parallel.data);
+    return true;
+}
+
+static void root_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
+    rules *r = p->r;
+    const tir_stage *top = &r->region->stages.data[p->root];
+    place->prefix = order->data;
+    place->prefix_last = p->loop;
+    if (p->block > 1 && rules_tile_in(r, p->root, place)) return;
+    if (p->block_axis >= 0) lib_text_add(order, " q_i");
+    for (int a = 0; a < top->space; a++)
+        if (!shared[a]) lib_text_format(order, " %s", top->axis[a].name);
+    if (p->across) lib_text_format(order, " %s", p->v_loop);
+    tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
+    if (p->across)
+        tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
+    else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1)
+        vectorise_own_axis(p, p->root, p->v);
+}
+
 bool rules_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
-    int count = rules_members(r, root, members), last = -1;
-    if (top->kind != TIR_MAP || count == 0) return false;
-    bool shared[TIR_MAX_AXES];
-    row_plan p = {.r = r, .root = root, .root_name = top->name, .lanes = rules_lanes(r, root), .v = -1};
+    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    if (top->kind != TIR_MAP || count == 0 || top->space == 0) return false;
+    bool shared[TIR_MAX_AXES], any = false, blocked = has_contraction(r, root);
+    row_plan p = {.r = r, .root = root, .root_name = top->name, .lanes = rules_lanes(r, root), .v = -1, .block = 1, .block_axis = -1};
     for (int a = 0; a < top->space; a++) {
+        bool single = rules_extent(r, &top->axis[a]) == 1;
         shared[a] = true;
-        for (int i = 0; i < count; i++) shared[a] = shared[a] && (label_axis(r, members[i], a) >= 0 || rules_extent(r, &top->axis[a]) == 1);
-        if (rules_extent(r, &top->axis[a]) != 1) p.v = a;
+        for (int i = 0; i < count; i++) shared[a] = shared[a] && (single || rules_axis_labelled(r, members[i], a) >= 0);
+        any = any || shared[a];
+        if (!single || p.v < 0) p.v = a;
+        if (shared[a] && blocked && !single) p.block_axis = a;
     }
-    if (p.v < 0) p.v = top->space - 1;
-    if (p.v < 0 || top->space == 0) return false;
-    p.across = shared[p.v] && rules_extent(r, &top->axis[p.v]) != 1;
-    for (int i = 0; i < count && p.across; i++) /* vectors across rows only if producers do not use lanes of their own */
-        for (int a = 0; a < r->region->stages.data[members[i]].space; a++)
-            if (strcmp(r->region->stages.data[members[i]].axis[a].name, "lane") == 0) p.across = false;
-    bool vector = !shared[p.v] || p.across;
+    if (!any) return false;
     int64_t extent = rules_extent(r, &top->axis[p.v]);
-    int64_t widest = vector && !p.across ? extent : 1; /* the longest row that would live in registers */
-    for (int i = 0; i < count && !p.across; i++) {
-        const tir_stage *m = &r->region->stages.data[members[i]];
-        int64_t points = 1, n;
-        for (int a = 0; a < m->space; a++)
-            if (r->group[members[i]].label[a] < 0) points = (n = rules_extent(r, &m->axis[a])) < 0 || points < 0 ? -1 : points * n;
-        for (int a = m->space; a < m->space + m->reduce; a++)
-            points = (n = rules_extent(r, &m->axis[a])) < 0 || points < 0 ? -1 : points * n;
-        if (points < 0 || widest < 0) widest = -1;
-        else if (points > widest) widest = points;
-    }
-    p.small = !p.across && widest >= 0 && widest <= REGISTER_VECTORS * p.lanes;
-    lib_text order, parallel;
-    lib_text_init(&order, r->arena);
-    lib_text_init(&parallel, r->arena);
-    const char *v_loop = top->axis[p.v].name;
+    p.across = !blocked && shared[p.v] && extent != 1 && !uses_lanes(r, members, count);
+    int64_t longest = longest_row(&p, members, count);
+    p.small = !p.across && !blocked && longest >= 0 && longest <= REGISTER_VECTORS * p.lanes;
+    p.v_loop = top->axis[p.v].name;
     if (p.across && (extent < 0 || extent > 4 * p.lanes)) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", top->name, v_loop, (long long)(4 * p.lanes), extent < 0 ? "mask" : "peel");
-        v_loop = "v_i";
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", top->name, p.v_loop, (long long)(4 * p.lanes),
+                         extent < 0 ? "mask" : "peel");
+        p.v_loop = "v_i";
     }
-    for (int a = 0; a < top->space; a++) {
-        if (!shared[a] || (p.across && a == p.v)) continue;
-        lib_text_format(&order, " %s", p.loop = top->axis[a].name);
-        lib_text_format(&parallel, " %s.%s", top->name, p.loop);
-        last = a;
+    if (p.block_axis >= 0) {
+        int64_t rows = rules_extent(r, &top->axis[p.block_axis]);
+        p.block = block_of(rows);
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, top->axis[p.block_axis].name, (long long)p.block,
+                         rows < 0 || rows % p.block == 0 ? "mask" : "peel");
     }
-    if (p.across && strcmp(v_loop, "v_i") == 0) {
-        lib_text_format(&order, " %s", p.loop = "v_o");
-        lib_text_format(&parallel, " %s.v_o", top->name);
-        last = p.v;
-    }
-    if (!p.loop || last < 0) return false;
-    for (int a = 0; a < top->space; a++)
-        if (!shared[a]) lib_text_format(&order, " %s", top->axis[a].name);
-    if (p.across) lib_text_format(&order, " %s", v_loop);
-    tir_schedule_add(r->schedule, "order %s:%s", top->name, order.data);
-    tir_schedule_add(r->schedule, "par%s", parallel.data);
-    if (p.across)
-        tir_schedule_add(r->schedule, "vec %s.%s", top->name, v_loop);
-    else if (vector && rules_store_stride(r, root, p.v) == 1)
-        vectorise_own_axis(&p, root, p.v);
-    for (int i = 0; i < count; i++) attach_row_member(&p, members[i]);
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    rules_tile_place place = {.block_axis = p.block_axis, .block_loop = "q_i", .block_extent = p.block};
+    if (!outer_loops(&p, shared, &order, &place)) return false;
+    root_loops(&p, shared, &order, &place);
+    for (int i = 0; i < count; i++)
+        if (!(p.block > 1 && rules_pointwise(r, members[i]))) attach_row_member(&p, members[i]);
     return true;
 }

@@ -47,7 +47,7 @@ static bool plain_subscript(const rules *r, const rules_access *access, tir_expr
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* Best register tile for extents n (along v) and m (along u). */
-static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t panel, bool heavy, double steps) {
+static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t panel, bool heavy, double steps, int64_t taps) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     t->cycles = 1e300;
@@ -57,6 +57,7 @@ static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t pan
         if (panel && nv != (panel + t->lanes - 1) / t->lanes) continue;
         if (!panel && nv > 1 && nr > round_up(n, t->lanes)) break;
         int64_t limit = (registers - 1 - nv) / nv;
+        if (taps > 1) limit = (registers - nv - taps) / (nv + 1); /* unrolled taps share broadcasts, which then stay live */
         if (!heavy) limit = 1;
         if (limit < 1 && nv > 1) break;
         if (limit < 1) limit = 1;
@@ -77,6 +78,15 @@ static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t pan
             }
         }
     }
+}
+
+/* Does a term of the predicate hold both the reduction axis and the variable? */
+static bool meets(const rules *r, const tir_stage *stage, int axis, tir_expr var) {
+    tir_expr terms[16];
+    int count = tir_conjuncts(r->region->pool, stage->predicate, terms, 16);
+    for (int i = 0; i < count; i++)
+        if (tir_uses(r->region->pool, terms[i], stage->axis[axis].var) && tir_uses(r->region->pool, terms[i], var)) return true;
+    return false;
 }
 
 /* Judges axis v as the vector axis; false: impossible. */
@@ -115,12 +125,15 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         for (int i = 0; i < count && reused; i++)
             if (depends(&access[i], v) && depends(&access[i], a)) reused = false;
         int64_t extent = known_extent(r, &stage->axis[a]);
-        if (reused && extent > m) {
+        if (reused && extent > 1 && extent >= m) { /* of equal ones the last: its points lie closest in memory */
             m = extent;
             t->u = a;
         }
     }
-    size_tile(r, t, n, m, panel, heavy, steps);
+    int64_t taps = 1; /* of the window axes that meet u in the predicate: they will be unrolled */
+    for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
+        if (meets(r, stage, a, stage->axis[t->u].var)) taps *= known_extent(r, &stage->axis[a]);
+    size_tile(r, t, n, m, panel, heavy, steps, taps);
     int64_t rest = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) rest *= known_extent(r, &stage->axis[a]);
@@ -209,6 +222,17 @@ static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
     rules_rewrite(r, "layout %s (%s, %s%%%lld)", packed->name, parts.data, names[panel], (long long)t->nr);
 }
 
+/* The accumulators' buffer: the vector axis innermost, so that a vector is a run of elements. */
+static void vectors_last(rules *r, int s, int v) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (v == stage->space - 1) return;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != v) lib_text_format(&order, "%s, ", stage->axis[a].name);
+    rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[v].name);
+}
+
 void rules_prepare_tile(rules *r, int s) {
     const char *name = r->region->stages.data[s].name;
     if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
@@ -216,6 +240,7 @@ void rules_prepare_tile(rules *r, int s) {
     if (!choose_tile(r, s, &t)) return;
     if (r->group[s].root == s) rules_rewrite(r, "copy %s -> %s", name, fresh_name(r, name, "_out"));
     s = stage_named(r, name);
+    vectors_last(r, s, t.v);
     if (t.pack == UINT32_MAX || rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;
     uint32_t packed = t.pack;
     if (t.pack_copy) {
@@ -230,27 +255,13 @@ void rules_prepare_tile(rules *r, int s) {
 
 /* ---- loops */
 
-static int label_of(const rules *r, int s, int axis) { return r->group[s].label[axis]; }
-
-static int axis_labelled(const rules *r, int s, int label) {
-    for (int a = 0; a < r->region->stages.data[s].space; a++)
-        if (label_of(r, s, a) == label) return a;
-    return -1;
-}
-
 /* Predicates of padding: loops over the window keep to what is inside the image. */
 static void clip_reduction(rules *r, int s, const tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
         if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
-        tir_expr terms[16];
-        int count = tir_conjuncts(r->region->pool, stage->predicate, terms, 16);
-        bool inside = false, vector = false; /* does it meet axes that run inside the reduction loops? */
-        for (int i = 0; i < count; i++) {
-            if (!tir_uses(r->region->pool, terms[i], stage->axis[a].var)) continue;
-            inside = inside || (t->u >= 0 && tir_uses(r->region->pool, terms[i], stage->axis[t->u].var));
-            vector = vector || tir_uses(r->region->pool, terms[i], stage->axis[t->v].var);
-        }
+        bool inside = t->u >= 0 && meets(r, stage, a, stage->axis[t->u].var); /* does it meet axes inside the reduction loops? */
+        bool vector = meets(r, stage, a, stage->axis[t->v].var);
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (vector) continue;
         tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
@@ -259,10 +270,10 @@ static void clip_reduction(rules *r, int s, const tile *t) {
 }
 
 /* A producer of the tile: at the tile's loop, in registers, vectors innermost. */
-static void attach_member(rules *r, int s, const char *root, const char *loop, int v_label, int u_label, const tile *t, bool main) {
+static void attach_member(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label, const tile *t, bool main) {
     const tir_stage *stage = &r->region->stages.data[s];
-    int v = axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : axis_labelled(r, s, u_label);
-    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, root, loop);
+    int v = rules_axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : rules_axis_labelled(r, s, u_label);
+    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
     tir_schedule_add(r->schedule, "store %s reg", stage->name);
     lib_text order;
     lib_text_init(&order, r->arena);
@@ -277,25 +288,68 @@ static void attach_member(rules *r, int s, const char *root, const char *loop, i
     if (main && stage->predicate) clip_reduction(r, s, t);
 }
 
-bool rules_tile(rules *r, int root) {
-    const tir_stage *top = &r->region->stages.data[root];
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), main = -1;
-    int count = rules_members(r, root, members);
-    if (top->kind != TIR_MAP || top->space == 0 || count == 0) return false;
-    for (int i = 0; i < count; i++) {
-        if (!rules_pointwise(r, members[i])) return false;
-        if (r->region->stages.data[members[i]].kind != TIR_REDUCE) continue;
-        if (main < 0 || rules_is_contraction(r, members[i])) main = members[i];
+/* The reduction that shapes the tile among the owner's pointwise members; -1: none. */
+static int main_reduction(const rules *r, const int *members, int count) {
+    int main = -1;
+    for (int i = 0; i < count; i++)
+        if (r->region->stages.data[members[i]].kind == TIR_REDUCE && rules_pointwise(r, members[i]) &&
+            (main < 0 || rules_is_contraction(r, members[i])))
+            main = members[i];
+    return main;
+}
+
+typedef struct tile_loops {
+    rules *r;
+    const tir_stage *owner;
+    lib_text order, parallel;
+    const char *last; /* loop that members are attached at */
+} tile_loops;
+
+static void add_loop(tile_loops *loops, const char *loop, bool parallel) {
+    lib_text_format(&loops->order, " %s", loop);
+    if (parallel) lib_text_format(&loops->parallel, " %s.%s", loops->owner->name, loop);
+    loops->last = loop;
+}
+
+/* Outer loops of a root: what the vector operand depends on, the panels, then the other axes: a panel stays in cache while they
+ * run. */
+static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const tile *t, int v, int u, const char *vo) {
+    rules *r = loops->r;
+    rules_access access[RULES_ACCESSES];
+    int accesses = rules_accesses(r, main, access, RULES_ACCESSES);
+    for (int round = 0; round < 2; round++) {
+        for (int a = 0; a < loops->owner->space; a++) {
+            if (a == v || a == u || (place && (place->prefix_axes >> a & 1))) continue;
+            int mine = rules_axis_labelled(r, main, a);
+            bool first = false;
+            for (int i = 0; i < accesses && mine >= 0; i++) first = first || (depends(&access[i], t->v) && depends(&access[i], mine));
+            if (first == (round == 0)) add_loop(loops, loops->owner->axis[a].name, !place);
+        }
+        if (round == 0 && vo) add_loop(loops, vo, !place);
     }
+}
+
+bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
+    const tir_stage *top = &r->region->stages.data[owner];
+    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
+    int count = rules_members(r, owner, members), main = main_reduction(r, members, count);
     tile t;
-    if (main < 0 || !choose_tile(r, main, &t)) return false;
-    int v = label_of(r, main, t.v), u = t.u < 0 ? -1 : label_of(r, main, t.u);
+    if (top->kind != TIR_MAP || main < 0 || !choose_tile(r, main, &t)) return false;
+    int v = r->group[main].label[t.v], u = t.u < 0 ? -1 : r->group[main].label[t.u];
     if (v < 0 || (t.u >= 0 && u < 0)) return false;
     int64_t n = rules_extent(r, &top->axis[v]), m = u < 0 ? 1 : rules_extent(r, &top->axis[u]);
     const char *name = top->name, *vo = NULL, *uo = NULL, *vi = top->axis[v].name, *ui = u < 0 ? NULL : top->axis[u].name;
+    if (place && place->block_axis >= 0 && place->block_axis == u) {
+        ui = place->block_loop;
+        m = place->block_extent;
+    } else if (place && u >= 0 && (place->prefix_axes >> u & 1)) {
+        u = -1; /* nothing of it is left inside */
+        ui = NULL;
+    }
+    if (place && (place->prefix_axes >> v & 1)) return false;
     if (n < 0 || n > t.nr) {
-        bool mask = n < 0 || (double)(n + t.nr - 1) / (double)t.nr * (double)t.nr < 1.06 * (double)n;
-        if (n > 0 && n % t.nr == 0) mask = true;
+        int64_t padded = n < 0 ? 0 : (n + t.nr - 1) / t.nr * t.nr;
+        bool mask = n < 0 || n % t.nr == 0 || (double)padded < 1.06 * (double)n;
         tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, vi, (long long)t.nr, mask ? "mask" : "peel");
         vo = "v_o";
         vi = "v_i";
@@ -305,45 +359,34 @@ bool rules_tile(rules *r, int root) {
         uo = "u_o";
         ui = "u_i";
     }
-    /* order: what the vector operand depends on, v, the other outer axes, u, then the tile */
-    rules_access access[RULES_ACCESSES];
-    int accesses = rules_accesses(r, main, access, RULES_ACCESSES);
-    lib_text order, parallel;
-    lib_text_init(&order, r->arena);
-    lib_text_init(&parallel, r->arena);
-    const char *last = NULL;
-    for (int round = 0; round < 2; round++) {
-        for (int a = 0; a < top->space; a++) {
-            if (a == v || a == u) continue;
-            int mine = axis_labelled(r, main, a);
-            bool first = false;
-            for (int i = 0; i < accesses && mine >= 0; i++) first = first || (depends(&access[i], t.v) && depends(&access[i], mine));
-            if (first != (round == 0)) continue;
-            lib_text_format(&order, " %s", last = top->axis[a].name);
-            lib_text_format(&parallel, " %s.%s", name, last);
-        }
-        if (round == 0 && vo) {
-            lib_text_format(&order, " %s", last = vo);
-            lib_text_format(&parallel, " %s.%s", name, vo);
-        }
-    }
-    if (uo) {
-        lib_text_format(&order, " %s", last = uo);
-        if (!parallel.length) lib_text_format(&parallel, " %s.%s", name, uo);
-    }
-    if (!last) { /* the tile is all there is: a loop of one trip to attach at */
-        int64_t extent = u >= 0 ? m : n;
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi, (long long)extent);
+    tile_loops loops = {.r = r, .owner = top};
+    lib_text_init(&loops.order, r->arena);
+    lib_text_init(&loops.parallel, r->arena);
+    if (place) lib_text_add(&loops.order, place->prefix);
+    if (place) loops.last = place->prefix_last;
+    outer_axes(&loops, place, main, &t, v, u, vo);
+    if (uo) add_loop(&loops, uo, !place && !loops.parallel.length);
+    if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi, (long long)(u >= 0 ? m : n));
         if (u >= 0) ui = "w_i";
         else vi = "w_i";
-        lib_text_format(&order, " %s", last = "w_o");
+        add_loop(&loops, "w_o", false);
     }
-    if (ui) lib_text_format(&order, " %s", ui);
-    lib_text_format(&order, " %s", vi);
-    tir_schedule_add(r->schedule, "order %s:%s", name, order.data);
-    if (parallel.length) tir_schedule_add(r->schedule, "par%s", parallel.data);
+    if (ui) lib_text_format(&loops.order, " %s", ui);
+    lib_text_format(&loops.order, " %s", vi);
+    tir_schedule_add(r->schedule, "order %s:%s", name, loops.order.data);
+    if (loops.parallel.length) tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
-    for (int i = 0; i < count; i++) attach_member(r, members[i], name, last, v, u, &t, members[i] == main);
+    for (int i = 0; i < count; i++)
+        if (rules_pointwise(r, members[i])) attach_member(r, members[i], name, loops.last, v, u, &t, members[i] == main);
     return true;
+}
+
+bool rules_tile(rules *r, int root) {
+    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
+    int count = rules_members(r, root, members);
+    for (int i = 0; i < count; i++)
+        if (!rules_pointwise(r, members[i])) return false;
+    return r->region->stages.data[root].space > 0 && rules_tile_in(r, root, NULL);
 }

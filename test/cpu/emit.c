@@ -191,20 +191,21 @@ static void test_branches(void **state) {
 
 static void test_loops(void **state) {
     (void)state;
-    kernel_check("kernel balanced(x: f32[45, 9] arg, w: f32[9, 24] arg, D: f32[45, 24] arg, C: f32[7, 24] reg)\n"
-                 "phase tasks=7 task=p {\n"
-                 "  let b = p*6 + min(p, 3)\n"
-                 "  if (p < 3) {\n"
-                 "    for i in 0..7 unroll { for j in 0..24 vec { C[i, j] = 0:f32 } }\n"
-                 "    for k in 0..9 { for i in 0..7 unroll { for j in 0..24 vec { C[i, j] = C[i, j] + x[b + i, k]*w[k, j] } } }\n"
-                 "    for i in 0..7 unroll { for j in 0..24 vec { D[b + i, j] = C[i, j] } }\n"
-                 "  } else {\n"
-                 "    for i in 0..6 unroll { for j in 0..24 vec { C[i, j] = 0:f32 } }\n"
-                 "    for k in 0..9 { for i in 0..6 unroll { for j in 0..24 vec { C[i, j] = C[i, j] + x[b + i, k]*w[k, j] } } }\n"
-                 "    for i in 0..6 unroll { for j in 0..24 vec { D[b + i, j] = C[i, j] } }\n"
-                 "  }\n"
-                 "}\n",
-                 NULL);
+    kernel_check(
+        "kernel balanced(x: f32[45, 9] arg, w: f32[9, 24] arg, D: f32[45, 24] arg, C: f32[7, 24] reg)\n"
+        "phase tasks=7 task=p {\n"
+        "  let b = p*6 + min(p, 3)\n"
+        "  if (p < 3) {\n"
+        "    for i in 0..7 unroll { for j in 0..24 vec { C[i, j] = 0:f32 } }\n"
+        "    for k in 0..9 { for i in 0..7 unroll { for j in 0..24 vec { C[i, j] = C[i, j] + x[b + i, k]*w[k, j] } } }\n"
+        "    for i in 0..7 unroll { for j in 0..24 vec { D[b + i, j] = C[i, j] } }\n"
+        "  } else {\n"
+        "    for i in 0..6 unroll { for j in 0..24 vec { C[i, j] = 0:f32 } }\n"
+        "    for k in 0..9 { for i in 0..6 unroll { for j in 0..24 vec { C[i, j] = C[i, j] + x[b + i, k]*w[k, j] } } }\n"
+        "    for i in 0..6 unroll { for j in 0..24 vec { D[b + i, j] = C[i, j] } }\n"
+        "  }\n"
+        "}\n",
+        NULL);
     kernel_check("kernel triangle(x: f32[20, 20] arg, y: f32[20, 8] arg, a: f32[8] reg)\n"
                  "phase tasks=20 task=p {\n"
                  "  for j in 0..8 vec { a[j] = 0:f32 }\n"
@@ -247,16 +248,17 @@ static void test_loops(void **state) {
 
 static void test_scratch(void **state) {
     (void)state;
-    kernel_check("kernel scratch(x: f32[6, 40] arg, y: f32[6, 40] arg, a: f32[40] stack, b: f32[40] local, c: f32[6, 40] workspace)\n"
-                 "phase tasks=6 task=p {\n"
-                 "  for i in 0..40 vec { a[i] = x[p, i]*2:f32 }\n"
-                 "  for i in 0..40 vec { b[i] = a[39 - i] + 1:f32 }\n"
-                 "  for i in 0..40 { c[p, i] = b[i]*a[i] }\n"
-                 "}\n"
-                 "phase tasks=40 task=q {\n"
-                 "  for i in 0..6 vec { y[i, q] = c[5 - i, q] }\n"
-                 "}\n",
-                 NULL);
+    kernel_check(
+        "kernel scratch(x: f32[6, 40] arg, y: f32[6, 40] arg, a: f32[40] stack, b: f32[40] local, c: f32[6, 40] workspace)\n"
+        "phase tasks=6 task=p {\n"
+        "  for i in 0..40 vec { a[i] = x[p, i]*2:f32 }\n"
+        "  for i in 0..40 vec { b[i] = a[39 - i] + 1:f32 }\n"
+        "  for i in 0..40 { c[p, i] = b[i]*a[i] }\n"
+        "}\n"
+        "phase tasks=40 task=q {\n"
+        "  for i in 0..6 vec { y[i, q] = c[5 - i, q] }\n"
+        "}\n",
+        NULL);
 }
 
 static void test_strides(void **state) {
@@ -284,11 +286,12 @@ static void test_layouts(void **state) {
                  "  for j in 0..130 vec { y[p, j] = x[j/48, p, j%48] }\n"
                  "}\n",
                  NULL);
-    kernel_check("kernel tiles(x: f32[9, 5, 16] arg, y: f32[5, 144] arg)\n"
-                 "phase tasks=9 task=p {\n"
-                 "  for i in 0..5 { for j in 0..16 vec { y[i, p*16 + j] = x[(p*16 + j)/16, i, (p*16 + j)%16]*2:f32 } }\n"
-                 "}\n",
-                 NULL);
+    kernel_check(
+        "kernel tiles(x: f32[9, 5, 16] arg, y: f32[5, 144] arg)\n"
+        "phase tasks=9 task=p {\n"
+        "  for i in 0..5 { for j in 0..16 vec { y[i, p*16 + j] = x[(p*16 + j)/16, i, (p*16 + j)%16]*2:f32 } }\n"
+        "}\n",
+        NULL);
     kernel_check("kernel odd(x: f32[100] arg, y: f32[100] arg, z: i32[100] arg)\n"
                  "phase tasks=1 task=p {\n"
                  "  for k in 0..10 { for j in 0..10 vec { y[k*10 + j] = x[(k*7 + j*3)%100/3] } }\n"
@@ -305,12 +308,13 @@ static void test_gather(void **state) {
                       "  for j in 0..20 vec { y[p, j] = t[min(max(r, 0), 6), j] }\n"
                       "}\n",
                       NULL, FILL_SPECIAL);
-    kernel_check_fill("kernel elements(t: f32[7] arg, u: i8[7] arg, n: i32[33] arg, y: f32[33] arg, z: i8[33] arg)\n"
-                      "phase tasks=1 task=p {\n"
-                      "  for j in 0..33 vec { y[j] = t[min(max(cast.index(n[j]), 0), 6)] }\n"
-                      "  for j in 0..33 vec { if (n[j] < 7:i32) { if (-1:i32 < n[j]) { z[j] = u[cast.index(n[j])] } } }\n"
-                      "}\n",
-                      NULL, FILL_SPECIAL);
+    kernel_check_fill(
+        "kernel elements(t: f32[7] arg, u: i8[7] arg, n: i32[33] arg, y: f32[33] arg, z: i8[33] arg)\n"
+        "phase tasks=1 task=p {\n"
+        "  for j in 0..33 vec { y[j] = t[min(max(cast.index(n[j]), 0), 6)] }\n"
+        "  for j in 0..33 vec { if (n[j] < 7:i32) { if (-1:i32 < n[j]) { z[j] = u[cast.index(n[j])] } } }\n"
+        "}\n",
+        NULL, FILL_SPECIAL);
 }
 
 static void test_hints(void **state) {
@@ -329,7 +333,7 @@ static void test_phases(void **state) {
     const int64_t params[] = {5, 3};
     kernel_check("kernel fold(x: f32[n, 40] arg, s: f32[40] arg, t: f32[40] workspace) params(n: 1..64, m: 1..8)\n"
                  "phase tasks=1 task=p { for j in 0..40 vec { t[j] = 0:f32 } }\n"
-                 "phase tasks=5 task=p repeat=n iteration=k repeat_phases=2 {\n"
+                 "phase tasks=5 repeat=n iteration=k repeat_phases=1 task=p {\n"
                  "  for j in 0..8 vec { t[p*8 + j] = t[p*8 + j]*0.5:f32 + x[k, p*8 + j] }\n"
                  "}\n"
                  "phase tasks=m task=p { for j in 0..10 vec { s[p*10 + j] = t[39 - p*10 - j] } }\n",
@@ -355,11 +359,11 @@ static void test_phases(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map),      cmocka_unit_test(test_masked_tail), cmocka_unit_test(test_gemm),
-        cmocka_unit_test(test_reductions), cmocka_unit_test(test_softmax),   cmocka_unit_test(test_branches),
-        cmocka_unit_test(test_loops),    cmocka_unit_test(test_scratch),     cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_layouts),  cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_hints),    cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_map),        cmocka_unit_test(test_masked_tail), cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_reductions), cmocka_unit_test(test_softmax),     cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_loops),      cmocka_unit_test(test_scratch),     cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_layouts),    cmocka_unit_test(test_gather),      cmocka_unit_test(test_hints),
+        cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests_name("cpu emitter", tests, kernel_check_open, kernel_check_close);
 }

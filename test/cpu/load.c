@@ -1,5 +1,6 @@
 /* The life of compiled code: modules of several kernels, loading the same object twice, real unmapping, many threads
- * compiling at once, a forced CPU name that LLVM does not know, dumps, and kernels that must be refused with a message. */
+ * compiling at once, a forced CPU name that LLVM does not know, dumps, and kernels that must be refused with a message.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,9 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define KERNEL                                                                                                         \
-    "kernel k(x: f32[100] arg, y: f32[100] arg)\n"                                                                    \
-    "phase tasks=1 task=p { for i in 0..100 vec { y[i] = x[i]*2:f32 + 1:f32 } }\n"                                    \
+#define KERNEL                                                                     \
+    "kernel k(x: f32[100] arg, y: f32[100] arg)\n"                                 \
+    "phase tasks=1 task=p { for i in 0..100 vec { y[i] = x[i]*2:f32 + 1:f32 } }\n" \
     "phase tasks=1 task=q { for i in 0..100 vec { y[i] = y[i] - x[i] } }\n"
 
 typedef struct fixture {

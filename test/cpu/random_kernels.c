@@ -1,6 +1,6 @@
-/* Random kernels: nests of serial, unrolled and vec loops around REG, STACK and argument buffers, with branches that are uniform
- * or differ from lane to lane. What the verifier or the interpreter refuses is skipped; the rest must agree bit for bit.
- * DLC_SEED picks the first kernel, DLC_TEST_KERNELS their number. */
+/* Random kernels: nests of serial, unrolled and vec loops around REG, STACK and argument buffers, with branches that
+ * are uniform or differ from lane to lane. What the verifier or the interpreter refuses is skipped; the rest must agree
+ * bit for bit. DLC_SEED picks the first kernel, DLC_TEST_KERNELS their number. */
 #include "test/cpu/kernel_check.h"
 
 #include <stdio.h>
@@ -43,7 +43,8 @@ static const char *row(writer *w) {
 }
 
 static const char *column(writer *w) {
-    static const char *const columns[] = {"j", "j", "j", "j*2", "47 - j", "(j + 5)%48", "j/3", "3", "k", "j + k", "(p*48 + j)%48"};
+    static const char *const columns[] = {"j",   "j", "j", "j*2",   "47 - j",       "(j + 5)%48",
+                                          "j/3", "3", "k", "j + k", "(p*48 + j)%48"};
     int which = pick(w, 11);
     if (!w->in_j) return w->in_k && pick(w, 2) ? "k" : "7";
     if (!w->in_k && (which == 8 || which == 9)) return "j";
@@ -188,13 +189,16 @@ static void write_kernel(writer *w, uint64_t seed) {
     w->rows = 1 + pick(w, 4);
     w->columns = columns[pick(w, 8)];
     w->maximum = pick(w, 2);
-    put(w, "kernel random(x: f32[32, 96] arg, n: i32[32, 96] arg, y: f32[16, 48] arg, r: f32[%d, %d] reg, s: f32[48] stack, "
-           "m: f32[1] reg)\nphase tasks=4 task=p {\n", w->rows, w->columns > 3 ? w->columns : 4);
-    put(w, "for i in 0..%d unroll { for j in 0..%d vec { r[i, j] = x[p + i, j] } }\n", w->rows, w->columns > 3 ? w->columns : 4);
+    put(w,
+        "kernel random(x: f32[32, 96] arg, n: i32[32, 96] arg, y: f32[16, 48] arg, r: f32[%d, %d] reg, s: f32[48] stack, "
+        "m: f32[1] reg)\nphase tasks=4 task=p {\n",
+        w->rows, w->columns > 3 ? w->columns : 4);
+    put(w, "for i in 0..%d unroll { for j in 0..%d vec { r[i, j] = x[p + i, j] } }\n", w->rows,
+        w->columns > 3 ? w->columns : 4);
     put(w, "for j in 0..48 vec { s[j] = 1:f32 }\nm[0] = 0:f32\n");
     for (int count = 1 + pick(w, 4); count > 0; count--) statement(w, 4);
-    put(w, "for i in 0..%d unroll { for j in 0..%d vec { y[p*%d + i, j] = r[i, j] + s[j]*m[0] } }\n}\n", w->rows, w->columns,
-        w->rows);
+    put(w, "for i in 0..%d unroll { for j in 0..%d vec { y[p*%d + i, j] = r[i, j] + s[j]*m[0] } }\n}\n", w->rows,
+        w->columns, w->rows);
 }
 
 static int64_t variable(const char *name, int64_t fallback) {

@@ -1,5 +1,5 @@
-/* Every operator and conversion of every dtype on ordinary and on extreme values, in lanes and as scalars, with constant
- * operands where the emitter takes short cuts. */
+/* Every operator and conversion of every dtype on ordinary and on extreme values, in lanes and as scalars, with
+ * constant operands where the emitter takes short cuts. */
 #include "test/cpu/kernel_check.h"
 
 #include "tir/expr.h"
@@ -9,7 +9,8 @@
 
 static const char *const integers[] = {"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"};
 static const char *const floats[] = {"f32", "f64"};
-static const char *const dtypes[] = {"bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"};
+static const char *const dtypes[] = {"bool", "i8",  "i16", "i32",  "i64", "u8", "u16",
+                                     "u32",  "u64", "f16", "bf16", "f32", "f64"};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static void check_expression(const char *result, const char *operand, const char *expression) {
@@ -49,9 +50,24 @@ static void test_index_casts(void **state) {
 static void test_float_operators(void **state) {
     (void)state;
     static const char *const forms[] = {
-        "x[i] + y[i]", "x[i] - y[i]", "x[i]*y[i]", "x[i]/y[i]", "fma(x[i], y[i], z[i])", "min(x[i], y[i])", "max(x[i], y[i])",
-        "neg(x[i])", "abs(x[i])", "sqrt(x[i])", "floor(x[i])", "ceil(x[i])", "trunc(x[i])", "round(x[i])", "x[i] % y[i]",
-        "select(x[i] < y[i], x[i], z[i])", "select(x[i] == y[i], x[i], z[i])", "select(x[i] <= y[i], x[i], z[i])",
+        "x[i] + y[i]",
+        "x[i] - y[i]",
+        "x[i]*y[i]",
+        "x[i]/y[i]",
+        "fma(x[i], y[i], z[i])",
+        "min(x[i], y[i])",
+        "max(x[i], y[i])",
+        "neg(x[i])",
+        "abs(x[i])",
+        "sqrt(x[i])",
+        "floor(x[i])",
+        "ceil(x[i])",
+        "trunc(x[i])",
+        "round(x[i])",
+        "x[i] % y[i]",
+        "select(x[i] < y[i], x[i], z[i])",
+        "select(x[i] == y[i], x[i], z[i])",
+        "select(x[i] <= y[i], x[i], z[i])",
         "select(x[i] != y[i], x[i], z[i])",
     };
     static const char *const constants[] = {"0", "-0.0", "1.5", "-2.5", "inf", "-inf"};
@@ -75,13 +91,29 @@ static void test_float_operators(void **state) {
 static void test_integer_operators(void **state) {
     (void)state;
     static const char *const forms[] = {
-        "x[i] + y[i]", "x[i] - y[i]", "x[i]*y[i]", "x[i]/y[i]", "rem(x[i], y[i])", "min(x[i], y[i])", "max(x[i], y[i])",
-        "neg(x[i])", "abs(x[i])", "and(x[i], y[i])", "or(x[i], y[i])", "xor(x[i], y[i])", "not(x[i])", "shl(x[i], y[i])",
-        "shr(x[i], y[i])", "select(x[i] < y[i], x[i], z[i])", "select(x[i] <= y[i], x[i], z[i])",
-        "select(x[i] == y[i], x[i], z[i])", "select(x[i] != y[i], x[i], z[i])", "pow(x[i], y[i])",
+        "x[i] + y[i]",
+        "x[i] - y[i]",
+        "x[i]*y[i]",
+        "x[i]/y[i]",
+        "rem(x[i], y[i])",
+        "min(x[i], y[i])",
+        "max(x[i], y[i])",
+        "neg(x[i])",
+        "abs(x[i])",
+        "and(x[i], y[i])",
+        "or(x[i], y[i])",
+        "xor(x[i], y[i])",
+        "not(x[i])",
+        "shl(x[i], y[i])",
+        "shr(x[i], y[i])",
+        "select(x[i] < y[i], x[i], z[i])",
+        "select(x[i] <= y[i], x[i], z[i])",
+        "select(x[i] == y[i], x[i], z[i])",
+        "select(x[i] != y[i], x[i], z[i])",
+        "pow(x[i], y[i])",
     };
-    static const char *const constants[] = {"x[i]/7", "rem(x[i], 7)", "x[i]/1", "x[i]/0", "rem(x[i], 0)", "shl(x[i], 3)",
-                                            "shr(x[i], 3)", "shr(x[i], 64)"};
+    static const char *const constants[] = {"x[i]/7",       "rem(x[i], 7)", "x[i]/1",       "x[i]/0",
+                                            "rem(x[i], 0)", "shl(x[i], 3)", "shr(x[i], 3)", "shr(x[i], 64)"};
     static const char *const negative[] = {"x[i]/-1", "rem(x[i], -1)", "x[i]/-3", "rem(x[i], -3)"};
     for (size_t d = 0; d < COUNT(integers); d++) {
         char expression[128];
@@ -97,8 +129,9 @@ static void test_integer_operators(void **state) {
 
 static void test_bools(void **state) {
     (void)state;
-    static const char *const forms[] = {"and(x[i], y[i])", "or(x[i], y[i])", "xor(x[i], y[i])", "not(x[i])", "x[i] == y[i]",
-                                        "x[i] != y[i]", "min(x[i], y[i])", "max(x[i], y[i])", "select(x[i], y[i], z[i])"};
+    static const char *const forms[] = {"and(x[i], y[i])", "or(x[i], y[i])",  "xor(x[i], y[i])",
+                                        "not(x[i])",       "x[i] == y[i]",    "x[i] != y[i]",
+                                        "min(x[i], y[i])", "max(x[i], y[i])", "select(x[i], y[i], z[i])"};
     for (size_t i = 0; i < COUNT(forms); i++) check_expression("bool", "bool", forms[i]);
     check_expression("bool", "f32", "x[i] < y[i]");
     check_expression("bool", "f64", "or(x[i] < y[i], and(y[i] < z[i], not(z[i] <= x[i])))");
@@ -117,27 +150,35 @@ static void test_bitcasts(void **state) {
 
 static void test_library(void **state) {
     (void)state;
-    static const char *const forms[] = {"exp(x[i])", "expm1(x[i])", "log(x[i])", "log1p(x[i])", "sin(x[i])", "cos(x[i])",
-                                        "tanh(x[i])", "erf(x[i])", "pow(x[i], y[i])", "atan2(x[i], y[i])"};
+    static const char *const forms[] = {"exp(x[i])",       "expm1(x[i])",      "log(x[i])",  "log1p(x[i])",
+                                        "sin(x[i])",       "cos(x[i])",        "tanh(x[i])", "erf(x[i])",
+                                        "pow(x[i], y[i])", "atan2(x[i], y[i])"};
     for (size_t i = 0; i < COUNT(forms); i++) check_expression("f64", "f64", forms[i]);
 }
 
 static void test_guards(void **state) {
     (void)state;
-    static const char *const types[] = {"f32", "i8", "bool", "f64"};
-    for (size_t d = 0; d < COUNT(types); d++) {
+    static const char *const cases[][2] = {{"f32", "1:f32"},  {"f32", "0:f32"}, {"f32", "-0.0:f32"},
+                                           {"i8", "3:i8"},    {"i8", "0:i8"},   {"bool", "true"},
+                                           {"bool", "false"}, {"f64", "2:f64"}, {"f64", "0:f64"}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
         char text[1024];
-        snprintf(text, sizeof text,
-                 "kernel guards(x: %s[50] arg, f: bool[50] arg, o: %s[64] arg, q: %s[64] arg, r: %s[64] arg, s: %s[64] arg)\n"
-                 "phase tasks=64 task=p {\n"
-                 "  q[p] = x[p where p < 50 else %s]\n"
-                 "  if (p == 3) {\n"
-                 "    for i in 0..64 vec { o[i] = x[i - 7 where and(7 <= i, i < 57) else x[3]] }\n"
-                 "    for i in 0..64 vec { r[i] = x[p*20 + i where p < 1 else x[5]] }\n"
-                 "    for i in 0..64 vec { s[i] = x[99 where 77 < i else x[5]] }\n"
-                 "  }\n"
-                 "}\n",
-                 types[d], types[d], types[d], types[d], types[d], d == 2 ? "true" : d == 1 ? "3:i8" : d ? "2:f64" : "1:f32");
+        const char *type = cases[i][0], *other = cases[i][1];
+        snprintf(
+            text, sizeof text,
+            "kernel guards(x: %s[50] arg, f: bool[50] arg, o: %s[64] arg, q: %s[64] arg, r: %s[64] arg, s: %s[64] arg, "
+            "t: %s[64] arg, u: %s[64] arg)\n"
+            "phase tasks=64 task=p {\n"
+            "  q[p] = x[p where p < 50 else %s]\n"
+            "  if (p == 3) {\n"
+            "    for i in 0..64 vec { o[i] = x[i - 7 where and(7 <= i, i < 57) else %s] }\n"
+            "    for i in 0..64 vec { r[i] = x[p*20 + i where p < 1 else %s] }\n"
+            "    for i in 0..64 vec { s[i] = x[99 where 77 < i else %s] }\n"
+            "    for i in 0..64 vec { t[i] = x[99 - i*2 where and(24 < i, i < 50) else %s] }\n"
+            "    for i in 0..64 vec { if (f[i/2]) { u[i] = x[i where i < 50 else %s] } }\n"
+            "  }\n"
+            "}\n",
+            type, type, type, type, type, type, type, other, other, other, other, other, other);
         kernel_check(text, NULL);
     }
 }
@@ -167,9 +208,15 @@ static void test_dots(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_casts),   cmocka_unit_test(test_index_casts), cmocka_unit_test(test_float_operators),
-        cmocka_unit_test(test_integer_operators), cmocka_unit_test(test_bools), cmocka_unit_test(test_bitcasts),
-        cmocka_unit_test(test_library), cmocka_unit_test(test_guards),      cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_index_casts),
+        cmocka_unit_test(test_float_operators),
+        cmocka_unit_test(test_integer_operators),
+        cmocka_unit_test(test_bools),
+        cmocka_unit_test(test_bitcasts),
+        cmocka_unit_test(test_library),
+        cmocka_unit_test(test_guards),
+        cmocka_unit_test(test_dots),
     };
     return cmocka_run_group_tests_name("cpu values", tests, kernel_check_open, kernel_check_close);
 }

@@ -1,0 +1,112 @@
+/* The init graph: what depends on constants only is computed once per program, not in every run (packed or converted weights,
+ * folded normalisations too large for graph_fold). Broadcasts, iotas, reshapes and slices stay behind: their operands are
+ * worth keeping, they are not. */
+#include "graph/build.h"
+#include "graph/internal.h"
+
+typedef struct split {
+    bool *fixed;               /* by node: the same at every run, and its shapes are numbers */
+    bool *wanted;              /* by node: the rest computes it */
+    bool *kept;                /* by value: an output of the init graph */
+    lib_vec(graph_id) outputs; /* those values, ascending */
+} split;
+
+static bool has_numbers_only(const graph *g, const graph_node *node) {
+    int64_t ignored;
+    for (int k = 0; k < node->results; k++) {
+        const graph_shape *shape = graph_shape_of(g, node->first + (graph_id)k);
+        for (int i = 0; i < shape->rank; i++)
+            if (!tir_is_const(g->pool, shape->dim[i], &ignored)) return false;
+    }
+    for (int i = 0; node->op->attribute[i].name; i++)
+        for (int k = 0; node->op->attribute[i].kind == GRAPH_ATTR_DIMS && k < node->attribute[i].count; k++)
+            if (!tir_is_const(g->pool, node->attribute[i].dims[k], &ignored)) return false;
+    return true;
+}
+
+static bool is_fixed(const graph *g, const graph_node *node, const bool *fixed) {
+    if (strcmp(node->op->name, "constant") == 0) return true;
+    if (strcmp(node->op->name, "input") == 0 || (node->op->algebra & GRAPH_IMPURE)) return false;
+    if (node->op->class_ == GRAPH_OPAQUE || node->op->class_ == GRAPH_CONTROL) return false;
+    for (int i = 0; i < node->inputs; i++)
+        if (node->input[i] && !fixed[g->values.data[node->input[i]].node]) return false;
+    return has_numbers_only(g, node);
+}
+
+/* Not worth memory of its own. */
+static bool stays_behind(const graph_node *node) {
+    static const char *const names[] = {"constant", "broadcast", "iota", "dimension", "reshape", "slice"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(node->op->name, names[i]) == 0) return true;
+    return false;
+}
+
+/* From the last node up. */
+static void find_outputs(lib_arena *arena, const graph *g, split *s) {
+    const bool *live = graph_live_nodes(arena, g);
+    bool *wanted = s->wanted = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
+    s->fixed = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
+    s->kept = LIB_NEW_ARRAY(arena, bool, g->values.count);
+    for (uint32_t i = 0; i < g->nodes.count; i++) s->fixed[i] = is_fixed(g, &g->nodes.data[i], s->fixed);
+    for (uint32_t i = 0; i < g->nodes.count; i++) wanted[i] = live[i] && !s->fixed[i];
+    for (uint32_t i = 0; i < g->outputs.count; i++) {
+        uint32_t node = g->values.data[g->outputs.data[i]].node;
+        if (!s->fixed[node]) continue;
+        if (stays_behind(&g->nodes.data[node]))
+            wanted[node] = true;
+        else
+            s->kept[g->outputs.data[i]] = true;
+    }
+    for (uint32_t i = g->nodes.count; i-- > 0;) {
+        const graph_node *node = &g->nodes.data[i];
+        for (int k = 0; wanted[i] && k < node->inputs; k++) {
+            uint32_t below = node->input[k] ? g->values.data[node->input[k]].node : i;
+            if (!s->fixed[below] || below == i) continue;
+            if (stays_behind(&g->nodes.data[below]))
+                wanted[below] = true;
+            else
+                s->kept[node->input[k]] = true;
+        }
+    }
+    for (graph_id value = 1; value < g->values.count; value++)
+        if (s->kept[value]) lib_vec_push(arena, &s->outputs, value);
+}
+
+/* Emits what the outputs need; all of it is fixed. */
+static void pass_init(graph_walk *walk) {
+    const split *s = walk->user;
+    const graph *from = walk->from;
+    bool *needed = LIB_NEW_ARRAY(walk->to->arena, bool, from->nodes.count);
+    for (uint32_t i = 0; i < s->outputs.count; i++) needed[from->values.data[s->outputs.data[i]].node] = true;
+    for (uint32_t i = from->nodes.count; i-- > 0;)
+        for (int k = 0; needed[i] && k < from->nodes.data[i].inputs; k++)
+            if (from->nodes.data[i].input[k]) needed[from->values.data[from->nodes.data[i].input[k]].node] = true;
+    for (uint32_t i = 0; i < from->nodes.count; i++)
+        if (needed[i]) graph_walk_node(walk, i);
+    walk->own_outputs = true;
+    for (uint32_t i = 0; i < s->outputs.count; i++) graph_new_output(walk->to, NULL, walk->map[s->outputs.data[i]]);
+}
+
+/* Ordinary inputs, then one per output of the init graph, then the nodes that are left. */
+static void pass_rest(graph_walk *walk) {
+    const split *s = walk->user;
+    const graph *from = walk->from;
+    for (uint32_t i = 0; i < from->inputs.count; i++) graph_walk_node(walk, from->values.data[from->inputs.data[i]].node);
+    for (uint32_t i = 0; i < s->outputs.count; i++) {
+        const graph_value *value = &from->values.data[s->outputs.data[i]];
+        graph_shape shape = value->shape;
+        for (int k = 0; k < shape.rank; k++) shape.dim[k] = graph_walk_dim(walk, shape.dim[k]);
+        walk->map[s->outputs.data[i]] = graph_new_input(walk->to, value->name, &shape);
+    }
+    walk->pass = graph_walk_all; /* of sub-graphs */
+    for (uint32_t i = 0; i < from->nodes.count; i++)
+        if (s->wanted[i] && strcmp(from->nodes.data[i].op->name, "input") != 0) graph_walk_node(walk, i);
+}
+
+void graph_split_init(lib_arena *arena, const graph *g, graph **init, graph **rest) {
+    split s = {0};
+    *init = NULL;
+    find_outputs(arena, g, &s);
+    if (s.outputs.count) *init = graph_walk_run(arena, g, g->phase, NULL, pass_init, &s);
+    *rest = graph_walk_run(arena, g, g->phase, NULL, pass_rest, &s);
+}

@@ -1,0 +1,119 @@
+/* Constants at run time: where their bytes are, and copies in the layouts that kernels want. Bytes that belong to the program
+ * (or to the host, when borrowed) are used as they are; those that binding made by folding are copied into the plan. Packed
+ * copies of large constants are shared by all plans of a program. */
+#include "jit/internal.h"
+
+enum { SHARED_MIN = 64 << 10 }; /* smaller ones are packed anew for each plan */
+
+/* ---- which bytes live as long as the program */
+
+static int by_address(const void *a, const void *b) {
+    uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static size_t collect(const graph *g, const void **out) {
+    size_t count = g->constants.count;
+    for (uint32_t i = 0; out && i < g->constants.count; i++) out[i] = g->constants.data[i].bytes;
+    for (uint32_t i = 0; i < g->subgraphs.count; i++) count += collect(g->subgraphs.data[i], out ? out + count : NULL);
+    return count;
+}
+
+void jit_collect_constants(dlc_program *program) {
+    size_t init = program->init ? collect(program->init, NULL) : 0, all = init + collect(program->graph, NULL);
+    program->constants = LIB_NEW_ARRAY(&program->arena, const void *, all + 1);
+    if (program->init) collect(program->init, program->constants);
+    collect(program->graph, program->constants + init);
+    program->constant_count = all;
+    if (all) qsort(program->constants, all, sizeof *program->constants, by_address);
+}
+
+static bool is_kept(const dlc_program *program, const void *bytes) {
+    for (uint32_t i = 0; program->init_values && i < program->init->outputs.count; i++)
+        if (program->init_values[i].bytes == bytes) return true;
+    return program->constant_count &&
+           bsearch(&bytes, program->constants, program->constant_count, sizeof bytes, by_address) != NULL;
+}
+
+const void *jit_keep_constant(jit_build *build, const graph_constant *constant) {
+    if (is_kept(build->program, constant->bytes)) return constant->bytes;
+    return lib_arena_copy(&build->plan->arena, constant->bytes, constant->size);
+}
+
+/* ---- packing */
+
+/* Extents and strides of the physical dimensions; returns the number of elements. */
+static size_t physical(const tir_layout *layout, const int64_t *shape, int64_t *stride) {
+    size_t count = 1;
+    for (int p = layout->count - 1; p >= 0; p--) {
+        const tir_layout_part *part = &layout->part[p];
+        stride[p] = (int64_t)count;
+        count *= (size_t)(part->modulus ? part->modulus : (shape[part->dim] + part->divisor - 1) / part->divisor);
+    }
+    return count;
+}
+
+static void pack(const tir_layout *layout, size_t size, const int64_t *shape, const char *from, char *to) {
+    int64_t stride[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK] = {0}, count = 1;
+    physical(layout, shape, stride);
+    for (int d = 0; d < layout->rank; d++) count *= shape[d];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = 0;
+        for (int p = 0; p < layout->count; p++) {
+            int64_t value = index[layout->part[p].dim] / layout->part[p].divisor;
+            at += (layout->part[p].modulus ? value % layout->part[p].modulus : value) * stride[p];
+        }
+        memcpy(to + (size_t)at * size, from + (size_t)i * size, size);
+        for (int d = layout->rank - 1; d >= 0 && ++index[d] == shape[d]; d--) index[d] = 0;
+    }
+}
+
+/* Zeroed memory that the program owns. */
+static jit_packed *new_packed(jit_build *build, size_t size) {
+    const dlc_allocator *allocator = &build->program->context->allocator;
+    jit_packed *packed = lib_allocate_zeroed(allocator, sizeof *packed, 16);
+    void *bytes = packed ? lib_allocate_zeroed(allocator, size, TIR_BUFFER_ALIGNMENT) : NULL;
+    if (!bytes) {
+        lib_release(allocator, packed, sizeof *packed, 16);
+        lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: a packed constant of %zu bytes", size);
+    }
+    packed->size = size;
+    packed->bytes = bytes;
+    packed->next = build->program->packed;
+    build->program->packed = packed;
+    return packed;
+}
+
+void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout) {
+    dlc_program *program = build->program;
+    const void *from = build->place[value].pointer;
+    if (tir_layout_is_identity(layout)) return build->place[value].pointer;
+    bool kept = is_kept(program, from);
+    for (jit_packed *p = program->packed; kept && p; p = p->next)
+        if (p->source == from && tir_layout_equal(&p->layout, layout)) return p->bytes;
+    const graph_shape *shape = graph_shape_of(build->bound, value);
+    int64_t dims[DLC_MAX_RANK], stride[TIR_MAX_PHYSICAL];
+    for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
+    size_t size = lib_dtype_size(shape->dtype), bytes = physical(layout, dims, stride) * size;
+    void *to;
+    if (kept && bytes >= SHARED_MIN) {
+        jit_packed *packed = new_packed(build, bytes);
+        packed->source = from;
+        packed->layout = *layout;
+        to = packed->bytes;
+    } else {
+        to = lib_arena_take_aligned(&build->plan->arena, bytes, TIR_BUFFER_ALIGNMENT);
+    }
+    pack(layout, size, dims, from, to);
+    return to;
+}
+
+void jit_constants_free(dlc_program *program) {
+    const dlc_allocator *allocator = &program->context->allocator;
+    for (jit_packed *packed = program->packed, *next; packed; packed = next) {
+        next = packed->next;
+        lib_release(allocator, packed->bytes, packed->size, TIR_BUFFER_ALIGNMENT);
+        lib_release(allocator, packed, sizeof *packed, 16);
+    }
+    program->packed = NULL;
+}

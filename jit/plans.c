@@ -1,0 +1,223 @@
+/* The plans of a program, by bound shapes.
+ *
+ * Runs look plans up without a lock; the table is changed under the program's mutex. A plan that is taken out of the table is
+ * freed only when no run can hold it any more: runs register as readers before they look, on one of two sides, chosen by the
+ * parity of the epoch, and leave when they are done. A retired plan waits in the list of the epoch's side. The epoch moves on
+ * when the *other* side has no readers, and what waits there is freed then: its readers were on that side, or on this one before
+ * the epoch last moved, when it was empty. A reader that read the epoch long before it registers may end up on the other side: it
+ * keeps the epoch from moving, no more.
+ *
+ * Readers are counted by two counters that only grow (first read `left`, then `entered`: equal means nobody is there), so that a
+ * run pays one atomic addition on each end, and the number of runs needs no counter of its own. */
+#include "jit/internal.h"
+
+/* The table is open-addressed with a short probe; a full neighbourhood loses its oldest plan. */
+enum { PROBES = 8, TABLE_MIN = 16 };
+
+dlc_status jit_plans_init(dlc_program *program, lib_error *error) {
+    size_t size = TABLE_MIN;
+    while (size < 2 * program->context->plan_entries && size < (size_t)1 << 24) size *= 2;
+    program->table = lib_allocate_zeroed(&program->context->allocator, size * sizeof *program->table, 64);
+    if (!program->table) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a table of %zu plans", size);
+    program->table_size = (uint32_t)size;
+    return DLC_OK;
+}
+
+/* ---- readers */
+
+static unsigned reader_enter(dlc_program *program) {
+    unsigned side = (unsigned)atomic_load_explicit(&program->epoch, memory_order_acquire) & 1;
+    atomic_fetch_add(&program->readers[side].entered, 1); /* before the look-up that follows, in the order of all threads */
+    return side;
+}
+
+void jit_plans_leave(dlc_program *program, unsigned side) {
+    atomic_fetch_add_explicit(&program->readers[side].left, 1, memory_order_release);
+}
+
+uint64_t jit_plans_runs(const dlc_program *program) {
+    dlc_program *p = (dlc_program *)(uintptr_t)program; /* C11 cannot read atomics that are const */
+    return atomic_load(&p->readers[0].entered) + atomic_load(&p->readers[1].entered) - atomic_load(&p->not_runs);
+}
+
+/* ---- retiring; all under the mutex */
+
+static void free_list(jit_plan *plan) {
+    while (plan) {
+        jit_plan *next = plan->next;
+        jit_plan_free(plan);
+        plan = next;
+    }
+}
+
+static bool advance_epoch(dlc_program *program) {
+    uint64_t epoch = atomic_load(&program->epoch);
+    unsigned other = (unsigned)(epoch + 1) & 1;
+    uint64_t left = atomic_load(&program->readers[other].left);
+    if (atomic_load(&program->readers[other].entered) != left) return false;
+    jit_plan *free_now = program->retired[other];
+    program->retired[other] = NULL;
+    atomic_store(&program->epoch, epoch + 1);
+    free_list(free_now);
+    return true;
+}
+
+static void retire(dlc_program *program, _Atomic(jit_plan *) *entry) {
+    unsigned now = (unsigned)atomic_load(&program->epoch) & 1;
+    jit_plan *plan = atomic_exchange(entry, NULL);
+    plan->next = program->retired[now];
+    program->retired[now] = plan;
+    program->plan_count--;
+    atomic_fetch_add_explicit(&program->context->plan_evictions, 1, memory_order_relaxed);
+}
+
+/* Among `count` entries from `first` on, around the end. NULL: all are empty. */
+static _Atomic(jit_plan *) *oldest_of(dlc_program *program, uint64_t first, uint32_t count) {
+    _Atomic(jit_plan *) *oldest = NULL;
+    uint64_t oldest_use = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        _Atomic(jit_plan *) *entry = &program->table[(first + i) & (program->table_size - 1)];
+        jit_plan *plan = atomic_load_explicit(entry, memory_order_relaxed);
+        uint64_t use = plan ? atomic_load_explicit(&plan->last_use, memory_order_relaxed) : UINT64_MAX;
+        if (use >= oldest_use) continue;
+        oldest = entry;
+        oldest_use = use;
+    }
+    return oldest;
+}
+
+/* Twice: a plan retired now is freed when the epoch has moved on two times. */
+static bool drain(dlc_program *program) { return advance_epoch(program) && advance_epoch(program); }
+
+/* Plans pin kernels, so a full cache empties by retiring plans. As long as readers hold what was retired, more of it frees nothing:
+ * a few are enough. The newest stays. */
+static void respect_budget(dlc_program *program) {
+    for (int held = 0; held < 2 && program->plan_count > 1 && jit_cache_over_budget(program->context);) {
+        retire(program, oldest_of(program, 0, program->table_size));
+        if (!drain(program)) held++;
+    }
+}
+
+/* ---- look-up */
+
+static jit_plan *find_plan(dlc_program *program, uint64_t hash, const int64_t *shapes, int count) {
+    for (uint32_t i = 0; i < PROBES; i++) {
+        jit_plan *plan = atomic_load(&program->table[(hash + i) & (program->table_size - 1)]);
+        if (plan && plan->hash == hash && plan->shape_count == count &&
+            memcmp(plan->shapes, shapes, (size_t)count * sizeof *shapes) == 0) {
+            uint64_t tick = atomic_load_explicit(&program->tick, memory_order_relaxed);
+            if (atomic_load_explicit(&plan->last_use, memory_order_relaxed) != tick)
+                atomic_store_explicit(&plan->last_use, tick, memory_order_relaxed);
+            return plan;
+        }
+    }
+    return NULL;
+}
+
+static void insert_plan(dlc_program *program, jit_plan *plan) {
+    while (program->plan_count >= program->context->plan_entries)
+        retire(program, oldest_of(program, 0, program->table_size));
+    _Atomic(jit_plan *) *entry = NULL;
+    for (uint32_t i = 0; i < PROBES && !entry; i++) {
+        _Atomic(jit_plan *) *at = &program->table[(plan->hash + i) & (program->table_size - 1)];
+        if (!atomic_load_explicit(at, memory_order_relaxed)) entry = at;
+    }
+    if (!entry) {
+        entry = oldest_of(program, plan->hash, PROBES);
+        retire(program, entry);
+    }
+    uint64_t tick = atomic_fetch_add_explicit(&program->tick, 1, memory_order_relaxed) + 1;
+    atomic_store_explicit(&plan->last_use, tick, memory_order_relaxed);
+    atomic_store(entry, plan);
+    program->plan_count++;
+    drain(program);
+    respect_budget(program);
+}
+
+/* The init graph runs once per program; its outputs are constants of the main graph. Caller holds the mutex. */
+static dlc_status run_init(dlc_program *program, lib_error *error) {
+    if (program->init_done || !program->init) return DLC_OK;
+    const dlc_allocator *allocator = &program->context->allocator;
+    if (!program->init_plan)
+        LIB_TRY(jit_plan_build(program, program->init, 0, NULL, NULL, 0, &program->init_plan, error));
+    uint32_t count = program->init->outputs.count;
+    if (!program->init_values) program->init_values = lib_allocate_zeroed(allocator, (count + 1) * sizeof(graph_constant), 16);
+    char **outputs = lib_allocate_zeroed(allocator, (count + 1) * sizeof *outputs, 16);
+    bool complete = program->init_values && outputs;
+    for (uint32_t o = 0; o < count && complete; o++) {
+        graph_constant *value = &program->init_values[o];
+        const int64_t *shape = &program->init_plan->output_shapes[o * DLC_MAX_RANK];
+        size_t bytes = lib_dtype_size(graph_shape_of(program->init, program->init->outputs.data[o])->dtype);
+        for (int d = 0; d < program->init_plan->output_ranks[o]; d++) bytes *= (size_t)shape[d];
+        value->size = bytes ? bytes : 1;
+        if (!value->bytes) value->bytes = lib_allocate(allocator, value->size, TIR_BUFFER_ALIGNMENT);
+        outputs[o] = (char *)(uintptr_t)value->bytes;
+        complete = outputs[o] != NULL;
+    }
+    dlc_status status = complete ? jit_plan_run(program, program->init_plan, NULL, outputs, NULL, error)
+                                 : lib_fail(error, DLC_OUT_OF_MEMORY, "the precomputed constants were refused");
+    lib_release(allocator, outputs, (count + 1) * sizeof *outputs, 16);
+    program->init_done = status == DLC_OK;
+    return status;
+}
+
+static dlc_status build_plan(dlc_program *program, uint64_t hash, const int64_t *shapes, int count, jit_plan **plan,
+                             lib_error *error) {
+    LIB_TRY(run_init(program, error));
+    LIB_TRY(jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values, shapes, count, plan, error));
+    (*plan)->hash = hash;
+    insert_plan(program, *plan);
+    return DLC_OK;
+}
+
+/* Not registered while it builds, so that plans can be retired meanwhile; the mutex keeps what it found until it is. */
+static dlc_status find_or_build(dlc_program *program, uint64_t hash, const int64_t *shapes, int count, bool run,
+                                jit_plan **plan, unsigned *side, lib_error *error) {
+    lib_mutex_lock(&program->mutex);
+    *plan = find_plan(program, hash, shapes, count);
+    dlc_status status = DLC_OK;
+    if (!*plan) {
+        if (run) atomic_fetch_add_explicit(&program->misses, 1, memory_order_relaxed);
+        status = build_plan(program, hash, shapes, count, plan, error);
+    } else if (!run) {
+        atomic_fetch_add_explicit(&program->context->plan_hits, 1, memory_order_relaxed);
+    }
+    bool counted = status == DLC_OK && run;
+    if (status == DLC_OK) *side = reader_enter(program);
+    if (!counted) {
+        if (status == DLC_OK) atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
+        else if (run) atomic_fetch_sub_explicit(&program->misses, 1, memory_order_relaxed);
+    }
+    lib_mutex_unlock(&program->mutex);
+    return status;
+}
+
+dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan, unsigned *side,
+                           lib_error *error) {
+    uint64_t hash = 0;
+    for (int i = 0; i < count; i++) hash = lib_hash_mix(hash, (uint64_t)shapes[i]);
+    *side = reader_enter(program);
+    *plan = find_plan(program, hash, shapes, count);
+    if (*plan && run) return DLC_OK;
+    atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
+    if (*plan) {
+        atomic_fetch_add_explicit(&program->context->plan_hits, 1, memory_order_relaxed);
+        return DLC_OK;
+    }
+    jit_plans_leave(program, *side);
+    return find_or_build(program, hash, shapes, count, run, plan, side, error);
+}
+
+void jit_plans_free(dlc_program *program) {
+    const dlc_allocator *allocator = &program->context->allocator;
+    for (uint32_t i = 0; i < program->table_size; i++) jit_plan_free(atomic_load(&program->table[i]));
+    free_list(program->retired[0]);
+    free_list(program->retired[1]);
+    jit_plan_free(program->init_plan);
+    lib_release(allocator, program->table, program->table_size * sizeof *program->table, 64);
+    if (!program->init_values) return;
+    for (uint32_t o = 0; o < program->init->outputs.count; o++)
+        lib_release(allocator, (void *)(uintptr_t)program->init_values[o].bytes, program->init_values[o].size,
+                    TIR_BUFFER_ALIGNMENT);
+    lib_release(allocator, program->init_values, (program->init->outputs.count + 1) * sizeof(graph_constant), 16);
+}
