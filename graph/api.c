@@ -1,12 +1,12 @@
-/* The public builder: handles, inputs, constants, outputs, sub-graphs, questions about values, text. The operators' functions are
- * generated (gen_ops.c) and meet in graph_api_emit (api_emit.c). */
+/* The public builder: handles, inputs, constants, outputs, sub-graphs, questions about values, text. The operators'
+ * functions are generated (gen_ops.c) and meet in graph_api_emit (api_emit.c). */
 #include "graph/api.h"
 
 #include "graph/api_internal.h"
 #include "graph/build.h"
 #include "graph/internal.h"
 
-/* ---- handles -------------------------------------------------------------------------------------------------------------- */
+/* ---- handles --------------------------------------------------------------------------------------------------- */
 
 void graph_handles_init(graph_handles *handles) {
     *handles = (graph_handles){.next_serial = 1};
@@ -64,11 +64,17 @@ static void give_handle(dlc_graph *handle) {
     lib_mutex_unlock(&handles->mutex);
 }
 
-bool graph_handle_live(const dlc_graph *handle) { return handle && handle->serial != 0; }
-const graph *graph_of_handle(const dlc_graph *handle) { return handle->g; }
-dlc_context *graph_handle_context(const dlc_graph *handle) { return handle->context; }
+bool graph_handle_live(const dlc_graph *handle) {
+    return handle && handle->serial != 0;
+}
+const graph *graph_of_handle(const dlc_graph *handle) {
+    return handle->g;
+}
+dlc_context *graph_handle_context(const dlc_graph *handle) {
+    return handle->context;
+}
 
-/* ---- scopes and errors -------------------------------------------------------------------------------------------------------- */
+/* ---- scopes and errors ----------------------------------------------------------------------------------------- */
 
 dlc_status graph_fail_without_graph(dlc_status status, const char *message) {
     lib_error error = {.status = status};
@@ -85,17 +91,23 @@ void graph_handle_record(dlc_graph *handle, const lib_error *error) {
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments) {
     lib_scope scope;
     handle->arena->scope = &scope;
+    lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     if (LIB_ENTER(&scope)) work(handle, arguments);
+    lib_fp_restore(state);
     handle->arena->scope = NULL;
     if (scope.error.status != DLC_OK) graph_handle_record(handle, &scope.error);
     return scope.error.status;
 }
 
-dlc_value graph_handle_value(dlc_graph *handle, graph_id id) { return (dlc_value){handle, id, handle->serial}; }
+dlc_value graph_handle_value(dlc_graph *handle, graph_id id) {
+    return (dlc_value){handle, id, handle->serial};
+}
 
-dlc_value graph_poison(void) { return (dlc_value){NULL, UINT32_MAX, 0}; }
+dlc_value graph_poison(void) {
+    return (dlc_value){NULL, UINT32_MAX, 0};
+}
 
-/* ---- create, destroy ---------------------------------------------------------------------------------------------------------- */
+/* ---- create, destroy ------------------------------------------------------------------------------------------- */
 
 static void make_graph(dlc_graph *handle, void *arguments) {
     (void)arguments;
@@ -172,7 +184,7 @@ const char *dlc_graph_message(const dlc_graph *handle) {
     return graph_handle_live(handle) ? handle->error.message : "the graph is NULL or destroyed";
 }
 
-/* ---- inputs, constants, outputs -------------------------------------------------------------------------------------------------- */
+/* ---- inputs, constants, outputs -------------------------------------------------------------------------------- */
 
 /* The handle of a builder call, or a recorded error. */
 static bool usable(dlc_graph *handle, const char *call) {
@@ -221,8 +233,8 @@ static void make_input(dlc_graph *handle, void *arguments) {
     graph_shape shape = {.dtype = a->dtype, .rank = a->rank};
     for (int i = 0; i < a->rank; i++) {
         if (!a->dims[i].name && a->dims[i].value < 0)
-            lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld, expected 0 or more, or a symbol", name, i,
-                      (long long)a->dims[i].value);
+            lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld, expected 0 or more, or a symbol",
+                      name, i, (long long)a->dims[i].value);
         shape.dim[i] = graph_api_dim(g, &a->dims[i]);
     }
     lib_vec_reserve(g->arena, &handle->parameters, 1);
@@ -245,7 +257,8 @@ static void make_constant(dlc_graph *handle, void *arguments) {
 
 static dlc_value new_constant(dlc_graph *handle, tensor_arguments a, const char *call) {
     if (!usable(handle, call)) return graph_poison();
-    return graph_handle_work(handle, make_constant, &a) == DLC_OK ? graph_handle_value(handle, a.result) : graph_poison();
+    return graph_handle_work(handle, make_constant, &a) == DLC_OK ? graph_handle_value(handle, a.result)
+                                                                  : graph_poison();
 }
 
 dlc_value dlc_constant(dlc_graph *handle, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes) {
@@ -284,7 +297,8 @@ static void make_output(dlc_graph *handle, void *arguments) {
         lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: the value is none: an earlier call failed", name);
     for (uint32_t i = 0; a->name && i < g->outputs.count; i++)
         if (g->output_names.data[i] && strcmp(g->output_names.data[i], a->name) == 0)
-            lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: there is an output of this name already", name);
+            lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: there is an output of this name already",
+                      name);
     graph_new_output(g, a->name, graph_handle_resolve(handle, a->value, "output"));
 }
 
@@ -294,7 +308,7 @@ dlc_status dlc_output(dlc_graph *handle, const char *name, dlc_value value) {
     return graph_handle_work(handle, make_output, &a);
 }
 
-/* ---- symbols ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- symbols --------------------------------------------------------------------------------------------------- */
 
 typedef struct symbol_arguments {
     const char *name;
@@ -308,9 +322,10 @@ static void hint_symbol(dlc_graph *handle, void *arguments) {
     if (!a->name) lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_symbol_varies: name is NULL");
     int64_t high = a->high ? a->high : GRAPH_SYMBOL_MAX, multiple = a->multiple ? a->multiple : 1;
     if (a->low < 0 || high < a->low || high > GRAPH_SYMBOL_MAX || multiple < 1)
-        lib_raise(scope, DLC_INVALID_ARGUMENT,
-                  "symbol %s: range %lld..%lld, multiple %lld: expected 0 <= low <= high <= 2^40 and a positive multiple",
-                  a->name, (long long)a->low, (long long)high, (long long)multiple);
+        lib_raise(
+            scope, DLC_INVALID_ARGUMENT,
+            "symbol %s: range %lld..%lld, multiple %lld: expected 0 <= low <= high <= 2^40 and a positive multiple",
+            a->name, (long long)a->low, (long long)high, (long long)multiple);
     tir_expr e = graph_api_dim(outer, &(dlc_dim){0, a->name});
     for (uint32_t i = 0; i < outer->symbols.count; i++) {
         if (outer->symbols.data[i].var != e) continue;
@@ -330,7 +345,26 @@ dlc_status dlc_symbol_varies(dlc_graph *handle, const char *name, int64_t low, i
     return graph_handle_work(handle, hint_symbol, &a);
 }
 
-/* ---- questions about values ---------------------------------------------------------------------------------------------------------- */
+/* ---- host functions ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct custom_arguments {
+    const char *name;
+    dlc_custom_function *function;
+    void *user;
+} custom_arguments;
+
+static void add_custom(dlc_graph *handle, void *arguments) {
+    const custom_arguments *a = arguments;
+    graph_add_custom(handle->g, a->name, a->function, a->user);
+}
+
+dlc_status dlc_custom_register(dlc_graph *handle, const char *name, dlc_custom_function *function, void *user) {
+    if (!usable(handle, "dlc_custom_register")) return DLC_INVALID_ARGUMENT;
+    custom_arguments a = {name, function, user};
+    return graph_handle_work(handle, add_custom, &a);
+}
+
+/* ---- questions about values ------------------------------------------------------------------------------------ */
 
 bool dlc_value_ok(dlc_value value) {
     return graph_handle_live(value.graph) && value.serial == value.graph->serial && value.id > 0 &&
@@ -375,7 +409,7 @@ dlc_dim dlc_value_dim(dlc_value value, int axis) {
     return (dlc_dim){-1, a.text};
 }
 
-/* ---- text ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- text ------------------------------------------------------------------------------------------------------ */
 
 /* The size lies before the characters. */
 enum { TEXT_HEADER = 16 };
@@ -406,7 +440,8 @@ static void print_into(lib_arena *arena, const graph *g, const dlc_allocator *al
 
 dlc_status dlc_graph_print(const dlc_graph *handle, char **text) {
     if (!text || !graph_handle_live(handle))
-        return graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_graph_print: text is NULL, or the graph is NULL or destroyed");
+        return graph_fail_without_graph(DLC_INVALID_ARGUMENT,
+                                        "dlc_graph_print: text is NULL, or the graph is NULL or destroyed");
     *text = NULL;
     const dlc_allocator *allocator = graph_context_allocator(handle->context);
     lib_scope scope;

@@ -1,8 +1,8 @@
 /* The public builder's inside: graph handles, how generated operator functions emit, and what the layer above provides.
  *
- * Handles are recycled, never freed before their context: a dlc_value of a destroyed graph always points at a handle, whose serial
- * tells that the value is stale. Builder calls open a scope, emit into the handle's graph, and record the first error in
- * the handle and its parents; errors without a graph go to the calling thread's slot. */
+ * Handles are recycled, never freed before their context: a dlc_value of a destroyed graph always points at a handle,
+ * whose serial tells that the value is stale. Builder calls open a scope, emit into the handle's graph, and record the
+ * first error in the handle and its parents; errors without a graph go to the calling thread's slot. */
 #ifndef GRAPH_API_H
 #define GRAPH_API_H
 
@@ -13,7 +13,7 @@
 /* Member of dlc_context (jit/jit.h). Thread-safe. */
 typedef struct graph_handles {
     lib_mutex mutex;
-    dlc_graph *all;   /* every handle ever made, in use or not */
+    dlc_graph *all; /* every handle ever made, in use or not */
     dlc_graph *free;
     uint32_t next_serial;
 } graph_handles;
@@ -24,7 +24,8 @@ void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator);
 /* ---- implemented by jit (tests of the builder alone bring their own) */
 const dlc_allocator *graph_context_allocator(dlc_context *context);
 graph_handles *graph_context_handles(dlc_context *context);
-/* Puts the error into the calling thread's slot (context NULL: the slot of calls without one) and returns its status. */
+/* Puts the error into the calling thread's slot (context NULL: the slot of calls without one) and returns its status.
+ */
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error);
 
 /* ---- for jit */

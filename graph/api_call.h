@@ -1,4 +1,5 @@
-/* What generated operator functions (ops_api.c) hand to the builder. Apart from api.h so that they see public types only. */
+/* What generated operator functions (ops_api.c) hand to the builder. Apart from api.h so that they see public types
+ * only. */
 #ifndef GRAPH_API_CALL_H
 #define GRAPH_API_CALL_H
 
@@ -18,21 +19,21 @@ typedef struct graph_api_attribute {
 
 /* One call of a generated function. */
 typedef struct graph_api_call {
-    const char *name;          /* of the row */
-    dlc_graph *graph;          /* rows that can have no operand; else NULL */
-    int inputs;                /* fixed operands; a zeroed dlc_value is an operand left out */
+    const char *name; /* of the row */
+    dlc_graph *graph; /* rows that can have no operand; else NULL */
+    int inputs;       /* fixed operands; a zeroed dlc_value is an operand left out */
     const dlc_value *input;
-    int more;                  /* further operands of variadic rows */
+    int more; /* further operands of variadic rows */
     const dlc_value *more_input;
     const graph_api_attribute *attributes; /* one per spec */
-    bool bad_options;          /* what graph_api_options said */
-    int count;                 /* room for results */
-    dlc_value *results;        /* filled with poison after an error or when an operand is poison */
+    bool bad_options;                      /* what graph_api_options said */
+    int count;                             /* room for results */
+    dlc_value *results;                    /* filled with poison after an error or when an operand is poison */
 } graph_api_call;
 void graph_api_emit(const graph_api_call *call);
 
-/* Members of an options struct that an older caller does not know keep their defaults: copies struct_size bytes of `from` over
- * `to`, at most `size`. from NULL: nothing. False when struct_size was not set. */
+/* Members of an options struct that an older caller does not know keep their defaults: copies struct_size bytes of
+ * `from` over `to`, at most `size`. from NULL: nothing. False when struct_size was not set. */
 bool graph_api_options(void *to, const void *from, size_t size);
 
 #endif

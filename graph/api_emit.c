@@ -1,13 +1,14 @@
-/* Where all generated operator functions meet: finds the graph of the operands, captures values of enclosing graphs, completes
- * sub-graphs, and emits. */
+/* Where all generated operator functions meet: finds the graph of the operands, captures values of enclosing graphs,
+ * completes sub-graphs, and emits. */
 #include "graph/api_call.h"
 #include "graph/api_internal.h"
 #include "graph/build.h"
 #include "graph/internal.h"
 
-/* ---- captures -------------------------------------------------------------------------------------------------------------- */
+/* ---- captures -------------------------------------------------------------------------------------------------- */
 
-/* A value of the enclosing graph as one of handle's: constants are repeated, others become an input beyond the parameters. */
+/* A value of the enclosing graph as one of handle's: constants are repeated, others become an input beyond the
+ * parameters. */
 static graph_id capture(dlc_graph *handle, graph_id outer) {
     graph *g = handle->g, *enclosing = handle->parent->g;
     for (uint32_t i = 0; i < handle->captures.count; i++)
@@ -36,7 +37,7 @@ graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *wh
     return capture(handle, graph_handle_resolve(handle->parent, value, what));
 }
 
-/* ---- sub-graphs ------------------------------------------------------------------------------------------------------------------ */
+/* ---- sub-graphs ------------------------------------------------------------------------------------------------ */
 
 /* What an operator's sub-graphs capture together, each value once: further operands of the node. */
 typedef lib_vec(graph_id) captured_values;
@@ -82,7 +83,7 @@ static int64_t complete_subgraph(graph *g, const dlc_graph *sub, const captured_
     return number;
 }
 
-/* ---- attributes -------------------------------------------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------------------------ */
 
 static graph_attribute convert_attribute(dlc_graph *handle, const graph_op *op, const graph_attribute_spec *spec,
                                          const graph_api_attribute *given) {
@@ -99,15 +100,15 @@ static graph_attribute convert_attribute(dlc_graph *handle, const graph_op *op, 
         lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s is NULL, expected a string", op->name, spec->name);
     if (spec->kind != GRAPH_ATTR_DIMS) return out;
     if (given->count < 0 || given->count > DLC_MAX_RANK || (given->count && !given->dims))
-        lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s: %d dimensions were given, expected 0 to %d", op->name, spec->name,
-                  given->count, DLC_MAX_RANK);
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s: %d dimensions were given, expected 0 to %d", op->name,
+                  spec->name, given->count, DLC_MAX_RANK);
     tir_expr *dims = LIB_NEW_ARRAY(g->arena, tir_expr, (size_t)given->count);
     for (int i = 0; i < given->count; i++) dims[i] = graph_api_dim(g, &given->dims[i]);
     out.dims = dims;
     return out;
 }
 
-/* ---- emit -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- emit ------------------------------------------------------------------------------------------------------ */
 
 typedef struct emit_arguments {
     const graph_op *op;
@@ -126,7 +127,8 @@ static void check_subgraph(const dlc_graph *handle, const emit_arguments *a, int
                   attribute);
 }
 
-static void push_operands(dlc_graph *handle, const char *name, int count, const dlc_value *values, captured_values *out) {
+static void push_operands(dlc_graph *handle, const char *name, int count, const dlc_value *values,
+                          captured_values *out) {
     if (count < 0 || (count && !values))
         lib_raise(handle->arena->scope, DLC_INVALID_ARGUMENT, "%s: %d operands at %s", name, count,
                   values ? "a count below 0" : "NULL");
@@ -144,8 +146,8 @@ static void emit_work(dlc_graph *handle, void *arguments) {
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute] = {0};
     captured_values captured = {0}, input = {0};
     if (call->bad_options)
-        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s: options have no struct_size: set them up with the _INIT macro",
-                  op->name);
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT,
+                  "%s: options have no struct_size: set them up with the _INIT macro", op->name);
     for (int i = 0; op->attribute[i].name; i++) {
         attribute[i] = convert_attribute(handle, op, &op->attribute[i], &call->attributes[i]);
         if (op->attribute[i].kind != GRAPH_ATTR_SUBGRAPH) continue;
@@ -205,8 +207,10 @@ void graph_api_emit(const graph_api_call *call) {
         return;
     }
     lib_error error;
-    lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: no argument belongs to a living graph: values are left out or of destroyed "
-                                           "graphs, or the graph is NULL", call->name);
+    lib_fail(&error, DLC_INVALID_ARGUMENT,
+             "%s: no argument belongs to a living graph: values are left out or of destroyed "
+             "graphs, or the graph is NULL",
+             call->name);
     graph_context_fail(NULL, &error);
 }
 

@@ -11,16 +11,16 @@ typedef struct graph_capture {
 
 struct dlc_graph {
     dlc_context *context;
-    dlc_graph *parent;              /* sub-graphs */
+    dlc_graph *parent; /* sub-graphs */
     dlc_graph *first_child, *next_sibling;
     dlc_graph *next_all, *next_free;
-    uint32_t serial;                /* 0: destroyed */
-    lib_arena own_arena;            /* of outermost graphs */
-    lib_arena *arena;               /* the outermost graph's */
+    uint32_t serial;     /* 0: destroyed */
+    lib_arena own_arena; /* of outermost graphs */
+    lib_arena *arena;    /* the outermost graph's */
     graph *g;
-    lib_vec(graph_id) parameters;   /* inputs made by dlc_input; the others are captures */
+    lib_vec(graph_id) parameters; /* inputs made by dlc_input; the others are captures */
     lib_vec(graph_capture) captures;
-    lib_error error;                /* the first one */
+    lib_error error; /* the first one */
 };
 
 /* Runs `work` in a scope; records an error. */

@@ -1,8 +1,8 @@
-/* Attribute values by kind: defaults, text, equality, hash, copy. The one place that switches over graph_attribute_kind besides
- * the checks of emit. */
+/* Attribute values by kind: defaults, text, equality, hash, copy. The one place that switches over graph_attribute_kind
+ * besides the checks of emit. */
 #include "graph/internal.h"
 
-/* ---- words of an enumeration ------------------------------------------------------------------------------------------ */
+/* ---- words of an enumeration ----------------------------------------------------------------------------------- */
 
 static const char *choice(const char *choices, int64_t index, size_t *length) {
     const char *word = choices;
@@ -16,7 +16,8 @@ static const char *choice(const char *choices, int64_t index, size_t *length) {
 
 int graph_choice_count(const char *choices) {
     int count = 0;
-    for (size_t length; choice(choices, count, &length), length; count++) {}
+    for (size_t length; choice(choices, count, &length), length; count++) {
+    }
     return count;
 }
 
@@ -28,9 +29,11 @@ static int64_t find_choice(const char *choices, const char *wanted) {
     return -1;
 }
 
-/* ---- parsing ------------------------------------------------------------------------------------------------------------ */
+/* ---- parsing --------------------------------------------------------------------------------------------------- */
 
-static tir_expr symbol_by_name(void *user, const char *name) { return graph_symbol_named(user, name); }
+static tir_expr symbol_by_name(void *user, const char *name) {
+    return graph_symbol_named(user, name);
+}
 
 tir_expr graph_parse_dim(graph *g, lib_lexer *lexer) {
     tir_names names = {.variable = symbol_by_name, .user = g};
@@ -129,7 +132,7 @@ graph_attribute graph_attribute_default(graph *g, const graph_attribute_spec *sp
     return out;
 }
 
-/* ---- printing ------------------------------------------------------------------------------------------------------------ */
+/* ---- printing -------------------------------------------------------------------------------------------------- */
 
 static void print_constant(lib_text *text, const graph_constant *constant) {
     static const char digits[] = "0123456789abcdef";
@@ -178,10 +181,10 @@ void graph_attribute_print(lib_text *text, const graph *g, const graph_attribute
     }
 }
 
-/* ---- equality, hash, copy ---------------------------------------------------------------------------------------------------- */
+/* ---- equality, hash, copy -------------------------------------------------------------------------------------- */
 
-/* What counts of an attribute: its size and bytes. Dimensions are hash-consed, so ids stand for expressions; floats count by
- * bits, so that -0 and NaN are themselves. */
+/* What counts of an attribute: its size and bytes. Dimensions are hash-consed, so ids stand for expressions; floats
+ * count by bits, so that -0 and NaN are themselves. */
 static const void *content(const graph_attribute_spec *spec, const graph_attribute *attribute, size_t *size) {
     switch (spec->kind) {
     case GRAPH_ATTR_FLOAT: return *size = sizeof attribute->number, &attribute->number;

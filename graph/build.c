@@ -3,12 +3,14 @@
 
 #include "graph/internal.h"
 
-/* ---- emission by name --------------------------------------------------------------------------------------------------- */
+/* ---- emission by name ------------------------------------------------------------------------------------------ */
 
 graph_setting graph_set_integer(const char *name, int64_t integer) {
     return (graph_setting){name, {.integer = integer, .given = true}};
 }
-graph_setting graph_set_bool(const char *name, bool value) { return graph_set_integer(name, value); }
+graph_setting graph_set_bool(const char *name, bool value) {
+    return graph_set_integer(name, value);
+}
 graph_setting graph_set_float(const char *name, double number) {
     return (graph_setting){name, {.number = number, .given = true}};
 }
@@ -35,15 +37,15 @@ graph_id graph_emit_with(graph *g, const char *name, int inputs, const graph_id 
     return graph_emit(g, op, inputs, input, attribute);
 }
 
-/* ---- broadcasting: shapes align at the last axis; 1 stretches --------------------------------------------------------------- */
+/* ---- broadcasting: shapes align at the last axis; 1 stretches -------------------------------------------------- */
 
 static bool is_one(const graph *g, tir_expr dim) {
     int64_t value;
     return tir_is_const(g->pool, dim, &value) && value == 1;
 }
 
-/* Widens `to` so that `with` broadcasts to it. Dimensions that are neither equal nor 1 stay as they are: the row's own check
- * speaks about them. */
+/* Widens `to` so that `with` broadcasts to it. Dimensions that are neither equal nor 1 stay as they are: the row's own
+ * check speaks about them. */
 static void join_shapes(const graph *g, graph_shape *to, const graph_shape *with) {
     while (to->rank < with->rank) {
         memmove(to->dim + 1, to->dim, (size_t)to->rank * sizeof *to->dim);
@@ -54,7 +56,8 @@ static void join_shapes(const graph *g, graph_shape *to, const graph_shape *with
         if (is_one(g, to->dim[to->rank - i])) to->dim[to->rank - i] = with->dim[with->rank - i];
 }
 
-/* Scalars and dimensions of 1 stretch to `shape`; a rank that is too high or other sizes are left to the row's check. */
+/* Scalars and dimensions of 1 stretch to `shape`; a rank that is too high or other sizes are left to the row's check.
+ */
 static graph_id stretch(graph *g, graph_id x, const graph_shape *shape) {
     const graph_shape *own = graph_shape_of(g, x);
     bool same = own->rank == shape->rank;
@@ -87,7 +90,7 @@ static graph_id emit_map(graph *g, const char *name, int inputs, const graph_id 
     return graph_emit_broadcast(g, op, inputs, input, NULL);
 }
 
-/* ---- sources ------------------------------------------------------------------------------------------------------------------ */
+/* ---- sources --------------------------------------------------------------------------------------------------- */
 
 graph_id graph_new_input(graph *g, const char *name, const graph_shape *shape) {
     name = lib_arena_string(g->arena, name);
@@ -127,14 +130,15 @@ static size_t literal_size(const graph *g, dlc_dtype dtype, int rank, const int6
     size_t size = lib_dtype_size(dtype);
     for (int i = 0; i < rank; i++)
         if (shape[i] < 0 || !lib_size_multiply(size, (size_t)shape[i], &size))
-            lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "constant: dimension %d is %lld: negative, or too large in all",
-                      i, (long long)shape[i]);
+            lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT,
+                      "constant: dimension %d is %lld: negative, or too large in all", i, (long long)shape[i]);
     return size;
 }
 
 graph_id graph_literal_of(graph *g, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes, bool borrow) {
     size_t size = literal_size(g, dtype, rank, shape);
-    if (size && !bytes) lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "constant: bytes is NULL, expected %zu bytes", size);
+    if (size && !bytes)
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "constant: bytes is NULL, expected %zu bytes", size);
     return emit_constant(g, graph_add_constant(g, bytes, size, borrow), dtype, rank, shape);
 }
 
@@ -207,17 +211,17 @@ bool graph_is_number(const graph *g, graph_id x, double *number) {
     return true;
 }
 
-/* ---- maps ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- maps ------------------------------------------------------------------------------------------------------ */
 
-#define X(name)                                                                                                       \
-    graph_id graph_##name(graph *g, graph_id x) {                                                                     \
-        return emit_map(g, #name, 1, &x);                                                                             \
+#define X(name)                                   \
+    graph_id graph_##name(graph *g, graph_id x) { \
+        return emit_map(g, #name, 1, &x);         \
     }
 GRAPH_BUILD_UNARY(X)
 #undef X
-#define X(name)                                                                                                       \
-    graph_id graph_##name(graph *g, graph_id a, graph_id b) {                                                         \
-        return emit_map(g, #name, 2, (graph_id[]){a, b});                                                             \
+#define X(name)                                               \
+    graph_id graph_##name(graph *g, graph_id a, graph_id b) { \
+        return emit_map(g, #name, 2, (graph_id[]){a, b});     \
     }
 GRAPH_BUILD_BINARY(X)
 #undef X
@@ -235,7 +239,7 @@ graph_id graph_cast(graph *g, graph_id x, dlc_dtype dtype) {
     return graph_emit_with(g, "cast", 1, &x, 1, (graph_setting[]){graph_set_integer("dtype", dtype)});
 }
 
-/* ---- structure -------------------------------------------------------------------------------------------------------------------- */
+/* ---- structure ------------------------------------------------------------------------------------------------- */
 
 graph_id graph_reshape(graph *g, graph_id x, int rank, const tir_expr *dims) {
     return graph_emit_with(g, "reshape", 1, &x, 1, (graph_setting[]){graph_set_dims("shape", rank, dims)});
@@ -243,7 +247,8 @@ graph_id graph_reshape(graph *g, graph_id x, int rank, const tir_expr *dims) {
 
 graph_id graph_transpose(graph *g, graph_id x, const int64_t *permutation) {
     int rank = graph_shape_of(g, x)->rank;
-    return graph_emit_with(g, "transpose", 1, &x, 1, (graph_setting[]){graph_set_list("permutation", rank, permutation)});
+    return graph_emit_with(g, "transpose", 1, &x, 1,
+                           (graph_setting[]){graph_set_list("permutation", rank, permutation)});
 }
 
 graph_id graph_broadcast(graph *g, graph_id x, int rank, const tir_expr *dims, const int64_t *axes) {
@@ -271,8 +276,10 @@ graph_id graph_broadcast_like(graph *g, graph_id x, graph_id like) {
 graph_id graph_expand_dims(graph *g, graph_id x, int axis) {
     graph_shape shape = *graph_shape_of(g, x);
     if (shape.rank >= DLC_MAX_RANK || axis < 0 || axis > shape.rank)
-        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "a dimension at %d of a tensor of rank %d: expected 0 to %d, and "
-                                                         "rank below %d", axis, shape.rank, shape.rank, DLC_MAX_RANK);
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT,
+                  "a dimension at %d of a tensor of rank %d: expected 0 to %d, and "
+                  "rank below %d",
+                  axis, shape.rank, shape.rank, DLC_MAX_RANK);
     memmove(shape.dim + axis + 1, shape.dim + axis, (size_t)(shape.rank - axis) * sizeof *shape.dim);
     shape.dim[axis] = tir_index(g->pool, 1);
     return graph_reshape(g, x, shape.rank + 1, shape.dim);
@@ -281,8 +288,8 @@ graph_id graph_expand_dims(graph *g, graph_id x, int axis) {
 graph_id graph_squeeze(graph *g, graph_id x, int axis) {
     graph_shape shape = *graph_shape_of(g, x);
     if (axis < 0 || axis >= shape.rank || !is_one(g, shape.dim[axis]))
-        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "dimension %d of a tensor of rank %d is not one of size 1", axis,
-                  shape.rank);
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "dimension %d of a tensor of rank %d is not one of size 1",
+                  axis, shape.rank);
     memmove(shape.dim + axis, shape.dim + axis + 1, (size_t)(shape.rank - axis - 1) * sizeof *shape.dim);
     return graph_reshape(g, x, shape.rank - 1, shape.dim);
 }
@@ -318,16 +325,16 @@ graph_id graph_reverse(graph *g, graph_id x, int count, const int64_t *axes) {
     return graph_emit_with(g, "reverse", 1, &x, 1, (graph_setting[]){graph_set_list("axes", count, axes)});
 }
 
-/* ---- reductions and contraction ---------------------------------------------------------------------------------------------------- */
+/* ---- reductions and contraction -------------------------------------------------------------------------------- */
 
 static graph_id reduce(graph *g, const char *name, graph_id x, int count, const int64_t *axes, bool keep) {
     return graph_emit_with(g, name, 1, &x, 2,
                            (graph_setting[]){graph_set_list("axes", count, axes), graph_set_bool("keep", keep)});
 }
 
-#define X(name)                                                                                                       \
-    graph_id graph_reduce_##name(graph *g, graph_id x, int count, const int64_t *axes, bool keep) {                   \
-        return reduce(g, "reduce_" #name, x, count, axes, keep);                                                      \
+#define X(name)                                                                                     \
+    graph_id graph_reduce_##name(graph *g, graph_id x, int count, const int64_t *axes, bool keep) { \
+        return reduce(g, "reduce_" #name, x, count, axes, keep);                                    \
     }
 GRAPH_BUILD_REDUCE(X)
 #undef X
@@ -341,11 +348,11 @@ graph_id graph_reduce_mean(graph *g, graph_id x, int count, const int64_t *axes,
 
 graph_id graph_contract(graph *g, graph_id a, graph_id b, int batch, const int64_t *a_batch, const int64_t *b_batch,
                         int contract, const int64_t *a_contract, const int64_t *b_contract) {
-    return graph_emit_with(
-        g, "dot_general", 2, (graph_id[]){a, b}, 4,
-        (graph_setting[]){graph_set_list("batch_x", batch, a_batch), graph_set_list("batch_w", batch, b_batch),
-                          graph_set_list("contract_x", contract, a_contract),
-                          graph_set_list("contract_w", contract, b_contract)});
+    return graph_emit_with(g, "dot_general", 2, (graph_id[]){a, b}, 4,
+                           (graph_setting[]){graph_set_list("batch_x", batch, a_batch),
+                                             graph_set_list("batch_w", batch, b_batch),
+                                             graph_set_list("contract_x", contract, a_contract),
+                                             graph_set_list("contract_w", contract, b_contract)});
 }
 
 graph_id graph_matmul(graph *g, graph_id a, graph_id b) {

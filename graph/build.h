@@ -1,19 +1,21 @@
-/* Typed helpers for passes, expansions of composites and tests: graph_add(g, a, b), graph_exp(g, x), ... They emit rows by name
- * (so this header is also the agreement on names of rows and attributes), broadcast like NumPy by explicit `broadcast` nodes, and
- * never convert dtypes: a mismatch raises with what was expected. All run inside the scope of g->arena. */
+/* Typed helpers for passes, expansions of composites and tests: graph_add(g, a, b), graph_exp(g, x), ... They emit rows
+ * by name (so this header is also the agreement on names of rows and attributes), broadcast like NumPy by explicit
+ * `broadcast` nodes, and never convert dtypes: a mismatch raises with what was expected. All run inside the scope of
+ * g->arena. */
 #ifndef GRAPH_BUILD_H
 #define GRAPH_BUILD_H
 
 #include "graph/op.h"
 
-/* ---- emission by name ------------------------------------------------------------------------------------------------ */
+/* ---- emission by name ------------------------------------------------------------------------------------------ */
 
 /* One attribute by name; the rest take the row's defaults. */
 typedef struct graph_setting {
     const char *name;
     graph_attribute value;
 } graph_setting;
-graph_setting graph_set_integer(const char *name, int64_t integer); /* also dtype, enumeration index, sub-graph, constant */
+graph_setting graph_set_integer(const char *name,
+                                int64_t integer); /* also dtype, enumeration index, sub-graph, constant */
 graph_setting graph_set_bool(const char *name, bool value);
 graph_setting graph_set_float(const char *name, double number);
 graph_setting graph_set_string(const char *name, const char *string);
@@ -23,24 +25,27 @@ graph_setting graph_set_dims(const char *name, int count, const tir_expr *dims);
 /* Raises DLC_INTERNAL for an unknown row or attribute. Operands as they are: no broadcasting. */
 graph_id graph_emit_with(graph *g, const char *op, int inputs, const graph_id *input, int settings,
                          const graph_setting *setting);
-/* What public functions and the text form do: operands of rows of class MAP are broadcast to one shape first, then graph_emit. */
+/* What public functions and the text form do: operands of rows of class MAP are broadcast to one shape first, then
+ * graph_emit. */
 graph_id graph_emit_broadcast(graph *g, const graph_op *op, int inputs, const graph_id *input,
                               const graph_attribute *attributes);
 
-/* ---- sources ----------------------------------------------------------------------------------------------------------
- * input(name, dtype, shape), constant(value, dtype, shape), dimension(size, dtype): an index expression as a rank-0 value. */
+/* ---- sources ------------------------------------------------------------------------------------------------------
+ * input(name, dtype, shape), constant(value, dtype, shape), dimension(size, dtype): an index expression as a rank-0
+ * value. */
 
 graph_id graph_new_input(graph *g, const char *name, const graph_shape *shape);
 void graph_new_output(graph *g, const char *name, graph_id value);
 graph_id graph_literal(graph *g, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes); /* copies */
 graph_id graph_literal_of(graph *g, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes, bool borrow);
-graph_id graph_scalar(graph *g, dlc_dtype dtype, double number);     /* rank 0; rounded once */
+graph_id graph_scalar(graph *g, dlc_dtype dtype, double number); /* rank 0; rounded once */
 graph_id graph_scalar_i64(graph *g, dlc_dtype dtype, int64_t number);
-graph_id graph_scalar_like(graph *g, graph_id x, double number);     /* rank 0, dtype of x; broadcasts in the helpers below */
+graph_id graph_scalar_like(graph *g, graph_id x,
+                           double number); /* rank 0, dtype of x; broadcasts in the helpers below */
 graph_id graph_full(graph *g, dlc_dtype dtype, int rank, const tir_expr *dims, double number); /* scalar, broadcast */
-graph_id graph_full_like(graph *g, graph_id x, double number);       /* shape and dtype of x */
+graph_id graph_full_like(graph *g, graph_id x, double number); /* shape and dtype of x */
 graph_id graph_iota(graph *g, dlc_dtype dtype, int rank, const tir_expr *dims, int axis);
-graph_id graph_dimension(graph *g, dlc_dtype dtype, tir_expr size);  /* rank 0 */
+graph_id graph_dimension(graph *g, dlc_dtype dtype, tir_expr size); /* rank 0 */
 /* Number of elements of x over the axes (none: all), as a rank-0 value of x's dtype: what a mean divides by. */
 graph_id graph_count_of(graph *g, graph_id x, int count, const int64_t *axes);
 /* The value as bytes when it is a constant node, else NULL. */
@@ -48,12 +53,13 @@ const graph_constant *graph_constant_of(const graph *g, graph_id value);
 /* True when x is a constant whose elements (or a broadcast of a constant scalar) all equal one number. */
 bool graph_is_number(const graph *g, graph_id x, double *number);
 
-/* ---- maps -------------------------------------------------------------------------------------------------------------- */
+/* ---- maps ------------------------------------------------------------------------------------------------------ */
 
-#define GRAPH_BUILD_UNARY(X)                                                                                           \
-    X(neg) X(abs) X(sign) X(sqrt) X(rsqrt) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(logistic)    \
-    X(floor) X(ceil) X(round) X(not)
-#define GRAPH_BUILD_BINARY(X)                                                                                          \
+#define GRAPH_BUILD_UNARY(X)                                                                                          \
+    X(neg)                                                                                                            \
+    X(abs) X(sign) X(sqrt) X(rsqrt) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(logistic) X(floor) \
+        X(ceil) X(round) X(not )
+#define GRAPH_BUILD_BINARY(X) \
     X(add) X(sub) X(mul) X(div) X(rem) X(min) X(max) X(pow) X(and) X(or) X(xor) X(eq) X(ne) X(lt) X(le) X(gt) X(ge)
 #define X(name) graph_id graph_##name(graph *g, graph_id x);
 GRAPH_BUILD_UNARY(X)
@@ -65,39 +71,43 @@ graph_id graph_select(graph *g, graph_id condition, graph_id a, graph_id b);
 graph_id graph_clamp(graph *g, graph_id low, graph_id x, graph_id high);
 graph_id graph_cast(graph *g, graph_id x, dlc_dtype dtype); /* the same dtype: x itself */
 
-/* ---- structure --------------------------------------------------------------------------------------------------------- */
+/* ---- structure ------------------------------------------------------------------------------------------------- */
 
-graph_id graph_reshape(graph *g, graph_id x, int rank, const tir_expr *dims);              /* reshape(x, shape) */
-graph_id graph_transpose(graph *g, graph_id x, const int64_t *permutation);                /* transpose(x, permutation) */
-/* broadcast(x, shape, axes): result axis axes[i] is operand axis i (extents equal, or 1 in the operand); the others repeat. */
+graph_id graph_reshape(graph *g, graph_id x, int rank, const tir_expr *dims); /* reshape(x, shape) */
+graph_id graph_transpose(graph *g, graph_id x, const int64_t *permutation);   /* transpose(x, permutation) */
+/* broadcast(x, shape, axes): result axis axes[i] is operand axis i (extents equal, or 1 in the operand); the others
+ * repeat. */
 graph_id graph_broadcast(graph *g, graph_id x, int rank, const tir_expr *dims, const int64_t *axes);
-graph_id graph_broadcast_to(graph *g, graph_id x, int rank, const tir_expr *dims);         /* axes aligned at the last, like NumPy */
+graph_id graph_broadcast_to(graph *g, graph_id x, int rank,
+                            const tir_expr *dims); /* axes aligned at the last, like NumPy */
 graph_id graph_broadcast_like(graph *g, graph_id x, graph_id like);
-graph_id graph_expand_dims(graph *g, graph_id x, int axis);                                /* a dimension of 1 before `axis` */
+graph_id graph_expand_dims(graph *g, graph_id x, int axis); /* a dimension of 1 before `axis` */
 graph_id graph_squeeze(graph *g, graph_id x, int axis);
 /* slice(x, start, stop, step); dimension lists may hold symbols in start and stop. step NULL: 1 */
 graph_id graph_slice(graph *g, graph_id x, const tir_expr *start, const tir_expr *stop, const int64_t *step);
 graph_id graph_slice_axis(graph *g, graph_id x, int axis, tir_expr start, tir_expr stop);
-graph_id graph_pad(graph *g, graph_id x, graph_id value, const int64_t *low, const int64_t *high); /* pad(x, value, low, high) */
-graph_id graph_concat(graph *g, int count, const graph_id *values, int axis);              /* concat(values..., axis) */
-graph_id graph_reverse(graph *g, graph_id x, int count, const int64_t *axes);              /* reverse(x, axes) */
+graph_id graph_pad(graph *g, graph_id x, graph_id value, const int64_t *low,
+                   const int64_t *high);                                      /* pad(x, value, low, high) */
+graph_id graph_concat(graph *g, int count, const graph_id *values, int axis); /* concat(values..., axis) */
+graph_id graph_reverse(graph *g, graph_id x, int count, const int64_t *axes); /* reverse(x, axes) */
 
-/* ---- reductions: reduce_sum(x, axes, keep): no axes means all; keep leaves dimensions of 1 ------------------------------------ */
+/* ---- reductions: reduce_sum(x, axes, keep): no axes means all; keep leaves dimensions of 1 --------------------- */
 
 #define GRAPH_BUILD_REDUCE(X) X(sum) X(prod) X(max) X(min) X(and) X(or)
 #define X(name) graph_id graph_reduce_##name(graph *g, graph_id x, int count, const int64_t *axes, bool keep);
 GRAPH_BUILD_REDUCE(X)
 #undef X
-graph_id graph_reduce_mean(graph *g, graph_id x, int count, const int64_t *axes, bool keep); /* sum / number of elements */
+graph_id graph_reduce_mean(graph *g, graph_id x, int count, const int64_t *axes,
+                           bool keep); /* sum / number of elements */
 
-/* ---- contraction -------------------------------------------------------------------------------------------------------
- * dot_general(x, w, batch_x, batch_w, contract_x, contract_w), as StableHLO. Result: batch dimensions, free dimensions of
- * a, free dimensions of b. */
+/* ---- contraction --------------------------------------------------------------------------------------------------
+ * dot_general(x, w, batch_x, batch_w, contract_x, contract_w), as StableHLO. Result: batch dimensions, free dimensions
+ * of a, free dimensions of b. */
 graph_id graph_contract(graph *g, graph_id a, graph_id b, int batch, const int64_t *a_batch, const int64_t *b_batch,
                         int contract, const int64_t *a_contract, const int64_t *b_contract);
 graph_id graph_matmul(graph *g, graph_id a, graph_id b); /* NumPy matmul; leading dimensions broadcast */
 
-/* ---- composites, by row name --------------------------------------------------------------------------------------------- */
+/* ---- composites, by row name ----------------------------------------------------------------------------------- */
 graph_id graph_softmax(graph *g, graph_id x, int axis); /* softmax(x, axis) */
 
 #endif

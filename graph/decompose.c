@@ -1,4 +1,5 @@
-/* Decomposition: composites are replaced by what they expand to, until only primitives are left; sub-graphs included. */
+/* Decomposition: composites are replaced by what they expand to, until only primitives are left; sub-graphs included.
+ */
 #include "graph/internal.h"
 
 enum { ROUNDS_MAX = 16 }; /* composites may expand to composites; deeper means that one contains itself */
@@ -36,7 +37,8 @@ static bool has_composites(const graph *g) {
 graph *graph_decompose(lib_arena *arena, const graph *g) {
     graph *now = graph_walk_run(arena, g, g->phase, NULL, pass_expand, NULL);
     for (int round = 1; has_composites(now); round++) {
-        if (round == ROUNDS_MAX) lib_raise(arena->scope, DLC_INTERNAL, "composites still expand after %d rounds", round);
+        if (round == ROUNDS_MAX)
+            lib_raise(arena->scope, DLC_INTERNAL, "composites still expand after %d rounds", round);
         now = graph_walk_run(arena, now, g->phase, NULL, pass_expand, NULL);
     }
     return now;

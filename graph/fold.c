@@ -1,6 +1,6 @@
-/* Constant folding: a node of constants is evaluated by its own compute definition, through tir_region_evaluate. Nodes that
- * would cost more than FOLD_LIMIT scalar operations, or whose result is larger than what goes in, stay: the init graph and
- * broadcasts inside kernels are better places for those. */
+/* Constant folding: a node of constants is evaluated by its own compute definition, through tir_region_evaluate. Nodes
+ * that would cost more than FOLD_LIMIT scalar operations, or whose result is larger than what goes in, stay: the init
+ * graph and broadcasts inside kernels are better places for those. */
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/region.h"
@@ -47,25 +47,37 @@ static int64_t region_work(const tir_region *region) {
     return work;
 }
 
-/* Evaluates all elements into `bytes`; false when it is too much work. */
-static bool evaluate(lib_arena *scratch, const graph *g, const graph_op *op, int inputs, const graph_id *input,
-                     const graph_attribute *attributes, const graph_shape *result, int64_t count, void *bytes) {
-    graph_region_builder builder = graph_region_start(scratch, g, op->name);
-    void **pointers = LIB_NEW_ARRAY(scratch, void *, (size_t)inputs);
+typedef struct fold_job {
+    const graph *g;
+    const graph_op *op;
+    int inputs;
+    const graph_id *input;
+    const graph_attribute *attributes;
+    const graph_shape *result;
+    int64_t count; /* elements of the result */
+    void *bytes;   /* they go here */
+} fold_job;
+
+/* Evaluates all elements; false when it is too much work. */
+static bool evaluate(lib_arena *scratch, const fold_job *job) {
+    const graph *g = job->g;
+    const graph_shape *result = job->result;
+    graph_region_builder builder = graph_region_start(scratch, g, job->op->name);
+    void **pointers = LIB_NEW_ARRAY(scratch, void *, (size_t)job->inputs);
     int given = 0;
-    for (int i = 0; i < inputs; i++) {
-        if (!input[i] || builder.tensor[input[i]] != GRAPH_NONE) continue;
-        graph_region_add_input(&builder, input[i], true);
-        pointers[given++] = (void *)graph_constant_of(g, input[i])->bytes;
+    for (int i = 0; i < job->inputs; i++) {
+        if (!job->input[i] || graph_region_tensor(&builder, job->input[i]) != GRAPH_NONE) continue;
+        graph_region_add_input(&builder, job->input[i], true);
+        pointers[given++] = (void *)graph_constant_of(g, job->input[i])->bytes;
     }
     uint32_t tensor;
-    graph_region_add_node(&builder, op, inputs, input, attributes, 1, result, &tensor);
+    graph_region_add_node(&builder, job->op, job->inputs, job->input, job->attributes, 1, result, &tensor);
     tir_region *region = builder.region;
     tir_region_output(region, tensor);
     int64_t work = region_work(region);
     if (work < 0 || work > FOLD_LIMIT) return false;
-    int64_t *point = LIB_NEW_ARRAY(scratch, int64_t, (size_t)(count * result->rank));
-    for (int64_t p = 0; p < count; p++) {
+    int64_t *point = LIB_NEW_ARRAY(scratch, int64_t, (size_t)(job->count * result->rank));
+    for (int64_t p = 0; p < job->count; p++) {
         int64_t rest = p;
         for (int i = result->rank; i-- > 0;) {
             int64_t extent = 1;
@@ -74,30 +86,34 @@ static bool evaluate(lib_arena *scratch, const graph *g, const graph_op *op, int
             rest /= extent;
         }
     }
-    uint64_t *bits = LIB_NEW_ARRAY(scratch, uint64_t, (size_t)count);
+    uint64_t *bits = LIB_NEW_ARRAY(scratch, uint64_t, (size_t)job->count);
     int64_t *params = LIB_NEW_ARRAY(scratch, int64_t, region->params.count); /* the graph's symbols; not used here */
-    tir_region_evaluate(scratch, region, pointers, params, tensor, count, point, false, bits);
+    tir_region_evaluate(scratch, region, pointers, params, tensor, job->count, point, false, bits);
     size_t size = lib_dtype_size(result->dtype);
-    for (int64_t p = 0; p < count; p++) tir_bits_store((tir_dtype)result->dtype, (char *)bytes + (size_t)p * size, bits[p]);
+    for (int64_t p = 0; p < job->count; p++)
+        tir_bits_store((tir_dtype)result->dtype, (char *)job->bytes + (size_t)p * size, bits[p]);
     return true;
+}
+
+/* In memory of its own, which is given back whatever happens. */
+static bool evaluate_aside(const fold_job *job, lib_scope *outer) {
+    lib_scope scope;
+    lib_arena scratch;
+    lib_arena_init(&scratch, job->g->arena->allocator, &scope);
+    volatile bool done = false;
+    if (LIB_ENTER(&scope)) done = evaluate(&scratch, job);
+    lib_arena_free(&scratch);
+    if (scope.error.status != DLC_OK) lib_raise_error(outer, &scope.error);
+    return done;
 }
 
 graph_id graph_fold(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
                     const graph_shape *result) {
     if (!worth_folding(g, op, inputs, input, result)) return 0;
-    int64_t count = element_count(g, result);
-    void *bytes = lib_arena_take(g->arena, (size_t)count * lib_dtype_size(result->dtype));
-    lib_scope scope; /* of the scratch memory, which is given back whatever happens */
-    lib_arena scratch;
-    lib_arena_init(&scratch, g->arena->allocator, &scope);
-    volatile bool done = count == 0;
-    if (LIB_ENTER(&scope)) {
-        if (count) done = evaluate(&scratch, g, op, inputs, input, attributes, result, count, bytes);
-    }
-    lib_arena_free(&scratch);
-    if (scope.error.status != DLC_OK) lib_raise_error(g->arena->scope, &scope.error);
-    if (!done) return 0;
+    fold_job job = {g, op, inputs, input, attributes, result, element_count(g, result), NULL};
+    job.bytes = lib_arena_take(g->arena, (size_t)job.count * lib_dtype_size(result->dtype));
+    if (job.count && !evaluate_aside(&job, g->arena->scope)) return 0;
     int64_t shape[DLC_MAX_RANK];
     for (int i = 0; i < result->rank; i++) tir_is_const(g->pool, result->dim[i], &shape[i]);
-    return graph_literal(g, result->dtype, result->rank, shape, bytes);
+    return graph_literal(g, result->dtype, result->rank, shape, job.bytes);
 }

@@ -1,10 +1,11 @@
 /* Fusion: partitions the nodes of a bound graph into regions.
  *
- * Nodes are *sources* (inputs, constants), *cheap* (their value costs no more to compute again than to read: broadcasts, iotas,
- * widening casts, slices, dimensions of 1), or *core*. Cheap nodes belong to no region: each region that reads one gets a copy.
- * Every core node starts as a cluster of its own; in topological order each node tries to join the clusters of what it
- * reads. Whether two clusters may become one is decided by what reading the value inside a kernel saves (the bytes of the
- * value) against what it costs (computing elements several times), see `may_join`. Never does a join close a cycle. */
+ * Nodes are *sources* (inputs, constants), *cheap* (their value costs no more to compute again than to read:
+ * broadcasts, iotas, widening casts, slices, dimensions of 1), or *core*. Cheap nodes belong to no region: each region
+ * that reads one gets a copy. Every core node starts as a cluster of its own; in topological order each node tries to
+ * join the clusters of what it reads. Whether two clusters may become one is decided by what reading the value inside a
+ * kernel saves (the bytes of the value) against what it costs (computing elements several times), see `may_join`. Never
+ * does a join close a cycle. */
 #include "graph/fuse.h"
 #include "graph/build.h"
 #include "graph/internal.h"
@@ -13,9 +14,9 @@ typedef enum role { ROLE_NONE, ROLE_SOURCE, ROLE_CHEAP, ROLE_CORE } role;
 
 /* What a cluster is, by its heaviest node. */
 typedef enum cluster_kind {
-    CLUSTER_MOVES,     /* injective nodes only: no arithmetic */
-    CLUSTER_MAPS,      /* maps and injectives */
-    CLUSTER_ROWS,      /* reductions over the same trailing axes of one domain, and maps over the domain and over its rows */
+    CLUSTER_MOVES, /* injective nodes only: no arithmetic */
+    CLUSTER_MAPS,  /* maps and injectives */
+    CLUSTER_ROWS, /* reductions over the same trailing axes of one domain, and maps over the domain and over its rows */
     CLUSTER_HEAVY,     /* one contraction, convolution, window, scan or scatter with an epilogue of maps */
     CLUSTER_ATTENTION, /* contraction, rows, contraction */
     CLUSTER_ALONE      /* views, opaque, control */
@@ -28,36 +29,36 @@ enum { ROW_BYTES_DEFAULT = 256 << 10 }; /* a row that should stay on chip, when 
 typedef struct edge {
     uint32_t producer, user;
     graph_id value;
-    int operand;      /* of user */
-    bool direct;      /* no cheap node between that changes the shape */
-    bool expands;     /* a broadcast between repeats elements */
+    int operand;  /* of user */
+    bool direct;  /* no cheap node between that changes the shape */
+    bool expands; /* a broadcast between repeats elements */
 } edge;
 
 typedef struct cluster {
     cluster_kind kind;
     lib_vec(uint32_t) nodes;
-    graph_shape domain;  /* HEAVY, MAPS: shape of the values that maps may join at; ROWS: of what is reduced */
-    uint32_t axes;       /* ROWS: bit set of the reduced axes */
-    uint32_t stamp;      /* of the last search that came by */
-    uint32_t heavy;      /* HEAVY: the node */
+    graph_shape domain; /* HEAVY, MAPS: shape of the values that maps may join at; ROWS: of what is reduced */
+    uint32_t axes;      /* ROWS: bit set of the reduced axes */
+    uint32_t stamp;     /* of the last search that came by */
+    uint32_t heavy;     /* HEAVY: the node */
 } cluster;
 
 typedef struct fuser {
     lib_arena *arena;
     const graph *g;
     const tir_machine *machine;
-    uint8_t *role;               /* by node */
-    uint32_t *cluster_of;        /* core nodes: index into clusters */
+    uint8_t *role;        /* by node */
+    uint32_t *cluster_of; /* core nodes: index into clusters */
     lib_vec(cluster) clusters;
-    lib_vec(edge) edges;         /* by user, ascending */
-    uint32_t *edges_begin;       /* by node, one more than nodes */
-    lib_vec(uint32_t) *users;    /* by node: edges that read it */
-    lib_vec(uint32_t) stack;     /* of searches */
-    uint32_t search;             /* stamp of the current search */
-    uint32_t *inside;            /* by node: number + 1 of the region being listed that it is in */
+    lib_vec(edge) edges;       /* by user, ascending */
+    uint32_t *edges_begin;     /* by node, one more than nodes */
+    lib_vec(uint32_t) * users; /* by node: edges that read it */
+    lib_vec(uint32_t) stack;   /* of searches */
+    uint32_t search;           /* stamp of the current search */
+    uint32_t *inside;          /* by node: number + 1 of the region being listed that it is in */
 } fuser;
 
-/* ---- shapes ------------------------------------------------------------------------------------------------------------------- */
+/* ---- shapes ---------------------------------------------------------------------------------------------------- */
 
 /* -1: not a number. */
 static int64_t extent_of(const graph *g, tir_expr dim) {
@@ -90,18 +91,22 @@ static bool same_but_ones(const graph *g, const graph_shape *a, const graph_shap
     }
 }
 
-/* ---- roles ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- roles ----------------------------------------------------------------------------------------------------- */
 
-static bool named(const graph_node *node, const char *name) { return strcmp(node->op->name, name) == 0; }
+static bool named(const graph_node *node, const char *name) {
+    return strcmp(node->op->name, name) == 0;
+}
 
 static bool widens(const graph *g, const graph_node *node) {
-    return lib_dtype_size(graph_shape_of(g, node->first)->dtype) >= lib_dtype_size(graph_shape_of(g, node->input[0])->dtype);
+    return lib_dtype_size(graph_shape_of(g, node->first)->dtype) >=
+           lib_dtype_size(graph_shape_of(g, node->input[0])->dtype);
 }
 
 /* Cheap if nobody needs the value in memory. */
 static bool could_be_cheap(const fuser *f, const graph_node *node) {
     const graph *g = f->g;
-    if (named(node, "broadcast") || named(node, "slice") || named(node, "iota") || named(node, "dimension")) return true;
+    if (named(node, "broadcast") || named(node, "slice") || named(node, "iota") || named(node, "dimension"))
+        return true;
     if (named(node, "cast")) return widens(g, node);
     if (!named(node, "reshape")) return false;
     uint8_t operand = f->role[g->values.data[node->input[0]].node];
@@ -137,7 +142,7 @@ static void assign_roles(fuser *f) {
     }
 }
 
-/* ---- edges between core nodes ------------------------------------------------------------------------------------------------------ */
+/* ---- edges between core nodes ---------------------------------------------------------------------------------- */
 
 /* Follows cheap nodes upwards (they have at most one operand). */
 static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
@@ -147,8 +152,8 @@ static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
         const graph_node *node = graph_node_of(g, value);
         if (node->inputs == 0) return;
         graph_id below = node->input[0];
-        bool expands = named(node, "broadcast") &&
-                       !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));
+        bool expands =
+            named(node, "broadcast") && !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));
         e.expands |= expands;
         e.direct &= same_dims(graph_shape_of(g, below), graph_shape_of(g, value));
         value = below;
@@ -163,7 +168,8 @@ static bool is_impure(const fuser *f, uint32_t node) {
     return f->role[node] == ROLE_CORE && (f->g->nodes.data[node].op->algebra & GRAPH_IMPURE);
 }
 
-/* Impure nodes depend on the one before, so that no join makes their order impossible. These edges are seen by searches only. */
+/* Impure nodes depend on the one before, so that no join makes their order impossible. These edges are seen by searches
+ * only. */
 static void order_impure(fuser *f) {
     uint32_t previous = UINT32_MAX;
     for (uint32_t i = 0; i < f->g->nodes.count; i++) {
@@ -189,7 +195,7 @@ static void collect_edges(fuser *f) {
     for (uint32_t i = 0; i < f->edges.count; i++) lib_vec_push(f->arena, &f->users[f->edges.data[i].producer], i);
 }
 
-/* ---- clusters -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- clusters -------------------------------------------------------------------------------------------------- */
 
 /* Reductions that read every element once; a window or a scan reads it again and again. */
 static bool is_plain_reduction(const graph_node *node) {
@@ -252,7 +258,7 @@ static cluster new_cluster(const fuser *f, uint32_t index) {
     return c;
 }
 
-/* ---- cycles ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- cycles ---------------------------------------------------------------------------------------------------- */
 
 static uint32_t last_node(const fuser *f, uint32_t c) {
     uint32_t last = 0;
@@ -261,8 +267,8 @@ static uint32_t last_node(const fuser *f, uint32_t c) {
     return last;
 }
 
-/* Is there a way from cluster a to cluster b, or to b2, through another one? Joining them would then close a cycle. Users have
- * higher indices than producers, so nodes beyond the last one of b and b2 lead nowhere. */
+/* Is there a way from cluster a to cluster b, or to b2, through another one? Joining them would then close a cycle.
+ * Users have higher indices than producers, so nodes beyond the last one of b and b2 lead nowhere. */
 static bool path_around(fuser *f, uint32_t a, uint32_t b, uint32_t b2) {
     uint32_t last = last_node(f, b), last2 = last_node(f, b2);
     if (last2 > last) last = last2;
@@ -290,7 +296,7 @@ static bool path_around(fuser *f, uint32_t a, uint32_t b, uint32_t b2) {
     return false;
 }
 
-/* ---- what may join ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- what may join --------------------------------------------------------------------------------------------- */
 
 static bool is_output(const fuser *f, const graph_node *node) {
     for (uint32_t k = 0; k < f->g->outputs.count; k++)
@@ -298,8 +304,8 @@ static bool is_output(const fuser *f, const graph_node *node) {
     return false;
 }
 
-/* Is a value of cluster p read by clusters other than p and c, or wanted as an output? Values of shape `domain` (may be NULL) do
- * not count. */
+/* Is a value of cluster p read by clusters other than p and c, or wanted as an output? Values of shape `domain` (may be
+ * NULL) do not count. */
 static bool is_read_elsewhere(const fuser *f, uint32_t p, uint32_t c, const graph_shape *domain) {
     const cluster *producer = &f->clusters.data[p];
     for (uint32_t i = 0; i < producer->nodes.count; i++) {
@@ -309,7 +315,8 @@ static bool is_read_elsewhere(const fuser *f, uint32_t p, uint32_t c, const grap
         for (uint32_t k = 0; k < f->users[index].count; k++) {
             uint32_t reader = f->edges.data[f->users[index].data[k]].user;
             /* readers further down have no cluster yet */
-            if (f->cluster_of[reader] == UINT32_MAX || (f->cluster_of[reader] != p && f->cluster_of[reader] != c)) return true;
+            if (f->cluster_of[reader] == UINT32_MAX || (f->cluster_of[reader] != p && f->cluster_of[reader] != c))
+                return true;
         }
         if (is_output(f, node)) return true;
     }
@@ -351,13 +358,13 @@ static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node
     bool moves = producer->kind == CLUSTER_MOVES, single = elements(f->g, value) == 1;
     bool in_step = e->direct && same_dims(value, &consumer->domain); /* one element of value per point of the domain */
     if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false; /* another kernel for others */
-    if (e->expands && !moves && !single) return false;               /* would be computed once per repetition */
+    if (e->expands && !moves && !single) return false; /* would be computed once per repetition */
     switch (consumer->kind) {
     case CLUSTER_MOVES: return moves || !(named(node, "gather") || named(node, "concat"));
     case CLUSTER_MAPS:
     case CLUSTER_ROWS: return true;
     case CLUSTER_HEAVY:
-        if (node->op->class_ == GRAPH_MAP) return true; /* an operand of the epilogue */
+        if (node->op->class_ == GRAPH_MAP) return true;                         /* an operand of the epilogue */
         if (node->op->class_ == GRAPH_SCATTER && e->operand == 0) return false; /* better updated in place */
         return moves && !named(&f->g->nodes.data[e->producer], "concat");
     case CLUSTER_ATTENTION:
@@ -390,7 +397,7 @@ static bool may_join(const fuser *f, uint32_t p, uint32_t c, const graph_node *n
     return false;
 }
 
-/* ---- joining -------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------------------------- */
 
 /* Everything of cluster p moves to c. What c is from now on: its heavier part. */
 static void join(fuser *f, uint32_t p, uint32_t c) {
@@ -459,7 +466,8 @@ static bool try_attention(fuser *f, uint32_t index) {
     return false;
 }
 
-/* Later producers first: earlier ones may be reached through them. Heavy ones (pass 0) before those that adapt to their reader. */
+/* Later producers first: earlier ones may be reached through them. Heavy ones (pass 0) before those that adapt to their
+ * reader. */
 static void join_producers(fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
     for (int pass = 0; pass < 2; pass++)
@@ -484,7 +492,7 @@ static void form_clusters(fuser *f) {
     }
 }
 
-/* ---- regions ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- regions --------------------------------------------------------------------------------------------------- */
 
 static bool is_scalar_constant(const graph *g, graph_id value) {
     const graph_constant *constant = graph_constant_of(g, value);
@@ -539,8 +547,8 @@ static const char *region_name(const fuser *f, const graph_region *region, clust
 
 typedef struct region_lists {
     lib_vec(graph_region) regions;
-    uint32_t *region_of;    /* by value: the region that puts it out; UINT32_MAX */
-    bool *wanted;           /* by value: some region or the host reads it from memory */
+    uint32_t *region_of; /* by value: the region that puts it out; UINT32_MAX */
+    bool *wanted;        /* by value: some region or the host reads it from memory */
 } region_lists;
 
 static void list_region(fuser *f, const cluster *c, region_lists *lists) {
@@ -585,7 +593,8 @@ static void list_outputs(fuser *f, region_lists *lists, uint32_t index) {
         const graph_node *node = &f->g->nodes.data[region->nodes[i]];
         if (f->role[region->nodes[i]] != ROLE_CORE) continue;
         for (int k = 0; k < node->results; k++)
-            if (all || lists->wanted[node->first + (graph_id)k]) lib_vec_push(f->arena, &outputs, node->first + (graph_id)k);
+            if (all || lists->wanted[node->first + (graph_id)k])
+                lib_vec_push(f->arena, &outputs, node->first + (graph_id)k);
     }
     region->outputs = outputs.data;
     region->output_count = outputs.count;
@@ -624,7 +633,8 @@ static graph_regions in_running_order(fuser *f, const region_lists *lists) {
             }
             uint32_t below = step == region->input_count ? before[at] : lists->region_of[region->inputs[step]];
             if (below == UINT32_MAX || done[below] == 2) continue;
-            if (done[below] == 1) lib_raise(f->arena->scope, DLC_INTERNAL, "fusion: regions depend on each other in a cycle");
+            if (done[below] == 1)
+                lib_raise(f->arena->scope, DLC_INTERNAL, "fusion: regions depend on each other in a cycle");
             done[below] = 1;
             stack[depth++] = below;
         }

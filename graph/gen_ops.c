@@ -1,20 +1,28 @@
-/* The generator: prints, from the operator table, the public header of the operators (`header`), the functions behind it
+/* The generator: prints, from the operator table, the public header of the operators (`header`), the functions behind
+ * it
  * (`source`) and the operator reference (`reference`). Built and run by make. The shape of a public function:
  *   - rows that can have no operand take the graph first;
  *   - operands in order; a variadic one as (count, pointer);
- *   - required attributes, then at most two optional ones; lists as (count, pointer). With more optional ones, a pointer to an
- *     options struct (NULL: defaults) takes their place;
+ *   - required attributes, then at most two optional ones; lists as (count, pointer). With more optional ones, a
+ * pointer to an options struct (NULL: defaults) takes their place;
  *   - the result is returned; several are written to an array at the end. */
 #include "graph/op.h"
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { OPTIONS_FROM = 3 }; /* so many optional attributes make an options struct */
 
-static bool is_public(const graph_op *op) { return strcmp(op->name, "input") != 0 && strcmp(op->name, "constant") != 0; }
-static bool is_automatic(const graph_attribute_spec *spec) { return spec->initial && strcmp(spec->initial, "auto") == 0; }
-static bool is_optional(const graph_attribute_spec *spec) { return spec->initial && !is_automatic(spec); }
+static bool is_public(const graph_op *op) {
+    return strcmp(op->name, "input") != 0 && strcmp(op->name, "constant") != 0;
+}
+static bool is_automatic(const graph_attribute_spec *spec) {
+    return spec->initial && strcmp(spec->initial, "auto") == 0;
+}
+static bool is_optional(const graph_attribute_spec *spec) {
+    return spec->initial && !is_automatic(spec);
+}
 static bool is_list(const graph_attribute_spec *spec) {
     return spec->kind == GRAPH_ATTR_INTEGERS || spec->kind == GRAPH_ATTR_DIMS;
 }
@@ -25,14 +33,15 @@ static bool has_options(const graph_op *op) {
     return optional >= OPTIONS_FROM;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------------------------- */
 
 /* A parameter's name that is no keyword of C or C++ and none of our own parameters. */
 static const char *safe(const char *name, char buffer[64]) {
-    static const char *const words[] = {"and",   "bool",   "case",     "class", "default",  "delete", "do",      "else", "false",
-                                        "float", "for",    "graph",    "if",    "int",      "long",   "new",     "not",  "operator",
-                                        "or",    "return", "options",  "short", "signed",   "static", "struct",  "this", "true",
-                                        "union", "while",  "unsigned", "void",  "template", "xor",    "results", "const"};
+    static const char *const words[] = {"and",   "bool",     "case",   "class",    "default", "delete",  "do",
+                                        "else",  "false",    "float",  "for",      "graph",   "if",      "int",
+                                        "long",  "new",      "not",    "operator", "or",      "return",  "options",
+                                        "short", "signed",   "static", "struct",   "this",    "true",    "union",
+                                        "while", "unsigned", "void",   "template", "xor",     "results", "const"};
     snprintf(buffer, 64, "%s", name);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(name, words[i]) == 0) snprintf(buffer, 64, "%s_", name);
@@ -67,58 +76,109 @@ static int operand_words(const graph_op *op) {
     return count;
 }
 
-static int fixed_operands(const graph_op *op) { return op->max_inputs < 0 ? operand_words(op) - 1 : op->max_inputs; }
+static int fixed_operands(const graph_op *op) {
+    return op->max_inputs < 0 ? operand_words(op) - 1 : op->max_inputs;
+}
 
-/* ---- parameters ----------------------------------------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------------------------ */
 
-static void print_type(const graph_op *op, const graph_attribute_spec *spec) {
+static void print_type(FILE *out, const graph_op *op, const graph_attribute_spec *spec) {
     switch (spec->kind) {
-    case GRAPH_ATTR_INTEGER: printf("int64_t "); break;
-    case GRAPH_ATTR_FLOAT: printf("double "); break;
-    case GRAPH_ATTR_BOOL: printf("bool "); break;
-    case GRAPH_ATTR_DTYPE: printf("dlc_dtype "); break;
-    case GRAPH_ATTR_ENUM: printf("dlc_%s_%s ", op->name, spec->name); break;
-    case GRAPH_ATTR_STRING: printf("const char *"); break;
-    case GRAPH_ATTR_INTEGERS: printf("const int64_t *"); break;
-    case GRAPH_ATTR_DIMS: printf("const dlc_dim *"); break;
-    case GRAPH_ATTR_SUBGRAPH: printf("dlc_graph *"); break;
+    case GRAPH_ATTR_INTEGER: fprintf(out, "int64_t "); break;
+    case GRAPH_ATTR_FLOAT: fprintf(out, "double "); break;
+    case GRAPH_ATTR_BOOL: fprintf(out, "bool "); break;
+    case GRAPH_ATTR_DTYPE: fprintf(out, "dlc_dtype "); break;
+    case GRAPH_ATTR_ENUM: fprintf(out, "dlc_%s_%s ", op->name, spec->name); break;
+    case GRAPH_ATTR_STRING: fprintf(out, "const char *"); break;
+    case GRAPH_ATTR_INTEGERS: fprintf(out, "const int64_t *"); break;
+    case GRAPH_ATTR_DIMS: fprintf(out, "const dlc_dim *"); break;
+    case GRAPH_ATTR_SUBGRAPH: fprintf(out, "dlc_graph *"); break;
     case GRAPH_ATTR_CONSTANT: break; /* of `constant` alone */
     }
 }
 
-static void print_attribute_parameter(const graph_op *op, const graph_attribute_spec *spec, const char *separator) {
+static void print_attribute_parameter(FILE *out, const graph_op *op, const graph_attribute_spec *spec,
+                                      const char *separator) {
     char name[64];
-    printf("%s", separator);
-    if (is_list(spec)) printf("int %s_count, ", spec->name);
-    print_type(op, spec);
-    printf("%s", safe(spec->name, name));
+    fprintf(out, "%s", separator);
+    if (is_list(spec)) fprintf(out, "int %s_count, ", spec->name);
+    print_type(out, op, spec);
+    fprintf(out, "%s", safe(spec->name, name));
 }
 
-static void print_prototype(const graph_op *op) {
+static void print_prototype(FILE *out, const graph_op *op) {
     char word[64], name[64];
     const char *separator = "";
-    printf("%s dlc_%s(", op->results == 1 ? "dlc_value" : "void", op->name);
-    if (op->min_inputs == 0) printf("dlc_graph *graph"), separator = ", ";
+    fprintf(out, "%s dlc_%s(", op->results == 1 ? "dlc_value" : "void", op->name);
+    if (op->min_inputs == 0) fprintf(out, "dlc_graph *graph"), separator = ", ";
     for (int i = 0; i < fixed_operands(op); i++, separator = ", ")
-        printf("%sdlc_value %s", separator, operand_word(op, i, word) ? safe(word, name) : "x");
+        fprintf(out, "%sdlc_value %s", separator, operand_word(op, i, word) ? safe(word, name) : "x");
     if (op->max_inputs < 0) {
         operand_word(op, fixed_operands(op), word);
-        printf("%sint %s_count, const dlc_value *%s", separator, word, safe(word, name));
+        fprintf(out, "%sint %s_count, const dlc_value *%s", separator, word, safe(word, name));
         separator = ", ";
     }
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-        if (!spec->initial) print_attribute_parameter(op, spec, separator), separator = ", ";
+        if (!spec->initial) print_attribute_parameter(out, op, spec, separator), separator = ", ";
     if (has_options(op))
-        printf("%sconst dlc_%s_options *options", separator, op->name), separator = ", ";
+        fprintf(out, "%sconst dlc_%s_options *options", separator, op->name), separator = ", ";
     else
         for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-            if (is_optional(spec)) print_attribute_parameter(op, spec, separator), separator = ", ";
-    if (op->results < 0) printf("%sint result_count, dlc_value *results", separator);
-    if (op->results > 1) printf("%sdlc_value *results", separator);
-    printf(")");
+            if (is_optional(spec)) print_attribute_parameter(out, op, spec, separator), separator = ", ";
+    if (op->results < 0) fprintf(out, "%sint result_count, dlc_value *results", separator);
+    if (op->results > 1) fprintf(out, "%sdlc_value *results", separator);
+    fprintf(out, ")");
 }
 
-/* ---- header ------------------------------------------------------------------------------------------------------------------------ */
+static void print_enumeration(FILE *out, const graph_op *op, const graph_attribute_spec *spec) {
+    char row[64], attribute[64], word[64];
+    fprintf(out, "typedef enum dlc_%s_%s {", op->name, spec->name);
+    const char *choice = spec->choices, *separator = "";
+    while (*choice) {
+        size_t length = strcspn(choice, " ");
+        char text[64];
+        snprintf(text, sizeof text, "%.*s", (int)length, choice);
+        fprintf(out, "%s DLC_%s_%s_%s", separator, upper(op->name, row), upper(spec->name, attribute),
+                upper(text, word));
+        separator = ",";
+        choice += length;
+        choice += strspn(choice, " ");
+    }
+    fprintf(out, " } dlc_%s_%s;\n", op->name, spec->name);
+}
+
+/* Text of a declaration with line breaks behind commas. */
+static void print_broken(const char *text) {
+    size_t column = 0;
+    while (*text) {
+        size_t length = strcspn(text, ",");
+        if (text[length]) length++;
+        if (column && column + length > 108) {
+            printf("\n   ");
+            column = 3;
+        }
+        printf("%.*s", (int)length, text);
+        column += length;
+        text += length;
+    }
+}
+
+/* A prototype or an enumeration in lines of a readable length. */
+static void print_declaration(const graph_op *op, const graph_attribute_spec *enumeration) {
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return;
+    if (enumeration)
+        print_enumeration(out, op, enumeration);
+    else
+        print_prototype(out, op);
+    fclose(out);
+    print_broken(text);
+    free(text);
+}
+
+/* ---- header ---------------------------------------------------------------------------------------------------- */
 
 /* As the text of a comment, broken at 110 columns. */
 static void print_wrapped(const char *text, const char *indent, int column) {
@@ -154,22 +214,6 @@ static void print_comment(const graph_op *op) {
     printf(" */\n");
 }
 
-static void print_enumeration(const graph_op *op, const graph_attribute_spec *spec) {
-    char row[64], attribute[64], word[64];
-    printf("typedef enum dlc_%s_%s {", op->name, spec->name);
-    const char *choice = spec->choices, *separator = "";
-    while (*choice) {
-        size_t length = strcspn(choice, " ");
-        char text[64];
-        snprintf(text, sizeof text, "%.*s", (int)length, choice);
-        printf("%s DLC_%s_%s_%s", separator, upper(op->name, row), upper(spec->name, attribute), upper(text, word));
-        separator = ",";
-        choice += length;
-        choice += strspn(choice, " ");
-    }
-    printf(" } dlc_%s_%s;\n", op->name, spec->name);
-}
-
 static void print_initial(const graph_op *op, const graph_attribute_spec *spec) {
     char row[64], attribute[64], word[64];
     if (is_list(spec))
@@ -191,10 +235,11 @@ static void print_options(const graph_op *op) {
         if (!is_optional(spec)) continue;
         if (is_list(spec)) printf("    int %s_count; /* 0: the default */\n", spec->name);
         printf("    ");
-        print_type(op, spec);
+        print_type(stdout, op, spec);
         printf("%s;\n", safe(spec->name, name));
     }
-    printf("} dlc_%s_options;\n#define DLC_%s_OPTIONS_INIT {sizeof(dlc_%s_options)", op->name, upper(op->name, row), op->name);
+    printf("} dlc_%s_options;\n#define DLC_%s_OPTIONS_INIT {sizeof(dlc_%s_options)", op->name, upper(op->name, row),
+           op->name);
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
         if (is_optional(spec)) print_initial(op, spec);
     printf("}\n");
@@ -203,24 +248,26 @@ static void print_options(const graph_op *op) {
 static void print_header_row(const graph_op *op) {
     print_comment(op);
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-        if (spec->kind == GRAPH_ATTR_ENUM) print_enumeration(op, spec);
+        if (spec->kind == GRAPH_ATTR_ENUM) print_declaration(op, spec);
     if (has_options(op)) print_options(op);
     printf("DLC_API ");
-    print_prototype(op);
+    print_declaration(op, NULL);
     printf(";\n");
 }
 
 static void print_header(void) {
-    printf("/* The operators of libdlc; generated from the operator table. Included by <dlc/dlc.h>.\n"
-           " * Operands of elementwise operators broadcast like NumPy's; dtypes are never converted. An operand in [brackets] may\n"
-           " * be left out: pass DLC_NONE. Options structs are set up with their _INIT macro, which holds the defaults; NULL takes\n"
-           " * them all. Functions with several results write them to `results`. Lists are (count, pointer); NULL takes the default.\n"
-           " * dlc_dim in an attribute may hold an expression of symbols as its name, as dlc_value_dim gives it. */\n"
-           "#ifndef DLC_OPS_H\n#define DLC_OPS_H\n\n"
-           "#ifdef __cplusplus\n#define DLC_NONE (dlc_value{})\n#else\n#define DLC_NONE ((dlc_value){0})\n#endif\n");
+    printf(
+        "/* The operators of libdlc; generated from the operator table. Included by <dlc/dlc.h>.\n"
+        " * Operands of elementwise operators broadcast like NumPy's; dtypes are never converted. An operand in\n"
+        " * [brackets] may be left out: pass DLC_NONE. Options structs are set up with their _INIT macro, which\n"
+        " * holds the defaults; NULL takes them all. Functions with several results write them to `results`. Lists are\n"
+        " * (count, pointer); NULL takes the default.\n"
+        " * dlc_dim in an attribute may hold an expression of symbols as its name, as dlc_value_dim gives it. */\n"
+        "#ifndef DLC_OPS_H\n#define DLC_OPS_H\n\n"
+        "#ifdef __cplusplus\n#define DLC_NONE (dlc_value{})\n#else\n#define DLC_NONE ((dlc_value){0})\n#endif\n");
 }
 
-/* ---- source ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- source ---------------------------------------------------------------------------------------------------- */
 
 static void print_attribute_value(const graph_op *op, const graph_attribute_spec *spec) {
     char name[64], from[80];
@@ -237,7 +284,8 @@ static void print_attribute_value(const graph_op *op, const graph_attribute_spec
             printf(".given = %s != NULL || %s%s_count != 0, ", from, prefix, spec->name);
         else
             printf(".given = true, ");
-        printf(".count = %s%s_count, .%s = %s", prefix, spec->name, spec->kind == GRAPH_ATTR_DIMS ? "dims" : "list", from);
+        printf(".count = %s%s_count, .%s = %s", prefix, spec->name, spec->kind == GRAPH_ATTR_DIMS ? "dims" : "list",
+               from);
         break;
     case GRAPH_ATTR_SUBGRAPH: printf(".given = true, .subgraph = %s", from); break;
     default: printf(".given = true, .integer = %s", from); break;
@@ -249,12 +297,13 @@ static void print_source_row(const graph_op *op) {
     char word[64], name[64], row[64];
     int fixed = fixed_operands(op);
     printf("\n");
-    print_prototype(op);
+    print_declaration(op, NULL);
     printf(" {\n");
     if (op->results == 1) printf("    dlc_value value_;\n");
     if (has_options(op))
-        printf("    dlc_%s_options options_ = DLC_%s_OPTIONS_INIT;\n    bool ok_ = graph_api_options(&options_, options, sizeof options_);\n", op->name,
-               upper(op->name, row));
+        printf("    dlc_%s_options options_ = DLC_%s_OPTIONS_INIT;\n"
+               "    bool ok_ = graph_api_options(&options_, options, sizeof options_);\n",
+               op->name, upper(op->name, row));
     if (fixed > 0) {
         printf("    const dlc_value operands_[] = {");
         for (int i = 0; i < fixed; i++)
@@ -286,7 +335,7 @@ static void print_source_row(const graph_op *op) {
         printf("        .count = %d,\n        .results = results});\n}\n", op->results);
 }
 
-/* ---- reference ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- reference ------------------------------------------------------------------------------------------------- */
 
 static void print_reference_row(const graph_op *op) {
     static const char *const classes[] = {"source",  "map",    "injective", "reduce",   "contract",
@@ -295,7 +344,7 @@ static void print_reference_row(const graph_op *op) {
     printf("\n### %s\n\n", op->name);
     if (is_public(op)) {
         printf("```c\n");
-        print_prototype(op);
+        print_declaration(op, NULL);
         printf(";\n```\n\n");
     }
     printf("%s\n\n", op->doc ? op->doc : "");
@@ -317,10 +366,14 @@ int main(int count, char **arguments) {
         bool all;
     } outputs[] = {
         {"header", "", "\n#endif\n", print_header_row, false},
-        {"source", "/* The operators' public functions; generated from the operator table. */\n#include \"graph/api_call.h\"\n", "",
-         print_source_row, false},
-        {"reference", "# Operators\n\nGenerated from the operator table. Samples are in the text form of graphs; T is any of the element "
-                      "types.\n", "", print_reference_row, true}};
+        {"source",
+         "/* The operators' public functions; generated from the operator table. */\n#include \"graph/api_call.h\"\n",
+         "", print_source_row, false},
+        {"reference",
+         "# Operators\n\nGenerated from the operator table. Samples are in the text form of graphs; T is any of the "
+         "element "
+         "types.\n",
+         "", print_reference_row, true}};
     for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
         if (count != 2 || strcmp(arguments[1], outputs[i].name) != 0) continue;
         if (i == 0) print_header();

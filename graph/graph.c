@@ -1,5 +1,5 @@
-/* The graph and its one constructor, graph_emit: check -> infer -> fold -> hash-cons -> append; symbols, constraints and
- * constants. A failed emit leaves the graph as it was (what it took from the arena stays taken). */
+/* The graph and its one constructor, graph_emit: check -> infer -> fold -> hash-cons -> append; symbols, constraints
+ * and constants. A failed emit leaves the graph as it was (what it took from the arena stays taken). */
 #include "graph/graph.h"
 #include "graph/internal.h"
 #include "graph/op.h"
@@ -26,7 +26,7 @@ graph *graph_new_subgraph(graph *parent, int64_t *number) {
     return g;
 }
 
-/* ---- symbols and constraints ----------------------------------------------------------------------------------------- */
+/* ---- symbols and constraints ----------------------------------------------------------------------------------- */
 
 tir_expr graph_symbol_named(graph *g, const char *name) {
     graph *outer = graph_outermost(g);
@@ -67,7 +67,7 @@ void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *fo
     lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
 }
 
-/* ---- constants ------------------------------------------------------------------------------------------------------------ */
+/* ---- constants ------------------------------------------------------------------------------------------------- */
 
 /* Above this a borrowed constant is known by its address and size; below, content is hashed. */
 enum { IDENTITY_BY_CONTENT_MAX = 1 << 16 };
@@ -97,7 +97,7 @@ uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borro
     return number;
 }
 
-/* ---- emit: check ------------------------------------------------------------------------------------------------------------ */
+/* ---- emit: check ----------------------------------------------------------------------------------------------- */
 
 static _Noreturn void refuse(const graph *g, const graph_op *op, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -120,8 +120,8 @@ static void check_attribute(const graph *g, const graph_op *op, const graph_attr
         if (integer < 0 || integer >= DLC_DTYPE_COUNT)
             refuse(g, op, "%s: %lld is not an element type", spec->name, (long long)integer);
         if (!lib_dtypes[integer].usable)
-            lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s: %s: element type %s is reserved and not supported yet", op->name,
-                      spec->name, lib_dtypes[integer].name);
+            lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s: %s: element type %s is reserved and not supported yet",
+                      op->name, spec->name, lib_dtypes[integer].name);
         break;
     case GRAPH_ATTR_ENUM:
         if (integer < 0 || integer >= graph_choice_count(spec->choices))
@@ -221,8 +221,7 @@ static void check_result(const graph_infer *infer, const graph_shape *shape) {
         empty |= extent == 0;
         fits &= !__builtin_mul_overflow(bytes, extent ? extent : 1, &bytes);
     }
-    if (!empty && (!fits || bytes > INT64_C(1) << 60))
-        graph_infer_fail(infer, "the result is larger than 2^60 bytes");
+    if (!empty && (!fits || bytes > INT64_C(1) << 60)) graph_infer_fail(infer, "the result is larger than 2^60 bytes");
 }
 
 static void infer_shapes(graph_infer *infer) {
@@ -236,7 +235,7 @@ static void infer_shapes(graph_infer *infer) {
     for (int i = 0; i < infer->results; i++) check_result(infer, &infer->result[i]);
 }
 
-/* ---- emit: hash-cons and append ------------------------------------------------------------------------------------------------ */
+/* ---- emit: hash-cons and append -------------------------------------------------------------------------------- */
 
 static uint64_t node_hash(const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attribute) {
     uint64_t hash = lib_hash64(op->name, strlen(op->name), (uint64_t)inputs);
@@ -270,7 +269,8 @@ static graph_id append_node(const graph_infer *infer, uint64_t hash) {
     graph_attribute *own = LIB_NEW_ARRAY(g->arena, graph_attribute, (size_t)attributes);
     for (int i = 0; i < attributes; i++)
         own[i] = graph_attribute_copy(g->arena, &infer->op->attribute[i], &infer->attribute[i]);
-    graph_node node = {.op = infer->op, .inputs = infer->inputs, .results = infer->results, .attribute = own, .hash = hash};
+    graph_node node = {
+        .op = infer->op, .inputs = infer->inputs, .results = infer->results, .attribute = own, .hash = hash};
     node.input = lib_arena_copy(g->arena, infer->input, (size_t)infer->inputs * sizeof *infer->input);
     node.first = g->values.count;
     bool is_input = strcmp(infer->op->name, "input") == 0;
@@ -297,7 +297,8 @@ static void check_replacement(const graph_infer *infer, graph_id value) {
         lib_raise(infer->g->arena->scope, DLC_INTERNAL, "a rewrite of %s changed its shape or dtype", infer->op->name);
 }
 
-graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes) {
+graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *input,
+                    const graph_attribute *attributes) {
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute];
     complete_attributes(g, op, attributes, attribute);
     check_inputs(g, op, inputs, input);
@@ -330,7 +331,7 @@ int graph_result_count(const graph *g, graph_id first) {
     return g->values.data[first].result == 0 ? graph_node_of(g, first)->results : 1;
 }
 
-/* ---- hash of the whole -------------------------------------------------------------------------------------------------------------- */
+/* ---- hash of the whole ----------------------------------------------------------------------------------------- */
 
 /* Node hashes speak of ids in the graph's own pool; this one must not: dimensions are hashed as text. */
 static void describe_node(lib_text *text, const graph *g, const graph_node *node) {
@@ -351,7 +352,6 @@ static void describe_node(lib_text *text, const graph *g, const graph_node *node
     }
     lib_text_add(text, ")");
 }
-
 
 lib_hash128 graph_hash(const graph *g) {
     lib_text text;

@@ -1,6 +1,6 @@
-/* The init graph: what depends on constants only is computed once per program, not in every run (packed or converted weights,
- * folded normalisations too large for graph_fold). Broadcasts, iotas, reshapes and slices stay behind: their operands are
- * worth keeping, they are not. */
+/* The init graph: what depends on constants only is computed once per program, not in every run (packed or converted
+ * weights, folded normalisations too large for graph_fold). Broadcasts, iotas, reshapes and slices stay behind: their
+ * operands are worth keeping, they are not. */
 #include "graph/build.h"
 #include "graph/internal.h"
 
@@ -91,7 +91,8 @@ static void pass_init(graph_walk *walk) {
 static void pass_rest(graph_walk *walk) {
     const split *s = walk->user;
     const graph *from = walk->from;
-    for (uint32_t i = 0; i < from->inputs.count; i++) graph_walk_node(walk, from->values.data[from->inputs.data[i]].node);
+    for (uint32_t i = 0; i < from->inputs.count; i++)
+        graph_walk_node(walk, from->values.data[from->inputs.data[i]].node);
     for (uint32_t i = 0; i < s->outputs.count; i++) {
         const graph_value *value = &from->values.data[s->outputs.data[i]];
         graph_shape shape = value->shape;

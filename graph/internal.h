@@ -12,41 +12,45 @@ void graph_attribute_print(lib_text *text, const graph *g, const graph_attribute
                            const graph_attribute *attribute); /* not SUBGRAPH */
 bool graph_attribute_equal(const graph_attribute_spec *spec, const graph_attribute *a, const graph_attribute *b);
 uint64_t graph_attribute_hash(const graph_attribute_spec *spec, const graph_attribute *attribute, uint64_t seed);
-graph_attribute graph_attribute_copy(lib_arena *arena, const graph_attribute_spec *spec, const graph_attribute *attribute);
+graph_attribute graph_attribute_copy(lib_arena *arena, const graph_attribute_spec *spec,
+                                     const graph_attribute *attribute);
 tir_expr graph_parse_dim(graph *g, lib_lexer *lexer); /* unknown names become symbols */
 graph *graph_parse_into(graph *g, lib_lexer *lexer);  /* text.c: from `{` */
 
 /* ---- graph.c */
 int graph_result_count(const graph *g, graph_id first); /* of the node that emit returned `first` for */
-bool graph_is_source(const graph_op *op); /* `input` or `constant` */
+bool graph_is_source(const graph_op *op);               /* `input` or `constant` */
 void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *message); /* records once */
 /* Shares the bytes of a constant of another graph. */
 uint32_t graph_add_constant_as(graph *g, graph_constant constant);
 
 /* ---- walking an old graph into a new one (walk.c): what all passes stand on.
- * A pass is a function that emits, for the nodes of `from` in order, something into `to` and records where values went. It is
- * run for the graph and, when a node with sub-graphs is carried over, for each of those. */
+ * A pass is a function that emits, for the nodes of `from` in order, something into `to` and records where values went.
+ * It is run for the graph and, when a node with sub-graphs is carried over, for each of those. */
 typedef struct graph_walk {
     const graph *from;
     graph *to;
-    graph_id *map;       /* by value of `from`; 0: not there */
-    tir_expr *variables; /* by variable of from->pool: what it is in to->pool; shared by all sub-graphs; NULL: one pool */
+    graph_id *map; /* by value of `from`; 0: not there */
+    tir_expr
+        *variables; /* by variable of from->pool: what it is in to->pool; shared by all sub-graphs; NULL: one pool */
     void (*pass)(struct graph_walk *walk);
-    void *user;          /* of the pass */
-    bool own_outputs;    /* the pass has set the new graph's outputs itself */
+    void *user;       /* of the pass */
+    bool own_outputs; /* the pass has set the new graph's outputs itself */
 } graph_walk;
 
-/* Runs the pass into a new graph in `arena` with its own pool; symbols (in order), constraints and outputs are carried over.
- * values: NULL, or as for graph_bind: symbols with a value become numbers. */
+/* Runs the pass into a new graph in `arena` with its own pool; symbols (in order), constraints and outputs are carried
+ * over. values: NULL, or as for graph_bind: symbols with a value become numbers. */
 graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const int64_t *values,
                       void (*pass)(graph_walk *walk), void *user);
-void graph_walk_into(graph_walk *walk); /* from, to, variables and pass are set: runs the pass and carries outputs over */
+void graph_walk_into(
+    graph_walk *walk); /* from, to, variables and pass are set: runs the pass and carries outputs over */
 tir_expr graph_walk_dim(const graph_walk *walk, tir_expr dim);
 void graph_walk_attributes(graph_walk *walk, const graph_node *node, graph_attribute *out); /* one per spec */
 /* Where the operands went, in the new graph's arena. */
 graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node);
-void graph_walk_node(graph_walk *walk, uint32_t node);                                /* emits it again */
-void graph_walk_record(graph_walk *walk, const graph_node *node, const graph_id *results); /* maps its results; carries names */
+void graph_walk_node(graph_walk *walk, uint32_t node); /* emits it again */
+void graph_walk_record(graph_walk *walk, const graph_node *node,
+                       const graph_id *results); /* maps its results; carries names */
 /* Nodes that outputs and impure nodes need, and all inputs; by node index, in `arena`. */
 bool *graph_live_nodes(lib_arena *arena, const graph *g);
 void graph_walk_live(graph_walk *walk); /* a pass: emits all live nodes again */

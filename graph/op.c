@@ -1,5 +1,5 @@
-/* The operator table as a whole: the list of families, lookup, dtype classes, and what shape rules and compute definitions of
- * many rows share. The rows themselves are in ops_<family>.c. */
+/* The operator table as a whole: the list of families, lookup, dtype classes, and what shape rules and compute
+ * definitions of many rows share. The rows themselves are in ops_<family>.c. */
 #include "graph/op.h"
 
 extern const graph_op *const graph_ops_source[];
@@ -13,9 +13,17 @@ extern const graph_op *const graph_ops_random[];
 extern const graph_op *const graph_ops_control[];
 extern const graph_op *const graph_ops_composite[];
 
-const graph_op *const *const graph_op_families[] = {
-    graph_ops_source,   graph_ops_map,    graph_ops_structure, graph_ops_index,   graph_ops_reduce,
-    graph_ops_contract, graph_ops_window, graph_ops_random,    graph_ops_control, graph_ops_composite, NULL};
+const graph_op *const *const graph_op_families[] = {graph_ops_source,
+                                                    graph_ops_map,
+                                                    graph_ops_structure,
+                                                    graph_ops_index,
+                                                    graph_ops_reduce,
+                                                    graph_ops_contract,
+                                                    graph_ops_window,
+                                                    graph_ops_random,
+                                                    graph_ops_control,
+                                                    graph_ops_composite,
+                                                    NULL};
 
 /* A scan: about a hundred rows, most told apart by the first characters, and no table to be built at run time. */
 const graph_op *graph_op_find(const char *name) {
@@ -35,13 +43,13 @@ bool graph_is(const graph *g, graph_id value, const char *op_name) {
     return strcmp(graph_node_of(g, value)->op->name, op_name) == 0;
 }
 
-/* ---- dtype classes -------------------------------------------------------------------------------------------------- */
+/* ---- dtype classes --------------------------------------------------------------------------------------------- */
 
 /* class word, the dtype classes (lib_dtype_info) it stands for */
 static const struct {
     const char *word, *classes;
-} dtype_words[] = {
-    {"any", "biuf"}, {"number", "iuf"}, {"float", "f"}, {"int", "iu"}, {"signed", "if"}, {"unsigned", "u"}};
+} dtype_words[] = {{"any", "biuf"}, {"number", "iuf"}, {"float", "f"},
+                   {"int", "iu"},   {"signed", "if"},  {"unsigned", "u"}};
 
 static bool word_accepts(const char *word, size_t length, dlc_dtype dtype) {
     const lib_dtype_info *info = &lib_dtypes[dtype];
@@ -64,7 +72,7 @@ bool graph_op_accepts(const graph_op *op, dlc_dtype dtype) {
     return false;
 }
 
-/* ---- operand names ---------------------------------------------------------------------------------------------------- */
+/* ---- operand names --------------------------------------------------------------------------------------------- */
 
 /* Word i of the operand names; the last one stands for all further operands of a variadic row. */
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional) {
@@ -83,7 +91,8 @@ void graph_op_operand(const graph_op *op, int operand, char name[32], bool *opti
     name[length] = 0;
 }
 
-/* In the first sample the operands that vary in dtype read "T[...". Further operands of a variadic row are like the last. */
+/* In the first sample the operands that vary in dtype read "T[...". Further operands of a variadic row are like the
+ * last. */
 bool graph_op_operand_is_typed(const graph_op *op, int operand) {
     const char *at = op->samples ? strchr(op->samples, '(') : NULL;
     if (!at) return false;
@@ -105,7 +114,7 @@ bool graph_op_operand_is_typed(const graph_op *op, int operand) {
     return typed;
 }
 
-/* ---- shape rules ---------------------------------------------------------------------------------------------------------- */
+/* ---- shape rules ----------------------------------------------------------------------------------------------- */
 
 /* "add(x: f32[2, 3], f32[4])" */
 static void describe(lib_text *text, const graph_infer *infer) {
@@ -181,8 +190,9 @@ void graph_infer_same_dtype(const graph_infer *infer, int first, int count) {
         bool optional;
         graph_op_operand(infer->op, first, name, &optional);
         graph_op_operand(infer->op, i, other, &optional);
-        graph_infer_fail(infer, "operands `%s` and `%s` have dtypes %s and %s; expected one dtype (there is no implicit "
-                                "conversion: use cast)",
+        graph_infer_fail(infer,
+                         "operands `%s` and `%s` have dtypes %s and %s; expected one dtype (there is no implicit "
+                         "conversion: use cast)",
                          name, other, lib_dtypes[infer->operand[first].dtype].name,
                          lib_dtypes[infer->operand[i].dtype].name);
     }
@@ -222,7 +232,7 @@ graph_shape *graph_infer_results(graph_infer *infer, int results) {
     return infer->result = LIB_NEW_ARRAY(infer->g->arena, graph_shape, (size_t)results);
 }
 
-/* ---- compute ------------------------------------------------------------------------------------------------------------------ */
+/* ---- compute --------------------------------------------------------------------------------------------------- */
 
 void graph_compute_row(graph_compute *compute) {
     const graph_op *op = compute->op;
@@ -234,12 +244,13 @@ void graph_compute_row(graph_compute *compute) {
     if (!op->scalar || compute->inputs > (int)(sizeof operand / sizeof *operand))
         lib_raise(compute->region->arena->scope, DLC_INTERNAL, "operator %s has no compute definition", op->name);
     const graph_shape *shape = compute->result_shape;
-    tir_stage *stage = tir_region_stage(compute->region, TIR_MAP, compute->name, shape->rank, NULL, shape->dim, 0, NULL,
-                                        NULL);
+    tir_stage *stage =
+        tir_region_stage(compute->region, TIR_MAP, compute->name, shape->rank, NULL, shape->dim, 0, NULL, NULL);
     tir_expr index[DLC_MAX_RANK];
     for (int i = 0; i < shape->rank; i++) index[i] = stage->axis[i].var;
     for (int i = 0; i < compute->inputs; i++)
-        operand[i] = compute->operand[i] == GRAPH_NONE ? 0 : tir_region_load(compute->region, compute->operand[i], index);
+        operand[i] =
+            compute->operand[i] == GRAPH_NONE ? 0 : tir_region_load(compute->region, compute->operand[i], index);
     tir_expr value = op->scalar(compute->pool, (tir_dtype)shape->dtype, operand, compute->attribute);
     compute->result[0] = tir_stage_value(compute->region, stage, value, 0, 0);
 }

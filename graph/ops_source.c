@@ -8,7 +8,7 @@ static void shape_from_dims(graph_infer *infer, dlc_dtype dtype, const graph_att
     for (int i = 0; i < dims->count; i++) shape->dim[i] = dims->dims[i];
 }
 
-/* ---- input ---------------------------------------------------------------------------------------------------------- */
+/* ---- input ----------------------------------------------------------------------------------------------------- */
 
 enum { INPUT_INDEX, INPUT_DTYPE, INPUT_SHAPE };
 
@@ -27,7 +27,7 @@ static const graph_op input = {
     .infer = input_infer,
     .doc = "A tensor that arrives at run time. Written `input x: f32[n, 64]` in the text form."};
 
-/* ---- constant --------------------------------------------------------------------------------------------------------- */
+/* ---- constant -------------------------------------------------------------------------------------------------- */
 
 enum { CONSTANT_VALUE, CONSTANT_DTYPE, CONSTANT_SHAPE };
 
@@ -40,7 +40,8 @@ static void constant_infer(graph_infer *infer) {
         int64_t extent = -1;
         if (!tir_is_const(infer->g->pool, infer->result[0].dim[i], &extent) || extent < 0 ||
             !lib_size_multiply(size, (size_t)extent, &size))
-            graph_infer_fail(infer, "dimension %d of a constant must be a number, not negative, and the size must fit", i);
+            graph_infer_fail(infer, "dimension %d of a constant must be a number, not negative, and the size must fit",
+                             i);
     }
     if (size != infer->g->constants.data[attribute[CONSTANT_VALUE].integer].size)
         graph_infer_fail(infer, "the shape needs %zu bytes, the constant has %zu", size,
@@ -56,10 +57,11 @@ static const graph_op constant = {
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type"},
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions; numbers"}},
     .infer = constant_infer,
-    .doc = "A tensor known when the graph is built. Written `c = constant f32[2, 2] {1, 2, 3, 4}` in the text form, or with "
-           "one hexadecimal string of its bytes."};
+    .doc =
+        "A tensor known when the graph is built. Written `c = constant f32[2, 2] {1, 2, 3, 4}` in the text form, or with "
+        "one hexadecimal string of its bytes."};
 
-/* ---- dimension -------------------------------------------------------------------------------------------------------- */
+/* ---- dimension ------------------------------------------------------------------------------------------------- */
 
 enum { DIMENSION_SIZE, DIMENSION_DTYPE };
 
@@ -95,7 +97,8 @@ static const graph_op dimension = {
     .reference = GRAPH_REFERENCE(dimension_reference),
     .tolerance = 0.5,
     .samples = "dimension(size=[7], dtype=T)\ndimension(size=[0], dtype=T)\ndimension(size=[101], dtype=T)",
-    .doc = "The value of an expression of dimensions as a rank-0 tensor, for example the number of elements that a mean divides "
-           "by. Converted to dtype as `cast` does."};
+    .doc =
+        "The value of an expression of dimensions as a rank-0 tensor, for example the number of elements that a mean divides "
+        "by. Converted to dtype as `cast` does."};
 
 const graph_op *const graph_ops_source[] = {&input, &constant, &dimension, NULL};

@@ -10,8 +10,6 @@ graph_region_builder graph_region_start(lib_arena *arena, const graph *g, const 
     tir_pool_init(pool, arena);
     builder.region = tir_region_new(arena, pool, name);
     builder.variables = LIB_NEW_ARRAY(arena, tir_expr, g->pool->variables.count);
-    builder.tensor = LIB_NEW_ARRAY(arena, uint32_t, g->values.count);
-    for (uint32_t i = 0; i < g->values.count; i++) builder.tensor[i] = GRAPH_NONE;
     const graph *outer = graph_outermost(g);
     for (uint32_t i = 0; i < outer->symbols.count; i++) {
         const tir_variable *variable = tir_variable_of(g->pool, outer->symbols.data[i].var);
@@ -22,6 +20,16 @@ graph_region_builder graph_region_start(lib_arena *arena, const graph *g, const 
         lib_vec_push(arena, &builder.region->params, var);
     }
     return builder;
+}
+
+/* A value's hash is its id, so a slot of that hash is it. */
+uint32_t graph_region_tensor(const graph_region_builder *builder, graph_id value) {
+    uint32_t at = lib_map_first(&builder->tensors, value);
+    return at == LIB_MAP_END ? GRAPH_NONE : builder->tensors.slots[at].value;
+}
+
+void graph_region_set(graph_region_builder *builder, graph_id value, uint32_t tensor) {
+    lib_map_insert(builder->region->arena, &builder->tensors, value, tensor);
 }
 
 static graph_shape import_shape(graph_region_builder *builder, const graph_shape *shape) {
@@ -48,12 +56,12 @@ void graph_region_add_input(graph_region_builder *builder, graph_id value, bool 
     uint32_t tensor =
         tir_region_input(builder->region, tensor_name(builder, value), shape.dtype, shape.rank, shape.dim);
     builder->region->tensors.data[tensor].constant = constant;
-    builder->tensor[value] = tensor;
+    graph_region_set(builder, value, tensor);
 }
 
-/* ---- scalar constants -------------------------------------------------------------------------------------------------------
- * Rows want tensors, kernels want literals: a constant first becomes a map stage of a literal, and its loads are replaced by
- * the literal when all stages are there. */
+/* ---- scalar constants ---------------------------------------------------------------------------------------------
+ * Rows want tensors, kernels want literals: a constant first becomes a map stage of a literal, and its loads are
+ * replaced by the literal when all stages are there. */
 
 void graph_region_add_scalar(graph_region_builder *builder, graph_id value) {
     tir_region *region = builder->region;
@@ -66,7 +74,7 @@ void graph_region_add_scalar(graph_region_builder *builder, graph_id value) {
         bits = (uint64_t)lib_element_get_i64(shape.dtype, constant->bytes);
     tir_stage *stage = tir_region_stage(region, TIR_MAP, "constant", shape.rank, NULL, shape.dim, 0, NULL, NULL);
     tir_expr literal = tir_bits(region->pool, (tir_dtype)shape.dtype, bits);
-    builder->tensor[value] = tir_stage_value(region, stage, literal, 0, 0);
+    graph_region_set(builder, value, tir_stage_value(region, stage, literal, 0, 0));
     builder->literals = true;
 }
 
@@ -111,7 +119,7 @@ void graph_region_finish(graph_region_builder *builder) {
     }
 }
 
-/* ---- nodes ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------------------------- */
 
 static graph_attribute import_attribute(graph_region_builder *builder, const graph_attribute_spec *spec,
                                         const graph_attribute *attribute) {
@@ -125,7 +133,8 @@ static graph_attribute import_attribute(graph_region_builder *builder, const gra
 }
 
 void graph_region_add_node(graph_region_builder *builder, const graph_op *op, int inputs, const graph_id *input,
-                           const graph_attribute *attributes, int results, const graph_shape *result, uint32_t *tensor) {
+                           const graph_attribute *attributes, int results, const graph_shape *result,
+                           uint32_t *tensor) {
     lib_arena *arena = builder->region->arena;
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute];
     for (int i = 0; op->attribute[i].name; i++)
@@ -134,7 +143,7 @@ void graph_region_add_node(graph_region_builder *builder, const graph_op *op, in
     graph_shape *operand_shape = LIB_NEW_ARRAY(arena, graph_shape, (size_t)inputs);
     graph_shape *result_shape = LIB_NEW_ARRAY(arena, graph_shape, (size_t)results);
     for (int i = 0; i < inputs; i++) {
-        operand[i] = input[i] ? builder->tensor[input[i]] : GRAPH_NONE;
+        operand[i] = input[i] ? graph_region_tensor(builder, input[i]) : GRAPH_NONE;
         operand_shape[i] =
             input[i] ? import_shape(builder, graph_shape_of(builder->g, input[i])) : (graph_shape){.rank = -1};
     }
@@ -153,7 +162,7 @@ void graph_region_add_node(graph_region_builder *builder, const graph_op *op, in
     graph_compute_row(&compute);
 }
 
-/* ---- regions of fusion ------------------------------------------------------------------------------------------------------------- */
+/* ---- regions of fusion ----------------------------------------------------------------------------------------- */
 
 static bool is_constant_node(void *user, graph_id value) {
     const graph *g = user;
@@ -169,16 +178,17 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
     for (uint32_t i = 0; i < region->node_count; i++) {
         const graph_node *node = &bound->nodes.data[region->nodes[i]];
         for (int k = 0; k < node->inputs; k++) /* not listed as inputs: constants of one element */
-            if (node->input[k] && builder.tensor[node->input[k]] == GRAPH_NONE)
+            if (node->input[k] && graph_region_tensor(&builder, node->input[k]) == GRAPH_NONE)
                 graph_region_add_scalar(&builder, node->input[k]);
         graph_shape *result = LIB_NEW_ARRAY(arena, graph_shape, (size_t)node->results);
         uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, (size_t)node->results);
         for (int k = 0; k < node->results; k++) result[k] = *graph_shape_of(bound, node->first + (graph_id)k);
-        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, node->results, result, tensor);
-        for (int k = 0; k < node->results; k++) builder.tensor[node->first + (graph_id)k] = tensor[k];
+        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, node->results, result,
+                              tensor);
+        for (int k = 0; k < node->results; k++) graph_region_set(&builder, node->first + (graph_id)k, tensor[k]);
     }
     for (uint32_t i = 0; i < region->output_count; i++)
-        tir_region_output(builder.region, builder.tensor[region->outputs[i]]);
+        tir_region_output(builder.region, graph_region_tensor(&builder, region->outputs[i]));
     graph_region_finish(&builder);
     return builder.region;
 }

@@ -1,13 +1,14 @@
 /* Rewrite rules and the simplify pass.
  *
  * Contract of every rule, tested one by one on random operands:
- *   - it keeps dtype and shape (emit checks that) and the value, bit for bit with NaN as a class, unless `inexact` is set: then
- *     the result is at least as close to the mathematical one;
- *   - it is directional: what it returns is an existing value, or is emitted with fewer or cheaper nodes, so that rewriting ends;
+ *   - it keeps dtype and shape (emit checks that) and the value, bit for bit with NaN as a class, unless `inexact` is
+ * set: then the result is at least as close to the mathematical one;
+ *   - it is directional: what it returns is an existing value, or is emitted with fewer or cheaper nodes, so that
+ * rewriting ends;
  *   - it looks at its operands' nodes only, never at users (rules that need use counts are passes).
  * A rule is found by the operator and the operator of its first input, and applies in the phases it names. Emit calls
- * graph_rewrite, so every pass that re-emits a graph simplifies it; common sub-expressions vanish by hash-consing, dead code
- * because only live nodes are walked. */
+ * graph_rewrite, so every pass that re-emits a graph simplifies it; common sub-expressions vanish by hash-consing, dead
+ * code because only live nodes are walked. */
 #include "graph/build.h"
 #include "graph/internal.h"
 
@@ -33,11 +34,17 @@ typedef struct rule {
     const char *contract;
 } rule;
 
-/* ---- what rules ask ------------------------------------------------------------------------------------------------------------ */
+/* ---- what rules ask -------------------------------------------------------------------------------------------- */
 
-static const graph_node *first_node(const match *m) { return graph_node_of(m->g, m->input[0]); }
-static graph_id inner(const match *m, int i) { return first_node(m)->input[i]; }
-static dlc_dtype dtype_of(const graph *g, graph_id value) { return graph_shape_of(g, value)->dtype; }
+static const graph_node *first_node(const match *m) {
+    return graph_node_of(m->g, m->input[0]);
+}
+static graph_id inner(const match *m, int i) {
+    return first_node(m)->input[i];
+}
+static dlc_dtype dtype_of(const graph *g, graph_id value) {
+    return graph_shape_of(g, value)->dtype;
+}
 
 /* Equal for all values of the symbols. */
 static bool same_shape(const match *m, const graph_shape *a, const graph_shape *b) {
@@ -52,11 +59,15 @@ static bool is_value(const match *m, int operand, double wanted) {
     return graph_is_number(m->g, m->input[operand], &number) && number == wanted && signbit(number) == signbit(wanted);
 }
 
-static bool is_integral(dlc_dtype dtype) { return !lib_dtype_is_float(dtype); }
+static bool is_integral(dlc_dtype dtype) {
+    return !lib_dtype_is_float(dtype);
+}
 
-static int64_t own_axis(int64_t axis, int rank) { return axis < 0 ? axis + rank : axis; }
+static int64_t own_axis(int64_t axis, int rank) {
+    return axis < 0 ? axis + rank : axis;
+}
 
-/* ---- algebra bits ---------------------------------------------------------------------------------------------------------------- */
+/* ---- algebra bits ---------------------------------------------------------------------------------------------- */
 
 static bool same_attributes(const graph_op *op, const graph_attribute *a, const graph_attribute *b) {
     for (int i = 0; op->attribute[i].name; i++)
@@ -94,19 +105,25 @@ static graph_id apply_associate(const match *m) {
     return graph_emit(m->g, m->op, 2, (graph_id[]){inner(m, 0), right}, m->attribute);
 }
 
-/* ---- arithmetic ---------------------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------------------------ */
 
 /* x + 0 is x only for -0 in floats: -0 + +0 = +0. */
 static graph_id apply_add_zero(const match *m) {
     bool zero = is_integral(m->result->dtype) ? is_value(m, 1, 0.0) : is_value(m, 1, -0.0);
     return zero ? m->input[0] : 0;
 }
-static graph_id apply_sub_zero(const match *m) { return is_value(m, 1, 0.0) ? m->input[0] : 0; }
-static graph_id apply_mul_one(const match *m) { return is_value(m, 1, 1.0) ? m->input[0] : 0; }
+static graph_id apply_sub_zero(const match *m) {
+    return is_value(m, 1, 0.0) ? m->input[0] : 0;
+}
+static graph_id apply_mul_one(const match *m) {
+    return is_value(m, 1, 1.0) ? m->input[0] : 0;
+}
 static graph_id apply_mul_zero(const match *m) {
     return is_integral(m->result->dtype) && is_value(m, 1, 0.0) ? m->input[1] : 0;
 }
-static graph_id apply_mul_minus_one(const match *m) { return is_value(m, 1, -1.0) ? graph_neg(m->g, m->input[0]) : 0; }
+static graph_id apply_mul_minus_one(const match *m) {
+    return is_value(m, 1, -1.0) ? graph_neg(m->g, m->input[0]) : 0;
+}
 
 /* x / 2^k -> x * 2^-k: the same rounding, as long as 2^-k is a normal number of the dtype. */
 static graph_id apply_div_power(const match *m) {
@@ -123,7 +140,9 @@ static graph_id apply_pow_small(const match *m) {
     return is_value(m, 1, 2.0) ? graph_mul(m->g, m->input[0], m->input[0]) : 0;
 }
 
-static graph_id apply_abs_of_neg(const match *m) { return graph_abs(m->g, inner(m, 0)); }
+static graph_id apply_abs_of_neg(const match *m) {
+    return graph_abs(m->g, inner(m, 0));
+}
 
 static graph_id apply_select(const match *m) {
     double condition;
@@ -132,7 +151,7 @@ static graph_id apply_select(const match *m) {
     return condition != 0 ? m->input[1] : m->input[2];
 }
 
-/* ---- casts ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- casts ----------------------------------------------------------------------------------------------------- */
 
 /* Does every value of `from` survive in `to`? */
 static bool is_lossless(dlc_dtype from, dlc_dtype to) {
@@ -158,8 +177,8 @@ static graph_id apply_cast_same(const match *m) {
     return dtype_of(m->g, m->input[0]) == m->result->dtype ? m->input[0] : 0;
 }
 
-/* cast(cast(x, wider), to) -> cast(x, to): the detour loses nothing. Integers and bools that became floats are left alone where
- * saturation and wrapping differ. */
+/* cast(cast(x, wider), to) -> cast(x, to): the detour loses nothing. Integers and bools that became floats are left
+ * alone where saturation and wrapping differ. */
 static graph_id apply_cast_cast(const match *m) {
     dlc_dtype from = dtype_of(m->g, inner(m, 0)), middle = dtype_of(m->g, m->input[0]);
     if (!is_lossless(from, middle)) return 0;
@@ -168,7 +187,7 @@ static graph_id apply_cast_cast(const match *m) {
     return graph_cast(m->g, inner(m, 0), m->result->dtype);
 }
 
-/* ---- structure ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- structure ------------------------------------------------------------------------------------------------- */
 
 static graph_id apply_same_shape(const match *m) {
     return same_shape(m, graph_shape_of(m->g, m->input[0]), m->result) ? m->input[0] : 0;
@@ -251,7 +270,9 @@ static graph_id apply_slice_all(const match *m) {
     return apply_same_shape(m);
 }
 
-static graph_id apply_concat_one(const match *m) { return m->inputs == 1 ? m->input[0] : 0; }
+static graph_id apply_concat_one(const match *m) {
+    return m->inputs == 1 ? m->input[0] : 0;
+}
 
 /* Reducing dimensions of 1: nothing to combine. Float sums are left alone: 0 + -0 is +0. */
 static graph_id apply_reduce_nothing(const match *m) {
@@ -267,7 +288,7 @@ static graph_id apply_reduce_nothing(const match *m) {
     return graph_reshape(m->g, m->input[0], m->result->rank, m->result->dim);
 }
 
-/* ---- the rules ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the rules ------------------------------------------------------------------------------------------------- */
 
 static const rule rules[] = {
     {"*", NULL, LATER, false, apply_involution, "f(f(x)) -> x for rows with INVOLUTION and equal attributes"},
@@ -292,11 +313,13 @@ static const rule rules[] = {
     {"transpose", "transpose", LATER, false, apply_transpose_transpose, "transpose(transpose x) -> transpose x"},
     {"broadcast", NULL, LATER, false, apply_broadcast_identity, "broadcast to the operand's own shape and axes -> x"},
     {"broadcast", "broadcast", LATER, false, apply_broadcast_broadcast, "broadcast(broadcast x) -> broadcast x"},
-    {"broadcast", "constant", LATER, false, apply_broadcast_splat, "broadcast of equal elements -> broadcast of a scalar"},
+    {"broadcast", "constant", LATER, false, apply_broadcast_splat,
+     "broadcast of equal elements -> broadcast of a scalar"},
     {"pad", NULL, LATER, false, apply_pad_nothing, "pad by nothing -> x"},
     {"slice", NULL, LATER, false, apply_slice_all, "slice of everything -> x"},
     {"concat", NULL, LATER, false, apply_concat_one, "concat of one operand -> it"},
-    {"reduce_sum", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape (not float sums)"},
+    {"reduce_sum", NULL, LATER, false, apply_reduce_nothing,
+     "reduction over dimensions of 1 -> reshape (not float sums)"},
     {"reduce_prod", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
     {"reduce_max", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
     {"reduce_min", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
@@ -304,8 +327,8 @@ static const rule rules[] = {
     {"reduce_or", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
 };
 
-graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
-                       const graph_shape *result) {
+graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input,
+                       const graph_attribute *attributes, const graph_shape *result) {
     if (inputs == 0 || !input[0] || (op->algebra & GRAPH_IMPURE)) return 0;
     match m = {g, op, inputs, input, attributes, result};
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -319,7 +342,7 @@ graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id 
     return 0;
 }
 
-/* ---- the pass -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the pass -------------------------------------------------------------------------------------------------- */
 
 enum { ROUNDS_MAX = 8 };
 

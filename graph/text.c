@@ -5,9 +5,9 @@
  *     require n = m "message"                     # constraints
  *     input x: f32[n, 64]                         # input "any name" x: ... when the name is no identifier
  *     w = constant f32[64, 10] {"0000803f..."}    # hexadecimal bytes; up to 16 elements as numbers {1, 2.5}
- *     y = dot(x, w)                               # attributes: axes=[0, 1], keep=true, dtype=f32, shape=[n, 2], then=graph { }
- *     values, indices = some_operator(y, _, axis=1)   # several results; _: an operand left out
- *     output y                                    # output "any name" = y
+ *     y = dot(x, w)                               # attributes: axes=[0, 1], keep=true, dtype=f32, shape=[n, 2],
+ * then=graph { } values, indices = some_operator(y, _, axis=1)   # several results; _: an operand left out output y #
+ * output "any name" = y
  *   }
  * Values without a usable name are printed as v<id>. */
 #include "graph/build.h"
@@ -17,7 +17,7 @@
 
 enum { NUMBERS_MAX = 16 }; /* constants up to so many elements are printed as numbers */
 
-/* ---- names -------------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------------------------- */
 
 static bool is_identifier(const char *name) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
@@ -43,7 +43,9 @@ typedef struct printer {
     int indent;
 } printer;
 
-static uint64_t name_hash(const char *name) { return lib_hash64(name, strlen(name), 0); }
+static uint64_t name_hash(const char *name) {
+    return lib_hash64(name, strlen(name), 0);
+}
 
 /* The first value of a name gets it. */
 static const char *printed_name(const printer *p, graph_id value) {
@@ -69,7 +71,7 @@ static void print_value(printer *p, graph_id value) {
         lib_text_format(p->text, "v%u", value);
 }
 
-/* ---- printing --------------------------------------------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------------------------- */
 
 void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape) {
     lib_text_format(text, "%s[", lib_dtypes[shape->dtype].name);
@@ -189,7 +191,8 @@ static void print_symbol(printer *p, const graph_symbol *symbol) {
     const tir_variable *variable = tir_variable_of(p->g->pool, symbol->var);
     if (!symbol->varies && variable->low == 0 && variable->high == GRAPH_SYMBOL_MAX && variable->multiple == 1) return;
     line(p);
-    lib_text_format(p->text, "symbol %s in %lld..%lld", symbol->name, (long long)variable->low, (long long)variable->high);
+    lib_text_format(p->text, "symbol %s in %lld..%lld", symbol->name, (long long)variable->low,
+                    (long long)variable->high);
     if (variable->multiple != 1) lib_text_format(p->text, " multiple %lld", (long long)variable->multiple);
     if (symbol->varies) lib_text_add(p->text, " varies");
 }
@@ -243,7 +246,7 @@ void graph_print_node(lib_text *text, const graph *g, uint32_t node) {
     print_node(&p, &g->nodes.data[node]);
 }
 
-/* ---- parsing ------------------------------------------------------------------------------------------------------------------ */
+/* ---- parsing --------------------------------------------------------------------------------------------------- */
 
 typedef struct parser {
     graph *g;
@@ -252,7 +255,7 @@ typedef struct parser {
     struct {
         const char *name;
         graph_id value;
-    } *bound;
+    } * bound;
     uint32_t bound_count, bound_capacity;
     int line; /* of the statement */
 } parser;
@@ -360,7 +363,8 @@ static graph_id parse_constant(parser *p) {
         size_t size = lib_dtype_size(shape.dtype), count = 0;
         for (; !lib_lexer_accept(p->lexer, "}"); count++) {
             if (count) lib_lexer_expect(p->lexer, ",");
-            if (count == NUMBERS_MAX) lib_lexer_raise(p->lexer, "more than %d numbers: give bytes in hexadecimal", NUMBERS_MAX);
+            if (count == NUMBERS_MAX)
+                lib_lexer_raise(p->lexer, "more than %d numbers: give bytes in hexadecimal", NUMBERS_MAX);
             void *at = (char *)element + count * size;
             if (lib_dtype_is_float(shape.dtype))
                 lib_element_set_f64(shape.dtype, at, lib_lexer_number(p->lexer));

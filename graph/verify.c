@@ -98,8 +98,10 @@ static void check_lists(const verifier *v) {
     if (inputs != g->inputs.count) broken(v, 6, none, "more inputs than input nodes");
     if (g->outputs.count != g->output_names.count) broken(v, 7, none, "outputs and their names differ in number");
     for (uint32_t i = 0; i < g->outputs.count; i++)
-        if (g->outputs.data[i] == 0 || g->outputs.data[i] >= g->values.count) broken(v, 7, none, "an output is no value");
-    if (g->parent && (g->symbols.count || g->constraints.count)) broken(v, 10, none, "a sub-graph has symbols of its own");
+        if (g->outputs.data[i] == 0 || g->outputs.data[i] >= g->values.count)
+            broken(v, 7, none, "an output is no value");
+    if (g->parent && (g->symbols.count || g->constraints.count))
+        broken(v, 10, none, "a sub-graph has symbols of its own");
     for (uint32_t i = 0; i < g->symbols.count; i++) {
         if (tir_op_of(g->pool, g->symbols.data[i].var) != TIR_VAR) broken(v, 10, none, g->symbols.data[i].name);
         if (tir_variable_of(g->pool, g->symbols.data[i].var)->kind != TIR_VAR_PARAM)
@@ -131,7 +133,8 @@ void graph_verify(lib_scope *scope, const graph *g) {
     if (!g->parent) check_pool(&v);
     for (uint32_t i = 0; i < g->subgraphs.count; i++) {
         const graph *inner = g->subgraphs.data[i];
-        if (inner->parent != g || inner->pool != g->pool) broken(&v, 9, UINT32_MAX, "a sub-graph has another parent or pool");
+        if (inner->parent != g || inner->pool != g->pool)
+            broken(&v, 9, UINT32_MAX, "a sub-graph has another parent or pool");
         graph_verify(scope, inner);
     }
 }

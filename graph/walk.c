@@ -1,12 +1,12 @@
-/* Walking an old graph into a new one: the frame of every pass. The old graph and its pool are only read, so that several
- * threads may bind one graph at once. */
+/* Walking an old graph into a new one: the frame of every pass. The old graph and its pool are only read, so that
+ * several threads may bind one graph at once. */
 #include "graph/internal.h"
 
 bool graph_is_source(const graph_op *op) {
     return op->class_ == GRAPH_SOURCE && (strcmp(op->name, "input") == 0 || strcmp(op->name, "constant") == 0);
 }
 
-/* ---- symbols, constraints, dimensions ----------------------------------------------------------------------------------- */
+/* ---- symbols, constraints, dimensions -------------------------------------------------------------------------- */
 
 tir_expr graph_walk_dim(const graph_walk *walk, tir_expr dim) {
     if (!walk->variables) return dim;
@@ -19,9 +19,9 @@ static void carry_symbol(graph_walk *walk, const graph_symbol *symbol, int64_t v
     graph *to = walk->to;
     if (value != INT64_MIN) {
         if (value < variable->low || value > variable->high || value % variable->multiple != 0)
-            lib_raise(to->arena->scope, DLC_INVALID_ARGUMENT, "dimension %s is %lld: expected %lld to %lld, a multiple of %lld",
-                      symbol->name, (long long)value, (long long)variable->low, (long long)variable->high,
-                      (long long)variable->multiple);
+            lib_raise(to->arena->scope, DLC_INVALID_ARGUMENT,
+                      "dimension %s is %lld: expected %lld to %lld, a multiple of %lld", symbol->name, (long long)value,
+                      (long long)variable->low, (long long)variable->high, (long long)variable->multiple);
         walk->variables[id] = tir_index(to->pool, value);
         return;
     }
@@ -42,7 +42,7 @@ static void carry_constraints(graph_walk *walk) {
     }
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------------------------- */
 
 void graph_walk_into(graph_walk *walk) {
     const graph *from = walk->from;
@@ -150,7 +150,7 @@ graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const
     return walk.to;
 }
 
-/* ---- copy ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- copy ------------------------------------------------------------------------------------------------------ */
 
 static void pass_copy(graph_walk *walk) {
     graph_walk_all(walk);
@@ -163,4 +163,6 @@ static void pass_copy(graph_walk *walk) {
     }
 }
 
-graph *graph_copy(lib_arena *arena, const graph *g) { return graph_walk_run(arena, g, g->phase, NULL, pass_copy, NULL); }
+graph *graph_copy(lib_arena *arena, const graph *g) {
+    return graph_walk_run(arena, g, g->phase, NULL, pass_copy, NULL);
+}

@@ -107,6 +107,19 @@ static dlc_status open_context(dlc_context *context, const dlc_context_options *
     return start_threads(context, options, error);
 }
 
+static void log_help(dlc_context *context) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &context->allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_text text;
+        lib_text_init(&text, &arena);
+        lib_environment_help(&text);
+        lib_log_lines(&context->log, text.data);
+    }
+    lib_arena_free(&arena);
+}
+
 dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **out) {
     static const dlc_context_options defaults = DLC_CONTEXT_OPTIONS_INIT;
     const dlc_context_options *options = given ? given : &defaults;
@@ -125,6 +138,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
     }
     context->allocator = *allocator;
     graph_handles_init(&context->handles);
+    lib_mutex_init(&context->mutex);
     context->log = (lib_log){options->log, options->log_user};
     context->clock_ns = options->clock_ns ? options->clock_ns : default_clock;
     context->clock_user = options->clock_user;
@@ -132,7 +146,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
         dlc_context_destroy(context);
         return jit_fail(NULL, &error);
     }
-    if (lib_environment_lists(LIB_ENV_DEBUG, "help")) lib_log_write(&context->log, "see the environment table in README.md");
+    if (lib_environment_lists(LIB_ENV_DEBUG, "help")) log_help(context);
     *out = context;
     return DLC_OK;
 }
@@ -154,6 +168,7 @@ void dlc_context_destroy(dlc_context *context) {
     lib_pool_free(context->compile_pool);
     jit_cache_free(context);
     graph_handles_free(&context->handles, &context->allocator);
+    lib_mutex_destroy(&context->mutex);
     if (context->device) context->target->close(context->device);
     dlc_allocator allocator = context->allocator;
     if (last_failure.context == context) last_failure.context = NULL;
@@ -164,13 +179,21 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
     if (!context || !out) return;
     dlc_context *c = (dlc_context *)(uintptr_t)context; /* atomics and the mutex are not logically part of the state */
 #define READ(field) atomic_load_explicit(&c->field, memory_order_relaxed)
+    uint64_t misses = READ(plan_misses);
     *out = (dlc_statistics){.runs = READ(runs), .plan_hits = READ(plan_hits), .plan_builds = READ(plan_builds),
                             .plan_evictions = READ(plan_evictions), .kernel_hits = READ(kernel_hits),
                             .kernel_builds = READ(kernel_builds), .kernel_evictions = READ(kernel_evictions),
-                            .interpreted_regions = READ(interpreted_regions), .arena_bytes = READ(arena_bytes),
-                            .compile_ns = READ(compile_ns), .run_ns = READ(run_ns)};
+                            .interpreted_regions = READ(interpreted_regions), .cache_bytes = READ(plan_bytes),
+                            .arena_bytes = READ(arena_bytes), .compile_ns = READ(compile_ns), .run_ns = READ(run_ns)};
 #undef READ
+    lib_mutex_lock(&c->mutex);
+    for (const dlc_program *program = c->programs; program; program = program->next) {
+        out->runs += jit_plans_runs(program);
+        misses += program->misses;
+    }
+    lib_mutex_unlock(&c->mutex);
+    out->plan_hits += out->runs - misses;
     lib_mutex_lock(&c->cache.mutex);
-    out->cache_bytes = c->cache.bytes;
+    out->cache_bytes += c->cache.bytes;
     lib_mutex_unlock(&c->cache.mutex);
 }

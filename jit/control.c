@@ -9,9 +9,9 @@ void jit_check_customs(lib_scope *scope, const graph *g) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
         if (node->op->class_ != GRAPH_OPAQUE) continue;
-        const char *target = node->attribute[graph_op_attribute(node->op, "target")].string;
-        if (!graph_find_custom(g, target))
-            lib_raise(scope, DLC_NOT_FOUND, "%s: no host function is registered as \"%s\"", node->op->name, target);
+        const char *name = node->attribute[graph_op_attribute(node->op, "target")].string;
+        if (!graph_find_custom(g, name))
+            lib_raise(scope, DLC_NOT_FOUND, "%s: no host function is registered as \"%s\"", node->op->name, name);
     }
     for (uint32_t i = 0; i < g->subgraphs.count; i++) jit_check_customs(scope, g->subgraphs.data[i]);
 }

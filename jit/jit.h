@@ -100,7 +100,6 @@ struct dlc_context {
     size_t plan_entries;
     jit_cache cache;
     lib_mutex mutex;                  /* guards the list of programs */
-    bool ready;                       /* the mutex exists */
     dlc_program *programs;
     /* Of programs that are gone, and what no program counts for itself. */
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds, kernel_evictions;
@@ -265,6 +264,7 @@ struct dlc_program {
     jit_argument *inputs, *outputs;
     int ordinary_inputs;         /* inputs of `graph` beyond these are outputs of `init` */
     int output_count;
+    size_t dimensions;           /* of all ordinary inputs together */
     graph_constant *init_values; /* [init outputs] owned */
     bool init_done;
     const void **constants;      /* bytes of all constants of graph and init, ascending: they live as long as the program */
@@ -312,9 +312,9 @@ dlc_status jit_plans_init(dlc_program *program, lib_error *error);
 void jit_plans_free(dlc_program *program);
 uint64_t jit_plans_runs(const dlc_program *program); /* so far */
 
-/* call.c: dimensions of the inputs in order, checked for rank and sign; out[ordinary_inputs * DLC_MAX_RANK]. */
-dlc_status jit_gather_shapes(const dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count,
-                             int64_t *out, int *count, lib_error *error);
+/* call.c: dimensions of the inputs in order, checked for rank and sign; out[program->dimensions]. */
+dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes, const int *ranks,
+                             int input_count, int64_t *out, int *count, lib_error *error);
 
 /* control.c: custom calls, if, while. */
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,

@@ -175,18 +175,13 @@ static dlc_status find_or_build(dlc_program *program, uint64_t hash, const int64
                                 jit_plan **plan, unsigned *side, lib_error *error) {
     lib_mutex_lock(&program->mutex);
     *plan = find_plan(program, hash, shapes, count);
-    dlc_status status = DLC_OK;
-    if (!*plan) {
-        if (run) atomic_fetch_add_explicit(&program->misses, 1, memory_order_relaxed);
-        status = build_plan(program, hash, shapes, count, plan, error);
-    } else if (!run) {
-        atomic_fetch_add_explicit(&program->context->plan_hits, 1, memory_order_relaxed);
-    }
-    bool counted = status == DLC_OK && run;
-    if (status == DLC_OK) *side = reader_enter(program);
-    if (!counted) {
-        if (status == DLC_OK) atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
-        else if (run) atomic_fetch_sub_explicit(&program->misses, 1, memory_order_relaxed);
+    bool found = *plan != NULL;
+    dlc_status status = found ? DLC_OK : build_plan(program, hash, shapes, count, plan, error);
+    if (status == DLC_OK) {
+        *side = reader_enter(program);
+        if (!run) atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
+        if (!run && found) atomic_fetch_add_explicit(&program->context->plan_hits, 1, memory_order_relaxed);
+        if (run && !found) atomic_fetch_add_explicit(&program->misses, 1, memory_order_relaxed);
     }
     lib_mutex_unlock(&program->mutex);
     return status;

@@ -49,6 +49,7 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
     program->inputs = describe_arguments(arena, g, (uint32_t)program->ordinary_inputs, g->inputs.data, NULL);
     program->outputs = describe_arguments(arena, g, g->outputs.count, g->outputs.data, g->output_names.data);
     program->output_count = (int)g->outputs.count;
+    for (int i = 0; i < program->ordinary_inputs; i++) program->dimensions += (size_t)program->inputs[i].rank;
     program->symbols = lib_arena_array(arena, g->symbols.count + 1, sizeof *program->symbols);
     program->alias = LIB_NEW_ARRAY(arena, int, g->outputs.count + 1);
     for (uint32_t o = 0; o < g->outputs.count; o++) program->alias[o] = -1;
@@ -63,7 +64,7 @@ static dlc_status compile_guarded(dlc_program *program, lib_arena *work, const g
     work->scope = program->arena.scope = &scope;
     if (LIB_ENTER(&scope)) {
         compile_in_scope(program, work, source, schedule);
-        program->arena.scope = program->graph->arena->scope = &program->scope;
+        program->arena.scope = &program->scope;
         return DLC_OK;
     }
     *error = scope.error;

@@ -101,8 +101,8 @@ typedef struct running {
 
 static void run_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
     const running *run = user;
-    const jit_phase *target = &run->step->target[phase];
-    target->function.run(&run->frame->arguments[target->call], target->iteration, begin, end, slot, target->function.closure);
+    const jit_phase *what = &run->step->target[phase];
+    what->function.run(&run->frame->arguments[what->call], what->iteration, begin, end, slot, what->function.closure);
 }
 
 /* With profiling every kernel is timed on its own. */

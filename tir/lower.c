@@ -826,7 +826,9 @@ static tir_stmt *task_body(lowering *l, tir_stmt *list, tir_expr task) {
         const tir_variable *variable = tir_variable_of(l->pool, run->for_.var);
         tir_stmt *let = tir_stmt_new(l->arena, TIR_LET);
         let->let.var = tir_var(l->pool, variable->name, TIR_VAR_LET, TIR_INDEX, variable->low, variable->high);
-        let->let.value = tir_add(l->pool, run->for_.lower, tir_sub(l->pool, position, first));
+        tir_expr value = tir_add(l->pool, run->for_.lower, tir_sub(l->pool, position, first));
+        value = tir_max(l->pool, value, tir_index(l->pool, variable->low)); /* the branch on the position says so already; */
+        let->let.value = tir_min(l->pool, value, tir_index(l->pool, variable->high)); /* the variable's range needs proof */
         tir_stmt *body = tir_stmt_substitute(l->kernel, run->for_.body, 1, &run->for_.var, &let->let.var);
         let->let.body = task_body(l, body, rest);
         first = tir_add(l->pool, first, run->for_.extent);

@@ -179,11 +179,11 @@ static tir_stmt *clean(versioning *v, tir_stmt *list) {
 
 static tir_stmt *make_run(versioning *v, const tir_stmt *loop, run r) {
     const tir_variable variable = *tir_variable_of(v->pool, loop->for_.var);
-    bool single = r.end - r.begin == 1 && !loop->for_.parallel;
-    tir_expr narrow = single ? tir_index(v->pool, r.begin)
-                             : tir_var(v->pool, variable.name, TIR_VAR_LOOP, TIR_INDEX, r.begin, r.end - 1);
-    tir_stmt *body = clean(v, tir_stmt_substitute(v->kernel, loop->for_.body, 1, &loop->for_.var, &narrow));
-    if (single) return body;
+    bool single = r.end - r.begin == 1;
+    tir_expr narrow = tir_var(v->pool, variable.name, TIR_VAR_LOOP, TIR_INDEX, r.begin, r.end - 1);
+    tir_expr point = single ? tir_index(v->pool, r.begin) : narrow;
+    tir_stmt *body = clean(v, tir_stmt_substitute(v->kernel, loop->for_.body, 1, &loop->for_.var, &point));
+    if (single && !loop->for_.parallel) return body; /* a parallel loop stays: it counts as tasks */
     tir_stmt *copy = tir_stmt_new(v->kernel->arena, TIR_FOR);
     copy->for_ = loop->for_;
     copy->for_.var = narrow;

@@ -34,12 +34,13 @@ static dlc_status measure(dlc_program *program, digits *d, int batch, int64_t pr
         if (status != DLC_OK) return status;
         if (i == 0) first_call = seconds() - begin;
     }
-    while (seconds() - begin < 0.2) { /* the best round: the others shared the machine */
+    begin = seconds();
+    do { /* the best round: others may share the machine */
         double round = seconds();
         for (int i = 0; i < calls; i++) classify(program, d, first + i * batch, batch, predicted + i * batch);
         round = (seconds() - round) / calls;
         if (round < steady) steady = round;
-    }
+    } while (seconds() - begin < 0.2);
     printf("  %5d   %9.2f ms   %9.1f us   %8.2f us\n", batch, 1e3 * first_call, 1e6 * steady, 1e6 * steady / batch);
     return DLC_OK;
 }
@@ -89,14 +90,13 @@ int main(int argc, char **argv) {
     if (!d) return 1;
     double begin = seconds();
     dlc_status status = dlc_context_create(NULL, &context);
-    if (status == DLC_OK) status = digits_compile(context, d, &program);
-    if (status == DLC_OK) {
-        printf("libdlc %s: graph built and checked in %.2f ms\n\n", dlc_version(), 1e3 * (seconds() - begin));
-        printf("  batch   first call    steady state   per digit\n");
-    }
+    if (status != DLC_OK) fprintf(stderr, "%s\n", dlc_error_message(NULL));
+    if (status != DLC_OK || digits_compile(context, d, &program) != DLC_OK) return 1;
+    printf("libdlc %s: graph built and checked in %.2f ms\n\n", dlc_version(), 1e3 * (seconds() - begin));
+    printf("  batch   first call    steady state   per digit\n");
     for (int i = 0; i < 4 && status == DLC_OK; i++) status = measure(program, d, batches[i], predicted[i]);
     if (status != DLC_OK) {
-        fprintf(stderr, "digits: %s\n", dlc_error_message(context));
+        fprintf(stderr, "%s\n", dlc_error_message(context));
         return 1;
     }
     for (int i = 1; i < 4; i++)

@@ -138,6 +138,7 @@ dlc_status digits_compile(dlc_context *context, digits *d, dlc_program **program
     dlc_output(graph, "class", dlc_arg_max(scores, 1, false, DLC_I64));
     dlc_output(graph, "scores", scores);
     status = dlc_compile(context, graph, NULL, program); /* also reports the first mistake made above */
+    if (status != DLC_OK) fprintf(stderr, "%s\n", dlc_error_message(context));
     dlc_graph_destroy(graph);
     return status;
 }

@@ -123,6 +123,25 @@ DLC_API bool dlc_value_ok(dlc_value value);
  * it is owned by the parent. Parameters in order with dlc_input, results in order with dlc_output. */
 DLC_API dlc_graph *dlc_subgraph(dlc_graph *parent);
 
+/* A host function for dlc_custom_call and dlc_custom_effect to name. It gets compact tensors in host memory, fills the outputs, and
+ * is called on the threads that run the graph's programs, several at once if the host does so; `user` must live as long as
+ * they do. Registering it again is no mistake; another function under the same name is. */
+typedef void dlc_custom_function(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output);
+DLC_API dlc_status dlc_custom_register(dlc_graph *graph, const char *name, dlc_custom_function *function, void *user);
+
+/* The same for a function of any C signature without a result: pass dlc_native_call as the custom function and the dlc_native as
+ * its `user`. `signature` lists where each parameter comes from, separated by commas:
+ *     in K, out K    pointer to the elements of input or output K
+ *     i32 V, i64 V, f32 V, f64 V    V is a number, `dim K A` (the size of axis A of input K) or `count K` (its elements)
+ *     user           the pointer given here
+ * for example "in 0, out 0, i64 count 0, f32 0.5". A call without a tensor or axis that the signature speaks of is left out and
+ * its outputs are zeros. Destroy it after the programs that call it. */
+typedef struct dlc_native dlc_native;
+DLC_API dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void *user, const char *signature,
+                                     dlc_native **native);
+DLC_API void dlc_native_destroy(dlc_native *native);
+DLC_API void dlc_native_call(void *native, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output);
+
 /* Text form; parse makes a new graph. The printed text is allocated with the context's allocator: dlc_text_free. */
 DLC_API dlc_status dlc_graph_print(const dlc_graph *graph, char **text);
 DLC_API dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, dlc_graph **graph);

@@ -270,9 +270,19 @@ static void schedule_plain(rules *r, int s) {
         for (int a = 0; a < stage->space; a++) tir_schedule_add(r->schedule, "par %s.%s", stage->name, stage->axis[a].name);
 }
 
+/* Nothing to gain, and no split factor to find, where there is nothing to compute. */
+static bool has_empty_axis(const tir_region *region) {
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        for (int a = 0; a < region->stages.data[s].space + region->stages.data[s].reduce; a++) {
+            int64_t extent;
+            if (tir_is_const(region->pool, region->stages.data[s].axis[a].extent, &extent) && extent == 0) return true;
+        }
+    return false;
+}
+
 void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     rules r = {.machine = machine, .threads = threads, .region = region, .schedule = schedule, .arena = schedule->arena};
-    if (!machine->vector_bytes) return;
+    if (!machine->vector_bytes || has_empty_axis(region)) return;
     inline_maps(&r);
     make_groups(&r);
     for (uint32_t s = 0; s < region->stages.count; s++)

@@ -49,6 +49,7 @@ typedef struct row_plan {
     rules *r;
     int root;
     const char *root_name, *loop;  /* where producers are attached */
+    uint32_t shared;               /* bit a: producers run point by point along the root's axis a */
     int v;                         /* the root's vector axis */
     const char *v_loop;            /* the loop of it that is vectorised, when vectors run across rows */
     bool across;                   /* v is shared: vectors run across rows */
@@ -57,6 +58,12 @@ typedef struct row_plan {
     int block_axis;                /* the root's axis that is blocked; -1: none */
     int64_t lanes;
 } row_plan;
+
+/* Does axis `a` of a member stand still at the loop that members are attached at? */
+static bool runs_along(const row_plan *p, int s, int a) {
+    int label = p->r->group[s].label[a];
+    return label >= 0 && (p->shared >> label & 1) && label != p->block_axis && !(p->across && label == p->v);
+}
 
 static void vectorise_own_axis(const row_plan *p, int s, int axis) {
     const tir_stage *stage = &p->r->region->stages.data[s];
@@ -101,7 +108,7 @@ static void attach_row_member(const row_plan *p, int s) {
     int along = p->across ? rules_axis_labelled(r, s, p->v) : -1; /* the axis that vectors run along */
     int own = -1;                                        /* innermost axis of its own with several points */
     for (int a = 0; a < stage->space; a++)
-        if (rules_extent(r, &stage->axis[a]) != 1 && a != along && (r->group[s].label[a] < 0 || r->group[s].label[a] == p->v)) own = a;
+        if (rules_extent(r, &stage->axis[a]) != 1 && a != along && !runs_along(p, s, a)) own = a;
     lib_text order;
     lib_text_init(&order, r->arena);
     int inner = p->across ? along : own;
@@ -121,8 +128,8 @@ static void attach_row_member(const row_plan *p, int s) {
     else if (!many && lanes_only && rules_extent(r, &r->region->stages.data[p->root].axis[p->v]) > 4 * p->lanes)
         tir_schedule_add(r->schedule, "store %s reg", stage->name); /* levels of a tree */
     if (own < 0) return;
-    if (stage->reduce && p->small)
-        for (int a = stage->space; a < stage->space + stage->reduce; a++)
+    for (int a = 0; a < stage->space + stage->reduce && p->small; a++) /* registers are indexed by constants only */
+        if (a != own && (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     if (lanes_only && (stage->reduce || !p->small || rules_extent(r, &stage->axis[own]) <= p->lanes))
         tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[own].name);
@@ -138,7 +145,7 @@ static int64_t longest_row(const row_plan *p, const int *members, int count) {
         const tir_stage *m = &r->region->stages.data[members[i]];
         int64_t points = 1;
         for (int a = 0; a < m->space + m->reduce && points >= 0; a++) {
-            int64_t n = a < m->space && r->group[members[i]].label[a] >= 0 ? 1 : rules_extent(r, &m->axis[a]);
+            int64_t n = a < m->space && runs_along(p, members[i], a) ? 1 : rules_extent(r, &m->axis[a]);
             points = n < 0 ? -1 : points * n;
         }
         longest = points < 0 ? -1 : points > longest ? points : longest;
@@ -205,23 +212,26 @@ static void root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1)
         vectorise_own_axis(p, p->root, p->v);
+    for (int a = 0; a < top->space && p->small; a++)
+        if (!shared[a] && a != p->v && rules_extent(r, &top->axis[a]) != 1)
+            tir_schedule_add(r->schedule, "unroll %s.%s", top->name, top->axis[a].name);
 }
 
 bool rules_rows(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
     if (top->kind != TIR_MAP || count == 0 || top->space == 0) return false;
-    bool shared[TIR_MAX_AXES], any = false, blocked = has_contraction(r, root);
+    bool shared[TIR_MAX_AXES], blocked = has_contraction(r, root);
     row_plan p = {.r = r, .root = root, .root_name = top->name, .lanes = rules_lanes(r, root), .v = -1, .block = 1, .block_axis = -1};
     for (int a = 0; a < top->space; a++) {
         bool single = rules_extent(r, &top->axis[a]) == 1;
         shared[a] = true;
         for (int i = 0; i < count; i++) shared[a] = shared[a] && (single || rules_axis_labelled(r, members[i], a) >= 0);
-        any = any || shared[a];
+        p.shared |= (uint32_t)shared[a] << a;
         if (!single || p.v < 0) p.v = a;
         if (shared[a] && blocked && !single) p.block_axis = a;
     }
-    if (!any) return false;
+    if (!p.shared) return false;
     int64_t extent = rules_extent(r, &top->axis[p.v]);
     p.across = !blocked && shared[p.v] && extent != 1 && !uses_lanes(r, members, count);
     int64_t longest = longest_row(&p, members, count);

@@ -7,6 +7,7 @@
 #include "graph/internal.h"
 #include "graph/region.h"
 #include "tir/arith.h"
+#include "targets/target.h"
 #include "tir/interpret.h"
 #include "tir/schedule.h"
 
@@ -17,6 +18,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 /* after the above */
 #include <cmocka.h>
 
@@ -51,11 +53,13 @@ static tir_region *region_of(lib_arena *arena, const graph *g, void *const *inpu
         if (!node->op->compute && !node->op->scalar) return NULL;
         graph_shape *shape = LIB_NEW_ARRAY(arena, graph_shape, node->results);
         for (int i = 0; i < node->results; i++) shape[i] = *graph_shape_of(g, node->first + (graph_id)i);
+        uint32_t *tensors = LIB_NEW_ARRAY(arena, uint32_t, node->results);
         graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, node->results, shape,
-                              builder.tensor + node->first);
+                              tensors);
+        for (int i = 0; i < node->results; i++) graph_region_set(&builder, node->first + (graph_id)i, tensors[i]);
     }
     for (uint32_t i = 0; i < g->outputs.count; i++) {
-        outputs[i] = builder.tensor[g->outputs.data[i]];
+        outputs[i] = graph_region_tensor(&builder, g->outputs.data[i]);
         if (builder.region->tensors.data[outputs[i]].stage >= 0) tir_region_output(builder.region, outputs[i]);
     }
     graph_region_finish(&builder);
@@ -111,6 +115,12 @@ static leg_result run_definition(const test_leg *leg, lib_arena *arena, const gr
     return LEG_RAN;
 }
 
+static int64_t element_count(const tir_region *region, const tir_tensor *t) {
+    int64_t count = 1, extent;
+    for (int d = 0; d < t->rank; d++) count *= tir_is_const(region->pool, t->extent[d], &extent) ? extent : 0;
+    return count;
+}
+
 /* Loop IR of the empty schedule, by the checking interpreter. */
 static leg_result run_loops(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
                             void *const *outputs) {
@@ -131,10 +141,101 @@ static leg_result run_loops(const test_leg *leg, lib_arena *arena, const graph *
     return LEG_RAN;
 }
 
+#ifdef DLC_TARGET_cpu
+static struct {
+    target_device *device;
+    tir_machine machine;
+} cpu;
+
+static void open_cpu(lib_scope *scope) {
+    lib_error error;
+    target_options options = {.allocator = &lib_libc_allocator};
+    if (!cpu.device && target_cpu.open(&options, &cpu.device, &cpu.machine, &error) != DLC_OK) lib_raise_error(scope, &error);
+}
+
+static void run_compiled(lib_arena *arena, const tir_kernel *kernel, void *const *arguments) {
+    lib_error error = {0};
+    target_object object;
+    target_module *module;
+    if (target_cpu.compile(cpu.device, 1, &kernel, &object, &error) != DLC_OK) lib_raise_error(arena->scope, &error);
+    dlc_status status = target_cpu.load(cpu.device, &object, 1, &kernel, &module, &error);
+    target_cpu.release_object(cpu.device, &object);
+    if (status != DLC_OK) lib_raise_error(arena->scope, &error);
+    target_arguments call = {.buffers = arguments,
+                             .workspace = lib_arena_take_aligned(arena, (size_t)kernel->workspace_bytes + 1, 64),
+                             .local = lib_arena_take_aligned(
+                                 arena, (size_t)tir_range(kernel->pool, kernel->local_size).high + 1, 64),
+                             .error = &error};
+    for (uint32_t p = 0; p < kernel->phases.count; p++) {
+        int64_t tasks = 0;
+        tir_is_const(kernel->pool, kernel->phases.data[p].tasks, &tasks);
+        target_phase phase = target_cpu.phase(module, 0, (int)p);
+        phase.run(&call, 0, 0, tasks, 0, phase.closure);
+    }
+    target_cpu.unload(cpu.device, module);
+}
+
+static bool same_bits(dlc_dtype dtype, const char *a, const char *b, int64_t count) {
+    size_t size = lib_dtype_size(dtype);
+    for (int64_t i = 0; i < count; i++) {
+        if (memcmp(a + (size_t)i * size, b + (size_t)i * size, size) == 0) continue;
+        if (!lib_dtype_is_float(dtype) || !isnan(lib_element_get_f64(dtype, a + (size_t)i * size)) ||
+            !isnan(lib_element_get_f64(dtype, b + (size_t)i * size)))
+            return false;
+    }
+    return true;
+}
+
+/* The cpu target's own schedule: its loop IR by the checking interpreter and compiled give the same bits. */
+static leg_result run_cpu(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs, void *const *outputs) {
+    (void)leg;
+    uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, g->outputs.count);
+    void **arguments = LIB_NEW_ARRAY(arena, void *, g->nodes.count + g->outputs.count);
+    tir_region *region = region_of(arena, g, inputs, arguments, tensor);
+    if (!region) return LEG_CANNOT;
+    open_cpu(arena->scope);
+    void **checked = lib_arena_take(arena, (g->nodes.count + g->outputs.count) * sizeof *checked);
+    memcpy(checked, arguments, (g->nodes.count + g->outputs.count) * sizeof *checked);
+    for (uint32_t i = 0; i < g->outputs.count; i++) {
+        const tir_tensor *t = &region->tensors.data[tensor[i]];
+        if (copied_through(region, tensor[i], arguments, outputs[i])) continue;
+        arguments[t->argument] = outputs[i];
+        checked[t->argument] = lib_arena_take(arena, (size_t)element_count(region, t) * lib_dtype_size(t->dtype) + 1);
+    }
+    if (region->outputs == 0) return LEG_RAN;
+    tir_schedule schedule;
+    tir_schedule_init(&schedule, arena);
+    target_cpu.schedule(&cpu.machine, 1, tir_region_copy(arena, region), &schedule);
+    if (getenv("SHOW")) { /* to look at what a failing case does */
+        lib_text text;
+        lib_text_init(&text, arena);
+        tir_region_print(&text, region);
+        print_message("%s%s\n", text.data, schedule.text.data ? schedule.text.data : "");
+    }
+    tir_kernel *kernel =
+        tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &cpu.machine, .verify = true});
+    lib_error error = {0};
+    if (tir_interpret(kernel, checked, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) != DLC_OK)
+        lib_raise_error(arena->scope, &error);
+    run_compiled(arena, kernel, arguments);
+    for (uint32_t i = 0; i < g->outputs.count; i++) {
+        const tir_tensor *t = &region->tensors.data[tensor[i]];
+        if (t->argument >= region->inputs &&
+            !same_bits(t->dtype, arguments[t->argument], checked[t->argument], element_count(region, t)))
+            lib_raise(arena->scope, DLC_INTERNAL, "compiled code and interpreter differ in %s; schedule:\n%s", t->name,
+                      schedule.text.data ? schedule.text.data : "");
+    }
+    return LEG_RAN;
+}
+#endif
+
 static const test_leg legs[] = {
     {"definition", run_definition, false},
     {"definition with fma", run_definition, true},
     {"loops", run_loops, true},
+#ifdef DLC_TARGET_cpu
+    {"cpu", run_cpu, true},
+#endif
 };
 
 /* ---- comparing ------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* The public builder: emission, hash-consing, folding, broadcasting, errors of every kind, stale and foreign values, sub-graphs
- * with captures, and running out of memory at every single allocation. */
+/* The public builder: emission, hash-consing, folding, broadcasting, errors of every kind, stale and foreign values,
+ * sub-graphs with captures, and running out of memory at every single allocation. */
 #include "context.h"
 
 static dlc_value input2(dlc_graph *g, const char *name, dlc_dtype dtype, int64_t a, int64_t b) {
@@ -91,18 +91,28 @@ static dlc_value wrong_ranks(dlc_graph *g) {
 static dlc_value wrong_dtypes(dlc_graph *g) {
     return dlc_mul(input2(g, "x", DLC_F32, 2, 3), input2(g, "y", DLC_I32, 2, 3));
 }
-static dlc_value not_a_float(dlc_graph *g) { return dlc_exp(input2(g, "x", DLC_I32, 2, 3)); }
-static dlc_value reserved_dtype(dlc_graph *g) { return dlc_input(g, "x", DLC_U16, 0, NULL); }
-static dlc_value no_dtype(dlc_graph *g) { return dlc_input(g, "x", (dlc_dtype)99, 0, NULL); }
+static dlc_value not_a_float(dlc_graph *g) {
+    return dlc_exp(input2(g, "x", DLC_I32, 2, 3));
+}
+static dlc_value reserved_dtype(dlc_graph *g) {
+    return dlc_input(g, "x", DLC_U16, 0, NULL);
+}
+static dlc_value no_dtype(dlc_graph *g) {
+    return dlc_input(g, "x", (dlc_dtype)99, 0, NULL);
+}
 static dlc_value absurd_rank(dlc_graph *g) {
     dlc_dim dims[40] = {{0, NULL}};
     return dlc_input(g, "x", DLC_F32, 40, dims);
 }
-static dlc_value negative_dim(dlc_graph *g) { return dlc_input(g, "x", DLC_F32, 1, (dlc_dim[]){{-3, NULL}}); }
+static dlc_value negative_dim(dlc_graph *g) {
+    return dlc_input(g, "x", DLC_F32, 1, (dlc_dim[]){{-3, NULL}});
+}
 static dlc_value too_large(dlc_graph *g) {
     return dlc_input(g, "x", DLC_F32, 3, (dlc_dim[]){{INT64_C(1) << 40, NULL}, {INT64_C(1) << 40, NULL}, {7, NULL}});
 }
-static dlc_value bad_symbol(dlc_graph *g) { return dlc_input(g, "x", DLC_F32, 1, (dlc_dim[]){{0, "a b"}}); }
+static dlc_value bad_symbol(dlc_graph *g) {
+    return dlc_input(g, "x", DLC_F32, 1, (dlc_dim[]){{0, "a b"}});
+}
 static dlc_value twice_input(dlc_graph *g) {
     input2(g, "x", DLC_F32, 1, 1);
     return input2(g, "x", DLC_F32, 1, 1);
@@ -113,9 +123,15 @@ static dlc_value bad_axis(dlc_graph *g) {
 static dlc_value double_axis(dlc_graph *g) {
     return dlc_reduce_sum(input2(g, "x", DLC_F32, 2, 3), 2, (int64_t[]){1, -1}, false);
 }
-static dlc_value left_out(dlc_graph *g) { return dlc_add(input2(g, "x", DLC_F32, 2, 3), DLC_NONE); }
-static dlc_value null_bytes(dlc_graph *g) { return dlc_constant(g, DLC_F32, 1, (int64_t[]){3}, NULL); }
-static dlc_value null_shape(dlc_graph *g) { return dlc_constant(g, DLC_F32, 1, NULL, "0123456789"); }
+static dlc_value left_out(dlc_graph *g) {
+    return dlc_add(input2(g, "x", DLC_F32, 2, 3), DLC_NONE);
+}
+static dlc_value null_bytes(dlc_graph *g) {
+    return dlc_constant(g, DLC_F32, 1, (int64_t[]){3}, NULL);
+}
+static dlc_value null_shape(dlc_graph *g) {
+    return dlc_constant(g, DLC_F32, 1, NULL, "0123456789");
+}
 static dlc_value bad_reshape(dlc_graph *g) {
     return dlc_reshape(input2(g, "x", DLC_F32, 2, 3), 1, (dlc_dim[]){{7, NULL}});
 }
@@ -265,8 +281,9 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),           cmocka_unit_test(test_fold),    cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_foreign_and_stale), cmocka_unit_test(test_options), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_values),   cmocka_unit_test(test_fold),
+        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_foreign_and_stale),
+        cmocka_unit_test(test_options),  cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests_name("graph/build", tests, NULL, NULL);
 }

@@ -55,18 +55,20 @@ static double *run(lib_arena *arena, const graph *composite, const int64_t *size
         const graph_node *node = &g->nodes.data[n];
         graph_shape shape = *graph_shape_of(g, node->first);
         if (!graph_is_source(node->op)) {
+            uint32_t made;
             graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, 1, &shape,
-                                  builder.tensor + node->first);
+                                  &made);
+            graph_region_set(&builder, node->first, made);
             continue;
         }
         const graph_constant *constant = graph_constant_of(g, node->first);
         graph_region_add_input(&builder, node->first, false);
         int64_t extent[DLC_MAX_RANK], size = 0;
-        extents(builder.region, builder.tensor[node->first], sizes, extent, &size);
+        extents(builder.region, graph_region_tensor(&builder, node->first), sizes, extent, &size);
         arguments[given++] = constant ? (void *)constant->bytes
                                       : elements_of(arena, shape.dtype, inputs[node->attribute[0].integer], size);
     }
-    uint32_t tensor = builder.tensor[g->outputs.data[0]];
+    uint32_t tensor = graph_region_tensor(&builder, g->outputs.data[0]);
     graph_region_finish(&builder);
     tir_region_verify(arena->scope, builder.region);
     int64_t extent[DLC_MAX_RANK];

@@ -23,8 +23,12 @@ struct dlc_context {
 
 static lib_error error_without_context;
 
-const dlc_allocator *graph_context_allocator(dlc_context *context) { return &context->allocator; }
-graph_handles *graph_context_handles(dlc_context *context) { return &context->handles; }
+const dlc_allocator *graph_context_allocator(dlc_context *context) {
+    return &context->allocator;
+}
+graph_handles *graph_context_handles(dlc_context *context) {
+    return &context->handles;
+}
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error) {
     *(context ? &context->last : &error_without_context) = *error;
     return error->status;
@@ -63,8 +67,12 @@ typedef struct workbench {
     lib_arena arena;
 } workbench;
 
-static inline void bench_open(workbench *bench) { lib_arena_init(&bench->arena, &lib_libc_allocator, &bench->scope); }
-static inline void bench_close(workbench *bench) { lib_arena_free(&bench->arena); }
+static inline void bench_open(workbench *bench) {
+    lib_arena_init(&bench->arena, &lib_libc_allocator, &bench->scope);
+}
+static inline void bench_close(workbench *bench) {
+    lib_arena_free(&bench->arena);
+}
 
 /* Runs body; fails the test when it raises. */
 static inline void bench_run(workbench *bench, void (*body)(workbench *bench, void *user), void *user) {

@@ -40,7 +40,7 @@ static inline void *evaluate_tensor(lib_arena *arena, const graph *g, tir_region
     }
     uint64_t *bits = LIB_NEW_ARRAY(arena, uint64_t, (size_t)count);
     size_t size = lib_dtype_size(shape->dtype);
-    char *bytes = LIB_NEW_ARRAY(arena, char, (size_t)count * size);
+    char *bytes = LIB_NEW_ARRAY(arena, char, (size_t)count *size);
     if (count) tir_region_evaluate(arena, region, inputs, NULL, tensor, count, point, false, bits);
     for (int64_t p = 0; p < count; p++) tir_bits_store((tir_dtype)shape->dtype, bytes + (size_t)p * size, bits[p]);
     return bytes;
@@ -109,7 +109,7 @@ static inline void *random_bytes(lib_arena *arena, const graph *g, graph_id valu
     dlc_dtype dtype = graph_shape_of(g, value)->dtype;
     int64_t count = count_of(g, value);
     size_t size = lib_dtype_size(dtype);
-    char *bytes = LIB_NEW_ARRAY(arena, char, (size_t)count * size);
+    char *bytes = LIB_NEW_ARRAY(arena, char, (size_t)count *size);
     for (int64_t i = 0; i < count; i++) {
         double number = (double)random_next(state) / 536870912.0 - 2.0;
         uint32_t pick = random_next(state) % 40;

@@ -78,11 +78,13 @@ static uint64_t *evaluate(lib_arena *arena, const graph *g, const int64_t *sizes
         const graph_node *node = &g->nodes.data[n];
         if (graph_is_source(node->op)) continue;
         graph_shape shape = *graph_shape_of(g, node->first);
+        uint32_t made;
         graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, 1, &shape,
-                              builder.tensor + node->first);
+                              &made);
+        graph_region_set(&builder, node->first, made);
     }
     tir_region *region = builder.region;
-    uint32_t tensor = builder.tensor[g->outputs.data[0]];
+    uint32_t tensor = graph_region_tensor(&builder, g->outputs.data[0]);
     graph_region_finish(&builder);
     tir_region_verify(arena->scope, region);
     uint64_t *variables = LIB_NEW_ARRAY(arena, uint64_t, region->pool->variables.count);

@@ -1,5 +1,5 @@
-/* Passes: binding and constraints, every rewrite rule alone on random operands, the init graph, sub-graphs with captures, the
- * verifier after each pass, and running out of memory anywhere in them. */
+/* Passes: binding and constraints, every rewrite rule alone on random operands, the init graph, sub-graphs with
+ * captures, the verifier after each pass, and running out of memory anywhere in them. */
 #include "evaluate.h"
 
 static void run(void (*body)(workbench *, void *), void *user) {
@@ -103,15 +103,19 @@ static const struct {
     {"input x: f32[3, 5] a = abs(x) b = abs(a) output b", "abs"},
     {"input x: f32[3, 5] a = floor(x) b = floor(a) output b", "floor"},
     {"input x: f32[3, 5] a = max(x, x) output a", ""},
-    {"input x: f32[3, 5] c = constant f32[] {2} a = add(c, x) b = add(x, c) d = mul(a, b) output d", "broadcast add mul"},
-    {"input x: i32[3, 5] c = constant i32[] {2} d = constant i32[] {3} a = add(x, c) b = add(a, d) output b", "broadcast add"},
+    {"input x: f32[3, 5] c = constant f32[] {2} a = add(c, x) b = add(x, c) d = mul(a, b) output d",
+     "broadcast add mul"},
+    {"input x: i32[3, 5] c = constant i32[] {2} d = constant i32[] {3} a = add(x, c) b = add(a, d) output b",
+     "broadcast add"},
     {"input x: f32[3, 5] c = constant f32[] {2} d = constant f32[] {3} a = add(x, c) b = add(a, d) output b",
      "broadcast add broadcast add"},
     {"input x: f32[3] a = broadcast(x, shape=[4, 3], axes=[1]) b = exp(a) output b", "exp broadcast"},
     {"input x: f32[3] input y: f32[3] a = broadcast(x, shape=[4, 3], axes=[1]) b = broadcast(y, shape=[4, 3], axes=[1])"
-     " c = add(a, b) output c", "add broadcast"},
+     " c = add(a, b) output c",
+     "add broadcast"},
     {"input x: f32[3] input y: f32[4] a = broadcast(x, shape=[4, 3], axes=[1]) b = broadcast(y, shape=[4, 3], axes=[0])"
-     " c = add(a, b) output c", "broadcast broadcast add"},
+     " c = add(a, b) output c",
+     "broadcast broadcast add"},
     {"input x: i32[3, 5] c = constant i32[] {0} a = add(x, c) output a", ""},
     {"input x: f32[3, 5] c = constant f32[] {0} a = add(x, c) output a", "broadcast add"},
     {"input x: f32[3, 5] c = constant f32[] {-0.0} a = add(x, c) output a", ""},
@@ -145,7 +149,8 @@ static const struct {
     {"input x: f32[3, 5] a = reshape(x, shape=[15]) b = reshape(a, shape=[5, 3]) output b", "reshape"},
     {"input x: f32[3, 5] a = reshape(x, shape=[15]) b = reshape(a, shape=[3, 5]) output b", ""},
     {"input x: f32[3, 5] a = transpose(x, permutation=[0, 1]) output a", ""},
-    {"input x: f32[3, 5, 2] a = transpose(x, permutation=[2, 0, 1]) b = transpose(a, permutation=[1, -1, 0]) output b", ""},
+    {"input x: f32[3, 5, 2] a = transpose(x, permutation=[2, 0, 1]) b = transpose(a, permutation=[1, -1, 0]) output b",
+     ""},
     {"input x: f32[3, 5, 2] a = transpose(x, permutation=[2, 0, 1]) b = transpose(a, permutation=[1, 0, 2]) output b",
      "transpose"},
     {"input x: f32[3, 5] a = broadcast(x, shape=[3, 5], axes=[0, 1]) output a", ""},
@@ -161,7 +166,8 @@ static const struct {
     {"input x: i32[3, 1] a = reduce_sum(x, axes=[1], keep=false) output a", "reshape"},
     {"input x: f32[3, 1] a = reduce_sum(x, axes=[1], keep=false) output a", "reduce_sum"},
     {"input x: f32[3, 1] a = reduce_max(x, axes=[1], keep=true) output a", ""},
-    {"input x: f32[3, 2] a = reduce_max(x, axes=[1], keep=true) b = reduce_max(a, axes=[0]) output b", "reduce_max reduce_max"},
+    {"input x: f32[3, 2] a = reduce_max(x, axes=[1], keep=true) b = reduce_max(a, axes=[0]) output b",
+     "reduce_max reduce_max"},
     {"input x: f32[1, 1] a = reduce_prod(x) output a", "reshape"},
 };
 
@@ -205,7 +211,8 @@ static void body_rules(workbench *bench, void *user) {
         graph_verify(&bench->scope, after);
         const char *left = operators_of(bench, after);
         if (strcmp(left, rules[i].left) != 0) fail_msg("left \"%s\" of %s", left, rules[i].before);
-        for (uint64_t seed = 1; seed <= 3; seed++) check_same(bench, before, after, strstr(rules[i].before, "pow(") != NULL, seed * 77 + i);
+        for (uint64_t seed = 1; seed <= 3; seed++)
+            check_same(bench, before, after, strstr(rules[i].before, "pow(") != NULL, seed * 77 + i);
     }
 }
 
@@ -256,7 +263,8 @@ static void body_init(workbench *bench, void *user) {
         assert_true(same_elements(graph_shape_of(bound, a)->dtype, expected[a], found[b], count_of(bound, a)));
     }
     /* nothing worth it */
-    bound = graph_bind(&bench->arena, parsed(bench, "input x: f32[3] c = constant f32[] {2} y = mul(x, c) output y"), NULL);
+    bound =
+        graph_bind(&bench->arena, parsed(bench, "input x: f32[3] c = constant f32[] {2} y = mul(x, c) output y"), NULL);
     graph_split_init(&bench->arena, bound, &init, &rest);
     assert_null(init);
     assert_string_equal(operators_of(bench, rest), "broadcast mul");
@@ -271,8 +279,9 @@ static void test_init(void **state) {
 
 static void body_copy(workbench *bench, void *user) {
     (void)user;
-    graph *g = parsed(bench, "symbol n in 1..9 varies input x: f32[n, 4] input y: f32[m, 4] z = add(x, y) s = softmax(z, axis=1)"
-                             " c = constant f32[] {2} d = mul(s, c) output d");
+    graph *g = parsed(
+        bench, "symbol n in 1..9 varies input x: f32[n, 4] input y: f32[m, 4] z = add(x, y) s = softmax(z, axis=1)"
+               " c = constant f32[] {2} d = mul(s, c) output d");
     const char *before = print_graph(bench, g);
     lib_arena other;
     lib_arena_init(&other, &lib_libc_allocator, &bench->scope);
@@ -301,7 +310,8 @@ static void test_captures(void **state) {
     dlc_value flag = dlc_input(g, "flag", DLC_BOOL, 0, NULL);
     dlc_value x = dlc_input(g, "x", DLC_F32, 1, n), y = dlc_input(g, "y", DLC_F32, 1, n);
     dlc_value two = dlc_scalar(g, DLC_F32, 2);
-    dlc_graph *then = dlc_subgraph(g), *otherwise = dlc_subgraph(g), *inner = dlc_subgraph(then), *inner2 = dlc_subgraph(then);
+    dlc_graph *then = dlc_subgraph(g), *otherwise = dlc_subgraph(g), *inner = dlc_subgraph(then),
+              *inner2 = dlc_subgraph(then);
     dlc_value a = dlc_input(then, "a", DLC_F32, 1, n);
     /* y comes from outside, through two levels */
     dlc_output(inner, "r", dlc_add(dlc_mul(y, two), a));
@@ -318,8 +328,8 @@ static void test_captures(void **state) {
     dlc_output(g, "result", result);
     char *text;
     assert_int_equal(dlc_graph_print(g, &text), DLC_OK);
-    /* y * two depends on values from outside only, so it is computed there. Operands: condition, x, and for both branches the
-     * captures y * two, y and flag. */
+    /* y * two depends on values from outside only, so it is computed there. Operands: condition, x, and for both
+     * branches the captures y * two, y and flag. */
     const graph *inside = graph_of_handle(g);
     const graph_node *node = graph_node_of(inside, result.id);
     assert_int_equal(node->inputs, 5);
@@ -370,8 +380,7 @@ static void all_passes(workbench *bench) {
     graph *init, *rest;
     graph_split_init(&bench->arena, graph_simplify(&bench->arena, bound), &init, &rest);
     graph_regions regions = graph_fuse(&bench->arena, rest, &machine);
-    for (uint32_t i = 0; i < regions.count; i++)
-        graph_region_build(&bench->arena, rest, &regions.data[i], NULL, NULL);
+    for (uint32_t i = 0; i < regions.count; i++) graph_region_build(&bench->arena, rest, &regions.data[i], NULL, NULL);
     graph_hash(rest);
     print_graph(bench, rest);
 }

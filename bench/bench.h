@@ -1,0 +1,126 @@
+/* What the parts of the benchmark share. A case is one line of text (shapes.txt, default.txt): a kind, a name and parameters;
+ * a builder (cases.c) turns it into a graph and its operands; contestants (libdlc, peers, a roof) run it in turns
+ * (measure.c); peers are plug-ins, loaded when they could be built (peer_*.c). Times are seconds, sizes are bytes. */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include <dlc/types.h>
+#include <stdio.h>
+
+/* ---- a case as text: shape.c ---------------------------------------------------------------------------------------- */
+
+enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 24, BENCH_MAX_RESULTS = 3, BENCH_MAX_PEERS = 4 };
+
+typedef struct bench_shape {
+    char text[192]; /* the line, single spaces: the name of the case */
+    char kind[16];
+    char name[40]; /* family or operator: the words between the kind and the first parameter */
+    int count;
+    struct {
+        char key[16];
+        char value[48]; /* "" for a flag such as causal */
+    } parameters[BENCH_MAX_PARAMETERS];
+} bench_shape;
+
+/* False for comments, empty lines and lines too long. */
+bool bench_shape_parse(bench_shape *shape, const char *line);
+/* NULL when absent. */
+const char *bench_text(const bench_shape *shape, const char *key);
+int64_t bench_number(const bench_shape *shape, const char *key, int64_t otherwise);
+bool bench_flag(const bench_shape *shape, const char *key);
+/* Numbers separated by any other characters ("8x64x56", "0,2,3"); their count. */
+int bench_numbers(const char *text, int64_t numbers[DLC_MAX_RANK]);
+
+/* ---- a case as tensors ------------------------------------------------------------------------------------------------ */
+
+typedef struct bench_operand {
+    dlc_dtype dtype;
+    int rank;
+    int64_t dims[DLC_MAX_RANK];
+    bool constant; /* weights: known before the first run */
+    void *data;    /* compact row-major */
+    size_t bytes;
+} bench_operand;
+
+typedef struct bench_problem {
+    const bench_shape *shape;
+    int operand_count, result_count;
+    bench_operand operands[BENCH_MAX_OPERANDS]; /* in the order in which the builder declares them */
+    bench_operand results[BENCH_MAX_RESULTS];
+    double flops; /* 0: bound by memory */
+    double bytes; /* that must move at least; 0: all operands and results once */
+} bench_problem;
+
+/* The scalars of gelu(a*x + b), which peers need too. */
+#define BENCH_MAP_A 1.5f
+#define BENCH_MAP_B (-0.25f)
+
+/* ---- contests: measure.c --------------------------------------------------------------------------------------------- */
+
+typedef struct bench_times {
+    double median, low, high; /* of one call; low and high are the quartiles */
+    int samples;
+    int64_t calls; /* in each sample */
+} bench_times;
+
+typedef struct bench_contestant {
+    const char *name;
+    void (*run)(void *state);
+    void *state;
+    bench_times times;
+} bench_contestant;
+
+typedef struct bench_settings {
+    int samples;           /* at least 15 for figures */
+    double sample_seconds; /* calls are repeated within a sample until it lasts this long */
+} bench_settings;
+
+double bench_now(void);
+double bench_median(double *values, int count); /* sorts */
+/* One sample of each in turn, `samples` times: what disturbs the machine disturbs all of them. With several threads a pause
+ * before each sample lets the threads of the one before, which may spin, go to sleep. */
+void bench_contest(bench_contestant *contestants, int count, int threads, const bench_settings *settings);
+
+/* ---- roofs: roof.c ------------------------------------------------------------------------------------------------------ */
+
+enum { BENCH_MAX_LEVELS = 4, BENCH_MAX_THREADS = 8 };
+
+typedef struct bench_level {
+    const char *name; /* "L1" ... "DRAM" */
+    double size;      /* of the cache; of one core's where it is private */
+    double read, copy; /* bytes per second; copy counts bytes read and bytes written */
+} bench_level;
+
+typedef struct bench_roofs {
+    int threads;
+    double fma[3]; /* f32 flops per second with vectors of 512, 256 and 128 bits; 0: not on this machine */
+    int level_count;
+    bench_level levels[BENCH_MAX_LEVELS];
+} bench_roofs;
+
+void bench_roofs_measure(bench_roofs *roofs, int threads);
+void bench_roofs_print(const bench_roofs *roofs, FILE *json);
+/* A contestant that does nothing but multiply and add with the widest vectors: bench_fma_flops() per call. */
+void bench_fma_burst(void *threads);
+double bench_fma_flops(int threads);
+/* Least time for the problem on this machine, with `fma` flops per second. */
+double bench_roof_seconds(const bench_roofs *roofs, double fma, const bench_problem *problem);
+
+/* ---- peers: peer_*.c ---------------------------------------------------------------------------------------------------- */
+
+typedef struct bench_peer {
+    const char *name;
+    void (*describe)(char *text, size_t size); /* version, instruction set */
+    void (*set_threads)(int count);
+    /* Ready to run with weights packed, or NULL where the peer has no such operation. Of several ways the fastest is taken
+     * and named in `note`. Operands and results must outlive it. */
+    void *(*prepare)(const bench_problem *problem, char *note, size_t note_size);
+    void (*run)(void *state);
+    void (*release)(void *state);
+} bench_peer;
+
+/* What a plug-in exports. */
+typedef const bench_peer *bench_peer_get_function(void);
+DLC_API const bench_peer *bench_peer_get(void);
+
+#endif

@@ -1,0 +1,424 @@
+/* Cases: a table of builders. A builder reads the parameters of its line, declares operands, builds the graph with the public API
+ * and states the arithmetic that the operation takes by definition (an algorithm with less may exceed the roof). */
+#include "bench/cases.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- operands ------------------------------------------------------------------------------------------------------------- */
+
+static int64_t product(int rank, const int64_t *dims) {
+    int64_t n = 1;
+    for (int i = 0; i < rank; i++) n *= dims[i];
+    return n;
+}
+
+static size_t dtype_bytes(dlc_dtype dtype) {
+    static const int bits[] = {
+#define X(code, text, bits, dlpack, class_, usable) [code] = bits,
+        DLC_DTYPE_TABLE(X)
+#undef X
+    };
+    return (size_t)bits[dtype] / 8;
+}
+
+static void fill(bench_operand *o, double low, double high) {
+    uint64_t state = 88172645463325252u + o->bytes;
+    int64_t n = product(o->rank, o->dims);
+    for (int64_t i = 0; i < n; i++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* xorshift64, Marsaglia 2003 */
+        double value = low + (high - low) * (double)(state >> 11) * 0x1p-53;
+        switch (o->dtype) {
+        case DLC_F32: ((float *)o->data)[i] = (float)value; break;
+        case DLC_I32: ((int32_t *)o->data)[i] = (int32_t)floor(value); break;
+        case DLC_I64: ((int64_t *)o->data)[i] = (int64_t)floor(value); break;
+        case DLC_BOOL:
+        case DLC_U8: ((uint8_t *)o->data)[i] = (uint8_t)floor(value); break;
+        default: break;
+        }
+    }
+}
+
+void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low, double high) {
+    *operand = (bench_operand){.dtype = dtype, .rank = rank};
+    memcpy(operand->dims, dims, (size_t)rank * sizeof *dims);
+    operand->bytes = (size_t)product(rank, dims) * dtype_bytes(dtype);
+    size_t room = (operand->bytes + 4095) / 4096 * 4096;
+    operand->data = aligned_alloc(4096, room ? room : 4096);
+    if (!operand->data) abort();
+    fill(operand, low, high);
+}
+
+static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int rank, const int64_t *dims, double low, double high) {
+    bench_problem *p = &b->problem;
+    if (p->operand_count == BENCH_MAX_OPERANDS) abort();
+    bench_operand *o = &p->operands[p->operand_count++];
+    bench_operand_create(o, dtype, rank, dims, low, high);
+    o->constant = constant;
+    if (constant) return dlc_constant_borrow(b->graph, dtype, rank, dims, o->data);
+    char name[16];
+    snprintf(name, sizeof name, "x%d", p->operand_count - 1);
+    dlc_dim sizes[DLC_MAX_RANK];
+    for (int i = 0; i < rank; i++) sizes[i] = (dlc_dim){.value = dims[i]};
+    return dlc_input(b->graph, name, dtype, rank, sizes);
+}
+
+#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+
+static dlc_value input(bench_builder *b, int rank, const int64_t *dims) { return operand(b, false, DLC_F32, rank, dims, -1, 1); }
+
+static dlc_value weights(bench_builder *b, int rank, const int64_t *dims, double limit) {
+    return operand(b, true, DLC_F32, rank, dims, -limit, limit);
+}
+
+static dlc_value number(bench_builder *b, double value) { return dlc_scalar(b->graph, DLC_F32, value); }
+
+static void result(bench_builder *b, dlc_value value) {
+    char name[16];
+    snprintf(name, sizeof name, "y%d", b->problem.result_count);
+    dlc_output(b->graph, name, value);
+    b->results[b->problem.result_count++] = value;
+}
+
+static dlc_value reshape(dlc_value x, int rank, const int64_t *dims) {
+    dlc_dim sizes[DLC_MAX_RANK];
+    for (int i = 0; i < rank; i++) sizes[i] = (dlc_dim){.value = dims[i]};
+    return dlc_reshape(x, rank, sizes);
+}
+
+static dlc_value activate(bench_builder *b, dlc_value x) {
+    const char *name = bench_text(b->problem.shape, "act");
+    if (!name) return x;
+    return strcmp(name, "gelu") == 0 ? dlc_gelu(x, DLC_GELU_APPROXIMATE_NONE) : dlc_relu(x);
+}
+
+/* ---- contraction, convolution ------------------------------------------------------------------------------------------------ */
+
+/* x [b, m, k] or [m, k] times w of [b, k, n] or [k, n]; w is constant unless the line says const=0. Flag bias, act=relu|gelu. */
+static void build_contraction(bench_builder *b) {
+    const bench_shape *s = b->problem.shape;
+    int64_t batch = bench_number(s, "b", 1), m = bench_number(s, "m", 1), n = bench_number(s, "n", 1), k = bench_number(s, "k", 1);
+    int skip = batch == 1;
+    dlc_value x = input(b, 3 - skip, (int64_t[]){batch, m, k} + skip);
+    double limit = sqrt(3.0 / (double)k);
+    dlc_value w = operand(b, bench_number(s, "const", 1) != 0, DLC_F32, 3 - skip, (int64_t[]){batch, k, n} + skip, -limit, limit);
+    dlc_value y = dlc_matmul(x, w, DLC_MATMUL_RESULT_SAME);
+    if (bench_flag(s, "bias")) y = dlc_add(y, weights(b, DIMS(n), 1));
+    result(b, activate(b, y));
+    b->problem.flops = 2.0 * (double)batch * (double)m * (double)n * (double)k;
+}
+
+/* Transposed convolution: x interleaved with zeros, convolved with the mirrored kernel. w [ci, co/groups, kh, kw] as in ONNX. */
+static dlc_value transposed(bench_builder *b, dlc_value x, dlc_value w, const int64_t *kernel, int64_t stride, int64_t pad) {
+    int64_t low[4] = {0, 0, kernel[0] - 1 - pad, kernel[1] - 1 - pad}, interior[4] = {0, 0, stride - 1, stride - 1};
+    dlc_value spread = dlc_pad(x, number(b, 0), 4, low, 4, low, 4, interior);
+    dlc_value mirrored = dlc_transpose(dlc_reverse(w, 2, (int64_t[]){2, 3}), 4, (int64_t[]){1, 0, 2, 3});
+    return dlc_convolution(spread, mirrored, NULL);
+}
+
+/* NCHW in and out. chain=N convolutions of the same shape one after another, each with its own weights; flag bias; act. */
+static void build_convolution(bench_builder *b) {
+    const bench_shape *s = b->problem.shape;
+    int64_t n = bench_number(s, "n", 1), ci = bench_number(s, "ci", 1), co = bench_number(s, "co", 1);
+    int64_t h = bench_number(s, "h", 1), w = bench_number(s, "w", 1), groups = bench_number(s, "groups", 1);
+    int64_t kernel[2] = {bench_number(s, "kh", 1), bench_number(s, "kw", 1)};
+    int64_t strides[2] = {bench_number(s, "stride", 1), bench_number(s, "stride", 1)};
+    int64_t pads[2] = {bench_number(s, "pad", 0), bench_number(s, "pad", 0)};
+    int64_t dilations[2] = {bench_number(s, "dilation", 1), bench_number(s, "dilation", 1)};
+    bool is_transposed = bench_flag(s, "transposed");
+    dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
+    options.stride_count = options.low_count = options.high_count = options.dilation_count = 2;
+    options.stride = strides, options.low = options.high = pads, options.dilation = dilations, options.groups = groups;
+    int64_t taps = kernel[0] * kernel[1], fan_in = (is_transposed ? ci / (strides[0] * strides[1]) : ci / groups) * taps;
+    double limit = sqrt(6.0 / (double)(fan_in ? fan_in : 1));
+    dlc_value y = input(b, DIMS(n, ci, h, w));
+    for (int64_t i = 0; i < bench_number(s, "chain", 1); i++) {
+        dlc_value f = is_transposed ? weights(b, DIMS(ci, co, kernel[0], kernel[1]), limit)
+                                    : weights(b, DIMS(co, ci / groups, kernel[0], kernel[1]), limit);
+        y = is_transposed ? transposed(b, y, f, kernel, strides[0], pads[0]) : dlc_convolution(y, f, &options);
+        if (bench_flag(s, "bias")) y = dlc_add(y, weights(b, DIMS(1, co, 1, 1), 0.1));
+        y = activate(b, y);
+        int64_t points = is_transposed ? h * w : dlc_value_dim(y, 2).value * dlc_value_dim(y, 3).value;
+        b->problem.flops += 2.0 * (double)(n * co * points) * (double)(ci / groups * taps);
+    }
+    result(b, y);
+}
+
+/* ---- attention ----------------------------------------------------------------------------------------------------------------- */
+
+typedef struct attention_sizes {
+    int64_t b, heads, kv_heads, queries, keys, dim;
+    bool causal, masked;
+} attention_sizes;
+
+static attention_sizes attention_of(const bench_shape *s) {
+    int64_t heads = bench_number(s, "heads", 1);
+    return (attention_sizes){.b = bench_number(s, "b", 1), .heads = heads, .kv_heads = bench_number(s, "kv_heads", heads),
+                             .queries = bench_number(s, "queries", 1), .keys = bench_number(s, "keys", 1),
+                             .dim = bench_number(s, "dim", 1), .causal = bench_flag(s, "causal"),
+                             .masked = bench_flag(s, "masked")};
+}
+
+/* Keys or values [b, kv_heads, keys, dim], each head of them serving heads/kv_heads heads of queries. */
+static dlc_value shared_heads(dlc_value x, const attention_sizes *a) {
+    if (a->heads == a->kv_heads) return x;
+    dlc_value wide = reshape(x, DIMS(a->b, a->kv_heads, 1, a->keys, a->dim));
+    dlc_dim dims[5] = {{a->b, NULL}, {a->kv_heads, NULL}, {a->heads / a->kv_heads, NULL}, {a->keys, NULL}, {a->dim, NULL}};
+    return reshape(dlc_broadcast(wide, 5, dims, 5, (int64_t[]){0, 1, 2, 3, 4}), DIMS(a->b, a->heads, a->keys, a->dim));
+}
+
+static void build_attention(bench_builder *b) {
+    attention_sizes a = attention_of(b->problem.shape);
+    dlc_value q = input(b, DIMS(a.b, a.heads, a.queries, a.dim)), k = input(b, DIMS(a.b, a.kv_heads, a.keys, a.dim));
+    dlc_value v = input(b, DIMS(a.b, a.kv_heads, a.keys, a.dim)), mask = DLC_NONE;
+    if (a.masked) mask = operand(b, false, DLC_BOOL, DIMS(a.b, 1, 1, a.keys), 0.3, 2);
+    result(b, dlc_attention(q, shared_heads(k, &a), shared_heads(v, &a), mask, 0, a.causal));
+    double pairs = (double)(a.b * a.heads) * (double)a.queries * (double)a.keys;
+    b->problem.flops = 4.0 * pairs * (double)a.dim * (a.causal ? 0.5 : 1.0);
+}
+
+static void build_attention_scores(bench_builder *b) {
+    attention_sizes a = attention_of(b->problem.shape);
+    dlc_value q = input(b, DIMS(a.b, a.heads, a.queries, a.dim)), k = input(b, DIMS(a.b, a.heads, a.keys, a.dim));
+    result(b, dlc_mul(dlc_einsum(q, k, "bhqd,bhkd->bhqk"), number(b, 1 / sqrt((double)a.dim))));
+}
+
+static void build_attention_softmax(bench_builder *b) {
+    attention_sizes a = attention_of(b->problem.shape);
+    result(b, dlc_softmax(input(b, DIMS(a.b, a.heads, a.queries, a.keys)), -1));
+}
+
+static void build_attention_values(bench_builder *b) {
+    attention_sizes a = attention_of(b->problem.shape);
+    dlc_value p = input(b, DIMS(a.b, a.heads, a.queries, a.keys)), v = input(b, DIMS(a.b, a.heads, a.keys, a.dim));
+    result(b, dlc_matmul(p, v, DLC_MATMUL_RESULT_SAME));
+}
+
+/* ---- rows: reductions and what is built of them ---------------------------------------------------------------------------------- */
+
+typedef struct extent {
+    int rank, axis_count;
+    int64_t dims[DLC_MAX_RANK], axes[DLC_MAX_RANK];
+} extent;
+
+/* Parameters shape and axis; the last axis where the line has none. */
+static extent extent_of(const bench_builder *b) {
+    extent e = {0};
+    e.rank = bench_numbers(bench_text(b->problem.shape, "shape"), e.dims);
+    e.axis_count = bench_numbers(bench_text(b->problem.shape, "axis"), e.axes);
+    if (e.axis_count == 0) e.axis_count = 1, e.axes[0] = e.rank - 1;
+    return e;
+}
+
+/* One row per operator of one operand: name, expression of x and e. */
+#define ROW_TABLE(X)                                                                                                       \
+    X(softmax, dlc_softmax(x, e.axes[0]))                                                                                  \
+    X(log_softmax, dlc_log_softmax(x, e.axes[0]))                                                                          \
+    X(logsumexp, dlc_logsumexp(x, e.axis_count, e.axes, false))                                                            \
+    X(argmax, dlc_arg_max(x, e.axes[0], false, DLC_I64))                                                                   \
+    X(reduce_sum, dlc_reduce_sum(x, e.axis_count, e.axes, false))                                                          \
+    X(reduce_max, dlc_reduce_max(x, e.axis_count, e.axes, false))                                                          \
+    X(cumsum, dlc_cumulative_sum(x, e.axes[0], false, false))                                                              \
+    X(layer_norm, dlc_layer_norm(x, weights(b, 1, &e.dims[1], 1), weights(b, 1, &e.dims[1], 1), -1, 1e-5))                 \
+    X(rms_norm, dlc_rms_norm(x, weights(b, 1, &e.dims[1], 1), -1, 1e-5))
+#define X(name, expression)                                                                                                \
+    static void build_##name(bench_builder *b) {                                                                           \
+        extent e = extent_of(b);                                                                                           \
+        dlc_value x = input(b, e.rank, e.dims);                                                                            \
+        result(b, expression);                                                                                             \
+    }
+ROW_TABLE(X)
+#undef X
+
+static void build_mean_var(bench_builder *b) {
+    extent e = extent_of(b);
+    dlc_value x = input(b, e.rank, e.dims);
+    dlc_variance_options options = DLC_VARIANCE_OPTIONS_INIT;
+    options.axes_count = e.axis_count, options.axes = e.axes;
+    result(b, dlc_mean(x, e.axis_count, e.axes, false));
+    result(b, dlc_variance(x, &options));
+}
+
+static void build_group_norm(bench_builder *b) {
+    extent e = extent_of(b);
+    int64_t groups = bench_number(b->problem.shape, "groups", 1), inner = product(e.rank - 2, e.dims + 2);
+    dlc_value x = reshape(input(b, e.rank, e.dims), DIMS(e.dims[0], groups, e.dims[1] / groups * inner));
+    dlc_value y = reshape(dlc_layer_norm(x, DLC_NONE, DLC_NONE, -1, 1e-5), e.rank, e.dims);
+    int64_t channels[4] = {1, e.dims[1], 1, 1};
+    result(b, dlc_add(dlc_mul(y, weights(b, 4, channels, 1)), weights(b, 4, channels, 1)));
+}
+
+/* ---- maps ---------------------------------------------------------------------------------------------------------------------------- */
+
+static dlc_value chain_of_muladds(bench_builder *b, dlc_value x) {
+    for (int i = 0; i < 20; i++) x = dlc_add(dlc_mul(x, number(b, 0.9 + 0.01 * i)), number(b, 0.05 * i - 0.4));
+    return x;
+}
+
+static dlc_value channels(bench_builder *b, const extent *e) { return weights(b, DIMS(1, e->dims[1], 1, 1), 1); }
+
+/* One row per map: identifier, name, expression of x, b and e. */
+#define MAP_TABLE(X)                                                                                                       \
+    X(gelu_map, "gelu(a*x+b)",                                                                                             \
+      dlc_gelu(dlc_add(dlc_mul(x, number(b, BENCH_MAP_A)), number(b, BENCH_MAP_B)), DLC_GELU_APPROXIMATE_NONE))            \
+    X(add, "add", dlc_add(x, input(b, e.rank, e.dims)))                                                                    \
+    X(gate, "silu*gate", dlc_mul(dlc_silu(x), input(b, e.rank, e.dims)))                                                   \
+    X(bias_relu, "bias+relu", dlc_relu(dlc_add(x, channels(b, &e))))                                                       \
+    X(scale_shift, "scale+shift+hswish", dlc_hard_swish(dlc_add(dlc_mul(x, channels(b, &e)), channels(b, &e))))            \
+    X(muladds, "20xmuladd", chain_of_muladds(b, x))                                                                        \
+    X(cast, "cast f32->bf16", dlc_cast(x, DLC_BF16))                                                                       \
+    X(where_clip, "where+clip",                                                                                            \
+      dlc_select(dlc_gt(x, number(b, 0.25)), dlc_clamp(number(b, 0), x, number(b, 0.75)), number(b, -1)))
+#define X(identifier, name, expression)                                                                                    \
+    static void build_##identifier(bench_builder *b) {                                                                     \
+        extent e = extent_of(b);                                                                                           \
+        dlc_value x = input(b, e.rank, e.dims);                                                                            \
+        result(b, expression);                                                                                             \
+    }
+MAP_TABLE(X)
+#undef X
+
+/* Rotary position embedding, halves rotated (Su et al. 2021): x [b, heads, positions, dim], tables [positions, dim/2]. */
+static void build_rope(bench_builder *b) {
+    extent e = extent_of(b);
+    dlc_value x = input(b, e.rank, e.dims), half[2];
+    for (int i = 0; i < 2; i++) {
+        dlc_dim start[4] = {{0, NULL}, {0, NULL}, {0, NULL}, {i * e.dims[3] / 2, NULL}}, stop[4];
+        for (int d = 0; d < 4; d++) stop[d] = (dlc_dim){.value = d == 3 ? (i + 1) * e.dims[3] / 2 : e.dims[d]};
+        half[i] = dlc_slice(x, 4, start, 4, stop, 0, NULL);
+    }
+    dlc_value c = weights(b, DIMS(e.dims[2], e.dims[3] / 2), 1), s = weights(b, DIMS(e.dims[2], e.dims[3] / 2), 1);
+    dlc_value turned[2] = {dlc_sub(dlc_mul(half[0], c), dlc_mul(half[1], s)), dlc_add(dlc_mul(half[1], c), dlc_mul(half[0], s))};
+    result(b, dlc_concat(2, turned, 3));
+}
+
+/* (x - zero) * scale with a zero and a scale for each row. */
+static void build_dequantise(bench_builder *b) {
+    extent e = extent_of(b);
+    dlc_value x = dlc_cast(operand(b, false, DLC_U8, e.rank, e.dims, 0, 256), DLC_F32);
+    dlc_value zero = operand(b, true, DLC_F32, DIMS(e.dims[0], 1), 100, 140), scale = weights(b, DIMS(e.dims[0], 1), 0.01);
+    result(b, dlc_mul(dlc_sub(x, zero), scale));
+}
+
+/* One step of Adam (Kingma, Ba 2015), bias corrections folded into the rate. */
+static void build_adam(bench_builder *b) {
+    extent e = extent_of(b);
+    dlc_value p = input(b, e.rank, e.dims), g = input(b, e.rank, e.dims), m = input(b, e.rank, e.dims);
+    dlc_value v = operand(b, false, DLC_F32, e.rank, e.dims, 0, 1);
+    dlc_value m1 = dlc_add(dlc_mul(m, number(b, 0.9)), dlc_mul(g, number(b, 0.1)));
+    dlc_value v1 = dlc_add(dlc_mul(v, number(b, 0.999)), dlc_mul(dlc_mul(g, g), number(b, 0.001)));
+    dlc_value step = dlc_div(m1, dlc_add(dlc_sqrt(v1), number(b, 1e-8)));
+    result(b, dlc_sub(p, dlc_mul(step, number(b, 1e-3))));
+    result(b, m1);
+    result(b, v1);
+}
+
+/* ---- moves --------------------------------------------------------------------------------------------------------------------------- */
+
+static void build_transpose(bench_builder *b) {
+    extent e = extent_of(b);
+    int64_t permutation[DLC_MAX_RANK];
+    int count = bench_numbers(bench_text(b->problem.shape, "perm"), permutation);
+    result(b, dlc_transpose(input(b, e.rank, e.dims), count, permutation));
+}
+
+/* shape=4x(8x64x56x56): four operands. */
+static void build_concat(bench_builder *b) {
+    extent e = extent_of(b);
+    dlc_value parts[8];
+    int count = (int)e.dims[0];
+    for (int i = 0; i < count && i < 8; i++) parts[i] = input(b, e.rank - 1, e.dims + 1);
+    result(b, dlc_concat(count, parts, e.axes[0]));
+}
+
+/* One element each side of the last two axes. */
+static void build_pad(bench_builder *b) {
+    extent e = extent_of(b);
+    int64_t sides[DLC_MAX_RANK] = {0};
+    sides[e.rank - 1] = sides[e.rank - 2] = 1;
+    result(b, dlc_pad(input(b, e.rank, e.dims), number(b, 0), e.rank, sides, e.rank, sides, 0, NULL));
+}
+
+static void build_gather(bench_builder *b) {
+    extent e = extent_of(b);
+    int64_t rows = bench_number(b->problem.shape, "rows", 1);
+    dlc_value table = weights(b, e.rank, e.dims, 1);
+    result(b, dlc_gather(table, operand(b, false, DLC_I64, DIMS(rows), 0, (double)e.dims[0]), 0));
+    b->problem.bytes = (double)rows * (8 + 2 * 4 * (double)e.dims[1]);
+}
+
+static void build_scatter_add(bench_builder *b) {
+    extent e = extent_of(b);
+    int64_t rows = bench_number(b->problem.shape, "rows", 1);
+    dlc_value table = input(b, e.rank, e.dims), ids = operand(b, false, DLC_I64, DIMS(rows), 0, (double)e.dims[0]);
+    result(b, dlc_scatter(table, ids, input(b, DIMS(rows, e.dims[1])), 0, DLC_SCATTER_COMBINE_ADD));
+}
+
+static void build_slice(bench_builder *b) {
+    extent e = extent_of(b);
+    dlc_dim start[DLC_MAX_RANK] = {0}, stop[DLC_MAX_RANK];
+    int64_t step[DLC_MAX_RANK];
+    for (int i = 0; i < e.rank; i++)
+        stop[i] = (dlc_dim){.value = e.dims[i]}, step[i] = bench_number(b->problem.shape, "step", 1);
+    result(b, dlc_slice(input(b, e.rank, e.dims), e.rank, start, e.rank, stop, e.rank, step));
+}
+
+/* shape=1x4096->4096x4096. */
+static void build_broadcast(bench_builder *b) {
+    extent e = extent_of(b);
+    int rank = e.rank / 2;
+    dlc_dim to[DLC_MAX_RANK];
+    int64_t axes[DLC_MAX_RANK];
+    for (int i = 0; i < rank; i++) to[i] = (dlc_dim){.value = e.dims[rank + i]}, axes[i] = i;
+    result(b, dlc_broadcast(input(b, rank, e.dims), rank, to, rank, axes));
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------------------------------- */
+
+static const bench_case_kind kinds[] = {
+    {"contraction", NULL, build_contraction, {0}},
+    {"convolution", NULL, build_convolution, {0}},
+    {"attention", NULL, build_attention, {build_attention_scores, build_attention_softmax, build_attention_values}},
+#define X(name, expression) {"row", #name, build_##name, {0}},
+    ROW_TABLE(X)
+#undef X
+    {"row", "mean_var", build_mean_var, {0}},
+    {"row", "group_norm", build_group_norm, {0}},
+#define X(identifier, name, expression) {"map", name, build_##identifier, {0}},
+    MAP_TABLE(X)
+#undef X
+    {"map", "rope", build_rope, {0}},
+    {"map", "dequantise u8", build_dequantise, {0}},
+    {"map", "adam", build_adam, {0}},
+    {"move", "transpose", build_transpose, {0}},
+    {"move", "concat", build_concat, {0}},
+    {"move", "pad", build_pad, {0}},
+    {"move", "gather", build_gather, {0}},
+    {"move", "scatter_add", build_scatter_add, {0}},
+    {"move", "slice", build_slice, {0}},
+    {"move", "broadcast", build_broadcast, {0}},
+};
+
+const bench_case_kind *bench_case_find(const bench_shape *shape) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].kind, shape->kind) == 0 && (!kinds[i].name || strcmp(kinds[i].name, shape->name) == 0)) return &kinds[i];
+    return NULL;
+}
+
+void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph) {
+    *b = (bench_builder){.graph = graph, .problem.shape = shape};
+    build(b);
+    if (dlc_graph_status(graph)) return;
+    for (int i = 0; i < b->problem.result_count; i++) {
+        int64_t dims[DLC_MAX_RANK];
+        int rank = dlc_value_rank(b->results[i]);
+        for (int d = 0; d < rank; d++) dims[d] = dlc_value_dim(b->results[i], d).value;
+        bench_operand_create(&b->problem.results[i], dlc_value_dtype(b->results[i]), rank, dims, 0, 0);
+    }
+}
+
+void bench_case_release(bench_builder *b) {
+    for (int i = 0; i < b->problem.operand_count; i++) free(b->problem.operands[i].data);
+    for (int i = 0; i < b->problem.result_count; i++) free(b->problem.results[i].data);
+}

@@ -1,0 +1,35 @@
+/* A case with its graph. The builder of its kind or operator declares operands and results on a graph, through the public API. */
+#ifndef BENCH_CASES_H
+#define BENCH_CASES_H
+
+#include "bench/bench.h"
+
+#include <dlc/dlc.h>
+
+enum { BENCH_MAX_STAGES = 4 };
+
+typedef struct bench_builder {
+    bench_problem problem; /* filled by the builder, with data */
+    dlc_graph *graph;
+    dlc_value results[BENCH_MAX_RESULTS];
+} bench_builder;
+
+typedef void bench_build_function(bench_builder *b);
+
+typedef struct bench_case_kind {
+    const char *kind;
+    const char *name; /* NULL: every name of the kind */
+    bench_build_function *build;
+    /* The same in several programs, the result of each being the first operand of the next: what fusion is measured against. */
+    bench_build_function *stages[BENCH_MAX_STAGES];
+} bench_case_kind;
+
+/* NULL when no operator covers the line. */
+const bench_case_kind *bench_case_find(const bench_shape *shape);
+/* Calls the builder, then makes room for the results. Stages get the operand they share from the caller. */
+void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph);
+void bench_case_release(bench_builder *b);
+/* Operand or result with its data; values are spread evenly over [low, high), always the same ones. */
+void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low, double high);
+
+#endif

@@ -1,0 +1,283 @@
+/* What this machine can do at most, measured in the same run as everything else: f32 multiply-adds with vectors of 512, 256 and
+ * 128 bits, and bandwidth of each level of memory, reading and copying. Compiled with -ffp-contract=fast, so that a*x + b on
+ * vectors is one instruction. Each figure is the best of several tries: a roof that others may not exceed. */
+#include "bench/bench.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#define TARGET(features) __attribute__((target(features)))
+#define HAS(feature) __builtin_cpu_supports(feature)
+#else
+#define TARGET(features)
+#define HAS(feature) 0
+#endif
+
+/* ---- multiply-adds ------------------------------------------------------------------------------------------------------- */
+
+/* Independent accumulators: enough for two units of four or five cycles each, few enough for 16 registers. */
+#define ACCUMULATORS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+enum { ACCUMULATOR_COUNT = 12, ROUNDS = 20000 };
+
+#define SET(i) vector a##i = x + (float)i;
+#define STEP(i) a##i = a##i * x + y;
+#define JOIN(i) sum += a##i;
+#define FMA_FUNCTION(name, bytes, features)                                                                                \
+    TARGET(features) __attribute__((noinline)) static float name(float seed) {                                             \
+        typedef float vector __attribute__((vector_size(bytes)));                                                         \
+        vector x = {0}, y = {0}, sum = {0};                                                                                \
+        x += seed, y += seed;                                                                                              \
+        ACCUMULATORS(SET)                                                                                                  \
+        for (int i = 0; i < ROUNDS; i++) {                                                                                 \
+            ACCUMULATORS(STEP)                                                                                             \
+            __asm__ volatile("" : "+m"(seed));                                                                             \
+        }                                                                                                                  \
+        ACCUMULATORS(JOIN)                                                                                                 \
+        return sum[0];                                                                                                     \
+    }
+FMA_FUNCTION(fma_512, 64, "avx512f")
+FMA_FUNCTION(fma_256, 32, "avx2,fma")
+FMA_FUNCTION(fma_128, 16, "avx2,fma")
+
+typedef struct width {
+    float (*function)(float seed);
+    int lanes;
+} width;
+
+/* Widths of bench_roofs.fma. */
+static width width_of(int index) {
+#if defined(__x86_64__)
+    if (index == 0 && HAS("avx512f")) return (width){fma_512, 16};
+    if (index == 1 && HAS("avx2") && HAS("fma")) return (width){fma_256, 8};
+    if (index == 2 && HAS("fma")) return (width){fma_128, 4};
+#else
+    if (index == 2) return (width){fma_128, 4};
+#endif
+    return (width){NULL, 0};
+}
+
+static width widest(void) {
+    for (int i = 0; i < 2; i++)
+        if (width_of(i).function) return width_of(i);
+    return width_of(2);
+}
+
+static double flops_of(width w) { return 2.0 * ACCUMULATOR_COUNT * ROUNDS * w.lanes; }
+
+/* ---- several threads ------------------------------------------------------------------------------------------------------ */
+
+typedef struct worker {
+    pthread_t thread;
+    pthread_barrier_t *barrier;
+    void (*body)(struct worker *worker);
+    int repeats;
+    width width;
+    const char *source;
+    char *target; /* NULL: only read */
+    size_t size;
+    double seconds;
+    volatile float sink;
+} worker;
+
+static void *worker_main(void *argument) {
+    worker *w = argument;
+    w->body(w); /* faults pages in, fills caches */
+    if (w->barrier) pthread_barrier_wait(w->barrier);
+    double start = bench_now();
+    for (int i = 0; i < w->repeats; i++) w->body(w);
+    w->seconds = bench_now() - start;
+    return NULL;
+}
+
+/* The slowest one's time. */
+static double run_workers(worker *workers, int threads) {
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, (unsigned)threads);
+    for (int t = 0; t < threads; t++) workers[t].barrier = threads > 1 ? &barrier : NULL;
+    int started = 1;
+    for (; started < threads; started++)
+        if (pthread_create(&workers[started].thread, NULL, worker_main, &workers[started])) abort();
+    worker_main(&workers[0]);
+    double seconds = workers[0].seconds;
+    for (int t = 1; t < threads; t++) {
+        pthread_join(workers[t].thread, NULL);
+        if (workers[t].seconds > seconds) seconds = workers[t].seconds;
+    }
+    pthread_barrier_destroy(&barrier);
+    return seconds;
+}
+
+static void fma_body(worker *w) { w->sink = w->width.function(0.5f); }
+
+static double measure_fma(width w, int threads) {
+    double best = 0;
+    for (int attempt = 0; attempt < 15 && w.function; attempt++) {
+        worker workers[BENCH_MAX_THREADS] = {0};
+        for (int t = 0; t < threads; t++) workers[t] = (worker){.body = fma_body, .repeats = 16, .width = w};
+        double rate = 16 * threads * flops_of(w) / run_workers(workers, threads);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+/* One call is about 35 us. With several threads the burst runs on the caller's only, and counts for all: creating threads
+ * would take longer. */
+void bench_fma_burst(void *threads) {
+    (void)threads;
+    volatile float sink = widest().function(0.5f);
+    (void)sink;
+}
+
+double bench_fma_flops(int threads) { return threads * flops_of(widest()); }
+
+/* ---- bandwidth -------------------------------------------------------------------------------------------------------------- */
+
+/* 512 bytes a step in both loops; sizes are multiples of that. */
+#define MEMORY_FUNCTIONS(suffix, bytes, features)                                                                          \
+    TARGET(features) __attribute__((noinline)) static float read_##suffix(const char *source, size_t size) {               \
+        typedef float vector __attribute__((vector_size(bytes)));                                                         \
+        vector a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};                                     \
+        for (const char *end = source + size; source < end; source += 8 * bytes) {                                         \
+            const vector *v = (const vector *)(const void *)source;                                                        \
+            a += v[0], b += v[1], c += v[2], d += v[3];                                                                    \
+            e += v[4], f += v[5], g += v[6], h += v[7];                                                                    \
+        }                                                                                                                  \
+        a += b + c + d + (e + f) + (g + h);                                                                                \
+        return a[0];                                                                                                       \
+    }                                                                                                                      \
+    TARGET(features) __attribute__((noinline)) static void copy_##suffix(char *to, const char *from, size_t size) {        \
+        typedef float vector __attribute__((vector_size(bytes)));                                                         \
+        for (const char *end = from + size; from < end; from += 8 * bytes, to += 8 * bytes) {                              \
+            const vector *s = (const vector *)(const void *)from;                                                          \
+            vector *t = (vector *)(void *)to;                                                                              \
+            vector v0 = s[0], v1 = s[1], v2 = s[2], v3 = s[3], v4 = s[4], v5 = s[5], v6 = s[6], v7 = s[7];                 \
+            t[0] = v0, t[1] = v1, t[2] = v2, t[3] = v3, t[4] = v4, t[5] = v5, t[6] = v6, t[7] = v7;                        \
+        }                                                                                                                  \
+    }
+MEMORY_FUNCTIONS(512, 64, "avx512f")
+MEMORY_FUNCTIONS(256, 32, "avx2")
+MEMORY_FUNCTIONS(128, 16, "sse2")
+
+static void read_body(worker *w) {
+    if (HAS("avx512f"))
+        w->sink = read_512(w->source, w->size);
+    else if (HAS("avx2"))
+        w->sink = read_256(w->source, w->size);
+    else
+        w->sink = read_128(w->source, w->size);
+}
+
+static void copy_body(worker *w) {
+    if (HAS("avx512f"))
+        copy_512(w->target, w->source, w->size);
+    else if (HAS("avx2"))
+        copy_256(w->target, w->source, w->size);
+    else
+        copy_128(w->target, w->source, w->size);
+}
+
+/* The C library's: past the caches it does not read what it is about to overwrite. */
+static void memcpy_body(worker *w) { memcpy(w->target, w->source, w->size); }
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static double bandwidth(void (*body)(worker *), char *memory, size_t size, int threads) {
+    bool copies = body != read_body;
+    size_t part = size / (size_t)threads / 1024 * 1024, half = part / 2;
+    double best = 0;
+    for (int attempt = 0; attempt < (size > (64 << 20) ? 3 : 9); attempt++) {
+        worker workers[BENCH_MAX_THREADS] = {0};
+        int repeats = (int)(4e6 / (double)part) + 1;
+        for (int t = 0; t < threads; t++) {
+            char *mine = memory + (size_t)t * part;
+            workers[t] = (worker){.body = body, .repeats = repeats, .source = mine, .size = part};
+            if (copies) workers[t].target = mine + half, workers[t].size = half;
+        }
+        double rate = (double)repeats * threads * (double)part / run_workers(workers, threads);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+static int find_levels(bench_level levels[BENCH_MAX_LEVELS]) {
+    static const struct {
+        const char *name;
+        int query;
+    } caches[] = {{"L1", _SC_LEVEL1_DCACHE_SIZE}, {"L2", _SC_LEVEL2_CACHE_SIZE}, {"L3", _SC_LEVEL3_CACHE_SIZE}};
+    int count = 0;
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
+        long size = sysconf(caches[i].query);
+        if (size > 0) levels[count++] = (bench_level){.name = caches[i].name, .size = (double)size};
+    }
+    levels[count++] = (bench_level){.name = "DRAM", .size = 1e18};
+    return count;
+}
+
+/* Bytes that surely live in level i: half of a cache, but in a large shared one only a modest part of it is ours. */
+static size_t working_set(const bench_level *levels, int i, int count, int threads) {
+    bool private_cache = i + 2 < count;
+    double size = 0.5 * levels[i].size;
+    if (i + 1 == count) size = count > 1 ? 3 * levels[i - 1].size : 1 << 28;
+    if (i + 2 == count && size > 8 * levels[i > 0 ? i - 1 : 0].size) size = 8 * levels[i > 0 ? i - 1 : 0].size;
+    if (size > (1 << 30)) size = 1 << 30;
+    if (private_cache) size *= threads;
+    return (size_t)size / 4096 * 4096;
+}
+
+void bench_roofs_measure(bench_roofs *roofs, int threads) {
+    *roofs = (bench_roofs){.threads = threads};
+    for (int i = 0; i < 3; i++) roofs->fma[i] = measure_fma(width_of(i), threads);
+    roofs->level_count = find_levels(roofs->levels);
+    for (int i = 0; i < roofs->level_count; i++) {
+        size_t size = working_set(roofs->levels, i, roofs->level_count, threads);
+        char *memory = aligned_alloc(HUGE_PAGE, (size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+        if (!memory) continue;
+        madvise(memory, size, MADV_HUGEPAGE);
+        memset(memory, 0, size);
+        roofs->levels[i].read = bandwidth(read_body, memory, size, threads);
+        double own = bandwidth(copy_body, memory, size, threads), libc = bandwidth(memcpy_body, memory, size, threads);
+        roofs->levels[i].copy = own > libc ? own : libc;
+        free(memory);
+    }
+}
+
+void bench_roofs_print(const bench_roofs *roofs, FILE *json) {
+    static const int bits[3] = {512, 256, 128};
+    printf("roofs, %d thread%s:", roofs->threads, roofs->threads > 1 ? "s" : "");
+    for (int i = 0; i < 3; i++) {
+        if (roofs->fma[i] == 0) continue;
+        printf("  fma %d-bit %.1f GFLOP/s", bits[i], roofs->fma[i] * 1e-9);
+        fprintf(json, "{\"roof\":\"fma%d\",\"threads\":%d,\"gflops\":%.2f}\n", bits[i], roofs->threads, roofs->fma[i] * 1e-9);
+    }
+    printf("\n  ");
+    for (int i = 0; i < roofs->level_count; i++) {
+        const bench_level *l = &roofs->levels[i];
+        printf("  %s read %.0f copy %.0f GB/s", l->name, l->read * 1e-9, l->copy * 1e-9);
+        fprintf(json, "{\"roof\":\"%s\",\"threads\":%d,\"read_gbps\":%.2f,\"copy_gbps\":%.2f}\n", l->name, roofs->threads,
+                l->read * 1e-9, l->copy * 1e-9);
+    }
+    printf("\n");
+}
+
+static double total_bytes(const bench_operand *operands, int count) {
+    double sum = 0;
+    for (int i = 0; i < count; i++) sum += (double)operands[i].bytes;
+    return sum;
+}
+
+double bench_roof_seconds(const bench_roofs *roofs, double fma, const bench_problem *problem) {
+    double written = total_bytes(problem->results, problem->result_count);
+    double footprint = total_bytes(problem->operands, problem->operand_count) + written;
+    double bytes = problem->bytes > 0 ? problem->bytes : footprint;
+    if (problem->bytes > 0 && bytes < footprint) footprint = bytes;
+    int level = 0;
+    while (level + 1 < roofs->level_count && footprint > 0.9 * roofs->levels[level].size * roofs->threads) level++;
+    const bench_level *l = &roofs->levels[level];
+    double memory = bytes / (4 * written < bytes ? l->read : l->copy);
+    double arithmetic = fma > 0 ? problem->flops / fma : 0;
+    return memory > arithmetic ? memory : arithmetic;
+}

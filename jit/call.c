@@ -1,0 +1,322 @@
+/* The boundary of a run: everything is checked before anything is touched. Tensors that are not compact or not aligned to their
+ * elements, and outputs written in place of a donated input, go through compact copies. */
+#include "jit/internal.h"
+
+enum { FAST_TENSORS = 24, FAST_DIMENSIONS = 64 };
+
+typedef struct call {
+    dlc_program *program;
+    const DLTensor *const *inputs;
+    dlc_output_slot *outputs;
+    int input_count, output_count;
+    char **input_data, **output_data;
+    DLManagedTensorVersioned **staged; /* [inputs + outputs] compact copies; NULL: none */
+    int64_t *shapes;
+    int shape_count;
+} call;
+
+/* ---- checks */
+
+static dlc_status refuse_dtype(const DLTensor *tensor, const char *what, const jit_argument *wanted, lib_error *error) {
+    dlc_dtype dtype;
+    const char *expected = lib_dtypes[wanted->shape->dtype].name;
+    if (lib_dtype_from_dlpack(tensor->dtype, &dtype))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is %s, expected %s", what, wanted->name, lib_dtypes[dtype].name,
+                        expected);
+    return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has DLPack dtype (code %d, %d bits, %d lanes), expected %s", what,
+                    wanted->name, tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, expected);
+}
+
+static dlc_status check_tensor(const DLTensor *tensor, const char *what, const jit_argument *wanted, lib_error *error) {
+    dlc_dtype dtype;
+    if (!tensor) return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is NULL", what, wanted->name);
+    if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is on device type %d; expected host memory (%d)", what,
+                        wanted->name, (int)tensor->device.device_type, (int)kDLCPU);
+    if (memcmp(&tensor->dtype, &wanted->dtype, sizeof tensor->dtype) != 0 &&
+        (!lib_dtype_from_dlpack(tensor->dtype, &dtype) || dtype != wanted->shape->dtype))
+        return refuse_dtype(tensor, what, wanted, error);
+    if (tensor->ndim != wanted->rank)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has rank %d, expected %d", what, wanted->name,
+                        (int)tensor->ndim, wanted->rank);
+    if (tensor->ndim && !tensor->shape)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has no shape array", what, wanted->name);
+    int64_t count;
+    if (!lib_tensor_count(tensor, &count))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has a negative dimension or its size overflows", what,
+                        wanted->name);
+    if (count && !tensor->data) return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has no data", what, wanted->name);
+    return DLC_OK;
+}
+
+static char *first_element(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
+
+static bool is_usable_in_place(const DLTensor *tensor) {
+    size_t size = (size_t)tensor->dtype.bits / 8;
+    return ((uintptr_t)first_element(tensor) & (size - 1)) == 0 && lib_tensor_is_compact(tensor);
+}
+
+static dlc_status stage(call *c, int slot, const DLTensor *like, lib_error *error) {
+    const dlc_allocator *allocator = &c->program->context->allocator;
+    if (!c->staged) {
+        size_t size = (size_t)(c->input_count + c->output_count) * sizeof *c->staged;
+        c->staged = lib_allocate_zeroed(allocator, size, 16);
+        if (!c->staged) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: copies of strided tensors");
+    }
+    dlc_dtype dtype;
+    lib_dtype_from_dlpack(like->dtype, &dtype);
+    c->staged[slot] = lib_tensor_new(allocator, dtype, like->ndim, like->shape, TIR_BUFFER_ALIGNMENT);
+    if (!c->staged[slot]) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: a compact copy of a tensor");
+    return DLC_OK;
+}
+
+static dlc_status check_inputs(call *c, lib_error *error) {
+    const dlc_program *program = c->program;
+    if (c->input_count != program->ordinary_inputs || (c->input_count && !c->inputs))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %d inputs were given%s, the program takes %d", c->input_count,
+                        c->inputs ? "" : " (NULL)", program->ordinary_inputs);
+    if (c->output_count != program->output_count || (c->output_count && !c->outputs))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %d outputs were given%s, the program has %d", c->output_count,
+                        c->outputs ? "" : " (NULL)", program->output_count);
+    for (int i = 0; i < c->input_count; i++) {
+        const DLTensor *tensor = c->inputs[i];
+        LIB_TRY(check_tensor(tensor, "input", &program->inputs[i], error));
+        for (int d = 0; d < tensor->ndim; d++) c->shapes[c->shape_count++] = tensor->shape[d];
+        c->input_data[i] = first_element(tensor);
+    }
+    return DLC_OK;
+}
+
+static dlc_status stage_inputs(call *c, lib_error *error) {
+    for (int i = 0; i < c->input_count; i++) {
+        if (is_usable_in_place(c->inputs[i])) continue;
+        LIB_TRY(stage(c, i, c->inputs[i], error));
+        lib_tensor_copy(&c->staged[i]->dl_tensor, c->inputs[i]);
+        c->input_data[i] = c->staged[i]->dl_tensor.data;
+    }
+    return DLC_OK;
+}
+
+static bool is_donated(const call *c, int output, int input) {
+    return c->program->alias[output] == input && first_element(c->inputs[input]) == first_element(c->outputs[output].tensor);
+}
+
+static dlc_status check_overlap(const call *c, int output, lib_error *error) {
+    const dlc_program *program = c->program;
+    const char *low, *high, *other_low, *other_high;
+    lib_tensor_extent(c->outputs[output].tensor, &low, &high);
+    for (int i = 0; i < c->input_count; i++) {
+        lib_tensor_extent(c->inputs[i], &other_low, &other_high);
+        if (low < other_high && other_low < high && !is_donated(c, output, i))
+            return lib_fail(error, DLC_INVALID_ARGUMENT,
+                            "dlc_run: output %s overlaps input %s; dlc_program_alias donates an input to an output",
+                            program->outputs[output].name, program->inputs[i].name);
+    }
+    for (int o = 0; o < output; o++) {
+        if (!c->outputs[o].tensor) continue;
+        lib_tensor_extent(c->outputs[o].tensor, &other_low, &other_high);
+        if (low < other_high && other_low < high)
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: outputs %s and %s overlap", program->outputs[output].name,
+                            program->outputs[o].name);
+    }
+    return DLC_OK;
+}
+
+/* Strides under which two elements share a place make an output's contents depend on the order of writing. */
+static bool overlaps_itself(const DLTensor *tensor) {
+    if (lib_tensor_is_compact(tensor)) return false;
+    bool used[DLC_MAX_RANK] = {false};
+    uint64_t reach = 1; /* elements up to which the dimensions so far extend; strides ascending */
+    for (int n = 0; n < tensor->ndim; n++) {
+        int next = -1;
+        uint64_t smallest = 0;
+        for (int d = 0; d < tensor->ndim; d++) {
+            uint64_t stride = tensor->strides[d] < 0 ? 0 - (uint64_t)tensor->strides[d] : (uint64_t)tensor->strides[d];
+            if (used[d] || (next >= 0 && stride >= smallest)) continue;
+            next = d;
+            smallest = stride;
+        }
+        used[next] = true;
+        if (tensor->shape[next] == 1) continue;
+        if (smallest < reach) return true;
+        reach += smallest * (uint64_t)(tensor->shape[next] - 1);
+    }
+    return false;
+}
+
+static dlc_status check_output(call *c, int o, const int64_t *shape, lib_error *error) {
+    const jit_argument *wanted = &c->program->outputs[o];
+    const DLTensor *tensor = c->outputs[o].tensor;
+    LIB_TRY(check_tensor(tensor, "output", wanted, error));
+    for (int d = 0; d < wanted->rank; d++)
+        if (tensor->shape[d] != shape[d])
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s: dimension %d is %lld, expected %lld", wanted->name,
+                            d, (long long)tensor->shape[d], (long long)shape[d]);
+    if (overlaps_itself(tensor))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s has strides under which elements overlap", wanted->name);
+    return check_overlap(c, o, error);
+}
+
+static dlc_status check_outputs(call *c, const jit_plan *plan, lib_error *error) {
+    for (int o = 0; o < c->output_count; o++) {
+        const int64_t *shape = &plan->output_shapes[o * DLC_MAX_RANK];
+        if (c->outputs[o].tensor) LIB_TRY(check_output(c, o, shape, error));
+    }
+    for (int o = 0; o < c->output_count; o++) {
+        const jit_argument *wanted = &c->program->outputs[o];
+        dlc_output_slot *slot = &c->outputs[o];
+        if (!slot->tensor) {
+            slot->managed = lib_tensor_new(&c->program->context->allocator, wanted->shape->dtype, wanted->rank,
+                                           &plan->output_shapes[o * DLC_MAX_RANK], TIR_BUFFER_ALIGNMENT);
+            if (!slot->managed) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: output %s", wanted->name);
+            c->output_data[o] = slot->managed->dl_tensor.data;
+            continue;
+        }
+        int donated = c->program->alias[o];
+        c->output_data[o] = first_element(slot->tensor);
+        if (is_usable_in_place(slot->tensor) && !(donated >= 0 && is_donated(c, o, donated))) continue;
+        LIB_TRY(stage(c, c->input_count + o, slot->tensor, error));
+        c->output_data[o] = c->staged[c->input_count + o]->dl_tensor.data;
+    }
+    return DLC_OK;
+}
+
+/* ---- run */
+
+static void finish(call *c, dlc_status status) {
+    for (int o = 0; o < c->output_count; o++) {
+        DLManagedTensorVersioned *copy = c->staged ? c->staged[c->input_count + o] : NULL;
+        if (copy && status == DLC_OK) lib_tensor_copy(c->outputs[o].tensor, &copy->dl_tensor);
+        if (status == DLC_OK || c->outputs[o].tensor || !c->outputs[o].managed) continue;
+        c->outputs[o].managed->deleter(c->outputs[o].managed);
+        c->outputs[o].managed = NULL;
+    }
+    if (!c->staged) return;
+    int total = c->input_count + c->output_count;
+    for (int i = 0; i < total; i++)
+        if (c->staged[i]) c->staged[i]->deleter(c->staged[i]);
+    lib_release(&c->program->context->allocator, c->staged, (size_t)total * sizeof *c->staged, 16);
+}
+
+static dlc_status run_call(call *c, const dlc_run_options *options, lib_error *error) {
+    dlc_program *program = c->program;
+    unsigned side;
+    jit_plan *plan;
+    LIB_TRY(check_inputs(c, error));
+    LIB_TRY(jit_plans_enter(program, c->shapes, c->shape_count, true, &plan, &side, error));
+    dlc_status status = check_outputs(c, plan, error);
+    if (status == DLC_OK) status = stage_inputs(c, error);
+    if (status == DLC_OK)
+        status = jit_plan_run(program, plan, c->input_data, c->output_data, options ? options->cancel : NULL, error);
+    jit_plans_leave(program, side);
+    finish(c, status);
+    return status;
+}
+
+dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
+                   dlc_output_slot *outputs, int output_count) {
+    lib_error error;
+    if (!program || (options && options->struct_size != sizeof *options)) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_run: %s",
+                 program ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the program is NULL");
+        return jit_fail(program ? program->context : NULL, &error);
+    }
+    char *data[FAST_TENSORS];
+    int64_t shapes[FAST_DIMENSIONS];
+    call c = {.program = program, .inputs = inputs, .outputs = outputs, .input_count = input_count, .output_count = output_count};
+    for (int o = 0; o < output_count && outputs; o++) outputs[o].managed = NULL;
+    size_t tensors = (size_t)(program->ordinary_inputs + program->output_count), dimensions = program->dimensions;
+    bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
+    size_t heap = tensors * sizeof(char *) + dimensions * sizeof(int64_t);
+    char **many = fast ? data : lib_allocate(&program->context->allocator, heap, 16);
+    dlc_status status;
+    if (many) {
+        c.input_data = many;
+        c.output_data = many + program->ordinary_inputs;
+        c.shapes = fast ? shapes : (int64_t *)(void *)(many + tensors);
+        status = run_call(&c, options, &error);
+        if (!fast) lib_release(&program->context->allocator, many, heap, 16);
+    } else {
+        status = lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: the list of tensors");
+    }
+    return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
+}
+
+/* ---- shapes without tensors */
+
+dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes, const int *ranks,
+                             int input_count, int64_t *out, int *count, lib_error *error) {
+    *count = 0;
+    if (input_count != program->ordinary_inputs || (input_count && (!shapes || !ranks)))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: %d input shapes were given, the program takes %d inputs", caller,
+                        shapes && ranks ? input_count : 0, program->ordinary_inputs);
+    for (int i = 0; i < input_count; i++) {
+        const jit_argument *wanted = &program->inputs[i];
+        if (ranks[i] != wanted->rank)
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: input %s has rank %d, expected %d", caller, wanted->name, ranks[i],
+                            wanted->rank);
+        for (int d = 0; d < ranks[i]; d++) {
+            if (!shapes[i] || shapes[i][d] < 0)
+                return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: input %s: dimension %d is missing or negative", caller,
+                                wanted->name, d);
+            out[(*count)++] = shapes[i][d];
+        }
+    }
+    return DLC_OK;
+}
+
+dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count) {
+    lib_error error;
+    if (!program) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_prepare: the program is NULL");
+        return jit_fail(NULL, &error);
+    }
+    const dlc_allocator *allocator = &program->context->allocator;
+    size_t bytes = (program->dimensions + 1) * sizeof(int64_t);
+    int64_t *all = lib_allocate(allocator, bytes, 16);
+    int count;
+    unsigned side;
+    jit_plan *plan;
+    dlc_status status = all ? jit_gather_shapes(program, "dlc_prepare", shapes, ranks, input_count, all, &count, &error)
+                            : lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_prepare: out of memory: a list of sizes");
+    if (status == DLC_OK) status = jit_plans_enter(program, all, count, false, &plan, &side, &error);
+    if (status == DLC_OK) jit_plans_leave(program, side);
+    lib_release(allocator, all, bytes, 16);
+    return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
+}
+
+/* Evaluates the output's dimensions with the symbols' values. */
+static void evaluate_shape(lib_arena *work, const dlc_program *program, const int64_t *const *shapes, const int *ranks,
+                           int input_count, int output, int *rank, int64_t *shape) {
+    const graph *g = program->graph;
+    lib_error error;
+    int count;
+    int64_t *all = LIB_NEW_ARRAY(work, int64_t, program->dimensions + 1);
+    int64_t *values = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
+    if (jit_gather_shapes(program, "dlc_output_shape", shapes, ranks, input_count, all, &count, &error) != DLC_OK)
+        lib_raise_error(work->scope, &error);
+    jit_bind_symbols(work, g, program->ordinary_inputs, all, values);
+    tir_evaluator evaluator = {.variables = jit_variables(work, g, values)};
+    for (uint32_t c = 0; c < g->constraints.count; c++)
+        if (tir_evaluate(g->pool, g->constraints.data[c].left, &evaluator) !=
+            tir_evaluate(g->pool, g->constraints.data[c].right, &evaluator))
+            lib_raise(work->scope, DLC_INVALID_ARGUMENT, "%s", g->constraints.data[c].message);
+    const graph_shape *wanted = program->outputs[output].shape;
+    *rank = wanted->rank;
+    for (int d = 0; d < wanted->rank; d++) shape[d] = (int64_t)tir_evaluate(g->pool, wanted->dim[d], &evaluator);
+}
+
+dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count, int output,
+                            int *rank, int64_t *shape) {
+    lib_scope scope;
+    if (!program || !rank || !shape || output < 0 || output >= program->output_count) {
+        lib_fail(&scope.error, DLC_INVALID_ARGUMENT, "dlc_output_shape: program, rank or shape is NULL, or output %d does not exist",
+                 output);
+        return jit_fail(program ? program->context : NULL, &scope.error);
+    }
+    lib_arena work;
+    lib_arena_init(&work, &program->context->allocator, &scope);
+    if (LIB_ENTER(&scope)) evaluate_shape(&work, program, shapes, ranks, input_count, output, rank, shape);
+    lib_arena_free(&work);
+    return scope.error.status == DLC_OK ? DLC_OK : jit_fail(program->context, &scope.error);
+}

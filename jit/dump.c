@@ -1,0 +1,1 @@
+#include "jit/internal.h"

@@ -1,0 +1,191 @@
+/* Host functions of any C signature as custom functions: the signature's text says where each parameter comes from, libffi makes
+ * the call. Nothing is allocated by a call. */
+#include "jit/jit.h"
+
+#include <ffi.h>
+
+enum { PARAMETERS_MAX = 24 };
+
+typedef enum source { SOURCE_INPUT, SOURCE_OUTPUT, SOURCE_USER, SOURCE_DIM, SOURCE_COUNT, SOURCE_NUMBER } source;
+
+typedef union native_value {
+    void *pointer;
+    int32_t i32;
+    int64_t i64;
+    float f32;
+    double f64;
+} native_value;
+
+typedef struct parameter {
+    source source;
+    char type;       /* 'p'ointer, 'i' i32, 'l' i64, 'f' f32, 'd' f64 */
+    int64_t tensor;  /* INPUT, OUTPUT, DIM, COUNT */
+    int64_t axis;    /* DIM */
+    double number;   /* NUMBER of a float type */
+    int64_t integer; /* NUMBER of an integer type */
+} parameter;
+
+struct dlc_native {
+    dlc_context *context;
+    void (*function)(void);
+    void *user;
+    int count;
+    parameter parameter[PARAMETERS_MAX];
+    ffi_type *type[PARAMETERS_MAX];
+    ffi_cif cif;
+};
+
+static const struct {
+    const char *name;
+    char letter;
+    ffi_type *ffi;
+} types[] = {
+    {"i32", 'i', &ffi_type_sint32},
+    {"i64", 'l', &ffi_type_sint64},
+    {"f32", 'f', &ffi_type_float},
+    {"f64", 'd', &ffi_type_double},
+};
+
+/* ---- signature ----------------------------------------------------------------------------------------------------- */
+
+static int64_t parse_number(lib_lexer *lexer) {
+    int64_t number = lib_lexer_integer(lexer);
+    if (number < 0) lib_lexer_raise(lexer, "%lld is no number of a tensor or axis", (long long)number);
+    return number;
+}
+
+/* What follows a type: a number, `dim INPUT AXIS` or `count INPUT`. */
+static void parse_value(lib_lexer *lexer, parameter *p) {
+    if (lib_lexer_accept(lexer, "dim")) {
+        p->source = SOURCE_DIM;
+        p->tensor = parse_number(lexer);
+        p->axis = parse_number(lexer);
+    } else if (lib_lexer_accept(lexer, "count")) {
+        p->source = SOURCE_COUNT;
+        p->tensor = parse_number(lexer);
+    } else {
+        p->source = SOURCE_NUMBER;
+        if (p->type == 'f' || p->type == 'd')
+            p->number = lib_lexer_number(lexer);
+        else
+            p->integer = lib_lexer_integer(lexer);
+    }
+}
+
+static ffi_type *parse_parameter(lib_lexer *lexer, parameter *p) {
+    p->type = 'p';
+    if (lib_lexer_accept(lexer, "in") || lib_lexer_is(lexer, "out")) {
+        p->source = lib_lexer_accept(lexer, "out") ? SOURCE_OUTPUT : SOURCE_INPUT;
+        p->tensor = parse_number(lexer);
+        return &ffi_type_pointer;
+    }
+    if (lib_lexer_accept(lexer, "user")) {
+        p->source = SOURCE_USER;
+        return &ffi_type_pointer;
+    }
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (lib_lexer_accept(lexer, types[i].name)) {
+            p->type = types[i].letter;
+            parse_value(lexer, p);
+            return types[i].ffi;
+        }
+    lib_lexer_raise(lexer, "expected in, out, user, i32, i64, f32 or f64");
+}
+
+static void parse_signature(dlc_native *native, lib_arena *arena, const char *signature) {
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, arena, "<signature>", signature, strlen(signature));
+    lib_lexer_next(&lexer);
+    while (lexer.kind != LIB_END) {
+        if (native->count) lib_lexer_expect(&lexer, ",");
+        if (native->count == PARAMETERS_MAX) lib_lexer_raise(&lexer, "more than %d parameters", PARAMETERS_MAX);
+        native->type[native->count] = parse_parameter(&lexer, &native->parameter[native->count]);
+        native->count++;
+    }
+    if (ffi_prep_cif(&native->cif, FFI_DEFAULT_ABI, (unsigned)native->count, &ffi_type_void, native->type) != FFI_OK)
+        lib_raise(arena->scope, DLC_UNSUPPORTED, "libffi cannot call a function of the signature \"%s\"", signature);
+}
+
+dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void *user, const char *signature, dlc_native **out) {
+    lib_scope scope;
+    lib_arena arena;
+    if (out) *out = NULL;
+    if (!context || !function || !signature || !out) {
+        lib_fail(&scope.error, DLC_INVALID_ARGUMENT, "dlc_native_create: context, function, signature or the place for it is NULL");
+        return jit_fail(context, &scope.error);
+    }
+    dlc_native *native = lib_allocate_zeroed(&context->allocator, sizeof *native, _Alignof(dlc_native));
+    if (!native) {
+        lib_fail(&scope.error, DLC_OUT_OF_MEMORY, "dlc_native_create: %zu bytes were refused", sizeof *native);
+        return jit_fail(context, &scope.error);
+    }
+    native->context = context;
+    native->function = function;
+    native->user = user;
+    lib_arena_init(&arena, &context->allocator, &scope);
+    if (LIB_ENTER(&scope)) parse_signature(native, &arena, signature);
+    lib_arena_free(&arena);
+    if (scope.error.status == DLC_OK) {
+        *out = native;
+        return DLC_OK;
+    }
+    dlc_native_destroy(native);
+    return jit_fail(context, &scope.error);
+}
+
+void dlc_native_destroy(dlc_native *native) {
+    if (native) lib_release(&native->context->allocator, native, sizeof *native, _Alignof(dlc_native));
+}
+
+/* ---- call ---------------------------------------------------------------------------------------------------------- */
+
+static void *bytes_of(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
+
+static int64_t count_of(const DLTensor *tensor) {
+    int64_t count = 1;
+    for (int i = 0; i < tensor->ndim; i++) count *= tensor->shape[i];
+    return count;
+}
+
+static bool fill(const dlc_native *native, const parameter *p, int inputs, const DLTensor *const *input, int outputs,
+                 DLTensor *const *output, native_value *out) {
+    if (p->source < SOURCE_USER || p->source == SOURCE_DIM || p->source == SOURCE_COUNT)
+        if (p->tensor >= (p->source == SOURCE_OUTPUT ? outputs : inputs)) return false;
+    int64_t integer = p->integer;
+    switch (p->source) {
+    case SOURCE_INPUT: out->pointer = bytes_of(input[p->tensor]); return true;
+    case SOURCE_OUTPUT: out->pointer = bytes_of(output[p->tensor]); return true;
+    case SOURCE_USER: out->pointer = native->user; return true;
+    case SOURCE_DIM:
+        if (p->axis >= input[p->tensor]->ndim) return false;
+        integer = input[p->tensor]->shape[p->axis];
+        break;
+    case SOURCE_COUNT: integer = count_of(input[p->tensor]); break;
+    case SOURCE_NUMBER: break;
+    }
+    double number = p->source == SOURCE_NUMBER ? p->number : (double)integer;
+    switch (p->type) {
+    case 'i': out->i32 = (int32_t)integer; break;
+    case 'l': out->i64 = integer; break;
+    case 'f': out->f32 = (float)number; break;
+    default: out->f64 = number; break;
+    }
+    return true;
+}
+
+void dlc_native_call(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    dlc_native *native = user;
+    native_value value[PARAMETERS_MAX];
+    void *pointer[PARAMETERS_MAX];
+    bool complete = true;
+    for (int i = 0; i < native->count; i++) {
+        complete = complete && fill(native, &native->parameter[i], inputs, input, outputs, output, &value[i]);
+        pointer[i] = &value[i];
+    }
+    if (complete) {
+        ffi_call(&native->cif, native->function, NULL, pointer);
+        return;
+    }
+    for (int i = 0; i < outputs; i++)
+        memset(bytes_of(output[i]), 0, (size_t)count_of(output[i]) * ((size_t)output[i]->dtype.bits / 8));
+}

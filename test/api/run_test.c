@@ -1,0 +1,592 @@
+/* Programs run through the public API against plain C: outputs, strides, donation, symbols, control flow, host functions. */
+#include "api/support.h"
+
+/* ---- small graphs */
+
+static void test_add(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value a = dlc_input(g, "a", DLC_F32, 2, DIMS(SYMBOL("n"), SYMBOL("m")));
+        dlc_value b = dlc_input(g, "b", DLC_F32, 1, DIMS(SYMBOL("m")));
+        dlc_output(g, "sum", dlc_add(a, b));
+        dlc_program *program = compile(context, g);
+        assert_int_equal(dlc_program_input_count(program), 2);
+        assert_int_equal(dlc_program_output_count(program), 1);
+        assert_string_equal(dlc_program_input_name(program, 1), "b");
+        assert_string_equal(dlc_program_output_name(program, 0), "sum");
+        assert_null(dlc_program_input_name(program, 2));
+        static const int64_t sizes[][2] = {{3, 5}, {1, 1}, {0, 4}, {4, 0}, {17, 67}, {1, 1000}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            int64_t n = sizes[s][0], m = sizes[s][1];
+            float x[2048], y[1024], out[2048];
+            double expected[2048];
+            fill(x, (size_t)(n * m), 1);
+            fill(y, (size_t)m, 2);
+            for (int64_t i = 0; i < n * m; i++) expected[i] = (double)(x[i] + y[i % m]);
+            tensor ta, tb, tout;
+            const DLTensor *inputs[] = {F32(&ta, x, n, m), F32(&tb, y, m)};
+            dlc_output_slot slot = {F32(&tout, out, n, m), NULL};
+            OK(context, dlc_run(program, NULL, inputs, 2, &slot, 1));
+            CLOSE(out, expected, (size_t)(n * m), 0);
+        }
+        assert_int_equal(statistics(context).interpreted_regions, 0);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+static void test_dense(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = dense_program(context, "n");
+        for (int64_t n = 0; n < 20; n++) {
+            float x[20 * 8];
+            double expected[20 * 4];
+            fill(x, (size_t)n * 8, (uint32_t)n);
+            dense_reference(x, n, expected);
+            tensor tx;
+            dlc_output_slot slot = {NULL, NULL}; /* the library allocates */
+            OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, 8)}, 1, &slot, 1));
+            assert_non_null(slot.managed);
+            assert_int_equal(slot.managed->dl_tensor.ndim, 2);
+            assert_int_equal(slot.managed->dl_tensor.shape[0], n);
+            assert_int_equal(slot.managed->dl_tensor.shape[1], 4);
+            CLOSE((const float *)slot.managed->dl_tensor.data, expected, (size_t)n * 4, 1e-6);
+            slot.managed->deleter(slot.managed);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+static void test_softmax(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("rows"), SYMBOL("columns")));
+        dlc_output(g, "p", dlc_softmax(x, -1));
+        dlc_program *program = compile(context, g);
+        static const int64_t sizes[][2] = {{2, 3}, {7, 128}, {1, 1}, {5, 50}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            int64_t n = sizes[s][0], m = sizes[s][1];
+            float in[1024], out[1024];
+            double expected[1024];
+            fill(in, (size_t)(n * m), 3);
+            for (int64_t i = 0; i < n; i++) {
+                double sum = 0;
+                for (int64_t j = 0; j < m; j++) sum += exp(in[i * m + j]);
+                for (int64_t j = 0; j < m; j++) expected[i * m + j] = exp(in[i * m + j]) / sum;
+            }
+            tensor tx, ty;
+            dlc_output_slot slot = {F32(&ty, out, n, m), NULL};
+            OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, n, m)}, 1, &slot, 1));
+            CLOSE(out, expected, (size_t)(n * m), 2e-6);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* [batch][channel][height][width], weights [out][in][height][width], padding 1 */
+static void test_convolution(void **state) {
+    (void)state;
+    enum { N = 2, C = 3, H = 6, W = 7, K = 4 };
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        static float x[N * C * H * W], w[K * C * 9], out[N * K * H * W];
+        static double expected[N * K * H * W];
+        fill(x, sizeof x / sizeof *x, 4);
+        fill(w, sizeof w / sizeof *w, 5);
+        for (int n = 0; n < N; n++)
+            for (int k = 0; k < K; k++)
+                for (int i = 0; i < H; i++)
+                    for (int j = 0; j < W; j++) {
+                        double sum = 0;
+                        for (int c = 0; c < C; c++)
+                            for (int a = -1; a <= 1; a++)
+                                for (int b = -1; b <= 1; b++)
+                                    if (i + a >= 0 && i + a < H && j + b >= 0 && j + b < W)
+                                        sum += (double)x[((n * C + c) * H + i + a) * W + j + b] *
+                                               w[((k * C + c) * 3 + a + 1) * 3 + b + 1];
+                        expected[((n * K + k) * H + i) * W + j] = sum;
+                    }
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value vx = dlc_input(g, "x", DLC_F32, 4, DIMS(SYMBOL("n"), SIZE(C), SYMBOL("h"), SYMBOL("w")));
+        dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
+        options.low_count = options.high_count = 2;
+        options.low = options.high = SHAPE(1, 1);
+        dlc_output(g, "y", dlc_convolution(vx, dlc_constant(g, DLC_F32, 4, SHAPE(K, C, 3, 3), w), &options));
+        dlc_program *program = compile(context, g);
+        tensor tx, ty;
+        dlc_output_slot slot = {F32(&ty, out, N, K, H, W), NULL};
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, N, C, H, W)}, 1, &slot, 1));
+        CLOSE(out, expected, sizeof out / sizeof *out, 1e-5);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* An input, a constant and one value twice as outputs; a scalar; no kernel at all for some. */
+static void test_plain_outputs(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(2)));
+        dlc_value y = dlc_exp(x);
+        dlc_output(g, "x", x);
+        dlc_output(g, "c", dlc_scalar(g, DLC_F32, 2.5));
+        dlc_output(g, "y", y);
+        dlc_output(g, "again", y);
+        dlc_output(g, "flat", dlc_reshape(y, 1, DIMS({-1, "n*2"})));
+        dlc_output(g, "sum", dlc_reduce_sum(x, 0, NULL, false));
+        dlc_program *program = compile(context, g);
+        float in[6] = {0, 1, 2, 3, 4, 5};
+        tensor tx;
+        dlc_output_slot slots[6];
+        memset(slots, 0, sizeof slots);
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, 3, 2)}, 1, slots, 6));
+        const float *out[6];
+        for (int o = 0; o < 6; o++) out[o] = slots[o].managed->dl_tensor.data;
+        assert_memory_equal(out[0], in, sizeof in);
+        assert_true(out[1][0] == 2.5f);
+        for (int i = 0; i < 6; i++) assert_true(fabs(out[2][i] - exp(i)) < 1e-5 * exp(i));
+        assert_memory_equal(out[2], out[3], sizeof in);
+        assert_memory_equal(out[2], out[4], sizeof in);
+        assert_int_equal(slots[4].managed->dl_tensor.ndim, 1);
+        assert_true(out[5][0] == 15.0f);
+        for (int o = 0; o < 6; o++) slots[o].managed->deleter(slots[o].managed);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- strides, alignment, overlap, donation */
+
+static void test_strides(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = dense_program(context, "n");
+        enum { N = 5 };
+        float x[N * 8], transposed[8 * N], wide[N * 10 + 1];
+        double expected[N * 4];
+        fill(x, N * 8, 9);
+        dense_reference(x, N, expected);
+        for (int i = 0; i < N; i++)
+            for (int k = 0; k < 8; k++) transposed[k * N + i] = x[i * 8 + k];
+        for (int layout = 0; layout < 4; layout++) {
+            tensor tx, ty;
+            float out[N * 4];
+            const DLTensor *in = F32(&tx, transposed, N, 8);
+            if (layout == 0) { /* columns */
+                tx.strides[0] = 1, tx.strides[1] = N;
+            } else if (layout == 1) { /* rows with a gap, from byte_offset on */
+                for (int i = 0; i < N; i++) memcpy(wide + 1 + i * 10, x + i * 8, 8 * sizeof *x);
+                tx.dl.data = wide, tx.dl.byte_offset = 4;
+                tx.strides[0] = 10, tx.strides[1] = 1;
+            } else if (layout == 2) { /* rows backwards */
+                for (int i = 0; i < N; i++) memcpy(wide + (N - 1 - i) * 8, x + i * 8, 8 * sizeof *x);
+                tx.dl.data = wide + (N - 1) * 8;
+                tx.strides[0] = -8, tx.strides[1] = 1;
+            } else { /* not aligned to elements */
+                memcpy((char *)wide + 1, x, sizeof x);
+                tx.dl.data = (char *)wide + 1;
+                tx.strides[0] = 8, tx.strides[1] = 1;
+            }
+            tx.dl.strides = tx.strides;
+            dlc_output_slot slot = {F32(&ty, out, N, 4), NULL};
+            OK(context, dlc_run(program, NULL, &in, 1, &slot, 1));
+            CLOSE(out, expected, N * 4, 1e-6);
+        }
+        tensor tx, ty; /* strided output: transposed, between guards */
+        float out[4 * N + 2] = {0};
+        out[0] = out[4 * N + 1] = -77;
+        dlc_output_slot slot = {F32(&ty, out + 1, N, 4), NULL};
+        ty.strides[0] = 1, ty.strides[1] = N, ty.dl.strides = ty.strides;
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, N, 8)}, 1, &slot, 1));
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < 4; j++) assert_true(fabs(out[1 + j * N + i] - expected[i * 4 + j]) < 1e-5);
+        assert_true(out[0] == -77 && out[4 * N + 1] == -77);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* state' = state + delta and out = 2 state, in place of the state: reads and writes of one buffer by two regions. */
+static void test_donation(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value s = dlc_input(g, "state", DLC_F32, 1, DIMS(SYMBOL("n")));
+        dlc_value d = dlc_input(g, "delta", DLC_F32, 1, DIMS(SYMBOL("n")));
+        dlc_output(g, "next", dlc_add(dlc_reverse(s, 1, SHAPE(0)), d));
+        dlc_output(g, "twice", dlc_add(s, s));
+        dlc_program *program = compile(context, g);
+        float data[4] = {1, 2, 3, 4}, delta[4] = {10, 20, 30, 40}, twice[4];
+        tensor ts, td, tn, tt;
+        const DLTensor *inputs[] = {F32(&ts, data, 4), F32(&td, delta, 4)};
+        dlc_output_slot slots[2] = {{F32(&tn, data, 4), NULL}, {F32(&tt, twice, 4), NULL}};
+        assert_int_equal(dlc_run(program, NULL, inputs, 2, slots, 2), DLC_INVALID_ARGUMENT);
+        assert_non_null(strstr(dlc_error_message(context), "overlaps input state"));
+        assert_true(data[0] == 1 && data[3] == 4); /* untouched */
+        assert_int_equal(dlc_program_alias(program, 0, 5), DLC_INVALID_ARGUMENT);
+        OK(context, dlc_program_alias(program, 0, 0));
+        for (int run = 0; run < 2; run++) {
+            float before[4];
+            memcpy(before, data, sizeof data);
+            OK(context, dlc_run(program, NULL, inputs, 2, slots, 2));
+            for (int i = 0; i < 4; i++) {
+                assert_true(data[i] == before[3 - i] + delta[i]);
+                assert_true(twice[i] == 2 * before[i]);
+            }
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- symbols */
+
+static void run_dense(dlc_context *context, dlc_program *program, int64_t n) {
+    static _Thread_local float x[4096 * 8], out[4096 * 4];
+    static _Thread_local double expected[4096 * 4];
+    tensor tx, ty;
+    fill(x, (size_t)n * 8, (uint32_t)n + 100);
+    dense_reference(x, n, expected);
+    dlc_output_slot slot = {F32(&ty, out, n, 4), NULL};
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, 8)}, 1, &slot, 1));
+    CLOSE(out, expected, (size_t)n * 4, 1e-6);
+}
+
+static void test_statistics(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = dense_program(context, "n");
+        for (int round = 0; round < 3; round++)
+            for (int64_t n = 1; n <= 3; n++) run_dense(context, program, n);
+        dlc_statistics s = statistics(context);
+        assert_int_equal(s.runs, 9);
+        assert_int_equal(s.plan_builds, 3);
+        assert_int_equal(s.plan_hits, 6);
+        assert_int_equal(s.kernel_builds, 3);
+        assert_int_equal(s.kernel_hits, 0);
+        assert_true(s.cache_bytes > 0 && s.arena_bytes > 0 && s.compile_ns > 0);
+        /* another program of the same graph finds the kernels */
+        dlc_program *second = dense_program(context, "n");
+        run_dense(context, second, 2);
+        s = statistics(context);
+        assert_int_equal(s.kernel_builds, 3);
+        assert_int_equal(s.kernel_hits, 1);
+        /* binding on purpose */
+        OK(context, dlc_prepare(second, (const int64_t *[]){SHAPE(7, 8)}, (const int[]){2}, 1));
+        uint64_t built = statistics(context).plan_builds;
+        run_dense(context, second, 7);
+        assert_int_equal(statistics(context).plan_builds, built);
+        assert_int_equal(statistics(context).runs, 11);
+        dlc_program_destroy(program);
+        dlc_program_destroy(second);
+        s = statistics(context);
+        assert_int_equal(s.runs, 11);
+        assert_int_equal(s.arena_bytes, 0);
+        dlc_context_destroy(context);
+    }
+}
+
+/* After four sizes the symbol becomes a parameter: no more kernels for 200 sizes. */
+static void test_automatic_varying(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = dense_program(context, "n");
+        for (int64_t n = 1; n <= 200; n++) run_dense(context, program, n);
+        assert_true(statistics(context).kernel_builds <= 5); /* four exact ones, one for all sizes */
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+static void test_declared_varying(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
+        OK(context, dlc_symbol_varies(g, "n", 1, 3000, 1));
+        dlc_output(g, "p", dlc_softmax(x, 0)); /* two passes over a varying axis: scratch of a varying size */
+        dlc_program *program = compile(context, g);
+        for (int64_t n = 1; n <= 3000; n = n < 200 ? n + 1 : n * 5) {
+            static float in[3000 * 3], out[3000 * 3];
+            static double expected[3000 * 3];
+            fill(in, (size_t)n * 3, (uint32_t)n);
+            for (int j = 0; j < 3; j++) {
+                double sum = 0;
+                for (int64_t i = 0; i < n; i++) sum += exp(in[i * 3 + j]);
+                for (int64_t i = 0; i < n; i++) expected[i * 3 + j] = exp(in[i * 3 + j]) / sum;
+            }
+            tensor tx, ty;
+            dlc_output_slot slot = {F32(&ty, out, n, 3), NULL};
+            OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, n, 3)}, 1, &slot, 1));
+            CLOSE(out, expected, (size_t)n * 3, 1e-5);
+            if (n == 200) assert_true(statistics(context).kernel_builds <= 3);
+        }
+        float in[1] = {0};
+        tensor tx;
+        dlc_output_slot slot = {NULL, NULL};
+        assert_int_equal(dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, 3001, 3)}, 1, &slot, 1), DLC_INVALID_ARGUMENT);
+        assert_non_null(strstr(dlc_error_message(context), "promised to be 1..3000"));
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+static void test_output_shape(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value a = dlc_input(g, "a", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(8)));
+    dlc_value b = dlc_input(g, "b", DLC_F32, 2, DIMS(SYMBOL("m"), SIZE(8)));
+    dlc_output(g, "c", dlc_concat(2, (const dlc_value[]){a, b}, 0));
+    dlc_program *program = compile(context, g);
+    int rank = -1;
+    int64_t shape[DLC_MAX_RANK];
+    OK(context, dlc_output_shape(program, (const int64_t *[]){SHAPE(3, 8), SHAPE(5, 8)}, (const int[]){2, 2}, 2, 0, &rank, shape));
+    assert_int_equal(rank, 2);
+    assert_int_equal(shape[0], 8);
+    assert_int_equal(shape[1], 8);
+    assert_int_equal(statistics(context).plan_builds, 0);
+    assert_int_equal(dlc_output_shape(program, (const int64_t *[]){SHAPE(3, 8), SHAPE(5, 7)}, (const int[]){2, 2}, 2, 0, &rank, shape),
+                     DLC_INVALID_ARGUMENT);
+    assert_non_null(strstr(dlc_error_message(context), "input b: dimension 1 is 7, expected 8"));
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
+/* ---- control flow, host functions */
+
+/* while (i < limit) { i = i + 1; x = x * factor }, factor a capture */
+static dlc_program *power_program(dlc_context *context) {
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value limit = dlc_input(g, "limit", DLC_I32, 0, NULL), x = dlc_input(g, "x", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_value factor = dlc_input(g, "factor", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_graph *condition = dlc_subgraph(g), *body = dlc_subgraph(g);
+    dlc_value ci = dlc_input(condition, "i", DLC_I32, 0, NULL);
+    dlc_input(condition, "x", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_output(condition, "go", dlc_lt(ci, limit));
+    dlc_value bi = dlc_input(body, "i", DLC_I32, 0, NULL), bx = dlc_input(body, "x", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_output(body, "i", dlc_add(bi, dlc_scalar_i64(body, DLC_I32, 1)));
+    dlc_output(body, "x", dlc_mul(bx, factor));
+    dlc_value results[2];
+    dlc_while(2, (const dlc_value[]){dlc_scalar_i64(g, DLC_I32, 0), x}, condition, body, 2, results);
+    dlc_output(g, "count", results[0]);
+    dlc_output(g, "power", dlc_add(results[1], dlc_scalar(g, DLC_F32, 1)));
+    return compile(context, g);
+}
+
+static void test_while(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        counter count;
+        dlc_allocator allocator = counting(&count);
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.allocator = &allocator;
+        dlc_context *context = open_context(all_targets[t], &options);
+        if (!context) continue;
+        dlc_program *program = power_program(context);
+        for (int32_t limit = 0; limit < 6; limit++) {
+            int32_t rounds = -1;
+            float x[3] = {1, 2, 3}, factor[3] = {2, 3, 0.5f}, out[3];
+            tensor tl, tx, tf, tc, tp;
+            const DLTensor *inputs[] = {&make_tensor(&tl, DLC_I32, &limit, 0, NULL)->dl, F32(&tx, x, 3), F32(&tf, factor, 3)};
+            dlc_output_slot slots[2] = {{&make_tensor(&tc, DLC_I32, &rounds, 0, NULL)->dl, NULL}, {F32(&tp, out, 3), NULL}};
+            OK(context, dlc_run(program, NULL, inputs, 3, slots, 2));
+            assert_int_equal(rounds, limit);
+            for (int i = 0; i < 3; i++) assert_true(fabs(out[i] - (x[i] * pow(factor[i], limit) + 1)) < 1e-4);
+        }
+        if (strcmp(all_targets[t], "cpu") == 0) { /* the interpreter allocates */
+            int32_t limit = 100, rounds;
+            float x[3] = {1, 2, 3}, out[3];
+            tensor tl, tx, tf, tc, tp;
+            const DLTensor *inputs[] = {&make_tensor(&tl, DLC_I32, &limit, 0, NULL)->dl, F32(&tx, x, 3), F32(&tf, x, 3)};
+            dlc_output_slot slots[2] = {{&make_tensor(&tc, DLC_I32, &rounds, 0, NULL)->dl, NULL}, {F32(&tp, out, 3), NULL}};
+            int64_t before = count.calls;
+            OK(context, dlc_run(program, NULL, inputs, 3, slots, 2));
+            assert_int_equal(count.calls, before);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+        assert_int_equal(count.blocks, 0);
+    }
+}
+
+static void test_if(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value c = dlc_input(g, "c", DLC_BOOL, 0, NULL), x = dlc_input(g, "x", DLC_F32, 1, DIMS(SYMBOL("n")));
+        dlc_value doubled = dlc_add(x, x);
+        dlc_graph *then = dlc_subgraph(g), *otherwise = dlc_subgraph(g);
+        dlc_output(then, "r", dlc_exp(doubled));
+        dlc_output(otherwise, "r", x); /* nothing to compute */
+        dlc_value r;
+        dlc_if(c, 0, NULL, then, otherwise, 1, &r);
+        dlc_output(g, "r", dlc_neg(r));
+        dlc_program *program = compile(context, g);
+        for (int n = 1; n < 4; n++)
+            for (unsigned char truth = 0; truth < 2; truth++) {
+                float in[4] = {0.5f, -1, 2, 3}, out[4];
+                tensor tc, tx, tr;
+                const DLTensor *inputs[] = {&make_tensor(&tc, DLC_BOOL, &truth, 0, NULL)->dl, F32(&tx, in, n)};
+                dlc_output_slot slot = {F32(&tr, out, n), NULL};
+                OK(context, dlc_run(program, NULL, inputs, 2, &slot, 1));
+                for (int i = 0; i < n; i++)
+                    assert_true(fabs(out[i] + (truth ? exp(2 * in[i]) : in[i])) < 1e-4 * exp(2 * fabs(in[i])));
+            }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+static void scale(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    assert_int_equal(inputs, 1);
+    assert_int_equal(outputs, 1);
+    assert_int_equal(input[0]->ndim, 2);
+    const float *from = (const float *)((const char *)input[0]->data + input[0]->byte_offset);
+    float *to = (float *)((char *)output[0]->data + output[0]->byte_offset);
+    for (int64_t i = 0; i < input[0]->shape[0] * input[0]->shape[1]; i++) to[i] = *(const float *)user * from[i];
+}
+
+static void test_custom(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        static float by = 3;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        OK(context, dlc_custom_register(g, "scale", scale, &by));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(2))), y = dlc_add(x, x), z;
+        dlc_custom_call(g, 1, &y, "scale", 1, SHAPE(DLC_F32), 1, SHAPE(2), 2, DIMS(SYMBOL("n"), SIZE(2)), 1, &z);
+        dlc_output(g, "z", dlc_neg(z));
+        dlc_program *program = compile(context, g);
+        for (int n = 0; n < 4; n++) {
+            float in[8], out[8];
+            double expected[8];
+            fill(in, 8, 5);
+            for (int i = 0; i < 8; i++) expected[i] = -6 * (double)in[i];
+            tensor tx, tz;
+            dlc_output_slot slot = {F32(&tz, out, n, 2), NULL};
+            OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, n, 2)}, 1, &slot, 1));
+            CLOSE(out, expected, (size_t)n * 2, 1e-6);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- what is written and when: plans beyond the limit, programs without inputs */
+
+static void test_plan_eviction(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.plan_cache_entries = 4;
+        dlc_context *context = open_context(all_targets[t], &options);
+        if (!context) continue;
+        dlc_program *program = dense_program(context, "n");
+        for (int64_t n = 1; n <= 12; n++) run_dense(context, program, n);
+        assert_int_equal(statistics(context).plan_builds, 12);
+        assert_int_equal(statistics(context).plan_evictions, 8);
+        run_dense(context, program, 12); /* the last ones are still there */
+        run_dense(context, program, 9);
+        assert_int_equal(statistics(context).plan_builds, 12);
+        run_dense(context, program, 1);
+        assert_int_equal(statistics(context).plan_builds, 13);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+static void test_no_inputs(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        enum { N = 3000 };
+        static float w[N * 8];
+        fill(w, N * 8, 8);
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value c = dlc_constant_borrow(g, DLC_F32, 2, SHAPE(N, 8), w); /* too large to fold: precomputed at the first run */
+        dlc_value scaled = dlc_mul(c, dlc_scalar(g, DLC_F32, 2));
+        dlc_output(g, "twice", scaled);
+        dlc_output(g, "sums", dlc_reduce_sum(scaled, 1, SHAPE(1), false));
+        dlc_program *program = compile(context, g);
+        for (int run = 0; run < 2; run++) {
+            dlc_output_slot slots[2];
+            memset(slots, 0, sizeof slots);
+            OK(context, dlc_run(program, NULL, NULL, 0, slots, 2));
+            const float *twice = slots[0].managed->dl_tensor.data, *sums = slots[1].managed->dl_tensor.data;
+            for (int i = 0; i < N; i++) {
+                double sum = 0;
+                for (int j = 0; j < 8; j++) {
+                    assert_true(twice[i * 8 + j] == 2 * w[i * 8 + j]);
+                    sum += 2 * (double)w[i * 8 + j];
+                }
+                assert_true(fabs(sums[i] - sum) < 1e-5);
+            }
+            for (int o = 0; o < 2; o++) slots[o].managed->deleter(slots[o].managed);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_add),
+        cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_convolution),
+        cmocka_unit_test(test_plain_outputs),
+        cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_donation),
+        cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_automatic_varying),
+        cmocka_unit_test(test_declared_varying),
+        cmocka_unit_test(test_output_shape),
+        cmocka_unit_test(test_while),
+        cmocka_unit_test(test_if),
+        cmocka_unit_test(test_custom),
+        cmocka_unit_test(test_plan_eviction),
+        cmocka_unit_test(test_no_inputs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+/* What tests of the public API share. Sees the public header only. Tests that hold on every target run on all that this build has. */
+#ifndef TEST_API_SUPPORT_H
+#define TEST_API_SUPPORT_H
+
+#include <dlc/dlc.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- an allocator that counts, and refuses on demand */
+
+typedef struct counter {
+    _Atomic int64_t blocks, bytes, calls;
+    _Atomic int64_t left; /* calls until refusal; negative: never refuses */
+} counter;
+
+static inline void *counted_allocate(void *user, size_t size, size_t alignment) {
+    counter *c = user;
+    atomic_fetch_add(&c->calls, 1);
+    if (atomic_load(&c->left) >= 0 && atomic_fetch_sub(&c->left, 1) <= 0) {
+        atomic_store(&c->left, 0);
+        return NULL;
+    }
+    void *pointer = NULL;
+    if (posix_memalign(&pointer, alignment < sizeof(void *) ? sizeof(void *) : alignment, size ? size : 1) != 0) return NULL;
+    memset(pointer, 0xA5, size);
+    atomic_fetch_add(&c->blocks, 1);
+    atomic_fetch_add(&c->bytes, (int64_t)size);
+    return pointer;
+}
+
+static inline void counted_release(void *user, void *pointer, size_t size, size_t alignment) {
+    counter *c = user;
+    (void)alignment;
+    if (!pointer) return;
+    memset(pointer, 0x5A, size);
+    atomic_fetch_sub(&c->blocks, 1);
+    atomic_fetch_sub(&c->bytes, (int64_t)size);
+    free(pointer);
+}
+
+static inline dlc_allocator counting(counter *c) {
+    *c = (counter){.left = -1};
+    return (dlc_allocator){counted_allocate, counted_release, c};
+}
+
+/* ---- contexts */
+
+static const char *const all_targets[] = {"interp", "cpu"};
+enum { TARGETS = sizeof all_targets / sizeof *all_targets };
+
+/* NULL: not in this build. */
+static inline dlc_context *open_context(const char *target, const dlc_context_options *given) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context = NULL;
+    if (given) options = *given;
+    options.target = target;
+    dlc_status status = dlc_context_create(&options, &context);
+    if (status == DLC_NOT_FOUND) return NULL;
+    if (status != DLC_OK) fail_msg("%s", dlc_error_message(NULL));
+    return context;
+}
+
+static inline dlc_statistics statistics(const dlc_context *context) {
+    dlc_statistics s;
+    dlc_context_statistics(context, &s);
+    return s;
+}
+
+/* ---- tensors; the arrays must live as long as the tensor is used */
+
+typedef struct tensor {
+    DLTensor dl;
+    int64_t shape[8], strides[8];
+} tensor;
+
+static inline tensor *make_tensor(tensor *t, dlc_dtype dtype, void *data, int rank, const int64_t *shape) {
+    static const DLDataType types[DLC_DTYPE_COUNT] = {
+#define X(code, text, bits, dlpack, class_, usable) {dlpack, bits, 1},
+        DLC_DTYPE_TABLE(X)
+#undef X
+    };
+    *t = (tensor){.dl = {.data = data, .device = {kDLCPU, 0}, .ndim = rank, .dtype = types[dtype]}};
+    for (int d = 0; d < rank; d++) t->shape[d] = shape[d];
+    t->dl.shape = t->shape;
+    return t;
+}
+#define SHAPE(...) (const int64_t[]){__VA_ARGS__}
+#define RANK(...) ((int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
+#define F32(t, data, ...) (&make_tensor((t), DLC_F32, (data), RANK(__VA_ARGS__), SHAPE(__VA_ARGS__))->dl)
+
+/* A reproducible number in -1..1. */
+static inline float noise(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return (float)(int32_t)*state / 2147483648.0f;
+}
+
+static inline void fill(float *data, size_t count, uint32_t seed) {
+    for (size_t i = 0; i < count; i++) data[i] = noise(&seed);
+}
+
+/* ---- checks */
+
+static inline void check(dlc_status status, const dlc_context *context, const char *what, int line) {
+    if (status != DLC_OK)
+        fail_msg("line %d: %s: %s: %s", line, what, dlc_status_text(status), dlc_error_message(context));
+}
+#define OK(context, expression) check((expression), (context), #expression, __LINE__)
+
+static inline void check_close(const float *got, const double *expected, size_t count, double tolerance, int line) {
+    for (size_t i = 0; i < count; i++)
+        if (!(fabs(got[i] - expected[i]) <= tolerance * (1 + fabs(expected[i]))))
+            fail_msg("line %d: element %zu is %.9g, expected %.9g", line, i, got[i], expected[i]);
+}
+#define CLOSE(got, expected, count, tolerance) check_close((got), (expected), (count), (tolerance), __LINE__)
+
+static inline dlc_program *compile(dlc_context *context, dlc_graph *graph) {
+    dlc_program *program;
+    if (dlc_graph_status(graph) != DLC_OK) fail_msg("%s", dlc_graph_message(graph));
+    OK(context, dlc_compile(context, graph, NULL, &program));
+    dlc_graph_destroy(graph);
+    return program;
+}
+
+#define SYMBOL(name_) ((dlc_dim){0, (name_)})
+#define SIZE(n) ((dlc_dim){(n), NULL})
+#define DIMS(...) (const dlc_dim[]){__VA_ARGS__}
+
+/* relu(x[n, 8] w[8, 4] + b[4]) */
+static inline dlc_program *dense_program(dlc_context *context, const char *symbol) {
+    float w[32], b[4];
+    dlc_graph *g;
+    fill(w, 32, 1);
+    fill(b, 4, 2);
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL(symbol), SIZE(8)));
+    dlc_value wv = dlc_constant(g, DLC_F32, 2, SHAPE(8, 4), w), bv = dlc_constant(g, DLC_F32, 1, SHAPE(4), b);
+    dlc_output(g, "y", dlc_relu(dlc_add(dlc_matmul(x, wv, DLC_MATMUL_RESULT_SAME), bv)));
+    return compile(context, g);
+}
+
+static inline void dense_reference(const float *x, int64_t n, double *y) {
+    float w[32], b[4];
+    fill(w, 32, 1);
+    fill(b, 4, 2);
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < 4; j++) {
+            double sum = b[j];
+            for (int k = 0; k < 8; k++) sum += (double)x[i * 8 + k] * w[k * 4 + j];
+            y[i * 4 + j] = sum > 0 ? sum : 0;
+        }
+}
+
+#endif
