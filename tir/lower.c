@@ -18,6 +18,7 @@ typedef struct lowering {
     const tir_lower_options *options;
     bool has_fma;
     uint32_t *home;              /* tensor -> buffer of inputs and roots; UINT32_MAX: none yet */
+    tir_stmt *body;              /* of the phase being written */
     tir_stmt **cursor;           /* where the next statement goes */
     tir_expr known[TERM_LIMIT];  /* conditions that hold here: decided by clipped loops, or the statement's own guard */
     int known_count;
@@ -348,7 +349,8 @@ static void statement_update(lowering *l, int s, bool scratch) {
     tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE], values[TIR_MAX_STATE];
     int saved = l->known_count;
     bool padded = !scratch && padded_layout(l, stage->tensor[0]);
-    tir_expr guard = store_guard(l, s, scratch, padded && stage->kind == TIR_REDUCE);
+    tir_expr guard = stage->kind == TIR_SCATTER ? 0 : store_guard(l, s, scratch, padded);
+    for (int a = 0; a < stage->space && stage->kind == TIR_SCATTER; a++) guard = axis_masks(l, s, a, guard);
     learn(l, guard);
     if (stage->kind == TIR_REDUCE) learn_ranges(l, s);
     for (int a = stage->space; a < stage->space + stage->reduce; a++) guard = axis_masks(l, s, a, guard);
@@ -525,10 +527,16 @@ static uint32_t first_reduction(const tir_stage_plan *plan) {
     return r;
 }
 
+/* Updates of a scatter run along the space axes that the index leaves alone; where the data says along the others. */
+static bool scatters_along(lowering *l, int s, int axis) {
+    const tir_stage *stage = stage_of(l, s);
+    return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
+}
+
 static void loops(lowering *l, int s, uint32_t k, nest_role role) {
     tir_stage_plan *plan = plan_of(l, s);
     tir_stage_kind kind = stage_of(l, s)->kind;
-    bool has_init = kind != TIR_MAP;
+    bool has_init = kind == TIR_REDUCE || kind == TIR_FOLD; /* a scatter is initialised by a phase of its own */
     if (role == ROLE_UPDATE && has_init && k == first_reduction(plan)) {
         if (kind == TIR_FOLD) open_fold_state(l, s);
         loops(l, s, k, ROLE_INIT);
@@ -538,7 +546,8 @@ static void loops(lowering *l, int s, uint32_t k, nest_role role) {
         statement(l, s, role);
         return;
     }
-    if (role != ROLE_UPDATE && plan->nodes.data[plan->order.data[k]].reduce)
+    const tir_axis_node *leaf = &plan->nodes.data[plan->order.data[k]];
+    if (role != ROLE_UPDATE ? leaf->reduce : !leaf->reduce && !scatters_along(l, s, leaf->axis))
         loops(l, s, k + 1, role);
     else
         one_loop(l, s, k, role);
@@ -671,6 +680,8 @@ static void open_fold_state(lowering *l, int s) {
 
 /* ---- a stage with what is attached to it */
 
+static void end_phase(lowering *l, int s);
+
 static bool has_output(lowering *l, int s) {
     for (int c = 0; c < stage_of(l, s)->count; c++)
         if (l->region->tensors.data[stage_of(l, s)->tensor[c]].output) return true;
@@ -718,6 +729,10 @@ static void nest(lowering *l, int s) {
                     plan->extent[a] = tir_layout_padded(l->pool, &l->region->tensors.data[stage->tensor[c]].layout, a,
                                                         stage->axis[a].extent);
         }
+    }
+    if (stage->kind == TIR_SCATTER) {
+        loops(l, s, 0, ROLE_INIT);
+        end_phase(l, s);
     }
     loops(l, s, 0, ROLE_UPDATE);
     if (attached && has_output(l, s)) {
@@ -863,6 +878,13 @@ static void add_phase(lowering *l, const char *name, tir_stmt *body) {
     lib_vec_push(l->arena, &l->kernel->phases, phase);
 }
 
+/* What was written so far becomes a phase; the next statement starts another. */
+static void end_phase(lowering *l, int s) {
+    add_phase(l, stage_of(l, s)->name, tir_version(l->kernel, l->body));
+    l->body = NULL;
+    l->cursor = &l->body;
+}
+
 static bool empty_domain(lowering *l, int s) {
     tir_stage *stage = stage_of(l, s);
     for (int a = 0; a < stage->space; a++) {
@@ -888,13 +910,14 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
         if (!region->stages.data[s].removed) workspace_buffers(&l, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++) {
         if (region->stages.data[s].removed || l.state.plan[s].at_stage >= 0 || empty_domain(&l, (int)s)) continue;
-        tir_stmt *body = NULL;
-        l.cursor = &body;
+        l.body = NULL;
+        l.cursor = &l.body;
         l.state.line = region->stages.data[s].name;
         nest(&l, (int)s);
-        add_phase(&l, region->stages.data[s].name, tir_version(l.kernel, body));
+        end_phase(&l, (int)s);
     }
     assign_offsets(&l);
+    tir_kernel_mark_access(l.kernel); /* loads may have vanished */
     if (options && options->verify) tir_kernel_verify(arena->scope, l.kernel, options->machine);
     return l.kernel;
 }

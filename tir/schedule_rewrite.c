@@ -204,6 +204,18 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
         load_replacement r = {state, t, copy, NULL, 0};
         if (!stage_at(state, (int)q)->removed && (int)q != at) replace_in_stage(&r, stage_at(state, (int)q));
     }
+    if (source.output) { /* the copy is what leaves the region; the source becomes internal */
+        tir_tensor *from = &state->region->tensors.data[t], *to = &state->region->tensors.data[copy];
+        to->output = true;
+        to->argument = from->argument;
+        to->alignment = from->alignment;
+        to->layout = from->layout;
+        to->has_strides = from->has_strides;
+        memcpy(to->stride, from->stride, sizeof to->stride);
+        from->output = from->has_strides = false;
+        from->argument = -1;
+        from->layout = tir_layout_identity(from->rank);
+    }
     stage_at(state, at)->value[0] = tir_load(state->region->pool, t, (tir_dtype)source.dtype, source.rank, index, 0, 0);
 }
 

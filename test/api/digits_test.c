@@ -44,7 +44,7 @@ static dlc_context *open_target(const char *target) {
     return dlc_context_create(&options, &context) == DLC_OK ? context : NULL;
 }
 
-static void check_expected(const char *target) {
+static void compare_with_expected(const char *target) {
     dlc_context *context = open_target(target);
     if (!context) skip();
     dlc_program *program;
@@ -77,11 +77,11 @@ static void check_expected(const char *target) {
 
 static void test_expected_scores_interp(void **state) {
     (void)state;
-    check_expected("interp");
+    compare_with_expected("interp");
 }
 static void test_expected_scores_cpu(void **state) {
     (void)state;
-    check_expected("cpu");
+    compare_with_expected("cpu");
 }
 
 static int held_out_right(dlc_context *context) {

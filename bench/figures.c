@@ -1,0 +1,373 @@
+/* The promised figures. Speeds come from the contests of bench.c; costs of compilation and memory are measured here, where it
+ * matters in a fresh process: this program started again with --child. */
+#include "bench/figures.h"
+
+#include <dlc/dlc.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- small programs to measure with ------------------------------------------------------------------------------------------- */
+
+typedef struct model {
+    dlc_context *context;
+    dlc_graph *graph;
+    dlc_program *program;
+    dlc_status status;
+    float *data; /* inputs and outputs; large enough for every shape used here */
+} model;
+
+enum { DATA_FLOATS = 1 << 16, WEIGHT_FLOATS = 1 << 16 };
+
+/* Weights of any tensor: borrowed, small, never all alike. */
+static const float *weight_bytes(void) {
+    static float values[WEIGHT_FLOATS];
+    if (values[0] == 0)
+        for (int i = 0; i < WEIGHT_FLOATS; i++) values[i] = (float)((int64_t)i * 7919 % 1009 - 504) * 1e-4f;
+    return values;
+}
+
+static dlc_value weights(dlc_graph *g, int rank, const int64_t *shape) {
+    return dlc_constant_borrow(g, DLC_F32, rank, shape, weight_bytes());
+}
+
+/* relu(x w + b): x [n, 64]. */
+static void build_linear(dlc_graph *g) {
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {64, NULL}});
+    dlc_value y = dlc_linear(x, weights(g, 2, (int64_t[]){64, 128}), weights(g, 1, (int64_t[]){128}), false);
+    dlc_output(g, "y", dlc_relu(y));
+}
+
+/* The network of examples/digits, with other weights: x [n, 1, 8, 8]. */
+static void build_digits(dlc_graph *g) {
+    static const int64_t channels[4] = {1, 16, 32, 32}, one[2] = {1, 1}, two[2] = {2, 2};
+    dlc_convolution_options same = DLC_CONVOLUTION_OPTIONS_INIT;
+    same.low_count = same.high_count = 2, same.low = same.high = one;
+    dlc_max_pool_options pool = DLC_MAX_POOL_OPTIONS_INIT;
+    pool.stride_count = 2, pool.stride = two;
+    dlc_value x = dlc_input(g, "x", DLC_F32, 4, (dlc_dim[]){{0, "n"}, {1, NULL}, {8, NULL}, {8, NULL}});
+    for (int i = 0; i < 3; i++) {
+        dlc_value w = weights(g, 4, (int64_t[]){channels[i + 1], channels[i], 3, 3});
+        x = dlc_relu(dlc_add(dlc_convolution(x, w, &same), weights(g, 4, (int64_t[]){1, channels[i + 1], 1, 1})));
+        if (i == 1) x = dlc_max_pool(x, 2, two, &pool);
+    }
+    x = dlc_reshape(x, 2, (dlc_dim[]){{0, "n"}, {512, NULL}});
+    x = dlc_relu(dlc_linear(x, weights(g, 2, (int64_t[]){512, 64}), weights(g, 1, (int64_t[]){64}), false));
+    x = dlc_linear(x, weights(g, 2, (int64_t[]){64, 10}), weights(g, 1, (int64_t[]){10}), false);
+    dlc_output(g, "y", dlc_softmax(x, -1));
+}
+
+/* Linear, GELU, layer norm, softmax: x [n, 64]. */
+static void build_varying(dlc_graph *g) {
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {64, NULL}});
+    dlc_symbol_varies(g, "n", 1, 4096, 1);
+    dlc_value y = dlc_linear(x, weights(g, 2, (int64_t[]){64, 128}), weights(g, 1, (int64_t[]){128}), false);
+    y = dlc_layer_norm(dlc_gelu(y, DLC_GELU_APPROXIMATE_NONE), DLC_NONE, DLC_NONE, -1, 1e-5);
+    dlc_output(g, "y", dlc_softmax(y, -1));
+}
+
+/* softmax(gelu(a*x + b)): x [n, m]. */
+static void build_rows(dlc_graph *g) {
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {0, "m"}});
+    dlc_value y = dlc_add(dlc_mul(x, dlc_scalar(g, DLC_F32, BENCH_MAP_A)), dlc_scalar(g, DLC_F32, BENCH_MAP_B));
+    dlc_output(g, "y", dlc_softmax(dlc_gelu(y, DLC_GELU_APPROXIMATE_NONE), -1));
+}
+
+static model open_model(size_t cache_bytes, void (*build)(dlc_graph *)) {
+    model m = {0};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.cache_bytes = cache_bytes;
+    m.data = calloc(DATA_FLOATS, sizeof *m.data);
+    m.status = m.data ? dlc_context_create(&options, &m.context) : DLC_OUT_OF_MEMORY;
+    if (!m.status) m.status = dlc_graph_create(m.context, &m.graph);
+    if (m.status) return m;
+    build(m.graph);
+    m.status = dlc_compile(m.context, m.graph, NULL, &m.program);
+    return m;
+}
+
+static void close_model(model *m) {
+    dlc_program_destroy(m->program);
+    dlc_graph_destroy(m->graph);
+    dlc_context_destroy(m->context);
+    free(m->data);
+}
+
+/* One input of the given shape; the library makes the output. */
+static void run_model(model *m, int rank, const int64_t *shape) {
+    int64_t sizes[4];
+    memcpy(sizes, shape, (size_t)rank * sizeof *sizes);
+    DLTensor x = {.data = m->data, .device = {kDLCPU, 0}, .ndim = rank, .dtype = {kDLFloat, 32, 1}, .shape = sizes};
+    const DLTensor *inputs[1] = {&x};
+    dlc_output_slot output = {0};
+    if (!m->status) m->status = dlc_run(m->program, NULL, inputs, 1, &output, 1);
+    if (output.managed) output.managed->deleter(output.managed);
+}
+
+static dlc_statistics statistics_of(const model *m) {
+    dlc_statistics s = {0};
+    if (m->context) dlc_context_statistics(m->context, &s);
+    return s;
+}
+
+/* Megabytes of this process in memory. */
+static double resident(void) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    long total = 0, pages = 0;
+    if (file && fscanf(file, "%ld %ld", &total, &pages) != 2) pages = 0;
+    if (file) fclose(file);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE) * 1e-6;
+}
+
+/* ---- in a process of their own ----------------------------------------------------------------------------------------------------- */
+
+static const int64_t linear_shape[2] = {32, 64}, digits_shape[4] = {1, 1, 8, 8};
+
+/* Milliseconds from nothing to the first result. */
+static double first_linear(void) {
+    weight_bytes();
+    double start = bench_now();
+    model m = open_model(0, build_linear);
+    run_model(&m, 2, linear_shape);
+    return m.status ? -1 : (bench_now() - start) * 1e3;
+}
+
+static double first_digits(void) {
+    weight_bytes();
+    double start = bench_now();
+    model m = open_model(0, build_digits);
+    run_model(&m, 4, digits_shape);
+    return m.status ? -1 : (bench_now() - start) * 1e3;
+}
+
+/* Megabytes with a context and the digits network, run at three batch sizes. */
+static double memory_digits(void) {
+    model m = open_model(0, build_digits);
+    for (int64_t n = 1; n <= 16; n *= 4) run_model(&m, 4, (int64_t[]){n, 1, 8, 8});
+    return m.status ? -1 : resident();
+}
+
+/* Growth of memory in megabytes from the 300th to the 1,000th shape. */
+static double growth_shapes(void) {
+    model m = open_model(16 << 20, build_rows);
+    double before = 0;
+    for (int i = 0; i < 1000 && !m.status; i++) {
+        if (i == 300) before = resident();
+        run_model(&m, 2, (int64_t[]){1 + i % 40, 1 + i});
+    }
+    dlc_statistics s = statistics_of(&m);
+    return m.status || s.cache_bytes > 16 << 20 ? -1 : resident() - before;
+}
+
+/* The same with a graph of its own for each shape, so that every one compiles. */
+static double growth_graphs(void) {
+    model m = open_model(16 << 20, build_rows);
+    double before = 0;
+    for (int i = 0; i < 1000 && !m.status; i++) {
+        if (i == 300) before = resident();
+        model one = {.context = m.context, .data = m.data};
+        one.status = dlc_graph_create(m.context, &one.graph);
+        int64_t shape[2] = {1 + i % 40, 1 + i};
+        dlc_value x = dlc_input(one.graph, "x", DLC_F32, 2, (dlc_dim[]){{shape[0], NULL}, {shape[1], NULL}});
+        dlc_output(one.graph, "y", dlc_softmax(dlc_add(x, x), -1));
+        if (!one.status) one.status = dlc_compile(m.context, one.graph, NULL, &one.program);
+        run_model(&one, 2, shape);
+        dlc_program_destroy(one.program);
+        dlc_graph_destroy(one.graph);
+        m.status = one.status;
+    }
+    dlc_statistics s = statistics_of(&m);
+    return m.status || s.cache_bytes > 16 << 20 ? -1 : resident() - before;
+}
+
+/* Kernels built for 200 sizes over kernels built for the first, which is one a region. */
+static double builds_varying(void) {
+    model m = open_model(0, build_varying);
+    run_model(&m, 2, (int64_t[]){1, 64});
+    double regions = (double)statistics_of(&m).kernel_builds;
+    for (int64_t n = 2; n <= 200; n++) run_model(&m, 2, (int64_t[]){n, 64});
+    double builds = (double)statistics_of(&m).kernel_builds;
+    return m.status || regions == 0 ? -1 : builds / regions;
+}
+
+/* Milliseconds a kernel, median over plans: the digits network at 15 batch sizes, each in a context of its own. */
+static double compile_kernel(void) {
+    double values[15];
+    for (int i = 0; i < 15; i++) {
+        model m = open_model(0, build_digits);
+        int64_t shape[4] = {1 + 3 * i, 1, 8, 8};
+        const int64_t *shapes[1] = {shape};
+        if (!m.status) m.status = dlc_prepare(m.program, shapes, (int[]){4}, 1);
+        dlc_statistics s = statistics_of(&m);
+        if (m.status || s.kernel_builds == 0) return -1;
+        values[i] = (double)s.compile_ns * 1e-6 / (double)s.kernel_builds;
+        close_model(&m);
+    }
+    return bench_median(values, 15);
+}
+
+/* Nanoseconds of dlc_run with two inputs, 16 shapes in turn, kernels of 1 to 16 elements included. */
+static void build_pair(dlc_graph *g) {
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, (dlc_dim[]){{0, "n"}}), y = dlc_input(g, "y", DLC_F32, 1, (dlc_dim[]){{0, "n"}});
+    dlc_output(g, "z", dlc_add(x, y));
+}
+
+static double run_alternating(void) {
+    model m = open_model(0, build_pair);
+    int64_t sizes[16];
+    DLTensor tensors[16][3];
+    for (int i = 0; i < 16; i++) {
+        sizes[i] = i + 1;
+        for (int t = 0; t < 3; t++)
+            tensors[i][t] = (DLTensor){.data = m.data + t * 64, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = &sizes[i]};
+    }
+    double samples[25];
+    for (int s = 0; s < 25; s++) {
+        double start = bench_now();
+        for (int i = 0; i < 16000; i++) {
+            DLTensor *t = tensors[i % 16];
+            const DLTensor *inputs[2] = {&t[0], &t[1]};
+            dlc_output_slot output = {.tensor = &t[2]};
+            if (!m.status) m.status = dlc_run(m.program, NULL, inputs, 2, &output, 1);
+        }
+        samples[s] = (bench_now() - start) / 16000 * 1e9;
+    }
+    return m.status ? -1 : bench_median(samples, 25);
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------------------------------------ */
+
+typedef enum metric { GIGABYTES, PEAK_SHARE, MICROSECONDS, FUSION_GAIN } metric;
+
+/* Figures of a contest with one thread. */
+static const struct {
+    const char *name, *line;
+    metric metric;
+    double required, stretch;
+} contests[] = {
+    {"gelu(a*x+b), 64 Ki floats, GB/s", "map gelu(a*x+b) shape=65536", GIGABYTES, 35, 45},
+    {"contraction 512x512x512, share of peak %", "contraction figure b=1 m=512 n=512 k=512", PEAK_SHARE, 85, 93},
+    {"the same with bias and GELU, %", "contraction figure b=1 m=512 n=512 k=512 bias act=gelu", PEAK_SHARE, 85, 93},
+    {"contraction 128x768x768, share of peak %", "contraction figure b=1 m=128 n=768 k=768", PEAK_SHARE, 85, 93},
+    {"the same with bias and GELU, %", "contraction figure b=1 m=128 n=768 k=768 bias act=gelu", PEAK_SHARE, 85, 93},
+    {"8 convolutions 3x3 64->64 @56, share of peak %", "convolution figure n=1 ci=64 co=64 h=56 w=56 kh=3 kw=3 pad=1 chain=8 bias act=relu",
+     PEAK_SHARE, 80, 94},
+    {"softmax 128x128, us", "row softmax shape=128x128", MICROSECONDS, 6, 4},
+    {"attention 12x128x64 over three programs, x", "attention b=1 heads=12 queries=128 keys=128 dim=64", FUSION_GAIN, 1.3, 2},
+};
+
+/* Figures measured by a process of its own; less is better. */
+static const struct {
+    const char *name, *child;
+    double (*measure)(void);
+    int runs;
+    double required, stretch;
+} children[] = {
+    {"dlc_run, 2 inputs, 16 shapes in turn, kernel included, ns", "run", run_alternating, 3, 120, 40},
+    {"compilation of one kernel, amortised over a plan, ms", "compile", compile_kernel, 1, 5, 2},
+    {"context to first result (linear + relu), ms", "first", first_linear, 15, 25, 10},
+    {"context to first result (digits network), ms", "first-digits", first_digits, 15, 0, 0},
+    {"1,000 shapes, one program, 16 MiB cache: growth, MB", "shapes", growth_shapes, 1, 4, 1},
+    {"1,000 graphs, 16 MiB cache: growth, MB", "graphs", growth_graphs, 1, 4, 1},
+    {"200 values of a varying symbol: builds a region", "varying", builds_varying, 1, 3, 1},
+    {"memory after context and digits network, MB", "memory", memory_digits, 3, 60, 40},
+};
+enum { CONTESTS = sizeof contests / sizeof *contests, CHILDREN = sizeof children / sizeof *children };
+
+int bench_child(const char *name) {
+    for (int i = 0; i < CHILDREN; i++) {
+        if (strcmp(children[i].child, name) != 0) continue;
+        printf("%.9g\n", children[i].measure());
+        return 0;
+    }
+    return 2;
+}
+
+/* Median over the runs; -1 when one failed. */
+static double ask_child(int index) {
+    char program[4096], command[4200];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length < 0) return -1;
+    program[length] = 0;
+    snprintf(command, sizeof command, "'%s' --child %s", program, children[index].child);
+    double values[32];
+    int runs = children[index].runs;
+    for (int i = 0; i < runs; i++) {
+        FILE *pipe = popen(command, "r");
+        values[i] = -1;
+        if (pipe && fscanf(pipe, "%lf", &values[i]) != 1) values[i] = -1;
+        if (!pipe || pclose(pipe) != 0) values[i] = -1;
+        if (values[i] == -1) return -1;
+    }
+    return bench_median(values, runs);
+}
+
+static double contest_figure(int index, const bench_outcome *outcomes, int count) {
+    for (int i = 0; i < count; i++) {
+        const bench_outcome *o = &outcomes[i];
+        if (o->threads != 1 || strcmp(o->shape->text, contests[index].line) != 0) continue;
+        switch (contests[index].metric) {
+        case GIGABYTES: return o->bytes / o->seconds * 1e-9;
+        case PEAK_SHARE: return o->flops / o->seconds / o->fma * 100;
+        case MICROSECONDS: return o->seconds * 1e6;
+        case FUSION_GAIN: return o->stages > 0 ? o->stages / o->seconds : -1;
+        }
+    }
+    return -1;
+}
+
+/* Of the shared library that is loaded; statically linked: -1. */
+static double library_megabytes(void) {
+    Dl_info info;
+    const char *(*function)(void) = dlc_version;
+    void *address;
+    memcpy(&address, &function, sizeof address);
+    if (!dladdr(address, &info) || !strstr(info.dli_fname, ".so")) return -1;
+    char copy[] = "/tmp/libdlc-strippedXXXXXX", command[4200];
+    int file = mkstemp(copy);
+    if (file < 0) return -1;
+    close(file);
+    snprintf(command, sizeof command, "strip -o %s '%s'", copy, info.dli_fname);
+    struct stat status;
+    double size = system(command) == 0 && stat(copy, &status) == 0 ? (double)status.st_size * 1e-6 : -1;
+    unlink(copy);
+    return size;
+}
+
+/* required 0: only told. */
+static bool report(FILE *json, const char *name, double value, double required, double stretch, bool more_is_better) {
+    bool measured = value != -1, reached = required == 0, stretched = false;
+    if (measured && required != 0) {
+        reached = more_is_better ? value >= required : value <= required;
+        stretched = more_is_better ? value >= stretch : value <= stretch;
+    }
+    const char *verdict = !measured ? "not measured" : stretched ? "stretch" : reached ? "ok" : "MISSED";
+    if (required != 0)
+        printf("%-60s %10.2f %10.2f  ", name, required, stretch);
+    else
+        printf("%-60s %10s %10s  ", name, "-", "-");
+    if (measured)
+        printf("%10.2f  %s\n", value, required != 0 ? verdict : "");
+    else
+        printf("%10s  %s\n", "-", verdict);
+    fprintf(json, "{\"figure\":\"%s\",\"required\":%g,\"stretch\":%g,\"measured\":", name, required, stretch);
+    fprintf(json, measured ? "%g" : "null", value);
+    fprintf(json, ",\"verdict\":\"%s\"}\n", verdict);
+    fflush(stdout);
+    return measured && reached;
+}
+
+bool bench_figures(const bench_outcome *outcomes, int count, FILE *json) {
+    bool reached = true;
+    printf("%-60s %10s %10s  %10s\n", "figure", "required", "stretch", "measured");
+    for (int i = 0; i < CONTESTS; i++) {
+        metric m = contests[i].metric;
+        reached &= report(json, contests[i].name, contest_figure(i, outcomes, count), contests[i].required, contests[i].stretch, m != MICROSECONDS);
+    }
+    for (int i = 0; i < CHILDREN; i++)
+        reached &= report(json, children[i].name, ask_child(i), children[i].required, children[i].stretch, false);
+    reached &= report(json, "libdlc.so stripped, MB", library_megabytes(), 35, 29, false);
+    return reached;
+}

@@ -1,0 +1,117 @@
+/* What a call of dlc_run costs beyond its kernels: two inputs, 16 shapes in turn, all checks. The same kernels are called directly
+ * for comparison, through the plans that the runs use; heap allocations and mutexes taken are counted. Prints one JSON line. */
+#include "jit/jit.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SHAPES = 16, CALLS = 20000, SAMPLES = 31, REQUIRED_NS = 120 };
+
+/* ---- locks and allocations */
+
+static _Atomic uint64_t locks, allocations;
+
+int pthread_mutex_lock(pthread_mutex_t *mutex) {
+    static int (*lock)(pthread_mutex_t *);
+    if (!lock) *(void **)&lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    atomic_fetch_add_explicit(&locks, 1, memory_order_relaxed);
+    return lock(mutex);
+}
+
+static void *allocate(void *user, size_t size, size_t alignment) {
+    (void)user;
+    atomic_fetch_add_explicit(&allocations, 1, memory_order_relaxed);
+    return lib_libc_allocator.allocate(NULL, size, alignment);
+}
+
+static void release(void *user, void *pointer, size_t size, size_t alignment) {
+    (void)user;
+    lib_libc_allocator.release(NULL, pointer, size, alignment);
+}
+
+/* ---- the calls */
+
+typedef struct shape_case {
+    int64_t dims[2];
+    DLTensor x, y, out;
+    jit_plan *plan; /* with the frame of the runs before, its pointers still those of these tensors */
+} shape_case;
+
+static void run_all(dlc_program *program, shape_case *cases) {
+    for (int i = 0; i < CALLS; i++) {
+        shape_case *c = &cases[i % SHAPES];
+        const DLTensor *inputs[2] = {&c->x, &c->y};
+        dlc_output_slot slot = {&c->out, NULL};
+        if (dlc_run(program, NULL, inputs, 2, &slot, 1) != DLC_OK) exit(2);
+    }
+}
+
+static void call_all(shape_case *cases) {
+    for (int i = 0; i < CALLS; i++) {
+        const jit_plan *plan = cases[i % SHAPES].plan;
+        const jit_step *step = &plan->steps[0];
+        for (int64_t p = 0; p < step->phases; p++)
+            step->target[p].function.run(&plan->frames[0].frame->arguments[step->target[p].call], 0, 0, step->phase[p].tasks, 0,
+                                         step->target[p].function.closure);
+    }
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+int main(int count, char **words) {
+    static float data[3][64 * 64];
+    static shape_case cases[SHAPES];
+    const dlc_allocator allocator = {allocate, release, NULL};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    options.target = count > 1 ? words[1] : NULL;
+    dlc_context *context;
+    dlc_graph *g;
+    dlc_program *program;
+    if (dlc_context_create(&options, &context) || dlc_graph_create(context, &g)) return 2;
+    const dlc_dim dims[2] = {{0, "n"}, {0, "m"}};
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, dims), y = dlc_input(g, "y", DLC_F32, 2, dims);
+    dlc_output(g, "sum", dlc_add(x, y));
+    if (dlc_compile(context, g, NULL, &program)) return 2;
+    for (int i = 0; i < SHAPES; i++) {
+        shape_case *c = &cases[i];
+        c->dims[0] = 1 + i % 4;
+        c->dims[1] = 8 * (1 + i / 4);
+        DLTensor tensor = {.device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = c->dims};
+        c->x = c->y = c->out = tensor;
+        c->x.data = data[0], c->y.data = data[1], c->out.data = data[2];
+    }
+    run_all(program, cases);
+    for (int i = 0; i < SHAPES; i++)
+        for (uint32_t t = 0; t < program->table_size; t++) {
+            jit_plan *plan = atomic_load(&program->table[t]);
+            if (plan && memcmp(plan->shapes, cases[i].dims, sizeof cases[i].dims) == 0) cases[i].plan = plan;
+        }
+    uint64_t locks_before = locks, allocations_before = allocations;
+    double runs[SAMPLES], calls[SAMPLES];
+    for (int s = 0; s < SAMPLES; s++) {
+        uint64_t start = lib_time_ns();
+        run_all(program, cases);
+        uint64_t middle = lib_time_ns();
+        call_all(cases);
+        runs[s] = (double)(middle - start) / CALLS;
+        calls[s] = (double)(lib_time_ns() - middle) / CALLS;
+    }
+    uint64_t locked = locks - locks_before, allocated = allocations - allocations_before;
+    qsort(runs, SAMPLES, sizeof *runs, by_value);
+    qsort(calls, SAMPLES, sizeof *calls, by_value);
+    double overhead = runs[SAMPLES / 2] - calls[SAMPLES / 2];
+    printf("{\"case\": \"dlc_run overhead\", \"run_ns\": %.1f, \"kernels_ns\": %.1f, \"overhead_ns\": %.1f, \"required_ns\": %d, "
+           "\"locks\": %llu, \"allocations\": %llu}\n",
+           runs[SAMPLES / 2], calls[SAMPLES / 2], overhead, REQUIRED_NS, (unsigned long long)locked,
+           (unsigned long long)allocated);
+    dlc_program_destroy(program);
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+    return overhead > REQUIRED_NS || locked || allocated;
+}

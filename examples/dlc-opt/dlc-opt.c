@@ -1,0 +1,173 @@
+/* dlc-opt: reads a graph's text, runs passes, prints any stage, runs it and checks it. See usage below. */
+#include "dlc-opt.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char all_stages[] = "graph,bound,regions,stages,schedule,loops,llvm,asm,plan";
+
+static void usage(void) {
+    printf("usage: dlc-opt GRAPH.txt [option ...]      (- reads standard input)\n"
+           "  --dims n=7,m=3      values of the graph's symbols\n"
+           "  --passes LIST       graph passes, one after the other; prints the graph after each:\n");
+    list_passes();
+    printf("  --print LIST        stages: graph, bound, regions, stages, schedule, loops, llvm, asm (with spills),\n"
+           "                      plan, profile, dot; all: %s\n"
+           "  --schedule FILE     schedules of regions, each introduced by a line `region NAME:`\n"
+           "  --target NAME       cpu, interp or null; default: the first the build has\n"
+           "  --threads N         run on N threads\n"
+           "  --run               run once on random inputs; --values prints results\n"
+           "  --input NAME=FILE   bytes of an input instead of random ones (compact, row-major)\n"
+           "  --seed N            of random inputs (default 1)\n"
+           "  --check             run, and compare with the interp target; --tolerance 1e-5 is relative\n"
+           "  --time SECONDS      run again and again\n",
+           all_stages);
+}
+
+char *read_file(const char *path, size_t *size) {
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    char *bytes = NULL;
+    size_t length = 0, capacity = 0, got = 1;
+    while (file && got) {
+        if (length + 1 >= capacity) {
+            char *larger = realloc(bytes, capacity = 2 * capacity + 4096);
+            if (!larger) break;
+            bytes = larger;
+        }
+        got = fread(bytes + length, 1, capacity - length - 1, file);
+        length += got;
+    }
+    if (file && file != stdin) fclose(file);
+    if (!bytes) {
+        fprintf(stderr, "dlc-opt: %s: %s\n", path, strerror(errno));
+        return NULL;
+    }
+    bytes[length] = 0;
+    *size = length;
+    return bytes;
+}
+
+/* ---- command line -------------------------------------------------------------------------------------------------- */
+
+/* "n=7,m=3" into its parts; the text is cut in place. */
+static bool split(char *list, const char **parts, int *count) {
+    for (char *part = strtok(list, ","); part; part = strtok(NULL, ",")) {
+        if (*count == OPTIONS_MAX || !strchr(part, '=')) return false;
+        parts[(*count)++] = part;
+    }
+    return true;
+}
+
+static bool parse_option(options *o, const char *name, char *value) {
+    if (strcmp(name, "--dims") == 0) return split(value, o->dims, &o->dim_count);
+    if (strcmp(name, "--input") == 0) return split(value, o->inputs, &o->input_count);
+    if (strcmp(name, "--passes") == 0) return (o->passes = value) != NULL;
+    if (strcmp(name, "--print") == 0) return (o->stages = strcmp(value, "all") == 0 ? all_stages : value) != NULL;
+    if (strcmp(name, "--schedule") == 0) return (o->schedule_path = value) != NULL;
+    if (strcmp(name, "--target") == 0) return (o->target = value) != NULL;
+    if (strcmp(name, "--threads") == 0) return (o->threads = atoi(value)) >= 0;
+    if (strcmp(name, "--seed") == 0) return (o->seed = strtoull(value, NULL, 0)), true;
+    if (strcmp(name, "--tolerance") == 0) return (o->tolerance = atof(value)) >= 0;
+    if (strcmp(name, "--time") == 0) return (o->run = (o->seconds = atof(value)) > 0);
+    return false;
+}
+
+static bool parse_options(int argc, char **argv, options *o) {
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--run") == 0)
+            o->run = true;
+        else if (strcmp(argv[i], "--check") == 0)
+            o->run = o->check = true;
+        else if (strcmp(argv[i], "--values") == 0)
+            o->run = o->values = true;
+        else if (strncmp(argv[i], "--", 2) != 0 && !o->graph_path)
+            o->graph_path = argv[i];
+        else if (i + 1 == argc || !parse_option(o, argv[i], argv[i + 1])) {
+            fprintf(stderr, "dlc-opt: %s %s: not understood (see --help)\n", argv[i], i + 1 < argc ? argv[i + 1] : "");
+            return false;
+        } else {
+            i++;
+        }
+    }
+    return o->graph_path != NULL;
+}
+
+/* ---- work ---------------------------------------------------------------------------------------------------------- */
+
+static bool print_stage(dlc_context *context, dlc_program *program, const char *stage, const shapes *s) {
+    char *text = NULL;
+    bool unbound = strcmp(stage, "graph") == 0;
+    dlc_status status = dlc_program_dump(program, stage, unbound ? NULL : s->pointer, unbound ? NULL : s->rank,
+                                         unbound ? 0 : s->count, &text);
+    if (status == DLC_OK)
+        printf("---- %s\n%s\n", stage, text);
+    else
+        fprintf(stderr, "dlc-opt: %s: %s\n", stage, dlc_error_message(context));
+    if (text) dlc_text_free(context, text);
+    return status == DLC_OK;
+}
+
+static bool print_stages(dlc_context *context, dlc_program *program, const options *o, const shapes *s) {
+    bool good = true;
+    for (const char *at = o->stages; at && *at; at += strspn(at, ",")) {
+        char stage[32];
+        size_t length = strcspn(at, ",");
+        snprintf(stage, sizeof stage, "%.*s", (int)(length < 31 ? length : 31), at);
+        good = print_stage(context, program, stage, s) && good;
+        at += length;
+    }
+    return good;
+}
+
+static void print_log(void *user, const char *line) {
+    (void)user;
+    fprintf(stderr, "%s\n", line);
+}
+
+static bool work(const options *o, dlc_context *context, dlc_graph *graph, const char *text, const char *schedule) {
+    dlc_program *program = NULL;
+    dlc_compile_options compile = DLC_COMPILE_OPTIONS_INIT;
+    shapes s = {0};
+    bool only_graph = !o->run && (!o->stages || strcmp(o->stages, "graph") == 0);
+    compile.schedule = schedule;
+    if (o->passes && !print_passes(graph, o)) return false;
+    if (!o->run && !o->stages) return true;
+    if (!only_graph && !input_shapes(graph, o, &s)) return false;
+    if (dlc_compile(context, graph, &compile, &program) != DLC_OK) {
+        fprintf(stderr, "dlc-opt: %s\n", dlc_error_message(context));
+        return false;
+    }
+    if (o->stages && strstr(o->stages, "profile")) dlc_program_profile(program, 1);
+    bool good = !o->run || run_program(o, context, program, text, &s);
+    good = print_stages(context, program, o, &s) && good;
+    dlc_program_destroy(program);
+    return good;
+}
+
+int main(int argc, char **argv) {
+    options o = {.tolerance = 1e-5, .seed = 1};
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || !parse_options(argc, argv, &o)) {
+        if (argc < 2 || strcmp(argv[1], "--help") == 0) usage();
+        return argc >= 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2;
+    }
+    size_t size = 0, schedule_size;
+    char *text = read_file(o.graph_path, &size), *schedule = NULL;
+    if (!text || (o.schedule_path && !(schedule = read_file(o.schedule_path, &schedule_size)))) return 2;
+
+    dlc_context_options wanted = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context = NULL;
+    dlc_graph *graph = NULL;
+    wanted.target = o.target;
+    wanted.threads = o.threads;
+    wanted.log = print_log;
+    bool good = dlc_context_create(&wanted, &context) == DLC_OK && dlc_graph_parse(context, text, size, &graph) == DLC_OK;
+    if (!good) fprintf(stderr, "dlc-opt: %s: %s\n", o.graph_path, dlc_error_message(context));
+    good = good && work(&o, context, graph, text, schedule);
+    dlc_graph_destroy(graph);
+    dlc_context_destroy(context);
+    free(text);
+    free(schedule);
+    return !good;
+}

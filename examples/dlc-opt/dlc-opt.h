@@ -1,0 +1,47 @@
+/* dlc-opt: a graph's text through named passes, to any stage, to results. It looks inside where the public header does not reach:
+ * passes one by one (passes.c). */
+#ifndef DLC_OPT_H
+#define DLC_OPT_H
+
+#include <dlc/dlc.h>
+
+enum { OPTIONS_MAX = 32 };
+
+typedef struct options {
+    const char *graph_path;
+    const char *target;              /* NULL: the build's default */
+    const char *passes;              /* comma list; NULL: none */
+    const char *stages;              /* comma list to print; NULL: none */
+    const char *schedule_path;
+    const char *dims[OPTIONS_MAX];   /* "n=7" */
+    int dim_count;
+    const char *inputs[OPTIONS_MAX]; /* "x=FILE" */
+    int input_count;
+    int threads;
+    double tolerance;                /* of --check, relative to the greatest magnitude of an output */
+    uint64_t seed;
+    double seconds;                  /* of --time; 0: no timing */
+    bool run, check, values;
+} options;
+
+/* Shapes of the graph's inputs under --dims, in the form that the public functions take. */
+typedef struct shapes {
+    int count;
+    int rank[OPTIONS_MAX];
+    int64_t dim[OPTIONS_MAX][DLC_MAX_RANK];
+    const int64_t *pointer[OPTIONS_MAX];
+    dlc_dtype dtype[OPTIONS_MAX];
+} shapes;
+
+char *read_file(const char *path, size_t *size); /* NUL-terminated; NULL and a line on stderr */
+
+/* passes.c: false and a line on stderr when something is wrong. */
+bool input_shapes(const dlc_graph *graph, const options *o, shapes *out);
+bool print_passes(const dlc_graph *graph, const options *o);
+void list_passes(void);
+
+/* run.c: runs the program on given or random inputs; with --check also on the interp target, with --time again and again. */
+bool run_program(const options *o, dlc_context *context, dlc_program *program, const char *text,
+                 const shapes *s);
+
+#endif

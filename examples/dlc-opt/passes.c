@@ -1,0 +1,126 @@
+/* Graph passes by name, one after the other, and the graph after each of them. */
+#include "dlc-opt.h"
+
+#include "graph/api.h"
+#include "tir/expr.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- dimensions ---------------------------------------------------------------------------------------------------- */
+
+/* The value that --dims gives the symbol; -1: none. */
+static int64_t symbol_value(const options *o, const char *name) {
+    for (int i = 0; i < o->dim_count; i++) {
+        const char *equals = strchr(o->dims[i], '=');
+        if (equals && strlen(name) == (size_t)(equals - o->dims[i]) && strncmp(name, o->dims[i], strlen(name)) == 0)
+            return strtoll(equals + 1, NULL, 0);
+    }
+    return -1;
+}
+
+/* values[g->symbols.count] */
+static bool symbol_values(const graph *g, const options *o, int64_t *values) {
+    for (uint32_t s = 0; s < g->symbols.count; s++) {
+        values[s] = symbol_value(o, g->symbols.data[s].name);
+        if (values[s] >= 0) continue;
+        fprintf(stderr, "dlc-opt: what is %s? Say --dims %s=NUMBER\n", g->symbols.data[s].name, g->symbols.data[s].name);
+        return false;
+    }
+    return true;
+}
+
+bool input_shapes(const dlc_graph *handle, const options *o, shapes *out) {
+    const graph *g = graph_of_handle(handle);
+    int64_t *values = calloc(g->symbols.count + 1, sizeof *values);
+    uint64_t *variables = calloc(g->pool->variables.count + 1, sizeof *variables);
+    bool good = values && variables && symbol_values(g, o, values);
+    if (g->inputs.count > OPTIONS_MAX) {
+        fprintf(stderr, "dlc-opt: more than %d inputs\n", OPTIONS_MAX);
+        good = false;
+    }
+    for (uint32_t s = 0; good && s < g->symbols.count; s++)
+        variables[tir_var_id(g->pool, g->symbols.data[s].var)] = (uint64_t)values[s];
+    out->count = good ? (int)g->inputs.count : 0;
+    for (int i = 0; i < out->count; i++) {
+        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
+        const tir_evaluator evaluator = {.variables = variables};
+        out->rank[i] = shape->rank;
+        out->dtype[i] = shape->dtype;
+        out->pointer[i] = out->dim[i];
+        for (int d = 0; d < shape->rank; d++) out->dim[i][d] = (int64_t)tir_evaluate(g->pool, shape->dim[d], &evaluator);
+    }
+    free(values);
+    free(variables);
+    return good;
+}
+
+/* ---- passes -------------------------------------------------------------------------------------------------------- */
+
+static graph *pass_bind(lib_arena *arena, const graph *g, const int64_t *values) { return graph_bind(arena, g, values); }
+static graph *pass_decompose(lib_arena *arena, const graph *g, const int64_t *values) {
+    (void)values;
+    return graph_decompose(arena, g);
+}
+static graph *pass_simplify(lib_arena *arena, const graph *g, const int64_t *values) {
+    (void)values;
+    return graph_simplify(arena, g);
+}
+static graph *pass_init(lib_arena *arena, const graph *g, const int64_t *values) {
+    (void)values;
+    graph *init = NULL, *rest = NULL;
+    graph_split_init(arena, g, &init, &rest);
+    return rest;
+}
+
+static const struct {
+    const char *name, *doc;
+    bool needs_values;
+    graph *(*run)(lib_arena *arena, const graph *g, const int64_t *values);
+} passes[] = {
+    {"decompose", "composites become primitives", false, pass_decompose},
+    {"simplify", "rewrite rules, common sub-expressions, dead code", false, pass_simplify},
+    {"init", "what depends on constants alone is split off; the rest", false, pass_init},
+    {"bind", "numbers for symbols", true, pass_bind},
+};
+
+void list_passes(void) {
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) printf("    %-12s %s\n", passes[i].name, passes[i].doc);
+}
+
+static void run_passes(lib_arena *arena, const graph *g, const options *o, const int64_t *values) {
+    char name[32];
+    for (const char *at = o->passes; *at; at += strspn(at, ",")) {
+        size_t length = strcspn(at, ","), i = 0;
+        if (length < sizeof name) snprintf(name, sizeof name, "%.*s", (int)length, at);
+        while (i < sizeof passes / sizeof *passes && (length >= sizeof name || strcmp(passes[i].name, name) != 0)) i++;
+        if (i == sizeof passes / sizeof *passes)
+            lib_raise(arena->scope, DLC_NOT_FOUND, "no pass is called %.*s (see --help)", (int)length, at);
+        if (passes[i].needs_values && !values)
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "pass %s needs --dims for all symbols", name);
+        g = passes[i].run(arena, g, values);
+        graph_verify(arena->scope, g);
+        lib_text text;
+        lib_text_init(&text, arena);
+        graph_print(&text, g);
+        printf("---- after %s\n%s\n", name, text.data);
+        at += length;
+    }
+}
+
+bool print_passes(const dlc_graph *handle, const options *o) {
+    const graph *g = graph_of_handle(handle);
+    int64_t *values = calloc(g->symbols.count + 1, sizeof *values);
+    bool bound = values != NULL;
+    for (uint32_t s = 0; bound && s < g->symbols.count; s++)
+        bound = (values[s] = symbol_value(o, g->symbols.data[s].name)) >= 0;
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) run_passes(&arena, g, o, bound ? values : NULL);
+    lib_arena_free(&arena);
+    free(values);
+    if (scope.error.status == DLC_OK) return true;
+    fprintf(stderr, "dlc-opt: %s\n", scope.error.message);
+    return false;
+}

@@ -1,0 +1,182 @@
+/* Runs a program on given or random inputs, compares with the interpreter, takes the time. */
+#include "dlc-opt.h"
+
+#include "lib/lib.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct tensors {
+    DLTensor input[OPTIONS_MAX];
+    const DLTensor *pointer[OPTIONS_MAX];
+    int count;
+} tensors;
+
+/* ---- inputs -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state) { /* splitmix64 */
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* Floats in -1..1, integers in 0..9. */
+static void fill_random(dlc_dtype dtype, char *data, int64_t count, uint64_t *state) {
+    for (int64_t i = 0; i < count; i++, data += lib_dtype_size(dtype)) {
+        uint64_t random = next_random(state);
+        if (lib_dtype_is_float(dtype))
+            lib_element_set_f64(dtype, data, (double)(random >> 11) / (double)(UINT64_C(1) << 52) - 1);
+        else
+            lib_element_set_i64(dtype, data, dtype == DLC_BOOL ? (int64_t)(random & 1) : (int64_t)(random % 10));
+    }
+}
+
+static const char *file_of(const options *o, const char *name) {
+    for (int i = 0; i < o->input_count; i++) {
+        size_t length = strlen(name);
+        if (strncmp(o->inputs[i], name, length) == 0 && o->inputs[i][length] == '=') return o->inputs[i] + length + 1;
+    }
+    return NULL;
+}
+
+static bool make_input(const options *o, const dlc_program *program, const shapes *s, int i, tensors *t, uint64_t *random) {
+    const char *name = dlc_program_input_name(program, i), *path = file_of(o, name);
+    DLTensor *tensor = &t->input[i];
+    int64_t count = 0;
+    *tensor = (DLTensor){.device = {kDLCPU, 0},
+                         .ndim = s->rank[i],
+                         .dtype = lib_dtype_to_dlpack(s->dtype[i]),
+                         .shape = (int64_t *)(uintptr_t)s->dim[i]};
+    if (!lib_tensor_count(tensor, &count)) {
+        fprintf(stderr, "dlc-opt: input %s: impossible size\n", name);
+        return false;
+    }
+    size_t size = (size_t)count * lib_dtype_size(s->dtype[i]), found = 0;
+    if (path) {
+        tensor->data = read_file(path, &found);
+        if (tensor->data && found != size) fprintf(stderr, "dlc-opt: %s holds %zu bytes, input %s takes %zu\n", path, found, name, size);
+        return tensor->data && found == size;
+    }
+    tensor->data = malloc(size + 1);
+    if (tensor->data) fill_random(s->dtype[i], tensor->data, count, random);
+    return tensor->data != NULL;
+}
+
+/* ---- outputs ------------------------------------------------------------------------------------------------------- */
+
+/* Compares one output with the interpreter's; prints and returns whether it is within tolerance. */
+static bool compare(const char *name, const DLTensor *got, const DLTensor *expected, double tolerance) {
+    dlc_dtype dtype;
+    int64_t count = 0, differ = 0, worst_at = 0;
+    double worst = 0, greatest = 0;
+    if (!lib_dtype_from_dlpack(got->dtype, &dtype) || !lib_tensor_count(got, &count)) return false;
+    size_t size = lib_dtype_size(dtype);
+    const char *a = got->data, *b = expected->data;
+    for (int64_t i = 0; i < count; i++, a += size, b += size) {
+        double x = lib_element_get_f64(dtype, a), y = lib_element_get_f64(dtype, b), error = fabs(x - y);
+        if (isfinite(y)) greatest = fmax(greatest, fabs(y));
+        if (memcmp(a, b, size) == 0 || (isnan(x) && isnan(y))) continue;
+        differ++;
+        if (x == y) continue;
+        if (isnan(error)) error = INFINITY;
+        if (error > worst) worst = error, worst_at = i;
+    }
+    bool good = worst <= tolerance * greatest;
+    printf("check %s: %lld of %lld elements differ in bits", name, (long long)differ, (long long)count);
+    if (worst > 0) printf(", most at %lld: by %.3g where the greatest is %.3g", (long long)worst_at, worst, greatest);
+    printf(": %s\n", good ? "good" : "BAD");
+    return good;
+}
+
+static void print_values(const char *name, const DLTensor *tensor) {
+    enum { SHOWN = 16 };
+    dlc_dtype dtype;
+    int64_t count = 0;
+    if (!lib_dtype_from_dlpack(tensor->dtype, &dtype) || !lib_tensor_count(tensor, &count)) return;
+    printf("%s: %s[", name, dlc_dtype_name(dtype));
+    for (int d = 0; d < tensor->ndim; d++) printf("%s%lld", d ? ", " : "", (long long)tensor->shape[d]);
+    printf("] =");
+    for (int64_t i = 0; i < count && i < SHOWN; i++)
+        printf(" %.6g", lib_element_get_f64(dtype, (const char *)tensor->data + (size_t)i * lib_dtype_size(dtype)));
+    printf("%s\n", count > SHOWN ? " ..." : "");
+}
+
+static void release(dlc_output_slot *slots, int count) {
+    for (int i = 0; i < count; i++)
+        if (slots[i].managed) slots[i].managed->deleter(slots[i].managed);
+}
+
+static bool run_once(dlc_context *context, dlc_program *program, const tensors *t, dlc_output_slot *slots) {
+    int outputs = dlc_program_output_count(program);
+    for (int i = 0; i < outputs; i++) slots[i] = (dlc_output_slot){0};
+    if (dlc_run(program, NULL, t->pointer, t->count, slots, outputs) == DLC_OK) return true;
+    fprintf(stderr, "dlc-opt: %s\n", dlc_error_message(context));
+    return false;
+}
+
+static bool check(const options *o, dlc_program *program, const char *text, const tensors *t, const dlc_output_slot *got) {
+    dlc_context_options wanted = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context = NULL;
+    dlc_graph *graph = NULL;
+    dlc_program *reference = NULL;
+    dlc_output_slot slots[OPTIONS_MAX] = {0};
+    wanted.target = "interp";
+    bool good = dlc_context_create(&wanted, &context) == DLC_OK && dlc_graph_parse(context, text, strlen(text), &graph) == DLC_OK &&
+                dlc_compile(context, graph, NULL, &reference) == DLC_OK && run_once(context, reference, t, slots);
+    for (int i = 0; good && i < dlc_program_output_count(program); i++)
+        good = compare(dlc_program_output_name(program, i), &got[i].managed->dl_tensor, &slots[i].managed->dl_tensor, o->tolerance);
+    release(slots, OPTIONS_MAX);
+    dlc_program_destroy(reference);
+    dlc_graph_destroy(graph);
+    dlc_context_destroy(context);
+    return good;
+}
+
+/* ---- time ---------------------------------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Into the buffers of the first run. */
+static bool measure(const options *o, dlc_program *program, const tensors *t, dlc_output_slot *first) {
+    enum { SAMPLES = 10000 };
+    static double sample[SAMPLES];
+    dlc_output_slot slots[OPTIONS_MAX];
+    int outputs = dlc_program_output_count(program), count = 0;
+    for (int i = 0; i < outputs; i++) slots[i] = (dlc_output_slot){.tensor = &first[i].managed->dl_tensor};
+    uint64_t begin = lib_time_ns();
+    while (count < SAMPLES && (count < 3 || (double)(lib_time_ns() - begin) < 1e9 * o->seconds)) {
+        uint64_t start = lib_time_ns();
+        if (dlc_run(program, NULL, t->pointer, t->count, slots, outputs) != DLC_OK) return false;
+        sample[count++] = (double)(lib_time_ns() - start);
+    }
+    qsort(sample, (size_t)count, sizeof *sample, by_value);
+    printf("time: median %.3f us, best %.3f us, of %d runs\n", 1e-3 * sample[count / 2], 1e-3 * sample[0], count);
+    return true;
+}
+
+bool run_program(const options *o, dlc_context *context, dlc_program *program, const char *text, const shapes *s) {
+    tensors t = {.count = s->count};
+    dlc_output_slot slots[OPTIONS_MAX] = {0};
+    uint64_t random = o->seed;
+    bool good = dlc_program_output_count(program) <= OPTIONS_MAX;
+    if (!good) fprintf(stderr, "dlc-opt: more than %d outputs\n", OPTIONS_MAX);
+    for (int i = 0; i < t.count; i++) {
+        good = good && make_input(o, program, s, i, &t, &random);
+        t.pointer[i] = &t.input[i];
+    }
+    uint64_t begin = lib_time_ns();
+    good = good && run_once(context, program, &t, slots);
+    if (good) printf("first run: %.2f ms\n", 1e-6 * (double)(lib_time_ns() - begin));
+    for (int i = 0; good && o->values && i < dlc_program_output_count(program); i++)
+        print_values(dlc_program_output_name(program, i), &slots[i].managed->dl_tensor);
+    if (good && o->check) good = check(o, program, text, &t, slots);
+    if (good && o->seconds > 0) good = measure(o, program, &t, slots);
+    release(slots, OPTIONS_MAX);
+    for (int i = 0; i < t.count; i++) free(t.input[i].data);
+    return good;
+}
