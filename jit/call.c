@@ -4,12 +4,18 @@
 
 enum { FAST_TENSORS = 24, FAST_DIMENSIONS = 64 };
 
+typedef struct extent { /* the bytes that a tensor touches */
+    const char *low, *high;
+} extent;
+
 typedef struct call {
     dlc_program *program;
     const DLTensor *const *inputs;
     dlc_output_slot *outputs;
     int input_count, output_count;
     char **input_data, **output_data;
+    extent *extents;                   /* [inputs + outputs] */
+    bool *direct;                      /* [inputs + outputs] kernels can use it as it is */
     DLManagedTensorVersioned **staged; /* [inputs + outputs] compact copies; NULL: none */
     int64_t *shapes;
     int shape_count;
@@ -27,7 +33,41 @@ static dlc_status refuse_dtype(const DLTensor *tensor, const char *what, const j
                     wanted->name, tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, expected);
 }
 
-static dlc_status check_tensor(const DLTensor *tensor, const char *what, const jit_argument *wanted, lib_error *error) {
+static dlc_status refuse_size(const DLTensor *tensor, const char *what, const jit_argument *wanted, lib_error *error) {
+    for (int d = 0; d < tensor->ndim; d++)
+        if (tensor->shape[d] < 0)
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s: dimension %d is %lld, expected 0 or more", what,
+                            wanted->name, d, (long long)tensor->shape[d]);
+    return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s: its size in bytes overflows", what, wanted->name);
+}
+
+static char *first_element(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
+
+/* Size and strides in one pass, for the common case of a compact tensor; *direct: kernels can use it as it is. */
+static dlc_status measure(const DLTensor *tensor, const char *what, const jit_argument *wanted, extent *bytes, bool *direct,
+                          lib_error *error) {
+    int64_t count = 1, size = tensor->dtype.bits / 8;
+    bool compact = true, plain = true;
+    for (int d = tensor->ndim - 1; d >= 0; d--) {
+        int64_t n = tensor->shape[d];
+        if (tensor->strides && n != 1 && tensor->strides[d] != count) compact = false;
+        plain &= n > 0 && !__builtin_mul_overflow(count, n, &count);
+    }
+    char *first = first_element(tensor);
+    *direct = compact && ((uintptr_t)first & (uintptr_t)(size - 1)) == 0;
+    if (plain && compact && !__builtin_mul_overflow(count, size, &count)) {
+        *bytes = (extent){first, first + count};
+    } else {
+        if (!lib_tensor_count(tensor, &count)) return refuse_size(tensor, what, wanted, error);
+        lib_tensor_extent(tensor, &bytes->low, &bytes->high);
+        if (count == 0) *direct = true;
+    }
+    if (count && !tensor->data) return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has no data", what, wanted->name);
+    return DLC_OK;
+}
+
+static dlc_status check_tensor(const DLTensor *tensor, const char *what, const jit_argument *wanted, extent *bytes, bool *direct,
+                               lib_error *error) {
     dlc_dtype dtype;
     if (!tensor) return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is NULL", what, wanted->name);
     if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost)
@@ -41,19 +81,7 @@ static dlc_status check_tensor(const DLTensor *tensor, const char *what, const j
                         (int)tensor->ndim, wanted->rank);
     if (tensor->ndim && !tensor->shape)
         return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has no shape array", what, wanted->name);
-    int64_t count;
-    if (!lib_tensor_count(tensor, &count))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has a negative dimension or its size overflows", what,
-                        wanted->name);
-    if (count && !tensor->data) return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has no data", what, wanted->name);
-    return DLC_OK;
-}
-
-static char *first_element(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
-
-static bool is_usable_in_place(const DLTensor *tensor) {
-    size_t size = (size_t)tensor->dtype.bits / 8;
-    return ((uintptr_t)first_element(tensor) & (size - 1)) == 0 && lib_tensor_is_compact(tensor);
+    return measure(tensor, what, wanted, bytes, direct, error);
 }
 
 static dlc_status stage(call *c, int slot, const DLTensor *like, lib_error *error) {
@@ -80,7 +108,7 @@ static dlc_status check_inputs(call *c, lib_error *error) {
                         c->outputs ? "" : " (NULL)", program->output_count);
     for (int i = 0; i < c->input_count; i++) {
         const DLTensor *tensor = c->inputs[i];
-        LIB_TRY(check_tensor(tensor, "input", &program->inputs[i], error));
+        LIB_TRY(check_tensor(tensor, "input", &program->inputs[i], &c->extents[i], &c->direct[i], error));
         for (int d = 0; d < tensor->ndim; d++) c->shapes[c->shape_count++] = tensor->shape[d];
         c->input_data[i] = first_element(tensor);
     }
@@ -89,7 +117,7 @@ static dlc_status check_inputs(call *c, lib_error *error) {
 
 static dlc_status stage_inputs(call *c, lib_error *error) {
     for (int i = 0; i < c->input_count; i++) {
-        if (is_usable_in_place(c->inputs[i])) continue;
+        if (c->direct[i]) continue;
         LIB_TRY(stage(c, i, c->inputs[i], error));
         lib_tensor_copy(&c->staged[i]->dl_tensor, c->inputs[i]);
         c->input_data[i] = c->staged[i]->dl_tensor.data;
@@ -101,30 +129,25 @@ static bool is_donated(const call *c, int output, int input) {
     return c->program->alias[output] == input && first_element(c->inputs[input]) == first_element(c->outputs[output].tensor);
 }
 
+static bool meet(extent a, extent b) { return a.low < b.high && b.low < a.high; }
+
 static dlc_status check_overlap(const call *c, int output, lib_error *error) {
     const dlc_program *program = c->program;
-    const char *low, *high, *other_low, *other_high;
-    lib_tensor_extent(c->outputs[output].tensor, &low, &high);
-    for (int i = 0; i < c->input_count; i++) {
-        lib_tensor_extent(c->inputs[i], &other_low, &other_high);
-        if (low < other_high && other_low < high && !is_donated(c, output, i))
+    const extent *outputs = c->extents + c->input_count;
+    for (int i = 0; i < c->input_count; i++)
+        if (meet(outputs[output], c->extents[i]) && !is_donated(c, output, i))
             return lib_fail(error, DLC_INVALID_ARGUMENT,
                             "dlc_run: output %s overlaps input %s; dlc_program_alias donates an input to an output",
                             program->outputs[output].name, program->inputs[i].name);
-    }
-    for (int o = 0; o < output; o++) {
-        if (!c->outputs[o].tensor) continue;
-        lib_tensor_extent(c->outputs[o].tensor, &other_low, &other_high);
-        if (low < other_high && other_low < high)
+    for (int o = 0; o < output; o++)
+        if (c->outputs[o].tensor && meet(outputs[output], outputs[o]))
             return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: outputs %s and %s overlap", program->outputs[output].name,
                             program->outputs[o].name);
-    }
     return DLC_OK;
 }
 
 /* Strides under which two elements share a place make an output's contents depend on the order of writing. */
 static bool overlaps_itself(const DLTensor *tensor) {
-    if (lib_tensor_is_compact(tensor)) return false;
     bool used[DLC_MAX_RANK] = {false};
     uint64_t reach = 1; /* elements up to which the dimensions so far extend; strides ascending */
     for (int n = 0; n < tensor->ndim; n++) {
@@ -147,12 +170,13 @@ static bool overlaps_itself(const DLTensor *tensor) {
 static dlc_status check_output(call *c, int o, const int64_t *shape, lib_error *error) {
     const jit_argument *wanted = &c->program->outputs[o];
     const DLTensor *tensor = c->outputs[o].tensor;
-    LIB_TRY(check_tensor(tensor, "output", wanted, error));
+    int slot = c->input_count + o;
+    LIB_TRY(check_tensor(tensor, "output", wanted, &c->extents[slot], &c->direct[slot], error));
     for (int d = 0; d < wanted->rank; d++)
         if (tensor->shape[d] != shape[d])
             return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s: dimension %d is %lld, expected %lld", wanted->name,
                             d, (long long)tensor->shape[d], (long long)shape[d]);
-    if (overlaps_itself(tensor))
+    if (!c->direct[slot] && tensor->strides && overlaps_itself(tensor))
         return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s has strides under which elements overlap", wanted->name);
     return check_overlap(c, o, error);
 }
@@ -174,7 +198,7 @@ static dlc_status check_outputs(call *c, const jit_plan *plan, lib_error *error)
         }
         int donated = c->program->alias[o];
         c->output_data[o] = first_element(slot->tensor);
-        if (is_usable_in_place(slot->tensor) && !(donated >= 0 && is_donated(c, o, donated))) continue;
+        if (c->direct[c->input_count + o] && !(donated >= 0 && is_donated(c, o, donated))) continue;
         LIB_TRY(stage(c, c->input_count + o, slot->tensor, error));
         c->output_data[o] = c->staged[c->input_count + o]->dl_tensor.data;
     }
@@ -222,18 +246,22 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
         return jit_fail(program ? program->context : NULL, &error);
     }
     char *data[FAST_TENSORS];
+    extent extents[FAST_TENSORS];
+    bool direct[FAST_TENSORS];
     int64_t shapes[FAST_DIMENSIONS];
     call c = {.program = program, .inputs = inputs, .outputs = outputs, .input_count = input_count, .output_count = output_count};
     for (int o = 0; o < output_count && outputs; o++) outputs[o].managed = NULL;
     size_t tensors = (size_t)(program->ordinary_inputs + program->output_count), dimensions = program->dimensions;
     bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
-    size_t heap = tensors * sizeof(char *) + dimensions * sizeof(int64_t);
+    size_t heap = tensors * (sizeof(char *) + sizeof(extent) + sizeof(bool)) + dimensions * sizeof(int64_t);
     char **many = fast ? data : lib_allocate(&program->context->allocator, heap, 16);
     dlc_status status;
     if (many) {
         c.input_data = many;
         c.output_data = many + program->ordinary_inputs;
-        c.shapes = fast ? shapes : (int64_t *)(void *)(many + tensors);
+        c.extents = fast ? extents : (extent *)(void *)(many + tensors);
+        c.shapes = fast ? shapes : (int64_t *)(void *)((extent *)(void *)(many + tensors) + tensors);
+        c.direct = fast ? direct : (bool *)(c.shapes + dimensions);
         status = run_call(&c, options, &error);
         if (!fast) lib_release(&program->context->allocator, many, heap, 16);
     } else {

@@ -100,11 +100,27 @@ static void respect_budget(dlc_program *program) {
 
 /* ---- look-up */
 
+/* Every input dimension is there: `count` is the same for all plans of a program. */
+static bool has_shapes(const jit_plan *plan, const int64_t *shapes, int count) {
+    int i = 0;
+    while (i < count && plan->shapes[i] == shapes[i]) i++;
+    return i == count;
+}
+
+/* Cheap, since every run does it; sizes are small numbers that differ in few bits. */
+static uint64_t hash_of(const int64_t *shapes, int count) {
+    uint64_t hash = 0x9e3779b97f4a7c15u;
+    for (int i = 0; i < count; i++) {
+        hash = (hash + (uint64_t)shapes[i]) * 0xbf58476d1ce4e5b9u;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
 static jit_plan *find_plan(dlc_program *program, uint64_t hash, const int64_t *shapes, int count) {
     for (uint32_t i = 0; i < PROBES; i++) {
         jit_plan *plan = atomic_load(&program->table[(hash + i) & (program->table_size - 1)]);
-        if (plan && plan->hash == hash && plan->shape_count == count &&
-            memcmp(plan->shapes, shapes, (size_t)count * sizeof *shapes) == 0) {
+        if (plan && plan->hash == hash && has_shapes(plan, shapes, count)) {
             uint64_t tick = atomic_load_explicit(&program->tick, memory_order_relaxed);
             if (atomic_load_explicit(&plan->last_use, memory_order_relaxed) != tick)
                 atomic_store_explicit(&plan->last_use, tick, memory_order_relaxed);
@@ -189,8 +205,7 @@ static dlc_status find_or_build(dlc_program *program, uint64_t hash, const int64
 
 dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan, unsigned *side,
                            lib_error *error) {
-    uint64_t hash = 0;
-    for (int i = 0; i < count; i++) hash = lib_hash_mix(hash, (uint64_t)shapes[i]);
+    uint64_t hash = hash_of(shapes, count);
     *side = reader_enter(program);
     *plan = find_plan(program, hash, shapes, count);
     if (*plan && run) return DLC_OK;

@@ -1,11 +1,12 @@
 /* Classifies handwritten digits that the network has not seen, at several batch sizes. The library compiles the network for each
  * batch size when it first arrives, and keeps what it compiled.
  *
- *   digits [FOLDER]      FOLDER holds digits.csv and digits_weights.bin (default examples/data) */
+ *   digits [FOLDER]           FOLDER holds digits.csv and digits_weights.bin (default examples/data)
+ *   digits --graph [FOLDER]   prints the graph instead, for dlc-opt */
 #include "network.h"
 
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static double seconds(void) {
@@ -81,10 +82,22 @@ static int report(const digits *d, const int64_t *predicted) {
     return right;
 }
 
+static int print_graph(dlc_context *context, dlc_program *program) {
+    char *text;
+    if (dlc_program_dump(program, "graph", NULL, NULL, 0, &text) != DLC_OK) {
+        fprintf(stderr, "%s\n", dlc_error_message(context));
+        return 1;
+    }
+    fputs(text, stdout);
+    dlc_text_free(context, text);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     static const int batches[] = {1, 9, 50, 450};
     int64_t predicted[4][DIGITS_HELD_OUT];
-    digits *d = digits_load(argc > 1 ? argv[1] : "examples/data");
+    bool graph = argc > 1 && strcmp(argv[1], "--graph") == 0;
+    digits *d = digits_load(argc > 1 + graph ? argv[1 + graph] : "examples/data");
     dlc_context *context = NULL;
     dlc_program *program = NULL;
     if (!d) return 1;
@@ -92,6 +105,7 @@ int main(int argc, char **argv) {
     dlc_status status = dlc_context_create(NULL, &context);
     if (status != DLC_OK) fprintf(stderr, "%s\n", dlc_error_message(NULL));
     if (status != DLC_OK || digits_compile(context, d, &program) != DLC_OK) return 1;
+    if (graph) return print_graph(context, program);
     printf("libdlc %s: graph built and checked in %.2f ms\n\n", dlc_version(), 1e3 * (seconds() - begin));
     printf("  batch   first call    steady state   per digit\n");
     for (int i = 0; i < 4 && status == DLC_OK; i++) status = measure(program, d, batches[i], predicted[i]);

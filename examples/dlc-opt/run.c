@@ -124,7 +124,9 @@ static bool check(const options *o, dlc_program *program, const char *text, cons
     dlc_output_slot slots[OPTIONS_MAX] = {0};
     wanted.target = "interp";
     bool good = dlc_context_create(&wanted, &context) == DLC_OK && dlc_graph_parse(context, text, strlen(text), &graph) == DLC_OK &&
-                dlc_compile(context, graph, NULL, &reference) == DLC_OK && run_once(context, reference, t, slots);
+                dlc_compile(context, graph, NULL, &reference) == DLC_OK;
+    if (!good) fprintf(stderr, "dlc-opt: interp: %s\n", dlc_error_message(context));
+    good = good && run_once(context, reference, t, slots);
     for (int i = 0; good && i < dlc_program_output_count(program); i++)
         good = compare(dlc_program_output_name(program, i), &got[i].managed->dl_tensor, &slots[i].managed->dl_tensor, o->tolerance);
     release(slots, OPTIONS_MAX);

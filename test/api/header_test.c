@@ -8,7 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef __cplusplus
+extern "C" { /* older ones do not say so themselves */
+#endif
 #include <cmocka.h>
+#ifdef __cplusplus
+}
+#endif
 
 static void test_versions_agree(void **state) {
     (void)state;
