@@ -101,7 +101,6 @@ example_names := $(sort $(notdir $(basename $(wildcard examples/*.c))) $(notdir 
 example_src   := $(wildcard examples/*.c examples/*/*.c)
 example_bins  := $(example_names:%=$(OUT)/bin/%)
 bench_src     := $(wildcard bench/*.c)
-bench_bins    := $(bench_src:bench/%.c=$(OUT)/bench/%)
 
 # ---- how to say it -------------------------------------------------------------------------------------------------
 
@@ -313,17 +312,16 @@ endef
 $(foreach e,$(filter-out dlc-opt,$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public)))
 $(eval $(call example_rule,dlc-opt,$(all_layers),link_internal))
 
-.PHONY: examples demo bench
+.PHONY: examples demo
 examples: $(example_bins)
 demo: | setup-build
 	@$(MAKE) $(OUT)/bin/digits
 	@$(OUT)/bin/digits examples/data
 
-$(OUT)/bench/%: $(OUT)/bench/%.o $(OUT)/libdlc.so
-	$(call say,LINK,$@)
-	$(Q)$(call link_public,-ldl)
-bench: $(bench_bins)
-	@for program in $^; do $$program || exit 1; done
+# Only then, since it looks for the peers.
+ifneq ($(filter bench%,$(MAKECMDGOALS)),)
+include bench/bench.mk
+endif
 
 # ---- set-up, checks ------------------------------------------------------------------------------------------------
 
@@ -346,7 +344,7 @@ ci:
 # ---- installation --------------------------------------------------------------------------------------------------
 
 # What a program linked with the archive needs beside it.
-private_libs := $(if $(LLVM_ARCHIVES),-lstdc++,$(LLVM_LIBS)) $(filter -l%,$(FFI_LIBS)) \
+private_libs  = $(if $(LLVM_ARCHIVES),-lstdc++,$(LLVM_LIBS)) $(filter -l%,$(FFI_LIBS)) \
                 $(filter -lz -lzstd -ldl -lrt,$(LLVM_LIBS)) $(LDLIBS_ALL)
 fill_in = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
               -e 's|@VERSION@|$(VERSION)|g' -e 's|@SOVERSION@|$(SOVERSION)|g' -e 's|@PRIVATE_LIBS@|$(private_libs)|g'
@@ -375,7 +373,7 @@ define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
-  make examples       build/release/bin/*               make bench     measure
+  make examples       build/release/bin/*               make bench     measure; bench-all: all shapes
   make install        PREFIX DESTDIR LIBDIR             make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken
   make format         clang-format 14                   make format-check, check-layers

@@ -3,7 +3,6 @@
 #include "bench/cases.h"
 #include "bench/figures.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +37,7 @@ typedef struct stage {
     const DLTensor *inputs[BENCH_MAX_OPERANDS];
     dlc_output_slot outputs[BENCH_MAX_RESULTS];
     int input_count;
+    double first_seconds; /* dlc_compile and the first run */
 } stage;
 
 /* One program, or several where the first result of each is the first operand of the next. */
@@ -61,7 +61,9 @@ static dlc_status prepare_stage(dlc_context *context, stage *s, bench_build_func
     dlc_status status = dlc_graph_create(context, &graph);
     if (status) return status;
     bench_case_build(&s->builder, build, shape, graph);
+    double start = bench_now();
     status = dlc_compile(context, graph, NULL, &s->program);
+    s->first_seconds = bench_now() - start;
     dlc_graph_destroy(graph);
     bench_problem *p = &s->builder.problem;
     for (int i = 0; i < p->operand_count; i++) {
@@ -99,47 +101,16 @@ static programs *prepare_programs(dlc_context *context, bench_build_function *co
     if (!p) abort();
     for (; p->count < count && !p->status; p->count++) p->status = prepare_stage(context, &p->stages[p->count], builds[p->count], shape);
     for (int i = 1; i < p->count && !p->status; i++) p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
+    double start = bench_now();
     if (!p->status) run_programs(p);
+    p->stages[0].first_seconds += bench_now() - start;
     if (!p->status) return p;
     snprintf(reason, size, "%s: %s", dlc_status_text(p->status), dlc_error_message(context));
     release_programs(p);
     return NULL;
 }
 
-/* ---- peers --------------------------------------------------------------------------------------------------------------- */
-
-/* Plug-ins lie beside this program. PEERS names them; PEERS=none loads none. */
-static void load_peers(session *s) {
-    const char *wanted = getenv("PEERS") ? getenv("PEERS") : "openblas,onednn";
-    char program[4096], names[256], *rest = names;
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length < 0 || strcmp(wanted, "none") == 0) return;
-    program[length] = 0;
-    *strrchr(program, '/') = 0;
-    snprintf(names, sizeof names, "%s", wanted);
-    /* An inherited setting would bind OpenBLAS to another core's kernels. An OpenMP worker that spins for long after its last
-     * task would take the processor from whoever runs next. */
-    unsetenv("OPENBLAS_CORETYPE");
-    unsetenv("OPENBLAS_L2_SIZE");
-    setenv("GOMP_SPINCOUNT", "100000", 0);
-    for (char *name; (name = strtok_r(rest, ", ", &rest)) && s->peer_count < BENCH_MAX_PEERS;) {
-        char path[4400], description[160];
-        snprintf(path, sizeof path, "%s/peer_%s.so", program, name);
-        void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        void *symbol = handle ? dlsym(handle, "bench_peer_get") : NULL;
-        if (!symbol) {
-            printf("peer %s: not measured (%s)\n", name, access(path, R_OK) ? "its headers were not found at build time" : dlerror());
-            continue;
-        }
-        bench_peer_get_function *get;
-        memcpy(&get, &symbol, sizeof get);
-        const bench_peer *peer = get();
-        peer->describe(description, sizeof description);
-        printf("peer %s: %s\n", peer->name, description);
-        fprintf(s->json, "{\"peer\":\"%s\",\"version\":\"%s\"}\n", peer->name, description);
-        s->peers[s->peer_count++] = peer;
-    }
-}
+/* ---- one case ---------------------------------------------------------------------------------------------------------------- */
 
 static float element(const bench_operand *o, size_t index) {
     if (o->dtype == DLC_F32) return ((const float *)o->data)[index];
@@ -162,8 +133,6 @@ static double difference(const bench_operand *a, const bench_operand *b) {
     }
     return scale > 0 ? most / scale : most;
 }
-
-/* ---- one case ---------------------------------------------------------------------------------------------------------------- */
 
 typedef struct peer_side {
     const bench_peer *peer;
@@ -197,13 +166,14 @@ static void write_json(FILE *json, const bench_outcome *o, const bench_contestan
 }
 
 static void print_header(const session *s) {
-    printf("\n%-58s thr %10s %6s %8s %8s %6s %8s", "case", "dlc us", "spread", "GFLOP/s", "GB/s", "roof", "first ms");
+    printf("\n%-72s thr %10s %6s %8s %8s %6s %8s", "case", "dlc us", "spread", "GFLOP/s", "GB/s", "roof", "first ms");
     for (int i = 0; i < s->peer_count; i++) printf(" %10s us   ratio", s->peers[i]->name);
     printf("\n");
 }
 
-static void print_row(const session *s, const bench_outcome *o, const bench_times *ours) {
-    printf("%-58.58s %3d %10.2f %5.1f%% %8.1f %8.1f %5.1f%% %8.2f", o->shape->text, o->threads, o->seconds * 1e6,
+/* `algorithm`: what a peer did that is not the definition's arithmetic. */
+static void print_row(const session *s, const bench_outcome *o, const bench_times *ours, const char *algorithm) {
+    printf("%-72.72s %3d %10.2f %5.1f%% %8.1f %8.1f %5.1f%% %8.2f", o->shape->text, o->threads, o->seconds * 1e6,
            (ours->high - ours->low) / ours->median * 100, o->flops / o->seconds * 1e-9, o->bytes / o->seconds * 1e-9,
            o->roof / o->seconds * 100, o->first * 1e3);
     for (int i = 0; i < s->peer_count; i++) {
@@ -212,8 +182,8 @@ static void print_row(const session *s, const bench_outcome *o, const bench_time
         else
             printf(" %21s", "-");
     }
-    if (o->stages > 0) printf("  separate programs %.2f us %.2fx", o->stages * 1e6, o->stages / o->seconds);
-    printf("\n");
+    if (o->stages > 0) printf("  three programs %.2f us %.2fx", o->stages * 1e6, o->stages / o->seconds);
+    printf("%s\n", algorithm);
     fflush(stdout);
 }
 
@@ -261,7 +231,10 @@ static void contest(session *s, bench_outcome *o, programs *ours, programs *stag
     o->stages = separate ? contestants[separate].times.median : 0;
     for (int i = 0; i < count; i++)
         if (i != 1) write_json(s->json, o, &contestants[i], notes[i]);
-    print_row(s, o, &contestants[0].times);
+    const char *algorithm = "";
+    for (int i = 2; i < count; i++)
+        if (strstr(notes[i], "wino")) algorithm = "  (Winograd)";
+    print_row(s, o, &contestants[0].times, algorithm);
     check_results(s, problem, sides, s->peer_count);
     for (int i = 0; i < s->peer_count; i++) release_peer(&sides[i]);
 }
@@ -269,20 +242,19 @@ static void contest(session *s, bench_outcome *o, programs *ours, programs *stag
 static void run_case(session *s, const bench_shape *shape) {
     const bench_case_kind *kind = bench_case_find(shape);
     if (!kind) {
-        printf("%-58.58s %3d not covered: no operator for it yet\n", shape->text, s->threads);
+        printf("%-72.72s %3d not covered: no operator for it yet\n", shape->text, s->threads);
         return;
     }
     char reason[512] = "";
     bench_outcome *o = &s->outcomes[s->outcome_count];
     *o = (bench_outcome){.shape = shape, .threads = s->threads};
-    double start = bench_now();
     programs *ours = prepare_programs(s->context, &kind->build, 1, shape, reason, sizeof reason), *stages = NULL;
-    o->first = bench_now() - start;
     if (!ours) {
-        printf("%-58.58s %3d FAILED: %s\n", shape->text, s->threads, reason);
+        printf("%-72.72s %3d FAILED: %s\n", shape->text, s->threads, reason);
         s->failures++;
         return;
     }
+    o->first = ours->stages[0].first_seconds;
     int count = 0;
     while (count < BENCH_MAX_STAGES && kind->stages[count]) count++;
     bool plain = !bench_flag(shape, "causal") && !bench_flag(shape, "masked") && !bench_flag(shape, "kv_heads");
@@ -350,7 +322,7 @@ static int run_all(const options *o) {
     if (!s.outcomes) abort();
     s.json = open_json(o, "cases");
     print_machine(s.json);
-    load_peers(&s);
+    s.peer_count = bench_peers_load(s.peers, s.json);
     for (int i = 0; i < o->thread_count_count && o->shape_count; i++) run_threads(&s, o->thread_counts[i]);
     fclose(s.json);
     bool reached = true;

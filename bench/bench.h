@@ -122,5 +122,7 @@ typedef struct bench_peer {
 /* What a plug-in exports. */
 typedef const bench_peer *bench_peer_get_function(void);
 DLC_API const bench_peer *bench_peer_get(void);
+/* peers.c: loads the plug-ins beside this program, tells of each; their count. */
+int bench_peers_load(const bench_peer *peers[BENCH_MAX_PEERS], FILE *json);
 
 #endif

@@ -1,11 +1,12 @@
 # Rules of bench/: one program, a plug-in for each peer whose headers are there, and programs that see inside.
 
-bench_parts := bench cases figures measure roof shape
+bench_parts := bench cases figures measure peers roof shape
 bench_peers :=
-ifneq ($(shell echo '\#include <cblas.h>' | $(CC) -E -x c - 2>/dev/null | grep openblas_get_corename),)
+bench_hash  := \#
+ifneq ($(shell echo '$(bench_hash)include <cblas.h>' | $(CC) -E -x c - 2>/dev/null | grep openblas_get_corename),)
 bench_peers += openblas
 endif
-ifneq ($(shell echo '\#include <oneapi/dnnl/dnnl_version.h>' | $(CC) -E -dM -x c - 2>/dev/null | grep 'VERSION_MAJOR 2$$'),)
+ifneq ($(shell echo '$(bench_hash)include <oneapi/dnnl/dnnl_version.h>' | $(CC) -E -dM -x c - 2>/dev/null | grep 'VERSION_MAJOR 2$$'),)
 bench_peers += onednn
 endif
 peer_libs_openblas := -lopenblas
@@ -17,7 +18,7 @@ bench_plugins      := $(bench_peers:%=$(OUT)/bench/peer_%.so)
 bench_inside       := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
 # a*x + b on vectors becomes one instruction.
-$(OUT)/bench/roof.o: CFLAGS_ALL += -ffp-contract=fast
+$(OUT)/bench/roof.o: private CFLAGS_ALL += -ffp-contract=fast
 $(bench_objects): | $(GEN)/dlc/ops.h
 
 $(OUT)/bench/bench: $(bench_objects) $(OUT)/libdlc.so

@@ -355,15 +355,44 @@ static void reduction(plan *p, const bench_problem *problem) {
     unary(p, describe_primitive(p, &operation, NULL), problem, &from, &to);
 }
 
-static void gelu_map(plan *p, const bench_problem *problem) {
-    const bench_operand *x = &problem->operands[0];
-    description d = plain(p, DLC_F32, x->rank, x->dims, NULL);
-    dnnl_post_ops_t post = NULL;
-    dnnl_primitive_attr_t attributes = attributes_of(p, "gelu", &post);
+/* Elementwise operations want two dimensions at least: with one, the reference implementation does nothing. */
+static description flat(plan *p, const bench_operand *x) { return plain(p, DLC_F32, 2, D(1, (int64_t)(x->bytes / 4)), NULL); }
+
+static void eltwise(plan *p, dnnl_alg_kind_t algorithm, float alpha, float beta, const description *d, dnnl_memory_t from, dnnl_memory_t to) {
     dnnl_eltwise_desc_t operation;
-    ok(p, dnnl_eltwise_forward_desc_init(&operation, dnnl_forward_inference, dnnl_eltwise_linear, &d, BENCH_MAP_A, BENCH_MAP_B));
-    unary(p, describe_primitive(p, &operation, attributes), problem, &d, &d);
+    ok(p, dnnl_eltwise_forward_desc_init(&operation, dnnl_forward_inference, algorithm, d, alpha, beta));
+    step *run = add_step(p, describe_primitive(p, &operation, NULL));
+    argument(p, run, DNNL_ARG_SRC, from);
+    argument(p, run, DNNL_ARG_DST, to);
+}
+
+static void gelu_two_passes(plan *p, const bench_problem *problem) {
+    description d = flat(p, &problem->operands[0]);
+    dnnl_memory_t x = memory(p, &d, problem->operands[0].data), y = memory(p, &d, problem->results[0].data);
+    eltwise(p, dnnl_eltwise_linear, BENCH_MAP_A, BENCH_MAP_B, &d, x, y);
+    eltwise(p, dnnl_eltwise_gelu_erf, 0, 0, &d, y, y);
+}
+
+/* A product with one number and two post-ops: compiled code, unlike an elementwise operation with post-ops. */
+static void gelu_one_pass(plan *p, const bench_problem *problem) {
+    description d = flat(p, &problem->operands[0]), one = plain(p, DLC_F32, 2, D(1, 1), NULL);
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_post_ops_t post = NULL;
+    ok(p, dnnl_primitive_attr_create(&attributes));
+    ok(p, dnnl_post_ops_create(&post));
+    ok(p, dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_linear, 1, BENCH_MAP_B));
+    ok(p, dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_gelu_erf, 0, 0));
+    ok(p, dnnl_primitive_attr_set_post_ops(attributes, post));
+    dnnl_binary_desc_t operation;
+    ok(p, dnnl_binary_desc_init(&operation, dnnl_binary_mul, &d, &one, &d));
+    dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
     release_attributes(attributes, post);
+    dnnl_memory_t factor = memory(p, &one, NULL);
+    void *data = NULL;
+    if (p->failed || !ok(p, dnnl_memory_get_data_handle(factor, &data))) return;
+    *(float *)data = BENCH_MAP_A;
+    unary(p, pd, problem, &d, &d);
+    argument(p, &p->steps[p->step_count - 1], DNNL_ARG_SRC_1, factor);
 }
 
 /* add, bias+relu */
@@ -381,22 +410,17 @@ static void add_map(plan *p, const bench_problem *problem) {
     argument(p, &p->steps[p->step_count - 1], DNNL_ARG_SRC_1, memory(p, &second, y->data));
 }
 
+/* Two passes: with a post-op, an elementwise operation is not compiled. */
 static void silu_gate(plan *p, const bench_problem *problem) {
-    const bench_operand *x = &problem->operands[0];
-    description d = plain(p, DLC_F32, x->rank, x->dims, NULL);
-    dnnl_post_ops_t post = NULL;
-    ok(p, dnnl_post_ops_create(&post));
-    ok(p, dnnl_post_ops_append_binary(post, dnnl_binary_mul, &d));
-    dnnl_primitive_attr_t attributes = NULL;
-    ok(p, dnnl_primitive_attr_create(&attributes));
-    ok(p, dnnl_primitive_attr_set_post_ops(attributes, post));
-    dnnl_eltwise_desc_t operation;
-    ok(p, dnnl_eltwise_forward_desc_init(&operation, dnnl_forward_inference, dnnl_eltwise_swish, &d, 1, 0));
-    dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
-    release_attributes(attributes, post);
-    if (p->failed) return;
-    unary(p, pd, problem, &d, &d);
-    argument(p, &p->steps[p->step_count - 1], DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, memory(p, &d, problem->operands[1].data));
+    description d = flat(p, &problem->operands[0]);
+    dnnl_memory_t x = memory(p, &d, problem->operands[0].data), y = memory(p, &d, problem->results[0].data);
+    eltwise(p, dnnl_eltwise_swish, 1, 0, &d, x, y);
+    dnnl_binary_desc_t operation;
+    ok(p, dnnl_binary_desc_init(&operation, dnnl_binary_mul, &d, &d, &d));
+    step *run = add_step(p, describe_primitive(p, &operation, NULL));
+    argument(p, run, DNNL_ARG_SRC_0, y);
+    argument(p, run, DNNL_ARG_SRC_1, memory(p, &d, problem->operands[1].data));
+    argument(p, run, DNNL_ARG_DST, y);
 }
 
 static void cast_map(plan *p, const bench_problem *problem) {
@@ -431,7 +455,7 @@ static const struct {
     {"row", "layer_norm", {layer_norm, NULL}},
     {"row", "reduce_sum", {reduction, NULL}},
     {"row", "reduce_max", {reduction, NULL}},
-    {"map", "gelu(a*x+b)", {gelu_map, NULL}},
+    {"map", "gelu(a*x+b)", {gelu_one_pass, gelu_two_passes}},
     {"map", "add", {add_map, NULL}},
     {"map", "bias+relu", {add_map, NULL}},
     {"map", "silu*gate", {silu_gate, NULL}},

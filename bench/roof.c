@@ -187,7 +187,8 @@ enum { HUGE_PAGE = 2 << 20 };
 
 static double bandwidth(void (*body)(worker *), char *memory, size_t size, int threads) {
     bool copies = body != read_body;
-    size_t part = size / (size_t)threads / 1024 * 1024, half = part / 2;
+    /* The target lies a little off half of the memory: a store and a load 4 KiB apart would wait for each other. */
+    size_t part = size / (size_t)threads / 8192 * 8192, half = part / 2 - 4096, skew = 1088;
     double best = 0;
     for (int attempt = 0; attempt < (size > (64 << 20) ? 3 : 9); attempt++) {
         worker workers[BENCH_MAX_THREADS] = {0};
@@ -195,9 +196,9 @@ static double bandwidth(void (*body)(worker *), char *memory, size_t size, int t
         for (int t = 0; t < threads; t++) {
             char *mine = memory + (size_t)t * part;
             workers[t] = (worker){.body = body, .repeats = repeats, .source = mine, .size = part};
-            if (copies) workers[t].target = mine + half, workers[t].size = half;
+            if (copies) workers[t].target = mine + half + skew, workers[t].size = half;
         }
-        double rate = (double)repeats * threads * (double)part / run_workers(workers, threads);
+        double rate = (double)repeats * threads * (double)(copies ? 2 * half : part) / run_workers(workers, threads);
         if (rate > best) best = rate;
     }
     return best;
@@ -269,15 +270,27 @@ static double total_bytes(const bench_operand *operands, int count) {
     return sum;
 }
 
+/* Seconds for `bytes` at one level, of which `written` are written; copying tells what writing adds to reading. */
+static double level_seconds(const bench_level *level, double bytes, double written) {
+    if (level->read <= 0 || level->copy <= 0) return 0;
+    double per_written = 2 / level->copy - 1 / level->read;
+    if (per_written < 0) per_written = 0;
+    return (bytes - written) / level->read + written * per_written;
+}
+
+/* Of a footprint larger than a cache, the part that fits may come from it. */
 double bench_roof_seconds(const bench_roofs *roofs, double fma, const bench_problem *problem) {
-    double written = total_bytes(problem->results, problem->result_count);
-    double footprint = total_bytes(problem->operands, problem->operand_count) + written;
-    double bytes = problem->bytes > 0 ? problem->bytes : footprint;
-    if (problem->bytes > 0 && bytes < footprint) footprint = bytes;
-    int level = 0;
-    while (level + 1 < roofs->level_count && footprint > 0.9 * roofs->levels[level].size * roofs->threads) level++;
-    const bench_level *l = &roofs->levels[level];
-    double memory = bytes / (4 * written < bytes ? l->read : l->copy);
+    double results = total_bytes(problem->results, problem->result_count);
+    double footprint = total_bytes(problem->operands, problem->operand_count) + results;
+    double written = footprint > 0 ? results / footprint : 0;
+    if (problem->bytes > 0 && problem->bytes < footprint) written = 0.5, footprint = problem->bytes;
+    double memory = 0, left = footprint;
+    for (int i = 0; i < roofs->level_count && left > 0; i++) {
+        double fits = roofs->levels[i].size * (i + 2 < roofs->level_count ? roofs->threads : 1);
+        double here = fits < left ? fits : left;
+        memory += level_seconds(&roofs->levels[i], here, here * written);
+        left -= here;
+    }
     double arithmetic = fma > 0 ? problem->flops / fma : 0;
     return memory > arithmetic ? memory : arithmetic;
 }

@@ -109,7 +109,8 @@ static void expand_softmax_of(graph_expand *e, bool logarithm) {
     graph_id shifted = graph_sub(g, x, graph_reduce_max(g, x, 1, &axis, true));
     graph_id power = graph_exp(g, shifted);
     graph_id sum = graph_reduce_sum(g, power, 1, &axis, true);
-    graph_id y = logarithm ? graph_sub(g, shifted, graph_log(g, sum)) : graph_div(g, power, sum);
+    graph_id y = logarithm ? graph_sub(g, shifted, graph_log(g, sum)) /* one division a row; the sum is at least 1 */
+                           : graph_mul(g, power, graph_div(g, graph_scalar_like(g, sum, 1), sum));
     e->result[0] = graph_cast(g, y, dtype);
 }
 

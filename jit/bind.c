@@ -136,7 +136,7 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
 
 /* ---- 2. regions and kernels */
 
-static void place_sources(jit_build *build) {
+void jit_place_sources(jit_build *build) {
     const graph *g = build->bound;
     build->constant = LIB_NEW_ARRAY(build->work, bool, g->values.count + 1);
     build->produced = LIB_NEW_ARRAY(build->work, bool, g->values.count + 1);
@@ -149,8 +149,9 @@ static void place_sources(jit_build *build) {
         } else if ((int)i < build->ordinary_inputs) {
             *place = (jit_place){.kind = JIT_PLACE_INPUT, .number = (int32_t)i};
         } else {
-            *place = (jit_place){.kind = JIT_PLACE_CONSTANT,
-                                 .pointer = (void *)(uintptr_t)build->init_values[(int)i - build->ordinary_inputs].bytes};
+            const graph_constant *values = build->init_values; /* NULL: a dump before they are computed */
+            *place = (jit_place){.kind = JIT_PLACE_CONSTANT};
+            if (values) place->pointer = (void *)(uintptr_t)values[(int)i - build->ordinary_inputs].bytes;
             build->constant[g->inputs.data[i]] = true;
         }
     }
@@ -192,6 +193,9 @@ static void request_kernels(jit_build *build) {
         request->kernel = jit_cache_claim(context, &key, &request->claimed);
         if (!request->kernel) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "the kernel cache could not grow");
         build->request_count++;
+        if (lib_environment_lists(LIB_ENV_DEBUG, "cache"))
+            lib_log_write(&context->log, "dlc: kernel %s (%016llx): %s", region->name, (unsigned long long)key.computation.low,
+                          request->claimed ? "to be built" : "found");
     }
 }
 
@@ -374,7 +378,7 @@ static void copy_outputs(jit_build *build) {
 /* ---- all of it */
 
 void jit_plan_bound(jit_build *build) {
-    place_sources(build);
+    jit_place_sources(build);
     request_kernels(build);
     lib_error error;
     bool failed = jit_build_kernels(build, build->work, &error) != DLC_OK;

@@ -29,42 +29,42 @@ int64_t jit_control_scratch(jit_build *build, const graph_node *node) {
     return bytes;
 }
 
-/* The plan is the step's before anything can raise, so that it is freed with it. */
-static void bind_branch(jit_build *build, jit_plan **branch, const graph *sub, const jit_tensor *operands) {
-    jit_build *nested = LIB_NEW(build->work, jit_build);
+jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan) {
+    bool loop = is_named(node, "while");
+    const char *const names[2] = {loop ? "condition" : "then", loop ? "body" : "otherwise"};
+    const graph *sub = build->bound->subgraphs.data[node->attribute[graph_op_attribute(node->op, names[which])].integer];
     jit_place *given = LIB_NEW_ARRAY(build->work, jit_place, sub->inputs.count + 1);
-    for (uint32_t i = 0; i < sub->inputs.count; i++)
-        if (operands[i].place.kind == JIT_PLACE_CONSTANT) given[i] = operands[i].place;
-    jit_plan *plan = *branch = jit_plan_new(build->program->context);
-    if (!plan) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: the plan of a branch");
-    plan->arena.scope = build->work->scope;
+    for (uint32_t i = loop ? (uint32_t)node->results : 0; i < sub->inputs.count; i++) { /* the first ones of a loop change */
+        const jit_place *place = &build->place[node->input[i + (loop ? 0 : 1)]];
+        if (place->kind == JIT_PLACE_CONSTANT) given[i] = *place;
+    }
+    jit_build *nested = LIB_NEW(build->work, jit_build);
     *nested = (jit_build){.next = build->root->next, .root = build->root, .program = build->program, .plan = plan,
                           .work = build->work, .bound = (graph *)(uintptr_t)sub, .ordinary_inputs = (int)sub->inputs.count,
                           .given = given, .param_values = build->param_values, .variables = build->variables,
                           .deadline_ns = build->deadline_ns};
     build->root->next = nested;
-    jit_plan_bound(nested);
+    return nested;
+}
+
+/* The plan is the step's before anything can raise, so that it is freed with it. */
+static void bind_branch(jit_build *build, const graph_node *node, int which, jit_plan **branch) {
+    jit_plan *plan = *branch = jit_plan_new(build->program->context);
+    if (!plan) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: the plan of a branch");
+    plan->arena.scope = build->work->scope;
+    jit_plan_bound(jit_branch(build, node, which, plan));
     plan->arena.scope = &plan->scope;
 }
 
 void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node) {
-    const graph *g = build->bound;
     if (node->op->class_ == GRAPH_OPAQUE) {
         step->kind = JIT_STEP_CUSTOM;
-        step->custom = *graph_find_custom(g, node->attribute[graph_op_attribute(node->op, "target")].string);
+        step->custom = *graph_find_custom(build->bound, node->attribute[graph_op_attribute(node->op, "target")].string);
         step->custom.name = lib_arena_string(&build->plan->arena, step->custom.name);
         return;
     }
-    bool loop = is_named(node, "while");
-    const char *const names[2] = {loop ? "condition" : "then", loop ? "body" : "otherwise"};
-    step->kind = loop ? JIT_STEP_WHILE : JIT_STEP_IF;
-    jit_tensor *operands = lib_arena_copy(build->work, step->inputs, (size_t)step->input_count * sizeof *step->inputs);
-    for (int i = 0; loop && i < step->output_count; i++) /* replaced by every iteration */
-        operands[i].place.kind = JIT_PLACE_NONE;
-    for (int b = 0; b < 2; b++) {
-        int64_t number = node->attribute[graph_op_attribute(node->op, names[b])].integer;
-        bind_branch(build, &step->branch[b], g->subgraphs.data[number], operands + (loop ? 0 : 1));
-    }
+    step->kind = is_named(node, "while") ? JIT_STEP_WHILE : JIT_STEP_IF;
+    for (int b = 0; b < 2; b++) bind_branch(build, node, b, &step->branch[b]);
 }
 
 /* ---- running */

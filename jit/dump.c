@@ -1,1 +1,445 @@
+/* Every stage of a program as text. Stages before the plan are made anew for the given shapes, by the same functions that build
+ * plans, so that they can be looked at even when a later one fails. */
 #include "jit/internal.h"
+
+typedef struct dump {
+    dlc_program *program;
+    const int64_t *shapes;
+    jit_plan *plan;      /* stages `plan` and `profile` */
+    lib_arena *work;
+    lib_text text;
+    jit_build *build;    /* of the graph or branch at hand */
+    uint32_t clusters;   /* stage `dot`: graphs so far */
+} dump;
+
+/* ---- stages of the whole graph */
+
+static void dump_graph(dump *d) {
+    if (d->program->init) {
+        lib_text_add(&d->text, "# once per program, its outputs are the last inputs of the graph below\n");
+        graph_print(&d->text, d->program->init);
+        lib_text_add(&d->text, "\n");
+    }
+    graph_print(&d->text, d->program->graph);
+}
+
+static void dump_bound(dump *d) { graph_print(&d->text, d->build->bound); }
+
+/* ---- stages of regions; visited for the graph and all its branches */
+
+static const char *const region_kinds[] = {"kernel", "view", "opaque", "control"};
+
+static void add_values(dump *d, const char *what, const graph_id *values, uint32_t count) {
+    const graph *g = d->build->bound;
+    lib_text_format(&d->text, "  %s", what);
+    for (uint32_t i = 0; i < count; i++) {
+        lib_text_add(&d->text, i ? ", " : " ");
+        const char *name = g->values.data[values[i]].name;
+        if (name) lib_text_format(&d->text, "%s: ", name);
+        else lib_text_format(&d->text, "v%u: ", values[i]);
+        graph_print_shape(&d->text, g, graph_shape_of(g, values[i]));
+    }
+    lib_text_add(&d->text, "\n");
+}
+
+static void region_nodes(dump *d, const graph_region *region) {
+    lib_text_format(&d->text, "%s %s\n", region_kinds[region->kind], region->name ? region->name : "");
+    add_values(d, "reads ", region->inputs, region->input_count);
+    for (uint32_t i = 0; i < region->node_count; i++) {
+        lib_text_add(&d->text, "    ");
+        graph_print_node(&d->text, d->build->bound, region->nodes[i]);
+        lib_text_add(&d->text, "\n");
+    }
+    add_values(d, "writes", region->outputs, region->output_count);
+}
+
+static tir_region *computation(dump *d, const graph_region *region) {
+    tir_region *out = graph_region_build(d->work, d->build->bound, region, jit_is_constant, d->build);
+    out->excess_precision = !d->program->options.no_excess_precision;
+    return out;
+}
+
+static void region_stages(dump *d, const graph_region *region) { tir_region_print(&d->text, computation(d, region)); }
+
+static void after_line(void *user, const char *line, const char *state) {
+    dump *d = user;
+    lib_text_format(&d->text, "-- after `%s`\n%s\n", line, state);
+}
+
+static tir_kernel *lowered(dump *d, const graph_region *region, tir_schedule *schedule, const tir_lower_options *options) {
+    tir_region *rewritten;
+    return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, schedule, options);
+}
+
+static void region_schedule(dump *d, const graph_region *region) {
+    tir_schedule schedule;
+    lowered(d, region, &schedule, NULL);
+    lib_text_format(&d->text, "region %s:\n%s", region->name, schedule.text.length ? schedule.text.data : "");
+    lowered(d, region, &schedule, &(tir_lower_options){.step = after_line, .step_user = d});
+}
+
+static void region_loops(dump *d, const graph_region *region) {
+    tir_schedule schedule;
+    tir_kernel_print(&d->text, lowered(d, region, &schedule, NULL));
+}
+
+static void region_code(dump *d, const graph_region *region, target_dump what) {
+    dlc_context *context = d->program->context;
+    tir_schedule schedule;
+    lib_error error;
+    const tir_kernel *kernel = lowered(d, region, &schedule, NULL);
+    if (context->target->dump(context->device, kernel, what, &d->text, &error) != DLC_OK)
+        lib_raise_error(d->work->scope, &error);
+}
+
+static void region_llvm(dump *d, const graph_region *region) { region_code(d, region, TARGET_DUMP_LLVM); }
+static void region_assembly(dump *d, const graph_region *region) { region_code(d, region, TARGET_DUMP_ASSEMBLY); }
+
+/* Every branch below, innermost last; `visit` sees it in d->build. */
+static void for_branches(dump *d, void (*visit)(dump *d)) {
+    jit_build *outer = d->build;
+    for (uint32_t n = 0; n < outer->bound->nodes.count; n++) {
+        const graph_node *node = &outer->bound->nodes.data[n];
+        for (int which = 0; node->op->class_ == GRAPH_CONTROL && which < 2; which++) {
+            d->build = jit_branch(outer, node, which, outer->plan);
+            jit_place_sources(d->build);
+            visit(d);
+        }
+    }
+    d->build = outer;
+}
+
+static void each_region(dump *d, bool kernels_only, void (*print)(dump *d, const graph_region *region)) {
+    d->build->regions = jit_fuse(d->build);
+    for (uint32_t r = 0; r < d->build->regions.count; r++) {
+        const graph_region *region = &d->build->regions.data[r];
+        if (kernels_only && region->kind != GRAPH_REGION_KERNEL) continue;
+        if (d->text.length) lib_text_add(&d->text, "\n");
+        print(d, region);
+    }
+}
+
+#define REGION_STAGE(name, kernels_only, print)                                                                          \
+    static void name(dump *d) {                                                                                          \
+        each_region(d, kernels_only, print);                                                                             \
+        for_branches(d, name);                                                                                           \
+    }
+REGION_STAGE(dump_regions, false, region_nodes)
+REGION_STAGE(dump_stages, true, region_stages)
+REGION_STAGE(dump_schedule, true, region_schedule)
+REGION_STAGE(dump_loops, true, region_loops)
+REGION_STAGE(dump_llvm, true, region_llvm)
+REGION_STAGE(dump_assembly, true, region_assembly)
+
+/* ---- Graphviz: regions are clusters. A node that several regions compute stands in each of them. */
+
+static void dot_shape(dump *d, graph_id value) {
+    graph_print_shape(&d->text, d->build->bound, graph_shape_of(d->build->bound, value));
+}
+
+/* Where a value comes from: a node inside its region, or a source. */
+static void dot_origin(dump *d, uint32_t graph_number, const uint32_t *region_of, graph_id value) {
+    uint32_t node = d->build->bound->values.data[value].node;
+    if (region_of[value] == UINT32_MAX) lib_text_format(&d->text, "g%u_n%u", graph_number, node);
+    else lib_text_format(&d->text, "g%u_r%u_n%u", graph_number, region_of[value], node);
+}
+
+static void dot_source(dump *d, uint32_t graph_number, uint32_t n) {
+    const graph *g = d->build->bound;
+    const graph_node *node = &g->nodes.data[n];
+    const char *name = g->values.data[node->first].name;
+    bool input = strcmp(node->op->name, "input") == 0;
+    lib_text_format(&d->text, "  g%u_n%u [shape=%s, label=\"%s\\n", graph_number, n, input ? "ellipse" : "note",
+                    name ? name : node->op->name);
+    dot_shape(d, node->first);
+    lib_text_add(&d->text, "\"];\n");
+}
+
+static void dot_region(dump *d, uint32_t graph_number, uint32_t r, const uint32_t *region_of) {
+    static const char *const fill[] = {"#e8f0fe", "#ffffff", "#fde9d9", "#e6f4ea"};
+    const graph *g = d->build->bound;
+    const graph_region *region = &d->build->regions.data[r];
+    lib_text_format(&d->text, "  subgraph cluster_g%u_r%u {\n    label=\"%s%s%s\"; style=\"rounded,filled\"; color=\"#5f6368\"; "
+                              "fillcolor=\"%s\"; fontcolor=\"#5f6368\";\n",
+                    graph_number, r, region->kind == GRAPH_REGION_KERNEL ? "" : region_kinds[region->kind],
+                    region->kind == GRAPH_REGION_KERNEL || !region->name ? "" : " ", region->name ? region->name : "",
+                    fill[region->kind]);
+    for (uint32_t i = 0; i < region->node_count; i++) {
+        const graph_node *node = &g->nodes.data[region->nodes[i]];
+        lib_text_format(&d->text, "    g%u_r%u_n%u [label=\"%s\\n", graph_number, r, region->nodes[i], node->op->name);
+        if (node->results) dot_shape(d, node->first);
+        lib_text_add(&d->text, "\"];\n");
+    }
+    lib_text_add(&d->text, "  }\n");
+    for (uint32_t i = 0; i < region->node_count; i++) {
+        const graph_node *node = &g->nodes.data[region->nodes[i]];
+        for (int k = 0; k < node->inputs; k++) {
+            if (!node->input[k]) continue;
+            uint32_t below = g->values.data[node->input[k]].node;
+            bool inside = false;
+            for (uint32_t j = 0; j < region->node_count; j++) inside |= region->nodes[j] == below;
+            lib_text_add(&d->text, "  ");
+            if (inside) lib_text_format(&d->text, "g%u_r%u_n%u", graph_number, r, below);
+            else dot_origin(d, graph_number, region_of, node->input[k]);
+            lib_text_format(&d->text, " -> g%u_r%u_n%u%s;\n", graph_number, r, region->nodes[i],
+                            inside ? "" : " [penwidth=2]");
+        }
+    }
+}
+
+static void dot_graph(dump *d) {
+    const graph *g = d->build->bound;
+    uint32_t number = d->clusters++;
+    d->build->regions = jit_fuse(d->build);
+    uint32_t *region_of = LIB_NEW_ARRAY(d->work, uint32_t, g->values.count + 1);
+    bool *used = LIB_NEW_ARRAY(d->work, bool, g->nodes.count + 1);
+    memset(region_of, 0xFF, (g->values.count + 1) * sizeof *region_of);
+    for (uint32_t r = 0; r < d->build->regions.count; r++) {
+        const graph_region *region = &d->build->regions.data[r];
+        for (uint32_t o = 0; o < region->output_count; o++) region_of[region->outputs[o]] = r;
+        for (uint32_t i = 0; i < region->node_count; i++)
+            for (int k = 0; k < g->nodes.data[region->nodes[i]].inputs; k++)
+                used[g->values.data[g->nodes.data[region->nodes[i]].input[k]].node] = true;
+    }
+    for (uint32_t o = 0; o < g->outputs.count; o++) used[g->values.data[g->outputs.data[o]].node] = true;
+    for (uint32_t n = 0; n < g->nodes.count; n++)
+        if (used[n] && g->nodes.data[n].op->class_ == GRAPH_SOURCE && region_of[g->nodes.data[n].first] == UINT32_MAX &&
+            (strcmp(g->nodes.data[n].op->name, "input") == 0 || strcmp(g->nodes.data[n].op->name, "constant") == 0))
+            dot_source(d, number, n);
+    for (uint32_t r = 0; r < d->build->regions.count; r++) dot_region(d, number, r, region_of);
+    for (uint32_t o = 0; o < g->outputs.count; o++) {
+        const char *name = g->output_names.data[o];
+        lib_text_format(&d->text, "  g%u_o%u [shape=ellipse, style=bold, label=\"%s\"];\n  ", number, o, name ? name : "output");
+        dot_origin(d, number, region_of, g->outputs.data[o]);
+        lib_text_format(&d->text, " -> g%u_o%u [penwidth=2];\n", number, o);
+    }
+    for_branches(d, dot_graph);
+}
+
+static void dump_dot(dump *d) {
+    lib_text_add(&d->text, "digraph program {\n  rankdir=TB; compound=true;\n"
+                           "  node [shape=box, fontname=\"Helvetica\", fontsize=10, style=filled, fillcolor=white];\n"
+                           "  graph [fontname=\"Helvetica\", fontsize=10];\n");
+    dot_graph(d);
+    lib_text_add(&d->text, "}\n");
+}
+
+/* ---- the plan */
+
+static void add_place(dump *d, const jit_place *place) {
+    switch (place->kind) {
+    case JIT_PLACE_INPUT: lib_text_format(&d->text, " input.%d", place->number); break;
+    case JIT_PLACE_OUTPUT: lib_text_format(&d->text, " output.%d", place->number); break;
+    case JIT_PLACE_ARENA: lib_text_format(&d->text, " arena+%lld", (long long)place->offset); break;
+    case JIT_PLACE_CONSTANT: lib_text_add(&d->text, " constant"); break;
+    case JIT_PLACE_NONE: lib_text_add(&d->text, " nowhere"); break;
+    }
+}
+
+static void add_kernels(dump *d, const jit_plan *plan, const jit_step *step, const char *indent) {
+    for (int64_t p = 0; p < step->phases; p++) {
+        const jit_call *call = &plan->calls[step->target[p].call];
+        if (p == 0 || step->target[p].call != step->target[p - 1].call) {
+            lib_text_format(&d->text, "%s  kernel %s:", indent, call->name);
+            for (int a = 0; a < call->arguments; a++) add_place(d, &plan->slots[call->first_slot + (uint32_t)a]);
+            if (call->workspace >= 0) lib_text_format(&d->text, " workspace=arena+%lld", (long long)call->workspace);
+            if (call->local >= 0)
+                lib_text_format(&d->text, " local=arena+%lld stride %lld", (long long)call->local, (long long)call->local_stride);
+            lib_text_add(&d->text, "; tasks");
+        }
+        lib_text_format(&d->text, " %lld", (long long)step->phase[p].tasks);
+        if (p + 1 == step->phases || step->target[p + 1].call != step->target[p].call) lib_text_add(&d->text, "\n");
+    }
+}
+
+static void add_plan(dump *d, const jit_plan *plan, const char *indent) {
+    static const char *const kinds[] = {"kernels", "copy", "custom", "if", "while"};
+    lib_text_format(&d->text, "%splan: %d steps, %d kernels, arena of %lld bytes\n", indent, plan->step_count, plan->call_count,
+                    (long long)plan->arena_bytes);
+    for (int s = 0; s < plan->step_count; s++) {
+        const jit_step *step = &plan->steps[s];
+        lib_text_format(&d->text, "%s%d: %s", indent, s, kinds[step->kind]);
+        if (step->kind == JIT_STEP_CUSTOM) lib_text_format(&d->text, " %s", step->custom.name);
+        for (int i = 0; i < step->input_count; i++) add_place(d, &step->inputs[i].place);
+        if (step->output_count) lib_text_add(&d->text, " ->");
+        for (int o = 0; o < step->output_count; o++) add_place(d, &step->outputs[o].place);
+        lib_text_add(&d->text, "\n");
+        if (step->kind == JIT_STEP_KERNELS) add_kernels(d, plan, step, indent);
+        for (int b = 0; b < 2; b++)
+            if (step->branch[b]) add_plan(d, step->branch[b], lib_arena_format(d->work, "%s    ", indent));
+    }
+}
+
+static void dump_plan(dump *d) { add_plan(d, d->plan, ""); }
+
+/* ---- the profile: times of kernels since profiling was switched on */
+
+static double total_ns(jit_plan *plan) {
+    double total = 0;
+    for (int c = 0; c < plan->call_count; c++) total += (double)atomic_load(&plan->calls[c].profile_ns);
+    for (int s = 0; s < plan->step_count; s++)
+        for (int b = 0; b < 2; b++)
+            if (plan->steps[s].branch[b]) total += total_ns(plan->steps[s].branch[b]);
+    return total;
+}
+
+static void add_profile(dump *d, jit_plan *plan, double total) {
+    for (int c = 0; c < plan->call_count; c++) {
+        jit_call *call = &plan->calls[c];
+        double ns = (double)atomic_load(&call->profile_ns), runs = (double)atomic_load(&call->profile_runs);
+        if (runs == 0) continue;
+        lib_text_format(&d->text, "%5.1f %%  %10.2f us  %8.0f runs", total > 0 ? 100 * ns / total : 0, ns / runs / 1e3, runs);
+        if (call->kernel->flops > 0) lib_text_format(&d->text, "  %8.2f GFLOP/s", call->kernel->flops * runs / ns);
+        if (call->kernel->bytes > 0) lib_text_format(&d->text, "  %8.2f GB/s", call->kernel->bytes * runs / ns);
+        lib_text_format(&d->text, "  %s\n", call->name);
+    }
+    for (int s = 0; s < plan->step_count; s++)
+        for (int b = 0; b < 2; b++)
+            if (plan->steps[s].branch[b]) add_profile(d, plan->steps[s].branch[b], total);
+}
+
+static void dump_profile(dump *d) {
+    double total = total_ns(d->plan);
+    lib_text_format(&d->text, "# share of %.1f us in all kernels of the plan, time per run, runs, kernel\n", total / 1e3);
+    add_profile(d, d->plan, total);
+}
+
+/* Bytes of large constants tell a person nothing: only their start stays. */
+static void shorten_constants(lib_text *text) {
+    enum { KEPT = 32 };
+    char *to = text->data;
+    for (const char *from = text->data; *from;) {
+        size_t quoted = from[0] == '{' && from[1] == '"' ? strcspn(from + 2, "\"") : 0;
+        size_t copied = quoted > 2 * KEPT ? KEPT + 2 : 1;
+        memmove(to, from, copied);
+        to += copied;
+        from += copied;
+        if (copied == 1) continue;
+        memcpy(to, "...", 3);
+        to += 3;
+        from += quoted - KEPT;
+    }
+    *to = 0;
+    text->length = (size_t)(to - text->data);
+}
+
+/* ---- which stages there are */
+
+static const struct {
+    const char *name;
+    void (*print)(dump *d);
+    bool shapes; /* needs them */
+    bool plan;   /* needs a plan that was built */
+} stages[] = {
+    {"graph", dump_graph, false, false},      {"bound", dump_bound, true, false},       {"regions", dump_regions, true, false},
+    {"stages", dump_stages, true, false},     {"schedule", dump_schedule, true, false}, {"loops", dump_loops, true, false},
+    {"llvm", dump_llvm, true, false},         {"asm", dump_assembly, true, false},      {"dot", dump_dot, true, false},
+    {"plan", dump_plan, true, true},          {"profile", dump_profile, true, true},
+};
+enum { STAGES = sizeof stages / sizeof *stages };
+
+static void print_stage(dump *d, int stage, jit_plan *scratch) {
+    jit_build build = {.program = d->program, .plan = scratch, .work = d->work, .init_values = d->program->init_values,
+                       .ordinary_inputs = d->program->ordinary_inputs};
+    build.root = &build;
+    d->build = &build;
+    lib_text_init(&d->text, d->work);
+    if (stages[stage].shapes && !stages[stage].plan) {
+        jit_bind_graph(&build, d->program->graph, d->shapes, false);
+        jit_place_sources(&build);
+    }
+    stages[stage].print(d);
+    if (d->text.length) shorten_constants(&d->text);
+    if (!d->text.length) lib_text_add(&d->text, "# nothing\n");
+}
+
+static dlc_status print_guarded(dump *d, int stage, jit_plan *scratch, lib_error *error) {
+    lib_scope scope;
+    d->work->scope = scratch->arena.scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        print_stage(d, stage, scratch);
+        return DLC_OK;
+    }
+    *error = scope.error;
+    return error->status;
+}
+
+/* The mutex is held. d->text lives in d->work. */
+static dlc_status print_locked(dump *d, int stage, lib_error *error) {
+    jit_plan *scratch = jit_plan_new(d->program->context);
+    if (!scratch) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a dump");
+    lib_fp_state state = lib_fp_enter();
+    dlc_status status = print_guarded(d, stage, scratch, error);
+    lib_fp_restore(state);
+    jit_plan_free(scratch);
+    return status;
+}
+
+void jit_dump_to_log(dlc_program *program, const int64_t *shapes) {
+    if (!*lib_environment_get(LIB_ENV_DEBUG)) return;
+    const lib_log *log = &program->context->log;
+    for (int s = 0; s < STAGES; s++) {
+        if (stages[s].plan || !lib_environment_lists(LIB_ENV_DEBUG, stages[s].name)) continue;
+        lib_arena work;
+        lib_arena_init(&work, &program->context->allocator, NULL);
+        dump d = {.program = program, .shapes = shapes, .work = &work};
+        lib_error error;
+        lib_log_write(log, "dlc: %s", stages[s].name);
+        if (print_locked(&d, s, &error) == DLC_OK) lib_log_lines(log, d.text.data);
+        else lib_log_write(log, "dlc: %s", error.message);
+        lib_arena_free(&work);
+    }
+}
+
+static int find_stage(const char *name, lib_error *error) {
+    for (int s = 0; s < STAGES; s++)
+        if (strcmp(name, stages[s].name) == 0) return s;
+    size_t used = 0;
+    char known[256] = "";
+    for (int s = 0; s < STAGES; s++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", s ? ", " : "", stages[s].name);
+    lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_program_dump: no stage is called \"%s\", expected one of: %s", name, known);
+    return -1;
+}
+
+/* `all` has room for the dimensions. */
+static dlc_status dump_program(dlc_program *program, int stage, const int64_t *const *shapes, const int *ranks, int input_count,
+                               int64_t *all, char **text, lib_error *error) {
+    lib_arena work;
+    lib_arena_init(&work, &program->context->allocator, NULL);
+    dump d = {.program = program, .shapes = all, .work = &work};
+    unsigned side = 0;
+    int count;
+    if (stages[stage].shapes)
+        LIB_TRY(jit_gather_shapes(program, "dlc_program_dump", shapes, ranks, input_count, all, &count, error));
+    if (stages[stage].plan) LIB_TRY(jit_plans_enter(program, all, count, false, &d.plan, &side, error));
+    lib_mutex_lock(&program->mutex);
+    dlc_status status = print_locked(&d, stage, error);
+    lib_mutex_unlock(&program->mutex);
+    if (stages[stage].plan) jit_plans_leave(program, side);
+    if (status == DLC_OK) {
+        *text = graph_text_new(&program->context->allocator, d.text.data, d.text.length);
+        if (!*text) status = lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a text of %zu bytes", d.text.length);
+    }
+    lib_arena_free(&work);
+    return status;
+}
+
+dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes, const int *ranks,
+                            int input_count, char **text) {
+    lib_error error;
+    if (text) *text = NULL;
+    if (!program || !stage || !text) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_program_dump: program, stage and text must not be NULL");
+        return jit_fail(program ? program->context : NULL, &error);
+    }
+    int number = find_stage(stage, &error);
+    if (number < 0) return jit_fail(program->context, &error);
+    const dlc_allocator *allocator = &program->context->allocator;
+    size_t bytes = (program->dimensions + 1) * sizeof(int64_t);
+    int64_t *all = lib_allocate(allocator, bytes, 16);
+    dlc_status status = all ? dump_program(program, number, shapes, ranks, input_count, all, text, &error)
+                            : lib_fail(&error, DLC_OUT_OF_MEMORY, "out of memory: a dump");
+    lib_release(allocator, all, bytes, 16);
+    return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
+}

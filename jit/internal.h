@@ -51,6 +51,7 @@ void jit_plan_bound(jit_build *build);
 /* The bound, simplified graph in build->work, with the values of its symbols; build->bound and what depends on it alone. `learn`:
  * the values count as seen. */
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn);
+void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);
 
 /* constants.c: bytes that live as long as the plan, of a constant and of the value that it places in another layout. */
@@ -61,6 +62,8 @@ void jit_constants_free(dlc_program *program);
 
 /* control.c: a custom call's function; the branches of an `if` or `while` step as plans of their own. */
 void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node);
+/* The build of one branch (0: then, condition; 1: otherwise, body), to be undone with `build`'s. */
+jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan);
 /* Arena bytes that running the node takes. */
 int64_t jit_control_scratch(jit_build *build, const graph_node *node);
 /* Raises when a custom call names a function that nobody registered. */

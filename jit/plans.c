@@ -179,6 +179,7 @@ static dlc_status run_init(dlc_program *program, lib_error *error) {
 
 static dlc_status build_plan(dlc_program *program, uint64_t hash, const int64_t *shapes, int count, jit_plan **plan,
                              lib_error *error) {
+    jit_dump_to_log(program, shapes);
     LIB_TRY(run_init(program, error));
     LIB_TRY(jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values, shapes, count, plan, error));
     (*plan)->hash = hash;

@@ -3,7 +3,7 @@
  *   dlc_context *ctx;   dlc_context_create(NULL, &ctx);
  *   dlc_graph *g;       dlc_graph_create(ctx, &g);
  *   dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {64, NULL}});
- *   dlc_value y = dlc_relu(dlc_add(dlc_matmul(x, w), b));
+ *   dlc_value y = dlc_relu(dlc_linear(x, w, b, false));
  *   dlc_output(g, "y", y);
  *   dlc_program *p;     dlc_compile(ctx, g, NULL, &p);       checks the graph; no shapes needed
  *   dlc_run(p, NULL, inputs, 1, outputs, 1);                 compiles for the shapes that arrive, caches, runs

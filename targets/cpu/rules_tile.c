@@ -89,6 +89,31 @@ static bool meets(const rules *r, const tir_stage *stage, int axis, tir_expr var
     return false;
 }
 
+/* The axis to repeat over broadcasts: the vector operands stay the same along it. Of axes long enough to fill the registers the
+ * one whose points lie closest in memory, else the longest; -1: none. */
+static int repeated_axis(const rules *r, const tir_stage *stage, int v, const rules_access *access, int count) {
+    enum { ENOUGH = 6 };
+    int best = -1;
+    int64_t best_extent = 1, best_stride = 0;
+    for (int a = 0; a < stage->space; a++) {
+        int64_t extent = known_extent(r, &stage->axis[a]), stride = 0;
+        bool reused = a != v && extent > 1;
+        for (int i = 0; i < count && reused; i++) {
+            if (depends(&access[i], v) && depends(&access[i], a)) reused = false;
+            int64_t step = access[i].stride[a] < 0 ? -access[i].stride[a] : access[i].stride[a];
+            if (step > stride) stride = step;
+        }
+        if (!reused) continue;
+        bool enough = extent >= ENOUGH, had_enough = best_extent >= ENOUGH;
+        if (best >= 0 && enough == had_enough && (enough ? stride > best_stride : extent < best_extent)) continue;
+        if (best >= 0 && had_enough && !enough) continue;
+        best = a;
+        best_extent = extent;
+        best_stride = stride;
+    }
+    return best;
+}
+
 /* Judges axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -119,17 +144,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         }
     }
     if (!vector_operand && heavy) return false;
-    /* u: the longest other axis along which the vector operands stay the same */
-    for (int a = 0; a < stage->space && heavy; a++) {
-        bool reused = a != v;
-        for (int i = 0; i < count && reused; i++)
-            if (depends(&access[i], v) && depends(&access[i], a)) reused = false;
-        int64_t extent = known_extent(r, &stage->axis[a]);
-        if (reused && extent > 1 && extent >= m) { /* of equal ones the last: its points lie closest in memory */
-            m = extent;
-            t->u = a;
-        }
-    }
+    t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
+    m = t->u < 0 ? 1 : known_extent(r, &stage->axis[t->u]);
     int64_t taps = 1; /* of the window axes that meet u in the predicate: they will be unrolled */
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
         if (meets(r, stage, a, stage->axis[t->u].var)) taps *= known_extent(r, &stage->axis[a]);

@@ -474,6 +474,91 @@ static void test_if(void **state) {
     }
 }
 
+/* The branches have parameters, so they compute inside; one captures a constant too. */
+static void test_if_with_operands(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        float w[9];
+        fill(w, 9, 6);
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value c = dlc_input(g, "c", DLC_BOOL, 0, NULL), x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
+        dlc_value wv = dlc_constant(g, DLC_F32, 2, SHAPE(3, 3), w);
+        dlc_graph *branch[2] = {dlc_subgraph(g), dlc_subgraph(g)};
+        for (int b = 0; b < 2; b++) {
+            dlc_value p = dlc_input(branch[b], "p", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
+            dlc_output(branch[b], "r", b ? dlc_neg(p) : dlc_exp(dlc_matmul(p, wv, DLC_MATMUL_RESULT_SAME)));
+            dlc_output(branch[b], "s", b ? p : dlc_add(p, p));
+        }
+        dlc_value r[2];
+        dlc_if(c, 1, &x, branch[0], branch[1], 2, r);
+        dlc_output(g, "r", r[0]);
+        dlc_output(g, "s", dlc_neg(r[1]));
+        dlc_program *program = compile(context, g);
+        for (int n = 1; n < 9; n++)
+            for (unsigned char truth = 0; truth < 2; truth++) {
+                float in[27], out[27], sums[27];
+                double expected[27];
+                fill(in, 27, (uint32_t)n);
+                for (int i = 0; i < n * 3; i++) {
+                    expected[i] = 0;
+                    for (int k = 0; k < 3; k++) expected[i] += (double)in[i / 3 * 3 + k] * w[k * 3 + i % 3];
+                    expected[i] = truth ? exp(expected[i]) : -(double)in[i];
+                }
+                tensor tc, tx, tr, ts;
+                const DLTensor *inputs[] = {&make_tensor(&tc, DLC_BOOL, &truth, 0, NULL)->dl, F32(&tx, in, n, 3)};
+                dlc_output_slot slots[2] = {{F32(&tr, out, n, 3), NULL}, {F32(&ts, sums, n, 3), NULL}};
+                OK(context, dlc_run(program, NULL, inputs, 2, slots, 2));
+                CLOSE(out, expected, (size_t)n * 3, 1e-5);
+                for (int i = 0; i < n * 3; i++) assert_true(sums[i] == (truth ? -2 * in[i] : -in[i]));
+            }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Every stage says something, also before the first run, and for a graph with branches. */
+static void test_dumps(void **state) {
+    (void)state;
+    static const char *const stages[] = {"graph", "bound", "regions", "stages", "schedule", "loops", "plan", "profile", "dot"};
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *programs[2] = {dense_program(context, "n"), power_program(context)};
+        const int64_t *const shapes[2][3] = {{SHAPE(3, 8)}, {SHAPE(0), SHAPE(4), SHAPE(4)}};
+        const int ranks[2][3] = {{2}, {0, 1, 1}};
+        for (int p = 0; p < 2; p++) {
+            char *text;
+            for (size_t s = 0; s < sizeof stages / sizeof *stages; s++) {
+                OK(context, dlc_program_dump(programs[p], stages[s], shapes[p], ranks[p], p ? 3 : 1, &text));
+                assert_true(strlen(text) > 10);
+                dlc_text_free(context, text);
+            }
+            dlc_status expected = strcmp(all_targets[t], "cpu") == 0 ? DLC_OK : DLC_UNSUPPORTED;
+            assert_int_equal(dlc_program_dump(programs[p], "asm", shapes[p], ranks[p], p ? 3 : 1, &text), expected);
+            if (expected == DLC_OK) assert_non_null(strstr(text, "spills"));
+            dlc_text_free(context, text);
+            assert_int_equal(dlc_program_dump(programs[p], "soup", NULL, NULL, 0, &text), DLC_INVALID_ARGUMENT);
+            assert_non_null(strstr(dlc_error_message(context), "expected one of: graph, bound"));
+            assert_null(text);
+            assert_int_equal(dlc_program_dump(programs[p], "bound", NULL, NULL, 0, &text), DLC_INVALID_ARGUMENT);
+        }
+        dlc_program_profile(programs[0], 1);
+        run_dense(context, programs[0], 3);
+        dlc_program_profile(programs[0], 0);
+        run_dense(context, programs[0], 3);
+        char *text;
+        OK(context, dlc_program_dump(programs[0], "profile", shapes[0], ranks[0], 1, &text));
+        assert_non_null(strstr(text, "100.0 %"));
+        assert_non_null(strstr(text, " 1 runs"));
+        dlc_text_free(context, text);
+        for (int p = 0; p < 2; p++) dlc_program_destroy(programs[p]);
+        dlc_context_destroy(context);
+    }
+}
+
 static void scale(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
     assert_int_equal(inputs, 1);
     assert_int_equal(outputs, 1);
@@ -584,6 +669,8 @@ int main(void) {
         cmocka_unit_test(test_output_shape),
         cmocka_unit_test(test_while),
         cmocka_unit_test(test_if),
+        cmocka_unit_test(test_if_with_operands),
+        cmocka_unit_test(test_dumps),
         cmocka_unit_test(test_custom),
         cmocka_unit_test(test_plan_eviction),
         cmocka_unit_test(test_no_inputs),
