@@ -64,7 +64,8 @@ LLVM_NOTE       := no static LLVM in $(LLVM_LIBDIR): libdlc will need the shared
 LLVM_LIBS       := $(LLVM_SHARED)
 else
 LLVM_ARCHIVES   := $(shell $(LLVM_CONFIG) --link-static --libs $(LLVM_COMPONENTS) 2>/dev/null)
-LLVM_LIBS       := -L$(LLVM_LIBDIR) $(LLVM_ARCHIVES) $(foreach l,z zstd stdc++,$(call archive_or_shared,$(l))) -ldl -lrt
+LLVM_BESIDE     := $(call archive_or_shared,z) $(call archive_or_shared,zstd)
+LLVM_LIBS       := -L$(LLVM_LIBDIR) $(LLVM_ARCHIVES) $(LLVM_BESIDE) $(call archive_or_shared,stdc++) -ldl -lrt
 endif
 else
 LLVM_LIBS       := $(LLVM_SHARED)
@@ -195,8 +196,7 @@ $(OUT)/libdlc.a: $(objects)
 	$(Q)start=$$(date +%s%N); set -e; \
 	roots=$$(nm -g --defined-only $(objects) | awk '$$3 ~ /^dlc_/ { print "-u", $$3 }'); \
 	ld -r --gc-sections --force-group-allocation $$roots $(objects) \
-	    $(filter-out -ldl -lrt -l% %libstdc++.a,$(filter-out $(LLVM_ARCHIVES),$(LLVM_LIBS))) $(LLVM_ARCHIVES) \
-	    $(filter %.a,$(FFI_LIBS)) -o $@.o; \
+	    $(if $(LLVM_ARCHIVES),-L$(LLVM_LIBDIR) $(LLVM_ARCHIVES)) $(filter %.a,$(LLVM_BESIDE) $(FFI_LIBS)) -o $@.o; \
 	objcopy --wildcard --keep-global-symbol='dlc_*' $@.o $(OUT)/libdlc.o; \
 	rm -f $@ $@.o; $(AR) rcs $@ $(OUT)/libdlc.o; rm $(OUT)/libdlc.o; \
 	printf '  size   libdlc.a %s, linked in %s ms\n' \
@@ -344,10 +344,12 @@ ci:
 # ---- installation --------------------------------------------------------------------------------------------------
 
 # What a program linked with the archive needs beside it.
-private_libs  = $(if $(LLVM_ARCHIVES),-lstdc++,$(LLVM_LIBS)) $(filter -l%,$(FFI_LIBS)) \
-                $(filter -lz -lzstd -ldl -lrt,$(LLVM_LIBS)) $(LDLIBS_ALL)
+private_libs  = $(strip $(if $(LLVM_ARCHIVES),-lstdc++ -ldl -lrt,$(LLVM_LIBS)) $(filter -l%,$(LLVM_BESIDE) $(FFI_LIBS)) \
+                $(LDLIBS_ALL))
+space  := $(subst ,, )
 fill_in = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
-              -e 's|@VERSION@|$(VERSION)|g' -e 's|@SOVERSION@|$(SOVERSION)|g' -e 's|@PRIVATE_LIBS@|$(private_libs)|g'
+              -e 's|@VERSION@|$(VERSION)|g' -e 's|@SOVERSION@|$(SOVERSION)|g' -e 's|@PRIVATE_LIBS@|$(private_libs)|g' \
+              -e 's|@PRIVATE_LIST@|$(subst $(space),;,$(private_libs))|g'
 to := $(DESTDIR)$(LIBDIR)
 
 .PHONY: install uninstall

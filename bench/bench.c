@@ -53,7 +53,8 @@ static DLTensor tensor_of(bench_operand *o) {
         DLC_DTYPE_TABLE(X)
 #undef X
     };
-    return (DLTensor){.data = o->data, .device = {kDLCPU, 0}, .ndim = o->rank, .dtype = types[o->dtype], .shape = o->dims};
+    return (DLTensor){
+        .data = o->data, .device = {kDLCPU, 0}, .ndim = o->rank, .dtype = types[o->dtype], .shape = o->dims};
 }
 
 static dlc_status prepare_stage(dlc_context *context, stage *s, bench_build_function *build, const bench_shape *shape) {
@@ -81,7 +82,8 @@ static void run_programs(void *state) {
     programs *p = state;
     for (int i = 0; i < p->count; i++) {
         stage *s = &p->stages[i];
-        dlc_status status = dlc_run(s->program, NULL, s->inputs, s->input_count, s->outputs, s->builder.problem.result_count);
+        dlc_status status =
+            dlc_run(s->program, NULL, s->inputs, s->input_count, s->outputs, s->builder.problem.result_count);
         if (status) p->status = status;
     }
 }
@@ -95,12 +97,14 @@ static void release_programs(programs *p) {
 }
 
 /* Builds, compiles and runs once. NULL with the reason when that fails. */
-static programs *prepare_programs(dlc_context *context, bench_build_function *const *builds, int count, const bench_shape *shape,
-                                  char *reason, size_t size) {
+static programs *prepare_programs(dlc_context *context, bench_build_function *const *builds, int count,
+                                  const bench_shape *shape, char *reason, size_t size) {
     programs *p = calloc(1, sizeof *p);
     if (!p) abort();
-    for (; p->count < count && !p->status; p->count++) p->status = prepare_stage(context, &p->stages[p->count], builds[p->count], shape);
-    for (int i = 1; i < p->count && !p->status; i++) p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
+    for (; p->count < count && !p->status; p->count++)
+        p->status = prepare_stage(context, &p->stages[p->count], builds[p->count], shape);
+    for (int i = 1; i < p->count && !p->status; i++)
+        p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
     double start = bench_now();
     if (!p->status) run_programs(p);
     p->stages[0].first_seconds += bench_now() - start;
@@ -144,7 +148,8 @@ typedef struct peer_side {
 static peer_side prepare_peer(const bench_peer *peer, const bench_problem *ours, int threads) {
     peer_side side = {.peer = peer, .problem = *ours};
     for (int i = 0; i < ours->result_count; i++)
-        bench_operand_create(&side.problem.results[i], ours->results[i].dtype, ours->results[i].rank, ours->results[i].dims, 0, 0);
+        bench_operand_create(&side.problem.results[i], ours->results[i].dtype, ours->results[i].rank,
+                             ours->results[i].dims, 0, 0);
     peer->set_threads(threads);
     side.state = peer->prepare(&side.problem, side.note, sizeof side.note);
     return side;
@@ -157,11 +162,13 @@ static void release_peer(peer_side *side) {
 
 static void write_json(FILE *json, const bench_outcome *o, const bench_contestant *c, const char *note) {
     double best = c->times.median;
-    fprintf(json, "{\"case\":\"%s\",\"kind\":\"%s\",\"threads\":%d,\"contestant\":\"%s\",\"note\":\"%s\",\"seconds\":%.9g,\"low\":%.9g,"
-            "\"high\":%.9g,\"samples\":%d,\"calls\":%lld,\"gflops\":%.4g,\"gbps\":%.4g,\"roof_share\":%.4g,\"first_seconds\":%.6g}\n",
-            o->shape->text, o->shape->kind, o->threads, c->name, note, best, c->times.low, c->times.high, c->times.samples,
-            (long long)c->times.calls, o->flops / best * 1e-9, o->bytes / best * 1e-9, o->roof / best,
-            strcmp(c->name, "dlc") == 0 ? o->first : 0.0);
+    fprintf(
+        json,
+        "{\"case\":\"%s\",\"kind\":\"%s\",\"threads\":%d,\"contestant\":\"%s\",\"note\":\"%s\",\"seconds\":%.9g,\"low\":%.9g,"
+        "\"high\":%.9g,\"samples\":%d,\"calls\":%lld,\"gflops\":%.4g,\"gbps\":%.4g,\"roof_share\":%.4g,\"first_seconds\":%.6g}\n",
+        o->shape->text, o->shape->kind, o->threads, c->name, note, best, c->times.low, c->times.high, c->times.samples,
+        (long long)c->times.calls, o->flops / best * 1e-9, o->bytes / best * 1e-9, o->roof / best,
+        strcmp(c->name, "dlc") == 0 ? o->first : 0.0);
     fflush(json);
 }
 
@@ -201,7 +208,8 @@ static void check_results(session *s, const bench_problem *ours, const peer_side
             double d = difference(&ours->results[r], &sides[i].problem.results[r]);
             double allowed = ours->results[r].dtype == DLC_BF16 ? 1e-2 : 1e-3;
             if (d <= allowed) continue;
-            printf("    WRONG: result %d differs from %s's by %.3g of its greatest magnitude\n", r, sides[i].peer->name, d);
+            printf("    WRONG: result %d differs from %s's by %.3g of its greatest magnitude\n", r, sides[i].peer->name,
+                   d);
             s->failures++;
         }
     }
@@ -209,7 +217,8 @@ static void check_results(session *s, const bench_problem *ours, const peer_side
 
 static void contest(session *s, bench_outcome *o, programs *ours, programs *stages) {
     enum { MAX_CONTESTANTS = BENCH_MAX_PEERS + 3 };
-    bench_contestant contestants[MAX_CONTESTANTS] = {{.name = "dlc", .run = run_programs, .state = ours}, {.name = "fma", .run = bench_fma_burst}};
+    bench_contestant contestants[MAX_CONTESTANTS] = {{.name = "dlc", .run = run_programs, .state = ours},
+                                                     {.name = "fma", .run = bench_fma_burst}};
     const char *notes[MAX_CONTESTANTS] = {"", ""};
     int count = 2, separate = 0, places[BENCH_MAX_PEERS] = {0};
     bench_problem *problem = &ours->stages[0].builder.problem;
@@ -219,9 +228,12 @@ static void contest(session *s, bench_outcome *o, programs *ours, programs *stag
         if (!sides[i].state) continue;
         places[i] = count;
         notes[count] = sides[i].note;
-        contestants[count++] = (bench_contestant){.name = sides[i].peer->name, .run = sides[i].peer->run, .state = sides[i].state};
+        contestants[count++] =
+            (bench_contestant){.name = sides[i].peer->name, .run = sides[i].peer->run, .state = sides[i].state};
     }
-    if (stages) separate = count, notes[count] = "", contestants[count++] = (bench_contestant){.name = "dlc separate", .run = run_programs, .state = stages};
+    if (stages)
+        separate = count, notes[count] = "",
+        contestants[count++] = (bench_contestant){.name = "dlc separate", .run = run_programs, .state = stages};
     bench_contest(contestants, count, s->threads, &s->options->settings);
     o->seconds = contestants[0].times.median;
     o->fma = bench_fma_flops(s->threads) / contestants[1].times.median;
@@ -277,16 +289,19 @@ static void print_machine(FILE *json) {
     double load = 0;
     FILE *file = fopen("/proc/cpuinfo", "r");
     while (file && fgets(line, sizeof line, file))
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) snprintf(model, sizeof model, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':'))
+            snprintf(model, sizeof model, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
     if (file) fclose(file);
     if (getloadavg(&load, 1) != 1) load = 0;
     printf("%s, %ld processors, load %.2f%s; libdlc %s\n", model, sysconf(_SC_NPROCESSORS_ONLN), load,
            load > 0.5 ? " (busy: expect spread)" : "", dlc_version());
-    fprintf(json, "{\"machine\":\"%s\",\"processors\":%ld,\"load\":%.2f,\"libdlc\":\"%s\"}\n", model, sysconf(_SC_NPROCESSORS_ONLN), load,
-            dlc_version());
+    fprintf(json, "{\"machine\":\"%s\",\"processors\":%ld,\"load\":%.2f,\"libdlc\":\"%s\"}\n", model,
+            sysconf(_SC_NPROCESSORS_ONLN), load, dlc_version());
 }
 
-static bool selected(const options *o, const bench_shape *shape) { return !o->filter || strstr(shape->text, o->filter); }
+static bool selected(const options *o, const bench_shape *shape) {
+    return !o->filter || strstr(shape->text, o->filter);
+}
 
 static void run_threads(session *s, int threads) {
     s->threads = threads;
@@ -369,7 +384,8 @@ static void read_threads(options *o, const char *text) {
     int count = bench_numbers(text, numbers);
     o->thread_count_count = 0;
     for (int i = 0; i < count && i < BENCH_MAX_THREADS; i++)
-        if (numbers[i] > 0 && numbers[i] <= BENCH_MAX_THREADS) o->thread_counts[o->thread_count_count++] = (int)numbers[i];
+        if (numbers[i] > 0 && numbers[i] <= BENCH_MAX_THREADS)
+            o->thread_counts[o->thread_count_count++] = (int)numbers[i];
 }
 
 int main(int argc, char **argv) {

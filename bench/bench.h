@@ -78,7 +78,9 @@ typedef struct bench_settings {
 double bench_now(void);
 double bench_median(double *values, int count); /* sorts */
 /* One sample of each in turn, `samples` times: what disturbs the machine disturbs all of them. With several threads a pause
- * before each sample lets the threads of the one before, which may spin, go to sleep. */
+ * before each sample lets the threads of the one before, which may spin, go to sleep. A contest that was disturbed
+ * (quartiles more than 15 % apart) is held again, three times at most
+ * and not when it takes long; the last one counts for all contestants. */
 void bench_contest(bench_contestant *contestants, int count, int threads, const bench_settings *settings);
 
 /* ---- roofs: roof.c ------------------------------------------------------------------------------------------------------ */
@@ -86,8 +88,8 @@ void bench_contest(bench_contestant *contestants, int count, int threads, const 
 enum { BENCH_MAX_LEVELS = 4, BENCH_MAX_THREADS = 8 };
 
 typedef struct bench_level {
-    const char *name; /* "L1" ... "DRAM" */
-    double size;      /* of the cache; of one core's where it is private */
+    const char *name;  /* "L1" ... "DRAM" */
+    double size;       /* of the cache; of one core's where it is private */
     double read, copy; /* bytes per second; copy counts bytes read and bytes written */
 } bench_level;
 

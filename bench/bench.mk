@@ -31,17 +31,17 @@ $(bench_inside): $(OUT)/bench/%: $(OUT)/bench/%.o $(all_layers)
 	$(call say,LINK,$@)
 	$(Q)$(call link_internal)
 
-# FILTER=text, THREADS=1,2, SAMPLES=15, PEERS=openblas,onednn|none
+# FILTER=text, THREADS=1,2, SAMPLES=15, PEERS=openblas,onednn|none. With a filter only the cases it selects.
 THREADS ?= 1
-bench_run = $(OUT)/bench/bench --json $(BUILD)/bench --threads $(THREADS) $(if $(SAMPLES),--samples $(SAMPLES)) \
-            $(if $(FILTER),--filter '$(FILTER)',--figures) bench/default.txt
+bench_run = mkdir -p $(BUILD)/bench; status=0; $(OUT)/bench/bench --json $(BUILD)/bench --threads $(THREADS) \
+            $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(FILTER),--filter '$(FILTER)',--figures) bench/default.txt $(1) || status=1
+bench_see_inside = for program in $(if $(FILTER),,$(bench_inside)); do to=$(BUILD)/bench/$$(basename $$program).json; \
+                   $$program > $$to || status=1; cat $$to; done; exit $$status
 
 .PHONY: bench bench-all
 bench: $(OUT)/bench/bench $(bench_plugins) $(bench_inside)
-	@mkdir -p $(BUILD)/bench
-	@status=0; $(bench_run) || status=1; for program in $(bench_inside); do $$program || status=1; done; exit $$status
+	@$(call bench_run); $(bench_see_inside)
 bench-all: $(OUT)/bench/bench $(bench_plugins) $(bench_inside)
-	@mkdir -p $(BUILD)/bench
-	@status=0; $(bench_run) bench/shapes.txt || status=1; for program in $(bench_inside); do $$program || status=1; done; exit $$status
+	@$(call bench_run,bench/shapes.txt); $(bench_see_inside)
 
 -include $(bench_objects:.o=.d) $(peer_objects:.o=.d) $(bench_inside:=.d)

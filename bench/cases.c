@@ -40,7 +40,8 @@ static void fill(bench_operand *o, double low, double high) {
     }
 }
 
-void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low, double high) {
+void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,
+                          double high) {
     *operand = (bench_operand){.dtype = dtype, .rank = rank};
     memcpy(operand->dims, dims, (size_t)rank * sizeof *dims);
     operand->bytes = (size_t)product(rank, dims) * dtype_bytes(dtype);
@@ -50,7 +51,8 @@ void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, con
     fill(operand, low, high);
 }
 
-static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int rank, const int64_t *dims, double low, double high) {
+static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int rank, const int64_t *dims, double low,
+                         double high) {
     bench_problem *p = &b->problem;
     if (p->operand_count == BENCH_MAX_OPERANDS) abort();
     bench_operand *o = &p->operands[p->operand_count++];
@@ -64,15 +66,22 @@ static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int r
     return dlc_input(b->graph, name, dtype, rank, sizes);
 }
 
-#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define DIMS(...)                                                            \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) { \
+        __VA_ARGS__                                                          \
+    }
 
-static dlc_value input(bench_builder *b, int rank, const int64_t *dims) { return operand(b, false, DLC_F32, rank, dims, -1, 1); }
+static dlc_value input(bench_builder *b, int rank, const int64_t *dims) {
+    return operand(b, false, DLC_F32, rank, dims, -1, 1);
+}
 
 static dlc_value weights(bench_builder *b, int rank, const int64_t *dims, double limit) {
     return operand(b, true, DLC_F32, rank, dims, -limit, limit);
 }
 
-static dlc_value number(bench_builder *b, double value) { return dlc_scalar(b->graph, DLC_F32, value); }
+static dlc_value number(bench_builder *b, double value) {
+    return dlc_scalar(b->graph, DLC_F32, value);
+}
 
 static void result(bench_builder *b, dlc_value value) {
     char name[16];
@@ -98,11 +107,13 @@ static dlc_value activate(bench_builder *b, dlc_value x) {
 /* x [b, m, k] or [m, k] times w of [b, k, n] or [k, n]; w is constant unless the line says const=0. Flag bias, act=relu|gelu. */
 static void build_contraction(bench_builder *b) {
     const bench_shape *s = b->problem.shape;
-    int64_t batch = bench_number(s, "b", 1), m = bench_number(s, "m", 1), n = bench_number(s, "n", 1), k = bench_number(s, "k", 1);
+    int64_t batch = bench_number(s, "b", 1), m = bench_number(s, "m", 1), n = bench_number(s, "n", 1),
+            k = bench_number(s, "k", 1);
     int skip = batch == 1;
     dlc_value x = input(b, 3 - skip, (int64_t[]){batch, m, k} + skip);
     double limit = sqrt(3.0 / (double)k);
-    dlc_value w = operand(b, bench_number(s, "const", 1) != 0, DLC_F32, 3 - skip, (int64_t[]){batch, k, n} + skip, -limit, limit);
+    dlc_value w =
+        operand(b, bench_number(s, "const", 1) != 0, DLC_F32, 3 - skip, (int64_t[]){batch, k, n} + skip, -limit, limit);
     dlc_value y = dlc_matmul(x, w, DLC_MATMUL_RESULT_SAME);
     if (bench_flag(s, "bias")) y = dlc_add(y, weights(b, DIMS(n), 1));
     result(b, activate(b, y));
@@ -110,7 +121,8 @@ static void build_contraction(bench_builder *b) {
 }
 
 /* Transposed convolution: x interleaved with zeros, convolved with the mirrored kernel. w [ci, co/groups, kh, kw] as in ONNX. */
-static dlc_value transposed(bench_builder *b, dlc_value x, dlc_value w, const int64_t *kernel, int64_t stride, int64_t pad) {
+static dlc_value transposed(bench_builder *b, dlc_value x, dlc_value w, const int64_t *kernel, int64_t stride,
+                            int64_t pad) {
     int64_t low[4] = {0, 0, kernel[0] - 1 - pad, kernel[1] - 1 - pad}, interior[4] = {0, 0, stride - 1, stride - 1};
     dlc_value spread = dlc_pad(x, number(b, 0), 4, low, 4, low, 4, interior);
     dlc_value mirrored = dlc_transpose(dlc_reverse(w, 2, (int64_t[]){2, 3}), 4, (int64_t[]){1, 0, 2, 3});
@@ -130,7 +142,8 @@ static void build_convolution(bench_builder *b) {
     dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
     options.stride_count = options.low_count = options.high_count = options.dilation_count = 2;
     options.stride = strides, options.low = options.high = pads, options.dilation = dilations, options.groups = groups;
-    int64_t taps = kernel[0] * kernel[1], fan_in = (is_transposed ? ci / (strides[0] * strides[1]) : ci / groups) * taps;
+    int64_t taps = kernel[0] * kernel[1],
+            fan_in = (is_transposed ? ci / (strides[0] * strides[1]) : ci / groups) * taps;
     double limit = sqrt(6.0 / (double)(fan_in ? fan_in : 1));
     dlc_value y = input(b, DIMS(n, ci, h, w));
     for (int64_t i = 0; i < bench_number(s, "chain", 1); i++) {
@@ -154,9 +167,13 @@ typedef struct attention_sizes {
 
 static attention_sizes attention_of(const bench_shape *s) {
     int64_t heads = bench_number(s, "heads", 1);
-    return (attention_sizes){.b = bench_number(s, "b", 1), .heads = heads, .kv_heads = bench_number(s, "kv_heads", heads),
-                             .queries = bench_number(s, "queries", 1), .keys = bench_number(s, "keys", 1),
-                             .dim = bench_number(s, "dim", 1), .causal = bench_flag(s, "causal"),
+    return (attention_sizes){.b = bench_number(s, "b", 1),
+                             .heads = heads,
+                             .kv_heads = bench_number(s, "kv_heads", heads),
+                             .queries = bench_number(s, "queries", 1),
+                             .keys = bench_number(s, "keys", 1),
+                             .dim = bench_number(s, "dim", 1),
+                             .causal = bench_flag(s, "causal"),
                              .masked = bench_flag(s, "masked")};
 }
 
@@ -164,7 +181,8 @@ static attention_sizes attention_of(const bench_shape *s) {
 static dlc_value shared_heads(dlc_value x, const attention_sizes *a) {
     if (a->heads == a->kv_heads) return x;
     dlc_value wide = reshape(x, DIMS(a->b, a->kv_heads, 1, a->keys, a->dim));
-    dlc_dim dims[5] = {{a->b, NULL}, {a->kv_heads, NULL}, {a->heads / a->kv_heads, NULL}, {a->keys, NULL}, {a->dim, NULL}};
+    dlc_dim dims[5] = {
+        {a->b, NULL}, {a->kv_heads, NULL}, {a->heads / a->kv_heads, NULL}, {a->keys, NULL}, {a->dim, NULL}};
     return reshape(dlc_broadcast(wide, 5, dims, 5, (int64_t[]){0, 1, 2, 3, 4}), DIMS(a->b, a->heads, a->keys, a->dim));
 }
 
@@ -212,21 +230,21 @@ static extent extent_of(const bench_builder *b) {
 }
 
 /* One row per operator of one operand: name, expression of x and e. */
-#define ROW_TABLE(X)                                                                                                       \
-    X(softmax, dlc_softmax(x, e.axes[0]))                                                                                  \
-    X(log_softmax, dlc_log_softmax(x, e.axes[0]))                                                                          \
-    X(logsumexp, dlc_logsumexp(x, e.axis_count, e.axes, false))                                                            \
-    X(argmax, dlc_arg_max(x, e.axes[0], false, DLC_I64))                                                                   \
-    X(reduce_sum, dlc_reduce_sum(x, e.axis_count, e.axes, false))                                                          \
-    X(reduce_max, dlc_reduce_max(x, e.axis_count, e.axes, false))                                                          \
-    X(cumsum, dlc_cumulative_sum(x, e.axes[0], false, false))                                                              \
-    X(layer_norm, dlc_layer_norm(x, weights(b, 1, &e.dims[1], 1), weights(b, 1, &e.dims[1], 1), -1, 1e-5))                 \
+#define ROW_TABLE(X)                                                                                       \
+    X(softmax, dlc_softmax(x, e.axes[0]))                                                                  \
+    X(log_softmax, dlc_log_softmax(x, e.axes[0]))                                                          \
+    X(logsumexp, dlc_logsumexp(x, e.axis_count, e.axes, false))                                            \
+    X(argmax, dlc_arg_max(x, e.axes[0], false, DLC_I64))                                                   \
+    X(reduce_sum, dlc_reduce_sum(x, e.axis_count, e.axes, false))                                          \
+    X(reduce_max, dlc_reduce_max(x, e.axis_count, e.axes, false))                                          \
+    X(cumsum, dlc_cumulative_sum(x, e.axes[0], false, false))                                              \
+    X(layer_norm, dlc_layer_norm(x, weights(b, 1, &e.dims[1], 1), weights(b, 1, &e.dims[1], 1), -1, 1e-5)) \
     X(rms_norm, dlc_rms_norm(x, weights(b, 1, &e.dims[1], 1), -1, 1e-5))
-#define X(name, expression)                                                                                                \
-    static void build_##name(bench_builder *b) {                                                                           \
-        extent e = extent_of(b);                                                                                           \
-        dlc_value x = input(b, e.rank, e.dims);                                                                            \
-        result(b, expression);                                                                                             \
+#define X(name, expression)                      \
+    static void build_##name(bench_builder *b) { \
+        extent e = extent_of(b);                 \
+        dlc_value x = input(b, e.rank, e.dims);  \
+        result(b, expression);                   \
     }
 ROW_TABLE(X)
 #undef X
@@ -256,25 +274,27 @@ static dlc_value chain_of_muladds(bench_builder *b, dlc_value x) {
     return x;
 }
 
-static dlc_value channels(bench_builder *b, const extent *e) { return weights(b, DIMS(1, e->dims[1], 1, 1), 1); }
+static dlc_value channels(bench_builder *b, const extent *e) {
+    return weights(b, DIMS(1, e->dims[1], 1, 1), 1);
+}
 
 /* One row per map: identifier, name, expression of x, b and e. */
-#define MAP_TABLE(X)                                                                                                       \
-    X(gelu_map, "gelu(a*x+b)",                                                                                             \
-      dlc_gelu(dlc_add(dlc_mul(x, number(b, BENCH_MAP_A)), number(b, BENCH_MAP_B)), DLC_GELU_APPROXIMATE_NONE))            \
-    X(add, "add", dlc_add(x, input(b, e.rank, e.dims)))                                                                    \
-    X(gate, "silu*gate", dlc_mul(dlc_silu(x), input(b, e.rank, e.dims)))                                                   \
-    X(bias_relu, "bias+relu", dlc_relu(dlc_add(x, channels(b, &e))))                                                       \
-    X(scale_shift, "scale+shift+hswish", dlc_hard_swish(dlc_add(dlc_mul(x, channels(b, &e)), channels(b, &e))))            \
-    X(muladds, "20xmuladd", chain_of_muladds(b, x))                                                                        \
-    X(cast, "cast f32->bf16", dlc_cast(x, DLC_BF16))                                                                       \
-    X(where_clip, "where+clip",                                                                                            \
+#define MAP_TABLE(X)                                                                                            \
+    X(gelu_map, "gelu(a*x+b)",                                                                                  \
+      dlc_gelu(dlc_add(dlc_mul(x, number(b, BENCH_MAP_A)), number(b, BENCH_MAP_B)), DLC_GELU_APPROXIMATE_NONE)) \
+    X(add, "add", dlc_add(x, input(b, e.rank, e.dims)))                                                         \
+    X(gate, "silu*gate", dlc_mul(dlc_silu(x), input(b, e.rank, e.dims)))                                        \
+    X(bias_relu, "bias+relu", dlc_relu(dlc_add(x, channels(b, &e))))                                            \
+    X(scale_shift, "scale+shift+hswish", dlc_hard_swish(dlc_add(dlc_mul(x, channels(b, &e)), channels(b, &e)))) \
+    X(muladds, "20xmuladd", chain_of_muladds(b, x))                                                             \
+    X(cast, "cast f32->bf16", dlc_cast(x, DLC_BF16))                                                            \
+    X(where_clip, "where+clip",                                                                                 \
       dlc_select(dlc_gt(x, number(b, 0.25)), dlc_clamp(number(b, 0), x, number(b, 0.75)), number(b, -1)))
-#define X(identifier, name, expression)                                                                                    \
-    static void build_##identifier(bench_builder *b) {                                                                     \
-        extent e = extent_of(b);                                                                                           \
-        dlc_value x = input(b, e.rank, e.dims);                                                                            \
-        result(b, expression);                                                                                             \
+#define X(identifier, name, expression)                \
+    static void build_##identifier(bench_builder *b) { \
+        extent e = extent_of(b);                       \
+        dlc_value x = input(b, e.rank, e.dims);        \
+        result(b, expression);                         \
     }
 MAP_TABLE(X)
 #undef X
@@ -289,7 +309,8 @@ static void build_rope(bench_builder *b) {
         half[i] = dlc_slice(x, 4, start, 4, stop, 0, NULL);
     }
     dlc_value c = weights(b, DIMS(e.dims[2], e.dims[3] / 2), 1), s = weights(b, DIMS(e.dims[2], e.dims[3] / 2), 1);
-    dlc_value turned[2] = {dlc_sub(dlc_mul(half[0], c), dlc_mul(half[1], s)), dlc_add(dlc_mul(half[1], c), dlc_mul(half[0], s))};
+    dlc_value turned[2] = {dlc_sub(dlc_mul(half[0], c), dlc_mul(half[1], s)),
+                           dlc_add(dlc_mul(half[1], c), dlc_mul(half[0], s))};
     result(b, dlc_concat(2, turned, 3));
 }
 
@@ -297,7 +318,8 @@ static void build_rope(bench_builder *b) {
 static void build_dequantise(bench_builder *b) {
     extent e = extent_of(b);
     dlc_value x = dlc_cast(operand(b, false, DLC_U8, e.rank, e.dims, 0, 256), DLC_F32);
-    dlc_value zero = operand(b, true, DLC_F32, DIMS(e.dims[0], 1), 100, 140), scale = weights(b, DIMS(e.dims[0], 1), 0.01);
+    dlc_value zero = operand(b, true, DLC_F32, DIMS(e.dims[0], 1), 100, 140),
+              scale = weights(b, DIMS(e.dims[0], 1), 0.01);
     result(b, dlc_mul(dlc_sub(x, zero), scale));
 }
 
@@ -362,6 +384,10 @@ static void build_slice(bench_builder *b) {
     for (int i = 0; i < e.rank; i++)
         stop[i] = (dlc_dim){.value = e.dims[i]}, step[i] = bench_number(b->problem.shape, "step", 1);
     result(b, dlc_slice(input(b, e.rank, e.dims), e.rank, start, e.rank, stop, e.rank, step));
+    /* Rows that are not taken need not be read; of those that are, every cache line is. */
+    double all = 4 * (double)product(e.rank, e.dims), rows = 1, taken = 1;
+    for (int i = 0; i < e.rank; i++) taken /= (double)step[i], rows /= i + 1 < e.rank ? (double)step[i] : 1;
+    b->problem.bytes = all * rows + all * taken;
 }
 
 /* shape=1x4096->4096x4096. */
@@ -383,12 +409,12 @@ static const bench_case_kind kinds[] = {
 #define X(name, expression) {"row", #name, build_##name, {0}},
     ROW_TABLE(X)
 #undef X
-    {"row", "mean_var", build_mean_var, {0}},
+        {"row", "mean_var", build_mean_var, {0}},
     {"row", "group_norm", build_group_norm, {0}},
 #define X(identifier, name, expression) {"map", name, build_##identifier, {0}},
     MAP_TABLE(X)
 #undef X
-    {"map", "rope", build_rope, {0}},
+        {"map", "rope", build_rope, {0}},
     {"map", "dequantise u8", build_dequantise, {0}},
     {"map", "adam", build_adam, {0}},
     {"move", "transpose", build_transpose, {0}},
@@ -402,7 +428,8 @@ static const bench_case_kind kinds[] = {
 
 const bench_case_kind *bench_case_find(const bench_shape *shape) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (strcmp(kinds[i].kind, shape->kind) == 0 && (!kinds[i].name || strcmp(kinds[i].name, shape->name) == 0)) return &kinds[i];
+        if (strcmp(kinds[i].kind, shape->kind) == 0 && (!kinds[i].name || strcmp(kinds[i].name, shape->name) == 0))
+            return &kinds[i];
     return NULL;
 }
 

@@ -30,6 +30,7 @@ const bench_case_kind *bench_case_find(const bench_shape *shape);
 void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph);
 void bench_case_release(bench_builder *b);
 /* Operand or result with its data; values are spread evenly over [low, high), always the same ones. */
-void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low, double high);
+void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,
+                          double high);
 
 #endif

@@ -106,6 +106,12 @@ static void run_model(model *m, int rank, const int64_t *shape) {
     if (output.managed) output.managed->deleter(output.managed);
 }
 
+/* What a child prints when it could not measure. */
+static double failed(const model *m) {
+    if (m->status) fprintf(stderr, "%s: %s\n", dlc_status_text(m->status), dlc_error_message(m->context));
+    return -1;
+}
+
 static dlc_statistics statistics_of(const model *m) {
     dlc_statistics s = {0};
     if (m->context) dlc_context_statistics(m->context, &s);
@@ -131,7 +137,7 @@ static double first_linear(void) {
     double start = bench_now();
     model m = open_model(0, build_linear);
     run_model(&m, 2, linear_shape);
-    return m.status ? -1 : (bench_now() - start) * 1e3;
+    return m.status ? failed(&m) : (bench_now() - start) * 1e3;
 }
 
 static double first_digits(void) {
@@ -139,14 +145,14 @@ static double first_digits(void) {
     double start = bench_now();
     model m = open_model(0, build_digits);
     run_model(&m, 4, digits_shape);
-    return m.status ? -1 : (bench_now() - start) * 1e3;
+    return m.status ? failed(&m) : (bench_now() - start) * 1e3;
 }
 
 /* Megabytes with a context and the digits network, run at three batch sizes. */
 static double memory_digits(void) {
     model m = open_model(0, build_digits);
     for (int64_t n = 1; n <= 16; n *= 4) run_model(&m, 4, (int64_t[]){n, 1, 8, 8});
-    return m.status ? -1 : resident();
+    return m.status ? failed(&m) : resident();
 }
 
 /* Growth of memory in megabytes from the 300th to the 1,000th shape. */
@@ -156,9 +162,11 @@ static double growth_shapes(void) {
     for (int i = 0; i < 1000 && !m.status; i++) {
         if (i == 300) before = resident();
         run_model(&m, 2, (int64_t[]){1 + i % 40, 1 + i});
+        if (m.status) fprintf(stderr, "at shape %dx%d: ", 1 + i % 40, 1 + i);
     }
     dlc_statistics s = statistics_of(&m);
-    return m.status || s.cache_bytes > 16 << 20 ? -1 : resident() - before;
+    if (s.cache_bytes > 16 << 20) fprintf(stderr, "the cache holds %llu bytes\n", (unsigned long long)s.cache_bytes);
+    return m.status || s.cache_bytes > 16 << 20 ? failed(&m) : resident() - before;
 }
 
 /* The same with a graph of its own for each shape, so that every one compiles. */
@@ -177,9 +185,11 @@ static double growth_graphs(void) {
         dlc_program_destroy(one.program);
         dlc_graph_destroy(one.graph);
         m.status = one.status;
+        if (m.status) fprintf(stderr, "at shape %dx%d: ", 1 + i % 40, 1 + i);
     }
     dlc_statistics s = statistics_of(&m);
-    return m.status || s.cache_bytes > 16 << 20 ? -1 : resident() - before;
+    if (s.cache_bytes > 16 << 20) fprintf(stderr, "the cache holds %llu bytes\n", (unsigned long long)s.cache_bytes);
+    return m.status || s.cache_bytes > 16 << 20 ? failed(&m) : resident() - before;
 }
 
 /* Kernels built for 200 sizes over kernels built for the first, which is one a region. */
@@ -189,7 +199,7 @@ static double builds_varying(void) {
     double regions = (double)statistics_of(&m).kernel_builds;
     for (int64_t n = 2; n <= 200; n++) run_model(&m, 2, (int64_t[]){n, 64});
     double builds = (double)statistics_of(&m).kernel_builds;
-    return m.status || regions == 0 ? -1 : builds / regions;
+    return m.status || regions == 0 ? failed(&m) : builds / regions;
 }
 
 /* Milliseconds a kernel, median over plans: the digits network at 15 batch sizes, each in a context of its own. */
@@ -201,7 +211,7 @@ static double compile_kernel(void) {
         const int64_t *shapes[1] = {shape};
         if (!m.status) m.status = dlc_prepare(m.program, shapes, (int[]){4}, 1);
         dlc_statistics s = statistics_of(&m);
-        if (m.status || s.kernel_builds == 0) return -1;
+        if (m.status || s.kernel_builds == 0) return failed(&m);
         values[i] = (double)s.compile_ns * 1e-6 / (double)s.kernel_builds;
         close_model(&m);
     }
@@ -210,7 +220,8 @@ static double compile_kernel(void) {
 
 /* Nanoseconds of dlc_run with two inputs, 16 shapes in turn, kernels of 1 to 16 elements included. */
 static void build_pair(dlc_graph *g) {
-    dlc_value x = dlc_input(g, "x", DLC_F32, 1, (dlc_dim[]){{0, "n"}}), y = dlc_input(g, "y", DLC_F32, 1, (dlc_dim[]){{0, "n"}});
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, (dlc_dim[]){{0, "n"}}),
+              y = dlc_input(g, "y", DLC_F32, 1, (dlc_dim[]){{0, "n"}});
     dlc_output(g, "z", dlc_add(x, y));
 }
 
@@ -221,7 +232,11 @@ static double run_alternating(void) {
     for (int i = 0; i < 16; i++) {
         sizes[i] = i + 1;
         for (int t = 0; t < 3; t++)
-            tensors[i][t] = (DLTensor){.data = m.data + t * 64, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = &sizes[i]};
+            tensors[i][t] = (DLTensor){.data = m.data + t * 64,
+                                       .device = {kDLCPU, 0},
+                                       .ndim = 1,
+                                       .dtype = {kDLFloat, 32, 1},
+                                       .shape = &sizes[i]};
     }
     double samples[25];
     for (int s = 0; s < 25; s++) {
@@ -234,7 +249,7 @@ static double run_alternating(void) {
         }
         samples[s] = (bench_now() - start) / 16000 * 1e9;
     }
-    return m.status ? -1 : bench_median(samples, 25);
+    return m.status ? failed(&m) : bench_median(samples, 25);
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------------------------------ */
@@ -252,10 +267,11 @@ static const struct {
     {"the same with bias and GELU, %", "contraction figure b=1 m=512 n=512 k=512 bias act=gelu", PEAK_SHARE, 85, 93},
     {"contraction 128x768x768, share of peak %", "contraction figure b=1 m=128 n=768 k=768", PEAK_SHARE, 85, 93},
     {"the same with bias and GELU, %", "contraction figure b=1 m=128 n=768 k=768 bias act=gelu", PEAK_SHARE, 85, 93},
-    {"8 convolutions 3x3 64->64 @56, share of peak %", "convolution figure n=1 ci=64 co=64 h=56 w=56 kh=3 kw=3 pad=1 chain=8 bias act=relu",
-     PEAK_SHARE, 80, 94},
+    {"8 convolutions 3x3 64->64 @56, share of peak %",
+     "convolution figure n=1 ci=64 co=64 h=56 w=56 kh=3 kw=3 pad=1 chain=8 bias act=relu", PEAK_SHARE, 80, 94},
     {"softmax 128x128, us", "row softmax shape=128x128", MICROSECONDS, 6, 4},
-    {"attention 12x128x64 over three programs, x", "attention b=1 heads=12 queries=128 keys=128 dim=64", FUSION_GAIN, 1.3, 2},
+    {"attention 12x128x64 over three programs, x", "attention b=1 heads=12 queries=128 keys=128 dim=64", FUSION_GAIN,
+     1.3, 2},
 };
 
 /* Figures measured by a process of its own; less is better. */
@@ -364,7 +380,8 @@ bool bench_figures(const bench_outcome *outcomes, int count, FILE *json) {
     printf("%-60s %10s %10s  %10s\n", "figure", "required", "stretch", "measured");
     for (int i = 0; i < CONTESTS; i++) {
         metric m = contests[i].metric;
-        reached &= report(json, contests[i].name, contest_figure(i, outcomes, count), contests[i].required, contests[i].stretch, m != MICROSECONDS);
+        reached &= report(json, contests[i].name, contest_figure(i, outcomes, count), contests[i].required,
+                          contests[i].stretch, m != MICROSECONDS);
     }
     for (int i = 0; i < CHILDREN; i++)
         reached &= report(json, children[i].name, ask_child(i), children[i].required, children[i].stretch, false);

@@ -53,8 +53,8 @@ static void call_all(shape_case *cases) {
         const jit_plan *plan = cases[i % SHAPES].plan;
         const jit_step *step = &plan->steps[0];
         for (int64_t p = 0; p < step->phases; p++)
-            step->target[p].function.run(&plan->frames[0].frame->arguments[step->target[p].call], 0, 0, step->phase[p].tasks, 0,
-                                         step->target[p].function.closure);
+            step->target[p].function.run(&plan->frames[0].frame->arguments[step->target[p].call], 0, 0,
+                                         step->phase[p].tasks, 0, step->target[p].function.closure);
     }
 }
 
@@ -106,10 +106,11 @@ int main(int count, char **words) {
     qsort(runs, SAMPLES, sizeof *runs, by_value);
     qsort(calls, SAMPLES, sizeof *calls, by_value);
     double overhead = runs[SAMPLES / 2] - calls[SAMPLES / 2];
-    printf("{\"case\": \"dlc_run overhead\", \"run_ns\": %.1f, \"kernels_ns\": %.1f, \"overhead_ns\": %.1f, \"required_ns\": %d, "
-           "\"locks\": %llu, \"allocations\": %llu}\n",
-           runs[SAMPLES / 2], calls[SAMPLES / 2], overhead, REQUIRED_NS, (unsigned long long)locked,
-           (unsigned long long)allocated);
+    printf(
+        "{\"case\": \"dlc_run overhead\", \"run_ns\": %.1f, \"kernels_ns\": %.1f, \"overhead_ns\": %.1f, \"required_ns\": %d, "
+        "\"locks\": %llu, \"allocations\": %llu}\n",
+        runs[SAMPLES / 2], calls[SAMPLES / 2], overhead, REQUIRED_NS, (unsigned long long)locked,
+        (unsigned long long)allocated);
     dlc_program_destroy(program);
     dlc_graph_destroy(g);
     dlc_context_destroy(context);

@@ -44,7 +44,9 @@ static bool ok(plan *p, dnnl_status_t status) {
     return !p->failed;
 }
 
-static dnnl_data_type_t type_of(dlc_dtype dtype) { return dtype == DLC_BF16 ? dnnl_bf16 : dnnl_f32; }
+static dnnl_data_type_t type_of(dlc_dtype dtype) {
+    return dtype == DLC_BF16 ? dnnl_bf16 : dnnl_f32;
+}
 
 /* Row-major, or with the given strides. */
 static description plain(plan *p, dlc_dtype dtype, int rank, const int64_t *dims, const int64_t *strides) {
@@ -66,13 +68,17 @@ static description any(plan *p, int rank, const int64_t *dims) {
     return d;
 }
 
-#define D(...) (const int64_t[]){__VA_ARGS__}
+#define D(...)          \
+    (const int64_t[]) { \
+        __VA_ARGS__     \
+    }
 
 /* data NULL: memory of its own. */
 static dnnl_memory_t memory(plan *p, const description *d, void *data) {
     dnnl_memory_t m = NULL;
     if (p->failed || p->memory_count == MAX_MEMORIES) return p->failed = true, NULL;
-    if (ok(p, dnnl_memory_create(&m, d, p->engine, data ? data : DNNL_MEMORY_ALLOCATE))) p->memories[p->memory_count++] = m;
+    if (ok(p, dnnl_memory_create(&m, d, p->engine, data ? data : DNNL_MEMORY_ALLOCATE)))
+        p->memories[p->memory_count++] = m;
     return m;
 }
 
@@ -81,7 +87,9 @@ static void argument(plan *p, step *s, int name, dnnl_memory_t m) {
     s->arguments[s->count++] = (dnnl_exec_arg_t){name, m};
 }
 
-static const description *wanted(dnnl_primitive_desc_t pd, dnnl_query_t what) { return dnnl_primitive_desc_query_md(pd, what, 0); }
+static const description *wanted(dnnl_primitive_desc_t pd, dnnl_query_t what) {
+    return dnnl_primitive_desc_query_md(pd, what, 0);
+}
 
 /* A step of a primitive descriptor, which it consumes. */
 static step *add_step(plan *p, dnnl_primitive_desc_t pd) {
@@ -96,7 +104,8 @@ static step *add_step(plan *p, dnnl_primitive_desc_t pd) {
     return s;
 }
 
-static dnnl_primitive_desc_t describe_primitive(plan *p, const_dnnl_op_desc_t operation, const_dnnl_primitive_attr_t attributes) {
+static dnnl_primitive_desc_t describe_primitive(plan *p, const_dnnl_op_desc_t operation,
+                                                const_dnnl_primitive_attr_t attributes) {
     dnnl_primitive_desc_t pd = NULL;
     if (!p->failed) ok(p, dnnl_primitive_desc_create(&pd, operation, attributes, p->engine, NULL));
     return pd;
@@ -116,7 +125,9 @@ static dnnl_memory_t reordered(plan *p, dnnl_memory_t source, const description 
     return target;
 }
 
-static void execute(plan *p, step *s) { ok(p, dnnl_primitive_execute(s->primitive, p->stream, s->count, s->arguments)); }
+static void execute(plan *p, step *s) {
+    ok(p, dnnl_primitive_execute(s->primitive, p->stream, s->count, s->arguments));
+}
 
 /* The same once, now. */
 static dnnl_memory_t packed(plan *p, dnnl_memory_t source, const description *to) {
@@ -153,11 +164,14 @@ static void release_attributes(dnnl_primitive_attr_t attributes, dnnl_post_ops_t
 
 static void contract_matmul(plan *p, const bench_problem *problem) {
     const bench_shape *s = problem->shape;
-    int64_t b = bench_number(s, "b", 1), m = bench_number(s, "m", 1), n = bench_number(s, "n", 1), k = bench_number(s, "k", 1);
+    int64_t b = bench_number(s, "b", 1), m = bench_number(s, "m", 1), n = bench_number(s, "n", 1),
+            k = bench_number(s, "k", 1);
     int skip = b == 1, rank = 3 - skip;
-    description x = plain(p, DLC_F32, rank, D(b, m, k) + skip, NULL), w = plain(p, DLC_F32, rank, D(b, k, n) + skip, NULL);
+    description x = plain(p, DLC_F32, rank, D(b, m, k) + skip, NULL),
+                w = plain(p, DLC_F32, rank, D(b, k, n) + skip, NULL);
     description w_any = problem->operands[1].constant ? any(p, rank, D(b, k, n) + skip) : w;
-    description y = plain(p, DLC_F32, rank, D(b, m, n) + skip, NULL), bias = plain(p, DLC_F32, rank, D(1, 1, n) + skip, NULL);
+    description y = plain(p, DLC_F32, rank, D(b, m, n) + skip, NULL),
+                bias = plain(p, DLC_F32, rank, D(1, 1, n) + skip, NULL);
     bool biased = bench_flag(s, "bias");
     dnnl_post_ops_t post = NULL;
     dnnl_primitive_attr_t attributes = attributes_of(p, bench_text(s, "act"), &post);
@@ -181,13 +195,15 @@ static void contract_inner_product(plan *p, const bench_problem *problem) {
         p->failed = true;
         return;
     }
-    description x = plain(p, DLC_F32, 2, D(m, k), NULL), y = plain(p, DLC_F32, 2, D(m, n), NULL), bias = plain(p, DLC_F32, 1, D(n), NULL);
+    description x = plain(p, DLC_F32, 2, D(m, k), NULL), y = plain(p, DLC_F32, 2, D(m, n), NULL),
+                bias = plain(p, DLC_F32, 1, D(n), NULL);
     description w = plain(p, DLC_F32, 2, D(n, k), D(1, n)), w_any = any(p, 2, D(n, k));
     bool biased = bench_flag(s, "bias");
     dnnl_post_ops_t post = NULL;
     dnnl_primitive_attr_t attributes = attributes_of(p, bench_text(s, "act"), &post);
     dnnl_inner_product_desc_t operation;
-    ok(p, dnnl_inner_product_forward_desc_init(&operation, dnnl_forward_inference, &x, &w_any, biased ? &bias : NULL, &y));
+    ok(p,
+       dnnl_inner_product_forward_desc_init(&operation, dnnl_forward_inference, &x, &w_any, biased ? &bias : NULL, &y));
     dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
     release_attributes(attributes, post);
     if (p->failed) return;
@@ -202,7 +218,8 @@ static void contract_inner_product(plan *p, const bench_problem *problem) {
 /* ---- convolution ------------------------------------------------------------------------------------------------------------- */
 
 /* One convolution of the chain from `x`, whose logical dimensions are in `dims`; they become those of the result. */
-static dnnl_memory_t convolve(plan *p, const bench_problem *problem, dnnl_alg_kind_t algorithm, dnnl_memory_t x, int64_t dims[4], int *operand) {
+static dnnl_memory_t convolve(plan *p, const bench_problem *problem, dnnl_alg_kind_t algorithm, dnnl_memory_t x,
+                              int64_t dims[4], int *operand) {
     const bench_shape *s = problem->shape;
     int64_t co = bench_number(s, "co", 1), groups = bench_number(s, "groups", 1), ci = dims[1];
     int64_t kernel[2] = {bench_number(s, "kh", 1), bench_number(s, "kw", 1)}, stride = bench_number(s, "stride", 1);
@@ -220,15 +237,19 @@ static dnnl_memory_t convolve(plan *p, const bench_problem *problem, dnnl_alg_ki
     dnnl_post_ops_t post = NULL;
     dnnl_primitive_attr_t attributes = attributes_of(p, bench_text(s, "act"), &post);
     dnnl_convolution_desc_t operation;
-    ok(p, transposed ? dnnl_dilated_deconvolution_forward_desc_init(&operation, dnnl_forward_inference, dnnl_deconvolution_direct, &x_any,
-                                                                    &w_any, biased ? &bias : NULL, &y_any, strides, dilations, pads, pads)
-                     : dnnl_dilated_convolution_forward_desc_init(&operation, dnnl_forward_inference, algorithm, &x_any, &w_any,
-                                                                  biased ? &bias : NULL, &y_any, strides, dilations, pads, pads));
+    ok(p, transposed ? dnnl_dilated_deconvolution_forward_desc_init(
+                           &operation, dnnl_forward_inference, dnnl_deconvolution_direct, &x_any, &w_any,
+                           biased ? &bias : NULL, &y_any, strides, dilations, pads, pads)
+                     : dnnl_dilated_convolution_forward_desc_init(&operation, dnnl_forward_inference, algorithm, &x_any,
+                                                                  &w_any, biased ? &bias : NULL, &y_any, strides,
+                                                                  dilations, pads, pads));
     dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
     release_attributes(attributes, post);
     if (p->failed) return NULL;
-    dnnl_memory_t weights = packed(p, memory(p, &w, problem->operands[(*operand)++].data), wanted(pd, dnnl_query_weights_md));
-    dnnl_memory_t from = reordered(p, x, wanted(pd, dnnl_query_src_md), NULL), y = memory(p, wanted(pd, dnnl_query_dst_md), NULL);
+    dnnl_memory_t weights =
+        packed(p, memory(p, &w, problem->operands[(*operand)++].data), wanted(pd, dnnl_query_weights_md));
+    dnnl_memory_t from = reordered(p, x, wanted(pd, dnnl_query_src_md), NULL),
+                  y = memory(p, wanted(pd, dnnl_query_dst_md), NULL);
     step *run = add_step(p, pd);
     argument(p, run, DNNL_ARG_SRC, from);
     argument(p, run, DNNL_ARG_WEIGHTS, weights);
@@ -250,17 +271,23 @@ static void convolution(plan *p, const bench_problem *problem, dnnl_alg_kind_t a
     reordered(p, m, &y, target->data);
 }
 
-static void convolve_direct(plan *p, const bench_problem *problem) { convolution(p, problem, dnnl_convolution_direct); }
-static void convolve_winograd(plan *p, const bench_problem *problem) { convolution(p, problem, dnnl_convolution_winograd); }
+static void convolve_direct(plan *p, const bench_problem *problem) {
+    convolution(p, problem, dnnl_convolution_direct);
+}
+static void convolve_winograd(plan *p, const bench_problem *problem) {
+    convolution(p, problem, dnnl_convolution_winograd);
+}
 
 /* ---- attention: three primitives ------------------------------------------------------------------------------------------------ */
 
 /* What is added to the scores: 0 or minus infinity. False when nothing is. */
-static bool add_mask(plan *p, const bench_problem *problem, const int64_t *scores, dnnl_post_ops_t post, dnnl_memory_t *mask) {
+static bool add_mask(plan *p, const bench_problem *problem, const int64_t *scores, dnnl_post_ops_t post,
+                     dnnl_memory_t *mask) {
     const bench_shape *s = problem->shape;
     bool causal = bench_flag(s, "causal");
     if (!causal && !bench_flag(s, "masked")) return false;
-    description d = causal ? plain(p, DLC_F32, 4, D(1, 1, scores[2], scores[3]), NULL) : plain(p, DLC_F32, 4, D(scores[0], 1, 1, scores[3]), NULL);
+    description d = causal ? plain(p, DLC_F32, 4, D(1, 1, scores[2], scores[3]), NULL)
+                           : plain(p, DLC_F32, 4, D(scores[0], 1, 1, scores[3]), NULL);
     *mask = memory(p, &d, NULL);
     void *data = NULL;
     if (p->failed || !ok(p, dnnl_memory_get_data_handle(*mask, &data))) return false;
@@ -281,7 +308,8 @@ static void attention(plan *p, const bench_problem *problem) {
     }
     int64_t dim = q->dims[3], scores_dims[4] = {q->dims[0], q->dims[1], q->dims[2], k->dims[2]};
     int64_t keys[4] = {q->dims[0], q->dims[1], dim, k->dims[2]}, head = k->dims[2] * dim;
-    description qd = plain(p, DLC_F32, 4, q->dims, NULL), kd = plain(p, DLC_F32, 4, keys, D(head * q->dims[1], head, 1, dim));
+    description qd = plain(p, DLC_F32, 4, q->dims, NULL),
+                kd = plain(p, DLC_F32, 4, keys, D(head * q->dims[1], head, 1, dim));
     description vd = plain(p, DLC_F32, 4, k->dims, NULL), yd = plain(p, DLC_F32, 4, q->dims, NULL);
     description sd = plain(p, DLC_F32, 4, scores_dims, NULL);
     dnnl_post_ops_t post = NULL;
@@ -313,7 +341,8 @@ static void attention(plan *p, const bench_problem *problem) {
 
 /* ---- rows, maps, moves -------------------------------------------------------------------------------------------------------------- */
 
-static void unary(plan *p, dnnl_primitive_desc_t pd, const bench_problem *problem, const description *x, const description *y) {
+static void unary(plan *p, dnnl_primitive_desc_t pd, const bench_problem *problem, const description *x,
+                  const description *y) {
     step *run = add_step(p, pd);
     argument(p, run, DNNL_ARG_SRC, memory(p, x, problem->operands[0].data));
     argument(p, run, DNNL_ARG_DST, memory(p, y, problem->results[0].data));
@@ -324,8 +353,9 @@ static void softmax(plan *p, const bench_problem *problem) {
     description d = plain(p, DLC_F32, x->rank, x->dims, NULL);
     dnnl_softmax_v2_desc_t operation;
     ok(p, dnnl_softmax_v2_forward_desc_init(&operation, dnnl_forward_inference,
-                                            strcmp(problem->shape->name, "softmax") == 0 ? dnnl_softmax_accurate : dnnl_softmax_log, &d, &d,
-                                            (int)bench_number(problem->shape, "axis", x->rank - 1)));
+                                            strcmp(problem->shape->name, "softmax") == 0 ? dnnl_softmax_accurate
+                                                                                         : dnnl_softmax_log,
+                                            &d, &d, (int)bench_number(problem->shape, "axis", x->rank - 1)));
     unary(p, describe_primitive(p, &operation, NULL), problem, &d, &d);
 }
 
@@ -333,7 +363,8 @@ static void layer_norm(plan *p, const bench_problem *problem) {
     const bench_operand *x = &problem->operands[0];
     description d = plain(p, DLC_F32, x->rank, x->dims, NULL), one = plain(p, DLC_F32, 1, &x->dims[x->rank - 1], NULL);
     dnnl_layer_normalization_desc_t operation;
-    ok(p, dnnl_layer_normalization_forward_desc_init(&operation, dnnl_forward_inference, &d, NULL, 1e-5f, dnnl_use_scale | dnnl_use_shift));
+    ok(p, dnnl_layer_normalization_forward_desc_init(&operation, dnnl_forward_inference, &d, NULL, 1e-5f,
+                                                     dnnl_use_scale | dnnl_use_shift));
     dnnl_primitive_desc_t pd = describe_primitive(p, &operation, NULL);
     if (p->failed) return;
     unary(p, pd, problem, &d, &d);
@@ -356,9 +387,12 @@ static void reduction(plan *p, const bench_problem *problem) {
 }
 
 /* Elementwise operations want two dimensions at least: with one, the reference implementation does nothing. */
-static description flat(plan *p, const bench_operand *x) { return plain(p, DLC_F32, 2, D(1, (int64_t)(x->bytes / 4)), NULL); }
+static description flat(plan *p, const bench_operand *x) {
+    return plain(p, DLC_F32, 2, D(1, (int64_t)(x->bytes / 4)), NULL);
+}
 
-static void eltwise(plan *p, dnnl_alg_kind_t algorithm, float alpha, float beta, const description *d, dnnl_memory_t from, dnnl_memory_t to) {
+static void eltwise(plan *p, dnnl_alg_kind_t algorithm, float alpha, float beta, const description *d,
+                    dnnl_memory_t from, dnnl_memory_t to) {
     dnnl_eltwise_desc_t operation;
     ok(p, dnnl_eltwise_forward_desc_init(&operation, dnnl_forward_inference, algorithm, d, alpha, beta));
     step *run = add_step(p, describe_primitive(p, &operation, NULL));
@@ -481,7 +515,8 @@ static void release(void *state) {
 static plan *try_way(way *build, const bench_problem *problem) {
     plan *p = calloc(1, sizeof *p);
     if (!p) return NULL;
-    if (ok(p, dnnl_engine_create(&p->engine, dnnl_cpu, 0))) ok(p, dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags));
+    if (ok(p, dnnl_engine_create(&p->engine, dnnl_cpu, 0)))
+        ok(p, dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags));
     if (!p->failed) build(p, problem);
     if (!p->failed) run(p);
     if (!p->failed) return p;
@@ -512,7 +547,8 @@ static void *prepare(const bench_problem *problem, char *note, size_t note_size)
     double best_seconds = HUGE_VAL;
     for (size_t row = 0; row < sizeof table / sizeof *table; row++) {
         const char *name = table[row].name;
-        if (strcmp(table[row].kind, problem->shape->kind) != 0 || (name && strcmp(name, problem->shape->name) != 0)) continue;
+        if (strcmp(table[row].kind, problem->shape->kind) != 0 || (name && strcmp(name, problem->shape->name) != 0))
+            continue;
         for (int w = 0; w < MAX_WAYS && table[row].ways[w]; w++) {
             plan *p = try_way(table[row].ways[w], problem);
             double seconds = p ? quick_time(p) : HUGE_VAL;
@@ -530,10 +566,13 @@ static void *prepare(const bench_problem *problem, char *note, size_t note_size)
 
 static void describe(char *text, size_t size) {
     const dnnl_version_t *v = dnnl_version();
-    snprintf(text, size, "%d.%d.%d; f32, instruction set code 0x%x", v->major, v->minor, v->patch, (unsigned)dnnl_get_effective_cpu_isa());
+    snprintf(text, size, "%d.%d.%d; f32, instruction set code 0x%x", v->major, v->minor, v->patch,
+             (unsigned)dnnl_get_effective_cpu_isa());
 }
 
-static void set_threads(int count) { omp_set_num_threads(count); }
+static void set_threads(int count) {
+    omp_set_num_threads(count);
+}
 
 const bench_peer *bench_peer_get(void) {
     static const bench_peer peer = {"onednn", describe, set_threads, prepare, run, release};

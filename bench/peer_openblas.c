@@ -18,7 +18,9 @@ static void describe(char *text, size_t size) {
     snprintf(text, size, "%.48s; core %s", openblas_get_config(), openblas_get_corename());
 }
 
-static void set_threads(int count) { openblas_set_num_threads(count); }
+static void set_threads(int count) {
+    openblas_set_num_threads(count);
+}
 
 static void *prepare(const bench_problem *problem, char *note, size_t note_size) {
     const bench_shape *s = problem->shape;
@@ -30,7 +32,8 @@ static void *prepare(const bench_problem *problem, char *note, size_t note_size)
     if (bench_flag(s, "bias")) g->bias = problem->operands[2].data;
     g->relu = act != NULL;
     g->batch = bench_number(s, "b", 1);
-    g->m = (blasint)bench_number(s, "m", 1), g->n = (blasint)bench_number(s, "n", 1), g->k = (blasint)bench_number(s, "k", 1);
+    g->m = (blasint)bench_number(s, "m", 1), g->n = (blasint)bench_number(s, "n", 1),
+    g->k = (blasint)bench_number(s, "k", 1);
     g->vector = g->m == 1;
     snprintf(note, note_size, "%s", g->vector ? "sgemv" : "sgemm");
     return g;

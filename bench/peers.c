@@ -56,7 +56,8 @@ int bench_peers_load(const bench_peer *peers[BENCH_MAX_PEERS], FILE *json) {
         if (strcmp(name, "openblas") == 0 && access(path, R_OK) == 0) choose_openblas_core(path);
         const bench_peer *peer = load(path);
         if (!peer) {
-            printf("peer %s: not measured (%s)\n", name, access(path, R_OK) ? "not there when this was built" : dlerror());
+            printf("peer %s: not measured (%s)\n", name,
+                   access(path, R_OK) ? "not there when this was built" : dlerror());
             continue;
         }
         peer->describe(description, sizeof description);

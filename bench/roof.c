@@ -26,18 +26,18 @@ enum { ACCUMULATOR_COUNT = 12, ROUNDS = 20000 };
 #define SET(i) vector a##i = x + (float)i;
 #define STEP(i) a##i = a##i * x + y;
 #define JOIN(i) sum += a##i;
-#define FMA_FUNCTION(name, bytes, features)                                                                                \
-    TARGET(features) __attribute__((noinline)) static float name(float seed) {                                             \
-        typedef float vector __attribute__((vector_size(bytes)));                                                         \
-        vector x = {0}, y = {0}, sum = {0};                                                                                \
-        x += seed, y += seed;                                                                                              \
-        ACCUMULATORS(SET)                                                                                                  \
-        for (int i = 0; i < ROUNDS; i++) {                                                                                 \
-            ACCUMULATORS(STEP)                                                                                             \
-            __asm__ volatile("" : "+m"(seed));                                                                             \
-        }                                                                                                                  \
-        ACCUMULATORS(JOIN)                                                                                                 \
-        return sum[0];                                                                                                     \
+#define FMA_FUNCTION(name, bytes, features)                                    \
+    TARGET(features) __attribute__((noinline)) static float name(float seed) { \
+        typedef float vector __attribute__((vector_size(bytes)));              \
+        vector x = {0}, y = {0}, sum = {0};                                    \
+        x += seed, y += seed;                                                  \
+        ACCUMULATORS(SET)                                                      \
+        for (int i = 0; i < ROUNDS; i++) {                                     \
+            ACCUMULATORS(STEP)                                                 \
+            __asm__ volatile("" : "+m"(seed));                                 \
+        }                                                                      \
+        ACCUMULATORS(JOIN)                                                     \
+        return sum[0];                                                         \
     }
 FMA_FUNCTION(fma_512, 64, "avx512f")
 FMA_FUNCTION(fma_256, 32, "avx2,fma")
@@ -66,7 +66,9 @@ static width widest(void) {
     return width_of(2);
 }
 
-static double flops_of(width w) { return 2.0 * ACCUMULATOR_COUNT * ROUNDS * w.lanes; }
+static double flops_of(width w) {
+    return 2.0 * ACCUMULATOR_COUNT * ROUNDS * w.lanes;
+}
 
 /* ---- several threads ------------------------------------------------------------------------------------------------------ */
 
@@ -111,7 +113,9 @@ static double run_workers(worker *workers, int threads) {
     return seconds;
 }
 
-static void fma_body(worker *w) { w->sink = w->width.function(0.5f); }
+static void fma_body(worker *w) {
+    w->sink = w->width.function(0.5f);
+}
 
 static double measure_fma(width w, int threads) {
     double best = 0;
@@ -132,31 +136,33 @@ void bench_fma_burst(void *threads) {
     (void)sink;
 }
 
-double bench_fma_flops(int threads) { return threads * flops_of(widest()); }
+double bench_fma_flops(int threads) {
+    return threads * flops_of(widest());
+}
 
 /* ---- bandwidth -------------------------------------------------------------------------------------------------------------- */
 
 /* 512 bytes a step in both loops; sizes are multiples of that. */
-#define MEMORY_FUNCTIONS(suffix, bytes, features)                                                                          \
-    TARGET(features) __attribute__((noinline)) static float read_##suffix(const char *source, size_t size) {               \
-        typedef float vector __attribute__((vector_size(bytes)));                                                         \
-        vector a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};                                     \
-        for (const char *end = source + size; source < end; source += 8 * bytes) {                                         \
-            const vector *v = (const vector *)(const void *)source;                                                        \
-            a += v[0], b += v[1], c += v[2], d += v[3];                                                                    \
-            e += v[4], f += v[5], g += v[6], h += v[7];                                                                    \
-        }                                                                                                                  \
-        a += b + c + d + (e + f) + (g + h);                                                                                \
-        return a[0];                                                                                                       \
-    }                                                                                                                      \
-    TARGET(features) __attribute__((noinline)) static void copy_##suffix(char *to, const char *from, size_t size) {        \
-        typedef float vector __attribute__((vector_size(bytes)));                                                         \
-        for (const char *end = from + size; from < end; from += 8 * bytes, to += 8 * bytes) {                              \
-            const vector *s = (const vector *)(const void *)from;                                                          \
-            vector *t = (vector *)(void *)to;                                                                              \
-            vector v0 = s[0], v1 = s[1], v2 = s[2], v3 = s[3], v4 = s[4], v5 = s[5], v6 = s[6], v7 = s[7];                 \
-            t[0] = v0, t[1] = v1, t[2] = v2, t[3] = v3, t[4] = v4, t[5] = v5, t[6] = v6, t[7] = v7;                        \
-        }                                                                                                                  \
+#define MEMORY_FUNCTIONS(suffix, bytes, features)                                                                   \
+    TARGET(features) __attribute__((noinline)) static float read_##suffix(const char *source, size_t size) {        \
+        typedef float vector __attribute__((vector_size(bytes)));                                                   \
+        vector a = {0}, b = {0}, c = {0}, d = {0}, e = {0}, f = {0}, g = {0}, h = {0};                              \
+        for (const char *end = source + size; source < end; source += 8 * bytes) {                                  \
+            const vector *v = (const vector *)(const void *)source;                                                 \
+            a += v[0], b += v[1], c += v[2], d += v[3];                                                             \
+            e += v[4], f += v[5], g += v[6], h += v[7];                                                             \
+        }                                                                                                           \
+        a += b + c + d + (e + f) + (g + h);                                                                         \
+        return a[0];                                                                                                \
+    }                                                                                                               \
+    TARGET(features) __attribute__((noinline)) static void copy_##suffix(char *to, const char *from, size_t size) { \
+        typedef float vector __attribute__((vector_size(bytes)));                                                   \
+        for (const char *end = from + size; from < end; from += 8 * bytes, to += 8 * bytes) {                       \
+            const vector *s = (const vector *)(const void *)from;                                                   \
+            vector *t = (vector *)(void *)to;                                                                       \
+            vector v0 = s[0], v1 = s[1], v2 = s[2], v3 = s[3], v4 = s[4], v5 = s[5], v6 = s[6], v7 = s[7];          \
+            t[0] = v0, t[1] = v1, t[2] = v2, t[3] = v3, t[4] = v4, t[5] = v5, t[6] = v6, t[7] = v7;                 \
+        }                                                                                                           \
     }
 MEMORY_FUNCTIONS(512, 64, "avx512f")
 MEMORY_FUNCTIONS(256, 32, "avx2")
@@ -181,7 +187,9 @@ static void copy_body(worker *w) {
 }
 
 /* The C library's: past the caches it does not read what it is about to overwrite. */
-static void memcpy_body(worker *w) { memcpy(w->target, w->source, w->size); }
+static void memcpy_body(worker *w) {
+    memcpy(w->target, w->source, w->size);
+}
 
 enum { HUGE_PAGE = 2 << 20 };
 
@@ -252,14 +260,15 @@ void bench_roofs_print(const bench_roofs *roofs, FILE *json) {
     for (int i = 0; i < 3; i++) {
         if (roofs->fma[i] == 0) continue;
         printf("  fma %d-bit %.1f GFLOP/s", bits[i], roofs->fma[i] * 1e-9);
-        fprintf(json, "{\"roof\":\"fma%d\",\"threads\":%d,\"gflops\":%.2f}\n", bits[i], roofs->threads, roofs->fma[i] * 1e-9);
+        fprintf(json, "{\"roof\":\"fma%d\",\"threads\":%d,\"gflops\":%.2f}\n", bits[i], roofs->threads,
+                roofs->fma[i] * 1e-9);
     }
     printf("\n  ");
     for (int i = 0; i < roofs->level_count; i++) {
         const bench_level *l = &roofs->levels[i];
         printf("  %s read %.0f copy %.0f GB/s", l->name, l->read * 1e-9, l->copy * 1e-9);
-        fprintf(json, "{\"roof\":\"%s\",\"threads\":%d,\"read_gbps\":%.2f,\"copy_gbps\":%.2f}\n", l->name, roofs->threads,
-                l->read * 1e-9, l->copy * 1e-9);
+        fprintf(json, "{\"roof\":\"%s\",\"threads\":%d,\"read_gbps\":%.2f,\"copy_gbps\":%.2f}\n", l->name,
+                roofs->threads, l->read * 1e-9, l->copy * 1e-9);
     }
     printf("\n");
 }

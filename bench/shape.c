@@ -48,7 +48,9 @@ int64_t bench_number(const bench_shape *shape, const char *key, int64_t otherwis
     return text ? strtoll(text, NULL, 10) : otherwise;
 }
 
-bool bench_flag(const bench_shape *shape, const char *key) { return bench_text(shape, key) != NULL; }
+bool bench_flag(const bench_shape *shape, const char *key) {
+    return bench_text(shape, key) != NULL;
+}
 
 int bench_numbers(const char *text, int64_t numbers[DLC_MAX_RANK]) {
     int count = 0;

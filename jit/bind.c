@@ -20,7 +20,8 @@ size_t jit_value_bytes(jit_build *build, graph_id value) {
     for (int d = 0; d < shape->rank; d++) {
         int64_t n = jit_dimension(build, shape->dim[d]);
         if (n < 0 || !lib_size_multiply(bytes, (size_t)n, &bytes) || bytes > (size_t)1 << 46)
-            lib_raise(build->work->scope, DLC_INVALID_ARGUMENT, "a value of operator %s is larger than 2^46 bytes at these shapes",
+            lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
+                      "a value of operator %s is larger than 2^46 bytes at these shapes",
                       graph_node_of(build->bound, value)->op->name);
     }
     return bytes;
@@ -41,12 +42,12 @@ static void bind_symbol(lib_scope *scope, const graph *g, uint32_t s, const char
     const tir_variable *promised = tir_variable_of(g->pool, symbol->var);
     if (*value != INT64_MIN && *value != size)
         lib_raise(scope, DLC_INVALID_ARGUMENT,
-                  "input %s: dimension %d is %lld, but symbol %s is already bound to %lld by an earlier dimension", input,
-                  dimension, (long long)size, symbol->name, (long long)*value);
+                  "input %s: dimension %d is %lld, but symbol %s is already bound to %lld by an earlier dimension",
+                  input, dimension, (long long)size, symbol->name, (long long)*value);
     if (size < promised->low || size > promised->high || size % promised->multiple)
         lib_raise(scope, DLC_INVALID_ARGUMENT,
-                  "input %s: dimension %d is %lld, but symbol %s was promised to be %lld..%lld and a multiple of %lld", input,
-                  dimension, (long long)size, symbol->name, (long long)promised->low, (long long)promised->high,
+                  "input %s: dimension %d is %lld, but symbol %s was promised to be %lld..%lld and a multiple of %lld",
+                  input, dimension, (long long)size, symbol->name, (long long)promised->low, (long long)promised->high,
                   (long long)promised->multiple);
     *value = size;
 }
@@ -68,8 +69,8 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
         for (int d = 0; d < input->shape.rank; d++, at++) {
             int64_t expected = (int64_t)tir_evaluate(g->pool, input->shape.dim[d], &evaluator);
             if (expected != *at)
-                lib_raise(work->scope, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld, expected %lld", input->name, d,
-                          (long long)*at, (long long)expected);
+                lib_raise(work->scope, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld, expected %lld",
+                          input->name, d, (long long)*at, (long long)expected);
         }
     }
 }
@@ -99,7 +100,8 @@ static int64_t range_limit(int64_t value, int64_t promised) {
 static const graph *narrowed(lib_arena *work, const graph *g, const int64_t *values) {
     graph *narrow = lib_arena_copy(work, g, sizeof *g);
     narrow->pool = lib_arena_copy(work, g->pool, sizeof *g->pool);
-    tir_variable *variables = lib_arena_copy(work, g->pool->variables.data, g->pool->variables.count * sizeof *variables);
+    tir_variable *variables =
+        lib_arena_copy(work, g->pool->variables.data, g->pool->variables.count * sizeof *variables);
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         tir_variable *variable = &variables[tir_var_id(g->pool, g->symbols.data[s].var)];
         if (values[s] != INT64_MIN) variable->high = range_limit(values[s], variable->high);
@@ -130,7 +132,8 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
             if (strcmp(g->symbols.data[o].name, bound->symbols.data[s].name) == 0) build->param_values[s] = values[o];
     build->variables = jit_variables(work, bound, build->param_values);
     for (uint32_t c = 0; c < bound->constraints.count; c++)
-        if (jit_dimension(build, bound->constraints.data[c].left) != jit_dimension(build, bound->constraints.data[c].right))
+        if (jit_dimension(build, bound->constraints.data[c].left) !=
+            jit_dimension(build, bound->constraints.data[c].right))
             lib_raise(work->scope, DLC_INVALID_ARGUMENT, "%s", bound->constraints.data[c].message);
 }
 
@@ -194,8 +197,8 @@ static void request_kernels(jit_build *build) {
         if (!request->kernel) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "the kernel cache could not grow");
         build->request_count++;
         if (lib_environment_lists(LIB_ENV_DEBUG, "cache"))
-            lib_log_write(&context->log, "dlc: kernel %s (%016llx): %s", region->name, (unsigned long long)key.computation.low,
-                          request->claimed ? "to be built" : "found");
+            lib_log_write(&context->log, "dlc: kernel %s (%016llx): %s", region->name,
+                          (unsigned long long)key.computation.low, request->claimed ? "to be built" : "found");
     }
 }
 
@@ -215,8 +218,8 @@ static int64_t kernel_size(jit_build *build, const jit_kernel *kernel, tir_expr 
 
 static void add_scratch(jit_build *build, uint32_t region, int64_t bytes, int64_t *offset) {
     if (bytes < 0 || bytes > INT64_C(1) << 46)
-        lib_raise(build->work->scope, DLC_INVALID_ARGUMENT, "region %s needs more than 2^46 bytes of scratch at these shapes",
-                  build->regions.data[region].name);
+        lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
+                  "region %s needs more than 2^46 bytes of scratch at these shapes", build->regions.data[region].name);
     if (bytes) build->scratch[build->scratch_count++] = (jit_scratch){region, bytes, offset};
 }
 
@@ -239,13 +242,16 @@ static void ask_for_scratch(jit_build *build) {
     for (uint32_t r = 0; r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
         if (region->kind != GRAPH_REGION_CONTROL) continue;
-        add_scratch(build, r, jit_control_scratch(build, &build->bound->nodes.data[region->nodes[0]]), &build->step_scratch[r]);
+        add_scratch(build, r, jit_control_scratch(build, &build->bound->nodes.data[region->nodes[0]]),
+                    &build->step_scratch[r]);
     }
 }
 
 static jit_tensor describe_tensor(jit_build *build, graph_id value) {
     const graph_shape *shape = graph_shape_of(build->bound, value);
-    jit_tensor tensor = {.place = build->place[value], .dtype = shape->dtype, .rank = shape->rank,
+    jit_tensor tensor = {.place = build->place[value],
+                         .dtype = shape->dtype,
+                         .rank = shape->rank,
                          .bytes = jit_value_bytes(build, value)};
     for (int d = 0; d < shape->rank; d++) tensor.shape[d] = jit_dimension(build, shape->dim[d]);
     lib_strides_compact(tensor.rank, tensor.shape, tensor.strides);
@@ -423,7 +429,8 @@ static void build_in_scope(jit_build *build, const graph *g, const int64_t *shap
     jit_plan_bound(build);
 }
 
-static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t *shapes, int shape_count, lib_error *error) {
+static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t *shapes, int shape_count,
+                                lib_error *error) {
     lib_scope scope;
     build->work->scope = &scope;
     build->plan->arena.scope = &scope; /* one scope for everything until the plan is done */
@@ -455,7 +462,10 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     if (!plan) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a plan");
     lib_arena work;
     lib_arena_init(&work, &context->allocator, NULL);
-    jit_build build = {.program = program, .plan = plan, .work = &work, .init_values = init_values,
+    jit_build build = {.program = program,
+                       .plan = plan,
+                       .work = &work,
+                       .init_values = init_values,
                        .ordinary_inputs = ordinary_inputs};
     build.root = &build;
     if (program->options.budget_ms > 0) build.deadline_ns = start + (uint64_t)program->options.budget_ms * 1000000u;
@@ -469,7 +479,8 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     } else {
         jit_plan_free(plan);
     }
-    atomic_fetch_add_explicit(&context->compile_ns, context->clock_ns(context->clock_user) - start, memory_order_relaxed);
+    atomic_fetch_add_explicit(&context->compile_ns, context->clock_ns(context->clock_user) - start,
+                              memory_order_relaxed);
     atomic_fetch_add_explicit(&context->plan_builds, 1, memory_order_relaxed);
     return status;
 }

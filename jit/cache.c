@@ -13,7 +13,8 @@ dlc_status jit_cache_init(dlc_context *context, size_t budget, lib_error *error)
     cache->bucket_count = BUCKETS;
     cache->budget = budget;
     cache->buckets = lib_allocate_zeroed(&context->allocator, BUCKETS * sizeof *cache->buckets, 64);
-    if (!cache->buckets) return lib_fail(error, DLC_OUT_OF_MEMORY, "the kernel cache needs %zu bytes", BUCKETS * sizeof *cache->buckets);
+    if (!cache->buckets)
+        return lib_fail(error, DLC_OUT_OF_MEMORY, "the kernel cache needs %zu bytes", BUCKETS * sizeof *cache->buckets);
     lib_mutex_init(&cache->mutex);
     lib_condition_init(&cache->ready);
     return DLC_OK;
@@ -34,18 +35,24 @@ static void unlink_kernel(jit_cache *cache, jit_kernel *kernel) {
 }
 
 static void unlink_module(jit_cache *cache, jit_module *module) {
-    if (module->previous) module->previous->next = module->next;
-    else cache->newest = module->next;
-    if (module->next) module->next->previous = module->previous;
-    else cache->oldest = module->previous;
+    if (module->previous)
+        module->previous->next = module->next;
+    else
+        cache->newest = module->next;
+    if (module->next)
+        module->next->previous = module->previous;
+    else
+        cache->oldest = module->previous;
     module->next = module->previous = NULL;
 }
 
 static void link_newest(jit_cache *cache, jit_module *module) {
     module->previous = NULL;
     module->next = cache->newest;
-    if (cache->newest) cache->newest->previous = module;
-    else cache->oldest = module;
+    if (cache->newest)
+        cache->newest->previous = module;
+    else
+        cache->oldest = module;
     cache->newest = module;
 }
 
@@ -91,11 +98,6 @@ void jit_cache_free(dlc_context *context) {
     jit_module *all = take_excess(cache, 0, 0);
     lib_mutex_unlock(&cache->mutex);
     free_modules(context, all);
-    for (uint32_t b = 0; b < cache->bucket_count; b++) /* failures are in no module */
-        for (jit_kernel *kernel = cache->buckets[b], *next; kernel; kernel = next) {
-            next = kernel->bucket;
-            free_kernel(context, kernel);
-        }
     lib_release(&context->allocator, cache->buckets, cache->bucket_count * sizeof *cache->buckets, 64);
     lib_condition_destroy(&cache->ready);
     lib_mutex_destroy(&cache->mutex);
@@ -107,10 +109,7 @@ jit_kernel *jit_cache_claim(dlc_context *context, const jit_key *key, bool *clai
     lib_mutex_lock(&cache->mutex);
     jit_kernel **bucket = &cache->buckets[bucket_of(cache, key)], *kernel = *bucket;
     while (kernel && memcmp(&kernel->key, key, sizeof *key) != 0) kernel = kernel->bucket;
-    if (kernel && kernel->state == JIT_FAILED && kernel->waiters == 0) { /* nobody reads the old message any more: try again */
-        kernel->state = JIT_BUILDING;
-        *claimed = true;
-    } else if (!kernel && (kernel = lib_allocate_zeroed(&context->allocator, sizeof *kernel, 64))) {
+    if (!kernel && (kernel = lib_allocate_zeroed(&context->allocator, sizeof *kernel, 64))) {
         kernel->key = *key;
         kernel->state = JIT_BUILDING;
         lib_arena_init(&kernel->arena, &context->allocator, &kernel->scope);
@@ -130,17 +129,19 @@ dlc_status jit_cache_pin(dlc_context *context, jit_kernel *kernel, lib_error *er
     jit_cache *cache = &context->cache;
     lib_mutex_lock(&cache->mutex);
     while (kernel->state == JIT_BUILDING) lib_condition_wait(&cache->ready, &cache->mutex);
-    dlc_status status = DLC_OK;
     kernel->waiters--;
-    if (kernel->state == JIT_FAILED) {
-        status = kernel->error.status;
-        if (error) *error = kernel->error;
-    } else {
+    if (kernel->state == JIT_READY) {
         unlink_module(cache, kernel->module);
         link_newest(cache, kernel->module);
+        lib_mutex_unlock(&cache->mutex);
+        return DLC_OK;
     }
+    *error = kernel->error;
+    bool last = kernel->waiters == 0; /* everybody has read the message; the next claim tries again */
+    if (last) unlink_kernel(cache, kernel);
     lib_mutex_unlock(&cache->mutex);
-    return status;
+    if (last) free_kernel(context, kernel);
+    return error->status;
 }
 
 void jit_cache_unpin(dlc_context *context, jit_kernel *kernel) {
@@ -152,8 +153,8 @@ void jit_cache_unpin(dlc_context *context, jit_kernel *kernel) {
     free_modules(context, excess);
 }
 
-dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, int count, target_module *code, size_t bytes,
-                             lib_error *error) {
+dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, int count, target_module *code,
+                             size_t bytes, lib_error *error) {
     jit_cache *cache = &context->cache;
     jit_module *module = lib_allocate_zeroed(&context->allocator, sizeof *module, 16);
     if (!module) return lib_fail(error, DLC_OUT_OF_MEMORY, "a kernel module needs %zu bytes", sizeof *module);

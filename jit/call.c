@@ -27,25 +27,28 @@ static dlc_status refuse_dtype(const DLTensor *tensor, const char *what, const j
     dlc_dtype dtype;
     const char *expected = lib_dtypes[wanted->shape->dtype].name;
     if (lib_dtype_from_dlpack(tensor->dtype, &dtype))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is %s, expected %s", what, wanted->name, lib_dtypes[dtype].name,
-                        expected);
-    return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has DLPack dtype (code %d, %d bits, %d lanes), expected %s", what,
-                    wanted->name, tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, expected);
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is %s, expected %s", what, wanted->name,
+                        lib_dtypes[dtype].name, expected);
+    return lib_fail(error, DLC_INVALID_ARGUMENT,
+                    "dlc_run: %s %s has DLPack dtype (code %d, %d bits, %d lanes), expected %s", what, wanted->name,
+                    tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, expected);
 }
 
 static dlc_status refuse_size(const DLTensor *tensor, const char *what, const jit_argument *wanted, lib_error *error) {
     for (int d = 0; d < tensor->ndim; d++)
         if (tensor->shape[d] < 0)
-            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s: dimension %d is %lld, expected 0 or more", what,
-                            wanted->name, d, (long long)tensor->shape[d]);
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s: dimension %d is %lld, expected 0 or more",
+                            what, wanted->name, d, (long long)tensor->shape[d]);
     return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s: its size in bytes overflows", what, wanted->name);
 }
 
-static char *first_element(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
+static char *first_element(const DLTensor *tensor) {
+    return (char *)tensor->data + tensor->byte_offset;
+}
 
 /* Size and strides in one pass, for the common case of a compact tensor; *direct: kernels can use it as it is. */
-static dlc_status measure(const DLTensor *tensor, const char *what, const jit_argument *wanted, extent *bytes, bool *direct,
-                          lib_error *error) {
+static dlc_status measure(const DLTensor *tensor, const char *what, const jit_argument *wanted, extent *bytes,
+                          bool *direct, lib_error *error) {
     int64_t count = 1, size = tensor->dtype.bits / 8;
     bool compact = true, plain = true;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
@@ -62,17 +65,18 @@ static dlc_status measure(const DLTensor *tensor, const char *what, const jit_ar
         lib_tensor_extent(tensor, &bytes->low, &bytes->high);
         if (count == 0) *direct = true;
     }
-    if (count && !tensor->data) return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has no data", what, wanted->name);
+    if (count && !tensor->data)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has no data", what, wanted->name);
     return DLC_OK;
 }
 
-static dlc_status check_tensor(const DLTensor *tensor, const char *what, const jit_argument *wanted, extent *bytes, bool *direct,
-                               lib_error *error) {
+static dlc_status check_tensor(const DLTensor *tensor, const char *what, const jit_argument *wanted, extent *bytes,
+                               bool *direct, lib_error *error) {
     dlc_dtype dtype;
     if (!tensor) return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is NULL", what, wanted->name);
     if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost)
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is on device type %d; expected host memory (%d)", what,
-                        wanted->name, (int)tensor->device.device_type, (int)kDLCPU);
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is on device type %d; expected host memory (%d)",
+                        what, wanted->name, (int)tensor->device.device_type, (int)kDLCPU);
     if (memcmp(&tensor->dtype, &wanted->dtype, sizeof tensor->dtype) != 0 &&
         (!lib_dtype_from_dlpack(tensor->dtype, &dtype) || dtype != wanted->shape->dtype))
         return refuse_dtype(tensor, what, wanted, error);
@@ -94,18 +98,20 @@ static dlc_status stage(call *c, int slot, const DLTensor *like, lib_error *erro
     dlc_dtype dtype;
     lib_dtype_from_dlpack(like->dtype, &dtype);
     c->staged[slot] = lib_tensor_new(allocator, dtype, like->ndim, like->shape, TIR_BUFFER_ALIGNMENT);
-    if (!c->staged[slot]) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: a compact copy of a tensor");
+    if (!c->staged[slot])
+        return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: a compact copy of a tensor");
     return DLC_OK;
 }
 
 static dlc_status check_inputs(call *c, lib_error *error) {
     const dlc_program *program = c->program;
     if (c->input_count != program->ordinary_inputs || (c->input_count && !c->inputs))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %d inputs were given%s, the program takes %d", c->input_count,
-                        c->inputs ? "" : " (NULL)", program->ordinary_inputs);
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %d inputs were given%s, the program takes %d",
+                        c->input_count, c->inputs ? "" : " (NULL)", program->ordinary_inputs);
     if (c->output_count != program->output_count || (c->output_count && !c->outputs))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %d outputs were given%s, the program has %d", c->output_count,
-                        c->outputs ? "" : " (NULL)", program->output_count);
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %d outputs were given%s, the program has %d",
+                        c->output_count, c->outputs ? "" : " (NULL)", program->output_count);
+    for (int o = 0; o < c->output_count; o++) c->outputs[o].managed = NULL;
     for (int i = 0; i < c->input_count; i++) {
         const DLTensor *tensor = c->inputs[i];
         LIB_TRY(check_tensor(tensor, "input", &program->inputs[i], &c->extents[i], &c->direct[i], error));
@@ -126,10 +132,13 @@ static dlc_status stage_inputs(call *c, lib_error *error) {
 }
 
 static bool is_donated(const call *c, int output, int input) {
-    return c->program->alias[output] == input && first_element(c->inputs[input]) == first_element(c->outputs[output].tensor);
+    return c->program->alias[output] == input &&
+           first_element(c->inputs[input]) == first_element(c->outputs[output].tensor);
 }
 
-static bool meet(extent a, extent b) { return a.low < b.high && b.low < a.high; }
+static bool meet(extent a, extent b) {
+    return a.low < b.high && b.low < a.high;
+}
 
 static dlc_status check_overlap(const call *c, int output, lib_error *error) {
     const dlc_program *program = c->program;
@@ -141,8 +150,8 @@ static dlc_status check_overlap(const call *c, int output, lib_error *error) {
                             program->outputs[output].name, program->inputs[i].name);
     for (int o = 0; o < output; o++)
         if (c->outputs[o].tensor && meet(outputs[output], outputs[o]))
-            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: outputs %s and %s overlap", program->outputs[output].name,
-                            program->outputs[o].name);
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: outputs %s and %s overlap",
+                            program->outputs[output].name, program->outputs[o].name);
     return DLC_OK;
 }
 
@@ -174,10 +183,11 @@ static dlc_status check_output(call *c, int o, const int64_t *shape, lib_error *
     LIB_TRY(check_tensor(tensor, "output", wanted, &c->extents[slot], &c->direct[slot], error));
     for (int d = 0; d < wanted->rank; d++)
         if (tensor->shape[d] != shape[d])
-            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s: dimension %d is %lld, expected %lld", wanted->name,
-                            d, (long long)tensor->shape[d], (long long)shape[d]);
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s: dimension %d is %lld, expected %lld",
+                            wanted->name, d, (long long)tensor->shape[d], (long long)shape[d]);
     if (!c->direct[slot] && tensor->strides && overlaps_itself(tensor))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s has strides under which elements overlap", wanted->name);
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s has strides under which elements overlap",
+                        wanted->name);
     return check_overlap(c, o, error);
 }
 
@@ -192,7 +202,8 @@ static dlc_status check_outputs(call *c, const jit_plan *plan, lib_error *error)
         if (!slot->tensor) {
             slot->managed = lib_tensor_new(&c->program->context->allocator, wanted->shape->dtype, wanted->rank,
                                            &plan->output_shapes[o * DLC_MAX_RANK], TIR_BUFFER_ALIGNMENT);
-            if (!slot->managed) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: output %s", wanted->name);
+            if (!slot->managed)
+                return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: output %s", wanted->name);
             c->output_data[o] = slot->managed->dl_tensor.data;
             continue;
         }
@@ -249,8 +260,11 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
     extent extents[FAST_TENSORS];
     bool direct[FAST_TENSORS];
     int64_t shapes[FAST_DIMENSIONS];
-    call c = {.program = program, .inputs = inputs, .outputs = outputs, .input_count = input_count, .output_count = output_count};
-    for (int o = 0; o < output_count && outputs; o++) outputs[o].managed = NULL;
+    call c = {.program = program,
+              .inputs = inputs,
+              .outputs = outputs,
+              .input_count = input_count,
+              .output_count = output_count};
     size_t tensors = (size_t)(program->ordinary_inputs + program->output_count), dimensions = program->dimensions;
     bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
     size_t heap = tensors * (sizeof(char *) + sizeof(extent) + sizeof(bool)) + dimensions * sizeof(int64_t);
@@ -272,21 +286,21 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
 
 /* ---- shapes without tensors */
 
-dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes, const int *ranks,
-                             int input_count, int64_t *out, int *count, lib_error *error) {
+dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes,
+                             const int *ranks, int input_count, int64_t *out, int *count, lib_error *error) {
     *count = 0;
     if (input_count != program->ordinary_inputs || (input_count && (!shapes || !ranks)))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: %d input shapes were given, the program takes %d inputs", caller,
-                        shapes && ranks ? input_count : 0, program->ordinary_inputs);
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: %d input shapes were given, the program takes %d inputs",
+                        caller, shapes && ranks ? input_count : 0, program->ordinary_inputs);
     for (int i = 0; i < input_count; i++) {
         const jit_argument *wanted = &program->inputs[i];
         if (ranks[i] != wanted->rank)
-            return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: input %s has rank %d, expected %d", caller, wanted->name, ranks[i],
-                            wanted->rank);
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: input %s has rank %d, expected %d", caller, wanted->name,
+                            ranks[i], wanted->rank);
         for (int d = 0; d < ranks[i]; d++) {
             if (!shapes[i] || shapes[i][d] < 0)
-                return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: input %s: dimension %d is missing or negative", caller,
-                                wanted->name, d);
+                return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: input %s: dimension %d is missing or negative",
+                                caller, wanted->name, d);
             out[(*count)++] = shapes[i][d];
         }
     }
@@ -334,12 +348,12 @@ static void evaluate_shape(lib_arena *work, const dlc_program *program, const in
     for (int d = 0; d < wanted->rank; d++) shape[d] = (int64_t)tir_evaluate(g->pool, wanted->dim[d], &evaluator);
 }
 
-dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count, int output,
-                            int *rank, int64_t *shape) {
+dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count,
+                            int output, int *rank, int64_t *shape) {
     lib_scope scope;
     if (!program || !rank || !shape || output < 0 || output >= program->output_count) {
-        lib_fail(&scope.error, DLC_INVALID_ARGUMENT, "dlc_output_shape: program, rank or shape is NULL, or output %d does not exist",
-                 output);
+        lib_fail(&scope.error, DLC_INVALID_ARGUMENT,
+                 "dlc_output_shape: program, rank or shape is NULL, or output %d does not exist", output);
         return jit_fail(program ? program->context : NULL, &scope.error);
     }
     lib_arena work;

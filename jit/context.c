@@ -15,11 +15,17 @@ dlc_status jit_fail(dlc_context *context, const lib_error *error) {
     return error->status;
 }
 
-dlc_status graph_context_fail(dlc_context *context, const lib_error *error) { return jit_fail(context, error); }
+dlc_status graph_context_fail(dlc_context *context, const lib_error *error) {
+    return jit_fail(context, error);
+}
 
-const dlc_allocator *graph_context_allocator(dlc_context *context) { return &context->allocator; }
+const dlc_allocator *graph_context_allocator(dlc_context *context) {
+    return &context->allocator;
+}
 
-graph_handles *graph_context_handles(dlc_context *context) { return &context->handles; }
+graph_handles *graph_context_handles(dlc_context *context) {
+    return &context->handles;
+}
 
 const char *dlc_error_message(const dlc_context *context) {
     return last_failure.context == context ? last_failure.error.message : "";
@@ -30,7 +36,9 @@ const char *dlc_error_message(const dlc_context *context) {
 const char *dlc_version(void) {
     return STRING(DLC_VERSION_MAJOR) "." STRING(DLC_VERSION_MINOR) "." STRING(DLC_VERSION_PATCH);
 }
-const char *dlc_status_text(dlc_status status) { return lib_status_text(status); }
+const char *dlc_status_text(dlc_status status) {
+    return lib_status_text(status);
+}
 const char *dlc_dtype_name(dlc_dtype dtype) {
     return (unsigned)dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].name : "unknown";
 }
@@ -83,10 +91,19 @@ static dlc_status check_options(const dlc_context_options *options, lib_error *e
         return lib_fail(error, DLC_INVALID_ARGUMENT,
                         "dlc_context_create: options.struct_size is %zu, expected %zu (use DLC_CONTEXT_OPTIONS_INIT)",
                         options->struct_size, sizeof *options);
-    if (options->threads < 0 || options->compile_threads < 0 || options->parallel_width < 0)
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_context_create: thread counts must not be negative");
+    const struct {
+        const char *name;
+        int value;
+    } counts[] = {{"threads", options->threads},
+                  {"compile_threads", options->compile_threads},
+                  {"parallel_width", options->parallel_width}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (counts[i].value < 0)
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_context_create: %s is %d, expected 0 or more",
+                            counts[i].name, counts[i].value);
     if (options->allocator && (!options->allocator->allocate || !options->allocator->release))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_context_create: an allocator needs both allocate and release");
+        return lib_fail(error, DLC_INVALID_ARGUMENT,
+                        "dlc_context_create: an allocator needs both allocate and release");
     if (!find_target(options->target)) {
         char known[128] = "";
         for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
@@ -101,7 +118,8 @@ static dlc_status open_context(dlc_context *context, const dlc_context_options *
     context->target = find_target(options->target);
     target_options target_opts = {.allocator = &context->allocator, .log = &context->log};
     LIB_TRY(context->target->open(&target_opts, &context->device, &context->machine, error));
-    context->machine_hash = lib_hash_bytes(&context->machine, sizeof context->machine, (lib_hash128){DLC_VERSION_MINOR, 1});
+    context->machine_hash =
+        lib_hash_bytes(&context->machine, sizeof context->machine, (lib_hash128){DLC_VERSION_MINOR, 1});
     LIB_TRY(jit_cache_init(context, options->cache_bytes ? options->cache_bytes : (size_t)64 << 20, error));
     context->plan_entries = options->plan_cache_entries ? options->plan_cache_entries : 256;
     return start_threads(context, options, error);
@@ -154,11 +172,12 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
 static void log_statistics(dlc_context *context) {
     dlc_statistics s;
     dlc_context_statistics(context, &s);
-    lib_log_write(&context->log,
-                  "dlc: runs %llu, plans %llu built %llu hit, kernels %llu built %llu hit %llu evicted, interpreted %llu, cache %llu B",
-                  (unsigned long long)s.runs, (unsigned long long)s.plan_builds, (unsigned long long)s.plan_hits,
-                  (unsigned long long)s.kernel_builds, (unsigned long long)s.kernel_hits, (unsigned long long)s.kernel_evictions,
-                  (unsigned long long)s.interpreted_regions, (unsigned long long)s.cache_bytes);
+    lib_log_write(
+        &context->log,
+        "dlc: runs %llu, plans %llu built %llu hit, kernels %llu built %llu hit %llu evicted, interpreted %llu, cache %llu B",
+        (unsigned long long)s.runs, (unsigned long long)s.plan_builds, (unsigned long long)s.plan_hits,
+        (unsigned long long)s.kernel_builds, (unsigned long long)s.kernel_hits, (unsigned long long)s.kernel_evictions,
+        (unsigned long long)s.interpreted_regions, (unsigned long long)s.cache_bytes);
 }
 
 void dlc_context_destroy(dlc_context *context) {
@@ -180,11 +199,18 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
     dlc_context *c = (dlc_context *)(uintptr_t)context; /* atomics and the mutex are not logically part of the state */
 #define READ(field) atomic_load_explicit(&c->field, memory_order_relaxed)
     uint64_t misses = READ(plan_misses);
-    *out = (dlc_statistics){.runs = READ(runs), .plan_hits = READ(plan_hits), .plan_builds = READ(plan_builds),
-                            .plan_evictions = READ(plan_evictions), .kernel_hits = READ(kernel_hits),
-                            .kernel_builds = READ(kernel_builds), .kernel_evictions = READ(kernel_evictions),
-                            .interpreted_regions = READ(interpreted_regions), .cache_bytes = READ(plan_bytes),
-                            .arena_bytes = READ(arena_bytes), .compile_ns = READ(compile_ns), .run_ns = READ(run_ns)};
+    *out = (dlc_statistics){.runs = READ(runs),
+                            .plan_hits = READ(plan_hits),
+                            .plan_builds = READ(plan_builds),
+                            .plan_evictions = READ(plan_evictions),
+                            .kernel_hits = READ(kernel_hits),
+                            .kernel_builds = READ(kernel_builds),
+                            .kernel_evictions = READ(kernel_evictions),
+                            .interpreted_regions = READ(interpreted_regions),
+                            .cache_bytes = READ(plan_bytes),
+                            .arena_bytes = READ(arena_bytes),
+                            .compile_ns = READ(compile_ns),
+                            .run_ns = READ(run_ns)};
 #undef READ
     lib_mutex_lock(&c->mutex);
     for (const dlc_program *program = c->programs; program; program = program->next) {

@@ -16,7 +16,9 @@ void jit_check_customs(lib_scope *scope, const graph *g) {
     for (uint32_t i = 0; i < g->subgraphs.count; i++) jit_check_customs(scope, g->subgraphs.data[i]);
 }
 
-static bool is_named(const graph_node *node, const char *name) { return strcmp(node->op->name, name) == 0; }
+static bool is_named(const graph_node *node, const char *name) {
+    return strcmp(node->op->name, name) == 0;
+}
 
 static int64_t padded(size_t bytes) {
     return ((int64_t)bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
@@ -32,16 +34,25 @@ int64_t jit_control_scratch(jit_build *build, const graph_node *node) {
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan) {
     bool loop = is_named(node, "while");
     const char *const names[2] = {loop ? "condition" : "then", loop ? "body" : "otherwise"};
-    const graph *sub = build->bound->subgraphs.data[node->attribute[graph_op_attribute(node->op, names[which])].integer];
+    const graph *sub =
+        build->bound->subgraphs.data[node->attribute[graph_op_attribute(node->op, names[which])].integer];
     jit_place *given = LIB_NEW_ARRAY(build->work, jit_place, sub->inputs.count + 1);
-    for (uint32_t i = loop ? (uint32_t)node->results : 0; i < sub->inputs.count; i++) { /* the first ones of a loop change */
+    for (uint32_t i = loop ? (uint32_t)node->results : 0; i < sub->inputs.count;
+         i++) { /* the first ones of a loop change */
         const jit_place *place = &build->place[node->input[i + (loop ? 0 : 1)]];
         if (place->kind == JIT_PLACE_CONSTANT) given[i] = *place;
     }
     jit_build *nested = LIB_NEW(build->work, jit_build);
-    *nested = (jit_build){.next = build->root->next, .root = build->root, .program = build->program, .plan = plan,
-                          .work = build->work, .bound = (graph *)(uintptr_t)sub, .ordinary_inputs = (int)sub->inputs.count,
-                          .given = given, .param_values = build->param_values, .variables = build->variables,
+    *nested = (jit_build){.next = build->root->next,
+                          .root = build->root,
+                          .program = build->program,
+                          .plan = plan,
+                          .work = build->work,
+                          .bound = (graph *)(uintptr_t)sub,
+                          .ordinary_inputs = (int)sub->inputs.count,
+                          .given = given,
+                          .param_values = build->param_values,
+                          .variables = build->variables,
                           .deadline_ns = build->deadline_ns};
     build->root->next = nested;
     return nested;
@@ -113,8 +124,8 @@ static dlc_status run_if(const running *run) {
     collect_pointers(run, 1);
     char **operands = run->frame->operands;
     bool condition = *pointer_of(run, &step->inputs[0]) != 0;
-    return jit_plan_run(run->program, step->branch[condition ? 0 : 1], operands, operands + step->input_count - 1, run->cancel,
-                        run->error);
+    return jit_plan_run(run->program, step->branch[condition ? 0 : 1], operands, operands + step->input_count - 1,
+                        run->cancel, run->error);
 }
 
 /* Iterations write the results' own places and the second set in turn. */

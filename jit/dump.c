@@ -1,15 +1,17 @@
 /* Every stage of a program as text. Stages before the plan are made anew for the given shapes, by the same functions that build
  * plans, so that they can be looked at even when a later one fails. */
+#include "graph/build.h"
 #include "jit/internal.h"
 
 typedef struct dump {
     dlc_program *program;
     const int64_t *shapes;
-    jit_plan *plan;      /* stages `plan` and `profile` */
+    jit_plan *plan; /* stages `plan` and `profile` */
     lib_arena *work;
     lib_text text;
-    jit_build *build;    /* of the graph or branch at hand */
-    uint32_t clusters;   /* stage `dot`: graphs so far */
+    jit_build *build;   /* of the graph or branch at hand */
+    const char *branch; /* its name; NULL: the graph itself */
+    uint32_t graphs;    /* stage `dot`: so far */
 } dump;
 
 /* ---- stages of the whole graph */
@@ -23,7 +25,9 @@ static void dump_graph(dump *d) {
     graph_print(&d->text, d->program->graph);
 }
 
-static void dump_bound(dump *d) { graph_print(&d->text, d->build->bound); }
+static void dump_bound(dump *d) {
+    graph_print(&d->text, d->build->bound);
+}
 
 /* ---- stages of regions; visited for the graph and all its branches */
 
@@ -35,8 +39,10 @@ static void add_values(dump *d, const char *what, const graph_id *values, uint32
     for (uint32_t i = 0; i < count; i++) {
         lib_text_add(&d->text, i ? ", " : " ");
         const char *name = g->values.data[values[i]].name;
-        if (name) lib_text_format(&d->text, "%s: ", name);
-        else lib_text_format(&d->text, "v%u: ", values[i]);
+        if (name)
+            lib_text_format(&d->text, "%s: ", name);
+        else
+            lib_text_format(&d->text, "v%u: ", values[i]);
         graph_print_shape(&d->text, g, graph_shape_of(g, values[i]));
     }
     lib_text_add(&d->text, "\n");
@@ -59,14 +65,17 @@ static tir_region *computation(dump *d, const graph_region *region) {
     return out;
 }
 
-static void region_stages(dump *d, const graph_region *region) { tir_region_print(&d->text, computation(d, region)); }
+static void region_stages(dump *d, const graph_region *region) {
+    tir_region_print(&d->text, computation(d, region));
+}
 
 static void after_line(void *user, const char *line, const char *state) {
     dump *d = user;
     lib_text_format(&d->text, "-- after `%s`\n%s\n", line, state);
 }
 
-static tir_kernel *lowered(dump *d, const graph_region *region, tir_schedule *schedule, const tir_lower_options *options) {
+static tir_kernel *lowered(dump *d, const graph_region *region, tir_schedule *schedule,
+                           const tir_lower_options *options) {
     tir_region *rewritten;
     return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, schedule, options);
 }
@@ -92,8 +101,12 @@ static void region_code(dump *d, const graph_region *region, target_dump what) {
         lib_raise_error(d->work->scope, &error);
 }
 
-static void region_llvm(dump *d, const graph_region *region) { region_code(d, region, TARGET_DUMP_LLVM); }
-static void region_assembly(dump *d, const graph_region *region) { region_code(d, region, TARGET_DUMP_ASSEMBLY); }
+static void region_llvm(dump *d, const graph_region *region) {
+    region_code(d, region, TARGET_DUMP_LLVM);
+}
+static void region_assembly(dump *d, const graph_region *region) {
+    region_code(d, region, TARGET_DUMP_ASSEMBLY);
+}
 
 /* Every branch below, innermost last; `visit` sees it in d->build. */
 static void for_branches(dump *d, void (*visit)(dump *d)) {
@@ -102,15 +115,18 @@ static void for_branches(dump *d, void (*visit)(dump *d)) {
         const graph_node *node = &outer->bound->nodes.data[n];
         for (int which = 0; node->op->class_ == GRAPH_CONTROL && which < 2; which++) {
             d->build = jit_branch(outer, node, which, outer->plan);
+            d->branch = lib_arena_format(d->work, "%s: %s", node->op->name, node->op->attribute[which].name);
             jit_place_sources(d->build);
             visit(d);
         }
     }
     d->build = outer;
+    d->branch = NULL;
 }
 
 static void each_region(dump *d, bool kernels_only, void (*print)(dump *d, const graph_region *region)) {
     d->build->regions = jit_fuse(d->build);
+    if (d->branch) lib_text_format(&d->text, "%s# %s\n", d->text.length ? "\n" : "", d->branch);
     for (uint32_t r = 0; r < d->build->regions.count; r++) {
         const graph_region *region = &d->build->regions.data[r];
         if (kernels_only && region->kind != GRAPH_REGION_KERNEL) continue;
@@ -119,10 +135,10 @@ static void each_region(dump *d, bool kernels_only, void (*print)(dump *d, const
     }
 }
 
-#define REGION_STAGE(name, kernels_only, print)                                                                          \
-    static void name(dump *d) {                                                                                          \
-        each_region(d, kernels_only, print);                                                                             \
-        for_branches(d, name);                                                                                           \
+#define REGION_STAGE(name, kernels_only, print) \
+    static void name(dump *d) {                 \
+        each_region(d, kernels_only, print);    \
+        for_branches(d, name);                  \
     }
 REGION_STAGE(dump_regions, false, region_nodes)
 REGION_STAGE(dump_stages, true, region_stages)
@@ -140,17 +156,22 @@ static void dot_shape(dump *d, graph_id value) {
 /* Where a value comes from: a node inside its region, or a source. */
 static void dot_origin(dump *d, uint32_t graph_number, const uint32_t *region_of, graph_id value) {
     uint32_t node = d->build->bound->values.data[value].node;
-    if (region_of[value] == UINT32_MAX) lib_text_format(&d->text, "g%u_n%u", graph_number, node);
-    else lib_text_format(&d->text, "g%u_r%u_n%u", graph_number, region_of[value], node);
+    if (region_of[value] == UINT32_MAX)
+        lib_text_format(&d->text, "g%u_n%u", graph_number, node);
+    else
+        lib_text_format(&d->text, "g%u_r%u_n%u", graph_number, region_of[value], node);
 }
 
 static void dot_source(dump *d, uint32_t graph_number, uint32_t n) {
     const graph *g = d->build->bound;
     const graph_node *node = &g->nodes.data[n];
-    const char *name = g->values.data[node->first].name;
-    bool input = strcmp(node->op->name, "input") == 0;
-    lib_text_format(&d->text, "  g%u_n%u [shape=%s, label=\"%s\\n", graph_number, n, input ? "ellipse" : "note",
-                    name ? name : node->op->name);
+    const graph_shape *shape = graph_shape_of(g, node->first);
+    const graph_constant *constant = graph_constant_of(g, node->first);
+    const char *name = g->values.data[node->first].name ? g->values.data[node->first].name : node->op->name;
+    if (constant && constant->size == lib_dtype_size(shape->dtype))
+        name = lib_arena_format(d->work, "%g", lib_element_get_f64(shape->dtype, constant->bytes));
+    lib_text_format(&d->text, "  g%u_n%u [shape=%s, label=\"%s\\n", graph_number, n, constant ? "note" : "ellipse",
+                    name);
     dot_shape(d, node->first);
     lib_text_add(&d->text, "\"];\n");
 }
@@ -159,8 +180,9 @@ static void dot_region(dump *d, uint32_t graph_number, uint32_t r, const uint32_
     static const char *const fill[] = {"#e8f0fe", "#ffffff", "#fde9d9", "#e6f4ea"};
     const graph *g = d->build->bound;
     const graph_region *region = &d->build->regions.data[r];
-    lib_text_format(&d->text, "  subgraph cluster_g%u_r%u {\n    label=\"%s%s%s\"; style=\"rounded,filled\"; color=\"#5f6368\"; "
-                              "fillcolor=\"%s\"; fontcolor=\"#5f6368\";\n",
+    lib_text_format(&d->text,
+                    "  subgraph cluster_g%u_r%u {\n    label=\"%s%s%s\"; style=\"rounded,filled\"; color=\"#5f6368\"; "
+                    "fillcolor=\"%s\"; fontcolor=\"#5f6368\";\n",
                     graph_number, r, region->kind == GRAPH_REGION_KERNEL ? "" : region_kinds[region->kind],
                     region->kind == GRAPH_REGION_KERNEL || !region->name ? "" : " ", region->name ? region->name : "",
                     fill[region->kind]);
@@ -179,8 +201,10 @@ static void dot_region(dump *d, uint32_t graph_number, uint32_t r, const uint32_
             bool inside = false;
             for (uint32_t j = 0; j < region->node_count; j++) inside |= region->nodes[j] == below;
             lib_text_add(&d->text, "  ");
-            if (inside) lib_text_format(&d->text, "g%u_r%u_n%u", graph_number, r, below);
-            else dot_origin(d, graph_number, region_of, node->input[k]);
+            if (inside)
+                lib_text_format(&d->text, "g%u_r%u_n%u", graph_number, r, below);
+            else
+                dot_origin(d, graph_number, region_of, node->input[k]);
             lib_text_format(&d->text, " -> g%u_r%u_n%u%s;\n", graph_number, r, region->nodes[i],
                             inside ? "" : " [penwidth=2]");
         }
@@ -189,7 +213,9 @@ static void dot_region(dump *d, uint32_t graph_number, uint32_t r, const uint32_
 
 static void dot_graph(dump *d) {
     const graph *g = d->build->bound;
-    uint32_t number = d->clusters++;
+    uint32_t number = d->graphs++;
+    if (d->branch)
+        lib_text_format(&d->text, "  subgraph cluster_g%u { label=\"%s\"; color=\"#5f6368\";\n", number, d->branch);
     d->build->regions = jit_fuse(d->build);
     uint32_t *region_of = LIB_NEW_ARRAY(d->work, uint32_t, g->values.count + 1);
     bool *used = LIB_NEW_ARRAY(d->work, bool, g->nodes.count + 1);
@@ -209,10 +235,12 @@ static void dot_graph(dump *d) {
     for (uint32_t r = 0; r < d->build->regions.count; r++) dot_region(d, number, r, region_of);
     for (uint32_t o = 0; o < g->outputs.count; o++) {
         const char *name = g->output_names.data[o];
-        lib_text_format(&d->text, "  g%u_o%u [shape=ellipse, style=bold, label=\"%s\"];\n  ", number, o, name ? name : "output");
+        lib_text_format(&d->text, "  g%u_o%u [shape=ellipse, style=bold, label=\"%s\"];\n  ", number, o,
+                        name ? name : "output");
         dot_origin(d, number, region_of, g->outputs.data[o]);
         lib_text_format(&d->text, " -> g%u_o%u [penwidth=2];\n", number, o);
     }
+    if (d->branch) lib_text_add(&d->text, "  }\n");
     for_branches(d, dot_graph);
 }
 
@@ -244,7 +272,8 @@ static void add_kernels(dump *d, const jit_plan *plan, const jit_step *step, con
             for (int a = 0; a < call->arguments; a++) add_place(d, &plan->slots[call->first_slot + (uint32_t)a]);
             if (call->workspace >= 0) lib_text_format(&d->text, " workspace=arena+%lld", (long long)call->workspace);
             if (call->local >= 0)
-                lib_text_format(&d->text, " local=arena+%lld stride %lld", (long long)call->local, (long long)call->local_stride);
+                lib_text_format(&d->text, " local=arena+%lld stride %lld", (long long)call->local,
+                                (long long)call->local_stride);
             lib_text_add(&d->text, "; tasks");
         }
         lib_text_format(&d->text, " %lld", (long long)step->phase[p].tasks);
@@ -254,8 +283,8 @@ static void add_kernels(dump *d, const jit_plan *plan, const jit_step *step, con
 
 static void add_plan(dump *d, const jit_plan *plan, const char *indent) {
     static const char *const kinds[] = {"kernels", "copy", "custom", "if", "while"};
-    lib_text_format(&d->text, "%splan: %d steps, %d kernels, arena of %lld bytes\n", indent, plan->step_count, plan->call_count,
-                    (long long)plan->arena_bytes);
+    lib_text_format(&d->text, "%splan: %d steps, %d kernels, arena of %lld bytes\n", indent, plan->step_count,
+                    plan->call_count, (long long)plan->arena_bytes);
     for (int s = 0; s < plan->step_count; s++) {
         const jit_step *step = &plan->steps[s];
         lib_text_format(&d->text, "%s%d: %s", indent, s, kinds[step->kind]);
@@ -270,7 +299,9 @@ static void add_plan(dump *d, const jit_plan *plan, const char *indent) {
     }
 }
 
-static void dump_plan(dump *d) { add_plan(d, d->plan, ""); }
+static void dump_plan(dump *d) {
+    add_plan(d, d->plan, "");
+}
 
 /* ---- the profile: times of kernels since profiling was switched on */
 
@@ -288,7 +319,8 @@ static void add_profile(dump *d, jit_plan *plan, double total) {
         jit_call *call = &plan->calls[c];
         double ns = (double)atomic_load(&call->profile_ns), runs = (double)atomic_load(&call->profile_runs);
         if (runs == 0) continue;
-        lib_text_format(&d->text, "%5.1f %%  %10.2f us  %8.0f runs", total > 0 ? 100 * ns / total : 0, ns / runs / 1e3, runs);
+        lib_text_format(&d->text, "%5.1f %%  %10.2f us  %8.0f runs", total > 0 ? 100 * ns / total : 0, ns / runs / 1e3,
+                        runs);
         if (call->kernel->flops > 0) lib_text_format(&d->text, "  %8.2f GFLOP/s", call->kernel->flops * runs / ns);
         if (call->kernel->bytes > 0) lib_text_format(&d->text, "  %8.2f GB/s", call->kernel->bytes * runs / ns);
         lib_text_format(&d->text, "  %s\n", call->name);
@@ -300,7 +332,8 @@ static void add_profile(dump *d, jit_plan *plan, double total) {
 
 static void dump_profile(dump *d) {
     double total = total_ns(d->plan);
-    lib_text_format(&d->text, "# share of %.1f us in all kernels of the plan, time per run, runs, kernel\n", total / 1e3);
+    lib_text_format(&d->text, "# share of %.1f us in all kernels of the plan, time per run, runs, kernel\n",
+                    total / 1e3);
     add_profile(d, d->plan, total);
 }
 
@@ -331,15 +364,20 @@ static const struct {
     bool shapes; /* needs them */
     bool plan;   /* needs a plan that was built */
 } stages[] = {
-    {"graph", dump_graph, false, false},      {"bound", dump_bound, true, false},       {"regions", dump_regions, true, false},
-    {"stages", dump_stages, true, false},     {"schedule", dump_schedule, true, false}, {"loops", dump_loops, true, false},
-    {"llvm", dump_llvm, true, false},         {"asm", dump_assembly, true, false},      {"dot", dump_dot, true, false},
-    {"plan", dump_plan, true, true},          {"profile", dump_profile, true, true},
+    {"graph", dump_graph, false, false},      {"bound", dump_bound, true, false},
+    {"regions", dump_regions, true, false},   {"stages", dump_stages, true, false},
+    {"schedule", dump_schedule, true, false}, {"loops", dump_loops, true, false},
+    {"llvm", dump_llvm, true, false},         {"asm", dump_assembly, true, false},
+    {"dot", dump_dot, true, false},           {"plan", dump_plan, true, true},
+    {"profile", dump_profile, true, true},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 
 static void print_stage(dump *d, int stage, jit_plan *scratch) {
-    jit_build build = {.program = d->program, .plan = scratch, .work = d->work, .init_values = d->program->init_values,
+    jit_build build = {.program = d->program,
+                       .plan = scratch,
+                       .work = d->work,
+                       .init_values = d->program->init_values,
                        .ordinary_inputs = d->program->ordinary_inputs};
     build.root = &build;
     d->build = &build;
@@ -385,8 +423,10 @@ void jit_dump_to_log(dlc_program *program, const int64_t *shapes) {
         dump d = {.program = program, .shapes = shapes, .work = &work};
         lib_error error;
         lib_log_write(log, "dlc: %s", stages[s].name);
-        if (print_locked(&d, s, &error) == DLC_OK) lib_log_lines(log, d.text.data);
-        else lib_log_write(log, "dlc: %s", error.message);
+        if (print_locked(&d, s, &error) == DLC_OK)
+            lib_log_lines(log, d.text.data);
+        else
+            lib_log_write(log, "dlc: %s", error.message);
         lib_arena_free(&work);
     }
 }
@@ -398,13 +438,14 @@ static int find_stage(const char *name, lib_error *error) {
     char known[256] = "";
     for (int s = 0; s < STAGES; s++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", s ? ", " : "", stages[s].name);
-    lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_program_dump: no stage is called \"%s\", expected one of: %s", name, known);
+    lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_program_dump: no stage is called \"%s\", expected one of: %s", name,
+             known);
     return -1;
 }
 
 /* `all` has room for the dimensions. */
-static dlc_status dump_program(dlc_program *program, int stage, const int64_t *const *shapes, const int *ranks, int input_count,
-                               int64_t *all, char **text, lib_error *error) {
+static dlc_status dump_program(dlc_program *program, int stage, const int64_t *const *shapes, const int *ranks,
+                               int input_count, int64_t *all, char **text, lib_error *error) {
     lib_arena work;
     lib_arena_init(&work, &program->context->allocator, NULL);
     dump d = {.program = program, .shapes = all, .work = &work};

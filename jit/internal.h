@@ -16,33 +16,33 @@ typedef struct jit_request { /* one kernel that the plan calls */
 typedef struct jit_scratch { /* arena space that one region needs while it runs */
     uint32_t region;
     int64_t bytes;
-    int64_t *offset;         /* receives the place */
+    int64_t *offset; /* receives the place */
 } jit_scratch;
 
 typedef struct jit_build {
-    struct jit_build *next;  /* builds of branches, from the outermost build on: to be undone together */
+    struct jit_build *next; /* builds of branches, from the outermost build on: to be undone together */
     struct jit_build *root;
     dlc_program *program;
     jit_plan *plan;
-    lib_arena *work;         /* for the build only */
-    graph *bound;            /* in `work`; of a branch: a sub-graph */
+    lib_arena *work; /* for the build only */
+    graph *bound;    /* in `work`; of a branch: a sub-graph */
     graph_regions regions;
-    bool *constant;          /* [values] same bytes at every run */
-    bool *produced;          /* [values] written by a region that is no view */
-    jit_place *place;        /* [values] */
-    graph_id *view_of;       /* [values] 0, or the value whose bytes it shows */
+    bool *constant;    /* [values] same bytes at every run */
+    bool *produced;    /* [values] written by a region that is no view */
+    jit_place *place;  /* [values] */
+    graph_id *view_of; /* [values] 0, or the value whose bytes it shows */
     jit_scratch *scratch;
     uint32_t scratch_count;
-    int64_t *step_scratch;   /* [regions] offset of what a control step asked for */
+    int64_t *step_scratch;             /* [regions] offset of what a control step asked for */
     const graph_constant *init_values; /* of the inputs beyond `ordinary_inputs` */
     int ordinary_inputs;
-    const jit_place *given;  /* branches: [inputs] constants among the operands; else NULL */
-    int64_t *param_values;   /* of the symbols kept as parameters, in the plan's arena */
-    uint64_t *variables;     /* by pool variable id, for evaluating dimensions */
+    const jit_place *given; /* branches: [inputs] constants among the operands; else NULL */
+    int64_t *param_values;  /* of the symbols kept as parameters, in the plan's arena */
+    uint64_t *variables;    /* by pool variable id, for evaluating dimensions */
     jit_request *requests;
     uint32_t request_count;
-    uint64_t deadline_ns;    /* 0: none */
-    bool built;              /* jit_build_kernels has run: every claim is settled */
+    uint64_t deadline_ns; /* 0: none */
+    bool built;           /* jit_build_kernels has run: every claim is settled */
 } jit_build;
 
 jit_plan *jit_plan_new(dlc_context *context); /* NULL: out of memory */

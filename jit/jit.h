@@ -33,11 +33,11 @@ typedef struct jit_key {
     uint32_t options;        /* bit 0: excess precision */
 } jit_key;
 
-typedef struct jit_module { /* unit of eviction */
+typedef struct jit_module {             /* unit of eviction */
     struct jit_module *next, *previous; /* most recently used first */
     target_module *code;
     size_t bytes;
-    int pins;                /* plans that call it; guarded by the cache's mutex */
+    int pins; /* plans that call it; guarded by the cache's mutex */
     struct jit_kernel *kernels;
 } jit_module;
 
@@ -45,8 +45,8 @@ typedef enum jit_kernel_state { JIT_BUILDING, JIT_READY, JIT_FAILED } jit_kernel
 
 typedef struct jit_kernel_phase {
     target_phase function;
-    tir_expr tasks;          /* in kernel->pool */
-    tir_expr repeat;         /* 0, or how often this and the next repeat_phases - 1 phases run in turn */
+    tir_expr tasks;  /* in kernel->pool */
+    tir_expr repeat; /* 0, or how often this and the next repeat_phases - 1 phases run in turn */
     int repeat_phases;
 } jit_kernel_phase;
 
@@ -54,26 +54,26 @@ typedef struct jit_kernel {
     struct jit_kernel *bucket, *sibling; /* hash chain; kernels of one module */
     jit_key key;
     jit_kernel_state state;
-    lib_error error;         /* JIT_FAILED */
-    int waiters;             /* claims that have not been pinned yet; guarded by the cache's mutex */
+    lib_error error; /* JIT_FAILED */
+    int waiters;     /* claims that have not been pinned yet; guarded by the cache's mutex */
     jit_module *module;
     const char *name;
     jit_kernel_phase *phases;
     int phase_count;
     tir_expr workspace_size, local_size; /* bytes, in kernel->pool; 0: none */
-    tir_layout *input_layouts; /* layout the kernel wants each input in (constants are packed to it) */
+    tir_layout *input_layouts;           /* layout the kernel wants each input in (constants are packed to it) */
     int inputs;
     double flops, bytes;
-    lib_arena arena;         /* holds the above, and the pool that the sizes live in */
+    lib_arena arena; /* holds the above, and the pool that the sizes live in */
     lib_scope scope;
     tir_pool *pool;
-    tir_expr *params;        /* in the order of the plan's parameter values */
+    tir_expr *params; /* in the order of the plan's parameter values */
     int param_count;
 } jit_kernel;
 
 typedef struct jit_cache {
     lib_mutex mutex;
-    lib_condition ready;     /* some kernel stopped being JIT_BUILDING */
+    lib_condition ready; /* some kernel stopped being JIT_BUILDING */
     jit_kernel **buckets;
     uint32_t bucket_count, count;
     jit_module *newest, *oldest;
@@ -81,6 +81,16 @@ typedef struct jit_cache {
 } jit_cache;
 
 /* ---- context ---------------------------------------------------------------------------------------------------------- */
+
+/* Memory for the arenas of large plans, which would keep too much if each had its own: runs take a block that is large enough and
+ * give it back. */
+typedef struct jit_block {
+    _Alignas(64) atomic_bool busy;
+    char *memory;                     /* belongs to who set busy; NULL: none yet */
+    size_t size;
+} jit_block;
+
+enum { JIT_BLOCKS_KEPT = 8, JIT_ARENA_SHARED = 256 << 10 /* bytes from which on an arena comes from the blocks */ };
 
 struct dlc_context {
     dlc_allocator allocator;
@@ -92,36 +102,40 @@ struct dlc_context {
     target_device *device;
     tir_machine machine;
     lib_hash128 machine_hash;
-    lib_pool *pool, *compile_pool;    /* NULL: the caller only */
+    lib_pool *pool, *compile_pool; /* NULL: the caller only */
     lib_parallel_for parallel_for;
     void *parallel_user;
-    int width;                        /* participants of a run: slots of local scratch */
+    int width; /* participants of a run: slots of local scratch */
     int compile_width;
     size_t plan_entries;
     jit_cache cache;
-    lib_mutex mutex;                  /* guards the list of programs */
+    jit_block blocks[JIT_BLOCKS_KEPT];
+    lib_mutex mutex; /* guards the list of programs */
     dlc_program *programs;
     /* Of programs that are gone, and what no program counts for itself. */
-    _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds, kernel_evictions;
+    _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
+        kernel_evictions;
     _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, compile_ns, run_ns;
 };
 
-dlc_status jit_fail(dlc_context *context, const lib_error *error); /* records for dlc_error_message; returns the status */
+dlc_status jit_fail(dlc_context *context,
+                    const lib_error *error); /* records for dlc_error_message; returns the status */
 
 dlc_status jit_cache_init(dlc_context *context, size_t budget, lib_error *error);
 void jit_cache_free(dlc_context *context);
 /* Finds or claims: *claimed is true when the caller must build the kernel and then call jit_cache_publish or _fail. Every claim
  * must be followed by one jit_cache_pin (which waits for the outcome). NULL: out of memory. */
 jit_kernel *jit_cache_claim(dlc_context *context, const jit_key *key, bool *claimed);
-/* Waits until the kernel is no longer building; its module is then pinned. Failure: its error, and nothing is pinned. */
+/* Waits until the kernel is no longer building; its module is then pinned. Failure: its error, nothing is pinned, and the kernel
+ * may be gone. */
 dlc_status jit_cache_pin(dlc_context *context, jit_kernel *kernel, lib_error *error);
 void jit_cache_unpin(dlc_context *context, jit_kernel *kernel);
 /* `kernels[count]` share `code`. */
-dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, int count, target_module *code, size_t bytes,
-                             lib_error *error);
+dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, int count, target_module *code,
+                             size_t bytes, lib_error *error);
 /* Evicts what no plan pins; true: kernels and plans together are beyond the budget all the same. */
 bool jit_cache_over_budget(dlc_context *context);
-/* Keeps the message for those who wait; the next claim of the key tries again. */
+/* Keeps the message for those who wait. */
 void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *error);
 
 /* ---- plans ---------------------------------------------------------------------------------------------------------------- */
@@ -129,7 +143,7 @@ void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *e
 /* Where a value's bytes are at run time. */
 typedef enum jit_place_kind {
     JIT_PLACE_NONE,
-    JIT_PLACE_INPUT,    /* of the run */
+    JIT_PLACE_INPUT, /* of the run */
     JIT_PLACE_OUTPUT,
     JIT_PLACE_ARENA,
     JIT_PLACE_CONSTANT
@@ -137,19 +151,25 @@ typedef enum jit_place_kind {
 
 typedef struct jit_place {
     jit_place_kind kind;
-    int32_t number;     /* INPUT, OUTPUT */
-    int64_t offset;     /* ARENA: bytes */
-    void *pointer;      /* CONSTANT */
+    int32_t number; /* INPUT, OUTPUT */
+    int64_t offset; /* ARENA: bytes */
+    void *pointer;  /* CONSTANT */
 } jit_place;
 
-typedef enum jit_step_kind { JIT_STEP_KERNELS, JIT_STEP_COPY, JIT_STEP_CUSTOM, JIT_STEP_IF, JIT_STEP_WHILE } jit_step_kind;
+typedef enum jit_step_kind {
+    JIT_STEP_KERNELS,
+    JIT_STEP_COPY,
+    JIT_STEP_CUSTOM,
+    JIT_STEP_IF,
+    JIT_STEP_WHILE
+} jit_step_kind;
 
 typedef struct jit_call { /* one kernel of a KERNELS step */
     jit_kernel *kernel;
-    uint32_t first_slot;  /* of its argument pointers in the frame */
+    uint32_t first_slot; /* of its argument pointers in the frame */
     int arguments;
-    int64_t workspace;    /* arena offset; -1: none */
-    int64_t local;        /* arena offset of slot 0; -1: none */
+    int64_t workspace; /* arena offset; -1: none */
+    int64_t local;     /* arena offset of slot 0; -1: none */
     int64_t local_stride;
     const int64_t *params;
     const char *name;
@@ -169,7 +189,7 @@ typedef struct jit_plan jit_plan;
 typedef struct jit_phase { /* what the tasks of one phase call */
     target_phase function;
     int64_t iteration;
-    int32_t call;           /* in plan->calls */
+    int32_t call; /* in plan->calls */
 } jit_phase;
 
 typedef struct jit_step {
@@ -181,53 +201,54 @@ typedef struct jit_step {
     /* COPY, CUSTOM, IF, WHILE; an IF's first input is its condition */
     jit_tensor *inputs, *outputs;
     int input_count, output_count;
-    graph_custom custom;    /* CUSTOM */
-    jit_plan *branch[2];    /* IF: then, otherwise. WHILE: condition, body */
-    int64_t scratch;        /* WHILE: arena offset of the condition's value and of a second set of the results */
+    graph_custom custom; /* CUSTOM */
+    jit_plan *branch[2]; /* IF: then, otherwise. WHILE: condition, body */
+    int64_t scratch;     /* WHILE: arena offset of the condition's value and of a second set of the results */
     const char *name;
 } jit_step;
 
 /* Run-time memory of one run: the arena, and what is passed to kernels and host functions. */
 typedef struct jit_frame {
-    char *memory;                /* the arena */
+    char *memory;                /* the arena: at the start of the block of the frame, or in context->blocks */
+    jit_block *shared;           /* what it is a part of during a run; busy NULL: memory of this run alone */
     void **pointers;             /* [plan->slot_count] argument pointers of all calls */
     target_arguments *arguments; /* [plan->call_count] */
     DLTensor *tensors;           /* [plan->control_limit] of the control step that is being run */
     char **operands;             /* [plan->control_limit + 1] */
     size_t total;                /* bytes of the one block that holds it all */
     size_t alignment;
-    int slot;                    /* where it is kept; -1: freed after the run */
+    int slot; /* where it is kept; -1: freed after the run */
 } jit_frame;
 
 typedef struct jit_frame_slot {
     _Alignas(64) atomic_bool busy;
-    jit_frame *frame;            /* belongs to who set busy; NULL: not made yet */
+    jit_frame *frame; /* belongs to who set busy; NULL: not made yet */
 } jit_frame_slot;
 
 enum { JIT_FRAMES_KEPT = 8 };
 
 struct jit_plan {
-    jit_plan *next;              /* list of retired plans */
+    jit_plan *next; /* list of retired plans */
     uint64_t hash;
-    const int64_t *shapes;       /* all input dimensions in order */
+    const int64_t *shapes; /* all input dimensions in order */
     int shape_count;
     dlc_context *context;
-    lib_arena arena;             /* everything below */
+    lib_arena arena; /* everything below */
     lib_scope scope;
     jit_step *steps;
     int step_count;
     jit_call *calls;
     int call_count;
-    jit_place *slots;            /* argument pointers: filled once per frame (arena, constants) or per run (inputs, outputs) */
+    jit_place *slots; /* argument pointers: filled once per frame (arena, constants) or per run (inputs, outputs) */
     int slot_count;
-    int *run_slots;              /* slots with place INPUT or OUTPUT */
+    int *run_slots; /* slots with place INPUT or OUTPUT */
     int run_slot_count;
-    int control_limit;           /* most inputs and outputs of a control step */
+    int control_limit; /* most inputs and outputs of a control step */
     int64_t arena_bytes;
-    int64_t *output_shapes;      /* [outputs][DLC_MAX_RANK] */
+    int64_t *output_shapes; /* [outputs][DLC_MAX_RANK] */
     int *output_ranks;
-    size_t counted_bytes;        /* in context->plan_bytes */
-    _Atomic uint64_t last_use;   /* program->tick then */
+    size_t counted_bytes;      /* in context->plan_bytes */
+    _Atomic uint64_t last_use; /* program->tick then */
     jit_frame_slot frames[JIT_FRAMES_KEPT];
 };
 
@@ -258,31 +279,35 @@ struct dlc_program {
     dlc_program *next, *previous; /* context->programs */
     lib_arena arena;
     lib_scope scope;
-    graph *graph;                /* canonical, decomposed, constants split off */
-    graph *init;                 /* NULL: nothing to precompute */
+    graph *graph; /* canonical, decomposed, constants split off */
+    graph *init;  /* NULL: nothing to precompute */
     jit_plan *init_plan;
     jit_argument *inputs, *outputs;
-    int ordinary_inputs;         /* inputs of `graph` beyond these are outputs of `init` */
+    int ordinary_inputs; /* inputs of `graph` beyond these are outputs of `init` */
     int output_count;
     size_t dimensions;           /* of all ordinary inputs together */
     graph_constant *init_values; /* [init outputs] owned */
     bool init_done;
-    const void **constants;      /* bytes of all constants of graph and init, ascending: they live as long as the program */
+    const void **constants; /* bytes of all constants of graph and init, ascending: they live as long as the program */
     size_t constant_count;
     dlc_compile_options options;
     char *schedule;
     lib_hash128 schedule_hash;
-    int *alias;                  /* output -> donated input; -1 */
-    lib_mutex mutex;             /* building and evicting plans, and what follows up to `profile` */
+    int *alias;      /* output -> donated input; -1 */
+    lib_mutex mutex; /* building and evicting plans, and what follows up to `profile` */
     jit_plan *retired[2];
     jit_packed *packed;
-    struct { int64_t value[4]; int count; bool varying; } *symbols; /* automatic varying: distinct values seen */
+    struct {
+        int64_t value[4];
+        int count;
+        bool varying;
+    } * symbols; /* automatic varying: distinct values seen */
     uint32_t plan_count;
     atomic_int profile;
     _Atomic uint64_t misses, not_runs; /* runs that had to build; readers entered that were no runs */
-    _Atomic(jit_plan *) *table;  /* readers take no lock */
+    _Atomic(jit_plan *) *table;        /* readers take no lock */
     uint32_t table_size;
-    _Atomic uint64_t tick;       /* counts insertions: the clock of last_use */
+    _Atomic uint64_t tick; /* counts insertions: the clock of last_use */
     _Atomic uint64_t epoch;
     jit_readers readers[2];
 };
@@ -302,19 +327,20 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
                         const volatile int *cancel, lib_error *error);
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs);
 void jit_frame_free(const jit_plan *plan, jit_frame *frame); /* NULL is accepted */
+void jit_blocks_free(dlc_context *context);
 
 /* plans.c: the plan for these shapes, found or built. It stays until jit_plans_leave(program, *side). After a failure nothing is
  * held. `run`: counts as a run. */
-dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan, unsigned *side,
-                           lib_error *error);
+dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan,
+                           unsigned *side, lib_error *error);
 void jit_plans_leave(dlc_program *program, unsigned side);
 dlc_status jit_plans_init(dlc_program *program, lib_error *error);
 void jit_plans_free(dlc_program *program);
 uint64_t jit_plans_runs(const dlc_program *program); /* so far */
 
 /* call.c: dimensions of the inputs in order, checked for rank and sign; out[program->dimensions]. */
-dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes, const int *ranks,
-                             int input_count, int64_t *out, int *count, lib_error *error);
+dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes,
+                             const int *ranks, int input_count, int64_t *out, int *count, lib_error *error);
 
 /* control.c: custom calls, if, while. */
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,

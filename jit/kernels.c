@@ -70,7 +70,8 @@ static const char *own_schedule(dlc_program *program, lib_arena *arena, const ch
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
                              tir_schedule *schedule, const tir_lower_options *given) {
     dlc_context *context = program->context;
-    tir_lower_options options = {.machine = &context->machine, .verify = lib_environment_integer(LIB_ENV_VERIFY, 1) > 0};
+    tir_lower_options options = {.machine = &context->machine,
+                                 .verify = lib_environment_integer(LIB_ENV_VERIFY, 1) > 0};
     if (given) {
         options.step = given->step;
         options.step_user = given->step_user;
@@ -115,7 +116,8 @@ static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const
     kernel->input_layouts = LIB_NEW_ARRAY(arena, tir_layout, (size_t)region->inputs + 1);
     for (uint32_t t = 0; t < region->tensors.count; t++) {
         const tir_tensor *tensor = &region->tensors.data[t];
-        if (tensor->argument >= 0 && tensor->argument < region->inputs) kernel->input_layouts[tensor->argument] = tensor->layout;
+        if (tensor->argument >= 0 && tensor->argument < region->inputs)
+            kernel->input_layouts[tensor->argument] = tensor->layout;
     }
     kernel->flops = lowered->flops;
     kernel->bytes = lowered->bytes;

@@ -4,10 +4,10 @@
 #include "jit/internal.h"
 
 typedef struct interval {
-    graph_id value;          /* 0: scratch of one region */
-    uint32_t begin, end;     /* regions, inclusive */
+    graph_id value;      /* 0: scratch of one region */
+    uint32_t begin, end; /* regions, inclusive */
     int64_t bytes, offset;
-    int64_t *place;          /* scratch: where the offset goes */
+    int64_t *place; /* scratch: where the offset goes */
 } interval;
 
 static int64_t round_up(int64_t bytes) {
@@ -53,7 +53,8 @@ static int by_offset(const void *a, const void *b) {
 static int64_t find_gap(const interval *all, uint32_t placed, const interval *wanted, interval **meeting) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < placed; i++)
-        if (all[i].begin <= wanted->end && wanted->begin <= all[i].end && all[i].bytes) meeting[count++] = (interval *)&all[i];
+        if (all[i].begin <= wanted->end && wanted->begin <= all[i].end && all[i].bytes)
+            meeting[count++] = (interval *)&all[i];
     qsort(meeting, count, sizeof *meeting, by_offset);
     int64_t at = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -94,7 +95,8 @@ void jit_plan_memory(jit_build *build) {
     uint32_t count = collect_values(build, intervals);
     for (uint32_t s = 0; s < build->scratch_count; s++) {
         const jit_scratch *scratch = &build->scratch[s];
-        intervals[count++] = (interval){0, scratch->region, scratch->region, round_up(scratch->bytes), 0, scratch->offset};
+        intervals[count++] =
+            (interval){0, scratch->region, scratch->region, round_up(scratch->bytes), 0, scratch->offset};
     }
     qsort(intervals, count, sizeof *intervals, by_size);
     int64_t total = 0;

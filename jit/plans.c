@@ -27,7 +27,8 @@ dlc_status jit_plans_init(dlc_program *program, lib_error *error) {
 
 static unsigned reader_enter(dlc_program *program) {
     unsigned side = (unsigned)atomic_load_explicit(&program->epoch, memory_order_acquire) & 1;
-    atomic_fetch_add(&program->readers[side].entered, 1); /* before the look-up that follows, in the order of all threads */
+    atomic_fetch_add(&program->readers[side].entered,
+                     1); /* before the look-up that follows, in the order of all threads */
     return side;
 }
 
@@ -87,7 +88,9 @@ static _Atomic(jit_plan *) *oldest_of(dlc_program *program, uint64_t first, uint
 }
 
 /* Twice: a plan retired now is freed when the epoch has moved on two times. */
-static bool drain(dlc_program *program) { return advance_epoch(program) && advance_epoch(program); }
+static bool drain(dlc_program *program) {
+    return advance_epoch(program) && advance_epoch(program);
+}
 
 /* Plans pin kernels, so a full cache empties by retiring plans. As long as readers hold what was retired, more of it frees nothing:
  * a few are enough. The newest stays. */
@@ -157,7 +160,8 @@ static dlc_status run_init(dlc_program *program, lib_error *error) {
     if (!program->init_plan)
         LIB_TRY(jit_plan_build(program, program->init, 0, NULL, NULL, 0, &program->init_plan, error));
     uint32_t count = program->init->outputs.count;
-    if (!program->init_values) program->init_values = lib_allocate_zeroed(allocator, (count + 1) * sizeof(graph_constant), 16);
+    if (!program->init_values)
+        program->init_values = lib_allocate_zeroed(allocator, (count + 1) * sizeof(graph_constant), 16);
     char **outputs = lib_allocate_zeroed(allocator, (count + 1) * sizeof *outputs, 16);
     bool complete = program->init_values && outputs;
     for (uint32_t o = 0; o < count && complete; o++) {
@@ -181,7 +185,8 @@ static dlc_status build_plan(dlc_program *program, uint64_t hash, const int64_t 
                              lib_error *error) {
     jit_dump_to_log(program, shapes);
     LIB_TRY(run_init(program, error));
-    LIB_TRY(jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values, shapes, count, plan, error));
+    LIB_TRY(jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values, shapes, count, plan,
+                           error));
     (*plan)->hash = hash;
     insert_plan(program, *plan);
     return DLC_OK;
@@ -204,8 +209,8 @@ static dlc_status find_or_build(dlc_program *program, uint64_t hash, const int64
     return status;
 }
 
-dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan, unsigned *side,
-                           lib_error *error) {
+dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan,
+                           unsigned *side, lib_error *error) {
     uint64_t hash = hash_of(shapes, count);
     *side = reader_enter(program);
     *plan = find_plan(program, hash, shapes, count);

@@ -24,8 +24,10 @@ static jit_argument *describe_arguments(lib_arena *arena, const graph *g, uint32
     for (uint32_t i = 0; i < count; i++) {
         const graph_value *value = &g->values.data[values[i]];
         const char *name = names ? names[i] : value->name;
-        arguments[i] = (jit_argument){.dtype = lib_dtype_to_dlpack(value->shape.dtype), .rank = value->shape.rank,
-                                      .name = name ? name : lib_arena_format(arena, "%u", i), .shape = &value->shape};
+        arguments[i] = (jit_argument){.dtype = lib_dtype_to_dlpack(value->shape.dtype),
+                                      .rank = value->shape.rank,
+                                      .name = name ? name : lib_arena_format(arena, "%u", i),
+                                      .shape = &value->shape};
     }
     return arguments;
 }
@@ -71,15 +73,18 @@ static dlc_status compile_guarded(dlc_program *program, lib_arena *work, const g
     return error->status;
 }
 
-static dlc_status check_compile(dlc_context *context, dlc_graph *handle, const dlc_compile_options *options, lib_error *error) {
-    if (!graph_handle_live(handle)) return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_compile: the graph was destroyed");
+static dlc_status check_compile(dlc_context *context, dlc_graph *handle, const dlc_compile_options *options,
+                                lib_error *error) {
+    if (!graph_handle_live(handle))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_compile: the graph was destroyed");
     if (graph_handle_context(handle) != context)
         return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_compile: the graph belongs to another context");
     if (options && options->struct_size != sizeof *options)
         return lib_fail(error, DLC_INVALID_ARGUMENT,
                         "dlc_compile: options.struct_size is %zu, expected %zu (use DLC_COMPILE_OPTIONS_INIT)",
                         options->struct_size, sizeof *options);
-    if (dlc_graph_status(handle) != DLC_OK) return lib_fail(error, dlc_graph_status(handle), "%s", dlc_graph_message(handle));
+    if (dlc_graph_status(handle) != DLC_OK)
+        return lib_fail(error, dlc_graph_status(handle), "%s", dlc_graph_message(handle));
     if (graph_of_handle(handle)->outputs.count == 0)
         return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_compile: the graph has no output; call dlc_output first");
     return DLC_OK;
@@ -97,8 +102,10 @@ static void add_to_context(dlc_program *program) {
 static void remove_from_context(dlc_program *program) {
     dlc_context *context = program->context;
     lib_mutex_lock(&context->mutex);
-    if (program->previous) program->previous->next = program->next;
-    else if (context->programs == program) context->programs = program->next;
+    if (program->previous)
+        program->previous->next = program->next;
+    else if (context->programs == program)
+        context->programs = program->next;
     if (program->next) program->next->previous = program->previous;
     context->runs += jit_plans_runs(program);
     context->plan_misses += program->misses;
@@ -154,7 +161,9 @@ void dlc_program_destroy(dlc_program *program) {
 
 /* ---- questions */
 
-int dlc_program_input_count(const dlc_program *program) { return !program ? 0 : program->ordinary_inputs; }
+int dlc_program_input_count(const dlc_program *program) {
+    return !program ? 0 : program->ordinary_inputs;
+}
 int dlc_program_output_count(const dlc_program *program) {
     return !program ? 0 : program->output_count;
 }
@@ -170,25 +179,42 @@ void dlc_program_profile(dlc_program *program, int on) {
     if (program) atomic_store(&program->profile, on);
 }
 
+static void describe_pair(lib_arena *arena, const dlc_program *program, int output, int input) {
+    const jit_argument *out = &program->outputs[output], *in = &program->inputs[input];
+    lib_text text;
+    lib_text_init(&text, arena);
+    lib_text_format(&text, "dlc_program_alias: output %s ", out->name);
+    graph_print_shape(&text, program->graph, out->shape);
+    lib_text_format(&text, " and input %s ", in->name);
+    graph_print_shape(&text, program->graph, in->shape);
+    lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "%s differ, expected one dtype and one shape", text.data);
+}
+
+static dlc_status refuse_alias(dlc_program *program, int output, int input) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &program->context->allocator, &scope);
+    if (LIB_ENTER(&scope)) describe_pair(&arena, program, output, input);
+    lib_arena_free(&arena);
+    return jit_fail(program->context, &scope.error);
+}
+
 dlc_status dlc_program_alias(dlc_program *program, int output, int input) {
     lib_error error;
     if (!program) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_program_alias: the program is NULL");
         return jit_fail(NULL, &error);
     }
-    const graph *g = program->graph;
     if (output < 0 || output >= program->output_count || input < 0 || input >= program->ordinary_inputs) {
-        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_program_alias: output %d of %d, input %d of %d do not exist", output,
-                 program->output_count, input, program->ordinary_inputs);
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_program_alias: output %d of %d, input %d of %d do not exist",
+                 output, program->output_count, input, program->ordinary_inputs);
         return jit_fail(program->context, &error);
     }
-    const graph_shape *out = graph_shape_of(g, g->outputs.data[output]), *in = graph_shape_of(g, g->inputs.data[input]);
+    const graph_shape *out = program->outputs[output].shape, *in = program->inputs[input].shape;
     bool same = out->dtype == in->dtype && out->rank == in->rank;
-    for (int d = 0; d < in->rank && same; d++) same = tir_equal(g->pool, out->dim[d], in->dim[d]) != TIR_NO;
-    if (!same) {
-        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_program_alias: output %d and input %d differ in dtype or shape", output, input);
-        return jit_fail(program->context, &error);
-    }
+    for (int d = 0; d < in->rank && same; d++)
+        same = tir_equal(program->graph->pool, out->dim[d], in->dim[d]) != TIR_NO;
+    if (!same) return refuse_alias(program, output, input);
     program->alias[output] = input;
     return DLC_OK;
 }

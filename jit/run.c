@@ -28,27 +28,33 @@ static jit_frame *frame_new(const jit_plan *plan) {
     size_t total = 0, memory = add_part(&total, (size_t)plan->arena_bytes), self = add_part(&total, sizeof(jit_frame));
     size_t pointers = add_part(&total, (size_t)plan->slot_count * sizeof(void *));
     size_t arguments = add_part(&total, (size_t)plan->call_count * sizeof(target_arguments));
-    size_t tensors = add_part(&total, limit * sizeof(DLTensor)), operands = add_part(&total, (limit + 1) * sizeof(char *));
+    size_t tensors = add_part(&total, limit * sizeof(DLTensor)),
+           operands = add_part(&total, (limit + 1) * sizeof(char *));
     size_t alignment = total >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : TIR_BUFFER_ALIGNMENT;
     char *block = lib_allocate(&plan->context->allocator, total, alignment);
     if (!block) return NULL;
     lib_advise_huge_pages(block, alignment == HUGE_PAGE ? total : 0);
     jit_frame *frame = (jit_frame *)(void *)(block + self);
-    *frame = (jit_frame){.memory = block + memory, .pointers = (void **)(void *)(block + pointers),
+    *frame = (jit_frame){.memory = block + memory,
+                         .pointers = (void **)(void *)(block + pointers),
                          .arguments = (target_arguments *)(void *)(block + arguments),
-                         .tensors = (DLTensor *)(void *)(block + tensors), .operands = (char **)(void *)(block + operands),
-                         .total = total, .alignment = alignment, .slot = -1};
+                         .tensors = (DLTensor *)(void *)(block + tensors),
+                         .operands = (char **)(void *)(block + operands),
+                         .total = total,
+                         .alignment = alignment,
+                         .slot = -1};
     for (int s = 0; s < plan->slot_count; s++) {
         bool fixed = plan->slots[s].kind == JIT_PLACE_ARENA || plan->slots[s].kind == JIT_PLACE_CONSTANT;
         frame->pointers[s] = fixed ? place_pointer(&plan->slots[s], frame->memory, NULL, NULL) : NULL;
     }
     for (int c = 0; c < plan->call_count; c++) {
         const jit_call *call = &plan->calls[c];
-        frame->arguments[c] = (target_arguments){.buffers = frame->pointers + call->first_slot,
-                                                 .params = call->params,
-                                                 .workspace = call->workspace >= 0 ? frame->memory + call->workspace : NULL,
-                                                 .local = call->local >= 0 ? frame->memory + call->local : NULL,
-                                                 .local_stride = call->local_stride};
+        frame->arguments[c] =
+            (target_arguments){.buffers = frame->pointers + call->first_slot,
+                               .params = call->params,
+                               .workspace = call->workspace >= 0 ? frame->memory + call->workspace : NULL,
+                               .local = call->local >= 0 ? frame->memory + call->local : NULL,
+                               .local_stride = call->local_stride};
     }
     atomic_fetch_add_explicit(&plan->context->arena_bytes, total, memory_order_relaxed);
     return frame;
@@ -117,8 +123,8 @@ static void run_profiled(running *run) {
         running one = *run;
         one.step = &part;
         uint64_t start = context->clock_ns(context->clock_user);
-        lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, last - first, part.phase,
-                       run_tasks, &one, run->cancel);
+        lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, last - first,
+                       part.phase, run_tasks, &one, run->cancel);
         jit_call *call = &run->plan->calls[step->target[first].call];
         uint64_t elapsed = context->clock_ns(context->clock_user) - start;
         atomic_fetch_add_explicit(&call->profile_ns, elapsed, memory_order_relaxed);
@@ -133,8 +139,8 @@ static void run_kernels(running *run) {
         run_profiled(run);
         return;
     }
-    lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, run->step->phases, run->step->phase,
-                   run_tasks, run, run->cancel);
+    lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, run->step->phases,
+                   run->step->phase, run_tasks, run, run->cancel);
 }
 
 static void run_copy(running *run) {
@@ -154,7 +160,8 @@ static dlc_status run_steps(running *run) {
         case JIT_STEP_CUSTOM:
         case JIT_STEP_IF:
         case JIT_STEP_WHILE:
-            status = jit_run_control(run->program, run->step, run->frame, run->inputs, run->outputs, run->cancel, run->error);
+            status = jit_run_control(run->program, run->step, run->frame, run->inputs, run->outputs, run->cancel,
+                                     run->error);
             break;
         }
         if (status != DLC_OK) return status;
@@ -171,7 +178,9 @@ void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *co
 dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
                         const volatile int *cancel, lib_error *error) {
     jit_frame *frame = take_frame(plan);
-    if (!frame) return lib_fail(error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for one run was refused", (long long)plan->arena_bytes);
+    if (!frame)
+        return lib_fail(error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for one run was refused",
+                        (long long)plan->arena_bytes);
     for (int i = 0; i < plan->run_slot_count; i++) {
         int slot = plan->run_slots[i];
         const jit_place *place = &plan->slots[slot];

@@ -36,7 +36,10 @@ static tir_expr tile_size(tir_schedule_state *state, int stage, int split) {
     tir_expr extent = tir_node_extent(state, stage, split), factor = tir_index(pool, node->factor);
     if (node->mode == TIR_TAIL_MASK || node->mode == TIR_TAIL_OVERLAP) {
         int64_t known;
-        return tir_is_const(pool, extent, &known) && known < node->factor ? extent : factor;
+        if (tir_is_const(pool, extent, &known)) return known < node->factor ? extent : factor;
+        if (node->mode == TIR_TAIL_OVERLAP && tir_prove(pool, tir_le(pool, factor, extent)) != TIR_YES)
+            tir_schedule_raise(state, "overlap of %s in tiles of %lld: it may be shorter", node->name, (long long)node->factor);
+        return factor;
     }
     tir_expr tile = tir_node_value(state, stage, node->outer);
     if (!tile)
@@ -247,16 +250,27 @@ typedef struct region_search {
     tir_span *region;
 } region_search;
 
+/* The last indices of a fold's `next` stand for all of the state's own dimensions: how many of this load's do. */
+static int own_dimensions(const tir_schedule_state *state, int consumer, tir_expr load) {
+    const tir_stage *stage = &state->region->stages.data[consumer];
+    int own = 0;
+    for (int c = 0; c < stage->count && stage->kind == TIR_FOLD; c++)
+        if (stage->value[c] == load && state->region->tensors.data[stage->tensor[c]].rank - stage->space > own)
+            own = state->region->tensors.data[stage->tensor[c]].rank - stage->space;
+    return own;
+}
+
 static void widen_region(void *user, tir_expr load) {
     region_search *search = user;
     tir_schedule_state *state = search->state;
     tir_pool *pool = pool_of(state);
     const tir_tensor *tensor = &state->region->tensors.data[tir_get(pool, load)->bits];
     if (tensor->stage != search->producer) return;
+    int whole_from = tensor->rank - own_dimensions(state, search->consumer, load);
     for (int d = 0; d < state->region->stages.data[search->producer].space; d++) {
         tir_span whole = {tir_index(pool, 0), tensor->extent[d]}, range;
         if (state->plan[search->producer].by[d] >= 0) continue;
-        if (!box(state, search->consumer, tir_operand(pool, load, d), search->view, &range)) range = whole;
+        if (d >= whole_from || !box(state, search->consumer, tir_operand(pool, load, d), search->view, &range)) range = whole;
         search->region[d] = hull(state, search->region[d], range, whole);
     }
 }
@@ -304,14 +318,18 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
     tir_span region[TIR_MAX_AXES] = {{0, 0}}, view[TIR_MAX_AXES];
     const tir_stage *s = &state->region->stages.data[stage];
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
-        if (state->region->stages.data[q].removed || (int)q == stage) continue;
+        const tir_stage *reader = &state->region->stages.data[q];
+        if (reader->removed || (int)q == stage || reader->fold == stage) continue; /* steps run inside of their fold */
+        if (s->fold >= 0 && (int)q != s->fold && reader->fold != s->fold) continue; /* reads memory, after the fold */
         reads_search reads = {state, stage, false};
         tir_stage_loads(state, (int)q, find_read, &reads);
         if (!reads.found) continue;
-        if (!inside(state, (int)q, owner, node))
+        if (!inside(state, (int)q, owner, node)) {
+            if (s->fold >= 0) continue; /* all values of a step have a home for others to read */
             tir_schedule_raise(state, "stage %s is attached at %s.%s but is read by %s outside of that loop", s->name,
                                state->region->stages.data[owner].name, node_of(state, owner, node)->name,
                                state->region->stages.data[q].name);
+        }
         consumer_views(state, (int)q, owner, node, view);
         region_search search = {state, stage, (int)q, view, region};
         tir_stage_loads(state, (int)q, widen_region, &search);
@@ -334,6 +352,86 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
 void tir_stage_region(tir_schedule_state *state, int stage) {
     state->stamp++;
     region_from(state, stage, state->plan[stage].at_stage, state->plan[stage].at_node);
+}
+
+/* ---- attached outputs: each point computed once (rule 9) */
+
+/* Does the axis belong to a loop that is open and has several trips? */
+static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan, int axis, const tir_axis_node *leaf) {
+    int64_t one;
+    if (!leaf->value || tir_is_const(pool_of(state), leaf->value, &one)) return false;
+    if (leaf->axis == axis) return true;
+    int fused = plan->nodes.data[plan->root[axis]].fused;
+    for (const tir_axis_node *n = leaf; fused >= 0; n = &plan->nodes.data[n->parent]) {
+        if (n == &plan->nodes.data[fused]) return true;
+        if (n->parent < 0) return false;
+    }
+    return false;
+}
+
+/* Do the open tiles of an owner's axis meet the next tile's points? */
+static bool tiles_overlap(tir_schedule_state *state, int owner, int axis) {
+    const tir_stage_plan *plan = &state->plan[owner];
+    for (uint32_t n = 0; n < plan->nodes.count; n++) {
+        const tir_axis_node *node = &plan->nodes.data[n];
+        int64_t extent;
+        if (node->axis != axis || node->outer < 0 || !tir_node_value(state, owner, node->outer)) continue;
+        if (node->mode == TIR_TAIL_OVERLAP) return true;
+        if (node->mode != TIR_TAIL_MASK || (node->parent < 0 && plan->at_stage < 0)) continue; /* beyond is outside of the domain */
+        if (!tir_is_const(pool_of(state), tir_node_extent(state, owner, (int)n), &extent) || extent % node->factor != 0)
+            return true;
+    }
+    return false;
+}
+
+/* low = scale*(low of the owner's axis) + shift and extent = scale*(its extent), from before 0 to behind the end? */
+static bool advances_with(tir_schedule_state *state, int stage, int axis, int owner, int owner_axis) {
+    tir_pool *pool = pool_of(state);
+    const tir_stage_plan *plan = &state->plan[stage];
+    const tir_axis *whole = &state->region->stages.data[owner].axis[owner_axis];
+    tir_span view = tir_axis_view(state, owner, owner_axis);
+    int64_t mine, its, scale = 1, shift;
+    if (tir_is_const(pool, plan->extent[axis], &mine) && tir_is_const(pool, view.extent, &its) && its > 0 && mine % its == 0)
+        scale = mine / its;
+    tir_expr factor = tir_index(pool, scale);
+    if (plan->extent[axis] != tir_mul(pool, view.extent, factor)) return false;
+    if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], tir_mul(pool, view.low, factor)), &shift) || shift > 0) return false;
+    tir_expr end = tir_add(pool, tir_mul(pool, whole->extent, factor), tir_index(pool, shift));
+    return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES &&
+           !clipped(state, owner, owner_axis) && !tiles_overlap(state, owner, owner_axis);
+}
+
+static bool covers_whole(tir_schedule_state *state, int stage, int axis) {
+    tir_pool *pool = pool_of(state);
+    const tir_stage_plan *plan = &state->plan[stage];
+    int64_t low;
+    if (!tir_is_const(pool, plan->low[axis], &low) || low > 0) return false;
+    tir_expr end = tir_add(pool, plan->low[axis], plan->extent[axis]);
+    return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES;
+}
+
+const char *tir_region_flaw(tir_schedule_state *state, int stage) {
+    int owner = state->plan[stage].at_stage;
+    if (owner < 0) return NULL;
+    const tir_stage *s = &state->region->stages.data[stage], *o = &state->region->stages.data[owner];
+    const tir_stage_plan *plan = &state->plan[owner];
+    bool used[TIR_MAX_AXES] = {false};
+    for (int a = 0; a < s->space; a++) {
+        int with = -1;
+        if (covers_whole(state, stage, a)) continue;
+        for (int b = 0; b < o->space + o->reduce && with < 0; b++)
+            if (!used[b] && advances_with(state, stage, a, owner, b)) with = b;
+        if (with < 0)
+            return lib_arena_format(state->arena, "its axis %s does not advance with an axis of %s by exactly what is computed there",
+                                    s->axis[a].name, o->name);
+        used[with] = true;
+    }
+    for (uint32_t i = 0; i < plan->order.count; i++)
+        for (int b = 0; b < o->space + o->reduce; b++)
+            if (!used[b] && moved_by(state, plan, b, &plan->nodes.data[plan->order.data[i]]))
+                return lib_arena_format(state->arena, "loop %s of %s does not advance one of its axes: points would be written more "
+                                        "than once", plan->nodes.data[plan->order.data[i]].name, o->name);
+    return tir_region_flaw(state, owner);
 }
 
 /* ---- clip: coefficient*k + rest < 0 (or <= 0) for each term, rest at its least over what is not open */

@@ -220,7 +220,6 @@ static void apply_at(tir_schedule_state *state, lib_lexer *lexer) {
     int owner = dotted(state, lexer, &axis);
     tir_stage_plan *plan = &state->plan[stage];
     if (attached_inside(state, owner, stage)) tir_schedule_raise(state, "a stage cannot be attached inside itself");
-    if (state->region->stages.data[stage].kind == TIR_FOLD) tir_schedule_raise(state, "a fold is always a root");
     plan->at_stage = owner;
     plan->at_node = find_node(state, owner, axis);
     if (lib_lexer_accept(lexer, "by"))
@@ -363,21 +362,79 @@ static void apply_line(tir_schedule_state *state, int number, bool *in_loops, bo
     report_step(state, options, directives[row].rewrite);
 }
 
+/* Steps run inside of their fold's sequential loops, which stay in order: by default in the innermost one. */
+static void check_fold(tir_schedule_state *state, int fold) {
+    tir_stage_plan *plan = &state->plan[fold];
+    int innermost = -1, last = -1;
+    for (uint32_t i = 0; i < plan->order.count; i++) {
+        int node = plan->order.data[i];
+        if (!plan->nodes.data[node].reduce) continue;
+        if (node < last) /* parts are numbered outer first */
+            tir_schedule_raise(state, "loop %s stands inside of %s: a fold's axis runs in order", plan->nodes.data[last].name,
+                               plan->nodes.data[node].name);
+        innermost = last = node;
+    }
+    for (uint32_t s = 0; s < state->region->stages.count; s++) {
+        const tir_stage *step = &state->region->stages.data[s];
+        if (step->removed || step->fold != fold || attached_inside(state, fold, (int)s)) continue;
+        if (state->plan[s].at_stage < 0) {
+            state->plan[s].at_stage = fold;
+            state->plan[s].at_node = innermost;
+        }
+    }
+}
+
+static void check_step(tir_schedule_state *state, int step, int fold) {
+    if (attached_inside(state, state->plan[fold].at_stage, step))
+        tir_schedule_raise(state, "fold %s is attached inside its own step %s", state->region->stages.data[fold].name,
+                           state->region->stages.data[step].name);
+    int at = step;
+    while (at >= 0 && state->plan[at].at_stage != fold) at = state->plan[at].at_stage;
+    bool inside = at >= 0;
+    const tir_stage_plan *plan = &state->plan[fold];
+    for (uint32_t i = plan->order.count; inside && i-- > 0 && plan->order.data[i] != state->plan[at].at_node;)
+        inside = !plan->nodes.data[plan->order.data[i]].reduce;
+    if (!inside)
+        tir_schedule_raise(state, "%s is a step of %s: it runs inside of that fold's loops", state->region->stages.data[step].name,
+                           state->region->stages.data[fold].name);
+}
+
+/* Tiles that overlap compute points twice: harmless only where a task does it one after the other, from the start. */
+static void check_overlap(tir_schedule_state *state, int s) {
+    tir_stage_plan *plan = &state->plan[s];
+    const tir_stage *stage = &state->region->stages.data[s];
+    bool reducing = false;
+    for (uint32_t i = 0; i < plan->order.count; i++) {
+        int node = plan->order.data[i];
+        const tir_axis_node *leaf = &plan->nodes.data[node];
+        reducing = reducing || leaf->reduce;
+        for (const tir_axis_node *n = leaf; n->parent >= 0; node = n->parent, n = &plan->nodes.data[n->parent]) {
+            const tir_axis_node *split = &plan->nodes.data[n->parent];
+            if (split->mode != TIR_TAIL_OVERLAP || split->outer != node) continue;
+            if (plan->at_stage >= 0) tir_schedule_raise(state, "overlap of %s: only roots can compute points twice", split->name);
+            if (leaf->parallel || leaf->kind == TIR_VEC)
+                tir_schedule_raise(state, "overlap of %s: its tiles write the same points, so they cannot run at once", split->name);
+            if (reducing || stage->kind == TIR_SCATTER || stage->kind == TIR_FOLD)
+                tir_schedule_raise(state, "overlap of %s: points would be updated twice", split->name);
+        }
+    }
+}
+
 static void check_plan(tir_schedule_state *state) {
+    for (uint32_t s = 0; s < state->region->stages.count; s++)
+        if (!state->region->stages.data[s].removed && state->region->stages.data[s].kind == TIR_FOLD) check_fold(state, (int)s);
     for (uint32_t s = 0; s < state->region->stages.count; s++) {
         tir_stage_plan *plan = &state->plan[s];
         const tir_stage *stage = &state->region->stages.data[s];
         state->line = stage->name;
         if (stage->removed) continue;
-        if (stage->fold >= 0 && plan->at_stage < 0) { /* step stages live at their fold's sequential axis */
-            plan->at_stage = stage->fold;
-            plan->at_node = state->plan[stage->fold].root[state->region->stages.data[stage->fold].space];
-        }
+        if (stage->fold >= 0) check_step(state, (int)s, stage->fold);
         if (plan->at_stage >= 0 && state->plan[plan->at_stage].nodes.data[plan->at_node].outer >= 0)
             tir_schedule_raise(state, "attached at axis %s, which is split: attach at one of its parts",
                                state->plan[plan->at_stage].nodes.data[plan->at_node].name);
         for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
             if (plan->nodes.data[n].slow >= 0) tir_schedule_raise(state, "axes are fused: only roots may have fused axes");
+        check_overlap(state, (int)s);
         bool outermost = true;
         for (uint32_t i = 0; i < plan->order.count; i++) {
             const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];

@@ -87,6 +87,9 @@ tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* as 
 tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis);   /* extent incl. the overrun of mask splits */
 /* Region of `stage` as seen from the loop it is attached at, into its plan's low and extent. Raises if some consumer lies outside. */
 void tir_stage_region(tir_schedule_state *state, int stage);
+/* Do the regions of an attached stage, over all iterations of the loops it is attached in, cover its domain with each point just once?
+ * NULL: yes; else what is wrong. Called where those loops are open and the region is computed. */
+const char *tir_region_flaw(tir_schedule_state *state, int stage);
 /* Bounds of a clipped reduction axis solved from the stage's predicate with everything that is not open eliminated. Terms that the
  * bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);

@@ -179,6 +179,11 @@ static void apply_layout(tir_schedule_state *state, lib_lexer *lexer) {
 
 /* ---- copy x -> xs */
 
+/* The fold whose state or step the stage is; -1: none. */
+static int fold_of(tir_schedule_state *state, int s) {
+    return s < 0 ? -1 : stage_at(state, s)->kind == TIR_FOLD ? s : stage_at(state, s)->fold;
+}
+
 static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t t = tir_find_tensor(state, lib_lexer_name(lexer));
     lib_lexer_expect(lexer, "->");
@@ -202,7 +207,10 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t copy = stage_at(state, at)->tensor[0];
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
         load_replacement r = {state, t, copy, NULL, 0};
-        if (!stage_at(state, (int)q)->removed && (int)q != at) replace_in_stage(&r, stage_at(state, (int)q));
+        if (stage_at(state, (int)q)->removed || (int)q == at) continue;
+        if (source.stage >= 0 && fold_of(state, source.stage) >= 0 && fold_of(state, (int)q) == fold_of(state, source.stage))
+            continue; /* a fold and its steps use each other's values of one time */
+        replace_in_stage(&r, stage_at(state, (int)q));
     }
     if (source.output) { /* the copy is what leaves the region; the source becomes internal */
         tir_tensor *from = &state->region->tensors.data[t], *to = &state->region->tensors.data[copy];

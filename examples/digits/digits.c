@@ -82,15 +82,14 @@ static int report(const digits *d, const int64_t *predicted) {
     return right;
 }
 
-static int print_graph(dlc_context *context, dlc_program *program) {
-    char *text;
-    if (dlc_program_dump(program, "graph", NULL, NULL, 0, &text) != DLC_OK) {
-        fprintf(stderr, "%s\n", dlc_error_message(context));
-        return 1;
-    }
-    fputs(text, stdout);
+static int print_graph(dlc_context *context, digits *d) {
+    char *text = NULL;
+    dlc_graph *graph = digits_graph(context, d);
+    if (dlc_graph_print(graph, &text) == DLC_OK) fputs(text, stdout);
+    bool good = text != NULL;
     dlc_text_free(context, text);
-    return 0;
+    dlc_graph_destroy(graph);
+    return !good;
 }
 
 int main(int argc, char **argv) {
@@ -104,8 +103,8 @@ int main(int argc, char **argv) {
     double begin = seconds();
     dlc_status status = dlc_context_create(NULL, &context);
     if (status != DLC_OK) fprintf(stderr, "%s\n", dlc_error_message(NULL));
+    if (status == DLC_OK && graph) return print_graph(context, d);
     if (status != DLC_OK || digits_compile(context, d, &program) != DLC_OK) return 1;
-    if (graph) return print_graph(context, program);
     printf("libdlc %s: graph built and checked in %.2f ms\n\n", dlc_version(), 1e3 * (seconds() - begin));
     printf("  batch   first call    steady state   per digit\n");
     for (int i = 0; i < 4 && status == DLC_OK; i++) status = measure(program, d, batches[i], predicted[i]);

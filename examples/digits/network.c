@@ -129,15 +129,19 @@ dlc_value digits_network(dlc_graph *graph, digits *d, dlc_value pixels) {
     return dense(graph, d, x, "dense2");                                /* [n, 10] */
 }
 
-dlc_status digits_compile(dlc_context *context, digits *d, dlc_program **program) {
+dlc_graph *digits_graph(dlc_context *context, digits *d) {
     dlc_graph *graph;
-    dlc_status status = dlc_graph_create(context, &graph);
-    if (status != DLC_OK) return status;
+    if (dlc_graph_create(context, &graph) != DLC_OK) return NULL;
     dlc_value pixels = dlc_input(graph, "pixels", DLC_F32, 4, (dlc_dim[]){{0, "n"}, {1, NULL}, {8, NULL}, {8, NULL}});
     dlc_value scores = digits_network(graph, d, pixels);
     dlc_output(graph, "class", dlc_arg_max(scores, 1, false, DLC_I64));
     dlc_output(graph, "scores", scores);
-    status = dlc_compile(context, graph, NULL, program); /* also reports the first mistake made above */
+    return graph;
+}
+
+dlc_status digits_compile(dlc_context *context, digits *d, dlc_program **program) {
+    dlc_graph *graph = digits_graph(context, d);
+    dlc_status status = dlc_compile(context, graph, NULL, program); /* also reports the first mistake made above */
     if (status != DLC_OK) fprintf(stderr, "%s\n", dlc_error_message(context));
     dlc_graph_destroy(graph);
     return status;

@@ -29,7 +29,9 @@ digits_tensor *digits_weight(digits *d, const char *name);
  * and its programs. */
 dlc_value digits_network(dlc_graph *graph, digits *d, dlc_value pixels);
 
-/* The whole program: input "pixels", outputs "class" [n] and "scores" [n, 10]. A failure is told on stderr. */
+/* All of it: input "pixels", outputs "class" [n] and "scores" [n, 10]. NULL: the context has no memory for a graph. */
+dlc_graph *digits_graph(dlc_context *context, digits *d);
+/* A failure is told on stderr. */
 dlc_status digits_compile(dlc_context *context, digits *d, dlc_program **program);
 
 #endif

@@ -161,6 +161,17 @@ static dlc_status whole_life(const char *target, const dlc_allocator *allocator,
         status = dlc_graph_status(g);
     }
     if (status == DLC_OK) status = dlc_compile(context, g, NULL, &program);
+    const int64_t *shapes[2] = {SHAPE(4, 8), SHAPE(0)};
+    const int ranks[2] = {2, 0};
+    int rank;
+    int64_t shape[DLC_MAX_RANK];
+    char *text = NULL;
+    if (status == DLC_OK) status = dlc_output_shape(program, shapes, ranks, 2, 0, &rank, shape);
+    if (status == DLC_OK) status = dlc_prepare(program, shapes, ranks, 2);
+    for (int s = 0; s < 3 && status == DLC_OK; s++) {
+        status = dlc_program_dump(program, s == 0 ? "dot" : s == 1 ? "plan" : "schedule", shapes, ranks, 2, &text);
+        if (status == DLC_OK) dlc_text_free(context, text);
+    }
     if (status == DLC_OK) {
         float in[24];
         unsigned char truth = 1;
@@ -200,9 +211,11 @@ static void test_out_of_memory(void **state) {
         int64_t n = 0;
         for (;; n++) {
             dlc_status status = whole_life(all_targets[t], &allocator, &count, n);
-            if (count.blocks || count.bytes) fail_msg("%s: allocation %d refused: %d blocks leaked", all_targets[t], (int)n, (int)count.blocks);
+            if (count.blocks || count.bytes)
+                fail_msg("%s: allocation %d refused: %d blocks leaked", all_targets[t], (int)n, (int)count.blocks);
             if (status == DLC_OK) break;
-            if (status != DLC_OUT_OF_MEMORY) fail_msg("%s: allocation %d refused: %s", all_targets[t], (int)n, dlc_status_text(status));
+            if (status != DLC_OUT_OF_MEMORY)
+                fail_msg("%s: allocation %d refused: %s", all_targets[t], (int)n, dlc_status_text(status));
         }
         assert_true(n > 30);
     }
@@ -289,7 +302,8 @@ static void run_chain(const char *target, const dlc_context_options *options, in
     OK(context, dlc_graph_create(context, &g));
     dlc_value vx = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(INNER)));
     dlc_value y = dlc_matmul(vx, dlc_constant(g, DLC_F32, 2, SHAPE(INNER, COLUMNS), chain_w), DLC_MATMUL_RESULT_SAME);
-    y = dlc_matmul(dlc_exp(y), dlc_transpose(dlc_constant(g, DLC_F32, 2, SHAPE(INNER, COLUMNS), chain_w), 2, SHAPE(1, 0)),
+    y = dlc_matmul(dlc_exp(y),
+                   dlc_transpose(dlc_constant(g, DLC_F32, 2, SHAPE(INNER, COLUMNS), chain_w), 2, SHAPE(1, 0)),
                    DLC_MATMUL_RESULT_SAME);
     dlc_output(g, "y", dlc_add(y, dlc_reduce_sum(y, 1, SHAPE(1), true)));
     dlc_program *program = compile(context, g);
@@ -349,7 +363,8 @@ static void test_floating_point_state(void **state) {
         dlc_context_destroy(probe);
         dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
         run_chain(all_targets[t], &options, 1, expected);
-        unsigned before = _mm_getcsr(), hostile = (before & ~0x3fu) | 0x8040u | 0x4000u; /* flush, denormals are zero, upwards */
+        unsigned before = _mm_getcsr(),
+                 hostile = (before & ~0x3fu) | 0x8040u | 0x4000u; /* flush, denormals are zero, upwards */
         fesetround(FE_UPWARD);
         _mm_setcsr(hostile);
         run_chain(all_targets[t], &options, 2, got);
@@ -407,7 +422,9 @@ static void test_cancel_run(void **state) {
     }
 }
 
-static uint64_t fake_time(void *user) { return *(uint64_t *)user += 100000000; } /* each look is 100 ms later */
+static uint64_t fake_time(void *user) {
+    return *(uint64_t *)user += 100000000;
+} /* each look is 100 ms later */
 
 static int progressed;
 static void progress(void *user, const char *stage, int done, int total) {
@@ -445,7 +462,8 @@ static void test_cancel_compile_and_budget(void **state) {
             const DLTensor *input = F32(&tx, in, 2);
             dlc_output_slot slot = {F32(&ty, out, 2), NULL};
             for (int i = 0; i < 2; i++)
-                assert_int_equal(dlc_run(program, NULL, &input, 1, &slot, 1), variant ? DLC_BUDGET_EXCEEDED : DLC_CANCELLED);
+                assert_int_equal(dlc_run(program, NULL, &input, 1, &slot, 1),
+                                 variant ? DLC_BUDGET_EXCEEDED : DLC_CANCELLED);
             if (!variant) {
                 cancel = 0; /* the key was not poisoned */
                 OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));

@@ -355,7 +355,8 @@ static void test_declared_varying(void **state) {
         float in[1] = {0};
         tensor tx;
         dlc_output_slot slot = {NULL, NULL};
-        assert_int_equal(dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, 3001, 3)}, 1, &slot, 1), DLC_INVALID_ARGUMENT);
+        assert_int_equal(dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, 3001, 3)}, 1, &slot, 1),
+                         DLC_INVALID_ARGUMENT);
         assert_non_null(strstr(dlc_error_message(context), "promised to be 1..3000"));
         dlc_program_destroy(program);
         dlc_context_destroy(context);
@@ -373,12 +374,14 @@ static void test_output_shape(void **state) {
     dlc_program *program = compile(context, g);
     int rank = -1;
     int64_t shape[DLC_MAX_RANK];
-    OK(context, dlc_output_shape(program, (const int64_t *[]){SHAPE(3, 8), SHAPE(5, 8)}, (const int[]){2, 2}, 2, 0, &rank, shape));
+    OK(context, dlc_output_shape(program, (const int64_t *[]){SHAPE(3, 8), SHAPE(5, 8)}, (const int[]){2, 2}, 2, 0,
+                                 &rank, shape));
     assert_int_equal(rank, 2);
     assert_int_equal(shape[0], 8);
     assert_int_equal(shape[1], 8);
     assert_int_equal(statistics(context).plan_builds, 0);
-    assert_int_equal(dlc_output_shape(program, (const int64_t *[]){SHAPE(3, 8), SHAPE(5, 7)}, (const int[]){2, 2}, 2, 0, &rank, shape),
+    assert_int_equal(dlc_output_shape(program, (const int64_t *[]){SHAPE(3, 8), SHAPE(5, 7)}, (const int[]){2, 2}, 2, 0,
+                                      &rank, shape),
                      DLC_INVALID_ARGUMENT);
     assert_non_null(strstr(dlc_error_message(context), "input b: dimension 1 is 7, expected 8"));
     dlc_program_destroy(program);
@@ -421,8 +424,10 @@ static void test_while(void **state) {
             int32_t rounds = -1;
             float x[3] = {1, 2, 3}, factor[3] = {2, 3, 0.5f}, out[3];
             tensor tl, tx, tf, tc, tp;
-            const DLTensor *inputs[] = {&make_tensor(&tl, DLC_I32, &limit, 0, NULL)->dl, F32(&tx, x, 3), F32(&tf, factor, 3)};
-            dlc_output_slot slots[2] = {{&make_tensor(&tc, DLC_I32, &rounds, 0, NULL)->dl, NULL}, {F32(&tp, out, 3), NULL}};
+            const DLTensor *inputs[] = {&make_tensor(&tl, DLC_I32, &limit, 0, NULL)->dl, F32(&tx, x, 3),
+                                        F32(&tf, factor, 3)};
+            dlc_output_slot slots[2] = {{&make_tensor(&tc, DLC_I32, &rounds, 0, NULL)->dl, NULL},
+                                        {F32(&tp, out, 3), NULL}};
             OK(context, dlc_run(program, NULL, inputs, 3, slots, 2));
             assert_int_equal(rounds, limit);
             for (int i = 0; i < 3; i++) assert_true(fabs(out[i] - (x[i] * pow(factor[i], limit) + 1)) < 1e-4);
@@ -431,8 +436,10 @@ static void test_while(void **state) {
             int32_t limit = 100, rounds;
             float x[3] = {1, 2, 3}, out[3];
             tensor tl, tx, tf, tc, tp;
-            const DLTensor *inputs[] = {&make_tensor(&tl, DLC_I32, &limit, 0, NULL)->dl, F32(&tx, x, 3), F32(&tf, x, 3)};
-            dlc_output_slot slots[2] = {{&make_tensor(&tc, DLC_I32, &rounds, 0, NULL)->dl, NULL}, {F32(&tp, out, 3), NULL}};
+            const DLTensor *inputs[] = {&make_tensor(&tl, DLC_I32, &limit, 0, NULL)->dl, F32(&tx, x, 3),
+                                        F32(&tf, x, 3)};
+            dlc_output_slot slots[2] = {{&make_tensor(&tc, DLC_I32, &rounds, 0, NULL)->dl, NULL},
+                                        {F32(&tp, out, 3), NULL}};
             int64_t before = count.calls;
             OK(context, dlc_run(program, NULL, inputs, 3, slots, 2));
             assert_int_equal(count.calls, before);
@@ -484,7 +491,8 @@ static void test_if_with_operands(void **state) {
         fill(w, 9, 6);
         dlc_graph *g;
         OK(context, dlc_graph_create(context, &g));
-        dlc_value c = dlc_input(g, "c", DLC_BOOL, 0, NULL), x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
+        dlc_value c = dlc_input(g, "c", DLC_BOOL, 0, NULL),
+                  x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
         dlc_value wv = dlc_constant(g, DLC_F32, 2, SHAPE(3, 3), w);
         dlc_graph *branch[2] = {dlc_subgraph(g), dlc_subgraph(g)};
         for (int b = 0; b < 2; b++) {
@@ -522,7 +530,8 @@ static void test_if_with_operands(void **state) {
 /* Every stage says something, also before the first run, and for a graph with branches. */
 static void test_dumps(void **state) {
     (void)state;
-    static const char *const stages[] = {"graph", "bound", "regions", "stages", "schedule", "loops", "plan", "profile", "dot"};
+    static const char *const stages[] = {"graph", "bound", "regions", "stages", "schedule",
+                                         "loops", "plan",  "profile", "dot"};
     for (int t = 0; t < TARGETS; t++) {
         dlc_context *context = open_context(all_targets[t], NULL);
         if (!context) continue;
@@ -555,6 +564,151 @@ static void test_dumps(void **state) {
         assert_non_null(strstr(text, " 1 runs"));
         dlc_text_free(context, text);
         for (int p = 0; p < 2; p++) dlc_program_destroy(programs[p]);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Large weights, in the layout that kernels like: packed once, shared by the plans of several shapes and by a loop's body, where they
+ * are captured. y = x w; while (i < 3) { i = i + 1; y = y v } */
+static void test_packed_weights(void **state) {
+    (void)state;
+    enum { K = 150, M = 170, ROUNDS = 3 };
+    static float w[K * M], v[M * M], x[9 * K], out[9 * M];
+    static double y[9 * M], z[9 * M];
+    fill(w, K * M, 1);
+    fill(v, M * M, 2);
+    for (int i = 0; i < M * M; i++) v[i] *= 0.1f;
+    fill(x, 9 * K, 3);
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value vx = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(K)));
+        dlc_value vy = dlc_matmul(vx, dlc_constant_borrow(g, DLC_F32, 2, SHAPE(K, M), w), DLC_MATMUL_RESULT_SAME);
+        dlc_value vv = dlc_constant(g, DLC_F32, 2, SHAPE(M, M), v), results[2];
+        dlc_graph *condition = dlc_subgraph(g), *body = dlc_subgraph(g);
+        dlc_value ci = dlc_input(condition, "i", DLC_I32, 0, NULL);
+        dlc_input(condition, "y", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(M)));
+        dlc_output(condition, "go", dlc_lt(ci, dlc_scalar_i64(condition, DLC_I32, ROUNDS)));
+        dlc_value bi = dlc_input(body, "i", DLC_I32, 0, NULL);
+        dlc_value by = dlc_input(body, "y", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(M)));
+        dlc_output(body, "i", dlc_add(bi, dlc_scalar_i64(body, DLC_I32, 1)));
+        dlc_output(body, "y", dlc_matmul(by, vv, DLC_MATMUL_RESULT_SAME));
+        dlc_while(2, (const dlc_value[]){dlc_scalar_i64(g, DLC_I32, 0), vy}, condition, body, 2, results);
+        dlc_output(g, "z", results[1]);
+        dlc_program *program = compile(context, g);
+        for (int n = 1; n <= (t ? 9 : 3); n += 2) {
+            for (int i = 0; i < n * M; i++) {
+                y[i] = 0;
+                for (int k = 0; k < K; k++) y[i] += (double)x[i / M * K + k] * w[k * M + i % M];
+            }
+            for (int round = 0; round < ROUNDS; round++) {
+                for (int i = 0; i < n * M; i++) {
+                    z[i] = 0;
+                    for (int k = 0; k < M; k++) z[i] += y[i / M * M + k] * v[k * M + i % M];
+                }
+                memcpy(y, z, sizeof y);
+            }
+            tensor tx, tz;
+            dlc_output_slot slot = {F32(&tz, out, n, M), NULL};
+            OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, K)}, 1, &slot, 1));
+            CLOSE(out, z, (size_t)(n * M), 2e-5);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* for (i = 0; i < n; i++) for (j = 0; j < i; j++) sum += (j odd ? step : 1), with the innermost value captured over three levels */
+static void test_nested_control(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value n = dlc_input(g, "n", DLC_I32, 0, NULL), step = dlc_input(g, "step", DLC_I32, 0, NULL);
+        dlc_graph *outer_condition = dlc_subgraph(g), *outer = dlc_subgraph(g);
+        dlc_value oci = dlc_input(outer_condition, "i", DLC_I32, 0, NULL);
+        dlc_input(outer_condition, "sum", DLC_I32, 0, NULL);
+        dlc_output(outer_condition, "go", dlc_lt(oci, n));
+        dlc_value oi = dlc_input(outer, "i", DLC_I32, 0, NULL), osum = dlc_input(outer, "sum", DLC_I32, 0, NULL),
+                  inner_results[2];
+        dlc_graph *inner_condition = dlc_subgraph(outer), *inner = dlc_subgraph(outer);
+        dlc_value icj = dlc_input(inner_condition, "j", DLC_I32, 0, NULL);
+        dlc_input(inner_condition, "sum", DLC_I32, 0, NULL);
+        dlc_output(inner_condition, "go", dlc_lt(icj, oi));
+        dlc_value ij = dlc_input(inner, "j", DLC_I32, 0, NULL), isum = dlc_input(inner, "sum", DLC_I32, 0, NULL), added;
+        dlc_graph *odd = dlc_subgraph(inner), *even = dlc_subgraph(inner);
+        dlc_value odd_sum = dlc_input(odd, "sum", DLC_I32, 0, NULL),
+                  even_sum = dlc_input(even, "sum", DLC_I32, 0, NULL);
+        dlc_output(odd, "sum", dlc_add(odd_sum, step));
+        dlc_output(even, "sum", dlc_add(even_sum, dlc_scalar_i64(even, DLC_I32, 1)));
+        dlc_value is_odd = dlc_eq(dlc_rem(ij, dlc_scalar_i64(inner, DLC_I32, 2)), dlc_scalar_i64(inner, DLC_I32, 1));
+        dlc_if(is_odd, 1, &isum, odd, even, 1, &added);
+        dlc_output(inner, "j", dlc_add(ij, dlc_scalar_i64(inner, DLC_I32, 1)));
+        dlc_output(inner, "sum", added);
+        dlc_while(2, (const dlc_value[]){dlc_scalar_i64(outer, DLC_I32, 0), osum}, inner_condition, inner, 2,
+                  inner_results);
+        dlc_output(outer, "i", dlc_add(oi, dlc_scalar_i64(outer, DLC_I32, 1)));
+        dlc_output(outer, "sum", inner_results[1]);
+        dlc_value results[2];
+        dlc_while(2, (const dlc_value[]){dlc_scalar_i64(g, DLC_I32, 0), dlc_scalar_i64(g, DLC_I32, 0)}, outer_condition,
+                  outer, 2, results);
+        dlc_output(g, "sum", results[1]);
+        dlc_program *program = compile(context, g);
+        for (int32_t limit = 0; limit < 7; limit++) {
+            int32_t by = 100, expected = 0, sum = -1;
+            for (int i = 0; i < limit; i++)
+                for (int j = 0; j < i; j++) expected += j % 2 ? by : 1;
+            tensor tn, ts, tr;
+            const DLTensor *inputs[] = {&make_tensor(&tn, DLC_I32, &limit, 0, NULL)->dl,
+                                        &make_tensor(&ts, DLC_I32, &by, 0, NULL)->dl};
+            dlc_output_slot slot = {&make_tensor(&tr, DLC_I32, &sum, 0, NULL)->dl, NULL};
+            OK(context, dlc_run(program, NULL, inputs, 2, &slot, 1));
+            assert_int_equal(sum, expected);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+static void note(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    (void)outputs, (void)output;
+    char *trace = user;
+    size_t length = strlen(trace);
+    trace[length] = inputs ? (char)('a' + *(const int32_t *)input[0]->data) : '!';
+    trace[length + 1] = 0;
+}
+
+/* Calls with effects: each once, in order, also those whose results nobody reads. */
+static void test_effects(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        char trace[64] = "";
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        OK(context, dlc_custom_register(g, "note", note, trace));
+        dlc_value x = dlc_input(g, "x", DLC_I32, 0, NULL), y = dlc_add(x, dlc_scalar_i64(g, DLC_I32, 2));
+        dlc_custom_effect(g, 1, &y, "note", 0, NULL, 0, NULL, 0, NULL, 0, NULL);
+        dlc_custom_effect(g, 1, &x, "note", 0, NULL, 0, NULL, 0, NULL, 0, NULL);
+        dlc_custom_effect(g, 1, &x, "note", 0, NULL, 0, NULL, 0, NULL, 0, NULL);
+        dlc_custom_effect(g, 0, NULL, "note", 0, NULL, 0, NULL, 0, NULL, 0, NULL);
+        dlc_output(g, "z", dlc_neg(x));
+        dlc_program *program = compile(context, g);
+        for (int32_t value = 0; value < 2; value++) {
+            int32_t z;
+            tensor tx, tz;
+            const DLTensor *input = &make_tensor(&tx, DLC_I32, &value, 0, NULL)->dl;
+            dlc_output_slot slot = {&make_tensor(&tz, DLC_I32, &z, 0, NULL)->dl, NULL};
+            OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+            assert_int_equal(z, -value);
+        }
+        assert_string_equal(trace, "caa!dbb!");
+        dlc_program_destroy(program);
         dlc_context_destroy(context);
     }
 }
@@ -629,7 +783,8 @@ static void test_no_inputs(void **state) {
         fill(w, N * 8, 8);
         dlc_graph *g;
         OK(context, dlc_graph_create(context, &g));
-        dlc_value c = dlc_constant_borrow(g, DLC_F32, 2, SHAPE(N, 8), w); /* too large to fold: precomputed at the first run */
+        dlc_value c =
+            dlc_constant_borrow(g, DLC_F32, 2, SHAPE(N, 8), w); /* too large to fold: precomputed at the first run */
         dlc_value scaled = dlc_mul(c, dlc_scalar(g, DLC_F32, 2));
         dlc_output(g, "twice", scaled);
         dlc_output(g, "sums", dlc_reduce_sum(scaled, 1, SHAPE(1), false));
@@ -670,6 +825,9 @@ int main(void) {
         cmocka_unit_test(test_while),
         cmocka_unit_test(test_if),
         cmocka_unit_test(test_if_with_operands),
+        cmocka_unit_test(test_packed_weights),
+        cmocka_unit_test(test_nested_control),
+        cmocka_unit_test(test_effects),
         cmocka_unit_test(test_dumps),
         cmocka_unit_test(test_custom),
         cmocka_unit_test(test_plan_eviction),

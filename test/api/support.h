@@ -28,7 +28,8 @@ static inline void *counted_allocate(void *user, size_t size, size_t alignment) 
         return NULL;
     }
     void *pointer = NULL;
-    if (posix_memalign(&pointer, alignment < sizeof(void *) ? sizeof(void *) : alignment, size ? size : 1) != 0) return NULL;
+    if (posix_memalign(&pointer, alignment < sizeof(void *) ? sizeof(void *) : alignment, size ? size : 1) != 0)
+        return NULL;
     memset(pointer, 0xA5, size);
     atomic_fetch_add(&c->blocks, 1);
     atomic_fetch_add(&c->bytes, (int64_t)size);
@@ -91,7 +92,10 @@ static inline tensor *make_tensor(tensor *t, dlc_dtype dtype, void *data, int ra
     t->dl.shape = t->shape;
     return t;
 }
-#define SHAPE(...) (const int64_t[]){__VA_ARGS__}
+#define SHAPE(...)      \
+    (const int64_t[]) { \
+        __VA_ARGS__     \
+    }
 #define RANK(...) ((int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 #define F32(t, data, ...) (&make_tensor((t), DLC_F32, (data), RANK(__VA_ARGS__), SHAPE(__VA_ARGS__))->dl)
 
@@ -130,7 +134,10 @@ static inline dlc_program *compile(dlc_context *context, dlc_graph *graph) {
 
 #define SYMBOL(name_) ((dlc_dim){0, (name_)})
 #define SIZE(n) ((dlc_dim){(n), NULL})
-#define DIMS(...) (const dlc_dim[]){__VA_ARGS__}
+#define DIMS(...)       \
+    (const dlc_dim[]) { \
+        __VA_ARGS__     \
+    }
 
 /* relu(x[n, 8] w[8, 4] + b[4]) */
 static inline dlc_program *dense_program(dlc_context *context, const char *symbol) {

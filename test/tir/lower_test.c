@@ -1,14 +1,13 @@
 /* Lowering against evaluation by definition: each case is a region and a schedule in text; the scheduled loop IR, interpreted, must
  * give the bits that tir_region_evaluate gives (a few ulp where the schedule reorders an inexact reduction). */
-#include "tir/arith.h"
-#include "tir/interpret.h"
-#include "tir/schedule.h"
+#include "tir/scheduled.h"
 
-#include <math.h>
 #include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
+/* after the above */
 #include <cmocka.h>
 
 typedef struct lower_case {
@@ -86,169 +85,67 @@ static const lower_case cases[] = {
      "select(acc(0):f32 < x[i, j], cast.i32(j), acc(1):i32)} merge {select(acc(0):f32 < other(0):f32, other(0):f32, acc(0):f32), "
      "select(acc(0):f32 < other(0):f32, other(1):i32, acc(1):i32)}\noutput at\n",
      "loops:\n par a.i\n", 0},
+    {"empty axes",
+     "region r\ninput x f32[7, 0]\ninput y f32[7]\n"
+     "reduce s f32 (i: 7 | j: 0) init 0:f32 = acc(0):f32 + x[i, j] merge acc(0):f32 + other(0):f32\n"
+     "map e f32 (i: 7, j: 0) = x[i, j] + s[i]\nmap z f32 (i: 7) = s[i] + y[i]\noutput e\noutput z\n", "", 0},
+    {"empty axes, scheduled",
+     "region r\ninput x f32[7, 0]\ninput y f32[7]\n"
+     "reduce s f32 (i: 7 | j: 0) init 0:f32 = acc(0):f32 + x[i, j] merge acc(0):f32 + other(0):f32\n"
+     "map e f32 (i: 7, j: 0) = x[i, j] * 2:f32\nmap z f32 (i: 7) = s[i] + y[i]\noutput e\noutput z\n",
+     "loops:\n split e.j 8 -> jo ji mask\n vec e.ji\n par e.i\n split s.j 4 -> jo ji peel\n unroll s.ji\n split z.i 4 -> io ii balanced\n at s z.io\n unroll z.ii\n par z.io\n", 0},
+    {"fold over no steps",
+     "region r\ninput x f32[3, 0]\nfold s f32 (b: 3 | t: 0) init 5:f32\nmap st f32 in s (b: 3, t: 0) = s[b] + x[b, t]\nnext s = st[b, t]\n"
+     "map y f32 (b: 3) = s[b]\noutput y\n", "", 0},
+    {"running sums, read after the fold",
+     "region r\ninput x f32[5, 9]\nfold s f32 (b: 5 | t: 9) init 0:f32\nmap st f32 in s (b: 5, t: 9) = s[b] + x[b, t]\nnext s = st[b, t]\n"
+     "map y f32 (b: 5, t: 9) = st[b, 8 - t] * 2:f32\nmap z f32 (b: 5) = s[b] + 1:f32\noutput y\noutput z\n",
+     "loops:\n split s.b 4 -> bo bi mask\n split s.t 4 -> to ti mask\n order s: bo to ti bi\n par s.bo\n vec s.bi st.b\n", 0},
+    {"recurrence with a state of several elements",
+     "region r\ninput x f32[4, 6, 3]\ninput w f32[5, 5]\nfold h f32[5] (b: 4 | t: 6) init 0.5:f32\n"
+     "reduce g f32 in h (b: 4, j: 5 | k: 5) init 0:f32 = muladd(h[b, k], w[k, j], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
+     "map n f32 in h (b: 4, t: 6, j: 5) = tanh(g[b, j] + x[b, t, j % 3])\nnext h = n[b, t, 0]\n"
+     "map y f32 (t: 6, b: 4, j: 5) = n[b, t, j]\noutput y\noutput h\n",
+     "loops:\n par h.b\n vec g.j n.j\n order g: b k j\n store g reg\n", 0},
+    {"fold attached inside its reader",
+     "region r\ninput x f32[5, 9]\nfold s f32 (b: 5 | t: 9) init 0:f32\nmap st f32 in s (b: 5, t: 9) = s[b] * 0.5:f32 + x[b, t]\n"
+     "next s = st[b, t]\nmap y f32 (b: 5, t: 9) = x[b, t] / s[b]\noutput y\n",
+     "loops:\n par y.b\n at s y.b\n store s reg\n store st reg\n", 0},
 };
-
-static uint64_t random_state = 1;
-static double random_unit(void) {
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(random_state >> 33) / (double)(1u << 30) - 1;
-}
-
-typedef struct buffers {
-    void *argument[16], *packed[16];
-    int64_t count[16];
-} buffers;
-
-static int64_t tensor_count(tir_region *region, const tir_tensor *t) {
-    int64_t n = 1, e = 0;
-    for (int d = 0; d < t->rank; d++) {
-        assert_true(tir_is_const(region->pool, t->extent[d], &e));
-        n *= e;
-    }
-    return n;
-}
-
-/* The physical copy of a tensor in a layout. */
-static void *pack(tir_region *region, const tir_tensor *t, const void *from) {
-    tir_expr physical[TIR_MAX_PHYSICAL], at[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK];
-    tir_layout_extents(region->pool, &t->layout, t->extent, physical);
-    int rank = tir_layout_physical_rank(&t->layout);
-    int64_t size = 1, extent[TIR_MAX_PHYSICAL];
-    for (int p = 0; p < rank; p++) {
-        tir_is_const(region->pool, physical[p], &extent[p]);
-        size *= extent[p];
-    }
-    size_t bytes = lib_dtype_size(t->dtype);
-    char *to = calloc((size_t)size + 1, bytes);
-    int64_t n = tensor_count(region, t), logical[DLC_MAX_RANK] = {0};
-    for (int64_t i = 0; i < n; i++) {
-        int64_t offset = 0, value;
-        for (int d = 0; d < t->rank; d++) index[d] = tir_index(region->pool, logical[d]);
-        tir_layout_indices(region->pool, &t->layout, index, at);
-        for (int p = 0; p < rank; p++) {
-            tir_is_const(region->pool, at[p], &value);
-            offset = offset * extent[p] + value;
-        }
-        memcpy(to + (size_t)offset * bytes, (const char *)from + (size_t)i * bytes, bytes);
-        for (int d = t->rank - 1; d >= 0; d--) {
-            int64_t e;
-            tir_is_const(region->pool, t->extent[d], &e);
-            if (++logical[d] < e) break;
-            logical[d] = 0;
-        }
-    }
-    return to;
-}
-
-static void run_case(const lower_case *c, bool verbose) {
-    lib_scope scope;
-    lib_arena arena;
-    lib_arena_init(&arena, &lib_libc_allocator, &scope);
-    if (!LIB_ENTER(&scope)) {
-        fail_msg("%s: %s", c->name, scope.error.message);
-        return;
-    }
-    tir_pool *pool = LIB_NEW(&arena, tir_pool);
-    tir_pool_init(pool, &arena);
-    lib_lexer lexer;
-    lib_lexer_init(&lexer, &arena, c->name, c->region, strlen(c->region));
-    lib_lexer_next(&lexer);
-    tir_region *region = tir_region_parse(&arena, pool, &lexer);
-    tir_region_verify(&scope, region);
-    tir_schedule schedule;
-    tir_schedule_init(&schedule, &arena);
-    lib_text_add(&schedule.text, c->schedule);
-    tir_machine machine = {.fma = 1, .vector_bytes = 64, .vector_registers = 32, .line = 64};
-    tir_lower_options options = {.machine = &machine, .verify = true};
-    tir_region *rewritten = tir_region_copy(&arena, region);
-    tir_schedule_rewrite(rewritten, &schedule, &options);
-    tir_kernel *kernel = tir_lower(&arena, region, &schedule, &options);
-    if (verbose) {
-        lib_text text;
-        lib_text_init(&text, &arena);
-        tir_kernel_print(&text, kernel);
-        printf("---- %s\n%s\n", c->name, text.data);
-    }
-    buffers b = {0};
-    void *logical[16] = {0};
-    for (uint32_t t = 0; t < region->tensors.count; t++) {
-        const tir_tensor *tensor = &region->tensors.data[t];
-        if (tensor->argument < 0) continue;
-        int64_t n = b.count[tensor->argument] = tensor_count(region, tensor);
-        float *data = b.argument[tensor->argument] = malloc((size_t)(n + 1) * 8);
-        for (int64_t i = 0; i < n; i++) data[i] = (float)random_unit();
-        logical[tensor->argument] = data;
-        for (uint32_t r = 0; r < rewritten->tensors.count; r++)
-            if (rewritten->tensors.data[r].argument == tensor->argument && tensor->argument < region->inputs)
-                b.argument[tensor->argument] = b.packed[tensor->argument] = pack(region, &rewritten->tensors.data[r], data);
-        if (tensor->argument >= region->inputs) memset(data, 0xff, (size_t)n * 4);
-    }
-    lib_error error;
-    for (int reverse = 0; reverse < 2; reverse++) {
-        tir_interpret_options interpret = {.check = true, .reverse_tasks = reverse};
-        dlc_status status = tir_interpret(kernel, b.argument, NULL, &interpret, &lib_libc_allocator, &error);
-        if (status != DLC_OK) fail_msg("%s: %s", c->name, error.message);
-        for (uint32_t t = 0; t < region->tensors.count; t++) {
-            const tir_tensor *tensor = &region->tensors.data[t];
-            if (tensor->argument < region->inputs) continue;
-            int64_t n = b.count[tensor->argument];
-            int64_t *points = calloc((size_t)(n * tensor->rank + 1), sizeof *points);
-            uint64_t *expected = calloc((size_t)n + 1, sizeof *expected);
-            for (int64_t i = 0; i < n; i++) {
-                int64_t rest = i;
-                for (int d = tensor->rank - 1; d >= 0; d--) {
-                    int64_t e;
-                    tir_is_const(pool, tensor->extent[d], &e);
-                    points[i * tensor->rank + d] = rest % e;
-                    rest /= e;
-                }
-            }
-            tir_region_evaluate(&arena, region, logical, NULL, t, n, points, true, expected);
-            for (int64_t i = 0; i < n; i++) {
-                uint64_t got = tir_bits_load((tir_dtype)tensor->dtype,
-                                             (char *)b.argument[tensor->argument] + (size_t)i * lib_dtype_size(tensor->dtype));
-                double g = tir_bits_to_f64((tir_dtype)tensor->dtype, got), e = tir_bits_to_f64((tir_dtype)tensor->dtype, expected[i]);
-                if (c->tolerance == 0 ? got != expected[i] : fabs(g - e) > c->tolerance * (1 + fabs(e)))
-                    fail_msg("%s: %s element %lld is %.9g, expected %.9g", c->name, tensor->name, (long long)i, g, e);
-            }
-            free(points);
-            free(expected);
-        }
-    }
-    for (int i = 0; i < 16; i++) {
-        free(logical[i]);
-        free(b.packed[i]);
-    }
-    lib_arena_free(&arena);
-}
 
 static void test_cases(void **state) {
     (void)state;
     bool verbose = getenv("VERBOSE") != NULL;
     const char *only = getenv("ONLY");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (!only || strstr(cases[i].name, only)) run_case(&cases[i], verbose);
+        if (!only || strstr(cases[i].name, only)) {
+            scheduled_report report;
+            scheduled_outcome outcome = scheduled_run(cases[i].region, cases[i].schedule, cases[i].tolerance, 1, true, &report);
+            if (verbose) printf("---- %s\n%s\n", cases[i].name, report.kernel ? report.kernel : "");
+            if (outcome != SCHEDULED_AGREES) fail_msg("%s: %s", cases[i].name, report.message);
+            free(report.kernel);
+        }
 }
 
 /* Illegal directives: a message that names directive, stage and reason. */
 static const struct {
-    const char *schedule, *message;
+    const char *schedule, *message, *region; /* NULL: the softmax below */
 } refusals[] = {
-    {"split Q.i 4 -> a b mask", "no stage is called Q"},
-    {"split sc.z 4 -> a b mask", "has no axis z"},
-    {"split sc.j 4 -> a b", "the tail must be said"},
-    {"split sc.j 0 -> a b mask", "at least 1"},
-    {"order sc: j", "axis i is missing"},
-    {"par sm.j", "reduction axis"},
-    {"vec sm.j", "inexact reduction"},
-    {"at sc sc.i", "attached inside itself"},
-    {"at mx sm.i", "outside of that loop"},
-    {"turn sc.i", "no directive is called turn"},
-    {"store sm attic", "is not a storage"},
-    {"vec sc.j\n layout x (j/4, i, j%4)", "cannot follow loop directives"},
-    {"layout x (j/4, i, j%4)", "copy"},
-    {"inline sm", "only maps"},
-    {"unit sc.j vdpbf16ps", "unit"},
+    {"split Q.i 4 -> a b mask", "no stage is called Q", NULL},
+    {"split sc.z 4 -> a b mask", "has no axis z", NULL},
+    {"split sc.j 4 -> a b", "the tail must be said", NULL},
+    {"split sc.j 0 -> a b mask", "at least 1", NULL},
+    {"order sc: j", "axis i is missing", NULL},
+    {"par sm.j", "reduction axis", NULL},
+    {"vec sm.j", "inexact reduction", NULL},
+    {"at sc sc.i", "attached inside itself", NULL},
+    {"at mx sm.i", "outside of that loop", NULL},
+    {"turn sc.i", "no directive is called turn", NULL},
+    {"store sm attic", "is not a storage", NULL},
+    {"vec sc.j\n layout x (j/4, i, j%4)", "cannot follow loop directives", NULL},
+    {"layout x (j/4, i, j%4)", "copy", NULL},
+    {"inline sm", "only maps", NULL},
+    {"unit sc.j vdpbf16ps", "unit", NULL},
 };
 
 static void test_refusals(void **state) {
@@ -258,25 +155,13 @@ static void test_refusals(void **state) {
                        "reduce sm f32 (i: 7 | j: 20) init 0:f32 = acc(0):f32 + exp(x[i, j] - mx[i]) merge acc(0):f32 + other(0):f32\n"
                        "map sc f32 (i: 7, j: 20) = exp(x[i, j] - mx[i]) / sm[i]\noutput sc\n";
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        lib_scope scope;
-        lib_arena arena;
-        lib_arena_init(&arena, &lib_libc_allocator, &scope);
-        if (LIB_ENTER(&scope)) {
-            tir_pool *pool = LIB_NEW(&arena, tir_pool);
-            tir_pool_init(pool, &arena);
-            lib_lexer lexer;
-            lib_lexer_init(&lexer, &arena, "refusal", text, strlen(text));
-            lib_lexer_next(&lexer);
-            tir_region *region = tir_region_parse(&arena, pool, &lexer);
-            tir_schedule schedule;
-            tir_schedule_init(&schedule, &arena);
-            lib_text_add(&schedule.text, refusals[i].schedule);
-            tir_lower(&arena, region, &schedule, NULL);
-            fail_msg("`%s` was accepted", refusals[i].schedule);
-        } else if (!strstr(scope.error.message, refusals[i].message)) {
-            fail_msg("`%s`: message \"%s\" does not say \"%s\"", refusals[i].schedule, scope.error.message, refusals[i].message);
-        }
-        lib_arena_free(&arena);
+        scheduled_report report;
+        const char *region = refusals[i].region ? refusals[i].region : text;
+        scheduled_outcome outcome = scheduled_run(region, refusals[i].schedule, 0, 1, false, &report);
+        free(report.kernel);
+        if (outcome == SCHEDULED_AGREES) fail_msg("`%s` was accepted", refusals[i].schedule);
+        if (outcome != SCHEDULED_REFUSED || !strstr(report.message, refusals[i].message))
+            fail_msg("`%s`: message \"%s\" does not say \"%s\"", refusals[i].schedule, report.message, refusals[i].message);
     }
 }
 

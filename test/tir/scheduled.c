@@ -1,0 +1,186 @@
+#include "tir/scheduled.h"
+#include "tir/arith.h"
+#include "tir/interpret.h"
+#include "tir/schedule.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+/* after the above */
+#include <cmocka.h>
+
+enum { ARGUMENTS = 16 };
+
+/* In (-1, 1); integers get small numbers of both signs. */
+static double random_unit(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 33) / (double)(1u << 30) - 1;
+}
+
+static int64_t tensor_count(tir_region *region, const tir_tensor *t) {
+    int64_t n = 1, e = 0;
+    for (int d = 0; d < t->rank; d++) {
+        assert_true(tir_is_const(region->pool, t->extent[d], &e));
+        n *= e;
+    }
+    return n;
+}
+
+/* The physical copy of a tensor in a layout. */
+static void *pack(tir_region *region, const tir_tensor *t, const void *from) {
+    tir_expr physical[TIR_MAX_PHYSICAL], at[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK];
+    tir_layout_extents(region->pool, &t->layout, t->extent, physical);
+    int rank = tir_layout_physical_rank(&t->layout);
+    int64_t size = 1, extent[TIR_MAX_PHYSICAL];
+    for (int p = 0; p < rank; p++) {
+        tir_is_const(region->pool, physical[p], &extent[p]);
+        size *= extent[p];
+    }
+    size_t bytes = lib_dtype_size(t->dtype);
+    char *to = lib_arena_take_aligned(region->arena, (size_t)size * bytes + 1, 64);
+    memset(to, 0, (size_t)size * bytes);
+    int64_t n = tensor_count(region, t), logical[DLC_MAX_RANK] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        int64_t offset = 0, value;
+        for (int d = 0; d < t->rank; d++) index[d] = tir_index(region->pool, logical[d]);
+        tir_layout_indices(region->pool, &t->layout, index, at);
+        for (int p = 0; p < rank; p++) {
+            tir_is_const(region->pool, at[p], &value);
+            offset = offset * extent[p] + value;
+        }
+        memcpy(to + (size_t)offset * bytes, (const char *)from + (size_t)i * bytes, bytes);
+        for (int d = t->rank - 1; d >= 0; d--) {
+            int64_t e;
+            tir_is_const(region->pool, t->extent[d], &e);
+            if (++logical[d] < e) break;
+            logical[d] = 0;
+        }
+    }
+    return to;
+}
+
+typedef struct run {
+    lib_arena *arena;
+    tir_region *region, *rewritten;
+    tir_kernel *kernel;
+    void *logical[ARGUMENTS], *argument[ARGUMENTS]; /* inputs as the region and as the kernel sees them; outputs */
+    scheduled_report *report;
+} run;
+
+static void make_arguments(run *r, uint64_t seed) {
+    for (uint32_t t = 0; t < r->region->tensors.count; t++) {
+        const tir_tensor *tensor = &r->region->tensors.data[t];
+        if (tensor->argument < 0) continue;
+        int64_t n = tensor_count(r->region, tensor);
+        size_t size = lib_dtype_size(tensor->dtype);
+        char *data = lib_arena_take_aligned(r->arena, (size_t)n * size + 1, 64);
+        for (int64_t i = 0; i < n; i++) {
+            double value = random_unit(&seed);
+            if (!lib_dtype_is_float(tensor->dtype)) value = floor(value * 9);
+            lib_element_set_f64(tensor->dtype, data + (size_t)i * size, value);
+        }
+        r->logical[tensor->argument] = r->argument[tensor->argument] = data;
+        if (tensor->argument >= r->region->inputs) continue;
+        for (uint32_t k = 0; k < r->rewritten->tensors.count; k++)
+            if (r->rewritten->tensors.data[k].argument == tensor->argument)
+                r->argument[tensor->argument] = pack(r->region, &r->rewritten->tensors.data[k], data);
+    }
+}
+
+static bool same_outputs(run *r, double tolerance) {
+    for (uint32_t t = 0; t < r->region->tensors.count; t++) {
+        const tir_tensor tensor = r->region->tensors.data[t];
+        if (tensor.argument < r->region->inputs) continue;
+        int64_t n = tensor_count(r->region, &tensor);
+        int64_t *points = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)(n * tensor.rank + 1));
+        uint64_t *expected = LIB_NEW_ARRAY(r->arena, uint64_t, (size_t)n + 1);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t rest = i, extent;
+            for (int d = tensor.rank - 1; d >= 0; d--) {
+                tir_is_const(r->region->pool, tensor.extent[d], &extent);
+                points[i * tensor.rank + d] = rest % extent;
+                rest /= extent;
+            }
+        }
+        tir_region_evaluate(r->arena, r->region, r->logical, NULL, t, n, points, true, expected);
+        for (int64_t i = 0; i < n; i++) {
+            tir_dtype dtype = (tir_dtype)tensor.dtype;
+            uint64_t got = tir_bits_load(dtype, (char *)r->argument[tensor.argument] + (size_t)i * lib_dtype_size(tensor.dtype));
+            double g = tir_bits_to_f64(dtype, got), e = tir_bits_to_f64(dtype, expected[i]);
+            if (got == expected[i] || (isnan(g) && isnan(e)) || (tolerance > 0 && fabs(g - e) <= tolerance * (1 + fabs(e)))) continue;
+            snprintf(r->report->message, sizeof r->report->message, "%s element %lld is %.9g, expected %.9g", tensor.name,
+                     (long long)i, g, e);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool interpret(run *r, bool reverse) {
+    for (uint32_t t = 0; t < r->region->tensors.count; t++) {
+        const tir_tensor *tensor = &r->region->tensors.data[t];
+        if (tensor->argument < r->region->inputs) continue;
+        memset(r->argument[tensor->argument], 0xff, (size_t)tensor_count(r->region, tensor) * lib_dtype_size(tensor->dtype));
+    }
+    lib_error error;
+    tir_interpret_options options = {.check = true, .reverse_tasks = reverse, .reverse_lanes = reverse};
+    if (tir_interpret(r->kernel, r->argument, NULL, &options, &lib_libc_allocator, &error) == DLC_OK) return true;
+    snprintf(r->report->message, sizeof r->report->message, "%s", error.message);
+    return false;
+}
+
+static tir_region *parse(lib_arena *arena, tir_pool *pool, const char *text) {
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, arena, "region", text, strlen(text));
+    lib_lexer_next(&lexer);
+    tir_region *region = tir_region_parse(arena, pool, &lexer);
+    tir_region_verify(arena->scope, region);
+    return region;
+}
+
+static void lower(run *r, const char *schedule_text) {
+    tir_schedule schedule;
+    tir_schedule_init(&schedule, r->arena);
+    lib_text_add(&schedule.text, schedule_text);
+    tir_machine machine = {.fma = 1, .vector_bytes = 64, .vector_registers = 32, .line = 64,
+                           .units = TIR_UNIT_BF16_DOT | TIR_UNIT_U8I8_DOT};
+    tir_lower_options options = {.machine = &machine, .verify = true};
+    r->rewritten = tir_region_copy(r->arena, r->region);
+    tir_schedule_rewrite(r->rewritten, &schedule, &options);
+    tir_region_verify(r->arena->scope, r->rewritten);
+    r->kernel = tir_lower(r->arena, r->region, &schedule, &options);
+    lib_text text;
+    lib_text_init(&text, r->arena);
+    tir_kernel_print(&text, r->kernel);
+    r->report->kernel = strdup(text.data);
+}
+
+scheduled_outcome scheduled_run(const char *region, const char *schedule, double tolerance, uint64_t seed, bool check,
+                                scheduled_report *report) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    *report = (scheduled_report){.kernel = NULL};
+    volatile bool parsed = false;
+    if (!LIB_ENTER(&scope)) {
+        snprintf(report->message, sizeof report->message, "%s", scope.error.message);
+        bool refused = parsed && (scope.error.status == DLC_INVALID_ARGUMENT || scope.error.status == DLC_UNSUPPORTED);
+        lib_arena_free(&arena);
+        return refused ? SCHEDULED_REFUSED : SCHEDULED_FAILS;
+    }
+    tir_pool *pool = LIB_NEW(&arena, tir_pool);
+    tir_pool_init(pool, &arena);
+    run r = {.arena = &arena, .region = parse(&arena, pool, region), .report = report};
+    parsed = true;
+    lower(&r, schedule);
+    bool good = true;
+    if (check) {
+        make_arguments(&r, seed);
+        for (int reverse = 0; reverse < 2 && good; reverse++) good = interpret(&r, reverse) && same_outputs(&r, tolerance);
+    }
+    lib_arena_free(&arena);
+    return good ? SCHEDULED_AGREES : SCHEDULED_FAILS;
+}

@@ -1,0 +1,47 @@
+/* Inside lowering (lower.c, lower_statement.c, lower_buffers.c): the state of one lowering and what these files share. Not included
+ * elsewhere. */
+#ifndef TIR_LOWER_H
+#define TIR_LOWER_H
+
+#include "tir/schedule_internal.h"
+
+enum { TIR_TERM_LIMIT = 32, TIR_MAX_PHYSICAL_RANK = 16 };
+
+typedef enum tir_nest_role { TIR_ROLE_INIT, TIR_ROLE_UPDATE, TIR_ROLE_COPY } tir_nest_role;
+
+typedef struct tir_lowering {
+    lib_arena *arena;
+    tir_region *region;
+    tir_pool *pool;
+    tir_kernel *kernel;
+    tir_schedule_state state;
+    const tir_lower_options *options;
+    bool has_fma;
+    uint32_t *home;              /* tensor -> buffer of inputs, roots and what is also written to memory; UINT32_MAX: none */
+    tir_stmt *body;              /* of the phase being written */
+    tir_stmt **cursor;           /* where the next statement goes */
+    tir_expr known[TIR_TERM_LIMIT]; /* conditions that hold here: decided by clipped loops, or the statement's own guard */
+    int known_count;
+    const char *vector;          /* the vec loop that is open */
+} tir_lowering;
+
+static inline tir_stage *tir_stage_of(tir_lowering *l, int s) { return &l->region->stages.data[s]; }
+static inline tir_stage_plan *tir_plan_of(tir_lowering *l, int s) { return &l->state.plan[s]; }
+
+/* lower_statement.c */
+tir_stmt *tir_lower_append(tir_lowering *l, tir_stmt_kind kind);
+const tir_expr *tir_lower_copy_indices(tir_lowering *l, const tir_expr *index, int rank);
+int tir_lower_physical(tir_lowering *l, uint32_t tensor, const tir_expr *logical, tir_expr *out); /* returns the rank */
+void tir_lower_learn(tir_lowering *l, tir_expr condition);
+/* A stage's expression at the current point: axes become loop values, tensors buffers, ACC nodes what `acc` says. */
+tir_expr tir_lower_translate(tir_lowering *l, int s, tir_expr e, const tir_expr *acc);
+/* The innermost statement of a stage in one role, at the current point. */
+void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role);
+
+/* lower_buffers.c */
+void tir_lower_arguments(tir_lowering *l);
+void tir_lower_workspace(tir_lowering *l, int s); /* homes of a stage's tensors that live in memory of the whole kernel */
+bool tir_lower_has_home(tir_lowering *l, int s);
+void tir_lower_open_scratch(tir_lowering *l, int s);
+
+#endif

@@ -1,0 +1,123 @@
+/* Buffers of lowering: arguments, workspace homes of roots, scratch of attached stages and fold states. */
+#include "tir/lower.h"
+
+enum { STACK_LIMIT = 16384 };
+
+/* ---- scratch */
+
+static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_expr *extent) {
+    const tir_tensor *t = &l->region->tensors.data[tensor];
+    tir_expr bounded[DLC_MAX_RANK], sizes[TIR_MAX_PHYSICAL_RANK];
+    for (int d = 0; d < t->rank; d++) {
+        int64_t high = tir_range(l->pool, extent[d]).high;
+        if (high >= INT64_C(1) << 40)
+            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
+                      "schedule of region %s: scratch of %s has no bounded size along dimension %d", l->region->name, t->name, d);
+        bounded[d] = tir_index(l->pool, high > 0 ? high : 0);
+    }
+    tir_layout_extents(l->pool, &t->layout, bounded, sizes);
+    int rank = tir_layout_physical_rank(&t->layout);
+    int64_t bytes = (int64_t)lib_dtype_size(t->dtype);
+    for (int d = 0; d < rank; d++) {
+        int64_t n = 1;
+        tir_is_const(l->pool, sizes[d], &n);
+        if (n && bytes > (INT64_C(1) << 46) / n)
+            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT, "region %s: scratch of %s is too large", l->region->name, t->name);
+        bytes *= n;
+    }
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    tir_scope scope = plan->has_scope ? plan->scope : bytes <= STACK_LIMIT ? TIR_SCOPE_STACK : TIR_SCOPE_LOCAL;
+    return tir_kernel_buffer(l->kernel, t->name, t->dtype, scope, rank, sizes);
+}
+
+/* Scratch for what the current view of a stage's axes touches; a state's own dimensions are whole. */
+void tir_lower_open_scratch(tir_lowering *l, int s) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    tir_expr extent[DLC_MAX_RANK];
+    bool root = plan->at_stage < 0; /* a fold at the start of its sequential loop: outer loops are open */
+    for (int a = 0; a < stage->space; a++) {
+        tir_span view = root ? tir_axis_view(&l->state, s, a) : (tir_span){plan->low[a], tir_axis_span(&l->state, s, a)};
+        plan->scratch_low[a] = view.low;
+        extent[a] = view.extent;
+    }
+    for (int c = 0; c < stage->count; c++) {
+        const tir_tensor *t = &l->region->tensors.data[stage->tensor[c]];
+        for (int d = stage->space; d < t->rank; d++) {
+            extent[d] = t->extent[d];
+            plan->scratch_low[d] = tir_index(l->pool, 0);
+        }
+        plan->scratch[c] = new_scratch(l, s, stage->tensor[c], extent);
+    }
+    plan->open = true;
+}
+
+/* ---- homes: arguments and workspace */
+
+void tir_lower_arguments(tir_lowering *l) {
+    int total = l->region->inputs + l->region->outputs;
+    for (int argument = 0; argument < total; argument++) {
+        for (uint32_t t = 0; t < l->region->tensors.count; t++) {
+            const tir_tensor *tensor = &l->region->tensors.data[t];
+            if (tensor->argument != argument) continue;
+            tir_expr sizes[TIR_MAX_PHYSICAL_RANK];
+            tir_layout_extents(l->pool, &tensor->layout, tensor->extent, sizes);
+            uint32_t b = tir_kernel_buffer(l->kernel, tensor->name, tensor->dtype, TIR_SCOPE_ARG,
+                                           tir_layout_physical_rank(&tensor->layout), sizes);
+            tir_buffer *buffer = &l->kernel->buffers.data[b];
+            buffer->argument = argument;
+            buffer->alignment = tensor->alignment ? tensor->alignment : (int32_t)lib_dtype_size(tensor->dtype);
+            if (tensor->has_strides)
+                for (int d = 0; d < tensor->rank; d++) buffer->stride[d] = tir_index(l->pool, tensor->stride[d]);
+            l->home[t] = b;
+        }
+    }
+    l->kernel->arguments = total;
+}
+
+typedef struct reader_search {
+    tir_lowering *l;
+    int producer;
+    bool found;
+} reader_search;
+
+static void find_reader(void *user, tir_expr load) {
+    reader_search *search = user;
+    const tir_tensor *t = &search->l->region->tensors.data[tir_get(search->l->pool, load)->bits];
+    search->found = search->found || t->stage == search->producer;
+}
+
+/* Is a value of a fold's state or steps used by anything but the fold and its steps? */
+static bool used_outside(tir_lowering *l, int s, int fold) {
+    reader_search search = {l, s, false};
+    for (int c = 0; c < tir_stage_of(l, s)->count; c++)
+        search.found = search.found || l->region->tensors.data[tir_stage_of(l, s)->tensor[c]].output;
+    for (int q = 0; q < (int)l->region->stages.count && !search.found; q++)
+        if (q != s && q != fold && !tir_stage_of(l, q)->removed && tir_stage_of(l, q)->fold != fold)
+            tir_stage_loads(&l->state, q, find_reader, &search);
+    return search.found;
+}
+
+bool tir_lower_has_home(tir_lowering *l, int s) {
+    for (int c = 0; c < tir_stage_of(l, s)->count; c++)
+        if (l->home[tir_stage_of(l, s)->tensor[c]] != UINT32_MAX) return true;
+    return false;
+}
+
+/* Roots live in memory of the whole kernel. State that only the steps read does not, and of attached stages only the values of
+ * steps that somebody reads after the fold. */
+void tir_lower_workspace(tir_lowering *l, int s) {
+    tir_stage *stage = tir_stage_of(l, s);
+    bool attached = tir_plan_of(l, s)->at_stage >= 0;
+    if (attached && (stage->fold < 0 || !used_outside(l, s, stage->fold))) return;
+    if (stage->kind == TIR_FOLD && !used_outside(l, s, s)) return;
+    for (int c = 0; c < stage->count; c++) {
+        uint32_t t = stage->tensor[c];
+        const tir_tensor *tensor = &l->region->tensors.data[t];
+        if (l->home[t] != UINT32_MAX) continue;
+        tir_expr sizes[TIR_MAX_PHYSICAL_RANK];
+        tir_layout_extents(l->pool, &tensor->layout, tensor->extent, sizes);
+        l->home[t] = tir_kernel_buffer(l->kernel, tensor->name, tensor->dtype, TIR_SCOPE_WORKSPACE,
+                                       tir_layout_physical_rank(&tensor->layout), sizes);
+    }
+}

@@ -1,0 +1,447 @@
+/* Statements of lowering: what happens at one point of a stage, in the roles that its nest is walked in. Guards are placed here and
+ * only here: on loads whose address may leave the buffer, on stores to roots and outputs, on updates of reductions. What ranges
+ * prove is left out. */
+#include "tir/lower.h"
+#include "tir/math.h"
+
+/* ---- statements */
+
+tir_stmt *tir_lower_append(tir_lowering *l, tir_stmt_kind kind) {
+    tir_stmt *stmt = tir_stmt_new(l->arena, kind);
+    *l->cursor = stmt;
+    l->cursor = &stmt->next;
+    return stmt;
+}
+
+const tir_expr *tir_lower_copy_indices(tir_lowering *l, const tir_expr *index, int rank) {
+    return lib_arena_copy(l->arena, index, (size_t)rank * sizeof *index);
+}
+
+/* Physical indices of a tensor's element in a buffer of its layout. */
+int tir_lower_physical(tir_lowering *l, uint32_t tensor, const tir_expr *logical, tir_expr *out) {
+    const tir_layout *layout = &l->region->tensors.data[tensor].layout;
+    tir_layout_indices(l->pool, layout, logical, out);
+    return tir_layout_physical_rank(layout);
+}
+
+static void append_store(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir_expr *logical, tir_expr value, bool nt) {
+    tir_expr index[TIR_MAX_PHYSICAL_RANK];
+    tir_stmt *stmt = tir_lower_append(l, TIR_STORE);
+    stmt->store.buffer = buffer;
+    stmt->store.rank = tir_lower_physical(l, tensor, logical, index);
+    stmt->store.index = tir_lower_copy_indices(l, index, stmt->store.rank);
+    stmt->store.value = value;
+    stmt->store.non_temporal = nt;
+    l->kernel->buffers.data[buffer].written = true;
+}
+
+/* Opens `if (condition)`; returns the cursor to go back to, or NULL when the condition is true and nothing was opened. */
+static tir_stmt **open_if(tir_lowering *l, tir_expr condition, bool clip) {
+    if (!condition || tir_is_true(l->pool, condition)) return NULL;
+    tir_stmt *stmt = tir_lower_append(l, TIR_IF);
+    stmt->if_.condition = condition;
+    stmt->if_.clip = clip;
+    tir_stmt **after = l->cursor;
+    l->cursor = &stmt->if_.body;
+    return after;
+}
+
+static void close_if(tir_lowering *l, tir_stmt **after) {
+    if (after) l->cursor = after;
+}
+
+/* ---- conditions */
+
+static bool is_known(const tir_lowering *l, tir_expr term) {
+    for (int i = 0; i < l->known_count; i++)
+        if (l->known[i] == term) return true;
+    return false;
+}
+
+static tir_expr conjoin(tir_lowering *l, tir_expr all, tir_expr term) {
+    if (is_known(l, term) || tir_prove(l->pool, term) == TIR_YES) return all;
+    return all ? tir_and(l->pool, all, term) : term;
+}
+
+void tir_lower_learn(tir_lowering *l, tir_expr condition) {
+    if (!condition || l->known_count >= TIR_TERM_LIMIT) return;
+    l->known_count += tir_conjuncts(l->pool, condition, l->known + l->known_count, TIR_TERM_LIMIT - l->known_count);
+}
+
+/* The masks of an axis' mask splits: the point must lie in its tile (the next tile owns what is beyond). */
+static tir_expr axis_masks(tir_lowering *l, int s, int axis, tir_expr all) {
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    for (uint32_t n = 0; n < plan->nodes.count; n++) {
+        const tir_axis_node *node = &plan->nodes.data[n];
+        if (node->axis != axis || node->outer < 0 || node->mode != TIR_TAIL_MASK) continue;
+        tir_expr value = tir_node_value(&l->state, s, (int)n), extent = tir_node_extent(&l->state, s, (int)n);
+        if (value) all = conjoin(l, all, tir_lt(l->pool, value, extent));
+    }
+    return all;
+}
+
+/* The current point of a stage lies inside its domain (unpadded), both bounds. */
+static tir_expr in_domain(tir_lowering *l, int s, tir_expr all) {
+    tir_stage *stage = tir_stage_of(l, s);
+    for (int a = 0; a < stage->space; a++) {
+        tir_expr value = tir_axis_value(&l->state, s, a);
+        all = conjoin(l, all, tir_le(l->pool, tir_index(l->pool, 0), value));
+        all = conjoin(l, all, tir_lt(l->pool, value, stage->axis[a].extent));
+    }
+    return all;
+}
+
+/* ---- expressions: axes become loop values, tensors become buffers */
+
+typedef struct translation {
+    tir_lowering *l;
+    int stage;
+    const tir_expr *acc; /* what ACC nodes read */
+} translation;
+
+static tir_expr translate_load(tir_lowering *l, const tir_node *node, const tir_expr *logical, tir_expr guard, tir_expr other) {
+    uint32_t tensor = (uint32_t)node->bits, buffer;
+    const tir_tensor *t = &l->region->tensors.data[tensor];
+    tir_expr relative[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK];
+    bool scratch = t->stage >= 0 && tir_plan_of(l, t->stage)->open;
+    if (scratch) {
+        const tir_stage_plan *plan = tir_plan_of(l, t->stage);
+        buffer = plan->scratch[t->component];
+        for (int d = 0; d < t->rank; d++) relative[d] = tir_sub(l->pool, logical[d], plan->scratch_low[d]);
+    } else {
+        buffer = l->home[tensor];
+        if (buffer == UINT32_MAX)
+            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
+                      "schedule of region %s: %s is read before it is computed (is its stage attached too deep?)", l->region->name,
+                      t->name);
+        int saved = l->known_count;
+        tir_lower_learn(l, guard);
+        for (int d = 0; d < t->rank; d++) {
+            relative[d] = logical[d];
+            tir_expr padded = tir_layout_padded(l->pool, &t->layout, d, t->extent[d]);
+            tir_expr before = guard;
+            guard = conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), logical[d]));
+            guard = conjoin(l, guard, tir_lt(l->pool, logical[d], padded));
+            if (guard != before && !other) other = tir_int(l->pool, node->dtype, 0);
+        }
+        l->known_count = saved;
+    }
+    int rank = tir_lower_physical(l, tensor, relative, index);
+    l->kernel->buffers.data[buffer].read = true;
+    return tir_load(l->pool, buffer, node->dtype, rank, index, guard && tir_is_true(l->pool, guard) ? 0 : guard, other);
+}
+
+static tir_expr translate_node(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    translation *t = user;
+    tir_lowering *l = t->l;
+    const tir_node node = *tir_get(pool, rebuilt);
+    switch (node.op) {
+    case TIR_VAR: {
+        const tir_stage *stage = tir_stage_of(l, t->stage);
+        for (int a = 0; a < stage->space + stage->reduce; a++)
+            if (stage->axis[a].var == e) return tir_axis_value(&l->state, t->stage, a);
+        return rebuilt;
+    }
+    case TIR_ACC: return t->acc[node.bits];
+    case TIR_LOAD: {
+        tir_expr logical[DLC_MAX_RANK], guard = 0, other = 0;
+        int rank = node.count - (node.guarded ? 2 : 0);
+        for (int d = 0; d < rank; d++) logical[d] = tir_operand(pool, rebuilt, d);
+        if (node.guarded) {
+            guard = tir_operand(pool, rebuilt, rank);
+            other = tir_operand(pool, rebuilt, rank + 1);
+        }
+        return translate_load(l, &node, logical, guard, other);
+    }
+    default: return rebuilt;
+    }
+}
+
+tir_expr tir_lower_translate(tir_lowering *l, int s, tir_expr e, const tir_expr *acc) {
+    translation t = {l, s, acc};
+    return tir_rewrite(l->pool, e, translate_node, &t);
+}
+
+static tir_expr legal(tir_lowering *l, tir_expr e) {
+    return tir_legalize(l->pool, e, l->has_fma, l->region->excess_precision);
+}
+
+/* ---- statements of a stage at a point */
+
+/* Logical indices of the current point in the stage's scratch (relative) or home buffer. */
+static void point_indices(tir_lowering *l, int s, bool scratch, tir_expr *index) {
+    for (int a = 0; a < tir_stage_of(l, s)->space; a++) {
+        index[a] = tir_axis_value(&l->state, s, a);
+        if (scratch) index[a] = tir_sub(l->pool, index[a], tir_plan_of(l, s)->scratch_low[a]);
+    }
+}
+
+static uint32_t target_buffer(tir_lowering *l, int s, int component, bool scratch) {
+    return scratch ? tir_plan_of(l, s)->scratch[component] : l->home[tir_stage_of(l, s)->tensor[component]];
+}
+
+static bool padded_layout(tir_lowering *l, uint32_t tensor) {
+    const tir_tensor *t = &l->region->tensors.data[tensor];
+    for (int d = 0; d < t->rank; d++)
+        if (tir_layout_padded(l->pool, &t->layout, d, t->extent[d]) != t->extent[d]) return true;
+    return false;
+}
+
+/* Names a value; what is appended next sees the name. Returns the variable. */
+static tir_expr append_let(tir_lowering *l, const char *name, tir_expr value) {
+    tir_stmt *let = tir_lower_append(l, TIR_LET);
+    let->let.value = value;
+    let->let.var = tir_var(l->pool, name, TIR_VAR_LET, tir_dtype_of(l->pool, value), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
+    l->cursor = &let->let.body;
+    return let->let.var;
+}
+
+/* Loop IR is a tree when printed and walked: value expressions that are used more than once get names, innermost first, so that no
+ * walk over a kernel is exponential in the sharing. */
+typedef struct sharing {
+    tir_lowering *l;
+    lib_vec(tir_expr) nodes;   /* in the order of their operands */
+    uint32_t *uses;            /* by node id; ids below `limit` */
+    bool *seen;
+    uint32_t limit;
+} sharing;
+
+static bool worth_naming(const tir_pool *pool, tir_expr e) {
+    const tir_node *node = tir_get(pool, e);
+    return node->count > 0 && node->dtype != TIR_INDEX;
+}
+
+static tir_expr count_uses(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    sharing *s = user;
+    if (e >= s->limit || s->seen[e]) return rebuilt;
+    s->seen[e] = true;
+    if (worth_naming(pool, e)) lib_vec_push(s->l->arena, &s->nodes, e);
+    for (int i = 0; i < tir_get(pool, e)->count; i++) s->uses[tir_operand(pool, e, i)]++;
+    return rebuilt;
+}
+
+/* Opens lets for what the values share; `values` are rewritten. */
+static void name_shared(tir_lowering *l, tir_expr *values, int count) {
+    sharing s = {.l = l, .limit = l->pool->nodes.count};
+    s.uses = LIB_NEW_ARRAY(l->arena, uint32_t, s.limit);
+    s.seen = LIB_NEW_ARRAY(l->arena, bool, s.limit);
+    for (int c = 0; c < count; c++) tir_rewrite(l->pool, values[c], count_uses, &s);
+    tir_expr *from = LIB_NEW_ARRAY(l->arena, tir_expr, s.nodes.count + 1), *to = LIB_NEW_ARRAY(l->arena, tir_expr, s.nodes.count + 1);
+    int named = 0;
+    for (uint32_t i = 0; i < s.nodes.count; i++) {
+        tir_expr e = s.nodes.data[i];
+        if (s.uses[e] < 2) continue;
+        tir_expr value = tir_substitute(l->pool, e, named, from, to);
+        from[named] = e;
+        to[named++] = append_let(l, "t", value);
+    }
+    for (int c = 0; c < count && named; c++) values[c] = tir_substitute(l->pool, values[c], named, from, to);
+}
+
+/* Stores all components at once: values that read the state are computed before the first store. */
+static void store_all(tir_lowering *l, int s, const tir_expr *index, bool scratch, const tir_expr *values) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_stmt **before = l->cursor;
+    tir_expr stored[TIR_MAX_STATE];
+    memcpy(stored, values, sizeof stored);
+    name_shared(l, stored, stage->count);
+    for (int c = 0; c < stage->count && stage->count > 1; c++)
+        stored[c] = append_let(l, l->region->tensors.data[stage->tensor[c]].name, stored[c]);
+    for (int c = 0; c < stage->count; c++)
+        append_store(l, target_buffer(l, s, c, scratch), stage->tensor[c], index, stored[c], tir_plan_of(l, s)->non_temporal);
+    if (*before) l->cursor = &(*before)->next; /* behind what was opened here */
+}
+
+static void load_state(tir_lowering *l, int s, const tir_expr *index, bool scratch, tir_expr *acc) {
+    tir_stage *stage = tir_stage_of(l, s);
+    for (int c = 0; c < stage->count; c++) {
+        uint32_t buffer = target_buffer(l, s, c, scratch), tensor = stage->tensor[c];
+        tir_expr at[TIR_MAX_PHYSICAL_RANK];
+        int rank = tir_lower_physical(l, tensor, index, at);
+        l->kernel->buffers.data[buffer].read = true;
+        acc[c] = tir_load(l->pool, buffer, (tir_dtype)l->region->tensors.data[tensor].dtype, rank, at, 0, 0);
+    }
+}
+
+/* Guard of stores of the point: for homes the point must lie in its tile; scratch outside is don't care. A root's tiles cover just
+ * its domain (padded, where its layout pads); a region of an attached output may reach outside. */
+static tir_expr store_guard(tir_lowering *l, int s, bool scratch, bool padded) {
+    tir_expr guard = 0;
+    if (scratch) return 0;
+    for (int a = 0; a < tir_stage_of(l, s)->space; a++) guard = axis_masks(l, s, a, guard);
+    return padded || tir_plan_of(l, s)->at_stage < 0 ? guard : in_domain(l, s, guard);
+}
+
+/* Inside a root's store guard every axis lies in its range, also where ranges alone cannot tell (fused axes). */
+static void learn_ranges(tir_lowering *l, int s) {
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    for (int a = 0; a < tir_stage_of(l, s)->space && plan->at_stage < 0; a++) {
+        tir_expr value = tir_axis_value(&l->state, s, a);
+        tir_lower_learn(l, tir_lt(l->pool, value, plan->extent[a]));
+    }
+}
+
+static void statement_init(tir_lowering *l, int s, bool scratch) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_expr index[DLC_MAX_RANK], values[TIR_MAX_STATE];
+    bool padded = !scratch && padded_layout(l, stage->tensor[0]);
+    tir_stmt **after = open_if(l, store_guard(l, s, scratch, padded), false);
+    point_indices(l, s, scratch, index);
+    for (int c = 0; c < stage->count; c++) values[c] = legal(l, tir_lower_translate(l, s, stage->initial[c], NULL));
+    store_all(l, s, index, scratch, values);
+    close_if(l, after);
+}
+
+static void statement_map(tir_lowering *l, int s, bool scratch) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_expr index[DLC_MAX_RANK], values[TIR_MAX_STATE];
+    bool padded = !scratch && padded_layout(l, stage->tensor[0]);
+    int saved = l->known_count;
+    tir_expr guard = store_guard(l, s, scratch, padded);
+    tir_stmt **after = open_if(l, guard, false);
+    tir_lower_learn(l, guard);
+    learn_ranges(l, s);
+    point_indices(l, s, scratch, index);
+    tir_expr valid = padded ? in_domain(l, s, 0) : 0;
+    int inner = l->known_count;
+    for (int c = 0; c < stage->count; c++) {
+        values[c] = legal(l, tir_lower_translate(l, s, stage->value[c], NULL));
+        if (valid) values[c] = tir_select(l->pool, valid, values[c], tir_int(l->pool, tir_dtype_of(l->pool, values[c]), 0));
+    }
+    l->known_count = inner;
+    store_all(l, s, index, scratch, values);
+    l->known_count = saved;
+    close_if(l, after);
+}
+
+static bool has_clip(const tir_stage_plan *plan) {
+    for (uint32_t n = 0; n < plan->nodes.count; n++)
+        if (plan->nodes.data[n].clip) return true;
+    return false;
+}
+
+static tir_expr find_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    if (tir_op_of(pool, e) == TIR_LOAD) *(bool *)user = true;
+    return rebuilt;
+}
+
+static bool loads(tir_lowering *l, tir_expr e) {
+    bool found = false;
+    if (e) tir_rewrite(l->pool, e, find_load, &found);
+    return found;
+}
+
+/* update of a reduction (index: the point) or a scatter (index: where the data says) */
+static void statement_update(tir_lowering *l, int s, bool scratch) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE], values[TIR_MAX_STATE];
+    int saved = l->known_count;
+    bool padded = !scratch && padded_layout(l, stage->tensor[0]);
+    tir_expr guard = stage->kind == TIR_SCATTER ? 0 : store_guard(l, s, scratch, padded);
+    for (int a = 0; a < stage->space && stage->kind == TIR_SCATTER; a++) guard = axis_masks(l, s, a, guard);
+    tir_lower_learn(l, guard);
+    if (stage->kind == TIR_REDUCE) learn_ranges(l, s);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) guard = axis_masks(l, s, a, guard);
+    if (padded && stage->kind == TIR_REDUCE) guard = in_domain(l, s, guard);
+    tir_lower_learn(l, guard);
+    tir_stmt **within = NULL;
+    if (stage->kind == TIR_SCATTER || loads(l, stage->predicate)) { /* the data that decides is read inside the tile only */
+        within = open_if(l, guard, false);
+        guard = 0;
+    }
+    if (stage->predicate) {
+        tir_expr terms[TIR_TERM_LIMIT];
+        int count = tir_conjuncts(l->pool, tir_lower_translate(l, s, stage->predicate, NULL), terms, TIR_TERM_LIMIT);
+        for (int i = 0; i < count; i++) guard = conjoin(l, guard, terms[i]);
+        tir_lower_learn(l, guard);
+    }
+    if (stage->kind == TIR_SCATTER)
+        for (int d = 0; d < stage->space; d++) {
+            index[d] = tir_lower_translate(l, s, stage->index[d], NULL);
+            if (scratch) index[d] = tir_sub(l->pool, index[d], tir_plan_of(l, s)->scratch_low[d]); /* beyond: of no interest here */
+            tir_expr end = scratch ? tir_axis_span(&l->state, s, d) : stage->axis[d].extent;
+            guard = conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), index[d]));
+            guard = conjoin(l, guard, tir_lt(l->pool, index[d], end));
+        }
+    else
+        point_indices(l, s, scratch, index);
+    tir_stmt **after = open_if(l, guard, has_clip(tir_plan_of(l, s)));
+    tir_lower_learn(l, guard);
+    load_state(l, s, index, scratch, acc);
+    for (int c = 0; c < stage->count; c++) values[c] = legal(l, tir_lower_translate(l, s, stage->value[c], acc));
+    store_all(l, s, index, scratch, values);
+    l->known_count = saved;
+    close_if(l, after);
+    close_if(l, within);
+}
+
+/* An attached output, or step of a fold that is read after it, is also written to its home. */
+static void statement_copy(tir_lowering *l, int s) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE];
+    bool padded = padded_layout(l, stage->tensor[0]);
+    tir_stmt **after = open_if(l, store_guard(l, s, false, padded), false);
+    point_indices(l, s, true, index);
+    load_state(l, s, index, true, acc);
+    tir_expr valid = padded ? in_domain(l, s, 0) : 0;
+    point_indices(l, s, false, index);
+    for (int c = 0; c < stage->count; c++) {
+        uint32_t tensor = stage->tensor[c];
+        if (l->home[tensor] == UINT32_MAX) continue;
+        if (valid) acc[c] = tir_select(l->pool, valid, acc[c], tir_int(l->pool, tir_dtype_of(l->pool, acc[c]), 0));
+        append_store(l, l->home[tensor], tensor, index, acc[c], tir_plan_of(l, s)->non_temporal);
+    }
+    close_if(l, after);
+}
+
+/* Fold: state components have the free axes first and then axes of their own, walked by serial loops here. */
+static void statement_fold(tir_lowering *l, int s, bool init) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    for (int c = 0; c < stage->count; c++) {
+        const tir_tensor *tensor = &l->region->tensors.data[stage->tensor[c]];
+        tir_expr index[DLC_MAX_RANK], value;
+        tir_expr guard = store_guard(l, s, plan->open, false);
+        if (!init) guard = axis_masks(l, s, stage->space, guard);
+        point_indices(l, s, plan->open, index);
+        tir_stmt **outside = NULL;
+        for (int d = stage->space; d < tensor->rank; d++) {
+            tir_stmt *loop = tir_lower_append(l, TIR_FOR);
+            if (!outside) outside = l->cursor;
+            loop->for_.lower = tir_index(l->pool, 0);
+            loop->for_.var = tir_loop_variable(l->pool, "s", loop->for_.lower, tensor->extent[d]);
+            loop->for_.extent = tensor->extent[d];
+            index[d] = loop->for_.var;
+            l->cursor = &loop->for_.body;
+        }
+        tir_stmt **after = open_if(l, guard, false);
+        if (init) {
+            value = tir_lower_translate(l, s, stage->initial[c], NULL);
+        } else { /* next[c] is a load of a step tensor; its trailing indices are this component's own axes */
+            tir_node node = *tir_get(l->pool, stage->value[c]);
+            tir_expr at[DLC_MAX_RANK];
+            int free = node.count - (tensor->rank - stage->space);
+            for (int d = 0; d < node.count; d++)
+                at[d] = d < free ? tir_lower_translate(l, s, tir_operand(l->pool, stage->value[c], d), NULL) : index[stage->space + d - free];
+            value = translate_load(l, &node, at, 0, 0);
+        }
+        append_store(l, target_buffer(l, s, c, plan->open), stage->tensor[c], index, legal(l, value), false);
+        close_if(l, after);
+        if (outside) l->cursor = outside;
+    }
+}
+
+void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role) {
+    bool scratch = tir_plan_of(l, s)->open;
+    tir_stage_kind kind = tir_stage_of(l, s)->kind;
+    if (kind == TIR_FOLD)
+        statement_fold(l, s, role == TIR_ROLE_INIT);
+    else if (role == TIR_ROLE_COPY)
+        statement_copy(l, s);
+    else if (role == TIR_ROLE_INIT)
+        statement_init(l, s, scratch);
+    else if (kind == TIR_MAP)
+        statement_map(l, s, scratch);
+    else
+        statement_update(l, s, scratch);
+}
