@@ -138,7 +138,7 @@ $(OUT)/%.o: %.c $(OUT)/configuration
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
 # LLVM's headers are not ours to warn about.
-$(OUT)/targets/cpu/%.o: CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE))
+$(OUT)/targets/cpu/%.o: CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE)) $(if $(LLVM_ARCHIVES),-DDLC_LLVM_STATIC=1)
 
 # The operators' public header, the functions behind it and the reference come from the operator table. Their files keep
 # their times when nothing in them changed.
@@ -250,8 +250,11 @@ needs_graph   := $(reference_objects) $(call layers,graph tir lib)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
 $(foreach f,$(filter test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
-$(foreach f,$(filter-out test/api/%,$(test_src)) $(wildcard test/fuzz/fuzz.c),\
-    $(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
+$(foreach f,$(filter-out test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
+# One program of several files.
+$(OUT)/test/fuzz/fuzz: $(patsubst %.c,$(OUT)/%.o,$(wildcard test/fuzz/*.c)) $(reference_objects) $(all_layers)
+	$(call say,LINK,$@)
+	$(Q)$(call link_internal,-lcmocka)
 
 # The public header from C++.
 $(OUT)/test/api/header_test_cxx.o: test/api/header_test.c $(GEN)/dlc/ops.h $(OUT)/configuration

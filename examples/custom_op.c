@@ -44,10 +44,11 @@ static dlc_program *build(dlc_context *context, dlc_native *native, int *calls) 
     dlc_value x = dlc_input(graph, "x", DLC_F32, 2, (dlc_dim[]){rows, columns}), smoothed, places;
     x = dlc_mul(x, x);
     /* A custom call states dtype, rank and dimensions of each of its results; dimensions may be symbols. */
-    dlc_custom_call(graph, 1, &x, "smooth", 1, (int64_t[]){DLC_F32}, 1, (int64_t[]){2}, 2, (dlc_dim[]){rows, columns}, 1, &smoothed);
+    dlc_custom_call(graph, 1, &x, "smooth", 1, (int64_t[]){DLC_F32}, 1, (int64_t[]){2}, 2, (dlc_dim[]){rows, columns},
+                    1, &smoothed);
     smoothed = dlc_add(smoothed, dlc_scalar(graph, DLC_F32, 1));
-    dlc_custom_call(graph, 1, &smoothed, "extremes", 1, (int64_t[]){DLC_I64}, 1, (int64_t[]){2}, 2, (dlc_dim[]){rows, {2, NULL}}, 1,
-                    &places);
+    dlc_custom_call(graph, 1, &smoothed, "extremes", 1, (int64_t[]){DLC_I64}, 1, (int64_t[]){2}, 2,
+                    (dlc_dim[]){rows, {2, NULL}}, 1, &places);
     dlc_output(graph, "smoothed", smoothed);
     dlc_output(graph, "places", places);
     if (dlc_compile(context, graph, NULL, &program) != DLC_OK) fprintf(stderr, "%s\n", dlc_error_message(context));
@@ -81,7 +82,8 @@ int main(void) {
     int calls = 0, wrong = 1;
     if (dlc_context_create(NULL, &context) != DLC_OK) return 1;
     /* void smooth(const float *, float *, int, int, double): where each parameter comes from */
-    if (dlc_native_create(context, (void (*)(void))smooth, NULL, "in 0, out 0, i32 dim 0 0, i32 dim 0 1, f64 0.5", &native) != DLC_OK)
+    if (dlc_native_create(context, (void (*)(void))smooth, NULL, "in 0, out 0, i32 dim 0 0, i32 dim 0 1, f64 0.5",
+                          &native) != DLC_OK)
         fprintf(stderr, "%s\n", dlc_error_message(context));
     else
         program = build(context, native, &calls);

@@ -117,13 +117,15 @@ static void *call(void *argument) {
     for (int i = 0; i < CALLS && !c->failed; i++) {
         int64_t n = 1 + (i * 7 + c->number * 13) % LONGEST;
         for (int64_t r = 0; r < n; r++)
-            for (int k = 0; k < FEATURES; k++) x[r][k] = (float)((r * 31 + k * 17 + i * 5 + c->number) % 29) / 29 - 0.5f;
+            for (int k = 0; k < FEATURES; k++)
+                x[r][k] = (float)((r * 31 + k * 17 + i * 5 + c->number) % 29) / 29 - 0.5f;
         DLTensor tx = {.data = x, .device = cpu, .dtype = f32, .ndim = 2, .shape = (int64_t[]){n, FEATURES}};
         DLTensor ty = {.data = y, .device = cpu, .dtype = f32, .ndim = 2, .shape = (int64_t[]){n, FEATURES}};
         DLTensor state = {.data = total, .device = cpu, .dtype = f32, .ndim = 1, .shape = (int64_t[]){FEATURES}};
         dlc_output_slot outputs[] = {{&ty, NULL}, {&state, NULL}};
         c->failed = dlc_run(c->program, NULL, (const DLTensor *const[]){&tx, &state}, 2, outputs, 2) != DLC_OK;
-        if (c->failed) fprintf(stderr, "caller %d: %s\n", c->number, dlc_error_message(c->context)); /* this thread's message */
+        if (c->failed)
+            fprintf(stderr, "caller %d: %s\n", c->number, dlc_error_message(c->context)); /* this thread's message */
         for (int64_t r = 0; r < n; r++) {
             expected_row(x[r], row);
             for (int k = 0; k < FEATURES; k++) {
@@ -164,8 +166,8 @@ int main(void) {
     }
     dlc_statistics s = {0};
     if (context) dlc_context_statistics(context, &s);
-    printf("%d threads, %llu runs of %d shapes: %llu kernels compiled; largest error %.1e\n", CALLERS, (unsigned long long)s.runs,
-           LONGEST, (unsigned long long)s.kernel_builds, worst);
+    printf("%d threads, %llu runs of %d shapes: %llu kernels compiled; largest error %.1e\n", CALLERS,
+           (unsigned long long)s.runs, LONGEST, (unsigned long long)s.kernel_builds, worst);
 
     dlc_program_destroy(program);
     dlc_context_destroy(context);

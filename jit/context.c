@@ -186,6 +186,7 @@ void dlc_context_destroy(dlc_context *context) {
     lib_pool_free(context->pool);
     lib_pool_free(context->compile_pool);
     jit_cache_free(context);
+    jit_blocks_free(context);
     graph_handles_free(&context->handles, &context->allocator);
     lib_mutex_destroy(&context->mutex);
     if (context->device) context->target->close(context->device);

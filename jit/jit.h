@@ -6,7 +6,7 @@
  *   plans      its plans by bound shapes: found without a lock, retired        plans.c
  *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, memory.c, control.c
  *   call       dlc_run and what it checks at the boundary                      call.c
- *   run        plan + tensors -> phases; no allocation, no lock                run.c, control.c
+ *   run        plan + tensors -> phases; no allocation, no lock                run.c, frame.c, control.c
  *   dump       every stage as text                                             dump.c
  *
  * Lifetimes: a plan pins the kernels it calls; a program owns its plans and constants; a run is a registered reader of its
@@ -86,7 +86,7 @@ typedef struct jit_cache {
  * give it back. */
 typedef struct jit_block {
     _Alignas(64) atomic_bool busy;
-    char *memory;                     /* belongs to who set busy; NULL: none yet */
+    char *memory; /* belongs to who set busy; NULL: none yet */
     size_t size;
 } jit_block;
 
@@ -209,15 +209,15 @@ typedef struct jit_step {
 
 /* Run-time memory of one run: the arena, and what is passed to kernels and host functions. */
 typedef struct jit_frame {
-    char *memory;                /* the arena: at the start of the block of the frame, or in context->blocks */
-    jit_block *shared;           /* what it is a part of during a run; busy NULL: memory of this run alone */
+    char *memory;                /* the arena; NULL: of a shared one, before the first run */
+    jit_block *block;            /* where a shared arena lies during a run; NULL: memory of this run alone */
     void **pointers;             /* [plan->slot_count] argument pointers of all calls */
     target_arguments *arguments; /* [plan->call_count] */
     DLTensor *tensors;           /* [plan->control_limit] of the control step that is being run */
     char **operands;             /* [plan->control_limit + 1] */
-    size_t total;                /* bytes of the one block that holds it all */
-    size_t alignment;
-    int slot; /* where it is kept; -1: freed after the run */
+    char *base;                  /* of the allocation that holds all this, and the arena unless it is shared */
+    size_t total;                /* of that allocation */
+    int slot;                    /* where it is kept; -1: freed after the run */
 } jit_frame;
 
 typedef struct jit_frame_slot {
@@ -325,6 +325,9 @@ uint64_t *jit_variables(lib_arena *arena, const graph *g, const int64_t *values)
 /* run.c: inputs[i], outputs[o]: compact tensors of the plan's shapes. Allocates only when no frame is free. */
 dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
                         const volatile int *cancel, lib_error *error);
+/* frame.c: NULL when memory is refused. */
+jit_frame *jit_frame_take(jit_plan *plan);
+void jit_frame_give(jit_plan *plan, jit_frame *frame);
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs);
 void jit_frame_free(const jit_plan *plan, jit_frame *frame); /* NULL is accepted */
 void jit_blocks_free(dlc_context *context);

@@ -106,12 +106,14 @@ static void parse_signature(dlc_native *native, lib_arena *arena, const char *si
         lib_raise(arena->scope, DLC_UNSUPPORTED, "libffi cannot call a function of the signature \"%s\"", signature);
 }
 
-dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void *user, const char *signature, dlc_native **out) {
+dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void *user, const char *signature,
+                             dlc_native **out) {
     lib_scope scope;
     lib_arena arena;
     if (out) *out = NULL;
     if (!context || !function || !signature || !out) {
-        lib_fail(&scope.error, DLC_INVALID_ARGUMENT, "dlc_native_create: context, function, signature or the place for it is NULL");
+        lib_fail(&scope.error, DLC_INVALID_ARGUMENT,
+                 "dlc_native_create: context, function, signature or the place for it is NULL");
         return jit_fail(context, &scope.error);
     }
     dlc_native *native = lib_allocate_zeroed(&context->allocator, sizeof *native, _Alignof(dlc_native));
@@ -139,7 +141,9 @@ void dlc_native_destroy(dlc_native *native) {
 
 /* ---- call ---------------------------------------------------------------------------------------------------------- */
 
-static void *bytes_of(const DLTensor *tensor) { return (char *)tensor->data + tensor->byte_offset; }
+static void *bytes_of(const DLTensor *tensor) {
+    return (char *)tensor->data + tensor->byte_offset;
+}
 
 static int64_t count_of(const DLTensor *tensor) {
     int64_t count = 1;

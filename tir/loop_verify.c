@@ -41,13 +41,16 @@ typedef struct verifier {
     int number; /* of the statement */
 } verifier;
 
-_Noreturn static void fail(verifier *v, const char *what) {
+_Noreturn static void fail_as(verifier *v, dlc_status status, const char *what) {
     lib_text text;
     lib_text_init(&text, v->kernel->arena);
     lib_text_add(&text, "");
     if (v->stmt) tir_stmt_print(&text, v->kernel, v->stmt, 0);
-    lib_raise(v->scope, DLC_INTERNAL, "kernel %s: %s%s%.*s", v->kernel->name, what, v->stmt ? ", in: " : "",
+    lib_raise(v->scope, status, "kernel %s: %s%s%.*s", v->kernel->name, what, v->stmt ? ", in: " : "",
               (int)strcspn(text.data, "\n"), text.data);
+}
+_Noreturn static void fail(verifier *v, const char *what) {
+    fail_as(v, DLC_INTERNAL, what);
 }
 static void require(verifier *v, bool holds, const char *what) {
     if (!holds) fail(v, what);
@@ -314,7 +317,8 @@ static void check_registers(verifier *v) {
             if (v->regs[i].first >= 0 && v->regs[i].first <= v->regs[at].first && v->regs[i].last >= v->regs[at].first)
                 live += vectors_of(v, i);
         if (live > v->machine->vector_registers)
-            fail(v, lib_arena_format(v->kernel->arena,
+            fail_as(v, DLC_INVALID_ARGUMENT, /* asked for by the schedule */
+                    lib_arena_format(v->kernel->arena,
                                      "L13: %lld live vectors in reg buffers, the machine has %d registers",
                                      (long long)live, (int)v->machine->vector_registers));
     }

@@ -52,7 +52,9 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         if (vector && l->vector)
             tir_schedule_raise(&l->state, "vec loop %s of stage %s runs inside vec loop %s", node->name, tir_stage_of(l, s)->name,
                                l->vector);
-        if (vector) l->vector = node->name;
+        if (l->vector && (tir_uses(l->pool, bounds.low, l->lane) || tir_uses(l->pool, bounds.extent, l->lane)))
+            tir_schedule_raise(&l->state, "the trips of loop %s of stage %s depend on vec loop %s outside of it", node->name,
+                               tir_stage_of(l, s)->name, l->vector);
         tir_stmt *loop = tir_lower_append(l, TIR_FOR);
         after = l->cursor;
         loop->for_.var = tir_loop_variable(l->pool, node->name, bounds.low, bounds.extent);
@@ -61,6 +63,10 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         loop->for_.loop = node->kind;
         loop->for_.parallel = node->parallel;
         node->value = loop->for_.var;
+        if (vector) {
+            l->vector = node->name;
+            l->lane = loop->for_.var;
+        }
         l->cursor = &loop->for_.body;
     }
     for (int i = 0; i < decided_count; i++) tir_lower_learn(l, tir_lower_translate(l, s, decided[i], NULL));
@@ -276,13 +282,20 @@ static void end_phase(tir_lowering *l, int s) {
     l->cursor = &l->body;
 }
 
-static bool empty_domain(tir_lowering *l, int s) {
-    tir_stage *stage = tir_stage_of(l, s);
+/* Nothing to compute at this root: it has no points, and nothing attached to it goes to memory. */
+static bool is_empty(tir_lowering *l, int root) {
+    tir_stage *stage = tir_stage_of(l, root);
+    bool empty = false;
     for (int a = 0; a < stage->space; a++) {
         int64_t n;
-        if (tir_is_const(l->pool, stage->axis[a].extent, &n) && n == 0) return true;
+        if (tir_is_const(l->pool, stage->axis[a].extent, &n) && n == 0) empty = true;
     }
-    return false;
+    for (int s = 0; s < (int)l->region->stages.count && empty; s++) {
+        int owner = s;
+        while (tir_plan_of(l, owner)->at_stage >= 0) owner = tir_plan_of(l, owner)->at_stage;
+        if (owner == root && s != root && !tir_stage_of(l, s)->removed && tir_lower_has_home(l, s)) empty = false;
+    }
+    return empty;
 }
 
 tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_schedule *schedule,
@@ -300,7 +313,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed) tir_lower_workspace(&l, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++) {
-        if (region->stages.data[s].removed || l.state.plan[s].at_stage >= 0 || empty_domain(&l, (int)s)) continue;
+        if (region->stages.data[s].removed || l.state.plan[s].at_stage >= 0 || is_empty(&l, (int)s)) continue;
         l.body = NULL;
         l.cursor = &l.body;
         l.state.line = region->stages.data[s].name;
@@ -310,6 +323,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     tir_kernel_place(l.kernel, TIR_SCOPE_WORKSPACE);
     tir_kernel_place(l.kernel, TIR_SCOPE_LOCAL);
     tir_kernel_mark_access(l.kernel); /* loads may have vanished */
+    tir_lower_check(&l);
     if (options && options->verify) tir_kernel_verify(arena->scope, l.kernel, options->machine);
     return l.kernel;
 }

@@ -1,4 +1,4 @@
-/* Inside lowering (lower.c, lower_statement.c, lower_buffers.c): the state of one lowering and what these files share. Not included
+/* Inside lowering (lower.c, lower_statement.c, lower_buffers.c, lower_check.c): the state of one lowering and what these files share. Not included
  * elsewhere. */
 #ifndef TIR_LOWER_H
 #define TIR_LOWER_H
@@ -23,6 +23,7 @@ typedef struct tir_lowering {
     tir_expr known[TIR_TERM_LIMIT]; /* conditions that hold here: decided by clipped loops, or the statement's own guard */
     int known_count;
     const char *vector;          /* the vec loop that is open */
+    tir_expr lane;               /* its variable */
 } tir_lowering;
 
 static inline tir_stage *tir_stage_of(tir_lowering *l, int s) { return &l->region->stages.data[s]; }
@@ -43,5 +44,8 @@ void tir_lower_arguments(tir_lowering *l);
 void tir_lower_workspace(tir_lowering *l, int s); /* homes of a stage's tensors that live in memory of the whole kernel */
 bool tir_lower_has_home(tir_lowering *l, int s);
 void tir_lower_open_scratch(tir_lowering *l, int s);
+
+/* lower_check.c: refuses what a schedule promised and the finished loops do not keep */
+void tir_lower_check(tir_lowering *l);
 
 #endif

@@ -80,15 +80,21 @@ static tir_expr axis_masks(tir_lowering *l, int s, int axis, tir_expr all) {
     return all;
 }
 
-/* The current point of a stage lies inside its domain (unpadded), both bounds. */
-static tir_expr in_domain(tir_lowering *l, int s, tir_expr all) {
+/* The current point of a stage lies inside its domain, or its padded domain; both bounds. */
+static tir_expr in_box(tir_lowering *l, int s, bool padded, tir_expr all) {
     tir_stage *stage = tir_stage_of(l, s);
+    const tir_layout *layout = &l->region->tensors.data[stage->tensor[0]].layout;
     for (int a = 0; a < stage->space; a++) {
-        tir_expr value = tir_axis_value(&l->state, s, a);
+        tir_expr value = tir_axis_value(&l->state, s, a), end = stage->axis[a].extent;
+        if (padded) end = tir_layout_padded(l->pool, layout, a, end);
         all = conjoin(l, all, tir_le(l->pool, tir_index(l->pool, 0), value));
-        all = conjoin(l, all, tir_lt(l->pool, value, stage->axis[a].extent));
+        all = conjoin(l, all, tir_lt(l->pool, value, end));
     }
     return all;
+}
+
+static tir_expr in_domain(tir_lowering *l, int s, tir_expr all) {
+    return in_box(l, s, false, all);
 }
 
 /* ---- expressions: axes become loop values, tensors become buffers */
@@ -269,7 +275,7 @@ static tir_expr store_guard(tir_lowering *l, int s, bool scratch, bool padded) {
     tir_expr guard = 0;
     if (scratch) return 0;
     for (int a = 0; a < tir_stage_of(l, s)->space; a++) guard = axis_masks(l, s, a, guard);
-    return padded || tir_plan_of(l, s)->at_stage < 0 ? guard : in_domain(l, s, guard);
+    return tir_plan_of(l, s)->at_stage < 0 ? guard : in_box(l, s, padded, guard);
 }
 
 /* Inside a root's store guard every axis lies in its range, also where ranges alone cannot tell (fused axes). */

@@ -53,8 +53,13 @@ int tir_find_stage(const tir_schedule_state *state, const char *name) {
 }
 
 uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name) {
-    for (uint32_t i = 0; i < state->region->tensors.count; i++)
-        if (strcmp(state->region->tensors.data[i].name, name) == 0) return i;
+    for (uint32_t i = 0; i < state->region->tensors.count; i++) {
+        const tir_tensor *tensor = &state->region->tensors.data[i];
+        if (strcmp(tensor->name, name) != 0) continue;
+        if (tensor->stage >= 0 && state->region->stages.data[tensor->stage].removed)
+            tir_schedule_raise(state, "%s has been inlined", name);
+        return i;
+    }
     tir_schedule_raise(state, "no tensor is called %s", name);
 }
 
@@ -167,6 +172,8 @@ static void apply_fuse(tir_schedule_state *state, lib_lexer *lexer) {
     const tir_axis_node *a = &plan->nodes.data[slow], *b = &plan->nodes.data[fast];
     if (a->parent >= 0 || b->parent >= 0 || a->reduce || b->reduce)
         tir_schedule_raise(state, "only whole space axes can be fused");
+    if (state->region->stages.data[stage].kind == TIR_SCATTER)
+        tir_schedule_raise(state, "a scatter's updates do not run along all of its axes");
     tir_axis_node both = {.name = lib_lexer_name(lexer), .parent = -1, .outer = -1, .inner = -1, .fused = -1,
                           .slow = slow, .fast = fast, .axis = b->axis};
     uint32_t at = 0;
@@ -412,12 +419,27 @@ static void check_overlap(tir_schedule_state *state, int s) {
             const tir_axis_node *split = &plan->nodes.data[n->parent];
             if (split->mode != TIR_TAIL_OVERLAP || split->outer != node) continue;
             if (plan->at_stage >= 0) tir_schedule_raise(state, "overlap of %s: only roots can compute points twice", split->name);
-            if (leaf->parallel || leaf->kind == TIR_VEC)
+            bool at_once = leaf->parallel || leaf->kind == TIR_VEC;
+            for (uint32_t k = 0; k < i; k++) {
+                const tir_axis_node *outside = &plan->nodes.data[plan->order.data[k]];
+                at_once = at_once || (outside->axis == leaf->axis && (outside->parallel || outside->kind == TIR_VEC));
+            }
+            if (at_once)
                 tir_schedule_raise(state, "overlap of %s: its tiles write the same points, so they cannot run at once", split->name);
             if (reducing || stage->kind == TIR_SCATTER || stage->kind == TIR_FOLD)
                 tir_schedule_raise(state, "overlap of %s: points would be updated twice", split->name);
         }
     }
+}
+
+/* The loop that a stage is attached at must be a loop. */
+static void check_place(tir_schedule_state *state, const tir_stage_plan *plan) {
+    const tir_stage *owner = &state->region->stages.data[plan->at_stage];
+    const tir_axis_node *node = &state->plan[plan->at_stage].nodes.data[plan->at_node];
+    if (node->outer >= 0) tir_schedule_raise(state, "attached at axis %s, which is split: attach at one of its parts", node->name);
+    if (node->fused >= 0) tir_schedule_raise(state, "attached at axis %s, which is fused into another", node->name);
+    if (owner->kind == TIR_SCATTER && !node->reduce && owner->index[node->axis] != owner->axis[node->axis].var)
+        tir_schedule_raise(state, "attached at axis %s: the updates of scatter %s do not run along it", node->name, owner->name);
 }
 
 static void check_plan(tir_schedule_state *state) {
@@ -429,9 +451,7 @@ static void check_plan(tir_schedule_state *state) {
         state->line = stage->name;
         if (stage->removed) continue;
         if (stage->fold >= 0) check_step(state, (int)s, stage->fold);
-        if (plan->at_stage >= 0 && state->plan[plan->at_stage].nodes.data[plan->at_node].outer >= 0)
-            tir_schedule_raise(state, "attached at axis %s, which is split: attach at one of its parts",
-                               state->plan[plan->at_stage].nodes.data[plan->at_node].name);
+        if (plan->at_stage >= 0) check_place(state, plan);
         for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
             if (plan->nodes.data[n].slow >= 0) tir_schedule_raise(state, "axes are fused: only roots may have fused axes");
         check_overlap(state, (int)s);

@@ -20,7 +20,8 @@ static dlc_status classify(dlc_program *program, digits *d, int first, int batch
     static float scores[DIGITS_HELD_OUT][DIGITS_CLASSES];
     const DLDevice cpu = {kDLCPU, 0};
     const DLDataType f32 = {kDLFloat, 32, 1}, i64 = {kDLInt, 64, 1};
-    DLTensor x = {.data = d->pixels[first], .device = cpu, .dtype = f32, .ndim = 4, .shape = (int64_t[]){batch, 1, 8, 8}};
+    DLTensor x = {
+        .data = d->pixels[first], .device = cpu, .dtype = f32, .ndim = 4, .shape = (int64_t[]){batch, 1, 8, 8}};
     DLTensor y = {.data = predicted, .device = cpu, .dtype = i64, .ndim = 1, .shape = (int64_t[]){batch}};
     DLTensor s = {.data = scores, .device = cpu, .dtype = f32, .ndim = 2, .shape = (int64_t[]){batch, DIGITS_CLASSES}};
     return dlc_run(program, NULL, (const DLTensor *const[]){&x}, 1, (dlc_output_slot[]){{&y, NULL}, {&s, NULL}}, 2);
@@ -52,7 +53,8 @@ static void draw(const digits *d, const int *row, int count, const int64_t *pred
     printf("\n");
     for (int i = 0; i < count; i++) {
         int guess = (int)predicted[row[i] - (DIGITS_ROWS - DIGITS_HELD_OUT)];
-        printf("  %s %d %-9s", guess == d->label[row[i]] ? "says" : "SAYS", guess, guess == d->label[row[i]] ? "" : "(wrong)");
+        printf("  %s %d %-9s", guess == d->label[row[i]] ? "says" : "SAYS", guess,
+               guess == d->label[row[i]] ? "" : "(wrong)");
     }
     for (int y = 0; y < 8; y++) {
         printf("\n");

@@ -17,7 +17,8 @@ static bool read_rows(digits *d, const char *folder) {
         good = good && fscanf(file, "%d", &d->label[row]) == 1;
     }
     if (file) fclose(file);
-    if (!good) fprintf(stderr, "%s: not found, or not %d rows of %d pixels and a label\n", path, DIGITS_ROWS, DIGITS_PIXELS);
+    if (!good)
+        fprintf(stderr, "%s: not found, or not %d rows of %d pixels and a label\n", path, DIGITS_ROWS, DIGITS_PIXELS);
     return good;
 }
 
@@ -120,13 +121,13 @@ dlc_value digits_network(dlc_graph *graph, digits *d, dlc_value pixels) {
     every_other.stride = (const int64_t[]){2, 2};
 
     dlc_value x = dlc_div(pixels, dlc_scalar(graph, DLC_F32, 16));
-    x = convolution(graph, d, x, "conv1");                              /* [n, 16, 8, 8] */
-    x = convolution(graph, d, x, "conv2");                              /* [n, 32, 8, 8] */
-    x = dlc_max_pool(x, 2, (const int64_t[]){2, 2}, &every_other);      /* [n, 32, 4, 4] */
+    x = convolution(graph, d, x, "conv1");                         /* [n, 16, 8, 8] */
+    x = convolution(graph, d, x, "conv2");                         /* [n, 32, 8, 8] */
+    x = dlc_max_pool(x, 2, (const int64_t[]){2, 2}, &every_other); /* [n, 32, 4, 4] */
     x = convolution(graph, d, x, "conv3");
     x = dlc_reshape(x, 2, (const dlc_dim[]){n, {512, NULL}});
-    x = dlc_relu(dense(graph, d, x, "dense1"));                         /* [n, 64] */
-    return dense(graph, d, x, "dense2");                                /* [n, 10] */
+    x = dlc_relu(dense(graph, d, x, "dense1")); /* [n, 64] */
+    return dense(graph, d, x, "dense2");        /* [n, 10] */
 }
 
 dlc_graph *digits_graph(dlc_context *context, digits *d) {

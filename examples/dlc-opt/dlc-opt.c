@@ -162,7 +162,8 @@ int main(int argc, char **argv) {
     wanted.target = o.target;
     wanted.threads = o.threads;
     wanted.log = print_log;
-    bool good = dlc_context_create(&wanted, &context) == DLC_OK && dlc_graph_parse(context, text, size, &graph) == DLC_OK;
+    bool good =
+        dlc_context_create(&wanted, &context) == DLC_OK && dlc_graph_parse(context, text, size, &graph) == DLC_OK;
     if (!good) fprintf(stderr, "dlc-opt: %s: %s\n", o.graph_path, dlc_error_message(context));
     good = good && work(&o, context, graph, text, schedule);
     dlc_graph_destroy(graph);

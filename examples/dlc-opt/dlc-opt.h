@@ -9,18 +9,18 @@ enum { OPTIONS_MAX = 32 };
 
 typedef struct options {
     const char *graph_path;
-    const char *target;              /* NULL: the build's default */
-    const char *passes;              /* comma list; NULL: none */
-    const char *stages;              /* comma list to print; NULL: none */
+    const char *target; /* NULL: the build's default */
+    const char *passes; /* comma list; NULL: none */
+    const char *stages; /* comma list to print; NULL: none */
     const char *schedule_path;
-    const char *dims[OPTIONS_MAX];   /* "n=7" */
+    const char *dims[OPTIONS_MAX]; /* "n=7" */
     int dim_count;
     const char *inputs[OPTIONS_MAX]; /* "x=FILE" */
     int input_count;
     int threads;
-    double tolerance;                /* of --check, relative to the greatest magnitude of an output */
+    double tolerance; /* of --check, relative to the greatest magnitude of an output */
     uint64_t seed;
-    double seconds;                  /* of --time; 0: no timing */
+    double seconds; /* of --time; 0: no timing */
     bool run, check, values;
 } options;
 
@@ -41,7 +41,6 @@ bool print_passes(const dlc_graph *graph, const options *o);
 void list_passes(void);
 
 /* run.c: runs the program on given or random inputs; with --check also on the interp target, with --time again and again. */
-bool run_program(const options *o, dlc_context *context, dlc_program *program, const char *text,
-                 const shapes *s);
+bool run_program(const options *o, dlc_context *context, dlc_program *program, const char *text, const shapes *s);
 
 #endif

@@ -24,7 +24,8 @@ static bool symbol_values(const graph *g, const options *o, int64_t *values) {
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         values[s] = symbol_value(o, g->symbols.data[s].name);
         if (values[s] >= 0) continue;
-        fprintf(stderr, "dlc-opt: what is %s? Say --dims %s=NUMBER\n", g->symbols.data[s].name, g->symbols.data[s].name);
+        fprintf(stderr, "dlc-opt: what is %s? Say --dims %s=NUMBER\n", g->symbols.data[s].name,
+                g->symbols.data[s].name);
         return false;
     }
     return true;
@@ -48,7 +49,8 @@ bool input_shapes(const dlc_graph *handle, const options *o, shapes *out) {
         out->rank[i] = shape->rank;
         out->dtype[i] = shape->dtype;
         out->pointer[i] = out->dim[i];
-        for (int d = 0; d < shape->rank; d++) out->dim[i][d] = (int64_t)tir_evaluate(g->pool, shape->dim[d], &evaluator);
+        for (int d = 0; d < shape->rank; d++)
+            out->dim[i][d] = (int64_t)tir_evaluate(g->pool, shape->dim[d], &evaluator);
     }
     free(values);
     free(variables);
@@ -57,7 +59,9 @@ bool input_shapes(const dlc_graph *handle, const options *o, shapes *out) {
 
 /* ---- passes -------------------------------------------------------------------------------------------------------- */
 
-static graph *pass_bind(lib_arena *arena, const graph *g, const int64_t *values) { return graph_bind(arena, g, values); }
+static graph *pass_bind(lib_arena *arena, const graph *g, const int64_t *values) {
+    return graph_bind(arena, g, values);
+}
 static graph *pass_decompose(lib_arena *arena, const graph *g, const int64_t *values) {
     (void)values;
     return graph_decompose(arena, g);

@@ -41,7 +41,8 @@ static const char *file_of(const options *o, const char *name) {
     return NULL;
 }
 
-static bool make_input(const options *o, const dlc_program *program, const shapes *s, int i, tensors *t, uint64_t *random) {
+static bool make_input(const options *o, const dlc_program *program, const shapes *s, int i, tensors *t,
+                       uint64_t *random) {
     const char *name = dlc_program_input_name(program, i), *path = file_of(o, name);
     DLTensor *tensor = &t->input[i];
     int64_t count = 0;
@@ -56,7 +57,8 @@ static bool make_input(const options *o, const dlc_program *program, const shape
     size_t size = (size_t)count * lib_dtype_size(s->dtype[i]), found = 0;
     if (path) {
         tensor->data = read_file(path, &found);
-        if (tensor->data && found != size) fprintf(stderr, "dlc-opt: %s holds %zu bytes, input %s takes %zu\n", path, found, name, size);
+        if (tensor->data && found != size)
+            fprintf(stderr, "dlc-opt: %s holds %zu bytes, input %s takes %zu\n", path, found, name, size);
         return tensor->data && found == size;
     }
     tensor->data = malloc(size + 1);
@@ -116,19 +118,22 @@ static bool run_once(dlc_context *context, dlc_program *program, const tensors *
     return false;
 }
 
-static bool check(const options *o, dlc_program *program, const char *text, const tensors *t, const dlc_output_slot *got) {
+static bool check(const options *o, dlc_program *program, const char *text, const tensors *t,
+                  const dlc_output_slot *got) {
     dlc_context_options wanted = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *context = NULL;
     dlc_graph *graph = NULL;
     dlc_program *reference = NULL;
     dlc_output_slot slots[OPTIONS_MAX] = {0};
     wanted.target = "interp";
-    bool good = dlc_context_create(&wanted, &context) == DLC_OK && dlc_graph_parse(context, text, strlen(text), &graph) == DLC_OK &&
+    bool good = dlc_context_create(&wanted, &context) == DLC_OK &&
+                dlc_graph_parse(context, text, strlen(text), &graph) == DLC_OK &&
                 dlc_compile(context, graph, NULL, &reference) == DLC_OK;
     if (!good) fprintf(stderr, "dlc-opt: interp: %s\n", dlc_error_message(context));
     good = good && run_once(context, reference, t, slots);
     for (int i = 0; good && i < dlc_program_output_count(program); i++)
-        good = compare(dlc_program_output_name(program, i), &got[i].managed->dl_tensor, &slots[i].managed->dl_tensor, o->tolerance);
+        good = compare(dlc_program_output_name(program, i), &got[i].managed->dl_tensor, &slots[i].managed->dl_tensor,
+                       o->tolerance);
     release(slots, OPTIONS_MAX);
     dlc_program_destroy(reference);
     dlc_graph_destroy(graph);

@@ -1,6 +1,6 @@
 /* Loop IR -> object bytes. Each call owns everything it touches (context, module, target machine), so any number of
- * threads compile at once without a lock. No IR passes run: the emitter's output is what the code generator selects
- * from. */
+ * threads compile at once; a lock is held only to take an idle target machine and to give it back. No IR passes run:
+ * the emitter's output is what the code generator selects from. */
 #include "targets/cpu/cpu.h"
 
 #include <pthread.h>
@@ -17,9 +17,22 @@ typedef struct compilation {
     char diagnostic[512]; /* last error LLVM reported */
 } compilation;
 
+/* Passes of the code generator that cost a third of its time and find nothing in what the emitter writes: addresses
+ * are base + index + constant already, constant parts of the index are folded, equal values are one, stores are as wide
+ * as they can be. (With the scheduler of machine instructions off, instruction selection keeps the emitter's order.) */
+static const char *const options[] = {
+    "dlc",          "-enable-misched=0", "-combiner-store-merging=0",
+    "-disable-lsr", "-disable-cgp",      "-disable-machine-cse",
+};
+
 static void register_targets(void) {
     LLVMInitializeNativeTarget();
     LLVMInitializeNativeAsmPrinter();
+#ifdef DLC_LLVM_STATIC /* options are of the whole process: a host's shared LLVM is left alone */
+    LLVMParseCommandLineOptions(sizeof options / sizeof *options, options, NULL);
+#else
+    (void)options;
+#endif
 }
 
 /* LLVM keeps its targets in a process-wide list that must be filled once; this flag guards LLVM's state, not ours. */
@@ -36,19 +49,54 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user) {
     LLVMDisposeMessage(text);
 }
 
-static dlc_status begin(compilation *c, target_device *device, lib_error *error) {
+/* ---- target machines: half a millisecond to make, so idle ones are kept, at most one for each thread that compiled */
+
+static dlc_status make_machine(const target_device *device, LLVMTargetMachineRef *machine, lib_error *error) {
     LLVMTargetRef target_ref;
     char *message = NULL;
-    *c = (compilation){.device = device};
-    lib_arena_init(&c->arena, &device->allocator, &c->scope);
     if (LLVMGetTargetFromTriple(device->triple, &target_ref, &message)) {
         lib_fail(error, DLC_COMPILE_FAILED, "LLVM has no target for %s: %s", device->triple, message ? message : "");
         LLVMDisposeMessage(message);
         return DLC_COMPILE_FAILED;
     }
-    c->machine = LLVMCreateTargetMachine(target_ref, device->triple, device->cpu, device->attributes,
-                                         LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
-    if (!c->machine) return lib_fail(error, DLC_COMPILE_FAILED, "LLVM makes no code generator for %s", device->cpu);
+    *machine = LLVMCreateTargetMachine(target_ref, device->triple, device->cpu, device->attributes,
+                                       LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+    if (*machine) return DLC_OK;
+    return lib_fail(error, DLC_COMPILE_FAILED, "LLVM makes no code generator for %s", device->cpu);
+}
+
+void cpu_compiler_open(target_device *device) {
+    lib_mutex_init(&device->machines_lock);
+}
+
+void cpu_compiler_close(target_device *device) {
+    for (int i = 0; i < device->idle_machines; i++) LLVMDisposeTargetMachine(device->machines[i]);
+    lib_mutex_destroy(&device->machines_lock);
+}
+
+static dlc_status take_machine(compilation *c, lib_error *error) {
+    target_device *device = c->device;
+    lib_mutex_lock(&device->machines_lock);
+    if (device->idle_machines > 0) c->machine = device->machines[--device->idle_machines];
+    lib_mutex_unlock(&device->machines_lock);
+    return c->machine ? DLC_OK : make_machine(device, &c->machine, error);
+}
+
+static void give_machine(compilation *c) {
+    target_device *device = c->device;
+    lib_mutex_lock(&device->machines_lock);
+    bool keep = device->idle_machines < CPU_IDLE_MACHINES;
+    if (keep) device->machines[device->idle_machines++] = c->machine;
+    lib_mutex_unlock(&device->machines_lock);
+    if (!keep) LLVMDisposeTargetMachine(c->machine);
+}
+
+/* ---- one compilation */
+
+static dlc_status begin(compilation *c, target_device *device, lib_error *error) {
+    *c = (compilation){.device = device};
+    lib_arena_init(&c->arena, &device->allocator, &c->scope);
+    LIB_TRY(take_machine(c, error));
     c->context = LLVMContextCreate();
     LLVMContextSetDiagnosticHandler(c->context, on_diagnostic, c);
     c->module = LLVMModuleCreateWithNameInContext("dlc", c->context);
@@ -64,7 +112,7 @@ static void end(compilation *c) {
     if (c->builder) LLVMDisposeBuilder(c->builder);
     if (c->module) LLVMDisposeModule(c->module);
     if (c->context) LLVMContextDispose(c->context);
-    if (c->machine) LLVMDisposeTargetMachine(c->machine);
+    if (c->machine) give_machine(c);
     lib_arena_free(&c->arena);
 }
 
@@ -145,6 +193,7 @@ dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump
     if (status == DLC_OK && what == TARGET_DUMP_ASSEMBLY) {
         LLVMSetTargetMachineAsmVerbosity(c.machine, true);
         status = generate(&c, LLVMAssemblyFile, &buffer, error);
+        LLVMSetTargetMachineAsmVerbosity(c.machine, false);
         if (status == DLC_OK) printed = LLVMCreateMessage(LLVMGetBufferStart(buffer));
     }
     end(&c);

@@ -4,6 +4,7 @@
 static void cpu_close(target_device *device) {
     if (!device) return;
     cpu_loader_close(device);
+    cpu_compiler_close(device);
     dlc_allocator allocator = device->allocator;
     lib_release(&allocator, device, sizeof *device, _Alignof(target_device));
 }
@@ -23,6 +24,7 @@ static dlc_status cpu_open(const target_options *options, target_device **result
     device->verify = lib_environment_integer(LIB_ENV_VERIFY, verify) > 0;
     cpu_llvm_initialize();
     cpu_detect(device);
+    cpu_compiler_open(device);
     dlc_status status = cpu_loader_open(device, error);
     if (status != DLC_OK) {
         cpu_close(device);

@@ -20,7 +20,9 @@ typedef struct cpu_features {
 
 typedef struct cpu_loader cpu_loader;
 
-struct target_device { /* immutable after open; the loader has its own lock */
+#define CPU_IDLE_MACHINES 16
+
+struct target_device { /* immutable after open, but for what has a lock of its own: the loader, the idle machines */
     dlc_allocator allocator;
     lib_log log;
     cpu_features features;
@@ -30,6 +32,9 @@ struct target_device { /* immutable after open; the loader has its own lock */
     char triple[128];
     bool verify;
     cpu_loader *loader;
+    lib_mutex machines_lock;
+    int idle_machines;
+    LLVMTargetMachineRef machines[CPU_IDLE_MACHINES]; /* code generators between two compilations */
 };
 
 /* machine.c: facts of the machine at hand, the code generator's name and features for it. */
@@ -51,6 +56,8 @@ dlc_status cpu_compile(target_device *device, int count, const tir_kernel *const
 void cpu_release_object(target_device *device, target_object *object);
 dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                     lib_error *error);
+void cpu_compiler_open(target_device *device);
+void cpu_compiler_close(target_device *device);
 void cpu_llvm_initialize(void); /* registers LLVM's targets once in the process */
 
 /* load.c */

@@ -341,15 +341,11 @@ static void emit_task(emitter *e, const tir_phase *phase) {
 static void set_attributes(emitter *e) {
     char width[16];
     snprintf(width, sizeof width, "%d", e->device->machine.vector_bytes * 8);
-    const char *pairs[][2] = {{"target-cpu", e->device->cpu},
-                              {"target-features", e->device->attributes},
-                              {"frame-pointer", "none"},
-                              {"prefer-vector-width", width}};
+    const char *pairs[][2] = {{"frame-pointer", "none"}, {"prefer-vector-width", width}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         LLVMAttributeRef attribute = LLVMCreateStringAttribute(e->context, pairs[i][0], (unsigned)strlen(pairs[i][0]),
                                                                pairs[i][1], (unsigned)strlen(pairs[i][1]));
-        if (pairs[i][1][0])
-            LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
+        LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, attribute);
     }
     unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
     LLVMAddAttributeAtIndex(e->function, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,

@@ -14,6 +14,7 @@
 #include <llvm-c/LLJIT.h>
 #include <llvm-c/LLJITUtils.h>
 #include <llvm-c/Orc.h>
+#include <llvm-c/Support.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
 #include <llvm/Config/llvm-config.h>

@@ -12,6 +12,11 @@ typedef struct rules_group {
     int label[TIR_MAX_AXES];    /* per space axis: the owner's axis it runs along with, point by point; -1: none */
 } rules_group;
 
+/* The vector axis that a stage was prepared for: rewrites have laid out its operands for it. */
+typedef struct rules_choice {
+    const char *stage, *axis;
+} rules_choice;
+
 typedef struct rules {
     const tir_machine *machine;
     int threads;
@@ -19,6 +24,7 @@ typedef struct rules {
     tir_schedule *schedule;     /* what is being written */
     lib_arena *arena;
     rules_group *group;         /* per stage */
+    lib_vec(rules_choice) choices;
 } rules;
 
 #define RULES_IRREGULAR INT64_MAX /* stride along an axis that is not one number */

@@ -11,7 +11,9 @@ static int lane_axis(rules *r, int s) {
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1;
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce || stage->fold >= 0) return -1;
     for (int i = 0; i < count; i++) {
-        for (int a = 0; a < stage->space; a++)
+        bool walked = false; /* by the reduction: what stands still counts nothing */
+        for (int a = stage->space; a < stage->space + stage->reduce; a++) walked = walked || access[i].stride[a] != 0;
+        for (int a = 0; a < stage->space && walked; a++)
             if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) return -1;
         for (int a = stage->space; a < stage->space + stage->reduce; a++)
             if (access[i].stride[a] == 1) axis = a;
@@ -127,10 +129,10 @@ static void attach_row_member(const row_plan *p, int s) {
     if (!many && (own < 0 || (lanes_only && stage->reduce) || p->small)) tir_schedule_add(r->schedule, "store %s reg", stage->name);
     else if (!many && lanes_only && rules_extent(r, &r->region->stages.data[p->root].axis[p->v]) > 4 * p->lanes)
         tir_schedule_add(r->schedule, "store %s reg", stage->name); /* levels of a tree */
-    if (own < 0) return;
     for (int a = 0; a < stage->space + stage->reduce && p->small; a++) /* registers are indexed by constants only */
         if (a != own && (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
+    if (own < 0) return;
     if (lanes_only && (stage->reduce || !p->small || rules_extent(r, &stage->axis[own]) <= p->lanes))
         tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[own].name);
     else

@@ -173,8 +173,12 @@ static bool choose_tile(rules *r, int s, tile *best) {
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     bool found = false;
     if (count == RULES_ACCESSES) return false;
+    const char *chosen = NULL;
+    for (uint32_t i = 0; i < r->choices.count; i++)
+        if (strcmp(r->choices.data[i].stage, stage->name) == 0) chosen = r->choices.data[i].axis;
     for (int v = stage->space - 1; v >= 0; v--) {
         tile t;
+        if (chosen && strcmp(chosen, stage->axis[v].name) != 0) continue;
         if (!try_axis(r, s, v, access, count, &t)) continue;
         if (!found || t.cycles < best->cycles) *best = t;
         found = true;
@@ -254,6 +258,7 @@ void rules_prepare_tile(rules *r, int s) {
     if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
     tile t;
     if (!choose_tile(r, s, &t)) return;
+    lib_vec_push(r->arena, &r->choices, ((rules_choice){name, r->region->stages.data[s].axis[t.v].name}));
     if (r->group[s].root == s) rules_rewrite(r, "copy %s -> %s", name, fresh_name(r, name, "_out"));
     s = stage_named(r, name);
     vectors_last(r, s, t.v);

@@ -29,11 +29,20 @@ static int unload(void **state) {
 
 static void run(dlc_program *program, int first, int batch) {
     const DLDevice cpu = {kDLCPU, 0};
-    DLTensor x = {.data = data->pixels[first], .device = cpu, .dtype = {kDLFloat, 32, 1}, .ndim = 4,
+    DLTensor x = {.data = data->pixels[first],
+                  .device = cpu,
+                  .dtype = {kDLFloat, 32, 1},
+                  .ndim = 4,
                   .shape = (int64_t[]){batch, 1, 8, 8}};
     DLTensor c = {.data = predicted, .device = cpu, .dtype = {kDLInt, 64, 1}, .ndim = 1, .shape = (int64_t[]){batch}};
-    DLTensor s = {.data = scores, .device = cpu, .dtype = {kDLFloat, 32, 1}, .ndim = 2, .shape = (int64_t[]){batch, DIGITS_CLASSES}};
-    assert_int_equal(dlc_run(program, NULL, (const DLTensor *const[]){&x}, 1, (dlc_output_slot[]){{&c, NULL}, {&s, NULL}}, 2), DLC_OK);
+    DLTensor s = {.data = scores,
+                  .device = cpu,
+                  .dtype = {kDLFloat, 32, 1},
+                  .ndim = 2,
+                  .shape = (int64_t[]){batch, DIGITS_CLASSES}};
+    assert_int_equal(
+        dlc_run(program, NULL, (const DLTensor *const[]){&x}, 1, (dlc_output_slot[]){{&c, NULL}, {&s, NULL}}, 2),
+        DLC_OK);
 }
 
 /* NULL where the build has no such target. */

@@ -130,6 +130,42 @@ static void test_small_cache(void **state) {
     }
 }
 
+/* Large intermediate values for many shapes: plans share arenas, so that memory follows the largest shape, not their number. */
+static void test_large_arenas(void **state) {
+    (void)state;
+    counter count;
+    dlc_allocator allocator = counting(&count);
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    dlc_context *context = open_context("cpu", &options);
+    if (!context) return;
+    enum { INSIDE = 2048, MOST = 160 }; /* up to 1.3 MB inside */
+    static float w[INSIDE], x[MOST], out[MOST];
+    static double expected[MOST];
+    fill(w, INSIDE, 1);
+    fill(x, MOST, 2);
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value vx = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(1)));
+    dlc_value y = dlc_matmul(vx, dlc_constant(g, DLC_F32, 2, SHAPE(1, INSIDE), w), DLC_MATMUL_RESULT_SAME);
+    dlc_output(g, "y", dlc_matmul(y, dlc_constant(g, DLC_F32, 2, SHAPE(INSIDE, 1), w), DLC_MATMUL_RESULT_SAME));
+    dlc_program *program = compile(context, g);
+    double square = 0;
+    for (int i = 0; i < INSIDE; i++) square += (double)w[i] * w[i];
+    for (int i = 0; i < MOST; i++) expected[i] = square * x[i];
+    for (int round = 0; round < 2; round++)
+        for (int64_t n = MOST; n > 32; n -= 8) {
+            tensor tx, ty;
+            dlc_output_slot slot = {F32(&ty, out, n, 1), NULL};
+            OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, 1)}, 1, &slot, 1));
+            CLOSE(out, expected, (size_t)n, 1e-4);
+        }
+    assert_true(statistics(context).arena_bytes < 2 * MOST * INSIDE * sizeof(float));
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_int_equal(count.blocks, 0);
+}
+
 /* ---- memory that runs out: the N-th allocation fails, for every N, over everything a host does */
 
 /* A little of everything: constants, fusion, a reduction, a sub-graph, staging, an output slot. NULL or the status of the first
@@ -526,15 +562,11 @@ static void test_fork(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_contexts),
-        cmocka_unit_test(test_create_destroy),
-        cmocka_unit_test(test_small_cache),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_floating_point_state),
-        cmocka_unit_test(test_cancel_run),
-        cmocka_unit_test(test_cancel_compile_and_budget),
+        cmocka_unit_test(test_two_contexts),  cmocka_unit_test(test_create_destroy),
+        cmocka_unit_test(test_small_cache),   cmocka_unit_test(test_large_arenas),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_same_bits),     cmocka_unit_test(test_floating_point_state),
+        cmocka_unit_test(test_cancel_run),    cmocka_unit_test(test_cancel_compile_and_budget),
         cmocka_unit_test(test_fork),
     };
     fill(chain_w, sizeof chain_w / sizeof *chain_w, 1);

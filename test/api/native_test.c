@@ -18,8 +18,8 @@ typedef struct seen {
     int calls;
 } seen;
 
-static void many(const float *in, int32_t rows, double tenth, const int64_t *in1, int64_t columns, float half, int64_t count, void *user,
-                 float *out, int32_t five, int64_t big, double elements, float width) {
+static void many(const float *in, int32_t rows, double tenth, const int64_t *in1, int64_t columns, float half,
+                 int64_t count, void *user, float *out, int32_t five, int64_t big, double elements, float width) {
     seen *s = user;
     *s = (seen){in, in1, out, rows, five, columns, count, big, half, width, tenth, elements, s->calls + 1};
     out[0] = 42;
@@ -42,13 +42,15 @@ static int close_context(void **state) {
 static float numbers[12], result[2];
 static int64_t integers[3] = {7, 8, 9};
 static int64_t two_rows[] = {2, 6}, three[] = {3}, pair[] = {2};
-static const DLTensor x = {.data = numbers, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = two_rows};
+static const DLTensor x = {
+    .data = numbers, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = two_rows};
 static const DLTensor i = {
     .data = integers, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLInt, 64, 1}, .shape = three, .byte_offset = 8};
 static DLTensor y = {.data = result, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = pair};
 
-static const char all_kinds[] = "in 0, i32 dim 0 0, f64 0.1, in 1, i64 dim 0 1, f32 0.5, i64 count 0, user, out 0, i32 -5,"
-                                "i64 9000000000000000000, f64 count 1, f32 dim 0 1";
+static const char all_kinds[] =
+    "in 0, i32 dim 0 0, f64 0.1, in 1, i64 dim 0 1, f32 0.5, i64 count 0, user, out 0, i32 -5,"
+    "i64 9000000000000000000, f64 count 1, f32 dim 0 1";
 
 static void test_every_kind_of_parameter(void **state) {
     (void)state;
@@ -86,12 +88,23 @@ static void test_a_call_that_does_not_fit(void **state) {
 
 static void test_mistakes_in_a_signature(void **state) {
     (void)state;
-    static const char *const signatures[] = {"in",       "in -1",   "in 0 out 0", "in 0,",      "i32",        "i32 0.5",
-                                             "f32 dim 0", "float 1", ", in 0",     "i64 count",  "f64 \"1\"", "out 0 0",
+    static const char *const signatures[] = {"in",
+                                             "in -1",
+                                             "in 0 out 0",
+                                             "in 0,",
+                                             "i32",
+                                             "i32 0.5",
+                                             "f32 dim 0",
+                                             "float 1",
+                                             ", in 0",
+                                             "i64 count",
+                                             "f64 \"1\"",
+                                             "out 0 0",
                                              "i32 99999999999999999999"};
     for (size_t k = 0; k < sizeof signatures / sizeof *signatures; k++) {
         dlc_native *native = (dlc_native *)(uintptr_t)1;
-        assert_int_equal(dlc_native_create(context, (void (*)(void))many, NULL, signatures[k], &native), DLC_PARSE_ERROR);
+        assert_int_equal(dlc_native_create(context, (void (*)(void))many, NULL, signatures[k], &native),
+                         DLC_PARSE_ERROR);
         assert_null(native);
         assert_true(strlen(dlc_error_message(context)) > 10);
     }

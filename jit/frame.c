@@ -1,0 +1,191 @@
+/* Frames: the run-time memory of runs. Each plan keeps a few; to have set the busy flag of a slot is to own its frame. The arena of
+ * a small plan is a part of its frames. The arenas of large plans come from a few blocks that the context keeps for all plans:
+ * programs that see many shapes would otherwise hold an arena for each of them. */
+#include "jit/jit.h"
+
+enum { HUGE_PAGE = 2 << 20 };
+
+void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs) {
+    switch (place->kind) {
+    case JIT_PLACE_INPUT: return inputs[place->number];
+    case JIT_PLACE_OUTPUT: return outputs[place->number];
+    case JIT_PLACE_ARENA: return frame->memory + place->offset;
+    case JIT_PLACE_CONSTANT: return place->pointer;
+    case JIT_PLACE_NONE: break;
+    }
+    return NULL;
+}
+
+/* ---- allocations, counted */
+
+static size_t alignment_of(size_t size) {
+    return size >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : TIR_BUFFER_ALIGNMENT;
+}
+
+static char *allocate(dlc_context *context, size_t size) {
+    char *memory = lib_allocate(&context->allocator, size, alignment_of(size));
+    if (!memory) return NULL;
+    lib_advise_huge_pages(memory, alignment_of(size) == HUGE_PAGE ? size : 0);
+    atomic_fetch_add_explicit(&context->arena_bytes, size, memory_order_relaxed);
+    return memory;
+}
+
+static void release(dlc_context *context, char *memory, size_t size) {
+    if (memory) atomic_fetch_sub_explicit(&context->arena_bytes, size, memory_order_relaxed);
+    lib_release(&context->allocator, memory, size, alignment_of(size));
+}
+
+/* ---- shared arenas */
+
+static bool shares_arena(const jit_plan *plan) {
+    return plan->arena_bytes >= JIT_ARENA_SHARED;
+}
+
+static bool claim(atomic_bool *busy) {
+    return !atomic_load_explicit(busy, memory_order_relaxed) &&
+           !atomic_exchange_explicit(busy, true, memory_order_acquire);
+}
+
+static void disclaim(atomic_bool *busy) {
+    atomic_store_explicit(busy, false, memory_order_release);
+}
+
+/* Replaces the memory of a block that we own; some more than needed, since sizes that grow tend to go on growing. */
+static bool enlarge(dlc_context *context, jit_block *block, size_t size) {
+    size = (size + size / 8 + JIT_ARENA_SHARED - 1) / JIT_ARENA_SHARED * JIT_ARENA_SHARED;
+    release(context, block->memory, block->size);
+    block->memory = allocate(context, size);
+    block->size = block->memory ? size : 0;
+    return block->memory != NULL;
+}
+
+/* The first free block that is large enough, else the first free one, enlarged. NULL: refused, or *all_busy. */
+static jit_block *take_block(dlc_context *context, size_t size, bool *all_busy) {
+    jit_block *small = NULL;
+    for (int i = 0; i < JIT_BLOCKS_KEPT; i++) {
+        jit_block *block = &context->blocks[i];
+        if (!claim(&block->busy)) continue;
+        if (block->size >= size) {
+            if (small) disclaim(&small->busy);
+            return block;
+        }
+        if (small)
+            disclaim(&block->busy);
+        else
+            small = block;
+    }
+    *all_busy = !small;
+    if (!small || enlarge(context, small, size)) return small;
+    disclaim(&small->busy);
+    return NULL;
+}
+
+void jit_blocks_free(dlc_context *context) {
+    for (int i = 0; i < JIT_BLOCKS_KEPT; i++) release(context, context->blocks[i].memory, context->blocks[i].size);
+}
+
+/* ---- pointers into the arena */
+
+static void set_memory(const jit_plan *plan, jit_frame *frame, char *memory) {
+    frame->memory = memory;
+    for (int s = 0; s < plan->slot_count; s++)
+        if (plan->slots[s].kind == JIT_PLACE_ARENA) frame->pointers[s] = memory + plan->slots[s].offset;
+    for (int c = 0; c < plan->call_count; c++) {
+        const jit_call *call = &plan->calls[c];
+        frame->arguments[c].workspace = call->workspace >= 0 ? memory + call->workspace : NULL;
+        frame->arguments[c].local = call->local >= 0 ? memory + call->local : NULL;
+    }
+}
+
+static bool take_arena(const jit_plan *plan, jit_frame *frame) {
+    bool all_busy = false;
+    frame->block = take_block(plan->context, (size_t)plan->arena_bytes, &all_busy);
+    char *memory = frame->block ? frame->block->memory : NULL;
+    if (all_busy) memory = allocate(plan->context, (size_t)plan->arena_bytes);
+    if (!memory) return false;
+    if (memory != frame->memory) set_memory(plan, frame, memory);
+    return true;
+}
+
+static void give_arena(const jit_plan *plan, jit_frame *frame) {
+    if (frame->block) {
+        disclaim(&frame->block->busy);
+        return;
+    }
+    release(plan->context, frame->memory, (size_t)plan->arena_bytes);
+    frame->memory = NULL;
+}
+
+/* ---- frames */
+
+static size_t add_part(size_t *total, size_t size) {
+    size_t at = *total;
+    *total += (size + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
+    return at;
+}
+
+static jit_frame *frame_new(const jit_plan *plan) {
+    size_t limit = (size_t)plan->control_limit, total = 0;
+    add_part(&total, shares_arena(plan) ? 0 : (size_t)plan->arena_bytes);
+    size_t self = add_part(&total, sizeof(jit_frame));
+    size_t pointers = add_part(&total, (size_t)plan->slot_count * sizeof(void *));
+    size_t arguments = add_part(&total, (size_t)plan->call_count * sizeof(target_arguments));
+    size_t tensors = add_part(&total, limit * sizeof(DLTensor));
+    size_t operands = add_part(&total, (limit + 1) * sizeof(char *));
+    char *base = allocate(plan->context, total);
+    if (!base) return NULL;
+    jit_frame *frame = (jit_frame *)(void *)(base + self);
+    *frame = (jit_frame){.pointers = (void **)(void *)(base + pointers),
+                         .arguments = (target_arguments *)(void *)(base + arguments),
+                         .tensors = (DLTensor *)(void *)(base + tensors),
+                         .operands = (char **)(void *)(base + operands),
+                         .base = base,
+                         .total = total,
+                         .slot = -1};
+    for (int s = 0; s < plan->slot_count; s++)
+        frame->pointers[s] = plan->slots[s].kind == JIT_PLACE_CONSTANT ? plan->slots[s].pointer : NULL;
+    for (int c = 0; c < plan->call_count; c++)
+        frame->arguments[c] = (target_arguments){.buffers = frame->pointers + plan->calls[c].first_slot,
+                                                 .params = plan->calls[c].params,
+                                                 .local_stride = plan->calls[c].local_stride};
+    if (!shares_arena(plan)) set_memory(plan, frame, base);
+    return frame;
+}
+
+void jit_frame_free(const jit_plan *plan, jit_frame *frame) {
+    if (frame) release(plan->context, frame->base, frame->total);
+}
+
+static jit_frame *take_kept(jit_plan *plan) {
+    for (int i = 0; i < JIT_FRAMES_KEPT; i++) {
+        jit_frame_slot *slot = &plan->frames[i];
+        if (!claim(&slot->busy)) continue;
+        if (slot->frame) return slot->frame;
+        slot->frame = frame_new(plan);
+        if (slot->frame)
+            slot->frame->slot = i;
+        else
+            disclaim(&slot->busy);
+        return slot->frame;
+    }
+    return frame_new(plan);
+}
+
+static void give_back(jit_plan *plan, jit_frame *frame) {
+    if (frame->slot >= 0)
+        disclaim(&plan->frames[frame->slot].busy);
+    else
+        jit_frame_free(plan, frame);
+}
+
+jit_frame *jit_frame_take(jit_plan *plan) {
+    jit_frame *frame = take_kept(plan);
+    if (!frame || !shares_arena(plan) || take_arena(plan, frame)) return frame;
+    give_back(plan, frame);
+    return NULL;
+}
+
+void jit_frame_give(jit_plan *plan, jit_frame *frame) {
+    if (shares_arena(plan)) give_arena(plan, frame);
+    give_back(plan, frame);
+}

@@ -1,0 +1,451 @@
+/* One case of the fuzzer and of the regression tests: a text graph whose first line says how to run it,
+ *     # case seed=3 fill=special strict=1 n=7,9
+ * seed of the inputs, what they hold, `strict` for no_excess_precision, sizes of symbols (several: one run after the
+ * other with one program). It runs on the interp target and in several ways on the cpu target, which must agree within
+ * bounds.h. Threads and repeated runs must agree in all bits. */
+#ifndef TEST_FUZZ_CASE_H
+#define TEST_FUZZ_CASE_H
+
+#include <dlc/dlc.h>
+
+#include "conformance/guarded.h"
+#include "fuzz/bounds.h"
+#include "graph/build.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CASE_TENSORS = 48, CASE_SYMBOLS = 4, CASE_RUNS = 8, CASE_MESSAGE = 4096 };
+
+typedef enum case_fill { FILL_TAME, FILL_INTEGERS, FILL_WIDE, FILL_SPECIAL, FILL_COUNT } case_fill;
+static const char *const case_fills[] = {"tame", "integers", "wide", "special"};
+
+/* What came of it. The first word of the message is the kind of mistake: shrinking keeps it. */
+typedef struct case_report {
+    char stage[64]; /* where it was, for a run that never came back */
+    char message[CASE_MESSAGE];
+    int compared, skipped; /* outputs */
+} case_report;
+
+/* ---- numbers */
+
+static inline uint64_t case_random(uint64_t *state) { /* splitmix64 */
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+static inline int64_t case_below(uint64_t *state, int64_t n) {
+    return n > 0 ? (int64_t)(case_random(state) % (uint64_t)n) : 0;
+}
+
+static inline double case_float(case_fill fill, uint64_t *state) {
+    static const double special[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0, 1, -1, 0.5};
+    double even = (double)(case_random(state) >> 11) * 0x1p-51 - 2; /* -2..2 */
+    if (fill == FILL_INTEGERS) return floor(even * 2);
+    if (fill == FILL_WIDE && case_random(state) % 5 == 0) return even * exp2((double)case_below(state, 24) - 12);
+    if (fill == FILL_SPECIAL && case_random(state) % 23 == 0) return special[case_below(state, 8)];
+    return even;
+}
+
+static inline int64_t case_integer(dlc_dtype dtype, case_fill fill, uint64_t *state) {
+    static const int64_t special[] = {0, 1, -1, INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX, 127, -128, 255};
+    if (dtype == DLC_BOOL) return case_below(state, 2);
+    if (fill == FILL_INTEGERS) return case_below(state, 8) - (dtype == DLC_U8 ? 0 : 4);
+    if ((fill == FILL_SPECIAL || fill == FILL_WIDE) && case_random(state) % 13 == 0) return special[case_below(state, 10)];
+    if (fill == FILL_WIDE) return (int64_t)case_random(state) >> case_below(state, 64);
+    return case_below(state, 27) - 6;
+}
+
+/* What bounds.h may take for granted. */
+static inline bound case_input_bound(dlc_dtype dtype, case_fill fill) {
+    bound y = {.magnitude = bound_largest(dtype)};
+    bool tame = fill == FILL_TAME || fill == FILL_INTEGERS;
+    if (dtype == DLC_BOOL || fill == FILL_INTEGERS) y.integral = true;
+    if (dtype == DLC_BOOL) return y;
+    if (lib_dtype_is_float(dtype)) y.magnitude = fill == FILL_WIDE ? 8192 : fill == FILL_INTEGERS ? 4 : 2;
+    else if (tame) y.magnitude = fill == FILL_INTEGERS ? 8 : dtype == DLC_U8 ? 255 : 20;
+    y.special = fill == FILL_SPECIAL && lib_dtype_is_float(dtype);
+    return y;
+}
+
+/* ---- the case */
+
+typedef struct case_tensor {
+    char name[64];
+    dlc_dtype dtype;
+    int rank;
+    int64_t dim[DLC_MAX_RANK], count;
+    bound bound; /* outputs */
+} case_tensor;
+
+/* The graph under one set of sizes. */
+typedef struct case_shapes {
+    int inputs, outputs;
+    case_tensor input[CASE_TENSORS], output[CASE_TENSORS];
+} case_shapes;
+
+typedef struct case_setting {
+    uint64_t seed;
+    case_fill fill;
+    bool strict;
+    int symbols, runs;
+    char symbol[CASE_SYMBOLS][16];
+    int64_t size[CASE_SYMBOLS][CASE_RUNS]; /* the last one stays */
+    int sizes[CASE_SYMBOLS];
+} case_setting;
+
+static inline case_setting case_read_setting(const char *text) {
+    case_setting s = {.seed = 1, .runs = 1};
+    const char *at = strstr(text, "# case"), *end = at ? at + strcspn(at, "\n") : NULL;
+    for (at = at ? at + 6 : NULL; at && at < end;) {
+        at += strspn(at, " ");
+        size_t length = strcspn(at, "=\n");
+        if (at + length >= end) break;
+        const char *value = at + length + 1;
+        if (strncmp(at, "seed=", 5) == 0) {
+            s.seed = strtoull(value, NULL, 10);
+        } else if (strncmp(at, "strict=", 7) == 0) {
+            s.strict = *value == '1';
+        } else if (strncmp(at, "fill=", 5) == 0) {
+            for (int f = 0; f < FILL_COUNT; f++)
+                if (strncmp(value, case_fills[f], strlen(case_fills[f])) == 0) s.fill = (case_fill)f;
+        } else if (s.symbols < CASE_SYMBOLS && length < sizeof s.symbol[0]) {
+            memcpy(s.symbol[s.symbols], at, length);
+            for (const char *number = value; s.sizes[s.symbols] < CASE_RUNS; number++) {
+                char *after;
+                s.size[s.symbols][s.sizes[s.symbols]++] = strtoll(number, &after, 10);
+                number = after;
+                if (*number != ',') break;
+            }
+            if (s.sizes[s.symbols] > s.runs) s.runs = s.sizes[s.symbols];
+            s.symbols++;
+        }
+        at += strcspn(at, " \n");
+    }
+    return s;
+}
+
+static inline int64_t case_size_of(const case_setting *s, const char *symbol, int run) {
+    for (int i = 0; i < s->symbols; i++)
+        if (strcmp(s->symbol[i], symbol) == 0) return s->size[i][run < s->sizes[i] ? run : s->sizes[i] - 1];
+    return 3;
+}
+
+static inline graph *case_bind(lib_arena *arena, const char *text, const case_setting *s, int run) {
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, arena, "case", text, strlen(text));
+    graph *g = graph_parse(arena, &lexer);
+    int64_t *sizes = LIB_NEW_ARRAY(arena, int64_t, g->symbols.count + 1);
+    for (uint32_t i = 0; i < g->symbols.count; i++) sizes[i] = case_size_of(s, g->symbols.data[i].name, run);
+    if (g->inputs.count > CASE_TENSORS || g->outputs.count > CASE_TENSORS)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "too many inputs or outputs for a case");
+    return graph_bind(arena, g, sizes);
+}
+
+static inline void case_describe(const graph *g, graph_id value, const char *name, case_tensor *out) {
+    const graph_shape *shape = graph_shape_of(g, value);
+    *out = (case_tensor){.dtype = shape->dtype, .rank = shape->rank, .count = 1};
+    snprintf(out->name, sizeof out->name, "%s", name ? name : "");
+    for (int d = 0; d < shape->rank; d++) out->count *= out->dim[d] = bound_dim(g, shape, d);
+}
+
+/* False: the text is no valid graph, and why. */
+static inline bool case_shapes_of(const char *text, const case_setting *s, int run, case_shapes *out, lib_error *error) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        graph *g = case_bind(&arena, text, s, run);
+        bound *inputs = LIB_NEW_ARRAY(&arena, bound, g->inputs.count + 1);
+        bound *values = LIB_NEW_ARRAY(&arena, bound, g->values.count + 1);
+        out->inputs = (int)g->inputs.count;
+        out->outputs = (int)g->outputs.count;
+        for (uint32_t i = 0; i < g->inputs.count; i++) {
+            inputs[i] = case_input_bound(graph_shape_of(g, g->inputs.data[i])->dtype, s->fill);
+            case_describe(g, g->inputs.data[i], g->values.data[g->inputs.data[i]].name, &out->input[i]);
+        }
+        bound_graph(&arena, g, inputs, !s->strict, values);
+        for (uint32_t i = 0; i < g->outputs.count; i++) {
+            case_describe(g, g->outputs.data[i], g->output_names.data[i], &out->output[i]);
+            out->output[i].bound = values[g->outputs.data[i]];
+        }
+    }
+    lib_arena_free(&arena);
+    if (error) *error = scope.error;
+    return scope.error.status == DLC_OK;
+}
+
+/* ---- tensors in memory */
+
+typedef struct case_memory {
+    guarded block;
+    DLTensor tensor;
+    int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
+    void *before; /* inputs: the block as it was */
+} case_memory;
+
+typedef enum case_way { WAY_COMPACT, WAY_PERMUTED, WAY_GAPS, WAY_REVERSED, WAY_REPEATED, WAY_COUNT } case_way;
+
+/* Strides of a way to lie in memory; gives the number of elements of the block and the position of the first one. */
+static inline int64_t case_lay_out(case_memory *m, const case_tensor *t, case_way way, uint64_t seed, int64_t *first) {
+    int order[DLC_MAX_RANK];
+    for (int i = 0; i < t->rank; i++) order[i] = i;
+    for (int i = t->rank - 1; i > 0 && way != WAY_COMPACT; i--) {
+        int k = (int)case_below(&seed, i + 1), swap = order[i];
+        order[i] = order[k], order[k] = swap;
+    }
+    int64_t size = 1;
+    *first = 0;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        int d = order[i];
+        int64_t stride = size;
+        if (way == WAY_GAPS && case_below(&seed, 2)) stride = size * 2;
+        if (way == WAY_REPEATED && case_below(&seed, 3) == 0) stride = 0;
+        if (stride) size = stride * t->dim[d] + (way == WAY_GAPS ? case_below(&seed, 4) : 0);
+        if (way == WAY_REVERSED && t->dim[d] && case_below(&seed, 2)) {
+            *first += stride * (t->dim[d] - 1);
+            stride = -stride;
+        }
+        m->strides[d] = stride;
+        m->shape[d] = t->dim[d];
+    }
+    return t->count ? size : 0;
+}
+
+static inline bool case_take(case_memory *m, const case_tensor *t, case_way way, uint64_t seed, int fill_byte) {
+    int64_t first, size = case_lay_out(m, t, way, seed, &first);
+    size_t width = lib_dtype_size(t->dtype);
+    if (!guarded_new(&m->block, (size_t)size * width, seed & 1)) return false;
+    if (size) memset(m->block.data, fill_byte, (size_t)size * width);
+    m->tensor = (DLTensor){.data = (char *)m->block.data + (size_t)first * width,
+                           .device = {kDLCPU, 0},
+                           .ndim = t->rank,
+                           .dtype = lib_dtype_to_dlpack(t->dtype),
+                           .shape = m->shape,
+                           .strides = way == WAY_COMPACT && (seed & 2) ? NULL : m->strides};
+    return true;
+}
+
+static inline void case_free(case_memory *m, int count) {
+    for (int i = 0; i < count; i++) {
+        guarded_free(&m[i].block);
+        free(m[i].before);
+        m[i].before = NULL;
+    }
+}
+
+/* Element `number` in row-major order. */
+static inline char *case_element(const case_memory *m, const case_tensor *t, int64_t number) {
+    int64_t at = 0;
+    for (int d = t->rank - 1; d >= 0; d--) {
+        at += number % t->dim[d] * m->strides[d];
+        number /= t->dim[d];
+    }
+    return (char *)m->tensor.data + at * (int64_t)lib_dtype_size(t->dtype);
+}
+
+static inline bool case_make_inputs(const case_shapes *shapes, const case_setting *s, int run, case_memory *in) {
+    for (int i = 0; i < shapes->inputs; i++) {
+        const case_tensor *t = &shapes->input[i];
+        uint64_t state = lib_hash64(t->name, strlen(t->name), s->seed * 64 + (uint64_t)run), seed = case_random(&state);
+        case_way way = seed % 3 ? WAY_COMPACT : (case_way)(seed / 3 % WAY_COUNT);
+        if (!case_take(&in[i], t, way, seed >> 8, 0x7f)) return false;
+        for (int64_t k = 0; k < t->count; k++) {
+            char *element = case_element(&in[i], t, k);
+            if (lib_dtype_is_float(t->dtype)) lib_element_set_f64(t->dtype, element, case_float(s->fill, &state));
+            else lib_element_set_i64(t->dtype, element, case_integer(t->dtype, s->fill, &state));
+        }
+        in[i].before = malloc(in[i].block.size + 1);
+        if (!in[i].before) return false;
+        if (in[i].block.size) memcpy(in[i].before, in[i].block.data, in[i].block.size);
+    }
+    return true;
+}
+
+static inline bool case_make_outputs(const case_shapes *shapes, const case_setting *s, bool strided, case_memory *out) {
+    for (int i = 0; i < shapes->outputs; i++) {
+        uint64_t state = s->seed + (uint64_t)i * 77, seed = case_random(&state);
+        case_way way = strided && seed % 4 == 0 ? seed / 4 % 2 ? WAY_PERMUTED : WAY_GAPS : WAY_COMPACT;
+        if (!case_take(&out[i], &shapes->output[i], way, seed >> 8, 0xff)) return false;
+    }
+    return true;
+}
+
+/* ---- comparing */
+
+static inline bool case_same(dlc_dtype dtype, const char *a, const char *b) {
+    if (memcmp(a, b, lib_dtype_size(dtype)) == 0) return true;
+    return lib_dtype_is_float(dtype) && isnan(lib_element_get_f64(dtype, a)) && isnan(lib_element_get_f64(dtype, b));
+}
+
+static inline bool case_agrees(dlc_dtype dtype, const char *a, const char *b, const bound *limit) {
+    if (case_same(dtype, a, b)) return true;
+    if (!lib_dtype_is_float(dtype) || limit->error == 0) return false;
+    double x = lib_element_get_f64(dtype, a), y = lib_element_get_f64(dtype, b);
+    return x == y || fabs(x - y) <= limit->error;
+}
+
+/* limit NULL: all bits. */
+static inline bool case_compare(const char *what, const case_tensor *t, const case_memory *expected, const case_memory *got,
+                                const bound *limit, case_report *report) {
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        const char *a = case_element(expected, t, i), *b = case_element(got, t, i);
+        bool legal = t->dtype != DLC_BOOL || (unsigned char)*b <= 1;
+        if (legal && (limit ? case_agrees(t->dtype, a, b, limit) : case_same(t->dtype, a, b))) continue;
+        if (wrong++) continue;
+        bool whole = !lib_dtype_is_float(t->dtype);
+        snprintf(report->message, sizeof report->message, "differs %s: output %s element %lld is %.*g, expected %.*g, allowed %.3g",
+                 what, t->name, (long long)i, 17, whole ? (double)lib_element_get_i64(t->dtype, b) : lib_element_get_f64(t->dtype, b),
+                 17, whole ? (double)lib_element_get_i64(t->dtype, a) : lib_element_get_f64(t->dtype, a),
+                 limit ? limit->error : 0);
+    }
+    size_t length = strlen(report->message);
+    if (wrong)
+        snprintf(report->message + length, sizeof report->message - length, " (%lld of %lld differ)", (long long)wrong,
+                 (long long)t->count);
+    return !wrong;
+}
+
+/* ---- running */
+
+typedef struct case_leg {
+    const char *name, *target, *disable;
+    int threads;
+    dlc_context *context;
+} case_leg;
+
+enum { LEG_INTERP, LEG_CPU, LEG_PLAIN, LEG_THREADS, LEG_COUNT };
+#define CASE_LEGS                                                                                                     \
+    {                                                                                                                 \
+        {"interp", "interp", NULL, 0, NULL}, {"cpu", "cpu", NULL, 0, NULL}, {"plain", "cpu", "fuse,rules", 0, NULL},  \
+            {"threads", "cpu", NULL, 2, NULL},                                                                        \
+    }
+
+static inline bool case_open(case_leg *legs) {
+    for (int i = 0; i < LEG_COUNT; i++) {
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.target = legs[i].target;
+        options.threads = legs[i].threads;
+        if (dlc_context_create(&options, &legs[i].context) != DLC_OK) return false;
+    }
+    return true;
+}
+
+static inline void case_close(case_leg *legs) {
+    for (int i = 0; i < LEG_COUNT; i++) dlc_context_destroy(legs[i].context);
+}
+
+static inline bool case_failed(const case_leg *leg, const char *what, case_report *report) {
+    snprintf(report->message, sizeof report->message, "status %s %s: %s", leg->name, what, dlc_error_message(leg->context));
+    return false;
+}
+
+static inline bool case_run(const case_leg *leg, dlc_program *program, const case_shapes *shapes, case_memory *in,
+                            case_memory *out, case_report *report) {
+    const DLTensor *inputs[CASE_TENSORS];
+    dlc_output_slot slots[CASE_TENSORS];
+    if (dlc_program_input_count(program) != shapes->inputs) {
+        snprintf(report->message, sizeof report->message, "status %s: %d inputs, expected %d", leg->name,
+                 dlc_program_input_count(program), shapes->inputs);
+        return false;
+    }
+    for (int i = 0; i < shapes->inputs; i++) inputs[i] = &in[i].tensor;
+    for (int i = 0; i < shapes->outputs; i++) slots[i] = (dlc_output_slot){.tensor = &out[i].tensor};
+    if (dlc_run(program, NULL, inputs, shapes->inputs, slots, shapes->outputs) != DLC_OK)
+        return case_failed(leg, "run", report);
+    for (int i = 0; i < shapes->inputs; i++)
+        if (in[i].block.size && memcmp(in[i].block.data, in[i].before, in[i].block.size) != 0) {
+            snprintf(report->message, sizeof report->message, "input %s was written by %s", shapes->input[i].name, leg->name);
+            return false;
+        }
+    return true;
+}
+
+typedef struct case_state {
+    case_setting setting;
+    dlc_program *program[LEG_COUNT];
+    case_report *report;
+} case_state;
+
+/* Runs on one set of inputs; out: [LEG_COUNT + 1][CASE_TENSORS], the last row for the second run. */
+static inline bool case_run_legs(case_state *c, case_leg *legs, const case_shapes *shapes, case_memory *in,
+                                 case_memory out[][CASE_TENSORS]) {
+    for (int leg = 0; leg <= LEG_COUNT; leg++) {
+        int l = leg == LEG_COUNT ? LEG_CPU : leg;
+        if (!c->program[l]) continue;
+        snprintf(c->report->stage, sizeof c->report->stage, "run on %s", legs[l].name);
+        if (!case_make_outputs(shapes, &c->setting, leg != LEG_INTERP && leg != LEG_COUNT, out[leg])) return true;
+        if (legs[l].disable) setenv("DLC_DISABLE", legs[l].disable, 1);
+        bool good = case_run(&legs[l], c->program[l], shapes, in, out[leg], c->report);
+        unsetenv("DLC_DISABLE");
+        if (!good) return false;
+    }
+    for (int i = 0; i < shapes->outputs; i++) {
+        const case_tensor *t = &shapes->output[i];
+        bool compared = t->bound.error < INFINITY;
+        c->report->compared += compared;
+        c->report->skipped += !compared;
+        if (compared && (!case_compare("cpu", t, &out[LEG_INTERP][i], &out[LEG_CPU][i], &t->bound, c->report) ||
+                         !case_compare("plain", t, &out[LEG_INTERP][i], &out[LEG_PLAIN][i], &t->bound, c->report)))
+            return false;
+        if (!case_compare("second", t, &out[LEG_CPU][i], &out[LEG_COUNT][i], NULL, c->report) ||
+            !case_compare("threads", t, &out[LEG_CPU][i], &out[LEG_THREADS][i], NULL, c->report))
+            return false;
+    }
+    return true;
+}
+
+static inline bool case_run_sizes(case_state *c, case_leg *legs, const char *text, int run) {
+    case_shapes *shapes = calloc(1, sizeof *shapes);
+    case_memory(*out)[CASE_TENSORS] = calloc(LEG_COUNT + 2, sizeof *out); /* the last row: inputs */
+    lib_error error;
+    bool good = shapes && out;
+    if (good && !case_shapes_of(text, &c->setting, run, shapes, &error)) {
+        snprintf(c->report->message, sizeof c->report->message, "invalid: %s", error.message);
+        good = false;
+    }
+    good = good && case_make_inputs(shapes, &c->setting, run, out[LEG_COUNT + 1]) &&
+           case_run_legs(c, legs, shapes, out[LEG_COUNT + 1], out);
+    for (int leg = 0; out && leg < LEG_COUNT + 2; leg++) case_free(out[leg], CASE_TENSORS);
+    free(out);
+    free(shapes);
+    return good;
+}
+
+static inline bool case_compile(case_state *c, case_leg *leg, const char *text, dlc_program **program) {
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    dlc_graph *g;
+    options.no_excess_precision = c->setting.strict;
+    if (dlc_graph_parse(leg->context, text, strlen(text), &g) != DLC_OK) return case_failed(leg, "parse", c->report);
+    bool good = dlc_compile(leg->context, g, &options, program) == DLC_OK || case_failed(leg, "compile", c->report);
+    dlc_graph_destroy(g);
+    return good;
+}
+
+/* True: all agrees. Else report->message says what does not. */
+static inline bool case_check(const char *text, case_leg *legs, case_report *report) {
+    case_state c = {.setting = case_read_setting(text), .report = report};
+    report->message[0] = 0;
+    bool good = true;
+    uint64_t interpreted = 0;
+    for (int l = 0; l < LEG_COUNT && good; l++) {
+        snprintf(report->stage, sizeof report->stage, "compile for %s", legs[l].name);
+        good = case_compile(&c, &legs[l], text, &c.program[l]);
+    }
+    for (int run = 0; run < c.setting.runs && good; run++) good = case_run_sizes(&c, legs, text, run);
+    for (int l = 0; l < LEG_COUNT; l++) {
+        dlc_statistics s;
+        dlc_context_statistics(legs[l].context, &s);
+        if (l != LEG_INTERP) interpreted += s.interpreted_regions;
+        dlc_program_destroy(c.program[l]);
+    }
+    if (good && interpreted) {
+        snprintf(report->message, sizeof report->message, "interpreted: %llu regions on cpu", (unsigned long long)interpreted);
+        good = false;
+    }
+    return good;
+}
+
+#endif
