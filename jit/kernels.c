@@ -67,6 +67,23 @@ static const char *own_schedule(dlc_program *program, lib_arena *arena, const ch
     return NULL;
 }
 
+/* The target's rules and what they lead to; NULL and *error when lowering refuses their schedule, which is a fault of the rules. */
+static tir_kernel *lower_by_rules(dlc_context *context, lib_arena *arena, tir_region *region, tir_region **rewritten,
+                                  tir_schedule *schedule, const tir_lower_options *options, lib_error *error) {
+    lib_scope *outer = arena->scope, scope;
+    tir_kernel *volatile kernel = NULL;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        context->target->schedule(&context->machine, context->width, tir_region_copy(arena, region), schedule);
+        *rewritten = tir_region_copy(arena, region);
+        tir_schedule_rewrite(*rewritten, schedule, NULL); /* input layouts are decided by the rewrite section */
+        kernel = tir_lower(arena, region, schedule, options);
+    }
+    arena->scope = outer;
+    *error = scope.error;
+    return kernel;
+}
+
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
                              tir_schedule *schedule, const tir_lower_options *given) {
     dlc_context *context = program->context;
@@ -79,12 +96,19 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     region->excess_precision = !program->options.no_excess_precision;
     tir_schedule_init(schedule, arena);
     const char *own = own_schedule(program, arena, region->name);
-    if (own)
-        lib_text_add(&schedule->text, own);
-    else if (context->target->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules"))
-        context->target->schedule(&context->machine, context->width, tir_region_copy(arena, region), schedule);
+    if (!own && context->target->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
+        lib_error error;
+        tir_kernel *kernel = lower_by_rules(context, arena, region, rewritten, schedule, &options, &error);
+        if (kernel) return kernel;
+        if (error.status == DLC_OUT_OF_MEMORY) lib_raise_error(arena->scope, &error);
+        /* the host gets right answers by plain loops, and is told */
+        lib_log_write(&context->log, "dlc: region %s runs by plain loops: %s", region->name, error.message);
+        atomic_fetch_add_explicit(&context->interpreted_regions, 1, memory_order_relaxed);
+        tir_schedule_init(schedule, arena);
+    }
+    if (own) lib_text_add(&schedule->text, own);
     *rewritten = tir_region_copy(arena, region);
-    tir_schedule_rewrite(*rewritten, schedule, NULL); /* input layouts are decided by the rewrite section */
+    tir_schedule_rewrite(*rewritten, schedule, NULL);
     return tir_lower(arena, region, schedule, &options);
 }
 

@@ -30,14 +30,42 @@ static tir_expr tile_start(tir_schedule_state *state, int stage, int split, tir_
     return tir_add(pool, tir_mul(pool, tile, base), tir_min(pool, tile, rest));
 }
 
+/* What the extent of a node cannot exceed, from the structure alone, so that it is the same wherever it is asked for. */
+static int64_t bound(tir_schedule_state *state, int stage, int node) {
+    const tir_axis_node *n = node_of(state, stage, node);
+    int64_t product;
+    if (n->slow >= 0) {
+        bool large = __builtin_mul_overflow(bound(state, stage, n->slow), bound(state, stage, n->fast), &product);
+        return large ? TIR_UNBOUNDED_HIGH : product;
+    }
+    if (n->parent < 0) {
+        int64_t high = tir_range(pool_of(state), state->plan[stage].extent[n->axis]).high;
+        return high > 0 ? high : 0;
+    }
+    const tir_axis_node *split = node_of(state, stage, n->parent);
+    int64_t whole = bound(state, stage, n->parent), count = whole / split->factor + (whole % split->factor != 0), points;
+    if (split->outer == node) return count;
+    bool even = split->mode == TIR_TAIL_BALANCED && count && split->parent < 0 && split->slow < 0 &&
+                tir_is_const(pool_of(state), state->plan[stage].extent[n->axis], &points);
+    if (even) whole = (points + count - 1) / count;
+    return whole < split->factor ? whole : split->factor;
+}
+
+/* Tiles of a mask split are all of one constant size: no more than the whole can have. */
+static tir_expr mask_size(tir_schedule_state *state, int stage, int split) {
+    int64_t most = bound(state, stage, split), factor = node_of(state, stage, split)->factor;
+    return tir_index(pool_of(state), most < factor ? most : factor);
+}
+
 static tir_expr tile_size(tir_schedule_state *state, int stage, int split) {
     tir_pool *pool = pool_of(state);
     const tir_axis_node *node = node_of(state, stage, split);
     tir_expr extent = tir_node_extent(state, stage, split), factor = tir_index(pool, node->factor);
-    if (node->mode == TIR_TAIL_MASK || node->mode == TIR_TAIL_OVERLAP) {
+    if (node->mode == TIR_TAIL_MASK) return mask_size(state, stage, split);
+    if (node->mode == TIR_TAIL_OVERLAP) {
         int64_t known;
         if (tir_is_const(pool, extent, &known)) return known < node->factor ? extent : factor;
-        if (node->mode == TIR_TAIL_OVERLAP && tir_prove(pool, tir_le(pool, factor, extent)) != TIR_YES)
+        if (tir_prove(pool, tir_le(pool, factor, extent)) != TIR_YES)
             tir_schedule_raise(state, "overlap of %s in tiles of %lld: it may be shorter", node->name, (long long)node->factor);
         return factor;
     }
@@ -74,20 +102,42 @@ tir_expr tir_node_value(tir_schedule_state *state, int stage, int node) {
     return tir_add(pool_of(state), tile_start(state, stage, node, outer), inner);
 }
 
+static tir_expr span(tir_schedule_state *state, int stage, int node, tir_expr extent);
+
+/* How far the inner loops of tiles of `low` .. `high` points may reach beyond a tile: mask splits below overrun. */
+static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_axis_node *split, int64_t low, int64_t high) {
+    tir_pool *pool = pool_of(state);
+    tir_expr worst = tir_index(pool, 0);
+    if (node_of(state, stage, split->inner)->outer < 0) return worst;
+    for (int64_t size = low > 1 ? low : 1; size <= high; size++) {
+        tir_expr points = tir_index(pool, size);
+        worst = tir_max(pool, worst, tir_sub(pool, span(state, stage, split->inner, points), points));
+    }
+    return worst;
+}
+
 /* Points that the loops of a node touch when its extent is `extent`: mask splits run over it. */
 static tir_expr span(tir_schedule_state *state, int stage, int node, tir_expr extent) {
     tir_pool *pool = pool_of(state);
     const tir_axis_node *n = node_of(state, stage, node);
     if (n->outer < 0) return extent; /* a leaf, or fused */
     tir_expr factor = tir_index(pool, n->factor), one = tir_index(pool, 1);
-    tir_expr inner = span(state, stage, n->inner, factor);
+    int64_t points, low = 1, high = n->factor;
     if (n->mode == TIR_TAIL_MASK) {
-        int64_t known;
-        if (tir_is_const(pool, extent, &known) && known < n->factor) inner = span(state, stage, n->inner, extent);
+        tir_expr inner = span(state, stage, n->inner, mask_size(state, stage, node));
         tir_expr count = span(state, stage, n->outer, tir_ceil_div(pool, extent, factor));
         return tir_add(pool, tir_mul(pool, tir_sub(pool, count, one), factor), inner);
     }
-    return tir_add(pool, extent, tir_sub(pool, inner, factor)); /* the last tile may overrun its own size */
+    if (tir_is_const(pool, extent, &points)) {
+        int64_t tiles = (points + n->factor - 1) / n->factor;
+        if (points < high) high = points;
+        low = n->mode == TIR_TAIL_BALANCED && tiles ? points / tiles : high;
+        if (n->mode == TIR_TAIL_BALANCED && tiles) high = points % tiles ? low + 1 : low;
+    }
+    tir_expr overrun = worst_overrun(state, stage, n, low, high);
+    if (n->mode == TIR_TAIL_PEEL && tir_is_const(pool, extent, &points) && points % n->factor)
+        overrun = tir_max(pool, overrun, worst_overrun(state, stage, n, points % n->factor, points % n->factor));
+    return tir_add(pool, extent, overrun);
 }
 
 static tir_span node_range(tir_schedule_state *state, int stage, int node) {

@@ -172,9 +172,13 @@ static void apply_layout(tir_schedule_state *state, lib_lexer *lexer) {
     tir_layout_verify(state->arena->scope, &layout, state->line);
     if (tensor->stage < 0 && !tensor->constant)
         tir_schedule_raise(state, "%s comes from outside in the caller's layout: `copy` it first", tensor->name);
-    if (tensor->output)
-        tir_schedule_raise(state, "%s is an output: its layout is the caller's", tensor->name);
-    tensor->layout = layout;
+    int count = tensor->stage >= 0 ? stage_at(state, tensor->stage)->count : 1; /* values of one stage go together */
+    for (int c = 0; c < count; c++) {
+        tir_tensor *value = tensor->stage >= 0 ? &state->region->tensors.data[stage_at(state, tensor->stage)->tensor[c]] : tensor;
+        if (value->output) tir_schedule_raise(state, "%s is an output: its layout is the caller's", value->name);
+        if (value->rank != tensor->rank) tir_schedule_raise(state, "%s and %s have different ranks", value->name, tensor->name);
+        value->layout = layout;
+    }
 }
 
 /* ---- copy x -> xs */

@@ -201,7 +201,8 @@ DLC_API dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *
 typedef struct dlc_statistics {
     uint64_t runs, plan_hits, plan_builds, plan_evictions;
     uint64_t kernel_hits, kernel_builds, kernel_evictions;
-    uint64_t interpreted_regions;     /* regions that no code generator covered, on a target that has one */
+    uint64_t interpreted_regions;     /* kernels that no schedule rule or code generator covered: right but slow plain loops; the
+                                         log names each (0 unless libdlc has a fault) */
     uint64_t cache_bytes;             /* code and plans held now */
     uint64_t arena_bytes;             /* run-time memory held now */
     uint64_t compile_ns, run_ns;      /* total time in bind, in runs (runs only while profiling) */

@@ -53,6 +53,7 @@ static LLVMBasicBlockRef run_arm(emitter *e, const arm *a, LLVMBasicBlockRef sta
     LLVMBasicBlockRef outside = e->level[e->top].block;
     emit_push(e, start, true);
     emit_arm(e, a);
+    emit_flush(e);
     for (uint32_t i = 0; i < groups->count; i++) values[i] = group_value(e, &groups->data[i]);
     LLVMBasicBlockRef end = e->level[e->top].block;
     LLVMPositionBuilderAtEnd(e->builder, end);
@@ -64,6 +65,7 @@ static LLVMBasicBlockRef run_arm(emitter *e, const arm *a, LLVMBasicBlockRef sta
 /* condition ? yes : no on one bit; `no` may be NULL. REG elements written on either side get phis at the join. */
 static void emit_branch(emitter *e, emit_value condition, const arm *yes, const arm *no) {
     emit_groups groups = {0};
+    emit_flush(e);
     scan_arm(e, yes, &groups);
     scan_arm(e, no, &groups);
     uint32_t count = groups.count;
@@ -336,6 +338,7 @@ static void emit_task(emitter *e, const tir_phase *phase) {
         if (b->zero_initialised && (b->scope == TIR_SCOPE_STACK || b->scope == TIR_SCOPE_LOCAL)) zero_memory(e, i);
     }
     emit_statements(e, phase->body);
+    emit_flush(e);
 }
 
 static void set_attributes(emitter *e) {

@@ -8,6 +8,7 @@
  * emit_math.c   instruction sequences with the exact meaning of tir/arith.h: min, max, rounding, division
  * emit_cast.c   conversions
  * emit_memory.c loads and stores of buffers in memory
+ * emit_transpose.c  stores of lanes that lie a stride apart
  * emit_reg.c    REG buffers: elements as SSA values
  *
  * The ideas. Loop IR is scalar; a vec loop binds its variable to base + lane for a chunk of lanes, and an expression
@@ -82,6 +83,14 @@ typedef struct emit_buffer {
     uint32_t version;      /* loads of another version may differ; bumped by stores */
 } emit_buffer;
 
+/* A store of lanes `stride` bytes apart, see emit_transpose.c. */
+typedef struct emit_strided {
+    uint32_t buffer;
+    LLVMValueRef pointer, value;
+    int64_t displacement, stride, size; /* bytes; size of an element */
+    int lanes, active;
+} emit_strided;
+
 typedef struct emit_cached {
     uint64_t word[6];
     emit_value value;
@@ -122,7 +131,8 @@ typedef struct emitter {
 
     emit_buffer *buffer;
     emit_binding *binding; /* by variable id */
-    bool non_temporal;     /* a non-temporal store was emitted in this phase */
+    lib_vec(emit_strided) held;
+    bool non_temporal; /* a non-temporal store was emitted in this phase */
 
     emit_value *memo; /* by expression, valid where memo_epoch agrees: shared nodes of one statement */
     uint32_t *memo_epoch, epoch;
@@ -225,6 +235,11 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands);
 void emit_store(emitter *e, const tir_stmt *stmt);
 void emit_prefetch(emitter *e, const tir_stmt *stmt);
 bool emit_is_reduction(emitter *e, const tir_stmt *stmt); /* buffer[index] = op(buffer[index], x), op exact */
+
+/* ---- emit_transpose.c */
+void emit_hold(emitter *e, const emit_strided *store);
+void emit_flush(emitter *e); /* makes the stores held back; before the level's block ends */
+void emit_flush_buffer(emitter *e, uint32_t buffer);
 
 /* ---- emit_reg.c */
 void emit_reg_init(emitter *e);

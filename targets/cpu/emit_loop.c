@@ -272,6 +272,7 @@ static void leave_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial,
 
 static void emit_serial(emitter *e, const serial *s) {
     const tir_stmt *body = s->loop->for_.body;
+    emit_flush(e);
     bool guarded = emit_form_range(e, &s->count).low < 1;
     emit_value lower = emit_form_value(e, &s->lower), count = emit_form_value(e, &s->count);
     if (lower.lanes || count.lanes) emit_raise(e, "bounds of a loop differ from lane to lane");
@@ -306,6 +307,7 @@ static void emit_serial(emitter *e, const serial *s) {
     bump_versions(e, body);
     bind_counter(e, s, counter);
     emit_statements(e, body);
+    emit_flush(e);
 
     for (uint32_t i = 0; i < groups.count; i++) last[i] = group_value(e, &groups.data[i]);
     LLVMBasicBlockRef latch = e->level[e->top].block;

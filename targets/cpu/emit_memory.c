@@ -243,6 +243,7 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
     if (e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG) {
         value = emit_reg_load(e, buffer, rank, operands);
     } else {
+        emit_flush_buffer(e, buffer);
         access a = access_of(e, buffer, rank, operands);
         bool varies = a.stride != 0 || a.offset.vector.llvm != NULL;
         if (!varies && guard.lanes) { /* one address, wanted by some lanes only */
@@ -291,6 +292,7 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
                       (uint64_t)(uintptr_t)mask.llvm,
                       e->buffer[buffer].version};
     if (emit_find(e, 6, key, &value)) return value;
+    emit_flush_buffer(e, buffer);
     value = (emit_value){.lanes = (int16_t)lanes, .level = (int16_t)e->top};
     emit_at(e, e->top);
     LLVMTypeRef type = emit_vector_type(e->i32, lanes);
@@ -310,26 +312,10 @@ static void mark_non_temporal(emitter *e, LLVMValueRef store) {
 }
 
 static void scatter(emitter *e, const access *a, LLVMValueRef value, emit_value mask) {
-    int lanes = e->lanes;
     emit_value offsets = lane_offsets(e, a);
-    emit_at(e, e->top);
-    if (!mask.llvm) {
-        for (int i = 0; i < lanes; i++) {
-            LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)i, false), pointer;
-            if (a->offset.vector.llvm) {
-                LLVMValueRef offset = LLVMBuildExtractElement(e->builder, offsets.llvm, lane, "");
-                pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &offset, 1, "");
-            } else {
-                pointer = address(e, a, i * a->stride);
-            }
-            LLVMValueRef store =
-                LLVMBuildStore(e->builder, LLVMBuildExtractElement(e->builder, value, lane, ""), pointer);
-            LLVMSetAlignment(store, (uint32_t)a->size);
-        }
-        return;
-    }
+    LLVMValueRef all = mask.llvm ? mask.llvm : LLVMConstAllOnes(emit_vector_type(e->i1, e->lanes));
     LLVMValueRef pointers = addresses(e, a, offsets);
-    LLVMValueRef arguments[] = {value, pointers, LLVMConstInt(e->i32, (unsigned)a->size, false), mask.llvm};
+    LLVMValueRef arguments[] = {value, pointers, LLVMConstInt(e->i32, (unsigned)a->size, false), all};
     emit_call(e, "llvm.masked.scatter", LLVMTypeOf(value), LLVMTypeOf(pointers), 4, arguments);
 }
 
@@ -340,6 +326,19 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
     emit_at(e, e->top);
     LLVMValueRef stored = to_memory(e, a, value.llvm, lanes);
     bool backward = a->stride == -a->size && !a->offset.vector.llvm;
+    if (!backward && !e->mask.llvm && a->stride != a->size && !a->offset.vector.llvm) {
+        emit_hold(e, &(emit_strided){.buffer = a->buffer,
+                                     .pointer = a->pointer.llvm,
+                                     .value = stored,
+                                     .displacement = a->displacement,
+                                     .stride = a->stride,
+                                     .size = a->size,
+                                     .lanes = lanes,
+                                     .active = e->active});
+        return;
+    }
+    emit_flush_buffer(e, a->buffer);
+    emit_at(e, e->top);
     if (!backward && (a->stride != a->size || a->offset.vector.llvm)) {
         scatter(e, a, stored, mask);
         return;
@@ -434,6 +433,7 @@ void emit_store(emitter *e, const tir_stmt *stmt) {
     if (varies && (a.stride != 0 || a.offset.vector.llvm)) {
         vector_store(e, &a, value, stmt->store.non_temporal);
     } else {
+        emit_flush_buffer(e, buffer);
         emit_at(e, e->top);
         LLVMValueRef store = LLVMBuildStore(e->builder, to_memory(e, &a, value.llvm, 0), address(e, &a, 0));
         LLVMSetAlignment(store, a.alignment);

@@ -47,11 +47,11 @@ static bool plain_subscript(const rules *r, const rules_access *access, tir_expr
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* Best register tile for extents n (along v) and m (along u). */
-static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t panel, bool heavy, double steps, int64_t taps) {
+static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t panel, bool heavy, double steps, int64_t taps, int64_t company) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     t->cycles = 1e300;
-    int64_t most = heavy ? 8 : 4;
+    int64_t most = heavy ? 8 : company > 2 ? 1 : 4 / company; /* light reductions share the registers */
     for (int64_t nv = 1; nv <= most; nv++) {
         int64_t nr = panel ? panel : nv * t->lanes;
         if (panel && nv != (panel + t->lanes - 1) / t->lanes) continue;
@@ -146,10 +146,14 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (!vector_operand && heavy) return false;
     t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
     m = t->u < 0 ? 1 : known_extent(r, &stage->axis[t->u]);
+    int64_t company = 0; /* stages that keep values of the tile in registers */
+    for (int q = 0; q < (int)r->region->stages.count; q++)
+        company += !r->region->stages.data[q].removed && q != r->group[s].owner && r->group[q].owner == r->group[s].owner;
+    if (company < 1) company = 1;
     int64_t taps = 1; /* of the window axes that meet u in the predicate: they will be unrolled */
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
         if (meets(r, stage, a, stage->axis[t->u].var)) taps *= known_extent(r, &stage->axis[a]);
-    size_tile(r, t, n, m, panel, heavy, steps, taps);
+    size_tile(r, t, n, m, panel, heavy, steps, taps, company);
     int64_t rest = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) rest *= known_extent(r, &stage->axis[a]);

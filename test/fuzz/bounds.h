@@ -5,6 +5,7 @@
 #ifndef TEST_FUZZ_BOUNDS_H
 #define TEST_FUZZ_BOUNDS_H
 
+#include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/op.h"
 

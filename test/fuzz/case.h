@@ -403,11 +403,13 @@ static inline bool case_run_sizes(case_state *c, case_leg *legs, const char *tex
     lib_error error;
     bool good = shapes && out;
     if (good && !case_shapes_of(text, &c->setting, run, shapes, &error)) {
+        if (run > 0) goto done; /* sizes that the graph does not allow */
         snprintf(c->report->message, sizeof c->report->message, "invalid: %s", error.message);
         good = false;
     }
     good = good && case_make_inputs(shapes, &c->setting, run, out[LEG_COUNT + 1]) &&
            case_run_legs(c, legs, shapes, out[LEG_COUNT + 1], out);
+done:
     for (int leg = 0; out && leg < LEG_COUNT + 2; leg++) case_free(out[leg], CASE_TENSORS);
     free(out);
     free(shapes);

@@ -1,0 +1,221 @@
+/* Stores whose lanes lie a constant stride apart. Where neighbours in memory come from neighbouring iterations of an
+ * unrolled loop, not from neighbouring lanes (a convolution in lanes of output channels that stores rows of pixels, the
+ * packing of panels), such stores are held back until their neighbours are there; then a block of them is transposed in
+ * registers and stored as vectors. Stores that find no neighbour go lane by lane.
+ *
+ * Held-back stores never overlap each other, and are made before anything that could tell: a load or another store of
+ * the buffer, the end of the block. */
+#include "targets/cpu/emit.h"
+
+#define HELD_MAX 256 /* more would only wait in spilled registers */
+#define ROWS_MAX 16
+
+static bool same_class(const emit_strided *a, const emit_strided *b) {
+    return a->buffer == b->buffer && a->pointer == b->pointer && a->stride == b->stride && a->lanes == b->lanes &&
+           a->active == b->active && LLVMTypeOf(a->value) == LLVMTypeOf(b->value);
+}
+
+static LLVMValueRef address(emitter *e, const emit_strided *s, int64_t lane) {
+    int64_t bytes = s->displacement + lane * s->stride;
+    LLVMValueRef offset = emit_i64(e, bytes);
+    return bytes ? LLVMBuildGEP2(e->builder, e->i8, s->pointer, &offset, 1, "") : s->pointer;
+}
+
+/* ---- transposition of `rows` vectors: unpacking inside 16-byte blocks, then of whole blocks */
+
+typedef struct shape {
+    int lanes, rows;   /* powers of two */
+    int block, blocks; /* elements of 16 bytes; blocks of a vector */
+    int inner, outer;  /* rows = inner*outer; inner rows fill a block, or a part of it */
+} shape;
+
+/* In each `span` elements, units of a's and b's low (or high) half by turns. */
+static LLVMValueRef zip(emitter *e, LLVMValueRef a, LLVMValueRef b, int lanes, int unit, int span, bool high) {
+    int index[EMIT_MAX_LANES];
+    for (int i = 0; i < lanes; i++) {
+        int at = i % span / unit, from = at / 2 + (high ? span / unit / 2 : 0);
+        index[i] = (at % 2 ? lanes : 0) + i / span * span + from * unit + i % unit;
+    }
+    return emit_shuffle(e, a, b, lanes, index);
+}
+
+/* Goes on in a block of its own. The code generator's combiner works within blocks, and would search the whole network
+ * for a shorter one again and again: most of a kernel's compile time. */
+static void next_block(emitter *e) {
+    LLVMBasicBlockRef next = emit_block(e, "stage");
+    emit_at(e, e->top);
+    LLVMBuildBr(e->builder, next);
+    e->level[e->top].block = next;
+    emit_at(e, e->top);
+}
+
+/* One round over `count` vectors, `step` apart. Each round rotates the bits of (vector, unit in span) by one: after log2(count) rounds
+ * the vector's number has become the low bits of the unit's. */
+static void zip_round(emitter *e, LLVMValueRef *v, int count, int step, int lanes, int unit, int span) {
+    LLVMValueRef next[ROWS_MAX];
+    for (int i = 0; i < count; i++) {
+        int from = i / 2;
+        next[i] = zip(e, v[from * step], v[(from + count / 2) * step], lanes, unit, span, i % 2 != 0);
+    }
+    for (int i = 0; i < count; i++) v[i * step] = next[i];
+}
+
+static void transpose(emitter *e, LLVMValueRef *v, const shape *s) {
+    for (int round = 1; round < s->inner; round *= 2) {
+        next_block(e);
+        for (int i = 0; i < s->outer; i++) zip_round(e, v + i * s->inner, s->inner, 1, s->lanes, 1, s->block);
+    }
+    for (int round = 1; round < s->outer; round *= 2) {
+        next_block(e);
+        for (int i = 0; i < s->inner; i++) zip_round(e, v + i, s->outer, s->inner, s->lanes, s->block, s->lanes);
+    }
+    next_block(e);
+}
+
+static void store_piece(emitter *e, LLVMValueRef vector, const shape *s, int from, int count, LLVMValueRef pointer,
+                        int64_t size) {
+    int index[ROWS_MAX];
+    for (int i = 0; i < s->rows; i++) index[i] = from + i;
+    LLVMValueRef piece = s->rows == s->lanes ? vector : emit_shuffle(e, vector, NULL, s->rows, index);
+    if (count == s->rows) {
+        LLVMSetAlignment(LLVMBuildStore(e->builder, piece, pointer), (unsigned)size);
+        return;
+    }
+    LLVMValueRef lane[ROWS_MAX];
+    for (int i = 0; i < s->rows; i++) lane[i] = LLVMConstInt(e->i1, i < count, false);
+    LLVMValueRef arguments[] = {piece, pointer, LLVMConstInt(e->i32, (unsigned)size, false),
+                                LLVMConstVector(lane, (unsigned)s->rows)};
+    emit_call(e, "llvm.masked.store", LLVMTypeOf(piece), e->pointer, 4, arguments);
+}
+
+/* `count` stores side by side in memory, the first at run[0]. */
+static void store_transposed(emitter *e, const emit_strided *run, int count) {
+    shape s = {.lanes = run->lanes, .rows = 2, .block = (int)(16 / run->size)};
+    while (s.rows < count) s.rows *= 2;
+    if (s.block > s.lanes) s.block = s.lanes;
+    s.blocks = s.lanes / s.block;
+    s.inner = s.rows < s.block ? s.rows : s.block;
+    s.outer = s.rows / s.inner;
+    LLVMValueRef v[ROWS_MAX];
+    for (int i = 0; i < s.rows; i++) v[i] = i < count ? run[i].value : LLVMGetPoison(LLVMTypeOf(run->value));
+    transpose(e, v, &s);
+    int parts = s.blocks / s.outer, columns = s.block / s.inner; /* of a vector; of a block */
+    for (int lane = 0; lane < run->active; lane++) {
+        int block = lane / s.block, column = lane % s.block;
+        LLVMValueRef vector = v[block / parts * s.inner + column / columns];
+        int from = block % parts * s.outer * s.block + column % columns * s.inner;
+        store_piece(e, vector, &s, from, count, address(e, run, lane), run->size);
+    }
+}
+
+static void store_lanes(emitter *e, const emit_strided *s) {
+    for (int i = 0; i < s->active; i++) {
+        LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)i, false);
+        LLVMValueRef one = LLVMBuildExtractElement(e->builder, s->value, lane, "");
+        LLVMSetAlignment(LLVMBuildStore(e->builder, one, address(e, s, i)), (unsigned)s->size);
+    }
+}
+
+/* Stores side by side, in blocks of rows; without cheap masks in whole powers of two. */
+static void store_run(emitter *e, const emit_strided *run, int count) {
+    emit_at(e, e->top);
+    while (count > 0) {
+        int rows = count, limit = run->lanes < ROWS_MAX ? run->lanes : ROWS_MAX;
+        if (rows > limit) rows = limit;
+        if (rows > 1 && !e->device->machine.masked)
+            while (rows & (rows - 1)) rows &= rows - 1;
+        if (rows > 1)
+            store_transposed(e, run, rows);
+        else
+            store_lanes(e, run);
+        run += rows;
+        count -= rows;
+    }
+}
+
+/* ---- stores held back */
+
+/* Classes in the order of their first store, each by address. */
+static void sort_class(emit_strided *s, int count) {
+    for (int i = 1; i < count; i++) {
+        emit_strided one = s[i];
+        int at = i;
+        while (at > 0 && same_class(&s[at - 1], &one) && s[at - 1].displacement > one.displacement) {
+            s[at] = s[at - 1];
+            at--;
+        }
+        s[at] = one;
+    }
+}
+
+static void gather_classes(emit_strided *s, int count) {
+    for (int first = 0, end; first < count; first = end) {
+        end = first + 1;
+        for (int i = end; i < count; i++) {
+            if (!same_class(&s[first], &s[i])) continue;
+            emit_strided one = s[i];
+            memmove(&s[end + 1], &s[end], (size_t)(i - end) * sizeof *s);
+            s[end++] = one;
+        }
+    }
+}
+
+static bool follows(const emit_strided *a, const emit_strided *b) {
+    return same_class(a, b) && b->displacement == a->displacement + a->size;
+}
+
+void emit_flush(emitter *e) {
+    emit_strided *s = e->held.data;
+    int count = (int)e->held.count;
+    if (!count) return;
+    gather_classes(s, count);
+    sort_class(s, count);
+    for (int first = 0, end; first < count; first = end) {
+        end = first + 1;
+        while (end < count && follows(&s[end - 1], &s[end])) end++;
+        store_run(e, &s[first], end - first);
+    }
+    e->held.count = 0;
+}
+
+void emit_flush_buffer(emitter *e, uint32_t buffer) {
+    for (uint32_t i = 0; i < e->held.count; i++) {
+        if (e->held.data[i].buffer != buffer) continue;
+        emit_flush(e);
+        return;
+    }
+}
+
+/* Whether two stores of one buffer may meet in an element. */
+static bool overlap(const emit_strided *a, const emit_strided *b) {
+    if (a->pointer != b->pointer || a->stride != b->stride) return true;
+    int64_t distance = a->displacement - b->displacement;
+    int active = a->active > b->active ? a->active : b->active;
+    return distance % a->stride == 0 && distance / a->stride < active && distance / a->stride > -active;
+}
+
+/* A whole block of rows that ends the list need not wait for the rest. */
+static void store_whole_block(emitter *e) {
+    uint32_t count = e->held.count;
+    const emit_strided *last = &e->held.data[count - 1];
+    uint32_t rows = (uint32_t)(last->lanes < ROWS_MAX ? last->lanes : ROWS_MAX);
+    if (count < rows) return;
+    for (uint32_t i = count - rows; i + 1 < count; i++)
+        if (!follows(&e->held.data[i], &e->held.data[i + 1])) return;
+    store_run(e, &e->held.data[count - rows], (int)rows);
+    e->held.count -= rows;
+}
+
+void emit_hold(emitter *e, const emit_strided *store) {
+    for (uint32_t i = 0; i < e->held.count; i++) {
+        const emit_strided *other = &e->held.data[i];
+        if (other->buffer != store->buffer || !overlap(other, store)) continue;
+        emit_flush(e);
+        break;
+    }
+    lib_vec_push(e->arena, &e->held, *store);
+    if (e->held.count == HELD_MAX)
+        emit_flush(e);
+    else
+        store_whole_block(e);
+}

@@ -1,0 +1,446 @@
+/* Random graphs, interpreter against cpu: fuzz SECONDS [FIRST [COUNT]], seed in DLC_SEED. Graphs run in a child, so that a
+ * crash or a loop without end costs one graph; a graph that fails is made smaller while it fails in the same way, printed
+ * and kept in build/fuzz. With DLC_FUZZ_SHOW the texts are printed before they run. A file's name instead of SECONDS runs
+ * that one text; with "shrink" after it, makes it smaller. */
+#include "fuzz/generate.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { GRAPH_SECONDS = 30, BATCH = 300, FAILURES_MAX = 12, SHRINK_RUNS = 400, TEXT_MAX = 1 << 20 };
+
+/* Shared with the child. */
+typedef struct shared {
+    uint64_t number;
+    case_report report;
+    char text[TEXT_MAX];
+    uint64_t done, compared, skipped;
+} shared;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- in the child */
+
+static void run_text(shared *s, case_leg *legs) {
+    s->report.stage[0] = s->report.message[0] = 0;
+    alarm(GRAPH_SECONDS);
+    bool good = case_check(s->text, legs, &s->report);
+    alarm(0);
+    if (!good) _exit(1);
+}
+
+static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
+    case_leg legs[] = CASE_LEGS;
+    char refused[CASE_MESSAGE];
+    if (!case_open(legs)) _exit(2);
+    for (int i = 0; i < BATCH && now() < deadline && s->number < end; i++, s->number++) {
+        s->text[0] = 0;
+        snprintf(s->report.stage, sizeof s->report.stage, "generate");
+        char *text = gen_graph(seed, s->number, refused);
+        if (!text || strlen(text) >= TEXT_MAX) _exit(2);
+        memcpy(s->text, text, strlen(text) + 1);
+        free(text);
+        if (refused[0]) {
+            snprintf(s->report.message, sizeof s->report.message, "%s", refused);
+            _exit(1);
+        }
+        if (getenv("DLC_FUZZ_SHOW")) fprintf(stderr, "%llu:\n%s", (unsigned long long)s->number, s->text);
+        s->report.compared = s->report.skipped = 0;
+        run_text(s, legs);
+        s->done++;
+        s->compared += (uint64_t)s->report.compared;
+        s->skipped += (uint64_t)s->report.skipped;
+    }
+    case_close(legs);
+    _exit(0);
+}
+
+static void run_one(shared *s) {
+    case_leg legs[] = CASE_LEGS;
+    if (!case_open(legs)) _exit(2);
+    run_text(s, legs);
+    case_close(legs);
+    _exit(0);
+}
+
+/* ---- in the parent */
+
+/* True: all went well. Else the report's message says what did not. */
+static bool await(pid_t child, shared *s) {
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) return false;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return false;
+    int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    snprintf(s->report.message, sizeof s->report.message, "%s at: %s (signal %d, exit %d)", signal == SIGALRM ? "endless" : "crash",
+             s->report.stage, signal, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    return false;
+}
+
+static bool text_passes(shared *s, const char *text) {
+    snprintf(s->text, sizeof s->text, "%s", text);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) run_one(s);
+    return child < 0 || await(child, s);
+}
+
+/* ---- smaller */
+
+typedef struct shrinker {
+    shared *s;
+    char kind[64];    /* how the message begins */
+    char *text;       /* the smallest that fails */
+    char message[CASE_MESSAGE];
+    int runs;
+} shrinker;
+
+/* Up to the first number, name or colon after it: "status cpu compile", "differs plain". */
+static void kind_of(const char *message, char kind[64]) {
+    snprintf(kind, 64, "%.*s", (int)strcspn(message, ":0123456789"), message);
+}
+
+/* Takes the text when it fails in the same way. */
+static bool attempt(shrinker *k, const char *text) {
+    if (k->runs >= SHRINK_RUNS || strcmp(text, k->text) == 0) return false;
+    case_setting setting = case_read_setting(text);
+    case_shapes *shapes = calloc(1, sizeof *shapes);
+    bool valid = shapes && case_shapes_of(text, &setting, 0, shapes, NULL) && shapes->outputs > 0;
+    free(shapes);
+    if (!valid) return false;
+    k->runs++;
+    char kind[64];
+    if (text_passes(k->s, text)) return false;
+    kind_of(k->s->report.message, kind);
+    if (strcmp(kind, k->kind) != 0) return false;
+    free(k->text);
+    k->text = strdup(text);
+    memcpy(k->message, k->s->report.message, sizeof k->message);
+    return true;
+}
+
+enum { LINES = 160 };
+typedef struct lines {
+    char *line[LINES];
+    int count;
+    char *copy;
+} lines;
+
+static lines split(const char *text) {
+    lines l = {.copy = strdup(text)};
+    for (char *at = l.copy; *at && l.count < LINES;) {
+        l.line[l.count++] = at;
+        at += strcspn(at, "\n");
+        if (*at) *at++ = 0;
+    }
+    return l;
+}
+
+/* The lines less those that are NULL. */
+static char *joined(const lines *l) {
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    for (int i = 0; i < l->count; i++)
+        if (l->line[i]) fprintf(file, "%s\n", l->line[i]);
+    fclose(file);
+    return text;
+}
+
+static bool attempt_lines(shrinker *k, const lines *l) {
+    char *text = joined(l);
+    bool taken = attempt(k, text);
+    free(text);
+    return taken;
+}
+
+/* The name that a line defines; false: it defines none. */
+static bool defined_name(const char *line, char name[32]) {
+    line += strspn(line, " ");
+    if (strncmp(line, "_, ", 3) == 0) line += 3;
+    if (strncmp(line, "input ", 6) == 0) line += 6;
+    size_t length = strspn(line, "abcdefghijklmnopqrstuvwxyz0123456789");
+    if (!length || length > 15 || (line[length] != ':' && strncmp(line + length, " = ", 3) != 0)) return false;
+    memcpy(name, line, length);
+    name[length] = 0;
+    return true;
+}
+
+static const char *find_word(const char *text, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = strstr(text, word); at; at = strstr(at + 1, word))
+        if ((at == text || !isalnum((unsigned char)at[-1])) && !isalnum((unsigned char)at[length])) return at;
+    return NULL;
+}
+
+/* Statements whose value nothing uses go. */
+static void drop_unused(lines *l) {
+    for (int i = l->count - 1; i >= 0; i--) {
+        char name[32];
+        bool used = false;
+        if (!l->line[i] || !defined_name(l->line[i], name)) continue;
+        for (int j = i + 1; j < l->count && !used; j++) used = l->line[j] && find_word(l->line[j], name);
+        if (!used) l->line[i] = NULL;
+    }
+}
+
+static bool is_output(const char *line) {
+    return line && strncmp(line, "  output ", 9) == 0;
+}
+
+/* One output less. */
+static bool shrink_outputs(shrinker *k) {
+    lines l = split(k->text);
+    bool taken = false;
+    for (int i = 0; i < l.count && !taken; i++) {
+        if (!is_output(l.line[i])) continue;
+        lines one = l;
+        for (int j = 0; j < l.count; j++)
+            if (j != i && is_output(l.line[j])) one.line[j] = NULL;
+        drop_unused(&one);
+        taken = attempt_lines(k, &one);
+        if (taken) break;
+        one = l;
+        one.line[i] = NULL;
+        drop_unused(&one);
+        taken = attempt_lines(k, &one);
+    }
+    free(l.copy);
+    return taken;
+}
+
+/* The shape of the value that line i defines, as in f32[3, n]. */
+static bool shape_text(const lines *l, const char *name, char out[600]) {
+    lines copy = *l;
+    char output[64];
+    gen_value v = {0};
+    case_shapes *shapes = calloc(1, sizeof *shapes);
+    for (int i = 0; i < copy.count; i++)
+        if (is_output(copy.line[i])) copy.line[i] = NULL;
+    snprintf(output, sizeof output, "  output %s\n}", name);
+    copy.line[copy.count - 1] = output;
+    char *text = joined(&copy);
+    case_setting setting = case_read_setting(text);
+    bool good = shapes && case_shapes_of(text, &setting, 0, shapes, NULL) && gen_read_symbols(text, &v);
+    if (good) {
+        v.rank = shapes->output[0].rank;
+        snprintf(out, 600, "%s%s", lib_dtypes[shapes->output[0].dtype].name, gen_dims(&v, 0, v.rank).text);
+    }
+    free(shapes);
+    free(text);
+    return good;
+}
+
+/* A node or constant becomes an input. */
+static bool shrink_to_inputs(shrinker *k) {
+    lines l = split(k->text);
+    bool taken = false;
+    for (int i = l.count - 1; i >= 0 && !taken; i--) {
+        char name[32], shape[600], input[700];
+        if (strstr(l.line[i], "input ") == l.line[i] + 2 || !defined_name(l.line[i], name) || !shape_text(&l, name, shape)) continue;
+        lines changed = l;
+        snprintf(input, sizeof input, "  input %s: %s", name, shape);
+        changed.line[i] = input;
+        drop_unused(&changed);
+        taken = attempt_lines(k, &changed);
+    }
+    free(l.copy);
+    return taken;
+}
+
+static char *replace_word(const char *text, const char *word, const char *by) {
+    char *out = NULL;
+    size_t size;
+    FILE *file = open_memstream(&out, &size);
+    for (const char *at; (at = find_word(text, word)); text = at + strlen(word)) {
+        fwrite(text, 1, (size_t)(at - text), file);
+        fputs(by, file);
+    }
+    fputs(text, file);
+    fclose(file);
+    return out;
+}
+
+/* A value's users take another one that stands before it. */
+static bool shrink_bypass(shrinker *k) {
+    lines l = split(k->text);
+    bool taken = false;
+    for (int i = l.count - 1; i >= 0 && !taken; i--) {
+        char name[32], other[32];
+        if (!defined_name(l.line[i], name)) continue;
+        for (int j = 0; j < i && !taken; j++) {
+            if (!defined_name(l.line[j], other)) continue;
+            lines changed = l;
+            changed.line[i] = NULL;
+            char *text = joined(&changed), *replaced = replace_word(text, name, other);
+            lines again = split(replaced);
+            drop_unused(&again);
+            taken = attempt_lines(k, &again);
+            free(again.copy);
+            free(text);
+            free(replaced);
+        }
+    }
+    free(l.copy);
+    return taken;
+}
+
+/* A number, wherever it stands, becomes smaller. */
+static bool shrink_numbers(shrinker *k) {
+    int64_t seen[64];
+    int count = 0;
+    for (const char *at = k->text; *at; at++) {
+        if (!isdigit((unsigned char)*at) || (at > k->text && (isalnum((unsigned char)at[-1]) || at[-1] == '"'))) continue;
+        char *end;
+        int64_t number = strtoll(at, &end, 10);
+        bool known = number < 2 || isalnum((unsigned char)*end);
+        for (int i = 0; i < count && !known; i++) known = seen[i] == number;
+        if (!known && count < 64) seen[count++] = number;
+        at = end - 1;
+    }
+    for (int i = 0; i < count; i++) {
+        int64_t candidates[] = {1, 2, 3, seen[i] / 2, seen[i] - 1};
+        for (int c = 0; c < 5; c++) {
+            char from[32], to[32];
+            if (candidates[c] >= seen[i]) continue;
+            snprintf(from, sizeof from, "%lld", (long long)seen[i]);
+            snprintf(to, sizeof to, "%lld", (long long)candidates[c]);
+            char *text = replace_word(k->text, from, to);
+            bool taken = attempt(k, text);
+            free(text);
+            if (taken) return true;
+        }
+    }
+    return false;
+}
+
+/* A simpler setting, no symbols' hints. */
+static bool shrink_setting(shrinker *k) {
+    case_setting s = case_read_setting(k->text);
+    const char *rest = strchr(k->text, '\n');
+    char head[256];
+    if (!rest) return false;
+    for (int change = 0; change < 3; change++) {
+        case_setting t = s;
+        if (change == 0) t.fill = FILL_TAME;
+        if (change == 1) t.strict = true;
+        if (change == 2 && s.symbols) t.sizes[0] = 1;
+        int at = snprintf(head, sizeof head, "# case seed=%llu fill=%s strict=%d", (unsigned long long)t.seed, case_fills[t.fill], t.strict);
+        for (int y = 0; y < t.symbols; y++) {
+            at += snprintf(head + at, sizeof head - (size_t)at, " %s=", t.symbol[y]);
+            for (int i = 0; i < t.sizes[y]; i++)
+                at += snprintf(head + at, sizeof head - (size_t)at, "%s%lld", i ? "," : "", (long long)t.size[y][i]);
+        }
+        char *text = malloc(strlen(rest) + sizeof head);
+        sprintf(text, "%s%s", head, rest);
+        bool taken = attempt(k, text);
+        free(text);
+        if (taken) return true;
+    }
+    lines l = split(k->text);
+    bool taken = false;
+    for (int i = 0; i < l.count && !taken; i++) {
+        if (strncmp(l.line[i], "  symbol ", 9) != 0) continue;
+        lines changed = l;
+        changed.line[i] = NULL;
+        taken = attempt_lines(k, &changed);
+    }
+    free(l.copy);
+    return taken;
+}
+
+static void shrink(shrinker *k) {
+    kind_of(k->message, k->kind);
+    while (k->runs < SHRINK_RUNS && (shrink_outputs(k) || shrink_to_inputs(k) || shrink_bypass(k) || shrink_setting(k) || shrink_numbers(k)))
+        continue;
+}
+
+/* ---- reporting */
+
+static void keep(const char *text, const char *message, const char *name) {
+    char path[256];
+    mkdir("build", 0777);
+    mkdir("build/fuzz", 0777);
+    snprintf(path, sizeof path, "build/fuzz/%s.txt", name);
+    FILE *file = fopen(path, "w");
+    if (!file) return;
+    fprintf(file, "%s# %.*s\n", text, (int)strcspn(message, "\n"), message);
+    fclose(file);
+    printf("kept as %s\n", path);
+}
+
+/* Long constants cut. */
+static void print_text(const char *text) {
+    for (; *text; text += strcspn(text, "\n") + 1) {
+        int length = (int)strcspn(text, "\n");
+        printf("%.*s%s\n", length > 200 ? 200 : length, text, length > 200 ? "..." : "");
+        if (!text[length]) break;
+    }
+}
+
+static void report_failure(shared *s, const char *name) {
+    shrinker k = {.s = s, .text = strdup(s->text)};
+    memcpy(k.message, s->report.message, sizeof k.message);
+    printf("---- %s: %s\n", name, k.message);
+    fflush(stdout);
+    if (strncmp(k.message, "refused", 7) != 0) {
+        char *whole = strdup(s->text);
+        if (text_passes(s, whole)) printf("(alone it passes)\n");
+        else shrink(&k);
+        free(whole);
+    }
+    print_text(k.text);
+    printf("%s\n", k.message);
+    keep(k.text, k.message, name);
+    fflush(stdout);
+    free(k.text);
+}
+
+static int run_file(shared *s, const char *path, bool smaller) {
+    FILE *file = fopen(path, "r");
+    if (!file) return 2;
+    size_t length = fread(s->text, 1, sizeof s->text - 1, file);
+    s->text[length] = 0;
+    fclose(file);
+    char *text = strdup(s->text);
+    bool good = text_passes(s, text);
+    printf("%s: %s\n", path, good ? "passes" : s->report.message);
+    if (!good && smaller) report_failure(s, "shrunk");
+    free(text);
+    return !good;
+}
+
+int main(int argc, char **argv) {
+    shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (s == MAP_FAILED) return 2;
+    if (argc > 1 && !isdigit((unsigned char)argv[1][0])) return run_file(s, argv[1], argc > 2);
+    double seconds = argc > 1 ? atof(argv[1]) : 10, deadline = now() + seconds;
+    uint64_t seed = (uint64_t)lib_environment_integer(LIB_ENV_SEED, 1);
+    s->number = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+    uint64_t end = argc > 3 ? s->number + strtoull(argv[3], NULL, 10) : UINT64_MAX;
+    int failures = 0;
+    while (now() < deadline && s->number < end && failures < FAILURES_MAX) {
+        fflush(NULL);
+        pid_t child = fork();
+        if (child < 0) return 2;
+        if (child == 0) run_batch(s, seed, deadline, end);
+        if (await(child, s)) continue;
+        char name[64];
+        snprintf(name, sizeof name, "seed%llu-%llu", (unsigned long long)seed, (unsigned long long)s->number);
+        report_failure(s, name);
+        failures++;
+        s->number++;
+    }
+    printf("fuzz: seed %llu: %llu graphs, %llu outputs compared, %llu without a bound, %d failures\n", (unsigned long long)seed,
+           (unsigned long long)s->done, (unsigned long long)s->compared, (unsigned long long)s->skipped, failures);
+    return failures > 0;
+}

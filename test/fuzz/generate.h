@@ -1,0 +1,395 @@
+/* Random valid graphs as text. A graph grows statement by statement; each candidate is parsed with what stands before it,
+ * which gives its shape and its bound, so that this file knows the operators' operands but none of their shape rules. A
+ * candidate that the library refuses although it was meant to be valid is a mistake too. */
+#ifndef TEST_FUZZ_GENERATE_H
+#define TEST_FUZZ_GENERATE_H
+
+#include "fuzz/case.h"
+
+enum { GEN_LINES = 96, GEN_LINE = 1 << 16, GEN_NODES = 14 };
+
+typedef struct gen_value {
+    char name[16];
+    dlc_dtype dtype;
+    int rank;
+    int64_t dim[DLC_MAX_RANK];
+    char text[DLC_MAX_RANK][32]; /* dimensions as the text form says them */
+    double error;
+    bool input; /* or constant */
+    int uses;
+} gen_value;
+
+typedef struct gen {
+    uint64_t random;
+    case_setting setting;
+    char head[256];
+    char *line[GEN_LINES];
+    int lines;
+    gen_value value[GEN_LINES];
+    int values, inputs, nodes;
+    int64_t size[4]; /* the sizes of this graph; one of them may be the symbol n's */
+    bool symbol[4];
+    int64_t largest; /* elements of a value */
+    char refused[CASE_MESSAGE];
+} gen;
+
+/* ---- dice */
+
+static inline int64_t gen_below(gen *g, int64_t n) { return case_below(&g->random, n); }
+static inline bool gen_one_in(gen *g, int64_t n) { return gen_below(g, n) == 0; }
+static inline int64_t gen_between(gen *g, int64_t low, int64_t high) { return low + gen_below(g, high - low + 1); }
+
+/* A word of a list. */
+static inline const char *gen_word(gen *g, const char *list, char word[32]) {
+    int count = 1;
+    for (const char *c = list; *c; c++) count += *c == ' ';
+    int64_t which = gen_below(g, count);
+    while (which--) list = strchr(list, ' ') + 1;
+    size_t length = strcspn(list, " ");
+    memcpy(word, list, length);
+    word[length] = 0;
+    return word;
+}
+
+/* ---- text */
+
+static inline char *gen_text(const gen *g, const char *candidate) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    if (!file) return NULL;
+    fprintf(file, "%s\ngraph {\n", g->head);
+    for (int i = 0; i < g->lines; i++) fprintf(file, "  %s\n", g->line[i]);
+    if (candidate) {
+        fprintf(file, "  %s\n", candidate);
+        for (int i = 0; i < g->values; i++) fprintf(file, "  output \"%s\" = %s\n", g->value[i].name, g->value[i].name);
+    }
+    fprintf(file, "}\n");
+    fclose(file);
+    return text;
+}
+
+/* Dimensions of the last output as text, before symbols have values. */
+static inline bool gen_read_symbols(const char *text, gen_value *v) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_lexer lexer;
+        lib_lexer_init(&lexer, &arena, "generated", text, strlen(text));
+        graph *g = graph_parse(&arena, &lexer);
+        const graph_shape *shape = graph_shape_of(g, g->outputs.data[g->outputs.count - 1]);
+        for (int d = 0; d < shape->rank; d++) {
+            lib_text dimension;
+            lib_text_init(&dimension, &arena);
+            tir_print_expr(&dimension, g->pool, shape->dim[d], NULL);
+            if (dimension.length >= sizeof v->text[d]) lib_raise(&scope, DLC_INVALID_ARGUMENT, "long");
+            memcpy(v->text[d], dimension.data, dimension.length + 1);
+        }
+    }
+    lib_arena_free(&arena);
+    return scope.error.status == DLC_OK;
+}
+
+/* Adds `name = ...` when it is valid, small and has a bound; the value's number or -1. */
+static inline int gen_add(gen *g, const char *name, const char *line, bool input) {
+    if (g->lines == GEN_LINES || g->values == CASE_TENSORS - 8) return -1;
+    gen_value *v = &g->value[g->values++];
+    *v = (gen_value){.input = input};
+    snprintf(v->name, sizeof v->name, "%s", name);
+    char *text = gen_text(g, line);
+    case_shapes *shapes = calloc(1, sizeof *shapes);
+    lib_error error = {0};
+    bool good = text && shapes && case_shapes_of(text, &g->setting, 0, shapes, &error);
+    if (!good && !g->refused[0])
+        snprintf(g->refused, sizeof g->refused, "refused %s: %s", line, error.message);
+    good = good && gen_read_symbols(text, v);
+    if (good) {
+        const case_tensor *t = &shapes->output[shapes->outputs - 1];
+        v->dtype = t->dtype;
+        v->rank = t->rank;
+        memcpy(v->dim, t->dim, sizeof v->dim);
+        v->error = t->bound.error;
+        double scale = fmax(1, fmin(t->bound.magnitude, 1e6));
+        good = t->count <= g->largest && (v->error == 0 || v->error < 0.02 * scale);
+    }
+    free(text);
+    free(shapes);
+    if (!good) {
+        g->values--;
+        return -1;
+    }
+    g->line[g->lines++] = strdup(line);
+    return g->values - 1;
+}
+
+/* A node; the format holds what stands after `name = `. */
+static inline int gen_node(gen *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline int gen_node(gen *g, const char *format, ...) {
+    char *line = malloc(GEN_LINE), name[16];
+    va_list arguments;
+    snprintf(name, sizeof name, "t%d", g->values);
+    int length = snprintf(line, GEN_LINE, "%s = ", name);
+    va_start(arguments, format);
+    vsnprintf(line + length, GEN_LINE - (size_t)length, format, arguments);
+    va_end(arguments);
+    int value = gen_add(g, name, line, false);
+    free(line);
+    if (value >= 0) g->nodes++;
+    return value;
+}
+
+typedef struct gen_list { /* [1, n, 3] */
+    char text[512];
+} gen_list;
+
+static inline gen_list gen_dims(const gen_value *v, int from, int to) {
+    gen_list list = {"["};
+    for (int i = from; i < to; i++) {
+        size_t length = strlen(list.text);
+        snprintf(list.text + length, sizeof list.text - length, "%s%s", i > from ? ", " : "", v->text[i]);
+    }
+    strcat(list.text, "]");
+    return list;
+}
+
+static inline gen_list gen_integers(int count, const int64_t *number) {
+    gen_list list = {"["};
+    for (int i = 0; i < count; i++) {
+        size_t length = strlen(list.text);
+        snprintf(list.text + length, sizeof list.text - length, "%s%lld", i ? ", " : "", (long long)number[i]);
+    }
+    strcat(list.text, "]");
+    return list;
+}
+
+/* ---- operands */
+
+static inline dlc_dtype gen_dtype(gen *g, const char *kinds) { /* letters of classes: b i f */
+    static const dlc_dtype all[] = {DLC_F32, DLC_F32, DLC_F32, DLC_F32, DLC_F32, DLC_F64, DLC_F16, DLC_BF16, DLC_BF16, DLC_I32,
+                                    DLC_I32, DLC_I64, DLC_I8,  DLC_U8,  DLC_BOOL};
+    for (;;) {
+        dlc_dtype dtype = all[gen_below(g, (int64_t)(sizeof all / sizeof *all))];
+        char class_ = lib_dtypes[dtype].class_;
+        if (strchr(kinds, class_ == 'u' ? 'i' : class_)) return dtype;
+    }
+}
+
+static inline bool gen_is(const gen_value *v, const char *kinds) {
+    char class_ = lib_dtypes[v->dtype].class_;
+    return strchr(kinds, class_ == 'u' ? 'i' : class_) != NULL;
+}
+
+static inline void gen_set_dim(gen_value *v, int at, int64_t number) {
+    v->dim[at] = number;
+    snprintf(v->text[at], sizeof v->text[at], "%lld", (long long)number);
+}
+
+/* One of the graph's sizes. */
+static inline void gen_pick_dim(gen *g, gen_value *v, int at) {
+    int64_t which = gen_below(g, 5);
+    if (which == 4) {
+        gen_set_dim(v, at, gen_between(g, 1, 3));
+    } else {
+        gen_set_dim(v, at, g->size[which]);
+        if (g->symbol[which]) snprintf(v->text[at], sizeof v->text[at], "n");
+    }
+}
+
+static inline double gen_count(const gen_value *v) {
+    double count = 1;
+    for (int i = 0; i < v->rank; i++) count *= (double)v->dim[i];
+    return count;
+}
+
+static inline bool gen_is_fixed(const gen_value *v) { /* no symbols */
+    for (int i = 0; i < v->rank; i++)
+        if (strspn(v->text[i], "0123456789") != strlen(v->text[i])) return false;
+    return true;
+}
+
+static inline int gen_constant(gen *g, const gen_value *like) {
+    uint64_t element = 0;
+    char *line = malloc(GEN_LINE), name[16];
+    gen_list dims = gen_dims(like, 0, like->rank);
+    snprintf(name, sizeof name, "c%d", g->values);
+    int at = snprintf(line, GEN_LINE, "%s = constant %s%s {\"", name, lib_dtypes[like->dtype].name, dims.text);
+    for (int64_t i = 0; i < (int64_t)gen_count(like); i++) {
+        case_fill fill = g->setting.fill == FILL_SPECIAL ? FILL_TAME : g->setting.fill;
+        if (lib_dtype_is_float(like->dtype)) lib_element_set_f64(like->dtype, &element, case_float(fill, &g->random));
+        else lib_element_set_i64(like->dtype, &element, case_integer(like->dtype, fill, &g->random));
+        for (size_t b = 0; b < lib_dtype_size(like->dtype); b++)
+            at += snprintf(line + at, GEN_LINE - (size_t)at, "%02x", ((unsigned char *)&element)[b]);
+    }
+    snprintf(line + at, GEN_LINE - (size_t)at, "\"}");
+    int value = gen_add(g, name, line, true);
+    free(line);
+    return value;
+}
+
+/* A new input or constant. */
+static inline int gen_source(gen *g, const gen_value *like) {
+    char line[1024], name[16];
+    if (gen_one_in(g, 4) && gen_is_fixed(like) && gen_count(like) * (double)lib_dtype_size(like->dtype) < GEN_LINE / 2 - 512)
+        return gen_constant(g, like);
+    gen_list dims = gen_dims(like, 0, like->rank);
+    snprintf(name, sizeof name, "x%d", g->values);
+    snprintf(line, sizeof line, "input %s: %s%s", name, lib_dtypes[like->dtype].name, dims.text);
+    g->inputs++;
+    return gen_add(g, name, line, true);
+}
+
+static inline bool gen_same_shape(const gen_value *a, const gen_value *b) {
+    if (a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (strcmp(a->text[i], b->text[i]) != 0) return false;
+    return true;
+}
+
+/* A value of this dtype and shape: one that is there, or a new one. */
+static inline int gen_operand(gen *g, const gen_value *like) {
+    int found = -1, seen = 0;
+    for (int i = 0; i < g->values; i++)
+        if (g->value[i].dtype == like->dtype && gen_same_shape(&g->value[i], like) && gen_one_in(g, ++seen)) found = i;
+    int value = found >= 0 && !gen_one_in(g, 3) ? found : gen_source(g, like);
+    if (value >= 0) g->value[value].uses++;
+    return value;
+}
+
+/* Any value of a class; mostly a recent one. */
+static inline int gen_any(gen *g, const char *kinds, int min_rank) {
+    int found = -1, weight = 0;
+    for (int i = 0; i < g->values; i++) {
+        const gen_value *v = &g->value[i];
+        if (!gen_is(v, kinds) || v->rank < min_rank) continue;
+        int w = v->uses ? 1 : v->input ? 2 : 5;
+        weight += w;
+        if (gen_below(g, weight) < w) found = i;
+    }
+    if (found < 0 || gen_one_in(g, 8)) {
+        gen_value v = {.dtype = gen_dtype(g, kinds), .rank = (int)gen_between(g, min_rank, min_rank > 3 ? min_rank : 3)};
+        if (gen_one_in(g, 12) && v.rank < 5) v.rank += 2;
+        for (int d = 0; d < v.rank; d++) gen_pick_dim(g, &v, d);
+        while (gen_count(&v) > (double)g->largest) gen_set_dim(&v, (int)gen_below(g, v.rank), gen_between(g, 1, 3));
+        int made = gen_source(g, &v);
+        if (made >= 0) found = made;
+    }
+    if (found >= 0) g->value[found].uses++;
+    return found;
+}
+
+/* A copy of a value as a pattern to change. */
+static inline gen_value gen_like(const gen *g, int value) { return g->value[value]; }
+
+static inline int gen_scalar(gen *g, dlc_dtype dtype) {
+    gen_value v = {.dtype = dtype};
+    return gen_source(g, &v);
+}
+
+/* Same shape, or one that broadcasts to it. */
+static inline int gen_broadcastable(gen *g, const gen_value *x) {
+    gen_value v = *x;
+    if (gen_one_in(g, 3)) {
+        int drop = (int)gen_between(g, 0, v.rank);
+        for (int i = drop; i < v.rank; i++) {
+            memcpy(v.text[i - drop], x->text[i], sizeof v.text[0]);
+            v.dim[i - drop] = x->dim[i];
+        }
+        v.rank -= drop;
+        for (int i = 0; i < v.rank; i++)
+            if (gen_one_in(g, 4)) gen_set_dim(&v, i, 1);
+    }
+    return gen_operand(g, &v);
+}
+
+static inline int gen_axis(gen *g, const gen_value *v) { return (int)gen_below(g, v->rank); }
+
+#define NAME(number) (g->value[number].name)
+#define TRY(expression, value)          \
+    int value = (expression);           \
+    if (value < 0) return
+
+#include "fuzz/generate_ops.h"
+
+/* ---- the whole */
+
+static inline void gen_sizes(gen *g) {
+    static const int64_t small[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 19, 31, 32, 33, 48, 61, 64, 67};
+    static const int64_t large[] = {100, 127, 128, 131, 256, 257, 509, 1000};
+    for (int i = 0; i < 4; i++) {
+        bool big = gen_one_in(g, 6);
+        g->size[i] = big ? large[gen_below(g, 8)] : small[gen_below(g, 19)];
+        if (gen_one_in(g, 60)) g->size[i] = 0;
+        g->symbol[i] = false;
+    }
+    g->largest = gen_one_in(g, 20) ? 60000 : 6000;
+}
+
+static inline void gen_head(gen *g) {
+    char sizes[128] = "";
+    case_setting *s = &g->setting;
+    *s = (case_setting){.seed = (uint64_t)gen_below(g, 1000), .runs = 1, .fill = (case_fill)gen_below(g, FILL_COUNT),
+                        .strict = gen_one_in(g, 2)};
+    if (gen_one_in(g, 4)) {
+        g->symbol[0] = true;
+        int runs = gen_one_in(g, 2) ? 1 : (int)gen_between(g, 2, 6);
+        int at = snprintf(sizes, sizeof sizes, " n=%lld", (long long)g->size[0]);
+        for (int i = 1; i < runs; i++)
+            at += snprintf(sizes + at, sizeof sizes - (size_t)at, ",%lld", (long long)(gen_one_in(g, 12) ? 0 : gen_between(g, 1, 40)));
+    }
+    snprintf(g->head, sizeof g->head, "# case seed=%llu fill=%s strict=%d%s", (unsigned long long)s->seed, case_fills[s->fill],
+             s->strict, sizes);
+    g->setting = case_read_setting(g->head);
+    if (!g->symbol[0]) return;
+    gen_value n = {.dtype = gen_dtype(g, "if"), .rank = (int)gen_between(g, 1, 2)}; /* the symbol's size is known from an input */
+    gen_pick_dim(g, &n, 1);
+    gen_set_dim(&n, 0, g->size[0]);
+    strcpy(n.text[0], "n");
+    g->symbol[0] = gen_source(g, &n) >= 0;
+    if (gen_one_in(g, 2)) g->line[g->lines++] = strdup("symbol n in 0..4096 varies");
+}
+
+/* Values that nothing uses, and some others. */
+static inline void gen_outputs(gen *g) {
+    int outputs = 0;
+    for (int i = g->values - 1; i >= 0; i--) {
+        const gen_value *v = &g->value[i];
+        bool sink = !v->uses && !v->input;
+        if (g->lines == GEN_LINES || !(sink || gen_one_in(g, v->input ? 60 : 6))) continue;
+        char line[64];
+        snprintf(line, sizeof line, "output \"o_%s\" = %s", v->name, v->name);
+        g->line[g->lines++] = strdup(line);
+        outputs++;
+    }
+    if (outputs || !g->values) return;
+    char line[64];
+    snprintf(line, sizeof line, "output \"o\" = %s", g->value[g->values - 1].name);
+    g->line[g->lines++] = strdup(line);
+}
+
+/* The text of graph `number` of a seed; `refused` is a message or empty. Caller frees. */
+static inline char *gen_graph(uint64_t seed, uint64_t number, char refused[CASE_MESSAGE]) {
+    gen *g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    g->random = seed * 0x9e3779b97f4a7c15u + number;
+    case_random(&g->random);
+    gen_sizes(g);
+    gen_head(g);
+    int nodes = (int)gen_between(g, 1, GEN_NODES);
+    for (int tries = 0; g->nodes < nodes && tries < 3 * GEN_NODES && g->lines < GEN_LINES - 20; tries++) {
+        int64_t weights = 0;
+        for (size_t i = 0; i < sizeof gen_rules / sizeof *gen_rules; i++) weights += gen_rules[i].weight;
+        int64_t at = gen_below(g, weights);
+        size_t rule = 0;
+        while (at >= gen_rules[rule].weight) at -= gen_rules[rule++].weight;
+        gen_rules[rule].add(g);
+    }
+    gen_outputs(g);
+    char *text = gen_text(g, NULL);
+    snprintf(refused, CASE_MESSAGE, "%s", g->refused);
+    for (int i = 0; i < g->lines; i++) free(g->line[i]);
+    free(g);
+    return text;
+}
+
+#endif

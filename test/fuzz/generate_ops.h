@@ -1,0 +1,545 @@
+/* The statements that generate.h can add: one function per family of operators, one row of gen_rules each. */
+#ifndef TEST_FUZZ_GENERATE_OPS_H
+#define TEST_FUZZ_GENERATE_OPS_H
+
+#include "fuzz/generate.h"
+
+/* ---- maps */
+
+static inline void add_unary(gen *g) {
+    char op[32];
+    TRY(gen_any(g, "fi", 0), x);
+    bool is_float = gen_is(&g->value[x], "f");
+    gen_word(g, is_float ? "neg abs sign sqrt rsqrt exp expm1 log log1p sin cos tanh erf logistic floor ceil round exp tanh neg"
+                         : "neg abs sign not", op);
+    gen_node(g, "%s(%s)", op, NAME(x));
+}
+
+static inline void add_activation(gen *g) {
+    char op[32];
+    TRY(gen_any(g, "f", 0), x);
+    gen_word(g, "relu relu6 leaky_relu elu silu gelu hard_sigmoid hard_swish softplus relu", op);
+    gen_node(g, "%s(%s%s)", op, NAME(x), strcmp(op, "gelu") == 0 && gen_one_in(g, 2) ? ", approximate=tanh" : "");
+}
+
+static inline void add_binary(gen *g) {
+    char op[32];
+    TRY(gen_any(g, "bif", 0), a);
+    const gen_value v = gen_like(g, a);
+    TRY(gen_broadcastable(g, &v), b);
+    gen_word(g, gen_is(&v, "b")   ? "and or xor eq ne"
+                : gen_is(&v, "i") ? "add sub mul div rem min max pow and or xor eq ne lt le gt ge"
+                                  : "add add add sub sub mul mul mul div rem min max max pow eq ne lt le gt ge", op);
+    if (gen_one_in(g, 3)) gen_node(g, "%s(%s, %s)", op, NAME(b), NAME(a));
+    else gen_node(g, "%s(%s, %s)", op, NAME(a), NAME(b));
+}
+
+static inline void add_select(gen *g) {
+    TRY(gen_any(g, "bif", 0), a);
+    const gen_value v = gen_like(g, a);
+    gen_value condition = v;
+    condition.dtype = DLC_BOOL;
+    TRY(gen_broadcastable(g, &condition), c);
+    TRY(gen_broadcastable(g, &v), b);
+    gen_node(g, "select(%s, %s, %s)", NAME(c), NAME(a), NAME(b));
+}
+
+static inline void add_clamp(gen *g) {
+    TRY(gen_any(g, "if", 0), x);
+    const gen_value v = gen_like(g, x);
+    TRY(gen_broadcastable(g, &v), low);
+    TRY(gen_broadcastable(g, &v), high);
+    gen_node(g, "clamp(%s, %s, %s)", NAME(low), NAME(x), NAME(high));
+}
+
+static inline void add_cast(gen *g) {
+    TRY(gen_any(g, "bif", 0), x);
+    gen_node(g, "cast(%s, dtype=%s)", NAME(x), lib_dtypes[gen_dtype(g, "bif")].name);
+}
+
+/* ---- structure */
+
+static inline void add_reshape(gen *g) {
+    TRY(gen_any(g, "bif", 0), x);
+    const gen_value *v = &g->value[x];
+    char shape[512] = "";
+    size_t at = 0;
+    for (int i = 0; i < v->rank; i++) { /* keep, split in two, or join with the next ones */
+        if (i + 1 < v->rank && gen_one_in(g, 3))
+            at += (size_t)snprintf(shape + at, sizeof shape - at, "%s(%s)*(%s)", at ? ", " : "", v->text[i], v->text[i + 1]), i++;
+        else if (v->dim[i] % 2 == 0 && v->dim[i] > 0 && strspn(v->text[i], "0123456789") == strlen(v->text[i]) && gen_one_in(g, 2))
+            at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%lld, 2", at ? ", " : "", (long long)v->dim[i] / 2);
+        else
+            at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%s", at ? ", " : "", v->text[i]);
+        if (gen_one_in(g, 8)) at += (size_t)snprintf(shape + at, sizeof shape - at, ", 1");
+    }
+    if (gen_one_in(g, 5) && gen_count(v) > 0) snprintf(shape, sizeof shape, "-1");
+    gen_node(g, "reshape(%s, shape=[%s])", NAME(x), shape);
+}
+
+static inline void add_transpose(gen *g) {
+    TRY(gen_any(g, "bif", 1), x);
+    int rank = g->value[x].rank;
+    int64_t order[DLC_MAX_RANK];
+    for (int i = 0; i < rank; i++) order[i] = i;
+    for (int i = rank - 1; i > 0; i--) {
+        int k = (int)gen_below(g, i + 1);
+        int64_t swap = order[i];
+        order[i] = order[k], order[k] = swap;
+    }
+    gen_node(g, "transpose(%s, permutation=%s)", NAME(x), gen_integers(rank, order).text);
+}
+
+static inline void add_broadcast(gen *g) {
+    TRY(gen_any(g, "bif", 0), x);
+    const gen_value v = gen_like(g, x);
+    gen_value y = v;
+    int64_t axes[DLC_MAX_RANK];
+    int at = (int)gen_below(g, v.rank + 1);
+    y.rank = v.rank + 1;
+    if (y.rank > 6) return;
+    gen_pick_dim(g, &y, at);
+    for (int i = 0; i < v.rank; i++) {
+        axes[i] = i < at ? i : i + 1;
+        y.dim[axes[i]] = v.dim[i];
+        memcpy(y.text[axes[i]], v.text[i], sizeof y.text[0]);
+        if (strcmp(v.text[i], "1") == 0 && gen_one_in(g, 2)) gen_set_dim(&y, (int)axes[i], gen_between(g, 1, 9));
+    }
+    gen_node(g, "broadcast(%s, shape=%s, axes=%s)", NAME(x), gen_dims(&y, 0, y.rank).text, gen_integers(v.rank, axes).text);
+}
+
+static inline void add_reverse(gen *g) {
+    TRY(gen_any(g, "bif", 1), x);
+    gen_node(g, "reverse(%s, axes=[%d])", NAME(x), gen_axis(g, &g->value[x]));
+}
+
+static inline void add_slice(gen *g) {
+    TRY(gen_any(g, "bif", 1), x);
+    const gen_value v = gen_like(g, x);
+    gen_value start = v, stop = v;
+    int64_t step[DLC_MAX_RANK];
+    for (int i = 0; i < v.rank; i++) {
+        int64_t low = gen_one_in(g, 2) ? 0 : gen_below(g, v.dim[i] + 1);
+        gen_set_dim(&start, i, low);
+        if (gen_one_in(g, 2)) gen_set_dim(&stop, i, gen_between(g, low, v.dim[i]));
+        step[i] = gen_one_in(g, 3) ? gen_between(g, 1, 3) : 1;
+    }
+    gen_node(g, "slice(%s, start=%s, stop=%s, step=%s)", NAME(x), gen_dims(&start, 0, v.rank).text, gen_dims(&stop, 0, v.rank).text,
+             gen_integers(v.rank, step).text);
+}
+
+static inline void add_pad(gen *g) {
+    TRY(gen_any(g, "bif", 1), x);
+    const gen_value v = gen_like(g, x);
+    int64_t low[DLC_MAX_RANK], high[DLC_MAX_RANK], interior[DLC_MAX_RANK];
+    TRY(gen_scalar(g, v.dtype), value);
+    for (int i = 0; i < v.rank; i++) {
+        low[i] = gen_one_in(g, 2) ? gen_between(g, 0, 3) : 0;
+        high[i] = gen_one_in(g, 2) ? gen_between(g, 0, 3) : 0;
+        interior[i] = gen_one_in(g, 6) ? 1 : 0;
+        if (gen_one_in(g, 6) && v.dim[i] > 4) low[i] = -1, high[i] = -2;
+    }
+    gen_node(g, "pad(%s, %s, low=%s, high=%s, interior=%s)", NAME(x), NAME(value), gen_integers(v.rank, low).text,
+             gen_integers(v.rank, high).text, gen_integers(v.rank, interior).text);
+}
+
+static inline void add_concat(gen *g) {
+    TRY(gen_any(g, "bif", 1), x);
+    const gen_value v = gen_like(g, x);
+    int axis = gen_axis(g, &v), count = (int)gen_between(g, 1, 3), other[3] = {x, x, x};
+    for (int i = 1; i < count; i++) {
+        gen_value like = v;
+        if (!gen_one_in(g, 3)) gen_set_dim(&like, axis, gen_between(g, 0, 9));
+        other[i] = gen_operand(g, &like);
+        if (other[i] < 0) return;
+    }
+    if (count == 1) gen_node(g, "concat(%s, axis=%d)", NAME(x), axis);
+    if (count == 2) gen_node(g, "concat(%s, %s, axis=%d)", NAME(other[1]), NAME(x), axis);
+    if (count == 3) gen_node(g, "concat(%s, %s, %s, axis=%d)", NAME(other[1]), NAME(x), NAME(other[2]), axis);
+}
+
+static inline void add_iota(gen *g) {
+    gen_value v = {.rank = (int)gen_between(g, 1, 3)};
+    for (int i = 0; i < v.rank; i++) gen_pick_dim(g, &v, i);
+    gen_node(g, "iota(dtype=%s, shape=%s, axis=%d)", lib_dtypes[gen_dtype(g, "if")].name, gen_dims(&v, 0, v.rank).text, gen_axis(g, &v));
+}
+
+/* Integers of a small shape. */
+static inline int gen_indices(gen *g) {
+    gen_value v = {.dtype = gen_dtype(g, "i"), .rank = (int)gen_below(g, 3)};
+    for (int i = 0; i < v.rank; i++) {
+        gen_pick_dim(g, &v, i);
+        if (v.dim[i] > 20) gen_set_dim(&v, i, gen_between(g, 1, 9));
+    }
+    return gen_operand(g, &v);
+}
+
+/* `out` is v with the dimension at `axis` replaced by those of `by`. */
+static inline bool gen_replace_axis(const gen_value *v, int axis, const gen_value *by, gen_value *out) {
+    *out = *v;
+    out->rank = v->rank - 1 + by->rank;
+    if (out->rank > 7) return false;
+    for (int i = 0; i < out->rank; i++) {
+        const gen_value *from = i < axis || i >= axis + by->rank ? v : by;
+        int at = i < axis ? i : i < axis + by->rank ? i - axis : i - by->rank + 1;
+        out->dim[i] = from->dim[at];
+        memcpy(out->text[i], from->text[at], sizeof out->text[0]);
+    }
+    return true;
+}
+
+static inline void add_gather(gen *g) {
+    TRY(gen_any(g, "bif", 1), x);
+    TRY(gen_indices(g), indices);
+    const gen_value *v = &g->value[x];
+    int axis = gen_axis(g, v);
+    gen_node(g, "gather(%s, %s, axis=%d)", NAME(x), NAME(indices), axis);
+}
+
+static inline void add_scatter(gen *g) {
+    char combine[32];
+    TRY(gen_any(g, "bif", 1), x);
+    TRY(gen_indices(g), indices);
+    const gen_value v = gen_like(g, x);
+    gen_value updates;
+    int axis = gen_axis(g, &v);
+    if (!gen_replace_axis(&v, axis, &g->value[indices], &updates)) return;
+    TRY(gen_operand(g, &updates), u);
+    gen_word(g, gen_is(&v, "b") ? "set" : "set add mul min max", combine);
+    gen_node(g, "scatter(%s, %s, %s, axis=%d, combine=%s)", NAME(x), NAME(indices), NAME(u), axis, combine);
+}
+
+static inline void add_dynamic(gen *g) {
+    TRY(gen_any(g, "bif", 1), x);
+    const gen_value v = gen_like(g, x);
+    gen_value start = {.dtype = gen_dtype(g, "i"), .rank = 1}, window = v;
+    gen_set_dim(&start, 0, v.rank);
+    for (int i = 0; i < v.rank; i++)
+        if (!gen_one_in(g, 3)) gen_set_dim(&window, i, gen_between(g, 0, v.dim[i]));
+    TRY(gen_operand(g, &start), s);
+    if (gen_one_in(g, 2)) {
+        gen_node(g, "dynamic_slice(%s, %s, size=%s)", NAME(x), NAME(s), gen_dims(&window, 0, v.rank).text);
+        return;
+    }
+    TRY(gen_operand(g, &window), update);
+    gen_node(g, "dynamic_update_slice(%s, %s, %s)", NAME(x), NAME(update), NAME(s));
+}
+
+/* ---- reductions */
+
+static inline gen_list gen_axes(gen *g, const gen_value *v) {
+    int64_t axes[DLC_MAX_RANK];
+    int count = 0;
+    for (int i = 0; i < v->rank; i++)
+        if (gen_one_in(g, 2)) axes[count++] = i;
+    return gen_integers(count, axes);
+}
+
+static inline void add_reduce(gen *g) {
+    char op[32];
+    TRY(gen_any(g, "bif", 0), x);
+    const gen_value *v = &g->value[x];
+    gen_word(g, gen_is(v, "b")   ? "reduce_and reduce_or"
+                : gen_is(v, "i") ? "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or"
+                                 : "reduce_sum reduce_sum reduce_sum reduce_prod reduce_max reduce_max reduce_min mean logsumexp variance mean", op);
+    gen_node(g, "%s(%s, axes=%s, keep=%s)", op, NAME(x), gen_axes(g, v).text, gen_one_in(g, 2) ? "true" : "false");
+}
+
+static inline void add_along(gen *g) {
+    char op[32];
+    TRY(gen_any(g, "if", 1), x);
+    const gen_value *v = &g->value[x];
+    int axis = gen_axis(g, v);
+    gen_word(g, gen_is(v, "f") ? "softmax softmax softmax log_softmax cumulative_sum arg_max" : "cumulative_sum arg_max", op);
+    const char *more = "";
+    if (strcmp(op, "cumulative_sum") == 0) more = gen_one_in(g, 2) ? ", exclusive=true" : gen_one_in(g, 2) ? ", reverse=true" : "";
+    if (strcmp(op, "arg_max") == 0) more = gen_one_in(g, 2) ? ", dtype=i32" : gen_one_in(g, 2) ? ", keep=true" : "";
+    gen_node(g, "%s(%s, axis=%d%s)", op, NAME(x), axis, more);
+}
+
+static inline void add_norm(gen *g) {
+    TRY(gen_any(g, "f", 1), x);
+    const gen_value v = gen_like(g, x);
+    gen_value part = v;
+    int axis = gen_one_in(g, 3) ? gen_axis(g, &v) : v.rank - 1;
+    part.rank = v.rank - axis;
+    for (int i = 0; i < part.rank; i++) {
+        part.dim[i] = v.dim[axis + i];
+        memcpy(part.text[i], v.text[axis + i], sizeof part.text[0]);
+    }
+    TRY(gen_operand(g, &part), scale);
+    if (gen_one_in(g, 3)) {
+        gen_node(g, "rms_norm(%s, %s, axis=%d, epsilon=0.01)", NAME(x), NAME(scale), axis);
+    } else {
+        TRY(gen_operand(g, &part), bias);
+        gen_node(g, "layer_norm(%s, %s, %s, axis=%d, epsilon=0.1)", NAME(x), NAME(scale), NAME(bias), axis);
+    }
+}
+
+static inline void add_batch_norm(gen *g) {
+    TRY(gen_any(g, "f", 2), x);
+    const gen_value v = gen_like(g, x);
+    gen_value channel = {.dtype = v.dtype, .rank = 1};
+    int axis = gen_axis(g, &v), operand[4];
+    channel.dim[0] = v.dim[axis];
+    memcpy(channel.text[0], v.text[axis], sizeof channel.text[0]);
+    for (int i = 0; i < 4; i++)
+        if ((operand[i] = gen_operand(g, &channel)) < 0) return;
+    gen_node(g, "batch_norm(%s, %s, %s, %s, %s, axis=%d)", NAME(x), NAME(operand[0]), NAME(operand[1]), NAME(operand[2]), NAME(operand[3]),
+             axis);
+}
+
+/* ---- contractions */
+
+static inline void gen_copy_dim(gen_value *to, const gen_value *from, int axis) {
+    to->dim[to->rank] = from->dim[axis];
+    memcpy(to->text[to->rank++], from->text[axis], sizeof to->text[0]);
+}
+
+/* Each axis of x is a batch, contracted or free. */
+static inline void add_dot_general(gen *g) {
+    TRY(gen_any(g, "if", 0), x);
+    const gen_value v = gen_like(g, x);
+    gen_value w = {.dtype = v.dtype};
+    int64_t batch_x[DLC_MAX_RANK], batch_w[DLC_MAX_RANK], contract_x[DLC_MAX_RANK], contract_w[DLC_MAX_RANK];
+    int batches = 0, contracted = 0, at_end = (int)gen_below(g, 2);
+    for (int i = 0; i < v.rank; i++) {
+        int64_t what = gen_below(g, 5);
+        if (!at_end && gen_one_in(g, 3) && w.rank < 5) gen_pick_dim(g, &w, w.rank), w.rank++;
+        if (what == 0) batch_x[batches] = i, batch_w[batches++] = w.rank, gen_copy_dim(&w, &v, i);
+        if (what >= 3) contract_x[contracted] = i, contract_w[contracted++] = w.rank, gen_copy_dim(&w, &v, i);
+    }
+    if (w.rank < 5 && !gen_one_in(g, 4)) gen_pick_dim(g, &w, w.rank), w.rank++;
+    if (gen_count(&w) > (double)g->largest) return;
+    TRY(gen_operand(g, &w), b);
+    char result[32] = "";
+    if (bound_is_narrow(v.dtype) && gen_one_in(g, 2)) strcpy(result, ", result=f32");
+    if (v.dtype == DLC_I8 || v.dtype == DLC_U8) strcpy(result, ", result=i32");
+    gen_node(g, "dot_general(%s, %s, batch_x=%s, batch_w=%s, contract_x=%s, contract_w=%s%s)", NAME(x), NAME(b),
+             gen_integers(batches, batch_x).text, gen_integers(batches, batch_w).text, gen_integers(contracted, contract_x).text,
+             gen_integers(contracted, contract_w).text, result);
+}
+
+static inline void add_matmul(gen *g) {
+    TRY(gen_any(g, "if", 1), x);
+    const gen_value v = gen_like(g, x);
+    gen_value w = {.dtype = v.dtype};
+    bool batched = v.rank > 2 && gen_one_in(g, 2);
+    for (int i = 0; i < v.rank - 2 && batched; i++) {
+        gen_copy_dim(&w, &v, i);
+        if (gen_one_in(g, 4)) gen_set_dim(&w, i, 1);
+    }
+    gen_copy_dim(&w, &v, v.rank - 1);
+    if (batched || !gen_one_in(g, 5)) gen_pick_dim(g, &w, w.rank), w.rank++;
+    TRY(gen_operand(g, &w), b);
+    gen_node(g, "matmul(%s, %s)", NAME(x), NAME(b));
+}
+
+static inline void add_linear(gen *g) {
+    TRY(gen_any(g, "f", 1), x);
+    const gen_value v = gen_like(g, x);
+    gen_value w = {.dtype = v.dtype}, bias = {.dtype = v.dtype};
+    bool transposed = gen_one_in(g, 3);
+    if (transposed) gen_pick_dim(g, &w, w.rank), w.rank++;
+    gen_copy_dim(&w, &v, v.rank - 1);
+    if (!transposed) gen_pick_dim(g, &w, w.rank), w.rank++;
+    gen_copy_dim(&bias, &w, transposed ? 0 : 1);
+    TRY(gen_operand(g, &w), b);
+    TRY(gen_operand(g, &bias), c);
+    gen_node(g, "linear(%s, %s, %s, transposed=%s)", NAME(x), NAME(b), NAME(c), transposed ? "true" : "false");
+}
+
+static inline void add_einsum(gen *g) {
+    static const char *const equations[] = {"ij,jk->ik", "ij,kj->ki", "bij,bjk->bki", "bhqd,bhkd->bhqk", "ij,ji->ij", "ij,i->j",
+                                            "i,j->ji", "ijk,jl->lik", "abc,cba->b", "ij,kl->jl", "bshd,bthd->bhst", "ii,ij->j"};
+    const char *equation = equations[gen_below(g, 12)], *comma = strchr(equation, ',');
+    gen_value operand[2] = {{.dtype = gen_dtype(g, "if")}}, label[26];
+    operand[1].dtype = operand[0].dtype;
+    for (int i = 0; i < 26; i++) gen_pick_dim(g, &label[i], 0), label[i].rank = 1;
+    for (const char *c = equation; *c != '-'; c++)
+        if (c != comma) gen_copy_dim(&operand[c > comma], &label[*c - 'a'], 0);
+    if (gen_count(&operand[0]) > (double)g->largest || gen_count(&operand[1]) > (double)g->largest) return;
+    TRY(gen_operand(g, &operand[0]), x);
+    TRY(gen_operand(g, &operand[1]), w);
+    gen_node(g, "einsum(%s, %s, equation=\"%s\")", NAME(x), NAME(w), equation);
+}
+
+/* ---- windows */
+
+typedef struct gen_window {
+    int64_t size[3], stride[3], low[3], high[3], dilation[3];
+} gen_window;
+
+static inline gen_window gen_windows(gen *g, const gen_value *x, int first) {
+    gen_window w;
+    for (int i = 0; first + i < x->rank && i < 3; i++) {
+        w.size[i] = gen_between(g, 1, 4);
+        w.stride[i] = gen_one_in(g, 2) ? 1 : gen_between(g, 1, 3);
+        w.low[i] = gen_one_in(g, 2) ? w.size[i] / 2 : gen_between(g, 0, 2);
+        w.high[i] = gen_one_in(g, 2) ? w.size[i] / 2 : gen_between(g, 0, 2);
+        w.dilation[i] = gen_one_in(g, 4) ? 2 : 1;
+        if (gen_one_in(g, 12)) w.low[i] = -1;
+        while ((w.size[i] - 1) * w.dilation[i] + 1 > x->dim[first + i] + w.low[i] + w.high[i] && w.size[i] > 1) w.size[i]--;
+    }
+    return w;
+}
+
+static inline void add_convolution(gen *g) {
+    gen_value x = {.dtype = gen_dtype(g, gen_one_in(g, 6) ? "i" : "f"), .rank = 2 + (gen_one_in(g, 4) ? 1 : gen_one_in(g, 6) ? 3 : 2)};
+    int64_t channels[] = {1, 2, 3, 4, 6, 8, 16, 17, 32};
+    int64_t in = channels[gen_below(g, 9)], out = channels[gen_below(g, 9)], groups = 1;
+    gen_set_dim(&x, 0, gen_between(g, 1, 2));
+    for (int i = 2; i < x.rank; i++) gen_set_dim(&x, i, x.rank > 4 ? gen_between(g, 1, 5) : gen_between(g, 1, 15));
+    if (g->symbol[0] && gen_one_in(g, 2)) gen_pick_dim(g, &x, gen_one_in(g, 2) ? 0 : 2);
+    if (gen_one_in(g, 3)) groups = gen_one_in(g, 2) ? in : in % 2 == 0 ? 2 : 1, out = groups * gen_between(g, 1, 4);
+    gen_set_dim(&x, 1, in);
+    if (gen_count(&x) > (double)g->largest) return;
+    gen_value w = {.dtype = x.dtype, .rank = x.rank};
+    gen_window k = gen_windows(g, &x, 2);
+    int spatial = x.rank - 2;
+    gen_set_dim(&w, 0, out);
+    gen_set_dim(&w, 1, in / groups);
+    for (int i = 0; i < spatial; i++) gen_set_dim(&w, 2 + i, k.size[i]);
+    TRY(gen_operand(g, &x), a);
+    TRY(gen_operand(g, &w), b);
+    gen_node(g, "convolution(%s, %s, stride=%s, low=%s, high=%s, dilation=%s, groups=%lld)", NAME(a), NAME(b),
+             gen_integers(spatial, k.stride).text, gen_integers(spatial, k.low).text, gen_integers(spatial, k.high).text,
+             gen_integers(spatial, k.dilation).text, (long long)groups);
+}
+
+static inline void add_pool(gen *g) {
+    char op[32];
+    TRY(gen_any(g, "if", 3), x);
+    const gen_value *v = &g->value[x];
+    int spatial = v->rank - 2;
+    if (spatial > 3) return;
+    gen_window k = gen_windows(g, v, 2);
+    gen_word(g, gen_is(v, "f") ? "max_pool average_pool" : "max_pool", op);
+    bool average = strcmp(op, "average_pool") == 0;
+    gen_node(g, "%s(%s, window=%s, stride=%s, low=%s, high=%s, dilation=%s%s)", op, NAME(x), gen_integers(spatial, k.size).text,
+             gen_integers(spatial, k.stride).text, gen_integers(spatial, k.low).text, gen_integers(spatial, k.high).text,
+             gen_integers(spatial, k.dilation).text, average && gen_one_in(g, 2) ? ", count_include_pad=true" : "");
+}
+
+static inline void add_window(gen *g) {
+    char op[32];
+    TRY(gen_any(g, "if", 1), x);
+    const gen_value *v = &g->value[x];
+    if (v->rank > 3) return;
+    gen_window k = gen_windows(g, v, 0);
+    gen_node(g, "reduce_window(%s, op=%s, window=%s, stride=%s, low=%s, high=%s, dilation=%s)", NAME(x),
+             gen_word(g, "sum max min", op), gen_integers(v->rank, k.size).text, gen_integers(v->rank, k.stride).text,
+             gen_integers(v->rank, k.low).text, gen_integers(v->rank, k.high).text, gen_integers(v->rank, k.dilation).text);
+}
+
+/* ---- networks */
+
+static inline void add_attention(gen *g) {
+    gen_value q = {.dtype = gen_dtype(g, "f"), .rank = 4}, k, v;
+    gen_set_dim(&q, 0, gen_between(g, 1, 2));
+    gen_set_dim(&q, 1, gen_between(g, 1, 3));
+    gen_pick_dim(g, &q, 2);
+    gen_set_dim(&q, 3, gen_one_in(g, 2) ? 8 : gen_between(g, 1, 17));
+    k = q;
+    gen_pick_dim(g, &k, 2);
+    v = k;
+    gen_set_dim(&v, 3, gen_between(g, 1, 9));
+    gen_value mask = {.dtype = gen_one_in(g, 2) ? DLC_BOOL : q.dtype, .rank = 2};
+    memcpy(mask.text[0], q.text[2], sizeof mask.text[0]), mask.dim[0] = q.dim[2];
+    memcpy(mask.text[1], k.text[2], sizeof mask.text[1]), mask.dim[1] = k.dim[2];
+    if (gen_count(&q) > (double)g->largest || gen_count(&k) > (double)g->largest || gen_count(&mask) > (double)g->largest) return;
+    TRY(gen_operand(g, &q), a);
+    TRY(gen_operand(g, &k), b);
+    TRY(gen_operand(g, &v), c);
+    bool causal = gen_one_in(g, 2);
+    if (gen_one_in(g, 2)) {
+        gen_node(g, "attention(%s, %s, %s, causal=%s)", NAME(a), NAME(b), NAME(c), causal ? "true" : "false");
+        return;
+    }
+    TRY(gen_operand(g, &mask), m);
+    gen_node(g, "attention(%s, %s, %s, %s, causal=%s, scale=0.25)", NAME(a), NAME(b), NAME(c), NAME(m), causal ? "true" : "false");
+}
+
+static inline void add_classes(gen *g) {
+    TRY(gen_indices(g), ids);
+    if (gen_one_in(g, 3)) {
+        gen_node(g, "one_hot(%s, depth=[%lld], dtype=%s)", NAME(ids), (long long)gen_between(g, 1, 9), lib_dtypes[gen_dtype(g, "bif")].name);
+        return;
+    }
+    if (gen_one_in(g, 2)) {
+        TRY(gen_any(g, "bif", 1), table);
+        gen_node(g, "embedding(%s, %s)", NAME(table), NAME(ids));
+        return;
+    }
+    gen_value logits = g->value[ids];
+    logits.dtype = gen_dtype(g, "f");
+    gen_pick_dim(g, &logits, logits.rank);
+    logits.rank++;
+    TRY(gen_operand(g, &logits), x);
+    gen_node(g, "cross_entropy(%s, %s)", NAME(x), NAME(ids));
+}
+
+static inline void add_random(gen *g) {
+    gen_value v = {.rank = (int)gen_below(g, 3)};
+    for (int i = 0; i < v.rank; i++) gen_pick_dim(g, &v, i);
+    if (gen_count(&v) > (double)g->largest) return;
+    gen_list shape = gen_dims(&v, 0, v.rank);
+    int64_t stream = gen_below(g, 5);
+    if (gen_one_in(g, 2)) {
+        gen_node(g, "rng_bits(shape=%s, dtype=%s, stream=%lld)", shape.text, gen_one_in(g, 2) ? "i32" : "i64", (long long)stream);
+        return;
+    }
+    char op[32];
+    gen_node(g, "%s(shape=%s, dtype=%s, stream=%lld)", gen_word(g, "rng_uniform rng_normal", op), shape.text,
+             lib_dtypes[gen_dtype(g, "f")].name, (long long)stream);
+}
+
+static inline void add_if(gen *g) {
+    TRY(gen_any(g, "f", 0), x);
+    const gen_value v = gen_like(g, x);
+    TRY(gen_scalar(g, DLC_BOOL), condition);
+    char shape[600], one[32], other[32];
+    snprintf(shape, sizeof shape, "%s%s", lib_dtypes[v.dtype].name, gen_dims(&v, 0, v.rank).text);
+    gen_word(g, "neg relu abs tanh softplus", one);
+    gen_word(g, "neg relu abs tanh silu", other);
+    gen_node(g, "if(%s, %s, then=graph { input a: %s b = %s(a) c = add(b, a) output c }, otherwise=graph { input a: %s b = %s(a) output b })",
+             NAME(condition), NAME(x), shape, one, shape, other);
+}
+
+static inline void add_while(gen *g) {
+    TRY(gen_any(g, "fi", 0), x);
+    const gen_value v = gen_like(g, x);
+    gen_value step = v;
+    TRY(gen_operand(g, &step), y);
+    char shape[600], op[32], line[4096];
+    snprintf(shape, sizeof shape, "%s%s", lib_dtypes[v.dtype].name, gen_dims(&v, 0, v.rank).text);
+    gen_word(g, "add sub min max", op);
+    snprintf(line, sizeof line,
+             "while(%%s, %s, %s, condition=graph { input i: i32[] input a: %s input b: %s k = constant i32[] {3} c = lt(i, k) output c }, "
+             "body=graph { input i: i32[] input a: %s input b: %s one = constant i32[] {1} j = add(i, one) c = %s(a, b) output j output c })",
+             NAME(x), NAME(y), shape, shape, shape, shape, op);
+    char name[16], whole[4200];
+    snprintf(name, sizeof name, "k%d", g->values);
+    snprintf(whole, sizeof whole, "%s = constant i32[] {%d}", name, (int)gen_between(g, -2, 3));
+    if (gen_add(g, name, whole, true) < 0) return;
+    snprintf(name, sizeof name, "t%d", g->values); /* only the second result gets a name */
+    int at = snprintf(whole, sizeof whole, "_, %s = ", name);
+    snprintf(whole + at, sizeof whole - (size_t)at, line, g->value[g->values - 1].name);
+    if (gen_add(g, name, whole, false) >= 0) g->nodes++;
+}
+
+/* ---- the table */
+
+static const struct {
+    int weight;
+    void (*add)(gen *g);
+} gen_rules[] = {
+    {14, add_unary},    {16, add_binary}, {10, add_activation}, {4, add_select},    {2, add_clamp},       {6, add_cast},
+    {8, add_reshape},   {8, add_transpose}, {5, add_broadcast}, {2, add_reverse},   {5, add_slice},       {5, add_pad},
+    {6, add_concat},    {2, add_iota},    {4, add_gather},      {4, add_scatter},   {4, add_dynamic},     {14, add_reduce},
+    {10, add_along},    {6, add_norm},    {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},   {6, add_linear},
+    {4, add_einsum},    {8, add_convolution}, {4, add_pool},    {3, add_window},    {5, add_attention},   {3, add_classes},
+    {3, add_random},    {1, add_if},      {1, add_while},
+};
+
+#endif

@@ -1,0 +1,63 @@
+/* Mistakes that were made once: every text graph in this folder runs on both targets like a case of the fuzzer (its first
+ * line says with what inputs), one test each. New ones come out of `make fuzz`. */
+#include "fuzz/case.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+/* after the above */
+#include <cmocka.h>
+
+static case_leg legs[] = CASE_LEGS;
+
+static char *read_text(const char *path) {
+    FILE *file = fopen(path, "r");
+    char *text = NULL;
+    size_t length = 0;
+    if (!file || getdelim(&text, &length, 0, file) < 0) fail_msg("cannot read %s", path);
+    fclose(file);
+    return text;
+}
+
+static void test_text(void **state) {
+    char path[512];
+    case_report report = {.compared = 0};
+    snprintf(path, sizeof path, "test/regress/%s", (const char *)*state);
+    char *text = read_text(path);
+    bool good = case_check(text, legs, &report);
+    free(text);
+    if (!good) fail_msg("%s: %s", path, report.message);
+}
+
+static int open_legs(void **state) {
+    (void)state;
+    return case_open(legs) ? 0 : -1;
+}
+
+static int close_legs(void **state) {
+    (void)state;
+    case_close(legs);
+    return 0;
+}
+
+static int is_text(const struct dirent *entry) {
+    size_t length = strlen(entry->d_name);
+    return length > 4 && strcmp(entry->d_name + length - 4, ".txt") == 0;
+}
+
+/* Runs from the root of the repository. */
+int main(void) {
+    struct dirent **entry;
+    int count = scandir("test/regress", &entry, is_text, alphasort);
+    if (count <= 0) return 77;
+    struct CMUnitTest *tests = calloc((size_t)count, sizeof *tests);
+    if (!tests) return 1;
+    for (int i = 0; i < count; i++)
+        tests[i] = (struct CMUnitTest){.name = entry[i]->d_name, .test_func = test_text, .initial_state = entry[i]->d_name};
+    int failed = _cmocka_run_group_tests("regress", tests, (size_t)count, open_legs, close_legs);
+    for (int i = 0; i < count; i++) free(entry[i]);
+    free(entry);
+    free(tests);
+    return failed;
+}
