@@ -226,7 +226,7 @@ static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     const char *names[DLC_MAX_RANK];
     int panel = -1;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && panel < 0; i++) { /* an operand may be read twice: the load that the vectors run along counts */
         if (access[i].tensor != tensor) continue;
         for (int d = 0; d < packed->rank; d++) {
             names[d] = lib_arena_format(r->arena, "d%d", d);
@@ -235,7 +235,6 @@ static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
                 if (reader->axis[a].var == tir_operand(r->region->pool, access[i].load, d)) names[d] = reader->axis[a].name;
             if (tir_operand(r->region->pool, access[i].load, d) == reader->axis[t->v].var) panel = d;
         }
-        break;
     }
     if (panel < 0) return;
     lib_text parts;
@@ -263,7 +262,8 @@ void rules_prepare_tile(rules *r, int s) {
     tile t;
     if (!choose_tile(r, s, &t)) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, r->region->stages.data[s].axis[t.v].name}));
-    if (r->group[s].root == s) rules_rewrite(r, "copy %s -> %s", name, fresh_name(r, name, "_out"));
+    if (r->group[s].root == s || r->region->tensors.data[r->region->stages.data[s].tensor[0]].output)
+        rules_rewrite(r, "copy %s -> %s", name, fresh_name(r, name, "_out"));
     s = stage_named(r, name);
     vectors_last(r, s, t.v);
     if (t.pack == UINT32_MAX || rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;

@@ -1,0 +1,128 @@
+/* Stores of lanes that lie a stride apart: blocks of them are transposed in registers, whatever the number of rows and
+ * lanes and the width of the elements; stores that meet, or are read back, keep their order. */
+#include "test/cpu/kernel_check.h"
+
+#include <stdio.h>
+
+static void check_block(const char *dtype, int rows, int lanes) {
+    char text[1024];
+    snprintf(text, sizeof text,
+             "kernel rows_inner(x: %s[3, %d, %d] arg, y: %s[3, %d, %d] arg)\n"
+             "phase tasks=3 task=p {\n"
+             "  for u in 0..%d unroll { for j in 0..%d vec { y[p, j, u] = x[p, u, j] } }\n"
+             "}\n",
+             dtype, rows, lanes, dtype, lanes, rows + 2, rows, lanes);
+    kernel_check_fill(text, NULL, FILL_SMALL);
+}
+
+static void test_shapes(void **state) {
+    (void)state;
+    static const int rows[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 33};
+    static const int lanes[] = {2, 4, 5, 8, 13, 16, 20, 32, 64};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (size_t l = 0; l < sizeof lanes / sizeof *lanes; l++) check_block("f32", rows[r], lanes[l]);
+}
+
+static void test_dtypes(void **state) {
+    (void)state;
+    static const char *const dtypes[] = {"bool", "i8", "u8", "f16", "bf16", "i32", "i64", "f64"};
+    static const int sizes[][2] = {{2, 4}, {3, 32}, {4, 64}, {5, 20}, {8, 8}, {16, 16}, {16, 64}, {21, 37}};
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) check_block(dtypes[d], sizes[i][0], sizes[i][1]);
+}
+
+/* The unrolled loop inside, downwards, with gaps, into two buffers by turns, and around reg elements. */
+static void test_orders(void **state) {
+    (void)state;
+    kernel_check("kernel inner(x: f32[16, 40] arg, y: f32[40, 16] arg, z: f32[40, 33] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for u in 0..16 unroll { for j in 0..40 vec {\n"
+                 "    y[j, 15 - u] = x[u, j] + 1:f32\n"
+                 "    z[39 - j, u*2] = x[u, j]*2:f32\n"
+                 "  } }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel two(x: f32[6, 4, 32] arg, y: f32[32, 4, 9] arg, r: f32[6, 32] reg)\n"
+                 "phase tasks=4 task=p {\n"
+                 "  for u in 0..6 unroll { for j in 0..32 vec { r[u, j] = x[u, p, j] } }\n"
+                 "  for k in 0..5 { for u in 0..6 unroll { for j in 0..32 vec { r[u, j] = r[u, j] + x[u, p, j] } } }\n"
+                 "  for u in 0..6 unroll { for j in 0..32 vec { y[j, p, u + 2] = max(r[u, j], 0:f32) } }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel pack(k: f32[4, 64, 64] arg, panels: f32[2, 4, 64, 32] arg)\n"
+                 "phase tasks=2 task=p {\n"
+                 "  for h in 0..4 { for d in 0..4 { for v in 0..32 unroll { for l in 0..16 vec {\n"
+                 "    panels[p, h, d*16 + l, v] = k[h, p*32 + v, d*16 + l]\n"
+                 "  } } } }\n"
+                 "}\n",
+                 NULL);
+}
+
+/* Stores that meet in an element, and loads of what was stored, in one block. */
+static void test_meetings(void **state) {
+    (void)state;
+    kernel_check("kernel diagonal(x: f32[8, 16] arg, y: f32[64] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for u in 0..8 unroll { for j in 0..16 vec { y[j*2 + u] = x[u, j] } }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel twice(x: f32[4, 16] arg, y: f32[16, 5] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for t in 0..3 unroll { for u in 0..4 unroll { for j in 0..16 vec {\n"
+                 "    y[j, u] = x[u, j]*2:f32 + x[t, j]\n"
+                 "  } } }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel back(x: f32[4, 16] arg, y: f32[16, 5] arg, s: f32[4] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for u in 0..4 unroll {\n"
+                 "    for j in 0..16 vec { y[j, u] = x[u, j] }\n"
+                 "    s[u] = y[3, u]*2:f32\n"
+                 "    for j in 0..16 vec { y[j, 4] = y[j, u] + 1:f32 }\n"
+                 "  }\n"
+                 "  y[0, 0] = 5:f32\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel strides(x: f32[4, 16] arg, y: f32[300] arg)\n"
+                 "phase tasks=1 task=p {\n"
+                 "  for u in 0..4 unroll {\n"
+                 "    for j in 0..16 vec { y[j*6 + u] = x[u, j] }\n"
+                 "    for j in 0..16 vec { y[j*9 + u] = x[u, j]*3:f32 }\n"
+                 "    y[12] = x[u, 0]\n"
+                 "    for j in 0..16 vec { y[j + 6] = x[u, 15 - j] }\n"
+                 "  }\n"
+                 "}\n",
+                 NULL);
+}
+
+static void test_branches(void **state) {
+    (void)state;
+    kernel_check("kernel branch(x: f32[4, 5, 16] arg, y: f32[4, 16, 5] arg)\n"
+                 "phase tasks=4 task=p {\n"
+                 "  for u in 0..2 unroll { for j in 0..16 vec { y[p, j, u] = x[p, u, j] } }\n"
+                 "  if (p < 2) {\n"
+                 "    for u in 0..5 unroll { for j in 0..16 vec { y[p, j, u] = x[p, u, j]*2:f32 } }\n"
+                 "  } else {\n"
+                 "    for u in 2..4 unroll { for j in 0..16 vec { y[p, j, u] = x[p, u, j] } }\n"
+                 "  }\n"
+                 "  for k in 0..3 {\n"
+                 "    for u in 0..5 unroll { for j in 0..16 vec { y[p, j, u] = y[p, j, u] + x[p, u, j] } }\n"
+                 "  }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel masked(x: f32[6, 40] arg, y: f32[40, 6] arg)\n"
+                 "phase tasks=3 task=p {\n"
+                 "  for u in 0..6 unroll { for j in 0..16 vec { if (p*16 + j < 40) {\n"
+                 "    y[p*16 + j, u] = x[u, p*16 + j]\n"
+                 "  } } }\n"
+                 "}\n",
+                 NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_dtypes),   cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_meetings), cmocka_unit_test(test_branches),
+    };
+    return cmocka_run_group_tests_name("transposed stores", tests, kernel_check_open, kernel_check_close);
+}
