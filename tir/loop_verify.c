@@ -1,16 +1,21 @@
 /* Invariants of loop IR. Messages cite them and show the statement:
  *   L1  ARG buffers come first, in order of `argument`; names of buffers differ
  *   L2  a buffer has a usable dtype, extents and strides over parameters; those of REG and STACK are constant; scratch
- * is aligned and within the size of its scope L3  variables are bound before use, by the statement of their kind, never
- * inside their own scope L4  a variable's declared range holds what it is bound to L5  bounds and indices are index,
- * conditions and guards bool, stored values of the buffer's dtype L6  loads and stores name existing buffers, with
- * their rank and dtype L7  arithmetic is legal: no muladd, acc, other; no arithmetic on f16 and bf16; transcendentals
- * of f64 only; fma where the machine has it L8  unroll and vec loops have constant extents; no vec loop stands inside
- * another; loop bounds and conditions of inner unroll loops do not depend on its variable L9  indices of REG buffers
- * are constant but for unrolled variables and the vec variable L10 inside a vec loop, a store to a place that does not
- * depend on its variable is an exact reduction of that place L11 `read` and `written` of a buffer are what the
- * statements do L12 tasks and repeats are over parameters; a repeat covers existing phases, and no repeat stands in
- * another L13 live REG vectors fit the machine's registers */
+ *       is aligned and within the size of its scope
+ *   L3  variables are bound before use, by the statement of their kind, never inside their own scope
+ *   L4  a variable's declared range holds what it is bound to
+ *   L5  bounds and indices are index, conditions and guards bool, stored values of the buffer's dtype
+ *   L6  loads and stores name existing buffers, with their rank and dtype
+ *   L7  arithmetic is legal: no muladd, acc, other; no arithmetic on f16 and bf16; transcendentals of f64 only; fma
+ *       where the machine has it
+ *   L8  unroll and vec loops have constant extents; no vec loop stands inside another; loop bounds and conditions of
+ *       inner unroll loops do not depend on its variable
+ *   L9  indices of REG buffers are constant but for unrolled variables and the vec variable
+ *   L10 inside a vec loop, a store to a place that does not depend on its variable is an exact reduction of that
+ *       place, and what else the loop does to it are reductions by the same operator
+ *   L11 `read` and `written` of a buffer are what the statements do
+ *   L12 tasks and repeats are over parameters; a repeat covers existing phases, and no repeat stands in another
+ *   L13 live REG vectors fit the machine's registers */
 #include "tir/loop.h"
 
 enum {
@@ -22,8 +27,13 @@ enum {
 
 typedef struct reg_use {
     int first, last; /* statement numbers; -1: none */
-    bool lanes;      /* some access is by the vec variable */
+    uint32_t lanes;  /* dimensions that some access indexes by the vec variable */
 } reg_use;
+
+typedef struct vec_access { /* of a buffer inside a vec loop: by the store itself, or by a load of its statement */
+    const tir_stmt *stmt;
+    tir_expr load; /* 0: the store */
+} vec_access;
 
 typedef struct verifier {
     lib_scope *scope;
@@ -36,7 +46,9 @@ typedef struct verifier {
     bool *read, *written;       /* by buffer */
     reg_use *regs;              /* by buffer, during a phase */
     lib_vec(tir_expr) stack, visited;
-    lib_vec(reg_use) loops; /* statement numbers of the phase's loops */
+    lib_vec(reg_use) loops;             /* statement numbers of the phase's loops */
+    lib_vec(vec_access) accesses;       /* of the vec loop around */
+    lib_vec(const tir_stmt *) combined; /* its stores to one place */
     bool in_vec;
     int number; /* of the statement */
 } verifier;
@@ -72,11 +84,11 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
             "L7: arithmetic on f16 or bf16");
 }
 
-static void note_reg(verifier *v, uint32_t buffer, bool lanes) {
+static void note_reg(verifier *v, uint32_t buffer, uint32_t lanes) {
     reg_use *use = &v->regs[buffer];
     if (use->first < 0) use->first = v->number;
     use->last = v->number;
-    use->lanes = use->lanes || lanes;
+    use->lanes |= lanes;
 }
 
 static const tir_buffer *check_buffer(verifier *v, uint64_t id, int rank) {
@@ -90,6 +102,7 @@ static const tir_buffer *check_buffer(verifier *v, uint64_t id, int rank) {
 static uint8_t check_node(verifier *v, tir_expr e) {
     const tir_node *node = tir_get(v->pool, e);
     uint8_t bits = 0, index_bits = 0;
+    uint32_t lanes = 0;
     check_arithmetic(v, node, e);
     for (int i = 0; i < node->count; i++) bits |= v->seen[tir_operand(v->pool, e, i)] & (VARIES | FREE);
     if (node->op == TIR_VAR) {
@@ -107,13 +120,16 @@ static uint8_t check_node(verifier *v, tir_expr e) {
         tir_expr index = tir_operand(v->pool, e, i);
         require(v, tir_dtype_of(v->pool, index) == TIR_INDEX, "L5: an index is not index");
         index_bits |= v->seen[index];
+        if (v->seen[index] & VARIES) lanes |= 1u << i;
     }
     if (node->guarded)
         require(v, tir_dtype_of(v->pool, tir_operand(v->pool, e, rank)) == DLC_BOOL, "L5: a guard is not bool");
     v->read[node->bits] = true;
+    if (v->in_vec && !(v->stmt && tir_loads_stored(v->kernel, v->stmt, e)))
+        lib_vec_push(v->kernel->arena, &v->accesses, ((vec_access){v->stmt, e}));
     if (buffer->scope == TIR_SCOPE_REG) {
         require(v, !(index_bits & FREE), "L9: index of a reg buffer is not constant");
-        note_reg(v, (uint32_t)node->bits, index_bits & VARIES);
+        note_reg(v, (uint32_t)node->bits, lanes);
     }
     return bits | FREE;
 }
@@ -166,6 +182,46 @@ static void unbind(verifier *v, tir_expr var) {
     v->state[tir_var_id(v->pool, var)] = UNBOUND;
 }
 
+/* The operator by which a reduction combines; below selects that keep the old value. */
+static tir_op combining_operator(const verifier *v, const tir_stmt *stmt) {
+    tir_expr e = stmt->store.value;
+    while (tir_op_of(v->pool, e) == TIR_SELECT) {
+        tir_expr yes = tir_operand(v->pool, e, 1);
+        e = tir_loads_stored(v->kernel, stmt, yes) ? tir_operand(v->pool, e, 2) : yes;
+    }
+    return tir_op_of(v->pool, e);
+}
+
+/* Whether an access is to the place of a reduction. Indices that are not the same expression may be equal all the same:
+ * the interpreter sees that. */
+static bool meets(const verifier *v, const tir_stmt *reduction, const vec_access *access) {
+    const tir_stmt *store = access->stmt;
+    uint64_t buffer = access->load ? tir_get(v->pool, access->load)->bits : store->store.buffer;
+    if (buffer != reduction->store.buffer) return false;
+    for (int i = 0; i < reduction->store.rank; i++) {
+        tir_expr a = reduction->store.index[i];
+        tir_expr b = access->load ? tir_operand(v->pool, access->load, i) : store->store.index[i];
+        if (a != b) return false;
+    }
+    return true;
+}
+
+/* At the end of a vec loop: the order in which its lanes are combined must not show. */
+static void check_combined(verifier *v) {
+    for (uint32_t r = 0; r < v->combined.count; r++) {
+        const tir_stmt *reduction = v->combined.data[r];
+        for (uint32_t a = 0; a < v->accesses.count; a++) {
+            const vec_access *access = &v->accesses.data[a];
+            if (!meets(v, reduction, access)) continue;
+            v->stmt = access->stmt;
+            require(v, !access->load, "L10: a vec loop reads what its iterations combine");
+            require(v, combining_operator(v, reduction) == combining_operator(v, access->stmt),
+                    "L10: iterations of a vec loop combine into one place in two ways");
+        }
+    }
+    v->accesses.count = v->combined.count = 0;
+}
+
 static void check_for(verifier *v, const tir_stmt *stmt) {
     const tir_loop_kind kind = stmt->for_.loop;
     uint8_t lower = check_expr(v, stmt->for_.lower, TIR_INDEX, "a bound");
@@ -186,6 +242,7 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     bind(v, stmt->for_.var, TIR_VAR_LOOP, bits | (lower & FREE), range);
     check_list(v, stmt->for_.body);
     unbind(v, stmt->for_.var);
+    if (kind == TIR_VEC) check_combined(v);
     v->in_vec = outer;
     v->loops.data[at].last = v->number;
 }
@@ -193,15 +250,23 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
 static void check_store(verifier *v, const tir_stmt *stmt) {
     const tir_buffer *buffer = check_buffer(v, stmt->store.buffer, stmt->store.rank);
     uint8_t index = 0;
-    for (int i = 0; i < stmt->store.rank; i++) index |= check_expr(v, stmt->store.index[i], TIR_INDEX, "an index");
+    uint32_t lanes = 0;
+    for (int i = 0; i < stmt->store.rank; i++) {
+        uint8_t bits = check_expr(v, stmt->store.index[i], TIR_INDEX, "an index");
+        if (bits & VARIES) lanes |= 1u << i;
+        index |= bits;
+    }
     check_expr(v, stmt->store.value, (tir_dtype)buffer->dtype, "the stored value");
     v->written[stmt->store.buffer] = true;
     if (buffer->scope == TIR_SCOPE_REG) {
         require(v, !(index & FREE), "L9: index of a reg buffer is not constant");
-        note_reg(v, stmt->store.buffer, index & VARIES);
+        note_reg(v, stmt->store.buffer, lanes);
     }
     require(v, !v->in_vec || index & VARIES || tir_is_exact_reduction(v->kernel->arena, v->kernel, stmt),
             "L10: iterations of a vec loop store to one place");
+    if (!v->in_vec) return;
+    lib_vec_push(v->kernel->arena, &v->accesses, ((vec_access){stmt, 0}));
+    if (!(index & VARIES)) lib_vec_push(v->kernel->arena, &v->combined, stmt);
 }
 
 static void check_statement(verifier *v, const tir_stmt *stmt) {
@@ -277,12 +342,14 @@ static void check_buffer_facts(verifier *v, uint32_t id) {
 
 /* ---- registers */
 
+/* Lanes run along the innermost of the dimensions that the vec variable indexes. */
 static int64_t vectors_of(const verifier *v, uint32_t id) {
     const tir_buffer *buffer = &v->kernel->buffers.data[id];
     int64_t vectors = 1, extent = 1;
+    uint32_t lanes = v->regs[id].lanes;
     for (int d = 0; d < buffer->rank; d++) {
         tir_is_const(v->pool, buffer->extent[d], &extent);
-        if (d == buffer->rank - 1 && v->regs[id].lanes) {
+        if (lanes >> d == 1) {
             int64_t bytes = extent * (int64_t)lib_dtype_size(buffer->dtype);
             extent = (bytes + v->machine->vector_bytes - 1) / v->machine->vector_bytes;
         }

@@ -282,6 +282,11 @@ static void end_phase(tir_lowering *l, int s) {
     l->cursor = &l->body;
 }
 
+static int root_of(tir_lowering *l, int s) {
+    while (tir_plan_of(l, s)->at_stage >= 0) s = tir_plan_of(l, s)->at_stage;
+    return s;
+}
+
 /* Nothing to compute at this root: it has no points, and nothing attached to it goes to memory. */
 static bool is_empty(tir_lowering *l, int root) {
     tir_stage *stage = tir_stage_of(l, root);
@@ -291,9 +296,7 @@ static bool is_empty(tir_lowering *l, int root) {
         if (tir_is_const(l->pool, stage->axis[a].extent, &n) && n == 0) empty = true;
     }
     for (int s = 0; s < (int)l->region->stages.count && empty; s++) {
-        int owner = s;
-        while (tir_plan_of(l, owner)->at_stage >= 0) owner = tir_plan_of(l, owner)->at_stage;
-        if (owner == root && s != root && !tir_stage_of(l, s)->removed && tir_lower_has_home(l, s)) empty = false;
+        if (root_of(l, s) == root && s != root && !tir_stage_of(l, s)->removed && tir_lower_has_home(l, s)) empty = false;
     }
     return empty;
 }
@@ -307,18 +310,22 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     if (options && options->verify) tir_region_verify(arena->scope, region);
     l.kernel = tir_kernel_new(arena, region->pool, region->name);
     for (uint32_t i = 0; i < region->params.count; i++) lib_vec_push(arena, &l.kernel->params, region->params.data[i]);
+    l.done = LIB_NEW_ARRAY(arena, bool, region->stages.count + 1);
     l.home = LIB_NEW_ARRAY(arena, uint32_t, region->tensors.count + 1);
     for (uint32_t t = 0; t < region->tensors.count; t++) l.home[t] = UINT32_MAX;
     tir_lower_arguments(&l);
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed) tir_lower_workspace(&l, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++) {
-        if (region->stages.data[s].removed || l.state.plan[s].at_stage >= 0 || is_empty(&l, (int)s)) continue;
+        if (region->stages.data[s].removed || l.state.plan[s].at_stage >= 0) continue;
+        for (uint32_t q = 0; q < region->stages.count && is_empty(&l, (int)s); q++) l.done[q] = l.done[q] || root_of(&l, (int)q) == (int)s;
+        if (l.done[s]) continue;
         l.body = NULL;
         l.cursor = &l.body;
         l.state.line = region->stages.data[s].name;
         nest(&l, (int)s);
         end_phase(&l, (int)s);
+        for (uint32_t q = 0; q < region->stages.count; q++) l.done[q] = l.done[q] || root_of(&l, (int)q) == (int)s;
     }
     tir_kernel_place(l.kernel, TIR_SCOPE_WORKSPACE);
     tir_kernel_place(l.kernel, TIR_SCOPE_LOCAL);

@@ -87,27 +87,14 @@ static void find_reader(void *user, tir_expr load) {
     search->found = search->found || t->stage == search->producer;
 }
 
-static int root_of(tir_lowering *l, int s) {
-    while (tir_plan_of(l, s)->at_stage >= 0) s = tir_plan_of(l, s)->at_stage;
-    return s;
-}
-
 /* Is a value of a fold's state or steps used, through memory, by anything but the fold and its steps? */
 static bool used_outside(tir_lowering *l, int s, int fold) {
     reader_search search = {l, s, false};
     for (int c = 0; c < tir_stage_of(l, s)->count; c++)
         search.found = search.found || l->region->tensors.data[tir_stage_of(l, s)->tensor[c]].output;
-    for (int q = 0; q < (int)l->region->stages.count; q++) {
-        reader_search here = {l, s, false};
-        if (q == s || q == fold || tir_stage_of(l, q)->removed || tir_stage_of(l, q)->fold == fold) continue;
-        tir_stage_loads(&l->state, q, find_reader, &here);
-        if (here.found && root_of(l, q) <= root_of(l, s) && s != fold)
-            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
-                      "schedule of region %s: fold %s is attached inside of %s, but %s reads all values of its step %s before that is done",
-                      l->region->name, tir_stage_of(l, fold)->name, tir_stage_of(l, root_of(l, s))->name, tir_stage_of(l, q)->name,
-                      tir_stage_of(l, s)->name);
-        search.found = search.found || here.found;
-    }
+    for (int q = 0; q < (int)l->region->stages.count && !search.found; q++)
+        if (q != s && q != fold && !tir_stage_of(l, q)->removed && tir_stage_of(l, q)->fold != fold)
+            tir_stage_loads(&l->state, q, find_reader, &search);
     return search.found;
 }
 

@@ -105,7 +105,7 @@ typedef struct translation {
     const tir_expr *acc; /* what ACC nodes read */
 } translation;
 
-static tir_expr translate_load(tir_lowering *l, const tir_node *node, const tir_expr *logical, tir_expr guard, tir_expr other) {
+static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node, const tir_expr *logical, tir_expr guard, tir_expr other) {
     uint32_t tensor = (uint32_t)node->bits, buffer;
     const tir_tensor *t = &l->region->tensors.data[tensor];
     tir_expr relative[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK];
@@ -116,10 +116,11 @@ static tir_expr translate_load(tir_lowering *l, const tir_node *node, const tir_
         for (int d = 0; d < t->rank; d++) relative[d] = tir_sub(l->pool, logical[d], plan->scratch_low[d]);
     } else {
         buffer = l->home[tensor];
-        if (buffer == UINT32_MAX)
+        bool own_state = t->stage >= 0 && tir_stage_of(l, reader)->fold == t->stage;
+        if (buffer == UINT32_MAX || (t->stage >= 0 && !l->done[t->stage] && !own_state))
             lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
-                      "schedule of region %s: %s is read before it is computed (is its stage attached too deep?)", l->region->name,
-                      t->name);
+                      "schedule of region %s: %s reads %s before that is computed: one of them is attached at the wrong loop",
+                      l->region->name, tir_stage_of(l, reader)->name, t->name);
         int saved = l->known_count;
         tir_lower_learn(l, guard);
         for (int d = 0; d < t->rank; d++) {
@@ -151,13 +152,15 @@ static tir_expr translate_node(void *user, tir_pool *pool, tir_expr e, tir_expr 
     case TIR_ACC: return t->acc[node.bits];
     case TIR_LOAD: {
         tir_expr logical[DLC_MAX_RANK], guard = 0, other = 0;
+        const tir_node *given = tir_get(pool, e); /* else it folded to an operand, which is translated: 0 + acc */
+        if (given->op != TIR_LOAD || given->bits != node.bits) return rebuilt;
         int rank = node.count - (node.guarded ? 2 : 0);
         for (int d = 0; d < rank; d++) logical[d] = tir_operand(pool, rebuilt, d);
         if (node.guarded) {
             guard = tir_operand(pool, rebuilt, rank);
             other = tir_operand(pool, rebuilt, rank + 1);
         }
-        return translate_load(l, &node, logical, guard, other);
+        return translate_load(l, t->stage, &node, logical, guard, other);
     }
     default: return rebuilt;
     }
@@ -413,6 +416,12 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
         tir_stmt **outside = NULL;
         for (int d = stage->space; d < tensor->rank; d++) {
             tir_stmt *loop = tir_lower_append(l, TIR_FOR);
+            int64_t trips;
+            bool constant = tir_is_const(l->pool, tensor->extent[d], &trips);
+            if (constant && d + 1 == tensor->rank && !l->vector)
+                loop->for_.loop = TIR_VEC; /* a copy: its points are independent */
+            else if (constant && tir_plan_of(l, s)->scope == TIR_SCOPE_REG && tir_plan_of(l, s)->has_scope)
+                loop->for_.loop = TIR_UNROLL;
             if (!outside) outside = l->cursor;
             loop->for_.lower = tir_index(l->pool, 0);
             loop->for_.var = tir_loop_variable(l->pool, "s", loop->for_.lower, tensor->extent[d]);
@@ -429,7 +438,7 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
             int free = node.count - (tensor->rank - stage->space);
             for (int d = 0; d < node.count; d++)
                 at[d] = d < free ? tir_lower_translate(l, s, tir_operand(l->pool, stage->value[c], d), NULL) : index[stage->space + d - free];
-            value = translate_load(l, &node, at, 0, 0);
+            value = translate_load(l, s, &node, at, 0, 0);
         }
         append_store(l, target_buffer(l, s, c, plan->open), stage->tensor[c], index, legal(l, value), false);
         close_if(l, after);

@@ -212,6 +212,23 @@ void tir_stage_loads(tir_schedule_state *state, int stage, tir_load_visit visit,
         for (int d = 0; d < s.space; d++) tir_rewrite(pool, s.index[d], walk_load, &walk);
 }
 
+typedef struct tensor_search {
+    const tir_pool *pool;
+    uint32_t tensor;
+    bool found;
+} tensor_search;
+
+static void find_tensor(void *user, tir_expr load) {
+    tensor_search *search = user;
+    search->found = search->found || tir_get(search->pool, load)->bits == search->tensor;
+}
+
+bool tir_stage_reads(tir_schedule_state *state, int stage, uint32_t tensor) {
+    tensor_search search = {pool_of(state), tensor, false};
+    tir_stage_loads(state, stage, find_tensor, &search);
+    return search.found;
+}
+
 int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit) {
     if (!condition || tir_is_true(pool, condition)) return 0;
     if (tir_op_of(pool, condition) == TIR_AND && limit > 1) {
@@ -361,6 +378,70 @@ static void find_read(void *user, tir_expr load) {
     if (region->tensors.data[tir_get(region->pool, load)->bits].stage == search->producer) search->found = true;
 }
 
+/* A step that only readers after the fold use, a follower: its region follows from that of another step, whose values it takes at the same
+ * points, or at (a / B, a % B) for its axis a. */
+typedef struct follower_search {
+    tir_schedule_state *state;
+    int stage;
+    tir_span *region;
+} follower_search;
+
+/* Position of the index `rest` = var % divisor among the indices of a load; -1: none. */
+static int remainder_index(const tir_pool *pool, tir_expr load, tir_expr var, int64_t divisor) {
+    for (int q = 0; q < tir_get(pool, load)->count; q++) {
+        tir_expr rest = tir_operand(pool, load, q);
+        int64_t modulus;
+        if (tir_op_of(pool, rest) == TIR_REM && tir_operand(pool, rest, 0) == var &&
+            tir_is_const(pool, tir_operand(pool, rest, 1), &modulus) && modulus == divisor)
+            return q;
+    }
+    return -1;
+}
+
+static tir_span followed_span(tir_pool *pool, tir_expr load, const tir_stage_plan *from, tir_expr var) {
+    int64_t divisor, one;
+    for (int p = 0; p < tir_get(pool, load)->count; p++) {
+        tir_expr at = tir_operand(pool, load, p);
+        if (at == var) return (tir_span){from->low[p], from->extent[p]};
+        if (tir_op_of(pool, at) != TIR_DIV || tir_operand(pool, at, 0) != var ||
+            !tir_is_const(pool, tir_operand(pool, at, 1), &divisor) || !tir_is_const(pool, from->extent[p], &one) || one != 1)
+            continue;
+        int q = remainder_index(pool, load, var, divisor);
+        tir_expr low = tir_mul(pool, from->low[p], tir_index(pool, divisor));
+        if (q >= 0) return (tir_span){tir_add(pool, low, from->low[q]), from->extent[q]};
+    }
+    return (tir_span){0, 0};
+}
+
+static void follow_load(void *user, tir_expr load) {
+    follower_search *search = user;
+    tir_schedule_state *state = search->state;
+    const tir_stage *stage = &state->region->stages.data[search->stage];
+    const tir_tensor *tensor = &state->region->tensors.data[tir_get(pool_of(state), load)->bits];
+    if (tensor->stage < 0 || state->region->stages.data[tensor->stage].fold != stage->fold) return;
+    const tir_stage_plan *from = &state->plan[tensor->stage];
+    for (int a = 0; a < stage->space; a++) {
+        tir_span span = from->open ? followed_span(pool_of(state), load, from, stage->axis[a].var) : (tir_span){0, 0};
+        if (!span.low || (search->region[a].low && (span.low != search->region[a].low || span.extent != search->region[a].extent)))
+            tir_schedule_raise(state, "step %s is used by no other step, and does not take the values of %s point by point", stage->name,
+                               tensor->name);
+        search->region[a] = span;
+    }
+}
+
+bool tir_is_follower(tir_schedule_state *state, int stage) {
+    const tir_stage *s = &state->region->stages.data[stage];
+    if (s->fold < 0) return false;
+    for (int q = 0; q < (int)state->region->stages.count; q++) {
+        const tir_stage *reader = &state->region->stages.data[q];
+        if (reader->removed || q == stage || (q != s->fold && reader->fold != s->fold)) continue;
+        reads_search reads = {state, stage, false};
+        tir_stage_loads(state, q, find_read, &reads);
+        if (reads.found) return false;
+    }
+    return true;
+}
+
 static void region_from(tir_schedule_state *state, int stage, int owner, int node) {
     tir_pool *pool = pool_of(state);
     tir_stage_plan *plan = &state->plan[stage];
@@ -371,6 +452,7 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
         const tir_stage *reader = &state->region->stages.data[q];
         if (reader->removed || (int)q == stage || reader->fold == stage) continue; /* steps run inside of their fold */
         if (s->fold >= 0 && (int)q != s->fold && reader->fold != s->fold) continue; /* reads memory, after the fold */
+        if (s->fold >= 0 && state->plan[q].follower) continue;
         reads_search reads = {state, stage, false};
         tir_stage_loads(state, (int)q, find_read, &reads);
         if (!reads.found) continue;
@@ -385,6 +467,8 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
         tir_stage_loads(state, (int)q, widen_region, &search);
     }
     plan->stamp = state->stamp;
+    follower_search follower = {state, stage, region};
+    if (plan->follower) tir_stage_loads(state, stage, follow_load, &follower);
     for (int a = 0; a < s->space; a++) {
         if (plan->by[a] >= 0) region[a] = tir_axis_view(state, owner, plan->by[a]);
         if (!region[a].low)
@@ -419,13 +503,15 @@ static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan
     return false;
 }
 
-/* Do the open tiles of an owner's axis meet the next tile's points? */
+/* Does what is seen of an owner's axis reach into points that are seen in another iteration? */
 static bool tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     const tir_stage_plan *plan = &state->plan[owner];
-    for (uint32_t n = 0; n < plan->nodes.count; n++) {
+    bool moves = plan->at_stage >= 0;
+    for (uint32_t n = 0; n < plan->nodes.count; n++) moves = moves || moved_by(state, plan, axis, &plan->nodes.data[n]);
+    for (uint32_t n = 0; n < plan->nodes.count && moves; n++) {
         const tir_axis_node *node = &plan->nodes.data[n];
         int64_t extent;
-        if (node->axis != axis || node->outer < 0 || !tir_node_value(state, owner, node->outer)) continue;
+        if (node->axis != axis || node->outer < 0) continue;
         if (node->mode == TIR_TAIL_OVERLAP) return true;
         if (node->mode != TIR_TAIL_MASK || (node->parent < 0 && plan->at_stage < 0)) continue; /* beyond is outside of the domain */
         if (!tir_is_const(pool_of(state), tir_node_extent(state, owner, (int)n), &extent) || extent % node->factor != 0)
@@ -451,6 +537,22 @@ static bool advances_with(tir_schedule_state *state, int stage, int axis, int ow
            !clipped(state, owner, owner_axis) && !tiles_overlap(state, owner, owner_axis);
 }
 
+/* low = low of one axis * extent of another + low of the other, point by point along the first? */
+static bool advances_with_two(tir_schedule_state *state, int stage, int axis, int owner, int slow, int fast) {
+    tir_pool *pool = pool_of(state);
+    const tir_stage_plan *plan = &state->plan[stage];
+    const tir_stage *o = &state->region->stages.data[owner];
+    tir_span outer = tir_axis_view(state, owner, slow), inner = tir_axis_view(state, owner, fast);
+    int64_t one, shift;
+    if (!tir_is_const(pool, outer.extent, &one) || one != 1 || plan->extent[axis] != inner.extent) return false;
+    tir_expr start = tir_add(pool, tir_mul(pool, outer.low, o->axis[fast].extent), inner.low);
+    if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], start), &shift) || shift != 0) return false;
+    tir_expr end = tir_mul(pool, o->axis[slow].extent, o->axis[fast].extent);
+    return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES &&
+           !clipped(state, owner, slow) && !clipped(state, owner, fast) && !tiles_overlap(state, owner, slow) &&
+           !tiles_overlap(state, owner, fast) && tir_prove(pool, tir_le(pool, tir_add(pool, inner.low, inner.extent), o->axis[fast].extent)) == TIR_YES;
+}
+
 static bool covers_whole(tir_schedule_state *state, int stage, int axis) {
     tir_pool *pool = pool_of(state);
     const tir_stage_plan *plan = &state->plan[stage];
@@ -471,6 +573,12 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage) {
         if (covers_whole(state, stage, a)) continue;
         for (int b = 0; b < o->space + o->reduce && with < 0; b++)
             if (!used[b] && advances_with(state, stage, a, owner, b)) with = b;
+        for (int b = 0; b < o->space + o->reduce && with < 0; b++)
+            for (int d = 0; d < o->space + o->reduce && with < 0; d++)
+                if (b != d && !used[b] && !used[d] && advances_with_two(state, stage, a, owner, b, d)) {
+                    with = b;
+                    used[d] = true;
+                }
         if (with < 0)
             return lib_arena_format(state->arena, "its axis %s does not advance with an axis of %s by exactly what is computed there",
                                     s->axis[a].name, o->name);

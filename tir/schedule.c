@@ -442,7 +442,19 @@ static void check_place(tir_schedule_state *state, const tir_stage_plan *plan) {
         tir_schedule_raise(state, "attached at axis %s: the updates of scatter %s do not run along it", node->name, owner->name);
 }
 
+/* Inside the loops of a stage nothing can read its result; steps read the old state. */
+static void check_owners(tir_schedule_state *state, int s) {
+    for (int owner = state->plan[s].at_stage; owner >= 0; owner = state->plan[owner].at_stage) {
+        const tir_stage *stage = &state->region->stages.data[owner];
+        for (int c = 0; c < stage->count && owner != state->region->stages.data[s].fold; c++)
+            if (tir_stage_reads(state, s, stage->tensor[c]))
+                tir_schedule_raise(state, "it is attached inside the loops of %s, whose result it reads", stage->name);
+    }
+}
+
 static void check_plan(tir_schedule_state *state) {
+    for (uint32_t s = 0; s < state->region->stages.count; s++)
+        if (!state->region->stages.data[s].removed) state->plan[s].follower = tir_is_follower(state, (int)s);
     for (uint32_t s = 0; s < state->region->stages.count; s++)
         if (!state->region->stages.data[s].removed && state->region->stages.data[s].kind == TIR_FOLD) check_fold(state, (int)s);
     for (uint32_t s = 0; s < state->region->stages.count; s++) {
@@ -452,6 +464,7 @@ static void check_plan(tir_schedule_state *state) {
         if (stage->removed) continue;
         if (stage->fold >= 0) check_step(state, (int)s, stage->fold);
         if (plan->at_stage >= 0) check_place(state, plan);
+        check_owners(state, (int)s);
         for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
             if (plan->nodes.data[n].slow >= 0) tir_schedule_raise(state, "axes are fused: only roots may have fused axes");
         check_overlap(state, (int)s);

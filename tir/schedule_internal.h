@@ -37,6 +37,7 @@ typedef struct tir_stage_plan {
     int at_stage;                /* -1: a root */
     int at_node;                 /* leaf of at_stage */
     int by[TIR_MAX_AXES];        /* axis -> axis of at_stage it corresponds to (`by`); -1: from the loads */
+    bool follower;               /* tir_is_follower */
     bool has_scope;
     tir_scope scope;             /* of the scratch of an attached stage */
     bool non_temporal;
@@ -67,6 +68,21 @@ uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name);   /
 /* schedule_rewrite.c: one line of the rewrite section; `lexer` stands behind the directive's name. */
 void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer);
 
+/* What rewrites are made of (schedule_rewrite.c). Stage numbers and pointers move when one is inserted. */
+tir_stage *tir_insert_stage(tir_schedule_state *state, int at);
+void tir_permute_stages(tir_schedule_state *state, const int *position); /* stage i comes to position[i] */
+const char *tir_unique_name(tir_schedule_state *state, const char *name); /* raises when taken */
+tir_axis tir_new_axis(tir_schedule_state *state, const char *name, tir_expr extent);
+void tir_new_tensors(tir_schedule_state *state, int stage, const tir_stage *like, const char *name); /* extents: the space axes' */
+void tir_rewrite_stage(tir_pool *pool, tir_stage *stage, tir_visit visit, void *user); /* all of its expressions but merges */
+void tir_take_output(tir_region *region, uint32_t from, uint32_t to);
+
+/* schedule_fold.c: block and hoist, and from there online, which makes folds */
+void tir_apply_fold_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer);
+
+/* schedule_online.c */
+void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer);
+
 /* schedule.c: the whole program; region is changed by the rewrite section. Fills state->plan. */
 void tir_schedule_apply(tir_schedule_state *state, lib_arena *arena, tir_region *region, const tir_schedule *schedule,
                         const tir_lower_options *options, bool rewrite_only);
@@ -87,6 +103,8 @@ tir_span tir_axis_view(tir_schedule_state *state, int stage, int axis);   /* as 
 tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis);   /* extent incl. the overrun of mask splits */
 /* Region of `stage` as seen from the loop it is attached at, into its plan's low and extent. Raises if some consumer lies outside. */
 void tir_stage_region(tir_schedule_state *state, int stage);
+/* A step of a fold whose values no other step and not the fold itself uses. */
+bool tir_is_follower(tir_schedule_state *state, int stage);
 /* Do the regions of an attached stage, over all iterations of the loops it is attached in, cover its domain with each point just once?
  * NULL: yes; else what is wrong. Called where those loops are open and the region is computed. */
 const char *tir_region_flaw(tir_schedule_state *state, int stage);
@@ -95,5 +113,6 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage);
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);
 typedef void (*tir_load_visit)(void *user, tir_expr load);
 void tir_stage_loads(tir_schedule_state *state, int stage, tir_load_visit visit, void *user);
+bool tir_stage_reads(tir_schedule_state *state, int stage, uint32_t tensor);
 
 #endif

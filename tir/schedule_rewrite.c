@@ -5,7 +5,7 @@
 static tir_stage *stage_at(tir_schedule_state *state, int s) { return &state->region->stages.data[s]; }
 
 /* Makes room for a stage before position `at`: stage numbers behind it move up by one. */
-static tir_stage *insert_stage(tir_schedule_state *state, int at) {
+tir_stage *tir_insert_stage(tir_schedule_state *state, int at) {
     tir_region *region = state->region;
     tir_stage empty = {.fold = -1};
     lib_vec_push(region->arena, &region->stages, empty);
@@ -19,14 +19,25 @@ static tir_stage *insert_stage(tir_schedule_state *state, int at) {
     return &region->stages.data[at];
 }
 
-static const char *unique_name(tir_schedule_state *state, const char *name) {
+/* Stage i comes to position[i]. */
+void tir_permute_stages(tir_schedule_state *state, const int *position) {
+    tir_region *region = state->region;
+    tir_stage *old = lib_arena_copy(region->arena, region->stages.data, region->stages.count * sizeof *old);
+    for (uint32_t s = 0; s < region->stages.count; s++) region->stages.data[position[s]] = old[s];
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (region->stages.data[s].fold >= 0) region->stages.data[s].fold = position[region->stages.data[s].fold];
+    for (uint32_t t = 0; t < region->tensors.count; t++)
+        if (region->tensors.data[t].stage >= 0) region->tensors.data[t].stage = position[region->tensors.data[t].stage];
+}
+
+const char *tir_unique_name(tir_schedule_state *state, const char *name) {
     for (uint32_t t = 0; t < state->region->tensors.count; t++)
         if (strcmp(state->region->tensors.data[t].name, name) == 0)
             tir_schedule_raise(state, "the name %s is taken", name);
     return lib_arena_string(state->region->arena, name);
 }
 
-static tir_axis new_axis(tir_schedule_state *state, const char *name, tir_expr extent) {
+tir_axis tir_new_axis(tir_schedule_state *state, const char *name, tir_expr extent) {
     int64_t high = tir_range(state->region->pool, extent).high;
     if (high < TIR_UNBOUNDED_HIGH) high = high > 0 ? high - 1 : 0;
     return (tir_axis){lib_arena_string(state->region->arena, name),
@@ -34,7 +45,7 @@ static tir_axis new_axis(tir_schedule_state *state, const char *name, tir_expr e
 }
 
 /* Tensors of an inserted stage, one per component of `like`. */
-static void new_tensors(tir_schedule_state *state, int stage, const tir_stage *like, const char *name) {
+void tir_new_tensors(tir_schedule_state *state, int stage, const tir_stage *like, const char *name) {
     tir_region *region = state->region;
     for (int c = 0; c < like->count; c++) {
         tir_stage *s = stage_at(state, stage);
@@ -90,16 +101,19 @@ static tir_expr replace_load(void *user, tir_pool *pool, tir_expr e, tir_expr re
                     node.guarded ? tir_operand(pool, rebuilt, rank + 1) : 0);
 }
 
-static void replace_in_stage(load_replacement *r, tir_stage *stage) {
-    tir_pool *pool = r->state->region->pool;
-    r->maps = 0;
+void tir_rewrite_stage(tir_pool *pool, tir_stage *stage, tir_visit visit, void *user) {
     for (int c = 0; c < stage->count; c++) {
-        stage->value[c] = tir_rewrite(pool, stage->value[c], replace_load, r);
-        if (stage->initial[c]) stage->initial[c] = tir_rewrite(pool, stage->initial[c], replace_load, r);
+        stage->value[c] = tir_rewrite(pool, stage->value[c], visit, user);
+        if (stage->initial[c]) stage->initial[c] = tir_rewrite(pool, stage->initial[c], visit, user);
     }
-    if (stage->predicate) stage->predicate = tir_rewrite(pool, stage->predicate, replace_load, r);
+    if (stage->predicate) stage->predicate = tir_rewrite(pool, stage->predicate, visit, user);
     if (stage->kind == TIR_SCATTER)
-        for (int d = 0; d < stage->space; d++) stage->index[d] = tir_rewrite(pool, stage->index[d], replace_load, r);
+        for (int d = 0; d < stage->space; d++) stage->index[d] = tir_rewrite(pool, stage->index[d], visit, user);
+}
+
+static void replace_in_stage(load_replacement *r, tir_stage *stage) {
+    r->maps = 0;
+    tir_rewrite_stage(r->state->region->pool, stage, replace_load, r);
 }
 
 /* ---- inline P */
@@ -183,6 +197,20 @@ static void apply_layout(tir_schedule_state *state, lib_lexer *lexer) {
 
 /* ---- copy x -> xs */
 
+/* `to` is what leaves the region instead of `from`, which becomes internal. */
+void tir_take_output(tir_region *region, uint32_t from_id, uint32_t to_id) {
+    tir_tensor *from = &region->tensors.data[from_id], *to = &region->tensors.data[to_id];
+    to->output = true;
+    to->argument = from->argument;
+    to->alignment = from->alignment;
+    to->layout = from->layout;
+    to->has_strides = from->has_strides;
+    memcpy(to->stride, from->stride, sizeof to->stride);
+    from->output = from->has_strides = false;
+    from->argument = -1;
+    from->layout = tir_layout_identity(from->rank);
+}
+
 /* The fold whose state or step the stage is; -1: none. */
 static int fold_of(tir_schedule_state *state, int s) {
     return s < 0 ? -1 : stage_at(state, s)->kind == TIR_FOLD ? s : stage_at(state, s)->fold;
@@ -191,23 +219,23 @@ static int fold_of(tir_schedule_state *state, int s) {
 static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t t = tir_find_tensor(state, lib_lexer_name(lexer));
     lib_lexer_expect(lexer, "->");
-    const char *name = unique_name(state, lib_lexer_name(lexer));
+    const char *name = tir_unique_name(state, lib_lexer_name(lexer));
     tir_tensor source = state->region->tensors.data[t];
     const char *names[DLC_MAX_RANK] = {NULL};
     dimension_names(state, t, names);
     int at = source.stage + 1;
-    tir_stage *stage = insert_stage(state, at);
+    tir_stage *stage = tir_insert_stage(state, at);
     stage->name = name;
     stage->kind = TIR_MAP;
     stage->space = source.rank;
     tir_expr index[DLC_MAX_RANK];
     for (int d = 0; d < source.rank; d++) {
-        tir_axis axis = new_axis(state, names[d], source.extent[d]);
+        tir_axis axis = tir_new_axis(state, names[d], source.extent[d]);
         stage_at(state, at)->axis[d] = axis;
         index[d] = axis.var;
     }
     tir_stage like = {.count = 1, .tensor = {t}};
-    new_tensors(state, at, &like, name);
+    tir_new_tensors(state, at, &like, name);
     uint32_t copy = stage_at(state, at)->tensor[0];
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
         load_replacement r = {state, t, copy, NULL, 0};
@@ -216,18 +244,7 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
             continue; /* a fold and its steps use each other's values of one time */
         replace_in_stage(&r, stage_at(state, (int)q));
     }
-    if (source.output) { /* the copy is what leaves the region; the source becomes internal */
-        tir_tensor *from = &state->region->tensors.data[t], *to = &state->region->tensors.data[copy];
-        to->output = true;
-        to->argument = from->argument;
-        to->alignment = from->alignment;
-        to->layout = from->layout;
-        to->has_strides = from->has_strides;
-        memcpy(to->stride, from->stride, sizeof to->stride);
-        from->output = from->has_strides = false;
-        from->argument = -1;
-        from->layout = tir_layout_identity(from->rank);
-    }
+    if (source.output) tir_take_output(state->region, t, copy);
     stage_at(state, at)->value[0] = tir_load(state->region->pool, t, (tir_dtype)source.dtype, source.rank, index, 0, 0);
 }
 
@@ -252,13 +269,13 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     bool lanes = lib_lexer_accept(lexer, "lanes");
     if (!lanes) lib_lexer_expect(lexer, "chunks");
     lib_lexer_expect(lexer, "->");
-    const char *name = unique_name(state, lib_lexer_name(lexer));
+    const char *name = tir_unique_name(state, lib_lexer_name(lexer));
     const char *part_name = lib_lexer_name(lexer), *rest_name = lib_lexer_name(lexer);
     tir_stage whole = *stage_at(state, s);
     if (whole.kind != TIR_REDUCE || !whole.merge[0]) tir_schedule_raise(state, "%s cannot be combined from parts", whole.name);
     if (n < 2) tir_schedule_raise(state, "a factor of at least 2 was expected");
     tir_expr count = tir_index(pool, n), extent = whole.axis[split].extent, steps = tir_ceil_div(pool, extent, count);
-    tir_axis part = new_axis(state, part_name, count), rest = new_axis(state, rest_name, steps);
+    tir_axis part = tir_new_axis(state, part_name, count), rest = tir_new_axis(state, rest_name, steps);
     tir_expr point = lanes ? tir_add(pool, tir_mul(pool, rest.var, count), part.var)
                            : tir_add(pool, tir_mul(pool, part.var, steps), rest.var);
     tir_stage partial = whole;
@@ -275,18 +292,18 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     /* the partial stage gets axes of its own: space axes are renamed variables */
     for (int a = 0; a < whole.space + whole.reduce + 1; a++) {
         if (a == whole.space || (a > whole.space && partial.axis[a].var == rest.var)) continue;
-        tir_axis fresh = new_axis(state, partial.axis[a].name, partial.axis[a].extent);
+        tir_axis fresh = tir_new_axis(state, partial.axis[a].name, partial.axis[a].extent);
         for (int c = 0; c < whole.count; c++)
             partial.value[c] = tir_substitute(pool, partial.value[c], 1, &partial.axis[a].var, &fresh.var);
         if (partial.predicate) partial.predicate = tir_substitute(pool, partial.predicate, 1, &partial.axis[a].var, &fresh.var);
         partial.axis[a] = fresh;
     }
-    tir_stage *inserted = insert_stage(state, s);
+    tir_stage *inserted = tir_insert_stage(state, s);
     *inserted = partial;
-    new_tensors(state, s, &whole, name);
+    tir_new_tensors(state, s, &whole, name);
     /* the whole combines the parts in ascending order */
     tir_stage *combined = stage_at(state, s + 1);
-    tir_axis over = new_axis(state, part_name, count);
+    tir_axis over = tir_new_axis(state, part_name, count);
     tir_expr index[DLC_MAX_RANK], others[TIR_MAX_STATE], placeholders[TIR_MAX_STATE];
     for (int a = 0; a < whole.space; a++) index[a] = whole.axis[a].var;
     index[whole.space] = over.var;
@@ -366,19 +383,19 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
             }
             return;
         }
-        const char *name = unique_name(state, lib_arena_format(state->arena, "%s_%lld", whole.name, (long long)half));
-        tir_stage *level = insert_stage(state, s);
+        const char *name = tir_unique_name(state, lib_arena_format(state->arena, "%s_%lld", whole.name, (long long)half));
+        tir_stage *level = tir_insert_stage(state, s);
         *level = whole;
         level->kind = TIR_MAP;
         level->name = name;
         level->reduce = 0;
         level->space = whole.space + 1;
         for (int a = 0; a <= whole.space; a++) {
-            tir_axis fresh = new_axis(state, whole.axis[a].name, a == whole.space ? tir_index(pool, half) : whole.axis[a].extent);
+            tir_axis fresh = tir_new_axis(state, whole.axis[a].name, a == whole.space ? tir_index(pool, half) : whole.axis[a].extent);
             for (int c = 0; c < whole.count; c++) values[c] = tir_substitute(pool, values[c], 1, &whole.axis[a].var, &fresh.var);
             stage_at(state, s)->axis[a] = fresh;
         }
-        new_tensors(state, s, &whole, name);
+        tir_new_tensors(state, s, &whole, name);
         tir_expr index[DLC_MAX_RANK];
         for (int a = 0; a <= whole.space; a++) index[a] = whole.axis[a].var;
         for (int c = 0; c < whole.count; c++) {
@@ -398,6 +415,6 @@ void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_l
     case TIR_D_COPY: apply_copy(state, lexer); return;
     case TIR_D_RFACTOR: apply_rfactor(state, lexer); return;
     case TIR_D_TREE: apply_tree(state, lexer); return;
-    default: tir_schedule_raise(state, "this rewrite is not known");
+    default: tir_apply_fold_rewrite(state, kind, lexer); return;
     }
 }

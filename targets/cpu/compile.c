@@ -21,8 +21,7 @@ typedef struct compilation {
  * are base + index + constant already, constant parts of the index are folded, equal values are one, stores are as wide
  * as they can be. (With the scheduler of machine instructions off, instruction selection keeps the emitter's order.) */
 static const char *const options[] = {
-    "dlc",          "-enable-misched=0", "-combiner-store-merging=0",
-    "-disable-lsr", "-disable-cgp",      "-disable-machine-cse",
+    "dlc", "-enable-misched=0", "-combiner-store-merging=0", "-disable-lsr", "-disable-cgp", "-disable-machine-cse",
 };
 
 static void register_targets(void) {

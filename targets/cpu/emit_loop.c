@@ -86,6 +86,83 @@ static bool vectorises(emitter *e, const tir_stmt *list, int *widest) {
     return result;
 }
 
+/* Lanes may be combined into one place only where nothing else in the loop could tell the order: what else accesses the
+ * place combines into it by the same operator. Where that is not so no order is right; where it cannot be told, the loop
+ * runs lane by lane. */
+typedef struct reductions {
+    emitter *e;
+    lib_vec(const tir_stmt *) stores;
+    const tir_stmt *stmt; /* whose loads are looked at */
+    uint8_t *visited;     /* by expression, below one statement */
+    bool unclear;         /* whether something else does */
+} reductions;
+
+static void note_access(reductions *r, int same) {
+    if (same > 0) emit_raise(r->e, "iterations of a vec loop combine into one place, and use it otherwise");
+    r->unclear |= same < 0;
+}
+
+static void collect_reduction(void *user, const tir_stmt *stmt) {
+    reductions *r = user;
+    int widest = 1;
+    if (stmt->kind != TIR_STORE || !depends(r->e, stmt->store.value, &widest)) return;
+    for (int i = 0; i < stmt->store.rank; i++)
+        if (depends(r->e, stmt->store.index[i], &widest)) return;
+    note_access(r, !tir_is_exact_reduction(r->e->arena, r->e->kernel, stmt));
+    lib_vec_push(r->e->arena, &r->stores, stmt);
+}
+
+/* 1: one place, 0: never, -1: it cannot be told. */
+static int same_place(emitter *e, const tir_stmt *store, int rank, const tir_expr *index) {
+    int result = 1;
+    for (int i = 0; i < rank; i++) {
+        tir_expr a = store->store.index[i], b = index[i];
+        if (a == b) continue;
+        if (tir_op_of(e->pool, a) == TIR_CONST && tir_op_of(e->pool, b) == TIR_CONST) return 0;
+        result = -1;
+    }
+    return result;
+}
+
+static void check_loads(void *user, tir_expr expr) {
+    reductions *r = user;
+    const tir_node *node = tir_get(r->e->pool, expr);
+    if (r->visited[expr]) return;
+    r->visited[expr] = 1;
+    if (node->op == TIR_LOAD && !tir_loads_stored(r->e->kernel, r->stmt, expr)) {
+        int rank = (int)node->count - (node->guarded ? 2 : 0);
+        for (uint32_t i = 0; i < r->stores.count; i++)
+            if (r->stores.data[i]->store.buffer == node->bits)
+                note_access(r, same_place(r->e, r->stores.data[i], rank, &r->e->pool->operands.data[node->first]));
+    }
+    for (int i = 0; i < (int)node->count; i++) check_loads(r, tir_operand(r->e->pool, expr, i));
+}
+
+static void check_statement(void *user, const tir_stmt *stmt) {
+    reductions *r = user;
+    r->stmt = stmt;
+    memset(r->visited, 0, r->e->pool->nodes.count);
+    tir_stmt_exprs(stmt, check_loads, r);
+    if (stmt->kind != TIR_STORE) return;
+    for (uint32_t i = 0; i < r->stores.count; i++) {
+        const tir_stmt *other = r->stores.data[i];
+        if (other == stmt || other->store.buffer != stmt->store.buffer) continue;
+        int same = same_place(r->e, other, stmt->store.rank, stmt->store.index);
+        tir_op a = tir_op_of(r->e->pool, stmt->store.value), b = tir_op_of(r->e->pool, other->store.value);
+        if (same <= 0 || a != b || !emit_is_reduction(r->e, stmt)) note_access(r, same);
+    }
+}
+
+static bool reductions_agree(emitter *e, const tir_stmt *body) {
+    reductions r = {.e = e};
+    e->depends_now++;
+    tir_stmt_walk(body, collect_reduction, &r);
+    if (!r.stores.count) return true;
+    r.visited = LIB_NEW_ARRAY(e->arena, uint8_t, e->pool->nodes.count);
+    tir_stmt_walk(body, check_statement, &r);
+    return !r.unclear;
+}
+
 static int vector_lanes(emitter *e, const tir_stmt *loop) {
     for (uint32_t i = 0; i < e->loops.count; i++)
         if (e->loops.data[i].loop == loop) return e->loops.data[i].lanes;
@@ -94,7 +171,8 @@ static int vector_lanes(emitter *e, const tir_stmt *loop) {
     e->dependent[tir_var_id(e->pool, loop->for_.var)] = true;
     e->depends_now++;
     emit_vec known = {.loop = loop};
-    if (vectorises(e, loop->for_.body, &widest) && bytes) known.lanes = bytes / widest;
+    if (vectorises(e, loop->for_.body, &widest) && bytes && reductions_agree(e, loop->for_.body))
+        known.lanes = bytes / widest;
     e->epoch++; /* `varies` was used as storage */
     lib_vec_push(e->arena, &e->loops, known);
     return known.lanes;

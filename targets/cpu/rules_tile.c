@@ -224,18 +224,20 @@ static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
     const tir_stage *reader = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    const char *names[DLC_MAX_RANK];
+    const char *names[DLC_MAX_RANK] = {NULL};
     int panel = -1;
-    for (int i = 0; i < count && panel < 0; i++) { /* an operand may be read twice: the load that the vectors run along counts */
+    for (int i = 0; i < count; i++) { /* an operand that is read twice is named by its first load */
         if (access[i].tensor != tensor) continue;
         for (int d = 0; d < packed->rank; d++) {
-            names[d] = lib_arena_format(r->arena, "d%d", d);
+            tir_expr subscript = tir_operand(r->region->pool, access[i].load, d);
             if (packed->stage >= 0) names[d] = r->region->stages.data[packed->stage].axis[d].name;
-            for (int a = 0; a < reader->space + reader->reduce && packed->stage < 0; a++)
-                if (reader->axis[a].var == tir_operand(r->region->pool, access[i].load, d)) names[d] = reader->axis[a].name;
-            if (tir_operand(r->region->pool, access[i].load, d) == reader->axis[t->v].var) panel = d;
+            for (int a = 0; a < reader->space + reader->reduce && !names[d]; a++)
+                if (reader->axis[a].var == subscript) names[d] = reader->axis[a].name;
+            if (subscript == reader->axis[t->v].var) panel = d;
         }
     }
+    for (int d = 0; d < packed->rank; d++)
+        if (!names[d]) names[d] = lib_arena_format(r->arena, "d%d", d);
     if (panel < 0) return;
     lib_text parts;
     lib_text_init(&parts, r->arena);
@@ -256,14 +258,26 @@ static void vectors_last(rules *r, int s, int v) {
     rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[v].name);
 }
 
+/* Accumulators have a layout of their own, outputs have the caller's: those are copied. */
+static void copy_outputs(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *source[TIR_MAX_STATE];
+    int count = 0;
+    for (int c = 0; c < stage->count; c++) {
+        const tir_tensor *value = &r->region->tensors.data[stage->tensor[c]];
+        if (value->output) source[count++] = value->name;
+    }
+    if (count == 0 && r->group[s].root == s) source[count++] = stage->name;
+    for (int c = 0; c < count; c++) rules_rewrite(r, "copy %s -> %s", source[c], fresh_name(r, source[c], "_out"));
+}
+
 void rules_prepare_tile(rules *r, int s) {
     const char *name = r->region->stages.data[s].name;
     if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
     tile t;
     if (!choose_tile(r, s, &t)) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, r->region->stages.data[s].axis[t.v].name}));
-    if (r->group[s].root == s || r->region->tensors.data[r->region->stages.data[s].tensor[0]].output)
-        rules_rewrite(r, "copy %s -> %s", name, fresh_name(r, name, "_out"));
+    copy_outputs(r, s);
     s = stage_named(r, name);
     vectors_last(r, s, t.v);
     if (t.pack == UINT32_MAX || rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;

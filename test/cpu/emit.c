@@ -133,6 +133,31 @@ static void test_reductions(void **state) {
                  NULL);
 }
 
+/* Places of one buffer that only turn out to differ. */
+static void test_reductions_side_by_side(void **state) {
+    (void)state;
+    kernel_check("kernel pairs(x: f32[3, 100] arg, y: f32[3, 4] arg, m: f32[4] reg)\n"
+                 "phase tasks=3 task=p {\n"
+                 "  for u in 0..2 unroll { m[u] = 0:f32 m[u + 2] = 1:f32 }\n"
+                 "  for u in 0..2 unroll { for i in 0..50 vec {\n"
+                 "    m[u] = max(m[u], x[p, u*50 + i])\n"
+                 "    m[u + 2] = min(m[u + 2], x[p, u*50 + i])\n"
+                 "  } }\n"
+                 "  for u in 0..4 unroll { y[p, u] = m[u] }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel shared(x: f32[3, 100] arg, y: f32[3] arg, m: f32[1] reg)\n"
+                 "phase tasks=3 task=p {\n"
+                 "  m[0] = 0:f32\n"
+                 "  for i in 0..50 vec {\n"
+                 "    m[0] = max(m[0], x[p, i])\n"
+                 "    m[0] = max(m[0], x[p, 50 + i])\n"
+                 "  }\n"
+                 "  y[p] = m[0]\n"
+                 "}\n",
+                 NULL);
+}
+
 static void test_softmax(void **state) {
     (void)state;
     kernel_check("kernel rows(x: f32[9, 37] arg, y: f32[9, 37] arg, r: f32[37] reg, m: f32[1] reg, s: f32[1] reg)\n"
@@ -359,10 +384,19 @@ static void test_phases(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map),        cmocka_unit_test(test_masked_tail), cmocka_unit_test(test_gemm),
-        cmocka_unit_test(test_reductions), cmocka_unit_test(test_softmax),     cmocka_unit_test(test_branches),
-        cmocka_unit_test(test_loops),      cmocka_unit_test(test_scratch),     cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_layouts),    cmocka_unit_test(test_gather),      cmocka_unit_test(test_hints),
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_masked_tail),
+        cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_reductions_side_by_side),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_hints),
         cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests_name("cpu emitter", tests, kernel_check_open, kernel_check_close);

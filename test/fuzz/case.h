@@ -24,6 +24,7 @@ static const char *const case_fills[] = {"tame", "integers", "wide", "special"};
 typedef struct case_report {
     char stage[64]; /* where it was, for a run that never came back */
     char message[CASE_MESSAGE];
+    char log[1024]; /* last line of the library: why a region is interpreted */
     int compared, skipped; /* outputs */
 } case_report;
 
@@ -323,11 +324,18 @@ enum { LEG_INTERP, LEG_CPU, LEG_PLAIN, LEG_THREADS, LEG_COUNT };
             {"threads", "cpu", NULL, 2, NULL},                                                                        \
     }
 
-static inline bool case_open(case_leg *legs) {
+static inline void case_log(void *user, const char *line) {
+    case_report *report = user;
+    snprintf(report->log, sizeof report->log, "%s", line);
+}
+
+static inline bool case_open(case_leg *legs, case_report *report) {
     for (int i = 0; i < LEG_COUNT; i++) {
         dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
         options.target = legs[i].target;
         options.threads = legs[i].threads;
+        options.log = case_log;
+        options.log_user = report;
         if (dlc_context_create(&options, &legs[i].context) != DLC_OK) return false;
     }
     return true;
@@ -444,7 +452,8 @@ static inline bool case_check(const char *text, case_leg *legs, case_report *rep
         dlc_program_destroy(c.program[l]);
     }
     if (good && interpreted) {
-        snprintf(report->message, sizeof report->message, "interpreted: %llu regions on cpu", (unsigned long long)interpreted);
+        snprintf(report->message, sizeof report->message, "interpreted: %llu regions on cpu: %s", (unsigned long long)interpreted,
+                 report->log);
         good = false;
     }
     return good;

@@ -346,7 +346,7 @@ static inline void gen_head(gen *g) {
     gen_set_dim(&n, 0, g->size[0]);
     strcpy(n.text[0], "n");
     g->symbol[0] = gen_source(g, &n) >= 0;
-    if (gen_one_in(g, 2)) g->line[g->lines++] = strdup("symbol n in 0..4096 varies");
+    if (g->symbol[0] && gen_one_in(g, 2)) g->line[g->lines++] = strdup("symbol n in 0..4096 varies");
 }
 
 /* Values that nothing uses, and some others. */

@@ -193,6 +193,7 @@ static inline void add_gather(gen *g) {
     TRY(gen_indices(g), indices);
     const gen_value *v = &g->value[x];
     int axis = gen_axis(g, v);
+    if (v->dim[axis] == 0) return;
     gen_node(g, "gather(%s, %s, axis=%d)", NAME(x), NAME(indices), axis);
 }
 
@@ -250,6 +251,7 @@ static inline void add_along(gen *g) {
     TRY(gen_any(g, "if", 1), x);
     const gen_value *v = &g->value[x];
     int axis = gen_axis(g, v);
+    if (v->dim[axis] == 0) return; /* has no greatest element */
     gen_word(g, gen_is(v, "f") ? "softmax softmax softmax log_softmax cumulative_sum arg_max" : "cumulative_sum arg_max", op);
     const char *more = "";
     if (strcmp(op, "cumulative_sum") == 0) more = gen_one_in(g, 2) ? ", exclusive=true" : gen_one_in(g, 2) ? ", reverse=true" : "";
@@ -468,6 +470,7 @@ static inline void add_classes(gen *g) {
     }
     if (gen_one_in(g, 2)) {
         TRY(gen_any(g, "bif", 1), table);
+        if (g->value[table].dim[0] == 0) return;
         gen_node(g, "embedding(%s, %s)", NAME(table), NAME(ids));
         return;
     }

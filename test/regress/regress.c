@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 static case_leg legs[] = CASE_LEGS;
+static case_report report;
 
 static char *read_text(const char *path) {
     FILE *file = fopen(path, "r");
@@ -22,7 +23,6 @@ static char *read_text(const char *path) {
 
 static void test_text(void **state) {
     char path[512];
-    case_report report = {.compared = 0};
     snprintf(path, sizeof path, "test/regress/%s", (const char *)*state);
     char *text = read_text(path);
     bool good = case_check(text, legs, &report);
@@ -32,7 +32,7 @@ static void test_text(void **state) {
 
 static int open_legs(void **state) {
     (void)state;
-    return case_open(legs) ? 0 : -1;
+    return case_open(legs, &report) ? 0 : -1;
 }
 
 static int close_legs(void **state) {

@@ -163,10 +163,35 @@ static void scattered(text *t) {
     say(t, "map y f32 (i: %d, j: %d) = S[i, j] * 2:f32\noutput y\n", n, m);
 }
 
+/* softmax as a value of its own, then a weighted sum */
+static void attention(text *t) {
+    int n = extent(), k = extent(), d = 1 + below(5);
+    bool scaled = chance(50);
+    say(t, "input s f32[%d, %d]\ninput v f32[%d, %d]\n", n, k, k, d);
+    say(t, "reduce m f32 exact (q: %d | k: %d) init -inf:f32 = max(acc(0):f32, s[q, k]) merge max(acc(0):f32, other(0):f32)\n", n, k);
+    say(t, "map e f32 (q: %d, k: %d) = exp((s[q, k] - m[q])%s)\n", n, k, scaled ? " * 0.5:f32" : "");
+    say(t, "reduce l f32 (q: %d | k: %d) init 0:f32 = acc(0):f32 + e[q, k] " SUM, n, k);
+    say(t, "map p f32 (q: %d, k: %d) = e[q, k] / l[q]\n", n, k);
+    say(t, "reduce o f32 (q: %d, d: %d | k: %d) init 0:f32 = muladd(p[q, k], v[k, d], acc(0):f32) " SUM, n, d, k);
+    say(t, "map y f32 (q: %d, d: %d) = o[q, d]\noutput y\n", n, d);
+    if (chance(20)) say(t, "output p\n");
+}
+
+static void recurrence(text *t) {
+    int b = extent(), n = extent(), h = 1 + below(9), i = 1 + below(5);
+    say(t, "input x f32[%d, %d, %d]\ninput w f32[%d, %d]\ninput u f32[%d, %d]\nfold h f32[%d] (b: %d | t: %d) init 0.25:f32\n", b, n, i, h,
+        h, i, h, h, b, n);
+    say(t, "reduce xu f32 in h (b: %d, t: %d, j: %d | k: %d) init 0:f32 = muladd(x[b, t, k], u[k, j], acc(0):f32) " SUM, b, n, h, i);
+    say(t, "reduce g f32 in h (b: %d, j: %d | k: %d) init 0:f32 = muladd(h[b, k], w[k, j], acc(0):f32) " SUM, b, h, h);
+    say(t, "map n f32 in h (b: %d, t: %d, j: %d) = g[b, j] * 0.1:f32 + xu[b, t, j]\nnext h = n[b, t, 0]\n", b, n, h);
+    if (chance(60)) say(t, "map y f32 (t: %d, b: %d, j: %d) = n[b, t, j]\noutput y\n", n, b, h);
+    say(t, "map z f32 (b: %d, j: %d) = h[b, j]\noutput z\n", b, h);
+}
+
 static void random_region(text *t) {
     static void (*const kinds[])(text *) = {maps,    sums,   contraction, two_contractions, convolution,
-                                            arg_max, softmax, causal,      running,          scattered};
-    say(t, "region r\n");
+                                            arg_max, softmax, causal,      running,          scattered, attention, recurrence};
+    say(t, "region r excess\n");
     kinds[below((int)(sizeof kinds / sizeof *kinds))](t);
 }
 
@@ -177,7 +202,7 @@ typedef struct stage_info {
     char leaf[LEAVES][NAME];
     bool reduce[LEAVES];
     int leaves, space;
-    bool inexact;
+    bool inexact, fold;
 } stage_info;
 
 typedef struct generator {
@@ -213,7 +238,8 @@ static bool inspect(generator *g, const char *rewrites) {
         const tir_stage *stage = &region->stages.data[s];
         if (stage->removed) continue;
         stage_info *info = &g->stage[g->stages++];
-        *info = (stage_info){.space = stage->space, .inexact = stage->kind != TIR_MAP && !stage->exact};
+        *info = (stage_info){.space = stage->space, .inexact = stage->kind != TIR_MAP && !stage->exact,
+                             .fold = stage->kind == TIR_FOLD};
         snprintf(info->name, NAME, "%s", stage->name);
         for (int a = 0; a < stage->space + stage->reduce; a++) {
             snprintf(info->leaf[a], NAME, "%s", stage->axis[a].name);
@@ -246,9 +272,19 @@ static bool accepted(generator *g, const char *rewrites, const char *loops) {
 
 static void add_rewrite(generator *g) {
     text line = {{0}, 0}, all = g->rewrites;
-    const stage_info *s = any_stage(g);
+    const stage_info *s = any_stage(g), *fold = NULL;
+    for (int i = 0; i < g->stages; i++)
+        if (g->stage[i].fold) fold = &g->stage[i];
     int leaf = s->leaves ? any_leaf(s) : 0, n = g->names++;
-    switch (below(4)) {
+    switch (below(6)) {
+    case 4:
+        if (!fold && (!s->leaves || !s->reduce[leaf])) return;
+        if (!fold)
+            say(&line, "online %s.%s %d -> fold%d r%d\n", s->name, s->leaf[leaf], 1 + below(9), n, n);
+        else
+            say(&line, "block %s.%s %d -> total%d prefix%d r%d t%d\n", fold->name, fold->leaf[fold->leaves - 1], 1 + below(9), n, n, n, n);
+        break;
+    case 5: say(&line, "hoist %s %s\n", s->name, fold ? fold->name : s->name); break;
     case 0: say(&line, "inline %s\n", s->name); break;
     case 1: say(&line, "copy %s -> copy%d\n", g->tensor[below(g->tensors)], n); break;
     case 2: {
@@ -273,7 +309,8 @@ static void add_rewrite(generator *g) {
         inspect(g, g->rewrites.data);
         return;
     }
-    if (strncmp(line.data, "rfactor", 7) == 0) g->tolerant = true;
+    if (strncmp(line.data, "rfactor", 7) == 0 || strncmp(line.data, "online", 6) == 0 || strncmp(line.data, "block", 5) == 0)
+        g->tolerant = true;
     g->rewrites = all;
 }
 
@@ -377,7 +414,7 @@ static void test_random(void **state) {
         g = (generator){.stages = 0};
         random_region(&g.region);
         assert_true(inspect(&g, ""));
-        for (int n = below(4); n > 0; n--) add_rewrite(&g);
+        for (int n = below(5); n > 0; n--) add_rewrite(&g);
         inspect(&g, g.rewrites.data);
         for (int n = below(16); n > 0; n--) add_loop(&g);
         snprintf(schedule, sizeof schedule, "rewrite:\n%sloops:\n%s", g.rewrites.data, g.loops.data);

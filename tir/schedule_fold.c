@@ -1,0 +1,338 @@
+/* Rewrites of folds: `block` cuts the sequential axis of an associative fold into blocks that run side by side, `hoist` takes a step that
+ * does not need the state out of the fold. */
+#include "tir/schedule_internal.h"
+
+static tir_stage *stage_at(tir_schedule_state *state, int s) {
+    return &state->region->stages.data[s];
+}
+static tir_pool *pool_of(const tir_schedule_state *state) {
+    return state->region->pool;
+}
+
+static int find_fold(tir_schedule_state *state, const char *name) {
+    int fold = tir_find_stage(state, name);
+    if (stage_at(state, fold)->kind != TIR_FOLD) tir_schedule_raise(state, "%s is not a fold", name);
+    return fold;
+}
+
+/* ---- hoist S F : S becomes an ordinary stage before the fold */
+
+typedef struct step_search {
+    tir_schedule_state *state;
+    int fold, step;
+} step_search;
+
+static void refuse_fold_values(void *user, tir_expr load) {
+    step_search *search = user;
+    const tir_tensor *tensor = &search->state->region->tensors.data[tir_get(pool_of(search->state), load)->bits];
+    if (tensor->stage == search->fold) tir_schedule_raise(search->state, "it reads the state %s", tensor->name);
+    if (tensor->stage >= 0 && stage_at(search->state, tensor->stage)->fold == search->fold)
+        tir_schedule_raise(search->state, "it reads %s, which stays in the fold", tensor->name);
+}
+
+static void refuse_next(void *user, tir_expr load) {
+    step_search *search = user;
+    if (search->state->region->tensors.data[tir_get(pool_of(search->state), load)->bits].stage == search->step)
+        tir_schedule_raise(search->state, "it is the next state");
+}
+
+static void apply_hoist(tir_schedule_state *state, lib_lexer *lexer) {
+    int s = tir_find_stage(state, lib_lexer_name(lexer)), fold = find_fold(state, lib_lexer_name(lexer));
+    if (stage_at(state, s)->fold != fold) tir_schedule_raise(state, "it is not a step of that fold");
+    step_search search = {state, fold, s};
+    tir_stage_loads(state, s, refuse_fold_values, &search);
+    tir_stage_loads(state, fold, refuse_next, &search);
+    stage_at(state, s)->fold = -1;
+    int *position = LIB_NEW_ARRAY(state->arena, int, state->region->stages.count);
+    for (int q = 0; q < (int)state->region->stages.count; q++) position[q] = q == s ? fold : q >= fold && q < s ? q + 1 : q;
+    tir_permute_stages(state, position);
+}
+
+/* ---- block c.t B -> totals prefixes b i : with op associative and c' = c op e(t),
+ *   totals[b]    = reduce over i of e(b*B + i)
+ *   prefixes     = fold over b of prefixes op totals[b]; its last value is that of the fold
+ *   c            = fold over i, free along b, from what prefixes was before block b
+ * All values of the step are those of c's step at (t / B, t % B). */
+
+typedef struct blocking {
+    tir_schedule_state *state;
+    tir_stage fold, step; /* as they were */
+    int fold_at, step_at;
+    tir_op op;            /* of the state and the rest */
+    tir_expr state_load;  /* in the step's value */
+    int axis_of[TIR_MAX_AXES]; /* step axis of each axis of the fold, t last */
+    int64_t size;
+    tir_expr blocks;      /* number of them */
+    const char *block, *inner;
+    bool ragged;          /* the last block is shorter */
+} blocking;
+
+static bool associative(const blocking *b, tir_expr value) {
+    static const tir_op ops[] = {TIR_ADD, TIR_MUL, TIR_MAX, TIR_MIN, TIR_AND, TIR_OR, TIR_XOR};
+    tir_pool *pool = pool_of(b->state);
+    tir_op op = tir_op_of(pool, value);
+    bool known = op == TIR_MULADD;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) known = known || ops[i] == op;
+    if (!known) return false;
+    int count = tir_get(pool, value)->count, states = 0;
+    for (int i = 0; i < count; i++) {
+        tir_expr operand = tir_operand(pool, value, i);
+        if (operand == b->state_load && (op != TIR_MULADD || i == 2)) {
+            states++;
+            continue;
+        }
+        if (tir_uses(pool, operand, b->state_load)) return false;
+    }
+    return states == 1;
+}
+
+static void find_state_load(void *user, tir_expr load) {
+    blocking *b = user;
+    if (tir_get(pool_of(b->state), load)->bits != b->fold.tensor[0]) return;
+    if (b->state_load && b->state_load != load) tir_schedule_raise(b->state, "its step reads the state at several points");
+    b->state_load = load;
+}
+
+/* Checks that the fold is  next = step[axes of the fold in some order], step = state[free axes] op rest. */
+static void analyse(blocking *b) {
+    tir_schedule_state *state = b->state;
+    tir_pool *pool = pool_of(state);
+    const char *name = b->fold.name;
+    if (b->fold.count != 1 || state->region->tensors.data[b->fold.tensor[0]].rank != b->fold.space)
+        tir_schedule_raise(state, "the state of %s is not one number per point", name);
+    b->step_at = state->region->tensors.data[tir_get(pool, b->fold.value[0])->bits].stage;
+    b->step = *stage_at(state, b->step_at);
+    for (int q = 0; q < (int)state->region->stages.count; q++)
+        if (q != b->step_at && !stage_at(state, q)->removed && stage_at(state, q)->fold == b->fold_at)
+            tir_schedule_raise(state, "%s has several steps", name);
+    if (b->step.kind != TIR_MAP || b->step.count != 1 || b->step.space != b->fold.space + 1)
+        tir_schedule_raise(state, "the step of %s is not a map over its axes", name);
+    for (int a = 0; a <= b->fold.space; a++) {
+        b->axis_of[a] = -1;
+        for (int d = 0; d < b->step.space; d++)
+            if (tir_operand(pool, b->fold.value[0], d) == b->fold.axis[a].var) b->axis_of[a] = d;
+        if (b->axis_of[a] < 0) tir_schedule_raise(state, "the step of %s is not a map over its axes", name);
+    }
+    tir_stage_loads(state, b->step_at, find_state_load, b);
+    bool same_point = b->state_load != 0;
+    for (int a = 0; same_point && a < b->fold.space; a++)
+        same_point = tir_operand(pool, b->state_load, a) == b->step.axis[b->axis_of[a]].var;
+    if (!same_point || !associative(b, b->step.value[0]))
+        tir_schedule_raise(state, "the step of %s is not its state combined by an associative operator with something else", name);
+    b->op = tir_op_of(pool, b->step.value[0]);
+    if (b->op == TIR_MULADD) b->op = TIR_ADD;
+}
+
+static tir_expr identity_of(tir_pool *pool, tir_op op, tir_dtype dtype) {
+    if (op == TIR_MAX) return tir_lowest(pool, dtype);
+    if (op == TIR_MIN) return tir_highest(pool, dtype);
+    if (op == TIR_AND) return tir_bits(pool, dtype, UINT64_MAX);
+    return tir_int(pool, dtype, op == TIR_MUL);
+}
+
+typedef struct load_guard {
+    tir_expr guard;
+} load_guard;
+
+static tir_expr guard_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const load_guard *g = user;
+    (void)e;
+    const tir_node node = *tir_get(pool, rebuilt);
+    if (node.op != TIR_LOAD) return rebuilt;
+    tir_expr index[DLC_MAX_RANK], guard = g->guard, other = tir_int(pool, node.dtype, 0);
+    int rank = node.count - (node.guarded ? 2 : 0);
+    for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, rebuilt, d);
+    if (node.guarded) {
+        guard = tir_and(pool, guard, tir_operand(pool, rebuilt, rank));
+        other = tir_operand(pool, rebuilt, rank + 1);
+    }
+    return tir_load(pool, (uint32_t)node.bits, node.dtype, rank, index, guard, other);
+}
+
+/* The step's value with `by` for the state, on the axes `at` (those of the fold, then block and inner one). `guarded`: loads of the last
+ * block are. */
+static tir_expr step_value(blocking *b, const tir_axis *at, tir_expr by, bool guarded) {
+    tir_pool *pool = pool_of(b->state);
+    int space = b->fold.space;
+    tir_expr time = tir_add(pool, tir_mul(pool, at[space].var, tir_index(pool, b->size)), at[space + 1].var);
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES], hole = tir_other(pool, tir_dtype_of(pool, by), 0);
+    for (int a = 0; a <= space; a++) {
+        from[a] = b->step.axis[b->axis_of[a]].var;
+        to[a] = a == space ? time : at[a].var;
+    }
+    tir_expr value = tir_substitute(pool, b->step.value[0], 1, &b->state_load, &hole);
+    value = tir_substitute(pool, value, space + 1, from, to);
+    load_guard guard = {tir_lt(pool, time, b->fold.axis[space].extent)};
+    if (guarded && b->ragged) value = tir_rewrite(pool, value, guard_load, &guard);
+    return tir_substitute(pool, value, 1, &hole, &by);
+}
+
+/* Axes of a stage: the fold's free ones, block, inner. */
+static void block_axes(blocking *b, tir_axis *axis) {
+    for (int a = 0; a < b->fold.space; a++) axis[a] = tir_new_axis(b->state, b->fold.axis[a].name, b->fold.axis[a].extent);
+    axis[b->fold.space] = tir_new_axis(b->state, b->block, b->blocks);
+    axis[b->fold.space + 1] = tir_new_axis(b->state, b->inner, tir_index(pool_of(b->state), b->size));
+}
+
+static tir_expr load_at(blocking *b, uint32_t tensor, int rank, const tir_axis *axis) {
+    tir_expr index[DLC_MAX_RANK];
+    for (int d = 0; d < rank; d++) index[d] = axis[d].var;
+    tir_pool *pool = pool_of(b->state);
+    return tir_load(pool, tensor, (tir_dtype)b->state->region->tensors.data[tensor].dtype, rank, index, 0, 0);
+}
+
+static tir_stage *add_stage(blocking *b, int at, tir_stage_kind kind, const char *name, const tir_axis *axis, int space, int reduce) {
+    tir_stage *stage = tir_insert_stage(b->state, at);
+    stage->kind = kind;
+    stage->name = name;
+    stage->space = space;
+    stage->reduce = reduce;
+    memcpy(stage->axis, axis, (size_t)(space + reduce) * sizeof *axis);
+    tir_stage like = {.count = 1, .tensor = {b->fold.tensor[0]}};
+    tir_new_tensors(b->state, at, &like, name);
+    return stage_at(b->state, at);
+}
+
+static void add_totals(blocking *b, const char *name) {
+    tir_pool *pool = pool_of(b->state);
+    tir_axis axis[TIR_MAX_AXES];
+    int space = b->fold.space;
+    block_axes(b, axis);
+    tir_dtype dtype = tir_dtype_of(pool, b->step.value[0]);
+    tir_stage *stage = add_stage(b, b->fold_at, TIR_REDUCE, name, axis, space + 1, 1);
+    tir_expr acc = tir_acc(pool, dtype, 0);
+    stage->initial[0] = identity_of(pool, b->op, dtype);
+    stage->value[0] = step_value(b, axis, acc, false);
+    stage->merge[0] = tir_binary(pool, b->op, acc, tir_other(pool, dtype, 0));
+    stage->exact = (b->op != TIR_ADD && b->op != TIR_MUL) || !lib_dtype_is_float((dlc_dtype)dtype);
+    tir_expr time = tir_add(pool, tir_mul(pool, axis[space].var, tir_index(pool, b->size)), axis[space + 1].var);
+    if (b->ragged) stage->predicate = tir_lt(pool, time, b->fold.axis[space].extent);
+}
+
+/* The fold over blocks and its step; returns the step's tensor: the state after each block. */
+static uint32_t add_prefixes(blocking *b, const char *name, const char *step_name, uint32_t totals) {
+    tir_pool *pool = pool_of(b->state);
+    tir_axis axis[TIR_MAX_AXES], step_axis[TIR_MAX_AXES];
+    int space = b->fold.space;
+    block_axes(b, axis);
+    block_axes(b, step_axis);
+    tir_stage *fold = add_stage(b, b->fold_at + 1, TIR_FOLD, name, axis, space, 1);
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+    for (int a = 0; a < space; a++) {
+        from[a] = b->fold.axis[a].var;
+        to[a] = axis[a].var;
+    }
+    fold->initial[0] = tir_substitute(pool, b->fold.initial[0], space, from, to);
+    uint32_t prefixes = fold->tensor[0];
+    tir_stage *step = add_stage(b, b->fold_at + 2, TIR_MAP, step_name, step_axis, space + 1, 0);
+    step->fold = b->fold_at + 1;
+    step->value[0] = tir_binary(pool, b->op, load_at(b, prefixes, space, step_axis), load_at(b, totals, space + 1, step_axis));
+    uint32_t after = step->tensor[0];
+    stage_at(b->state, b->fold_at + 1)->value[0] = load_at(b, after, space + 1, axis);
+    return after;
+}
+
+typedef struct tensor_replacement {
+    uint32_t from, to;
+} tensor_replacement;
+
+static tir_expr replace_tensor(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const tensor_replacement *r = user;
+    (void)e;
+    const tir_node node = *tir_get(pool, rebuilt);
+    if (node.op != TIR_LOAD || node.bits != r->from) return rebuilt;
+    tir_expr index[DLC_MAX_RANK];
+    int rank = node.count - (node.guarded ? 2 : 0);
+    for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, rebuilt, d);
+    return tir_load(pool, r->to, node.dtype, rank, index, node.guarded ? tir_operand(pool, rebuilt, rank) : 0,
+                    node.guarded ? tir_operand(pool, rebuilt, rank + 1) : 0);
+}
+
+/* The blocked fold itself, at `at`, with its step and the step's values where they were. */
+static void change_fold(blocking *b, int at, uint32_t after, const char *step_name) {
+    tir_pool *pool = pool_of(b->state);
+    tir_region *region = b->state->region;
+    tir_axis axis[TIR_MAX_AXES], step_axis[TIR_MAX_AXES];
+    int space = b->fold.space;
+    block_axes(b, axis);
+    block_axes(b, step_axis);
+    tir_stage *fold = stage_at(b->state, at);
+    uint32_t c = fold->tensor[0];
+    memcpy(fold->axis, axis, (size_t)(space + 2) * sizeof *axis);
+    fold->space = space + 1;
+    region->tensors.data[c].rank = space + 1;
+    region->tensors.data[c].extent[space] = b->blocks;
+    region->tensors.data[c].layout = tir_layout_identity(space + 1);
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES], index[DLC_MAX_RANK], one = tir_index(pool, 1);
+    for (int a = 0; a < space; a++) {
+        from[a] = b->fold.axis[a].var;
+        index[a] = to[a] = axis[a].var;
+    }
+    index[space] = tir_sub(pool, axis[space].var, one);
+    tir_dtype dtype = tir_dtype_of(pool, b->step.value[0]);
+    fold->initial[0] = tir_load(pool, after, dtype, space + 1, index, tir_le(pool, one, axis[space].var),
+                                tir_substitute(pool, b->fold.initial[0], space, from, to));
+    tir_stage *step = add_stage(b, at + 1, TIR_MAP, step_name, step_axis, space + 2, 0);
+    step->fold = at;
+    step->value[0] = step_value(b, step_axis, load_at(b, c, space + 1, step_axis), true);
+    uint32_t inner = step->tensor[0];
+    stage_at(b->state, at)->value[0] = load_at(b, inner, space + 2, axis);
+    tir_stage *all = stage_at(b->state, region->tensors.data[b->step.tensor[0]].stage);
+    tir_expr time = all->axis[b->axis_of[space]].var, size = tir_index(pool, b->size);
+    for (int a = 0; a < space; a++) index[a] = all->axis[b->axis_of[a]].var;
+    index[space] = tir_div(pool, time, size);
+    index[space + 1] = tir_rem(pool, time, size);
+    all->value[0] = tir_load(pool, inner, dtype, space + 2, index, 0, 0);
+}
+
+static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
+    char *name = lib_lexer_name(lexer), *dot = strrchr(name, '.');
+    if (!dot) tir_schedule_raise(state, "%s: expected fold.axis", name);
+    *dot = 0;
+    blocking b = {.state = state, .fold_at = find_fold(state, name)};
+    b.fold = *stage_at(state, b.fold_at);
+    if (strcmp(b.fold.axis[b.fold.space].name, dot + 1) != 0) tir_schedule_raise(state, "the axis of fold %s is called %s", name,
+                                                                                 b.fold.axis[b.fold.space].name);
+    b.size = lib_lexer_integer(lexer);
+    if (b.size < 1) tir_schedule_raise(state, "a block has at least one point");
+    lib_lexer_expect(lexer, "->");
+    const char *totals_name = tir_unique_name(state, lib_lexer_name(lexer));
+    const char *prefixes_name = tir_unique_name(state, lib_lexer_name(lexer));
+    b.block = lib_lexer_name(lexer);
+    b.inner = lib_lexer_name(lexer);
+    analyse(&b);
+    if (b.fold.space + 2 > DLC_MAX_RANK) tir_schedule_raise(state, "%s would have too many axes", b.step.name);
+    tir_pool *pool = pool_of(state);
+    tir_expr extent = b.fold.axis[b.fold.space].extent, size = tir_index(pool, b.size);
+    b.blocks = tir_ceil_div(pool, extent, size);
+    b.ragged = tir_rem(pool, extent, size) != tir_index(pool, 0);
+    const char *after_name = tir_unique_name(state, lib_arena_format(state->arena, "%s_%s", prefixes_name, b.step.name));
+    const char *step_name = tir_unique_name(state, lib_arena_format(state->arena, "%s_%s", b.step.name, b.inner));
+    uint32_t last = b.fold.tensor[0], all = b.step.tensor[0];
+    bool all_used = state->region->tensors.data[all].output;
+    for (int q = 0; q < (int)state->region->stages.count; q++)
+        if (q != b.fold_at && !stage_at(state, q)->removed) all_used = all_used || tir_stage_reads(state, q, all);
+    add_totals(&b, totals_name);
+    uint32_t totals = stage_at(state, b.fold_at)->tensor[0];
+    uint32_t after = add_prefixes(&b, prefixes_name, after_name, totals);
+    uint32_t prefixes = stage_at(state, b.fold_at + 1)->tensor[0];
+    int fold_at = b.fold_at + 3, step_at = state->region->tensors.data[all].stage;
+    tensor_replacement r = {last, prefixes};
+    for (int q = 0; q < (int)state->region->stages.count; q++)
+        if (q != fold_at && q != step_at && !stage_at(state, q)->removed)
+            tir_rewrite_stage(pool, stage_at(state, q), replace_tensor, &r);
+    if (state->region->tensors.data[last].output) tir_take_output(state->region, last, prefixes);
+    if (all_used)
+        change_fold(&b, fold_at, after, step_name);
+    else
+        stage_at(state, fold_at)->removed = stage_at(state, step_at)->removed = true;
+}
+
+void tir_apply_fold_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
+    if (kind == TIR_D_HOIST)
+        apply_hoist(state, lexer);
+    else if (kind == TIR_D_BLOCK)
+        apply_block(state, lexer);
+    else
+        tir_apply_online(state, lexer);
+}

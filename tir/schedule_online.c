@@ -1,0 +1,486 @@
+/* online S.k B -> F kb: a chain of reductions over one axis, each of which may read the results of earlier ones (max, sum of
+ * exponentials, weighted sum), becomes one fold over blocks of B points. Its states are the results so far. When an earlier member r
+ * moves from r_old to r_new, a later member i is corrected by c(r_old, r_new), derived from the structure of what it sums:
+ *     e(k; r_new) = e(k; r_old) * c   under a sum,      e(k; r_new) = e(k; r_old) + c   under a maximum,
+ * and what has no such form is refused. (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022.)
+ * Maps between members go into their readers, a divisor without k is pulled behind the fold. Roundings move. */
+#include "tir/schedule_internal.h"
+
+enum { MAX_MEMBERS = TIR_MAX_STATE, MAX_MAPS = 16 };
+
+typedef struct member {
+    int stage;              /* before the rewrite */
+    tir_stage whole;        /* likewise, with the maps of the chain put in */
+    bool sum;               /* else maximum */
+    tir_expr lift;          /* what is summed, without a divisor */
+    tir_expr divisor;       /* 0: none */
+    uint32_t state, next;   /* tensors: of the fold, and of the step that makes the next state */
+} member;
+
+typedef struct online {
+    tir_schedule_state *state;
+    tir_pool *pool;
+    member members[MAX_MEMBERS];
+    int count;
+    int maps[MAX_MAPS];     /* stages that read members, point by point: they go into their readers */
+    int map_count;
+    tir_expr predicate, extent; /* of the first member */
+    int free;               /* axes of the first member: leading in all */
+    int64_t block;
+    tir_expr time;          /* the fold's axis as the step under construction knows it */
+    const member *at;       /* the member under derivation */
+} online;
+
+static tir_stage *stage_at(const online *o, int s) {
+    return &o->state->region->stages.data[s];
+}
+static const tir_tensor *tensor_of(const online *o, tir_expr load) {
+    return &o->state->region->tensors.data[tir_get(o->pool, load)->bits];
+}
+
+static int member_of(const online *o, uint32_t tensor) {
+    for (int i = 0; i < o->count; i++)
+        if (o->members[i].whole.tensor[0] == tensor) return i;
+    return -1;
+}
+
+/* ---- finding the chain */
+
+typedef struct chain_search {
+    const online *o;
+    bool found;
+} chain_search;
+
+static tir_expr find_chain(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    chain_search *search = user;
+    if (tir_op_of(pool, e) != TIR_LOAD) return rebuilt;
+    if (member_of(search->o, (uint32_t)tir_get(pool, e)->bits) >= 0) search->found = true;
+    for (int i = 0; i < search->o->map_count; i++)
+        if (tensor_of(search->o, e)->stage == search->o->maps[i]) search->found = true;
+    return rebuilt;
+}
+
+static bool in_chain(const online *o, tir_expr e) {
+    chain_search search = {o, false};
+    tir_rewrite(o->pool, e, find_chain, &search);
+    return search.found;
+}
+
+static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const online *o = user;
+    (void)e;
+    const tir_node node = *tir_get(pool, rebuilt);
+    if (node.op != TIR_LOAD) return rebuilt;
+    for (int i = 0; i < o->map_count; i++) {
+        const tir_stage *map = stage_at(o, o->maps[i]);
+        if (map->tensor[0] != (uint32_t)node.bits) continue;
+        tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+        for (int a = 0; a < map->space; a++) {
+            from[a] = map->axis[a].var;
+            to[a] = tir_operand(pool, rebuilt, a);
+        }
+        tir_expr value = tir_substitute(pool, map->value[0], map->space, from, to);
+        return node.guarded ? tir_select(pool, tir_operand(pool, rebuilt, map->space), value, tir_operand(pool, rebuilt, map->space + 1))
+                            : value;
+    }
+    return rebuilt;
+}
+
+/* With all maps of the chain put in: as many rounds as maps may read maps. */
+static tir_expr without_maps(online *o, tir_expr e) {
+    for (int i = 0; i <= o->map_count; i++) e = tir_rewrite(o->pool, e, put_in_map, o);
+    return e;
+}
+
+/* The update as  acc + lift  or  max(acc, lift). */
+static bool take_lift(online *o, member *m) {
+    tir_pool *pool = o->pool;
+    tir_expr value = m->whole.value[0], acc = tir_acc(pool, tir_dtype_of(pool, value), 0);
+    const tir_node node = *tir_get(pool, value);
+    m->sum = node.op != TIR_MAX;
+    if (node.op == TIR_MULADD && tir_operand(pool, value, 2) == acc) {
+        m->lift = tir_mul(pool, tir_operand(pool, value, 0), tir_operand(pool, value, 1));
+        return !tir_uses(pool, m->lift, acc);
+    }
+    if (node.op != TIR_ADD && node.op != TIR_MAX) return false;
+    tir_expr a = tir_operand(pool, value, 0), b = tir_operand(pool, value, 1);
+    m->lift = a == acc ? b : a;
+    return (a == acc || b == acc) && !tir_uses(pool, m->lift, acc);
+}
+
+typedef struct index_check {
+    const online *o;
+    const tir_stage *stage;
+    bool same_rows; /* members are read at the reader's own leading axes */
+} index_check;
+
+static tir_expr check_rows(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    index_check *check = user;
+    if (tir_op_of(pool, e) != TIR_LOAD || member_of(check->o, (uint32_t)tir_get(pool, e)->bits) < 0) return rebuilt;
+    for (int d = 0; d < tir_get(pool, e)->count; d++)
+        if (d >= check->stage->space || tir_operand(pool, e, d) != check->stage->axis[d].var) check->same_rows = false;
+    return rebuilt;
+}
+
+/* Does the reduction, with maps put in, go along with the members: over an axis of their extent, under their predicate, reading them in
+ * its own row? Others read the results after the fold. */
+static bool goes_along(online *o, const tir_stage *stage) {
+    tir_pool *pool = o->pool;
+    if (stage->kind != TIR_REDUCE || stage->reduce != 1 || stage->count != 1 || stage->space < o->free || stage->fold >= 0) return false;
+    if (stage->axis[stage->space].extent != o->extent) return false;
+    index_check check = {o, stage, true};
+    tir_rewrite(pool, stage->value[0], check_rows, &check);
+    if (!check.same_rows) return false;
+    const tir_stage *first = &o->members[0].whole;
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES], predicate = o->predicate;
+    for (int a = 0; a < o->free; a++) {
+        if (first->axis[a].extent != stage->axis[a].extent) return false;
+        from[a] = first->axis[a].var;
+        to[a] = stage->axis[a].var;
+    }
+    from[o->free] = first->axis[o->free].var;
+    to[o->free] = stage->axis[stage->space].var;
+    if (predicate) predicate = tir_substitute(pool, predicate, o->free + 1, from, to);
+    return predicate == stage->predicate;
+}
+
+static void find_members(online *o, int first) {
+    for (int q = first + 1; q < (int)o->state->region->stages.count; q++) {
+        const tir_stage *stage = stage_at(o, q);
+        if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
+        if (!in_chain(o, stage->value[0])) continue;
+        if (stage->kind == TIR_MAP) {
+            if (stage->count == 1 && o->map_count < MAX_MAPS) o->maps[o->map_count++] = q;
+            continue;
+        }
+        tir_stage whole = *stage;
+        for (int c = 0; c < whole.count; c++) whole.value[c] = without_maps(o, whole.value[c]);
+        if (!goes_along(o, &whole)) continue;
+        if (o->count == MAX_MEMBERS)
+            tir_schedule_raise(o->state, "%s would be one of more than %d members of the chain", stage->name, MAX_MEMBERS);
+        member *m = &o->members[o->count];
+        *m = (member){.stage = q, .whole = whole};
+        if (!take_lift(o, m)) tir_schedule_raise(o->state, "%s is not a sum or maximum", stage->name);
+        o->count++;
+    }
+}
+
+/* ---- the divisor */
+
+static bool uses_k(const online *o, tir_expr e) {
+    return tir_uses(o->pool, e, o->at->whole.axis[o->at->whole.space].var);
+}
+
+/* num/den under products, den free of k: returns the rest, *divisor the product of what was divided by. */
+static tir_expr without_divisor(online *o, tir_expr e, tir_expr *divisor) {
+    tir_pool *pool = o->pool;
+    if (!in_chain(o, e)) return e;
+    if (tir_op_of(pool, e) == TIR_MUL) {
+        tir_expr a = without_divisor(o, tir_operand(pool, e, 0), divisor), b = without_divisor(o, tir_operand(pool, e, 1), divisor);
+        return tir_mul(pool, a, b);
+    }
+    if (tir_op_of(pool, e) == TIR_CAST && lib_dtype_is_float((dlc_dtype)tir_dtype_of(pool, tir_operand(pool, e, 0)))) {
+        tir_expr before = *divisor, rest = without_divisor(o, tir_operand(pool, e, 0), divisor);
+        if (*divisor == before) return e;
+        *divisor = tir_cast(pool, tir_dtype_of(pool, e), *divisor);
+        return tir_cast(pool, tir_dtype_of(pool, e), rest);
+    }
+    if (tir_op_of(pool, e) != TIR_DIV) return e;
+    tir_expr by = tir_operand(pool, e, 1);
+    if (uses_k(o, by) || !in_chain(o, by)) return e;
+    tir_expr rest = without_divisor(o, tir_operand(pool, e, 0), divisor);
+    *divisor = *divisor ? tir_mul(pool, *divisor, by) : by;
+    return rest;
+}
+
+/* ---- corrections; all over the axes of the member at work */
+
+static tir_expr load_member(const online *o, tir_expr load, bool next) {
+    tir_pool *pool = o->pool;
+    const member *m = &o->members[member_of(o, (uint32_t)tir_get(pool, load)->bits)];
+    tir_expr index[DLC_MAX_RANK];
+    int rank = 0;
+    for (int d = 0; d < m->whole.space; d++) {
+        if (next && d == o->free) index[rank++] = o->time;
+        index[rank++] = tir_operand(pool, load, d);
+    }
+    if (next && m->whole.space == o->free) index[rank++] = o->time;
+    return tir_load(pool, next ? m->next : m->state, tir_get(pool, load)->dtype, rank, index, 0, 0);
+}
+
+static tir_expr is_lowest(const online *o, tir_expr e) {
+    return tir_eq(o->pool, e, tir_lowest(o->pool, tir_dtype_of(o->pool, e)));
+}
+
+_Noreturn static void refuse(const online *o, tir_expr e) {
+    tir_schedule_raise(o->state, "%s depends on earlier members in a way that has no correction: %s of %s", o->at->whole.name,
+                       tir_ops[tir_op_of(o->pool, e)].text, tir_op_of(o->pool, e) == TIR_LOAD ? tensor_of(o, e)->name : "them");
+}
+
+/* e(new) - e(old); 0: none. */
+static tir_expr difference(const online *o, tir_expr e) {
+    tir_pool *pool = o->pool;
+    if (!in_chain(o, e)) return 0;
+    tir_op op = tir_op_of(pool, e);
+    if (op == TIR_LOAD) { /* 0 where nothing moved or nothing was there before: no NaN out of infinities */
+        tir_expr old = load_member(o, e, false), new = load_member(o, e, true);
+        tir_expr zero = tir_int(pool, tir_dtype_of(pool, e), 0);
+        return tir_select(pool, tir_or(pool, tir_eq(pool, old, new), is_lowest(o, old)), zero, tir_sub(pool, new, old));
+    }
+    if (op == TIR_MULADD && !in_chain(o, tir_operand(pool, e, 0)) && !in_chain(o, tir_operand(pool, e, 1)))
+        return difference(o, tir_operand(pool, e, 2));
+    if (op == TIR_NEG) return tir_unary(pool, TIR_NEG, difference(o, tir_operand(pool, e, 0)));
+    if (op != TIR_ADD && op != TIR_SUB && op != TIR_MUL) refuse(o, e);
+    tir_expr a = tir_operand(pool, e, 0), b = tir_operand(pool, e, 1), da = difference(o, a), db = difference(o, b);
+    if (op != TIR_MUL) {
+        if (!db) return da;
+        return da ? tir_binary(pool, op, da, db) : op == TIR_ADD ? db : tir_unary(pool, TIR_NEG, db);
+    }
+    if ((da && db) || uses_k(o, da ? b : a)) refuse(o, e);
+    return tir_mul(pool, da ? da : db, da ? b : a);
+}
+
+/* e(new) / e(old); 0: one. */
+static tir_expr ratio(const online *o, tir_expr e) {
+    tir_pool *pool = o->pool;
+    if (!in_chain(o, e)) return 0;
+    int64_t zero = 1;
+    switch (tir_op_of(pool, e)) {
+    case TIR_EXP: return tir_unary(pool, TIR_EXP, difference(o, tir_operand(pool, e, 0)));
+    case TIR_CAST: return tir_cast(pool, tir_dtype_of(pool, e), ratio(o, tir_operand(pool, e, 0)));
+    case TIR_DIV:
+        if (in_chain(o, tir_operand(pool, e, 1))) refuse(o, e);
+        return ratio(o, tir_operand(pool, e, 0));
+    case TIR_MUL: {
+        tir_expr a = ratio(o, tir_operand(pool, e, 0)), b = ratio(o, tir_operand(pool, e, 1));
+        return a && b ? tir_mul(pool, a, b) : a ? a : b;
+    }
+    case TIR_SELECT: {
+        tir_expr other = tir_operand(pool, e, 2);
+        bool is_zero = other == tir_int(pool, tir_dtype_of(pool, e), 0) || (tir_is_const(pool, other, &zero) && zero == 0);
+        if (in_chain(o, tir_operand(pool, e, 0)) || !is_zero) refuse(o, e);
+        return ratio(o, tir_operand(pool, e, 1));
+    }
+    default: refuse(o, e);
+    }
+}
+
+/* ---- building */
+
+static tir_expr replace_member(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const online *o = user;
+    if (tir_op_of(pool, e) != TIR_LOAD) return rebuilt;
+    int m = member_of(o, (uint32_t)tir_get(pool, e)->bits);
+    if (m < 0) return rebuilt;
+    tir_expr next = load_member(o, rebuilt, true);
+    if (o->members[m].sum) return next;
+    return tir_select(pool, is_lowest(o, next), tir_int(pool, tir_dtype_of(pool, next), 0), next); /* no -inf - -inf */
+}
+
+static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, const char *suffix, const char *block_name, bool reduce) {
+    tir_stage *stage = tir_insert_stage(o->state, at);
+    const char *name = tir_unique_name(o->state, lib_arena_format(o->state->arena, "%s_%s", like->name, suffix));
+    stage->name = name;
+    stage->kind = reduce ? TIR_REDUCE : TIR_MAP;
+    stage->fold = fold;
+    stage->space = like->space + 1;
+    stage->reduce = reduce;
+    int64_t points = o->block;
+    tir_expr size = tir_index(o->pool, points);
+    for (int a = 0; a <= like->space; a++) {
+        bool time = a == o->free;
+        const tir_axis *axis = &like->axis[a < o->free ? a : a - 1];
+        tir_axis fresh = tir_new_axis(o->state, time ? block_name : axis->name, time ? tir_ceil_div(o->pool, o->extent, size) : axis->extent);
+        stage_at(o, at)->axis[a] = fresh;
+    }
+    if (reduce) stage_at(o, at)->axis[like->space + 1] = tir_new_axis(o->state, like->axis[like->space].name, size);
+    tir_stage one = {.count = 1, .tensor = {like->tensor[0]}};
+    tir_new_tensors(o->state, at, &one, name);
+    return stage_at(o, at);
+}
+
+/* From the member's axes to those of its steps; k becomes kb*B + k. */
+static tir_expr on_step_axes(const online *o, const member *m, const tir_stage *step, tir_expr e) {
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+    for (int a = 0; a < m->whole.space; a++) {
+        from[a] = m->whole.axis[a].var;
+        to[a] = step->axis[a < o->free ? a : a + 1].var;
+    }
+    int count = m->whole.space;
+    if (step->reduce) {
+        from[count] = m->whole.axis[count].var;
+        to[count++] = tir_add(o->pool, tir_mul(o->pool, step->axis[o->free].var, tir_index(o->pool, o->block)),
+                              step->axis[step->space].var);
+    }
+    return tir_substitute(o->pool, e, count, from, to);
+}
+
+/* m_b = the reduction of one block, seen from the newest earlier members; m_n = the old state corrected, and m_b. */
+static void add_member_steps(online *o, member *m, int fold, int at, const char *block_name) {
+    tir_pool *pool = o->pool;
+    o->at = m;
+    tir_stage *block = add_step(o, at, fold, &m->whole, "b", block_name, true);
+    tir_dtype dtype = tir_dtype_of(pool, m->lift);
+    tir_expr acc = tir_acc(pool, dtype, 0), other = tir_other(pool, dtype, 0);
+    o->time = block->axis[o->free].var;
+    tir_expr lift = tir_rewrite(pool, m->lift, replace_member, o);
+    tir_expr value = !m->sum                             ? tir_max(pool, acc, lift)
+                     : tir_op_of(pool, lift) == TIR_MUL ? tir_muladd(pool, tir_operand(pool, lift, 0), tir_operand(pool, lift, 1), acc)
+                                                         : tir_add(pool, acc, lift);
+    if (m->sum && tir_op_of(pool, m->whole.value[0]) == TIR_ADD) value = tir_add(pool, acc, lift);
+    tir_expr index = tir_add(pool, tir_mul(pool, block->axis[o->free].var, tir_index(pool, o->block)), block->axis[block->space].var);
+    tir_expr inside = tir_lt(pool, index, o->extent);
+    if (tir_multiple_of(pool, o->extent) % o->block == 0) inside = tir_bool(pool, true);
+    block = stage_at(o, at);
+    block->exact = m->whole.exact;
+    block->value[0] = on_step_axes(o, m, block, value);
+    block->initial[0] = m->whole.initial[0];
+    block->merge[0] = m->sum ? tir_add(pool, acc, other) : tir_max(pool, acc, other);
+    tir_expr predicate = m->whole.predicate ? on_step_axes(o, m, block, m->whole.predicate) : tir_bool(pool, true);
+    predicate = tir_and(pool, inside, predicate);
+    block->predicate = tir_is_true(pool, predicate) ? 0 : predicate;
+    uint32_t block_tensor = block->tensor[0];
+
+    tir_stage *next = add_step(o, at + 1, fold, &m->whole, "n", block_name, false);
+    m->next = next->tensor[0];
+    o->time = next->axis[o->free].var;
+    tir_expr own[DLC_MAX_RANK], all[DLC_MAX_RANK];
+    for (int a = 0; a < next->space; a++) {
+        all[a] = next->axis[a].var;
+        if (a != o->free) own[a < o->free ? a : a - 1] = next->axis[a].var;
+    }
+    tir_expr old = tir_load(pool, m->state, dtype, m->whole.space, own, 0, 0);
+    tir_expr here = tir_load(pool, block_tensor, dtype, next->space, all, 0, 0);
+    tir_expr correction = m->sum ? ratio(o, m->lift) : difference(o, m->lift);
+    if (correction) correction = on_step_axes(o, m, next, correction);
+    if (correction) old = m->sum ? tir_mul(pool, old, correction) : tir_add(pool, old, correction);
+    stage_at(o, at + 1)->value[0] = m->sum ? tir_add(pool, old, here) : tir_max(pool, old, here);
+}
+
+/* A member with a divisor: its own tensor becomes a map behind the fold, the state gets a tensor of its own. */
+static void split_divisor(online *o, member *m) {
+    tir_region *region = o->state->region;
+    tir_tensor state = region->tensors.data[m->whole.tensor[0]];
+    state.name = tir_unique_name(o->state, lib_arena_format(o->state->arena, "%s_acc", state.name));
+    state.output = false;
+    state.argument = -1;
+    state.layout = tir_layout_identity(state.rank);
+    lib_vec_push(region->arena, &region->tensors, state);
+    m->state = region->tensors.count - 1;
+    tir_stage *stage = stage_at(o, m->stage);
+    tir_expr index[DLC_MAX_RANK];
+    for (int a = 0; a < stage->space; a++) index[a] = stage->axis[a].var;
+    tir_expr sum = tir_load(o->pool, m->state, (tir_dtype)state.dtype, stage->space, index, 0, 0);
+    stage->kind = TIR_MAP;
+    stage->exact = false;
+    stage->reduce = 0;
+    stage->value[0] = tir_div(o->pool, sum, m->divisor);
+    stage->initial[0] = stage->merge[0] = stage->predicate = 0;
+}
+
+/* Does stage s read what p computes, or belong to the same fold? */
+static bool needs(const online *o, int s, int p) {
+    const tir_stage *stage = stage_at(o, s), *producer = stage_at(o, p);
+    if (stage->removed || producer->removed) return false;
+    if (stage->fold == p || producer->fold == s) return true;
+    for (int c = 0; c < producer->count; c++)
+        if (tir_stage_reads(o->state, s, producer->tensor[c])) return true;
+    return false;
+}
+
+/* Stages that need no member come first, then the fold goes in, then the rest. Returns the position for the fold. */
+static int make_room(online *o) {
+    int count = (int)o->state->region->stages.count, before = 0;
+    bool *later = LIB_NEW_ARRAY(o->state->arena, bool, (size_t)count + 1);
+    int *position = LIB_NEW_ARRAY(o->state->arena, int, (size_t)count + 1);
+    for (int i = 0; i < o->count; i++) later[o->members[i].stage] = true;
+    for (bool changed = true; changed;) { /* a fold stands before its steps, but goes with them */
+        changed = false;
+        for (int s = 0; s < count; s++)
+            for (int p = 0; p < count && !later[s]; p++)
+                if (later[p] && needs(o, s, p)) later[s] = changed = true;
+    }
+    for (int s = 0; s < count; s++) before += !later[s];
+    for (int s = 0, early = 0, late = before; s < count; s++) position[s] = later[s] ? late++ : early++;
+    for (int i = 0; i < o->count; i++) o->members[i].stage = position[o->members[i].stage];
+    tir_permute_stages(o->state, position);
+    return before;
+}
+
+static void build(online *o, const char *fold_name, const char *block_name) {
+    tir_region *region = o->state->region;
+    tir_pool *pool = o->pool;
+    int at = make_room(o);
+    for (int i = 0; i < o->count; i++) {
+        member *m = &o->members[i];
+        m->state = m->whole.tensor[0];
+        if (m->divisor)
+            split_divisor(o, m);
+        else
+            stage_at(o, m->stage)->removed = true;
+    }
+    tir_insert_stage(o->state, at);
+    tir_stage fold = {.name = fold_name, .kind = TIR_FOLD, .space = o->free, .reduce = 1, .count = o->count, .fold = -1};
+    const tir_stage *first = &o->members[0].whole;
+    for (int a = 0; a < o->free; a++) fold.axis[a] = tir_new_axis(o->state, first->axis[a].name, first->axis[a].extent);
+    fold.axis[o->free] = tir_new_axis(o->state, block_name, tir_ceil_div(pool, o->extent, tir_index(pool, o->block)));
+    for (int i = 0; i < o->count; i++) {
+        member *m = &o->members[i];
+        fold.tensor[i] = m->state;
+        fold.initial[i] = m->whole.initial[0];
+        region->tensors.data[m->state].stage = at;
+        region->tensors.data[m->state].component = i;
+    }
+    *stage_at(o, at) = fold;
+    for (int i = 0; i < o->count; i++) add_member_steps(o, &o->members[i], at, at + 1 + 2 * i, block_name);
+    for (int i = 0; i < o->count; i++) { /* next: the step at this block; zeros stand for the state's own axes */
+        const member *m = &o->members[i];
+        tir_expr index[DLC_MAX_RANK];
+        for (int a = 0; a <= m->whole.space; a++) index[a] = a <= o->free ? fold.axis[a].var : tir_index(pool, 0);
+        tir_dtype dtype = (tir_dtype)region->tensors.data[m->state].dtype;
+        stage_at(o, at)->value[i] = tir_load(pool, m->next, dtype, m->whole.space + 1, index, 0, 0);
+    }
+}
+
+/* A divisor behind the fold is right only where every row has a point: 0/0 would be NaN where the sum over nothing is 0. */
+static void check_rows_exist(online *o, const member *m) {
+    tir_pool *pool = o->pool;
+    tir_expr zero = tir_index(pool, 0), some = tir_lt(pool, zero, o->extent);
+    if (m->whole.predicate) some = tir_and(pool, some, tir_substitute(pool, m->whole.predicate, 1, &m->whole.axis[m->whole.space].var, &zero));
+    if (tir_prove(pool, some) != TIR_YES)
+        tir_schedule_raise(o->state, "%s is divided after the fold, but a row of it may be empty", m->whole.name);
+}
+
+void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
+    online o = {.state = state, .pool = state->region->pool};
+    char *name = lib_lexer_name(lexer), *dot = strrchr(name, '.');
+    if (!dot) tir_schedule_raise(state, "%s: expected stage.axis", name);
+    *dot = 0;
+    int first = tir_find_stage(state, name);
+    o.block = lib_lexer_integer(lexer);
+    lib_lexer_expect(lexer, "->");
+    const char *fold_name = tir_unique_name(state, lib_lexer_name(lexer)), *block_name = lib_lexer_name(lexer);
+    tir_stage whole = *stage_at(&o, first);
+    if (whole.kind != TIR_REDUCE || whole.reduce != 1 || whole.count != 1 || whole.fold >= 0)
+        tir_schedule_raise(state, "%s is not a reduction to one value over one axis", name);
+    if (strcmp(whole.axis[whole.space].name, dot + 1) != 0)
+        tir_schedule_raise(state, "stage %s has no reduction axis %s", name, dot + 1);
+    if (o.block < 1) tir_schedule_raise(state, "a block has at least one point");
+    if (!state->region->excess_precision) tir_schedule_raise(state, "it moves roundings, and the region allows no excess precision");
+    o.free = whole.space;
+    o.extent = whole.axis[whole.space].extent;
+    o.predicate = whole.predicate;
+    o.members[o.count++] = (member){.stage = first, .whole = whole};
+    if (!take_lift(&o, &o.members[0])) tir_schedule_raise(state, "%s is not a sum or maximum", name);
+    find_members(&o, first);
+    for (int i = 0; i < o.count; i++) {
+        member *m = &o.members[i];
+        o.at = m;
+        if (m->sum) m->lift = without_divisor(&o, m->lift, &m->divisor);
+        if (m->divisor) check_rows_exist(&o, m);
+        for (int k = i + 1; k < o.count && m->divisor; k++)
+            if (tir_stage_reads(state, o.members[k].stage, m->whole.tensor[0]))
+                tir_schedule_raise(state, "%s is divided after the fold, but %s needs it inside", m->whole.name, o.members[k].whole.name);
+    }
+    build(&o, fold_name, block_name);
+}
