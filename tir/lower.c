@@ -108,6 +108,14 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         return;
     }
     const tir_axis_node *leaf = &plan->nodes.data[plan->order.data[k]];
+    if (plan->unit && plan->order.data[k] == plan->unit_node) { /* all iterations at once, in the statement */
+        int64_t trips;
+        if (!tir_is_const(l->pool, tir_node_extent(&l->state, s, plan->unit_node), &trips) || trips != plan->unit->width)
+            tir_schedule_raise(&l->state, "loop %s of stage %s must have %d iterations for unit %s", leaf->name, tir_stage_of(l, s)->name,
+                               plan->unit->width, plan->unit->name);
+        loops(l, s, k + 1, role);
+        return;
+    }
     if (role != TIR_ROLE_UPDATE ? leaf->reduce : !leaf->reduce && !scatters_along(l, s, leaf->axis))
         loops(l, s, k + 1, role);
     else
@@ -307,6 +315,9 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     tir_lowering l = {.arena = arena, .region = region, .pool = region->pool, .options = options};
     l.has_fma = !options || !options->machine || options->machine->fma;
     tir_schedule_apply(&l.state, arena, region, schedule, options, false);
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (options && options->machine && l.state.plan[s].unit && !(options->machine->units & l.state.plan[s].unit->machine))
+            tir_schedule_raise(&l.state, "the machine has no unit %s", l.state.plan[s].unit->name);
     if (options && options->verify) tir_region_verify(arena->scope, region);
     l.kernel = tir_kernel_new(arena, region->pool, region->name);
     for (uint32_t i = 0; i < region->params.count; i++) lib_vec_push(arena, &l.kernel->params, region->params.data[i]);

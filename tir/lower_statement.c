@@ -384,6 +384,48 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     close_if(l, within);
 }
 
+/* The products of a unit: operands outside of the reduction's domain are zero, both of them. */
+static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    tir_expr operands[2 * 4 + 1] = {acc}, sides[2], terms[TIR_TERM_LIMIT];
+    int count = 1;
+    tir_unit_match(plan->unit, l->pool, stage, &sides[0], &sides[1]);
+    for (int i = 0; i < plan->unit->width; i++) {
+        plan->nodes.data[plan->unit_node].value = tir_index(l->pool, i);
+        tir_expr inside = 0;
+        for (int a = stage->space; a < stage->space + stage->reduce; a++) inside = axis_masks(l, s, a, inside);
+        if (stage->predicate) {
+            int found = tir_conjuncts(l->pool, tir_lower_translate(l, s, stage->predicate, NULL), terms, TIR_TERM_LIMIT);
+            for (int t = 0; t < found; t++) inside = conjoin(l, inside, terms[t]);
+        }
+        for (int side = 0; side < 2; side++) {
+            tir_expr value = legal(l, tir_lower_translate(l, s, sides[side], NULL));
+            if (inside) value = tir_select(l->pool, inside, value, tir_int(l->pool, tir_dtype_of(l->pool, value), 0));
+            operands[count++] = value;
+        }
+    }
+    plan->nodes.data[plan->unit_node].value = 0;
+    return tir_make(l->pool, plan->unit->op, plan->unit->sum, count, operands);
+}
+
+static void statement_unit(tir_lowering *l, int s, bool scratch) {
+    tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE], value;
+    int saved = l->known_count;
+    bool padded = !scratch && padded_layout(l, tir_stage_of(l, s)->tensor[0]);
+    tir_expr guard = store_guard(l, s, scratch, padded);
+    if (padded) guard = in_domain(l, s, guard);
+    tir_lower_learn(l, guard);
+    learn_ranges(l, s);
+    tir_stmt **after = open_if(l, guard, false);
+    point_indices(l, s, scratch, index);
+    load_state(l, s, index, scratch, acc);
+    value = unit_value(l, s, acc[0]);
+    store_all(l, s, index, scratch, (tir_expr[TIR_MAX_STATE]){value});
+    l->known_count = saved;
+    close_if(l, after);
+}
+
 /* An attached output, or step of a fold that is read after it, is also written to its home. */
 static void statement_copy(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
@@ -455,6 +497,8 @@ void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role) {
         statement_copy(l, s);
     else if (role == TIR_ROLE_INIT)
         statement_init(l, s, scratch);
+    else if (tir_plan_of(l, s)->unit)
+        statement_unit(l, s, scratch);
     else if (kind == TIR_MAP)
         statement_map(l, s, scratch);
     else

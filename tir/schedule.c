@@ -287,6 +287,46 @@ static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     lib_vec_push(state->arena, &state->plan[stage].prefetches, prefetch);
 }
 
+static bool has_word(const char *list, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)) != NULL; at += length)
+        if ((at == list || at[-1] == ',') && (at[length] == 0 || at[length] == ',')) return true;
+    return false;
+}
+
+/* unit C.ki vdpbf16ps deviates assoc,ftz : the iterations of loop ki are one instruction. */
+static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
+    const char *axis;
+    int stage = dotted(state, lexer, &axis);
+    int node = find_leaf(state, stage, axis);
+    tir_stage_plan *plan = &state->plan[stage];
+    const char *name = lib_lexer_name(lexer);
+    const tir_unit *unit = tir_unit_find(name);
+    if (!unit) tir_schedule_raise(state, "no unit is called %s", name);
+    char given[128] = "";
+    if (lib_lexer_accept(lexer, "deviates"))
+        do {
+            const char *word = lib_lexer_name(lexer);
+            if (!has_word(unit->deviations, word)) tir_schedule_raise(state, "%s is no deviation of %s", word, name);
+            if (strlen(given) + strlen(word) + 2 < sizeof given) strcat(strcat(given, given[0] ? "," : ""), word);
+        } while (lib_lexer_accept(lexer, ","));
+    char needed[128];
+    snprintf(needed, sizeof needed, "%s", unit->deviations);
+    for (char *word = needed, *end; *word; word = end) {
+        end = word + strcspn(word, ",");
+        if (*end) *end++ = 0;
+        if (!has_word(given, word))
+            tir_schedule_raise(state, "%s deviates from the sum of products: say so by `deviates %s`", name, unit->deviations);
+    }
+    tir_expr left, right;
+    if (!tir_unit_match(unit, state->region->pool, &state->region->stages.data[stage], &left, &right))
+        tir_schedule_raise(state, "stage %s does not sum products of %s and %s in %s", state->region->stages.data[stage].name,
+                           tir_dtype_name(unit->left), tir_dtype_name(unit->right), tir_dtype_name(unit->sum));
+    if (!plan->nodes.data[node].reduce) tir_schedule_raise(state, "%s is not a reduction axis", axis);
+    plan->unit = unit;
+    plan->unit_node = node;
+}
+
 static void apply_loop(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
     switch (kind) {
     case TIR_D_SPLIT: apply_split(state, lexer); break;
@@ -296,9 +336,7 @@ static void apply_loop(tir_schedule_state *state, tir_directive_kind kind, lib_l
     case TIR_D_STORE: apply_store(state, lexer); break;
     case TIR_D_PREFETCH: apply_prefetch(state, lexer); break;
     case TIR_D_NT: state->plan[tir_find_stage(state, lib_lexer_name(lexer))].non_temporal = true; break;
-    case TIR_D_UNIT:
-        lib_raise(state->arena->scope, DLC_UNSUPPORTED, "schedule of region %s: `%s`: no machine unit of that name is known",
-                  state->region->name, state->line);
+    case TIR_D_UNIT: apply_unit(state, lexer); break;
     default: apply_mark(state, kind, lexer); break;
     }
 }
@@ -452,6 +490,23 @@ static void check_owners(tir_schedule_state *state, int s) {
     }
 }
 
+/* The loop of a unit is the innermost reduction, and nothing else happens in it. */
+static void check_unit(tir_schedule_state *state, int s) {
+    const tir_stage_plan *plan = &state->plan[s];
+    const tir_axis_node *leaf = &plan->nodes.data[plan->unit_node];
+    bool inside = false;
+    if (leaf->outer >= 0) tir_schedule_raise(state, "axis %s is split: name one of its parts for unit %s", leaf->name, plan->unit->name);
+    if (leaf->clip || leaf->kind != TIR_SERIAL) tir_schedule_raise(state, "axis %s belongs to unit %s", leaf->name, plan->unit->name);
+    for (uint32_t i = 0; i < plan->order.count; i++) {
+        if (inside && plan->nodes.data[plan->order.data[i]].reduce)
+            tir_schedule_raise(state, "axis %s of unit %s must be the innermost reduction", leaf->name, plan->unit->name);
+        inside = inside || plan->order.data[i] == plan->unit_node;
+    }
+    for (uint32_t q = 0; q < state->region->stages.count; q++)
+        if (!state->region->stages.data[q].removed && state->plan[q].at_stage == s && state->plan[q].at_node == plan->unit_node)
+            tir_schedule_raise(state, "%s is attached inside unit %s", state->region->stages.data[q].name, plan->unit->name);
+}
+
 static void check_plan(tir_schedule_state *state) {
     for (uint32_t s = 0; s < state->region->stages.count; s++)
         if (!state->region->stages.data[s].removed) state->plan[s].follower = tir_is_follower(state, (int)s);
@@ -465,6 +520,7 @@ static void check_plan(tir_schedule_state *state) {
         if (stage->fold >= 0) check_step(state, (int)s, stage->fold);
         if (plan->at_stage >= 0) check_place(state, plan);
         check_owners(state, (int)s);
+        if (plan->unit) check_unit(state, (int)s);
         for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
             if (plan->nodes.data[n].slow >= 0) tir_schedule_raise(state, "axes are fused: only roots may have fused axes");
         check_overlap(state, (int)s);

@@ -4,6 +4,7 @@
 #define TIR_SCHEDULE_INTERNAL_H
 
 #include "tir/schedule.h"
+#include "tir/unit.h"
 
 typedef enum tir_split_mode { TIR_TAIL_MASK, TIR_TAIL_OVERLAP, TIR_TAIL_PEEL, TIR_TAIL_BALANCED } tir_split_mode;
 
@@ -37,6 +38,8 @@ typedef struct tir_stage_plan {
     int at_stage;                /* -1: a root */
     int at_node;                 /* leaf of at_stage */
     int by[TIR_MAX_AXES];        /* axis -> axis of at_stage it corresponds to (`by`); -1: from the loads */
+    const tir_unit *unit;        /* computes the updates of unit_node's iterations at once; NULL: none */
+    int unit_node;
     bool follower;               /* tir_is_follower */
     bool has_scope;
     tir_scope scope;             /* of the scratch of an attached stage */

@@ -211,7 +211,7 @@ static emit_value vector_load(emitter *e, const access *a, emit_value guard) {
     if (emit_find(e, 6, key, &value)) return value;
     value = (emit_value){.lanes = (int16_t)e->lanes, .level = (int16_t)e->top};
     access safe = *a;
-    if (uniform_guard && a->stride == a->size && !mask.llvm) {
+    if (uniform_guard && a->stride == a->size && !a->offset.vector.llvm && !mask.llvm) { /* the zeros are one vector */
         emit_at(e, e->top);
         safe.pointer.llvm = LLVMBuildSelect(e->builder, guard.llvm, address(e, a, 0), safe_memory(e), "");
         safe.pointer.level = (int16_t)e->top;

@@ -116,6 +116,12 @@ static void run_refusing(const tir_kernel *const *kernels) {
     }
 }
 
+static void test_interp(void **state) {
+    (void)state;
+    parse_kernels(run_refusing);
+}
+
+#ifdef DLC_TARGET_null
 static void run_null(const tir_kernel *const *kernels) {
     const lib_log log = {0};
     const target_options options = {&lib_libc_allocator, &log};
@@ -124,17 +130,18 @@ static void run_null(const tir_kernel *const *kernels) {
     assert_non_null(strstr(error.message, "null target"));
 }
 
-static void test_interp(void **state) {
-    (void)state;
-    parse_kernels(run_refusing);
-}
-
 static void test_null(void **state) {
     (void)state;
     parse_kernels(run_null);
 }
+#endif
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_interp), cmocka_unit_test(test_null)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_interp),
+#ifdef DLC_TARGET_null
+        cmocka_unit_test(test_null),
+#endif
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

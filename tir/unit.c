@@ -1,0 +1,44 @@
+/* The table of units, and what they implement. */
+#include "tir/unit.h"
+
+static const tir_unit units[] = {
+#define X(name, op, width, left, right, sum, machine, deviations) {name, op, width, left, right, sum, machine, deviations},
+    TIR_UNIT_TABLE(X)
+#undef X
+};
+
+const tir_unit *tir_unit_find(const char *name) {
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(units[i].name, name) == 0) return &units[i];
+    return NULL;
+}
+
+static tir_expr widened(const tir_unit *unit, const tir_pool *pool, tir_expr e, tir_dtype from) {
+    if (tir_op_of(pool, e) != TIR_CAST || tir_dtype_of(pool, e) != unit->sum) return 0;
+    tir_expr narrow = tir_operand(pool, e, 0);
+    return tir_dtype_of(pool, narrow) == from ? narrow : 0;
+}
+
+bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right) {
+    if (stage->kind != TIR_REDUCE || stage->count != 1) return false;
+    tir_expr value = stage->value[0], factor[2] = {0, 0}, acc = 0;
+    if (tir_op_of(pool, value) == TIR_MULADD) {
+        factor[0] = tir_operand(pool, value, 0);
+        factor[1] = tir_operand(pool, value, 1);
+        acc = tir_operand(pool, value, 2);
+    } else if (tir_op_of(pool, value) == TIR_ADD) {
+        int product = tir_op_of(pool, tir_operand(pool, value, 0)) == TIR_MUL ? 0 : 1;
+        tir_expr both = tir_operand(pool, value, product);
+        if (tir_op_of(pool, both) != TIR_MUL) return false;
+        factor[0] = tir_operand(pool, both, 0);
+        factor[1] = tir_operand(pool, both, 1);
+        acc = tir_operand(pool, value, 1 - product);
+    }
+    if (!acc || tir_op_of(pool, acc) != TIR_ACC) return false;
+    for (int swap = 0; swap < 2; swap++) {
+        *left = widened(unit, pool, factor[swap], unit->left);
+        *right = widened(unit, pool, factor[1 - swap], unit->right);
+        if (*left && *right && !tir_uses(pool, *left, acc) && !tir_uses(pool, *right, acc)) return true;
+    }
+    return false;
+}
