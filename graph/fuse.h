@@ -9,20 +9,21 @@
 #include "tir/region.h"
 
 typedef enum graph_region_kind {
-    GRAPH_REGION_KERNEL,  /* to be lowered and compiled */
-    GRAPH_REGION_VIEW,    /* one reshape whose result is its operand's bytes */
-    GRAPH_REGION_OPAQUE,  /* one custom call */
-    GRAPH_REGION_CONTROL  /* one if or while */
+    GRAPH_REGION_KERNEL, /* to be lowered and compiled */
+    GRAPH_REGION_VIEW,   /* one reshape whose result is its operand's bytes */
+    GRAPH_REGION_OPAQUE, /* one custom call */
+    GRAPH_REGION_CONTROL /* one if or while */
 } graph_region_kind;
 
 typedef struct graph_region {
     graph_region_kind kind;
-    const char *name;         /* for profiles and schedules: main operators joined, e.g. "dot_add_gelu" */
-    const uint32_t *nodes;    /* node indices in graph order; small constants are folded in and not listed as inputs */
+    const char *name;      /* for profiles and schedules: main operators joined, e.g. "dot_add_gelu" */
+    const uint32_t *nodes; /* node indices in graph order; small constants are folded in and not listed as inputs */
     uint32_t node_count;
-    const graph_id *inputs;   /* values from outside (graph inputs, constants too large to fold, other regions' outputs) */
+    const graph_id
+        *inputs; /* values from outside (graph inputs, constants too large to fold, other regions' outputs) */
     uint32_t input_count;
-    const graph_id *outputs;  /* values read outside, or graph outputs */
+    const graph_id *outputs; /* values read outside, or graph outputs */
     uint32_t output_count;
 } graph_region;
 

@@ -22,37 +22,37 @@ typedef struct graph_shape {
 
 /* Attribute value; which member counts is told by the operator's attribute spec. */
 typedef struct graph_attribute {
-    int64_t integer;          /* integer, bool, dtype, enumeration (index of the word), sub-graph number, constant number */
-    double number;            /* float */
-    const char *string;       /* string */
-    const int64_t *list;      /* integer list */
-    const tir_expr *dims;     /* dimension list (index expressions) */
-    int32_t count;            /* of list or dims */
-    bool given;               /* false: the spec's default was filled in (printing leaves it out) */
+    int64_t integer;      /* integer, bool, dtype, enumeration (index of the word), sub-graph number, constant number */
+    double number;        /* float */
+    const char *string;   /* string */
+    const int64_t *list;  /* integer list */
+    const tir_expr *dims; /* dimension list (index expressions) */
+    int32_t count;        /* of list or dims */
+    bool given;           /* false: the spec's default was filled in (printing leaves it out) */
 } graph_attribute;
 
 typedef struct graph_node {
     const graph_op *op;
     int32_t inputs, results;
-    const graph_id *input;             /* 0: an optional operand left out */
-    const graph_attribute *attribute;  /* one per spec of the row */
-    graph_id first;                    /* first result */
+    const graph_id *input;            /* 0: an optional operand left out */
+    const graph_attribute *attribute; /* one per spec of the row */
+    graph_id first;                   /* first result */
     uint64_t hash;
 } graph_node;
 
 typedef struct graph_value {
     graph_shape shape;
-    uint32_t node;      /* index into graph->nodes */
-    int32_t result;     /* which result of it */
-    const char *name;   /* given by the host or the text form; may be NULL */
+    uint32_t node;    /* index into graph->nodes */
+    int32_t result;   /* which result of it */
+    const char *name; /* given by the host or the text form; may be NULL */
 } graph_value;
 
 /* Bytes of a constant; large ones are keyed by identity. */
 typedef struct graph_constant {
-    const void *bytes;  /* compact row-major */
+    const void *bytes; /* compact row-major */
     size_t size;
-    bool borrowed;      /* owned by the host, not by the arena */
-    uint64_t identity;  /* content hash, or address-derived when borrowed and large */
+    bool borrowed;     /* owned by the host, not by the arena */
+    uint64_t identity; /* content hash, or address-derived when borrowed and large */
 } graph_constant;
 
 /* Checked at bind: left == right, else the operator's message. */
@@ -62,13 +62,14 @@ typedef struct graph_constraint {
 } graph_constraint;
 
 typedef struct graph_symbol {
-    tir_expr var;              /* TIR_VAR_PARAM; its variable holds range and multiple */
+    tir_expr var; /* TIR_VAR_PARAM; its variable holds range and multiple */
     const char *name;
-    bool varies;               /* hinted by the host */
+    bool varies; /* hinted by the host */
 } graph_symbol;
 
 /* A host function that custom_call and custom_effect name. Tensors are compact; outputs are allocated. */
-typedef void graph_custom_call(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output);
+typedef void graph_custom_call(void *user, int inputs, const DLTensor *const *input, int outputs,
+                               DLTensor *const *output);
 typedef struct graph_custom {
     const char *name;
     graph_custom_call *call;
@@ -77,22 +78,22 @@ typedef struct graph_custom {
 
 struct graph {
     lib_arena *arena;
-    tir_pool *pool;                     /* shared by a graph and its sub-graphs */
-    graph *parent;                      /* sub-graphs: the enclosing graph */
+    tir_pool *pool; /* shared by a graph and its sub-graphs */
+    graph *parent;  /* sub-graphs: the enclosing graph */
     lib_vec(graph_node) nodes;
-    lib_vec(graph_value) values;        /* [0] unused */
+    lib_vec(graph_value) values; /* [0] unused */
     lib_vec(graph_constant) constants;
-    lib_vec(graph_id) inputs;           /* values of `input` nodes, in order */
+    lib_vec(graph_id) inputs; /* values of `input` nodes, in order */
     lib_vec(graph_id) outputs;
     lib_vec(const char *) output_names;
-    lib_vec(graph_symbol) symbols;      /* of the outermost graph */
+    lib_vec(graph_symbol) symbols; /* of the outermost graph */
     lib_vec(graph_constraint) constraints;
     lib_vec(graph *) subgraphs;
-    lib_vec(graph_custom) customs;      /* of the outermost graph */
+    lib_vec(graph_custom) customs; /* of the outermost graph */
     lib_map cons;
-    uint32_t phase;                     /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
-    uint32_t next_stream;               /* counter for rng streams and effect tokens */
-    void *owner;                        /* api.c: the public handle */
+    uint32_t phase;       /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
+    uint32_t next_stream; /* counter for rng streams and effect tokens */
+    void *owner;          /* api.c: the public handle */
 };
 
 enum { GRAPH_BUILD = 1, GRAPH_SIMPLIFY = 2, GRAPH_BOUND = 4 };
@@ -109,7 +110,9 @@ static inline graph *graph_outermost(const graph *g) {
 static inline const graph_node *graph_node_of(const graph *g, graph_id value) {
     return &g->nodes.data[g->values.data[value].node];
 }
-static inline const graph_shape *graph_shape_of(const graph *g, graph_id value) { return &g->values.data[value].shape; }
+static inline const graph_shape *graph_shape_of(const graph *g, graph_id value) {
+    return &g->values.data[value].shape;
+}
 
 /* The constructor. attributes: one per spec of the row, or NULL when there is none. Returns the first result's id. Raises
  * DLC_INVALID_ARGUMENT with operator, operands and what was expected. */
@@ -121,8 +124,8 @@ graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *in
 graph_id graph_fold(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
                     const graph_shape *result);
 /* Applies the rewrite rules of g->phase to a node that is about to be made; 0: none applies (simplify.c). */
-graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
-                       const graph_shape *result);
+graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input,
+                       const graph_attribute *attributes, const graph_shape *result);
 
 /* GRAPH_SYMBOL_MAX bounds what nobody hinted. */
 #define GRAPH_SYMBOL_MAX (INT64_C(1) << 40)

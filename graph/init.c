@@ -110,7 +110,8 @@ void graph_split_init(lib_arena *arena, const graph *g, graph **init, graph **re
     find_outputs(arena, g, &s);
     if (s.outputs.count) {
         *init = graph_walk_run(arena, g, g->phase, NULL, pass_init, &s);
-        (*init)->symbols.count = (*init)->constraints.count = 0; /* it runs once, without inputs that would give sizes */
+        (*init)->symbols.count = (*init)->constraints.count =
+            0; /* it runs once, without inputs that would give sizes */
     }
     *rest = graph_walk_run(arena, g, g->phase, NULL, pass_rest, &s);
 }

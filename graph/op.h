@@ -14,11 +14,11 @@ typedef enum graph_class {
     GRAPH_MAP,       /* elementwise; operands and result have one shape (broadcasts are explicit nodes inside the IR) */
     GRAPH_INJECTIVE, /* every result element is one operand element or a fill: reshape, transpose, slice, pad, gather... */
     GRAPH_REDUCE,    /* reductions, arg-reductions, windows, cumulative sums */
-    GRAPH_CONTRACT,  /* contraction, convolution */
-    GRAPH_SCATTER,   /* scatter, dynamic-update-slice */
-    GRAPH_OPAQUE,    /* custom call: a region of its own */
-    GRAPH_CONTROL,   /* if, while */
-    GRAPH_COMPOSITE  /* only expands */
+    GRAPH_CONTRACT, /* contraction, convolution */
+    GRAPH_SCATTER,  /* scatter, dynamic-update-slice */
+    GRAPH_OPAQUE,   /* custom call: a region of its own */
+    GRAPH_CONTROL,  /* if, while */
+    GRAPH_COMPOSITE /* only expands */
 } graph_class;
 
 /* Algebra bits for rewrite rules. */
@@ -28,11 +28,17 @@ enum {
     GRAPH_IDEMPOTENT = 4,
     GRAPH_INVOLUTION = 8,
     GRAPH_IMPURE = 16,
-    GRAPH_EXCESS = 32 /* composites: roundings inside may move (excess_precision is on by default for what they expand to) */
+    GRAPH_EXCESS =
+        32 /* composites: roundings inside may move (excess_precision is on by default for what they expand to) */
 };
 
 typedef enum graph_attribute_kind {
-    GRAPH_ATTR_INTEGER, GRAPH_ATTR_FLOAT, GRAPH_ATTR_BOOL, GRAPH_ATTR_DTYPE, GRAPH_ATTR_ENUM, GRAPH_ATTR_STRING,
+    GRAPH_ATTR_INTEGER,
+    GRAPH_ATTR_FLOAT,
+    GRAPH_ATTR_BOOL,
+    GRAPH_ATTR_DTYPE,
+    GRAPH_ATTR_ENUM,
+    GRAPH_ATTR_STRING,
     GRAPH_ATTR_INTEGERS, /* list */
     GRAPH_ATTR_DIMS,     /* list of dimensions, may hold symbols */
     GRAPH_ATTR_SUBGRAPH, /* number in graph->subgraphs */
@@ -42,8 +48,8 @@ typedef enum graph_attribute_kind {
 typedef struct graph_attribute_spec {
     const char *name;
     graph_attribute_kind kind;
-    const char *choices;   /* ENUM: words separated by spaces */
-    const char *initial;   /* text of the default: 0, 1.5, true, f32, word, [1, 2], [] (also for DIMS); NULL: required;
+    const char *choices; /* ENUM: words separated by spaces */
+    const char *initial; /* text of the default: 0, 1.5, true, f32, word, [1, 2], [] (also for DIMS); NULL: required;
                             * "auto" (integers): the next unused number of the graph, never a default twice (rng streams) */
     const char *doc;
 } graph_attribute_spec;
@@ -55,21 +61,24 @@ typedef struct graph_infer {
     const graph_op *op;
     int inputs;
     const graph_id *input;
-    graph_shape *operand;       /* [inputs]; rank -1 where an optional operand is left out */
+    graph_shape *operand; /* [inputs]; rank -1 where an optional operand is left out */
     const graph_attribute *attribute;
-    graph_shape *result;        /* [results]; to be written */
-    int results;                /* preset to the row's number; -1: set by graph_infer_results */
+    graph_shape *result; /* [results]; to be written */
+    int results;         /* preset to the row's number; -1: set by graph_infer_results */
 } graph_infer;
-_Noreturn void graph_infer_fail(const graph_infer *infer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void graph_infer_fail(const graph_infer *infer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* a == b now or as a constraint at bind */
 void graph_infer_equal(const graph_infer *infer, tir_expr a, tir_expr b, const char *what);
 
 /* Helpers of shape rules (op.c). Operand i is a "T" of the row where the first sample says so; emit checks those against
  * `dtypes`, and the number of operands, before the shape rule runs. */
-int graph_infer_axis(const graph_infer *infer, int64_t axis, int rank, const char *what); /* -rank..rank-1 -> 0..rank-1 */
+int graph_infer_axis(const graph_infer *infer, int64_t axis, int rank,
+                     const char *what); /* -rank..rank-1 -> 0..rank-1 */
 /* The axes as a bit set; distinct and in range, negative ones count from the end. */
 uint32_t graph_infer_axes(const graph_infer *infer, const graph_attribute *axes, int rank, const char *what);
-void graph_infer_same_dtype(const graph_infer *infer, int first, int count); /* operands first..first+count-1, left out ones skipped */
+void graph_infer_same_dtype(const graph_infer *infer, int first,
+                            int count); /* operands first..first+count-1, left out ones skipped */
 void graph_infer_dtype(const graph_infer *infer, int operand, dlc_dtype expected);
 void graph_infer_rank(const graph_infer *infer, int operand, int expected);
 void graph_infer_same_shape(const graph_infer *infer, int first, int count); /* dimensions equal now or at bind */
@@ -84,7 +93,7 @@ graph_shape *graph_infer_results(graph_infer *infer, int results);
 #define GRAPH_NONE UINT32_MAX
 typedef struct graph_compute {
     tir_region *region;
-    tir_pool *pool;             /* region->pool */
+    tir_pool *pool; /* region->pool */
     const graph_op *op;
     int inputs, results;
     const uint32_t *operand;
@@ -92,7 +101,7 @@ typedef struct graph_compute {
     const graph_shape *result_shape;
     const graph_attribute *attribute; /* dims lists imported into region->pool */
     uint32_t *result;
-    const char *name;           /* for stages: the row's name */
+    const char *name; /* for stages: the row's name */
 } graph_compute;
 
 /* Expansion of a composite: emits other operators into g, returns the results. */
@@ -102,7 +111,7 @@ typedef struct graph_expand {
     int inputs;
     const graph_id *input;
     const graph_attribute *attribute;
-    graph_id *result;           /* to be written */
+    graph_id *result; /* to be written */
 } graph_expand;
 
 /* f64 reference, independent of tir: dense row-major f64 arrays (integers and bools as numbers). Compiled only with
@@ -129,24 +138,26 @@ typedef struct graph_reference {
  *   "add(T[3, 5], T[3, 5])"   "reduce_sum(T[4, 1, 7], axes=[0, 2])"   "gather(T[10, 3], i32[4] in 0..10)"
  * `in a..b` limits random data; default ranges are by dtype. One sample per line. */
 struct graph_op {
-    const char *name;             /* text form and public name: dlc_<name> */
+    const char *name; /* text form and public name: dlc_<name> */
     graph_class class_;
     uint32_t algebra;
-    int min_inputs, max_inputs;   /* max -1: variadic (public: count and array) */
-    int results;                  /* -1: from the shape rule */
-    const char *operands;         /* names for messages and docs: "x w [bias]" */
-    const char *dtypes;           /* accepted T: "f16 bf16 f32 f64", "float", "number", "int", "any", "bool" (see op.c) */
+    int min_inputs, max_inputs; /* max -1: variadic (public: count and array) */
+    int results;                /* -1: from the shape rule */
+    const char *operands;       /* names for messages and docs: "x w [bias]" */
+    const char *dtypes;         /* accepted T: "f16 bf16 f32 f64", "float", "number", "int", "any", "bool" (see op.c) */
     graph_attribute_spec attribute[12]; /* ends at name NULL */
     void (*infer)(graph_infer *infer);
-    void (*compute)(graph_compute *compute);  /* primitives */
-    void (*expand)(graph_expand *expand);     /* composites */
-    tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands, const graph_attribute *attribute); /* MAP: result element */
-    void (*vjp)(void);            /* gradients come later: NULL says "not yet" */
+    void (*compute)(graph_compute *compute); /* primitives */
+    void (*expand)(graph_expand *expand);    /* composites */
+    tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands,
+                       const graph_attribute *attribute); /* MAP: result element */
+    void (*vjp)(void);                                    /* gradients come later: NULL says "not yet" */
     void (*jvp)(void);
     void (*reference)(const graph_reference *reference);
-    double tolerance;             /* of interpreter against reference, in ulp of the result dtype (scaled by terms for reductions) */
+    double
+        tolerance; /* of interpreter against reference, in ulp of the result dtype (scaled by terms for reductions) */
     const char *samples;
-    const char *doc;              /* definition with shapes and dtypes; its source */
+    const char *doc; /* definition with shapes and dtypes; its source */
 };
 
 /* Public shape of a row's function, generated into <dlc/ops.h>: operands, then required attributes, then optional ones; lists are
@@ -156,8 +167,8 @@ struct graph_op {
  * scalar is the result's. */
 void graph_compute_row(graph_compute *compute);
 
-const graph_op *graph_op_find(const char *name);          /* NULL: unknown */
-extern const graph_op *const *const graph_op_families[];  /* NULL-terminated list of NULL-terminated rows (op.c) */
+const graph_op *graph_op_find(const char *name);         /* NULL: unknown */
+extern const graph_op *const *const graph_op_families[]; /* NULL-terminated list of NULL-terminated rows (op.c) */
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype);
 int graph_op_attribute(const graph_op *op, const char *name); /* index of the spec; -1 */
 bool graph_is(const graph *g, graph_id value, const char *op_name);

@@ -281,8 +281,10 @@ static void add_phases(jit_build *build, const jit_kernel *kernel, int32_t call,
             for (int i = p; i < p + count; i++) {
                 int64_t tasks = kernel_size(build, kernel, kernel->phases[i].tasks);
                 if (tasks <= 0) continue;
-                int64_t shares = tasks / (8 * (int64_t)build->program->context->width); /* enough for balance, few to take */
-                lib_vec_push(&build->plan->arena, &list->phases, ((lib_phase){.tasks = tasks, .grain = shares > 1 ? shares : 1}));
+                int64_t shares =
+                    tasks / (8 * (int64_t)build->program->context->width); /* enough for balance, few to take */
+                lib_vec_push(&build->plan->arena, &list->phases,
+                             ((lib_phase){.tasks = tasks, .grain = shares > 1 ? shares : 1}));
                 lib_vec_push(&build->plan->arena, &list->targets,
                              ((jit_phase){kernel->phases[i].function, iteration, call}));
             }

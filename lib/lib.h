@@ -21,14 +21,13 @@ typedef struct lib_error {
 const char *lib_status_text(dlc_status status);
 
 /* Fills *error (may be NULL) and returns `status`, so that `return lib_fail(...)` reads well. */
-dlc_status lib_fail(lib_error *error, dlc_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+dlc_status lib_fail(lib_error *error, dlc_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 dlc_status lib_fail_v(lib_error *error, dlc_status status, const char *format, va_list arguments);
 
-#define LIB_TRY(expression)                                                                                           \
-    do {                                                                                                              \
-        dlc_status lib_try_status_ = (expression);                                                                    \
-        if (lib_try_status_ != DLC_OK) return lib_try_status_;                                                        \
+#define LIB_TRY(expression)                                    \
+    do {                                                       \
+        dlc_status lib_try_status_ = (expression);             \
+        if (lib_try_status_ != DLC_OK) return lib_try_status_; \
     } while (0)
 
 /* ---- scopes (error.c) --------------------------------------------------------------------------------------------
@@ -81,12 +80,12 @@ typedef struct lib_arena {
 } lib_arena;
 
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope);
-void lib_arena_free(lib_arena *arena);  /* gives all chunks back; the arena is empty and usable again */
-void *lib_arena_take(lib_arena *arena, size_t size);          /* zeroed, 16-byte aligned, never NULL */
+void lib_arena_free(lib_arena *arena);               /* gives all chunks back; the arena is empty and usable again */
+void *lib_arena_take(lib_arena *arena, size_t size); /* zeroed, 16-byte aligned, never NULL */
 void *lib_arena_take_aligned(lib_arena *arena, size_t size, size_t alignment);
 void *lib_arena_array(lib_arena *arena, size_t count, size_t element_size); /* overflow raises */
 void *lib_arena_copy(lib_arena *arena, const void *bytes, size_t size);
-char *lib_arena_string(lib_arena *arena, const char *string);               /* copy, NULL gives NULL */
+char *lib_arena_string(lib_arena *arena, const char *string); /* copy, NULL gives NULL */
 char *lib_arena_format(lib_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define LIB_NEW(arena, type) ((type *)lib_arena_take((arena), sizeof(type)))
@@ -96,21 +95,21 @@ char *lib_arena_format(lib_arena *arena, const char *format, ...) __attribute__(
  * lib_vec(T): growable array in an arena. Zero-initialised is empty. Growth copies; old storage stays in the arena. The
  * value that is pushed must not itself push to the same array. */
 
-#define lib_vec(type)                                                                                                 \
-    struct {                                                                                                          \
-        type *data;                                                                                                   \
-        uint32_t count, capacity;                                                                                     \
+#define lib_vec(type)             \
+    struct {                      \
+        type *data;               \
+        uint32_t count, capacity; \
     }
-#define lib_vec_push(arena, vec, value)                                                                               \
-    do {                                                                                                              \
-        lib_vec_reserve((arena), (vec), 1);                                                                           \
-        (vec)->data[(vec)->count++] = (value);                                                                        \
+#define lib_vec_push(arena, vec, value)        \
+    do {                                       \
+        lib_vec_reserve((arena), (vec), 1);    \
+        (vec)->data[(vec)->count++] = (value); \
     } while (0)
 /* room for `extra` more elements */
 #define lib_vec_reserve(arena, vec, extra)                                                                            \
     ((uint32_t)(extra) > (vec)->capacity - (vec)->count                                                               \
-         ? (void)((vec)->data = lib_vec_grow((arena), (vec)->data, (vec)->count, &(vec)->capacity,                    \
-                                             (uint32_t)(extra), sizeof *(vec)->data))                                 \
+         ? (void)((vec)->data = lib_vec_grow((arena), (vec)->data, (vec)->count, &(vec)->capacity, (uint32_t)(extra), \
+                                             sizeof *(vec)->data))                                                    \
          : (void)0)
 void *lib_vec_grow(lib_arena *arena, void *data, uint32_t count, uint32_t *capacity, uint32_t extra, size_t size);
 
@@ -174,7 +173,7 @@ typedef struct lib_lexer {
     lib_arena *arena;
     const char *source; /* name for messages: "<text>" or a file */
     const char *start, *at, *end;
-    bool dotted_names;  /* '.' may stand inside a name: a.b is one token */
+    bool dotted_names; /* '.' may stand inside a name: a.b is one token */
     /* current token */
     lib_token_kind kind;
     const char *text; /* name, punctuation or unescaped string; in the arena */
@@ -190,12 +189,12 @@ typedef struct lib_lexer {
 
 void lib_lexer_init(lib_lexer *lexer, lib_arena *arena, const char *source, const char *text, size_t size);
 void lib_lexer_next(lib_lexer *lexer);
-bool lib_lexer_is(const lib_lexer *lexer, const char *text);     /* name or punctuation equal to text */
-bool lib_lexer_accept(lib_lexer *lexer, const char *text);       /* if is: next, true */
-void lib_lexer_expect(lib_lexer *lexer, const char *text);       /* or raise with line and column */
-char *lib_lexer_name(lib_lexer *lexer);                          /* expects a name; copy in arena */
-int64_t lib_lexer_integer(lib_lexer *lexer);                     /* expects an integer, an optional '-' before it */
-double lib_lexer_number(lib_lexer *lexer);                       /* expects integer, float, nan, inf, optional '-' */
+bool lib_lexer_is(const lib_lexer *lexer, const char *text); /* name or punctuation equal to text */
+bool lib_lexer_accept(lib_lexer *lexer, const char *text);   /* if is: next, true */
+void lib_lexer_expect(lib_lexer *lexer, const char *text);   /* or raise with line and column */
+char *lib_lexer_name(lib_lexer *lexer);                      /* expects a name; copy in arena */
+int64_t lib_lexer_integer(lib_lexer *lexer);                 /* expects an integer, an optional '-' before it */
+double lib_lexer_number(lib_lexer *lexer);                   /* expects integer, float, nan, inf, optional '-' */
 _Noreturn void lib_lexer_raise(const lib_lexer *lexer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Host files. NUL-terminated contents in the arena; raises DLC_NOT_FOUND with path and reason. */
@@ -211,9 +210,15 @@ typedef struct lib_dtype_info {
 } lib_dtype_info;
 
 extern const lib_dtype_info lib_dtypes[DLC_DTYPE_COUNT];
-static inline size_t lib_dtype_size(dlc_dtype dtype) { return lib_dtypes[dtype].bytes; }
-static inline bool lib_dtype_is_float(dlc_dtype dtype) { return lib_dtypes[dtype].class_ == 'f'; }
-static inline bool lib_dtype_is_integer(dlc_dtype d) { return lib_dtypes[d].class_ == 'i' || lib_dtypes[d].class_ == 'u'; }
+static inline size_t lib_dtype_size(dlc_dtype dtype) {
+    return lib_dtypes[dtype].bytes;
+}
+static inline bool lib_dtype_is_float(dlc_dtype dtype) {
+    return lib_dtypes[dtype].class_ == 'f';
+}
+static inline bool lib_dtype_is_integer(dlc_dtype d) {
+    return lib_dtypes[d].class_ == 'i' || lib_dtypes[d].class_ == 'u';
+}
 bool lib_dtype_parse(const char *name, dlc_dtype *out);
 bool lib_dtype_from_dlpack(DLDataType from, dlc_dtype *out); /* lanes must be 1; bool also accepted as u8 of kDLBool */
 DLDataType lib_dtype_to_dlpack(dlc_dtype dtype);
@@ -229,7 +234,8 @@ float lib_f32_from_bf16(uint16_t bits);
 /* Element access as a number. Integers beyond 2^53 lose bits in the double forms: use the i64 forms for those. */
 double lib_element_get_f64(dlc_dtype dtype, const void *element);
 int64_t lib_element_get_i64(dlc_dtype dtype, const void *element); /* float: saturates, NaN gives 0 */
-void lib_element_set_f64(dlc_dtype dtype, void *element, double value); /* float to int saturates, NaN gives 0; to bool: value != 0 */
+void lib_element_set_f64(dlc_dtype dtype, void *element,
+                         double value); /* float to int saturates, NaN gives 0; to bool: value != 0 */
 void lib_element_set_i64(dlc_dtype dtype, void *element, int64_t value); /* int wraps */
 
 /* ---- tensors (tensor.c) ---------------------------------------------------------------------------------------------
@@ -237,7 +243,8 @@ void lib_element_set_i64(dlc_dtype dtype, void *element, int64_t value); /* int 
 
 /* Compact row-major strides in elements. */
 void lib_strides_compact(int rank, const int64_t *shape, int64_t *strides);
-bool lib_tensor_is_compact(const DLTensor *tensor); /* strides of size-1 dimensions are ignored; empty tensors are compact */
+bool lib_tensor_is_compact(
+    const DLTensor *tensor); /* strides of size-1 dimensions are ignored; empty tensors are compact */
 /* Number of elements; false if a dimension is negative or the byte size overflows. */
 bool lib_tensor_count(const DLTensor *tensor, int64_t *count);
 /* First byte and one past the last byte that the tensor touches (strides may be negative); empty tensor: low == high. */
@@ -254,8 +261,9 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
  * Every variable the library reads: identifier, name, default, doc. `DLC_DEBUG=help` lists them through the log. */
 
 #define LIB_ENVIRONMENT_TABLE(X)                                                                                      \
-    X(LIB_ENV_DEBUG, "DLC_DEBUG", "", "comma list: help, or stages to dump to the log: graph, bound, regions, "       \
-                                      "stages, schedule, loops, llvm, asm, plan, cache")                              \
+    X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                 \
+      "comma list: help, or stages to dump to the log: graph, bound, regions, "                                       \
+      "stages, schedule, loops, llvm, asm, plan, cache")                                                              \
     X(LIB_ENV_CPU, "DLC_CPU", "", "CPU name given to LLVM instead of the host's")                                     \
     X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "force a level: sse2, avx2 or avx512")                                \
     X(LIB_ENV_THREADS, "DLC_THREADS", "", "overrides the threads option of contexts that own a pool")                 \
@@ -272,12 +280,12 @@ typedef enum lib_environment {
 #define X(id, name, default_, doc) id,
     LIB_ENVIRONMENT_TABLE(X)
 #undef X
-    LIB_ENV_COUNT
+        LIB_ENV_COUNT
 } lib_environment;
 
-const char *lib_environment_get(lib_environment variable);               /* never NULL */
+const char *lib_environment_get(lib_environment variable);                   /* never NULL */
 int64_t lib_environment_integer(lib_environment variable, int64_t fallback); /* fallback when empty or malformed */
-bool lib_environment_lists(lib_environment variable, const char *word);  /* word is in its comma list */
+bool lib_environment_lists(lib_environment variable, const char *word);      /* word is in its comma list */
 void lib_environment_help(lib_text *text);
 
 /* ---- log (log.c) ---------------------------------------------------------------------------------------------------- */
@@ -313,9 +321,11 @@ typedef void (*lib_task_body)(void *user, int64_t phase, int64_t begin, int64_t 
 
 /* The host's way to run work in parallel: calls body(argument, i) for i in 0..count-1, in any order, one after another or
  * on any threads, and returns when all have returned. */
-typedef void (*lib_parallel_for)(void *user, int64_t count, void (*body)(void *argument, int64_t index), void *argument);
+typedef void (*lib_parallel_for)(void *user, int64_t count, void (*body)(void *argument, int64_t index),
+                                 void *argument);
 
-typedef struct lib_pool lib_pool; /* threads - 1 workers, all signals blocked, asleep between runs; serves any active run */
+typedef struct lib_pool
+    lib_pool; /* threads - 1 workers, all signals blocked, asleep between runs; serves any active run */
 
 /* threads includes the caller; clamped to lib_cpu_limit(). NULL and *error on refusal. threads <= 1: a pool with no threads. */
 lib_pool *lib_pool_new(const dlc_allocator *allocator, int threads, int64_t spin_us, lib_error *error);

@@ -16,9 +16,9 @@ typedef struct target_arguments {
     void *const *buffers;
     const int64_t *params;
     char *workspace;
-    char *local;          /* local scratch of slot s starts at local + s*local_stride */
+    char *local; /* local scratch of slot s starts at local + s*local_stride */
     int64_t local_stride;
-    lib_error *error;     /* the interpreter's way to report; generated code never fails */
+    lib_error *error; /* the interpreter's way to report; generated code never fails */
 } target_arguments;
 
 /* Runs tasks begin..end-1 of a phase. `closure` is the one that came with the function (generated code ignores it). */
@@ -58,7 +58,8 @@ typedef struct target {
                           lib_error *error);
     void (*release_object)(target_device *device, target_object *object);
     /* Text of a stage of code generation, with a spill count for assembly; in text's arena. */
-    dlc_status (*dump)(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text, lib_error *error);
+    dlc_status (*dump)(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                       lib_error *error);
 
     /* Loads; `phase` then gives phase p of kernel k. */
     dlc_status (*load)(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,

@@ -8,7 +8,8 @@
 #include "tir/expr.h"
 
 /* op: any but leaves and LOAD. operand_dtype is the dtype of the first value operand (the condition of SELECT excepted). */
-uint64_t tir_arith(tir_op op, tir_dtype result, tir_dtype operand_dtype, const uint64_t *operands, int count, bool has_fma);
+uint64_t tir_arith(tir_op op, tir_dtype result, tir_dtype operand_dtype, const uint64_t *operands, int count,
+                   bool has_fma);
 uint64_t tir_arith_cast(tir_dtype to, tir_dtype from, uint64_t bits);
 double tir_bits_to_f64(tir_dtype dtype, uint64_t bits);
 uint64_t tir_bits_from_f64(tir_dtype dtype, double value); /* one rounding; ints saturate */

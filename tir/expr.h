@@ -68,7 +68,8 @@ typedef uint8_t tir_dtype;
     X(TIR_SELECT, "select", 3, 0, "cond ? a : b; both are evaluated, neither can trap")                               \
     X(TIR_FMA, "fma", 3, 0, "one rounding; loop IR only")                                                             \
     X(TIR_MULADD, "muladd", 3, 0, "a*b + c; becomes fma or mul and add at lowering, by machine facts")                \
-    X(TIR_CAST, "cast", 1, 0, "value conversion: float to int saturates, NaN gives 0; int to int wraps; bool is x != 0") \
+    X(TIR_CAST, "cast", 1, 0,                                                                                         \
+      "value conversion: float to int saturates, NaN gives 0; int to int wraps; bool is x != 0")                      \
     X(TIR_BITCAST, "bitcast", 1, 0, "same bits, dtypes of equal width")                                               \
     X(TIR_DOT2_BF16, "dot2_bf16", 5, 0, "unit vdpbf16ps: acc, a0, b0, a1, b1 (see tir/unit.h); loop IR only")         \
     X(TIR_DOT4_U8I8, "dot4_u8i8", 9, 0, "unit vpdpbusd: acc, a0, b0, ... a3, b3; i32 wraps; loop IR only")
@@ -77,7 +78,7 @@ typedef enum tir_op {
 #define X(id, text, arity, flags, meaning) id,
     TIR_OP_TABLE(X)
 #undef X
-    TIR_OP_COUNT
+        TIR_OP_COUNT
 } tir_op;
 
 typedef struct tir_op_info {
@@ -93,14 +94,15 @@ typedef struct tir_node {
     bool guarded;   /* LOAD: the last two operands are guard (bool) and the value where the guard is false */
     uint8_t count;  /* operands */
     uint32_t first; /* operands start at pool->operands[first] */
-    uint64_t bits;  /* CONST: the value's bits, low end (index: int64); VAR: variable; ACC, OTHER: component; LOAD: tensor or buffer */
+    uint64_t
+        bits; /* CONST: the value's bits, low end (index: int64); VAR: variable; ACC, OTHER: component; LOAD: tensor or buffer */
 } tir_node;
 
 typedef enum tir_var_kind {
-    TIR_VAR_AXIS,  /* of a stage */
-    TIR_VAR_LOOP,  /* of a loop in loop IR */
-    TIR_VAR_LET,   /* bound by a let in loop IR; any dtype */
-    TIR_VAR_PARAM  /* run-time parameter of a kernel; a symbol in graph dimensions */
+    TIR_VAR_AXIS, /* of a stage */
+    TIR_VAR_LOOP, /* of a loop in loop IR */
+    TIR_VAR_LET,  /* bound by a let in loop IR; any dtype */
+    TIR_VAR_PARAM /* run-time parameter of a kernel; a symbol in graph dimensions */
 } tir_var_kind;
 
 typedef struct tir_variable {
@@ -137,19 +139,27 @@ typedef struct tir_pool {
 
 void tir_pool_init(tir_pool *pool, lib_arena *arena);
 
-static inline const tir_node *tir_get(const tir_pool *pool, tir_expr e) { return &pool->nodes.data[e]; }
-static inline tir_op tir_op_of(const tir_pool *pool, tir_expr e) { return (tir_op)pool->nodes.data[e].op; }
-static inline tir_dtype tir_dtype_of(const tir_pool *pool, tir_expr e) { return pool->nodes.data[e].dtype; }
+static inline const tir_node *tir_get(const tir_pool *pool, tir_expr e) {
+    return &pool->nodes.data[e];
+}
+static inline tir_op tir_op_of(const tir_pool *pool, tir_expr e) {
+    return (tir_op)pool->nodes.data[e].op;
+}
+static inline tir_dtype tir_dtype_of(const tir_pool *pool, tir_expr e) {
+    return pool->nodes.data[e].dtype;
+}
 static inline tir_expr tir_operand(const tir_pool *pool, tir_expr e, int i) {
     return pool->operands.data[pool->nodes.data[e].first + (uint32_t)i];
 }
 const char *tir_dtype_name(tir_dtype dtype); /* "index" for TIR_INDEX */
 
 /* ---- leaves */
-tir_expr tir_int(tir_pool *pool, tir_dtype dtype, int64_t value);   /* any dtype; converted as by cast */
-tir_expr tir_float(tir_pool *pool, tir_dtype dtype, double value);  /* any dtype; rounded once */
+tir_expr tir_int(tir_pool *pool, tir_dtype dtype, int64_t value);  /* any dtype; converted as by cast */
+tir_expr tir_float(tir_pool *pool, tir_dtype dtype, double value); /* any dtype; rounded once */
 tir_expr tir_bits(tir_pool *pool, tir_dtype dtype, uint64_t bits);
-static inline tir_expr tir_index(tir_pool *pool, int64_t value) { return tir_int(pool, TIR_INDEX, value); }
+static inline tir_expr tir_index(tir_pool *pool, int64_t value) {
+    return tir_int(pool, TIR_INDEX, value);
+}
 tir_expr tir_bool(tir_pool *pool, bool value);
 tir_expr tir_lowest(tir_pool *pool, tir_dtype dtype);  /* identity of max: -inf, MIN, false */
 tir_expr tir_highest(tir_pool *pool, tir_dtype dtype); /* identity of min */
@@ -159,7 +169,8 @@ tir_expr tir_acc(tir_pool *pool, tir_dtype dtype, int component);
 tir_expr tir_other(tir_pool *pool, tir_dtype dtype, int component);
 
 /* ---- operators; operand dtypes must agree (else DLC_INTERNAL is raised) */
-tir_expr tir_make(tir_pool *pool, tir_op op, tir_dtype dtype, int count, const tir_expr *operands); /* any op but leaves, LOAD */
+tir_expr tir_make(tir_pool *pool, tir_op op, tir_dtype dtype, int count,
+                  const tir_expr *operands); /* any op but leaves, LOAD */
 tir_expr tir_unary(tir_pool *pool, tir_op op, tir_expr a);
 tir_expr tir_binary(tir_pool *pool, tir_op op, tir_expr a, tir_expr b); /* comparisons give bool */
 tir_expr tir_select(tir_pool *pool, tir_expr condition, tir_expr a, tir_expr b);
@@ -169,31 +180,55 @@ tir_expr tir_bitcast(tir_pool *pool, tir_dtype to, tir_expr a);
 /* guard 0: unguarded (other is ignored) */
 tir_expr tir_load(tir_pool *pool, uint32_t tensor, tir_dtype dtype, int rank, const tir_expr *index, tir_expr guard,
                   tir_expr other);
-static inline tir_expr tir_add(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_ADD, a, b); }
-static inline tir_expr tir_sub(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_SUB, a, b); }
-static inline tir_expr tir_mul(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_MUL, a, b); }
-static inline tir_expr tir_div(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_DIV, a, b); }
-static inline tir_expr tir_rem(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_REM, a, b); }
-static inline tir_expr tir_min(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_MIN, a, b); }
-static inline tir_expr tir_max(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_MAX, a, b); }
-static inline tir_expr tir_and(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_AND, a, b); }
-static inline tir_expr tir_or(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_OR, a, b); }
-static inline tir_expr tir_lt(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_LT, a, b); }
-static inline tir_expr tir_le(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_LE, a, b); }
-static inline tir_expr tir_eq(tir_pool *p, tir_expr a, tir_expr b) { return tir_binary(p, TIR_EQ, a, b); }
+static inline tir_expr tir_add(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_ADD, a, b);
+}
+static inline tir_expr tir_sub(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_SUB, a, b);
+}
+static inline tir_expr tir_mul(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_MUL, a, b);
+}
+static inline tir_expr tir_div(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_DIV, a, b);
+}
+static inline tir_expr tir_rem(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_REM, a, b);
+}
+static inline tir_expr tir_min(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_MIN, a, b);
+}
+static inline tir_expr tir_max(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_MAX, a, b);
+}
+static inline tir_expr tir_and(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_AND, a, b);
+}
+static inline tir_expr tir_or(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_OR, a, b);
+}
+static inline tir_expr tir_lt(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_LT, a, b);
+}
+static inline tir_expr tir_le(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_LE, a, b);
+}
+static inline tir_expr tir_eq(tir_pool *p, tir_expr a, tir_expr b) {
+    return tir_binary(p, TIR_EQ, a, b);
+}
 tir_expr tir_ceil_div(tir_pool *pool, tir_expr a, tir_expr b); /* index */
 
 /* ---- questions */
 bool tir_is_const(const tir_pool *pool, tir_expr e, int64_t *value); /* CONST of an integer, index or bool dtype */
-bool tir_is_true(const tir_pool *pool, tir_expr e);  /* constant true */
-bool tir_is_false(const tir_pool *pool, tir_expr e); /* constant false */
+bool tir_is_true(const tir_pool *pool, tir_expr e);                  /* constant true */
+bool tir_is_false(const tir_pool *pool, tir_expr e);                 /* constant false */
 uint32_t tir_var_id(const tir_pool *pool, tir_expr var);
 static inline const tir_variable *tir_variable_of(const tir_pool *pool, tir_expr var) {
     return &pool->variables.data[tir_var_id(pool, var)];
 }
 
-tir_interval tir_range(tir_pool *pool, tir_expr index);      /* from the variables' ranges; exact for affine boxes */
-int64_t tir_multiple_of(tir_pool *pool, tir_expr index);     /* largest known divisor; 0 for the constant 0 */
+tir_interval tir_range(tir_pool *pool, tir_expr index);  /* from the variables' ranges; exact for affine boxes */
+int64_t tir_multiple_of(tir_pool *pool, tir_expr index); /* largest known divisor; 0 for the constant 0 */
 typedef enum tir_truth { TIR_NO, TIR_YES, TIR_UNKNOWN } tir_truth;
 tir_truth tir_prove(tir_pool *pool, tir_expr condition);     /* bool over index expressions */
 tir_truth tir_equal(tir_pool *pool, tir_expr a, tir_expr b); /* index expressions: for all values of the variables? */

@@ -13,9 +13,9 @@
 #include "tir/loop.h"
 
 typedef struct tir_interpret_options {
-    bool check;            /* poison and race checks (bounds are always checked) */
-    bool reverse_tasks;    /* run tasks last to first */
-    bool reverse_lanes;    /* run the iterations of vec loops last to first */
+    bool check;         /* poison and race checks (bounds are always checked) */
+    bool reverse_tasks; /* run tasks last to first */
+    bool reverse_lanes; /* run the iterations of vec loops last to first */
     const volatile int *cancel;
 } tir_interpret_options;
 
@@ -36,6 +36,7 @@ typedef struct tir_program tir_program;
 tir_program *tir_program_new(lib_arena *arena, const tir_kernel *kernel);
 dlc_status tir_program_run_tasks(const tir_program *program, int phase, int64_t iteration, int64_t begin, int64_t end,
                                  void *const *arguments, const int64_t *params, char *workspace, char *local,
-                                 const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error);
+                                 const tir_interpret_options *options, const dlc_allocator *allocator,
+                                 lib_error *error);
 
 #endif

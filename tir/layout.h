@@ -15,8 +15,8 @@ typedef struct tir_layout_part {
 } tir_layout_part;
 
 typedef struct tir_layout {
-    int16_t rank;  /* logical */
-    int16_t count; /* physical dimensions; 0: identity (row-major), parts are not read */
+    int16_t rank;    /* logical */
+    int16_t count;   /* physical dimensions; 0: identity (row-major), parts are not read */
     int32_t swizzle; /* bytes of the XOR pattern of shared memory, 0: none */
     tir_layout_part part[TIR_MAX_PHYSICAL];
 } tir_layout;

@@ -37,14 +37,14 @@ typedef struct tir_buffer {
     const char *name;
     dlc_dtype dtype;
     tir_scope scope;
-    int rank;                        /* physical */
-    tir_expr extent[16];             /* physical; index expressions over parameters; constant for REG, STACK */
-    tir_expr stride[16];             /* in elements; row-major compact unless an argument came with strides */
-    int32_t argument;                /* ARG: position; else -1 */
-    int32_t alignment;               /* ARG: bytes the address is known to be a multiple of */
-    bool written, read;              /* by the kernel */
-    bool zero_initialised;           /* REG, STACK, LOCAL: contents at entry are don't-care otherwise */
-    int64_t offset;                  /* WORKSPACE, LOCAL: bytes from the start, assigned by lowering (constant extents or bounds) */
+    int rank;              /* physical */
+    tir_expr extent[16];   /* physical; index expressions over parameters; constant for REG, STACK */
+    tir_expr stride[16];   /* in elements; row-major compact unless an argument came with strides */
+    int32_t argument;      /* ARG: position; else -1 */
+    int32_t alignment;     /* ARG: bytes the address is known to be a multiple of */
+    bool written, read;    /* by the kernel */
+    bool zero_initialised; /* REG, STACK, LOCAL: contents at entry are don't-care otherwise */
+    int64_t offset; /* WORKSPACE, LOCAL: bytes from the start, assigned by lowering (constant extents or bounds) */
 } tir_buffer;
 
 typedef enum tir_stmt_kind {
@@ -61,22 +61,22 @@ typedef enum tir_loop_kind { TIR_SERIAL, TIR_UNROLL, TIR_VEC } tir_loop_kind;
 typedef struct tir_stmt tir_stmt;
 struct tir_stmt {
     tir_stmt_kind kind;
-    tir_stmt *next;               /* statement after this one in the same list, NULL at the end */
+    tir_stmt *next; /* statement after this one in the same list, NULL at the end */
     union {
         struct {
-            tir_expr var;         /* TIR_VAR_LOOP */
+            tir_expr var;           /* TIR_VAR_LOOP */
             tir_expr lower, extent; /* index; evaluated once at entry; extent <= 0: no iteration */
             tir_loop_kind loop;
-            bool parallel;        /* lowering's note: becomes tasks; never set in a finished kernel */
+            bool parallel; /* lowering's note: becomes tasks; never set in a finished kernel */
             tir_stmt *body;
         } for_;
         struct {
-            tir_expr var, value;  /* TIR_VAR_LET of the value's dtype */
+            tir_expr var, value; /* TIR_VAR_LET of the value's dtype */
             tir_stmt *body;
         } let;
         struct {
-            tir_expr condition;   /* bool */
-            bool clip;            /* lowering's note for versioning, not printed: worth a run of its own where decided */
+            tir_expr condition; /* bool */
+            bool clip;          /* lowering's note for versioning, not printed: worth a run of its own where decided */
             tir_stmt *body, *otherwise;
         } if_;
         struct {
@@ -97,10 +97,10 @@ struct tir_stmt {
 };
 
 typedef struct tir_phase {
-    tir_expr tasks;  /* number of tasks: index expression over parameters */
-    tir_expr task;   /* TIR_VAR_LOOP: the task's number in the body */
+    tir_expr tasks; /* number of tasks: index expression over parameters */
+    tir_expr task;  /* TIR_VAR_LOOP: the task's number in the body */
     tir_stmt *body;
-    tir_expr repeat; /* 0, or how often this and the following `repeat_phases - 1` phases run in turn */
+    tir_expr repeat;    /* 0, or how often this and the following `repeat_phases - 1` phases run in turn */
     tir_expr iteration; /* the repeat's counter variable, with `repeat` */
     int repeat_phases;
     const char *name;
@@ -110,14 +110,14 @@ typedef struct tir_kernel {
     const char *name;
     tir_pool *pool;
     lib_arena *arena;
-    lib_vec(tir_buffer) buffers;   /* ARG buffers first, in order of `argument` */
-    lib_vec(tir_expr) params;      /* TIR_VAR_PARAM variables in the order of the kernel's parameter array */
+    lib_vec(tir_buffer) buffers; /* ARG buffers first, in order of `argument` */
+    lib_vec(tir_expr) params;    /* TIR_VAR_PARAM variables in the order of the kernel's parameter array */
     lib_vec(tir_phase) phases;
-    int arguments;                 /* ARG buffers */
-    int64_t workspace_bytes;       /* WORKSPACE in all, when extents are constant; else see workspace_size */
-    tir_expr workspace_size;       /* index expression over parameters, bytes */
-    tir_expr local_size;           /* bytes per slot, likewise */
-    double flops, bytes;           /* counted by the cost model; for profiles */
+    int arguments;           /* ARG buffers */
+    int64_t workspace_bytes; /* WORKSPACE in all, when extents are constant; else see workspace_size */
+    tir_expr workspace_size; /* index expression over parameters, bytes */
+    tir_expr local_size;     /* bytes per slot, likewise */
+    double flops, bytes;     /* counted by the cost model; for profiles */
 } tir_kernel;
 
 /* ---- building (loop.c) */
@@ -159,7 +159,8 @@ void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user); /* p
 /* Expressions of this statement alone: bounds, value, condition, indices (binders and nested statements excluded). */
 void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e), void *user);
 /* Copy of the whole list. A bound variable is renamed when `to` is a variable; else its binder keeps it. */
-tir_stmt *tir_stmt_substitute(tir_kernel *kernel, const tir_stmt *stmt, int count, const tir_expr *from, const tir_expr *to);
+tir_stmt *tir_stmt_substitute(tir_kernel *kernel, const tir_stmt *stmt, int count, const tir_expr *from,
+                              const tir_expr *to);
 
 /* Whether a store has the form b[i] = exact-operator(b[i], anything else), possibly under selects: any order of such updates gives
  * equal bits. And whether an expression is the load of the place that the statement stores to. */

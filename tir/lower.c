@@ -8,21 +8,25 @@ static void nest(tir_lowering *l, int s);
 
 static void attached_stages(tir_lowering *l, int s, int node) {
     for (uint32_t q = 0; q < l->region->stages.count; q++)
-        if (!tir_stage_of(l, (int)q)->removed && tir_plan_of(l, (int)q)->at_stage == s && tir_plan_of(l, (int)q)->at_node == node)
+        if (!tir_stage_of(l, (int)q)->removed && tir_plan_of(l, (int)q)->at_stage == s &&
+            tir_plan_of(l, (int)q)->at_node == node)
             nest(l, (int)q);
 }
 
 static void close_attached(tir_lowering *l, int s, int node) {
     for (uint32_t q = 0; q < l->region->stages.count; q++)
-        if (tir_plan_of(l, (int)q)->at_stage == s && tir_plan_of(l, (int)q)->at_node == node) tir_plan_of(l, (int)q)->open = false;
+        if (tir_plan_of(l, (int)q)->at_stage == s && tir_plan_of(l, (int)q)->at_node == node)
+            tir_plan_of(l, (int)q)->open = false;
 }
 
 /* Loop bounds of a clipped leaf: solved from the predicate; what they decide is known inside. */
-static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, tir_span all, tir_expr *decided, int *count) {
+static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, tir_span all, tir_expr *decided,
+                            int *count) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     bool whole = leaf->parent < 0;
     const tir_axis_node *split = whole ? NULL : &plan->nodes.data[leaf->parent];
-    if (!whole && (split->parent >= 0 || split->mode != TIR_TAIL_MASK || &plan->nodes.data[split->outer] != leaf)) return all;
+    if (!whole && (split->parent >= 0 || split->mode != TIR_TAIL_MASK || &plan->nodes.data[split->outer] != leaf))
+        return all;
     tir_span bounds = tir_clip_range(&l->state, s, leaf->axis, whole ? decided : NULL, count);
     if (whole) return bounds;
     tir_expr factor = tir_index(l->pool, split->factor), low = tir_div(l->pool, bounds.low, factor);
@@ -50,11 +54,11 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     } else {
         vector = node->kind == TIR_VEC;
         if (vector && l->vector)
-            tir_schedule_raise(&l->state, "vec loop %s of stage %s runs inside vec loop %s", node->name, tir_stage_of(l, s)->name,
-                               l->vector);
-        if (l->vector && (tir_uses(l->pool, bounds.low, l->lane) || tir_uses(l->pool, bounds.extent, l->lane)))
-            tir_schedule_raise(&l->state, "the trips of loop %s of stage %s depend on vec loop %s outside of it", node->name,
+            tir_schedule_raise(&l->state, "vec loop %s of stage %s runs inside vec loop %s", node->name,
                                tir_stage_of(l, s)->name, l->vector);
+        if (l->vector && (tir_uses(l->pool, bounds.low, l->lane) || tir_uses(l->pool, bounds.extent, l->lane)))
+            tir_schedule_raise(&l->state, "the trips of loop %s of stage %s depend on vec loop %s outside of it",
+                               node->name, tir_stage_of(l, s)->name, l->vector);
         tir_stmt *loop = tir_lower_append(l, TIR_FOR);
         after = l->cursor;
         loop->for_.var = tir_loop_variable(l->pool, node->name, bounds.low, bounds.extent);
@@ -110,9 +114,10 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     const tir_axis_node *leaf = &plan->nodes.data[plan->order.data[k]];
     if (plan->unit && plan->order.data[k] == plan->unit_node) { /* all iterations at once, in the statement */
         int64_t trips;
-        if (!tir_is_const(l->pool, tir_node_extent(&l->state, s, plan->unit_node), &trips) || trips != plan->unit->width)
-            tir_schedule_raise(&l->state, "loop %s of stage %s must have %d iterations for unit %s", leaf->name, tir_stage_of(l, s)->name,
-                               plan->unit->width, plan->unit->name);
+        if (!tir_is_const(l->pool, tir_node_extent(&l->state, s, plan->unit_node), &trips) ||
+            trips != plan->unit->width)
+            tir_schedule_raise(&l->state, "loop %s of stage %s must have %d iterations for unit %s", leaf->name,
+                               tir_stage_of(l, s)->name, plan->unit->width, plan->unit->name);
         loops(l, s, k + 1, role);
         return;
     }
@@ -147,9 +152,11 @@ static void append_prefetch_load(void *user, tir_expr load) {
     uint32_t buffer = l->home[walk->prefetch->tensor];
     if (buffer == UINT32_MAX) return;
     int rank = tir_lower_physical(l, walk->prefetch->tensor, logical, index);
-    int64_t width, line = l->options && l->options->machine && l->options->machine->line ? l->options->machine->line : 64;
+    int64_t width,
+        line = l->options && l->options->machine && l->options->machine->line ? l->options->machine->line : 64;
     int64_t step = line / (int64_t)lib_dtype_size(tensor->dtype);
-    if (rank == 0 || !tir_is_const(l->pool, l->kernel->buffers.data[buffer].extent[rank - 1], &width) || width > 16 * step)
+    if (rank == 0 || !tir_is_const(l->pool, l->kernel->buffers.data[buffer].extent[rank - 1], &width) ||
+        width > 16 * step)
         width = 1;
     for (int64_t at = 0; at < width; at += step) {
         tir_expr moved[TIR_MAX_PHYSICAL_RANK];
@@ -186,7 +193,8 @@ static void nest(tir_lowering *l, int s) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     bool attached = plan->at_stage >= 0;
     if (attached && l->vector)
-        tir_schedule_raise(&l->state, "%s is attached inside vec loop %s: the lanes would share its storage", stage->name, l->vector);
+        tir_schedule_raise(&l->state, "%s is attached inside vec loop %s: the lanes would share its storage",
+                           stage->name, l->vector);
     if (attached) {
         tir_stage_region(&l->state, s);
         tir_lower_open_scratch(l, s);
@@ -208,8 +216,9 @@ static void nest(tir_lowering *l, int s) {
     if (attached && tir_lower_has_home(l, s)) {
         const char *flaw = stage->kind == TIR_FOLD ? "a fold must be a root" : tir_region_flaw(&l->state, s);
         if (flaw)
-            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT, "schedule of region %s: %s is also needed in memory, but it is attached: %s",
-                      l->region->name, stage->name, flaw);
+            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
+                      "schedule of region %s: %s is also needed in memory, but it is attached: %s", l->region->name,
+                      stage->name, flaw);
         loops(l, s, 0, TIR_ROLE_COPY);
     }
     if (!attached) plan->open = false; /* the state of a fold */
@@ -220,9 +229,13 @@ static void nest(tir_lowering *l, int s) {
 static tir_expr list_tasks(tir_lowering *l, const tir_stmt *list);
 
 /* Tasks of one run of a parallel loop: its trips times the tasks inside. */
-static tir_expr inner_tasks(tir_lowering *l, const tir_stmt *loop) { return list_tasks(l, loop->for_.body); }
+static tir_expr inner_tasks(tir_lowering *l, const tir_stmt *loop) {
+    return list_tasks(l, loop->for_.body);
+}
 
-static bool parallel_list(const tir_stmt *list) { return list && list->kind == TIR_FOR && list->for_.parallel; }
+static bool parallel_list(const tir_stmt *list) {
+    return list && list->kind == TIR_FOR && list->for_.parallel;
+}
 
 static tir_expr list_tasks(tir_lowering *l, const tir_stmt *list) {
     if (!parallel_list(list)) return tir_index(l->pool, 1);
@@ -230,7 +243,8 @@ static tir_expr list_tasks(tir_lowering *l, const tir_stmt *list) {
     for (const tir_stmt *run = list; run; run = run->next) {
         if (!parallel_list(run) || inner_tasks(l, run) != inner)
             lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
-                      "schedule of region %s: the par loops of a stage must be nested directly and have equal trips", l->region->name);
+                      "schedule of region %s: the par loops of a stage must be nested directly and have equal trips",
+                      l->region->name);
         trips = tir_add(l->pool, trips, run->for_.extent);
     }
     return tir_mul(l->pool, trips, inner);
@@ -247,8 +261,10 @@ static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
         tir_stmt *let = tir_stmt_new(l->arena, TIR_LET);
         let->let.var = tir_var(l->pool, variable->name, TIR_VAR_LET, TIR_INDEX, variable->low, variable->high);
         tir_expr value = tir_add(l->pool, run->for_.lower, tir_sub(l->pool, position, first));
-        value = tir_max(l->pool, value, tir_index(l->pool, variable->low)); /* the branch on the position says so already; */
-        let->let.value = tir_min(l->pool, value, tir_index(l->pool, variable->high)); /* the variable's range needs proof */
+        value = tir_max(l->pool, value,
+                        tir_index(l->pool, variable->low)); /* the branch on the position says so already; */
+        let->let.value =
+            tir_min(l->pool, value, tir_index(l->pool, variable->high)); /* the variable's range needs proof */
         tir_stmt *body = tir_stmt_substitute(l->kernel, run->for_.body, 1, &run->for_.var, &let->let.var);
         let->let.body = task_body(l, body, rest);
         first = tir_add(l->pool, first, run->for_.extent);
@@ -304,7 +320,8 @@ static bool is_empty(tir_lowering *l, int root) {
         if (tir_is_const(l->pool, stage->axis[a].extent, &n) && n == 0) empty = true;
     }
     for (int s = 0; s < (int)l->region->stages.count && empty; s++) {
-        if (root_of(l, s) == root && s != root && !tir_stage_of(l, s)->removed && tir_lower_has_home(l, s)) empty = false;
+        if (root_of(l, s) == root && s != root && !tir_stage_of(l, s)->removed && tir_lower_has_home(l, s))
+            empty = false;
     }
     return empty;
 }
@@ -316,7 +333,8 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     l.has_fma = !options || !options->machine || options->machine->fma;
     tir_schedule_apply(&l.state, arena, region, schedule, options, false);
     for (uint32_t s = 0; s < region->stages.count; s++)
-        if (options && options->machine && l.state.plan[s].unit && !(options->machine->units & l.state.plan[s].unit->machine))
+        if (options && options->machine && l.state.plan[s].unit &&
+            !(options->machine->units & l.state.plan[s].unit->machine))
             tir_schedule_raise(&l.state, "the machine has no unit %s", l.state.plan[s].unit->name);
     if (options && options->verify) tir_region_verify(arena->scope, region);
     l.kernel = tir_kernel_new(arena, region->pool, region->name);
@@ -329,7 +347,8 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
         if (!region->stages.data[s].removed) tir_lower_workspace(&l, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++) {
         if (region->stages.data[s].removed || l.state.plan[s].at_stage >= 0) continue;
-        for (uint32_t q = 0; q < region->stages.count && is_empty(&l, (int)s); q++) l.done[q] = l.done[q] || root_of(&l, (int)q) == (int)s;
+        for (uint32_t q = 0; q < region->stages.count && is_empty(&l, (int)s); q++)
+            l.done[q] = l.done[q] || root_of(&l, (int)q) == (int)s;
         if (l.done[s]) continue;
         l.body = NULL;
         l.cursor = &l.body;

@@ -17,18 +17,23 @@ typedef struct tir_lowering {
     tir_schedule_state state;
     const tir_lower_options *options;
     bool has_fma;
-    uint32_t *home;              /* tensor -> buffer of inputs, roots and what is also written to memory; UINT32_MAX: none */
-    bool *done;                  /* by stage: its root is computed, so that what it has in memory can be read */
-    tir_stmt *body;              /* of the phase being written */
-    tir_stmt **cursor;           /* where the next statement goes */
-    tir_expr known[TIR_TERM_LIMIT]; /* conditions that hold here: decided by clipped loops, or the statement's own guard */
+    uint32_t *home;    /* tensor -> buffer of inputs, roots and what is also written to memory; UINT32_MAX: none */
+    bool *done;        /* by stage: its root is computed, so that what it has in memory can be read */
+    tir_stmt *body;    /* of the phase being written */
+    tir_stmt **cursor; /* where the next statement goes */
+    tir_expr
+        known[TIR_TERM_LIMIT]; /* conditions that hold here: decided by clipped loops, or the statement's own guard */
     int known_count;
-    const char *vector;          /* the vec loop that is open */
-    tir_expr lane;               /* its variable */
+    const char *vector; /* the vec loop that is open */
+    tir_expr lane;      /* its variable */
 } tir_lowering;
 
-static inline tir_stage *tir_stage_of(tir_lowering *l, int s) { return &l->region->stages.data[s]; }
-static inline tir_stage_plan *tir_plan_of(tir_lowering *l, int s) { return &l->state.plan[s]; }
+static inline tir_stage *tir_stage_of(tir_lowering *l, int s) {
+    return &l->region->stages.data[s];
+}
+static inline tir_stage_plan *tir_plan_of(tir_lowering *l, int s) {
+    return &l->state.plan[s];
+}
 
 /* lower_statement.c */
 tir_stmt *tir_lower_append(tir_lowering *l, tir_stmt_kind kind);
@@ -42,7 +47,8 @@ void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role);
 
 /* lower_buffers.c */
 void tir_lower_arguments(tir_lowering *l);
-void tir_lower_workspace(tir_lowering *l, int s); /* homes of a stage's tensors that live in memory of the whole kernel */
+void tir_lower_workspace(tir_lowering *l,
+                         int s); /* homes of a stage's tensors that live in memory of the whole kernel */
 bool tir_lower_has_home(tir_lowering *l, int s);
 void tir_lower_open_scratch(tir_lowering *l, int s);
 

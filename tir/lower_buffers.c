@@ -12,7 +12,8 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
         int64_t high = tir_range(l->pool, extent[d]).high;
         if (high >= INT64_C(1) << 40)
             lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
-                      "schedule of region %s: scratch of %s has no bounded size along dimension %d", l->region->name, t->name, d);
+                      "schedule of region %s: scratch of %s has no bounded size along dimension %d", l->region->name,
+                      t->name, d);
         bounded[d] = tir_index(l->pool, high > 0 ? high : 0);
     }
     tir_layout_extents(l->pool, &t->layout, bounded, sizes);
@@ -22,7 +23,8 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
         int64_t n = 1;
         tir_is_const(l->pool, sizes[d], &n);
         if (n && bytes > (INT64_C(1) << 46) / n)
-            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT, "region %s: scratch of %s is too large", l->region->name, t->name);
+            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT, "region %s: scratch of %s is too large", l->region->name,
+                      t->name);
         bytes *= n;
     }
     const tir_stage_plan *plan = tir_plan_of(l, s);
@@ -37,7 +39,8 @@ void tir_lower_open_scratch(tir_lowering *l, int s) {
     tir_expr extent[DLC_MAX_RANK];
     bool root = plan->at_stage < 0; /* a fold at the start of its sequential loop: outer loops are open */
     for (int a = 0; a < stage->space; a++) {
-        tir_span view = root ? tir_axis_view(&l->state, s, a) : (tir_span){plan->low[a], tir_axis_span(&l->state, s, a)};
+        tir_span view =
+            root ? tir_axis_view(&l->state, s, a) : (tir_span){plan->low[a], tir_axis_span(&l->state, s, a)};
         plan->scratch_low[a] = view.low;
         extent[a] = view.extent;
     }

@@ -7,9 +7,9 @@ enum { VARIES = 1, FREE = 2 }; /* with the vec variable; with something that is 
 
 typedef struct checker {
     tir_lowering *l;
-    uint8_t *bits;        /* by variable id */
-    const char *free;     /* what is FREE in the expression looked at last */
-    const char *vector;   /* the vec loop that is open */
+    uint8_t *bits;      /* by variable id */
+    const char *free;   /* what is FREE in the expression looked at last */
+    const char *vector; /* the vec loop that is open */
     uint8_t found;
 } checker;
 
@@ -37,9 +37,10 @@ static void check_register(checker *c, uint32_t b, int rank, const tir_expr *ind
     const tir_buffer *buffer = &c->l->kernel->buffers.data[b];
     for (int d = 0; d < rank && buffer->scope == TIR_SCOPE_REG; d++)
         if (bits_of(c, index[d]) & FREE)
-            lib_raise(c->l->arena->scope, DLC_INVALID_ARGUMENT,
-                      "schedule of region %s: `store %s reg`: its elements are chosen by %s, which is neither unrolled nor vectorised",
-                      c->l->region->name, buffer->name, c->free);
+            lib_raise(
+                c->l->arena->scope, DLC_INVALID_ARGUMENT,
+                "schedule of region %s: `store %s reg`: its elements are chosen by %s, which is neither unrolled nor vectorised",
+                c->l->region->name, buffer->name, c->free);
 }
 
 static tir_expr check_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
@@ -66,11 +67,15 @@ static void check_loop(checker *c, const tir_stmt *stmt) {
     int64_t extent;
     bool constant = tir_is_const(c->l->pool, stmt->for_.extent, &extent), vector = stmt->for_.loop == TIR_VEC;
     if (stmt->for_.loop != TIR_SERIAL && !constant)
-        lib_raise(c->l->arena->scope, DLC_INVALID_ARGUMENT,
-                  "schedule of region %s: `%s %s`: its trips are not constant, not even in versions of the loops around it",
-                  c->l->region->name, words[stmt->for_.loop], name);
+        lib_raise(
+            c->l->arena->scope, DLC_INVALID_ARGUMENT,
+            "schedule of region %s: `%s %s`: its trips are not constant, not even in versions of the loops around it",
+            c->l->region->name, words[stmt->for_.loop], name);
     uint8_t *bits = &c->bits[tir_var_id(c->l->pool, stmt->for_.var)];
-    *bits = (uint8_t)(vector ? VARIES : stmt->for_.loop == TIR_SERIAL ? FREE : 0) | (uint8_t)(bits_of(c, stmt->for_.lower) & FREE);
+    *bits = (uint8_t)(vector                          ? VARIES
+                      : stmt->for_.loop == TIR_SERIAL ? FREE
+                                                      : 0) |
+            (uint8_t)(bits_of(c, stmt->for_.lower) & FREE);
     if (vector) c->vector = name;
     check_list(c, stmt->for_.body);
     c->vector = outer;
@@ -81,9 +86,10 @@ static void check_store(checker *c, const tir_stmt *stmt) {
     check_register(c, stmt->store.buffer, stmt->store.rank, stmt->store.index);
     for (int d = 0; d < stmt->store.rank; d++) index |= bits_of(c, stmt->store.index[d]);
     if (c->vector && !(index & VARIES) && !tir_is_exact_reduction(c->l->arena, c->l->kernel, stmt))
-        lib_raise(c->l->arena->scope, DLC_INVALID_ARGUMENT,
-                  "schedule of region %s: `vec %s`: its iterations store to one place of %s, and not by one exact operator",
-                  c->l->region->name, c->vector, c->l->kernel->buffers.data[stmt->store.buffer].name);
+        lib_raise(
+            c->l->arena->scope, DLC_INVALID_ARGUMENT,
+            "schedule of region %s: `vec %s`: its iterations store to one place of %s, and not by one exact operator",
+            c->l->region->name, c->vector, c->l->kernel->buffers.data[stmt->store.buffer].name);
 }
 
 static void check_list(checker *c, const tir_stmt *stmt) {
@@ -107,7 +113,8 @@ static void check_list(checker *c, const tir_stmt *stmt) {
 
 void tir_lower_check(tir_lowering *l) {
     checker c = {.l = l, .bits = LIB_NEW_ARRAY(l->arena, uint8_t, l->pool->variables.count + 1)};
-    for (uint32_t i = 0; i < l->kernel->params.count; i++) c.bits[tir_var_id(l->pool, l->kernel->params.data[i])] = FREE;
+    for (uint32_t i = 0; i < l->kernel->params.count; i++)
+        c.bits[tir_var_id(l->pool, l->kernel->params.data[i])] = FREE;
     for (uint32_t p = 0; p < l->kernel->phases.count; p++) {
         c.bits[tir_var_id(l->pool, l->kernel->phases.data[p].task)] = FREE;
         check_list(&c, l->kernel->phases.data[p].body);

@@ -24,7 +24,8 @@ int tir_lower_physical(tir_lowering *l, uint32_t tensor, const tir_expr *logical
     return tir_layout_physical_rank(layout);
 }
 
-static void append_store(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir_expr *logical, tir_expr value, bool nt) {
+static void append_store(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir_expr *logical, tir_expr value,
+                         bool nt) {
     tir_expr index[TIR_MAX_PHYSICAL_RANK];
     tir_stmt *stmt = tir_lower_append(l, TIR_STORE);
     stmt->store.buffer = buffer;
@@ -105,7 +106,8 @@ typedef struct translation {
     const tir_expr *acc; /* what ACC nodes read */
 } translation;
 
-static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node, const tir_expr *logical, tir_expr guard, tir_expr other) {
+static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node, const tir_expr *logical,
+                               tir_expr guard, tir_expr other) {
     uint32_t tensor = (uint32_t)node->bits, buffer;
     const tir_tensor *t = &l->region->tensors.data[tensor];
     tir_expr relative[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK];
@@ -118,9 +120,10 @@ static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node
         buffer = l->home[tensor];
         bool own_state = t->stage >= 0 && tir_stage_of(l, reader)->fold == t->stage;
         if (buffer == UINT32_MAX || (t->stage >= 0 && !l->done[t->stage] && !own_state))
-            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
-                      "schedule of region %s: %s reads %s before that is computed: one of them is attached at the wrong loop",
-                      l->region->name, tir_stage_of(l, reader)->name, t->name);
+            lib_raise(
+                l->arena->scope, DLC_INVALID_ARGUMENT,
+                "schedule of region %s: %s reads %s before that is computed: one of them is attached at the wrong loop",
+                l->region->name, tir_stage_of(l, reader)->name, t->name);
         int saved = l->known_count;
         tir_lower_learn(l, guard);
         for (int d = 0; d < t->rank; d++) {
@@ -200,7 +203,8 @@ static bool padded_layout(tir_lowering *l, uint32_t tensor) {
 static tir_expr append_let(tir_lowering *l, const char *name, tir_expr value) {
     tir_stmt *let = tir_lower_append(l, TIR_LET);
     let->let.value = value;
-    let->let.var = tir_var(l->pool, name, TIR_VAR_LET, tir_dtype_of(l->pool, value), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
+    let->let.var =
+        tir_var(l->pool, name, TIR_VAR_LET, tir_dtype_of(l->pool, value), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
     l->cursor = &let->let.body;
     return let->let.var;
 }
@@ -209,8 +213,8 @@ static tir_expr append_let(tir_lowering *l, const char *name, tir_expr value) {
  * walk over a kernel is exponential in the sharing. */
 typedef struct sharing {
     tir_lowering *l;
-    lib_vec(tir_expr) nodes;   /* in the order of their operands */
-    uint32_t *uses;            /* by node id; ids below `limit` */
+    lib_vec(tir_expr) nodes; /* in the order of their operands */
+    uint32_t *uses;          /* by node id; ids below `limit` */
     bool *seen;
     uint32_t limit;
 } sharing;
@@ -235,7 +239,8 @@ static void name_shared(tir_lowering *l, tir_expr *values, int count) {
     s.uses = LIB_NEW_ARRAY(l->arena, uint32_t, s.limit);
     s.seen = LIB_NEW_ARRAY(l->arena, bool, s.limit);
     for (int c = 0; c < count; c++) tir_rewrite(l->pool, values[c], count_uses, &s);
-    tir_expr *from = LIB_NEW_ARRAY(l->arena, tir_expr, s.nodes.count + 1), *to = LIB_NEW_ARRAY(l->arena, tir_expr, s.nodes.count + 1);
+    tir_expr *from = LIB_NEW_ARRAY(l->arena, tir_expr, s.nodes.count + 1),
+             *to = LIB_NEW_ARRAY(l->arena, tir_expr, s.nodes.count + 1);
     int named = 0;
     for (uint32_t i = 0; i < s.nodes.count; i++) {
         tir_expr e = s.nodes.data[i];
@@ -257,7 +262,8 @@ static void store_all(tir_lowering *l, int s, const tir_expr *index, bool scratc
     for (int c = 0; c < stage->count && stage->count > 1; c++)
         stored[c] = append_let(l, l->region->tensors.data[stage->tensor[c]].name, stored[c]);
     for (int c = 0; c < stage->count; c++)
-        append_store(l, target_buffer(l, s, c, scratch), stage->tensor[c], index, stored[c], tir_plan_of(l, s)->non_temporal);
+        append_store(l, target_buffer(l, s, c, scratch), stage->tensor[c], index, stored[c],
+                     tir_plan_of(l, s)->non_temporal);
     if (*before) l->cursor = &(*before)->next; /* behind what was opened here */
 }
 
@@ -315,7 +321,8 @@ static void statement_map(tir_lowering *l, int s, bool scratch) {
     int inner = l->known_count;
     for (int c = 0; c < stage->count; c++) {
         values[c] = legal(l, tir_lower_translate(l, s, stage->value[c], NULL));
-        if (valid) values[c] = tir_select(l->pool, valid, values[c], tir_int(l->pool, tir_dtype_of(l->pool, values[c]), 0));
+        if (valid)
+            values[c] = tir_select(l->pool, valid, values[c], tir_int(l->pool, tir_dtype_of(l->pool, values[c]), 0));
     }
     l->known_count = inner;
     store_all(l, s, index, scratch, values);
@@ -354,7 +361,8 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     if (padded && stage->kind == TIR_REDUCE) guard = in_domain(l, s, guard);
     tir_lower_learn(l, guard);
     tir_stmt **within = NULL;
-    if (stage->kind == TIR_SCATTER || loads(l, stage->predicate)) { /* the data that decides is read inside the tile only */
+    if (stage->kind == TIR_SCATTER ||
+        loads(l, stage->predicate)) { /* the data that decides is read inside the tile only */
         within = open_if(l, guard, false);
         guard = 0;
     }
@@ -367,7 +375,9 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     if (stage->kind == TIR_SCATTER)
         for (int d = 0; d < stage->space; d++) {
             index[d] = tir_lower_translate(l, s, stage->index[d], NULL);
-            if (scratch) index[d] = tir_sub(l->pool, index[d], tir_plan_of(l, s)->scratch_low[d]); /* beyond: of no interest here */
+            if (scratch)
+                index[d] =
+                    tir_sub(l->pool, index[d], tir_plan_of(l, s)->scratch_low[d]); /* beyond: of no interest here */
             tir_expr end = scratch ? tir_axis_span(&l->state, s, d) : stage->axis[d].extent;
             guard = conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), index[d]));
             guard = conjoin(l, guard, tir_lt(l->pool, index[d], end));
@@ -396,7 +406,8 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc) {
         tir_expr inside = 0;
         for (int a = stage->space; a < stage->space + stage->reduce; a++) inside = axis_masks(l, s, a, inside);
         if (stage->predicate) {
-            int found = tir_conjuncts(l->pool, tir_lower_translate(l, s, stage->predicate, NULL), terms, TIR_TERM_LIMIT);
+            int found =
+                tir_conjuncts(l->pool, tir_lower_translate(l, s, stage->predicate, NULL), terms, TIR_TERM_LIMIT);
             for (int t = 0; t < found; t++) inside = conjoin(l, inside, terms[t]);
         }
         for (int side = 0; side < 2; side++) {
@@ -479,7 +490,8 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
             tir_expr at[DLC_MAX_RANK];
             int free = node.count - (tensor->rank - stage->space);
             for (int d = 0; d < node.count; d++)
-                at[d] = d < free ? tir_lower_translate(l, s, tir_operand(l->pool, stage->value[c], d), NULL) : index[stage->space + d - free];
+                at[d] = d < free ? tir_lower_translate(l, s, tir_operand(l->pool, stage->value[c], d), NULL)
+                                 : index[stage->space + d - free];
             value = translate_load(l, s, &node, at, 0, 0);
         }
         append_store(l, target_buffer(l, s, c, plan->open), stage->tensor[c], index, legal(l, value), false);

@@ -7,18 +7,18 @@
 #include <stdint.h>
 
 typedef struct tir_machine {
-    char target[16];           /* "cpu", "interp", ... */
-    char name[64];             /* processor name for people and the code generator */
-    int32_t vector_bytes;      /* 64, 32, 16; 0: no vectors */
-    int32_t vector_registers;  /* 32, 16 */
-    int32_t fma;               /* 1: fused multiply-add exists: muladd becomes fma */
-    int32_t fma_ports;         /* vector FMAs per cycle */
-    int32_t masked;            /* 1: cheap masked loads and stores of every dtype */
-    int32_t units;             /* bits of tir_machine_unit */
-    int64_t l1, l2, l3;        /* data cache bytes; l3: the part one core may count on */
-    int32_t line;              /* cache line bytes */
-    int32_t cores;             /* usable by this process */
-    int64_t shared_memory;     /* GPU: bytes per block; else 0 */
+    char target[16];          /* "cpu", "interp", ... */
+    char name[64];            /* processor name for people and the code generator */
+    int32_t vector_bytes;     /* 64, 32, 16; 0: no vectors */
+    int32_t vector_registers; /* 32, 16 */
+    int32_t fma;              /* 1: fused multiply-add exists: muladd becomes fma */
+    int32_t fma_ports;        /* vector FMAs per cycle */
+    int32_t masked;           /* 1: cheap masked loads and stores of every dtype */
+    int32_t units;            /* bits of tir_machine_unit */
+    int64_t l1, l2, l3;       /* data cache bytes; l3: the part one core may count on */
+    int32_t line;             /* cache line bytes */
+    int32_t cores;            /* usable by this process */
+    int64_t shared_memory;    /* GPU: bytes per block; else 0 */
 } tir_machine;
 
 typedef enum tir_machine_unit {

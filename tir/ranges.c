@@ -7,7 +7,9 @@ static tir_axis_node *node_of(tir_schedule_state *state, int stage, int node) {
     return &state->plan[stage].nodes.data[node];
 }
 
-static tir_pool *pool_of(const tir_schedule_state *state) { return state->region->pool; }
+static tir_pool *pool_of(const tir_schedule_state *state) {
+    return state->region->pool;
+}
 
 /* ---- split arithmetic */
 
@@ -43,7 +45,8 @@ static int64_t bound(tir_schedule_state *state, int stage, int node) {
         return high > 0 ? high : 0;
     }
     const tir_axis_node *split = node_of(state, stage, n->parent);
-    int64_t whole = bound(state, stage, n->parent), count = whole / split->factor + (whole % split->factor != 0), points;
+    int64_t whole = bound(state, stage, n->parent), count = whole / split->factor + (whole % split->factor != 0),
+            points;
     if (split->outer == node) return count;
     bool even = split->mode == TIR_TAIL_BALANCED && count && split->parent < 0 && split->slow < 0 &&
                 tir_is_const(pool_of(state), state->plan[stage].extent[n->axis], &points);
@@ -66,12 +69,14 @@ static tir_expr tile_size(tir_schedule_state *state, int stage, int split) {
         int64_t known;
         if (tir_is_const(pool, extent, &known)) return known < node->factor ? extent : factor;
         if (tir_prove(pool, tir_le(pool, factor, extent)) != TIR_YES)
-            tir_schedule_raise(state, "overlap of %s in tiles of %lld: it may be shorter", node->name, (long long)node->factor);
+            tir_schedule_raise(state, "overlap of %s in tiles of %lld: it may be shorter", node->name,
+                               (long long)node->factor);
         return factor;
     }
     tir_expr tile = tir_node_value(state, stage, node->outer);
     if (!tile)
-        tir_schedule_raise(state, "loop %s of stage %s needs the loops of %s outside of it (its extent depends on them)",
+        tir_schedule_raise(state,
+                           "loop %s of stage %s needs the loops of %s outside of it (its extent depends on them)",
                            node_of(state, stage, node->inner)->name, state->region->stages.data[stage].name,
                            node_of(state, stage, node->outer)->name);
     tir_expr start = tile_start(state, stage, split, tile);
@@ -94,7 +99,9 @@ tir_expr tir_node_value(tir_schedule_state *state, int stage, int node) {
     if (n->fused >= 0) {
         const tir_axis_node *both = node_of(state, stage, n->fused);
         tir_expr value = tir_node_value(state, stage, n->fused), fast = tir_node_extent(state, stage, both->fast);
-        return !value ? 0 : both->slow == node ? tir_div(pool_of(state), value, fast) : tir_rem(pool_of(state), value, fast);
+        return !value               ? 0
+               : both->slow == node ? tir_div(pool_of(state), value, fast)
+                                    : tir_rem(pool_of(state), value, fast);
     }
     if (n->outer < 0) return n->value;
     tir_expr outer = tir_node_value(state, stage, n->outer), inner = tir_node_value(state, stage, n->inner);
@@ -105,7 +112,8 @@ tir_expr tir_node_value(tir_schedule_state *state, int stage, int node) {
 static tir_expr span(tir_schedule_state *state, int stage, int node, tir_expr extent);
 
 /* How far the inner loops of tiles of `low` .. `high` points may reach beyond a tile: mask splits below overrun. */
-static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_axis_node *split, int64_t low, int64_t high) {
+static tir_expr worst_overrun(tir_schedule_state *state, int stage, const tir_axis_node *split, int64_t low,
+                              int64_t high) {
     tir_pool *pool = pool_of(state);
     tir_expr worst = tir_index(pool, 0);
     if (node_of(state, stage, split->inner)->outer < 0) return worst;
@@ -158,7 +166,8 @@ tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis) {
 tir_expr tir_axis_value(tir_schedule_state *state, int stage, int axis) {
     tir_span range = node_range(state, stage, state->plan[stage].root[axis]);
     int64_t points;
-    bool fixed = tir_is_const(pool_of(state), range.extent, &points) && points == 1; /* opened, or of one point anyway */
+    bool fixed =
+        tir_is_const(pool_of(state), range.extent, &points) && points == 1; /* opened, or of one point anyway */
     return fixed ? tir_add(pool_of(state), state->plan[stage].low[axis], range.low) : 0;
 }
 
@@ -278,13 +287,16 @@ static bool box(tir_schedule_state *state, int stage, tir_expr e, const tir_span
             int64_t divisor, known;
             tir_span inner;
             tir_expr by = tir_operand(pool, terms[t].atom, 1);
-            if (!tir_is_const(pool, by, &divisor) || !box(state, stage, tir_operand(pool, terms[t].atom, 0), view, &inner) ||
+            if (!tir_is_const(pool, by, &divisor) ||
+                !box(state, stage, tir_operand(pool, terms[t].atom, 0), view, &inner) ||
                 !tir_is_const(pool, inner.extent, &known))
                 return false;
             int64_t multiple = tir_multiple_of(pool, inner.low);
             bool aligned = multiple % divisor == 0;
             range.low = tir_div(pool, inner.low, by);
-            range.extent = tir_index(pool, known == 1 ? 1 : aligned ? (known - 1) / divisor + 1 : (known - 1) / divisor + 2);
+            range.extent = tir_index(pool, known == 1 ? 1
+                                           : aligned  ? (known - 1) / divisor + 1
+                                                      : (known - 1) / divisor + 2);
         } else {
             return false;
         }
@@ -337,7 +349,8 @@ static void widen_region(void *user, tir_expr load) {
     for (int d = 0; d < state->region->stages.data[search->producer].space; d++) {
         tir_span whole = {tir_index(pool, 0), tensor->extent[d]}, range;
         if (state->plan[search->producer].by[d] >= 0) continue;
-        if (d >= whole_from || !box(state, search->consumer, tir_operand(pool, load, d), search->view, &range)) range = whole;
+        if (d >= whole_from || !box(state, search->consumer, tir_operand(pool, load, d), search->view, &range))
+            range = whole;
         search->region[d] = hull(state, search->region[d], range, whole);
     }
 }
@@ -353,7 +366,8 @@ static bool inside(const tir_schedule_state *state, int s, int owner, int node) 
     for (; s != owner; s = state->plan[s].at_stage) {
         if (state->plan[s].at_stage < 0) return false;
         if (state->plan[s].at_stage == owner)
-            return order_position(&state->plan[owner], state->plan[s].at_node) >= order_position(&state->plan[owner], node);
+            return order_position(&state->plan[owner], state->plan[s].at_node) >=
+                   order_position(&state->plan[owner], node);
     }
     return true;
 }
@@ -404,7 +418,8 @@ static tir_span followed_span(tir_pool *pool, tir_expr load, const tir_stage_pla
         tir_expr at = tir_operand(pool, load, p);
         if (at == var) return (tir_span){from->low[p], from->extent[p]};
         if (tir_op_of(pool, at) != TIR_DIV || tir_operand(pool, at, 0) != var ||
-            !tir_is_const(pool, tir_operand(pool, at, 1), &divisor) || !tir_is_const(pool, from->extent[p], &one) || one != 1)
+            !tir_is_const(pool, tir_operand(pool, at, 1), &divisor) || !tir_is_const(pool, from->extent[p], &one) ||
+            one != 1)
             continue;
         int q = remainder_index(pool, load, var, divisor);
         tir_expr low = tir_mul(pool, from->low[p], tir_index(pool, divisor));
@@ -422,9 +437,11 @@ static void follow_load(void *user, tir_expr load) {
     const tir_stage_plan *from = &state->plan[tensor->stage];
     for (int a = 0; a < stage->space; a++) {
         tir_span span = from->open ? followed_span(pool_of(state), load, from, stage->axis[a].var) : (tir_span){0, 0};
-        if (!span.low || (search->region[a].low && (span.low != search->region[a].low || span.extent != search->region[a].extent)))
-            tir_schedule_raise(state, "step %s is used by no other step, and does not take the values of %s point by point", stage->name,
-                               tensor->name);
+        if (!span.low ||
+            (search->region[a].low && (span.low != search->region[a].low || span.extent != search->region[a].extent)))
+            tir_schedule_raise(state,
+                               "step %s is used by no other step, and does not take the values of %s point by point",
+                               stage->name, tensor->name);
         search->region[a] = span;
     }
 }
@@ -450,7 +467,7 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
     const tir_stage *s = &state->region->stages.data[stage];
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
         const tir_stage *reader = &state->region->stages.data[q];
-        if (reader->removed || (int)q == stage || reader->fold == stage) continue; /* steps run inside of their fold */
+        if (reader->removed || (int)q == stage || reader->fold == stage) continue;  /* steps run inside of their fold */
         if (s->fold >= 0 && (int)q != s->fold && reader->fold != s->fold) continue; /* reads memory, after the fold */
         if (s->fold >= 0 && state->plan[q].follower) continue;
         reads_search reads = {state, stage, false};
@@ -472,8 +489,8 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
     for (int a = 0; a < s->space; a++) {
         if (plan->by[a] >= 0) region[a] = tir_axis_view(state, owner, plan->by[a]);
         if (!region[a].low)
-            tir_schedule_raise(state, "stage %s is attached but nothing inside %s.%s reads it: name the axes with `by`", s->name,
-                               state->region->stages.data[owner].name, node_of(state, owner, node)->name);
+            tir_schedule_raise(state, "stage %s is attached but nothing inside %s.%s reads it: name the axes with `by`",
+                               s->name, state->region->stages.data[owner].name, node_of(state, owner, node)->name);
         plan->low[a] = region[a].low;
         plan->extent[a] = region[a].extent;
     }
@@ -513,7 +530,8 @@ static bool tiles_overlap(tir_schedule_state *state, int owner, int axis) {
         int64_t extent;
         if (node->axis != axis || node->outer < 0) continue;
         if (node->mode == TIR_TAIL_OVERLAP) return true;
-        if (node->mode != TIR_TAIL_MASK || (node->parent < 0 && plan->at_stage < 0)) continue; /* beyond is outside of the domain */
+        if (node->mode != TIR_TAIL_MASK || (node->parent < 0 && plan->at_stage < 0))
+            continue; /* beyond is outside of the domain */
         if (!tir_is_const(pool_of(state), tir_node_extent(state, owner, (int)n), &extent) || extent % node->factor != 0)
             return true;
     }
@@ -527,11 +545,13 @@ static bool advances_with(tir_schedule_state *state, int stage, int axis, int ow
     const tir_axis *whole = &state->region->stages.data[owner].axis[owner_axis];
     tir_span view = tir_axis_view(state, owner, owner_axis);
     int64_t mine, its, scale = 1, shift;
-    if (tir_is_const(pool, plan->extent[axis], &mine) && tir_is_const(pool, view.extent, &its) && its > 0 && mine % its == 0)
+    if (tir_is_const(pool, plan->extent[axis], &mine) && tir_is_const(pool, view.extent, &its) && its > 0 &&
+        mine % its == 0)
         scale = mine / its;
     tir_expr factor = tir_index(pool, scale);
     if (plan->extent[axis] != tir_mul(pool, view.extent, factor)) return false;
-    if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], tir_mul(pool, view.low, factor)), &shift) || shift > 0) return false;
+    if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], tir_mul(pool, view.low, factor)), &shift) || shift > 0)
+        return false;
     tir_expr end = tir_add(pool, tir_mul(pool, whole->extent, factor), tir_index(pool, shift));
     return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES &&
            !clipped(state, owner, owner_axis) && !tiles_overlap(state, owner, owner_axis);
@@ -550,7 +570,8 @@ static bool advances_with_two(tir_schedule_state *state, int stage, int axis, in
     tir_expr end = tir_mul(pool, o->axis[slow].extent, o->axis[fast].extent);
     return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES &&
            !clipped(state, owner, slow) && !clipped(state, owner, fast) && !tiles_overlap(state, owner, slow) &&
-           !tiles_overlap(state, owner, fast) && tir_prove(pool, tir_le(pool, tir_add(pool, inner.low, inner.extent), o->axis[fast].extent)) == TIR_YES;
+           !tiles_overlap(state, owner, fast) &&
+           tir_prove(pool, tir_le(pool, tir_add(pool, inner.low, inner.extent), o->axis[fast].extent)) == TIR_YES;
 }
 
 static bool covers_whole(tir_schedule_state *state, int stage, int axis) {
@@ -580,15 +601,18 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage) {
                     used[d] = true;
                 }
         if (with < 0)
-            return lib_arena_format(state->arena, "its axis %s does not advance with an axis of %s by exactly what is computed there",
+            return lib_arena_format(state->arena,
+                                    "its axis %s does not advance with an axis of %s by exactly what is computed there",
                                     s->axis[a].name, o->name);
         used[with] = true;
     }
     for (uint32_t i = 0; i < plan->order.count; i++)
         for (int b = 0; b < o->space + o->reduce; b++)
             if (!used[b] && moved_by(state, plan, b, &plan->nodes.data[plan->order.data[i]]))
-                return lib_arena_format(state->arena, "loop %s of %s does not advance one of its axes: points would be written more "
-                                        "than once", plan->nodes.data[plan->order.data[i]].name, o->name);
+                return lib_arena_format(state->arena,
+                                        "loop %s of %s does not advance one of its axes: points would be written more "
+                                        "than once",
+                                        plan->nodes.data[plan->order.data[i]].name, o->name);
     return tir_region_flaw(state, owner);
 }
 
@@ -612,7 +636,8 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
     const tir_stage *s = &state->region->stages.data[stage];
     tir_span view[TIR_MAX_AXES], range;
     for (int a = 0; a < s->space + s->reduce; a++)
-        view[a] = a == axis || !tir_uses(pool, rest, s->axis[a].var) ? (tir_span){tir_index(pool, 0), tir_index(pool, 1)}
+        view[a] = a == axis || !tir_uses(pool, rest, s->axis[a].var)
+                      ? (tir_span){tir_index(pool, 0), tir_index(pool, 1)}
                   : a < s->space ? tir_axis_view(state, stage, a)
                                  : (tir_span){tir_add(pool, state->plan[stage].low[a],
                                                       node_range(state, stage, state->plan[stage].root[a]).low),
@@ -620,16 +645,17 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
     if (!box(state, stage, rest, view, &range)) return;
     tir_expr slack = tir_sub(pool, tir_index(pool, op == TIR_LT ? -1 : 0), range.low); /* coefficient*k <= slack */
     if (coefficient > 0)
-        *high = tir_min(pool, *high, tir_add(pool, tir_div(pool, slack, tir_index(pool, coefficient)), tir_index(pool, 1)));
+        *high =
+            tir_min(pool, *high, tir_add(pool, tir_div(pool, slack, tir_index(pool, coefficient)), tir_index(pool, 1)));
     else
-        *low = tir_max(pool, *low, tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), slack), tir_index(pool, -coefficient)));
+        *low = tir_max(pool, *low,
+                       tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), slack), tir_index(pool, -coefficient)));
     int64_t one;
     if (decided && tir_is_const(pool, range.extent, &one) && one == 1) decided[(*decided_count)++] = term;
 }
 
-tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided,
-                        int *decided_count) {
-    
+tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count) {
+
     tir_pool *pool = pool_of(state);
     tir_expr low = tir_index(pool, 0), high = state->plan[stage].extent[axis], terms[TERM_LIMIT];
     int count = tir_conjuncts(pool, state->region->stages.data[stage].predicate, terms, TERM_LIMIT);

@@ -39,27 +39,28 @@ typedef struct tir_tensor {
     dlc_dtype dtype;
     int rank;
     tir_expr extent[DLC_MAX_RANK];
-    tir_layout layout;               /* of the buffer, when it becomes one */
-    bool has_strides;                /* inputs only: element strides given by the caller instead of compact */
+    tir_layout layout; /* of the buffer, when it becomes one */
+    bool has_strides;  /* inputs only: element strides given by the caller instead of compact */
     int64_t stride[DLC_MAX_RANK];
-    int32_t stage;                   /* producing stage; -1: region input */
-    int32_t component;               /* which state or value of the stage */
-    int32_t argument;                /* position among the kernel's arguments (inputs first, then outputs); -1: internal */
+    int32_t stage;     /* producing stage; -1: region input */
+    int32_t component; /* which state or value of the stage */
+    int32_t argument;  /* position among the kernel's arguments (inputs first, then outputs); -1: internal */
     bool output;
-    bool constant;                   /* inputs: the same bytes at every run (weights): worth a layout of its own */
-    int32_t alignment;               /* arguments: bytes */
+    bool constant;     /* inputs: the same bytes at every run (weights): worth a layout of its own */
+    int32_t alignment; /* arguments: bytes */
 } tir_tensor;
 
 typedef struct tir_stage {
     const char *name;
     tir_stage_kind kind;
     bool exact;
-    bool removed;                    /* inlined away by a rewrite; skip */
-    int space, reduce;               /* number of axes: axis[0..space-1], then axis[space..space+reduce-1] */
+    bool removed;      /* inlined away by a rewrite; skip */
+    int space, reduce; /* number of axes: axis[0..space-1], then axis[space..space+reduce-1] */
     tir_axis axis[TIR_MAX_AXES];
-    int count;                       /* values or state components, each with a tensor */
+    int count; /* values or state components, each with a tensor */
     uint32_t tensor[TIR_MAX_STATE];
-    tir_expr value[TIR_MAX_STATE];   /* map: the value; reduce, scatter: the update; fold: next[i] as a load of a step tensor */
+    tir_expr value
+        [TIR_MAX_STATE]; /* map: the value; reduce, scatter: the update; fold: next[i] as a load of a step tensor */
     tir_expr initial[TIR_MAX_STATE]; /* reduce: identity (constant); scatter, fold: expression over the space axes */
     tir_expr merge[TIR_MAX_STATE];   /* reduce: over ACC and OTHER; 0: cannot be split */
     tir_expr predicate;              /* reduce, scatter: bool over the axes; 0: true */
@@ -72,10 +73,11 @@ typedef struct tir_region {
     lib_arena *arena;
     tir_pool *pool;
     lib_vec(tir_tensor) tensors;
-    lib_vec(tir_stage) stages;       /* producers before consumers; a fold after its step stages' producers, before its steps */
-    lib_vec(tir_expr) params;        /* TIR_VAR_PARAM variables: varying dimensions and run-time scalars, kernel order */
-    int inputs, outputs;             /* arguments: inputs 0..inputs-1, outputs after */
-    bool excess_precision;           /* roundings inside may be dropped, never those of explicit casts */
+    lib_vec(
+        tir_stage) stages; /* producers before consumers; a fold after its step stages' producers, before its steps */
+    lib_vec(tir_expr) params; /* TIR_VAR_PARAM variables: varying dimensions and run-time scalars, kernel order */
+    int inputs, outputs;      /* arguments: inputs 0..inputs-1, outputs after */
+    bool excess_precision;    /* roundings inside may be dropped, never those of explicit casts */
 } tir_region;
 
 /* ---- building (region.c) */
@@ -98,7 +100,8 @@ uint32_t tir_stage_contract(tir_region *region, tir_stage *stage, tir_expr a, ti
 void tir_region_output(tir_region *region, uint32_t tensor); /* outputs get their argument positions in this order */
 /* Load of a tensor; bounds are the caller's duty (or a guard). */
 tir_expr tir_region_load(tir_region *region, uint32_t tensor, const tir_expr *index);
-tir_expr tir_region_load_guarded(tir_region *region, uint32_t tensor, const tir_expr *index, tir_expr guard, tir_expr other);
+tir_expr tir_region_load_guarded(tir_region *region, uint32_t tensor, const tir_expr *index, tir_expr guard,
+                                 tir_expr other);
 
 /* The operands of nested ANDs; none for 0 and true. At most `limit`: the rest stays one term. */
 int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit);
@@ -120,8 +123,9 @@ void tir_region_verify(lib_scope *scope, tir_region *region);
 /* ---- evaluation by definition (evaluate.c), sharing nothing with lowering: the value of one tensor at chosen points, by
  * recursion through the stages with memory of computed points; reductions in ascending order. Strides and layouts of inputs
  * are honoured: inputs[i] is element 0 of input i in its physical layout. result[p] holds bits. */
-void tir_region_evaluate(lib_arena *scratch, tir_region *region, void *const *inputs, const int64_t *params, uint32_t tensor,
-                         int64_t points, const int64_t *point /* [points][rank] */, bool has_fma, uint64_t *result);
+void tir_region_evaluate(lib_arena *scratch, tir_region *region, void *const *inputs, const int64_t *params,
+                         uint32_t tensor, int64_t points, const int64_t *point /* [points][rank] */, bool has_fma,
+                         uint64_t *result);
 
 /* Canonical bytes for hashing: structure without names; equal computations give equal hashes. */
 lib_hash128 tir_region_hash(const tir_region *region);

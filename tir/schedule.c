@@ -9,13 +9,26 @@ static const struct {
     tir_directive_kind kind;
     bool rewrite;
 } directives[] = {
-    {"inline", TIR_D_INLINE, true},     {"layout", TIR_D_LAYOUT, true},   {"copy", TIR_D_COPY, true},
-    {"rfactor", TIR_D_RFACTOR, true},   {"tree", TIR_D_TREE, true},       {"block", TIR_D_BLOCK, true},
-    {"online", TIR_D_ONLINE, true},     {"hoist", TIR_D_HOIST, true},     {"split", TIR_D_SPLIT, false},
-    {"order", TIR_D_ORDER, false},      {"at", TIR_D_AT, false},          {"store", TIR_D_STORE, false},
-    {"vec", TIR_D_VEC, false},          {"unroll", TIR_D_UNROLL, false},  {"par", TIR_D_PAR, false},
-    {"clip", TIR_D_CLIP, false},        {"prefetch", TIR_D_PREFETCH, false}, {"nt", TIR_D_NT, false},
-    {"unit", TIR_D_UNIT, false},        {"fuse", TIR_D_FUSE, false},
+    {"inline", TIR_D_INLINE, true},
+    {"layout", TIR_D_LAYOUT, true},
+    {"copy", TIR_D_COPY, true},
+    {"rfactor", TIR_D_RFACTOR, true},
+    {"tree", TIR_D_TREE, true},
+    {"block", TIR_D_BLOCK, true},
+    {"online", TIR_D_ONLINE, true},
+    {"hoist", TIR_D_HOIST, true},
+    {"split", TIR_D_SPLIT, false},
+    {"order", TIR_D_ORDER, false},
+    {"at", TIR_D_AT, false},
+    {"store", TIR_D_STORE, false},
+    {"vec", TIR_D_VEC, false},
+    {"unroll", TIR_D_UNROLL, false},
+    {"par", TIR_D_PAR, false},
+    {"clip", TIR_D_CLIP, false},
+    {"prefetch", TIR_D_PREFETCH, false},
+    {"nt", TIR_D_NT, false},
+    {"unit", TIR_D_UNIT, false},
+    {"fuse", TIR_D_FUSE, false},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 
@@ -48,7 +61,8 @@ _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *f
 
 int tir_find_stage(const tir_schedule_state *state, const char *name) {
     for (uint32_t i = 0; i < state->region->stages.count; i++)
-        if (!state->region->stages.data[i].removed && strcmp(state->region->stages.data[i].name, name) == 0) return (int)i;
+        if (!state->region->stages.data[i].removed && strcmp(state->region->stages.data[i].name, name) == 0)
+            return (int)i;
     tir_schedule_raise(state, "no stage is called %s", name);
 }
 
@@ -95,7 +109,8 @@ static int add_node(const tir_schedule_state *state, int stage, tir_axis_node no
     tir_stage_plan *plan = &state->plan[stage];
     for (uint32_t i = 0; i < plan->nodes.count; i++)
         if (strcmp(plan->nodes.data[i].name, node.name) == 0)
-            tir_schedule_raise(state, "stage %s already has an axis %s", state->region->stages.data[stage].name, node.name);
+            tir_schedule_raise(state, "stage %s already has an axis %s", state->region->stages.data[stage].name,
+                               node.name);
     lib_vec_push(state->arena, &plan->nodes, node);
     return (int)plan->nodes.count - 1;
 }
@@ -110,8 +125,15 @@ static void init_plan(tir_schedule_state *state) {
         for (int a = 0; a < stage->space + stage->reduce; a++) {
             plan->by[a] = -1;
             plan->root[a] = add_node(state, (int)s,
-                                     (tir_axis_node){.name = stage->axis[a].name, .parent = -1, .outer = -1, .inner = -1,
-                                                     .fused = -1, .slow = -1, .fast = -1, .axis = a, .reduce = a >= stage->space});
+                                     (tir_axis_node){.name = stage->axis[a].name,
+                                                     .parent = -1,
+                                                     .outer = -1,
+                                                     .inner = -1,
+                                                     .fused = -1,
+                                                     .slow = -1,
+                                                     .fast = -1,
+                                                     .axis = a,
+                                                     .reduce = a >= stage->space});
             lib_vec_push(state->arena, &plan->order, plan->root[a]);
         }
     }
@@ -137,10 +159,20 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
     tir_axis_node whole = plan->nodes.data[node];
     if (whole.kind != TIR_SERIAL || whole.parallel || whole.clip)
         tir_schedule_raise(state, "axis %s is already %s", axis,
-                           whole.parallel ? "par" : whole.clip ? "clip" : whole.kind == TIR_VEC ? "vec" : "unroll");
-    if (mode == TIR_TAIL_OVERLAP && whole.reduce) tir_schedule_raise(state, "overlap would count points of a reduction twice");
-    tir_axis_node part = {.parent = node, .outer = -1, .inner = -1, .fused = -1, .slow = -1, .fast = -1,
-                          .axis = whole.axis, .reduce = whole.reduce};
+                           whole.parallel          ? "par"
+                           : whole.clip            ? "clip"
+                           : whole.kind == TIR_VEC ? "vec"
+                                                   : "unroll");
+    if (mode == TIR_TAIL_OVERLAP && whole.reduce)
+        tir_schedule_raise(state, "overlap would count points of a reduction twice");
+    tir_axis_node part = {.parent = node,
+                          .outer = -1,
+                          .inner = -1,
+                          .fused = -1,
+                          .slow = -1,
+                          .fast = -1,
+                          .axis = whole.axis,
+                          .reduce = whole.reduce};
     part.name = outer;
     int outer_node = add_node(state, stage, part);
     part.name = inner;
@@ -174,8 +206,14 @@ static void apply_fuse(tir_schedule_state *state, lib_lexer *lexer) {
         tir_schedule_raise(state, "only whole space axes can be fused");
     if (state->region->stages.data[stage].kind == TIR_SCATTER)
         tir_schedule_raise(state, "a scatter's updates do not run along all of its axes");
-    tir_axis_node both = {.name = lib_lexer_name(lexer), .parent = -1, .outer = -1, .inner = -1, .fused = -1,
-                          .slow = slow, .fast = fast, .axis = b->axis};
+    tir_axis_node both = {.name = lib_lexer_name(lexer),
+                          .parent = -1,
+                          .outer = -1,
+                          .inner = -1,
+                          .fused = -1,
+                          .slow = slow,
+                          .fast = fast,
+                          .axis = b->axis};
     uint32_t at = 0;
     while (at < plan->order.count && plan->order.data[at] != slow) at++;
     if (at + 1 >= plan->order.count || plan->order.data[at + 1] != fast)
@@ -259,8 +297,10 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
         if (kind == TIR_D_PAR && node->reduce)
             tir_schedule_raise(state, "%s is a reduction axis: tasks would write the same points", axis);
         if (kind == TIR_D_VEC && node->reduce && !s->exact)
-            tir_schedule_raise(state, "%s is a reduction axis of an inexact reduction: rfactor it into lanes first", axis);
-        if (kind == TIR_D_CLIP && !node->reduce) tir_schedule_raise(state, "only reduction axes have a predicate to clip by");
+            tir_schedule_raise(state, "%s is a reduction axis of an inexact reduction: rfactor it into lanes first",
+                               axis);
+        if (kind == TIR_D_CLIP && !node->reduce)
+            tir_schedule_raise(state, "only reduction axes have a predicate to clip by");
         if (kind == TIR_D_CLIP)
             node->clip = true;
         else if (kind == TIR_D_PAR)
@@ -278,7 +318,8 @@ static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     int stage = dotted(state, lexer, &axis);
     const char *moved = lib_lexer_name(lexer);
     lib_lexer_expect(lexer, "+");
-    tir_prefetch prefetch = {.tensor = tensor, .node = find_leaf(state, stage, moved), .ahead = lib_lexer_integer(lexer)};
+    tir_prefetch prefetch = {
+        .tensor = tensor, .node = find_leaf(state, stage, moved), .ahead = lib_lexer_integer(lexer)};
     find_leaf(state, stage, axis);
     const char *level = lib_lexer_name(lexer);
     if (level[0] != 'L' || level[1] < '1' || level[1] > '3' || level[2])
@@ -304,8 +345,7 @@ static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
     const tir_unit *unit = tir_unit_find(name);
     if (!unit) tir_schedule_raise(state, "no unit is called %s", name);
     char given[128] = "";
-    if (lib_lexer_accept(lexer, "deviates"))
-        do {
+    if (lib_lexer_accept(lexer, "deviates")) do {
             const char *word = lib_lexer_name(lexer);
             if (!has_word(unit->deviations, word)) tir_schedule_raise(state, "%s is no deviation of %s", word, name);
             if (strlen(given) + strlen(word) + 2 < sizeof given) strcat(strcat(given, given[0] ? "," : ""), word);
@@ -316,12 +356,14 @@ static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
         end = word + strcspn(word, ",");
         if (*end) *end++ = 0;
         if (!has_word(given, word))
-            tir_schedule_raise(state, "%s deviates from the sum of products: say so by `deviates %s`", name, unit->deviations);
+            tir_schedule_raise(state, "%s deviates from the sum of products: say so by `deviates %s`", name,
+                               unit->deviations);
     }
     tir_expr left, right;
     if (!tir_unit_match(unit, state->region->pool, &state->region->stages.data[stage], &left, &right))
-        tir_schedule_raise(state, "stage %s does not sum products of %s and %s in %s", state->region->stages.data[stage].name,
-                           tir_dtype_name(unit->left), tir_dtype_name(unit->right), tir_dtype_name(unit->sum));
+        tir_schedule_raise(state, "stage %s does not sum products of %s and %s in %s",
+                           state->region->stages.data[stage].name, tir_dtype_name(unit->left),
+                           tir_dtype_name(unit->right), tir_dtype_name(unit->sum));
     if (!plan->nodes.data[node].reduce) tir_schedule_raise(state, "%s is not a reduction axis", axis);
     plan->unit = unit;
     plan->unit_node = node;
@@ -415,8 +457,8 @@ static void check_fold(tir_schedule_state *state, int fold) {
         int node = plan->order.data[i];
         if (!plan->nodes.data[node].reduce) continue;
         if (node < last) /* parts are numbered outer first */
-            tir_schedule_raise(state, "loop %s stands inside of %s: a fold's axis runs in order", plan->nodes.data[last].name,
-                               plan->nodes.data[node].name);
+            tir_schedule_raise(state, "loop %s stands inside of %s: a fold's axis runs in order",
+                               plan->nodes.data[last].name, plan->nodes.data[node].name);
         innermost = last = node;
     }
     for (uint32_t s = 0; s < state->region->stages.count; s++) {
@@ -440,8 +482,8 @@ static void check_step(tir_schedule_state *state, int step, int fold) {
     for (uint32_t i = plan->order.count; inside && i-- > 0 && plan->order.data[i] != state->plan[at].at_node;)
         inside = !plan->nodes.data[plan->order.data[i]].reduce;
     if (!inside)
-        tir_schedule_raise(state, "%s is a step of %s: it runs inside of that fold's loops", state->region->stages.data[step].name,
-                           state->region->stages.data[fold].name);
+        tir_schedule_raise(state, "%s is a step of %s: it runs inside of that fold's loops",
+                           state->region->stages.data[step].name, state->region->stages.data[fold].name);
 }
 
 /* Tiles that overlap compute points twice: harmless only where a task does it one after the other, from the start. */
@@ -456,14 +498,16 @@ static void check_overlap(tir_schedule_state *state, int s) {
         for (const tir_axis_node *n = leaf; n->parent >= 0; node = n->parent, n = &plan->nodes.data[n->parent]) {
             const tir_axis_node *split = &plan->nodes.data[n->parent];
             if (split->mode != TIR_TAIL_OVERLAP || split->outer != node) continue;
-            if (plan->at_stage >= 0) tir_schedule_raise(state, "overlap of %s: only roots can compute points twice", split->name);
+            if (plan->at_stage >= 0)
+                tir_schedule_raise(state, "overlap of %s: only roots can compute points twice", split->name);
             bool at_once = leaf->parallel || leaf->kind == TIR_VEC;
             for (uint32_t k = 0; k < i; k++) {
                 const tir_axis_node *outside = &plan->nodes.data[plan->order.data[k]];
                 at_once = at_once || (outside->axis == leaf->axis && (outside->parallel || outside->kind == TIR_VEC));
             }
             if (at_once)
-                tir_schedule_raise(state, "overlap of %s: its tiles write the same points, so they cannot run at once", split->name);
+                tir_schedule_raise(state, "overlap of %s: its tiles write the same points, so they cannot run at once",
+                                   split->name);
             if (reducing || stage->kind == TIR_SCATTER || stage->kind == TIR_FOLD)
                 tir_schedule_raise(state, "overlap of %s: points would be updated twice", split->name);
         }
@@ -474,10 +518,12 @@ static void check_overlap(tir_schedule_state *state, int s) {
 static void check_place(tir_schedule_state *state, const tir_stage_plan *plan) {
     const tir_stage *owner = &state->region->stages.data[plan->at_stage];
     const tir_axis_node *node = &state->plan[plan->at_stage].nodes.data[plan->at_node];
-    if (node->outer >= 0) tir_schedule_raise(state, "attached at axis %s, which is split: attach at one of its parts", node->name);
+    if (node->outer >= 0)
+        tir_schedule_raise(state, "attached at axis %s, which is split: attach at one of its parts", node->name);
     if (node->fused >= 0) tir_schedule_raise(state, "attached at axis %s, which is fused into another", node->name);
     if (owner->kind == TIR_SCATTER && !node->reduce && owner->index[node->axis] != owner->axis[node->axis].var)
-        tir_schedule_raise(state, "attached at axis %s: the updates of scatter %s do not run along it", node->name, owner->name);
+        tir_schedule_raise(state, "attached at axis %s: the updates of scatter %s do not run along it", node->name,
+                           owner->name);
 }
 
 /* Inside the loops of a stage nothing can read its result; steps read the old state. */
@@ -495,23 +541,29 @@ static void check_unit(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
     const tir_axis_node *leaf = &plan->nodes.data[plan->unit_node];
     bool inside = false;
-    if (leaf->outer >= 0) tir_schedule_raise(state, "axis %s is split: name one of its parts for unit %s", leaf->name, plan->unit->name);
-    if (leaf->clip || leaf->kind != TIR_SERIAL) tir_schedule_raise(state, "axis %s belongs to unit %s", leaf->name, plan->unit->name);
+    if (leaf->outer >= 0)
+        tir_schedule_raise(state, "axis %s is split: name one of its parts for unit %s", leaf->name, plan->unit->name);
+    if (leaf->clip || leaf->kind != TIR_SERIAL)
+        tir_schedule_raise(state, "axis %s belongs to unit %s", leaf->name, plan->unit->name);
     for (uint32_t i = 0; i < plan->order.count; i++) {
         if (inside && plan->nodes.data[plan->order.data[i]].reduce)
-            tir_schedule_raise(state, "axis %s of unit %s must be the innermost reduction", leaf->name, plan->unit->name);
+            tir_schedule_raise(state, "axis %s of unit %s must be the innermost reduction", leaf->name,
+                               plan->unit->name);
         inside = inside || plan->order.data[i] == plan->unit_node;
     }
     for (uint32_t q = 0; q < state->region->stages.count; q++)
-        if (!state->region->stages.data[q].removed && state->plan[q].at_stage == s && state->plan[q].at_node == plan->unit_node)
-            tir_schedule_raise(state, "%s is attached inside unit %s", state->region->stages.data[q].name, plan->unit->name);
+        if (!state->region->stages.data[q].removed && state->plan[q].at_stage == s &&
+            state->plan[q].at_node == plan->unit_node)
+            tir_schedule_raise(state, "%s is attached inside unit %s", state->region->stages.data[q].name,
+                               plan->unit->name);
 }
 
 static void check_plan(tir_schedule_state *state) {
     for (uint32_t s = 0; s < state->region->stages.count; s++)
         if (!state->region->stages.data[s].removed) state->plan[s].follower = tir_is_follower(state, (int)s);
     for (uint32_t s = 0; s < state->region->stages.count; s++)
-        if (!state->region->stages.data[s].removed && state->region->stages.data[s].kind == TIR_FOLD) check_fold(state, (int)s);
+        if (!state->region->stages.data[s].removed && state->region->stages.data[s].kind == TIR_FOLD)
+            check_fold(state, (int)s);
     for (uint32_t s = 0; s < state->region->stages.count; s++) {
         tir_stage_plan *plan = &state->plan[s];
         const tir_stage *stage = &state->region->stages.data[s];
@@ -522,7 +574,8 @@ static void check_plan(tir_schedule_state *state) {
         check_owners(state, (int)s);
         if (plan->unit) check_unit(state, (int)s);
         for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
-            if (plan->nodes.data[n].slow >= 0) tir_schedule_raise(state, "axes are fused: only roots may have fused axes");
+            if (plan->nodes.data[n].slow >= 0)
+                tir_schedule_raise(state, "axes are fused: only roots may have fused axes");
         check_overlap(state, (int)s);
         bool outermost = true;
         for (uint32_t i = 0; i < plan->order.count; i++) {

@@ -33,20 +33,37 @@
 #include "tir/region.h"
 
 typedef enum tir_directive_kind {
-    TIR_D_INLINE, TIR_D_LAYOUT, TIR_D_COPY, TIR_D_RFACTOR, TIR_D_TREE, TIR_D_BLOCK, TIR_D_ONLINE, TIR_D_HOIST,
-    TIR_D_SPLIT, TIR_D_FUSE, TIR_D_ORDER, TIR_D_AT, TIR_D_STORE, TIR_D_VEC, TIR_D_UNROLL, TIR_D_PAR, TIR_D_CLIP, TIR_D_PREFETCH,
-    TIR_D_NT, TIR_D_UNIT
+    TIR_D_INLINE,
+    TIR_D_LAYOUT,
+    TIR_D_COPY,
+    TIR_D_RFACTOR,
+    TIR_D_TREE,
+    TIR_D_BLOCK,
+    TIR_D_ONLINE,
+    TIR_D_HOIST,
+    TIR_D_SPLIT,
+    TIR_D_FUSE,
+    TIR_D_ORDER,
+    TIR_D_AT,
+    TIR_D_STORE,
+    TIR_D_VEC,
+    TIR_D_UNROLL,
+    TIR_D_PAR,
+    TIR_D_CLIP,
+    TIR_D_PREFETCH,
+    TIR_D_NT,
+    TIR_D_UNIT
 } tir_directive_kind;
 
 typedef struct tir_directive {
     tir_directive_kind kind;
-    int line;            /* in the schedule's text, for messages */
-    const char *text;    /* the whole line */
+    int line;         /* in the schedule's text, for messages */
+    const char *text; /* the whole line */
 } tir_directive;
 
 typedef struct tir_schedule {
     lib_arena *arena;
-    lib_text text;       /* the program so far */
+    lib_text text; /* the program so far */
 } tir_schedule;
 
 void tir_schedule_init(tir_schedule *schedule, lib_arena *arena);
@@ -59,7 +76,7 @@ typedef void (*tir_step_callback)(void *user, const char *line, const char *stat
 typedef struct tir_lower_options {
     const tir_machine *machine; /* muladd, register count */
     bool verify;
-    tir_step_callback step;     /* may be NULL */
+    tir_step_callback step; /* may be NULL */
     void *step_user;
 } tir_lower_options;
 

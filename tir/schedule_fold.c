@@ -44,7 +44,8 @@ static void apply_hoist(tir_schedule_state *state, lib_lexer *lexer) {
     tir_stage_loads(state, fold, refuse_next, &search);
     stage_at(state, s)->fold = -1;
     int *position = LIB_NEW_ARRAY(state->arena, int, state->region->stages.count);
-    for (int q = 0; q < (int)state->region->stages.count; q++) position[q] = q == s ? fold : q >= fold && q < s ? q + 1 : q;
+    for (int q = 0; q < (int)state->region->stages.count; q++)
+        position[q] = q == s ? fold : q >= fold && q < s ? q + 1 : q;
     tir_permute_stages(state, position);
 }
 
@@ -58,13 +59,13 @@ typedef struct blocking {
     tir_schedule_state *state;
     tir_stage fold, step; /* as they were */
     int fold_at, step_at;
-    tir_op op;            /* of the state and the rest */
-    tir_expr state_load;  /* in the step's value */
+    tir_op op;                 /* of the state and the rest */
+    tir_expr state_load;       /* in the step's value */
     int axis_of[TIR_MAX_AXES]; /* step axis of each axis of the fold, t last */
     int64_t size;
-    tir_expr blocks;      /* number of them */
+    tir_expr blocks; /* number of them */
     const char *block, *inner;
-    bool ragged;          /* the last block is shorter */
+    bool ragged; /* the last block is shorter */
 } blocking;
 
 static bool associative(const blocking *b, tir_expr value) {
@@ -89,7 +90,8 @@ static bool associative(const blocking *b, tir_expr value) {
 static void find_state_load(void *user, tir_expr load) {
     blocking *b = user;
     if (tir_get(pool_of(b->state), load)->bits != b->fold.tensor[0]) return;
-    if (b->state_load && b->state_load != load) tir_schedule_raise(b->state, "its step reads the state at several points");
+    if (b->state_load && b->state_load != load)
+        tir_schedule_raise(b->state, "its step reads the state at several points");
     b->state_load = load;
 }
 
@@ -118,7 +120,8 @@ static void analyse(blocking *b) {
     for (int a = 0; same_point && a < b->fold.space; a++)
         same_point = tir_operand(pool, b->state_load, a) == b->step.axis[b->axis_of[a]].var;
     if (!same_point || !associative(b, b->step.value[0]))
-        tir_schedule_raise(state, "the step of %s is not its state combined by an associative operator with something else", name);
+        tir_schedule_raise(
+            state, "the step of %s is not its state combined by an associative operator with something else", name);
     b->op = tir_op_of(pool, b->step.value[0]);
     if (b->op == TIR_MULADD) b->op = TIR_ADD;
 }
@@ -169,7 +172,8 @@ static tir_expr step_value(blocking *b, const tir_axis *at, tir_expr by, bool gu
 
 /* Axes of a stage: the fold's free ones, block, inner. */
 static void block_axes(blocking *b, tir_axis *axis) {
-    for (int a = 0; a < b->fold.space; a++) axis[a] = tir_new_axis(b->state, b->fold.axis[a].name, b->fold.axis[a].extent);
+    for (int a = 0; a < b->fold.space; a++)
+        axis[a] = tir_new_axis(b->state, b->fold.axis[a].name, b->fold.axis[a].extent);
     axis[b->fold.space] = tir_new_axis(b->state, b->block, b->blocks);
     axis[b->fold.space + 1] = tir_new_axis(b->state, b->inner, tir_index(pool_of(b->state), b->size));
 }
@@ -181,7 +185,8 @@ static tir_expr load_at(blocking *b, uint32_t tensor, int rank, const tir_axis *
     return tir_load(pool, tensor, (tir_dtype)b->state->region->tensors.data[tensor].dtype, rank, index, 0, 0);
 }
 
-static tir_stage *add_stage(blocking *b, int at, tir_stage_kind kind, const char *name, const tir_axis *axis, int space, int reduce) {
+static tir_stage *add_stage(blocking *b, int at, tir_stage_kind kind, const char *name, const tir_axis *axis, int space,
+                            int reduce) {
     tir_stage *stage = tir_insert_stage(b->state, at);
     stage->kind = kind;
     stage->name = name;
@@ -226,7 +231,8 @@ static uint32_t add_prefixes(blocking *b, const char *name, const char *step_nam
     uint32_t prefixes = fold->tensor[0];
     tir_stage *step = add_stage(b, b->fold_at + 2, TIR_MAP, step_name, step_axis, space + 1, 0);
     step->fold = b->fold_at + 1;
-    step->value[0] = tir_binary(pool, b->op, load_at(b, prefixes, space, step_axis), load_at(b, totals, space + 1, step_axis));
+    step->value[0] =
+        tir_binary(pool, b->op, load_at(b, prefixes, space, step_axis), load_at(b, totals, space + 1, step_axis));
     uint32_t after = step->tensor[0];
     stage_at(b->state, b->fold_at + 1)->value[0] = load_at(b, after, space + 1, axis);
     return after;
@@ -291,8 +297,8 @@ static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
     *dot = 0;
     blocking b = {.state = state, .fold_at = find_fold(state, name)};
     b.fold = *stage_at(state, b.fold_at);
-    if (strcmp(b.fold.axis[b.fold.space].name, dot + 1) != 0) tir_schedule_raise(state, "the axis of fold %s is called %s", name,
-                                                                                 b.fold.axis[b.fold.space].name);
+    if (strcmp(b.fold.axis[b.fold.space].name, dot + 1) != 0)
+        tir_schedule_raise(state, "the axis of fold %s is called %s", name, b.fold.axis[b.fold.space].name);
     b.size = lib_lexer_integer(lexer);
     if (b.size < 1) tir_schedule_raise(state, "a block has at least one point");
     lib_lexer_expect(lexer, "->");
@@ -306,7 +312,8 @@ static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
     tir_expr extent = b.fold.axis[b.fold.space].extent, size = tir_index(pool, b.size);
     b.blocks = tir_ceil_div(pool, extent, size);
     b.ragged = tir_rem(pool, extent, size) != tir_index(pool, 0);
-    const char *after_name = tir_unique_name(state, lib_arena_format(state->arena, "%s_%s", prefixes_name, b.step.name));
+    const char *after_name =
+        tir_unique_name(state, lib_arena_format(state->arena, "%s_%s", prefixes_name, b.step.name));
     const char *step_name = tir_unique_name(state, lib_arena_format(state->arena, "%s_%s", b.step.name, b.inner));
     uint32_t last = b.fold.tensor[0], all = b.step.tensor[0];
     bool all_used = state->region->tensors.data[all].output;

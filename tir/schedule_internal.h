@@ -11,11 +11,11 @@ typedef enum tir_split_mode { TIR_TAIL_MASK, TIR_TAIL_OVERLAP, TIR_TAIL_PEEL, TI
 /* A node of a stage's axis trees: an axis of the stage, or a part of a split. Leaves are loops. */
 typedef struct tir_axis_node {
     const char *name;
-    int parent;          /* the node it is a part of; -1: an axis */
-    int outer, inner;    /* parts when split; -1: a leaf */
-    int fused;           /* the node that this one and a neighbour were fused into; -1: none. Then no loop of its own */
-    int slow, fast;      /* a fused node: the nodes it stands for; -1: none */
-    int axis;            /* which axis of the stage it belongs to */
+    int parent;       /* the node it is a part of; -1: an axis */
+    int outer, inner; /* parts when split; -1: a leaf */
+    int fused;        /* the node that this one and a neighbour were fused into; -1: none. Then no loop of its own */
+    int slow, fast;   /* a fused node: the nodes it stands for; -1: none */
+    int axis;         /* which axis of the stage it belongs to */
     bool reduce;
     tir_split_mode mode; /* when split */
     int64_t factor;
@@ -26,23 +26,23 @@ typedef struct tir_axis_node {
 
 typedef struct tir_prefetch {
     uint32_t tensor;
-    int node;            /* of the stage that the directive names */
-    int64_t ahead;       /* iterations of that loop */
+    int node;      /* of the stage that the directive names */
+    int64_t ahead; /* iterations of that loop */
     int level;
 } tir_prefetch;
 
 typedef struct tir_stage_plan {
     lib_vec(tir_axis_node) nodes;
-    int root[TIR_MAX_AXES];      /* node of each axis */
-    lib_vec(int) order;          /* leaves, outermost first */
-    int at_stage;                /* -1: a root */
-    int at_node;                 /* leaf of at_stage */
-    int by[TIR_MAX_AXES];        /* axis -> axis of at_stage it corresponds to (`by`); -1: from the loads */
-    const tir_unit *unit;        /* computes the updates of unit_node's iterations at once; NULL: none */
+    int root[TIR_MAX_AXES]; /* node of each axis */
+    lib_vec(int) order;     /* leaves, outermost first */
+    int at_stage;           /* -1: a root */
+    int at_node;            /* leaf of at_stage */
+    int by[TIR_MAX_AXES];   /* axis -> axis of at_stage it corresponds to (`by`); -1: from the loads */
+    const tir_unit *unit;   /* computes the updates of unit_node's iterations at once; NULL: none */
     int unit_node;
-    bool follower;               /* tir_is_follower */
+    bool follower; /* tir_is_follower */
     bool has_scope;
-    tir_scope scope;             /* of the scratch of an attached stage */
+    tir_scope scope; /* of the scratch of an attached stage */
     bool non_temporal;
     lib_vec(tir_prefetch) prefetches;
     /* while lowering */
@@ -51,13 +51,13 @@ typedef struct tir_stage_plan {
     bool open;                     /* scratch is allocated: loads go to it, relative to scratch_low */
     uint32_t scratch[TIR_MAX_STATE];
     tir_expr scratch_low[DLC_MAX_RANK];
-    uint32_t stamp;                /* of the region computation that filled low and extent */
+    uint32_t stamp; /* of the region computation that filled low and extent */
 } tir_stage_plan;
 
 typedef struct tir_schedule_state {
-    tir_region *region;          /* after the rewrite section */
-    tir_stage_plan *plan;        /* per stage */
-    const char *line;            /* the directive at work, for messages */
+    tir_region *region;   /* after the rewrite section */
+    tir_stage_plan *plan; /* per stage */
+    const char *line;     /* the directive at work, for messages */
     lib_arena *arena;
     uint32_t stamp;
 } tir_schedule_state;
@@ -65,19 +65,21 @@ typedef struct tir_schedule_state {
 _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-int tir_find_stage(const tir_schedule_state *state, const char *name);         /* raises */
-uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name);   /* raises */
+int tir_find_stage(const tir_schedule_state *state, const char *name);       /* raises */
+uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name); /* raises */
 
 /* schedule_rewrite.c: one line of the rewrite section; `lexer` stands behind the directive's name. */
 void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer);
 
 /* What rewrites are made of (schedule_rewrite.c). Stage numbers and pointers move when one is inserted. */
 tir_stage *tir_insert_stage(tir_schedule_state *state, int at);
-void tir_permute_stages(tir_schedule_state *state, const int *position); /* stage i comes to position[i] */
+void tir_permute_stages(tir_schedule_state *state, const int *position);  /* stage i comes to position[i] */
 const char *tir_unique_name(tir_schedule_state *state, const char *name); /* raises when taken */
 tir_axis tir_new_axis(tir_schedule_state *state, const char *name, tir_expr extent);
-void tir_new_tensors(tir_schedule_state *state, int stage, const tir_stage *like, const char *name); /* extents: the space axes' */
-void tir_rewrite_stage(tir_pool *pool, tir_stage *stage, tir_visit visit, void *user); /* all of its expressions but merges */
+void tir_new_tensors(tir_schedule_state *state, int stage, const tir_stage *like,
+                     const char *name); /* extents: the space axes' */
+void tir_rewrite_stage(tir_pool *pool, tir_stage *stage, tir_visit visit,
+                       void *user); /* all of its expressions but merges */
 void tir_take_output(tir_region *region, uint32_t from, uint32_t to);
 
 /* schedule_fold.c: block and hoist, and from there online, which makes folds */

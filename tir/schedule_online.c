@@ -9,12 +9,12 @@
 enum { MAX_MEMBERS = TIR_MAX_STATE, MAX_MAPS = 16 };
 
 typedef struct member {
-    int stage;              /* before the rewrite */
-    tir_stage whole;        /* likewise, with the maps of the chain put in */
-    bool sum;               /* else maximum */
-    tir_expr lift;          /* what is summed, without a divisor */
-    tir_expr divisor;       /* 0: none */
-    uint32_t state, next;   /* tensors: of the fold, and of the step that makes the next state */
+    int stage;            /* before the rewrite */
+    tir_stage whole;      /* likewise, with the maps of the chain put in */
+    bool sum;             /* else maximum */
+    tir_expr lift;        /* what is summed, without a divisor */
+    tir_expr divisor;     /* 0: none */
+    uint32_t state, next; /* tensors: of the fold, and of the step that makes the next state */
 } member;
 
 typedef struct online {
@@ -22,13 +22,13 @@ typedef struct online {
     tir_pool *pool;
     member members[MAX_MEMBERS];
     int count;
-    int maps[MAX_MAPS];     /* stages that read members, point by point: they go into their readers */
+    int maps[MAX_MAPS]; /* stages that read members, point by point: they go into their readers */
     int map_count;
     tir_expr predicate, extent; /* of the first member */
-    int free;               /* axes of the first member: leading in all */
+    int free;                   /* axes of the first member: leading in all */
     int64_t block;
-    tir_expr time;          /* the fold's axis as the step under construction knows it */
-    const member *at;       /* the member under derivation */
+    tir_expr time;    /* the fold's axis as the step under construction knows it */
+    const member *at; /* the member under derivation */
 } online;
 
 static tir_stage *stage_at(const online *o, int s) {
@@ -80,7 +80,8 @@ static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
             to[a] = tir_operand(pool, rebuilt, a);
         }
         tir_expr value = tir_substitute(pool, map->value[0], map->space, from, to);
-        return node.guarded ? tir_select(pool, tir_operand(pool, rebuilt, map->space), value, tir_operand(pool, rebuilt, map->space + 1))
+        return node.guarded ? tir_select(pool, tir_operand(pool, rebuilt, map->space), value,
+                                         tir_operand(pool, rebuilt, map->space + 1))
                             : value;
     }
     return rebuilt;
@@ -126,7 +127,9 @@ static tir_expr check_rows(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
  * its own row? Others read the results after the fold. */
 static bool goes_along(online *o, const tir_stage *stage) {
     tir_pool *pool = o->pool;
-    if (stage->kind != TIR_REDUCE || stage->reduce != 1 || stage->count != 1 || stage->space < o->free || stage->fold >= 0) return false;
+    if (stage->kind != TIR_REDUCE || stage->reduce != 1 || stage->count != 1 || stage->space < o->free ||
+        stage->fold >= 0)
+        return false;
     if (stage->axis[stage->space].extent != o->extent) return false;
     index_check check = {o, stage, true};
     tir_rewrite(pool, stage->value[0], check_rows, &check);
@@ -157,7 +160,8 @@ static void find_members(online *o, int first) {
         for (int c = 0; c < whole.count; c++) whole.value[c] = without_maps(o, whole.value[c]);
         if (!goes_along(o, &whole)) continue;
         if (o->count == MAX_MEMBERS)
-            tir_schedule_raise(o->state, "%s would be one of more than %d members of the chain", stage->name, MAX_MEMBERS);
+            tir_schedule_raise(o->state, "%s would be one of more than %d members of the chain", stage->name,
+                               MAX_MEMBERS);
         member *m = &o->members[o->count];
         *m = (member){.stage = q, .whole = whole};
         if (!take_lift(o, m)) tir_schedule_raise(o->state, "%s is not a sum or maximum", stage->name);
@@ -176,7 +180,8 @@ static tir_expr without_divisor(online *o, tir_expr e, tir_expr *divisor) {
     tir_pool *pool = o->pool;
     if (!in_chain(o, e)) return e;
     if (tir_op_of(pool, e) == TIR_MUL) {
-        tir_expr a = without_divisor(o, tir_operand(pool, e, 0), divisor), b = without_divisor(o, tir_operand(pool, e, 1), divisor);
+        tir_expr a = without_divisor(o, tir_operand(pool, e, 0), divisor),
+                 b = without_divisor(o, tir_operand(pool, e, 1), divisor);
         return tir_mul(pool, a, b);
     }
     if (tir_op_of(pool, e) == TIR_CAST && lib_dtype_is_float((dlc_dtype)tir_dtype_of(pool, tir_operand(pool, e, 0)))) {
@@ -213,8 +218,9 @@ static tir_expr is_lowest(const online *o, tir_expr e) {
 }
 
 _Noreturn static void refuse(const online *o, tir_expr e) {
-    tir_schedule_raise(o->state, "%s depends on earlier members in a way that has no correction: %s of %s", o->at->whole.name,
-                       tir_ops[tir_op_of(o->pool, e)].text, tir_op_of(o->pool, e) == TIR_LOAD ? tensor_of(o, e)->name : "them");
+    tir_schedule_raise(o->state, "%s depends on earlier members in a way that has no correction: %s of %s",
+                       o->at->whole.name, tir_ops[tir_op_of(o->pool, e)].text,
+                       tir_op_of(o->pool, e) == TIR_LOAD ? tensor_of(o, e)->name : "them");
 }
 
 /* e(new) - e(old); 0: none. */
@@ -257,7 +263,8 @@ static tir_expr ratio(const online *o, tir_expr e) {
     }
     case TIR_SELECT: {
         tir_expr other = tir_operand(pool, e, 2);
-        bool is_zero = other == tir_int(pool, tir_dtype_of(pool, e), 0) || (tir_is_const(pool, other, &zero) && zero == 0);
+        bool is_zero =
+            other == tir_int(pool, tir_dtype_of(pool, e), 0) || (tir_is_const(pool, other, &zero) && zero == 0);
         if (in_chain(o, tir_operand(pool, e, 0)) || !is_zero) refuse(o, e);
         return ratio(o, tir_operand(pool, e, 1));
     }
@@ -277,7 +284,8 @@ static tir_expr replace_member(void *user, tir_pool *pool, tir_expr e, tir_expr 
     return tir_select(pool, is_lowest(o, next), tir_int(pool, tir_dtype_of(pool, next), 0), next); /* no -inf - -inf */
 }
 
-static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, const char *suffix, const char *block_name, bool reduce) {
+static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, const char *suffix,
+                           const char *block_name, bool reduce) {
     tir_stage *stage = tir_insert_stage(o->state, at);
     const char *name = tir_unique_name(o->state, lib_arena_format(o->state->arena, "%s_%s", like->name, suffix));
     stage->name = name;
@@ -290,7 +298,8 @@ static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, c
     for (int a = 0; a <= like->space; a++) {
         bool time = a == o->free;
         const tir_axis *axis = &like->axis[a < o->free ? a : a - 1];
-        tir_axis fresh = tir_new_axis(o->state, time ? block_name : axis->name, time ? tir_ceil_div(o->pool, o->extent, size) : axis->extent);
+        tir_axis fresh = tir_new_axis(o->state, time ? block_name : axis->name,
+                                      time ? tir_ceil_div(o->pool, o->extent, size) : axis->extent);
         stage_at(o, at)->axis[a] = fresh;
     }
     if (reduce) stage_at(o, at)->axis[like->space + 1] = tir_new_axis(o->state, like->axis[like->space].name, size);
@@ -324,11 +333,13 @@ static void add_member_steps(online *o, member *m, int fold, int at, const char 
     tir_expr acc = tir_acc(pool, dtype, 0), other = tir_other(pool, dtype, 0);
     o->time = block->axis[o->free].var;
     tir_expr lift = tir_rewrite(pool, m->lift, replace_member, o);
-    tir_expr value = !m->sum                             ? tir_max(pool, acc, lift)
-                     : tir_op_of(pool, lift) == TIR_MUL ? tir_muladd(pool, tir_operand(pool, lift, 0), tir_operand(pool, lift, 1), acc)
-                                                         : tir_add(pool, acc, lift);
+    tir_expr value = !m->sum ? tir_max(pool, acc, lift)
+                     : tir_op_of(pool, lift) == TIR_MUL
+                         ? tir_muladd(pool, tir_operand(pool, lift, 0), tir_operand(pool, lift, 1), acc)
+                         : tir_add(pool, acc, lift);
     if (m->sum && tir_op_of(pool, m->whole.value[0]) == TIR_ADD) value = tir_add(pool, acc, lift);
-    tir_expr index = tir_add(pool, tir_mul(pool, block->axis[o->free].var, tir_index(pool, o->block)), block->axis[block->space].var);
+    tir_expr index = tir_add(pool, tir_mul(pool, block->axis[o->free].var, tir_index(pool, o->block)),
+                             block->axis[block->space].var);
     tir_expr inside = tir_lt(pool, index, o->extent);
     if (tir_multiple_of(pool, o->extent) % o->block == 0) inside = tir_bool(pool, true);
     block = stage_at(o, at);
@@ -420,7 +431,8 @@ static void build(online *o, const char *fold_name, const char *block_name) {
             stage_at(o, m->stage)->removed = true;
     }
     tir_insert_stage(o->state, at);
-    tir_stage fold = {.name = fold_name, .kind = TIR_FOLD, .space = o->free, .reduce = 1, .count = o->count, .fold = -1};
+    tir_stage fold = {
+        .name = fold_name, .kind = TIR_FOLD, .space = o->free, .reduce = 1, .count = o->count, .fold = -1};
     const tir_stage *first = &o->members[0].whole;
     for (int a = 0; a < o->free; a++) fold.axis[a] = tir_new_axis(o->state, first->axis[a].name, first->axis[a].extent);
     fold.axis[o->free] = tir_new_axis(o->state, block_name, tir_ceil_div(pool, o->extent, tir_index(pool, o->block)));
@@ -446,7 +458,9 @@ static void build(online *o, const char *fold_name, const char *block_name) {
 static void check_rows_exist(online *o, const member *m) {
     tir_pool *pool = o->pool;
     tir_expr zero = tir_index(pool, 0), some = tir_lt(pool, zero, o->extent);
-    if (m->whole.predicate) some = tir_and(pool, some, tir_substitute(pool, m->whole.predicate, 1, &m->whole.axis[m->whole.space].var, &zero));
+    if (m->whole.predicate)
+        some =
+            tir_and(pool, some, tir_substitute(pool, m->whole.predicate, 1, &m->whole.axis[m->whole.space].var, &zero));
     if (tir_prove(pool, some) != TIR_YES)
         tir_schedule_raise(o->state, "%s is divided after the fold, but a row of it may be empty", m->whole.name);
 }
@@ -466,7 +480,8 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
     if (strcmp(whole.axis[whole.space].name, dot + 1) != 0)
         tir_schedule_raise(state, "stage %s has no reduction axis %s", name, dot + 1);
     if (o.block < 1) tir_schedule_raise(state, "a block has at least one point");
-    if (!state->region->excess_precision) tir_schedule_raise(state, "it moves roundings, and the region allows no excess precision");
+    if (!state->region->excess_precision)
+        tir_schedule_raise(state, "it moves roundings, and the region allows no excess precision");
     o.free = whole.space;
     o.extent = whole.axis[whole.space].extent;
     o.predicate = whole.predicate;
@@ -480,7 +495,8 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
         if (m->divisor) check_rows_exist(&o, m);
         for (int k = i + 1; k < o.count && m->divisor; k++)
             if (tir_stage_reads(state, o.members[k].stage, m->whole.tensor[0]))
-                tir_schedule_raise(state, "%s is divided after the fold, but %s needs it inside", m->whole.name, o.members[k].whole.name);
+                tir_schedule_raise(state, "%s is divided after the fold, but %s needs it inside", m->whole.name,
+                                   o.members[k].whole.name);
     }
     build(&o, fold_name, block_name);
 }

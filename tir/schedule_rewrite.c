@@ -2,7 +2,9 @@
  * bit; rfactor, tree, block and online of inexact reducers change the order of combines and are named for it. */
 #include "tir/schedule_internal.h"
 
-static tir_stage *stage_at(tir_schedule_state *state, int s) { return &state->region->stages.data[s]; }
+static tir_stage *stage_at(tir_schedule_state *state, int s) {
+    return &state->region->stages.data[s];
+}
 
 /* Makes room for a stage before position `at`: stage numbers behind it move up by one. */
 tir_stage *tir_insert_stage(tir_schedule_state *state, int at) {
@@ -118,7 +120,6 @@ static void replace_in_stage(load_replacement *r, tir_stage *stage) {
 
 /* ---- inline P */
 
-
 static void apply_inline(tir_schedule_state *state, lib_lexer *lexer) {
     int s = tir_find_stage(state, lib_lexer_name(lexer));
     tir_stage stage = *stage_at(state, s);
@@ -138,7 +139,8 @@ static void apply_inline(tir_schedule_state *state, lib_lexer *lexer) {
         }
         replace_in_stage(&r, &changed);
         if (r.maps > 2)
-            tir_schedule_raise(state, "%s is read through %d index maps by %s; more than two would double the code per level",
+            tir_schedule_raise(state,
+                               "%s is read through %d index maps by %s; more than two would double the code per level",
                                stage.name, r.maps, changed.name);
         *stage_at(state, (int)q) = changed;
     }
@@ -168,7 +170,8 @@ static void name_dimensions(void *user, tir_expr load) {
 /* Names of a tensor's dimensions: its stage's axes; of an input, the axes that its first reader indexes it by, else d0, d1, ... */
 static void dimension_names(tir_schedule_state *state, uint32_t t, const char **names) {
     const tir_tensor *tensor = &state->region->tensors.data[t];
-    for (int d = 0; d < tensor->rank; d++) names[d] = tensor->stage >= 0 ? stage_at(state, tensor->stage)->axis[d].name : NULL;
+    for (int d = 0; d < tensor->rank; d++)
+        names[d] = tensor->stage >= 0 ? stage_at(state, tensor->stage)->axis[d].name : NULL;
     for (uint32_t q = 0; q < state->region->stages.count && tensor->stage < 0; q++) {
         name_search search = {state, stage_at(state, (int)q), t, names};
         if (!search.stage->removed) tir_stage_loads(state, (int)q, name_dimensions, &search);
@@ -188,9 +191,11 @@ static void apply_layout(tir_schedule_state *state, lib_lexer *lexer) {
         tir_schedule_raise(state, "%s comes from outside in the caller's layout: `copy` it first", tensor->name);
     int count = tensor->stage >= 0 ? stage_at(state, tensor->stage)->count : 1; /* values of one stage go together */
     for (int c = 0; c < count; c++) {
-        tir_tensor *value = tensor->stage >= 0 ? &state->region->tensors.data[stage_at(state, tensor->stage)->tensor[c]] : tensor;
+        tir_tensor *value =
+            tensor->stage >= 0 ? &state->region->tensors.data[stage_at(state, tensor->stage)->tensor[c]] : tensor;
         if (value->output) tir_schedule_raise(state, "%s is an output: its layout is the caller's", value->name);
-        if (value->rank != tensor->rank) tir_schedule_raise(state, "%s and %s have different ranks", value->name, tensor->name);
+        if (value->rank != tensor->rank)
+            tir_schedule_raise(state, "%s and %s have different ranks", value->name, tensor->name);
         value->layout = layout;
     }
 }
@@ -240,7 +245,8 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
         load_replacement r = {state, t, copy, NULL, 0};
         if (stage_at(state, (int)q)->removed || (int)q == at) continue;
-        if (source.stage >= 0 && fold_of(state, source.stage) >= 0 && fold_of(state, (int)q) == fold_of(state, source.stage))
+        if (source.stage >= 0 && fold_of(state, source.stage) >= 0 &&
+            fold_of(state, (int)q) == fold_of(state, source.stage))
             continue; /* a fold and its steps use each other's values of one time */
         replace_in_stage(&r, stage_at(state, (int)q));
     }
@@ -272,7 +278,8 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     const char *name = tir_unique_name(state, lib_lexer_name(lexer));
     const char *part_name = lib_lexer_name(lexer), *rest_name = lib_lexer_name(lexer);
     tir_stage whole = *stage_at(state, s);
-    if (whole.kind != TIR_REDUCE || !whole.merge[0]) tir_schedule_raise(state, "%s cannot be combined from parts", whole.name);
+    if (whole.kind != TIR_REDUCE || !whole.merge[0])
+        tir_schedule_raise(state, "%s cannot be combined from parts", whole.name);
     if (n < 2) tir_schedule_raise(state, "a factor of at least 2 was expected");
     tir_expr count = tir_index(pool, n), extent = whole.axis[split].extent, steps = tir_ceil_div(pool, extent, count);
     tir_axis part = tir_new_axis(state, part_name, count), rest = tir_new_axis(state, rest_name, steps);
@@ -282,7 +289,8 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     partial.name = name;
     partial.space = whole.space + 1;
     partial.axis[whole.space] = part;
-    for (int a = whole.space; a < whole.space + whole.reduce; a++) partial.axis[a + 1] = a == split ? rest : whole.axis[a];
+    for (int a = whole.space; a < whole.space + whole.reduce; a++)
+        partial.axis[a + 1] = a == split ? rest : whole.axis[a];
     tir_expr from = whole.axis[split].var;
     for (int c = 0; c < whole.count; c++) partial.value[c] = tir_substitute(pool, whole.value[c], 1, &from, &point);
     tir_expr valid = tir_lt(pool, point, extent);
@@ -295,7 +303,8 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
         tir_axis fresh = tir_new_axis(state, partial.axis[a].name, partial.axis[a].extent);
         for (int c = 0; c < whole.count; c++)
             partial.value[c] = tir_substitute(pool, partial.value[c], 1, &partial.axis[a].var, &fresh.var);
-        if (partial.predicate) partial.predicate = tir_substitute(pool, partial.predicate, 1, &partial.axis[a].var, &fresh.var);
+        if (partial.predicate)
+            partial.predicate = tir_substitute(pool, partial.predicate, 1, &partial.axis[a].var, &fresh.var);
         partial.axis[a] = fresh;
     }
     tir_stage *inserted = tir_insert_stage(state, s);
@@ -341,7 +350,8 @@ static void find_parts(void *user, tir_expr load) {
         search->load[tensor->component] = load;
 }
 
-static tir_expr merge_of(tir_pool *pool, const tir_stage *stage, int component, const tir_expr *left, const tir_expr *right) {
+static tir_expr merge_of(tir_pool *pool, const tir_stage *stage, int component, const tir_expr *left,
+                         const tir_expr *right) {
     tir_expr from[2 * TIR_MAX_STATE], to[2 * TIR_MAX_STATE];
     for (int c = 0; c < stage->count; c++) {
         tir_dtype dtype = tir_dtype_of(pool, stage->value[c]);
@@ -371,7 +381,8 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
         tir_expr moved = tir_add(pool, var, tir_index(pool, half)), zero = tir_index(pool, 0), one = tir_index(pool, 1);
         for (int c = 0; c < whole.count; c++)
             right[c] = tir_substitute(pool, current[c], 1, &var, half == 1 ? &one : &moved);
-        for (int c = 0; c < whole.count && half == 1; c++) current[c] = tir_substitute(pool, current[c], 1, &var, &zero);
+        for (int c = 0; c < whole.count && half == 1; c++)
+            current[c] = tir_substitute(pool, current[c], 1, &var, &zero);
         for (int c = 0; c < whole.count; c++) values[c] = merge_of(pool, &whole, c, current, right);
         if (half == 1) {
             tir_stage *last = stage_at(state, s);
@@ -383,7 +394,8 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
             }
             return;
         }
-        const char *name = tir_unique_name(state, lib_arena_format(state->arena, "%s_%lld", whole.name, (long long)half));
+        const char *name =
+            tir_unique_name(state, lib_arena_format(state->arena, "%s_%lld", whole.name, (long long)half));
         tir_stage *level = tir_insert_stage(state, s);
         *level = whole;
         level->kind = TIR_MAP;
@@ -391,8 +403,10 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
         level->reduce = 0;
         level->space = whole.space + 1;
         for (int a = 0; a <= whole.space; a++) {
-            tir_axis fresh = tir_new_axis(state, whole.axis[a].name, a == whole.space ? tir_index(pool, half) : whole.axis[a].extent);
-            for (int c = 0; c < whole.count; c++) values[c] = tir_substitute(pool, values[c], 1, &whole.axis[a].var, &fresh.var);
+            tir_axis fresh = tir_new_axis(state, whole.axis[a].name,
+                                          a == whole.space ? tir_index(pool, half) : whole.axis[a].extent);
+            for (int c = 0; c < whole.count; c++)
+                values[c] = tir_substitute(pool, values[c], 1, &whole.axis[a].var, &fresh.var);
             stage_at(state, s)->axis[a] = fresh;
         }
         tir_new_tensors(state, s, &whole, name);
@@ -401,8 +415,8 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
         for (int c = 0; c < whole.count; c++) {
             stage_at(state, s)->value[c] = values[c];
             stage_at(state, s)->initial[c] = stage_at(state, s)->merge[c] = 0;
-            current[c] = tir_load(pool, stage_at(state, s)->tensor[c], tir_dtype_of(pool, whole.value[c]), whole.space + 1, index,
-                                  0, 0);
+            current[c] = tir_load(pool, stage_at(state, s)->tensor[c], tir_dtype_of(pool, whole.value[c]),
+                                  whole.space + 1, index, 0, 0);
         }
         s++;
     }

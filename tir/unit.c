@@ -2,7 +2,8 @@
 #include "tir/unit.h"
 
 static const tir_unit units[] = {
-#define X(name, op, width, left, right, sum, machine, deviations) {name, op, width, left, right, sum, machine, deviations},
+#define X(name, op, width, left, right, sum, machine, deviations) \
+    {name, op, width, left, right, sum, machine, deviations},
     TIR_UNIT_TABLE(X)
 #undef X
 };
@@ -19,7 +20,8 @@ static tir_expr widened(const tir_unit *unit, const tir_pool *pool, tir_expr e, 
     return tir_dtype_of(pool, narrow) == from ? narrow : 0;
 }
 
-bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right) {
+bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage *stage, tir_expr *left,
+                    tir_expr *right) {
     if (stage->kind != TIR_REDUCE || stage->count != 1) return false;
     tir_expr value = stage->value[0], factor[2] = {0, 0}, acc = 0;
     if (tir_op_of(pool, value) == TIR_MULADD) {

@@ -8,8 +8,8 @@
 
 /* name, operator, products summed at once, dtypes of left and right operand and of the sum, bit of tir_machine.units,
  * deviations from the sum of products that the schedule must name */
-#define TIR_UNIT_TABLE(X)                                                                            \
-    X("vdpbf16ps", TIR_DOT2_BF16, 2, DLC_BF16, DLC_BF16, DLC_F32, TIR_UNIT_BF16_DOT, "assoc,ftz")     \
+#define TIR_UNIT_TABLE(X)                                                                         \
+    X("vdpbf16ps", TIR_DOT2_BF16, 2, DLC_BF16, DLC_BF16, DLC_F32, TIR_UNIT_BF16_DOT, "assoc,ftz") \
     X("vpdpbusd", TIR_DOT4_U8I8, 4, DLC_U8, DLC_I8, DLC_I32, TIR_UNIT_U8I8_DOT, "")
 
 typedef struct tir_unit {
@@ -23,6 +23,7 @@ typedef struct tir_unit {
 
 const tir_unit *tir_unit_find(const char *name); /* NULL: none */
 /* Is the stage's update  acc + cast(left)*cast(right)  with operands of the unit's dtypes? */
-bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right);
+bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage *stage, tir_expr *left,
+                    tir_expr *right);
 
 #endif

@@ -82,8 +82,8 @@ typedef struct run_list {
 
 /* What the reasons come to when the variable lies in begin..end-1; *settled: nothing depends on it any more. */
 static uint64_t outcome(versioning *v, const reason_search *search, int64_t begin, int64_t end, bool *settled) {
-    tir_expr narrow = end - begin == 1 ? tir_index(v->pool, begin)
-                                       : tir_var(v->pool, "run", TIR_VAR_LOOP, TIR_INDEX, begin, end - 1);
+    tir_expr narrow =
+        end - begin == 1 ? tir_index(v->pool, begin) : tir_var(v->pool, "run", TIR_VAR_LOOP, TIR_INDEX, begin, end - 1);
     uint64_t key = 1;
     *settled = true;
     for (int i = 0; i < search->count; i++) {
@@ -168,8 +168,10 @@ static tir_stmt *clean(versioning *v, tir_stmt *list) {
         } else if (stmt->kind == TIR_IF) {
             stmt->if_.body = clean(v, stmt->if_.body);
             stmt->if_.otherwise = clean(v, stmt->if_.otherwise);
-            if (tir_is_true(v->pool, stmt->if_.condition)) stmt = stmt->if_.body;
-            else if (tir_is_false(v->pool, stmt->if_.condition)) stmt = stmt->if_.otherwise;
+            if (tir_is_true(v->pool, stmt->if_.condition))
+                stmt = stmt->if_.body;
+            else if (tir_is_false(v->pool, stmt->if_.condition))
+                stmt = stmt->if_.otherwise;
         }
         *cursor = stmt;
         cursor = list_end(cursor);

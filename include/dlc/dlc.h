@@ -38,7 +38,8 @@ template <typename type> type dlc_options_init() {
 }
 #define DLC_OPTIONS_INIT(type) dlc_options_init<type>()
 #else
-#define DLC_OPTIONS_INIT(type) {.struct_size = sizeof(type)}
+#define DLC_OPTIONS_INIT(type) \
+    { .struct_size = sizeof(type) }
 #endif
 
 #ifdef __cplusplus
@@ -68,21 +69,22 @@ typedef void (*dlc_parallel_for_function)(void *user, int64_t count, void (*body
 
 typedef struct dlc_context_options {
     size_t struct_size;
-    const char *target;               /* "cpu" (default when built in), "interp", "null" */
-    const dlc_allocator *allocator;   /* default: libc */
-    int threads;                      /* 0: the calling thread only; N: a pool of our own of N threads in all, clamped to the
+    const char *target;             /* "cpu" (default when built in), "interp", "null" */
+    const dlc_allocator *allocator; /* default: libc */
+    int threads;         /* 0: the calling thread only; N: a pool of our own of N threads in all, clamped to the
                                          CPUs this process may use */
-    int compile_threads;              /* likewise for code generation; 0: the calling thread only */
-    dlc_parallel_for_function parallel_for; /* the host's threads instead of a pool: calls body(argument, i) for all i < count in
+    int compile_threads; /* likewise for code generation; 0: the calling thread only */
+    dlc_parallel_for_function
+        parallel_for; /* the host's threads instead of a pool: calls body(argument, i) for all i < count in
                                          any order on any threads and returns when all have returned */
     void *parallel_user;
-    int parallel_width;               /* how many bodies parallel_for may run at once; 0: 1 */
+    int parallel_width;                        /* how many bodies parallel_for may run at once; 0: 1 */
     void (*log)(void *user, const char *line); /* diagnostics asked for by DLC_DEBUG; default: dropped */
     void *log_user;
     uint64_t (*clock_ns)(void *user); /* for statistics and budgets; default: monotonic clock */
     void *clock_user;
-    size_t cache_bytes;               /* kernel cache budget; 0: 64 MiB */
-    size_t plan_cache_entries;        /* bound shapes kept per program; 0: 256 */
+    size_t cache_bytes;        /* kernel cache budget; 0: 64 MiB */
+    size_t plan_cache_entries; /* bound shapes kept per program; 0: 256 */
 } dlc_context_options;
 #define DLC_CONTEXT_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_context_options)
 
@@ -108,14 +110,15 @@ DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t
 /* A constant tensor; bytes are compact row-major and are copied. */
 DLC_API dlc_value dlc_constant(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);
 /* The same without a copy: bytes must stay as they are as long as the graph and its programs live. */
-DLC_API dlc_value dlc_constant_borrow(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);
+DLC_API dlc_value dlc_constant_borrow(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape,
+                                      const void *bytes);
 /* A rank-0 constant of any dtype from a number (rounded to the dtype once). */
 DLC_API dlc_value dlc_scalar(dlc_graph *graph, dlc_dtype dtype, double number);
 DLC_API dlc_value dlc_scalar_i64(dlc_graph *graph, dlc_dtype dtype, int64_t number);
 DLC_API dlc_status dlc_output(dlc_graph *graph, const char *name, dlc_value value);
 
 DLC_API dlc_dtype dlc_value_dtype(dlc_value value);
-DLC_API int dlc_value_rank(dlc_value value);             /* -1: poison */
+DLC_API int dlc_value_rank(dlc_value value);              /* -1: poison */
 DLC_API dlc_dim dlc_value_dim(dlc_value value, int axis); /* an expression of symbols reads as {-1, "text"} */
 DLC_API bool dlc_value_ok(dlc_value value);
 
@@ -126,7 +129,8 @@ DLC_API dlc_graph *dlc_subgraph(dlc_graph *parent);
 /* A host function for dlc_custom_call and dlc_custom_effect to name. It gets compact tensors in host memory, fills the outputs, and
  * is called on the threads that run the graph's programs, several at once if the host does so; `user` must live as long as
  * they do. Registering it again is no mistake; another function under the same name is. */
-typedef void dlc_custom_function(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output);
+typedef void dlc_custom_function(void *user, int inputs, const DLTensor *const *input, int outputs,
+                                 DLTensor *const *output);
 DLC_API dlc_status dlc_custom_register(dlc_graph *graph, const char *name, dlc_custom_function *function, void *user);
 
 /* The same for a function of any C signature without a result: pass dlc_native_call as the custom function and the dlc_native as
@@ -140,7 +144,8 @@ typedef struct dlc_native dlc_native;
 DLC_API dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void *user, const char *signature,
                                      dlc_native **native);
 DLC_API void dlc_native_destroy(dlc_native *native);
-DLC_API void dlc_native_call(void *native, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output);
+DLC_API void dlc_native_call(void *native, int inputs, const DLTensor *const *input, int outputs,
+                             DLTensor *const *output);
 
 /* Text form; parse makes a new graph. The printed text is allocated with the context's allocator: dlc_text_free. */
 DLC_API dlc_status dlc_graph_print(const dlc_graph *graph, char **text);
@@ -151,12 +156,12 @@ DLC_API void dlc_text_free(dlc_context *context, char *text);
 
 typedef struct dlc_compile_options {
     size_t struct_size;
-    int64_t budget_ms;                /* limit of one bind (compilation of one set of shapes); 0: none */
-    const volatile int *cancel;       /* raise to non-zero from any thread: compilation ends with DLC_CANCELLED */
+    int64_t budget_ms;          /* limit of one bind (compilation of one set of shapes); 0: none */
+    const volatile int *cancel; /* raise to non-zero from any thread: compilation ends with DLC_CANCELLED */
     void (*progress)(void *user, const char *stage, int done, int total);
     void *progress_user;
-    bool no_excess_precision;         /* round every operator's result to its dtype, even inside fused kernels */
-    const char *schedule;             /* text: schedules for regions by name or hash; NULL: the target's rules */
+    bool no_excess_precision; /* round every operator's result to its dtype, even inside fused kernels */
+    const char *schedule;     /* text: schedules for regions by name or hash; NULL: the target's rules */
 } dlc_compile_options;
 #define DLC_COMPILE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_compile_options)
 
@@ -173,9 +178,9 @@ DLC_API dlc_status dlc_program_alias(dlc_program *program, int output, int input
 
 typedef struct dlc_run_options {
     size_t struct_size;
-    const volatile int *cancel;       /* non-zero: the run ends with DLC_CANCELLED; outputs are then undefined */
-    void *stream;                     /* reserved for device targets */
-    void *event;                      /* reserved for device targets */
+    const volatile int *cancel; /* non-zero: the run ends with DLC_CANCELLED; outputs are then undefined */
+    void *stream;               /* reserved for device targets */
+    void *event;                /* reserved for device targets */
 } dlc_run_options;
 #define DLC_RUN_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_run_options)
 
@@ -193,27 +198,28 @@ DLC_API dlc_status dlc_run(dlc_program *program, const dlc_run_options *options,
 /* Does the binding on purpose. shapes[i] are the dimensions of input i. */
 DLC_API dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count);
 /* Output shapes for given input shapes, without compiling: dims of output `output` into shape[DLC_MAX_RANK]. */
-DLC_API dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count,
-                                    int output, int *rank, int64_t *shape);
+DLC_API dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks,
+                                    int input_count, int output, int *rank, int64_t *shape);
 
 /* ---- looking inside ------------------------------------------------------------------------------------------------------ */
 
 typedef struct dlc_statistics {
     uint64_t runs, plan_hits, plan_builds, plan_evictions;
     uint64_t kernel_hits, kernel_builds, kernel_evictions;
-    uint64_t interpreted_regions;     /* kernels that no schedule rule or code generator covered: right but slow plain loops; the
+    uint64_t
+        interpreted_regions; /* kernels that no schedule rule or code generator covered: right but slow plain loops; the
                                          log names each (0 unless libdlc has a fault) */
-    uint64_t cache_bytes;             /* code and plans held now */
-    uint64_t arena_bytes;             /* run-time memory held now */
-    uint64_t compile_ns, run_ns;      /* total time in bind, in runs (runs only while profiling) */
+    uint64_t cache_bytes;    /* code and plans held now */
+    uint64_t arena_bytes;    /* run-time memory held now */
+    uint64_t compile_ns, run_ns; /* total time in bind, in runs (runs only while profiling) */
 } dlc_statistics;
 DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *statistics);
 /* Per-kernel times of the following runs of the program; 0 switches off. */
 DLC_API void dlc_program_profile(dlc_program *program, int on);
 /* Stages as text: "graph", "bound", "regions", "stages", "schedule", "loops", "llvm", "asm", "plan", "profile", "dot" (Graphviz of
  * the fused graph), for given input shapes (NULL for "graph"). Free with dlc_text_free. */
-DLC_API dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes, const int *ranks,
-                                    int input_count, char **text);
+DLC_API dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes,
+                                    const int *ranks, int input_count, char **text);
 
 #include <dlc/ops.h> /* the operators; generated from the operator table */
 

@@ -18,12 +18,7 @@ typedef struct {
     uint32_t minor;
 } DLPackVersion;
 
-typedef enum {
-    kDLCPU = 1,
-    kDLCUDA = 2,
-    kDLCUDAHost = 3,
-    kDLCUDAManaged = 13
-} DLDeviceType;
+typedef enum { kDLCPU = 1, kDLCUDA = 2, kDLCUDAHost = 3, kDLCUDAManaged = 13 } DLDeviceType;
 
 typedef struct {
     DLDeviceType device_type;

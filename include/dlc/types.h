@@ -19,18 +19,18 @@ extern "C" {
 #endif
 
 /* Result of every call that can fail. One row: code, text. */
-#define DLC_STATUS_TABLE(X)                                                                                           \
-    X(DLC_OK, "ok")                                                                                                   \
-    X(DLC_INVALID_ARGUMENT, "invalid argument")   /* the caller's mistake: shape, dtype, NULL, foreign value */       \
-    X(DLC_OUT_OF_MEMORY, "out of memory")         /* the allocator refused */                                         \
-    X(DLC_UNSUPPORTED, "unsupported")             /* valid, but this build, target or device cannot do it */          \
-    X(DLC_NOT_FOUND, "not found")                 /* file, library, name */                                           \
-    X(DLC_PARSE_ERROR, "parse error")             /* text or file is malformed; the message has line and column */    \
-    X(DLC_COMPILE_FAILED, "compilation failed")   /* a code generator refused; its text is in the message */          \
-    X(DLC_DEVICE_ERROR, "device error")           /* a driver or device call failed */                                \
-    X(DLC_CANCELLED, "cancelled")                 /* the host raised the cancel flag */                               \
-    X(DLC_BUDGET_EXCEEDED, "budget exceeded")     /* budget_ms ran out; the cache stays usable */                     \
-    X(DLC_INTERNAL, "internal error")             /* a bug in libdlc: a verifier failed */
+#define DLC_STATUS_TABLE(X)                                                                                      \
+    X(DLC_OK, "ok")                                                                                              \
+    X(DLC_INVALID_ARGUMENT, "invalid argument") /* the caller's mistake: shape, dtype, NULL, foreign value */    \
+    X(DLC_OUT_OF_MEMORY, "out of memory")       /* the allocator refused */                                      \
+    X(DLC_UNSUPPORTED, "unsupported")           /* valid, but this build, target or device cannot do it */       \
+    X(DLC_NOT_FOUND, "not found")               /* file, library, name */                                        \
+    X(DLC_PARSE_ERROR, "parse error")           /* text or file is malformed; the message has line and column */ \
+    X(DLC_COMPILE_FAILED, "compilation failed") /* a code generator refused; its text is in the message */       \
+    X(DLC_DEVICE_ERROR, "device error")         /* a driver or device call failed */                             \
+    X(DLC_CANCELLED, "cancelled")               /* the host raised the cancel flag */                            \
+    X(DLC_BUDGET_EXCEEDED, "budget exceeded")   /* budget_ms ran out; the cache stays usable */                  \
+    X(DLC_INTERNAL, "internal error")           /* a bug in libdlc: a verifier failed */
 
 typedef enum dlc_status {
 #define X(code, text) code,
@@ -40,29 +40,29 @@ typedef enum dlc_status {
 
 /* Element types. One row: code, text name, bits, DLPack type code, class ('b'ool, 'i'nt, 'u'nsigned, 'f'loat, 'c'omplex),
  * 1 if usable now (0: reserved, every use is DLC_UNSUPPORTED). Bool is one byte, 0 or 1. */
-#define DLC_DTYPE_TABLE(X)                                                                                            \
-    X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                                                                           \
-    X(DLC_I8, "i8", 8, kDLInt, 'i', 1)                                                                                \
-    X(DLC_I16, "i16", 16, kDLInt, 'i', 0)                                                                             \
-    X(DLC_I32, "i32", 32, kDLInt, 'i', 1)                                                                             \
-    X(DLC_I64, "i64", 64, kDLInt, 'i', 1)                                                                             \
-    X(DLC_U8, "u8", 8, kDLUInt, 'u', 1)                                                                               \
-    X(DLC_U16, "u16", 16, kDLUInt, 'u', 0)                                                                            \
-    X(DLC_U32, "u32", 32, kDLUInt, 'u', 0)                                                                            \
-    X(DLC_U64, "u64", 64, kDLUInt, 'u', 0)                                                                            \
-    X(DLC_F16, "f16", 16, kDLFloat, 'f', 1)                                                                           \
-    X(DLC_BF16, "bf16", 16, kDLBfloat, 'f', 1)                                                                        \
-    X(DLC_F32, "f32", 32, kDLFloat, 'f', 1)                                                                           \
-    X(DLC_F64, "f64", 64, kDLFloat, 'f', 1)                                                                           \
-    X(DLC_F8E4M3FN, "f8e4m3fn", 8, kDLFloat8_e4m3fn, 'f', 0)                                                          \
-    X(DLC_F8E5M2, "f8e5m2", 8, kDLFloat8_e5m2, 'f', 0)                                                                \
+#define DLC_DTYPE_TABLE(X)                                   \
+    X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                  \
+    X(DLC_I8, "i8", 8, kDLInt, 'i', 1)                       \
+    X(DLC_I16, "i16", 16, kDLInt, 'i', 0)                    \
+    X(DLC_I32, "i32", 32, kDLInt, 'i', 1)                    \
+    X(DLC_I64, "i64", 64, kDLInt, 'i', 1)                    \
+    X(DLC_U8, "u8", 8, kDLUInt, 'u', 1)                      \
+    X(DLC_U16, "u16", 16, kDLUInt, 'u', 0)                   \
+    X(DLC_U32, "u32", 32, kDLUInt, 'u', 0)                   \
+    X(DLC_U64, "u64", 64, kDLUInt, 'u', 0)                   \
+    X(DLC_F16, "f16", 16, kDLFloat, 'f', 1)                  \
+    X(DLC_BF16, "bf16", 16, kDLBfloat, 'f', 1)               \
+    X(DLC_F32, "f32", 32, kDLFloat, 'f', 1)                  \
+    X(DLC_F64, "f64", 64, kDLFloat, 'f', 1)                  \
+    X(DLC_F8E4M3FN, "f8e4m3fn", 8, kDLFloat8_e4m3fn, 'f', 0) \
+    X(DLC_F8E5M2, "f8e5m2", 8, kDLFloat8_e5m2, 'f', 0)       \
     X(DLC_C64, "c64", 64, kDLComplex, 'c', 0)
 
 typedef enum dlc_dtype {
 #define X(code, text, bits, dlpack, class_, usable) code,
     DLC_DTYPE_TABLE(X)
 #undef X
-    DLC_DTYPE_COUNT
+        DLC_DTYPE_COUNT
 } dlc_dtype;
 
 /* Highest rank of a tensor. */

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 /* Functions that the code generator or the emitter may call. */
-#define LIBRARY_TABLE(X)                                                                                             \
-    X(memset)                                                                                                        \
-    X(memcpy) X(memmove) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(pow) X(atan2) X(fmod) X(fma) \
-        X(fmaf)
+#define LIBRARY_TABLE(X) \
+    X(memset)            \
+    X(memcpy)            \
+    X(memmove) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(pow) X(atan2) X(fmod) X(fma) X(fmaf)
 
 typedef void (*function)(void);
 typedef struct library_entry {

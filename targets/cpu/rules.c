@@ -4,8 +4,8 @@
  *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, column sums)
  *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
  *   map      the rest: one fused loop, vectorised */
-#include "targets/cpu/cpu.h"
 #include "targets/cpu/rules.h"
+#include "targets/cpu/cpu.h"
 
 #include <stdio.h>
 
@@ -96,7 +96,8 @@ static bool label_through(rules *r, int producer, int consumer, int *label) {
         for (int d = 0; d < tensor->rank; d++) {
             int here = -1;
             for (int a = 0; a < reader->space; a++)
-                if (reader->axis[a].var == tir_operand(r->region->pool, access[i].load, d)) here = r->group[consumer].label[a];
+                if (reader->axis[a].var == tir_operand(r->region->pool, access[i].load, d))
+                    here = r->group[consumer].label[a];
             label[d] = !reads || label[d] == here ? here : -1;
         }
         reads = true;
@@ -135,7 +136,8 @@ static void own_contraction(rules *r, int s) {
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
         rules_group kept = r->group[q];
         if (r->region->stages.data[q].removed) continue;
-        for (int a = 0; a < r->region->stages.data[q].space; a++) r->group[q].label[a] = a; /* relative to the reader itself */
+        for (int a = 0; a < r->region->stages.data[q].space; a++)
+            r->group[q].label[a] = a; /* relative to the reader itself */
         int here[TIR_MAX_AXES];
         bool reads = label_through(r, s, q, here);
         r->group[q] = kept;
@@ -207,7 +209,8 @@ static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *ext
         int64_t n = rules_extent(r, &stage->axis[a]);
         if (n < 0 || !rules_straight(r, s, a, a + 1)) break;
         const char *fused = lib_arena_format(r->arena, "f%d", a);
-        tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", stage->name, stage->axis[a].name, stage->name, name, fused);
+        tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", stage->name, stage->axis[a].name, stage->name, name,
+                         fused);
         name = fused;
         *extent *= n;
         *first = a;
@@ -267,7 +270,8 @@ static void schedule_plain(rules *r, int s) {
     if (stage->kind == TIR_MAP)
         schedule_map(r, s);
     else if (stage->kind == TIR_REDUCE)
-        for (int a = 0; a < stage->space; a++) tir_schedule_add(r->schedule, "par %s.%s", stage->name, stage->axis[a].name);
+        for (int a = 0; a < stage->space; a++)
+            tir_schedule_add(r->schedule, "par %s.%s", stage->name, stage->axis[a].name);
 }
 
 /* Nothing to gain, and no split factor to find, where there is nothing to compute. */
@@ -281,7 +285,8 @@ static bool has_empty_axis(const tir_region *region) {
 }
 
 void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
-    rules r = {.machine = machine, .threads = threads, .region = region, .schedule = schedule, .arena = schedule->arena};
+    rules r = {
+        .machine = machine, .threads = threads, .region = region, .schedule = schedule, .arena = schedule->arena};
     if (!machine->vector_bytes || has_empty_axis(region)) return;
     inline_maps(&r);
     make_groups(&r);

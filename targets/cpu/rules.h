@@ -7,9 +7,9 @@
 
 /* Stages that run inside the loops of one root. */
 typedef struct rules_group {
-    int root;                   /* of the group this stage belongs to; itself when it is a root */
-    int owner;                  /* the stage in whose loops it runs: the root, or for a contraction the map that reads it */
-    int label[TIR_MAX_AXES];    /* per space axis: the owner's axis it runs along with, point by point; -1: none */
+    int root;  /* of the group this stage belongs to; itself when it is a root */
+    int owner; /* the stage in whose loops it runs: the root, or for a contraction the map that reads it */
+    int label[TIR_MAX_AXES]; /* per space axis: the owner's axis it runs along with, point by point; -1: none */
 } rules_group;
 
 /* The vector axis that a stage was prepared for: rewrites have laid out its operands for it. */
@@ -20,10 +20,10 @@ typedef struct rules_choice {
 typedef struct rules {
     const tir_machine *machine;
     int threads;
-    tir_region *region;         /* after the rewrites so far */
-    tir_schedule *schedule;     /* what is being written */
+    tir_region *region;     /* after the rewrites so far */
+    tir_schedule *schedule; /* what is being written */
     lib_arena *arena;
-    rules_group *group;         /* per stage */
+    rules_group *group; /* per stage */
     lib_vec(rules_choice) choices;
 } rules;
 
@@ -43,14 +43,14 @@ void rules_rewrite(rules *r, const char *format, ...) __attribute__((format(prin
 /* rules_access.c */
 int rules_accesses(rules *r, int stage, rules_access *out, int limit); /* of values and predicates; distinct */
 int64_t rules_store_stride(rules *r, int stage, int axis);
-int64_t rules_extent(const rules *r, const tir_axis *axis);             /* -1: varying */
-int64_t rules_lanes(const rules *r, int stage);                         /* of one vector of the widest type computed */
-bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var);            /* stands in arithmetic, not only in addresses */
-bool rules_straight(rules *r, int stage, int slow, int fast);           /* all accesses run on from one axis into the other */
-bool rules_is_contraction(const rules *r, int stage);                   /* sums products: worth a register tile */
-int rules_members(const rules *r, int owner, int *members);             /* producers that run in its loops, in stage order */
-bool rules_pointwise(const rules *r, int stage);                        /* runs point by point with its owner */
-int rules_axis_labelled(const rules *r, int stage, int label);          /* -1: none */
+int64_t rules_extent(const rules *r, const tir_axis *axis);        /* -1: varying */
+int64_t rules_lanes(const rules *r, int stage);                    /* of one vector of the widest type computed */
+bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var); /* stands in arithmetic, not only in addresses */
+bool rules_straight(rules *r, int stage, int slow, int fast);  /* all accesses run on from one axis into the other */
+bool rules_is_contraction(const rules *r, int stage);          /* sums products: worth a register tile */
+int rules_members(const rules *r, int owner, int *members);    /* producers that run in its loops, in stage order */
+bool rules_pointwise(const rules *r, int stage);               /* runs point by point with its owner */
+int rules_axis_labelled(const rules *r, int stage, int label); /* -1: none */
 
 /* Each says no (false) when the group is not of its kind. */
 bool rules_tile(rules *r, int root);
@@ -61,9 +61,9 @@ bool rules_rows(rules *r, int root);
  * and its other axes come first, as tasks). `block_axis` (-1: none) of the owner has been split and goes on as loop `block_loop` of
  * `block_extent` points. False: no tile. */
 typedef struct rules_tile_place {
-    const char *prefix;         /* " b h q_o" */
-    const char *prefix_last;    /* "q_o" */
-    uint32_t prefix_axes;       /* bit a: axis a of the owner is in the prefix */
+    const char *prefix;      /* " b h q_o" */
+    const char *prefix_last; /* "q_o" */
+    uint32_t prefix_axes;    /* bit a: axis a of the owner is in the prefix */
     int block_axis;
     const char *block_loop;
     int64_t block_extent;

@@ -112,10 +112,13 @@ bool rules_straight(rules *r, int stage, int slow, int fast) {
     if (extent < 0 || store == RULES_IRREGULAR || rules_store_stride(r, stage, slow) != store * extent) return false;
     int count = rules_accesses(r, stage, access, RULES_ACCESSES);
     for (int i = 0; i < count; i++)
-        if (access[i].stride[fast] == RULES_IRREGULAR || access[i].stride[slow] != access[i].stride[fast] * extent) return false;
+        if (access[i].stride[fast] == RULES_IRREGULAR || access[i].stride[slow] != access[i].stride[fast] * extent)
+            return false;
     tir_pool *pool = r->region->pool; /* the axes may stand in nothing but addresses */
     for (int c = 0; c < s->count; c++)
-        if (rules_bare_use(pool, s->value[c], s->axis[slow].var) || rules_bare_use(pool, s->value[c], s->axis[fast].var)) return false;
+        if (rules_bare_use(pool, s->value[c], s->axis[slow].var) ||
+            rules_bare_use(pool, s->value[c], s->axis[fast].var))
+            return false;
     return count < RULES_ACCESSES;
 }
 

@@ -50,14 +50,14 @@ void rules_prepare_rows(rules *r, int s) {
 typedef struct row_plan {
     rules *r;
     int root;
-    const char *root_name, *loop;  /* where producers are attached */
-    uint32_t shared;               /* bit a: producers run point by point along the root's axis a */
-    int v;                         /* the root's vector axis */
-    const char *v_loop;            /* the loop of it that is vectorised, when vectors run across rows */
-    bool across;                   /* v is shared: vectors run across rows */
-    bool small;                    /* rows fit registers */
-    int64_t block;                 /* rows done together, when a contraction runs among them; else 1 */
-    int block_axis;                /* the root's axis that is blocked; -1: none */
+    const char *root_name, *loop; /* where producers are attached */
+    uint32_t shared;              /* bit a: producers run point by point along the root's axis a */
+    int v;                        /* the root's vector axis */
+    const char *v_loop;           /* the loop of it that is vectorised, when vectors run across rows */
+    bool across;                  /* v is shared: vectors run across rows */
+    bool small;                   /* rows fit registers */
+    int64_t block;                /* rows done together, when a contraction runs among them; else 1 */
+    int block_axis;               /* the root's axis that is blocked; -1: none */
     int64_t lanes;
 } row_plan;
 
@@ -87,7 +87,8 @@ static void vectorise_own_axis(const row_plan *p, int s, int axis) {
 static bool attach_contraction(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
-    int *inside = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), block = rules_axis_labelled(r, s, p->block_axis);
+    int *inside = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1),
+        block = rules_axis_labelled(r, s, p->block_axis);
     if (!rules_members(r, s, inside)) return false;
     lib_text prefix;
     lib_text_init(&prefix, r->arena);
@@ -108,7 +109,7 @@ static void attach_row_member(const row_plan *p, int s) {
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
     if (attach_contraction(p, s)) return;
     int along = p->across ? rules_axis_labelled(r, s, p->v) : -1; /* the axis that vectors run along */
-    int own = -1;                                        /* innermost axis of its own with several points */
+    int own = -1;                                                 /* innermost axis of its own with several points */
     for (int a = 0; a < stage->space; a++)
         if (rules_extent(r, &stage->axis[a]) != 1 && a != along && !runs_along(p, s, a)) own = a;
     lib_text order;
@@ -116,19 +117,22 @@ static void attach_row_member(const row_plan *p, int s) {
     int inner = p->across ? along : own;
     for (int a = 0; a < stage->space; a++)
         if (a != inner) lib_text_format(&order, " %s", stage->axis[a].name);
-    for (int a = stage->space; a < stage->space + stage->reduce; a++) lib_text_format(&order, " %s", stage->axis[a].name);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        lib_text_format(&order, " %s", stage->axis[a].name);
     if (inner >= 0) lib_text_format(&order, " %s", stage->axis[inner].name);
     if (stage->space + stage->reduce) tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
-    bool lanes_only = own >= 0 && rules_extent(r, &stage->axis[own]) > 0 && rules_extent(r, &stage->axis[own]) <= 4 * p->lanes;
+    bool lanes_only =
+        own >= 0 && rules_extent(r, &stage->axis[own]) > 0 && rules_extent(r, &stage->axis[own]) <= 4 * p->lanes;
     if (p->across) {
         if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[along].name);
         if (own < 0) tir_schedule_add(r->schedule, "store %s reg", stage->name);
         return;
     }
     bool many = p->block > 1; /* of several rows: not all of it fits registers */
-    if (!many && (own < 0 || (lanes_only && stage->reduce) || p->small)) tir_schedule_add(r->schedule, "store %s reg", stage->name);
+    if (!many && (own < 0 || (lanes_only && stage->reduce) || p->small))
+        tir_schedule_add(r->schedule, "store %s reg", stage->name);
     else if (!many && lanes_only && rules_extent(r, &r->region->stages.data[p->root].axis[p->v]) > 4 * p->lanes)
-        tir_schedule_add(r->schedule, "store %s reg", stage->name); /* levels of a tree */
+        tir_schedule_add(r->schedule, "store %s reg", stage->name);    /* levels of a tree */
     for (int a = 0; a < stage->space + stage->reduce && p->small; a++) /* registers are indexed by constants only */
         if (a != own && (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
@@ -224,7 +228,13 @@ bool rules_rows(rules *r, int root) {
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
     if (top->kind != TIR_MAP || count == 0 || top->space == 0) return false;
     bool shared[TIR_MAX_AXES], blocked = has_contraction(r, root);
-    row_plan p = {.r = r, .root = root, .root_name = top->name, .lanes = rules_lanes(r, root), .v = -1, .block = 1, .block_axis = -1};
+    row_plan p = {.r = r,
+                  .root = root,
+                  .root_name = top->name,
+                  .lanes = rules_lanes(r, root),
+                  .v = -1,
+                  .block = 1,
+                  .block_axis = -1};
     for (int a = 0; a < top->space; a++) {
         bool single = rules_extent(r, &top->axis[a]) == 1;
         shared[a] = true;
@@ -247,8 +257,8 @@ bool rules_rows(rules *r, int root) {
     if (p.block_axis >= 0) {
         int64_t rows = rules_extent(r, &top->axis[p.block_axis]);
         p.block = block_of(rows);
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, top->axis[p.block_axis].name, (long long)p.block,
-                         rows < 0 || rows % p.block == 0 ? "mask" : "peel");
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, top->axis[p.block_axis].name,
+                         (long long)p.block, rows < 0 || rows % p.block == 0 ? "mask" : "peel");
     }
     lib_text order;
     lib_text_init(&order, r->arena);

@@ -4,12 +4,12 @@
 #include "targets/cpu/rules.h"
 
 typedef struct tile {
-    int v, u;            /* axes of the reduction; u = -1: none */
-    int64_t lanes;       /* elements of a vector */
-    int64_t nr, mr;      /* tile extents along v and u */
-    uint32_t pack;       /* operand to be laid out in panels along v; UINT32_MAX: none */
-    bool pack_copy;      /* it is not constant: copy it first */
-    double cycles;       /* model */
+    int v, u;       /* axes of the reduction; u = -1: none */
+    int64_t lanes;  /* elements of a vector */
+    int64_t nr, mr; /* tile extents along v and u */
+    uint32_t pack;  /* operand to be laid out in panels along v; UINT32_MAX: none */
+    bool pack_copy; /* it is not constant: copy it first */
+    double cycles;  /* model */
 } tile;
 
 enum { NO_TENSOR = -1, TILE_OVERHEAD = 40 /* cycles to start, initialise and store a tile */ };
@@ -34,7 +34,9 @@ static int64_t panel_width(const rules *r, const rules_access *access, tir_expr 
     return tir_operand(r->region->pool, access->load, inner->dim) == axis ? inner->modulus : 0;
 }
 
-static bool depends(const rules_access *access, int axis) { return access->stride[axis] != 0; }
+static bool depends(const rules_access *access, int axis) {
+    return access->stride[axis] != 0;
+}
 
 /* A plain subscript: the axis stands alone as one dimension of the load. */
 static bool plain_subscript(const rules *r, const rules_access *access, tir_expr axis) {
@@ -44,10 +46,13 @@ static bool plain_subscript(const rules *r, const rules_access *access, tir_expr
     return false;
 }
 
-static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+static int64_t round_up(int64_t n, int64_t to) {
+    return (n + to - 1) / to * to;
+}
 
 /* Best register tile for extents n (along v) and m (along u). */
-static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t panel, bool heavy, double steps, int64_t taps, int64_t company) {
+static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t panel, bool heavy, double steps,
+                      int64_t taps, int64_t company) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     t->cycles = 1e300;
@@ -57,7 +62,8 @@ static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t pan
         if (panel && nv != (panel + t->lanes - 1) / t->lanes) continue;
         if (!panel && nv > 1 && nr > round_up(n, t->lanes)) break;
         int64_t limit = (registers - 1 - nv) / nv;
-        if (taps > 1) limit = (registers - nv - taps) / (nv + 1); /* unrolled taps share broadcasts, which then stay live */
+        if (taps > 1)
+            limit = (registers - nv - taps) / (nv + 1); /* unrolled taps share broadcasts, which then stay live */
         if (!heavy) limit = 1;
         if (limit < 1 && nv > 1) break;
         if (limit < 1) limit = 1;
@@ -65,8 +71,8 @@ static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t pan
             int64_t rows = (m + mr - 1) / mr, columns = (n + nr - 1) / nr;
             double height = (double)m / (double)rows; /* balanced */
             double fma = height * (double)nv / (double)ports, loads = (height + (double)nv) / 2;
-            double chain = 4;                    /* latency of one accumulator's chain */
-            double stream = 1.5 * (double)nv;    /* the vector operand comes from L2 */
+            double chain = 4;                 /* latency of one accumulator's chain */
+            double stream = 1.5 * (double)nv; /* the vector operand comes from L2 */
             double step = fma > loads ? fma : loads;
             if (chain > step) step = chain;
             if (stream > step) step = stream;
@@ -85,7 +91,8 @@ static bool meets(const rules *r, const tir_stage *stage, int axis, tir_expr var
     tir_expr terms[16];
     int count = tir_conjuncts(r->region->pool, stage->predicate, terms, 16);
     for (int i = 0; i < count; i++)
-        if (tir_uses(r->region->pool, terms[i], stage->axis[axis].var) && tir_uses(r->region->pool, terms[i], var)) return true;
+        if (tir_uses(r->region->pool, terms[i], stage->axis[axis].var) && tir_uses(r->region->pool, terms[i], var))
+            return true;
     return false;
 }
 
@@ -148,7 +155,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     m = t->u < 0 ? 1 : known_extent(r, &stage->axis[t->u]);
     int64_t company = 0; /* stages that keep values of the tile in registers */
     for (int q = 0; q < (int)r->region->stages.count; q++)
-        company += !r->region->stages.data[q].removed && q != r->group[s].owner && r->group[q].owner == r->group[s].owner;
+        company +=
+            !r->region->stages.data[q].removed && q != r->group[s].owner && r->group[q].owner == r->group[s].owner;
     if (company < 1) company = 1;
     int64_t taps = 1; /* of the window axes that meet u in the predicate: they will be unrolled */
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
@@ -205,9 +213,11 @@ bool rules_tileable(rules *r, int stage) {
 
 static const char *fresh_name(rules *r, const char *base, const char *suffix) {
     for (int n = 0;; n++) {
-        const char *name = n ? lib_arena_format(r->arena, "%s%s%d", base, suffix, n) : lib_arena_format(r->arena, "%s%s", base, suffix);
+        const char *name = n ? lib_arena_format(r->arena, "%s%s%d", base, suffix, n)
+                             : lib_arena_format(r->arena, "%s%s", base, suffix);
         bool taken = false;
-        for (uint32_t t = 0; t < r->region->tensors.count; t++) taken = taken || strcmp(r->region->tensors.data[t].name, name) == 0;
+        for (uint32_t t = 0; t < r->region->tensors.count; t++)
+            taken = taken || strcmp(r->region->tensors.data[t].name, name) == 0;
         if (!taken) return name;
     }
 }
@@ -299,17 +309,20 @@ static void clip_reduction(rules *r, int s, const tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
         if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
-        bool inside = t->u >= 0 && meets(r, stage, a, stage->axis[t->u].var); /* does it meet axes inside the reduction loops? */
+        bool inside =
+            t->u >= 0 && meets(r, stage, a, stage->axis[t->u].var); /* does it meet axes inside the reduction loops? */
         bool vector = meets(r, stage, a, stage->axis[t->v].var);
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (vector) continue;
         tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-        if (inside && extent > 0 && extent <= 8) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
+        if (inside && extent > 0 && extent <= 8)
+            tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     }
 }
 
 /* A producer of the tile: at the tile's loop, in registers, vectors innermost. */
-static void attach_member(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label, const tile *t, bool main) {
+static void attach_member(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label, const tile *t,
+                          bool main) {
     const tir_stage *stage = &r->region->stages.data[s];
     int v = rules_axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : rules_axis_labelled(r, s, u_label);
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
@@ -318,7 +331,8 @@ static void attach_member(rules *r, int s, const char *owner, const char *loop, 
     lib_text_init(&order, r->arena);
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
-    for (int a = stage->space; a < stage->space + stage->reduce; a++) lib_text_format(&order, " %s", stage->axis[a].name);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        lib_text_format(&order, " %s", stage->axis[a].name);
     if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
     if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
     tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data ? order.data : "");
@@ -352,7 +366,8 @@ static void add_loop(tile_loops *loops, const char *loop, bool parallel) {
 
 /* Outer loops of a root: what the vector operand depends on, the panels, then the other axes: a panel stays in cache while they
  * run. */
-static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const tile *t, int v, int u, const char *vo) {
+static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const tile *t, int v, int u,
+                       const char *vo) {
     rules *r = loops->r;
     rules_access access[RULES_ACCESSES];
     int accesses = rules_accesses(r, main, access, RULES_ACCESSES);
@@ -361,7 +376,8 @@ static void outer_axes(tile_loops *loops, const rules_tile_place *place, int mai
             if (a == v || a == u || (place && (place->prefix_axes >> a & 1))) continue;
             int mine = rules_axis_labelled(r, main, a);
             bool first = false;
-            for (int i = 0; i < accesses && mine >= 0; i++) first = first || (depends(&access[i], t->v) && depends(&access[i], mine));
+            for (int i = 0; i < accesses && mine >= 0; i++)
+                first = first || (depends(&access[i], t->v) && depends(&access[i], mine));
             if (first == (round == 0)) add_loop(loops, loops->owner->axis[a].name, !place);
         }
         if (round == 0 && vo) add_loop(loops, vo, !place);
@@ -377,7 +393,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     int v = r->group[main].label[t.v], u = t.u < 0 ? -1 : r->group[main].label[t.u];
     if (v < 0 || (t.u >= 0 && u < 0)) return false;
     int64_t n = rules_extent(r, &top->axis[v]), m = u < 0 ? 1 : rules_extent(r, &top->axis[u]);
-    const char *name = top->name, *vo = NULL, *uo = NULL, *vi = top->axis[v].name, *ui = u < 0 ? NULL : top->axis[u].name;
+    const char *name = top->name, *vo = NULL, *uo = NULL, *vi = top->axis[v].name,
+               *ui = u < 0 ? NULL : top->axis[u].name;
     if (place && place->block_axis >= 0 && place->block_axis == u) {
         ui = place->block_loop;
         m = place->block_extent;
@@ -389,12 +406,14 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (n < 0 || n > t.nr) {
         int64_t padded = n < 0 ? 0 : (n + t.nr - 1) / t.nr * t.nr;
         bool mask = n < 0 || n % t.nr == 0 || (double)padded < 1.06 * (double)n;
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, vi, (long long)t.nr, mask ? "mask" : "peel");
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, vi, (long long)t.nr,
+                         mask ? "mask" : "peel");
         vo = "v_o";
         vi = "v_i";
     }
     if (u >= 0 && (m < 0 || m > t.mr)) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i %s", name, ui, (long long)t.mr, m < 0 ? "mask" : "balanced");
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i %s", name, ui, (long long)t.mr,
+                         m < 0 ? "mask" : "balanced");
         uo = "u_o";
         ui = "u_i";
     }
@@ -406,9 +425,12 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     outer_axes(&loops, place, main, &t, v, u, vo);
     if (uo) add_loop(&loops, uo, !place && !loops.parallel.length);
     if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi, (long long)(u >= 0 ? m : n));
-        if (u >= 0) ui = "w_i";
-        else vi = "w_i";
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi,
+                         (long long)(u >= 0 ? m : n));
+        if (u >= 0)
+            ui = "w_i";
+        else
+            vi = "w_i";
         add_loop(&loops, "w_o", false);
     }
     if (ui) lib_text_format(&loops.order, " %s", ui);
@@ -418,7 +440,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     for (int i = 0; i < count; i++)
-        if (rules_pointwise(r, members[i])) attach_member(r, members[i], name, loops.last, v, u, &t, members[i] == main);
+        if (rules_pointwise(r, members[i]))
+            attach_member(r, members[i], name, loops.last, v, u, &t, members[i] == main);
     return true;
 }
 

@@ -6,8 +6,8 @@
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/region.h"
-#include "tir/arith.h"
 #include "targets/target.h"
+#include "tir/arith.h"
 #include "tir/interpret.h"
 #include "tir/schedule.h"
 
@@ -150,7 +150,8 @@ static struct {
 static void open_cpu(lib_scope *scope) {
     lib_error error;
     target_options options = {.allocator = &lib_libc_allocator};
-    if (!cpu.device && target_cpu.open(&options, &cpu.device, &cpu.machine, &error) != DLC_OK) lib_raise_error(scope, &error);
+    if (!cpu.device && target_cpu.open(&options, &cpu.device, &cpu.machine, &error) != DLC_OK)
+        lib_raise_error(scope, &error);
 }
 
 static void run_compiled(lib_arena *arena, const tir_kernel *kernel, void *const *arguments) {
@@ -161,11 +162,11 @@ static void run_compiled(lib_arena *arena, const tir_kernel *kernel, void *const
     dlc_status status = target_cpu.load(cpu.device, &object, 1, &kernel, &module, &error);
     target_cpu.release_object(cpu.device, &object);
     if (status != DLC_OK) lib_raise_error(arena->scope, &error);
-    target_arguments call = {.buffers = arguments,
-                             .workspace = lib_arena_take_aligned(arena, (size_t)kernel->workspace_bytes + 1, 64),
-                             .local = lib_arena_take_aligned(
-                                 arena, (size_t)tir_range(kernel->pool, kernel->local_size).high + 1, 64),
-                             .error = &error};
+    target_arguments call = {
+        .buffers = arguments,
+        .workspace = lib_arena_take_aligned(arena, (size_t)kernel->workspace_bytes + 1, 64),
+        .local = lib_arena_take_aligned(arena, (size_t)tir_range(kernel->pool, kernel->local_size).high + 1, 64),
+        .error = &error};
     for (uint32_t p = 0; p < kernel->phases.count; p++) {
         int64_t tasks = 0;
         tir_is_const(kernel->pool, kernel->phases.data[p].tasks, &tasks);
@@ -187,7 +188,8 @@ static bool same_bits(dlc_dtype dtype, const char *a, const char *b, int64_t cou
 }
 
 /* The cpu target's own schedule: its loop IR by the checking interpreter and compiled give the same bits. */
-static leg_result run_cpu(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs, void *const *outputs) {
+static leg_result run_cpu(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
+                          void *const *outputs) {
     (void)leg;
     uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, g->outputs.count);
     void **arguments = LIB_NEW_ARRAY(arena, void *, g->nodes.count + g->outputs.count);
@@ -215,7 +217,8 @@ static leg_result run_cpu(const test_leg *leg, lib_arena *arena, const graph *g,
     tir_kernel *kernel =
         tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &cpu.machine, .verify = true});
     lib_error error = {0};
-    if (tir_interpret(kernel, checked, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) != DLC_OK)
+    if (tir_interpret(kernel, checked, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) !=
+        DLC_OK)
         lib_raise_error(arena->scope, &error);
     run_compiled(arena, kernel, arguments);
     for (uint32_t i = 0; i < g->outputs.count; i++) {

@@ -211,7 +211,8 @@ static inline bound bound_contract(const bound_row *r) {
         return bound_sum(r, bound_count(r->g, r->x), r->in[0].magnitude, r->in[0].error, r->in[0].special,
                          r->in[0].integral);
     const bound *a = &r->in[0], *b = &r->in[1];
-    double e = a->error > 0 || b->error > 0 ? a->magnitude * b->error + b->magnitude * a->error + a->error * b->error : 0;
+    double e =
+        a->error > 0 || b->error > 0 ? a->magnitude * b->error + b->magnitude * a->error + a->error * b->error : 0;
     bool special = a->special || b->special;
     double terms = bound_products(r);
     if (strcmp(r->name, "einsum") == 0) terms *= fmax(1, bound_count(r->g, bound_operand(r, 1)) / 8);
@@ -235,7 +236,8 @@ static inline bound bound_window(const bound_row *r) {
     bool is_float = lib_dtype_is_float(r->y->dtype);
     if (strcmp(r->name, "average_pool") == 0) {
         bound y = bound_sum(r, terms, x.magnitude, x.error, x.special, false);
-        if (!y.error && r->excess && bound_is_narrow(r->y->dtype)) y.error = bound_epsilon(r->y->dtype, false) * terms * x.magnitude;
+        if (!y.error && r->excess && bound_is_narrow(r->y->dtype))
+            y.error = bound_epsilon(r->y->dtype, false) * terms * x.magnitude;
         y.special = true; /* windows of padding alone: 0/0 */
         y.magnitude = x.magnitude;
         y.integral = false;
@@ -257,11 +259,11 @@ static inline bound bound_reduce(const bound_row *r) {
         if (terms == 0) x.magnitude = bound_largest(r->y->dtype);
         return x;
     }
-    if (bound_is(r, "arg_max"))
-        return (bound){.error = x.error > 0 ? INFINITY : 0, .magnitude = 0x1p31};
+    if (bound_is(r, "arg_max")) return (bound){.error = x.error > 0 ? INFINITY : 0, .magnitude = 0x1p31};
     if (bound_is(r, "cumulative_sum")) {
         const graph_attribute *axis = bound_attribute(r, "axis");
-        return bound_sum(r, (double)bound_dim(r->g, r->x, (int)axis->integer), x.magnitude, x.error, x.special, x.integral);
+        return bound_sum(r, (double)bound_dim(r->g, r->x, (int)axis->integer), x.magnitude, x.error, x.special,
+                         x.integral);
     }
     if (bound_is(r, "reduce_prod") && lib_dtype_is_float(r->y->dtype)) {
         double most = pow(fmax(x.magnitude, 1), fmax(terms, 1));
@@ -276,7 +278,8 @@ static inline bound bound_reduce(const bound_row *r) {
     }
     bound y = bound_sum(r, terms, x.magnitude, x.error, x.special, x.integral);
     if (bound_is(r, "mean")) {
-        if (!y.error && r->excess && bound_is_narrow(r->y->dtype)) y.error = bound_epsilon(r->y->dtype, false) * y.magnitude;
+        if (!y.error && r->excess && bound_is_narrow(r->y->dtype))
+            y.error = bound_epsilon(r->y->dtype, false) * y.magnitude;
         y.error /= fmax(terms, 1);
         y.magnitude = x.magnitude;
         y.special |= terms == 0;
@@ -326,7 +329,8 @@ static inline bound bound_rows(const bound_row *r) {
         y.error = m < bound_largest(r->y->dtype) / 4 ? bound_softmax_error(r, n, m, e) : INFINITY;
         y.special |= n == 0;
     } else if (bound_is(r, "variance")) {
-        double left = n - (double)bound_attribute(r, "correction")->integer, d = 2 * e + bound_epsilon(r->y->dtype, true) * 4 * (sqrt(n) + 4) * m;
+        double left = n - (double)bound_attribute(r, "correction")->integer,
+               d = 2 * e + bound_epsilon(r->y->dtype, true) * 4 * (sqrt(n) + 4) * m;
         y.magnitude = 4 * m * m * n / fmax(left, 1);
         y.error = (4 * m * d + bound_epsilon(r->y->dtype, true) * 4 * (sqrt(n) + 4) * 4 * m * m) * n / fmax(left, 1);
         y.special |= left <= 0;
@@ -335,7 +339,8 @@ static inline bound bound_rows(const bound_row *r) {
         y.error = bound_norm_error(r, n, m, e, &y.magnitude);
     }
     if (bound_is_narrow(r->y->dtype)) y.error += 2 * bound_epsilon(r->y->dtype, false) * y.magnitude + 0x1p-24;
-    if (isnan(y.error) || y.magnitude > bound_largest(r->y->dtype) / 4 || (all.special && all.error > 0)) y.error = INFINITY;
+    if (isnan(y.error) || y.magnitude > bound_largest(r->y->dtype) / 4 || (all.special && all.error > 0))
+        y.error = INFINITY;
     return y;
 }
 
@@ -346,7 +351,8 @@ static inline bound bound_attention(const bound_row *r) {
     double t = (double)bound_dim(r->g, bound_operand(r, 1), 2), scale = bound_attribute(r, "scale")->number;
     if (scale == 0) scale = 1 / sqrt(fmax(d, 1));
     double scores = fabs(scale) * d * q->magnitude * k->magnitude + mask.magnitude;
-    double wrong = fabs(scale) * d * (q->magnitude * k->error + k->magnitude * q->error + q->error * k->error) + mask.error;
+    double wrong =
+        fabs(scale) * d * (q->magnitude * k->error + k->magnitude * q->error + q->error * k->error) + mask.error;
     wrong += eps * 4 * (sqrt(d) + 8) * scores;
     bound y = {.magnitude = v->magnitude, .special = true};
     y.error = v->magnitude * (4 * wrong + eps * (8 * sqrt(t) + 32)) + v->error;
@@ -456,7 +462,8 @@ static inline void bound_graph(lib_arena *arena, const graph *g, const bound *in
         const graph_node *node = &g->nodes.data[n];
         bound *in = LIB_NEW_ARRAY(arena, bound, (size_t)node->inputs + 1);
         for (int i = 0; i < node->inputs; i++) in[i] = node->input[i] ? values[node->input[i]] : (bound){0};
-        bound_row row = {.g = g, .node = node, .name = node->op->name, .in = in, .inputs = node->inputs, .excess = excess};
+        bound_row row = {
+            .g = g, .node = node, .name = node->op->name, .in = in, .inputs = node->inputs, .excess = excess};
         if (node->results == 0) continue;
         row.y = graph_shape_of(g, node->first);
         row.x = node->inputs && node->input[0] ? graph_shape_of(g, node->input[0]) : NULL;

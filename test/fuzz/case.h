@@ -24,7 +24,7 @@ static const char *const case_fills[] = {"tame", "integers", "wide", "special"};
 typedef struct case_report {
     char stage[64]; /* where it was, for a run that never came back */
     char message[CASE_MESSAGE];
-    char log[1024]; /* last line of the library: why a region is interpreted */
+    char log[1024];        /* last line of the library: why a region is interpreted */
     int compared, skipped; /* outputs */
 } case_report;
 
@@ -53,7 +53,8 @@ static inline int64_t case_integer(dlc_dtype dtype, case_fill fill, uint64_t *st
     static const int64_t special[] = {0, 1, -1, INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX, 127, -128, 255};
     if (dtype == DLC_BOOL) return case_below(state, 2);
     if (fill == FILL_INTEGERS) return case_below(state, 8) - (dtype == DLC_U8 ? 0 : 4);
-    if ((fill == FILL_SPECIAL || fill == FILL_WIDE) && case_random(state) % 13 == 0) return special[case_below(state, 10)];
+    if ((fill == FILL_SPECIAL || fill == FILL_WIDE) && case_random(state) % 13 == 0)
+        return special[case_below(state, 10)];
     if (fill == FILL_WIDE) return (int64_t)case_random(state) >> case_below(state, 64);
     return case_below(state, 27) - 6;
 }
@@ -64,8 +65,10 @@ static inline bound case_input_bound(dlc_dtype dtype, case_fill fill) {
     bool tame = fill == FILL_TAME || fill == FILL_INTEGERS;
     if (dtype == DLC_BOOL || fill == FILL_INTEGERS) y.integral = true;
     if (dtype == DLC_BOOL) return y;
-    if (lib_dtype_is_float(dtype)) y.magnitude = fill == FILL_WIDE ? 8192 : fill == FILL_INTEGERS ? 4 : 2;
-    else if (tame) y.magnitude = fill == FILL_INTEGERS ? 8 : dtype == DLC_U8 ? 255 : 20;
+    if (lib_dtype_is_float(dtype))
+        y.magnitude = fill == FILL_WIDE ? 8192 : fill == FILL_INTEGERS ? 4 : 2;
+    else if (tame)
+        y.magnitude = fill == FILL_INTEGERS ? 8 : dtype == DLC_U8 ? 255 : 20;
     y.special = fill == FILL_SPECIAL && lib_dtype_is_float(dtype);
     return y;
 }
@@ -152,7 +155,8 @@ static inline void case_describe(const graph *g, graph_id value, const char *nam
 }
 
 /* False: the text is no valid graph, and why. */
-static inline bool case_shapes_of(const char *text, const case_setting *s, int run, case_shapes *out, lib_error *error) {
+static inline bool case_shapes_of(const char *text, const case_setting *s, int run, case_shapes *out,
+                                  lib_error *error) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
@@ -254,8 +258,10 @@ static inline bool case_make_inputs(const case_shapes *shapes, const case_settin
         if (!case_take(&in[i], t, way, seed >> 8, 0x7f)) return false;
         for (int64_t k = 0; k < t->count; k++) {
             char *element = case_element(&in[i], t, k);
-            if (lib_dtype_is_float(t->dtype)) lib_element_set_f64(t->dtype, element, case_float(s->fill, &state));
-            else lib_element_set_i64(t->dtype, element, case_integer(t->dtype, s->fill, &state));
+            if (lib_dtype_is_float(t->dtype))
+                lib_element_set_f64(t->dtype, element, case_float(s->fill, &state));
+            else
+                lib_element_set_i64(t->dtype, element, case_integer(t->dtype, s->fill, &state));
         }
         in[i].before = malloc(in[i].block.size + 1);
         if (!in[i].before) return false;
@@ -288,8 +294,8 @@ static inline bool case_agrees(dlc_dtype dtype, const char *a, const char *b, co
 }
 
 /* limit NULL: all bits. */
-static inline bool case_compare(const char *what, const case_tensor *t, const case_memory *expected, const case_memory *got,
-                                const bound *limit, case_report *report) {
+static inline bool case_compare(const char *what, const case_tensor *t, const case_memory *expected,
+                                const case_memory *got, const bound *limit, case_report *report) {
     int64_t wrong = 0;
     for (int64_t i = 0; i < t->count; i++) {
         const char *a = case_element(expected, t, i), *b = case_element(got, t, i);
@@ -297,9 +303,10 @@ static inline bool case_compare(const char *what, const case_tensor *t, const ca
         if (legal && (limit ? case_agrees(t->dtype, a, b, limit) : case_same(t->dtype, a, b))) continue;
         if (wrong++) continue;
         bool whole = !lib_dtype_is_float(t->dtype);
-        snprintf(report->message, sizeof report->message, "differs %s: output %s element %lld is %.*g, expected %.*g, allowed %.3g",
-                 what, t->name, (long long)i, 17, whole ? (double)lib_element_get_i64(t->dtype, b) : lib_element_get_f64(t->dtype, b),
-                 17, whole ? (double)lib_element_get_i64(t->dtype, a) : lib_element_get_f64(t->dtype, a),
+        snprintf(report->message, sizeof report->message,
+                 "differs %s: output %s element %lld is %.*g, expected %.*g, allowed %.3g", what, t->name, (long long)i,
+                 17, whole ? (double)lib_element_get_i64(t->dtype, b) : lib_element_get_f64(t->dtype, b), 17,
+                 whole ? (double)lib_element_get_i64(t->dtype, a) : lib_element_get_f64(t->dtype, a),
                  limit ? limit->error : 0);
     }
     size_t length = strlen(report->message);
@@ -318,10 +325,10 @@ typedef struct case_leg {
 } case_leg;
 
 enum { LEG_INTERP, LEG_CPU, LEG_PLAIN, LEG_THREADS, LEG_COUNT };
-#define CASE_LEGS                                                                                                     \
-    {                                                                                                                 \
-        {"interp", "interp", NULL, 0, NULL}, {"cpu", "cpu", NULL, 0, NULL}, {"plain", "cpu", "fuse,rules", 0, NULL},  \
-            {"threads", "cpu", NULL, 2, NULL},                                                                        \
+#define CASE_LEGS                                                                                                    \
+    {                                                                                                                \
+        {"interp", "interp", NULL, 0, NULL}, {"cpu", "cpu", NULL, 0, NULL}, {"plain", "cpu", "fuse,rules", 0, NULL}, \
+            {"threads", "cpu", NULL, 2, NULL},                                                                       \
     }
 
 static inline void case_log(void *user, const char *line) {
@@ -346,7 +353,8 @@ static inline void case_close(case_leg *legs) {
 }
 
 static inline bool case_failed(const case_leg *leg, const char *what, case_report *report) {
-    snprintf(report->message, sizeof report->message, "status %s %s: %s", leg->name, what, dlc_error_message(leg->context));
+    snprintf(report->message, sizeof report->message, "status %s %s: %s", leg->name, what,
+             dlc_error_message(leg->context));
     return false;
 }
 
@@ -365,7 +373,8 @@ static inline bool case_run(const case_leg *leg, dlc_program *program, const cas
         return case_failed(leg, "run", report);
     for (int i = 0; i < shapes->inputs; i++)
         if (in[i].block.size && memcmp(in[i].block.data, in[i].before, in[i].block.size) != 0) {
-            snprintf(report->message, sizeof report->message, "input %s was written by %s", shapes->input[i].name, leg->name);
+            snprintf(report->message, sizeof report->message, "input %s was written by %s", shapes->input[i].name,
+                     leg->name);
             return false;
         }
     return true;
@@ -452,8 +461,8 @@ static inline bool case_check(const char *text, case_leg *legs, case_report *rep
         dlc_program_destroy(c.program[l]);
     }
     if (good && interpreted) {
-        snprintf(report->message, sizeof report->message, "interpreted: %llu regions on cpu: %s", (unsigned long long)interpreted,
-                 report->log);
+        snprintf(report->message, sizeof report->message, "interpreted: %llu regions on cpu: %s",
+                 (unsigned long long)interpreted, report->log);
         good = false;
     }
     return good;

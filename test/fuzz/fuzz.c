@@ -81,8 +81,9 @@ static bool await(pid_t child, shared *s) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return false;
     int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    snprintf(s->report.message, sizeof s->report.message, "%s at: %s (signal %d, exit %d)", signal == SIGALRM ? "endless" : "crash",
-             s->report.stage, signal, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    snprintf(s->report.message, sizeof s->report.message, "%s at: %s (signal %d, exit %d)",
+             signal == SIGALRM ? "endless" : "crash", s->report.stage, signal,
+             WIFEXITED(status) ? WEXITSTATUS(status) : -1);
     return false;
 }
 
@@ -98,8 +99,8 @@ static bool text_passes(shared *s, const char *text) {
 
 typedef struct shrinker {
     shared *s;
-    char kind[64];    /* how the message begins */
-    char *text;       /* the smallest that fails */
+    char kind[64]; /* how the message begins */
+    char *text;    /* the smallest that fails */
     char message[CASE_MESSAGE];
     int runs;
 } shrinker;
@@ -246,7 +247,9 @@ static bool shrink_to_inputs(shrinker *k) {
     bool taken = false;
     for (int i = l.count - 1; i >= 0 && !taken; i--) {
         char name[32], shape[600], input[700];
-        if (strstr(l.line[i], "input ") == l.line[i] + 2 || !defined_name(l.line[i], name) || !shape_text(&l, name, shape)) continue;
+        if (strstr(l.line[i], "input ") == l.line[i] + 2 || !defined_name(l.line[i], name) ||
+            !shape_text(&l, name, shape))
+            continue;
         lines changed = l;
         snprintf(input, sizeof input, "  input %s: %s", name, shape);
         changed.line[i] = input;
@@ -299,7 +302,8 @@ static bool shrink_numbers(shrinker *k) {
     int64_t seen[64];
     int count = 0;
     for (const char *at = k->text; *at; at++) {
-        if (!isdigit((unsigned char)*at) || (at > k->text && (isalnum((unsigned char)at[-1]) || at[-1] == '"'))) continue;
+        if (!isdigit((unsigned char)*at) || (at > k->text && (isalnum((unsigned char)at[-1]) || at[-1] == '"')))
+            continue;
         char *end;
         int64_t number = strtoll(at, &end, 10);
         bool known = number < 2 || isalnum((unsigned char)*end);
@@ -334,7 +338,8 @@ static bool shrink_setting(shrinker *k) {
         if (change == 0) t.fill = FILL_TAME;
         if (change == 1) t.strict = true;
         if (change == 2 && s.symbols) t.sizes[0] = 1;
-        int at = snprintf(head, sizeof head, "# case seed=%llu fill=%s strict=%d", (unsigned long long)t.seed, case_fills[t.fill], t.strict);
+        int at = snprintf(head, sizeof head, "# case seed=%llu fill=%s strict=%d", (unsigned long long)t.seed,
+                          case_fills[t.fill], t.strict);
         for (int y = 0; y < t.symbols; y++) {
             at += snprintf(head + at, sizeof head - (size_t)at, " %s=", t.symbol[y]);
             for (int i = 0; i < t.sizes[y]; i++)
@@ -360,7 +365,8 @@ static bool shrink_setting(shrinker *k) {
 
 static void shrink(shrinker *k) {
     kind_of(k->message, k->kind);
-    while (k->runs < SHRINK_RUNS && (shrink_outputs(k) || shrink_to_inputs(k) || shrink_bypass(k) || shrink_setting(k) || shrink_numbers(k)))
+    while (k->runs < SHRINK_RUNS &&
+           (shrink_outputs(k) || shrink_to_inputs(k) || shrink_bypass(k) || shrink_setting(k) || shrink_numbers(k)))
         continue;
 }
 
@@ -394,8 +400,10 @@ static void report_failure(shared *s, const char *name) {
     fflush(stdout);
     if (strncmp(k.message, "refused", 7) != 0) {
         char *whole = strdup(s->text);
-        if (text_passes(s, whole)) printf("(alone it passes)\n");
-        else shrink(&k);
+        if (text_passes(s, whole))
+            printf("(alone it passes)\n");
+        else
+            shrink(&k);
         free(whole);
     }
     print_text(k.text);
@@ -440,7 +448,8 @@ int main(int argc, char **argv) {
         failures++;
         s->number++;
     }
-    printf("fuzz: seed %llu: %llu graphs, %llu outputs compared, %llu without a bound, %d failures\n", (unsigned long long)seed,
-           (unsigned long long)s->done, (unsigned long long)s->compared, (unsigned long long)s->skipped, failures);
+    printf("fuzz: seed %llu: %llu graphs, %llu outputs compared, %llu without a bound, %d failures\n",
+           (unsigned long long)seed, (unsigned long long)s->done, (unsigned long long)s->compared,
+           (unsigned long long)s->skipped, failures);
     return failures > 0;
 }

@@ -35,9 +35,15 @@ typedef struct gen {
 
 /* ---- dice */
 
-static inline int64_t gen_below(gen *g, int64_t n) { return case_below(&g->random, n); }
-static inline bool gen_one_in(gen *g, int64_t n) { return gen_below(g, n) == 0; }
-static inline int64_t gen_between(gen *g, int64_t low, int64_t high) { return low + gen_below(g, high - low + 1); }
+static inline int64_t gen_below(gen *g, int64_t n) {
+    return case_below(&g->random, n);
+}
+static inline bool gen_one_in(gen *g, int64_t n) {
+    return gen_below(g, n) == 0;
+}
+static inline int64_t gen_between(gen *g, int64_t low, int64_t high) {
+    return low + gen_below(g, high - low + 1);
+}
 
 /* A word of a list. */
 static inline const char *gen_word(gen *g, const char *list, char word[32]) {
@@ -101,8 +107,7 @@ static inline int gen_add(gen *g, const char *name, const char *line, bool input
     case_shapes *shapes = calloc(1, sizeof *shapes);
     lib_error error = {0};
     bool good = text && shapes && case_shapes_of(text, &g->setting, 0, shapes, &error);
-    if (!good && !g->refused[0])
-        snprintf(g->refused, sizeof g->refused, "refused %s: %s", line, error.message);
+    if (!good && !g->refused[0]) snprintf(g->refused, sizeof g->refused, "refused %s: %s", line, error.message);
     good = good && gen_read_symbols(text, v);
     if (good) {
         const case_tensor *t = &shapes->output[shapes->outputs - 1];
@@ -166,8 +171,8 @@ static inline gen_list gen_integers(int count, const int64_t *number) {
 /* ---- operands */
 
 static inline dlc_dtype gen_dtype(gen *g, const char *kinds) { /* letters of classes: b i f */
-    static const dlc_dtype all[] = {DLC_F32, DLC_F32, DLC_F32, DLC_F32, DLC_F32, DLC_F64, DLC_F16, DLC_BF16, DLC_BF16, DLC_I32,
-                                    DLC_I32, DLC_I64, DLC_I8,  DLC_U8,  DLC_BOOL};
+    static const dlc_dtype all[] = {DLC_F32,  DLC_F32, DLC_F32, DLC_F32, DLC_F32, DLC_F64, DLC_F16, DLC_BF16,
+                                    DLC_BF16, DLC_I32, DLC_I32, DLC_I64, DLC_I8,  DLC_U8,  DLC_BOOL};
     for (;;) {
         dlc_dtype dtype = all[gen_below(g, (int64_t)(sizeof all / sizeof *all))];
         char class_ = lib_dtypes[dtype].class_;
@@ -216,8 +221,10 @@ static inline int gen_constant(gen *g, const gen_value *like) {
     int at = snprintf(line, GEN_LINE, "%s = constant %s%s {\"", name, lib_dtypes[like->dtype].name, dims.text);
     for (int64_t i = 0; i < (int64_t)gen_count(like); i++) {
         case_fill fill = g->setting.fill == FILL_SPECIAL ? FILL_TAME : g->setting.fill;
-        if (lib_dtype_is_float(like->dtype)) lib_element_set_f64(like->dtype, &element, case_float(fill, &g->random));
-        else lib_element_set_i64(like->dtype, &element, case_integer(like->dtype, fill, &g->random));
+        if (lib_dtype_is_float(like->dtype))
+            lib_element_set_f64(like->dtype, &element, case_float(fill, &g->random));
+        else
+            lib_element_set_i64(like->dtype, &element, case_integer(like->dtype, fill, &g->random));
         for (size_t b = 0; b < lib_dtype_size(like->dtype); b++)
             at += snprintf(line + at, GEN_LINE - (size_t)at, "%02x", ((unsigned char *)&element)[b]);
     }
@@ -230,7 +237,8 @@ static inline int gen_constant(gen *g, const gen_value *like) {
 /* A new input or constant. */
 static inline int gen_source(gen *g, const gen_value *like) {
     char line[1024], name[16];
-    if (gen_one_in(g, 4) && gen_is_fixed(like) && gen_count(like) * (double)lib_dtype_size(like->dtype) < GEN_LINE / 2 - 512)
+    if (gen_one_in(g, 4) && gen_is_fixed(like) &&
+        gen_count(like) * (double)lib_dtype_size(like->dtype) < GEN_LINE / 2 - 512)
         return gen_constant(g, like);
     gen_list dims = gen_dims(like, 0, like->rank);
     snprintf(name, sizeof name, "x%d", g->values);
@@ -267,7 +275,8 @@ static inline int gen_any(gen *g, const char *kinds, int min_rank) {
         if (gen_below(g, weight) < w) found = i;
     }
     if (found < 0 || gen_one_in(g, 8)) {
-        gen_value v = {.dtype = gen_dtype(g, kinds), .rank = (int)gen_between(g, min_rank, min_rank > 3 ? min_rank : 3)};
+        gen_value v = {.dtype = gen_dtype(g, kinds),
+                       .rank = (int)gen_between(g, min_rank, min_rank > 3 ? min_rank : 3)};
         if (gen_one_in(g, 12) && v.rank < 5) v.rank += 2;
         for (int d = 0; d < v.rank; d++) gen_pick_dim(g, &v, d);
         while (gen_count(&v) > (double)g->largest) gen_set_dim(&v, (int)gen_below(g, v.rank), gen_between(g, 1, 3));
@@ -279,7 +288,9 @@ static inline int gen_any(gen *g, const char *kinds, int min_rank) {
 }
 
 /* A copy of a value as a pattern to change. */
-static inline gen_value gen_like(const gen *g, int value) { return g->value[value]; }
+static inline gen_value gen_like(const gen *g, int value) {
+    return g->value[value];
+}
 
 static inline int gen_scalar(gen *g, dlc_dtype dtype) {
     gen_value v = {.dtype = dtype};
@@ -302,11 +313,13 @@ static inline int gen_broadcastable(gen *g, const gen_value *x) {
     return gen_operand(g, &v);
 }
 
-static inline int gen_axis(gen *g, const gen_value *v) { return (int)gen_below(g, v->rank); }
+static inline int gen_axis(gen *g, const gen_value *v) {
+    return (int)gen_below(g, v->rank);
+}
 
 #define NAME(number) (g->value[number].name)
-#define TRY(expression, value)          \
-    int value = (expression);           \
+#define TRY(expression, value) \
+    int value = (expression);  \
     if (value < 0) return
 
 #include "fuzz/generate_ops.h"
@@ -328,20 +341,24 @@ static inline void gen_sizes(gen *g) {
 static inline void gen_head(gen *g) {
     char sizes[128] = "";
     case_setting *s = &g->setting;
-    *s = (case_setting){.seed = (uint64_t)gen_below(g, 1000), .runs = 1, .fill = (case_fill)gen_below(g, FILL_COUNT),
+    *s = (case_setting){.seed = (uint64_t)gen_below(g, 1000),
+                        .runs = 1,
+                        .fill = (case_fill)gen_below(g, FILL_COUNT),
                         .strict = gen_one_in(g, 2)};
     if (gen_one_in(g, 4)) {
         g->symbol[0] = true;
         int runs = gen_one_in(g, 2) ? 1 : (int)gen_between(g, 2, 6);
         int at = snprintf(sizes, sizeof sizes, " n=%lld", (long long)g->size[0]);
         for (int i = 1; i < runs; i++)
-            at += snprintf(sizes + at, sizeof sizes - (size_t)at, ",%lld", (long long)(gen_one_in(g, 12) ? 0 : gen_between(g, 1, 40)));
+            at += snprintf(sizes + at, sizeof sizes - (size_t)at, ",%lld",
+                           (long long)(gen_one_in(g, 12) ? 0 : gen_between(g, 1, 40)));
     }
-    snprintf(g->head, sizeof g->head, "# case seed=%llu fill=%s strict=%d%s", (unsigned long long)s->seed, case_fills[s->fill],
-             s->strict, sizes);
+    snprintf(g->head, sizeof g->head, "# case seed=%llu fill=%s strict=%d%s", (unsigned long long)s->seed,
+             case_fills[s->fill], s->strict, sizes);
     g->setting = case_read_setting(g->head);
     if (!g->symbol[0]) return;
-    gen_value n = {.dtype = gen_dtype(g, "if"), .rank = (int)gen_between(g, 1, 2)}; /* the symbol's size is known from an input */
+    gen_value n = {.dtype = gen_dtype(g, "if"),
+                   .rank = (int)gen_between(g, 1, 2)}; /* the symbol's size is known from an input */
     gen_pick_dim(g, &n, 1);
     gen_set_dim(&n, 0, g->size[0]);
     strcpy(n.text[0], "n");

@@ -10,8 +10,11 @@ static inline void add_unary(gen *g) {
     char op[32];
     TRY(gen_any(g, "fi", 0), x);
     bool is_float = gen_is(&g->value[x], "f");
-    gen_word(g, is_float ? "neg abs sign sqrt rsqrt exp expm1 log log1p sin cos tanh erf logistic floor ceil round exp tanh neg"
-                         : "neg abs sign not", op);
+    gen_word(g,
+             is_float
+                 ? "neg abs sign sqrt rsqrt exp expm1 log log1p sin cos tanh erf logistic floor ceil round exp tanh neg"
+                 : "neg abs sign not",
+             op);
     gen_node(g, "%s(%s)", op, NAME(x));
 }
 
@@ -27,11 +30,15 @@ static inline void add_binary(gen *g) {
     TRY(gen_any(g, "bif", 0), a);
     const gen_value v = gen_like(g, a);
     TRY(gen_broadcastable(g, &v), b);
-    gen_word(g, gen_is(&v, "b")   ? "and or xor eq ne"
-                : gen_is(&v, "i") ? "add sub mul div rem min max pow and or xor eq ne lt le gt ge"
-                                  : "add add add sub sub mul mul mul div rem min max max pow eq ne lt le gt ge", op);
-    if (gen_one_in(g, 3)) gen_node(g, "%s(%s, %s)", op, NAME(b), NAME(a));
-    else gen_node(g, "%s(%s, %s)", op, NAME(a), NAME(b));
+    gen_word(g,
+             gen_is(&v, "b")   ? "and or xor eq ne"
+             : gen_is(&v, "i") ? "add sub mul div rem min max pow and or xor eq ne lt le gt ge"
+                               : "add add add sub sub mul mul mul div rem min max max pow eq ne lt le gt ge",
+             op);
+    if (gen_one_in(g, 3))
+        gen_node(g, "%s(%s, %s)", op, NAME(b), NAME(a));
+    else
+        gen_node(g, "%s(%s, %s)", op, NAME(a), NAME(b));
 }
 
 static inline void add_select(gen *g) {
@@ -66,9 +73,13 @@ static inline void add_reshape(gen *g) {
     size_t at = 0;
     for (int i = 0; i < v->rank; i++) { /* keep, split in two, or join with the next ones */
         if (i + 1 < v->rank && gen_one_in(g, 3))
-            at += (size_t)snprintf(shape + at, sizeof shape - at, "%s(%s)*(%s)", at ? ", " : "", v->text[i], v->text[i + 1]), i++;
-        else if (v->dim[i] % 2 == 0 && v->dim[i] > 0 && strspn(v->text[i], "0123456789") == strlen(v->text[i]) && gen_one_in(g, 2))
-            at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%lld, 2", at ? ", " : "", (long long)v->dim[i] / 2);
+            at += (size_t)snprintf(shape + at, sizeof shape - at, "%s(%s)*(%s)", at ? ", " : "", v->text[i],
+                                   v->text[i + 1]),
+                i++;
+        else if (v->dim[i] % 2 == 0 && v->dim[i] > 0 && strspn(v->text[i], "0123456789") == strlen(v->text[i]) &&
+                 gen_one_in(g, 2))
+            at +=
+                (size_t)snprintf(shape + at, sizeof shape - at, "%s%lld, 2", at ? ", " : "", (long long)v->dim[i] / 2);
         else
             at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%s", at ? ", " : "", v->text[i]);
         if (gen_one_in(g, 8)) at += (size_t)snprintf(shape + at, sizeof shape - at, ", 1");
@@ -105,7 +116,8 @@ static inline void add_broadcast(gen *g) {
         memcpy(y.text[axes[i]], v.text[i], sizeof y.text[0]);
         if (strcmp(v.text[i], "1") == 0 && gen_one_in(g, 2)) gen_set_dim(&y, (int)axes[i], gen_between(g, 1, 9));
     }
-    gen_node(g, "broadcast(%s, shape=%s, axes=%s)", NAME(x), gen_dims(&y, 0, y.rank).text, gen_integers(v.rank, axes).text);
+    gen_node(g, "broadcast(%s, shape=%s, axes=%s)", NAME(x), gen_dims(&y, 0, y.rank).text,
+             gen_integers(v.rank, axes).text);
 }
 
 static inline void add_reverse(gen *g) {
@@ -124,8 +136,8 @@ static inline void add_slice(gen *g) {
         if (gen_one_in(g, 2)) gen_set_dim(&stop, i, gen_between(g, low, v.dim[i]));
         step[i] = gen_one_in(g, 3) ? gen_between(g, 1, 3) : 1;
     }
-    gen_node(g, "slice(%s, start=%s, stop=%s, step=%s)", NAME(x), gen_dims(&start, 0, v.rank).text, gen_dims(&stop, 0, v.rank).text,
-             gen_integers(v.rank, step).text);
+    gen_node(g, "slice(%s, start=%s, stop=%s, step=%s)", NAME(x), gen_dims(&start, 0, v.rank).text,
+             gen_dims(&stop, 0, v.rank).text, gen_integers(v.rank, step).text);
 }
 
 static inline void add_pad(gen *g) {
@@ -161,7 +173,8 @@ static inline void add_concat(gen *g) {
 static inline void add_iota(gen *g) {
     gen_value v = {.rank = (int)gen_between(g, 1, 3)};
     for (int i = 0; i < v.rank; i++) gen_pick_dim(g, &v, i);
-    gen_node(g, "iota(dtype=%s, shape=%s, axis=%d)", lib_dtypes[gen_dtype(g, "if")].name, gen_dims(&v, 0, v.rank).text, gen_axis(g, &v));
+    gen_node(g, "iota(dtype=%s, shape=%s, axis=%d)", lib_dtypes[gen_dtype(g, "if")].name, gen_dims(&v, 0, v.rank).text,
+             gen_axis(g, &v));
 }
 
 /* Integers of a small shape. */
@@ -240,9 +253,13 @@ static inline void add_reduce(gen *g) {
     char op[32];
     TRY(gen_any(g, "bif", 0), x);
     const gen_value *v = &g->value[x];
-    gen_word(g, gen_is(v, "b")   ? "reduce_and reduce_or"
-                : gen_is(v, "i") ? "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or"
-                                 : "reduce_sum reduce_sum reduce_sum reduce_prod reduce_max reduce_max reduce_min mean logsumexp variance mean", op);
+    gen_word(
+        g,
+        gen_is(v, "b") ? "reduce_and reduce_or"
+        : gen_is(v, "i")
+            ? "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or"
+            : "reduce_sum reduce_sum reduce_sum reduce_prod reduce_max reduce_max reduce_min mean logsumexp variance mean",
+        op);
     gen_node(g, "%s(%s, axes=%s, keep=%s)", op, NAME(x), gen_axes(g, v).text, gen_one_in(g, 2) ? "true" : "false");
 }
 
@@ -252,9 +269,12 @@ static inline void add_along(gen *g) {
     const gen_value *v = &g->value[x];
     int axis = gen_axis(g, v);
     if (v->dim[axis] == 0) return; /* has no greatest element */
-    gen_word(g, gen_is(v, "f") ? "softmax softmax softmax log_softmax cumulative_sum arg_max" : "cumulative_sum arg_max", op);
+    gen_word(g,
+             gen_is(v, "f") ? "softmax softmax softmax log_softmax cumulative_sum arg_max" : "cumulative_sum arg_max",
+             op);
     const char *more = "";
-    if (strcmp(op, "cumulative_sum") == 0) more = gen_one_in(g, 2) ? ", exclusive=true" : gen_one_in(g, 2) ? ", reverse=true" : "";
+    if (strcmp(op, "cumulative_sum") == 0)
+        more = gen_one_in(g, 2) ? ", exclusive=true" : gen_one_in(g, 2) ? ", reverse=true" : "";
     if (strcmp(op, "arg_max") == 0) more = gen_one_in(g, 2) ? ", dtype=i32" : gen_one_in(g, 2) ? ", keep=true" : "";
     gen_node(g, "%s(%s, axis=%d%s)", op, NAME(x), axis, more);
 }
@@ -287,8 +307,8 @@ static inline void add_batch_norm(gen *g) {
     memcpy(channel.text[0], v.text[axis], sizeof channel.text[0]);
     for (int i = 0; i < 4; i++)
         if ((operand[i] = gen_operand(g, &channel)) < 0) return;
-    gen_node(g, "batch_norm(%s, %s, %s, %s, %s, axis=%d)", NAME(x), NAME(operand[0]), NAME(operand[1]), NAME(operand[2]), NAME(operand[3]),
-             axis);
+    gen_node(g, "batch_norm(%s, %s, %s, %s, %s, axis=%d)", NAME(x), NAME(operand[0]), NAME(operand[1]),
+             NAME(operand[2]), NAME(operand[3]), axis);
 }
 
 /* ---- contractions */
@@ -318,8 +338,8 @@ static inline void add_dot_general(gen *g) {
     if (bound_is_narrow(v.dtype) && gen_one_in(g, 2)) strcpy(result, ", result=f32");
     if (v.dtype == DLC_I8 || v.dtype == DLC_U8) strcpy(result, ", result=i32");
     gen_node(g, "dot_general(%s, %s, batch_x=%s, batch_w=%s, contract_x=%s, contract_w=%s%s)", NAME(x), NAME(b),
-             gen_integers(batches, batch_x).text, gen_integers(batches, batch_w).text, gen_integers(contracted, contract_x).text,
-             gen_integers(contracted, contract_w).text, result);
+             gen_integers(batches, batch_x).text, gen_integers(batches, batch_w).text,
+             gen_integers(contracted, contract_x).text, gen_integers(contracted, contract_w).text, result);
 }
 
 static inline void add_matmul(gen *g) {
@@ -352,8 +372,9 @@ static inline void add_linear(gen *g) {
 }
 
 static inline void add_einsum(gen *g) {
-    static const char *const equations[] = {"ij,jk->ik", "ij,kj->ki", "bij,bjk->bki", "bhqd,bhkd->bhqk", "ij,ji->ij", "ij,i->j",
-                                            "i,j->ji", "ijk,jl->lik", "abc,cba->b", "ij,kl->jl", "bshd,bthd->bhst", "ii,ij->j"};
+    static const char *const equations[] = {"ij,jk->ik",  "ij,kj->ki", "bij,bjk->bki",    "bhqd,bhkd->bhqk",
+                                            "ij,ji->ij",  "ij,i->j",   "i,j->ji",         "ijk,jl->lik",
+                                            "abc,cba->b", "ij,kl->jl", "bshd,bthd->bhst", "ii,ij->j"};
     const char *equation = equations[gen_below(g, 12)], *comma = strchr(equation, ',');
     gen_value operand[2] = {{.dtype = gen_dtype(g, "if")}}, label[26];
     operand[1].dtype = operand[0].dtype;
@@ -381,13 +402,17 @@ static inline gen_window gen_windows(gen *g, const gen_value *x, int first) {
         w.high[i] = gen_one_in(g, 2) ? w.size[i] / 2 : gen_between(g, 0, 2);
         w.dilation[i] = gen_one_in(g, 4) ? 2 : 1;
         if (gen_one_in(g, 12)) w.low[i] = -1;
-        while ((w.size[i] - 1) * w.dilation[i] + 1 > x->dim[first + i] + w.low[i] + w.high[i] && w.size[i] > 1) w.size[i]--;
+        while ((w.size[i] - 1) * w.dilation[i] + 1 > x->dim[first + i] + w.low[i] + w.high[i] && w.size[i] > 1)
+            w.size[i]--;
     }
     return w;
 }
 
 static inline void add_convolution(gen *g) {
-    gen_value x = {.dtype = gen_dtype(g, gen_one_in(g, 6) ? "i" : "f"), .rank = 2 + (gen_one_in(g, 4) ? 1 : gen_one_in(g, 6) ? 3 : 2)};
+    gen_value x = {.dtype = gen_dtype(g, gen_one_in(g, 6) ? "i" : "f"),
+                   .rank = 2 + (gen_one_in(g, 4)   ? 1
+                                : gen_one_in(g, 6) ? 3
+                                                   : 2)};
     int64_t channels[] = {1, 2, 3, 4, 6, 8, 16, 17, 32};
     int64_t in = channels[gen_below(g, 9)], out = channels[gen_below(g, 9)], groups = 1;
     gen_set_dim(&x, 0, gen_between(g, 1, 2));
@@ -405,8 +430,8 @@ static inline void add_convolution(gen *g) {
     TRY(gen_operand(g, &x), a);
     TRY(gen_operand(g, &w), b);
     gen_node(g, "convolution(%s, %s, stride=%s, low=%s, high=%s, dilation=%s, groups=%lld)", NAME(a), NAME(b),
-             gen_integers(spatial, k.stride).text, gen_integers(spatial, k.low).text, gen_integers(spatial, k.high).text,
-             gen_integers(spatial, k.dilation).text, (long long)groups);
+             gen_integers(spatial, k.stride).text, gen_integers(spatial, k.low).text,
+             gen_integers(spatial, k.high).text, gen_integers(spatial, k.dilation).text, (long long)groups);
 }
 
 static inline void add_pool(gen *g) {
@@ -418,8 +443,9 @@ static inline void add_pool(gen *g) {
     gen_window k = gen_windows(g, v, 2);
     gen_word(g, gen_is(v, "f") ? "max_pool average_pool" : "max_pool", op);
     bool average = strcmp(op, "average_pool") == 0;
-    gen_node(g, "%s(%s, window=%s, stride=%s, low=%s, high=%s, dilation=%s%s)", op, NAME(x), gen_integers(spatial, k.size).text,
-             gen_integers(spatial, k.stride).text, gen_integers(spatial, k.low).text, gen_integers(spatial, k.high).text,
+    gen_node(g, "%s(%s, window=%s, stride=%s, low=%s, high=%s, dilation=%s%s)", op, NAME(x),
+             gen_integers(spatial, k.size).text, gen_integers(spatial, k.stride).text,
+             gen_integers(spatial, k.low).text, gen_integers(spatial, k.high).text,
              gen_integers(spatial, k.dilation).text, average && gen_one_in(g, 2) ? ", count_include_pad=true" : "");
 }
 
@@ -431,7 +457,8 @@ static inline void add_window(gen *g) {
     gen_window k = gen_windows(g, v, 0);
     gen_node(g, "reduce_window(%s, op=%s, window=%s, stride=%s, low=%s, high=%s, dilation=%s)", NAME(x),
              gen_word(g, "sum max min", op), gen_integers(v->rank, k.size).text, gen_integers(v->rank, k.stride).text,
-             gen_integers(v->rank, k.low).text, gen_integers(v->rank, k.high).text, gen_integers(v->rank, k.dilation).text);
+             gen_integers(v->rank, k.low).text, gen_integers(v->rank, k.high).text,
+             gen_integers(v->rank, k.dilation).text);
 }
 
 /* ---- networks */
@@ -449,7 +476,9 @@ static inline void add_attention(gen *g) {
     gen_value mask = {.dtype = gen_one_in(g, 2) ? DLC_BOOL : q.dtype, .rank = 2};
     memcpy(mask.text[0], q.text[2], sizeof mask.text[0]), mask.dim[0] = q.dim[2];
     memcpy(mask.text[1], k.text[2], sizeof mask.text[1]), mask.dim[1] = k.dim[2];
-    if (gen_count(&q) > (double)g->largest || gen_count(&k) > (double)g->largest || gen_count(&mask) > (double)g->largest) return;
+    if (gen_count(&q) > (double)g->largest || gen_count(&k) > (double)g->largest ||
+        gen_count(&mask) > (double)g->largest)
+        return;
     TRY(gen_operand(g, &q), a);
     TRY(gen_operand(g, &k), b);
     TRY(gen_operand(g, &v), c);
@@ -459,13 +488,15 @@ static inline void add_attention(gen *g) {
         return;
     }
     TRY(gen_operand(g, &mask), m);
-    gen_node(g, "attention(%s, %s, %s, %s, causal=%s, scale=0.25)", NAME(a), NAME(b), NAME(c), NAME(m), causal ? "true" : "false");
+    gen_node(g, "attention(%s, %s, %s, %s, causal=%s, scale=0.25)", NAME(a), NAME(b), NAME(c), NAME(m),
+             causal ? "true" : "false");
 }
 
 static inline void add_classes(gen *g) {
     TRY(gen_indices(g), ids);
     if (gen_one_in(g, 3)) {
-        gen_node(g, "one_hot(%s, depth=[%lld], dtype=%s)", NAME(ids), (long long)gen_between(g, 1, 9), lib_dtypes[gen_dtype(g, "bif")].name);
+        gen_node(g, "one_hot(%s, depth=[%lld], dtype=%s)", NAME(ids), (long long)gen_between(g, 1, 9),
+                 lib_dtypes[gen_dtype(g, "bif")].name);
         return;
     }
     if (gen_one_in(g, 2)) {
@@ -489,7 +520,8 @@ static inline void add_random(gen *g) {
     gen_list shape = gen_dims(&v, 0, v.rank);
     int64_t stream = gen_below(g, 5);
     if (gen_one_in(g, 2)) {
-        gen_node(g, "rng_bits(shape=%s, dtype=%s, stream=%lld)", shape.text, gen_one_in(g, 2) ? "i32" : "i64", (long long)stream);
+        gen_node(g, "rng_bits(shape=%s, dtype=%s, stream=%lld)", shape.text, gen_one_in(g, 2) ? "i32" : "i64",
+                 (long long)stream);
         return;
     }
     char op[32];
@@ -505,8 +537,10 @@ static inline void add_if(gen *g) {
     snprintf(shape, sizeof shape, "%s%s", lib_dtypes[v.dtype].name, gen_dims(&v, 0, v.rank).text);
     gen_word(g, "neg relu abs tanh softplus", one);
     gen_word(g, "neg relu abs tanh silu", other);
-    gen_node(g, "if(%s, %s, then=graph { input a: %s b = %s(a) c = add(b, a) output c }, otherwise=graph { input a: %s b = %s(a) output b })",
-             NAME(condition), NAME(x), shape, one, shape, other);
+    gen_node(
+        g,
+        "if(%s, %s, then=graph { input a: %s b = %s(a) c = add(b, a) output c }, otherwise=graph { input a: %s b = %s(a) output b })",
+        NAME(condition), NAME(x), shape, one, shape, other);
 }
 
 static inline void add_while(gen *g) {
@@ -517,10 +551,11 @@ static inline void add_while(gen *g) {
     char shape[600], op[32], line[4096];
     snprintf(shape, sizeof shape, "%s%s", lib_dtypes[v.dtype].name, gen_dims(&v, 0, v.rank).text);
     gen_word(g, "add sub min max", op);
-    snprintf(line, sizeof line,
-             "while(%%s, %s, %s, condition=graph { input i: i32[] input a: %s input b: %s k = constant i32[] {3} c = lt(i, k) output c }, "
-             "body=graph { input i: i32[] input a: %s input b: %s one = constant i32[] {1} j = add(i, one) c = %s(a, b) output j output c })",
-             NAME(x), NAME(y), shape, shape, shape, shape, op);
+    snprintf(
+        line, sizeof line,
+        "while(%%s, %s, %s, condition=graph { input i: i32[] input a: %s input b: %s k = constant i32[] {3} c = lt(i, k) output c }, "
+        "body=graph { input i: i32[] input a: %s input b: %s one = constant i32[] {1} j = add(i, one) c = %s(a, b) output j output c })",
+        NAME(x), NAME(y), shape, shape, shape, shape, op);
     char name[16], whole[4200];
     snprintf(name, sizeof name, "k%d", g->values);
     snprintf(whole, sizeof whole, "%s = constant i32[] {%d}", name, (int)gen_between(g, -2, 3));
@@ -537,12 +572,13 @@ static const struct {
     int weight;
     void (*add)(gen *g);
 } gen_rules[] = {
-    {14, add_unary},    {16, add_binary}, {10, add_activation}, {4, add_select},    {2, add_clamp},       {6, add_cast},
-    {8, add_reshape},   {8, add_transpose}, {5, add_broadcast}, {2, add_reverse},   {5, add_slice},       {5, add_pad},
-    {6, add_concat},    {2, add_iota},    {4, add_gather},      {4, add_scatter},   {4, add_dynamic},     {14, add_reduce},
-    {10, add_along},    {6, add_norm},    {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},   {6, add_linear},
-    {4, add_einsum},    {8, add_convolution}, {4, add_pool},    {3, add_window},    {5, add_attention},   {3, add_classes},
-    {3, add_random},    {1, add_if},      {1, add_while},
+    {14, add_unary},      {16, add_binary},      {10, add_activation}, {4, add_select},    {2, add_clamp},
+    {6, add_cast},        {8, add_reshape},      {8, add_transpose},   {5, add_broadcast}, {2, add_reverse},
+    {5, add_slice},       {5, add_pad},          {6, add_concat},      {2, add_iota},      {4, add_gather},
+    {4, add_scatter},     {4, add_dynamic},      {14, add_reduce},     {10, add_along},    {6, add_norm},
+    {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},    {4, add_einsum},
+    {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention}, {3, add_classes},
+    {3, add_random},      {1, add_if},           {1, add_while},
 };
 
 #endif

@@ -56,8 +56,7 @@ static double *run(lib_arena *arena, const graph *composite, const int64_t *size
         graph_shape shape = *graph_shape_of(g, node->first);
         if (!graph_is_source(node->op)) {
             uint32_t made;
-            graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, 1, &shape,
-                                  &made);
+            graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, 1, &shape, &made);
             graph_region_set(&builder, node->first, made);
             continue;
         }

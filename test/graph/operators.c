@@ -79,8 +79,7 @@ static uint64_t *evaluate(lib_arena *arena, const graph *g, const int64_t *sizes
         if (graph_is_source(node->op)) continue;
         graph_shape shape = *graph_shape_of(g, node->first);
         uint32_t made;
-        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, 1, &shape,
-                              &made);
+        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, 1, &shape, &made);
         graph_region_set(&builder, node->first, made);
     }
     tir_region *region = builder.region;

@@ -54,7 +54,8 @@ int main(void) {
     struct CMUnitTest *tests = calloc((size_t)count, sizeof *tests);
     if (!tests) return 1;
     for (int i = 0; i < count; i++)
-        tests[i] = (struct CMUnitTest){.name = entry[i]->d_name, .test_func = test_text, .initial_state = entry[i]->d_name};
+        tests[i] =
+            (struct CMUnitTest){.name = entry[i]->d_name, .test_func = test_text, .initial_state = entry[i]->d_name};
     int failed = _cmocka_run_group_tests("regress", tests, (size_t)count, open_legs, close_legs);
     for (int i = 0; i < count; i++) free(entry[i]);
     free(entry);

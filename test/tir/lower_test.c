@@ -73,11 +73,10 @@ static const lower_case cases[] = {
     {"fused loop over two axes",
      "region r\ninput x f32[7, 5]\ninput y f32[7, 5]\nmap z f32 (i: 7, j: 5) = x[i, j] * y[i, j]\noutput z\n",
      "loops:\n fuse z.i z.j -> f\n split z.f 8 -> fo fv mask\n vec z.fv\n par z.fo\n", 0},
-    {"peel and overlap",
-     "region r\ninput x f32[7, 29]\nmap z f32 (i: 7, j: 29) = x[i, j] * 2:f32\noutput z\n",
-     "loops:\n split z.j 8 -> jo jv overlap\n split z.i 3 -> io ii peel\n order z: io ii jo jv\n vec z.jv\n unroll z.ii\n", 0},
-    {"copy and layout",
-     "region r\ninput x f32[6, 10]\nmap z f32 (i: 6, j: 10) = x[i, 9 - j]\noutput z\n",
+    {"peel and overlap", "region r\ninput x f32[7, 29]\nmap z f32 (i: 7, j: 29) = x[i, j] * 2:f32\noutput z\n",
+     "loops:\n split z.j 8 -> jo jv overlap\n split z.i 3 -> io ii peel\n order z: io ii jo jv\n vec z.jv\n unroll z.ii\n",
+     0},
+    {"copy and layout", "region r\ninput x f32[6, 10]\nmap z f32 (i: 6, j: 10) = x[i, 9 - j]\noutput z\n",
      "rewrite:\n copy x -> xs\n layout xs (d1/4, i, d1%4)\nloops:\n at xs z.i\n", 0},
     {"arg-max and its value",
      "region r\ninput x f32[5, 9]\n"
@@ -88,19 +87,23 @@ static const lower_case cases[] = {
     {"empty axes",
      "region r\ninput x f32[7, 0]\ninput y f32[7]\n"
      "reduce s f32 (i: 7 | j: 0) init 0:f32 = acc(0):f32 + x[i, j] merge acc(0):f32 + other(0):f32\n"
-     "map e f32 (i: 7, j: 0) = x[i, j] + s[i]\nmap z f32 (i: 7) = s[i] + y[i]\noutput e\noutput z\n", "", 0},
+     "map e f32 (i: 7, j: 0) = x[i, j] + s[i]\nmap z f32 (i: 7) = s[i] + y[i]\noutput e\noutput z\n",
+     "", 0},
     {"empty axes, scheduled",
      "region r\ninput x f32[7, 0]\ninput y f32[7]\n"
      "reduce s f32 (i: 7 | j: 0) init 0:f32 = acc(0):f32 + x[i, j] merge acc(0):f32 + other(0):f32\n"
      "map e f32 (i: 7, j: 0) = x[i, j] * 2:f32\nmap z f32 (i: 7) = s[i] + y[i]\noutput e\noutput z\n",
-     "loops:\n split e.j 8 -> jo ji mask\n vec e.ji\n par e.i\n split s.j 4 -> jo ji peel\n unroll s.ji\n split z.i 4 -> io ii balanced\n at s z.io\n unroll z.ii\n par z.io\n", 0},
+     "loops:\n split e.j 8 -> jo ji mask\n vec e.ji\n par e.i\n split s.j 4 -> jo ji peel\n unroll s.ji\n split z.i 4 -> io ii balanced\n at s z.io\n unroll z.ii\n par z.io\n",
+     0},
     {"fold over no steps",
      "region r\ninput x f32[3, 0]\nfold s f32 (b: 3 | t: 0) init 5:f32\nmap st f32 in s (b: 3, t: 0) = s[b] + x[b, t]\nnext s = st[b, t]\n"
-     "map y f32 (b: 3) = s[b]\noutput y\n", "", 0},
+     "map y f32 (b: 3) = s[b]\noutput y\n",
+     "", 0},
     {"running sums, read after the fold",
      "region r\ninput x f32[5, 9]\nfold s f32 (b: 5 | t: 9) init 0:f32\nmap st f32 in s (b: 5, t: 9) = s[b] + x[b, t]\nnext s = st[b, t]\n"
      "map y f32 (b: 5, t: 9) = st[b, 8 - t] * 2:f32\nmap z f32 (b: 5) = s[b] + 1:f32\noutput y\noutput z\n",
-     "loops:\n split s.b 4 -> bo bi mask\n split s.t 4 -> to ti mask\n order s: bo to ti bi\n par s.bo\n vec s.bi st.b\n", 0},
+     "loops:\n split s.b 4 -> bo bi mask\n split s.t 4 -> to ti mask\n order s: bo to ti bi\n par s.bo\n vec s.bi st.b\n",
+     0},
     {"recurrence with a state of several elements",
      "region r\ninput x f32[4, 6, 3]\ninput w f32[5, 5]\nfold h f32[5] (b: 4 | t: 6) init 0.5:f32\n"
      "reduce g f32 in h (b: 4, j: 5 | k: 5) init 0:f32 = muladd(h[b, k], w[k, j], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
@@ -120,7 +123,8 @@ static void test_cases(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (!only || strstr(cases[i].name, only)) {
             scheduled_report report;
-            scheduled_outcome outcome = scheduled_run(cases[i].region, cases[i].schedule, cases[i].tolerance, 1, true, &report);
+            scheduled_outcome outcome =
+                scheduled_run(cases[i].region, cases[i].schedule, cases[i].tolerance, 1, true, &report);
             if (verbose) printf("---- %s\n%s\n", cases[i].name, report.kernel ? report.kernel : "");
             if (outcome != SCHEDULED_AGREES) fail_msg("%s: %s", cases[i].name, report.message);
             free(report.kernel);
@@ -150,10 +154,11 @@ static const struct {
 
 static void test_refusals(void **state) {
     (void)state;
-    const char *text = "region r\ninput x f32[7, 20]\n"
-                       "reduce mx f32 exact (i: 7 | j: 20) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n"
-                       "reduce sm f32 (i: 7 | j: 20) init 0:f32 = acc(0):f32 + exp(x[i, j] - mx[i]) merge acc(0):f32 + other(0):f32\n"
-                       "map sc f32 (i: 7, j: 20) = exp(x[i, j] - mx[i]) / sm[i]\noutput sc\n";
+    const char *text =
+        "region r\ninput x f32[7, 20]\n"
+        "reduce mx f32 exact (i: 7 | j: 20) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n"
+        "reduce sm f32 (i: 7 | j: 20) init 0:f32 = acc(0):f32 + exp(x[i, j] - mx[i]) merge acc(0):f32 + other(0):f32\n"
+        "map sc f32 (i: 7, j: 20) = exp(x[i, j] - mx[i]) / sm[i]\noutput sc\n";
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         scheduled_report report;
         const char *region = refusals[i].region ? refusals[i].region : text;
@@ -161,7 +166,8 @@ static void test_refusals(void **state) {
         free(report.kernel);
         if (outcome == SCHEDULED_AGREES) fail_msg("`%s` was accepted", refusals[i].schedule);
         if (outcome != SCHEDULED_REFUSED || !strstr(report.message, refusals[i].message))
-            fail_msg("`%s`: message \"%s\" does not say \"%s\"", refusals[i].schedule, report.message, refusals[i].message);
+            fail_msg("`%s`: message \"%s\" does not say \"%s\"", refusals[i].schedule, report.message,
+                     refusals[i].message);
     }
 }
 

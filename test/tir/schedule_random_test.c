@@ -1,8 +1,8 @@
 /* Random regions under random schedules: each is refused with a message, or its loop IR passes all checks of the interpreter and gives
  * the bits of evaluation by definition (within a tolerance where the schedule says so: rfactor, tree, online, block, and permuted
  * loops of inexact reductions). CASES=20000 SEED=7 in the environment run more of them; a failure prints what reproduces it. */
-#include "tir/scheduled.h"
 #include "tir/schedule.h"
+#include "tir/scheduled.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +68,9 @@ static void sums(text *t) {
     bool exact = chance(40);
     say(t, "input x f32[%d, %d]\n", n, m);
     if (exact)
-        say(t, "reduce s f32 exact (i: %d | j: %d) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n", n, m);
+        say(t,
+            "reduce s f32 exact (i: %d | j: %d) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n",
+            n, m);
     else
         say(t, "reduce s f32 (i: %d | j: %d) init 0:f32 = acc(0):f32 + x[i, j] " SUM, n, m);
     say(t, "map c f32 (i: %d, j: %d) = x[i, j] - s[i]\noutput c\n", n, m);
@@ -97,12 +99,14 @@ static void two_contractions(text *t) {
 }
 
 static void convolution(text *t) {
-    int c = 1 + below(5), o = 1 + below(9), h = 1 + below(7), w = 1 + below(14), kernel = 1 + 2 * below(2), s = 1 + below(2);
+    int c = 1 + below(5), o = 1 + below(9), h = 1 + below(7), w = 1 + below(14), kernel = 1 + 2 * below(2),
+        s = 1 + below(2);
     int pad = kernel / 2, oh = (h + s - 1) / s, ow = (w + s - 1) / s;
     say(t, "input x f32[%d, %d, %d]\ninput f f32[%d, %d, %d, %d]\ntensor f constant\n", c, h, w, o, c, kernel, kernel);
-    say(t, "reduce O f32 (co: %d, h: %d, w: %d | ci: %d, kh: %d, kw: %d) init 0:f32 where ", o, oh, ow, c, kernel, kernel);
-    say(t, "0 <= h*%d + kh - %d && h*%d + kh - %d < %d && 0 <= w*%d + kw - %d && w*%d + kw - %d < %d = ", s, pad, s, pad, h, s, pad, s,
-        pad, w);
+    say(t, "reduce O f32 (co: %d, h: %d, w: %d | ci: %d, kh: %d, kw: %d) init 0:f32 where ", o, oh, ow, c, kernel,
+        kernel);
+    say(t, "0 <= h*%d + kh - %d && h*%d + kh - %d < %d && 0 <= w*%d + kw - %d && w*%d + kw - %d < %d = ", s, pad, s,
+        pad, h, s, pad, s, pad, w);
     say(t, "muladd(x[ci, h*%d + kh - %d, w*%d + kw - %d], f[co, ci, kh, kw], acc(0):f32) " SUM, s, pad, s, pad);
     say(t, "map Y f32 (co: %d, h: %d, w: %d) = max(O[co, h, w], 0:f32)\noutput Y\n", o, oh, ow);
 }
@@ -110,7 +114,8 @@ static void convolution(text *t) {
 static void arg_max(text *t) {
     int n = extent(), m = extent();
     say(t, "input x f32[%d, %d]\nreduce a (av: f32, at: i32) (i: %d | j: %d) init {-inf:f32, 0:i32} = ", n, m, n, m);
-    say(t, "{select(acc(0):f32 < x[i, j], x[i, j], acc(0):f32), select(acc(0):f32 < x[i, j], cast.i32(j), acc(1):i32)} merge ");
+    say(t,
+        "{select(acc(0):f32 < x[i, j], x[i, j], acc(0):f32), select(acc(0):f32 < x[i, j], cast.i32(j), acc(1):i32)} merge ");
     say(t, "{select(acc(0):f32 < other(0):f32, other(0):f32, acc(0):f32), "
            "select(acc(0):f32 < other(0):f32, other(1):i32, acc(1):i32)}\n");
     if (chance(50)) say(t, "map c f32 (i: %d) = av[i] * 2:f32\noutput c\n", n);
@@ -122,7 +127,9 @@ static void softmax(text *t) {
     bool columns = chance(30);
     const char *at = columns ? "j, i" : "i, j";
     say(t, "input x f32[%d, %d]\n", columns ? m : n, columns ? n : m);
-    say(t, "reduce mx f32 exact (i: %d | j: %d) init -inf:f32 = max(acc(0):f32, x[%s]) merge max(acc(0):f32, other(0):f32)\n", n, m, at);
+    say(t,
+        "reduce mx f32 exact (i: %d | j: %d) init -inf:f32 = max(acc(0):f32, x[%s]) merge max(acc(0):f32, other(0):f32)\n",
+        n, m, at);
     if (columns)
         say(t, "map ex f32 (j: %d, i: %d) = exp(x[j, i] - mx[i])\n", m, n);
     else
@@ -139,18 +146,22 @@ static void causal(text *t) {
     int n = 1 + below(17), d = 1 + below(8);
     say(t, "input q f32[%d, %d]\ninput k f32[%d, %d]\ninput v f32[%d, %d]\n", n, d, n, d, n, d);
     say(t, "reduce s f32 (q: %d, k: %d | d: %d) init 0:f32 = muladd(q[q, d], k[k, d], acc(0):f32) " SUM, n, n, d);
-    say(t, "reduce m f32 exact (q: %d | k: %d) init -inf:f32 where k <= q = max(acc(0):f32, s[q, k]) "
-           "merge max(acc(0):f32, other(0):f32)\n", n, n);
+    say(t,
+        "reduce m f32 exact (q: %d | k: %d) init -inf:f32 where k <= q = max(acc(0):f32, s[q, k]) "
+        "merge max(acc(0):f32, other(0):f32)\n",
+        n, n);
     say(t, "map p f32 (q: %d, k: %d) = exp(s[q, k] - m[q])\n", n, n);
     say(t, "reduce l f32 (q: %d | k: %d) init 0:f32 where k <= q = acc(0):f32 + p[q, k] " SUM, n, n);
-    say(t, "reduce o f32 (q: %d, d: %d | k: %d) init 0:f32 where k <= q = muladd(p[q, k], v[k, d], acc(0):f32) " SUM, n, d, n);
+    say(t, "reduce o f32 (q: %d, d: %d | k: %d) init 0:f32 where k <= q = muladd(p[q, k], v[k, d], acc(0):f32) " SUM, n,
+        d, n);
     say(t, "map y f32 (q: %d, d: %d) = o[q, d] / l[q]\noutput y\n", n, d);
 }
 
 static void running(text *t) {
     int n = extent(), m = extent();
     say(t, "input x f32[%d, %d]\nfold s f32 (b: %d | t: %d) init 0:f32\n", n, m, n, m);
-    say(t, "map st f32 in s (b: %d, t: %d) = s[b] %s + x[b, t]\nnext s = st[b, t]\n", n, m, chance(50) ? "" : "* 0.5:f32");
+    say(t, "map st f32 in s (b: %d, t: %d) = s[b] %s + x[b, t]\nnext s = st[b, t]\n", n, m,
+        chance(50) ? "" : "* 0.5:f32");
     if (chance(60)) say(t, "map y f32 (b: %d, t: %d) = st[b, %d - t]\noutput y\n", n, m, m - 1);
     if (chance(40)) say(t, "output st\n");
     say(t, "map z f32 (b: %d) = s[b]\noutput z\n", n);
@@ -159,7 +170,8 @@ static void running(text *t) {
 static void scattered(text *t) {
     int n = 1 + below(9), u = extent(), m = extent();
     say(t, "input x f32[%d, %d]\ninput ix i32[%d]\n", u, m, u);
-    say(t, "scatter S f32 (i: %d, j: %d | u: %d) init 0:f32 at [cast.index(ix[u]), j] = acc(0):f32 + x[u, j]\n", n, m, u);
+    say(t, "scatter S f32 (i: %d, j: %d | u: %d) init 0:f32 at [cast.index(ix[u]), j] = acc(0):f32 + x[u, j]\n", n, m,
+        u);
     say(t, "map y f32 (i: %d, j: %d) = S[i, j] * 2:f32\noutput y\n", n, m);
 }
 
@@ -168,7 +180,9 @@ static void attention(text *t) {
     int n = extent(), k = extent(), d = 1 + below(5);
     bool scaled = chance(50);
     say(t, "input s f32[%d, %d]\ninput v f32[%d, %d]\n", n, k, k, d);
-    say(t, "reduce m f32 exact (q: %d | k: %d) init -inf:f32 = max(acc(0):f32, s[q, k]) merge max(acc(0):f32, other(0):f32)\n", n, k);
+    say(t,
+        "reduce m f32 exact (q: %d | k: %d) init -inf:f32 = max(acc(0):f32, s[q, k]) merge max(acc(0):f32, other(0):f32)\n",
+        n, k);
     say(t, "map e f32 (q: %d, k: %d) = exp((s[q, k] - m[q])%s)\n", n, k, scaled ? " * 0.5:f32" : "");
     say(t, "reduce l f32 (q: %d | k: %d) init 0:f32 = acc(0):f32 + e[q, k] " SUM, n, k);
     say(t, "map p f32 (q: %d, k: %d) = e[q, k] / l[q]\n", n, k);
@@ -179,9 +193,11 @@ static void attention(text *t) {
 
 static void recurrence(text *t) {
     int b = extent(), n = extent(), h = 1 + below(9), i = 1 + below(5);
-    say(t, "input x f32[%d, %d, %d]\ninput w f32[%d, %d]\ninput u f32[%d, %d]\nfold h f32[%d] (b: %d | t: %d) init 0.25:f32\n", b, n, i, h,
-        h, i, h, h, b, n);
-    say(t, "reduce xu f32 in h (b: %d, t: %d, j: %d | k: %d) init 0:f32 = muladd(x[b, t, k], u[k, j], acc(0):f32) " SUM, b, n, h, i);
+    say(t,
+        "input x f32[%d, %d, %d]\ninput w f32[%d, %d]\ninput u f32[%d, %d]\nfold h f32[%d] (b: %d | t: %d) init 0.25:f32\n",
+        b, n, i, h, h, i, h, h, b, n);
+    say(t, "reduce xu f32 in h (b: %d, t: %d, j: %d | k: %d) init 0:f32 = muladd(x[b, t, k], u[k, j], acc(0):f32) " SUM,
+        b, n, h, i);
     say(t, "reduce g f32 in h (b: %d, j: %d | k: %d) init 0:f32 = muladd(h[b, k], w[k, j], acc(0):f32) " SUM, b, h, h);
     say(t, "map n f32 in h (b: %d, t: %d, j: %d) = g[b, j] * 0.1:f32 + xu[b, t, j]\nnext h = n[b, t, 0]\n", b, n, h);
     if (chance(60)) say(t, "map y f32 (t: %d, b: %d, j: %d) = n[b, t, j]\noutput y\n", n, b, h);
@@ -189,8 +205,8 @@ static void recurrence(text *t) {
 }
 
 static void random_region(text *t) {
-    static void (*const kinds[])(text *) = {maps,    sums,   contraction, two_contractions, convolution,
-                                            arg_max, softmax, causal,      running,          scattered, attention, recurrence};
+    static void (*const kinds[])(text *) = {maps,    sums,   contraction, two_contractions, convolution, arg_max,
+                                            softmax, causal, running,     scattered,        attention,   recurrence};
     say(t, "region r excess\n");
     kinds[below((int)(sizeof kinds / sizeof *kinds))](t);
 }
@@ -238,8 +254,8 @@ static bool inspect(generator *g, const char *rewrites) {
         const tir_stage *stage = &region->stages.data[s];
         if (stage->removed) continue;
         stage_info *info = &g->stage[g->stages++];
-        *info = (stage_info){.space = stage->space, .inexact = stage->kind != TIR_MAP && !stage->exact,
-                             .fold = stage->kind == TIR_FOLD};
+        *info = (stage_info){
+            .space = stage->space, .inexact = stage->kind != TIR_MAP && !stage->exact, .fold = stage->kind == TIR_FOLD};
         snprintf(info->name, NAME, "%s", stage->name);
         for (int a = 0; a < stage->space + stage->reduce; a++) {
             snprintf(info->leaf[a], NAME, "%s", stage->axis[a].name);
@@ -282,7 +298,8 @@ static void add_rewrite(generator *g) {
         if (!fold)
             say(&line, "online %s.%s %d -> fold%d r%d\n", s->name, s->leaf[leaf], 1 + below(9), n, n);
         else
-            say(&line, "block %s.%s %d -> total%d prefix%d r%d t%d\n", fold->name, fold->leaf[fold->leaves - 1], 1 + below(9), n, n, n, n);
+            say(&line, "block %s.%s %d -> total%d prefix%d r%d t%d\n", fold->name, fold->leaf[fold->leaves - 1],
+                1 + below(9), n, n, n, n);
         break;
     case 5: say(&line, "hoist %s %s\n", s->name, fold ? fold->name : s->name); break;
     case 0: say(&line, "inline %s\n", s->name); break;
@@ -299,8 +316,8 @@ static void add_rewrite(generator *g) {
     }
     default:
         if (!s->leaves || !s->reduce[leaf]) return;
-        say(&line, "rfactor %s.%s %d %s -> part%d r%d t%d\n", s->name, s->leaf[leaf], 2 << below(3), chance(50) ? "lanes" : "chunks", n,
-            n, n);
+        say(&line, "rfactor %s.%s %d %s -> part%d r%d t%d\n", s->name, s->leaf[leaf], 2 << below(3),
+            chance(50) ? "lanes" : "chunks", n, n, n);
         if (chance(40)) say(&line, "tree %s.r%d\n", s->name, n);
         break;
     }
@@ -309,7 +326,8 @@ static void add_rewrite(generator *g) {
         inspect(g, g->rewrites.data);
         return;
     }
-    if (strncmp(line.data, "rfactor", 7) == 0 || strncmp(line.data, "online", 6) == 0 || strncmp(line.data, "block", 5) == 0)
+    if (strncmp(line.data, "rfactor", 7) == 0 || strncmp(line.data, "online", 6) == 0 ||
+        strncmp(line.data, "block", 5) == 0)
         g->tolerant = true;
     g->rewrites = all;
 }
@@ -420,8 +438,7 @@ static void test_random(void **state) {
         snprintf(schedule, sizeof schedule, "rewrite:\n%sloops:\n%s", g.rewrites.data, g.loops.data);
         scheduled_report report;
         scheduled_outcome outcome = scheduled_run(g.region.data, schedule, g.tolerant ? 2e-5 : 0, i, true, &report);
-        if (outcome != SCHEDULED_AGREES)
-            fail_case(i, &g.region, schedule, &report);
+        if (outcome != SCHEDULED_AGREES) fail_case(i, &g.region, schedule, &report);
         free(report.kernel);
     }
 }

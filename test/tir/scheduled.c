@@ -108,11 +108,14 @@ static bool same_outputs(run *r, double tolerance) {
         tir_region_evaluate(r->arena, r->region, r->logical, NULL, t, n, points, true, expected);
         for (int64_t i = 0; i < n; i++) {
             tir_dtype dtype = (tir_dtype)tensor.dtype;
-            uint64_t got = tir_bits_load(dtype, (char *)r->argument[tensor.argument] + (size_t)i * lib_dtype_size(tensor.dtype));
+            uint64_t got =
+                tir_bits_load(dtype, (char *)r->argument[tensor.argument] + (size_t)i * lib_dtype_size(tensor.dtype));
             double g = tir_bits_to_f64(dtype, got), e = tir_bits_to_f64(dtype, expected[i]);
-            if (got == expected[i] || (isnan(g) && isnan(e)) || (tolerance > 0 && fabs(g - e) <= tolerance * (1 + fabs(e)))) continue;
-            snprintf(r->report->message, sizeof r->report->message, "%s element %lld is %.9g, expected %.9g", tensor.name,
-                     (long long)i, g, e);
+            if (got == expected[i] || (isnan(g) && isnan(e)) ||
+                (tolerance > 0 && fabs(g - e) <= tolerance * (1 + fabs(e))))
+                continue;
+            snprintf(r->report->message, sizeof r->report->message, "%s element %lld is %.9g, expected %.9g",
+                     tensor.name, (long long)i, g, e);
             return false;
         }
     }
@@ -123,7 +126,8 @@ static bool interpret(run *r, bool reverse) {
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         if (tensor->argument < r->region->inputs) continue;
-        memset(r->argument[tensor->argument], 0xff, (size_t)tensor_count(r->region, tensor) * lib_dtype_size(tensor->dtype));
+        memset(r->argument[tensor->argument], 0xff,
+               (size_t)tensor_count(r->region, tensor) * lib_dtype_size(tensor->dtype));
     }
     lib_error error;
     tir_interpret_options options = {.check = true, .reverse_tasks = reverse, .reverse_lanes = reverse};
@@ -145,7 +149,10 @@ static void lower(run *r, const char *schedule_text) {
     tir_schedule schedule;
     tir_schedule_init(&schedule, r->arena);
     lib_text_add(&schedule.text, schedule_text);
-    tir_machine machine = {.fma = 1, .vector_bytes = 64, .vector_registers = 32, .line = 64,
+    tir_machine machine = {.fma = 1,
+                           .vector_bytes = 64,
+                           .vector_registers = 32,
+                           .line = 64,
                            .units = TIR_UNIT_BF16_DOT | TIR_UNIT_U8I8_DOT};
     tir_lower_options options = {.machine = &machine, .verify = true};
     r->rewritten = tir_region_copy(r->arena, r->region);
@@ -179,7 +186,8 @@ scheduled_outcome scheduled_run(const char *region, const char *schedule, double
     bool good = true;
     if (check) {
         make_arguments(&r, seed);
-        for (int reverse = 0; reverse < 2 && good; reverse++) good = interpret(&r, reverse) && same_outputs(&r, tolerance);
+        for (int reverse = 0; reverse < 2 && good; reverse++)
+            good = interpret(&r, reverse) && same_outputs(&r, tolerance);
     }
     lib_arena_free(&arena);
     return good ? SCHEDULED_AGREES : SCHEDULED_FAILS;
