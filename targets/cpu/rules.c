@@ -254,6 +254,8 @@ static void schedule_map(rules *r, int s) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi mask", name, loop, (long long)block);
     } else if (extent > block) {
         int64_t task = (TASK_ELEMENTS + block - 1) / block * block;
+        while (extent % task > 0 && extent % task <= block)
+            task += block; /* no task of a single block: no loop is left to version */
         if (extent > task) {
             tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
             tir_schedule_add(r->schedule, "par %s.to", name);

@@ -109,9 +109,9 @@ static void attach_row_member(const row_plan *p, int s) {
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
     if (attach_contraction(p, s)) return;
     int along = p->across ? rules_axis_labelled(r, s, p->v) : -1; /* the axis that vectors run along */
-    int own = -1;                                                 /* innermost axis of its own with several points */
+    int own = -1, owned = 0; /* innermost axis of its own with several points; how many there are */
     for (int a = 0; a < stage->space; a++)
-        if (rules_extent(r, &stage->axis[a]) != 1 && a != along && !runs_along(p, s, a)) own = a;
+        if (rules_extent(r, &stage->axis[a]) != 1 && a != along && !runs_along(p, s, a)) own = a, owned++;
     lib_text order;
     lib_text_init(&order, r->arena);
     int inner = p->across ? along : own;
@@ -129,9 +129,9 @@ static void attach_row_member(const row_plan *p, int s) {
         return;
     }
     bool many = p->block > 1; /* of several rows: not all of it fits registers */
-    if (!many && (own < 0 || (lanes_only && stage->reduce) || p->small))
+    if (!many && (own < 0 || (lanes_only && stage->reduce && owned == 1) || p->small))
         tir_schedule_add(r->schedule, "store %s reg", stage->name);
-    else if (!many && lanes_only && rules_extent(r, &r->region->stages.data[p->root].axis[p->v]) > 4 * p->lanes)
+    else if (!many && lanes_only && owned == 1 && strcmp(stage->axis[own].name, "lane") == 0)
         tir_schedule_add(r->schedule, "store %s reg", stage->name);    /* levels of a tree */
     for (int a = 0; a < stage->space + stage->reduce && p->small; a++) /* registers are indexed by constants only */
         if (a != own && (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))

@@ -378,7 +378,8 @@ static void outer_axes(tile_loops *loops, const rules_tile_place *place, int mai
             bool first = false;
             for (int i = 0; i < accesses && mine >= 0; i++)
                 first = first || (depends(&access[i], t->v) && depends(&access[i], mine));
-            if (first == (round == 0)) add_loop(loops, loops->owner->axis[a].name, !place);
+            const char *loop = place && a == place->block_axis ? place->block_loop : loops->owner->axis[a].name;
+            if (first == (round == 0)) add_loop(loops, loop, !place);
         }
         if (round == 0 && vo) add_loop(loops, vo, !place);
     }
@@ -403,6 +404,10 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
         ui = NULL;
     }
     if (place && (place->prefix_axes >> v & 1)) return false;
+    if (place && place->block_axis == v) {
+        vi = place->block_loop;
+        n = place->block_extent;
+    }
     if (n < 0 || n > t.nr) {
         int64_t padded = n < 0 ? 0 : (n + t.nr - 1) / t.nr * t.nr;
         bool mask = n < 0 || n % t.nr == 0 || (double)padded < 1.06 * (double)n;
