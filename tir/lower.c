@@ -98,12 +98,25 @@ static bool scatters_along(tir_lowering *l, int s, int axis) {
     return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
 }
 
+/* Where a fold's sequential loops begin: state that is needed afterwards is in memory, where steps must not touch others' points. */
+static void open_state(tir_lowering *l, int s) {
+    if (!tir_lower_has_home(l, s)) {
+        tir_lower_open_scratch(l, s);
+        return;
+    }
+    for (int a = 0; a < tir_stage_of(l, s)->space; a++)
+        if (tir_tiles_overlap(&l->state, s, a))
+            tir_schedule_raise(
+                &l->state, "masked tiles of axis %s of fold %s reach into the next tile, whose state they would read",
+                tir_stage_of(l, s)->axis[a].name, tir_stage_of(l, s)->name);
+}
+
 static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     tir_stage_kind kind = tir_stage_of(l, s)->kind;
     bool has_init = kind == TIR_REDUCE || kind == TIR_FOLD; /* a scatter is initialised by a phase of its own */
     if (role == TIR_ROLE_UPDATE && has_init && k == first_reduction(plan)) {
-        if (kind == TIR_FOLD && !plan->open && !tir_lower_has_home(l, s)) tir_lower_open_scratch(l, s);
+        if (kind == TIR_FOLD && !plan->open) open_state(l, s);
         loops(l, s, k, TIR_ROLE_INIT);
     }
     if (k == plan->order.count) {
@@ -299,8 +312,49 @@ static void add_phase(tir_lowering *l, const char *name, tir_stmt *body) {
     lib_vec_push(l->arena, &l->kernel->phases, phase);
 }
 
+/* Loops that choose elements of registers are unrolled, said or not. */
+typedef struct register_search {
+    tir_lowering *l;
+    tir_expr var;
+    bool found;
+} register_search;
+
+static tir_expr find_register_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    register_search *search = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->op != TIR_LOAD || search->l->kernel->buffers.data[node->bits].scope != TIR_SCOPE_REG) return rebuilt;
+    for (int d = 0; d < node->count - (node->guarded ? 2 : 0); d++)
+        if (tir_uses(pool, tir_operand(pool, e, d), search->var)) search->found = true;
+    return rebuilt;
+}
+
+static void find_register(void *user, tir_expr e) {
+    register_search *search = user;
+    if (tir_uses(search->l->pool, e, search->var)) tir_rewrite(search->l->pool, e, find_register_load, search);
+}
+
+static void find_register_use(void *user, const tir_stmt *stmt) {
+    register_search *search = user;
+    if (search->found) return;
+    tir_stmt_exprs(stmt, find_register, search);
+    if (stmt->kind != TIR_STORE || search->l->kernel->buffers.data[stmt->store.buffer].scope != TIR_SCOPE_REG) return;
+    for (int d = 0; d < stmt->store.rank; d++)
+        if (tir_uses(search->l->pool, stmt->store.index[d], search->var)) search->found = true;
+}
+
+static void unroll_register_loops(void *user, const tir_stmt *stmt) {
+    enum { MOST = 64 };
+    register_search search = {user, 0, false};
+    if (stmt->kind != TIR_FOR || stmt->for_.loop != TIR_SERIAL || stmt->for_.parallel) return;
+    if (tir_range(search.l->pool, stmt->for_.extent).high > MOST) return;
+    search.var = stmt->for_.var;
+    tir_stmt_walk(stmt->for_.body, find_register_use, &search);
+    if (search.found) ((tir_stmt *)stmt)->for_.loop = TIR_UNROLL; /* a statement of this lowering */
+}
+
 /* What was written so far becomes a phase; the next statement starts another. */
 static void end_phase(tir_lowering *l, int s) {
+    if (l->registers) tir_stmt_walk(l->body, unroll_register_loops, l);
     add_phase(l, tir_stage_of(l, s)->name, tir_version(l->kernel, l->body));
     l->body = NULL;
     l->cursor = &l->body;

@@ -24,6 +24,7 @@ typedef struct tir_lowering {
     tir_expr
         known[TIR_TERM_LIMIT]; /* conditions that hold here: decided by clipped loops, or the statement's own guard */
     int known_count;
+    bool registers;     /* some scratch is in registers */
     const char *vector; /* the vec loop that is open */
     tir_expr lane;      /* its variable */
 } tir_lowering;

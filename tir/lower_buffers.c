@@ -29,6 +29,7 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
     }
     const tir_stage_plan *plan = tir_plan_of(l, s);
     tir_scope scope = plan->has_scope ? plan->scope : bytes <= STACK_LIMIT ? TIR_SCOPE_STACK : TIR_SCOPE_LOCAL;
+    l->registers = l->registers || scope == TIR_SCOPE_REG;
     return tir_kernel_buffer(l->kernel, t->name, t->dtype, scope, rank, sizes);
 }
 

@@ -70,11 +70,12 @@ void tir_lower_learn(tir_lowering *l, tir_expr condition) {
 }
 
 /* The masks of an axis' mask splits: the point must lie in its tile (the next tile owns what is beyond). */
-static tir_expr axis_masks(tir_lowering *l, int s, int axis, tir_expr all) {
+static tir_expr axis_masks(tir_lowering *l, int s, int axis, bool inner, tir_expr all) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     for (uint32_t n = 0; n < plan->nodes.count; n++) {
         const tir_axis_node *node = &plan->nodes.data[n];
-        if (node->axis != axis || node->outer < 0 || node->mode != TIR_TAIL_MASK) continue;
+        if (node->axis != axis || node->outer < 0 || node->mode != TIR_TAIL_MASK || (inner && node->parent < 0))
+            continue;
         tir_expr value = tir_node_value(&l->state, s, (int)n), extent = tir_node_extent(&l->state, s, (int)n);
         if (value) all = conjoin(l, all, tir_lt(l->pool, value, extent));
     }
@@ -282,8 +283,8 @@ static void load_state(tir_lowering *l, int s, const tir_expr *index, bool scrat
  * its domain (padded, where its layout pads); a region of an attached output may reach outside. */
 static tir_expr store_guard(tir_lowering *l, int s, bool scratch, bool padded) {
     tir_expr guard = 0;
-    if (scratch) return 0;
-    for (int a = 0; a < tir_stage_of(l, s)->space; a++) guard = axis_masks(l, s, a, guard);
+    for (int a = 0; a < tir_stage_of(l, s)->space; a++) guard = axis_masks(l, s, a, scratch, guard);
+    if (scratch) return guard;
     return tir_plan_of(l, s)->at_stage < 0 ? guard : in_box(l, s, padded, guard);
 }
 
@@ -354,10 +355,10 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     int saved = l->known_count;
     bool padded = !scratch && padded_layout(l, stage->tensor[0]);
     tir_expr guard = stage->kind == TIR_SCATTER ? 0 : store_guard(l, s, scratch, padded);
-    for (int a = 0; a < stage->space && stage->kind == TIR_SCATTER; a++) guard = axis_masks(l, s, a, guard);
+    for (int a = 0; a < stage->space && stage->kind == TIR_SCATTER; a++) guard = axis_masks(l, s, a, false, guard);
     tir_lower_learn(l, guard);
     if (stage->kind == TIR_REDUCE) learn_ranges(l, s);
-    for (int a = stage->space; a < stage->space + stage->reduce; a++) guard = axis_masks(l, s, a, guard);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) guard = axis_masks(l, s, a, false, guard);
     if (padded && stage->kind == TIR_REDUCE) guard = in_domain(l, s, guard);
     tir_lower_learn(l, guard);
     tir_stmt **within = NULL;
@@ -404,7 +405,7 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc) {
     for (int i = 0; i < plan->unit->width; i++) {
         plan->nodes.data[plan->unit_node].value = tir_index(l->pool, i);
         tir_expr inside = 0;
-        for (int a = stage->space; a < stage->space + stage->reduce; a++) inside = axis_masks(l, s, a, inside);
+        for (int a = stage->space; a < stage->space + stage->reduce; a++) inside = axis_masks(l, s, a, false, inside);
         if (stage->predicate) {
             int found =
                 tir_conjuncts(l->pool, tir_lower_translate(l, s, stage->predicate, NULL), terms, TIR_TERM_LIMIT);
@@ -464,7 +465,7 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
         const tir_tensor *tensor = &l->region->tensors.data[stage->tensor[c]];
         tir_expr index[DLC_MAX_RANK], value;
         tir_expr guard = store_guard(l, s, plan->open, false);
-        if (!init) guard = axis_masks(l, s, stage->space, guard);
+        if (!init) guard = axis_masks(l, s, stage->space, false, guard);
         point_indices(l, s, plan->open, index);
         tir_stmt **outside = NULL;
         for (int d = stage->space; d < tensor->rank; d++) {

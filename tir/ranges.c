@@ -521,7 +521,7 @@ static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan
 }
 
 /* Does what is seen of an owner's axis reach into points that are seen in another iteration? */
-static bool tiles_overlap(tir_schedule_state *state, int owner, int axis) {
+bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     const tir_stage_plan *plan = &state->plan[owner];
     bool moves = plan->at_stage >= 0;
     for (uint32_t n = 0; n < plan->nodes.count; n++) moves = moves || moved_by(state, plan, axis, &plan->nodes.data[n]);
@@ -554,7 +554,7 @@ static bool advances_with(tir_schedule_state *state, int stage, int axis, int ow
         return false;
     tir_expr end = tir_add(pool, tir_mul(pool, whole->extent, factor), tir_index(pool, shift));
     return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES &&
-           !clipped(state, owner, owner_axis) && !tiles_overlap(state, owner, owner_axis);
+           !clipped(state, owner, owner_axis) && !tir_tiles_overlap(state, owner, owner_axis);
 }
 
 /* low = low of one axis * extent of another + low of the other, point by point along the first? */
@@ -569,8 +569,8 @@ static bool advances_with_two(tir_schedule_state *state, int stage, int axis, in
     if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], start), &shift) || shift != 0) return false;
     tir_expr end = tir_mul(pool, o->axis[slow].extent, o->axis[fast].extent);
     return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES &&
-           !clipped(state, owner, slow) && !clipped(state, owner, fast) && !tiles_overlap(state, owner, slow) &&
-           !tiles_overlap(state, owner, fast) &&
+           !clipped(state, owner, slow) && !clipped(state, owner, fast) && !tir_tiles_overlap(state, owner, slow) &&
+           !tir_tiles_overlap(state, owner, fast) &&
            tir_prove(pool, tir_le(pool, tir_add(pool, inner.low, inner.extent), o->axis[fast].extent)) == TIR_YES;
 }
 

@@ -157,10 +157,9 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
         if (lib_lexer_accept(lexer, split_modes[m])) mode = m;
     if (mode < 0) tir_schedule_raise(state, "the tail must be said: mask, overlap, peel or balanced");
     tir_axis_node whole = plan->nodes.data[node];
-    if (whole.kind != TIR_SERIAL || whole.parallel || whole.clip)
+    if (whole.kind != TIR_SERIAL || whole.parallel)
         tir_schedule_raise(state, "axis %s is already %s", axis,
                            whole.parallel          ? "par"
-                           : whole.clip            ? "clip"
                            : whole.kind == TIR_VEC ? "vec"
                                                    : "unroll");
     if (mode == TIR_TAIL_OVERLAP && whole.reduce)
@@ -174,14 +173,17 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
                           .axis = whole.axis,
                           .reduce = whole.reduce};
     part.name = outer;
+    part.clip = whole.clip; /* goes on with the tiles */
     int outer_node = add_node(state, stage, part);
     part.name = inner;
+    part.clip = false;
     int inner_node = add_node(state, stage, part);
     tir_axis_node *split = &plan->nodes.data[node];
     split->outer = outer_node;
     split->inner = inner_node;
     split->factor = factor;
     split->mode = (tir_split_mode)mode;
+    split->clip = false;
     for (uint32_t i = 0; i < plan->order.count; i++)
         if (plan->order.data[i] == node) {
             lib_vec_push(state->arena, &plan->order, 0);
@@ -204,6 +206,8 @@ static void apply_fuse(tir_schedule_state *state, lib_lexer *lexer) {
     const tir_axis_node *a = &plan->nodes.data[slow], *b = &plan->nodes.data[fast];
     if (a->parent >= 0 || b->parent >= 0 || a->reduce || b->reduce)
         tir_schedule_raise(state, "only whole space axes can be fused");
+    if (a->parallel || b->parallel || a->kind != TIR_SERIAL || b->kind != TIR_SERIAL)
+        tir_schedule_raise(state, "an axis is already par, vec or unroll");
     if (state->region->stages.data[stage].kind == TIR_SCATTER)
         tir_schedule_raise(state, "a scatter's updates do not run along all of its axes");
     tir_axis_node both = {.name = lib_lexer_name(lexer),

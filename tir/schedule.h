@@ -7,9 +7,12 @@
  *     copy    x -> xs                      staged copy of what the consumers read
  *     rfactor sum1.j 8 chunks|lanes -> sum1_p jr jt
  *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
- *     block   cumsum1.t 4096 -> ...
- *     online  softmax1.k 64 -> F kb        max / exp-sum / weighted-sum chain to a fold over blocks
- *     hoist   xw F
+ *     block   cumsum1.t 4096 -> total prefix b i
+ *                                          an associative fold over blocks b of i: their totals, the state before each, the fold
+ *                                          itself free along b
+ *     online  max1.k 64 -> F kb            max1 and the later reductions over k that depend on it become one fold over blocks of k,
+ *                                          with steps <member>_b (of the block) and <member>_n (next); a divisor goes behind it
+ *     hoist   xw F                         a step that does not need the state leaves fold F
  *   loops:
  *     split   D.i 13 -> io ii mask|overlap|peel|balanced
  *     fuse    D.i D.j -> ij                one loop over two neighbouring axes of a root
@@ -22,7 +25,8 @@
  *     clip    O.kh
  *     prefetch w at C.k k+1 L2
  *     nt      D
- *     unit    C.k vdpbf16ps
+ *     unit    C.ki vdpbf16ps deviates assoc,ftz
+ *                                          the iterations of loop ki are one instruction (tir/unit.h)
  *
  * An illegal directive raises DLC_INVALID_ARGUMENT naming directive, stage and reason; it never makes wrong code. */
 #ifndef TIR_SCHEDULE_H

@@ -113,6 +113,8 @@ bool tir_is_follower(tir_schedule_state *state, int stage);
 /* Do the regions of an attached stage, over all iterations of the loops it is attached in, cover its domain with each point just once?
  * NULL: yes; else what is wrong. Called where those loops are open and the region is computed. */
 const char *tir_region_flaw(tir_schedule_state *state, int stage);
+bool tir_tiles_overlap(tir_schedule_state *state, int owner,
+                       int axis); /* do open tiles of the axis reach into others' points? */
 /* Bounds of a clipped reduction axis solved from the stage's predicate with everything that is not open eliminated. Terms that the
  * bounds decide are appended to `decided` (may be NULL) as lowered conditions. */
 tir_span tir_clip_range(tir_schedule_state *state, int stage, int axis, tir_expr *decided, int *decided_count);

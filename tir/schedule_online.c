@@ -147,25 +147,46 @@ static bool goes_along(online *o, const tir_stage *stage) {
     return predicate == stage->predicate;
 }
 
+/* Does it read the result of a stage that is none of the chain but needs it? Such a result is not there before the fold ends. */
+static bool reads_any(online *o, int q, const bool *outside) {
+    for (int p = 0; p < (int)o->state->region->stages.count; p++)
+        for (int c = 0; outside[p] && c < stage_at(o, p)->count; c++)
+            if (tir_stage_reads(o->state, q, stage_at(o, p)->tensor[c])) return true;
+    return false;
+}
+
+/* Appends the stage to the chain; false: it goes not along. */
+static bool add_to_chain(online *o, int q) {
+    const tir_stage *stage = stage_at(o, q);
+    if (stage->fold >= 0 || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER) return false;
+    if (stage->kind == TIR_MAP) {
+        if (stage->count != 1 || o->map_count == MAX_MAPS) return false;
+        o->maps[o->map_count++] = q;
+        return true;
+    }
+    tir_stage whole = *stage;
+    for (int c = 0; c < whole.count; c++) whole.value[c] = without_maps(o, whole.value[c]);
+    if (!goes_along(o, &whole)) return false;
+    if (o->count == MAX_MEMBERS)
+        tir_schedule_raise(o->state, "%s would be one of more than %d members of the chain", stage->name, MAX_MEMBERS);
+    member *m = &o->members[o->count];
+    *m = (member){.stage = q, .whole = whole};
+    if (!take_lift(o, m)) tir_schedule_raise(o->state, "%s is not a sum or maximum", stage->name);
+    o->count++;
+    return true;
+}
+
 static void find_members(online *o, int first) {
+    bool *outside = LIB_NEW_ARRAY(o->state->arena, bool, o->state->region->stages.count);
     for (int q = first + 1; q < (int)o->state->region->stages.count; q++) {
         const tir_stage *stage = stage_at(o, q);
-        if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
-        if (!in_chain(o, stage->value[0])) continue;
-        if (stage->kind == TIR_MAP) {
-            if (stage->count == 1 && o->map_count < MAX_MAPS) o->maps[o->map_count++] = q;
-            continue;
-        }
-        tir_stage whole = *stage;
-        for (int c = 0; c < whole.count; c++) whole.value[c] = without_maps(o, whole.value[c]);
-        if (!goes_along(o, &whole)) continue;
-        if (o->count == MAX_MEMBERS)
-            tir_schedule_raise(o->state, "%s would be one of more than %d members of the chain", stage->name,
-                               MAX_MEMBERS);
-        member *m = &o->members[o->count];
-        *m = (member){.stage = q, .whole = whole};
-        if (!take_lift(o, m)) tir_schedule_raise(o->state, "%s is not a sum or maximum", stage->name);
-        o->count++;
+        bool chain = false;
+        if (stage->removed) continue;
+        for (int c = 0; c < stage->count; c++)
+            chain = chain || in_chain(o, stage->value[c]) || (stage->initial[c] && in_chain(o, stage->initial[c]));
+        chain = chain || (stage->predicate && in_chain(o, stage->predicate));
+        if (reads_any(o, q, outside) || (chain && !add_to_chain(o, q)))
+            outside[q] = outside[stage->fold >= 0 ? stage->fold : q] = true;
     }
 }
 

@@ -5,7 +5,7 @@
  * Runs are found by bisection over the loop's values, so that long loops with few runs stay cheap. */
 #include "tir/schedule_internal.h"
 
-enum { MAX_RUNS = 12, MAX_PIECES = 96, MAX_REASONS = 48, MAX_UNROLLED = 8, MAX_INSTANCES = 1024 };
+enum { MAX_COPIES = 12, MAX_PIECES = 96, MAX_REASONS = 48, MAX_UNROLLED = 8, MAX_INSTANCES = 1024 };
 
 typedef struct unrolled_loop {
     tir_expr var;
@@ -23,7 +23,8 @@ typedef struct reason {
 typedef struct versioning {
     tir_kernel *kernel;
     tir_pool *pool;
-    bool clips; /* second round: conditions too */
+    bool clips;  /* second round: conditions too */
+    int earlier; /* copies that the first round made of a statement, at most */
 } versioning;
 
 typedef struct reason_search {
@@ -195,7 +196,8 @@ static tir_stmt *make_run(versioning *v, const tir_stmt *loop, run r) {
     return copy;
 }
 
-static tir_stmt *version_loop(versioning *v, tir_stmt *loop) {
+/* *copies: of one statement of the body, at most; of the result, on return. */
+static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     int64_t lower, trips;
     if (loop->for_.loop != TIR_SERIAL || !tir_is_const(v->pool, loop->for_.lower, &lower) ||
         !tir_is_const(v->pool, loop->for_.extent, &trips) || trips < 2)
@@ -207,7 +209,8 @@ static tir_stmt *version_loop(versioning *v, tir_stmt *loop) {
     if (!search->count) return loop;
     run_list *list = LIB_NEW(v->kernel->arena, run_list);
     find_runs(v, search, lower, lower + trips, list);
-    if (list->overflow || list->count > MAX_RUNS || list->count == 1) return loop;
+    if (list->overflow || list->count == 1 || list->count * *copies * v->earlier > MAX_COPIES) return loop;
+    *copies *= list->count;
     tir_stmt *result = NULL, **cursor = &result;
     for (int i = 0; i < list->count; i++) {
         *cursor = make_run(v, loop, list->runs[i]);
@@ -216,20 +219,24 @@ static tir_stmt *version_loop(versioning *v, tir_stmt *loop) {
     return result;
 }
 
-static tir_stmt *version_list(versioning *v, tir_stmt *list) {
+static tir_stmt *version_list(versioning *v, tir_stmt *list, int *copies) {
     tir_stmt *result = NULL, **cursor = &result;
+    *copies = 1;
     for (tir_stmt *stmt = list, *next; stmt; stmt = next) {
         next = stmt->next;
         stmt->next = NULL;
+        int here = 1, otherwise = 1;
         if (stmt->kind == TIR_FOR) {
-            stmt->for_.body = version_list(v, stmt->for_.body);
-            stmt = version_loop(v, stmt);
+            stmt->for_.body = version_list(v, stmt->for_.body, &here);
+            stmt = version_loop(v, stmt, &here);
         } else if (stmt->kind == TIR_LET) {
-            stmt->let.body = version_list(v, stmt->let.body);
+            stmt->let.body = version_list(v, stmt->let.body, &here);
         } else if (stmt->kind == TIR_IF) {
-            stmt->if_.body = version_list(v, stmt->if_.body);
-            stmt->if_.otherwise = version_list(v, stmt->if_.otherwise);
+            stmt->if_.body = version_list(v, stmt->if_.body, &here);
+            stmt->if_.otherwise = version_list(v, stmt->if_.otherwise, &otherwise);
         }
+        if (here < otherwise) here = otherwise;
+        if (*copies < here) *copies = here;
         *cursor = stmt;
         cursor = list_end(cursor);
     }
@@ -237,8 +244,10 @@ static tir_stmt *version_list(versioning *v, tir_stmt *list) {
 }
 
 tir_stmt *tir_version(tir_kernel *kernel, tir_stmt *body) {
-    versioning v = {kernel, kernel->pool, false};
-    body = version_list(&v, body);
+    versioning v = {.kernel = kernel, .pool = kernel->pool, .earlier = 1};
+    int copies;
+    body = version_list(&v, body, &copies);
+    v.earlier = copies;
     v.clips = true;
-    return version_list(&v, body);
+    return version_list(&v, body, &copies);
 }

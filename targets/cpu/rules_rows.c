@@ -203,12 +203,13 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
     return true;
 }
 
-static void root_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
+/* True: as register tiles, to which the members at its points belong. */
+static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_tile_place *place) {
     rules *r = p->r;
     const tir_stage *top = &r->region->stages.data[p->root];
     place->prefix = order->data;
     place->prefix_last = p->loop;
-    if (p->block > 1 && rules_tile_in(r, p->root, place)) return;
+    if (p->block > 1 && rules_tile_in(r, p->root, place)) return true;
     if (p->block_axis >= 0) lib_text_add(order, " q_i");
     for (int a = 0; a < top->space; a++)
         if (!shared[a]) lib_text_format(order, " %s", top->axis[a].name);
@@ -221,6 +222,7 @@ static void root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     for (int a = 0; a < top->space && p->small; a++)
         if (!shared[a] && a != p->v && rules_extent(r, &top->axis[a]) != 1)
             tir_schedule_add(r->schedule, "unroll %s.%s", top->name, top->axis[a].name);
+    return false;
 }
 
 bool rules_rows(rules *r, int root) {
@@ -264,8 +266,8 @@ bool rules_rows(rules *r, int root) {
     lib_text_init(&order, r->arena);
     rules_tile_place place = {.block_axis = p.block_axis, .block_loop = "q_i", .block_extent = p.block};
     if (!outer_loops(&p, shared, &order, &place)) return false;
-    root_loops(&p, shared, &order, &place);
+    bool tiled = root_loops(&p, shared, &order, &place);
     for (int i = 0; i < count; i++)
-        if (!(p.block > 1 && rules_pointwise(r, members[i]))) attach_row_member(&p, members[i]);
+        if (!(tiled && rules_pointwise(r, members[i]))) attach_row_member(&p, members[i]);
     return true;
 }

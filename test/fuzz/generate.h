@@ -97,6 +97,14 @@ static inline bool gen_read_symbols(const char *text, gen_value *v) {
     return scope.error.status == DLC_OK;
 }
 
+/* Elements of a value when its symbols are as large as kernels for varying ones provide for: their scratch is of that size. */
+static inline double gen_provided(const gen_value *v) {
+    double count = 1;
+    for (int d = 0; d < v->rank; d++)
+        count *= strchr(v->text[d], 'n') ? fmax(1024, (double)v->dim[d]) : (double)v->dim[d];
+    return count;
+}
+
 /* Adds `name = ...` when it is valid, small and has a bound; the value's number or -1. */
 static inline int gen_add(gen *g, const char *name, const char *line, bool input) {
     if (g->lines == GEN_LINES || g->values == CASE_TENSORS - 8) return -1;
@@ -116,7 +124,7 @@ static inline int gen_add(gen *g, const char *name, const char *line, bool input
         memcpy(v->dim, t->dim, sizeof v->dim);
         v->error = t->bound.error;
         double scale = fmax(1, fmin(t->bound.magnitude, 1e6));
-        good = t->count <= g->largest && (v->error == 0 || v->error < 0.02 * scale);
+        good = t->count <= g->largest && gen_provided(v) <= 0x1p24 && (v->error == 0 || v->error < 0.02 * scale);
     }
     free(text);
     free(shapes);
