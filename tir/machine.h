@@ -17,6 +17,7 @@ typedef struct tir_machine {
     int32_t units;            /* bits of tir_machine_unit */
     int64_t l1, l2, l3;       /* data cache bytes; l3: the part one core may count on */
     int32_t line;             /* cache line bytes */
+    int32_t l1_ways;          /* associativity of l1; 0: unknown */
     int32_t cores;            /* usable by this process */
     int64_t shared_memory;    /* GPU: bytes per block; else 0 */
 } tir_machine;

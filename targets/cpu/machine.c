@@ -258,6 +258,8 @@ static void detect_caches(tir_machine *m) {
         int64_t size = read_number(path);
         snprintf(path, sizeof path, "%s%d/shared_cpu_list", base, i);
         int64_t shared = count_list(path);
+        snprintf(path, sizeof path, "%s%d/ways_of_associativity", base, i);
+        if (level == 1) m->l1_ways = (int32_t)read_number(path);
         if (level == 1) m->l1 = size;
         if (level == 2) m->l2 = size;
         if (level == 3) m->l3 = size / shared;

@@ -50,33 +50,62 @@ static int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
 }
 
-/* Best register tile for extents n (along v) and m (along u). */
-static void size_tile(const rules *r, tile *t, int64_t n, int64_t m, int64_t panel, bool heavy, double steps,
-                      int64_t taps, int64_t company) {
+/* What a register tile is chosen for. */
+typedef struct tile_problem {
+    int64_t n, m;      /* extents along v and u */
+    int64_t panel;     /* width the vector operand is already laid out in; 0: free */
+    bool heavy;        /* a contraction */
+    double steps;      /* points of the reduction */
+    int64_t taps;      /* window points that are unrolled together */
+    int64_t company;   /* stages that share the registers */
+    int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
+} tile_problem;
+
+/* Cycles a step of the reduction loses because the tile's rows fall into the same sets of the first-level cache: more rows than
+ * ways, and each line is gone before its next element is wanted. */
+static double conflict_cycles(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
+    enum { ROWS = 32 };
+    int64_t ways = machine->l1_ways, line = machine->line ? machine->line : 64, most = 0;
+    if (ways <= 0 || row_bytes < line) return 0;
+    int64_t period = machine->l1 / ways, set[ROWS];
+    for (int64_t i = 0; i < rows && i < ROWS; i++) {
+        int64_t same = 1;
+        set[i] = i * row_bytes % period / line;
+        for (int64_t k = 0; k < i; k++) same += set[k] == set[i];
+        if (same > most) most = same;
+    }
+    return most > ways ? (double)(rows * (most - ways)) / (double)ways : 0;
+}
+
+/* Best register tile. */
+static void size_tile(const rules *r, tile *t, const tile_problem *p) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     t->cycles = 1e300;
-    int64_t most = heavy ? 8 : company > 2 ? 1 : 4 / company; /* light reductions share the registers */
+    int64_t most = p->heavy ? 8 : p->company > 2 ? 1 : 4 / p->company; /* light reductions share the registers */
     for (int64_t nv = 1; nv <= most; nv++) {
-        int64_t nr = panel ? panel : nv * t->lanes;
-        if (panel && nv != (panel + t->lanes - 1) / t->lanes) continue;
-        if (!panel && nv > 1 && nr > round_up(n, t->lanes)) break;
+        int64_t nr = p->panel ? p->panel : nv * t->lanes;
+        if (p->panel && nv != (p->panel + t->lanes - 1) / t->lanes) continue;
+        if (!p->panel && nv > 1 && nr > round_up(p->n, t->lanes)) break;
         int64_t limit = (registers - 1 - nv) / nv;
-        if (taps > 1)
-            limit = (registers - nv - taps) / (nv + 1); /* unrolled taps share broadcasts, which then stay live */
-        if (!heavy) limit = 1;
+        if (p->taps > 1)
+            limit = (registers - nv - p->taps) / (nv + 1); /* unrolled taps share broadcasts, which then stay live */
+        if (!p->heavy) limit = 1;
         if (limit < 1 && nv > 1) break;
         if (limit < 1) limit = 1;
-        for (int64_t mr = 1; mr <= limit && mr <= m; mr++) {
-            int64_t rows = (m + mr - 1) / mr, columns = (n + nr - 1) / nr;
-            double height = (double)m / (double)rows; /* balanced */
+        for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
+            int64_t rows = (p->m + mr - 1) / mr, columns = (p->n + nr - 1) / nr;
+            double height = (double)p->m / (double)rows; /* balanced */
             double fma = height * (double)nv / (double)ports, loads = (height + (double)nv) / 2;
             double chain = 4;                 /* latency of one accumulator's chain */
             double stream = 1.5 * (double)nv; /* the vector operand comes from L2 */
             double step = fma > loads ? fma : loads;
             if (chain > step) step = chain;
             if (stream > step) step = stream;
-            double cycles = (double)(rows * columns) * (step + TILE_OVERHEAD / steps);
+            step += (loads + stream) / 20; /* what is hidden costs something too */
+            if (p->m % mr) step *= 1.01;   /* heights differ: two versions of the tile */
+            step += conflict_cycles(r->machine, mr, p->row_bytes);
+            double cycles = (double)(rows * columns) * (step + TILE_OVERHEAD / p->steps);
             if (cycles < t->cycles * 0.999) {
                 t->cycles = cycles;
                 t->nr = nr;
@@ -125,17 +154,18 @@ static int repeated_axis(const rules *r, const tir_stage *stage, int v, const ru
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     bool heavy = rules_is_contraction(r, s), vector_operand = false;
-    int64_t n = known_extent(r, &stage->axis[v]), panel = 0, m = 1;
-    double penalty = 1, steps = reduction_steps(r, stage);
+    tile_problem p = {
+        .n = known_extent(r, &stage->axis[v]), .m = 1, .heavy = heavy, .steps = reduction_steps(r, stage), .taps = 1};
+    double penalty = 1;
     tir_expr axis = stage->axis[v].var;
     *t = (tile){.v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX};
-    if (n == 1) return false;
+    if (p.n == 1) return false;
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = panel_width(r, &access[i], axis);
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         if (stride == 0) continue;
         if (width) {
-            panel = width;
+            p.panel = width;
             vector_operand = true;
         } else if (heavy && plain_subscript(r, &access[i], axis) && t->pack == UINT32_MAX &&
                    (tensor->constant || stride != 1) && tensor->rank >= 2) {
@@ -152,16 +182,20 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     }
     if (!vector_operand && heavy) return false;
     t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
-    m = t->u < 0 ? 1 : known_extent(r, &stage->axis[t->u]);
-    int64_t company = 0; /* stages that keep values of the tile in registers */
-    for (int q = 0; q < (int)r->region->stages.count; q++)
-        company +=
+    if (t->u >= 0) p.m = known_extent(r, &stage->axis[t->u]);
+    for (int i = 0; i < count && t->u >= 0; i++) {
+        int64_t bytes =
+            access[i].stride[t->u] * (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+        if (bytes < 0) bytes = -bytes;
+        if (access[i].stride[t->u] != RULES_IRREGULAR && bytes > p.row_bytes) p.row_bytes = bytes;
+    }
+    for (int q = 0; q < (int)r->region->stages.count; q++) /* stages that keep values of the tile in registers */
+        p.company +=
             !r->region->stages.data[q].removed && q != r->group[s].owner && r->group[q].owner == r->group[s].owner;
-    if (company < 1) company = 1;
-    int64_t taps = 1; /* of the window axes that meet u in the predicate: they will be unrolled */
+    if (p.company < 1) p.company = 1;
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
-        if (meets(r, stage, a, stage->axis[t->u].var)) taps *= known_extent(r, &stage->axis[a]);
-    size_tile(r, t, n, m, panel, heavy, steps, taps, company);
+        if (meets(r, stage, a, stage->axis[t->u].var)) p.taps *= known_extent(r, &stage->axis[a]);
+    size_tile(r, t, &p);
     int64_t rest = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) rest *= known_extent(r, &stage->axis[a]);
@@ -170,11 +204,11 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     for (int a = 0; a < root->space && r->group[s].root != s; a++)
         if (r->group[s].label[v] == a) store = rules_store_stride(r, r->group[s].root, a) == 1 ? 1 : 24;
     if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis)) penalty *= 1.3; /* masked lanes */
-    double vectors = (double)m * (double)((n + t->lanes - 1) / t->lanes);
-    t->cycles = (t->cycles * steps * penalty + vectors * store) * (double)rest;
+    double vectors = (double)p.m * (double)((p.n + t->lanes - 1) / t->lanes);
+    t->cycles = (t->cycles * p.steps * penalty + vectors * store) * (double)rest;
     if (t->pack_copy) { /* packing touches the operand once; useless when it is used once */
-        if (m * rest < 4) return false;
-        t->cycles += 2 * (double)n * steps;
+        if (p.m * rest < 4) return false;
+        t->cycles += 2 * (double)p.n * p.steps;
     }
     return true;
 }
