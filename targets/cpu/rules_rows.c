@@ -56,7 +56,7 @@ typedef struct row_plan {
     const char *v_loop;           /* the loop of it that is vectorised, when vectors run across rows */
     bool across;                  /* v is shared: vectors run across rows */
     bool small;                   /* rows fit registers */
-    int64_t block;                /* rows done together, when a contraction runs among them; else 1 */
+    int64_t block;                /* rows done together */
     int block_axis;               /* the root's axis that is blocked; -1: none */
     int64_t lanes;
 } row_plan;
@@ -65,6 +65,31 @@ typedef struct row_plan {
 static bool runs_along(const row_plan *p, int s, int a) {
     int label = p->r->group[s].label[a];
     return label >= 0 && (p->shared >> label & 1) && label != p->block_axis && !(p->across && label == p->v);
+}
+
+static bool has_lanes(const rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    for (int a = 0; a < stage->space; a++)
+        if (strcmp(stage->axis[a].name, "lane") == 0) return true;
+    return false;
+}
+
+/* The reduction that partial results by lanes, and the levels of a tree over them, end in; the stage itself when it is none. */
+static int end_of_tree(rules *r, int s) {
+    rules_access access[RULES_ACCESSES];
+    for (int q = s + 1; has_lanes(r, s) && q < (int)r->region->stages.count; q++) {
+        if (r->region->stages.data[q].removed) continue;
+        int count = rules_accesses(r, q, access, RULES_ACCESSES);
+        for (int i = 0; i < count; i++)
+            if (r->region->tensors.data[access[i].tensor].stage == s) s = q, i = count;
+    }
+    return s;
+}
+
+static bool ends_tree(rules *r, int s) {
+    for (int q = 0; q < s; q++)
+        if (!r->region->stages.data[q].removed && has_lanes(r, q) && end_of_tree(r, q) == s) return true;
+    return false;
 }
 
 static void vectorise_own_axis(const row_plan *p, int s, int axis) {
@@ -103,15 +128,24 @@ static bool attach_contraction(const row_plan *p, int s) {
     return rules_tile_in(r, s, &place);
 }
 
+/* Of several rows each step is done for all of them before the next one: what one row waits for, the others' work hides. A tree is
+ * done row by row, in registers. */
 static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
-    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
+    int end = p->block > 1 ? end_of_tree(r, s) : s, row = end == s ? -1 : rules_axis_labelled(r, s, p->block_axis);
+    bool many = p->block > 1 && row < 0; /* not all of it fits registers */
+    if (row < 0)
+        tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
+    else
+        tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, r->region->stages.data[end].name,
+                         r->region->stages.data[end].axis[rules_axis_labelled(r, end, p->block_axis)].name);
     if (attach_contraction(p, s)) return;
-    int along = p->across ? rules_axis_labelled(r, s, p->v) : -1; /* the axis that vectors run along */
+    if (many && ends_tree(r, s)) row = rules_axis_labelled(r, s, p->block_axis); /* a loop, with the tree inside */
+    int along = p->across ? rules_axis_labelled(r, s, p->v) : -1;                /* the axis that vectors run along */
     int own = -1, owned = 0; /* innermost axis of its own with several points; how many there are */
     for (int a = 0; a < stage->space; a++)
-        if (rules_extent(r, &stage->axis[a]) != 1 && a != along && !runs_along(p, s, a)) own = a, owned++;
+        if (rules_extent(r, &stage->axis[a]) != 1 && a != along && a != row && !runs_along(p, s, a)) own = a, owned++;
     lib_text order;
     lib_text_init(&order, r->arena);
     int inner = p->across ? along : own;
@@ -128,16 +162,18 @@ static void attach_row_member(const row_plan *p, int s) {
         if (own < 0) tir_schedule_add(r->schedule, "store %s reg", stage->name);
         return;
     }
-    bool many = p->block > 1; /* of several rows: not all of it fits registers */
     if (!many && (own < 0 || (lanes_only && stage->reduce && owned == 1) || p->small))
         tir_schedule_add(r->schedule, "store %s reg", stage->name);
-    else if (!many && lanes_only && owned == 1 && strcmp(stage->axis[own].name, "lane") == 0)
-        tir_schedule_add(r->schedule, "store %s reg", stage->name);    /* levels of a tree */
-    for (int a = 0; a < stage->space + stage->reduce && p->small; a++) /* registers are indexed by constants only */
-        if (a != own && (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
+    else if (!many && lanes_only && owned == 1 && has_lanes(r, s))
+        tir_schedule_add(r->schedule, "store %s reg", stage->name); /* levels of a tree */
+    for (int a = 0; a < stage->space + stage->reduce && p->small && !many;
+         a++) /* registers are indexed by constants only */
+        if (a != own && a != row &&
+            (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     if (own < 0) return;
-    if (lanes_only && (stage->reduce || !p->small || rules_extent(r, &stage->axis[own]) <= p->lanes))
+    if ((many && r->group[s].label[own] == p->block_axis) ||
+        (lanes_only && (stage->reduce || !p->small || rules_extent(r, &stage->axis[own]) <= p->lanes)))
         tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[own].name);
     else
         vectorise_own_axis(p, s, own);
@@ -161,8 +197,7 @@ static int64_t longest_row(const row_plan *p, const int *members, int count) {
 
 static bool uses_lanes(const rules *r, const int *members, int count) {
     for (int i = 0; i < count; i++)
-        for (int a = 0; a < r->region->stages.data[members[i]].space; a++)
-            if (strcmp(r->region->stages.data[members[i]].axis[a].name, "lane") == 0) return true;
+        if (has_lanes(r, members[i])) return true;
     return false;
 }
 
@@ -171,6 +206,27 @@ static bool has_contraction(const rules *r, int root) {
     for (int s = 0; s < (int)r->region->stages.count; s++)
         if (!r->region->stages.data[s].removed && r->group[s].root == root && rules_is_contraction(r, s)) return true;
     return false;
+}
+
+/* Rows that are done together when nothing but their latency asks for it: a few whose values fit half of the first-level cache. */
+static int64_t rows_together(const row_plan *p, const int *members, int count, int64_t rows, int64_t longest) {
+    enum { MOST = 8 };
+    const tir_machine *machine = p->r->machine;
+    int64_t bytes = 0, room = machine->l1 > 0 ? machine->l1 / 2 : 16 << 10;
+    for (int i = 0; i < count; i++) { /* maps over whole rows: the rest is a few values a row */
+        const tir_stage *m = &p->r->region->stages.data[members[i]];
+        bool whole = false;
+        for (int a = 0; a < m->space && !has_lanes(p->r, members[i]); a++)
+            whole = whole || (!runs_along(p, members[i], a) && rules_extent(p->r, &m->axis[a]) != 1);
+        if (whole) bytes += longest * (int64_t)lib_dtype_size(p->r->region->tensors.data[m->tensor[0]].dtype);
+    }
+    if (bytes <= 0 || rows < 0) return 1; /* what is computed again for each step keeps the processor busy enough */
+    int64_t block = MOST;
+    while (block > 1 && block * bytes > room) block /= 2;
+    if (p->r->threads > 1 && block > rows / (2 * p->r->threads)) block = rows / (2 * p->r->threads);
+    for (int64_t less = block; less > block / 2; less--)
+        if (rows % less == 0) return less;
+    return 1;
 }
 
 static int64_t block_of(int64_t extent) {
@@ -209,7 +265,7 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     const tir_stage *top = &r->region->stages.data[p->root];
     place->prefix = order->data;
     place->prefix_last = p->loop;
-    if (p->block > 1 && rules_tile_in(r, p->root, place)) return true;
+    if (p->block > 1 && has_contraction(r, p->root) && rules_tile_in(r, p->root, place)) return true;
     if (p->block_axis >= 0) lib_text_add(order, " q_i");
     for (int a = 0; a < top->space; a++)
         if (!shared[a]) lib_text_format(order, " %s", top->axis[a].name);
@@ -219,7 +275,7 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1)
         vectorise_own_axis(p, p->root, p->v);
-    for (int a = 0; a < top->space && p->small; a++)
+    for (int a = 0; a < top->space && p->small && p->block == 1; a++)
         if (!shared[a] && a != p->v && rules_extent(r, &top->axis[a]) != 1)
             tir_schedule_add(r->schedule, "unroll %s.%s", top->name, top->axis[a].name);
     return false;
@@ -243,13 +299,21 @@ bool rules_rows(rules *r, int root) {
         for (int i = 0; i < count; i++) shared[a] = shared[a] && (single || rules_axis_labelled(r, members[i], a) >= 0);
         p.shared |= (uint32_t)shared[a] << a;
         if (!single || p.v < 0) p.v = a;
-        if (shared[a] && blocked && !single) p.block_axis = a;
+        if (shared[a] && !single) p.block_axis = a;
     }
     if (!p.shared) return false;
     int64_t extent = rules_extent(r, &top->axis[p.v]);
     p.across = !blocked && shared[p.v] && extent != 1 && !uses_lanes(r, members, count);
-    int64_t longest = longest_row(&p, members, count);
+    int block_axis = p.block_axis;
+    p.block_axis = -1;
+    int64_t longest = longest_row(&p, members, count),
+            rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
     p.small = !p.across && !blocked && longest >= 0 && longest <= REGISTER_VECTORS * p.lanes;
+    if (blocked)
+        p.block = block_of(rows);
+    else if (p.small && uses_lanes(r, members, count))
+        p.block = rows_together(&p, members, count, rows, longest);
+    if (p.block > 1 || blocked) p.block_axis = block_axis;
     p.v_loop = top->axis[p.v].name;
     if (p.across && (extent < 0 || extent > 4 * p.lanes)) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", top->name, p.v_loop, (long long)(4 * p.lanes),
@@ -257,10 +321,8 @@ bool rules_rows(rules *r, int root) {
         p.v_loop = "v_i";
     }
     if (p.block_axis >= 0) {
-        int64_t rows = rules_extent(r, &top->axis[p.block_axis]);
-        p.block = block_of(rows);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, top->axis[p.block_axis].name,
-                         (long long)p.block, rows < 0 || rows % p.block == 0 ? "mask" : "peel");
+                         (long long)p.block, !blocked || rows < 0 || rows % p.block == 0 ? "mask" : "peel");
     }
     lib_text order;
     lib_text_init(&order, r->arena);
