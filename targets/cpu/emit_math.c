@@ -36,6 +36,7 @@ static bool constant_operand(LLVMValueRef x, double *value) {
 /* x against a constant that is no NaN, constant first: a NaN in x is what minps gives. Only for zeros of unlike sign is
  * the machine's answer wrong; max(x, +0) is mended by adding +0. */
 static LLVMValueRef min_max_constant(emitter *e, bool max, LLVMValueRef x, LLVMValueRef constant, double value) {
+    if (isinf(value) && (value < 0) == max) return x; /* where a reduction begins */
     LLVMTypeRef element = element_of(x);
     LLVMValueRef result = machine_min_max(e, max, constant, x);
     bool negative = 1.0 / value < 0;
