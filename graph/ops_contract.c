@@ -585,6 +585,8 @@ static const graph_op row_dot_general = {
         "dot_general(f16[9, 11], f16[11, 4], contract_x=[1], contract_w=[0], result=f32)\n"
         "dot_general(bf16[9, 11], bf16[11, 4], contract_x=[1], contract_w=[0], result=f32)\n"
         "dot_general(i8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)\n"
+        "dot_general(bf16[33, 51], bf16[51, 21], contract_x=[1], contract_w=[0], result=f32)\n"
+        "dot_general(u8[33, 50], i8[50, 21], contract_x=[1], contract_w=[0], result=i32)\n"
         "dot_general(u8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)",
     .doc = "Sum over the contracted axes of x*w. Result axes: the batch axes, the other axes of x, the other axes "
            "of w. f16 and bf16 multiply and add in f32 and round once; integers wrap. result names a wider element "

@@ -395,6 +395,16 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     close_if(l, within);
 }
 
+/* Whether step i of the unit lies inside the reduction's axes; 0: known. */
+static tir_expr unit_step_inside(tir_lowering *l, int s, int i) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    tir_expr inside = 0;
+    plan->nodes.data[plan->unit_node].value = tir_index(l->pool, i);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) inside = axis_masks(l, s, a, false, inside);
+    return inside;
+}
+
 /* The products of a unit: operands outside of the reduction's domain are zero, both of them. */
 static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc) {
     tir_stage *stage = tir_stage_of(l, s);
@@ -403,9 +413,7 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc) {
     int count = 1;
     tir_unit_match(plan->unit, l->pool, stage, &sides[0], &sides[1]);
     for (int i = 0; i < plan->unit->width; i++) {
-        plan->nodes.data[plan->unit_node].value = tir_index(l->pool, i);
-        tir_expr inside = 0;
-        for (int a = stage->space; a < stage->space + stage->reduce; a++) inside = axis_masks(l, s, a, false, inside);
+        tir_expr inside = unit_step_inside(l, s, i);
         if (stage->predicate) {
             int found =
                 tir_conjuncts(l->pool, tir_lower_translate(l, s, stage->predicate, NULL), terms, TIR_TERM_LIMIT);
@@ -421,19 +429,40 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc) {
     return tir_make(l->pool, plan->unit->op, plan->unit->sum, count, operands);
 }
 
+static void store_unit(tir_lowering *l, int s, bool scratch) {
+    tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE];
+    point_indices(l, s, scratch, index);
+    load_state(l, s, index, scratch, acc);
+    store_all(l, s, index, scratch, (tir_expr[TIR_MAX_STATE]){unit_value(l, s, acc[0])});
+}
+
+/* Where the reduction ends within the unit's steps, a version without masks takes all the others. */
 static void statement_unit(tir_lowering *l, int s, bool scratch) {
-    tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE], value;
-    int saved = l->known_count;
+    int saved = l->known_count, width = tir_plan_of(l, s)->unit->width;
     bool padded = !scratch && padded_layout(l, tir_stage_of(l, s)->tensor[0]);
     tir_expr guard = store_guard(l, s, scratch, padded);
     if (padded) guard = in_domain(l, s, guard);
     tir_lower_learn(l, guard);
     learn_ranges(l, s);
     tir_stmt **after = open_if(l, guard, false);
-    point_indices(l, s, scratch, index);
-    load_state(l, s, index, scratch, acc);
-    value = unit_value(l, s, acc[0]);
-    store_all(l, s, index, scratch, (tir_expr[TIR_MAX_STATE]){value});
+    tir_expr whole = unit_step_inside(l, s, width - 1);
+    if (whole && !tir_is_true(l->pool, whole)) {
+        tir_stmt *choice = tir_lower_append(l, TIR_IF);
+        tir_stmt **behind = l->cursor;
+        int known = l->known_count;
+        choice->if_.condition = whole;
+        choice->if_.clip = true;
+        for (int i = 0; i < width; i++) tir_lower_learn(l, unit_step_inside(l, s, i));
+        l->cursor = &choice->if_.body;
+        store_unit(l, s, scratch);
+        l->known_count = known;
+        l->cursor = &choice->if_.otherwise;
+        store_unit(l, s, scratch);
+        l->cursor = behind;
+    } else {
+        store_unit(l, s, scratch);
+    }
+    tir_plan_of(l, s)->nodes.data[tir_plan_of(l, s)->unit_node].value = 0;
     l->known_count = saved;
     close_if(l, after);
 }

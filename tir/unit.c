@@ -44,3 +44,10 @@ bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage 
     }
     return false;
 }
+
+const tir_unit *tir_unit_for(int32_t machine, const tir_pool *pool, const tir_stage *stage) {
+    tir_expr left, right;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if ((units[i].machine & machine) && tir_unit_match(&units[i], pool, stage, &left, &right)) return &units[i];
+    return NULL;
+}

@@ -22,6 +22,8 @@ typedef struct tir_unit {
 } tir_unit;
 
 const tir_unit *tir_unit_find(const char *name); /* NULL: none */
+/* The first unit among those of the machine (bits of tir_machine.units) that implements the stage's update; NULL: none. */
+const tir_unit *tir_unit_for(int32_t machine, const tir_pool *pool, const tir_stage *stage);
 /* Is the stage's update  acc + cast(left)*cast(right)  with operands of the unit's dtypes? */
 bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage *stage, tir_expr *left,
                     tir_expr *right);

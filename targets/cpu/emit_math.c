@@ -271,16 +271,41 @@ LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *x) {
     return sum;
 }
 
-/* acc, and the operands of each accumulator lane side by side in i32 lanes. */
+/* x, a number or a vector, in `lanes` lanes; those it has not are zero. */
+static LLVMValueRef widen_lanes(emitter *e, LLVMValueRef x, int lanes) {
+    int had = lanes_of(x);
+    if (had == lanes) return x;
+    LLVMTypeRef element = element_of(x);
+    LLVMValueRef zero = LLVMConstNull(LLVMVectorType(element, (unsigned)lanes)), index[16];
+    if (!had) return LLVMBuildInsertElement(e->builder, zero, x, LLVMConstInt(e->i32, 0, false), "");
+    for (int i = 0; i < lanes; i++) index[i] = LLVMConstInt(e->i32, (unsigned)(i < had ? i : had), false);
+    return LLVMBuildShuffleVector(e->builder, x, LLVMConstNull(LLVMTypeOf(x)), LLVMConstVector(index, (unsigned)lanes),
+                                  "");
+}
+
+static LLVMValueRef first_lanes(emitter *e, LLVMValueRef x, int lanes) {
+    if (lanes == lanes_of(x)) return x;
+    if (!lanes) return LLVMBuildExtractElement(e->builder, x, LLVMConstInt(e->i32, 0, false), "");
+    LLVMValueRef index[16];
+    for (int i = 0; i < lanes; i++) index[i] = LLVMConstInt(e->i32, (unsigned)i, false);
+    return LLVMBuildShuffleVector(e->builder, x, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstVector(index, (unsigned)lanes),
+                                  "");
+}
+
+/* acc, and the operands of each accumulator lane side by side in i32 lanes; at most 16 lanes, 0 for numbers. */
 LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b) {
     static const char *const names[2][3] = {
         {"llvm.x86.avx512.vpdpbusd.128", "llvm.x86.avx512.vpdpbusd.256", "llvm.x86.avx512.vpdpbusd.512"},
         {"llvm.x86.avx512bf16.dpbf16ps.128", "llvm.x86.avx512bf16.dpbf16ps.256", "llvm.x86.avx512bf16.dpbf16ps.512"}};
     bool bf16 = op == TIR_DOT2_BF16;
+    int wide = lanes <= 4 ? 4 : lanes <= 8 ? 8 : 16;
+    acc = widen_lanes(e, acc, wide);
+    a = widen_lanes(e, a, wide);
+    b = widen_lanes(e, b, wide);
     if (bf16) {
-        LLVMTypeRef pairs = LLVMVectorType(LLVMBFloatTypeInContext(e->context), (unsigned)lanes * 2);
+        LLVMTypeRef pairs = LLVMVectorType(LLVMBFloatTypeInContext(e->context), (unsigned)wide * 2);
         a = LLVMBuildBitCast(e->builder, a, pairs, "");
         b = LLVMBuildBitCast(e->builder, b, pairs, "");
     }
-    return emit_call(e, names[bf16][lanes / 8], NULL, NULL, 3, (LLVMValueRef[]){acc, a, b});
+    return first_lanes(e, emit_call(e, names[bf16][wide / 8], NULL, NULL, 3, (LLVMValueRef[]){acc, a, b}), lanes);
 }

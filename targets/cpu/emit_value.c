@@ -272,7 +272,7 @@ static emit_value packed(emitter *e, int count, const tir_expr *operands) {
 static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
     bool unit = op == TIR_DOT2_BF16 ? e->features.avx512bf16 : e->features.avx512vnni;
     int count = op == TIR_DOT2_BF16 ? 2 : 4;
-    if (!unit || (e->lanes != 4 && e->lanes != 8 && e->lanes != 16)) return (emit_value){0};
+    if (!unit || e->lanes > 16) return (emit_value){0};
     emit_value x[3] = {emit_expr(e, operands[0]), packed(e, count, operands + 1), packed(e, count, operands + 2)};
     for (int i = 0; i < 3; i++) x[i] = emit_splat(e, x[i], e->lanes);
     emit_value result = {.lanes = (int16_t)e->lanes, .level = (int16_t)emit_level_of(3, x)};

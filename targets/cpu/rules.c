@@ -220,23 +220,32 @@ static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *ext
 
 enum { TASK_ELEMENTS = 16384 };
 
-/* A map into panels: vectors run along the panel, whose elements lie side by side. */
+/* A map into panels: vectors run along the panel. The few steps of a unit that may stand inside it are unrolled: what they store is
+ * interleaved in registers. */
 static bool schedule_panels(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
-    const tir_layout_part *inner = layout->count ? &layout->part[layout->count - 1] : NULL;
-    if (!inner || inner->modulus == 0 || inner->divisor != 1) return false;
     const char *name = stage->name;
+    int last = layout->count - 1;
+    bool steps = last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4;
+    const tir_layout_part *panel = last < 0 ? NULL : &layout->part[last - steps],
+                          *step = steps ? &layout->part[last] : NULL;
+    if (!panel || !panel->modulus || panel->divisor != 1 || (step && (step->divisor != 1 || step->dim == panel->dim)))
+        return false;
     lib_text order;
     lib_text_init(&order, r->arena);
-    tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[inner->dim].name, inner->modulus);
-    for (int p = 0; p < layout->count - 1; p++) {
-        const char *loop = layout->part[p].dim == inner->dim ? "vo" : stage->axis[layout->part[p].dim].name;
-        if (layout->part[p].dim != inner->dim && layout->part[p].modulus) return false;
-        lib_text_format(&order, " %s", loop);
+    for (int p = 0; p < last - steps; p++) {
+        const tir_layout_part *part = &layout->part[p];
+        bool outer = part->dim == panel->dim || (step && part->dim == step->dim);
+        if (!outer && (part->modulus || part->divisor != 1)) return false;
+        lib_text_format(&order, " %s", part->dim == panel->dim ? "vo" : outer ? "so" : stage->axis[part->dim].name);
     }
-    tir_schedule_add(r->schedule, "order %s:%s vi", name, order.data);
+    tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[panel->dim].name, panel->modulus);
+    if (step)
+        tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[step->dim].name, step->modulus);
+    tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order.data, step ? " si" : "");
     tir_schedule_add(r->schedule, "vec %s.vi", name);
+    if (step) tir_schedule_add(r->schedule, "unroll %s.si", name);
     tir_schedule_add(r->schedule, "par %s.vo", name);
     return true;
 }

@@ -2,14 +2,17 @@
  * broadcasts; MR rows of NV vectors of accumulators stay in registers while the reduction loops run. The model counts, per step of
  * the reduction, FMA issue, load issue and the latency of the accumulator chain; fewer wasted lanes and rows win. */
 #include "targets/cpu/rules.h"
+#include "tir/unit.h"
 
 typedef struct tile {
-    int v, u;       /* axes of the reduction; u = -1: none */
-    int64_t lanes;  /* elements of a vector */
-    int64_t nr, mr; /* tile extents along v and u */
-    uint32_t pack;  /* operand to be laid out in panels along v; UINT32_MAX: none */
-    bool pack_copy; /* it is not constant: copy it first */
-    double cycles;  /* model */
+    int v, u;             /* axes of the reduction; u = -1: none */
+    int64_t lanes;        /* elements of a vector */
+    int64_t nr, mr;       /* tile extents along v and u */
+    uint32_t pack;        /* operand to be laid out in panels along v; UINT32_MAX: none */
+    bool pack_copy;       /* it is not constant: copy it first */
+    const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
+    int unit_axis;
+    double cycles; /* model */
 } tile;
 
 enum { NO_TENSOR = -1, TILE_OVERHEAD = 40 /* cycles to start, initialise and store a tile */ };
@@ -25,13 +28,17 @@ static double reduction_steps(const rules *r, const tir_stage *s) {
     return steps;
 }
 
-/* Is the tensor stored in panels along the dimension that `axis` indexes? Returns the panel's width, 0 if not. */
+/* Is the tensor stored in panels along the dimension that `axis` indexes? Returns the panel's width, 0 if not. The steps that a unit
+ * takes at once may stand inside. */
 static int64_t panel_width(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
     if (tir_layout_is_identity(&t->layout)) return 0;
-    const tir_layout_part *inner = &t->layout.part[t->layout.count - 1];
-    if (inner->divisor != 1 || inner->modulus == 0) return 0;
-    return tir_operand(r->region->pool, access->load, inner->dim) == axis ? inner->modulus : 0;
+    for (int i = t->layout.count - 1; i >= 0 && i >= t->layout.count - 2; i--) {
+        const tir_layout_part *part = &t->layout.part[i];
+        if (part->divisor != 1 || part->modulus == 0) return 0;
+        if (tir_operand(r->region->pool, access->load, part->dim) == axis) return part->modulus;
+    }
+    return 0;
 }
 
 static bool depends(const rules_access *access, int axis) {
@@ -150,6 +157,39 @@ static int repeated_axis(const rules *r, const tir_stage *stage, int v, const ru
     return best;
 }
 
+/* A unit of the machine for the reduction: its steps run straight through what is broadcast, and lie side by side in panels of what
+ * runs along vectors. Operands at run time are packed for it if they are used again and again. */
+static void choose_unit(rules *r, int s, tile *t, const rules_access *access, int count, int64_t rows) {
+    enum { ROWS = 8 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_unit *unit = tir_unit_for(r->machine->units, r->region->pool, stage);
+    for (int a = stage->space; unit && !stage->predicate && a < stage->space + stage->reduce; a++) {
+        uint32_t pack = t->pack;
+        bool fits = known_extent(r, &stage->axis[a]) >= 2 * unit->width, plain = true;
+        for (int i = 0; i < count && fits; i++) {
+            const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+            if (!depends(&access[i], t->v)) {
+                fits = access[i].stride[a] == 1;
+            } else if (panel_width(r, &access[i], stage->axis[t->v].var)) {
+                const tir_layout_part *inner = &tensor->layout.part[tensor->layout.count - 1];
+                fits = inner->modulus == unit->width &&
+                       tir_operand(r->region->pool, access[i].load, inner->dim) == stage->axis[a].var;
+            } else {
+                plain = plain && plain_subscript(r, &access[i], stage->axis[a].var) && tensor->rank >= 2 &&
+                        plain_subscript(r, &access[i], stage->axis[t->v].var);
+                fits = plain && (pack == UINT32_MAX || pack == access[i].tensor) && (tensor->constant || rows >= ROWS);
+                pack = access[i].tensor;
+            }
+        }
+        if (!fits) continue;
+        if (pack != t->pack) t->pack_copy = true;
+        t->pack = pack;
+        t->unit = unit;
+        t->unit_axis = a;
+        return;
+    }
+}
+
 /* Judges axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -183,6 +223,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (!vector_operand && heavy) return false;
     t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
     if (t->u >= 0) p.m = known_extent(r, &stage->axis[t->u]);
+    choose_unit(r, s, t, access, count, p.m);
+    if (t->unit) p.steps /= t->unit->width;
     for (int i = 0; i < count && t->u >= 0; i++) {
         int64_t bytes =
             access[i].stride[t->u] * (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
@@ -262,14 +304,14 @@ static int stage_named(const rules *r, const char *name) {
     return NO_TENSOR;
 }
 
-/* (v/NR, other dimensions in order, v%NR) with the reader's names for dimensions. */
+/* (v/NR, other dimensions in order, v%NR) with the reader's names for dimensions; (.., k/2, .., v%NR, k%2) for a unit. */
 static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
     const tir_tensor *packed = &r->region->tensors.data[tensor];
     const tir_stage *reader = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     const char *names[DLC_MAX_RANK] = {NULL};
-    int panel = -1;
+    int panel = -1, steps = -1;       /* dimensions that vectors run along, that a unit's steps do */
     for (int i = 0; i < count; i++) { /* an operand that is read twice is named by its first load */
         if (access[i].tensor != tensor) continue;
         for (int d = 0; d < packed->rank; d++) {
@@ -278,6 +320,7 @@ static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
             for (int a = 0; a < reader->space + reader->reduce && !names[d]; a++)
                 if (reader->axis[a].var == subscript) names[d] = reader->axis[a].name;
             if (subscript == reader->axis[t->v].var) panel = d;
+            if (t->unit && subscript == reader->axis[t->unit_axis].var) steps = d;
         }
     }
     for (int d = 0; d < packed->rank; d++)
@@ -286,9 +329,15 @@ static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
     lib_text parts;
     lib_text_init(&parts, r->arena);
     lib_text_format(&parts, "%s/%lld", names[panel], (long long)t->nr);
-    for (int d = 0; d < packed->rank; d++)
-        if (d != panel) lib_text_format(&parts, ", %s", names[d]);
-    rules_rewrite(r, "layout %s (%s, %s%%%lld)", packed->name, parts.data, names[panel], (long long)t->nr);
+    for (int d = 0; d < packed->rank; d++) {
+        if (d == steps)
+            lib_text_format(&parts, ", %s/%d", names[d], t->unit->width);
+        else if (d != panel)
+            lib_text_format(&parts, ", %s", names[d]);
+    }
+    lib_text_format(&parts, ", %s%%%lld", names[panel], (long long)t->nr);
+    if (steps >= 0) lib_text_format(&parts, ", %s%%%d", names[steps], t->unit->width);
+    rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
 }
 
 /* The accumulators' buffer: the vector axis innermost, so that a vector is a run of elements. */
@@ -361,15 +410,23 @@ static void attach_member(rules *r, int s, const char *owner, const char *loop, 
     int v = rules_axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : rules_axis_labelled(r, s, u_label);
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
     tir_schedule_add(r->schedule, "store %s reg", stage->name);
+    const tir_unit *unit = main ? t->unit : NULL;
+    if (unit)
+        tir_schedule_add(r->schedule, "split %s.%s %d -> s_o s_i mask", stage->name, stage->axis[t->unit_axis].name,
+                         unit->width);
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
     for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        lib_text_format(&order, " %s", stage->axis[a].name);
+        lib_text_format(&order, " %s", unit && a == t->unit_axis ? "s_o" : stage->axis[a].name);
     if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
     if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
+    if (unit) lib_text_add(&order, " s_i");
     tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data ? order.data : "");
+    if (unit)
+        tir_schedule_add(r->schedule, "unit %s.s_i %s%s%s", stage->name, unit->name,
+                         unit->deviations[0] ? " deviates " : "", unit->deviations);
     if (v >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[v].name);
     if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[u].name);
     if (main && stage->predicate) clip_reduction(r, s, t);
