@@ -1,17 +1,10 @@
-/* Conformance of every operator row: each sample x accepted dtype is run on random and special numbers by every leg
- * below and compared with the row's independent f64 reference within its tolerance. One test per row. Inputs and
- * outputs end at an inaccessible page, then begin at one; outputs are filled with NaN patterns before a run.
- *
- * A leg is a way to run a graph. The tests of the public API and of targets are further legs of the same table. */
+/* Conformance of every operator row: each sample x accepted dtype is run on random and special numbers by every leg (legs.h) and
+ * compared with the row's independent f64 reference within its tolerance. One test per row. Inputs and outputs end at an
+ * inaccessible page, then begin at one; outputs and the library's memory are filled with NaN patterns before a run. */
 #include "graph/build.h"
-#include "graph/internal.h"
-#include "graph/region.h"
-#include "targets/target.h"
-#include "tir/arith.h"
-#include "tir/interpret.h"
-#include "tir/schedule.h"
 
 #include "conformance/guarded.h"
+#include "conformance/legs.h"
 #include "conformance/sample.h"
 
 #include <setjmp.h>
@@ -21,225 +14,6 @@
 #include <stdlib.h>
 /* after the above */
 #include <cmocka.h>
-
-/* ---- legs ------------------------------------------------------------------------------------------------------ */
-
-typedef enum leg_result { LEG_RAN, LEG_CANNOT } leg_result;
-
-/* Runs the graph in the scope of `arena`: inputs[i] and outputs[i] are compact tensors. Mistakes raise. LEG_CANNOT:
- * this leg has no way to run such operators. */
-typedef struct test_leg {
-    const char *name;
-    leg_result (*run)(const struct test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
-                      void *const *outputs);
-    bool fma;
-} test_leg;
-
-/* The whole graph as one region, with every output a stage. NULL: some node has no compute definition. */
-static tir_region *region_of(lib_arena *arena, const graph *g, void *const *inputs, void **arguments,
-                             uint32_t *outputs) {
-    graph_region_builder builder = graph_region_start(arena, g, "conformance");
-    uint32_t given = 0;
-    for (uint32_t n = 0; n < g->nodes.count; n++) { /* inputs and constants: the arguments */
-        const graph_node *node = &g->nodes.data[n];
-        if (!graph_is_source(node->op)) continue;
-        const graph_constant *constant = graph_constant_of(g, node->first);
-        graph_region_add_input(&builder, node->first, constant != NULL);
-        arguments[given++] = constant ? (void *)constant->bytes : inputs[node->attribute[0].integer];
-    }
-    for (uint32_t n = 0; n < g->nodes.count; n++) {
-        const graph_node *node = &g->nodes.data[n];
-        if (graph_is_source(node->op)) continue;
-        if (!node->op->compute && !node->op->scalar) return NULL;
-        graph_shape *shape = LIB_NEW_ARRAY(arena, graph_shape, node->results);
-        for (int i = 0; i < node->results; i++) shape[i] = *graph_shape_of(g, node->first + (graph_id)i);
-        uint32_t *tensors = LIB_NEW_ARRAY(arena, uint32_t, node->results);
-        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, node->results, shape,
-                              tensors);
-        for (int i = 0; i < node->results; i++) graph_region_set(&builder, node->first + (graph_id)i, tensors[i]);
-    }
-    for (uint32_t i = 0; i < g->outputs.count; i++) {
-        outputs[i] = graph_region_tensor(&builder, g->outputs.data[i]);
-        if (builder.region->tensors.data[outputs[i]].stage >= 0) tir_region_output(builder.region, outputs[i]);
-    }
-    graph_region_finish(&builder);
-    tir_region_verify(arena->scope, builder.region);
-    return builder.region;
-}
-
-static int64_t extent_of(const tir_pool *pool, tir_expr extent) {
-    int64_t value = -1;
-    assert_true(tir_is_const(pool, extent, &value));
-    return value;
-}
-
-/* An output that is an input of the region itself. */
-static bool copied_through(const tir_region *region, uint32_t tensor, void *const *arguments, void *output) {
-    const tir_tensor *t = &region->tensors.data[tensor];
-    if (t->stage >= 0) return false;
-    size_t size = lib_dtype_size(t->dtype);
-    for (int i = 0; i < t->rank; i++) size *= (size_t)extent_of(region->pool, t->extent[i]);
-    if (size) memcpy(output, arguments[t->argument], size);
-    return true;
-}
-
-static void evaluate_all(lib_arena *arena, tir_region *region, uint32_t tensor, void **arguments, bool fma,
-                         void *output) {
-    const tir_tensor t = region->tensors.data[tensor];
-    int64_t extent[DLC_MAX_RANK], count = 1;
-    for (int i = 0; i < t.rank; i++) count *= extent[i] = extent_of(region->pool, t.extent[i]);
-    int64_t *points = LIB_NEW_ARRAY(arena, int64_t, (size_t)(count * t.rank));
-    for (int64_t p = 0; p < count; p++) {
-        int64_t rest = p;
-        for (int i = t.rank - 1; i >= 0; i--) {
-            points[p * t.rank + i] = rest % extent[i];
-            rest /= extent[i];
-        }
-    }
-    uint64_t *bits = LIB_NEW_ARRAY(arena, uint64_t, (size_t)count);
-    if (count) tir_region_evaluate(arena, region, arguments, NULL, tensor, count, points, fma, bits);
-    size_t size = lib_dtype_size(t.dtype);
-    for (int64_t p = 0; p < count; p++) tir_bits_store((tir_dtype)t.dtype, (char *)output + (size_t)p * size, bits[p]);
-}
-
-/* Stages by their definition. */
-static leg_result run_definition(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
-                                 void *const *outputs) {
-    uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, g->outputs.count);
-    void **arguments = LIB_NEW_ARRAY(arena, void *, g->nodes.count);
-    tir_region *region = region_of(arena, g, inputs, arguments, tensor);
-    if (!region) return LEG_CANNOT;
-    for (uint32_t i = 0; i < g->outputs.count; i++)
-        if (!copied_through(region, tensor[i], arguments, outputs[i]))
-            evaluate_all(arena, region, tensor[i], arguments, leg->fma, outputs[i]);
-    return LEG_RAN;
-}
-
-static int64_t element_count(const tir_region *region, const tir_tensor *t) {
-    int64_t count = 1, extent;
-    for (int d = 0; d < t->rank; d++) count *= tir_is_const(region->pool, t->extent[d], &extent) ? extent : 0;
-    return count;
-}
-
-/* Loop IR of the empty schedule, by the checking interpreter. */
-static leg_result run_loops(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
-                            void *const *outputs) {
-    uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, g->outputs.count);
-    void **arguments = LIB_NEW_ARRAY(arena, void *, g->nodes.count + g->outputs.count);
-    tir_region *region = region_of(arena, g, inputs, arguments, tensor);
-    if (!region) return LEG_CANNOT;
-    for (uint32_t i = 0; i < g->outputs.count; i++)
-        if (!copied_through(region, tensor[i], arguments, outputs[i]))
-            arguments[region->tensors.data[tensor[i]].argument] = outputs[i];
-    if (region->outputs == 0) return LEG_RAN;
-    tir_machine machine = {.target = "interp", .name = "none", .fma = leg->fma, .line = 64, .cores = 1};
-    tir_kernel *kernel = tir_lower(arena, region, NULL, &(tir_lower_options){.machine = &machine, .verify = true});
-    lib_error error = {0};
-    if (tir_interpret(kernel, arguments, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) !=
-        DLC_OK)
-        lib_raise_error(arena->scope, &error);
-    return LEG_RAN;
-}
-
-#ifdef DLC_TARGET_cpu
-static struct {
-    target_device *device;
-    tir_machine machine;
-} cpu;
-
-static void open_cpu(lib_scope *scope) {
-    lib_error error;
-    target_options options = {.allocator = &lib_libc_allocator};
-    if (!cpu.device && target_cpu.open(&options, &cpu.device, &cpu.machine, &error) != DLC_OK)
-        lib_raise_error(scope, &error);
-}
-
-static void run_compiled(lib_arena *arena, const tir_kernel *kernel, void *const *arguments) {
-    lib_error error = {0};
-    target_object object;
-    target_module *module;
-    if (target_cpu.compile(cpu.device, 1, &kernel, &object, &error) != DLC_OK) lib_raise_error(arena->scope, &error);
-    dlc_status status = target_cpu.load(cpu.device, &object, 1, &kernel, &module, &error);
-    target_cpu.release_object(cpu.device, &object);
-    if (status != DLC_OK) lib_raise_error(arena->scope, &error);
-    target_arguments call = {
-        .buffers = arguments,
-        .workspace = lib_arena_take_aligned(arena, (size_t)kernel->workspace_bytes + 1, 64),
-        .local = lib_arena_take_aligned(arena, (size_t)tir_range(kernel->pool, kernel->local_size).high + 1, 64),
-        .error = &error};
-    for (uint32_t p = 0; p < kernel->phases.count; p++) {
-        int64_t tasks = 0;
-        tir_is_const(kernel->pool, kernel->phases.data[p].tasks, &tasks);
-        target_phase phase = target_cpu.phase(module, 0, (int)p);
-        phase.run(&call, 0, 0, tasks, 0, phase.closure);
-    }
-    target_cpu.unload(cpu.device, module);
-}
-
-static bool same_bits(dlc_dtype dtype, const char *a, const char *b, int64_t count) {
-    size_t size = lib_dtype_size(dtype);
-    for (int64_t i = 0; i < count; i++) {
-        if (memcmp(a + (size_t)i * size, b + (size_t)i * size, size) == 0) continue;
-        if (!lib_dtype_is_float(dtype) || !isnan(lib_element_get_f64(dtype, a + (size_t)i * size)) ||
-            !isnan(lib_element_get_f64(dtype, b + (size_t)i * size)))
-            return false;
-    }
-    return true;
-}
-
-/* The cpu target's own schedule: its loop IR by the checking interpreter and compiled give the same bits. */
-static leg_result run_cpu(const test_leg *leg, lib_arena *arena, const graph *g, void *const *inputs,
-                          void *const *outputs) {
-    (void)leg;
-    uint32_t *tensor = LIB_NEW_ARRAY(arena, uint32_t, g->outputs.count);
-    void **arguments = LIB_NEW_ARRAY(arena, void *, g->nodes.count + g->outputs.count);
-    tir_region *region = region_of(arena, g, inputs, arguments, tensor);
-    if (!region) return LEG_CANNOT;
-    open_cpu(arena->scope);
-    void **checked = lib_arena_take(arena, (g->nodes.count + g->outputs.count) * sizeof *checked);
-    memcpy(checked, arguments, (g->nodes.count + g->outputs.count) * sizeof *checked);
-    for (uint32_t i = 0; i < g->outputs.count; i++) {
-        const tir_tensor *t = &region->tensors.data[tensor[i]];
-        if (copied_through(region, tensor[i], arguments, outputs[i])) continue;
-        arguments[t->argument] = outputs[i];
-        checked[t->argument] = lib_arena_take(arena, (size_t)element_count(region, t) * lib_dtype_size(t->dtype) + 1);
-    }
-    if (region->outputs == 0) return LEG_RAN;
-    tir_schedule schedule;
-    tir_schedule_init(&schedule, arena);
-    target_cpu.schedule(&cpu.machine, 1, tir_region_copy(arena, region), &schedule);
-    if (getenv("SHOW")) { /* to look at what a failing case does */
-        lib_text text;
-        lib_text_init(&text, arena);
-        tir_region_print(&text, region);
-        print_message("%s%s\n", text.data, schedule.text.data ? schedule.text.data : "");
-    }
-    tir_kernel *kernel =
-        tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &cpu.machine, .verify = true});
-    lib_error error = {0};
-    if (tir_interpret(kernel, checked, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) !=
-        DLC_OK)
-        lib_raise_error(arena->scope, &error);
-    run_compiled(arena, kernel, arguments);
-    for (uint32_t i = 0; i < g->outputs.count; i++) {
-        const tir_tensor *t = &region->tensors.data[tensor[i]];
-        if (t->argument >= region->inputs &&
-            !same_bits(t->dtype, arguments[t->argument], checked[t->argument], element_count(region, t)))
-            lib_raise(arena->scope, DLC_INTERNAL, "compiled code and interpreter differ in %s; schedule:\n%s", t->name,
-                      schedule.text.data ? schedule.text.data : "");
-    }
-    return LEG_RAN;
-}
-#endif
-
-static const test_leg legs[] = {
-    {"definition", run_definition, false},
-    {"definition with fma", run_definition, true},
-    {"loops", run_loops, true},
-#ifdef DLC_TARGET_cpu
-    {"cpu", run_cpu, true},
-#endif
-};
 
 /* ---- comparing ------------------------------------------------------------------------------------------------- */
 
@@ -289,6 +63,7 @@ typedef struct test_case {
     graph *primitive; /* composites expanded */
     graph_reference_tensor operand[SAMPLE_OPERANDS], result[RESULTS_MAX], scale[RESULTS_MAX];
     int results;
+    void *prepared[TEST_LEGS_MAX]; /* by leg */
     sample_fill fill;
     uint64_t seed;
     char failure[2 * LIB_MESSAGE_MAX];
@@ -299,6 +74,12 @@ static int64_t count_of(const graph_reference_tensor *t) {
     int64_t count = 1;
     for (int i = 0; i < t->rank; i++) count *= t->dim[i];
     return count;
+}
+
+static int64_t extent_of(const tir_pool *pool, tir_expr extent) {
+    int64_t value = -1;
+    assert_true(tir_is_const(pool, extent, &value));
+    return value;
 }
 
 static void emit_sample(test_case *c) {
@@ -442,16 +223,15 @@ static bool inputs_unchanged(test_case *c, const run_memory *m) {
     return true;
 }
 
-/* The leg's own scope and arena. */
-static leg_result run_protected(const test_leg *leg, const graph *g, const run_memory *m, lib_error *error) {
+/* Each run has an arena of its own. */
+static bool run_protected(const test_leg *leg, void *prepared, const run_memory *m, lib_error *error) {
     lib_scope scope;
     lib_arena arena;
-    volatile leg_result result = LEG_CANNOT;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
-    if (LIB_ENTER(&scope)) result = leg->run(leg, &arena, g, m->input, m->output);
+    if (LIB_ENTER(&scope)) leg->run(prepared, &arena, m->input, m->output);
     lib_arena_free(&arena);
     *error = scope.error;
-    return result;
+    return error->status == DLC_OK;
 }
 
 /* Runs a leg with every tensor at the end, or the beginning, of its memory. */
@@ -461,10 +241,10 @@ static bool run_leg(test_case *c, const test_leg *leg, bool at_end) {
     bool good = take_memory(c, &m, at_end);
     if (!good) {
         snprintf(c->failure, sizeof c->failure, "%s: no memory", c->s.line);
-    } else if (run_protected(leg, c->primitive, &m, &error) == LEG_RAN) {
+    } else if (run_protected(leg, c->prepared[leg - test_legs], &m, &error)) {
         good = compare_results(c, leg->name, m.outputs) && inputs_unchanged(c, &m);
         c->ran++;
-    } else if (error.status != DLC_OK) {
+    } else {
         snprintf(c->failure, sizeof c->failure, "%s, fill %d, leg %s: %s", c->s.line, (int)c->fill, leg->name,
                  error.message);
         good = false;
@@ -474,7 +254,7 @@ static bool run_leg(test_case *c, const test_leg *leg, bool at_end) {
     return good;
 }
 
-static bool run_case(test_case *c) {
+static void make_data(test_case *c) {
     for (int i = c->s.operands; i < SAMPLE_OPERANDS; i++) c->operand[i].rank = -1;
     for (int i = 0; i < c->s.operands; i++) {
         const sample_operand *from = &c->s.operand[i];
@@ -489,10 +269,6 @@ static bool run_case(test_case *c) {
     }
     run_reference(c, c->operand, c->result);
     run_scale(c);
-    for (size_t k = 0; k < sizeof legs / sizeof *legs; k++)
-        for (int at_end = 1; at_end >= 0; at_end--)
-            if (!run_leg(c, &legs[k], at_end)) return false;
-    return true;
 }
 
 /* What numbers a class is tried on, bits of sample_fill: sums of the largest ones depend on their order. */
@@ -508,6 +284,29 @@ static unsigned fills_of(graph_class class_) {
 
 /* ---- tests ----------------------------------------------------------------------------------------------------- */
 
+static bool run_fills(test_case *c) {
+    uint64_t seed = (uint64_t)lib_environment_integer(LIB_ENV_SEED, 1);
+    for (unsigned fill = SAMPLE_TAME; fill <= SAMPLE_EXTREME; fill *= 2) {
+        if (!(fills_of(c->s.op->class_) & fill)) continue;
+        c->fill = (sample_fill)fill;
+        c->seed = lib_hash64(c->s.line, strlen(c->s.line), seed + fill);
+        make_data(c);
+        for (const test_leg *leg = test_legs; leg->name; leg++)
+            if (c->prepared[leg - test_legs] && !(run_leg(c, leg, true) && run_leg(c, leg, false))) return false;
+    }
+    return true;
+}
+
+static bool run_legs(test_case *c) {
+    const test_graphs graphs = {c->g, c->primitive};
+    for (const test_leg *leg = test_legs; leg->name; leg++)
+        c->prepared[leg - test_legs] = leg->prepare(leg, c->arena, &graphs);
+    bool good = run_fills(c);
+    for (const test_leg *leg = test_legs; leg->name; leg++)
+        if (leg->finish && c->prepared[leg - test_legs]) leg->finish(c->prepared[leg - test_legs]);
+    return good;
+}
+
 /* One line of the samples with one dtype; false with the reason in `failure`. */
 static bool run_sample(const graph_op *op, const char *line, size_t length, dlc_dtype t, bool *varies, char *failure,
                        size_t room, int64_t *ran) {
@@ -522,13 +321,7 @@ static bool run_sample(const graph_op *op, const char *line, size_t length, dlc_
         c->s.line = sample_line(&arena, line, length, t, varies);
         emit_sample(c);
         check_text(c);
-        uint64_t seed = (uint64_t)lib_environment_integer(LIB_ENV_SEED, 1);
-        for (unsigned fill = SAMPLE_TAME; fill <= SAMPLE_EXTREME && good; fill *= 2) {
-            if (!(fills_of(op->class_) & fill)) continue;
-            c->fill = (sample_fill)fill;
-            c->seed = lib_hash64(c->s.line, strlen(c->s.line), seed + fill);
-            good = run_case(c);
-        }
+        good = run_legs(c);
         snprintf(failure, room, "%s", c->failure);
         *ran += c->ran;
     } else {
@@ -595,5 +388,7 @@ int main(int argc, char **argv) {
             tests[count++] =
                 (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
-    return _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
+    int failed = _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
+    test_legs_close();
+    return failed;
 }

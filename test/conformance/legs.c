@@ -1,0 +1,435 @@
+/* Ways to run a sample (legs.h): by the definition of its stages, as loops of the empty schedule, by the cpu target's schedule in loops
+ * and in code, which must agree in all bits, and through the public API, where fusion and plans take part. */
+#include "conformance/legs.h"
+
+#include "conformance/guarded.h"
+#include "graph/build.h"
+#include "graph/region.h"
+#include "targets/target.h"
+#include "tir/arith.h"
+#include "tir/interpret.h"
+#include "tir/schedule.h"
+
+#include <dlc/dlc.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- the whole graph as one region, with every output a stage ------------------------------------------------------- */
+
+typedef struct prepared_region {
+    tir_region *region;
+    const void **constant; /* by argument: bytes, or NULL and */
+    int64_t *input;        /* the number of the graph's input */
+    uint32_t *output;      /* tensors of the graph's outputs */
+    uint32_t outputs;
+    bool fma;
+    tir_kernel *kernel;    /* of legs that lower; NULL: outputs are inputs */
+    target_module *module; /* of the cpu leg */
+    const char *schedule;
+} prepared_region;
+
+/* NULL: some node has no compute definition. */
+static prepared_region *prepare_region(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
+    const graph *g = graphs->primitive;
+    prepared_region *p = LIB_NEW(arena, prepared_region);
+    graph_region_builder builder = graph_region_start(arena, g, "conformance");
+    p->constant = LIB_NEW_ARRAY(arena, const void *, g->nodes.count);
+    p->input = LIB_NEW_ARRAY(arena, int64_t, g->nodes.count);
+    uint32_t given = 0;
+    for (uint32_t n = 0; n < g->nodes.count; n++) { /* inputs and constants: the arguments */
+        const graph_node *node = &g->nodes.data[n];
+        if (!graph_is_source(node->op)) continue;
+        const graph_constant *constant = graph_constant_of(g, node->first);
+        graph_region_add_input(&builder, node->first, constant != NULL);
+        if (constant)
+            p->constant[given] = constant->bytes;
+        else
+            p->input[given] = node->attribute[0].integer;
+        given++;
+    }
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        const graph_node *node = &g->nodes.data[n];
+        if (graph_is_source(node->op)) continue;
+        if (!node->op->compute && !node->op->scalar) return NULL;
+        graph_shape *shape = LIB_NEW_ARRAY(arena, graph_shape, node->results);
+        for (int i = 0; i < node->results; i++) shape[i] = *graph_shape_of(g, node->first + (graph_id)i);
+        uint32_t *tensors = LIB_NEW_ARRAY(arena, uint32_t, node->results);
+        graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, node->results, shape,
+                              tensors);
+        for (int i = 0; i < node->results; i++) graph_region_set(&builder, node->first + (graph_id)i, tensors[i]);
+    }
+    p->outputs = g->outputs.count;
+    p->output = LIB_NEW_ARRAY(arena, uint32_t, p->outputs);
+    for (uint32_t i = 0; i < p->outputs; i++) {
+        p->output[i] = graph_region_tensor(&builder, g->outputs.data[i]);
+        if (builder.region->tensors.data[p->output[i]].stage >= 0) tir_region_output(builder.region, p->output[i]);
+    }
+    graph_region_finish(&builder);
+    tir_region_verify(arena->scope, builder.region);
+    p->region = builder.region;
+    p->fma = leg->fma;
+    return p;
+}
+
+static int64_t extent_of(const tir_pool *pool, tir_expr extent) {
+    int64_t value = 0;
+    tir_is_const(pool, extent, &value);
+    return value;
+}
+
+static int64_t element_count(const prepared_region *p, uint32_t tensor) {
+    const tir_tensor *t = &p->region->tensors.data[tensor];
+    int64_t count = 1;
+    for (int d = 0; d < t->rank; d++) count *= extent_of(p->region->pool, t->extent[d]);
+    return count;
+}
+
+/* Arguments of one run; outputs that are inputs of the region itself are copied. */
+static void **region_arguments(const prepared_region *p, lib_arena *arena, void *const *inputs, void *const *outputs) {
+    void **arguments = LIB_NEW_ARRAY(arena, void *, (size_t)p->region->inputs + p->outputs + 1);
+    for (int a = 0; a < p->region->inputs; a++)
+        arguments[a] = p->constant[a] ? (void *)p->constant[a] : inputs[p->input[a]];
+    for (uint32_t i = 0; i < p->outputs; i++) {
+        const tir_tensor *t = &p->region->tensors.data[p->output[i]];
+        size_t bytes = (size_t)element_count(p, p->output[i]) * lib_dtype_size(t->dtype);
+        if (t->stage >= 0)
+            arguments[t->argument] = outputs[i];
+        else if (bytes)
+            memcpy(outputs[i], arguments[t->argument], bytes);
+    }
+    return arguments;
+}
+
+/* ---- stages by their definition -------------------------------------------------------------------------------------- */
+
+static void *prepare_definition(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
+    return prepare_region(leg, arena, graphs);
+}
+
+static void evaluate_all(lib_arena *arena, const prepared_region *p, uint32_t tensor, void **arguments, void *output) {
+    const tir_tensor t = p->region->tensors.data[tensor];
+    int64_t count = element_count(p, tensor);
+    int64_t *points = LIB_NEW_ARRAY(arena, int64_t, (size_t)(count * t.rank));
+    for (int64_t k = 0; k < count; k++) {
+        int64_t rest = k;
+        for (int i = t.rank - 1; i >= 0; i--) {
+            int64_t extent = extent_of(p->region->pool, t.extent[i]);
+            points[k * t.rank + i] = rest % extent;
+            rest /= extent;
+        }
+    }
+    uint64_t *bits = LIB_NEW_ARRAY(arena, uint64_t, (size_t)count);
+    if (count) tir_region_evaluate(arena, p->region, arguments, NULL, tensor, count, points, p->fma, bits);
+    size_t size = lib_dtype_size(t.dtype);
+    for (int64_t k = 0; k < count; k++) tir_bits_store((tir_dtype)t.dtype, (char *)output + (size_t)k * size, bits[k]);
+}
+
+static void run_definition(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs) {
+    prepared_region *p = prepared;
+    void **arguments = region_arguments(p, arena, inputs, outputs);
+    for (uint32_t i = 0; i < p->outputs; i++)
+        if (p->region->tensors.data[p->output[i]].stage >= 0)
+            evaluate_all(arena, p, p->output[i], arguments, outputs[i]);
+}
+
+/* ---- loop IR of the empty schedule, by the checking interpreter -------------------------------------------------------- */
+
+static void interpret(const prepared_region *p, lib_arena *arena, void *const *arguments) {
+    lib_error error = {0};
+    if (tir_interpret(p->kernel, arguments, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) !=
+        DLC_OK)
+        lib_raise_error(arena->scope, &error);
+}
+
+static void *prepare_loops(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
+    prepared_region *p = prepare_region(leg, arena, graphs);
+    if (!p || p->region->outputs == 0) return p;
+    tir_machine machine = {.target = "interp", .name = "none", .fma = leg->fma, .line = 64, .cores = 1};
+    p->kernel = tir_lower(arena, p->region, NULL, &(tir_lower_options){.machine = &machine, .verify = true});
+    return p;
+}
+
+static void run_loops(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs) {
+    prepared_region *p = prepared;
+    void **arguments = region_arguments(p, arena, inputs, outputs);
+    if (p->kernel) interpret(p, arena, arguments);
+}
+
+/* ---- the cpu target's own schedule: its loop IR by the checking interpreter and compiled give the same bits ------------ */
+
+#ifdef DLC_TARGET_cpu
+static struct {
+    target_device *device;
+    tir_machine machine;
+} cpu;
+
+static void open_cpu(lib_scope *scope) {
+    lib_error error;
+    target_options options = {.allocator = &lib_libc_allocator};
+    if (!cpu.device && target_cpu.open(&options, &cpu.device, &cpu.machine, &error) != DLC_OK)
+        lib_raise_error(scope, &error);
+}
+
+static void *prepare_cpu(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
+    prepared_region *p = prepare_region(leg, arena, graphs);
+    if (!p || p->region->outputs == 0) return p;
+    open_cpu(arena->scope);
+    tir_schedule schedule;
+    tir_schedule_init(&schedule, arena);
+    target_cpu.schedule(&cpu.machine, 1, tir_region_copy(arena, p->region), &schedule);
+    p->schedule = schedule.text.length ? schedule.text.data : "";
+    if (getenv("SHOW")) { /* to look at what a failing case does */
+        lib_text text;
+        lib_text_init(&text, arena);
+        tir_region_print(&text, p->region);
+        fprintf(stderr, "%s%s\n", text.data, p->schedule);
+    }
+    p->kernel = tir_lower(arena, p->region, &schedule, &(tir_lower_options){.machine = &cpu.machine, .verify = true});
+    lib_error error = {0};
+    target_object object;
+    const tir_kernel *kernel = p->kernel;
+    if (target_cpu.compile(cpu.device, 1, &kernel, &object, &error) != DLC_OK) lib_raise_error(arena->scope, &error);
+    dlc_status status = target_cpu.load(cpu.device, &object, 1, &kernel, &p->module, &error);
+    target_cpu.release_object(cpu.device, &object);
+    if (status != DLC_OK) lib_raise_error(arena->scope, &error);
+    return p;
+}
+
+static void finish_cpu(void *prepared) {
+    const prepared_region *p = prepared;
+    if (p->module) target_cpu.unload(cpu.device, p->module);
+}
+
+/* Scratch begins as NaN patterns. */
+static void *poisoned(lib_arena *arena, int64_t bytes) {
+    return memset(lib_arena_take_aligned(arena, (size_t)bytes + 1, 64), 0xff, (size_t)bytes + 1);
+}
+
+static void run_compiled(const prepared_region *p, lib_arena *arena, void *const *arguments) {
+    lib_error error = {0};
+    target_arguments call = {.buffers = arguments,
+                             .workspace = poisoned(arena, p->kernel->workspace_bytes),
+                             .local = poisoned(arena, tir_range(p->kernel->pool, p->kernel->local_size).high),
+                             .error = &error};
+    for (uint32_t k = 0; k < p->kernel->phases.count; k++) {
+        target_phase phase = target_cpu.phase(p->module, 0, (int)k);
+        phase.run(&call, 0, 0, extent_of(p->kernel->pool, p->kernel->phases.data[k].tasks), 0, phase.closure);
+    }
+}
+
+static bool same_bits(dlc_dtype dtype, const char *a, const char *b, int64_t count) {
+    size_t size = lib_dtype_size(dtype);
+    for (int64_t i = 0; i < count; i++) {
+        const char *x = a + (size_t)i * size, *y = b + (size_t)i * size;
+        if (memcmp(x, y, size) == 0) continue;
+        if (!lib_dtype_is_float(dtype) || !isnan(lib_element_get_f64(dtype, x)) ||
+            !isnan(lib_element_get_f64(dtype, y)))
+            return false;
+    }
+    return true;
+}
+
+static void run_cpu(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs) {
+    prepared_region *p = prepared;
+    void **arguments = region_arguments(p, arena, inputs, outputs);
+    if (!p->kernel) return;
+    void **checked = LIB_NEW_ARRAY(arena, void *, (size_t)p->region->inputs + p->outputs + 1);
+    memcpy(checked, arguments, (size_t)p->region->inputs * sizeof *checked);
+    for (uint32_t i = 0; i < p->outputs; i++) {
+        const tir_tensor *t = &p->region->tensors.data[p->output[i]];
+        size_t bytes = (size_t)element_count(p, p->output[i]) * lib_dtype_size(t->dtype);
+        if (t->stage >= 0) checked[t->argument] = lib_arena_take(arena, bytes + 1);
+    }
+    interpret(p, arena, checked);
+    run_compiled(p, arena, arguments);
+    for (uint32_t i = 0; i < p->outputs; i++) {
+        const tir_tensor *t = &p->region->tensors.data[p->output[i]];
+        if (t->stage >= 0 &&
+            !same_bits(t->dtype, arguments[t->argument], checked[t->argument], element_count(p, p->output[i])))
+            lib_raise(arena->scope, DLC_INTERNAL, "compiled code and interpreter differ in %s; schedule:\n%s", t->name,
+                      p->schedule);
+    }
+}
+#endif
+
+/* ---- a host's program on the build's default target ---------------------------------------------------------------------- */
+
+static dlc_context *context;
+static uint64_t interpreted;           /* regions so far */
+static char last_log[LIB_MESSAGE_MAX]; /* why */
+
+static void keep_line(void *user, const char *line) {
+    (void)user;
+    snprintf(last_log, sizeof last_log, "%s", line);
+}
+
+/* The library's memory begins as NaN patterns. A program's arena lives as long as the program, hence a program for each run; the
+ * kernels come from the context's cache. */
+static void *allocate_poisoned(void *user, size_t size, size_t alignment) {
+    void *pointer = NULL;
+    (void)user;
+    if (posix_memalign(&pointer, alignment < sizeof(void *) ? sizeof(void *) : alignment, size ? size : 1) != 0)
+        return NULL;
+    return memset(pointer, 0xff, size);
+}
+
+static void release_poisoned(void *user, void *pointer, size_t size, size_t alignment) {
+    (void)user, (void)size, (void)alignment;
+    free(pointer);
+}
+
+typedef struct prepared_program {
+    const graph *g;
+    dlc_graph *handle;
+    bool strided;
+} prepared_program;
+
+_Noreturn static void raise_host(lib_scope *scope, dlc_status status) {
+    lib_raise(scope, status == DLC_OK ? DLC_INTERNAL : status, "%s", dlc_error_message(context));
+}
+
+static void *prepare_program(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
+    static const dlc_allocator allocator = {allocate_poisoned, release_poisoned, NULL};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    options.log = keep_line;
+    if (!context && dlc_context_create(&options, &context) != DLC_OK)
+        lib_raise(arena->scope, DLC_INTERNAL, "%s", dlc_error_message(NULL));
+    prepared_program *p = LIB_NEW(arena, prepared_program);
+    lib_text text;
+    lib_text_init(&text, arena);
+    graph_print(&text, graphs->whole);
+    p->g = graphs->whole;
+    p->strided = leg->strided;
+    dlc_status status = dlc_graph_parse(context, text.data, text.length, &p->handle);
+    if (status != DLC_OK) raise_host(arena->scope, status);
+    return p;
+}
+
+static void finish_program(void *prepared) {
+    dlc_graph_destroy(((prepared_program *)prepared)->handle);
+}
+
+/* A tensor of a host: compact where the leg has it, or with its axes the other way round in memory and a gap after each row. */
+typedef struct host_tensor {
+    DLTensor tensor;
+    int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
+    size_t size; /* of an element */
+    int64_t count;
+    char *compact;
+    guarded copy;
+} host_tensor;
+
+static char *host_element(const host_tensor *t, int64_t number) {
+    int64_t at = 0;
+    for (int d = t->tensor.ndim - 1; d >= 0; d--) {
+        at += number % t->shape[d] * t->strides[d];
+        number /= t->shape[d];
+    }
+    return (char *)t->tensor.data + at * (int64_t)t->size;
+}
+
+static void place_tensor(host_tensor *t, lib_arena *arena, const graph *g, graph_id value, void *compact,
+                         bool strided) {
+    const graph_shape *shape = graph_shape_of(g, value);
+    *t = (host_tensor){.compact = compact, .size = lib_dtype_size(shape->dtype), .count = 1};
+    t->tensor = (DLTensor){.data = compact,
+                           .device = {kDLCPU, 0},
+                           .ndim = shape->rank,
+                           .dtype = lib_dtype_to_dlpack(shape->dtype),
+                           .shape = t->shape};
+    int64_t stride = 1;
+    for (int d = 0; d < shape->rank; d++) {
+        t->count *= t->shape[d] = extent_of(g->pool, shape->dim[d]);
+        t->strides[d] = stride;
+        stride = stride * t->shape[d] + (d == 0);
+    }
+    if (!strided) return;
+    size_t bytes = t->count ? (size_t)stride * t->size : 0;
+    if (!guarded_new(&t->copy, bytes, true)) lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "no memory");
+    if (bytes) memset(t->copy.data, 0xff, bytes);
+    t->tensor.data = t->copy.data;
+    t->tensor.strides = t->strides;
+}
+
+typedef struct host_call {
+    host_tensor *input, *output;
+    const DLTensor **inputs;
+    dlc_output_slot *slots;
+    int input_count, output_count;
+} host_call;
+
+static host_call *make_call(const prepared_program *p, lib_arena *arena, void *const *inputs, void *const *outputs) {
+    host_call *c = LIB_NEW(arena, host_call);
+    c->input_count = (int)p->g->inputs.count;
+    c->output_count = (int)p->g->outputs.count;
+    c->input = LIB_NEW_ARRAY(arena, host_tensor, (size_t)c->input_count + 1);
+    c->inputs = LIB_NEW_ARRAY(arena, const DLTensor *, (size_t)c->input_count + 1);
+    c->output = LIB_NEW_ARRAY(arena, host_tensor, (size_t)c->output_count);
+    c->slots = LIB_NEW_ARRAY(arena, dlc_output_slot, (size_t)c->output_count);
+    for (int i = 0; i < c->input_count; i++) {
+        host_tensor *t = &c->input[i];
+        place_tensor(t, arena, p->g, p->g->inputs.data[i], inputs[i], p->strided);
+        for (int64_t k = 0; p->strided && k < t->count; k++)
+            memcpy(host_element(t, k), t->compact + (size_t)k * t->size, t->size);
+        c->inputs[i] = &t->tensor;
+    }
+    for (int i = 0; i < c->output_count; i++) {
+        place_tensor(&c->output[i], arena, p->g, p->g->outputs.data[i], outputs[i], p->strided);
+        c->slots[i].tensor = &c->output[i].tensor;
+    }
+    return c;
+}
+
+static void end_call(host_call *c, bool strided) {
+    for (int i = 0; i < c->output_count; i++) {
+        const host_tensor *t = &c->output[i];
+        for (int64_t k = 0; strided && k < t->count; k++)
+            memcpy(t->compact + (size_t)k * t->size, host_element(t, k), t->size);
+        guarded_free(&c->output[i].copy);
+    }
+    for (int i = 0; i < c->input_count; i++) guarded_free(&c->input[i].copy);
+}
+
+static void run_program(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs) {
+    const prepared_program *p = prepared;
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    dlc_program *program;
+    options.no_excess_precision = p->strided; /* both ways are tried */
+    dlc_status status = dlc_compile(context, p->handle, &options, &program);
+    if (status != DLC_OK) raise_host(arena->scope, status);
+    host_call *call = make_call(p, arena, inputs, outputs);
+    status = dlc_run(program, NULL, call->inputs, call->input_count, call->slots, call->output_count);
+    end_call(call, p->strided);
+    dlc_program_destroy(program);
+    if (status != DLC_OK) raise_host(arena->scope, status);
+    dlc_statistics statistics;
+    dlc_context_statistics(context, &statistics);
+    if (statistics.interpreted_regions > interpreted) {
+        interpreted = statistics.interpreted_regions;
+        lib_raise(arena->scope, DLC_INTERNAL, "%s", last_log);
+    }
+}
+
+/* ---- which there are ----------------------------------------------------------------------------------------------------- */
+
+const test_leg test_legs[TEST_LEGS_MAX] = {
+    {"definition", prepare_definition, run_definition, NULL, false, false},
+    {"definition with fma", prepare_definition, run_definition, NULL, true, false},
+    {"loops", prepare_loops, run_loops, NULL, true, false},
+#ifdef DLC_TARGET_cpu
+    {"cpu", prepare_cpu, run_cpu, finish_cpu, true, false},
+#endif
+    {"program", prepare_program, run_program, finish_program, true, false},
+    {"program, strided", prepare_program, run_program, finish_program, true, true},
+};
+
+void test_legs_close(void) {
+    dlc_context_destroy(context);
+    context = NULL, interpreted = 0;
+#ifdef DLC_TARGET_cpu
+    if (cpu.device) target_cpu.close(cpu.device);
+    cpu.device = NULL;
+#endif
+}

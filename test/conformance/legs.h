@@ -1,0 +1,28 @@
+/* Ways to run a sample, from the definition of its stages to the public API. A leg prepares once per sample (lowering, compilation)
+ * and then runs on several sets of numbers. */
+#ifndef TEST_CONFORMANCE_LEGS_H
+#define TEST_CONFORMANCE_LEGS_H
+
+#include "graph/internal.h"
+
+/* A sample as the host would write it, and with its composites expanded. */
+typedef struct test_graphs {
+    const graph *whole, *primitive;
+} test_graphs;
+
+/* Mistakes raise in the arena's scope. inputs[i] and outputs[i] are compact tensors. */
+typedef struct test_leg {
+    const char *name;
+    /* What `run` needs, or NULL: this leg has no way to run such operators. */
+    void *(*prepare)(const struct test_leg *leg, lib_arena *arena, const test_graphs *graphs);
+    void (*run)(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs);
+    void (*finish)(void *prepared); /* NULL: nothing is left */
+    bool fma, strided;
+} test_leg;
+
+enum { TEST_LEGS_MAX = 8 };
+extern const test_leg test_legs[TEST_LEGS_MAX]; /* ends at name NULL */
+
+void test_legs_close(void);
+
+#endif
