@@ -16,6 +16,8 @@ tir_expr graph_infer_sum(const graph_infer *infer, tir_expr a, tir_expr b);
 void graph_infer_indices(const graph_infer *infer, int operand);
 /* low <= high: no raises, unknown becomes a constraint at bind. */
 void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, const char *what);
+/* An axis of that size has an element to read where operand `indices` holds any index. */
+void graph_infer_reached(const graph_infer *infer, int indices, tir_expr size);
 /* A list that is empty (the default) or has one entry per dimension; raises otherwise. */
 void graph_infer_list(const graph_infer *infer, const graph_attribute *list, int rank, const char *what);
 

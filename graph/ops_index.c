@@ -25,14 +25,11 @@ static void replace_axis(const graph_infer *infer, const graph_shape *x, int axi
 /* ---- gather ---------------------------------------------------------------------------------------------------- */
 
 static void infer_gather(graph_infer *infer) {
-    tir_pool *pool = infer->g->pool;
     const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1];
     graph_infer_indices(infer, 1);
     int axis = graph_infer_axis(infer, infer->attribute[0].integer, x->rank, "axis");
     replace_axis(infer, x, axis, indices, &infer->result[0]);
-    tir_expr wanted = tir_index(pool, 1); /* 0 where there is no index */
-    for (int i = 0; i < indices->rank; i++) wanted = tir_min(pool, wanted, indices->dim[i]);
-    graph_infer_at_most(infer, wanted, x->dim[axis], "indices into an axis of size 0");
+    graph_infer_reached(infer, 1, x->dim[axis]);
 }
 
 static tir_expr element_gather(graph_compute *c, const tir_expr *axis) {
@@ -183,7 +180,7 @@ static void infer_dynamic_update_slice(graph_infer *infer) {
 static void compute_dynamic_update_slice(graph_compute *c) {
     const graph_shape *x = &c->operand_shape[0], *update = &c->operand_shape[1];
     int axes[DLC_MAX_RANK], count = dynamic_axes(&c->attribute[0], x->rank, axes);
-    tir_expr extent[DLC_MAX_RANK], space[DLC_MAX_RANK], from[DLC_MAX_RANK];
+    tir_expr extent[DLC_MAX_RANK] = {0}, space[DLC_MAX_RANK], from[DLC_MAX_RANK];
     for (int i = 0; i < count; i++) extent[i] = update->dim[axes[i]];
     tir_stage *stage = tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, count, NULL, extent);
     for (int i = 0; i < x->rank; i++) stage->index[i] = from[i] = space[i] = stage->axis[i].var;

@@ -208,7 +208,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
             p.panel = width;
             vector_operand = true;
         } else if (heavy && plain_subscript(r, &access[i], axis) && t->pack == UINT32_MAX &&
-                   (tensor->constant || stride != 1) && tensor->rank >= 2) {
+                   (tensor->constant || stride != 1) && tensor->rank >= 2 && !tensor->output) {
             t->pack = access[i].tensor;
             t->pack_copy = !tensor->constant || tensor->stage >= 0;
             vector_operand = true;
