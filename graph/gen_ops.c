@@ -44,7 +44,7 @@ static const char *safe(const char *name, char buffer[64]) {
                                         "while", "unsigned", "void",   "template", "xor",     "results", "const"};
     snprintf(buffer, 64, "%s", name);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(name, words[i]) == 0) snprintf(buffer, 64, "%s_", name);
+        if (strcmp(name, words[i]) == 0) snprintf(buffer, 64, "%.62s_", name);
     return buffer;
 }
 

@@ -80,7 +80,7 @@ static int report(const digits *d, const int64_t *predicted) {
     }
     for (int i = 40; rows < SHOWN; i += 97) row[rows++] = first + i;
     draw(d, row, rows, predicted);
-    printf("\naccuracy %.1f %% on %d held-out digits\n", 100.0 * right / DIGITS_HELD_OUT, DIGITS_HELD_OUT);
+    printf("\naccuracy %.1f %% on %d held-out digits\n", 100.0 * right / (double)DIGITS_HELD_OUT, DIGITS_HELD_OUT);
     return right;
 }
 

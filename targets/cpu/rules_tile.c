@@ -112,7 +112,7 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
             step += (loads + stream) / 20; /* what is hidden costs something too */
             if (p->m % mr) step *= 1.01;   /* heights differ: two versions of the tile */
             step += conflict_cycles(r->machine, mr, p->row_bytes);
-            double cycles = (double)(rows * columns) * (step + TILE_OVERHEAD / p->steps);
+            double cycles = (double)(rows * columns) * (step + (double)TILE_OVERHEAD / p->steps);
             if (cycles < t->cycles * 0.999) {
                 t->cycles = cycles;
                 t->nr = nr;

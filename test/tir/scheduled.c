@@ -20,61 +20,60 @@ static double random_unit(uint64_t *state) {
     return (double)(*state >> 33) / (double)(1u << 30) - 1;
 }
 
-static int64_t tensor_count(tir_region *region, const tir_tensor *t) {
-    int64_t n = 1, e = 0;
-    for (int d = 0; d < t->rank; d++) {
-        assert_true(tir_is_const(region->pool, t->extent[d], &e));
-        n *= e;
-    }
+typedef struct run {
+    lib_arena *arena;
+    tir_region *region, *rewritten;
+    tir_kernel *kernel;
+    void *logical[ARGUMENTS], *argument[ARGUMENTS]; /* inputs as the region and as the kernel sees them; outputs */
+    int64_t params[TIR_MAX_AXES];                   /* varying dimensions in this round */
+    scheduled_report *report;
+} run;
+
+/* Under the round's parameters. */
+static int64_t extent_of(const run *r, tir_expr extent) {
+    uint64_t *variables = LIB_NEW_ARRAY(r->arena, uint64_t, r->region->pool->variables.count + 1);
+    for (uint32_t p = 0; p < r->region->params.count; p++)
+        variables[tir_var_id(r->region->pool, r->region->params.data[p])] = (uint64_t)r->params[p];
+    return (int64_t)tir_evaluate(r->region->pool, extent, &(tir_evaluator){.variables = variables});
+}
+
+static int64_t tensor_count(const run *r, const tir_tensor *t) {
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++) n *= extent_of(r, t->extent[d]);
     return n;
 }
 
 /* The physical copy of a tensor in a layout. */
-static void *pack(tir_region *region, const tir_tensor *t, const void *from) {
+static void *pack(const run *r, const tir_tensor *t, const void *from) {
+    tir_region *region = r->region;
     tir_expr physical[TIR_MAX_PHYSICAL], at[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK];
     tir_layout_extents(region->pool, &t->layout, t->extent, physical);
     int rank = tir_layout_physical_rank(&t->layout);
     int64_t size = 1, extent[TIR_MAX_PHYSICAL];
-    for (int p = 0; p < rank; p++) {
-        tir_is_const(region->pool, physical[p], &extent[p]);
-        size *= extent[p];
-    }
+    for (int p = 0; p < rank; p++) size *= extent[p] = extent_of(r, physical[p]);
     size_t bytes = lib_dtype_size(t->dtype);
     char *to = lib_arena_take_aligned(region->arena, (size_t)size * bytes + 1, 64);
     memset(to, 0, (size_t)size * bytes);
-    int64_t n = tensor_count(region, t), logical[DLC_MAX_RANK] = {0};
+    int64_t n = tensor_count(r, t), logical[DLC_MAX_RANK] = {0};
     for (int64_t i = 0; i < n; i++) {
-        int64_t offset = 0, value;
+        int64_t offset = 0;
         for (int d = 0; d < t->rank; d++) index[d] = tir_index(region->pool, logical[d]);
         tir_layout_indices(region->pool, &t->layout, index, at);
-        for (int p = 0; p < rank; p++) {
-            tir_is_const(region->pool, at[p], &value);
-            offset = offset * extent[p] + value;
-        }
+        for (int p = 0; p < rank; p++) offset = offset * extent[p] + extent_of(r, at[p]);
         memcpy(to + (size_t)offset * bytes, (const char *)from + (size_t)i * bytes, bytes);
         for (int d = t->rank - 1; d >= 0; d--) {
-            int64_t e;
-            tir_is_const(region->pool, t->extent[d], &e);
-            if (++logical[d] < e) break;
+            if (++logical[d] < extent_of(r, t->extent[d])) break;
             logical[d] = 0;
         }
     }
     return to;
 }
 
-typedef struct run {
-    lib_arena *arena;
-    tir_region *region, *rewritten;
-    tir_kernel *kernel;
-    void *logical[ARGUMENTS], *argument[ARGUMENTS]; /* inputs as the region and as the kernel sees them; outputs */
-    scheduled_report *report;
-} run;
-
 static void make_arguments(run *r, uint64_t seed) {
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         if (tensor->argument < 0) continue;
-        int64_t n = tensor_count(r->region, tensor);
+        int64_t n = tensor_count(r, tensor);
         size_t size = lib_dtype_size(tensor->dtype);
         char *data = lib_arena_take_aligned(r->arena, (size_t)n * size + 1, 64);
         for (int64_t i = 0; i < n; i++) {
@@ -86,7 +85,7 @@ static void make_arguments(run *r, uint64_t seed) {
         if (tensor->argument >= r->region->inputs) continue;
         for (uint32_t k = 0; k < r->rewritten->tensors.count; k++)
             if (r->rewritten->tensors.data[k].argument == tensor->argument)
-                r->argument[tensor->argument] = pack(r->region, &r->rewritten->tensors.data[k], data);
+                r->argument[tensor->argument] = pack(r, &r->rewritten->tensors.data[k], data);
     }
 }
 
@@ -94,18 +93,18 @@ static bool same_outputs(run *r, double tolerance) {
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor tensor = r->region->tensors.data[t];
         if (tensor.argument < r->region->inputs) continue;
-        int64_t n = tensor_count(r->region, &tensor);
+        int64_t n = tensor_count(r, &tensor);
         int64_t *points = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)(n * tensor.rank + 1));
         uint64_t *expected = LIB_NEW_ARRAY(r->arena, uint64_t, (size_t)n + 1);
         for (int64_t i = 0; i < n; i++) {
-            int64_t rest = i, extent;
+            int64_t rest = i;
             for (int d = tensor.rank - 1; d >= 0; d--) {
-                tir_is_const(r->region->pool, tensor.extent[d], &extent);
+                int64_t extent = extent_of(r, tensor.extent[d]);
                 points[i * tensor.rank + d] = rest % extent;
                 rest /= extent;
             }
         }
-        tir_region_evaluate(r->arena, r->region, r->logical, NULL, t, n, points, true, expected);
+        tir_region_evaluate(r->arena, r->region, r->logical, r->params, t, n, points, true, expected);
         for (int64_t i = 0; i < n; i++) {
             tir_dtype dtype = (tir_dtype)tensor.dtype;
             uint64_t got =
@@ -126,12 +125,11 @@ static bool interpret(run *r, bool reverse) {
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         if (tensor->argument < r->region->inputs) continue;
-        memset(r->argument[tensor->argument], 0xff,
-               (size_t)tensor_count(r->region, tensor) * lib_dtype_size(tensor->dtype));
+        memset(r->argument[tensor->argument], 0xff, (size_t)tensor_count(r, tensor) * lib_dtype_size(tensor->dtype));
     }
     lib_error error;
     tir_interpret_options options = {.check = true, .reverse_tasks = reverse, .reverse_lanes = reverse};
-    if (tir_interpret(r->kernel, r->argument, NULL, &options, &lib_libc_allocator, &error) == DLC_OK) return true;
+    if (tir_interpret(r->kernel, r->argument, r->params, &options, &lib_libc_allocator, &error) == DLC_OK) return true;
     snprintf(r->report->message, sizeof r->report->message, "%s", error.message);
     return false;
 }
@@ -165,6 +163,17 @@ static void lower(run *r, const char *schedule_text) {
     r->report->kernel = strdup(text.data);
 }
 
+/* Several values of each parameter within its range; one round without parameters. False: enough. */
+static bool next_params(run *r, int round) {
+    static const int64_t values[] = {1, 5, 6, 7, 13, 24};
+    for (uint32_t p = 0; p < r->region->params.count; p++) {
+        tir_interval range = tir_range(r->region->pool, r->region->params.data[p]);
+        int64_t value = values[(round + (int)p) % (int)(sizeof values / sizeof *values)];
+        r->params[p] = value < range.low ? range.low : value > range.high ? range.high : value;
+    }
+    return round < (r->region->params.count ? (int)(sizeof values / sizeof *values) : 1);
+}
+
 scheduled_outcome scheduled_run(const char *region, const char *schedule, double tolerance, uint64_t seed, bool check,
                                 scheduled_report *report) {
     lib_scope scope;
@@ -184,7 +193,7 @@ scheduled_outcome scheduled_run(const char *region, const char *schedule, double
     parsed = true;
     lower(&r, schedule);
     bool good = true;
-    if (check) {
+    for (int round = 0; check && good && next_params(&r, round); round++) {
         make_arguments(&r, seed);
         for (int reverse = 0; reverse < 2 && good; reverse++)
             good = interpret(&r, reverse) && same_outputs(&r, tolerance);
