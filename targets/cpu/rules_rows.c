@@ -195,6 +195,30 @@ static int64_t longest_row(const row_plan *p, const int *members, int count) {
     return longest;
 }
 
+/* Vectors that one row of a stage takes: runs along its innermost axis, each in vectors of its own. */
+static int64_t row_vectors(const row_plan *p, int s) {
+    const tir_stage *stage = &p->r->region->stages.data[s];
+    int64_t vectors = 1, inner = 1;
+    for (int a = 0; a < stage->space; a++) {
+        int64_t n = rules_extent(p->r, &stage->axis[a]);
+        if (n == 1 || runs_along(p, s, a)) continue;
+        vectors *= inner;
+        inner = n;
+    }
+    return vectors * ((inner + p->lanes - 1) / p->lanes);
+}
+
+/* Three stages of a row are alive at once (a value, what is made of it, what it is made with), and two vectors beside. */
+static bool row_fits(const row_plan *p, const int *members, int count) {
+    int64_t registers = p->r->machine->vector_registers ? p->r->machine->vector_registers : 16;
+    int64_t most = row_vectors(p, p->root);
+    for (int i = 0; i < count; i++) {
+        int64_t vectors = row_vectors(p, members[i]);
+        if (vectors > most) most = vectors;
+    }
+    return most <= (registers - 2) / 3;
+}
+
 static bool uses_lanes(const rules *r, const int *members, int count) {
     for (int i = 0; i < count; i++)
         if (has_lanes(r, members[i])) return true;
@@ -308,7 +332,8 @@ bool rules_rows(rules *r, int root) {
     p.block_axis = -1;
     int64_t longest = longest_row(&p, members, count),
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
-    p.small = !p.across && !blocked && longest >= 0 && longest <= REGISTER_VECTORS * p.lanes;
+    p.small = !p.across && !blocked && longest >= 0 && longest <= REGISTER_VECTORS * p.lanes &&
+              row_fits(&p, members, count);
     if (blocked)
         p.block = block_of(rows);
     else if (p.small && uses_lanes(r, members, count))

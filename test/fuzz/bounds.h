@@ -163,6 +163,23 @@ static inline double bound_map_error(const bound_row *r) {
     return INFINITY;
 }
 
+/* Functions are polynomials of fused multiply-adds; the interp target has those always. */
+static inline bool bound_without_fma(void) {
+#if defined(__x86_64__)
+    return strcmp(lib_environment_get(LIB_ENV_FEATURES), "sse2") == 0 || !__builtin_cpu_supports("fma");
+#else
+    return false;
+#endif
+}
+
+/* What a function of exact operands may differ by: each side lies within the row's tolerance. */
+static inline double bound_function_error(const bound_row *r, double magnitude) {
+    if (!bound_without_fma() || !bound_is(r, "exp expm1 log log1p sin cos tanh erf logistic pow silu gelu elu softplus "
+                                             "rng_normal"))
+        return 0;
+    return (2 * r->node->op->tolerance + 2) * bound_epsilon(r->y->dtype, false) * magnitude + 1e-40;
+}
+
 static inline bound bound_map(const bound_row *r) {
     dlc_dtype dtype = r->y->dtype;
     bool is_float = lib_dtype_is_float(dtype);
@@ -177,6 +194,7 @@ static inline bound bound_map(const bound_row *r) {
     if (e > 0) y.error = bound_map_error(r);
     if (is_float && y.error < INFINITY && (e > 0 || (r->excess && rounds && !y.integral)))
         y.error += 4 * bound_epsilon(dtype, false) * y.magnitude + (dtype == DLC_F16 ? 0x1p-24 : 1e-40);
+    if (is_float) y.error += bound_function_error(r, y.magnitude);
     if (isnan(y.error) || (y.error > 0 && y.magnitude > largest / 4)) y.error = INFINITY;
     y.magnitude = fmin(y.magnitude, largest);
     return y;
@@ -425,6 +443,7 @@ static inline bound bound_source(const bound_row *r) {
     if (bound_is(r, "rng_uniform rng_normal")) {
         y.magnitude = 16;
         if (bound_is_narrow(r->y->dtype) && r->excess) y.error = 16 * bound_epsilon(r->y->dtype, false);
+        y.error += bound_function_error(r, y.magnitude);
     }
     if (bound_is(r, "rng_bits") && lib_dtype_is_float(r->y->dtype)) y.special = true;
     return y;
