@@ -139,7 +139,9 @@ static void attach_row_member(const row_plan *p, int s) {
         tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
     else
         tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, r->region->stages.data[end].name,
-                         r->region->stages.data[end].axis[rules_axis_labelled(r, end, p->block_axis)].name);
+                         end == p->root /* split into blocks */
+                             ? "q_i"
+                             : r->region->stages.data[end].axis[rules_axis_labelled(r, end, p->block_axis)].name);
     if (attach_contraction(p, s)) return;
     if (many && ends_tree(r, s)) row = rules_axis_labelled(r, s, p->block_axis); /* a loop, with the tree inside */
     int along = p->across ? rules_axis_labelled(r, s, p->v) : -1;                /* the axis that vectors run along */
@@ -332,8 +334,8 @@ bool rules_rows(rules *r, int root) {
     p.block_axis = -1;
     int64_t longest = longest_row(&p, members, count),
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
-    p.small = !p.across && !blocked && longest >= 0 && longest <= REGISTER_VECTORS * p.lanes &&
-              row_fits(&p, members, count);
+    p.small =
+        !p.across && !blocked && longest >= 0 && longest <= REGISTER_VECTORS * p.lanes && row_fits(&p, members, count);
     if (blocked)
         p.block = block_of(rows);
     else if (p.small && uses_lanes(r, members, count))
