@@ -162,6 +162,18 @@ static void release_attributes(dnnl_primitive_attr_t attributes, dnnl_post_ops_t
 
 /* ---- contraction ------------------------------------------------------------------------------------------------------------ */
 
+/* The step of a primitive on the problem's tensors, weights packed beforehand. bias NULL: none. */
+static void run_contraction(plan *p, const bench_problem *problem, dnnl_primitive_desc_t pd, const description *x,
+                            const description *w, const description *bias, const description *y) {
+    if (p->failed) return;
+    dnnl_memory_t weights = packed(p, memory(p, w, problem->operands[1].data), wanted(pd, dnnl_query_weights_md));
+    step *run = add_step(p, pd);
+    argument(p, run, DNNL_ARG_SRC, memory(p, x, problem->operands[0].data));
+    argument(p, run, DNNL_ARG_WEIGHTS, weights);
+    if (bias) argument(p, run, DNNL_ARG_BIAS, memory(p, bias, problem->operands[2].data));
+    argument(p, run, DNNL_ARG_DST, memory(p, y, problem->results[0].data));
+}
+
 static void contract_matmul(plan *p, const bench_problem *problem) {
     const bench_shape *s = problem->shape;
     int64_t b = bench_number(s, "b", 1), m = bench_number(s, "m", 1), n = bench_number(s, "n", 1),
@@ -179,13 +191,7 @@ static void contract_matmul(plan *p, const bench_problem *problem) {
     ok(p, dnnl_matmul_desc_init(&operation, &x, &w_any, biased ? &bias : NULL, &y));
     dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
     release_attributes(attributes, post);
-    if (p->failed) return;
-    dnnl_memory_t weights = packed(p, memory(p, &w, problem->operands[1].data), wanted(pd, dnnl_query_weights_md));
-    step *run = add_step(p, pd);
-    argument(p, run, DNNL_ARG_SRC, memory(p, &x, problem->operands[0].data));
-    argument(p, run, DNNL_ARG_WEIGHTS, weights);
-    if (biased) argument(p, run, DNNL_ARG_BIAS, memory(p, &bias, problem->operands[2].data));
-    argument(p, run, DNNL_ARG_DST, memory(p, &y, problem->results[0].data));
+    run_contraction(p, problem, pd, &x, &w, biased ? &bias : NULL, &y);
 }
 
 static void contract_inner_product(plan *p, const bench_problem *problem) {
@@ -206,13 +212,7 @@ static void contract_inner_product(plan *p, const bench_problem *problem) {
        dnnl_inner_product_forward_desc_init(&operation, dnnl_forward_inference, &x, &w_any, biased ? &bias : NULL, &y));
     dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
     release_attributes(attributes, post);
-    if (p->failed) return;
-    dnnl_memory_t weights = packed(p, memory(p, &w, problem->operands[1].data), wanted(pd, dnnl_query_weights_md));
-    step *run = add_step(p, pd);
-    argument(p, run, DNNL_ARG_SRC, memory(p, &x, problem->operands[0].data));
-    argument(p, run, DNNL_ARG_WEIGHTS, weights);
-    if (biased) argument(p, run, DNNL_ARG_BIAS, memory(p, &bias, problem->operands[2].data));
-    argument(p, run, DNNL_ARG_DST, memory(p, &y, problem->results[0].data));
+    run_contraction(p, problem, pd, &x, &w, biased ? &bias : NULL, &y);
 }
 
 /* ---- convolution ------------------------------------------------------------------------------------------------------------- */

@@ -1,88 +1,19 @@
 /* Contractions, windows, random numbers, control flow and composites beyond their samples: with symbolic dimensions,
  * against plain C on values chosen to hurt, against published vectors, and on wrong uses. */
-#include "graph/build.h"
-#include "graph/internal.h"
-#include "graph/region.h"
-#include "tir/arith.h"
-
-#include "conformance/sample.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-/* after the above */
-#include <cmocka.h>
+#include "graph/rows.h"
 
 /* ---- running a graph */
 
-static graph *parse(lib_arena *arena, const char *text) {
-    lib_lexer lexer;
-    lib_lexer_init(&lexer, arena, "<text>", text, strlen(text));
-    return graph_parse(arena, &lexer);
-}
-
-static void *elements_of(lib_arena *arena, dlc_dtype dtype, const double *numbers, int64_t count) {
-    char *bytes = lib_arena_take(arena, (size_t)count * lib_dtype_size(dtype));
-    for (int64_t i = 0; i < count; i++)
-        lib_element_set_f64(dtype, bytes + (size_t)i * lib_dtype_size(dtype), numbers[i]);
-    return bytes;
-}
-
-/* Sizes of the symbols become numbers where `bind`, else parameters of the region. */
-static int64_t *extents(const tir_region *region, uint32_t tensor, const int64_t *sizes, int64_t *extent,
-                        int64_t *count) {
-    uint64_t *variables = LIB_NEW_ARRAY(region->arena, uint64_t, region->pool->variables.count);
-    for (uint32_t i = 0; i < region->params.count; i++)
-        variables[tir_var_id(region->pool, region->params.data[i])] = (uint64_t)sizes[i];
-    const tir_tensor *t = &region->tensors.data[tensor];
-    *count = 1;
-    for (int i = 0; i < t->rank; i++) {
-        tir_evaluator evaluator = {.variables = variables};
-        *count *= extent[i] = (int64_t)tir_evaluate(region->pool, t->extent[i], &evaluator);
-    }
-    return extent;
-}
-
-/* Numbers of output 0. inputs[i]: numbers of input i. */
+/* Numbers of output 0. inputs[i]: numbers of input i. Symbols become numbers where `bind`, else parameters. */
 static double *run(lib_arena *arena, const graph *composite, const int64_t *sizes, bool bind,
                    const double *const *inputs, int64_t *count) {
     const graph *g = graph_decompose(arena, composite);
+    dlc_dtype dtype;
     if (bind) g = graph_bind(arena, g, sizes);
-    graph_region_builder builder = graph_region_start(arena, g, "test");
-    void **arguments = LIB_NEW_ARRAY(arena, void *, g->nodes.count);
-    int given = 0;
-    for (uint32_t n = 0; n < g->nodes.count; n++) {
-        const graph_node *node = &g->nodes.data[n];
-        graph_shape shape = *graph_shape_of(g, node->first);
-        if (!graph_is_source(node->op)) {
-            uint32_t made;
-            graph_region_add_node(&builder, node->op, node->inputs, node->input, node->attribute, 1, &shape, &made);
-            graph_region_set(&builder, node->first, made);
-            continue;
-        }
-        const graph_constant *constant = graph_constant_of(g, node->first);
-        graph_region_add_input(&builder, node->first, false);
-        int64_t extent[DLC_MAX_RANK], size = 0;
-        extents(builder.region, graph_region_tensor(&builder, node->first), sizes, extent, &size);
-        arguments[given++] = constant ? (void *)constant->bytes
-                                      : elements_of(arena, shape.dtype, inputs[node->attribute[0].integer], size);
-    }
-    uint32_t tensor = graph_region_tensor(&builder, g->outputs.data[0]);
-    graph_region_finish(&builder);
-    tir_region_verify(arena->scope, builder.region);
-    int64_t extent[DLC_MAX_RANK];
-    extents(builder.region, tensor, sizes, extent, count);
-    int rank = builder.region->tensors.data[tensor].rank;
-    int64_t *points = LIB_NEW_ARRAY(arena, int64_t, (size_t)(*count * rank));
-    for (int64_t p = 0; p < *count; p++)
-        for (int64_t i = rank - 1, rest = p; i >= 0; rest /= extent[i], i--) points[p * rank + i] = rest % extent[i];
-    uint64_t *bits = LIB_NEW_ARRAY(arena, uint64_t, (size_t)*count);
-    if (*count) tir_region_evaluate(arena, builder.region, arguments, sizes, tensor, *count, points, false, bits);
+    uint64_t *bits = rows_evaluate(arena, g, sizes, inputs, count, &dtype);
     double *numbers = LIB_NEW_ARRAY(arena, double, (size_t)*count);
-    dlc_dtype dtype = builder.region->tensors.data[tensor].dtype;
-    for (int64_t p = 0; p < *count; p++) numbers[p] = tir_bits_to_f64((tir_dtype)dtype, bits[p]);
-    if (lib_dtype_is_integer(dtype))
-        for (int64_t p = 0; p < *count; p++) numbers[p] = (double)(int64_t)bits[p];
+    for (int64_t p = 0; p < *count; p++)
+        numbers[p] = lib_dtype_is_integer(dtype) ? (double)(int64_t)bits[p] : tir_bits_to_f64((tir_dtype)dtype, bits[p]);
     return numbers;
 }
 
@@ -164,7 +95,7 @@ static int64_t case_sizes[2];
 static const char *case_shape;
 
 static void compare_bound(lib_arena *arena) {
-    graph *g = parse(arena, text_of_case);
+    graph *g = rows_parse(arena, text_of_case);
     lib_text text;
     lib_text_init(&text, arena);
     graph_print_shape(&text, g, graph_shape_of(g, g->outputs.data[0]));
@@ -230,7 +161,7 @@ static void run_network(lib_arena *arena) {
     const double *inputs[5];
     for (int i = 0; i < 5; i++) inputs[i] = random_numbers(arena, counts[i], (uint64_t)i + 77);
     int64_t n = 3, count;
-    double *got = run(arena, parse(arena, network), &n, true, inputs, &count), expected[30];
+    double *got = run(arena, rows_parse(arena, network), &n, true, inputs, &count), expected[30];
     for (int i = 0; i < 3; i++) network_by_hand(inputs, i, expected + i * 10);
     expect(got, count, expected, 30, 1e-14);
 }
@@ -375,7 +306,7 @@ static void run_exact(lib_arena *arena) {
     const double *inputs[3];
     for (int i = 0; i < 3; i++) inputs[i] = exact[exact_case].inputs[i] ? exact[exact_case].inputs[i] : ones;
     int64_t count;
-    double *got = run(arena, parse(arena, exact[exact_case].text), NULL, true, inputs, &count);
+    double *got = run(arena, rows_parse(arena, exact[exact_case].text), NULL, true, inputs, &count);
     for (int64_t i = 0; i < count && i < exact[exact_case].count; i++)
         if (got[i] != exact[exact_case].output[i] && !(isnan(got[i]) && isnan(exact[exact_case].output[i])))
             print_error("%s\n", exact[exact_case].text);
@@ -416,12 +347,12 @@ static void run_philox(lib_arena *arena) {
     }
     int64_t count;
     double *first =
-        run(arena, parse(arena, "graph { y = rng_bits(shape=[4], stream=0) output y }"), NULL, true, NULL, &count);
+        run(arena, rows_parse(arena, "graph { y = rng_bits(shape=[4], stream=0) output y }"), NULL, true, NULL, &count);
     for (int i = 0; i < 4; i++) assert_true((uint32_t)(int32_t)first[i] == known[0][6 + i]);
     const double key = -0x1p62 + 12345678; /* exact in a double */
     uint64_t bits = (uint64_t)(int64_t)key;
     const char *text = "graph { input k: i64[] y = rng_bits(k, shape=[5, 7], stream=4000000000, part=9) output y }";
-    double *got = run(arena, parse(arena, text), NULL, true, (const double *const[]){&key}, &count);
+    double *got = run(arena, rows_parse(arena, text), NULL, true, (const double *const[]){&key}, &count);
     assert_int_equal(count, 35);
     for (uint32_t i = 0; i < 35; i++) {
         philox((uint32_t[]){i / 4, 0, 4000000000u, 9}, (uint32_t[]){(uint32_t)bits, (uint32_t)(bits >> 32)}, out);
@@ -431,7 +362,7 @@ static void run_philox(lib_arena *arena) {
 
 static void run_distributions(lib_arena *arena) {
     int64_t count, counts[16] = {0};
-    double *u = run(arena, parse(arena, "graph { y = rng_uniform(shape=[4000], seed=3, stream=1) output y }"), NULL,
+    double *u = run(arena, rows_parse(arena, "graph { y = rng_uniform(shape=[4000], seed=3, stream=1) output y }"), NULL,
                     true, NULL, &count);
     for (int64_t i = 0; i < count; i++) {
         assert_true(u[i] >= 0 && u[i] < 1);
@@ -440,14 +371,14 @@ static void run_distributions(lib_arena *arena) {
     double chi = 0, mean = 0, square = 0;
     for (int i = 0; i < 16; i++) chi += ((double)counts[i] - 250) * ((double)counts[i] - 250) / 250;
     assert_true(chi < 40); /* 15 degrees of freedom: p < 0.0005 beyond */
-    double *z = run(arena, parse(arena, "graph { y = rng_normal(shape=[4000], seed=3, stream=2) output y }"), NULL,
+    double *z = run(arena, rows_parse(arena, "graph { y = rng_normal(shape=[4000], seed=3, stream=2) output y }"), NULL,
                     true, NULL, &count);
     for (int64_t i = 0; i < count; i++) mean += z[i] / 4000, square += z[i] * z[i] / 4000;
     assert_true(fabs(mean) < 0.06 && fabs(square - 1) < 0.1);
 }
 
 static void run_streams(lib_arena *arena) {
-    graph *g = parse(
+    graph *g = rows_parse(
         arena, "graph { a = rng_uniform(shape=[4]) b = rng_uniform(shape=[4]) c = rng_uniform(shape=[4], stream=0) "
                "d = sub(a, b) output d output c }");
     assert_int_equal(g->nodes.count, 3); /* c is a, b is not */
@@ -491,10 +422,10 @@ static const char *shape_text(lib_arena *arena, const graph *g, uint32_t output)
 }
 
 static void run_control(lib_arena *arena) {
-    graph *g = parse(arena, control);
+    graph *g = rows_parse(arena, control);
     assert_string_equal(shape_text(arena, g, 0), "i64[]");
     assert_string_equal(shape_text(arena, g, 1), "f32[n, 3]");
-    assert_string_equal(print(arena, parse(arena, print(arena, g))), print(arena, g));
+    assert_string_equal(print(arena, rows_parse(arena, print(arena, g))), print(arena, g));
     int64_t n = 7;
     graph *bound = graph_bind(arena, graph_decompose(arena, g), &n);
     assert_string_equal(shape_text(arena, bound, 1), "f32[7, 3]");
@@ -510,7 +441,7 @@ static void something(void *user, int inputs, const DLTensor *const *input, int 
 
 static void run_custom(lib_arena *arena) {
     /* dtypes 3 and 11 are i32 and f32 */
-    graph *g = parse(
+    graph *g = rows_parse(
         arena,
         "graph { input x: f32[n]\n p, q = custom_call(x, target=\"f\", dtypes=[3, 11], ranks=[0, 2], shapes=[n, 4])\n"
         " s, t = custom_call(x, target=\"f\", dtypes=[3, 11], ranks=[0, 2], shapes=[n, 4])\n"
@@ -560,9 +491,7 @@ static void test_control(void **state) {
 #define WHILE(condition, body) "while(f32[3], condition=" BRANCH(condition) ", body=" BRANCH(body) ")"
 
 /* sample, part of the message */
-static const struct {
-    const char *line, *message;
-} wrong[] = {
+static const rows_wrong wrong[] = {
     {"dot_general(f32[2, 3], f32[4, 5], contract_x=[1], contract_w=[0])", "must be equal"},
     {"dot_general(f32[2, 3], f32[3, 5], contract_x=[1], contract_w=[])", "expected as many"},
     {"dot_general(f32[2, 3], f32[3, 5], contract_x=[2], contract_w=[0])", "out of range"},
@@ -653,38 +582,9 @@ static const struct {
     {"custom_call(f32[3], target=\"f\", dtypes=[11], ranks=[0], shapes=[3])", "the ranks add up to 0"},
 };
 
-static void emit_sample(lib_arena *arena, const char *line) {
-    graph *g = graph_new(arena, NULL);
-    sample *s = LIB_NEW(arena, sample);
-    char name[64] = {0};
-    memcpy(name, line, strcspn(line, "("));
-    sample_parse(s, g, graph_op_find(name), line);
-    graph_id input[SAMPLE_OPERANDS];
-    for (int i = 0; i < s->operands; i++) {
-        graph_shape shape = {.dtype = s->operand[i].dtype, .rank = s->operand[i].rank};
-        for (int d = 0; d < shape.rank; d++) shape.dim[d] = tir_index(g->pool, s->operand[i].dim[d]);
-        input[i] = graph_new_input(g, "x", &shape);
-    }
-    graph_emit(g, s->op, s->operands, input, s->attribute);
-}
-
-static bool is_refused(const char *line, const char *message) {
-    lib_scope scope;
-    lib_arena arena;
-    lib_arena_init(&arena, &lib_libc_allocator, &scope);
-    if (LIB_ENTER(&scope)) emit_sample(&arena, line);
-    lib_arena_free(&arena);
-    if (scope.error.status == DLC_INVALID_ARGUMENT && strstr(scope.error.message, message)) return true;
-    print_error("%s: status %d, message \"%s\", expected \"...%s...\"\n", line, (int)scope.error.status,
-                scope.error.message, message);
-    return false;
-}
-
 static void test_wrong_uses(void **state) {
     (void)state;
-    int accepted = 0;
-    for (size_t t = 0; t < sizeof wrong / sizeof *wrong; t++) accepted += !is_refused(wrong[t].line, wrong[t].message);
-    assert_int_equal(accepted, 0);
+    rows_check_refusals(wrong, sizeof wrong / sizeof *wrong);
 }
 
 int main(void) {
