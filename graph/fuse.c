@@ -584,6 +584,24 @@ static void list_region(fuser *f, const cluster *c, region_lists *lists) {
     lib_vec_push(f->arena, &lists->regions, region);
 }
 
+/* Names tell regions apart: dot_general, dot_general_2, ... Schedules are given by name. */
+static void number_names(fuser *f, graph_regions *regions) {
+    lib_map firsts = {0}; /* name -> the first region of that name */
+    uint32_t *bearers = LIB_NEW_ARRAY(f->arena, uint32_t, regions->count);
+    for (uint32_t i = 0; i < regions->count; i++) {
+        graph_region *region = &regions->data[i];
+        uint32_t first = i;
+        if (!region->name) continue;
+        uint64_t hash = lib_hash64(region->name, strlen(region->name), 0);
+        for (uint32_t at = lib_map_first(&firsts, hash); at != LIB_MAP_END; at = lib_map_next(&firsts, hash, at))
+            if (strcmp(regions->data[firsts.slots[at].value].name, region->name) == 0) first = firsts.slots[at].value;
+        if (++bearers[first] == 1)
+            lib_map_insert(f->arena, &firsts, hash, i);
+        else
+            region->name = lib_arena_format(f->arena, "%s_%u", region->name, bearers[first]);
+    }
+}
+
 /* In ascending order of values; opaque and control nodes put all results out, wanted or not. */
 static void list_outputs(fuser *f, region_lists *lists, uint32_t index) {
     graph_region *region = &lists->regions.data[index];
@@ -656,5 +674,7 @@ graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine
     for (uint32_t i = 0; i < f.clusters.count; i++)
         if (f.clusters.data[i].nodes.count) list_region(&f, &f.clusters.data[i], &lists);
     for (uint32_t i = 0; i < lists.regions.count; i++) list_outputs(&f, &lists, i);
-    return in_running_order(&f, &lists);
+    graph_regions regions = in_running_order(&f, &lists);
+    number_names(&f, &regions);
+    return regions;
 }

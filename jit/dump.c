@@ -80,10 +80,16 @@ static tir_kernel *lowered(dump *d, const graph_region *region, tir_schedule *sc
     return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, schedule, options);
 }
 
+/* As the compile option `schedule` takes it back. */
 static void region_schedule(dump *d, const graph_region *region) {
     tir_schedule schedule;
     lowered(d, region, &schedule, NULL);
     lib_text_format(&d->text, "region %s:\n%s", region->name, schedule.text.length ? schedule.text.data : "");
+}
+
+static void region_steps(dump *d, const graph_region *region) {
+    tir_schedule schedule;
+    lib_text_format(&d->text, "region %s:\n", region->name);
     lowered(d, region, &schedule, &(tir_lower_options){.step = after_line, .step_user = d});
 }
 
@@ -143,6 +149,7 @@ static void each_region(dump *d, bool kernels_only, void (*print)(dump *d, const
 REGION_STAGE(dump_regions, false, region_nodes)
 REGION_STAGE(dump_stages, true, region_stages)
 REGION_STAGE(dump_schedule, true, region_schedule)
+REGION_STAGE(dump_steps, true, region_steps)
 REGION_STAGE(dump_loops, true, region_loops)
 REGION_STAGE(dump_llvm, true, region_llvm)
 REGION_STAGE(dump_assembly, true, region_assembly)
@@ -366,10 +373,10 @@ static const struct {
 } stages[] = {
     {"graph", dump_graph, false, false},      {"bound", dump_bound, true, false},
     {"regions", dump_regions, true, false},   {"stages", dump_stages, true, false},
-    {"schedule", dump_schedule, true, false}, {"loops", dump_loops, true, false},
-    {"llvm", dump_llvm, true, false},         {"asm", dump_assembly, true, false},
-    {"dot", dump_dot, true, false},           {"plan", dump_plan, true, true},
-    {"profile", dump_profile, true, true},
+    {"schedule", dump_schedule, true, false}, {"steps", dump_steps, true, false},
+    {"loops", dump_loops, true, false},       {"llvm", dump_llvm, true, false},
+    {"asm", dump_assembly, true, false},      {"dot", dump_dot, true, false},
+    {"plan", dump_plan, true, true},          {"profile", dump_profile, true, true},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 

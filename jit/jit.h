@@ -28,7 +28,7 @@
 typedef struct jit_key {
     lib_hash128 computation; /* canonical region: structure, extents or PARAM, layouts, scalar constants */
     lib_hash128 machine;     /* target, features, library version */
-    lib_hash128 schedule;    /* zero: the target's rules; else hash of the schedule's text */
+    lib_hash128 schedule;    /* zero: the target's rules; else hash of the host's for this region */
     int32_t threads;         /* hint that the rules saw */
     uint32_t options;        /* bit 0: excess precision */
 } jit_key;
@@ -292,7 +292,6 @@ struct dlc_program {
     size_t constant_count;
     dlc_compile_options options;
     char *schedule;
-    lib_hash128 schedule_hash;
     int *alias;      /* output -> donated input; -1 */
     lib_mutex mutex; /* building and evicting plans, and what follows up to `profile` */
     jit_plan *retired[2];

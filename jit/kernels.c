@@ -3,6 +3,28 @@
 
 enum { KERNELS_PER_MODULE = 16 };
 
+/* The lines of the program's schedule text for a region: sections are introduced by `region NAME:`. NULL: there are none. */
+static const char *own_schedule(const dlc_program *program, const char *name, size_t *length) {
+    for (const char *at = program->schedule; at && *at;) {
+        const char *line = at + strspn(at, " \t"), *end = strchr(line, '\n');
+        if (strncmp(line, "region ", 7) == 0) {
+            const char *header = line + 7 + strspn(line + 7, " \t");
+            size_t word = strcspn(header, ": \t\n");
+            const char *body = header + word + strspn(header + word, " \t");
+            while (end && strncmp(end + 1 + strspn(end + 1, " \t"), "region ", 7) != 0) end = strchr(end + 1, '\n');
+            if (*body == ':' && word == strlen(name) && memcmp(header, name, word) == 0) {
+                body += 1 + strspn(body + 1, " \t\n");
+                if (end && end < body) end = body;
+                *length = end ? (size_t)(end - body) : strlen(body);
+                while (*length && strchr(" \t\n", body[*length - 1])) --*length;
+                return body;
+            }
+        }
+        at = end ? end + 1 : NULL;
+    }
+    return NULL;
+}
+
 /* ---- keys */
 
 jit_key jit_region_key(dlc_program *program, const tir_region *region) {
@@ -10,7 +32,9 @@ jit_key jit_region_key(dlc_program *program, const tir_region *region) {
     memset(&key, 0, sizeof key);
     key.computation = tir_region_hash(region);
     key.machine = program->context->machine_hash;
-    key.schedule = program->schedule_hash;
+    size_t length;
+    const char *own = own_schedule(program, region->name, &length);
+    if (own) key.schedule = lib_hash_bytes(own, length, (lib_hash128){7, 7});
     key.threads = program->context->width;
     key.options = !program->options.no_excess_precision;
     return key;
@@ -37,34 +61,6 @@ static bool out_of_budget(jit_build *build, lib_error *error) {
         return true;
     }
     return false;
-}
-
-/* The lines of the program's schedule text for this region: sections are introduced by `region <name>:`. */
-static const char *own_schedule(dlc_program *program, lib_arena *arena, const char *name) {
-    if (!program->schedule) return NULL;
-    const char *at = program->schedule;
-    while (at && *at) {
-        char header[192];
-        int used = 0;
-        if (sscanf(at, " region %180[^: \t\n] :%n", header, &used) == 1 && used > 0) {
-            const char *body = at + used, *end = body;
-            while ((end = strchr(end, '\n')) != NULL) {
-                end++;
-                if (strncmp(end + strspn(end, " \t"), "region ", 7) == 0) break;
-            }
-            if (strcmp(header, name) == 0) {
-                size_t length = end ? (size_t)(end - body) : strlen(body);
-                char *text = lib_arena_take(arena, length + 1);
-                memcpy(text, body, length);
-                return text;
-            }
-            at = end;
-        } else {
-            at = strchr(at, '\n');
-            if (at) at++;
-        }
-    }
-    return NULL;
 }
 
 /* The target's rules and what they lead to; NULL and *error when lowering refuses their schedule, which is a fault of the rules. */
@@ -95,7 +91,8 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     }
     region->excess_precision = !program->options.no_excess_precision;
     tir_schedule_init(schedule, arena);
-    const char *own = own_schedule(program, arena, region->name);
+    size_t length = 0;
+    const char *own = own_schedule(program, region->name, &length);
     if (!own && context->target->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
         lib_error error;
         tir_kernel *kernel = lower_by_rules(context, arena, region, rewritten, schedule, &options, &error);
@@ -106,7 +103,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
         atomic_fetch_add_explicit(&context->interpreted_regions, 1, memory_order_relaxed);
         tir_schedule_init(schedule, arena);
     }
-    if (own) lib_text_add(&schedule->text, own);
+    if (own) lib_text_format(&schedule->text, "%.*s\n", (int)length, own);
     *rewritten = tir_region_copy(arena, region);
     tir_schedule_rewrite(*rewritten, schedule, NULL);
     return tir_lower(arena, region, schedule, &options);

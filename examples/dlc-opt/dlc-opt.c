@@ -6,24 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char all_stages[] = "graph,bound,regions,stages,schedule,loops,llvm,asm,plan";
+static const char all_stages[] = "graph,bound,regions,stages,schedule,steps,loops,llvm,asm,plan";
 
 static void usage(void) {
     printf("usage: dlc-opt GRAPH.txt [option ...]      (- reads standard input)\n"
            "  --dims n=7,m=3      values of the graph's symbols\n"
            "  --passes LIST       graph passes, one after the other; prints the graph after each:\n");
     list_passes();
-    printf("  --print LIST        stages: graph, bound, regions, stages, schedule, loops, llvm, asm (with spills),\n"
-           "                      plan, profile, dot; all: %s\n"
-           "  --schedule FILE     schedules of regions, each introduced by a line `region NAME:`\n"
-           "  --target NAME       cpu, interp or null; default: the first the build has\n"
-           "  --threads N         run on N threads\n"
-           "  --run               run once on random inputs; --values prints results\n"
-           "  --input NAME=FILE   bytes of an input instead of random ones (compact, row-major)\n"
-           "  --seed N            of random inputs (default 1)\n"
-           "  --check             run, and compare with the interp target; --tolerance 1e-5 is relative\n"
-           "  --time SECONDS      run again and again\n",
-           all_stages);
+    printf(
+        "  --print LIST        stages: graph, bound, regions, stages, schedule, steps (the state after each line of it),\n"
+        "                      loops, llvm, asm (with spills), plan, profile (of --run or --time), dot; without any\n"
+        "                      other option graph; all: %s\n"
+        "  --steps             the same as --print steps\n"
+        "  --schedule FILE     regions' own schedules, in the form in which `--print schedule` shows them\n"
+        "  --target NAME       cpu, interp or null; default: the first the build has\n"
+        "  --threads N         run on N threads\n"
+        "  --run               run once on random inputs; --values prints results\n"
+        "  --input NAME=FILE   bytes of an input instead of random ones (compact, row-major)\n"
+        "  --seed N            of random inputs (default 1)\n"
+        "  --check             run, and compare with the interp target; --tolerance 1e-5 is relative\n"
+        "  --time SECONDS      run again and again\n",
+        all_stages);
 }
 
 char *read_file(const char *path, size_t *size) {
@@ -78,6 +81,8 @@ static bool parse_options(int argc, char **argv, options *o) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--run") == 0)
             o->run = true;
+        else if (strcmp(argv[i], "--steps") == 0)
+            o->stages = "steps";
         else if (strcmp(argv[i], "--check") == 0)
             o->run = o->check = true;
         else if (strcmp(argv[i], "--values") == 0)
@@ -91,6 +96,8 @@ static bool parse_options(int argc, char **argv, options *o) {
             i++;
         }
     }
+    if (!o->run && !o->passes && !o->stages) o->stages = "graph";
+    if (!o->graph_path) fprintf(stderr, "dlc-opt: which graph? (see --help)\n");
     return o->graph_path != NULL;
 }
 
@@ -126,6 +133,24 @@ static void print_log(void *user, const char *line) {
     fprintf(stderr, "%s\n", line);
 }
 
+/* A name that no region has would be a schedule that nobody follows. */
+static bool names_exist(dlc_context *context, dlc_program *program, const char *schedule, const shapes *s) {
+    char *regions = NULL, line[256], name[200];
+    bool good = dlc_program_dump(program, "regions", s->pointer, s->rank, s->count, &regions) == DLC_OK;
+    if (!good) fprintf(stderr, "dlc-opt: %s\n", dlc_error_message(context));
+    for (const char *at = schedule; good && at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (sscanf(at, " region %199[^: \t\n]", name) != 1) continue;
+        snprintf(line, sizeof line, "kernel %s\n", name);
+        if (!strstr(regions, line)) {
+            fprintf(stderr, "dlc-opt: no region is called %s; --print regions shows them\n", name);
+            good = false;
+        }
+    }
+    if (regions) dlc_text_free(context, regions);
+    return good;
+}
+
 static bool work(const options *o, dlc_context *context, dlc_graph *graph, const char *text, const char *schedule) {
     dlc_program *program = NULL;
     dlc_compile_options compile = DLC_COMPILE_OPTIONS_INIT;
@@ -140,7 +165,8 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
         return false;
     }
     if (o->stages && strstr(o->stages, "profile")) dlc_program_profile(program, 1);
-    bool good = !o->run || run_program(o, context, program, text, &s);
+    bool good = !schedule || only_graph || names_exist(context, program, schedule, &s);
+    good = good && (!o->run || run_program(o, context, program, text, &s));
     good = print_stages(context, program, o, &s) && good;
     dlc_program_destroy(program);
     return good;

@@ -99,7 +99,7 @@ static void run_passes(lib_arena *arena, const graph *g, const options *o, const
         if (length < sizeof name) snprintf(name, sizeof name, "%.*s", (int)length, at);
         while (i < sizeof passes / sizeof *passes && (length >= sizeof name || strcmp(passes[i].name, name) != 0)) i++;
         if (i == sizeof passes / sizeof *passes)
-            lib_raise(arena->scope, DLC_NOT_FOUND, "no pass is called %.*s (see --help)", (int)length, at);
+            lib_raise(arena->scope, DLC_NOT_FOUND, "no pass is called %.*s; --help lists them", (int)length, at);
         if (passes[i].needs_values && !values)
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "pass %s needs --dims for all symbols", name);
         g = passes[i].run(arena, g, values);

@@ -161,7 +161,9 @@ typedef struct dlc_compile_options {
     void (*progress)(void *user, const char *stage, int done, int total);
     void *progress_user;
     bool no_excess_precision; /* round every operator's result to its dtype, even inside fused kernels */
-    const char *schedule;     /* text: schedules for regions by name or hash; NULL: the target's rules */
+    const char
+        *schedule; /* regions' own schedules, each behind a line `region NAME:` (dlc_program_dump shows names and the
+                                 form); NULL, and for regions not named: the target's rules */
 } dlc_compile_options;
 #define DLC_COMPILE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_compile_options)
 
@@ -216,8 +218,8 @@ typedef struct dlc_statistics {
 DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *statistics);
 /* Per-kernel times of the following runs of the program; 0 switches off. */
 DLC_API void dlc_program_profile(dlc_program *program, int on);
-/* Stages as text: "graph", "bound", "regions", "stages", "schedule", "loops", "llvm", "asm", "plan", "profile", "dot" (Graphviz of
- * the fused graph), for given input shapes (NULL for "graph"). Free with dlc_text_free. */
+/* Stages as text: "graph", "bound", "regions", "stages", "schedule", "steps" (what each of its lines does), "loops", "llvm", "asm",
+ * "plan", "profile", "dot" (Graphviz of the fused graph), for given input shapes (NULL for "graph"). Free with dlc_text_free. */
 DLC_API dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes,
                                     const int *ranks, int input_count, char **text);
 

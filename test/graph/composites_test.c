@@ -13,7 +13,8 @@ static double *run(lib_arena *arena, const graph *composite, const int64_t *size
     uint64_t *bits = rows_evaluate(arena, g, sizes, inputs, count, &dtype);
     double *numbers = LIB_NEW_ARRAY(arena, double, (size_t)*count);
     for (int64_t p = 0; p < *count; p++)
-        numbers[p] = lib_dtype_is_integer(dtype) ? (double)(int64_t)bits[p] : tir_bits_to_f64((tir_dtype)dtype, bits[p]);
+        numbers[p] =
+            lib_dtype_is_integer(dtype) ? (double)(int64_t)bits[p] : tir_bits_to_f64((tir_dtype)dtype, bits[p]);
     return numbers;
 }
 
@@ -362,8 +363,8 @@ static void run_philox(lib_arena *arena) {
 
 static void run_distributions(lib_arena *arena) {
     int64_t count, counts[16] = {0};
-    double *u = run(arena, rows_parse(arena, "graph { y = rng_uniform(shape=[4000], seed=3, stream=1) output y }"), NULL,
-                    true, NULL, &count);
+    double *u = run(arena, rows_parse(arena, "graph { y = rng_uniform(shape=[4000], seed=3, stream=1) output y }"),
+                    NULL, true, NULL, &count);
     for (int64_t i = 0; i < count; i++) {
         assert_true(u[i] >= 0 && u[i] < 1);
         counts[(int)(u[i] * 16)]++;

@@ -106,8 +106,8 @@ static inline bool rows_refused(const rows_wrong *use) {
     lib_arena_free(&arena);
     dlc_status status = scope.error.status;
     if (status != DLC_OK && status != DLC_INTERNAL && strstr(scope.error.message, use->message)) return true;
-    print_error("%s: status %d, message \"%s\", expected \"...%s...\"\n", use->line, (int)status,
-                scope.error.message, use->message);
+    print_error("%s: status %d, message \"%s\", expected \"...%s...\"\n", use->line, (int)status, scope.error.message,
+                use->message);
     return false;
 }
 

@@ -1,0 +1,88 @@
+#!/bin/sh
+# The examples run and are right, and dlc-opt shows every stage of the digits graph and of an attention block, takes back the schedules
+# that it prints, and says what is wrong with its arguments.
+set -u
+: "${OUT:=build/release}"
+bin=$OUT/bin attention=examples/dlc-opt/attention.txt
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+report() {
+    if [ "$2" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "[  FAILED  ] $1"; fi
+}
+
+for example in embed custom_op threads; do
+    "$bin/$example" >"$work/$example" 2>&1
+    report "$example" $?
+done
+grep -q 'a mistake reads: add(a: f32\[4, 3\], b: f32\[4, 2\])' "$work/embed"
+report 'embed shows a mistake' $?
+"$bin/digits" examples/data >"$work/digits" 2>&1 && grep -q '^accuracy 9[789]\.[0-9] % on 450 held-out digits$' "$work/digits"
+report 'digits' $?
+"$bin/digits" --graph examples/data >"$work/digits.txt"
+report 'digits --graph' $?
+
+# GRAPH STAGE TEXT: the stage is shown and holds the text.
+shows() {
+    "$bin/dlc-opt" "$1" --dims n=7 --print "$2" >"$work/shown" 2>"$work/said" && grep -q "$3" "$work/shown" && [ ! -s "$work/said" ]
+    report "dlc-opt $1 --print $2" $?
+}
+for graph in "$attention" "$work/digits.txt"; do
+    shows "$graph" graph '= dot_general('
+    shows "$graph" bound ': f32\[7, '
+    shows "$graph" regions '^kernel dot_general'
+    shows "$graph" stages '^reduce dot_general '
+    shows "$graph" schedule '^region dot_general'
+    shows "$graph" steps '^-- after `vec '
+    shows "$graph" loops 'for .* vec {$'
+    shows "$graph" llvm '^define '
+    shows "$graph" asm '^# .*: [0-9]* spills, [0-9]* reloads$'
+    shows "$graph" plan '^plan: [0-9]* steps'
+    shows "$graph" dot '^digraph '
+    "$bin/dlc-opt" "$graph" --dims n=7 --passes decompose,simplify,bind,init >"$work/shown" && grep -q '^---- after bind$' "$work/shown"
+    report "dlc-opt $graph --passes" $?
+    "$bin/dlc-opt" "$graph" --dims n=7 --check --time 0.01 --print profile >"$work/shown" && grep -q ': good$' "$work/shown" &&
+        grep -q '^time: median .* us, best' "$work/shown" && grep -q '^ *[0-9.]* %  *[0-9.]* us .* runs ' "$work/shown"
+    report "dlc-opt $graph --check --time" $?
+    "$bin/dlc-opt" "$graph" --dims n=7 --print schedule >"$work/schedule"
+    "$bin/dlc-opt" "$graph" --dims n=7 --schedule "$work/schedule" --check --print schedule >"$work/again" &&
+        sed -n '/^---- schedule/,$p' "$work/again" | cmp -s - "$work/schedule"
+    report "dlc-opt $graph takes its own schedules" $?
+done
+
+# One file in, other numbers out.
+printf 'graph {\n  input x: f32[n]\n  y = add(x, x)\n  output y\n}\n' >"$work/twice.txt"
+printf '\000\000\200\077\000\000\000\100\000\000\100\100' >"$work/x" # 1 2 3
+"$bin/dlc-opt" "$work/twice.txt" --dims n=3 --input "x=$work/x" --values | grep -q '^y: f32\[3\] = 2 4 6$'
+report 'dlc-opt --input' $?
+printf 'region add:\nloops:\n  split add.i0 2 -> a b mask\n  unroll add.b\n' >"$work/schedule"
+"$bin/dlc-opt" "$work/twice.txt" --dims n=3 --schedule "$work/schedule" --check --print loops >"$work/shown" && grep -q 'for b in 0..2 unroll' "$work/shown"
+report 'dlc-opt --schedule' $?
+
+# TEXT ARGUMENT...: refused with that text.
+refuses() {
+    text=$1
+    shift
+    "$bin/dlc-opt" "$@" >/dev/null 2>"$work/said"
+    [ $? != 0 ] && grep -q "$text" "$work/said"
+    report "dlc-opt refuses: $text" $?
+}
+refuses 'which graph' --run
+refuses 'No such file' "$work/nowhere.txt"
+refuses 'what is n? Say --dims n=NUMBER' "$work/twice.txt" --run
+refuses '"soup", expected one of: graph' "$work/twice.txt" --dims n=3 --print soup
+refuses 'no pass is called soup' "$work/twice.txt" --passes soup
+refuses 'not understood' "$work/twice.txt" --soup
+refuses 'no target is called "soup"\|"soup"' "$work/twice.txt" --target soup
+printf 'region soup:\npar add.i0\n' >"$work/schedule"
+refuses 'no region is called soup' "$work/twice.txt" --dims n=3 --run --schedule "$work/schedule"
+printf 'region add:\nsplit add.z 2 -> a b mask\n' >"$work/schedule"
+refuses 'stage add has no axis z' "$work/twice.txt" --dims n=3 --run --schedule "$work/schedule"
+printf 'graph {\n  input x: f32[n]\n  y = add(x, z)\n  output y\n}\n' >"$work/wrong.txt"
+refuses ':3:.*z is not defined' "$work/wrong.txt"
+printf 'abc' >"$work/x"
+refuses 'bytes' "$work/twice.txt" --dims n=3 --input "x=$work/x" --run
+
+echo "[  PASSED  ] $passed test(s)."
+[ "$failed" = 0 ] || echo "[  FAILED  ] $failed test(s)."
+[ "$failed" = 0 ]
