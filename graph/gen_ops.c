@@ -337,9 +337,36 @@ static void print_source_row(const graph_op *op) {
 
 /* ---- reference ------------------------------------------------------------------------------------------------- */
 
+/* In the order of the classes (op.h). */
+static const struct {
+    const char *title, *doc;
+} sections[] = {
+    {"Sources", "No tensor operands."},
+    {"Maps", "Elementwise. Operands broadcast as NumPy's do; dtypes are never converted."},
+    {"Moves", "Each element of the result is an element of an operand, or a fill."},
+    {"Reductions", "Also windows, cumulative sums and positions of extremes."},
+    {"Contractions", "Sums of products: contraction and convolution."},
+    {"Updates", "Elements written where data says."},
+    {"Host functions", "Called with compact tensors; a region of its own."},
+    {"Control flow", "Sub-graphs take operands in order; values of enclosing graphs may be used inside."},
+    {"Composites", "Defined by what they expand to."},
+};
+
+static void print_reference_index(void) {
+    printf(
+        "# Operators\n\nGenerated from the operator table. Samples are in the text form of graphs; T is any of the "
+        "element types that are named: `any`, `number` (all but bool), `int` (i8, u8, i32, i64), `float` (f16, bf16, f32, "
+        "f64), or single ones. An operand in [brackets] may be left out.\n");
+    for (size_t class_ = 0; class_ < sizeof sections / sizeof *sections; class_++) {
+        printf("\n**%s**", sections[class_].title);
+        for (const graph_op *const *const *family = graph_op_families; *family; family++)
+            for (const graph_op *const *op = *family; *op; op++)
+                if ((*op)->class_ == (graph_class)class_) printf(" [%s](#%s)", (*op)->name, (*op)->name);
+        printf("\n");
+    }
+}
+
 static void print_reference_row(const graph_op *op) {
-    static const char *const classes[] = {"source",  "map",    "injective", "reduce",   "contract",
-                                          "scatter", "opaque", "control",   "composite"};
     char name[64];
     printf("\n### %s\n\n", op->name);
     if (is_public(op)) {
@@ -348,7 +375,7 @@ static void print_reference_row(const graph_op *op) {
         printf(";\n```\n\n");
     }
     printf("%s\n\n", op->doc ? op->doc : "");
-    printf("Class %s. Element types: %s.", classes[op->class_], op->dtypes ? op->dtypes : "any");
+    printf("Element types: %s.", op->dtypes ? op->dtypes : "any");
     if (op->operands && *op->operands) printf(" Operands: `%s`.", op->operands);
     printf("\n");
     if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");
@@ -359,31 +386,37 @@ static void print_reference_row(const graph_op *op) {
     if (op->samples) printf("\n```\n%s%s```\n", op->samples, op->samples[strlen(op->samples) - 1] == '\n' ? "" : "\n");
 }
 
-int main(int count, char **arguments) {
-    static const struct {
-        const char *name, *before, *after;
-        void (*row)(const graph_op *op);
-        bool all;
-    } outputs[] = {
-        {"header", "", "\n#endif\n", print_header_row, false},
-        {"source",
-         "/* The operators' public functions; generated from the operator table. */\n#include \"graph/api_call.h\"\n",
-         "", print_source_row, false},
-        {"reference",
-         "# Operators\n\nGenerated from the operator table. Samples are in the text form of graphs; T is any of the "
-         "element "
-         "types.\n",
-         "", print_reference_row, true}};
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
-        if (count != 2 || strcmp(arguments[1], outputs[i].name) != 0) continue;
-        if (i == 0) print_header();
-        printf("%s", outputs[i].before);
+static void print_reference(void) {
+    print_reference_index();
+    for (size_t class_ = 0; class_ < sizeof sections / sizeof *sections; class_++) {
+        printf("\n## %s\n\n%s\n", sections[class_].title, sections[class_].doc);
         for (const graph_op *const *const *family = graph_op_families; *family; family++)
             for (const graph_op *const *op = *family; *op; op++)
-                if (outputs[i].all || is_public(*op)) outputs[i].row(*op);
-        printf("%s", outputs[i].after);
-        return fflush(stdout) == 0 ? 0 : 1;
+                if ((*op)->class_ == (graph_class)class_) print_reference_row(*op);
     }
-    fprintf(stderr, "usage: gen_ops header|source|reference\n");
-    return 2;
+}
+
+static void print_rows(void (*print)(const graph_op *op)) {
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *op = *family; *op; op++)
+            if (is_public(*op)) print(*op);
+}
+
+int main(int count, char **arguments) {
+    const char *wanted = count == 2 ? arguments[1] : "";
+    if (strcmp(wanted, "header") == 0) {
+        print_header();
+        print_rows(print_header_row);
+        printf("\n#endif\n");
+    } else if (strcmp(wanted, "source") == 0) {
+        printf("/* The operators' public functions; generated from the operator table. */\n"
+               "#include \"graph/api_call.h\"\n");
+        print_rows(print_source_row);
+    } else if (strcmp(wanted, "reference") == 0) {
+        print_reference();
+    } else {
+        fprintf(stderr, "usage: gen_ops header|source|reference\n");
+        return 2;
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
 }
