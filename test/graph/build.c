@@ -135,6 +135,57 @@ static dlc_value null_shape(dlc_graph *g) {
 static dlc_value bad_reshape(dlc_graph *g) {
     return dlc_reshape(input2(g, "x", DLC_F32, 2, 3), 1, (dlc_dim[]){{7, NULL}});
 }
+static dlc_value output_twice(dlc_graph *g) {
+    dlc_value x = input2(g, "x", DLC_F32, 2, 3);
+    dlc_output(g, "y", x);
+    dlc_output(g, "y", x);
+    return DLC_NONE;
+}
+static dlc_value bad_range(dlc_graph *g) {
+    dlc_symbol_varies(g, "n", 5, 2, 1);
+    return DLC_NONE;
+}
+static dlc_value range_of_expression(dlc_graph *g) {
+    dlc_symbol_varies(g, "n*2", 0, 8, 1);
+    return DLC_NONE;
+}
+static dlc_value range_of_nothing(dlc_graph *g) {
+    dlc_symbol_varies(g, NULL, 0, 8, 1);
+    return DLC_NONE;
+}
+static dlc_value null_string(dlc_graph *g) {
+    dlc_value y;
+    dlc_custom_call(g, 0, NULL, NULL, 1, (int64_t[]){DLC_F32}, 1, (int64_t[]){0}, 0, NULL, 1, &y);
+    return y;
+}
+static dlc_value many_dims(dlc_graph *g) {
+    dlc_dim dims[40] = {{0, NULL}};
+    return dlc_reshape(input2(g, "x", DLC_F32, 2, 3), 40, dims);
+}
+static dlc_value null_operands(dlc_graph *g) {
+    dlc_value x = input2(g, "x", DLC_F32, 2, 3), y;
+    dlc_if(x, 2, NULL, dlc_subgraph(g), dlc_subgraph(g), 1, &y);
+    return y;
+}
+static dlc_value no_room(dlc_graph *g) {
+    dlc_value x = input2(g, "x", DLC_F32, 2, 3);
+    dlc_custom_call(g, 1, &x, "f", 1, (int64_t[]){DLC_F32}, 1, (int64_t[]){0}, 0, NULL, 0, NULL);
+    return DLC_NONE;
+}
+static dlc_value constant_of_rank_40(dlc_graph *g) {
+    int64_t shape[40] = {0};
+    return dlc_constant(g, DLC_F32, 40, shape, "");
+}
+static dlc_value constant_of_reserved(dlc_graph *g) {
+    return dlc_constant(g, DLC_U16, 0, NULL, "0123");
+}
+static dlc_value constant_of_negative(dlc_graph *g) {
+    return dlc_constant(g, DLC_F32, 1, (int64_t[]){-2}, "0123");
+}
+static dlc_value nameless_function(dlc_graph *g) {
+    dlc_custom_register(g, "", NULL, NULL);
+    return DLC_NONE;
+}
 
 static const struct {
     mistake make;
@@ -158,6 +209,18 @@ static const struct {
     {null_bytes, DLC_INVALID_ARGUMENT, {"bytes is NULL", "12 bytes", ""}},
     {null_shape, DLC_INVALID_ARGUMENT, {"shape is NULL", "", ""}},
     {bad_reshape, DLC_INVALID_ARGUMENT, {"reshape(x: f32[2, 3])", "", ""}},
+    {output_twice, DLC_INVALID_ARGUMENT, {"output y", "name already", ""}},
+    {bad_range, DLC_INVALID_ARGUMENT, {"symbol n", "5..2", "0 <= low <= high"}},
+    {range_of_expression, DLC_INVALID_ARGUMENT, {"symbol n*2", "expected one name", ""}},
+    {range_of_nothing, DLC_INVALID_ARGUMENT, {"dlc_symbol_varies", "NULL", ""}},
+    {null_string, DLC_INVALID_ARGUMENT, {"custom_call", "`target` is required", ""}},
+    {many_dims, DLC_INVALID_ARGUMENT, {"reshape: shape", "40 dimensions", "0 to 12"}},
+    {null_operands, DLC_INVALID_ARGUMENT, {"if: 2 operands at NULL", "", ""}},
+    {no_room, DLC_INVALID_ARGUMENT, {"custom_call", "room for 0 results", "expected 1"}},
+    {constant_of_rank_40, DLC_INVALID_ARGUMENT, {"constant: rank", "40", "0 to 12"}},
+    {constant_of_reserved, DLC_UNSUPPORTED, {"constant", "u16", "not supported"}},
+    {constant_of_negative, DLC_INVALID_ARGUMENT, {"constant", "dimension 0 is -2", ""}},
+    {nameless_function, DLC_INVALID_ARGUMENT, {"host function needs a name", "", ""}},
 };
 
 static void test_mistakes(void **state) {

@@ -554,6 +554,7 @@ static const rows_wrong wrong[] = {
     {"linear(f32[], f32[4, 3])", "at least 1"},
     {"embedding(f32[3, 2], f32[2])", "integer dtype"},
     {"embedding(f32[0, 2], i32[2])", "axis of size 0"},
+    {"embedding(f32[2, 1, 1, 1, 1, 1, 1], i32[1, 1, 1, 1, 1, 1, 1])", "more than 12 dimensions"},
     {"one_hot(i32[3], depth=[2, 2])", "expected 1"},
     {"one_hot(i32[3], depth=[2], axis=2)", "out of range"},
     {"cross_entropy(f32[2, 3], i32[3])", "must be equal"},

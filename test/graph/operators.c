@@ -142,6 +142,11 @@ static const rows_wrong wrong[] = {
     {"arg_max(f32[2, 0], axis=1)", "no greatest element"},
     {"arg_max(f32[2], axis=0, dtype=f32)", "expected i32 or i64"},
     {"cumulative_sum(f32[], axis=0)", "out of range"},
+    {"add(f32[2], f32[2, 1])", "ranks 1 and 2"},
+    {"gather(f32[1, 1, 1, 1, 1, 1, 1], i32[1, 1, 1, 1, 1, 1, 1], axis=0)", "too high together"},
+    {"pad(f32[5, 2], f32[], low=[0], high=[0, 0])", "low and high have 1 and 2 entries"},
+    {"dimension(size=[1, 2], dtype=i64)", "size has 2 dimensions, expected 1"},
+    {"rng_bits(shape=[2], stream=0, part=-1)", "part -1"},
 };
 
 static void test_wrong_uses(void **state) {

@@ -107,6 +107,7 @@ static const struct {
     {"graph {\n  require 1 = 2 \"never\"\n}", "never"},
     {"graph {\n  symbol n in 5..2\n}", "expected 0 <= low"},
     {"graph {\n  input x: f32[2]\n  y = scatter(x, x, x, axis=0, combine=divide)\n}", "expected one of: set add"},
+    {"graph {\n  c = constant i8[17] {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8}\n}", "bytes in hexadecimal"},
 };
 
 static void test_wrong(void **state) {

@@ -173,6 +173,7 @@ static void not_bijections(void **unused) {
     refuse("(i, j/2, j%4)", "dim 1 has no part with divisor 4");
     refuse("(i, j/0)", "expected a number");
     refuse("(i, j, j%1)", "");
+    refuse("(i, j/1%1)", "");
     refuse("(i, q)", "expected the name of a dimension");
     refuse("()", "no parts");
     refuse("(i, j/99999999999)", "expected a number");

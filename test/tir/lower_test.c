@@ -253,6 +253,21 @@ static const struct {
     {"split C.k 2 -> a b mask\norder C: i j b a\nunit C.b vdpbf16ps deviates assoc,ftz", "innermost reduction", BF16},
     {"split C.k 2 -> a b mask\nunit C.b vdpbf16ps deviates assoc,ftz\nunroll C.b", "belongs to unit", BF16},
     {"unit sm.j vdpbf16ps deviates assoc,ftz", "does not sum products", NULL},
+    {"split C.k 2 -> a b mask\nunit C.b vdpbf16ps deviates assoc,ftz\nsplit C.b 1 -> c d mask",
+     "name one of its parts for unit", BF16},
+    {"at sm sc.i by q=i", "has no space axis q", NULL},
+    {"hoist n s", "it is the next state",
+     "region r\ninput x f32[9]\nfold s f32 ( | t: 9) init 0:f32\nmap n f32 in s (t: 9) = x[t]\nnext s = n[t]\n"
+     "map y f32 () = s[]\noutput y\n"},
+    {"block s.t 4 -> a b c d", "reads the state at several points",
+     "region r\ninput x f32[4, 9]\nfold s f32 (b: 4 | t: 9) init 0:f32\n"
+     "map n f32 in s (b: 4, t: 9) = s[b] + s[3 - b]\nnext s = n[b, t]\nmap y f32 (b: 4) = s[b]\noutput y\n"},
+    {"block s.t 4 -> a b c d", "is not a map over its axes",
+     "region r\ninput x f32[9]\nfold s f32 ( | t: 9) init 0:f32\nmap n f32 in s () = s[] + 1:f32\nnext s = n[]\n"
+     "map y f32 () = s[]\noutput y\n"},
+    {"tree C.k", "does not combine the parts", BF16},
+    {"inline a", "3 index maps",
+     "region r\ninput x f32[9]\nmap a f32 (i: 9) = x[i] * 2:f32\nmap b f32 (i: 7) = a[i] + a[i + 1] + a[i + 2]\noutput b\n"},
 };
 
 /* What test/golden shows must be right, too. A line `; tolerance x` in a file allows for reordered sums. */

@@ -322,6 +322,12 @@ static const struct {
     {"region r\ninput x i32[4]\nscatter y i32 (i: 4 | u: 4) init 0 at [cast.index(x[i])] = x[u]\n",
      "R10: a scattered axis"},
     {"region r\ninput x f32[4]\nfold s f32 (| t: 4) init 0\nnext s = x[t]\n", "R10: next is not of a step"},
+    {"region r\nmap y f32 (i: 4) = 0\nnext q = y[t]\n", "unknown stage q"},
+    {"region r params(n: 1..64 x0)\n", "expected x and a number"},
+    {"region r\ninput x f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n", "more than 12 dimensions"},
+    {"region r\ninput x i32[4]\nscatter y i32 (i: 4, j: 2 | u: 4) init 0 at [cast.index(x[u])] = x[u]\n",
+     "needs 2 indices"},
+    {"region r\ninput x f32[4]\ntensor x align 24\n", "24 is no power of two"},
 };
 
 static void check_mistake(const char *text, const char *message) {
