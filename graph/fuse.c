@@ -632,7 +632,7 @@ static uint32_t *impure_before(fuser *f, const region_lists *lists) {
 /* Depth first from each region to those it reads; without recursion. */
 static graph_regions in_running_order(fuser *f, const region_lists *lists) {
     uint32_t count = lists->regions.count;
-    graph_regions out = {LIB_NEW_ARRAY(f->arena, graph_region, count), 0};
+    graph_regions out = {.data = LIB_NEW_ARRAY(f->arena, graph_region, count)};
     const uint32_t *before = impure_before(f, lists);
     uint8_t *done = LIB_NEW_ARRAY(f->arena, uint8_t, count); /* 1: on the stack, 2: out */
     uint32_t *next = LIB_NEW_ARRAY(f->arena, uint32_t, count);

@@ -25,17 +25,19 @@ typedef struct graph_region {
     uint32_t input_count;
     const graph_id *outputs; /* values read outside, or graph outputs */
     uint32_t output_count;
+    const tir_layout *const *layouts; /* by value of the graph: in memory; NULL, or a NULL entry: row-major (layout.h) */
 } graph_region;
 
 typedef struct graph_regions {
     graph_region *data;
     uint32_t count;
+    const tir_layout *const *layouts; /* what all of them hold */
 } graph_regions;
 
 /* machine NULL: every node a region of its own (fusion off). */
 graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine);
 
-/* The region's computation with a pool of its own in `arena`; reads `bound` only, so that several threads may build regions of one
+/* The region's computation, its arguments in their layouts, with a pool of its own in `arena`; reads `bound` only, so that several threads may build regions of one
  * graph. Tensor inputs come in the order of region->inputs, outputs in that of region->outputs. Inputs that `is_constant` says
  * are the same at every run (NULL: constant nodes only) are marked so. Varying symbols become params in the graph's symbol order
  * (all of the graph's kept symbols, used or not). */

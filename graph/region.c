@@ -169,6 +169,14 @@ static bool is_constant_node(void *user, graph_id value) {
     return strcmp(graph_node_of(g, value)->op->name, "constant") == 0;
 }
 
+/* Values that cross regions lie in memory as the layout pass says. */
+static void set_layouts(const graph_region_builder *builder, const graph_region *region, const graph_id *values,
+                        uint32_t count) {
+    for (uint32_t i = 0; i < count && region->layouts; i++)
+        if (region->layouts[values[i]])
+            builder->region->tensors.data[graph_region_tensor(builder, values[i])].layout = *region->layouts[values[i]];
+}
+
 tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
                                bool (*is_constant)(void *user, graph_id value), void *user) {
     graph_region_builder builder = graph_region_start(arena, bound, region->name);
@@ -190,5 +198,7 @@ tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph
     for (uint32_t i = 0; i < region->output_count; i++)
         tir_region_output(builder.region, graph_region_tensor(&builder, region->outputs[i]));
     graph_region_finish(&builder);
+    set_layouts(&builder, region, region->inputs, region->input_count);
+    set_layouts(&builder, region, region->outputs, region->output_count);
     return builder.region;
 }

@@ -16,9 +16,11 @@ int64_t jit_dimension(jit_build *build, tir_expr dimension) {
 
 size_t jit_value_bytes(jit_build *build, graph_id value) {
     const graph_shape *shape = graph_shape_of(build->bound, value);
+    const tir_layout *layout = build->regions.layouts ? build->regions.layouts[value] : NULL;
     size_t bytes = lib_dtype_size(shape->dtype);
     for (int d = 0; d < shape->rank; d++) {
         int64_t n = jit_dimension(build, shape->dim[d]);
+        if (layout && n >= 0) n = tir_layout_padded_size(layout, d, n);
         if (n < 0 || !lib_size_multiply(bytes, (size_t)n, &bytes) || bytes > (size_t)1 << 46)
             lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
                       "a value of operator %s is larger than 2^46 bytes at these shapes",
@@ -176,8 +178,12 @@ static bool region_is_empty(jit_build *build, const graph_region *region) {
 }
 
 graph_regions jit_fuse(jit_build *build) {
+    const tir_machine *machine = &build->program->context->machine;
     bool off = lib_environment_lists(LIB_ENV_DISABLE, "fuse");
-    return graph_fuse(build->work, build->bound, off ? NULL : &build->program->context->machine);
+    graph_regions regions = graph_fuse(build->work, build->bound, off ? NULL : machine);
+    if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "layout"))
+        graph_assign_layouts(build->work, build->bound, &regions, machine, jit_is_constant, build);
+    return regions;
 }
 
 static void request_kernels(jit_build *build) {

@@ -33,6 +33,15 @@ static void dump_bound(dump *d) {
 
 static const char *const region_kinds[] = {"kernel", "view", "opaque", "control"};
 
+/* Of a value that is not row-major in memory. */
+static void add_layout(dump *d, graph_id value, const char *before) {
+    static const char *const dims[] = {"d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9", "d10", "d11"};
+    const tir_layout *layout = d->build->regions.layouts ? d->build->regions.layouts[value] : NULL;
+    if (!layout) return;
+    lib_text_add(&d->text, before);
+    tir_layout_print(&d->text, layout, dims);
+}
+
 static void add_values(dump *d, const char *what, const graph_id *values, uint32_t count) {
     const graph *g = d->build->bound;
     lib_text_format(&d->text, "  %s", what);
@@ -44,6 +53,7 @@ static void add_values(dump *d, const char *what, const graph_id *values, uint32
         else
             lib_text_format(&d->text, "v%u: ", values[i]);
         graph_print_shape(&d->text, g, graph_shape_of(g, values[i]));
+        add_layout(d, values[i], " ");
     }
     lib_text_add(&d->text, "\n");
 }
@@ -197,6 +207,8 @@ static void dot_region(dump *d, uint32_t graph_number, uint32_t r, const uint32_
         const graph_node *node = &g->nodes.data[region->nodes[i]];
         lib_text_format(&d->text, "    g%u_r%u_n%u [label=\"%s\\n", graph_number, r, region->nodes[i], node->op->name);
         if (node->results) dot_shape(d, node->first);
+        for (uint32_t o = 0; o < region->output_count; o++)
+            if (node->results && region->outputs[o] == node->first) add_layout(d, node->first, "\\n");
         lib_text_add(&d->text, "\"];\n");
     }
     lib_text_add(&d->text, "  }\n");

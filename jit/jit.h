@@ -16,6 +16,7 @@
 
 #include "graph/api.h"
 #include "graph/fuse.h"
+#include "graph/layout.h"
 #include "graph/op.h"
 #include "targets/target.h"
 

@@ -78,10 +78,20 @@ void tir_layout_verify(lib_scope *scope, const tir_layout *layout, const char *w
                   layout->count - used, layout->count);
 }
 
-tir_expr tir_layout_padded(tir_pool *pool, const tir_layout *layout, int dim, tir_expr extent) {
+static int64_t greatest_divisor(const tir_layout *layout, int dim) {
     int64_t divisor = 1;
     for (int i = 0; i < layout->count; i++)
         if (layout->part[i].dim == dim && layout->part[i].divisor > divisor) divisor = layout->part[i].divisor;
+    return divisor;
+}
+
+int64_t tir_layout_padded_size(const tir_layout *layout, int dim, int64_t extent) {
+    int64_t divisor = greatest_divisor(layout, dim);
+    return (extent + divisor - 1) / divisor * divisor;
+}
+
+tir_expr tir_layout_padded(tir_pool *pool, const tir_layout *layout, int dim, tir_expr extent) {
+    int64_t divisor = greatest_divisor(layout, dim);
     if (divisor == 1) return extent;
     tir_expr unit = tir_index(pool, divisor);
     return tir_mul(pool, tir_ceil_div(pool, extent, unit), unit);

@@ -28,6 +28,7 @@ bool tir_layout_equal(const tir_layout *a, const tir_layout *b);
 void tir_layout_verify(lib_scope *scope, const tir_layout *layout, const char *what);
 int tir_layout_physical_rank(const tir_layout *layout);
 tir_expr tir_layout_padded(tir_pool *pool, const tir_layout *layout, int dim, tir_expr extent);
+int64_t tir_layout_padded_size(const tir_layout *layout, int dim, int64_t extent);
 /* Physical extents / indices from logical ones; arrays of tir_layout_physical_rank(). */
 void tir_layout_extents(tir_pool *pool, const tir_layout *layout, const tir_expr *logical, tir_expr *physical);
 void tir_layout_indices(tir_pool *pool, const tir_layout *layout, const tir_expr *logical, tir_expr *physical);

@@ -1,0 +1,377 @@
+/* Which values are blocked, and along which dimension.
+ *
+ *   candidates  values that one kernel writes and only kernels read
+ *   dimensions  a contraction that reads a value along a reduction axis with kept axes behind it (channels of an image), or
+ *               writes its features there, proposes that dimension; proposals spread to other candidates through stages that
+ *               index both by the same axis (windows, maps, depthwise convolutions)
+ *   decisions   regions that share candidates form a group. In each group the best of two local searches, from all row-major and
+ *               from all blocked, is taken if it saves enough; the cost is that of layout_cost.c, summed over the regions
+ *
+ * Nothing here knows an operator: all of it reads the stages that the rows' compute definitions make. */
+#include "graph/layout.h"
+#include "graph/layout_cost.h"
+
+#include "graph/internal.h"
+
+enum { NO_DIM = -1, ROUNDS = 8 };
+static const double least_saving = 0.02; /* of the group's cost */
+
+typedef struct decider {
+    lib_arena *arena;
+    const graph *g;
+    graph_regions *regions;
+    const tir_machine *machine;
+    bool (*is_constant)(void *user, graph_id value);
+    void *user;
+    bool *candidate;       /* by value */
+    int8_t *dim;           /* by value: proposed; NO_DIM */
+    tir_region **computed; /* by region: NULL where no argument is a candidate */
+    layout_model *model;   /* by region */
+    bool *blocked;         /* by value */
+    uint32_t *group;       /* by value: another of its group, itself at the root */
+} decider;
+
+/* ---- candidates */
+
+static int64_t known_extent(const graph *g, tir_expr dim) {
+    int64_t extent;
+    return tir_is_const(g->pool, dim, &extent) ? extent : -1;
+}
+
+static bool is_kernel(const graph_region *region) {
+    return region->kind == GRAPH_REGION_KERNEL;
+}
+
+static void find_candidates(decider *d) {
+    const graph *g = d->g;
+    d->candidate = LIB_NEW_ARRAY(d->arena, bool, g->values.count + 1);
+    for (uint32_t r = 0; r < d->regions->count; r++) {
+        const graph_region *region = &d->regions->data[r];
+        for (uint32_t o = 0; o < region->output_count; o++) {
+            const graph_shape *shape = graph_shape_of(g, region->outputs[o]);
+            d->candidate[region->outputs[o]] =
+                is_kernel(region) && shape->rank >= 2 && graph_block_lanes(d->machine, shape->dtype) > 1;
+        }
+    }
+    for (uint32_t r = 0; r < d->regions->count; r++)
+        for (uint32_t i = 0; i < d->regions->data[r].input_count && !is_kernel(&d->regions->data[r]); i++)
+            d->candidate[d->regions->data[r].inputs[i]] = false;
+    for (uint32_t o = 0; o < g->outputs.count; o++) d->candidate[g->outputs.data[o]] = false;
+}
+
+/* Only where something is contracted or reduced can layouts matter. */
+static bool is_worth_a_look(const decider *d) {
+    bool reduces = false, found = false;
+    for (uint32_t r = 0; r < d->regions->count; r++) {
+        const graph_region *region = &d->regions->data[r];
+        for (uint32_t n = 0; n < region->node_count; n++) {
+            const graph_node *node = &d->g->nodes.data[region->nodes[n]];
+            reduces = reduces || (node->op->class_ == GRAPH_CONTRACT && graph_shape_of(d->g, node->first)->rank > 2);
+        }
+        for (uint32_t o = 0; o < region->output_count; o++) found = found || d->candidate[region->outputs[o]];
+    }
+    return reduces && found;
+}
+
+static bool reads_candidate(const decider *d, const graph_region *region) {
+    for (uint32_t i = 0; i < region->input_count; i++)
+        if (d->candidate[region->inputs[i]]) return true;
+    for (uint32_t o = 0; o < region->output_count; o++)
+        if (d->candidate[region->outputs[o]]) return true;
+    return false;
+}
+
+/* Folds and scatters, and stages of several values, want their arguments as they are. */
+static bool is_rigid(const tir_region *region) {
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        const tir_stage *stage = &region->stages.data[s];
+        if (!stage->removed && (stage->count != 1 || (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE))) return true;
+    }
+    return false;
+}
+
+static graph_id value_of(const graph_region *region, const tir_tensor *tensor) {
+    if (tensor->argument < 0) return 0;
+    uint32_t argument = (uint32_t)tensor->argument;
+    return argument < region->input_count ? region->inputs[argument]
+                                          : region->outputs[argument - region->input_count];
+}
+
+static void compute_regions(decider *d) {
+    d->computed = LIB_NEW_ARRAY(d->arena, tir_region *, d->regions->count + 1);
+    for (uint32_t r = 0; r < d->regions->count; r++) {
+        const graph_region *region = &d->regions->data[r];
+        if (!is_kernel(region) || !reads_candidate(d, region)) continue;
+        d->computed[r] = graph_region_build(d->arena, d->g, region, d->is_constant, d->user);
+        if (!is_rigid(d->computed[r])) continue;
+        for (uint32_t i = 0; i < region->input_count; i++) d->candidate[region->inputs[i]] = false;
+        for (uint32_t o = 0; o < region->output_count; o++) d->candidate[region->outputs[o]] = false;
+    }
+}
+
+/* ---- dimensions */
+
+/* A dimension with others behind it, of known extent. */
+static bool can_block(const decider *d, graph_id value, int dim) {
+    const graph_shape *shape = graph_shape_of(d->g, value);
+    bool behind = false;
+    if (known_extent(d->g, shape->dim[dim]) < 2) return false;
+    for (int i = dim + 1; i < shape->rank; i++) behind = behind || known_extent(d->g, shape->dim[i]) != 1;
+    return behind;
+}
+
+static void propose(decider *d, const graph_region *region, const tir_tensor *tensor, int dim) {
+    graph_id value = value_of(region, tensor);
+    if (value && d->candidate[value] && d->dim[value] == NO_DIM && can_block(d, value, dim)) d->dim[value] = (int8_t)dim;
+}
+
+static int subscript_of(const tir_region *region, tir_expr load, int rank, tir_expr var) {
+    for (int i = 0; i < rank; i++)
+        if (tir_operand(region->pool, load, i) == var) return i;
+    return NO_DIM;
+}
+
+/* Contracted and feature dimensions of what the stage reads and writes. */
+static void propose_by_contraction(decider *d, const graph_region *region, tir_region *computed, const tir_stage *stage,
+                                   const tir_expr *loads, int count) {
+    const tir_pool *pool = computed->pool;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &computed->tensors.data[tir_get(pool, loads[i])->bits];
+        for (int a = stage->space; a < stage->space + stage->reduce && !tensor->constant; a++) {
+            int dim = subscript_of(computed, loads[i], tensor->rank, stage->axis[a].var);
+            if (dim != NO_DIM) propose(d, region, tensor, dim);
+        }
+        for (int a = 0; a < stage->space && tensor->constant; a++) { /* features: axes of the constant operand alone */
+            bool shared = false;
+            for (int k = 0; k < count; k++) shared = shared || (k != i && tir_uses(pool, loads[k], stage->axis[a].var));
+            if (shared || !tir_uses(pool, loads[i], stage->axis[a].var)) continue;
+            propose(d, region, &computed->tensors.data[stage->tensor[0]], a);
+        }
+    }
+}
+
+/* The dimension proposed for a tensor of a region: for arguments by value, for the rest in `inside`. */
+static int proposed(const decider *d, const graph_region *region, const tir_region *computed, uint32_t tensor,
+                    const int8_t *inside) {
+    graph_id value = value_of(region, &computed->tensors.data[tensor]);
+    return value && d->candidate[value] ? d->dim[value] : inside[tensor];
+}
+
+static void set_proposed(decider *d, const graph_region *region, const tir_region *computed, uint32_t tensor, int dim,
+                         int8_t *inside) {
+    if (dim == NO_DIM) return;
+    if (inside[tensor] == NO_DIM) inside[tensor] = (int8_t)dim;
+    propose(d, region, &computed->tensors.data[tensor], dim);
+}
+
+/* Along one stage: what it writes and what it reads have the same dimension where one axis indexes both. */
+static void spread_through(decider *d, const graph_region *region, tir_region *computed, const tir_stage *stage,
+                           const tir_expr *loads, int count, int8_t *inside) {
+    const tir_pool *pool = computed->pool;
+    uint32_t out = stage->tensor[0];
+    for (int i = 0; i < count; i++) {
+        uint32_t in = (uint32_t)tir_get(pool, loads[i])->bits;
+        int rank = computed->tensors.data[in].rank, of_in = proposed(d, region, computed, in, inside),
+            of_out = proposed(d, region, computed, out, inside);
+        for (int a = 0; a < stage->space && of_in != NO_DIM; a++)
+            if (stage->axis[a].var == tir_operand(pool, loads[i], of_in))
+                set_proposed(d, region, computed, out, a, inside);
+        if (of_out != NO_DIM && !computed->tensors.data[in].constant)
+            set_proposed(d, region, computed, in, subscript_of(computed, loads[i], rank, stage->axis[of_out].var), inside);
+    }
+}
+
+static void propose_in_region(decider *d, uint32_t r) {
+    tir_region *computed = d->computed[r];
+    if (!computed) return;
+    tir_expr loads[LAYOUT_LOADS];
+    int8_t *inside = LIB_NEW_ARRAY(d->arena, int8_t, computed->tensors.count + 1);
+    memset(inside, NO_DIM, computed->tensors.count + 1);
+    for (uint32_t pass = 0; pass < 2; pass++) /* down, then up */
+        for (uint32_t n = 0; n < computed->stages.count; n++) {
+            const tir_stage *stage = &computed->stages.data[pass ? computed->stages.count - 1 - n : n];
+            int count = stage->removed || stage->count != 1 ? 0 : graph_stage_loads(computed, stage, loads);
+            if (count <= 0) continue;
+            if (graph_stage_contracts(computed, stage))
+                propose_by_contraction(d, &d->regions->data[r], computed, stage, loads, count);
+            spread_through(d, &d->regions->data[r], computed, stage, loads, count, inside);
+        }
+}
+
+static void choose_dimensions(decider *d) {
+    d->dim = LIB_NEW_ARRAY(d->arena, int8_t, d->g->values.count + 1);
+    memset(d->dim, NO_DIM, d->g->values.count + 1);
+    for (uint32_t r = 0; r < d->regions->count; r++) propose_in_region(d, r);
+    for (uint32_t r = d->regions->count; r-- > 0;) propose_in_region(d, r);
+    for (graph_id v = 1; v < d->g->values.count; v++) d->candidate[v] = d->candidate[v] && d->dim[v] != NO_DIM;
+}
+
+/* ---- decisions */
+
+static graph_id group_of(decider *d, graph_id value) {
+    while (d->group[value] != value) value = d->group[value] = d->group[d->group[value]];
+    return value;
+}
+
+static void make_models(decider *d) {
+    d->model = LIB_NEW_ARRAY(d->arena, layout_model, d->regions->count + 1);
+    for (uint32_t r = 0; r < d->regions->count; r++) {
+        const graph_region *region = &d->regions->data[r];
+        tir_region *computed = d->computed[r];
+        if (!computed || !reads_candidate(d, region)) continue;
+        layout_argument *arguments =
+            LIB_NEW_ARRAY(d->arena, layout_argument, region->input_count + region->output_count + 1);
+        uint32_t count = 0;
+        for (uint32_t t = 0; t < computed->tensors.count; t++) {
+            graph_id value = value_of(region, &computed->tensors.data[t]);
+            if (!value || !d->candidate[value]) continue;
+            arguments[count++] = (layout_argument){t, d->dim[value], value};
+            d->group[group_of(d, arguments[0].choice)] = group_of(d, value);
+        }
+        d->model[r] = graph_layout_model(d->arena, computed, d->machine, arguments, count);
+    }
+}
+
+/* The group of the region's candidates; 0: it has none. */
+static graph_id group_of_region(decider *d, const graph_region *region) {
+    for (uint32_t i = 0; i < region->input_count; i++)
+        if (d->candidate[region->inputs[i]]) return group_of(d, region->inputs[i]);
+    for (uint32_t o = 0; o < region->output_count; o++)
+        if (d->candidate[region->outputs[o]]) return group_of(d, region->outputs[o]);
+    return 0;
+}
+
+typedef struct value_group {
+    lib_vec(graph_id) values;
+    lib_vec(uint32_t) regions;
+} value_group;
+
+static double cost_of(const decider *d, const value_group *group) {
+    double cost = 0;
+    for (uint32_t i = 0; i < group->regions.count; i++)
+        cost += graph_layout_cost(&d->model[group->regions.data[i]], d->blocked);
+    return cost;
+}
+
+static bool touches(const graph_region *region, graph_id value) {
+    for (uint32_t i = 0; i < region->input_count; i++)
+        if (region->inputs[i] == value) return true;
+    for (uint32_t o = 0; o < region->output_count; o++)
+        if (region->outputs[o] == value) return true;
+    return false;
+}
+
+static double cost_around(const decider *d, const value_group *group, graph_id value) {
+    double cost = 0;
+    for (uint32_t i = 0; i < group->regions.count; i++)
+        if (touches(&d->regions->data[group->regions.data[i]], value))
+            cost += graph_layout_cost(&d->model[group->regions.data[i]], d->blocked);
+    return cost;
+}
+
+/* Changes one value after another as long as that pays. */
+static double descend(decider *d, const value_group *group) {
+    bool changed = true;
+    for (int round = 0; round < ROUNDS && changed; round++) {
+        changed = false;
+        for (uint32_t i = 0; i < group->values.count; i++) {
+            graph_id value = group->values.data[i];
+            double before = cost_around(d, group, value);
+            d->blocked[value] = !d->blocked[value];
+            if (cost_around(d, group, value) < before * 0.999)
+                changed = true;
+            else
+                d->blocked[value] = !d->blocked[value];
+        }
+    }
+    return cost_of(d, group);
+}
+
+static void set_all(decider *d, const value_group *group, bool blocked) {
+    for (uint32_t i = 0; i < group->values.count; i++) d->blocked[group->values.data[i]] = blocked;
+}
+
+static void decide_group(decider *d, const value_group *group) {
+    set_all(d, group, false);
+    double plain = cost_of(d, group), from_plain = descend(d, group);
+    bool *kept = LIB_NEW_ARRAY(d->arena, bool, group->values.count + 1);
+    for (uint32_t i = 0; i < group->values.count; i++) kept[i] = d->blocked[group->values.data[i]];
+    set_all(d, group, true);
+    double best = descend(d, group);
+    if (from_plain < best) {
+        best = from_plain;
+        for (uint32_t i = 0; i < group->values.count; i++) d->blocked[group->values.data[i]] = kept[i];
+    }
+    if (best > plain * (1 - least_saving)) set_all(d, group, false);
+}
+
+static void decide(decider *d) {
+    uint32_t count = d->g->values.count;
+    d->blocked = LIB_NEW_ARRAY(d->arena, bool, count + 1);
+    d->group = LIB_NEW_ARRAY(d->arena, uint32_t, count + 1);
+    for (graph_id v = 0; v < count; v++) d->group[v] = v;
+    make_models(d);
+    value_group *groups = LIB_NEW_ARRAY(d->arena, value_group, count + 1);
+    for (graph_id v = 1; v < count; v++)
+        if (d->candidate[v]) lib_vec_push(d->arena, &groups[group_of(d, v)].values, v);
+    for (uint32_t r = 0; r < d->regions->count; r++) {
+        graph_id group = group_of_region(d, &d->regions->data[r]);
+        if (group) lib_vec_push(d->arena, &groups[group].regions, r);
+    }
+    for (graph_id v = 1; v < count; v++)
+        if (groups[v].values.count) decide_group(d, &groups[v]);
+}
+
+/* ---- layouts */
+
+/* (n, c/16, h, w, c%16) */
+static const tir_layout *blocked_layout(const decider *d, graph_id value) {
+    const graph_shape *shape = graph_shape_of(d->g, value);
+    tir_layout *layout = LIB_NEW(d->arena, tir_layout);
+    int dim = d->dim[value], lanes = graph_block_lanes(d->machine, shape->dtype);
+    layout->rank = (int16_t)shape->rank;
+    for (int i = 0; i < shape->rank; i++)
+        layout->part[layout->count++] = (tir_layout_part){(int16_t)i, i == dim ? lanes : 1, 0};
+    layout->part[layout->count++] = (tir_layout_part){(int16_t)dim, 1, lanes};
+    return layout;
+}
+
+void graph_assign_layouts(lib_arena *arena, const graph *bound, graph_regions *regions, const tir_machine *machine,
+                          bool (*is_constant)(void *user, graph_id value), void *user) {
+    decider d = {.arena = arena,
+                 .g = bound,
+                 .regions = regions,
+                 .machine = machine,
+                 .is_constant = is_constant,
+                 .user = user};
+    find_candidates(&d);
+    if (!is_worth_a_look(&d)) return;
+    compute_regions(&d);
+    choose_dimensions(&d);
+    decide(&d);
+    const tir_layout **layouts = lib_arena_array(arena, bound->values.count + 1, sizeof *layouts);
+    for (graph_id v = 1; v < bound->values.count; v++)
+        if (d.candidate[v] && d.blocked[v]) layouts[v] = blocked_layout(&d, v);
+    regions->layouts = layouts;
+    for (uint32_t r = 0; r < regions->count; r++) regions->data[r].layouts = layouts;
+}
+
+void graph_verify_layouts(lib_scope *scope, const graph *bound, const graph_regions *regions) {
+    for (graph_id v = 1; v < bound->values.count && regions->layouts; v++) {
+        const tir_layout *layout = regions->layouts[v];
+        const char *what = bound->values.data[v].name ? bound->values.data[v].name : graph_node_of(bound, v)->op->name;
+        if (!layout) continue;
+        tir_layout_verify(scope, layout, what);
+        int writers = 0;
+        bool plain = layout->rank != graph_shape_of(bound, v)->rank;
+        for (uint32_t r = 0; r < regions->count; r++) {
+            const graph_region *region = &regions->data[r];
+            for (uint32_t o = 0; o < region->output_count; o++) writers += region->outputs[o] == v && is_kernel(region);
+            plain = plain || (!is_kernel(region) && touches(region, v));
+        }
+        for (uint32_t o = 0; o < bound->outputs.count; o++) plain = plain || bound->outputs.data[o] == v;
+        if (plain || writers != 1)
+            lib_raise(scope, DLC_INTERNAL,
+                      "layout of %s: only a value that one kernel writes and kernels alone read may have one", what);
+    }
+}

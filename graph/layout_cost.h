@@ -1,0 +1,44 @@
+/* The cost of a region as a function of which of its arguments are blocked: what layout.c decides by. */
+#ifndef GRAPH_LAYOUT_COST_H
+#define GRAPH_LAYOUT_COST_H
+
+#include "tir/machine.h"
+#include "tir/region.h"
+
+/* An argument that may be blocked. */
+typedef struct layout_argument {
+    uint32_t tensor; /* of the region */
+    int dim;         /* that would be blocked */
+    uint32_t choice; /* number of the decision, the same in all regions */
+} layout_argument;
+
+/* What one decision adds. */
+typedef struct layout_term {
+    uint32_t choice;
+    double plain, blocked;
+} layout_term;
+
+/* One way to run the region: vectors along one family of its axes. */
+typedef struct layout_way {
+    double base;
+    lib_vec(layout_term) terms;
+} layout_way;
+
+typedef struct layout_model {
+    lib_vec(layout_way) ways;
+} layout_model;
+
+enum { LAYOUT_LOADS = 32 };
+
+/* Distinct loads of a stage's values and predicate; -1: more than LAYOUT_LOADS. */
+int graph_stage_loads(tir_region *region, const tir_stage *stage, tir_expr *loads);
+bool graph_stage_contracts(const tir_region *region, const tir_stage *stage); /* sums products */
+int64_t graph_extent(const tir_region *region, tir_expr extent);              /* of a varying one: a usual size */
+int graph_block_lanes(const tir_machine *machine, dlc_dtype dtype);           /* elements of a block; 0: not worth it */
+
+layout_model graph_layout_model(lib_arena *arena, tir_region *region, const tir_machine *machine,
+                                const layout_argument *arguments, uint32_t count);
+/* Cycles of the best way. */
+double graph_layout_cost(const layout_model *model, const bool *blocked);
+
+#endif
