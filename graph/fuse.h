@@ -25,7 +25,8 @@ typedef struct graph_region {
     uint32_t input_count;
     const graph_id *outputs; /* values read outside, or graph outputs */
     uint32_t output_count;
-    const tir_layout *const *layouts; /* by value of the graph: in memory; NULL, or a NULL entry: row-major (layout.h) */
+    const tir_layout *const
+        *layouts; /* by value of the graph: in memory; NULL, or a NULL entry: row-major (layout.h) */
 } graph_region;
 
 typedef struct graph_regions {

@@ -20,9 +20,7 @@ typedef struct decider {
     lib_arena *arena;
     const graph *g;
     graph_regions *regions;
-    const tir_machine *machine;
-    bool (*is_constant)(void *user, graph_id value);
-    void *user;
+    const graph_layout_options *options;
     bool *candidate;       /* by value */
     int8_t *dim;           /* by value: proposed; NO_DIM */
     tir_region **computed; /* by region: NULL where no argument is a candidate */
@@ -50,7 +48,7 @@ static void find_candidates(decider *d) {
         for (uint32_t o = 0; o < region->output_count; o++) {
             const graph_shape *shape = graph_shape_of(g, region->outputs[o]);
             d->candidate[region->outputs[o]] =
-                is_kernel(region) && shape->rank >= 2 && graph_block_lanes(d->machine, shape->dtype) > 1;
+                is_kernel(region) && shape->rank >= 2 && graph_block_lanes(d->options->machine, shape->dtype) > 1;
         }
     }
     for (uint32_t r = 0; r < d->regions->count; r++)
@@ -81,11 +79,28 @@ static bool reads_candidate(const decider *d, const graph_region *region) {
     return false;
 }
 
-/* Folds and scatters, and stages of several values, want their arguments as they are. */
-static bool is_rigid(const tir_region *region) {
+/* Does the stage use one result of a reduction at many of its points, as the stages of a row do? */
+static bool spreads_result(tir_region *region, const tir_stage *stage) {
+    tir_expr loads[LAYOUT_LOADS];
+    int count = graph_stage_loads(region, stage, loads);
+    for (int i = 0; i < count; i++) {
+        int32_t producer = region->tensors.data[tir_get(region->pool, loads[i])->bits].stage;
+        if (producer < 0 || region->stages.data[producer].kind != TIR_REDUCE) continue;
+        for (int a = 0; a < stage->space + stage->reduce; a++)
+            if (graph_extent(region, stage->axis[a].extent) > 1 &&
+                !tir_uses(region->pool, loads[i], stage->axis[a].var))
+                return true;
+    }
+    return count < 0;
+}
+
+/* Folds, scatters, stages of several values and rows want their arguments as they are. */
+static bool is_rigid(tir_region *region) {
     for (uint32_t s = 0; s < region->stages.count; s++) {
         const tir_stage *stage = &region->stages.data[s];
-        if (!stage->removed && (stage->count != 1 || (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE))) return true;
+        if (stage->removed) continue;
+        if (stage->count != 1 || (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE)) return true;
+        if (spreads_result(region, stage)) return true;
     }
     return false;
 }
@@ -93,8 +108,7 @@ static bool is_rigid(const tir_region *region) {
 static graph_id value_of(const graph_region *region, const tir_tensor *tensor) {
     if (tensor->argument < 0) return 0;
     uint32_t argument = (uint32_t)tensor->argument;
-    return argument < region->input_count ? region->inputs[argument]
-                                          : region->outputs[argument - region->input_count];
+    return argument < region->input_count ? region->inputs[argument] : region->outputs[argument - region->input_count];
 }
 
 static void compute_regions(decider *d) {
@@ -102,7 +116,7 @@ static void compute_regions(decider *d) {
     for (uint32_t r = 0; r < d->regions->count; r++) {
         const graph_region *region = &d->regions->data[r];
         if (!is_kernel(region) || !reads_candidate(d, region)) continue;
-        d->computed[r] = graph_region_build(d->arena, d->g, region, d->is_constant, d->user);
+        d->computed[r] = graph_region_build(d->arena, d->g, region, d->options->is_constant, d->options->user);
         if (!is_rigid(d->computed[r])) continue;
         for (uint32_t i = 0; i < region->input_count; i++) d->candidate[region->inputs[i]] = false;
         for (uint32_t o = 0; o < region->output_count; o++) d->candidate[region->outputs[o]] = false;
@@ -122,32 +136,8 @@ static bool can_block(const decider *d, graph_id value, int dim) {
 
 static void propose(decider *d, const graph_region *region, const tir_tensor *tensor, int dim) {
     graph_id value = value_of(region, tensor);
-    if (value && d->candidate[value] && d->dim[value] == NO_DIM && can_block(d, value, dim)) d->dim[value] = (int8_t)dim;
-}
-
-static int subscript_of(const tir_region *region, tir_expr load, int rank, tir_expr var) {
-    for (int i = 0; i < rank; i++)
-        if (tir_operand(region->pool, load, i) == var) return i;
-    return NO_DIM;
-}
-
-/* Contracted and feature dimensions of what the stage reads and writes. */
-static void propose_by_contraction(decider *d, const graph_region *region, tir_region *computed, const tir_stage *stage,
-                                   const tir_expr *loads, int count) {
-    const tir_pool *pool = computed->pool;
-    for (int i = 0; i < count; i++) {
-        const tir_tensor *tensor = &computed->tensors.data[tir_get(pool, loads[i])->bits];
-        for (int a = stage->space; a < stage->space + stage->reduce && !tensor->constant; a++) {
-            int dim = subscript_of(computed, loads[i], tensor->rank, stage->axis[a].var);
-            if (dim != NO_DIM) propose(d, region, tensor, dim);
-        }
-        for (int a = 0; a < stage->space && tensor->constant; a++) { /* features: axes of the constant operand alone */
-            bool shared = false;
-            for (int k = 0; k < count; k++) shared = shared || (k != i && tir_uses(pool, loads[k], stage->axis[a].var));
-            if (shared || !tir_uses(pool, loads[i], stage->axis[a].var)) continue;
-            propose(d, region, &computed->tensors.data[stage->tensor[0]], a);
-        }
-    }
+    if (value && d->candidate[value] && d->dim[value] == NO_DIM && can_block(d, value, dim))
+        d->dim[value] = (int8_t)dim;
 }
 
 /* The dimension proposed for a tensor of a region: for arguments by value, for the rest in `inside`. */
@@ -164,6 +154,32 @@ static void set_proposed(decider *d, const graph_region *region, const tir_regio
     propose(d, region, &computed->tensors.data[tensor], dim);
 }
 
+static int subscript_of(const tir_region *region, tir_expr load, int rank, tir_expr var) {
+    for (int i = 0; i < rank; i++)
+        if (tir_operand(region->pool, load, i) == var) return i;
+    return NO_DIM;
+}
+
+/* Contracted and feature dimensions of what the stage reads and writes. */
+static void propose_by_contraction(decider *d, const graph_region *region, tir_region *computed, const tir_stage *stage,
+                                   const tir_expr *loads, int count, int8_t *inside) {
+    const tir_pool *pool = computed->pool;
+    for (int i = 0; i < count; i++) {
+        uint32_t read = (uint32_t)tir_get(pool, loads[i])->bits;
+        const tir_tensor *tensor = &computed->tensors.data[read];
+        for (int a = stage->space; a < stage->space + stage->reduce && !tensor->constant; a++) {
+            int dim = subscript_of(computed, loads[i], tensor->rank, stage->axis[a].var);
+            set_proposed(d, region, computed, read, dim, inside);
+        }
+        for (int a = 0; a < stage->space && tensor->constant; a++) { /* features: axes of the constant operand alone */
+            bool shared = false;
+            for (int k = 0; k < count; k++) shared = shared || (k != i && tir_uses(pool, loads[k], stage->axis[a].var));
+            if (shared || !tir_uses(pool, loads[i], stage->axis[a].var)) continue;
+            set_proposed(d, region, computed, stage->tensor[0], a, inside);
+        }
+    }
+}
+
 /* Along one stage: what it writes and what it reads have the same dimension where one axis indexes both. */
 static void spread_through(decider *d, const graph_region *region, tir_region *computed, const tir_stage *stage,
                            const tir_expr *loads, int count, int8_t *inside) {
@@ -177,7 +193,8 @@ static void spread_through(decider *d, const graph_region *region, tir_region *c
             if (stage->axis[a].var == tir_operand(pool, loads[i], of_in))
                 set_proposed(d, region, computed, out, a, inside);
         if (of_out != NO_DIM && !computed->tensors.data[in].constant)
-            set_proposed(d, region, computed, in, subscript_of(computed, loads[i], rank, stage->axis[of_out].var), inside);
+            set_proposed(d, region, computed, in, subscript_of(computed, loads[i], rank, stage->axis[of_out].var),
+                         inside);
     }
 }
 
@@ -193,7 +210,7 @@ static void propose_in_region(decider *d, uint32_t r) {
             int count = stage->removed || stage->count != 1 ? 0 : graph_stage_loads(computed, stage, loads);
             if (count <= 0) continue;
             if (graph_stage_contracts(computed, stage))
-                propose_by_contraction(d, &d->regions->data[r], computed, stage, loads, count);
+                propose_by_contraction(d, &d->regions->data[r], computed, stage, loads, count, inside);
             spread_through(d, &d->regions->data[r], computed, stage, loads, count, inside);
         }
 }
@@ -228,7 +245,7 @@ static void make_models(decider *d) {
             arguments[count++] = (layout_argument){t, d->dim[value], value};
             d->group[group_of(d, arguments[0].choice)] = group_of(d, value);
         }
-        d->model[r] = graph_layout_model(d->arena, computed, d->machine, arguments, count);
+        d->model[r] = graph_layout_model(d->arena, computed, d->options->machine, arguments, count);
     }
 }
 
@@ -292,7 +309,8 @@ static void set_all(decider *d, const value_group *group, bool blocked) {
 }
 
 static void decide_group(decider *d, const value_group *group) {
-    set_all(d, group, false);
+    set_all(d, group, d->options->all);
+    if (d->options->all) return;
     double plain = cost_of(d, group), from_plain = descend(d, group);
     bool *kept = LIB_NEW_ARRAY(d->arena, bool, group->values.count + 1);
     for (uint32_t i = 0; i < group->values.count; i++) kept[i] = d->blocked[group->values.data[i]];
@@ -328,7 +346,7 @@ static void decide(decider *d) {
 static const tir_layout *blocked_layout(const decider *d, graph_id value) {
     const graph_shape *shape = graph_shape_of(d->g, value);
     tir_layout *layout = LIB_NEW(d->arena, tir_layout);
-    int dim = d->dim[value], lanes = graph_block_lanes(d->machine, shape->dtype);
+    int dim = d->dim[value], lanes = graph_block_lanes(d->options->machine, shape->dtype);
     layout->rank = (int16_t)shape->rank;
     for (int i = 0; i < shape->rank; i++)
         layout->part[layout->count++] = (tir_layout_part){(int16_t)i, i == dim ? lanes : 1, 0};
@@ -336,14 +354,9 @@ static const tir_layout *blocked_layout(const decider *d, graph_id value) {
     return layout;
 }
 
-void graph_assign_layouts(lib_arena *arena, const graph *bound, graph_regions *regions, const tir_machine *machine,
-                          bool (*is_constant)(void *user, graph_id value), void *user) {
-    decider d = {.arena = arena,
-                 .g = bound,
-                 .regions = regions,
-                 .machine = machine,
-                 .is_constant = is_constant,
-                 .user = user};
+void graph_assign_layouts(lib_arena *arena, const graph *bound, graph_regions *regions,
+                          const graph_layout_options *options) {
+    decider d = {.arena = arena, .g = bound, .regions = regions, .options = options};
     find_candidates(&d);
     if (!is_worth_a_look(&d)) return;
     compute_regions(&d);

@@ -6,9 +6,16 @@
 
 #include "graph/fuse.h"
 
-/* Sets the layouts of `regions`. `is_constant` as for graph_region_build. */
-void graph_assign_layouts(lib_arena *arena, const graph *bound, graph_regions *regions, const tir_machine *machine,
-                          bool (*is_constant)(void *user, graph_id value), void *user);
+typedef struct graph_layout_options {
+    const tir_machine *machine;
+    bool (*is_constant)(void *user, graph_id value); /* as for graph_region_build; may be NULL */
+    void *user;
+    bool all; /* block every candidate, whatever it costs: for tests */
+} graph_layout_options;
+
+/* Sets the layouts of `regions`. */
+void graph_assign_layouts(lib_arena *arena, const graph *bound, graph_regions *regions,
+                          const graph_layout_options *options);
 
 /* Raises DLC_INTERNAL unless every layout is a bijection of its value's rank, and belongs to a value that one kernel writes and
  * that kernels alone read. */

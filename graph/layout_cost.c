@@ -12,7 +12,7 @@ static const double cost_broadcast = 0.5, cost_block = 0.5, cost_contiguous = 0.
                     cost_transposed_store = 8, cost_scatter = 24, cost_horizontal = 8;
 /* Operands of a register tile are reused: a broadcast by all vectors of a row, a vector by all rows. */
 static const double share_broadcast = 0.25, share_vector = 0.1;
-static const double penalty_masked = 1.5;
+static const double penalty_masked = 1.9; /* lanes that fall on padding */
 
 int64_t graph_extent(const tir_region *region, tir_expr extent) {
     int64_t value;
@@ -21,7 +21,7 @@ int64_t graph_extent(const tir_region *region, tir_expr extent) {
 
 int graph_block_lanes(const tir_machine *machine, dlc_dtype dtype) {
     int size = (int)lib_dtype_size(dtype);
-    if (size < 2) return 0;                   /* bytes have vectors of their own width, rarely of channels alone */
+    if (size < 2) return 0; /* bytes have vectors of their own width, rarely of channels alone */
     return machine->vector_bytes / (size < 4 ? 4 : size); /* halves are computed as f32 */
 }
 
@@ -233,6 +233,13 @@ static bool is_straight(const tir_region *region, const tir_stage *stage, const 
     return true;
 }
 
+/* A rest takes half a vector where half vectors cost half. */
+static double whole_vectors(const costing *c, int64_t elements, int lanes) {
+    int64_t rest = elements % lanes;
+    double halves = c->machine->fma_ports == 1 && rest * 2 <= lanes ? 0.5 : 1;
+    return (double)(elements / lanes) + (rest ? halves : 0);
+}
+
 /* Vectors that cover the stage's points, steps of its reduction not counted. */
 static double vectors_along(costing *c, uint32_t s, int axis, int lanes) {
     const tir_region *region = c->f->region;
@@ -242,7 +249,7 @@ static double vectors_along(costing *c, uint32_t s, int axis, int lanes) {
     bool fuses = !c->has_reduction && axis == last_long_axis(region, stage);
     while (fuses && fused > 0 && is_straight(region, stage, c->f->loads[s], c->f->load_count[s], fused - 1))
         along *= graph_extent(region, stage->axis[--fused].extent);
-    double vectors = (double)((along + lanes - 1) / lanes);
+    double vectors = whole_vectors(c, along, lanes);
     for (int a = 0; a < stage->space; a++)
         if (a < fused || a > axis) vectors *= (double)graph_extent(region, stage->axis[a].extent);
     return vectors;
@@ -287,6 +294,7 @@ static void add_stage(costing *c, uint32_t s, int axis) {
     if (axis >= stage->space) c->way->base += points * cost_horizontal;
     for (int i = 0; i < c->f->load_count[s]; i++) {
         tir_expr load = c->f->loads[s][i];
+        if (region->tensors.data[tensor_of(region->pool, load)].argument < 0) continue; /* stays in registers */
         const layout_argument *argument = argument_of(c, tensor_of(region->pool, load));
         double share = heavy && axis >= 0 ? tile_share(region, stage, load, axis) : 1;
         double plain = axis < 0 ? cost_broadcast : plain_load(region, stage, load, axis, heavy), blocked = plain;
@@ -305,11 +313,27 @@ static int axis_in(families *f, uint32_t stage, uint32_t family) {
     return last_long_axis(f->region, s);
 }
 
+/* What is stored in blocks along the vectors is computed in whole blocks. */
+static void add_padding(costing *c, uint32_t family) {
+    const tir_region *region = c->f->region;
+    double cost = c->way->base;
+    for (uint32_t i = 0; i < c->count; i++) {
+        const layout_argument *argument = &c->arguments[i];
+        const tir_tensor *tensor = &region->tensors.data[argument->tensor];
+        if (!tensor->output || root_of(c->f, dimension_slot(argument->tensor, argument->dim)) != family) continue;
+        int64_t extent = graph_extent(region, tensor->extent[argument->dim]);
+        int lanes = graph_block_lanes(c->machine, tensor->dtype);
+        double padded = (double)((extent + lanes - 1) / lanes) / whole_vectors(c, extent, lanes);
+        add_access(c, argument->tensor, 1, 0, cost * (padded - 1));
+    }
+}
+
 static void add_way(costing *c, layout_model *model, uint32_t family) {
     layout_way way = {0};
     c->way = &way;
     for (uint32_t s = 0; s < c->f->region->stages.count; s++)
         if (!c->f->region->stages.data[s].removed) add_stage(c, s, axis_in(c->f, s, family));
+    add_padding(c, family);
     lib_vec_push(c->arena, &model->ways, way);
 }
 
@@ -329,6 +353,7 @@ layout_model graph_layout_model(lib_arena *arena, tir_region *region, const tir_
         const tir_stage *stage = &region->stages.data[s];
         for (int a = 0; a < stage->space + stage->reduce && !stage->removed; a++) {
             if (graph_extent(region, stage->axis[a].extent) <= 1) continue;
+            if (a >= stage->space && c.heavy) continue; /* contractions keep rows of results in registers */
             uint32_t family = root_of(&f, axis_slot(&f, s, a));
             bool known = false;
             for (uint32_t i = 0; i < seen.count; i++) known = known || seen.data[i] == family;

@@ -177,12 +177,20 @@ static bool region_is_empty(jit_build *build, const graph_region *region) {
     return true;
 }
 
+static void assign_layouts(jit_build *build, graph_regions *regions) {
+    graph_layout_options options = {.machine = &build->program->context->machine,
+                                    .is_constant = jit_is_constant,
+                                    .user = build,
+                                    .all = lib_environment_lists(LIB_ENV_LAYOUT, "all")};
+    graph_assign_layouts(build->work, build->bound, regions, &options);
+    if (lib_environment_integer(LIB_ENV_VERIFY, 1) > 0) graph_verify_layouts(build->work->scope, build->bound, regions);
+}
+
 graph_regions jit_fuse(jit_build *build) {
     const tir_machine *machine = &build->program->context->machine;
     bool off = lib_environment_lists(LIB_ENV_DISABLE, "fuse");
     graph_regions regions = graph_fuse(build->work, build->bound, off ? NULL : machine);
-    if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "layout"))
-        graph_assign_layouts(build->work, build->bound, &regions, machine, jit_is_constant, build);
+    if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "layout")) assign_layouts(build, &regions);
     return regions;
 }
 

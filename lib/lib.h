@@ -269,6 +269,7 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
     X(LIB_ENV_THREADS, "DLC_THREADS", "", "overrides the threads option of contexts that own a pool")                 \
     X(LIB_ENV_VERIFY, "DLC_VERIFY", "", "0 none, 1 after each stage, 2 after each pass (default: 1, debug builds 2)") \
     X(LIB_ENV_DISABLE, "DLC_DISABLE", "", "comma list of passes to switch off: simplify, fuse, layout, rules, alias") \
+    X(LIB_ENV_LAYOUT, "DLC_LAYOUT", "", "all: every value that may be blocked is, whatever it costs (for tests)")     \
     X(LIB_ENV_STATS, "DLC_STATS", "0", "1: statistics to the log when a context is destroyed")                        \
     X(LIB_ENV_SEED, "DLC_SEED", "1", "seed of tests, fuzzing and random inputs")                                      \
     X(LIB_ENV_SPIN, "DLC_SPIN_US", "100", "how long a waiting worker spins before it sleeps, microseconds")           \

@@ -303,7 +303,12 @@ static void statement_init(tir_lowering *l, int s, bool scratch) {
     bool padded = !scratch && padded_layout(l, stage->tensor[0]);
     tir_stmt **after = open_if(l, store_guard(l, s, scratch, padded), false);
     point_indices(l, s, scratch, index);
-    for (int c = 0; c < stage->count; c++) values[c] = legal(l, tir_lower_translate(l, s, stage->initial[c], NULL));
+    tir_expr valid = padded ? in_domain(l, s, 0) : 0; /* padding holds zeros, whatever the identity is */
+    for (int c = 0; c < stage->count; c++) {
+        values[c] = legal(l, tir_lower_translate(l, s, stage->initial[c], NULL));
+        if (valid)
+            values[c] = tir_select(l->pool, valid, values[c], tir_int(l->pool, tir_dtype_of(l->pool, values[c]), 0));
+    }
     store_all(l, s, index, scratch, values);
     close_if(l, after);
 }

@@ -221,24 +221,28 @@ static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *ext
 enum { TASK_ELEMENTS = 16384 };
 
 /* A map into panels: vectors run along the panel. The few steps of a unit that may stand inside it are unrolled: what they store is
- * interleaved in registers. */
+ * interleaved in registers. Loops in the order of memory, all but the innermost are tasks. */
 static bool schedule_panels(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
     const char *name = stage->name;
     int last = layout->count - 1;
-    bool steps = last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4;
+    bool steps = last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4 &&
+                 layout->part[last - 1].modulus;
     const tir_layout_part *panel = last < 0 ? NULL : &layout->part[last - steps],
                           *step = steps ? &layout->part[last] : NULL;
     if (!panel || !panel->modulus || panel->divisor != 1 || (step && (step->divisor != 1 || step->dim == panel->dim)))
         return false;
-    lib_text order;
+    lib_text order, parallel;
     lib_text_init(&order, r->arena);
+    lib_text_init(&parallel, r->arena);
     for (int p = 0; p < last - steps; p++) {
         const tir_layout_part *part = &layout->part[p];
         bool outer = part->dim == panel->dim || (step && part->dim == step->dim);
         if (!outer && (part->modulus || part->divisor != 1)) return false;
-        lib_text_format(&order, " %s", part->dim == panel->dim ? "vo" : outer ? "so" : stage->axis[part->dim].name);
+        const char *loop = part->dim == panel->dim ? "vo" : outer ? "so" : stage->axis[part->dim].name;
+        lib_text_format(&order, " %s", loop);
+        if (p == 0 || p < last - steps - 1) lib_text_format(&parallel, " %s.%s", name, loop);
     }
     tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[panel->dim].name, panel->modulus);
     if (step)
@@ -246,7 +250,7 @@ static bool schedule_panels(rules *r, int s) {
     tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order.data, step ? " si" : "");
     tir_schedule_add(r->schedule, "vec %s.vi", name);
     if (step) tir_schedule_add(r->schedule, "unroll %s.si", name);
-    tir_schedule_add(r->schedule, "par %s.vo", name);
+    tir_schedule_add(r->schedule, "par%s", parallel.data);
     return true;
 }
 

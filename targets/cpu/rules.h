@@ -44,6 +44,8 @@ void rules_rewrite(rules *r, const char *format, ...) __attribute__((format(prin
 int rules_accesses(rules *r, int stage, rules_access *out, int limit); /* of values and predicates; distinct */
 int64_t rules_store_stride(rules *r, int stage, int axis);
 int64_t rules_extent(const rules *r, const tir_axis *axis);        /* -1: varying */
+int64_t rules_stored_extent(const rules *r, int stage, int axis);  /* a space axis, with the padding of the layout */
+bool rules_stores_vectors(rules *r, int stage, int axis);          /* a vector of it is contiguous, or a block */
 int64_t rules_lanes(const rules *r, int stage);                    /* of one vector of the widest type computed */
 bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var); /* stands in arithmetic, not only in addresses */
 bool rules_straight(rules *r, int stage, int slow, int fast);  /* all accesses run on from one axis into the other */

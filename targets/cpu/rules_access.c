@@ -78,6 +78,19 @@ int64_t rules_extent(const rules *r, const tir_axis *axis) {
     return tir_is_const(r->region->pool, axis->extent, &extent) ? extent : -1;
 }
 
+int64_t rules_stored_extent(const rules *r, int stage, int axis) {
+    const tir_stage *s = &r->region->stages.data[stage];
+    int64_t extent = rules_extent(r, &s->axis[axis]);
+    return extent < 0 ? -1 : tir_layout_padded_size(&r->region->tensors.data[s->tensor[0]].layout, axis, extent);
+}
+
+bool rules_stores_vectors(rules *r, int stage, int axis) {
+    const tir_layout *layout = &r->region->tensors.data[r->region->stages.data[stage].tensor[0]].layout;
+    const tir_layout_part *inner = layout->count ? &layout->part[layout->count - 1] : NULL;
+    if (inner && inner->dim == axis && inner->divisor == 1) return true;
+    return rules_store_stride(r, stage, axis) == 1;
+}
+
 typedef struct widest {
     size_t bytes;
 } widest;

@@ -15,11 +15,21 @@ typedef struct tile {
     double cycles; /* model */
 } tile;
 
+enum { SEPARATE_ROWS = 8 }; /* of light reductions: hides the latency of one accumulator's chain */
 enum { NO_TENSOR = -1, TILE_OVERHEAD = 40 /* cycles to start, initialise and store a tile */ };
 
 static int64_t known_extent(const rules *r, const tir_axis *axis) {
     int64_t extent = rules_extent(r, axis);
     return extent < 0 ? 4096 : extent;
+}
+
+/* Points that the tiles along a space axis cover: where the owner stores in blocks, whole ones. */
+static int64_t covered_extent(const rules *r, int s, int axis) {
+    int64_t extent = known_extent(r, &r->region->stages.data[s].axis[axis]);
+    int owner = r->group[s].owner, label = r->group[s].label[axis];
+    if (label < 0) return extent;
+    int64_t stored = rules_stored_extent(r, owner, label);
+    return stored > extent ? stored : extent;
 }
 
 static double reduction_steps(const rules *r, const tir_stage *s) {
@@ -66,6 +76,7 @@ typedef struct tile_problem {
     int64_t taps;      /* window points that are unrolled together */
     int64_t company;   /* stages that share the registers */
     int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
+    bool separate;     /* rows have vectors of their own: they only run side by side */
 } tile_problem;
 
 /* Cycles a step of the reduction loses because the tile's rows fall into the same sets of the first-level cache: more rows than
@@ -97,7 +108,7 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
         int64_t limit = (registers - 1 - nv) / nv;
         if (p->taps > 1)
             limit = (registers - nv - p->taps) / (nv + 1); /* unrolled taps share broadcasts, which then stay live */
-        if (!p->heavy) limit = 1;
+        if (!p->heavy) limit = p->separate ? SEPARATE_ROWS / p->company : 1;
         if (limit < 1 && nv > 1) break;
         if (limit < 1) limit = 1;
         for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
@@ -106,6 +117,7 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
             double fma = height * (double)nv / (double)ports, loads = (height + (double)nv) / 2;
             double chain = 4;                 /* latency of one accumulator's chain */
             double stream = 1.5 * (double)nv; /* the vector operand comes from L2 */
+            if (p->separate) loads = (height * (double)nv + 1) / 2;
             double step = fma > loads ? fma : loads;
             if (chain > step) step = chain;
             if (stream > step) step = stream;
@@ -190,16 +202,31 @@ static void choose_unit(rules *r, int s, tile *t, const rules_access *access, in
     }
 }
 
+/* No axis repeats the vector operand (each channel has its own image): the axis whose points run side by side, for the latency of
+ * one chain, and share what does not depend on it; -1: none. */
+static int separate_axis(const rules *r, const tir_stage *stage, int v, bool heavy, const rules_access *access,
+                         int count) {
+    for (int a = stage->space - 1; a >= 0; a--) {
+        bool regular = a != v && known_extent(r, &stage->axis[a]) > 1, shares = !heavy;
+        for (int i = 0; i < count; i++) {
+            regular = regular && access[i].stride[a] != RULES_IRREGULAR;
+            shares = shares || !depends(&access[i], a);
+        }
+        if (regular && shares) return a;
+    }
+    return -1;
+}
+
 /* Judges axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     bool heavy = rules_is_contraction(r, s), vector_operand = false;
     tile_problem p = {
-        .n = known_extent(r, &stage->axis[v]), .m = 1, .heavy = heavy, .steps = reduction_steps(r, stage), .taps = 1};
+        .n = covered_extent(r, s, v), .m = 1, .heavy = heavy, .steps = reduction_steps(r, stage), .taps = 1};
     double penalty = 1;
     tir_expr axis = stage->axis[v].var;
     *t = (tile){.v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX};
-    if (p.n == 1) return false;
+    if (known_extent(r, &stage->axis[v]) == 1) return false;
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = panel_width(r, &access[i], axis);
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
@@ -222,8 +249,12 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     }
     if (!vector_operand && heavy) return false;
     t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
-    if (t->u >= 0) p.m = known_extent(r, &stage->axis[t->u]);
-    choose_unit(r, s, t, access, count, p.m);
+    if (t->u < 0 && (heavy || p.panel)) {
+        t->u = separate_axis(r, stage, v, heavy, access, count);
+        p.separate = t->u >= 0;
+    }
+    if (t->u >= 0) p.m = covered_extent(r, s, t->u);
+    if (!p.separate) choose_unit(r, s, t, access, count, p.m);
     if (t->unit) p.steps /= t->unit->width;
     for (int i = 0; i < count && t->u >= 0; i++) {
         int64_t bytes =
@@ -240,12 +271,12 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     size_tile(r, t, &p);
     int64_t rest = 1;
     for (int a = 0; a < stage->space; a++)
-        if (a != v && a != t->u) rest *= known_extent(r, &stage->axis[a]);
-    double store = rules_store_stride(r, s, v) == 1 || r->group[s].root == s ? 1 : 24;
+        if (a != v && a != t->u) rest *= covered_extent(r, s, a);
+    double store = rules_stores_vectors(r, s, v) || r->group[s].root == s ? 1 : 24;
     const tir_stage *root = &r->region->stages.data[r->group[s].root];
     for (int a = 0; a < root->space && r->group[s].root != s; a++)
-        if (r->group[s].label[v] == a) store = rules_store_stride(r, r->group[s].root, a) == 1 ? 1 : 24;
-    if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis)) penalty *= 1.3; /* masked lanes */
+        if (r->group[s].label[v] == a) store = rules_stores_vectors(r, r->group[s].root, a) ? 1 : 24;
+    if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis)) penalty *= 1.8; /* masked lanes */
     double vectors = (double)p.m * (double)((p.n + t->lanes - 1) / t->lanes);
     t->cycles = (t->cycles * p.steps * penalty + vectors * store) * (double)rest;
     if (t->pack_copy) { /* packing touches the operand once; useless when it is used once */
@@ -466,9 +497,10 @@ static void outer_axes(tile_loops *loops, const rules_tile_place *place, int mai
         for (int a = 0; a < loops->owner->space; a++) {
             if (a == v || a == u || (place && (place->prefix_axes >> a & 1))) continue;
             int mine = rules_axis_labelled(r, main, a);
-            bool first = false;
+            bool first = mine >= 0;
             for (int i = 0; i < accesses && mine >= 0; i++)
-                first = first || (depends(&access[i], t->v) && depends(&access[i], mine));
+                first = first && (!depends(&access[i], t->v) || depends(&access[i], mine));
+            if (!rules_is_contraction(r, main)) first = a < v;
             const char *loop = place && a == place->block_axis ? place->block_loop : loops->owner->axis[a].name;
             if (first == (round == 0)) add_loop(loops, loop, !place);
         }
@@ -484,7 +516,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (top->kind != TIR_MAP || main < 0 || !choose_tile(r, main, &t)) return false;
     int v = r->group[main].label[t.v], u = t.u < 0 ? -1 : r->group[main].label[t.u];
     if (v < 0 || (t.u >= 0 && u < 0)) return false;
-    int64_t n = rules_extent(r, &top->axis[v]), m = u < 0 ? 1 : rules_extent(r, &top->axis[u]);
+    int64_t n = rules_stored_extent(r, owner, v), m = u < 0 ? 1 : rules_stored_extent(r, owner, u);
     const char *name = top->name, *vo = NULL, *uo = NULL, *vi = top->axis[v].name,
                *ui = u < 0 ? NULL : top->axis[u].name;
     if (place && place->block_axis >= 0 && place->block_axis == u) {

@@ -1,6 +1,6 @@
 /* One case of the fuzzer and of the regression tests: a text graph whose first line says how to run it,
  *     # case seed=3 fill=special strict=1 n=7,9
- * seed of the inputs, what they hold, `strict` for no_excess_precision, sizes of symbols (several: one run after the
+ * seed of the inputs, what they hold, `strict` for no_excess_precision, `layout=1` for blocking what can be, sizes of symbols (several: one run after the
  * other with one program). It runs on the interp target and in several ways on the cpu target, which must agree within
  * bounds.h. Threads and repeated runs must agree in all bits. */
 #ifndef TEST_FUZZ_CASE_H
@@ -92,7 +92,7 @@ typedef struct case_shapes {
 typedef struct case_setting {
     uint64_t seed;
     case_fill fill;
-    bool strict;
+    bool strict, layout;
     int symbols, runs;
     char symbol[CASE_SYMBOLS][16];
     int64_t size[CASE_SYMBOLS][CASE_RUNS]; /* the last one stays */
@@ -111,6 +111,8 @@ static inline case_setting case_read_setting(const char *text) {
             s.seed = strtoull(value, NULL, 10);
         } else if (strncmp(at, "strict=", 7) == 0) {
             s.strict = *value == '1';
+        } else if (strncmp(at, "layout=", 7) == 0) {
+            s.layout = *value == '1';
         } else if (strncmp(at, "fill=", 5) == 0) {
             for (int f = 0; f < FILL_COUNT; f++)
                 if (strncmp(value, case_fills[f], strlen(case_fills[f])) == 0) s.fill = (case_fill)f;
@@ -446,6 +448,7 @@ static inline bool case_compile(case_state *c, case_leg *leg, const char *text, 
 /* True: all agrees. Else report->message says what does not. */
 static inline bool case_check(const char *text, case_leg *legs, case_report *report) {
     case_state c = {.setting = case_read_setting(text), .report = report};
+    setenv("DLC_LAYOUT", c.setting.layout ? "all" : "", 1);
     report->message[0] = 0;
     bool good = true;
     uint64_t interpreted = 0;

@@ -333,13 +333,14 @@ static bool shrink_setting(shrinker *k) {
     const char *rest = strchr(k->text, '\n');
     char head[256];
     if (!rest) return false;
-    for (int change = 0; change < 3; change++) {
+    for (int change = 0; change < 4; change++) {
         case_setting t = s;
         if (change == 0) t.fill = FILL_TAME;
         if (change == 1) t.strict = true;
         if (change == 2 && s.symbols) t.sizes[0] = 1;
-        int at = snprintf(head, sizeof head, "# case seed=%llu fill=%s strict=%d", (unsigned long long)t.seed,
-                          case_fills[t.fill], t.strict);
+        if (change == 3) t.layout = false;
+        int at = snprintf(head, sizeof head, "# case seed=%llu fill=%s strict=%d layout=%d", (unsigned long long)t.seed,
+                          case_fills[t.fill], t.strict, t.layout);
         for (int y = 0; y < t.symbols; y++) {
             at += snprintf(head + at, sizeof head - (size_t)at, " %s=", t.symbol[y]);
             for (int i = 0; i < t.sizes[y]; i++)

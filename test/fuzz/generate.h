@@ -352,7 +352,8 @@ static inline void gen_head(gen *g) {
     *s = (case_setting){.seed = (uint64_t)gen_below(g, 1000),
                         .runs = 1,
                         .fill = (case_fill)gen_below(g, FILL_COUNT),
-                        .strict = gen_one_in(g, 2)};
+                        .strict = gen_one_in(g, 2),
+                        .layout = gen_one_in(g, 2)};
     if (gen_one_in(g, 4)) {
         g->symbol[0] = true;
         int runs = gen_one_in(g, 2) ? 1 : (int)gen_between(g, 2, 6);
@@ -361,8 +362,8 @@ static inline void gen_head(gen *g) {
             at += snprintf(sizes + at, sizeof sizes - (size_t)at, ",%lld",
                            (long long)(gen_one_in(g, 12) ? 0 : gen_between(g, 1, 40)));
     }
-    snprintf(g->head, sizeof g->head, "# case seed=%llu fill=%s strict=%d%s", (unsigned long long)s->seed,
-             case_fills[s->fill], s->strict, sizes);
+    snprintf(g->head, sizeof g->head, "# case seed=%llu fill=%s strict=%d layout=%d%s", (unsigned long long)s->seed,
+             case_fills[s->fill], s->strict, s->layout, sizes);
     g->setting = case_read_setting(g->head);
     if (!g->symbol[0]) return;
     gen_value n = {.dtype = gen_dtype(g, "if"),

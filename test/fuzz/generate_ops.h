@@ -449,6 +449,54 @@ static inline void add_pool(gen *g) {
              gen_integers(spatial, k.dilation).text, average && gen_one_in(g, 2) ? ", count_include_pad=true" : "");
 }
 
+/* A few layers on images, each on the one before, some with what an earlier one left: values that may be blocked. */
+static inline void add_layers(gen *g) {
+    gen_value x = {.dtype = gen_one_in(g, 5) ? gen_dtype(g, "f") : DLC_F32, .rank = 4};
+    int64_t channels[] = {3, 8, 16, 17, 20, 32, 33}, layers = gen_between(g, 2, 5);
+    gen_set_dim(&x, 0, gen_between(g, 1, 2));
+    gen_set_dim(&x, 1, channels[gen_below(g, 7)]);
+    for (int i = 2; i < 4; i++) gen_set_dim(&x, i, gen_between(g, 3, 12));
+    if (g->symbol[0] && gen_one_in(g, 3)) gen_pick_dim(g, &x, gen_one_in(g, 2) ? 0 : 2);
+    if (gen_count(&x) > (double)g->largest) return;
+    TRY(gen_operand(g, &x), at);
+    int earlier = at;
+    for (int64_t layer = 0; layer < layers; layer++) {
+        gen_value v = gen_like(g, at);
+        int before = g->values, pick = (int)gen_below(g, 8);
+        gen_window k = gen_windows(g, &v, 2);
+        for (int i = 0; i < 2; i++) k.dilation[i] = 1;
+        if (pick < 4) {
+            bool depthwise = gen_one_in(g, 3);
+            gen_value w = {.dtype = v.dtype, .rank = 4};
+            gen_set_dim(&w, 0, depthwise ? v.dim[1] : channels[gen_below(g, 7)]);
+            gen_set_dim(&w, 1, depthwise ? 1 : v.dim[1]);
+            for (int i = 0; i < 2; i++) gen_set_dim(&w, 2 + i, k.size[i]);
+            bool constant = !gen_one_in(g, 3) && gen_count(&w) * (double)lib_dtype_size(w.dtype) < GEN_LINE / 2 - 512;
+            TRY(constant ? gen_constant(g, &w) : gen_operand(g, &w), weights);
+            gen_node(g, "convolution(%s, %s, stride=%s, low=%s, high=%s, groups=%lld)", NAME(at), NAME(weights),
+                     gen_integers(2, k.stride).text, gen_integers(2, k.low).text, gen_integers(2, k.high).text,
+                     (long long)(depthwise ? v.dim[1] : 1));
+        } else if (pick == 4) {
+            gen_node(g, "max_pool(%s, window=%s, stride=%s, low=%s, high=%s)", NAME(at), gen_integers(2, k.size).text,
+                     gen_integers(2, k.stride).text, gen_integers(2, k.low).text, gen_integers(2, k.high).text);
+        } else if (pick == 5 && gen_same_shape(&g->value[earlier], &v)) {
+            gen_node(g, "add(%s, %s)", NAME(at), NAME(earlier));
+            earlier = g->values - 1;
+        } else if (pick == 6) {
+            gen_value b = {.dtype = v.dtype, .rank = 4};
+            for (int i = 0; i < 4; i++) gen_set_dim(&b, i, i == 1 ? v.dim[1] : 1);
+            TRY(gen_operand(g, &b), bias);
+            gen_node(g, "add(%s, %s)", NAME(at), NAME(bias));
+        } else {
+            gen_node(g, "relu(%s)", NAME(at));
+        }
+        if (g->values == before) return;
+        at = g->values - 1;
+        if (gen_one_in(g, 3)) earlier = at;
+    }
+    if (gen_one_in(g, 4)) gen_node(g, "mean(%s, axes=[2, 3])", NAME(at));
+}
+
 static inline void add_window(gen *g) {
     char op[32];
     TRY(gen_any(g, "if", 1), x);
@@ -578,7 +626,7 @@ static const struct {
     {4, add_scatter},     {4, add_dynamic},      {14, add_reduce},     {10, add_along},    {6, add_norm},
     {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},    {4, add_einsum},
     {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention}, {3, add_classes},
-    {3, add_random},      {1, add_if},           {1, add_while},
+    {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},
 };
 
 #endif

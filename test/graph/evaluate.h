@@ -46,6 +46,32 @@ static inline void *evaluate_tensor(lib_arena *arena, const graph *g, tir_region
     return bytes;
 }
 
+/* The bytes of a value as its layout has them, padding zero. */
+static inline void *pack_value(lib_arena *arena, const graph *g, graph_id value, const tir_layout *layout,
+                               const char *from) {
+    const graph_shape *shape = graph_shape_of(g, value);
+    int64_t extent[TIR_MAX_PHYSICAL], dim[DLC_MAX_RANK], index[DLC_MAX_RANK] = {0}, total = 1;
+    for (int d = 0; d < shape->rank; d++) tir_is_const(g->pool, shape->dim[d], &dim[d]);
+    for (int p = 0; p < layout->count; p++) {
+        const tir_layout_part *part = &layout->part[p];
+        extent[p] = part->modulus ? part->modulus : (dim[part->dim] + part->divisor - 1) / part->divisor;
+        total *= extent[p];
+    }
+    size_t size = lib_dtype_size(shape->dtype);
+    char *to = LIB_NEW_ARRAY(arena, char, (size_t)total *size);
+    for (int64_t i = 0; i < count_of(g, value); i++) {
+        int64_t at = 0;
+        for (int p = 0; p < layout->count; p++) {
+            const tir_layout_part *part = &layout->part[p];
+            int64_t digit = index[part->dim] / part->divisor;
+            at = at * extent[p] + (part->modulus ? digit % part->modulus : digit);
+        }
+        memcpy(to + (size_t)at * size, from + (size_t)i * size, size);
+        for (int d = shape->rank - 1; d >= 0 && ++index[d] == dim[d]; d--) index[d] = 0;
+    }
+    return to;
+}
+
 /* Bytes by value; inputs[i] are those of graph input i. Also checks that regions come in an order that can run. */
 static inline void **run_regions(lib_arena *arena, const graph *g, const graph_regions *regions, void *const *inputs) {
     void **bytes = LIB_NEW_ARRAY(arena, void *, g->values.count);
@@ -74,6 +100,8 @@ static inline void **run_regions(lib_arena *arena, const graph *g, const graph_r
             if (!tensor->output) continue;
             graph_id value = region->outputs[tensor->argument - built->inputs];
             bytes[value] = evaluate_tensor(arena, g, built, pointers, t, value);
+            if (!tir_layout_is_identity(&tensor->layout))
+                bytes[value] = pack_value(arena, g, value, &tensor->layout, bytes[value]);
         }
     }
     for (uint32_t i = 0; i < g->outputs.count; i++)

@@ -27,6 +27,26 @@ static const lower_case cases[] = {
      " order D: jo io ii ji\n par D.jo\n at C D.io\n store C reg\n order C: k i j\n vec C.j D.ji\n unroll C.i D.ii\n"
      " prefetch w at C.k k+1 L2\n",
      0},
+    /* arguments in blocks of 4 channels, of which the last ones are padding: zeros */
+    {"maximum of blocked channels, plain loops",
+     "region r\ninput x f32[6, 7, 5]\ntensor x layout (d0/4, d1, d2, d0%4)\n"
+     "reduce m f32 exact (c: 6, h: 4, w: 5 | k: 3) init -inf:f32 where 0 <= h*2 + k + -1 && h*2 + k + -1 < 7 = "
+     "max(acc(0):f32, x[c, h*2 + k + -1, w]) merge max(acc(0):f32, other(0):f32)\n"
+     "tensor m layout (d0/4, d1, d2, d0%4)\noutput m\n",
+     "", 0},
+    {"maximum of blocked channels",
+     "region r\ninput x f32[6, 7, 5]\ntensor x layout (d0/4, d1, d2, d0%4)\n"
+     "reduce m f32 exact (c: 6, h: 4, w: 5 | k: 3) init -inf:f32 where 0 <= h*2 + k + -1 && h*2 + k + -1 < 7 = "
+     "max(acc(0):f32, x[c, h*2 + k + -1, w]) merge max(acc(0):f32, other(0):f32)\n"
+     "tensor m layout (d0/4, d1, d2, d0%4)\noutput m\n",
+     "rewrite:\n copy m -> y\n layout m (h, w, c)\nloops:\n split y.c 4 -> co ci mask\n order y: co h w ci\n par y.co y.h\n"
+     " vec y.ci\n unroll y.w\n at m y.h\n store m reg\n order m: h k w c\n vec m.c\n unroll m.w\n clip m.k\n",
+     0},
+    {"map from blocks to rows and back",
+     "region r\ninput x f32[6, 9]\ninput y f32[6, 9]\ntensor x layout (d0/4, d1, d0%4)\n"
+     "map a f32 (i: 6, j: 9) = exp(x[i, j]) + y[i, j]\nmap b f32 (i: 6, j: 9) = x[i, j] * 2:f32\n"
+     "tensor b layout (d0/4, d1, d0%4)\noutput a\noutput b\n",
+     "loops:\n split b.i 4 -> io ii mask\n order b: io j ii\n vec b.ii\n par b.io b.j\n", 0},
     {"convolution 3x3",
      "region r\ninput x f32[8, 6, 13]\ninput f f32[8, 8, 3, 3]\ntensor f constant\ninput b f32[8]\n"
      "reduce O f32 (co: 8, h: 6, w: 13 | ci: 8, kh: 3, kw: 3) init 0:f32 where 0 <= h + kh + -1 && h + kh + -1 < 6 && "

@@ -43,14 +43,20 @@ static int64_t tensor_count(const run *r, const tir_tensor *t) {
     return n;
 }
 
-/* The physical copy of a tensor in a layout. */
+static int64_t physical_extents(const run *r, const tir_tensor *t, int64_t *extent) {
+    tir_expr physical[TIR_MAX_PHYSICAL];
+    tir_layout_extents(r->region->pool, &t->layout, t->extent, physical);
+    int64_t size = 1;
+    for (int p = 0; p < tir_layout_physical_rank(&t->layout); p++) size *= extent[p] = extent_of(r, physical[p]);
+    return size;
+}
+
+/* The physical copy of a tensor in a layout; padding holds zeros. */
 static void *pack(const run *r, const tir_tensor *t, const void *from) {
     tir_region *region = r->region;
-    tir_expr physical[TIR_MAX_PHYSICAL], at[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK];
-    tir_layout_extents(region->pool, &t->layout, t->extent, physical);
+    tir_expr at[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK];
     int rank = tir_layout_physical_rank(&t->layout);
-    int64_t size = 1, extent[TIR_MAX_PHYSICAL];
-    for (int p = 0; p < rank; p++) size *= extent[p] = extent_of(r, physical[p]);
+    int64_t extent[TIR_MAX_PHYSICAL], size = physical_extents(r, t, extent);
     size_t bytes = lib_dtype_size(t->dtype);
     char *to = lib_arena_take_aligned(region->arena, (size_t)size * bytes + 1, 64);
     memset(to, 0, (size_t)size * bytes);
@@ -73,7 +79,7 @@ static void make_arguments(run *r, uint64_t seed) {
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         if (tensor->argument < 0) continue;
-        int64_t n = tensor_count(r, tensor);
+        int64_t extent[TIR_MAX_PHYSICAL], n = physical_extents(r, tensor, extent);
         size_t size = lib_dtype_size(tensor->dtype);
         char *data = lib_arena_take_aligned(r->arena, (size_t)n * size + 1, 64);
         for (int64_t i = 0; i < n; i++) {
@@ -82,6 +88,8 @@ static void make_arguments(run *r, uint64_t seed) {
             lib_element_set_f64(tensor->dtype, data + (size_t)i * size, value);
         }
         r->logical[tensor->argument] = r->argument[tensor->argument] = data;
+        if (tensor->argument < r->region->inputs && !tir_layout_is_identity(&tensor->layout))
+            r->logical[tensor->argument] = pack(r, tensor, data);
         if (tensor->argument >= r->region->inputs) continue;
         for (uint32_t k = 0; k < r->rewritten->tensors.count; k++)
             if (r->rewritten->tensors.data[k].argument == tensor->argument)
@@ -105,13 +113,18 @@ static bool same_outputs(run *r, double tolerance) {
             }
         }
         tir_region_evaluate(r->arena, r->region, r->logical, r->params, t, n, points, true, expected);
-        for (int64_t i = 0; i < n; i++) {
+        size_t size = lib_dtype_size(tensor.dtype);
+        char *logical = LIB_NEW_ARRAY(r->arena, char, (size_t)(n + 1) * size);
+        for (int64_t i = 0; i < n; i++)
+            tir_bits_store((tir_dtype)tensor.dtype, logical + (size_t)i * size, expected[i]);
+        const char *packed = pack(r, &tensor, logical); /* as the kernel must leave it, padding included */
+        int64_t extent[TIR_MAX_PHYSICAL], stored = physical_extents(r, &tensor, extent);
+        for (int64_t i = 0; i < stored; i++) {
             tir_dtype dtype = (tir_dtype)tensor.dtype;
-            uint64_t got =
-                tir_bits_load(dtype, (char *)r->argument[tensor.argument] + (size_t)i * lib_dtype_size(tensor.dtype));
-            double g = tir_bits_to_f64(dtype, got), e = tir_bits_to_f64(dtype, expected[i]);
-            if (got == expected[i] || (isnan(g) && isnan(e)) ||
-                (tolerance > 0 && fabs(g - e) <= tolerance * (1 + fabs(e))))
+            uint64_t got = tir_bits_load(dtype, (char *)r->argument[tensor.argument] + (size_t)i * size);
+            uint64_t wanted = tir_bits_load(dtype, packed + (size_t)i * size);
+            double g = tir_bits_to_f64(dtype, got), e = tir_bits_to_f64(dtype, wanted);
+            if (got == wanted || (isnan(g) && isnan(e)) || (tolerance > 0 && fabs(g - e) <= tolerance * (1 + fabs(e))))
                 continue;
             snprintf(r->report->message, sizeof r->report->message, "%s element %lld is %.9g, expected %.9g",
                      tensor.name, (long long)i, g, e);
@@ -125,7 +138,9 @@ static bool interpret(run *r, bool reverse) {
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         if (tensor->argument < r->region->inputs) continue;
-        memset(r->argument[tensor->argument], 0xff, (size_t)tensor_count(r, tensor) * lib_dtype_size(tensor->dtype));
+        int64_t extent[TIR_MAX_PHYSICAL];
+        memset(r->argument[tensor->argument], 0xff,
+               (size_t)physical_extents(r, tensor, extent) * lib_dtype_size(tensor->dtype));
     }
     lib_error error;
     tir_interpret_options options = {.check = true, .reverse_tasks = reverse, .reverse_lanes = reverse};
