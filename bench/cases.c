@@ -158,6 +158,53 @@ static void build_convolution(bench_builder *b) {
     result(b, y);
 }
 
+/* ---- networks: values that cross many kernels, where layouts matter (DLC_DISABLE=layout shows how much) ------------------------ */
+
+/* A square convolution that keeps the image's size but for the stride, and its bias. */
+static dlc_value layer(bench_builder *b, dlc_value x, int64_t co, int64_t kernel, int64_t stride, int64_t groups) {
+    dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
+    int64_t strides[2] = {stride, stride}, pads[2] = {kernel / 2, kernel / 2}, ci = dlc_value_dim(x, 1).value / groups;
+    options.stride_count = options.low_count = options.high_count = 2;
+    options.stride = strides, options.low = options.high = pads, options.groups = groups;
+    dlc_value w = weights(b, DIMS(co, ci, kernel, kernel), sqrt(6.0 / (double)(ci * kernel * kernel)));
+    dlc_value y = dlc_add(dlc_convolution(x, w, &options), weights(b, DIMS(1, co, 1, 1), 0.1));
+    double points = (double)(dlc_value_dim(y, 2).value * dlc_value_dim(y, 3).value);
+    b->problem.flops += 2 * points * (double)(co * ci * kernel * kernel);
+    return y;
+}
+
+/* Inverted bottlenecks (MobileNetV2): six times the channels, each filtered by itself, back, and the residual. */
+static void build_inverted(bench_builder *b) {
+    const bench_shape *s = b->problem.shape;
+    int64_t c = bench_number(s, "c", 32), h = bench_number(s, "h", 28), kernel = bench_number(s, "k", 3);
+    dlc_value y = input(b, DIMS(1, c, h, h));
+    for (int64_t i = 0; i < bench_number(s, "blocks", 2); i++) {
+        dlc_value wide = dlc_relu(layer(b, y, 6 * c, 1, 1, 1));
+        wide = dlc_relu(layer(b, wide, 6 * c, kernel, 1, 6 * c));
+        y = dlc_add(layer(b, wide, c, 1, 1, 1), y);
+    }
+    result(b, y);
+}
+
+/* A small residual network (ResNet): stem, pool, four stages of one basic block, mean, classes. */
+static void build_residual(bench_builder *b) {
+    int64_t h = bench_number(b->problem.shape, "h", 112), c = bench_number(b->problem.shape, "c", 32);
+    dlc_max_pool_options pool = DLC_MAX_POOL_OPTIONS_INIT;
+    int64_t two[2] = {2, 2}, one[2] = {1, 1};
+    pool.stride_count = pool.low_count = pool.high_count = 2;
+    pool.stride = two, pool.low = pool.high = one;
+    dlc_value y = dlc_relu(layer(b, input(b, DIMS(1, 3, h, h)), c, 7, 2, 1));
+    y = dlc_max_pool(y, 2, (int64_t[]){3, 3}, &pool);
+    for (int64_t stage = 0; stage < 4; stage++, c *= 2) {
+        int64_t stride = stage ? 2 : 1;
+        dlc_value shortcut = stage ? layer(b, y, c, 1, stride, 1) : y;
+        y = layer(b, dlc_relu(layer(b, y, c, 3, stride, 1)), c, 3, 1, 1);
+        y = dlc_relu(dlc_add(y, shortcut));
+    }
+    y = dlc_mean(y, 2, (int64_t[]){2, 3}, false);
+    result(b, dlc_matmul(y, weights(b, DIMS(c / 2, 10), 0.1), DLC_MATMUL_RESULT_SAME));
+}
+
 /* ---- attention ----------------------------------------------------------------------------------------------------------------- */
 
 typedef struct attention_sizes {
@@ -405,6 +452,8 @@ static void build_broadcast(bench_builder *b) {
 static const bench_case_kind kinds[] = {
     {"contraction", NULL, build_contraction, {0}},
     {"convolution", NULL, build_convolution, {0}},
+    {"network", "inverted", build_inverted, {0}},
+    {"network", "residual", build_residual, {0}},
     {"attention", NULL, build_attention, {build_attention_scores, build_attention_softmax, build_attention_values}},
 #define X(name, expression) {"row", #name, build_##name, {0}},
     ROW_TABLE(X)

@@ -227,8 +227,8 @@ static bool schedule_panels(rules *r, int s) {
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
     const char *name = stage->name;
     int last = layout->count - 1;
-    bool steps = last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4 &&
-                 layout->part[last - 1].modulus;
+    bool steps =
+        last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4 && layout->part[last - 1].modulus;
     const tir_layout_part *panel = last < 0 ? NULL : &layout->part[last - steps],
                           *step = steps ? &layout->part[last] : NULL;
     if (!panel || !panel->modulus || panel->divisor != 1 || (step && (step->divisor != 1 || step->dim == panel->dim)))
