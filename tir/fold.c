@@ -168,6 +168,39 @@ static tir_expr fold_float(tir_pool *pool, tir_op op, tir_dtype dtype, tir_expr 
     return 0;
 }
 
+#define INDEX_SAFE (TIR_UNBOUNDED_HIGH / 2)
+
+/* The index that an integer value is: of casts, constants and sums where neither can wrap. 0: none. */
+static tir_expr as_index(tir_pool *pool, tir_expr e, int depth) {
+    const tir_node node = *tir_get(pool, e);
+    int bits = lib_dtypes[node.dtype].bits;
+    tir_expr index = 0;
+    int64_t value;
+    if (node.op == TIR_CAST && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX) {
+        index = tir_operand(pool, e, 0);
+    } else if (node.op == TIR_CONST && tir_is_const(pool, e, &value) && value >= -INDEX_SAFE && value <= INDEX_SAFE) {
+        index = tir_index(pool, value);
+    } else if ((node.op == TIR_ADD || node.op == TIR_SUB) && depth > 0) {
+        tir_expr a = as_index(pool, tir_operand(pool, e, 0), depth - 1),
+                 b = as_index(pool, tir_operand(pool, e, 1), depth - 1);
+        if (a && b) index = tir_binary(pool, node.op, a, b);
+    }
+    if (!index) return 0;
+    bool is_signed = lib_dtypes[node.dtype].class_ == 'i';
+    int64_t high = bits > 62 ? INDEX_SAFE : ((int64_t)1 << (bits - is_signed)) - 1;
+    int64_t low = !is_signed ? 0 : bits > 62 ? -INDEX_SAFE : -high - 1;
+    tir_interval range = tir_facts_of(pool, index).range;
+    return range.low >= low && range.high <= high ? index : 0;
+}
+
+/* Comparisons of positions: decided, and solved for bounds of loops, as indices. */
+static tir_expr compare_as_index(tir_pool *pool, tir_op op, tir_expr a, tir_expr b) {
+    enum { DEPTH = 4 };
+    if (!(tir_ops[op].flags & TIR_COMPARES) || !is_integer(tir_dtype_of(pool, a))) return 0;
+    tir_expr left = as_index(pool, a, DEPTH), right = left ? as_index(pool, b, DEPTH) : 0;
+    return right ? tir_simplify_compare(pool, op, left, right) : 0;
+}
+
 static tir_expr fold_integer(tir_pool *pool, tir_op op, tir_dtype dtype, tir_expr a, tir_expr b) {
     bool same = a == b, zero = is_number(pool, b, 0.0), one = is_number(pool, b, 1.0);
     switch (op) {
@@ -220,7 +253,7 @@ static tir_expr fold_binary(tir_pool *pool, tir_op op, tir_dtype dtype, tir_expr
     }
     tir_dtype operand = tir_dtype_of(pool, a);
     if (operand == TIR_INDEX && (tir_ops[op].flags & TIR_COMPARES)) return tir_simplify_compare(pool, op, a, b);
-    tir_expr folded = operand == DLC_BOOL ? fold_bool(pool, op, a, b) : 0;
+    tir_expr folded = operand == DLC_BOOL ? fold_bool(pool, op, a, b) : compare_as_index(pool, op, a, b);
     if (!folded) folded = is_float(operand) ? fold_float(pool, op, dtype, a, b) : fold_integer(pool, op, dtype, a, b);
     return folded ? folded : intern(pool, op, dtype, 2, (tir_expr[]){a, b});
 }

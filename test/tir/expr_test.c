@@ -456,6 +456,27 @@ static void extreme_indices(void **unused) {
     for (int at = 0; at < ENDS * ENDS * ENDS * OPS * OPS; at += 7) extreme_index(at);
 }
 
+/* Integers made of positions compare like the positions, unless they could wrap. */
+static void positions_compare_as_indices(void **unused) {
+    (void)unused;
+    ENTERED;
+    tir_expr p = tir_var(&pool, "p", TIR_VAR_AXIS, TIR_INDEX, 0, 299),
+             q = tir_var(&pool, "q", TIR_VAR_AXIS, TIR_INDEX, 0, 99);
+    tir_expr four = tir_index(&pool, 4), below = tir_le(&pool, p, tir_add(&pool, q, four));
+    tir_dtype wide[] = {DLC_I64, DLC_I32};
+    for (int d = 0; d < 2; d++) {
+        tir_expr left = tir_cast(&pool, wide[d], p), right = tir_cast(&pool, wide[d], q),
+                 shift = tir_int(&pool, wide[d], 4);
+        assert_int_equal(tir_le(&pool, left, tir_add(&pool, right, shift)), below);
+        assert_int_equal(tir_le(&pool, tir_sub(&pool, left, right), shift), below);
+        assert_true(tir_is_true(&pool, tir_lt(&pool, right, tir_int(&pool, wide[d], 100))));
+    }
+    tir_expr left = tir_cast(&pool, DLC_U8, p), right = tir_cast(&pool, DLC_U8, q); /* 299 does not fit */
+    assert_int_equal(tir_dtype_of(&pool, tir_operand(&pool, tir_lt(&pool, left, right), 0)), DLC_U8);
+    tir_expr less = tir_sub(&pool, right, tir_int(&pool, DLC_U8, 1)); /* 0 - 1 wraps */
+    assert_int_equal(tir_dtype_of(&pool, tir_operand(&pool, tir_lt(&pool, less, right), 0)), DLC_U8);
+}
+
 /* An axis of extent 0 has no points: whatever is said of it holds, but it must be said. */
 static void empty_axis(void **unused) {
     (void)unused;
@@ -628,6 +649,7 @@ int main(void) {
         TEST(rewriting),
         TEST(depth),
         TEST(extreme_indices),
+        TEST(positions_compare_as_indices),
         TEST(empty_axis),
         TEST(math_nodes),
         TEST(bad_operands),
