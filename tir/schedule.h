@@ -7,6 +7,7 @@
  *     copy    x -> xs                      staged copy of what the consumers read
  *     rfactor sum1.j 8 chunks|lanes -> sum1_p jr jt
  *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
+ *     where   max1                         a condition on its axes alone that makes what it adds neutral becomes its predicate
  *     block   cumsum1.t 4096 -> total prefix b i
  *                                          an associative fold over blocks b of i: their totals, the state before each, the fold
  *                                          itself free along b
@@ -42,6 +43,7 @@ typedef enum tir_directive_kind {
     TIR_D_COPY,
     TIR_D_RFACTOR,
     TIR_D_TREE,
+    TIR_D_WHERE,
     TIR_D_BLOCK,
     TIR_D_ONLINE,
     TIR_D_HOIST,
@@ -86,6 +88,9 @@ typedef struct tir_lower_options {
 
 /* Applies the rewrite section: region is changed in place (work on a copy). Rules call it to see what loops they schedule. */
 void tir_schedule_rewrite(tir_region *region, const tir_schedule *schedule, const tir_lower_options *options);
+
+/* What `where` would make the predicate of a reduction: the condition under which points are not neutral; 0: none. */
+tir_expr tir_where_condition(tir_region *region, int stage);
 
 /* region + schedule -> loop IR. Pure and deterministic; region itself is not changed. schedule NULL: the empty schedule (each
  * stage a root with serial loops in axis order). Runs in the scope of `arena`. */

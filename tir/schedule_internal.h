@@ -85,6 +85,9 @@ void tir_take_output(tir_region *region, uint32_t from, uint32_t to);
 /* schedule_fold.c: block and hoist, and from there online, which makes folds */
 void tir_apply_fold_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer);
 
+/* schedule_where.c */
+void tir_apply_where(tir_schedule_state *state, lib_lexer *lexer);
+
 /* schedule_online.c */
 void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer);
 

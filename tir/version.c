@@ -196,12 +196,127 @@ static tir_stmt *make_run(versioning *v, const tir_stmt *loop, run r) {
     return copy;
 }
 
+/* ---- a boundary that is an expression: [lower, b) where clipped conditions of the form  k + rest < 0  hold for all points of the
+ * loops inside, [b, end) where they stay */
+
+typedef struct boundary {
+    versioning *v;
+    tir_expr var;
+    const tir_stmt *inner[MAX_UNROLLED]; /* loops around the condition, outermost first */
+    int depth;
+    bool found, failed;
+    tir_expr end;
+} boundary;
+
+/* The greatest value of an index expression over the inner loops; 0: not affine in them. */
+static tir_expr greatest(const boundary *b, tir_expr e) {
+    tir_pool *pool = b->v->pool;
+    for (int i = b->depth; i-- > 0;) {
+        const tir_stmt *loop = b->inner[i];
+        if (!tir_uses(pool, e, loop->for_.var)) continue;
+        tir_term terms[MAX_REASONS];
+        int64_t constant, coefficient = 0;
+        int count = tir_terms(pool, e, terms, MAX_REASONS, &constant);
+        for (int t = 0; t < count; t++)
+            if (terms[t].atom == loop->for_.var)
+                coefficient = terms[t].coefficient;
+            else if (tir_uses(pool, terms[t].atom, loop->for_.var))
+                return 0;
+        if (count < 0 || tir_uses(pool, loop->for_.extent, b->var)) return 0;
+        tir_expr last = tir_add(pool, loop->for_.lower, tir_sub(pool, loop->for_.extent, tir_index(pool, 1)));
+        e = tir_substitute(pool, e, 1, &loop->for_.var, coefficient > 0 ? &last : &loop->for_.lower);
+    }
+    return tir_uses(pool, e, b->var) ? 0 : e;
+}
+
+/* One term of a condition: where it ends to hold. */
+static void bound_term(boundary *b, tir_expr term) {
+    tir_pool *pool = b->v->pool;
+    if (!tir_uses(pool, term, b->var)) return;
+    b->failed = true;
+    if (tir_op_of(pool, term) != TIR_LT || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return;
+    tir_expr rest = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
+    rest = greatest(b, tir_sub(pool, rest, b->var));
+    if (!rest) return;
+    tir_expr end = tir_sub(pool, tir_index(pool, 0), rest);
+    b->end = b->found ? tir_min(pool, b->end, end) : end;
+    b->found = true;
+    b->failed = false;
+}
+
+static void find_boundary(boundary *b, const tir_stmt *stmt) {
+    for (; stmt && !b->failed; stmt = stmt->next) {
+        if (stmt->kind == TIR_FOR) {
+            b->failed = b->depth == MAX_UNROLLED;
+            if (b->failed) return;
+            b->inner[b->depth++] = stmt;
+            find_boundary(b, stmt->for_.body);
+            b->depth--;
+        } else if (stmt->kind == TIR_LET) {
+            find_boundary(b, stmt->let.body);
+        } else if (stmt->kind == TIR_IF) {
+            tir_expr terms[MAX_REASONS];
+            int count = stmt->if_.clip ? tir_conjuncts(b->v->pool, stmt->if_.condition, terms, MAX_REASONS) : 0;
+            if (count == MAX_REASONS || (count && stmt->if_.otherwise)) b->failed = true;
+            for (int i = 0; i < count && !b->failed; i++) bound_term(b, terms[i]);
+            find_boundary(b, stmt->if_.body);
+            find_boundary(b, stmt->if_.otherwise);
+        }
+    }
+}
+
+/* In [lower, b) clipped conditions lose the terms that the variable decides; in [b, end) they stay, and outer loops need not be split
+ * for them any more. */
+static void settle(versioning *v, tir_stmt *stmt, tir_expr var, bool decided) {
+    for (; stmt; stmt = stmt->next) {
+        if (stmt->kind == TIR_FOR) settle(v, stmt->for_.body, var, decided);
+        if (stmt->kind == TIR_LET) settle(v, stmt->let.body, var, decided);
+        if (stmt->kind != TIR_IF) continue;
+        tir_expr terms[MAX_REASONS], left = tir_bool(v->pool, true);
+        int count = stmt->if_.clip ? tir_conjuncts(v->pool, stmt->if_.condition, terms, MAX_REASONS) : 0;
+        for (int i = 0; i < count; i++)
+            if (!tir_uses(v->pool, terms[i], var)) left = tir_and(v->pool, left, terms[i]);
+        if (count && decided) stmt->if_.condition = left;
+        if (count && !decided && tir_uses(v->pool, stmt->if_.condition, var)) stmt->if_.clip = false;
+        settle(v, stmt->if_.body, var, decided);
+        settle(v, stmt->if_.otherwise, var, decided);
+    }
+}
+
+static tir_stmt *part(versioning *v, const tir_stmt *loop, tir_expr lower, tir_expr extent, bool decided) {
+    tir_stmt *copy = tir_stmt_new(v->kernel->arena, TIR_FOR);
+    copy->for_ = loop->for_;
+    copy->for_.lower = lower;
+    copy->for_.extent = extent;
+    copy->for_.var = tir_loop_variable(v->pool, tir_variable_of(v->pool, loop->for_.var)->name, lower, extent);
+    copy->for_.body = tir_stmt_substitute(v->kernel, loop->for_.body, 1, &loop->for_.var, &copy->for_.var);
+    settle(v, copy->for_.body, copy->for_.var, decided);
+    copy->for_.body = clean(v, copy->for_.body);
+    return copy;
+}
+
+static tir_stmt *split_at_boundary(versioning *v, tir_stmt *loop, int *copies) {
+    tir_pool *pool = v->pool;
+    boundary b = {.v = v, .var = loop->for_.var};
+    if (loop->for_.loop != TIR_SERIAL || loop->for_.parallel || *copies * 2 * v->earlier > MAX_COPIES) return loop;
+    find_boundary(&b, loop->for_.body);
+    if (!b.found || b.failed) return loop;
+    tir_expr lower = loop->for_.lower, last = tir_add(pool, lower, loop->for_.extent);
+    tir_expr end = tir_min(pool, tir_max(pool, b.end, lower), last);
+    if (end == lower) return loop;
+    tir_stmt *first = part(v, loop, lower, tir_sub(pool, end, lower), true);
+    if (end == last) return first;
+    first->next = part(v, loop, end, tir_sub(pool, last, end), false);
+    *copies *= 2;
+    return first;
+}
+
 /* *copies: of one statement of the body, at most; of the result, on return. */
 static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     int64_t lower, trips;
     if (loop->for_.loop != TIR_SERIAL || !tir_is_const(v->pool, loop->for_.lower, &lower) ||
         !tir_is_const(v->pool, loop->for_.extent, &trips) || trips < 2)
-        return loop;
+        return v->clips ? split_at_boundary(v, loop, copies) : loop;
     reason_search *search = LIB_NEW(v->kernel->arena, reason_search);
     search->v = v;
     search->var = loop->for_.var;
@@ -209,7 +324,8 @@ static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     if (!search->count) return loop;
     run_list *list = LIB_NEW(v->kernel->arena, run_list);
     find_runs(v, search, lower, lower + trips, list);
-    if (list->overflow || list->count == 1 || list->count * *copies * v->earlier > MAX_COPIES) return loop;
+    if (list->overflow || list->count == 1 || list->count * *copies * v->earlier > MAX_COPIES)
+        return v->clips ? split_at_boundary(v, loop, copies) : loop;
     *copies *= list->count;
     tir_stmt *result = NULL, **cursor = &result;
     for (int i = 0; i < list->count; i++) {

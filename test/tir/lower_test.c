@@ -228,6 +228,8 @@ static const struct {
     {"rfactor sm.j 1 lanes -> p jr jt", "at least 2", NULL},
     {"rfactor sm.j 3 lanes -> p jr jt\ntree sm.jr", "power of two", NULL},
     {"tree sm.j", "power of two", NULL},
+    {"where sm", "makes what it adds neutral", NULL},
+    {"where sc", "not a reduction to one value", NULL},
     {"prefetch x at sc.i i+1 L9", "not a cache level", NULL},
     {"inline D", "is an output", CONTRACTION},
     {"copy C -> E\ninline E\nlayout E (i, j)", "has been inlined", CONTRACTION},
