@@ -1,7 +1,7 @@
 /* Fusion: partitions the nodes of a bound graph into regions.
  *
  * Nodes are *sources* (inputs, constants), *cheap* (their value costs no more to compute again than to read:
- * broadcasts, iotas, widening casts, slices, dimensions of 1), or *core*. Cheap nodes belong to no region: each region
+ * broadcasts, iotas and what is made of positions alone, widening casts, slices, dimensions of 1), or *core*. Cheap nodes belong to no region: each region
  * that reads one gets a copy. Every core node starts as a cluster of its own; in topological order each node tries to
  * join the clusters of what it reads. Whether two clusters may become one is decided by what reading the value inside a
  * kernel saves (the bytes of the value) against what it costs (computing elements several times), see `may_join`. Never
@@ -38,6 +38,7 @@ typedef struct cluster {
     cluster_kind kind;
     lib_vec(uint32_t) nodes;
     graph_shape domain; /* HEAVY, MAPS: shape of the values that maps may join at; ROWS: of what is reduced */
+    graph_shape rows;   /* ATTENTION: the domain of the row chain without the reduced axes */
     uint32_t axes;      /* ROWS: bit set of the reduced axes */
     uint32_t stamp;     /* of the last search that came by */
     uint32_t heavy;     /* HEAVY: the node */
@@ -48,6 +49,7 @@ typedef struct fuser {
     const graph *g;
     const tir_machine *machine;
     uint8_t *role;        /* by node */
+    uint8_t *index_cost;  /* by node: graph_index_costs */
     uint32_t *cluster_of; /* core nodes: index into clusters */
     lib_vec(cluster) clusters;
     lib_vec(edge) edges;       /* by user, ascending */
@@ -105,6 +107,7 @@ static bool widens(const graph *g, const graph_node *node) {
 /* Cheap if nobody needs the value in memory. */
 static bool could_be_cheap(const fuser *f, const graph_node *node) {
     const graph *g = f->g;
+    if (f->index_cost[node - g->nodes.data]) return true;
     if (named(node, "broadcast") || named(node, "slice") || named(node, "iota") || named(node, "dimension"))
         return true;
     if (named(node, "cast")) return widens(g, node);
@@ -131,6 +134,7 @@ static void assign_roles(fuser *f) {
     const graph *g = f->g;
     const bool *live = graph_live_nodes(f->arena, g);
     const bool *needed = needed_in_memory(f, live);
+    f->index_cost = graph_index_costs(f->arena, g);
     f->role = LIB_NEW_ARRAY(f->arena, uint8_t, g->nodes.count);
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
@@ -144,13 +148,13 @@ static void assign_roles(fuser *f) {
 
 /* ---- edges between core nodes ---------------------------------------------------------------------------------- */
 
-/* Follows cheap nodes upwards (they have at most one operand). */
+/* Follows cheap nodes upwards: they have one operand, or nothing above them but positions. */
 static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
     const graph *g = f->g;
     edge e = {.user = user, .operand = operand, .direct = true};
     while (f->role[g->values.data[value].node] == ROLE_CHEAP) {
         const graph_node *node = graph_node_of(g, value);
-        if (node->inputs == 0) return;
+        if (node->inputs == 0 || f->index_cost[f->g->values.data[value].node]) return;
         graph_id below = node->input[0];
         bool expands =
             named(node, "broadcast") && !same_but_ones(g, graph_shape_of(g, below), graph_shape_of(g, value));
@@ -304,32 +308,39 @@ static bool is_output(const fuser *f, const graph_node *node) {
     return false;
 }
 
-/* Is a value of cluster p read by clusters other than p and c, or wanted as an output? Values of shape `domain` (may be
- * NULL) do not count. */
+/* Is the node's value read by clusters other than p and c, or wanted as an output? */
+static bool node_read_elsewhere(const fuser *f, uint32_t index, uint32_t p, uint32_t c) {
+    for (uint32_t k = 0; k < f->users[index].count; k++) {
+        uint32_t reader = f->edges.data[f->users[index].data[k]].user;
+        /* readers further down have no cluster yet */
+        if (f->cluster_of[reader] == UINT32_MAX || (f->cluster_of[reader] != p && f->cluster_of[reader] != c))
+            return true;
+    }
+    return is_output(f, &f->g->nodes.data[index]);
+}
+
+/* The same of any value of cluster p. Values of shape `domain` (may be NULL) do not count. */
 static bool is_read_elsewhere(const fuser *f, uint32_t p, uint32_t c, const graph_shape *domain) {
     const cluster *producer = &f->clusters.data[p];
     for (uint32_t i = 0; i < producer->nodes.count; i++) {
-        uint32_t index = producer->nodes.data[i];
-        const graph_node *node = &f->g->nodes.data[index];
+        const graph_node *node = &f->g->nodes.data[producer->nodes.data[i]];
         if (domain && same_dims(graph_shape_of(f->g, node->first), domain)) continue;
-        for (uint32_t k = 0; k < f->users[index].count; k++) {
-            uint32_t reader = f->edges.data[f->users[index].data[k]].user;
-            /* readers further down have no cluster yet */
-            if (f->cluster_of[reader] == UINT32_MAX || (f->cluster_of[reader] != p && f->cluster_of[reader] != c))
-                return true;
-        }
-        if (is_output(f, node)) return true;
+        if (node_read_elsewhere(f, producer->nodes.data[i], p, c)) return true;
     }
     return false;
 }
 
-/* A shape over the domain of a row chain, or over its rows. */
-static bool fits_rows(const fuser *f, const cluster *rows, const graph_shape *shape) {
+static graph_shape kept_shape(const cluster *rows) {
     graph_shape kept = {.rank = 0};
-    if (same_dims(shape, &rows->domain)) return true;
     for (int i = 0; i < rows->domain.rank; i++)
         if (!(rows->axes >> i & 1)) kept.dim[kept.rank++] = rows->domain.dim[i];
-    return same_but_ones(f->g, shape, &kept);
+    return kept;
+}
+
+/* A shape over the domain of a row chain, or over its rows. */
+static bool fits_rows(const fuser *f, const cluster *rows, const graph_shape *shape) {
+    const graph_shape kept = kept_shape(rows);
+    return same_dims(shape, &rows->domain) || same_but_ones(f->g, shape, &kept);
 }
 
 static bool rows_stay_on_chip(const fuser *f, const cluster *rows) {
@@ -389,9 +400,10 @@ static bool may_join(const fuser *f, uint32_t p, uint32_t c, const graph_node *n
                fits_rows(f, producer, graph_shape_of(f->g, node->first)) &&
                same_dims(graph_shape_of(f->g, e->value), graph_shape_of(f->g, node->first));
     case CLUSTER_HEAVY: return alone && is_epilogue(f, producer, node, e);
-    case CLUSTER_ATTENTION:
-        return alone && node->op->class_ == GRAPH_MAP && e->direct &&
-               same_dims(graph_shape_of(f->g, node->first), &producer->domain);
+    case CLUSTER_ATTENTION: /* an epilogue, or more about the rows: one element for each of them */
+        if (!alone || node->op->class_ != GRAPH_MAP || !e->direct) return false;
+        return same_dims(graph_shape_of(f->g, node->first), &producer->domain) ||
+               same_but_ones(f->g, graph_shape_of(f->g, node->first), &producer->rows);
     case CLUSTER_ALONE: return false;
     }
     return false;
@@ -406,6 +418,7 @@ static void join(fuser *f, uint32_t p, uint32_t c) {
     if (heavier) to->kind = from->kind;
     if (heavier && from->kind >= CLUSTER_ROWS) { /* maps before a move leave the domain to what comes last */
         to->domain = from->domain;
+        to->rows = from->rows;
         to->axes = from->axes;
         to->heavy = from->heavy;
     }
@@ -441,7 +454,20 @@ static uint32_t scores_of(const fuser *f, uint32_t rows) {
     return UINT32_MAX;
 }
 
-/* contraction -> rows -> this contraction: the matrix of scores never goes to memory. */
+/* Is a value over the domain of row chain p, not only a statistic of its rows, wanted by others than p and c? */
+static bool domain_read_elsewhere(const fuser *f, uint32_t p, uint32_t c) {
+    const cluster *rows = &f->clusters.data[p];
+    for (uint32_t i = 0; i < rows->nodes.count; i++) {
+        const graph_node *node = &f->g->nodes.data[rows->nodes.data[i]];
+        if (same_dims(graph_shape_of(f->g, node->first), &rows->domain) &&
+            node_read_elsewhere(f, rows->nodes.data[i], p, c))
+            return true;
+    }
+    return false;
+}
+
+/* contraction -> rows -> this contraction: the matrix of scores never goes to memory. Statistics of the rows (a sum to divide by) may
+ * be wanted by anybody. */
 static bool try_attention(fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
     if (!named(node, "dot_general")) return false;
@@ -451,15 +477,16 @@ static bool try_attention(fuser *f, uint32_t index) {
         const cluster *chain = &f->clusters.data[rows];
         if (rows == c || chain->kind != CLUSTER_ROWS || !rows_stay_on_chip(f, chain)) continue;
         if (!e->direct || !same_dims(graph_shape_of(f->g, e->value), &chain->domain)) continue;
-        if (!contracts_over(f->g, node, e->operand, chain->axes) || is_read_elsewhere(f, rows, c, NULL)) continue;
+        if (!contracts_over(f->g, node, e->operand, chain->axes) || domain_read_elsewhere(f, rows, c)) continue;
         uint32_t scores = scores_of(f, rows);
         if (scores == UINT32_MAX || is_read_elsewhere(f, scores, rows, NULL)) continue;
         if (path_around(f, rows, c, c) || path_around(f, scores, rows, c)) continue;
-        graph_shape domain = f->clusters.data[c].domain;
+        graph_shape domain = f->clusters.data[c].domain, kept = kept_shape(chain);
         join(f, rows, c);
         join(f, scores, c);
         f->clusters.data[c].kind = CLUSTER_ATTENTION;
         f->clusters.data[c].domain = domain;
+        f->clusters.data[c].rows = kept;
         f->clusters.data[c].heavy = index;
         return true;
     }

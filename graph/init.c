@@ -1,12 +1,13 @@
 /* The init graph: what depends on constants only is computed once per program, not in every run (packed or converted
- * weights, folded normalisations too large for graph_fold). Broadcasts, iotas, reshapes and slices stay behind: their
- * operands are worth keeping, they are not. */
+ * weights, folded normalisations too large for graph_fold). Broadcasts, iotas, reshapes, slices and
+ * what is made of positions alone stay behind: their operands are worth keeping, they are not. */
 #include "graph/build.h"
 #include "graph/internal.h"
 
 typedef struct split {
     bool *fixed;               /* by node: the same at every run, and its shapes are numbers */
     bool *wanted;              /* by node: the rest computes it */
+    uint8_t *index_cost;       /* by node: graph_index_costs */
     bool *kept;                /* by value: an output of the init graph */
     lib_vec(graph_id) outputs; /* those values, ascending */
 } split;
@@ -34,7 +35,9 @@ static bool is_fixed(const graph *g, const graph_node *node, const bool *fixed) 
 }
 
 /* Not worth memory of its own. */
-static bool stays_behind(const graph_node *node) {
+static bool stays_behind(const graph *g, const split *s, uint32_t index) {
+    const graph_node *node = &g->nodes.data[index];
+    if (s->index_cost[index]) return true;
     static const char *const names[] = {"constant", "broadcast", "iota", "dimension", "reshape", "slice"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(node->op->name, names[i]) == 0) return true;
@@ -46,13 +49,14 @@ static void find_outputs(lib_arena *arena, const graph *g, split *s) {
     const bool *live = graph_live_nodes(arena, g);
     bool *wanted = s->wanted = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
     s->fixed = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
+    s->index_cost = graph_index_costs(arena, g);
     s->kept = LIB_NEW_ARRAY(arena, bool, g->values.count);
     for (uint32_t i = 0; i < g->nodes.count; i++) s->fixed[i] = is_fixed(g, &g->nodes.data[i], s->fixed);
     for (uint32_t i = 0; i < g->nodes.count; i++) wanted[i] = live[i] && !s->fixed[i];
     for (uint32_t i = 0; i < g->outputs.count; i++) {
         uint32_t node = g->values.data[g->outputs.data[i]].node;
         if (!s->fixed[node]) continue;
-        if (stays_behind(&g->nodes.data[node]))
+        if (stays_behind(g, s, node))
             wanted[node] = true;
         else
             s->kept[g->outputs.data[i]] = true;
@@ -62,7 +66,7 @@ static void find_outputs(lib_arena *arena, const graph *g, split *s) {
         for (int k = 0; wanted[i] && k < node->inputs; k++) {
             uint32_t below = node->input[k] ? g->values.data[node->input[k]].node : i;
             if (!s->fixed[below] || below == i) continue;
-            if (stays_behind(&g->nodes.data[below]))
+            if (stays_behind(g, s, below))
                 wanted[below] = true;
             else
                 s->kept[node->input[k]] = true;

@@ -53,6 +53,9 @@ void graph_walk_record(graph_walk *walk, const graph_node *node,
                        const graph_id *results); /* maps its results; carries names */
 /* Nodes that outputs and impure nodes need, and all inputs; by node index, in `arena`. */
 bool *graph_live_nodes(lib_arena *arena, const graph *g);
+/* By node, in `arena`: operations that one element costs where it is made of nothing but positions and numbers, by a few cheap
+ * operators on integers (masks of triangles and bands): cheaper than memory. 0: other nodes. */
+uint8_t *graph_index_costs(lib_arena *arena, const graph *g);
 void graph_walk_live(graph_walk *walk); /* a pass: emits all live nodes again */
 void graph_walk_all(graph_walk *walk);  /* a pass: emits all nodes again */
 

@@ -78,8 +78,8 @@ static void expand_attention(graph_expand *e) {
     graph_id scores = product(g, e->input[Q], e->input[K], COLUMN);
     scores = scale_scores(g, scores, q.dim[COLUMN], e->attribute[ATTENTION_SCALE].number);
     graph_id lowest = graph_scalar_like(g, scores, -(double)__builtin_inff());
-    if (e->attribute[ATTENTION_CAUSAL].integer)
-        scores = graph_select(g, causal_mask(g, q.dim[ROW], k.dim[ROW]), scores, lowest);
+    graph_id visible = e->attribute[ATTENTION_CAUSAL].integer ? causal_mask(g, q.dim[ROW], k.dim[ROW]) : 0;
+    if (visible) scores = graph_select(g, visible, scores, lowest);
     if (e->input[MASK]) {
         bool keep = graph_shape_of(g, e->input[MASK])->dtype == DLC_BOOL;
         if (keep)
@@ -89,8 +89,11 @@ static void expand_attention(graph_expand *e) {
     }
     graph_id most = graph_reduce_max(g, scores, 1, &keys, true);
     graph_id weight = graph_exp(g, graph_sub(g, scores, most));
+    if (visible)
+        weight = graph_select(g, visible, weight, graph_scalar_like(g, weight, 0)); /* so it need not be computed */
     graph_id sum = graph_reduce_sum(g, weight, 1, &keys, true);
-    graph_id y = graph_div(g, product(g, graph_cast(g, weight, q.dtype), e->input[V], ROW), sum);
+    graph_id y = product(g, graph_cast(g, weight, q.dtype), e->input[V], ROW);
+    y = graph_mul(g, y, graph_div(g, graph_scalar_like(g, sum, 1), sum)); /* one division for a row */
     y = graph_select(g, graph_eq(g, most, lowest), graph_scalar_like(g, y, 0), y);
     e->result[0] = graph_cast(g, y, q.dtype);
 }
@@ -155,11 +158,18 @@ const graph_op graph_row_attention = {
                "attention(T[1, 2, 7, 4], T[1, 2, 3, 4], T[1, 2, 3, 5], causal=true)\n"
                "attention(T[2, 2, 3, 4], T[2, 2, 2, 4], T[2, 2, 2, 4], bool[3, 2])\n"
                "attention(T[2, 2, 3, 4], T[2, 2, 7, 4], T[2, 2, 7, 4], T[2, 1, 1, 7])\n"
+               "attention(T[1, 2, 33, 16], T[1, 2, 13, 16], T[1, 2, 13, 17], causal=true)\n"
+               "attention(T[1, 3, 21, 16], T[1, 3, 37, 16], T[1, 3, 37, 20], T[1, 3, 21, 37], causal=true)\n"
+               "attention(T[2, 2, 19, 16], T[2, 2, 24, 16], T[2, 2, 24, 16])\n"
+               "attention(T[1, 3, 1, 32], T[1, 3, 41, 32], T[1, 3, 41, 32], causal=true)\n"
+               "attention(T[2, 2, 2, 64], T[2, 2, 19, 64], T[2, 2, 19, 8], T[2, 1, 1, 19])\n"
                "attention(T[1, 1, 1, 1], T[1, 1, 1, 1], T[1, 1, 1, 1])\n"
                "attention(T[1, 2, 3, 4], T[1, 2, 0, 4], T[1, 2, 0, 5])\n"
                "attention(T[0, 2, 3, 4], T[0, 2, 3, 4], T[0, 2, 3, 4])",
-    .doc = "softmax(scale * q k^T + mask) v over the keys: q [batch, heads, queries, d], k [batch, heads, keys, d], "
-           "v [batch, heads, keys, e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, "
-           "queries, keys]: bool, true where a query sees a key, or numbers of q's dtype to add. A query whose "
-           "scores are all -inf (it sees no key) gives 0. ONNX Attention; Vaswani et al. 2017.",
+    .doc =
+        "softmax(scale * q k^T + mask) v over the keys: q [batch, heads, queries, d], k [batch, heads, keys, d], "
+        "v [batch, heads, keys, e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, "
+        "queries, keys]: bool, true where a query sees a key, or numbers of q's dtype to add. A query whose "
+        "scores are all -inf (it sees no key) gives 0. Whether a key that causal hides counts with weight 0 or not at all "
+        "shows only where v holds infinities or NaN, and is left open. ONNX Attention; Vaswani et al. 2017.",
 };

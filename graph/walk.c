@@ -1,5 +1,6 @@
 /* Walking an old graph into a new one: the frame of every pass. The old graph and its pool are only read, so that
  * several threads may bind one graph at once. */
+#include "graph/build.h"
 #include "graph/internal.h"
 
 bool graph_is_source(const graph_op *op) {
@@ -123,6 +124,38 @@ bool *graph_live_nodes(lib_arena *arena, const graph *g) {
             if (node->input[k]) live[g->values.data[node->input[k]].node] = true;
     }
     return live;
+}
+
+static bool is_any_of(const graph_node *node, const char *const *names) {
+    for (; *names; names++)
+        if (strcmp(node->op->name, *names) == 0) return true;
+    return false;
+}
+
+static uint8_t index_cost(const graph *g, const graph_node *node, const uint8_t *costs) {
+    enum { MOST = 8 };
+    static const char *const sources[] = {"iota", "dimension", NULL};
+    static const char *const moves[] = {"broadcast", "reshape", "slice", NULL};
+    static const char *const cheap[] = {"add", "sub", "min", "max", "and", "or",  "not", "eq",
+                                        "ne",  "lt",  "le",  "gt",  "ge",  "neg", NULL};
+    double number;
+    if (node->results != 1 || lib_dtype_is_float(graph_shape_of(g, node->first)->dtype)) return 0;
+    if (is_any_of(node, sources)) return 1;
+    if (strcmp(node->op->name, "constant") == 0) return graph_is_number(g, node->first, &number);
+    bool map = is_any_of(node, cheap);
+    int cost = map;
+    for (int k = 0; k < node->inputs && (map || is_any_of(node, moves)); k++) {
+        uint8_t below = node->input[k] ? costs[g->values.data[node->input[k]].node] : 0;
+        if (!below) return 0;
+        cost += below;
+    }
+    return cost <= MOST ? (uint8_t)cost : 0;
+}
+
+uint8_t *graph_index_costs(lib_arena *arena, const graph *g) {
+    uint8_t *costs = LIB_NEW_ARRAY(arena, uint8_t, g->nodes.count);
+    for (uint32_t i = 0; i < g->nodes.count; i++) costs[i] = index_cost(g, &g->nodes.data[i], costs);
+    return costs;
 }
 
 void graph_walk_live(graph_walk *walk) {
