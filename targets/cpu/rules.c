@@ -1,6 +1,7 @@
 /* Schedule rules of the cpu target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
  *   inline   cheap maps go into their readers
  *   group    stages that can be computed inside the loops of one root, without computing anything twice, are attached to it
+ *   chain    two contractions with work on rows between them: blocks of rows go through all of it (attention)
  *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, column sums)
  *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
  *   map      the rest: one fused loop, vectorised */
@@ -62,6 +63,16 @@ static readers find_readers(rules *r, uint32_t tensor) {
     return found;
 }
 
+static bool reads_contraction(rules *r, int s) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++) {
+        int producer = r->region->tensors.data[access[i].tensor].stage;
+        if (producer >= 0 && rules_is_contraction(r, producer)) return true;
+    }
+    return false;
+}
+
 /* A map disappears into its readers when that costs little: it is read once, or hardly computes anything. */
 static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
@@ -72,6 +83,8 @@ static bool worth_inlining(rules *r, int s) {
     tir_rewrite(r->region->pool, stage->value[0], count_cost, &cost);
     readers found = find_readers(r, stage->tensor[0]);
     if (found.most > 2 || found.fold) return false;
+    if (found.reduced && found.loads > 1 && reads_contraction(r, s))
+        return false; /* once, in the contraction's tiles */
     bool once = found.loads == 1 && !found.reduced;
     return once || (!cost.heavy && cost.operations <= CHEAP);
 }
@@ -305,12 +318,14 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
     if (!machine->vector_bytes || has_empty_axis(region)) return;
     inline_maps(&r);
     make_groups(&r);
+    rules_prepare_chains(&r);
     for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed) rules_prepare_tile(&r, (int)s);
+        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_tile(&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed) rules_prepare_rows(&r, (int)s);
+        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_rows(&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++) {
         if (region->stages.data[s].removed || r.group[s].root != (int)s || region->stages.data[s].fold >= 0) continue;
+        if (rules_chained(&r, (int)s) || rules_in_chain(&r, (int)s)) continue;
         if (!rules_tile(&r, (int)s) && !rules_rows(&r, (int)s)) schedule_plain(&r, (int)s);
     }
 }

@@ -17,6 +17,21 @@ typedef struct rules_choice {
     const char *stage, *axis;
 } rules_choice;
 
+/* Two contractions with work on rows between them, by name: rewrites renumber stages (rules_chain.c). */
+typedef struct rules_chain_copy {
+    const char *name;
+    int rows; /* its axis whose points will lie side by side */
+} rules_chain_copy;
+typedef struct rules_chain {
+    const char *root, *second;           /* the second contraction */
+    lib_vec(rules_chain_copy) copies;    /* blocks of operands, transposed */
+    bool few;                            /* too few rows for vectors along them; then also: */
+    const char *first, *scores;          /* the first contraction, and the map that reads its sums */
+    const char *first_rows, *first_keys; /* axes of the first contraction; rows NULL: none */
+    int rows, columns, own;              /* axes of the root, and of `scores`: its keys */
+    int64_t group;                       /* rows done together */
+} rules_chain;
+
 typedef struct rules {
     const tir_machine *machine;
     int threads;
@@ -25,6 +40,7 @@ typedef struct rules {
     lib_arena *arena;
     rules_group *group; /* per stage */
     lib_vec(rules_choice) choices;
+    rules_chain *chain; /* NULL: none */
 } rules;
 
 #define RULES_IRREGULAR INT64_MAX /* stride along an axis that is not one number */
@@ -39,6 +55,9 @@ enum { RULES_ACCESSES = 16 };
 
 /* Appends a rewrite line and applies it to r->region. */
 void rules_rewrite(rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+const char *rules_fresh_name(const rules *r, const char *base, const char *suffix); /* no tensor has it */
+int rules_stage_named(const rules *r, const char *name);                            /* -1: none */
 
 /* rules_access.c */
 int rules_accesses(rules *r, int stage, rules_access *out, int limit); /* of values and predicates; distinct */
@@ -74,5 +93,12 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place);
 /* Rewrites before scheduling: an epilogue for bare contractions, packing of operands, lanes for reductions along rows. */
 void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
+/* Chains come first: their stages are left alone by the others. */
+void rules_prepare_chains(rules *r);
+bool rules_in_chain(const rules *r, int stage);
+bool rules_chained(rules *r, int root);
+/* Member `s`, that works on rows, at a loop of the root: `shared` axes of the root run point by point, of `block_axis` (-1: none) `block`
+ * points are done together. */
+void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shared, int block_axis, int64_t block);
 
 #endif

@@ -181,6 +181,15 @@ static void attach_row_member(const row_plan *p, int s) {
         vectorise_own_axis(p, s, own);
 }
 
+void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shared, int block_axis, int64_t block) {
+    const tir_stage *top = &r->region->stages.data[root];
+    row_plan p = {.r = r, .root = root, .root_name = top->name, .loop = loop, .shared = shared, .v = -1};
+    p.lanes = rules_lanes(r, s);
+    p.block = block;
+    p.block_axis = block_axis;
+    attach_row_member(&p, s);
+}
+
 /* Longest run of points that one row of a member, or of the root, has: -1 when varying. */
 static int64_t longest_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;

@@ -318,7 +318,7 @@ bool rules_tileable(rules *r, int stage) {
 
 /* ---- rewrites */
 
-static const char *fresh_name(rules *r, const char *base, const char *suffix) {
+const char *rules_fresh_name(const rules *r, const char *base, const char *suffix) {
     for (int n = 0;; n++) {
         const char *name = n ? lib_arena_format(r->arena, "%s%s%d", base, suffix, n)
                              : lib_arena_format(r->arena, "%s%s", base, suffix);
@@ -329,7 +329,7 @@ static const char *fresh_name(rules *r, const char *base, const char *suffix) {
     }
 }
 
-static int stage_named(const rules *r, const char *name) {
+int rules_stage_named(const rules *r, const char *name) {
     for (uint32_t s = 0; s < r->region->stages.count; s++)
         if (!r->region->stages.data[s].removed && strcmp(r->region->stages.data[s].name, name) == 0) return (int)s;
     return NO_TENSOR;
@@ -392,7 +392,8 @@ static void copy_outputs(rules *r, int s) {
         if (value->output) source[count++] = value->name;
     }
     if (count == 0 && r->group[s].root == s) source[count++] = stage->name;
-    for (int c = 0; c < count; c++) rules_rewrite(r, "copy %s -> %s", source[c], fresh_name(r, source[c], "_out"));
+    for (int c = 0; c < count; c++)
+        rules_rewrite(r, "copy %s -> %s", source[c], rules_fresh_name(r, source[c], "_out"));
 }
 
 void rules_prepare_tile(rules *r, int s) {
@@ -402,14 +403,14 @@ void rules_prepare_tile(rules *r, int s) {
     if (!choose_tile(r, s, &t)) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, r->region->stages.data[s].axis[t.v].name}));
     copy_outputs(r, s);
-    s = stage_named(r, name);
+    s = rules_stage_named(r, name);
     vectors_last(r, s, t.v);
     if (t.pack == UINT32_MAX || rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;
     uint32_t packed = t.pack;
     if (t.pack_copy) {
-        const char *source = r->region->tensors.data[packed].name, *copy = fresh_name(r, source, "_panels");
+        const char *source = r->region->tensors.data[packed].name, *copy = rules_fresh_name(r, source, "_panels");
         rules_rewrite(r, "copy %s -> %s", source, copy);
-        s = stage_named(r, name);
+        s = rules_stage_named(r, name);
         for (uint32_t i = 0; i < r->region->tensors.count; i++)
             if (strcmp(r->region->tensors.data[i].name, copy) == 0) packed = i;
     }

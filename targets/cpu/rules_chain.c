@@ -1,0 +1,666 @@
+/* Chains: contraction -> rows -> contraction (attention). The first contraction's result has rows q and columns k; maps and
+ * reductions over k work on its rows; the second contraction sums over k. Nothing of size q*k goes to memory: a block of rows runs
+ * through all stages before the next begins.
+ *
+ * The first result stands transposed, [k][q], so that vectors run along the rows: its operand with k is broadcast as it lies in
+ * memory, the other one is transposed once per block, reductions over k need no step across lanes, and the second contraction
+ * broadcasts the weights of neighbouring rows. */
+#include "targets/cpu/rules.h"
+
+enum {
+    ROWS_LEAST = 6,     /* rows that vectors along them pay for */
+    MOST_SHARED = 5,    /* of fewer rows, done together */
+    KEYS_TYPICAL = 1024 /* where the extent varies */
+};
+
+/* Stages by number, valid until the next rewrite; axes of the root by number, of members through their labels. */
+typedef struct chain {
+    int root, first, second; /* the root, the contractions */
+    int scores;              /* map in whose register tiles the first one runs */
+    int rows;                /* the root's axis that is blocked */
+    int columns;             /* the root's axis that vectors of the second contraction run along */
+    int own;                 /* axis of `scores` that is reduced: k */
+    int64_t group;           /* neighbouring rows for which both contractions read the same operands; -1: varying */
+    bool few;                /* too few rows for vectors along them */
+} chain;
+
+static const tir_stage *stage_of(const rules *r, int s) {
+    return &r->region->stages.data[s];
+}
+
+static bool reads_stage(rules *r, int s, int producer) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if (r->region->tensors.data[access[i].tensor].stage == producer) return true;
+    return false;
+}
+
+static bool is_output(const rules *r, int s) {
+    for (int c = 0; c < stage_of(r, s)->count; c++)
+        if (r->region->tensors.data[stage_of(r, s)->tensor[c]].output) return true;
+    return false;
+}
+
+static int readers_of(rules *r, int s) {
+    int count = 0;
+    for (int q = s + 1; q < (int)r->region->stages.count; q++)
+        count += !stage_of(r, q)->removed && reads_stage(r, q, s);
+    return count;
+}
+
+static bool is_live_contraction(const rules *r, int s) {
+    return !stage_of(r, s)->removed && stage_of(r, s)->fold < 0 && rules_is_contraction(r, s);
+}
+
+/* ---- finding */
+
+/* Every contraction of the chain runs in the tiles of one map; a copy is one where there is no other. */
+static void give_owners(rules *r) {
+    for (int s = 0, count = 0; s < (int)r->region->stages.count; s++) {
+        if (!is_live_contraction(r, s) || (!is_output(r, s) && readers_of(r, s) == 1)) continue;
+        if (count++ > 4) return;
+        const char *name = stage_of(r, s)->name;
+        rules_rewrite(r, "copy %s -> %s", name, rules_fresh_name(r, name, "_out"));
+        s = rules_stage_named(r, name);
+    }
+}
+
+/* The one axis of several points that is the member's own; -1: none, -2: several. */
+static int own_axis(const rules *r, int s) {
+    int own = -1;
+    for (int a = 0; a < stage_of(r, s)->space; a++)
+        if (r->group[s].label[a] < 0 && rules_extent(r, &stage_of(r, s)->axis[a]) != 1) own = own == -1 ? a : -2;
+    return own;
+}
+
+/* Does the axis of the root belong to every member, or to none but those at the root's own points? */
+static bool is_shared(const rules *r, const chain *c, int axis) {
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        if (stage_of(r, s)->removed || s == c->root || r->group[s].root != c->root) continue;
+        const rules_group *owner = &r->group[r->group[s].owner];
+        bool has = false;
+        for (int a = 0; a < stage_of(r, s)->space; a++) {
+            int label = r->group[s].label[a];
+            if (label >= 0 && r->group[s].owner != c->root) label = owner->label[label];
+            has = has || label == axis;
+        }
+        if (!has) return false;
+    }
+    return true;
+}
+
+/* The member's axis that runs along the root's axis `label`, also for the first contraction, whose labels are its map's. */
+static int axis_along(const rules *r, const chain *c, int s, int label) {
+    if (label < 0 || s != c->first) return rules_axis_labelled(r, s, label);
+    int in_map = rules_axis_labelled(r, c->scores, label);
+    return in_map < 0 ? -1 : rules_axis_labelled(r, s, in_map);
+}
+
+/* The first contraction's axis of keys. */
+static int key_axis(const rules *r, const chain *c) {
+    return rules_axis_labelled(r, c->first, c->own);
+}
+
+/* Is what the contraction reads along its axis `along` the same for `group` neighbouring points of the root's axis? */
+static bool is_reused(rules *r, const chain *c, int s, int along, int axis, int64_t group) {
+    rules_access access[RULES_ACCESSES];
+    tir_pool *pool = r->region->pool;
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), mine = axis_along(r, c, s, axis);
+    int64_t extent = rules_extent(r, &stage_of(r, c->root)->axis[axis]);
+    if (mine < 0) return true;
+    tir_expr var = stage_of(r, s)->axis[mine].var;
+    for (int i = 0; i < count; i++) {
+        if (access[i].stride[along] == 0 || !tir_uses(pool, access[i].load, var)) continue;
+        if (extent < 0 || group == extent) return false;
+        tir_expr outer = tir_var(pool, "group", TIR_VAR_AXIS, TIR_INDEX, 0, extent / group - 1);
+        tir_expr inner = tir_var(pool, "member", TIR_VAR_AXIS, TIR_INDEX, 0, group - 1);
+        tir_expr point = tir_add(pool, tir_mul(pool, outer, tir_index(pool, group)), inner);
+        if (tir_uses(pool, tir_substitute(pool, access[i].load, 1, &var, &point), inner)) return false;
+    }
+    return true;
+}
+
+static bool operands_reused(rules *r, const chain *c, int axis, int64_t group) {
+    return is_reused(r, c, c->first, key_axis(r, c), axis, group) &&
+           is_reused(r, c, c->second, rules_axis_labelled(r, c->second, c->columns), axis, group);
+}
+
+/* Columns: the one axis that is the root's own. Rows: the last of the others for which both contractions read the same operands; or
+ * the longest groups along an axis for which they do (heads that share keys). */
+static bool find_axes(rules *r, chain *c) {
+    const tir_stage *root = stage_of(r, c->root);
+    c->rows = c->columns = -1;
+    c->group = 1;
+    c->own = own_axis(r, c->scores);
+    if (c->own < 0) return false;
+    for (int a = 0; a < root->space; a++) {
+        if (rules_extent(r, &root->axis[a]) == 1 || is_shared(r, c, a)) continue;
+        if (c->columns >= 0) return false;
+        c->columns = a;
+    }
+    if (c->columns < 0) return false;
+    for (int a = 0; a < root->space; a++) {
+        int64_t extent = rules_extent(r, &root->axis[a]);
+        if (a != c->columns && extent != 1 && operands_reused(r, c, a, extent)) c->rows = a, c->group = extent;
+    }
+    for (int64_t group = MOST_SHARED; group > 1 && c->rows < 0; group--)
+        for (int a = 0; a < root->space && c->rows < 0; a++) {
+            int64_t extent = rules_extent(r, &root->axis[a]);
+            if (a == c->columns || extent <= group || extent % group || !operands_reused(r, c, a, group)) continue;
+            c->rows = a;
+            c->group = group;
+        }
+    c->few = c->rows < 0 || (c->group > 0 && c->group < ROWS_LEAST);
+    return true;
+}
+
+/* A member of one axis of its own at most, over which reductions run too: the rows' own work. */
+static bool is_row_work(const rules *r, const chain *c, int s) {
+    const tir_stage *stage = stage_of(r, s);
+    if (s == c->first || s == c->second) return true;
+    if (stage->kind != TIR_MAP && (stage->kind != TIR_REDUCE || stage->reduce != 1)) return false;
+    if (rules_pointwise(r, s)) return false; /* at the root's own points: left to others */
+    return (c->rows < 0 || rules_axis_labelled(r, s, c->rows) >= 0) && own_axis(r, s) != -2;
+}
+
+static bool find_chain(rules *r, int second, chain *c) {
+    *c = (chain){.second = second, .root = r->group[second].owner, .first = -1, .scores = -1};
+    if (c->root == second || r->group[c->root].root != c->root || stage_of(r, second)->reduce != 1) return false;
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        if (stage_of(r, s)->removed || r->group[s].root != c->root || s == c->root) continue;
+        if (!rules_is_contraction(r, s) || s == second) continue;
+        if (c->first >= 0 || r->group[s].owner == c->root) return false;
+        c->first = s;
+        c->scores = r->group[s].owner;
+    }
+    if (c->first < 0 || !find_axes(r, c)) return false;
+    for (int s = 0; s < (int)r->region->stages.count; s++)
+        if (!stage_of(r, s)->removed && s != c->root && r->group[s].root == c->root && !is_row_work(r, c, s))
+            return false;
+    return true;
+}
+
+/* ---- rewrites */
+
+/* Rows last in the stage's buffer: `layout x (b, k, q)`. */
+static void rows_last(rules *r, int s, int rows) {
+    const tir_stage *stage = stage_of(r, s);
+    bool last = true;
+    for (int a = rows + 1; a < stage->space; a++) last = last && rules_extent(r, &stage->axis[a]) == 1;
+    if (last) return;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != rows) lib_text_format(&order, "%s, ", stage->axis[a].name);
+    rules_rewrite(r, "layout %s (%s%s)", stage->name, order.data, stage->axis[rows].name);
+}
+
+/* An operand from outside that has rows, but not side by side: it will be transposed block by block. Returns its tensor. */
+static uint32_t operand_across(rules *r, const chain *c, int s) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), rows = axis_along(r, c, s, c->rows);
+    for (int i = 0; i < count && rows >= 0; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        bool across = access[i].stride[rows] != 0 && access[i].stride[rows] != 1, plain = false;
+        for (int d = 0; d < tensor->rank; d++)
+            plain = plain || tir_operand(r->region->pool, access[i].load, d) == stage_of(r, s)->axis[rows].var;
+        if (across && plain && tensor->stage < 0 && tensor->rank > 1) return access[i].tensor;
+    }
+    return UINT32_MAX;
+}
+
+static void copy_across(rules *r, rules_chain *out, const chain *c, int s, uint32_t tensor) {
+    const char *source = r->region->tensors.data[tensor].name, *copy = rules_fresh_name(r, source, "_rows");
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), rows = axis_along(r, c, s, c->rows), dim = -1;
+    for (int i = 0; i < count; i++)
+        for (int d = 0; d < r->region->tensors.data[tensor].rank && access[i].tensor == tensor; d++)
+            if (tir_operand(r->region->pool, access[i].load, d) == stage_of(r, s)->axis[rows].var) dim = d;
+    rules_rewrite(r, "copy %s -> %s", source, copy);
+    rows_last(r, rules_stage_named(r, copy), dim);
+    lib_vec_push(r->arena, &out->copies, ((rules_chain_copy){copy, dim}));
+}
+
+static bool chain_again(rules *r, const rules_chain *out, chain *c) {
+    return find_chain(r, rules_stage_named(r, out->second), c);
+}
+
+/* What the root reads of the rows it reads one row at a time: from memory, whereas reductions end in registers. */
+static void copy_statistics(rules *r, const rules_chain *out) {
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        chain c;
+        if (!chain_again(r, out, &c)) return;
+        const tir_stage *stage = stage_of(r, s);
+        if (stage->removed || r->group[s].root != c.root || stage->kind != TIR_REDUCE || s == c.second) continue;
+        if (!reads_stage(r, c.root, s) && !is_output(r, s)) continue;
+        const char *name = stage->name;
+        rules_rewrite(r, "copy %s -> %s", name, rules_fresh_name(r, name, "_row"));
+        s = rules_stage_named(r, name);
+    }
+}
+
+/* Points of reductions that add nothing by their position: they get a predicate, to which loops are clipped. */
+static void find_predicates(rules *r, const rules_chain *out) {
+    chain c;
+    for (int s = 0; s < (int)r->region->stages.count && chain_again(r, out, &c); s++) {
+        if (stage_of(r, s)->removed || r->group[s].root != c.root || stage_of(r, s)->predicate) continue;
+        if (tir_where_condition(r->region, s)) rules_rewrite(r, "where %s", stage_of(r, s)->name);
+    }
+}
+
+static void prepare(rules *r, rules_chain *out) {
+    chain c;
+    find_predicates(r, out);
+    copy_statistics(r, out);
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        if (!chain_again(r, out, &c)) return;
+        if (stage_of(r, s)->removed || r->group[s].root != c.root || s == c.root || s == c.second) continue;
+        const char *name = stage_of(r, s)->name;
+        for (uint32_t t; (t = operand_across(r, &c, s)) != UINT32_MAX;) {
+            copy_across(r, out, &c, s, t);
+            s = rules_stage_named(r, name);
+            if (!chain_again(r, out, &c)) return;
+        }
+        rows_last(r, s, axis_along(r, &c, s, c.rows));
+    }
+}
+
+/* ---- few rows: keys are read as they lie, once. Products with a key are summed by lanes, weighted values along vectors. */
+
+/* Part of the first contraction after it was divided into lanes: S_p, S_8, S_4, S_2, S. */
+static bool is_first_part(const rules *r, const rules_chain *plan, int s) {
+    const char *name = stage_of(r, s)->name;
+    size_t length = strlen(plan->first);
+    if (strncmp(name, plan->first, length) != 0) return false;
+    if (!name[length]) return true;
+    return name[length] == '_' &&
+           (strcmp(name + length, "_p") == 0 || strspn(name + length + 1, "0123456789") == strlen(name + length + 1));
+}
+
+/* The axis that the first contraction sums over, where both operands have its points side by side; -1: none. */
+static int lane_axis(rules *r, const chain *c) {
+    const tir_stage *first = stage_of(r, c->first);
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, c->first, access, RULES_ACCESSES);
+    if (first->reduce != 1 || first->predicate || count != 2) return -1;
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[first->space] != 1) return -1;
+    return rules_extent(r, &first->axis[first->space]) >= rules_lanes(r, c->first) ? first->space : -1;
+}
+
+static bool prepare_few(rules *r, const chain *c, rules_chain *out) {
+    int axis = lane_axis(r, c), rows = axis_along(r, c, c->first, c->rows);
+    const tir_stage *first = stage_of(r, c->first), *second = stage_of(r, c->second), *root = stage_of(r, c->root);
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, c->second, access, RULES_ACCESSES), prefix = 0;
+    int columns = rules_axis_labelled(r, c->second, c->columns);
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[columns] != 0 && access[i].stride[columns] != 1) return false;
+    for (int a = 0; a < root->space; a++) prefix += a != c->columns && a != c->rows;
+    if (axis < 0 || second->space != root->space || (prefix == 0 && c->group == rules_extent(r, &root->axis[c->rows])))
+        return false;
+    out->few = true;
+    out->first = first->name;
+    out->scores = stage_of(r, c->scores)->name;
+    out->first_rows = rows < 0 ? NULL : first->axis[rows].name;
+    out->first_keys = first->axis[key_axis(r, c)].name;
+    out->rows = c->rows;
+    out->columns = c->columns;
+    out->own = c->own;
+    out->group = c->group;
+    const char *keys = first->axis[axis].name;
+    find_predicates(r, out);
+    rules_rewrite(r, "rfactor %s.%s %lld lanes -> %s_p lane step", out->first, keys,
+                  (long long)rules_lanes(r, rules_stage_named(r, out->first)), out->first);
+    rules_rewrite(r, "tree %s.lane", out->first);
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        const char *name = stage_of(r, s)->name;
+        bool mine = r->group[s].root == rules_stage_named(r, out->root) && !is_first_part(r, out, s);
+        if (stage_of(r, s)->removed || !mine || strcmp(name, out->second) == 0) continue;
+        rules_prepare_rows(r, s);
+        s = rules_stage_named(r, name);
+    }
+    return true;
+}
+
+void rules_prepare_chains(rules *r) {
+    int contractions = 0;
+    for (int s = 0; s < (int)r->region->stages.count; s++) contractions += is_live_contraction(r, s);
+    if (contractions != 2) return;
+    give_owners(r);
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        chain c;
+        if (!is_live_contraction(r, s) || !find_chain(r, s, &c)) continue;
+        rules_chain *out = LIB_NEW(r->arena, rules_chain);
+        out->root = stage_of(r, c.root)->name;
+        out->second = stage_of(r, c.second)->name;
+        if (!c.few)
+            prepare(r, out);
+        else if (!prepare_few(r, &c, out))
+            continue;
+        r->chain = out;
+        return;
+    }
+}
+
+bool rules_in_chain(const rules *r, int s) {
+    if (!r->chain) return false;
+    int root = rules_stage_named(r, r->chain->root);
+    if (s == root || r->group[s].root == root || (r->chain->few && is_first_part(r, r->chain, s))) return true;
+    for (uint32_t i = 0; i < r->chain->copies.count; i++)
+        if (strcmp(stage_of(r, s)->name, r->chain->copies.data[i].name) == 0) return true;
+    return false;
+}
+
+/* ---- loops */
+
+typedef struct chain_loops {
+    rules *r;
+    const chain *c;
+    const char *root;     /* name */
+    int64_t lanes, block; /* rows of a block */
+} chain_loops;
+
+/* Height and vectors of a register tile: full registers' worth of independent sums, few loads for each product, tiles that divide
+ * `height` or do not waste much. `whole`: all vectors in one tile. */
+static void choose_tile(const rules *r, int64_t height, int64_t vectors, bool whole, int64_t *mr, int64_t *nv) {
+    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
+    double best = 1e300;
+    if (height < 0) height = KEYS_TYPICAL;
+    if (vectors < 0) vectors = 4;
+    for (int64_t n = whole ? vectors : 1; n <= vectors && n <= 8; n++)
+        for (int64_t m = 1; m <= height && m * n + n + 1 <= registers && m * n <= 24; m++) {
+            double products = (double)(m * n) / (double)ports, loads = (double)(m + n) / 2, step = 4;
+            if (products > step) step = products;
+            if (loads > step) step = loads;
+            double tiles = (double)((height + m - 1) / m) * (double)((vectors + n - 1) / n);
+            double cost = tiles * (step + 0.05 * loads) * (height % m ? 1.02 : 1) * (vectors % n ? 1.02 : 1);
+            if (cost < best * 0.999) best = cost, *mr = m, *nv = n;
+        }
+}
+
+/* Rows done together: a few vectors, so that broadcasts and panels are used often, and little beyond the end. */
+static int64_t choose_block(const chain_loops *l, int64_t rows, bool *peel) {
+    static const double load[] = {0, 1.15, 1.03, 1.01, 1};
+    double least = 1e300;
+    int64_t block = 4, vectors = rows < 0 ? 4 : (rows + l->lanes - 1) / l->lanes;
+    for (int64_t v = 4; v >= 1; v--) {
+        double cost = (double)((vectors + v - 1) / v * v) * load[v];
+        if (cost < least * 0.999) least = cost, block = v;
+    }
+    int64_t whole = (vectors + block - 1) / block * block;
+    *peel = rows > 0 && vectors > 4 && (double)whole > 1.06 * (double)vectors;
+    if (*peel) block = 4;
+    return block * l->lanes;
+}
+
+static void order_line(const chain_loops *l, int s, const char *const *tail, int tail_count, uint32_t in_tail) {
+    const tir_stage *stage = stage_of(l->r, s);
+    lib_text order;
+    lib_text_init(&order, l->r->arena);
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (!(in_tail >> a & 1)) lib_text_format(&order, " %s", stage->axis[a].name);
+    for (int i = 0; i < tail_count; i++) lib_text_format(&order, " %s", tail[i]);
+    tir_schedule_add(l->r->schedule, "order %s:%s", stage->name, order.data);
+}
+
+static void clip_line(const chain_loops *l, int s) {
+    const tir_stage *stage = stage_of(l->r, s);
+    for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++)
+        if (tir_uses(l->r->region->pool, stage->predicate, stage->axis[a].var))
+            tir_schedule_add(l->r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
+}
+
+/* A tile of the stage `at`'s loop: contraction in registers, `high` repeated, `wide` along vectors. */
+static void attach_contraction(const chain_loops *l, int s, const char *at, const char *loop, int high, int wide) {
+    const tir_stage *stage = stage_of(l->r, s);
+    lib_text order;
+    lib_text_init(&order, l->r->arena);
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (a != high && a != wide) lib_text_format(&order, " %s", stage->axis[a].name);
+    tir_schedule *out = l->r->schedule;
+    tir_schedule_add(out, "at %s %s.%s", stage->name, at, loop);
+    tir_schedule_add(out, "store %s reg", stage->name);
+    tir_schedule_add(out, "order %s:%s %s %s", stage->name, order.data ? order.data : "", stage->axis[high].name,
+                     stage->axis[wide].name);
+    tir_schedule_add(out, "vec %s.%s", stage->name, stage->axis[wide].name);
+    tir_schedule_add(out, "unroll %s.%s", stage->name, stage->axis[high].name);
+    clip_line(l, s);
+}
+
+/* A block of an operand with its rows side by side: registers' worth of both axes, transposed. */
+static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
+    int s = rules_stage_named(l->r, copy->name), along = -1;
+    const tir_stage *stage = stage_of(l->r, s);
+    tir_schedule *out = l->r->schedule;
+    tir_schedule_add(out, "at %s %s.q_o", copy->name, l->root);
+    tir_schedule_add(out, "store %s local", copy->name);
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(l->r, s, access, RULES_ACCESSES);
+    for (int a = 0; a < stage->space && count == 1; a++)
+        if (a != copy->rows && access[0].stride[a] == 1) along = a;
+    int64_t lanes = rules_lanes(l->r, s), extent = along < 0 ? 1 : rules_extent(l->r, &stage->axis[along]);
+    if (lib_dtype_size(l->r->region->tensors.data[stage->tensor[0]].dtype) != 4 || (extent > 0 && extent < lanes)) {
+        order_line(l, s, (const char *[]){stage->axis[copy->rows].name}, 1, 1u << copy->rows);
+        return;
+    }
+    tir_schedule_add(out, "split %s.%s %lld -> t_o t_i mask", copy->name, stage->axis[copy->rows].name,
+                     (long long)lanes);
+    tir_schedule_add(out, "split %s.%s %lld -> s_o s_i mask", copy->name, stage->axis[along].name, (long long)lanes);
+    order_line(l, s, (const char *[]){"t_o", "s_o", "t_i", "s_i"}, 4, 1u << copy->rows | 1u << along);
+    tir_schedule_add(out, "unroll %s.t_i", copy->name);
+    tir_schedule_add(out, "vec %s.s_i", copy->name);
+}
+
+/* Then the columns of a block end where its rows see no more: their number varies. */
+static bool has_predicate(const chain_loops *l) {
+    for (int s = 0; s < (int)l->r->region->stages.count; s++)
+        if (!stage_of(l->r, s)->removed && l->r->group[s].root == l->c->root && stage_of(l->r, s)->predicate)
+            return true;
+    return false;
+}
+
+/* The first contraction and the map that takes its tiles. */
+static void attach_scores(const chain_loops *l) {
+    const chain *c = l->c;
+    const tir_stage *scores = stage_of(l->r, c->scores);
+    tir_schedule *out = l->r->schedule;
+    int rows = rules_axis_labelled(l->r, c->scores, c->rows);
+    int64_t keys = rules_extent(l->r, &scores->axis[c->own]), mr = 1, nv = 1;
+    choose_tile(l->r, keys, l->block / l->lanes, true, &mr, &nv);
+    tir_schedule_add(out, "at %s %s.q_o", scores->name, l->root);
+    tir_schedule_add(out, "store %s local", scores->name);
+    tir_schedule_add(out, "split %s.%s %lld -> k_o k_i %s", scores->name, scores->axis[c->own].name, (long long)mr,
+                     keys < 0 || keys % mr == 0 || has_predicate(l) ? "mask" : "balanced");
+    order_line(l, c->scores, (const char *[]){"k_o", "k_i", scores->axis[rows].name}, 3, 1u << rows | 1u << c->own);
+    tir_schedule_add(out, "unroll %s.k_i", scores->name);
+    tir_schedule_add(out, "vec %s.%s", scores->name, scores->axis[rows].name);
+    attach_contraction(l, c->first, scores->name, "k_o", rules_axis_labelled(l->r, c->first, c->own),
+                       rules_axis_labelled(l->r, c->first, rows));
+}
+
+/* Maps and reductions of the rows: vectors of rows, all else serial. */
+static void attach_row_work(const chain_loops *l, int s) {
+    const tir_stage *stage = stage_of(l->r, s);
+    int rows = rules_axis_labelled(l->r, s, l->c->rows);
+    const char *name = stage->axis[rows].name;
+    tir_schedule_add(l->r->schedule, "at %s %s.q_o", stage->name, l->root);
+    tir_schedule_add(l->r->schedule, "store %s %s", stage->name, stage->kind == TIR_REDUCE ? "reg" : "local");
+    order_line(l, s, &name, 1, 1u << rows);
+    tir_schedule_add(l->r->schedule, "vec %s.%s", stage->name, name);
+    clip_line(l, s);
+}
+
+/* The root: blocks of rows are tasks; inside, tiles of the second contraction. */
+static void root_loops(chain_loops *l) {
+    rules *r = l->r;
+    const chain *c = l->c;
+    const tir_stage *root = stage_of(r, c->root);
+    tir_schedule *out = r->schedule;
+    int64_t rows = rules_extent(r, &root->axis[c->rows]), columns = rules_extent(r, &root->axis[c->columns]);
+    int64_t mr = 1, nv = 1;
+    bool peel;
+    l->block = choose_block(l, rows, &peel);
+    tir_schedule_add(out, "split %s.%s %lld -> q_o q_i %s", l->root, root->axis[c->rows].name, (long long)l->block,
+                     peel ? "peel" : "mask");
+    choose_tile(r, l->block, columns < 0 ? -1 : (columns + l->lanes - 1) / l->lanes, false, &mr, &nv);
+    tir_schedule_add(out, "split %s.q_i %lld -> u_o u_i mask", l->root, (long long)mr);
+    const char *wide = root->axis[c->columns].name, *loop = "u_o";
+    bool split = columns < 0 || columns > nv * l->lanes;
+    if (split) tir_schedule_add(out, "split %s.%s %lld -> v_o v_i mask", l->root, wide, (long long)(nv * l->lanes));
+    if (split) wide = "v_i", loop = "v_o";
+    lib_text order, parallel;
+    lib_text_init(&order, r->arena);
+    lib_text_init(&parallel, r->arena);
+    for (int a = 0; a < root->space; a++) {
+        if (a == c->rows || a == c->columns) continue;
+        lib_text_format(&order, " %s", root->axis[a].name);
+        lib_text_format(&parallel, " %s.%s", l->root, root->axis[a].name);
+    }
+    tir_schedule_add(out, "order %s:%s q_o u_o%s u_i %s", l->root, order.data ? order.data : "", split ? " v_o" : "",
+                     wide);
+    tir_schedule_add(out, "par%s %s.q_o", parallel.data ? parallel.data : "", l->root);
+    tir_schedule_add(out, "vec %s.%s", l->root, wide);
+    tir_schedule_add(out, "unroll %s.u_i", l->root);
+    attach_contraction(l, c->second, l->root, loop, rules_axis_labelled(r, c->second, c->rows),
+                       rules_axis_labelled(r, c->second, c->columns));
+}
+
+/* ---- loops, few rows */
+
+/* Loops of a stage in the order of its axes, but for some that come last. */
+static void few_order(const rules *r, int s, const char *const *last, int count) {
+    const tir_stage *stage = stage_of(r, s);
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        bool later = false;
+        for (int i = 0; i < count; i++) later = later || (last[i] && strcmp(stage->axis[a].name, last[i]) == 0);
+        if (!later) lib_text_format(&order, " %s", stage->axis[a].name);
+    }
+    for (int i = 0; i < count; i++) {
+        bool has = false;
+        for (int a = 0; a < stage->space + stage->reduce && last[i]; a++)
+            has = has || strcmp(stage->axis[a].name, last[i]) == 0;
+        if (has) lib_text_format(&order, " %s", last[i]);
+    }
+    tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
+}
+
+/* A tile of keys and rows: sums by lanes in registers, folded by halves. One key after the other, as they lie in memory. */
+static void few_scores(rules *r, const char *loop, const char *root) {
+    enum { SUMS = 8, MOST_PRODUCTS = 128 };
+    const rules_chain *plan = r->chain;
+    const tir_stage *scores = stage_of(r, rules_stage_named(r, plan->scores));
+    tir_schedule *out = r->schedule;
+    int s = rules_stage_named(r, plan->scores), rows = plan->rows < 0 ? -1 : rules_axis_labelled(r, s, plan->rows);
+    int64_t block = SUMS / plan->group > 0 ? SUMS / plan->group : 1, keys = rules_extent(r, &scores->axis[plan->own]);
+    tir_schedule_add(out, "at %s %s.%s", scores->name, root, loop);
+    tir_schedule_add(out, "store %s local", scores->name);
+    tir_schedule_add(out, "split %s.%s %lld -> k_o k_i %s", scores->name, scores->axis[plan->own].name,
+                     (long long)block, keys < 0 || keys % block == 0 || scores->predicate ? "mask" : "peel");
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < scores->space; a++)
+        if (a != rows && a != plan->own) lib_text_format(&order, " %s", scores->axis[a].name);
+    tir_schedule_add(out, "order %s:%s k_o%s%s k_i", scores->name, order.data ? order.data : "", rows < 0 ? "" : " ",
+                     rows < 0 ? "" : scores->axis[rows].name);
+    if (rows >= 0) tir_schedule_add(out, "unroll %s.%s", scores->name, scores->axis[rows].name);
+    tir_schedule_add(out, "unroll %s.k_i", scores->name);
+    for (int p = 0; p < (int)r->region->stages.count; p++) {
+        if (stage_of(r, p)->removed || !is_first_part(r, plan, p)) continue;
+        const char *name = stage_of(r, p)->name;
+        bool lanes = strcmp(name, plan->first) != 0;
+        tir_schedule_add(out, "at %s %s.k_o", name, scores->name);
+        tir_schedule_add(out, "store %s reg", name);
+        few_order(r, p, (const char *[]){plan->first_keys, "step", plan->first_rows, "lane"}, 4);
+        int axes = stage_of(r, p)->space;
+        int64_t steps = stage_of(r, p)->kind == TIR_REDUCE ? rules_extent(r, &stage_of(r, p)->axis[axes]) : -1;
+        if (steps > 0 && steps * SUMS <= MOST_PRODUCTS) tir_schedule_add(out, "unroll %s.step", name);
+        if (plan->first_rows) tir_schedule_add(out, "unroll %s.%s", name, plan->first_rows);
+        tir_schedule_add(out, "unroll %s.%s", name, plan->first_keys);
+        if (lanes) tir_schedule_add(out, "vec %s.lane", name);
+    }
+}
+
+/* Tasks are what shares keys; returns the loop that everything is attached at. */
+static const char *few_root(rules *r, int root) {
+    const rules_chain *plan = r->chain;
+    const tir_stage *top = stage_of(r, root);
+    tir_schedule *out = r->schedule;
+    const char *loop = NULL, *rows = plan->rows < 0 ? "" : top->axis[plan->rows].name;
+    bool grouped = plan->rows >= 0 && rules_extent(r, &top->axis[plan->rows]) != plan->group;
+    lib_text order, parallel;
+    lib_text_init(&order, r->arena);
+    lib_text_init(&parallel, r->arena);
+    if (grouped) tir_schedule_add(out, "split %s.%s %lld -> r_o r_i mask", top->name, rows, (long long)plan->group);
+    for (int a = 0; a < top->space; a++) {
+        if (a == plan->columns || (a == plan->rows && !grouped)) continue;
+        loop = a == plan->rows ? "r_o" : top->axis[a].name;
+        lib_text_format(&order, " %s", loop);
+        lib_text_format(&parallel, " %s.%s", top->name, loop);
+    }
+    if (grouped) rows = "r_i";
+    int64_t lanes = rules_lanes(r, rules_stage_named(r, plan->second)), registers = r->machine->vector_registers;
+    int64_t columns = rules_extent(r, &top->axis[plan->columns]),
+            vectors = columns < 0 ? 4 : (columns + lanes - 1) / lanes;
+    int64_t most = ((registers ? registers : 16) - 1) / (plan->group + 1);
+    if (most > 8) most = 8;
+    int64_t tiles = (vectors + most - 1) / most, tile = (vectors + tiles - 1) / tiles * lanes;
+    const char *wide = top->axis[plan->columns].name, *at = loop;
+    if (columns < 0 || columns > tile) {
+        tir_schedule_add(out, "split %s.%s %lld -> v_o v_i mask", top->name, wide, (long long)tile);
+        lib_text_add(&order, " v_o");
+        wide = "v_i";
+        at = "v_o";
+    }
+    tir_schedule_add(out, "order %s:%s %s %s", top->name, order.data, rows, wide);
+    tir_schedule_add(out, "par%s", parallel.data);
+    tir_schedule_add(out, "vec %s.%s", top->name, wide);
+    if (*rows) tir_schedule_add(out, "unroll %s.%s", top->name, rows);
+    int second = rules_stage_named(r, plan->second);
+    const tir_stage *stage = stage_of(r, second);
+    int high = plan->rows < 0 ? -1 : rules_axis_labelled(r, second, plan->rows);
+    const char *across = stage->axis[rules_axis_labelled(r, second, plan->columns)].name;
+    tir_schedule_add(out, "at %s %s.%s", stage->name, top->name, at);
+    tir_schedule_add(out, "store %s reg", stage->name);
+    few_order(r, second, (const char *[]){high < 0 ? NULL : stage->axis[high].name, across}, 2);
+    tir_schedule_add(out, "vec %s.%s", stage->name, across);
+    if (high >= 0) tir_schedule_add(out, "unroll %s.%s", stage->name, stage->axis[high].name);
+    return loop;
+}
+
+static bool few_rows(rules *r, int root) {
+    const rules_chain *plan = r->chain;
+    const char *loop = few_root(r, root);
+    uint32_t shared = 0;
+    for (int a = 0; a < stage_of(r, root)->space; a++) shared |= (uint32_t)(a != plan->columns) << a;
+    few_scores(r, loop, plan->root);
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        const char *name = stage_of(r, s)->name;
+        if (stage_of(r, s)->removed || s == root || r->group[s].root != root || is_first_part(r, plan, s)) continue;
+        if (strcmp(name, plan->scores) != 0 && strcmp(name, plan->second) != 0)
+            rules_attach_row(r, s, root, loop, shared, plan->rows, plan->group);
+    }
+    return true;
+}
+
+bool rules_chained(rules *r, int root) {
+    chain c;
+    if (!r->chain || strcmp(stage_of(r, root)->name, r->chain->root) != 0) return false;
+    if (r->chain->few) return few_rows(r, root);
+    if (!chain_again(r, r->chain, &c)) return false;
+    chain_loops l = {.r = r, .c = &c, .root = stage_of(r, root)->name, .lanes = rules_lanes(r, c.first)};
+    root_loops(&l);
+    for (uint32_t i = 0; i < r->chain->copies.count; i++) attach_copy(&l, &r->chain->copies.data[i]);
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        if (stage_of(r, s)->removed || s == root || r->group[s].root != root) continue;
+        if (s == c.scores)
+            attach_scores(&l);
+        else if (s != c.first && s != c.second)
+            attach_row_work(&l, s);
+    }
+    return true;
+}
