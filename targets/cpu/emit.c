@@ -112,7 +112,7 @@ static emit_value over_lanes(emitter *e, const char *reduction, emit_value mask)
 
 static bool loads_vary(emitter *e, tir_expr expr) {
     const tir_node *node = tir_get(e->pool, expr);
-    if (node->op == TIR_LOAD && e->kernel->buffers.data[node->bits].scope != TIR_SCOPE_REG) {
+    if (node->op == TIR_LOAD && !emit_in_registers(e, (uint32_t)node->bits)) {
         bool varies = false;
         int rank = (int)node->count - (node->guarded ? 2 : 0);
         for (int i = 0; i < rank; i++) varies |= emit_varies(e, tir_operand(e->pool, expr, i));
@@ -148,10 +148,15 @@ static bool flattens(emitter *e, const tir_stmt *list) {
     return true;
 }
 
+static bool all_lanes(emit_value mask) {
+    return mask.llvm == LLVMConstAllOnes(LLVMTypeOf(mask.llvm));
+}
+
 static void emit_under_mask(emitter *e, const tir_stmt *list, emit_value mask) {
-    arm body = {.list = list, .mask = mask};
-    if (!list) return;
-    if (e->device->machine.masked && flattens(e, list)) {
+    bool known = LLVMIsConstant(mask.llvm);
+    if (!list || (known && LLVMIsNull(mask.llvm))) return;
+    arm body = {.list = list, .mask = known && all_lanes(mask) ? (emit_value){0} : mask};
+    if (known || (e->device->machine.masked && flattens(e, list))) {
         emit_arm(e, &body);
         return;
     }
@@ -182,7 +187,7 @@ static void emit_if(emitter *e, const tir_stmt *stmt) {
         emit_branch(e, condition, &yes, stmt->if_.otherwise ? &no : NULL);
         return;
     }
-    if (e->device->machine.masked || e->mask.llvm || e->active < e->lanes) {
+    if (e->device->machine.masked || e->mask.llvm || e->active < e->lanes || LLVMIsConstant(condition.llvm)) {
         emit_masked_if(e, stmt, condition);
         return;
     }
@@ -289,15 +294,15 @@ static LLVMValueRef scratch_base(emitter *e, size_t at, int64_t offset) {
 }
 
 static void bind_buffers(emitter *e) {
+    emit_at(e, 0);
+    LLVMValueRef table = field(e, e->pointer, offsetof(target_arguments, buffers));
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
         const tir_buffer *b = &e->kernel->buffers.data[i];
         LLVMValueRef base = NULL;
         emit_at(e, 0);
         switch (b->scope) {
         case TIR_SCOPE_ARG:
-            base = offset_pointer(e, field(e, e->pointer, offsetof(target_arguments, buffers)),
-                                  emit_i64(e, 8 * b->argument));
-            base = LLVMBuildLoad2(e->builder, e->pointer, base, "");
+            base = LLVMBuildLoad2(e->builder, e->pointer, offset_pointer(e, table, emit_i64(e, 8 * b->argument)), "");
             break;
         case TIR_SCOPE_WORKSPACE: base = scratch_base(e, offsetof(target_arguments, workspace), b->offset); break;
         case TIR_SCOPE_LOCAL: base = scratch_base(e, offsetof(target_arguments, local), b->offset); break;
@@ -425,6 +430,7 @@ static void init_tables(emitter *e) {
     e->varies = LIB_NEW_ARRAY(e->arena, bool, nodes);
     e->varies_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
     e->depends_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
+    e->survey_epoch = LIB_NEW_ARRAY(e->arena, uint32_t, nodes);
     e->buffer = LIB_NEW_ARRAY(e->arena, emit_buffer, buffers);
     for (uint32_t i = 0; i < buffers; i++) {
         const tir_buffer *b = &e->kernel->buffers.data[i];

@@ -10,6 +10,7 @@
  * emit_memory.c loads and stores of buffers in memory
  * emit_transpose.c  stores of lanes that lie a stride apart
  * emit_reg.c    REG buffers: elements as SSA values
+ * emit_roll.c   unrolled loops and chunks that had better be loops
  *
  * The ideas. Loop IR is scalar; a vec loop binds its variable to base + lane for a chunk of lanes, and an expression
  * becomes a vector exactly when it depends on the lane. Everything pure is value-numbered and inserted at the *level*
@@ -76,7 +77,7 @@ typedef struct emit_group {
 typedef lib_vec(emit_group) emit_groups;
 
 typedef struct emit_buffer {
-    emit_value base;       /* pointer; memory scopes */
+    emit_value base;       /* pointer; memory scopes, and REG while it waits in memory */
     int64_t elements;      /* REG, STACK */
     emit_element *element; /* REG */
     uint32_t *owner;       /* REG: the scan that put the element into a group */
@@ -107,6 +108,7 @@ typedef struct emit_intrinsic {
 typedef struct emit_vec { /* what is known of a vec loop */
     const tir_stmt *loop;
     int lanes; /* 0: not vectorisable, runs lane by lane */
+    bool roll; /* as soon as there are two chunks */
 } emit_vec;
 
 typedef struct emitter {
@@ -140,6 +142,7 @@ typedef struct emitter {
     bool *varies;
     bool *dependent;                      /* by variable: analysis of vec loops */
     uint32_t *depends_epoch, depends_now; /* by expression */
+    uint32_t *survey_epoch, survey_now;   /* by expression */
     lib_vec(emit_vec) loops;
     lib_map map;
     lib_vec(emit_cached) cached;
@@ -249,6 +252,18 @@ void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index
 void emit_reg_scan(emitter *e, const tir_stmt *list, emit_groups *groups);
 emit_value emit_reg_gather(emitter *e, const emit_group *group);
 void emit_reg_set(emitter *e, const emit_group *group, emit_value value);
+
+/* Are its elements SSA values at the moment? */
+static inline bool emit_in_registers(const emitter *e, uint32_t buffer) {
+    return e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG && !e->buffer[buffer].base.llvm;
+}
+
+/* ---- emit_roll.c */
+/* Is a loop over the chunks of a vec loop better than a copy for each? */
+bool emit_chunks_roll(emitter *e, const tir_stmt *loop, int64_t chunks);
+/* The same for an unrolled loop; NULL: no. REG buffers that it reads by its counter are in memory until emit_rows_end. */
+const bool *emit_rows_roll(emitter *e, const tir_stmt *loop, int64_t rows);
+void emit_rows_end(emitter *e, const bool *moved);
 
 /* ---- emit_loop.c */
 typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user);

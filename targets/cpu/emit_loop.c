@@ -163,9 +163,9 @@ static bool reductions_agree(emitter *e, const tir_stmt *body) {
     return !r.unclear;
 }
 
-static int vector_lanes(emitter *e, const tir_stmt *loop) {
+static emit_vec vector_plan(emitter *e, const tir_stmt *loop) {
     for (uint32_t i = 0; i < e->loops.count; i++)
-        if (e->loops.data[i].loop == loop) return e->loops.data[i].lanes;
+        if (e->loops.data[i].loop == loop) return e->loops.data[i];
     int widest = 1, bytes = e->device->machine.vector_bytes;
     memset(e->dependent, 0, e->pool->variables.count * sizeof *e->dependent);
     e->dependent[tir_var_id(e->pool, loop->for_.var)] = true;
@@ -174,8 +174,11 @@ static int vector_lanes(emitter *e, const tir_stmt *loop) {
     if (vectorises(e, loop->for_.body, &widest) && bytes && reductions_agree(e, loop->for_.body))
         known.lanes = bytes / widest;
     e->epoch++; /* `varies` was used as storage */
+    int64_t count;
+    if (known.lanes && tir_is_const(e->pool, loop->for_.extent, &count) && count >= 2 * known.lanes)
+        known.roll = emit_chunks_roll(e, loop, count / known.lanes);
     lib_vec_push(e->arena, &e->loops, known);
-    return known.lanes;
+    return known;
 }
 
 /* Do all REG accesses in the body use only variables bound outside? Then the vec loop may be rolled. */
@@ -189,7 +192,7 @@ static bool uses_bound_only(emitter *e, tir_expr expr) {
 
 static bool reg_loads_fixed(emitter *e, tir_expr expr) {
     const tir_node *node = tir_get(e->pool, expr);
-    bool reg = node->op == TIR_LOAD && e->kernel->buffers.data[node->bits].scope == TIR_SCOPE_REG;
+    bool reg = node->op == TIR_LOAD && emit_in_registers(e, (uint32_t)node->bits);
     for (int i = 0; i < (int)node->count; i++) {
         tir_expr operand = tir_operand(e->pool, expr, i);
         if (reg && !uses_bound_only(e, operand)) return false;
@@ -215,9 +218,7 @@ static bool rollable(emitter *e, const tir_stmt *list) {
         case TIR_STORE:
             if (!reg_loads_fixed(e, stmt->store.value)) return false;
             for (int i = 0; i < stmt->store.rank; i++)
-                if (e->kernel->buffers.data[stmt->store.buffer].scope == TIR_SCOPE_REG &&
-                    !uses_bound_only(e, stmt->store.index[i]))
-                    return false;
+                if (emit_in_registers(e, stmt->store.buffer) && !uses_bound_only(e, stmt->store.index[i])) return false;
             break;
         default: break;
         }
@@ -356,7 +357,8 @@ static void emit_serial(emitter *e, const serial *s) {
     if (lower.lanes || count.lanes) emit_raise(e, "bounds of a loop differ from lane to lane");
     emit_at(e, e->top);
     LLVMValueRef step = emit_i64(e, s->step);
-    LLVMValueRef end = LLVMBuildAdd(e->builder, lower.llvm, LLVMBuildMul(e->builder, count.llvm, step, ""), "");
+    LLVMValueRef trips = s->step == 1 ? count.llvm : LLVMBuildMul(e->builder, count.llvm, step, "");
+    LLVMValueRef end = LLVMBuildAdd(e->builder, lower.llvm, trips, "");
     emit_groups groups = {0};
     emit_form unknown = emit_form_of(e, emit_constant(LLVMGetUndef(e->i64)), TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH, 1);
     unknown.lane = s->part.lanes ? 1 : 0;
@@ -416,9 +418,10 @@ static plan plan_loop(emitter *e, const tir_stmt *loop, const emit_form *extent,
         emit_raise(e, "extent of %s loop %s is not constant", kind == TIR_VEC ? "vec" : "unrolled",
                    tir_variable_of(e->pool, loop->for_.var)->name);
     if (kind == TIR_UNROLL) return PLAN_UNROLL;
-    *width = e->lanes ? 0 : vector_lanes(e, loop);
+    emit_vec vec = e->lanes ? (emit_vec){0} : vector_plan(e, loop);
+    *width = vec.lanes;
     emit_unbind(e, loop->for_.var);
-    bool roll = count > (int64_t)ROLL_CHUNKS * (*width > 1 ? *width : 1) && rollable(e, loop->for_.body);
+    bool roll = (vec.roll || count > (int64_t)ROLL_CHUNKS * (*width > 1 ? *width : 1)) && rollable(e, loop->for_.body);
     if (*width <= 1) return roll ? PLAN_SERIAL : PLAN_UNROLL;
     return roll ? PLAN_ROLLED : PLAN_CHUNKS;
 }
@@ -440,7 +443,16 @@ void emit_for(emitter *e, const tir_stmt *loop) {
     case PLAN_NONE: break;
     case PLAN_ONCE: visit_unrolled(e, loop, &lower, 1, visit_statements, NULL); break;
     case PLAN_SERIAL: emit_serial(e, &(serial){.loop = loop, .lower = lower, .count = extent, .step = 1}); break;
-    case PLAN_UNROLL: visit_unrolled(e, loop, &lower, count, visit_statements, NULL); break;
+    case PLAN_UNROLL: {
+        const bool *moved = emit_rows_roll(e, loop, count);
+        if (!moved) {
+            visit_unrolled(e, loop, &lower, count, visit_statements, NULL);
+            break;
+        }
+        emit_serial(e, &(serial){.loop = loop, .lower = lower, .count = extent, .step = 1});
+        emit_rows_end(e, moved);
+        break;
+    }
     case PLAN_CHUNKS: visit_chunks(e, loop, &lower, 0, count, width, visit_statements, NULL); break;
     case PLAN_ROLLED: {
         serial s = rolled(e, loop, &lower, count, width);

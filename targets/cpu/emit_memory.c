@@ -240,7 +240,7 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
     }
     emit_value value;
     bool zero = false; /* what the guard keeps from being read is zero already */
-    if (e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG) {
+    if (emit_in_registers(e, buffer)) {
         value = emit_reg_load(e, buffer, rank, operands);
     } else {
         emit_flush_buffer(e, buffer);
@@ -271,7 +271,7 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
         if (i == 0) {
             buffer = (uint32_t)node->bits;
             rank = (int)node->count;
-            if (e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG) return none;
+            if (emit_in_registers(e, buffer)) return none;
             first = emit_offset(e, buffer, rank, &e->pool->operands.data[node->first]);
             continue;
         }

@@ -9,6 +9,7 @@
 
 #define HELD_MAX 256 /* more would only wait in spilled registers */
 #define ROWS_MAX 16
+#define LANE_STORES 24 /* more stores of single lanes than this are made by a loop over the lanes */
 
 static bool same_class(const emit_strided *a, const emit_strided *b) {
     return a->buffer == b->buffer && a->pointer == b->pointer && a->stride == b->stride && a->lanes == b->lanes &&
@@ -116,6 +117,60 @@ static void store_lanes(emitter *e, const emit_strided *s) {
     }
 }
 
+/* The same of several vectors whose lanes lie equally far apart, by a loop: they wait in memory, and an iteration copies a
+ * lane of each. As fast as taking lanes out of registers, and the code is shorter by the number of lanes. */
+static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
+    int64_t size = s->size, bytes = size * s->lanes;
+    emit_at(e, 0);
+    LLVMValueRef room = LLVMBuildAlloca(e->builder, LLVMArrayType2(e->i8, (uint64_t)(bytes * count)), "");
+    LLVMSetAlignment(room, TIR_BUFFER_ALIGNMENT);
+    emit_at(e, e->top);
+    for (int i = 0; i < count; i++) {
+        LLVMValueRef offset = emit_i64(e, i * bytes);
+        LLVMValueRef at = LLVMBuildGEP2(e->builder, e->i8, room, &offset, 1, "");
+        LLVMSetAlignment(LLVMBuildStore(e->builder, s[i].value, at), (unsigned)size);
+    }
+    LLVMBasicBlockRef before = e->level[e->top].block, loop = emit_block(e, "lanes"), after = emit_block(e, "after");
+    LLVMBuildBr(e->builder, loop);
+    LLVMPositionBuilderAtEnd(e->builder, loop);
+    LLVMValueRef lane = LLVMBuildPhi(e->builder, e->i64, ""), zero = emit_i64(e, 0);
+    LLVMAddIncoming(lane, &zero, &before, 1);
+    LLVMValueRef from = LLVMBuildMul(e->builder, lane, emit_i64(e, size), "");
+    LLVMValueRef to = LLVMBuildMul(e->builder, lane, emit_i64(e, s->stride), "");
+    from = LLVMBuildGEP2(e->builder, e->i8, room, &from, 1, "");
+    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(s->value));
+    LLVMValueRef base = NULL, pointer = NULL;
+    for (int i = 0; i < count; i++) {
+        if (s[i].pointer != base) pointer = LLVMBuildGEP2(e->builder, e->i8, base = s[i].pointer, &to, 1, "");
+        LLVMValueRef source = emit_i64(e, i * bytes), there = emit_i64(e, s[i].displacement);
+        source = LLVMBuildGEP2(e->builder, e->i8, from, &source, 1, "");
+        LLVMValueRef one = LLVMBuildLoad2(e->builder, element, source, "");
+        LLVMSetAlignment(one, (unsigned)size);
+        there = LLVMBuildGEP2(e->builder, e->i8, pointer, &there, 1, "");
+        LLVMSetAlignment(LLVMBuildStore(e->builder, one, there), (unsigned)size);
+    }
+    LLVMValueRef next = LLVMBuildAdd(e->builder, lane, emit_i64(e, 1), "");
+    LLVMValueRef more = LLVMBuildICmp(e->builder, LLVMIntSLT, next, emit_i64(e, s->active), "");
+    LLVMBuildCondBr(e->builder, more, loop, after);
+    LLVMAddIncoming(lane, &next, &loop, 1);
+    e->level[e->top].block = after;
+    emit_at(e, e->top);
+}
+
+/* Stores of which none has a neighbour; in the order of their classes. */
+static void store_lonely(emitter *e, const emit_strided *s, int count) {
+    for (int first = 0, end; first < count; first = end) {
+        end = first + 1;
+        while (end < count && s[end].stride == s[first].stride && s[end].active == s[first].active &&
+               LLVMTypeOf(s[end].value) == LLVMTypeOf(s[first].value))
+            end++;
+        if ((end - first) * s[first].active > LANE_STORES)
+            store_lanes_rolled(e, &s[first], end - first);
+        else
+            for (int i = first; i < end; i++) store_lanes(e, &s[i]);
+    }
+}
+
 /* Stores side by side, in blocks of rows; without cheap masks in whole powers of two. */
 static void store_run(emitter *e, const emit_strided *run, int count) {
     emit_at(e, e->top);
@@ -170,11 +225,17 @@ void emit_flush(emitter *e) {
     if (!count) return;
     gather_classes(s, count);
     sort_class(s, count);
+    int lonely = 0;
     for (int first = 0, end; first < count; first = end) {
         end = first + 1;
         while (end < count && follows(&s[end - 1], &s[end])) end++;
-        store_run(e, &s[first], end - first);
+        if (end - first > 1)
+            store_run(e, &s[first], end - first);
+        else
+            s[lonely++] = s[first];
     }
+    emit_at(e, e->top);
+    store_lonely(e, s, lonely);
     e->held.count = 0;
 }
 

@@ -1,0 +1,207 @@
+/* When code is worth repeating. Unrolled bodies cost compile time by the instruction. What follows a register tile (an activation,
+ * a residual) is repeated for each of its rows, and chunks of a vec loop are alike: where such a body is long, the processor finds
+ * as much to overlap in a loop. REG elements that a rolled loop reads by its counter then wait in memory, on the stack. */
+#include "targets/cpu/emit.h"
+
+enum {
+    ROLL_VECTOR = 12,  /* instructions for a vector from which on rows are rolled: moving it costs two */
+    ROLL_ROWS = 120,   /* instructions saved from which on rows are rolled */
+    ROLL_REPEATED = 48 /* the same for chunks, which cost nothing to roll */
+};
+
+/* ---- what a body does, by structure only */
+
+typedef struct survey {
+    emitter *e;
+    tir_expr var;  /* of the unrolled loop; 0: none */
+    tir_expr lane; /* of the vec loop around the statement; 0: none */
+    int64_t copies, vectors, cost;
+    bool refused;          /* to be rolled */
+    bool *wanted, *stored; /* by REG buffer: read by `var`, written */
+} survey;
+
+static void refuse(survey *s, bool when) {
+    s->refused |= when;
+}
+
+static bool uses(const survey *s, tir_expr expr, tir_expr var) {
+    return var && tir_uses(s->e->pool, expr, var);
+}
+
+static void survey_expr(survey *s, tir_expr expr) {
+    emitter *e = s->e;
+    const tir_node *node = tir_get(e->pool, expr);
+    if (node->op == TIR_CONST || node->op == TIR_VAR || e->survey_epoch[expr] == e->survey_now) return;
+    e->survey_epoch[expr] = e->survey_now;
+    if (node->dtype != TIR_INDEX) s->cost += s->copies;
+    for (int i = 0; i < (int)node->count; i++) survey_expr(s, tir_operand(e->pool, expr, i));
+    if (node->op != TIR_LOAD || !emit_in_registers(e, (uint32_t)node->bits)) return;
+    for (int i = 0; i < (int)node->count; i++)
+        if (uses(s, tir_operand(e->pool, expr, i), s->var)) s->wanted[node->bits] = true;
+}
+
+/* Coefficient of `var` in a linear index; false where there is none. */
+static bool coefficient(emitter *e, tir_expr index, tir_expr var, int64_t *result) {
+    int64_t constant, part;
+    *result = 0;
+    if (index == var) *result = 1;
+    if (index == var || !tir_uses(e->pool, index, var)) return true;
+    tir_op op = tir_op_of(e->pool, index);
+    tir_expr a = tir_operand(e->pool, index, 0), b = tir_operand(e->pool, index, 1);
+    if (op == TIR_ADD) {
+        if (!coefficient(e, a, var, result) || !coefficient(e, b, var, &part)) return false;
+        *result += part;
+        return true;
+    }
+    if (op != TIR_MUL) return false;
+    if (tir_is_const(e->pool, a, &constant))
+        a = b;
+    else if (!tir_is_const(e->pool, b, &constant))
+        return false;
+    if (!coefficient(e, a, var, &part)) return false;
+    *result = part * constant;
+    return true;
+}
+
+/* Are neighbouring lanes neighbours in memory, or one place? Others are held back for neighbours in other iterations. */
+static bool straight(const survey *s, const tir_stmt *stmt) {
+    const tir_buffer *b = &s->e->kernel->buffers.data[stmt->store.buffer];
+    int64_t sum = 0, part, stride;
+    for (int i = 0; i < stmt->store.rank; i++) {
+        if (!coefficient(s->e, stmt->store.index[i], s->lane, &part)) return false;
+        if (part == 0) continue;
+        if (!tir_is_const(s->e->pool, b->stride[i], &stride)) return false;
+        sum += part * stride;
+    }
+    return sum == 0 || sum == 1;
+}
+
+static void survey_store(survey *s, const tir_stmt *stmt) {
+    survey_expr(s, stmt->store.value);
+    if (!emit_in_registers(s->e, stmt->store.buffer)) {
+        s->cost += s->copies;
+        refuse(s, s->lane && !straight(s, stmt));
+        return;
+    }
+    s->stored[stmt->store.buffer] = true;
+    for (int i = 0; i < stmt->store.rank; i++) refuse(s, uses(s, stmt->store.index[i], s->var));
+}
+
+static void survey_list(survey *s, const tir_stmt *list);
+
+static void survey_for(survey *s, const tir_stmt *loop) {
+    survey outside = *s;
+    int64_t trips = 1;
+    if (loop->for_.loop != TIR_SERIAL && !tir_is_const(s->e->pool, loop->for_.extent, &trips)) trips = 1;
+    refuse(s, uses(s, loop->for_.lower, s->var) || uses(s, loop->for_.extent, s->var));
+    if (loop->for_.loop == TIR_VEC) {
+        int width = s->e->device->machine.vector_bytes / 4;
+        refuse(s, s->lane != 0);
+        s->lane = loop->for_.var;
+        if (width > 1) trips = (trips + width - 1) / width;
+    }
+    s->copies *= trips;
+    if (s->copies > s->vectors) s->vectors = s->copies;
+    survey_list(s, loop->for_.body);
+    s->lane = outside.lane;
+    s->copies = outside.copies;
+}
+
+static void survey_list(survey *s, const tir_stmt *list) {
+    for (const tir_stmt *stmt = list; stmt && !s->refused; stmt = stmt->next) {
+        switch (stmt->kind) {
+        case TIR_FOR: survey_for(s, stmt); break;
+        case TIR_LET:
+            if (tir_dtype_of(s->e->pool, stmt->let.value) == TIR_INDEX)
+                refuse(s, uses(s, stmt->let.value, s->var) || uses(s, stmt->let.value, s->lane));
+            survey_expr(s, stmt->let.value);
+            survey_list(s, stmt->let.body);
+            break;
+        case TIR_IF:
+            refuse(s, uses(s, stmt->if_.condition, s->var));
+            survey_expr(s, stmt->if_.condition);
+            survey_list(s, stmt->if_.body);
+            survey_list(s, stmt->if_.otherwise);
+            break;
+        case TIR_STORE: survey_store(s, stmt); break;
+        default: break;
+        }
+    }
+}
+
+static survey survey_of(emitter *e, const tir_stmt *loop, tir_expr var, tir_expr lane) {
+    uint32_t buffers = e->kernel->buffers.count;
+    survey s = {.e = e, .var = var, .lane = lane, .copies = 1, .vectors = 1};
+    s.wanted = LIB_NEW_ARRAY(e->arena, bool, buffers + 1);
+    s.stored = LIB_NEW_ARRAY(e->arena, bool, buffers + 1);
+    e->survey_now++;
+    survey_list(&s, loop->for_.body);
+    return s;
+}
+
+bool emit_chunks_roll(emitter *e, const tir_stmt *loop, int64_t chunks) {
+    survey s = survey_of(e, loop, 0, loop->for_.var);
+    return !s.refused && s.cost * (chunks - 1) >= ROLL_REPEATED;
+}
+
+/* ---- REG buffers that wait in memory */
+
+/* The elements from `first` on that are lanes of one vector, from lane 0 on, or a single one. */
+static int64_t run_of(const emit_buffer *b, int64_t first) {
+    const emit_element *element = b->element;
+    int64_t count = 1;
+    if (element[first].lane != 0) return 1;
+    while (first + count < b->elements && element[first + count].lane == count &&
+           element[first + count].value.llvm == element[first].value.llvm)
+        count++;
+    return count;
+}
+
+static bool stored_shortly(const emit_buffer *b) {
+    int64_t stores = 0;
+    for (int64_t k = 0; k < b->elements; k += run_of(b, k)) stores++;
+    return stores * 4 <= b->elements;
+}
+
+/* Later stores mend what the unused lanes of a vector overwrite. */
+static void to_stack(emitter *e, uint32_t buffer) {
+    emit_buffer *b = &e->buffer[buffer];
+    dlc_dtype dtype = e->kernel->buffers.data[buffer].dtype;
+    int64_t size = (int64_t)lib_dtype_size(dtype);
+    emit_at(e, 0);
+    LLVMTypeRef type = LLVMArrayType2(e->i8, (uint64_t)((b->elements + EMIT_MAX_LANES) * size));
+    LLVMValueRef room = LLVMBuildAlloca(e->builder, type, "");
+    LLVMSetAlignment(room, TIR_BUFFER_ALIGNMENT);
+    for (int64_t k = 0; k < b->elements; k += run_of(b, k)) {
+        emit_element element = b->element[k];
+        LLVMValueRef value = element.value.llvm, offset = emit_i64(e, k * size);
+        emit_at(e, e->top);
+        if (element.lane > 0)
+            value = LLVMBuildExtractElement(e->builder, value, LLVMConstInt(e->i32, (unsigned)element.lane, false), "");
+        LLVMValueRef at = LLVMBuildGEP2(e->builder, e->i8, room, &offset, 1, "");
+        LLVMSetAlignment(LLVMBuildStore(e->builder, value, at), (unsigned)size);
+    }
+    b->base = (emit_value){room, 0, 0};
+    b->version = ++e->next_version;
+}
+
+const bool *emit_rows_roll(emitter *e, const tir_stmt *loop, int64_t rows) {
+    uint32_t buffers = e->kernel->buffers.count;
+    if (e->lanes || rows < 2) return NULL;
+    survey s = survey_of(e, loop, loop->for_.var, 0);
+    if (s.refused || s.cost < ROLL_VECTOR * s.vectors || s.cost * (rows - 1) < ROLL_ROWS) return NULL;
+    for (uint32_t i = 0; i < buffers; i++)
+        if (s.wanted[i] &&
+            (s.stored[i] || e->kernel->buffers.data[i].dtype == DLC_BOOL || !stored_shortly(&e->buffer[i])))
+            return NULL;
+    for (uint32_t i = 0; i < buffers; i++)
+        if (s.wanted[i]) to_stack(e, i);
+    e->epoch++;
+    return s.wanted;
+}
+
+void emit_rows_end(emitter *e, const bool *moved) {
+    for (uint32_t i = 0; i < e->kernel->buffers.count; i++)
+        if (moved[i]) e->buffer[i].base.llvm = NULL;
+    e->epoch++;
+}
