@@ -385,6 +385,7 @@ static void emit_phase(emitter *e, const tir_phase *phase, const char *name, boo
     emit_at(e, 0);
     LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, begin, end, ""), head, leave);
     emit_push(e, head, true);
+    e->level[e->top].lone = emit_only_loop(phase->body);
     LLVMPositionBuilderAtEnd(e->builder, head);
     LLVMValueRef task = LLVMBuildPhi(e->builder, e->i64, "");
     LLVMAddIncoming(task, &begin, &entry, 1);

@@ -53,6 +53,7 @@ typedef struct emit_level {
     LLVMBasicBlockRef block;
     uint32_t id;      /* unique: cached values of a level that was left are dead */
     bool conditional; /* may run less often than the level outside */
+    bool lone;        /* a loop whose body is one loop */
 } emit_level;
 
 typedef struct emit_binding {
@@ -264,6 +265,11 @@ bool emit_chunks_roll(emitter *e, const tir_stmt *loop, int64_t chunks);
 /* The same for an unrolled loop; NULL: no. REG buffers that it reads by its counter are in memory until emit_rows_end. */
 const bool *emit_rows_roll(emitter *e, const tir_stmt *loop, int64_t rows);
 void emit_rows_end(emitter *e, const bool *moved);
+bool emit_only_loop(const tir_stmt *list);
+/* After the body of the loop at hand: its vector constants are read before it, where registers are left. `carried`: values in
+ * registers around the loop. */
+void emit_constants_outside(emitter *e, const tir_stmt *body, LLVMBasicBlockRef head, LLVMBasicBlockRef after,
+                            uint32_t carried);
 
 /* ---- emit_loop.c */
 typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user);

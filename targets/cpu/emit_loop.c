@@ -380,6 +380,7 @@ static void emit_serial(emitter *e, const serial *s) {
     else
         LLVMBuildBr(e->builder, head);
     emit_push(e, head, guarded);
+    e->level[e->top].lone = emit_only_loop(body);
     LLVMPositionBuilderAtEnd(e->builder, head);
     LLVMValueRef counter = LLVMBuildPhi(e->builder, e->i64, "");
     LLVMAddIncoming(counter, &lower.llvm, &before, 1);
@@ -396,6 +397,7 @@ static void emit_serial(emitter *e, const serial *s) {
     LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, after);
     LLVMAddIncoming(counter, &next, &latch, 1);
     for (uint32_t i = 0; i < groups.count; i++) LLVMAddIncoming(groups.data[i].phi, &last[i], &latch, 1);
+    emit_constants_outside(e, body, head, after, groups.count);
     emit_pop(e, after);
     e->lanes = lanes;
     e->active = active;

@@ -28,12 +28,20 @@ static bool uses(const survey *s, tir_expr expr, tir_expr var) {
     return var && tir_uses(s->e->pool, expr, var);
 }
 
+/* A question about the position that chunks of their own answer, each for itself. */
+static bool asks_position(const survey *s, const tir_node *node, tir_expr expr) {
+    if (s->var || node->dtype != DLC_BOOL || node->count != 2) return false;
+    tir_expr a = tir_operand(s->e->pool, expr, 0);
+    return tir_dtype_of(s->e->pool, a) == TIR_INDEX && uses(s, expr, s->lane);
+}
+
 static void survey_expr(survey *s, tir_expr expr) {
     emitter *e = s->e;
     const tir_node *node = tir_get(e->pool, expr);
     if (node->op == TIR_CONST || node->op == TIR_VAR || e->survey_epoch[expr] == e->survey_now) return;
     e->survey_epoch[expr] = e->survey_now;
     if (node->dtype != TIR_INDEX) s->cost += s->copies;
+    refuse(s, asks_position(s, node, expr));
     for (int i = 0; i < (int)node->count; i++) survey_expr(s, tir_operand(e->pool, expr, i));
     if (node->op != TIR_LOAD || !emit_in_registers(e, (uint32_t)node->bits)) return;
     for (int i = 0; i < (int)node->count; i++)
@@ -142,6 +150,93 @@ static survey survey_of(emitter *e, const tir_stmt *loop, tir_expr var, tir_expr
 bool emit_chunks_roll(emitter *e, const tir_stmt *loop, int64_t chunks) {
     survey s = survey_of(e, loop, 0, loop->for_.var);
     return !s.refused && s.cost * (chunks - 1) >= ROLL_REPEATED;
+}
+
+/* ---- constants of innermost loops */
+
+enum { CONSTANTS_MAX = 24, WORKING_REGISTERS = 10 };
+
+static bool is_constant_vector(LLVMValueRef value) {
+    if (!LLVMIsAConstantDataVector(value) || LLVMIsNull(value)) return false;
+    LLVMTypeKind kind = LLVMGetTypeKind(LLVMGetElementType(LLVMTypeOf(value)));
+    if (kind != LLVMFloatTypeKind && kind != LLVMDoubleTypeKind) return false;
+    LLVMValueRef first = LLVMGetAggregateElement(value, 0);
+    for (unsigned i = 1; i < LLVMGetVectorSize(LLVMTypeOf(value)); i++)
+        if (LLVMGetAggregateElement(value, i) != first) return false;
+    return true;
+}
+
+/* A constant of the module, read where the builder is. */
+static LLVMValueRef read_constant(emitter *e, LLVMValueRef vector) {
+    LLVMValueRef scalar = LLVMGetAggregateElement(vector, 0), global;
+    LLVMTypeRef type = LLVMTypeOf(scalar);
+    LLVMBool loses;
+    double value = LLVMConstRealGetDouble(scalar, &loses);
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const char *name =
+        lib_arena_format(e->arena, "dlc_c%s%016llx", type == e->f64 ? "d" : "f", (unsigned long long)bits);
+    global = LLVMGetNamedGlobal(e->module, name);
+    if (!global) {
+        global = LLVMAddGlobal(e->module, type, name);
+        LLVMSetInitializer(global, scalar);
+        LLVMSetGlobalConstant(global, true);
+        LLVMSetLinkage(global, LLVMPrivateLinkage);
+        LLVMSetUnnamedAddress(global, LLVMGlobalUnnamedAddr);
+    }
+    LLVMValueRef one = LLVMBuildLoad2(e->builder, type, global, "");
+    return emit_splat_of(e, one, (int)LLVMGetVectorSize(LLVMTypeOf(vector)));
+}
+
+typedef struct constants {
+    LLVMValueRef constant[CONSTANTS_MAX], value[CONSTANTS_MAX];
+    int count, limit;
+} constants;
+
+static LLVMValueRef outside_value(emitter *e, constants *c, LLVMValueRef constant) {
+    for (int i = 0; i < c->count; i++)
+        if (c->constant[i] == constant) return c->value[i];
+    if (c->count == c->limit) return NULL;
+    c->constant[c->count] = constant;
+    return c->value[c->count++] = read_constant(e, constant);
+}
+
+static bool has_loop(const tir_stmt *list) {
+    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
+        if (stmt->kind == TIR_FOR && (stmt->for_.loop == TIR_SERIAL || has_loop(stmt->for_.body))) return true;
+        if (stmt->kind == TIR_LET && has_loop(stmt->let.body)) return true;
+        if (stmt->kind == TIR_IF && (has_loop(stmt->if_.body) || has_loop(stmt->if_.otherwise))) return true;
+    }
+    return false;
+}
+
+bool emit_only_loop(const tir_stmt *list) {
+    if (!list || list->next) return false;
+    return list->kind == TIR_FOR || (list->kind == TIR_LET && emit_only_loop(list->let.body));
+}
+
+/* Constants that a loop without loops inside uses as vectors are read before it, as far as registers last, and before the loops
+ * around it that do nothing else. Left in place they become operands in memory, and processors read fewer of the widest vectors in
+ * a cycle than they multiply. */
+void emit_constants_outside(emitter *e, const tir_stmt *body, LLVMBasicBlockRef head, LLVMBasicBlockRef after,
+                            uint32_t carried) {
+    int limit = e->device->machine.vector_registers - WORKING_REGISTERS - (int)carried;
+    constants c = {.limit = limit < CONSTANTS_MAX ? limit : CONSTANTS_MAX};
+    if (limit <= WORKING_REGISTERS || has_loop(body)) return;
+    int level = e->top - 1;
+    while (level > 0 && e->level[level].lone) level--;
+    emit_at(e, level);
+    for (LLVMBasicBlockRef block = head; block; block = LLVMGetNextBasicBlock(block)) {
+        for (LLVMValueRef at = block == after ? NULL : LLVMGetFirstInstruction(block); at;
+             at = LLVMGetNextInstruction(at)) {
+            if (LLVMGetInstructionOpcode(at) == LLVMPHI) continue;
+            for (int i = 0; i < LLVMGetNumOperands(at); i++) {
+                LLVMValueRef operand = LLVMGetOperand(at, (unsigned)i), value;
+                if (is_constant_vector(operand) && (value = outside_value(e, &c, operand)) != NULL)
+                    LLVMSetOperand(at, (unsigned)i, value);
+            }
+        }
+    }
 }
 
 /* ---- REG buffers that wait in memory */
