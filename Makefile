@@ -15,7 +15,7 @@ CC          ?= cc
 CXX         ?= c++
 AR          ?= ar
 CLANG_FORMAT ?= clang-format-14
-TEST_SECONDS ?= 300
+TEST_SECONDS ?= 600
 
 OUT := $(BUILD)/$(MODE)
 GEN := $(OUT)/gen
@@ -386,7 +386,7 @@ define help_text
 
   MODE=release|debug|asan|tsan       TARGETS="cpu interp null" (interp needs no LLVM)    BUILD=build
   LLVM_CONFIG=llvm-config-19         LLVM=static|shared        NO_INSTALL=1 installs nothing, ever
-  CC, CXX, CFLAGS, V=1 (shows commands), TEST_SECONDS=300 (limit of each test program)
+  CC, CXX, CFLAGS, V=1 (shows commands), TEST_SECONDS=600 (limit of each test program)
 endef
 help:
 	$(info $(help_text))

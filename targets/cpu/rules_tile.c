@@ -257,10 +257,11 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (!p.separate) choose_unit(r, s, t, access, count, p.m);
     if (t->unit) p.steps /= t->unit->width;
     for (int i = 0; i < count && t->u >= 0; i++) {
-        int64_t bytes =
-            access[i].stride[t->u] * (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
-        if (bytes < 0) bytes = -bytes;
-        if (access[i].stride[t->u] != RULES_IRREGULAR && bytes > p.row_bytes) p.row_bytes = bytes;
+        int64_t stride = access[i].stride[t->u];
+        int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+        if (stride == RULES_IRREGULAR) continue;
+        int64_t bytes = (stride < 0 ? -stride : stride) * size;
+        if (bytes > p.row_bytes) p.row_bytes = bytes;
     }
     for (int q = 0; q < (int)r->region->stages.count; q++) /* stages that keep values of the tile in registers */
         p.company +=
