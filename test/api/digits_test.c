@@ -93,12 +93,19 @@ static void test_expected_scores_cpu(void **state) {
     compare_with_expected("cpu");
 }
 
-static int held_out_right(dlc_context *context) {
+/* Of the first held-out rows: the interpreter takes its time. */
+static int rows_to_classify(void) {
+    dlc_context *cpu = open_target("cpu");
+    dlc_context_destroy(cpu);
+    return cpu ? DIGITS_HELD_OUT : 60;
+}
+
+static int held_out_right(dlc_context *context, int rows) {
     dlc_program *program;
     int right = 0;
     assert_int_equal(digits_compile(context, data, &program), DLC_OK);
-    run(program, DIGITS_ROWS - DIGITS_HELD_OUT, DIGITS_HELD_OUT);
-    for (int i = 0; i < DIGITS_HELD_OUT; i++) right += predicted[i] == data->label[DIGITS_ROWS - DIGITS_HELD_OUT + i];
+    run(program, DIGITS_ROWS - DIGITS_HELD_OUT, rows);
+    for (int i = 0; i < rows; i++) right += predicted[i] == data->label[DIGITS_ROWS - DIGITS_HELD_OUT + i];
     dlc_program_destroy(program);
     return right;
 }
@@ -120,18 +127,18 @@ static void test_perturbed_weights_lower_the_accuracy(void **state) {
     dlc_context *context = open_target(NULL);
     assert_non_null(context);
     dlc_statistics statistics;
-    int right = held_out_right(context);
+    int rows = rows_to_classify(), right = held_out_right(context, rows);
     dlc_context_statistics(context, &statistics);
     assert_int_equal(statistics.interpreted_regions, 0);
-    assert_true(right >= DIGITS_HELD_OUT * 97 / 100);
+    assert_true(right >= rows * 97 / 100);
     for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
         digits_tensor *weight = digits_weight(data, layers[k]);
         reverse(weight);
-        int perturbed = held_out_right(context);
+        int perturbed = held_out_right(context, rows);
         if (perturbed > right * 8 / 10) fail_msg("%s reversed: still %d of %d right", layers[k], perturbed, right);
         reverse(weight);
     }
-    assert_int_equal(held_out_right(context), right);
+    assert_int_equal(held_out_right(context, rows), right);
     dlc_context_destroy(context);
 }
 
