@@ -143,7 +143,7 @@ static inline void add_slice(gen *g) {
 static inline void add_pad(gen *g) {
     TRY(gen_any(g, "bif", 1), x);
     const gen_value v = gen_like(g, x);
-    int64_t low[DLC_MAX_RANK], high[DLC_MAX_RANK], interior[DLC_MAX_RANK] = {0};
+    int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, interior[DLC_MAX_RANK] = {0};
     TRY(gen_scalar(g, v.dtype), value);
     for (int i = 0; i < v.rank; i++) {
         low[i] = gen_one_in(g, 2) ? gen_between(g, 0, 3) : 0;
