@@ -436,13 +436,15 @@ static void place_private(frame *f, buffer *b) {
 static void place_scratch(frame *f, buffer *b, uint32_t id, char *block, int64_t block_bytes) {
     space *s = &f->spaces.data[id];
     int64_t bytes = multiply(f, compact_elements(f, b), b->size);
-    if (b->info->offset < 0 || b->info->offset > block_bytes || bytes > block_bytes - b->info->offset)
+    uint32_t slot = f->program->offsets[b - f->buffers];
+    int64_t offset = slot ? (int64_t)f->values[slot] : 0;
+    if (offset < 0 || offset > block_bytes || bytes > block_bytes - offset)
         lib_raise(f->arena->scope, DLC_INTERNAL,
                   "kernel %s: %s buffer %s, %lld bytes at %lld, exceeds the %lld bytes of its scope", f->kernel->name,
-                  tir_scope_names[b->info->scope], b->info->name, (long long)bytes, (long long)b->info->offset,
+                  tir_scope_names[b->info->scope], b->info->name, (long long)bytes, (long long)offset,
                   (long long)block_bytes);
-    s->unit = greatest_divisor(b->info->offset, greatest_divisor(b->size, s->unit));
-    b->base = block ? block + b->info->offset : NULL;
+    s->unit = greatest_divisor(offset, greatest_divisor(b->size, s->unit));
+    b->base = block ? block + offset : NULL;
     b->space = id;
 }
 

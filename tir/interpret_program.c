@@ -266,6 +266,7 @@ static void prepare_entry(builder *b) {
     program->params = params;
     program->extents = lib_arena_array(b->arena, kernel->buffers.count, sizeof *program->extents);
     program->strides = lib_arena_array(b->arena, kernel->buffers.count, sizeof *program->strides);
+    program->offsets = LIB_NEW_ARRAY(b->arena, uint32_t, kernel->buffers.count);
     for (uint32_t i = 0; i < kernel->params.count; i++) params[i] = place_at_entry(b, kernel->params.data[i]);
     for (uint32_t i = 0; i < kernel->buffers.count; i++) {
         const tir_buffer *buffer = &kernel->buffers.data[i];
@@ -273,6 +274,7 @@ static void prepare_entry(builder *b) {
             program->extents[i][d] = place_at_entry(b, buffer->extent[d]);
             program->strides[i][d] = place_at_entry(b, buffer->stride[d]);
         }
+        if (buffer->offset) program->offsets[i] = place_at_entry(b, buffer->offset);
     }
     if (kernel->workspace_size) program->workspace = place_at_entry(b, kernel->workspace_size);
     if (kernel->local_size) program->local = place_at_entry(b, kernel->local_size);

@@ -102,6 +102,7 @@ struct tir_program { /* typedef in interpret.h */
     tir_code_list entry;                     /* what depends on parameters only */
     const uint32_t *params;                  /* slots */
     uint32_t (*extents)[16], (*strides)[16]; /* slots by buffer */
+    uint32_t *offsets;                       /* slots by buffer; 0: none */
     uint32_t workspace, local;               /* slots of the sizes; 0: none */
     tir_program_phase *phases;
 };

@@ -215,38 +215,46 @@ void tir_kernel_mark_access(tir_kernel *kernel) {
         tir_stmt_walk(kernel->phases.data[i].body, mark_statement, &marker);
 }
 
-/* Largest size in bytes over the parameters' ranges. */
-static int64_t buffer_bound(tir_kernel *kernel, const tir_buffer *buffer) {
-    int64_t bytes = (int64_t)lib_dtype_size(buffer->dtype);
+/* Size in bytes, rounded up so that what follows is aligned. */
+static tir_expr buffer_size(tir_kernel *kernel, const tir_buffer *buffer) {
+    tir_pool *pool = kernel->pool;
+    tir_expr bytes = tir_index(pool, (int64_t)lib_dtype_size(buffer->dtype)), zero = tir_index(pool, 0);
+    tir_expr unit = tir_index(pool, TIR_BUFFER_ALIGNMENT);
     for (int i = 0; i < buffer->rank; i++) {
-        int64_t high = tir_range(kernel->pool, buffer->extent[i]).high;
-        if (high < 0) high = 0;
-        if (high >= TIR_UNBOUNDED_HIGH || __builtin_mul_overflow(bytes, high, &bytes))
+        tir_interval extent = tir_range(pool, buffer->extent[i]);
+        int64_t ignored;
+        if (extent.high >= TIR_UNBOUNDED_HIGH)
             lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of scratch buffer %s has no bound",
                       kernel->name, buffer->name);
+        if (extent.high > 0 && __builtin_mul_overflow(tir_range(pool, bytes).high, extent.high, &ignored))
+            lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of scratch buffer %s overflows",
+                      kernel->name, buffer->name);
+        bytes = tir_mul(pool, bytes, extent.low < 0 ? tir_max(pool, buffer->extent[i], zero) : buffer->extent[i]);
     }
-    return bytes;
+    return tir_mul(pool, tir_ceil_div(pool, bytes, unit), unit);
 }
 
 int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope) {
-    int64_t end = 0;
+    tir_pool *pool = kernel->pool;
+    tir_expr end = tir_index(pool, 0);
     for (uint32_t i = 0; i < kernel->buffers.count; i++) {
-        tir_buffer *buffer = &kernel->buffers.data[i];
-        if (buffer->scope != scope) continue;
-        buffer->offset = end;
-        int64_t bytes = buffer_bound(kernel, buffer);
-        if (__builtin_add_overflow(end, bytes, &end) || __builtin_add_overflow(end, TIR_BUFFER_ALIGNMENT - 1, &end))
+        if (kernel->buffers.data[i].scope != scope) continue;
+        int64_t ignored;
+        tir_expr size = buffer_size(kernel, &kernel->buffers.data[i]);
+        if (__builtin_add_overflow(tir_range(pool, end).high, tir_range(pool, size).high, &ignored))
             lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of %s overflows", kernel->name,
                       tir_scope_names[scope]);
-        end -= end % TIR_BUFFER_ALIGNMENT;
+        kernel->buffers.data[i].offset = end;
+        end = tir_add(pool, end, size);
     }
+    int64_t most = tir_range(pool, end).high;
     if (scope == TIR_SCOPE_WORKSPACE) {
-        kernel->workspace_bytes = end;
-        kernel->workspace_size = tir_index(kernel->pool, end);
+        kernel->workspace_bytes = most;
+        kernel->workspace_size = end;
     } else if (scope == TIR_SCOPE_LOCAL) {
-        kernel->local_size = tir_index(kernel->pool, end);
+        kernel->local_size = end;
     }
-    return end;
+    return most;
 }
 
 /* ---- exact reductions */

@@ -44,7 +44,7 @@ typedef struct tir_buffer {
     int32_t alignment;     /* ARG: bytes the address is known to be a multiple of */
     bool written, read;    /* by the kernel */
     bool zero_initialised; /* REG, STACK, LOCAL: contents at entry are don't-care otherwise */
-    int64_t offset; /* WORKSPACE, LOCAL: bytes from the start, assigned by lowering (constant extents or bounds) */
+    tir_expr offset;       /* WORKSPACE, LOCAL: bytes from the start, over parameters, assigned by lowering; 0: none */
 } tir_buffer;
 
 typedef enum tir_stmt_kind {
@@ -114,8 +114,8 @@ typedef struct tir_kernel {
     lib_vec(tir_expr) params;    /* TIR_VAR_PARAM variables in the order of the kernel's parameter array */
     lib_vec(tir_phase) phases;
     int arguments;           /* ARG buffers */
-    int64_t workspace_bytes; /* WORKSPACE in all, when extents are constant; else see workspace_size */
-    tir_expr workspace_size; /* index expression over parameters, bytes */
+    tir_expr workspace_size; /* WORKSPACE in all: index expression over parameters, bytes; 0: none */
+    int64_t workspace_bytes; /* its largest value */
     tir_expr local_size;     /* bytes per slot, likewise */
     double flops, bytes;     /* counted by the cost model; for profiles */
 } tir_kernel;
@@ -131,8 +131,8 @@ tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir
 tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value);
 /* Sets `read` and `written` of every buffer from the statements. */
 void tir_kernel_mark_access(tir_kernel *kernel);
-/* Gives the buffers of WORKSPACE or LOCAL consecutive offsets (sized by the bounds of their extents), sets the kernel's size of
- * that scope and returns it. */
+/* Gives the buffers of WORKSPACE or LOCAL consecutive offsets, sized by their extents at the parameters' actual values, and sets
+ * the kernel's size of that scope. Returns the largest. */
 int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope);
 
 /* ---- text (loop_text.c): prints and parses back, structurally equal:

@@ -197,7 +197,10 @@ static void print_buffer(printer *p, uint32_t id) {
     if (buffer->scope == TIR_SCOPE_ARG && buffer->alignment != (int32_t)lib_dtype_size(buffer->dtype))
         lib_text_format(p->text, " align %d", buffer->alignment);
     if (buffer->zero_initialised) lib_text_add(p->text, " zero");
-    if (buffer->offset) lib_text_format(p->text, " @%lld", (long long)buffer->offset);
+    int64_t offset = -1;
+    if (!buffer->offset || (tir_is_const(p->kernel->pool, buffer->offset, &offset) && offset == 0)) return;
+    lib_text_add(p->text, " @");
+    print_exprs(p, 1, &buffer->offset);
 }
 
 static void print_parameters(printer *p) {
@@ -485,7 +488,7 @@ static void parse_buffer(parser *p) {
             buffer->zero_initialised = true;
         } else {
             lib_lexer_expect(p->lexer, "@");
-            buffer->offset = lib_lexer_integer(p->lexer);
+            buffer->offset = parse_index(p);
         }
     }
 }
@@ -554,7 +557,7 @@ static void parse_header(parser *p) {
     *p->lexer = rest;
     if (lib_lexer_accept(p->lexer, "workspace")) kernel->workspace_size = parse_size(p);
     if (lib_lexer_accept(p->lexer, "local")) kernel->local_size = parse_size(p);
-    if (kernel->workspace_size) tir_is_const(kernel->pool, kernel->workspace_size, &kernel->workspace_bytes);
+    if (kernel->workspace_size) kernel->workspace_bytes = tir_range(kernel->pool, kernel->workspace_size).high;
     if (lib_lexer_accept(p->lexer, "cost")) {
         lib_lexer_expect(p->lexer, "(");
         kernel->flops = lib_lexer_number(p->lexer);

@@ -332,12 +332,12 @@ static void check_buffer_facts(verifier *v, uint32_t id) {
                                                                : 0;
     if (buffer->scope != TIR_SCOPE_WORKSPACE && buffer->scope != TIR_SCOPE_LOCAL) return;
     require(v, scope_size != 0, "L2: a scope with buffers has no size");
-    require(v, buffer->offset >= 0 && buffer->offset % (int64_t)lib_dtype_size(buffer->dtype) == 0,
-            "L2: offset of a scratch buffer");
-    if (constant && tir_is_const(v->pool, scope_size, &size))
-        require(v,
-                buffer->offset <= size && elements <= (size - buffer->offset) / (int64_t)lib_dtype_size(buffer->dtype),
-                "L2: a scratch buffer exceeds its scope");
+    int64_t offset = 0, element = (int64_t)lib_dtype_size(buffer->dtype);
+    if (buffer->offset) check_expr(v, buffer->offset, TIR_INDEX, "an offset");
+    bool known = !buffer->offset || tir_is_const(v->pool, buffer->offset, &offset);
+    require(v, !known || (offset >= 0 && offset % element == 0), "L2: offset of a scratch buffer");
+    if (constant && known && tir_is_const(v->pool, scope_size, &size))
+        require(v, offset <= size && elements <= (size - offset) / element, "L2: a scratch buffer exceeds its scope");
 }
 
 /* ---- registers */

@@ -1,9 +1,25 @@
 /* Buffers of lowering: arguments, workspace homes of roots, scratch of attached stages and fold states. */
 #include "tir/lower.h"
 
-enum { STACK_LIMIT = 16384 };
+enum {
+    STACK_LIMIT = 16384,
+    EXACT_LIMIT =
+        256 << 10 /* scratch that may be larger is sized by the parameters' actual values, else by the largest */
+};
 
 /* ---- scratch */
+
+static tir_expr find_loop_variable(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    if (tir_op_of(pool, e) == TIR_VAR && tir_variable_of(pool, e)->kind != TIR_VAR_PARAM) *(bool *)user = true;
+    return rebuilt;
+}
+
+/* Of parameters and numbers alone. */
+static bool known_at_entry(tir_pool *pool, tir_expr e) {
+    bool varies = false;
+    tir_rewrite(pool, e, find_loop_variable, &varies);
+    return !varies;
+}
 
 static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_expr *extent) {
     const tir_tensor *t = &l->region->tensors.data[tensor];
@@ -30,6 +46,11 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
     const tir_stage_plan *plan = tir_plan_of(l, s);
     tir_scope scope = plan->has_scope ? plan->scope : bytes <= STACK_LIMIT ? TIR_SCOPE_STACK : TIR_SCOPE_LOCAL;
     l->registers = l->registers || scope == TIR_SCOPE_REG;
+    if (scope == TIR_SCOPE_LOCAL && bytes > EXACT_LIMIT) {
+        for (int d = 0; d < t->rank; d++)
+            if (known_at_entry(l->pool, extent[d])) bounded[d] = tir_max(l->pool, extent[d], tir_index(l->pool, 0));
+        tir_layout_extents(l->pool, &t->layout, bounded, sizes);
+    }
     return tir_kernel_buffer(l->kernel, t->name, t->dtype, scope, rank, sizes);
 }
 

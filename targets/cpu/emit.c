@@ -284,13 +284,18 @@ static int64_t constant_elements(emitter *e, const tir_buffer *b) {
     return count;
 }
 
-static LLVMValueRef scratch_base(emitter *e, size_t at, int64_t offset) {
+static LLVMValueRef scratch_base(emitter *e, size_t at, tir_expr offset) {
     LLVMValueRef base = field(e, e->pointer, at);
     if (at == offsetof(target_arguments, local)) {
         LLVMValueRef stride = field(e, e->i64, offsetof(target_arguments, local_stride));
         base = offset_pointer(e, base, LLVMBuildMul(e->builder, stride, LLVMGetParam(e->function, SLOT), ""));
     }
-    return offset ? offset_pointer(e, base, emit_i64(e, offset)) : base;
+    int64_t known;
+    if (!offset || (tir_is_const(e->pool, offset, &known) && known == 0)) return base;
+    emit_form bytes = emit_index(e, offset);
+    LLVMValueRef distance = emit_form_value(e, &bytes).llvm;
+    emit_at(e, 0);
+    return offset_pointer(e, base, distance);
 }
 
 static void bind_buffers(emitter *e) {

@@ -512,7 +512,9 @@ uint32_t emit_alignment(const emitter *e, uint32_t buffer, const emit_form *offs
     int64_t size = (int64_t)lib_dtype_size(b->dtype), alignment = TIR_BUFFER_ALIGNMENT;
     if (b->scope == TIR_SCOPE_ARG) alignment = b->alignment > 0 ? b->alignment : size;
     if (b->scope == TIR_SCOPE_LOCAL) alignment = size; /* slots are apart by whatever the plan chose */
-    if (b->scope == TIR_SCOPE_WORKSPACE) alignment = gcd(alignment, b->offset);
+    int64_t start;
+    if (b->scope == TIR_SCOPE_WORKSPACE && b->offset && tir_is_const(e->pool, b->offset, &start))
+        alignment = gcd(alignment, start);
     alignment = gcd(alignment, offset->constant);
     for (int i = 0; i < offset->count; i++)
         alignment = gcd(alignment, offset->term[i].coefficient * offset->term[i].multiple);

@@ -363,6 +363,33 @@ static void test_declared_varying(void **state) {
     }
 }
 
+/* Scratch of kernels follows the sizes at hand, not the range that a varying symbol may have. */
+static void test_varying_scratch(void **state) {
+    (void)state;
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) return;
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SYMBOL("m")));
+    OK(context, dlc_symbol_varies(g, "n", 0, 0, 0));
+    OK(context, dlc_symbol_varies(g, "m", 0, 0, 0));
+    dlc_value e = dlc_exp(x);
+    dlc_value rows = dlc_reduce_sum(e, 1, SHAPE(1), true), columns = dlc_reduce_sum(e, 1, SHAPE(0), true);
+    dlc_output(g, "y", dlc_softmax(dlc_add(dlc_div(e, rows), dlc_div(e, columns)), 0));
+    dlc_program *program = compile(context, g);
+    enum { N = 1030, M = 1040 }; /* just above a step of the ranges that kernels are built for */
+    float *in = calloc(N * M, sizeof *in), *out = calloc(N * M, sizeof *out);
+    tensor tx, ty;
+    dlc_output_slot slot = {F32(&ty, out, N, M), NULL};
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, N, M)}, 1, &slot, 1));
+    for (int i = 0; i < N * M; i += 997) assert_true(fabs(out[i] - 1.0 / N) < 1e-6);
+    assert_true(statistics(context).arena_bytes < 16 * N * M * sizeof *in);
+    free(in);
+    free(out);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 static void test_output_shape(void **state) {
     (void)state;
     dlc_context *context = open_context("interp", NULL);
@@ -821,6 +848,7 @@ int main(void) {
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_automatic_varying),
         cmocka_unit_test(test_declared_varying),
+        cmocka_unit_test(test_varying_scratch),
         cmocka_unit_test(test_output_shape),
         cmocka_unit_test(test_while),
         cmocka_unit_test(test_if),

@@ -124,8 +124,16 @@ static void test_scratch_is_placed(void **state) {
     if (LIB_ENTER(&f.scope)) {
         tir_kernel *k = parse(&f, "kernel k(x: f32[4] arg, a: f32[n] workspace, b: i8[3] workspace, c: f64[5] local)"
                                   " params(n: 1..17) phase tasks=1 task=p { x[0] = x[1] }");
-        assert_int_equal(k->buffers.data[1].offset, 0);
-        assert_int_equal(k->buffers.data[2].offset, 128); /* 17*4 bytes, rounded up to 64 */
+        int64_t offset;
+        assert_true(tir_is_const(k->pool, k->buffers.data[1].offset, &offset) && offset == 0);
+        for (uint64_t n = 1; n <= 17; n++) { /* by the actual value, rounded up to 64 */
+            uint64_t *values = LIB_NEW_ARRAY(&f.arena, uint64_t, k->pool->variables.count + 1);
+            values[tir_var_id(k->pool, k->params.data[0])] = n;
+            tir_evaluator evaluator = {.variables = values};
+            uint64_t first = n <= 16 ? 64 : 128;
+            assert_int_equal(tir_evaluate(k->pool, k->buffers.data[2].offset, &evaluator), first);
+            assert_int_equal(tir_evaluate(k->pool, k->workspace_size, &evaluator), first + 64);
+        }
         assert_int_equal(k->workspace_bytes, 192);
         assert_true(k->buffers.data[0].read && k->buffers.data[0].written);
         assert_false(k->buffers.data[1].read || k->buffers.data[1].written);
