@@ -64,6 +64,11 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
                 if (g->symbols.data[s].var == input->shape.dim[d])
                     bind_symbol(work->scope, g, s, input->name, d, *at, &values[s]);
     }
+    for (uint32_t s = 0; s < g->symbols.count; s++) { /* hints for symbols that nothing uses: any legal value */
+        const tir_variable *promised = tir_variable_of(g->pool, g->symbols.data[s].var);
+        int64_t multiple = promised->multiple;
+        if (values[s] == INT64_MIN) values[s] = (promised->low + multiple - 1) / multiple * multiple;
+    }
     at = shapes; /* now the dimensions that are numbers or expressions of symbols */
     tir_evaluator evaluator = {.variables = jit_variables(work, g, values)};
     for (int i = 0; i < ordinary_inputs; i++) {
@@ -79,6 +84,7 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
 
 /* A symbol that has shown more than four values, or that the host said varies, stays a parameter of the kernels. */
 static void keep_varying(dlc_program *program, const graph *g, const int64_t *values, bool learn, int64_t *bound_to) {
+    lib_mutex_lock(&program->mutex);
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         bool known = false;
         for (int i = 0; i < program->symbols[s].count; i++) known = known || program->symbols[s].value[i] == values[s];
@@ -88,6 +94,7 @@ static void keep_varying(dlc_program *program, const graph *g, const int64_t *va
             program->symbols[s].varying = true;
         bound_to[s] = program->symbols[s].varying || g->symbols.data[s].varies ? INT64_MIN : values[s];
     }
+    lib_mutex_unlock(&program->mutex);
 }
 
 /* Kernels size their scratch by the largest value that a parameter may have, so the range is a step of 1024, 16 Ki, 256 Ki ...
@@ -115,7 +122,7 @@ static const graph *narrowed(lib_arena *work, const graph *g, const int64_t *val
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn) {
     dlc_program *program = build->program;
     lib_arena *work = build->work;
-    bool verify = lib_environment_integer(LIB_ENV_VERIFY, 1) > 0;
+    bool verify = lib_environment_verify() > 0;
     int64_t *values = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
     int64_t *bound_to = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
     jit_bind_symbols(work, g, build->ordinary_inputs, shapes, values);

@@ -29,7 +29,8 @@ void jit_collect_constants(dlc_program *program) {
 }
 
 static bool is_kept(const dlc_program *program, const void *bytes) {
-    for (uint32_t i = 0; program->init_values && i < program->init->outputs.count; i++)
+    bool init = program->init && atomic_load(&program->init_state) == JIT_INIT_DONE;
+    for (uint32_t i = 0; init && i < program->init->outputs.count; i++)
         if (program->init_values[i].bytes == bytes) return true;
     return program->constant_count &&
            bsearch(&bytes, program->constants, program->constant_count, sizeof bytes, by_address) != NULL;
@@ -68,8 +69,13 @@ static void pack(const tir_layout *layout, size_t size, const int64_t *shape, co
     }
 }
 
-/* Zeroed memory that the program owns. */
-static jit_packed *new_packed(jit_build *build, size_t size) {
+static void free_packed(const dlc_allocator *allocator, jit_packed *packed) {
+    lib_release(allocator, packed->bytes, packed->size, TIR_BUFFER_ALIGNMENT);
+    lib_release(allocator, packed, sizeof *packed, 16);
+}
+
+/* Zeroed memory, not yet the program's. */
+static jit_packed *new_packed(jit_build *build, const void *source, const tir_layout *layout, size_t size) {
     const dlc_allocator *allocator = &build->program->context->allocator;
     jit_packed *packed = lib_allocate_zeroed(allocator, sizeof *packed, 16);
     void *bytes = packed ? lib_allocate_zeroed(allocator, size, TIR_BUFFER_ALIGNMENT) : NULL;
@@ -77,11 +83,27 @@ static jit_packed *new_packed(jit_build *build, size_t size) {
         lib_release(allocator, packed, sizeof *packed, 16);
         lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: a packed constant of %zu bytes", size);
     }
-    packed->size = size;
-    packed->bytes = bytes;
-    packed->next = build->program->packed;
-    build->program->packed = packed;
+    *packed = (jit_packed){.source = source, .layout = *layout, .bytes = bytes, .size = size};
     return packed;
+}
+
+static void *find_packed(const jit_packed *p, const void *source, const tir_layout *layout) {
+    while (p && (p->source != source || !tir_layout_equal(&p->layout, layout))) p = p->next;
+    return p ? p->bytes : NULL;
+}
+
+/* Of the program from now on; another thread may have packed the same meanwhile. */
+static void *publish_packed(dlc_program *program, jit_packed *packed) {
+    lib_mutex_lock(&program->mutex);
+    void *bytes = find_packed(program->packed, packed->source, &packed->layout);
+    if (!bytes) {
+        packed->next = program->packed;
+        program->packed = packed;
+    }
+    lib_mutex_unlock(&program->mutex);
+    if (!bytes) return packed->bytes;
+    free_packed(&program->context->allocator, packed);
+    return bytes;
 }
 
 void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout) {
@@ -89,21 +111,22 @@ void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layo
     const void *from = build->place[value].pointer;
     if (tir_layout_is_identity(layout)) return build->place[value].pointer;
     bool kept = is_kept(program, from);
-    for (jit_packed *p = program->packed; kept && p; p = p->next)
-        if (p->source == from && tir_layout_equal(&p->layout, layout)) return p->bytes;
+    if (kept) {
+        lib_mutex_lock(&program->mutex);
+        void *known = find_packed(program->packed, from, layout);
+        lib_mutex_unlock(&program->mutex);
+        if (known) return known;
+    }
     const graph_shape *shape = graph_shape_of(build->bound, value);
     int64_t dims[DLC_MAX_RANK], stride[TIR_MAX_PHYSICAL];
     for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
     size_t size = lib_dtype_size(shape->dtype), bytes = physical(layout, dims, stride) * size;
-    void *to;
     if (kept && bytes >= SHARED_MIN) {
-        jit_packed *packed = new_packed(build, bytes);
-        packed->source = from;
-        packed->layout = *layout;
-        to = packed->bytes;
-    } else {
-        to = lib_arena_take_aligned(&build->plan->arena, bytes, TIR_BUFFER_ALIGNMENT);
+        jit_packed *packed = new_packed(build, from, layout, bytes);
+        pack(layout, size, dims, from, packed->bytes);
+        return publish_packed(program, packed);
     }
+    void *to = lib_arena_take_aligned(&build->plan->arena, bytes, TIR_BUFFER_ALIGNMENT);
     pack(layout, size, dims, from, to);
     return to;
 }
@@ -112,8 +135,7 @@ void jit_constants_free(dlc_program *program) {
     const dlc_allocator *allocator = &program->context->allocator;
     for (jit_packed *packed = program->packed, *next; packed; packed = next) {
         next = packed->next;
-        lib_release(allocator, packed->bytes, packed->size, TIR_BUFFER_ALIGNMENT);
-        lib_release(allocator, packed, sizeof *packed, 16);
+        free_packed(allocator, packed);
     }
     program->packed = NULL;
 }

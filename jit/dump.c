@@ -396,7 +396,8 @@ static void print_stage(dump *d, int stage, jit_plan *scratch) {
     jit_build build = {.program = d->program,
                        .plan = scratch,
                        .work = d->work,
-                       .init_values = d->program->init_values,
+                       .init_values =
+                           atomic_load(&d->program->init_state) == JIT_INIT_DONE ? d->program->init_values : NULL,
                        .ordinary_inputs = d->program->ordinary_inputs};
     build.root = &build;
     d->build = &build;
@@ -421,8 +422,8 @@ static dlc_status print_guarded(dump *d, int stage, jit_plan *scratch, lib_error
     return error->status;
 }
 
-/* The mutex is held. d->text lives in d->work. */
-static dlc_status print_locked(dump *d, int stage, lib_error *error) {
+/* d->text lives in d->work. */
+static dlc_status print(dump *d, int stage, lib_error *error) {
     jit_plan *scratch = jit_plan_new(d->program->context);
     if (!scratch) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a dump");
     lib_fp_state state = lib_fp_enter();
@@ -442,7 +443,7 @@ void jit_dump_to_log(dlc_program *program, const int64_t *shapes) {
         dump d = {.program = program, .shapes = shapes, .work = &work};
         lib_error error;
         lib_log_write(log, "dlc: %s", stages[s].name);
-        if (print_locked(&d, s, &error) == DLC_OK)
+        if (print(&d, s, &error) == DLC_OK)
             lib_log_lines(log, d.text.data);
         else
             lib_log_write(log, "dlc: %s", error.message);
@@ -473,9 +474,7 @@ static dlc_status dump_program(dlc_program *program, int stage, const int64_t *c
     if (stages[stage].shapes)
         LIB_TRY(jit_gather_shapes(program, "dlc_program_dump", shapes, ranks, input_count, all, &count, error));
     if (stages[stage].plan) LIB_TRY(jit_plans_enter(program, all, count, false, &d.plan, &side, error));
-    lib_mutex_lock(&program->mutex);
-    dlc_status status = print_locked(&d, stage, error);
-    lib_mutex_unlock(&program->mutex);
+    dlc_status status = print(&d, stage, error);
     if (stages[stage].plan) jit_plans_leave(program, side);
     if (status == DLC_OK) {
         *text = graph_text_new(&program->context->allocator, d.text.data, d.text.length);

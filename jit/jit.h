@@ -275,6 +275,15 @@ typedef struct jit_readers {
     _Alignas(64) _Atomic uint64_t left;
 } jit_readers;
 
+typedef struct jit_binding { /* shapes that some thread binds right now; in that thread's frame */
+    struct jit_binding *next;
+    uint64_t hash;
+    const int64_t *shapes;
+    int count;
+} jit_binding;
+
+enum { JIT_INIT_MISSING, JIT_INIT_RUNS, JIT_INIT_DONE }; /* states of the precomputed constants */
+
 struct dlc_program {
     dlc_context *context;
     dlc_program *next, *previous; /* context->programs */
@@ -288,13 +297,16 @@ struct dlc_program {
     int output_count;
     size_t dimensions;           /* of all ordinary inputs together */
     graph_constant *init_values; /* [init outputs] owned */
-    bool init_done;
+    atomic_int init_state;
     const void **constants; /* bytes of all constants of graph and init, ascending: they live as long as the program */
     size_t constant_count;
     dlc_compile_options options;
     char *schedule;
-    int *alias;      /* output -> donated input; -1 */
-    lib_mutex mutex; /* building and evicting plans, and what follows up to `profile` */
+    int *alias; /* output -> donated input; -1 */
+    lib_mutex
+        mutex; /* of the table of plans, and of what follows up to `profile`; never held while the host is called */
+    lib_condition bound; /* a binding came to its end, or the precomputed constants are there */
+    jit_binding *bindings;
     jit_plan *retired[2];
     jit_packed *packed;
     struct {
@@ -313,7 +325,7 @@ struct dlc_program {
 };
 
 /* bind.c: `shapes` are the dimensions of the first `ordinary_inputs` inputs of g in order; `init_values` the bytes of the others.
- * The caller holds the program's mutex. */
+ * The program's mutex is free. */
 dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inputs, const graph_constant *init_values,
                           const int64_t *shapes, int shape_count, jit_plan **plan, lib_error *error);
 void jit_plan_free(jit_plan *plan); /* NULL is accepted */
@@ -349,7 +361,7 @@ dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, con
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
                            char *const *outputs, const volatile int *cancel, lib_error *error);
 
-/* dump.c: the stages that DLC_DEBUG asks for, to the log. Never fails. The caller holds the program's mutex. */
+/* dump.c: the stages that DLC_DEBUG asks for, to the log. Never fails. */
 void jit_dump_to_log(dlc_program *program, const int64_t *shapes);
 
 #endif

@@ -84,7 +84,8 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
                              tir_schedule *schedule, const tir_lower_options *given) {
     dlc_context *context = program->context;
     tir_lower_options options = {.machine = &context->machine,
-                                 .verify = lib_environment_integer(LIB_ENV_VERIFY, 1) > 0};
+                                 .verify = lib_environment_verify() > 0,
+                                 .verify_steps = lib_environment_verify() > 1};
     if (given) {
         options.step = given->step;
         options.step_user = given->step_user;

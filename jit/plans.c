@@ -153,9 +153,15 @@ static void insert_plan(dlc_program *program, jit_plan *plan) {
     respect_budget(program);
 }
 
-/* The init graph runs once per program; its outputs are constants of the main graph. Caller holds the mutex. */
-static dlc_status run_init(dlc_program *program, lib_error *error) {
-    if (program->init_done || !program->init) return DLC_OK;
+/* ---- building: without the mutex, since it takes long and calls the host (progress, log, clock). Shapes that a thread binds are
+ * on the program's list meanwhile; who else wants them waits. */
+
+/* The context that this thread binds in. What the host calls from a callback of ours must not wait for kernels that this very
+ * thread has promised to build. */
+static _Thread_local const dlc_context *binding_in;
+
+/* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. */
+static dlc_status compute_init(dlc_program *program, lib_error *error) {
     const dlc_allocator *allocator = &program->context->allocator;
     if (!program->init_plan)
         LIB_TRY(jit_plan_build(program, program->init, 0, NULL, NULL, 0, &program->init_plan, error));
@@ -177,28 +183,80 @@ static dlc_status run_init(dlc_program *program, lib_error *error) {
     dlc_status status = complete ? jit_plan_run(program, program->init_plan, NULL, outputs, NULL, error)
                                  : lib_fail(error, DLC_OUT_OF_MEMORY, "the precomputed constants were refused");
     lib_release(allocator, outputs, (count + 1) * sizeof *outputs, 16);
-    program->init_done = status == DLC_OK;
     return status;
 }
 
-static dlc_status build_plan(dlc_program *program, uint64_t hash, const int64_t *shapes, int count, jit_plan **plan,
-                             lib_error *error) {
-    jit_dump_to_log(program, shapes);
+/* The mutex is held, but not while computing. */
+static dlc_status run_init(dlc_program *program, lib_error *error) {
+    while (atomic_load(&program->init_state) == JIT_INIT_RUNS) lib_condition_wait(&program->bound, &program->mutex);
+    if (!program->init || atomic_load(&program->init_state) == JIT_INIT_DONE) return DLC_OK;
+    atomic_store(&program->init_state, JIT_INIT_RUNS);
+    lib_mutex_unlock(&program->mutex);
+    dlc_status status = compute_init(program, error);
+    lib_mutex_lock(&program->mutex);
+    atomic_store(&program->init_state, status == DLC_OK ? JIT_INIT_DONE : JIT_INIT_MISSING);
+    lib_condition_broadcast(&program->bound);
+    return status;
+}
+
+static bool is_being_bound(const dlc_program *program, const jit_binding *wanted) {
+    for (const jit_binding *b = program->bindings; b; b = b->next)
+        if (b->hash == wanted->hash && b->count == wanted->count &&
+            memcmp(b->shapes, wanted->shapes, (size_t)b->count * sizeof *b->shapes) == 0)
+            return true;
+    return false;
+}
+
+static void remove_binding(dlc_program *program, const jit_binding *binding) {
+    jit_binding **at = &program->bindings;
+    while (*at != binding) at = &(*at)->next;
+    *at = binding->next;
+    lib_condition_broadcast(&program->bound);
+}
+
+/* The mutex is held, but not while building. */
+static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_plan **plan, lib_error *error) {
     LIB_TRY(run_init(program, error));
-    LIB_TRY(jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values, shapes, count, plan,
-                           error));
-    (*plan)->hash = hash;
+    binding->next = program->bindings;
+    program->bindings = binding;
+    lib_mutex_unlock(&program->mutex);
+    jit_dump_to_log(program, binding->shapes);
+    dlc_status status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
+                                       binding->shapes, binding->count, plan, error);
+    lib_mutex_lock(&program->mutex);
+    remove_binding(program, binding);
+    if (status != DLC_OK) return status;
+    (*plan)->hash = binding->hash;
     insert_plan(program, *plan);
     return DLC_OK;
 }
 
-/* Not registered while it builds, so that plans can be retired meanwhile; the mutex keeps what it found until it is. */
-static dlc_status find_or_build(dlc_program *program, uint64_t hash, const int64_t *shapes, int count, bool run,
-                                jit_plan **plan, unsigned *side, lib_error *error) {
+/* Of shapes that no plan was found for. The mutex is held, and keeps the plan that is found until its reader has registered. */
+static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, bool *found, jit_plan **plan,
+                                lib_error *error) {
+    dlc_context *context = program->context;
+    for (;;) {
+        *plan = find_plan(program, binding->hash, binding->shapes, binding->count);
+        *found = *plan != NULL;
+        if (*found) return DLC_OK;
+        if (binding_in == context)
+            return lib_fail(error, DLC_INVALID_ARGUMENT,
+                            "a callback of a compilation may run shapes that are bound already, but not bind others");
+        if (!is_being_bound(program, binding)) break;
+        lib_condition_wait(&program->bound, &program->mutex);
+    }
+    const dlc_context *outer = binding_in; /* another context may call us from its callback */
+    binding_in = context;
+    dlc_status status = build_plan(program, binding, plan, error);
+    binding_in = outer;
+    return status;
+}
+
+static dlc_status find_or_build(dlc_program *program, jit_binding *binding, bool run, jit_plan **plan, unsigned *side,
+                                lib_error *error) {
+    bool found;
     lib_mutex_lock(&program->mutex);
-    *plan = find_plan(program, hash, shapes, count);
-    bool found = *plan != NULL;
-    dlc_status status = found ? DLC_OK : build_plan(program, hash, shapes, count, plan, error);
+    dlc_status status = wait_or_build(program, binding, &found, plan, error);
     if (status == DLC_OK) {
         *side = reader_enter(program);
         if (!run) atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
@@ -221,7 +279,8 @@ dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int coun
         return DLC_OK;
     }
     jit_plans_leave(program, *side);
-    return find_or_build(program, hash, shapes, count, run, plan, side, error);
+    return find_or_build(program, &(jit_binding){.hash = hash, .shapes = shapes, .count = count}, run, plan, side,
+                         error);
 }
 
 void jit_plans_free(dlc_program *program) {

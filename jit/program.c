@@ -3,10 +3,36 @@
 
 /* ---- compile */
 
+static bool any_uses(const tir_pool *pool, const tir_expr *dims, int count, tir_expr symbol) {
+    for (int d = 0; d < count; d++)
+        if (tir_uses(pool, dims[d], symbol)) return true;
+    return false;
+}
+
+/* Does the size or legality of anything depend on the symbol? A hint alone is no use. */
+static bool is_used(const graph *g, tir_expr symbol) {
+    for (uint32_t v = 1; v < g->values.count; v++)
+        if (any_uses(g->pool, g->values.data[v].shape.dim, g->values.data[v].shape.rank, symbol)) return true;
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        const graph_node *node = &g->nodes.data[n];
+        for (int i = 0; node->op->attribute[i].name; i++)
+            if (node->op->attribute[i].kind == GRAPH_ATTR_DIMS &&
+                any_uses(g->pool, node->attribute[i].dims, node->attribute[i].count, symbol))
+                return true;
+    }
+    for (uint32_t c = 0; c < g->constraints.count; c++)
+        if (tir_uses(g->pool, g->constraints.data[c].left, symbol) ||
+            tir_uses(g->pool, g->constraints.data[c].right, symbol))
+            return true;
+    for (uint32_t i = 0; i < g->subgraphs.count; i++)
+        if (is_used(g->subgraphs.data[i], symbol)) return true;
+    return false;
+}
+
 /* A symbol gets its value from an input dimension that is just this symbol. */
 static void check_symbols(lib_scope *scope, const graph *g) {
     for (uint32_t s = 0; s < g->symbols.count; s++) {
-        bool known = false;
+        bool known = !is_used(g, g->symbols.data[s].var);
         for (uint32_t i = 0; i < g->inputs.count; i++) {
             const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
             for (int d = 0; d < shape->rank; d++) known |= shape->dim[d] == g->symbols.data[s].var;
@@ -36,7 +62,7 @@ static jit_argument *describe_arguments(lib_arena *arena, const graph *g, uint32
 static void compile_in_scope(dlc_program *program, lib_arena *work, const graph *source, const char *schedule) {
     lib_arena *arena = &program->arena;
     graph *init = NULL, *rest = NULL;
-    bool verify = lib_environment_integer(LIB_ENV_VERIFY, 1) > 0;
+    bool verify = lib_environment_verify() > 0;
     if (verify) graph_verify(work->scope, source);
     check_symbols(work->scope, source);
     jit_check_customs(work->scope, source);
@@ -128,6 +154,7 @@ dlc_status dlc_compile(dlc_context *context, dlc_graph *handle, const dlc_compil
     program->options = options ? *options : defaults;
     program->options.schedule = NULL; /* copied */
     lib_mutex_init(&program->mutex);
+    lib_condition_init(&program->bound);
     lib_arena_init(&program->arena, &context->allocator, &program->scope);
     add_to_context(program);
     lib_arena work;
@@ -153,6 +180,7 @@ void dlc_program_destroy(dlc_program *program) {
     jit_plans_free(program);
     jit_constants_free(program);
     lib_arena_free(&program->arena);
+    lib_condition_destroy(&program->bound);
     lib_mutex_destroy(&program->mutex);
     lib_release(&allocator, program, sizeof *program, 64);
 }

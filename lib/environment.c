@@ -29,6 +29,15 @@ int64_t lib_environment_integer(lib_environment variable, int64_t fallback) {
     return good ? (int64_t)number : fallback;
 }
 
+int64_t lib_environment_verify(void) {
+#ifdef DLC_DEBUG_BUILD
+    const int64_t level = 2;
+#else
+    const int64_t level = 1;
+#endif
+    return lib_environment_integer(LIB_ENV_VERIFY, level);
+}
+
 bool lib_environment_lists(lib_environment variable, const char *word) {
     size_t length = strlen(word);
     for (const char *at = lib_environment_get(variable); *at;) {

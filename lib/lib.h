@@ -267,7 +267,9 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
     X(LIB_ENV_CPU, "DLC_CPU", "", "CPU name given to LLVM instead of the host's")                                     \
     X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "force a level: sse2, avx2 or avx512")                                \
     X(LIB_ENV_THREADS, "DLC_THREADS", "", "overrides the threads option of contexts that own a pool")                 \
-    X(LIB_ENV_VERIFY, "DLC_VERIFY", "", "0 none, 1 after each stage, 2 after each pass (default: 1, debug builds 2)") \
+    X(LIB_ENV_VERIFY, "DLC_VERIFY", "",                                                                               \
+      "0 nothing, 1 graphs, regions and loop IR when finished, 2 also after each pass over a graph, each rewriting "  \
+      "directive, and LLVM IR (default: 1, debug builds 2)")                                                          \
     X(LIB_ENV_DISABLE, "DLC_DISABLE", "", "comma list of passes to switch off: simplify, fuse, layout, rules, alias") \
     X(LIB_ENV_LAYOUT, "DLC_LAYOUT", "", "all: every value that may be blocked is, whatever it costs (for tests)")     \
     X(LIB_ENV_STATS, "DLC_STATS", "0", "1: statistics to the log when a context is destroyed")                        \
@@ -287,6 +289,7 @@ typedef enum lib_environment {
 const char *lib_environment_get(lib_environment variable);                   /* never NULL */
 int64_t lib_environment_integer(lib_environment variable, int64_t fallback); /* fallback when empty or malformed */
 bool lib_environment_lists(lib_environment variable, const char *word);      /* word is in its comma list */
+int64_t lib_environment_verify(void);                                        /* DLC_VERIFY, or this build's default */
 void lib_environment_help(lib_text *text);
 
 /* ---- log (log.c) ---------------------------------------------------------------------------------------------------- */

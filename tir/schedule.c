@@ -437,6 +437,8 @@ static void apply_line(tir_schedule_state *state, int number, bool *in_loops, bo
     else
         return;
     if (lexer.kind != LIB_END) tir_schedule_raise(state, "line %d: %s is not expected here", number, lexer.text);
+    if (directives[row].rewrite && options && options->verify_steps)
+        tir_region_verify(state->arena->scope, state->region);
     report_step(state, options, directives[row].rewrite);
 }
 
@@ -563,6 +565,9 @@ static void check_plan(tir_schedule_state *state) {
         if (stage->fold >= 0) check_step(state, (int)s, stage->fold);
         if (plan->at_stage >= 0) check_place(state, plan);
         check_owners(state, (int)s);
+        if (plan->has_scope && plan->at_stage < 0 && stage->kind != TIR_FOLD && plan->scope != TIR_SCOPE_WORKSPACE)
+            tir_schedule_raise(state, "store %s: a root lies in its own buffer; attach it first (at)",
+                               tir_scope_names[plan->scope]);
         if (plan->unit) check_unit(state, (int)s);
         for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
             if (plan->nodes.data[n].slow >= 0)

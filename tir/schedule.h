@@ -81,8 +81,9 @@ typedef void (*tir_step_callback)(void *user, const char *line, const char *stat
 
 typedef struct tir_lower_options {
     const tir_machine *machine; /* muladd, register count */
-    bool verify;
-    tir_step_callback step; /* may be NULL */
+    bool verify;                /* the region, and the kernel that comes out */
+    bool verify_steps;          /* the region after each line of the rewrite section, too */
+    tir_step_callback step;     /* may be NULL */
     void *step_user;
 } tir_lower_options;
 

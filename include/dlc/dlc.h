@@ -105,7 +105,9 @@ DLC_API const char *dlc_graph_message(const dlc_graph *graph);
 /* A run-time input. dims[rank]; a symbol of one name is one size throughout the graph. */
 DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims);
 /* How the library may treat a symbol: its values vary so much that kernels should take it as a parameter (range and multiple
- * are promises, checked at run; 0: unknown). Without a hint a symbol becomes varying after 4 distinct values. */
+ * are promises, checked at run; 0: unknown). Without a hint a symbol becomes varying with its 5th distinct value: up to four
+ * builds for exact sizes, then one for all others up to 1,024, one up to 16,384, and so on by factors of 16, which is also
+ * what a declared one costs. A hint about a symbol that no shape uses has no effect. */
 DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t low, int64_t high, int64_t multiple);
 /* A constant tensor; bytes are compact row-major and are copied. */
 DLC_API dlc_value dlc_constant(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);
@@ -158,7 +160,9 @@ typedef struct dlc_compile_options {
     size_t struct_size;
     int64_t budget_ms;          /* limit of one bind (compilation of one set of shapes); 0: none */
     const volatile int *cancel; /* raise to non-zero from any thread: compilation ends with DLC_CANCELLED */
-    void (*progress)(void *user, const char *stage, int done, int total);
+    void (*progress)(void *user, const char *stage, int done,
+                     int total); /* on the thread that binds, no lock held: it may run
+                                                                             shapes that are bound already */
     void *progress_user;
     bool no_excess_precision; /* round every operator's result to its dtype, even inside fused kernels */
     const char

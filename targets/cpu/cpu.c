@@ -16,12 +16,7 @@ static dlc_status cpu_open(const target_options *options, target_device **result
     if (!device) return lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for the cpu target");
     device->allocator = *options->allocator;
     if (options->log) device->log = *options->log;
-#ifdef DLC_DEBUG_BUILD
-    const int64_t verify = 1;
-#else
-    const int64_t verify = 0;
-#endif
-    device->verify = lib_environment_integer(LIB_ENV_VERIFY, verify) > 0;
+    device->verify = lib_environment_verify() > 1;
     cpu_llvm_initialize();
     cpu_detect(device);
     cpu_compiler_open(device);

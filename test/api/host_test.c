@@ -69,7 +69,7 @@ static void test_create_destroy(void **state) {
             if (i == 100 / SLOW) before = resident_pages();
             dlc_context *context = open_context(all_targets[t], &options);
             if (!context) break;
-            if (i % 100 == 0) {
+            if (i % 10 == 0) {
                 dlc_program *program = dense_program(context, "n");
                 run_dense(context, program, 3);
                 dlc_program_destroy(program);
@@ -520,6 +520,89 @@ static void test_cancel_compile_and_budget(void **state) {
     }
 }
 
+/* ---- what a progress callback may do */
+
+typedef struct nested {
+    dlc_context *context;
+    dlc_program *program;
+    int calls;
+    dlc_status refused; /* of shapes that nobody has bound */
+} nested;
+
+static void *run_another_shape(void *argument) {
+    const nested *n = argument;
+    run_dense(n->context, n->program, 29);
+    return NULL;
+}
+
+static void run_in_progress(void *user, const char *stage, int done, int total) {
+    nested *n = user;
+    (void)stage, (void)done, (void)total;
+    if (n->calls++) return;
+    run_dense(n->context, n->program, 3); /* bound */
+    const int64_t *shapes[1] = {SHAPE(17, 8)}, *same[1] = {SHAPE(5, 8)};
+    n->refused = dlc_prepare(n->program, shapes, (const int[]){2}, 1);
+    assert_non_null(strstr(dlc_error_message(n->context), "callback"));
+    assert_int_equal(dlc_prepare(n->program, same, (const int[]){2}, 1), DLC_INVALID_ARGUMENT);
+    char *text;
+    OK(n->context, dlc_program_dump(n->program, "plan", (const int64_t *[]){SHAPE(3, 8)}, (const int[]){2}, 1, &text));
+    dlc_text_free(n->context, text);
+    pthread_t other; /* another thread binds meanwhile */
+    assert_int_equal(pthread_create(&other, NULL, run_another_shape, n), 0);
+    pthread_join(other, NULL);
+}
+
+static void test_runs_in_progress(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        nested n = {.context = open_context(all_targets[t], NULL)};
+        if (!n.context) continue;
+        float w[32], b[4];
+        fill(w, 32, 1);
+        fill(b, 4, 2);
+        dlc_graph *g;
+        OK(n.context, dlc_graph_create(n.context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(8)));
+        dlc_value y = dlc_matmul(x, dlc_constant(g, DLC_F32, 2, SHAPE(8, 4), w), DLC_MATMUL_RESULT_SAME);
+        dlc_output(g, "y", dlc_relu(dlc_add(y, dlc_constant(g, DLC_F32, 1, SHAPE(4), b))));
+        dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+        options.progress = run_in_progress;
+        options.progress_user = &n;
+        n.calls = 1; /* not yet */
+        OK(n.context, dlc_compile(n.context, g, &options, &n.program));
+        run_dense(n.context, n.program, 3);
+        n.calls = 0;
+        run_dense(n.context, n.program, 5);
+        assert_true(n.calls > 1);
+        assert_int_equal(n.refused, DLC_INVALID_ARGUMENT);
+        run_dense(n.context, n.program, 17);
+        dlc_program_destroy(n.program);
+        dlc_graph_destroy(g);
+        dlc_context_destroy(n.context);
+    }
+}
+
+/* Many threads ask for shapes that nobody has bound: each is built once. */
+static void test_bind_once(void **state) {
+    (void)state;
+    enum { THREADS = 6, SHAPES = 4 };
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = dense_program(context, "n");
+        pthread_t handles[THREADS];
+        worker workers[THREADS];
+        for (int i = 0; i < THREADS; i++) {
+            workers[i] = (worker){context, program, 0, SHAPES};
+            assert_int_equal(pthread_create(&handles[i], NULL, many_shapes, &workers[i]), 0);
+        }
+        for (int i = 0; i < THREADS; i++) pthread_join(handles[i], NULL);
+        assert_int_equal(statistics(context).plan_builds, SHAPES);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- fork */
 
 static void test_fork(void **state) {
@@ -562,11 +645,18 @@ static void test_fork(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_contexts),  cmocka_unit_test(test_create_destroy),
-        cmocka_unit_test(test_small_cache),   cmocka_unit_test(test_large_arenas),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_same_bits),     cmocka_unit_test(test_floating_point_state),
-        cmocka_unit_test(test_cancel_run),    cmocka_unit_test(test_cancel_compile_and_budget),
+        cmocka_unit_test(test_two_contexts),
+        cmocka_unit_test(test_create_destroy),
+        cmocka_unit_test(test_small_cache),
+        cmocka_unit_test(test_large_arenas),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_floating_point_state),
+        cmocka_unit_test(test_cancel_run),
+        cmocka_unit_test(test_cancel_compile_and_budget),
+        cmocka_unit_test(test_runs_in_progress),
+        cmocka_unit_test(test_bind_once),
         cmocka_unit_test(test_fork),
     };
     fill(chain_w, sizeof chain_w / sizeof *chain_w, 1);

@@ -326,6 +326,28 @@ static void test_automatic_varying(void **state) {
     }
 }
 
+/* A hint for a symbol that no shape uses is no mistake: hosts may hint before they build, or for many models at once. */
+static void test_hint_unused(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        OK(context, dlc_symbol_varies(g, "m", 3, 4096, 8));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SYMBOL("n")));
+        dlc_output(g, "y", dlc_neg(x));
+        dlc_program *program = compile(context, g);
+        float in[3] = {1, 2, 3}, out[3];
+        tensor tx, ty;
+        dlc_output_slot slot = {F32(&ty, out, 3), NULL};
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, 3)}, 1, &slot, 1));
+        assert_true(out[2] == -3);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 static void test_declared_varying(void **state) {
     (void)state;
     for (int t = 0; t < TARGETS; t++) {
@@ -847,6 +869,7 @@ int main(void) {
         cmocka_unit_test(test_donation),
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_automatic_varying),
+        cmocka_unit_test(test_hint_unused),
         cmocka_unit_test(test_declared_varying),
         cmocka_unit_test(test_varying_scratch),
         cmocka_unit_test(test_output_shape),

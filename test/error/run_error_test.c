@@ -257,6 +257,10 @@ static void test_schedule(void **state) {
     OK(context, dlc_compile(context, g, &options, &program));
     INVALID(context, dlc_prepare(program, (const int64_t *[]){SHAPE(8)}, (const int[]){1}, 1), "split", "nowhere");
     dlc_program_destroy(program);
+    options.schedule = "region exp:\nloops:\n  store exp reg\n"; /* its result is an output */
+    OK(context, dlc_compile(context, g, &options, &program));
+    INVALID(context, dlc_prepare(program, (const int64_t *[]){SHAPE(8)}, (const int[]){1}, 1), "store reg", "root");
+    dlc_program_destroy(program);
     options.schedule = "region exp:\nloops:\n  split exp.i0 4 -> a b mask\nregion other:\nloops:\n  nonsense\n";
     OK(context, dlc_compile(context, g, &options, &program));
     OK(context, dlc_prepare(program, (const int64_t *[]){SHAPE(8)}, (const int[]){1}, 1));
