@@ -233,8 +233,24 @@ static bool rows_fit(const fuser *f, const graph_shape *domain, uint32_t axes) {
     return true;
 }
 
+/* A slice whose elements are neighbours in its operand: whole inner axes, a part of one, single indices outside of that. */
+static bool is_contiguous_slice(const fuser *f, const graph_node *node) {
+    if (!named(node, "slice")) return false;
+    const graph_shape *x = graph_shape_of(f->g, node->input[0]), *y = graph_shape_of(f->g, node->first);
+    const graph_attribute *step = &node->attribute[graph_op_attribute(node->op, "step")];
+    for (int i = 0; i < step->count; i++)
+        if (step->list[i] != 1) return false;
+    int axis = y->rank - 1;
+    while (axis >= 0 && x->dim[axis] == y->dim[axis]) axis--;
+    while (--axis >= 0)
+        if (extent_of(f->g, y->dim[axis]) != 1) return false;
+    return true;
+}
+
+/* The result's bytes are bytes of the operand. */
 static bool is_view(const fuser *f, const graph_node *node) {
-    return named(node, "reshape") && f->role[f->g->values.data[node->input[0]].node] != ROLE_CHEAP;
+    if (!named(node, "reshape") && !is_contiguous_slice(f, node)) return false;
+    return f->role[f->g->values.data[node->input[0]].node] != ROLE_CHEAP;
 }
 
 static cluster new_cluster(const fuser *f, uint32_t index) {

@@ -10,7 +10,7 @@
 
 typedef enum graph_region_kind {
     GRAPH_REGION_KERNEL, /* to be lowered and compiled */
-    GRAPH_REGION_VIEW,   /* one reshape whose result is its operand's bytes */
+    GRAPH_REGION_VIEW,   /* one reshape or slice whose result is bytes of its operand, in their order */
     GRAPH_REGION_OPAQUE, /* one custom call */
     GRAPH_REGION_CONTROL /* one if or while */
 } graph_region_kind;

@@ -204,16 +204,18 @@ graph_regions jit_fuse(jit_build *build) {
 static void request_kernels(jit_build *build) {
     dlc_context *context = build->program->context;
     build->regions = jit_fuse(build);
+    jit_find_sharing(build);
     build->requests = LIB_NEW_ARRAY(build->work, jit_request, build->regions.count + 1);
     for (uint32_t r = 0; r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
         for (uint32_t o = 0; o < region->output_count && region->kind != GRAPH_REGION_VIEW; o++)
             build->produced[region->outputs[o]] = true;
-        if (region->kind != GRAPH_REGION_KERNEL || region_is_empty(build, region)) continue;
-        tir_region *computation = graph_region_build(build->work, build->bound, region, jit_is_constant, build);
+        if (region->kind != GRAPH_REGION_KERNEL || build->parts[r] || region_is_empty(build, region)) continue;
+        tir_region *computation = jit_region_build(build, build->work, region);
         jit_key key = jit_region_key(build->program, computation);
         jit_request *request = &build->requests[build->request_count];
         request->region = region;
+        tir_region_work(computation, build->param_values, &request->operations, &request->bytes);
         request->kernel = jit_cache_claim(context, &key, &request->claimed);
         if (!request->kernel) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "the kernel cache could not grow");
         build->request_count++;
@@ -319,6 +321,8 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
     call->arguments = (int)(region->input_count + region->output_count);
     call->first_slot = (uint32_t)build->plan->slot_count;
     call->params = build->param_values;
+    call->operations = request->operations;
+    call->bytes = request->bytes;
     call->name = lib_arena_string(&build->plan->arena, region->name);
     for (uint32_t i = 0; i < region->input_count; i++) {
         jit_place place = build->place[region->inputs[i]];
@@ -354,6 +358,41 @@ static void close_kernels(jit_step **open, const phase_list *list) {
     *open = NULL;
 }
 
+static void add_copy(jit_build *build, const jit_tensor *source, jit_place to) {
+    lib_arena *arena = &build->plan->arena;
+    jit_step *step = &build->plan->steps[build->plan->step_count++];
+    *step = (jit_step){.kind = JIT_STEP_COPY, .input_count = 1, .output_count = 1};
+    step->inputs = lib_arena_copy(arena, source, sizeof *source);
+    step->outputs = lib_arena_copy(arena, source, sizeof *source);
+    step->outputs->place = to;
+}
+
+static const graph_node *concat_of(const jit_build *build, uint32_t r) {
+    return &build->bound->nodes.data[build->regions.data[r].nodes[0]];
+}
+
+/* Operands of a concat that were not written where they belong; `make` false: is there one? */
+static bool copy_parts(jit_build *build, uint32_t r, bool make) {
+    const graph_node *node = concat_of(build, r);
+    jit_place to = build->place[node->first];
+    bool any = false;
+    for (int k = 0; k < node->inputs; k++) {
+        jit_tensor part = describe_tensor(build, node->input[k]);
+        bool there = part.place.kind == to.kind && part.place.number == to.number && part.place.offset == to.offset;
+        any = any || (!there && part.bytes);
+        if (make && !there && part.bytes) add_copy(build, &part, to);
+        to.offset += (int64_t)part.bytes;
+    }
+    return any;
+}
+
+static uint32_t most_steps(const jit_build *build) {
+    uint32_t most = build->regions.count + build->bound->outputs.count + 1;
+    for (uint32_t r = 0; r < build->regions.count; r++)
+        if (build->parts[r]) most += (uint32_t)concat_of(build, r)->inputs;
+    return most;
+}
+
 static void make_steps(jit_build *build) {
     jit_plan *plan = build->plan;
     lib_arena *arena = &plan->arena;
@@ -362,13 +401,13 @@ static void make_steps(jit_build *build) {
         slots += build->requests[i].region->input_count + build->requests[i].region->output_count;
     plan->slots = LIB_NEW_ARRAY(arena, jit_place, slots + 1);
     plan->run_slots = LIB_NEW_ARRAY(arena, int, slots + 1);
-    plan->steps = LIB_NEW_ARRAY(arena, jit_step, build->regions.count + build->bound->outputs.count + 1);
+    plan->steps = LIB_NEW_ARRAY(arena, jit_step, most_steps(build));
     jit_step *open = NULL; /* kernels in a row are one step: one run of phases */
     phase_list list = {0};
     for (uint32_t r = 0; r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
         if (region->kind == GRAPH_REGION_VIEW) continue;
-        if (region->kind == GRAPH_REGION_KERNEL) {
+        if (region->kind == GRAPH_REGION_KERNEL && !build->parts[r]) {
             if (request == build->request_count || build->requests[request].region != region) continue; /* empty */
             if (!open) {
                 open = &plan->steps[plan->step_count++];
@@ -378,8 +417,12 @@ static void make_steps(jit_build *build) {
             add_call(build, request++, &list);
             continue;
         }
+        if (build->parts[r] && !copy_parts(build, r, false)) continue;
         close_kernels(&open, &list);
-        add_control(build, r, &plan->steps[plan->step_count++]);
+        if (build->parts[r])
+            copy_parts(build, r, true);
+        else
+            add_control(build, r, &plan->steps[plan->step_count++]);
     }
     close_kernels(&open, &list);
     plan->call_count = (int)build->request_count;
@@ -395,13 +438,9 @@ static void copy_outputs(jit_build *build) {
         jit_tensor source = describe_tensor(build, g->outputs.data[o]);
         plan->output_ranks[o] = source.rank;
         memcpy(&plan->output_shapes[o * DLC_MAX_RANK], source.shape, sizeof source.shape);
-        if ((source.place.kind == JIT_PLACE_OUTPUT && source.place.number == (int32_t)o) || !source.bytes) continue;
-        jit_step *step = &plan->steps[plan->step_count++];
-        *step = (jit_step){.kind = JIT_STEP_COPY, .input_count = 1, .output_count = 1};
-        step->inputs = LIB_NEW(&plan->arena, jit_tensor);
-        step->outputs = LIB_NEW(&plan->arena, jit_tensor);
-        *step->inputs = *step->outputs = source;
-        step->outputs->place = (jit_place){.kind = JIT_PLACE_OUTPUT, .number = (int32_t)o};
+        bool there = source.place.kind == JIT_PLACE_OUTPUT && source.place.number == (int32_t)o;
+        if (there || plan->donations[o].must || !source.bytes) continue;
+        add_copy(build, &source, (jit_place){.kind = JIT_PLACE_OUTPUT, .number = (int32_t)o});
     }
 }
 
@@ -415,7 +454,9 @@ void jit_plan_bound(jit_build *build) {
     build->built = true;
     if (failed) lib_raise_error(build->work->scope, &error);
     ask_for_scratch(build);
+    jit_share_maps(build);
     jit_plan_memory(build);
+    jit_plan_donation(build);
     make_steps(build);
     copy_outputs(build);
 }
@@ -490,7 +531,8 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
                        .plan = plan,
                        .work = &work,
                        .init_values = init_values,
-                       .ordinary_inputs = ordinary_inputs};
+                       .ordinary_inputs = ordinary_inputs,
+                       .donated = g == program->graph ? program->alias : NULL};
     build.root = &build;
     if (program->options.budget_ms > 0) build.deadline_ns = start + (uint64_t)program->options.budget_ms * 1000000u;
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */

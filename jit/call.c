@@ -88,6 +88,10 @@ static dlc_status check_tensor(const DLTensor *tensor, const char *what, const j
     return measure(tensor, what, wanted, bytes, direct, error);
 }
 
+static void count_copy(const call *c, size_t bytes) {
+    atomic_fetch_add_explicit(&c->program->context->copied_bytes, bytes, memory_order_relaxed);
+}
+
 static dlc_status stage(call *c, int slot, const DLTensor *like, lib_error *error) {
     const dlc_allocator *allocator = &c->program->context->allocator;
     if (!c->staged) {
@@ -126,6 +130,7 @@ static dlc_status stage_inputs(call *c, lib_error *error) {
         if (c->direct[i]) continue;
         LIB_TRY(stage(c, i, c->inputs[i], error));
         lib_tensor_copy(&c->staged[i]->dl_tensor, c->inputs[i]);
+        count_copy(c, lib_tensor_bytes(c->inputs[i]));
         c->input_data[i] = c->staged[i]->dl_tensor.data;
     }
     return DLC_OK;
@@ -134,6 +139,12 @@ static dlc_status stage_inputs(call *c, lib_error *error) {
 static bool is_donated(const call *c, int output, int input) {
     return c->program->alias[output] == input &&
            first_element(c->inputs[input]) == first_element(c->outputs[output].tensor);
+}
+
+/* The output's buffer is that of the input donated to it, and kernels can use it as it is. */
+static bool is_shared(const call *c, int output) {
+    int input = c->program->alias[output];
+    return input >= 0 && c->outputs[output].tensor && is_donated(c, output, input) && c->direct[input];
 }
 
 static bool meet(extent a, extent b) {
@@ -207,13 +218,23 @@ static dlc_status check_outputs(call *c, const jit_plan *plan, lib_error *error)
             c->output_data[o] = slot->managed->dl_tensor.data;
             continue;
         }
-        int donated = c->program->alias[o];
         c->output_data[o] = first_element(slot->tensor);
-        if (c->direct[c->input_count + o] && !(donated >= 0 && is_donated(c, o, donated))) continue;
+        if (c->direct[c->input_count + o] && (!is_shared(c, o) || plan->donations[o].may)) continue;
         LIB_TRY(stage(c, c->input_count + o, slot->tensor, error));
         c->output_data[o] = c->staged[c->input_count + o]->dl_tensor.data;
     }
     return DLC_OK;
+}
+
+/* Plans that change a donated input into the output find both in one place. */
+static void fill_donated(call *c, const jit_plan *plan) {
+    for (int o = 0; o < c->output_count; o++) {
+        int input = c->program->alias[o];
+        if (!plan->donations[o].must || c->output_data[o] == c->input_data[input]) continue;
+        if (plan->donations[o].bytes) memcpy(c->output_data[o], c->input_data[input], plan->donations[o].bytes);
+        count_copy(c, plan->donations[o].bytes);
+        c->input_data[input] = c->output_data[o];
+    }
 }
 
 /* ---- run */
@@ -221,7 +242,10 @@ static dlc_status check_outputs(call *c, const jit_plan *plan, lib_error *error)
 static void finish(call *c, dlc_status status) {
     for (int o = 0; o < c->output_count; o++) {
         DLManagedTensorVersioned *copy = c->staged ? c->staged[c->input_count + o] : NULL;
-        if (copy && status == DLC_OK) lib_tensor_copy(c->outputs[o].tensor, &copy->dl_tensor);
+        if (copy && status == DLC_OK) {
+            lib_tensor_copy(c->outputs[o].tensor, &copy->dl_tensor);
+            count_copy(c, lib_tensor_bytes(&copy->dl_tensor));
+        }
         if (status == DLC_OK || c->outputs[o].tensor || !c->outputs[o].managed) continue;
         c->outputs[o].managed->deleter(c->outputs[o].managed);
         c->outputs[o].managed = NULL;
@@ -241,6 +265,7 @@ static dlc_status run_call(call *c, const dlc_run_options *options, lib_error *e
     LIB_TRY(jit_plans_enter(program, c->shapes, c->shape_count, true, &plan, &side, error));
     dlc_status status = check_outputs(c, plan, error);
     if (status == DLC_OK) status = stage_inputs(c, error);
+    if (status == DLC_OK) fill_donated(c, plan);
     if (status == DLC_OK)
         status = jit_plan_run(program, plan, c->input_data, c->output_data, options ? options->cancel : NULL, error);
     jit_plans_leave(program, side);

@@ -210,6 +210,7 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
                             .interpreted_regions = READ(interpreted_regions),
                             .cache_bytes = READ(plan_bytes),
                             .arena_bytes = READ(arena_bytes),
+                            .copied_bytes = READ(copied_bytes),
                             .compile_ns = READ(compile_ns),
                             .run_ns = READ(run_ns)};
 #undef READ

@@ -70,7 +70,7 @@ static void region_nodes(dump *d, const graph_region *region) {
 }
 
 static tir_region *computation(dump *d, const graph_region *region) {
-    tir_region *out = graph_region_build(d->work, d->build->bound, region, jit_is_constant, d->build);
+    tir_region *out = jit_region_build(d->build, d->work, region);
     out->excess_precision = !d->program->options.no_excess_precision;
     return out;
 }
@@ -142,6 +142,7 @@ static void for_branches(dump *d, void (*visit)(dump *d)) {
 
 static void each_region(dump *d, bool kernels_only, void (*print)(dump *d, const graph_region *region)) {
     d->build->regions = jit_fuse(d->build);
+    jit_find_sharing(d->build);
     if (d->branch) lib_text_format(&d->text, "%s# %s\n", d->text.length ? "\n" : "", d->branch);
     for (uint32_t r = 0; r < d->build->regions.count; r++) {
         const graph_region *region = &d->build->regions.data[r];
@@ -281,6 +282,7 @@ static void add_place(dump *d, const jit_place *place) {
     case JIT_PLACE_CONSTANT: lib_text_add(&d->text, " constant"); break;
     case JIT_PLACE_NONE: lib_text_add(&d->text, " nowhere"); break;
     }
+    if (place->offset && place->kind != JIT_PLACE_ARENA) lib_text_format(&d->text, "+%lld", (long long)place->offset);
 }
 
 static void add_kernels(dump *d, const jit_plan *plan, const jit_step *step, const char *indent) {
@@ -320,6 +322,15 @@ static void add_plan(dump *d, const jit_plan *plan, const char *indent) {
 
 static void dump_plan(dump *d) {
     add_plan(d, d->plan, "");
+    for (int o = 0; o < d->program->output_count; o++) {
+        const jit_donation *donation = &d->plan->donations[o];
+        if (d->program->alias[o] >= 0)
+            lib_text_format(&d->text, "output.%d %s input.%d\n", o,
+                            donation->must  ? "is what is left of"
+                            : donation->may ? "may lie in the place of"
+                                            : "is copied over",
+                            d->program->alias[o]);
+    }
 }
 
 /* ---- the profile: times of kernels since profiling was switched on */
@@ -340,8 +351,7 @@ static void add_profile(dump *d, jit_plan *plan, double total) {
         if (runs == 0) continue;
         lib_text_format(&d->text, "%5.1f %%  %10.2f us  %8.0f runs", total > 0 ? 100 * ns / total : 0, ns / runs / 1e3,
                         runs);
-        if (call->kernel->flops > 0) lib_text_format(&d->text, "  %8.2f GFLOP/s", call->kernel->flops * runs / ns);
-        if (call->kernel->bytes > 0) lib_text_format(&d->text, "  %8.2f GB/s", call->kernel->bytes * runs / ns);
+        lib_text_format(&d->text, "  %8.2f GFLOP/s  %8.2f GB/s", call->operations * runs / ns, call->bytes * runs / ns);
         lib_text_format(&d->text, "  %s\n", call->name);
     }
     for (int s = 0; s < plan->step_count; s++)
@@ -398,7 +408,8 @@ static void print_stage(dump *d, int stage, jit_plan *scratch) {
                        .work = d->work,
                        .init_values =
                            atomic_load(&d->program->init_state) == JIT_INIT_DONE ? d->program->init_values : NULL,
-                       .ordinary_inputs = d->program->ordinary_inputs};
+                       .ordinary_inputs = d->program->ordinary_inputs,
+                       .donated = d->program->alias};
     build.root = &build;
     d->build = &build;
     lib_text_init(&d->text, d->work);

@@ -7,8 +7,8 @@ enum { HUGE_PAGE = 2 << 20 };
 
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs) {
     switch (place->kind) {
-    case JIT_PLACE_INPUT: return inputs[place->number];
-    case JIT_PLACE_OUTPUT: return outputs[place->number];
+    case JIT_PLACE_INPUT: return inputs[place->number] + place->offset;
+    case JIT_PLACE_OUTPUT: return outputs[place->number] + place->offset;
     case JIT_PLACE_ARENA: return frame->memory + place->offset;
     case JIT_PLACE_CONSTANT: return place->pointer;
     case JIT_PLACE_NONE: break;

@@ -11,7 +11,14 @@ typedef struct jit_request { /* one kernel that the plan calls */
     const graph_region *region;
     jit_kernel *kernel;
     bool claimed, pinned;
+    double operations, bytes; /* of one run, for the profile */
 } jit_request;
+
+typedef struct jit_link { /* where a value without bytes of its own lies */
+    graph_id base;        /* 0: it has its own */
+    bool over;            /* written over base, whose contents are gone then; else base shows it all the time */
+    int64_t offset;       /* bytes */
+} jit_link;
 
 typedef struct jit_scratch { /* arena space that one region needs while it runs */
     uint32_t region;
@@ -27,10 +34,14 @@ typedef struct jit_build {
     lib_arena *work; /* for the build only */
     graph *bound;    /* in `work`; of a branch: a sub-graph */
     graph_regions regions;
-    bool *constant;    /* [values] same bytes at every run */
-    bool *produced;    /* [values] written by a region that is no view */
-    jit_place *place;  /* [values] */
-    graph_id *view_of; /* [values] 0, or the value whose bytes it shows */
+    bool *constant;   /* [values] same bytes at every run */
+    bool *produced;   /* [values] written by a region that is no view */
+    jit_place *place; /* [values] */
+    jit_link *links;  /* [values] */
+    bool *parts;      /* [regions] a concat whose operands are written or copied into the result */
+    int *updates; /* [regions] 0, or 1 + the output that is written over an operand of which it changes some elements */
+    uint32_t *last_read; /* [values that are no views] last region that reads it; regions.count: outputs */
+    const int *donated;  /* [outputs] input whose buffer the output may take; -1. NULL: none */
     jit_scratch *scratch;
     uint32_t scratch_count;
     int64_t *step_scratch;             /* [regions] offset of what a control step asked for */
@@ -82,6 +93,16 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
 /* Bytes of a value of the bound graph: shape evaluated with the parameters' values. Raises on overflow. */
 size_t jit_value_bytes(jit_build *build, graph_id value);
 int64_t jit_dimension(jit_build *build, tir_expr dimension);
+
+/* sharing.c: links of the regions at hand, as far as they do not depend on kernels; then those that do. */
+void jit_find_sharing(jit_build *build);
+void jit_share_maps(jit_build *build);
+/* The value that holds the bytes, and where in it. offset may be NULL. */
+graph_id jit_home(const jit_build *build, graph_id value, int64_t *offset);
+/* The region's computation; one that updates in place says so. */
+tir_region *jit_region_build(jit_build *build, lib_arena *arena, const graph_region *region);
+/* When values have their places: which buffers of the host may be one. */
+void jit_plan_donation(jit_build *build);
 
 /* memory.c: gives a place to every value that regions write and to their scratch; regions run in order. Sources have their places
  * before. Sets plan->arena_bytes. */

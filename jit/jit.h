@@ -64,8 +64,8 @@ typedef struct jit_kernel {
     tir_expr workspace_size, local_size; /* bytes, in kernel->pool; 0: none */
     tir_layout *input_layouts;           /* layout the kernel wants each input in (constants are packed to it) */
     int inputs;
-    double flops, bytes;
-    lib_arena arena; /* holds the above, and the pool that the sizes live in */
+    uint64_t *shares; /* [outputs] bits of the inputs whose place it may take: read only where it is written */
+    lib_arena arena;  /* holds the above, and the pool that the sizes live in */
     lib_scope scope;
     tir_pool *pool;
     tir_expr *params; /* in the order of the plan's parameter values */
@@ -116,7 +116,7 @@ struct dlc_context {
     /* Of programs that are gone, and what no program counts for itself. */
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
         kernel_evictions;
-    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, compile_ns, run_ns;
+    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, copied_bytes, compile_ns, run_ns;
 };
 
 dlc_status jit_fail(dlc_context *context,
@@ -153,7 +153,7 @@ typedef enum jit_place_kind {
 typedef struct jit_place {
     jit_place_kind kind;
     int32_t number; /* INPUT, OUTPUT */
-    int64_t offset; /* ARENA: bytes */
+    int64_t offset; /* INPUT, OUTPUT, ARENA: bytes */
     void *pointer;  /* CONSTANT */
 } jit_place;
 
@@ -174,6 +174,7 @@ typedef struct jit_call { /* one kernel of a KERNELS step */
     int64_t local_stride;
     const int64_t *params;
     const char *name;
+    double operations, bytes; /* of one run, see tir_region_work */
     _Atomic uint64_t profile_ns, profile_runs;
 } jit_call;
 
@@ -228,6 +229,13 @@ typedef struct jit_frame_slot {
 
 enum { JIT_FRAMES_KEPT = 8 };
 
+/* An output and the input donated to it. */
+typedef struct jit_donation {
+    bool may;  /* be one buffer without a copy */
+    bool must; /* the plan changes the input's buffer into the output: when they are two, the input is copied first */
+    size_t bytes; /* of either */
+} jit_donation;
+
 struct jit_plan {
     jit_plan *next; /* list of retired plans */
     uint64_t hash;
@@ -246,7 +254,8 @@ struct jit_plan {
     int run_slot_count;
     int control_limit; /* most inputs and outputs of a control step */
     int64_t arena_bytes;
-    int64_t *output_shapes; /* [outputs][DLC_MAX_RANK] */
+    int64_t *output_shapes;  /* [outputs][DLC_MAX_RANK] */
+    jit_donation *donations; /* [outputs] */
     int *output_ranks;
     size_t counted_bytes;      /* in context->plan_bytes */
     _Atomic uint64_t last_use; /* program->tick then */

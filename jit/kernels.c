@@ -110,10 +110,26 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     return tir_lower(arena, region, schedule, &options);
 }
 
+typedef struct lowered_region { /* beside the kernel that it became */
+    tir_region *rewritten;
+    const uint64_t *shares;
+} lowered_region;
+
+/* By output: the inputs whose place it may take under this schedule. */
+static uint64_t *find_shares(lib_arena *arena, const tir_region *region, const tir_schedule *schedule) {
+    uint64_t *shares = LIB_NEW_ARRAY(arena, uint64_t, (size_t)region->outputs + 1);
+    if (schedule->text.data && strstr(schedule->text.data, "overlap")) return shares; /* points are computed twice */
+    for (int o = 0; o < region->outputs; o++)
+        for (int i = 0; i < region->inputs && i < 64; i++)
+            if (tir_region_same_point(region, i, o)) shares[o] |= UINT64_C(1) << i;
+    return shares;
+}
+
 /* What a run needs to know of a kernel, kept in the kernel's own arena. */
-static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const tir_region *region, const target *from,
-                            const target_module *module, int number) {
+static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const lowered_region *description,
+                            const target *from, const target_module *module, int number) {
     lib_arena *arena = &kernel->arena;
+    const tir_region *region = description->rewritten;
     const tir_pool *pool = lowered->pool;
     tir_expr *map = LIB_NEW_ARRAY(arena, tir_expr, pool->variables.count + 1);
     kernel->pool = LIB_NEW(arena, tir_pool);
@@ -141,29 +157,29 @@ static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const
         if (tensor->argument >= 0 && tensor->argument < region->inputs)
             kernel->input_layouts[tensor->argument] = tensor->layout;
     }
-    kernel->flops = lowered->flops;
-    kernel->bytes = lowered->bytes;
+    kernel->shares = lib_arena_copy(arena, description->shares, ((size_t)region->outputs + 1) * sizeof *kernel->shares);
 }
 
-static dlc_status describe_guarded(jit_kernel *kernel, const tir_kernel *lowered, const tir_region *region,
+static dlc_status describe_guarded(jit_kernel *kernel, const tir_kernel *lowered, const lowered_region *region,
                                    const target *from, const target_module *module, int number) {
     if (LIB_ENTER(&kernel->scope)) describe_kernel(kernel, lowered, region, from, module, number);
     return kernel->scope.error.status;
 }
 
-static void lower_module(module_job *job, lib_arena *arena, const tir_kernel **lowered, tir_region **regions) {
+static void lower_module(module_job *job, lib_arena *arena, const tir_kernel **lowered, lowered_region *regions) {
     jit_build *build = job->build;
     for (int i = 0; i < job->count; i++) {
         const jit_request *request = &build->requests[job->request[i]];
         tir_schedule schedule;
         lib_error error;
         if (out_of_budget(build, &error)) lib_raise_error(arena->scope, &error);
-        tir_region *region = graph_region_build(arena, build->bound, request->region, jit_is_constant, build);
-        lowered[i] = jit_lower_region(build->program, arena, region, &regions[i], &schedule, NULL);
+        tir_region *region = jit_region_build(build, arena, request->region);
+        lowered[i] = jit_lower_region(build->program, arena, region, &regions[i].rewritten, &schedule, NULL);
+        regions[i].shares = find_shares(arena, region, &schedule);
     }
 }
 
-static dlc_status load_module(module_job *job, const tir_kernel *const *lowered, tir_region *const *regions) {
+static dlc_status load_module(module_job *job, const tir_kernel *const *lowered, const lowered_region *regions) {
     jit_build *build = job->build;
     dlc_context *context = build->program->context;
     const target *to = context->target;
@@ -177,7 +193,7 @@ static dlc_status load_module(module_job *job, const tir_kernel *const *lowered,
     jit_kernel *kernels[KERNELS_PER_MODULE];
     for (int i = 0; i < job->count && status == DLC_OK; i++) {
         jit_kernel *kernel = kernels[i] = build->requests[job->request[i]].kernel;
-        status = describe_guarded(kernel, lowered[i], regions[i], to, module, i);
+        status = describe_guarded(kernel, lowered[i], &regions[i], to, module, i);
         if (status != DLC_OK) job->error = kernel->scope.error;
     }
     if (status == DLC_OK)
@@ -192,7 +208,7 @@ static void build_module(module_job *job) {
     lib_arena arena;
     lib_arena_init(&arena, &context->allocator, &scope);
     const tir_kernel *lowered[KERNELS_PER_MODULE];
-    tir_region *regions[KERNELS_PER_MODULE];
+    lowered_region regions[KERNELS_PER_MODULE];
     if (LIB_ENTER(&scope)) lower_module(job, &arena, lowered, regions);
     dlc_status status = scope.error.status;
     if (status == DLC_OK)

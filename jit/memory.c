@@ -1,6 +1,6 @@
 /* Where values live during a run. Every value that a region writes is an output buffer of the run or a piece of the plan's arena;
- * two values may share bytes when their lifetimes (in regions) do not meet. Views share their operand's place. Largest first, at
- * the lowest offset that is free over the whole lifetime: near optimal for layer chains, quadratic in the number of values. */
+ * two values may share bytes when their lifetimes (in regions) do not meet. Values that others hold (sharing.c) come along. Largest
+ * first, at the lowest offset that is free over the whole lifetime: near optimal for layer chains, quadratic in the number of values. */
 #include "jit/internal.h"
 
 typedef struct interval {
@@ -14,27 +14,16 @@ static int64_t round_up(int64_t bytes) {
     return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
 }
 
-/* The value whose bytes `value` shows (through views). */
-static graph_id root_of(const jit_build *build, graph_id value) {
-    while (build->view_of[value]) value = build->view_of[value];
-    return value;
-}
-
-static void find_views(jit_build *build) {
-    build->view_of = LIB_NEW_ARRAY(build->work, graph_id, build->bound->values.count + 1);
-    for (uint32_t r = 0; r < build->regions.count; r++) {
-        const graph_region *region = &build->regions.data[r];
-        if (region->kind == GRAPH_REGION_VIEW) build->view_of[region->outputs[0]] = region->inputs[0];
-    }
-}
-
-/* Outputs that a region writes go straight to the run's output buffer; the others are copied at the end. */
+/* A home that a region writes goes straight to the run's output buffer when it is all of an output; other outputs are copied at
+ * the end. */
 static void place_outputs(jit_build *build) {
     const graph *g = build->bound;
     for (uint32_t o = 0; o < g->outputs.count; o++) {
-        graph_id root = root_of(build, g->outputs.data[o]);
-        if (build->place[root].kind == JIT_PLACE_NONE && build->produced[root])
-            build->place[root] = (jit_place){.kind = JIT_PLACE_OUTPUT, .number = (int32_t)o};
+        int64_t offset;
+        graph_id home = jit_home(build, g->outputs.data[o], &offset);
+        if (build->place[home].kind != JIT_PLACE_NONE || !build->produced[home] || offset) continue;
+        if (jit_value_bytes(build, home) != jit_value_bytes(build, g->outputs.data[o])) continue;
+        build->place[home] = (jit_place){.kind = JIT_PLACE_OUTPUT, .number = (int32_t)o};
     }
 }
 
@@ -64,30 +53,47 @@ static int64_t find_gap(const interval *all, uint32_t placed, const interval *wa
     return at;
 }
 
+/* Lifetimes of homes: from the first region that writes into one to the last that reads there. */
 static uint32_t collect_values(jit_build *build, interval *intervals) {
     uint32_t *number = LIB_NEW_ARRAY(build->work, uint32_t, build->bound->values.count + 1), count = 0;
     for (uint32_t r = 0; r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
         for (uint32_t o = 0; o < region->output_count && region->kind != GRAPH_REGION_VIEW; o++) {
-            graph_id value = region->outputs[o];
-            if (build->place[value].kind != JIT_PLACE_NONE) continue;
-            intervals[count] = (interval){value, r, r, round_up((int64_t)jit_value_bytes(build, value)), 0, NULL};
-            number[value] = ++count;
+            graph_id home = jit_home(build, region->outputs[o], NULL);
+            if (build->place[home].kind != JIT_PLACE_NONE) continue;
+            if (!number[home]) {
+                intervals[count] = (interval){home, r, r, round_up((int64_t)jit_value_bytes(build, home)), 0, NULL};
+                number[home] = ++count;
+            }
+            intervals[number[home] - 1].end = r;
         }
         for (uint32_t i = 0; i < region->input_count; i++) {
-            uint32_t n = number[root_of(build, region->inputs[i])];
+            uint32_t n = number[jit_home(build, region->inputs[i], NULL)];
             if (n) intervals[n - 1].end = r;
         }
     }
     for (uint32_t o = 0; o < build->bound->outputs.count; o++) { /* copied after the last region */
-        uint32_t n = number[root_of(build, build->bound->outputs.data[o])];
+        uint32_t n = number[jit_home(build, build->bound->outputs.data[o], NULL)];
         if (n) intervals[n - 1].end = build->regions.count;
     }
     return count;
 }
 
+/* Values that lie in others. */
+static void place_linked(jit_build *build) {
+    for (uint32_t v = 1; v < build->bound->values.count; v++) {
+        if (!build->links[v].base) continue;
+        int64_t offset;
+        jit_place place = build->place[jit_home(build, v, &offset)];
+        if (place.kind == JIT_PLACE_CONSTANT)
+            place.pointer = place.pointer ? (char *)place.pointer + offset : NULL;
+        else
+            place.offset += offset;
+        build->place[v] = place;
+    }
+}
+
 void jit_plan_memory(jit_build *build) {
-    find_views(build);
     place_outputs(build);
     uint32_t limit = build->bound->values.count + build->scratch_count + 1;
     interval *intervals = LIB_NEW_ARRAY(build->work, interval, limit);
@@ -110,6 +116,5 @@ void jit_plan_memory(jit_build *build) {
             *in->place = in->offset;
     }
     build->plan->arena_bytes = total;
-    for (uint32_t v = 1; v < build->bound->values.count; v++)
-        if (build->view_of[v]) build->place[v] = build->place[root_of(build, v)];
+    place_linked(build);
 }

@@ -51,9 +51,12 @@ static void run_kernels(running *run) {
 }
 
 static void run_copy(running *run) {
-    const jit_tensor *from = run->step->inputs, *to = run->step->outputs;
-    memcpy(jit_place_pointer(&to->place, run->frame, run->inputs, run->outputs),
-           jit_place_pointer(&from->place, run->frame, run->inputs, run->outputs), from->bytes);
+    const jit_tensor *from = run->step->inputs;
+    const char *source = jit_place_pointer(&from->place, run->frame, run->inputs, run->outputs);
+    char *to = jit_place_pointer(&run->step->outputs->place, run->frame, run->inputs, run->outputs);
+    if (source == to) return; /* a donated input that is an output as it is */
+    memcpy(to, source, from->bytes);
+    atomic_fetch_add_explicit(&run->plan->context->copied_bytes, from->bytes, memory_order_relaxed);
 }
 
 static dlc_status run_steps(running *run) {
@@ -87,7 +90,8 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
     for (int i = 0; i < plan->run_slot_count; i++) {
         int slot = plan->run_slots[i];
         const jit_place *place = &plan->slots[slot];
-        frame->pointers[slot] = place->kind == JIT_PLACE_INPUT ? inputs[place->number] : outputs[place->number];
+        char *const *buffers = place->kind == JIT_PLACE_INPUT ? inputs : outputs;
+        frame->pointers[slot] = buffers[place->number] + place->offset;
     }
     error->status = DLC_OK;
     for (int c = 0; c < plan->call_count; c++) frame->arguments[c].error = error;

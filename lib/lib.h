@@ -247,6 +247,7 @@ bool lib_tensor_is_compact(
     const DLTensor *tensor); /* strides of size-1 dimensions are ignored; empty tensors are compact */
 /* Number of elements; false if a dimension is negative or the byte size overflows. */
 bool lib_tensor_count(const DLTensor *tensor, int64_t *count);
+size_t lib_tensor_bytes(const DLTensor *tensor); /* of its elements; the count must not overflow */
 /* First byte and one past the last byte that the tensor touches (strides may be negative); empty tensor: low == high. */
 void lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high);
 /* Owned compact tensor from the allocator, data aligned to `alignment`, deleter releases all. NULL when refused. */

@@ -47,6 +47,11 @@ bool lib_tensor_count(const DLTensor *tensor, int64_t *count) {
     return true;
 }
 
+size_t lib_tensor_bytes(const DLTensor *tensor) {
+    int64_t count = 0;
+    return lib_tensor_count(tensor, &count) ? (size_t)count * (tensor->dtype.bits / 8u) : 0;
+}
+
 void lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high) {
     uintptr_t base = (uintptr_t)tensor->data + (uintptr_t)tensor->byte_offset;
     *low = *high = (const char *)base;

@@ -221,7 +221,7 @@ static void nest(tir_lowering *l, int s) {
                                                         stage->axis[a].extent);
         }
     }
-    if (stage->kind == TIR_SCATTER) {
+    if (stage->kind == TIR_SCATTER && (attached || !stage->in_place)) {
         loops(l, s, 0, TIR_ROLE_INIT);
         if (!attached) end_phase(l, s);
     }

@@ -55,6 +55,7 @@ typedef struct tir_stage {
     tir_stage_kind kind;
     bool exact;
     bool removed;      /* inlined away by a rewrite; skip */
+    bool in_place;     /* scatter: the output's buffer holds the initial values already; see tir_region_updated_input */
     int space, reduce; /* number of axes: axis[0..space-1], then axis[space..space+reduce-1] */
     tir_axis axis[TIR_MAX_AXES];
     int count; /* values or state components, each with a tensor */
@@ -107,6 +108,20 @@ tir_expr tir_region_load_guarded(tir_region *region, uint32_t tensor, const tir_
 int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit);
 
 tir_region *tir_region_copy(lib_arena *arena, const tir_region *region); /* shares the pool: rewrites work on a copy */
+
+/* ---- sharing of buffers (in_place.c): input and output are positions among the region's inputs and outputs, both in memory that
+ * starts at one address. */
+/* Every element of the input is read only where the same element of the output is computed, and for it alone. Holds for any
+ * schedule without overlapping tiles. */
+bool tir_region_same_point(const tir_region *region, int input, int output);
+/* The output updates a copy of that input, which nothing else reads: in place only the update is left to do. -1: none. */
+int tir_region_updated_input(const tir_region *region, int output);
+void tir_region_update_in_place(tir_region *region, int output); /* says that both share their buffer */
+
+/* ---- work (work.c) at the given parameters' values. Operations: arithmetic on elements, a multiply-add is two, comparisons, selects
+ * and casts none, points that a predicate leaves out included. Bytes: of inputs and outputs, each element once; of tensors that are
+ * read or updated where data says, as many as there are accesses. */
+void tir_region_work(const tir_region *region, const int64_t *params, double *operations, double *bytes);
 
 /* ---- text (region_text.c): prints and parses back:
  *   region r params(n: 1..64)

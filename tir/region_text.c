@@ -6,6 +6,7 @@
  *       merge acc(0):f32 + other(0):f32
  *   reduce am (am: f32, at: i64) (i: 45 | k: 9) init {..} = {.., ..} merge {.., ..}
  *   scatter S f32 (i: 8 | u: 9) init 0:f32 at [cast.index(ix[u])] = acc(0):f32 + x[u, 0]
+ *   scatter S f32 inplace (...) ...                 its buffer holds the initial values already
  *   fold   s f32[4] (b: 3 | t: 9) init 0:f32       [4]: extents of the state's own axes, behind the free ones
  *   map    st f32 in s (b: 3, t: 9, j: 4) = s[b, j] + x[t, b]
  *   next   s = st[b, t, 0]                         after the steps; the own axes' indices are 0 and stand for the axes
@@ -116,6 +117,7 @@ static void print_stage(printer *p, const tir_stage *stage) {
     lib_text_format(p->text, "%s %s", kind_names[stage->kind], name);
     print_types(p, stage, name);
     if (stage->exact) lib_text_add(p->text, " exact");
+    if (stage->in_place) lib_text_add(p->text, " inplace");
     if (stage->fold >= 0) lib_text_format(p->text, " in %s", stage_name(p, &p->region->stages.data[stage->fold]));
     print_axes(p, stage);
     if (stage->kind != TIR_MAP) {
@@ -341,7 +343,7 @@ typedef struct stage_head {
     dlc_dtype dtype[TIR_MAX_STATE];
     int own_rank[TIR_MAX_STATE];
     tir_expr own_extent[TIR_MAX_STATE][DLC_MAX_RANK];
-    bool exact;
+    bool exact, in_place;
     int32_t fold;
 } stage_head;
 
@@ -369,6 +371,7 @@ static void parse_head(parser *p, stage_head *head) {
         parse_type(p, head);
     }
     head->exact = lib_lexer_accept(p->lexer, "exact");
+    head->in_place = lib_lexer_accept(p->lexer, "inplace");
     if (lib_lexer_accept(p->lexer, "in")) head->fold = (int32_t)parse_stage_name(p);
 }
 
@@ -393,6 +396,7 @@ static tir_stage *parse_axes(parser *p, tir_stage_kind kind, const stage_head *h
                                         names + space, extents + space);
     stage->name = head->name;
     stage->exact = head->exact;
+    stage->in_place = head->in_place;
     stage->fold = head->fold;
     return stage;
 }

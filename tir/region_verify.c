@@ -238,6 +238,8 @@ static void check_stage(verifier *v, int32_t id) {
             "R10: predicate on something other than a reduction or scatter");
     require(v, stage->fold < 0 || (stage->fold < id && v->region->stages.data[stage->fold].kind == TIR_FOLD),
             "R14: it is a step of something that is no earlier fold");
+    require(v, !stage->in_place || (stage->kind == TIR_SCATTER && v->region->tensors.data[stage->tensor[0]].output),
+            "R10: only a scatter whose result is an output is in place");
     check_values(v, stage);
     v->axes = true;
     v->axis_limit = stage->space + stage->reduce;

@@ -212,6 +212,7 @@ void tir_take_output(tir_region *region, uint32_t from_id, uint32_t to_id) {
     to->has_strides = from->has_strides;
     memcpy(to->stride, from->stride, sizeof to->stride);
     from->output = from->has_strides = false;
+    if (from->stage >= 0) region->stages.data[from->stage].in_place = false; /* its buffer is another one now */
     from->argument = -1;
     from->layout = tir_layout_identity(from->rank);
 }

@@ -178,8 +178,11 @@ DLC_API int dlc_program_input_count(const dlc_program *program);
 DLC_API int dlc_program_output_count(const dlc_program *program);
 DLC_API const char *dlc_program_input_name(const dlc_program *program, int input);
 DLC_API const char *dlc_program_output_name(const dlc_program *program, int output);
-/* Output `output` may be written over input `input` (a KV cache, optimiser state): the host passes the same buffer as both.
- * Before the first run. Shapes and dtypes must agree. */
+/* Output `output` may be written over input `input` (a KV cache, optimiser state): the host passes the same buffer as both, or two.
+ * Before the first run. Shapes and dtypes must agree. Where the program allows it nothing is copied: an update of a slice of
+ * the input (dlc_dynamic_update_slice, dlc_scatter) then costs what it writes, not what the buffer holds, and elementwise
+ * results go where they were read; dlc_program_dump "plan" says what became of each pair. A run that is cancelled or fails
+ * while it computes leaves a shared buffer undefined. */
 DLC_API dlc_status dlc_program_alias(dlc_program *program, int output, int input);
 
 typedef struct dlc_run_options {
@@ -217,6 +220,9 @@ typedef struct dlc_statistics {
                                          log names each (0 unless libdlc has a fault) */
     uint64_t cache_bytes;    /* code and plans held now */
     uint64_t arena_bytes;    /* run-time memory held now */
+    uint64_t
+        copied_bytes; /* by runs, beside what kernels do: strided, unaligned and donated tensors, outputs that are inputs or
+                                parts of other values, operands of concatenations */
     uint64_t compile_ns, run_ns; /* total time in bind, in runs (runs only while profiling) */
 } dlc_statistics;
 DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *statistics);

@@ -1,0 +1,274 @@
+/* Values that need no bytes of their own. A value may be linked to another one, whose bytes hold it:
+ *
+ *   view   a reshape or contiguous slice shows bytes of its operand
+ *   part   an operand of a contiguous concat is written where the result holds it; what cannot be is copied there
+ *   over   a region writes its result over an operand that nobody reads afterwards: updates of slices (only the update is then
+ *          written), and maps whose kernel reads every element just where it writes it
+ *
+ * Views, parts and updates are found before kernels are made, since an update in place is another computation; maps afterwards,
+ * since it depends on the schedule. Links end at a value's *home*, which gets a place (memory.c). */
+#include "jit/internal.h"
+
+static graph_id view_root(const jit_build *build, graph_id value) {
+    while (build->links[value].base && !build->links[value].over) value = build->links[value].base;
+    return value;
+}
+
+graph_id jit_home(const jit_build *build, graph_id value, int64_t *offset) {
+    int64_t at = 0;
+    for (; build->links[value].base; value = build->links[value].base) at += build->links[value].offset;
+    if (offset) *offset = at;
+    return value;
+}
+
+/* ---- views and parts */
+
+/* Bytes from the start of x to the first element of its slice. */
+static int64_t slice_offset(jit_build *build, const graph_node *node) {
+    const graph_shape *x = graph_shape_of(build->bound, node->input[0]);
+    const graph_attribute *start = &node->attribute[graph_op_attribute(node->op, "start")];
+    int64_t offset = 0;
+    for (int d = 0; d < x->rank; d++) {
+        int64_t size = jit_dimension(build, x->dim[d]), at = jit_dimension(build, start->dims[d]);
+        offset = offset * size + (at < 0 ? at + size : at);
+    }
+    return offset * (int64_t)lib_dtype_size(x->dtype);
+}
+
+static void link_views(jit_build *build) {
+    for (uint32_t r = 0; r < build->regions.count; r++) {
+        const graph_region *region = &build->regions.data[r];
+        if (region->kind != GRAPH_REGION_VIEW) continue;
+        const graph_node *node = &build->bound->nodes.data[region->nodes[0]];
+        bool slice = strcmp(node->op->name, "slice") == 0 && jit_value_bytes(build, node->first) > 0;
+        build->links[region->outputs[0]] =
+            (jit_link){.base = region->inputs[0], .offset = slice ? slice_offset(build, node) : 0};
+    }
+}
+
+/* A kernel's result that has no place of its own yet. */
+static bool may_be_part(const jit_build *build, const uint32_t *producer, graph_id value) {
+    if (producer[value] == UINT32_MAX || build->regions.data[producer[value]].kind != GRAPH_REGION_KERNEL) return false;
+    if (build->links[value].base || build->parts[producer[value]]) return false;
+    for (uint32_t o = 0; o < build->bound->outputs.count; o++)
+        if (view_root(build, build->bound->outputs.data[o]) == value) return false;
+    return true;
+}
+
+static bool is_row_major(jit_build *build, const graph_region *region) {
+    const tir_region *computation = graph_region_build(build->work, build->bound, region, jit_is_constant, build);
+    for (uint32_t t = 0; t < computation->tensors.count; t++)
+        if (!tir_layout_is_identity(&computation->tensors.data[t].layout)) return false;
+    return true;
+}
+
+static bool joins_outermost(jit_build *build, const graph_node *node) {
+    const graph_shape *shape = graph_shape_of(build->bound, node->first);
+    int axis = (int)node->attribute[0].integer;
+    if (axis < 0) axis += shape->rank;
+    for (int d = 0; d < axis; d++)
+        if (jit_dimension(build, shape->dim[d]) != 1) return false;
+    return true;
+}
+
+/* A region that is one concat, most of whose bytes can be written where they belong. */
+static void link_parts(jit_build *build, uint32_t r, const uint32_t *producer) {
+    const graph_region *region = &build->regions.data[r];
+    const graph_node *node = &build->bound->nodes.data[region->nodes[0]];
+    if (region->kind != GRAPH_REGION_KERNEL || region->node_count != 1 || region->output_count != 1) return;
+    if (strcmp(node->op->name, "concat") != 0 || !joins_outermost(build, node)) return;
+    size_t linked = 0, all = jit_value_bytes(build, node->first);
+    int64_t offset = 0;
+    for (int k = 0; k < node->inputs; k++) {
+        size_t bytes = jit_value_bytes(build, node->input[k]);
+        if (may_be_part(build, producer, node->input[k])) linked += bytes;
+    }
+    if (linked == 0 || linked < all / 2 || !is_row_major(build, region)) return;
+    build->parts[r] = true;
+    for (int k = 0; k < node->inputs; k++) {
+        graph_id part = node->input[k];
+        if (may_be_part(build, producer, part)) /* no longer, once it is one: a second use is copied */
+            build->links[part] = (jit_link){.base = node->first, .offset = offset};
+        offset += (int64_t)jit_value_bytes(build, part);
+    }
+}
+
+/* ---- last reads */
+
+/* For each value that is no view: the last region that reads it or its views. After all regions come the copies to outputs. */
+static void find_last_reads(jit_build *build) {
+    const graph *g = build->bound;
+    build->last_read = LIB_NEW_ARRAY(build->work, uint32_t, g->values.count + 1);
+    for (uint32_t r = 0; r < build->regions.count; r++)
+        for (uint32_t i = 0; i < build->regions.data[r].input_count; i++)
+            build->last_read[view_root(build, build->regions.data[r].inputs[i])] = r;
+    for (uint32_t o = 0; o < g->outputs.count; o++)
+        build->last_read[view_root(build, g->outputs.data[o])] = build->regions.count;
+}
+
+/* Region r reads the value once, and nobody reads it later. */
+static bool dies_at(const jit_build *build, uint32_t r, graph_id value) {
+    const graph_region *region = &build->regions.data[r];
+    graph_id root = view_root(build, value);
+    int uses = 0;
+    for (uint32_t i = 0; i < region->input_count; i++) uses += view_root(build, region->inputs[i]) == root;
+    return uses == 1 && build->last_read[root] == r;
+}
+
+/* ---- updates */
+
+typedef struct update { /* of a region: output over input; both are positions */
+    int output, input;  /* -1: none */
+} update;
+
+static update find_update(jit_build *build, const graph_region *region) {
+    bool scatters = false;
+    for (uint32_t n = 0; n < region->node_count; n++)
+        scatters = scatters || build->bound->nodes.data[region->nodes[n]].op->class_ == GRAPH_SCATTER;
+    if (!scatters || region->kind != GRAPH_REGION_KERNEL) return (update){-1, -1};
+    const tir_region *computation = graph_region_build(build->work, build->bound, region, jit_is_constant, build);
+    for (int o = 0; o < computation->outputs; o++) {
+        int input = tir_region_updated_input(computation, o);
+        if (input >= 0 && jit_value_bytes(build, region->outputs[o]) > 0) return (update){o, input};
+    }
+    return (update){-1, -1};
+}
+
+static void link_update(jit_build *build, uint32_t r, update u) {
+    const graph_region *region = &build->regions.data[r];
+    build->links[region->outputs[u.output]] = (jit_link){.base = region->inputs[u.input], .over = true};
+    build->updates[r] = u.output + 1;
+}
+
+/* From a donated input by updates alone to the output that it is donated to. */
+static void link_donated(jit_build *build, uint32_t output, const uint32_t *producer, const update *updates) {
+    const graph *g = build->bound;
+    graph_id source = g->inputs.data[build->donated[output]];
+    graph_id last = view_root(build, g->outputs.data[output]);
+    for (int pass = 0; pass < 2; pass++) /* first see whether it gets there */
+        for (graph_id at = last; at != source;) {
+            uint32_t r = producer[at];
+            if (r == UINT32_MAX || updates[r].output < 0 || build->regions.data[r].outputs[updates[r].output] != at)
+                return;
+            graph_id below = build->regions.data[r].inputs[updates[r].input];
+            if (!dies_at(build, r, below) || jit_value_bytes(build, below) != jit_value_bytes(build, last)) return;
+            if (pass == 1) link_update(build, r, updates[r]);
+            at = view_root(build, below);
+        }
+}
+
+static void link_updates(jit_build *build, const uint32_t *producer) {
+    update *updates = LIB_NEW_ARRAY(build->work, update, build->regions.count + 1);
+    for (uint32_t r = 0; r < build->regions.count; r++) updates[r] = find_update(build, &build->regions.data[r]);
+    for (uint32_t o = 0; build->donated && o < build->bound->outputs.count; o++)
+        if (build->donated[o] >= 0) link_donated(build, o, producer, updates);
+    for (uint32_t r = 0; r < build->regions.count; r++) {
+        const graph_region *region = &build->regions.data[r];
+        if (updates[r].output < 0 || build->links[region->outputs[updates[r].output]].base) continue;
+        graph_id below = region->inputs[updates[r].input];
+        if (dies_at(build, r, below) && producer[jit_home(build, below, NULL)] != UINT32_MAX)
+            link_update(build, r, updates[r]);
+    }
+}
+
+void jit_find_sharing(jit_build *build) {
+    uint32_t count = build->bound->values.count + 1;
+    build->links = lib_arena_array(build->work, count, sizeof *build->links);
+    build->parts = LIB_NEW_ARRAY(build->work, bool, build->regions.count + 1);
+    build->updates = LIB_NEW_ARRAY(build->work, int, build->regions.count + 1);
+    uint32_t *producer = LIB_NEW_ARRAY(build->work, uint32_t, count); /* of values that are no views */
+    for (uint32_t v = 0; v < count; v++) producer[v] = UINT32_MAX;
+    for (uint32_t r = 0; r < build->regions.count; r++)
+        for (uint32_t o = 0; o < build->regions.data[r].output_count; o++)
+            if (build->regions.data[r].kind != GRAPH_REGION_VIEW) producer[build->regions.data[r].outputs[o]] = r;
+    link_views(build);
+    bool alias = !lib_environment_lists(LIB_ENV_DISABLE, "alias");
+    for (uint32_t r = 0; alias && r < build->regions.count; r++) link_parts(build, r, producer);
+    find_last_reads(build);
+    if (alias) link_updates(build, producer);
+}
+
+tir_region *jit_region_build(jit_build *build, lib_arena *arena, const graph_region *region) {
+    tir_region *out = graph_region_build(arena, build->bound, region, jit_is_constant, build);
+    int updated = build->updates[region - build->regions.data];
+    if (updated) tir_region_update_in_place(out, updated - 1);
+    return out;
+}
+
+/* ---- maps */
+
+static bool kernel_shares(const jit_kernel *kernel, int input, int output) {
+    return input < 64 && (kernel->shares[output] >> input & 1);
+}
+
+void jit_share_maps(jit_build *build) {
+    if (lib_environment_lists(LIB_ENV_DISABLE, "alias")) return;
+    for (uint32_t q = 0; q < build->request_count; q++) {
+        const graph_region *region = build->requests[q].region;
+        const jit_kernel *kernel = build->requests[q].kernel;
+        uint32_t r = (uint32_t)(region - build->regions.data);
+        for (uint32_t o = 0; o < region->output_count; o++)
+            for (uint32_t i = 0; i < region->input_count && !build->links[region->outputs[o]].base; i++) {
+                graph_id from = region->inputs[i], to = region->outputs[o], home = jit_home(build, from, NULL);
+                if (!kernel_shares(kernel, (int)i, (int)o) || !dies_at(build, r, from) || !build->produced[home])
+                    continue;
+                if (jit_value_bytes(build, from) != jit_value_bytes(build, to)) continue;
+                build->links[to] = (jit_link){.base = from, .over = true};
+            }
+    }
+}
+
+/* ---- donation */
+
+static const jit_request *request_of(const jit_build *build, const graph_region *region) {
+    for (uint32_t q = 0; q < build->request_count; q++)
+        if (build->requests[q].region == region) return &build->requests[q];
+    return NULL;
+}
+
+/* The first region that writes into the output's buffer; after all regions it is a copy. */
+static uint32_t first_write(const jit_build *build, uint32_t output, graph_id *written) {
+    for (uint32_t r = 0; r < build->regions.count; r++)
+        for (uint32_t o = 0; o < build->regions.data[r].output_count; o++) {
+            *written = build->regions.data[r].outputs[o];
+            const jit_place *place = &build->place[*written];
+            bool view = build->regions.data[r].kind == GRAPH_REGION_VIEW;
+            if (!view && place->kind == JIT_PLACE_OUTPUT && place->number == (int32_t)output) return r;
+        }
+    return build->regions.count;
+}
+
+/* The output's buffer may be the input's. */
+static bool may_share(const jit_build *build, uint32_t output, int input) {
+    graph_id source = build->bound->inputs.data[input], written = 0;
+    uint32_t read = build->last_read[source], write = first_write(build, output, &written);
+    if (read < write) return true;
+    if (read != write) return false;
+    if (write == build->regions.count) /* a copy of the input itself moves nothing */
+        return jit_home(build, build->bound->outputs.data[output], NULL) == source;
+    const graph_region *region = &build->regions.data[write];
+    const jit_request *request = request_of(build, region);
+    if (!request || !dies_at(build, write, source)) return false;
+    int from = -1, to = -1;
+    for (uint32_t i = 0; i < region->input_count; i++)
+        if (view_root(build, region->inputs[i]) == source) from = (int)i;
+    for (uint32_t o = 0; o < region->output_count; o++)
+        if (region->outputs[o] == written) to = (int)o;
+    return kernel_shares(request->kernel, from, to) && build->place[written].offset == 0 &&
+           build->place[region->inputs[from]].offset == 0;
+}
+
+void jit_plan_donation(jit_build *build) {
+    const graph *g = build->bound;
+    jit_plan *plan = build->plan;
+    plan->donations = LIB_NEW_ARRAY(&plan->arena, jit_donation, g->outputs.count + 1);
+    for (uint32_t o = 0; o < g->outputs.count; o++) {
+        int input = build->donated ? build->donated[o] : -1;
+        if (input < 0) continue;
+        graph_id source = g->inputs.data[input], value = g->outputs.data[o];
+        jit_donation *donation = &plan->donations[o];
+        donation->bytes = jit_value_bytes(build, value);
+        donation->must = value != source && view_root(build, value) != source && jit_home(build, value, NULL) == source;
+        donation->may = donation->must || may_share(build, o, input);
+    }
+}
