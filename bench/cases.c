@@ -114,7 +114,7 @@ static void build_contraction(bench_builder *b) {
     double limit = sqrt(3.0 / (double)k);
     dlc_value w =
         operand(b, bench_number(s, "const", 1) != 0, DLC_F32, 3 - skip, (int64_t[]){batch, k, n} + skip, -limit, limit);
-    dlc_value y = dlc_matmul(x, w, DLC_MATMUL_RESULT_SAME);
+    dlc_value y = dlc_matmul(x, w);
     if (bench_flag(s, "bias")) y = dlc_add(y, weights(b, DIMS(n), 1));
     result(b, activate(b, y));
     b->problem.flops = 2.0 * (double)batch * (double)m * (double)n * (double)k;
@@ -257,7 +257,7 @@ static void build_attention_softmax(bench_builder *b) {
 static void build_attention_values(bench_builder *b) {
     attention_sizes a = attention_of(b->problem.shape);
     dlc_value p = input(b, DIMS(a.b, a.heads, a.queries, a.keys)), v = input(b, DIMS(a.b, a.heads, a.keys, a.dim));
-    result(b, dlc_matmul(p, v, DLC_MATMUL_RESULT_SAME));
+    result(b, dlc_matmul(p, v));
 }
 
 /* ---- rows: reductions and what is built of them ---------------------------------------------------------------------------------- */

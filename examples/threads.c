@@ -74,7 +74,7 @@ static dlc_status build(dlc_context *context, dlc_program **program) {
     /* Lengths of requests: one kernel that takes n, rather than one for each value of it. */
     dlc_symbol_varies(graph, "n", 1, LONGEST, 1);
     dlc_value weights = dlc_constant_borrow(graph, DLC_F32, 2, (int64_t[]){FEATURES, FEATURES}, w);
-    dlc_value y = dlc_softmax(dlc_matmul(x, weights, DLC_MATMUL_RESULT_SAME), -1);
+    dlc_value y = dlc_softmax(dlc_matmul(x, weights), -1);
     dlc_output(graph, "y", y);
     dlc_output(graph, "total", dlc_add(total, dlc_reduce_sum(y, 1, (int64_t[]){0}, false)));
     status = dlc_compile(context, graph, NULL, program);

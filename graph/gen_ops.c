@@ -4,7 +4,8 @@
  *   - rows that can have no operand take the graph first;
  *   - operands in order; a variadic one as (count, pointer);
  *   - required attributes, then at most two optional ones; lists as (count, pointer). With more optional ones, a
- * pointer to an options struct (NULL: defaults) takes their place;
+ * pointer to an options struct (NULL: defaults) takes their place. A function without an options struct leaves seldom
+ * wanted ones out, and a second one, <name>_as, takes them;
  *   - the result is returned; several are written to an array at the end. */
 #include "graph/op.h"
 
@@ -31,6 +32,17 @@ static bool has_options(const graph_op *op) {
     int optional = 0;
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) optional += is_optional(spec);
     return optional >= OPTIONS_FROM;
+}
+
+static bool has_seldom(const graph_op *op) {
+    for (const graph_attribute_spec *spec = op->attribute; spec->name && !has_options(op); spec++)
+        if (spec->seldom) return true;
+    return false;
+}
+
+/* Is the attribute a parameter of the plain function (of the _as one, if `all`)? */
+static bool is_taken(const graph_op *op, const graph_attribute_spec *spec, bool all) {
+    return is_optional(spec) && (all || !spec->seldom || has_options(op));
 }
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
@@ -106,10 +118,10 @@ static void print_attribute_parameter(FILE *out, const graph_op *op, const graph
     fprintf(out, "%s", safe(spec->name, name));
 }
 
-static void print_prototype(FILE *out, const graph_op *op) {
+static void print_prototype(FILE *out, const graph_op *op, bool all) {
     char word[64], name[64];
     const char *separator = "";
-    fprintf(out, "%s dlc_%s(", op->results == 1 ? "dlc_value" : "void", op->name);
+    fprintf(out, "%s dlc_%s%s(", op->results == 1 ? "dlc_value" : "void", op->name, all ? "_as" : "");
     if (op->min_inputs == 0) fprintf(out, "dlc_graph *graph"), separator = ", ";
     for (int i = 0; i < fixed_operands(op); i++, separator = ", ")
         fprintf(out, "%sdlc_value %s", separator, operand_word(op, i, word) ? safe(word, name) : "x");
@@ -124,7 +136,7 @@ static void print_prototype(FILE *out, const graph_op *op) {
         fprintf(out, "%sconst dlc_%s_options *options", separator, op->name), separator = ", ";
     else
         for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-            if (is_optional(spec)) print_attribute_parameter(out, op, spec, separator), separator = ", ";
+            if (is_taken(op, spec, all)) print_attribute_parameter(out, op, spec, separator), separator = ", ";
     if (op->results < 0) fprintf(out, "%sint result_count, dlc_value *results", separator);
     if (op->results > 1) fprintf(out, "%sdlc_value *results", separator);
     fprintf(out, ")");
@@ -164,7 +176,7 @@ static void print_broken(const char *text) {
 }
 
 /* A prototype or an enumeration in lines of a readable length. */
-static void print_declaration(const graph_op *op, const graph_attribute_spec *enumeration) {
+static void print_declaration(const graph_op *op, const graph_attribute_spec *enumeration, bool all) {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
@@ -172,7 +184,7 @@ static void print_declaration(const graph_op *op, const graph_attribute_spec *en
     if (enumeration)
         print_enumeration(out, op, enumeration);
     else
-        print_prototype(out, op);
+        print_prototype(out, op, all);
     fclose(out);
     print_broken(text);
     free(text);
@@ -248,11 +260,13 @@ static void print_options(const graph_op *op) {
 static void print_header_row(const graph_op *op) {
     print_comment(op);
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-        if (spec->kind == GRAPH_ATTR_ENUM) print_declaration(op, spec);
+        if (spec->kind == GRAPH_ATTR_ENUM) print_declaration(op, spec, false);
     if (has_options(op)) print_options(op);
-    printf("DLC_API ");
-    print_declaration(op, NULL);
-    printf(";\n");
+    for (int all = 0; all <= has_seldom(op); all++) {
+        printf("DLC_API ");
+        print_declaration(op, NULL, all);
+        printf(";\n");
+    }
 }
 
 static void print_header(void) {
@@ -260,8 +274,8 @@ static void print_header(void) {
         "/* The operators of libdlc; generated from the operator table. Included by <dlc/dlc.h>.\n"
         " * Operands of elementwise operators broadcast like NumPy's; dtypes are never converted. An operand in\n"
         " * [brackets] may be left out: pass DLC_NONE. Options structs are set up with their _INIT macro, which\n"
-        " * holds the defaults; NULL takes them all. Functions with several results write them to `results`. Lists are\n"
-        " * (count, pointer); NULL takes the default.\n"
+        " * holds the defaults; NULL takes them all. dlc_<name>_as takes what dlc_<name> leaves at its default. Functions\n"
+        " * with several results write them to `results`. Lists are (count, pointer); NULL takes the default.\n"
         " * dlc_dim in an attribute may hold an expression of symbols as its name, as dlc_value_dim gives it. */\n"
         "#ifndef DLC_OPS_H\n#define DLC_OPS_H\n\n"
         "#ifdef __cplusplus\n#define DLC_NONE (dlc_value{})\n#else\n#define DLC_NONE ((dlc_value){0})\n#endif\n");
@@ -293,11 +307,11 @@ static void print_attribute_value(const graph_op *op, const graph_attribute_spec
     printf("},\n");
 }
 
-static void print_source_row(const graph_op *op) {
+static void print_function(const graph_op *op, bool all) {
     char word[64], name[64], row[64];
     int fixed = fixed_operands(op);
     printf("\n");
-    print_declaration(op, NULL);
+    print_declaration(op, NULL, all);
     printf(" {\n");
     if (op->results == 1) printf("    dlc_value value_;\n");
     if (has_options(op))
@@ -313,7 +327,7 @@ static void print_source_row(const graph_op *op) {
     if (op->attribute[0].name) {
         printf("    const graph_api_attribute attributes_[] = {\n");
         for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
-            if (is_automatic(spec))
+            if (is_automatic(spec) || (is_optional(spec) && !is_taken(op, spec, all)))
                 printf("        {0},\n");
             else
                 print_attribute_value(op, spec);
@@ -333,6 +347,11 @@ static void print_source_row(const graph_op *op) {
         printf("        .count = result_count,\n        .results = results});\n}\n");
     else
         printf("        .count = %d,\n        .results = results});\n}\n", op->results);
+}
+
+static void print_source_row(const graph_op *op) {
+    print_function(op, false);
+    if (has_seldom(op)) print_function(op, true);
 }
 
 /* ---- reference ------------------------------------------------------------------------------------------------- */
@@ -371,8 +390,11 @@ static void print_reference_row(const graph_op *op) {
     printf("\n### %s\n\n", op->name);
     if (is_public(op)) {
         printf("```c\n");
-        print_declaration(op, NULL);
-        printf(";\n```\n\n");
+        for (int all = 0; all <= has_seldom(op); all++) {
+            print_declaration(op, NULL, all);
+            printf(";\n");
+        }
+        printf("```\n\n");
     }
     printf("%s\n\n", op->doc ? op->doc : "");
     printf("Element types: %s.", op->dtypes ? op->dtypes : "any");

@@ -52,6 +52,7 @@ typedef struct graph_attribute_spec {
     const char *initial; /* text of the default: 0, 1.5, true, f32, word, [1, 2], [] (also for DIMS); NULL: required;
                             * "auto" (integers): the next unused number of the graph, never a default twice (rng streams) */
     const char *doc;
+    bool seldom; /* optional, and left out of the plain public function; <name>_as takes it */
 } graph_attribute_spec;
 
 /* Shape rule: reads operand shapes and attributes, writes results. Raises DLC_INVALID_ARGUMENT through graph_infer_fail (which

@@ -366,9 +366,10 @@ static void dump_profile(dump *d) {
     add_profile(d, d->plan, total);
 }
 
-/* Bytes of large constants tell a person nothing: only their start stays. */
-static void shorten_constants(lib_text *text) {
+/* Bytes of large constants tell a person nothing: only their start stays. True: there were such. */
+static bool shorten_constants(lib_text *text) {
     enum { KEPT = 32 };
+    bool any = false;
     char *to = text->data;
     for (const char *from = text->data; *from;) {
         size_t quoted = from[0] == '{' && from[1] == '"' ? strcspn(from + 2, "\"") : 0;
@@ -377,12 +378,14 @@ static void shorten_constants(lib_text *text) {
         to += copied;
         from += copied;
         if (copied == 1) continue;
+        any = true;
         memcpy(to, "...", 3);
         to += 3;
         from += quoted - KEPT;
     }
     *to = 0;
     text->length = (size_t)(to - text->data);
+    return any;
 }
 
 /* ---- which stages there are */
@@ -418,7 +421,13 @@ static void print_stage(dump *d, int stage, jit_plan *scratch) {
         jit_place_sources(&build);
     }
     stages[stage].print(d);
-    if (d->text.length) shorten_constants(&d->text);
+    if (d->text.length && shorten_constants(&d->text)) {
+        lib_text whole; /* dlc_graph_print shows everything, and parses */
+        lib_text_init(&whole, d->work);
+        lib_text_add(&whole, "# large constants are shortened to \"start...\": this text cannot be parsed\n");
+        lib_text_add(&whole, d->text.data);
+        d->text = whole;
+    }
     if (!d->text.length) lib_text_add(&d->text, "# nothing\n");
 }
 

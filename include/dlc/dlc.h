@@ -229,7 +229,10 @@ DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *
 /* Per-kernel times of the following runs of the program; 0 switches off. */
 DLC_API void dlc_program_profile(dlc_program *program, int on);
 /* Stages as text: "graph", "bound", "regions", "stages", "schedule", "steps" (what each of its lines does), "loops", "llvm", "asm",
- * "plan", "profile", "dot" (Graphviz of the fused graph), for given input shapes (NULL for "graph"). Free with dlc_text_free. */
+ * "plan", "profile", "dot" (Graphviz of the fused graph), for given input shapes (NULL for "graph"). "graph" and "bound" parse back
+ * (dlc_graph_parse) unless their first line says that large constants are shortened, or that a graph for precomputed constants
+ * comes first. "profile" lists, for each kernel since dlc_program_profile, its share of the time, time and number of runs, and
+ * arithmetic operations and bytes of inputs and outputs per second. Free with dlc_text_free. */
 DLC_API dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes,
                                     const int *ranks, int input_count, char **text);
 

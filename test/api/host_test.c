@@ -147,8 +147,8 @@ static void test_large_arenas(void **state) {
     dlc_graph *g;
     OK(context, dlc_graph_create(context, &g));
     dlc_value vx = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(1)));
-    dlc_value y = dlc_matmul(vx, dlc_constant(g, DLC_F32, 2, SHAPE(1, INSIDE), w), DLC_MATMUL_RESULT_SAME);
-    dlc_output(g, "y", dlc_matmul(y, dlc_constant(g, DLC_F32, 2, SHAPE(INSIDE, 1), w), DLC_MATMUL_RESULT_SAME));
+    dlc_value y = dlc_matmul(vx, dlc_constant(g, DLC_F32, 2, SHAPE(1, INSIDE), w));
+    dlc_output(g, "y", dlc_matmul(y, dlc_constant(g, DLC_F32, 2, SHAPE(INSIDE, 1), w)));
     dlc_program *program = compile(context, g);
     double square = 0;
     for (int i = 0; i < INSIDE; i++) square += (double)w[i] * w[i];
@@ -187,7 +187,7 @@ static dlc_status whole_life(const char *target, const dlc_allocator *allocator,
         fill(w, 32, 1);
         dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(8)));
         dlc_value c = dlc_input(g, "c", DLC_BOOL, 0, NULL);
-        dlc_value y = dlc_matmul(x, dlc_constant(g, DLC_F32, 2, SHAPE(8, 4), w), DLC_MATMUL_RESULT_SAME), r = {0};
+        dlc_value y = dlc_matmul(x, dlc_constant(g, DLC_F32, 2, SHAPE(8, 4), w)), r = {0};
         dlc_graph *then = dlc_subgraph(g), *otherwise = dlc_subgraph(g);
         dlc_output(then, "r", dlc_exp(y));
         dlc_output(otherwise, "r", dlc_neg(y));
@@ -337,10 +337,9 @@ static void run_chain(const char *target, const dlc_context_options *options, in
     dlc_graph *g;
     OK(context, dlc_graph_create(context, &g));
     dlc_value vx = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(INNER)));
-    dlc_value y = dlc_matmul(vx, dlc_constant(g, DLC_F32, 2, SHAPE(INNER, COLUMNS), chain_w), DLC_MATMUL_RESULT_SAME);
+    dlc_value y = dlc_matmul(vx, dlc_constant(g, DLC_F32, 2, SHAPE(INNER, COLUMNS), chain_w));
     y = dlc_matmul(dlc_exp(y),
-                   dlc_transpose(dlc_constant(g, DLC_F32, 2, SHAPE(INNER, COLUMNS), chain_w), 2, SHAPE(1, 0)),
-                   DLC_MATMUL_RESULT_SAME);
+                   dlc_transpose(dlc_constant(g, DLC_F32, 2, SHAPE(INNER, COLUMNS), chain_w), 2, SHAPE(1, 0)));
     dlc_output(g, "y", dlc_add(y, dlc_reduce_sum(y, 1, SHAPE(1), true)));
     dlc_program *program = compile(context, g);
     for (int i = 0; i < runs; i++) {
@@ -563,7 +562,7 @@ static void test_runs_in_progress(void **state) {
         dlc_graph *g;
         OK(n.context, dlc_graph_create(n.context, &g));
         dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(8)));
-        dlc_value y = dlc_matmul(x, dlc_constant(g, DLC_F32, 2, SHAPE(8, 4), w), DLC_MATMUL_RESULT_SAME);
+        dlc_value y = dlc_matmul(x, dlc_constant(g, DLC_F32, 2, SHAPE(8, 4), w));
         dlc_output(g, "y", dlc_relu(dlc_add(y, dlc_constant(g, DLC_F32, 1, SHAPE(4), b))));
         dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
         options.progress = run_in_progress;

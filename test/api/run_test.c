@@ -546,7 +546,7 @@ static void test_if_with_operands(void **state) {
         dlc_graph *branch[2] = {dlc_subgraph(g), dlc_subgraph(g)};
         for (int b = 0; b < 2; b++) {
             dlc_value p = dlc_input(branch[b], "p", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
-            dlc_output(branch[b], "r", b ? dlc_neg(p) : dlc_exp(dlc_matmul(p, wv, DLC_MATMUL_RESULT_SAME)));
+            dlc_output(branch[b], "r", b ? dlc_neg(p) : dlc_exp(dlc_matmul(p, wv)));
             dlc_output(branch[b], "s", b ? p : dlc_add(p, p));
         }
         dlc_value r[2];
@@ -619,6 +619,74 @@ static void test_dumps(void **state) {
 
 /* Large weights, in the layout that kernels like: packed once, shared by the plans of several shapes and by a loop's body, where they
  * are captured. y = x w; while (i < 3) { i = i + 1; y = y v } */
+/* The graph's dump is a graph again, or says that it is not. */
+static void test_dump_parses(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    for (int large = 0; large < 2; large++) {
+        static float w[64];
+        fill(w, 64, 1);
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        int64_t size = large ? 64 : 4;
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(size)));
+        dlc_output(g, "y", dlc_add(x, dlc_constant(g, DLC_F32, 1, SHAPE(size), w)));
+        dlc_program *program = compile(context, g);
+        for (int stage = 0; stage < 2; stage++) {
+            char *text, *again;
+            OK(context, dlc_program_dump(program, stage ? "bound" : "graph", (const int64_t *[]){SHAPE(3, size)},
+                                         (const int[]){2}, 1, &text));
+            dlc_graph *parsed;
+            dlc_status status = dlc_graph_parse(context, text, strlen(text), &parsed);
+            if (large) {
+                assert_int_equal(status, DLC_PARSE_ERROR);
+                assert_ptr_equal(strstr(text, "# large constants are shortened"), text);
+            } else {
+                OK(context, status);
+                OK(context, dlc_graph_print(parsed, &again));
+                assert_string_equal(text, again);
+                dlc_text_free(context, again);
+                dlc_graph_destroy(parsed);
+            }
+            dlc_text_free(context, text);
+        }
+        dlc_program_destroy(program);
+    }
+    dlc_context_destroy(context);
+}
+
+/* Products of half precision kept in single precision; the plain form keeps the operands' type. */
+static void test_matmul_as(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_BF16, 2, DIMS(SIZE(1), SIZE(2)));
+        dlc_value w = dlc_input(g, "w", DLC_BF16, 2, DIMS(SIZE(2), SIZE(1)));
+        dlc_value wide = dlc_matmul_as(x, w, DLC_MATMUL_RESULT_F32), same = dlc_matmul(x, w);
+        assert_int_equal(dlc_value_dtype(wide), DLC_F32);
+        assert_int_equal(dlc_value_dtype(same), DLC_BF16);
+        assert_int_equal(dlc_value_dtype(dlc_dot_as(x, w, DLC_DOT_RESULT_F64)), DLC_F64);
+        dlc_output(g, "wide", wide);
+        dlc_output(g, "same", same);
+        dlc_program *program = compile(context, g);
+        uint16_t one[2] = {0x3f80, 0x3f80}, small[2] = {0x3f80, 0x3b80}, got; /* 1, 1; 1, 2^-8 */
+        float sum;
+        tensor tx, tw, to, ts;
+        const DLTensor *inputs[] = {&make_tensor(&tx, DLC_BF16, one, 2, SHAPE(1, 2))->dl,
+                                    &make_tensor(&tw, DLC_BF16, small, 2, SHAPE(2, 1))->dl};
+        dlc_output_slot slots[2] = {{F32(&to, &sum, 1, 1), NULL},
+                                    {&make_tensor(&ts, DLC_BF16, &got, 2, SHAPE(1, 1))->dl, NULL}};
+        OK(context, dlc_run(program, NULL, inputs, 2, slots, 2));
+        assert_true(sum == 1.00390625f); /* not in bf16, which rounds it to 1 */
+        assert_int_equal(got, 0x3f80);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 static void test_packed_weights(void **state) {
     (void)state;
     enum { K = 150, M = 170, ROUNDS = 3 };
@@ -634,7 +702,7 @@ static void test_packed_weights(void **state) {
         dlc_graph *g;
         OK(context, dlc_graph_create(context, &g));
         dlc_value vx = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(K)));
-        dlc_value vy = dlc_matmul(vx, dlc_constant_borrow(g, DLC_F32, 2, SHAPE(K, M), w), DLC_MATMUL_RESULT_SAME);
+        dlc_value vy = dlc_matmul(vx, dlc_constant_borrow(g, DLC_F32, 2, SHAPE(K, M), w));
         dlc_value vv = dlc_constant(g, DLC_F32, 2, SHAPE(M, M), v), results[2];
         dlc_graph *condition = dlc_subgraph(g), *body = dlc_subgraph(g);
         dlc_value ci = dlc_input(condition, "i", DLC_I32, 0, NULL);
@@ -643,7 +711,7 @@ static void test_packed_weights(void **state) {
         dlc_value bi = dlc_input(body, "i", DLC_I32, 0, NULL);
         dlc_value by = dlc_input(body, "y", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(M)));
         dlc_output(body, "i", dlc_add(bi, dlc_scalar_i64(body, DLC_I32, 1)));
-        dlc_output(body, "y", dlc_matmul(by, vv, DLC_MATMUL_RESULT_SAME));
+        dlc_output(body, "y", dlc_matmul(by, vv));
         dlc_while(2, (const dlc_value[]){dlc_scalar_i64(g, DLC_I32, 0), vy}, condition, body, 2, results);
         dlc_output(g, "z", results[1]);
         dlc_program *program = compile(context, g);
@@ -876,6 +944,8 @@ int main(void) {
         cmocka_unit_test(test_while),
         cmocka_unit_test(test_if),
         cmocka_unit_test(test_if_with_operands),
+        cmocka_unit_test(test_dump_parses),
+        cmocka_unit_test(test_matmul_as),
         cmocka_unit_test(test_packed_weights),
         cmocka_unit_test(test_nested_control),
         cmocka_unit_test(test_effects),

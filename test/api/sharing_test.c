@@ -232,12 +232,11 @@ static void test_concat_parts(void **state) {
             dlc_value vx = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(4), SIZE(K)));
             dlc_value ve = dlc_input(g, "extra", DLC_F32, 2, DIMS(SIZE(2), SIZE(M)));
             dlc_value vw = dlc_constant(g, DLC_F32, 2, SHAPE(K, M), w);
-            dlc_value a = dlc_matmul(vx, vw, DLC_MATMUL_RESULT_SAME);
+            dlc_value a = dlc_matmul(vx, vw);
             dlc_value b = dlc_reduce_sum(dlc_reshape(a, 3, DIMS(SIZE(2), SIZE(2), SIZE(M))), 1, SHAPE(0), false);
             if (!with_input)
-                b = dlc_add(dlc_matmul(dlc_slice(vx, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(2), SIZE(K)), 0, NULL), vw,
-                                       DLC_MATMUL_RESULT_SAME),
-                            b);
+                b = dlc_add(
+                    dlc_matmul(dlc_slice(vx, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(2), SIZE(K)), 0, NULL), vw), b);
             dlc_output(g, "y", dlc_concat(with_input ? 3 : 2, (dlc_value[]){a, b, ve}, 0));
             dlc_program *program = compile(context, g);
             tensor tx, te, ty;

@@ -148,7 +148,7 @@ static inline dlc_program *dense_program(dlc_context *context, const char *symbo
     OK(context, dlc_graph_create(context, &g));
     dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL(symbol), SIZE(8)));
     dlc_value wv = dlc_constant(g, DLC_F32, 2, SHAPE(8, 4), w), bv = dlc_constant(g, DLC_F32, 1, SHAPE(4), b);
-    dlc_output(g, "y", dlc_relu(dlc_add(dlc_matmul(x, wv, DLC_MATMUL_RESULT_SAME), bv)));
+    dlc_output(g, "y", dlc_relu(dlc_add(dlc_matmul(x, wv), bv)));
     return compile(context, g);
 }
 
