@@ -305,7 +305,9 @@ void lib_log_lines(const lib_log *log, const char *text); /* a dump: one call of
 /* ---- time, threads (thread.c), runs (pool.c) ------------------------------------------------------------------------ */
 
 uint64_t lib_time_ns(void); /* monotonic */
-int lib_cpu_limit(void);    /* usable CPUs: affinity mask, cgroup v1/v2 quota (rounded up), at least 1 */
+/* `limit`, or less where the process' control groups (the file `groups`, mounted at `root`) grant less. */
+int lib_cpu_quota(int limit, const char *groups, const char *root);
+int lib_cpu_limit(void); /* usable CPUs: affinity mask, cgroup v1/v2 quota (rounded up), at least 1 */
 
 /* Round-to-nearest, no flush-to-zero, no denormals-are-zero, exceptions masked; restore gives the caller's state back.
  * Host threads enter generated code only between the two. */

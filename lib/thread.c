@@ -48,24 +48,24 @@ static int quota_cpus(int limit, long long quota, long long period) {
 }
 
 /* The limit of one control group, in whichever version it is; `limit` if it sets none. */
-static int group_limit(int limit, const char *group) {
+static int group_limit(int limit, const char *root, const char *group) {
     char path[1024], text[64], period[64];
     long long quota, length;
-    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
+    snprintf(path, sizeof path, "%s%s/cpu.max", root, group);
     if (read_small(path, text, sizeof text) && sscanf(text, "%lld %lld", &quota, &length) == 2) /* not "max" */
         limit = quota_cpus(limit, quota, length);
-    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", group);
+    snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_quota_us", root, group);
     if (!read_small(path, text, sizeof text)) return limit;
-    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", group);
+    snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_period_us", root, group);
     if (!read_small(path, period, sizeof period)) return limit;
     return quota_cpus(limit, atoll(text), atoll(period));
 }
 
 /* A quota may be set at any level above the process: visits /a/b/c, /a/b, /a and the root, which is also where a
  * container sees its own group. */
-static int quota_limit(int limit) {
+int lib_cpu_quota(int limit, const char *groups, const char *root) {
     char text[4096];
-    if (!read_small("/proc/self/cgroup", text, sizeof text)) return limit;
+    if (!read_small(groups, text, sizeof text)) return limit;
     for (char *line = text, *end; *line; line = end) {
         end = line + strcspn(line, "\n");
         if (*end) *end++ = 0;
@@ -73,14 +73,14 @@ static int quota_limit(int limit) {
         if (!group) continue;
         *group++ = 0;
         if (controllers[1] && !strstr(controllers, "cpu")) continue; /* "" is version 2 */
-        for (char *cut; (cut = strrchr(group, '/')); *cut = 0) limit = group_limit(limit, group);
-        limit = group_limit(limit, "");
+        for (char *cut; (cut = strrchr(group, '/')); *cut = 0) limit = group_limit(limit, root, group);
+        limit = group_limit(limit, root, "");
     }
     return limit;
 }
 
 int lib_cpu_limit(void) {
-    int limit = quota_limit(affinity_limit());
+    int limit = lib_cpu_quota(affinity_limit(), "/proc/self/cgroup", "/sys/fs/cgroup");
     return limit > 1 ? limit : 1;
 }
 

@@ -166,6 +166,31 @@ static void test_large_arenas(void **state) {
     assert_int_equal(count.blocks, 0);
 }
 
+/* By default nothing but the caller works: not to compile, not to run. */
+static int threads_of_process(void) {
+    int count = 0;
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Threads: %d", &count) == 1) break;
+    if (file) fclose(file);
+    return count;
+}
+
+static void test_no_threads(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        int before = threads_of_process();
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = dense_program(context, "n");
+        for (int64_t n = 1; n < 2000; n = n * 7 + 1) run_dense(context, program, n);
+        assert_int_equal(threads_of_process(), before);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- memory that runs out: the N-th allocation fails, for every N, over everything a host does */
 
 /* A little of everything: constants, fusion, a reduction, a sub-graph, staging, an output slot. NULL or the status of the first
@@ -177,7 +202,7 @@ static dlc_status whole_life(const char *target, const dlc_allocator *allocator,
     dlc_context *context = NULL;
     dlc_graph *g = NULL;
     dlc_program *program = NULL;
-    dlc_output_slot slots[2];
+    dlc_output_slot slots[4];
     memset(slots, 0, sizeof slots);
     count->left = fail_at;
     dlc_status status = dlc_context_create(&options, &context);
@@ -187,48 +212,59 @@ static dlc_status whole_life(const char *target, const dlc_allocator *allocator,
         fill(w, 32, 1);
         dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(8)));
         dlc_value c = dlc_input(g, "c", DLC_BOOL, 0, NULL);
-        dlc_value y = dlc_matmul(x, dlc_constant(g, DLC_F32, 2, SHAPE(8, 4), w)), r = {0};
+        dlc_value wv = dlc_constant(g, DLC_F32, 2, SHAPE(8, 4), w), y = dlc_matmul(x, wv), r = {0};
         dlc_graph *then = dlc_subgraph(g), *otherwise = dlc_subgraph(g);
         dlc_output(then, "r", dlc_exp(y));
         dlc_output(otherwise, "r", dlc_neg(y));
         dlc_if(c, 0, NULL, then, otherwise, 1, &r);
         dlc_output(g, "r", dlc_reduce_sum(r, 1, SHAPE(1), false));
         dlc_output(g, "y", y);
+        dlc_value cache =
+            dlc_input(g, "cache", DLC_F32, 2, DIMS(SIZE(6), SIZE(4))); /* changed in place, and read again */
+        dlc_value row = dlc_slice(dlc_exp(cache), 2, DIMS(SIZE(1), SIZE(0)), 2, DIMS(SIZE(2), SIZE(4)), 0, NULL);
+        dlc_value next = dlc_dynamic_update_slice(cache, row, dlc_scalar_i64(g, DLC_I64, 3), 1, SHAPE(0));
+        dlc_output(g, "cache", next);
+        dlc_output(g, "joined", dlc_concat(2, (dlc_value[]){dlc_neg(next), dlc_matmul(x, wv)}, 0));
         status = dlc_graph_status(g);
     }
     if (status == DLC_OK) status = dlc_compile(context, g, NULL, &program);
-    const int64_t *shapes[2] = {SHAPE(4, 8), SHAPE(0)};
-    const int ranks[2] = {2, 0};
+    if (status == DLC_OK) status = dlc_program_alias(program, 2, 2);
+    const int64_t *shapes[3] = {SHAPE(4, 8), SHAPE(0), SHAPE(6, 4)};
+    const int ranks[3] = {2, 0, 2};
     int rank;
     int64_t shape[DLC_MAX_RANK];
     char *text = NULL;
-    if (status == DLC_OK) status = dlc_output_shape(program, shapes, ranks, 2, 0, &rank, shape);
-    if (status == DLC_OK) status = dlc_prepare(program, shapes, ranks, 2);
+    if (status == DLC_OK) status = dlc_output_shape(program, shapes, ranks, 3, 0, &rank, shape);
+    if (status == DLC_OK) status = dlc_prepare(program, shapes, ranks, 3);
     for (int s = 0; s < 3 && status == DLC_OK; s++) {
-        status = dlc_program_dump(program, s == 0 ? "dot" : s == 1 ? "plan" : "schedule", shapes, ranks, 2, &text);
+        status = dlc_program_dump(program, s == 0 ? "dot" : s == 1 ? "plan" : "schedule", shapes, ranks, 3, &text);
         if (status == DLC_OK) dlc_text_free(context, text);
     }
     if (status == DLC_OK) {
         float in[24];
         unsigned char truth = 1;
         fill(in, 24, 2);
-        tensor tx, tc;
-        const DLTensor *inputs[] = {F32(&tx, in, 3, 8), &make_tensor(&tc, DLC_BOOL, &truth, 0, NULL)->dl};
+        float state[24] = {0};
+        tensor tx, tc, ts, to;
+        const DLTensor *inputs[] = {F32(&tx, in, 3, 8), &make_tensor(&tc, DLC_BOOL, &truth, 0, NULL)->dl,
+                                    F32(&ts, state, 6, 4)};
+        slots[2].tensor = F32(&to, state, 6, 4);
         tx.strides[0] = 1, tx.strides[1] = 3, tx.dl.strides = tx.strides;
-        status = dlc_run(program, NULL, inputs, 2, slots, 2);
+        status = dlc_run(program, NULL, inputs, 3, slots, 4);
         if (status == DLC_OUT_OF_MEMORY) {
             assert_true(strlen(dlc_error_message(context)) > 0);
             assert_null(slots[0].managed);
             assert_null(slots[1].managed);
+            assert_null(slots[3].managed);
             count->left = -1; /* the same objects work when there is memory again */
-            OK(context, dlc_run(program, NULL, inputs, 2, slots, 2));
+            OK(context, dlc_run(program, NULL, inputs, 3, slots, 4));
         }
     } else if (program == NULL && g && dlc_graph_status(g) == DLC_OK) {
         count->left = -1;
         OK(context, dlc_compile(context, g, NULL, &program));
     }
     count->left = -1;
-    for (int o = 0; o < 2; o++)
+    for (int o = 0; o < 4; o++)
         if (slots[o].managed) slots[o].managed->deleter(slots[o].managed);
     dlc_program_destroy(program);
     dlc_graph_destroy(g);
@@ -645,6 +681,7 @@ static void test_fork(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_contexts),
+        cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_create_destroy),
         cmocka_unit_test(test_small_cache),
         cmocka_unit_test(test_large_arenas),

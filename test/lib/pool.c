@@ -8,7 +8,9 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -438,9 +440,66 @@ static void test_cpu_limit(void **state) {
     assert_int_equal(lib_cpu_limit(), all);
 }
 
+static void write_file(const char *root, const char *name, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Quotas of both versions of control groups, at the process' own level and above; parts of a CPU count as one. */
+static void test_cpu_quota(void **state) {
+    (void)state;
+    static const char *const files[] = {
+        "groups", "cpu.max", "a/cpu.max", "a/b/cpu.max", "cpu/a/cpu.cfs_quota_us", "cpu/a/cpu.cfs_period_us"};
+    static const char *const folders[] = {"a", "a/b", "cpu", "cpu/a"};
+    char root[] = "/tmp/dlc-quotaXXXXXX", groups[64], path[256];
+    assert_non_null(mkdtemp(root));
+    snprintf(groups, sizeof groups, "%s/groups", root);
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    assert_int_equal(lib_cpu_quota(64, groups, root), 64); /* no groups */
+    write_file(root, "groups", "0::/a/b\n");
+    assert_int_equal(lib_cpu_quota(64, groups, root), 64); /* without limits */
+    write_file(root, "a/b/cpu.max", "max 100000\n");
+    assert_int_equal(lib_cpu_quota(64, groups, root), 64);
+    write_file(root, "a/cpu.max", "250000 100000\n");
+    assert_int_equal(lib_cpu_quota(64, groups, root), 3);
+    assert_int_equal(lib_cpu_quota(2, groups, root), 2);
+    write_file(root, "a/b/cpu.max", "50000 100000\n");
+    assert_int_equal(lib_cpu_quota(64, groups, root), 1);
+    write_file(root, "groups", "0::/elsewhere\n");
+    write_file(root, "cpu.max", "800000 100000\n"); /* a container's own group */
+    assert_int_equal(lib_cpu_quota(64, groups, root), 8);
+    write_file(root, "groups", "5:memory:/a/b\n4:cpu,cpuacct:/a\n");
+    write_file(root, "cpu.max", "max 100000\n");
+    write_file(root, "a/cpu.max", "max 100000\n");
+    write_file(root, "cpu/a/cpu.cfs_quota_us", "-1\n");
+    write_file(root, "cpu/a/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(lib_cpu_quota(64, groups, root), 64);
+    write_file(root, "cpu/a/cpu.cfs_quota_us", "400000\n");
+    assert_int_equal(lib_cpu_quota(64, groups, root), 4);
+    write_file(root, "groups", "nonsense\n:\n");
+    assert_int_equal(lib_cpu_quota(64, groups, root), 64);
+    for (int i = 0; i < 6; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, files[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    for (int i = 4; i-- > 0;) {
+        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
+        assert_int_equal(rmdir(path), 0);
+    }
+    assert_int_equal(rmdir(root), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_cpu_quota),
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_workers_take_part),
         cmocka_unit_test(test_many_short_runs),
