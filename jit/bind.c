@@ -190,7 +190,7 @@ static void assign_layouts(jit_build *build, graph_regions *regions) {
                                     .user = build,
                                     .all = lib_environment_lists(LIB_ENV_LAYOUT, "all")};
     graph_assign_layouts(build->work, build->bound, regions, &options);
-    if (lib_environment_integer(LIB_ENV_VERIFY, 1) > 0) graph_verify_layouts(build->work->scope, build->bound, regions);
+    if (lib_environment_verify() > 0) graph_verify_layouts(build->work->scope, build->bound, regions);
 }
 
 graph_regions jit_fuse(jit_build *build) {
