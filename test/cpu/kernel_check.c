@@ -309,29 +309,46 @@ void kernel_check(const char *text, const int64_t *params) {
     kernel_check_fill(text, params, FILL_SPECIAL);
 }
 
-static int count_spills(checked *c, const char *text, int level) {
+static const char *dump_of(checked *c, const char *text, int level, target_dump what) {
     lib_error error = {0};
     lib_text out;
-    int spills = 0, reloads = 0;
     parse(c, text, NULL, true);
     lib_text_init(&out, &c->arena);
-    if (target_cpu.dump(devices[level].device, c->kernel, TARGET_DUMP_ASSEMBLY, &out, &error) != DLC_OK)
-        fail_msg("%s", error.message);
-    const char *first = strchr(out.data, ':');
+    if (target_cpu.dump(devices[level].device, c->kernel, what, &out, &error) != DLC_OK) fail_msg("%s", error.message);
+    return out.data;
+}
+
+static int count_spills(checked *c, const char *text, int level) {
+    int spills = 0, reloads = 0;
+    const char *first = strchr(dump_of(c, text, level, TARGET_DUMP_ASSEMBLY), ':');
     assert_int_equal(sscanf(first, ": %d spills, %d reloads", &spills, &reloads), 2);
     return spills + reloads;
 }
 
-int kernel_spills(const char *text, int vector_bytes) {
+static int count_lines(checked *c, const char *text, int level) {
+    int lines = 0;
+    for (const char *at = dump_of(c, text, level, TARGET_DUMP_LLVM); (at = strchr(at, '\n')) != NULL; at++) lines++;
+    return lines;
+}
+
+static int measure(const char *text, int level, int (*count)(checked *c, const char *text, int level)) {
     checked c;
     volatile int result = -1;
-    if (devices[LEVELS - 1].machine.vector_bytes < vector_bytes) return -1;
     memset(&c, 0, sizeof c);
     lib_arena_init(&c.arena, &lib_libc_allocator, &c.scope);
     if (LIB_ENTER(&c.scope))
-        result = count_spills(&c, text, LEVELS - 1);
+        result = count(&c, text, level);
     else
         fail_msg("%s", c.scope.error.message);
     lib_arena_free(&c.arena);
     return result;
+}
+
+int kernel_spills(const char *text, int vector_bytes) {
+    if (devices[LEVELS - 1].machine.vector_bytes < vector_bytes) return -1;
+    return measure(text, LEVELS - 1, count_spills);
+}
+
+int kernel_length(const char *text) {
+    return measure(text, LEVELS - 1, count_lines);
 }
