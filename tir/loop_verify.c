@@ -50,6 +50,7 @@ typedef struct verifier {
     lib_vec(vec_access) accesses;       /* of the vec loop around */
     lib_vec(const tir_stmt *) combined; /* its stores to one place */
     bool in_vec;
+    int open;   /* loops */
     int number; /* of the statement */
 } verifier;
 
@@ -165,6 +166,7 @@ static uint8_t check_expr(verifier *v, tir_expr root, tir_dtype dtype, const cha
 /* ---- statements */
 
 static void check_list(verifier *v, const tir_stmt *stmt);
+static void check_registers(verifier *v);
 
 static void bind(verifier *v, tir_expr var, tir_var_kind kind, uint8_t bits, tir_interval range) {
     require(v, var && tir_op_of(v->pool, var) == TIR_VAR, "L3: what is bound is no variable");
@@ -240,7 +242,9 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     v->in_vec = outer || kind == TIR_VEC;
     uint8_t bits = kind == TIR_VEC ? VARIES : kind == TIR_UNROLL ? 0 : FREE;
     bind(v, stmt->for_.var, TIR_VAR_LOOP, bits | (lower & FREE), range);
+    v->open++;
     check_list(v, stmt->for_.body);
+    v->open--;
     unbind(v, stmt->for_.var);
     if (kind == TIR_VEC) check_combined(v);
     v->in_vec = outer;
@@ -269,6 +273,22 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
     if (!(index & VARIES)) lib_vec_push(v->kernel->arena, &v->combined, stmt);
 }
 
+/* Versions of a parallel loop are branches outside of all loops: what lives in one of them does not live in another. */
+static void check_branch(verifier *v, const tir_stmt *list) {
+    const uint32_t count = v->kernel->buffers.count;
+    if (v->open || !list) {
+        check_list(v, list);
+        return;
+    }
+    bool *before = LIB_NEW_ARRAY(v->kernel->arena, bool, count + 1);
+    for (uint32_t i = 0; i < count; i++) before[i] = v->regs[i].first >= 0;
+    check_list(v, list);
+    v->stmt = NULL;
+    check_registers(v);
+    for (uint32_t i = 0; i < count; i++)
+        if (!before[i]) v->regs[i] = (reg_use){-1, -1, 0};
+}
+
 static void check_statement(verifier *v, const tir_stmt *stmt) {
     switch (stmt->kind) {
     case TIR_FOR: check_for(v, stmt); break;
@@ -283,8 +303,8 @@ static void check_statement(verifier *v, const tir_stmt *stmt) {
     }
     case TIR_IF:
         check_expr(v, stmt->if_.condition, DLC_BOOL, "the condition");
-        check_list(v, stmt->if_.body);
-        check_list(v, stmt->if_.otherwise);
+        check_branch(v, stmt->if_.body);
+        check_branch(v, stmt->if_.otherwise);
         break;
     case TIR_STORE: check_store(v, stmt); break;
     case TIR_PREFETCH:

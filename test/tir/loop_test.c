@@ -246,6 +246,21 @@ static void test_register_pressure(void **state) {
     check_mistake(&(mistake){text, "L13: 4 live vectors"}, true, &three);
     check_mistake(&(mistake){text, "L13: 8 live vectors"}, true, &narrow);
     check_mistake(&(mistake){text, "L7: the machine has no fma"}, true, &no_fma);
+    /* the branches of a task use r and s in another order: never both at once */
+    const char *versions =
+        "kernel k(x: f32[4, 16] arg, y: f32[8, 16] arg, r: f32[4, 16] reg, s: f32[4, 16] reg) phase tasks=2 task=p {"
+        "if (p < 1) {"
+        "for i in 0..4 unroll { for j in 0..16 vec { r[i, j] = x[i, j] } }"
+        "for i in 0..4 unroll { for j in 0..16 vec { y[i, j] = r[i, j] } }"
+        "for i in 0..4 unroll { for j in 0..16 vec { s[i, j] = x[i, j] } }"
+        "for i in 0..4 unroll { for j in 0..16 vec { y[i, j] = s[i, j] } }"
+        "} else {"
+        "for i in 0..4 unroll { for j in 0..16 vec { s[i, j] = x[i, j] } }"
+        "for i in 0..4 unroll { for j in 0..16 vec { y[i + 4, j] = s[i, j] } }"
+        "for i in 0..4 unroll { for j in 0..16 vec { r[i, j] = x[i, j] } }"
+        "for i in 0..4 unroll { for j in 0..16 vec { y[i + 4, j] = r[i, j] } } } }";
+    check_mistake(&(mistake){versions, ""}, true, &four);
+    check_mistake(&(mistake){versions, "L13: 4 live vectors"}, true, &three);
 }
 
 /* Spoils the loop of a right kernel in one of three ways. */
