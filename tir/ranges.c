@@ -339,6 +339,18 @@ static int own_dimensions(const tir_schedule_state *state, int consumer, tir_exp
     return own;
 }
 
+/* What a guarded load needs of a constant range: nothing outside of the domain, where its guard does not hold. */
+static tir_span within(tir_schedule_state *state, tir_span range, tir_span whole) {
+    tir_pool *pool = pool_of(state);
+    int64_t low, extent, end;
+    if (!tir_is_const(pool, range.low, &low) || !tir_is_const(pool, range.extent, &extent) ||
+        !tir_is_const(pool, whole.extent, &end))
+        return range;
+    int64_t from = low < 0 ? 0 : low, to = low + extent > end ? end : low + extent;
+    if (from >= to) return range;
+    return (tir_span){tir_index(pool, from), tir_index(pool, to - from)};
+}
+
 static void widen_region(void *user, tir_expr load) {
     region_search *search = user;
     tir_schedule_state *state = search->state;
@@ -346,13 +358,29 @@ static void widen_region(void *user, tir_expr load) {
     const tir_tensor *tensor = &state->region->tensors.data[tir_get(pool, load)->bits];
     if (tensor->stage != search->producer) return;
     int whole_from = tensor->rank - own_dimensions(state, search->consumer, load);
+    bool guarded = tir_get(pool, load)->guarded;
     for (int d = 0; d < state->region->stages.data[search->producer].space; d++) {
         tir_span whole = {tir_index(pool, 0), tensor->extent[d]}, range;
         if (state->plan[search->producer].by[d] >= 0) continue;
         if (d >= whole_from || !box(state, search->consumer, tir_operand(pool, load, d), search->view, &range))
             range = whole;
+        else if (guarded)
+            range = within(state, range, whole);
         search->region[d] = hull(state, search->region[d], range, whole);
     }
+}
+
+/* A follower takes all points of the step that it reads, along each axis that no open loop moves: the fold itself may only want the last
+ * of them. */
+static void widen_for_follower(void *user, tir_expr load) {
+    region_search *search = user;
+    tir_pool *pool = pool_of(search->state);
+    const tir_tensor *tensor = &search->state->region->tensors.data[tir_get(pool, load)->bits];
+    int64_t fixed;
+    if (tensor->stage != search->producer) return;
+    for (int d = 0; d < search->state->region->stages.data[search->producer].space; d++)
+        if (!search->region[d].low || tir_is_const(pool, search->region[d].low, &fixed))
+            search->region[d] = (tir_span){tir_index(pool, 0), tensor->extent[d]};
 }
 
 static int order_position(const tir_stage_plan *plan, int node) {
@@ -392,7 +420,7 @@ static void find_read(void *user, tir_expr load) {
     if (region->tensors.data[tir_get(region->pool, load)->bits].stage == search->producer) search->found = true;
 }
 
-/* A step that only readers after the fold use, a follower: its region follows from that of another step, whose values it takes at the same
+/* A step that only readers after the fold and other such steps use, a follower: its region follows from that of another step, whose values it takes at the same
  * points, or at (a / B, a % B) for its axis a. */
 typedef struct follower_search {
     tir_schedule_state *state;
@@ -454,7 +482,7 @@ bool tir_is_follower(tir_schedule_state *state, int stage) {
         if (reader->removed || q == stage || (q != s->fold && reader->fold != s->fold)) continue;
         reads_search reads = {state, stage, false};
         tir_stage_loads(state, q, find_read, &reads);
-        if (reads.found) return false;
+        if (reads.found && (q == s->fold || !tir_is_follower(state, q))) return false;
     }
     return true;
 }
@@ -482,6 +510,11 @@ static void region_from(tir_schedule_state *state, int stage, int owner, int nod
         consumer_views(state, (int)q, owner, node, view);
         region_search search = {state, stage, (int)q, view, region};
         tir_stage_loads(state, (int)q, widen_region, &search);
+    }
+    for (uint32_t q = 0; q < state->region->stages.count && s->fold >= 0 && !plan->follower; q++) {
+        region_search search = {state, stage, (int)q, NULL, region};
+        if (state->plan[q].follower && state->region->stages.data[q].fold == s->fold)
+            tir_stage_loads(state, (int)q, widen_for_follower, &search);
     }
     plan->stamp = state->stamp;
     follower_search follower = {state, stage, region};
@@ -557,17 +590,24 @@ static bool advances_with(tir_schedule_state *state, int stage, int axis, int ow
            !clipped(state, owner, owner_axis) && !tir_tiles_overlap(state, owner, owner_axis);
 }
 
-/* low = low of one axis * extent of another + low of the other, point by point along the first? */
+/* low = scale*(low of one axis * extent of another + low of the other), extent = scale*(that of the other), point by point along the
+ * first? */
 static bool advances_with_two(tir_schedule_state *state, int stage, int axis, int owner, int slow, int fast) {
     tir_pool *pool = pool_of(state);
     const tir_stage_plan *plan = &state->plan[stage];
     const tir_stage *o = &state->region->stages.data[owner];
     tir_span outer = tir_axis_view(state, owner, slow), inner = tir_axis_view(state, owner, fast);
-    int64_t one, shift;
-    if (!tir_is_const(pool, outer.extent, &one) || one != 1 || plan->extent[axis] != inner.extent) return false;
+    int64_t one, shift, mine, its, scale = 1;
+    if (!tir_is_const(pool, outer.extent, &one) || one != 1) return false;
+    if (tir_is_const(pool, plan->extent[axis], &mine) && tir_is_const(pool, inner.extent, &its) && its > 0 &&
+        mine % its == 0)
+        scale = mine / its;
+    tir_expr factor = tir_index(pool, scale);
+    if (plan->extent[axis] != tir_mul(pool, inner.extent, factor)) return false;
     tir_expr start = tir_add(pool, tir_mul(pool, outer.low, o->axis[fast].extent), inner.low);
-    if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], start), &shift) || shift != 0) return false;
-    tir_expr end = tir_mul(pool, o->axis[slow].extent, o->axis[fast].extent);
+    if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], tir_mul(pool, start, factor)), &shift) || shift != 0)
+        return false;
+    tir_expr end = tir_mul(pool, tir_mul(pool, o->axis[slow].extent, o->axis[fast].extent), factor);
     return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES &&
            !clipped(state, owner, slow) && !clipped(state, owner, fast) && !tir_tiles_overlap(state, owner, slow) &&
            !tir_tiles_overlap(state, owner, fast) &&

@@ -9,13 +9,18 @@ static const struct {
     tir_directive_kind kind;
     bool rewrite;
 } directives[] = {
-    {"inline", TIR_D_INLINE, true},   {"layout", TIR_D_LAYOUT, true}, {"copy", TIR_D_COPY, true},
-    {"rfactor", TIR_D_RFACTOR, true}, {"tree", TIR_D_TREE, true},     {"where", TIR_D_WHERE, true},
-    {"block", TIR_D_BLOCK, true},     {"online", TIR_D_ONLINE, true}, {"hoist", TIR_D_HOIST, true},
-    {"split", TIR_D_SPLIT, false},    {"order", TIR_D_ORDER, false},  {"at", TIR_D_AT, false},
-    {"store", TIR_D_STORE, false},    {"vec", TIR_D_VEC, false},      {"unroll", TIR_D_UNROLL, false},
-    {"par", TIR_D_PAR, false},        {"clip", TIR_D_CLIP, false},    {"prefetch", TIR_D_PREFETCH, false},
-    {"nt", TIR_D_NT, false},          {"unit", TIR_D_UNIT, false},    {"fuse", TIR_D_FUSE, false},
+    {"inline", TIR_D_INLINE, true},  {"layout", TIR_D_LAYOUT, true},
+    {"copy", TIR_D_COPY, true},      {"collapse", TIR_D_COLLAPSE, true},
+    {"scan", TIR_D_SCAN, true},      {"rfactor", TIR_D_RFACTOR, true},
+    {"tree", TIR_D_TREE, true},      {"where", TIR_D_WHERE, true},
+    {"block", TIR_D_BLOCK, true},    {"online", TIR_D_ONLINE, true},
+    {"hoist", TIR_D_HOIST, true},    {"split", TIR_D_SPLIT, false},
+    {"order", TIR_D_ORDER, false},   {"at", TIR_D_AT, false},
+    {"store", TIR_D_STORE, false},   {"vec", TIR_D_VEC, false},
+    {"unroll", TIR_D_UNROLL, false}, {"par", TIR_D_PAR, false},
+    {"clip", TIR_D_CLIP, false},     {"prefetch", TIR_D_PREFETCH, false},
+    {"nt", TIR_D_NT, false},         {"unit", TIR_D_UNIT, false},
+    {"fuse", TIR_D_FUSE, false},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 

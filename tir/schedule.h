@@ -3,6 +3,7 @@
  *
  *   rewrite:
  *     inline  relu1                        the map stage disappears into its consumers
+ *     collapse                             neighbouring axes that all accesses run straight through become one, everywhere
  *     layout  w (j/48, k, j%48)            of a tensor's buffer
  *     copy    x -> xs                      staged copy of what the consumers read
  *     rfactor sum1.j 8 chunks|lanes -> sum1_p jr jt
@@ -11,6 +12,7 @@
  *     block   cumsum1.t 4096 -> total prefix b i
  *                                          an associative fold over blocks b of i: their totals, the state before each, the fold
  *                                          itself free along b
+ *     scan    cumsum1.t 16 -> L b i        the same blocks one after the other, each by log2(16) levels L_1, L_2, .. of pairs
  *     online  max1.k 64 -> F kb            max1 and the later reductions over k that depend on it become one fold over blocks of k,
  *                                          with steps <member>_b (of the block) and <member>_n (next); a divisor goes behind it
  *     hoist   xw F                         a step that does not need the state leaves fold F
@@ -39,12 +41,14 @@
 
 typedef enum tir_directive_kind {
     TIR_D_INLINE,
+    TIR_D_COLLAPSE,
     TIR_D_LAYOUT,
     TIR_D_COPY,
     TIR_D_RFACTOR,
     TIR_D_TREE,
     TIR_D_WHERE,
     TIR_D_BLOCK,
+    TIR_D_SCAN,
     TIR_D_ONLINE,
     TIR_D_HOIST,
     TIR_D_SPLIT,
@@ -92,6 +96,8 @@ void tir_schedule_rewrite(tir_region *region, const tir_schedule *schedule, cons
 
 /* What `where` would make the predicate of a reduction: the condition under which points are not neutral; 0: none. */
 tir_expr tir_where_condition(tir_region *region, int stage);
+/* May `block` and `scan` cut this fold? */
+bool tir_fold_is_associative(tir_region *region, int fold);
 
 /* region + schedule -> loop IR. Pure and deterministic; region itself is not changed. schedule NULL: the empty schedule (each
  * stage a root with serial loops in axis order). Runs in the scope of `arena`. */

@@ -1,5 +1,5 @@
-/* Rewrites of folds: `block` cuts the sequential axis of an associative fold into blocks that run side by side, `hoist` takes a step that
- * does not need the state out of the fold. */
+/* Rewrites of folds: `block` cuts the sequential axis of an associative fold into blocks that run side by side, `scan` computes
+ * such blocks by sums of pairs, `hoist` takes a step that does not need the state out of the fold. */
 #include "tir/schedule_internal.h"
 
 static tir_stage *stage_at(tir_schedule_state *state, int s) {
@@ -61,11 +61,13 @@ typedef struct blocking {
     int fold_at, step_at;
     tir_op op;                 /* of the state and the rest */
     tir_expr state_load;       /* in the step's value */
+    bool several;              /* such loads */
     int axis_of[TIR_MAX_AXES]; /* step axis of each axis of the fold, t last */
     int64_t size;
     tir_expr blocks; /* number of them */
     const char *block, *inner;
-    bool ragged; /* the last block is shorter */
+    bool ragged;    /* the last block is shorter */
+    bool followers; /* steps that only take the values of the one step do no harm */
 } blocking;
 
 static bool associative(const blocking *b, tir_expr value) {
@@ -90,40 +92,60 @@ static bool associative(const blocking *b, tir_expr value) {
 static void find_state_load(void *user, tir_expr load) {
     blocking *b = user;
     if (tir_get(pool_of(b->state), load)->bits != b->fold.tensor[0]) return;
-    if (b->state_load && b->state_load != load)
-        tir_schedule_raise(b->state, "its step reads the state at several points");
+    b->several = b->several || (b->state_load && b->state_load != load);
     b->state_load = load;
 }
 
-/* Checks that the fold is  next = step[axes of the fold in some order], step = state[free axes] op rest. */
-static void analyse(blocking *b) {
+static bool other_steps(const blocking *b) {
+    tir_schedule_state *state = b->state;
+    for (int q = 0; q < (int)state->region->stages.count; q++)
+        if (q != b->step_at && !stage_at(state, q)->removed && stage_at(state, q)->fold == b->fold_at &&
+            (!b->followers || !tir_is_follower(state, q) || tir_stage_reads(state, q, b->fold.tensor[0])))
+            return true;
+    return false;
+}
+
+/* Is the fold  next = step[axes of the fold in some order], step = state[free axes] op rest?  NULL, or why not. */
+static const char *flaw_of(blocking *b) {
     tir_schedule_state *state = b->state;
     tir_pool *pool = pool_of(state);
+    lib_arena *arena = state->arena;
     const char *name = b->fold.name;
     if (b->fold.count != 1 || state->region->tensors.data[b->fold.tensor[0]].rank != b->fold.space)
-        tir_schedule_raise(state, "the state of %s is not one number per point", name);
+        return lib_arena_format(arena, "the state of %s is not one number per point", name);
     b->step_at = state->region->tensors.data[tir_get(pool, b->fold.value[0])->bits].stage;
     b->step = *stage_at(state, b->step_at);
-    for (int q = 0; q < (int)state->region->stages.count; q++)
-        if (q != b->step_at && !stage_at(state, q)->removed && stage_at(state, q)->fold == b->fold_at)
-            tir_schedule_raise(state, "%s has several steps", name);
-    if (b->step.kind != TIR_MAP || b->step.count != 1 || b->step.space != b->fold.space + 1)
-        tir_schedule_raise(state, "the step of %s is not a map over its axes", name);
-    for (int a = 0; a <= b->fold.space; a++) {
+    if (other_steps(b)) return lib_arena_format(arena, "%s has several steps", name);
+    bool is_map = b->step.kind == TIR_MAP && b->step.count == 1 && b->step.space == b->fold.space + 1;
+    for (int a = 0; a <= b->fold.space && is_map; a++) {
         b->axis_of[a] = -1;
         for (int d = 0; d < b->step.space; d++)
             if (tir_operand(pool, b->fold.value[0], d) == b->fold.axis[a].var) b->axis_of[a] = d;
-        if (b->axis_of[a] < 0) tir_schedule_raise(state, "the step of %s is not a map over its axes", name);
+        is_map = b->axis_of[a] >= 0;
     }
+    if (!is_map) return lib_arena_format(arena, "the step of %s is not a map over its axes", name);
     tir_stage_loads(state, b->step_at, find_state_load, b);
+    if (b->several) return "its step reads the state at several points";
     bool same_point = b->state_load != 0;
     for (int a = 0; same_point && a < b->fold.space; a++)
         same_point = tir_operand(pool, b->state_load, a) == b->step.axis[b->axis_of[a]].var;
     if (!same_point || !associative(b, b->step.value[0]))
-        tir_schedule_raise(
-            state, "the step of %s is not its state combined by an associative operator with something else", name);
+        return lib_arena_format(
+            arena, "the step of %s is not its state combined by an associative operator with something else", name);
     b->op = tir_op_of(pool, b->step.value[0]);
     if (b->op == TIR_MULADD) b->op = TIR_ADD;
+    return NULL;
+}
+
+bool tir_fold_is_associative(tir_region *region, int fold) {
+    tir_schedule_state state = {.region = region, .arena = region->arena};
+    blocking b = {.state = &state, .fold_at = fold, .fold = region->stages.data[fold]};
+    return b.fold.kind == TIR_FOLD && !flaw_of(&b);
+}
+
+static void analyse(blocking *b) {
+    const char *flaw = flaw_of(b);
+    if (flaw) tir_schedule_raise(b->state, "%s", flaw);
 }
 
 static tir_expr identity_of(tir_pool *pool, tir_op op, tir_dtype dtype) {
@@ -291,7 +313,8 @@ static void change_fold(blocking *b, int at, uint32_t after, const char *step_na
     all->value[0] = tir_load(pool, inner, dtype, space + 2, index, 0, 0);
 }
 
-static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
+/* F.t B -> */
+static blocking parse_blocks(tir_schedule_state *state, lib_lexer *lexer) {
     char *name = lib_lexer_name(lexer), *dot = strrchr(name, '.');
     if (!dot) tir_schedule_raise(state, "%s: expected fold.axis", name);
     *dot = 0;
@@ -302,16 +325,26 @@ static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
     b.size = lib_lexer_integer(lexer);
     if (b.size < 1) tir_schedule_raise(state, "a block has at least one point");
     lib_lexer_expect(lexer, "->");
+    return b;
+}
+
+static void cut_blocks(blocking *b) {
+    tir_pool *pool = pool_of(b->state);
+    tir_expr extent = b->fold.axis[b->fold.space].extent, size = tir_index(pool, b->size);
+    b->blocks = tir_ceil_div(pool, extent, size);
+    b->ragged = tir_rem(pool, extent, size) != tir_index(pool, 0);
+    if (b->fold.space + 2 > DLC_MAX_RANK) tir_schedule_raise(b->state, "%s would have too many axes", b->step.name);
+}
+
+static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
+    blocking b = parse_blocks(state, lexer);
     const char *totals_name = tir_unique_name(state, lib_lexer_name(lexer));
     const char *prefixes_name = tir_unique_name(state, lib_lexer_name(lexer));
     b.block = lib_lexer_name(lexer);
     b.inner = lib_lexer_name(lexer);
     analyse(&b);
-    if (b.fold.space + 2 > DLC_MAX_RANK) tir_schedule_raise(state, "%s would have too many axes", b.step.name);
+    cut_blocks(&b);
     tir_pool *pool = pool_of(state);
-    tir_expr extent = b.fold.axis[b.fold.space].extent, size = tir_index(pool, b.size);
-    b.blocks = tir_ceil_div(pool, extent, size);
-    b.ragged = tir_rem(pool, extent, size) != tir_index(pool, 0);
     const char *after_name =
         tir_unique_name(state, lib_arena_format(state->arena, "%s_%s", prefixes_name, b.step.name));
     const char *step_name = tir_unique_name(state, lib_arena_format(state->arena, "%s_%s", b.step.name, b.inner));
@@ -335,11 +368,113 @@ static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
         stage_at(state, fold_at)->removed = stage_at(state, step_at)->removed = true;
 }
 
+/* ---- scan c.t B -> L b i : with op associative, c' = c op e(t), B a power of two,
+ *   L[b, i]      = e(b*B + i), beyond the end the identity
+ *   L_1, L_2, .. = L[b, i - 1] op L[b, i], L_1[b, i - 2] op L_1[b, i], ..: the last of these levels has all sums within blocks
+ *                  (Hillis, Steele 1986)
+ *   c            = fold over b of c op the last sum of block b; c's old step takes c op the sum at (t / B, t % B). */
+
+/* A level's value: that of the level before, joined with what that has `distance` points earlier. */
+static tir_expr pair_sum(blocking *b, uint32_t before, const tir_axis *axis, int64_t distance) {
+    tir_pool *pool = pool_of(b->state);
+    int lane = b->fold.space + 1;
+    tir_dtype dtype = tir_dtype_of(pool, b->step.value[0]);
+    tir_expr index[DLC_MAX_RANK], far = tir_index(pool, distance);
+    for (int d = 0; d <= lane; d++) index[d] = axis[d].var;
+    tir_expr here = tir_load(pool, before, dtype, lane + 1, index, 0, 0);
+    index[lane] = tir_sub(pool, axis[lane].var, far);
+    tir_expr earlier = tir_load(pool, before, dtype, lane + 1, index, tir_le(pool, far, axis[lane].var),
+                                identity_of(pool, b->op, dtype));
+    return tir_binary(pool, b->op, earlier, here);
+}
+
+/* Adds the levels as steps behind the fold; returns the last one's tensor. */
+static uint32_t add_levels(blocking *b, const char *name) {
+    tir_schedule_state *state = b->state;
+    tir_pool *pool = pool_of(state);
+    tir_axis axis[TIR_MAX_AXES];
+    int at = b->fold_at + 1, space = b->fold.space;
+    tir_dtype dtype = tir_dtype_of(pool, b->step.value[0]);
+    block_axes(b, axis);
+    tir_stage *stage = add_stage(b, at, TIR_MAP, name, axis, space + 2, 0);
+    tir_expr identity = identity_of(pool, b->op, dtype), value = step_value(b, axis, identity, true);
+    tir_expr time = tir_add(pool, tir_mul(pool, axis[space].var, tir_index(pool, b->size)), axis[space + 1].var);
+    if (b->ragged) value = tir_select(pool, tir_lt(pool, time, b->fold.axis[space].extent), value, identity);
+    stage->value[0] = value;
+    stage->fold = b->fold_at;
+    for (int64_t distance = 1; distance < b->size; distance *= 2) {
+        uint32_t before = stage->tensor[0];
+        const char *level = lib_arena_format(state->arena, "%s_%lld", name, (long long)distance);
+        block_axes(b, axis);
+        stage = add_stage(b, ++at, TIR_MAP, tir_unique_name(state, level), axis, space + 2, 0);
+        stage->value[0] = pair_sum(b, before, axis, distance);
+        stage->fold = b->fold_at;
+    }
+    return stage->tensor[0];
+}
+
+/* The fold over blocks and its step, the state after each. */
+static void add_carry(blocking *b, int at, const char *name, uint32_t sums) {
+    tir_schedule_state *state = b->state;
+    tir_pool *pool = pool_of(state);
+    tir_axis axis[TIR_MAX_AXES], step_axis[TIR_MAX_AXES];
+    int space = b->fold.space;
+    tir_dtype dtype = tir_dtype_of(pool, b->step.value[0]);
+    block_axes(b, axis);
+    block_axes(b, step_axis);
+    tir_stage *step = add_stage(b, at, TIR_MAP, name, step_axis, space + 1, 0);
+    tir_expr index[DLC_MAX_RANK], from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+    for (int d = 0; d <= space; d++) index[d] = step_axis[d].var;
+    index[space + 1] = tir_index(pool, b->size - 1);
+    step->fold = b->fold_at;
+    step->value[0] = tir_binary(pool, b->op, load_at(b, b->fold.tensor[0], space, step_axis),
+                                tir_load(pool, sums, dtype, space + 2, index, 0, 0));
+    uint32_t after = step->tensor[0];
+    tir_stage *fold = stage_at(state, b->fold_at);
+    for (int a = 0; a < space; a++) {
+        from[a] = b->fold.axis[a].var;
+        to[a] = axis[a].var;
+    }
+    fold->initial[0] = tir_substitute(pool, b->fold.initial[0], space, from, to);
+    memcpy(fold->axis, axis, (size_t)(space + 1) * sizeof *axis);
+    fold->value[0] = load_at(b, after, space + 1, axis);
+}
+
+static void apply_scan(tir_schedule_state *state, lib_lexer *lexer) {
+    blocking b = parse_blocks(state, lexer);
+    const char *name = tir_unique_name(state, lib_lexer_name(lexer));
+    b.block = lib_lexer_name(lexer);
+    b.inner = lib_lexer_name(lexer);
+    b.followers = true;
+    if (b.size < 2 || (b.size & (b.size - 1))) tir_schedule_raise(state, "a block must have a power of two of points");
+    analyse(&b);
+    cut_blocks(&b);
+    tir_pool *pool = pool_of(state);
+    int space = b.fold.space;
+    uint32_t sums = add_levels(&b, name), all = b.step.tensor[0];
+    int levels = state->region->tensors.data[sums].stage - b.fold_at;
+    add_carry(&b, b.fold_at + levels + 1, tir_unique_name(state, lib_arena_format(state->arena, "%s_carry", name)),
+              sums);
+    tir_stage *step = stage_at(state, state->region->tensors.data[all].stage);
+    tir_expr index[DLC_MAX_RANK], size = tir_index(pool, b.size), time = step->axis[b.axis_of[space]].var;
+    tir_axis free[TIR_MAX_AXES];
+    for (int a = 0; a < space; a++) {
+        free[a] = step->axis[b.axis_of[a]];
+        index[a] = free[a].var;
+    }
+    index[space] = tir_div(pool, time, size);
+    index[space + 1] = tir_rem(pool, time, size);
+    tir_expr sum = tir_load(pool, sums, tir_dtype_of(pool, b.step.value[0]), space + 2, index, 0, 0);
+    step->value[0] = tir_binary(pool, b.op, load_at(&b, b.fold.tensor[0], space, free), sum);
+}
+
 void tir_apply_fold_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
     if (kind == TIR_D_HOIST)
         apply_hoist(state, lexer);
     else if (kind == TIR_D_BLOCK)
         apply_block(state, lexer);
+    else if (kind == TIR_D_SCAN)
+        apply_scan(state, lexer);
     else
         tir_apply_online(state, lexer);
 }

@@ -87,6 +87,8 @@ void tir_apply_fold_rewrite(tir_schedule_state *state, tir_directive_kind kind, 
 
 /* schedule_where.c */
 void tir_apply_where(tir_schedule_state *state, lib_lexer *lexer);
+/* schedule_collapse.c */
+void tir_apply_collapse(tir_schedule_state *state);
 
 /* schedule_online.c */
 void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer);

@@ -281,7 +281,7 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     tir_stage whole = *stage_at(state, s);
     if (whole.kind != TIR_REDUCE || !whole.merge[0])
         tir_schedule_raise(state, "%s cannot be combined from parts", whole.name);
-    if (n < 2) tir_schedule_raise(state, "a factor of at least 2 was expected");
+    if (n < 1) tir_schedule_raise(state, "a factor of at least 1 was expected");
     tir_expr count = tir_index(pool, n), extent = whole.axis[split].extent, steps = tir_ceil_div(pool, extent, count);
     tir_axis part = tir_new_axis(state, part_name, count), rest = tir_new_axis(state, rest_name, steps);
     tir_expr point = lanes ? tir_add(pool, tir_mul(pool, rest.var, count), part.var)
@@ -426,6 +426,7 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
 void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
     switch (kind) {
     case TIR_D_INLINE: apply_inline(state, lexer); return;
+    case TIR_D_COLLAPSE: tir_apply_collapse(state); return;
     case TIR_D_LAYOUT: apply_layout(state, lexer); return;
     case TIR_D_COPY: apply_copy(state, lexer); return;
     case TIR_D_RFACTOR: apply_rfactor(state, lexer); return;

@@ -153,6 +153,17 @@ static void tighten(versioning *v, tir_stmt *loop) {
     loop->for_.var = narrow;
 }
 
+/* A loop of one trip is its body at that point. A parallel one stays: it counts as tasks. */
+static tir_stmt *single_trip(versioning *v, tir_stmt *loop) {
+    int64_t trips, lower;
+    if (!tir_is_const(v->pool, loop->for_.extent, &trips) || trips != 1) return loop;
+    if (loop->for_.parallel && !tir_is_const(v->pool, loop->for_.lower, &lower)) return loop;
+    tir_stmt *body = tir_stmt_substitute(v->kernel, loop->for_.body, 1, &loop->for_.var, &loop->for_.lower);
+    if (!loop->for_.parallel) return body;
+    loop->for_.body = body;
+    return loop;
+}
+
 /* Drops branches and loops that are decided. */
 static tir_stmt *clean(versioning *v, tir_stmt *list) {
     tir_stmt *result = NULL, **cursor = &result;
@@ -161,9 +172,16 @@ static tir_stmt *clean(versioning *v, tir_stmt *list) {
         stmt->next = NULL;
         int64_t trips;
         if (stmt->kind == TIR_FOR) {
+            if (tir_is_const(v->pool, stmt->for_.extent, &trips) && trips <= 0) continue;
             tighten(v, stmt);
+            tir_stmt *inside = single_trip(v, stmt);
+            if (inside != stmt) {
+                *cursor = clean(v, inside);
+                cursor = list_end(cursor);
+                continue;
+            }
             stmt->for_.body = clean(v, stmt->for_.body);
-            if (!stmt->for_.body || (tir_is_const(v->pool, stmt->for_.extent, &trips) && trips <= 0)) continue;
+            if (!stmt->for_.body) continue;
         } else if (stmt->kind == TIR_LET) {
             stmt->let.body = clean(v, stmt->let.body);
         } else if (stmt->kind == TIR_IF) {

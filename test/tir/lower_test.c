@@ -158,6 +158,9 @@ static void test_cases(void **state) {
     "region r\ninput x f32[7, 9]\ninput w f32[9, 20]\n"                                        \
     "reduce C f32 (i: 7, j: 20 | k: 9) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) " SUM \
     "map D f32 (i: 7, j: 20) = C[i, j] * 2:f32\noutput D\n"
+#define RUNNING                                                          \
+    "region r\ninput x f32[3, 9]\nfold s f32 (i: 3 | t: 9) init 0:f32\n" \
+    "map st f32 in s (i: 3, t: 9) = s[i] + x[i, t]\nnext s = st[i, t]\noutput st\n"
 #define ARG_MAX                                                                                                    \
     "region r\ninput x f32[5, 9]\nreduce a (av: f32, at: i32) exact (i: 5 | j: 9) init {-inf:f32, 0:i32} = "       \
     "{select(acc(0):f32 < x[i, j], x[i, j], acc(0):f32), select(acc(0):f32 < x[i, j], cast.i32(j), acc(1):i32)}\n" \
@@ -225,9 +228,13 @@ static const struct {
     {"copy q -> qs", "no tensor is called q", NULL},
     {"copy x -> mx", "name mx is taken", NULL},
     {"rfactor sm.i 4 lanes -> p jr jt", "no reduction axis i", NULL},
-    {"rfactor sm.j 1 lanes -> p jr jt", "at least 2", NULL},
+    {"rfactor sm.j 0 lanes -> p jr jt", "at least 1", NULL},
     {"rfactor sm.j 3 lanes -> p jr jt\ntree sm.jr", "power of two", NULL},
     {"tree sm.j", "power of two", NULL},
+    {"scan sm.j 4 -> l b i", "is not a fold", NULL},
+    {"scan s.t 3 -> l b i", "power of two", RUNNING},
+    {"scan s.i 4 -> l b i", "is called t", RUNNING},
+    {"scan s.t 4 -> l b i\nscan s.b 4 -> m c k", "several steps", RUNNING},
     {"where sm", "makes what it adds neutral", NULL},
     {"where sc", "not a reduction to one value", NULL},
     {"prefetch x at sc.i i+1 L9", "not a cache level", NULL},

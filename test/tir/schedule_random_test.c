@@ -292,11 +292,15 @@ static void add_rewrite(generator *g) {
     for (int i = 0; i < g->stages; i++)
         if (g->stage[i].fold) fold = &g->stage[i];
     int leaf = s->leaves ? any_leaf(s) : 0, n = g->names++;
-    switch (below(6)) {
+    switch (below(7)) {
+    case 6: say(&line, "collapse\n"); break;
     case 4:
         if (!fold && (!s->leaves || !s->reduce[leaf])) return;
         if (!fold)
             say(&line, "online %s.%s %d -> fold%d r%d\n", s->name, s->leaf[leaf], 1 + below(9), n, n);
+        else if (chance(40))
+            say(&line, "scan %s.%s %d -> level%d r%d t%d\n", fold->name, fold->leaf[fold->leaves - 1], 1 << below(4), n,
+                n, n);
         else
             say(&line, "block %s.%s %d -> total%d prefix%d r%d t%d\n", fold->name, fold->leaf[fold->leaves - 1],
                 1 + below(9), n, n, n, n);
@@ -327,7 +331,7 @@ static void add_rewrite(generator *g) {
         return;
     }
     if (strncmp(line.data, "rfactor", 7) == 0 || strncmp(line.data, "online", 6) == 0 ||
-        strncmp(line.data, "block", 5) == 0)
+        strncmp(line.data, "block", 5) == 0 || strncmp(line.data, "scan", 4) == 0)
         g->tolerant = true;
     g->rewrites = all;
 }

@@ -1,0 +1,332 @@
+/* collapse: neighbouring axes of stages that every access runs straight through become one axis, and with them the dimensions of
+ * the tensors that they index. [8, 64, 56, 56] that is scaled per channel is [8, 64, 3136] afterwards; a sum over the last two axes
+ * is one over the last. Order and values of everything stay what they were; loops get longer, fewer and without remainders.
+ *
+ * A pair of axes (slow, fast) may be joined when in each load the address advances by extent(fast) times as much along slow as
+ * along fast, and neither stands in arithmetic. An axis of one point joins any neighbour. What is joined in a stage is joined
+ * in its tensors, so that their readers have to join the axes that index them too: the pairs are found as the greatest set that is
+ * consistent in this sense. Folds, their steps and scatters keep their axes. */
+#include "tir/schedule_internal.h"
+
+enum { TERM_LIMIT = 32, LOAD_LIMIT = 64 };
+
+typedef struct collapsing {
+    tir_schedule_state *state;
+    tir_region *region;
+    tir_pool *pool;
+    uint32_t *axes;   /* per stage: bit a: axes a and a + 1 become one */
+    uint32_t *inputs; /* per tensor without a stage: bit d: dimensions d and d + 1 become one */
+    int reader;       /* the stage whose loads are looked at */
+    bool changed;
+} collapsing;
+
+static tir_stage *stage_at(const collapsing *c, int s) {
+    return &c->region->stages.data[s];
+}
+
+/* Constant extent of an axis; 0: unknown. */
+static int64_t extent_of(const collapsing *c, tir_expr extent) {
+    int64_t n;
+    return tir_is_const(c->pool, extent, &n) && n > 0 ? n : 0;
+}
+
+static bool is_zero(const collapsing *c, tir_expr index) {
+    tir_interval range = tir_range(c->pool, index);
+    return range.low == 0 && range.high == 0;
+}
+
+static bool joined(const collapsing *c, int s, int a) {
+    return c->axes[s] >> a & 1;
+}
+
+static void separate(collapsing *c, int s, int a) {
+    c->axes[s] &= ~(1u << a);
+    c->changed = true;
+}
+
+/* Both axes of the pair have several points: what joins them shows. */
+static bool shows(const collapsing *c, int s, int a) {
+    return extent_of(c, stage_at(c, s)->axis[a].extent) != 1 && extent_of(c, stage_at(c, s)->axis[a + 1].extent) != 1;
+}
+
+/* Element strides of a tensor's dimensions; false: they are not constants, or its layout is its own. */
+static bool strides_of(const collapsing *c, const tir_tensor *tensor, int64_t *stride) {
+    int64_t step = 1;
+    if (!tir_layout_is_identity(&tensor->layout)) return false;
+    for (int d = tensor->rank - 1; d >= 0; d--) {
+        stride[d] = tensor->has_strides ? tensor->stride[d] : step;
+        int64_t n = extent_of(c, tensor->extent[d]);
+        if (d > 0 && !tensor->has_strides && (n == 0 || __builtin_mul_overflow(step, n, &step))) return false;
+    }
+    return true;
+}
+
+static int rank_of(const collapsing *c, tir_expr load) {
+    const tir_node *node = tir_get(c->pool, load);
+    return node->count - (node->guarded ? 2 : 0);
+}
+
+/* How far a load's address moves along an axis; false: not by one number, or the axis enters otherwise. */
+static bool advance(const collapsing *c, tir_expr load, tir_expr var, const int64_t *stride, int64_t *step) {
+    *step = 0;
+    for (int d = 0; d < rank_of(c, load); d++) {
+        tir_term terms[TERM_LIMIT];
+        int64_t constant;
+        int count = tir_terms(c->pool, tir_operand(c->pool, load, d), terms, TERM_LIMIT, &constant);
+        if (count < 0) return false;
+        for (int t = 0; t < count; t++) {
+            if (terms[t].atom == var)
+                *step += terms[t].coefficient * stride[d];
+            else if (tir_uses(c->pool, terms[t].atom, var))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Dimensions of the load that the variable indexes, as bits. */
+static uint32_t indexed_by(const collapsing *c, tir_expr load, tir_expr var) {
+    uint32_t dims = 0;
+    for (int d = 0; d < rank_of(c, load); d++)
+        if (tir_uses(c->pool, tir_operand(c->pool, load, d), var)) dims |= 1u << d;
+    return dims;
+}
+
+/* The dimensions of an input between the first and the last that a pair indexes: bit d joins d and d + 1. */
+static uint32_t dimensions_between(uint32_t dims) {
+    uint32_t result = 0;
+    for (int d = 0; d + 1 < 32; d++)
+        if ((dims & ((2u << d) - 1)) && dims >> (d + 1)) result |= 1u << d;
+    return result;
+}
+
+static bool compact_between(const collapsing *c, const tir_tensor *tensor, const int64_t *stride, uint32_t pairs) {
+    for (int d = 0; d + 1 < tensor->rank; d++)
+        if ((pairs >> d & 1) && stride[d] != stride[d + 1] * extent_of(c, tensor->extent[d + 1])) return false;
+    return true;
+}
+
+/* ---- which pairs */
+
+static void check_straight(void *user, tir_expr load) {
+    collapsing *c = user;
+    const tir_stage *stage = stage_at(c, c->reader);
+    const tir_tensor *tensor = &c->region->tensors.data[tir_get(c->pool, load)->bits];
+    int64_t stride[DLC_MAX_RANK], slow, fast;
+    bool known = strides_of(c, tensor, stride);
+    for (int a = 0; a + 1 < stage->space + stage->reduce; a++) {
+        if (!joined(c, c->reader, a) || !shows(c, c->reader, a)) continue;
+        tir_expr from = stage->axis[a].var, to = stage->axis[a + 1].var;
+        uint32_t dims = indexed_by(c, load, from) | indexed_by(c, load, to);
+        if (!dims) continue;
+        if (!known || !advance(c, load, from, stride, &slow) || !advance(c, load, to, stride, &fast) ||
+            slow != fast * extent_of(c, stage->axis[a + 1].extent) ||
+            (tensor->stage < 0 && !compact_between(c, tensor, stride, dimensions_between(dims))))
+            separate(c, c->reader, a);
+    }
+}
+
+typedef struct bare_search {
+    const collapsing *c;
+    uint32_t bare; /* axes that stand in arithmetic or comparisons, as bits */
+} bare_search;
+
+static tir_expr find_bare(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    bare_search *search = user;
+    const tir_node node = *tir_get(pool, e);
+    const tir_stage *stage = stage_at(search->c, search->c->reader);
+    if (node.op == TIR_LOAD || node.dtype == TIR_INDEX) return rebuilt;
+    for (int i = 0; i < node.count; i++)
+        for (int a = 0; a < stage->space + stage->reduce && tir_dtype_of(pool, tir_operand(pool, e, i)) == TIR_INDEX;
+             a++)
+            if (tir_uses(pool, tir_operand(pool, e, i), stage->axis[a].var)) search->bare |= 1u << a;
+    return rebuilt;
+}
+
+static uint32_t candidates(collapsing *c, int s) {
+    const tir_stage *stage = stage_at(c, s);
+    uint32_t pairs = 0;
+    bare_search search = {c, 0};
+    if (stage->removed || stage->fold >= 0 || (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE)) return 0;
+    for (int k = 0; k < stage->count; k++)
+        if (!tir_layout_is_identity(&c->region->tensors.data[stage->tensor[k]].layout)) return 0;
+    c->reader = s;
+    const tir_stage copy = *stage;
+    for (int k = 0; k < copy.count; k++) tir_rewrite(c->pool, copy.value[k], find_bare, &search);
+    if (copy.predicate) tir_rewrite(c->pool, copy.predicate, find_bare, &search);
+    for (int a = 0; a + 1 < copy.space + copy.reduce; a++) {
+        int64_t slow = extent_of(c, copy.axis[a].extent), fast = extent_of(c, copy.axis[a + 1].extent), both;
+        if (a + 1 == copy.space || !slow || !fast || __builtin_mul_overflow(slow, fast, &both)) continue;
+        if (slow == 1 || fast == 1 || !(search.bare >> a & 3)) pairs |= 1u << a;
+    }
+    return pairs;
+}
+
+/* ---- consistency between a tensor of the region and its readers */
+
+static int axis_of(const collapsing *c, int s, tir_expr var) {
+    const tir_stage *stage = stage_at(c, s);
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (stage->axis[a].var == var) return a;
+    return -1;
+}
+
+/* Does the load index dimensions d and d + 1 by a joined pair of axes of its reader, of the same extents? */
+static bool indexed_by_pair(const collapsing *c, tir_expr load, const tir_tensor *tensor, int d) {
+    int a = axis_of(c, c->reader, tir_operand(c->pool, load, d));
+    if (a < 0 || !joined(c, c->reader, a)) return false;
+    const tir_axis *fast = &stage_at(c, c->reader)->axis[a + 1];
+    return tir_operand(c->pool, load, d + 1) == fast->var && fast->extent == tensor->extent[d + 1];
+}
+
+static void check_consistent(void *user, tir_expr load) {
+    collapsing *c = user;
+    const tir_tensor *tensor = &c->region->tensors.data[tir_get(c->pool, load)->bits];
+    const tir_stage *stage = stage_at(c, c->reader);
+    if (tensor->stage < 0) return;
+    uint32_t by_pairs = 0; /* pairs of the reader that index as they should */
+    for (int d = 0; d + 1 < tensor->rank; d++) {
+        if (!joined(c, tensor->stage, d)) continue;
+        if (indexed_by_pair(c, load, tensor, d))
+            by_pairs |= 1u << axis_of(c, c->reader, tir_operand(c->pool, load, d));
+        else if (shows(c, tensor->stage, d))
+            separate(c, tensor->stage, d);
+        else if (!is_zero(c, tir_operand(c->pool, load, d)) && !is_zero(c, tir_operand(c->pool, load, d + 1)))
+            separate(c, tensor->stage, d);
+    }
+    for (int a = 0; a + 1 < stage->space + stage->reduce; a++) {
+        if (!joined(c, c->reader, a) || !shows(c, c->reader, a) || (by_pairs >> a & 1)) continue;
+        if (indexed_by(c, load, stage->axis[a].var) | indexed_by(c, load, stage->axis[a + 1].var))
+            separate(c, c->reader, a);
+    }
+}
+
+static void find_pairs(collapsing *c) {
+    int count = (int)c->region->stages.count;
+    for (int s = 0; s < count; s++) c->axes[s] = candidates(c, s);
+    for (c->reader = 0; c->reader < count; c->reader++)
+        if (c->axes[c->reader]) tir_stage_loads(c->state, c->reader, check_straight, c);
+    do {
+        c->changed = false;
+        for (c->reader = 0; c->reader < count; c->reader++)
+            if (!stage_at(c, c->reader)->removed) tir_stage_loads(c->state, c->reader, check_consistent, c);
+    } while (c->changed);
+}
+
+static void mark_input(void *user, tir_expr load) {
+    collapsing *c = user;
+    const tir_stage *stage = stage_at(c, c->reader);
+    uint32_t tensor = (uint32_t)tir_get(c->pool, load)->bits;
+    if (c->region->tensors.data[tensor].stage >= 0) return;
+    for (int a = 0; a + 1 < stage->space + stage->reduce; a++)
+        if (joined(c, c->reader, a) && shows(c, c->reader, a))
+            c->inputs[tensor] |= dimensions_between(indexed_by(c, load, stage->axis[a].var) |
+                                                    indexed_by(c, load, stage->axis[a + 1].var));
+}
+
+/* ---- joining */
+
+static uint32_t pairs_of_tensor(const collapsing *c, uint32_t tensor) {
+    const tir_tensor *t = &c->region->tensors.data[tensor];
+    return t->stage < 0 ? c->inputs[tensor] : c->axes[t->stage] & ((1u << t->rank) - 1);
+}
+
+static tir_expr join_indices(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const collapsing *c = user;
+    const tir_node node = *tir_get(pool, rebuilt);
+    (void)e;
+    if (node.op != TIR_LOAD || tir_op_of(pool, e) != TIR_LOAD) return rebuilt;
+    uint32_t pairs = pairs_of_tensor(c, (uint32_t)node.bits);
+    const tir_tensor *tensor = &c->region->tensors.data[node.bits];
+    tir_expr index[DLC_MAX_RANK];
+    int rank = 0;
+    for (int d = 0; d < tensor->rank; d++) {
+        tir_expr here = tir_operand(pool, rebuilt, d);
+        if (d > 0 && (pairs >> (d - 1) & 1))
+            index[rank - 1] = tir_add(pool, tir_mul(pool, index[rank - 1], tensor->extent[d]), here);
+        else
+            index[rank++] = here;
+    }
+    return tir_load(pool, (uint32_t)node.bits, node.dtype, rank, index,
+                    node.guarded ? tir_operand(pool, rebuilt, tensor->rank) : 0,
+                    node.guarded ? tir_operand(pool, rebuilt, tensor->rank + 1) : 0);
+}
+
+typedef struct renaming {
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+    int count;
+} renaming;
+
+static tir_expr rename_axes(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const renaming *r = user;
+    (void)pool;
+    for (int i = 0; i < r->count; i++)
+        if (e == r->from[i]) return r->to[i];
+    return rebuilt;
+}
+
+/* Axes first .. last become one; returns it. */
+static tir_axis join_run(collapsing *c, const tir_stage *stage, int first, int last, renaming *r) {
+    tir_expr extent = tir_index(c->pool, 1);
+    for (int a = first; a <= last; a++) extent = tir_mul(c->pool, extent, stage->axis[a].extent);
+    int named = first; /* by its first axis of several points */
+    while (named < last && extent_of(c, stage->axis[named].extent) == 1) named++;
+    tir_axis whole = tir_new_axis(c->state, stage->axis[named].name, extent);
+    tir_expr rest = whole.var;
+    for (int a = last; a >= first; a--) {
+        r->from[r->count] = stage->axis[a].var;
+        r->to[r->count++] = a == first ? rest : tir_rem(c->pool, rest, stage->axis[a].extent);
+        rest = tir_div(c->pool, rest, stage->axis[a].extent);
+    }
+    return whole;
+}
+
+static void join_axes(collapsing *c, int s) {
+    tir_stage stage = *stage_at(c, s);
+    tir_rewrite_stage(c->pool, &stage, join_indices, c);
+    renaming r = {.count = 0};
+    tir_axis axis[TIR_MAX_AXES];
+    int count = 0, space = 0, reduce = 0;
+    for (int first = 0, last; first < stage.space + stage.reduce; first = last + 1) {
+        last = first;
+        while (joined(c, s, last)) last++;
+        axis[count++] = last > first ? join_run(c, &stage, first, last, &r) : stage.axis[first];
+        if (first < stage.space)
+            space++;
+        else
+            reduce++;
+    }
+    if (r.count) tir_rewrite_stage(c->pool, &stage, rename_axes, &r);
+    memcpy(stage.axis, axis, (size_t)count * sizeof *axis);
+    stage.space = space;
+    stage.reduce = reduce;
+    *stage_at(c, s) = stage;
+}
+
+static void join_dimensions(collapsing *c, uint32_t tensor) {
+    uint32_t pairs = pairs_of_tensor(c, tensor);
+    tir_tensor *t = &c->region->tensors.data[tensor];
+    int rank = 0;
+    if (!pairs) return;
+    for (int d = 0; d < t->rank; d++) {
+        bool join = d > 0 && (pairs >> (d - 1) & 1);
+        rank += !join;
+        t->extent[rank - 1] = join ? tir_mul(c->pool, t->extent[rank - 1], t->extent[d]) : t->extent[d];
+        t->stride[rank - 1] = t->stride[d];
+    }
+    t->rank = rank;
+    t->layout = tir_layout_identity(rank);
+}
+
+void tir_apply_collapse(tir_schedule_state *state) {
+    tir_region *region = state->region;
+    collapsing c = {.state = state, .region = region, .pool = region->pool};
+    c.axes = LIB_NEW_ARRAY(state->arena, uint32_t, region->stages.count + 1);
+    c.inputs = LIB_NEW_ARRAY(state->arena, uint32_t, region->tensors.count + 1);
+    find_pairs(&c);
+    for (c.reader = 0; c.reader < (int)region->stages.count; c.reader++)
+        if (!stage_at(&c, c.reader)->removed) tir_stage_loads(state, c.reader, mark_input, &c);
+    for (int s = 0; s < (int)region->stages.count; s++)
+        if (!stage_at(&c, s)->removed) join_axes(&c, s);
+    for (uint32_t t = 0; t < region->tensors.count; t++) join_dimensions(&c, t);
+}
