@@ -365,35 +365,16 @@ static void set_attributes(emitter *e) {
                             LLVMCreateEnumAttribute(e->context, nounwind, 0));
 }
 
-/* for task = begin .. end - 1: body. Level 0 is the function's entry, level 1 the task loop. */
-static void emit_phase(emitter *e, const tir_phase *phase, const char *name, bool repeats, tir_expr iteration) {
-    LLVMTypeRef types[PARAMETERS] = {e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
-    LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), types, PARAMETERS, false);
-    e->function = LLVMAddFunction(e->module, name, type);
-    set_attributes(e);
-    LLVMBasicBlockRef entry = emit_block(e, "entry");
-    e->top = -1;
-    emit_push(e, entry, true);
-    e->non_temporal = false;
-    e->lanes = e->active = 0;
-    e->mask = (emit_value){0};
-    bind_parameters(e);
-    bind_buffers(e);
-    if (repeats) {
-        emit_value value = {LLVMGetParam(e->function, ITERATION), 0, 0};
-        const tir_variable *variable = tir_variable_of(e->pool, iteration);
-        emit_form form = emit_form_of(e, value, variable->low, variable->high, variable->multiple);
-        emit_bind(e, iteration, &form);
-    }
-    LLVMValueRef begin = LLVMGetParam(e->function, BEGIN), end = LLVMGetParam(e->function, END);
-    LLVMBasicBlockRef head = emit_block(e, "task"), leave = emit_block(e, "leave");
+/* for task = begin .. end - 1: body. Level 0 is the function's entry, or what follows an earlier loop; level 1 the loop. */
+static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, LLVMValueRef end) {
+    LLVMBasicBlockRef before = e->level[0].block, head = emit_block(e, "task"), leave = emit_block(e, "leave");
     emit_at(e, 0);
     LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, begin, end, ""), head, leave);
     emit_push(e, head, true);
     e->level[e->top].lone = emit_only_loop(phase->body);
     LLVMPositionBuilderAtEnd(e->builder, head);
     LLVMValueRef task = LLVMBuildPhi(e->builder, e->i64, "");
-    LLVMAddIncoming(task, &begin, &entry, 1);
+    LLVMAddIncoming(task, &begin, &before, 1);
     const tir_variable *variable = phase->task ? tir_variable_of(e->pool, phase->task) : NULL;
     if (variable) {
         emit_form form = emit_form_of(e, (emit_value){task, 0, 1}, variable->low, variable->high, variable->multiple);
@@ -407,6 +388,62 @@ static void emit_phase(emitter *e, const tir_phase *phase, const char *name, boo
     LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, leave);
     LLVMAddIncoming(task, &next, &latch, 1);
     emit_pop(e, leave);
+    e->epoch++;
+}
+
+/* Non-temporal stores need aligned addresses, and what alignment arguments have is only seen when they come. */
+typedef struct stream_search {
+    emitter *e;
+    LLVMValueRef address; /* the bits of all arguments that are stored to past the caches; NULL: there are none */
+} stream_search;
+
+static void find_stream(void *user, const tir_stmt *stmt) {
+    stream_search *search = user;
+    emitter *e = search->e;
+    if (stmt->kind != TIR_STORE || !stmt->store.non_temporal) return;
+    emit_buffer *buffer = &e->buffer[stmt->store.buffer];
+    if (e->kernel->buffers.data[stmt->store.buffer].scope != TIR_SCOPE_ARG || buffer->aligned) return;
+    LLVMValueRef bits = LLVMBuildPtrToInt(e->builder, buffer->base.llvm, e->i64, "");
+    search->address = search->address ? LLVMBuildOr(e->builder, search->address, bits, "") : bits;
+    buffer->aligned = true;
+}
+
+/* The tasks; where a schedule asks for stores past the caches twice, for aligned arguments and for others. */
+static void emit_phase_tasks(emitter *e, const tir_phase *phase) {
+    LLVMValueRef begin = LLVMGetParam(e->function, BEGIN), end = LLVMGetParam(e->function, END);
+    stream_search search = {e, NULL};
+    emit_at(e, 0);
+    tir_stmt_walk(phase->body, find_stream, &search);
+    if (search.address) {
+        LLVMValueRef rest = LLVMBuildAnd(e->builder, search.address, emit_i64(e, TIR_BUFFER_ALIGNMENT - 1), "");
+        LLVMValueRef aligned = LLVMBuildICmp(e->builder, LLVMIntEQ, rest, emit_i64(e, 0), "");
+        LLVMValueRef middle = LLVMBuildSelect(e->builder, aligned, end, begin, "");
+        emit_tasks(e, phase, begin, middle);
+        begin = middle;
+    }
+    for (uint32_t i = 0; i < e->kernel->buffers.count; i++) e->buffer[i].aligned = false;
+    emit_tasks(e, phase, begin, end);
+}
+
+static void emit_phase(emitter *e, const tir_phase *phase, const char *name, bool repeats, tir_expr iteration) {
+    LLVMTypeRef types[PARAMETERS] = {e->pointer, e->i64, e->i64, e->i64, e->i64, e->pointer};
+    LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), types, PARAMETERS, false);
+    e->function = LLVMAddFunction(e->module, name, type);
+    set_attributes(e);
+    e->top = -1;
+    emit_push(e, emit_block(e, "entry"), true);
+    e->non_temporal = false;
+    e->lanes = e->active = 0;
+    e->mask = (emit_value){0};
+    bind_parameters(e);
+    bind_buffers(e);
+    if (repeats) {
+        emit_value value = {LLVMGetParam(e->function, ITERATION), 0, 0};
+        const tir_variable *variable = tir_variable_of(e->pool, iteration);
+        emit_form form = emit_form_of(e, value, variable->low, variable->high, variable->multiple);
+        emit_bind(e, iteration, &form);
+    }
+    emit_phase_tasks(e, phase);
     emit_at(e, 0);
     if (e->non_temporal && e->features.x86) emit_call(e, "llvm.x86.sse.sfence", NULL, NULL, 0, NULL);
     LLVMBuildRetVoid(e->builder);

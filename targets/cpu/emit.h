@@ -83,6 +83,7 @@ typedef struct emit_buffer {
     emit_element *element; /* REG */
     uint32_t *owner;       /* REG: the scan that put the element into a group */
     uint32_t version;      /* loads of another version may differ; bumped by stores */
+    bool aligned;          /* ARG: its address is known to be a multiple of TIR_BUFFER_ALIGNMENT */
 } emit_buffer;
 
 /* A store of lanes `stride` bytes apart, see emit_transpose.c. */
@@ -91,6 +92,8 @@ typedef struct emit_strided {
     LLVMValueRef pointer, value;
     int64_t displacement, stride, size; /* bytes; size of an element */
     int lanes, active;
+    uint32_t alignment; /* of every lane's address */
+    bool non_temporal;
 } emit_strided;
 
 typedef struct emit_cached {
@@ -237,6 +240,7 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
  * follow on: one i32 per lane. llvm NULL: they are not. */
 emit_value emit_load_group(emitter *e, int count, const tir_expr *operands);
 void emit_store(emitter *e, const tir_stmt *stmt);
+void emit_mark_non_temporal(emitter *e, LLVMValueRef store);
 void emit_prefetch(emitter *e, const tir_stmt *stmt);
 bool emit_is_reduction(emitter *e, const tir_stmt *stmt); /* buffer[index] = op(buffer[index], x), op exact */
 

@@ -510,7 +510,7 @@ emit_value emit_pointer(emitter *e, uint32_t buffer, const emit_form *offset, in
 uint32_t emit_alignment(const emitter *e, uint32_t buffer, const emit_form *offset) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
     int64_t size = (int64_t)lib_dtype_size(b->dtype), alignment = TIR_BUFFER_ALIGNMENT;
-    if (b->scope == TIR_SCOPE_ARG) alignment = b->alignment > 0 ? b->alignment : size;
+    if (b->scope == TIR_SCOPE_ARG && !e->buffer[buffer].aligned) alignment = b->alignment > 0 ? b->alignment : size;
     if (b->scope == TIR_SCOPE_LOCAL) alignment = size; /* slots are apart by whatever the plan chose */
     int64_t start;
     if (b->scope == TIR_SCOPE_WORKSPACE && b->offset && tir_is_const(e->pool, b->offset, &start))

@@ -303,7 +303,7 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
 
 /* ---- stores */
 
-static void mark_non_temporal(emitter *e, LLVMValueRef store) {
+void emit_mark_non_temporal(emitter *e, LLVMValueRef store) {
     LLVMMetadataRef one = LLVMValueAsMetadata(LLVMConstInt(e->i32, 1, false));
     LLVMMetadataRef node = LLVMMDNodeInContext2(e->context, &one, 1);
     LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->context, "nontemporal", 11),
@@ -317,6 +317,11 @@ static void scatter(emitter *e, const access *a, LLVMValueRef value, emit_value 
     LLVMValueRef pointers = addresses(e, a, offsets);
     LLVMValueRef arguments[] = {value, pointers, LLVMConstInt(e->i32, (unsigned)a->size, false), all};
     emit_call(e, "llvm.masked.scatter", LLVMTypeOf(value), LLVMTypeOf(pointers), 4, arguments);
+}
+
+static uint32_t common_alignment(uint32_t alignment, int64_t stride) {
+    uint64_t step = (uint64_t)(stride < 0 ? -stride : stride), lowest = step & (~step + 1);
+    return lowest && lowest < alignment ? (uint32_t)lowest : alignment;
 }
 
 static void vector_store(emitter *e, const access *a, emit_value value, bool non_temporal) {
@@ -334,7 +339,9 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
                                      .stride = a->stride,
                                      .size = a->size,
                                      .lanes = lanes,
-                                     .active = e->active});
+                                     .active = e->active,
+                                     .alignment = common_alignment(a->alignment, a->stride),
+                                     .non_temporal = non_temporal});
         return;
     }
     emit_flush_buffer(e, a->buffer);
@@ -356,7 +363,8 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
     }
     LLVMValueRef store = LLVMBuildStore(e->builder, stored, pointer);
     LLVMSetAlignment(store, alignment);
-    if (non_temporal && alignment >= (uint32_t)(a->size * lanes) && a->size * lanes >= 16) mark_non_temporal(e, store);
+    if (non_temporal && alignment >= (uint32_t)(a->size * lanes) && a->size * lanes >= 16)
+        emit_mark_non_temporal(e, store);
 }
 
 /* All lanes of a reduction in one: halves are combined until one lane is left. */

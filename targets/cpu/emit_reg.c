@@ -13,8 +13,8 @@ void emit_reg_init(emitter *e) {
     }
 }
 
-/* First element, lane stride and lanes of buffer[index]; false where it is not constant or leaves the buffer. */
-static bool place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
+/* First element, lane stride and lanes of buffer[index]; false where it is not constant. */
+static bool place_lanes(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
     int64_t size = (int64_t)lib_dtype_size(b->dtype);
     emit_form offset = emit_offset(e, buffer, rank, index);
@@ -24,6 +24,12 @@ static bool place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, 
         group->lanes = e->lanes;
         group->active = e->active;
     }
+    return true;
+}
+
+/* The same; false also where some lane leaves the buffer. */
+static bool place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
+    if (!place_lanes(e, buffer, rank, index, group)) return false;
     int64_t last = group->first + group->stride * (group->lanes ? group->active - 1 : 0);
     int64_t low = last < group->first ? last : group->first, high = last < group->first ? group->first : last;
     return low >= 0 && high < e->buffer[buffer].elements;
@@ -37,7 +43,7 @@ static LLVMValueRef join(emitter *e, const emit_element *element, int lanes, int
     bool done[EMIT_MAX_LANES] = {false};
     int index[EMIT_MAX_LANES];
     for (int i = 0; i < active; i++) {
-        if (done[i]) continue;
+        if (done[i] || !element[i].value.llvm) continue;
         if (element[i].lane < 0) {
             if (!result) result = LLVMConstNull(type);
             LLVMValueRef lane = LLVMConstInt(e->i32, (unsigned)i, false);
@@ -67,7 +73,9 @@ emit_value emit_reg_gather(emitter *e, const emit_group *group) {
     int lanes = group->lanes, active = lanes ? group->active : 1, level = 0;
     bool vector = lanes != 0, same = true;
     for (int i = 0; i < active; i++) {
-        element[i] = all[group->first + group->stride * i];
+        int64_t at = group->first + group->stride * i;
+        element[i] = (emit_element){.lane = -1}; /* outside: the load's guard is false for this lane */
+        if (at >= 0 && at < e->buffer[group->buffer].elements) element[i] = all[at];
         if (element[i].value.level > level) level = element[i].value.level;
         vector &=
             element[i].lane == i && element[i].value.lanes == lanes && element[i].value.llvm == element[0].value.llvm;
@@ -90,7 +98,12 @@ emit_value emit_reg_gather(emitter *e, const emit_group *group) {
 
 emit_value emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     emit_group group;
-    if (!place(e, buffer, rank, index, &group))
+    bool inside = false, constant = place_lanes(e, buffer, rank, index, &group);
+    for (int i = 0; constant && i < (group.lanes ? group.active : 1) && !inside; i++) {
+        int64_t at = group.first + group.stride * i;
+        inside = at >= 0 && at < e->buffer[buffer].elements;
+    }
+    if (!inside)
         emit_raise(e, "load of reg buffer %s: index not constant or outside", e->kernel->buffers.data[buffer].name);
     return emit_reg_gather(e, &group);
 }

@@ -73,18 +73,23 @@ static void transpose(emitter *e, LLVMValueRef *v, const shape *s) {
     next_block(e);
 }
 
-static void store_piece(emitter *e, LLVMValueRef vector, const shape *s, int from, int count, LLVMValueRef pointer,
-                        int64_t size) {
+/* Elements from .. from + count - 1 of a vector, to the address of `to`'s lane `lane_at`. */
+static void store_piece(emitter *e, LLVMValueRef vector, const shape *s, int from, int count, const emit_strided *to,
+                        int lane_at) {
+    LLVMValueRef pointer = address(e, to, lane_at);
     int index[ROWS_MAX];
     for (int i = 0; i < s->rows; i++) index[i] = from + i;
     LLVMValueRef piece = s->rows == s->lanes ? vector : emit_shuffle(e, vector, NULL, s->rows, index);
     if (count == s->rows) {
-        LLVMSetAlignment(LLVMBuildStore(e->builder, piece, pointer), (unsigned)size);
+        LLVMValueRef store = LLVMBuildStore(e->builder, piece, pointer);
+        LLVMSetAlignment(store, to->alignment);
+        if (to->non_temporal && count * to->size >= 16 && to->alignment >= count * to->size)
+            emit_mark_non_temporal(e, store);
         return;
     }
     LLVMValueRef lane[ROWS_MAX];
     for (int i = 0; i < s->rows; i++) lane[i] = LLVMConstInt(e->i1, i < count, false);
-    LLVMValueRef arguments[] = {piece, pointer, LLVMConstInt(e->i32, (unsigned)size, false),
+    LLVMValueRef arguments[] = {piece, pointer, LLVMConstInt(e->i32, to->alignment, false),
                                 LLVMConstVector(lane, (unsigned)s->rows)};
     emit_call(e, "llvm.masked.store", LLVMTypeOf(piece), e->pointer, 4, arguments);
 }
@@ -105,7 +110,7 @@ static void store_transposed(emitter *e, const emit_strided *run, int count) {
         int block = lane / s.block, column = lane % s.block;
         LLVMValueRef vector = v[block / parts * s.inner + column / columns];
         int from = block % parts * s.outer * s.block + column % columns * s.inner;
-        store_piece(e, vector, &s, from, count, address(e, run, lane), run->size);
+        store_piece(e, vector, &s, from, count, run, lane);
     }
 }
 

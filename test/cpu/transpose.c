@@ -119,10 +119,33 @@ static void test_branches(void **state) {
                  NULL);
 }
 
+/* Stores past the caches: the arguments come aligned and not, the addresses inside are aligned or not. */
+static void test_streams(void **state) {
+    (void)state;
+    kernel_check("kernel straight(x: f32[1000] arg, y: f32[1000] arg, z: f32[1000] arg)\n"
+                 "phase tasks=4 task=p {\n"
+                 "  for j in 0..240 vec { nt y[p*240 + j] = x[p*240 + j] + 1:f32 }\n"
+                 "  for j in 0..240 vec { nt z[p*240 + j + 3] = x[p*240 + j] * 2:f32 }\n"
+                 "  for j in 0..10 vec { y[p*10 + j + 960] = x[p*10 + j + 960] }\n"
+                 "}\n",
+                 NULL);
+    kernel_check("kernel tiles(x: f32[32, 65] arg, y: f32[65, 32] arg, z: f64[65, 33] arg)\n"
+                 "phase tasks=2 task=p {\n"
+                 "  for v in 0..4 { for u in 0..16 unroll { for j in 0..16 vec {\n"
+                 "    nt y[v*16 + j, p*16 + u] = x[p*16 + u, v*16 + j]\n"
+                 "    nt z[v*16 + j, p*16 + u] = cast.f64(x[p*16 + u, v*16 + j])\n"
+                 "  } } }\n"
+                 "  for u in 0..16 unroll { nt y[64, p*16 + u] = x[p*16 + u, 64] }\n"
+                 "  for u in 0..33 { if (p == 1) { nt z[64, u] = 2.5:f64 } }\n"
+                 "}\n"
+                 "phase tasks=1 task=p { for v in 0..64 vec { nt z[v, 32] = cast.f64(y[v, 3]) } }\n",
+                 NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),   cmocka_unit_test(test_dtypes),   cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_meetings), cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_meetings), cmocka_unit_test(test_branches), cmocka_unit_test(test_streams),
     };
     return cmocka_run_group_tests_name("transposed stores", tests, kernel_check_open, kernel_check_close);
 }
