@@ -1,10 +1,13 @@
 /* Schedule rules of the cpu target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
  *   inline   cheap maps go into their readers
+ *   collapse axes that all accesses run straight through become one
  *   group    stages that can be computed inside the loops of one root, without computing anything twice, are attached to it
  *   chain    two contractions with work on rows between them: blocks of rows go through all of it (attention)
- *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, column sums)
+ *   scan     cumulative folds, and scatters
+ *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns
+ *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, sums of few rows)
  *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
- *   map      the rest: one fused loop, vectorised */
+ *   map      the rest: straight in vectors, or by transposed tiles */
 #include "targets/cpu/rules.h"
 #include "targets/cpu/cpu.h"
 
@@ -92,6 +95,27 @@ static bool worth_inlining(rules *r, int s) {
 static void inline_maps(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++)
         if (worth_inlining(r, (int)s)) rules_rewrite(r, "inline %s", r->region->stages.data[s].name);
+}
+
+/* ---- collapse */
+
+static int count_axes(const tir_region *region) {
+    int count = 0;
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed) count += region->stages.data[s].space + region->stages.data[s].reduce;
+    return count;
+}
+
+/* Longer and fewer loops. Contractions keep their axes: tiles and layouts of operands are made along them. */
+static void collapse_axes(rules *r) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++)
+        if (!r->region->stages.data[s].removed && rules_is_contraction(r, (int)s)) return;
+    int before = count_axes(r->region);
+    tir_schedule one;
+    tir_schedule_init(&one, r->arena);
+    tir_schedule_add(&one, "collapse");
+    tir_schedule_rewrite(r->region, &one, NULL);
+    if (count_axes(r->region) != before) tir_schedule_add(r->schedule, "collapse");
 }
 
 /* ---- groups */
@@ -185,6 +209,7 @@ static void make_groups(rules *r) {
         for (int a = 0; a < stage->space; a++) group->label[a] = a;
         if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
         if (is_copy_of_input(r, s)) continue; /* packing: once, as a phase of its own */
+        if (rules_role_of(r, s) > RULES_WHOLE && rules_role_of(r, s) != RULES_LANES) continue;
         if (rules_is_contraction(r, s)) {
             own_contraction(r, s);
             continue;
@@ -198,105 +223,20 @@ static void make_groups(rules *r) {
             root = r->group[q].root;
         }
         if (root < 0 || !one_group || r->region->stages.data[root].kind != TIR_MAP) continue;
+        if (r->region->stages.data[root].fold >= 0) continue; /* a step: it has a place already */
         if (!may_join(r, s, root, label)) continue;
         group->root = group->owner = root;
         memcpy(group->label, label, sizeof label);
     }
 }
 
-/* ---- maps */
-
-static int last_long_axis(rules *r, const tir_stage *stage) {
-    for (int a = stage->space - 1; a >= 0; a--)
-        if (rules_extent(r, &stage->axis[a]) != 1) return a;
-    return -1;
-}
-
-/* Fuses axes into the one loop `last` while every access runs straight on through them. Returns the loop's name. */
-static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *extent) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    const char *name = stage->axis[last].name;
-    *first = last;
-    *extent = rules_extent(r, &stage->axis[last]);
-    for (int a = last - 1; a >= 0 && *extent > 0 && last == stage->space - 1; a--) {
-        int64_t n = rules_extent(r, &stage->axis[a]);
-        if (n < 0 || !rules_straight(r, s, a, a + 1)) break;
-        const char *fused = lib_arena_format(r->arena, "f%d", a);
-        tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", stage->name, stage->axis[a].name, stage->name, name,
-                         fused);
-        name = fused;
-        *extent *= n;
-        *first = a;
-    }
-    return name;
-}
-
-enum { TASK_ELEMENTS = 16384 };
-
-/* A map into panels: vectors run along the panel. The few steps of a unit that may stand inside it are unrolled: what they store is
- * interleaved in registers. Loops in the order of memory, all but the innermost are tasks. */
-static bool schedule_panels(rules *r, int s) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
-    const char *name = stage->name;
-    int last = layout->count - 1;
-    bool steps =
-        last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4 && layout->part[last - 1].modulus;
-    const tir_layout_part *panel = last < 0 ? NULL : &layout->part[last - steps],
-                          *step = steps ? &layout->part[last] : NULL;
-    if (!panel || !panel->modulus || panel->divisor != 1 || (step && (step->divisor != 1 || step->dim == panel->dim)))
-        return false;
-    lib_text order, parallel;
-    lib_text_init(&order, r->arena);
-    lib_text_init(&parallel, r->arena);
-    for (int p = 0; p < last - steps; p++) {
-        const tir_layout_part *part = &layout->part[p];
-        bool outer = part->dim == panel->dim || (step && part->dim == step->dim);
-        if (!outer && (part->modulus || part->divisor != 1)) return false;
-        const char *loop = part->dim == panel->dim ? "vo" : outer ? "so" : stage->axis[part->dim].name;
-        lib_text_format(&order, " %s", loop);
-        if (p == 0 || p < last - steps - 1) lib_text_format(&parallel, " %s.%s", name, loop);
-    }
-    tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[panel->dim].name, panel->modulus);
-    if (step)
-        tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[step->dim].name, step->modulus);
-    tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order.data, step ? " si" : "");
-    tir_schedule_add(r->schedule, "vec %s.vi", name);
-    if (step) tir_schedule_add(r->schedule, "unroll %s.si", name);
-    tir_schedule_add(r->schedule, "par%s", parallel.data);
-    return true;
-}
-
-static void schedule_map(rules *r, int s) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    if (schedule_panels(r, s)) return;
-    int last = last_long_axis(r, stage), first;
-    if (last < 0) return;
-    int64_t extent, block = rules_lanes(r, s) * 4;
-    const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
-    bool vector = rules_store_stride(r, s, last) == 1;
-    for (int a = 0; a < first; a++) tir_schedule_add(r->schedule, "par %s.%s", name, stage->axis[a].name);
-    if (extent < 0) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi mask", name, loop, (long long)block);
-    } else if (extent > block) {
-        int64_t task = (TASK_ELEMENTS + block - 1) / block * block;
-        while (extent % task > 0 && extent % task <= block)
-            task += block; /* no task of a single block: no loop is left to version */
-        if (extent > task) {
-            tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
-            tir_schedule_add(r->schedule, "par %s.to", name);
-            loop = "ti";
-        }
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi peel", name, loop, (long long)block);
-    }
-    if (vector) tir_schedule_add(r->schedule, "vec %s.%s", name, extent < 0 || extent > block ? "vi" : loop);
-}
+/* ---- the rest */
 
 /* A root that no other rule wants. Its producers, if any, run inside its innermost shared loop. */
 static void schedule_plain(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->kind == TIR_MAP)
-        schedule_map(r, s);
+        rules_map(r, s);
     else if (stage->kind == TIR_REDUCE)
         for (int a = 0; a < stage->space; a++)
             tir_schedule_add(r->schedule, "par %s.%s", stage->name, stage->axis[a].name);
@@ -317,8 +257,13 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         .machine = machine, .threads = threads, .region = region, .schedule = schedule, .arena = schedule->arena};
     if (!machine->vector_bytes || has_empty_axis(region)) return;
     inline_maps(&r);
+    collapse_axes(&r);
     make_groups(&r);
     rules_prepare_chains(&r);
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_scan(&r, (int)s);
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_reduce(&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_tile(&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++)
@@ -326,6 +271,8 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
     for (uint32_t s = 0; s < region->stages.count; s++) {
         if (region->stages.data[s].removed || r.group[s].root != (int)s || region->stages.data[s].fold >= 0) continue;
         if (rules_chained(&r, (int)s) || rules_in_chain(&r, (int)s)) continue;
+        if (rules_role_of(&r, (int)s) == RULES_ROWS) continue;
+        if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_columns(&r, (int)s)) continue;
         if (!rules_tile(&r, (int)s) && !rules_rows(&r, (int)s)) schedule_plain(&r, (int)s);
     }
 }

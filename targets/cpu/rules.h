@@ -1,4 +1,4 @@
-/* Inside the schedule rules of the cpu target (rules.c, rules_access.c, rules_tile.c, rules_rows.c). */
+/* Inside the schedule rules of the cpu target (rules*.c). */
 #ifndef TARGETS_CPU_RULES_H
 #define TARGETS_CPU_RULES_H
 
@@ -31,6 +31,20 @@ typedef struct rules_chain {
     int rows, columns, own;              /* axes of the root, and of `scores`: its keys */
     int64_t group;                       /* rows done together */
 } rules_chain;
+/* Stages of a reduction that goes in several steps (rules_reduce.c). */
+typedef enum rules_role {
+    RULES_NO_PART,
+    RULES_WHOLE,   /* combines the parts */
+    RULES_CHUNK,   /* a root: parts of a long row, by lanes inside */
+    RULES_COLUMNS, /* a root: adds up blocks of rows, for many columns at once */
+    RULES_ROWS,    /* such a block, in the loops of that root */
+    RULES_SCAN,    /* a fold in blocks of one vector */
+    RULES_LANES    /* partial sums of products by lanes along a row: no tile is made of them */
+} rules_role;
+typedef struct rules_part {
+    const char *stage;
+    rules_role role;
+} rules_part;
 
 typedef struct rules {
     const tir_machine *machine;
@@ -41,6 +55,7 @@ typedef struct rules {
     rules_group *group; /* per stage */
     lib_vec(rules_choice) choices;
     rules_chain *chain; /* NULL: none */
+    lib_vec(rules_part) parts;
 } rules;
 
 #define RULES_IRREGULAR INT64_MAX /* stride along an axis that is not one number */
@@ -73,10 +88,17 @@ int rules_members(const rules *r, int owner, int *members);    /* producers that
 bool rules_pointwise(const rules *r, int stage);               /* runs point by point with its owner */
 int rules_axis_labelled(const rules *r, int stage, int label); /* -1: none */
 
+rules_role rules_role_of(const rules *r, int stage);
+void rules_set_role(rules *r, const char *stage, rules_role role);
+
 /* Each says no (false) when the group is not of its kind. */
 bool rules_tile(rules *r, int root);
 bool rules_tileable(rules *r, int stage); /* a reduction with an axis to run vectors along */
 bool rules_rows(rules *r, int root);
+bool rules_columns(rules *r, int root);
+bool rules_fold(rules *r, int root);
+bool rules_scatter(rules *r, int root);
+void rules_map(rules *r, int root); /* a map without producers of its own */
 
 /* The register tile of `owner` and its pointwise members. `prefix`: loops that already stand outside (NULL: the owner is a root
  * and its other axes come first, as tasks). `block_axis` (-1: none) of the owner has been split and goes on as loop `block_loop` of
@@ -91,6 +113,8 @@ typedef struct rules_tile_place {
 } rules_tile_place;
 bool rules_tile_in(rules *r, int owner, const rules_tile_place *place);
 /* Rewrites before scheduling: an epilogue for bare contractions, packing of operands, lanes for reductions along rows. */
+void rules_prepare_scan(rules *r, int stage);
+void rules_prepare_reduce(rules *r, int stage);
 void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
 /* Chains come first: their stages are left alone by the others. */
@@ -100,5 +124,24 @@ bool rules_chained(rules *r, int root);
 /* Member `s`, that works on rows, at a loop of the root: `shared` axes of the root run point by point, of `block_axis` (-1: none) `block`
  * points are done together. */
 void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shared, int block_axis, int64_t block);
+
+/* Loops of a root that stand outside of its vectors, outermost first, and tasks made of them (rules_map.c). */
+typedef struct rules_loop {
+    const char *name;
+    int64_t extent; /* -1: varying */
+    bool whole;     /* may not be split: another split's tiles */
+} rules_loop;
+typedef struct rules_nest {
+    rules *r;
+    const tir_stage *stage;
+    rules_loop loop[TIR_MAX_AXES + 4];
+    int count;
+} rules_nest;
+void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole);
+/* Enough loops stay inside of a task for `least` points, `points` being those of the innermost loop's body (-1: unknown). The loop
+ * at the boundary is split. */
+void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least);
+/* Results beyond what the last cache holds are not there any more when somebody reads them: they are written past it. */
+void rules_store_past_caches(rules *r, const tir_stage *stage);
 
 #endif

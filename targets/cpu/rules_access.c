@@ -160,6 +160,7 @@ bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var) {
 bool rules_is_contraction(const rules *r, int stage) {
     const tir_stage *s = &r->region->stages.data[stage];
     if (s->kind != TIR_REDUCE || s->count != 1 || tir_op_of(r->region->pool, s->value[0]) != TIR_MULADD) return false;
+    if (rules_role_of(r, stage) == RULES_LANES) return false;
     return tir_op_of(r->region->pool, tir_operand(r->region->pool, s->value[0], 2)) == TIR_ACC;
 }
 

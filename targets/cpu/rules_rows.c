@@ -30,7 +30,9 @@ static bool taken(const rules *r, const char *name) {
 
 void rules_prepare_rows(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
-    int axis = rules_tileable(r, s) ? -1 : lane_axis(r, s);
+    rules_role role = rules_role_of(r, s);
+    bool wanted = (role == RULES_NO_PART || role == RULES_CHUNK) && !rules_tileable(r, s);
+    int axis = wanted ? lane_axis(r, s) : -1;
     if (axis < 0) return;
     int64_t extent = rules_extent(r, &stage->axis[axis]), lanes = rules_lanes(r, s), count = lanes;
     while (count < 4 * lanes && (extent < 0 || count * 2 <= extent)) count *= 2;
@@ -41,6 +43,7 @@ void rules_prepare_rows(rules *r, int s) {
     const char *name = stage->name;
     const char *part = lib_arena_format(r->arena, "%s_p", name);
     if (taken(r, part)) return;
+    if (rules_is_contraction(r, s)) rules_set_role(r, part, RULES_LANES);
     rules_rewrite(r, "rfactor %s.%s %lld lanes -> %s lane step", name, stage->axis[axis].name, (long long)count, part);
     rules_rewrite(r, "tree %s.lane", name);
 }
@@ -173,6 +176,9 @@ static void attach_row_member(const row_plan *p, int s) {
         if (a != own && a != row &&
             (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
+    for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate && !p->small; a++)
+        if (strcmp(stage->axis[a].name, "step") == 0) /* only the last step has lanes without points */
+            tir_schedule_add(r->schedule, "clip %s.step", stage->name);
     if (own < 0) return;
     if ((many && r->group[s].label[own] == p->block_axis) ||
         (lanes_only && (stage->reduce || !p->small || rules_extent(r, &stage->axis[own]) <= p->lanes)))

@@ -400,6 +400,7 @@ static void copy_outputs(rules *r, int s) {
 void rules_prepare_tile(rules *r, int s) {
     const char *name = r->region->stages.data[s].name;
     if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
+    if (rules_role_of(r, s) > RULES_WHOLE) return;
     tile t;
     if (!choose_tile(r, s, &t)) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, r->region->stages.data[s].axis[t.v].name}));

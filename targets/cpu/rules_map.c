@@ -1,0 +1,231 @@
+/* Maps without producers of their own: what is left to decide is the order in which memory is walked. Straight ones run along the
+ * last axis in vectors; those that read along one axis and write along another go by tiles that are transposed in registers; packing
+ * runs along the panel. Tasks are of some thousand points; results larger than the caches are written past them. */
+#include "targets/cpu/rules.h"
+
+enum {
+    TASK_POINTS = 16384, /* of a task, about; also what one task of a transposition walks at least, over 4 */
+    BLOCK_VECTORS = 4,   /* of a straight map, done together */
+    TILE_ROWS = 16,      /* of a transposition at most: what the emitter exchanges at once */
+    NEAR = 8             /* elements: loads of lanes so far apart are cheap, a vector or two and a shuffle */
+};
+
+void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole) {
+    nest->loop[nest->count++] = (rules_loop){name, extent, whole};
+}
+
+void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
+    rules *r = nest->r;
+    const char *name = nest->stage->name;
+    int inside = nest->count;
+    int64_t each = points; /* of one iteration of loop `inside` */
+    while (inside > 0 && points > 0 && points < least) {
+        int64_t extent = nest->loop[--inside].extent;
+        each = points;
+        points = extent < 0 ? -1 : points * extent;
+    }
+    for (int i = 0; i < inside; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest->loop[i].name);
+    if (inside == nest->count) return;
+    const rules_loop *edge = &nest->loop[inside];
+    int64_t factor = each > 0 ? (least + each - 1) / each : 1;
+    if (edge->extent < 0) {
+        tir_schedule_add(r->schedule, "par %s.%s", name, edge->name);
+    } else if (!edge->whole && factor > 0 && edge->extent > factor) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, edge->name, (long long)factor);
+        tir_schedule_add(r->schedule, "par %s.to", name);
+    }
+}
+
+/* Fuses axes into the one loop `last` while every access runs straight on through them. Returns the loop's name. */
+static const char *fuse_axes(rules *r, int s, int last, int *first, int64_t *extent) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *name = stage->axis[last].name;
+    *first = last;
+    *extent = rules_extent(r, &stage->axis[last]);
+    for (int a = last - 1; a >= 0 && *extent > 0 && last == stage->space - 1; a--) {
+        int64_t n = rules_extent(r, &stage->axis[a]);
+        if (n < 0 || !rules_straight(r, s, a, a + 1)) break;
+        const char *fused = lib_arena_format(r->arena, "f%d", a);
+        tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", stage->name, stage->axis[a].name, stage->name, name,
+                         fused);
+        name = fused;
+        *extent *= n;
+        *first = a;
+    }
+    return name;
+}
+
+static int last_long_axis(rules *r, const tir_stage *stage) {
+    for (int a = stage->space - 1; a >= 0; a--)
+        if (rules_extent(r, &stage->axis[a]) != 1) return a;
+    return -1;
+}
+
+void rules_store_past_caches(rules *r, const tir_stage *stage) {
+    int64_t bytes = 0, points = 1;
+    for (int c = 0; c < stage->count; c++)
+        bytes += (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[c]].dtype);
+    for (int a = 0; a < stage->space; a++) {
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return;
+    }
+    if (r->machine->l3 > 0 && points >= r->machine->l3 / bytes) tir_schedule_add(r->schedule, "nt %s", stage->name);
+}
+
+/* ---- packing */
+
+/* A map into panels: vectors run along the panel. The few steps of a unit that may stand inside it are unrolled: what they store is
+ * interleaved in registers. Loops in the order of memory, all but the innermost are tasks. */
+static bool map_panels(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    const char *name = stage->name;
+    int last = layout->count - 1;
+    bool steps =
+        last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4 && layout->part[last - 1].modulus;
+    const tir_layout_part *panel = last < 0 ? NULL : &layout->part[last - steps],
+                          *step = steps ? &layout->part[last] : NULL;
+    if (!panel || !panel->modulus || panel->divisor != 1 || (step && (step->divisor != 1 || step->dim == panel->dim)))
+        return false;
+    lib_text order, parallel;
+    lib_text_init(&order, r->arena);
+    lib_text_init(&parallel, r->arena);
+    for (int p = 0; p < last - steps; p++) {
+        const tir_layout_part *part = &layout->part[p];
+        bool outer = part->dim == panel->dim || (step && part->dim == step->dim);
+        if (!outer && (part->modulus || part->divisor != 1)) return false;
+        const char *loop = part->dim == panel->dim ? "vo" : outer ? "so" : stage->axis[part->dim].name;
+        lib_text_format(&order, " %s", loop);
+        if (p == 0 || p < last - steps - 1) lib_text_format(&parallel, " %s.%s", name, loop);
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[panel->dim].name, panel->modulus);
+    if (step)
+        tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[step->dim].name, step->modulus);
+    tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order.data, step ? " si" : "");
+    tir_schedule_add(r->schedule, "vec %s.vi", name);
+    if (step) tir_schedule_add(r->schedule, "unroll %s.si", name);
+    tir_schedule_add(r->schedule, "par%s", parallel.data);
+    return true;
+}
+
+/* ---- transposition */
+
+typedef struct transposition {
+    int read, write; /* the axes along which memory is contiguous for loads, and for the store */
+    int64_t lanes, rows;
+} transposition;
+
+static bool is_far(int64_t stride) {
+    return stride == RULES_IRREGULAR || stride > NEAR || stride < -NEAR;
+}
+
+/* Every load that moves along the written axis does so in strides, and there is an axis along which they are all contiguous. */
+static bool find_transposition(rules *r, int s, transposition *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    *t = (transposition){.read = -1, .write = last_long_axis(r, stage), .lanes = rules_lanes(r, s)};
+    if (t->write < 0 || rules_store_stride(r, s, t->write) != 1 || count == RULES_ACCESSES || t->lanes < 2)
+        return false;
+    t->rows = t->lanes < TILE_ROWS ? t->lanes : TILE_ROWS;
+    bool far = false;
+    for (int i = 0; i < count; i++) {
+        int contiguous = -1;
+        if (access[i].stride[t->write] == 1) return false;
+        far = far || is_far(access[i].stride[t->write]);
+        for (int a = 0; a < stage->space; a++)
+            if (a != t->write && access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) contiguous = a;
+        if (contiguous < 0 && access[i].stride[t->write] == 0) continue;
+        if (contiguous < 0 || (t->read >= 0 && t->read != contiguous)) return false;
+        t->read = contiguous;
+    }
+    if (!far || t->read < 0) return false;
+    int64_t along_read = rules_extent(r, &stage->axis[t->read]), along_write = rules_extent(r, &stage->axis[t->write]);
+    return along_read >= t->lanes / 2 && along_write > 1; /* both known */
+}
+
+/* Columns of lanes that a task takes along the read axis: a divisor of all of them, so that no tail comes with it. */
+static int64_t columns_of(int64_t vectors) {
+    enum { MOST = 16, LEAST = 4 };
+    for (int64_t n = MOST; n >= LEAST; n--)
+        if (vectors % n == 0) return n;
+    return 0;
+}
+
+/* Tiles of rows x lanes: each line of the source is read whole, one vector, and each line of the result written whole after the exchange.
+ * Tiles follow the written axis slowly and the read one fast, in columns of at most 16 vectors: few pages are in use at a time,
+ * and no line has to stay in a cache, where strides of powers of two would throw it out. */
+static bool map_transposed(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    transposition t;
+    if (!find_transposition(r, s, &t)) return false;
+    const char *name = stage->name, *read = stage->axis[t.read].name, *write = stage->axis[t.write].name;
+    int64_t along_read = rules_extent(r, &stage->axis[t.read]), along_write = rules_extent(r, &stage->axis[t.write]);
+    rules_nest nest = {.r = r, .stage = stage};
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != t.read && a != t.write) {
+            rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+            lib_text_format(&order, " %s", stage->axis[a].name);
+        }
+    int64_t vectors = (along_read + t.lanes - 1) / t.lanes, columns = along_read % t.lanes ? 0 : columns_of(vectors);
+    if (columns && columns < vectors) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> c_o c peel", name, read, (long long)(columns * t.lanes));
+        rules_add_loop(&nest, "c_o", vectors / columns, true);
+        lib_text_add(&order, " c_o");
+        read = "c";
+        vectors = columns;
+    }
+    bool many_rows = along_write > t.rows, many_vectors = vectors > 1;
+    if (many_rows) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> r_o r_i peel", name, write, (long long)t.rows);
+        rules_add_loop(&nest, "r_o", (along_write + t.rows - 1) / t.rows, true);
+        lib_text_add(&order, " r_o");
+        write = "r_i";
+    }
+    if (many_vectors) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", name, read, (long long)t.lanes);
+        rules_add_loop(&nest, "v_o", vectors, true);
+        lib_text_add(&order, " v_o");
+        read = "v_i";
+    }
+    tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data ? order.data : "", write, read);
+    rules_form_tasks(&nest, t.lanes * (many_rows ? t.rows : along_write), TASK_POINTS / 4);
+    tir_schedule_add(r->schedule, "unroll %s.%s", name, write);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, read);
+    rules_store_past_caches(r, stage);
+    return true;
+}
+
+/* ---- straight maps */
+
+static void map_straight(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int last = last_long_axis(r, stage), first;
+    if (last < 0) return;
+    int64_t extent, block = rules_lanes(r, s) * BLOCK_VECTORS;
+    const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
+    rules_nest nest = {.r = r, .stage = stage};
+    for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+    int64_t task = (TASK_POINTS + block - 1) / block * block;
+    if (extent > task) {
+        for (int i = 0; i < nest.count; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest.loop[i].name);
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
+        tir_schedule_add(r->schedule, "par %s.to", name);
+        loop = "ti";
+    } else {
+        rules_form_tasks(&nest, extent, TASK_POINTS);
+    }
+    if (extent < 0 || extent > block) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi %s", name, loop, (long long)block,
+                         extent < 0 ? "mask" : "peel");
+        loop = "vi";
+    }
+    if (rules_store_stride(r, s, last) == 1) tir_schedule_add(r->schedule, "vec %s.%s", name, loop);
+    rules_store_past_caches(r, stage);
+}
+
+void rules_map(rules *r, int root) {
+    if (!map_panels(r, root) && !map_transposed(r, root)) map_straight(r, root);
+}

@@ -1,0 +1,206 @@
+/* Large reductions in two steps. A rule of its own prepares what rows and tiles cannot do well alone:
+ *   chunks    few results of many elements each (a sum over everything): the elements in up to 256 chunks, which are tasks of a
+ *             phase of their own and lanes inside; the chunks' results are combined in order
+ *   columns   sums along a slow axis, results side by side: blocks of eight rows are summed in registers over all columns,
+ *             one after the other, into one row of results that stays in the first-level cache. So memory is read row by row, not
+ *             down columns, a page each. Groups of blocks are tasks
+ * How many there are of each follows from sizes alone, never from threads: results do not depend on those. */
+#include "targets/cpu/rules.h"
+
+enum {
+    CHUNK_POINTS = 32768, /* of a task, at least */
+    CHUNKS_MOST = 256,
+    GROUP_POINTS = 65536,
+    GROUPS_MOST = 64,
+    BLOCK_ROWS = 8,
+    ROWS_LEAST = 64,     /* fewer are not worth a second step */
+    COLUMNS_MOST = 4096, /* results of one task: as many as the first-level cache holds beside the rows' lines */
+    COLUMN_VECTORS = 4
+};
+
+static bool is_taken(const rules *r, const char *name) {
+    for (uint32_t t = 0; t < r->region->tensors.count; t++)
+        if (strcmp(r->region->tensors.data[t].name, name) == 0) return true;
+    for (uint32_t s = 0; s < r->region->stages.count; s++)
+        if (strcmp(r->region->stages.data[s].name, name) == 0) return true;
+    return false;
+}
+
+rules_role rules_role_of(const rules *r, int s) {
+    for (uint32_t i = 0; i < r->parts.count; i++)
+        if (strcmp(r->parts.data[i].stage, r->region->stages.data[s].name) == 0) return r->parts.data[i].role;
+    return RULES_NO_PART;
+}
+
+void rules_set_role(rules *r, const char *stage, rules_role role) {
+    lib_vec_push(r->arena, &r->parts, ((rules_part){stage, role}));
+}
+
+/* Product of extents of axes first .. end - 1; -1: unknown. */
+static int64_t points_of(const rules *r, const tir_stage *stage, int first, int end) {
+    int64_t points = 1;
+    for (int a = first; a < end; a++) {
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return -1;
+    }
+    return points;
+}
+
+/* A divisor of n in low .. high, as near to `wanted` as can be; else `wanted` itself. */
+static int64_t divisor_near(int64_t n, int64_t wanted, int64_t low, int64_t high) {
+    for (int64_t d = 0; wanted - d >= low || wanted + d <= high; d++) {
+        if (wanted - d >= low && wanted - d >= 1 && n % (wanted - d) == 0) return wanted - d;
+        if (wanted + d <= high && n % (wanted + d) == 0) return wanted + d;
+    }
+    return wanted;
+}
+
+/* ---- columns */
+
+/* The axis along which results and loads lie side by side; -1: none. *rows: the reduction axis to be cut into blocks, the longest. */
+static int column_axis(rules *r, int s, int *rows) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), v = -1;
+    if (count == RULES_ACCESSES) return -1;
+    for (int i = 0; i < count; i++) {
+        int contiguous = -1;
+        for (int a = 0; a < stage->space + stage->reduce; a++)
+            if (access[i].stride[a] == 1 && rules_extent(r, &stage->axis[a]) != 1) contiguous = a;
+        if (contiguous >= stage->space || (contiguous >= 0 && v >= 0 && contiguous != v)) return -1;
+        if (contiguous >= 0) v = contiguous;
+    }
+    for (int i = 0; i < count && v >= 0; i++)
+        if (access[i].stride[v] != 0 && access[i].stride[v] != 1) return -1;
+    *rows = stage->space;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        if (rules_extent(r, &stage->axis[a]) > rules_extent(r, &stage->axis[*rows])) *rows = a;
+    return v;
+}
+
+static bool prepare_columns(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int axis, v = column_axis(r, s, &axis);
+    if (v < 0 || stage->space + 2 > DLC_MAX_RANK || stage->predicate) return false;
+    int64_t rows = rules_extent(r, &stage->axis[axis]), columns = rules_extent(r, &stage->axis[v]);
+    int64_t points = points_of(r, stage, 0, stage->space),
+            each = points_of(r, stage, stage->space, stage->space + stage->reduce);
+    if (rows < ROWS_LEAST || points <= 0 || each <= 0 || columns < rules_lanes(r, s)) return false;
+    int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    int64_t tasks = points / columns * ((columns + COLUMNS_MOST - 1) / COLUMNS_MOST);
+    int64_t groups = points * each / GROUP_POINTS / tasks;
+    if (groups > GROUPS_MOST / tasks) groups = GROUPS_MOST / tasks;
+    if (groups > blocks / 4) groups = blocks / 4;
+    if (groups < 1) groups = 1;
+    groups = divisor_near(blocks, groups, (groups + 1) / 2, groups + groups / 2);
+    const char *name = stage->name, *block = lib_arena_format(r->arena, "%s_r", name),
+               *group = lib_arena_format(r->arena, "%s_c", name);
+    if (is_taken(r, block) || is_taken(r, group)) return false;
+    lib_text layout;
+    lib_text_init(&layout, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != v) lib_text_format(&layout, "%s, ", stage->axis[a].name);
+    lib_text_format(&layout, "group, %s", stage->axis[v].name);
+    rules_set_role(r, name, RULES_WHOLE);
+    rules_set_role(r, group, RULES_COLUMNS);
+    rules_set_role(r, block, RULES_ROWS);
+    rules_rewrite(r, "rfactor %s.%s %lld chunks -> %s block row", name, stage->axis[axis].name, (long long)blocks,
+                  block);
+    rules_rewrite(r, "rfactor %s.block %lld chunks -> %s group next", name, (long long)groups, group);
+    int phase = rules_stage_named(r, group);
+    rules_rewrite(r, "layout %s (%s)", r->region->tensors.data[r->region->stages.data[phase].tensor[0]].name,
+                  layout.data);
+    return true;
+}
+
+/* The stage whose values a phase of columns adds up. */
+static int rows_of(const rules *r, int phase) {
+    const char *name = r->region->stages.data[phase].name;
+    size_t length = strlen(name) - 1; /* without c: the two names differ in the last letter */
+    for (int s = 0; s < (int)r->region->stages.count; s++)
+        if (rules_role_of(r, s) == RULES_ROWS && strncmp(r->region->stages.data[s].name, name, length) == 0 &&
+            strlen(r->region->stages.data[s].name) == length + 1)
+            return s;
+    return -1;
+}
+
+/* Loops of the blocks: rows of a block unrolled, columns as vectors. */
+static void rows_in_registers(rules *r, int s, int v) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    tir_schedule_add(r->schedule, "store %s reg", stage->name);
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (a != v && strcmp(stage->axis[a].name, "row") != 0) lib_text_format(&order, " %s", stage->axis[a].name);
+    tir_schedule_add(r->schedule, "order %s:%s row %s", stage->name, order.data, stage->axis[v].name);
+    if (stage->predicate) tir_schedule_add(r->schedule, "clip %s.row", stage->name);
+    tir_schedule_add(r->schedule, "unroll %s.row", stage->name);
+    tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[v].name);
+}
+
+bool rules_columns(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int inner = rules_role_of(r, s) == RULES_COLUMNS ? rows_of(r, s) : -1;
+    if (inner < 0) return false;
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    int v = layout->part[layout->count - 1].dim;
+    const char *name = stage->name, *column = stage->axis[v].name;
+    int64_t columns = rules_extent(r, &stage->axis[v]), width = rules_lanes(r, s) * COLUMN_VECTORS;
+    lib_text order, parallel;
+    lib_text_init(&order, r->arena);
+    lib_text_init(&parallel, r->arena);
+    for (int a = 0; a < stage->space; a++) {
+        if (a == v) continue;
+        lib_text_format(&order, " %s", stage->axis[a].name);
+        lib_text_format(&parallel, " %s.%s", name, stage->axis[a].name);
+    }
+    if (columns > COLUMNS_MOST) {
+        tir_schedule_add(r->schedule, "split %s.%s %d -> v_p v_t peel", name, column, COLUMNS_MOST);
+        lib_text_add(&order, " v_p");
+        lib_text_format(&parallel, " %s.v_p", name);
+        column = "v_t";
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, column, (long long)width,
+                     columns % width ? "peel" : "mask");
+    tir_schedule_add(r->schedule, "order %s:%s next v_o v_i", name, order.data);
+    tir_schedule_add(r->schedule, "par%s", parallel.data);
+    if (stage->predicate) tir_schedule_add(r->schedule, "clip %s.next", name);
+    tir_schedule_add(r->schedule, "vec %s.v_i", name);
+    tir_schedule_add(r->schedule, "at %s %s.v_o", r->region->stages.data[inner].name, name);
+    rows_in_registers(r, inner, v);
+    return true;
+}
+
+/* ---- chunks */
+
+static void prepare_chunks(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int64_t points = points_of(r, stage, 0, stage->space),
+            each = points_of(r, stage, stage->space, stage->space + stage->reduce);
+    int axis = stage->space;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        if (rules_extent(r, &stage->axis[a]) > rules_extent(r, &stage->axis[axis])) axis = a;
+    int64_t extent = rules_extent(r, &stage->axis[axis]), chunks = 1, lanes = 4 * rules_lanes(r, s);
+    if (points <= 0 || points > CHUNKS_MOST / 16 || stage->space + 2 > DLC_MAX_RANK) return;
+    if (each < 0) each = extent = 1 << 20; /* varying: its size is only known when it runs */
+    chunks = each / CHUNK_POINTS;
+    if (chunks > CHUNKS_MOST / points) chunks = CHUNKS_MOST / points;
+    if (chunks > extent / lanes) chunks = extent / lanes;
+    if (chunks < 2 && points > 1) return;
+    if (chunks < 1) chunks = 1; /* a loop at which the lanes can be */
+    if (chunks > 1 && extent % lanes == 0)
+        chunks = divisor_near(extent / lanes, chunks, (chunks + 1) / 2, chunks + chunks / 2);
+    const char *name = stage->name, *part = lib_arena_format(r->arena, "%s_c", name);
+    if (is_taken(r, part)) return;
+    rules_set_role(r, name, RULES_WHOLE);
+    rules_set_role(r, part, RULES_CHUNK);
+    rules_rewrite(r, "rfactor %s.%s %lld chunks -> %s chunk in", name, stage->axis[axis].name, (long long)chunks, part);
+}
+
+void rules_prepare_reduce(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce || stage->fold >= 0) return;
+    if (rules_is_contraction(r, s) || rules_role_of(r, s) != RULES_NO_PART) return;
+    if (r->group[s].root != s && !rules_pointwise(r, s)) return; /* rows that stay on chip */
+    if (!prepare_columns(r, s) && !rules_tileable(r, s)) prepare_chunks(r, s);
+}

@@ -1,0 +1,204 @@
+/* Stages whose order the data or a state decides. Cumulative folds along memory go by blocks of one vector, whose sums of pairs do
+ * not wait for each other; few long ones are cut into pieces first, which are tasks. Folds over rows keep the state of all columns in
+ * the first-level cache and walk rows as they lie in memory. Updates of a scatter run in vectors along what the index leaves alone. */
+#include "targets/cpu/rules.h"
+
+enum {
+    LANES_MOST = 16,
+    PIECE = 65536,       /* points of a task of a long fold */
+    ROWS_FEW = 16,       /* fewer lines than this are cut into pieces */
+    COLUMNS_MOST = 4096, /* whose state fits the first-level cache */
+    VECTORS = 4,
+    TASK_POINTS = 16384
+};
+
+/* The step that a fold's next state is, and the step's axis that stands for time; -1: not of this kind. */
+static int cumulative_step(rules *r, int fold, int *time) {
+    const tir_stage *f = &r->region->stages.data[fold];
+    if (!tir_fold_is_associative(r->region, fold)) return -1;
+    int step = r->region->tensors.data[tir_get(r->region->pool, f->value[0])->bits].stage;
+    const tir_stage *s = &r->region->stages.data[step];
+    for (int d = 0; d < s->space; d++)
+        if (tir_operand(r->region->pool, f->value[0], d) == f->axis[f->space].var) *time = d;
+    return step;
+}
+
+/* Do the step's loads and its store all lie side by side along the axis, or stand still? */
+static bool contiguous_along(rules *r, int step, int axis) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, step, access, RULES_ACCESSES);
+    bool moves = false;
+    if (rules_store_stride(r, step, axis) != 1 || count == RULES_ACCESSES) return false;
+    for (int i = 0; i < count; i++) {
+        int64_t stride = access[i].stride[axis];
+        bool state = r->region->tensors.data[access[i].tensor].stage == r->region->stages.data[step].fold;
+        if (state) continue;
+        if (stride != 1 && stride != -1 && stride != 0) return false;
+        moves = moves || stride != 0;
+    }
+    return moves;
+}
+
+static int64_t free_points(const rules *r, const tir_stage *fold) {
+    int64_t points = 1;
+    for (int a = 0; a < fold->space; a++) {
+        int64_t extent = rules_extent(r, &fold->axis[a]);
+        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return INT64_MAX;
+    }
+    return points;
+}
+
+/* ---- rewrites */
+
+void rules_prepare_scan(rules *r, int s) {
+    const tir_stage *fold = &r->region->stages.data[s];
+    int time = -1, step = fold->kind == TIR_FOLD ? cumulative_step(r, s, &time) : -1;
+    if (step < 0 || time < 0 || rules_role_of(r, s) != RULES_NO_PART || !contiguous_along(r, step, time)) return;
+    int64_t lanes = rules_lanes(r, step), length = rules_extent(r, &fold->axis[fold->space]);
+    if (lanes > LANES_MOST) lanes = LANES_MOST;
+    if (lanes < 2 || (length >= 0 && length < lanes) || fold->space + 2 > DLC_MAX_RANK) return;
+    const char *name = fold->name, *axis = fold->axis[fold->space].name;
+    rules_set_role(r, name, RULES_SCAN);
+    if (length >= 2 * PIECE && free_points(r, fold) < ROWS_FEW && fold->space + 3 <= DLC_MAX_RANK) {
+        rules_set_role(r, lib_arena_format(r->arena, "%s_o", name), RULES_WHOLE); /* few points */
+        rules_rewrite(r, "block %s.%s %d -> %s_t %s_o piece in", name, axis, PIECE, name, name);
+        axis = "in";
+    }
+    rules_rewrite(r, "scan %s.%s %lld -> %s_l block lane", name, axis, (long long)lanes, name);
+}
+
+/* ---- loops */
+
+/* Steps of a scan in registers: levels and sums by lanes. */
+static void scan_steps(rules *r, int fold) {
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *step = &r->region->stages.data[q];
+        if (step->removed || step->fold != fold) continue;
+        int along = -1;
+        for (int a = 0; a < step->space; a++)
+            if (strcmp(step->axis[a].name, "lane") == 0) along = a;
+        bool level = along >= 0, carry = false;
+        for (int a = 0; a < step->space && !level; a++) carry = carry || strcmp(step->axis[a].name, "block") == 0;
+        for (int a = 0; a < step->space && !level && !carry; a++)
+            if (rules_store_stride(r, q, a) == 1) along = a; /* the sums: time, whose block is taken at once */
+        tir_schedule_add(r->schedule, "store %s reg", step->name);
+        if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", step->name, step->axis[along].name);
+        if (!level && !carry) rules_store_past_caches(r, step);
+    }
+}
+
+static void schedule_scan(rules *r, int s) {
+    const tir_stage *fold = &r->region->stages.data[s];
+    rules_nest nest = {.r = r, .stage = fold};
+    int64_t length = rules_extent(r, &fold->axis[fold->space]), lanes = LANES_MOST;
+    for (int a = 0; a < fold->space; a++)
+        rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
+    rules_form_tasks(&nest, length < 0 ? TASK_POINTS : length * lanes, TASK_POINTS);
+    tir_schedule_add(r->schedule, "store %s reg", fold->name);
+    scan_steps(r, s);
+}
+
+/* The free axis of a fold with one step along which that step's memory lies side by side; -1: none. */
+static int column_axis(rules *r, int s, int *step) {
+    const tir_stage *fold = &r->region->stages.data[s];
+    *step = -1;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        if (r->region->stages.data[q].removed || r->region->stages.data[q].fold != s) continue;
+        if (*step >= 0) return -1;
+        *step = q;
+    }
+    if (*step < 0 || fold->count != 1 || r->region->stages.data[*step].kind != TIR_MAP) return -1;
+    if (r->region->tensors.data[fold->tensor[0]].rank != fold->space) return -1;
+    const tir_expr next = fold->value[0];
+    if (r->region->tensors.data[tir_get(r->region->pool, next)->bits].stage != *step) return -1;
+    for (int a = 0; a < fold->space; a++)
+        for (int d = 0; d < r->region->stages.data[*step].space; d++)
+            if (tir_operand(r->region->pool, next, d) == fold->axis[a].var && contiguous_along(r, *step, d) &&
+                rules_extent(r, &fold->axis[a]) != 1)
+                return a;
+    return -1;
+}
+
+/* Columns side by side: rows one after the other, each in vectors; as many columns at once as have their state in the first cache. */
+static bool schedule_columns(rules *r, int s) {
+    const tir_stage *fold = &r->region->stages.data[s];
+    int step, v = column_axis(r, s, &step);
+    if (v < 0) return false;
+    const char *name = fold->name, *column = fold->axis[v].name, *step_name = r->region->stages.data[step].name;
+    int64_t columns = rules_extent(r, &fold->axis[v]), width = rules_lanes(r, step) * VECTORS;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < fold->space; a++) {
+        if (a == v) continue;
+        lib_text_format(&order, " %s", fold->axis[a].name);
+        tir_schedule_add(r->schedule, "par %s.%s", name, fold->axis[a].name);
+    }
+    if (columns < 0 || columns > COLUMNS_MOST) {
+        tir_schedule_add(r->schedule, "split %s.%s %d -> v_p v_t %s", name, column, COLUMNS_MOST,
+                         columns < 0 ? "mask" : "peel");
+        tir_schedule_add(r->schedule, "par %s.v_p", name);
+        lib_text_add(&order, " v_p");
+        column = "v_t";
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, column, (long long)width,
+                     columns < 0 ? "mask" : "peel");
+    tir_schedule_add(r->schedule, "order %s:%s %s v_o v_i", name, order.data ? order.data : "",
+                     fold->axis[fold->space].name);
+    tir_schedule_add(r->schedule, "vec %s.v_i", name);
+    tir_schedule_add(r->schedule, "at %s %s.v_o", step_name, name);
+    tir_schedule_add(r->schedule, "store %s reg", step_name);
+    rules_store_past_caches(r, &r->region->stages.data[step]);
+    for (int d = 0; d < r->region->stages.data[step].space; d++)
+        if (tir_operand(r->region->pool, fold->value[0], d) == fold->axis[v].var)
+            tir_schedule_add(r->schedule, "vec %s.%s", step_name, r->region->stages.data[step].axis[d].name);
+    return true;
+}
+
+bool rules_fold(rules *r, int s) {
+    if (r->region->stages.data[s].kind != TIR_FOLD) return false;
+    if (rules_role_of(r, s) == RULES_SCAN)
+        schedule_scan(r, s);
+    else
+        schedule_columns(r, s);
+    return true;
+}
+
+/* ---- scatter */
+
+/* Where the data says, one update after the other; along the axes that the index leaves alone, behind those, in vectors. */
+bool rules_scatter(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->kind != TIR_SCATTER) return false;
+    int last = -1; /* axis that the data decides */
+    for (int a = 0; a < stage->space; a++)
+        if (stage->index[a] != stage->axis[a].var) last = a;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    rules_nest nest = {.r = r, .stage = stage};
+    int64_t inner = 1;
+    for (int a = 0; a <= last; a++) {
+        lib_text_format(&order, " %s", stage->axis[a].name);
+        rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+    }
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        lib_text_format(&order, " %s", stage->axis[a].name);
+    for (int a = last + 1; a < stage->space; a++) {
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        inner = inner < 0 || extent < 0 ? -1 : inner * extent;
+        lib_text_format(&order, " %s", stage->axis[a].name);
+    }
+    if (!order.length) return true;
+    tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
+    rules_form_tasks(&nest, inner, TASK_POINTS);
+    int v = stage->space - 1;
+    if (v <= last || rules_store_stride(r, s, v) != 1) return true;
+    int64_t extent = rules_extent(r, &stage->axis[v]), width = rules_lanes(r, s) * VECTORS;
+    const char *loop = stage->axis[v].name;
+    if (extent < 0 || extent > width) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi %s", stage->name, loop, (long long)width,
+                         extent < 0 ? "mask" : "peel");
+        loop = "vi";
+    }
+    tir_schedule_add(r->schedule, "vec %s.%s", stage->name, loop);
+    return true;
+}
