@@ -20,6 +20,7 @@ bench_inside       := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overh
 # a*x + b on vectors becomes one instruction.
 $(OUT)/bench/roof.o: private CFLAGS_ALL += -ffp-contract=fast
 $(bench_objects): | $(GEN)/dlc/ops.h
+check: $(bench_objects)
 
 $(OUT)/bench/bench: $(bench_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)

@@ -202,7 +202,7 @@ static void build_residual(bench_builder *b) {
         y = dlc_relu(dlc_add(y, shortcut));
     }
     y = dlc_mean(y, 2, (int64_t[]){2, 3}, false);
-    result(b, dlc_matmul(y, weights(b, DIMS(c / 2, 10), 0.1), DLC_MATMUL_RESULT_SAME));
+    result(b, dlc_matmul(y, weights(b, DIMS(c / 2, 10), 0.1)));
 }
 
 /* ---- attention ----------------------------------------------------------------------------------------------------------------- */
