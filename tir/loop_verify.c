@@ -286,7 +286,7 @@ static void check_branch(verifier *v, const tir_stmt *list) {
     v->stmt = NULL;
     check_registers(v);
     for (uint32_t i = 0; i < count; i++)
-        if (!before[i]) v->regs[i] = (reg_use){-1, -1, 0};
+        if (!before[i]) v->regs[i] = (reg_use){-1, -1, v->regs[i].lanes}; /* held the same in all versions */
 }
 
 static void check_statement(verifier *v, const tir_stmt *stmt) {
