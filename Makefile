@@ -322,7 +322,7 @@ demo: | setup-build
 	@$(OUT)/bin/digits examples/data
 
 # Only then, since it looks for the peers. `check` compiles the bench, so that it follows the public header.
-ifneq ($(filter bench% check,$(MAKECMDGOALS)),)
+ifneq ($(filter bench% peers check,$(MAKECMDGOALS)),)
 include bench/bench.mk
 endif
 

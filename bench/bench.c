@@ -2,6 +2,7 @@
  * lines. See README.md for how to read the result. */
 #include "bench/cases.h"
 #include "bench/figures.h"
+#include "bench/summary.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -116,19 +117,24 @@ static programs *prepare_programs(dlc_context *context, bench_build_function *co
 
 /* ---- one case ---------------------------------------------------------------------------------------------------------------- */
 
-static float element(const bench_operand *o, size_t index) {
-    if (o->dtype == DLC_F32) return ((const float *)o->data)[index];
+static double element(const bench_operand *o, size_t index) {
     union {
         uint32_t bits;
         float value;
-    } wide = {(uint32_t)((const uint16_t *)o->data)[index] << 16};
-    return wide.value;
+    } wide;
+    switch (o->dtype) {
+    case DLC_F32: return ((const float *)o->data)[index];
+    case DLC_I64: return (double)((const int64_t *)o->data)[index];
+    case DLC_I32: return ((const int32_t *)o->data)[index];
+    case DLC_BF16: wide.bits = (uint32_t)((const uint16_t *)o->data)[index] << 16; return wide.value;
+    default: return ((const uint8_t *)o->data)[index];
+    }
 }
 
-/* Greatest difference over greatest magnitude; -1 for results that are not compared. */
+/* Greatest difference over greatest magnitude. */
 static double difference(const bench_operand *a, const bench_operand *b) {
-    if (a->dtype != DLC_F32 && a->dtype != DLC_BF16) return -1;
-    size_t count = a->bytes / (a->dtype == DLC_F32 ? 4 : 2);
+    size_t count = 1;
+    for (int i = 0; i < a->rank; i++) count *= (size_t)a->dims[i];
     double most = 0, scale = 0;
     for (size_t i = 0; i < count; i++) {
         double x = element(a, i), y = element(b, i), d = fabs(x - y);
@@ -172,9 +178,15 @@ static void write_json(FILE *json, const bench_outcome *o, const bench_contestan
     fflush(json);
 }
 
+static int peer_width(const bench_peer *peer) {
+    int length = (int)strlen(peer->name);
+    return length > 6 ? length : 6;
+}
+
 static void print_header(const session *s) {
     printf("\n%-72s thr %10s %6s %8s %8s %6s %8s", "case", "dlc us", "spread", "GFLOP/s", "GB/s", "roof", "first ms");
-    for (int i = 0; i < s->peer_count; i++) printf(" %10s us   ratio", s->peers[i]->name);
+    if (s->peer_count) printf(" %10s %6s", "best us", "ratio");
+    for (int i = 0; i < s->peer_count; i++) printf(" %*s", peer_width(s->peers[i]), s->peers[i]->name);
     printf("\n");
 }
 
@@ -183,11 +195,17 @@ static void print_row(const session *s, const bench_outcome *o, const bench_time
     printf("%-72.72s %3d %10.2f %5.1f%% %8.1f %8.1f %5.1f%% %8.2f", o->shape->text, o->threads, o->seconds * 1e6,
            (ours->high - ours->low) / ours->median * 100, o->flops / o->seconds * 1e-9, o->bytes / o->seconds * 1e-9,
            o->roof / o->seconds * 100, o->first * 1e3);
+    double best = bench_best_peer(o, NULL);
+    if (best > 0)
+        printf(" %10.2f %5.2fx", best * 1e6, best / o->seconds);
+    else if (s->peer_count)
+        printf(" %10s %6s", "-", "-");
     for (int i = 0; i < s->peer_count; i++) {
+        int width = peer_width(s->peers[i]);
         if (o->peers[i] > 0)
-            printf(" %13.2f   %4.2fx", o->peers[i] * 1e6, o->peers[i] / o->seconds);
+            printf(" %*.2fx", width - 1, o->peers[i] / o->seconds);
         else
-            printf(" %21s", "-");
+            printf(" %*s", width, "-");
     }
     if (o->stages > 0) printf("  three programs %.2f us %.2fx", o->stages * 1e6, o->stages / o->seconds);
     printf("%s\n", algorithm);
@@ -339,6 +357,7 @@ static int run_all(const options *o) {
     print_machine(s.json);
     s.peer_count = bench_peers_load(s.peers, s.json);
     for (int i = 0; i < o->thread_count_count && o->shape_count; i++) run_threads(&s, o->thread_counts[i]);
+    bench_summary(s.outcomes, s.outcome_count, s.peers, s.peer_count, s.json);
     fclose(s.json);
     bool reached = true;
     if (o->figures) {
@@ -377,7 +396,8 @@ static const char usage[] = "bench [options] [FILE of cases]...\n"
                             "  --samples N       samples of each contestant (default 15)\n"
                             "  --json DIRECTORY  write cases.json and figures.json there\n"
                             "  --figures         measure the promised figures too, and fail when one is missed\n"
-                            "PEERS=openblas,onednn names the peers, PEERS=none leaves them out.\n";
+                            "PEERS=onednn,openblas,onnxruntime,libxsmm,onednn2,openblas_system names the peers, "
+                            "PEERS=none leaves them out.\n";
 
 static void read_threads(options *o, const char *text) {
     int64_t numbers[DLC_MAX_RANK];

@@ -9,7 +9,7 @@
 
 /* ---- a case as text: shape.c ---------------------------------------------------------------------------------------- */
 
-enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 64, BENCH_MAX_RESULTS = 3, BENCH_MAX_PEERS = 4 };
+enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 64, BENCH_MAX_RESULTS = 3, BENCH_MAX_PEERS = 8 };
 
 typedef struct bench_shape {
     char text[192]; /* the line, single spaces: the name of the case */

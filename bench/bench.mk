@@ -1,33 +1,111 @@
 # Rules of bench/: one program, a plug-in for each peer whose headers are there, and programs that see inside.
 
-bench_parts := bench cases figures measure peers roof shape
-bench_peers :=
-bench_hash  := \#
-ifneq ($(shell echo '$(bench_hash)include <cblas.h>' | $(CC) -E -x c - 2>/dev/null | grep openblas_get_corename),)
-bench_peers += openblas
+# ---- peers from wheels -------------------------------------------------------------------------------------------------
+
+# What `make peers` unpacks; used when it is there. ONEDNN=PREFIX: another oneDNN 3, with include/ and lib/ (built with OpenMP).
+PEERS_DIR     ?= $(BUILD)/peers
+peers_size    := 230 MB to download (ONNX Runtime, OpenBLAS, oneDNN), 130 MB on disk
+peers_wheels   = python3 -m pip download --quiet --no-deps --require-hashes --only-binary=:all: --python-version 3.11 \
+                 --implementation cp --abi cp311 --abi none --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 \
+                 --platform manylinux1_x86_64 -r bench/requirements.txt -d $(PEERS_DIR)/wheels
+
+# ONEDNN_SOURCE=FOLDER of oneDNN's source: built (many minutes) instead of taking the wheel's.
+peers_onednn   = cmake -S $(ONEDNN_SOURCE) -B $(PEERS_DIR)/onednn-build -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_LIBDIR=lib \
+                 -DONEDNN_CPU_RUNTIME=OMP -DONEDNN_GPU_RUNTIME=NONE -DONEDNN_ENABLE_WORKLOAD=INFERENCE \
+                 -DONEDNN_BUILD_TESTS=OFF -DONEDNN_BUILD_EXAMPLES=OFF -DONEDNN_BUILD_DOC=OFF \
+                 -DCMAKE_INSTALL_PREFIX=$(abspath $(PEERS_DIR)/onednn) && cmake --build $(PEERS_DIR)/onednn-build --target install
+
+.PHONY: peers
+peers:
+	@CC='$(CC)' .ci/setup peers || echo 'Going on: of these, what is missing is not measured.'
+	@echo 'Wheels for $(PEERS_DIR): $(peers_size)'
+	@echo 'Command: $(peers_wheels)'
+	$(if $(ONEDNN_SOURCE),@echo 'Command: $(peers_onednn)')
+	@if [ -n '$(NO_INSTALL)' ]; then echo 'NO_INSTALL is set: nothing was installed.' >&2; exit 1; fi
+	@mkdir -p $(PEERS_DIR)/wheels
+	$(Q)$(peers_wheels)
+	$(Q)rm -rf $(PEERS_DIR)/onnxruntime $(PEERS_DIR)/openblas $(PEERS_DIR)/onednn
+	$(Q)python3 bench/unpack_peers.py $(PEERS_DIR)/wheels $(PEERS_DIR)
+	$(Q)rm -rf $(PEERS_DIR)/wheels
+	$(if $(ONEDNN_SOURCE),$(Q)rm -rf $(PEERS_DIR)/onednn; $(peers_onednn))
+	@du -sh $(PEERS_DIR)
+
+# ---- the plug-ins ------------------------------------------------------------------------------------------------------
+
+ONEDNN       ?= $(PEERS_DIR)/onednn
+bench_hash   := \#
+# $(1) is what the compiler's preprocessor finds in header $(2).
+bench_has     = $(shell echo '$(bench_hash)include <$(2)>' | $(CC) -E -dD -x c - 2>/dev/null | grep -m1 '$(1)')
+
+# Those of `make peers` first, then the distribution's. Each has its objects, and flags to compile and to link them.
+bench_peers  :=
+ifneq ($(wildcard $(ONEDNN)/include/oneapi/dnnl/dnnl.h),)
+bench_peers  += onednn
 endif
-ifneq ($(shell echo '$(bench_hash)include <oneapi/dnnl/dnnl_version.h>' | $(CC) -E -dM -x c - 2>/dev/null | grep 'VERSION_MAJOR 2$$'),)
-bench_peers += onednn
+ifneq ($(wildcard $(PEERS_DIR)/openblas/include/cblas.h),)
+bench_peers  += openblas
 endif
-peer_libs_openblas := -lopenblas
+ifneq ($(wildcard $(PEERS_DIR)/onnxruntime/lib/libonnxruntime.so.1),)
+bench_peers  += onnxruntime
+endif
+ifneq ($(call bench_has,libxsmm_smmdispatch,libxsmm.h),)
+bench_peers  += libxsmm
+endif
+ifneq ($(call bench_has,VERSION_MAJOR 2$$,oneapi/dnnl/dnnl_version.h),)
+bench_peers  += onednn2
+endif
+ifneq ($(call bench_has,openblas_get_corename,cblas.h),)
+bench_peers  += openblas_system
+endif
+
+# From a folder: -l:file, found again at run time.
+from_folder = -L$(1) -Wl,-rpath,$(abspath $(1)) -Wl,-rpath-link,$(1) -l:$(2)
+
+peer_source_onednn          := peer_onednn peer_onednn_graph
+peer_flags_onednn           := -isystem $(ONEDNN)/include
+peer_libs_onednn             = $(call from_folder,$(ONEDNN)/lib,libdnnl.so.3) -l:libgomp.so.1
+peer_source_openblas        := peer_openblas
+peer_flags_openblas         := -isystem $(PEERS_DIR)/openblas/include -DBENCH_OPENBLAS_SCIPY=1
+peer_libs_openblas           = $(call from_folder,$(PEERS_DIR)/openblas/lib,libscipy_openblas.so)
+peer_source_onnxruntime     := peer_onnxruntime onnx_cases onnx_model
+peer_libs_onnxruntime        = $(call from_folder,$(PEERS_DIR)/onnxruntime/lib,libonnxruntime.so.1)
+peer_source_libxsmm         := peer_libxsmm
+peer_libs_libxsmm           := -lxsmm -lxsmmnoblas -lrt
 # The OpenMP run time that this build of oneDNN uses.
-peer_libs_onednn   := -ldnnl -l:libgomp.so.1
-peer_objects       := $(bench_peers:%=$(OUT)/bench/peer_%.o)
-bench_objects      := $(bench_parts:%=$(OUT)/bench/%.o)
-bench_plugins      := $(bench_peers:%=$(OUT)/bench/peer_%.so)
-bench_inside       := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
+peer_source_onednn2         := peer_onednn
+peer_libs_onednn2           := -ldnnl -l:libgomp.so.1
+peer_source_openblas_system := peer_openblas
+peer_libs_openblas_system   := -lopenblas
+
+bench_plugins := $(bench_peers:%=$(OUT)/bench/peer_%.so)
+peer_shared   := $(patsubst %,$(OUT)/bench/%.o,peer measure shape)
+peer_folder    = $(OUT)/bench/plug-in/$(1)
+define peer_rule
+$(call peer_folder,$(1))/%.o: bench/%.c $(OUT)/configuration bench/bench.mk
+	@mkdir -p $$(@D)
+	$$(call say,CC,$$< ($(1)))
+	$$(Q)$$(CC) $$(CPPFLAGS_ALL) $$(peer_flags_$(1)) $$(CFLAGS_ALL) -MMD -MP -c $$< -o $$@
+$(OUT)/bench/peer_$(1).so: $(peer_source_$(1):%=$(call peer_folder,$(1))/%.o) $(peer_shared)
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CC) -shared $$(LDFLAGS_ALL) $$^ $$(peer_libs_$(1)) $$(LDLIBS_ALL) -o $$@
+-include $(peer_source_$(1):%=$(call peer_folder,$(1))/%.d)
+endef
+$(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
+
+# ---- the programs --------------------------------------------------------------------------------------------------------
+
+bench_parts   := bench cases figures measure peers roof shape summary
+bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
+bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
 # a*x + b on vectors becomes one instruction.
 $(OUT)/bench/roof.o: private CFLAGS_ALL += -ffp-contract=fast
-$(bench_objects): | $(GEN)/dlc/ops.h
+$(bench_objects) $(peer_shared): | $(GEN)/dlc/ops.h
 check: $(bench_objects)
 
 $(OUT)/bench/bench: $(bench_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)
 	$(Q)$(call link_public,-ldl)
-$(bench_plugins): $(OUT)/bench/%.so: $(OUT)/bench/%.o $(OUT)/bench/shape.o
-	$(call say,LINK,$@)
-	$(Q)$(CC) -shared $(LDFLAGS_ALL) $^ $(peer_libs_$(*:peer_%=%)) $(LDLIBS_ALL) -o $@
 $(bench_inside): $(OUT)/bench/%: $(OUT)/bench/%.o $(all_layers)
 	$(call say,LINK,$@)
 	$(Q)$(call link_internal)
@@ -45,4 +123,4 @@ bench: $(OUT)/bench/bench $(bench_plugins) $(bench_inside)
 bench-all: $(OUT)/bench/bench $(bench_plugins) $(bench_inside)
 	@$(call bench_run,bench/shapes.txt); $(bench_see_inside)
 
--include $(bench_objects:.o=.d) $(peer_objects:.o=.d) $(bench_inside:=.d)
+-include $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)

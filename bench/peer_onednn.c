@@ -1,41 +1,15 @@
-/* oneDNN 2.x as a peer. A plug-in: built where its header is found. Fairness: f32 throughout; weights in `format any`, reordered once
- * before the contest; post-ops instead of second passes; tensors that the host sees are plain row-major for both sides, and what
- * oneDNN reorders of them between calls is part of its time, as it is of ours; where it has several ways the fastest is taken. */
-#include "bench/bench.h"
+/* oneDNN as a peer, for all kinds of cases: a plug-in for each version whose headers are found; how versions differ is in
+ * peer_onednn.h. Fairness: f32 throughout; weights in `format any`, reordered once before the contest; post-ops instead of second
+ * passes; tensors that the host sees are plain row-major for both sides, and what oneDNN reorders of them between calls is part of
+ * its time, as it is of ours; where it has several ways the fastest is taken. */
+#include "bench/peer_onednn.h"
 
 #include <math.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#if DNNL_VERSION_MAJOR != 2
-#error "this peer speaks the interface of oneDNN 2"
-#endif
 
 /* From the OpenMP run time that oneDNN runs on; its header speaks one compiler only. */
 void omp_set_num_threads(int count);
-
-enum { MAX_STEPS = 24, MAX_ARGUMENTS = 8, MAX_MEMORIES = 80 };
-
-typedef dnnl_memory_desc_t description;
-
-typedef struct step {
-    dnnl_primitive_t primitive;
-    dnnl_exec_arg_t arguments[MAX_ARGUMENTS];
-    int count;
-} step;
-
-typedef struct plan {
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-    step steps[MAX_STEPS];
-    int step_count;
-    dnnl_memory_t memories[MAX_MEMORIES];
-    int memory_count;
-    bool failed;
-    char note[96];
-} plan;
 
 /* ---- building blocks; after a failure they do nothing --------------------------------------------------------------------- */
 
@@ -44,28 +18,32 @@ static bool ok(plan *p, dnnl_status_t status) {
     return !p->failed;
 }
 
-static dnnl_data_type_t type_of(dlc_dtype dtype) {
-    return dtype == DLC_BF16 ? dnnl_bf16 : dnnl_f32;
-}
-
 /* Row-major, or with the given strides. */
-static description plain(plan *p, dlc_dtype dtype, int rank, const int64_t *dims, const int64_t *strides) {
+static description typed(plan *p, dnnl_data_type_t type, int rank, const int64_t *dims, const int64_t *strides) {
     dnnl_dims_t sizes = {0}, steps = {0};
     for (int i = rank - 1; i >= 0; i--) {
         sizes[i] = dims[i];
         steps[i] = strides ? strides[i] : i == rank - 1 ? 1 : steps[i + 1] * dims[i + 1];
     }
-    description d = {0};
-    ok(p, dnnl_memory_desc_init_by_strides(&d, rank, sizes, type_of(dtype), steps));
-    return d;
+    if (p->failed || p->description_count == MAX_DESCRIPTIONS) return p->failed = true, NULL;
+    dnnl_memory_desc_t *d = &p->descriptions[p->description_count];
+    return ok(p, make_strided(d, rank, sizes, type, steps)) ? p->description_count++, handle_of(d) : NULL;
+}
+
+static description plain(plan *p, int rank, const int64_t *dims) {
+    return typed(p, dnnl_f32, rank, dims, NULL);
+}
+
+static description plain_of(plan *p, const bench_operand *x) {
+    return plain(p, x->rank, x->dims);
 }
 
 static description any(plan *p, int rank, const int64_t *dims) {
     dnnl_dims_t sizes = {0};
     memcpy(sizes, dims, (size_t)rank * sizeof *dims);
-    description d = {0};
-    ok(p, dnnl_memory_desc_init_by_tag(&d, rank, sizes, dnnl_f32, dnnl_format_tag_any));
-    return d;
+    if (p->failed || p->description_count == MAX_DESCRIPTIONS) return p->failed = true, NULL;
+    dnnl_memory_desc_t *d = &p->descriptions[p->description_count];
+    return ok(p, make_any(d, rank, sizes)) ? p->description_count++, handle_of(d) : NULL;
 }
 
 #define D(...)          \
@@ -74,7 +52,7 @@ static description any(plan *p, int rank, const int64_t *dims) {
     }
 
 /* data NULL: memory of its own. */
-static dnnl_memory_t memory(plan *p, const description *d, void *data) {
+static dnnl_memory_t memory(plan *p, description d, void *data) {
     dnnl_memory_t m = NULL;
     if (p->failed || p->memory_count == MAX_MEMORIES) return p->failed = true, NULL;
     if (ok(p, dnnl_memory_create(&m, d, p->engine, data ? data : DNNL_MEMORY_ALLOCATE)))
@@ -82,12 +60,28 @@ static dnnl_memory_t memory(plan *p, const description *d, void *data) {
     return m;
 }
 
-static void argument(plan *p, step *s, int name, dnnl_memory_t m) {
-    if (p->failed || s->count == MAX_ARGUMENTS) return;
-    s->arguments[s->count++] = (dnnl_exec_arg_t){name, m};
+static float *values_of(plan *p, dnnl_memory_t m) {
+    void *data = NULL;
+    return p->failed || !ok(p, dnnl_memory_get_data_handle(m, &data)) ? NULL : data;
 }
 
-static const description *wanted(dnnl_primitive_desc_t pd, dnnl_query_t what) {
+/* A tensor of one number. */
+static dnnl_memory_t number(plan *p, description d, float value) {
+    dnnl_memory_t m = memory(p, d, NULL);
+    float *data = values_of(p, m);
+    if (data) *data = value;
+    return m;
+}
+
+static void argument(plan *p, step *s, int name, dnnl_memory_t m) {
+    if (p->failed) return;
+    if (s->count == MAX_ARGUMENTS)
+        p->failed = true;
+    else
+        s->arguments[s->count++] = (dnnl_exec_arg_t){name, m};
+}
+
+static description wanted(dnnl_primitive_desc_t pd, dnnl_query_t what) {
     return dnnl_primitive_desc_query_md(pd, what, 0);
 }
 
@@ -104,16 +98,9 @@ static step *add_step(plan *p, dnnl_primitive_desc_t pd) {
     return s;
 }
 
-static dnnl_primitive_desc_t describe_primitive(plan *p, const_dnnl_op_desc_t operation,
-                                                const_dnnl_primitive_attr_t attributes) {
-    dnnl_primitive_desc_t pd = NULL;
-    if (!p->failed) ok(p, dnnl_primitive_desc_create(&pd, operation, attributes, p->engine, NULL));
-    return pd;
-}
-
 /* `source` in the format `to`: itself if it has it, else a reorder. */
-static dnnl_memory_t reordered(plan *p, dnnl_memory_t source, const description *to, void *data) {
-    const description *from = NULL;
+static dnnl_memory_t reordered(plan *p, dnnl_memory_t source, description to, void *data) {
+    description from = NULL;
     if (p->failed || !ok(p, dnnl_memory_get_memory_desc(source, &from))) return NULL;
     if (!data && dnnl_memory_desc_equal(from, to)) return source;
     dnnl_primitive_desc_t pd = NULL;
@@ -130,7 +117,7 @@ static void execute(plan *p, step *s) {
 }
 
 /* The same once, now. */
-static dnnl_memory_t packed(plan *p, dnnl_memory_t source, const description *to) {
+static dnnl_memory_t packed(plan *p, dnnl_memory_t source, description to) {
     int before = p->step_count;
     dnnl_memory_t target = reordered(p, source, to, NULL);
     if (p->failed || p->step_count == before) return target;
@@ -142,29 +129,50 @@ static dnnl_memory_t packed(plan *p, dnnl_memory_t source, const description *to
     return target;
 }
 
-/* Attributes with an activation, if any. */
-static dnnl_primitive_attr_t attributes_of(plan *p, const char *activation, dnnl_post_ops_t *post) {
-    dnnl_primitive_attr_t attributes = NULL;
-    ok(p, dnnl_primitive_attr_create(&attributes));
-    ok(p, dnnl_post_ops_create(post));
-    if (activation && strcmp(activation, "relu") == 0)
-        ok(p, dnnl_post_ops_append_eltwise(*post, 1, dnnl_eltwise_relu, 0, 0));
-    else if (activation && strcmp(activation, "gelu") == 0)
-        ok(p, dnnl_post_ops_append_eltwise(*post, 1, dnnl_eltwise_gelu_erf, 0, 0));
-    ok(p, dnnl_primitive_attr_set_post_ops(attributes, *post));
-    return attributes;
+/* Attributes of a primitive: what follows its own operation, in the order of the calls. */
+typedef struct after {
+    dnnl_primitive_attr_t attributes;
+    dnnl_post_ops_t post;
+} after;
+
+static after after_nothing(plan *p) {
+    after a = {0};
+    ok(p, dnnl_primitive_attr_create(&a.attributes));
+    ok(p, dnnl_post_ops_create(&a.post));
+    return a;
 }
 
-static void release_attributes(dnnl_primitive_attr_t attributes, dnnl_post_ops_t post) {
-    dnnl_post_ops_destroy(post);
-    dnnl_primitive_attr_destroy(attributes);
+static void then_eltwise(plan *p, after *a, dnnl_alg_kind_t kind, float alpha, float beta) {
+    if (!p->failed) ok(p, post_eltwise(a->post, kind, alpha, beta));
+}
+
+static void then_binary(plan *p, after *a, dnnl_alg_kind_t kind, description d) {
+    if (!p->failed) ok(p, dnnl_post_ops_append_binary(a->post, kind, d));
+}
+
+/* The activation of a line, if any. */
+static after after_activation(plan *p, const char *activation) {
+    after a = after_nothing(p);
+    if (activation)
+        then_eltwise(p, &a, strcmp(activation, "relu") == 0 ? dnnl_eltwise_relu : dnnl_eltwise_gelu_erf, 0, 0);
+    return a;
+}
+
+static const_dnnl_primitive_attr_t attributes_of(plan *p, after *a) {
+    if (!p->failed) ok(p, dnnl_primitive_attr_set_post_ops(a->attributes, a->post));
+    return a->attributes;
+}
+
+static void release_after(after *a) {
+    dnnl_post_ops_destroy(a->post);
+    dnnl_primitive_attr_destroy(a->attributes);
 }
 
 /* ---- contraction ------------------------------------------------------------------------------------------------------------ */
 
-/* The step of a primitive on the problem's tensors, weights packed beforehand. bias NULL: none. */
-static void run_contraction(plan *p, const bench_problem *problem, dnnl_primitive_desc_t pd, const description *x,
-                            const description *w, const description *bias, const description *y) {
+/* The step once its primitive is known. */
+static void add_contraction(plan *p, const bench_problem *problem, dnnl_primitive_desc_t pd, description x,
+                            description w, description bias, description y) {
     if (p->failed) return;
     dnnl_memory_t weights = packed(p, memory(p, w, problem->operands[1].data), wanted(pd, dnnl_query_weights_md));
     step *run = add_step(p, pd);
@@ -179,40 +187,31 @@ static void contract_matmul(plan *p, const bench_problem *problem) {
     int64_t b = bench_number(s, "b", 1), m = bench_number(s, "m", 1), n = bench_number(s, "n", 1),
             k = bench_number(s, "k", 1);
     int skip = b == 1, rank = 3 - skip;
-    description x = plain(p, DLC_F32, rank, D(b, m, k) + skip, NULL),
-                w = plain(p, DLC_F32, rank, D(b, k, n) + skip, NULL);
+    description x = plain(p, rank, D(b, m, k) + skip), w = plain(p, rank, D(b, k, n) + skip);
     description w_any = problem->operands[1].constant ? any(p, rank, D(b, k, n) + skip) : w;
-    description y = plain(p, DLC_F32, rank, D(b, m, n) + skip, NULL),
-                bias = plain(p, DLC_F32, rank, D(1, 1, n) + skip, NULL);
-    bool biased = bench_flag(s, "bias");
-    dnnl_post_ops_t post = NULL;
-    dnnl_primitive_attr_t attributes = attributes_of(p, bench_text(s, "act"), &post);
-    dnnl_matmul_desc_t operation;
-    ok(p, dnnl_matmul_desc_init(&operation, &x, &w_any, biased ? &bias : NULL, &y));
-    dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
-    release_attributes(attributes, post);
-    run_contraction(p, problem, pd, &x, &w, biased ? &bias : NULL, &y);
+    description y = plain(p, rank, D(b, m, n) + skip),
+                bias = bench_flag(s, "bias") ? plain(p, rank, D(1, 1, n) + skip) : NULL;
+    after a = after_activation(p, bench_text(s, "act"));
+    dnnl_primitive_desc_t pd = NULL;
+    const_dnnl_primitive_attr_t attributes = attributes_of(p, &a);
+    if (!p->failed) ok(p, make_matmul(&pd, p->engine, x, w_any, bias, y, attributes));
+    release_after(&a);
+    add_contraction(p, problem, pd, x, w, bias, y);
 }
 
 static void contract_inner_product(plan *p, const bench_problem *problem) {
     const bench_shape *s = problem->shape;
     int64_t m = bench_number(s, "m", 1), n = bench_number(s, "n", 1), k = bench_number(s, "k", 1);
-    if (bench_number(s, "b", 1) != 1 || !problem->operands[1].constant) {
-        p->failed = true;
-        return;
-    }
-    description x = plain(p, DLC_F32, 2, D(m, k), NULL), y = plain(p, DLC_F32, 2, D(m, n), NULL),
-                bias = plain(p, DLC_F32, 1, D(n), NULL);
-    description w = plain(p, DLC_F32, 2, D(n, k), D(1, n)), w_any = any(p, 2, D(n, k));
-    bool biased = bench_flag(s, "bias");
-    dnnl_post_ops_t post = NULL;
-    dnnl_primitive_attr_t attributes = attributes_of(p, bench_text(s, "act"), &post);
-    dnnl_inner_product_desc_t operation;
-    ok(p,
-       dnnl_inner_product_forward_desc_init(&operation, dnnl_forward_inference, &x, &w_any, biased ? &bias : NULL, &y));
-    dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
-    release_attributes(attributes, post);
-    run_contraction(p, problem, pd, &x, &w, biased ? &bias : NULL, &y);
+    if (bench_number(s, "b", 1) != 1 || !problem->operands[1].constant) p->failed = true;
+    description x = plain(p, 2, D(m, k)), y = plain(p, 2, D(m, n)),
+                bias = bench_flag(s, "bias") ? plain(p, 1, D(n)) : NULL;
+    description w = typed(p, dnnl_f32, 2, D(n, k), D(1, n)), w_any = any(p, 2, D(n, k));
+    after a = after_activation(p, bench_text(s, "act"));
+    dnnl_primitive_desc_t pd = NULL;
+    const_dnnl_primitive_attr_t attributes = attributes_of(p, &a);
+    if (!p->failed) ok(p, make_inner_product(&pd, p->engine, x, w_any, bias, y, attributes));
+    release_after(&a);
+    add_contraction(p, problem, pd, x, w, bias, y);
 }
 
 /* ---- convolution ------------------------------------------------------------------------------------------------------------- */
@@ -231,29 +230,27 @@ static dnnl_memory_t convolve(plan *p, const bench_problem *problem, dnnl_alg_ki
     const int64_t *w_dims = D(groups, co / groups, ci / groups, kernel[0], kernel[1]) + !grouped;
     int64_t taps = kernel[0] * kernel[1];
     description x_any = any(p, 4, dims), y_any = any(p, 4, out), w_any = any(p, 4 + grouped, w_dims);
-    description w = plain(p, DLC_F32, 4 + grouped, w_dims, transposed ? D(taps, co * taps, kernel[1], 1) : NULL);
-    description bias = plain(p, DLC_F32, 1, &co, NULL);
+    description w = typed(p, dnnl_f32, 4 + grouped, w_dims, transposed ? D(taps, co * taps, kernel[1], 1) : NULL);
+    description bias = biased ? plain(p, 1, &co) : NULL;
     dnnl_dims_t strides = {stride, stride}, dilations = {dilation - 1, dilation - 1}, pads = {pad, pad};
-    dnnl_post_ops_t post = NULL;
-    dnnl_primitive_attr_t attributes = attributes_of(p, bench_text(s, "act"), &post);
-    dnnl_convolution_desc_t operation;
-    ok(p, transposed ? dnnl_dilated_deconvolution_forward_desc_init(
-                           &operation, dnnl_forward_inference, dnnl_deconvolution_direct, &x_any, &w_any,
-                           biased ? &bias : NULL, &y_any, strides, dilations, pads, pads)
-                     : dnnl_dilated_convolution_forward_desc_init(&operation, dnnl_forward_inference, algorithm, &x_any,
-                                                                  &w_any, biased ? &bias : NULL, &y_any, strides,
-                                                                  dilations, pads, pads));
-    dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
-    release_attributes(attributes, post);
+    after a = after_activation(p, bench_text(s, "act"));
+    const_dnnl_primitive_attr_t attributes = attributes_of(p, &a);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed)
+        ok(p, transposed
+                  ? make_deconvolution(&pd, p->engine, x_any, w_any, bias, y_any, strides, dilations, pads, attributes)
+                  : make_convolution(&pd, p->engine, algorithm, x_any, w_any, bias, y_any, strides, dilations, pads,
+                                     attributes));
+    release_after(&a);
     if (p->failed) return NULL;
     dnnl_memory_t weights =
-        packed(p, memory(p, &w, problem->operands[(*operand)++].data), wanted(pd, dnnl_query_weights_md));
+        packed(p, memory(p, w, problem->operands[(*operand)++].data), wanted(pd, dnnl_query_weights_md));
     dnnl_memory_t from = reordered(p, x, wanted(pd, dnnl_query_src_md), NULL),
                   y = memory(p, wanted(pd, dnnl_query_dst_md), NULL);
     step *run = add_step(p, pd);
     argument(p, run, DNNL_ARG_SRC, from);
     argument(p, run, DNNL_ARG_WEIGHTS, weights);
-    if (biased) argument(p, run, DNNL_ARG_BIAS, memory(p, &bias, problem->operands[(*operand)++].data));
+    if (biased) argument(p, run, DNNL_ARG_BIAS, memory(p, bias, problem->operands[(*operand)++].data));
     argument(p, run, DNNL_ARG_DST, y);
     memcpy(dims, out, sizeof out);
     return y;
@@ -263,12 +260,11 @@ static void convolution(plan *p, const bench_problem *problem, dnnl_alg_kind_t a
     const bench_operand *source = &problem->operands[0], *target = &problem->results[0];
     int64_t dims[4];
     memcpy(dims, source->dims, sizeof dims);
-    description x = plain(p, DLC_F32, 4, dims, NULL), y = plain(p, DLC_F32, 4, target->dims, NULL);
-    dnnl_memory_t m = memory(p, &x, source->data);
+    dnnl_memory_t m = memory(p, plain_of(p, source), source->data);
     int operand = 1;
     for (int64_t i = 0; i < bench_number(problem->shape, "chain", 1) && !p->failed; i++)
         m = convolve(p, problem, algorithm, m, dims, &operand);
-    reordered(p, m, &y, target->data);
+    reordered(p, m, plain_of(p, target), target->data);
 }
 
 static void convolve_direct(plan *p, const bench_problem *problem) {
@@ -278,100 +274,124 @@ static void convolve_winograd(plan *p, const bench_problem *problem) {
     convolution(p, problem, dnnl_convolution_winograd);
 }
 
-/* ---- attention: three primitives ------------------------------------------------------------------------------------------------ */
+/* ---- attention ---------------------------------------------------------------------------------------------------------------- */
 
-/* What is added to the scores: 0 or minus infinity. False when nothing is. */
-static bool add_mask(plan *p, const bench_problem *problem, const int64_t *scores, dnnl_post_ops_t post,
-                     dnnl_memory_t *mask) {
-    const bench_shape *s = problem->shape;
-    bool causal = bench_flag(s, "causal");
-    if (!causal && !bench_flag(s, "masked")) return false;
-    description d = causal ? plain(p, DLC_F32, 4, D(1, 1, scores[2], scores[3]), NULL)
-                           : plain(p, DLC_F32, 4, D(scores[0], 1, 1, scores[3]), NULL);
-    *mask = memory(p, &d, NULL);
-    void *data = NULL;
-    if (p->failed || !ok(p, dnnl_memory_get_data_handle(*mask, &data))) return false;
-    float *values = data;
+/* What is added to the scores: 0 or minus infinity; NULL when nothing is. Queries are the last of the positions. */
+static dnnl_memory_t mask_of(plan *p, const bench_problem *problem, int64_t dims[4]) {
+    const bench_operand *q = &problem->operands[0], *k = &problem->operands[1];
+    bool causal = bench_flag(problem->shape, "causal");
+    if (!causal && !bench_flag(problem->shape, "masked")) return NULL;
+    int64_t rows = causal ? q->dims[2] : q->dims[0], keys = k->dims[2];
+    memcpy(dims, causal ? D(1, 1, rows, keys) : D(rows, 1, 1, keys), 4 * sizeof *dims);
+    dnnl_memory_t mask = memory(p, plain(p, 4, dims), NULL);
+    float *values = values_of(p, mask);
+    if (!values) return NULL;
     const uint8_t *seen = causal ? NULL : problem->operands[3].data;
-    int64_t rows = causal ? scores[2] : scores[0], keys = scores[3];
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < keys; j++)
-            values[i * keys + j] = (causal ? j <= i + keys - scores[2] : seen[i * keys + j] != 0) ? 0 : -INFINITY;
-    return ok(p, dnnl_post_ops_append_binary(post, dnnl_binary_add, &d));
+            values[i * keys + j] = (causal ? j <= i + keys - rows : seen[i * keys + j] != 0) ? 0 : -INFINITY;
+    return mask;
 }
 
+/* Three primitives. Where several heads of queries share one of keys, and no mask tells their rows apart, those are rows of one
+ * product. */
 static void attention(plan *p, const bench_problem *problem) {
     const bench_operand *q = &problem->operands[0], *k = &problem->operands[1];
-    if (q->dims[1] != k->dims[1]) {
-        p->failed = true;
-        return;
-    }
-    int64_t dim = q->dims[3], scores_dims[4] = {q->dims[0], q->dims[1], q->dims[2], k->dims[2]};
-    int64_t keys[4] = {q->dims[0], q->dims[1], dim, k->dims[2]}, head = k->dims[2] * dim;
-    description qd = plain(p, DLC_F32, 4, q->dims, NULL),
-                kd = plain(p, DLC_F32, 4, keys, D(head * q->dims[1], head, 1, dim));
-    description vd = plain(p, DLC_F32, 4, k->dims, NULL), yd = plain(p, DLC_F32, 4, q->dims, NULL);
-    description sd = plain(p, DLC_F32, 4, scores_dims, NULL);
-    dnnl_post_ops_t post = NULL;
-    dnnl_primitive_attr_t attributes = attributes_of(p, NULL, &post);
-    dnnl_memory_t mask = NULL, scores = memory(p, &sd, NULL);
-    bool masked = add_mask(p, problem, scores_dims, post, &mask);
-    float scale = (float)(1 / sqrt((double)dim));
-    ok(p, dnnl_primitive_attr_set_post_ops(attributes, post));
-    ok(p, dnnl_primitive_attr_set_output_scales(attributes, 1, 0, &scale));
-    dnnl_matmul_desc_t operation;
-    ok(p, dnnl_matmul_desc_init(&operation, &qd, &kd, NULL, &sd));
-    step *run = add_step(p, describe_primitive(p, &operation, attributes));
-    release_attributes(attributes, post);
-    argument(p, run, DNNL_ARG_SRC, memory(p, &qd, q->data));
-    argument(p, run, DNNL_ARG_WEIGHTS, memory(p, &kd, k->data));
+    int64_t heads = k->dims[1], rows = q->dims[1] / heads * q->dims[2], dim = q->dims[3], keys = k->dims[2];
+    if (heads != q->dims[1] && (bench_flag(problem->shape, "causal") || q->dims[1] % heads)) p->failed = true;
+    description qd = plain(p, 4, D(q->dims[0], heads, rows, dim)),
+                kd = typed(p, dnnl_f32, 4, D(q->dims[0], heads, dim, keys), D(keys * dim * heads, keys * dim, 1, dim)),
+                vd = plain_of(p, k), sd = plain(p, 4, D(q->dims[0], heads, rows, keys));
+    int64_t mask_dims[4];
+    dnnl_memory_t mask = mask_of(p, problem, mask_dims), scores = memory(p, sd, NULL);
+    after a = after_nothing(p);
+    then_eltwise(p, &a, dnnl_eltwise_linear, (float)(1 / sqrt((double)dim)), 0);
+    if (mask) then_binary(p, &a, dnnl_binary_add, plain(p, 4, mask_dims));
+    const_dnnl_primitive_attr_t attributes = attributes_of(p, &a);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed) ok(p, make_matmul(&pd, p->engine, qd, kd, NULL, sd, attributes));
+    release_after(&a);
+    step *run = add_step(p, pd);
+    argument(p, run, DNNL_ARG_SRC, memory(p, qd, q->data));
+    argument(p, run, DNNL_ARG_WEIGHTS, memory(p, kd, k->data));
     argument(p, run, DNNL_ARG_DST, scores);
-    if (masked) argument(p, run, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, mask);
-    dnnl_softmax_v2_desc_t softmax;
-    ok(p, dnnl_softmax_v2_forward_desc_init(&softmax, dnnl_forward_inference, dnnl_softmax_accurate, &sd, &sd, 3));
-    run = add_step(p, describe_primitive(p, &softmax, NULL));
+    if (mask) argument(p, run, DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, mask);
+    if (!p->failed) ok(p, make_softmax(&pd, p->engine, dnnl_softmax_accurate, sd, sd, 3, NULL));
+    run = add_step(p, pd);
     argument(p, run, DNNL_ARG_SRC, scores);
     argument(p, run, DNNL_ARG_DST, scores);
-    ok(p, dnnl_matmul_desc_init(&operation, &sd, &vd, NULL, &yd));
-    run = add_step(p, describe_primitive(p, &operation, NULL));
+    if (!p->failed) ok(p, make_matmul(&pd, p->engine, sd, vd, NULL, qd, NULL));
+    run = add_step(p, pd);
     argument(p, run, DNNL_ARG_SRC, scores);
-    argument(p, run, DNNL_ARG_WEIGHTS, memory(p, &vd, problem->operands[2].data));
-    argument(p, run, DNNL_ARG_DST, memory(p, &yd, problem->results[0].data));
+    argument(p, run, DNNL_ARG_WEIGHTS, memory(p, vd, problem->operands[2].data));
+    argument(p, run, DNNL_ARG_DST, memory(p, qd, problem->results[0].data));
 }
 
-/* ---- rows, maps, moves -------------------------------------------------------------------------------------------------------------- */
+#if DNNL_VERSION_MAJOR >= 3
+static void fused_attention(plan *p, const bench_problem *problem) {
+    int64_t dims[4];
+    dnnl_memory_t mask = mask_of(p, problem, dims);
+    const float *values = mask ? values_of(p, mask) : NULL;
+    if (!p->failed) onednn_fused_attention(p, problem, values, dims);
+}
+#endif
 
-static void unary(plan *p, dnnl_primitive_desc_t pd, const bench_problem *problem, const description *x,
-                  const description *y) {
+/* ---- rows ------------------------------------------------------------------------------------------------------------------------ */
+
+static step *unary(plan *p, dnnl_primitive_desc_t pd, const bench_problem *problem, description x, description y) {
     step *run = add_step(p, pd);
     argument(p, run, DNNL_ARG_SRC, memory(p, x, problem->operands[0].data));
     argument(p, run, DNNL_ARG_DST, memory(p, y, problem->results[0].data));
+    return run;
 }
 
 static void softmax(plan *p, const bench_problem *problem) {
     const bench_operand *x = &problem->operands[0];
-    description d = plain(p, DLC_F32, x->rank, x->dims, NULL);
-    dnnl_softmax_v2_desc_t operation;
-    ok(p, dnnl_softmax_v2_forward_desc_init(&operation, dnnl_forward_inference,
-                                            strcmp(problem->shape->name, "softmax") == 0 ? dnnl_softmax_accurate
-                                                                                         : dnnl_softmax_log,
-                                            &d, &d, (int)bench_number(problem->shape, "axis", x->rank - 1)));
-    unary(p, describe_primitive(p, &operation, NULL), problem, &d, &d);
+    description d = plain_of(p, x);
+    bool logarithm = strcmp(problem->shape->name, "softmax") != 0;
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed)
+        ok(p, make_softmax(&pd, p->engine, logarithm ? dnnl_softmax_log : dnnl_softmax_accurate, d, d,
+                           (int)bench_number(problem->shape, "axis", x->rank - 1), NULL));
+    unary(p, pd, problem, d, d);
 }
 
 static void layer_norm(plan *p, const bench_problem *problem) {
     const bench_operand *x = &problem->operands[0];
-    description d = plain(p, DLC_F32, x->rank, x->dims, NULL), one = plain(p, DLC_F32, 1, &x->dims[x->rank - 1], NULL);
-    dnnl_layer_normalization_desc_t operation;
-    ok(p, dnnl_layer_normalization_forward_desc_init(&operation, dnnl_forward_inference, &d, NULL, 1e-5f,
-                                                     dnnl_use_scale | dnnl_use_shift));
-    dnnl_primitive_desc_t pd = describe_primitive(p, &operation, NULL);
-    if (p->failed) return;
-    unary(p, pd, problem, &d, &d);
-    step *run = &p->steps[p->step_count - 1];
-    argument(p, run, DNNL_ARG_SCALE, memory(p, &one, problem->operands[1].data));
-    argument(p, run, DNNL_ARG_SHIFT, memory(p, &one, problem->operands[2].data));
+    description d = plain_of(p, x), one = plain(p, 1, &x->dims[x->rank - 1]);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed) ok(p, make_layer_norm(&pd, p->engine, d, d, 1e-5f, NULL));
+    step *run = unary(p, pd, problem, d, d);
+    argument(p, run, DNNL_ARG_SCALE, memory(p, one, problem->operands[1].data));
+    argument(p, run, DNNL_ARG_SHIFT, memory(p, one, problem->operands[2].data));
 }
+
+#if DNNL_VERSION_NUMBER >= 309
+static void rms_norm(plan *p, const bench_problem *problem) {
+    const bench_operand *x = &problem->operands[0];
+    description d = plain_of(p, x), one = plain(p, 1, &x->dims[x->rank - 1]);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed)
+        ok(p, dnnl_layer_normalization_forward_primitive_desc_create(&pd, p->engine, dnnl_forward_inference, d, d, NULL,
+                                                                     1e-5f, dnnl_rms_norm | dnnl_use_scale, NULL));
+    argument(p, unary(p, pd, problem, d, d), DNNL_ARG_SCALE, memory(p, one, problem->operands[1].data));
+}
+#endif
+
+#if DNNL_VERSION_NUMBER >= 302
+static void group_norm(plan *p, const bench_problem *problem) {
+    const bench_operand *x = &problem->operands[0];
+    description d = plain_of(p, x), one = plain(p, 1, &x->dims[1]);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed)
+        ok(p, dnnl_group_normalization_forward_primitive_desc_create(&pd, p->engine, dnnl_forward_inference, d, d,
+                                                                     bench_number(problem->shape, "groups", 1), 1e-5f,
+                                                                     dnnl_use_scale | dnnl_use_shift, NULL));
+    step *run = unary(p, pd, problem, d, d);
+    argument(p, run, DNNL_ARG_SCALE, memory(p, one, problem->operands[1].data));
+    argument(p, run, DNNL_ARG_SHIFT, memory(p, one, problem->operands[2].data));
+}
+#endif
 
 static void reduction(plan *p, const bench_problem *problem) {
     const bench_operand *x = &problem->operands[0];
@@ -379,98 +399,148 @@ static void reduction(plan *p, const bench_problem *problem) {
     memcpy(kept, x->dims, sizeof kept);
     int count = bench_numbers(bench_text(problem->shape, "axis"), axes);
     for (int i = 0; i < count; i++) kept[axes[i]] = 1;
-    description from = plain(p, DLC_F32, x->rank, x->dims, NULL), to = plain(p, DLC_F32, x->rank, kept, NULL);
-    dnnl_reduction_desc_t operation;
+    description from = plain_of(p, x), to = plain(p, x->rank, kept);
     bool sum = strcmp(problem->shape->name, "reduce_sum") == 0;
-    ok(p, dnnl_reduction_desc_init(&operation, sum ? dnnl_reduction_sum : dnnl_reduction_max, &from, &to, 0, 0));
-    unary(p, describe_primitive(p, &operation, NULL), problem, &from, &to);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed)
+        ok(p, make_reduction(&pd, p->engine, sum ? dnnl_reduction_sum : dnnl_reduction_max, from, to, NULL));
+    unary(p, pd, problem, from, to);
 }
+
+/* ---- maps ------------------------------------------------------------------------------------------------------------------------- */
 
 /* Elementwise operations want two dimensions at least: with one, the reference implementation does nothing. */
 static description flat(plan *p, const bench_operand *x) {
-    return plain(p, DLC_F32, 2, D(1, (int64_t)(x->bytes / 4)), NULL);
+    return plain(p, 2, D(1, (int64_t)(x->bytes / 4)));
 }
 
-static void eltwise(plan *p, dnnl_alg_kind_t algorithm, float alpha, float beta, const description *d,
-                    dnnl_memory_t from, dnnl_memory_t to) {
-    dnnl_eltwise_desc_t operation;
-    ok(p, dnnl_eltwise_forward_desc_init(&operation, dnnl_forward_inference, algorithm, d, alpha, beta));
-    step *run = add_step(p, describe_primitive(p, &operation, NULL));
+static void eltwise(plan *p, dnnl_alg_kind_t kind, float alpha, float beta, description d, dnnl_memory_t from,
+                    dnnl_memory_t to) {
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed) ok(p, make_eltwise(&pd, p->engine, kind, d, alpha, beta, NULL));
+    step *run = add_step(p, pd);
     argument(p, run, DNNL_ARG_SRC, from);
     argument(p, run, DNNL_ARG_DST, to);
 }
 
-static void gelu_two_passes(plan *p, const bench_problem *problem) {
-    description d = flat(p, &problem->operands[0]);
-    dnnl_memory_t x = memory(p, &d, problem->operands[0].data), y = memory(p, &d, problem->results[0].data);
-    eltwise(p, dnnl_eltwise_linear, BENCH_MAP_A, BENCH_MAP_B, &d, x, y);
-    eltwise(p, dnnl_eltwise_gelu_erf, 0, 0, &d, y, y);
+static step *binary(plan *p, dnnl_alg_kind_t kind, description x, description y, after *a, dnnl_memory_t from,
+                    dnnl_memory_t second, dnnl_memory_t to) {
+    dnnl_primitive_desc_t pd = NULL;
+    const_dnnl_primitive_attr_t attributes = a ? attributes_of(p, a) : NULL;
+    if (!p->failed) ok(p, make_binary(&pd, p->engine, kind, x, y, x, attributes));
+    if (a) release_after(a);
+    step *run = add_step(p, pd);
+    argument(p, run, DNNL_ARG_SRC_0, from);
+    argument(p, run, DNNL_ARG_SRC_1, second);
+    argument(p, run, DNNL_ARG_DST, to);
+    return run;
 }
 
-/* A product with one number and two post-ops: compiled code, unlike an elementwise operation with post-ops. */
-static void gelu_one_pass(plan *p, const bench_problem *problem) {
-    description d = flat(p, &problem->operands[0]), one = plain(p, DLC_F32, 2, D(1, 1), NULL);
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_post_ops_t post = NULL;
-    ok(p, dnnl_primitive_attr_create(&attributes));
-    ok(p, dnnl_post_ops_create(&post));
-    ok(p, dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_linear, 1, BENCH_MAP_B));
-    ok(p, dnnl_post_ops_append_eltwise(post, 1, dnnl_eltwise_gelu_erf, 0, 0));
-    ok(p, dnnl_primitive_attr_set_post_ops(attributes, post));
-    dnnl_binary_desc_t operation;
-    ok(p, dnnl_binary_desc_init(&operation, dnnl_binary_mul, &d, &one, &d));
-    dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
-    release_attributes(attributes, post);
-    dnnl_memory_t factor = memory(p, &one, NULL);
-    void *data = NULL;
-    if (p->failed || !ok(p, dnnl_memory_get_data_handle(factor, &data))) return;
-    *(float *)data = BENCH_MAP_A;
-    unary(p, pd, problem, &d, &d);
-    argument(p, &p->steps[p->step_count - 1], DNNL_ARG_SRC_1, factor);
+static void gelu_two_passes(plan *p, const bench_problem *problem) {
+    description d = flat(p, &problem->operands[0]);
+    dnnl_memory_t x = memory(p, d, problem->operands[0].data), y = memory(p, d, problem->results[0].data);
+    eltwise(p, dnnl_eltwise_linear, BENCH_MAP_A, BENCH_MAP_B, d, x, y);
+    eltwise(p, dnnl_eltwise_gelu_erf, 0, 0, d, y, y);
 }
+
+/* A product with one number and post-ops: compiled code, unlike an elementwise operation with post-ops. */
+static void scaled(plan *p, const bench_problem *problem, float factor, after *a) {
+    description d = flat(p, &problem->operands[0]), one = plain(p, 2, D(1, 1));
+    binary(p, dnnl_binary_mul, d, one, a, memory(p, d, problem->operands[0].data), number(p, one, factor),
+           memory(p, d, problem->results[0].data));
+}
+
+static void gelu_one_pass(plan *p, const bench_problem *problem) {
+    after a = after_nothing(p);
+    then_eltwise(p, &a, dnnl_eltwise_linear, 1, BENCH_MAP_B);
+    then_eltwise(p, &a, dnnl_eltwise_gelu_erf, 0, 0);
+    scaled(p, problem, BENCH_MAP_A, &a);
+}
+
+#if DNNL_VERSION_MAJOR >= 3
+/* The constants of cases.c. Version 2.6 computes something else. */
+static void muladds(plan *p, const bench_problem *problem) {
+    after a = after_nothing(p);
+    then_eltwise(p, &a, dnnl_eltwise_linear, 1, -0.4f);
+    for (int i = 1; i < 20; i++)
+        then_eltwise(p, &a, dnnl_eltwise_linear, (float)(0.9 + 0.01 * i), (float)(0.05 * i - 0.4));
+    scaled(p, problem, 0.9f, &a);
+}
+#endif
 
 /* add, bias+relu */
 static void add_map(plan *p, const bench_problem *problem) {
     const bench_operand *x = &problem->operands[0], *y = &problem->operands[1];
-    description d = plain(p, DLC_F32, x->rank, x->dims, NULL), second = plain(p, DLC_F32, y->rank, y->dims, NULL);
-    dnnl_post_ops_t post = NULL;
-    dnnl_primitive_attr_t attributes = attributes_of(p, strstr(problem->shape->name, "relu") ? "relu" : NULL, &post);
-    dnnl_binary_desc_t operation;
-    ok(p, dnnl_binary_desc_init(&operation, dnnl_binary_add, &d, &second, &d));
-    dnnl_primitive_desc_t pd = describe_primitive(p, &operation, attributes);
-    release_attributes(attributes, post);
-    if (p->failed) return;
-    unary(p, pd, problem, &d, &d);
-    argument(p, &p->steps[p->step_count - 1], DNNL_ARG_SRC_1, memory(p, &second, y->data));
+    description d = plain_of(p, x), second = plain_of(p, y);
+    after a = after_activation(p, strstr(problem->shape->name, "relu") ? "relu" : NULL);
+    binary(p, dnnl_binary_add, d, second, &a, memory(p, d, x->data), memory(p, second, y->data),
+           memory(p, d, problem->results[0].data));
+}
+
+static void scale_shift(plan *p, const bench_problem *problem) {
+    const bench_operand *x = &problem->operands[0];
+    description d = plain_of(p, x), channels = plain_of(p, &problem->operands[1]);
+    after a = after_nothing(p);
+    then_binary(p, &a, dnnl_binary_add, channels);
+    then_eltwise(p, &a, dnnl_eltwise_hardswish, 1.0f / 6, 0.5f);
+    step *run = binary(p, dnnl_binary_mul, d, channels, &a, memory(p, d, x->data),
+                       memory(p, channels, problem->operands[1].data), memory(p, d, problem->results[0].data));
+    argument(p, run, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+             memory(p, channels, problem->operands[2].data));
 }
 
 /* Two passes: with a post-op, an elementwise operation is not compiled. */
 static void silu_gate(plan *p, const bench_problem *problem) {
     description d = flat(p, &problem->operands[0]);
-    dnnl_memory_t x = memory(p, &d, problem->operands[0].data), y = memory(p, &d, problem->results[0].data);
-    eltwise(p, dnnl_eltwise_swish, 1, 0, &d, x, y);
-    dnnl_binary_desc_t operation;
-    ok(p, dnnl_binary_desc_init(&operation, dnnl_binary_mul, &d, &d, &d));
-    step *run = add_step(p, describe_primitive(p, &operation, NULL));
-    argument(p, run, DNNL_ARG_SRC_0, y);
-    argument(p, run, DNNL_ARG_SRC_1, memory(p, &d, problem->operands[1].data));
-    argument(p, run, DNNL_ARG_DST, y);
+    dnnl_memory_t y = memory(p, d, problem->results[0].data);
+    eltwise(p, dnnl_eltwise_swish, 1, 0, d, memory(p, d, problem->operands[0].data), y);
+    binary(p, dnnl_binary_mul, d, d, NULL, y, memory(p, d, problem->operands[1].data), y);
 }
+
+/* ---- moves ------------------------------------------------------------------------------------------------------------------------ */
 
 static void cast_map(plan *p, const bench_problem *problem) {
     const bench_operand *x = &problem->operands[0];
-    description from = plain(p, DLC_F32, x->rank, x->dims, NULL), to = plain(p, DLC_BF16, x->rank, x->dims, NULL);
-    reordered(p, memory(p, &from, x->data), &to, problem->results[0].data);
+    reordered(p, memory(p, plain_of(p, x), x->data), typed(p, dnnl_bf16, x->rank, x->dims, NULL),
+              problem->results[0].data);
+}
+
+/* A reorder from a view of the operand that has the result's dimensions. */
+static void view(plan *p, const bench_problem *problem, const int64_t *strides) {
+    const bench_operand *x = &problem->operands[0], *y = &problem->results[0];
+    reordered(p, memory(p, typed(p, dnnl_f32, y->rank, y->dims, strides), x->data), plain_of(p, y), y->data);
+}
+
+static void compact_strides(const bench_operand *x, int64_t *strides) {
+    for (int i = x->rank - 1; i >= 0; i--) strides[i] = i == x->rank - 1 ? 1 : strides[i + 1] * x->dims[i + 1];
 }
 
 static void transpose(plan *p, const bench_problem *problem) {
-    const bench_operand *x = &problem->operands[0], *y = &problem->results[0];
+    const bench_operand *x = &problem->operands[0];
     int64_t permutation[DLC_MAX_RANK], compact[DLC_MAX_RANK], strides[DLC_MAX_RANK];
     bench_numbers(bench_text(problem->shape, "perm"), permutation);
-    for (int i = x->rank - 1; i >= 0; i--) compact[i] = i == x->rank - 1 ? 1 : compact[i + 1] * x->dims[i + 1];
+    compact_strides(x, compact);
     for (int i = 0; i < x->rank; i++) strides[i] = compact[permutation[i]];
-    description from = plain(p, DLC_F32, y->rank, y->dims, strides), to = plain(p, DLC_F32, y->rank, y->dims, NULL);
-    reordered(p, memory(p, &from, x->data), &to, y->data);
+    view(p, problem, strides);
+}
+
+static void slice(plan *p, const bench_problem *problem) {
+    int64_t strides[DLC_MAX_RANK];
+    compact_strides(&problem->operands[0], strides);
+    for (int i = 0; i < problem->operands[0].rank; i++) strides[i] *= bench_number(problem->shape, "step", 1);
+    view(p, problem, strides);
+}
+
+static void concat(plan *p, const bench_problem *problem) {
+    int count = problem->operand_count;
+    description from[BENCH_MAX_OPERANDS], to = plain_of(p, &problem->results[0]);
+    for (int i = 0; i < count; i++) from[i] = plain_of(p, &problem->operands[i]);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!p->failed) ok(p, make_concat(&pd, p->engine, to, count, (int)bench_number(problem->shape, "axis", 0), from));
+    step *run = add_step(p, pd);
+    for (int i = 0; i < count; i++)
+        argument(p, run, DNNL_ARG_MULTIPLE_SRC + i, memory(p, from[i], problem->operands[i].data));
+    argument(p, run, DNNL_ARG_DST, memory(p, to, problem->results[0].data));
 }
 
 /* ---- the peer ----------------------------------------------------------------------------------------------------------------------- */
@@ -483,37 +553,63 @@ static const struct {
 } table[] = {
     {"contraction", NULL, {contract_matmul, contract_inner_product}},
     {"convolution", NULL, {convolve_direct, convolve_winograd}},
-    {"attention", NULL, {attention, NULL}},
-    {"row", "softmax", {softmax, NULL}},
-    {"row", "log_softmax", {softmax, NULL}},
-    {"row", "layer_norm", {layer_norm, NULL}},
-    {"row", "reduce_sum", {reduction, NULL}},
-    {"row", "reduce_max", {reduction, NULL}},
+#if DNNL_VERSION_MAJOR >= 3
+    {"attention", NULL, {attention, fused_attention}},
+    {"map", "20xmuladd", {muladds}},
+#else
+    {"attention", NULL, {attention}},
+#endif
+    {"row", "softmax", {softmax}},
+    {"row", "log_softmax", {softmax}},
+    {"row", "layer_norm", {layer_norm}},
+#if DNNL_VERSION_NUMBER >= 309
+    {"row", "rms_norm", {rms_norm}},
+#endif
+#if DNNL_VERSION_NUMBER >= 302
+    {"row", "group_norm", {group_norm}},
+#endif
+    {"row", "reduce_sum", {reduction}},
+    {"row", "reduce_max", {reduction}},
     {"map", "gelu(a*x+b)", {gelu_one_pass, gelu_two_passes}},
-    {"map", "add", {add_map, NULL}},
-    {"map", "bias+relu", {add_map, NULL}},
-    {"map", "silu*gate", {silu_gate, NULL}},
-    {"map", "cast f32->bf16", {cast_map, NULL}},
-    {"move", "transpose", {transpose, NULL}},
+    {"map", "add", {add_map}},
+    {"map", "bias+relu", {add_map}},
+    {"map", "scale+shift+hswish", {scale_shift}},
+    {"map", "silu*gate", {silu_gate}},
+    {"map", "cast f32->bf16", {cast_map}},
+    {"move", "transpose", {transpose}},
+    {"move", "slice", {slice}},
+    {"move", "concat", {concat}},
 };
 
 static void run(void *state) {
     plan *p = state;
     for (int i = 0; i < p->step_count; i++) execute(p, &p->steps[i]);
+#if DNNL_VERSION_MAJOR >= 3
+    if (p->fused) onednn_fused_run(p);
+#endif
     dnnl_stream_wait(p->stream);
 }
 
 static void release(void *state) {
     plan *p = state;
+#if DNNL_VERSION_MAJOR >= 3
+    if (p->fused) onednn_fused_release(p);
+#endif
     for (int i = 0; i < p->step_count; i++) dnnl_primitive_destroy(p->steps[i].primitive);
     for (int i = 0; i < p->memory_count; i++) dnnl_memory_destroy(p->memories[i]);
+    for (int i = 0; i < p->description_count; i++) destroy_description(&p->descriptions[i]);
     dnnl_stream_destroy(p->stream);
     dnnl_engine_destroy(p->engine);
     free(p);
 }
 
-static plan *try_way(way *build, const bench_problem *problem) {
-    plan *p = calloc(1, sizeof *p);
+static void *attempt(int index, const bench_problem *problem) {
+    way *build = NULL;
+    for (size_t row = 0; row < sizeof table / sizeof *table; row++)
+        if (strcmp(table[row].kind, problem->shape->kind) == 0 &&
+            (!table[row].name || strcmp(table[row].name, problem->shape->name) == 0))
+            build = table[row].ways[index];
+    plan *p = build ? calloc(1, sizeof *p) : NULL;
     if (!p) return NULL;
     if (ok(p, dnnl_engine_create(&p->engine, dnnl_cpu, 0)))
         ok(p, dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags));
@@ -524,42 +620,8 @@ static plan *try_way(way *build, const bench_problem *problem) {
     return NULL;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* The best of a few runs within 30 ms. */
-static double quick_time(plan *p) {
-    double best = HUGE_VAL, begin = now();
-    for (int i = 0; i < 3 || (i < 1000 && now() - begin < 0.03); i++) {
-        double start = now();
-        run(p);
-        double seconds = now() - start;
-        if (seconds < best) best = seconds;
-    }
-    return best;
-}
-
 static void *prepare(const bench_problem *problem, char *note, size_t note_size) {
-    plan *best = NULL;
-    double best_seconds = HUGE_VAL;
-    for (size_t row = 0; row < sizeof table / sizeof *table; row++) {
-        const char *name = table[row].name;
-        if (strcmp(table[row].kind, problem->shape->kind) != 0 || (name && strcmp(name, problem->shape->name) != 0))
-            continue;
-        for (int w = 0; w < MAX_WAYS && table[row].ways[w]; w++) {
-            plan *p = try_way(table[row].ways[w], problem);
-            double seconds = p ? quick_time(p) : HUGE_VAL;
-            if (p && seconds < best_seconds) {
-                if (best) release(best);
-                best = p, best_seconds = seconds;
-            } else if (p) {
-                release(p);
-            }
-        }
-    }
+    plan *best = bench_fastest(MAX_WAYS, attempt, run, release, problem);
     if (best) snprintf(note, note_size, "%s", best->note);
     return best;
 }
@@ -575,6 +637,13 @@ static void set_threads(int count) {
 }
 
 const bench_peer *bench_peer_get(void) {
-    static const bench_peer peer = {"onednn", describe, set_threads, prepare, run, release};
+#if DNNL_VERSION_MAJOR == 2
+    static char name[32];
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(name, sizeof name, "onednn%d.%d", v->major, v->minor);
+#else
+    static const char name[] = "onednn";
+#endif
+    static const bench_peer peer = {name, describe, set_threads, prepare, run, release};
     return &peer;
 }

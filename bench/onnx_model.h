@@ -1,0 +1,60 @@
+/* Writes an ONNX model in memory: the protobuf wire format of the few messages that a graph needs. Peers that read ONNX get their
+ * cases so; nothing here knows of libdlc. */
+#ifndef BENCH_ONNX_MODEL_H
+#define BENCH_ONNX_MODEL_H
+
+#include "bench/bench.h"
+
+typedef struct onnx_bytes {
+    uint8_t *data;
+    size_t size, room;
+} onnx_bytes;
+
+/* rank -1: not declared. */
+typedef struct onnx_dims {
+    int rank;
+    int64_t dims[DLC_MAX_RANK];
+} onnx_dims;
+
+/* A model as it is written. Operands are x0, x1...: constants are initializers, the others inputs; results are y0, y1... */
+typedef struct onnx_model {
+    onnx_bytes bytes;
+    size_t graph;                                                     /* where the graph begins */
+    onnx_dims inputs[BENCH_MAX_OPERANDS], outputs[BENCH_MAX_RESULTS]; /* as declared */
+    bool failed;                                                      /* out of memory, or malformed */
+} onnx_model;
+
+/* Forgets what was there. Operators of the domains "" and com.microsoft may be used. */
+void onnx_begin(onnx_model *m);
+/* Now `bytes` is the model. */
+void onnx_end(onnx_model *m);
+void onnx_release(onnx_model *m);
+
+/* An operand as the case has it, or with other dimensions of the same product. Once for each that the graph uses. */
+void onnx_operand(onnx_model *m, const bench_problem *problem, int index);
+void onnx_operand_as(onnx_model *m, const bench_problem *problem, int index, int rank, const int64_t *dims);
+/* All operands as they are. */
+void onnx_operands(onnx_model *m, const bench_problem *problem);
+/* A result as the case has it, or with other dimensions. */
+void onnx_result_as(onnx_model *m, const bench_problem *problem, int index, int rank, const int64_t *dims);
+void onnx_results(onnx_model *m, const bench_problem *problem);
+
+/* An initializer. rank 0: a scalar. */
+void onnx_floats(onnx_model *m, const char *name, int rank, const int64_t *dims, const float *values);
+void onnx_scalar(onnx_model *m, const char *name, double value);
+void onnx_integers(onnx_model *m, const char *name, int count, const int64_t *values);
+
+/* One node: "Gemm", "x0 x1 x2", "y0", "alpha=1.0 transB=1". Names are separated by single spaces, `_` is an input that is left out.
+ * An attribute's type follows from its value: 1 is an integer, 1.0 a float, [1,2] integers, other text a string. A type
+ * that begins with '@' is of the domain com.microsoft. `attributes` may be NULL. */
+void onnx_node(onnx_model *m, const char *type, const char *inputs, const char *outputs, const char *attributes);
+/* TensorProto.DataType; 0: none that is used here. */
+int onnx_element_type(dlc_dtype dtype);
+/* "[1,2,3]" for attributes. */
+const char *onnx_list(char *text, size_t size, int count, const int64_t *values);
+
+/* onnx_cases.c: writes the graph of a case in the way asked for. False where there is none. */
+enum { ONNX_WAYS = 4 };
+bool onnx_write_case(onnx_model *m, const bench_problem *problem, int way, char *note, size_t note_size);
+
+#endif

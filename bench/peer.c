@@ -1,0 +1,61 @@
+/* What plug-ins share: the choice among several ways, and the second pass of peers that only multiply. */
+#include "bench/peer.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The best of a few runs within 30 ms. */
+static double quick_time(void (*run)(void *), void *state) {
+    double best = HUGE_VAL, begin = bench_now();
+    for (int i = 0; i < 3 || (i < 1000 && bench_now() - begin < 0.03); i++) {
+        double start = bench_now();
+        run(state);
+        double seconds = bench_now() - start;
+        if (seconds < best) best = seconds;
+    }
+    return best;
+}
+
+void *bench_fastest(int count, bench_attempt *attempt, void (*run)(void *), void (*release)(void *),
+                    const bench_problem *problem) {
+    void *best = NULL;
+    double best_seconds = HUGE_VAL;
+    for (int i = 0; i < count; i++) {
+        void *state = attempt(i, problem);
+        if (!state) continue;
+        double seconds = count > 1 ? quick_time(run, state) : 0;
+        if (best && seconds >= best_seconds) {
+            release(state);
+            continue;
+        }
+        if (best) release(best);
+        best = state, best_seconds = seconds;
+    }
+    return best;
+}
+
+bool bench_product_of(bench_product *product, const bench_problem *problem) {
+    const bench_shape *s = problem->shape;
+    const char *act = bench_text(s, "act");
+    if (strcmp(s->kind, "contraction") != 0 || (act && strcmp(act, "relu") != 0)) return false;
+    *product = (bench_product){.x = problem->operands[0].data,
+                               .w = problem->operands[1].data,
+                               .bias = bench_flag(s, "bias") ? problem->operands[2].data : NULL,
+                               .y = problem->results[0].data,
+                               .batch = bench_number(s, "b", 1),
+                               .m = bench_number(s, "m", 1),
+                               .n = bench_number(s, "n", 1),
+                               .k = bench_number(s, "k", 1),
+                               .relu = act != NULL};
+    return true;
+}
+
+void bench_product_finish(const bench_product *product, float *y) {
+    if (!product->bias && !product->relu) return;
+    for (int64_t i = 0; i < product->m; i++) {
+        for (int64_t j = 0; j < product->n; j++) {
+            float v = y[i * product->n + j] + (product->bias ? product->bias[j] : 0);
+            y[i * product->n + j] = product->relu && v < 0 ? 0 : v;
+        }
+    }
+}

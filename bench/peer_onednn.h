@@ -1,0 +1,214 @@
+/* What differs between the C interfaces of oneDNN 2 and 3, so that peer_onednn.c, compiled against either's headers, speaks both.
+ * Version 2 has descriptors of memory by value and of operations in a step of their own; version 3 has handles. */
+#ifndef BENCH_PEER_ONEDNN_H
+#define BENCH_PEER_ONEDNN_H
+
+#include "bench/peer.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#define DNNL_VERSION_NUMBER (DNNL_VERSION_MAJOR * 100 + DNNL_VERSION_MINOR)
+#if DNNL_VERSION_MAJOR != 2 && DNNL_VERSION_MAJOR != 3
+#error "this peer speaks the interfaces of oneDNN 2 and 3"
+#endif
+
+enum { MAX_STEPS = 24, MAX_ARGUMENTS = 40, MAX_MEMORIES = 120, MAX_DESCRIPTIONS = 160 };
+
+#if DNNL_VERSION_MAJOR == 2
+typedef const dnnl_memory_desc_t *description;
+#else
+typedef const_dnnl_memory_desc_t description;
+#endif
+
+typedef struct step {
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t arguments[MAX_ARGUMENTS];
+    int count;
+} step;
+
+/* Primitives one after another, or one compiled partition of the graph interface (peer_onednn_graph.c). */
+typedef struct plan {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    step steps[MAX_STEPS];
+    int step_count;
+    dnnl_memory_t memories[MAX_MEMORIES];
+    int memory_count;
+    dnnl_memory_desc_t descriptions[MAX_DESCRIPTIONS];
+    int description_count;
+    struct fused *fused;
+    bool failed;
+    char note[96];
+} plan;
+
+/* Attention as one partition; fails where oneDNN does not fuse it. The mask is [1 or b, 1, 1 or queries, keys], or NULL. */
+void onednn_fused_attention(plan *p, const bench_problem *problem, const float *mask, const int64_t mask_dims[4]);
+void onednn_fused_run(plan *p);
+void onednn_fused_release(plan *p);
+
+/* ---- primitive descriptors: one function a kind, arguments in the order of version 3 -------------------------------------------- */
+
+#if DNNL_VERSION_MAJOR == 2
+
+#define DESCRIBE(init, ...)                               \
+    dnnl_status_t status = init(&operation, __VA_ARGS__); \
+    if (status != dnnl_success) return status;            \
+    return dnnl_primitive_desc_create(pd, &operation, attributes, engine, NULL)
+
+static inline dnnl_status_t make_strided(dnnl_memory_desc_t *d, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                         const dnnl_dims_t strides) {
+    return dnnl_memory_desc_init_by_strides(d, rank, dims, type, strides);
+}
+static inline dnnl_status_t make_any(dnnl_memory_desc_t *d, int rank, const dnnl_dims_t dims) {
+    return dnnl_memory_desc_init_by_tag(d, rank, dims, dnnl_f32, dnnl_format_tag_any);
+}
+static inline description handle_of(const dnnl_memory_desc_t *d) {
+    return d;
+}
+static inline void destroy_description(dnnl_memory_desc_t *d) {
+    (void)d;
+}
+static inline dnnl_status_t post_eltwise(dnnl_post_ops_t post, dnnl_alg_kind_t kind, float alpha, float beta) {
+    return dnnl_post_ops_append_eltwise(post, 1, kind, alpha, beta);
+}
+static inline dnnl_status_t make_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x, description w,
+                                        description bias, description y, const_dnnl_primitive_attr_t attributes) {
+    dnnl_matmul_desc_t operation;
+    DESCRIBE(dnnl_matmul_desc_init, x, w, bias, y);
+}
+static inline dnnl_status_t make_inner_product(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                               description w, description bias, description y,
+                                               const_dnnl_primitive_attr_t attributes) {
+    dnnl_inner_product_desc_t operation;
+    DESCRIBE(dnnl_inner_product_forward_desc_init, dnnl_forward_inference, x, w, bias, y);
+}
+static inline dnnl_status_t make_convolution(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                             description x, description w, description bias, description y,
+                                             const dnnl_dims_t strides, const dnnl_dims_t dilations,
+                                             const dnnl_dims_t pads, const_dnnl_primitive_attr_t attributes) {
+    dnnl_convolution_desc_t operation;
+    DESCRIBE(dnnl_dilated_convolution_forward_desc_init, dnnl_forward_inference, kind, x, w, bias, y, strides,
+             dilations, pads, pads);
+}
+static inline dnnl_status_t make_deconvolution(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                               description w, description bias, description y,
+                                               const dnnl_dims_t strides, const dnnl_dims_t dilations,
+                                               const dnnl_dims_t pads, const_dnnl_primitive_attr_t attributes) {
+    dnnl_deconvolution_desc_t operation;
+    DESCRIBE(dnnl_dilated_deconvolution_forward_desc_init, dnnl_forward_inference, dnnl_deconvolution_direct, x, w,
+             bias, y, strides, dilations, pads, pads);
+}
+static inline dnnl_status_t make_softmax(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                         description x, description y, int axis,
+                                         const_dnnl_primitive_attr_t attributes) {
+    dnnl_softmax_v2_desc_t operation;
+    DESCRIBE(dnnl_softmax_v2_forward_desc_init, dnnl_forward_inference, kind, x, y, axis);
+}
+static inline dnnl_status_t make_layer_norm(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                            description y, float epsilon, const_dnnl_primitive_attr_t attributes) {
+    (void)y;
+    dnnl_layer_normalization_desc_t operation;
+    DESCRIBE(dnnl_layer_normalization_forward_desc_init, dnnl_forward_inference, x, NULL, epsilon,
+             dnnl_use_scale | dnnl_use_shift);
+}
+static inline dnnl_status_t make_reduction(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                           description x, description y, const_dnnl_primitive_attr_t attributes) {
+    dnnl_reduction_desc_t operation;
+    DESCRIBE(dnnl_reduction_desc_init, kind, x, y, 0, 0);
+}
+static inline dnnl_status_t make_eltwise(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                         description x, float alpha, float beta,
+                                         const_dnnl_primitive_attr_t attributes) {
+    dnnl_eltwise_desc_t operation;
+    DESCRIBE(dnnl_eltwise_forward_desc_init, dnnl_forward_inference, kind, x, alpha, beta);
+}
+static inline dnnl_status_t make_binary(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                        description x, description y, description to,
+                                        const_dnnl_primitive_attr_t attributes) {
+    dnnl_binary_desc_t operation;
+    DESCRIBE(dnnl_binary_desc_init, kind, x, y, to);
+}
+static inline dnnl_status_t make_concat(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description to, int count,
+                                        int axis, const description *from) {
+    dnnl_memory_desc_t sources[BENCH_MAX_OPERANDS];
+    for (int i = 0; i < count; i++) sources[i] = *from[i];
+    return dnnl_concat_primitive_desc_create(pd, to, count, axis, sources, NULL, engine);
+}
+#undef DESCRIBE
+
+#else
+
+static inline dnnl_status_t make_strided(dnnl_memory_desc_t *d, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                         const dnnl_dims_t strides) {
+    return dnnl_memory_desc_create_with_strides(d, rank, dims, type, strides);
+}
+static inline dnnl_status_t make_any(dnnl_memory_desc_t *d, int rank, const dnnl_dims_t dims) {
+    return dnnl_memory_desc_create_with_tag(d, rank, dims, dnnl_f32, dnnl_format_tag_any);
+}
+static inline description handle_of(const dnnl_memory_desc_t *d) {
+    return *d;
+}
+static inline void destroy_description(dnnl_memory_desc_t *d) {
+    dnnl_memory_desc_destroy(*d);
+}
+static inline dnnl_status_t post_eltwise(dnnl_post_ops_t post, dnnl_alg_kind_t kind, float alpha, float beta) {
+    return dnnl_post_ops_append_eltwise(post, kind, alpha, beta);
+}
+static inline dnnl_status_t make_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x, description w,
+                                        description bias, description y, const_dnnl_primitive_attr_t attributes) {
+    return dnnl_matmul_primitive_desc_create(pd, engine, x, w, bias, y, attributes);
+}
+static inline dnnl_status_t make_inner_product(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                               description w, description bias, description y,
+                                               const_dnnl_primitive_attr_t attributes) {
+    return dnnl_inner_product_forward_primitive_desc_create(pd, engine, dnnl_forward_inference, x, w, bias, y,
+                                                            attributes);
+}
+static inline dnnl_status_t make_convolution(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                             description x, description w, description bias, description y,
+                                             const dnnl_dims_t strides, const dnnl_dims_t dilations,
+                                             const dnnl_dims_t pads, const_dnnl_primitive_attr_t attributes) {
+    return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_inference, kind, x, w, bias, y,
+                                                          strides, dilations, pads, pads, attributes);
+}
+static inline dnnl_status_t make_deconvolution(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                               description w, description bias, description y,
+                                               const dnnl_dims_t strides, const dnnl_dims_t dilations,
+                                               const dnnl_dims_t pads, const_dnnl_primitive_attr_t attributes) {
+    return dnnl_deconvolution_forward_primitive_desc_create(pd, engine, dnnl_forward_inference,
+                                                            dnnl_deconvolution_direct, x, w, bias, y, strides,
+                                                            dilations, pads, pads, attributes);
+}
+static inline dnnl_status_t make_softmax(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                         description x, description y, int axis,
+                                         const_dnnl_primitive_attr_t attributes) {
+    return dnnl_softmax_forward_primitive_desc_create(pd, engine, dnnl_forward_inference, kind, x, y, axis, attributes);
+}
+static inline dnnl_status_t make_layer_norm(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x,
+                                            description y, float epsilon, const_dnnl_primitive_attr_t attributes) {
+    return dnnl_layer_normalization_forward_primitive_desc_create(pd, engine, dnnl_forward_inference, x, y, NULL,
+                                                                  epsilon, dnnl_use_scale | dnnl_use_shift, attributes);
+}
+static inline dnnl_status_t make_reduction(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                           description x, description y, const_dnnl_primitive_attr_t attributes) {
+    return dnnl_reduction_primitive_desc_create(pd, engine, kind, x, y, 0, 0, attributes);
+}
+static inline dnnl_status_t make_eltwise(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                         description x, float alpha, float beta,
+                                         const_dnnl_primitive_attr_t attributes) {
+    return dnnl_eltwise_forward_primitive_desc_create(pd, engine, dnnl_forward_inference, kind, x, x, alpha, beta,
+                                                      attributes);
+}
+static inline dnnl_status_t make_binary(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t kind,
+                                        description x, description y, description to,
+                                        const_dnnl_primitive_attr_t attributes) {
+    return dnnl_binary_primitive_desc_create(pd, engine, kind, x, y, to, attributes);
+}
+static inline dnnl_status_t make_concat(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description to, int count,
+                                        int axis, const description *from) {
+    return dnnl_concat_primitive_desc_create(pd, engine, to, count, axis, from, NULL);
+}
+
+#endif
+
+#endif
