@@ -379,6 +379,7 @@ define help_text
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make examples       build/release/bin/*               make bench     measure; bench-all: all shapes
+  make peers          what to compare with in make bench
   make install        PREFIX DESTDIR LIBDIR             make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken
   make format         clang-format 14                   make format-check, check-layers
