@@ -61,12 +61,15 @@ endif
 # From a folder: -l:file, found again at run time.
 from_folder = -L$(1) -Wl,-rpath,$(abspath $(1)) -Wl,-rpath-link,$(1) -l:$(2)
 
+peer_needs_onednn           := $(ONEDNN)/lib/libdnnl.so.3
 peer_source_onednn          := peer_onednn peer_onednn_graph
 peer_flags_onednn           := -isystem $(ONEDNN)/include
 peer_libs_onednn             = $(call from_folder,$(ONEDNN)/lib,libdnnl.so.3) -l:libgomp.so.1
+peer_needs_openblas         := $(PEERS_DIR)/openblas/lib/libscipy_openblas.so
 peer_source_openblas        := peer_openblas
 peer_flags_openblas         := -isystem $(PEERS_DIR)/openblas/include -DBENCH_OPENBLAS_SCIPY=1
 peer_libs_openblas           = $(call from_folder,$(PEERS_DIR)/openblas/lib,libscipy_openblas.so)
+peer_needs_onnxruntime      := $(PEERS_DIR)/onnxruntime/lib/libonnxruntime.so.1
 peer_source_onnxruntime     := peer_onnxruntime onnx_cases onnx_model
 peer_libs_onnxruntime        = $(call from_folder,$(PEERS_DIR)/onnxruntime/lib,libonnxruntime.so.1)
 peer_source_libxsmm         := peer_libxsmm
@@ -80,9 +83,12 @@ peer_libs_openblas_system   := -lopenblas
 bench_plugins := $(bench_peers:%=$(OUT)/bench/peer_%.so)
 peer_shared   := $(patsubst %,$(OUT)/bench/%.o,peer measure shape)
 peer_folder    = $(OUT)/bench/plug-in/$(1)
+# Built again when the way to build it changes, or the library that it speaks to.
 define peer_rule
-$(call peer_folder,$(1))/%.o: bench/%.c $(OUT)/configuration bench/bench.mk
+$(call peer_folder,$(1))/flags: FORCE
 	@mkdir -p $$(@D)
+	@echo '$(peer_flags_$(1)) $(peer_libs_$(1))' | cmp -s - $$@ || echo '$(peer_flags_$(1)) $(peer_libs_$(1))' > $$@
+$(call peer_folder,$(1))/%.o: bench/%.c $(OUT)/configuration $(call peer_folder,$(1))/flags $(peer_needs_$(1))
 	$$(call say,CC,$$< ($(1)))
 	$$(Q)$$(CC) $$(CPPFLAGS_ALL) $$(peer_flags_$(1)) $$(CFLAGS_ALL) -MMD -MP -c $$< -o $$@
 $(OUT)/bench/peer_$(1).so: $(peer_source_$(1):%=$(call peer_folder,$(1))/%.o) $(peer_shared)
