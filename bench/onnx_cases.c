@@ -98,6 +98,87 @@ static void convolve_rows(onnx_model *m, const bench_problem *p) {
         convolve(m, p, 1);
 }
 
+/* ---- networks ------------------------------------------------------------------------------------------------------------------------ */
+
+/* As cases.c builds them: weights and biases are the operands from x1 on, in order. */
+typedef struct network {
+    onnx_model *m;
+    const bench_problem *p;
+    int operand; /* the next */
+} network;
+
+/* A convolution that keeps the image's size but for the stride, with its bias. */
+static void layer(network *n, const char *from, const char *to, int stride, int groups) {
+    int kernel = (int)n->p->operands[n->operand].dims[2], side = kernel / 2;
+    char inputs[64], attributes[128];
+    snprintf(inputs, sizeof inputs, "%s x%d x%d", from, n->operand, n->operand + 1);
+    snprintf(attributes, sizeof attributes, "kernel_shape=[%d,%d] strides=[%d,%d] pads=[%d,%d,%d,%d] group=%d", kernel,
+             kernel, stride, stride, side, side, side, side, groups);
+    n->operand += 2;
+    onnx_node(n->m, "Conv", inputs, to, attributes);
+}
+
+/* The image is x0; biases are vectors. */
+static network begin_network(onnx_model *m, const bench_problem *p) {
+    for (int i = 0; i < p->operand_count; i++) {
+        const bench_operand *o = &p->operands[i];
+        if (i > 0 && o->rank == 4 && i % 2 == 0)
+            onnx_operand_as(m, p, i, 1, &o->dims[1]);
+        else
+            onnx_operand(m, p, i);
+    }
+    onnx_results(m, p);
+    return (network){m, p, 1};
+}
+
+static void inverted(onnx_model *m, const bench_problem *p) {
+    network n = begin_network(m, p);
+    int64_t blocks = bench_number(p->shape, "blocks", 2);
+    int wide = 6 * (int)bench_number(p->shape, "c", 32);
+    char from[16] = "x0", to[16], inputs[40];
+    for (int i = 0; i < blocks; i++) {
+        char names[5][16];
+        for (int k = 0; k < 5; k++) snprintf(names[k], sizeof names[k], "%c%d", 'a' + k, i);
+        layer(&n, from, names[0], 1, 1);
+        onnx_node(m, "Relu", names[0], names[1], NULL);
+        layer(&n, names[1], names[2], 1, wide);
+        onnx_node(m, "Relu", names[2], names[3], NULL);
+        layer(&n, names[3], names[4], 1, 1);
+        snprintf(inputs, sizeof inputs, "%s %s", names[4], from);
+        snprintf(to, sizeof to, i + 1 == blocks ? "y0" : "sum%d", i);
+        onnx_node(m, "Add", inputs, to, NULL);
+        snprintf(from, sizeof from, "%s", to);
+    }
+}
+
+/* The weights of a shortcut are declared before those of its block. */
+static void residual(onnx_model *m, const bench_problem *p) {
+    network n = begin_network(m, p);
+    layer(&n, "x0", "stem", 2, 1);
+    onnx_node(m, "Relu", "stem", "stem_relu", NULL);
+    onnx_node(m, "MaxPool", "stem_relu", "out0", "kernel_shape=[3,3] strides=[2,2] pads=[1,1,1,1]");
+    for (int stage = 0; stage < 4; stage++) {
+        char from[16], shortcut[16], names[3][16], inputs[40], to[16];
+        snprintf(from, sizeof from, "out%d", stage);
+        snprintf(shortcut, sizeof shortcut, stage ? "short%d" : "out%d", stage);
+        for (int k = 0; k < 3; k++) snprintf(names[k], sizeof names[k], "%c%d", 'a' + k, stage);
+        if (stage) layer(&n, from, shortcut, 2, 1);
+        layer(&n, from, names[0], stage ? 2 : 1, 1);
+        onnx_node(m, "Relu", names[0], names[1], NULL);
+        layer(&n, names[1], names[2], 1, 1);
+        snprintf(inputs, sizeof inputs, "%s %s", names[2], shortcut);
+        snprintf(to, sizeof to, "sum%d", stage);
+        onnx_node(m, "Add", inputs, to, NULL);
+        snprintf(from, sizeof from, "out%d", stage + 1);
+        onnx_node(m, "Relu", to, from, NULL);
+    }
+    char inputs[40];
+    onnx_integers(m, "spatial", 2, (const int64_t[]){2, 3});
+    onnx_node(m, "ReduceMean", "out4 spatial", "features", "keepdims=0");
+    snprintf(inputs, sizeof inputs, "features x%d", n.operand);
+    onnx_node(m, "MatMul", inputs, "y0", NULL);
+}
+
 /* ---- attention --------------------------------------------------------------------------------------------------------------------- */
 
 /* The operator of opset 23. Its mask has a row for each query. */
@@ -471,6 +552,8 @@ static const struct {
 } table[] = {
     {"contraction", NULL, {{matmul, "MatMul"}, {gemm, "Gemm"}}},
     {"convolution", NULL, {{convolve_images, "Conv"}, {convolve_rows, "Conv 1-D"}}},
+    {"network", "inverted", {{inverted, "nodes"}}},
+    {"network", "residual", {{residual, "nodes"}}},
     {"attention",
      NULL,
      {{attention, "Attention"}, {multi_head_attention, "MultiHeadAttention"}, {attention_nodes, "nodes"}}},
