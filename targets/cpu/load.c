@@ -71,8 +71,9 @@ dlc_status cpu_loader_open(target_device *device, lib_error *error) {
     char *text = NULL;
     LLVMGetTargetFromTriple(device->triple, &target_ref, &text);
     LLVMDisposeMessage(text);
-    LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target_ref, device->triple, device->cpu, device->attributes,
-                                                           LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+    /* it says what objects are for and generates no code: no processor's features to work out */
+    LLVMTargetMachineRef machine = LLVMCreateTargetMachine(target_ref, device->triple, "", "", LLVMCodeGenLevelNone,
+                                                           LLVMRelocPIC, LLVMCodeModelSmall);
     LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
     LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(builder,
                                                   LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(machine));

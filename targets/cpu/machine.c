@@ -142,15 +142,27 @@ static bool allowed(cpu_level level, const char *name) {
     return strncmp(name, "amx", 3) != 0; /* tiles need a permission from the kernel */
 }
 
+/* Features of AVX-512 that come with the CPU name or not at all: the emitter needs none of them, and each costs LLVM a walk through
+ * everything that it implies. */
+static bool optional(const char *name) {
+    static const char *const names[] = {"avx512ifma", "avx512vpopcntdq", "avx512bitalg",
+                                        "avx512vbmi", "avx512vbmi2",     "gfni",
+                                        "vaes",       "vpclmulqdq",      NULL};
+    for (const char *const *at = names; *at; at++)
+        if (strcmp(name, *at) == 0) return true;
+    return false;
+}
+
 /* The host's features with those above the level switched off. */
 static void restrict_features(target_device *device, const char *host, cpu_level level) {
     char name[64];
     bool on;
     size_t length = 0;
     for (const char *at = host; next_feature(&at, name, sizeof name, &on);) {
-        if (!selects(name)) continue;
+        bool use = on && allowed(level, name);
+        if (!selects(name) || (use && optional(name))) continue;
         int written = snprintf(device->attributes + length, sizeof device->attributes - length, "%s%c%s",
-                               length ? "," : "", on && allowed(level, name) ? '+' : '-', name);
+                               length ? "," : "", use ? '+' : '-', name);
         if (written < 0 || (size_t)written >= sizeof device->attributes - length) break;
         length += (size_t)written;
     }
