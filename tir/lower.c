@@ -145,6 +145,7 @@ typedef struct prefetch_walk {
     tir_lowering *l;
     int stage;
     const tir_prefetch *prefetch;
+    tir_expr moved; /* variable of the loop */
     bool done;
 } prefetch_walk;
 
@@ -164,6 +165,8 @@ static void append_prefetch_load(void *user, tir_expr load) {
         logical[d] = tir_substitute(l->pool, tir_operand(l->pool, load, d), axes, from, to);
     uint32_t buffer = l->home[walk->prefetch->tensor];
     if (buffer == UINT32_MAX) return;
+    tir_expr later = tir_add(l->pool, walk->moved, tir_index(l->pool, walk->prefetch->ahead));
+    for (int d = 0; d < tensor->rank; d++) logical[d] = tir_substitute(l->pool, logical[d], 1, &walk->moved, &later);
     int rank = tir_lower_physical(l, walk->prefetch->tensor, logical, index);
     int64_t width,
         line = l->options && l->options->machine && l->options->machine->line ? l->options->machine->line : 64;
@@ -189,11 +192,14 @@ static void append_prefetches(tir_lowering *l, int s, int leaf) {
     for (uint32_t i = 0; i < plan->prefetches.count; i++) {
         const tir_prefetch *prefetch = &plan->prefetches.data[i];
         if (prefetch->node != leaf) continue;
-        prefetch_walk walk = {l, s, prefetch, false};
-        tir_expr value = plan->nodes.data[leaf].value;
-        plan->nodes.data[leaf].value = tir_add(l->pool, value, tir_index(l->pool, prefetch->ahead));
+        tir_axis_node *moved = &tir_plan_of(l, prefetch->moved_stage)->nodes.data[prefetch->moved];
+        if (!moved->value)
+            tir_schedule_raise(&l->state, "prefetch in loop %s of stage %s: loop %s of stage %s is not around it",
+                               plan->nodes.data[leaf].name, tir_stage_of(l, s)->name, moved->name,
+                               tir_stage_of(l, prefetch->moved_stage)->name);
+        if (tir_op_of(l->pool, moved->value) != TIR_VAR) continue; /* a single iteration: there is no later one */
+        prefetch_walk walk = {l, s, prefetch, moved->value, false};
         tir_stage_loads(&l->state, s, append_prefetch_load, &walk);
-        plan->nodes.data[leaf].value = value;
     }
 }
 

@@ -306,17 +306,25 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
     }
 }
 
-/* prefetch w at C.k k+1 L2 : while loop k of C runs, fetch what one of its iterations `+1` later reads of w. */
+/* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1 what an iteration of a loop
+ * around reads. */
 static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t tensor = tir_find_tensor(state, lib_lexer_name(lexer));
     lib_lexer_expect(lexer, "at");
     const char *axis;
-    int stage = dotted(state, lexer, &axis);
-    const char *moved = lib_lexer_name(lexer);
+    int stage = dotted(state, lexer, &axis), moved_stage = stage;
+    char *moved = lib_lexer_name(lexer), *dot = strrchr(moved, '.');
+    if (dot) {
+        *dot = 0;
+        moved_stage = tir_find_stage(state, moved);
+        moved = dot + 1;
+    }
     lib_lexer_expect(lexer, "+");
-    tir_prefetch prefetch = {
-        .tensor = tensor, .node = find_leaf(state, stage, moved), .ahead = lib_lexer_integer(lexer)};
-    find_leaf(state, stage, axis);
+    tir_prefetch prefetch = {.tensor = tensor,
+                             .node = find_leaf(state, stage, axis),
+                             .moved_stage = moved_stage,
+                             .moved = find_leaf(state, moved_stage, moved),
+                             .ahead = lib_lexer_integer(lexer)};
     const char *level = lib_lexer_name(lexer);
     if (level[0] != 'L' || level[1] < '1' || level[1] > '3' || level[2])
         tir_schedule_raise(state, "%s is not a cache level: L1, L2 or L3", level);

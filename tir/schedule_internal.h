@@ -26,8 +26,9 @@ typedef struct tir_axis_node {
 
 typedef struct tir_prefetch {
     uint32_t tensor;
-    int node;      /* of the stage that the directive names */
-    int64_t ahead; /* iterations of that loop */
+    int node;               /* loop of the stage in which it happens */
+    int moved_stage, moved; /* the loop whose later iteration is fetched for */
+    int64_t ahead;          /* iterations of that loop */
     int level;
 } tir_prefetch;
 
