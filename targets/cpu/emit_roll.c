@@ -4,9 +4,9 @@
 #include "targets/cpu/emit.h"
 
 enum {
-    ROLL_VECTOR = 12,  /* instructions for a vector from which on rows are rolled: moving it costs two */
-    ROLL_ROWS = 120,   /* instructions saved from which on rows are rolled */
-    ROLL_REPEATED = 48 /* the same for chunks, which cost nothing to roll */
+    ROLL_VECTOR = 12,   /* instructions for a vector from which on rows are rolled: moving it costs two */
+    ROLL_ROWS = 120,    /* instructions saved from which on rows are rolled */
+    ROLL_REPEATED = 100 /* the same for chunks; a loop of few trips is a little slower than copies */
 };
 
 /* ---- what a body does, by structure only */
