@@ -418,8 +418,9 @@ static bool may_join(const fuser *f, uint32_t p, uint32_t c, const graph_node *n
     case CLUSTER_HEAVY: return alone && is_epilogue(f, producer, node, e);
     case CLUSTER_ATTENTION: /* an epilogue, or more about the rows: one element for each of them */
         if (!alone || node->op->class_ != GRAPH_MAP || !e->direct) return false;
-        return same_dims(graph_shape_of(f->g, node->first), &producer->domain) ||
-               same_but_ones(f->g, graph_shape_of(f->g, node->first), &producer->rows);
+        if (same_but_ones(f->g, graph_shape_of(f->g, node->first), &producer->rows)) return true;
+        return same_dims(graph_shape_of(f->g, node->first), &producer->domain) &&
+               !node_read_elsewhere(f, e->producer, p, c); /* the tiles end in one value */
     case CLUSTER_ALONE: return false;
     }
     return false;
@@ -482,6 +483,13 @@ static bool domain_read_elsewhere(const fuser *f, uint32_t p, uint32_t c) {
     return false;
 }
 
+/* Does the contraction give several results for each row of the chain? A single one is a row statistic, no product of matrices. */
+static bool widens_rows(const fuser *f, const graph_node *node, const cluster *chain) {
+    graph_shape kept = kept_shape(chain);
+    int64_t results = elements(f->g, graph_shape_of(f->g, node->first)), rows = elements(f->g, &kept);
+    return results < 0 || rows < 0 || results > rows;
+}
+
 /* contraction -> rows -> this contraction: the matrix of scores never goes to memory. Statistics of the rows (a sum to divide by) may
  * be wanted by anybody. */
 static bool try_attention(fuser *f, uint32_t index) {
@@ -494,6 +502,7 @@ static bool try_attention(fuser *f, uint32_t index) {
         if (rows == c || chain->kind != CLUSTER_ROWS || !rows_stay_on_chip(f, chain)) continue;
         if (!e->direct || !same_dims(graph_shape_of(f->g, e->value), &chain->domain)) continue;
         if (!contracts_over(f->g, node, e->operand, chain->axes) || domain_read_elsewhere(f, rows, c)) continue;
+        if (!widens_rows(f, node, chain)) continue;
         uint32_t scores = scores_of(f, rows);
         if (scores == UINT32_MAX || is_read_elsewhere(f, scores, rows, NULL)) continue;
         if (path_around(f, rows, c, c) || path_around(f, scores, rows, c)) continue;

@@ -60,6 +60,7 @@ typedef struct row_plan {
     bool across;                  /* v is shared: vectors run across rows */
     bool small;                   /* rows fit registers */
     int64_t block;                /* rows done together */
+    bool tiled;                   /* for the sake of a contraction among them */
     int block_axis;               /* the root's axis that is blocked; -1: none */
     int64_t lanes;
 } row_plan;
@@ -136,7 +137,8 @@ static bool attach_contraction(const row_plan *p, int s) {
 static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
-    int end = p->block > 1 ? end_of_tree(r, s) : s, row = end == s ? -1 : rules_axis_labelled(r, s, p->block_axis);
+    int end = p->block > 1 && !p->tiled ? end_of_tree(r, s) : s,
+        row = end == s ? -1 : rules_axis_labelled(r, s, p->block_axis);
     bool many = p->block > 1 && row < 0; /* not all of it fits registers */
     if (row < 0)
         tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
@@ -146,8 +148,9 @@ static void attach_row_member(const row_plan *p, int s) {
                              ? "q_i"
                              : r->region->stages.data[end].axis[rules_axis_labelled(r, end, p->block_axis)].name);
     if (attach_contraction(p, s)) return;
-    if (many && ends_tree(r, s)) row = rules_axis_labelled(r, s, p->block_axis); /* a loop, with the tree inside */
-    int along = p->across ? rules_axis_labelled(r, s, p->v) : -1;                /* the axis that vectors run along */
+    if (many && !p->tiled && ends_tree(r, s))
+        row = rules_axis_labelled(r, s, p->block_axis);           /* a loop, with the tree inside */
+    int along = p->across ? rules_axis_labelled(r, s, p->v) : -1; /* the axis that vectors run along */
     int own = -1, owned = 0; /* innermost axis of its own with several points; how many there are */
     for (int a = 0; a < stage->space; a++)
         if (rules_extent(r, &stage->axis[a]) != 1 && a != along && a != row && !runs_along(p, s, a)) own = a, owned++;
@@ -351,6 +354,7 @@ bool rules_rows(rules *r, int root) {
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
     p.small =
         !p.across && !blocked && longest >= 0 && longest <= REGISTER_VECTORS * p.lanes && row_fits(&p, members, count);
+    p.tiled = blocked;
     if (blocked)
         p.block = block_of(rows);
     else if (p.small && uses_lanes(r, members, count))
