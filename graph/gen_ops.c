@@ -35,14 +35,12 @@ static bool has_options(const graph_op *op) {
 }
 
 static bool has_seldom(const graph_op *op) {
-    for (const graph_attribute_spec *spec = op->attribute; spec->name && !has_options(op); spec++)
-        if (spec->seldom) return true;
-    return false;
+    return op->seldom && !has_options(op);
 }
 
 /* Is the attribute a parameter of the plain function (of the _as one, if `all`)? */
 static bool is_taken(const graph_op *op, const graph_attribute_spec *spec, bool all) {
-    return is_optional(spec) && (all || !spec->seldom || has_options(op));
+    return is_optional(spec) && (all || !has_seldom(op) || strcmp(spec->name, op->seldom) != 0);
 }
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */

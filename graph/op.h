@@ -52,7 +52,6 @@ typedef struct graph_attribute_spec {
     const char *initial; /* text of the default: 0, 1.5, true, f32, word, [1, 2], [] (also for DIMS); NULL: required;
                             * "auto" (integers): the next unused number of the graph, never a default twice (rng streams) */
     const char *doc;
-    bool seldom; /* optional, and left out of the plain public function; <name>_as takes it */
 } graph_attribute_spec;
 
 /* Shape rule: reads operand shapes and attributes, writes results. Raises DLC_INVALID_ARGUMENT through graph_infer_fail (which
@@ -147,6 +146,7 @@ struct graph_op {
     const char *operands;       /* names for messages and docs: "x w [bias]" */
     const char *dtypes;         /* accepted T: "f16 bf16 f32 f64", "float", "number", "int", "any", "bool" (see op.c) */
     graph_attribute_spec attribute[12]; /* ends at name NULL */
+    const char *seldom; /* optional attribute left out of the plain public function, <name>_as takes it; NULL: none */
     void (*infer)(graph_infer *infer);
     void (*compute)(graph_compute *compute); /* primitives */
     void (*expand)(graph_expand *expand);    /* composites */

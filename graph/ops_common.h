@@ -44,10 +44,10 @@ static inline dlc_dtype graph_sum_dtype(dlc_dtype dtype) {
 /* ---- sums of products: contraction and convolution */
 
 /* The attribute `result` of such rows. */
-#define GRAPH_RESULT_ATTRIBUTE                                             \
-    {                                                                      \
-        "result", GRAPH_ATTR_ENUM, "same f32 f64 i32 i64", "same",         \
-            "element type of the sums and of the result; same: of x", true \
+#define GRAPH_RESULT_ATTRIBUTE                                       \
+    {                                                                \
+        "result", GRAPH_ATTR_ENUM, "same f32 f64 i32 i64", "same",   \
+            "element type of the sums and of the result; same: of x" \
     }
 /* Checks operands 0 and 1 and the attribute; the result's dtype. */
 dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attribute *result);
