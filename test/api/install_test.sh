@@ -60,7 +60,9 @@ for file in include/dlc/dlc.h include/dlc/ops.h include/dlc/types.h include/dlc/
     lib/pkgconfig/libdlc.pc lib/cmake/libdlc/libdlc-config.cmake; do
     [ -e "$root/$file" ] || report "$file is installed" 1
 done
-if grep -rl "$here" "$root/include" "$root/lib/pkgconfig" "$root/lib/cmake"; then report 'no path of the build inside' 1; fi
+if grep -rlF -e "$here/build" -e "$here/include" "$root/include" "$root/lib/pkgconfig" "$root/lib/cmake"; then
+    report 'no path of the build inside' 1
+fi
 
 if command -v pkg-config >/dev/null 2>&1; then
     export PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/root
