@@ -453,14 +453,14 @@ static dlc_status print(dump *d, int stage, lib_error *error) {
     return status;
 }
 
-void jit_dump_to_log(dlc_program *program, const int64_t *shapes) {
+void jit_dump_to_log(dlc_program *program, const int64_t *shapes, jit_plan *plan) {
     if (!*lib_environment_get(LIB_ENV_DEBUG)) return;
     const lib_log *log = &program->context->log;
     for (int s = 0; s < STAGES; s++) {
-        if (stages[s].plan || !lib_environment_lists(LIB_ENV_DEBUG, stages[s].name)) continue;
+        if (stages[s].plan != (plan != NULL) || !lib_environment_lists(LIB_ENV_DEBUG, stages[s].name)) continue;
         lib_arena work;
         lib_arena_init(&work, &program->context->allocator, NULL);
-        dump d = {.program = program, .shapes = shapes, .work = &work};
+        dump d = {.program = program, .shapes = shapes, .plan = plan, .work = &work};
         lib_error error;
         lib_log_write(log, "dlc: %s", stages[s].name);
         if (print(&d, s, &error) == DLC_OK)

@@ -370,7 +370,7 @@ dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, con
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
                            char *const *outputs, const volatile int *cancel, lib_error *error);
 
-/* dump.c: the stages that DLC_DEBUG asks for, to the log. Never fails. */
-void jit_dump_to_log(dlc_program *program, const int64_t *shapes);
+/* dump.c: the stages that DLC_DEBUG asks for, to the log: those before there is a plan (NULL), or those of the plan. Never fails. */
+void jit_dump_to_log(dlc_program *program, const int64_t *shapes, jit_plan *plan);
 
 #endif

@@ -220,9 +220,10 @@ static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_pla
     binding->next = program->bindings;
     program->bindings = binding;
     lib_mutex_unlock(&program->mutex);
-    jit_dump_to_log(program, binding->shapes);
+    jit_dump_to_log(program, binding->shapes, NULL);
     dlc_status status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
                                        binding->shapes, binding->count, plan, error);
+    if (status == DLC_OK) jit_dump_to_log(program, binding->shapes, *plan);
     lib_mutex_lock(&program->mutex);
     remove_binding(program, binding);
     if (status != DLC_OK) return status;

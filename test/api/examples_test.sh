@@ -49,6 +49,8 @@ for graph in "$attention" "$work/digits.txt"; do
         sed -n '/^---- schedule/,$p' "$work/again" | cmp -s - "$work/schedule"
     report "dlc-opt $graph takes its own schedules" $?
 done
+DLC_DEBUG=plan "$bin/dlc-opt" "$attention" --dims n=7 --run 2>&1 | grep -q '^plan: [0-9]* steps'
+report 'DLC_DEBUG=plan' $?
 
 # One file in, other numbers out.
 printf 'graph {\n  input x: f32[n]\n  y = add(x, x)\n  output y\n}\n' >"$work/twice.txt"
