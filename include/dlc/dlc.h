@@ -167,7 +167,8 @@ typedef struct dlc_compile_options {
     bool no_excess_precision; /* round every operator's result to its dtype, even inside fused kernels */
     const char
         *schedule; /* regions' own schedules, each behind a line `region NAME:` (dlc_program_dump shows names and the
-                                 form); NULL, and for regions not named: the target's rules */
+                                 form); NULL, and for regions not named: the target's rules. What
+                                 regions there are depends on shapes: a name without a region is ignored */
 } dlc_compile_options;
 #define DLC_COMPILE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_compile_options)
 
