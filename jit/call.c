@@ -4,51 +4,46 @@
 
 enum { FAST_TENSORS = 24, FAST_DIMENSIONS = 64 };
 
-typedef struct extent { /* the bytes that a tensor touches */
-    const char *low, *high;
-} extent;
-
-typedef struct call {
-    dlc_program *program;
-    const DLTensor *const *inputs;
-    dlc_output_slot *outputs;
-    int input_count, output_count;
-    char **input_data, **output_data;
-    extent *extents;                   /* [inputs + outputs] */
-    bool *direct;                      /* [inputs + outputs] kernels can use it as it is */
-    DLManagedTensorVersioned **staged; /* [inputs + outputs] compact copies; NULL: none */
-    int64_t *shapes;
-    int shape_count;
-} call;
-
 /* ---- checks */
 
-static dlc_status refuse_dtype(const DLTensor *tensor, const char *what, const jit_argument *wanted, lib_error *error) {
-    dlc_dtype dtype;
-    const char *expected = lib_dtypes[wanted->shape->dtype].name;
-    if (lib_dtype_from_dlpack(tensor->dtype, &dtype))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is %s, expected %s", what, wanted->name,
-                        lib_dtypes[dtype].name, expected);
-    return lib_fail(error, DLC_INVALID_ARGUMENT,
-                    "dlc_run: %s %s has DLPack dtype (code %d, %d bits, %d lanes), expected %s", what, wanted->name,
-                    tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, expected);
+static const jit_argument *wanted_of(const jit_boundary *c, int slot) {
+    return slot < c->input_count ? &c->program->inputs[slot] : &c->program->outputs[slot - c->input_count];
 }
 
-static dlc_status refuse_size(const DLTensor *tensor, const char *what, const jit_argument *wanted, lib_error *error) {
+/* `format` goes on after the tensor's name. */
+__attribute__((format(printf, 4, 5))) static dlc_status refuse(const jit_boundary *c, int slot, lib_error *error,
+                                                               const char *format, ...) {
+    char why[256];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, sizeof why, format, list);
+    va_end(list);
+    return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: %s %s%s", c->caller, slot < c->input_count ? "input" : "output",
+                    wanted_of(c, slot)->name, why);
+}
+
+static dlc_status refuse_dtype(const jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
+    dlc_dtype dtype;
+    const char *expected = lib_dtypes[wanted_of(c, slot)->shape->dtype].name;
+    if (lib_dtype_from_dlpack(tensor->dtype, &dtype))
+        return refuse(c, slot, error, " is %s, expected %s", lib_dtypes[dtype].name, expected);
+    return refuse(c, slot, error, " has DLPack dtype (code %d, %d bits, %d lanes), expected %s", tensor->dtype.code,
+                  tensor->dtype.bits, tensor->dtype.lanes, expected);
+}
+
+static dlc_status refuse_size(const jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
     for (int d = 0; d < tensor->ndim; d++)
         if (tensor->shape[d] < 0)
-            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s: dimension %d is %lld, expected 0 or more",
-                            what, wanted->name, d, (long long)tensor->shape[d]);
-    return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s: its size in bytes overflows", what, wanted->name);
+            return refuse(c, slot, error, ": dimension %d is %lld, expected 0 or more", d, (long long)tensor->shape[d]);
+    return refuse(c, slot, error, ": its size in bytes overflows");
 }
 
 static char *first_element(const DLTensor *tensor) {
     return (char *)tensor->data + tensor->byte_offset;
 }
 
-/* Size and strides in one pass, for the common case of a compact tensor; *direct: kernels can use it as it is. */
-static dlc_status measure(const DLTensor *tensor, const char *what, const jit_argument *wanted, extent *bytes,
-                          bool *direct, lib_error *error) {
+/* Size and strides in one pass, for the common case of a compact tensor; direct: kernels can use it as it is. */
+static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
     int64_t count = 1, size = tensor->dtype.bits / 8;
     bool compact = true, plain = true;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
@@ -57,75 +52,73 @@ static dlc_status measure(const DLTensor *tensor, const char *what, const jit_ar
         plain &= n > 0 && !__builtin_mul_overflow(count, n, &count);
     }
     char *first = first_element(tensor);
-    *direct = compact && ((uintptr_t)first & (uintptr_t)(size - 1)) == 0;
+    c->direct[slot] = compact && ((uintptr_t)first & (uintptr_t)(size - 1)) == 0;
     if (plain && compact && !__builtin_mul_overflow(count, size, &count)) {
-        *bytes = (extent){first, first + count};
+        c->extents[slot] = (jit_extent){first, first + count};
     } else {
-        if (!lib_tensor_count(tensor, &count)) return refuse_size(tensor, what, wanted, error);
-        lib_tensor_extent(tensor, &bytes->low, &bytes->high);
-        if (count == 0) *direct = true;
+        if (!lib_tensor_count(tensor, &count)) return refuse_size(c, slot, tensor, error);
+        lib_tensor_extent(tensor, &c->extents[slot].low, &c->extents[slot].high);
+        if (count == 0) c->direct[slot] = true;
     }
-    if (count && !tensor->data)
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has no data", what, wanted->name);
+    if (count && !tensor->data) return refuse(c, slot, error, " has no data");
     return DLC_OK;
 }
 
-static dlc_status check_tensor(const DLTensor *tensor, const char *what, const jit_argument *wanted, extent *bytes,
-                               bool *direct, lib_error *error) {
+dlc_status jit_check_tensor(jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
+    const jit_argument *wanted = wanted_of(c, slot);
     dlc_dtype dtype;
-    if (!tensor) return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is NULL", what, wanted->name);
+    if (!tensor) return refuse(c, slot, error, " is NULL");
     if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost)
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s is on device type %d; expected host memory (%d)",
-                        what, wanted->name, (int)tensor->device.device_type, (int)kDLCPU);
+        return refuse(c, slot, error, " is on device type %d; expected host memory (%d)",
+                      (int)tensor->device.device_type, (int)kDLCPU);
     if (memcmp(&tensor->dtype, &wanted->dtype, sizeof tensor->dtype) != 0 &&
         (!lib_dtype_from_dlpack(tensor->dtype, &dtype) || dtype != wanted->shape->dtype))
-        return refuse_dtype(tensor, what, wanted, error);
+        return refuse_dtype(c, slot, tensor, error);
     if (tensor->ndim != wanted->rank)
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has rank %d, expected %d", what, wanted->name,
-                        (int)tensor->ndim, wanted->rank);
-    if (tensor->ndim && !tensor->shape)
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %s %s has no shape array", what, wanted->name);
-    return measure(tensor, what, wanted, bytes, direct, error);
+        return refuse(c, slot, error, " has rank %d, expected %d", (int)tensor->ndim, wanted->rank);
+    if (tensor->ndim && !tensor->shape) return refuse(c, slot, error, " has no shape array");
+    return measure(c, slot, tensor, error);
 }
 
-static void count_copy(const call *c, size_t bytes) {
+static void count_copy(const jit_boundary *c, size_t bytes) {
     atomic_fetch_add_explicit(&c->program->context->copied_bytes, bytes, memory_order_relaxed);
 }
 
-static dlc_status stage(call *c, int slot, const DLTensor *like, lib_error *error) {
+static dlc_status stage(jit_boundary *c, int slot, const DLTensor *like, lib_error *error) {
     const dlc_allocator *allocator = &c->program->context->allocator;
     if (!c->staged) {
         size_t size = (size_t)(c->input_count + c->output_count) * sizeof *c->staged;
         c->staged = lib_allocate_zeroed(allocator, size, 16);
-        if (!c->staged) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: copies of strided tensors");
+        if (!c->staged)
+            return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: copies of strided tensors", c->caller);
     }
     dlc_dtype dtype;
     lib_dtype_from_dlpack(like->dtype, &dtype);
     c->staged[slot] = lib_tensor_new(allocator, dtype, like->ndim, like->shape, TIR_BUFFER_ALIGNMENT);
     if (!c->staged[slot])
-        return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: a compact copy of a tensor");
+        return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: a compact copy of a tensor", c->caller);
     return DLC_OK;
 }
 
-static dlc_status check_inputs(call *c, lib_error *error) {
+dlc_status jit_check_inputs(jit_boundary *c, lib_error *error) {
     const dlc_program *program = c->program;
     if (c->input_count != program->ordinary_inputs || (c->input_count && !c->inputs))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %d inputs were given%s, the program takes %d",
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: %d inputs were given%s, the program takes %d", c->caller,
                         c->input_count, c->inputs ? "" : " (NULL)", program->ordinary_inputs);
     if (c->output_count != program->output_count || (c->output_count && !c->outputs))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: %d outputs were given%s, the program has %d",
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: %d outputs were given%s, the program has %d", c->caller,
                         c->output_count, c->outputs ? "" : " (NULL)", program->output_count);
     for (int o = 0; o < c->output_count; o++) c->outputs[o].managed = NULL;
     for (int i = 0; i < c->input_count; i++) {
         const DLTensor *tensor = c->inputs[i];
-        LIB_TRY(check_tensor(tensor, "input", &program->inputs[i], &c->extents[i], &c->direct[i], error));
+        LIB_TRY(jit_check_tensor(c, i, tensor, error));
         for (int d = 0; d < tensor->ndim; d++) c->shapes[c->shape_count++] = tensor->shape[d];
         c->input_data[i] = first_element(tensor);
     }
     return DLC_OK;
 }
 
-static dlc_status stage_inputs(call *c, lib_error *error) {
+static dlc_status stage_inputs(jit_boundary *c, lib_error *error) {
     for (int i = 0; i < c->input_count; i++) {
         if (c->direct[i]) continue;
         LIB_TRY(stage(c, i, c->inputs[i], error));
@@ -136,32 +129,31 @@ static dlc_status stage_inputs(call *c, lib_error *error) {
     return DLC_OK;
 }
 
-static bool is_donated(const call *c, int output, int input) {
+static bool is_donated(const jit_boundary *c, int output, int input) {
     return c->program->alias[output] == input &&
            first_element(c->inputs[input]) == first_element(c->outputs[output].tensor);
 }
 
-/* The output's buffer is that of the input donated to it, and kernels can use it as it is. */
-static bool is_shared(const call *c, int output) {
+bool jit_is_shared(const jit_boundary *c, int output) {
     int input = c->program->alias[output];
     return input >= 0 && c->outputs[output].tensor && is_donated(c, output, input) && c->direct[input];
 }
 
-static bool meet(extent a, extent b) {
+static bool meet(jit_extent a, jit_extent b) {
     return a.low < b.high && b.low < a.high;
 }
 
-static dlc_status check_overlap(const call *c, int output, lib_error *error) {
+dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error) {
     const dlc_program *program = c->program;
-    const extent *outputs = c->extents + c->input_count;
+    const jit_extent *outputs = c->extents + c->input_count;
     for (int i = 0; i < c->input_count; i++)
         if (meet(outputs[output], c->extents[i]) && !is_donated(c, output, i))
             return lib_fail(error, DLC_INVALID_ARGUMENT,
-                            "dlc_run: output %s overlaps input %s; dlc_program_alias donates an input to an output",
-                            program->outputs[output].name, program->inputs[i].name);
+                            "%s: output %s overlaps input %s; dlc_program_alias donates an input to an output",
+                            c->caller, program->outputs[output].name, program->inputs[i].name);
     for (int o = 0; o < output; o++)
         if (c->outputs[o].tensor && meet(outputs[output], outputs[o]))
-            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: outputs %s and %s overlap",
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: outputs %s and %s overlap", c->caller,
                             program->outputs[output].name, program->outputs[o].name);
     return DLC_OK;
 }
@@ -187,25 +179,24 @@ static bool overlaps_itself(const DLTensor *tensor) {
     return false;
 }
 
-static dlc_status check_output(call *c, int o, const int64_t *shape, lib_error *error) {
+dlc_status jit_check_output(jit_boundary *c, int o, const int64_t *shape, lib_error *error) {
     const jit_argument *wanted = &c->program->outputs[o];
     const DLTensor *tensor = c->outputs[o].tensor;
     int slot = c->input_count + o;
-    LIB_TRY(check_tensor(tensor, "output", wanted, &c->extents[slot], &c->direct[slot], error));
+    LIB_TRY(jit_check_tensor(c, slot, tensor, error));
     for (int d = 0; d < wanted->rank; d++)
         if (tensor->shape[d] != shape[d])
-            return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s: dimension %d is %lld, expected %lld",
-                            wanted->name, d, (long long)tensor->shape[d], (long long)shape[d]);
+            return refuse(c, slot, error, ": dimension %d is %lld, expected %lld", d, (long long)tensor->shape[d],
+                          (long long)shape[d]);
     if (!c->direct[slot] && tensor->strides && overlaps_itself(tensor))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: output %s has strides under which elements overlap",
-                        wanted->name);
-    return check_overlap(c, o, error);
+        return refuse(c, slot, error, " has strides under which elements overlap");
+    return jit_check_overlap(c, o, error);
 }
 
-static dlc_status check_outputs(call *c, const jit_plan *plan, lib_error *error) {
+static dlc_status check_outputs(jit_boundary *c, const jit_plan *plan, lib_error *error) {
     for (int o = 0; o < c->output_count; o++) {
         const int64_t *shape = &plan->output_shapes[o * DLC_MAX_RANK];
-        if (c->outputs[o].tensor) LIB_TRY(check_output(c, o, shape, error));
+        if (c->outputs[o].tensor) LIB_TRY(jit_check_output(c, o, shape, error));
     }
     for (int o = 0; o < c->output_count; o++) {
         const jit_argument *wanted = &c->program->outputs[o];
@@ -214,12 +205,12 @@ static dlc_status check_outputs(call *c, const jit_plan *plan, lib_error *error)
             slot->managed = lib_tensor_new(&c->program->context->allocator, wanted->shape->dtype, wanted->rank,
                                            &plan->output_shapes[o * DLC_MAX_RANK], TIR_BUFFER_ALIGNMENT);
             if (!slot->managed)
-                return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: output %s", wanted->name);
+                return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: output %s", c->caller, wanted->name);
             c->output_data[o] = slot->managed->dl_tensor.data;
             continue;
         }
         c->output_data[o] = first_element(slot->tensor);
-        if (c->direct[c->input_count + o] && (!is_shared(c, o) || plan->donations[o].may)) continue;
+        if (c->direct[c->input_count + o] && (!jit_is_shared(c, o) || plan->donations[o].may)) continue;
         LIB_TRY(stage(c, c->input_count + o, slot->tensor, error));
         c->output_data[o] = c->staged[c->input_count + o]->dl_tensor.data;
     }
@@ -227,7 +218,7 @@ static dlc_status check_outputs(call *c, const jit_plan *plan, lib_error *error)
 }
 
 /* Plans that change a donated input into the output find both in one place. */
-static void fill_donated(call *c, const jit_plan *plan) {
+static void fill_donated(jit_boundary *c, const jit_plan *plan) {
     for (int o = 0; o < c->output_count; o++) {
         int input = c->program->alias[o];
         if (!plan->donations[o].must || c->output_data[o] == c->input_data[input]) continue;
@@ -239,7 +230,7 @@ static void fill_donated(call *c, const jit_plan *plan) {
 
 /* ---- run */
 
-static void finish(call *c, dlc_status status) {
+static void finish(jit_boundary *c, dlc_status status) {
     for (int o = 0; o < c->output_count; o++) {
         DLManagedTensorVersioned *copy = c->staged ? c->staged[c->input_count + o] : NULL;
         if (copy && status == DLC_OK) {
@@ -257,11 +248,11 @@ static void finish(call *c, dlc_status status) {
     lib_release(&c->program->context->allocator, c->staged, (size_t)total * sizeof *c->staged, 16);
 }
 
-static dlc_status run_call(call *c, const dlc_run_options *options, lib_error *error) {
+static dlc_status run_call(jit_boundary *c, const dlc_run_options *options, lib_error *error) {
     dlc_program *program = c->program;
     unsigned side;
     jit_plan *plan;
-    LIB_TRY(check_inputs(c, error));
+    LIB_TRY(jit_check_inputs(c, error));
     LIB_TRY(jit_plans_enter(program, c->shapes, c->shape_count, true, &plan, &side, error));
     dlc_status status = check_outputs(c, plan, error);
     if (status == DLC_OK) status = stage_inputs(c, error);
@@ -282,24 +273,25 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
         return jit_fail(program ? program->context : NULL, &error);
     }
     char *data[FAST_TENSORS];
-    extent extents[FAST_TENSORS];
+    jit_extent extents[FAST_TENSORS];
     bool direct[FAST_TENSORS];
     int64_t shapes[FAST_DIMENSIONS];
-    call c = {.program = program,
-              .inputs = inputs,
-              .outputs = outputs,
-              .input_count = input_count,
-              .output_count = output_count};
+    jit_boundary c = {.caller = "dlc_run",
+                      .program = program,
+                      .inputs = inputs,
+                      .outputs = outputs,
+                      .input_count = input_count,
+                      .output_count = output_count};
     size_t tensors = (size_t)(program->ordinary_inputs + program->output_count), dimensions = program->dimensions;
     bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
-    size_t heap = tensors * (sizeof(char *) + sizeof(extent) + sizeof(bool)) + dimensions * sizeof(int64_t);
+    size_t heap = tensors * (sizeof(char *) + sizeof(jit_extent) + sizeof(bool)) + dimensions * sizeof(int64_t);
     char **many = fast ? data : lib_allocate(&program->context->allocator, heap, 16);
     dlc_status status;
     if (many) {
         c.input_data = many;
         c.output_data = many + program->ordinary_inputs;
-        c.extents = fast ? extents : (extent *)(void *)(many + tensors);
-        c.shapes = fast ? shapes : (int64_t *)(void *)((extent *)(void *)(many + tensors) + tensors);
+        c.extents = fast ? extents : (jit_extent *)(void *)(many + tensors);
+        c.shapes = fast ? shapes : (int64_t *)(void *)((jit_extent *)(void *)(many + tensors) + tensors);
         c.direct = fast ? direct : (bool *)(c.shapes + dimensions);
         status = run_call(&c, options, &error);
         if (!fast) lib_release(&program->context->allocator, many, heap, 16);

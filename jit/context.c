@@ -216,7 +216,7 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
 #undef READ
     lib_mutex_lock(&c->mutex);
     for (const dlc_program *program = c->programs; program; program = program->next) {
-        out->runs += jit_plans_runs(program);
+        out->runs += jit_plans_runs(program) + jit_call_runs(program);
         misses += program->misses;
     }
     lib_mutex_unlock(&c->mutex);

@@ -37,7 +37,7 @@ static void release(dlc_context *context, char *memory, size_t size) {
 
 /* ---- shared arenas */
 
-static bool shares_arena(const jit_plan *plan) {
+bool jit_shares_arena(const jit_plan *plan) {
     return plan->arena_bytes >= JIT_ARENA_SHARED;
 }
 
@@ -124,9 +124,9 @@ static size_t add_part(size_t *total, size_t size) {
     return at;
 }
 
-static jit_frame *frame_new(const jit_plan *plan) {
+jit_frame *jit_frame_new(const jit_plan *plan) {
     size_t limit = (size_t)plan->control_limit, total = 0;
-    add_part(&total, shares_arena(plan) ? 0 : (size_t)plan->arena_bytes);
+    add_part(&total, jit_shares_arena(plan) ? 0 : (size_t)plan->arena_bytes);
     size_t self = add_part(&total, sizeof(jit_frame));
     size_t pointers = add_part(&total, (size_t)plan->slot_count * sizeof(void *));
     size_t arguments = add_part(&total, (size_t)plan->call_count * sizeof(target_arguments));
@@ -148,7 +148,7 @@ static jit_frame *frame_new(const jit_plan *plan) {
         frame->arguments[c] = (target_arguments){.buffers = frame->pointers + plan->calls[c].first_slot,
                                                  .params = plan->calls[c].params,
                                                  .local_stride = plan->calls[c].local_stride};
-    if (!shares_arena(plan)) set_memory(plan, frame, base);
+    if (!jit_shares_arena(plan)) set_memory(plan, frame, base);
     return frame;
 }
 
@@ -161,14 +161,14 @@ static jit_frame *take_kept(jit_plan *plan) {
         jit_frame_slot *slot = &plan->frames[i];
         if (!claim(&slot->busy)) continue;
         if (slot->frame) return slot->frame;
-        slot->frame = frame_new(plan);
+        slot->frame = jit_frame_new(plan);
         if (slot->frame)
             slot->frame->slot = i;
         else
             disclaim(&slot->busy);
         return slot->frame;
     }
-    return frame_new(plan);
+    return jit_frame_new(plan);
 }
 
 static void give_back(jit_plan *plan, jit_frame *frame) {
@@ -180,12 +180,12 @@ static void give_back(jit_plan *plan, jit_frame *frame) {
 
 jit_frame *jit_frame_take(jit_plan *plan) {
     jit_frame *frame = take_kept(plan);
-    if (!frame || !shares_arena(plan) || take_arena(plan, frame)) return frame;
+    if (!frame || !jit_shares_arena(plan) || take_arena(plan, frame)) return frame;
     give_back(plan, frame);
     return NULL;
 }
 
 void jit_frame_give(jit_plan *plan, jit_frame *frame) {
-    if (shares_arena(plan)) give_arena(plan, frame);
+    if (jit_shares_arena(plan)) give_arena(plan, frame);
     give_back(plan, frame);
 }

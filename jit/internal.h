@@ -108,4 +108,33 @@ void jit_plan_donation(jit_build *build);
  * before. Sets plan->arena_bytes. */
 void jit_plan_memory(jit_build *build);
 
+/* call.c: the tensors of a run. */
+typedef struct jit_extent { /* the bytes that a tensor touches */
+    const char *low, *high;
+} jit_extent;
+
+typedef struct jit_boundary {
+    const char *caller; /* for messages */
+    dlc_program *program;
+    const DLTensor *const *inputs;
+    dlc_output_slot *outputs;
+    int input_count, output_count;
+    char **input_data, **output_data;
+    jit_extent *extents;               /* [inputs + outputs] */
+    bool *direct;                      /* [inputs + outputs] kernels can use it as it is */
+    DLManagedTensorVersioned **staged; /* [inputs + outputs] compact copies; NULL: none */
+    int64_t *shapes;
+    int shape_count;
+} jit_boundary;
+
+/* One of the tensors, by its number in `extents`: fills that and `direct`. */
+dlc_status jit_check_tensor(jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error);
+/* Fills the boundary's arrays for the inputs. */
+dlc_status jit_check_inputs(jit_boundary *c, lib_error *error);
+/* The host's tensor for an output: against the shape that the plan gives, and against the inputs and the outputs before it. */
+dlc_status jit_check_output(jit_boundary *c, int output, const int64_t *shape, lib_error *error);
+dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error);
+/* The output's buffer is that of the input donated to it, and kernels can use it as it is. */
+bool jit_is_shared(const jit_boundary *c, int output);
+
 #endif

@@ -5,7 +5,7 @@
  *   program    a compiled graph: no shapes yet                                 program.c
  *   plans      its plans by bound shapes: found without a lock, retired        plans.c
  *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, memory.c, control.c
- *   call       dlc_run and what it checks at the boundary                      call.c
+ *   call       dlc_run and what it checks at the boundary; calls kept by hosts call.c, kept_call.c
  *   run        plan + tensors -> phases; no allocation, no lock                run.c, frame.c, control.c
  *   dump       every stage as text                                             dump.c
  *
@@ -238,6 +238,7 @@ typedef struct jit_donation {
 
 struct jit_plan {
     jit_plan *next; /* list of retired plans */
+    int holders;    /* calls that hosts keep; guarded by the program's mutex */
     uint64_t hash;
     const int64_t *shapes; /* all input dimensions in order */
     int shape_count;
@@ -317,6 +318,8 @@ struct dlc_program {
     lib_condition bound; /* a binding came to its end, or the precomputed constants are there */
     jit_binding *bindings;
     jit_plan *retired[2];
+    jit_plan *held; /* out of the table and unread, but with holders */
+    dlc_call *calls;
     jit_packed *packed;
     struct {
         int64_t value[4];
@@ -346,7 +349,13 @@ uint64_t *jit_variables(lib_arena *arena, const graph *g, const int64_t *values)
 /* run.c: inputs[i], outputs[o]: compact tensors of the plan's shapes. Allocates only when no frame is free. */
 dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
                         const volatile int *cancel, lib_error *error);
+/* The same with a frame that the caller holds, whose pointers are those of the tensors (jit_frame_aim). */
+dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
+                           char *const *outputs, const volatile int *cancel, lib_error *error);
+void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, char *const *outputs);
 /* frame.c: NULL when memory is refused. */
+jit_frame *jit_frame_new(const jit_plan *plan); /* the caller's own, for jit_frame_free; not where arenas are shared */
+bool jit_shares_arena(const jit_plan *plan);
 jit_frame *jit_frame_take(jit_plan *plan);
 void jit_frame_give(jit_plan *plan, jit_frame *frame);
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs);
@@ -360,11 +369,17 @@ dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int coun
 void jit_plans_leave(dlc_program *program, unsigned side);
 dlc_status jit_plans_init(dlc_program *program, lib_error *error);
 void jit_plans_free(dlc_program *program);
+/* Keeps a plan that the caller has entered, also when it leaves; until it lets it go. */
+void jit_plans_hold(dlc_program *program, jit_plan *plan);
+void jit_plans_let_go(dlc_program *program, jit_plan *plan);
 uint64_t jit_plans_runs(const dlc_program *program); /* so far */
 
 /* call.c: dimensions of the inputs in order, checked for rank and sign; out[program->dimensions]. */
 dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes,
                              const int *ranks, int input_count, int64_t *out, int *count, lib_error *error);
+
+/* kept_call.c: runs of the calls that hosts keep; the context's mutex is held. */
+uint64_t jit_call_runs(const dlc_program *program);
 
 /* control.c: custom calls, if, while. */
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,

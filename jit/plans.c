@@ -51,6 +51,19 @@ static void free_list(jit_plan *plan) {
     }
 }
 
+static void free_unless_held(dlc_program *program, jit_plan *plan) {
+    while (plan) {
+        jit_plan *next = plan->next;
+        if (plan->holders) {
+            plan->next = program->held;
+            program->held = plan;
+        } else {
+            jit_plan_free(plan);
+        }
+        plan = next;
+    }
+}
+
 static bool advance_epoch(dlc_program *program) {
     uint64_t epoch = atomic_load(&program->epoch);
     unsigned other = (unsigned)(epoch + 1) & 1;
@@ -59,7 +72,7 @@ static bool advance_epoch(dlc_program *program) {
     jit_plan *free_now = program->retired[other];
     program->retired[other] = NULL;
     atomic_store(&program->epoch, epoch + 1);
-    free_list(free_now);
+    free_unless_held(program, free_now);
     return true;
 }
 
@@ -284,11 +297,31 @@ dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int coun
                          error);
 }
 
+void jit_plans_hold(dlc_program *program, jit_plan *plan) {
+    lib_mutex_lock(&program->mutex);
+    plan->holders++;
+    lib_mutex_unlock(&program->mutex);
+}
+
+void jit_plans_let_go(dlc_program *program, jit_plan *plan) {
+    lib_mutex_lock(&program->mutex);
+    jit_plan **at = &program->held;
+    if (--plan->holders == 0) {
+        while (*at && *at != plan) at = &(*at)->next;
+        if (*at) {
+            *at = plan->next;
+            jit_plan_free(plan);
+        }
+    }
+    lib_mutex_unlock(&program->mutex);
+}
+
 void jit_plans_free(dlc_program *program) {
     const dlc_allocator *allocator = &program->context->allocator;
     for (uint32_t i = 0; i < program->table_size; i++) jit_plan_free(atomic_load(&program->table[i]));
     free_list(program->retired[0]);
     free_list(program->retired[1]);
+    free_list(program->held);
     jit_plan_free(program->init_plan);
     lib_release(allocator, program->table, program->table_size * sizeof *program->table, 64);
     if (!program->init_values) return;

@@ -81,22 +81,31 @@ static dlc_status run_steps(running *run) {
     return DLC_OK;
 }
 
-dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
-                        const volatile int *cancel, lib_error *error) {
-    jit_frame *frame = jit_frame_take(plan);
-    if (!frame)
-        return lib_fail(error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for one run was refused",
-                        (long long)plan->arena_bytes);
+void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, char *const *outputs) {
     for (int i = 0; i < plan->run_slot_count; i++) {
         int slot = plan->run_slots[i];
         const jit_place *place = &plan->slots[slot];
         char *const *buffers = place->kind == JIT_PLACE_INPUT ? inputs : outputs;
         frame->pointers[slot] = buffers[place->number] + place->offset;
     }
+}
+
+dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
+                           char *const *outputs, const volatile int *cancel, lib_error *error) {
     error->status = DLC_OK;
     for (int c = 0; c < plan->call_count; c++) frame->arguments[c].error = error;
     running run = {program, plan, frame, inputs, outputs, NULL, cancel, error};
-    dlc_status status = run_steps(&run);
+    return run_steps(&run);
+}
+
+dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
+                        const volatile int *cancel, lib_error *error) {
+    jit_frame *frame = jit_frame_take(plan);
+    if (!frame)
+        return lib_fail(error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for one run was refused",
+                        (long long)plan->arena_bytes);
+    jit_frame_aim(plan, frame, inputs, outputs);
+    dlc_status status = jit_plan_run_in(program, plan, frame, inputs, outputs, cancel, error);
     jit_frame_give(plan, frame);
     return status;
 }

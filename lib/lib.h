@@ -346,6 +346,9 @@ int lib_pool_threads(const lib_pool *pool);
 bool lib_run_phases(lib_pool *pool, lib_parallel_for parallel_for, void *parallel_user, int participants,
                     int64_t phases, const lib_phase *phase, lib_task_body body, void *user, const volatile int *cancel);
 
+/* false: a single unit in every phase, which gives others nothing to do. */
+bool lib_is_worth_sharing(int64_t phases, const lib_phase *phase);
+
 /* A plain mutex and condition (pthread), so that only thread.c and pool.c know pthreads. */
 typedef struct lib_mutex {
     _Alignas(16) unsigned char storage[64];

@@ -419,8 +419,7 @@ static bool run_on_host(lib_parallel_for parallel_for, void *parallel_user, cons
     return !atomic_load_explicit(&r.skipped, memory_order_relaxed);
 }
 
-/* A single unit in every phase gives others nothing to do. */
-static bool is_worth_sharing(int64_t phases, const lib_phase *phase) {
+bool lib_is_worth_sharing(int64_t phases, const lib_phase *phase) {
     for (int64_t p = 0; p < phases; p++)
         if (phase[p].tasks > phase_grain(&phase[p])) return true;
     return false;
@@ -432,7 +431,7 @@ bool lib_run_phases(lib_pool *pool, lib_parallel_for parallel_for, void *paralle
     const run_request request = {.phases = phases, .phase = phase, .body = body, .user = user, .cancel = cancel};
     int most = pool ? pool->threads : parallel_for ? HOST_PARTICIPANTS_MAX : 1;
     if (participants > most) participants = most;
-    if (participants > 1 && (inside_run || (pool && is_forked(pool)) || !is_worth_sharing(phases, phase)))
+    if (participants > 1 && (inside_run || (pool && is_forked(pool)) || !lib_is_worth_sharing(phases, phase)))
         participants = 1;
     lib_fp_state state = lib_fp_enter();
     bool complete;

@@ -205,6 +205,20 @@ typedef struct dlc_output_slot {
  * outputs must not overlap unless donated by dlc_program_alias. Blocks until the outputs are written. */
 DLC_API dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                            int input_count, dlc_output_slot *outputs, int output_count);
+/* A run with its tensors given beforehand, for small shapes that run often: what dlc_run checks and looks up is checked and looked
+ * up once, and memory for the run is kept. Binds on first sight of the shapes. The tensors are described once (their shapes and
+ * strides are copied); their data stay the host's, must stay where they are while the call may run, and may be given other places
+ * in between. Output tensors are the host's: none is NULL. Any number of calls of one program may run at once, but a call
+ * runs on one thread at a time. Destroy calls before their program. */
+typedef struct dlc_call dlc_call;
+DLC_API dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, int input_count,
+                                   DLTensor *const *outputs, int output_count, dlc_call **call);
+/* As dlc_run with the call's tensors. */
+DLC_API dlc_status dlc_call_run(dlc_call *call, const dlc_run_options *options);
+/* The first element's new place. A failure (NULL, overlap) leaves the place as it was. */
+DLC_API dlc_status dlc_call_set_input(dlc_call *call, int input, const void *data);
+DLC_API dlc_status dlc_call_set_output(dlc_call *call, int output, void *data);
+DLC_API void dlc_call_destroy(dlc_call *call);
 /* Does the binding on purpose. shapes[i] are the dimensions of input i. */
 DLC_API dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count);
 /* Output shapes for given input shapes, without compiling: dims of output `output` into shape[DLC_MAX_RANK]. */

@@ -1,0 +1,275 @@
+/* Calls that a host keeps: tensors are checked and the plan is found once, the frame is the call's own, so that a run of small
+ * kernels costs little more than the kernels. What needs more than that (strided tensors, large arenas, cancellation, profiles)
+ * goes the ways of dlc_run. */
+#include "jit/internal.h"
+
+struct dlc_call {
+    dlc_call *next, *previous; /* program->calls, guarded by the context's mutex */
+    jit_boundary boundary;     /* its arrays live as long as the call */
+    jit_plan *plan;            /* held */
+    jit_frame *frame;          /* NULL: not all tensors are as kernels want them, or the arena is shared */
+    const jit_step *alone;     /* the only step, of kernels that nobody could share; NULL: there is more to do */
+    _Atomic uint64_t runs;
+    lib_error error;
+    lib_arena arena;
+    lib_scope scope;
+};
+
+/* ---- making */
+
+static void copy_tensor(lib_arena *arena, DLTensor *to, const DLTensor *from) {
+    *to = *from;
+    if (!from->ndim) return;
+    size_t rank = (size_t)from->ndim, bytes = rank * sizeof(int64_t);
+    to->shape = memcpy(LIB_NEW_ARRAY(arena, int64_t, rank), from->shape, bytes);
+    if (from->strides) to->strides = memcpy(LIB_NEW_ARRAY(arena, int64_t, rank), from->strides, bytes);
+}
+
+/* The boundary with the host's own tensors, for checks; copies follow when all is well. */
+static void make_boundary(dlc_call *call, dlc_program *program, const DLTensor *const *inputs, int input_count,
+                          DLTensor *const *outputs, int output_count) {
+    lib_arena *arena = &call->arena;
+    size_t tensors = (size_t)(program->ordinary_inputs + program->output_count);
+    jit_boundary *c = &call->boundary;
+    *c = (jit_boundary){.caller = "dlc_call_create",
+                        .program = program,
+                        .inputs = inputs,
+                        .input_count = input_count,
+                        .output_count = output_count,
+                        .input_data = LIB_NEW_ARRAY(arena, char *, tensors + 1),
+                        .extents = LIB_NEW_ARRAY(arena, jit_extent, tensors + 1),
+                        .direct = LIB_NEW_ARRAY(arena, bool, tensors + 1),
+                        .shapes = LIB_NEW_ARRAY(arena, int64_t, program->dimensions + 1)};
+    c->output_data = c->input_data + program->ordinary_inputs;
+    if (output_count != program->output_count || !outputs) return; /* jit_check_inputs says so */
+    c->outputs = LIB_NEW_ARRAY(arena, dlc_output_slot, tensors + 1);
+    for (int o = 0; o < output_count; o++) c->outputs[o].tensor = outputs[o];
+}
+
+static void copy_tensors(dlc_call *call) {
+    jit_boundary *c = &call->boundary;
+    size_t count = (size_t)(c->input_count + c->output_count);
+    DLTensor *tensors = LIB_NEW_ARRAY(&call->arena, DLTensor, count + 1);
+    const DLTensor **inputs = LIB_NEW_ARRAY(&call->arena, const DLTensor *, count + 1);
+    for (int i = 0; i < c->input_count; i++) {
+        copy_tensor(&call->arena, &tensors[i], c->inputs[i]);
+        inputs[i] = &tensors[i];
+    }
+    c->inputs = inputs;
+    for (int o = 0; o < c->output_count; o++) {
+        DLTensor *tensor = &tensors[c->input_count + o];
+        copy_tensor(&call->arena, tensor, c->outputs[o].tensor);
+        c->outputs[o].tensor = tensor;
+        c->output_data[o] = (char *)tensor->data + tensor->byte_offset;
+    }
+}
+
+/* Kernels can use every tensor where it is now. */
+static bool is_direct(const dlc_call *call) {
+    const jit_boundary *c = &call->boundary;
+    for (int t = 0; t < c->input_count + c->output_count; t++)
+        if (!c->direct[t]) return false;
+    for (int o = 0; o < c->output_count; o++) {
+        bool shared = jit_is_shared(c, o);
+        if (shared ? !call->plan->donations[o].may : call->plan->donations[o].must) return false;
+    }
+    return true;
+}
+
+static void choose_way(dlc_call *call) {
+    const jit_boundary *c = &call->boundary;
+    const jit_plan *plan = call->plan;
+    const dlc_context *context = plan->context;
+    call->alone = NULL;
+    if (!call->frame || !is_direct(call)) return;
+    jit_frame_aim(plan, call->frame, c->input_data, c->output_data);
+    const jit_step *step = plan->steps;
+    if (plan->step_count == 1 && step->kind == JIT_STEP_KERNELS &&
+        (context->width <= 1 || !lib_is_worth_sharing(step->phases, step->phase)))
+        call->alone = step;
+}
+
+static dlc_status enter_plan(dlc_call *call, lib_error *error) {
+    jit_boundary *c = &call->boundary;
+    unsigned side;
+    LIB_TRY(jit_check_inputs(c, error));
+    for (int o = 0; o < c->output_count; o++)
+        if (!c->outputs[o].tensor)
+            return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: output %s is NULL, expected the host's tensor", c->caller,
+                            c->program->outputs[o].name);
+    LIB_TRY(jit_plans_enter(c->program, c->shapes, c->shape_count, false, &call->plan, &side, error));
+    jit_plans_hold(c->program, call->plan);
+    jit_plans_leave(c->program, side);
+    for (int o = 0; o < c->output_count; o++)
+        LIB_TRY(jit_check_output(c, o, &call->plan->output_shapes[o * DLC_MAX_RANK], error));
+    return DLC_OK;
+}
+
+static void make(dlc_call *call) {
+    if (enter_plan(call, &call->error) != DLC_OK) lib_raise_error(&call->scope, &call->error);
+    copy_tensors(call);
+    if (!jit_shares_arena(call->plan)) {
+        call->frame = jit_frame_new(call->plan);
+        if (!call->frame) lib_raise(&call->scope, DLC_OUT_OF_MEMORY, "dlc_call_create: out of memory: a frame");
+        for (int k = 0; k < call->plan->call_count; k++) call->frame->arguments[k].error = &call->error;
+    }
+    choose_way(call);
+}
+
+uint64_t jit_call_runs(const dlc_program *program) {
+    uint64_t runs = 0;
+    for (dlc_call *call = program->calls; call; call = call->next)
+        runs += atomic_load_explicit(&call->runs, memory_order_relaxed);
+    return runs;
+}
+
+static void list(dlc_call *call) {
+    dlc_program *program = call->boundary.program;
+    lib_mutex_lock(&program->context->mutex);
+    call->next = program->calls;
+    if (call->next) call->next->previous = call;
+    program->calls = call;
+    lib_mutex_unlock(&program->context->mutex);
+}
+
+static void unlist(dlc_call *call) {
+    dlc_program *program = call->boundary.program;
+    lib_mutex_lock(&program->context->mutex);
+    if (call->previous)
+        call->previous->next = call->next;
+    else if (program->calls == call)
+        program->calls = call->next;
+    if (call->next) call->next->previous = call->previous;
+    program->context->runs += atomic_load_explicit(&call->runs, memory_order_relaxed);
+    lib_mutex_unlock(&program->context->mutex);
+}
+
+void dlc_call_destroy(dlc_call *call) {
+    if (!call) return;
+    dlc_program *program = call->boundary.program;
+    unlist(call);
+    if (call->plan) {
+        jit_frame_free(call->plan, call->frame);
+        jit_plans_let_go(program, call->plan);
+    }
+    lib_arena_free(&call->arena);
+    lib_release(&program->context->allocator, call, sizeof *call, 64);
+}
+
+dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, int input_count,
+                           DLTensor *const *outputs, int output_count, dlc_call **out) {
+    lib_error error;
+    if (out) *out = NULL;
+    if (!program || !out) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_call_create: program and call must not be NULL");
+        return jit_fail(program ? program->context : NULL, &error);
+    }
+    dlc_call *call = lib_allocate_zeroed(&program->context->allocator, sizeof *call, 64);
+    if (!call) {
+        lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_call_create: out of memory: a call");
+        return jit_fail(program->context, &error);
+    }
+    lib_arena_init(&call->arena, &program->context->allocator, &call->scope);
+    call->boundary.program = program;
+    list(call);
+    bool made = false;
+    if (LIB_ENTER(&call->scope)) {
+        make_boundary(call, program, inputs, input_count, outputs, output_count);
+        make(call);
+        made = true;
+    }
+    if (made) {
+        *out = call;
+        return DLC_OK;
+    }
+    error = call->scope.error;
+    dlc_call_destroy(call);
+    return jit_fail(program->context, &error);
+}
+
+/* ---- other data */
+
+static dlc_status set_data(dlc_call *call, int slot, void *data) {
+    jit_boundary *c = &call->boundary;
+    bool input = slot < c->input_count;
+    DLTensor *tensor = input ? (DLTensor *)(uintptr_t)c->inputs[slot] : c->outputs[slot - c->input_count].tensor;
+    const DLTensor before = *tensor;
+    const jit_extent extent = c->extents[slot];
+    const bool direct = c->direct[slot];
+    char **pointer = &c->input_data[slot]; /* outputs follow */
+    tensor->data = data;
+    tensor->byte_offset = 0;
+    *pointer = data;
+    dlc_status status = jit_check_tensor(c, slot, tensor, &call->error);
+    for (int o = 0; o < c->output_count && status == DLC_OK; o++) status = jit_check_overlap(c, o, &call->error);
+    if (status == DLC_OK) {
+        choose_way(call);
+        return DLC_OK;
+    }
+    *tensor = before;
+    *pointer = (char *)before.data + before.byte_offset;
+    c->extents[slot] = extent;
+    c->direct[slot] = direct;
+    return jit_fail(c->program->context, &call->error);
+}
+
+static dlc_status set_checked(dlc_call *call, const char *caller, int number, int count, int first, void *data) {
+    lib_error error;
+    if (!call || number < 0 || number >= count) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT,
+                 call ? "%s: number %d does not exist, there are %d" : "%s: the call is NULL", caller, number, count);
+        return jit_fail(call ? call->boundary.program->context : NULL, &error);
+    }
+    call->boundary.caller = caller;
+    return set_data(call, first + number, data);
+}
+
+dlc_status dlc_call_set_input(dlc_call *call, int input, const void *data) {
+    return set_checked(call, "dlc_call_set_input", input, call ? call->boundary.input_count : 0, 0,
+                       (void *)(uintptr_t)data);
+}
+
+dlc_status dlc_call_set_output(dlc_call *call, int output, void *data) {
+    return set_checked(call, "dlc_call_set_output", output, call ? call->boundary.output_count : 0,
+                       call ? call->boundary.input_count : 0, data);
+}
+
+/* ---- running */
+
+static void count_run(dlc_call *call) { /* only the thread that runs the call writes */
+    uint64_t runs = atomic_load_explicit(&call->runs, memory_order_relaxed);
+    atomic_store_explicit(&call->runs, runs + 1, memory_order_relaxed);
+}
+
+static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
+    lib_error error;
+    if (!call || (options && options->struct_size != sizeof *options)) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_call_run: %s",
+                 call ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the call is NULL");
+        return jit_fail(call ? call->boundary.program->context : NULL, &error);
+    }
+    const jit_boundary *c = &call->boundary;
+    if (!call->frame || !is_direct(call))
+        return dlc_run(c->program, options, c->inputs, c->input_count, c->outputs, c->output_count);
+    count_run(call);
+    dlc_status status = jit_plan_run_in(c->program, call->plan, call->frame, c->input_data, c->output_data,
+                                        options ? options->cancel : NULL, &call->error);
+    return status == DLC_OK ? DLC_OK : jit_fail(c->program->context, &call->error);
+}
+
+dlc_status dlc_call_run(dlc_call *call, const dlc_run_options *options) {
+    if (!call || !call->alone || options ||
+        atomic_load_explicit(&call->boundary.program->profile, memory_order_relaxed))
+        return run_any(call, options);
+    const jit_step *step = call->alone;
+    call->error.status = DLC_OK; /* the interpreter's way to report */
+    lib_fp_state state = lib_fp_enter();
+    for (int64_t p = 0; p < step->phases; p++) {
+        const jit_phase *phase = &step->target[p];
+        phase->function.run(&call->frame->arguments[phase->call], phase->iteration, 0, step->phase[p].tasks, 0,
+                            phase->function.closure);
+    }
+    lib_fp_restore(state);
+    count_run(call);
+    return call->error.status == DLC_OK ? DLC_OK : jit_fail(call->boundary.program->context, &call->error);
+}
