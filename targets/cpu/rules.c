@@ -273,6 +273,6 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         if (rules_chained(&r, (int)s) || rules_in_chain(&r, (int)s)) continue;
         if (rules_role_of(&r, (int)s) == RULES_ROWS) continue;
         if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_columns(&r, (int)s)) continue;
-        if (!rules_tile(&r, (int)s) && !rules_rows(&r, (int)s)) schedule_plain(&r, (int)s);
+        if (!rules_lanes_loops(&r, (int)s) && !rules_tile(&r, (int)s) && !rules_rows(&r, (int)s)) schedule_plain(&r, (int)s);
     }
 }

@@ -46,6 +46,15 @@ typedef struct rules_part {
     rules_role role;
 } rules_part;
 
+/* A contraction in tiles of results with vectors of partial sums (rules_lanes.c). */
+typedef struct rules_lanes_tile {
+    const char *name, *part;     /* the sums; the partial ones */
+    const char *u_name, *v_name; /* axes that the tile repeats: u_name NULL: one only */
+    int u, v, axis;              /* before the rewrites; the reduction axis that the lanes run along */
+    int64_t mr, nr, lanes;
+    uint32_t pack[2]; /* operands to be laid out along the axis; UINT32_MAX: none */
+} rules_lanes_tile;
+
 typedef struct rules {
     const tir_machine *machine;
     int threads;
@@ -56,6 +65,7 @@ typedef struct rules {
     lib_vec(rules_choice) choices;
     rules_chain *chain; /* NULL: none */
     lib_vec(rules_part) parts;
+    lib_vec(rules_lanes_tile) lanes_tiles;
 } rules;
 
 #define RULES_IRREGULAR INT64_MAX /* stride along an axis that is not one number */
@@ -117,6 +127,10 @@ void rules_prepare_scan(rules *r, int stage);
 void rules_prepare_reduce(rules *r, int stage);
 void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
+/* Model's cycles of a contraction in tiles by lanes; not possible: 1e300. */
+double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);
+void rules_prepare_lanes(rules *r, int stage, const rules_lanes_tile *tile);
+bool rules_lanes_loops(rules *r, int root);
 /* Chains come first: their stages are left alone by the others. */
 void rules_prepare_chains(rules *r);
 bool rules_in_chain(const rules *r, int stage);

@@ -95,6 +95,14 @@ static double conflict_cycles(const tir_machine *machine, int64_t rows, int64_t 
     return most > ways ? (double)(rows * (most - ways)) / (double)ways : 0;
 }
 
+/* Vectors that a row of a tile takes, counted by what they cost to multiply: where wide ones go through narrow units in two halves,
+ * a last one that is at most half full goes in one. */
+static double row_vectors(const tir_machine *machine, int64_t columns, int64_t nr, int64_t lanes) {
+    int64_t used = columns < nr ? columns : nr, rest = used % lanes;
+    double half = machine->fma_ports == 1 && machine->vector_bytes == 64 && rest <= lanes / 2 ? 0.5 : 1;
+    return (double)(used / lanes) + (rest ? half : 0);
+}
+
 /* Best register tile. */
 static void size_tile(const rules *r, tile *t, const tile_problem *p) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
@@ -114,7 +122,8 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
         for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
             int64_t rows = (p->m + mr - 1) / mr, columns = (p->n + nr - 1) / nr;
             double height = (double)p->m / (double)rows; /* balanced */
-            double fma = height * (double)nv / (double)ports, loads = (height + (double)nv) / 2;
+            double fma = height * row_vectors(r->machine, p->panel ? nr : p->n, nr, t->lanes) / (double)ports,
+                   loads = (height + (double)nv) / 2;
             double chain = 4;                 /* latency of one accumulator's chain */
             double stream = 1.5 * (double)nv; /* the vector operand comes from L2 */
             if (p->separate) loads = (height * (double)nv + 1) / 2;
@@ -402,7 +411,15 @@ void rules_prepare_tile(rules *r, int s) {
     if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
     if (rules_role_of(r, s) > RULES_WHOLE) return;
     tile t;
-    if (!choose_tile(r, s, &t)) return;
+    rules_lanes_tile lanes;
+    bool found = choose_tile(r, s, &t);
+    double by_lanes = rules_lanes_cost(r, s, &lanes);
+    if (by_lanes < (found ? t.cycles : 1e300)) {
+        copy_outputs(r, s);
+        rules_prepare_lanes(r, rules_stage_named(r, name), &lanes);
+        return;
+    }
+    if (!found) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, r->region->stages.data[s].axis[t.v].name}));
     copy_outputs(r, s);
     s = rules_stage_named(r, name);

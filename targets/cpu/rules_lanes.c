@@ -1,0 +1,368 @@
+/* Contractions by lanes: a register tile of results, each with a vector of its own of partial sums along the reduction. It wants
+ * operands whose points of the reduction lie side by side; then no lane is wasted on few columns, no operand is broadcast, and the
+ * sums of the lanes at the end cost little once a row is some vectors long. The model of rules_tile.c decides between the two. */
+#include "targets/cpu/rules.h"
+#include "tir/unit.h"
+
+enum {
+    TILE_OVERHEAD = 30, /* cycles to start a tile */
+    CHAIN = 4,          /* latency of one accumulator's chain */
+    STREAMS = 4         /* rows that are read once run side by side: more of them, and the processor fetches less well ahead */
+};
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t ceiling(int64_t n, int64_t by) {
+    return (n + by - 1) / by;
+}
+
+/* What a tile by lanes is chosen for. */
+typedef struct lanes_problem {
+    int64_t m, n;         /* extents along u and v; 1: no such axis */
+    int64_t k;            /* points of the axis that the lanes run along */
+    int64_t lanes, bytes; /* of one vector; of an element */
+    double rest, outer;   /* points of the other space axes, and of the other reduction axes */
+    bool packed_u, packed_v;
+} lanes_problem;
+
+/* Cycles of one tile's step: mr + nr vectors are loaded, mr * nr * q multiplied. */
+static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, int64_t q) {
+    const tir_machine *machine = r->machine;
+    int64_t ports = machine->fma_ports > 0 ? machine->fma_ports : 1;
+    double fma = (double)(mr * nr * q) / (double)ports, loads = (double)((mr + nr) * q) / (double)(ports > 1 ? 2 : 1);
+    /* rows of v stay in the first-level cache while the tiles along u go by, if they fit; what does not comes from the second */
+    if (p->m == 1) { /* the one row stays, those of v are used once */
+        mr = nr;
+        nr = 1;
+    }
+    int64_t resident = nr * p->k * p->bytes, room = machine->l1 > 0 ? machine->l1 / 2 : 16 << 10;
+    bool all = (p->m + p->n) * p->k * p->bytes <= 2 * room;
+    double vectors = (double)((resident <= room ? 0 : nr) + mr) * (double)q, stream = all ? 0 : 2 * vectors;
+    double step = fma > loads ? fma : loads;
+    if (stream > step) step = stream;
+    if (CHAIN > step) step = CHAIN;
+    return step + (loads + stream) / 20;
+}
+
+/* The best tile; cycles for the whole contraction. */
+static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_tile *t) {
+    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    double best = 1e300;
+    for (int64_t q = 1; q <= 4; q *= 2) {
+        double steps = (double)(p->k / (p->lanes * q)), tail = p->k % (p->lanes * q) ? r->machine->masked ? 1.5 : 6 : 0;
+        double fold = 1.5 + (double)q + (p->lanes > 8 ? 1 : 0); /* per result: lanes are added by halves */
+        if (steps < 1) break;
+        for (int64_t nr = 1; nr <= smaller(p->n, p->m == 1 ? STREAMS : 12); nr++)
+            for (int64_t mr = 1; mr <= smaller(p->m, 12); mr++) {
+                int64_t held = mr * nr * q + smaller(mr, nr) * q + 1 + (r->machine->fma ? 0 : 1);
+                if (held > registers) break;
+                double tiles = (double)(ceiling(p->m, mr) * ceiling(p->n, nr));
+                double height = (double)p->m / (double)ceiling(p->m, mr);
+                double width = (double)p->n / (double)ceiling(p->n, nr);
+                double share = height * width / (double)(mr * nr); /* balanced: tiles are a little smaller */
+                double cycles =
+                    (p->outer * (steps + tail) * step_cycles(r, p, mr, nr, q) + fold * (double)(mr * nr)) * share;
+                cycles = tiles * (cycles + TILE_OVERHEAD);
+                if (p->m % mr) cycles *= 1.01;
+                if (p->n % nr) cycles *= 1.02; /* more versions of the tile */
+                if (cycles >= best * 0.999) continue;
+                best = cycles;
+                t->mr = mr;
+                t->nr = nr;
+                t->lanes = p->lanes * q;
+            }
+    }
+    return best * p->rest;
+}
+
+static bool plain_in(const rules *r, const rules_access *access, tir_expr axis, int *dim) {
+    const tir_tensor *t = &r->region->tensors.data[access->tensor];
+    for (int d = 0; d < t->rank; d++)
+        if (tir_operand(r->region->pool, access->load, d) == axis) {
+            *dim = d;
+            return true;
+        }
+    return false;
+}
+
+/* Axes that only one of the two operands depends on: the longest of each. False: the accesses are not of this kind. */
+static bool repeated_axes(const rules *r, const tir_stage *stage, const rules_access *access, int *u, int *v) {
+    int64_t most[2] = {1, 1};
+    int axis[2] = {-1, -1};
+    for (int a = 0; a < stage->space; a++) {
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        bool first = access[0].stride[a] != 0, second = access[1].stride[a] != 0;
+        if (extent < 0 || access[0].stride[a] == RULES_IRREGULAR || access[1].stride[a] == RULES_IRREGULAR)
+            return false;
+        if (first == second || extent <= most[second]) continue;
+        most[second] = extent;
+        axis[second] = a;
+    }
+    /* vectors of results run along v: the axis that lies innermost in what is stored */
+    *u = axis[0] < axis[1] ? axis[0] : axis[1];
+    *v = axis[0] < axis[1] ? axis[1] : axis[0];
+    return *v >= 0;
+}
+
+/* An operand whose points along the axis do not lie side by side can be laid out anew, if the axis is a dimension of it. */
+static bool may_pack(const rules *r, const rules_access *access, tir_expr axis) {
+    const tir_tensor *t = &r->region->tensors.data[access->tensor];
+    int dim;
+    return t->rank >= 2 && !t->output && tir_layout_is_identity(&t->layout) && plain_in(r, access, axis, &dim);
+}
+
+/* Does everything in the loops of the stage's root run point by point? Rows of it stay on chip otherwise (rules_rows.c). */
+static bool simple_group(const rules *r, int s) {
+    int root = r->group[s].root;
+    if (root == s) return true;
+    if (r->region->stages.data[root].kind != TIR_MAP || r->group[s].owner != root) return false;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        if (stage->removed || q == root || r->group[q].root != root) continue;
+        if (!rules_pointwise(r, q) || (q != s && stage->kind != TIR_MAP)) return false;
+    }
+    return true;
+}
+
+double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    const double no = 1e300;
+    if (stage->kind != TIR_REDUCE || stage->predicate || !stage->merge[0] || !stage->reduce || stage->fold >= 0)
+        return no;
+    if (!rules_is_contraction(r, s) || !simple_group(r, s) || stage->space + 1 > DLC_MAX_RANK) return no;
+    if (r->machine->vector_bytes < 16 || tir_unit_for(r->machine->units, r->region->pool, stage)) return no;
+    if (rules_accesses(r, s, access, RULES_ACCESSES) != 2 || access[0].tensor == access[1].tensor) return no;
+    *t = (rules_lanes_tile){.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};
+    if (!repeated_axes(r, stage, access, &t->u, &t->v)) return no;
+    lanes_problem p = {.m = 1, .n = 1, .lanes = rules_lanes(r, s), .rest = 1, .outer = 1};
+    p.bytes = r->machine->vector_bytes / p.lanes;
+    if (t->u >= 0) p.m = rules_extent(r, &stage->axis[t->u]);
+    p.n = rules_extent(r, &stage->axis[t->v]);
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->u && a != t->v) p.rest *= (double)rules_extent(r, &stage->axis[a]);
+    double best = no;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        rules_lanes_tile here = *t;
+        here.axis = a;
+        p.k = rules_extent(r, &stage->axis[a]);
+        p.outer = 1;
+        double packing = 0;
+        bool fits = p.k >= p.lanes && p.k > 1;
+        for (int b = stage->space; b < stage->space + stage->reduce && fits; b++) {
+            int64_t extent = rules_extent(r, &stage->axis[b]);
+            fits = extent > 0;
+            if (b != a) p.outer *= (double)extent;
+        }
+        for (int i = 0; i < 2 && fits; i++) {
+            const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+            if (access[i].stride[a] == 1 && tensor->stage < 0) continue;
+            fits = may_pack(r, &access[i], stage->axis[a].var);
+            here.pack[i] = access[i].tensor;
+            if (tensor->constant && tensor->stage < 0) continue;
+            double points = (double)p.k * p.outer * p.rest; /* read and written once */
+            for (int axis = 0; axis < stage->space; axis++)
+                if ((axis == t->u || axis == t->v) && access[i].stride[axis] != 0)
+                    points *= (double)rules_extent(r, &stage->axis[axis]);
+            packing += 2 * points;
+        }
+        double cycles = fits ? size_lanes(r, &p, &here) + packing : no;
+        if (cycles >= best) continue;
+        best = cycles;
+        *t = here;
+    }
+    return best;
+}
+
+/* ---- rewrites */
+
+/* (k/lanes, other dimensions in order, k%lanes), by the reader's names: vectors of what is multiplied together lie side by side. */
+static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *access, int axis, int64_t lanes) {
+    const tir_tensor *packed = &r->region->tensors.data[access->tensor];
+    const char *names[DLC_MAX_RANK];
+    lib_text parts;
+    lib_text_init(&parts, r->arena);
+    int dim = 0;
+    plain_in(r, access, reader->axis[axis].var, &dim);
+    for (int d = 0; d < packed->rank; d++) {
+        names[d] = packed->stage >= 0 ? r->region->stages.data[packed->stage].axis[d].name : NULL;
+        for (int a = 0; a < reader->space + reader->reduce && !names[d]; a++)
+            if (reader->axis[a].var == tir_operand(r->region->pool, access->load, d)) names[d] = reader->axis[a].name;
+        if (!names[d]) names[d] = lib_arena_format(r->arena, "d%d", d);
+    }
+    lib_text_format(&parts, "%s/%lld", names[dim], (long long)lanes);
+    for (int d = 0; d < packed->rank; d++)
+        if (d != dim) lib_text_format(&parts, ", %s", names[d]);
+    lib_text_format(&parts, ", %s%%%lld", names[dim], (long long)lanes);
+    rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
+}
+
+static uint32_t tensor_named(const rules *r, const char *name) {
+    for (uint32_t t = 0; t < r->region->tensors.count; t++)
+        if (strcmp(r->region->tensors.data[t].name, name) == 0) return t;
+    return UINT32_MAX;
+}
+
+static void pack_operand(rules *r, const rules_lanes_tile *t, uint32_t tensor) {
+    const tir_tensor *operand = &r->region->tensors.data[tensor];
+    int s = rules_stage_named(r, t->name);
+    rules_access access[RULES_ACCESSES];
+    if (!operand->constant || operand->stage >= 0) {
+        const char *source = operand->name, *copy = rules_fresh_name(r, source, "_rows");
+        rules_rewrite(r, "copy %s -> %s", source, copy);
+        tensor = tensor_named(r, copy);
+        s = rules_stage_named(r, t->name);
+    }
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if (access[i].tensor == tensor) pack_lanes(r, &r->region->stages.data[s], &access[i], t->axis, t->lanes);
+}
+
+void rules_prepare_lanes(rules *r, int s, const rules_lanes_tile *chosen) {
+    rules_lanes_tile t = *chosen;
+    const tir_stage *stage = &r->region->stages.data[s];
+    t.part = rules_fresh_name(r, t.name, "_p");
+    t.u_name = t.u < 0 ? NULL : stage->axis[t.u].name;
+    t.v_name = stage->axis[t.v].name;
+    for (int i = 0; i < 2; i++)
+        if (t.pack[i] != UINT32_MAX) pack_operand(r, &t, t.pack[i]);
+    s = rules_stage_named(r, t.name);
+    rules_set_role(r, t.part, RULES_LANES);
+    lib_vec_push(r->arena, &r->lanes_tiles, t);
+    rules_rewrite(r, "rfactor %s.%s %lld lanes -> %s lane step", t.name, r->region->stages.data[s].axis[t.axis].name,
+                  (long long)t.lanes, t.part);
+    rules_rewrite(r, "tree %s.lane", t.name);
+}
+
+/* ---- loops */
+
+static int axis_named(const tir_stage *stage, const char *name) {
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (name && strcmp(stage->axis[a].name, name) == 0) return a;
+    return -1;
+}
+
+/* Stages of the tile: partial sums, the levels of the tree, the sum. */
+static bool is_lanes_part(const rules *r, int s, const rules_lanes_tile *t) {
+    const char *name = r->region->stages.data[s].name;
+    size_t length = strlen(t->name);
+    return strcmp(name, t->part) == 0 || strcmp(name, t->name) == 0 ||
+           (axis_named(&r->region->stages.data[s], "lane") >= 0 && strncmp(name, t->name, length) == 0);
+}
+
+static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char *owner, const char *loop) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int u = axis_named(stage, t->u_name), v = axis_named(stage, t->v_name), lane = axis_named(stage, "lane");
+    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
+    tir_schedule_add(r->schedule, "store %s reg", stage->name);
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (a != u && a != v && a != lane) lib_text_format(&order, " %s", stage->axis[a].name);
+    if (u >= 0) lib_text_format(&order, " %s", t->u_name);
+    tir_schedule_add(r->schedule, "order %s:%s %s lane", stage->name, order.data, t->v_name);
+    if (stage->predicate) tir_schedule_add(r->schedule, "clip %s.step", stage->name);
+    tir_schedule_add(r->schedule, "vec %s.lane", stage->name);
+    if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, t->u_name);
+    tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, t->v_name);
+}
+
+/* Is the root nothing but a copy of the sums, with no other stage in its loops? Then they go straight there. */
+static bool bare_root(const rules *r, int root, const int *members, int count, const rules_lanes_tile *t) {
+    const tir_stage *top = &r->region->stages.data[root];
+    for (int i = 0; i < count; i++)
+        if (!is_lanes_part(r, members[i], t)) return false;
+    return top->count == 1 && tir_op_of(r->region->pool, top->value[0]) == TIR_LOAD;
+}
+
+typedef struct lanes_loops {
+    rules *r;
+    const tir_stage *top;
+    lib_text order, parallel;
+    const char *last;
+} lanes_loops;
+
+static void add_loop(lanes_loops *l, const char *loop, bool parallel) {
+    lib_text_format(&l->order, " %s", loop);
+    if (parallel) lib_text_format(&l->parallel, " %s.%s", l->top->name, loop);
+    l->last = loop;
+}
+
+/* The loop of an axis that stays inside the tile; the outer one, if the tile is smaller than the axis, is added. */
+static const char *split_axis(lanes_loops *l, int axis, int64_t size, const char *outer, const char *inner) {
+    const char *name = l->top->axis[axis].name;
+    if (rules_extent(l->r, &l->top->axis[axis]) <= size) return name;
+    tir_schedule_add(l->r->schedule, "split %s.%s %lld -> %s %s balanced", l->top->name, name, (long long)size, outer,
+                     inner);
+    add_loop(l, outer, true);
+    return inner;
+}
+
+static const rules_lanes_tile *tile_of(rules *r, const int *members, int count) {
+    for (uint32_t i = 0; i < r->lanes_tiles.count; i++)
+        for (int m = 0; m < count; m++)
+            if (strcmp(r->region->stages.data[members[m]].name, r->lanes_tiles.data[i].part) == 0)
+                return &r->lanes_tiles.data[i];
+    return NULL;
+}
+
+bool rules_lanes_loops(rules *r, int root) {
+    const tir_stage *top = &r->region->stages.data[root];
+    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    const rules_lanes_tile *t = top->kind == TIR_MAP ? tile_of(r, members, count) : NULL;
+    if (!t) return false;
+    int sums = rules_stage_named(r, t->name), part = rules_stage_named(r, t->part), u = -1, v;
+    for (int i = 0; i < count; i++) {
+        bool mine = is_lanes_part(r, members[i], t);
+        if (!mine && (!rules_pointwise(r, members[i]) || r->region->stages.data[members[i]].kind != TIR_MAP))
+            return false;
+    }
+    v = r->group[part].label[axis_named(&r->region->stages.data[part], t->v_name)];
+    if (t->u >= 0) u = r->group[part].label[axis_named(&r->region->stages.data[part], t->u_name)];
+    if (v < 0 || (t->u >= 0 && u < 0) || (sums != root && r->group[sums].owner != root)) return false;
+    lanes_loops loops = {.r = r, .top = top};
+    lib_text_init(&loops.order, r->arena);
+    lib_text_init(&loops.parallel, r->arena);
+    for (int a = 0; a < top->space; a++)
+        if (a != u && a != v) add_loop(&loops, top->axis[a].name, true);
+    const char *vi = split_axis(&loops, v, t->nr, "v_o", "v_i");
+    const char *ui = u < 0 ? NULL : split_axis(&loops, u, t->mr, "u_o", "u_i");
+    if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", top->name, vi,
+                         (long long)rules_extent(r, &top->axis[v]));
+        vi = "w_i";
+        add_loop(&loops, "w_o", false);
+    }
+    tir_schedule_add(r->schedule, "order %s:%s%s%s %s", top->name, loops.order.data, ui ? " " : "", ui ? ui : "", vi);
+    if (loops.parallel.length) tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
+    if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", top->name, ui);
+    bool bare = sums == root || bare_root(r, root, members, count, t);
+    const char *at = bare ? vi : loops.last; /* where the sums are made */
+    tir_schedule_add(r->schedule, "%s %s.%s", bare ? "unroll" : "vec", top->name, vi);
+    for (int i = 0; i < count; i++) {
+        const tir_stage *m = &r->region->stages.data[members[i]];
+        if (members[i] == part) {
+            partial_sums(r, part, t, top->name, loops.last);
+        } else if (members[i] == sums) {
+            tir_schedule_add(r->schedule, "at %s %s.%s", m->name, top->name, at);
+            tir_schedule_add(r->schedule, "store %s %s", m->name, bare ? "reg" : "local");
+            if (bare) continue;
+            int mu = axis_named(m, t->u_name);
+            if (mu >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", m->name, t->u_name);
+            tir_schedule_add(r->schedule, "unroll %s.%s", m->name, t->v_name);
+        } else if (is_lanes_part(r, members[i], t)) {
+            tir_schedule_add(r->schedule, "at %s %s.%s", m->name, bare ? top->name : t->name, bare ? vi : t->v_name);
+            tir_schedule_add(r->schedule, "store %s reg", m->name);
+            tir_schedule_add(r->schedule, "vec %s.lane", m->name);
+        } else {
+            int mu = u < 0 ? -1 : rules_axis_labelled(r, members[i], u), mv = rules_axis_labelled(r, members[i], v);
+            tir_schedule_add(r->schedule, "at %s %s.%s", m->name, top->name, loops.last);
+            tir_schedule_add(r->schedule, "store %s local", m->name);
+            if (mv >= 0) tir_schedule_add(r->schedule, "vec %s.%s", m->name, m->axis[mv].name);
+            if (mu >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", m->name, m->axis[mu].name);
+        }
+    }
+    return true;
+}
