@@ -16,7 +16,13 @@ typedef struct tile {
 } tile;
 
 enum { SEPARATE_ROWS = 8 }; /* of light reductions: hides the latency of one accumulator's chain */
-enum { NO_TENSOR = -1, TILE_OVERHEAD = 40 /* cycles to start, initialise and store a tile */ };
+enum {
+    NO_TENSOR = -1,
+    TILE_OVERHEAD = 40, /* cycles to start, initialise and store a tile */
+    FAR_STORE = 6,      /* cycles of a store beyond the second-level cache */
+    WINDOW = 256,       /* instructions that are in flight at once */
+    TASKS = 4           /* for each thread, at least */
+};
 
 static int64_t known_extent(const rules *r, const tir_axis *axis) {
     int64_t extent = rules_extent(r, axis);
@@ -76,6 +82,7 @@ typedef struct tile_problem {
     int64_t taps;      /* window points that are unrolled together */
     int64_t company;   /* stages that share the registers */
     int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
+    bool far;          /* results are written beyond the second-level cache */
     bool separate;     /* rows have vectors of their own: they only run side by side */
 } tile_problem;
 
@@ -133,7 +140,10 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
             step += (loads + stream) / 20; /* what is hidden costs something too */
             if (p->m % mr) step *= 1.01;   /* heights differ: two versions of the tile */
             step += conflict_cycles(r->machine, mr, p->row_bytes);
-            double cycles = (double)(rows * columns) * (step + (double)TILE_OVERHEAD / p->steps);
+            /* stores that go beyond the second-level cache wait, unless the next tiles' work is already in flight beside them */
+            double ahead = (double)(mr * nv) * (p->steps + 1) / WINDOW;
+            double start = TILE_OVERHEAD + (p->far ? FAR_STORE * height * (double)nv * (ahead < 1 ? ahead : 1) : 0);
+            double cycles = (double)(rows * columns) * (step + start / p->steps);
             if (cycles < t->cycles * 0.999) {
                 t->cycles = cycles;
                 t->nr = nr;
@@ -278,10 +288,11 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (p.company < 1) p.company = 1;
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
         if (meets(r, stage, a, stage->axis[t->u].var)) p.taps *= known_extent(r, &stage->axis[a]);
-    size_tile(r, t, &p);
     int64_t rest = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) rest *= covered_extent(r, s, a);
+    p.far = (double)p.n * (double)p.m * (double)rest * r->machine->vector_bytes / (double)t->lanes > (double)r->machine->l2;
+    size_tile(r, t, &p);
     double store = rules_stores_vectors(r, s, v) || r->group[s].root == s ? 1 : 24;
     const tir_stage *root = &r->region->stages.data[r->group[s].root];
     for (int a = 0; a < root->space && r->group[s].root != s; a++)
@@ -506,6 +517,23 @@ static void add_loop(tile_loops *loops, const char *loop, bool parallel) {
     loops->last = loop;
 }
 
+/* Does all of the vector operand, panels of it side by side, stay in the second-level cache? Then rows may come first: results are
+ * written as they lie in memory. */
+static bool rows_first(rules *r, int main, const tile *t) {
+    const tir_stage *stage = &r->region->stages.data[main];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, main, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++) {
+        if (!depends(&access[i], t->v)) continue;
+        double bytes = (double)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+        for (int a = 0; a < stage->space + stage->reduce; a++)
+            if (depends(&access[i], a) && (a == t->v || a >= stage->space))
+                bytes *= (double)known_extent(r, &stage->axis[a]);
+        if (bytes > (double)r->machine->l2 / 2) return false;
+    }
+    return true;
+}
+
 /* Outer loops of a root: what the vector operand depends on, the panels, then the other axes: a panel stays in cache while they
  * run. */
 static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const tile *t, int v, int u,
@@ -570,8 +598,10 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     lib_text_init(&loops.parallel, r->arena);
     if (place) lib_text_add(&loops.order, place->prefix);
     if (place) loops.last = place->prefix_last;
-    outer_axes(&loops, place, main, &t, v, u, vo);
-    if (uo) add_loop(&loops, uo, !place && !loops.parallel.length);
+    bool first = !place && uo && vo && rows_first(r, main, &t);
+    outer_axes(&loops, place, main, &t, v, u, first ? NULL : vo);
+    if (uo) add_loop(&loops, uo, !place && (first || !loops.parallel.length));
+    if (first) add_loop(&loops, vo, r->threads > 1 && m / t.mr < TASKS * r->threads);
     if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
         tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi,
                          (long long)(u >= 0 ? m : n));
