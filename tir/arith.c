@@ -321,6 +321,15 @@ static uint64_t float_arith(tir_op op, tir_dtype dtype, const uint64_t *operands
     return tir_bits_from_f64(dtype, float_operate(op, x));
 }
 
+/* x * 2^floor(n): 0 * 2^inf and inf * 2^-inf are NaN. Past 2^2000 nothing but infinity and zero is left. */
+static uint64_t float_ldexp(tir_dtype dtype, const uint64_t *operands) {
+    double x = tir_bits_to_f64(dtype, operands[0]), n = floor(tir_bits_to_f64(dtype, operands[1]));
+    if (isnan(x) || isnan(n)) return tir_bits_from_f64(dtype, NAN);
+    if (isinf(n)) return tir_bits_from_f64(dtype, n > 0 ? x * INFINITY : isinf(x) ? NAN : copysign(0.0, x));
+    int power = (int)fmin(fmax(n, -4000.0), 4000.0);
+    return dtype == DLC_F32 ? bits_of_f32(ldexpf((float)x, power)) : tir_bits_from_f64(dtype, ldexp(x, power));
+}
+
 /* ---- dot products of matrix units */
 
 static float flush(float x) {
@@ -355,6 +364,7 @@ uint64_t tir_arith(tir_op op, tir_dtype result, tir_dtype operand_dtype, const u
     case TIR_BITCAST: return tir_arith_cast(result, result, operands[0]);
     case TIR_DOT2_BF16: return dot2_bf16(operands);
     case TIR_DOT4_U8I8: return extend(result, dot4_u8i8(operands));
+    case TIR_LDEXP: return float_ldexp(operand_dtype, operands);
     case TIR_FMA:
     case TIR_MULADD: {
         if (class_ == 'f' && (has_fma || op == TIR_FMA)) return float_fused(operand_dtype, operands);

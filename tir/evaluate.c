@@ -55,7 +55,7 @@ _Noreturn static void fail(const evaluation *ev, const char *name, const char *w
 static expression compile(evaluation *ev, tir_expr root) {
     expression out = {0};
     if (!root) return out;
-    root = tir_legalize(ev->pool, root, ev->has_fma, false);
+    root = tir_legalize(ev->pool, root, ev->has_fma, false, false);
     if (ev->positions < ev->pool->nodes.count) {
         ev->positions = ev->pool->nodes.count + ev->pool->nodes.count / 2; /* legalizing makes nodes */
         ev->position = LIB_NEW_ARRAY(ev->arena, uint32_t, ev->positions);

@@ -67,6 +67,7 @@ typedef uint8_t tir_dtype;
     X(TIR_ERF, "erf", 1, TIR_MATH, "")                                                                                \
     X(TIR_SELECT, "select", 3, 0, "cond ? a : b; both are evaluated, neither can trap")                               \
     X(TIR_FMA, "fma", 3, 0, "one rounding; loop IR only")                                                             \
+    X(TIR_LDEXP, "ldexp", 2, 0, "x * 2^floor(n), rounded once; loop IR only")                                         \
     X(TIR_MULADD, "muladd", 3, 0, "a*b + c; becomes fma or mul and add at lowering, by machine facts")                \
     X(TIR_CAST, "cast", 1, 0,                                                                                         \
       "value conversion: float to int saturates, NaN gives 0; int to int wraps; bool is x != 0")                      \

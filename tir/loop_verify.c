@@ -80,6 +80,8 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
     if (tir_ops[node->op].flags & TIR_LEAF || node->op == TIR_LOAD) return;
     require(v, !(tir_ops[node->op].flags & TIR_MATH) || node->dtype == DLC_F64, "L7: transcendental not of f64");
     require(v, node->op != TIR_FMA || !v->machine || v->machine->fma, "L7: the machine has no fma");
+    require(v, node->op != TIR_LDEXP || !v->machine || v->machine->units & TIR_UNIT_SCALE,
+            "L7: the machine does not scale by powers of two");
     if (node->op == TIR_CAST || node->op == TIR_BITCAST || node->op == TIR_SELECT || node->op == TIR_DOT2_BF16) return;
     require(v, !is_narrow(node->dtype) && !is_narrow(tir_dtype_of(v->pool, tir_operand(v->pool, e, 0))),
             "L7: arithmetic on f16 or bf16");

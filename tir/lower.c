@@ -391,6 +391,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     tir_region *region = tir_region_copy(arena, original);
     tir_lowering l = {.arena = arena, .region = region, .pool = region->pool, .options = options};
     l.has_fma = !options || !options->machine || options->machine->fma;
+    l.scales = options && options->machine && options->machine->units & TIR_UNIT_SCALE;
     tir_schedule_apply(&l.state, arena, region, schedule, options, false);
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (options && options->machine && l.state.plan[s].unit &&

@@ -16,7 +16,7 @@ typedef struct tir_lowering {
     tir_kernel *kernel;
     tir_schedule_state state;
     const tir_lower_options *options;
-    bool has_fma;
+    bool has_fma, scales; /* facts of the machine */
     uint32_t *home;    /* tensor -> buffer of inputs, roots and what is also written to memory; UINT32_MAX: none */
     bool *done;        /* by stage: its root is computed, so that what it has in memory can be read */
     tir_stmt *body;    /* of the phase being written */

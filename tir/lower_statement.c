@@ -176,7 +176,7 @@ tir_expr tir_lower_translate(tir_lowering *l, int s, tir_expr e, const tir_expr 
 }
 
 static tir_expr legal(tir_lowering *l, tir_expr e) {
-    return tir_legalize(l->pool, e, l->has_fma, l->region->excess_precision);
+    return tir_legalize(l->pool, e, l->has_fma, l->scales, l->region->excess_precision);
 }
 
 /* ---- statements of a stage at a point */

@@ -12,7 +12,8 @@ tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands);
 
 /* Makes an expression ready for loop IR: f16 and bf16 arithmetic becomes f32 arithmetic with a rounding cast after each
  * operator (with `excess` only the casts the program wrote and stores round), transcendentals are expanded, MULADD becomes
- * FMA or MUL and ADD. Loads keep their dtype and are cast. */
-tir_expr tir_legalize(tir_pool *pool, tir_expr e, bool has_fma, bool excess);
+ * FMA or MUL and ADD, LDEXP of an expansion plain arithmetic of the same bits unless the machine `scales`. Loads keep their
+ * dtype and are cast. */
+tir_expr tir_legalize(tir_pool *pool, tir_expr e, bool has_fma, bool scales, bool excess);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct narrow_value {
 } narrow_value;
 
 typedef struct legalizer {
-    bool has_fma, excess;
+    bool has_fma, scales, excess;
     lib_map map; /* by node id, into values */
     lib_vec(narrow_value) values;
 } legalizer;
@@ -163,9 +163,24 @@ static tir_expr legalize_node(void *user, tir_pool *pool, tir_expr e, tir_expr r
     return op == TIR_POW ? integer_power(pool, operands[0], operands[1]) : rebuilt;
 }
 
-static tir_expr decide_muladd(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+/* x * 2^n of an expansion, where |x| is within [1/4, 4] and n an integer within -252 .. 254: by 2^floor(n/2) and 2^ceil(n/2), both
+ * normal, and so is the first product: what is rounded is rounded once, as the instruction does. */
+static tir_expr scale_twice(tir_pool *pool, tir_expr x, tir_expr n) {
+    tir_expr one = tir_int(pool, DLC_U32, 1), mantissa = tir_int(pool, DLC_U32, 23);
+    /* n + 254 stands in the low bits */
+    tir_expr biased = tir_bitcast(pool, DLC_U32, tir_add(pool, n, tir_float(pool, DLC_F32, 12582912.0 + 254.0)));
+    tir_expr low = tir_binary(pool, TIR_SHR, biased, one), high = tir_sub(pool, biased, low);
+    tir_expr first = tir_bitcast(pool, DLC_F32, tir_binary(pool, TIR_SHL, low, mantissa));
+    tir_expr second = tir_bitcast(pool, DLC_F32, tir_binary(pool, TIR_SHL, high, mantissa));
+    return tir_mul(pool, tir_mul(pool, x, first), second);
+}
+
+/* What depends on the machine. */
+static tir_expr decide_by_machine(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     (void)e;
     const legalizer *l = user;
+    if (tir_op_of(pool, rebuilt) == TIR_LDEXP && !l->scales)
+        return scale_twice(pool, tir_operand(pool, rebuilt, 0), tir_operand(pool, rebuilt, 1));
     if (tir_op_of(pool, rebuilt) != TIR_MULADD) return rebuilt;
     tir_expr operands[3];
     for (int i = 0; i < 3; i++) operands[i] = tir_operand(pool, rebuilt, i);
@@ -175,9 +190,9 @@ static tir_expr decide_muladd(void *user, tir_pool *pool, tir_expr e, tir_expr r
     return tir_add(pool, tir_mul(pool, operands[0], operands[1]), operands[2]);
 }
 
-tir_expr tir_legalize(tir_pool *pool, tir_expr e, bool has_fma, bool excess) {
+tir_expr tir_legalize(tir_pool *pool, tir_expr e, bool has_fma, bool scales, bool excess) {
     if (tir_dtype_of(pool, e) == TIR_INDEX && tir_get(pool, e)->count == 0) return e;
-    legalizer l = {.has_fma = has_fma, .excess = excess};
+    legalizer l = {.has_fma = has_fma, .scales = scales, .excess = excess};
     e = tir_rewrite(pool, e, legalize_node, &l);
-    return tir_rewrite(pool, e, decide_muladd, &l);
+    return tir_rewrite(pool, e, decide_by_machine, &l);
 }

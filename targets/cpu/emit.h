@@ -229,6 +229,7 @@ LLVMValueRef emit_shift(emitter *e, tir_op op, tir_dtype dtype, LLVMValueRef a, 
 LLVMValueRef emit_mulhi(emitter *e, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef emit_library(emitter *e, const char *name, int count, LLVMValueRef *operands); /* per lane, f64 */
 LLVMValueRef emit_dot(emitter *e, tir_op op, int lanes, LLVMValueRef *operands);
+LLVMValueRef emit_ldexp(emitter *e, LLVMValueRef x, LLVMValueRef n);
 LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b);
 
 /* ---- emit_cast.c */

@@ -309,3 +309,16 @@ LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, L
     }
     return first_lanes(e, emit_call(e, names[bf16][wide / 8], NULL, NULL, 3, (LLVMValueRef[]){acc, a, b}), lanes);
 }
+
+/* vscalefps: f32, at most 16 lanes. */
+LLVMValueRef emit_ldexp(emitter *e, LLVMValueRef x, LLVMValueRef n) {
+    static const char *const names[] = {"llvm.x86.avx512.mask.scalef.ps.128", "llvm.x86.avx512.mask.scalef.ps.256",
+                                        "llvm.x86.avx512.mask.scalef.ps.512"};
+    int lanes = lanes_of(x), wide = lanes <= 4 ? 4 : lanes <= 8 ? 8 : 16;
+    x = widen_lanes(e, x, wide);
+    n = widen_lanes(e, n, wide);
+    LLVMTypeRef mask = wide == 16 ? e->i16 : e->i8;
+    LLVMValueRef arguments[] = {x, n, LLVMGetPoison(LLVMTypeOf(x)), LLVMConstAllOnes(mask),
+                                LLVMConstInt(e->i32, 4, false)};
+    return first_lanes(e, emit_call(e, names[wide / 8], NULL, NULL, wide == 16 ? 5 : 4, arguments), lanes);
+}

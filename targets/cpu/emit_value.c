@@ -22,6 +22,7 @@ static LLVMValueRef float_operation(emitter *e, tir_op op, tir_dtype dtype, LLVM
     case TIR_ABS: return emit_call(e, "llvm.fabs", type, NULL, 1, x);
     case TIR_SQRT: return emit_call(e, "llvm.sqrt", type, NULL, 1, x);
     case TIR_FMA: return emit_call(e, "llvm.fma", type, NULL, 3, x);
+    case TIR_LDEXP: return emit_ldexp(e, x[0], x[1]);
     case TIR_MIN:
     case TIR_MAX: return emit_min_max(e, op == TIR_MAX, x[0], x[1]);
     case TIR_FLOOR:

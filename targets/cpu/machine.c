@@ -209,6 +209,7 @@ static void choose_x86(target_device *device, const char *host_cpu, const char *
     if (device->features.avx512bf16) m->units |= TIR_UNIT_BF16_DOT;
     if (device->features.avx512vnni) m->units |= TIR_UNIT_U8I8_DOT;
     if (device->features.f16c) m->units |= TIR_UNIT_F16;
+    if (level == CPU_AVX512) m->units |= TIR_UNIT_SCALE;
 }
 
 /* Other architectures: 128-bit vectors and no assumptions. */

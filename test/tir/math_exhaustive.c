@@ -46,6 +46,7 @@ static void run_f32(tir_op op, lanes *r, const lanes *a, const lanes *b, const l
     case TIR_ABS: FOR r->f32[i] = fabsf(a->f32[i]); break;
     case TIR_FLOOR: FOR r->f32[i] = floorf(a->f32[i]); break;
     case TIR_ROUND: FOR r->f32[i] = rintf(a->f32[i]); break;
+    case TIR_LDEXP: FOR r->f32[i] = ldexpf(a->f32[i], (int)floorf(b->f32[i])); break;
     case TIR_LT: FOR r->bit[i] = a->f32[i] < b->f32[i]; break;
     case TIR_LE: FOR r->bit[i] = a->f32[i] <= b->f32[i]; break;
     case TIR_EQ: FOR r->bit[i] = a->f32[i] == b->f32[i]; break;

@@ -103,7 +103,7 @@ static compiled compile(tir_op op, tir_dtype dtype, int count, bool has_fma, boo
     c.x = tir_var(&pool, "x", TIR_VAR_LET, dtype, 0, 0);
     c.y = tir_var(&pool, "y", TIR_VAR_LET, dtype, 0, 0);
     tir_expr operands[] = {c.x, c.y};
-    c.root = tir_legalize(&pool, tir_make(&pool, op, dtype, count, operands), has_fma, excess);
+    c.root = tir_legalize(&pool, tir_make(&pool, op, dtype, count, operands), has_fma, false, excess);
     return c;
 }
 
@@ -241,7 +241,7 @@ static void constant_exponents_agree_with_pow(void **unused) {
             c.x = tir_var(&pool, "x", TIR_VAR_LET, DLC_F32, 0, 0);
             c.y = c.x;
             tir_expr power = tir_binary(&pool, TIR_POW, c.x, tir_float(&pool, DLC_F32, (double)exponents[k]));
-            c.root = tir_legalize(&pool, power, fused, false);
+            c.root = tir_legalize(&pool, power, fused, false, false);
             uint64_t state = k;
             for (int i = 0; i < 2 * EDGES + 1000; i++) {
                 float x = i < 2 * EDGES ? (i & 1 ? -edges[i / 2] : edges[i / 2]) : float_of(random_bits(&state));
@@ -333,7 +333,7 @@ static void comparisons_and_selects_of_narrow_floats(void **unused) {
         compiled c = {.has_fma = true};
         c.x = tir_var(&pool, "x", TIR_VAR_LET, dtype, 0, 0);
         c.y = tir_var(&pool, "y", TIR_VAR_LET, dtype, 0, 0);
-        c.root = tir_legalize(&pool, tir_select(&pool, tir_lt(&pool, c.x, c.y), c.x, c.y), true, false);
+        c.root = tir_legalize(&pool, tir_select(&pool, tir_lt(&pool, c.x, c.y), c.x, c.y), true, false, false);
         assert_legal(c.root, true);
         uint64_t state = 3;
         for (int i = 0; i < 5000; i++) {
@@ -353,7 +353,7 @@ static void casts_to_narrow_round_once(void **unused) {
             compiled c = {.has_fma = true};
             c.x = tir_var(&pool, "x", TIR_VAR_LET, sources[s], 0, 0);
             c.y = c.x;
-            c.root = tir_legalize(&pool, tir_cast(&pool, narrow_dtypes[d], c.x), true, false);
+            c.root = tir_legalize(&pool, tir_cast(&pool, narrow_dtypes[d], c.x), true, false, false);
             assert_legal(c.root, true);
             uint64_t state = s;
             for (int i = 0; i < 20000; i++) {
@@ -394,15 +394,15 @@ static void excess_drops_intermediate_rounding_only(void **unused) {
         double a = tir_bits_to_f64(DLC_F16, x), b = tir_bits_to_f64(DLC_F16, y);
         double product = tir_bits_to_f64(DLC_F16, tir_bits_from_f64(DLC_F16, a * b));
         double rounded = tir_bits_to_f64(DLC_F16, tir_bits_from_f64(DLC_F16, product + a));
-        c.root = tir_legalize(&pool, e, false, false);
+        c.root = tir_legalize(&pool, e, false, false, false);
         assert_int_equal(run(&c, x, y), tir_bits_from_f64(DLC_F16, rounded - b));
-        c.root = tir_legalize(&pool, e, false, true);
+        c.root = tir_legalize(&pool, e, false, false, true);
         assert_int_equal(run(&c, x, y),
                          tir_bits_from_f64(DLC_F16, (double)((float)((float)(a * b) + (float)a) - (float)b)));
-        c.root = tir_legalize(&pool, explicit, false, true);
+        c.root = tir_legalize(&pool, explicit, false, false, true);
         assert_int_equal(run(&c, x, y), tir_bits_from_f64(DLC_F16, (double)(((float)product + (float)a) - (float)b)));
     }
-    assert_legal(tir_legalize(&pool, e, false, true), false);
+    assert_legal(tir_legalize(&pool, e, false, false, true), false);
 }
 
 static void integer_powers_agree_with_arithmetic(void **unused) {
@@ -422,7 +422,7 @@ static void integer_powers_agree_with_arithmetic(void **unused) {
     }
     compiled c = {.x = tir_var(&pool, "x", TIR_VAR_LET, DLC_I32, 0, 0)};
     c.y = c.x;
-    c.root = tir_legalize(&pool, tir_binary(&pool, TIR_POW, c.x, tir_int(&pool, DLC_I32, 5)), true, false);
+    c.root = tir_legalize(&pool, tir_binary(&pool, TIR_POW, c.x, tir_int(&pool, DLC_I32, 5)), true, false, false);
     uint64_t minus_three = (uint64_t)INT64_C(-3);
     assert_int_equal((int64_t)run(&c, minus_three, minus_three), -243);
 }
@@ -434,12 +434,12 @@ static void muladd_becomes_what_the_machine_has(void **unused) {
         tir_expr x = tir_var(&pool, "x", TIR_VAR_LET, dtypes[d], 0, 0),
                  y = tir_var(&pool, "y", TIR_VAR_LET, dtypes[d], 0, 0);
         for (int fused = 0; fused < 2; fused++)
-            assert_legal(tir_legalize(&pool, tir_muladd(&pool, x, y, x), fused, false), fused);
+            assert_legal(tir_legalize(&pool, tir_muladd(&pool, x, y, x), fused, false, false), fused);
     }
     tir_expr x = tir_var(&pool, "x", TIR_VAR_LET, DLC_F64, 0, 0);
-    assert_int_equal(tir_op_of(&pool, tir_legalize(&pool, tir_unary(&pool, TIR_EXP, x), true, false)), TIR_EXP);
+    assert_int_equal(tir_op_of(&pool, tir_legalize(&pool, tir_unary(&pool, TIR_EXP, x), true, false, false)), TIR_EXP);
     tir_expr index = tir_var(&pool, "i", TIR_VAR_AXIS, TIR_INDEX, 0, 9);
-    assert_int_equal(tir_legalize(&pool, tir_add(&pool, index, index), true, false), tir_add(&pool, index, index));
+    assert_int_equal(tir_legalize(&pool, tir_add(&pool, index, index), true, false, false), tir_add(&pool, index, index));
 }
 
 /* Shared nodes are visited once: 64 levels of x = exp(x) + exp(x) would be 2^64 otherwise. */
@@ -449,7 +449,7 @@ static void shared_nodes_are_legalized_once(void **unused) {
         tir_expr x = tir_var(&pool, "x", TIR_VAR_LET, narrow_dtypes[d], 0, 0), e = x;
         for (int i = 0; i < 64; i++) e = tir_mul(&pool, tir_unary(&pool, TIR_TANH, e), tir_add(&pool, e, x));
         uint32_t before = pool.nodes.count;
-        tir_legalize(&pool, e, true, d);
+        tir_legalize(&pool, e, true, false, d);
         assert_true(pool.nodes.count - before < 64 * 80);
     }
 }
