@@ -339,6 +339,16 @@ static int own_dimensions(const tir_schedule_state *state, int consumer, tir_exp
     return own;
 }
 
+/* Does the predicate of a reduction say that the index stays below `end`? Where it does not hold nothing is read. */
+static bool ended_by_predicate(tir_schedule_state *state, int consumer, tir_expr index, tir_expr end) {
+    const tir_stage *s = &state->region->stages.data[consumer];
+    tir_expr terms[TERM_LIMIT], below = tir_lt(pool_of(state), index, end);
+    int count = s->kind == TIR_REDUCE ? tir_conjuncts(pool_of(state), s->predicate, terms, TERM_LIMIT) : 0;
+    for (int i = 0; i < count; i++)
+        if (terms[i] == below) return true;
+    return false;
+}
+
 /* What a guarded load needs of a constant range: nothing outside of the domain, where its guard does not hold. */
 static tir_span within(tir_schedule_state *state, tir_span range, tir_span whole) {
     tir_pool *pool = pool_of(state);
@@ -364,7 +374,8 @@ static void widen_region(void *user, tir_expr load) {
         if (state->plan[search->producer].by[d] >= 0) continue;
         if (d >= whole_from || !box(state, search->consumer, tir_operand(pool, load, d), search->view, &range))
             range = whole;
-        else if (guarded)
+        else if (guarded ||
+                 ended_by_predicate(state, search->consumer, tir_operand(pool, load, d), tensor->extent[d]))
             range = within(state, range, whole);
         search->region[d] = hull(state, search->region[d], range, whole);
     }
