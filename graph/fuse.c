@@ -8,6 +8,7 @@
  * does a join close a cycle. */
 #include "graph/fuse.h"
 #include "graph/build.h"
+#include "graph/given.h"
 #include "graph/internal.h"
 
 typedef enum role { ROLE_NONE, ROLE_SOURCE, ROLE_CHEAP, ROLE_CORE } role;
@@ -50,6 +51,7 @@ typedef struct fuser {
     const tir_machine *machine;
     uint8_t *role;        /* by node */
     uint8_t *index_cost;  /* by node: graph_index_costs */
+    graph_given given;    /* machine NULL: none */
     uint32_t *cluster_of; /* core nodes: index into clusters */
     lib_vec(cluster) clusters;
     lib_vec(edge) edges;       /* by user, ascending */
@@ -107,6 +109,7 @@ static bool widens(const graph *g, const graph_node *node) {
 /* Cheap if nobody needs the value in memory. */
 static bool could_be_cheap(const fuser *f, const graph_node *node) {
     const graph *g = f->g;
+    if (f->given.view[node - g->nodes.data]) return false;
     if (f->index_cost[node - g->nodes.data]) return true;
     if (named(node, "broadcast") || named(node, "slice") || named(node, "iota") || named(node, "dimension"))
         return true;
@@ -135,6 +138,7 @@ static void assign_roles(fuser *f) {
     const bool *live = graph_live_nodes(f->arena, g);
     const bool *needed = needed_in_memory(f, live);
     f->index_cost = graph_index_costs(f->arena, g);
+    if (f->machine) f->given = graph_find_given(f->arena, g, live);
     f->role = LIB_NEW_ARRAY(f->arena, uint8_t, g->nodes.count);
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
@@ -249,6 +253,7 @@ static bool is_contiguous_slice(const fuser *f, const graph_node *node) {
 
 /* The result's bytes are bytes of the operand. */
 static bool is_view(const fuser *f, const graph_node *node) {
+    if (f->machine && f->given.view[node - f->g->nodes.data]) return true;
     if (!named(node, "reshape") && !is_contiguous_slice(f, node)) return false;
     return f->role[f->g->values.data[node->input[0]].node] != ROLE_CHEAP;
 }
@@ -728,5 +733,7 @@ graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine
     for (uint32_t i = 0; i < lists.regions.count; i++) list_outputs(&f, &lists, i);
     graph_regions regions = in_running_order(&f, &lists);
     number_names(&f, &regions);
+    regions.layouts = f.given.layouts;
+    for (uint32_t r = 0; r < regions.count; r++) regions.data[r].layouts = regions.layouts;
     return regions;
 }

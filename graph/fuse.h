@@ -10,7 +10,7 @@
 
 typedef enum graph_region_kind {
     GRAPH_REGION_KERNEL, /* to be lowered and compiled */
-    GRAPH_REGION_VIEW,   /* one reshape or slice whose result is bytes of its operand, in their order */
+    GRAPH_REGION_VIEW, /* one reshape, slice or (given.h) transpose whose result is bytes of its operand, in their order */
     GRAPH_REGION_OPAQUE, /* one custom call */
     GRAPH_REGION_CONTROL /* one if or while */
 } graph_region_kind;
@@ -35,7 +35,7 @@ typedef struct graph_regions {
     const tir_layout *const *layouts; /* what all of them hold */
 } graph_regions;
 
-/* machine NULL: every node a region of its own (fusion off). */
+/* machine NULL: every node a region of its own (fusion off). Else values that the host holds in blocks have their layouts. */
 graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine);
 
 /* The region's computation, its arguments in their layouts, with a pool of its own in `arena`; reads `bound` only, so that several threads may build regions of one

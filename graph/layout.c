@@ -4,6 +4,7 @@
  *   dimensions  a contraction that reads a value along a reduction axis with kept axes behind it (channels of an image), or
  *               writes its features there, proposes that dimension; proposals spread to other candidates through stages that
  *               index both by the same axis (windows, maps, depthwise convolutions)
+ *               the host's own blocks (given.h) are such dimensions, and decided
  *   decisions   regions that share candidates form a group. In each group the best of two local searches, from all row-major and
  *               from all blocked, is taken if it saves enough; the cost is that of layout_cost.c, summed over the regions
  *
@@ -21,6 +22,8 @@ typedef struct decider {
     const graph *g;
     graph_regions *regions;
     const graph_layout_options *options;
+    const tir_layout *const
+        *given;            /* by value: what the host's own moves say (given.h); NULL: row-major, or to be decided */
     bool *candidate;       /* by value */
     int8_t *dim;           /* by value: proposed; NO_DIM */
     tir_region **computed; /* by region: NULL where no argument is a candidate */
@@ -55,6 +58,8 @@ static void find_candidates(decider *d) {
         for (uint32_t i = 0; i < d->regions->data[r].input_count && !is_kernel(&d->regions->data[r]); i++)
             d->candidate[d->regions->data[r].inputs[i]] = false;
     for (uint32_t o = 0; o < g->outputs.count; o++) d->candidate[g->outputs.data[o]] = false;
+    for (graph_id v = 1; v < g->values.count; v++)
+        if (d->given[v]) d->candidate[v] = graph_block_lanes(d->options->machine, graph_shape_of(g, v)->dtype) > 1;
 }
 
 /* Only where something is contracted or reduced can layouts matter. */
@@ -218,6 +223,8 @@ static void propose_in_region(decider *d, uint32_t r) {
 static void choose_dimensions(decider *d) {
     d->dim = LIB_NEW_ARRAY(d->arena, int8_t, d->g->values.count + 1);
     memset(d->dim, NO_DIM, d->g->values.count + 1);
+    for (graph_id v = 1; v < d->g->values.count; v++)
+        if (d->given[v]) d->dim[v] = (int8_t)d->given[v]->part[d->given[v]->count - 1].dim;
     for (uint32_t r = 0; r < d->regions->count; r++) propose_in_region(d, r);
     for (uint32_t r = d->regions->count; r-- > 0;) propose_in_region(d, r);
     for (graph_id v = 1; v < d->g->values.count; v++) d->candidate[v] = d->candidate[v] && d->dim[v] != NO_DIM;
@@ -293,6 +300,7 @@ static double descend(decider *d, const value_group *group) {
         changed = false;
         for (uint32_t i = 0; i < group->values.count; i++) {
             graph_id value = group->values.data[i];
+            if (d->given[value]) continue;
             double before = cost_around(d, group, value);
             d->blocked[value] = !d->blocked[value];
             if (cost_around(d, group, value) < before * 0.999)
@@ -305,7 +313,8 @@ static double descend(decider *d, const value_group *group) {
 }
 
 static void set_all(decider *d, const value_group *group, bool blocked) {
-    for (uint32_t i = 0; i < group->values.count; i++) d->blocked[group->values.data[i]] = blocked;
+    for (uint32_t i = 0; i < group->values.count; i++)
+        d->blocked[group->values.data[i]] = blocked || d->given[group->values.data[i]];
 }
 
 static void decide_group(decider *d, const value_group *group) {
@@ -356,7 +365,7 @@ static const tir_layout *blocked_layout(const decider *d, graph_id value) {
 
 void graph_assign_layouts(lib_arena *arena, const graph *bound, graph_regions *regions,
                           const graph_layout_options *options) {
-    decider d = {.arena = arena, .g = bound, .regions = regions, .options = options};
+    decider d = {.arena = arena, .g = bound, .regions = regions, .options = options, .given = regions->layouts};
     find_candidates(&d);
     if (!is_worth_a_look(&d)) return;
     compute_regions(&d);
@@ -364,7 +373,10 @@ void graph_assign_layouts(lib_arena *arena, const graph *bound, graph_regions *r
     decide(&d);
     const tir_layout **layouts = lib_arena_array(arena, bound->values.count + 1, sizeof *layouts);
     for (graph_id v = 1; v < bound->values.count; v++)
-        if (d.candidate[v] && d.blocked[v]) layouts[v] = blocked_layout(&d, v);
+        if (d.given[v])
+            layouts[v] = d.given[v];
+        else if (d.candidate[v] && d.blocked[v])
+            layouts[v] = blocked_layout(&d, v);
     regions->layouts = layouts;
     for (uint32_t r = 0; r < regions->count; r++) regions->data[r].layouts = layouts;
 }
@@ -376,15 +388,20 @@ void graph_verify_layouts(lib_scope *scope, const graph *bound, const graph_regi
         if (!layout) continue;
         tir_layout_verify(scope, layout, what);
         int writers = 0;
+        bool given = false; /* next to a view that takes it from row-major bytes, or to them */
         bool plain = layout->rank != graph_shape_of(bound, v)->rank;
         for (uint32_t r = 0; r < regions->count; r++) {
             const graph_region *region = &regions->data[r];
             for (uint32_t o = 0; o < region->output_count; o++) writers += region->outputs[o] == v && is_kernel(region);
-            plain = plain || (!is_kernel(region) && touches(region, v));
+            bool view = region->kind == GRAPH_REGION_VIEW && touches(region, v);
+            given = given || (view && region->outputs[0] == v);
+            plain = plain || (!is_kernel(region) && !view && touches(region, v));
         }
         for (uint32_t o = 0; o < bound->outputs.count; o++) plain = plain || bound->outputs.data[o] == v;
-        if (plain || writers != 1)
-            lib_raise(scope, DLC_INTERNAL,
-                      "layout of %s: only a value that one kernel writes and kernels alone read may have one", what);
+        if (plain || writers + given != 1)
+            lib_raise(
+                scope, DLC_INTERNAL,
+                "layout of %s: only a value that one kernel writes, or a view gives, and kernels or views read may have one",
+                what);
     }
 }

@@ -1,6 +1,7 @@
 /* Layouts of values that cross regions. A value stays row-major unless another layout makes the regions that write and read it
  * cheaper together, by a model of their accesses: then one of its dimensions is cut into blocks of a vector, and the position in
- * the block comes last, (n, c/16, h, w, c%16). What the host or anything but a kernel sees stays row-major, always. */
+ * the block comes last, (n, c/16, h, w, c%16). What the host or anything but a kernel sees stays row-major, always; but where the host's
+ * own moves say that it keeps blocks itself (given.h), they are no kernels. */
 #ifndef GRAPH_LAYOUT_H
 #define GRAPH_LAYOUT_H
 
@@ -13,7 +14,7 @@ typedef struct graph_layout_options {
     bool all; /* block every candidate, whatever it costs: for tests */
 } graph_layout_options;
 
-/* Sets the layouts of `regions`. */
+/* Sets the layouts of `regions`; those it has already (of graph_fuse) stay. */
 void graph_assign_layouts(lib_arena *arena, const graph *bound, graph_regions *regions,
                           const graph_layout_options *options);
 

@@ -1,0 +1,250 @@
+/* Blocked values that the host spells out. A host that keeps images in blocks of channels, [n, c/16, h, w, 16], or with channels
+ * last, writes
+ *
+ *   given -> transpose -> reshape -> x [n, c, h, w] -> convolution ... y [n, c, h, w] -> reshape -> transpose -> taken
+ *
+ * Where the chain of moves only says how a value lies in blocks, nothing has to move: x lies in the bytes of `given`, y is written
+ * into those of `taken`, and the moves are views. The bytes that kernels read and write are the same either way, so that nothing
+ * is weighed; a chain of any other kind (heads of attention, pixel shuffles) stays what it is.
+ *
+ * How the bytes of one value lie seen from the other end of a chain is a list of *digits*, outermost first: each runs through
+ * `extent` positions of a dimension, `divisor` apart. A transposition renames dimensions; a reshape keeps the position in the row-major
+ * order, where a digit that meets two dimensions is cut in two. */
+#include "graph/given.h"
+
+#include "graph/internal.h"
+
+enum { DIGITS = 2 * DLC_MAX_RANK, LEAST_BLOCK = 4, MOST_BLOCK = 64 };
+
+typedef struct digit {
+    int dim;
+    int64_t divisor, extent;
+} digit;
+
+typedef struct digits {
+    int count; /* -1: not to be told */
+    digit at[DIGITS];
+} digits;
+
+typedef struct readers {
+    int all, moves;           /* operands of live nodes; of moves */
+    bool refuse, image, host; /* some want rows; it is the image that one convolves; it is an output */
+} readers;
+
+typedef struct finder {
+    lib_arena *arena;
+    const graph *g;
+    const bool *live;
+    readers *readers; /* by value */
+    graph_given *given;
+} finder;
+
+static bool is_op(const graph_node *node, const char *name) {
+    return strcmp(node->op->name, name) == 0;
+}
+
+static bool is_move(const graph_node *node) {
+    return is_op(node, "reshape") || is_op(node, "transpose");
+}
+
+static bool known_sizes(const graph *g, graph_id value, int64_t *size) {
+    const graph_shape *shape = graph_shape_of(g, value);
+    for (int d = 0; d < shape->rank; d++)
+        if (!tir_is_const(g->pool, shape->dim[d], &size[d]) || size[d] < 1) return false;
+    return true;
+}
+
+static digits row_major(const int64_t *size, int rank) {
+    digits d = {0};
+    for (int i = 0; i < rank; i++)
+        if (size[i] > 1) d.at[d.count++] = (digit){i, 1, size[i]};
+    return d;
+}
+
+/* The digits after a reshape between row-major sizes. */
+static digits through_reshape(const digits *in, const int64_t *from, int from_rank, const int64_t *to, int to_rank) {
+    int64_t stride_in[DLC_MAX_RANK], stride_out[DLC_MAX_RANK], step = 1;
+    for (int d = from_rank - 1; d >= 0; step *= from[d--]) stride_in[d] = step;
+    step = 1;
+    for (int d = to_rank - 1; d >= 0; step *= to[d--]) stride_out[d] = step;
+    digits out = {0};
+    for (int i = 0; i < in->count; i++) {
+        int64_t weight = in->at[i].divisor * stride_in[in->at[i].dim], extent = in->at[i].extent;
+        int first = out.count;
+        while (extent > 1) { /* innermost part first: the dimension that holds this position */
+            int d = 0;
+            while (d < to_rank && (to[d] == 1 || stride_out[d] > weight)) d++;
+            if (d == to_rank || weight % stride_out[d] || out.count == DIGITS) return (digits){.count = -1};
+            int64_t room = stride_out[d] * to[d] / weight, part = extent < room ? extent : room;
+            if (room < 2 || extent % part || room % part) return (digits){.count = -1};
+            memmove(&out.at[first + 1], &out.at[first], (size_t)(out.count - first) * sizeof *out.at);
+            out.at[first] = (digit){d, weight / stride_out[d], part};
+            out.count++;
+            extent /= part;
+            weight *= part;
+        }
+    }
+    return out;
+}
+
+/* From the operand of a move to its result, or back. */
+static digits through_move(const graph *g, const graph_node *node, const digits *in, bool back) {
+    int64_t operand[DLC_MAX_RANK], result[DLC_MAX_RANK];
+    int rank = graph_shape_of(g, node->first)->rank, operand_rank = graph_shape_of(g, node->input[0])->rank;
+    if (!known_sizes(g, node->input[0], operand) || !known_sizes(g, node->first, result)) return (digits){.count = -1};
+    if (is_op(node, "reshape"))
+        return back ? through_reshape(in, result, rank, operand, operand_rank)
+                    : through_reshape(in, operand, operand_rank, result, rank);
+    digits out = *in;
+    for (int i = 0; i < in->count; i++)
+        for (int d = 0; d < rank; d++) {
+            int64_t axis = node->attribute[0].list[d]; /* result axis d is this axis of the operand */
+            if (axis < 0) axis += rank;
+            if ((back ? d : axis) == in->at[i].dim) out.at[i].dim = (int)(back ? axis : d);
+        }
+    return out;
+}
+
+/* (n, c/16, h, w, c%16) or (n, h, w, c): all dimensions in order, but one of them, or its positions in blocks, comes last. NULL:
+ * another order. */
+static const tir_layout *blocks_of(const finder *f, graph_id value, const digits *in) {
+    int64_t size[DLC_MAX_RANK];
+    int rank = graph_shape_of(f->g, value)->rank, dim, next = 0;
+    if (in->count < 2 || !known_sizes(f->g, value, size)) return NULL;
+    const digit *block = &in->at[in->count - 1];
+    dim = block->dim;
+    bool whole = block->extent == size[dim], power = (block->extent & (block->extent - 1)) == 0, behind = false;
+    if (block->divisor != 1 || (!whole && (!power || block->extent < LEAST_BLOCK || block->extent > MOST_BLOCK)))
+        return NULL;
+    for (int d = 0; d < rank; d++) {
+        int64_t divisor = d == dim ? block->extent : 1;
+        behind = behind || (d > dim && size[d] > 1);
+        for (int64_t reached = size[d]; reached > divisor; next++) { /* one digit, or neighbours that make it */
+            const digit *at = &in->at[next];
+            if (next == in->count - 1 || at->dim != d || at->divisor * at->extent != reached) return NULL;
+            reached = at->divisor;
+            if (reached < divisor) return NULL;
+        }
+    }
+    if (next != in->count - 1 || !behind) return NULL;
+    tir_layout *layout = LIB_NEW(f->arena, tir_layout);
+    int32_t block_size = whole ? 0 : (int32_t)block->extent;
+    layout->rank = (int16_t)rank;
+    for (int d = 0; d < rank; d++)
+        if (d != dim || !whole)
+            layout->part[layout->count++] = (tir_layout_part){(int16_t)d, d == dim ? block_size : 1, 0};
+    layout->part[layout->count++] = (tir_layout_part){(int16_t)dim, 1, block_size};
+    return layout;
+}
+
+/* Work at each point, or windows of points: what runs along blocks as well as along rows. */
+static bool takes_blocks(const graph_node *node) {
+    return node->op->class_ == GRAPH_CONTRACT || node->op->class_ == GRAPH_MAP || is_op(node, "reduce_window");
+}
+
+/* Who reads each value. */
+static void find_readers(finder *f) {
+    const graph *g = f->g;
+    f->readers = LIB_NEW_ARRAY(f->arena, readers, g->values.count + 1);
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        const graph_node *node = &g->nodes.data[n];
+        for (int k = 0; f->live[n] && k < node->inputs; k++) {
+            readers *r = &f->readers[node->input[k]];
+            r->all++;
+            r->moves += is_move(node);
+            r->refuse = r->refuse || (!is_move(node) && !takes_blocks(node));
+            r->image = r->image || (is_op(node, "convolution") && k == 0);
+        }
+    }
+    for (uint32_t o = 0; o < g->outputs.count; o++) f->readers[g->outputs.data[o]].host = true;
+}
+
+/* What the chain of moves that ends in `value` begins with; moves that others read too are where it begins. */
+static graph_id chain_start(const finder *f, graph_id value) {
+    while (is_move(graph_node_of(f->g, value))) {
+        graph_id below = graph_node_of(f->g, value)->input[0];
+        value = below;
+        if (f->readers[below].all != 1 || f->readers[below].host) break;
+    }
+    return value;
+}
+
+static void mark_views(const finder *f, graph_id from, graph_id to) {
+    for (; to != from; to = graph_node_of(f->g, to)->input[0]) f->given->view[f->g->values.data[to].node] = true;
+}
+
+static bool is_laid(const finder *f, graph_id value) {
+    return f->given->layouts[value] != NULL;
+}
+
+/* x: made by moves, made; lies in the bytes of what the chain begins with. */
+static void find_given(const finder *f, graph_id value) {
+    const graph *g = f->g;
+    const readers *r = &f->readers[value];
+    graph_id start = chain_start(f, value);
+    int64_t size[DLC_MAX_RANK];
+    if (r->refuse || r->host || r->moves || !r->image) return;
+    if (start == value || is_laid(f, start) || !known_sizes(g, start, size)) return;
+    if (strcmp(graph_node_of(g, start)->op->name, "constant") == 0) return;
+    if (f->given->view[g->values.data[start].node]) return;
+    graph_id chain[DIGITS];
+    int length = 0;
+    for (graph_id at = value; at != start && length < DIGITS; at = graph_node_of(g, at)->input[0]) chain[length++] = at;
+    if (length == DIGITS) return;
+    digits d = row_major(size, graph_shape_of(g, start)->rank);
+    while (length-- > 0 && d.count >= 0) d = through_move(g, graph_node_of(g, chain[length]), &d, false);
+    const tir_layout *layout = d.count < 0 ? NULL : blocks_of(f, value, &d);
+    if (!layout) return;
+    f->given->layouts[value] = layout;
+    mark_views(f, start, value);
+}
+
+/* y: of a convolution and what follows it point by point; written into the bytes of what the chain ends in. */
+static void find_taken(const finder *f, graph_id end, const bool *made) {
+    const graph *g = f->g;
+    graph_id start = chain_start(f, end);
+    int64_t size[DLC_MAX_RANK];
+    const readers *r = &f->readers[start];
+    if (r->refuse || r->host || r->moves != 1) return;
+    if (start == end || !made[start] || is_laid(f, start) || !known_sizes(g, end, size)) return;
+    digits d = row_major(size, graph_shape_of(g, end)->rank);
+    for (graph_id at = end; at != start && d.count >= 0; at = graph_node_of(g, at)->input[0])
+        d = through_move(g, graph_node_of(g, at), &d, true);
+    const tir_layout *layout = d.count < 0 ? NULL : blocks_of(f, start, &d);
+    if (!layout) return;
+    f->given->layouts[start] = layout;
+    mark_views(f, start, end);
+}
+
+/* By value: images that a convolution makes, and what maps and windows make of those. */
+static bool *find_images(const finder *f) {
+    const graph *g = f->g;
+    bool *made = LIB_NEW_ARRAY(f->arena, bool, g->values.count + 1);
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        const graph_node *node = &g->nodes.data[n];
+        if (!f->live[n] || node->results != 1 || graph_shape_of(g, node->first)->rank < 3) continue;
+        bool is = is_op(node, "convolution");
+        for (int k = 0; k < node->inputs && takes_blocks(node); k++) is = is || made[node->input[k]];
+        made[node->first] = is;
+    }
+    return made;
+}
+
+graph_given graph_find_given(lib_arena *arena, const graph *g, const bool *live) {
+    graph_given given = {.view = LIB_NEW_ARRAY(arena, bool, g->nodes.count + 1),
+                         .layouts = lib_arena_array(arena, g->values.count + 1, sizeof *given.layouts)};
+    finder f = {.arena = arena, .g = g, .live = live, .given = &given};
+    bool moves = false;
+    for (uint32_t n = 0; n < g->nodes.count; n++) moves = moves || (live[n] && is_op(&g->nodes.data[n], "transpose"));
+    if (!moves) return given;
+    find_readers(&f);
+    const bool *made = find_images(&f);
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        const graph_node *node = &g->nodes.data[n];
+        if (!live[n] || !is_move(node)) continue;
+        const readers *r = &f.readers[node->first];
+        if (r->all > r->moves || r->host) find_given(&f, node->first);
+        if ((r->all > r->moves || r->host) && !is_laid(&f, node->first)) find_taken(&f, node->first, made);
+    }
+    return given;
+}
