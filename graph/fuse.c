@@ -383,6 +383,25 @@ static bool is_epilogue(const fuser *f, const cluster *p, const graph_node *node
     return heavy->results == 1 && same_dims(graph_shape_of(f->g, node->first), graph_shape_of(f->g, heavy->first));
 }
 
+/* A concat whose parts a kernel may compute: its loops are cut where one part ends, so that no point computes two. Parts along the
+ * leading axis are written where they belong without that. */
+static bool computes_parts(const fuser *f, const graph_node *node) {
+    enum { PARTS_MAX = 4, PART_LEAST = 16 };
+    const graph_shape *result = graph_shape_of(f->g, node->first);
+    int axis = (int)node->attribute[0].integer;
+    axis = axis < 0 ? axis + result->rank : axis;
+    int64_t before = 1, behind = 1;
+    for (int d = 0; d < result->rank; d++) {
+        int64_t extent = extent_of(f->g, result->dim[d]);
+        if (extent < 0) return false;
+        if (d < axis && extent > 1) before = extent;
+        if (d > axis && __builtin_mul_overflow(behind, extent, &behind)) return false;
+    }
+    for (int k = 0; k < node->inputs; k++)
+        if (extent_of(f->g, graph_shape_of(f->g, node->input[k])->dim[axis]) * behind < PART_LEAST) return false;
+    return before > 1 && node->inputs <= PARTS_MAX;
+}
+
 /* Maps and moves that come before: computed where they are read. */
 static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const edge *e) {
     const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
@@ -392,7 +411,9 @@ static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node
     if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false; /* another kernel for others */
     if (e->expands && !moves && !single) return false; /* would be computed once per repetition */
     switch (consumer->kind) {
-    case CLUSTER_MOVES: return moves || !(named(node, "gather") || named(node, "concat"));
+    case CLUSTER_MOVES:
+        if (named(node, "concat")) return moves || computes_parts(f, node);
+        return moves || !named(node, "gather");
     case CLUSTER_MAPS:
     case CLUSTER_ROWS: return true;
     case CLUSTER_HEAVY:

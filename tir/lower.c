@@ -48,7 +48,8 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_stmt **after = NULL;
     bool vector = false;
     int64_t trips;
-    if (node->clip && node->kind != TIR_UNROLL) bounds = clip_bounds(l, s, node, bounds, decided, &decided_count);
+    if (node->clip && node->reduce && node->kind != TIR_UNROLL)
+        bounds = clip_bounds(l, s, node, bounds, decided, &decided_count);
     if (tir_is_const(l->pool, bounds.extent, &trips) && trips == 1) {
         node->value = bounds.low;
     } else {
@@ -66,6 +67,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         loop->for_.extent = bounds.extent;
         loop->for_.loop = node->kind;
         loop->for_.parallel = node->parallel;
+        loop->for_.clip = node->clip && !node->reduce;
         node->value = loop->for_.var;
         if (vector) {
             l->vector = node->name;

@@ -175,7 +175,7 @@ static bool clipped(const tir_schedule_state *state, int stage, int axis) {
     const tir_stage_plan *plan = &state->plan[stage];
     for (uint32_t i = 0; i < plan->order.count; i++) {
         const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];
-        if (node->axis == axis && node->clip) return true;
+        if (node->axis == axis && node->clip && node->reduce) return true;
     }
     return false;
 }

@@ -295,8 +295,8 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
         if (kind == TIR_D_VEC && node->reduce && !s->exact)
             tir_schedule_raise(state, "%s is a reduction axis of an inexact reduction: rfactor it into lanes first",
                                axis);
-        if (kind == TIR_D_CLIP && !node->reduce)
-            tir_schedule_raise(state, "only reduction axes have a predicate to clip by");
+        if (kind == TIR_D_CLIP && !node->reduce && s->kind != TIR_MAP)
+            tir_schedule_raise(state, "only reduction axes have a predicate to clip by, and only maps guards");
         if (kind == TIR_D_CLIP)
             node->clip = true;
         else if (kind == TIR_D_PAR)

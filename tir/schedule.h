@@ -25,7 +25,7 @@
  *     vec     D.ji C.j
  *     unroll  D.ii
  *     par     D.jo D.io
- *     clip    O.kh
+ *     clip    O.kh                         a reduction axis ends where the predicate does; of a map: cut where guards change
  *     prefetch w at C.k k+1 L2
  *     nt      D
  *     unit    C.ki vdpbf16ps deviates assoc,ftz

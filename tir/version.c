@@ -30,6 +30,7 @@ typedef struct versioning {
 typedef struct reason_search {
     versioning *v;
     tir_expr var;
+    bool guards; /* of loads and selections count, too */
     reason reasons[MAX_REASONS];
     int count;
     unrolled_loop around[MAX_UNROLLED];
@@ -48,6 +49,18 @@ static void add_reason(reason_search *search, tir_expr expression, bool conditio
         if (tir_uses(search->v->pool, expression, search->around[i].var)) r->around[r->unrolled++] = search->around[i];
 }
 
+/* Comparisons of indices: they choose what is read or computed. */
+static tir_expr find_guard(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const tir_node node = *tir_get(pool, e);
+    if (node.dtype == DLC_BOOL && node.count == 2 && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX)
+        add_reason(user, e, true);
+    return rebuilt;
+}
+
+static void find_guards(reason_search *search, tir_expr value) {
+    if (search->guards) tir_rewrite(search->v->pool, value, find_guard, search);
+}
+
 static void find_reasons(reason_search *search, const tir_stmt *stmt) {
     for (; stmt; stmt = stmt->next) {
         if (stmt->kind == TIR_FOR) {
@@ -59,7 +72,10 @@ static void find_reasons(reason_search *search, const tir_stmt *stmt) {
             find_reasons(search, stmt->for_.body);
             if (enumerate) search->depth--;
         } else if (stmt->kind == TIR_LET) {
+            find_guards(search, stmt->let.value);
             find_reasons(search, stmt->let.body);
+        } else if (stmt->kind == TIR_STORE) {
+            find_guards(search, stmt->store.value);
         } else if (stmt->kind == TIR_IF) {
             if (stmt->if_.clip && search->v->clips) add_reason(search, stmt->if_.condition, true);
             find_reasons(search, stmt->if_.body);
@@ -164,7 +180,35 @@ static tir_stmt *single_trip(versioning *v, tir_stmt *loop) {
     return loop;
 }
 
-/* Drops branches and loops that are decided. */
+typedef struct use_search {
+    const tir_pool *pool;
+    tir_expr var;
+    bool found;
+} use_search;
+
+static void find_use(void *user, tir_expr e) {
+    use_search *search = user;
+    search->found = search->found || tir_uses(search->pool, e, search->var);
+}
+
+static void find_uses(void *user, const tir_stmt *stmt) {
+    tir_stmt_exprs(stmt, find_use, user);
+}
+
+static tir_stmt *clean(versioning *v, tir_stmt *list);
+
+/* A name for a guard that is decided, or for what only other runs need, is its body. */
+static tir_stmt *clean_let(versioning *v, tir_stmt *let) {
+    tir_expr value = let->let.value;
+    if (tir_op_of(v->pool, value) == TIR_CONST && tir_dtype_of(v->pool, value) == DLC_BOOL)
+        let->let.body = tir_stmt_substitute(v->kernel, let->let.body, 1, &let->let.var, &value);
+    let->let.body = clean(v, let->let.body);
+    use_search search = {v->pool, let->let.var, false};
+    tir_stmt_walk(let->let.body, find_uses, &search);
+    return search.found ? let : let->let.body;
+}
+
+/* Drops branches, loops and names that are decided. */
 static tir_stmt *clean(versioning *v, tir_stmt *list) {
     tir_stmt *result = NULL, **cursor = &result;
     for (tir_stmt *stmt = list, *next; stmt; stmt = next) {
@@ -183,7 +227,7 @@ static tir_stmt *clean(versioning *v, tir_stmt *list) {
             stmt->for_.body = clean(v, stmt->for_.body);
             if (!stmt->for_.body) continue;
         } else if (stmt->kind == TIR_LET) {
-            stmt->let.body = clean(v, stmt->let.body);
+            stmt = clean_let(v, stmt);
         } else if (stmt->kind == TIR_IF) {
             stmt->if_.body = clean(v, stmt->if_.body);
             stmt->if_.otherwise = clean(v, stmt->if_.otherwise);
@@ -332,12 +376,15 @@ static tir_stmt *split_at_boundary(versioning *v, tir_stmt *loop, int *copies) {
 /* *copies: of one statement of the body, at most; of the result, on return. */
 static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     int64_t lower, trips;
-    if (loop->for_.loop != TIR_SERIAL || !tir_is_const(v->pool, loop->for_.lower, &lower) ||
+    bool cut = v->clips && loop->for_.clip; /* also lanes: each run is a vec loop */
+    bool divisible = loop->for_.loop == TIR_SERIAL || (cut && loop->for_.loop == TIR_VEC);
+    if (!divisible || !tir_is_const(v->pool, loop->for_.lower, &lower) ||
         !tir_is_const(v->pool, loop->for_.extent, &trips) || trips < 2)
         return v->clips ? split_at_boundary(v, loop, copies) : loop;
     reason_search *search = LIB_NEW(v->kernel->arena, reason_search);
     search->v = v;
     search->var = loop->for_.var;
+    search->guards = cut;
     find_reasons(search, loop->for_.body);
     if (!search->count) return loop;
     run_list *list = LIB_NEW(v->kernel->arena, run_list);

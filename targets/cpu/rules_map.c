@@ -200,6 +200,36 @@ static bool map_transposed(rules *r, int s) {
 
 /* ---- straight maps */
 
+/* Is what a point reads or computes chosen by its position along an axis? Where the choice is between a value and a constant, masked
+ * loads make it. */
+typedef struct choice_search {
+    tir_expr var;
+    bool found;
+} choice_search;
+
+static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    choice_search *search = user;
+    const tir_node node = *tir_get(pool, e);
+    bool load = node.op == TIR_LOAD && node.guarded;
+    if (!load && node.op != TIR_SELECT) return rebuilt;
+    tir_expr condition = tir_operand(pool, e, load ? (int)node.count - 2 : 0);
+    for (int i = load ? 0 : 1; i < 3; i++) { /* a load is a value itself */
+        tir_expr value = i ? tir_operand(pool, e, load ? (int)node.count - 1 : i) : e;
+        if (tir_op_of(pool, value) == TIR_CONST) return rebuilt;
+    }
+    if (tir_uses(pool, condition, search->var)) search->found = true;
+    return rebuilt;
+}
+
+/* Loops are cut where such a choice changes: each part is a loop without it. */
+static void clip_choices(rules *r, const tir_stage *stage) {
+    for (int a = 0; a < stage->space; a++) {
+        choice_search search = {stage->axis[a].var, false};
+        for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
+        if (search.found) tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
+    }
+}
+
 static void map_straight(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = last_long_axis(r, stage), first;
@@ -209,6 +239,7 @@ static void map_straight(rules *r, int s) {
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (TASK_POINTS + block - 1) / block * block;
+    clip_choices(r, stage);
     if (extent > task) {
         for (int i = 0; i < nest.count; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest.loop[i].name);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);

@@ -207,7 +207,7 @@ static const struct {
     {"par sc.j", "only the outermost loops", NULL},
     {"vec sm.j", "inexact reduction", NULL},
     {"vec sc.i sc.j", "runs inside vec loop i", NULL},
-    {"clip sc.j", "only reduction axes", NULL},
+    {"clip sm.i", "only reduction axes", NULL},
     {"at sc sc.i", "attached inside itself", NULL},
     {"at mx sm.i", "outside of that loop", NULL},
     {"at sm sc.i\nvec sc.i", "lanes would share", NULL},
