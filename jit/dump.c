@@ -344,25 +344,82 @@ static double total_ns(jit_plan *plan) {
     return total;
 }
 
+/* What the target's model says of a region's kernel; false: it has none. */
+static bool predict(dump *d, const graph_region *region, const jit_call *call, target_cost *cost) {
+    dlc_context *context = d->program->context;
+    target_work work = {.params = d->build->param_values,
+                        .threads = context->width,
+                        .operations = call->operations,
+                        .bytes = call->bytes};
+    tir_schedule schedule;
+    if (!context->target->cost) return false;
+    context->target->cost(context->device, d->work, lowered(d, region, &schedule, NULL), &work, cost);
+    return true;
+}
+
+static void add_call_profile(dump *d, jit_call *call, const graph_region *region, double total) {
+    double ns = (double)atomic_load(&call->profile_ns), runs = (double)atomic_load(&call->profile_runs);
+    target_cost cost = {0};
+    bool predicted = region && predict(d, region, call, &cost);
+    if (runs == 0 && !predicted) return;
+    if (runs > 0)
+        lib_text_format(&d->text, "%5.1f %%  %10.3f us  %8.0f runs  %8.2f GFLOP/s  %8.2f GB/s",
+                        total > 0 ? 100 * ns / total : 0, ns / runs / 1e3, runs, call->operations * runs / ns,
+                        call->bytes * runs / ns);
+    else
+        lib_text_format(&d->text, "%5s %%  %10s us  %8d runs  %8s GFLOP/s  %8s GB/s", "-", "-", 0, "-", "-");
+    if (predicted) lib_text_format(&d->text, "  predicted %10.3f us", cost.ns / 1e3);
+    if (predicted && runs > 0) lib_text_format(&d->text, "  roof %5.1f %%", 100 * cost.roof_ns * runs / ns);
+    lib_text_format(&d->text, "  %s\n", call->name);
+}
+
+/* The next region of that kind from *at on. `name`: of a kernel's call; regions without one are no calls. NULL: none. */
+static const graph_region *next_region(const jit_build *build, graph_region_kind kind, const char *name, uint32_t *at) {
+    for (uint32_t r = *at; build && r < build->regions.count; r++) {
+        const graph_region *region = &build->regions.data[r];
+        if (region->kind != kind || (name && strcmp(region->name, name) != 0)) continue;
+        *at = r + 1;
+        return region;
+    }
+    return NULL;
+}
+
+/* d->build is what the plan was made of, made anew; NULL: there is nothing to predict by. */
 static void add_profile(dump *d, jit_plan *plan, double total) {
+    jit_build *build = d->build;
+    if (build) {
+        build->regions = jit_fuse(build);
+        jit_find_sharing(build);
+    }
+    uint32_t kernels = 0, controls = 0;
     for (int c = 0; c < plan->call_count; c++) {
         jit_call *call = &plan->calls[c];
-        double ns = (double)atomic_load(&call->profile_ns), runs = (double)atomic_load(&call->profile_runs);
-        if (runs == 0) continue;
-        lib_text_format(&d->text, "%5.1f %%  %10.2f us  %8.0f runs", total > 0 ? 100 * ns / total : 0, ns / runs / 1e3,
-                        runs);
-        lib_text_format(&d->text, "  %8.2f GFLOP/s  %8.2f GB/s", call->operations * runs / ns, call->bytes * runs / ns);
-        lib_text_format(&d->text, "  %s\n", call->name);
+        add_call_profile(d, call, next_region(build, GRAPH_REGION_KERNEL, call->name, &kernels), total);
     }
-    for (int s = 0; s < plan->step_count; s++)
-        for (int b = 0; b < 2; b++)
-            if (plan->steps[s].branch[b]) add_profile(d, plan->steps[s].branch[b], total);
+    for (int s = 0; s < plan->step_count; s++) {
+        if (!plan->steps[s].branch[0] && !plan->steps[s].branch[1]) continue;
+        const graph_region *region = next_region(build, GRAPH_REGION_CONTROL, NULL, &controls);
+        for (int b = 0; b < 2; b++) {
+            if (!plan->steps[s].branch[b]) continue;
+            d->build = region ? jit_branch(build, &build->bound->nodes.data[region->nodes[0]], b, build->plan) : NULL;
+            if (d->build) jit_place_sources(d->build);
+            add_profile(d, plan->steps[s].branch[b], total);
+        }
+        d->build = build;
+    }
 }
 
 static void dump_profile(dump *d) {
     double total = total_ns(d->plan);
-    lib_text_format(&d->text, "# share of %.1f us in all kernels of the plan, time per run, runs, kernel\n",
-                    total / 1e3);
+    lib_text_format(&d->text, "# share of %.1f us in all kernels of the plan, time per run, runs, rates%s, kernel\n",
+                    total / 1e3,
+                    d->program->context->target->cost ? ", time per run by the cost model, share of the roof" : "");
+    if (d->program->context->target->cost) {
+        jit_bind_graph(d->build, d->program->graph, d->shapes, false);
+        jit_place_sources(d->build);
+    } else {
+        d->build = NULL;
+    }
     add_profile(d, d->plan, total);
 }
 

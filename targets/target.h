@@ -42,6 +42,16 @@ typedef struct target_object { /* code before loading; position-independent byte
 
 typedef enum target_dump { TARGET_DUMP_LLVM, TARGET_DUMP_ASSEMBLY, TARGET_DUMP_SOURCE } target_dump;
 
+typedef struct target_work {  /* of one run */
+    const int64_t *params;    /* values of the kernel's parameters */
+    int threads;              /* participants */
+    double operations, bytes; /* see tir_region_work */
+} target_work;
+typedef struct target_cost {
+    double ns;      /* what the target's cost model says of the run */
+    double roof_ns; /* the least that operations and bytes take on this machine */
+} target_cost;
+
 typedef struct target {
     const char *name;
     bool host_memory; /* tensors live in host memory and phases run on host threads */
@@ -60,6 +70,11 @@ typedef struct target {
     /* Text of a stage of code generation, with a spill count for assembly; in text's arena. */
     dlc_status (*dump)(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                        lib_error *error);
+
+    /* Predicts a run, with all caches as another run of the same kernel leaves them. NULL: the target has no model. Takes about as
+     * long as lowering, and the first call a tenth of a millisecond more. Memory is of `arena`, in its scope. */
+    void (*cost)(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work,
+                 target_cost *cost);
 
     /* Loads; `phase` then gives phase p of kernel k. */
     dlc_status (*load)(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,

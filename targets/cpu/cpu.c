@@ -1,5 +1,6 @@
 /* The cpu target: what the rest of the library sees of this folder. */
 #include "targets/cpu/cpu.h"
+#include "targets/cpu/cost.h"
 
 static void cpu_close(target_device *device) {
     if (!device) return;
@@ -39,6 +40,7 @@ const target target_cpu = {
     .compile = cpu_compile,
     .release_object = cpu_release_object,
     .dump = cpu_dump,
+    .cost = cpu_cost,
     .load = cpu_load,
     .phase = cpu_phase,
     .unload = cpu_unload,

@@ -6,6 +6,8 @@
 #include "targets/cpu/llvm_shim.h"
 #include "targets/target.h"
 
+#include <stdatomic.h>
+
 /* Instruction-set levels; each includes the ones before. */
 typedef enum cpu_level { CPU_BASE, CPU_AVX2, CPU_AVX512 } cpu_level;
 
@@ -35,6 +37,7 @@ struct target_device { /* immutable after open, but for what has a lock of its o
     lib_mutex machines_lock;
     int idle_machines;
     LLVMTargetMachineRef machines[CPU_IDLE_MACHINES]; /* code generators between two compilations */
+    atomic_uint clock_mhz;                            /* measured when somebody asks for a cost in time; 0: not yet */
 };
 
 /* machine.c: facts of the machine at hand, the code generator's name and features for it. */

@@ -1,0 +1,668 @@
+/* What a kernel will take, from its loop IR. Statements are walked once. Every value counts where the emitter puts it: in the loop of
+ * its deepest operand, once. Each serial loop takes the longest of what its instructions need of the units and of its chain of
+ * dependences; loops add up. Bounds and conditions that differ from iteration to iteration are averaged over a few samples of the
+ * variables. Traffic comes from footprints (cost_memory.c). */
+#include "targets/cpu/cost.h"
+#include "targets/cpu/cpu.h"
+
+enum { SAMPLES = 8, OPEN = COST_LOOPS };
+
+/* ---- rates ------------------------------------------------------------------------------------------------------------- */
+
+void cost_rates_of(const tir_machine *machine, cost_rates *rates) {
+    bool halves = machine->vector_bytes == 64 && machine->fma_ports == 1; /* wide vectors take two turns everywhere */
+    double ports = machine->fma_ports > 0 ? machine->fma_ports : 2;
+    *rates = (cost_rates){.fma = ports,
+                          .vector = halves ? 2 : 3,
+                          .load = halves ? 1 : 2,
+                          .store = halves ? 0.5 : 1,
+                          .issue = 5,
+                          .latency = 4,
+                          .window = 300};
+    rates->size[0] = (double)machine->l1;
+    rates->size[1] = (double)machine->l2;
+    rates->size[2] = (double)machine->l3;
+    rates->size[3] = 1e300;
+    /* Not to be asked of the processor; these are of current servers, per core. */
+    rates->bandwidth[0] = rates->load * machine->vector_bytes;
+    rates->bandwidth[1] = 32;
+    rates->bandwidth[2] = 20;
+    rates->bandwidth[3] = 6;
+}
+
+double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
+    enum { ROWS = 32 };
+    int64_t ways = machine->l1_ways, line = machine->line ? machine->line : 64, most = 0;
+    if (ways <= 0 || row_bytes < line) return 0;
+    int64_t period = machine->l1 / ways, set[ROWS];
+    for (int64_t i = 0; i < rows && i < ROWS; i++) {
+        int64_t same = 1;
+        set[i] = i * row_bytes % period / line;
+        for (int64_t k = 0; k < i; k++) same += set[k] == set[i];
+        if (same > most) most = same;
+    }
+    return most > ways ? (double)(rows * (most - ways)) / (double)ways : 0;
+}
+
+/* ---- state of the walk --------------------------------------------------------------------------------------------------- */
+
+typedef struct open_loop {
+    tir_loop_kind kind; /* serial: also tasks and branches */
+    uint32_t var;       /* id; UINT32_MAX: a branch */
+    int64_t low;        /* first value, in sample 0 */
+    double ratio;       /* iterations per entry */
+    double vectors;     /* vec: chunks that its iterations take */
+    int frame;          /* of the serial loop that it is or lies in */
+    int nest;           /* its number in the nest */
+    uint32_t serial;    /* of this instance */
+} open_loop;
+
+typedef struct frame { /* instructions of a serial loop's own body, over all runs */
+    double fma, vector, load, store, instructions, chain, inner;
+} frame;
+
+typedef struct counter {
+    lib_arena *arena;
+    const tir_machine *machine;
+    const tir_kernel *kernel;
+    tir_pool *pool;
+    cost_rates rates;
+    cost_work *work;
+    cost_nest nest;
+    uint64_t *variables[SAMPLES];
+    uint32_t *var_mask; /* by variable: open loops that its value depends on */
+    uint32_t *mask, *mask_epoch;
+    uint32_t *counted; /* by node: instance of the loop that it was counted in */
+    uint32_t epoch, serials;
+    double runs[SAMPLES]; /* of the statement at hand */
+    open_loop open[OPEN];
+    int depth;
+    frame frames[OPEN + 1];
+    int frame_count;
+    lib_vec(tir_expr) stack;
+} counter;
+
+static double mean(const double *values) {
+    double sum = 0;
+    for (int s = 0; s < SAMPLES; s++) sum += values[s];
+    return sum / SAMPLES;
+}
+
+/* What data decides: any value will do that differs from place to place. */
+static uint64_t load_anything(void *user, const tir_node *node, const int64_t *index) {
+    (void)user;
+    uint64_t hash = node->bits + 1;
+    for (int i = 0; i < node->count - 2 * node->guarded; i++) hash = (hash ^ (uint64_t)index[i]) * 0x9e3779b97f4a7c15u;
+    return hash >> 56;
+}
+
+static int64_t evaluate(const counter *c, tir_expr e, int sample) {
+    int64_t value;
+    if (tir_is_const(c->pool, e, &value)) return value;
+    tir_evaluator evaluator = {.variables = c->variables[sample], .load = load_anything};
+    return (int64_t)tir_evaluate(c->pool, e, &evaluator);
+}
+
+/* ---- dependences on open loops ---------------------------------------------------------------------------------------------- */
+
+static uint32_t own_mask(counter *c, tir_expr e) {
+    const tir_node *node = tir_get(c->pool, e);
+    uint32_t mask = node->op == TIR_VAR ? c->var_mask[node->bits] : 0;
+    for (int i = 0; i < node->count; i++) mask |= c->mask[tir_operand(c->pool, e, i)];
+    return mask;
+}
+
+/* Bits of c->open. Nodes are visited by a stack; masks hold for the statement at hand. */
+static uint32_t mask_of(counter *c, tir_expr root) {
+    if (c->mask_epoch[root] == c->epoch) return c->mask[root];
+    uint32_t base = c->stack.count;
+    lib_vec_push(c->arena, &c->stack, root);
+    while (c->stack.count > base) {
+        tir_expr e = c->stack.data[c->stack.count - 1];
+        bool ready = true;
+        for (int i = 0; i < tir_get(c->pool, e)->count; i++) {
+            tir_expr operand = tir_operand(c->pool, e, i);
+            if (c->mask_epoch[operand] == c->epoch) continue;
+            lib_vec_push(c->arena, &c->stack, operand);
+            ready = false;
+        }
+        if (!ready) continue;
+        c->mask[e] = own_mask(c, e);
+        c->mask_epoch[e] = c->epoch;
+        c->stack.count--;
+    }
+    return c->mask[root];
+}
+
+/* ---- instructions ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct price { /* instructions of one vector, or of one number */
+    double fma, vector;
+} price;
+
+static price price_of(const counter *c, tir_expr e) {
+    const tir_node *node = tir_get(c->pool, e);
+    tir_dtype operand = node->count ? tir_dtype_of(c->pool, tir_operand(c->pool, e, node->count - 1)) : node->dtype;
+    bool real = operand < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)operand);
+    double bytes = c->machine->vector_bytes, wide = operand == DLC_F64 ? 5 : 7;   /* bytes divided per cycle */
+    if (tir_ops[node->op].flags & TIR_MATH) return (price){bytes * 8, bytes * 8}; /* a call for each lane */
+    switch (node->op) {
+    case TIR_CONST:
+    case TIR_VAR:
+    case TIR_BITCAST: return (price){0, 0};
+    case TIR_DIV:
+    case TIR_REM:
+        if (!real) return (price){0, bytes};
+        return (price){bytes / wide * c->rates.fma * (node->op == TIR_REM ? 4 : 1), 2};
+    case TIR_SQRT: return (price){1.4 * bytes / wide * c->rates.fma, 2};
+    case TIR_ADD:
+    case TIR_SUB: return (price){real ? 1 : 0, 1};
+    case TIR_MUL: return (price){real ? 1 : 0, real ? 1 : operand == DLC_I64 || operand == DLC_U64 ? 3 : 1.5};
+    case TIR_FMA:
+    case TIR_MULADD:
+    case TIR_DOT2_BF16:
+    case TIR_DOT4_U8I8: return (price){1, 1};
+    case TIR_MIN:
+    case TIR_MAX: return (price){real ? 1 : 0, real ? 3 : 1};
+    case TIR_CAST: {
+        tir_dtype to = node->dtype;
+        if (operand == TIR_INDEX || to == TIR_INDEX) return (price){0, 1};
+        if (to == DLC_BF16 || to == DLC_F16) return (price){0, to == DLC_BF16 ? 6 : 2};
+        if (real && !lib_dtype_is_float((dlc_dtype)to)) return (price){1, 5};
+        return (price){0, operand == DLC_F16 ? 2 : 1};
+    }
+    default: return (price){0, 1};
+    }
+}
+
+static double latency_of(const counter *c, tir_expr e) {
+    price p = price_of(c, e);
+    return p.fma > 1 ? 3 * c->rates.latency : p.fma > 0 ? c->rates.latency : p.vector;
+}
+
+/* The loop that a node belongs to: that of its deepest operand; what is pinned stays in the innermost serial one. -1: none. */
+static int level_of(const counter *c, uint32_t mask, bool pinned) {
+    for (int i = c->depth - 1; i >= 0; i--)
+        if (mask >> i & 1 || (pinned && c->open[i].kind == TIR_SERIAL)) return i;
+    return -1;
+}
+
+/* How often something of these dependences is done at that level, as vectors. *vector: it has a lane in each. */
+static double times_done(const counter *c, uint32_t mask, int level, bool *vector) {
+    double times = 1;
+    *vector = false;
+    for (int i = 0; i <= level; i++) {
+        const open_loop *l = &c->open[i];
+        bool here = mask >> i & 1;
+        if (l->kind == TIR_SERIAL || (here && l->kind == TIR_UNROLL)) times *= l->ratio;
+        if (here && l->kind == TIR_VEC) times *= l->vectors;
+        *vector |= here && l->kind == TIR_VEC;
+    }
+    return times;
+}
+
+static frame *frame_of(counter *c, int level) {
+    return &c->frames[level < 0 ? 0 : c->open[level].frame];
+}
+
+static void spend(counter *c, int level, double fma, double vector, double load, double store) {
+    frame *f = frame_of(c, level);
+    double instructions = load + store + (vector > fma ? vector : fma);
+    f->fma += fma, f->vector += vector, f->load += load, f->store += store, f->instructions += instructions;
+    c->work->fma += fma, c->work->vector += vector, c->work->load += load, c->work->store += store;
+    c->work->instructions += instructions;
+}
+
+/* ---- accesses -------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t address(const counter *c, uint32_t buffer, const tir_expr *index) {
+    const tir_buffer *b = &c->kernel->buffers.data[buffer];
+    int64_t at = 0;
+    for (int d = 0; d < b->rank; d++)
+        at += (int64_t)((uint64_t)evaluate(c, index[d], 0) * (uint64_t)evaluate(c, b->stride[d], 0));
+    return at * (int64_t)lib_dtype_size(b->dtype);
+}
+
+static bool data_decides(const counter *c, tir_expr e) {
+    const tir_node *node = tir_get(c->pool, e);
+    if (node->op == TIR_LOAD) return true;
+    if (node->op == TIR_VAR) return tir_variable_of(c->pool, e)->kind == TIR_VAR_LET && node->dtype != TIR_INDEX;
+    for (int i = 0; i < node->count; i++)
+        if (data_decides(c, tir_operand(c->pool, e, i))) return true;
+    return false;
+}
+
+/* Strides along the open loops, at the start of each. */
+static void find_strides(counter *c, uint32_t buffer, const tir_expr *index, double stride[OPEN]) {
+    int rank = c->kernel->buffers.data[buffer].rank;
+    uint32_t mask = 0, irregular = 0;
+    for (int d = 0; d < rank; d++) {
+        mask |= mask_of(c, index[d]);
+        if (data_decides(c, index[d])) irregular |= mask_of(c, index[d]);
+    }
+    for (int i = 0; i < c->depth; i++) {
+        const open_loop *l = &c->open[i];
+        stride[i] = 0;
+        if (!(mask >> i & 1) || l->var == UINT32_MAX || l->ratio <= 1) continue;
+        uint64_t *variable = &c->variables[0][l->var], kept = *variable;
+        *variable = (uint64_t)l->low;
+        int64_t first = address(c, buffer, index);
+        *variable = (uint64_t)(l->low + 1);
+        stride[i] = irregular >> i & 1 ? COST_IRREGULAR : (double)(address(c, buffer, index) - first);
+        *variable = kept;
+    }
+}
+
+static void note_access(counter *c, uint32_t buffer, const double stride[OPEN], bool store, bool past_caches) {
+    cost_access access = {.loop = c->depth ? c->open[c->depth - 1].nest : 0,
+                          .buffer = buffer,
+                          .bytes = (double)lib_dtype_size(c->kernel->buffers.data[buffer].dtype),
+                          .store = store,
+                          .past_caches = past_caches,
+                          .count = c->depth};
+    for (int i = 0; i < c->depth; i++) access.stride[i] = stride[c->depth - 1 - i];
+    for (uint32_t a = c->nest.accesses.count; a > 0; a--) {
+        const cost_access *other = &c->nest.accesses.data[a - 1];
+        if (other->loop != access.loop) break;
+        if (other->buffer == buffer && other->store == store &&
+            memcmp(other->stride, access.stride, sizeof access.stride) == 0)
+            return;
+    }
+    lib_vec_push(c->arena, &c->nest.accesses, access);
+}
+
+/* Loads or stores of one vector when lanes are `stride` bytes apart. */
+static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, bool store,
+                         bool past_caches) {
+    double stride[OPEN], bytes = (double)lib_dtype_size(c->kernel->buffers.data[buffer].dtype), lanes = 1;
+    find_strides(c, buffer, index, stride);
+    note_access(c, buffer, stride, store, past_caches);
+    bool vector, together = true, neighbours = false;
+    int level = level_of(c, mask, true);
+    double times = times_done(c, mask, level, &vector), moves = 1, shuffles = 0;
+    for (int i = 0; i < c->depth; i++) {
+        const open_loop *l = &c->open[i];
+        if (l->kind == TIR_UNROLL && stride[i] == bytes) neighbours = true;
+        if (l->kind != TIR_VEC || !(mask >> i & 1)) continue;
+        lanes = l->ratio / l->vectors;
+        together = stride[i] == bytes || stride[i] == 0;
+    }
+    if (vector && !together) {
+        moves = neighbours ? 1 : lanes; /* neighbours in memory: transposed in registers */
+        shuffles = neighbours ? 4 : lanes;
+    }
+    spend(c, level, 0, times * shuffles, store ? 0 : times * moves, store ? times * moves : 0);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------------------------- */
+
+static void count_load(counter *c, tir_expr e, uint32_t mask) {
+    const tir_node *node = tir_get(c->pool, e);
+    if (c->kernel->buffers.data[node->bits].scope == TIR_SCOPE_REG) return;
+    tir_expr index[DLC_MAX_RANK * 2];
+    for (int i = 0; i < node->count - 2 * node->guarded; i++) index[i] = tir_operand(c->pool, e, i);
+    count_access(c, (uint32_t)node->bits, index, mask, false, false);
+}
+
+/* A unit's operands are neighbours: one load stands for them. */
+static int first_operands(const tir_node *node) {
+    return node->op == TIR_DOT2_BF16 || node->op == TIR_DOT4_U8I8 ? 3 : node->count;
+}
+
+/* Operations per instruction tell the peak of the arithmetic at hand. */
+static void count_operations(counter *c, const tir_node *node, double times) {
+    double lanes = c->machine->vector_bytes / (node->dtype == DLC_F64 ? 8.0 : 4.0), each = 0;
+    if (node->op == TIR_FMA) each = 2;
+    if (node->op == TIR_DOT2_BF16) each = 4;
+    if (node->op == TIR_DOT4_U8I8) each = 8;
+    c->work->operations += times * each * lanes;
+    c->work->counted += each > 0 ? times : 0;
+}
+
+/* The node and everything below that has not been counted at its level yet. */
+static void count_value(counter *c, tir_expr root) {
+    mask_of(c, root);
+    uint32_t base = c->stack.count;
+    lib_vec_push(c->arena, &c->stack, root);
+    while (c->stack.count > base) {
+        tir_expr e = c->stack.data[--c->stack.count];
+        const tir_node *node = tir_get(c->pool, e);
+        uint32_t mask = c->mask[e];
+        if (node->op == TIR_CONST || node->op == TIR_VAR) continue;
+        int level = level_of(c, mask, node->op == TIR_LOAD);
+        uint32_t instance = level < 0 ? 1 : c->open[level].serial;
+        if (c->counted[e] == instance) continue;
+        c->counted[e] = instance;
+        bool vector;
+        double times = times_done(c, mask, level, &vector);
+        if (node->op == TIR_LOAD) {
+            count_load(c, e, mask);
+        } else if (node->dtype != TIR_INDEX) {
+            price p = price_of(c, e);
+            double share = vector || p.fma <= 1 ? 1 : 1.0 / 4; /* long ones are shorter for one number */
+            spend(c, level, times * p.fma * share, times * p.vector * share, 0, 0);
+            if (vector) count_operations(c, node, times);
+        }
+        for (int i = 0, count = first_operands(node); i < count; i++)
+            lib_vec_push(c->arena, &c->stack, tir_operand(c->pool, e, i));
+    }
+}
+
+/* Cycles from the load of what is stored to the store; -1: not loaded. */
+static double chain_latency(const counter *c, const tir_stmt *stmt, tir_expr e, int depth) {
+    const tir_node *node = tir_get(c->pool, e);
+    double longest = -1;
+    if (tir_loads_stored(c->kernel, stmt, e)) return 0;
+    if (node->op == TIR_LOAD || depth == 12) return -1;
+    for (int i = 0; i < node->count; i++) {
+        double below = chain_latency(c, stmt, tir_operand(c->pool, e, i), depth + 1);
+        if (below > longest) longest = below;
+    }
+    return longest < 0 ? -1 : longest + latency_of(c, e);
+}
+
+/* A sum that the innermost serial loop carries along. */
+static void count_chain(counter *c, const tir_stmt *stmt, uint32_t index_mask) {
+    int inner = level_of(c, 0, true);
+    if (inner < 0 || index_mask >> inner & 1) return;
+    double latency = chain_latency(c, stmt, stmt->store.value, 0), times = 1;
+    if (latency < 0) return;
+    if (c->kernel->buffers.data[stmt->store.buffer].scope != TIR_SCOPE_REG) latency += 2 * c->rates.latency;
+    for (int i = 0; i < c->depth; i++) {
+        const open_loop *l = &c->open[i];
+        if (l->kind == TIR_SERIAL && i <= inner) times *= l->ratio;
+        if (l->kind == TIR_UNROLL && i > inner && !(index_mask >> i & 1)) times *= l->ratio;
+    }
+    frame *f = &c->frames[c->open[inner].frame];
+    if (latency * times > f->chain) f->chain = latency * times;
+}
+
+static void count_store(counter *c, const tir_stmt *stmt) {
+    uint32_t index_mask = 0;
+    for (int d = 0; d < stmt->store.rank; d++) index_mask |= mask_of(c, stmt->store.index[d]);
+    count_value(c, stmt->store.value);
+    for (int d = 0; d < stmt->store.rank; d++) count_value(c, stmt->store.index[d]);
+    count_chain(c, stmt, index_mask);
+    if (c->kernel->buffers.data[stmt->store.buffer].scope == TIR_SCOPE_REG) return;
+    count_access(c, stmt->store.buffer, stmt->store.index, index_mask, true, stmt->store.non_temporal);
+}
+
+/* ---- loops ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void count_list(counter *c, const tir_stmt *stmt);
+
+/* Bytes of the widest number computed below: that decides how many lanes go together. */
+typedef struct widest {
+    const counter *c;
+    double bytes;
+} widest;
+
+static tir_expr see_width(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    widest *w = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->dtype >= DLC_DTYPE_COUNT || node->op == TIR_CONST) return rebuilt;
+    double bytes = (double)lib_dtype_size((dlc_dtype)node->dtype);
+    if (bytes > w->bytes) w->bytes = bytes;
+    return rebuilt;
+}
+static void see_statement(void *user, const tir_stmt *stmt) {
+    widest *w = user;
+    if (stmt->kind == TIR_STORE) tir_rewrite(w->c->pool, stmt->store.value, see_width, w);
+    if (stmt->kind == TIR_LET) tir_rewrite(w->c->pool, stmt->let.value, see_width, w);
+}
+
+static double vectors_of(const counter *c, const tir_stmt *body, double extent) {
+    widest w = {c, 1};
+    tir_stmt_walk(body, see_statement, &w);
+    double lanes = c->machine->vector_bytes / w.bytes, count = extent / (lanes < 1 ? 1 : lanes);
+    int64_t whole = (int64_t)count;
+    return (double)(whole + (count > (double)whole));
+}
+
+/* What its frame comes to: units and chain are hidden by each other, loops inside are not. */
+static double frame_cycles(const counter *c, const frame *f, double entries) {
+    double cycles = f->fma / c->rates.fma, limit[4] = {f->vector / c->rates.vector, f->load / c->rates.load,
+                                                       f->store / c->rates.store, f->instructions / c->rates.issue};
+    for (int i = 0; i < 4; i++)
+        if (limit[i] > cycles) cycles = limit[i];
+    /* a short loop's chain is hidden by the loops that come after it */
+    double body = entries > 0 ? f->instructions / entries : 0, chain = f->chain * body / (body + c->rates.window);
+    return (chain > cycles ? chain : cycles) + f->inner;
+}
+
+static void open_loop_of(counter *c, tir_loop_kind kind, uint32_t var, int64_t low, double ratio) {
+    open_loop *l = &c->open[c->depth];
+    *l = (open_loop){.kind = kind, .var = var, .low = low, .ratio = ratio, .vectors = ratio, .serial = ++c->serials};
+    l->nest = (int)c->nest.loops.count;
+    cost_loop loop = {.parent = c->depth ? c->open[c->depth - 1].nest : 0, .trips = ratio};
+    lib_vec_push(c->arena, &c->nest.loops, loop);
+    l->frame = c->depth ? c->open[c->depth - 1].frame : 0;
+    if (kind == TIR_SERIAL && var != UINT32_MAX) {
+        l->frame = c->frame_count++;
+        c->frames[l->frame] = (frame){0};
+    }
+    if (var != UINT32_MAX) c->var_mask[var] = UINT32_C(1) << c->depth;
+    c->depth++;
+}
+
+static void close_loop(counter *c, double entries) {
+    enum { START = 6 /* cycles to enter and leave a loop */ };
+    open_loop *l = &c->open[--c->depth];
+    if (l->kind != TIR_SERIAL || l->var == UINT32_MAX) return;
+    const frame *own = &c->frames[--c->frame_count];
+    c->frames[c->depth ? c->open[c->depth - 1].frame : 0].inner += frame_cycles(c, own, entries) + START * entries;
+}
+
+/* Body of a loop whose variable runs from lower[s] on, extent[s] times, in each sample. */
+static void count_body(counter *c, const tir_stmt *body, tir_loop_kind kind, tir_expr var, const int64_t *lower,
+                       const int64_t *extent) {
+    double before[SAMPLES], entries = mean(c->runs);
+    uint32_t id = tir_var_id(c->pool, var);
+    memcpy(before, c->runs, sizeof before);
+    for (int s = 0; s < SAMPLES; s++) {
+        int64_t n = extent[s] > 0 ? extent[s] : 0, phase = (s * (2 * c->depth + 3) + c->depth) % SAMPLES;
+        c->runs[s] *= (double)n;
+        c->variables[s][id] = (uint64_t)(lower[s] + n * phase / SAMPLES + n / (2 * SAMPLES));
+    }
+    double all = mean(c->runs);
+    if (all > 0 && c->depth < OPEN) {
+        open_loop_of(c, kind, id, lower[0], all / entries);
+        if (kind == TIR_VEC) c->open[c->depth - 1].vectors = vectors_of(c, body, all / entries);
+        count_list(c, body);
+        close_loop(c, entries);
+    }
+    memcpy(c->runs, before, sizeof before);
+}
+
+static void count_for(counter *c, const tir_stmt *stmt) {
+    int64_t lower[SAMPLES], extent[SAMPLES];
+    for (int s = 0; s < SAMPLES; s++) {
+        lower[s] = evaluate(c, stmt->for_.lower, s);
+        extent[s] = evaluate(c, stmt->for_.extent, s);
+    }
+    count_body(c, stmt->for_.body, stmt->for_.loop, stmt->for_.var, lower, extent);
+}
+
+static bool depends_on_lane(const counter *c, uint32_t mask) {
+    for (int i = 0; i < c->depth; i++)
+        if (mask >> i & 1 && c->open[i].kind == TIR_VEC) return true;
+    return false;
+}
+
+/* A condition that differs from lane to lane masks both sides; any other chooses one. */
+static void count_if(counter *c, const tir_stmt *stmt) {
+    c->epoch++;
+    count_value(c, stmt->if_.condition);
+    if (depends_on_lane(c, mask_of(c, stmt->if_.condition)) || c->depth == OPEN) {
+        count_list(c, stmt->if_.body);
+        count_list(c, stmt->if_.otherwise);
+        return;
+    }
+    double before[SAMPLES], entries = mean(c->runs);
+    bool holds[SAMPLES];
+    memcpy(before, c->runs, sizeof before);
+    for (int s = 0; s < SAMPLES; s++) holds[s] = evaluate(c, stmt->if_.condition, s) & 1;
+    for (int side = 0; side < 2; side++) {
+        const tir_stmt *list = side ? stmt->if_.otherwise : stmt->if_.body;
+        for (int s = 0; s < SAMPLES; s++) c->runs[s] = holds[s] == !side ? before[s] : 0;
+        double all = mean(c->runs);
+        if (!list || all <= 0) continue;
+        open_loop_of(c, TIR_SERIAL, UINT32_MAX, 0, all / entries);
+        count_list(c, list);
+        close_loop(c, entries);
+    }
+    memcpy(c->runs, before, sizeof before);
+}
+
+static void count_let(counter *c, const tir_stmt *stmt) {
+    uint32_t id = tir_var_id(c->pool, stmt->let.var);
+    count_value(c, stmt->let.value);
+    c->var_mask[id] = mask_of(c, stmt->let.value);
+    for (int s = 0; s < SAMPLES && tir_dtype_of(c->pool, stmt->let.value) == TIR_INDEX; s++)
+        c->variables[s][id] = (uint64_t)evaluate(c, stmt->let.value, s);
+    count_list(c, stmt->let.body);
+}
+
+static void count_list(counter *c, const tir_stmt *stmt) {
+    for (; stmt; stmt = stmt->next) {
+        c->epoch++;
+        switch (stmt->kind) {
+        case TIR_FOR: count_for(c, stmt); break;
+        case TIR_LET: count_let(c, stmt); break;
+        case TIR_IF: count_if(c, stmt); break;
+        case TIR_STORE: count_store(c, stmt); break;
+        case TIR_PREFETCH: spend(c, level_of(c, 0, true), 0, 0, mean(c->runs), 0); break;
+        case TIR_COMMENT: break;
+        }
+    }
+}
+
+/* ---- a kernel -------------------------------------------------------------------------------------------------------------------------- */
+
+static void count_phase(counter *c, const tir_phase *phase, double repeats) {
+    int64_t lower[SAMPLES] = {0}, extent[SAMPLES];
+    for (int s = 0; s < SAMPLES; s++) extent[s] = evaluate(c, phase->tasks, s);
+    for (int s = 0; s < SAMPLES; s++) c->runs[s] = 1;
+    double before = c->frames[0].inner;
+    count_body(c, phase->body, TIR_SERIAL, phase->task, lower, extent);
+    c->frames[0].inner = before + (c->frames[0].inner - before) * repeats;
+    c->work->tasks += (double)extent[0] * repeats;
+    c->work->phases += repeats;
+}
+
+static void open_counter(counter *c) {
+    size_t nodes = c->pool->nodes.count, variables = c->pool->variables.count;
+    for (int s = 0; s < SAMPLES; s++) c->variables[s] = LIB_NEW_ARRAY(c->arena, uint64_t, variables + 1);
+    c->var_mask = LIB_NEW_ARRAY(c->arena, uint32_t, variables + 1);
+    c->mask = LIB_NEW_ARRAY(c->arena, uint32_t, nodes + 1);
+    c->mask_epoch = LIB_NEW_ARRAY(c->arena, uint32_t, nodes + 1);
+    c->counted = LIB_NEW_ARRAY(c->arena, uint32_t, nodes + 1);
+    c->serials = 1; /* 1: outside of all loops */
+    c->frame_count = 1;
+    c->nest.arena = c->arena;
+    c->nest.buffers = c->kernel->buffers.count;
+    c->nest.buffer_bytes = LIB_NEW_ARRAY(c->arena, double, c->nest.buffers + 1);
+    cost_loop all = {.parent = -1, .trips = 1};
+    lib_vec_push(c->arena, &c->nest.loops, all);
+}
+
+void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const int64_t *params,
+                cost_work *work) {
+    counter c = {.arena = arena, .machine = machine, .kernel = kernel, .pool = kernel->pool, .work = work};
+    *work = (cost_work){0};
+    cost_rates_of(machine, &c.rates);
+    open_counter(&c);
+    for (uint32_t p = 0; p < kernel->params.count; p++)
+        for (int s = 0; s < SAMPLES; s++)
+            c.variables[s][tir_var_id(c.pool, kernel->params.data[p])] = (uint64_t)params[p];
+    for (uint32_t b = 0; b < c.nest.buffers; b++) {
+        const tir_buffer *buffer = &kernel->buffers.data[b];
+        c.nest.buffer_bytes[b] = (double)lib_dtype_size(buffer->dtype);
+        for (int d = 0; d < buffer->rank; d++) c.nest.buffer_bytes[b] *= (double)evaluate(&c, buffer->extent[d], 0);
+    }
+    double repeats = 1;
+    for (uint32_t p = 0, left = 0; p < kernel->phases.count; p++) {
+        const tir_phase *phase = &kernel->phases.data[p];
+        if (left > 0 && --left == 0) repeats = 1;
+        if (phase->repeat) {
+            repeats = (double)evaluate(&c, phase->repeat, 0);
+            left = (uint32_t)phase->repeat_phases;
+        }
+        count_phase(&c, phase, repeats);
+    }
+    work->issue_cycles = frame_cycles(&c, &c.frames[0], 1);
+    cost_traffic(&c.nest, &c.rates, work->traffic);
+}
+
+double cost_cycles(const tir_machine *machine, const cost_work *work, int threads) {
+    enum { TASK = 20, PHASE = 60, JOIN = 1500 /* cycles of a task, of a phase, of a phase on several threads */ };
+    cost_rates rates;
+    cost_rates_of(machine, &rates);
+    double parallel = threads, per_phase = work->phases > 0 ? work->tasks / work->phases : 1;
+    if (parallel > per_phase) parallel = per_phase;
+    if (parallel < 1) parallel = 1;
+    double longest = work->issue_cycles / parallel, sum = longest;
+    for (int i = 1; i < COST_LEVELS; i++) { /* the last level is everybody's */
+        double cycles = work->traffic[i] / rates.bandwidth[i] / (i + 1 < COST_LEVELS ? parallel : 1);
+        if (cycles > longest) longest = cycles;
+        sum += cycles;
+    }
+    return longest + 0.3 * (sum - longest) + TASK * work->tasks / parallel +
+           work->phases * (PHASE + (parallel > 1 ? JOIN : 0));
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Cycles per nanosecond, from a chain of multiplications of three cycles each: about 100 us, once per device, and only for whoever
+ * wants nanoseconds. */
+static double measure_clock(void) {
+#if defined(__x86_64__)
+    enum { LINKS = 16, ROUNDS = 1024, TRIES = 6 };
+    double best = 0;
+    for (int attempt = 0; attempt < TRIES; attempt++) {
+        uint64_t start = lib_time_ns(), x = start | 1;
+        for (int i = 0; i < ROUNDS; i++)
+            for (int k = 0; k < LINKS; k++) __asm__ volatile("imulq %0, %0" : "+r"(x));
+        double rate = 3.0 * LINKS * ROUNDS / (double)(lib_time_ns() - start + 1);
+        if (rate > best) best = rate;
+    }
+    return best > 0.5 && best < 10 ? best : 3;
+#else
+    return 3;
+#endif
+}
+
+static double clock_of(target_device *device) {
+    uint32_t mhz = atomic_load_explicit(&device->clock_mhz, memory_order_relaxed);
+    if (!mhz) {
+        mhz = (uint32_t)(measure_clock() * 1e3);
+        atomic_store_explicit(&device->clock_mhz, mhz, memory_order_relaxed);
+    }
+    return mhz * 1e-3;
+}
+
+/* Least time for the operations and bytes on this machine: at the peak of the kind of arithmetic that the kernel uses, and from the
+ * caches that the bytes fit. */
+static double roof_cycles(const cost_rates *rates, const cost_work *counted, const target_work *work, double lanes) {
+    double parallel = work->threads > 1 ? work->threads : 1, memory = 0, left = work->bytes;
+    double per_instruction = counted->counted > 0 ? counted->operations / counted->counted : 2 * lanes;
+    for (int i = 0; i < COST_LEVELS && left > 0; i++) {
+        bool shared = i + 2 >= COST_LEVELS;
+        double fits = rates->size[i] * (shared ? 1 : parallel), here = fits < left ? fits : left;
+        memory += here / rates->bandwidth[i] / (shared ? 1 : parallel);
+        left -= here;
+    }
+    double arithmetic = work->operations / (per_instruction * rates->fma * parallel);
+    return arithmetic > memory ? arithmetic : memory;
+}
+
+void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work,
+              target_cost *cost) {
+    cost_work counted;
+    cost_rates rates;
+    double clock = clock_of(device);
+    cost_count(arena, &device->machine, kernel, work->params, &counted);
+    cost_rates_of(&device->machine, &rates);
+    cost->ns = cost_cycles(&device->machine, &counted, work->threads) / clock;
+    cost->roof_ns = roof_cycles(&rates, &counted, work, device->machine.vector_bytes / 4.0) / clock;
+}

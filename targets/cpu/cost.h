@@ -1,0 +1,76 @@
+/* The cost model of the cpu target: what instructions and bytes cost on a machine (rates), and what a kernel will take (from its loop
+ * IR). Rates are in cycles and follow from machine facts alone, so that rules that compare alternatives by them are reproducible. */
+#ifndef TARGETS_CPU_COST_H
+#define TARGETS_CPU_COST_H
+
+#include "targets/target.h"
+
+enum { COST_LEVELS = 4 /* L1, L2, L3, memory */ };
+
+/* What a core does per cycle. A vector is machine->vector_bytes long; narrower values count like whole vectors. */
+typedef struct cost_rates {
+    double fma;                    /* floating-point vectors: multiply, add, fused */
+    double vector;                 /* vector instructions of any kind */
+    double load;                   /* vectors */
+    double store;                  /* vectors */
+    double issue;                  /* instructions of any kind */
+    double latency;                /* cycles until the result of a floating-point instruction can be used */
+    double window;                 /* instructions that run ahead of one that waits */
+    double size[COST_LEVELS];      /* bytes of the level; the last has no end */
+    double bandwidth[COST_LEVELS]; /* bytes per cycle that come from the level */
+} cost_rates;
+
+void cost_rates_of(const tir_machine *machine, cost_rates *rates);
+
+/* Cycles that a step of a reduction loses because `rows` streams, `row_bytes` apart, fall into the same sets of the first cache:
+ * more streams than ways, and each line is gone before its next element is wanted. */
+double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_bytes);
+
+/* What the loops of a kernel do in all their runs. */
+typedef struct cost_work {
+    double fma, vector, load, store, instructions; /* numbers of instructions */
+    double issue_cycles;         /* all data in L1: throughput and chains of dependences, loop by loop */
+    double traffic[COST_LEVELS]; /* bytes that come from the level; [0] is not counted */
+    double operations, counted;  /* of elements, in the instructions that take most; those instructions */
+    double tasks, phases;
+} cost_work;
+
+/* cost.c: of one run on one thread, at the parameters' values. Memory is of `arena`. */
+void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *kernel, const int64_t *params,
+                cost_work *work);
+/* Cycles of a run on `threads` threads. */
+double cost_cycles(const tir_machine *machine, const cost_work *work, int threads);
+
+/* target.cost */
+void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work,
+              target_cost *cost);
+
+/* cost_memory.c: loops and accesses of a kernel as a tree, and the bytes that cross each level. */
+enum { COST_LOOPS = 24 }; /* around a statement; more are not told apart */
+
+typedef struct cost_loop {
+    int parent; /* -1: none */
+    double trips, entries;
+} cost_loop;
+
+typedef struct cost_access {
+    int loop; /* innermost around it */
+    uint32_t buffer;
+    double bytes; /* of an element */
+    bool store, past_caches;
+    int count;                 /* of the loops below, from the innermost outwards */
+    double stride[COST_LOOPS]; /* bytes; COST_IRREGULAR: data decides */
+} cost_access;
+#define COST_IRREGULAR 1e30
+
+typedef struct cost_nest {
+    lib_arena *arena;
+    lib_vec(cost_loop) loops; /* [0] stands for runs of the kernel */
+    lib_vec(cost_access) accesses;
+    double *buffer_bytes; /* by buffer */
+    uint32_t buffers;
+} cost_nest;
+
+void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *traffic);
+
+#endif

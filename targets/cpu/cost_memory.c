@@ -1,0 +1,94 @@
+/* Bytes that cross each level of memory. Of a loop nest, what one iteration touches tells whether the next one finds it again: where
+ * that fits a cache, all iterations together bring in each line once; where not, each iteration brings in what it needs anew. At the
+ * top stands a loop of runs: a kernel whose data fits finds it there from the run before. */
+#include "targets/cpu/cost.h"
+
+enum { LINE = 64 };
+
+/* Unique bytes that an access touches while the first `count` loops around it run. */
+static double footprint(const cost_nest *nest, const cost_access *a, int count) {
+    double stride[COST_LOOPS], trips[COST_LOOPS], run = a->bytes, pieces = 1;
+    int used = 0, loop = a->loop;
+    for (int i = 0; i < count && loop > 0; i++, loop = nest->loops.data[loop].parent) {
+        double s = a->stride[i] < 0 ? -a->stride[i] : a->stride[i];
+        if (s == 0 || nest->loops.data[loop].trips <= 1) continue;
+        int at = used++;
+        for (; at > 0 && stride[at - 1] > s; at--) stride[at] = stride[at - 1], trips[at] = trips[at - 1];
+        stride[at] = s, trips[at] = nest->loops.data[loop].trips;
+    }
+    for (int i = 0; i < used; i++) { /* ascending: what overlaps or shares lines is one run */
+        if (stride[i] <= (run > LINE ? run : LINE))
+            run += stride[i] * (trips[i] - 1);
+        else
+            pieces *= trips[i];
+    }
+    double bytes = pieces * (run > LINE ? run : LINE), all = nest->buffer_bytes[a->buffer];
+    return bytes < all ? bytes : all;
+}
+
+/* How many of the access's loops are those from its innermost up to `loop`; -1: it is elsewhere. */
+static int loops_below(const cost_nest *nest, const cost_access *a, int loop) {
+    int count = 0;
+    for (int at = a->loop; at >= 0; at = nest->loops.data[at].parent, count++)
+        if (at == loop) return count;
+    return -1;
+}
+
+typedef struct traffic {
+    const cost_nest *nest;
+    double *reads, *writes; /* by buffer */
+    double size, write_cost;
+    bool last;
+} traffic;
+
+/* Of all accesses under `loop`, in one iteration of it or in all. `moved`: what is written has to go back as well. */
+static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
+    const cost_nest *nest = t->nest;
+    double sum = 0;
+    memset(t->reads, 0, nest->buffers * sizeof *t->reads);
+    memset(t->writes, 0, nest->buffers * sizeof *t->writes);
+    for (uint32_t i = 0; i < nest->accesses.count; i++) {
+        const cost_access *a = &nest->accesses.data[i];
+        int below = loops_below(nest, a, loop);
+        if (below < 0) continue;
+        double bytes = footprint(nest, a, below + whole);
+        if (a->store)
+            t->writes[a->buffer] += moved && t->last ? bytes * (a->past_caches ? 0.6 : 1) : bytes;
+        else
+            t->reads[a->buffer] += bytes;
+    }
+    for (uint32_t b = 0; b < nest->buffers; b++) {
+        double all = nest->buffer_bytes[b], read = t->reads[b] < all ? t->reads[b] : all,
+               written = t->writes[b] < all ? t->writes[b] : all;
+        if (moved)
+            sum += (read > written ? read : 0) + written * t->write_cost;
+        else
+            sum += read > written ? read : written;
+    }
+    return sum;
+}
+
+/* Of all iterations of `loop`, in one run of what is around it. */
+static double loop_traffic(traffic *t, int loop) {
+    const cost_nest *nest = t->nest;
+    if (union_bytes(t, loop, false, false) <= t->size) return loop > 0 ? union_bytes(t, loop, true, true) : 0;
+    double sum = 0;
+    for (uint32_t l = (uint32_t)loop + 1; l < nest->loops.count; l++)
+        if (nest->loops.data[l].parent == loop) sum += loop_traffic(t, (int)l);
+    for (uint32_t i = 0; i < nest->accesses.count; i++)
+        if (nest->accesses.data[i].loop == loop) sum += LINE;
+    return sum * nest->loops.data[loop].trips;
+}
+
+void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *result) {
+    traffic t = {.nest = nest};
+    t.reads = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
+    t.writes = LIB_NEW_ARRAY(nest->arena, double, nest->buffers + 1);
+    result[0] = 0;
+    for (int level = 1; level < COST_LEVELS; level++) {
+        t.size = rates->size[level - 1];
+        t.last = level == COST_LEVELS - 1;
+        t.write_cost = t.last ? 2.4 : 1; /* a line that is written is read before and goes back after */
+        result[level] = loop_traffic(&t, 0);
+    }
+}
