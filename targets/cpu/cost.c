@@ -12,7 +12,8 @@ enum { SAMPLES = 8, OPEN = COST_LOOPS };
 void cost_rates_of(const tir_machine *machine, cost_rates *rates) {
     bool halves = machine->vector_bytes == 64 && machine->fma_ports == 1; /* wide vectors take two turns everywhere */
     double ports = machine->fma_ports > 0 ? machine->fma_ports : 2;
-    *rates = (cost_rates){.fma = ports,
+    *rates = (cost_rates){.halves = halves,
+                          .fma = ports,
                           .vector = halves ? 2 : 3,
                           .load = halves ? 1 : 2,
                           .store = halves ? 0.5 : 1,
@@ -27,7 +28,7 @@ void cost_rates_of(const tir_machine *machine, cost_rates *rates) {
     rates->bandwidth[0] = rates->load * machine->vector_bytes;
     rates->bandwidth[1] = 32;
     rates->bandwidth[2] = 20;
-    rates->bandwidth[3] = 6;
+    rates->bandwidth[3] = 7.5;
 }
 
 double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
@@ -59,6 +60,8 @@ typedef struct open_loop {
 
 typedef struct frame { /* instructions of a serial loop's own body, over all runs */
     double fma, vector, load, store, instructions, chain, inner;
+    uint64_t
+        started; /* buffers that each iteration initialises: nothing is carried to the next; bits by number modulo 64 */
 } frame;
 
 typedef struct counter {
@@ -80,6 +83,7 @@ typedef struct counter {
     frame frames[OPEN + 1];
     int frame_count;
     lib_vec(tir_expr) stack;
+    lib_vec(const tir_stmt *) lets;
 } counter;
 
 static double mean(const double *values) {
@@ -103,11 +107,28 @@ static int64_t evaluate(const counter *c, tir_expr e, int sample) {
     return (int64_t)tir_evaluate(c->pool, e, &evaluator);
 }
 
+/* Lets of index dtype around the statement at hand, as other variables change. */
+static void bind_lets(counter *c, int sample) {
+    for (uint32_t i = 0; i < c->lets.count; i++)
+        c->variables[sample][tir_var_id(c->pool, c->lets.data[i]->let.var)] =
+            (uint64_t)evaluate(c, c->lets.data[i]->let.value, sample);
+}
+
 /* ---- dependences on open loops ---------------------------------------------------------------------------------------------- */
 
+/* The innermost serial loop or branch; -1: none. */
+static int innermost(const counter *c) {
+    int i = c->depth - 1;
+    while (i >= 0 && c->open[i].kind != TIR_SERIAL) i--;
+    return i;
+}
+
+/* Loads stay where they are. */
 static uint32_t own_mask(counter *c, tir_expr e) {
     const tir_node *node = tir_get(c->pool, e);
     uint32_t mask = node->op == TIR_VAR ? c->var_mask[node->bits] : 0;
+    int here = node->op == TIR_LOAD ? innermost(c) : -1;
+    if (here >= 0) mask |= UINT32_C(1) << here;
     for (int i = 0; i < node->count; i++) mask |= c->mask[tir_operand(c->pool, e, i)];
     return mask;
 }
@@ -163,7 +184,7 @@ static price price_of(const counter *c, tir_expr e) {
     case TIR_DOT2_BF16:
     case TIR_DOT4_U8I8: return (price){1, 1};
     case TIR_MIN:
-    case TIR_MAX: return (price){real ? 1 : 0, real ? 3 : 1};
+    case TIR_MAX: return (price){0, real ? 3 : 1};
     case TIR_CAST: {
         tir_dtype to = node->dtype;
         if (operand == TIR_INDEX || to == TIR_INDEX) return (price){0, 1};
@@ -180,25 +201,35 @@ static double latency_of(const counter *c, tir_expr e) {
     return p.fma > 1 ? 3 * c->rates.latency : p.fma > 0 ? c->rates.latency : p.vector;
 }
 
-/* The loop that a node belongs to: that of its deepest operand; what is pinned stays in the innermost serial one. -1: none. */
-static int level_of(const counter *c, uint32_t mask, bool pinned) {
-    for (int i = c->depth - 1; i >= 0; i--)
-        if (mask >> i & 1 || (pinned && c->open[i].kind == TIR_SERIAL)) return i;
-    return -1;
+/* The loop that a node belongs to: that of its deepest operand. -1: none. */
+static int level_of(const counter *c, uint32_t mask) {
+    int i = c->depth - 1;
+    while (i >= 0 && !(mask >> i & 1)) i--;
+    return i;
 }
 
-/* How often something of these dependences is done at that level, as vectors. *vector: it has a lane in each. */
-static double times_done(const counter *c, uint32_t mask, int level, bool *vector) {
-    double times = 1;
-    *vector = false;
+/* How often something of these dependences is done at that level, as vectors of so many lanes (0: one number for all). */
+typedef struct repeated {
+    double times, lanes;
+} repeated;
+
+static repeated times_done(const counter *c, uint32_t mask, int level) {
+    repeated done = {1, 0};
     for (int i = 0; i <= level; i++) {
         const open_loop *l = &c->open[i];
         bool here = mask >> i & 1;
-        if (l->kind == TIR_SERIAL || (here && l->kind == TIR_UNROLL)) times *= l->ratio;
-        if (here && l->kind == TIR_VEC) times *= l->vectors;
-        *vector |= here && l->kind == TIR_VEC;
+        if (l->kind == TIR_SERIAL || (here && l->kind == TIR_UNROLL)) done.times *= l->ratio;
+        if (!here || l->kind != TIR_VEC) continue;
+        done.times *= l->vectors;
+        done.lanes = l->ratio / l->vectors;
     }
-    return times;
+    return done;
+}
+
+/* What one of them costs of a unit that does whole vectors: where these take two turns, half of one takes one. */
+static double share_of(const counter *c, double lanes, tir_dtype dtype) {
+    double bytes = lanes * (dtype < DLC_DTYPE_COUNT ? (double)lib_dtype_size((dlc_dtype)dtype) : 4);
+    return c->rates.halves && bytes <= c->machine->vector_bytes / 2.0 ? 0.5 : 1;
 }
 
 static frame *frame_of(counter *c, int level) {
@@ -232,7 +263,18 @@ static bool data_decides(const counter *c, tir_expr e) {
     return false;
 }
 
-/* Strides along the open loops, at the start of each. */
+static int64_t address_at(counter *c, uint32_t variable, int64_t value, uint32_t buffer, const tir_expr *index) {
+    uint64_t *place = &c->variables[0][variable], kept = *place;
+    *place = (uint64_t)value;
+    bind_lets(c, 0);
+    int64_t at = address(c, buffer, index);
+    *place = kept;
+    bind_lets(c, 0);
+    return at;
+}
+
+/* Strides along the open loops: of lanes and repeated statements from the first to the second, else on average, since one loop may
+ * stand for several axes. */
 static void find_strides(counter *c, uint32_t buffer, const tir_expr *index, double stride[OPEN]) {
     int rank = c->kernel->buffers.data[buffer].rank;
     uint32_t mask = 0, irregular = 0;
@@ -244,12 +286,10 @@ static void find_strides(counter *c, uint32_t buffer, const tir_expr *index, dou
         const open_loop *l = &c->open[i];
         stride[i] = 0;
         if (!(mask >> i & 1) || l->var == UINT32_MAX || l->ratio <= 1) continue;
-        uint64_t *variable = &c->variables[0][l->var], kept = *variable;
-        *variable = (uint64_t)l->low;
-        int64_t first = address(c, buffer, index);
-        *variable = (uint64_t)(l->low + 1);
-        stride[i] = irregular >> i & 1 ? COST_IRREGULAR : (double)(address(c, buffer, index) - first);
-        *variable = kept;
+        int64_t steps = l->kind == TIR_SERIAL && l->ratio > 2 ? (int64_t)l->ratio - 1 : 1;
+        int64_t first = address_at(c, l->var, l->low, buffer, index);
+        int64_t last = address_at(c, l->var, l->low + steps, buffer, index);
+        stride[i] = irregular >> i & 1 ? COST_IRREGULAR : (double)(last - first) / (double)steps;
     }
 }
 
@@ -271,27 +311,27 @@ static void note_access(counter *c, uint32_t buffer, const double stride[OPEN], 
     lib_vec_push(c->arena, &c->nest.accesses, access);
 }
 
-/* Loads or stores of one vector when lanes are `stride` bytes apart. */
+/* Loads or stores of one vector; lanes are a stride apart. */
 static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, bool store,
                          bool past_caches) {
-    double stride[OPEN], bytes = (double)lib_dtype_size(c->kernel->buffers.data[buffer].dtype), lanes = 1;
+    tir_dtype dtype = c->kernel->buffers.data[buffer].dtype;
+    double stride[OPEN], bytes = (double)lib_dtype_size((dlc_dtype)dtype);
     find_strides(c, buffer, index, stride);
     note_access(c, buffer, stride, store, past_caches);
-    bool vector, together = true, neighbours = false;
-    int level = level_of(c, mask, true);
-    double times = times_done(c, mask, level, &vector), moves = 1, shuffles = 0;
+    bool together = true, neighbours = false;
+    int level = level_of(c, mask), here = innermost(c);
+    if (here > level) level = here;
+    repeated done = times_done(c, mask, level);
+    double moves = share_of(c, done.lanes, dtype), shuffles = 0;
     for (int i = 0; i < c->depth; i++) {
-        const open_loop *l = &c->open[i];
-        if (l->kind == TIR_UNROLL && stride[i] == bytes) neighbours = true;
-        if (l->kind != TIR_VEC || !(mask >> i & 1)) continue;
-        lanes = l->ratio / l->vectors;
-        together = stride[i] == bytes || stride[i] == 0;
+        if (c->open[i].kind == TIR_UNROLL && stride[i] == bytes) neighbours = true;
+        if (c->open[i].kind == TIR_VEC && mask >> i & 1) together = stride[i] == bytes || stride[i] == 0;
     }
-    if (vector && !together) {
-        moves = neighbours ? 1 : lanes; /* neighbours in memory: transposed in registers */
-        shuffles = neighbours ? 4 : lanes;
+    if (!together) {
+        shuffles = neighbours ? 4 : done.lanes;
+        if (!neighbours) moves = done.lanes; /* neighbours in memory: transposed in registers */
     }
-    spend(c, level, 0, times * shuffles, store ? 0 : times * moves, store ? times * moves : 0);
+    spend(c, level, 0, done.times * shuffles, store ? 0 : done.times * moves, store ? done.times * moves : 0);
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------------------------- */
@@ -319,6 +359,13 @@ static void count_operations(counter *c, const tir_node *node, double times) {
     c->work->counted += each > 0 ? times : 0;
 }
 
+/* Conditions on lanes and repeated statements alone are constants. */
+static bool is_known_mask(const counter *c, const tir_node *node, uint32_t mask) {
+    for (int i = 0; i < c->depth; i++)
+        if (mask >> i & 1 && c->open[i].kind == TIR_SERIAL) return false;
+    return node->dtype == DLC_BOOL;
+}
+
 /* The node and everything below that has not been counted at its level yet. */
 static void count_value(counter *c, tir_expr root) {
     mask_of(c, root);
@@ -329,19 +376,18 @@ static void count_value(counter *c, tir_expr root) {
         const tir_node *node = tir_get(c->pool, e);
         uint32_t mask = c->mask[e];
         if (node->op == TIR_CONST || node->op == TIR_VAR) continue;
-        int level = level_of(c, mask, node->op == TIR_LOAD);
+        int level = level_of(c, mask);
         uint32_t instance = level < 0 ? 1 : c->open[level].serial;
         if (c->counted[e] == instance) continue;
         c->counted[e] = instance;
-        bool vector;
-        double times = times_done(c, mask, level, &vector);
+        repeated done = times_done(c, mask, level);
         if (node->op == TIR_LOAD) {
             count_load(c, e, mask);
-        } else if (node->dtype != TIR_INDEX) {
+        } else if (node->dtype != TIR_INDEX && !is_known_mask(c, node, mask)) {
             price p = price_of(c, e);
-            double share = vector || p.fma <= 1 ? 1 : 1.0 / 4; /* long ones are shorter for one number */
-            spend(c, level, times * p.fma * share, times * p.vector * share, 0, 0);
-            if (vector) count_operations(c, node, times);
+            double times = done.times * (done.lanes > 0 || p.fma <= 1 ? share_of(c, done.lanes, node->dtype) : 1.0 / 4);
+            spend(c, level, times * p.fma, times * p.vector, 0, 0);
+            if (done.lanes > 0) count_operations(c, node, done.times);
         }
         for (int i = 0, count = first_operands(node); i < count; i++)
             lib_vec_push(c->arena, &c->stack, tir_operand(c->pool, e, i));
@@ -363,17 +409,19 @@ static double chain_latency(const counter *c, const tir_stmt *stmt, tir_expr e, 
 
 /* A sum that the innermost serial loop carries along. */
 static void count_chain(counter *c, const tir_stmt *stmt, uint32_t index_mask) {
-    int inner = level_of(c, 0, true);
+    int inner = innermost(c);
     if (inner < 0 || index_mask >> inner & 1) return;
     double latency = chain_latency(c, stmt, stmt->store.value, 0), times = 1;
-    if (latency < 0) return;
+    frame *f = &c->frames[c->open[inner].frame];
+    uint64_t bit = UINT64_C(1) << stmt->store.buffer % 64;
+    if (latency < 0) f->started |= bit;
+    if (latency < 0 || f->started & bit) return;
     if (c->kernel->buffers.data[stmt->store.buffer].scope != TIR_SCOPE_REG) latency += 2 * c->rates.latency;
     for (int i = 0; i < c->depth; i++) {
         const open_loop *l = &c->open[i];
         if (l->kind == TIR_SERIAL && i <= inner) times *= l->ratio;
         if (l->kind == TIR_UNROLL && i > inner && !(index_mask >> i & 1)) times *= l->ratio;
     }
-    frame *f = &c->frames[c->open[inner].frame];
     if (latency * times > f->chain) f->chain = latency * times;
 }
 
@@ -453,6 +501,14 @@ static void close_loop(counter *c, double entries) {
     c->frames[c->depth ? c->open[c->depth - 1].frame : 0].inner += frame_cycles(c, own, entries) + START * entries;
 }
 
+/* In [0, 1): one in each eighth, in another order at each depth, and nowhere near a multiple of a power of two, since one loop
+ * may stand for several. */
+static double sample_place(int sample, int depth) {
+    int eighth = (sample * (2 * depth + 3) + depth) % SAMPLES;
+    unsigned jitter = (unsigned)(sample * 5 + depth * 3 + 1) * 2654435769u;
+    return (eighth + (double)jitter / 4294967296.0) / SAMPLES;
+}
+
 /* Body of a loop whose variable runs from lower[s] on, extent[s] times, in each sample. */
 static void count_body(counter *c, const tir_stmt *body, tir_loop_kind kind, tir_expr var, const int64_t *lower,
                        const int64_t *extent) {
@@ -460,9 +516,9 @@ static void count_body(counter *c, const tir_stmt *body, tir_loop_kind kind, tir
     uint32_t id = tir_var_id(c->pool, var);
     memcpy(before, c->runs, sizeof before);
     for (int s = 0; s < SAMPLES; s++) {
-        int64_t n = extent[s] > 0 ? extent[s] : 0, phase = (s * (2 * c->depth + 3) + c->depth) % SAMPLES;
-        c->runs[s] *= (double)n;
-        c->variables[s][id] = (uint64_t)(lower[s] + n * phase / SAMPLES + n / (2 * SAMPLES));
+        double n = extent[s] > 0 ? (double)extent[s] : 0;
+        c->runs[s] *= n;
+        c->variables[s][id] = (uint64_t)(lower[s] + (int64_t)(n * sample_place(s, c->depth)));
     }
     double all = mean(c->runs);
     if (all > 0 && c->depth < OPEN) {
@@ -518,9 +574,11 @@ static void count_let(counter *c, const tir_stmt *stmt) {
     uint32_t id = tir_var_id(c->pool, stmt->let.var);
     count_value(c, stmt->let.value);
     c->var_mask[id] = mask_of(c, stmt->let.value);
-    for (int s = 0; s < SAMPLES && tir_dtype_of(c->pool, stmt->let.value) == TIR_INDEX; s++)
-        c->variables[s][id] = (uint64_t)evaluate(c, stmt->let.value, s);
+    bool index = tir_dtype_of(c->pool, stmt->let.value) == TIR_INDEX;
+    if (index) lib_vec_push(c->arena, &c->lets, stmt);
+    for (int s = 0; s < SAMPLES && index; s++) c->variables[s][id] = (uint64_t)evaluate(c, stmt->let.value, s);
     count_list(c, stmt->let.body);
+    c->lets.count -= index;
 }
 
 static void count_list(counter *c, const tir_stmt *stmt) {
@@ -531,7 +589,7 @@ static void count_list(counter *c, const tir_stmt *stmt) {
         case TIR_LET: count_let(c, stmt); break;
         case TIR_IF: count_if(c, stmt); break;
         case TIR_STORE: count_store(c, stmt); break;
-        case TIR_PREFETCH: spend(c, level_of(c, 0, true), 0, 0, mean(c->runs), 0); break;
+        case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs), 0); break;
         case TIR_COMMENT: break;
         }
     }

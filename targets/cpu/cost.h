@@ -9,6 +9,7 @@ enum { COST_LEVELS = 4 /* L1, L2, L3, memory */ };
 
 /* What a core does per cycle. A vector is machine->vector_bytes long; narrower values count like whole vectors. */
 typedef struct cost_rates {
+    bool halves;                   /* units are half a vector wide: whole ones take two turns */
     double fma;                    /* floating-point vectors: multiply, add, fused */
     double vector;                 /* vector instructions of any kind */
     double load;                   /* vectors */

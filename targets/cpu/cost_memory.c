@@ -53,7 +53,7 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
         if (below < 0) continue;
         double bytes = footprint(nest, a, below + whole);
         if (a->store)
-            t->writes[a->buffer] += moved && t->last ? bytes * (a->past_caches ? 0.6 : 1) : bytes;
+            t->writes[a->buffer] += moved && t->last && a->past_caches ? bytes / t->write_cost : bytes;
         else
             t->reads[a->buffer] += bytes;
     }
@@ -68,16 +68,17 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     return sum;
 }
 
-/* Of all iterations of `loop`, in one run of what is around it. */
+/* Of all iterations of `loop`, in one run of what is around it. Of runs that need more than fits, a part finds what the one before
+ * has left: caches do not quite forget what was used longest ago. */
 static double loop_traffic(traffic *t, int loop) {
     const cost_nest *nest = t->nest;
-    if (union_bytes(t, loop, false, false) <= t->size) return loop > 0 ? union_bytes(t, loop, true, true) : 0;
-    double sum = 0;
+    double touched = union_bytes(t, loop, false, false), sum = 0;
+    if (touched <= t->size) return loop > 0 ? union_bytes(t, loop, true, true) : 0;
     for (uint32_t l = (uint32_t)loop + 1; l < nest->loops.count; l++)
         if (nest->loops.data[l].parent == loop) sum += loop_traffic(t, (int)l);
     for (uint32_t i = 0; i < nest->accesses.count; i++)
         if (nest->accesses.data[i].loop == loop) sum += LINE;
-    return sum * nest->loops.data[loop].trips;
+    return loop > 0 ? sum * nest->loops.data[loop].trips : sum * (1 - 0.7 * t->size / touched);
 }
 
 void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *result) {
@@ -88,7 +89,7 @@ void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *result
     for (int level = 1; level < COST_LEVELS; level++) {
         t.size = rates->size[level - 1];
         t.last = level == COST_LEVELS - 1;
-        t.write_cost = t.last ? 2.4 : 1; /* a line that is written is read before and goes back after */
+        t.write_cost = t.last ? 2 : 1; /* a line that is written is read before and goes back after */
         result[level] = loop_traffic(&t, 0);
     }
 }

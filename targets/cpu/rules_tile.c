@@ -1,6 +1,7 @@
 /* Register tiles: reductions computed at the points of their root. One axis (v) runs along vectors, one (u) is repeated over
  * broadcasts; MR rows of NV vectors of accumulators stay in registers while the reduction loops run. The model counts, per step of
  * the reduction, FMA issue, load issue and the latency of the accumulator chain; fewer wasted lanes and rows win. */
+#include "targets/cpu/cost.h"
 #include "targets/cpu/rules.h"
 #include "tir/unit.h"
 
@@ -86,22 +87,6 @@ typedef struct tile_problem {
     bool separate;     /* rows have vectors of their own: they only run side by side */
 } tile_problem;
 
-/* Cycles a step of the reduction loses because the tile's rows fall into the same sets of the first-level cache: more rows than
- * ways, and each line is gone before its next element is wanted. */
-static double conflict_cycles(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
-    enum { ROWS = 32 };
-    int64_t ways = machine->l1_ways, line = machine->line ? machine->line : 64, most = 0;
-    if (ways <= 0 || row_bytes < line) return 0;
-    int64_t period = machine->l1 / ways, set[ROWS];
-    for (int64_t i = 0; i < rows && i < ROWS; i++) {
-        int64_t same = 1;
-        set[i] = i * row_bytes % period / line;
-        for (int64_t k = 0; k < i; k++) same += set[k] == set[i];
-        if (same > most) most = same;
-    }
-    return most > ways ? (double)(rows * (most - ways)) / (double)ways : 0;
-}
-
 /* Vectors that a row of a tile takes, counted by what they cost to multiply: where wide ones go through narrow units in two halves,
  * a last one that is at most half full goes in one. */
 static double row_vectors(const tir_machine *machine, int64_t columns, int64_t nr, int64_t lanes) {
@@ -139,7 +124,7 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
             if (stream > step) step = stream;
             step += (loads + stream) / 20; /* what is hidden costs something too */
             if (p->m % mr) step *= 1.01;   /* heights differ: two versions of the tile */
-            step += conflict_cycles(r->machine, mr, p->row_bytes);
+            step += cost_conflicts(r->machine, mr, p->row_bytes);
             /* stores that go beyond the second-level cache wait, unless the next tiles' work is already in flight beside them */
             double ahead = (double)(mr * nv) * (p->steps + 1) / WINDOW;
             double start = TILE_OVERHEAD + (p->far ? FAR_STORE * height * (double)nv * (ahead < 1 ? ahead : 1) : 0);

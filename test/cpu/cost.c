@@ -1,0 +1,137 @@
+/* The cost model on kernels whose instructions and bytes are counted by hand, on a machine written down here. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "targets/cpu/cost.h"
+
+static const tir_machine machine = {.vector_bytes = 32,
+                                    .vector_registers = 16,
+                                    .fma = 1,
+                                    .fma_ports = 2,
+                                    .l1 = 32 << 10,
+                                    .l2 = 1 << 20,
+                                    .l3 = 8 << 20,
+                                    .line = 64,
+                                    .l1_ways = 8,
+                                    .cores = 1};
+
+static cost_work count(const char *text, int64_t parameter) {
+    lib_scope scope;
+    lib_arena arena;
+    cost_work work = {0};
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_lexer lexer;
+        lib_lexer_init(&lexer, &arena, "<text>", text, strlen(text));
+        const tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
+        cost_count(&arena, &machine, kernel, &parameter, &work);
+    } else {
+        fail_msg("%s", scope.error.message);
+    }
+    lib_arena_free(&arena);
+    return work;
+}
+
+static void assert_near(double value, double expected, double tolerance) {
+    if (value < expected * (1 - tolerance) || value > expected * (1 + tolerance))
+        fail_msg("%g, expected %g within %g %%", value, expected, 100 * tolerance);
+}
+
+/* 4 rows of 2 vectors: 8 multiply-adds a step, each with a broadcast; the vectors of w are loaded once for all rows. */
+static void test_tile(void **state) {
+    (void)state;
+    cost_work work =
+        count("kernel k(x: f32[4, 100] arg, w: f32[100, 16] arg, y: f32[4, 16] arg, c: f32[4, 16] reg)\n"
+              "phase tasks=1 task=p {\n"
+              "  for i in 0..4 unroll { for j in 0..16 vec { c[i, j] = 0:f32 } }\n"
+              "  for k in 0..100 {\n"
+              "    for i in 0..4 unroll { for j in 0..16 vec { c[i, j] = fma(x[i, k], w[k, j], c[i, j]) } }\n"
+              "  }\n"
+              "  for i in 0..4 unroll { for j in 0..16 vec { y[i, j] = c[i, j] } }\n"
+              "}\n",
+              0);
+    assert_near(work.fma, 800, 0);
+    assert_near(work.load, 100 * (4 + 2), 0);
+    assert_near(work.store, 8, 0);
+    assert_near(work.operations, 800 * 2 * 8, 0);
+    assert_near(work.issue_cycles, 400, 0.1); /* two a cycle; chains of 4 cycles are hidden by 8 accumulators */
+    assert_true(work.traffic[1] == 0 && work.traffic[2] == 0 && work.traffic[3] == 0);
+}
+
+/* One accumulator: the chain decides. An accumulator that starts anew in each task is no chain from task to task. */
+static void test_chain(void **state) {
+    (void)state;
+    cost_work work = count("kernel k(x: f32[4000] arg, y: f32[8] arg, c: f32[8] reg)\n"
+                           "phase tasks=1 task=p {\n"
+                           "  for j in 0..8 vec { c[j] = 0:f32 }\n"
+                           "  for k in 0..500 { for j in 0..8 vec { c[j] = c[j] + x[k*8 + j] } }\n"
+                           "  for j in 0..8 vec { y[j] = c[j] }\n"
+                           "}\n",
+                           0);
+    assert_near(work.issue_cycles, 500 * 4, 0.3);
+    work = count("kernel k(x: f32[4000] arg, y: f32[4000] arg, c: f32[8] reg)\n"
+                 "phase tasks=500 task=p {\n"
+                 "  for j in 0..8 vec { c[j] = x[p*8 + j] }\n"
+                 "  for j in 0..8 vec { c[j] = c[j] + 1:f32 }\n"
+                 "  for j in 0..8 vec { y[p*8 + j] = c[j] }\n"
+                 "}\n",
+                 0);
+    assert_true(work.issue_cycles < 800);
+}
+
+/* Bytes of a level that the footprint does not fit: reads once, writes as the level's rule says; nothing where it fits. Tasks are
+ * several axes in one. */
+static void test_traffic(void **state) {
+    (void)state;
+    cost_work work = count("kernel k(x: f32[64, 16, 64] arg, y: f32[64, 16, 64] arg)\n"
+                           "phase tasks=1024 task=p {\n"
+                           "  let a = p/16\n"
+                           "  let b = p%16\n"
+                           "  for i in 0..64 vec { y[a, b, i] = x[a, b, i]*2:f32 }\n"
+                           "}\n",
+                           0);
+    assert_near(work.traffic[1], 2 * 65536 * 4, 0.05); /* 512 KiB: beyond L1, within L2 */
+    assert_true(work.traffic[2] == 0 && work.traffic[3] == 0);
+    assert_near(work.store, 8192, 0);
+    assert_near(work.load, 8192, 0);
+    /* the panel of w stays in L1 while the rows go past */
+    work = count("kernel k(x: f32[4096, 64] arg, w: f32[64, 16] arg, y: f32[4096, 16] arg, c: f32[16] reg)\n"
+                 "phase tasks=4096 task=p {\n"
+                 "  for j in 0..16 vec { c[j] = 0:f32 }\n"
+                 "  for k in 0..64 { for j in 0..16 vec { c[j] = fma(x[p, k], w[k, j], c[j]) } }\n"
+                 "  for j in 0..16 vec { y[p, j] = c[j] }\n"
+                 "}\n",
+                 0);
+    assert_near(work.traffic[1], 4096 * (64 + 16) * 4, 0.1);
+}
+
+/* Half of the points of a triangle; an extent that is a parameter; a condition that holds for a quarter. */
+static void test_averages(void **state) {
+    (void)state;
+    cost_work work = count("kernel k(x: f32[n, 1000] arg, y: f32[n, 1000] arg) params(n: 1..4096)\n"
+                           "phase tasks=n task=p {\n"
+                           "  for k in 0 .. p + 1 { y[p, k] = x[p, k]*2:f32 }\n"
+                           "}\n",
+                           1000);
+    assert_near(work.store, 0.5 * 500500, 1.1); /* a number is at least half a vector */
+    double triangle = work.fma;
+    assert_near(triangle, 500500, 0.1);
+    work = count("kernel k(x: f32[1000] arg, y: f32[1000] arg)\n"
+                 "phase tasks=1000 task=p { if (p < 250) { y[p] = x[p]*2:f32 } }\n",
+                 0);
+    assert_near(work.fma, 250, 0.1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_chain),
+        cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_averages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
