@@ -247,6 +247,7 @@ needs_tir     := $(call layers,tir lib)
 needs_targets := $(call layers,targets tir lib)
 needs_cpu     := $(call layers,targets tir lib)
 needs_graph   := $(reference_objects) $(call layers,graph tir lib)
+needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
 $(foreach f,$(filter test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
@@ -378,7 +379,7 @@ define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
-  make examples       build/release/bin/*               make bench     measure; bench-all: all shapes
+  make examples       build/release/bin/*               make bench     measure; bench-short: a sample
   make peers          what to compare with in make bench
   make install        PREFIX DESTDIR LIBDIR             make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken

@@ -1,8 +1,10 @@
-/* What the parts of the benchmark share. A case is one line of text (shapes.txt, default.txt): a kind, a name and parameters;
+/* What the parts of the benchmark share. A case is one line of text (shapes.txt, variants.txt, default.txt): a kind, a name and parameters;
  * a builder (cases.c) turns it into a graph and its operands; contestants (libdlc, peers, a roof) run it in turns
  * (measure.c); peers are plug-ins, loaded when they could be built (peer_*.c). Times are seconds, sizes are bytes. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
+
+#include "bench/stats.h"
 
 #include <dlc/types.h>
 #include <stdio.h>
@@ -12,7 +14,8 @@
 enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 64, BENCH_MAX_RESULTS = 3, BENCH_MAX_PEERS = 8 };
 
 typedef struct bench_shape {
-    char text[192]; /* the line, single spaces: the name of the case */
+    char text[192];  /* the line, single spaces: the name of the case */
+    char label[100]; /* the same for tables, without parameters that say what goes without saying */
     char kind[16];
     char name[40]; /* family or operator: the words between the kind and the first parameter */
     int count;
@@ -51,6 +54,23 @@ typedef struct bench_problem {
     double bytes; /* that must move at least; 0: all operands and results once */
 } bench_problem;
 
+/* ---- element types: elements.c ------------------------------------------------------------------------------------------ */
+
+typedef struct bench_types {
+    dlc_dtype x, w, sum, out;
+} bench_types;
+
+/* Parameters dtype=f32|f64|f16|bf16|u8 (u8: x is u8, w is i8, sums are i32) and out=TYPE (default: dtype; of u8: i32). False for others. */
+bool bench_types_of(bench_types *types, const bench_shape *shape);
+size_t bench_dtype_bytes(dlc_dtype dtype);
+double bench_element(const bench_operand *operand, size_t index);
+/* Integers get the floor. */
+void bench_set_element(bench_operand *operand, size_t index, double value);
+
+/* How images lie in memory: [n, c, h, w], [n, c/16, h, w, 16] (channels that are no multiple of 16 stay plain), [n, h, w, c]. */
+typedef enum bench_layout { BENCH_PLAIN, BENCH_BLOCKED, BENCH_LAST } bench_layout;
+bench_layout bench_layout_of(const bench_shape *shape, int64_t channels);
+
 /* The scalars of gelu(a*x + b), which peers need too. */
 #define BENCH_MAP_A 1.5f
 #define BENCH_MAP_B (-0.25f)
@@ -67,7 +87,9 @@ typedef struct bench_contestant {
     const char *name;
     void (*run)(void *state);
     void *state;
+    bool may_leave; /* a rival: after a few samples three times slower than the first contestant, it may go */
     bench_times times;
+    double *samples; /* [times.samples], of the turns in order; one block for all contestants, held by the first */
 } bench_contestant;
 
 typedef struct bench_settings {
@@ -76,12 +98,12 @@ typedef struct bench_settings {
 } bench_settings;
 
 double bench_now(void);
-double bench_median(double *values, int count); /* sorts */
 /* One sample of each in turn, `samples` times: what disturbs the machine disturbs all of them. With several threads a pause
- * before each sample lets the threads of the one before, which may spin, go to sleep. A contest that was disturbed
- * (quartiles more than 15 % apart) is held again, three times at most
- * and not when it takes long; the last one counts for all contestants. */
+ * before each sample lets the threads of the one before, which may spin, go to sleep. A contest in which the first contestant or its
+ * fastest rival was disturbed (quartiles more than 15 % apart) is held again, three times at most and not when it takes long; the
+ * last one counts for all contestants. */
 void bench_contest(bench_contestant *contestants, int count, int threads, const bench_settings *settings);
+void bench_contest_release(bench_contestant *contestants);
 
 /* ---- roofs: roof.c ------------------------------------------------------------------------------------------------------ */
 
@@ -93,9 +115,13 @@ typedef struct bench_level {
     double read, copy; /* bytes per second; copy counts bytes read and bytes written */
 } bench_level;
 
+/* What multiplies and adds: of f32 (which f16 is widened to), f64, bf16, bytes. */
+typedef enum bench_unit { BENCH_UNIT_F32, BENCH_UNIT_F64, BENCH_UNIT_BF16, BENCH_UNIT_U8, BENCH_UNITS } bench_unit;
+
 typedef struct bench_roofs {
     int threads;
-    double fma[3]; /* f32 flops per second with vectors of 512, 256 and 128 bits; 0: not on this machine */
+    double fma[3];            /* f32 flops per second with vectors of 512, 256 and 128 bits; 0: not on this machine */
+    double unit[BENCH_UNITS]; /* operations per second of each unit with the widest vectors */
     int level_count;
     bench_level levels[BENCH_MAX_LEVELS];
 } bench_roofs;
@@ -105,8 +131,39 @@ void bench_roofs_print(const bench_roofs *roofs, FILE *json);
 /* A contestant that does nothing but multiply and add with the widest vectors: bench_fma_flops() per call. */
 void bench_fma_burst(void *threads);
 double bench_fma_flops(int threads);
+/* How much faster than f32's the unit is that the problem's element type takes. */
+double bench_unit_gain(const bench_roofs *roofs, const bench_problem *problem);
 /* Least time for the problem on this machine, with `fma` flops per second. */
 double bench_roof_seconds(const bench_roofs *roofs, double fma, const bench_problem *problem);
+
+/* ---- what a contest told ---------------------------------------------------------------------------------------------------- */
+
+/* Whom a case was measured against: the peers, in their order, then others. */
+enum {
+    BENCH_COPY = BENCH_MAX_PEERS, /* memcpy of the same bytes: maps and moves */
+    BENCH_SEPARATE,               /* ours, in programs of their own */
+    BENCH_DIRECT,                 /* ours, without Winograd: lines with the flag winograd */
+    BENCH_ALONE,                  /* ours on one thread, where the case runs on several */
+    BENCH_OPPONENTS
+};
+
+typedef struct bench_opponent {
+    double seconds;    /* median; 0: not measured */
+    bench_pairs pairs; /* its time over ours */
+    double ratio;      /* median of them */
+} bench_opponent;
+
+typedef struct bench_outcome {
+    const bench_shape *shape;
+    int threads;
+    double seconds, low, high; /* ours: median and quartiles */
+    double first;              /* graph built until first result, compilation included */
+    double predicted;          /* by the library's cost model; 0: it says nothing */
+    bench_opponent others[BENCH_OPPONENTS];
+    double flops, bytes, fma; /* fma: f32 flops per second of the machine during this contest */
+    double gain;              /* of the unit for the case's element type over f32's */
+    double roof;              /* least seconds on this machine */
+} bench_outcome;
 
 /* ---- peers: peer_*.c ---------------------------------------------------------------------------------------------------- */
 

@@ -81,7 +81,7 @@ peer_source_openblas_system := peer_openblas
 peer_libs_openblas_system   := -lopenblas
 
 bench_plugins := $(bench_peers:%=$(OUT)/bench/peer_%.so)
-peer_shared   := $(patsubst %,$(OUT)/bench/%.o,peer measure shape)
+peer_shared   := $(patsubst %,$(OUT)/bench/%.o,elements peer measure shape stats)
 peer_folder    = $(OUT)/bench/plug-in/$(1)
 # Built again when the way to build it changes, or the library that it speaks to.
 define peer_rule
@@ -100,7 +100,7 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 # ---- the programs --------------------------------------------------------------------------------------------------------
 
-bench_parts   := bench cases figures measure peers roof shape summary
+bench_parts   := bench cases contest elements figures measure ours peers roof sets shape stats summary
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
@@ -118,15 +118,17 @@ $(bench_inside): $(OUT)/bench/%: $(OUT)/bench/%.o $(all_layers)
 
 # FILTER=text, THREADS=1,2, SAMPLES=15, PEERS=openblas,onednn|none. With a filter only the cases it selects.
 THREADS ?= 1
-bench_run = mkdir -p $(BUILD)/bench; status=0; $(OUT)/bench/bench --json $(BUILD)/bench --threads $(THREADS) \
+bench_run = mkdir -p $(BUILD)/bench; status=0; $(OUT)/bench/bench --json $(BUILD)/bench --threads $(THREADS) --sets \
             $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(FILTER),--filter '$(FILTER)',--figures) bench/default.txt $(1) || status=1
 bench_see_inside = for program in $(if $(FILTER),,$(bench_inside)); do to=$(BUILD)/bench/$$(basename $$program).json; \
                    $$program > $$to || status=1; cat $$to; done; exit $$status
 
-.PHONY: bench bench-all
-bench: $(OUT)/bench/bench $(bench_plugins) $(bench_inside)
-	@$(call bench_run); $(bench_see_inside)
-bench-all: $(OUT)/bench/bench $(bench_plugins) $(bench_inside)
-	@$(call bench_run,bench/shapes.txt); $(bench_see_inside)
+# Everything; a sample and the promised figures; nothing, but built.
+.PHONY: bench bench-short bench-build
+bench-build: $(OUT)/bench/bench $(bench_plugins) $(bench_inside)
+bench: bench-build
+	@$(call bench_run,bench/shapes.txt bench/variants.txt); $(bench_see_inside)
+bench-short: bench-build
+	@$(bench_run); $(bench_see_inside)
 
 -include $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)

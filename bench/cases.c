@@ -14,29 +14,12 @@ static int64_t product(int rank, const int64_t *dims) {
     return n;
 }
 
-static size_t dtype_bytes(dlc_dtype dtype) {
-    static const int bits[] = {
-#define X(code, text, bits, dlpack, class_, usable) [code] = bits,
-        DLC_DTYPE_TABLE(X)
-#undef X
-    };
-    return (size_t)bits[dtype] / 8;
-}
-
 static void fill(bench_operand *o, double low, double high) {
     uint64_t state = 88172645463325252u + o->bytes;
     int64_t n = product(o->rank, o->dims);
     for (int64_t i = 0; i < n; i++) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* xorshift64, Marsaglia 2003 */
-        double value = low + (high - low) * (double)(state >> 11) * 0x1p-53;
-        switch (o->dtype) {
-        case DLC_F32: ((float *)o->data)[i] = (float)value; break;
-        case DLC_I32: ((int32_t *)o->data)[i] = (int32_t)floor(value); break;
-        case DLC_I64: ((int64_t *)o->data)[i] = (int64_t)floor(value); break;
-        case DLC_BOOL:
-        case DLC_U8: ((uint8_t *)o->data)[i] = (uint8_t)floor(value); break;
-        default: break;
-        }
+        bench_set_element(o, (size_t)i, low + (high - low) * (double)(state >> 11) * 0x1p-53);
     }
 }
 
@@ -44,7 +27,7 @@ void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, con
                           double high) {
     *operand = (bench_operand){.dtype = dtype, .rank = rank};
     memcpy(operand->dims, dims, (size_t)rank * sizeof *dims);
-    operand->bytes = (size_t)product(rank, dims) * dtype_bytes(dtype);
+    operand->bytes = (size_t)product(rank, dims) * bench_dtype_bytes(dtype);
     size_t room = (operand->bytes + 4095) / 4096 * 4096;
     operand->data = aligned_alloc(4096, room ? room : 4096);
     if (!operand->data) abort();
@@ -104,19 +87,55 @@ static dlc_value activate(bench_builder *b, dlc_value x) {
 
 /* ---- contraction, convolution ------------------------------------------------------------------------------------------------ */
 
-/* x [b, m, k] or [m, k] times w of [b, k, n] or [k, n]; w is constant unless the line says const=0. Flag bias, act=relu|gelu. */
+/* Of quantised weights: of two products of such and of any byte the sum fits 16 bits, so that no processor's way saturates. */
+enum { QUANTISED = 63 };
+
+static dlc_value input_as(bench_builder *b, dlc_dtype dtype, int rank, const int64_t *dims) {
+    return operand(b, false, dtype, rank, dims, dtype == DLC_U8 ? 0 : -1, dtype == DLC_U8 ? 256 : 1);
+}
+
+static dlc_value weights_as(bench_builder *b, bool constant, dlc_dtype dtype, int rank, const int64_t *dims,
+                            double limit) {
+    if (dtype == DLC_I8) limit = QUANTISED;
+    return operand(b, constant, dtype, rank, dims, -limit, limit);
+}
+
+/* What follows sums of `terms` products: bias and, for quantised ones, a factor for each channel, `dims`; the activation; the type
+ * that the line wants. */
+static dlc_value finished(bench_builder *b, dlc_value y, const bench_types *t, double terms, int rank,
+                          const int64_t *dims) {
+    bool quantised = t->sum == DLC_I32, wide = t->sum == DLC_F64;
+    double spread = sqrt(terms) * 128 * QUANTISED / 2;
+    if (bench_flag(b->problem.shape, "bias")) {
+        double limit = quantised ? spread : rank > 1 ? 0.1 : 1;
+        y = dlc_add(y, operand(b, true, t->sum, rank, dims, -limit, limit));
+    }
+    if (quantised && t->out != DLC_I32)
+        y = dlc_mul(dlc_cast(y, DLC_F32), operand(b, true, DLC_F32, rank, dims, 40 / spread, 80 / spread));
+    if (!quantised || t->out != DLC_I32) y = activate(b, y);
+    if (t->out == DLC_U8 || t->out == DLC_I8) {
+        bool sign = t->out == DLC_I8;
+        y = dlc_clamp(number(b, sign ? -128 : 0), dlc_round(y), number(b, sign ? 127 : 255));
+    }
+    return t->out == (wide ? DLC_F64 : quantised ? DLC_I32 : DLC_F32) ? y : dlc_cast(y, t->out);
+}
+
+/* x [b, m, k] or [m, k] times w of [b, k, n] or [k, n]; w is constant unless the line says const=0. Flag bias, act=relu|gelu, dtype,
+ * out (elements.c). */
 static void build_contraction(bench_builder *b) {
     const bench_shape *s = b->problem.shape;
     int64_t batch = bench_number(s, "b", 1), m = bench_number(s, "m", 1), n = bench_number(s, "n", 1),
             k = bench_number(s, "k", 1);
     int skip = batch == 1;
-    dlc_value x = input(b, 3 - skip, (int64_t[]){batch, m, k} + skip);
-    double limit = sqrt(3.0 / (double)k);
-    dlc_value w =
-        operand(b, bench_number(s, "const", 1) != 0, DLC_F32, 3 - skip, (int64_t[]){batch, k, n} + skip, -limit, limit);
-    dlc_value y = dlc_matmul(x, w);
-    if (bench_flag(s, "bias")) y = dlc_add(y, weights(b, DIMS(n), 1));
-    result(b, activate(b, y));
+    bench_types t = {0};
+    bench_types_of(&t, s);
+    dlc_value x = input_as(b, t.x, 3 - skip, (int64_t[]){batch, m, k} + skip);
+    dlc_value w = weights_as(b, bench_number(s, "const", 1) != 0, t.w, 3 - skip, (int64_t[]){batch, k, n} + skip,
+                             sqrt(3.0 / (double)k));
+    dlc_matmul_result sums = t.sum == t.x       ? DLC_MATMUL_RESULT_SAME
+                             : t.sum == DLC_I32 ? DLC_MATMUL_RESULT_I32
+                                                : DLC_MATMUL_RESULT_F32;
+    result(b, finished(b, dlc_matmul_as(x, w, sums), &t, (double)k, 1, &n));
     b->problem.flops = 2.0 * (double)batch * (double)m * (double)n * (double)k;
 }
 
@@ -129,7 +148,30 @@ static dlc_value transposed(bench_builder *b, dlc_value x, dlc_value w, const in
     return dlc_convolution(spread, mirrored, NULL);
 }
 
-/* NCHW in and out. chain=N convolutions of the same shape one after another, each with its own weights; flag bias; act. */
+/* Channels in front, whatever the layout of x. */
+static dlc_value channels_first(dlc_value x, bench_layout layout, const int64_t dims[4]) {
+    if (layout == BENCH_LAST) return dlc_transpose(x, 4, (int64_t[]){0, 3, 1, 2});
+    return layout == BENCH_PLAIN ? x : reshape(dlc_transpose(x, 5, (int64_t[]){0, 1, 4, 2, 3}), 4, dims);
+}
+
+static dlc_value channels_placed(dlc_value y, bench_layout layout) {
+    if (layout == BENCH_LAST) return dlc_transpose(y, 4, (int64_t[]){0, 2, 3, 1});
+    if (layout == BENCH_PLAIN) return y;
+    int64_t d[4];
+    for (int i = 0; i < 4; i++) d[i] = dlc_value_dim(y, i).value;
+    return dlc_transpose(reshape(y, DIMS(d[0], d[1] / 16, 16, d[2], d[3])), 5, (int64_t[]){0, 1, 3, 4, 2});
+}
+
+static dlc_value image(bench_builder *b, dlc_dtype dtype, const int64_t d[4]) {
+    bench_layout layout = bench_layout_of(b->problem.shape, d[1]);
+    dlc_value x = layout == BENCH_LAST      ? input_as(b, dtype, DIMS(d[0], d[2], d[3], d[1]))
+                  : layout == BENCH_BLOCKED ? input_as(b, dtype, DIMS(d[0], d[1] / 16, d[2], d[3], 16))
+                                            : input_as(b, dtype, 4, d);
+    return channels_first(x, layout, d);
+}
+
+/* NCHW in and out, or with the flag blocked or last in the layouts of bench.h. chain=N convolutions of the same shape one after another,
+ * each with its own weights; flag bias; act; dtype; out. */
 static void build_convolution(bench_builder *b) {
     const bench_shape *s = b->problem.shape;
     int64_t n = bench_number(s, "n", 1), ci = bench_number(s, "ci", 1), co = bench_number(s, "co", 1);
@@ -139,23 +181,25 @@ static void build_convolution(bench_builder *b) {
     int64_t pads[2] = {bench_number(s, "pad", 0), bench_number(s, "pad", 0)};
     int64_t dilations[2] = {bench_number(s, "dilation", 1), bench_number(s, "dilation", 1)};
     bool is_transposed = bench_flag(s, "transposed");
+    bench_types t = {0};
+    bench_types_of(&t, s);
     dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
     options.stride_count = options.low_count = options.high_count = options.dilation_count = 2;
     options.stride = strides, options.low = options.high = pads, options.dilation = dilations, options.groups = groups;
+    if (t.sum != t.x) options.result = t.sum == DLC_I32 ? DLC_CONVOLUTION_RESULT_I32 : DLC_CONVOLUTION_RESULT_F32;
     int64_t taps = kernel[0] * kernel[1],
             fan_in = (is_transposed ? ci / (strides[0] * strides[1]) : ci / groups) * taps;
     double limit = sqrt(6.0 / (double)(fan_in ? fan_in : 1));
-    dlc_value y = input(b, DIMS(n, ci, h, w));
+    dlc_value y = image(b, t.x, (int64_t[]){n, ci, h, w});
     for (int64_t i = 0; i < bench_number(s, "chain", 1); i++) {
         dlc_value f = is_transposed ? weights(b, DIMS(ci, co, kernel[0], kernel[1]), limit)
-                                    : weights(b, DIMS(co, ci / groups, kernel[0], kernel[1]), limit);
+                                    : weights_as(b, true, t.w, DIMS(co, ci / groups, kernel[0], kernel[1]), limit);
         y = is_transposed ? transposed(b, y, f, kernel, strides[0], pads[0]) : dlc_convolution(y, f, &options);
-        if (bench_flag(s, "bias")) y = dlc_add(y, weights(b, DIMS(1, co, 1, 1), 0.1));
-        y = activate(b, y);
+        y = finished(b, y, &t, (double)fan_in, DIMS(1, co, 1, 1));
         int64_t points = is_transposed ? h * w : dlc_value_dim(y, 2).value * dlc_value_dim(y, 3).value;
         b->problem.flops += 2.0 * (double)(n * co * points) * (double)(ci / groups * taps);
     }
-    result(b, y);
+    result(b, channels_placed(y, bench_layout_of(s, co)));
 }
 
 /* ---- networks: values that cross many kernels, where layouts matter (DLC_DISABLE=layout shows how much) ------------------------ */
@@ -476,6 +520,8 @@ static const bench_case_kind kinds[] = {
 };
 
 const bench_case_kind *bench_case_find(const bench_shape *shape) {
+    bench_types types;
+    if (!bench_types_of(&types, shape)) return NULL;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].kind, shape->kind) == 0 && (!kinds[i].name || strcmp(kinds[i].name, shape->name) == 0))
             return &kinds[i];

@@ -328,9 +328,9 @@ static double contest_figure(int index, const bench_outcome *outcomes, int count
         if (o->threads != 1 || strcmp(o->shape->text, contests[index].line) != 0) continue;
         switch (contests[index].metric) {
         case GIGABYTES: return o->bytes / o->seconds * 1e-9;
-        case PEAK_SHARE: return o->flops / o->seconds / o->fma * 100;
+        case PEAK_SHARE: return o->flops / o->seconds / o->fma / o->gain * 100;
         case MICROSECONDS: return o->seconds * 1e6;
-        case FUSION_GAIN: return o->stages > 0 ? o->stages / o->seconds : -1;
+        case FUSION_GAIN: return o->others[BENCH_SEPARATE].ratio > 0 ? o->others[BENCH_SEPARATE].ratio : -1;
         }
     }
     return -1;

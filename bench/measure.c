@@ -1,24 +1,15 @@
 /* Contests: contestants take turns, and the median of many turns counts. */
 #include "bench/bench.h"
+#include "bench/stats.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 double bench_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_median(double *values, int count) {
-    if (count == 0) return 0;
-    qsort(values, (size_t)count, sizeof *values, compare);
-    return count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
 }
 
 static double time_calls(const bench_contestant *contestant, int64_t calls) {
@@ -46,45 +37,70 @@ static void settle(int threads) {
     nanosleep(&pause, NULL);
 }
 
-static void take_turns(bench_contestant *contestants, int count, int threads, int samples, double *times) {
+enum { LOOK_AFTER = 5, FAR_BEHIND = 3 };
+
+/* A contestant that is far behind after a few long samples leaves, if it may: further ones would tell nothing and take long. */
+static bool leaves(const bench_contestant *c, const bench_contestant *first, int samples) {
+    if (!c->may_leave || samples != LOOK_AFTER || c->samples[0] * (double)c->times.calls < 4e-3) return false;
+    double theirs[LOOK_AFTER], ours[LOOK_AFTER];
+    memcpy(theirs, c->samples, sizeof theirs);
+    memcpy(ours, first->samples, sizeof ours);
+    return bench_median(theirs, LOOK_AFTER) > FAR_BEHIND * bench_median(ours, LOOK_AFTER);
+}
+
+static void take_turns(bench_contestant *contestants, int count, int threads, int samples) {
+    for (int c = 0; c < count; c++) contestants[c].times.samples = 0;
     for (int s = 0; s < samples; s++) {
         for (int c = 0; c < count; c++) {
-            int64_t calls = contestants[c].times.calls;
+            bench_contestant *contestant = &contestants[c];
+            int64_t calls = contestant->times.calls;
+            if (contestant->times.samples < s || leaves(contestant, contestants, s)) continue;
             settle(threads);
             /* Refills the caches that the others used. */
-            if (calls > 1 || s == 0) contestants[c].run(contestants[c].state);
-            times[c * samples + s] = time_calls(&contestants[c], calls) / (double)calls;
+            if (calls > 1) contestant->run(contestant->state);
+            contestant->samples[s] = time_calls(contestant, calls) / (double)calls;
+            contestant->times.samples = s + 1;
         }
     }
 }
 
-/* The widest spread among the contestants. */
-static double judge(bench_contestant *contestants, int count, int samples, double *times) {
-    double widest = 0;
-    for (int c = 0; c < count; c++) {
-        double *mine = times + c * samples;
-        bench_times *t = &contestants[c].times;
-        t->median = bench_median(mine, samples);
-        t->low = mine[samples / 4];
-        t->high = mine[samples - 1 - samples / 4];
-        t->samples = samples;
-        if ((t->high - t->low) / t->median > widest) widest = (t->high - t->low) / t->median;
-    }
-    return widest;
+static void summarise(bench_contestant *c, double *scratch) {
+    bench_times *t = &c->times;
+    memcpy(scratch, c->samples, (size_t)t->samples * sizeof *scratch);
+    t->median = bench_median(scratch, t->samples);
+    t->low = scratch[t->samples / 4];
+    t->high = scratch[t->samples - 1 - t->samples / 4];
+}
+
+/* Of the first contestant and of the fastest of the others. */
+static double spread_of(const bench_contestant *contestants, int count) {
+    const bench_contestant *fastest = NULL;
+    for (int c = 1; c < count; c++)
+        if (contestants[c].may_leave && (!fastest || contestants[c].times.median < fastest->times.median))
+            fastest = &contestants[c];
+    const bench_times *ours = &contestants[0].times, *theirs = fastest ? &fastest->times : ours;
+    double a = (ours->high - ours->low) / ours->median, b = (theirs->high - theirs->low) / theirs->median;
+    return a > b ? a : b;
 }
 
 void bench_contest(bench_contestant *contestants, int count, int threads, const bench_settings *settings) {
     int samples = settings->samples;
-    double *times = calloc((size_t)(count * samples), sizeof *times);
-    if (!times) abort();
+    double *all = calloc((size_t)(count + 1) * (size_t)samples, sizeof *all);
+    if (!all) abort();
     for (int c = 0; c < count; c++) {
+        contestants[c].samples = all + c * samples;
         settle(threads);
         contestants[c].times.calls = calibrate(&contestants[c], settings->sample_seconds);
     }
     double spread = 1, start = bench_now();
-    for (int attempt = 0; attempt < 3 && spread > 0.15 && bench_now() - start < 10; attempt++) {
-        take_turns(contestants, count, threads, samples, times);
-        spread = judge(contestants, count, samples, times);
+    for (int attempt = 0; attempt < 3 && spread > 0.15 && bench_now() - start < 5; attempt++) {
+        take_turns(contestants, count, threads, samples);
+        for (int c = 0; c < count; c++) summarise(&contestants[c], all + count * samples);
+        spread = spread_of(contestants, count);
     }
-    free(times);
+}
+
+void bench_contest_release(bench_contestant *contestants) {
+    free(contestants[0].samples);
+    contestants[0].samples = NULL;
 }

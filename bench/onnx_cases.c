@@ -15,8 +15,17 @@ static void activation(onnx_model *m, const bench_shape *s, const char *from) {
 
 /* ---- contraction, convolution ---------------------------------------------------------------------------------------------------- */
 
+/* Sums that have the type of operands and result, or nothing in between that would show the difference. */
+static void only_floats(onnx_model *m, const bench_problem *p) {
+    bench_types t = {0};
+    bench_types_of(&t, p->shape);
+    bool more = bench_flag(p->shape, "bias") || bench_flag(p->shape, "act");
+    if (t.x != t.out || t.sum == DLC_I32 || (t.sum != t.x && more)) m->failed = true;
+}
+
 static void matmul(onnx_model *m, const bench_problem *p) {
     bool bias = bench_flag(p->shape, "bias"), act = bench_flag(p->shape, "act");
+    only_floats(m, p);
     onnx_operands(m, p);
     onnx_results(m, p);
     onnx_node(m, "MatMul", "x0 x1", bias ? "product" : act ? "sum" : "y0", NULL);
@@ -26,11 +35,62 @@ static void matmul(onnx_model *m, const bench_problem *p) {
 
 static void gemm(onnx_model *m, const bench_problem *p) {
     if (p->operands[0].rank != 2) m->failed = true;
+    only_floats(m, p);
     onnx_operands(m, p);
     onnx_results(m, p);
     onnx_node(m, "Gemm", bench_flag(p->shape, "bias") ? "x0 x1 x2" : "x0 x1",
               bench_flag(p->shape, "act") ? "sum" : "y0", NULL);
     activation(m, p->shape, "sum");
+}
+
+/* Bytes times signed bytes: sums as they are; or with a factor for each channel, as floats or as bytes, where ReLU is what saturation at
+ * zero does anyway. Zero points are zero, the factor of x and of the result is one. */
+typedef struct quantised {
+    bench_types types;
+    bool bias;
+    char bias_name[8], factors[8]; /* operands */
+    int64_t channels;
+} quantised;
+
+static quantised quantised_of(onnx_model *m, const bench_problem *p, int64_t channels) {
+    quantised q = {.bias = bench_flag(p->shape, "bias"), .channels = channels};
+    bench_types_of(&q.types, p->shape);
+    bool scaled = q.types.out == DLC_F32 || q.types.out == DLC_U8;
+    const char *act = bench_text(p->shape, "act");
+    if (q.types.sum != DLC_I32 || (act && (strcmp(act, "relu") != 0 || !scaled)) || (q.bias && !scaled))
+        m->failed = true;
+    if (q.types.out != DLC_I32 && !scaled) m->failed = true;
+    snprintf(q.bias_name, sizeof q.bias_name, "x2");
+    snprintf(q.factors, sizeof q.factors, q.bias ? "x3" : "x2");
+    for (int i = 0; i < 2; i++) onnx_operand(m, p, i);
+    for (int i = 2; i < p->operand_count; i++) onnx_operand_as(m, p, i, 1, &channels);
+    onnx_results(m, p);
+    onnx_scalar(m, "one", 1);
+    onnx_zeros(m, "zero", DLC_U8, 0);
+    onnx_zeros(m, "zeros", DLC_I8, channels);
+    return q;
+}
+
+static void quantised_matmul(onnx_model *m, const bench_problem *p) {
+    quantised q = quantised_of(m, p, bench_number(p->shape, "n", 1));
+    bool bytes = q.types.out == DLC_U8, relu = !bytes && bench_flag(p->shape, "act");
+    char inputs[96];
+    if (q.types.out == DLC_I32) {
+        onnx_node(m, "MatMulInteger", "x0 x1", "y0", NULL);
+        return;
+    }
+    if (q.bias) {
+        snprintf(inputs, sizeof inputs, "x0 one zero x1 %s zeros %s%s", q.factors, q.bias_name,
+                 bytes ? " one zero" : "");
+        onnx_node(m, "@QGemm", inputs, relu ? "sum" : "y0", "alpha=1.0");
+    } else if (bytes) {
+        snprintf(inputs, sizeof inputs, "x0 one zero x1 %s zeros one zero", q.factors);
+        onnx_node(m, "QLinearMatMul", inputs, "y0", NULL);
+    } else {
+        snprintf(inputs, sizeof inputs, "x0 x1 one %s", q.factors);
+        onnx_node(m, "@MatMulIntegerToFloat", inputs, relu ? "sum" : "y0", NULL);
+    }
+    if (relu) onnx_node(m, "Relu", "sum", "y0", NULL);
 }
 
 /* Attributes of a convolution over `rank` spatial axes. */
@@ -66,12 +126,33 @@ static void declare_images(onnx_model *m, const bench_problem *p, int rank) {
     onnx_result_as(m, p, 0, 2 + rank, rank == 2 ? y : (const int64_t[]){y[0], y[1], y[3]});
 }
 
+/* ONNX has channels in front. */
+static void given_plain(onnx_model *m, const bench_shape *s) {
+    if (bench_flag(s, "blocked") || bench_flag(s, "last")) m->failed = true;
+}
+
+static void quantised_convolution(onnx_model *m, const bench_problem *p) {
+    char attributes[256], inputs[96];
+    given_plain(m, p->shape);
+    window(p->shape, 2, attributes, sizeof attributes);
+    quantised q = quantised_of(m, p, bench_number(p->shape, "co", 1));
+    if (q.types.out == DLC_F32 || bench_number(p->shape, "chain", 1) != 1) m->failed = true;
+    if (q.types.out == DLC_I32) {
+        onnx_node(m, "ConvInteger", "x0 x1", "y0", attributes);
+        return;
+    }
+    snprintf(inputs, sizeof inputs, "x0 one zero x1 %s zeros one zero %s", q.factors, q.bias ? q.bias_name : "_");
+    onnx_node(m, "QLinearConv", inputs, "y0", attributes);
+}
+
 static void convolve(onnx_model *m, const bench_problem *p, int rank) {
     const bench_shape *s = p->shape;
     const char *act = bench_text(s, "act"), *type = bench_flag(s, "transposed") ? "ConvTranspose" : "Conv";
     char attributes[256], from[16] = "x0", to[16], inputs[64];
     int chain = (int)bench_number(s, "chain", 1), operand = 1;
     window(s, rank, attributes, sizeof attributes);
+    only_floats(m, p);
+    given_plain(m, s);
     declare_images(m, p, rank);
     for (int i = 0; i < chain; i++) {
         int used = snprintf(inputs, sizeof inputs, "%s x%d", from, operand++);
@@ -550,8 +631,10 @@ static const struct {
         const char *note;
     } ways[ONNX_WAYS];
 } table[] = {
-    {"contraction", NULL, {{matmul, "MatMul"}, {gemm, "Gemm"}}},
-    {"convolution", NULL, {{convolve_images, "Conv"}, {convolve_rows, "Conv 1-D"}}},
+    {"contraction", NULL, {{matmul, "MatMul"}, {gemm, "Gemm"}, {quantised_matmul, "quantised"}}},
+    {"convolution",
+     NULL,
+     {{convolve_images, "Conv"}, {convolve_rows, "Conv 1-D"}, {quantised_convolution, "QLinearConv"}}},
     {"network", "inverted", {{inverted, "nodes"}}},
     {"network", "residual", {{residual, "nodes"}}},
     {"attention",

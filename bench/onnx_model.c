@@ -100,6 +100,7 @@ int onnx_element_type(dlc_dtype dtype) {
     case DLC_I64: return 7;
     case DLC_BOOL: return 9;
     case DLC_F16: return 10;
+    case DLC_F64: return 11;
     case DLC_BF16: return 16;
     default: return 0;
     }
@@ -206,6 +207,16 @@ void onnx_floats(onnx_model *m, const char *name, int rank, const int64_t *dims,
 
 void onnx_scalar(onnx_model *m, const char *name, double number) {
     onnx_floats(m, name, 0, NULL, &(const float){(float)number});
+}
+
+void onnx_zeros(onnx_model *m, const char *name, dlc_dtype dtype, int64_t count) {
+    size_t size = (size_t)(count ? count : 1) * bench_dtype_bytes(dtype);
+    void *zeros = calloc(1, size);
+    if (zeros)
+        tensor(m, name, dtype, count > 0, &count, zeros, size);
+    else
+        m->failed = true;
+    free(zeros);
 }
 
 void onnx_integers(onnx_model *m, const char *name, int count, const int64_t *values) {

@@ -42,6 +42,8 @@ void onnx_results(onnx_model *m, const bench_problem *problem);
 /* An initializer. rank 0: a scalar. */
 void onnx_floats(onnx_model *m, const char *name, int rank, const int64_t *dims, const float *values);
 void onnx_scalar(onnx_model *m, const char *name, double value);
+/* count 0: a scalar. */
+void onnx_zeros(onnx_model *m, const char *name, dlc_dtype dtype, int64_t count);
 void onnx_integers(onnx_model *m, const char *name, int count, const int64_t *values);
 
 /* One node: "Gemm", "x0 x1 x2", "y0", "alpha=1.0 transB=1". Names are separated by single spaces, `_` is an input that is left out.

@@ -12,15 +12,16 @@ void *bench_fastest(int count, bench_attempt *attempt, void (*run)(void *state),
 
 /* What a contraction's case asks for, for peers that multiply and leave bias and activation to a second pass. */
 typedef struct bench_product {
-    const float *x, *w, *bias; /* bias NULL: none */
-    float *y;
+    dlc_dtype dtype;          /* f32 or f64, of all */
+    const char *x, *w, *bias; /* bias NULL: none */
+    char *y;
     int64_t batch, m, n, k;
     bool relu;
 } bench_product;
 
-/* False for other kinds and for activations that a second pass of compiled C cannot do at speed (GELU would be libm's erff). */
+/* False for other kinds, other element types, and for activations that a second pass of compiled C cannot do at speed (GELU would be libm's erff). */
 bool bench_product_of(bench_product *product, const bench_problem *problem);
 /* The second pass over one matrix of the batch. */
-void bench_product_finish(const bench_product *product, float *y);
+void bench_product_finish(const bench_product *product, char *y);
 
 #endif

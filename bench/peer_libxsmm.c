@@ -25,7 +25,7 @@ static void *prepare(const bench_problem *problem, char *note, size_t note_size)
     gemm g = {0};
     if (!bench_product_of(&g.product, problem)) return NULL;
     const bench_product *p = &g.product;
-    if (p->m * p->n * p->k > MOST_MULTIPLY_ADDS) return NULL;
+    if (p->dtype != DLC_F32 || p->m * p->n * p->k > MOST_MULTIPLY_ADDS) return NULL;
     /* Column-major: y transposed is w transposed times x transposed. */
     const int flags = LIBXSMM_GEMM_FLAG_NONE, prefetch = LIBXSMM_GEMM_PREFETCH_NONE;
     const float alpha = 1, beta = 0;
@@ -42,8 +42,8 @@ static void run(void *state) {
     const gemm *g = state;
     const bench_product *p = &g->product;
     for (int64_t b = 0; b < p->batch; b++) {
-        float *y = p->y + b * p->m * p->n;
-        g->kernel(p->w + b * p->k * p->n, p->x + b * p->m * p->k, y);
+        char *y = p->y + 4 * b * p->m * p->n;
+        g->kernel((const void *)(p->w + 4 * b * p->k * p->n), (const void *)(p->x + 4 * b * p->m * p->k), (void *)y);
         bench_product_finish(p, y);
     }
 }

@@ -1,5 +1,5 @@
 /* oneDNN as a peer, for all kinds of cases: a plug-in for each version whose headers are found; how versions differ is in
- * peer_onednn.h. Fairness: f32 throughout; weights in `format any`, reordered once before the contest; post-ops instead of second
+ * peer_onednn.h. Fairness: the line's element types throughout; weights in `format any`, reordered once before the contest; post-ops instead of second
  * passes; tensors that the host sees are plain row-major for both sides, and what oneDNN reorders of them between calls is part of
  * its time, as it is of ours; where it has several ways the fastest is taken. */
 #include "bench/peer_onednn.h"
@@ -38,12 +38,17 @@ static description plain_of(plan *p, const bench_operand *x) {
     return plain(p, x->rank, x->dims);
 }
 
-static description any(plan *p, int rank, const int64_t *dims) {
+static description tagged(plan *p, dnnl_data_type_t type, int rank, const int64_t *dims, dnnl_format_tag_t tag) {
     dnnl_dims_t sizes = {0};
     memcpy(sizes, dims, (size_t)rank * sizeof *dims);
     if (p->failed || p->description_count == MAX_DESCRIPTIONS) return p->failed = true, NULL;
     dnnl_memory_desc_t *d = &p->descriptions[p->description_count];
-    return ok(p, make_any(d, rank, sizes)) ? p->description_count++, handle_of(d) : NULL;
+    return ok(p, make_tagged(d, rank, sizes, type, tag)) ? p->description_count++, handle_of(d) : NULL;
+}
+
+/* What oneDNN chooses. */
+static description any(plan *p, dnnl_data_type_t type, int rank, const int64_t *dims) {
+    return tagged(p, type, rank, dims, dnnl_format_tag_any);
 }
 
 #define D(...)          \
@@ -170,110 +175,223 @@ static void release_after(after *a) {
 
 /* ---- contraction ------------------------------------------------------------------------------------------------------------ */
 
-/* The step once its primitive is known. */
+static dnnl_data_type_t type_of(plan *p, dlc_dtype dtype) {
+    switch (dtype) {
+    case DLC_F32: return dnnl_f32;
+    case DLC_F16: return dnnl_f16;
+    case DLC_BF16: return dnnl_bf16;
+    case DLC_U8: return dnnl_u8;
+    case DLC_I8: return dnnl_s8;
+    case DLC_I32: return dnnl_s32;
+    default: p->failed = true; return dnnl_f32;
+    }
+}
+
+/* What follows the sums of one contraction or convolution: operands from `operand` on are its bias and, for quantised sums that become
+ * another type, a factor for each channel. */
+typedef struct epilogue {
+    const bench_operand *bias, *factors;
+    description bias_description; /* NULL: no bias */
+    after after;
+} epilogue;
+
+/* `channels`: the axes of the weights that factors belong to. bias_rank: 1, or that of the result of a product. */
+static epilogue epilogue_of(plan *p, const bench_problem *problem, const bench_types *t, int *operand, int bias_rank,
+                            int channels) {
+    const bench_shape *s = problem->shape;
+    epilogue e = {.after = after_activation(p, bench_text(s, "act"))};
+    if (bench_flag(s, "bias")) e.bias = &problem->operands[(*operand)++];
+    if (t->sum == DLC_I32 && t->out != DLC_I32) e.factors = &problem->operands[(*operand)++];
+    if (e.factors) ok(p, scale_weights(e.after.attributes, channels));
+    if (t->x == DLC_F64) p->failed = true; /* only a reference implementation */
+    if (e.bias && t->sum == DLC_I32 && !e.factors) p->failed = true;
+    if (e.bias) {
+        int64_t count = (int64_t)(e.bias->bytes / bench_dtype_bytes(e.bias->dtype));
+        int64_t dims[3] = {1, 1, 1};
+        dims[bias_rank - 1] = count;
+        e.bias_description = plain(p, bias_rank, dims);
+    }
+    return e;
+}
+
+/* Bias and factors as arguments of the step. oneDNN adds the bias to scaled sums: it is scaled now. */
+static void add_epilogue(plan *p, step *run, const epilogue *e) {
+    if (e->bias) {
+        dnnl_memory_t bias = memory(p, e->bias_description, e->factors ? NULL : e->bias->data);
+        float *values = e->factors ? values_of(p, bias) : NULL;
+        size_t count = e->factors ? e->factors->bytes / 4 : 0;
+        for (size_t i = 0; values && i < count; i++)
+            values[i] = (float)(bench_element(e->bias, i) * bench_element(e->factors, i));
+        argument(p, run, DNNL_ARG_BIAS, bias);
+    }
+    if (e->factors)
+        argument(p, run, DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS,
+                 memory(p, plain(p, 1, D((int64_t)(e->factors->bytes / 4))), e->factors->data));
+}
+
+/* The step once its primitive is known. Weights that are not constant and that the primitive wants otherwise are reordered each time. */
 static void add_contraction(plan *p, const bench_problem *problem, dnnl_primitive_desc_t pd, description x,
-                            description w, description bias, description y) {
+                            description w, const epilogue *e, description y) {
     if (p->failed) return;
-    dnnl_memory_t weights = packed(p, memory(p, w, problem->operands[1].data), wanted(pd, dnnl_query_weights_md));
+    dnnl_memory_t weights = memory(p, w, problem->operands[1].data);
+    weights = problem->operands[1].constant ? packed(p, weights, wanted(pd, dnnl_query_weights_md))
+                                            : reordered(p, weights, wanted(pd, dnnl_query_weights_md), NULL);
     step *run = add_step(p, pd);
     argument(p, run, DNNL_ARG_SRC, memory(p, x, problem->operands[0].data));
     argument(p, run, DNNL_ARG_WEIGHTS, weights);
-    if (bias) argument(p, run, DNNL_ARG_BIAS, memory(p, bias, problem->operands[2].data));
+    add_epilogue(p, run, e);
     argument(p, run, DNNL_ARG_DST, memory(p, y, problem->results[0].data));
 }
 
-static void contract_matmul(plan *p, const bench_problem *problem) {
+static void matmul(plan *p, const bench_problem *problem, bool plain_weights) {
     const bench_shape *s = problem->shape;
     int64_t b = bench_number(s, "b", 1), m = bench_number(s, "m", 1), n = bench_number(s, "n", 1),
             k = bench_number(s, "k", 1);
-    int skip = b == 1, rank = 3 - skip;
-    description x = plain(p, rank, D(b, m, k) + skip), w = plain(p, rank, D(b, k, n) + skip);
-    description w_any = problem->operands[1].constant ? any(p, rank, D(b, k, n) + skip) : w;
-    description y = plain(p, rank, D(b, m, n) + skip),
-                bias = bench_flag(s, "bias") ? plain(p, rank, D(1, 1, n) + skip) : NULL;
-    after a = after_activation(p, bench_text(s, "act"));
+    int skip = b == 1, rank = 3 - skip, operand = 2;
+    bench_types t = {0};
+    bench_types_of(&t, s);
+    dnnl_data_type_t xt = type_of(p, t.x), wt = type_of(p, t.w), yt = type_of(p, t.out);
+    description x = typed(p, xt, rank, D(b, m, k) + skip, NULL), w = typed(p, wt, rank, D(b, k, n) + skip, NULL);
+    description w_any = plain_weights ? w : any(p, wt, rank, D(b, k, n) + skip);
+    description y = typed(p, yt, rank, D(b, m, n) + skip, NULL);
+    epilogue e = epilogue_of(p, problem, &t, &operand, rank, 1 << (rank - 1));
     dnnl_primitive_desc_t pd = NULL;
-    const_dnnl_primitive_attr_t attributes = attributes_of(p, &a);
-    if (!p->failed) ok(p, make_matmul(&pd, p->engine, x, w_any, bias, y, attributes));
-    release_after(&a);
-    add_contraction(p, problem, pd, x, w, bias, y);
+    const_dnnl_primitive_attr_t attributes = attributes_of(p, &e.after);
+    if (!p->failed) ok(p, make_matmul(&pd, p->engine, x, w_any, e.bias_description, y, attributes));
+    release_after(&e.after);
+    add_contraction(p, problem, pd, x, w, &e, y);
+}
+
+static void contract_matmul(plan *p, const bench_problem *problem) {
+    matmul(p, problem, false);
+}
+
+/* Operands given at run time, both as they are. */
+static void contract_plain(plan *p, const bench_problem *problem) {
+    if (problem->operands[1].constant) p->failed = true;
+    matmul(p, problem, true);
 }
 
 static void contract_inner_product(plan *p, const bench_problem *problem) {
     const bench_shape *s = problem->shape;
     int64_t m = bench_number(s, "m", 1), n = bench_number(s, "n", 1), k = bench_number(s, "k", 1);
+    int operand = 2;
+    bench_types t = {0};
+    bench_types_of(&t, s);
     if (bench_number(s, "b", 1) != 1 || !problem->operands[1].constant) p->failed = true;
-    description x = plain(p, 2, D(m, k)), y = plain(p, 2, D(m, n)),
-                bias = bench_flag(s, "bias") ? plain(p, 1, D(n)) : NULL;
-    description w = typed(p, dnnl_f32, 2, D(n, k), D(1, n)), w_any = any(p, 2, D(n, k));
-    after a = after_activation(p, bench_text(s, "act"));
+    dnnl_data_type_t xt = type_of(p, t.x), wt = type_of(p, t.w), yt = type_of(p, t.out);
+    description x = typed(p, xt, 2, D(m, k), NULL), y = typed(p, yt, 2, D(m, n), NULL);
+    description w = typed(p, wt, 2, D(n, k), D(1, n)), w_any = any(p, wt, 2, D(n, k));
+    epilogue e = epilogue_of(p, problem, &t, &operand, 1, 1);
     dnnl_primitive_desc_t pd = NULL;
-    const_dnnl_primitive_attr_t attributes = attributes_of(p, &a);
-    if (!p->failed) ok(p, make_inner_product(&pd, p->engine, x, w_any, bias, y, attributes));
-    release_after(&a);
-    add_contraction(p, problem, pd, x, w, bias, y);
+    const_dnnl_primitive_attr_t attributes = attributes_of(p, &e.after);
+    if (!p->failed) ok(p, make_inner_product(&pd, p->engine, x, w_any, e.bias_description, y, attributes));
+    release_after(&e.after);
+    add_contraction(p, problem, pd, x, w, &e, y);
 }
 
 /* ---- convolution ------------------------------------------------------------------------------------------------------------- */
 
-/* One convolution of the chain from `x`, whose logical dimensions are in `dims`; they become those of the result. */
-static dnnl_memory_t convolve(plan *p, const bench_problem *problem, dnnl_alg_kind_t algorithm, dnnl_memory_t x,
-                              int64_t dims[4], int *operand) {
-    const bench_shape *s = problem->shape;
-    int64_t co = bench_number(s, "co", 1), groups = bench_number(s, "groups", 1), ci = dims[1];
-    int64_t kernel[2] = {bench_number(s, "kh", 1), bench_number(s, "kw", 1)}, stride = bench_number(s, "stride", 1);
-    int64_t pad = bench_number(s, "pad", 0), dilation = bench_number(s, "dilation", 1), out[4] = {dims[0], co, 0, 0};
-    bool transposed = bench_flag(s, "transposed"), grouped = groups > 1, biased = bench_flag(s, "bias");
+/* Images as the line has them; logical dimensions are [n, c, h, w]. */
+static description image(plan *p, const bench_problem *problem, dlc_dtype dtype, const int64_t dims[4]) {
+    static const dnnl_format_tag_t tags[] = {
+        [BENCH_PLAIN] = dnnl_abcd, [BENCH_BLOCKED] = dnnl_aBcd16b, [BENCH_LAST] = dnnl_acdb};
+    return tagged(p, type_of(p, dtype), 4, dims, tags[bench_layout_of(problem->shape, dims[1])]);
+}
+
+/* How to convolve: the algorithm, and whether images stay in the layout of the line or take the one that oneDNN prefers. */
+typedef struct manner {
+    dnnl_alg_kind_t algorithm;
+    bool as_given;
+} manner;
+
+static void output_dims(const bench_shape *s, const int64_t dims[4], const int64_t kernel[2], int64_t out[4]) {
+    int64_t stride = bench_number(s, "stride", 1), pad = bench_number(s, "pad", 0);
+    int64_t dilation = bench_number(s, "dilation", 1);
+    out[0] = dims[0], out[1] = bench_number(s, "co", 1);
     for (int i = 0; i < 2; i++)
-        out[2 + i] = transposed ? (dims[2 + i] - 1) * stride + kernel[i] - 2 * pad
-                                : (dims[2 + i] + 2 * pad - dilation * (kernel[i] - 1) - 1) / stride + 1;
+        out[2 + i] = bench_flag(s, "transposed")
+                         ? (dims[2 + i] - 1) * stride + kernel[i] - 2 * pad
+                         : (dims[2 + i] + 2 * pad - dilation * (kernel[i] - 1) - 1) / stride + 1;
+}
+
+/* One convolution of the chain from `x`, whose logical dimensions are in `dims`; they become those of the result. */
+static dnnl_memory_t convolve(plan *p, const bench_problem *problem, manner how, dnnl_memory_t x, int64_t dims[4],
+                              int *operand) {
+    const bench_shape *s = problem->shape;
+    int64_t co = bench_number(s, "co", 1), groups = bench_number(s, "groups", 1), ci = dims[1], out[4];
+    int64_t kernel[2] = {bench_number(s, "kh", 1), bench_number(s, "kw", 1)}, stride = bench_number(s, "stride", 1);
+    int64_t pad = bench_number(s, "pad", 0), dilation = bench_number(s, "dilation", 1), taps = kernel[0] * kernel[1];
+    bool transposed = bench_flag(s, "transposed"), grouped = groups > 1;
+    bench_types t = {0};
+    bench_types_of(&t, s);
+    output_dims(s, dims, kernel, out);
+    dnnl_data_type_t xt = type_of(p, t.x), wt = type_of(p, t.w), yt = type_of(p, t.out);
     const int64_t *w_dims = D(groups, co / groups, ci / groups, kernel[0], kernel[1]) + !grouped;
-    int64_t taps = kernel[0] * kernel[1];
-    description x_any = any(p, 4, dims), y_any = any(p, 4, out), w_any = any(p, 4 + grouped, w_dims);
-    description w = typed(p, dnnl_f32, 4 + grouped, w_dims, transposed ? D(taps, co * taps, kernel[1], 1) : NULL);
-    description bias = biased ? plain(p, 1, &co) : NULL;
+    description x_any = how.as_given ? image(p, problem, t.x, dims) : any(p, xt, 4, dims);
+    description y_any = how.as_given ? image(p, problem, t.out, out) : any(p, yt, 4, out);
+    description w_any = any(p, wt, 4 + grouped, w_dims);
+    description w = typed(p, wt, 4 + grouped, w_dims, transposed ? D(taps, co * taps, kernel[1], 1) : NULL);
+    const bench_operand *filter = &problem->operands[(*operand)++];
     dnnl_dims_t strides = {stride, stride}, dilations = {dilation - 1, dilation - 1}, pads = {pad, pad};
-    after a = after_activation(p, bench_text(s, "act"));
-    const_dnnl_primitive_attr_t attributes = attributes_of(p, &a);
+    epilogue e = epilogue_of(p, problem, &t, operand, 1, grouped ? 3 : 1);
+    const_dnnl_primitive_attr_t attributes = attributes_of(p, &e.after);
+    description bias = e.bias_description;
     dnnl_primitive_desc_t pd = NULL;
     if (!p->failed)
         ok(p, transposed
                   ? make_deconvolution(&pd, p->engine, x_any, w_any, bias, y_any, strides, dilations, pads, attributes)
-                  : make_convolution(&pd, p->engine, algorithm, x_any, w_any, bias, y_any, strides, dilations, pads,
+                  : make_convolution(&pd, p->engine, how.algorithm, x_any, w_any, bias, y_any, strides, dilations, pads,
                                      attributes));
-    release_after(&a);
+    release_after(&e.after);
     if (p->failed) return NULL;
-    dnnl_memory_t weights =
-        packed(p, memory(p, w, problem->operands[(*operand)++].data), wanted(pd, dnnl_query_weights_md));
+    dnnl_memory_t weights = packed(p, memory(p, w, filter->data), wanted(pd, dnnl_query_weights_md));
     dnnl_memory_t from = reordered(p, x, wanted(pd, dnnl_query_src_md), NULL),
                   y = memory(p, wanted(pd, dnnl_query_dst_md), NULL);
     step *run = add_step(p, pd);
     argument(p, run, DNNL_ARG_SRC, from);
     argument(p, run, DNNL_ARG_WEIGHTS, weights);
-    if (biased) argument(p, run, DNNL_ARG_BIAS, memory(p, bias, problem->operands[(*operand)++].data));
+    add_epilogue(p, run, &e);
     argument(p, run, DNNL_ARG_DST, y);
     memcpy(dims, out, sizeof out);
     return y;
 }
 
-static void convolution(plan *p, const bench_problem *problem, dnnl_alg_kind_t algorithm) {
-    const bench_operand *source = &problem->operands[0], *target = &problem->results[0];
-    int64_t dims[4];
-    memcpy(dims, source->dims, sizeof dims);
-    dnnl_memory_t m = memory(p, plain_of(p, source), source->data);
+/* The result in the host's memory: the last step writes there itself where it has the layout, else it is reordered. */
+static void deliver(plan *p, dnnl_memory_t y, description to, void *data) {
+    description from = NULL;
+    if (p->failed || !ok(p, dnnl_memory_get_memory_desc(y, &from))) return;
+    if (!dnnl_memory_desc_equal(from, to))
+        reordered(p, y, to, data);
+    else
+        ok(p, dnnl_memory_set_data_handle(y, data));
+}
+
+static void convolution(plan *p, const bench_problem *problem, manner how) {
+    const bench_shape *s = problem->shape;
+    int64_t dims[4] = {bench_number(s, "n", 1), bench_number(s, "ci", 1), bench_number(s, "h", 1),
+                       bench_number(s, "w", 1)};
+    bench_types t = {0};
+    bench_types_of(&t, s);
+    dnnl_memory_t m = memory(p, image(p, problem, t.x, dims), problem->operands[0].data);
     int operand = 1;
-    for (int64_t i = 0; i < bench_number(problem->shape, "chain", 1) && !p->failed; i++)
-        m = convolve(p, problem, algorithm, m, dims, &operand);
-    reordered(p, m, plain_of(p, target), target->data);
+    for (int64_t i = 0; i < bench_number(s, "chain", 1) && !p->failed; i++)
+        m = convolve(p, problem, how, m, dims, &operand);
+    deliver(p, m, image(p, problem, t.out, dims), problem->results[0].data);
 }
 
 static void convolve_direct(plan *p, const bench_problem *problem) {
-    convolution(p, problem, dnnl_convolution_direct);
+    convolution(p, problem, (manner){dnnl_convolution_direct, false});
+}
+/* For lines that have a layout of their own. */
+static void convolve_as_given(plan *p, const bench_problem *problem) {
+    if (!bench_flag(problem->shape, "blocked") && !bench_flag(problem->shape, "last")) p->failed = true;
+    convolution(p, problem, (manner){dnnl_convolution_direct, true});
 }
 /* Less arithmetic, larger errors: only for lines that ask for it. */
 static void convolve_winograd(plan *p, const bench_problem *problem) {
     if (!bench_flag(problem->shape, "winograd")) p->failed = true;
-    convolution(p, problem, dnnl_convolution_winograd);
+    convolution(p, problem, (manner){dnnl_convolution_winograd, false});
 }
 
 /* ---- attention ---------------------------------------------------------------------------------------------------------------- */
@@ -548,13 +666,13 @@ static void concat(plan *p, const bench_problem *problem) {
 /* ---- the peer ----------------------------------------------------------------------------------------------------------------------- */
 
 typedef void way(plan *p, const bench_problem *problem);
-enum { MAX_WAYS = 2 };
+enum { MAX_WAYS = 3 };
 static const struct {
     const char *kind, *name; /* name NULL: all of the kind */
     way *ways[MAX_WAYS];
 } table[] = {
-    {"contraction", NULL, {contract_matmul, contract_inner_product}},
-    {"convolution", NULL, {convolve_direct, convolve_winograd}},
+    {"contraction", NULL, {contract_matmul, contract_inner_product, contract_plain}},
+    {"convolution", NULL, {convolve_direct, convolve_winograd, convolve_as_given}},
 #if DNNL_VERSION_MAJOR >= 3
     {"attention", NULL, {attention, fused_attention}},
     {"map", "20xmuladd", {muladds}},

@@ -7,6 +7,11 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
+/* Argument of scale_weights; version 2 has none. */
+#ifndef DNNL_ARG_ATTR_SCALES
+#define DNNL_ARG_ATTR_SCALES 4096
+#endif
+
 #define DNNL_VERSION_NUMBER (DNNL_VERSION_MAJOR * 100 + DNNL_VERSION_MINOR)
 #if DNNL_VERSION_MAJOR != 2 && DNNL_VERSION_MAJOR != 3
 #error "this peer speaks the interfaces of oneDNN 2 and 3"
@@ -59,8 +64,9 @@ static inline dnnl_status_t make_strided(dnnl_memory_desc_t *d, int rank, const 
                                          const dnnl_dims_t strides) {
     return dnnl_memory_desc_init_by_strides(d, rank, dims, type, strides);
 }
-static inline dnnl_status_t make_any(dnnl_memory_desc_t *d, int rank, const dnnl_dims_t dims) {
-    return dnnl_memory_desc_init_by_tag(d, rank, dims, dnnl_f32, dnnl_format_tag_any);
+static inline dnnl_status_t make_tagged(dnnl_memory_desc_t *d, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                        dnnl_format_tag_t tag) {
+    return dnnl_memory_desc_init_by_tag(d, rank, dims, type, tag);
 }
 static inline description handle_of(const dnnl_memory_desc_t *d) {
     return d;
@@ -70,6 +76,11 @@ static inline void destroy_description(dnnl_memory_desc_t *d) {
 }
 static inline dnnl_status_t post_eltwise(dnnl_post_ops_t post, dnnl_alg_kind_t kind, float alpha, float beta) {
     return dnnl_post_ops_append_eltwise(post, 1, kind, alpha, beta);
+}
+/* Version 2 takes the factors beforehand, not as an argument: not spoken here. */
+static inline dnnl_status_t scale_weights(dnnl_primitive_attr_t attributes, int mask) {
+    (void)attributes, (void)mask;
+    return dnnl_unimplemented;
 }
 static inline dnnl_status_t make_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x, description w,
                                         description bias, description y, const_dnnl_primitive_attr_t attributes) {
@@ -142,8 +153,9 @@ static inline dnnl_status_t make_strided(dnnl_memory_desc_t *d, int rank, const 
                                          const dnnl_dims_t strides) {
     return dnnl_memory_desc_create_with_strides(d, rank, dims, type, strides);
 }
-static inline dnnl_status_t make_any(dnnl_memory_desc_t *d, int rank, const dnnl_dims_t dims) {
-    return dnnl_memory_desc_create_with_tag(d, rank, dims, dnnl_f32, dnnl_format_tag_any);
+static inline dnnl_status_t make_tagged(dnnl_memory_desc_t *d, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                        dnnl_format_tag_t tag) {
+    return dnnl_memory_desc_create_with_tag(d, rank, dims, type, tag);
 }
 static inline description handle_of(const dnnl_memory_desc_t *d) {
     return *d;
@@ -153,6 +165,10 @@ static inline void destroy_description(dnnl_memory_desc_t *d) {
 }
 static inline dnnl_status_t post_eltwise(dnnl_post_ops_t post, dnnl_alg_kind_t kind, float alpha, float beta) {
     return dnnl_post_ops_append_eltwise(post, kind, alpha, beta);
+}
+/* Each channel's sums are multiplied by a factor, an argument. `mask`: the axes of the weights that are channels. */
+static inline dnnl_status_t scale_weights(dnnl_primitive_attr_t attributes, int mask) {
+    return dnnl_primitive_attr_set_scales_mask(attributes, DNNL_ARG_WEIGHTS, mask);
 }
 static inline dnnl_status_t make_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, description x, description w,
                                         description bias, description y, const_dnnl_primitive_attr_t attributes) {

@@ -14,12 +14,17 @@
 #define sgemm scipy_cblas_sgemm
 #define sgemv scipy_cblas_sgemv
 #define sgemm_batch scipy_cblas_sgemm_batch_strided
+#define dgemm scipy_cblas_dgemm
+#define dgemv scipy_cblas_dgemv
+#define dgemm_batch scipy_cblas_dgemm_batch_strided
 #else
 #define config openblas_get_config
 #define corename openblas_get_corename
 #define set_count openblas_set_num_threads
 #define sgemm cblas_sgemm
 #define sgemv cblas_sgemv
+#define dgemm cblas_dgemm
+#define dgemv cblas_dgemv
 #endif
 
 typedef struct gemm {
@@ -28,7 +33,7 @@ typedef struct gemm {
 } gemm;
 
 enum { EACH, VECTOR, STRIDED_BATCH, WAYS };
-static const char *const way_names[WAYS] = {"sgemm", "sgemv", "sgemm_batch_strided"};
+static const char *const way_names[WAYS] = {"gemm", "gemv", "gemm_batch_strided"};
 
 static void describe(char *text, size_t size) {
     snprintf(text, size, "%.48s; core %s", config(), corename());
@@ -38,21 +43,37 @@ static void set_threads(int count) {
     set_count(count);
 }
 
+#ifdef BENCH_OPENBLAS_SCIPY
+#define BATCH(name)                                                                                                 \
+    name(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1, (const void *)p->x, k, m *k, (const void *)p->w, n, \
+         k *n, 0, (void *)p->y, n, m *n, (blasint)p->batch)
+#else
+#define BATCH(name) (void)0
+#endif
+
+/* One way in single or double precision. */
+#define EACH_OF(name, gemm, gemv, batch)                                                                           \
+    static void name(const bench_product *p, int way, const char *x, const char *w, char *y) {                     \
+        blasint m = (blasint)p->m, n = (blasint)p->n, k = (blasint)p->k;                                           \
+        const void *a = x, *b = w;                                                                                 \
+        if (way == STRIDED_BATCH) BATCH(batch);                                                                    \
+        if (way == EACH) gemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1, a, k, b, n, 0, (void *)y, n); \
+        if (way == VECTOR) gemv(CblasRowMajor, CblasTrans, k, n, 1, b, n, a, 1, 0, (void *)y, 1);                  \
+    }
+EACH_OF(single, sgemm, sgemv, sgemm_batch)
+EACH_OF(doubled, dgemm, dgemv, dgemm_batch)
+
 static void run(void *state) {
     const gemm *g = state;
     const bench_product *p = &g->product;
-    blasint m = (blasint)p->m, n = (blasint)p->n, k = (blasint)p->k;
-    if (g->way == STRIDED_BATCH) {
-#ifdef BENCH_OPENBLAS_SCIPY
-        sgemm_batch(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1, p->x, k, m * k, p->w, n, k * n, 0, p->y, n,
-                    m * n, (blasint)p->batch);
-#endif
-    }
+    void (*multiply)(const bench_product *, int, const char *, const char *, char *) =
+        p->dtype == DLC_F64 ? doubled : single;
+    int64_t bytes = p->dtype == DLC_F64 ? 8 : 4;
+    if (g->way == STRIDED_BATCH) multiply(p, g->way, p->x, p->w, p->y);
     for (int64_t b = 0; b < p->batch; b++) {
-        const float *x = p->x + b * m * k, *w = p->w + b * k * n;
-        float *y = p->y + b * m * n;
-        if (g->way == EACH) sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1, x, k, w, n, 0, y, n);
-        if (g->way == VECTOR) sgemv(CblasRowMajor, CblasTrans, k, n, 1, w, n, x, 1, 0, y, 1);
+        char *y = p->y + bytes * b * p->m * p->n;
+        if (g->way != STRIDED_BATCH)
+            multiply(p, g->way, p->x + bytes * b * p->m * p->k, p->w + bytes * b * p->k * p->n, y);
         bench_product_finish(p, y);
     }
 }

@@ -1,5 +1,5 @@
 /* What this machine can do at most, measured in the same run as everything else: f32 multiply-adds with vectors of 512, 256 and
- * 128 bits, and bandwidth of each level of memory, reading and copying. Compiled with -ffp-contract=fast, so that a*x + b on
+ * 128 bits, multiply-adds of other types with the widest, and bandwidth of each level of memory, reading and copying. Compiled with -ffp-contract=fast, so that a*x + b on
  * vectors is one instruction. Each figure is the best of several tries: a roof that others may not exceed. */
 #include "bench/bench.h"
 
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #if defined(__x86_64__)
+#include <immintrin.h>
 #define TARGET(features) __attribute__((target(features)))
 #define HAS(feature) __builtin_cpu_supports(feature)
 #else
@@ -43,6 +44,37 @@ FMA_FUNCTION(fma_512, 64, "avx512f")
 FMA_FUNCTION(fma_256, 32, "avx2,fma")
 FMA_FUNCTION(fma_128, 16, "avx2,fma")
 
+/* Units for other element types, with the widest vectors: doubles, pairs of bf16, quadruples of bytes. */
+#if defined(__x86_64__)
+/* Opaque, lest accumulators that hold the same become one. */
+#define CLEAR(i) \
+    a##i = x;    \
+    __asm__ volatile("" : "+v"(a##i));
+#define KEEP(i) __asm__ volatile("" : : "v"(a##i));
+#define UNIT_FUNCTION(name, features, type, zero, step)                        \
+    TARGET(features) __attribute__((noinline)) static float name(float seed) { \
+        type x = zero, y = x, ACCUMULATORS(DECLARE) sum = x;                   \
+        __asm__ volatile("" : "+v"(x), "+v"(y));                               \
+        ACCUMULATORS(CLEAR)                                                    \
+        for (int r = 0; r < ROUNDS; r++) {                                     \
+            ACCUMULATORS(step)                                                 \
+            __asm__ volatile("" : "+m"(seed));                                 \
+        }                                                                      \
+        ACCUMULATORS(KEEP)                                                     \
+        (void)sum;                                                             \
+        return seed;                                                           \
+    }
+#define DECLARE(i) a##i,
+#define STEP_F64_512(i) a##i = _mm512_fmadd_pd(a##i, x, y);
+#define STEP_F64_256(i) a##i = _mm256_fmadd_pd(a##i, x, y);
+#define STEP_BF16(i) a##i = _mm512_dpbf16_ps(a##i, (__m512bh)x, (__m512bh)y);
+#define STEP_U8(i) a##i = _mm512_dpbusd_epi32(a##i, x, y);
+UNIT_FUNCTION(f64_512, "avx512f", __m512d, _mm512_setzero_pd(), STEP_F64_512)
+UNIT_FUNCTION(f64_256, "avx2,fma", __m256d, _mm256_setzero_pd(), STEP_F64_256)
+UNIT_FUNCTION(bf16_512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(), STEP_BF16)
+UNIT_FUNCTION(u8_512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(), STEP_U8)
+#endif
+
 typedef struct width {
     float (*function)(float seed);
     int lanes;
@@ -64,6 +96,27 @@ static width widest(void) {
     for (int i = 0; i < 2; i++)
         if (width_of(i).function) return width_of(i);
     return width_of(2);
+}
+
+/* Of bench_roofs.unit: products a call's instruction adds. Without a unit of its own a type has that of f32. */
+static width unit_of(bench_unit unit) {
+#if defined(__x86_64__)
+    bool wide = HAS("avx512f");
+    if (unit == BENCH_UNIT_F64 && wide) return (width){f64_512, 8};
+    if (unit == BENCH_UNIT_F64 && HAS("avx2") && HAS("fma")) return (width){f64_256, 4};
+    if (unit == BENCH_UNIT_BF16 && wide && HAS("avx512bf16")) return (width){bf16_512, 32};
+    if (unit == BENCH_UNIT_U8 && wide && HAS("avx512vnni")) return (width){u8_512, 64};
+#endif
+    width half = widest();
+    half.lanes /= unit == BENCH_UNIT_F64 ? 2 : 1;
+    return half;
+}
+
+static bench_unit unit_for(dlc_dtype dtype) {
+    return dtype == DLC_F64    ? BENCH_UNIT_F64
+           : dtype == DLC_BF16 ? BENCH_UNIT_BF16
+           : dtype == DLC_U8   ? BENCH_UNIT_U8
+                               : BENCH_UNIT_F32;
 }
 
 static double flops_of(width w) {
@@ -240,6 +293,7 @@ static size_t working_set(const bench_level *levels, int i, int count, int threa
 void bench_roofs_measure(bench_roofs *roofs, int threads) {
     *roofs = (bench_roofs){.threads = threads};
     for (int i = 0; i < 3; i++) roofs->fma[i] = measure_fma(width_of(i), threads);
+    for (int i = 0; i < BENCH_UNITS; i++) roofs->unit[i] = measure_fma(unit_of((bench_unit)i), threads);
     roofs->level_count = find_levels(roofs->levels);
     for (int i = 0; i < roofs->level_count; i++) {
         size_t size = working_set(roofs->levels, i, roofs->level_count, threads);
@@ -262,6 +316,12 @@ void bench_roofs_print(const bench_roofs *roofs, FILE *json) {
         printf("  fma %d-bit %.1f GFLOP/s", bits[i], roofs->fma[i] * 1e-9);
         fprintf(json, "{\"roof\":\"fma%d\",\"threads\":%d,\"gflops\":%.2f}\n", bits[i], roofs->threads,
                 roofs->fma[i] * 1e-9);
+    }
+    static const char *const units[BENCH_UNITS] = {"f32", "f64", "bf16", "u8"};
+    for (int i = 1; i < BENCH_UNITS; i++) {
+        printf("  %s %.1f", units[i], roofs->unit[i] * 1e-9);
+        fprintf(json, "{\"roof\":\"%s\",\"threads\":%d,\"gflops\":%.2f}\n", units[i], roofs->threads,
+                roofs->unit[i] * 1e-9);
     }
     printf("\n  ");
     for (int i = 0; i < roofs->level_count; i++) {
@@ -287,6 +347,11 @@ static double level_seconds(const bench_level *level, double bytes, double writt
     return (bytes - written) / level->read + written * per_written;
 }
 
+double bench_unit_gain(const bench_roofs *roofs, const bench_problem *problem) {
+    bench_unit unit = unit_for(problem->operands[0].dtype);
+    return problem->flops > 0 && roofs->unit[0] > 0 ? roofs->unit[unit] / roofs->unit[0] : 1;
+}
+
 /* Of a footprint larger than a cache, the part that fits may come from it. */
 double bench_roof_seconds(const bench_roofs *roofs, double fma, const bench_problem *problem) {
     double results = total_bytes(problem->results, problem->result_count);
@@ -300,6 +365,6 @@ double bench_roof_seconds(const bench_roofs *roofs, double fma, const bench_prob
         memory += level_seconds(&roofs->levels[i], here, here * written);
         left -= here;
     }
-    double arithmetic = fma > 0 ? problem->flops / fma : 0;
+    double peak = fma * bench_unit_gain(roofs, problem), arithmetic = peak > 0 ? problem->flops / peak : 0;
     return memory > arithmetic ? memory : arithmetic;
 }

@@ -19,6 +19,15 @@ static void parse_parameter(bench_shape *shape, const char *word) {
     shape->count++;
 }
 
+static bool goes_without_saying(const bench_shape *shape, const char *word) {
+    static const char *const defaults[][2] = {{"", "groups=1"}, {"", "dilation=1"}, {"", "stride=1"},
+                                              {"", "pad=0"},    {"", "b=1"},        {"convolution", "n=1"}};
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++)
+        if ((!defaults[i][0][0] || strcmp(shape->kind, defaults[i][0]) == 0) && strcmp(word, defaults[i][1]) == 0)
+            return true;
+    return false;
+}
+
 bool bench_shape_parse(bench_shape *shape, const char *line) {
     *shape = (bench_shape){0};
     char copy[sizeof shape->text];
@@ -27,6 +36,7 @@ bool bench_shape_parse(bench_shape *shape, const char *line) {
     char *rest = copy;
     for (char *word; (word = strtok_r(rest, " \t\r\n", &rest)) != NULL;) {
         append(shape->text, sizeof shape->text, word);
+        if (!goes_without_saying(shape, word)) append(shape->label, sizeof shape->label, word);
         if (!shape->kind[0])
             snprintf(shape->kind, sizeof shape->kind, "%s", word);
         else if (shape->count || strchr(word, '='))
@@ -50,6 +60,11 @@ int64_t bench_number(const bench_shape *shape, const char *key, int64_t otherwis
 
 bool bench_flag(const bench_shape *shape, const char *key) {
     return bench_text(shape, key) != NULL;
+}
+
+bench_layout bench_layout_of(const bench_shape *shape, int64_t channels) {
+    if (bench_flag(shape, "last")) return BENCH_LAST;
+    return bench_flag(shape, "blocked") && channels % 16 == 0 ? BENCH_BLOCKED : BENCH_PLAIN;
 }
 
 int bench_numbers(const char *text, int64_t numbers[DLC_MAX_RANK]) {

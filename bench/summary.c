@@ -1,7 +1,6 @@
 /* Ratios over the peers, by kind and family. A peer without a case does not count there. */
 #include "bench/summary.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,27 +8,21 @@ enum { WORST = 10, NAME_SIZE = sizeof(((bench_shape *)0)->kind) + sizeof(((bench
 
 typedef struct ratios {
     int count;
-    double logarithms, least;
+    double least, *values; /* [cases] */
 } ratios;
 
 static void add(ratios *r, double ratio) {
     r->least = r->count && r->least < ratio ? r->least : ratio;
-    r->logarithms += log(ratio);
-    r->count++;
+    r->values[r->count++] = ratio;
 }
 
 static double mean(const ratios *r) {
-    return exp(r->logarithms / r->count);
+    return bench_geometric_mean(r->values, r->count);
 }
 
-double bench_best_peer(const bench_outcome *o, int *which) {
-    double best = 0;
-    for (int i = 0; i < BENCH_MAX_PEERS; i++) {
-        if (o->peers[i] <= 0 || (best > 0 && o->peers[i] >= best)) continue;
-        best = o->peers[i];
-        if (which) *which = i;
-    }
-    return best;
+/* To the best peer; there is one. */
+static double ratio_of(const bench_outcome *o) {
+    return o->others[bench_best_peer(o)].ratio;
 }
 
 static void family_of(const bench_outcome *o, char name[NAME_SIZE]) {
@@ -40,6 +33,10 @@ static void family_of(const bench_outcome *o, char name[NAME_SIZE]) {
 static void print_line(const bench_outcome *outcomes, int count, int threads, const char *kind, const char *family,
                        const bench_peer *const *peers, int peer_count, FILE *json) {
     ratios best = {0}, each[BENCH_MAX_PEERS] = {0};
+    double *values = calloc((size_t)count * (BENCH_MAX_PEERS + 1), sizeof *values);
+    if (!values) abort();
+    best.values = values;
+    for (int p = 0; p < peer_count; p++) each[p].values = values + (p + 1) * count;
     int cases = 0;
     char name[NAME_SIZE];
     for (int i = 0; i < count; i++) {
@@ -47,10 +44,9 @@ static void print_line(const bench_outcome *outcomes, int count, int threads, co
         family_of(o, name);
         if (o->threads != threads || strcmp(family ? name : o->shape->kind, family ? family : kind) != 0) continue;
         cases++;
-        double least = bench_best_peer(o, NULL);
-        if (least > 0) add(&best, least / o->seconds);
+        if (bench_best_peer(o) >= 0) add(&best, ratio_of(o));
         for (int p = 0; p < peer_count; p++)
-            if (o->peers[p] > 0) add(&each[p], o->peers[p] / o->seconds);
+            if (o->others[p].seconds > 0) add(&each[p], o->others[p].ratio);
     }
     printf("%s%-*s %5d", family ? "  " : "", family ? 38 : 40, family ? family : kind, cases);
     if (best.count)
@@ -72,6 +68,7 @@ static void print_line(const bench_outcome *outcomes, int count, int threads, co
     }
     printf("\n");
     fprintf(json, "}\n");
+    free(values);
 }
 
 static void print_families(const bench_outcome *outcomes, int count, int threads, const bench_peer *const *peers,
@@ -100,10 +97,6 @@ static void print_families(const bench_outcome *outcomes, int count, int threads
     }
 }
 
-static double ratio_of(const bench_outcome *o) {
-    return bench_best_peer(o, NULL) / o->seconds;
-}
-
 static int by_ratio(const void *a, const void *b) {
     double x = ratio_of(*(const bench_outcome *const *)a), y = ratio_of(*(const bench_outcome *const *)b);
     return (x > y) - (x < y);
@@ -114,14 +107,13 @@ static void print_worst(const bench_outcome *outcomes, int count, const bench_pe
     if (!sorted) abort();
     int measured = 0;
     for (int i = 0; i < count; i++)
-        if (bench_best_peer(&outcomes[i], NULL) > 0) sorted[measured++] = &outcomes[i];
+        if (bench_best_peer(&outcomes[i]) >= 0) sorted[measured++] = &outcomes[i];
     qsort(sorted, (size_t)measured, sizeof *sorted, by_ratio);
     printf("\nthe worst against the best peer:\n");
     for (int i = 0; i < measured && i < WORST; i++) {
-        int which = 0;
         const bench_outcome *o = sorted[i];
-        bench_best_peer(o, &which);
-        printf("  %5.2fx  %-72.72s %d thread%s  %s\n", ratio_of(o), o->shape->text, o->threads,
+        int which = bench_best_peer(o);
+        printf("  %5.2fx  %-88s %d thread%s  %s\n", ratio_of(o), o->shape->label, o->threads,
                o->threads > 1 ? "s" : " ", peers[which]->name);
         fprintf(json, "{\"worst\":\"%s\",\"threads\":%d,\"peer\":\"%s\",\"ratio\":%.4g}\n", o->shape->text, o->threads,
                 peers[which]->name, ratio_of(o));

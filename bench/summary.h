@@ -2,10 +2,8 @@
 #ifndef BENCH_SUMMARY_H
 #define BENCH_SUMMARY_H
 
-#include "bench/figures.h"
+#include "bench/sets.h"
 
-/* The least time among the peers; 0: none had the case. `which`, where not NULL, gets its place. */
-double bench_best_peer(const bench_outcome *outcome, int *which);
 /* For each kind of case, then for each family of it: geometric mean and minimum of the best peer's time over ours, and the same for each
  * peer; then the ten worst cases. Prints tables and writes JSON lines. */
 void bench_summary(const bench_outcome *outcomes, int count, const bench_peer *const *peers, int peer_count,

@@ -1,0 +1,327 @@
+/* One case: prepares the contestants, holds the contest, compares results, prints a row and writes JSON lines. */
+#include "bench/contest.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OURS, PEAK, FIRST_OPPONENT, MAX_CONTESTANTS = FIRST_OPPONENT + BENCH_OPPONENTS };
+/* Arithmetic from which two threads are measured against one. */
+#define ALONE_FLOPS 50e6
+
+/* ---- contestants -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct peer_side {
+    const bench_peer *peer;
+    void *state;
+    bench_problem problem; /* our operands, results of its own */
+    char note[96];
+} peer_side;
+
+static peer_side prepare_peer(const bench_peer *peer, const bench_problem *ours, int threads) {
+    peer_side side = {.peer = peer, .problem = *ours};
+    for (int i = 0; i < ours->result_count; i++)
+        bench_operand_create(&side.problem.results[i], ours->results[i].dtype, ours->results[i].rank,
+                             ours->results[i].dims, 0, 0);
+    peer->set_threads(threads);
+    side.state = peer->prepare(&side.problem, side.note, sizeof side.note);
+    return side;
+}
+
+static void release_peer(peer_side *side) {
+    if (side->state) side->peer->release(side->state);
+    for (int i = 0; side->peer && i < side->problem.result_count; i++) free(side->problem.results[i].data);
+}
+
+/* Half of the bytes that a case must move, from one place to another. */
+typedef struct copy {
+    bench_operand from, to;
+} copy;
+
+static void run_copy(void *state) {
+    copy *c = state;
+    memcpy(c->to.data, c->from.data, c->from.bytes);
+}
+
+static double data_bytes(const bench_problem *p) {
+    double sum = 0;
+    for (int i = 0; i < p->operand_count; i++) sum += (double)p->operands[i].bytes;
+    for (int i = 0; i < p->result_count; i++) sum += (double)p->results[i].bytes;
+    return p->bytes > 0 ? p->bytes : sum;
+}
+
+/* Everybody who takes part in one contest. */
+typedef struct field {
+    bench_arena *arena;
+    bench_contestant contestants[MAX_CONTESTANTS];
+    int opponents[MAX_CONTESTANTS]; /* which one each is; -1: ourselves, the peak */
+    const char *notes[MAX_CONTESTANTS];
+    int count;
+    bench_programs *ours, *separate, *alone;
+    peer_side sides[BENCH_MAX_PEERS];
+    copy copied;
+} field;
+
+static void enter(field *f, int opponent, void (*run)(void *), void *state, const char *note) {
+    f->contestants[f->count] = (bench_contestant){.name = bench_opponent_name(f->arena, opponent),
+                                                  .run = run,
+                                                  .state = state,
+                                                  .may_leave = opponent >= 0 && opponent < BENCH_MAX_PEERS};
+    f->opponents[f->count] = opponent;
+    f->notes[f->count++] = note;
+}
+
+static bool wanted(bench_rivals rivals, int opponent) {
+    return rivals.opponents >> opponent & 1;
+}
+
+static void enter_peers(field *f, bench_rivals rivals) {
+    const bench_problem *problem = &f->ours->stages[0].builder.problem;
+    for (int i = 0; i < f->arena->peer_count; i++) {
+        if (!wanted(rivals, i)) continue;
+        f->sides[i] = prepare_peer(f->arena->peers[i], problem, f->arena->threads);
+        if (f->sides[i].state) enter(f, i, f->sides[i].peer->run, f->sides[i].state, f->sides[i].note);
+    }
+}
+
+static void enter_copy(field *f, const bench_problem *problem) {
+    int64_t half = (int64_t)(data_bytes(problem) / 2);
+    bench_operand_create(&f->copied.from, DLC_U8, 1, &half, 0, 255);
+    bench_operand_create(&f->copied.to, DLC_U8, 1, &half, 0, 0);
+    enter(f, BENCH_COPY, run_copy, &f->copied, "");
+}
+
+/* The same as separate programs, where its kind knows how; masks and shared heads belong to attention as a whole. */
+static void enter_separate(field *f, const bench_case_kind *kind, const bench_shape *shape) {
+    char reason[512] = "";
+    int count = 0;
+    while (count < BENCH_MAX_STAGES && kind->stages[count]) count++;
+    if (!count || bench_flag(shape, "causal") || bench_flag(shape, "masked") || bench_flag(shape, "kv_heads")) return;
+    f->separate = bench_programs_prepare(f->arena->context, kind->stages, count, shape, reason, sizeof reason);
+    if (f->separate)
+        enter(f, BENCH_SEPARATE, bench_programs_run, f->separate, "");
+    else
+        printf("    separate programs FAILED: %s\n", reason);
+}
+
+static void enter_alone(field *f, const bench_case_kind *kind, const bench_shape *shape) {
+    char reason[512] = "";
+    f->alone = bench_programs_prepare(f->arena->alone, &kind->build, 1, shape, reason, sizeof reason);
+    if (f->alone) enter(f, BENCH_ALONE, bench_programs_run, f->alone, "");
+}
+
+/* False: ours cannot run; the reason has been told. */
+static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, bench_rivals rivals) {
+    *f = (field){.arena = arena};
+    const bench_case_kind *kind = bench_case_find(shape);
+    char reason[512] = "";
+    if (!kind) {
+        printf("%-88s %3d not covered: no operator for it yet\n", shape->label, arena->threads);
+        return false;
+    }
+    f->ours = bench_programs_prepare(arena->context, &kind->build, 1, shape, reason, sizeof reason);
+    if (!f->ours) {
+        printf("%-88s %3d FAILED: %s\n", shape->label, arena->threads, reason);
+        arena->failures++;
+        return false;
+    }
+    const bench_problem *problem = &f->ours->stages[0].builder.problem;
+    enter(f, -1, bench_programs_run, f->ours, "");
+    enter(f, -1, bench_fma_burst, NULL, "");
+    enter_peers(f, rivals);
+    bool moves = strcmp(shape->kind, "move") == 0 || strcmp(shape->kind, "map") == 0;
+    if (moves && wanted(rivals, BENCH_COPY)) enter_copy(f, problem);
+    if (wanted(rivals, BENCH_SEPARATE)) enter_separate(f, kind, shape);
+    if (arena->threads > 1 && problem->flops >= ALONE_FLOPS && wanted(rivals, BENCH_ALONE)) enter_alone(f, kind, shape);
+    return true;
+}
+
+static void dismiss(field *f) {
+    for (int i = 0; i < f->arena->peer_count; i++) release_peer(&f->sides[i]);
+    if (f->contestants[0].samples) bench_contest_release(f->contestants);
+    bench_programs_release(f->ours);
+    if (f->separate) bench_programs_release(f->separate);
+    if (f->alone) bench_programs_release(f->alone);
+    free(f->copied.from.data);
+    free(f->copied.to.data);
+}
+
+/* ---- results ------------------------------------------------------------------------------------------------------------------- */
+
+/* Greatest difference over greatest magnitude. */
+static double difference(const bench_operand *a, const bench_operand *b) {
+    size_t count = a->bytes / bench_dtype_bytes(a->dtype);
+    double most = 0, scale = 0;
+    for (size_t i = 0; i < count; i++) {
+        double x = bench_element(a, i), y = bench_element(b, i), d = fabs(x - y);
+        if (isnan(d) || d > most) most = isnan(d) ? INFINITY : d;
+        if (fabs(y) > scale) scale = fabs(y);
+    }
+    return scale > 0 ? most / scale : most;
+}
+
+/* What two right results may differ by: half a unit each of the last place for the short types, and f32 sums in any order. */
+static double allowed(dlc_dtype dtype) {
+    return dtype == DLC_BF16 || dtype == DLC_U8 || dtype == DLC_I8 ? 1e-2 : 1e-3;
+}
+
+/* Results that differ from a peer's are worth no time. */
+static void check_results(field *f) {
+    const bench_problem *ours = &f->ours->stages[0].builder.problem;
+    for (int i = 0; i < f->arena->peer_count; i++) {
+        for (int r = 0; f->sides[i].state && r < ours->result_count; r++) {
+            double d = difference(&ours->results[r], &f->sides[i].problem.results[r]);
+            if (d <= allowed(ours->results[r].dtype)) continue;
+            printf("    WRONG: result %d differs from %s's by %.3g of its greatest magnitude\n", r,
+                   f->sides[i].peer->name, d);
+            f->arena->failures++;
+        }
+    }
+    if (!f->ours->status) return;
+    printf("    FAILED while timed: %s\n", dlc_status_text(f->ours->status));
+    f->arena->failures++;
+}
+
+/* The ratios of one contest into the outcome. */
+static void take_ratios(const field *f, bench_outcome *o) {
+    const double *ours = f->contestants[OURS].samples;
+    for (int c = 0; c < f->count; c++) {
+        if (f->opponents[c] < 0) continue;
+        bench_opponent *opponent = &o->others[f->opponents[c]];
+        const bench_contestant *theirs = &f->contestants[c];
+        double *ratios = calloc((size_t)theirs->times.samples, sizeof *ratios);
+        if (!ratios) abort();
+        for (int s = 0; s < theirs->times.samples; s++) ratios[s] = theirs->samples[s] / ours[s];
+        bench_pairs_add(&opponent->pairs, ratios, theirs->times.samples);
+        free(ratios);
+        if (opponent->seconds == 0) opponent->seconds = theirs->times.median;
+        opponent->ratio = bench_pairs_median(&opponent->pairs);
+    }
+}
+
+/* ---- telling -------------------------------------------------------------------------------------------------------------------- */
+
+const char *bench_opponent_name(const bench_arena *arena, int opponent) {
+    static const char *const names[] = {[BENCH_COPY] = "memcpy",
+                                        [BENCH_SEPARATE] = "separate programs",
+                                        [BENCH_DIRECT] = "direct",
+                                        [BENCH_ALONE] = "one thread"};
+    if (opponent < 0) return "dlc";
+    return opponent < BENCH_MAX_PEERS ? arena->peers[opponent]->name : names[opponent];
+}
+
+int bench_best_peer(const bench_outcome *o) {
+    int best = -1;
+    for (int i = 0; i < BENCH_MAX_PEERS; i++)
+        if (o->others[i].seconds > 0 && (best < 0 || o->others[i].ratio < o->others[best].ratio)) best = i;
+    return best;
+}
+
+static int peer_width(const bench_peer *peer) {
+    int length = (int)strlen(peer->name);
+    return length > 6 ? length : 6;
+}
+
+void bench_print_header(const bench_arena *a) {
+    printf("\n%-88s thr %10s %6s %8s %8s %6s %8s %8s", "case", "dlc us", "spread", "GFLOP/s", "GB/s", "roof", "predict",
+           "first ms");
+    if (a->peer_count) printf(" %10s %6s", "best us", "ratio");
+    for (int i = 0; i < a->peer_count; i++) printf(" %*s", peer_width(a->peers[i]), a->peers[i]->name);
+    printf("\n");
+}
+
+static void print_row(const field *f, const bench_outcome *o) {
+    const bench_arena *a = f->arena;
+    char predicted[16] = "-";
+    if (o->predicted > 0) snprintf(predicted, sizeof predicted, "%.2f", o->predicted / o->seconds);
+    printf("%-88s %3d %10.2f %5.1f%% %8.1f %8.1f %5.1f%% %8s %8.2f", o->shape->label, o->threads, o->seconds * 1e6,
+           (o->high - o->low) / o->seconds * 100, o->flops / o->seconds * 1e-9, o->bytes / o->seconds * 1e-9,
+           o->roof / o->seconds * 100, predicted, o->first * 1e3);
+    int which = bench_best_peer(o);
+    if (which >= 0)
+        printf(" %10.2f %5.2fx", o->others[which].seconds * 1e6, o->others[which].ratio);
+    else if (a->peer_count)
+        printf(" %10s %6s", "-", "-");
+    for (int i = 0; i < a->peer_count; i++) {
+        int width = peer_width(a->peers[i]);
+        if (o->others[i].seconds > 0)
+            printf(" %*.2f%s", width - 1, o->others[i].ratio,
+                   o->others[i].pairs.counts[0] < a->settings->samples ? "~" : "x");
+        else
+            printf(" %*s", width, "-");
+    }
+    for (int i = BENCH_MAX_PEERS; i < BENCH_OPPONENTS; i++)
+        if (o->others[i].seconds > 0)
+            printf("  %s %.2f us %.2fx", bench_opponent_name(a, i), o->others[i].seconds * 1e6, o->others[i].ratio);
+    for (int c = FIRST_OPPONENT; c < f->count; c++)
+        if (strstr(f->notes[c], "wino")) printf("  (Winograd)");
+    printf("\n");
+    fflush(stdout);
+}
+
+static void write_json(const field *f, const bench_outcome *o) {
+    for (int c = 0; c < f->count; c++) {
+        if (c == PEAK) continue;
+        const bench_times *t = &f->contestants[c].times;
+        fprintf(
+            f->arena->json,
+            "{\"case\":\"%s\",\"kind\":\"%s\",\"threads\":%d,\"contestant\":\"%s\",\"note\":\"%s\",\"seconds\":%.9g,"
+            "\"low\":%.9g,\"high\":%.9g,\"samples\":%d,\"calls\":%lld,\"gflops\":%.4g,\"gbps\":%.4g,"
+            "\"roof_share\":%.4g",
+            o->shape->text, o->shape->kind, o->threads, f->contestants[c].name, f->notes[c], t->median, t->low, t->high,
+            t->samples, (long long)t->calls, o->flops / t->median * 1e-9, o->bytes / t->median * 1e-9,
+            o->roof / t->median);
+        if (c == OURS)
+            fprintf(f->arena->json,
+                    ",\"first_seconds\":%.6g,\"predicted\":%.6g,\"flops\":%.9g,\"bytes\":%.9g,\"peak_gflops\":%.5g",
+                    o->first, o->predicted, o->flops, o->bytes, o->fma * o->gain * 1e-9);
+        else
+            fprintf(f->arena->json, ",\"ratio\":%.5g", o->others[f->opponents[c]].ratio);
+        fprintf(f->arena->json, "}\n");
+    }
+    fflush(f->arena->json);
+}
+
+/* ---- a case ---------------------------------------------------------------------------------------------------------------------- */
+
+bool bench_case_run(bench_arena *arena, const bench_shape *shape, bench_rivals rivals, bench_outcome *o) {
+    field *f = malloc(sizeof *f);
+    if (!f) abort();
+    if (!assemble(f, arena, shape, rivals)) return free(f), false;
+    bench_contest(f->contestants, f->count, arena->threads, arena->settings);
+    const bench_problem *problem = &f->ours->stages[0].builder.problem;
+    const bench_times *ours = &f->contestants[OURS].times;
+    *o = (bench_outcome){.shape = shape,
+                         .threads = arena->threads,
+                         .seconds = ours->median,
+                         .low = ours->low,
+                         .high = ours->high,
+                         .first = f->ours->stages[0].first_seconds,
+                         .flops = problem->flops,
+                         .bytes = data_bytes(problem),
+                         .fma = bench_fma_flops(arena->threads) / f->contestants[PEAK].times.median,
+                         .gain = bench_unit_gain(&arena->roofs, problem)};
+    o->roof = bench_roof_seconds(&arena->roofs, o->fma, problem);
+    take_ratios(f, o);
+    print_row(f, o);
+    write_json(f, o);
+    check_results(f);
+    dismiss(f);
+    free(f);
+    return true;
+}
+
+void bench_case_repeat(bench_arena *arena, bench_rivals rivals, bench_outcome *o) {
+    field *f = malloc(sizeof *f);
+    if (!f) abort();
+    if (assemble(f, arena, o->shape, rivals)) {
+        bench_contest(f->contestants, f->count, arena->threads, arena->settings);
+        take_ratios(f, o);
+        dismiss(f);
+    }
+    free(f);
+}
+
+void bench_outcome_release(bench_outcome *o) {
+    for (int i = 0; i < BENCH_OPPONENTS; i++) bench_pairs_release(&o->others[i].pairs);
+}

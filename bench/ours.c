@@ -1,0 +1,71 @@
+/* libdlc as a contestant: a case as one program, or as several of which each takes the result of the one before. */
+#include "bench/ours.h"
+
+#include <stdlib.h>
+
+static DLTensor tensor_of(bench_operand *o) {
+    static const DLDataType types[] = {
+#define X(code, text, bits, dlpack, class_, usable) [code] = {(uint8_t)dlpack, bits, 1},
+        DLC_DTYPE_TABLE(X)
+#undef X
+    };
+    return (DLTensor){
+        .data = o->data, .device = {kDLCPU, 0}, .ndim = o->rank, .dtype = types[o->dtype], .shape = o->dims};
+}
+
+static dlc_status prepare_stage(dlc_context *context, bench_stage *s, bench_build_function *build,
+                                const bench_shape *shape) {
+    dlc_graph *graph = NULL;
+    dlc_status status = dlc_graph_create(context, &graph);
+    if (status) return status;
+    bench_case_build(&s->builder, build, shape, graph);
+    double start = bench_now();
+    status = dlc_compile(context, graph, NULL, &s->program);
+    s->first_seconds = bench_now() - start;
+    dlc_graph_destroy(graph);
+    bench_problem *p = &s->builder.problem;
+    for (int i = 0; i < p->operand_count; i++) {
+        s->tensors[i] = tensor_of(&p->operands[i]);
+        if (!p->operands[i].constant) s->inputs[s->input_count++] = &s->tensors[i];
+    }
+    for (int i = 0; i < p->result_count; i++) {
+        s->tensors[p->operand_count + i] = tensor_of(&p->results[i]);
+        s->outputs[i].tensor = &s->tensors[p->operand_count + i];
+    }
+    return status;
+}
+
+void bench_programs_run(void *state) {
+    bench_programs *p = state;
+    for (int i = 0; i < p->count; i++) {
+        bench_stage *s = &p->stages[i];
+        dlc_status status =
+            dlc_run(s->program, NULL, s->inputs, s->input_count, s->outputs, s->builder.problem.result_count);
+        if (status) p->status = status;
+    }
+}
+
+void bench_programs_release(bench_programs *p) {
+    for (int i = 0; i < p->count; i++) {
+        dlc_program_destroy(p->stages[i].program);
+        bench_case_release(&p->stages[i].builder);
+    }
+    free(p);
+}
+
+bench_programs *bench_programs_prepare(dlc_context *context, bench_build_function *const *builds, int count,
+                                       const bench_shape *shape, char *reason, size_t size) {
+    bench_programs *p = calloc(1, sizeof *p);
+    if (!p) abort();
+    for (; p->count < count && !p->status; p->count++)
+        p->status = prepare_stage(context, &p->stages[p->count], builds[p->count], shape);
+    for (int i = 1; i < p->count && !p->status; i++)
+        p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
+    double start = bench_now();
+    if (!p->status) bench_programs_run(p);
+    p->stages[0].first_seconds += bench_now() - start;
+    if (!p->status) return p;
+    snprintf(reason, size, "%s: %s", dlc_status_text(p->status), dlc_error_message(context));
+    bench_programs_release(p);
+    return NULL;
+}

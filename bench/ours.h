@@ -1,0 +1,30 @@
+/* libdlc as a contestant. */
+#ifndef BENCH_OURS_H
+#define BENCH_OURS_H
+
+#include "bench/cases.h"
+
+typedef struct bench_stage {
+    bench_builder builder;
+    dlc_program *program;
+    DLTensor tensors[BENCH_MAX_OPERANDS + BENCH_MAX_RESULTS];
+    const DLTensor *inputs[BENCH_MAX_OPERANDS];
+    dlc_output_slot outputs[BENCH_MAX_RESULTS];
+    int input_count;
+    double first_seconds; /* dlc_compile and the first run */
+} bench_stage;
+
+/* One program, or several where the first result of each is the first operand of the next. */
+typedef struct bench_programs {
+    bench_stage stages[BENCH_MAX_STAGES];
+    int count;
+    dlc_status status;
+} bench_programs;
+
+/* Builds, compiles and runs once. NULL with the reason when that fails. */
+bench_programs *bench_programs_prepare(dlc_context *context, bench_build_function *const *builds, int count,
+                                       const bench_shape *shape, char *reason, size_t size);
+void bench_programs_run(void *programs);
+void bench_programs_release(bench_programs *programs);
+
+#endif
