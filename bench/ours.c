@@ -28,25 +28,29 @@ static dlc_status prepare_stage(dlc_context *context, bench_stage *s, bench_buil
         s->tensors[i] = tensor_of(&p->operands[i]);
         if (!p->operands[i].constant) s->inputs[s->input_count++] = &s->tensors[i];
     }
-    for (int i = 0; i < p->result_count; i++) {
-        s->tensors[p->operand_count + i] = tensor_of(&p->results[i]);
-        s->outputs[i].tensor = &s->tensors[p->operand_count + i];
-    }
+    for (int i = 0; i < p->result_count; i++) s->tensors[p->operand_count + i] = tensor_of(&p->results[i]);
     return status;
+}
+
+/* Peers have their arguments bound beforehand; so have we. */
+static dlc_status bind_stage(bench_stage *s) {
+    DLTensor *outputs[BENCH_MAX_RESULTS];
+    int count = s->builder.problem.result_count;
+    for (int i = 0; i < count; i++) outputs[i] = &s->tensors[s->builder.problem.operand_count + i];
+    return dlc_call_create(s->program, s->inputs, s->input_count, outputs, count, &s->call);
 }
 
 void bench_programs_run(void *state) {
     bench_programs *p = state;
     for (int i = 0; i < p->count; i++) {
-        bench_stage *s = &p->stages[i];
-        dlc_status status =
-            dlc_run(s->program, NULL, s->inputs, s->input_count, s->outputs, s->builder.problem.result_count);
+        dlc_status status = dlc_call_run(p->stages[i].call, NULL);
         if (status) p->status = status;
     }
 }
 
 void bench_programs_release(bench_programs *p) {
     for (int i = 0; i < p->count; i++) {
+        dlc_call_destroy(p->stages[i].call);
         dlc_program_destroy(p->stages[i].program);
         bench_case_release(&p->stages[i].builder);
     }
@@ -62,6 +66,7 @@ bench_programs *bench_programs_prepare(dlc_context *context, bench_build_functio
     for (int i = 1; i < p->count && !p->status; i++)
         p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
     double start = bench_now();
+    for (int i = 0; i < p->count && !p->status; i++) p->status = bind_stage(&p->stages[i]);
     if (!p->status) bench_programs_run(p);
     p->stages[0].first_seconds += bench_now() - start;
     if (!p->status) return p;

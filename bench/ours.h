@@ -7,9 +7,9 @@
 typedef struct bench_stage {
     bench_builder builder;
     dlc_program *program;
+    dlc_call *call;
     DLTensor tensors[BENCH_MAX_OPERANDS + BENCH_MAX_RESULTS];
     const DLTensor *inputs[BENCH_MAX_OPERANDS];
-    dlc_output_slot outputs[BENCH_MAX_RESULTS];
     int input_count;
     double first_seconds; /* dlc_compile and the first run */
 } bench_stage;
