@@ -151,37 +151,48 @@ typedef struct prefetch_walk {
     bool done;
 } prefetch_walk;
 
+/* Where the load finds its element when the axes stand at `to`, in the later iteration; returns the rank. */
+static int prefetched_element(prefetch_walk *walk, tir_expr load, int axes, const tir_expr *from, const tir_expr *to,
+                              tir_expr *index) {
+    tir_lowering *l = walk->l;
+    tir_expr logical[DLC_MAX_RANK];
+    tir_expr later = tir_add(l->pool, walk->moved, tir_index(l->pool, walk->prefetch->ahead));
+    for (int d = 0; d < l->region->tensors.data[walk->prefetch->tensor].rank; d++) {
+        logical[d] = tir_substitute(l->pool, tir_operand(l->pool, load, d), axes, from, to);
+        logical[d] = tir_substitute(l->pool, logical[d], 1, &walk->moved, &later);
+    }
+    return tir_lower_physical(l, walk->prefetch->tensor, logical, index);
+}
+
 static void append_prefetch_load(void *user, tir_expr load) {
     prefetch_walk *walk = user;
     tir_lowering *l = walk->l;
     if (walk->done || tir_get(l->pool, load)->bits != walk->prefetch->tensor) return;
     tir_stage *stage = tir_stage_of(l, walk->stage);
-    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES], logical[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK];
+    tir_expr from[TIR_MAX_AXES], first[TIR_MAX_AXES], last[TIR_MAX_AXES];
+    tir_expr index[TIR_MAX_PHYSICAL_RANK], end[TIR_MAX_PHYSICAL_RANK];
     int axes = stage->space + stage->reduce;
     for (int a = 0; a < axes; a++) {
+        tir_span view = tir_axis_view(&l->state, walk->stage, a);
         from[a] = stage->axis[a].var;
-        to[a] = tir_axis_view(&l->state, walk->stage, a).low;
+        first[a] = view.low;
+        last[a] = tir_sub(l->pool, tir_add(l->pool, view.low, view.extent), tir_index(l->pool, 1));
     }
-    const tir_tensor *tensor = &l->region->tensors.data[walk->prefetch->tensor];
-    for (int d = 0; d < tensor->rank; d++)
-        logical[d] = tir_substitute(l->pool, tir_operand(l->pool, load, d), axes, from, to);
-    uint32_t buffer = l->home[walk->prefetch->tensor];
-    if (buffer == UINT32_MAX) return;
-    tir_expr later = tir_add(l->pool, walk->moved, tir_index(l->pool, walk->prefetch->ahead));
-    for (int d = 0; d < tensor->rank; d++) logical[d] = tir_substitute(l->pool, logical[d], 1, &walk->moved, &later);
-    int rank = tir_lower_physical(l, walk->prefetch->tensor, logical, index);
-    int64_t width,
-        line = l->options && l->options->machine && l->options->machine->line ? l->options->machine->line : 64;
-    int64_t step = line / (int64_t)lib_dtype_size(tensor->dtype);
-    if (rank == 0 || !tir_is_const(l->pool, l->kernel->buffers.data[buffer].extent[rank - 1], &width) ||
-        width > 16 * step)
-        width = 1;
-    for (int64_t at = 0; at < width; at += step) {
+    if (l->home[walk->prefetch->tensor] == UINT32_MAX) return;
+    int rank = prefetched_element(walk, load, axes, from, first, index);
+    prefetched_element(walk, load, axes, from, last, end);
+    int64_t width = 1, line = l->options && l->options->machine ? l->options->machine->line : 0;
+    int64_t step = (line ? line : 64) / (int64_t)lib_dtype_size(l->region->tensors.data[walk->prefetch->tensor].dtype);
+    if (rank == 0) return;
+    if (!tir_is_const(l->pool, tir_sub(l->pool, end[rank - 1], index[rank - 1]), &width) || width < 0 ||
+        width >= 16 * step)
+        width = 0;
+    for (int64_t at = 0; at <= width; at += step) {
         tir_expr moved[TIR_MAX_PHYSICAL_RANK];
         memcpy(moved, index, sizeof moved);
         moved[rank - 1] = tir_add(l->pool, index[rank - 1], tir_index(l->pool, at));
         tir_stmt *stmt = tir_lower_append(l, TIR_PREFETCH);
-        stmt->prefetch.buffer = buffer;
+        stmt->prefetch.buffer = l->home[walk->prefetch->tensor];
         stmt->prefetch.rank = rank;
         stmt->prefetch.index = tir_lower_copy_indices(l, moved, rank);
         stmt->prefetch.level = walk->prefetch->level;

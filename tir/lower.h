@@ -17,10 +17,10 @@ typedef struct tir_lowering {
     tir_schedule_state state;
     const tir_lower_options *options;
     bool has_fma, scales; /* facts of the machine */
-    uint32_t *home;    /* tensor -> buffer of inputs, roots and what is also written to memory; UINT32_MAX: none */
-    bool *done;        /* by stage: its root is computed, so that what it has in memory can be read */
-    tir_stmt *body;    /* of the phase being written */
-    tir_stmt **cursor; /* where the next statement goes */
+    uint32_t *home;       /* tensor -> buffer of inputs, roots and what is also written to memory; UINT32_MAX: none */
+    bool *done;           /* by stage: its root is computed, so that what it has in memory can be read */
+    tir_stmt *body;       /* of the phase being written */
+    tir_stmt **cursor;    /* where the next statement goes */
     tir_expr
         known[TIR_TERM_LIMIT]; /* conditions that hold here: decided by clipped loops, or the statement's own guard */
     int known_count;

@@ -374,8 +374,7 @@ static void widen_region(void *user, tir_expr load) {
         if (state->plan[search->producer].by[d] >= 0) continue;
         if (d >= whole_from || !box(state, search->consumer, tir_operand(pool, load, d), search->view, &range))
             range = whole;
-        else if (guarded ||
-                 ended_by_predicate(state, search->consumer, tir_operand(pool, load, d), tensor->extent[d]))
+        else if (guarded || ended_by_predicate(state, search->consumer, tir_operand(pool, load, d), tensor->extent[d]))
             range = within(state, range, whole);
         search->region[d] = hull(state, search->region[d], range, whole);
     }

@@ -149,6 +149,17 @@ static void relabel(const rules *r, int contraction, int *label, int count) {
         if (label[d] >= 0) label[d] = owner->label[label[d]];
 }
 
+/* Work of a single task: then all of it may stand inside one loop around the root. */
+static bool is_small(const rules *r, const tir_stage *stage) {
+    enum { POINTS = 32768 };
+    int64_t points = 1;
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        if (extent < 0 || extent > POINTS || (points *= extent > 0 ? extent : 1) > POINTS) return false;
+    }
+    return true;
+}
+
 /* May stage s run inside the loops of the root? Only if its loops can stand inside some of the root's without being repeated. */
 static bool may_join(rules *r, int s, int root, const int *label) {
     const tir_stage *stage = &r->region->stages.data[s], *top = &r->region->stages.data[root];
@@ -162,6 +173,8 @@ static bool may_join(rules *r, int s, int root, const int *label) {
     }
     bool own = false; /* axes of several points that are its own */
     for (int b = 0; b < stage->space; b++) own = own || (label[b] < 0 && rules_extent(r, &stage->axis[b]) != 1);
+    bool one_task = rules_role_of(r, root) == RULES_CHUNK || (is_small(r, stage) && is_small(r, top));
+    if (!shared && top->space && one_task) return true;
     return shared > 0 || (!missing && !own);
 }
 

@@ -56,7 +56,7 @@ typedef struct row_plan {
     const char *root_name, *loop; /* where producers are attached */
     uint32_t shared;              /* bit a: producers run point by point along the root's axis a */
     int v;                        /* the root's vector axis */
-    const char *v_loop;           /* the loop of it that is vectorised, when vectors run across rows */
+    const char *v_loop;           /* what is left of it to vectorise after it was split */
     bool across;                  /* v is shared: vectors run across rows */
     bool small;                   /* rows fit registers */
     int64_t block;                /* rows done together */
@@ -100,7 +100,7 @@ static void vectorise_own_axis(const row_plan *p, int s, int axis) {
     const tir_stage *stage = &p->r->region->stages.data[s];
     int64_t extent = rules_extent(p->r, &stage->axis[axis]);
     tir_schedule *out = p->r->schedule;
-    const char *name = stage->name, *loop = stage->axis[axis].name;
+    const char *name = stage->name, *loop = s == p->root && axis == p->v ? p->v_loop : stage->axis[axis].name;
     int64_t block = p->small ? p->lanes : 4 * p->lanes;
     if (extent < 0 || extent > block) {
         bool exact = extent > 0 && extent % block == 0;
@@ -298,9 +298,43 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
         lib_text_format(order, " %s", p->loop = "v_o");
         lib_text_format(&parallel, " %s.v_o", p->root_name);
     }
+    if (!p->shared) { /* one row is all there is */
+        lib_text_format(order, " %s", p->loop = "row");
+        lib_text_format(&parallel, " %s.row", p->root_name);
+    }
     if (!p->loop) return false;
     tir_schedule_add(r->schedule, "par%s", parallel.data);
     return true;
+}
+
+/* While one row is worked on the next one is fetched: only the first step of a row waits for memory, which idles during the others.
+ * In the loop of the first map over the row that reads it, of the root where there is none. */
+static void fetch_next_row(const row_plan *p, const int *members, int count) {
+    rules *r = p->r;
+    int s = p->root, axis = p->v;
+    for (int i = 0; i < count && s == p->root; i++) {
+        const tir_stage *stage = &r->region->stages.data[members[i]];
+        for (int a = 0; a < stage->space && stage->kind == TIR_MAP; a++)
+            if (!runs_along(p, members[i], a) && rules_extent(r, &stage->axis[a]) > 4 * p->lanes)
+                s = members[i], axis = a;
+    }
+    const tir_stage *stage = &r->region->stages.data[s];
+    int64_t extent = rules_extent(r, &stage->axis[axis]);
+    if (p->across || p->small || p->block > 1 || !p->shared || extent <= 4 * p->lanes) return;
+    rules_access access[RULES_ACCESSES];
+    int found = rules_accesses(r, s, access, RULES_ACCESSES), row = -1;
+    for (int a = 0; a < stage->space; a++)
+        if (r->group[s].label[a] >= 0 &&
+            strcmp(r->region->stages.data[p->root].axis[r->group[s].label[a]].name, p->loop) == 0)
+            row = a;
+    for (int i = 0; i < found && row >= 0; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        int64_t bytes = extent * (int64_t)lib_dtype_size(tensor->dtype);
+        bool along = access[i].stride[axis] == 1 && access[i].stride[row] != 0;
+        if (tensor->stage >= 0 || !along || bytes > r->machine->l2 / 4) continue;
+        tir_schedule_add(r->schedule, "prefetch %s at %s.b_o %s.%s+1 %s", tensor->name, stage->name, p->root_name,
+                         p->loop, bytes <= r->machine->l1 / 4 ? "L1" : "L2");
+    }
 }
 
 /* True: as register tiles, to which the members at its points belong. */
@@ -312,13 +346,15 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     if (p->block > 1 && has_contraction(r, p->root) && rules_tile_in(r, p->root, place)) return true;
     if (p->block_axis >= 0) lib_text_add(order, " q_i");
     for (int a = 0; a < top->space; a++)
-        if (!shared[a]) lib_text_format(order, " %s", top->axis[a].name);
+        if (!shared[a]) lib_text_format(order, " %s", a == p->v ? p->v_loop : top->axis[a].name);
     if (p->across) lib_text_format(order, " %s", p->v_loop);
     tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
-    else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1)
+    else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
+        rules_store_past_caches(r, top);
+    }
     for (int a = 0; a < top->space && p->small && p->block == 1; a++)
         if (!shared[a] && a != p->v && rules_extent(r, &top->axis[a]) != 1)
             tir_schedule_add(r->schedule, "unroll %s.%s", top->name, top->axis[a].name);
@@ -345,8 +381,8 @@ bool rules_rows(rules *r, int root) {
         if (!single || p.v < 0) p.v = a;
         if (shared[a] && !single) p.block_axis = a;
     }
-    if (!p.shared) return false;
     int64_t extent = rules_extent(r, &top->axis[p.v]);
+    if (!p.shared && (extent < 1 || blocked)) return false;
     p.across = !blocked && shared[p.v] && extent != 1 && !uses_lanes(r, members, count);
     int block_axis = p.block_axis;
     p.block_axis = -1;
@@ -370,6 +406,10 @@ bool rules_rows(rules *r, int root) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, top->axis[p.block_axis].name,
                          (long long)p.block, !blocked || rows < 0 || rows % p.block == 0 ? "mask" : "peel");
     }
+    if (!p.shared) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> row in_row mask", top->name, p.v_loop, (long long)extent);
+        p.v_loop = "in_row";
+    }
     lib_text order;
     lib_text_init(&order, r->arena);
     rules_tile_place place = {.block_axis = p.block_axis, .block_loop = "q_i", .block_extent = p.block};
@@ -377,5 +417,6 @@ bool rules_rows(rules *r, int root) {
     bool tiled = root_loops(&p, shared, &order, &place);
     for (int i = 0; i < count; i++)
         if (!(tiled && rules_pointwise(r, members[i]))) attach_row_member(&p, members[i]);
+    if (!tiled) fetch_next_row(&p, members, count);
     return true;
 }
