@@ -349,6 +349,14 @@ static void build_mean_var(bench_builder *b) {
     result(b, dlc_variance(x, &options));
 }
 
+static void build_topk(bench_builder *b) {
+    extent e = extent_of(b);
+    dlc_value results[2];
+    dlc_top_k(input(b, e.rank, e.dims), bench_number(b->problem.shape, "k", 1), e.axes[0], DLC_I64, false, results);
+    result(b, results[0]);
+    result(b, results[1]);
+}
+
 static void build_group_norm(bench_builder *b) {
     extent e = extent_of(b);
     int64_t groups = bench_number(b->problem.shape, "groups", 1), inner = product(e.rank - 2, e.dims + 2);
@@ -503,6 +511,7 @@ static const bench_case_kind kinds[] = {
     ROW_TABLE(X)
 #undef X
         {"row", "mean_var", build_mean_var, {0}},
+    {"row", "topk", build_topk, {0}},
     {"row", "group_norm", build_group_norm, {0}},
 #define X(identifier, name, expression) {"map", name, build_##identifier, {0}},
     MAP_TABLE(X)

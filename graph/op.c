@@ -7,6 +7,7 @@ extern const graph_op *const graph_ops_map[];
 extern const graph_op *const graph_ops_structure[];
 extern const graph_op *const graph_ops_index[];
 extern const graph_op *const graph_ops_reduce[];
+extern const graph_op *const graph_ops_order[];
 extern const graph_op *const graph_ops_contract[];
 extern const graph_op *const graph_ops_window[];
 extern const graph_op *const graph_ops_random[];
@@ -18,6 +19,7 @@ const graph_op *const *const graph_op_families[] = {graph_ops_source,
                                                     graph_ops_structure,
                                                     graph_ops_index,
                                                     graph_ops_reduce,
+                                                    graph_ops_order,
                                                     graph_ops_contract,
                                                     graph_ops_window,
                                                     graph_ops_random,

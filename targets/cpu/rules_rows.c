@@ -9,7 +9,7 @@ static int lane_axis(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1;
-    if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce || stage->fold >= 0) return -1;
+    if (stage->kind != TIR_REDUCE || !stage->merge[0] || !stage->reduce) return -1;
     for (int i = 0; i < count; i++) {
         bool walked = false; /* by the reduction: what stands still counts nothing */
         for (int a = stage->space; a < stage->space + stage->reduce; a++) walked = walked || access[i].stride[a] != 0;
@@ -31,7 +31,8 @@ static bool taken(const rules *r, const char *name) {
 void rules_prepare_rows(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_role role = rules_role_of(r, s);
-    bool wanted = (role == RULES_NO_PART || role == RULES_CHUNK) && !rules_tileable(r, s);
+    bool wanted = role == RULES_NO_PART || role == RULES_CHUNK;
+    wanted = wanted && !(stage->fold >= 0 ? rules_is_contraction(r, s) : rules_tileable(r, s));
     int axis = wanted ? lane_axis(r, s) : -1;
     if (axis < 0) return;
     int64_t extent = rules_extent(r, &stage->axis[axis]), lanes = rules_lanes(r, s), count = lanes;

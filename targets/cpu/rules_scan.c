@@ -154,11 +154,51 @@ static bool schedule_columns(rules *r, int s) {
     return true;
 }
 
+/* Steps that reduce rows, by lanes and a tree in registers; rows are tasks. */
+static bool schedule_row_steps(rules *r, int s) {
+    const tir_stage *fold = &r->region->stages.data[s];
+    bool lanes = false;
+    int64_t points = 1;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *step = &r->region->stages.data[q];
+        if (step->removed || step->fold != s) continue;
+        if (step->kind == TIR_REDUCE)
+            for (int a = step->space; a < step->space + step->reduce; a++)
+                points = points < 0 ? -1 : points * rules_extent(r, &step->axis[a]);
+        for (int a = 0; a < step->space; a++) lanes = lanes || strcmp(step->axis[a].name, "lane") == 0;
+    }
+    if (!lanes) return false;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *step = &r->region->stages.data[q];
+        if (step->removed || step->fold != s) continue;
+        lib_text order;
+        lib_text_init(&order, r->arena);
+        const char *lane = NULL;
+        for (int a = 0; a < step->space + step->reduce; a++)
+            if (a < step->space && strcmp(step->axis[a].name, "lane") == 0)
+                lane = step->axis[a].name;
+            else
+                lib_text_format(&order, " %s", step->axis[a].name);
+        tir_schedule_add(r->schedule, "store %s reg", step->name);
+        if (!lane) continue;
+        tir_schedule_add(r->schedule, "order %s:%s %s", step->name, order.data, lane);
+        tir_schedule_add(r->schedule, "vec %s.%s", step->name, lane);
+        if (step->kind == TIR_REDUCE && step->predicate) tir_schedule_add(r->schedule, "clip %s.step", step->name);
+    }
+    rules_nest nest = {.r = r, .stage = fold};
+    int64_t trips = rules_extent(r, &fold->axis[fold->space]);
+    for (int a = 0; a < fold->space; a++)
+        rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
+    rules_form_tasks(&nest, points < 0 || trips < 0 ? TASK_POINTS : points * trips, TASK_POINTS);
+    tir_schedule_add(r->schedule, "store %s reg", fold->name);
+    return true;
+}
+
 bool rules_fold(rules *r, int s) {
     if (r->region->stages.data[s].kind != TIR_FOLD) return false;
     if (rules_role_of(r, s) == RULES_SCAN)
         schedule_scan(r, s);
-    else
+    else if (!schedule_row_steps(r, s))
         schedule_columns(r, s);
     return true;
 }

@@ -1,0 +1,232 @@
+/* Operators that put elements in order: top_k. An element and its index become one integer key whose order is that of the result,
+ * so that no two keys are equal and any order of comparing gives the same bits. */
+#include "graph/ops_common.h"
+
+#ifdef DLC_REFERENCE
+#include <math.h>
+#endif
+
+enum { TOP_K, TOP_AXIS, TOP_DTYPE, TOP_LEAST };
+
+static void infer_top_k(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    dlc_dtype dtype = (dlc_dtype)infer->attribute[TOP_DTYPE].integer;
+    int axis = graph_infer_axis(infer, infer->attribute[TOP_AXIS].integer, x->rank, "axis");
+    int64_t k = infer->attribute[TOP_K].integer;
+    if (dtype != DLC_I32 && dtype != DLC_I64)
+        graph_infer_fail(infer, "dtype is %s, expected i32 or i64", lib_dtypes[dtype].name);
+    if (k < 0) graph_infer_fail(infer, "k is %lld, expected at least 0", (long long)k);
+    tir_expr count = tir_index(infer->g->pool, k);
+    graph_infer_at_most(infer, count, x->dim[axis], "the axis has less than k elements");
+    infer->result[0] = *x;
+    infer->result[0].dim[axis] = count;
+    infer->result[1] = infer->result[0];
+    infer->result[1].dtype = dtype;
+}
+
+/* A signed integer that orders as x does, NaN above all, both zeros alike; complemented where the least are wanted. */
+static tir_expr rank_of(const graph_compute *c, tir_expr x) {
+    tir_pool *pool = c->pool;
+    tir_dtype dtype = tir_dtype_of(pool, x);
+    bool is_float = lib_dtype_is_float((dlc_dtype)dtype), wide = lib_dtypes[dtype].bytes == 8;
+    tir_dtype number = is_float && wide ? DLC_F64 : DLC_F32, key = wide ? DLC_I64 : DLC_I32;
+    tir_expr rank;
+    if (is_float) {
+        x = tir_cast(pool, number, x);
+        tir_expr bits = tir_bitcast(pool, key, tir_add(pool, x, tir_float(pool, number, 0)));
+        tir_expr sign = tir_binary(pool, TIR_SHR, bits, tir_int(pool, key, wide ? 63 : 31));
+        tir_expr magnitude = tir_bits(pool, key, wide ? UINT64_C(0x7fffffffffffffff) : 0x7fffffffu);
+        rank = tir_binary(pool, TIR_XOR, bits, tir_and(pool, sign, magnitude));
+        rank = tir_select(pool, tir_eq(pool, x, x), rank, magnitude);
+    } else {
+        rank = tir_cast(pool, key, x);
+    }
+    return c->attribute[TOP_LEAST].integer ? tir_unary(pool, TIR_NOT, rank) : rank;
+}
+
+/* Stages of the selection: in step t of the fold the first key behind that of step t - 1. */
+typedef struct selection {
+    graph_compute *c;
+    int along, rank;
+    uint32_t fold, step; /* stages */
+    uint32_t ranks;      /* what the elements are ordered by: [as x] */
+    uint32_t index;      /* of the t-th element: [as the result], an i64 or a key with the index in its low half */
+} selection;
+
+static void element_ranks(selection *s, bool with_index) {
+    graph_compute *c = s->c;
+    tir_pool *pool = c->pool;
+    const graph_shape *x = &c->operand_shape[0];
+    tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, x->rank, NULL, x->dim, 0, NULL, NULL);
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) index[i] = stage->axis[i].var;
+    tir_expr rank = rank_of(c, graph_operand_load(c, 0, index));
+    if (with_index) { /* the low half is positive: no key is the lowest or the highest integer */
+        tir_expr at = tir_sub(pool, tir_int(pool, DLC_I64, 0xfffffffe), tir_cast(pool, DLC_I64, index[s->along]));
+        tir_expr high = tir_binary(pool, TIR_SHL, tir_cast(pool, DLC_I64, rank), tir_int(pool, DLC_I64, 32));
+        rank = tir_or(pool, high, at);
+    }
+    s->ranks = tir_stage_value(c->region, stage, rank, 0, 0);
+}
+
+/* The fold and its step without values; fills the indices of the step's element and of the state. */
+static tir_stage *open_selection(selection *s, int components, const tir_expr *initial, uint32_t *state,
+                                 tir_expr *element, tir_expr *free) {
+    graph_compute *c = s->c;
+    const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
+    tir_expr extent[DLC_MAX_RANK];
+    int count = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (i != s->along) extent[count++] = x->dim[i];
+    tir_stage *fold = tir_region_stage(c->region, TIR_FOLD, c->name, count, NULL, extent, 1, (const char *[]){"t"},
+                                       &y->dim[s->along]);
+    for (int i = 0; i < components; i++) state[i] = tir_stage_value(c->region, fold, initial[i], initial[i], 0);
+    s->fold = c->region->stages.count - 1;
+    tir_stage *step =
+        tir_region_stage(c->region, TIR_REDUCE, c->name, x->rank, NULL, y->dim, 1, NULL, &x->dim[s->along]);
+    s->step = c->region->stages.count - 1;
+    step->fold = (int32_t)s->fold;
+    step->exact = true;
+    for (int i = 0, n = 0; i < x->rank; i++) {
+        element[i] = step->axis[i == s->along ? x->rank : i].var;
+        if (i != s->along) free[n++] = step->axis[i].var;
+    }
+    return step;
+}
+
+static void close_selection(selection *s, int components, const uint32_t *values) {
+    tir_stage *fold = &s->c->region->stages.data[s->fold];
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0, n = 0; i < s->rank; i++) index[i] = fold->axis[i == s->along ? s->rank - 1 : n++].var;
+    for (int i = 0; i < components; i++) fold->value[i] = tir_region_load(s->c->region, values[i], index);
+}
+
+/* Elements of up to 32 bits: rank and index in one key. */
+static void select_keys(selection *s) {
+    graph_compute *c = s->c;
+    tir_pool *pool = c->pool;
+    element_ranks(s, true);
+    tir_expr first = tir_highest(pool, DLC_I64), element[DLC_MAX_RANK], free[DLC_MAX_RANK];
+    uint32_t state;
+    tir_stage *step = open_selection(s, 1, &first, &state, element, free);
+    tir_expr key = tir_region_load(c->region, s->ranks, element), last = tir_region_load(c->region, state, free);
+    tir_expr left = tir_select(pool, tir_lt(pool, key, last), key, tir_lowest(pool, DLC_I64));
+    s->index = tir_stage_reduce(c->region, step, TIR_MAX, left);
+    close_selection(s, 1, &s->index);
+}
+
+/* Does (a, i) come before (b, j)? */
+static tir_expr before(tir_pool *pool, tir_expr a, tir_expr i, tir_expr b, tir_expr j) {
+    return tir_or(pool, tir_lt(pool, b, a), tir_and(pool, tir_eq(pool, a, b), tir_lt(pool, i, j)));
+}
+
+/* Elements of 64 bits: rank and index side by side. */
+static void select_pairs(selection *s) {
+    graph_compute *c = s->c;
+    tir_pool *pool = c->pool;
+    element_ranks(s, false);
+    tir_expr first[2] = {tir_highest(pool, DLC_I64), tir_int(pool, DLC_I64, -1)}, element[DLC_MAX_RANK],
+             free[DLC_MAX_RANK];
+    uint32_t state[2], values[2];
+    tir_stage *step = open_selection(s, 2, first, state, element, free);
+    tir_expr key = tir_region_load(c->region, s->ranks, element), at = tir_cast(pool, DLC_I64, element[s->along]);
+    tir_expr last = tir_region_load(c->region, state[0], free), last_at = tir_region_load(c->region, state[1], free);
+    tir_expr best = tir_acc(pool, DLC_I64, 0), best_at = tir_acc(pool, DLC_I64, 1);
+    tir_expr rival = tir_other(pool, DLC_I64, 0), rival_at = tir_other(pool, DLC_I64, 1);
+    tir_expr takes = tir_and(pool, before(pool, last, last_at, key, at), before(pool, key, at, best, best_at));
+    tir_expr merges = before(pool, rival, rival_at, best, best_at);
+    values[0] = tir_stage_value(c->region, step, tir_select(pool, takes, key, best), tir_lowest(pool, DLC_I64),
+                                tir_select(pool, merges, rival, best));
+    values[1] = tir_stage_value(c->region, step, tir_select(pool, takes, at, best_at), tir_highest(pool, DLC_I64),
+                                tir_select(pool, merges, rival_at, best_at));
+    s->index = values[1];
+    close_selection(s, 2, values);
+}
+
+static void compute_top_k(graph_compute *c) {
+    tir_pool *pool = c->pool;
+    const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
+    selection s = {.c = c, .rank = x->rank, .along = graph_axis_of(c->attribute[TOP_AXIS].integer, x->rank)};
+    bool keys = lib_dtypes[x->dtype].bytes < 8;
+    if (keys)
+        select_keys(&s);
+    else
+        select_pairs(&s);
+    for (int result = 1; result >= 0; result--) {
+        tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
+        tir_expr index[DLC_MAX_RANK], zero = tir_index(pool, 0);
+        for (int i = 0; i < y->rank; i++) index[i] = stage->axis[i].var;
+        tir_expr at = tir_region_load(c->region, s.index, index);
+        if (keys) {
+            at = tir_and(pool, at, tir_int(pool, DLC_I64, 0xffffffff));
+            at = tir_sub(pool, tir_int(pool, DLC_I64, 0xfffffffe), at);
+        }
+        tir_expr value = tir_cast(pool, (tir_dtype)c->result_shape[1].dtype, at);
+        if (result == 0) {
+            tir_expr last = tir_sub(pool, x->dim[s.along], tir_index(pool, 1));
+            index[s.along] = tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, at), last), zero);
+            value = graph_operand_load(c, 0, index);
+        }
+        c->result[result] = tir_stage_value(c->region, stage, value, 0, 0);
+    }
+}
+
+#ifdef DLC_REFERENCE
+
+/* Does element b stand before a among the results? Indices decide between equals. */
+static bool reference_before(double b, double a, bool least) {
+    if (isnan(a) || isnan(b)) return least ? !isnan(b) : !isnan(a);
+    return least ? b < a : b > a;
+}
+
+static void reference_top_k(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
+    int64_t axis = r->attribute[TOP_AXIS].integer, inner = 1, k = r->attribute[TOP_K].integer;
+    bool least = r->attribute[TOP_LEAST].integer;
+    if (axis < 0) axis += x->rank;
+    for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
+    int64_t n = x->dim[axis];
+    for (int64_t result = 0; result < graph_reference_count(y); result++) {
+        int64_t line = result / (k * inner), t = result / inner % k, column = result % inner;
+        const double *row = x->data + line * n * inner + column;
+        for (int64_t j = 0; j < n; j++) { /* the element before which exactly t others stand */
+            int64_t ahead = 0;
+            for (int64_t i = 0; i < n; i++) {
+                bool either = reference_before(row[i * inner], row[j * inner], least),
+                     other = reference_before(row[j * inner], row[i * inner], least);
+                ahead += either && !other ? 1 : either == other && i < j;
+            }
+            if (ahead != t) continue;
+            r->result[0].data[result] = row[j * inner];
+            r->result[1].data[result] = (double)j;
+        }
+    }
+}
+
+#endif
+
+static const graph_op row_top_k = {
+    .name = "top_k",
+    .class_ = GRAPH_REDUCE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 2,
+    .operands = "x",
+    .dtypes = "number",
+    .attribute = {{"k", GRAPH_ATTR_INTEGER, NULL, NULL, "how many; at most the size of the axis"},
+                  {"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to search along"},
+                  {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the indices: i32 or i64"},
+                  {"least", GRAPH_ATTR_BOOL, NULL, "false", "the least instead of the greatest"}},
+    .infer = infer_top_k,
+    .compute = compute_top_k,
+    .reference = GRAPH_REFERENCE(reference_top_k),
+    .samples = "top_k(T[5, 7], k=3, axis=1)\ntop_k(T[5, 7], k=2, axis=0, dtype=i32)\ntop_k(T[1], k=1, axis=0)\n"
+               "top_k(T[3, 131], k=10, axis=-1, least=true)\ntop_k(T[0, 3], k=2, axis=1)\n"
+               "top_k(T[12, 40] in 0..3, k=9, axis=1)\ntop_k(T[40, 9] in 0..3, k=40, axis=0, least=true)\n"
+               "top_k(T[2, 3, 1, 2, 5, 3], k=4, axis=4, dtype=i32)\ntop_k(T[4, 3], k=0, axis=1)",
+    .doc = "The k greatest elements along axis in descending order, and their indices; the first one of equals comes "
+           "first, NaN counts as greatest, zeros of either sign are equal. least: the k least in ascending order. Time "
+           "grows with k: meant for few of a row. StableHLO chlo.top_k, ONNX TopK.",
+};
+
+const graph_op *const graph_ops_order[] = {&row_top_k, NULL};
