@@ -7,7 +7,7 @@
 enum {
     TILE_OVERHEAD = 30, /* cycles to start a tile */
     CHAIN = 4,          /* latency of one accumulator's chain */
-    STREAMS = 4         /* rows that are read once run side by side: more of them, and the processor fetches less well ahead */
+    STREAMS = 4 /* rows that are read once run side by side: more of them, and the processor fetches less well ahead */
 };
 
 static int64_t smaller(int64_t a, int64_t b) {

@@ -72,10 +72,58 @@ void rules_store_past_caches(rules *r, const tir_stage *stage) {
     if (r->machine->l3 > 0 && points >= r->machine->l3 / bytes) tir_schedule_add(r->schedule, "nt %s", stage->name);
 }
 
+static bool is_far(int64_t stride) {
+    return stride == RULES_IRREGULAR || stride > NEAR || stride < -NEAR;
+}
+
 /* ---- packing */
 
-/* A map into panels: vectors run along the panel. The few steps of a unit that may stand inside it are unrolled: what they store is
- * interleaved in registers. Loops in the order of memory, all but the innermost are tasks. */
+/* The axis along which all that a map into panels reads lies side by side, while the panel runs across it; -1: none, or not far enough
+ * apart to care. */
+static int read_across(rules *r, int s, int panel) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1;
+    for (int i = 0; i < count; i++) {
+        int contiguous = -1;
+        if (access[i].stride[panel] == 0) continue;
+        if (count == RULES_ACCESSES || !is_far(access[i].stride[panel])) return -1;
+        for (int a = 0; a < stage->space; a++)
+            if (a != panel && access[i].stride[a] == 1) contiguous = a;
+        if (contiguous < 0 || (axis >= 0 && axis != contiguous)) return -1;
+        axis = contiguous;
+    }
+    return axis >= 0 && rules_extent(r, &stage->axis[axis]) >= rules_lanes(r, s) / 2 ? axis : -1;
+}
+
+typedef struct panel_loops {
+    rules *r;
+    const tir_stage *stage;
+    const tir_layout_part *panel, *step; /* step NULL: none */
+    int across;                          /* axis whose points are read as vectors; -1: the panel's own are */
+    int64_t lanes;
+} panel_loops;
+
+/* Vectors across the panel, as many side by side as they have lanes, are exchanged in registers. */
+static void exchange_loops(const panel_loops *l, const char *order) {
+    tir_schedule *out = l->r->schedule;
+    const char *name = l->stage->name, *across = l->stage->axis[l->across].name;
+    const char *rows = "vi", *outer = "";
+    if (l->panel->modulus > l->lanes) {
+        tir_schedule_add(out, "split %s.vi %lld -> ro ri mask", name, (long long)l->lanes);
+        rows = "ri";
+        outer = " ro";
+    }
+    bool many = rules_extent(l->r, &l->stage->axis[l->across]) > l->lanes;
+    if (many) tir_schedule_add(out, "split %s.%s %lld -> co ci peel", name, across, (long long)l->lanes);
+    tir_schedule_add(out, "order %s:%s%s%s %s %s", name, order, many ? " co" : "", outer, rows, many ? "ci" : across);
+    tir_schedule_add(out, "unroll %s.%s", name, rows);
+    tir_schedule_add(out, "vec %s.%s", name, many ? "ci" : across);
+}
+
+/* A map into panels: vectors run along the panel, or across it where memory is read that way. The few steps of a unit that may stand
+ * inside it are unrolled: what they store is interleaved in registers. Loops in the order of memory, all but the innermost are
+ * tasks. */
 static bool map_panels(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
@@ -83,28 +131,38 @@ static bool map_panels(rules *r, int s) {
     int last = layout->count - 1;
     bool steps =
         last > 0 && layout->part[last].modulus && layout->part[last].modulus <= 4 && layout->part[last - 1].modulus;
-    const tir_layout_part *panel = last < 0 ? NULL : &layout->part[last - steps],
-                          *step = steps ? &layout->part[last] : NULL;
-    if (!panel || !panel->modulus || panel->divisor != 1 || (step && (step->divisor != 1 || step->dim == panel->dim)))
+    panel_loops l = {.r = r, .stage = stage, .lanes = rules_lanes(r, s), .across = -1};
+    l.panel = steps ? &layout->part[last - 1] : last < 0 ? NULL : &layout->part[last];
+    l.step = steps ? &layout->part[last] : NULL;
+    if (!l.panel || !l.panel->modulus || l.panel->divisor != 1 ||
+        (steps && (l.step->divisor != 1 || l.step->dim == l.panel->dim)))
         return false;
+    if (!steps && l.panel->modulus % l.lanes == 0) l.across = read_across(r, s, l.panel->dim);
     lib_text order, parallel;
     lib_text_init(&order, r->arena);
     lib_text_init(&parallel, r->arena);
     for (int p = 0; p < last - steps; p++) {
         const tir_layout_part *part = &layout->part[p];
-        bool outer = part->dim == panel->dim || (step && part->dim == step->dim);
+        bool outer = part->dim == l.panel->dim || (steps && part->dim == l.step->dim);
         if (!outer && (part->modulus || part->divisor != 1)) return false;
-        const char *loop = part->dim == panel->dim ? "vo" : outer ? "so" : stage->axis[part->dim].name;
+        if (part->dim == l.across) continue;
+        const char *loop = part->dim == l.panel->dim ? "vo" : outer ? "so" : stage->axis[part->dim].name;
         lib_text_format(&order, " %s", loop);
         if (p == 0 || p < last - steps - 1) lib_text_format(&parallel, " %s.%s", name, loop);
     }
-    tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[panel->dim].name, panel->modulus);
-    if (step)
-        tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[step->dim].name, step->modulus);
-    tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order.data, step ? " si" : "");
+    tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[l.panel->dim].name,
+                     l.panel->modulus);
+    if (parallel.length) tir_schedule_add(r->schedule, "par%s", parallel.data);
+    if (l.across >= 0) {
+        exchange_loops(&l, order.data);
+        return true;
+    }
+    if (steps)
+        tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[l.step->dim].name,
+                         l.step->modulus);
+    tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order.data, steps ? " si" : "");
     tir_schedule_add(r->schedule, "vec %s.vi", name);
-    if (step) tir_schedule_add(r->schedule, "unroll %s.si", name);
-    tir_schedule_add(r->schedule, "par%s", parallel.data);
+    if (steps) tir_schedule_add(r->schedule, "unroll %s.si", name);
     return true;
 }
 
@@ -114,10 +172,6 @@ typedef struct transposition {
     int read, write; /* the axes along which memory is contiguous for loads, and for the store */
     int64_t lanes, rows;
 } transposition;
-
-static bool is_far(int64_t stride) {
-    return stride == RULES_IRREGULAR || stride > NEAR || stride < -NEAR;
-}
 
 /* Every load that moves along the written axis does so in strides, and there is an axis along which they are all contiguous. */
 static bool find_transposition(rules *r, int s, transposition *t) {

@@ -105,7 +105,7 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
         int64_t nr = p->panel ? p->panel : nv * t->lanes;
         if (p->panel && nv != (p->panel + t->lanes - 1) / t->lanes) continue;
         if (!p->panel && nv > 1 && nr > round_up(p->n, t->lanes)) break;
-        int64_t limit = (registers - 1 - nv) / nv;
+        int64_t limit = (registers - 1 - nv - !r->machine->fma) / nv; /* products wait for their sum without fma */
         if (p->taps > 1)
             limit = (registers - nv - p->taps) / (nv + 1); /* unrolled taps share broadcasts, which then stay live */
         if (!p->heavy) limit = p->separate ? SEPARATE_ROWS / p->company : 1;
@@ -276,7 +276,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     int64_t rest = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) rest *= covered_extent(r, s, a);
-    p.far = (double)p.n * (double)p.m * (double)rest * r->machine->vector_bytes / (double)t->lanes > (double)r->machine->l2;
+    p.far =
+        (double)p.n * (double)p.m * (double)rest * r->machine->vector_bytes / (double)t->lanes > (double)r->machine->l2;
     size_tile(r, t, &p);
     double store = rules_stores_vectors(r, s, v) || r->group[s].root == s ? 1 : 24;
     const tir_stage *root = &r->region->stages.data[r->group[s].root];
