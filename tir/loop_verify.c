@@ -364,20 +364,20 @@ static void check_buffer_facts(verifier *v, uint32_t id) {
 
 /* ---- registers */
 
-/* Lanes run along the innermost of the dimensions that the vec variable indexes. */
+/* Lanes run along the dimensions that the vec variable indexes: the innermost, and those that are fused with it. */
 static int64_t vectors_of(const verifier *v, uint32_t id) {
     const tir_buffer *buffer = &v->kernel->buffers.data[id];
-    int64_t vectors = 1, extent = 1;
+    int64_t vectors = 1, bytes = (int64_t)lib_dtype_size(buffer->dtype), extent = 1;
     uint32_t lanes = v->regs[id].lanes;
     for (int d = 0; d < buffer->rank; d++) {
         tir_is_const(v->pool, buffer->extent[d], &extent);
-        if (lanes >> d == 1) {
-            int64_t bytes = extent * (int64_t)lib_dtype_size(buffer->dtype);
-            extent = (bytes + v->machine->vector_bytes - 1) / v->machine->vector_bytes;
-        }
-        vectors *= extent;
+        if (lanes >> d & 1)
+            bytes *= extent;
+        else
+            vectors *= extent;
     }
-    return vectors;
+    if (!lanes) return vectors;
+    return vectors * ((bytes + v->machine->vector_bytes - 1) / v->machine->vector_bytes);
 }
 
 /* A value that is used inside and outside of a loop lives through the loop. */
@@ -398,13 +398,22 @@ static void extend_over_loops(const verifier *v, reg_use *use) {
 static void check_registers(verifier *v) {
     const uint32_t count = v->kernel->buffers.count;
     if (!v->machine || v->machine->vector_bytes <= 0 || v->machine->vector_registers <= 0) return;
+    reg_use *own = LIB_NEW_ARRAY(v->kernel->arena, reg_use, count + 1); /* before loops around are counted in */
+    memcpy(own, v->regs, count * sizeof *own);
     for (uint32_t i = 0; i < count; i++)
         if (v->regs[i].first >= 0) extend_over_loops(v, &v->regs[i]);
     for (uint32_t at = 0; at < count; at++) { /* pressure is highest where some buffer begins to live */
-        int64_t live = 0;
-        for (uint32_t i = 0; i < count && v->regs[at].first >= 0; i++)
-            if (v->regs[i].first >= 0 && v->regs[i].first <= v->regs[at].first && v->regs[i].last >= v->regs[at].first)
+        int64_t live = 0, leaving = 0;
+        for (uint32_t i = 0; i < count && v->regs[at].first >= 0; i++) {
+            if (v->regs[i].first < 0 || v->regs[i].first > v->regs[at].first || v->regs[i].last < v->regs[at].first)
+                continue;
+            if (i != at && own[i].last == own[at].first) /* the statement that makes one uses up the other */
+                leaving += vectors_of(v, i);
+            else if (i != at)
                 live += vectors_of(v, i);
+        }
+        int64_t begins = v->regs[at].first >= 0 ? vectors_of(v, at) : 0;
+        live += begins > leaving ? begins : leaving;
         if (live > v->machine->vector_registers)
             fail_as(v, DLC_INVALID_ARGUMENT, /* asked for by the schedule */
                     lib_arena_format(v->kernel->arena,

@@ -583,8 +583,8 @@ static void check_plan(tir_schedule_state *state) {
                                tir_scope_names[plan->scope]);
         if (plan->unit) check_unit(state, (int)s);
         for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
-            if (plan->nodes.data[n].slow >= 0)
-                tir_schedule_raise(state, "axes are fused: only roots may have fused axes");
+            if (plan->nodes.data[n].slow >= 0 && plan->nodes.data[n].outer >= 0)
+                tir_schedule_raise(state, "fused axes are split: only those of roots may be");
         check_overlap(state, (int)s);
         bool outermost = true;
         for (uint32_t i = 0; i < plan->order.count; i++) {

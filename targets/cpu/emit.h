@@ -115,6 +115,11 @@ typedef struct emit_vec { /* what is known of a vec loop */
     bool roll; /* as soon as there are two chunks */
 } emit_vec;
 
+typedef struct emit_vec_position { /* of the chunk being emitted: lane i is at start + i */
+    tir_expr var;                  /* 0: none */
+    emit_form start;
+} emit_vec_position;
+
 typedef struct emitter {
     const target_device *device;
     cpu_features features;
@@ -133,7 +138,8 @@ typedef struct emitter {
     bool has_reg;
 
     int lanes, active; /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
-    emit_value mask;   /* lanes for which statements take effect; llvm NULL: all */
+    emit_vec_position vec_position;
+    emit_value mask; /* lanes for which statements take effect; llvm NULL: all */
 
     emit_buffer *buffer;
     emit_binding *binding; /* by variable id */

@@ -246,12 +246,16 @@ static chunk next_chunk(const emitter *e, int width, int64_t rest) {
 static void visit_chunk(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, chunk part,
                         emit_visit visit, void *user) {
     int lanes = e->lanes, active = e->active;
+    emit_vec_position position = e->vec_position;
     e->lanes = part.lanes;
     e->active = part.active;
+    e->vec_position = (emit_vec_position){loop->for_.var, *lower};
+    e->vec_position.start.constant += start;
     bind_sum(e, loop, lower, start, part.lanes ? 1 : 0);
     visit(e, loop->for_.body, user);
     e->lanes = lanes;
     e->active = active;
+    e->vec_position = position;
     e->epoch++;
 }
 

@@ -13,13 +13,49 @@ void emit_reg_init(emitter *e) {
     }
 }
 
-/* First element, lane stride and lanes of buffer[index]; false where it is not constant. */
-static bool place_lanes(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
+/* Constant place of the first lane, and the stride from lane to lane; false where there is none. */
+static bool place_straight(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *first,
+                           int64_t *stride) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
     int64_t size = (int64_t)lib_dtype_size(b->dtype);
     emit_form offset = emit_offset(e, buffer, rank, index);
-    if (offset.count || offset.vector.llvm) return false;
-    *group = (emit_group){.buffer = buffer, .first = offset.constant / size, .stride = offset.lane / size};
+    *first = offset.constant / size;
+    *stride = offset.lane / size;
+    return !offset.count && !offset.vector.llvm;
+}
+
+/* Places that quotients and remainders of the lane make (axes that are fused in a vec loop): each lane is asked for its own. False:
+ * not constant. */
+static bool place_each_lane(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
+    emit_vec_position position = e->vec_position;
+    int lanes = e->lanes, active = e->active;
+    int64_t start, stride;
+    if (!lanes || !position.var || !emit_form_is_constant(&position.start, &start)) return false;
+    bool constant = true;
+    e->lanes = e->active = 0;
+    for (int i = 0; i < active && constant; i++) {
+        emit_form lane = emit_form_constant(start + i);
+        emit_bind(e, position.var, &lane);
+        constant = place_straight(e, buffer, rank, index, &at[i], &stride);
+    }
+    e->lanes = lanes;
+    e->active = active;
+    position.start.lane = 1;
+    emit_bind(e, position.var, &position.start);
+    return constant;
+}
+
+/* First element, lane stride and lanes of buffer[index]; false where it is not constant. */
+static bool place_lanes(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
+    int64_t at[EMIT_MAX_LANES];
+    *group = (emit_group){.buffer = buffer};
+    if (!place_straight(e, buffer, rank, index, &group->first, &group->stride)) {
+        if (!place_each_lane(e, buffer, rank, index, at) || e->active < 2) return false;
+        group->first = at[0];
+        group->stride = at[1] - at[0];
+        for (int i = 0; i < e->active; i++)
+            if (at[i] != group->first + group->stride * i) return false;
+    }
     if (group->stride) {
         group->lanes = e->lanes;
         group->active = e->active;
@@ -67,15 +103,15 @@ static LLVMValueRef join(emitter *e, const emit_element *element, int lanes, int
     return result;
 }
 
-emit_value emit_reg_gather(emitter *e, const emit_group *group) {
+/* The value whose lanes are the elements at these places; lanes 0: one element. */
+static emit_value gather(emitter *e, uint32_t buffer, const int64_t *place, int lanes, int active) {
     emit_element element[EMIT_MAX_LANES];
-    const emit_element *all = e->buffer[group->buffer].element;
-    int lanes = group->lanes, active = lanes ? group->active : 1, level = 0;
+    const emit_element *all = e->buffer[buffer].element;
+    int level = 0;
     bool vector = lanes != 0, same = true;
     for (int i = 0; i < active; i++) {
-        int64_t at = group->first + group->stride * i;
         element[i] = (emit_element){.lane = -1}; /* outside: the load's guard is false for this lane */
-        if (at >= 0 && at < e->buffer[group->buffer].elements) element[i] = all[at];
+        if (place[i] >= 0 && place[i] < e->buffer[buffer].elements) element[i] = all[place[i]];
         if (element[i].value.level > level) level = element[i].value.level;
         vector &=
             element[i].lane == i && element[i].value.lanes == lanes && element[i].value.llvm == element[0].value.llvm;
@@ -92,13 +128,22 @@ emit_value emit_reg_gather(emitter *e, const emit_group *group) {
         return emit_remember(e, 3, key, scalar);
     }
     emit_at(e, level);
-    LLVMTypeRef type = emit_type(e, (tir_dtype)e->kernel->buffers.data[group->buffer].dtype, lanes);
+    LLVMTypeRef type = emit_type(e, (tir_dtype)e->kernel->buffers.data[buffer].dtype, lanes);
     return (emit_value){join(e, element, lanes, active, type), (int16_t)lanes, (int16_t)level};
+}
+
+emit_value emit_reg_gather(emitter *e, const emit_group *group) {
+    int64_t at[EMIT_MAX_LANES];
+    int active = group->lanes ? group->active : 1;
+    for (int i = 0; i < active; i++) at[i] = group->first + group->stride * i;
+    return gather(e, group->buffer, at, group->lanes, active);
 }
 
 emit_value emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     emit_group group;
+    int64_t each[EMIT_MAX_LANES];
     bool inside = false, constant = place_lanes(e, buffer, rank, index, &group);
+    if (!constant && place_each_lane(e, buffer, rank, index, each)) return gather(e, buffer, each, e->lanes, e->active);
     for (int i = 0; constant && i < (group.lanes ? group.active : 1) && !inside; i++) {
         int64_t at = group.first + group.stride * i;
         inside = at >= 0 && at < e->buffer[buffer].elements;

@@ -4,8 +4,12 @@
 #include "targets/cpu/rules.h"
 #include "tir/unit.h"
 
+#define PACK_NEAR 0.4 /* cycles of an element that is laid out anew, by vectors and shuffles; by an exchange of tiles */
+#define PACK_FAR 0.9
+
 enum {
-    TILE_OVERHEAD = 30, /* cycles to start a tile */
+    NEAR = 8,           /* elements from lane to lane */
+    TILE_OVERHEAD = 20, /* cycles to start a tile */
     CHAIN = 4,          /* latency of one accumulator's chain */
     STREAMS = 4 /* rows that are read once run side by side: more of them, and the processor fetches less well ahead */
 };
@@ -52,7 +56,7 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
     double best = 1e300;
     for (int64_t q = 1; q <= 4; q *= 2) {
         double steps = (double)(p->k / (p->lanes * q)), tail = p->k % (p->lanes * q) ? r->machine->masked ? 1.5 : 6 : 0;
-        double fold = 1.5 + (double)q + (p->lanes > 8 ? 1 : 0); /* per result: lanes are added by halves */
+        double fold = 1 + (double)q; /* per result: lanes are added by halves, of several results at once */
         if (steps < 1) break;
         for (int64_t nr = 1; nr <= smaller(p->n, p->m == 1 ? STREAMS : 12); nr++)
             for (int64_t mr = 1; mr <= smaller(p->m, 12); mr++) {
@@ -162,11 +166,12 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
             fits = may_pack(r, &access[i], stage->axis[a].var);
             here.pack[i] = access[i].tensor;
             if (tensor->constant && tensor->stage < 0) continue;
-            double points = (double)p.k * p.outer * p.rest; /* read and written once */
+            double points = (double)p.k * p.outer * p.rest;
             for (int axis = 0; axis < stage->space; axis++)
                 if ((axis == t->u || axis == t->v) && access[i].stride[axis] != 0)
                     points *= (double)rules_extent(r, &stage->axis[axis]);
-            packing += 2 * points;
+            int64_t stride = access[i].stride[a];
+            packing += (stride > 0 && stride <= NEAR ? PACK_NEAR : PACK_FAR) * points;
         }
         double cycles = fits ? size_lanes(r, &p, &here) + packing : no;
         if (cycles >= best) continue;
@@ -269,12 +274,24 @@ static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char 
     tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, t->v_name);
 }
 
-/* Is the root nothing but a copy of the sums, with no other stage in its loops? Then they go straight there. */
-static bool bare_root(const rules *r, int root, const int *members, int count, const rules_lanes_tile *t) {
-    const tir_stage *top = &r->region->stages.data[root];
-    for (int i = 0; i < count; i++)
-        if (!is_lanes_part(r, members[i], t)) return false;
-    return top->count == 1 && tir_op_of(r->region->pool, top->value[0]) == TIR_LOAD;
+/* Sums of lanes, level by level, of all results together: the halves of neighbouring results fill a vector. */
+static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *owner, const char *loop) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int u = axis_named(stage, t->u_name), v = axis_named(stage, t->v_name), lane = axis_named(stage, "lane");
+    const char *name = stage->name, *all = t->v_name;
+    tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, loop);
+    tir_schedule_add(r->schedule, "store %s reg", name);
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != u && a != v && a != lane) lib_text_format(&order, " %s", stage->axis[a].name);
+    tir_schedule_add(r->schedule, "order %s:%s%s%s %s%s", name, order.length ? order.data : "", u < 0 ? "" : " ",
+                     u < 0 ? "" : t->u_name, all, lane < 0 ? "" : " lane");
+    if (u >= 0) tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> sums", name, t->u_name, name, all);
+    if (u >= 0) all = "sums";
+    if (lane >= 0) tir_schedule_add(r->schedule, "fuse %s.%s %s.lane -> lanes", name, all, name);
+    if (lane >= 0) all = "lanes";
+    tir_schedule_add(r->schedule, "vec %s.%s", name, all);
 }
 
 typedef struct lanes_loops {
@@ -338,24 +355,13 @@ bool rules_lanes_loops(rules *r, int root) {
     tir_schedule_add(r->schedule, "order %s:%s%s%s %s", top->name, loops.order.data, ui ? " " : "", ui ? ui : "", vi);
     if (loops.parallel.length) tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", top->name, ui);
-    bool bare = sums == root || bare_root(r, root, members, count, t);
-    const char *at = bare ? vi : loops.last; /* where the sums are made */
-    tir_schedule_add(r->schedule, "%s %s.%s", bare ? "unroll" : "vec", top->name, vi);
+    tir_schedule_add(r->schedule, "vec %s.%s", top->name, vi);
     for (int i = 0; i < count; i++) {
         const tir_stage *m = &r->region->stages.data[members[i]];
         if (members[i] == part) {
             partial_sums(r, part, t, top->name, loops.last);
-        } else if (members[i] == sums) {
-            tir_schedule_add(r->schedule, "at %s %s.%s", m->name, top->name, at);
-            tir_schedule_add(r->schedule, "store %s %s", m->name, bare ? "reg" : "local");
-            if (bare) continue;
-            int mu = axis_named(m, t->u_name);
-            if (mu >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", m->name, t->u_name);
-            tir_schedule_add(r->schedule, "unroll %s.%s", m->name, t->v_name);
         } else if (is_lanes_part(r, members[i], t)) {
-            tir_schedule_add(r->schedule, "at %s %s.%s", m->name, bare ? top->name : t->name, bare ? vi : t->v_name);
-            tir_schedule_add(r->schedule, "store %s reg", m->name);
-            tir_schedule_add(r->schedule, "vec %s.lane", m->name);
+            fold_lanes(r, members[i], t, top->name, loops.last);
         } else {
             int mu = u < 0 ? -1 : rules_axis_labelled(r, members[i], u), mv = rules_axis_labelled(r, members[i], v);
             tir_schedule_add(r->schedule, "at %s %s.%s", m->name, top->name, loops.last);

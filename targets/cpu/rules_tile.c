@@ -288,7 +288,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     t->cycles = (t->cycles * p.steps * penalty + vectors * store) * (double)rest;
     if (t->pack_copy) { /* packing touches the operand once; useless when it is used once */
         if (p.m * rest < 4) return false;
-        t->cycles += 2 * (double)p.n * p.steps;
+        t->cycles += 1.2 * (double)p.n * p.steps * (double)(t->unit ? t->unit->width : 1);
     }
     return true;
 }
