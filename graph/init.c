@@ -34,6 +34,12 @@ static bool is_fixed(const graph *g, const graph_node *node, const bool *fixed) 
     return has_numbers_only(g, node);
 }
 
+bool *graph_fixed_nodes(lib_arena *arena, const graph *g) {
+    bool *fixed = LIB_NEW_ARRAY(arena, bool, g->nodes.count + 1);
+    for (uint32_t i = 0; i < g->nodes.count; i++) fixed[i] = is_fixed(g, &g->nodes.data[i], fixed);
+    return fixed;
+}
+
 /* Not worth memory of its own. */
 static bool stays_behind(const graph *g, const split *s, uint32_t index) {
     const graph_node *node = &g->nodes.data[index];
@@ -48,10 +54,9 @@ static bool stays_behind(const graph *g, const split *s, uint32_t index) {
 static void find_outputs(lib_arena *arena, const graph *g, split *s) {
     const bool *live = graph_live_nodes(arena, g);
     bool *wanted = s->wanted = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
-    s->fixed = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
+    s->fixed = graph_fixed_nodes(arena, g);
     s->index_cost = graph_index_costs(arena, g);
     s->kept = LIB_NEW_ARRAY(arena, bool, g->values.count);
-    for (uint32_t i = 0; i < g->nodes.count; i++) s->fixed[i] = is_fixed(g, &g->nodes.data[i], s->fixed);
     for (uint32_t i = 0; i < g->nodes.count; i++) wanted[i] = live[i] && !s->fixed[i];
     for (uint32_t i = 0; i < g->outputs.count; i++) {
         uint32_t node = g->values.data[g->outputs.data[i]].node;

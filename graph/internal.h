@@ -56,6 +56,8 @@ bool *graph_live_nodes(lib_arena *arena, const graph *g);
 /* By node, in `arena`: operations that one element costs where it is made of nothing but positions and numbers, by a few cheap
  * operators on integers (masks of triangles and bands): cheaper than memory. 0: other nodes. */
 uint8_t *graph_index_costs(lib_arena *arena, const graph *g);
+/* By node, in `arena`: is it the same at every run, and are its shapes numbers? */
+bool *graph_fixed_nodes(lib_arena *arena, const graph *g);
 void graph_walk_live(graph_walk *walk); /* a pass: emits all live nodes again */
 void graph_walk_all(graph_walk *walk);  /* a pass: emits all nodes again */
 

@@ -10,6 +10,7 @@ extern const graph_op *const graph_ops_reduce[];
 extern const graph_op *const graph_ops_order[];
 extern const graph_op *const graph_ops_contract[];
 extern const graph_op *const graph_ops_window[];
+extern const graph_op *const graph_ops_winograd[];
 extern const graph_op *const graph_ops_random[];
 extern const graph_op *const graph_ops_control[];
 extern const graph_op *const graph_ops_composite[];
@@ -22,6 +23,7 @@ const graph_op *const *const graph_op_families[] = {graph_ops_source,
                                                     graph_ops_order,
                                                     graph_ops_contract,
                                                     graph_ops_window,
+                                                    graph_ops_winograd,
                                                     graph_ops_random,
                                                     graph_ops_control,
                                                     graph_ops_composite,

@@ -1,6 +1,8 @@
 /* Programs: a compiled graph, before any shape is known. */
 #include "jit/internal.h"
 
+#include "graph/winograd.h"
+
 /* ---- compile */
 
 static bool any_uses(const tir_pool *pool, const tir_expr *dims, int count, tir_expr symbol) {
@@ -68,6 +70,7 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
     jit_check_customs(work->scope, source);
     graph *g = graph_decompose(work, source);
     if (!lib_environment_lists(LIB_ENV_DISABLE, "simplify")) g = graph_simplify(work, g);
+    if (program->options.winograd) g = graph_winograd(work, g, &program->context->machine);
     if (verify) graph_verify(work->scope, g);
     program->ordinary_inputs = (int)g->inputs.count;
     graph_split_init(work, g, &init, &rest);

@@ -19,6 +19,7 @@ static void usage(void) {
         "                      other option graph; all: %s\n"
         "  --steps             the same as --print steps\n"
         "  --schedule FILE     regions' own schedules, in the form in which `--print schedule` shows them\n"
+        "  --winograd          allow Winograd's algorithm for convolutions (dlc_compile_options)\n"
         "  --target NAME       cpu, interp or null; default: the first the build has\n"
         "  --threads N         run on N threads\n"
         "  --run               run once on random inputs; --values prints results\n"
@@ -85,6 +86,8 @@ static bool parse_options(int argc, char **argv, options *o) {
             o->stages = "steps";
         else if (strcmp(argv[i], "--check") == 0)
             o->run = o->check = true;
+        else if (strcmp(argv[i], "--winograd") == 0)
+            o->winograd = true;
         else if (strcmp(argv[i], "--values") == 0)
             o->run = o->values = true;
         else if (strncmp(argv[i], "--", 2) != 0 && !o->graph_path)
@@ -157,6 +160,7 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
     shapes s = {0};
     bool only_graph = !o->run && (!o->stages || strcmp(o->stages, "graph") == 0);
     compile.schedule = schedule;
+    compile.winograd = o->winograd;
     if (o->passes && !print_passes(graph, o)) return false;
     if (!o->run && !o->stages) return true;
     if (!only_graph && !input_shapes(graph, o, &s)) return false;

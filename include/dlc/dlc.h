@@ -169,6 +169,11 @@ typedef struct dlc_compile_options {
         *schedule; /* regions' own schedules, each behind a line `region NAME:` (dlc_program_dump shows names and the
                                  form); NULL, and for regions not named: the target's rules. What
                                  regions there are depends on shapes: a name without a region is ignored */
+    bool winograd; /* f32 convolutions of constant 3x3 windows and stride 1 may go by Winograd's algorithm (Lavin & Gray 2015) where
+                      that is faster. Results then differ from the exact ones by at most
+                      2^-24 * (ci + 40) * 2304 * ci * max|x| * max|w| for ci channels: in practice about 2^-24 * 32 times
+                      the largest result, some ten times what a direct sum loses; and an infinity or NaN in x spreads to
+                      the 16 results of its tile and to those beside it */
 } dlc_compile_options;
 #define DLC_COMPILE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_compile_options)
 

@@ -306,6 +306,11 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
         x[0] = dot_value(e, op, operands);
         if (x[0].llvm) return x[0];
     }
+    if (op == TIR_SELECT) { /* decided where the loops are repeated: the other side is not even made */
+        x[0] = emit_expr(e, operands[0]);
+        if (is_i1(x[0], true)) return emit_expr(e, operands[1]);
+        if (is_i1(x[0], false)) return emit_expr(e, operands[2]);
+    }
     for (int i = 0; i < (int)node->count; i++) x[i] = emit_expr(e, operands[i]);
     if (op == TIR_SELECT) return emit_select(e, x[0], x[1], x[2]);
     if (operand == DLC_BOOL && node->count == 2) {

@@ -5,6 +5,7 @@
  *   chain    two contractions with work on rows between them: blocks of rows go through all of it (attention)
  *   scan     cumulative folds, and scatters
  *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns
+ *   points   maps that depend on the position in a small tile: each tile at once
  *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, sums of few rows)
  *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
  *   map      the rest: straight in vectors, or by transposed tiles */
@@ -281,11 +282,16 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_tile(&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_rows(&r, (int)s);
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed && !rules_in_chain(&r, (int)s)) rules_prepare_points(&r, (int)s);
     for (uint32_t s = 0; s < region->stages.count; s++) {
         if (region->stages.data[s].removed || r.group[s].root != (int)s || region->stages.data[s].fold >= 0) continue;
         if (rules_chained(&r, (int)s) || rules_in_chain(&r, (int)s)) continue;
         if (rules_role_of(&r, (int)s) == RULES_ROWS) continue;
         if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_columns(&r, (int)s)) continue;
-        if (!rules_lanes_loops(&r, (int)s) && !rules_tile(&r, (int)s) && !rules_rows(&r, (int)s)) schedule_plain(&r, (int)s);
+        if (rules_points(&r, (int)s) || rules_lanes_loops(&r, (int)s) || rules_tile(&r, (int)s) ||
+            rules_rows(&r, (int)s))
+            continue;
+        schedule_plain(&r, (int)s);
     }
 }

@@ -105,6 +105,7 @@ void rules_set_role(rules *r, const char *stage, rules_role role);
 bool rules_tile(rules *r, int root);
 bool rules_tileable(rules *r, int stage); /* a reduction with an axis to run vectors along */
 bool rules_rows(rules *r, int root);
+bool rules_points(rules *r, int root);
 bool rules_columns(rules *r, int root);
 bool rules_fold(rules *r, int root);
 bool rules_scatter(rules *r, int root);
@@ -131,6 +132,7 @@ void rules_prepare_rows(rules *r, int stage);
 double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);
 void rules_prepare_lanes(rules *r, int stage, const rules_lanes_tile *tile);
 bool rules_lanes_loops(rules *r, int root);
+void rules_prepare_points(rules *r, int stage);
 /* Chains come first: their stages are left alone by the others. */
 void rules_prepare_chains(rules *r);
 bool rules_in_chain(const rules *r, int stage);

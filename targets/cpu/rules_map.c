@@ -178,9 +178,10 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    *t = (transposition){.read = -1, .write = last_long_axis(r, stage), .lanes = rules_lanes(r, s)};
-    if (t->write < 0 || rules_store_stride(r, s, t->write) != 1 || count == RULES_ACCESSES || t->lanes < 2)
-        return false;
+    *t = (transposition){.read = -1, .write = -1, .lanes = rules_lanes(r, s)};
+    for (int a = 0; a < stage->space; a++)
+        if (rules_extent(r, &stage->axis[a]) != 1 && rules_store_stride(r, s, a) == 1) t->write = a;
+    if (t->write < 0 || count == RULES_ACCESSES || t->lanes < 2) return false;
     t->rows = t->lanes < TILE_ROWS ? t->lanes : TILE_ROWS;
     bool far = false;
     for (int i = 0; i < count; i++) {

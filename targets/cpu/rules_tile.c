@@ -342,13 +342,15 @@ int rules_stage_named(const rules *r, const char *name) {
     return NO_TENSOR;
 }
 
-/* (v/NR, other dimensions in order, v%NR) with the reader's names for dimensions; (.., k/2, .., v%NR, k%2) for a unit. */
+/* (v/NR, other dimensions in order, v%NR) with the reader's names for dimensions; (.., k/2, .., v%NR, k%2) for a unit. Dimensions of
+ * loops outside of the panels (batches) come before them, so that memory is walked as it lies. */
 static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
     const tir_tensor *packed = &r->region->tensors.data[tensor];
     const tir_stage *reader = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     const char *names[DLC_MAX_RANK] = {NULL};
+    bool outside[DLC_MAX_RANK] = {false};
     int panel = -1, steps = -1;       /* dimensions that vectors run along, that a unit's steps do */
     for (int i = 0; i < count; i++) { /* an operand that is read twice is named by its first load */
         if (access[i].tensor != tensor) continue;
@@ -357,6 +359,8 @@ static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
             if (packed->stage >= 0) names[d] = r->region->stages.data[packed->stage].axis[d].name;
             for (int a = 0; a < reader->space + reader->reduce && !names[d]; a++)
                 if (reader->axis[a].var == subscript) names[d] = reader->axis[a].name;
+            for (int a = 0; a < reader->space; a++)
+                outside[d] = outside[d] || (a != t->v && reader->axis[a].var == subscript);
             if (subscript == reader->axis[t->v].var) panel = d;
             if (t->unit && subscript == reader->axis[t->unit_axis].var) steps = d;
         }
@@ -364,13 +368,17 @@ static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
     for (int d = 0; d < packed->rank; d++)
         if (!names[d]) names[d] = lib_arena_format(r->arena, "d%d", d);
     if (panel < 0) return;
+    outside[panel] = false; /* a tensor that is both operands */
+    if (steps >= 0) outside[steps] = false;
     lib_text parts;
     lib_text_init(&parts, r->arena);
+    for (int d = 0; d < packed->rank; d++)
+        if (outside[d]) lib_text_format(&parts, "%s, ", names[d]);
     lib_text_format(&parts, "%s/%lld", names[panel], (long long)t->nr);
     for (int d = 0; d < packed->rank; d++) {
         if (d == steps)
             lib_text_format(&parts, ", %s/%d", names[d], t->unit->width);
-        else if (d != panel)
+        else if (d != panel && !outside[d])
             lib_text_format(&parts, ", %s", names[d]);
     }
     lib_text_format(&parts, ", %s%%%lld", names[panel], (long long)t->nr);

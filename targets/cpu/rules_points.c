@@ -1,0 +1,240 @@
+/* Groups of maps whose values depend on the position in a small tile, told by comparisons (the linear transforms of Winograd's
+ * convolutions): each tile is done at once. The axes of positions, or axes split by the tile, are repeated, which leaves only the
+ * arithmetic of each position; vectors run along what is contiguous in most of the operands, and one that is not is copied first,
+ * with that axis last: it is read several times. */
+#include "targets/cpu/rules.h"
+
+enum { MOST_POSITIONS = 8, SPARE_REGISTERS = 8, TASK_POINTS = 4096 };
+
+typedef struct positions {
+    int64_t period[TIR_MAX_AXES]; /* by axis: positions in a tile; 0: no such axis */
+    bool compared[TIR_MAX_AXES];  /* the value is chosen by it */
+    bool any;                     /* compared */
+} positions;
+
+typedef struct position_walk {
+    const tir_stage *stage;
+    positions *found;
+} position_walk;
+
+/* The axis that the expression is, or is a remainder of. */
+static int axis_of(const tir_pool *pool, const tir_stage *stage, tir_expr e, int64_t *divisor) {
+    const tir_node *node = tir_get(pool, e);
+    *divisor = 0;
+    if (node->op == TIR_REM && tir_is_const(pool, tir_operand(pool, e, 1), divisor)) e = tir_operand(pool, e, 0);
+    for (int a = 0; a < stage->space; a++)
+        if (stage->axis[a].var == e) return a;
+    return -1;
+}
+
+static tir_expr meet_position(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    position_walk *walk = user;
+    const tir_node node = *tir_get(pool, e);
+    int64_t divisor = 0, extent, number;
+    int axis = -1;
+    bool compares = node.op == TIR_EQ && tir_dtype_of(pool, tir_operand(pool, e, 0)) == TIR_INDEX;
+    if (compares && tir_is_const(pool, tir_operand(pool, e, 1), &number))
+        axis = axis_of(pool, walk->stage, tir_operand(pool, e, 0), &divisor);
+    else if (node.op == TIR_REM)
+        axis = axis_of(pool, walk->stage, e, &divisor);
+    if (axis < 0 || !tir_is_const(pool, walk->stage->axis[axis].extent, &extent)) return rebuilt;
+    int64_t period = divisor ? divisor : extent;
+    if (period > MOST_POSITIONS) return rebuilt;
+    walk->found->period[axis] = period;
+    walk->found->compared[axis] = walk->found->compared[axis] || compares;
+    walk->found->any = walk->found->any || compares;
+    return rebuilt;
+}
+
+static positions find_positions(const rules *r, int s) {
+    positions found = {0};
+    const tir_stage copy = r->region->stages.data[s];
+    position_walk walk = {&copy, &found};
+    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_position, &walk);
+    return found;
+}
+
+/* ---- the group */
+
+typedef struct points_group {
+    rules *r;
+    int root, count, v; /* v: axis of the root that vectors run along */
+    int *members;
+    positions of_root;
+} points_group;
+
+/* How well vectors run along an axis of the root: accesses of the whole group that are contiguous there. */
+static int count_contiguous(points_group *g, int axis) {
+    int score = rules_stores_vectors(g->r, g->root, axis) ? 1 : 0;
+    rules_access access[RULES_ACCESSES];
+    for (int i = -1; i < g->count; i++) {
+        int s = i < 0 ? g->root : g->members[i], mine = i < 0 ? axis : rules_axis_labelled(g->r, s, axis);
+        if (mine < 0) return -1;
+        if (i >= 0) score += rules_stores_vectors(g->r, s, mine);
+        int accesses = rules_accesses(g->r, s, access, RULES_ACCESSES);
+        for (int k = 0; k < accesses; k++) score += access[k].stride[mine] == 1;
+    }
+    return score;
+}
+
+static bool find_group(rules *r, int root, points_group *g) {
+    const tir_stage *top = &r->region->stages.data[root];
+    *g = (points_group){.r = r, .root = root, .v = -1};
+    g->members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
+    g->count = rules_members(r, root, g->members);
+    if (top->kind != TIR_MAP || g->count == 0) return false;
+    g->of_root = find_positions(r, root);
+    bool told = g->of_root.any;
+    for (int i = 0; i < g->count; i++) {
+        const tir_stage *member = &r->region->stages.data[g->members[i]];
+        const positions own = find_positions(r, g->members[i]);
+        if (member->kind != TIR_MAP) return false;
+        told = told || own.any;
+        for (int a = 0; a < member->space; a++) { /* a position of the root's, too */
+            int label = r->group[g->members[i]].label[a];
+            if (label >= 0 && own.compared[a]) g->of_root.period[label] = own.period[a];
+        }
+    }
+    if (!told) return false;
+    int best = 0;
+    for (int a = 0; a < top->space; a++) {
+        if (g->of_root.period[a] || rules_extent(r, &top->axis[a]) < 2) continue;
+        int score = count_contiguous(g, a);
+        if (score > best) g->v = a;
+        if (score > best) best = score;
+    }
+    return g->v >= 0;
+}
+
+/* ---- operands that vectors would have to gather */
+
+/* The dimension that the axis indexes alone; -1. */
+static int dimension_of(const rules *r, const rules_access *access, tir_expr var) {
+    int found = -1;
+    for (int d = 0; d < r->region->tensors.data[access->tensor].rank; d++) {
+        tir_expr subscript = tir_operand(r->region->pool, access->load, d);
+        if (subscript == var)
+            found = d;
+        else if (tir_uses(r->region->pool, subscript, var))
+            return -1;
+    }
+    return found;
+}
+
+/* In blocks along the dimension already? */
+static bool has_blocks(const tir_tensor *tensor, int dim) {
+    const tir_layout_part *inner = tensor->layout.count ? &tensor->layout.part[tensor->layout.count - 1] : NULL;
+    return inner && inner->dim == dim && inner->divisor == 1;
+}
+
+static bool copy_gathered(points_group *g) {
+    rules *r = g->r;
+    rules_access access[RULES_ACCESSES];
+    for (int i = 0; i < g->count; i++) {
+        int s = g->members[i], v = rules_axis_labelled(r, s, g->v),
+            count = rules_accesses(r, s, access, RULES_ACCESSES);
+        tir_expr var = r->region->stages.data[s].axis[v].var;
+        for (int k = 0; k < count; k++) {
+            const tir_tensor *tensor = &r->region->tensors.data[access[k].tensor];
+            int dim = dimension_of(r, &access[k], var), rank = tensor->rank;
+            if (tensor->stage >= 0 || tensor->output || dim < 0 || access[k].stride[v] == 1 || has_blocks(tensor, dim))
+                continue;
+            const char *name = rules_fresh_name(r, tensor->name, "_vectors");
+            rules_rewrite(r, "copy %s -> %s", tensor->name, name);
+            const tir_stage *copy = &r->region->stages.data[rules_stage_named(r, name)];
+            lib_text order;
+            lib_text_init(&order, r->arena);
+            for (int d = 0; d < rank; d++)
+                if (d != dim) lib_text_format(&order, "%s, ", copy->axis[d].name);
+            rules_rewrite(r, "layout %s (%s%s)", name, order.data ? order.data : "", copy->axis[dim].name);
+            return true;
+        }
+    }
+    return false;
+}
+
+void rules_prepare_points(rules *r, int stage) {
+    points_group g;
+    const char *name = r->region->stages.data[stage].name;
+    while (r->group[stage].root == stage && find_group(r, stage, &g) && copy_gathered(&g))
+        stage = rules_stage_named(r, name);
+}
+
+/* ---- loops */
+
+/* Values of one vector that a member holds at once. */
+static int64_t held_vectors(const points_group *g, int s) {
+    const tir_stage *stage = &g->r->region->stages.data[s];
+    int64_t vectors = 1;
+    for (int a = 0; a < stage->space; a++) {
+        int label = g->r->group[s].label[a];
+        bool outer = label >= 0 && !g->of_root.period[label];
+        if (!outer) vectors *= rules_extent(g->r, &stage->axis[a]);
+    }
+    return vectors;
+}
+
+/* At the tile's loop: what its positions have in common first, then the positions, vectors innermost. */
+static void attach_member(points_group *g, int s, const char *loop) {
+    rules *r = g->r;
+    const tir_stage *stage = &r->region->stages.data[s];
+    const positions own = find_positions(r, s);
+    int v = rules_axis_labelled(r, s, g->v);
+    bool fits = held_vectors(g, s) <= r->machine->vector_registers - SPARE_REGISTERS;
+    tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, r->region->stages.data[g->root].name, loop);
+    tir_schedule_add(r->schedule, "store %s %s", stage->name, fits ? "reg" : "stack");
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int round = 0; round < 2; round++)
+        for (int a = 0; a < stage->space; a++)
+            if (a != v && own.compared[a] == (round == 1)) lib_text_format(&order, " %s", stage->axis[a].name);
+    tir_schedule_add(r->schedule, "order %s:%s %s", stage->name, order.data ? order.data : "", stage->axis[v].name);
+    tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[v].name);
+    for (int a = 0; a < stage->space; a++) {
+        int label = r->group[s].label[a];
+        if (a != v && (label < 0 || g->of_root.period[label]) && rules_extent(r, &stage->axis[a]) <= MOST_POSITIONS)
+            tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
+    }
+}
+
+bool rules_points(rules *r, int root) {
+    points_group g;
+    if (!find_group(r, root, &g)) return false;
+    const tir_stage *top = &r->region->stages.data[root];
+    const char *name = top->name, *inner[TIR_MAX_AXES];
+    rules_nest nest = {.r = r, .stage = top};
+    int64_t lanes = rules_lanes(r, root), extent = rules_extent(r, &top->axis[g.v]), points = extent;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < top->space; a++) {
+        int64_t size = rules_extent(r, &top->axis[a]), period = g.of_root.period[a];
+        inner[a] = period ? top->axis[a].name : NULL;
+        if (a == g.v || (period && size == period)) continue;
+        if (size < 0) return false;
+    }
+    for (int a = 0; a < top->space; a++) {
+        int64_t size = rules_extent(r, &top->axis[a]), period = g.of_root.period[a];
+        if (period) points *= period;
+        if (a == g.v || (period && size == period)) continue;
+        const char *loop = top->axis[a].name;
+        if (period) {
+            tir_schedule_add(r->schedule, "split %s.%s %lld -> p%d_o p%d_i mask", name, loop, (long long)period, a, a);
+            loop = lib_arena_format(r->arena, "p%d_o", a);
+            inner[a] = lib_arena_format(r->arena, "p%d_i", a);
+            size = (size + period - 1) / period;
+        }
+        rules_add_loop(&nest, loop, size, period != 0);
+        lib_text_format(&order, " %s", loop);
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", name, top->axis[g.v].name, (long long)lanes);
+    lib_text_add(&order, " v_o"); /* where the members stand, be it of one trip */
+    for (int a = 0; a < top->space; a++)
+        if (inner[a]) lib_text_format(&order, " %s", inner[a]);
+    tir_schedule_add(r->schedule, "order %s:%s v_i", name, order.data);
+    rules_form_tasks(&nest, points, TASK_POINTS);
+    tir_schedule_add(r->schedule, "vec %s.v_i", name);
+    for (int a = 0; a < top->space; a++)
+        if (inner[a]) tir_schedule_add(r->schedule, "unroll %s.%s", name, inner[a]);
+    for (int i = 0; i < g.count; i++) attach_member(&g, g.members[i], "v_o");
+    return true;
+}
