@@ -285,7 +285,8 @@ static int add_slot(jit_build *build, jit_place place) {
     jit_plan *plan = build->plan;
     plan->slots[plan->slot_count] = place;
     if (place.kind == JIT_PLACE_INPUT || place.kind == JIT_PLACE_OUTPUT)
-        plan->run_slots[plan->run_slot_count++] = plan->slot_count;
+        plan->run_slots[plan->run_slot_count++] = (jit_run_slot){
+            plan->slot_count, place.kind == JIT_PLACE_INPUT ? place.number : -1 - place.number, place.offset};
     return plan->slot_count++;
 }
 
@@ -400,7 +401,7 @@ static void make_steps(jit_build *build) {
     for (uint32_t i = 0; i < build->request_count; i++)
         slots += build->requests[i].region->input_count + build->requests[i].region->output_count;
     plan->slots = LIB_NEW_ARRAY(arena, jit_place, slots + 1);
-    plan->run_slots = LIB_NEW_ARRAY(arena, int, slots + 1);
+    plan->run_slots = LIB_NEW_ARRAY(arena, jit_run_slot, slots + 1);
     plan->steps = LIB_NEW_ARRAY(arena, jit_step, most_steps(build));
     jit_step *open = NULL; /* kernels in a row are one step: one run of phases */
     phase_list list = {0};
@@ -444,6 +445,24 @@ static void copy_outputs(jit_build *build) {
     }
 }
 
+/* For runs whose tensors are as most are. Donated and empty tensors take the longer way. */
+static void describe_extents(jit_build *build) {
+    jit_plan *plan = build->plan;
+    const graph *g = build->bound;
+    int inputs = build->ordinary_inputs, count = inputs + (int)g->outputs.count;
+    jit_extent *extents = LIB_NEW_ARRAY(&plan->arena, jit_extent, (size_t)count + 1);
+    bool usual = build->donated != NULL; /* the program's own graph */
+    for (int i = 0; i < count; i++) {
+        bool output = i >= inputs;
+        jit_tensor tensor = describe_tensor(build, output ? g->outputs.data[i - inputs] : g->inputs.data[i]);
+        extents[i] = (jit_extent){.bytes = tensor.bytes, .misaligned = lib_dtype_size(tensor.dtype) - 1};
+        extents[i].shape = lib_arena_copy(&plan->arena, tensor.shape, sizeof tensor.shape);
+        extents[i].strides = lib_arena_copy(&plan->arena, tensor.strides, sizeof tensor.strides);
+        usual = usual && tensor.bytes > 0 && (!output || build->donated[i - inputs] < 0);
+    }
+    if (usual) plan->extents = extents;
+}
+
 /* ---- all of it */
 
 void jit_plan_bound(jit_build *build) {
@@ -459,6 +478,7 @@ void jit_plan_bound(jit_build *build) {
     jit_plan_donation(build);
     make_steps(build);
     copy_outputs(build);
+    describe_extents(build);
 }
 
 /* A failed build gives back what it and its branches claimed or pinned. */

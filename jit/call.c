@@ -264,6 +264,68 @@ static dlc_status run_call(jit_boundary *c, const dlc_run_options *options, lib_
     return status;
 }
 
+/* ---- the quick way: host tensors of the declared types, compact and aligned, nothing donated, shapes that have a plan. Two short
+ * passes check as much as the functions above do; whatever is different is left to them, who know what to say about it. */
+
+/* Type and rank of a host tensor, and its sizes for the look-up. */
+static bool is_usual(const DLTensor *tensor, const jit_argument *wanted) {
+    _Static_assert(offsetof(DLTensor, dtype) == offsetof(DLTensor, ndim) + 4 &&
+                       offsetof(jit_argument, dtype) == offsetof(jit_argument, rank) + 4,
+                   "rank and dtype are compared as one word");
+    return tensor && memcmp(&tensor->ndim, &wanted->rank, 8) == 0 && tensor->device.device_type == kDLCPU &&
+           (tensor->shape || !wanted->rank);
+}
+
+/* Compact, aligned, with data. */
+static bool lies_as_usual(const DLTensor *tensor, const jit_extent *known) {
+    bool compact = true;
+    for (int d = 0; tensor->strides && d < tensor->ndim; d++)
+        compact &= tensor->strides[d] == known->strides[d] || tensor->shape[d] == 1;
+    return compact && tensor->data && !((uintptr_t)first_element(tensor) & known->misaligned);
+}
+
+static bool outputs_are_usual(const call *c, const jit_plan *plan) {
+    const jit_extent *known = plan->extents;
+    bool usual = true;
+    for (int i = 0; i < c->input_count; i++) usual &= lies_as_usual(c->inputs[i], &known[i]);
+    for (int o = 0; o < c->output_count && usual; o++) {
+        const DLTensor *tensor = c->outputs[o].tensor;
+        const jit_extent *own = &known[c->input_count + o];
+        usual = is_usual(tensor, &c->program->outputs[o]) && lies_as_usual(tensor, own);
+        for (int d = 0; usual && d < tensor->ndim; d++) usual = tensor->shape[d] == own->shape[d];
+        if (!usual) break;
+        char *low = c->output_data[o] = first_element(tensor), *high = low + own->bytes;
+        for (int i = 0; i < c->input_count + o; i++) /* outputs stand behind the inputs */
+            usual &= high <= c->input_data[i] || c->input_data[i] + known[i].bytes <= low;
+    }
+    return usual;
+}
+
+/* True: done, with *status. The numbers of tensors are right. */
+static bool run_quickly(call *c, const volatile int *cancel, dlc_status *status, lib_error *error) {
+    dlc_program *program = c->program;
+    const int inputs = c->input_count;
+    int count = 0;
+    for (int i = 0; i < inputs; i++) {
+        const DLTensor *tensor = c->inputs[i];
+        if (!is_usual(tensor, &program->inputs[i])) return false;
+        for (int d = 0; d < tensor->ndim; d++) c->shapes[count++] = tensor->shape[d];
+        c->input_data[i] = first_element(tensor);
+    }
+    unsigned side;
+    jit_plan *plan = jit_plans_find(program, c->shapes, count, &side);
+    if (!plan) return false;
+    bool usual = plan->extents && outputs_are_usual(c, plan);
+    if (usual) {
+        for (int o = 0; o < c->output_count; o++) c->outputs[o].managed = NULL;
+        *status = jit_plan_run(program, plan, c->input_data, c->output_data, cancel, error);
+    } else {
+        jit_plans_no_run(program);
+    }
+    jit_plans_leave(program, side);
+    return usual;
+}
+
 dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
                    dlc_output_slot *outputs, int output_count) {
     lib_error error;
@@ -286,14 +348,19 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
     bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
     size_t heap = tensors * (sizeof(char *) + sizeof(jit_extent) + sizeof(bool)) + dimensions * sizeof(int64_t);
     char **many = fast ? data : lib_allocate(&program->context->allocator, heap, 16);
-    dlc_status status;
+    dlc_status status = DLC_OK;
     if (many) {
         c.input_data = many;
         c.output_data = many + program->ordinary_inputs;
         c.extents = fast ? extents : (jit_extent *)(void *)(many + tensors);
         c.shapes = fast ? shapes : (int64_t *)(void *)((jit_extent *)(void *)(many + tensors) + tensors);
         c.direct = fast ? direct : (bool *)(c.shapes + dimensions);
-        status = run_call(&c, options, &error);
+        bool complete =
+            input_count == program->ordinary_inputs && output_count == program->output_count && inputs && outputs;
+        if (!complete || !run_quickly(&c, options ? options->cancel : NULL, &status, &error)) {
+            c.shape_count = 0;
+            status = run_call(&c, options, &error);
+        }
         if (!fast) lib_release(&program->context->allocator, many, heap, 16);
     } else {
         status = lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: the list of tensors");

@@ -236,6 +236,21 @@ typedef struct jit_donation {
     size_t bytes; /* of either */
 } jit_donation;
 
+/* A slot whose pointer is another one in every run. */
+typedef struct jit_run_slot {
+    int32_t slot;
+    int32_t number; /* of the input; of the output: -1 - number */
+    int64_t offset;
+} jit_run_slot;
+
+/* What is known of a tensor of the host's once the plan is. */
+typedef struct jit_extent {
+    size_t bytes;           /* of the compact tensor; > 0 */
+    uintptr_t misaligned;   /* bits of the address that must be 0 */
+    const int64_t *shape;   /* [rank] */
+    const int64_t *strides; /* [rank] compact */
+} jit_extent;
+
 struct jit_plan {
     jit_plan *next; /* list of retired plans */
     int holders;    /* calls that hosts keep; guarded by the program's mutex */
@@ -251,11 +266,12 @@ struct jit_plan {
     int call_count;
     jit_place *slots; /* argument pointers: filled once per frame (arena, constants) or per run (inputs, outputs) */
     int slot_count;
-    int *run_slots; /* slots with place INPUT or OUTPUT */
+    jit_run_slot *run_slots; /* those with place INPUT or OUTPUT */
     int run_slot_count;
     int control_limit; /* most inputs and outputs of a control step */
     int64_t arena_bytes;
     int64_t *output_shapes;  /* [outputs][DLC_MAX_RANK] */
+    jit_extent *extents;     /* [inputs + outputs] for the quick check of a run; NULL: some run needs more than that */
     jit_donation *donations; /* [outputs] */
     int *output_ranks;
     size_t counted_bytes;      /* in context->plan_bytes */
@@ -273,8 +289,8 @@ typedef struct jit_packed {
 } jit_packed;
 
 typedef struct jit_argument { /* what a run checks of an input or output */
+    int32_t rank;             /* these two as DLTensor has them: compared at once */
     DLDataType dtype;
-    int rank;
     const char *name;
     const graph_shape *shape;
 } jit_argument;
@@ -367,6 +383,9 @@ void jit_blocks_free(dlc_context *context);
 dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan,
                            unsigned *side, lib_error *error);
 void jit_plans_leave(dlc_program *program, unsigned side);
+/* The same for a run, but NULL when there is no plan yet: then nothing is held. */
+jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side);
+void jit_plans_no_run(dlc_program *program); /* what was entered as a run was none */
 dlc_status jit_plans_init(dlc_program *program, lib_error *error);
 void jit_plans_free(dlc_program *program);
 /* Keeps a plan that the caller has entered, also when it leaves; until it lets it go. */

@@ -123,14 +123,14 @@ static bool has_shapes(const jit_plan *plan, const int64_t *shapes, int count) {
     return i == count;
 }
 
-/* Cheap, since every run does it; sizes are small numbers that differ in few bits. */
+/* Cheap, since every run does it: the products do not wait for each other. */
 static uint64_t hash_of(const int64_t *shapes, int count) {
-    uint64_t hash = 0x9e3779b97f4a7c15u;
+    uint64_t hash = 0, factor = 0x9e3779b97f4a7c15u;
     for (int i = 0; i < count; i++) {
-        hash = (hash + (uint64_t)shapes[i]) * 0xbf58476d1ce4e5b9u;
-        hash ^= hash >> 32;
+        hash += ((uint64_t)shapes[i] + 1) * factor;
+        factor += 0xbf58476d1ce4e5bau; /* stays odd */
     }
-    return hash;
+    return hash ^ hash >> 32;
 }
 
 static jit_plan *find_plan(dlc_program *program, uint64_t hash, const int64_t *shapes, int count) {
@@ -281,13 +281,26 @@ static dlc_status find_or_build(dlc_program *program, jit_binding *binding, bool
     return status;
 }
 
+jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side) {
+    *side = reader_enter(program);
+    jit_plan *plan = find_plan(program, hash_of(shapes, count), shapes, count);
+    if (plan) return plan;
+    jit_plans_no_run(program);
+    jit_plans_leave(program, *side);
+    return NULL;
+}
+
+void jit_plans_no_run(dlc_program *program) {
+    atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
+}
+
 dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan,
                            unsigned *side, lib_error *error) {
     uint64_t hash = hash_of(shapes, count);
     *side = reader_enter(program);
     *plan = find_plan(program, hash, shapes, count);
     if (*plan && run) return DLC_OK;
-    atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
+    jit_plans_no_run(program);
     if (*plan) {
         atomic_fetch_add_explicit(&program->context->plan_hits, 1, memory_order_relaxed);
         return DLC_OK;

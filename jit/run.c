@@ -40,10 +40,26 @@ static void run_profiled(running *run) {
     }
 }
 
+/* Without other threads, and nobody who might stop it. */
+static void run_alone(const running *run) {
+    const jit_step *step = run->step;
+    lib_fp_state state = lib_fp_enter_vectors();
+    for (int64_t p = 0; p < step->phases; p++) {
+        const jit_phase *what = &step->target[p];
+        what->function.run(&run->frame->arguments[what->call], what->iteration, 0, step->phase[p].tasks, 0,
+                           what->function.closure);
+    }
+    lib_fp_restore_vectors(state);
+}
+
 static void run_kernels(running *run) {
     dlc_context *context = run->plan->context;
     if (atomic_load_explicit(&run->program->profile, memory_order_relaxed)) {
         run_profiled(run);
+        return;
+    }
+    if (context->width <= 1 && !run->cancel) {
+        run_alone(run);
         return;
     }
     lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, run->step->phases,
@@ -83,10 +99,8 @@ static dlc_status run_steps(running *run) {
 
 void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, char *const *outputs) {
     for (int i = 0; i < plan->run_slot_count; i++) {
-        int slot = plan->run_slots[i];
-        const jit_place *place = &plan->slots[slot];
-        char *const *buffers = place->kind == JIT_PLACE_INPUT ? inputs : outputs;
-        frame->pointers[slot] = buffers[place->number] + place->offset;
+        const jit_run_slot *own = &plan->run_slots[i];
+        frame->pointers[own->slot] = (own->number >= 0 ? inputs[own->number] : outputs[-1 - own->number]) + own->offset;
     }
 }
 

@@ -316,6 +316,9 @@ typedef struct lib_fp_state {
 } lib_fp_state;
 lib_fp_state lib_fp_enter(void);
 void lib_fp_restore(lib_fp_state state);
+/* The same for generated code alone, which has nothing to do with the x87 unit: reading its control word takes longer than all the rest. */
+lib_fp_state lib_fp_enter_vectors(void);
+void lib_fp_restore_vectors(lib_fp_state state);
 
 /* A run: consecutive phases of independent tasks. Phase p+1 starts when all tasks of phase p are done. Tasks never block.
  * `body(user, phase, begin, end, slot)` runs tasks begin..end-1; slot < participants is not shared by concurrent calls.

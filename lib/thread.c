@@ -135,6 +135,24 @@ void lib_fp_restore(lib_fp_state state) {
     if (fp_read() != state.control) fp_write(state.control);
 }
 
+#if defined(__x86_64__) || defined(__i386__)
+lib_fp_state lib_fp_enter_vectors(void) {
+    lib_fp_state state = {_mm_getcsr()};
+    if ((state.control & ~(uint64_t)FP_FLAGS) != (FP_DEFAULT & 0xffff)) _mm_setcsr(FP_DEFAULT & 0xffff);
+    return state;
+}
+void lib_fp_restore_vectors(lib_fp_state state) {
+    if (_mm_getcsr() != state.control) _mm_setcsr((unsigned)state.control);
+}
+#else
+lib_fp_state lib_fp_enter_vectors(void) {
+    return lib_fp_enter();
+}
+void lib_fp_restore_vectors(lib_fp_state state) {
+    lib_fp_restore(state);
+}
+#endif
+
 /* ---- mutex, condition --------------------------------------------------------------------------- */
 
 _Static_assert(sizeof(pthread_mutex_t) <= sizeof(lib_mutex), "lib_mutex is too small");
