@@ -247,7 +247,7 @@ needs_tir     := $(call layers,tir lib)
 needs_targets := $(call layers,targets tir lib)
 needs_cpu     := $(call layers,targets tir lib)
 needs_graph   := $(reference_objects) $(call layers,graph tir lib)
-needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements shape stats)
+needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
 $(foreach f,$(filter test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
@@ -323,7 +323,7 @@ demo: | setup-build
 	@$(OUT)/bin/digits examples/data
 
 # Only then, since it looks for the peers. `check` compiles the bench, so that it follows the public header.
-ifneq ($(filter bench% peers check,$(MAKECMDGOALS)),)
+ifneq ($(filter bench% peers plots check,$(MAKECMDGOALS)),)
 include bench/bench.mk
 endif
 
@@ -380,7 +380,7 @@ define help_text
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make examples       build/release/bin/*               make bench     measure; bench-short: a sample
-  make peers          what to compare with in make bench
+  make peers          what to compare with in make bench     make plots    of the last make bench
   make install        PREFIX DESTDIR LIBDIR             make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken
   make format         clang-format 14                   make format-check, check-layers

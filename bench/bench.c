@@ -1,15 +1,18 @@
 /* The benchmark: reads cases, has each measured, prints tables and writes JSON lines. See README.md for how to read the result. */
 #include "bench/figures.h"
+#include "bench/random.h"
 #include "bench/summary.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct options {
     const char *filter, *json_directory;
-    bool list, figures, sets;
+    bool list, figures, sets, random;
+    uint64_t seed;
     int thread_counts[BENCH_MAX_THREADS], thread_count_count;
     bench_settings settings;
     bench_shape *shapes;
@@ -21,7 +24,8 @@ typedef struct session {
     bench_arena arena;
     bench_outcome *outcomes;
     int outcome_count;
-    bool kept; /* all sets so far */
+    bench_shape random[BENCH_RANDOM_SHAPES];
+    bool kept; /* all promises so far */
 } session;
 
 /* ---- the session ------------------------------------------------------------------------------------------------------------- */
@@ -56,6 +60,19 @@ static dlc_context *open_context(session *s, int threads) {
     return NULL;
 }
 
+/* Nobody else takes part: how the library does beside its fixed cases is the question. */
+static void run_random(session *s, const bench_outcome *fixed, int fixed_count) {
+    bench_outcome *random = calloc(BENCH_RANDOM_SHAPES, sizeof *random);
+    if (!random) abort();
+    int count = 0;
+    printf("random shapes, seed %llu\n", (unsigned long long)s->options->seed);
+    for (int i = 0; i < BENCH_RANDOM_SHAPES; i++)
+        count += bench_case_run(&s->arena, &s->random[i], (bench_rivals){0}, &random[count]);
+    s->kept &= bench_random_judge(&s->arena, s->options->seed, random, count, fixed, fixed_count);
+    for (int i = 0; i < count; i++) bench_outcome_release(&random[i]);
+    free(random);
+}
+
 static void run_threads(session *s, int threads) {
     bench_arena *arena = &s->arena;
     arena->threads = threads;
@@ -71,6 +88,8 @@ static void run_threads(session *s, int threads) {
             s->outcome_count +=
                 bench_case_run(arena, &s->options->shapes[i], BENCH_EVERYBODY, &s->outcomes[s->outcome_count]);
     printf("\n");
+    bench_predictions(first, s->outcome_count - begin, threads, arena->json);
+    if (s->options->random) run_random(s, first, s->outcome_count - begin);
     if (s->options->sets) {
         bench_sets_repeat_worst(arena, first, s->outcome_count - begin);
         s->kept &= bench_sets_print(arena, first, s->outcome_count - begin);
@@ -91,6 +110,7 @@ static FILE *open_json(const options *o, const char *name) {
 
 static int run_all(const options *o) {
     session s = {.options = o, .arena.settings = &o->settings, .kept = true};
+    bench_random_shapes(o->seed, s.random);
     bench_arena *arena = &s.arena;
     s.outcomes = calloc((size_t)(o->shape_count * o->thread_count_count + 1), sizeof *s.outcomes);
     if (!s.outcomes) abort();
@@ -154,13 +174,17 @@ static void read_threads(options *o, const char *text) {
 }
 
 int main(int argc, char **argv) {
-    options o = {.thread_counts = {1}, .thread_count_count = 1, .settings = {15, 2e-3}};
+    options o = {.thread_counts = {1}, .thread_count_count = 1, .settings = {15, 2e-3}, .seed = (uint64_t)time(NULL)};
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(word, "--list") == 0)
             o.list = true;
         else if (strcmp(word, "--figures") == 0)
             o.figures = true;
+        else if (strcmp(word, "--random") == 0)
+            o.random = true;
+        else if (strcmp(word, "--seed") == 0 && next)
+            o.seed = strtoull(next, NULL, 10), i++;
         else if (strcmp(word, "--sets") == 0)
             o.sets = true;
         else if (strcmp(word, "--filter") == 0 && next)

@@ -100,7 +100,7 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 # ---- the programs --------------------------------------------------------------------------------------------------------
 
-bench_parts   := bench cases contest elements figures measure ours peers roof sets shape stats summary
+bench_parts   := bench cases contest elements figures measure ours peers random roof sets shape stats summary
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
@@ -116,10 +116,10 @@ $(bench_inside): $(OUT)/bench/%: $(OUT)/bench/%.o $(all_layers)
 	$(call say,LINK,$@)
 	$(Q)$(call link_internal)
 
-# FILTER=text, THREADS=1,2, SAMPLES=15, PEERS=openblas,onednn|none. With a filter only the cases it selects.
+# FILTER=text, THREADS=1,2, SAMPLES=15, SEED=1, PEERS=openblas,onednn|none. With a filter only the cases it selects.
 THREADS ?= 1
 bench_run = mkdir -p $(BUILD)/bench; status=0; $(OUT)/bench/bench --json $(BUILD)/bench --threads $(THREADS) --sets \
-            $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(FILTER),--filter '$(FILTER)',--figures) bench/default.txt $(1) || status=1
+            $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(SEED),--seed $(SEED)) $(if $(FILTER),--filter '$(FILTER)',--figures) bench/default.txt $(1) || status=1
 bench_see_inside = for program in $(if $(FILTER),,$(bench_inside)); do to=$(BUILD)/bench/$$(basename $$program).json; \
                    $$program > $$to || status=1; cat $$to; done; exit $$status
 
@@ -127,8 +127,16 @@ bench_see_inside = for program in $(if $(FILTER),,$(bench_inside)); do to=$(BUIL
 .PHONY: bench bench-short bench-build
 bench-build: $(OUT)/bench/bench $(bench_plugins) $(bench_inside)
 bench: bench-build
-	@$(call bench_run,bench/shapes.txt bench/variants.txt); $(bench_see_inside)
+	@$(call bench_run,$(if $(FILTER),,--random) bench/shapes.txt bench/variants.txt); $(bench_see_inside)
 bench-short: bench-build
 	@$(bench_run); $(bench_see_inside)
+
+# From the JSON lines of the last run.
+.PHONY: plots
+plots:
+	@CC='$(CC)' .ci/setup plots
+	@test -r $(BUILD)/bench/cases.json || { echo "$(BUILD)/bench/cases.json is missing: 'make bench' writes it." >&2; exit 1; }
+	$(Q)python=python3; $$python -c 'import matplotlib' 2>/dev/null || python=/usr/bin/python3; \
+	$$python bench/plots.py $(BUILD)/bench/cases.json $(BUILD)/bench
 
 -include $(bench_objects:.o=.d) $(peer_shared:.o=.d) $(bench_inside:=.d)

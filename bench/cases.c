@@ -369,6 +369,7 @@ static void build_group_norm(bench_builder *b) {
 /* ---- maps ---------------------------------------------------------------------------------------------------------------------------- */
 
 static dlc_value chain_of_muladds(bench_builder *b, dlc_value x) {
+    b->problem.flops = 40 * (double)product(b->problem.operands[0].rank, b->problem.operands[0].dims);
     for (int i = 0; i < 20; i++) x = dlc_add(dlc_mul(x, number(b, 0.9 + 0.01 * i)), number(b, 0.05 * i - 0.4));
     return x;
 }

@@ -282,6 +282,13 @@ static void write_json(const field *f, const bench_outcome *o) {
     fflush(f->arena->json);
 }
 
+/* A roof is what nothing disturbed. */
+static double best_sample(const bench_contestant *c) {
+    double best = c->samples[0];
+    for (int i = 1; i < c->times.samples; i++) best = c->samples[i] < best ? c->samples[i] : best;
+    return best;
+}
+
 /* ---- a case ---------------------------------------------------------------------------------------------------------------------- */
 
 bool bench_case_run(bench_arena *arena, const bench_shape *shape, bench_rivals rivals, bench_outcome *o) {
@@ -297,9 +304,10 @@ bool bench_case_run(bench_arena *arena, const bench_shape *shape, bench_rivals r
                          .low = ours->low,
                          .high = ours->high,
                          .first = f->ours->stages[0].first_seconds,
+                         .predicted = bench_programs_predict(arena->context, f->ours),
                          .flops = problem->flops,
                          .bytes = data_bytes(problem),
-                         .fma = bench_fma_flops(arena->threads) / f->contestants[PEAK].times.median,
+                         .fma = bench_fma_flops(arena->threads) / best_sample(&f->contestants[PEAK]),
                          .gain = bench_unit_gain(&arena->roofs, problem)};
     o->roof = bench_roof_seconds(&arena->roofs, o->fma, problem);
     take_ratios(f, o);

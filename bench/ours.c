@@ -2,6 +2,7 @@
 #include "bench/ours.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static DLTensor tensor_of(bench_operand *o) {
     static const DLDataType types[] = {
@@ -46,6 +47,29 @@ void bench_programs_run(void *state) {
         dlc_status status = dlc_call_run(p->stages[i].call, NULL);
         if (status) p->status = status;
     }
+}
+
+/* The numbers behind "predicted" in the profile, which are microseconds. */
+static double sum_predicted(const char *text) {
+    static const char word[] = "predicted ";
+    double sum = 0;
+    while ((text = strstr(text, word)) != NULL) sum += strtod(text += sizeof word - 1, NULL);
+    return sum * 1e-6;
+}
+
+double bench_programs_predict(dlc_context *context, const bench_programs *p) {
+    double sum = 0;
+    for (int i = 0; i < p->count; i++) {
+        const bench_stage *s = &p->stages[i];
+        const int64_t *shapes[BENCH_MAX_OPERANDS];
+        int ranks[BENCH_MAX_OPERANDS];
+        for (int k = 0; k < s->input_count; k++) shapes[k] = s->inputs[k]->shape, ranks[k] = s->inputs[k]->ndim;
+        char *text = NULL;
+        if (dlc_program_dump(s->program, "profile", shapes, ranks, s->input_count, &text)) continue;
+        sum += sum_predicted(text);
+        dlc_text_free(context, text);
+    }
+    return sum;
 }
 
 void bench_programs_release(bench_programs *p) {

@@ -122,6 +122,46 @@ static void print_worst(const bench_outcome *outcomes, int count, const bench_pe
     free(sorted);
 }
 
+/* Predicted times beside measured ones, of the cases of one kind or (NULL) of all. */
+static void print_prediction(const bench_outcome *outcomes, int count, int threads, const char *kind, FILE *json) {
+    double *predicted = calloc(3 * (size_t)count + 1, sizeof *predicted), *measured = predicted + count;
+    if (!predicted) abort();
+    double *ratio = measured + count;
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        const bench_outcome *o = &outcomes[i];
+        if (o->threads != threads || o->predicted <= 0 || (kind && strcmp(kind, o->shape->kind) != 0)) continue;
+        predicted[n] = o->predicted, measured[n] = o->seconds, ratio[n] = o->predicted / o->seconds;
+        n++;
+    }
+    if (n) {
+        double mean_ratio = bench_geometric_mean(ratio, n), rank = bench_rank_correlation(predicted, measured, n);
+        printf("%-40s %5d  %8.3f  %8.2f\n", kind ? kind : "all", n, rank, mean_ratio);
+        fprintf(json,
+                "{\"prediction\":\"%s\",\"threads\":%d,\"cases\":%d,\"rank_correlation\":%.4g,"
+                "\"predicted_over_measured\":%.4g}\n",
+                kind ? kind : "all", threads, n, rank, mean_ratio);
+    }
+    free(predicted);
+}
+
+void bench_predictions(const bench_outcome *outcomes, int count, int threads, FILE *json) {
+    bool any = false;
+    for (int i = 0; i < count; i++) any |= outcomes[i].threads == threads && outcomes[i].predicted > 0;
+    if (!any) {
+        printf("the cost model's prediction: -\n");
+        return;
+    }
+    printf("%-40s %5s  %8s  %8s\n", "the cost model beside the measurement", "cases", "rank", "ratio");
+    for (int i = 0; i < count; i++) {
+        bool seen = outcomes[i].threads != threads;
+        for (int j = 0; j < i && !seen; j++)
+            seen = outcomes[j].threads == threads && strcmp(outcomes[j].shape->kind, outcomes[i].shape->kind) == 0;
+        if (!seen) print_prediction(outcomes, count, threads, outcomes[i].shape->kind, json);
+    }
+    print_prediction(outcomes, count, threads, NULL, json);
+}
+
 void bench_summary(const bench_outcome *outcomes, int count, const bench_peer *const *peers, int peer_count,
                    FILE *json) {
     if (!peer_count || !count) return;

@@ -8,5 +8,7 @@
  * peer; then the ten worst cases. Prints tables and writes JSON lines. */
 void bench_summary(const bench_outcome *outcomes, int count, const bench_peer *const *peers, int peer_count,
                    FILE *json);
+/* Per kind and for all: rank correlation of predicted and measured times, geometric mean of predicted over measured. */
+void bench_predictions(const bench_outcome *outcomes, int count, int threads, FILE *json);
 
 #endif

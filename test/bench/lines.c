@@ -1,5 +1,5 @@
-/* Lines of the benchmark as cases: kind, name, parameters, element types, layouts. */
-#include "bench/bench.h"
+/* Lines of the benchmark as cases: kind, name, parameters, element types, layouts; random ones and what is expected of them. */
+#include "bench/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,10 +105,54 @@ static void layouts(void **state) {
     assert_int_equal(bench_layout_of(&s, 3), BENCH_LAST);
 }
 
+static void random_shapes(void **state) {
+    (void)state;
+    static bench_shape one[BENCH_RANDOM_SHAPES], same[BENCH_RANDOM_SHAPES], other[BENCH_RANDOM_SHAPES];
+    bench_random_shapes(1, one);
+    bench_random_shapes(1, same);
+    bench_random_shapes(2, other);
+    int different = 0;
+    for (int i = 0; i < BENCH_RANDOM_SHAPES; i++) {
+        assert_string_equal(one[i].text, same[i].text);
+        different += strcmp(one[i].text, other[i].text) != 0;
+        assert_true(one[i].kind[0] != 0);
+        bench_shape again = parsed(one[i].text);
+        assert_string_equal(again.label, one[i].label);
+    }
+    assert_true(different > BENCH_RANDOM_SHAPES / 2);
+}
+
+/* A case with a share of the roof. */
+static bench_outcome with_share(const bench_shape *shape, double share) {
+    return (bench_outcome){.shape = shape, .threads = 1, .seconds = 1, .roof = share, .flops = 1e9, .bytes = 1e6};
+}
+
+static void random_cases_beside_their_like(void **state) {
+    (void)state;
+    bench_shape near = parsed("contraction cube b=1 m=64 n=64 k=64"), far = parsed("contraction cube b=1 m=1 n=8 k=8");
+    bench_shape odd = parsed("contraction odd b=1 m=64 n=64 k=64"),
+                it = parsed("contraction random b=1 m=60 n=64 k=64");
+    bench_shape nearer = parsed("contraction cube b=1 m=61 n=64 k=64"),
+                next = parsed("contraction cube b=1 m=32 n=64 k=64");
+    const bench_outcome fixed[] = {with_share(&near, 0.80), with_share(&far, 0.1), with_share(&odd, 0.99),
+                                   with_share(&nearer, 0.82), with_share(&next, 0.90)};
+    bench_arena arena = {.threads = 1, .json = fopen("/dev/null", "w")};
+    assert_non_null(arena.json);
+    bench_outcome good = with_share(&it, 0.76), bad = with_share(&it, 0.74);
+    assert_true(bench_random_judge(&arena, 1, &good, 1, fixed, 5));
+    assert_false(bench_random_judge(&arena, 1, &bad, 1, fixed, 5));
+    fclose(arena.json);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(parameters),    cmocka_unit_test(names_of_several_words),
-                                       cmocka_unit_test(labels),        cmocka_unit_test(what_is_no_line),
-                                       cmocka_unit_test(element_types), cmocka_unit_test(elements),
-                                       cmocka_unit_test(layouts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(parameters),
+                                       cmocka_unit_test(names_of_several_words),
+                                       cmocka_unit_test(labels),
+                                       cmocka_unit_test(what_is_no_line),
+                                       cmocka_unit_test(element_types),
+                                       cmocka_unit_test(elements),
+                                       cmocka_unit_test(layouts),
+                                       cmocka_unit_test(random_shapes),
+                                       cmocka_unit_test(random_cases_beside_their_like)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,134 @@
+"""Draws what `make bench` wrote: plots.py CASES.json DIRECTORY makes roofline.png and ratios.png there."""
+import json
+import sys
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402 (the backend comes first)
+
+COLOURS = {"contraction": "tab:blue", "convolution": "tab:orange", "attention": "tab:green", "network": "tab:red",
+           "row": "tab:purple", "map": "tab:brown", "move": "tab:gray"}
+
+
+def read(path):
+    with open(path) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def dtype_of(case):
+    words = [word for word in case.split() if word.startswith("dtype=")]
+    return words[0][6:] if words else "f32"
+
+
+def label_ends(axes, x, y, text):
+    axes.annotate(text, (x, y), textcoords="offset points", xytext=(-4, 4), ha="right", fontsize=8)
+
+
+def arithmetic(axes, ours, roofs):
+    """GFLOP/s over operations per byte, under the peaks and bandwidths."""
+    bandwidths = {name: roof["read_gbps"] for name, roof in roofs.items() if "read_gbps" in roof}
+    peaks = {"f32": roofs.get("fma512", roofs.get("fma256", roofs.get("fma128")))["gflops"]}
+    peaks.update({name: roofs[name]["gflops"] for name in ("f64", "bf16", "u8") if name in roofs})
+    low, high, top = 1 / 16, 4096, max(peaks.values())
+    for name, gbps in bandwidths.items():
+        edge = top / gbps
+        axes.plot([low, edge], [low * gbps, top], color="0.6", linewidth=1, zorder=1)
+        axes.annotate(f"{name} {gbps:.0f} GB/s", (low * 1.1, low * gbps * 1.15), fontsize=8, color="0.3",
+                      rotation=30, rotation_mode="anchor")
+    for name, peak in peaks.items():
+        axes.axhline(peak, color="0.3", linewidth=1, linestyle="-" if name == "f32" else ":", zorder=1)
+        label_ends(axes, high, peak, f"{name} {peak:.0f}")
+    markers = {"f32": "o", "f64": "s", "bf16": "^", "u8": "v", "f16": "D"}
+    for kind, colour in COLOURS.items():
+        for dtype, marker in markers.items():
+            chosen = [c for c in ours if c["kind"] == kind and dtype_of(c["case"]) == dtype and c["flops"] > 0]
+            if not chosen:
+                continue
+            axes.scatter([c["flops"] / c["bytes"] for c in chosen], [c["gflops"] for c in chosen], s=14, color=colour,
+                         marker=marker, alpha=0.7, linewidths=0, zorder=2,
+                         label=kind if dtype == "f32" else f"{kind} {dtype}")
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(0.5, top * 1.6), xlabel="operations per byte",
+             ylabel="GFLOP/s (GOP/s of u8)", title="arithmetic")
+    axes.legend(fontsize=7, loc="lower right", ncol=2)
+
+
+def bandwidth(axes, ours, roofs):
+    """GB/s over the bytes that must move, of what does no arithmetic to speak of, with what copying reaches."""
+    edges = {"L1": 32e3, "L2": 1e6, "L3": 32e6, "DRAM": 1e9}
+    for name, roof in roofs.items():
+        if "copy_gbps" not in roof:
+            continue
+        axes.axhline(roof["copy_gbps"], color="0.6", linewidth=1, zorder=1)
+        axes.annotate(f"copy in {name} {roof['copy_gbps']:.0f}", (edges.get(name, 1e9), roof["copy_gbps"]),
+                      textcoords="offset points", xytext=(0, 3), ha="center", fontsize=8, color="0.3")
+    for kind, colour in COLOURS.items():
+        chosen = [c for c in ours if c["kind"] == kind and c["flops"] == 0]
+        if chosen:
+            axes.scatter([c["bytes"] for c in chosen], [c["gbps"] for c in chosen], s=16, color=colour, alpha=0.7,
+                         linewidths=0, zorder=2, label=kind)
+    axes.set(xscale="log", yscale="log", xlabel="bytes that must move", ylabel="GB/s", title="memory")
+    axes.legend(fontsize=7, loc="lower left")
+
+
+def roofline(lines, path):
+    roofs = {line["roof"]: line for line in lines if "roof" in line and line["threads"] == 1}
+    ours = [line for line in lines if line.get("contestant") == "dlc" and line["threads"] == 1]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.5), gridspec_kw={"width_ratios": [3, 2]})
+    arithmetic(left, ours, roofs)
+    bandwidth(right, ours, roofs)
+    for axes in (left, right):
+        axes.grid(which="major", color="0.92", zorder=0)
+    machine = next((line["machine"] for line in lines if "machine" in line), "")
+    figure.suptitle(f"libdlc on one thread of {machine}")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def ratios(lines, path):
+    """Each set a row: every case's ratio, their geometric mean, what is required of a case and of the mean."""
+    sets = [line for line in lines if "set" in line and line["measured"]]
+    figure, axes = plt.subplots(figsize=(13, 1.6 + 0.42 * len(sets)))
+    names = []
+    for row, one in enumerate(reversed(sets)):
+        values = sorted(line["ratio"] for line in lines if line.get("of") == one["set"]
+                        and line["threads"] == one["threads"])
+        heights = [row + 0.3 * (2 * ((i * 0.618034) % 1) - 1) for i in range(len(values))]
+        bar = one["required_least"]
+        colours = ["tab:red" if value < bar else "tab:blue" for value in values]
+        axes.scatter(values, heights, s=12, color=colours, alpha=0.6, linewidths=0, zorder=3)
+        if bar:
+            axes.plot([bar, bar], [row - 0.4, row + 0.4], color="tab:red", linewidth=1.5, zorder=2)
+            axes.plot([one["required_mean"]] * 2, [row - 0.4, row + 0.4], color="0.4", linewidth=1.5,
+                      linestyle=":", zorder=2)
+        axes.scatter([one["mean"]], [row], s=70, marker="D", color="black", zorder=4)
+        threads = "" if one["threads"] == 1 else f", {one['threads']} threads"
+        names.append(f"{one['set']} vs {one['against']}{threads} ({one['measured']})")
+    axes.axvline(1, color="black", linewidth=0.8, zorder=1)
+    ticks = [0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4, 6, 10, 20]
+    largest = max([line["ratio"] for line in lines if "of" in line] + [2])
+    axes.set_xscale("log")
+    axes.set_xticks([tick for tick in ticks if tick < largest * 1.3], minor=False)
+    axes.set_xticklabels([f"{tick:g}" for tick in ticks if tick < largest * 1.3])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(names)))
+    axes.set_yticklabels(names, fontsize=9)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(axis="x", color="0.92", zorder=0)
+    axes.set_xlabel("their time over ours: right of 1 libdlc is faster. Diamond: geometric mean; red line: required of each "
+                    "case; dotted: of the mean")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main(cases, directory):
+    lines = read(cases)
+    if not any("set" in line for line in lines) or not any(line.get("contestant") == "dlc" for line in lines):
+        sys.exit(f"{cases} holds no whole run of `make bench`")
+    for draw, name in ((roofline, "roofline.png"), (ratios, "ratios.png")):
+        draw(lines, f"{directory}/{name}")
+        print(f"{directory}/{name}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

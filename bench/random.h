@@ -1,0 +1,16 @@
+/* Shapes that nobody chose: does the library do as well on them as on the fixed cases of the same family? */
+#ifndef BENCH_RANDOM_H
+#define BENCH_RANDOM_H
+
+#include "bench/contest.h"
+
+enum { BENCH_RANDOM_SHAPES = 200 };
+
+/* The same shapes for the same seed. */
+void bench_random_shapes(uint64_t seed, bench_shape shapes[BENCH_RANDOM_SHAPES]);
+/* Holds each random case's share of the roof against that of the fixed cases it is most like, and prints those that lie more than 5 points
+ * below. False when there are any. Outcomes of one number of threads. */
+bool bench_random_judge(const bench_arena *arena, uint64_t seed, const bench_outcome *random, int random_count,
+                        const bench_outcome *fixed, int fixed_count);
+
+#endif
