@@ -3,9 +3,9 @@
 #include "bench/random.h"
 #include "bench/summary.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,8 +73,26 @@ static void run_random(session *s, const bench_outcome *fixed, int fixed_count) 
     free(random);
 }
 
+/* Seconds of processor that this process has used. */
+static double processor_seconds(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
+/* Somebody else on the processor is what spoils a run, and the load alone does not tell: a process of another session may get half of it
+ * whatever its priority (autogroups). */
+static void tell_share(double wall, double used, FILE *json) {
+    double share = 100 * used / wall;
+    printf("this process had %.0f%% of a processor%s\n", share < 100 ? share : 100,
+           share < 90 ? ": others ran on it, times are not to be relied on" : "");
+    fprintf(json, "{\"processor_share\":%.4g}\n", share);
+}
+
 static void run_threads(session *s, int threads) {
     bench_arena *arena = &s->arena;
+    double start = bench_now(), used = processor_seconds();
     arena->threads = threads;
     bench_roofs_measure(&arena->roofs, threads);
     bench_roofs_print(&arena->roofs, arena->json);
@@ -95,6 +113,7 @@ static void run_threads(session *s, int threads) {
         s->kept &= bench_sets_print(arena, first, s->outcome_count - begin);
         printf("\n");
     }
+    if (threads == 1) tell_share(bench_now() - start, processor_seconds() - used, arena->json);
     dlc_context_destroy(arena->context);
     dlc_context_destroy(arena->alone);
 }

@@ -87,7 +87,8 @@ typedef struct bench_contestant {
     const char *name;
     void (*run)(void *state);
     void *state;
-    bool may_leave; /* a rival: after a few samples three times slower than the first contestant, it may go */
+    bool may_leave; /* a rival: when a few samples show that it is well behind, it takes no further ones */
+    bool left;
     bench_times times;
     double *samples; /* [times.samples], of the turns in order; one block for all contestants, held by the first */
 } bench_contestant;

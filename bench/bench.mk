@@ -100,7 +100,7 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 # ---- the programs --------------------------------------------------------------------------------------------------------
 
-bench_parts   := bench cases contest elements figures measure ours peers random roof sets shape stats summary
+bench_parts   := bench cases contest elements figures levels measure ours peers random roof sets shape stats summary
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 

@@ -38,23 +38,41 @@ static void settle(int threads) {
 }
 
 enum { LOOK_AFTER = 5, FAR_BEHIND = 3 };
+#define SOMEWHAT_BEHIND 1.15 /* the fastest rival */
 
-/* A contestant that is far behind after a few long samples leaves, if it may: further ones would tell nothing and take long. */
-static bool leaves(const bench_contestant *c, const bench_contestant *first, int samples) {
-    if (!c->may_leave || samples != LOOK_AFTER || c->samples[0] * (double)c->times.calls < 4e-3) return false;
-    double theirs[LOOK_AFTER], ours[LOOK_AFTER];
-    memcpy(theirs, c->samples, sizeof theirs);
-    memcpy(ours, first->samples, sizeof ours);
-    return bench_median(theirs, LOOK_AFTER) > FAR_BEHIND * bench_median(ours, LOOK_AFTER);
+static double median_so_far(const bench_contestant *c, double *sample_seconds) {
+    double seconds[LOOK_AFTER];
+    memcpy(seconds, c->samples, sizeof seconds);
+    double median = bench_median(seconds, LOOK_AFTER);
+    *sample_seconds = median * (double)c->times.calls;
+    return median;
+}
+
+/* A rival leaves after a few long samples when it is far behind the first contestant, or, where samples take very long, somewhat behind
+ * another rival: further ones would tell nothing. */
+static void dismiss(bench_contestant *contestants, int count) {
+    double sample, first = median_so_far(&contestants[0], &sample), fastest = 0;
+    for (int c = 1; c < count; c++) {
+        if (!contestants[c].may_leave) continue;
+        double median = median_so_far(&contestants[c], &sample);
+        if (fastest == 0 || median < fastest) fastest = median;
+    }
+    for (int c = 1; c < count; c++) {
+        if (!contestants[c].may_leave) continue;
+        double median = median_so_far(&contestants[c], &sample);
+        contestants[c].left =
+            (sample > 4e-3 && median > FAR_BEHIND * first) || (sample > 0.1 && median > SOMEWHAT_BEHIND * fastest);
+    }
 }
 
 static void take_turns(bench_contestant *contestants, int count, int threads, int samples) {
-    for (int c = 0; c < count; c++) contestants[c].times.samples = 0;
+    for (int c = 0; c < count; c++) contestants[c].times.samples = 0, contestants[c].left = false;
     for (int s = 0; s < samples; s++) {
+        if (s == LOOK_AFTER) dismiss(contestants, count);
         for (int c = 0; c < count; c++) {
             bench_contestant *contestant = &contestants[c];
             int64_t calls = contestant->times.calls;
-            if (contestant->times.samples < s || leaves(contestant, contestants, s)) continue;
+            if (contestant->left) continue;
             settle(threads);
             /* Refills the caches that the others used. */
             if (calls > 1) contestant->run(contestant->state);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SHAPES = 16, CALLS = 20000, SAMPLES = 31, REQUIRED_NS = 120 };
+enum { SHAPES = 16, CALLS = 20000, SAMPLES = 31, REQUIRED_NS = 50 };
 
 /* ---- locks and allocations */
 

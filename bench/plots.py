@@ -21,54 +21,54 @@ def dtype_of(case):
     return words[0][6:] if words else "f32"
 
 
-def label_ends(axes, x, y, text):
-    axes.annotate(text, (x, y), textcoords="offset points", xytext=(-4, 4), ha="right", fontsize=8)
-
-
 def arithmetic(axes, ours, roofs):
     """GFLOP/s over operations per byte, under the peaks and bandwidths."""
     bandwidths = {name: roof["read_gbps"] for name, roof in roofs.items() if "read_gbps" in roof}
     peaks = {"f32": roofs.get("fma512", roofs.get("fma256", roofs.get("fma128")))["gflops"]}
     peaks.update({name: roofs[name]["gflops"] for name in ("f64", "bf16", "u8") if name in roofs})
-    low, high, top = 1 / 16, 4096, max(peaks.values())
+    low, high, top = 1 / 8, 4096, max(peaks.values())
+    bottom = min([c["gflops"] for c in ours if c["flops"] > 0] + [4]) / 1.5
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top * 1.6), title="arithmetic",
+             xlabel="operations per byte that must move", ylabel="GFLOP/s (GOP/s of u8)")
     for name, gbps in bandwidths.items():
-        edge = top / gbps
-        axes.plot([low, edge], [low * gbps, top], color="0.6", linewidth=1, zorder=1)
-        axes.annotate(f"{name} {gbps:.0f} GB/s", (low * 1.1, low * gbps * 1.15), fontsize=8, color="0.3",
-                      rotation=30, rotation_mode="anchor")
+        axes.plot([low, top / gbps], [low * gbps, top], color="0.6", linewidth=1, zorder=1)
+    for at, (name, gbps) in enumerate(bandwidths.items()):
+        x = low * 1.15 * 1.9 ** (at % 3)
+        axes.annotate(f"{name} {gbps:.0f} GB/s", (x, x * gbps), xytext=(0, 3), textcoords="offset points", fontsize=8,
+                      color="0.3", rotation=45, rotation_mode="anchor", transform_rotates_text=True)
     for name, peak in peaks.items():
         axes.axhline(peak, color="0.3", linewidth=1, linestyle="-" if name == "f32" else ":", zorder=1)
-        label_ends(axes, high, peak, f"{name} {peak:.0f}")
+        axes.annotate(f"{name} {peak:.0f}", (high, peak), textcoords="offset points", xytext=(-4, 4), ha="right",
+                      fontsize=8)
     markers = {"f32": "o", "f64": "s", "bf16": "^", "u8": "v", "f16": "D"}
     for kind, colour in COLOURS.items():
         for dtype, marker in markers.items():
             chosen = [c for c in ours if c["kind"] == kind and dtype_of(c["case"]) == dtype and c["flops"] > 0]
-            if not chosen:
-                continue
-            axes.scatter([c["flops"] / c["bytes"] for c in chosen], [c["gflops"] for c in chosen], s=14, color=colour,
-                         marker=marker, alpha=0.7, linewidths=0, zorder=2,
-                         label=kind if dtype == "f32" else f"{kind} {dtype}")
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(0.5, top * 1.6), xlabel="operations per byte",
-             ylabel="GFLOP/s (GOP/s of u8)", title="arithmetic")
-    axes.legend(fontsize=7, loc="lower right", ncol=2)
+            if chosen:
+                axes.scatter([c["flops"] / c["bytes"] for c in chosen], [c["gflops"] for c in chosen], s=16,
+                             color=colour, marker=marker, alpha=0.7, linewidths=0, zorder=2,
+                             label=kind if dtype == "f32" else f"{kind} {dtype}")
+    axes.legend(fontsize=8, loc="lower right", ncol=2)
 
 
 def bandwidth(axes, ours, roofs):
     """GB/s over the bytes that must move, of what does no arithmetic to speak of, with what copying reaches."""
-    edges = {"L1": 32e3, "L2": 1e6, "L3": 32e6, "DRAM": 1e9}
+    left = 1e3
     for name, roof in roofs.items():
         if "copy_gbps" not in roof:
             continue
-        axes.axhline(roof["copy_gbps"], color="0.6", linewidth=1, zorder=1)
-        axes.annotate(f"copy in {name} {roof['copy_gbps']:.0f}", (edges.get(name, 1e9), roof["copy_gbps"]),
-                      textcoords="offset points", xytext=(0, 3), ha="center", fontsize=8, color="0.3")
+        right = roof["size"] or 4e9
+        axes.plot([left, right], [roof["copy_gbps"]] * 2, color="0.5", linewidth=1.5, zorder=1)
+        axes.annotate(f"copy, {name} {roof['copy_gbps']:.0f}", (right, roof["copy_gbps"]), textcoords="offset points",
+                      xytext=(0, 3), ha="right", fontsize=8, color="0.3")
+        left = right
     for kind, colour in COLOURS.items():
         chosen = [c for c in ours if c["kind"] == kind and c["flops"] == 0]
         if chosen:
-            axes.scatter([c["bytes"] for c in chosen], [c["gbps"] for c in chosen], s=16, color=colour, alpha=0.7,
+            axes.scatter([c["bytes"] for c in chosen], [c["gbps"] for c in chosen], s=18, color=colour, alpha=0.7,
                          linewidths=0, zorder=2, label=kind)
-    axes.set(xscale="log", yscale="log", xlabel="bytes that must move", ylabel="GB/s", title="memory")
-    axes.legend(fontsize=7, loc="lower left")
+    axes.set(xscale="log", yscale="log", xlim=(1e3, 4e9), xlabel="bytes that must move", ylabel="GB/s", title="memory")
+    axes.legend(fontsize=8, loc="lower left")
 
 
 def roofline(lines, path):
@@ -79,6 +79,8 @@ def roofline(lines, path):
     bandwidth(right, ours, roofs)
     for axes in (left, right):
         axes.grid(which="major", color="0.92", zorder=0)
+    right.set_yticks([2, 5, 10, 20, 50, 100, 200])
+    right.set_yticklabels(["2", "5", "10", "20", "50", "100", "200"])
     machine = next((line["machine"] for line in lines if "machine" in line), "")
     figure.suptitle(f"libdlc on one thread of {machine}")
     figure.tight_layout()
@@ -117,6 +119,7 @@ def ratios(lines, path):
     axes.grid(axis="x", color="0.92", zorder=0)
     axes.set_xlabel("their time over ours: right of 1 libdlc is faster. Diamond: geometric mean; red line: required of each "
                     "case; dotted: of the mean")
+    axes.set_title("libdlc and its peers")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

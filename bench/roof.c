@@ -13,10 +13,20 @@
 #include <immintrin.h>
 #define TARGET(features) __attribute__((target(features)))
 #define HAS(feature) __builtin_cpu_supports(feature)
+/* What libdlc may use: DLC_CPU_FEATURES lowers it. */
+#define HAS_512 (at_most(512) && HAS("avx512f"))
+#define HAS_256 (at_most(256) && HAS("avx2") && HAS("fma"))
 #else
 #define TARGET(features)
-#define HAS(feature) 0
+#define HAS_512 0
+#define HAS_256 0
 #endif
+
+static bool at_most(int bits) {
+    const char *level = getenv("DLC_CPU_FEATURES");
+    if (level && strcmp(level, "sse2") == 0) return bits <= 128;
+    return !level || strcmp(level, "avx2") != 0 || bits <= 256;
+}
 
 /* ---- multiply-adds ------------------------------------------------------------------------------------------------------- */
 
@@ -75,21 +85,38 @@ UNIT_FUNCTION(bf16_512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(), STEP_
 UNIT_FUNCTION(u8_512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(), STEP_U8)
 #endif
 
+/* Without a multiply-add: as many multiplications as additions, in chains of their own. */
+__attribute__((noinline)) static float multiply_add_128(float seed) {
+    typedef float vector __attribute__((vector_size(16)));
+    vector x = {0}, y = {0}, sum = {0};
+    x += seed, y += seed;
+    ACCUMULATORS(SET)
+    for (int i = 0; i < ROUNDS; i++) {
+        a0 = a0 * x, a1 = a1 + y, a2 = a2 * x, a3 = a3 + y, a4 = a4 * x, a5 = a5 + y;
+        a6 = a6 * x, a7 = a7 + y, a8 = a8 * x, a9 = a9 + y, a10 = a10 * x, a11 = a11 + y;
+        __asm__ volatile("" : "+m"(seed));
+    }
+    ACCUMULATORS(JOIN)
+    return sum[0];
+}
+
 typedef struct width {
     float (*function)(float seed);
     int lanes;
+    bool apart; /* one operation for each accumulator, not two */
 } width;
 
 /* Widths of bench_roofs.fma. */
 static width width_of(int index) {
 #if defined(__x86_64__)
-    if (index == 0 && HAS("avx512f")) return (width){fma_512, 16};
-    if (index == 1 && HAS("avx2") && HAS("fma")) return (width){fma_256, 8};
-    if (index == 2 && HAS("fma")) return (width){fma_128, 4};
+    if (index == 0 && HAS_512) return (width){fma_512, 16, false};
+    if (index == 1 && HAS_256) return (width){fma_256, 8, false};
+    if (index == 2 && HAS_256) return (width){fma_128, 4, false};
+    if (index == 2) return (width){multiply_add_128, 4, true};
 #else
-    if (index == 2) return (width){fma_128, 4};
+    if (index == 2) return (width){fma_128, 4, false};
 #endif
-    return (width){NULL, 0};
+    return (width){NULL, 0, false};
 }
 
 static width widest(void) {
@@ -101,11 +128,11 @@ static width widest(void) {
 /* Of bench_roofs.unit: products a call's instruction adds. Without a unit of its own a type has that of f32. */
 static width unit_of(bench_unit unit) {
 #if defined(__x86_64__)
-    bool wide = HAS("avx512f");
-    if (unit == BENCH_UNIT_F64 && wide) return (width){f64_512, 8};
-    if (unit == BENCH_UNIT_F64 && HAS("avx2") && HAS("fma")) return (width){f64_256, 4};
-    if (unit == BENCH_UNIT_BF16 && wide && HAS("avx512bf16")) return (width){bf16_512, 32};
-    if (unit == BENCH_UNIT_U8 && wide && HAS("avx512vnni")) return (width){u8_512, 64};
+    bool wide = HAS_512;
+    if (unit == BENCH_UNIT_F64 && wide) return (width){f64_512, 8, false};
+    if (unit == BENCH_UNIT_F64 && HAS_256) return (width){f64_256, 4, false};
+    if (unit == BENCH_UNIT_BF16 && wide && HAS("avx512bf16")) return (width){bf16_512, 32, false};
+    if (unit == BENCH_UNIT_U8 && wide && HAS("avx512vnni")) return (width){u8_512, 64, false};
 #endif
     width half = widest();
     half.lanes /= unit == BENCH_UNIT_F64 ? 2 : 1;
@@ -120,7 +147,7 @@ static bench_unit unit_for(dlc_dtype dtype) {
 }
 
 static double flops_of(width w) {
-    return 2.0 * ACCUMULATOR_COUNT * ROUNDS * w.lanes;
+    return (w.apart ? 1.0 : 2.0) * ACCUMULATOR_COUNT * ROUNDS * w.lanes;
 }
 
 /* ---- several threads ------------------------------------------------------------------------------------------------------ */
@@ -222,18 +249,18 @@ MEMORY_FUNCTIONS(256, 32, "avx2")
 MEMORY_FUNCTIONS(128, 16, "sse2")
 
 static void read_body(worker *w) {
-    if (HAS("avx512f"))
+    if (HAS_512)
         w->sink = read_512(w->source, w->size);
-    else if (HAS("avx2"))
+    else if (HAS_256)
         w->sink = read_256(w->source, w->size);
     else
         w->sink = read_128(w->source, w->size);
 }
 
 static void copy_body(worker *w) {
-    if (HAS("avx512f"))
+    if (HAS_512)
         copy_512(w->target, w->source, w->size);
-    else if (HAS("avx2"))
+    else if (HAS_256)
         copy_256(w->target, w->source, w->size);
     else
         copy_128(w->target, w->source, w->size);
@@ -265,15 +292,36 @@ static double bandwidth(void (*body)(worker *), char *memory, size_t size, int t
     return best;
 }
 
+/* Bytes of the data cache of a level as the system files tell, which virtual machines get right more often than sysconf; 0: unknown. */
+static double cache_size(int level, int query) {
+    for (int i = 0; i < 8; i++) {
+        char path[96], type[16] = "";
+        long number = 0, kilobytes = 0;
+        static const char base[] = "/sys/devices/system/cpu/cpu0/cache/index";
+        static const char *const parts[] = {"level", "type", "size"};
+        for (int part = 0; part < 3; part++) {
+            snprintf(path, sizeof path, "%s%d/%s", base, i, parts[part]);
+            FILE *file = fopen(path, "r");
+            if (!file) break;
+            int read = part == 1 ? fscanf(file, "%15s", type) : fscanf(file, "%ld", part ? &kilobytes : &number);
+            fclose(file);
+            if (read != 1) break;
+        }
+        if (number == level && strcmp(type, "Instruction") != 0 && kilobytes > 0) return 1024.0 * (double)kilobytes;
+    }
+    long size = sysconf(query);
+    return size > 0 ? (double)size : 0;
+}
+
 static int find_levels(bench_level levels[BENCH_MAX_LEVELS]) {
     static const struct {
         const char *name;
         int query;
     } caches[] = {{"L1", _SC_LEVEL1_DCACHE_SIZE}, {"L2", _SC_LEVEL2_CACHE_SIZE}, {"L3", _SC_LEVEL3_CACHE_SIZE}};
     int count = 0;
-    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++) {
-        long size = sysconf(caches[i].query);
-        if (size > 0) levels[count++] = (bench_level){.name = caches[i].name, .size = (double)size};
+    for (int i = 0; i < (int)(sizeof caches / sizeof *caches); i++) {
+        double size = cache_size(i + 1, caches[i].query);
+        if (size > 0) levels[count++] = (bench_level){.name = caches[i].name, .size = size};
     }
     levels[count++] = (bench_level){.name = "DRAM", .size = 1e18};
     return count;
@@ -326,9 +374,11 @@ void bench_roofs_print(const bench_roofs *roofs, FILE *json) {
     printf("\n  ");
     for (int i = 0; i < roofs->level_count; i++) {
         const bench_level *l = &roofs->levels[i];
-        printf("  %s read %.0f copy %.0f GB/s", l->name, l->read * 1e-9, l->copy * 1e-9);
-        fprintf(json, "{\"roof\":\"%s\",\"threads\":%d,\"read_gbps\":%.2f,\"copy_gbps\":%.2f}\n", l->name,
-                roofs->threads, l->read * 1e-9, l->copy * 1e-9);
+        printf("  %s", l->name);
+        if (l->size < 1e12) printf(" %.0f KiB", l->size / 1024);
+        printf(" read %.0f copy %.0f GB/s", l->read * 1e-9, l->copy * 1e-9);
+        fprintf(json, "{\"roof\":\"%s\",\"threads\":%d,\"size\":%.0f,\"read_gbps\":%.2f,\"copy_gbps\":%.2f}\n", l->name,
+                roofs->threads, l->size < 1e12 ? l->size : 0, l->read * 1e-9, l->copy * 1e-9);
     }
     printf("\n");
 }

@@ -68,7 +68,7 @@ struct tir_stmt {
             tir_expr lower, extent; /* index; evaluated once at entry; extent <= 0: no iteration */
             tir_loop_kind loop;
             bool parallel; /* lowering's note: becomes tasks; never set in a finished kernel */
-            bool clip;     /* lowering's note for versioning, not printed: worth runs in which guards inside are decided */
+            bool clip; /* lowering's note for versioning, not printed: worth runs in which guards inside are decided */
             tir_stmt *body;
         } for_;
         struct {

@@ -439,7 +439,8 @@ static void muladd_becomes_what_the_machine_has(void **unused) {
     tir_expr x = tir_var(&pool, "x", TIR_VAR_LET, DLC_F64, 0, 0);
     assert_int_equal(tir_op_of(&pool, tir_legalize(&pool, tir_unary(&pool, TIR_EXP, x), true, false, false)), TIR_EXP);
     tir_expr index = tir_var(&pool, "i", TIR_VAR_AXIS, TIR_INDEX, 0, 9);
-    assert_int_equal(tir_legalize(&pool, tir_add(&pool, index, index), true, false, false), tir_add(&pool, index, index));
+    assert_int_equal(tir_legalize(&pool, tir_add(&pool, index, index), true, false, false),
+                     tir_add(&pool, index, index));
 }
 
 /* Shared nodes are visited once: 64 levels of x = exp(x) + exp(x) would be 2^64 otherwise. */
