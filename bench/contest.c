@@ -57,7 +57,7 @@ typedef struct field {
     int opponents[MAX_CONTESTANTS]; /* which one each is; -1: ourselves, the peak */
     const char *notes[MAX_CONTESTANTS];
     int count;
-    bench_programs *ours, *separate, *alone;
+    bench_programs *ours, *separate, *alone, *direct;
     peer_side sides[BENCH_MAX_PEERS];
     copy copied;
 } field;
@@ -97,7 +97,7 @@ static void enter_separate(field *f, const bench_case_kind *kind, const bench_sh
     int count = 0;
     while (count < BENCH_MAX_STAGES && kind->stages[count]) count++;
     if (!count || bench_flag(shape, "causal") || bench_flag(shape, "masked") || bench_flag(shape, "kv_heads")) return;
-    f->separate = bench_programs_prepare(f->arena->context, kind->stages, count, shape, reason, sizeof reason);
+    f->separate = bench_programs_prepare(f->arena->context, NULL, kind->stages, count, shape, reason, sizeof reason);
     if (f->separate)
         enter(f, BENCH_SEPARATE, bench_programs_run, f->separate, "");
     else
@@ -106,8 +106,25 @@ static void enter_separate(field *f, const bench_case_kind *kind, const bench_sh
 
 static void enter_alone(field *f, const bench_case_kind *kind, const bench_shape *shape) {
     char reason[512] = "";
-    f->alone = bench_programs_prepare(f->arena->alone, &kind->build, 1, shape, reason, sizeof reason);
+    f->alone = bench_programs_prepare(f->arena->alone, NULL, &kind->build, 1, shape, reason, sizeof reason);
     if (f->alone) enter(f, BENCH_ALONE, bench_programs_run, f->alone, "");
+}
+
+/* False where this libdlc has no such option. */
+static bool allow_winograd(dlc_compile_options *options) {
+#ifdef BENCH_WINOGRAD
+    options->winograd = true;
+    return true;
+#else
+    (void)options;
+    return false;
+#endif
+}
+
+static void enter_direct(field *f, const bench_case_kind *kind, const bench_shape *shape) {
+    char reason[512] = "";
+    f->direct = bench_programs_prepare(f->arena->context, NULL, &kind->build, 1, shape, reason, sizeof reason);
+    if (f->direct) enter(f, BENCH_DIRECT, bench_programs_run, f->direct, "");
 }
 
 /* False: ours cannot run; the reason has been told. */
@@ -119,7 +136,9 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
         printf("%-88s %3d not covered: no operator for it yet\n", shape->label, arena->threads);
         return false;
     }
-    f->ours = bench_programs_prepare(arena->context, &kind->build, 1, shape, reason, sizeof reason);
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    bool winograd = bench_flag(shape, "winograd") && allow_winograd(&options);
+    f->ours = bench_programs_prepare(arena->context, &options, &kind->build, 1, shape, reason, sizeof reason);
     if (!f->ours) {
         printf("%-88s %3d FAILED: %s\n", shape->label, arena->threads, reason);
         arena->failures++;
@@ -131,6 +150,7 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
     enter_peers(f, rivals);
     bool moves = strcmp(shape->kind, "move") == 0 || strcmp(shape->kind, "map") == 0;
     if (moves && wanted(rivals, BENCH_COPY)) enter_copy(f, problem);
+    if (winograd && wanted(rivals, BENCH_DIRECT)) enter_direct(f, kind, shape);
     if (wanted(rivals, BENCH_SEPARATE)) enter_separate(f, kind, shape);
     if (arena->threads > 1 && problem->flops >= ALONE_FLOPS && wanted(rivals, BENCH_ALONE)) enter_alone(f, kind, shape);
     return true;
@@ -142,6 +162,7 @@ static void dismiss(field *f) {
     bench_programs_release(f->ours);
     if (f->separate) bench_programs_release(f->separate);
     if (f->alone) bench_programs_release(f->alone);
+    if (f->direct) bench_programs_release(f->direct);
     free(f->copied.from.data);
     free(f->copied.to.data);
 }

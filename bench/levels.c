@@ -10,7 +10,7 @@ static double share_of_cube(dlc_context *context, int size) {
     snprintf(text, sizeof text, "contraction cube b=1 m=%d n=%d k=%d", size, size, size);
     bench_shape_parse(&shape, text);
     const bench_case_kind *kind = bench_case_find(&shape);
-    bench_programs *ours = bench_programs_prepare(context, &kind->build, 1, &shape, reason, sizeof reason);
+    bench_programs *ours = bench_programs_prepare(context, NULL, &kind->build, 1, &shape, reason, sizeof reason);
     if (!ours) {
         fprintf(stderr, "%s: %s\n", text, reason);
         return -1;

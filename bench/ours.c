@@ -14,14 +14,14 @@ static DLTensor tensor_of(bench_operand *o) {
         .data = o->data, .device = {kDLCPU, 0}, .ndim = o->rank, .dtype = types[o->dtype], .shape = o->dims};
 }
 
-static dlc_status prepare_stage(dlc_context *context, bench_stage *s, bench_build_function *build,
-                                const bench_shape *shape) {
+static dlc_status prepare_stage(dlc_context *context, const dlc_compile_options *options, bench_stage *s,
+                                bench_build_function *build, const bench_shape *shape) {
     dlc_graph *graph = NULL;
     dlc_status status = dlc_graph_create(context, &graph);
     if (status) return status;
     bench_case_build(&s->builder, build, shape, graph);
     double start = bench_now();
-    status = dlc_compile(context, graph, NULL, &s->program);
+    status = dlc_compile(context, graph, options, &s->program);
     s->first_seconds = bench_now() - start;
     dlc_graph_destroy(graph);
     bench_problem *p = &s->builder.problem;
@@ -81,12 +81,13 @@ void bench_programs_release(bench_programs *p) {
     free(p);
 }
 
-bench_programs *bench_programs_prepare(dlc_context *context, bench_build_function *const *builds, int count,
-                                       const bench_shape *shape, char *reason, size_t size) {
+bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_options *options,
+                                       bench_build_function *const *builds, int count, const bench_shape *shape,
+                                       char *reason, size_t size) {
     bench_programs *p = calloc(1, sizeof *p);
     if (!p) abort();
     for (; p->count < count && !p->status; p->count++)
-        p->status = prepare_stage(context, &p->stages[p->count], builds[p->count], shape);
+        p->status = prepare_stage(context, options, &p->stages[p->count], builds[p->count], shape);
     for (int i = 1; i < p->count && !p->status; i++)
         p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
     double start = bench_now();

@@ -21,9 +21,10 @@ typedef struct bench_programs {
     dlc_status status;
 } bench_programs;
 
-/* Builds, compiles and runs once. NULL with the reason when that fails. */
-bench_programs *bench_programs_prepare(dlc_context *context, bench_build_function *const *builds, int count,
-                                       const bench_shape *shape, char *reason, size_t size);
+/* Builds, compiles with `options` (NULL: none) and runs once. NULL with the reason when that fails. */
+bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_options *options,
+                                       bench_build_function *const *builds, int count, const bench_shape *shape,
+                                       char *reason, size_t size);
 void bench_programs_run(void *programs);
 /* Seconds of a run by the library's cost model, all kernels together; 0: it has none. */
 double bench_programs_predict(dlc_context *context, const bench_programs *programs);

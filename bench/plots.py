@@ -6,6 +6,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (the backend comes first)
+import matplotlib.ticker  # noqa: E402
 
 COLOURS = {"contraction": "tab:blue", "convolution": "tab:orange", "attention": "tab:green", "network": "tab:red",
            "row": "tab:purple", "map": "tab:brown", "move": "tab:gray"}
@@ -32,10 +33,12 @@ def arithmetic(axes, ours, roofs):
              xlabel="operations per byte that must move", ylabel="GFLOP/s (GOP/s of u8)")
     for name, gbps in bandwidths.items():
         axes.plot([low, top / gbps], [low * gbps, top], color="0.6", linewidth=1, zorder=1)
+    heights = [0.75, 0.34, 0.62, 0.62]
     for at, (name, gbps) in enumerate(bandwidths.items()):
-        x = low * 1.15 * 1.9 ** (at % 3)
-        axes.annotate(f"{name} {gbps:.0f} GB/s", (x, x * gbps), xytext=(0, 3), textcoords="offset points", fontsize=8,
-                      color="0.3", rotation=45, rotation_mode="anchor", transform_rotates_text=True)
+        y, side = top * heights[at % 4], -1 if at < 2 else 1
+        axes.annotate(f"{name} {gbps:.0f} GB/s", (y / gbps, y), xytext=(4 * side, 0), textcoords="offset points",
+                      ha="right" if side < 0 else "left", va="center", fontsize=8, color="0.3",
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5}, zorder=2)
     for name, peak in peaks.items():
         axes.axhline(peak, color="0.3", linewidth=1, linestyle="-" if name == "f32" else ":", zorder=1)
         axes.annotate(f"{name} {peak:.0f}", (high, peak), textcoords="offset points", xytext=(-4, 4), ha="right",
@@ -67,7 +70,8 @@ def bandwidth(axes, ours, roofs):
         if chosen:
             axes.scatter([c["bytes"] for c in chosen], [c["gbps"] for c in chosen], s=18, color=colour, alpha=0.7,
                          linewidths=0, zorder=2, label=kind)
-    axes.set(xscale="log", yscale="log", xlim=(1e3, 4e9), xlabel="bytes that must move", ylabel="GB/s", title="memory")
+    slowest = min([c["gbps"] for c in ours if c["flops"] == 0] + [20])
+    axes.set(xscale="log", yscale="log", xlim=(1e3, 4e9), ylim=(slowest / 1.5, None), xlabel="bytes that must move", ylabel="GB/s", title="memory")
     axes.legend(fontsize=8, loc="lower left")
 
 
@@ -78,9 +82,11 @@ def roofline(lines, path):
     arithmetic(left, ours, roofs)
     bandwidth(right, ours, roofs)
     for axes in (left, right):
-        axes.grid(which="major", color="0.92", zorder=0)
-    right.set_yticks([2, 5, 10, 20, 50, 100, 200])
-    right.set_yticklabels(["2", "5", "10", "20", "50", "100", "200"])
+        axes.grid(which="major", color="0.92")
+        axes.set_axisbelow(True)
+    right.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+    right.yaxis.set_major_formatter("{x:g}")
+    right.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
     machine = next((line["machine"] for line in lines if "machine" in line), "")
     figure.suptitle(f"libdlc on one thread of {machine}")
     figure.tight_layout()

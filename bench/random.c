@@ -41,13 +41,13 @@ enum { LINE = sizeof(((bench_shape *)0)->text) };
 /* Below, the call is what takes the time; it has a figure of its own. */
 #define LEAST_FLOPS 2e5
 #define LARGEST_FLOPS 1e9
-#define LARGEST_TENSOR (1 << 22)
+#define LARGEST_TENSOR (1 << 20) /* elements: what moves stays clear of the last cache's edge, where no roof is known */
 #define SAY(...) snprintf(line, LINE, __VA_ARGS__)
 
 static void contraction(source *s, char *line, const char *name, int64_t multiple) {
     int64_t m, n, k;
     do m = below(s, 4) ? size(s, 2, 1024, 1) : 1, n = size(s, 8, 4096, multiple), k = size(s, 8, 4096, multiple);
-    while (2.0 * (double)m * (double)n * (double)k > LARGEST_FLOPS || n * k > LARGEST_TENSOR);
+    while (2.0 * (double)m * (double)n * (double)k > LARGEST_FLOPS || n * k > 4 * LARGEST_TENSOR);
     SAY("contraction %s b=1 m=%d n=%d k=%d%s", name, (int)m, (int)n, (int)k, PICK(s, "", "", " bias act=relu"));
 }
 static void regular(source *s, char *line) {
@@ -131,7 +131,7 @@ void bench_random_shapes(uint64_t seed, bench_shape shapes[BENCH_RANDOM_SHAPES])
 
 /* ---- what is expected ------------------------------------------------------------------------------------------------------------ */
 
-enum { AXES = 5, NEIGHBOURS = 3, POINTS = 5 };
+enum { AXES = 6, NEIGHBOURS = 3, POINTS = 5 };
 
 static double logarithm(double x) {
     return log2(x > 1 ? x : 1);
@@ -145,15 +145,16 @@ static void place(const bench_outcome *o, double at[AXES]) {
         at[0] = logarithm((double)bench_number(s, "m", 1)), at[1] = logarithm((double)bench_number(s, "n", 1));
         at[2] = logarithm((double)bench_number(s, "k", 1));
         at[3] = at[0] == 0 ? 8 : 0; /* one row: bound by the weights */
-        at[4] = logarithm(o->flops);
+        at[4] = logarithm(o->flops), at[5] = logarithm(o->flops / o->bytes);
     } else if (strcmp(s->kind, "convolution") == 0) {
         at[0] = logarithm((double)bench_number(s, "ci", 1)), at[1] = logarithm((double)bench_number(s, "co", 1));
         at[2] = logarithm((double)(bench_number(s, "h", 1) * bench_number(s, "w", 1))) / 2;
         at[3] = bench_number(s, "kh", 1) > 1 ? 4 : 0, at[4] = bench_number(s, "stride", 1) > 1 ? 4 : 0;
+        at[5] = 2 * logarithm(o->flops / o->bytes);
     } else if (strcmp(s->kind, "attention") == 0) {
         at[0] = logarithm((double)bench_number(s, "queries", 1)), at[1] = logarithm((double)bench_number(s, "keys", 1));
         at[2] = logarithm((double)bench_number(s, "dim", 1)), at[3] = bench_flag(s, "causal") ? 4 : 0;
-        at[4] = at[0] == 0 ? 8 : 0;
+        at[4] = at[0] == 0 ? 8 : 0, at[5] = logarithm(o->flops);
     } else { /* bytes, and those of the innermost axis */
         int64_t dims[DLC_MAX_RANK];
         int rank = bench_numbers(bench_text(s, "shape"), dims);
