@@ -210,6 +210,10 @@ static double expected(const bench_outcome *random, const bench_outcome *fixed, 
     return least;
 }
 
+bool bench_random_below(const bench_outcome *random, const bench_outcome *fixed, int fixed_count) {
+    return share_of(random) < expected(random, fixed, fixed_count) - POINTS;
+}
+
 bool bench_random_judge(const bench_arena *arena, uint64_t seed, const bench_outcome *random, int random_count,
                         const bench_outcome *fixed, int fixed_count) {
     int judged = 0, below_points = 0;
@@ -220,7 +224,7 @@ bool bench_random_judge(const bench_arena *arena, uint64_t seed, const bench_out
                 o->shape->text, (unsigned long long)seed, arena->threads, share, want);
         if (want < 0) continue;
         judged++;
-        if (share >= want - POINTS) continue;
+        if (!bench_random_below(o, fixed, fixed_count)) continue;
         if (below_points++ == 0) printf("\nrandom shapes below those most like them:\n");
         printf("  %5.1f%% of the roof, %5.1f%%  %s\n", share, want, o->shape->label);
     }

@@ -8,8 +8,9 @@ enum { BENCH_RANDOM_SHAPES = 200 };
 
 /* The same shapes for the same seed. */
 void bench_random_shapes(uint64_t seed, bench_shape shapes[BENCH_RANDOM_SHAPES]);
-/* Holds each random case's share of the roof against that of the fixed cases it is most like, and prints those that lie more than 5 points
- * below. False when there are any. Outcomes of one number of threads. */
+/* Does its share of the roof lie more than 5 points below that of the fixed cases it is most like? */
+bool bench_random_below(const bench_outcome *random, const bench_outcome *fixed, int fixed_count);
+/* Prints those that do. False when there are any. Outcomes of one number of threads. */
 bool bench_random_judge(const bench_arena *arena, uint64_t seed, const bench_outcome *random, int random_count,
                         const bench_outcome *fixed, int fixed_count);
 
