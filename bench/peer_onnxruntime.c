@@ -163,7 +163,7 @@ static void *prepare(const bench_problem *problem, char *note, size_t note_size)
 }
 
 static void describe(char *text, size_t size) {
-    snprintf(text, size, "%s; f32, all optimisations", OrtGetApiBase()->version());
+    snprintf(text, size, "%s; all optimisations", OrtGetApiBase()->version());
 }
 
 static void set_threads(int count) {

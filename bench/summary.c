@@ -136,7 +136,9 @@ static void print_prediction(const bench_outcome *outcomes, int count, int threa
     }
     if (n) {
         double mean_ratio = bench_geometric_mean(ratio, n), rank = bench_rank_correlation(predicted, measured, n);
-        printf("%-40s %5d  %8.3f  %8.2f\n", kind ? kind : "all", n, rank, mean_ratio);
+        char text[16] = "-";
+        if (n > 2) snprintf(text, sizeof text, "%.3f", rank);
+        printf("%-40s %5d  %8s  %8.2f\n", kind ? kind : "all", n, text, mean_ratio);
         fprintf(json,
                 "{\"prediction\":\"%s\",\"threads\":%d,\"cases\":%d,\"rank_correlation\":%.4g,"
                 "\"predicted_over_measured\":%.4g}\n",
