@@ -450,17 +450,17 @@ static void describe_extents(jit_build *build) {
     jit_plan *plan = build->plan;
     const graph *g = build->bound;
     int inputs = build->ordinary_inputs, count = inputs + (int)g->outputs.count;
-    jit_extent *extents = LIB_NEW_ARRAY(&plan->arena, jit_extent, (size_t)count + 1);
+    jit_known *known = LIB_NEW_ARRAY(&plan->arena, jit_known, (size_t)count + 1);
     bool usual = build->donated != NULL; /* the program's own graph */
     for (int i = 0; i < count; i++) {
         bool output = i >= inputs;
         jit_tensor tensor = describe_tensor(build, output ? g->outputs.data[i - inputs] : g->inputs.data[i]);
-        extents[i] = (jit_extent){.bytes = tensor.bytes, .misaligned = lib_dtype_size(tensor.dtype) - 1};
-        extents[i].shape = lib_arena_copy(&plan->arena, tensor.shape, sizeof tensor.shape);
-        extents[i].strides = lib_arena_copy(&plan->arena, tensor.strides, sizeof tensor.strides);
+        known[i] = (jit_known){.bytes = tensor.bytes, .misaligned = lib_dtype_size(tensor.dtype) - 1};
+        known[i].shape = lib_arena_copy(&plan->arena, tensor.shape, sizeof tensor.shape);
+        known[i].strides = lib_arena_copy(&plan->arena, tensor.strides, sizeof tensor.strides);
         usual = usual && tensor.bytes > 0 && (!output || build->donated[i - inputs] < 0);
     }
-    if (usual) plan->extents = extents;
+    if (usual) plan->known = known;
 }
 
 /* ---- all of it */

@@ -277,20 +277,20 @@ static bool is_usual(const DLTensor *tensor, const jit_argument *wanted) {
 }
 
 /* Compact, aligned, with data. */
-static bool lies_as_usual(const DLTensor *tensor, const jit_extent *known) {
+static bool lies_as_usual(const DLTensor *tensor, const jit_known *known) {
     bool compact = true;
     for (int d = 0; tensor->strides && d < tensor->ndim; d++)
         compact &= tensor->strides[d] == known->strides[d] || tensor->shape[d] == 1;
     return compact && tensor->data && !((uintptr_t)first_element(tensor) & known->misaligned);
 }
 
-static bool outputs_are_usual(const call *c, const jit_plan *plan) {
-    const jit_extent *known = plan->extents;
+static bool outputs_are_usual(const jit_boundary *c, const jit_plan *plan) {
+    const jit_known *known = plan->known;
     bool usual = true;
     for (int i = 0; i < c->input_count; i++) usual &= lies_as_usual(c->inputs[i], &known[i]);
     for (int o = 0; o < c->output_count && usual; o++) {
         const DLTensor *tensor = c->outputs[o].tensor;
-        const jit_extent *own = &known[c->input_count + o];
+        const jit_known *own = &known[c->input_count + o];
         usual = is_usual(tensor, &c->program->outputs[o]) && lies_as_usual(tensor, own);
         for (int d = 0; usual && d < tensor->ndim; d++) usual = tensor->shape[d] == own->shape[d];
         if (!usual) break;
@@ -302,7 +302,7 @@ static bool outputs_are_usual(const call *c, const jit_plan *plan) {
 }
 
 /* True: done, with *status. The numbers of tensors are right. */
-static bool run_quickly(call *c, const volatile int *cancel, dlc_status *status, lib_error *error) {
+static bool run_quickly(jit_boundary *c, const volatile int *cancel, dlc_status *status, lib_error *error) {
     dlc_program *program = c->program;
     const int inputs = c->input_count;
     int count = 0;
@@ -315,7 +315,7 @@ static bool run_quickly(call *c, const volatile int *cancel, dlc_status *status,
     unsigned side;
     jit_plan *plan = jit_plans_find(program, c->shapes, count, &side);
     if (!plan) return false;
-    bool usual = plan->extents && outputs_are_usual(c, plan);
+    bool usual = plan->known && outputs_are_usual(c, plan);
     if (usual) {
         for (int o = 0; o < c->output_count; o++) c->outputs[o].managed = NULL;
         *status = jit_plan_run(program, plan, c->input_data, c->output_data, cancel, error);

@@ -244,12 +244,12 @@ typedef struct jit_run_slot {
 } jit_run_slot;
 
 /* What is known of a tensor of the host's once the plan is. */
-typedef struct jit_extent {
+typedef struct jit_known {
     size_t bytes;           /* of the compact tensor; > 0 */
     uintptr_t misaligned;   /* bits of the address that must be 0 */
     const int64_t *shape;   /* [rank] */
     const int64_t *strides; /* [rank] compact */
-} jit_extent;
+} jit_known;
 
 struct jit_plan {
     jit_plan *next; /* list of retired plans */
@@ -271,7 +271,7 @@ struct jit_plan {
     int control_limit; /* most inputs and outputs of a control step */
     int64_t arena_bytes;
     int64_t *output_shapes;  /* [outputs][DLC_MAX_RANK] */
-    jit_extent *extents;     /* [inputs + outputs] for the quick check of a run; NULL: some run needs more than that */
+    jit_known *known;        /* [inputs + outputs] for the quick check of a run; NULL: some run needs more than that */
     jit_donation *donations; /* [outputs] */
     int *output_ranks;
     size_t counted_bytes;      /* in context->plan_bytes */
