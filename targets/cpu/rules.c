@@ -33,6 +33,7 @@ void rules_rewrite(rules *r, const char *format, ...) {
 /* ---- inline */
 
 typedef struct cost_count {
+    tir_expr innermost; /* variable: what does not use it leaves the loop; 0: none */
     int operations, heavy;
 } cost_count;
 
@@ -40,6 +41,7 @@ static tir_expr count_cost(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     cost_count *count = user;
     const tir_node *node = tir_get(pool, e);
     if (node->dtype == TIR_INDEX || node->op == TIR_LOAD) return rebuilt;
+    if (count->innermost && !tir_uses(pool, e, count->innermost)) return rebuilt;
     count->operations += node->count > 0;
     count->heavy += (tir_ops[node->op].flags & TIR_MATH) != 0 || node->op == TIR_DIV || node->op == TIR_SQRT;
     return rebuilt;
@@ -83,7 +85,9 @@ static bool worth_inlining(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
     if (r->region->tensors.data[stage->tensor[0]].output) return false;
-    cost_count cost = {0, 0};
+    cost_count cost = {0};
+    for (int a = 0; a < stage->space; a++)
+        if (rules_extent(r, &stage->axis[a]) != 1) cost.innermost = stage->axis[a].var;
     tir_rewrite(r->region->pool, stage->value[0], count_cost, &cost);
     readers found = find_readers(r, stage->tensor[0]);
     if (found.most > 2 || found.fold) return false;
@@ -172,10 +176,14 @@ static bool may_join(rules *r, int s, int root, const int *label) {
         shared += has;
         missing += !has;
     }
-    bool own = false; /* axes of several points that are its own */
-    for (int b = 0; b < stage->space; b++) own = own || (label[b] < 0 && rules_extent(r, &stage->axis[b]) != 1);
+    bool own = false, lanes = false; /* axes of several points that are its own; partial results */
+    for (int b = 0; b < stage->space; b++) {
+        if (label[b] >= 0 || rules_extent(r, &stage->axis[b]) == 1) continue;
+        own = true;
+        lanes = lanes || strcmp(stage->axis[b].name, "lane") == 0;
+    }
     bool one_task = rules_role_of(r, root) == RULES_CHUNK || (is_small(r, stage) && is_small(r, top));
-    if (!shared && top->space && one_task) return true;
+    if (!shared && top->space && one_task && (!own || lanes)) return true;
     return shared > 0 || (!missing && !own);
 }
 

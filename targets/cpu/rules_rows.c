@@ -271,7 +271,7 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, i
     if (p->r->threads > 1 && block > rows / (2 * p->r->threads)) block = rows / (2 * p->r->threads);
     for (int64_t less = block; less > block / 2; less--)
         if (rows % less == 0) return less;
-    return 1;
+    return rows >= 4 * block ? block : 1; /* the rest is a version of its own */
 }
 
 static int64_t block_of(int64_t extent) {
@@ -405,7 +405,7 @@ bool rules_rows(rules *r, int root) {
     }
     if (p.block_axis >= 0) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> q_o q_i %s", top->name, top->axis[p.block_axis].name,
-                         (long long)p.block, !blocked || rows < 0 || rows % p.block == 0 ? "mask" : "peel");
+                         (long long)p.block, rows < 0 || rows % p.block == 0 ? "mask" : "peel");
     }
     if (!p.shared) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> row in_row mask", top->name, p.v_loop, (long long)extent);
