@@ -71,6 +71,14 @@ static bool place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, 
     return low >= 0 && high < e->buffer[buffer].elements;
 }
 
+/* Places of the lanes where they follow no stride; false also where some lane leaves the buffer. */
+static bool place_inside(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
+    if (!place_each_lane(e, buffer, rank, index, at)) return false;
+    for (int i = 0; i < e->active; i++)
+        if (at[i] < 0 || at[i] >= e->buffer[buffer].elements) return false;
+    return true;
+}
+
 /* ---- loads */
 
 /* Lanes of several values in one vector: each source is shuffled into place and merged. */
@@ -165,8 +173,17 @@ void emit_reg_set(emitter *e, const emit_group *group, emit_value value) {
 
 void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value value) {
     emit_group group;
-    if (!place(e, buffer, rank, index, &group))
-        emit_raise(e, "store to reg buffer %s: index not constant or outside", e->kernel->buffers.data[buffer].name);
+    int64_t each[EMIT_MAX_LANES];
+    if (!place(e, buffer, rank, index, &group)) {
+        if (!place_inside(e, buffer, rank, index, each))
+            emit_raise(e, "store to reg buffer %s: index not constant or outside",
+                       e->kernel->buffers.data[buffer].name);
+        value = emit_splat(e, value, e->lanes);
+        if (e->mask.llvm) value = emit_select(e, e->mask, value, gather(e, buffer, each, e->lanes, e->active));
+        for (int i = 0; i < e->active; i++) e->buffer[buffer].element[each[i]] = (emit_element){value, i};
+        e->epoch++;
+        return;
+    }
     if (group.lanes && e->mask.llvm) value = emit_select(e, e->mask, value, emit_reg_gather(e, &group));
     emit_reg_set(e, &group, value);
 }
@@ -182,8 +199,18 @@ static void scan_list(emitter *e, const tir_stmt *list, void *user);
 
 static void scan_store(emitter *e, const tir_stmt *stmt, scan *s) {
     emit_group group;
-    if (e->kernel->buffers.data[stmt->store.buffer].scope != TIR_SCOPE_REG) return;
-    if (!place(e, stmt->store.buffer, stmt->store.rank, stmt->store.index, &group)) return; /* a branch never taken */
+    uint32_t buffer = stmt->store.buffer;
+    int64_t each[EMIT_MAX_LANES];
+    if (e->kernel->buffers.data[buffer].scope != TIR_SCOPE_REG) return;
+    if (!place(e, buffer, stmt->store.rank, stmt->store.index, &group)) {
+        if (!place_inside(e, buffer, stmt->store.rank, stmt->store.index, each)) return; /* a branch never taken */
+        for (int i = 0; i < e->active; i++) {
+            emit_group single = {.buffer = buffer, .first = each[i]};
+            if (e->buffer[buffer].owner[each[i]] != s->id) lib_vec_push(e->arena, s->groups, single);
+            e->buffer[buffer].owner[each[i]] = s->id;
+        }
+        return;
+    }
     uint32_t *owner = e->buffer[group.buffer].owner;
     int active = group.lanes ? group.active : 1, owned = 0;
     for (int i = 0; i < active; i++) owned += owner[group.first + group.stride * i] == s->id;

@@ -87,12 +87,17 @@ typedef struct tile_problem {
     bool separate;     /* rows have vectors of their own: they only run side by side */
 } tile_problem;
 
-/* Vectors that a row of a tile takes, counted by what they cost to multiply: where wide ones go through narrow units in two halves,
- * a last one that is at most half full goes in one. */
-static double row_vectors(const tir_machine *machine, int64_t columns, int64_t nr, int64_t lanes) {
-    int64_t used = columns < nr ? columns : nr, rest = used % lanes;
-    double half = machine->fma_ports == 1 && machine->vector_bytes == 64 && rest <= lanes / 2 ? 0.5 : 1;
-    return (double)(used / lanes) + (rest ? half : 0);
+/* Vectors of a row of a tile: registers, and what they cost to multiply. Where wide vectors go through narrow units in two halves, a
+ * last one that is at most half full goes in one; where masks are dear, it goes by halves. */
+static int64_t row_registers(const tir_machine *machine, int64_t used, int64_t lanes) {
+    int64_t rest = used % lanes;
+    return used / lanes + (machine->masked ? rest > 0 : __builtin_popcountll((unsigned long long)rest));
+}
+
+static double row_vectors(const tir_machine *machine, int64_t used, int64_t lanes) {
+    int64_t rest = used % lanes;
+    bool half = machine->fma_ports == 1 && machine->vector_bytes == 64 && rest && rest <= lanes / 2;
+    return (double)row_registers(machine, used, lanes) - (half ? 0.5 : 0);
 }
 
 /* Best register tile. */
@@ -105,16 +110,18 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
         int64_t nr = p->panel ? p->panel : nv * t->lanes;
         if (p->panel && nv != (p->panel + t->lanes - 1) / t->lanes) continue;
         if (!p->panel && nv > 1 && nr > round_up(p->n, t->lanes)) break;
-        int64_t limit = (registers - 1 - nv - !r->machine->fma) / nv; /* products wait for their sum without fma */
-        if (p->taps > 1)
-            limit = (registers - nv - p->taps) / (nv + 1); /* unrolled taps share broadcasts, which then stay live */
+        int64_t used = p->n < nr ? p->n : nr;
+        int64_t held = row_registers(r->machine, used, t->lanes);
+        int64_t limit = (registers - 1 - held - !r->machine->fma) / held; /* products wait for their sum without fma */
+        if (p->taps > 1) /* unrolled taps share broadcasts, which then stay live */
+            limit = (registers - held - p->taps) / (held + 1);
         if (!p->heavy) limit = p->separate ? SEPARATE_ROWS / p->company : 1;
         if (limit < 1 && nv > 1) break;
         if (limit < 1) limit = 1;
         for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
             int64_t rows = (p->m + mr - 1) / mr, columns = (p->n + nr - 1) / nr;
             double height = (double)p->m / (double)rows; /* balanced */
-            double fma = height * row_vectors(r->machine, p->panel ? nr : p->n, nr, t->lanes) / (double)ports,
+            double fma = height * row_vectors(r->machine, used, t->lanes) / (double)ports,
                    loads = (height + (double)nv) / 2;
             double chain = 4;                 /* latency of one accumulator's chain */
             double stream = 1.5 * (double)nv; /* the vector operand comes from L2 */
