@@ -512,6 +512,7 @@ static void build_in_scope(jit_build *build, const graph *g, const int64_t *shap
     plan->shape_count = shape_count;
     jit_bind_graph(build, g, shapes, true);
     jit_plan_bound(build);
+    if (g == build->program->graph) jit_report_schedules(build->program);
 }
 
 static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t *shapes, int shape_count,

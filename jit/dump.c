@@ -93,8 +93,11 @@ static tir_kernel *lowered(dump *d, const graph_region *region, tir_schedule *sc
 /* As the compile option `schedule` takes it back. */
 static void region_schedule(dump *d, const graph_region *region) {
     tir_schedule schedule;
-    lowered(d, region, &schedule, NULL);
-    lib_text_format(&d->text, "region %s:\n%s", region->name, schedule.text.length ? schedule.text.data : "");
+    tir_region *what = computation(d, region), *rewritten;
+    unsigned long long hash = (unsigned long long)tir_region_hash(what).low;
+    jit_lower_region(d->program, d->work, what, &rewritten, &schedule, NULL);
+    lib_text_format(&d->text, "region %s #%016llx:\n%s", region->name, hash,
+                    schedule.text.length ? schedule.text.data : "");
 }
 
 static void region_steps(dump *d, const graph_region *region) {

@@ -82,9 +82,15 @@ void jit_check_customs(lib_scope *scope, const graph *g);
 
 bool jit_is_constant(void *build, graph_id value);
 
-jit_key jit_region_key(dlc_program *program, const tir_region *region);
+jit_key jit_region_key(dlc_program *program, tir_region *region);
 /* Claimed requests are compiled, all are waited for and pinned (see requests[].pinned, also on failure). */
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error);
+/* schedules.c: the sections of the host's text; raises when they are malformed. The lines for a region (by hash, else by name), which
+ * counts as used; NULL: none. Then what no region has used goes to the log. */
+void jit_parse_schedules(dlc_program *program, const char *text);
+const char *jit_own_schedule(dlc_program *program, const tir_region *region, size_t *length);
+void jit_report_schedules(dlc_program *program);
+
 /* Schedule (the program's own text for the region, or the target's rules) and loop IR. `rewritten`: the region after the rewrite
  * section. */
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,

@@ -4,7 +4,8 @@
  *   cache      key -> compiled kernel; LRU by bytes; pins                      cache.c
  *   program    a compiled graph: no shapes yet                                 program.c
  *   plans      its plans by bound shapes: found without a lock, retired        plans.c
- *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, memory.c, control.c
+ *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, schedules.c, memory.c,
+ *                                                                             control.c
  *   call       dlc_run and what it checks at the boundary; calls kept by hosts call.c, kept_call.c
  *   run        plan + tensors -> phases; no allocation, no lock                run.c, frame.c, control.c
  *   dump       every stage as text                                             dump.c
@@ -138,6 +139,8 @@ dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, i
 bool jit_cache_over_budget(dlc_context *context);
 /* Keeps the message for those who wait. */
 void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *error);
+
+typedef struct jit_section jit_section;
 
 /* ---- plans ---------------------------------------------------------------------------------------------------------------- */
 
@@ -327,7 +330,8 @@ struct dlc_program {
     const void **constants; /* bytes of all constants of graph and init, ascending: they live as long as the program */
     size_t constant_count;
     dlc_compile_options options;
-    char *schedule;
+    struct jit_section **sections; /* of the host's schedules, see schedules.c */
+    uint32_t section_count;
     int *alias; /* output -> donated input; -1 */
     lib_mutex
         mutex; /* of the table of plans, and of what follows up to `profile`; never held while the host is called */

@@ -3,37 +3,16 @@
 
 enum { KERNELS_PER_MODULE = 16 };
 
-/* The lines of the program's schedule text for a region: sections are introduced by `region NAME:`. NULL: there are none. */
-static const char *own_schedule(const dlc_program *program, const char *name, size_t *length) {
-    for (const char *at = program->schedule; at && *at;) {
-        const char *line = at + strspn(at, " \t"), *end = strchr(line, '\n');
-        if (strncmp(line, "region ", 7) == 0) {
-            const char *header = line + 7 + strspn(line + 7, " \t");
-            size_t word = strcspn(header, ": \t\n");
-            const char *body = header + word + strspn(header + word, " \t");
-            while (end && strncmp(end + 1 + strspn(end + 1, " \t"), "region ", 7) != 0) end = strchr(end + 1, '\n');
-            if (*body == ':' && word == strlen(name) && memcmp(header, name, word) == 0) {
-                body += 1 + strspn(body + 1, " \t\n");
-                if (end && end < body) end = body;
-                *length = end ? (size_t)(end - body) : strlen(body);
-                while (*length && strchr(" \t\n", body[*length - 1])) --*length;
-                return body;
-            }
-        }
-        at = end ? end + 1 : NULL;
-    }
-    return NULL;
-}
-
 /* ---- keys */
 
-jit_key jit_region_key(dlc_program *program, const tir_region *region) {
+jit_key jit_region_key(dlc_program *program, tir_region *region) {
     jit_key key;
     memset(&key, 0, sizeof key);
+    region->excess_precision = !program->options.no_excess_precision;
     key.computation = tir_region_hash(region);
     key.machine = program->context->machine_hash;
     size_t length;
-    const char *own = own_schedule(program, region->name, &length);
+    const char *own = jit_own_schedule(program, region, &length);
     if (own) key.schedule = lib_hash_bytes(own, length, (lib_hash128){7, 7});
     key.threads = program->context->width;
     key.options = !program->options.no_excess_precision;
@@ -93,7 +72,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     region->excess_precision = !program->options.no_excess_precision;
     tir_schedule_init(schedule, arena);
     size_t length = 0;
-    const char *own = own_schedule(program, region->name, &length);
+    const char *own = jit_own_schedule(program, region, &length);
     if (!own && context->target->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
         lib_error error;
         tir_kernel *kernel = lower_by_rules(context, arena, region, rewritten, schedule, &options, &error);

@@ -84,7 +84,7 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
     program->symbols = lib_arena_array(arena, g->symbols.count + 1, sizeof *program->symbols);
     program->alias = LIB_NEW_ARRAY(arena, int, g->outputs.count + 1);
     for (uint32_t o = 0; o < g->outputs.count; o++) program->alias[o] = -1;
-    if (schedule) program->schedule = lib_arena_string(arena, schedule);
+    if (schedule) jit_parse_schedules(program, schedule);
 }
 
 static dlc_status compile_guarded(dlc_program *program, lib_arena *work, const graph *source, const char *schedule,

@@ -136,19 +136,22 @@ static void print_log(void *user, const char *line) {
     fprintf(stderr, "%s\n", line);
 }
 
-/* A name that no region has would be a schedule that nobody follows. */
-static bool names_exist(dlc_context *context, dlc_program *program, const char *schedule, const shapes *s) {
-    char *regions = NULL, line[256], name[200];
-    bool good = dlc_program_dump(program, "regions", s->pointer, s->rank, s->count, &regions) == DLC_OK;
+/* A section that no region has would be a schedule that nobody follows. */
+static bool sections_exist(dlc_context *context, dlc_program *program, const char *schedule, const shapes *s) {
+    char *regions = NULL, wanted[256], header[256];
+    bool good = dlc_program_dump(program, "schedule", s->pointer, s->rank, s->count, &regions) == DLC_OK;
     if (!good) fprintf(stderr, "dlc-opt: %s\n", dlc_error_message(context));
     for (const char *at = schedule; good && at; at = strchr(at, '\n')) {
         at += *at == '\n';
-        if (sscanf(at, " region %199[^: \t\n]", name) != 1) continue;
-        snprintf(line, sizeof line, "kernel %s\n", name);
-        if (!strstr(regions, line)) {
-            fprintf(stderr, "dlc-opt: no region is called %s; --print regions shows them\n", name);
-            good = false;
-        }
+        if (sscanf(at, " region %199[^:\n]:", header) != 1) continue;
+        const char *hash = strchr(header, '#');
+        if (hash)
+            snprintf(wanted, sizeof wanted, " %.30s:", hash);
+        else
+            snprintf(wanted, sizeof wanted, "region %.*s #", (int)strcspn(header, " \t"), header);
+        if (strstr(regions, wanted)) continue;
+        fprintf(stderr, "dlc-opt: no region is called %s; --print schedule shows names and hashes\n", header);
+        good = false;
     }
     if (regions) dlc_text_free(context, regions);
     return good;
@@ -169,7 +172,7 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
         return false;
     }
     if (o->stages && strstr(o->stages, "profile")) dlc_program_profile(program, 1);
-    bool good = !schedule || only_graph || names_exist(context, program, schedule, &s);
+    bool good = !schedule || only_graph || sections_exist(context, program, schedule, &s);
     good = good && (!o->run || run_program(o, context, program, text, &s));
     good = print_stages(context, program, o, &s) && good;
     dlc_program_destroy(program);

@@ -27,7 +27,7 @@ void rules_rewrite(rules *r, const char *format, ...) {
     tir_schedule_add(&one, "%s", line);
     tir_schedule_rewrite(r->region, &one, NULL);
     tir_schedule_add(r->schedule, "%s", line);
-    make_groups(r);
+    if (r->group) make_groups(r); /* not before inlining is done: nothing there asks for them */
 }
 
 /* ---- inline */

@@ -269,6 +269,20 @@ static void test_schedule(void **state) {
     assert_non_null(strstr(text, "for b in 0..4"));
     dlc_text_free(context, text);
     dlc_program_destroy(program);
+    static const struct {
+        const char *text, *line, *reason;
+    } malformed[] = {
+        {"\n  par exp.i0\n", "line 2", "before any section"},
+        {"region exp:\nregion :\n", "line 2", "no region is named"},
+        {"region exp\npar exp.i0\n", "line 1", "no header"},
+        {"region exp: par exp.i0\n", "line 1", "no header"},
+        {"# mine\nregion #12:\n", "line 2", "16 digits"},
+        {"region exp #12345678ABCDEF00:\n", "line 1", "lower-case"},
+    };
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+        options.schedule = malformed[i].text;
+        INVALID(context, dlc_compile(context, g, &options, &program), malformed[i].line, malformed[i].reason);
+    }
     program = compile(context, g);
     OK(context, dlc_prepare(program, (const int64_t *[]){SHAPE(8)}, (const int[]){1}, 1));
     dlc_program_destroy(program);

@@ -1,0 +1,114 @@
+/* Regions' own schedules, as the host gives them with a program: a text of sections, each behind a line
+ *   region NAME:          for regions of that name, whatever they compute
+ *   region #HASH:         for the region that computes just this, whatever its name; 16 hexadecimal digits
+ *   region NAME #HASH:    the same; the name is for people
+ * The form is that of the dump "schedule". What regions there are depends on shapes, so a section that no region of a plan wants is
+ * no error: it is told to the log, once. */
+#include "jit/internal.h"
+
+struct jit_section {
+    const char *name; /* as the host wrote it, for messages */
+    const char *body;
+    size_t length;
+    int line; /* of the header */
+    bool by_hash;
+    uint64_t hash;
+    atomic_bool used, reported;
+};
+
+static const char *next_line(const char *line) {
+    const char *end = strchr(line, '\n');
+    return end ? end + 1 : line + strlen(line);
+}
+
+static bool is_header(const char *line) {
+    line += strspn(line, " \t");
+    return strncmp(line, "region", 6) == 0 && strchr(" \t:#\n", line[6]);
+}
+
+static bool says_nothing(const char *line) {
+    return strchr("#\n", line[strspn(line, " \t\r")]) != NULL; /* a comment, or the end */
+}
+
+static _Noreturn void refuse(lib_arena *arena, int line, const char *what, const char *text) {
+    lib_raise(
+        arena->scope, DLC_INVALID_ARGUMENT,
+        "dlc_compile: schedule, line %d: %s: \"%.*s\"; expected `region NAME:`, `region #HASH:` or `region NAME #HASH:`",
+        line, what, (int)strcspn(text, "\n"), text);
+}
+
+static void parse_hash(lib_arena *arena, jit_section *section, const char *word, size_t length, const char *line) {
+    enum { DIGITS = 16 };
+    section->by_hash = true;
+    for (size_t i = 0; i < length; i++) {
+        const char *digits = "0123456789abcdef", *digit = strchr(digits, word[i]);
+        if (!digit) refuse(arena, section->line, "a hash has lower-case hexadecimal digits only", line);
+        section->hash = section->hash << 4 | (uint64_t)(digit - digits);
+    }
+    if (length != DIGITS) refuse(arena, section->line, "a hash has 16 digits", line);
+}
+
+static void parse_header(lib_arena *arena, jit_section *section, const char *line) {
+    const char *at = line + strspn(line, " \t") + 6, *start = at += strspn(at, " \t");
+    size_t length = strcspn(at, "#: \t\n");
+    at += length;
+    at += strspn(at, " \t");
+    if (*at == '#') {
+        size_t digits = strcspn(at + 1, ": \t\n");
+        parse_hash(arena, section, at + 1, digits, line);
+        at += 1 + digits;
+        at += strspn(at, " \t");
+    } else if (!length) {
+        refuse(arena, section->line, "no region is named", line);
+    }
+    if (*at != ':' || !says_nothing(at + 1)) refuse(arena, section->line, "this is no header of a section", line);
+    while (at > start && strchr(" \t", at[-1])) at--;
+    section->name = lib_arena_format(arena, "%.*s", (int)(at - start), start);
+}
+
+void jit_parse_schedules(dlc_program *program, const char *text) {
+    lib_arena *arena = &program->arena;
+    lib_vec(jit_section *) sections = {0};
+    jit_section *open = NULL;
+    int number = 1;
+    for (const char *line = lib_arena_string(arena, text); *line; line = next_line(line), number++) {
+        if (is_header(line)) {
+            open = LIB_NEW(arena, jit_section);
+            open->line = number;
+            parse_header(arena, open, line);
+            open->body = next_line(line);
+            lib_vec_push(arena, &sections, open);
+        } else if (open) {
+            open->length = (size_t)(next_line(line) - open->body);
+        } else if (!says_nothing(line)) {
+            refuse(arena, number, "a directive before any section", line);
+        }
+    }
+    program->sections = sections.data;
+    program->section_count = sections.count;
+}
+
+const char *jit_own_schedule(dlc_program *program, const tir_region *region, size_t *length) {
+    uint64_t hash = program->section_count ? tir_region_hash(region).low : 0;
+    for (int by_hash = 1; by_hash >= 0; by_hash--) /* who says what is computed knows best */
+        for (uint32_t s = 0; s < program->section_count; s++) {
+            jit_section *section = program->sections[s];
+            if (section->by_hash != by_hash) continue;
+            if (by_hash ? section->hash != hash : strcmp(section->name, region->name) != 0) continue;
+            atomic_store_explicit(&section->used, true, memory_order_relaxed);
+            *length = section->length;
+            return section->body;
+        }
+    return NULL;
+}
+
+void jit_report_schedules(dlc_program *program) {
+    for (uint32_t s = 0; s < program->section_count; s++) {
+        jit_section *section = program->sections[s];
+        if (atomic_load(&section->used) || atomic_exchange(&section->reported, true)) continue;
+        lib_log_write(
+            &program->context->log,
+            "dlc: schedule, line %d: no region of this plan is %s; the dump \"schedule\" shows names and hashes",
+            section->line, section->name);
+    }
+}
