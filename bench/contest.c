@@ -133,14 +133,14 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
     const bench_case_kind *kind = bench_case_find(shape);
     char reason[512] = "";
     if (!kind) {
-        printf("%-88s %3d not covered: no operator for it yet\n", shape->label, arena->threads);
+        printf("%-96s %3d not covered: no operator for it yet\n", shape->label, arena->threads);
         return false;
     }
     dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
     bool winograd = bench_flag(shape, "winograd") && allow_winograd(&options);
     f->ours = bench_programs_prepare(arena->context, &options, &kind->build, 1, shape, reason, sizeof reason);
     if (!f->ours) {
-        printf("%-88s %3d FAILED: %s\n", shape->label, arena->threads, reason);
+        printf("%-96s %3d FAILED: %s\n", shape->label, arena->threads, reason);
         arena->failures++;
         return false;
     }
@@ -244,7 +244,7 @@ static int peer_width(const bench_peer *peer) {
 }
 
 void bench_print_header(const bench_arena *a) {
-    printf("\n%-88s thr %10s %6s %8s %8s %6s %8s %8s", "case", "dlc us", "spread", "GFLOP/s", "GB/s", "roof", "predict",
+    printf("\n%-96s thr %10s %6s %8s %8s %6s %8s %8s", "case", "dlc us", "spread", "GFLOP/s", "GB/s", "roof", "predict",
            "first ms");
     if (a->peer_count) printf(" %10s %6s", "best us", "ratio");
     for (int i = 0; i < a->peer_count; i++) printf(" %*s", peer_width(a->peers[i]), a->peers[i]->name);
@@ -255,7 +255,7 @@ static void print_row(const field *f, const bench_outcome *o) {
     const bench_arena *a = f->arena;
     char predicted[16] = "-";
     if (o->predicted > 0) snprintf(predicted, sizeof predicted, "%.2f", o->predicted / o->seconds);
-    printf("%-88s %3d %10.2f %5.1f%% %8.1f %8.1f %5.1f%% %8s %8.2f", o->shape->label, o->threads, o->seconds * 1e6,
+    printf("%-96s %3d %10.2f %5.1f%% %8.1f %8.1f %5.1f%% %8s %8.2f", o->shape->label, o->threads, o->seconds * 1e6,
            (o->high - o->low) / o->seconds * 100, o->flops / o->seconds * 1e-9, o->bytes / o->seconds * 1e-9,
            o->roof / o->seconds * 100, predicted, o->first * 1e3);
     int which = bench_best_peer(o);

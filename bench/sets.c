@@ -299,7 +299,7 @@ static void print_set(const set *s, const bench_arena *a, const verdict *v) {
 
 static void print_failing(const set *s, const bench_arena *a, const bench_outcome *o) {
     int one = opponent_of(s, a, o);
-    printf("  %5.2fx, at most %5.2f, of %4.2f  %-88s %s\n", o->others[one].ratio,
+    printf("  %5.2fx, at most %5.2f, of %4.2f  %-96s %s\n", o->others[one].ratio,
            bench_pairs_upper(&o->others[one].pairs), least_of(s, o->shape), o->shape->label,
            bench_opponent_name(a, one));
 }

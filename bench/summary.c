@@ -113,7 +113,7 @@ static void print_worst(const bench_outcome *outcomes, int count, const bench_pe
     for (int i = 0; i < measured && i < WORST; i++) {
         const bench_outcome *o = sorted[i];
         int which = bench_best_peer(o);
-        printf("  %5.2fx  %-88s %d thread%s  %s\n", ratio_of(o), o->shape->label, o->threads,
+        printf("  %5.2fx  %-96s %d thread%s  %s\n", ratio_of(o), o->shape->label, o->threads,
                o->threads > 1 ? "s" : " ", peers[which]->name);
         fprintf(json, "{\"worst\":\"%s\",\"threads\":%d,\"peer\":\"%s\",\"ratio\":%.4g}\n", o->shape->text, o->threads,
                 peers[which]->name, ratio_of(o));
