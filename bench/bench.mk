@@ -106,8 +106,6 @@ bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c
 
 # a*x + b on vectors becomes one instruction.
 $(OUT)/bench/roof.o: private CFLAGS_ALL += -ffp-contract=fast
-# A libdlc without the option leaves the set unmeasured.
-$(OUT)/bench/contest.o: private CPPFLAGS_ALL += $(if $(shell grep -l 'bool winograd;' include/dlc/dlc.h),-DBENCH_WINOGRAD=1)
 $(bench_objects) $(peer_shared): | $(GEN)/dlc/ops.h
 check: $(bench_objects)
 

@@ -110,17 +110,6 @@ static void enter_alone(field *f, const bench_case_kind *kind, const bench_shape
     if (f->alone) enter(f, BENCH_ALONE, bench_programs_run, f->alone, "");
 }
 
-/* False where this libdlc has no such option. */
-static bool allow_winograd(dlc_compile_options *options) {
-#ifdef BENCH_WINOGRAD
-    options->winograd = true;
-    return true;
-#else
-    (void)options;
-    return false;
-#endif
-}
-
 static void enter_direct(field *f, const bench_case_kind *kind, const bench_shape *shape) {
     char reason[512] = "";
     f->direct = bench_programs_prepare(f->arena->context, NULL, &kind->build, 1, shape, reason, sizeof reason);
@@ -137,7 +126,7 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
         return false;
     }
     dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
-    bool winograd = bench_flag(shape, "winograd") && allow_winograd(&options);
+    options.winograd = bench_flag(shape, "winograd");
     f->ours = bench_programs_prepare(arena->context, &options, &kind->build, 1, shape, reason, sizeof reason);
     if (!f->ours) {
         printf("%-96s %3d FAILED: %s\n", shape->label, arena->threads, reason);
@@ -150,7 +139,7 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
     enter_peers(f, rivals);
     bool moves = strcmp(shape->kind, "move") == 0 || strcmp(shape->kind, "map") == 0;
     if (moves && wanted(rivals, BENCH_COPY)) enter_copy(f, problem);
-    if (winograd && wanted(rivals, BENCH_DIRECT)) enter_direct(f, kind, shape);
+    if (options.winograd && wanted(rivals, BENCH_DIRECT)) enter_direct(f, kind, shape);
     if (wanted(rivals, BENCH_SEPARATE)) enter_separate(f, kind, shape);
     if (arena->threads > 1 && problem->flops >= ALONE_FLOPS && wanted(rivals, BENCH_ALONE)) enter_alone(f, kind, shape);
     return true;
