@@ -18,7 +18,7 @@
  *     hoist   xw F                         a step that does not need the state leaves fold F
  *   loops:
  *     split   D.i 13 -> io ii mask|overlap|peel|balanced
- *     fuse    D.i D.j -> ij                one loop over two neighbouring axes of a root
+ *     fuse    D.i D.j -> ij                one loop over two neighbouring axes; in an attached stage it stays whole
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]
  *     store   C reg|stack|local|workspace

@@ -213,6 +213,9 @@ static const struct {
     {"at sm sc.i\nvec sc.i", "lanes would share", NULL},
     {"split sc.j 8 -> a b mask\nat sm sc.j", "which is split", NULL},
     {"fuse sc.i sc.j -> f\nat sm sc.i", "fused into another", NULL},
+    {"at c d.i\nfuse c.i c.j -> f\nsplit c.f 4 -> a b mask", "fused axes are split",
+     "region r\ninput x f32[7, 5]\nmap c f32 (i: 7, j: 5) = x[i, j] * 2:f32\nmap d f32 (i: 7, j: 5) = c[i, j] + c[i, 4 - j]\n"
+     "output d\n"},
     {"fuse sc.i sm.j -> f", "one stage", NULL},
     {"order sc: j i\nfuse sc.i sc.j -> f", "does not follow", NULL},
     {"split sc.j 8 -> a b mask\nfuse sc.i sc.a -> f", "only whole space axes", NULL},
