@@ -599,7 +599,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     lib_text_init(&loops.parallel, r->arena);
     if (place) lib_text_add(&loops.order, place->prefix);
     if (place) loops.last = place->prefix_last;
-    bool first = !place && uo && vo && rows_first(r, main, &t);
+    bool first = !place && uo && vo && rules_store_stride(r, owner, v) == 1 && rows_first(r, main, &t);
     outer_axes(&loops, place, main, &t, v, u, first ? NULL : vo);
     if (uo) add_loop(&loops, uo, !place && (first || !loops.parallel.length));
     if (first) add_loop(&loops, vo, r->threads > 1 && m / t.mr < TASKS * r->threads);
