@@ -91,9 +91,7 @@ test_src     := $(filter-out $(test_support),$(all_test_src))
 ifeq ($(filter cpu,$(TARGETS)),)
 test_src     := $(filter-out test/cpu/%,$(test_src))
 endif
-long_src     := $(filter %_exhaustive.c,$(test_src))
 test_bins    := $(test_src:%.c=$(OUT)/%) $(OUT)/test/api/header_test_cxx
-long_bins    := $(long_src:%.c=$(OUT)/%)
 test_scripts := $(wildcard test/*/*.sh)
 tsan_bins    := $(filter $(OUT)/test/jit/% $(OUT)/test/lib/pool% $(OUT)/test/lib/memory% $(OUT)/test/api/%,$(test_bins))
 
@@ -272,7 +270,7 @@ run_tests = OUT=$(OUT) CC='$(CC)' CXX='$(CXX)' MAKE='$(MAKE)' SANITIZE='$(SANITI
 .PHONY: tests check check-long
 tests: $(test_bins) $(example_bins)
 check: tests lib
-	@$(run_tests) $(filter-out $(long_bins),$(test_bins)) $(test_scripts)
+	@$(run_tests) $(test_bins) $(test_scripts)
 check-long: tests lib
 	@DLC_TEST_LONG=1 $(run_tests) $(test_bins) $(test_scripts)
 
@@ -290,7 +288,7 @@ tsan: | setup-test
 # Scripts test the build, not the code: sanitizers have nothing to say about them.
 .PHONY: check-programs check-tsan
 check-programs: tests
-	@$(run_tests) $(filter-out $(long_bins),$(test_bins))
+	@$(run_tests) $(test_bins)
 check-tsan: $(tsan_bins) $(OUT)/bin/threads
 	@$(run_tests) $(tsan_bins) $(OUT)/bin/threads
 

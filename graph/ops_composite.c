@@ -64,13 +64,11 @@ ACTIVATION(silu) {
 }
 
 ACTIVATION(gelu) {
-    if (attribute[0].integer) { /* tanh(sqrt(2/pi) (x + 0.044715 x^3)) */
-        graph_id cubic = add_number(g, mul_number(g, graph_mul(g, x, x), 0.044715), 1);
-        graph_id inner = graph_mul(g, mul_number(g, x, 0.79788456080286535588), cubic);
-        return graph_mul(g, mul_number(g, x, 0.5), add_number(g, graph_tanh(g, inner), 1));
-    }
-    graph_id error = graph_erf(g, mul_number(g, x, 0.70710678118654752440));
-    return graph_mul(g, mul_number(g, x, 0.5), add_number(g, error, 1));
+    if (!attribute[0].integer) return graph_mul(g, x, graph_normal_cdf(g, x));
+    /* (1 + tanh(u)) / 2 = logistic(2u) with u = sqrt(2/pi) (x + 0.044715 x^3) */
+    graph_id cubic = add_number(g, mul_number(g, graph_mul(g, x, x), 2 * 0.79788456080286535588 * 0.044715),
+                                2 * 0.79788456080286535588);
+    return graph_mul(g, x, graph_logistic(g, graph_mul(g, x, cubic)));
 }
 
 ACTIVATION(hard_sigmoid) {

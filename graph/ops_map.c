@@ -33,6 +33,8 @@ PLAIN_UNARY(sin, TIR_SIN)
 PLAIN_UNARY(cos, TIR_COS)
 PLAIN_UNARY(tanh, TIR_TANH)
 PLAIN_UNARY(erf, TIR_ERF)
+PLAIN_UNARY(logistic, TIR_LOGISTIC)
+PLAIN_UNARY(normal_cdf, TIR_NORMAL_CDF)
 PLAIN_UNARY(floor, TIR_FLOOR)
 PLAIN_UNARY(ceil, TIR_CEIL)
 PLAIN_UNARY(round, TIR_ROUND)
@@ -58,15 +60,6 @@ PLAIN_BINARY(ge, TIR_LE, 1, 0)
 SCALAR(rsqrt) {
     (void)attribute;
     return tir_div(pool, tir_int(pool, dtype, 1), tir_unary(pool, TIR_SQRT, x[0]));
-}
-
-/* e = exp(-|x|) <= 1 cannot overflow, so that both tails keep their relative accuracy. */
-SCALAR(logistic) {
-    (void)attribute;
-    tir_expr one = tir_int(pool, dtype, 1);
-    tir_expr e = tir_unary(pool, TIR_EXP, tir_unary(pool, TIR_NEG, tir_unary(pool, TIR_ABS, x[0])));
-    tir_expr negative = tir_lt(pool, x[0], tir_int(pool, dtype, 0));
-    return tir_div(pool, tir_select(pool, negative, e, one), tir_add(pool, one, e));
 }
 
 /* Zeros and NaN are their own sign. */
@@ -176,6 +169,7 @@ REFERENCE(sin, sin(x[0]))
 REFERENCE(cos, cos(x[0]))
 REFERENCE(tanh, tanh(x[0]))
 REFERENCE(erf, erf(x[0]))
+REFERENCE(normal_cdf, 0.5 * erfc(-x[0] / sqrt(2.0)))
 REFERENCE(logistic, x[0] < 0 ? exp(x[0]) / (1 + exp(x[0])) : 1 / (1 + exp(-x[0])))
 REFERENCE(floor, floor(x[0]))
 REFERENCE(ceil, ceil(x[0]))
@@ -229,6 +223,8 @@ static void reference_cast(const graph_reference *r) {
 #define UNARY(name)                                                                                 \
     name "(T[17, 23])\n" name "(T[])\n" name "(T[1])\n" name "(T[3, 0, 2])\n" name "(T[67])\n" name \
          "(T[2, 1, 3, 1, 2, 5])"
+/* operands below which the result is not small beside its error */
+#define UPPER(name) name "(T[17, 23] in -2..6)\n" name "(T[] in 0..1)\n" name "(T[3, 0, 2])\n" name "(T[67] in -2..6)"
 #define BINARY(name)                                                                                                 \
     name "(T[17, 23], T[17, 23])\n" name "(T[], T[])\n" name "(T[1], T[1])\n" name "(T[3, 0, 2], T[3, 0, 2])\n" name \
          "(T[67], T[67])\n" name "(T[2, 1, 3, 1, 2, 5], T[2, 1, 3, 1, 2, 5])"
@@ -266,8 +262,11 @@ static void reference_cast(const graph_reference *r) {
     X(tanh, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "Hyperbolic tangent. StableHLO tanh.")                      \
     X(erf, 1, "x", "float", 0, graph_infer_map, 3, UNARY,                                                              \
       "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.")                               \
-    X(logistic, 1, "x", "float", 0, graph_infer_map, 7, UNARY,                                                         \
-      "1 / (1 + exp(-x)), computed from exp(-|x|). StableHLO logistic.")                                               \
+    X(logistic, 1, "x", "float", 0, graph_infer_map, 4, UNARY,                                                         \
+      "1 / (1 + exp(-x)), accurate in both tails. StableHLO logistic.")                                                \
+    X(normal_cdf, 1, "x", "float", 0, graph_infer_map, 64, UPPER,                                                      \
+      "Normal distribution function, (1 + erf(x / sqrt(2))) / 2. Its error is small beside 1, not beside the tiny "    \
+      "results of far negative x.")                                                                                    \
     X(floor, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
       "Largest integral number not above x. StableHLO floor.")                                                         \
     X(ceil, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                              \

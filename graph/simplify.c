@@ -140,6 +140,46 @@ static graph_id apply_pow_small(const match *m) {
     return is_value(m, 1, 2.0) ? graph_mul(m->g, m->input[0], m->input[0]) : 0;
 }
 
+/* Near enough for a number that was rounded to f32 on its way. */
+static bool is_about(double number, double wanted) {
+    return fabs(number - wanted) <= 1e-6 * wanted;
+}
+
+/* x, where `value` is erf(x/sqrt(2)) + 1; 0: it is not. */
+static graph_id twice_normal_cdf(const match *m, graph_id value) {
+    double number;
+    if (!graph_is(m->g, value, "add")) return 0;
+    const graph_node *sum = graph_node_of(m->g, value);
+    if (!graph_is(m->g, sum->input[0], "erf") || !graph_is_number(m->g, sum->input[1], &number) || number != 1.0)
+        return 0;
+    graph_id scaled = graph_node_of(m->g, sum->input[0])->input[0];
+    const graph_node *node = graph_node_of(m->g, scaled);
+    bool multiplied = graph_is(m->g, scaled, "mul"), divided = graph_is(m->g, scaled, "div");
+    if ((!multiplied && !divided) || !graph_is_number(m->g, node->input[1], &number)) return 0;
+    return is_about(multiplied ? number : 1.0 / number, 0.70710678118654752440) ? node->input[0] : 0;
+}
+
+/* The three factors in any order and grouping. */
+static graph_id apply_normal_cdf(const match *m) {
+    graph_id factor[4];
+    int count = 0;
+    for (int i = 0; i < 2; i++) {
+        const graph_node *node = graph_node_of(m->g, m->input[i]);
+        bool product = graph_is(m->g, m->input[i], "mul");
+        for (int k = 0; k < (product ? 2 : 1); k++) factor[count++] = product ? node->input[k] : m->input[i];
+    }
+    if (count != 3) return 0;
+    for (int c = 0; c < 3; c++) {
+        graph_id x = twice_normal_cdf(m, factor[c]), a = factor[(c + 1) % 3], b = factor[(c + 2) % 3];
+        double number;
+        if (!x) continue;
+        bool first = graph_is_number(m->g, a, &number) && number == 0.5;
+        if (!first && (!graph_is_number(m->g, b, &number) || number != 0.5)) return 0;
+        return graph_mul(m->g, first ? b : a, graph_normal_cdf(m->g, x));
+    }
+    return 0;
+}
+
 static graph_id apply_abs_of_neg(const match *m) {
     return graph_abs(m->g, inner(m, 0));
 }
@@ -301,6 +341,7 @@ static const rule rules[] = {
     {"mul", NULL, LATER, false, apply_mul_one, "x * 1 -> x"},
     {"mul", NULL, LATER, false, apply_mul_zero, "x * 0 -> 0 for integers"},
     {"mul", NULL, LATER, false, apply_mul_minus_one, "x * -1 -> neg x"},
+    {"mul", NULL, LATER, true, apply_normal_cdf, "a * (erf(x/sqrt 2) + 1) * 0.5 -> a * normal_cdf(x)"},
     {"div", NULL, LATER, false, apply_div_power, "x / 2^k -> x * 2^-k for floats"},
     {"pow", NULL, LATER, true, apply_pow_small, "x ^ 1 -> x, x ^ 2 -> x * x"},
     {"abs", "neg", LATER, false, apply_abs_of_neg, "abs(neg x) -> abs x"},

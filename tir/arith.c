@@ -262,6 +262,12 @@ static double float_min_max(double a, double b, bool maximum) {
     return (a < b) == maximum ? b : a;
 }
 
+/* The expression that tir_math_expand makes of it in f64. */
+static double logistic(double x) {
+    double power = exp(40.0 < x ? 40.0 : x);
+    return power / (1.0 + power);
+}
+
 /* Operators whose f64 result, rounded once more, is right for f16, bf16 and f32 (exact, or innocuous double rounding:
  * Figueroa 1995); transcendentals of narrower dtypes are defined by their expansion (tir/math.h), this is a stand-in.
  */
@@ -291,6 +297,8 @@ static double float_operate(tir_op op, const double *x) {
     case TIR_COS: return cos(x[0]);
     case TIR_TANH: return tanh(x[0]);
     case TIR_ERF: return erf(x[0]);
+    case TIR_LOGISTIC: return logistic(x[0]);
+    case TIR_NORMAL_CDF: return 0.5 * erf(x[0] * 0.70710678118654752440) + 0.5;
     default: return NAN;
     }
 }

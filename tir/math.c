@@ -5,27 +5,28 @@
  * its bound whether it is fused or not. Only exact tricks rely on rounding: adding 1.5*2^23 rounds to an integer that
  * then stands in the low bits of the float ("magic" below), and products of short constants are exact.
  *
- * Largest error in units in the last place of f32 at the exact value, measured by test/tir/math_exhaustive.c over
- * every 31st f32 (tanh: every third; pow, atan2: random pairs); its limits are the bounds that hold here. Operations
- * are nodes without bitcasts; a clamp counts two and is one instruction.
+ * Largest error in units in the last place of f32 at the exact value (normal_cdf: at 1/2 where that is larger), as
+ * test/tir/math_ulp.c prints it for 10^7 inputs; its limits are the bounds that hold for all 2^32. Operations are nodes
+ * without bitcasts; a clamp counts two and is one instruction.
  *
  *              fused  not fused  limit  operations
- *     exp       2.26       2.68    3.0          18
- *     expm1     1.56       1.69    2.0          21
- *     log       0.81       0.81    1.0          31
- *     log1p     1.53       1.53    2.0          32
- *     sin       1.58       1.58    2.0          53
- *     cos       1.57       1.57    2.0          51
- *     tanh      3.53       3.55    4.0          16
- *     erf       2.74       2.77    3.0          16
- *     atan2     1.51       1.66    2.0          30
+ *     exp       1.94       2.22    2.5          14
+ *     expm1     1.57       1.67    2.0          21
+ *     log       0.85       0.85    1.0          31
+ *     log1p     1.52       1.53    2.0          32
+ *     sin       1.56       1.56    2.0          53
+ *     cos       1.56       1.56    2.0          51
+ *     tanh      3.15       3.15    4.0          16
+ *     erf       2.57       2.65    3.0          16
+ *     logistic  3.18       3.38    3.5          16
+ *     normal_cdf 2.03      2.29    2.5          19
+ *     atan2     1.46       1.51    2.0          30
  *     pow       0.50       0.50    0.6          64 (constant exponents: math_test.c)
  *
- * exp: overflow gives inf, gradual underflow is right: LDEXP rounds once. sin and cos: reduced
- * in f64 by 1/(2 pi) in six pieces of at most 27 bits; all products but the last are exact, so that it is right for all
- * finite arguments and there is no slow path. pow: logarithm and power in f64. tanh and erf never exceed 1 and reach
- * it. tanh has one division, about ten cycles for 16 lanes on AVX-512, overlapped with the rest: forms without it took
- * longer. */
+ * exp: overflow gives inf, gradual underflow is right: LDEXP rounds once. sin and cos: reduced in f64 by 1/(2 pi) in
+ * six pieces of at most 27 bits; all products but the last are exact, so that it is right for all finite arguments and
+ * there is no slow path. pow: logarithm and power in f64. tanh and erf never exceed 1 and reach it. tanh has one
+ * division, about ten cycles for 16 lanes on AVX-512, overlapped with the rest: forms without it took longer. */
 #include "tir/math.h"
 
 #include "tir/arith.h"
@@ -88,15 +89,26 @@ static expr identity_near_zero(tir_pool *p, expr x, double limit, expr otherwise
 
 /* ---- exp, expm1 */
 
-/* exp(x) = exp(r) 2^n with n = round(x / ln 2), |r| <= ln 2 / 2. Minimax polynomial of degree 5, relative error 1.5e-7, whose
- * rounded coefficients were searched for the least error of the whole computation. */
-static expr exp_expand(tir_pool *p, expr x) {
-    static const double c[] = {1.0, 0.999999821, 0.499990046, 0.166665584, 0.0419107117, 0.00837840326};
-    x = at_least(p, at_most(p, x, 89.0), -104.0);
+/* exp(x) = exp(r) 2^n with n = round(x / ln 2), |r| <= ln 2 / 2, clamped from above where the function needs it: overflow from 89
+ * on. Minimax polynomial of degree 5, relative error 9.2e-8: a term more is not worth its time where 4 ulp are allowed. */
+static expr exp_below(tir_pool *p, expr x, double high) {
+    static const double c[] = {1.0, 0.999999702, 0.499991506, 0.166676342, 0.0418977514, 0.00829083379};
+    x = at_least(p, at_most(p, x, high), -104.0);
     expr n = tir_sub(p, tir_muladd(p, x, f32(p, 1.44269504088896), f32(p, MAGIC(0))), f32(p, MAGIC(0)));
-    expr r = tir_muladd(p, n, f32(p, -0.693115234375), x); /* ln 2, high part: 15 bits */
-    r = tir_muladd(p, n, f32(p, -3.19461833e-5), r);
+    expr r = tir_muladd(p, n, f32(p, -0.693359375), x); /* ln 2, high part: 10 bits */
+    r = tir_muladd(p, n, f32(p, 2.12194440e-4), r);
     return tir_binary(p, TIR_LDEXP, polynomial(p, r, c, COUNT(c)), n);
+}
+
+static expr exp_expand(tir_pool *p, expr x) {
+    return exp_below(p, x, 89.0);
+}
+
+/* e / (1 + e) with e = exp(x): both tails keep their relative accuracy. From 25 on it is 1 to the last bit, so e need not grow. */
+static expr logistic_expand(tir_pool *p, expr x) {
+    bool wide = tir_dtype_of(p, x) == DLC_F64;
+    expr e = wide ? tir_unary(p, TIR_EXP, at_most(p, x, 40.0)) : exp_below(p, x, 25.0);
+    return tir_div(p, e, tir_add(p, wide ? f64(p, 1.0) : f32(p, 1.0), e));
 }
 
 /* expm1(x) = 2 (s q + (s - 1/2)) with s = 2^(n-1), q = exp(r) - 1 = r + r^2 P(r): no cancellation where n = 0, and n =
@@ -189,6 +201,22 @@ static expr erf_expand(tir_pool *p, expr x) {
     x = at_least(p, at_most(p, x, 3.84000087), -3.84000087);
     expr t = tir_mul(p, x, polynomial(p, tir_mul(p, x, x), inner, COUNT(inner)));
     return tir_mul(p, t, polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
+}
+
+/* The same form for the normal distribution, x/sqrt(2) and the half taken into the coefficients: 1/2 + t R(t^2). Fitted for absolute
+ * error 5.4e-9; rounded so that t R(t^2) is 1/2 exactly at the clamp, and before it at most a bit more. */
+static expr normal_cdf_expand(tir_pool *p, expr x) {
+    static const double inner[] = {0.36480096,      -0.0122514898,  0.000350306218,
+                                   -7.29202065e-06, 1.10451296e-07, -9.90090676e-10};
+    static const double outer[] = {1.09358883, -1.09361029, 0.656458855, -0.156437412};
+    if (tir_dtype_of(p, x) == DLC_F64) {
+        expr error = tir_unary(p, TIR_ERF, tir_mul(p, x, f64(p, 0.70710678118654752440)));
+        return tir_add(p, tir_mul(p, f64(p, 0.5), error), f64(p, 0.5));
+    }
+    x = at_least(p, at_most(p, x, 5.40011597), -5.40011597);
+    expr t = tir_mul(p, x, polynomial(p, tir_mul(p, x, x), inner, COUNT(inner)));
+    expr half = tir_mul(p, t, polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
+    return at_least(p, tir_add(p, half, f32(p, 0.5)), 0.0);
 }
 
 /* ---- sin, cos */
@@ -358,6 +386,8 @@ tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands) {
     case TIR_COS: return cos_expand(pool, x);
     case TIR_TANH: return tanh_expand(pool, x);
     case TIR_ERF: return erf_expand(pool, x);
+    case TIR_LOGISTIC: return logistic_expand(pool, x);
+    case TIR_NORMAL_CDF: return normal_cdf_expand(pool, x);
     case TIR_ATAN2: return atan2_expand(pool, x, operands[1]);
     case TIR_POW: return pow_expand(pool, x, operands[1]);
     default: lib_raise(pool->arena->scope, DLC_INTERNAL, "%s has no expansion", tir_ops[op].text);

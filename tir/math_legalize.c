@@ -157,9 +157,11 @@ static tir_expr legalize_node(void *user, tir_pool *pool, tir_expr e, tir_expr r
         return is_narrow(node.dtype) ? legalize_move(l, pool, e, rebuilt) : rebuilt;
     tir_dtype dtype = tir_dtype_of(pool, tir_operand(pool, e, 0));
     if (is_narrow(dtype)) return legalize_narrow(l, pool, e);
-    if (tir_op_of(pool, rebuilt) != op || !(tir_ops[op].flags & TIR_MATH) || dtype == DLC_F64) return rebuilt;
+    if (tir_op_of(pool, rebuilt) != op || !(tir_ops[op].flags & TIR_MATH)) return rebuilt;
+    bool in_libm = op != TIR_LOGISTIC && op != TIR_NORMAL_CDF;
+    if (dtype == DLC_F64 && in_libm) return rebuilt;
     tir_expr operands[2] = {tir_operand(pool, rebuilt, 0), node.count > 1 ? tir_operand(pool, rebuilt, 1) : 0};
-    if (dtype == DLC_F32) return tir_math_expand(pool, op, operands);
+    if (dtype == DLC_F32 || dtype == DLC_F64) return tir_math_expand(pool, op, operands);
     return op == TIR_POW ? integer_power(pool, operands[0], operands[1]) : rebuilt;
 }
 
