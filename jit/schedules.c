@@ -26,6 +26,10 @@ static bool is_header(const char *line) {
     return strncmp(line, "region", 6) == 0 && strchr(" \t:#\n", line[6]);
 }
 
+static bool is_blank(const char *line) {
+    return strchr("\n", line[strspn(line, " \t\r")]) != NULL; /* also the end */
+}
+
 static bool says_nothing(const char *line) {
     return strchr("#\n", line[strspn(line, " \t\r")]) != NULL; /* a comment, or the end */
 }
@@ -78,8 +82,10 @@ void jit_parse_schedules(dlc_program *program, const char *text) {
             parse_header(arena, open, line);
             open->body = next_line(line);
             lib_vec_push(arena, &sections, open);
+        } else if (open && !is_blank(line)) { /* up to the last line that is not blank */
+            open->length = (size_t)(line - open->body) + strcspn(line, "\n");
         } else if (open) {
-            open->length = (size_t)(next_line(line) - open->body);
+            continue;
         } else if (!says_nothing(line)) {
             refuse(arena, number, "a directive before any section", line);
         }
