@@ -1,13 +1,14 @@
 /* Regions' own schedules, as the host gives them with a program: a text of sections, each behind a line
  *   region NAME:          for regions of that name, whatever they compute
  *   region #HASH:         for the region that computes just this, whatever its name; 16 hexadecimal digits
- *   region NAME #HASH:    the same; the name is for people
+ *   region NAME #HASH:    the same; where several regions compute that, first the one of the name
  * The form is that of the dump "schedule". What regions there are depends on shapes, so a section that no region of a plan wants is
  * no error: it is told to the log, once. */
 #include "jit/internal.h"
 
 struct jit_section {
-    const char *name; /* as the host wrote it, for messages */
+    const char *header; /* as the host wrote it, for messages */
+    const char *name;   /* "": any */
     const char *body;
     size_t length;
     int line; /* of the header */
@@ -55,6 +56,7 @@ static void parse_hash(lib_arena *arena, jit_section *section, const char *word,
 static void parse_header(lib_arena *arena, jit_section *section, const char *line) {
     const char *at = line + strspn(line, " \t") + 6, *start = at += strspn(at, " \t");
     size_t length = strcspn(at, "#: \t\n");
+    section->name = lib_arena_format(arena, "%.*s", (int)length, at);
     at += length;
     at += strspn(at, " \t");
     if (*at == '#') {
@@ -67,7 +69,7 @@ static void parse_header(lib_arena *arena, jit_section *section, const char *lin
     }
     if (*at != ':' || !says_nothing(at + 1)) refuse(arena, section->line, "this is no header of a section", line);
     while (at > start && strchr(" \t", at[-1])) at--;
-    section->name = lib_arena_format(arena, "%.*s", (int)(at - start), start);
+    section->header = lib_arena_format(arena, "%.*s", (int)(at - start), start);
 }
 
 void jit_parse_schedules(dlc_program *program, const char *text) {
@@ -94,18 +96,29 @@ void jit_parse_schedules(dlc_program *program, const char *text) {
     program->section_count = sections.count;
 }
 
+/* Several regions may compute the same: then names tell them apart. */
+static int how_well(const jit_section *section, const char *name, uint64_t hash) {
+    bool named = strcmp(section->name, name) == 0;
+    if (section->by_hash) return section->hash != hash ? 0 : named ? 3 : 2;
+    return named;
+}
+
 const char *jit_own_schedule(dlc_program *program, const tir_region *region, size_t *length) {
     uint64_t hash = program->section_count ? tir_region_hash(region).low : 0;
-    for (int by_hash = 1; by_hash >= 0; by_hash--) /* who says what is computed knows best */
-        for (uint32_t s = 0; s < program->section_count; s++) {
-            jit_section *section = program->sections[s];
-            if (section->by_hash != by_hash) continue;
-            if (by_hash ? section->hash != hash : strcmp(section->name, region->name) != 0) continue;
-            atomic_store_explicit(&section->used, true, memory_order_relaxed);
-            *length = section->length;
-            return section->body;
-        }
-    return NULL;
+    jit_section *best = NULL;
+    int best_fit = 0;
+    for (uint32_t s = 0; s < program->section_count; s++) {
+        jit_section *section = program->sections[s];
+        int fit = how_well(section, region->name, hash);
+        if (section->by_hash && fit) atomic_store_explicit(&section->used, true, memory_order_relaxed);
+        if (fit <= best_fit) continue;
+        best = section;
+        best_fit = fit;
+    }
+    if (!best) return NULL;
+    atomic_store_explicit(&best->used, true, memory_order_relaxed);
+    *length = best->length;
+    return best->body;
 }
 
 void jit_report_schedules(dlc_program *program) {
@@ -115,6 +128,6 @@ void jit_report_schedules(dlc_program *program) {
         lib_log_write(
             &program->context->log,
             "dlc: schedule, line %d: no region of this plan is %s; the dump \"schedule\" shows names and hashes",
-            section->line, section->name);
+            section->line, section->header);
     }
 }
