@@ -70,7 +70,7 @@ static void pack(const tir_layout *layout, size_t size, const int64_t *shape, co
 }
 
 static void free_packed(const dlc_allocator *allocator, jit_packed *packed) {
-    lib_release(allocator, packed->bytes, packed->size, TIR_BUFFER_ALIGNMENT);
+    lib_release_bytes(allocator, packed->bytes, packed->size, TIR_BUFFER_ALIGNMENT);
     lib_release(allocator, packed, sizeof *packed, 16);
 }
 
@@ -78,11 +78,12 @@ static void free_packed(const dlc_allocator *allocator, jit_packed *packed) {
 static jit_packed *new_packed(jit_build *build, const void *source, const tir_layout *layout, size_t size) {
     const dlc_allocator *allocator = &build->program->context->allocator;
     jit_packed *packed = lib_allocate_zeroed(allocator, sizeof *packed, 16);
-    void *bytes = packed ? lib_allocate_zeroed(allocator, size, TIR_BUFFER_ALIGNMENT) : NULL;
+    void *bytes = packed ? lib_allocate_bytes(allocator, size, TIR_BUFFER_ALIGNMENT) : NULL;
     if (!bytes) {
         lib_release(allocator, packed, sizeof *packed, 16);
         lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: a packed constant of %zu bytes", size);
     }
+    memset(bytes, 0, size);
     *packed = (jit_packed){.source = source, .layout = *layout, .bytes = bytes, .size = size};
     return packed;
 }

@@ -3,8 +3,6 @@
  * programs that see many shapes would otherwise hold an arena for each of them. */
 #include "jit/jit.h"
 
-enum { HUGE_PAGE = 2 << 20 };
-
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs) {
     switch (place->kind) {
     case JIT_PLACE_INPUT: return inputs[place->number] + place->offset;
@@ -18,21 +16,16 @@ void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *co
 
 /* ---- allocations, counted */
 
-static size_t alignment_of(size_t size) {
-    return size >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : TIR_BUFFER_ALIGNMENT;
-}
-
 static char *allocate(dlc_context *context, size_t size) {
-    char *memory = lib_allocate(&context->allocator, size, alignment_of(size));
+    char *memory = lib_allocate_bytes(&context->allocator, size, TIR_BUFFER_ALIGNMENT);
     if (!memory) return NULL;
-    lib_advise_huge_pages(memory, alignment_of(size) == HUGE_PAGE ? size : 0);
     atomic_fetch_add_explicit(&context->arena_bytes, size, memory_order_relaxed);
     return memory;
 }
 
 static void release(dlc_context *context, char *memory, size_t size) {
     if (memory) atomic_fetch_sub_explicit(&context->arena_bytes, size, memory_order_relaxed);
-    lib_release(&context->allocator, memory, size, alignment_of(size));
+    lib_release_bytes(&context->allocator, memory, size, TIR_BUFFER_ALIGNMENT);
 }
 
 /* ---- shared arenas */

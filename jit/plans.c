@@ -189,7 +189,7 @@ static dlc_status compute_init(dlc_program *program, lib_error *error) {
         size_t bytes = lib_dtype_size(graph_shape_of(program->init, program->init->outputs.data[o])->dtype);
         for (int d = 0; d < program->init_plan->output_ranks[o]; d++) bytes *= (size_t)shape[d];
         value->size = bytes ? bytes : 1;
-        if (!value->bytes) value->bytes = lib_allocate(allocator, value->size, TIR_BUFFER_ALIGNMENT);
+        if (!value->bytes) value->bytes = lib_allocate_bytes(allocator, value->size, TIR_BUFFER_ALIGNMENT);
         outputs[o] = (char *)(uintptr_t)value->bytes;
         complete = outputs[o] != NULL;
     }
@@ -339,7 +339,7 @@ void jit_plans_free(dlc_program *program) {
     lib_release(allocator, program->table, program->table_size * sizeof *program->table, 64);
     if (!program->init_values) return;
     for (uint32_t o = 0; o < program->init->outputs.count; o++)
-        lib_release(allocator, (void *)(uintptr_t)program->init_values[o].bytes, program->init_values[o].size,
-                    TIR_BUFFER_ALIGNMENT);
+        lib_release_bytes(allocator, (void *)(uintptr_t)program->init_values[o].bytes, program->init_values[o].size,
+                          TIR_BUFFER_ALIGNMENT);
     lib_release(allocator, program->init_values, (program->init->outputs.count + 1) * sizeof(graph_constant), 16);
 }

@@ -62,8 +62,9 @@ extern const dlc_allocator lib_libc_allocator; /* aligned_alloc / free */
 void *lib_allocate(const dlc_allocator *allocator, size_t size, size_t alignment);
 void *lib_allocate_zeroed(const dlc_allocator *allocator, size_t size, size_t alignment);
 void lib_release(const dlc_allocator *allocator, void *pointer, size_t size, size_t alignment);
-/* A hint that a large block aligned to 2 MiB would do well in huge pages; size 0 and refusal do nothing. */
-void lib_advise_huge_pages(void *pointer, size_t size);
+/* The same for the bytes of tensors: large ones lie in huge pages where the system has them to give. */
+void *lib_allocate_bytes(const dlc_allocator *allocator, size_t size, size_t alignment);
+void lib_release_bytes(const dlc_allocator *allocator, void *pointer, size_t size, size_t alignment);
 
 /* true and *out = a*b (a+b), or false on overflow. */
 bool lib_size_multiply(size_t a, size_t b, size_t *out);

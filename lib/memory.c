@@ -36,12 +36,25 @@ void lib_release(const dlc_allocator *allocator, void *pointer, size_t size, siz
     if (pointer) allocator->release(allocator->user, pointer, size, alignment);
 }
 
-void lib_advise_huge_pages(void *pointer, size_t size) {
+/* ---- bytes of tensors */
+
+enum { HUGE_PAGE = 2 << 20 };
+
+static bool wants_huge_pages(size_t size) {
+    return size >= 2 * (size_t)HUGE_PAGE;
+}
+
+void *lib_allocate_bytes(const dlc_allocator *allocator, size_t size, size_t alignment) {
+    if (!wants_huge_pages(size)) return lib_allocate(allocator, size, alignment);
+    void *pointer = lib_allocate(allocator, size, alignment < HUGE_PAGE ? HUGE_PAGE : alignment);
 #ifdef MADV_HUGEPAGE
-    if (size) madvise(pointer, size, MADV_HUGEPAGE);
-#else
-    (void)pointer, (void)size;
+    if (pointer) madvise(pointer, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a refusal changes nothing */
 #endif
+    return pointer;
+}
+
+void lib_release_bytes(const dlc_allocator *allocator, void *pointer, size_t size, size_t alignment) {
+    lib_release(allocator, pointer, size, wants_huge_pages(size) && alignment < HUGE_PAGE ? HUGE_PAGE : alignment);
 }
 
 bool lib_size_multiply(size_t a, size_t b, size_t *out) {

@@ -88,7 +88,7 @@ typedef struct owned_tensor {
 static void delete_owned(DLManagedTensorVersioned *self) {
     owned_tensor *owned = self->manager_ctx;
     dlc_allocator allocator = owned->allocator;
-    lib_release(&allocator, self->dl_tensor.data, owned->size, owned->alignment);
+    lib_release_bytes(&allocator, self->dl_tensor.data, owned->size, owned->alignment);
 }
 
 DLManagedTensorVersioned *lib_tensor_new(const dlc_allocator *allocator, dlc_dtype dtype, int rank,
@@ -102,7 +102,7 @@ DLManagedTensorVersioned *lib_tensor_new(const dlc_allocator *allocator, dlc_dty
     if (!lib_size_add((size_t)count * lib_dtype_size(dtype), _Alignof(owned_tensor) - 1, &offset)) return NULL;
     offset = offset / _Alignof(owned_tensor) * _Alignof(owned_tensor);
     if (!lib_size_add(offset, sizeof(owned_tensor) + 2 * shape_size, &size)) return NULL;
-    char *data = lib_allocate(allocator, size, alignment);
+    char *data = lib_allocate_bytes(allocator, size, alignment);
     if (!data) return NULL;
 
     owned_tensor *owned = (owned_tensor *)(void *)(data + offset);

@@ -118,6 +118,26 @@ static void test_allocate(void **state) {
     assert_false(lib_size_add(SIZE_MAX, 1, &out));
 }
 
+/* Large blocks begin where a huge page does, whatever less was asked for; the allocator gets back what it gave. */
+static void test_bytes(void **state) {
+    (void)state;
+    counting c = {0};
+    const dlc_allocator allocator = {counting_allocate, counting_release, &c};
+    static const size_t sizes[] = {1, 4096, (4u << 20) - 1, 4u << 20, (5u << 20) + 17};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t alignment = 64; alignment <= 4u << 20; alignment *= 256) {
+            unsigned char *pointer = lib_allocate_bytes(&allocator, sizes[i], alignment);
+            assert_non_null(pointer);
+            assert_int_equal((uintptr_t)pointer % alignment, 0);
+            if (sizes[i] >= 4u << 20) assert_int_equal((uintptr_t)pointer % (2u << 20), 0);
+            memset(pointer, 1, sizes[i]);
+            lib_release_bytes(&allocator, pointer, sizes[i], alignment);
+        }
+    assert_int_equal(c.live, 0);
+    c.fail_at = c.calls + 1;
+    assert_null(lib_allocate_bytes(&allocator, 8u << 20, 64));
+}
+
 /* ---- arena ------------------------------------------------------------------------------------------------------ */
 
 /* All the ways to take memory, in an order that visits new chunks, large chunks and aligned ones. */
@@ -298,9 +318,9 @@ static void test_log(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors),      cmocka_unit_test(test_scopes),        cmocka_unit_test(test_allocate),
-        cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_refused), cmocka_unit_test(test_arena_overflow),
-        cmocka_unit_test(test_environment), cmocka_unit_test(test_log),
+        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_errors),      cmocka_unit_test(test_scopes),
+        cmocka_unit_test(test_allocate),       cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_refused),
+        cmocka_unit_test(test_arena_overflow), cmocka_unit_test(test_environment), cmocka_unit_test(test_log),
     };
     return cmocka_run_group_tests_name("lib/memory", tests, NULL, NULL);
 }
