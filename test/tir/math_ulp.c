@@ -241,8 +241,8 @@ static double normal_cdf(double x) {
     X(TIR_COS, cos, 1, 2.0, 2.0, 0)                 \
     X(TIR_TANH, tanh, 1, 4.0, 4.0, 0)               \
     X(TIR_ERF, erf, 1, 3.0, 3.0, 0)                 \
-    X(TIR_LOGISTIC, logistic, 1, 3.5, 3.5, 0)       \
-    X(TIR_NORMAL_CDF, normal_cdf, 1, 2.5, 2.5, 0.5) \
+    X(TIR_LOGISTIC, logistic, 1, 4.0, 4.0, 0)       \
+    X(TIR_NORMAL_CDF, normal_cdf, 1, 3.0, 3.0, 0.5) \
     X(TIR_ATAN2, atan2, 2, 2.0, 2.0, 0)             \
     X(TIR_POW, pow, 2, 0.6, 0.6, 0)
 
