@@ -6,8 +6,9 @@
  * then stands in the low bits of the float ("magic" below), and products of short constants are exact.
  *
  * Largest error in units in the last place of f32 at the exact value (normal_cdf: at 1/2 where that is larger), as
- * test/tir/math_ulp.c prints it for 10^7 inputs (exp, tanh, logistic, normal_cdf: every seventh); its limits are the bounds that hold for all 2^32. Operations are nodes
- * without bitcasts; a clamp counts two and is one instruction.
+ * test/tir/math_ulp.c prints it for 10^7 inputs (exp, tanh, logistic, normal_cdf: for every seventh). `make check` holds the
+ * functions to the limits at 10^7 inputs, `make test-long` at all 2^32. Operations are nodes without bitcasts; a clamp counts
+ * two and is one instruction.
  *
  *              fused  not fused  limit  operations
  *     exp       1.97       2.26    2.5          14
