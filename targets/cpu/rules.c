@@ -79,6 +79,35 @@ static bool reads_contraction(rules *r, int s) {
     return false;
 }
 
+/* Has stage `more` several points for each of the other one's, more than registers hold? */
+static bool is_long_row(rules *r, int more, const tir_stage *stage) {
+    const tir_stage *reader = &r->region->stages.data[more];
+    int axes = 0, last = -1;
+    for (int a = 0; a < stage->space; a++) axes -= rules_extent(r, &stage->axis[a]) != 1;
+    for (int a = 0; a < reader->space; a++)
+        if (rules_extent(r, &reader->axis[a]) != 1) axes++, last = a;
+    int64_t extent = axes > 0 ? rules_extent(r, &reader->axis[last]) : 0;
+    return extent < 0 || extent > RULES_REGISTER_VECTORS * rules_lanes(r, more);
+}
+
+/* Made of a row's reductions and read all along a long row: once per row, where several rows are done together for all of them. */
+static bool is_row_statistic(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    bool reduced = false, along = false;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        if (r->region->stages.data[q].removed) continue;
+        if (rules_is_contraction(r, q)) return false; /* row and column of a tile */
+        int count = rules_accesses(r, q, access, RULES_ACCESSES);
+        for (int i = 0; i < count; i++) {
+            int producer = r->region->tensors.data[access[i].tensor].stage;
+            if (q == s && producer >= 0) reduced = reduced || r->region->stages.data[producer].kind == TIR_REDUCE;
+            if (producer == s) along = along || is_long_row(r, q, stage);
+        }
+    }
+    return reduced && along;
+}
+
 /* A map disappears into its readers when that costs little: it is read once, or hardly computes anything. */
 static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
@@ -93,6 +122,7 @@ static bool worth_inlining(rules *r, int s) {
     if (found.most > 2 || found.fold) return false;
     if (found.reduced && found.loads > 1 && reads_contraction(r, s))
         return false; /* once, in the contraction's tiles */
+    if (cost.heavy && is_row_statistic(r, s)) return false;
     bool once = found.loads == 1 && !found.reduced;
     return once || (!cost.heavy && cost.operations <= CHEAP);
 }

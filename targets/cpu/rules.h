@@ -78,6 +78,8 @@ typedef struct rules_access {
 } rules_access;
 enum { RULES_ACCESSES = 16 };
 
+enum { RULES_REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unrolled into registers */
+
 /* Appends a rewrite line and applies it to r->region. */
 void rules_rewrite(rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

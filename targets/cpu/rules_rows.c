@@ -2,8 +2,6 @@
  * the innermost loop that all share; reductions along contiguous rows go by lanes and a tree; short rows live in registers. */
 #include "targets/cpu/rules.h"
 
-enum { REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unrolled into registers */
-
 /* The reduction axis whose points lie next to each other, when no space axis offers vectors; -1: none. */
 static int lane_axis(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -266,6 +264,8 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, i
         if (whole) bytes += longest * (int64_t)lib_dtype_size(p->r->region->tensors.data[m->tensor[0]].dtype);
     }
     if (bytes <= 0 || rows < 0) return 1; /* what is computed again for each step keeps the processor busy enough */
+    if (!p->small)
+        bytes += longest * (machine->vector_bytes / p->lanes); /* what is read; registers hold it otherwise */
     int64_t block = MOST;
     while (block > 1 && block * bytes > room) block /= 2;
     if (p->r->threads > 1 && block > rows / (2 * p->r->threads)) block = rows / (2 * p->r->threads);
@@ -321,12 +321,13 @@ static void fetch_next_row(const row_plan *p, const int *members, int count) {
     }
     const tir_stage *stage = &r->region->stages.data[s];
     int64_t extent = rules_extent(r, &stage->axis[axis]);
-    if (p->across || p->small || p->block > 1 || !p->shared || extent <= 4 * p->lanes) return;
+    if (p->across || p->small || !p->shared || extent <= 4 * p->lanes) return;
     rules_access access[RULES_ACCESSES];
     int found = rules_accesses(r, s, access, RULES_ACCESSES), row = -1;
     for (int a = 0; a < stage->space; a++)
         if (r->group[s].label[a] >= 0 &&
-            strcmp(r->region->stages.data[p->root].axis[r->group[s].label[a]].name, p->loop) == 0)
+            (r->group[s].label[a] == p->block_axis ||
+             strcmp(r->region->stages.data[p->root].axis[r->group[s].label[a]].name, p->loop) == 0))
             row = a;
     for (int i = 0; i < found && row >= 0; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
@@ -389,12 +390,12 @@ bool rules_rows(rules *r, int root) {
     p.block_axis = -1;
     int64_t longest = longest_row(&p, members, count),
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
-    p.small =
-        !p.across && !blocked && longest >= 0 && longest <= REGISTER_VECTORS * p.lanes && row_fits(&p, members, count);
+    p.small = !p.across && !blocked && longest >= 0 && longest <= RULES_REGISTER_VECTORS * p.lanes &&
+              row_fits(&p, members, count);
     p.tiled = blocked;
     if (blocked)
         p.block = block_of(rows);
-    else if (p.small && uses_lanes(r, members, count))
+    else if (!p.across && uses_lanes(r, members, count))
         p.block = rows_together(&p, members, count, rows, longest);
     if (p.block > 1 || blocked) p.block_axis = block_axis;
     p.v_loop = top->axis[p.v].name;

@@ -114,6 +114,33 @@ static void wide_integers(void **unused) {
                      (uint64_t)(int64_t)(int32_t)(INT32_MAX + (uint32_t)(255 * 127 - 255 * 128 + 14)));
 }
 
+static uint64_t bits32(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+static uint64_t scaled(float x, float n) {
+    return binary(TIR_LDEXP, DLC_F32, bits32(x), bits32(n));
+}
+
+/* As vscalefps does: floor of the power, one rounding into the denormals, infinities win. */
+static void powers_of_two_are_applied_at_once(void **unused) {
+    (void)unused;
+    assert_int_equal(scaled(1.5f, 3.0f), bits32(12.0f));
+    assert_int_equal(scaled(1.5f, -0.5f), bits32(0.75f));
+    assert_int_equal(scaled(1.5f, -149.0f), bits32(0x1p-148f)); /* a tie, to even */
+    assert_int_equal(scaled(0x1.000002p0f, -149.0f), bits32(0x1p-149f));
+    assert_int_equal(scaled(1.0f, -150.0f), bits32(0.0f));
+    assert_int_equal(scaled(0x1.000002p0f, -150.0f), bits32(0x1p-149f));
+    assert_int_equal(scaled(0x1p-149f, 276.0f), bits32(0x1p127f));
+    assert_int_equal(scaled(-1.0f, 128.0f), bits32(-INFINITY));
+    assert_int_equal(scaled(1.0f, 1e30f), bits32(INFINITY));
+    assert_int_equal(scaled(-1.0f, -INFINITY), bits32(-0.0f));
+    assert_true(isnan(tir_bits_to_f64(DLC_F32, scaled(0.0f, INFINITY))));
+    assert_true(isnan(tir_bits_to_f64(DLC_F32, scaled(INFINITY, -INFINITY))));
+    assert_true(isnan(tir_bits_to_f64(DLC_F32, scaled(NAN, 1.0f))));
+}
+
 /* ---- 16-bit floats: digits of precision, exponent of the smallest normal, and where overflow begins */
 
 typedef struct format {
@@ -309,10 +336,15 @@ static void memory(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eight_bits),         cmocka_unit_test(wide_integers),
-        cmocka_unit_test(sixteen_bit_floats), cmocka_unit_test(fused_rounds_once),
-        cmocka_unit_test(f32_is_the_machine), cmocka_unit_test(min_max),
-        cmocka_unit_test(conversions),        cmocka_unit_test(memory),
+        cmocka_unit_test(powers_of_two_are_applied_at_once),
+        cmocka_unit_test(eight_bits),
+        cmocka_unit_test(wide_integers),
+        cmocka_unit_test(sixteen_bit_floats),
+        cmocka_unit_test(fused_rounds_once),
+        cmocka_unit_test(f32_is_the_machine),
+        cmocka_unit_test(min_max),
+        cmocka_unit_test(conversions),
+        cmocka_unit_test(memory),
     };
     return cmocka_run_group_tests_name("tir/arith", tests, NULL, NULL);
 }
