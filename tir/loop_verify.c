@@ -26,6 +26,7 @@ enum {
 }; /* VARIES: with the vec variable; FREE: not constant in a REG index */
 
 typedef struct reg_use {
+    uint32_t buffer;
     int first, last; /* statement numbers; -1: none */
     uint32_t lanes;  /* dimensions that some access indexes by the vec variable */
 } reg_use;
@@ -45,6 +46,8 @@ typedef struct verifier {
     uint8_t *seen;              /* by node, during one expression: 1 + its VARIES and FREE bits */
     bool *read, *written;       /* by buffer */
     reg_use *regs;              /* by buffer, during a phase */
+    lib_vec(reg_use) past;      /* earlier uses of buffers that began anew since */
+    int outermost;              /* number of the statement, or of the outermost loop around it */
     lib_vec(tir_expr) stack, visited;
     lib_vec(reg_use) loops;             /* statement numbers of the phase's loops */
     lib_vec(vec_access) accesses;       /* of the vec loop around */
@@ -85,6 +88,15 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
     if (node->op == TIR_CAST || node->op == TIR_BITCAST || node->op == TIR_SELECT || node->op == TIR_DOT2_BF16) return;
     require(v, !is_narrow(node->dtype) && !is_narrow(tir_dtype_of(v->pool, tir_operand(v->pool, e, 0))),
             "L7: arithmetic on f16 or bf16");
+}
+
+/* A store that does not read its own buffer, behind the loops in which that was used, begins a new life. */
+static void begin_reg(verifier *v, const tir_stmt *stmt) {
+    reg_use *use = &v->regs[stmt->store.buffer];
+    int around = v->open ? v->outermost : v->number;
+    if (use->first < 0 || use->last >= around) return; /* also what the value has just read */
+    lib_vec_push(v->kernel->arena, &v->past, *use);
+    use->first = use->last = -1;
 }
 
 static void note_reg(verifier *v, uint32_t buffer, uint32_t lanes) {
@@ -238,12 +250,13 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     tir_interval range = tir_loop_range(v->pool, stmt->for_.lower, stmt->for_.extent);
     if (tir_range(v->pool, stmt->for_.extent).high <= 0) /* takes no value */
         range.low = range.high = tir_variable_of(v->pool, stmt->for_.var)->low;
-    const reg_use loop = {v->number, v->number, false};
+    const reg_use loop = {0, v->number, v->number, 0};
     const uint32_t at = v->loops.count;
     lib_vec_push(v->kernel->arena, &v->loops, loop);
     v->in_vec = outer || kind == TIR_VEC;
     uint8_t bits = kind == TIR_VEC ? VARIES : kind == TIR_UNROLL ? 0 : FREE;
     bind(v, stmt->for_.var, TIR_VAR_LOOP, bits | (lower & FREE), range);
+    if (!v->open) v->outermost = loop.first;
     v->open++;
     check_list(v, stmt->for_.body);
     v->open--;
@@ -266,6 +279,7 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
     v->written[stmt->store.buffer] = true;
     if (buffer->scope == TIR_SCOPE_REG) {
         require(v, !(index & FREE), "L9: index of a reg buffer is not constant");
+        begin_reg(v, stmt);
         note_reg(v, stmt->store.buffer, lanes);
     }
     require(v, !v->in_vec || index & VARIES || tir_is_exact_reduction(v->kernel->arena, v->kernel, stmt),
@@ -288,7 +302,7 @@ static void check_branch(verifier *v, const tir_stmt *list) {
     v->stmt = NULL;
     check_registers(v);
     for (uint32_t i = 0; i < count; i++)
-        if (!before[i]) v->regs[i] = (reg_use){-1, -1, v->regs[i].lanes}; /* held the same in all versions */
+        if (!before[i]) v->regs[i] = (reg_use){i, -1, -1, v->regs[i].lanes}; /* held the same in all versions */
 }
 
 static void check_statement(verifier *v, const tir_stmt *stmt) {
@@ -396,28 +410,31 @@ static void extend_over_loops(const verifier *v, reg_use *use) {
 }
 
 static void check_registers(verifier *v) {
-    const uint32_t count = v->kernel->buffers.count;
+    lib_arena *arena = v->kernel->arena;
     if (!v->machine || v->machine->vector_bytes <= 0 || v->machine->vector_registers <= 0) return;
-    reg_use *own = LIB_NEW_ARRAY(v->kernel->arena, reg_use, count + 1); /* before loops around are counted in */
-    memcpy(own, v->regs, count * sizeof *own);
-    for (uint32_t i = 0; i < count; i++)
-        if (v->regs[i].first >= 0) extend_over_loops(v, &v->regs[i]);
-    for (uint32_t at = 0; at < count; at++) { /* pressure is highest where some buffer begins to live */
-        int64_t live = 0, leaving = 0;
-        for (uint32_t i = 0; i < count && v->regs[at].first >= 0; i++) {
-            if (v->regs[i].first < 0 || v->regs[i].first > v->regs[at].first || v->regs[i].last < v->regs[at].first)
+    lib_vec(reg_use) uses = {0};
+    for (uint32_t i = 0; i < v->past.count; i++) lib_vec_push(arena, &uses, v->past.data[i]);
+    for (uint32_t i = 0; i < v->kernel->buffers.count; i++)
+        if (v->regs[i].first >= 0) lib_vec_push(arena, &uses, v->regs[i]);
+    reg_use *own = LIB_NEW_ARRAY(arena, reg_use, uses.count + 1); /* before loops around are counted in */
+    for (uint32_t i = 0; i < uses.count; i++) {
+        own[i] = uses.data[i];
+        extend_over_loops(v, &uses.data[i]);
+    }
+    for (uint32_t at = 0; at < uses.count; at++) { /* pressure is highest where some buffer begins to live */
+        int64_t live = 0, leaving = 0, begins = vectors_of(v, uses.data[at].buffer);
+        for (uint32_t i = 0; i < uses.count; i++) {
+            if (i == at || uses.data[i].first > uses.data[at].first || uses.data[i].last < uses.data[at].first)
                 continue;
-            if (i != at && own[i].last == own[at].first) /* the statement that makes one uses up the other */
-                leaving += vectors_of(v, i);
-            else if (i != at)
-                live += vectors_of(v, i);
+            if (own[i].last == own[at].first) /* the statement that makes one uses up the other */
+                leaving += vectors_of(v, uses.data[i].buffer);
+            else
+                live += vectors_of(v, uses.data[i].buffer);
         }
-        int64_t begins = v->regs[at].first >= 0 ? vectors_of(v, at) : 0;
         live += begins > leaving ? begins : leaving;
         if (live > v->machine->vector_registers)
             fail_as(v, DLC_INVALID_ARGUMENT, /* asked for by the schedule */
-                    lib_arena_format(v->kernel->arena,
-                                     "L13: %lld live vectors in reg buffers, the machine has %d registers",
+                    lib_arena_format(arena, "L13: %lld live vectors in reg buffers, the machine has %d registers",
                                      (long long)live, (int)v->machine->vector_registers));
     }
 }
@@ -426,8 +443,8 @@ static void check_registers(verifier *v) {
 
 static void check_phase(verifier *v, const tir_phase *phase) {
     tir_interval tasks = tir_range(v->pool, phase->tasks);
-    for (uint32_t i = 0; i < v->kernel->buffers.count; i++) v->regs[i] = (reg_use){-1, -1, false};
-    v->loops.count = 0;
+    for (uint32_t i = 0; i < v->kernel->buffers.count; i++) v->regs[i] = (reg_use){i, -1, -1, 0};
+    v->loops.count = v->past.count = 0;
     v->number = 0;
     v->stmt = NULL;
     bind(v, phase->task, TIR_VAR_LOOP, FREE, (tir_interval){0, tasks.high > 0 ? tasks.high - 1 : 0});
