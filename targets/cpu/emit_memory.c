@@ -81,32 +81,41 @@ static LLVMValueRef reverse(emitter *e, LLVMValueRef value, int lanes) {
     return emit_shuffle(e, value, NULL, lanes, index);
 }
 
-/* Every `step`-th element: `step` vector loads, none past the last element wanted, and shuffles that pick. */
-static LLVMValueRef strided_load(emitter *e, const access *a, int step) {
+static LLVMValueRef masked_load(emitter *e, LLVMTypeRef type, LLVMValueRef pointer, uint32_t alignment,
+                                LLVMValueRef mask) {
+    LLVMValueRef arguments[] = {pointer, LLVMConstInt(e->i32, alignment, false), mask, LLVMConstNull(type)};
+    return emit_call(e, "llvm.masked.load", type, e->pointer, 4, arguments);
+}
+
+/* Every `step`-th element: `step` vector loads, none past the last element wanted, and shuffles that pick. With a mask (may be NULL)
+ * they touch the wanted elements of its lanes only. */
+static LLVMValueRef strided_load(emitter *e, const access *a, int step, LLVMValueRef mask) {
     int lanes = e->lanes, last = step * (lanes - 1);
     LLVMTypeRef type = memory_type(e, a, lanes);
     LLVMValueRef result = NULL;
     for (int part = 0, taken = 0; taken < lanes; part++) {
         int start = part * lanes;
         if (start + lanes - 1 > last) start = last - lanes + 1;
-        LLVMValueRef load = plain_load(e, type, address(e, a, start * a->size), (uint32_t)a->size);
-        int index[EMIT_MAX_LANES], next = taken;
+        int index[EMIT_MAX_LANES], wanted[EMIT_MAX_LANES], next = taken;
+        for (int i = 0; i < lanes; i++) wanted[i] = lanes; /* a lane of zeros */
         for (int i = 0; i < lanes; i++) {
             int from = i * step - start;
             bool here = i >= taken && from >= 0 && from < lanes;
             index[i] = here ? from + (result ? lanes : 0) : i < taken ? i : -1;
+            if (here) wanted[from] = i;
             if (here) next = i + 1;
+        }
+        LLVMValueRef pointer = address(e, a, start * a->size), load;
+        if (mask) {
+            LLVMValueRef none = LLVMConstNull(emit_vector_type(e->i1, lanes));
+            load = masked_load(e, type, pointer, (uint32_t)a->size, emit_shuffle(e, mask, none, lanes, wanted));
+        } else {
+            load = plain_load(e, type, pointer, (uint32_t)a->size);
         }
         result = result ? emit_shuffle(e, result, load, lanes, index) : emit_shuffle(e, load, NULL, lanes, index);
         taken = next;
     }
     return result;
-}
-
-static LLVMValueRef masked_load(emitter *e, LLVMTypeRef type, LLVMValueRef pointer, uint32_t alignment,
-                                LLVMValueRef mask) {
-    LLVMValueRef arguments[] = {pointer, LLVMConstInt(e->i32, alignment, false), mask, LLVMConstNull(type)};
-    return emit_call(e, "llvm.masked.load", type, e->pointer, 4, arguments);
 }
 
 static bool has_gather(const emitter *e, const access *a) {
@@ -157,7 +166,9 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
             value = plain_load(e, type, pointer, (uint32_t)a->size);
         return reverse(e, value, lanes);
     }
-    if (regular && step > 1 && step <= 4 && !mask.llvm) return strided_load(e, a, (int)step);
+    bool cheap_masks = e->features.level >= CPU_AVX512 && a->size >= 4;
+    if (regular && step > 1 && step <= 4 && (!mask.llvm || cheap_masks))
+        return strided_load(e, a, (int)step, mask.llvm);
     return gather(e, a, mask, offsets);
 }
 

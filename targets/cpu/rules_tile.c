@@ -21,6 +21,7 @@ enum {
     NO_TENSOR = -1,
     TILE_OVERHEAD = 40, /* cycles to start, initialise and store a tile */
     FAR_STORE = 6,      /* cycles of a store beyond the second-level cache */
+    CLOSE = 4,          /* elements between neighbouring lanes that few loads and shuffles bring together */
     WINDOW = 256,       /* instructions that are in flight at once */
     TASKS = 4           /* for each thread, at least */
 };
@@ -252,6 +253,9 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
             vector_operand = true;
         } else if (stride == 1) {
             vector_operand = true;
+        } else if (heavy && stride > 1 && stride <= CLOSE) { /* as many vectors, and a shuffle */
+            vector_operand = true;
+            penalty *= (double)stride + 1;
         } else if (heavy) {
             return false;
         } else {
