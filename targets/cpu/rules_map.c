@@ -115,10 +115,10 @@ static void exchange_loops(const panel_loops *l, const char *order) {
         outer = " ro";
     }
     bool many = rules_extent(l->r, &l->stage->axis[l->across]) > l->lanes;
-    if (many) tir_schedule_add(out, "split %s.%s %lld -> co ci peel", name, across, (long long)l->lanes);
-    tir_schedule_add(out, "order %s:%s%s%s %s %s", name, order, many ? " co" : "", outer, rows, many ? "ci" : across);
+    if (many) tir_schedule_add(out, "split %s.%s %lld -> a_o a_i peel", name, across, (long long)l->lanes);
+    tir_schedule_add(out, "order %s:%s%s%s %s %s", name, order, many ? " a_o" : "", outer, rows, many ? "a_i" : across);
     tir_schedule_add(out, "unroll %s.%s", name, rows);
-    tir_schedule_add(out, "vec %s.%s", name, many ? "ci" : across);
+    tir_schedule_add(out, "vec %s.%s", name, many ? "a_i" : across);
 }
 
 /* A map into panels: vectors run along the panel, or across it where memory is read that way. The few steps of a unit that may stand
