@@ -168,7 +168,7 @@ typedef struct dlc_compile_options {
     const char
         *schedule; /* regions' own schedules, in the form in which the dump "schedule" shows them: sections behind lines
                       `region NAME:` (regions of that name), `region #HASH:` or `region NAME #HASH:` (the region that computes
-                      just that, in whatever program). NULL, and for regions not listed: the target's rules. A malformed
+                      just that, in whatever program; of several such regions first the one of the name). NULL, and for regions not listed: the target's rules. A malformed
                       text is an error of dlc_compile, a schedule that does not fit its region one of binding. What regions
                       there are depends on shapes: a section that none has asked for is told to the log, once */
     bool
