@@ -523,9 +523,12 @@ static void add_loop(tile_loops *loops, const char *loop, bool parallel) {
 }
 
 /* Does all of the vector operand, panels of it side by side, stay in the second-level cache? Then rows may come first: results are
- * written as they lie in memory. */
+ * written as they lie in memory. Not where a predicate (padding) asks for the row: that becomes versions of a loop over rows, and of
+ * tasks there are none. */
 static bool rows_first(rules *r, int main, const tile *t) {
     const tir_stage *stage = &r->region->stages.data[main];
+    if (stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var))
+        return false;
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);
     for (int i = 0; i < count; i++) {
