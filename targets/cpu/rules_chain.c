@@ -557,6 +557,8 @@ static void few_scores(rules *r, const char *loop, const char *root) {
     tir_schedule *out = r->schedule;
     int s = rules_stage_named(r, plan->scores), rows = plan->rows < 0 ? -1 : rules_axis_labelled(r, s, plan->rows);
     int64_t block = SUMS / plan->group > 0 ? SUMS / plan->group : 1, keys = rules_extent(r, &scores->axis[plan->own]);
+    /* a tile of the last keys has the same registers: all levels of the tree live from one to the other */
+    if (keys > 0 && keys % block && !scores->predicate && block > 1) block /= 2;
     tir_schedule_add(out, "at %s %s.%s", scores->name, root, loop);
     tir_schedule_add(out, "store %s local", scores->name);
     tir_schedule_add(out, "split %s.%s %lld -> k_o k_i %s", scores->name, scores->axis[plan->own].name,
