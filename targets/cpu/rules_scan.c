@@ -162,10 +162,14 @@ static bool schedule_row_steps(rules *r, int s) {
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != s) continue;
-        if (step->kind == TIR_REDUCE)
-            for (int a = step->space; a < step->space + step->reduce; a++)
-                points = points < 0 ? -1 : points * rules_extent(r, &step->axis[a]);
-        for (int a = 0; a < step->space; a++) lanes = lanes || strcmp(step->axis[a].name, "lane") == 0;
+        int64_t row = 1; /* points of a row of this step */
+        for (int a = 0; a < step->space + step->reduce; a++) {
+            bool lane = a < step->space && strcmp(step->axis[a].name, "lane") == 0;
+            int64_t extent = lane || a >= step->space ? rules_extent(r, &step->axis[a]) : 1;
+            row = row < 0 || extent < 0 ? -1 : row * extent;
+            lanes = lanes || lane;
+        }
+        points = points < 0 || row < 0 ? -1 : row > points ? row : points;
     }
     if (!lanes) return false;
     for (int q = 0; q < (int)r->region->stages.count; q++) {
