@@ -110,8 +110,9 @@ static void select_keys(selection *s) {
     uint32_t state;
     tir_stage *step = open_selection(s, 1, &first, &state, element, free);
     tir_expr key = tir_region_load(c->region, s->ranks, element), last = tir_region_load(c->region, state, free);
-    tir_expr left = tir_select(pool, tir_lt(pool, key, last), key, tir_lowest(pool, DLC_I64));
-    s->index = tir_stage_reduce(c->region, step, TIR_MAX, left);
+    tir_expr best = tir_acc(pool, DLC_I64, 0), rival = tir_other(pool, DLC_I64, 0);
+    tir_expr update = tir_select(pool, tir_lt(pool, key, last), tir_max(pool, best, key), best);
+    s->index = tir_stage_value(c->region, step, update, tir_lowest(pool, DLC_I64), tir_max(pool, best, rival));
     close_selection(s, 1, &s->index);
 }
 
