@@ -47,6 +47,16 @@ static bool is_move(const graph_node *node) {
     return is_op(node, "reshape") || is_op(node, "transpose");
 }
 
+/* A convolution of whole blocks of channels: with all of its channels, or each by itself. Groups of a few would be picked out of
+ * blocks one by one. */
+static bool convolves_blocks(const graph *g, const graph_node *node) {
+    int64_t channels;
+    if (!is_op(node, "convolution")) return false;
+    const graph_shape *w = graph_shape_of(g, node->input[1]);
+    return node->attribute[graph_op_attribute(node->op, "groups")].integer == 1 ||
+           (tir_is_const(g->pool, w->dim[1], &channels) && channels == 1);
+}
+
 static bool known_sizes(const graph *g, graph_id value, int64_t *size) {
     const graph_shape *shape = graph_shape_of(g, value);
     for (int d = 0; d < shape->rank; d++)
@@ -153,7 +163,8 @@ static void find_readers(finder *f) {
             r->all++;
             r->moves += is_move(node);
             r->refuse = r->refuse || (!is_move(node) && !takes_blocks(node));
-            r->image = r->image || (is_op(node, "convolution") && k == 0);
+            r->image = r->image || (k == 0 && convolves_blocks(g, node));
+            r->refuse = r->refuse || (k == 0 && is_op(node, "convolution") && !convolves_blocks(g, node));
         }
     }
     for (uint32_t o = 0; o < g->outputs.count; o++) f->readers[g->outputs.data[o]].host = true;
@@ -223,8 +234,9 @@ static bool *find_images(const finder *f) {
     for (uint32_t n = 0; n < g->nodes.count; n++) {
         const graph_node *node = &g->nodes.data[n];
         if (!f->live[n] || node->results != 1 || graph_shape_of(g, node->first)->rank < 3) continue;
-        bool is = is_op(node, "convolution");
-        for (int k = 0; k < node->inputs && takes_blocks(node); k++) is = is || made[node->input[k]];
+        bool is = convolves_blocks(g, node);
+        bool follows = takes_blocks(node) && node->op->class_ != GRAPH_CONTRACT;
+        for (int k = 0; k < node->inputs && follows; k++) is = is || made[node->input[k]];
         made[node->first] = is;
     }
     return made;

@@ -196,6 +196,9 @@ static const struct {
     {"input x: f32[1, 8, 8, 24] input w: f32[32, 24, 3, 3] v = transpose(x, permutation=[0, 3, 1, 2]) y = convolution(v, w, " SAME
      ") o = transpose(y, permutation=[0, 2, 3, 1]) output o",
      "convolution f32[1, 32, 8, 8] (d0, d2, d3, d1)\n"},
+    /* groups of four channels are no blocks: conversions on both sides */
+    {"input x: f32[1, 2, 8, 8, 16] input w: f32[32, 4, 3, 3] " IN "y = convolution(v, w, groups=8, " SAME ")" OUT,
+     "transpose f32[1, 2, 16, 8, 8]\nconvolution f32[1, 32, 8, 8]\ntranspose_2 f32[1, 2, 8, 8, 16]\n"},
     /* the value itself is wanted too: a conversion */
     {GIVEN IN "y = convolution(v, w, " SAME ")" OUT " output y",
      "convolution f32[1, 32, 8, 8]\ntranspose_2 f32[1, 2, 8, 8, 16]\n"},
