@@ -4,12 +4,13 @@
  * vector, one block, or elements gathered one by one; only the last three depend on the tensor's layout. Absolute numbers are
  * rough; what counts is that the difference between layouts has the right sign where it is large. */
 #include "graph/layout_cost.h"
+#include "tir/unit.h"
 
 enum { TERMS = 16, USUAL_EXTENT = 64, ROWS_OF_TILE = 4 };
 
 /* Cycles for one vector. */
 static const double cost_broadcast = 0.5, cost_block = 0.5, cost_contiguous = 0.75, cost_gather = 20, cost_store = 1,
-                    cost_transposed_store = 8, cost_scatter = 24, cost_horizontal = 8;
+                    cost_transposed_store = 8, cost_scatter = 24, cost_horizontal = 8, cost_steps = 2;
 /* Operands of a register tile are reused: a broadcast by all vectors of a row, a vector by all rows. */
 static const double share_broadcast = 0.25, share_vector = 0.1;
 static const double penalty_masked = 1.9; /* lanes that fall on padding */
@@ -21,8 +22,8 @@ int64_t graph_extent(const tir_region *region, tir_expr extent) {
 
 int graph_block_lanes(const tir_machine *machine, dlc_dtype dtype) {
     int size = (int)lib_dtype_size(dtype);
-    if (size < 2) return 0; /* bytes have vectors of their own width, rarely of channels alone */
-    return machine->vector_bytes / (size < 4 ? 4 : size); /* halves are computed as f32 */
+    if (dtype == DLC_BOOL) return 0;
+    return machine->vector_bytes / (size < 4 ? 4 : size); /* narrow ones are computed, and summed, in 32 bits */
 }
 
 /* ---- loads */
@@ -274,6 +275,26 @@ static void add_stores(costing *c, const tir_stage *stage, int axis, double vect
     }
 }
 
+/* A unit of the machine takes steps that lie side by side. What is broadcast to it is copied so, unless blocks of channels are what it
+ * steps through. */
+static void add_steps(costing *c, const tir_stage *stage, tir_expr load, int axis) {
+    const tir_region *region = c->f->region;
+    const tir_tensor *tensor = &region->tensors.data[tensor_of(region->pool, load)];
+    const layout_argument *argument = argument_of(c, tensor_of(region->pool, load));
+    if (tensor->constant || tir_uses(region->pool, load, stage->axis[axis].var)) return;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        for (int d = 0; d < tensor->rank; d++) {
+            if (tir_operand(region->pool, load, d) != stage->axis[a].var) continue;
+            if (plain_stride(region, load, stage->axis[a].var) == 1) return;
+            double vectors = 1;
+            for (int i = 0; i < tensor->rank; i++) vectors *= (double)graph_extent(region, tensor->extent[i]);
+            vectors /= graph_block_lanes(c->machine, DLC_F32);
+            add_access(c, tensor_of(region->pool, load), vectors, cost_steps,
+                       argument && argument->dim == d ? 0 : cost_steps);
+            return;
+        }
+}
+
 /* Vectors along `axis` of the stage; -1: none. */
 static void add_stage(costing *c, uint32_t s, int axis) {
     tir_region *region = c->f->region;
@@ -287,7 +308,9 @@ static void add_stage(costing *c, uint32_t s, int axis) {
         steps *= a == axis ? (double)((extent + lanes - 1) / lanes) : (double)extent;
     }
     double times = points * steps, each = 0.5;
+    const tir_unit *unit = heavy ? tir_unit_for(c->machine->units, region->pool, stage) : NULL;
     if (heavy && c->machine->fma_ports > 0) each = 1.0 / c->machine->fma_ports;
+    if (unit) times /= unit->width;
     if (axis >= 0 && stage->predicate && tir_uses(region->pool, stage->predicate, stage->axis[axis].var))
         times *= penalty_masked;
     c->way->base += times * each * (heavy ? 1 : operations(region, stage));
@@ -300,6 +323,7 @@ static void add_stage(costing *c, uint32_t s, int axis) {
         double plain = axis < 0 ? cost_broadcast : plain_load(region, stage, load, axis, heavy), blocked = plain;
         if (argument && axis >= 0) blocked = blocked_load(region->pool, stage, load, axis, argument->dim);
         add_access(c, tensor_of(region->pool, load), times * share, plain, blocked);
+        if (unit && axis >= 0) add_steps(c, stage, load, axis);
     }
     add_stores(c, stage, axis, points);
 }

@@ -129,8 +129,11 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     const tir_axis_node *leaf = &plan->nodes.data[plan->order.data[k]];
     if (plan->unit && plan->order.data[k] == plan->unit_node) { /* all iterations at once, in the statement */
         int64_t trips;
-        if (!tir_is_const(l->pool, tir_node_extent(&l->state, s, plan->unit_node), &trips) ||
-            trips != plan->unit->width)
+        const tir_axis_node *split = leaf->parent < 0 ? NULL : &plan->nodes.data[leaf->parent];
+        bool known = tir_is_const(l->pool, tir_node_extent(&l->state, s, plan->unit_node), &trips);
+        /* an axis shorter than the unit has one tile, and masks for the steps behind its end */
+        if (known && trips < plan->unit->width && split && split->mode == TIR_TAIL_MASK) trips = split->factor;
+        if (!known || trips != plan->unit->width)
             tir_schedule_raise(&l->state, "loop %s of stage %s must have %d iterations for unit %s", leaf->name,
                                tir_stage_of(l, s)->name, plan->unit->width, plan->unit->name);
         loops(l, s, k + 1, role);

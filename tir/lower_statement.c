@@ -400,30 +400,57 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     close_if(l, within);
 }
 
-/* Whether step i of the unit lies inside the reduction's axes; 0: known. */
-static tir_expr unit_step_inside(tir_lowering *l, int s, int i) {
+/* Is the operand zero at steps of the unit behind the end of the reduction? A load whose layout pads the unit's axis reads zeros. */
+static bool ends_in_zeros(tir_lowering *l, int s, tir_expr operand) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    tir_expr axis = stage->axis[plan->nodes.data[plan->unit_node].axis].var;
+    const tir_node *node = tir_get(l->pool, operand);
+    if (node->op != TIR_LOAD || node->guarded) return false;
+    const tir_tensor *tensor = &l->region->tensors.data[node->bits];
+    if (tensor->stage >= 0 && tir_plan_of(l, tensor->stage)->open) return false; /* scratch pads nothing */
+    for (int d = 0; d < tensor->rank; d++)
+        if (tir_operand(l->pool, operand, d) == axis)
+            return tir_layout_padded_size(&tensor->layout, d, 1) % plan->unit->width == 0;
+    return false;
+}
+
+/* Whether step i of the unit lies inside the reduction's axes; 0: known. `zeros`: what lies behind the unit's axis adds nothing. */
+static tir_expr unit_step_inside(tir_lowering *l, int s, int i, bool zeros) {
     const tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
+    tir_axis_node *node = &plan->nodes.data[plan->unit_node];
+    int saved = l->known_count;
     tir_expr inside = 0;
-    plan->nodes.data[plan->unit_node].value = tir_index(l->pool, i);
+    node->value = tir_index(l->pool, i);
+    if (zeros) {
+        tir_expr value = tir_axis_value(&l->state, s, node->axis);
+        tir_lower_learn(l, tir_lt(l->pool, value, stage->axis[node->axis].extent));
+    }
     for (int a = stage->space; a < stage->space + stage->reduce; a++) inside = axis_masks(l, s, a, false, inside);
+    l->known_count = saved;
     return inside;
 }
 
+/* A term of the predicate that is the same for all steps of the unit: points where it is false do not exist. */
+static bool is_of_all_steps(tir_lowering *l, int s, tir_expr term) {
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    int axis = plan->nodes.data[plan->unit_node].axis;
+    return !tir_uses(l->pool, term, tir_stage_of(l, s)->axis[axis].var) && !loads(l, term);
+}
+
 /* The products of a unit: operands outside of the reduction's domain are zero, both of them. */
-static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc) {
+static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc, bool zeros) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
     tir_expr operands[2 * 4 + 1] = {acc}, sides[2], terms[TIR_TERM_LIMIT];
-    int count = 1;
+    int count = 1, found = tir_conjuncts(l->pool, stage->predicate, terms, TIR_TERM_LIMIT);
     tir_unit_match(plan->unit, l->pool, stage, &sides[0], &sides[1]);
     for (int i = 0; i < plan->unit->width; i++) {
-        tir_expr inside = unit_step_inside(l, s, i);
-        if (stage->predicate) {
-            int found =
-                tir_conjuncts(l->pool, tir_lower_translate(l, s, stage->predicate, NULL), terms, TIR_TERM_LIMIT);
-            for (int t = 0; t < found; t++) inside = conjoin(l, inside, terms[t]);
-        }
+        tir_expr inside = unit_step_inside(l, s, i, zeros);
+        for (int t = 0; t < found; t++)
+            if (!is_of_all_steps(l, s, terms[t]))
+                inside = conjoin(l, inside, tir_lower_translate(l, s, terms[t], NULL));
         for (int side = 0; side < 2; side++) {
             tir_expr value = legal(l, tir_lower_translate(l, s, sides[side], NULL));
             if (inside) value = tir_select(l->pool, inside, value, tir_int(l->pool, tir_dtype_of(l->pool, value), 0));
@@ -434,40 +461,53 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc) {
     return tir_make(l->pool, plan->unit->op, plan->unit->sum, count, operands);
 }
 
-static void store_unit(tir_lowering *l, int s, bool scratch) {
+static void store_unit(tir_lowering *l, int s, bool scratch, bool zeros) {
     tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE];
     point_indices(l, s, scratch, index);
     load_state(l, s, index, scratch, acc);
-    store_all(l, s, index, scratch, (tir_expr[TIR_MAX_STATE]){unit_value(l, s, acc[0])});
+    store_all(l, s, index, scratch, (tir_expr[TIR_MAX_STATE]){unit_value(l, s, acc[0], zeros)});
 }
 
 /* Where the reduction ends within the unit's steps, a version without masks takes all the others. */
+static void choose_unit_version(tir_lowering *l, int s, bool scratch, bool zeros) {
+    int width = tir_plan_of(l, s)->unit->width;
+    tir_expr whole = unit_step_inside(l, s, width - 1, zeros);
+    if (!whole || tir_is_true(l->pool, whole)) {
+        store_unit(l, s, scratch, zeros);
+        return;
+    }
+    tir_stmt *choice = tir_lower_append(l, TIR_IF);
+    tir_stmt **behind = l->cursor;
+    int known = l->known_count;
+    choice->if_.condition = whole;
+    choice->if_.clip = true;
+    for (int i = 0; i < width; i++) tir_lower_learn(l, unit_step_inside(l, s, i, zeros));
+    l->cursor = &choice->if_.body;
+    store_unit(l, s, scratch, zeros);
+    l->known_count = known;
+    l->cursor = &choice->if_.otherwise;
+    store_unit(l, s, scratch, zeros);
+    l->cursor = behind;
+}
+
 static void statement_unit(tir_lowering *l, int s, bool scratch) {
-    int saved = l->known_count, width = tir_plan_of(l, s)->unit->width;
-    bool padded = !scratch && padded_layout(l, tir_stage_of(l, s)->tensor[0]);
-    tir_expr guard = store_guard(l, s, scratch, padded);
+    const tir_stage *stage = tir_stage_of(l, s);
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    int saved = l->known_count;
+    bool padded = !scratch && padded_layout(l, stage->tensor[0]);
+    tir_expr guard = store_guard(l, s, scratch, padded), sides[2], terms[TIR_TERM_LIMIT];
     if (padded) guard = in_domain(l, s, guard);
     tir_lower_learn(l, guard);
     learn_ranges(l, s);
-    tir_stmt **after = open_if(l, guard, false);
-    tir_expr whole = unit_step_inside(l, s, width - 1);
-    if (whole && !tir_is_true(l->pool, whole)) {
-        tir_stmt *choice = tir_lower_append(l, TIR_IF);
-        tir_stmt **behind = l->cursor;
-        int known = l->known_count;
-        choice->if_.condition = whole;
-        choice->if_.clip = true;
-        for (int i = 0; i < width; i++) tir_lower_learn(l, unit_step_inside(l, s, i));
-        l->cursor = &choice->if_.body;
-        store_unit(l, s, scratch);
-        l->known_count = known;
-        l->cursor = &choice->if_.otherwise;
-        store_unit(l, s, scratch);
-        l->cursor = behind;
-    } else {
-        store_unit(l, s, scratch);
-    }
-    tir_plan_of(l, s)->nodes.data[tir_plan_of(l, s)->unit_node].value = 0;
+    int found = tir_conjuncts(l->pool, stage->predicate, terms, TIR_TERM_LIMIT);
+    for (int t = 0; t < found; t++)
+        if (is_of_all_steps(l, s, terms[t])) guard = conjoin(l, guard, tir_lower_translate(l, s, terms[t], NULL));
+    tir_lower_learn(l, guard);
+    tir_unit_match(plan->unit, l->pool, stage, &sides[0], &sides[1]);
+    bool zeros = ends_in_zeros(l, s, sides[0]) && ends_in_zeros(l, s, sides[1]);
+    tir_stmt **after = open_if(l, guard, has_clip(plan));
+    choose_unit_version(l, s, scratch, zeros);
+    tir_plan_of(l, s)->nodes.data[plan->unit_node].value = 0;
     l->known_count = saved;
     close_if(l, after);
 }

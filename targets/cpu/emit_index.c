@@ -468,11 +468,58 @@ emit_value emit_index_compare(emitter *e, tir_op op, tir_expr a, tir_expr b) {
 
 /* ---- addresses */
 
+/* Do a and b differ by a multiple of c, whatever the variables are? */
+static bool congruent(const emitter *e, tir_expr a, tir_expr b, int64_t c) {
+    enum { TERMS = 8 };
+    tir_term terms[2][TERMS];
+    int64_t constant[2];
+    int count[2] = {tir_terms(e->pool, a, terms[0], TERMS, &constant[0]),
+                    tir_terms(e->pool, b, terms[1], TERMS, &constant[1])};
+    if (count[0] < 0 || count[1] < 0 || (constant[0] - constant[1]) % c != 0) return false;
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < count[side]; i++) {
+            int64_t other = 0;
+            for (int k = 0; k < count[1 - side]; k++)
+                if (terms[1 - side][k].atom == terms[side][i].atom) other = terms[1 - side][k].coefficient;
+            if ((terms[side][i].coefficient - other) % c != 0) return false;
+        }
+    return true;
+}
+
+/* Axes that were fused into one loop index neighbouring dimensions by a quotient and a remainder. Where one dimension runs on into the
+ * next they add up to what was divided: m/c, n%c with strides c*s, s is m by s. Returns m, and which dimension is n's; 0: not so. */
+static tir_expr join_dimensions(const emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i, int *with) {
+    int64_t c, modulus, stride, step;
+    if (tir_op_of(e->pool, index[i]) != TIR_DIV || !tir_is_const(e->pool, tir_operand(e->pool, index[i], 1), &c))
+        return 0;
+    if (!tir_is_const(e->pool, b->stride[i], &stride)) return 0;
+    for (int k = i + 1; k < rank; k++) {
+        if (tir_op_of(e->pool, index[k]) != TIR_REM ||
+            !tir_is_const(e->pool, tir_operand(e->pool, index[k], 1), &modulus) || modulus != c)
+            continue;
+        if (!tir_is_const(e->pool, b->stride[k], &step) || step * c != stride) continue;
+        tir_expr m = tir_operand(e->pool, index[i], 0);
+        *with = k;
+        return congruent(e, m, tir_operand(e->pool, index[k], 0), c) ? m : 0;
+    }
+    return 0;
+}
+
 emit_form emit_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     const tir_buffer *b = &e->kernel->buffers.data[buffer];
     int64_t size = (int64_t)lib_dtype_size(b->dtype), constant;
     emit_form offset = {0};
+    uint32_t done = 0; /* dimensions that were joined to earlier ones */
     for (int i = 0; i < rank; i++) {
+        int with = 0;
+        tir_expr joined = done >> i & 1 ? 0 : join_dimensions(e, b, rank, index, i, &with);
+        if (done >> i & 1) continue;
+        if (joined && tir_is_const(e->pool, b->stride[with], &constant)) {
+            emit_form at = emit_index(e, joined);
+            emit_form_add(e, &offset, &at, constant * size);
+            done |= 1u << with;
+            continue;
+        }
         emit_form at = emit_index(e, index[i]);
         if (tir_is_const(e->pool, b->stride[i], &constant)) {
             emit_form_add(e, &offset, &at, constant * size);

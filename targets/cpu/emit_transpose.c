@@ -94,6 +94,27 @@ static void store_piece(emitter *e, LLVMValueRef vector, const shape *s, int fro
     emit_call(e, "llvm.masked.store", LLVMTypeOf(piece), e->pointer, 4, arguments);
 }
 
+/* The lanes' rows lie side by side too: what was transposed fills memory without gaps, and is stored by whole vectors. Memory takes the
+ * 16-byte blocks of lanes one after the other, of each the vectors in turn. */
+static void store_interleaved(emitter *e, LLVMValueRef *v, const shape *s, const emit_strided *run) {
+    for (int round = 1; round < s->rows && s->blocks > 1; round *= 2)
+        zip_round(e, v, s->rows, 1, s->lanes, s->block, s->lanes);
+    int elements = run->active * s->rows;
+    for (int j = 0; j * s->lanes < elements; j++) {
+        LLVMValueRef pointer = address(e, run, (int64_t)j * s->lanes / s->rows);
+        int wanted = elements - j * s->lanes;
+        if (wanted >= s->lanes) {
+            LLVMSetAlignment(LLVMBuildStore(e->builder, v[j], pointer), run->alignment);
+            continue;
+        }
+        LLVMValueRef lane[EMIT_MAX_LANES];
+        for (int i = 0; i < s->lanes; i++) lane[i] = LLVMConstInt(e->i1, i < wanted, false);
+        LLVMValueRef arguments[] = {v[j], pointer, LLVMConstInt(e->i32, run->alignment, false),
+                                    LLVMConstVector(lane, (unsigned)s->lanes)};
+        emit_call(e, "llvm.masked.store", LLVMTypeOf(v[j]), e->pointer, 4, arguments);
+    }
+}
+
 /* `count` stores side by side in memory, the first at run[0]. */
 static void store_transposed(emitter *e, const emit_strided *run, int count) {
     shape s = {.lanes = run->lanes, .rows = 2, .block = (int)(16 / run->size)};
@@ -105,6 +126,11 @@ static void store_transposed(emitter *e, const emit_strided *run, int count) {
     LLVMValueRef v[ROWS_MAX];
     for (int i = 0; i < s.rows; i++) v[i] = i < count ? run[i].value : LLVMGetPoison(LLVMTypeOf(run->value));
     transpose(e, v, &s);
+    bool dense = run->stride == run->size * count && s.rows == count && s.outer == 1 && !run->non_temporal;
+    if (dense && (run->active == s.lanes || e->device->machine.masked)) {
+        store_interleaved(e, v, &s, run);
+        return;
+    }
     int parts = s.blocks / s.outer, columns = s.block / s.inner; /* of a vector; of a block */
     for (int lane = 0; lane < run->active; lane++) {
         int block = lane / s.block, column = lane % s.block;

@@ -166,6 +166,52 @@ static bool map_panels(rules *r, int s) {
     return true;
 }
 
+/* A map into short groups of a unit's steps behind a plain axis, (.., c/4, h, w, c%4): vectors run along that axis, with what runs
+ * straight on into it, and the steps are unrolled: what they store is interleaved in registers. */
+static bool map_steps(rules *r, int s) {
+    enum { STEPS = 4 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    const char *name = stage->name;
+    int last = layout->count - 1, along = stage->space - 1;
+    const tir_layout_part *step = last > 0 ? &layout->part[last] : NULL, *plain = step ? step - 1 : NULL;
+    if (!step || step->divisor != 1 || step->modulus < 2 || step->modulus > STEPS) return false;
+    if (plain->modulus || plain->divisor != 1 || plain->dim != along || step->dim == along) return false;
+    for (int p = 0; p < last; p++)
+        if (layout->part[p].modulus || (layout->part[p].divisor != 1 && layout->part[p].dim != step->dim)) return false;
+    int64_t extent, block = rules_lanes(r, s);
+    int first;
+    const char *loop = fuse_axes(r, s, along, &first, &extent);
+    if (first <= step->dim && extent < 0) return false;
+    tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[step->dim].name, step->modulus);
+    rules_nest nest = {.r = r, .stage = stage};
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int p = 0; p < last; p++) {
+        int dim = layout->part[p].dim;
+        if (dim >= first && dim != step->dim) continue;
+        bool outer = dim == step->dim;
+        int64_t whole = rules_extent(r, &stage->axis[dim]);
+        if (outer && whole >= 0) whole = (whole + step->modulus - 1) / step->modulus;
+        const char *axis = outer ? "so" : stage->axis[dim].name;
+        rules_add_loop(&nest, axis, whole, outer);
+        lib_text_format(&order, " %s", axis);
+    }
+    if (extent < 0 || extent > block) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi %s", name, loop, (long long)block,
+                         extent < 0 ? "mask" : "peel");
+        rules_add_loop(&nest, "vo", extent < 0 ? -1 : (extent + block - 1) / block, true);
+        lib_text_add(&order, " vo");
+        loop = "vi";
+        extent = extent < 0 ? -1 : block;
+    }
+    tir_schedule_add(r->schedule, "order %s:%s si %s", name, order.data ? order.data : "", loop);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, loop);
+    tir_schedule_add(r->schedule, "unroll %s.si", name);
+    rules_form_tasks(&nest, extent < 0 ? -1 : extent * step->modulus, TASK_POINTS);
+    return true;
+}
+
 /* ---- transposition */
 
 typedef struct transposition {
@@ -313,5 +359,5 @@ static void map_straight(rules *r, int s) {
 }
 
 void rules_map(rules *r, int root) {
-    if (!map_panels(r, root) && !map_transposed(r, root)) map_straight(r, root);
+    if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root)) map_straight(r, root);
 }

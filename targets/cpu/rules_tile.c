@@ -13,7 +13,9 @@ typedef struct tile {
     bool pack_copy;       /* it is not constant: copy it first */
     const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
     int unit_axis;
-    double cycles; /* model */
+    uint32_t steps;  /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
+    bool steps_copy; /* copy it first */
+    double cycles;   /* model */
 } tile;
 
 enum { SEPARATE_ROWS = 8 }; /* of light reductions: hides the latency of one accumulator's chain */
@@ -181,36 +183,77 @@ static int repeated_axis(const rules *r, const tir_stage *stage, int v, const ru
     return best;
 }
 
-/* A unit of the machine for the reduction: its steps run straight through what is broadcast, and lie side by side in panels of what
- * runs along vectors. Operands at run time are packed for it if they are used again and again. */
+/* Do the unit's steps along an axis lie side by side inside blocks of what is broadcast? */
+static bool runs_in_blocks(const rules *r, const rules_access *access, tir_expr axis, int width) {
+    const tir_layout *layout = &r->region->tensors.data[access->tensor].layout;
+    if (tir_layout_is_identity(layout)) return false;
+    const tir_layout_part *inner = &layout->part[layout->count - 1];
+    return inner->divisor == 1 && inner->modulus > 0 && inner->modulus % width == 0 &&
+           tir_operand(r->region->pool, access->load, inner->dim) == axis;
+}
+
+/* How often an element of the tensor takes part in the reduction, on average. */
+static double uses_of_element(const rules *r, const tir_stage *stage, const tir_tensor *tensor) {
+    double uses = reduction_steps(r, stage);
+    for (int a = 0; a < stage->space; a++) uses *= (double)known_extent(r, &stage->axis[a]);
+    for (int d = 0; d < tensor->rank; d++) {
+        int64_t extent;
+        if (tir_is_const(r->region->pool, tensor->extent[d], &extent) && extent > 0) uses /= (double)extent;
+    }
+    return uses;
+}
+
+/* What a unit asks of the operands along axis `a`: its steps run straight through what is broadcast, and lie side by side in panels
+ * of what runs along vectors. Operands at run time are packed for it if they are used again and again. False: they cannot. */
+static bool fit_unit(rules *r, int s, tile *t, const tir_unit *unit, int a, const rules_access *access, int count,
+                     int64_t rows) {
+    enum { ROWS = 8, USES = 48 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    tir_expr axis = stage->axis[a].var;
+    int64_t extent = known_extent(r, &stage->axis[a]);
+    bool ends = extent % unit->width != 0; /* the last steps lie behind the end: cheap where operands are padded there */
+    uint32_t pack = t->pack, steps = UINT32_MAX;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        bool broadcast = !depends(&access[i], t->v);
+        if (broadcast && runs_in_blocks(r, &access[i], axis, unit->width)) continue;
+        if (broadcast && access[i].stride[a] == 1 && (!ends || extent >= 2 * unit->width)) continue;
+        if (broadcast) {
+            bool known = tensor->constant || uses_of_element(r, stage, tensor) >= USES;
+            if (!known || tensor->rank < 2 || !plain_subscript(r, &access[i], axis)) return false;
+            if (steps != UINT32_MAX && steps != access[i].tensor) return false;
+            steps = access[i].tensor;
+        } else if (panel_width(r, &access[i], stage->axis[t->v].var)) {
+            const tir_layout_part *inner = &tensor->layout.part[tensor->layout.count - 1];
+            if (inner->modulus != unit->width || tir_operand(r->region->pool, access[i].load, inner->dim) != axis)
+                return false;
+        } else {
+            if (!plain_subscript(r, &access[i], axis) || tensor->rank < 2 ||
+                !plain_subscript(r, &access[i], stage->axis[t->v].var))
+                return false;
+            if ((pack != UINT32_MAX && pack != access[i].tensor) || (!tensor->constant && rows < ROWS)) return false;
+            pack = access[i].tensor;
+        }
+    }
+    if (steps != UINT32_MAX && steps == pack) return false; /* read in both ways: one copy cannot serve them */
+    if (pack != t->pack) t->pack_copy = true;
+    t->pack = pack;
+    t->steps = steps;
+    t->steps_copy = steps != UINT32_MAX && !r->region->tensors.data[steps].constant;
+    t->unit = unit;
+    t->unit_axis = a;
+    return true;
+}
+
+/* A unit of the machine for the reduction, along the first axis that it can go along without wasting half of its steps. */
 static void choose_unit(rules *r, int s, tile *t, const rules_access *access, int count, int64_t rows) {
-    enum { ROWS = 8 };
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_unit *unit = tir_unit_for(r->machine->units, r->region->pool, stage);
-    for (int a = stage->space; unit && !stage->predicate && a < stage->space + stage->reduce; a++) {
-        uint32_t pack = t->pack;
-        bool fits = known_extent(r, &stage->axis[a]) >= 2 * unit->width, plain = true;
-        for (int i = 0; i < count && fits; i++) {
-            const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-            if (!depends(&access[i], t->v)) {
-                fits = access[i].stride[a] == 1;
-            } else if (panel_width(r, &access[i], stage->axis[t->v].var)) {
-                const tir_layout_part *inner = &tensor->layout.part[tensor->layout.count - 1];
-                fits = inner->modulus == unit->width &&
-                       tir_operand(r->region->pool, access[i].load, inner->dim) == stage->axis[a].var;
-            } else {
-                plain = plain && plain_subscript(r, &access[i], stage->axis[a].var) && tensor->rank >= 2 &&
-                        plain_subscript(r, &access[i], stage->axis[t->v].var);
-                fits = plain && (pack == UINT32_MAX || pack == access[i].tensor) && (tensor->constant || rows >= ROWS);
-                pack = access[i].tensor;
-            }
-        }
-        if (!fits) continue;
-        if (pack != t->pack) t->pack_copy = true;
-        t->pack = pack;
-        t->unit = unit;
-        t->unit_axis = a;
-        return;
+    for (int a = stage->space; unit && a < stage->space + stage->reduce; a++) {
+        int64_t extent = known_extent(r, &stage->axis[a]);
+        if (round_up(extent, unit->width) >= 2 * extent) continue;
+        if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
+        if (fit_unit(r, s, t, unit, a, access, count, rows)) return;
     }
 }
 
@@ -237,7 +280,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         .n = covered_extent(r, s, v), .m = 1, .heavy = heavy, .steps = reduction_steps(r, stage), .taps = 1};
     double penalty = 1;
     tir_expr axis = stage->axis[v].var;
-    *t = (tile){.v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX};
+    *t = (tile){.v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX, .steps = UINT32_MAX};
     if (known_extent(r, &stage->axis[v]) == 1) return false;
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = panel_width(r, &access[i], axis);
@@ -270,7 +313,10 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     }
     if (t->u >= 0) p.m = covered_extent(r, s, t->u);
     if (!p.separate) choose_unit(r, s, t, access, count, p.m);
-    if (t->unit) p.steps /= t->unit->width;
+    if (t->unit) {
+        int64_t extent = known_extent(r, &stage->axis[t->unit_axis]), width = t->unit->width;
+        p.steps = p.steps / (double)extent * (double)(round_up(extent, width) / width);
+    }
     for (int i = 0; i < count && t->u >= 0; i++) {
         int64_t stride = access[i].stride[t->u];
         int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
@@ -353,48 +399,71 @@ int rules_stage_named(const rules *r, const char *name) {
     return NO_TENSOR;
 }
 
-/* (v/NR, other dimensions in order, v%NR) with the reader's names for dimensions; (.., k/2, .., v%NR, k%2) for a unit. Dimensions of
- * loops outside of the panels (batches) come before them, so that memory is walked as it lies. */
-static void pack_panels(rules *r, int s, const tile *t, uint32_t tensor) {
+/* Names of a tensor's dimensions: those of the stage that writes it, or of the axes that the reader runs along them. */
+static void name_dimensions(const rules *r, const tir_stage *reader, const tir_tensor *tensor, tir_expr load,
+                            const char **names) {
+    for (int d = 0; d < tensor->rank; d++) {
+        tir_expr subscript = tir_operand(r->region->pool, load, d);
+        names[d] = tensor->stage >= 0 ? r->region->stages.data[tensor->stage].axis[d].name : NULL;
+        for (int a = 0; a < reader->space + reader->reduce && !names[d]; a++)
+            if (reader->axis[a].var == subscript) names[d] = reader->axis[a].name;
+        if (!names[d]) names[d] = lib_arena_format(r->arena, "d%d", d);
+    }
+}
+
+/* (v/NR, other dimensions in order, v%NR); (.., k/2, .., v%NR, k%2) for a unit; (.., k/2, .., k%2) of what is broadcast to it.
+ * Dimensions of loops outside of the panels (batches) come before them, so that memory is walked as it lies. */
+static void pack_operand(rules *r, int s, const tile *t, uint32_t tensor) {
     const tir_tensor *packed = &r->region->tensors.data[tensor];
     const tir_stage *reader = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    const char *names[DLC_MAX_RANK] = {NULL};
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), first = 0;
+    while (first < count && access[first].tensor != tensor) first++;
+    if (first == count) return;
+    const char *names[DLC_MAX_RANK];
     bool outside[DLC_MAX_RANK] = {false};
-    int panel = -1, steps = -1;       /* dimensions that vectors run along, that a unit's steps do */
-    for (int i = 0; i < count; i++) { /* an operand that is read twice is named by its first load */
-        if (access[i].tensor != tensor) continue;
-        for (int d = 0; d < packed->rank; d++) {
+    int panel = -1, steps = -1; /* dimensions that vectors run along, that a unit's steps do */
+    name_dimensions(r, reader, packed, access[first].load, names);
+    for (int i = first; i < count; i++) /* an operand may be read twice */
+        for (int d = 0; d < packed->rank && access[i].tensor == tensor; d++) {
             tir_expr subscript = tir_operand(r->region->pool, access[i].load, d);
-            if (packed->stage >= 0) names[d] = r->region->stages.data[packed->stage].axis[d].name;
-            for (int a = 0; a < reader->space + reader->reduce && !names[d]; a++)
-                if (reader->axis[a].var == subscript) names[d] = reader->axis[a].name;
-            for (int a = 0; a < reader->space; a++)
-                outside[d] = outside[d] || (a != t->v && reader->axis[a].var == subscript);
+            for (int b = 0; b < reader->space; b++)
+                outside[d] = outside[d] || (b != t->v && reader->axis[b].var == subscript);
             if (subscript == reader->axis[t->v].var) panel = d;
             if (t->unit && subscript == reader->axis[t->unit_axis].var) steps = d;
         }
-    }
-    for (int d = 0; d < packed->rank; d++)
-        if (!names[d]) names[d] = lib_arena_format(r->arena, "d%d", d);
-    if (panel < 0) return;
-    outside[panel] = false; /* a tensor that is both operands */
-    if (steps >= 0) outside[steps] = false;
+    if (panel < 0 && steps < 0) return;
     lib_text parts;
     lib_text_init(&parts, r->arena);
-    for (int d = 0; d < packed->rank; d++)
-        if (outside[d]) lib_text_format(&parts, "%s, ", names[d]);
-    lib_text_format(&parts, "%s/%lld", names[panel], (long long)t->nr);
     for (int d = 0; d < packed->rank; d++) {
-        if (d == steps)
-            lib_text_format(&parts, ", %s/%d", names[d], t->unit->width);
-        else if (d != panel && !outside[d])
-            lib_text_format(&parts, ", %s", names[d]);
+        outside[d] = outside[d] && panel >= 0 && d != panel && d != steps; /* a tensor may be both operands */
+        if (outside[d]) lib_text_format(&parts, "%s, ", names[d]);
     }
-    lib_text_format(&parts, ", %s%%%lld", names[panel], (long long)t->nr);
+    if (panel >= 0) lib_text_format(&parts, "%s/%lld", names[panel], (long long)t->nr);
+    for (int d = 0; d < packed->rank; d++) {
+        const char *comma = parts.length ? ", " : "";
+        if (d == steps)
+            lib_text_format(&parts, "%s%s/%d", comma, names[d], t->unit->width);
+        else if (d != panel && !outside[d])
+            lib_text_format(&parts, "%s%s", comma, names[d]);
+    }
+    if (panel >= 0) lib_text_format(&parts, ", %s%%%lld", names[panel], (long long)t->nr);
     if (steps >= 0) lib_text_format(&parts, ", %s%%%d", names[steps], t->unit->width);
     rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
+}
+
+/* Lays an operand out for the tile, or a copy of it. */
+static void pack(rules *r, const char *reader, const tile *t, const char *operand, bool copy) {
+    if (copy) {
+        const char *source = operand;
+        operand = rules_fresh_name(r, source, "_panels");
+        rules_rewrite(r, "copy %s -> %s", source, operand);
+    }
+    for (uint32_t i = 0; i < r->region->tensors.count; i++)
+        if (strcmp(r->region->tensors.data[i].name, operand) == 0) {
+            pack_operand(r, rules_stage_named(r, reader), t, i);
+            return;
+        }
 }
 
 /* The accumulators' buffer: the vector axis innermost, so that a vector is a run of elements. */
@@ -440,16 +509,11 @@ void rules_prepare_tile(rules *r, int s) {
     copy_outputs(r, s);
     s = rules_stage_named(r, name);
     vectors_last(r, s, t.v);
-    if (t.pack == UINT32_MAX || rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;
-    uint32_t packed = t.pack;
-    if (t.pack_copy) {
-        const char *source = r->region->tensors.data[packed].name, *copy = rules_fresh_name(r, source, "_panels");
-        rules_rewrite(r, "copy %s -> %s", source, copy);
-        s = rules_stage_named(r, name);
-        for (uint32_t i = 0; i < r->region->tensors.count; i++)
-            if (strcmp(r->region->tensors.data[i].name, copy) == 0) packed = i;
-    }
-    pack_panels(r, s, &t, packed);
+    if (rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;
+    const char *panels = t.pack == UINT32_MAX ? NULL : r->region->tensors.data[t.pack].name;
+    const char *steps = t.steps == UINT32_MAX ? NULL : r->region->tensors.data[t.steps].name;
+    if (panels) pack(r, name, &t, panels, t.pack_copy);
+    if (steps) pack(r, name, &t, steps, t.steps_copy);
 }
 
 /* ---- loops */
