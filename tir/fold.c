@@ -4,6 +4,8 @@
 #include "tir/arith.h"
 #include "tir/simplify.h"
 
+#include <math.h>
+
 static bool is_float(tir_dtype dtype) {
     return dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)dtype);
 }
@@ -55,8 +57,30 @@ static bool embeds(tir_dtype from, tir_dtype to) {
     return a == b ? room >= bits : a == 'u' && room > bits;
 }
 
+/* A bound of x that saturation to bytes sets anyway: max(x, c) with c at the low end or below, min(x, c) at the high end or above;
+ * NaN becomes 0 in either case. Rounding to integral values keeps the order. Returns x, with the rounding; 0: there is none. */
+static tir_expr without_bound(tir_pool *pool, tir_dtype to, tir_expr a) {
+    if (tir_op_of(pool, a) == TIR_ROUND) {
+        tir_expr x = without_bound(pool, to, tir_operand(pool, a, 0));
+        return x ? tir_unary(pool, TIR_ROUND, x) : 0;
+    }
+    tir_op op = tir_op_of(pool, a);
+    if (op != TIR_MAX && op != TIR_MIN) return 0;
+    double low = lib_dtypes[to].class_ == 'i' ? -128 : 0, high = lib_dtypes[to].class_ == 'i' ? 127 : 255;
+    for (int side = 0; side < 2; side++) {
+        const tir_node *node = tir_get(pool, tir_operand(pool, a, side));
+        double bound = node->op == TIR_CONST ? tir_bits_to_f64(node->dtype, node->bits) : (double)NAN;
+        if (op == TIR_MAX ? bound <= low : bound >= high) return tir_operand(pool, a, 1 - side);
+    }
+    return 0;
+}
+
 static tir_expr fold_cast(tir_pool *pool, tir_dtype to, tir_expr a) {
     tir_dtype from = tir_dtype_of(pool, a);
+    if (is_float(from) && is_integer(to) && lib_dtypes[to].bits == 8) {
+        tir_expr x = without_bound(pool, to, a);
+        if (x) return tir_cast(pool, to, x);
+    }
     if (tir_op_of(pool, a) == TIR_CAST) {
         tir_expr x = tir_operand(pool, a, 0);
         tir_dtype inner = tir_dtype_of(pool, x);

@@ -172,7 +172,8 @@ enum emit_tag {
     EMIT_REDUCE,
     EMIT_INDEX_DIV,
     EMIT_GROUP,
-    EMIT_PACK
+    EMIT_PACK,
+    EMIT_ROUND_CAST
 };
 
 /* ---- emit_core.c */
@@ -240,6 +241,7 @@ LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, L
 
 /* ---- emit_cast.c */
 LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef value);
+LLVMValueRef emit_round_cast(emitter *e, tir_dtype to, LLVMValueRef x); /* of f32, to nearest first */
 
 /* ---- emit_memory.c */
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands);

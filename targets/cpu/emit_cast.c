@@ -130,6 +130,46 @@ static LLVMValueRef f32_to_odd(emitter *e, LLVMValueRef x) {
 
 /* ---- between floats and integers */
 
+/* f32 lanes to bytes, saturating, NaN as 0; rounded to nearest even, or truncated. The conversion gives the lowest i32 for what is out
+ * of its range, which narrowing saturates to the right end once the other end is taken care of. NULL: not by one instruction. */
+static LLVMValueRef byte_from_f32(emitter *e, bool is_signed, bool nearest, LLVMValueRef x) {
+    static const char *const names[2][3] = {
+        {"llvm.x86.sse2.cvttps2dq", "llvm.x86.avx.cvtt.ps2dq.256", "llvm.x86.avx512.mask.cvttps2dq.512"},
+        {"llvm.x86.sse2.cvtps2dq", "llvm.x86.avx.cvt.ps2dq.256", "llvm.x86.avx512.mask.cvtps2dq.512"}};
+    LLVMBuilderRef b = e->builder;
+    LLVMTypeRef real = LLVMTypeOf(x);
+    int lanes = lanes_of(x), size = lanes == 4 ? 0 : lanes == 8 ? 1 : lanes == 16 ? 2 : -1;
+    if (size < 0 || !e->features.x86 || (int)e->features.level < size) return NULL;
+    LLVMTypeRef wide = emit_vector_type(e->i32, lanes);
+    bool saturates = e->features.level == CPU_AVX512;
+    LLVMValueRef zero = LLVMConstNull(real), most = emit_real(e->f32, lanes, is_signed ? 127 : 255), y = x;
+    if (!is_signed) y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, y, zero, ""), y, zero, ""); /* also NaN */
+    if (is_signed || !saturates)
+        y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, y, most, ""), y, most, "");
+    if (is_signed && !saturates) {
+        LLVMValueRef least = emit_real(e->f32, lanes, -128);
+        y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, y, least, ""), y, least, "");
+    }
+    LLVMValueRef operands[] = {y, LLVMConstNull(wide), LLVMConstAllOnes(e->i16), LLVMConstInt(e->i32, 4, false)};
+    y = emit_call(e, names[nearest][size], NULL, NULL, size == 2 ? 4 : 1, operands);
+    if (is_signed)
+        y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealORD, x, x, ""), y, LLVMConstNull(wide), "");
+    if (saturates && is_signed) {
+        LLVMValueRef low = emit_fill(e, e->i32, lanes, -128), high = emit_fill(e, e->i32, lanes, 127);
+        y = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSGT, y, low, ""), y, low, "");
+        y = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, y, high, ""), y, high, "");
+    } else if (saturates) {
+        LLVMValueRef high = emit_fill(e, e->i32, lanes, 255);
+        y = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntULT, y, high, ""), y, high, "");
+    }
+    return LLVMBuildTrunc(b, y, emit_vector_type(e->i8, lanes), "");
+}
+
+LLVMValueRef emit_round_cast(emitter *e, tir_dtype to, LLVMValueRef x) {
+    LLVMValueRef y = bits_of(to) == 8 ? byte_from_f32(e, class_of(to) == 'i', true, x) : NULL;
+    return y ? y : emit_cast(e, to, DLC_F32, emit_round(e, TIR_ROUND, x));
+}
+
 /* Saturating, NaN gives 0. No lane ever converts a value out of range, which LLVM leaves undefined. */
 static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
     LLVMBuilderRef b = e->builder;
@@ -137,6 +177,10 @@ static LLVMValueRef float_to_int(emitter *e, tir_dtype to, LLVMValueRef x) {
     int lanes = lanes_of(x), bits = bits_of(to);
     LLVMTypeRef element = lanes ? LLVMGetElementType(real) : real;
     bool is_signed = class_of(to) == 'i';
+    if (bits == 8 && element == e->f32) {
+        LLVMValueRef y = byte_from_f32(e, is_signed, false, x);
+        if (y) return y;
+    }
     double low = is_signed ? -ldexp(1.0, bits - 1) : 0.0, end = ldexp(1.0, is_signed ? bits - 1 : bits);
     if (bits < (element == e->f64 ? 32 : 16) + 1) { /* the bounds themselves are exact: clamp, then convert */
         LLVMTypeRef wide = emit_vector_type(bits == 32 && !is_signed ? e->i64 : e->i32, lanes);

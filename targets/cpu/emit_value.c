@@ -282,6 +282,23 @@ static emit_value dot_value(emitter *e, tir_op op, const tir_expr *operands) {
     return result;
 }
 
+/* Integers of f32 that are rounded to nearest first: one conversion does both. */
+static bool rounds_to_integer(const emitter *e, const tir_node *node, const tir_expr *operands) {
+    return node->op == TIR_CAST && node->dtype != TIR_INDEX && lib_dtypes[node->dtype].bits == 8 &&
+           class_of(node->dtype) != 'b' && tir_op_of(e->pool, operands[0]) == TIR_ROUND &&
+           tir_dtype_of(e->pool, operands[0]) == DLC_F32;
+}
+
+static emit_value round_cast(emitter *e, tir_dtype to, tir_expr operand) {
+    emit_value x = emit_expr(e, tir_operand(e->pool, operand, 0)), result;
+    uint64_t key[] = {EMIT_ROUND_CAST | (uint64_t)to << 16, (uint64_t)(uintptr_t)x.llvm};
+    if (emit_find(e, 2, key, &result)) return result;
+    emit_at(e, x.level);
+    result = x;
+    result.llvm = emit_round_cast(e, to, x.llvm);
+    return emit_remember(e, 2, key, result);
+}
+
 static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
     const tir_expr *operands = &e->pool->operands.data[node->first];
     tir_op op = (tir_op)node->op;
@@ -302,6 +319,7 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
     if (operand == TIR_INDEX && (tir_ops[op].flags & TIR_COMPARES))
         return emit_index_compare(e, op, operands[0], operands[1]);
     if (op == TIR_CAST && operand == TIR_INDEX) return cast_index(e, node->dtype, operands[0]);
+    if (rounds_to_integer(e, node, operands)) return round_cast(e, node->dtype, operands[0]);
     if (op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8) {
         x[0] = dot_value(e, op, operands);
         if (x[0].llvm) return x[0];
