@@ -14,6 +14,7 @@ extern const graph_op *const graph_ops_winograd[];
 extern const graph_op *const graph_ops_random[];
 extern const graph_op *const graph_ops_control[];
 extern const graph_op *const graph_ops_composite[];
+extern const graph_op *const graph_ops_quantize[];
 
 const graph_op *const *const graph_op_families[] = {graph_ops_source,
                                                     graph_ops_map,
@@ -27,6 +28,7 @@ const graph_op *const *const graph_op_families[] = {graph_ops_source,
                                                     graph_ops_random,
                                                     graph_ops_control,
                                                     graph_ops_composite,
+                                                    graph_ops_quantize,
                                                     NULL};
 
 /* A scan: about a hundred rows, most told apart by the first characters, and no table to be built at run time. */

@@ -271,6 +271,14 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
     return guard.llvm && !zero ? emit_select(e, guard, value, other) : value;
 }
 
+/* Is the load made whatever its guard says at other times? */
+static bool is_unguarded(emitter *e, const tir_node *node) {
+    int64_t constant;
+    if (!node->guarded) return true;
+    emit_value guard = emit_expr(e, e->pool->operands.data[node->first + node->count - 2]);
+    return !guard.lanes && emit_is_constant(guard, &constant) && constant != 0;
+}
+
 emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
     const emit_value none = {0};
     emit_form first = {0};
@@ -278,10 +286,10 @@ emit_value emit_load_group(emitter *e, int count, const tir_expr *operands) {
     int rank = 0;
     for (int i = 0; i < count; i++) {
         const tir_node *node = tir_get(e->pool, operands[2 * i]);
-        if (node->op != TIR_LOAD || node->guarded) return none;
+        if (node->op != TIR_LOAD || !is_unguarded(e, node)) return none;
         if (i == 0) {
             buffer = (uint32_t)node->bits;
-            rank = (int)node->count;
+            rank = (int)node->count - (node->guarded ? 2 : 0);
             if (emit_in_registers(e, buffer)) return none;
             first = emit_offset(e, buffer, rank, &e->pool->operands.data[node->first]);
             continue;
