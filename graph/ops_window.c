@@ -436,7 +436,12 @@ static const graph_op row_convolution = {
         "convolution(T[1, 2, 3, 4, 5], T[2, 2, 2, 3, 2], stride=[1, 2, 1], low=[1, 0, 1])\n"
         "convolution(bf16[1, 3, 6, 6], bf16[4, 3, 3, 3], result=f32)\n"
         "convolution(i8[1, 3, 6, 6], i8[4, 3, 3, 3], result=i32)\n"
-        "convolution(u8[1, 4, 6, 6], i8[4, 2, 3, 3], groups=2, low=[1, 1], result=i32)",
+        "convolution(u8[1, 4, 6, 6], i8[4, 2, 3, 3], groups=2, low=[1, 1], result=i32)\n"
+        "convolution(u8[1, 18, 9, 10], i8[20, 18, 3, 3], low=[1, 1], high=[1, 1], result=i32)\n"
+        "convolution(u8[2, 3, 13, 15], i8[17, 3, 5, 5], low=[2, 2], high=[2, 2], stride=[2, 2], result=i32)\n"
+        "convolution(u8[1, 33, 7, 7], i8[16, 33, 1, 1], result=i32)\n"
+        "convolution(bf16[1, 17, 9, 10], bf16[20, 17, 3, 3], low=[2, 1], high=[1, 2], dilation=[2, 1], result=f32)\n"
+        "convolution(bf16[1, 3, 12, 12], bf16[16, 3, 3, 3], low=[1, 1], high=[1, 1])",
     .doc = "y[n, co, o...] = sum over ci, k... of x[n, g*(ci count) + ci, o*stride + k*dilation - low...] * w[co, "
            "ci, k...], g the group of co; positions outside x are left out. x [batch, channels, 1 to 3 spatial "
            "dimensions], w [output channels, channels/groups, window]. f16 and bf16 multiply and add in f32 and "

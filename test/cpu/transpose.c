@@ -31,6 +31,38 @@ static void test_dtypes(void **state) {
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) check_block(dtypes[d], sizes[i][0], sizes[i][1]);
 }
 
+/* Without gaps between the lanes' rows: whole vectors. */
+static void test_interleaved(void **state) {
+    (void)state;
+    static const char *const dtypes[] = {"u8", "bf16", "f32", "f64"};
+    static const int rows[] = {2, 3, 4, 8, 16}, lanes[] = {3, 8, 16, 30, 49, 64, 100};
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+            for (size_t l = 0; l < sizeof lanes / sizeof *lanes; l++) {
+                char text[512];
+                snprintf(text, sizeof text,
+                         "kernel dense(x: %s[3, %d, %d] arg, y: %s[3, %d, %d] arg)\n"
+                         "phase tasks=3 task=p {\n"
+                         "  for u in 0..%d unroll { for j in 0..%d vec { y[p, j, u] = x[p, u, j] } }\n"
+                         "}\n",
+                         dtypes[d], rows[r], lanes[l], dtypes[d], lanes[l], rows[r], rows[r], lanes[l]);
+                kernel_check_fill(text, NULL, FILL_SMALL);
+            }
+}
+
+/* Two dimensions that one loop walks, where they run on into each other and where they do not. */
+static void test_fused(void **state) {
+    (void)state;
+    kernel_check("kernel fused(x: f32[3, 7, 10] arg, y: f32[3, 7, 10, 2] arg, z: f32[3, 7, 12] arg)\n"
+                 "phase tasks=3 task=p {\n"
+                 "  for v in 0..5 { for i in 0..14 vec {\n"
+                 "    y[p, (v*14 + i)/10, (v*4 + i)%10, 1] = x[p, (v*14 + i)/10, (v*4 + i)%10]\n"
+                 "    z[p, (v*14 + i)/10, (v*14 + i)%10] = x[p, (v*14 + i)/10, (v*14 + i)%10]\n"
+                 "  } }\n"
+                 "}\n",
+                 NULL);
+}
+
 /* The unrolled loop inside, downwards, with gaps, into two buffers by turns, and around reg elements. */
 static void test_orders(void **state) {
     (void)state;
@@ -144,7 +176,9 @@ static void test_streams(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_dtypes),   cmocka_unit_test(test_orders),
+        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_fused),   cmocka_unit_test(test_orders),
         cmocka_unit_test(test_meetings), cmocka_unit_test(test_branches), cmocka_unit_test(test_streams),
     };
     return cmocka_run_group_tests_name("transposed stores", tests, kernel_check_open, kernel_check_close);

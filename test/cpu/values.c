@@ -36,6 +36,23 @@ static void test_casts(void **state) {
         }
 }
 
+/* Rounded to nearest and converted at once; the bounds beside it are those of the type, or within. */
+static void test_rounded_casts(void **state) {
+    (void)state;
+    static const char *const to[] = {"i8", "u8", "i16", "i32"};
+    static const char *const from[] = {"f32", "f64"};
+    for (size_t t = 0; t < COUNT(to); t++)
+        for (size_t f = 0; f < COUNT(from); f++) {
+            char text[96];
+            snprintf(text, sizeof text, "cast.%s(round(x[i]))", to[t]);
+            check_expression(to[t], from[f], text);
+            snprintf(text, sizeof text, "cast.%s(round(max(min(x[i], 100:%s), 0:%s)))", to[t], from[f], from[f]);
+            check_expression(to[t], from[f], text);
+            snprintf(text, sizeof text, "cast.%s(round(x[i])) + cast.%s(x[i])", to[t], to[t]);
+            check_expression(to[t], from[f], text);
+        }
+}
+
 static void test_index_casts(void **state) {
     (void)state;
     for (size_t to = 1; to < COUNT(dtypes); to++) {
@@ -209,6 +226,7 @@ static void test_dots(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_rounded_casts),
         cmocka_unit_test(test_index_casts),
         cmocka_unit_test(test_float_operators),
         cmocka_unit_test(test_integer_operators),

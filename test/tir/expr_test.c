@@ -212,6 +212,12 @@ static void value_rules(void **unused) {
         {"cast.i32(cast.i64(x))", "x"},
         {"cast.f32(cast.i8(x))", "cast.f32(cast.i8(x))"},
         {"cast.u8(cast.f32(cast.i8(x)))", "cast.u8(cast.f32(cast.i8(x)))"}, /* saturates */
+        /* bounds that saturation sets anyway; NaN becomes 0 with or without them */
+        {"cast.u8(max(f, 0:f32))", "cast.u8(f)"},
+        {"cast.u8(round(min(max(f, -1:f32), 255:f32)))", "cast.u8(round(f))"},
+        {"cast.i8(max(f, 0:f32))", "cast.i8(max(f, 0))"},
+        {"cast.i8(round(max(f, -128:f32)))", "cast.i8(round(f))"},
+        {"cast.u8(min(f, 254:f32))", "cast.u8(min(f, 254))"},
         {"cast.bool(x)", "x != 0"},
         {"floor(cast.f32(x))", "cast.f32(x)"},
         {"t[i where i < 10 else 0]", "t[i]"},
