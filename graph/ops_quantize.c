@@ -25,7 +25,8 @@ static void infer_byte(const graph_infer *infer, int operand, const char *name) 
 }
 
 /* One number for all, or one for each of `channels` (0: only one). Left out: fine. */
-static void infer_parameter(const graph_infer *infer, int operand, const char *name, dlc_dtype dtype, tir_expr channels) {
+static void infer_parameter(const graph_infer *infer, int operand, const char *name, dlc_dtype dtype,
+                            tir_expr channels) {
     const graph_shape *p = &infer->operand[operand];
     if (p->rank < 0) return;
     if (p->dtype != dtype)
@@ -119,7 +120,8 @@ typedef struct quantized {
 static quantized operands_of(graph_expand *e) {
     enum { HALF = 128 };
     graph *g = e->g;
-    bool low = graph_shape_of(g, e->input[Q_X])->dtype == DLC_I8, high = graph_shape_of(g, e->input[Q_W])->dtype == DLC_U8;
+    bool low = graph_shape_of(g, e->input[Q_X])->dtype == DLC_I8,
+         high = graph_shape_of(g, e->input[Q_W])->dtype == DLC_U8;
     return (quantized){.x = low ? moved(g, e->input[Q_X], HALF, DLC_U8) : e->input[Q_X],
                        .w = high ? moved(g, e->input[Q_W], -HALF, DLC_I8) : e->input[Q_W],
                        .x_zero = zero_point_of(g, e->input[Q_X_ZERO], low ? HALF : 0),
@@ -298,7 +300,8 @@ static void reference_dequantize_linear(const graph_reference *r) {
     for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {
         bool one = r->operand[1].rank == 0 && (!graph_reference_given(r, 2) || r->operand[2].rank == 0);
         int64_t channel = one ? 0 : channel_of(&r->operand[0], r->attribute[LINEAR_AXIS].integer, i);
-        r->result[0].data[i] = (r->operand[0].data[i] - parameter_at(r, 2, channel, 0)) * parameter_at(r, 1, channel, 1);
+        r->result[0].data[i] =
+            (r->operand[0].data[i] - parameter_at(r, 2, channel, 0)) * parameter_at(r, 1, channel, 1);
     }
 }
 
@@ -336,7 +339,8 @@ static void reference_qlinear_convolution(const graph_reference *r) {
                               at[i] * entry(&lists[QCONV_DILATION], i - 2, 1) - entry(&lists[QCONV_LOW], i - 2, 0);
                     inside = inside && from[i] >= 0 && from[i] < x->dim[i];
                 }
-                if (inside) sum += (x->data[graph_reference_at(x, from)] - a) * (w->data[graph_reference_at(w, at)] - b);
+                if (inside)
+                    sum += (x->data[graph_reference_at(x, from)] - a) * (w->data[graph_reference_at(w, at)] - b);
             } while (graph_reference_next(w, at));
         y->data[graph_reference_at(y, to)] = requantize(r, sum, to[1]);
     } while (graph_reference_next(y, to));
@@ -346,9 +350,9 @@ static void reference_qlinear_convolution(const graph_reference *r) {
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
-#define FORM(name_, min_, max_, operands_, dtypes_)                                                              \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = min_, .max_inputs = max_, .results = 1,             \
-    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,                  \
+#define FORM(name_, min_, max_, operands_, dtypes_)                                                  \
+    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = min_, .max_inputs = max_, .results = 1, \
+    .operands = operands_, .dtypes = dtypes_, .infer = infer_##name_, .expand = expand_##name_,      \
     .reference = GRAPH_REFERENCE(reference_##name_)
 
 #define RESULT_DTYPE \
@@ -356,7 +360,7 @@ static void reference_qlinear_convolution(const graph_reference *r) {
 #define CHANNEL_AXIS \
     { "axis", GRAPH_ATTR_INTEGER, NULL, "1", "axis of the channels, where scale or zero_point has one entry for each" }
 #define PRODUCT_OPERANDS "x w x_scale w_scale y_scale [x_zero_point] [w_zero_point] [y_zero_point] [bias]"
-#define PRODUCT_DOC                                                                                                  \
+#define PRODUCT_DOC                                                                                                        \
     "scales are f32 and zero points of the type of what they belong to (left out: 0), of rank 0, those of w also [output " \
     "channels]; bias i32 [output channels] in units of x_scale*w_scale. Sums of products are exact in i32 (they wrap), "   \
     "then convert to f32; the factor is x_scale*w_scale/y_scale in f32. "
@@ -388,16 +392,19 @@ static const graph_op row_dequantize_linear = {
 static const graph_op row_qlinear_matmul = {
     FORM(qlinear_matmul, 5, Q_OPERANDS, PRODUCT_OPERANDS, "u8 i8"),
     .attribute = {RESULT_DTYPE},
-    .samples = "qlinear_matmul(T[5, 16], i8[16, 20], " SCALES ")\n"
-               "qlinear_matmul(T[5, 7], i8[7, 20], f32[] in 0.01..0.02, f32[20] in 0.01..0.02, f32[] in 0.5..1, T[], _, "
-               "u8[] in 0..99, i32[20] in -999..999)\n"
-               "qlinear_matmul(T[3, 9], u8[9, 5], " SCALES ", T[], u8[], i8[] in -9..9, dtype=i8)\n"
-               "qlinear_matmul(T[2, 3, 33], i8[33, 17], " SCALES ", T[], i8[17], _, i32[17] in -99..99)\n"
-               "qlinear_matmul(T[12], i8[12, 7], " SCALES ", T[])\nqlinear_matmul(T[0, 4], i8[4, 3], " SCALES ")\n"
-               "qlinear_matmul(T[3, 0], i8[0, 2], " SCALES ", T[], _, u8[], i32[2] in -99..99)",
-    .doc = "round(sum (x - x_zero_point)*(w - w_zero_point) + bias) * x_scale*w_scale/y_scale) + y_zero_point, saturated to "
-           "dtype: x [..., in], w [in, out], result [..., out]; " PRODUCT_DOC "ONNX QLinearMatMul with a bias; operands in "
-           "another order.",
+    .samples =
+        "qlinear_matmul(T[5, 16], i8[16, 20], " SCALES ")\n"
+        "qlinear_matmul(T[5, 7], i8[7, 20], f32[] in 0.01..0.02, f32[20] in 0.01..0.02, f32[] in 0.5..1, T[], _, "
+        "u8[] in 0..99, i32[20] in -999..999)\n"
+        "qlinear_matmul(T[3, 9], u8[9, 5], " SCALES ", T[], u8[], i8[] in -9..9, dtype=i8)\n"
+        "qlinear_matmul(T[2, 3, 33], i8[33, 17], " SCALES ", T[], i8[17], _, i32[17] in -99..99)\n"
+        "qlinear_matmul(T[12], i8[12, 7], " SCALES ", T[])\nqlinear_matmul(T[0, 4], i8[4, 3], " SCALES ")\n"
+        "qlinear_matmul(T[3, 0], i8[0, 2], " SCALES ", T[], _, u8[], i32[2] in -99..99)",
+    .doc =
+        "round(sum (x - x_zero_point)*(w - w_zero_point) + bias) * x_scale*w_scale/y_scale) + y_zero_point, saturated to "
+        "dtype: x [..., in], w [in, out], result [..., out]; " PRODUCT_DOC
+        "ONNX QLinearMatMul with a bias; operands in "
+        "another order.",
 };
 
 static const graph_op row_qlinear_convolution = {
@@ -409,15 +416,17 @@ static const graph_op row_qlinear_convolution = {
                   {"groups", GRAPH_ATTR_INTEGER, NULL, "1",
                    "channels are divided into as many independent convolutions"},
                   RESULT_DTYPE},
-    .samples = "qlinear_convolution(T[1, 5, 6, 7], i8[20, 5, 3, 3], " SCALES ", low=[1, 1], high=[1, 1])\n"
-               "qlinear_convolution(T[1, 5, 6, 7], i8[20, 5, 3, 3], f32[] in 0.01..0.02, f32[20] in 0.01..0.02, f32[] in "
-               "0.5..1, T[], _, u8[] in 0..99, i32[20] in -999..999, low=[1, 1], high=[1, 1])\n"
-               "qlinear_convolution(T[2, 3, 9], u8[4, 3, 2], " SCALES ", T[], u8[], stride=[2], low=[1], dtype=i8)\n"
-               "qlinear_convolution(T[1, 6, 5, 4], i8[6, 1, 3, 3], " SCALES ", T[], groups=6, low=[1, 1], high=[1, 1])\n"
-               "qlinear_convolution(T[1, 4, 7, 5], i8[4, 2, 3, 2], " SCALES ", T[], groups=2, dilation=[2, 1])\n"
-               "qlinear_convolution(T[1, 8, 1, 1], i8[3, 8, 1, 1], " SCALES ")",
+    .samples =
+        "qlinear_convolution(T[1, 5, 6, 7], i8[20, 5, 3, 3], " SCALES ", low=[1, 1], high=[1, 1])\n"
+        "qlinear_convolution(T[1, 5, 6, 7], i8[20, 5, 3, 3], f32[] in 0.01..0.02, f32[20] in 0.01..0.02, f32[] in "
+        "0.5..1, T[], _, u8[] in 0..99, i32[20] in -999..999, low=[1, 1], high=[1, 1])\n"
+        "qlinear_convolution(T[2, 3, 9], u8[4, 3, 2], " SCALES ", T[], u8[], stride=[2], low=[1], dtype=i8)\n"
+        "qlinear_convolution(T[1, 6, 5, 4], i8[6, 1, 3, 3], " SCALES ", T[], groups=6, low=[1, 1], high=[1, 1])\n"
+        "qlinear_convolution(T[1, 4, 7, 5], i8[4, 2, 3, 2], " SCALES ", T[], groups=2, dilation=[2, 1])\n"
+        "qlinear_convolution(T[1, 8, 1, 1], i8[3, 8, 1, 1], " SCALES ")",
     .doc = "As qlinear_matmul, over the windows of a convolution: x [batch, channels, spatial...], w [output channels, "
-           "channels/groups, window...]; padding stands for x_zero_point. " PRODUCT_DOC "ONNX QLinearConv; operands in another "
+           "channels/groups, window...]; padding stands for x_zero_point. " PRODUCT_DOC
+           "ONNX QLinearConv; operands in another "
            "order.",
 };
 

@@ -144,16 +144,14 @@ static LLVMValueRef byte_from_f32(emitter *e, bool is_signed, bool nearest, LLVM
     bool saturates = e->features.level == CPU_AVX512;
     LLVMValueRef zero = LLVMConstNull(real), most = emit_real(e->f32, lanes, is_signed ? 127 : 255), y = x;
     if (!is_signed) y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, y, zero, ""), y, zero, ""); /* also NaN */
-    if (is_signed || !saturates)
-        y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, y, most, ""), y, most, "");
+    if (is_signed || !saturates) y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, y, most, ""), y, most, "");
     if (is_signed && !saturates) {
         LLVMValueRef least = emit_real(e->f32, lanes, -128);
         y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, y, least, ""), y, least, "");
     }
     LLVMValueRef operands[] = {y, LLVMConstNull(wide), LLVMConstAllOnes(e->i16), LLVMConstInt(e->i32, 4, false)};
     y = emit_call(e, names[nearest][size], NULL, NULL, size == 2 ? 4 : 1, operands);
-    if (is_signed)
-        y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealORD, x, x, ""), y, LLVMConstNull(wide), "");
+    if (is_signed) y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealORD, x, x, ""), y, LLVMConstNull(wide), "");
     if (saturates && is_signed) {
         LLVMValueRef low = emit_fill(e, e->i32, lanes, -128), high = emit_fill(e, e->i32, lanes, 127);
         y = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSGT, y, low, ""), y, low, "");

@@ -488,7 +488,8 @@ static bool congruent(const emitter *e, tir_expr a, tir_expr b, int64_t c) {
 
 /* Axes that were fused into one loop index neighbouring dimensions by a quotient and a remainder. Where one dimension runs on into the
  * next they add up to what was divided: m/c, n%c with strides c*s, s is m by s. Returns m, and which dimension is n's; 0: not so. */
-static tir_expr join_dimensions(const emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i, int *with) {
+static tir_expr join_dimensions(const emitter *e, const tir_buffer *b, int rank, const tir_expr *index, int i,
+                                int *with) {
     int64_t c, modulus, stride, step;
     if (tir_op_of(e->pool, index[i]) != TIR_DIV || !tir_is_const(e->pool, tir_operand(e->pool, index[i], 1), &c))
         return 0;

@@ -152,14 +152,14 @@ static bool map_panels(rules *r, int s) {
     }
     tir_schedule_add(r->schedule, "split %s.%s %d -> vo vi mask", name, stage->axis[l.panel->dim].name,
                      l.panel->modulus);
+    if (steps)
+        tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[l.step->dim].name,
+                         l.step->modulus);
     if (parallel.length) tir_schedule_add(r->schedule, "par%s", parallel.data);
     if (l.across >= 0) {
         exchange_loops(&l, order.data);
         return true;
     }
-    if (steps)
-        tir_schedule_add(r->schedule, "split %s.%s %d -> so si mask", name, stage->axis[l.step->dim].name,
-                         l.step->modulus);
     tir_schedule_add(r->schedule, "order %s:%s%s vi", name, order.data, steps ? " si" : "");
     tir_schedule_add(r->schedule, "vec %s.vi", name);
     if (steps) tir_schedule_add(r->schedule, "unroll %s.si", name);

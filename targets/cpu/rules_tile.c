@@ -211,7 +211,8 @@ static bool fit_unit(rules *r, int s, tile *t, const tir_unit *unit, int a, cons
     const tir_stage *stage = &r->region->stages.data[s];
     tir_expr axis = stage->axis[a].var;
     int64_t extent = known_extent(r, &stage->axis[a]);
-    bool ends = extent % unit->width != 0; /* the last steps lie behind the end: cheap where operands are padded there */
+    bool ends =
+        extent % unit->width != 0; /* the last steps lie behind the end: cheap where operands are padded there */
     uint32_t pack = t->pack, steps = UINT32_MAX;
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];

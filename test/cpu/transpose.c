@@ -176,10 +176,9 @@ static void test_streams(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_fused),   cmocka_unit_test(test_orders),
-        cmocka_unit_test(test_meetings), cmocka_unit_test(test_branches), cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_dtypes),  cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_fused),    cmocka_unit_test(test_orders),  cmocka_unit_test(test_meetings),
+        cmocka_unit_test(test_branches), cmocka_unit_test(test_streams),
     };
     return cmocka_run_group_tests_name("transposed stores", tests, kernel_check_open, kernel_check_close);
 }
