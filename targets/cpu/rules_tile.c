@@ -109,17 +109,18 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     t->cycles = 1e300;
     int64_t most = p->heavy ? 8 : p->company > 2 ? 1 : 4 / p->company; /* light reductions share the registers */
-    for (int64_t nv = 1; nv <= most; nv++) {
+    int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1;
+    if (p->panel) most = least;
+    for (int64_t nv = least; nv <= most; nv++) {
         int64_t nr = p->panel ? p->panel : nv * t->lanes;
-        if (p->panel && nv != (p->panel + t->lanes - 1) / t->lanes) continue;
-        if (!p->panel && nv > 1 && nr > round_up(p->n, t->lanes)) break;
+        if (nv > least && nr > round_up(p->n, t->lanes)) break;
         int64_t used = p->n < nr ? p->n : nr;
         int64_t held = row_registers(r->machine, used, t->lanes);
         int64_t limit = (registers - 1 - held - !r->machine->fma) / held; /* products wait for their sum without fma */
         if (p->taps > 1) /* unrolled taps share broadcasts, which then stay live */
             limit = (registers - held - p->taps) / (held + 1);
         if (!p->heavy) limit = p->separate ? SEPARATE_ROWS / p->company : 1;
-        if (limit < 1 && nv > 1) break;
+        if (limit < 1 && nv > least) break;
         if (limit < 1) limit = 1;
         for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
             int64_t rows = (p->m + mr - 1) / mr, columns = (p->n + nr - 1) / nr;
