@@ -62,6 +62,7 @@ typedef struct row_plan {
     bool tiled;                   /* for the sake of a contraction among them */
     int block_axis;               /* the root's axis that is blocked; -1: none */
     int64_t lanes;
+    int *chunked; /* [stages] 1 + the axis that a loop b_o of vectors walks; 0: none. NULL: nobody asks */
 } row_plan;
 
 /* Does axis `a` of a member stand still at the loop that members are attached at? */
@@ -106,6 +107,7 @@ static void vectorise_own_axis(const row_plan *p, int s, int axis) {
         tir_schedule_add(out, "split %s.%s %lld -> b_o b_i %s", name, loop, (long long)block,
                          p->small || exact || extent < 0 ? "mask" : "peel");
         if (p->small) tir_schedule_add(out, "unroll %s.b_o", name);
+        if (p->chunked) p->chunked[s] = 1 + axis;
         loop = "b_i";
     }
     tir_schedule_add(out, "vec %s.%s", name, loop);
@@ -312,16 +314,14 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
  * In the loop of the first map over the row that reads it, of the root where there is none. */
 static void fetch_next_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
-    int s = p->root, axis = p->v;
-    for (int i = 0; i < count && s == p->root; i++) {
-        const tir_stage *stage = &r->region->stages.data[members[i]];
-        for (int a = 0; a < stage->space && stage->kind == TIR_MAP; a++)
-            if (!runs_along(p, members[i], a) && rules_extent(r, &stage->axis[a]) > 4 * p->lanes)
-                s = members[i], axis = a;
-    }
+    int s = p->root;
+    for (int i = count - 1; i >= 0; i--)
+        if (p->chunked[members[i]] && r->region->stages.data[members[i]].kind == TIR_MAP) s = members[i];
+    if (p->across || p->small || !p->shared || !p->chunked[s]) return;
     const tir_stage *stage = &r->region->stages.data[s];
+    int axis = p->chunked[s] - 1;
     int64_t extent = rules_extent(r, &stage->axis[axis]);
-    if (p->across || p->small || !p->shared || extent <= 4 * p->lanes) return;
+    if (extent < 0) return;
     rules_access access[RULES_ACCESSES];
     int found = rules_accesses(r, s, access, RULES_ACCESSES), row = -1;
     for (int a = 0; a < stage->space; a++)
@@ -374,7 +374,8 @@ bool rules_rows(rules *r, int root) {
                   .lanes = rules_lanes(r, root),
                   .v = -1,
                   .block = 1,
-                  .block_axis = -1};
+                  .block_axis = -1,
+                  .chunked = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1)};
     for (int a = 0; a < top->space; a++) {
         bool single = rules_extent(r, &top->axis[a]) == 1;
         shared[a] = true;
