@@ -139,13 +139,12 @@ static void build_contraction(bench_builder *b) {
     b->problem.flops = 2.0 * (double)batch * (double)m * (double)n * (double)k;
 }
 
-/* Transposed convolution: x interleaved with zeros, convolved with the mirrored kernel. w [ci, co/groups, kh, kw] as in ONNX. */
-static dlc_value transposed(bench_builder *b, dlc_value x, dlc_value w, const int64_t *kernel, int64_t stride,
-                            int64_t pad) {
-    int64_t low[4] = {0, 0, kernel[0] - 1 - pad, kernel[1] - 1 - pad}, interior[4] = {0, 0, stride - 1, stride - 1};
-    dlc_value spread = dlc_pad(x, number(b, 0), 4, low, 4, low, 4, interior);
-    dlc_value mirrored = dlc_transpose(dlc_reverse(w, 2, (int64_t[]){2, 3}), 4, (int64_t[]){1, 0, 2, 3});
-    return dlc_convolution(spread, mirrored, NULL);
+/* w [ci, co/groups, kh, kw] as in ONNX. */
+static dlc_value transposed(dlc_value x, dlc_value w, const int64_t *strides, const int64_t *pads) {
+    dlc_convolution_transposed_options options = DLC_CONVOLUTION_TRANSPOSED_OPTIONS_INIT;
+    options.stride_count = options.low_count = options.high_count = 2;
+    options.stride = strides, options.low = options.high = pads;
+    return dlc_convolution_transposed(x, w, &options);
 }
 
 /* Channels in front, whatever the layout of x. */
@@ -194,7 +193,7 @@ static void build_convolution(bench_builder *b) {
     for (int64_t i = 0; i < bench_number(s, "chain", 1); i++) {
         dlc_value f = is_transposed ? weights(b, DIMS(ci, co, kernel[0], kernel[1]), limit)
                                     : weights_as(b, true, t.w, DIMS(co, ci / groups, kernel[0], kernel[1]), limit);
-        y = is_transposed ? transposed(b, y, f, kernel, strides[0], pads[0]) : dlc_convolution(y, f, &options);
+        y = is_transposed ? transposed(y, f, strides, pads) : dlc_convolution(y, f, &options);
         y = finished(b, y, &t, (double)fan_in, DIMS(1, co, 1, 1));
         int64_t points = is_transposed ? h * w : dlc_value_dim(y, 2).value * dlc_value_dim(y, 3).value;
         b->problem.flops += 2.0 * (double)(n * co * points) * (double)(ci / groups * taps);
