@@ -172,7 +172,8 @@ typedef struct dlc_compile_options {
                       regions not listed: the target's rules. A malformed text is an error of dlc_compile, a schedule that does
                       not fit its region one of binding. What regions there are depends on shapes: a section that none has
                       asked for is told to the log, once */
-    bool winograd; /* f32 convolutions of constant 3x3 windows and stride 1 may go by Winograd's algorithm (Lavin & Gray 2015) where
+    bool
+        winograd; /* f32 convolutions of constant 3x3 windows and stride 1 may go by Winograd's algorithm (Lavin & Gray 2015) where
                       that is faster. Results then differ from the exact ones by at most
                       2^-24 * (ci + 40) * 2304 * ci * max|x| * max|w| for ci channels: in practice about 2^-24 * 32 times
                       the largest result, some ten times what a direct sum loses; and an infinity or NaN in x spreads to
