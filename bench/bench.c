@@ -52,6 +52,7 @@ static bool selected(const options *o, const bench_shape *shape) {
 static dlc_context *open_context(session *s, int threads) {
     dlc_context *context = NULL;
     dlc_context_options wanted = DLC_CONTEXT_OPTIONS_INIT;
+    wanted.default_float_modes = true; /* peers do not look at the modes */
     wanted.threads = threads > 1 ? threads : 0;
     dlc_status status = dlc_context_create(&wanted, &context);
     if (!status) return context;

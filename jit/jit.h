@@ -110,6 +110,7 @@ struct dlc_context {
     int width; /* participants of a run: slots of local scratch */
     int compile_width;
     size_t plan_entries;
+    bool default_float_modes;
     jit_cache cache;
     jit_block blocks[JIT_BLOCKS_KEPT];
     lib_mutex mutex; /* guards the list of programs */
@@ -372,6 +373,8 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
 /* The same with a frame that the caller holds, whose pointers are those of the tensors (jit_frame_aim). */
 dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
                            char *const *outputs, const volatile int *cancel, lib_error *error);
+/* A step of kernels on the calling thread, where nobody might stop it. */
+void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame);
 void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, char *const *outputs);
 /* frame.c: NULL when memory is refused. */
 jit_frame *jit_frame_new(const jit_plan *plan); /* the caller's own, for jit_frame_free; not where arenas are shared */

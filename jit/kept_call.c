@@ -261,15 +261,8 @@ dlc_status dlc_call_run(dlc_call *call, const dlc_run_options *options) {
     if (!call || !call->alone || options ||
         atomic_load_explicit(&call->boundary.program->profile, memory_order_relaxed))
         return run_any(call, options);
-    const jit_step *step = call->alone;
     call->error.status = DLC_OK; /* the interpreter's way to report */
-    lib_fp_state state = lib_fp_enter_vectors();
-    for (int64_t p = 0; p < step->phases; p++) {
-        const jit_phase *phase = &step->target[p];
-        phase->function.run(&call->frame->arguments[phase->call], phase->iteration, 0, step->phase[p].tasks, 0,
-                            phase->function.closure);
-    }
-    lib_fp_restore_vectors(state);
+    jit_run_alone(call->plan->context, call->alone, call->frame);
     count_run(call);
     return call->error.status == DLC_OK ? DLC_OK : jit_fail(call->boundary.program->context, &call->error);
 }

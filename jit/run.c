@@ -40,16 +40,15 @@ static void run_profiled(running *run) {
     }
 }
 
-/* Without other threads, and nobody who might stop it. */
-static void run_alone(const running *run) {
-    const jit_step *step = run->step;
-    lib_fp_state state = lib_fp_enter_vectors();
+void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame) {
+    lib_fp_state state = {0};
+    if (!context->default_float_modes) state = lib_fp_enter_vectors();
     for (int64_t p = 0; p < step->phases; p++) {
         const jit_phase *what = &step->target[p];
-        what->function.run(&run->frame->arguments[what->call], what->iteration, 0, step->phase[p].tasks, 0,
+        what->function.run(&frame->arguments[what->call], what->iteration, 0, step->phase[p].tasks, 0,
                            what->function.closure);
     }
-    lib_fp_restore_vectors(state);
+    if (!context->default_float_modes) lib_fp_restore_vectors(state);
 }
 
 static void run_kernels(running *run) {
@@ -59,7 +58,7 @@ static void run_kernels(running *run) {
         return;
     }
     if (context->width <= 1 && !run->cancel) {
-        run_alone(run);
+        jit_run_alone(context, run->step, run->frame);
         return;
     }
     lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, run->step->phases,

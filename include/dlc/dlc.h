@@ -85,6 +85,10 @@ typedef struct dlc_context_options {
     void *clock_user;
     size_t cache_bytes;        /* kernel cache budget; 0: 64 MiB */
     size_t plan_cache_entries; /* bound shapes kept per program; 0: 256 */
+    bool
+        default_float_modes; /* the host's promise that its threads call runs with floating-point modes as a process starts
+                                  (to nearest, denormals as they are, exceptions masked). Otherwise each run looks, which
+                                  takes 10 ns, and sets them for its duration */
 } dlc_context_options;
 #define DLC_CONTEXT_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_context_options)
 

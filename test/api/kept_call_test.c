@@ -116,6 +116,7 @@ static void test_eviction(void **state) {
     (void)state;
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     options.plan_cache_entries = 1;
+    options.default_float_modes = true;
     EACH_TARGET(context, &options) {
         dlc_program *program = dense_program(context, "n");
         static dense d[6];
