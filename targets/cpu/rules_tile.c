@@ -608,25 +608,58 @@ static bool rows_first(rules *r, int main, const tile *t) {
     return true;
 }
 
-/* Outer loops of a root: what the vector operand depends on, the panels, then the other axes: a panel stays in cache while they
- * run. */
-static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const tile *t, int v, int u,
-                       const char *vo) {
-    rules *r = loops->r;
+/* Does everything that vectors run along depend on the owner's axis too (a batch of both operands)? */
+static bool is_outside_panels(rules *r, int main, const tile *t, int v, int axis) {
     rules_access access[RULES_ACCESSES];
-    int accesses = rules_accesses(r, main, access, RULES_ACCESSES);
+    int accesses = rules_accesses(r, main, access, RULES_ACCESSES), mine = rules_axis_labelled(r, main, axis);
+    if (!rules_is_contraction(r, main)) return axis < v;
+    bool outside = mine >= 0;
+    for (int i = 0; i < accesses && mine >= 0; i++)
+        outside = outside && (!depends(&access[i], t->v) || depends(&access[i], mine));
+    return outside;
+}
+
+static double tensor_bytes(const rules *r, const tir_tensor *tensor) {
+    double bytes = (double)lib_dtype_size(tensor->dtype);
+    for (int d = 0; d < tensor->rank; d++) {
+        int64_t extent = 0;
+        bytes *= tir_is_const(r->region->pool, tensor->extent[d], &extent) ? (double)extent : 4096;
+    }
+    return bytes;
+}
+
+/* Panels inside the loops over rows read the broadcast operand once from beyond the second-level cache, and the panels once a row if
+ * they do not stay there; panels outside read their own once, and the broadcast operand once a panel. */
+static bool panels_inside(rules *r, const tir_stage *owner, int main, const tile *t, int v, int u, int64_t panels) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, main, access, RULES_ACCESSES);
+    double along = 0, broadcast = 0, rows = 1, l2 = (double)r->machine->l2;
+    if (!rules_is_contraction(r, main)) return false;
+    for (int i = 0; i < count; i++) {
+        double bytes = tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
+        if (depends(&access[i], t->v))
+            along += bytes;
+        else
+            broadcast += bytes;
+    }
+    for (int a = 0; a < owner->space; a++)
+        if (a != v && a != u && !is_outside_panels(r, main, t, v, a)) rows *= (double)known_extent(r, &owner->axis[a]);
+    double inside = broadcast + (along > 0.75 * l2 ? along * rows : along);
+    double outside = along + (broadcast > l2 ? broadcast * (double)panels : broadcast);
+    return rows > 1 && inside < outside;
+}
+
+/* Outer loops of a root: what the vector operand depends on, the panels, then the other axes: a panel stays in cache while they
+ * run. Or the panels last, where the other operand is the larger one. */
+static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const tile *t, int v, int u,
+                       const char *vo, bool inside) {
     for (int round = 0; round < 2; round++) {
         for (int a = 0; a < loops->owner->space; a++) {
             if (a == v || a == u || (place && (place->prefix_axes >> a & 1))) continue;
-            int mine = rules_axis_labelled(r, main, a);
-            bool first = mine >= 0;
-            for (int i = 0; i < accesses && mine >= 0; i++)
-                first = first && (!depends(&access[i], t->v) || depends(&access[i], mine));
-            if (!rules_is_contraction(r, main)) first = a < v;
             const char *loop = place && a == place->block_axis ? place->block_loop : loops->owner->axis[a].name;
-            if (first == (round == 0)) add_loop(loops, loop, !place);
+            if (is_outside_panels(loops->r, main, t, v, a) == (round == 0)) add_loop(loops, loop, !place);
         }
-        if (round == 0 && vo) add_loop(loops, vo, !place);
+        if (round == (inside ? 1 : 0) && vo) add_loop(loops, vo, !place);
     }
 }
 
@@ -673,7 +706,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (place) lib_text_add(&loops.order, place->prefix);
     if (place) loops.last = place->prefix_last;
     bool first = !place && uo && vo && rules_store_stride(r, owner, v) == 1 && rows_first(r, main, &t);
-    outer_axes(&loops, place, main, &t, v, u, first ? NULL : vo);
+    bool inside = !place && vo && panels_inside(r, top, main, &t, v, u, (n + t.nr - 1) / t.nr);
+    outer_axes(&loops, place, main, &t, v, u, first ? NULL : vo, inside);
     if (uo) add_loop(&loops, uo, !place && (first || !loops.parallel.length));
     if (first) add_loop(&loops, vo, r->threads > 1 && m / t.mr < TASKS * r->threads);
     if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
