@@ -113,7 +113,17 @@ typedef struct emit_vec { /* what is known of a vec loop */
     const tir_stmt *loop;
     int lanes; /* 0: not vectorisable, runs lane by lane */
     bool roll; /* as soon as there are two chunks */
+    int woven; /* chunks that run beside each other; 1: each by itself */
 } emit_vec;
+
+enum { EMIT_WOVEN_MAX = 8 };
+
+typedef struct emit_weave { /* chunks of straight code in one block, see emit_weave.c; starts zeroed */
+    LLVMBasicBlockRef block;
+    LLVMValueRef last[EMIT_WOVEN_MAX + 1]; /* before the first chunk, and of each; NULL: the block was empty */
+    int count;
+    bool broken; /* they branch, or hold stores back */
+} emit_weave;
 
 typedef struct emit_vec_position { /* of the chunk being emitted: lane i is at start + i */
     tir_expr var;                  /* 0: none */
@@ -145,6 +155,8 @@ typedef struct emitter {
     emit_binding *binding; /* by variable id */
     lib_vec(emit_strided) held;
     bool non_temporal; /* a non-temporal store was emitted in this phase */
+    int woven;         /* registers that woven chunks of the innermost loop take */
+    uint32_t serials;  /* serial loops so far */
 
     emit_value *memo; /* by expression, valid where memo_epoch agrees: shared nodes of one statement */
     uint32_t *memo_epoch, epoch;
@@ -272,6 +284,12 @@ static inline bool emit_in_registers(const emitter *e, uint32_t buffer) {
     return e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG && !e->buffer[buffer].base.llvm;
 }
 
+/* ---- emit_weave.c */
+/* How many chunks of a vec loop are worth running beside each other; 1: none. */
+int emit_woven_chunks(emitter *e, const tir_stmt *loop);
+void emit_weave_mark(emitter *e, emit_weave *w); /* before the first chunk, and after each */
+void emit_weave_end(emitter *e, const emit_weave *w);
+
 /* ---- emit_roll.c */
 /* Is a loop over the chunks of a vec loop better than a copy for each? */
 bool emit_chunks_roll(emitter *e, const tir_stmt *loop, int64_t chunks);
@@ -279,10 +297,9 @@ bool emit_chunks_roll(emitter *e, const tir_stmt *loop, int64_t chunks);
 const bool *emit_rows_roll(emitter *e, const tir_stmt *loop, int64_t rows);
 void emit_rows_end(emitter *e, const bool *moved);
 bool emit_only_loop(const tir_stmt *list);
-/* After the body of the loop at hand: its vector constants are read before it, where registers are left. `carried`: values in
+/* After the body of the loop at hand, an innermost one: its vector constants are read before it, where registers are left. `carried`: values in
  * registers around the loop. */
-void emit_constants_outside(emitter *e, const tir_stmt *body, LLVMBasicBlockRef head, LLVMBasicBlockRef after,
-                            uint32_t carried);
+void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRef after, uint32_t carried);
 
 /* ---- emit_loop.c */
 typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user);

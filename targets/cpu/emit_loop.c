@@ -175,8 +175,12 @@ static emit_vec vector_plan(emitter *e, const tir_stmt *loop) {
         known.lanes = bytes / widest;
     e->epoch++; /* `varies` was used as storage */
     int64_t count;
-    if (known.lanes && tir_is_const(e->pool, loop->for_.extent, &count) && count >= 2 * known.lanes)
+    known.woven = 1;
+    if (known.lanes && tir_is_const(e->pool, loop->for_.extent, &count) && count >= 2 * known.lanes) {
         known.roll = emit_chunks_roll(e, loop, count / known.lanes);
+        known.woven = emit_woven_chunks(e, loop);
+        if (known.woven >= count / known.lanes) known.roll = false;
+    }
     lib_vec_push(e->arena, &e->loops, known);
     return known;
 }
@@ -268,17 +272,34 @@ static void visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lowe
     }
 }
 
+static void visit_statements(emitter *e, const tir_stmt *body, void *user) {
+    (void)user;
+    emit_statements(e, body);
+}
+
+/* Emits the chunks, as many at a time as run beside each other. */
+static void emit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
+                        int width) {
+    int ways = vector_plan(e, loop).woven;
+    while (start < extent) {
+        emit_weave w = {0};
+        if (ways > 1) emit_weave_mark(e, &w);
+        for (int i = 0; i < ways && start < extent; i++) {
+            chunk part = next_chunk(e, width, extent - start);
+            visit_chunk(e, loop, lower, start, part, visit_statements, NULL);
+            start += part.active;
+            if (ways > 1) emit_weave_mark(e, &w);
+        }
+        emit_weave_end(e, &w);
+    }
+}
+
 static void visit_unrolled(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t extent, emit_visit visit,
                            void *user) {
     for (int64_t i = 0; i < extent; i++) {
         bind_sum(e, loop, lower, i, 0);
         visit(e, loop->for_.body, user);
     }
-}
-
-static void visit_statements(emitter *e, const tir_stmt *body, void *user) {
-    (void)user;
-    emit_statements(e, body);
 }
 
 /* ---- serial loops */
@@ -307,6 +328,7 @@ typedef struct serial {
     emit_form count; /* iterations */
     int64_t step;    /* of the variable per iteration: 1, or the lanes of a rolled vec loop */
     chunk part;      /* of a rolled vec loop */
+    int woven;       /* parts of one iteration, `step` long together; 0: it has none */
 } serial;
 
 static void bind_counter(emitter *e, const serial *s, LLVMValueRef counter) {
@@ -353,6 +375,23 @@ static void leave_groups(emitter *e, emit_groups *groups, LLVMValueRef *initial,
     }
 }
 
+/* The body, for each of the chunks that run beside each other. */
+static void emit_body(emitter *e, const serial *s) {
+    if (s->woven <= 1) {
+        emit_statements(e, s->loop->for_.body);
+        return;
+    }
+    emit_form first = *e->binding[tir_var_id(e->pool, s->loop->for_.var)].form;
+    emit_weave w = {0};
+    emit_weave_mark(e, &w);
+    for (int i = 0; i < s->woven; i++) {
+        bind_sum(e, s->loop, &first, (int64_t)i * s->part.lanes, 0);
+        emit_statements(e, s->loop->for_.body);
+        emit_weave_mark(e, &w);
+    }
+    emit_weave_end(e, &w);
+}
+
 static void emit_serial(emitter *e, const serial *s) {
     const tir_stmt *body = s->loop->for_.body;
     emit_flush(e);
@@ -391,7 +430,9 @@ static void emit_serial(emitter *e, const serial *s) {
     enter_groups(e, &groups, initial, before);
     bump_versions(e, body);
     bind_counter(e, s, counter);
-    emit_statements(e, body);
+    uint32_t serials = ++e->serials;
+    e->woven = 0;
+    emit_body(e, s);
     emit_flush(e);
 
     for (uint32_t i = 0; i < groups.count; i++) last[i] = group_value(e, &groups.data[i]);
@@ -401,7 +442,7 @@ static void emit_serial(emitter *e, const serial *s) {
     LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, after);
     LLVMAddIncoming(counter, &next, &latch, 1);
     for (uint32_t i = 0; i < groups.count; i++) LLVMAddIncoming(groups.data[i].phi, &last[i], &latch, 1);
-    emit_constants_outside(e, body, head, after, groups.count);
+    if (e->serials == serials) emit_constants_outside(e, head, after, groups.count);
     emit_pop(e, after);
     e->lanes = lanes;
     e->active = active;
@@ -433,12 +474,15 @@ static plan plan_loop(emitter *e, const tir_stmt *loop, const emit_form *extent,
 }
 
 static serial rolled(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t extent, int width) {
-    (void)e;
+    int woven = vector_plan(e, loop).woven;
+    if (extent / width < woven) woven = 1;
+    int64_t step = (int64_t)woven * width;
     return (serial){.loop = loop,
                     .lower = *lower,
-                    .count = emit_form_constant(extent / width),
-                    .step = width,
-                    .part = {width, width}};
+                    .count = emit_form_constant(extent / step),
+                    .step = step,
+                    .part = {width, width},
+                    .woven = woven};
 }
 
 void emit_for(emitter *e, const tir_stmt *loop) {
@@ -459,11 +503,11 @@ void emit_for(emitter *e, const tir_stmt *loop) {
         emit_rows_end(e, moved);
         break;
     }
-    case PLAN_CHUNKS: visit_chunks(e, loop, &lower, 0, count, width, visit_statements, NULL); break;
+    case PLAN_CHUNKS: emit_chunks(e, loop, &lower, 0, count, width); break;
     case PLAN_ROLLED: {
         serial s = rolled(e, loop, &lower, count, width);
         emit_serial(e, &s);
-        visit_chunks(e, loop, &lower, count / width * width, count, width, visit_statements, NULL);
+        emit_chunks(e, loop, &lower, count / s.step * s.step, count, width);
         break;
     }
     }

@@ -201,15 +201,6 @@ static LLVMValueRef outside_value(emitter *e, constants *c, LLVMValueRef constan
     return c->value[c->count++] = read_constant(e, constant);
 }
 
-static bool has_loop(const tir_stmt *list) {
-    for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
-        if (stmt->kind == TIR_FOR && (stmt->for_.loop == TIR_SERIAL || has_loop(stmt->for_.body))) return true;
-        if (stmt->kind == TIR_LET && has_loop(stmt->let.body)) return true;
-        if (stmt->kind == TIR_IF && (has_loop(stmt->if_.body) || has_loop(stmt->if_.otherwise))) return true;
-    }
-    return false;
-}
-
 bool emit_only_loop(const tir_stmt *list) {
     if (!list || list->next) return false;
     return list->kind == TIR_FOR || (list->kind == TIR_LET && emit_only_loop(list->let.body));
@@ -218,11 +209,11 @@ bool emit_only_loop(const tir_stmt *list) {
 /* Constants that a loop without loops inside uses as vectors are read before it, as far as registers last, and before the loops
  * around it that do nothing else. Left in place they become operands in memory, and processors read fewer of the widest vectors in
  * a cycle than they multiply. */
-void emit_constants_outside(emitter *e, const tir_stmt *body, LLVMBasicBlockRef head, LLVMBasicBlockRef after,
-                            uint32_t carried) {
-    int limit = e->device->machine.vector_registers - WORKING_REGISTERS - (int)carried;
+void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRef after, uint32_t carried) {
+    int working = e->woven > WORKING_REGISTERS ? e->woven : WORKING_REGISTERS;
+    int limit = e->device->machine.vector_registers - working - (int)carried;
     constants c = {.limit = limit < CONSTANTS_MAX ? limit : CONSTANTS_MAX};
-    if (limit <= WORKING_REGISTERS || has_loop(body)) return;
+    if (limit <= 0 || e->device->machine.vector_registers <= 2 * WORKING_REGISTERS + (int)carried) return;
     int level = e->top - 1;
     while (level > 0 && e->level[level].lone) level--;
     emit_at(e, level);

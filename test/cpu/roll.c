@@ -1,5 +1,5 @@
 /* Long bodies that are loops although the kernel says unroll or vec: rows after a register tile, chunks of lanes, lanes of stores
- * without neighbours; masks known beforehand; constants read before a loop. */
+ * without neighbours; chunks beside each other; masks known beforehand; constants read before a loop. */
 #include "test/cpu/kernel_check.h"
 
 #include <stdio.h>
@@ -93,6 +93,33 @@ static void test_chunks(void **state) {
     kernel_check(text, NULL);
 }
 
+/* Chunks that run beside each other: values used once and several times, sums in registers, updates in place, several results, and
+ * tails. */
+static void test_woven_chunks(void **state) {
+    (void)state;
+    static const char *const bodies[] = {
+        "y[t, j] = %s",
+        "let v: f32 = %s y[t, j] = v*(v + 1:f32)*(v - x[t, j])",
+        "y[t, j] = %s + y[t, j]",
+        "let v: f32 = %s y[t, j] = v z[t, j] = v*v + z[t, j] c[0] = max(c[0], v)",
+        "let v: f32 = %s y[t, j] = v y[t, j] = y[t, j]*v",
+        "let v: f32 = %s z[t, j] = v if (j < 20) { y[t, j] = v*v }",
+        "let v: f32 = %s y[j, t] = v*v",
+    };
+    char value[512], body[1024], text[2048];
+    long_of(value, sizeof value, "x[t, j]");
+    for (int lanes = 33; lanes <= 320; lanes += 41)
+        for (size_t b = 0; b < sizeof bodies / sizeof *bodies; b++) {
+            snprintf(body, sizeof body, bodies[b], value);
+            snprintf(text, sizeof text,
+                     "kernel woven(x: f32[3, %d] arg, y: f32[%d, %d] arg, z: f32[3, %d] arg, c: f32[1] reg)\n"
+                     "phase tasks=3 task=t {\n"
+                     "  c[0] = 0:f32\n  for j in 0..%d vec { %s }\n  z[t, 0] = c[0]\n}\n",
+                     lanes, lanes, lanes, lanes, lanes, body);
+            kernel_check(text, NULL);
+        }
+}
+
 /* Lanes that are on or off whatever happens. */
 static void test_known_masks(void **state) {
     (void)state;
@@ -126,8 +153,8 @@ static void test_lonely_lanes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),        cmocka_unit_test(test_rows_of_kinds), cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_known_masks), cmocka_unit_test(test_lonely_lanes),
+        cmocka_unit_test(test_rows),         cmocka_unit_test(test_rows_of_kinds), cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_woven_chunks), cmocka_unit_test(test_known_masks),   cmocka_unit_test(test_lonely_lanes),
     };
     return cmocka_run_group_tests_name("rolled bodies", tests, kernel_check_open, kernel_check_close);
 }
