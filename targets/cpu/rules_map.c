@@ -5,9 +5,10 @@
 
 enum {
     TASK_POINTS = 16384, /* of a task, about; also what one task of a transposition walks at least, over 4 */
-    BLOCK_VECTORS = 4,   /* of a straight map, done together */
-    TILE_ROWS = 16,      /* of a transposition at most: what the emitter exchanges at once */
-    NEAR = 8             /* elements: loads of lanes so far apart are cheap, a vector or two and a shuffle */
+    BLOCK_VECTORS = 4, /* of a straight map, done together; twice that for long values: chains of dependences overlap */
+    LONG_VALUE = 24,   /* operations */
+    TILE_ROWS = 16,    /* of a transposition at most: what the emitter exchanges at once */
+    NEAR = 8           /* elements: loads of lanes so far apart are cheap, a vector or two and a shuffle */
 };
 
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole) {
@@ -331,11 +332,23 @@ static void clip_choices(rules *r, const tir_stage *stage) {
     }
 }
 
+static tir_expr count_operation(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const tir_node *node = tir_get(pool, e);
+    *(int *)user += node->dtype != TIR_INDEX && node->op != TIR_CONST && node->op != TIR_LOAD;
+    return rebuilt;
+}
+
+static int64_t block_vectors(rules *r, const tir_stage *stage) {
+    int operations = 0;
+    for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], count_operation, &operations);
+    return operations < LONG_VALUE * stage->count ? BLOCK_VECTORS : 2 * BLOCK_VECTORS;
+}
+
 static void map_straight(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = last_long_axis(r, stage), first;
     if (last < 0) return;
-    int64_t extent, block = rules_lanes(r, s) * BLOCK_VECTORS;
+    int64_t extent, block = rules_lanes(r, s) * block_vectors(r, stage);
     const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
