@@ -62,15 +62,38 @@ static int last_long_axis(rules *r, const tir_stage *stage) {
     return -1;
 }
 
+/* Bytes of what a stage reads from arguments, each tensor once; what stands still along an axis is read once along it. */
+static int64_t bytes_read(rules *r, const tir_stage *stage) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, (int)(stage - r->region->stages.data), access, RULES_ACCESSES);
+    int64_t sum = 0;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        bool known = tensor->stage >= 0;
+        for (int k = 0; k < i; k++) known = known || access[k].tensor == access[i].tensor;
+        int64_t bytes = known ? 0 : (int64_t)lib_dtype_size(tensor->dtype);
+        for (int a = 0; a < stage->space; a++) {
+            int64_t extent = access[i].stride[a] ? rules_extent(r, &stage->axis[a]) : 1;
+            if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) return 0;
+        }
+        if (__builtin_add_overflow(sum, bytes, &sum)) return 0;
+    }
+    return sum;
+}
+
+/* Where what is read and written does not stay in L3 together, results pass it by: else each of their lines is read before it is
+ * written, and throws out one that the next run would have found. */
 void rules_store_past_caches(rules *r, const tir_stage *stage) {
-    int64_t bytes = 0, points = 1;
+    int64_t written = 0;
     for (int c = 0; c < stage->count; c++)
-        bytes += (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[c]].dtype);
+        written += (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[c]].dtype);
     for (int a = 0; a < stage->space; a++) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return;
+        if (extent < 0 || __builtin_mul_overflow(written, extent, &written)) return;
     }
-    if (r->machine->l3 > 0 && points >= r->machine->l3 / bytes) tir_schedule_add(r->schedule, "nt %s", stage->name);
+    int64_t l3 = r->machine->l3;
+    if (l3 <= 0 || written < l3 / 4) return; /* a small result is soon read by somebody else */
+    if (written >= l3 || bytes_read(r, stage) > l3 - written) tir_schedule_add(r->schedule, "nt %s", stage->name);
 }
 
 static bool is_far(int64_t stride) {
