@@ -11,6 +11,7 @@
  * emit_transpose.c  stores of lanes that lie a stride apart
  * emit_reg.c    REG buffers: elements as SSA values
  * emit_roll.c   unrolled loops and chunks that had better be loops
+ * emit_weave.c  chunks that run beside each other
  *
  * The ideas. Loop IR is scalar; a vec loop binds its variable to base + lane for a chunk of lanes, and an expression
  * becomes a vector exactly when it depends on the lane. Everything pure is value-numbered and inserted at the *level*
