@@ -15,15 +15,16 @@ typedef enum role { ROLE_NONE, ROLE_SOURCE, ROLE_CHEAP, ROLE_CORE } role;
 
 /* What a cluster is, by its heaviest node. */
 typedef enum cluster_kind {
-    CLUSTER_MOVES, /* injective nodes only: no arithmetic */
-    CLUSTER_MAPS,  /* maps and injectives */
-    CLUSTER_ROWS, /* reductions over the same trailing axes of one domain, and maps over the domain and over its rows */
+    CLUSTER_MOVES,     /* injective nodes only: no arithmetic */
+    CLUSTER_MAPS,      /* maps and injectives */
+    CLUSTER_ROWS,      /* reductions over the same axes of one domain, and maps over the domain and over its rows */
     CLUSTER_HEAVY,     /* one contraction, convolution, window, scan or scatter with an epilogue of maps */
     CLUSTER_ATTENTION, /* contraction, rows, contraction */
     CLUSTER_ALONE      /* views, opaque, control */
 } cluster_kind;
 
 enum { CLUSTER_NODES_MAX = 48 };
+enum { RUN_BYTES_LEAST = 1024 };        /* of a row in several pieces */
 enum { ROW_BYTES_DEFAULT = 256 << 10 }; /* a row that should stay on chip, when the machine does not say */
 
 /* Core node `user` reads `value` of core node `producer`, maybe through cheap nodes. */
@@ -219,9 +220,16 @@ static uint32_t reduced_axes(const graph *g, const graph_node *node) {
     return axes->count ? set : (1u << rank) - 1;
 }
 
-static bool is_trailing(uint32_t axes, int rank) {
-    uint32_t all = (1u << rank) - 1, leading = all & ~axes;
-    return (leading & (leading + 1)) == 0; /* the axes that stay are 0..k-1 */
+/* Are the points of a row one run of memory, or runs long enough that no line is shared with another row? */
+static bool runs_in_memory(const graph *g, const graph_shape *domain, uint32_t axes) {
+    uint32_t leading = ((1u << domain->rank) - 1) & ~axes;
+    if ((leading & (leading + 1)) == 0) return true; /* the axes that stay are 0..k-1 */
+    int64_t bytes = (int64_t)lib_dtype_size(domain->dtype);
+    for (int i = domain->rank - 1; i >= 0 && axes >> i & 1 && bytes < RUN_BYTES_LEAST; i--) {
+        int64_t extent = extent_of(g, domain->dim[i]);
+        if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) break;
+    }
+    return bytes >= RUN_BYTES_LEAST;
 }
 
 /* Rows short enough to stay on chip between several passes over them. */
@@ -365,7 +373,7 @@ static bool fits_rows(const fuser *f, const cluster *rows, const graph_shape *sh
 }
 
 static bool rows_stay_on_chip(const fuser *f, const cluster *rows) {
-    return is_trailing(rows->axes, rows->domain.rank) && rows_fit(f, &rows->domain, rows->axes);
+    return runs_in_memory(f->g, &rows->domain, rows->axes) && rows_fit(f, &rows->domain, rows->axes);
 }
 
 /* The node reads what the row chain p computed, and continues the chain. */

@@ -169,20 +169,30 @@ static void infer_variance(graph_infer *infer) {
     infer_reduced(infer);
 }
 
-/* Two passes: squares of differences from the mean. */
+/* Two passes: squares of differences from the mean. The mean has the result's shape, so that it is the one computed for a host that
+ * asks for both. */
 static void expand_variance(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
     int64_t axes[DLC_MAX_RANK], correction = e->attribute[VARIANCE_CORRECTION].integer;
     int count = list_axes(&e->attribute[MEAN_AXES], shape.rank, axes);
     graph_id x = widen(g, e->input[0]);
-    graph_id difference = graph_sub(g, x, graph_reduce_mean(g, x, count, axes, true));
-    graph_id sum = graph_reduce_sum(g, graph_mul(g, difference, difference), count, axes, true);
+    bool keep = e->attribute[MEAN_KEEP].integer;
+    graph_id mean = graph_reduce_mean(g, x, count, axes, keep);
+    int64_t kept[DLC_MAX_RANK];
+    int rank = 0;
+    for (int i = 0, k = 0; i < shape.rank; i++) {
+        bool reduced = k < count && axes[k] == i;
+        k += reduced;
+        if (!reduced || keep) kept[rank++] = i;
+    }
+    graph_id difference = graph_sub(g, x, graph_broadcast(g, mean, shape.rank, shape.dim, kept));
+    graph_id sum = graph_reduce_sum(g, graph_mul(g, difference, difference), count, axes, keep);
     tir_expr number = tir_index(g->pool, 1);
     for (int i = 0; i < count; i++) number = tir_mul(g->pool, number, shape.dim[axes[i]]);
     number = tir_max(g->pool, tir_sub(g->pool, number, tir_index(g->pool, correction)), tir_index(g->pool, 0));
     graph_id y = graph_div(g, sum, graph_dimension(g, graph_shape_of(g, x)->dtype, number));
-    e->result[0] = as_result(g, y, shape.dtype, count, axes, e->attribute[MEAN_KEEP].integer);
+    e->result[0] = graph_cast(g, y, shape.dtype);
 }
 
 /* ---- normalisation ---------------------------------------------------------------------------------------------- */
