@@ -311,17 +311,18 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
 }
 
 /* While one row is worked on the next one is fetched: only the first step of a row waits for memory, which idles during the others.
- * In the loop of the first map over the row that reads it, of the root where there is none. */
-static void fetch_next_row(const row_plan *p, const int *members, int count) {
+ * In the loop of the first map over the row that reads it, of the root where there is none. False: nothing to fetch. */
+static bool fetch_next_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
     int s = p->root;
+    bool done = false;
     for (int i = count - 1; i >= 0; i--)
         if (p->chunked[members[i]] && r->region->stages.data[members[i]].kind == TIR_MAP) s = members[i];
-    if (p->across || p->small || !p->shared || !p->chunked[s]) return;
+    if (p->across || p->small || !p->shared || !p->chunked[s]) return false;
     const tir_stage *stage = &r->region->stages.data[s];
     int axis = p->chunked[s] - 1;
     int64_t extent = rules_extent(r, &stage->axis[axis]);
-    if (extent < 0) return;
+    if (extent < 0) return false;
     rules_access access[RULES_ACCESSES];
     int found = rules_accesses(r, s, access, RULES_ACCESSES), row = -1;
     for (int a = 0; a < stage->space; a++)
@@ -336,6 +337,51 @@ static void fetch_next_row(const row_plan *p, const int *members, int count) {
         if (tensor->stage >= 0 || !along || bytes > r->machine->l2 / 4) continue;
         tir_schedule_add(r->schedule, "prefetch %s at %s.b_o %s.%s+1 %s", tensor->name, stage->name, p->root_name,
                          p->loop, bytes <= r->machine->l1 / 4 ? "L1" : "L2");
+        done = true;
+    }
+    return done;
+}
+
+static bool reads_tensor(rules *r, int s, uint32_t tensor) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if (access[i].tensor == tensor) return true;
+    return false;
+}
+
+/* Bytes of a tensor; -1: varying. */
+static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
+    int64_t bytes = (int64_t)lib_dtype_size(tensor->dtype), extent;
+    for (int d = 0; d < tensor->rank; d++)
+        if (!tir_is_const(r->region->pool, tensor->extent[d], &extent) || __builtin_mul_overflow(bytes, extent, &bytes))
+            return -1;
+    return bytes;
+}
+
+/* Partial sums by lanes over a long run of memory that no cache holds: the processor's own prefetching ends with each page, so the
+ * run is asked for a page ahead, by the first that reads it. What lies behind a run is mostly the next one; else it has to be long. */
+static void fetch_ahead(const row_plan *p, const int *members, int index) {
+    enum { PAGE = 4096, RUNS = 8 };
+    rules *r = p->r;
+    int s = members[index];
+    const tir_stage *stage = &r->region->stages.data[s];
+    int lane = stage->space - 1, step = stage->space + stage->reduce - 1;
+    if (stage->kind != TIR_REDUCE || p->across || p->small || !has_lanes(r, s) || r->machine->l3 <= 0) return;
+    if (strcmp(stage->axis[lane].name, "lane") != 0 || strcmp(stage->axis[step].name, "step") != 0) return;
+    int64_t lanes = rules_extent(r, &stage->axis[lane]), steps = rules_extent(r, &stage->axis[step]);
+    rules_access access[RULES_ACCESSES];
+    int found = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < found; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        int64_t bytes = tensor_bytes(r, tensor), each = lanes * (int64_t)lib_dtype_size(tensor->dtype);
+        bool run = access[i].stride[lane] == 1 && access[i].stride[step] == lanes, next = false;
+        for (int a = 0; a < stage->space + stage->reduce; a++) next = next || access[i].stride[a] == steps * lanes;
+        for (int m = 0; m < index; m++) run = run && !reads_tensor(r, members[m], access[i].tensor);
+        if (tensor->stage >= 0 || !run || bytes <= r->machine->l3 || each > PAGE) continue;
+        if (!next && (steps < 0 || steps * each < RUNS * PAGE)) continue;
+        tir_schedule_add(r->schedule, "prefetch %s at %s.step %s.step+%lld L2", tensor->name, stage->name, stage->name,
+                         (long long)(PAGE / each));
     }
 }
 
@@ -420,6 +466,7 @@ bool rules_rows(rules *r, int root) {
     bool tiled = root_loops(&p, shared, &order, &place);
     for (int i = 0; i < count; i++)
         if (!(tiled && rules_pointwise(r, members[i]))) attach_row_member(&p, members[i]);
-    if (!tiled) fetch_next_row(&p, members, count);
+    if (!tiled && !fetch_next_row(&p, members, count))
+        for (int i = 0; i < count; i++) fetch_ahead(&p, members, i);
     return true;
 }
