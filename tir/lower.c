@@ -184,12 +184,12 @@ static void append_prefetch_load(void *user, tir_expr load) {
     if (l->home[walk->prefetch->tensor] == UINT32_MAX) return;
     int rank = prefetched_element(walk, load, axes, from, first, index);
     prefetched_element(walk, load, axes, from, last, end);
-    int64_t width = 1, line = l->options && l->options->machine ? l->options->machine->line : 0;
+    int64_t width, line = l->options && l->options->machine ? l->options->machine->line : 0;
     int64_t step = (line ? line : 64) / (int64_t)lib_dtype_size(l->region->tensors.data[walk->prefetch->tensor].dtype);
     if (rank == 0) return;
-    if (!tir_is_const(l->pool, tir_sub(l->pool, end[rank - 1], index[rank - 1]), &width) || width < 0 ||
-        width >= 16 * step)
-        width = 0;
+    /* the last chunk of a row may be shorter: what lies behind it is fetched for nothing */
+    width = tir_range(l->pool, tir_sub(l->pool, end[rank - 1], index[rank - 1])).high;
+    if (width < 0 || width >= 16 * step) width = 0;
     for (int64_t at = 0; at <= width; at += step) {
         tir_expr moved[TIR_MAX_PHYSICAL_RANK];
         memcpy(moved, index, sizeof moved);
