@@ -108,6 +108,27 @@ static bool is_row_statistic(rules *r, int s) {
     return reduced && along;
 }
 
+/* Does the only load of the tensor, in a reduction, walk its elements one by one, each once? */
+static bool is_read_once(rules *r, uint32_t tensor) {
+    rules_access access[RULES_ACCESSES];
+    tir_pool *pool = r->region->pool;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        int count = stage->removed ? 0 : rules_accesses(r, q, access, RULES_ACCESSES), at = 0;
+        while (at < count && access[at].tensor != tensor) at++;
+        if (at == count) continue;
+        if (stage->kind != TIR_REDUCE) return false;
+        for (int a = 0; a < stage->space + stage->reduce; a++) {
+            bool stands = rules_extent(r, &stage->axis[a]) == 1;
+            for (int d = 0; d < r->region->tensors.data[tensor].rank; d++)
+                stands = stands || tir_operand(pool, access[at].load, d) == stage->axis[a].var;
+            if (!stands) return false;
+        }
+        return true;
+    }
+    return false;
+}
+
 /* A map disappears into its readers when that costs little: it is read once, or hardly computes anything. */
 static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
@@ -123,7 +144,7 @@ static bool worth_inlining(rules *r, int s) {
     if (found.reduced && found.loads > 1 && reads_contraction(r, s))
         return false; /* once, in the contraction's tiles */
     if (cost.heavy && is_row_statistic(r, s)) return false;
-    bool once = found.loads == 1 && !found.reduced;
+    bool once = found.loads == 1 && (!found.reduced || is_read_once(r, stage->tensor[0]));
     return once || (!cost.heavy && cost.operations <= CHEAP);
 }
 

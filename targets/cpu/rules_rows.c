@@ -310,19 +310,57 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
     return true;
 }
 
+static bool reads_tensor(rules *r, int s, uint32_t tensor) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if (access[i].tensor == tensor) return true;
+    return false;
+}
+
+/* Points of a row of a reduction by lanes and steps; -1: it is none, or varying. */
+static int64_t lane_points(const rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int lane = stage->space - 1, step = stage->space + stage->reduce - 1;
+    if (stage->kind != TIR_REDUCE || lane < 0 || !stage->reduce) return -1;
+    if (strcmp(stage->axis[lane].name, "lane") != 0 || strcmp(stage->axis[step].name, "step") != 0) return -1;
+    int64_t points = rules_extent(r, &stage->axis[lane]);
+    for (int a = stage->space; a <= step && points >= 0; a++) {
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return -1;
+    }
+    return points;
+}
+
+/* The stage in whose loop the next row is fetched: the first map over the row that goes by chunks, else the last reduction by lanes
+ * that reads what another one read before it, else the root. */
+static int fetching_stage(const row_plan *p, const int *members, int count) {
+    rules *r = p->r;
+    rules_access access[RULES_ACCESSES];
+    for (int i = 0; i < count; i++)
+        if (p->chunked[members[i]] && r->region->stages.data[members[i]].kind == TIR_MAP) return members[i];
+    for (int i = count - 1; i > 0; i--) {
+        int found = lane_points(r, members[i]) < 0 ? 0 : rules_accesses(r, members[i], access, RULES_ACCESSES);
+        for (int k = 0; k < found; k++)
+            for (int m = 0; m < i && r->region->tensors.data[access[k].tensor].stage < 0; m++)
+                if (lane_points(r, members[m]) >= 0 && reads_tensor(r, members[m], access[k].tensor)) return members[i];
+    }
+    return p->root;
+}
+
 /* While one row is worked on the next one is fetched: only the first step of a row waits for memory, which idles during the others.
- * In the loop of the first map over the row that reads it, of the root where there is none. False: nothing to fetch. */
+ * False: nothing to fetch. */
 static bool fetch_next_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
-    int s = p->root;
-    bool done = false;
-    for (int i = count - 1; i >= 0; i--)
-        if (p->chunked[members[i]] && r->region->stages.data[members[i]].kind == TIR_MAP) s = members[i];
-    if (p->across || p->small || !p->shared || !p->chunked[s]) return false;
+    int s = fetching_stage(p, members, count), axis = p->chunked[s] - 1;
     const tir_stage *stage = &r->region->stages.data[s];
-    int axis = p->chunked[s] - 1;
-    int64_t extent = rules_extent(r, &stage->axis[axis]);
-    if (extent < 0) return false;
+    int64_t extent = lane_points(r, s);
+    bool by_lanes = extent >= 0, done = false;
+    if (by_lanes)
+        axis = stage->space - 1;
+    else if (axis >= 0)
+        extent = rules_extent(r, &stage->axis[axis]);
+    if (p->across || p->small || !p->shared || axis < 0 || extent < 0) return false;
     rules_access access[RULES_ACCESSES];
     int found = rules_accesses(r, s, access, RULES_ACCESSES), row = -1;
     for (int a = 0; a < stage->space; a++)
@@ -335,19 +373,11 @@ static bool fetch_next_row(const row_plan *p, const int *members, int count) {
         int64_t bytes = extent * (int64_t)lib_dtype_size(tensor->dtype);
         bool along = access[i].stride[axis] == 1 && access[i].stride[row] != 0;
         if (tensor->stage >= 0 || !along || bytes > r->machine->l2 / 4) continue;
-        tir_schedule_add(r->schedule, "prefetch %s at %s.b_o %s.%s+1 %s", tensor->name, stage->name, p->root_name,
-                         p->loop, bytes <= r->machine->l1 / 4 ? "L1" : "L2");
+        tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 %s", tensor->name, stage->name,
+                         by_lanes ? "step" : "b_o", p->root_name, p->loop, bytes <= r->machine->l1 / 4 ? "L1" : "L2");
         done = true;
     }
     return done;
-}
-
-static bool reads_tensor(rules *r, int s, uint32_t tensor) {
-    rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    for (int i = 0; i < count; i++)
-        if (access[i].tensor == tensor) return true;
-    return false;
 }
 
 /* Bytes of a tensor; -1: varying. */
@@ -366,9 +396,8 @@ static void fetch_ahead(const row_plan *p, const int *members, int index) {
     rules *r = p->r;
     int s = members[index];
     const tir_stage *stage = &r->region->stages.data[s];
+    if (p->across || p->small || lane_points(r, s) < 0 || r->machine->l3 <= 0) return;
     int lane = stage->space - 1, step = stage->space + stage->reduce - 1;
-    if (stage->kind != TIR_REDUCE || p->across || p->small || !has_lanes(r, s) || r->machine->l3 <= 0) return;
-    if (strcmp(stage->axis[lane].name, "lane") != 0 || strcmp(stage->axis[step].name, "step") != 0) return;
     int64_t lanes = rules_extent(r, &stage->axis[lane]), steps = rules_extent(r, &stage->axis[step]);
     rules_access access[RULES_ACCESSES];
     int found = rules_accesses(r, s, access, RULES_ACCESSES);
@@ -379,7 +408,7 @@ static void fetch_ahead(const row_plan *p, const int *members, int index) {
         for (int a = 0; a < stage->space + stage->reduce; a++) next = next || access[i].stride[a] == steps * lanes;
         for (int m = 0; m < index; m++) run = run && !reads_tensor(r, members[m], access[i].tensor);
         if (tensor->stage >= 0 || !run || bytes <= r->machine->l3 || each > PAGE) continue;
-        if (!next && (steps < 0 || steps * each < RUNS * PAGE)) continue;
+        if (!next && steps * each < RUNS * PAGE) continue;
         tir_schedule_add(r->schedule, "prefetch %s at %s.step %s.step+%lld L2", tensor->name, stage->name, stage->name,
                          (long long)(PAGE / each));
     }
