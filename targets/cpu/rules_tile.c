@@ -588,6 +588,23 @@ static void add_loop(tile_loops *loops, const char *loop, bool parallel) {
     loops->last = loop;
 }
 
+/* Bytes of a slice of what is read along vectors, or of what is broadcast: all points along `along` and of the reduction. */
+static double slice_bytes(rules *r, int main, const tile *t, bool vectors, int along) {
+    const tir_stage *stage = &r->region->stages.data[main];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, main, access, RULES_ACCESSES);
+    double sum = 0;
+    for (int i = 0; i < count; i++) {
+        if (depends(&access[i], t->v) != vectors) continue;
+        double bytes = (double)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+        for (int a = 0; a < stage->space + stage->reduce; a++)
+            if (depends(&access[i], a) && (a == along || a >= stage->space))
+                bytes *= (double)known_extent(r, &stage->axis[a]);
+        sum += bytes;
+    }
+    return sum;
+}
+
 /* Does all of the vector operand, panels of it side by side, stay in the second-level cache? Then rows may come first: results are
  * written as they lie in memory. Not where a predicate (padding) asks for the row: that becomes versions of a loop over rows, and of
  * tasks there are none. */
@@ -595,17 +612,7 @@ static bool rows_first(rules *r, int main, const tile *t) {
     const tir_stage *stage = &r->region->stages.data[main];
     if (stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var))
         return false;
-    rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, main, access, RULES_ACCESSES);
-    for (int i = 0; i < count; i++) {
-        if (!depends(&access[i], t->v)) continue;
-        double bytes = (double)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
-        for (int a = 0; a < stage->space + stage->reduce; a++)
-            if (depends(&access[i], a) && (a == t->v || a >= stage->space))
-                bytes *= (double)known_extent(r, &stage->axis[a]);
-        if (bytes > (double)r->machine->l2 / 2) return false;
-    }
-    return true;
+    return slice_bytes(r, main, t, true, t->v) <= (double)r->machine->l2 / 2;
 }
 
 /* Does everything that vectors run along depend on the owner's axis too (a batch of both operands)? */
@@ -649,16 +656,47 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const tile
     return rows > 1 && inside < outside;
 }
 
-/* Outer loops of a root: what the vector operand depends on, the panels, then the other axes: a panel stays in cache while they
- * run. Or the panels last, where the other operand is the larger one. */
+/* Rows that all panels go over before the next rows; 0: all of them. What is broadcast is read again for each panel, panels are read
+ * again for each block of rows: which of them should lie how near follows from their sizes. */
+static int64_t block_rows(rules *r, int main, const tile *t, int64_t n, int64_t m) {
+    enum { L3_COST = 1, MEMORY_COST = 4 }; /* of a byte */
+    enum { LEAST = 8 };                    /* tiles in a block, which share the start of a panel */
+    const tir_stage *stage = &r->region->stages.data[main];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, main, access, RULES_ACCESSES);
+    if (!rules_is_contraction(r, main) || stage->predicate || t->u < 0 || m < 0 || n < 0) return 0;
+    for (int i = 0; i < count; i++) /* axes that run inside of the panels' loop have rows of their own */
+        for (int a = 0; a < stage->space; a++)
+            if (a != t->u && a != t->v && depends(&access[i], t->v) && !depends(&access[i], a)) return 0;
+    double l2 = (double)r->machine->l2, l3 = (double)r->machine->l3;
+    double rows = slice_bytes(r, main, t, false, t->u), all = slice_bytes(r, main, t, true, t->v);
+    double panels = (double)n / (double)t->nr, row = rows / (double)m;
+    if (rows <= l2) return 0;
+    double best = panels * rows * (rows <= l3 ? L3_COST : MEMORY_COST);
+    int64_t chosen = 0;
+    for (int level = 2; level <= 3; level++) {
+        int64_t block = (int64_t)((level == 2 ? l2 : l3 / 2) / row) / t->mr * t->mr;
+        if (block < LEAST * t->mr || block >= m) continue;
+        double cost = (double)m / (double)block * all * (all <= l3 ? L3_COST : MEMORY_COST);
+        if (level == 3) cost += panels * rows * L3_COST;
+        if (cost >= 0.9 * best) continue;
+        best = cost;
+        chosen = block;
+    }
+    return chosen;
+}
+
+/* Outer loops of a root: what the vector operand depends on, blocks of rows, the panels, then the other axes: a panel stays in cache
+ * while they run. Or the panels last, where the other operand is the larger one. */
 static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const tile *t, int v, int u,
-                       const char *vo, bool inside) {
+                       const char *block, const char *vo, bool inside) {
     for (int round = 0; round < 2; round++) {
         for (int a = 0; a < loops->owner->space; a++) {
             if (a == v || a == u || (place && (place->prefix_axes >> a & 1))) continue;
             const char *loop = place && a == place->block_axis ? place->block_loop : loops->owner->axis[a].name;
             if (is_outside_panels(loops->r, main, t, v, a) == (round == 0)) add_loop(loops, loop, !place);
         }
+        if (round == 0 && block) add_loop(loops, block, !place);
         if (round == (inside ? 1 : 0) && vo) add_loop(loops, vo, !place);
     }
 }
@@ -694,6 +732,13 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
         vo = "v_o";
         vi = "v_i";
     }
+    bool first = !place && u >= 0 && (m < 0 || m > t.mr) && vo && rules_store_stride(r, owner, v) == 1 &&
+                 rows_first(r, main, &t);
+    int64_t rows = place || first || u < 0 || !vo ? 0 : block_rows(r, main, &t, n, m);
+    if (rows) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_b u_r peel", name, ui, (long long)rows);
+        ui = "u_r";
+    }
     if (u >= 0 && (m < 0 || m > t.mr)) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i %s", name, ui, (long long)t.mr,
                          m < 0 ? "mask" : "balanced");
@@ -705,9 +750,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     lib_text_init(&loops.parallel, r->arena);
     if (place) lib_text_add(&loops.order, place->prefix);
     if (place) loops.last = place->prefix_last;
-    bool first = !place && uo && vo && rules_store_stride(r, owner, v) == 1 && rows_first(r, main, &t);
     bool inside = !place && vo && panels_inside(r, top, main, &t, v, u, (n + t.nr - 1) / t.nr);
-    outer_axes(&loops, place, main, &t, v, u, first ? NULL : vo, inside);
+    outer_axes(&loops, place, main, &t, v, u, rows ? "u_b" : NULL, first ? NULL : vo, inside);
     if (uo) add_loop(&loops, uo, !place && (first || !loops.parallel.length));
     if (first) add_loop(&loops, vo, r->threads > 1 && m / t.mr < TASKS * r->threads);
     if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
