@@ -332,14 +332,14 @@ static int64_t lane_points(const rules *r, int s) {
     return points;
 }
 
-/* The stage in whose loop the next row is fetched: the first map over the row that goes by chunks, else the last reduction by lanes
- * that reads what another one read before it, else the root. */
+/* The stage in whose loop the next row is fetched: the first map over the row that goes by chunks, the root among them, else the last
+ * reduction by lanes that reads what another one read before it. */
 static int fetching_stage(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
     rules_access access[RULES_ACCESSES];
     for (int i = 0; i < count; i++)
         if (p->chunked[members[i]] && r->region->stages.data[members[i]].kind == TIR_MAP) return members[i];
-    for (int i = count - 1; i > 0; i--) {
+    for (int i = count - 1; i > 0 && !p->chunked[p->root]; i--) {
         int found = lane_points(r, members[i]) < 0 ? 0 : rules_accesses(r, members[i], access, RULES_ACCESSES);
         for (int k = 0; k < found; k++)
             for (int m = 0; m < i && r->region->tensors.data[access[k].tensor].stage < 0; m++)
