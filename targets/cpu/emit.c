@@ -110,36 +110,50 @@ static emit_value over_lanes(emitter *e, const char *reduction, emit_value mask)
     return emit_remember(e, 3, key, result);
 }
 
-static bool loads_vary(emitter *e, tir_expr expr) {
+/* Does a load stay in its buffer whatever the conditions around it say? */
+static bool stays_inside(emitter *e, tir_expr load, int rank) {
+    const tir_buffer *buffer = &e->kernel->buffers.data[tir_get(e->pool, load)->bits];
+    for (int i = 0; i < rank; i++) {
+        int64_t extent;
+        if (!tir_is_const(e->pool, buffer->extent[i], &extent)) return false;
+        emit_form form = emit_index(e, tir_operand(e->pool, load, i));
+        tir_interval range = emit_form_range(e, &form);
+        if (range.low < 0 || range.high >= extent) return false;
+    }
+    return true;
+}
+
+/* May all loads be made without a branch: masked by lane, or of an element that is there in any case? */
+static bool loads_flatten(emitter *e, tir_expr expr) {
     const tir_node *node = tir_get(e->pool, expr);
     if (node->op == TIR_LOAD && !emit_in_registers(e, (uint32_t)node->bits)) {
         bool varies = false;
         int rank = (int)node->count - (node->guarded ? 2 : 0);
         for (int i = 0; i < rank; i++) varies |= emit_varies(e, tir_operand(e->pool, expr, i));
-        if (!varies) return false;
+        if (!varies && !stays_inside(e, expr, rank)) return false;
     }
     for (int i = 0; i < (int)node->count; i++)
-        if (!loads_vary(e, tir_operand(e->pool, expr, i))) return false;
+        if (!loads_flatten(e, tir_operand(e->pool, expr, i))) return false;
     return true;
 }
 
-/* Short bodies in which every access is masked by lane need no branch around them. */
+/* Short bodies in which no access that is not masked by lane can go wrong need no branch around them. */
 static bool flattens(emitter *e, const tir_stmt *list) {
     for (const tir_stmt *stmt = list; stmt; stmt = stmt->next) {
         switch (stmt->kind) {
         case TIR_FOR: return false;
         case TIR_LET:
-            if (!loads_vary(e, stmt->let.value) || !flattens(e, stmt->let.body)) return false;
+            if (!loads_flatten(e, stmt->let.value) || !flattens(e, stmt->let.body)) return false;
             break;
         case TIR_IF:
-            if (!loads_vary(e, stmt->if_.condition) || !flattens(e, stmt->if_.body) ||
+            if (!loads_flatten(e, stmt->if_.condition) || !flattens(e, stmt->if_.body) ||
                 !flattens(e, stmt->if_.otherwise))
                 return false;
             break;
         case TIR_STORE: {
             bool varies = false;
             for (int i = 0; i < stmt->store.rank; i++) varies |= emit_varies(e, stmt->store.index[i]);
-            if (!varies || !loads_vary(e, stmt->store.value)) return false;
+            if (!varies || !loads_flatten(e, stmt->store.value)) return false;
             break;
         }
         default: break;
@@ -157,6 +171,7 @@ static void emit_under_mask(emitter *e, const tir_stmt *list, emit_value mask) {
     if (!list || (known && LLVMIsNull(mask.llvm))) return;
     arm body = {.list = list, .mask = known && all_lanes(mask) ? (emit_value){0} : mask};
     if (known || (e->device->machine.masked && flattens(e, list))) {
+        e->flattened += !known;
         emit_arm(e, &body);
         return;
     }
@@ -433,6 +448,7 @@ static void emit_phase(emitter *e, const tir_phase *phase, const char *name, boo
     e->top = -1;
     emit_push(e, emit_block(e, "entry"), true);
     e->non_temporal = false;
+    e->flattened = 0;
     e->lanes = e->active = 0;
     e->mask = (emit_value){0};
     bind_parameters(e);

@@ -158,6 +158,7 @@ typedef struct emitter {
     bool non_temporal; /* a non-temporal store was emitted in this phase */
     int woven;         /* registers that woven chunks of the innermost loop take */
     uint32_t serials;  /* serial loops so far */
+    int flattened;     /* statements under masks of their own that got no branch, since the block began */
 
     emit_value *memo; /* by expression, valid where memo_epoch agrees: shared nodes of one statement */
     uint32_t *memo_epoch, epoch;

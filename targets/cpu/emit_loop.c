@@ -302,6 +302,30 @@ static void visit_unrolled(emitter *e, const tir_stmt *loop, const emit_form *lo
     }
 }
 
+/* What one copy read is read again by the next: kept, it would take registers from accumulators. The code generator merges equal
+ * loads of a block. */
+static void split_block(emitter *e) {
+    LLVMBasicBlockRef next = emit_block(e, "next");
+    emit_at(e, e->top);
+    LLVMBuildBr(e->builder, next);
+    e->level[e->top].block = next;
+    for (uint32_t i = 0; i < e->kernel->buffers.count; i++) e->buffer[i].version = ++e->next_version;
+    e->epoch++;
+    e->flattened = 0;
+}
+
+/* A copy of a loop around loops; where many masked statements in it had no branches, those of the next stand in a block of its own. */
+static void visit_copy(emitter *e, const tir_stmt *body, void *user) {
+    visit_statements(e, body, user);
+    if (e->lanes) return;
+    for (const tir_stmt *stmt = body; stmt; stmt = stmt->next) {
+        if (stmt->kind != TIR_FOR || stmt->for_.loop == TIR_VEC || e->held.count) continue;
+        if (e->flattened * 4 < e->device->machine.vector_registers) continue;
+        split_block(e);
+        return;
+    }
+}
+
 /* ---- serial loops */
 
 static void bump_versions(emitter *e, const tir_stmt *list) {
@@ -496,7 +520,7 @@ void emit_for(emitter *e, const tir_stmt *loop) {
     case PLAN_UNROLL: {
         const bool *moved = emit_rows_roll(e, loop, count);
         if (!moved) {
-            visit_unrolled(e, loop, &lower, count, visit_statements, NULL);
+            visit_unrolled(e, loop, &lower, count, visit_copy, NULL);
             break;
         }
         emit_serial(e, &(serial){.loop = loop, .lower = lower, .count = extent, .step = 1});

@@ -135,6 +135,26 @@ static void test_known_masks(void **state) {
         NULL);
 }
 
+/* Masks that differ from task to task: what all lanes share is read without asking where it is there in any case (w), else only
+ * where a lane is on (v). */
+static void test_masked_copies(void **state) {
+    (void)state;
+    kernel_check(
+        "kernel borders(x: f32[12, 48] arg, w: f32[3, 3] arg, v: f32[2, 3] arg, y: f32[30, 48] arg, c: f32[10, 16] reg)\n"
+        "phase tasks=3 task=t {\n"
+        "  for i in 0..10 unroll { for j in 0..16 vec { c[i, j] = 0:f32 } }\n"
+        "  for k in 0..3 unroll {\n"
+        "    for i in 0..10 unroll { for j in 0..16 vec { if (0 < j + t*16) {\n"
+        "      c[i, j] = c[i, j] + x[k + i, j + t*16 - 1]*w[k, 0] } } }\n"
+        "    for i in 0..10 unroll { for j in 0..16 vec { c[i, j] = c[i, j] + x[k + i, j + t*16]*w[k, 1] } }\n"
+        "    for i in 0..10 unroll { for j in 0..16 vec { if (j + t*16 < 31) {\n"
+        "      c[i, j] = c[i, j] + x[k + i, j + t*16 + 1]*v[t, k] } } }\n"
+        "  }\n"
+        "  for i in 0..10 unroll { for j in 0..16 vec { y[i + t*10, j + t*16] = c[i, j] } }\n"
+        "}\n",
+        NULL);
+}
+
 static void test_lonely_lanes(void **state) {
     (void)state;
     static const char *const dtypes[] = {"bool", "i8", "f16", "f32", "f64"};
@@ -153,8 +173,9 @@ static void test_lonely_lanes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),         cmocka_unit_test(test_rows_of_kinds), cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_woven_chunks), cmocka_unit_test(test_known_masks),   cmocka_unit_test(test_lonely_lanes),
+        cmocka_unit_test(test_rows),          cmocka_unit_test(test_rows_of_kinds), cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_woven_chunks),  cmocka_unit_test(test_known_masks),   cmocka_unit_test(test_lonely_lanes),
+        cmocka_unit_test(test_masked_copies),
     };
     return cmocka_run_group_tests_name("rolled bodies", tests, kernel_check_open, kernel_check_close);
 }
