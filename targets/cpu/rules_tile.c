@@ -671,12 +671,13 @@ static int64_t block_rows(rules *r, int main, const tile *t, int64_t n, int64_t 
     double l2 = (double)r->machine->l2, l3 = (double)r->machine->l3;
     double rows = slice_bytes(r, main, t, false, t->u), all = slice_bytes(r, main, t, true, t->v);
     double panels = (double)n / (double)t->nr, row = rows / (double)m;
-    if (rows <= l2) return 0;
+    if (rows <= l2 || rows + all <= l3) return 0; /* what L3 gives comes in time */
     double best = panels * rows * (rows <= l3 ? L3_COST : MEMORY_COST);
     int64_t chosen = 0;
     for (int level = 2; level <= 3; level++) {
-        int64_t block = (int64_t)((level == 2 ? l2 : l3 / 2) / row) / t->mr * t->mr;
-        if (block < LEAST * t->mr || block >= m) continue;
+        int64_t block = (int64_t)((level == 2 ? l2 : l3 / 2) / row), half = block / 2;
+        while (block > half && m % block) block--; /* a rest would double the versions of the tile */
+        if (block <= half || block < LEAST * t->mr || block >= m) continue;
         double cost = (double)m / (double)block * all * (all <= l3 ? L3_COST : MEMORY_COST);
         if (level == 3) cost += panels * rows * L3_COST;
         if (cost >= 0.9 * best) continue;
@@ -736,7 +737,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
                  rows_first(r, main, &t);
     int64_t rows = place || first || u < 0 || !vo ? 0 : block_rows(r, main, &t, n, m);
     if (rows) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_b u_r peel", name, ui, (long long)rows);
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_b u_r mask", name, ui, (long long)rows);
         ui = "u_r";
     }
     if (u >= 0 && (m < 0 || m > t.mr)) {
