@@ -346,9 +346,10 @@ static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     return rebuilt;
 }
 
-/* Loops are cut where such a choice changes: each part is a loop without it. */
-static void clip_choices(rules *r, const tir_stage *stage) {
+/* Loops are cut where such a choice changes: each part is a loop without it. Axes first..last are one loop. */
+static void clip_choices(rules *r, const tir_stage *stage, int first, int last) {
     for (int a = 0; a < stage->space; a++) {
+        if (first < last && a >= first && a <= last) continue;
         choice_search search = {stage->axis[a].var, false};
         for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
         if (search.found) tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
@@ -376,7 +377,7 @@ static void map_straight(rules *r, int s) {
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (TASK_POINTS + block - 1) / block * block;
-    clip_choices(r, stage);
+    clip_choices(r, stage, first, last);
     if (extent > task) {
         for (int i = 0; i < nest.count; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest.loop[i].name);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
