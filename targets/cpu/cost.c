@@ -89,7 +89,7 @@ typedef struct counter {
 static double mean(const double *values) {
     double sum = 0;
     for (int s = 0; s < SAMPLES; s++) sum += values[s];
-    return sum / SAMPLES;
+    return sum / (double)SAMPLES;
 }
 
 /* What data decides: any value will do that differs from place to place. */
@@ -314,7 +314,7 @@ static void note_access(counter *c, uint32_t buffer, const double stride[OPEN], 
 /* Loads or stores of one vector; lanes are a stride apart. */
 static void count_access(counter *c, uint32_t buffer, const tir_expr *index, uint32_t mask, bool store,
                          bool past_caches) {
-    tir_dtype dtype = c->kernel->buffers.data[buffer].dtype;
+    tir_dtype dtype = (tir_dtype)c->kernel->buffers.data[buffer].dtype;
     double stride[OPEN], bytes = (double)lib_dtype_size((dlc_dtype)dtype);
     find_strides(c, buffer, index, stride);
     note_access(c, buffer, stride, store, past_caches);
@@ -498,7 +498,8 @@ static void close_loop(counter *c, double entries) {
     open_loop *l = &c->open[--c->depth];
     if (l->kind != TIR_SERIAL || l->var == UINT32_MAX) return;
     const frame *own = &c->frames[--c->frame_count];
-    c->frames[c->depth ? c->open[c->depth - 1].frame : 0].inner += frame_cycles(c, own, entries) + START * entries;
+    c->frames[c->depth ? c->open[c->depth - 1].frame : 0].inner +=
+        frame_cycles(c, own, entries) + (double)START * entries;
 }
 
 /* In [0, 1): one in each eighth, in another order at each depth, and nowhere near a multiple of a power of two, since one loop
@@ -506,7 +507,7 @@ static void close_loop(counter *c, double entries) {
 static double sample_place(int sample, int depth) {
     int eighth = (sample * (2 * depth + 3) + depth) % SAMPLES;
     unsigned jitter = (unsigned)(sample * 5 + depth * 3 + 1) * 2654435769u;
-    return (eighth + (double)jitter / 4294967296.0) / SAMPLES;
+    return (eighth + (double)jitter / 4294967296.0) / (double)SAMPLES;
 }
 
 /* Body of a loop whose variable runs from lower[s] on, extent[s] times, in each sample. */
@@ -665,7 +666,7 @@ double cost_cycles(const tir_machine *machine, const cost_work *work, int thread
         if (cycles > longest) longest = cycles;
         sum += cycles;
     }
-    return longest + 0.3 * (sum - longest) + TASK * work->tasks / parallel +
+    return longest + 0.3 * (sum - longest) + (double)TASK * work->tasks / parallel +
            work->phases * (PHASE + (parallel > 1 ? JOIN : 0));
 }
 
@@ -681,7 +682,7 @@ static double measure_clock(void) {
         uint64_t start = lib_time_ns(), x = start | 1;
         for (int i = 0; i < ROUNDS; i++)
             for (int k = 0; k < LINKS; k++) __asm__ volatile("imulq %0, %0" : "+r"(x));
-        double rate = 3.0 * LINKS * ROUNDS / (double)(lib_time_ns() - start + 1);
+        double rate = 3.0 * (double)(LINKS * ROUNDS) / (double)(lib_time_ns() - start + 1);
         if (rate > best) best = rate;
     }
     return best > 0.5 && best < 10 ? best : 3;

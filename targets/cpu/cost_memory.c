@@ -3,6 +3,8 @@
  * top stands a loop of runs: a kernel whose data fits finds it there from the run before. */
 #include "targets/cpu/cost.h"
 
+#include <math.h>
+
 enum { LINE = 64 };
 
 /* Unique bytes that an access touches while the first `count` loops around it run. */
@@ -17,12 +19,12 @@ static double footprint(const cost_nest *nest, const cost_access *a, int count) 
         stride[at] = s, trips[at] = nest->loops.data[loop].trips;
     }
     for (int i = 0; i < used; i++) { /* ascending: what overlaps or shares lines is one run */
-        if (stride[i] <= (run > LINE ? run : LINE))
+        if (stride[i] <= fmax(run, (double)LINE))
             run += stride[i] * (trips[i] - 1);
         else
             pieces *= trips[i];
     }
-    double bytes = pieces * (run > LINE ? run : LINE), all = nest->buffer_bytes[a->buffer];
+    double bytes = pieces * fmax(run, (double)LINE), all = nest->buffer_bytes[a->buffer];
     return bytes < all ? bytes : all;
 }
 
@@ -77,7 +79,7 @@ static double loop_traffic(traffic *t, int loop) {
     for (uint32_t l = (uint32_t)loop + 1; l < nest->loops.count; l++)
         if (nest->loops.data[l].parent == loop) sum += loop_traffic(t, (int)l);
     for (uint32_t i = 0; i < nest->accesses.count; i++)
-        if (nest->accesses.data[i].loop == loop) sum += LINE;
+        if (nest->accesses.data[i].loop == loop) sum += (double)LINE;
     return loop > 0 ? sum * nest->loops.data[loop].trips : sum * (1 - 0.7 * t->size / touched);
 }
 

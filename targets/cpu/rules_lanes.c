@@ -46,7 +46,7 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
     double vectors = (double)((resident <= room ? 0 : nr) + mr) * (double)q, stream = all ? 0 : 2 * vectors;
     double step = fma > loads ? fma : loads;
     if (stream > step) step = stream;
-    if (CHAIN > step) step = CHAIN;
+    if ((double)CHAIN > step) step = (double)CHAIN;
     return step + (loads + stream) / 20;
 }
 
@@ -68,7 +68,7 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
                 double share = height * width / (double)(mr * nr); /* balanced: tiles are a little smaller */
                 double cycles =
                     (p->outer * (steps + tail) * step_cycles(r, p, mr, nr, q) + fold * (double)(mr * nr)) * share;
-                cycles = tiles * (cycles + TILE_OVERHEAD);
+                cycles = tiles * (cycles + (double)TILE_OVERHEAD);
                 if (p->m % mr) cycles *= 1.01;
                 if (p->n % nr) cycles *= 1.02; /* more versions of the tile */
                 if (cycles >= best * 0.999) continue;

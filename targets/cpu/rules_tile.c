@@ -137,8 +137,9 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
             if (p->m % mr) step *= 1.01;   /* heights differ: two versions of the tile */
             step += cost_conflicts(r->machine, mr, p->row_bytes);
             /* stores that go beyond the second-level cache wait, unless the next tiles' work is already in flight beside them */
-            double ahead = (double)(mr * nv) * (p->steps + 1) / WINDOW;
-            double start = TILE_OVERHEAD + (p->far ? FAR_STORE * height * (double)nv * (ahead < 1 ? ahead : 1) : 0);
+            double ahead = (double)(mr * nv) * (p->steps + 1) / (double)WINDOW;
+            double start = (double)TILE_OVERHEAD +
+                           (p->far ? (double)FAR_STORE * height * (double)nv * (ahead < 1 ? ahead : 1) : 0);
             double cycles = (double)(rows * columns) * (step + start / p->steps);
             if (cycles < t->cycles * 0.999) {
                 t->cycles = cycles;
@@ -221,7 +222,7 @@ static bool fit_unit(rules *r, int s, tile *t, const tir_unit *unit, int a, cons
         if (broadcast && runs_in_blocks(r, &access[i], axis, unit->width)) continue;
         if (broadcast && access[i].stride[a] == 1 && (!ends || extent >= 2 * unit->width)) continue;
         if (broadcast) {
-            bool known = tensor->constant || uses_of_element(r, stage, tensor) >= USES;
+            bool known = tensor->constant || uses_of_element(r, stage, tensor) >= (double)USES;
             if (!known || tensor->rank < 2 || !plain_subscript(r, &access[i], axis)) return false;
             if (steps != UINT32_MAX && steps != access[i].tensor) return false;
             steps = access[i].tensor;
@@ -679,7 +680,7 @@ static int64_t block_rows(rules *r, int main, const tile *t, int64_t n, int64_t 
         while (block > half && m % block) block--; /* a rest would double the versions of the tile */
         if (block <= half || block < LEAST * t->mr || block >= m) continue;
         double cost = (double)m / (double)block * all * (all <= l3 ? L3_COST : MEMORY_COST);
-        if (level == 3) cost += panels * rows * L3_COST;
+        if (level == 3) cost += panels * rows * (double)L3_COST;
         if (cost >= 0.9 * best) continue;
         best = cost;
         chosen = block;

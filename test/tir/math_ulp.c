@@ -39,7 +39,8 @@ static void fail(const char *what) {
 }
 
 /* fmaf and fma are calls where the compiler may not assume the instruction. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define WITH_FMA __attribute__((target_clones("default", "fma,avx2")))
 #else
 #define WITH_FMA
