@@ -20,6 +20,10 @@ void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, 
 void graph_infer_reached(const graph_infer *infer, int indices, tir_expr size);
 /* A list that is empty (the default) or has one entry per dimension; raises otherwise. */
 void graph_infer_list(const graph_infer *infer, const graph_attribute *list, int rank, const char *what);
+/* Entry of such a list. */
+static inline int64_t graph_list_entry(const graph_attribute *list, int i, int64_t when_empty) {
+    return list->count ? list->list[i] : when_empty;
+}
 
 /* ---- compute definitions */
 

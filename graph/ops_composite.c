@@ -623,7 +623,8 @@ static void reference_cross_entropy(const graph_reference *r) {
     X(elu, "float", ELU_ATTRIBUTES, 5, SAMPLES("elu") "\nelu(T[67], alpha=0.7)",                                      \
       "x < 0 ? alpha*(exp(x) - 1) : x. ONNX Elu.")                                                                    \
     X(silu, "float", NO_ATTRIBUTES, 6, SAMPLES("silu"),                                                               \
-      "x*logistic(x), also called swish. Elfwing, Uchibe, Doya 2017.")                                                \
+      "x*logistic(x), also called swish. Below x = -87 its error grows to |x|/2 units of the smallest denormal. "     \
+      "Elfwing, Uchibe, Doya 2017.")                                                                                  \
     X(gelu, "float", GELU_ATTRIBUTES, 64,                                                                             \
       "gelu(T[17, 23] in -2..6)\ngelu(T[] in 0..1)\ngelu(T[3, 0, 2])\ngelu(T[67] in -2..6, approximate=tanh)",        \
       "x*Phi(x), Phi the normal distribution function: 0.5*x*(1 + erf(x/sqrt(2))), or approximately "                 \

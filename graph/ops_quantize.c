@@ -199,10 +199,6 @@ static void expand_dequantize_linear(graph_expand *e) {
 
 enum { QCONV_STRIDE, QCONV_LOW, QCONV_HIGH, QCONV_DILATION, QCONV_GROUPS, QCONV_DTYPE };
 
-static int64_t entry(const graph_attribute *list, int i, int64_t otherwise) {
-    return list->count ? list->list[i] : otherwise;
-}
-
 /* The convolution of x and w with the given attributes, in i32. `padded`: x holds its padding already. */
 static graph_id convolve(graph_expand *e, graph_id x, graph_id w, bool padded) {
     enum { RESULT_I32 = 3 };
@@ -243,8 +239,8 @@ static void expand_qlinear_convolution(graph_expand *e) {
     int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, reduced[DLC_MAX_RANK];
     bool pads = false;
     for (int i = 2; i < x.rank; i++) {
-        low[i] = entry(&e->attribute[QCONV_LOW], i - 2, 0);
-        high[i] = entry(&e->attribute[QCONV_HIGH], i - 2, 0);
+        low[i] = graph_list_entry(&e->attribute[QCONV_LOW], i - 2, 0);
+        high[i] = graph_list_entry(&e->attribute[QCONV_HIGH], i - 2, 0);
         pads = pads || low[i] || high[i];
     }
     bool fills = pads && q.x_zero;
@@ -335,8 +331,9 @@ static void reference_qlinear_convolution(const graph_reference *r) {
                 int64_t from[DLC_MAX_RANK] = {to[0], to[1] / group * w->dim[1] + at[1]};
                 bool inside = at[0] == to[1];
                 for (int i = 2; i < x->rank; i++) {
-                    from[i] = to[i] * entry(&lists[QCONV_STRIDE], i - 2, 1) +
-                              at[i] * entry(&lists[QCONV_DILATION], i - 2, 1) - entry(&lists[QCONV_LOW], i - 2, 0);
+                    from[i] = to[i] * graph_list_entry(&lists[QCONV_STRIDE], i - 2, 1) +
+                              at[i] * graph_list_entry(&lists[QCONV_DILATION], i - 2, 1) -
+                              graph_list_entry(&lists[QCONV_LOW], i - 2, 0);
                     inside = inside && from[i] >= 0 && from[i] < x->dim[i];
                 }
                 if (inside)

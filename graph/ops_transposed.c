@@ -8,10 +8,6 @@
 enum { STRIDE, LOW, HIGH, DILATION, OUTPUT_PADDING, GROUPS, RESULT };
 enum { SPATIAL_MAX = 3, LIMIT = 1 << 20 };
 
-static int64_t entry(const graph_attribute *list, int i, int64_t otherwise) {
-    return list->count ? list->list[i] : otherwise;
-}
-
 /* ---- shape */
 
 static void infer_lists(const graph_infer *infer, int spatial) {
@@ -37,23 +33,26 @@ static void infer_convolution_transposed(graph_infer *infer) {
     graph_infer_rank(infer, 1, x->rank);
     infer_lists(infer, spatial);
     graph_infer_equal(infer, x->dim[1], w->dim[0], "channels of x and of w");
-    if (groups < 1 || !tir_is_const(pool, w->dim[0], &channels) || channels % groups)
-        graph_infer_fail(infer, "groups is %lld, expected at least 1 and a divisor of the channels, which are constant",
+    if (groups < 1 || (groups > 1 && (!tir_is_const(pool, w->dim[0], &channels) || channels % groups)))
+        graph_infer_fail(infer, "groups is %lld, expected 1 or a divisor of the channels, which are then constant",
                          (long long)groups);
     graph_shape *y = &infer->result[0];
     *y = (graph_shape){.dtype = graph_infer_product_dtype(infer, &infer->attribute[RESULT]), .rank = x->rank};
     y->dim[0] = x->dim[0];
     y->dim[1] = graph_infer_product(infer, 2, (tir_expr[]){w->dim[1], tir_index(pool, groups)});
     for (int i = 0; i < spatial; i++) {
-        int64_t extent, stride = entry(&infer->attribute[STRIDE], i, 1);
+        int64_t extent, stride = graph_list_entry(&infer->attribute[STRIDE], i, 1);
         if (!tir_is_const(pool, w->dim[2 + i], &extent) || extent < 1 || extent > LIMIT)
             graph_infer_fail(infer, "the window's spatial dimension %d is no constant of 1 to %d", i, LIMIT);
-        int64_t rest = (extent - 1) * entry(&infer->attribute[DILATION], i, 1) + 1 - stride -
-                       entry(&infer->attribute[LOW], i, 0) - entry(&infer->attribute[HIGH], i, 0) +
-                       entry(&infer->attribute[OUTPUT_PADDING], i, 0);
-        graph_infer_at_most(infer, tir_index(pool, 1), x->dim[2 + i], "1 and a spatial size of x");
+        int64_t rest = (extent - 1) * graph_list_entry(&infer->attribute[DILATION], i, 1) + 1 - stride -
+                       graph_list_entry(&infer->attribute[LOW], i, 0) -
+                       graph_list_entry(&infer->attribute[HIGH], i, 0) +
+                       graph_list_entry(&infer->attribute[OUTPUT_PADDING], i, 0);
+        graph_infer_at_most(infer, tir_index(pool, 1), x->dim[2 + i],
+                            "x is empty along a spatial dimension, expected at least 1 element");
         tir_expr spread = graph_infer_product(infer, 2, (tir_expr[]){x->dim[2 + i], tir_index(pool, stride)});
-        graph_infer_at_most(infer, tir_index(pool, -rest), spread, "what is removed and a spatial size");
+        graph_infer_at_most(infer, tir_index(pool, -rest), spread,
+                            "low and high remove more than a spatial dimension of the result has");
         y->dim[2 + i] = tir_add(pool, spread, tir_index(pool, rest));
     }
 }
@@ -77,11 +76,11 @@ static transposed read_operands(graph_expand *e) {
     t.groups = a[GROUPS].integer;
     for (int i = 0; i < t.spatial; i++) {
         tir_is_const(e->g->pool, t.w.dim[2 + i], &t.extent[i]); /* checked by the shape rule */
-        t.stride[i] = entry(&a[STRIDE], i, 1);
-        t.low[i] = entry(&a[LOW], i, 0);
-        t.high[i] = entry(&a[HIGH], i, 0);
-        t.dilation[i] = entry(&a[DILATION], i, 1);
-        t.extra[i] = entry(&a[OUTPUT_PADDING], i, 0);
+        t.stride[i] = graph_list_entry(&a[STRIDE], i, 1);
+        t.low[i] = graph_list_entry(&a[LOW], i, 0);
+        t.high[i] = graph_list_entry(&a[HIGH], i, 0);
+        t.dilation[i] = graph_list_entry(&a[DILATION], i, 1);
+        t.extra[i] = graph_list_entry(&a[OUTPUT_PADDING], i, 0);
     }
     return t;
 }
@@ -225,8 +224,8 @@ static void reference_convolution_transposed(const graph_reference *r) {
             int64_t to[DLC_MAX_RANK] = {from[0], from[1] / group * w->dim[1] + at[1]};
             bool inside = true;
             for (int i = 2; i < x->rank; i++) {
-                to[i] = from[i] * entry(&a[STRIDE], i - 2, 1) + at[i] * entry(&a[DILATION], i - 2, 1) -
-                        entry(&a[LOW], i - 2, 0);
+                to[i] = from[i] * graph_list_entry(&a[STRIDE], i - 2, 1) +
+                        at[i] * graph_list_entry(&a[DILATION], i - 2, 1) - graph_list_entry(&a[LOW], i - 2, 0);
                 inside = inside && to[i] >= 0 && to[i] < y->dim[i];
             }
             if (!inside) continue;

@@ -32,8 +32,7 @@ typedef struct window {
 
 static window window_of(const graph_attribute *lists, int dimension) {
     window w;
-    for (int k = 0; k < WINDOW_LISTS; k++)
-        w.number[k] = lists[k].count ? lists[k].list[dimension] : window_list[k].initial;
+    for (int k = 0; k < WINDOW_LISTS; k++) w.number[k] = graph_list_entry(&lists[k], dimension, window_list[k].initial);
     return w;
 }
 
