@@ -208,12 +208,15 @@ static inline double bound_list_product(const graph_attribute *list) {
     return product;
 }
 
-/* Products that are summed for one element. */
+/* Products that are summed for one element, at most. */
 static inline double bound_products(const bound_row *r) {
-    if (strcmp(r->name, "convolution") == 0) {
+    bool transposed = strcmp(r->name, "convolution_transposed") == 0;
+    if (transposed || strcmp(r->name, "convolution") == 0) {
         const graph_shape *w = bound_operand(r, 1);
+        int channels = transposed ? 1 : 0; /* the axis of the result's channels, along which nothing is summed */
         double terms = 1;
-        for (int i = 1; i < w->rank; i++) terms *= (double)bound_dim(r->g, w, i);
+        for (int i = 0; i < w->rank; i++)
+            if (i != channels) terms *= (double)bound_dim(r->g, w, i);
         return terms;
     }
     if (strcmp(r->name, "einsum") == 0) return bound_count(r->g, r->x) * (r->inputs > 1 ? 1 : 0);
@@ -467,7 +470,8 @@ static inline bound bound_node(lib_arena *arena, const bound_row *r) {
     if (class_ == GRAPH_INJECTIVE || bound_is(r, "embedding")) return bound_injective(r);
     if (bound_is(r, "reduce_window average_pool max_pool")) return bound_window(r);
     if (class_ == GRAPH_REDUCE || bound_is(r, "mean")) return bound_reduce(r);
-    if (class_ == GRAPH_CONTRACT || bound_is(r, "dot matmul linear einsum")) return bound_contract(r);
+    if (class_ == GRAPH_CONTRACT || bound_is(r, "dot matmul linear einsum convolution_transposed"))
+        return bound_contract(r);
     if (bound_is(r, "softmax log_softmax logsumexp cross_entropy variance layer_norm rms_norm")) return bound_rows(r);
     if (bound_is(r, "attention")) return bound_attention(r);
     if (bound_is(r, "one_hot")) return (bound){.error = r->in[0].error > 0 ? INFINITY : 0, .magnitude = 1};
