@@ -351,8 +351,9 @@ static void add_control(jit_build *build, uint32_t r, jit_step *step) {
     jit_bind_control(build, step, node);
 }
 
-static void close_kernels(jit_step **open, const phase_list *list) {
+static void close_kernels(const jit_build *build, jit_step **open, const phase_list *list) {
     if (!*open) return;
+    (*open)->alone = build->program->context->width <= 1 || !lib_is_worth_sharing(list->phases.count, list->phases.data);
     (*open)->phase = list->phases.data;
     (*open)->target = list->targets.data;
     (*open)->phases = list->phases.count;
@@ -419,13 +420,13 @@ static void make_steps(jit_build *build) {
             continue;
         }
         if (build->parts[r] && !copy_parts(build, r, false)) continue;
-        close_kernels(&open, &list);
+        close_kernels(build, &open, &list);
         if (build->parts[r])
             copy_parts(build, r, true);
         else
             add_control(build, r, &plan->steps[plan->step_count++]);
     }
-    close_kernels(&open, &list);
+    close_kernels(build, &open, &list);
     plan->call_count = (int)build->request_count;
 }
 

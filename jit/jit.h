@@ -204,6 +204,7 @@ typedef struct jit_step {
     int64_t phases;
     const lib_phase *phase;
     const jit_phase *target;
+    bool alone; /* nobody could share their tasks: the caller's thread runs them */
     /* COPY, CUSTOM, IF, WHILE; an IF's first input is its condition */
     jit_tensor *inputs, *outputs;
     int input_count, output_count;

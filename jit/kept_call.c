@@ -4,13 +4,18 @@
 #include "jit/internal.h"
 
 struct dlc_call {
+    /* The only phase of the only step, when it takes nothing but to call it; run NULL: there is more to do. */
+    target_phase only;
+    const target_arguments *arguments;
+    int64_t iteration, tasks;
+    const atomic_int *profile; /* of the program */
+    _Atomic uint64_t runs;
     dlc_call *next, *previous; /* program->calls, guarded by the context's mutex */
     jit_boundary boundary;     /* its arrays live as long as the call */
     jit_plan *plan;            /* held */
     jit_frame *frame;          /* NULL: not all tensors are as kernels want them, or the arena is shared */
     const jit_step *alone;     /* the only step, of kernels that nobody could share; NULL: there is more to do */
-    _Atomic uint64_t runs;
-    lib_error error;
+    lib_error error;           /* no status between runs */
     lib_arena arena;
     lib_scope scope;
 };
@@ -79,14 +84,18 @@ static bool is_direct(const dlc_call *call) {
 static void choose_way(dlc_call *call) {
     const jit_boundary *c = &call->boundary;
     const jit_plan *plan = call->plan;
-    const dlc_context *context = plan->context;
     call->alone = NULL;
+    call->only.run = NULL;
     if (!call->frame || !is_direct(call)) return;
     jit_frame_aim(plan, call->frame, c->input_data, c->output_data);
     const jit_step *step = plan->steps;
-    if (plan->step_count == 1 && step->kind == JIT_STEP_KERNELS &&
-        (context->width <= 1 || !lib_is_worth_sharing(step->phases, step->phase)))
-        call->alone = step;
+    if (plan->step_count != 1 || step->kind != JIT_STEP_KERNELS || !step->alone) return;
+    call->alone = step;
+    if (step->phases != 1 || !plan->context->default_float_modes) return;
+    call->only = step->target->function;
+    call->arguments = &call->frame->arguments[step->target->call];
+    call->iteration = step->target->iteration;
+    call->tasks = step->phase->tasks;
 }
 
 static dlc_status enter_plan(dlc_call *call, lib_error *error) {
@@ -171,6 +180,7 @@ dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, 
     }
     lib_arena_init(&call->arena, &program->context->allocator, &call->scope);
     call->boundary.program = program;
+    call->profile = &program->profile;
     list(call);
     bool made = false;
     if (LIB_ENTER(&call->scope)) {
@@ -185,6 +195,13 @@ dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, 
     error = call->scope.error;
     dlc_call_destroy(call);
     return jit_fail(program->context, &error);
+}
+
+/* Tells the host what is in call->error, which is then empty again. */
+static __attribute__((cold)) dlc_status fail(dlc_call *call) {
+    dlc_status status = jit_fail(call->boundary.program->context, &call->error);
+    call->error.status = DLC_OK;
+    return status;
 }
 
 /* ---- other data */
@@ -210,7 +227,7 @@ static dlc_status set_data(dlc_call *call, int slot, void *data) {
     *pointer = (char *)before.data + before.byte_offset;
     c->extents[slot] = extent;
     c->direct[slot] = direct;
-    return jit_fail(c->program->context, &call->error);
+    return fail(call);
 }
 
 static dlc_status set_checked(dlc_call *call, const char *caller, int number, int count, int first, void *data) {
@@ -254,15 +271,25 @@ static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
     count_run(call);
     dlc_status status = jit_plan_run_in(c->program, call->plan, call->frame, c->input_data, c->output_data,
                                         options ? options->cancel : NULL, &call->error);
-    return status == DLC_OK ? DLC_OK : jit_fail(c->program->context, &call->error);
+    return status == DLC_OK ? DLC_OK : fail(call);
+}
+
+static dlc_status finish(dlc_call *call) { /* the interpreter's way to report */
+    return call->error.status == DLC_OK ? DLC_OK : fail(call);
+}
+
+static __attribute__((cold)) dlc_status run_more(dlc_call *call, const dlc_run_options *options) {
+    if (!call || !call->alone || options || atomic_load_explicit(call->profile, memory_order_relaxed))
+        return run_any(call, options);
+    jit_run_alone(call->plan->context, call->alone, call->frame);
+    count_run(call);
+    return finish(call);
 }
 
 dlc_status dlc_call_run(dlc_call *call, const dlc_run_options *options) {
-    if (!call || !call->alone || options ||
-        atomic_load_explicit(&call->boundary.program->profile, memory_order_relaxed))
-        return run_any(call, options);
-    call->error.status = DLC_OK; /* the interpreter's way to report */
-    jit_run_alone(call->plan->context, call->alone, call->frame);
+    if (!call || !call->only.run || options || atomic_load_explicit(call->profile, memory_order_relaxed))
+        return run_more(call, options);
+    call->only.run(call->arguments, call->iteration, 0, call->tasks, 0, call->only.closure);
     count_run(call);
-    return call->error.status == DLC_OK ? DLC_OK : jit_fail(call->boundary.program->context, &call->error);
+    return finish(call);
 }

@@ -57,7 +57,7 @@ static void run_kernels(running *run) {
         run_profiled(run);
         return;
     }
-    if (context->width <= 1 && !run->cancel) {
+    if (run->step->alone && !run->cancel) {
         jit_run_alone(context, run->step, run->frame);
         return;
     }

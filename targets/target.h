@@ -21,7 +21,7 @@ typedef struct target_arguments {
     lib_error *error; /* the interpreter's way to report; generated code never fails */
 } target_arguments;
 
-/* Runs tasks begin..end-1 of a phase. `closure` is the one that came with the function (generated code ignores it). */
+/* Runs tasks begin..end-1 of a phase, one at least. `closure` is the one that came with the function (generated code ignores it). */
 typedef void (*target_phase_function)(const target_arguments *arguments, int64_t iteration, int64_t begin, int64_t end,
                                       int64_t slot, const void *closure);
 typedef struct target_phase {

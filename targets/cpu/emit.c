@@ -380,18 +380,25 @@ static void set_attributes(emitter *e) {
                             LLVMCreateEnumAttribute(e->context, nounwind, 0));
 }
 
-/* for task = begin .. end - 1: body. Level 0 is the function's entry, or what follows an earlier loop; level 1 the loop. */
-static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, LLVMValueRef end) {
+/* for task = begin .. end - 1: body. Level 0 is the function's entry, or what follows an earlier loop; level 1 the loop. Nobody calls for
+ * no task, so that of the only one needs no test. */
+static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, LLVMValueRef end, bool only) {
     LLVMBasicBlockRef before = e->level[0].block, head = emit_block(e, "task"), leave = emit_block(e, "leave");
     emit_at(e, 0);
-    LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, begin, end, ""), head, leave);
+    if (only)
+        LLVMBuildBr(e->builder, head);
+    else
+        LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, begin, end, ""), head, leave);
     emit_push(e, head, true);
     e->level[e->top].lone = emit_only_loop(phase->body);
     LLVMPositionBuilderAtEnd(e->builder, head);
-    LLVMValueRef task = LLVMBuildPhi(e->builder, e->i64, "");
-    LLVMAddIncoming(task, &begin, &before, 1);
+    LLVMValueRef task = only ? NULL : LLVMBuildPhi(e->builder, e->i64, "");
+    if (task) LLVMAddIncoming(task, &begin, &before, 1);
     const tir_variable *variable = phase->task ? tir_variable_of(e->pool, phase->task) : NULL;
-    if (variable) {
+    if (variable && only) {
+        emit_form form = emit_form_constant(0);
+        emit_bind(e, phase->task, &form);
+    } else if (variable) {
         emit_form form = emit_form_of(e, (emit_value){task, 0, 1}, variable->low, variable->high, variable->multiple);
         emit_bind(e, phase->task, &form);
     }
@@ -399,9 +406,13 @@ static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, L
     emit_task(e, phase);
     LLVMBasicBlockRef latch = e->level[e->top].block;
     LLVMPositionBuilderAtEnd(e->builder, latch);
-    LLVMValueRef next = LLVMBuildAdd(e->builder, task, emit_i64(e, 1), "");
-    LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, leave);
-    LLVMAddIncoming(task, &next, &latch, 1);
+    if (only) {
+        LLVMBuildBr(e->builder, leave);
+    } else {
+        LLVMValueRef next = LLVMBuildAdd(e->builder, task, emit_i64(e, 1), "");
+        LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, leave);
+        LLVMAddIncoming(task, &next, &latch, 1);
+    }
     emit_pop(e, leave);
     e->epoch++;
 }
@@ -433,11 +444,12 @@ static void emit_phase_tasks(emitter *e, const tir_phase *phase) {
         LLVMValueRef rest = LLVMBuildAnd(e->builder, search.address, emit_i64(e, TIR_BUFFER_ALIGNMENT - 1), "");
         LLVMValueRef aligned = LLVMBuildICmp(e->builder, LLVMIntEQ, rest, emit_i64(e, 0), "");
         LLVMValueRef middle = LLVMBuildSelect(e->builder, aligned, end, begin, "");
-        emit_tasks(e, phase, begin, middle);
+        emit_tasks(e, phase, begin, middle, false);
         begin = middle;
     }
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++) e->buffer[i].aligned = false;
-    emit_tasks(e, phase, begin, end);
+    int64_t tasks;
+    emit_tasks(e, phase, begin, end, !search.address && tir_is_const(e->pool, phase->tasks, &tasks) && tasks == 1);
 }
 
 static void emit_phase(emitter *e, const tir_phase *phase, const char *name, bool repeats, tir_expr iteration) {

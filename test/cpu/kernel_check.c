@@ -179,8 +179,8 @@ static void run_phase(checked *c, target_module *module, uint32_t p, int64_t ite
                       const target_arguments *arguments) {
     target_phase phase = target_cpu.phase(module, 0, (int)p);
     int64_t tasks = number(c, c->kernel->phases.data[p].tasks), middle = tasks / 2;
-    phase.run(arguments, iteration, middle, tasks, 1, phase.closure);
-    phase.run(arguments, iteration, 0, middle, 0, phase.closure);
+    if (middle < tasks) phase.run(arguments, iteration, middle, tasks, 1, phase.closure);
+    if (middle > 0) phase.run(arguments, iteration, 0, middle, 0, phase.closure);
 }
 
 static void run_module(checked *c, target_module *module, const target_arguments *arguments) {
