@@ -9,6 +9,7 @@ typedef struct tile {
     int v, u;             /* axes of the reduction; u = -1: none */
     int64_t lanes;        /* elements of a vector */
     int64_t nr, mr;       /* tile extents along v and u */
+    bool peel;            /* the last columns are a tile of their own */
     uint32_t pack;        /* operand to be laid out in panels along v; UINT32_MAX: none */
     bool pack_copy;       /* it is not constant: copy it first */
     const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
@@ -21,7 +22,8 @@ typedef struct tile {
 enum { SEPARATE_ROWS = 8 }; /* of light reductions: hides the latency of one accumulator's chain */
 enum {
     NO_TENSOR = -1,
-    TILE_OVERHEAD = 40, /* cycles to start, initialise and store a tile */
+    TILE_OVERHEAD = 26, /* cycles to start a tile */
+    FAR_OVERHEAD = 40,  /* the same where results are written beyond the second-level cache */
     FAR_STORE = 6,      /* cycles of a store beyond the second-level cache */
     CLOSE = 4,          /* elements between neighbouring lanes that few loads and shuffles bring together */
     WINDOW = 256,       /* instructions that are in flight at once */
@@ -77,6 +79,9 @@ static int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
 }
 
+/* Cycles to initialise accumulators and to store them, for each line of memory that a tile touches. */
+#define LINE_OVERHEAD 0.6
+
 /* What a register tile is chosen for. */
 typedef struct tile_problem {
     int64_t n, m;      /* extents along v and u */
@@ -103,10 +108,49 @@ static double row_vectors(const tir_machine *machine, int64_t used, int64_t lane
     return (double)row_registers(machine, used, lanes) - (half ? 0.5 : 0);
 }
 
+/* Cycles of a step of the reduction in tiles of `height` rows, on average, that use `used` columns, and of what surrounds the steps. */
+static double tile_cycles(const rules *r, const tile *t, const tile_problem *p, double height, int64_t used) {
+    int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
+    double vectors = (double)((used + t->lanes - 1) / t->lanes);
+    double fma = height * row_vectors(r->machine, used, t->lanes) / (double)ports, loads = (height + vectors) / 2;
+    double chain = 4;               /* latency of one accumulator's chain */
+    double stream = 1.5 * vectors; /* the vector operand comes from L2 */
+    if (p->separate) loads = (height * vectors + 1) / 2;
+    double step = fma > loads ? fma : loads;
+    if (chain > step) step = chain;
+    if (stream > step) step = stream;
+    step += (loads + 1.5 * stream) / 20; /* what is hidden costs something too */
+    /* stores that go beyond the second-level cache wait, unless the next tiles' work is already in flight beside them */
+    double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
+    double start = p->far ? (double)FAR_OVERHEAD + (double)FAR_STORE * height * vectors * (ahead < 1 ? ahead : 1)
+                          : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
+    return step + start / p->steps;
+}
+
+/* Of all tiles. The last columns fill a tile of their own width where that saves more than another version of the tile is worth. */
+static double all_tiles_cycles(const rules *r, const tile *t, const tile_problem *p, int64_t nr, int64_t mr,
+                               bool *peel) {
+    int64_t rows = (p->m + mr - 1) / mr, rest = p->n % nr;
+    double height = (double)p->m / (double)rows; /* balanced */
+    double full = tile_cycles(r, t, p, height, p->n < nr ? p->n : nr);
+    double others = (double)((p->n - rest) / nr), masked = others + (rest > 0);
+    double versions = p->m % mr ? 1.01 : 1; /* heights differ: two versions of the tile */
+    double conflicts = cost_conflicts(r->machine, mr, p->row_bytes);
+    double cycles = masked * (full * versions + conflicts);
+    *peel = false;
+    if (rest && p->n > nr) {
+        double narrow = tile_cycles(r, t, p, height, rest);
+        double worth = p->far ? 1 : 1.01; /* masked stores that far are dear */
+        double peeled = worth * ((others * full + narrow) * versions + masked * conflicts);
+        *peel = peeled < cycles;
+        if (*peel) cycles = peeled;
+    }
+    return (double)rows * cycles;
+}
+
 /* Best register tile. */
 static void size_tile(const rules *r, tile *t, const tile_problem *p) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
-    int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     t->cycles = 1e300;
     int64_t most = p->heavy ? 8 : p->company > 2 ? 1 : 4 / p->company; /* light reductions share the registers */
     int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1;
@@ -114,8 +158,7 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
     for (int64_t nv = least; nv <= most; nv++) {
         int64_t nr = p->panel ? p->panel : nv * t->lanes;
         if (nv > least && nr > round_up(p->n, t->lanes)) break;
-        int64_t used = p->n < nr ? p->n : nr;
-        int64_t held = row_registers(r->machine, used, t->lanes);
+        int64_t held = row_registers(r->machine, p->n < nr ? p->n : nr, t->lanes);
         int64_t limit = (registers - 1 - held - !r->machine->fma) / held; /* products wait for their sum without fma */
         if (p->taps > 1) /* unrolled taps share broadcasts, which then stay live */
             limit = (registers - held - p->taps) / (held + 1);
@@ -123,29 +166,13 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
         if (limit < 1 && nv > least) break;
         if (limit < 1) limit = 1;
         for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
-            int64_t rows = (p->m + mr - 1) / mr, columns = (p->n + nr - 1) / nr;
-            double height = (double)p->m / (double)rows; /* balanced */
-            double fma = height * row_vectors(r->machine, used, t->lanes) / (double)ports,
-                   loads = (height + (double)nv) / 2;
-            double chain = 4;                 /* latency of one accumulator's chain */
-            double stream = 1.5 * (double)nv; /* the vector operand comes from L2 */
-            if (p->separate) loads = (height * (double)nv + 1) / 2;
-            double step = fma > loads ? fma : loads;
-            if (chain > step) step = chain;
-            if (stream > step) step = stream;
-            step += (loads + stream) / 20; /* what is hidden costs something too */
-            if (p->m % mr) step *= 1.01;   /* heights differ: two versions of the tile */
-            step += cost_conflicts(r->machine, mr, p->row_bytes);
-            /* stores that go beyond the second-level cache wait, unless the next tiles' work is already in flight beside them */
-            double ahead = (double)(mr * nv) * (p->steps + 1) / (double)WINDOW;
-            double start = (double)TILE_OVERHEAD +
-                           (p->far ? (double)FAR_STORE * height * (double)nv * (ahead < 1 ? ahead : 1) : 0);
-            double cycles = (double)(rows * columns) * (step + start / p->steps);
-            if (cycles < t->cycles * 0.999) {
-                t->cycles = cycles;
-                t->nr = nr;
-                t->mr = mr;
-            }
+            bool peel;
+            double cycles = all_tiles_cycles(r, t, p, nr, mr, &peel);
+            if (cycles >= t->cycles * 0.999) continue;
+            t->cycles = cycles;
+            t->nr = nr;
+            t->mr = mr;
+            t->peel = peel;
         }
     }
 }
@@ -727,10 +754,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
         n = place->block_extent;
     }
     if (n < 0 || n > t.nr) {
-        int64_t padded = n < 0 ? 0 : (n + t.nr - 1) / t.nr * t.nr;
-        bool mask = n < 0 || n % t.nr == 0 || (double)padded < 1.06 * (double)n;
         tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, vi, (long long)t.nr,
-                         mask ? "mask" : "peel");
+                         n > 0 && n % t.nr && t.peel ? "peel" : "mask");
         vo = "v_o";
         vi = "v_i";
     }
