@@ -34,8 +34,6 @@ static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, t
     return (tir_span){low, tir_sub(l->pool, high, low)};
 }
 
-static void append_prefetches(tir_lowering *l, int s, int leaf);
-
 static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role);
 
 static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
@@ -78,7 +76,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     for (int i = 0; i < decided_count; i++) tir_lower_learn(l, tir_lower_translate(l, s, decided[i], NULL));
     if (role == TIR_ROLE_UPDATE) {
         attached_stages(l, s, leaf);
-        append_prefetches(l, s, leaf);
+        tir_lower_prefetches(l, s, leaf);
     }
     loops(l, s, k + 1, role);
     if (role == TIR_ROLE_UPDATE) close_attached(l, s, leaf);
@@ -143,80 +141,6 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         loops(l, s, k + 1, role);
     else
         one_loop(l, s, k, role);
-}
-
-/* prefetch: the lines that the innermost ranges of a load of the tensor will touch `ahead` iterations later */
-typedef struct prefetch_walk {
-    tir_lowering *l;
-    int stage;
-    const tir_prefetch *prefetch;
-    tir_expr moved; /* variable of the loop */
-    bool done;
-} prefetch_walk;
-
-/* Where the load finds its element when the axes stand at `to`, in the later iteration; returns the rank. */
-static int prefetched_element(prefetch_walk *walk, tir_expr load, int axes, const tir_expr *from, const tir_expr *to,
-                              tir_expr *index) {
-    tir_lowering *l = walk->l;
-    tir_expr logical[DLC_MAX_RANK];
-    tir_expr later = tir_add(l->pool, walk->moved, tir_index(l->pool, walk->prefetch->ahead));
-    for (int d = 0; d < l->region->tensors.data[walk->prefetch->tensor].rank; d++) {
-        logical[d] = tir_substitute(l->pool, tir_operand(l->pool, load, d), axes, from, to);
-        logical[d] = tir_substitute(l->pool, logical[d], 1, &walk->moved, &later);
-    }
-    return tir_lower_physical(l, walk->prefetch->tensor, logical, index);
-}
-
-static void append_prefetch_load(void *user, tir_expr load) {
-    prefetch_walk *walk = user;
-    tir_lowering *l = walk->l;
-    if (walk->done || tir_get(l->pool, load)->bits != walk->prefetch->tensor) return;
-    tir_stage *stage = tir_stage_of(l, walk->stage);
-    tir_expr from[TIR_MAX_AXES], first[TIR_MAX_AXES], last[TIR_MAX_AXES];
-    tir_expr index[TIR_MAX_PHYSICAL_RANK], end[TIR_MAX_PHYSICAL_RANK];
-    int axes = stage->space + stage->reduce;
-    for (int a = 0; a < axes; a++) {
-        tir_span view = tir_axis_view(&l->state, walk->stage, a);
-        from[a] = stage->axis[a].var;
-        first[a] = view.low;
-        last[a] = tir_sub(l->pool, tir_add(l->pool, view.low, view.extent), tir_index(l->pool, 1));
-    }
-    if (l->home[walk->prefetch->tensor] == UINT32_MAX) return;
-    int rank = prefetched_element(walk, load, axes, from, first, index);
-    prefetched_element(walk, load, axes, from, last, end);
-    int64_t width, line = l->options && l->options->machine ? l->options->machine->line : 0;
-    int64_t step = (line ? line : 64) / (int64_t)lib_dtype_size(l->region->tensors.data[walk->prefetch->tensor].dtype);
-    if (rank == 0) return;
-    /* the last chunk of a row may be shorter: what lies behind it is fetched for nothing */
-    width = tir_range(l->pool, tir_sub(l->pool, end[rank - 1], index[rank - 1])).high;
-    if (width < 0 || width >= 16 * step) width = 0;
-    for (int64_t at = 0; at <= width; at += step) {
-        tir_expr moved[TIR_MAX_PHYSICAL_RANK];
-        memcpy(moved, index, sizeof moved);
-        moved[rank - 1] = tir_add(l->pool, index[rank - 1], tir_index(l->pool, at));
-        tir_stmt *stmt = tir_lower_append(l, TIR_PREFETCH);
-        stmt->prefetch.buffer = l->home[walk->prefetch->tensor];
-        stmt->prefetch.rank = rank;
-        stmt->prefetch.index = tir_lower_copy_indices(l, moved, rank);
-        stmt->prefetch.level = walk->prefetch->level;
-    }
-    walk->done = true;
-}
-
-static void append_prefetches(tir_lowering *l, int s, int leaf) {
-    tir_stage_plan *plan = tir_plan_of(l, s);
-    for (uint32_t i = 0; i < plan->prefetches.count; i++) {
-        const tir_prefetch *prefetch = &plan->prefetches.data[i];
-        if (prefetch->node != leaf) continue;
-        tir_axis_node *moved = &tir_plan_of(l, prefetch->moved_stage)->nodes.data[prefetch->moved];
-        if (!moved->value)
-            tir_schedule_raise(&l->state, "prefetch in loop %s of stage %s: loop %s of stage %s is not around it",
-                               plan->nodes.data[leaf].name, tir_stage_of(l, s)->name, moved->name,
-                               tir_stage_of(l, prefetch->moved_stage)->name);
-        if (tir_op_of(l->pool, moved->value) != TIR_VAR) continue; /* a single iteration: there is no later one */
-        prefetch_walk walk = {l, s, prefetch, moved->value, false};
-        tir_stage_loads(&l->state, s, append_prefetch_load, &walk);
-    }
 }
 
 /* ---- a stage with what is attached to it */

@@ -53,6 +53,9 @@ void tir_lower_workspace(tir_lowering *l,
 bool tir_lower_has_home(tir_lowering *l, int s);
 void tir_lower_open_scratch(tir_lowering *l, int s);
 
+/* lower_prefetch.c: the prefetches of loop `leaf` of stage s, at the current point */
+void tir_lower_prefetches(tir_lowering *l, int s, int leaf);
+
 /* lower_check.c: refuses what a schedule promised and the finished loops do not keep */
 void tir_lower_check(tir_lowering *l);
 

@@ -307,7 +307,7 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
 }
 
 /* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1 what an iteration of a loop
- * around reads. */
+ * around reads; shared: each iteration of the loops inside of that one its part of it. */
 static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t tensor = tir_find_tensor(state, lib_lexer_name(lexer));
     lib_lexer_expect(lexer, "at");
@@ -329,6 +329,7 @@ static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     if (level[0] != 'L' || level[1] < '1' || level[1] > '3' || level[2])
         tir_schedule_raise(state, "%s is not a cache level: L1, L2 or L3", level);
     prefetch.level = level[1] - '0';
+    prefetch.shared = lib_lexer_accept(lexer, "shared");
     lib_vec_push(state->arena, &state->plan[stage].prefetches, prefetch);
 }
 

@@ -27,6 +27,7 @@
  *     par     D.jo D.io
  *     clip    O.kh                         a reduction axis ends where the predicate does; of a map: cut where guards change
  *     prefetch w at C.k k+1 L2
+ *     prefetch w at C.k D.jo+1 L2 shared   the loops inside of jo fetch a part of it in each iteration
  *     nt      D
  *     unit    C.ki vdpbf16ps deviates assoc,ftz
  *                                          the iterations of loop ki are one instruction (tir/unit.h)

@@ -30,6 +30,7 @@ typedef struct tir_prefetch {
     int moved_stage, moved; /* the loop whose later iteration is fetched for */
     int64_t ahead;          /* iterations of that loop */
     int level;
+    bool shared; /* iterations of the loops in between fetch a part each, not all of it */
 } tir_prefetch;
 
 typedef struct tir_stage_plan {

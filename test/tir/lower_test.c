@@ -241,6 +241,7 @@ static const struct {
     {"where sm", "makes what it adds neutral", NULL},
     {"where sc", "not a reduction to one value", NULL},
     {"prefetch x at sc.i i+1 L9", "not a cache level", NULL},
+    {"at C D.j\nprefetch w at C.k D.j+1 L2 shared", "is not a run of memory", CONTRACTION},
     {"inline D", "is an output", CONTRACTION},
     {"copy C -> E\ninline E\nlayout E (i, j)", "has been inlined", CONTRACTION},
     {"split C.i 4 -> a b overlap\npar C.a", "cannot run at once", CONTRACTION},

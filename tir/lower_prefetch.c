@@ -1,0 +1,184 @@
+/* Prefetches: statements that ask for lines of a tensor before the iteration that reads them. */
+#include "tir/lower.h"
+
+typedef struct prefetch_walk {
+    tir_lowering *l;
+    int stage;
+    const tir_prefetch *prefetch;
+    tir_expr moved; /* variable of the loop */
+    bool done;
+} prefetch_walk;
+
+static int64_t elements_of_line(const prefetch_walk *walk) {
+    const tir_lowering *l = walk->l;
+    int64_t line = l->options && l->options->machine ? l->options->machine->line : 0;
+    return (line ? line : 64) / (int64_t)lib_dtype_size(l->region->tensors.data[walk->prefetch->tensor].dtype);
+}
+
+/* Where the load finds its element when the variables `from` stand at `to`, in the later iteration; returns the rank. */
+static int prefetched_element(prefetch_walk *walk, tir_expr load, int count, const tir_expr *from, const tir_expr *to,
+                              tir_expr *index) {
+    tir_lowering *l = walk->l;
+    tir_expr logical[DLC_MAX_RANK];
+    tir_expr later = tir_add(l->pool, walk->moved, tir_index(l->pool, walk->prefetch->ahead));
+    for (int d = 0; d < l->region->tensors.data[walk->prefetch->tensor].rank; d++) {
+        logical[d] = tir_substitute(l->pool, tir_operand(l->pool, load, d), count, from, to);
+        logical[d] = tir_substitute(l->pool, logical[d], 1, &walk->moved, &later);
+    }
+    return tir_lower_physical(l, walk->prefetch->tensor, logical, index);
+}
+
+/* First and last point of the stage's axes as seen from the open loops. */
+static int axes_ends(prefetch_walk *walk, tir_expr *from, tir_expr *first, tir_expr *last) {
+    tir_lowering *l = walk->l;
+    tir_stage *stage = tir_stage_of(l, walk->stage);
+    int axes = stage->space + stage->reduce;
+    for (int a = 0; a < axes; a++) {
+        tir_span view = tir_axis_view(&l->state, walk->stage, a);
+        from[a] = stage->axis[a].var;
+        first[a] = view.low;
+        last[a] = tir_sub(l->pool, tir_add(l->pool, view.low, view.extent), tir_index(l->pool, 1));
+    }
+    return axes;
+}
+
+static void append_line(prefetch_walk *walk, const tir_expr *index, int rank, tir_expr offset) {
+    tir_lowering *l = walk->l;
+    tir_expr moved[TIR_MAX_PHYSICAL_RANK];
+    memcpy(moved, index, (size_t)rank * sizeof *moved);
+    moved[rank - 1] = tir_add(l->pool, index[rank - 1], offset);
+    tir_stmt *stmt = tir_lower_append(l, TIR_PREFETCH);
+    stmt->prefetch.buffer = l->home[walk->prefetch->tensor];
+    stmt->prefetch.rank = rank;
+    stmt->prefetch.index = tir_lower_copy_indices(l, moved, rank);
+    stmt->prefetch.level = walk->prefetch->level;
+}
+
+/* The lines that the innermost ranges of the load will touch. */
+static void append_own_lines(prefetch_walk *walk, tir_expr load) {
+    tir_lowering *l = walk->l;
+    tir_expr from[TIR_MAX_AXES], first[TIR_MAX_AXES], last[TIR_MAX_AXES];
+    tir_expr index[TIR_MAX_PHYSICAL_RANK], end[TIR_MAX_PHYSICAL_RANK];
+    int axes = axes_ends(walk, from, first, last);
+    int rank = prefetched_element(walk, load, axes, from, first, index);
+    prefetched_element(walk, load, axes, from, last, end);
+    int64_t width, step = elements_of_line(walk);
+    if (rank == 0) return;
+    /* the last chunk of a row may be shorter: what lies behind it is fetched for nothing */
+    width = tir_range(l->pool, tir_sub(l->pool, end[rank - 1], index[rank - 1])).high;
+    if (width < 0 || width >= 16 * step) width = 0;
+    for (int64_t at = 0; at <= width; at += step) append_line(walk, index, rank, tir_index(l->pool, at));
+}
+
+/* ---- shared: the loops between the moved one and the prefetch each fetch their part of what the later iteration reads */
+
+typedef struct inner_loops {
+    tir_expr var[TIR_MAX_AXES]; /* outermost first */
+    int count;
+} inner_loops;
+
+/* Variables of later loops have greater ids. */
+static void find_inner_loops(prefetch_walk *walk, inner_loops *inner) {
+    tir_lowering *l = walk->l;
+    for (uint32_t s = 0; s < l->region->stages.count; s++) {
+        tir_stage_plan *plan = tir_plan_of(l, (int)s);
+        for (uint32_t n = 0; n < plan->nodes.count; n++) {
+            tir_expr value = plan->nodes.data[n].value;
+            if (!value || tir_op_of(l->pool, value) != TIR_VAR || value <= walk->moved) continue;
+            if (inner->count == TIR_MAX_AXES) tir_schedule_raise(&l->state, "prefetch: too many loops share it");
+            int at = inner->count++;
+            for (; at > 0 && inner->var[at - 1] > value; at--) inner->var[at] = inner->var[at - 1];
+            inner->var[at] = value;
+        }
+    }
+}
+
+/* Elements from the first to the last one of the slice, which must be a run of memory. */
+static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_expr *last, int rank) {
+    tir_lowering *l = walk->l;
+    const tir_buffer *buffer = &l->kernel->buffers.data[l->home[walk->prefetch->tensor]];
+    const char *name = l->region->tensors.data[walk->prefetch->tensor].name;
+    int64_t run = 1;
+    bool whole = true;
+    for (int d = rank - 1; d >= 0; d--) {
+        int64_t span, extent, stride;
+        if (!tir_is_const(l->pool, tir_sub(l->pool, last[d], first[d]), &span) || span < 0 ||
+            !tir_is_const(l->pool, buffer->extent[d], &extent) || !tir_is_const(l->pool, buffer->stride[d], &stride))
+            tir_schedule_raise(&l->state, "prefetch: what an iteration reads of %s has no constant size", name);
+        if (span == 0 && extent > 1) {
+            whole = false;
+            continue;
+        }
+        if (span && (!whole || stride != run))
+            tir_schedule_raise(&l->state, "prefetch: what an iteration reads of %s is not a run of memory", name);
+        run *= span + 1;
+        whole = span + 1 == extent;
+    }
+    return run;
+}
+
+static void append_share(prefetch_walk *walk, tir_expr load) {
+    tir_lowering *l = walk->l;
+    tir_expr from[2 * TIR_MAX_AXES], first[2 * TIR_MAX_AXES], last[2 * TIR_MAX_AXES];
+    tir_expr index[TIR_MAX_PHYSICAL_RANK], end[TIR_MAX_PHYSICAL_RANK], position = tir_index(l->pool, 0);
+    inner_loops inner = {.count = 0};
+    int64_t parts = 1, step = elements_of_line(walk);
+    int axes = axes_ends(walk, from, first, last);
+    find_inner_loops(walk, &inner);
+    tir_expr low[TIR_MAX_AXES], high[TIR_MAX_AXES];
+    for (int i = 0; i < inner.count; i++) {
+        tir_interval range = tir_range(l->pool, inner.var[i]);
+        if (range.low < -INT32_MAX || range.high > INT32_MAX || range.high - range.low >= (INT64_C(1) << 40) / parts)
+            tir_schedule_raise(&l->state, "prefetch: the loops that share it have no known number of iterations");
+        int64_t trips = range.high - range.low + 1;
+        low[i] = tir_index(l->pool, range.low);
+        high[i] = tir_index(l->pool, range.high);
+        position = tir_add(l->pool, tir_mul(l->pool, position, tir_index(l->pool, trips)),
+                           tir_sub(l->pool, inner.var[i], low[i]));
+        parts *= trips;
+    }
+    for (int a = 0; a < axes; a++) { /* the whole slice, seen from outside of these loops */
+        const tir_stage *stage = tir_stage_of(l, walk->stage);
+        if (tir_plan_of(l, walk->stage)->nodes.data[tir_plan_of(l, walk->stage)->root[a]].clip) {
+            first[a] = tir_index(l->pool, 0); /* some iteration reaches each of its points */
+            last[a] = tir_sub(l->pool, stage->axis[a].extent, tir_index(l->pool, 1));
+        }
+        first[a] = tir_substitute(l->pool, first[a], inner.count, inner.var, low);
+        last[a] = tir_substitute(l->pool, last[a], inner.count, inner.var, high);
+    }
+    int rank = prefetched_element(walk, load, axes, from, first, index);
+    prefetched_element(walk, load, axes, from, last, end);
+    if (rank == 0) return;
+    int64_t run = run_length(walk, index, end, rank), part = (run + parts - 1) / parts;
+    if (part > step) part = (part + step - 1) / step * step;
+    position = tir_mul(l->pool, position, tir_index(l->pool, part));
+    for (int64_t at = 0; at < part; at += step)
+        append_line(walk, index, rank, tir_add(l->pool, position, tir_index(l->pool, at)));
+}
+
+static void append_prefetch_load(void *user, tir_expr load) {
+    prefetch_walk *walk = user;
+    if (walk->done || tir_get(walk->l->pool, load)->bits != walk->prefetch->tensor) return;
+    if (walk->l->home[walk->prefetch->tensor] == UINT32_MAX) return;
+    if (walk->prefetch->shared)
+        append_share(walk, load);
+    else
+        append_own_lines(walk, load);
+    walk->done = true;
+}
+
+void tir_lower_prefetches(tir_lowering *l, int s, int leaf) {
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    for (uint32_t i = 0; i < plan->prefetches.count; i++) {
+        const tir_prefetch *prefetch = &plan->prefetches.data[i];
+        if (prefetch->node != leaf) continue;
+        tir_axis_node *moved = &tir_plan_of(l, prefetch->moved_stage)->nodes.data[prefetch->moved];
+        if (!moved->value)
+            tir_schedule_raise(&l->state, "prefetch in loop %s of stage %s: loop %s of stage %s is not around it",
+                               plan->nodes.data[leaf].name, tir_stage_of(l, s)->name, moved->name,
+                               tir_stage_of(l, prefetch->moved_stage)->name);
+        if (tir_op_of(l->pool, moved->value) != TIR_VAR) continue; /* a single iteration: there is no later one */
+        prefetch_walk walk = {l, s, prefetch, moved->value, false};
+        tir_stage_loads(&l->state, s, append_prefetch_load, &walk);
+    }
+}
