@@ -79,19 +79,26 @@ static bool reads_contraction(rules *r, int s) {
     return false;
 }
 
-/* Has stage `more` several points for each of the other one's, more than registers hold? */
-static bool is_long_row(rules *r, int more, const tir_stage *stage) {
+/* Has stage `more` several points for each of the other one's? */
+static bool has_more_points(const rules *r, int more, const tir_stage *stage) {
     const tir_stage *reader = &r->region->stages.data[more];
-    int axes = 0, last = -1;
+    int axes = 0;
     for (int a = 0; a < stage->space; a++) axes -= rules_extent(r, &stage->axis[a]) != 1;
-    for (int a = 0; a < reader->space; a++)
-        if (rules_extent(r, &reader->axis[a]) != 1) axes++, last = a;
-    int64_t extent = axes > 0 ? rules_extent(r, &reader->axis[last]) : 0;
-    return extent < 0 || extent > RULES_REGISTER_VECTORS * rules_lanes(r, more);
+    for (int a = 0; a < reader->space; a++) axes += rules_extent(r, &reader->axis[a]) != 1;
+    return axes > 0;
 }
 
-/* Made of a row's reductions and read all along a long row: once per row, where several rows are done together for all of them. */
-static bool is_row_statistic(rules *r, int s) {
+/* So short that the first-level cache keeps the values of several rows: they are done together. */
+static bool is_short_row(const rules *r, const tir_stage *stage) {
+    enum { ROWS = 16 };
+    int64_t extent = stage->space ? rules_extent(r, &stage->axis[stage->space - 1]) : -1;
+    int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    return extent >= 0 && extent * size <= r->machine->l1 / ROWS;
+}
+
+/* Made of a row's reductions and read all along the row: once per row, where several rows are done together for all of them. Made for
+ * another reduction of a short row: rows that keep values go together, and what is made of that reduction then is such a vector. */
+static bool is_of_row(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     bool reduced = false, along = false;
@@ -102,7 +109,9 @@ static bool is_row_statistic(rules *r, int s) {
         for (int i = 0; i < count; i++) {
             int producer = r->region->tensors.data[access[i].tensor].stage;
             if (q == s && producer >= 0) reduced = reduced || r->region->stages.data[producer].kind == TIR_REDUCE;
-            if (producer == s) along = along || is_long_row(r, q, stage);
+            if (producer != s) continue;
+            along = along || has_more_points(r, q, stage);
+            along = along || (r->region->stages.data[q].kind == TIR_REDUCE && is_short_row(r, stage));
         }
     }
     return reduced && along;
@@ -143,7 +152,7 @@ static bool worth_inlining(rules *r, int s) {
     if (found.most > 2 || found.fold) return false;
     if (found.reduced && found.loads > 1 && reads_contraction(r, s))
         return false; /* once, in the contraction's tiles */
-    if (cost.heavy && is_row_statistic(r, s)) return false;
+    if (cost.heavy && is_of_row(r, s)) return false;
     bool once = found.loads == 1 && (!found.reduced || is_read_once(r, stage->tensor[0]));
     return once || (!cost.heavy && cost.operations <= CHEAP);
 }
