@@ -277,48 +277,164 @@ static int64_t columns_of(int64_t vectors) {
     return 0;
 }
 
-/* Tiles of rows x lanes: each line of the source is read whole, one vector, and each line of the result written whole after the exchange.
- * Tiles follow the written axis slowly and the read one fast, in columns of at most 16 vectors: few pages are in use at a time,
+/* The axis along which whole rows of the source lie side by side, and so do those of the result: -1, or one of the outer loops. */
+static int carries_on(rules *r, int s, const transposition *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int a = stage->space - 1; a >= 0; a--) {
+        if (a == t->read || a == t->write || rules_extent(r, &stage->axis[a]) == 1) continue;
+        bool on = rules_store_stride(r, s, a) == rules_extent(r, &stage->axis[t->write]);
+        for (int i = 0; i < count; i++)
+            on =
+                on && (access[i].stride[t->read] != 1 || access[i].stride[a] == rules_extent(r, &stage->axis[t->read]));
+        return on && rules_extent(r, &stage->axis[a]) > 1 ? a : -1;
+    }
+    return -1;
+}
+
+/* Do the source's rows lie side by side, each a few lines? */
+static bool has_short_rows(rules *r, int s, const transposition *t) {
+    enum { LINES = 16 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    int64_t along = rules_extent(r, &stage->axis[t->read]);
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[t->read] == 1 && access[i].stride[t->write] != along) return false;
+    return along <= LINES * t->lanes;
+}
+
+/* Loops of a transposition, from the outermost. */
+typedef struct tile_loops {
+    rules_nest nest;
+    lib_text order;
+    const char *read, *write; /* what is left of the two axes */
+    const char *ahead;        /* the loop whose next iteration is fetched while one runs; NULL: none */
+    int64_t size;             /* bytes of an element */
+    int64_t points;           /* inside of what may be tasks */
+} tile_loops;
+
+static void add_tile_loop(tile_loops *l, const char *name, int64_t extent, bool whole) {
+    rules_add_loop(&l->nest, name, extent, whole);
+    lib_text_format(&l->order, " %s", name);
+}
+
+/* One iteration of a loop, that reads so many points, is little enough to be there before it is needed, and stay. */
+static void fetch_iterations(tile_loops *l, const char *name, int64_t points) {
+    if (!l->ahead && points * l->size <= l->nest.r->machine->l2 / 8) l->ahead = name;
+}
+
+/* `axis`, or what is left of it, in blocks of `size`. Returns the name of the loop inside. */
+static const char *cut_axis(tile_loops *l, const char *axis, int64_t size, const char *outer, const char *inner) {
+    tir_schedule_add(l->nest.r->schedule, "split %s.%s %lld -> %s %s peel", l->nest.stage->name, axis, (long long)size,
+                     outer, inner);
+    return inner;
+}
+
+static int64_t up(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
+}
+
+/* What does not stay in the second-level cache is walked in blocks: 16 rows are read and 16 written, on and on, and the block after it is
+ * fetched meanwhile: the processor's own prefetching does not follow so many rows of a line or two each. False: no such blocks. */
+static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t vectors, int64_t rows) {
+    rules *r = l->nest.r;
+    const tir_stage *stage = l->nest.stage;
+    int on = carries_on(r, s, t);
+    int64_t along = rules_extent(r, &stage->axis[t->read]), high = rules_extent(r, &stage->axis[t->write]);
+    bool by_rows = on < 0 && vectors > 1 && rows > 1 && has_short_rows(r, s, t);
+    if (on < 0 && !by_rows) return false;
+    int64_t each = on >= 0 ? along * high : along * t->rows,
+            extent = on >= 0 ? rules_extent(r, &stage->axis[on]) : rows;
+    int64_t block = r->machine->l2 / (on >= 0 ? 8 : 32) / (each * l->size);
+    if (block < 2) return false;
+    if (block < extent) block = up(extent, up(extent, block));
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->read && a != t->write && a != on)
+            add_tile_loop(l, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+    const char *inner = on >= 0 ? stage->axis[on].name : l->write;
+    if (block < extent) {
+        inner = cut_axis(l, inner, on >= 0 ? block : block * t->rows, "b_o", "b_i");
+        add_tile_loop(l, "b_o", up(extent, block), true);
+        fetch_iterations(l, "b_o", each * block);
+    }
+    if (on < 0) l->write = inner;
+    if (vectors > 1) {
+        l->read = cut_axis(l, l->read, t->lanes, "v_o", "v_i");
+        lib_text_add(&l->order, " v_o");
+    }
+    if (rows > 1) {
+        l->write = cut_axis(l, l->write, t->rows, "r_o", "r_i");
+        lib_text_add(&l->order, " r_o");
+    }
+    if (on >= 0) lib_text_format(&l->order, " %s", inner);
+    l->points = each * (block < extent ? block : extent); /* what lies side by side is one thread's */
+    return true;
+}
+
+/* Tiles follow the written axis slowly and the read one fast, in columns of at most 16 vectors: few pages are in use at a time,
  * and no line has to stay in a cache, where strides of powers of two would throw it out. */
+static void column_loops(tile_loops *l, const transposition *t, int64_t vectors, int64_t rows, int64_t columns) {
+    rules *r = l->nest.r;
+    const tir_stage *stage = l->nest.stage;
+    int64_t high = rules_extent(r, &stage->axis[t->write]);
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->read && a != t->write)
+            add_tile_loop(l, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+    if (columns && columns < vectors) {
+        l->read = cut_axis(l, l->read, columns * t->lanes, "c_o", "c");
+        add_tile_loop(l, "c_o", vectors / columns, true);
+        vectors = columns;
+        fetch_iterations(l, "c_o", vectors * t->lanes * high);
+    }
+    if (rows > 1) {
+        l->write = cut_axis(l, l->write, t->rows, "r_o", "r_i");
+        add_tile_loop(l, "r_o", rows, true);
+        fetch_iterations(l, "r_o", vectors * t->lanes * t->rows);
+    }
+    if (vectors > 1) {
+        l->read = cut_axis(l, l->read, t->lanes, "v_o", "v_i");
+        add_tile_loop(l, "v_o", vectors, true);
+    }
+    l->points = t->lanes * (rows > 1 ? t->rows : high);
+}
+
+static void fetch_tiles(tile_loops *l, int s, const transposition *t) {
+    rules *r = l->nest.r;
+    const char *name = l->nest.stage->name;
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        if (tensor->stage < 0 && access[i].stride[t->read] == 1 && access[i].stride[t->write] != 0)
+            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2", tensor->name, name, l->write, name,
+                             l->ahead);
+    }
+}
+
+/* Tiles of rows x lanes: each line of the source is read whole, one vector, and each line of the result written whole after the
+ * exchange. */
 static bool map_transposed(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     transposition t;
     if (!find_transposition(r, s, &t)) return false;
-    const char *name = stage->name, *read = stage->axis[t.read].name, *write = stage->axis[t.write].name;
-    int64_t along_read = rules_extent(r, &stage->axis[t.read]), along_write = rules_extent(r, &stage->axis[t.write]);
-    rules_nest nest = {.r = r, .stage = stage};
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != t.read && a != t.write) {
-            rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
-            lib_text_format(&order, " %s", stage->axis[a].name);
-        }
-    int64_t vectors = (along_read + t.lanes - 1) / t.lanes, columns = along_read % t.lanes ? 0 : columns_of(vectors);
-    if (columns && columns < vectors) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> c_o c peel", name, read, (long long)(columns * t.lanes));
-        rules_add_loop(&nest, "c_o", vectors / columns, true);
-        lib_text_add(&order, " c_o");
-        read = "c";
-        vectors = columns;
-    }
-    bool many_rows = along_write > t.rows, many_vectors = vectors > 1;
-    if (many_rows) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> r_o r_i peel", name, write, (long long)t.rows);
-        rules_add_loop(&nest, "r_o", (along_write + t.rows - 1) / t.rows, true);
-        lib_text_add(&order, " r_o");
-        write = "r_i";
-    }
-    if (many_vectors) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", name, read, (long long)t.lanes);
-        rules_add_loop(&nest, "v_o", vectors, true);
-        lib_text_add(&order, " v_o");
-        read = "v_i";
-    }
-    tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data ? order.data : "", write, read);
-    rules_form_tasks(&nest, t.lanes * (many_rows ? t.rows : along_write), TASK_POINTS / 4);
-    tir_schedule_add(r->schedule, "unroll %s.%s", name, write);
-    tir_schedule_add(r->schedule, "vec %s.%s", name, read);
+    const char *name = stage->name;
+    int64_t along = rules_extent(r, &stage->axis[t.read]), high = rules_extent(r, &stage->axis[t.write]);
+    int64_t vectors = up(along, t.lanes), rows = up(high, t.rows), columns = along % t.lanes ? 0 : columns_of(vectors);
+    tile_loops l = {.nest = {.r = r, .stage = stage},
+                    .read = stage->axis[t.read].name,
+                    .write = stage->axis[t.write].name,
+                    .size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype)};
+    lib_text_init(&l.order, r->arena);
+    bool far = bytes_read(r, stage) > r->machine->l2 / 2;
+    bool narrow = !columns || columns >= vectors;
+    if (!far || !narrow || !block_loops(&l, s, &t, vectors, rows)) column_loops(&l, &t, vectors, rows, columns);
+    tir_schedule_add(r->schedule, "order %s:%s %s %s", name, l.order.data ? l.order.data : "", l.write, l.read);
+    rules_form_tasks(&l.nest, l.points, TASK_POINTS / 4);
+    tir_schedule_add(r->schedule, "unroll %s.%s", name, l.write);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, l.read);
+    if (far && l.ahead) fetch_tiles(&l, s, &t);
     rules_store_past_caches(r, stage);
     return true;
 }
