@@ -1,12 +1,14 @@
 /* Largest errors of the expansions of tir/math, with and without fused multiply-add: the table in the header of tir/math.c. Over 10^7
  * f32 inputs, with DLC_TEST_LONG=1 over all of them.      math_ulp [stride [function]]
  * The expansions are run by an evaluator of its own, over blocks of lanes: it shares nothing with tir/arith.c, and it
- * is fast enough for 2^32 inputs. The reference is libm in f64. */
+ * is fast enough for 2^32 inputs. The reference is libm in f64. One process for each processor, each of which takes a share of the
+ * inputs of every function. */
 #include "tir/math.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,22 +40,36 @@ static void fail(const char *what) {
     exit(2);
 }
 
-/* fmaf and fma are calls where the compiler may not assume the instruction. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define WITH_FMA __attribute__((target_clones("default", "fma,avx2")))
+/* Loops over lanes as wide as the processor has them; fmaf and fma, floorf and rintf are calls where the compiler may not assume the
+ * instructions. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && __GNUC__ >= 12 && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WIDE __attribute__((target_clones("default", "arch=x86-64-v3"), optimize("O3")))
 #else
-#define WITH_FMA
+#define WIDE
 #endif
 
-WITH_FMA static void fused_f32(lanes *r, const lanes *a, const lanes *b, const lanes *c) {
+WIDE static void fused_f32(lanes *r, const lanes *a, const lanes *b, const lanes *c) {
     FOR r->f32[i] = fmaf(a->f32[i], b->f32[i], c->f32[i]);
 }
-WITH_FMA static void fused_f64(lanes *r, const lanes *a, const lanes *b, const lanes *c) {
+WIDE static void fused_f64(lanes *r, const lanes *a, const lanes *b, const lanes *c) {
     FOR r->f64[i] = fma(a->f64[i], b->f64[i], c->f64[i]);
 }
 
-static void run_f32(tir_op op, lanes *r, const lanes *a, const lanes *b, const lanes *c, bool has_fma) {
+static inline double power_of_two(int exponent) {
+    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* a 2^n, rounded once: the product of doubles is exact, and beyond these n the result is 0 or infinite. */
+static inline float scaled(float a, float n) {
+    float power = n > 300 ? 300 : n < -300 ? -300 : n;
+    return n != n ? n : (float)((double)a * power_of_two((int)power));
+}
+
+WIDE static void run_f32(tir_op op, lanes *r, const lanes *a, const lanes *b, const lanes *c, bool has_fma) {
     switch (op) {
     case TIR_ADD: FOR r->f32[i] = a->f32[i] + b->f32[i]; break;
     case TIR_SUB: FOR r->f32[i] = a->f32[i] - b->f32[i]; break;
@@ -63,7 +79,7 @@ static void run_f32(tir_op op, lanes *r, const lanes *a, const lanes *b, const l
     case TIR_ABS: FOR r->f32[i] = fabsf(a->f32[i]); break;
     case TIR_FLOOR: FOR r->f32[i] = floorf(a->f32[i]); break;
     case TIR_ROUND: FOR r->f32[i] = rintf(a->f32[i]); break;
-    case TIR_LDEXP: FOR r->f32[i] = isnan(b->f32[i]) ? NAN : ldexpf(a->f32[i], (int)b->f32[i]); break;
+    case TIR_LDEXP: FOR r->f32[i] = scaled(a->f32[i], b->f32[i]); break;
     case TIR_LT: FOR r->bit[i] = a->f32[i] < b->f32[i]; break;
     case TIR_LE: FOR r->bit[i] = a->f32[i] <= b->f32[i]; break;
     case TIR_EQ: FOR r->bit[i] = a->f32[i] == b->f32[i]; break;
@@ -78,7 +94,7 @@ static void run_f32(tir_op op, lanes *r, const lanes *a, const lanes *b, const l
     }
 }
 
-static void run_f64(tir_op op, lanes *r, const lanes *a, const lanes *b, const lanes *c, bool has_fma) {
+WIDE static void run_f64(tir_op op, lanes *r, const lanes *a, const lanes *b, const lanes *c, bool has_fma) {
     switch (op) {
     case TIR_ADD: FOR r->f64[i] = a->f64[i] + b->f64[i]; break;
     case TIR_SUB: FOR r->f64[i] = a->f64[i] - b->f64[i]; break;
@@ -97,7 +113,7 @@ static void run_f64(tir_op op, lanes *r, const lanes *a, const lanes *b, const l
     }
 }
 
-static void run_bits32(tir_op op, bool is_signed, lanes *r, const lanes *a, const lanes *b) {
+WIDE static void run_bits32(tir_op op, bool is_signed, lanes *r, const lanes *a, const lanes *b) {
     switch (op) {
     case TIR_ADD: FOR r->u32[i] = a->u32[i] + b->u32[i]; break;
     case TIR_SUB: FOR r->u32[i] = a->u32[i] - b->u32[i]; break;
@@ -123,7 +139,7 @@ static void run_bits32(tir_op op, bool is_signed, lanes *r, const lanes *a, cons
     }
 }
 
-static void run_bits64(tir_op op, lanes *r, const lanes *a, const lanes *b) {
+WIDE static void run_bits64(tir_op op, lanes *r, const lanes *a, const lanes *b) {
     switch (op) {
     case TIR_ADD: FOR r->u64[i] = a->u64[i] + b->u64[i]; break;
     case TIR_SUB: FOR r->u64[i] = a->u64[i] - b->u64[i]; break;
@@ -135,7 +151,7 @@ static void run_bits64(tir_op op, lanes *r, const lanes *a, const lanes *b) {
     }
 }
 
-static void run_bool(tir_op op, lanes *r, const lanes *a, const lanes *b) {
+WIDE static void run_bool(tir_op op, lanes *r, const lanes *a, const lanes *b) {
     switch (op) {
     case TIR_AND: FOR r->bit[i] = a->bit[i] & b->bit[i]; break;
     case TIR_OR: FOR r->bit[i] = a->bit[i] | b->bit[i]; break;
@@ -144,8 +160,8 @@ static void run_bool(tir_op op, lanes *r, const lanes *a, const lanes *b) {
     }
 }
 
-static void run_moves(tir_op op, tir_dtype to, tir_dtype from, lanes *r, const lanes *a, const lanes *b,
-                      const lanes *c) {
+WIDE static void run_moves(tir_op op, tir_dtype to, tir_dtype from, lanes *r, const lanes *a, const lanes *b,
+                           const lanes *c) {
     bool wide = to == DLC_F64 || to == DLC_U64 || to == DLC_I64;
     if (op == TIR_SELECT) {
         if (to == DLC_BOOL)
@@ -278,13 +294,6 @@ static int exponent_of(double magnitude) {
     return (int)(bits >> 52) - 1022;
 }
 
-static double power_of_two(int exponent) {
-    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* |got - exact| in units in the last place of f32 at `exact`, or at `least` where that is larger; huge when the class (NaN, infinity,
  * sign of zero) is wrong. */
 static double ulp_error(float got, double exact, double least) {
@@ -335,16 +344,37 @@ typedef struct worst_case {
     float x, y, got;
 } worst_case;
 
+/* Which results are not the reference rounded to f32; the others are within half a unit. Returns how many. */
+WIDE static int find_inexact(const lanes *result, const double *exact, uint8_t *inexact) {
+    lanes rounded;
+    int count = 0;
+    FOR rounded.f32[i] = (float)exact[i];
+    FOR inexact[i] = result->u32[i] != rounded.u32[i];
+    FOR count += inexact[i];
+    return count;
+}
+
 static void compare(const math_function *f, const lanes *result, const lanes *input, const double *exact,
                     worst_case *worst) {
+    uint8_t inexact[LANES];
+    if (worst->ulp < 0.5)
+        memset(inexact, 1, sizeof inexact);
+    else if (!find_inexact(result, exact, inexact))
+        return;
     FOR {
-        double ulp = ulp_error(result->f32[i], exact[i], f->least);
+        double ulp = inexact[i] ? ulp_error(result->f32[i], exact[i], f->least) : 0;
         if (ulp > worst->ulp) *worst = (worst_case){ulp, input[0].f32[i], input[1].f32[i], result->f32[i]};
     }
 }
 
-/* Both variants of one function over every stride-th input; false if one exceeds its bound. */
-static bool measure(const math_function *f, tir_pool *pool, uint64_t stride) {
+typedef struct outcome {
+    worst_case worst[2]; /* not fused, fused */
+    int operations;
+} outcome;
+
+/* Both variants of one function, over every stride-th of the inputs from `first` to before `end`. */
+static void measure(const math_function *f, tir_pool *pool, uint64_t first, uint64_t end, uint64_t stride,
+                    outcome *result) {
     tir_expr operands[2];
     operands[0] = tir_var(pool, "x", TIR_VAR_LET, DLC_F32, 0, 0);
     operands[1] = tir_var(pool, "y", TIR_VAR_LET, DLC_F32, 0, 0);
@@ -352,9 +382,8 @@ static bool measure(const math_function *f, tir_pool *pool, uint64_t stride) {
     flatten(&program, pool, tir_math_expand(pool, f->op, operands));
     static lanes input[2];
     static double exact[LANES];
-    uint64_t state = 1;
-    worst_case worst[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
-    for (uint64_t done = 0; done < UINT64_C(1) << 32;) {
+    uint64_t state = first + 1;
+    for (uint64_t done = first; done < end;) {
         FOR {
             input[0].f32[i] = float_of_bits((uint32_t)done);
             if (f->operands == 2) random_pair(&state, &input[0].f32[i], &input[1].f32[i]);
@@ -367,51 +396,71 @@ static bool measure(const math_function *f, tir_pool *pool, uint64_t stride) {
                 if (program.ids[at] == operands[1]) program.values[at] = input[1];
                 run_node(&program, at, fused);
             }
-            compare(f, &program.values[program.count - 1], input, exact, &worst[fused]);
+            compare(f, &program.values[program.count - 1], input, exact, &result->worst[fused]);
         }
     }
-    int operations = 0;
     for (int at = 0; at < program.count; at++) {
         tir_op op = tir_op_of(pool, program.ids[at]);
-        operations += !(tir_ops[op].flags & TIR_LEAF) && op != TIR_BITCAST;
+        result->operations += !(tir_ops[op].flags & TIR_LEAF) && op != TIR_BITCAST;
     }
-    bool passed = worst[0].ulp <= f->bound[0] && worst[1].ulp <= f->bound[1];
-    printf("%-10s %8.2f %10.2f %10d   worst at %a, %a: %a | %a, %a: %a%s\n", tir_ops[f->op].text, worst[1].ulp,
-           worst[0].ulp, operations, (double)worst[1].x, (double)worst[1].y, (double)worst[1].got, (double)worst[0].x,
-           (double)worst[0].y, (double)worst[0].got, passed ? "" : "   FAILED");
-    fflush(stdout);
     free(program.values);
-    return passed;
 }
 
-static bool check(const math_function *f, uint64_t stride) {
+static void measure_share(const math_function *f, int worker, int workers, uint64_t stride, outcome *result) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     if (!LIB_ENTER(&scope)) fail(scope.error.message);
     tir_pool pool;
     tir_pool_init(&pool, &arena);
-    bool passed = measure(f, &pool, stride);
+    uint64_t inputs = (UINT64_C(1) << 32) / stride, w = (uint64_t)worker, n = (uint64_t)workers;
+    measure(f, &pool, inputs * w / n * stride,
+            worker == workers - 1 ? UINT64_C(1) << 32 : inputs * (w + 1) / n * stride, stride, result);
     lib_arena_free(&arena);
+}
+
+/* Prints the worst of all shares; false if it exceeds the function's bound. */
+static bool report(const math_function *f, int workers, const outcome *shares) {
+    outcome all = shares[0];
+    for (int w = 1; w < workers; w++)
+        for (int fused = 0; fused < 2; fused++)
+            if (shares[w].worst[fused].ulp > all.worst[fused].ulp) all.worst[fused] = shares[w].worst[fused];
+    const worst_case *apart = &all.worst[0], *together = &all.worst[1];
+    bool passed = apart->ulp <= f->bound[0] && together->ulp <= f->bound[1];
+    printf("%-10s %8.2f %10.2f %10d   worst at %a, %a: %a | %a, %a: %a%s\n", tir_ops[f->op].text, together->ulp,
+           apart->ulp, all.operations, (double)together->x, (double)together->y, (double)together->got,
+           (double)apart->x, (double)apart->y, (double)apart->got, passed ? "" : "   FAILED");
+    fflush(stdout);
     return passed;
 }
 
-/* One process for each processor; each takes its share of the functions. */
+static bool check(const math_function *f, uint64_t stride, int workers, outcome *shares) {
+    memset(shares, 0, (size_t)workers * sizeof *shares);
+    for (int w = 0; w < workers; w++) {
+        pid_t child = fork();
+        if (child < 0) fail("no process");
+        if (child > 0) continue;
+        measure_share(f, w, workers, stride, &shares[w]);
+        _exit(0);
+    }
+    bool whole = true;
+    for (int status; wait(&status) > 0;) whole &= WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return report(f, workers, shares) && whole;
+}
+
 static bool check_all(uint64_t stride, const char *only) {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int workers = processors < 1 ? 1 : processors > COUNT ? COUNT : (int)processors;
-    for (int w = 0; w < workers; w++) {
-        if (fork() != 0) continue;
-        bool passed = true;
-        for (int k = w; k < COUNT; k += workers)
-            if (!only || strcmp(only, tir_ops[functions[k].op].text) == 0) {
-                bool pairs = functions[k].operands == 2; /* at random: there is no all of them */
-                passed &= check(&functions[k], pairs && stride < 31 ? 31 : stride);
-            }
-        _exit(!passed);
-    }
+    int workers = processors < 1 ? 1 : processors > 64 ? 64 : (int)processors;
+    outcome *shares =
+        mmap(NULL, (size_t)workers * sizeof *shares, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shares == MAP_FAILED) fail("out of memory");
     bool passed = true;
-    for (int status; wait(&status) > 0;) passed &= WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    for (int k = 0; k < COUNT; k++) {
+        if (only && strcmp(only, tir_ops[functions[k].op].text) != 0) continue;
+        bool pairs = functions[k].operands == 2; /* at random: there is no all of them */
+        passed &= check(&functions[k], pairs && stride < 31 ? 31 : stride, workers, shares);
+    }
+    munmap(shares, (size_t)workers * sizeof *shares);
     return passed;
 }
 
