@@ -156,6 +156,7 @@ typedef struct emitter {
     emit_binding *binding; /* by variable id */
     lib_vec(emit_strided) held;
     bool non_temporal; /* a non-temporal store was emitted in this phase */
+    bool weaves;       /* chunks that will be woven: straight code */
     int woven;         /* registers that woven chunks of the innermost loop take */
     uint32_t serials;  /* serial loops so far */
     int flattened;     /* statements under masks of their own that got no branch, since the block began */
@@ -187,7 +188,8 @@ enum emit_tag {
     EMIT_INDEX_DIV,
     EMIT_GROUP,
     EMIT_PACK,
-    EMIT_ROUND_CAST
+    EMIT_ROUND_CAST,
+    EMIT_POSITIVE_CAST
 };
 
 /* ---- emit_core.c */
@@ -256,6 +258,7 @@ LLVMValueRef emit_dot_unit(emitter *e, tir_op op, int lanes, LLVMValueRef acc, L
 /* ---- emit_cast.c */
 LLVMValueRef emit_cast(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef value);
 LLVMValueRef emit_round_cast(emitter *e, tir_dtype to, LLVMValueRef x); /* of f32, to nearest first */
+LLVMValueRef emit_positive_bf16(emitter *e, LLVMValueRef x);            /* max(x, 0) of lanes of f32 */
 
 /* ---- emit_memory.c */
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands);

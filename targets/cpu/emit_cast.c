@@ -1,6 +1,6 @@
 /* Conversions with the meaning of tir_arith_cast: float to integer saturates with NaN as 0, integers wrap, everything
- * to float rounds once. f16 and bf16 are handled as their bits: hardware conversions where they are exact
- * (vcvtneps2bf16 is not: it flushes denormals), integer arithmetic elsewhere. */
+ * to float rounds once. f16 and bf16 are handled as their bits: hardware conversions where they are exact (vcvtneps2bf16 is but for
+ * denormals, which it flushes), integer arithmetic elsewhere. */
 #include "targets/cpu/emit.h"
 
 #include <math.h>
@@ -72,15 +72,100 @@ static LLVMValueRef f32_from_f16(emitter *e, LLVMValueRef x) {
 
 /* ---- f32 to 16-bit floats */
 
-static LLVMValueRef bf16_from_f32(emitter *e, LLVMValueRef x) {
+/* Almost half of the last place is added, and one for an odd one, which carries into it. Not of NaN. */
+static LLVMValueRef round_to_high(bits32 w, LLVMValueRef bits) {
+    if (!w.lanes || !w.e->device->machine.masked) {
+        LLVMValueRef odd = and_(w, shr(w, bits, 16), 1);
+        return LLVMBuildAdd(w.b, bits, LLVMBuildAdd(w.b, odd, number(w, 0x7fff), ""), "");
+    }
+    LLVMValueRef odd = LLVMBuildICmp(w.b, LLVMIntNE, and_(w, bits, 0x10000), LLVMConstNull(w.type), "");
+    LLVMValueRef more = LLVMBuildAdd(w.b, bits, number(w, 0x8000), "");
+    return LLVMBuildSelect(w.b, odd, more, LLVMBuildAdd(w.b, bits, number(w, 0x7fff), ""), "");
+}
+
+static LLVMValueRef high_half(bits32 w, LLVMValueRef bits) {
+    return LLVMBuildTrunc(w.b, shr(w, bits, 16), emit_vector_type(w.e->i16, w.lanes), "");
+}
+
+static LLVMValueRef bf16_by_integers(emitter *e, LLVMValueRef x) {
     bits32 w = bits32_of(e, lanes_of(x));
-    LLVMValueRef bits = LLVMBuildBitCast(w.b, x, w.type, "");
-    LLVMValueRef odd = and_(w, shr(w, bits, 16), 1);
-    LLVMValueRef rounded = LLVMBuildAdd(w.b, bits, LLVMBuildAdd(w.b, odd, number(w, 0x7fff), ""), "");
+    LLVMValueRef bits = LLVMBuildBitCast(w.b, x, w.type, ""), rounded = round_to_high(w, bits);
     LLVMValueRef quiet = LLVMBuildOr(w.b, bits, number(w, 0x400000), "");
     LLVMValueRef nan = LLVMBuildFCmp(w.b, LLVMRealUNO, x, x, "");
-    LLVMValueRef high = shr(w, LLVMBuildSelect(w.b, nan, quiet, rounded, ""), 16);
-    return LLVMBuildTrunc(w.b, high, emit_vector_type(e->i16, w.lanes), "");
+    return high_half(w, LLVMBuildSelect(w.b, nan, quiet, rounded, ""));
+}
+
+/* vcvtneps2bf16, which makes zeros of denormals; so it does of lanes outside of `keep` (NULL: none). */
+static LLVMValueRef bf16_by_unit(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
+    int lanes = lanes_of(x);
+    const char *name = lanes == 16 ? "llvm.x86.avx512bf16.cvtneps2bf16.512" : "llvm.x86.avx512bf16.cvtneps2bf16.256";
+    LLVMValueRef y = emit_call(e, name, NULL, NULL, 1, &x);
+    if (keep) y = LLVMBuildSelect(e->builder, keep, y, LLVMConstNull(LLVMTypeOf(y)), "");
+    return LLVMBuildBitCast(e->builder, y, emit_vector_type(e->i16, lanes), "");
+}
+
+/* Did the unit for sums of bf16 make x, which flushes denormals? Also around a loop that may not run. */
+static bool is_flushed(LLVMValueRef x, int depth) {
+    if (LLVMIsAPHINode(x) && depth) {
+        for (unsigned i = 0; i < LLVMCountIncoming(x); i++)
+            if (!is_flushed(LLVMGetIncomingValue(x, i), depth - 1)) return false;
+        return true;
+    }
+    if (LLVMIsConstant(x)) return LLVMIsNull(x);
+    size_t length;
+    return LLVMIsACallInst(x) && strstr(LLVMGetValueName2(LLVMGetCalledValue(x), &length), ".dpbf16ps.");
+}
+
+static void set_unlikely(emitter *e, LLVMValueRef branch) {
+    LLVMMetadataRef parts[] = {LLVMMDStringInContext2(e->context, "branch_weights", 14),
+                               LLVMValueAsMetadata(LLVMConstInt(e->i32, 1, false)),
+                               LLVMValueAsMetadata(LLVMConstInt(e->i32, 2000, false))};
+    LLVMValueRef weights = LLVMMetadataAsValue(e->context, LLVMMDNodeInContext2(e->context, parts, 3));
+    LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->context, "prof", 4), weights);
+}
+
+/* By the unit, and where a lane is denormal, which hardly ever happens, what it flushed anew. */
+static LLVMValueRef bf16_but_denormals(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
+    bits32 w = bits32_of(e, lanes_of(x));
+    bool wide = w.lanes == 16;
+    LLVMBasicBlockRef before = e->level[e->top].block, mend = emit_block(e, "denormal"),
+                      after = emit_block(e, "narrow");
+    LLVMValueRef fast = bf16_by_unit(e, x, keep);
+    LLVMValueRef arguments[] = {x, LLVMConstInt(e->i32, 0x20, false)};
+    LLVMValueRef denormal = emit_call(e, wide ? "llvm.x86.avx512.fpclass.ps.512" : "llvm.x86.avx512.fpclass.ps.256",
+                                      NULL, NULL, 2, arguments);
+    LLVMTypeRef bits = wide ? e->i16 : e->i8;
+    LLVMValueRef any =
+        LLVMBuildICmp(w.b, LLVMIntNE, LLVMBuildBitCast(w.b, denormal, bits, ""), LLVMConstNull(bits), "");
+    set_unlikely(e, LLVMBuildCondBr(w.b, any, mend, after));
+    LLVMPositionBuilderAtEnd(w.b, mend);
+    if (keep) denormal = LLVMBuildAnd(w.b, denormal, keep, "");
+    LLVMValueRef exact = high_half(w, round_to_high(w, LLVMBuildBitCast(w.b, x, w.type, "")));
+    LLVMValueRef from[] = {fast, LLVMBuildSelect(w.b, denormal, exact, fast, "")};
+    LLVMBuildBr(w.b, after);
+    e->level[e->top].block = after;
+    emit_at(e, e->top);
+    LLVMValueRef result = LLVMBuildPhi(w.b, LLVMTypeOf(fast), "");
+    LLVMAddIncoming(result, from, (LLVMBasicBlockRef[]){before, mend}, 2);
+    return result;
+}
+
+/* Lanes outside of `keep` (NULL: none) become 0. */
+static LLVMValueRef bf16_from_f32(emitter *e, LLVMValueRef x, LLVMValueRef keep) {
+    int lanes = lanes_of(x);
+    if (e->features.avx512bf16 && (lanes == 16 || lanes == 8)) {
+        LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
+        if (is_flushed(x, 2)) return bf16_by_unit(e, x, keep);
+        if (!e->weaves && here == e->level[e->top].block && !LLVMGetBasicBlockTerminator(here))
+            return bf16_but_denormals(e, x, keep);
+    }
+    LLVMValueRef y = bf16_by_integers(e, x);
+    return keep ? LLVMBuildSelect(e->builder, keep, y, LLVMConstNull(LLVMTypeOf(y)), "") : y;
+}
+
+LLVMValueRef emit_positive_bf16(emitter *e, LLVMValueRef x) {
+    LLVMValueRef keep = LLVMBuildFCmp(e->builder, LLVMRealUGT, x, LLVMConstNull(LLVMTypeOf(x)), "");
+    return bf16_from_f32(e, x, keep);
 }
 
 /* Normal results: rebias, add half and the odd bit, shift. Denormal results: adding 0.5 aligns the mantissa so that the
@@ -248,7 +333,7 @@ static LLVMValueRef float_to_float(emitter *e, tir_dtype to, tir_dtype from, LLV
     if (to == DLC_F64) return LLVMBuildFPExt(e->builder, x, type, "");
     if (to == DLC_F32) return LLVMBuildFPTrunc(e->builder, x, type, "");
     if (from == DLC_F64) x = f32_to_odd(e, x);
-    return to == DLC_F16 ? f16_from_f32(e, x) : bf16_from_f32(e, x);
+    return to == DLC_F16 ? f16_from_f32(e, x) : bf16_from_f32(e, x, NULL);
 }
 
 static LLVMValueRef int_to_int(emitter *e, tir_dtype to, tir_dtype from, LLVMValueRef x) {

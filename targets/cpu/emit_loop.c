@@ -281,6 +281,8 @@ static void visit_statements(emitter *e, const tir_stmt *body, void *user) {
 static void emit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
                         int width) {
     int ways = vector_plan(e, loop).woven;
+    bool weaves = e->weaves;
+    e->weaves = weaves || ways > 1;
     while (start < extent) {
         emit_weave w = {0};
         if (ways > 1) emit_weave_mark(e, &w);
@@ -292,6 +294,7 @@ static void emit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower
         }
         emit_weave_end(e, &w);
     }
+    e->weaves = weaves;
 }
 
 static void visit_unrolled(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t extent, emit_visit visit,
@@ -407,6 +410,8 @@ static void emit_body(emitter *e, const serial *s) {
     }
     emit_form first = *e->binding[tir_var_id(e->pool, s->loop->for_.var)].form;
     emit_weave w = {0};
+    bool weaves = e->weaves;
+    e->weaves = true;
     emit_weave_mark(e, &w);
     for (int i = 0; i < s->woven; i++) {
         bind_sum(e, s->loop, &first, (int64_t)i * s->part.lanes, 0);
@@ -414,6 +419,7 @@ static void emit_body(emitter *e, const serial *s) {
         emit_weave_mark(e, &w);
     }
     emit_weave_end(e, &w);
+    e->weaves = weaves;
 }
 
 static void emit_serial(emitter *e, const serial *s) {

@@ -304,6 +304,27 @@ static emit_value round_cast(emitter *e, tir_dtype to, tir_expr operand) {
     return emit_remember(e, 2, key, result);
 }
 
+/* Of bf16 made of max(x, 0) the x: a comparison masks the conversion. 0: it is something else. */
+static tir_expr positive_part(const emitter *e, const tir_node *node, const tir_expr *operands) {
+    if (node->op != TIR_CAST || node->dtype != DLC_BF16 || !e->device->machine.masked) return 0;
+    if (tir_op_of(e->pool, operands[0]) != TIR_MAX || tir_dtype_of(e->pool, operands[0]) != DLC_F32) return 0;
+    for (int i = 0; i < 2; i++) {
+        const tir_node *zero = tir_get(e->pool, tir_operand(e->pool, operands[0], i));
+        if (zero->op == TIR_CONST && zero->bits == 0) return tir_operand(e->pool, operands[0], 1 - i);
+    }
+    return 0;
+}
+
+static emit_value positive_cast(emitter *e, emit_value x) {
+    uint64_t key[] = {EMIT_POSITIVE_CAST, (uint64_t)(uintptr_t)x.llvm};
+    emit_value result;
+    if (emit_find(e, 2, key, &result)) return result;
+    emit_at(e, x.level);
+    result = x;
+    result.llvm = emit_positive_bf16(e, x.llvm);
+    return emit_remember(e, 2, key, result);
+}
+
 static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
     const tir_expr *operands = &e->pool->operands.data[node->first];
     tir_op op = (tir_op)node->op;
@@ -324,6 +345,11 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
     if (operand == TIR_INDEX && (tir_ops[op].flags & TIR_COMPARES))
         return emit_index_compare(e, op, operands[0], operands[1]);
     if (op == TIR_CAST && operand == TIR_INDEX) return cast_index(e, node->dtype, operands[0]);
+    tir_expr positive = positive_part(e, node, operands);
+    if (positive) {
+        x[0] = emit_expr(e, positive);
+        if (x[0].lanes) return positive_cast(e, x[0]);
+    }
     if (rounds_to_integer(e, node, operands)) return round_cast(e, node->dtype, operands[0]);
     if (op == TIR_DOT2_BF16 || op == TIR_DOT4_U8I8) {
         x[0] = dot_value(e, op, operands);

@@ -53,6 +53,20 @@ static void test_rounded_casts(void **state) {
         }
 }
 
+/* Denormals, of which there may be one among other lanes, and what is not positive. */
+static void test_bf16(void **state) {
+    (void)state;
+    static const char *const forms[] = {"cast.bf16(x[i]*y[i])",
+                                        "cast.bf16(max(x[i], 0:f32))",
+                                        "cast.bf16(max(0:f32, x[i] + y[i]))",
+                                        "cast.bf16(max(x[i], -0.0:f32))",
+                                        "cast.bf16(x[i]*1.1754944e-38:f32)",
+                                        "cast.bf16(max(x[i]*5.877472e-39:f32, 0:f32))",
+                                        "cast.bf16(fma(x[i], y[i], z[i])*select(x[i] < y[i], 7.34684e-40:f32, 1:f32))"};
+    for (size_t i = 0; i < COUNT(forms); i++) check_expression("bf16", "f32", forms[i]);
+    check_expression("f32", "f32", "cast.f32(cast.bf16(x[i])) - cast.f32(cast.bf16(max(x[i], 0:f32)))");
+}
+
 static void test_index_casts(void **state) {
     (void)state;
     for (size_t to = 1; to < COUNT(dtypes); to++) {
@@ -219,7 +233,19 @@ static void test_dots(void **state) {
                      "  } } }\n"
                      "  for i in 0..6 unroll { for j in 0..32 vec { D[i, j] = C[i, j] } }\n"
                      "}\n";
+    const char *narrow =
+        "kernel dot(a: bf16[6, 14] arg, b: bf16[7, 32, 2] arg, D: bf16[6, 32] arg, E: bf16[6, 32] arg,\n"
+        "           F: f32[32] arg, C: f32[6, 32] reg)\n"
+        "phase tasks=1 task=p {\n"
+        "  for i in 0..6 unroll { for j in 0..32 vec { C[i, j] = 0:f32 } }\n"
+        "  for k in 0..7 { for i in 0..6 unroll { for j in 0..32 vec {\n"
+        "    C[i, j] = dot2_bf16(C[i, j], a[i, k*2], b[k, j, 0], a[i, k*2 + 1], b[k, j, 1])\n"
+        "  } } }\n"
+        "  for i in 0..6 unroll { for j in 0..32 vec { D[i, j] = cast.bf16(C[i, j]) } }\n"
+        "  for i in 0..6 unroll { for j in 0..32 vec { E[i, j] = cast.bf16(max(C[i, j] + F[j], 0:f32)) } }\n"
+        "}\n";
     kernel_check(bf16, NULL);
+    kernel_check(narrow, NULL);
     kernel_check(i8, NULL);
 }
 
@@ -227,6 +253,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_casts),
         cmocka_unit_test(test_rounded_casts),
+        cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_index_casts),
         cmocka_unit_test(test_float_operators),
         cmocka_unit_test(test_integer_operators),
