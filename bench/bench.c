@@ -68,6 +68,7 @@ static void run_random(session *s, const bench_outcome *fixed, int fixed_count) 
     int count = 0;
     printf("random shapes, seed %llu\n", (unsigned long long)s->options->seed);
     for (int i = 0; i < BENCH_RANDOM_SHAPES; i++) {
+        if (!bench_random_comparable(&s->random[i], fixed, fixed_count)) continue;
         if (!bench_case_run(&s->arena, &s->random[i], (bench_rivals){0}, &random[count])) continue;
         /* What disturbed it will not do so three times. */
         for (int again = 0; again < 2 && bench_random_below(&random[count], fixed, fixed_count); again++) {

@@ -210,6 +210,12 @@ static double expected(const bench_outcome *random, const bench_outcome *fixed, 
     return least;
 }
 
+bool bench_random_comparable(const bench_shape *random, const bench_outcome *fixed, int fixed_count) {
+    for (int i = 0; i < fixed_count; i++)
+        if (alike(random, fixed[i].shape)) return true;
+    return false;
+}
+
 bool bench_random_below(const bench_outcome *random, const bench_outcome *fixed, int fixed_count) {
     return share_of(random) < expected(random, fixed, fixed_count) - POINTS;
 }
@@ -231,6 +237,6 @@ bool bench_random_judge(const bench_arena *arena, uint64_t seed, const bench_out
     printf(
         "\nrandom shapes, seed %llu: of %d, %d within %d points of the fixed cases most like them, or above; %d below%s\n",
         (unsigned long long)seed, judged, judged - below_points, POINTS, below_points,
-        judged < random_count ? "; of the others' family no fixed case was measured" : "");
+        judged < BENCH_RANDOM_SHAPES ? "; of the others' family no fixed case was measured" : "");
     return below_points == 0;
 }

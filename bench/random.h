@@ -8,6 +8,8 @@ enum { BENCH_RANDOM_SHAPES = 200 };
 
 /* The same shapes for the same seed. */
 void bench_random_shapes(uint64_t seed, bench_shape shapes[BENCH_RANDOM_SHAPES]);
+/* Is there a fixed case of its family? */
+bool bench_random_comparable(const bench_shape *random, const bench_outcome *fixed, int fixed_count);
 /* Does its share of the roof lie more than 5 points below that of the fixed cases it is most like? */
 bool bench_random_below(const bench_outcome *random, const bench_outcome *fixed, int fixed_count);
 /* Prints those that do. False when there are any. Outcomes of one number of threads. */
