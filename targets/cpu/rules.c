@@ -355,10 +355,10 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
     for (uint32_t s = 0; s < region->stages.count; s++) {
         if (region->stages.data[s].removed || r.group[s].root != (int)s || region->stages.data[s].fold >= 0) continue;
         if (rules_chained(&r, (int)s) || rules_in_chain(&r, (int)s)) continue;
-        if (rules_role_of(&r, (int)s) == RULES_ROWS) continue;
+        if (rules_role_of(&r, (int)s) == RULES_ROWS || rules_role_of(&r, (int)s) == RULES_INSIDE) continue;
         if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_columns(&r, (int)s)) continue;
-        if (rules_points(&r, (int)s) || rules_lanes_loops(&r, (int)s) || rules_tile(&r, (int)s) ||
-            rules_rows(&r, (int)s))
+        if (rules_points(&r, (int)s) || rules_lanes_loops(&r, (int)s) || rules_blocks(&r, (int)s) ||
+            rules_tile(&r, (int)s) || rules_rows(&r, (int)s))
             continue;
         schedule_plain(&r, (int)s);
     }

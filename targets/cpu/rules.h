@@ -39,6 +39,7 @@ typedef enum rules_role {
     RULES_COLUMNS, /* a root: adds up blocks of rows, for many columns at once */
     RULES_ROWS,    /* such a block, in the loops of that root */
     RULES_SCAN,    /* a fold in blocks of one vector */
+    RULES_INSIDE,  /* runs in the loops of another stage, which are made with it (rules_walk.c) */
     RULES_LANES    /* partial sums of products by lanes along a row: no tile is made of them */
 } rules_role;
 typedef struct rules_part {
@@ -55,6 +56,25 @@ typedef struct rules_lanes_tile {
     uint32_t pack[2]; /* operands to be laid out along the axis; UINT32_MAX: none */
 } rules_lanes_tile;
 
+/* How the tiles of a contraction walk an operand given at run time that lies along vectors (rules_walk.c). */
+typedef enum rules_walk_kind { RULES_WALK_STRAIGHT, RULES_WALK_PANELS, RULES_WALK_BLOCKS } rules_walk_kind;
+typedef struct rules_walk_tile {
+    int v, u;               /* axes; u = -1: none */
+    int64_t n, m;           /* extents along them */
+    int64_t nr, mr, lanes;  /* the tile; elements of a vector */
+    const char *operand;    /* from here on what was found: the operand's name */
+    int64_t block, columns; /* blocks: rows of one, columns of a task */
+    bool fetch;             /* blocks: it comes from memory */
+} rules_walk_tile;
+typedef struct rules_block_tile {
+    const char *stage, *part; /* the sums; those of one block of rows */
+    const char *v_name, *u_name;
+    rules_walk_tile tile;
+} rules_block_tile;
+typedef struct rules_panel_copy {
+    const char *stage, *copy; /* the contraction; its operand in panels */
+} rules_panel_copy;
+
 typedef struct rules {
     const tir_machine *machine;
     int threads;
@@ -66,6 +86,8 @@ typedef struct rules {
     rules_chain *chain; /* NULL: none */
     lib_vec(rules_part) parts;
     lib_vec(rules_lanes_tile) lanes_tiles;
+    lib_vec(rules_block_tile) block_tiles;
+    lib_vec(rules_panel_copy) panel_copies;
 } rules;
 
 #define RULES_IRREGULAR INT64_MAX /* stride along an axis that is not one number */
@@ -99,6 +121,7 @@ bool rules_is_contraction(const rules *r, int stage);          /* sums products:
 int rules_members(const rules *r, int owner, int *members);    /* producers that run in its loops, in stage order */
 bool rules_pointwise(const rules *r, int stage);               /* runs point by point with its owner */
 int rules_axis_labelled(const rules *r, int stage, int label); /* -1: none */
+bool rules_simple_group(const rules *r, int stage);            /* all in the loops of its root runs point by point */
 
 rules_role rules_role_of(const rules *r, int stage);
 void rules_set_role(rules *r, const char *stage, rules_role role);
@@ -134,6 +157,12 @@ void rules_prepare_rows(rules *r, int stage);
 double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);
 void rules_prepare_lanes(rules *r, int stage, const rules_lanes_tile *tile);
 bool rules_lanes_loops(rules *r, int root);
+rules_walk_kind rules_choose_walk(rules *r, int stage, rules_walk_tile *tile);
+void rules_prepare_blocks(rules *r, int stage, const rules_walk_tile *tile);
+bool rules_blocks(rules *r, int root);
+void rules_prepare_panels(rules *r, const char *stage, const char *copy); /* before the copy is made */
+const char *rules_panels_of(const rules *r, const char *stage);           /* NULL: no copied panels */
+void rules_attach_panels(rules *r, const char *copy, const char *owner, const char *loop);
 void rules_prepare_points(rules *r, int stage);
 /* Chains come first: their stages are left alone by the others. */
 void rules_prepare_chains(rules *r);

@@ -185,3 +185,16 @@ bool rules_pointwise(const rules *r, int stage) {
         if (rules_extent(r, &owner->axis[a]) != 1 && rules_axis_labelled(r, stage, a) < 0) return false;
     return true;
 }
+
+/* Rows of it stay on chip otherwise (rules_rows.c). */
+bool rules_simple_group(const rules *r, int s) {
+    int root = r->group[s].root;
+    if (root == s) return true;
+    if (r->region->stages.data[root].kind != TIR_MAP || r->group[s].owner != root) return false;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        if (stage->removed || q == root || r->group[q].root != root) continue;
+        if (!rules_pointwise(r, q) || (q != s && stage->kind != TIR_MAP)) return false;
+    }
+    return true;
+}

@@ -117,26 +117,13 @@ static bool may_pack(const rules *r, const rules_access *access, tir_expr axis) 
     return t->rank >= 2 && !t->output && tir_layout_is_identity(&t->layout) && plain_in(r, access, axis, &dim);
 }
 
-/* Does everything in the loops of the stage's root run point by point? Rows of it stay on chip otherwise (rules_rows.c). */
-static bool simple_group(const rules *r, int s) {
-    int root = r->group[s].root;
-    if (root == s) return true;
-    if (r->region->stages.data[root].kind != TIR_MAP || r->group[s].owner != root) return false;
-    for (int q = 0; q < (int)r->region->stages.count; q++) {
-        const tir_stage *stage = &r->region->stages.data[q];
-        if (stage->removed || q == root || r->group[q].root != root) continue;
-        if (!rules_pointwise(r, q) || (q != s && stage->kind != TIR_MAP)) return false;
-    }
-    return true;
-}
-
 double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     const double no = 1e300;
     if (stage->kind != TIR_REDUCE || stage->predicate || !stage->merge[0] || !stage->reduce || stage->fold >= 0)
         return no;
-    if (!rules_is_contraction(r, s) || !simple_group(r, s) || stage->space + 1 > DLC_MAX_RANK) return no;
+    if (!rules_is_contraction(r, s) || !rules_simple_group(r, s) || stage->space + 1 > DLC_MAX_RANK) return no;
     if (r->machine->vector_bytes < 16 || tir_unit_for(r->machine->units, r->region->pool, stage)) return no;
     if (rules_accesses(r, s, access, RULES_ACCESSES) != 2 || access[0].tensor == access[1].tensor) return no;
     *t = (rules_lanes_tile){.name = stage->name, .pack = {UINT32_MAX, UINT32_MAX}};

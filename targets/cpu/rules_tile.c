@@ -12,6 +12,7 @@ typedef struct tile {
     bool peel;            /* the last columns are a tile of their own */
     uint32_t pack;        /* operand to be laid out in panels along v; UINT32_MAX: none */
     bool pack_copy;       /* it is not constant: copy it first */
+    bool inside;          /* panel by panel, in the loop over panels */
     const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
     int unit_axis;
     uint32_t steps;  /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
@@ -487,6 +488,7 @@ static void pack(rules *r, const char *reader, const tile *t, const char *operan
     if (copy) {
         const char *source = operand;
         operand = rules_fresh_name(r, source, "_panels");
+        if (t->inside) rules_prepare_panels(r, reader, operand);
         rules_rewrite(r, "copy %s -> %s", source, operand);
     }
     for (uint32_t i = 0; i < r->region->tensors.count; i++)
@@ -521,6 +523,20 @@ static void copy_outputs(rules *r, int s) {
         rules_rewrite(r, "copy %s -> %s", source[c], rules_fresh_name(r, source[c], "_out"));
 }
 
+/* How the tile reads what lies along vectors and is given at run time. */
+static rules_walk_kind walk_of(rules *r, int s, tile *t, rules_walk_tile *walk) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    walk->n = rules_extent(r, &stage->axis[t->v]);
+    walk->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
+    if (t->pack != UINT32_MAX || t->unit || walk->n < 0 || walk->m < 0) return RULES_WALK_STRAIGHT;
+    rules_walk_kind kind = rules_choose_walk(r, s, walk);
+    if (kind != RULES_WALK_PANELS) return kind;
+    for (uint32_t i = 0; i < r->region->tensors.count; i++)
+        if (strcmp(r->region->tensors.data[i].name, walk->operand) == 0) t->pack = i;
+    t->pack_copy = t->inside = true;
+    return kind;
+}
+
 void rules_prepare_tile(rules *r, int s) {
     const char *name = r->region->stages.data[s].name;
     if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
@@ -536,8 +552,14 @@ void rules_prepare_tile(rules *r, int s) {
     }
     if (!found) return;
     lib_vec_push(r->arena, &r->choices, ((rules_choice){name, r->region->stages.data[s].axis[t.v].name}));
+    rules_walk_tile walk = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
+    rules_walk_kind kind = walk_of(r, s, &t, &walk);
     copy_outputs(r, s);
     s = rules_stage_named(r, name);
+    if (kind == RULES_WALK_BLOCKS) {
+        rules_prepare_blocks(r, s, &walk);
+        return;
+    }
     vectors_last(r, s, t.v);
     if (rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;
     const char *panels = t.pack == UINT32_MAX ? NULL : r->region->tensors.data[t.pack].name;
@@ -759,9 +781,10 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
         vo = "v_o";
         vi = "v_i";
     }
-    bool first = !place && u >= 0 && (m < 0 || m > t.mr) && vo && rules_store_stride(r, owner, v) == 1 &&
+    const char *panels = place ? NULL : rules_panels_of(r, r->region->stages.data[main].name);
+    bool first = !place && !panels && u >= 0 && (m < 0 || m > t.mr) && vo && rules_store_stride(r, owner, v) == 1 &&
                  rows_first(r, main, &t);
-    int64_t rows = place || first || u < 0 || !vo ? 0 : block_rows(r, main, &t, n, m);
+    int64_t rows = place || panels || first || u < 0 || !vo ? 0 : block_rows(r, main, &t, n, m);
     if (rows) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> u_b u_r mask", name, ui, (long long)rows);
         ui = "u_r";
@@ -777,10 +800,11 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     lib_text_init(&loops.parallel, r->arena);
     if (place) lib_text_add(&loops.order, place->prefix);
     if (place) loops.last = place->prefix_last;
-    bool inside = !place && vo && panels_inside(r, top, main, &t, v, u, (n + t.nr - 1) / t.nr);
+    bool inside = !place && !panels && vo && panels_inside(r, top, main, &t, v, u, (n + t.nr - 1) / t.nr);
     outer_axes(&loops, place, main, &t, v, u, rows ? "u_b" : NULL, first ? NULL : vo, inside);
     if (uo) add_loop(&loops, uo, !place && (first || !loops.parallel.length));
     if (first) add_loop(&loops, vo, r->threads > 1 && m / t.mr < TASKS * r->threads);
+    if (panels) rules_attach_panels(r, panels, name, vo);
     if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
         tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi,
                          (long long)(u >= 0 ? m : n));

@@ -1,0 +1,303 @@
+/* How the tiles of a contraction walk an operand that is given at run time and lies along vectors. A tile goes down a panel of it:
+ * of each row a few lines, then the next row, which is far away where rows are long. Three ways:
+ *   straight  as it lies: nothing more to do, good as long as a panel lies in few pages or few tiles use it
+ *   panels    each panel is copied to scratch before its tiles: rows side by side in few pages, no two in the same sets of a cache
+ *   blocks    a block of some rows after the other, all columns of it, and the sums of all columns in cache meanwhile: memory is
+ *             read as it lies. The next block is fetched while this one is in use
+ * Which one follows from the lines that a panel's row has, the pages that a panel lies in and the tiles that share it. */
+#include "targets/cpu/cost.h"
+#include "targets/cpu/rules.h"
+
+enum {
+    PAGE = 4096,
+    PAGES = 64,      /* that address translation has at hand */
+    L2_WAYS = 8,     /* of the second-level cache, at least */
+    LONG_ROW = 1024, /* bytes of a row: what comes from its neighbours is fetched ahead by the processor */
+    FEW_ROWS = 8,    /* of a block that one tile's height uses; a block's rows are streams */
+    SOME_ROWS = 16,  /* of a block that two tiles' heights use */
+    MANY_ROWS = 32,
+    LEAST_COLUMNS = 256 /* of a task */
+};
+
+/* Cycles of a line: one after the other in memory, by rows that are far apart, and copied. */
+typedef struct line_costs {
+    double near, far, copied;
+} line_costs;
+static const line_costs from_l3 = {2.6, 3.4, 6.5}, from_memory = {8, 20, 27};
+
+#define PAGE_STALL 2.0   /* cycles of a row in another page than the last ones */
+#define MISSING_LINE 6.0 /* of a line that the second-level cache should have held */
+#define SUMS 2.5         /* of a vector of sums that is read, added to and written */
+
+/* What is asked about the operand. */
+typedef struct walk_operand {
+    double points;    /* rows of a panel: points of the reduction */
+    double pages;     /* that a panel lies in */
+    double bytes;     /* all of it */
+    double row_bytes; /* from row to row; 0: not one number */
+    double lines;     /* of a panel's row */
+} walk_operand;
+
+/* Does a panel, read where it lies, stay in the second-level cache? Rows whose distance is a large power of two share few sets. */
+static bool stays_close(const rules *r, const walk_operand *o) {
+    int64_t line = r->machine->line ? r->machine->line : 64, sets = r->machine->l2 / L2_WAYS / line, starts = 1;
+    if (sets < 1) return true;
+    double room = (double)(sets * L2_WAYS);
+    if (o->row_bytes > 0 && (int64_t)o->row_bytes % line == 0) {
+        int64_t step = (int64_t)o->row_bytes / line;
+        while (starts < sets && starts * step % sets) starts++;
+        if ((double)starts * o->lines < (double)sets) room = (double)starts * o->lines * L2_WAYS;
+    }
+    return o->points * o->lines <= 0.75 * room;
+}
+
+static bool describe(rules *r, const tir_stage *stage, const rules_access *access, int64_t nr, walk_operand *o) {
+    const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
+    double size = (double)lib_dtype_size(tensor->dtype), line = r->machine->line ? r->machine->line : 64;
+    *o = (walk_operand){.points = 1, .pages = 1, .bytes = size};
+    for (int d = 0; d < tensor->rank; d++) {
+        int64_t extent;
+        if (!tir_is_const(r->region->pool, tensor->extent[d], &extent)) return false;
+        o->bytes *= (double)extent;
+    }
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        if (extent < 0 || access->stride[a] == RULES_IRREGULAR) return false;
+        double step = size * (double)(access->stride[a] < 0 ? -access->stride[a] : access->stride[a]);
+        double pages = step >= PAGE ? (double)extent : (double)extent * step / PAGE;
+        o->points *= (double)extent;
+        if (pages > 1) o->pages *= pages;
+        if (stage->reduce == 1) o->row_bytes = step;
+    }
+    o->lines = (double)((int64_t)((double)nr * size + line - 1) / (int64_t)line);
+    return o->points > 0;
+}
+
+/* The only operand that vectors run along, as it lies in memory; read by this stage alone. NULL: none. */
+static const rules_access *vector_operand(rules *r, int s, int v, const rules_access *access, int count) {
+    const rules_access *found = NULL;
+    for (int i = 0; i < count; i++) {
+        if (access[i].stride[v] == 0) continue;
+        if (found || access[i].stride[v] != 1) return NULL;
+        found = &access[i];
+    }
+    if (!found) return NULL;
+    const tir_tensor *tensor = &r->region->tensors.data[found->tensor];
+    bool plain = false;
+    for (int d = 0; d < tensor->rank; d++)
+        plain = plain || tir_operand(r->region->pool, found->load, d) == r->region->stages.data[s].axis[v].var;
+    if (!plain || tensor->constant || tensor->output || tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
+        return NULL;
+    if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage) return NULL; /* it is in no memory */
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        rules_access other[RULES_ACCESSES];
+        int others = q == s || r->region->stages.data[q].removed ? 0 : rules_accesses(r, q, other, RULES_ACCESSES);
+        for (int i = 0; i < others; i++)
+            if (other[i].tensor == found->tensor) return NULL;
+    }
+    return found;
+}
+
+/* Columns whose sums stay in cache while the rows go by, of one task; 0: too few. */
+static int64_t columns_of(const rules *r, int64_t n, int64_t m, int64_t nr, double outer) {
+    int64_t tasks = (int64_t)((double)r->threads / outer), columns;
+    if (tasks < 1) tasks = 1;
+    columns = (n + tasks - 1) / tasks;
+    if (columns < LEAST_COLUMNS) columns = LEAST_COLUMNS;
+    columns = (columns + nr - 1) / nr * nr;
+    int64_t most = r->machine->l2 / 2 / (m * 4) / nr * nr;
+    if (columns > most) columns = most;
+    return columns < LEAST_COLUMNS && columns < n ? 0 : columns;
+}
+
+/* Cycles of a row of a panel, for all tiles that use it. */
+typedef struct walk_cycles {
+    double straight, panels, blocks;
+} walk_cycles;
+
+static walk_cycles cycles_of(const rules *r, const walk_operand *o, const rules_walk_tile *t, double passes) {
+    bool far = o->bytes > 0.75 * (double)r->machine->l3, many = o->pages > PAGES;
+    line_costs line = far ? from_memory : from_l3;
+    double ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 1;
+    double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
+    double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / ports;
+    double first = o->lines * (many ? line.far : line.near), stall = many ? PAGE_STALL : 0;
+    if (!stays_close(r, o)) stall = o->lines * MISSING_LINE;
+    walk_cycles c;
+    c.straight = (step > first ? step : first) + (passes - 1) * (step + stall);
+    c.panels = o->lines * (line.copied - (many ? 0 : line.far - line.near)) + passes * step;
+    double work = passes * (step + height * vectors * SUMS / (double)t->block), read = o->lines * line.near;
+    c.blocks = work > read ? work + 0.3 * read : read + 0.3 * work;
+    return c;
+}
+
+rules_walk_kind rules_choose_walk(rules *r, int s, rules_walk_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    if (!rules_is_contraction(r, s) || stage->predicate || stage->fold >= 0 || !rules_simple_group(r, s))
+        return RULES_WALK_STRAIGHT;
+    const rules_access *operand = vector_operand(r, s, t->v, access, count);
+    walk_operand o;
+    if (!operand || t->n <= t->nr || !describe(r, stage, operand, t->nr, &o)) return RULES_WALK_STRAIGHT;
+    if (o.bytes <= (double)r->machine->l2 / 2 || (o.row_bytes > 0 && o.row_bytes < LONG_ROW))
+        return RULES_WALK_STRAIGHT;
+    t->operand = r->region->tensors.data[operand->tensor].name;
+    double passes = (double)((t->m + t->mr - 1) / t->mr), outer = 1;
+    bool inside = false; /* axes of points that share the operand, besides the tile's */
+    for (int a = 0; a < stage->space; a++) {
+        if (a == t->v || a == t->u) continue;
+        int64_t extent = rules_extent(r, &stage->axis[a]);
+        if (extent < 0) return RULES_WALK_STRAIGHT;
+        bool shared = operand->stride[a] == 0 && extent > 1;
+        if (shared) passes *= (double)extent;
+        if (!shared) outer *= (double)extent;
+        inside = inside || shared;
+    }
+    t->block = passes <= 1 ? FEW_ROWS : passes <= 2 ? SOME_ROWS : MANY_ROWS;
+    t->columns = columns_of(r, t->n, t->m, t->nr, outer);
+    t->fetch = o.bytes > 0.75 * (double)r->machine->l3;
+    walk_cycles c = cycles_of(r, &o, t, passes);
+    bool blocks = !inside && stage->reduce == 1 && stage->merge[0] && t->columns > 0 && o.points >= 4 * t->block &&
+                  stage->space + 1 <= DLC_MAX_RANK;
+    if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) return RULES_WALK_BLOCKS;
+    return c.panels < 0.98 * c.straight ? RULES_WALK_PANELS : RULES_WALK_STRAIGHT;
+}
+
+/* ---- blocks: rewrites */
+
+void rules_prepare_blocks(rules *r, int s, const rules_walk_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_block_tile b = {.stage = stage->name, .tile = *t};
+    int axis = stage->space, v = t->v;
+    int64_t rows = rules_extent(r, &stage->axis[axis]);
+    lib_text layout;
+    lib_text_init(&layout, r->arena);
+    b.part = rules_fresh_name(r, b.stage, "_b");
+    b.v_name = stage->axis[v].name;
+    b.u_name = t->u < 0 ? NULL : stage->axis[t->u].name;
+    for (int a = 0; a < stage->space; a++)
+        if (a != v && a != t->u) lib_text_format(&layout, "%s, ", stage->axis[a].name);
+    lib_text_format(&layout, "%s/%lld, ", b.v_name, (long long)t->nr);
+    if (b.u_name) lib_text_format(&layout, "%s, ", b.u_name);
+    lib_text_format(&layout, "%s%%%lld", b.v_name, (long long)t->nr);
+    rules_set_role(r, b.stage, RULES_WHOLE);
+    rules_set_role(r, b.part, RULES_INSIDE);
+    lib_vec_push(r->arena, &r->block_tiles, b);
+    rules_rewrite(r, "layout %s (%s)", b.stage, layout.data);
+    rules_rewrite(r, "rfactor %s.%s %lld chunks -> %s block row", b.stage, stage->axis[axis].name,
+                  (long long)((rows + t->block - 1) / t->block), b.part);
+}
+
+/* ---- blocks: loops */
+
+static int axis_of(const tir_stage *stage, const char *name) {
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (name && strcmp(stage->axis[a].name, name) == 0) return a;
+    return -1;
+}
+
+static const rules_block_tile *block_tile_of(const rules *r, int root, int *sums) {
+    for (uint32_t i = 0; i < r->block_tiles.count; i++) {
+        *sums = rules_stage_named(r, r->block_tiles.data[i].stage);
+        if (*sums >= 0 && r->group[*sums].owner == root && *sums != root) return &r->block_tiles.data[i];
+    }
+    return NULL;
+}
+
+/* Axes of the stage but for those of the tile, " b h". */
+static const char *other_axes(rules *r, const tir_stage *stage, int count, const rules_block_tile *b) {
+    lib_text names;
+    lib_text_init(&names, r->arena);
+    for (int a = 0; a < count; a++) {
+        const char *name = stage->axis[a].name;
+        bool tile = strcmp(name, b->v_name) == 0 || (b->u_name && strcmp(name, b->u_name) == 0);
+        if (!tile && strcmp(name, "block") != 0 && strcmp(name, "row") != 0) lib_text_format(&names, " %s", name);
+    }
+    return names.length ? names.data : "";
+}
+
+/* Sums of all columns, in cache: for each block of rows the tiles of all columns. */
+static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_tile *b, const char *owner,
+                          const char *loop) {
+    const rules_walk_tile *t = &b->tile;
+    const tir_stage *part = &r->region->stages.data[rules_stage_named(r, b->part)];
+    const char *u = b->u_name, *last = "v_o", *name = sums->name, *others = other_axes(r, sums, sums->space, b);
+    tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, loop);
+    tir_schedule_add(r->schedule, "store %s local", name);
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", name, b->v_name, (long long)t->nr);
+    if (u && t->m > t->mr) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i balanced", name, u, (long long)t->mr);
+        u = "u_i";
+        last = "u_o";
+    }
+    tir_schedule_add(r->schedule, "order %s:%s block v_o%s%s%s v_i", name, others, t->m > t->mr ? " u_o" : "",
+                     u ? " " : "", u ? u : "");
+    tir_schedule_add(r->schedule, "vec %s.v_i", name);
+    if (u) tir_schedule_add(r->schedule, "unroll %s.%s", name, u);
+    if (sums->predicate) tir_schedule_add(r->schedule, "clip %s.block", name);
+    tir_schedule_add(r->schedule, "at %s %s.%s", b->part, name, last);
+    tir_schedule_add(r->schedule, "store %s reg", b->part);
+    tir_schedule_add(r->schedule, "order %s:%s block row%s%s %s", b->part, other_axes(r, part, part->space, b),
+                     b->u_name ? " " : "", b->u_name ? b->u_name : "", b->v_name);
+    if (part->predicate) tir_schedule_add(r->schedule, "clip %s.row", b->part);
+    if (b->u_name) tir_schedule_add(r->schedule, "unroll %s.%s", b->part, b->u_name);
+    tir_schedule_add(r->schedule, "vec %s.%s", b->part, b->v_name);
+    if (t->fetch) tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.block+1 L2", t->operand, b->part, name);
+}
+
+bool rules_blocks(rules *r, int root) {
+    int sums = -1, *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
+    const rules_block_tile *b = block_tile_of(r, root, &sums);
+    if (!b || !rules_simple_group(r, sums)) return false;
+    const tir_stage *top = &r->region->stages.data[root], *stage = &r->region->stages.data[sums];
+    int v = r->group[sums].label[axis_of(stage, b->v_name)];
+    int u = b->u_name ? r->group[sums].label[axis_of(stage, b->u_name)] : -1;
+    lib_text order, parallel;
+    lib_text_init(&order, r->arena);
+    lib_text_init(&parallel, r->arena);
+    for (int a = 0; a < top->space; a++) {
+        if (a == v || a == u) continue;
+        lib_text_format(&order, " %s", top->axis[a].name);
+        lib_text_format(&parallel, " %s.%s", top->name, top->axis[a].name);
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_p v_t mask", top->name, top->axis[v].name,
+                     (long long)b->tile.columns);
+    tir_schedule_add(r->schedule, "split %s.v_t %lld -> v_x v_y mask", top->name, (long long)b->tile.nr);
+    tir_schedule_add(r->schedule, "order %s:%s v_p v_x%s%s v_y", top->name, order.length ? order.data : "",
+                     u < 0 ? "" : " ", u < 0 ? "" : top->axis[u].name);
+    tir_schedule_add(r->schedule, "par%s %s.v_p", parallel.length ? parallel.data : "", top->name);
+    tir_schedule_add(r->schedule, "vec %s.v_y", top->name);
+    int count = rules_members(r, root, members);
+    for (int i = 0; i < count; i++) {
+        const tir_stage *member = &r->region->stages.data[members[i]];
+        int along = rules_axis_labelled(r, members[i], v);
+        if (members[i] == sums) continue;
+        tir_schedule_add(r->schedule, "at %s %s.%s", member->name, top->name, u < 0 ? "v_x" : top->axis[u].name);
+        tir_schedule_add(r->schedule, "store %s local", member->name);
+        if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", member->name, member->axis[along].name);
+    }
+    schedule_sums(r, stage, b, top->name, "v_p");
+    return true;
+}
+
+/* ---- panels */
+
+void rules_prepare_panels(rules *r, const char *stage, const char *copy) {
+    rules_set_role(r, copy, RULES_INSIDE);
+    lib_vec_push(r->arena, &r->panel_copies, ((rules_panel_copy){stage, copy}));
+}
+
+const char *rules_panels_of(const rules *r, const char *stage) {
+    for (uint32_t i = 0; i < r->panel_copies.count; i++)
+        if (strcmp(r->panel_copies.data[i].stage, stage) == 0) return r->panel_copies.data[i].copy;
+    return NULL;
+}
+
+void rules_attach_panels(rules *r, const char *copy, const char *owner, const char *loop) {
+    const tir_stage *stage = &r->region->stages.data[rules_stage_named(r, copy)];
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    tir_schedule_add(r->schedule, "at %s %s.%s", copy, owner, loop);
+    tir_schedule_add(r->schedule, "store %s local", copy);
+    tir_schedule_add(r->schedule, "vec %s.%s", copy, stage->axis[layout->part[layout->count - 1].dim].name);
+}
