@@ -353,7 +353,8 @@ static void add_control(jit_build *build, uint32_t r, jit_step *step) {
 
 static void close_kernels(const jit_build *build, jit_step **open, const phase_list *list) {
     if (!*open) return;
-    (*open)->alone = build->program->context->width <= 1 || !lib_is_worth_sharing(list->phases.count, list->phases.data);
+    (*open)->alone =
+        build->program->context->width <= 1 || !lib_is_worth_sharing(list->phases.count, list->phases.data);
     (*open)->phase = list->phases.data;
     (*open)->target = list->targets.data;
     (*open)->phases = list->phases.count;

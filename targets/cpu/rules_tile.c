@@ -114,7 +114,7 @@ static double tile_cycles(const rules *r, const tile *t, const tile_problem *p, 
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
     double fma = height * row_vectors(r->machine, used, t->lanes) / (double)ports, loads = (height + vectors) / 2;
-    double chain = 4;               /* latency of one accumulator's chain */
+    double chain = 4;              /* latency of one accumulator's chain */
     double stream = 1.5 * vectors; /* the vector operand comes from L2 */
     if (p->separate) loads = (height * vectors + 1) / 2;
     double step = fma > loads ? fma : loads;
