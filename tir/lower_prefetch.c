@@ -70,7 +70,8 @@ static void append_own_lines(prefetch_walk *walk, tir_expr load) {
     for (int64_t at = 0; at <= width; at += step) append_line(walk, index, rank, tir_index(l->pool, at));
 }
 
-/* ---- shared: the loops between the moved one and the prefetch each fetch their part of what the later iteration reads */
+/* ---- shared: iterations of the loops between the moved one and the prefetch each fetch their part of what the later iteration reads.
+ * That has to be a run of memory; loops inside of those that cover one fetch for themselves. */
 
 typedef struct inner_loops {
     tir_expr var[TIR_MAX_AXES]; /* outermost first */
@@ -93,67 +94,71 @@ static void find_inner_loops(prefetch_walk *walk, inner_loops *inner) {
     }
 }
 
-/* Elements from the first to the last one of the slice, which must be a run of memory. */
+/* Elements from the first to the last one of the slice; 0: not a run of memory of constant size. */
 static int64_t run_length(prefetch_walk *walk, const tir_expr *first, const tir_expr *last, int rank) {
     tir_lowering *l = walk->l;
     const tir_buffer *buffer = &l->kernel->buffers.data[l->home[walk->prefetch->tensor]];
-    const char *name = l->region->tensors.data[walk->prefetch->tensor].name;
     int64_t run = 1;
     bool whole = true;
     for (int d = rank - 1; d >= 0; d--) {
         int64_t span, extent, stride;
-        if (!tir_is_const(l->pool, tir_sub(l->pool, last[d], first[d]), &span) || span < 0 ||
-            !tir_is_const(l->pool, buffer->extent[d], &extent) || !tir_is_const(l->pool, buffer->stride[d], &stride))
-            tir_schedule_raise(&l->state, "prefetch: what an iteration reads of %s has no constant size", name);
-        if (span == 0 && extent > 1) {
-            whole = false;
+        if (!tir_is_const(l->pool, tir_sub(l->pool, last[d], first[d]), &span) || span < 0) return 0;
+        if (span == 0) {
+            whole = whole && tir_is_const(l->pool, buffer->extent[d], &extent) && extent == 1;
             continue;
         }
-        if (span && (!whole || stride != run))
-            tir_schedule_raise(&l->state, "prefetch: what an iteration reads of %s is not a run of memory", name);
+        if (!whole || !tir_is_const(l->pool, buffer->stride[d], &stride) || stride != run) return 0;
         run *= span + 1;
-        whole = span + 1 == extent;
+        whole = tir_is_const(l->pool, buffer->extent[d], &extent) && span + 1 == extent;
     }
     return run;
 }
 
-static void append_share(prefetch_walk *walk, tir_expr load) {
+/* The part of iteration `position` of the `parts` that the first `count` loops have together. False: what they cover is no run. */
+static bool append_part(prefetch_walk *walk, tir_expr load, const inner_loops *inner, int count) {
     tir_lowering *l = walk->l;
-    tir_expr from[2 * TIR_MAX_AXES], first[2 * TIR_MAX_AXES], last[2 * TIR_MAX_AXES];
+    tir_stage_plan *plan = tir_plan_of(l, walk->stage);
+    tir_expr from[TIR_MAX_AXES], first[TIR_MAX_AXES], last[TIR_MAX_AXES], low[TIR_MAX_AXES], high[TIR_MAX_AXES];
     tir_expr index[TIR_MAX_PHYSICAL_RANK], end[TIR_MAX_PHYSICAL_RANK], position = tir_index(l->pool, 0);
-    inner_loops inner = {.count = 0};
     int64_t parts = 1, step = elements_of_line(walk);
     int axes = axes_ends(walk, from, first, last);
-    find_inner_loops(walk, &inner);
-    tir_expr low[TIR_MAX_AXES], high[TIR_MAX_AXES];
-    for (int i = 0; i < inner.count; i++) {
-        tir_interval range = tir_range(l->pool, inner.var[i]);
-        if (range.low < -INT32_MAX || range.high > INT32_MAX || range.high - range.low >= (INT64_C(1) << 40) / parts)
-            tir_schedule_raise(&l->state, "prefetch: the loops that share it have no known number of iterations");
-        int64_t trips = range.high - range.low + 1;
+    for (int i = 0; i < count; i++) {
+        tir_interval range = tir_range(l->pool, inner->var[i]);
+        if (range.low < -INT32_MAX || range.high > INT32_MAX || range.high - range.low >= INT32_MAX / parts)
+            return false;
         low[i] = tir_index(l->pool, range.low);
         high[i] = tir_index(l->pool, range.high);
-        position = tir_add(l->pool, tir_mul(l->pool, position, tir_index(l->pool, trips)),
-                           tir_sub(l->pool, inner.var[i], low[i]));
-        parts *= trips;
+        position = tir_mul(l->pool, position, tir_index(l->pool, range.high - range.low + 1));
+        position = tir_add(l->pool, position, tir_sub(l->pool, inner->var[i], low[i]));
+        parts *= range.high - range.low + 1;
     }
-    for (int a = 0; a < axes; a++) { /* the whole slice, seen from outside of these loops */
-        const tir_stage *stage = tir_stage_of(l, walk->stage);
-        if (tir_plan_of(l, walk->stage)->nodes.data[tir_plan_of(l, walk->stage)->root[a]].clip) {
+    for (int a = 0; a < axes; a++) { /* all that they run over */
+        if (plan->nodes.data[plan->root[a]].clip && !plan->nodes.data[plan->root[a]].value) {
             first[a] = tir_index(l->pool, 0); /* some iteration reaches each of its points */
-            last[a] = tir_sub(l->pool, stage->axis[a].extent, tir_index(l->pool, 1));
+            last[a] = tir_sub(l->pool, tir_stage_of(l, walk->stage)->axis[a].extent, tir_index(l->pool, 1));
         }
-        first[a] = tir_substitute(l->pool, first[a], inner.count, inner.var, low);
-        last[a] = tir_substitute(l->pool, last[a], inner.count, inner.var, high);
+        first[a] = tir_substitute(l->pool, first[a], count, inner->var, low);
+        last[a] = tir_substitute(l->pool, last[a], count, inner->var, high);
     }
     int rank = prefetched_element(walk, load, axes, from, first, index);
     prefetched_element(walk, load, axes, from, last, end);
-    if (rank == 0) return;
-    int64_t run = run_length(walk, index, end, rank), part = (run + parts - 1) / parts;
+    int64_t run = rank ? run_length(walk, index, end, rank) : 0, part = (run + parts - 1) / parts;
+    if (run == 0) return false;
     if (part > step) part = (part + step - 1) / step * step;
     position = tir_mul(l->pool, position, tir_index(l->pool, part));
     for (int64_t at = 0; at < part; at += step)
         append_line(walk, index, rank, tir_add(l->pool, position, tir_index(l->pool, at)));
+    return true;
+}
+
+static void append_share(prefetch_walk *walk, tir_expr load) {
+    inner_loops inner = {.count = 0};
+    find_inner_loops(walk, &inner);
+    int count = inner.count;
+    while (count >= 0 && !append_part(walk, load, &inner, count)) count--;
+    if (count < 0)
+        tir_schedule_raise(&walk->l->state, "prefetch: what an iteration reads of %s is not a run of memory",
+                           walk->l->region->tensors.data[walk->prefetch->tensor].name);
 }
 
 static void append_prefetch_load(void *user, tir_expr load) {
