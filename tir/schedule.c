@@ -626,3 +626,19 @@ void tir_schedule_rewrite(tir_region *region, const tir_schedule *schedule, cons
     tir_schedule_state state;
     tir_schedule_apply(&state, region->arena, region, schedule, options, true);
 }
+
+tir_region *tir_schedule_try(const tir_region *region, const tir_schedule *schedule) {
+    lib_arena *arena = region->arena, *nodes = region->pool->arena;
+    lib_scope *const outer = arena->scope, *const outer_nodes = nodes->scope;
+    tir_region *copy = tir_region_copy(arena, region), *volatile result = NULL;
+    lib_scope inner;
+    arena->scope = nodes->scope = &inner;
+    if (LIB_ENTER(&inner)) {
+        tir_schedule_rewrite(copy, schedule, NULL);
+        result = copy;
+    }
+    arena->scope = outer;
+    nodes->scope = outer_nodes;
+    if (!result && inner.error.status != DLC_INVALID_ARGUMENT) lib_raise_error(outer, &inner.error);
+    return result;
+}

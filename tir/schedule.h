@@ -14,7 +14,8 @@
  *                                          itself free along b
  *     scan    cumsum1.t 16 -> L b i        the same blocks one after the other, each by log2(16) levels L_1, L_2, .. of pairs
  *     online  max1.k 64 -> F kb            max1 and the later reductions over k that depend on it become one fold over blocks of k,
- *                                          with steps <member>_b (of the block) and <member>_n (next); a divisor goes behind it
+ *                                          with steps <member>_b (of the block) and <member>_n (next), and <map>_b of maps between them
+ *                                          that several points read; a divisor goes behind it
  *     hoist   xw F                         a step that does not need the state leaves fold F
  *   loops:
  *     split   D.i 13 -> io ii mask|overlap|peel|balanced
@@ -94,6 +95,9 @@ typedef struct tir_lower_options {
 
 /* Applies the rewrite section: region is changed in place (work on a copy). Rules call it to see what loops they schedule. */
 void tir_schedule_rewrite(tir_region *region, const tir_schedule *schedule, const tir_lower_options *options);
+
+/* The same on a copy; NULL: it is illegal. */
+tir_region *tir_schedule_try(const tir_region *region, const tir_schedule *schedule);
 
 /* What `where` would make the predicate of a reduction: the condition under which points are not neutral; 0: none. */
 tir_expr tir_where_condition(tir_region *region, int stage);

@@ -3,7 +3,8 @@
  * moves from r_old to r_new, a later member i is corrected by c(r_old, r_new), derived from the structure of what it sums:
  *     e(k; r_new) = e(k; r_old) * c   under a sum,      e(k; r_new) = e(k; r_old) + c   under a maximum,
  * and what has no such form is refused. (Milakov and Gimelshein 2018; Rabe and Staats 2021; Dao et al. 2022.)
- * Maps between members go into their readers, a divisor without k is pulled behind the fold. Roundings move. */
+ * Maps between members go into their readers; but what several points of members need of a block is a step of its own. A divisor
+ * without k is pulled behind the fold. Roundings move. */
 #include "tir/schedule_internal.h"
 
 enum { MAX_MEMBERS = TIR_MAX_STATE, MAX_MAPS = 16 };
@@ -17,15 +18,23 @@ typedef struct member {
     uint32_t state, next; /* tensors: of the fold, and of the step that makes the next state */
 } member;
 
+/* A stage that reads members, point by point. */
+typedef struct between {
+    tir_stage stage;
+    tir_expr full; /* its value with the maps that it reads put in */
+    uint32_t step; /* tensor: of one block of it; valid where made */
+    bool made;
+} between;
+
 typedef struct online {
     tir_schedule_state *state;
     tir_pool *pool;
     member members[MAX_MEMBERS];
     int count;
-    int maps[MAX_MAPS]; /* stages that read members, point by point: they go into their readers */
+    between maps[MAX_MAPS];
     int map_count;
     tir_expr predicate, extent; /* of the first member */
-    int free;                   /* axes of the first member: leading in all */
+    int free;                   /* axes of the first member but for single points at the end: leading in all */
     int64_t block;
     tir_expr time;    /* the fold's axis as the step under construction knows it */
     const member *at; /* the member under derivation */
@@ -56,7 +65,7 @@ static tir_expr find_chain(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     if (tir_op_of(pool, e) != TIR_LOAD) return rebuilt;
     if (member_of(search->o, (uint32_t)tir_get(pool, e)->bits) >= 0) search->found = true;
     for (int i = 0; i < search->o->map_count; i++)
-        if (tensor_of(search->o, e)->stage == search->o->maps[i]) search->found = true;
+        if (search->o->maps[i].stage.tensor[0] == (uint32_t)tir_get(pool, e)->bits) search->found = true;
     return rebuilt;
 }
 
@@ -72,14 +81,14 @@ static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     const tir_node node = *tir_get(pool, rebuilt);
     if (node.op != TIR_LOAD) return rebuilt;
     for (int i = 0; i < o->map_count; i++) {
-        const tir_stage *map = stage_at(o, o->maps[i]);
+        const tir_stage *map = &o->maps[i].stage;
         if (map->tensor[0] != (uint32_t)node.bits) continue;
         tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
         for (int a = 0; a < map->space; a++) {
             from[a] = map->axis[a].var;
             to[a] = tir_operand(pool, rebuilt, a);
         }
-        tir_expr value = tir_substitute(pool, map->value[0], map->space, from, to);
+        tir_expr value = tir_substitute(pool, o->maps[i].full, map->space, from, to);
         return node.guarded ? tir_select(pool, tir_operand(pool, rebuilt, map->space), value,
                                          tir_operand(pool, rebuilt, map->space + 1))
                             : value;
@@ -87,10 +96,9 @@ static tir_expr put_in_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebu
     return rebuilt;
 }
 
-/* With all maps of the chain put in: as many rounds as maps may read maps. */
+/* With all maps of the chain put in. */
 static tir_expr without_maps(online *o, tir_expr e) {
-    for (int i = 0; i <= o->map_count; i++) e = tir_rewrite(o->pool, e, put_in_map, o);
-    return e;
+    return tir_rewrite(o->pool, e, put_in_map, o);
 }
 
 /* The update as  acc + lift  or  max(acc, lift). */
@@ -118,8 +126,12 @@ typedef struct index_check {
 static tir_expr check_rows(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     index_check *check = user;
     if (tir_op_of(pool, e) != TIR_LOAD || member_of(check->o, (uint32_t)tir_get(pool, e)->bits) < 0) return rebuilt;
-    for (int d = 0; d < tir_get(pool, e)->count; d++)
-        if (d >= check->stage->space || tir_operand(pool, e, d) != check->stage->axis[d].var) check->same_rows = false;
+    for (int d = 0; d < tir_get(pool, e)->count; d++) {
+        int64_t only;
+        bool single = tir_is_const(pool, tensor_of(check->o, e)->extent[d], &only) && only == 1;
+        bool own = d < check->stage->space && tir_operand(pool, e, d) == check->stage->axis[d].var;
+        if (!own && !single) check->same_rows = false;
+    }
     return rebuilt;
 }
 
@@ -141,7 +153,7 @@ static bool goes_along(online *o, const tir_stage *stage) {
         from[a] = first->axis[a].var;
         to[a] = stage->axis[a].var;
     }
-    from[o->free] = first->axis[o->free].var;
+    from[o->free] = first->axis[first->space].var;
     to[o->free] = stage->axis[stage->space].var;
     if (predicate) predicate = tir_substitute(pool, predicate, o->free + 1, from, to);
     return predicate == stage->predicate;
@@ -161,7 +173,8 @@ static bool add_to_chain(online *o, int q) {
     if (stage->fold >= 0 || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER) return false;
     if (stage->kind == TIR_MAP) {
         if (stage->count != 1 || o->map_count == MAX_MAPS) return false;
-        o->maps[o->map_count++] = q;
+        tir_expr full = without_maps(o, stage->value[0]);
+        o->maps[o->map_count++] = (between){.stage = *stage, .full = full};
         return true;
     }
     tir_stage whole = *stage;
@@ -274,7 +287,11 @@ static tir_expr ratio(const online *o, tir_expr e) {
     int64_t zero = 1;
     switch (tir_op_of(pool, e)) {
     case TIR_EXP: return tir_unary(pool, TIR_EXP, difference(o, tir_operand(pool, e, 0)));
-    case TIR_CAST: return tir_cast(pool, tir_dtype_of(pool, e), ratio(o, tir_operand(pool, e, 0)));
+    case TIR_CAST: { /* what is rounded on the way is not rounded anew */
+        tir_expr wide = tir_operand(pool, e, 0);
+        while (tir_op_of(pool, wide) == TIR_CAST) wide = tir_operand(pool, wide, 0);
+        return tir_cast(pool, tir_dtype_of(pool, e), ratio(o, wide));
+    }
     case TIR_DIV:
         if (in_chain(o, tir_operand(pool, e, 1))) refuse(o, e);
         return ratio(o, tir_operand(pool, e, 0));
@@ -324,6 +341,8 @@ static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, c
         stage_at(o, at)->axis[a] = fresh;
     }
     if (reduce) stage_at(o, at)->axis[like->space + 1] = tir_new_axis(o->state, like->axis[like->space].name, size);
+    if (like->kind == TIR_MAP)
+        stage_at(o, at)->axis[like->space] = tir_new_axis(o->state, like->axis[o->free].name, size);
     tir_stage one = {.count = 1, .tensor = {like->tensor[0]}};
     tir_new_tensors(o->state, at, &one, name);
     return stage_at(o, at);
@@ -345,15 +364,84 @@ static tir_expr on_step_axes(const online *o, const member *m, const tir_stage *
     return tir_substitute(o->pool, e, count, from, to);
 }
 
+/* What the map's value is at the member's rows and point of the reduction; 0: it has other axes. */
+static tir_expr value_at(const online *o, const between *map, const member *m) {
+    const tir_stage *stage = &map->stage;
+    tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+    if (stage->space != o->free + 1 || stage->axis[o->free].extent != o->extent) return 0;
+    for (int a = 0; a <= o->free; a++) {
+        from[a] = stage->axis[a].var;
+        to[a] = m->whole.axis[a < o->free ? a : m->whole.space].var;
+    }
+    return tir_substitute(o->pool, map->full, stage->space, from, to);
+}
+
+/* Is it needed at more points than it has: by several members, or by one with axes of its own? */
+static bool is_shared(const online *o, const between *map) {
+    int readers = 0;
+    for (int i = 0; i < o->count; i++) {
+        const member *m = &o->members[i];
+        tir_expr value = value_at(o, map, m);
+        if (!value || value == m->whole.axis[m->whole.space].var || !tir_uses(o->pool, m->lift, value)) continue;
+        for (int a = o->free; a < m->whole.space; a++) {
+            int64_t points;
+            readers += !tir_is_const(o->pool, m->whole.axis[a].extent, &points) || points != 1;
+        }
+        readers++;
+    }
+    return readers > 1;
+}
+
+/* Loads of steps in place of the values that they hold; over the member's axes. */
+static tir_expr replace_map(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const online *o = user;
+    const member *m = o->at;
+    for (int i = 0; i < o->map_count; i++) {
+        if (!o->maps[i].made || value_at(o, &o->maps[i], m) != e) continue;
+        tir_expr index[DLC_MAX_RANK];
+        for (int a = 0; a < o->free; a++) index[a] = m->whole.axis[a].var;
+        index[o->free] = o->time;
+        index[o->free + 1] =
+            tir_sub(pool, m->whole.axis[m->whole.space].var, tir_mul(pool, o->time, tir_index(pool, o->block)));
+        return tir_load(pool, o->maps[i].step, tir_dtype_of(pool, e), o->free + 2, index, 0, 0);
+    }
+    return replace_member(user, pool, e, rebuilt);
+}
+
+/* Steps for what the member is about to read of a block, as the newest members make it. Returns the position behind them. */
+static int add_map_steps(online *o, const member *m, int fold, int at, const char *block_name) {
+    tir_pool *pool = o->pool;
+    for (int i = 0; i < o->map_count; i++) {
+        between *map = &o->maps[i];
+        tir_expr value = map->made ? 0 : value_at(o, map, m);
+        if (!value || !tir_uses(pool, m->lift, value) || !is_shared(o, map)) continue;
+        tir_stage *step = add_step(o, at, fold, &map->stage, "b", block_name, false);
+        tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
+        o->time = step->axis[o->free].var;
+        for (int a = 0; a <= o->free; a++) {
+            from[a] = map->stage.axis[a].var;
+            to[a] = step->axis[a].var;
+        }
+        to[o->free] = tir_add(pool, tir_mul(pool, o->time, tir_index(pool, o->block)), step->axis[o->free + 1].var);
+        value = tir_rewrite(pool, map->full, replace_member, o);
+        stage_at(o, at)->value[0] = tir_substitute(pool, value, o->free + 1, from, to);
+        map->step = stage_at(o, at)->tensor[0];
+        map->made = true;
+        at++;
+    }
+    return at;
+}
+
 /* m_b = the reduction of one block, seen from the newest earlier members; m_n = the old state corrected, and m_b. */
-static void add_member_steps(online *o, member *m, int fold, int at, const char *block_name) {
+static int add_member_steps(online *o, member *m, int fold, int at, const char *block_name) {
     tir_pool *pool = o->pool;
     o->at = m;
+    at = add_map_steps(o, m, fold, at, block_name);
     tir_stage *block = add_step(o, at, fold, &m->whole, "b", block_name, true);
     tir_dtype dtype = tir_dtype_of(pool, m->lift);
     tir_expr acc = tir_acc(pool, dtype, 0), other = tir_other(pool, dtype, 0);
     o->time = block->axis[o->free].var;
-    tir_expr lift = tir_rewrite(pool, m->lift, replace_member, o);
+    tir_expr lift = tir_rewrite(pool, m->lift, replace_map, o);
     tir_expr value = !m->sum ? tir_max(pool, acc, lift)
                      : tir_op_of(pool, lift) == TIR_MUL
                          ? tir_muladd(pool, tir_operand(pool, lift, 0), tir_operand(pool, lift, 1), acc)
@@ -387,6 +475,7 @@ static void add_member_steps(online *o, member *m, int fold, int at, const char 
     if (correction) correction = on_step_axes(o, m, next, correction);
     if (correction) old = m->sum ? tir_mul(pool, old, correction) : tir_add(pool, old, correction);
     stage_at(o, at + 1)->value[0] = m->sum ? tir_add(pool, old, here) : tir_max(pool, old, here);
+    return at + 2;
 }
 
 /* A member with a divisor: its own tensor becomes a map behind the fold, the state gets a tensor of its own. */
@@ -465,7 +554,7 @@ static void build(online *o, const char *fold_name, const char *block_name) {
         region->tensors.data[m->state].component = i;
     }
     *stage_at(o, at) = fold;
-    for (int i = 0; i < o->count; i++) add_member_steps(o, &o->members[i], at, at + 1 + 2 * i, block_name);
+    for (int i = 0, step = at + 1; i < o->count; i++) step = add_member_steps(o, &o->members[i], at, step, block_name);
     for (int i = 0; i < o->count; i++) { /* next: the step at this block; zeros stand for the state's own axes */
         const member *m = &o->members[i];
         tir_expr index[DLC_MAX_RANK];
@@ -504,6 +593,7 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
     if (!state->region->excess_precision)
         tir_schedule_raise(state, "it moves roundings, and the region allows no excess precision");
     o.free = whole.space;
+    for (int64_t only; o.free && tir_is_const(o.pool, whole.axis[o.free - 1].extent, &only) && only == 1;) o.free--;
     o.extent = whole.axis[whole.space].extent;
     o.predicate = whole.predicate;
     o.members[o.count++] = (member){.stage = first, .whole = whole};
