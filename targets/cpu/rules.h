@@ -20,16 +20,21 @@ typedef struct rules_choice {
 /* Two contractions with work on rows between them, by name: rewrites renumber stages (rules_chain.c). */
 typedef struct rules_chain_copy {
     const char *name;
-    int rows; /* its axis whose points will lie side by side */
+    int rows;  /* its axis whose points will lie side by side */
+    bool keys; /* it has keys, too */
 } rules_chain_copy;
 typedef struct rules_chain {
-    const char *root, *second;           /* the second contraction */
-    lib_vec(rules_chain_copy) copies;    /* blocks of operands, transposed */
-    bool few;                            /* too few rows for vectors along them; then also: */
-    const char *first, *scores;          /* the first contraction, and the map that reads its sums */
-    const char *first_rows, *first_keys; /* axes of the first contraction; rows NULL: none */
+    const char *root, *second;        /* the second contraction */
+    lib_vec(rules_chain_copy) copies; /* blocks of operands, transposed */
+    bool few;                         /* too few rows for vectors along them; then also: */
+    const char *fold;           /* a row of scores is too long for L2: blocks of keys one after the other. Then also: */
+    const char *first, *scores; /* the first contraction, and the map that reads its sums */
+    const char *first_rows, *first_keys; /* axes of the first contraction; rows NULL: none. Of few rows */
     int rows, columns, own;              /* axes of the root, and of `scores`: its keys */
-    int64_t group;                       /* rows done together */
+    int64_t group;                       /* rows done together. Of few rows */
+    int fold_rows, score_rows;           /* axes of rows: of a fold and its steps, of `scores` */
+    int sum_columns;                     /* of the second contraction's steps */
+    int64_t block;                       /* of a fold: keys */
 } rules_chain;
 /* Stages of a reduction that goes in several steps (rules_reduce.c). */
 typedef enum rules_role {

@@ -9,6 +9,7 @@
 
 enum {
     ROWS_LEAST = 6,     /* rows that vectors along them pay for */
+    L2_SHARE = 4,       /* part of L2 for a block of scores: operands pass through it, too */
     MOST_SHARED = 5,    /* of fewer rows, done together */
     KEYS_TYPICAL = 1024 /* where the extent varies */
 };
@@ -214,12 +215,16 @@ static void copy_across(rules *r, rules_chain *out, const chain *c, int s, uint3
     const char *source = r->region->tensors.data[tensor].name, *copy = rules_fresh_name(r, source, "_rows");
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), rows = axis_along(r, c, s, c->rows), dim = -1;
+    int own = s == c->first ? key_axis(r, c) : own_axis(r, s);
+    bool keys = false;
+    for (int i = 0; i < count; i++)
+        keys = keys || (access[i].tensor == tensor && own >= 0 && access[i].stride[own] != 0);
     for (int i = 0; i < count; i++)
         for (int d = 0; d < r->region->tensors.data[tensor].rank && access[i].tensor == tensor; d++)
             if (tir_operand(r->region->pool, access[i].load, d) == stage_of(r, s)->axis[rows].var) dim = d;
     rules_rewrite(r, "copy %s -> %s", source, copy);
     rows_last(r, rules_stage_named(r, copy), dim);
-    lib_vec_push(r->arena, &out->copies, ((rules_chain_copy){copy, dim}));
+    lib_vec_push(r->arena, &out->copies, ((rules_chain_copy){copy, dim, keys}));
 }
 
 static bool chain_again(rules *r, const rules_chain *out, chain *c) {
@@ -249,10 +254,22 @@ static void find_predicates(rules *r, const rules_chain *out) {
     }
 }
 
+static int64_t block_of_keys(rules *r, const rules_chain *plan);
+static void make_blocks(rules *r, rules_chain *out);
+
+/* A map that only the chain needs and that has keys, but for the scores. */
+static bool is_between(const rules *r, const chain *c, int s) {
+    const tir_stage *stage = stage_of(r, s);
+    if (stage->removed || stage->kind != TIR_MAP || s == c->root || s == c->scores || r->group[s].root != c->root)
+        return false;
+    return own_axis(r, s) >= 0;
+}
+
 static void prepare(rules *r, rules_chain *out) {
     chain c;
     find_predicates(r, out);
     copy_statistics(r, out);
+    out->block = block_of_keys(r, out);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         if (!chain_again(r, out, &c)) return;
         if (stage_of(r, s)->removed || r->group[s].root != c.root || s == c.root || s == c.second) continue;
@@ -262,8 +279,9 @@ static void prepare(rules *r, rules_chain *out) {
             s = rules_stage_named(r, name);
             if (!chain_again(r, out, &c)) return;
         }
-        rows_last(r, s, axis_along(r, &c, s, c.rows));
+        if (!out->block || !is_between(r, &c, s)) rows_last(r, s, axis_along(r, &c, s, c.rows));
     }
+    if (out->block) make_blocks(r, out);
 }
 
 /* ---- few rows: keys are read as they lie, once. Products with a key are summed by lanes, weighted values along vectors. */
@@ -344,10 +362,19 @@ void rules_prepare_chains(rules *r) {
     }
 }
 
+/* The fold over blocks of keys, its steps, and the scores of a block. */
+static bool in_blocks(const rules *r, const rules_chain *plan, int s) {
+    const tir_stage *stage = stage_of(r, s);
+    int fold = rules_stage_named(r, plan->fold);
+    return s == fold || stage->fold == fold || strcmp(stage->name, plan->scores) == 0 ||
+           strcmp(stage->name, plan->first) == 0;
+}
+
 bool rules_in_chain(const rules *r, int s) {
     if (!r->chain) return false;
     int root = rules_stage_named(r, r->chain->root);
     if (s == root || r->group[s].root == root || (r->chain->few && is_first_part(r, r->chain, s))) return true;
+    if (r->chain->fold && in_blocks(r, r->chain, s)) return true;
     for (uint32_t i = 0; i < r->chain->copies.count; i++)
         if (strcmp(stage_of(r, s)->name, r->chain->copies.data[i].name) == 0) return true;
     return false;
@@ -358,8 +385,9 @@ bool rules_in_chain(const rules *r, int s) {
 typedef struct chain_loops {
     rules *r;
     const chain *c;
-    const char *root;     /* name */
-    int64_t lanes, block; /* rows of a block */
+    const char *root;         /* name */
+    const char *stage, *loop; /* where scores are attached */
+    int64_t lanes, block;     /* rows of a block */
 } chain_loops;
 
 /* Height and vectors of a register tile: full registers' worth of independent sums, few loads for each product, tiles that divide
@@ -435,7 +463,8 @@ static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
     int s = rules_stage_named(l->r, copy->name), along = -1;
     const tir_stage *stage = stage_of(l->r, s);
     tir_schedule *out = l->r->schedule;
-    tir_schedule_add(out, "at %s %s.q_o", copy->name, l->root);
+    bool inside = copy->keys && l->r->chain->fold;
+    tir_schedule_add(out, "at %s %s.%s", copy->name, inside ? l->stage : l->root, inside ? l->loop : "q_o");
     tir_schedule_add(out, "store %s local", copy->name);
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(l->r, s, access, RULES_ACCESSES);
@@ -456,21 +485,23 @@ static void attach_copy(const chain_loops *l, const rules_chain_copy *copy) {
 
 /* Then the columns of a block end where its rows see no more: their number varies. */
 static bool has_predicate(const chain_loops *l) {
-    for (int s = 0; s < (int)l->r->region->stages.count; s++)
-        if (!stage_of(l->r, s)->removed && l->r->group[s].root == l->c->root && stage_of(l->r, s)->predicate)
-            return true;
+    int fold = l->r->chain->fold ? rules_stage_named(l->r, l->r->chain->fold) : -1;
+    for (int s = 0; s < (int)l->r->region->stages.count; s++) {
+        const tir_stage *stage = stage_of(l->r, s);
+        bool member = fold >= 0 ? stage->fold == fold : l->r->group[s].root == l->c->root;
+        if (!stage->removed && member && stage->predicate) return true;
+    }
     return false;
 }
 
-/* The first contraction and the map that takes its tiles. */
-static void attach_scores(const chain_loops *l) {
+/* The first contraction and the map that takes its tiles; its axis of rows, and how many keys there are at a time. */
+static void attach_scores(const chain_loops *l, int rows, int64_t keys) {
     const chain *c = l->c;
     const tir_stage *scores = stage_of(l->r, c->scores);
     tir_schedule *out = l->r->schedule;
-    int rows = rules_axis_labelled(l->r, c->scores, c->rows);
-    int64_t keys = rules_extent(l->r, &scores->axis[c->own]), mr = 1, nv = 1;
+    int64_t mr = 1, nv = 1;
     choose_tile(l->r, keys, l->block / l->lanes, true, &mr, &nv);
-    tir_schedule_add(out, "at %s %s.q_o", scores->name, l->root);
+    tir_schedule_add(out, "at %s %s.%s", scores->name, l->stage, l->loop);
     tir_schedule_add(out, "store %s local", scores->name);
     tir_schedule_add(out, "split %s.%s %lld -> k_o k_i %s", scores->name, scores->axis[c->own].name, (long long)mr,
                      keys < 0 || keys % mr == 0 || has_predicate(l) ? "mask" : "balanced");
@@ -481,16 +512,39 @@ static void attach_scores(const chain_loops *l) {
                        rules_axis_labelled(l->r, c->first, rows));
 }
 
-/* Maps and reductions of the rows: vectors of rows, all else serial. */
-static void attach_row_work(const chain_loops *l, int s) {
+/* Maps and reductions of the rows: vectors of rows, all else serial. Steps of a fold have their place. */
+static void attach_row_work(const chain_loops *l, int s, int rows) {
     const tir_stage *stage = stage_of(l->r, s);
-    int rows = rules_axis_labelled(l->r, s, l->c->rows);
     const char *name = stage->axis[rows].name;
-    tir_schedule_add(l->r->schedule, "at %s %s.q_o", stage->name, l->root);
+    if (stage->fold < 0) tir_schedule_add(l->r->schedule, "at %s %s.q_o", stage->name, l->root);
     tir_schedule_add(l->r->schedule, "store %s %s", stage->name, stage->kind == TIR_REDUCE ? "reg" : "local");
     order_line(l, s, &name, 1, 1u << rows);
     tir_schedule_add(l->r->schedule, "vec %s.%s", stage->name, name);
     clip_line(l, s);
+}
+
+static void split_rows(chain_loops *l) {
+    const tir_stage *root = stage_of(l->r, l->c->root);
+    const tir_axis *rows = &root->axis[l->c->rows];
+    bool peel;
+    l->block = choose_block(l, rules_extent(l->r, rows), &peel);
+    tir_schedule_add(l->r->schedule, "split %s.%s %lld -> q_o q_i %s", l->root, rows->name, (long long)l->block,
+                     peel ? "peel" : "mask");
+}
+
+/* Tasks are blocks of rows; `inside`: the loops in them. */
+static void order_root(const chain_loops *l, const char *inside) {
+    const tir_stage *root = stage_of(l->r, l->c->root);
+    lib_text order, parallel;
+    lib_text_init(&order, l->r->arena);
+    lib_text_init(&parallel, l->r->arena);
+    for (int a = 0; a < root->space; a++) {
+        if (a == l->c->rows || a == l->c->columns) continue;
+        lib_text_format(&order, " %s", root->axis[a].name);
+        lib_text_format(&parallel, " %s.%s", l->root, root->axis[a].name);
+    }
+    tir_schedule_add(l->r->schedule, "order %s:%s q_o %s", l->root, order.data ? order.data : "", inside);
+    tir_schedule_add(l->r->schedule, "par%s %s.q_o", parallel.data ? parallel.data : "", l->root);
 }
 
 /* The root: blocks of rows are tasks; inside, tiles of the second contraction. */
@@ -499,33 +553,192 @@ static void root_loops(chain_loops *l) {
     const chain *c = l->c;
     const tir_stage *root = stage_of(r, c->root);
     tir_schedule *out = r->schedule;
-    int64_t rows = rules_extent(r, &root->axis[c->rows]), columns = rules_extent(r, &root->axis[c->columns]);
-    int64_t mr = 1, nv = 1;
-    bool peel;
-    l->block = choose_block(l, rows, &peel);
-    tir_schedule_add(out, "split %s.%s %lld -> q_o q_i %s", l->root, root->axis[c->rows].name, (long long)l->block,
-                     peel ? "peel" : "mask");
+    int64_t columns = rules_extent(r, &root->axis[c->columns]), mr = 1, nv = 1;
+    split_rows(l);
     choose_tile(r, l->block, columns < 0 ? -1 : (columns + l->lanes - 1) / l->lanes, false, &mr, &nv);
     tir_schedule_add(out, "split %s.q_i %lld -> u_o u_i mask", l->root, (long long)mr);
     const char *wide = root->axis[c->columns].name, *loop = "u_o";
     bool split = columns < 0 || columns > nv * l->lanes;
     if (split) tir_schedule_add(out, "split %s.%s %lld -> v_o v_i mask", l->root, wide, (long long)(nv * l->lanes));
     if (split) wide = "v_i", loop = "v_o";
-    lib_text order, parallel;
-    lib_text_init(&order, r->arena);
-    lib_text_init(&parallel, r->arena);
-    for (int a = 0; a < root->space; a++) {
-        if (a == c->rows || a == c->columns) continue;
-        lib_text_format(&order, " %s", root->axis[a].name);
-        lib_text_format(&parallel, " %s.%s", l->root, root->axis[a].name);
-    }
-    tir_schedule_add(out, "order %s:%s q_o u_o%s u_i %s", l->root, order.data ? order.data : "", split ? " v_o" : "",
-                     wide);
-    tir_schedule_add(out, "par%s %s.q_o", parallel.data ? parallel.data : "", l->root);
+    order_root(l, lib_arena_format(r->arena, "u_o%s u_i %s", split ? " v_o" : "", wide));
     tir_schedule_add(out, "vec %s.%s", l->root, wide);
     tir_schedule_add(out, "unroll %s.u_i", l->root);
     attach_contraction(l, c->second, l->root, loop, rules_axis_labelled(r, c->second, c->rows),
                        rules_axis_labelled(r, c->second, c->columns));
+}
+
+/* ---- blocks of keys: rows of scores that would not stay in L2 */
+
+/* Bytes that a block of rows has for each key: the scores, and what is made of them. */
+static int64_t bytes_of_key(rules *r, const chain *c, int64_t rows) {
+    int64_t bytes = 0;
+    for (int s = 0; s < (int)r->region->stages.count; s++)
+        if (s == c->scores || is_between(r, c, s))
+            bytes += rows * (int64_t)lib_dtype_size(r->region->tensors.data[stage_of(r, s)->tensor[0]].dtype);
+    return bytes;
+}
+
+/* The chain from its first reduction over keys on as a fold; the second contraction alone where there is no other. */
+static const char *online_line(const rules *r, const chain *c, int64_t block, const char *fold) {
+    int s = 0;
+    while (s != c->second && (stage_of(r, s)->removed || stage_of(r, s)->kind != TIR_REDUCE || s == c->first ||
+                              r->group[s].root != c->root))
+        s++;
+    const tir_stage *stage = stage_of(r, s);
+    return lib_arena_format(r->arena, "online %s.%s %lld -> %s key_block", stage->name, stage->axis[stage->space].name,
+                            (long long)block, fold);
+}
+
+/* After the rewrite: is the second contraction in the fold, and are scores and what is made of them needed in there only? */
+static bool is_whole(rules *r, const char *fold_name, const char *second, const char *scores,
+                     const char *const *between, int count) {
+    int fold = rules_stage_named(r, fold_name);
+    int sum = rules_stage_named(r, lib_arena_format(r->arena, "%s_b", second));
+    if (fold < 0 || sum < 0 || stage_of(r, sum)->fold != fold || stage_of(r, sum)->reduce != 1) return false;
+    for (int i = -1; i < count; i++) {
+        int s = rules_stage_named(r, i < 0 ? scores : between[i]);
+        if (s < 0 || is_output(r, s)) return false;
+        for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+            if (stage_of(r, q)->removed || !reads_stage(r, q, s) || (i < 0 && stage_of(r, q)->fold == fold)) continue;
+            bool known = false;
+            for (int k = 0; k < count; k++) known = known || strcmp(stage_of(r, q)->name, between[k]) == 0;
+            if (!known) return false;
+        }
+    }
+    return true;
+}
+
+static int names_between(const rules *r, const chain *c, const char **names) {
+    int count = 0;
+    for (int s = 0; s < (int)r->region->stages.count; s++)
+        if (is_between(r, c, s)) names[count++] = stage_of(r, s)->name;
+    return count;
+}
+
+/* Blocks of `most` keys at most: of equal lengths, full tiles, if there are such that are not much shorter. */
+static int64_t even_block(int64_t keys, int64_t most) {
+    enum { TILE = 24 }; /* of whatever height */
+    int64_t least = most > 0 ? (keys + most - 1) / most : keys;
+    for (int64_t count = least; count <= 2 * least && count * TILE <= keys; count++)
+        if (keys % (count * TILE) == 0) return keys / count;
+    for (int64_t count = least; count <= 2 * least && count * TILE <= keys; count++)
+        if (keys % (count * 4) == 0) return keys / count;
+    int64_t block = (keys + least - 1) / least;
+    return (block + TILE - 1) / TILE * TILE;
+}
+
+/* Keys of a block; 0: whole rows, since they are short, or since they do not go by blocks. */
+static int64_t block_of_keys(rules *r, const rules_chain *plan) {
+    chain c;
+    if (!chain_again(r, plan, &c)) return 0;
+    chain_loops l = {.r = r, .c = &c, .lanes = rules_lanes(r, c.first)};
+    bool peel;
+    int64_t rows = choose_block(&l, rules_extent(r, &stage_of(r, c.root)->axis[c.rows]), &peel);
+    int64_t keys = rules_extent(r, &stage_of(r, c.scores)->axis[c.own]), bytes = bytes_of_key(r, &c, rows);
+    if (keys < 0 || keys * bytes <= r->machine->l2) return 0;
+    int64_t block = even_block(keys, r->machine->l2 / L2_SHARE / bytes);
+    const char *fold = rules_fresh_name(r, plan->second, "_fold");
+    const char **between = LIB_NEW_ARRAY(r->arena, const char *, r->region->stages.count + 1);
+    int count = names_between(r, &c, between);
+    const char *second = stage_of(r, c.second)->name, *scores = stage_of(r, c.scores)->name;
+    tir_schedule one;
+    tir_schedule_init(&one, r->arena);
+    tir_schedule_add(&one, "%s", online_line(r, &c, block, fold));
+    tir_region *region = r->region, *blocks = tir_schedule_try(region, &one);
+    if (!blocks) return 0;
+    r->region = blocks;
+    bool whole = is_whole(r, fold, second, scores, between, count);
+    r->region = region;
+    return whole ? block : 0;
+}
+
+static void make_blocks(rules *r, rules_chain *out) {
+    chain c;
+    if (!chain_again(r, out, &c)) return;
+    const char **between = LIB_NEW_ARRAY(r->arena, const char *, r->region->stages.count + 1);
+    int count = names_between(r, &c, between);
+    out->fold = rules_fresh_name(r, out->second, "_fold");
+    out->first = stage_of(r, c.first)->name;
+    out->scores = stage_of(r, c.scores)->name;
+    out->rows = c.rows;
+    out->columns = c.columns;
+    out->own = c.own;
+    out->score_rows = rules_axis_labelled(r, c.scores, c.rows);
+    out->fold_rows = rules_axis_labelled(r, c.second, c.rows);
+    out->sum_columns = rules_axis_labelled(r, c.second, c.columns) + 1;
+    rules_rewrite(r, "%s", online_line(r, &c, out->block, out->fold));
+    for (int i = count - 1; i >= 0; i--) rules_rewrite(r, "inline %s", between[i]);
+    int fold = rules_stage_named(r, out->fold);
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        const tir_stage *stage = stage_of(r, s);
+        if (stage->removed || stage->fold != fold || stage->kind != TIR_MAP) continue;
+        if (rules_extent(r, &stage->axis[stage->space - 1]) == out->block) rows_last(r, s, out->fold_rows);
+    }
+}
+
+/* The new sums are the old ones corrected and those of the block, in whose tiles these are made. */
+static void sum_loops(const chain_loops *l, const char *second) {
+    rules *r = l->r;
+    const rules_chain *plan = r->chain;
+    const char *sum = lib_arena_format(r->arena, "%s_n", second);
+    const tir_stage *stage = stage_of(r, rules_stage_named(r, sum));
+    const char *rows = stage->axis[plan->fold_rows].name, *wide = stage->axis[plan->sum_columns].name;
+    int64_t columns = rules_extent(r, &stage->axis[plan->sum_columns]), mr = 1, nv = 1;
+    choose_tile(r, l->block, columns < 0 ? -1 : (columns + l->lanes - 1) / l->lanes, false, &mr, &nv);
+    bool split = columns < 0 || columns > nv * l->lanes;
+    tir_schedule_add(r->schedule, "store %s local", sum);
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i mask", sum, rows, (long long)mr);
+    if (split) tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", sum, wide, (long long)(nv * l->lanes));
+    if (split) wide = "v_i";
+    uint32_t in_tail = 1u << plan->fold_rows | 1u << plan->sum_columns;
+    if (split)
+        order_line(l, rules_stage_named(r, sum), (const char *[]){"u_o", "v_o", "u_i", wide}, 4, in_tail);
+    else
+        order_line(l, rules_stage_named(r, sum), (const char *[]){"u_o", "u_i", wide}, 3, in_tail);
+    tir_schedule_add(r->schedule, "vec %s.%s", sum, wide);
+    tir_schedule_add(r->schedule, "unroll %s.u_i", sum);
+    attach_contraction(l, rules_stage_named(r, lib_arena_format(r->arena, "%s_b", second)), sum, split ? "v_o" : "u_o",
+                       plan->fold_rows, plan->sum_columns);
+}
+
+static void fold_loops(const chain_loops *l, int fold) {
+    const tir_stage *stage = stage_of(l->r, fold);
+    tir_schedule_add(l->r->schedule, "at %s %s.q_o", stage->name, l->root);
+    tir_schedule_add(l->r->schedule, "store %s local", stage->name);
+    order_line(l, fold, (const char *[]){stage->axis[l->r->chain->fold_rows].name}, 1, 1u << l->r->chain->fold_rows);
+}
+
+static bool blocks_of_keys(rules *r, int root) {
+    const rules_chain *plan = r->chain;
+    int fold = rules_stage_named(r, plan->fold), scores = rules_stage_named(r, plan->scores);
+    chain c = {.root = root,
+               .scores = scores,
+               .first = rules_stage_named(r, plan->first),
+               .rows = plan->rows,
+               .columns = plan->columns,
+               .own = plan->own};
+    chain_loops l = {.r = r, .c = &c, .root = stage_of(r, root)->name, .stage = plan->fold, .loop = "key_block"};
+    l.lanes = rules_lanes(r, c.first);
+    split_rows(&l);
+    const char *wide = stage_of(r, root)->axis[plan->columns].name;
+    order_root(&l, lib_arena_format(r->arena, "q_i %s", wide));
+    tir_schedule_add(r->schedule, "vec %s.%s", l.root, wide);
+    for (uint32_t i = 0; i < plan->copies.count; i++) attach_copy(&l, &plan->copies.data[i]);
+    fold_loops(&l, fold);
+    attach_scores(&l, plan->score_rows, plan->block);
+    const char *block_sum = lib_arena_format(r->arena, "%s_b", plan->second);
+    const char *sum = lib_arena_format(r->arena, "%s_n", plan->second);
+    for (int s = 0; s < (int)r->region->stages.count; s++) {
+        const tir_stage *stage = stage_of(r, s);
+        if (stage->removed || s == root) continue;
+        if (stage->fold == fold && strcmp(stage->name, block_sum) != 0 && strcmp(stage->name, sum) != 0)
+            attach_row_work(&l, s, plan->fold_rows);
+        if (stage->fold < 0 && r->group[s].root == root && s != fold)
+            attach_row_work(&l, s, rules_axis_labelled(r, s, plan->rows));
+    }
+    sum_loops(&l, plan->second);
+    return true;
 }
 
 /* ---- loops, few rows */
@@ -653,16 +866,19 @@ bool rules_chained(rules *r, int root) {
     chain c;
     if (!r->chain || strcmp(stage_of(r, root)->name, r->chain->root) != 0) return false;
     if (r->chain->few) return few_rows(r, root);
+    if (r->chain->fold) return blocks_of_keys(r, root);
     if (!chain_again(r, r->chain, &c)) return false;
-    chain_loops l = {.r = r, .c = &c, .root = stage_of(r, root)->name, .lanes = rules_lanes(r, c.first)};
+    chain_loops l = {.r = r, .c = &c, .root = stage_of(r, root)->name, .loop = "q_o"};
+    l.stage = l.root;
+    l.lanes = rules_lanes(r, c.first);
     root_loops(&l);
     for (uint32_t i = 0; i < r->chain->copies.count; i++) attach_copy(&l, &r->chain->copies.data[i]);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         if (stage_of(r, s)->removed || s == root || r->group[s].root != root) continue;
         if (s == c.scores)
-            attach_scores(&l);
+            attach_scores(&l, rules_axis_labelled(r, s, c.rows), rules_extent(r, &stage_of(r, s)->axis[c.own]));
         else if (s != c.first && s != c.second)
-            attach_row_work(&l, s);
+            attach_row_work(&l, s, rules_axis_labelled(r, s, c.rows));
     }
     return true;
 }

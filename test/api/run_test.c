@@ -385,6 +385,38 @@ static void test_declared_varying(void **state) {
     }
 }
 
+/* Of long rows of scores no thread holds more than a block. */
+static void test_long_attention(void **state) {
+    (void)state;
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.threads = 8;
+    dlc_context *context = open_context("cpu", &options);
+    if (!context) return;
+    enum { QUERIES = 1024, KEYS = 16384, DIM = 32 };
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value q = dlc_input(g, "q", DLC_F32, 4, DIMS(SIZE(1), SIZE(1), SIZE(QUERIES), SIZE(DIM)));
+    dlc_value k = dlc_input(g, "k", DLC_F32, 4, DIMS(SIZE(1), SIZE(1), SIZE(KEYS), SIZE(DIM)));
+    dlc_output(g, "y", dlc_attention(q, k, k, DLC_NONE, 0, false));
+    dlc_program *program = compile(context, g);
+    float *queries = calloc(QUERIES * DIM, sizeof *queries), *keys = calloc(KEYS * DIM, sizeof *keys);
+    float *y = calloc(QUERIES * DIM, sizeof *y);
+    for (int i = 0; i < KEYS * DIM; i++) keys[i] = (float)(i / DIM % 3);
+    tensor tq, tk, ty;
+    const DLTensor *inputs[] = {F32(&tq, queries, 1, 1, QUERIES, DIM), F32(&tk, keys, 1, 1, KEYS, DIM)};
+    dlc_output_slot slot = {F32(&ty, y, 1, 1, QUERIES, DIM), NULL};
+    OK(context, dlc_run(program, NULL, inputs, 2, &slot, 1));
+    double mean = 0; /* all scores are 0 */
+    for (int i = 0; i < KEYS; i++) mean += i % 3 / (double)KEYS;
+    for (int i = 0; i < QUERIES * DIM; i += 37) assert_true(fabs(y[i] - mean) < 1e-5);
+    assert_true(statistics(context).arena_bytes < 2 * (QUERIES + 2 * KEYS) * DIM * sizeof(float));
+    free(queries);
+    free(keys);
+    free(y);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 /* Scratch of kernels follows the sizes at hand, not the range that a varying symbol may have. */
 static void test_varying_scratch(void **state) {
     (void)state;
@@ -940,6 +972,7 @@ int main(void) {
         cmocka_unit_test(test_hint_unused),
         cmocka_unit_test(test_declared_varying),
         cmocka_unit_test(test_varying_scratch),
+        cmocka_unit_test(test_long_attention),
         cmocka_unit_test(test_output_shape),
         cmocka_unit_test(test_while),
         cmocka_unit_test(test_if),
