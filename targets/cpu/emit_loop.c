@@ -317,10 +317,12 @@ static void split_block(emitter *e) {
     e->flattened = 0;
 }
 
-/* A copy of a loop around loops; where many masked statements in it had no branches, those of the next stand in a block of its own. */
+/* A copy of a loop around loops; where many masked statements in it had no branches, those of the next stand in a block of its own.
+ * Not where what each of them reads fits beside what it adds to: then the next copies read it from registers. */
 static void visit_copy(emitter *e, const tir_stmt *body, void *user) {
+    int before = e->flattened, registers = e->device->machine.vector_registers;
     visit_statements(e, body, user);
-    if (e->lanes) return;
+    if (e->lanes || 2 * (e->flattened - before) + 2 <= registers) return;
     for (const tir_stmt *stmt = body; stmt; stmt = stmt->next) {
         if (stmt->kind != TIR_FOR || stmt->for_.loop == TIR_VEC || e->held.count) continue;
         if (e->flattened * 4 < e->device->machine.vector_registers) continue;

@@ -15,16 +15,22 @@ typedef struct tile {
     bool inside;          /* panel by panel, in the loop over panels */
     const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
     int unit_axis;
+    bool separate;   /* rows have vectors of their own: they only run side by side */
+    int shared;      /* reduction axis whose steps read again what neighbouring rows read; -1: none */
     uint32_t steps;  /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
     bool steps_copy; /* copy it first */
     double cycles;   /* model */
 } tile;
 
-enum { SEPARATE_ROWS = 8 }; /* of light reductions: hides the latency of one accumulator's chain */
+enum {
+    SEPARATE_ROWS = 8, /* of light reductions: hides the latency of one accumulator's chain */
+    TALLEST = 10       /* separate rows of contractions: more of them save hardly a load */
+};
 enum {
     NO_TENSOR = -1,
     TILE_OVERHEAD = 26, /* cycles to start a tile */
     FAR_OVERHEAD = 40,  /* the same where results are written beyond the second-level cache */
+    ROWS_OVERHEAD = 10, /* cycles to start a tile of separate rows, which no operand of their own holds up */
     FAR_STORE = 6,      /* cycles of a store beyond the second-level cache */
     CLOSE = 4,          /* elements between neighbouring lanes that few loads and shuffles bring together */
     WINDOW = 256,       /* instructions that are in flight at once */
@@ -93,7 +99,11 @@ typedef struct tile_problem {
     int64_t company;   /* stages that share the registers */
     int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
     bool far;          /* results are written beyond the second-level cache */
+    bool beyond;       /* beyond all caches, with what is read for them */
     bool separate;     /* rows have vectors of their own: they only run side by side */
+    /* A window over separate rows: steps of it, the distances of neighbouring rows and steps; steps 1: none */
+    int64_t window, row_step, window_step;
+    double lines; /* of the first cache that a vector of a row touches, on average */
 } tile_problem;
 
 /* Vectors of a row of a tile: registers, and what they cost to multiply. Where wide vectors go through narrow units in two halves, a
@@ -109,6 +119,28 @@ static double row_vectors(const tir_machine *machine, int64_t used, int64_t lane
     return (double)row_registers(machine, used, lanes) - (half ? 0.5 : 0);
 }
 
+/* Rows that a window reads at `height` neighbouring points, each once. */
+static double window_rows(const tile_problem *p, double height) {
+    int64_t apart = p->row_step / p->window_step, dilation = p->window_step / p->row_step;
+    double window = (double)p->window;
+    if (apart >= 1) return apart >= p->window ? height * window : (height - 1) * (double)apart + window;
+    return height <= (double)dilation ? height * window : (window - 1) * (double)dilation + height;
+}
+
+/* tile_cycles of separate rows. What a row reads for one step of a window is kept for the next rows' steps. */
+static double separate_cycles(const rules *r, const tile *t, const tile_problem *p, double height, int64_t used,
+                              double fma) {
+    cost_rates rates;
+    cost_rates_of(r->machine, &rates);
+    double vectors = (double)((used + t->lanes - 1) / t->lanes);
+    double rows = window_rows(p, height) / (double)p->window;
+    double loads = (rows * vectors * p->lines + 1) / rates.load, step = fma > loads ? fma : loads;
+    double start = p->n > used ? 2 * ROWS_OVERHEAD : ROWS_OVERHEAD;
+    if (p->far && p->lines > 1) /* ends of rows lie in lines that neighbours fetch too */
+        start += height * (p->beyond ? 2 * FAR_STORE : FAR_STORE);
+    return (step > rates.latency ? step : rates.latency) + loads / 20 + start / p->steps;
+}
+
 /* Cycles of a step of the reduction in tiles of `height` rows, on average, that use `used` columns, and of what surrounds the steps. */
 static double tile_cycles(const rules *r, const tile *t, const tile_problem *p, double height, int64_t used) {
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
@@ -116,7 +148,7 @@ static double tile_cycles(const rules *r, const tile *t, const tile_problem *p, 
     double fma = height * row_vectors(r->machine, used, t->lanes) / (double)ports, loads = (height + vectors) / 2;
     double chain = 4;              /* latency of one accumulator's chain */
     double stream = 1.5 * vectors; /* the vector operand comes from L2 */
-    if (p->separate) loads = (height * vectors + 1) / 2;
+    if (p->separate) return separate_cycles(r, t, p, height, used, fma);
     double step = fma > loads ? fma : loads;
     if (chain > step) step = chain;
     if (stream > step) step = stream;
@@ -163,7 +195,11 @@ static void size_tile(const rules *r, tile *t, const tile_problem *p) {
         int64_t limit = (registers - 1 - held - !r->machine->fma) / held; /* products wait for their sum without fma */
         if (p->taps > 1) /* unrolled taps share broadcasts, which then stay live */
             limit = (registers - held - p->taps) / (held + 1);
-        if (!p->heavy) limit = p->separate ? SEPARATE_ROWS / p->company : 1;
+        if (!p->heavy)
+            limit = p->separate ? SEPARATE_ROWS / p->company : 1;
+        else if (p->separate) /* a window's rows wait in registers for its next steps */
+            limit = (registers - 2 * p->window) / (p->window > 1 ? 2 * held : held);
+        if (p->separate && limit > TALLEST) limit = TALLEST;
         if (limit < 1 && nv > least) break;
         if (limit < 1) limit = 1;
         for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
@@ -303,15 +339,49 @@ static int separate_axis(const rules *r, const tir_stage *stage, int v, bool hea
     return -1;
 }
 
+/* A window over separate rows: the reduction axis along which most of what neighbouring rows read is the same; -1: none. Says also
+ * how vectors of rows lie in lines. */
+static int shared_axis(const rules *r, const tir_stage *stage, const tile *t, const rules_access *access, int count,
+                       tile_problem *p) {
+    enum { LONGEST = 8, SOME = 4 };
+    int best = -1;
+    int64_t line = r->machine->line ? r->machine->line : 64;
+    for (int i = 0; i < count; i++) {
+        int64_t rows = access[i].stride[t->u], lanes = t->lanes;
+        if (!depends(&access[i], t->v) || rows == 0 || rows == RULES_IRREGULAR) continue;
+        bool straight = rows % lanes == 0;
+        for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+            int64_t step = access[i].stride[a], extent = known_extent(r, &stage->axis[a]);
+            straight = straight && step % lanes == 0;
+            if (step <= 0 || step == RULES_IRREGULAR || extent < 2 || extent > LONGEST || rows < 0) continue;
+            if (rows % step && step % rows) continue;
+            tile_problem window = {.window = extent, .row_step = rows, .window_step = step};
+            double read = window_rows(&window, SOME) / (double)extent;
+            if (read >= SOME || (best >= 0 && read >= window_rows(p, SOME) / (double)p->window)) continue;
+            p->window = extent, p->row_step = rows, p->window_step = step;
+            best = a;
+        }
+        if (!straight) p->lines = 1 + (double)r->machine->vector_bytes / (double)line;
+    }
+    return best;
+}
+
 /* Judges axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, tile *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     bool heavy = rules_is_contraction(r, s), vector_operand = false;
-    tile_problem p = {
-        .n = covered_extent(r, s, v), .m = 1, .heavy = heavy, .steps = reduction_steps(r, stage), .taps = 1};
+    tile_problem p = {.n = covered_extent(r, s, v),
+                      .m = 1,
+                      .heavy = heavy,
+                      .steps = reduction_steps(r, stage),
+                      .taps = 1,
+                      .window = 1,
+                      .row_step = 1,
+                      .window_step = 1,
+                      .lines = 1};
     double penalty = 1;
     tir_expr axis = stage->axis[v].var;
-    *t = (tile){.v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX, .steps = UINT32_MAX};
+    *t = (tile){.v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     if (known_extent(r, &stage->axis[v]) == 1) return false;
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = panel_width(r, &access[i], axis);
@@ -340,7 +410,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
     if (t->u < 0 && (heavy || p.panel)) {
         t->u = separate_axis(r, stage, v, heavy, access, count);
-        p.separate = t->u >= 0;
+        p.separate = t->separate = t->u >= 0;
+        if (p.separate) t->shared = shared_axis(r, stage, t, access, count, &p);
     }
     if (t->u >= 0) p.m = covered_extent(r, s, t->u);
     if (!p.separate) choose_unit(r, s, t, access, count, p.m);
@@ -364,8 +435,9 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     int64_t rest = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) rest *= covered_extent(r, s, a);
-    p.far =
-        (double)p.n * (double)p.m * (double)rest * r->machine->vector_bytes / (double)t->lanes > (double)r->machine->l2;
+    double bytes = (double)p.n * (double)p.m * (double)rest * r->machine->vector_bytes / (double)t->lanes;
+    p.far = bytes > (double)r->machine->l2;
+    p.beyond = 2 * bytes > (double)r->machine->l3;
     size_tile(r, t, &p);
     double store = rules_stores_vectors(r, s, v) || r->group[s].root == s ? 1 : 24;
     const tir_stage *root = &r->region->stages.data[r->group[s].root];
@@ -581,7 +653,7 @@ static void clip_reduction(rules *r, int s, const tile *t) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (vector) continue;
         tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-        if (inside && extent > 0 && extent <= 8)
+        if (inside && extent > 0 && extent <= 8 && a != t->shared)
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     }
 }
@@ -601,8 +673,10 @@ static void attach_member(rules *r, int s, const char *owner, const char *loop, 
     lib_text_init(&order, r->arena);
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
+    int shared = main ? t->shared : -1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        lib_text_format(&order, " %s", unit && a == t->unit_axis ? "s_o" : stage->axis[a].name);
+        if (a != shared) lib_text_format(&order, " %s", unit && a == t->unit_axis ? "s_o" : stage->axis[a].name);
+    if (shared >= 0) lib_text_format(&order, " %s", stage->axis[shared].name);
     if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
     if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
     if (unit) lib_text_add(&order, " s_i");
@@ -612,6 +686,7 @@ static void attach_member(rules *r, int s, const char *owner, const char *loop, 
                          unit->deviations[0] ? " deviates " : "", unit->deviations);
     if (v >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[v].name);
     if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[u].name);
+    if (shared >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[shared].name);
     if (main && stage->predicate) clip_reduction(r, s, t);
 }
 
@@ -663,6 +738,15 @@ static bool rows_first(rules *r, int main, const tile *t) {
     if (stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var))
         return false;
     return slice_bytes(r, main, t, true, t->v) <= (double)r->machine->l2 / 2;
+}
+
+/* Separate rows share nothing along vectors, but rows that follow each other run straight through memory. What stands outside of them
+ * has to be tasks enough: versions of a loop over rows (padding) are for loops inside of tasks. */
+static bool separate_first(const rules *r, const tir_stage *owner, int v, int u) {
+    double tasks = 1;
+    for (int a = 0; a < owner->space; a++)
+        if (a != v && a != u) tasks *= (double)known_extent(r, &owner->axis[a]);
+    return r->threads == 1 || tasks >= (double)(TASKS * r->threads);
 }
 
 /* Does everything that vectors run along depend on the owner's axis too (a batch of both operands)? */
@@ -783,7 +867,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     }
     const char *panels = place ? NULL : rules_panels_of(r, r->region->stages.data[main].name);
     bool first = !place && !panels && u >= 0 && (m < 0 || m > t.mr) && vo && rules_store_stride(r, owner, v) == 1 &&
-                 rows_first(r, main, &t);
+                 (t.separate ? separate_first(r, top, v, u) : rows_first(r, main, &t));
     int64_t rows = place || panels || first || u < 0 || !vo ? 0 : block_rows(r, main, &t, n, m);
     if (rows) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> u_b u_r mask", name, ui, (long long)rows);
@@ -802,8 +886,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (place) loops.last = place->prefix_last;
     bool inside = !place && !panels && vo && panels_inside(r, top, main, &t, v, u, (n + t.nr - 1) / t.nr);
     outer_axes(&loops, place, main, &t, v, u, rows ? "u_b" : NULL, first ? NULL : vo, inside);
-    if (uo) add_loop(&loops, uo, !place && (first || !loops.parallel.length));
-    if (first) add_loop(&loops, vo, r->threads > 1 && m / t.mr < TASKS * r->threads);
+    if (uo) add_loop(&loops, uo, !place && ((first && !t.separate) || !loops.parallel.length));
+    if (first) add_loop(&loops, vo, !t.separate && r->threads > 1 && m / t.mr < TASKS * r->threads);
     if (panels) rules_attach_panels(r, panels, name, vo);
     if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
         tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", name, u >= 0 ? ui : vi,
