@@ -67,18 +67,18 @@ static void run_random(session *s, const bench_outcome *fixed, int fixed_count) 
     if (!random) abort();
     int count = 0;
     printf("random shapes, seed %llu\n", (unsigned long long)s->options->seed);
-    for (int i = 0; i < BENCH_RANDOM_SHAPES; i++) {
-        if (!bench_random_comparable(&s->random[i], fixed, fixed_count)) continue;
-        if (!bench_case_run(&s->arena, &s->random[i], (bench_rivals){0}, &random[count])) continue;
-        /* What disturbed it will not do so three times. */
-        for (int again = 0; again < 2 && bench_random_below(&random[count], fixed, fixed_count); again++) {
+    for (int i = 0; i < BENCH_RANDOM_SHAPES; i++)
+        count += bench_random_comparable(&s->random[i], fixed, fixed_count) &&
+                 bench_case_run(&s->arena, &s->random[i], (bench_rivals){0}, &random[count]);
+    /* What disturbed one of them will not do so three times: not at once again, disturbances last for seconds. */
+    for (int again = 0; again < 2; again++)
+        for (int i = 0; i < count; i++) {
             bench_outcome other;
-            if (bench_case_run(&s->arena, &s->random[i], (bench_rivals){0}, &other) &&
-                other.seconds / other.roof < random[count].seconds / random[count].roof)
-                random[count] = other;
+            if (bench_random_below(&random[i], fixed, fixed_count) &&
+                bench_case_run(&s->arena, random[i].shape, (bench_rivals){0}, &other) &&
+                other.seconds / other.roof < random[i].seconds / random[i].roof)
+                random[i] = other;
         }
-        count++;
-    }
     s->kept &= bench_random_judge(&s->arena, s->options->seed, random, count, fixed, fixed_count);
     for (int i = 0; i < count; i++) bench_outcome_release(&random[i]);
     free(random);
