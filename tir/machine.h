@@ -19,7 +19,13 @@ typedef struct tir_machine {
     int32_t line;             /* cache line bytes */
     int32_t l1_ways;          /* associativity of l1; 0: unknown */
     int32_t cores;            /* usable by this process */
-    int64_t shared_memory;    /* GPU: bytes per block; else 0 */
+    /* GPUs; else 0 */
+    int64_t shared_memory;      /* bytes per block, at most */
+    int32_t warp;               /* threads that run in step */
+    int32_t block_threads;      /* threads of a block, at most */
+    int32_t thread_registers;   /* 32-bit registers of a thread, at most */
+    int32_t multiprocessors;    /* what blocks run on */
+    int32_t compute_capability; /* 10 * major + minor: which instructions there are */
 } tir_machine;
 
 typedef enum tir_machine_unit {
