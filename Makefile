@@ -4,7 +4,7 @@
 
 MODE        ?= release
 BUILD       ?= build
-TARGETS     ?= cpu interp null
+TARGETS     ?= cpu cuda interp null
 LLVM_CONFIG ?= llvm-config-19
 LLVM        ?= static
 PREFIX      ?= /usr/local
@@ -15,6 +15,7 @@ CC          ?= cc
 CXX         ?= c++
 AR          ?= ar
 CLANG_FORMAT ?= clang-format-14
+CUDA_HOME   ?= /usr/local/cuda
 TEST_SECONDS ?= 600
 
 OUT := $(BUILD)/$(MODE)
@@ -45,7 +46,7 @@ CPPFLAGS_ALL = -I. -Iinclude -I$(GEN) -D_GNU_SOURCE $(foreach t,$(include_target
 CFLAGS_ALL   = -std=c11 $(WARNINGS) $(CFLAGS_$(MODE)) -fPIC -fvisibility=hidden -ffp-contract=off -ffunction-sections \
                -fdata-sections $(CFLAGS)
 LDFLAGS_ALL  = $(SANITIZE_$(MODE)) -Wl,--gc-sections -Wl,--as-needed $(LDFLAGS)
-LDLIBS_ALL   = -lm -lpthread $(LDLIBS)
+LDLIBS_ALL   = -lm -lpthread -ldl $(LDLIBS)
 
 # lib$(1).a by its path where there is one, else -l$(1): what the library needs beside libc comes inside it.
 archive_or_shared = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a 2>/dev/null)),-l$(1))
@@ -91,6 +92,9 @@ test_src     := $(filter-out $(test_support),$(all_test_src))
 ifeq ($(filter cpu,$(TARGETS)),)
 test_src     := $(filter-out test/cpu/%,$(test_src))
 endif
+ifeq ($(filter cuda,$(TARGETS)),)
+test_src     := $(filter-out test/cuda/%,$(test_src))
+endif
 test_bins    := $(test_src:%.c=$(OUT)/%) $(OUT)/test/api/header_test_cxx
 test_scripts := $(wildcard test/*/*.sh)
 tsan_bins    := $(filter $(OUT)/test/jit/% $(OUT)/test/lib/pool% $(OUT)/test/lib/memory% $(OUT)/test/api/%,$(test_bins))
@@ -125,7 +129,7 @@ configuration := $(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) $(LDFLAGS_ALL) LLVM: $(LLVM
 $(OUT)/configuration: FORCE
 ifneq ($(filter cpu,$(TARGETS)),)
 	@$(LLVM_CONFIG) --version >/dev/null 2>&1 || { echo "$(LLVM_CONFIG) is missing: 'make setup' installs it," \
-	    "LLVM_CONFIG=... names another one, TARGETS=interp builds without LLVM." >&2; exit 1; }
+	    "LLVM_CONFIG=... names another one, TARGETS=cuda or TARGETS=interp builds without LLVM." >&2; exit 1; }
 endif
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(configuration)' | cmp -s - $@ || printf '%s\n' '$(configuration)' > $@
@@ -222,7 +226,7 @@ $(OUT)/reference/%.o: %.c $(OUT)/configuration
 	$(call say,CC,$< (reference))
 	$(Q)$(CC) $(CPPFLAGS_ALL) -DDLC_REFERENCE=1 $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
-program_objects := $(patsubst %.c,$(OUT)/%.o,$(all_test_src) $(wildcard test/fuzz/*.c) $(example_src) $(bench_src))
+program_objects := $(patsubst %.c,$(OUT)/%.o,$(all_test_src) $(wildcard test/fuzz/*.c test/cuda/fake/*.c) $(example_src) $(bench_src))
 $(program_objects): | $(GEN)/dlc/ops.h
 $(OUT)/test/%.o: CPPFLAGS_ALL += -Itest
 $(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
@@ -254,6 +258,16 @@ $(foreach f,$(filter-out test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(
 $(OUT)/test/fuzz/fuzz: $(patsubst %.c,$(OUT)/%.o,$(wildcard test/fuzz/*.c)) $(reference_objects) $(all_layers)
 	$(call say,LINK,$@)
 	$(Q)$(call link_internal,-lcmocka)
+
+# Shared objects that stand for the CUDA driver and NVRTC in tests, over host memory (test/cuda/fake/fake.h).
+fakes := $(patsubst %,$(OUT)/test/cuda/libfake-%.so,driver nvrtc)
+$(OUT)/test/cuda/libfake-driver.so: $(call layers,tir lib)
+$(fakes): $(OUT)/test/cuda/libfake-%.so: $(OUT)/test/cuda/fake/%.o
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_ALL) -o $@
+$(patsubst %.c,$(OUT)/%,$(filter test/cuda/%,$(test_src))): | $(fakes)
+# The real headers are compared with our declarations where they are installed.
+$(OUT)/test/cuda/declarations.o: CPPFLAGS_ALL += $(if $(wildcard $(CUDA_HOME)/include/cuda.h),-isystem $(CUDA_HOME)/include)
 
 # The public header from C++.
 $(OUT)/test/api/header_test_cxx.o: test/api/header_test.c $(GEN)/dlc/ops.h $(OUT)/configuration
@@ -384,7 +398,7 @@ define help_text
   make format         clang-format 14                   make format-check, check-layers
   make bless          golden tests take what they got   make clean
 
-  MODE=release|debug|asan|tsan       TARGETS="cpu interp null" (interp needs no LLVM)    BUILD=build
+  MODE=release|debug|asan|tsan       TARGETS="cpu cuda interp null" (cpu alone needs LLVM)     BUILD=build
   LLVM_CONFIG=llvm-config-19         LLVM=static|shared        NO_INSTALL=1 installs nothing, ever
   CC, CXX, CFLAGS, V=1 (shows commands), TEST_SECONDS=600 (limit of each test program)
 endef

@@ -48,6 +48,9 @@ static const target *const targets[] = {
     &target_cpu,
 #endif
     &target_interp,
+#ifdef DLC_TARGET_cuda
+    &target_cuda,
+#endif
 #ifdef DLC_TARGET_null
     &target_null,
 #endif

@@ -265,7 +265,7 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
 #define LIB_ENVIRONMENT_TABLE(X)                                                                                      \
     X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                 \
       "comma list: help, or stages to dump to the log: graph, bound, regions, "                                       \
-      "stages, schedule, steps, loops, llvm, asm, plan, cache")                                                       \
+      "stages, schedule, steps, loops, llvm, asm, source, plan, cache")                                                       \
     X(LIB_ENV_CPU, "DLC_CPU", "", "CPU name given to LLVM instead of the host's")                                     \
     X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "force a level: sse2, avx2 or avx512")                                \
     X(LIB_ENV_THREADS, "DLC_THREADS", "", "overrides the threads option of contexts that own a pool")                 \
@@ -279,7 +279,8 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
     X(LIB_ENV_SPIN, "DLC_SPIN_US", "100", "how long a waiting worker spins before it sleeps, microseconds")           \
     X(LIB_ENV_PERF, "DLC_PERF_MAP", "0", "1: write /tmp/perf-PID.map lines for generated kernels")                    \
     X(LIB_ENV_GDB, "DLC_GDB", "0", "1: register generated kernels with the debugger")                                 \
-    X(LIB_ENV_NVRTC, "DLC_NVRTC", "", "path of the NVRTC library")
+    X(LIB_ENV_CUDA, "DLC_CUDA", "", "path of the CUDA driver library, instead of libcuda.so.1")                       \
+    X(LIB_ENV_NVRTC, "DLC_NVRTC", "", "path of the NVRTC library, instead of the newest that the driver suits")
 
 typedef enum lib_environment {
 #define X(id, name, default_, doc) id,

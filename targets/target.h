@@ -10,6 +10,7 @@
 
 typedef struct target_device target_device; /* an opened machine of a target */
 typedef struct target_module target_module; /* loaded code of one or more kernels */
+typedef struct target_stream target_stream; /* work of a device in order; see target_runtime */
 
 /* What a launch of one kernel gets; see tir/loop.h. `buffers` lists ARG buffers in order. */
 typedef struct target_arguments {
@@ -18,10 +19,12 @@ typedef struct target_arguments {
     char *workspace;
     char *local; /* local scratch of slot s starts at local + s*local_stride */
     int64_t local_stride;
-    lib_error *error; /* the interpreter's way to report; generated code never fails */
+    lib_error *error;      /* the interpreter's way to report, and a device's; generated code never fails */
+    target_stream *stream; /* of targets with a runtime; else unused */
 } target_arguments;
 
-/* Runs tasks begin..end-1 of a phase, one at least. `closure` is the one that came with the function (generated code ignores it). */
+/* Runs tasks begin..end-1 of a phase, one at least. `closure` is the one that came with the function (generated code ignores it). Of a
+ * target with a runtime: puts them on arguments->stream and returns. */
 typedef void (*target_phase_function)(const target_arguments *arguments, int64_t iteration, int64_t begin, int64_t end,
                                       int64_t slot, const void *closure);
 typedef struct target_phase {
@@ -32,6 +35,7 @@ typedef struct target_phase {
 typedef struct target_options {
     const dlc_allocator *allocator;
     const lib_log *log;
+    int ordinal; /* which of several devices */
 } target_options;
 
 typedef struct target_object { /* code before loading; position-independent bytes, also what a disk cache holds */
@@ -52,11 +56,37 @@ typedef struct target_cost {
     double roof_ns; /* the least that operations and bytes take on this machine */
 } target_cost;
 
+typedef enum target_copy { TARGET_COPY_TO_DEVICE, TARGET_COPY_TO_HOST, TARGET_COPY_ON_DEVICE } target_copy;
+
+/* What a target adds whose tensors live in memory of their own. A stream belongs to one thread at a time, and all but enter and leave
+ * are called between these two. What a stream is given runs later, in order; host memory that it copies from is read before
+ * `copy` returns, host memory that it copies to is written when `synchronise` returns. */
+typedef struct target_runtime {
+    int32_t
+        device_type; /* of its tensors, as DLPack has it; their device_id is the ordinal that the device was opened with */
+
+    /* The calling thread uses the device until leave, which gives back what the host had set. They nest. */
+    dlc_status (*enter)(target_device *device, lib_error *error);
+    void (*leave)(target_device *device);
+
+    /* A stream of our own, or the host's if `given` is not NULL, which stays the host's. Closing waits for nothing but our own. */
+    dlc_status (*open)(target_device *device, void *given, target_stream **stream, lib_error *error);
+    void (*close)(target_stream *stream);
+
+    /* Memory that work given to the stream from now on may use; released when all given before is done. size > 0. */
+    dlc_status (*allocate)(target_stream *stream, size_t size, void **pointer, lib_error *error);
+    void (*release)(target_stream *stream, void *pointer);
+    dlc_status (*copy)(target_stream *stream, target_copy kind, void *to, const void *from, size_t size,
+                       lib_error *error);
+    dlc_status (*synchronise)(target_stream *stream, lib_error *error);
+} target_runtime;
+
 typedef struct target {
     const char *name;
-    bool host_memory; /* tensors live in host memory and phases run on host threads */
+    const target_runtime *runtime; /* NULL: tensors live in host memory and phases run on host threads */
 
-    /* Opens the machine at hand and states its facts. DLC_UNSUPPORTED with a reason when there is none. */
+    /* Opens the machine at hand and states its facts. DLC_UNSUPPORTED with a reason when there is none, or it has no such ordinal
+     * (targets without a runtime have ordinal 0 only). */
     dlc_status (*open)(const target_options *options, target_device **device, tir_machine *machine, lib_error *error);
     void (*close)(target_device *device);
 
@@ -87,5 +117,6 @@ typedef struct target {
 extern const target target_interp;
 extern const target target_null;
 extern const target target_cpu;
+extern const target target_cuda;
 
 #endif

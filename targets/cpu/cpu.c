@@ -33,7 +33,6 @@ static dlc_status cpu_open(const target_options *options, target_device **result
 
 const target target_cpu = {
     .name = "cpu",
-    .host_memory = true,
     .open = cpu_open,
     .close = cpu_close,
     .schedule = cpu_schedule,

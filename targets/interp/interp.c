@@ -156,7 +156,6 @@ static size_t interp_module_bytes(const target_module *module) {
 
 const target target_interp = {
     .name = "interp",
-    .host_memory = true,
     .open = interp_open,
     .close = interp_close,
     .schedule = interp_schedule,

@@ -83,7 +83,6 @@ static size_t null_module_bytes(const target_module *module) {
 
 const target target_null = {
     .name = "null",
-    .host_memory = true,
     .open = null_open,
     .close = null_close,
     .schedule = null_schedule,

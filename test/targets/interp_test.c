@@ -104,7 +104,7 @@ static void run_refusing(const tir_kernel *const *kernels) {
         counting c = {.refuse = refuse};
         const dlc_allocator allocator = {counting_allocate, counting_release, &c};
         const lib_log log = {0};
-        const target_options options = {&allocator, &log};
+        const target_options options = {.allocator = &allocator, .log = &log};
         lib_error error = {0};
         dlc_status status = run_kernels(&target_interp, &options, kernels, &error);
         assert_int_equal(c.outstanding, 0);
@@ -124,7 +124,7 @@ static void test_interp(void **state) {
 #ifdef DLC_TARGET_null
 static void run_null(const tir_kernel *const *kernels) {
     const lib_log log = {0};
-    const target_options options = {&lib_libc_allocator, &log};
+    const target_options options = {.allocator = &lib_libc_allocator, .log = &log};
     lib_error error = {0};
     assert_int_equal(run_kernels(&target_null, &options, kernels, &error), DLC_UNSUPPORTED);
     assert_non_null(strstr(error.message, "null target"));

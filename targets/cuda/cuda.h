@@ -1,0 +1,121 @@
+/* Between the files of the cuda target. */
+#ifndef CUDA_CUDA_H
+#define CUDA_CUDA_H
+
+#include "targets/cuda/api.h"
+#include "targets/target.h"
+
+#include <sys/types.h>
+
+enum {
+    CUDA_OLDEST_DRIVER = 11020, /* 1000*major + 10*minor, as all versions here */
+    CUDA_PARAMETER_LIMIT = 512  /* of a kernel function: 4 KiB */
+};
+
+/* ---- library.c: shared libraries, found at run time. Never closed: the driver keeps threads, and a host may use what it loaded
+ * after us. Loading what is loaded costs a look-up, so nothing here is kept between devices. */
+dlc_status cuda_load_driver(cuda_driver *driver, int *version, lib_error *error);
+/* DLC_NVRTC, or the newest that a driver of this version (0: any) can be expected to take code from; where all are newer, the oldest
+ * of them. */
+dlc_status cuda_load_nvrtc(int driver_version, cuda_nvrtc *nvrtc, int *version, lib_error *error);
+
+/* DLC_OUT_OF_MEMORY or DLC_DEVICE_ERROR, with the driver's name and text of the result. */
+dlc_status cuda_fail(const cuda_driver *driver, CUresult result, const char *function, lib_error *error);
+
+/* ---- nvrtc.c: source to code */
+
+typedef struct cuda_compiler {
+    dlc_allocator allocator;
+    lib_log log;
+    cuda_nvrtc nvrtc;
+    int version;
+    int architecture; /* 10*major + minor */
+    bool
+        ptx; /* text for the driver's own compiler, since NVRTC does not know the device, or is newer than the driver */
+} cuda_compiler;
+
+typedef struct cuda_code {
+    char *bytes; /* cubin, or PTX with its final 0 */
+    size_t size;
+    char *log; /* NVRTC's, never NULL */
+    size_t log_size;
+} cuda_code;
+
+/* For devices of this compute capability. */
+dlc_status cuda_compiler_open(cuda_compiler *compiler, const dlc_allocator *allocator, const lib_log *log,
+                              int driver_version, int compute_capability, lib_error *error);
+/* From any number of threads at once. `verbose`: the log says what each function needs (cuda_usage). After a failure *code is
+ * empty. */
+dlc_status cuda_compile_source(const cuda_compiler *compiler, const char *source, bool verbose, cuda_code *code,
+                               lib_error *error);
+void cuda_code_release(const cuda_compiler *compiler, cuda_code *code);
+
+typedef struct cuda_usage { /* of one function, as the assembler tells it */
+    int registers;
+    int64_t stack, spill_stores, spill_loads, shared; /* bytes */
+} cuda_usage;
+bool cuda_find_usage(const char *log, const char *function, cuda_usage *usage); /* false: the log does not name it */
+
+/* ---- machine.c */
+
+/* Facts of a device; of a named kind of device without one ("sm_80": A100, "sm_90": H200, "sm_86", "sm_89", "sm_120"), for tests
+ * and cross compilation; false: unknown. */
+dlc_status cuda_machine_of_device(const cuda_driver *driver, CUdevice device, tir_machine *machine, lib_error *error);
+bool cuda_machine_of_name(const char *architecture, tir_machine *machine);
+
+/* ---- device.c */
+
+struct target_device {
+    dlc_allocator allocator;
+    lib_log log;
+    cuda_driver driver;
+    cuda_compiler compiler;
+    int driver_version, ordinal;
+    CUdevice device;
+    CUcontext context; /* the primary one, which a host's own CUDA code shares */
+    CUmemoryPool pool; /* NULL: memory comes from cuMemAlloc */
+    pid_t process;     /* that opened it: a forked child cannot use it */
+    tir_machine machine;
+};
+
+dlc_status cuda_open(const target_options *options, target_device **device, tir_machine *machine, lib_error *error);
+void cuda_close(target_device *device);
+/* The device's context becomes the calling thread's current one until cuda_leave, which gives the host's back. They nest. */
+dlc_status cuda_enter(target_device *device, lib_error *error);
+void cuda_leave(target_device *device);
+
+#define CUDA_TRY(device_, function_, arguments_, error_)                                                          \
+    do {                                                                                                          \
+        CUresult cuda_result_ = (device_)->driver.function_ arguments_;                                           \
+        if (cuda_result_ != CUDA_SUCCESS) return cuda_fail(&(device_)->driver, cuda_result_, #function_, error_); \
+    } while (0)
+
+/* ---- stream.c: streams, memory, copies */
+extern const target_runtime cuda_runtime;
+CUstream cuda_stream_handle(const target_stream *stream);
+
+/* ---- emit.c: loop IR to CUDA C. Raises in text's scope.
+ *
+ * Phase P of kernel number N of a module is  extern "C" __global__ void kN_pP(...)  with these parameters, used or not:
+ *     the ARG buffers in order, as pointers to their elements; the kernel's parameters, long long each;
+ *     char *workspace; long long iteration; long long first
+ * Block b runs task first + b; blocks are of cuda_phase_threads threads, all in x. */
+void cuda_emit(const tir_kernel *kernel, int number, lib_text *text);
+int cuda_phase_threads(const tir_kernel *kernel, int phase);
+int64_t cuda_phase_shared(const tir_kernel *kernel, int phase); /* bytes of dynamic shared memory */
+
+/* ---- compile.c, load.c: the contract of targets/target.h */
+dlc_status cuda_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
+                        lib_error *error);
+void cuda_release_object(target_device *device, target_object *object);
+dlc_status cuda_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                     lib_error *error);
+/* The text that NVRTC gets: each kernel's loop IR as a comment, then its functions. Raises in text's scope. */
+void cuda_source(int count, const tir_kernel *const *kernels, lib_text *text);
+dlc_status cuda_load(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,
+                     target_module **module, lib_error *error);
+target_phase cuda_phase(const target_module *module, int kernel, int phase);
+void cuda_unload(target_device *device, target_module *module);
+size_t cuda_module_bytes(const target_module *module);
+
+#endif

@@ -1,0 +1,147 @@
+/* Objects on the device, and launches of their functions. */
+#include "targets/cuda/cuda.h"
+
+#include <stdio.h>
+
+enum { PLAIN_SHARED = 48 << 10, GRID_MAX = INT32_MAX };
+
+typedef struct loaded_phase {
+    target_device *device;
+    CUfunction function;
+    int arguments, params, threads;
+    unsigned shared;
+} loaded_phase;
+
+struct target_module {
+    dlc_allocator allocator;
+    lib_arena arena; /* the tables below */
+    CUmodule module;
+    size_t bytes;
+    loaded_phase **phases; /* by kernel and phase */
+};
+
+/* ---- running */
+
+static dlc_status launch(const loaded_phase *p, const target_arguments *arguments, int64_t iteration, int64_t begin,
+                         int64_t end, lib_error *error) {
+    void *parameters[CUDA_PARAMETER_LIMIT], **at = parameters;
+    for (int i = 0; i < p->arguments; i++) *at++ = (void *)(uintptr_t)&arguments->buffers[i];
+    for (int i = 0; i < p->params; i++) *at++ = (void *)(uintptr_t)&arguments->params[i];
+    int64_t first = begin;
+    *at++ = (void *)(uintptr_t)&arguments->workspace;
+    *at++ = &iteration;
+    *at++ = &first;
+    for (; first < end; first += GRID_MAX) {
+        unsigned blocks = (unsigned)(end - first < GRID_MAX ? end - first : GRID_MAX);
+        CUDA_TRY(p->device, cuLaunchKernel,
+                 (p->function, blocks, 1, 1, (unsigned)p->threads, 1, 1, p->shared,
+                  cuda_stream_handle(arguments->stream), parameters, NULL),
+                 error);
+    }
+    return DLC_OK;
+}
+
+/* After a failure the rest of a run is skipped: the first one reports. */
+static void run_phase(const target_arguments *arguments, int64_t iteration, int64_t begin, int64_t end, int64_t slot,
+                      const void *closure) {
+    (void)slot;
+    if (arguments->error->status == DLC_OK) launch(closure, arguments, iteration, begin, end, arguments->error);
+}
+
+target_phase cuda_phase(const target_module *module, int kernel, int phase) {
+    return (target_phase){run_phase, &module->phases[kernel][phase]};
+}
+
+/* ---- loading */
+
+static dlc_status find_function(target_device *device, const target_module *module, const tir_kernel *kernel, int k,
+                                int p, lib_error *error) {
+    loaded_phase *to = &module->phases[k][p];
+    char name[64];
+    int limit = 0;
+    snprintf(name, sizeof name, "k%d_p%d", k, p);
+    *to = (loaded_phase){.device = device,
+                         .arguments = kernel->arguments,
+                         .params = (int)kernel->params.count,
+                         .threads = cuda_phase_threads(kernel, p),
+                         .shared = (unsigned)cuda_phase_shared(kernel, p)};
+    CUDA_TRY(device, cuModuleGetFunction, (&to->function, module->module, name), error);
+    if (to->shared > PLAIN_SHARED)
+        CUDA_TRY(device, cuFuncSetAttribute,
+                 (to->function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)to->shared), error);
+    CUDA_TRY(device, cuFuncGetAttribute, (&limit, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, to->function), error);
+    if (to->threads > limit)
+        return lib_fail(error, DLC_UNSUPPORTED,
+                        "cuda: phase %d of kernel %s has blocks of %d threads, its registers leave room for %d", p,
+                        kernel->name, to->threads, limit);
+    return DLC_OK;
+}
+
+static dlc_status load_image(target_device *device, target_module *module, const target_object *object,
+                             lib_error *error) {
+    char log[512] = "";
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)(uintptr_t)sizeof log};
+    CUresult result = device->driver.cuModuleLoadDataEx(&module->module, object->bytes, 2, options, values);
+    if (result == CUDA_SUCCESS) return DLC_OK;
+    module->module = NULL;
+    lib_error own;
+    dlc_status status = cuda_fail(&device->driver, result, "cuModuleLoadDataEx", &own);
+    return lib_fail(error, status, "%s%s%.500s", own.message, log[0] ? ": " : "", log);
+}
+
+static void make_tables(target_module *module, int count, const tir_kernel *const *kernels) {
+    module->phases = LIB_NEW_ARRAY(&module->arena, loaded_phase *, (size_t)count + 1);
+    for (int k = 0; k < count; k++)
+        module->phases[k] = LIB_NEW_ARRAY(&module->arena, loaded_phase, kernels[k]->phases.count + 1);
+}
+
+static dlc_status fill(target_device *device, target_module *module, const target_object *object, int count,
+                       const tir_kernel *const *kernels, lib_error *error) {
+    lib_scope scope;
+    module->arena.scope = &scope;
+    if (LIB_ENTER(&scope)) make_tables(module, count, kernels);
+    module->arena.scope = NULL;
+    if (scope.error.status != DLC_OK) return lib_fail(error, scope.error.status, "%s", scope.error.message);
+    LIB_TRY(load_image(device, module, object, error));
+    for (int k = 0; k < count; k++)
+        for (int p = 0; p < (int)kernels[k]->phases.count; p++)
+            LIB_TRY(find_function(device, module, kernels[k], k, p, error));
+    return DLC_OK;
+}
+
+dlc_status cuda_load(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,
+                     target_module **result, lib_error *error) {
+    *result = NULL;
+    target_module *module = lib_allocate_zeroed(&device->allocator, sizeof *module, _Alignof(target_module));
+    if (!module) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: a module");
+    module->allocator = device->allocator;
+    module->bytes = object->size;
+    lib_arena_init(&module->arena, &module->allocator, NULL);
+    dlc_status status = cuda_enter(device, error);
+    if (status == DLC_OK) {
+        status = fill(device, module, object, count, kernels, error);
+        cuda_leave(device);
+    }
+    if (status == DLC_OK)
+        *result = module;
+    else
+        cuda_unload(device, module);
+    return status;
+}
+
+void cuda_unload(target_device *device, target_module *module) {
+    lib_error ignored;
+    if (!module) return;
+    if (module->module && cuda_enter(device, &ignored) == DLC_OK) {
+        device->driver.cuModuleUnload(module->module);
+        cuda_leave(device);
+    }
+    dlc_allocator allocator = module->allocator;
+    lib_arena_free(&module->arena);
+    lib_release(&allocator, module, sizeof *module, _Alignof(target_module));
+}
+
+size_t cuda_module_bytes(const target_module *module) {
+    return sizeof *module + module->arena.total + module->bytes;
+}

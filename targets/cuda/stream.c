@@ -1,0 +1,179 @@
+/* Streams, memory and copies: the runtime of targets/target.h. Small copies between host and device go through pinned memory of the
+ * stream, so that they neither wait for the device nor make it wait; large ones the driver does best itself. */
+#include "targets/cuda/cuda.h"
+
+enum { STAGING_BYTES = 1 << 20, RETURNS_MAX = 32, STAGING_ALIGNMENT = 64 };
+
+typedef struct returned { /* bytes on their way to the host through the staging memory */
+    void *to;
+    const char *from;
+    size_t size;
+} returned;
+
+struct target_stream {
+    target_device *device;
+    CUstream stream;
+    bool own;
+    char *staging; /* pinned; NULL: refused, or not needed so far */
+    bool refused;
+    size_t used; /* bytes of the staging memory that the device may still read or write */
+    int returns;
+    returned back[RETURNS_MAX];
+};
+
+CUstream cuda_stream_handle(const target_stream *stream) {
+    return stream->stream;
+}
+
+static CUdeviceptr address(const void *pointer) {
+    return (CUdeviceptr)(uintptr_t)pointer;
+}
+
+/* ---- streams */
+
+static dlc_status adopt(target_stream *stream, void *given, lib_error *error) {
+    target_device *device = stream->device;
+    CUcontext context = NULL;
+    stream->stream = given;
+    CUDA_TRY(device, cuStreamGetCtx, (stream->stream, &context), error);
+    if (context != device->context)
+        return lib_fail(error, DLC_INVALID_ARGUMENT,
+                        "cuda: the stream belongs to another context, expected the primary one of device %d",
+                        device->ordinal);
+    return DLC_OK;
+}
+
+static dlc_status create(target_stream *stream, lib_error *error) {
+    CUDA_TRY(stream->device, cuStreamCreate, (&stream->stream, CU_STREAM_NON_BLOCKING), error);
+    stream->own = true;
+    return DLC_OK;
+}
+
+static dlc_status synchronise(target_stream *stream, lib_error *error) {
+    CUDA_TRY(stream->device, cuStreamSynchronize, (stream->stream), error);
+    for (int i = 0; i < stream->returns; i++) memcpy(stream->back[i].to, stream->back[i].from, stream->back[i].size);
+    stream->returns = 0;
+    stream->used = 0;
+    return DLC_OK;
+}
+
+static void close_stream(target_stream *stream) {
+    if (!stream) return;
+    target_device *device = stream->device;
+    if (stream->staging) { /* the device may still read it */
+        device->driver.cuStreamSynchronize(stream->stream);
+        device->driver.cuMemFreeHost(stream->staging);
+    }
+    if (stream->own) device->driver.cuStreamDestroy_v2(stream->stream);
+    lib_release(&device->allocator, stream, sizeof *stream, _Alignof(target_stream));
+}
+
+static dlc_status open_stream(target_device *device, void *given, target_stream **result, lib_error *error) {
+    *result = NULL;
+    target_stream *stream = lib_allocate_zeroed(&device->allocator, sizeof *stream, _Alignof(target_stream));
+    if (!stream) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: a stream");
+    stream->device = device;
+    dlc_status status = given ? adopt(stream, given, error) : create(stream, error);
+    if (status == DLC_OK)
+        *result = stream;
+    else
+        close_stream(stream);
+    return status;
+}
+
+/* ---- memory */
+
+static dlc_status explain_memory(const target_device *device, size_t size, CUresult result, const char *function,
+                                 lib_error *error) {
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return cuda_fail(&device->driver, result, function, error);
+    return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: device %d has no %zu bytes of memory left", device->ordinal, size);
+}
+
+/* When memory runs out, what the pool keeps for later is given back first. */
+static CUresult allocate_from_pool(target_stream *stream, size_t size, CUdeviceptr *pointer) {
+    const target_device *device = stream->device;
+    const cuda_driver *driver = &device->driver;
+    CUresult result = driver->cuMemAllocFromPoolAsync(pointer, size, device->pool, stream->stream);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+    if (driver->cuStreamSynchronize(stream->stream) != CUDA_SUCCESS ||
+        driver->cuMemPoolTrimTo(device->pool, 0) != CUDA_SUCCESS)
+        return result;
+    return driver->cuMemAllocFromPoolAsync(pointer, size, device->pool, stream->stream);
+}
+
+static dlc_status allocate(target_stream *stream, size_t size, void **pointer, lib_error *error) {
+    const target_device *device = stream->device;
+    CUdeviceptr memory = 0;
+    CUresult result =
+        device->pool ? allocate_from_pool(stream, size, &memory) : device->driver.cuMemAlloc_v2(&memory, size);
+    *pointer = (void *)(uintptr_t)memory;
+    if (result == CUDA_SUCCESS) return DLC_OK;
+    *pointer = NULL;
+    return explain_memory(device, size, result, device->pool ? "cuMemAllocFromPoolAsync" : "cuMemAlloc_v2", error);
+}
+
+static void release(target_stream *stream, void *pointer) {
+    const target_device *device = stream->device;
+    if (!pointer) return;
+    if (device->pool)
+        device->driver.cuMemFreeAsync(address(pointer), stream->stream);
+    else
+        device->driver.cuMemFree_v2(address(pointer)); /* waits for the device */
+}
+
+/* ---- copies */
+
+/* Room for so many bytes in the staging memory; NULL: the copy goes without. */
+static char *stage(target_stream *stream, size_t size) {
+    size_t padded = (size + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
+    if (padded > STAGING_BYTES - stream->used || stream->refused) return NULL;
+    if (!stream->staging) {
+        void *memory = NULL;
+        stream->refused = stream->device->driver.cuMemAllocHost_v2(&memory, STAGING_BYTES) != CUDA_SUCCESS;
+        if (stream->refused) return NULL;
+        stream->staging = memory;
+    }
+    char *room = stream->staging + stream->used;
+    stream->used += padded;
+    return room;
+}
+
+static dlc_status copy_to_device(target_stream *stream, void *to, const void *from, size_t size, lib_error *error) {
+    char *staged = stage(stream, size);
+    if (staged) memcpy(staged, from, size);
+    CUDA_TRY(stream->device, cuMemcpyHtoDAsync_v2, (address(to), staged ? staged : from, size, stream->stream), error);
+    /* The host may pass pinned memory, which is then read while the stream gets there. */
+    if (!staged) return synchronise(stream, error);
+    return DLC_OK;
+}
+
+static dlc_status copy_to_host(target_stream *stream, void *to, const void *from, size_t size, lib_error *error) {
+    char *staged = stream->returns < RETURNS_MAX ? stage(stream, size) : NULL;
+    CUDA_TRY(stream->device, cuMemcpyDtoHAsync_v2, (staged ? staged : to, address(from), size, stream->stream), error);
+    if (staged) stream->back[stream->returns++] = (returned){to, staged, size};
+    return DLC_OK;
+}
+
+static dlc_status copy(target_stream *stream, target_copy kind, void *to, const void *from, size_t size,
+                       lib_error *error) {
+    switch (kind) {
+    case TARGET_COPY_TO_DEVICE: return copy_to_device(stream, to, from, size, error);
+    case TARGET_COPY_TO_HOST: return copy_to_host(stream, to, from, size, error);
+    case TARGET_COPY_ON_DEVICE:
+        CUDA_TRY(stream->device, cuMemcpyDtoDAsync_v2, (address(to), address(from), size, stream->stream), error);
+        break;
+    }
+    return DLC_OK;
+}
+
+const target_runtime cuda_runtime = {
+    .device_type = kDLCUDA,
+    .enter = cuda_enter,
+    .leave = cuda_leave,
+    .open = open_stream,
+    .close = close_stream,
+    .allocate = allocate,
+    .release = release,
+    .copy = copy,
+    .synchronise = synchronise,
+};

@@ -1,0 +1,38 @@
+/* What tests see of the fake driver and the fake NVRTC: two shared objects that stand for libcuda.so.1 and libnvrtc, over host memory.
+ * Each exports one `fake_control`, besides the functions of targets/cuda/symbols.h. */
+#ifndef TEST_CUDA_FAKE_H
+#define TEST_CUDA_FAKE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct fake_control {
+    /* The `fail_at`-th call (from 1) of function `fail` after these are set returns `fail_with`. NULL: none. */
+    const char *fail;
+    long fail_at;
+    unsigned fail_with;
+    long seen; /* calls of `fail` since */
+
+    /* Settings; 0: as by default. */
+    int version;                              /* 1000*major + 10*minor, by default 13000 */
+    int devices;                              /* -1: none; by default 2 */
+    int capability;                           /* of each device, by default 90 */
+    bool no_pools, refuses_code, refuses_ptx; /* of a newer NVRTC than the driver */
+    size_t memory;                            /* bytes of each device */
+    int architectures[8];                     /* that NVRTC knows; by default 75, 80, 86, 90, 100 */
+
+    /* What exists now. */
+    long contexts, streams, modules, pools, pinned, allocations, programs;
+    size_t bytes;
+    /* What happened. */
+    long launches, compilations;
+    char message[1024]; /* of the first kernel that failed, or of the first misuse */
+} fake_control;
+
+#define FAKE_DRIVER_CONTROL "fake_driver_control"
+#define FAKE_NVRTC_CONTROL "fake_nvrtc_control"
+
+/* A driver's image, as the fake NVRTC makes it: this line, then the source. */
+#define FAKE_IMAGE_FORMAT "fake %31s for %d by %d\n"
+
+#endif

@@ -1,0 +1,144 @@
+/* Compiling with a real NVRTC, which needs no device: code, PTX, errors, threads, locale, and what functions need. Without one the
+ * tests are skipped; where CI=true says that all is to be checked, they fail. */
+#include "targets/cuda/cuda.h"
+
+#include <locale.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const source =
+    "extern \"C\" __global__ void k0_p0(float *x, const float *y) { x[threadIdx.x] = y[0] * y[1] + y[2]; }\n"
+    "extern \"C\" __global__ void k1_p0(int *x) { __shared__ int s[64]; s[threadIdx.x] = x[threadIdx.x]; __syncthreads();"
+    " x[threadIdx.x] = s[63 - threadIdx.x]; }\n"
+    "extern \"C\" __global__ void k2_p0(int *x, int i) { int a[64]; for (int k = 0; k < 64; k++) a[x[k] & 63] = k; x[0] = a[i]; }\n";
+
+static bool found;
+static cuda_compiler compiler;
+
+static dlc_status open_for(int capability, lib_error *error) {
+    return cuda_compiler_open(&compiler, &lib_libc_allocator, NULL, 0, capability, error);
+}
+
+static void need_nvrtc(void) {
+    if (found) return;
+    const char *ci = getenv("CI");
+    if (ci && strcmp(ci, "true") == 0) fail_msg("NVRTC is missing");
+    print_message("NVRTC is missing\n");
+    skip();
+}
+
+static void test_code(void **state) {
+    (void)state;
+    need_nvrtc();
+    const int capabilities[] = {80, 90};
+    for (int i = 0; i < 2; i++) {
+        lib_error error;
+        cuda_code code;
+        cuda_usage usage;
+        assert_int_equal(open_for(capabilities[i], &error), DLC_OK);
+        assert_false(compiler.ptx);
+        assert_int_equal(cuda_compile_source(&compiler, source, true, &code, &error), DLC_OK);
+        assert_memory_equal(code.bytes, "\177ELF", 4);
+        assert_true(cuda_find_usage(code.log, "k0_p0", &usage));
+        assert_in_range(usage.registers, 4, 32);
+        assert_int_equal(usage.spill_stores + usage.spill_loads + usage.stack + usage.shared, 0);
+        assert_true(cuda_find_usage(code.log, "k1_p0", &usage));
+        assert_int_equal(usage.shared, 256);
+        assert_true(cuda_find_usage(code.log, "k2_p0", &usage));
+        assert_int_equal(usage.stack, 256);
+        assert_false(cuda_find_usage(code.log, "k3_p0", &usage));
+        cuda_code_release(&compiler, &code);
+    }
+}
+
+static void test_ptx(void **state) {
+    (void)state;
+    need_nvrtc();
+    lib_error error;
+    cuda_code code;
+    assert_int_equal(open_for(990, &error), DLC_OK); /* a device that it cannot know */
+    assert_true(compiler.ptx);
+    assert_int_equal(cuda_compile_source(&compiler, source, false, &code, &error), DLC_OK);
+    assert_non_null(strstr(code.bytes, ".entry k0_p0"));
+    assert_null(strstr(code.bytes, "fma.rn.f32")); /* never contracted */
+    assert_non_null(strstr(code.bytes, "mul."));
+    cuda_code_release(&compiler, &code);
+    assert_int_equal(open_for(20, &error), DLC_UNSUPPORTED);
+    assert_non_null(strstr(error.message, "the device has 2.0"));
+}
+
+static void test_refusal(void **state) {
+    (void)state;
+    need_nvrtc();
+    lib_error error;
+    cuda_code code;
+    assert_int_equal(open_for(80, &error), DLC_OK);
+    assert_int_equal(cuda_compile_source(&compiler, "int f() { return nothing; }", false, &code, &error),
+                     DLC_COMPILE_FAILED);
+    assert_non_null(strstr(error.message, "sm_80"));
+    assert_non_null(strstr(error.message, "identifier \"nothing\" is undefined"));
+    assert_null(code.bytes);
+    assert_null(code.log);
+}
+
+static void *compile_some(void *argument) {
+    (void)argument;
+    for (int i = 0; i < 3; i++) {
+        lib_error error;
+        cuda_code code;
+        if (cuda_compile_source(&compiler, source, false, &code, &error) != DLC_OK) return "failed";
+        if (memcmp(code.bytes, "\177ELF", 4) != 0) return "no code";
+        cuda_code_release(&compiler, &code);
+    }
+    return NULL;
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    need_nvrtc();
+    lib_error error;
+    pthread_t threads[4];
+    assert_int_equal(open_for(90, &error), DLC_OK);
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, compile_some, NULL), 0);
+    for (int i = 0; i < 4; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        assert_null(result);
+    }
+}
+
+static void test_locale(void **state) {
+    (void)state;
+    need_nvrtc();
+    lib_error error;
+    cuda_code code;
+    locale_t own = newlocale(LC_ALL_MASK, "C.UTF-8", (locale_t)0);
+    if (!own) skip();
+    locale_t before = uselocale(own);
+    assert_int_equal(open_for(80, &error), DLC_OK);
+    assert_int_equal(cuda_compile_source(&compiler, source, false, &code, &error), DLC_OK);
+    assert_ptr_equal(uselocale((locale_t)0), own);
+    cuda_code_release(&compiler, &code);
+    uselocale(before);
+    freelocale(own);
+}
+
+int main(void) {
+    lib_error error;
+    const char *usual = "/usr/local/cuda/lib64/libnvrtc.so";
+    found = open_for(80, &error) == DLC_OK;
+    if (!found && access(usual, R_OK) == 0) {
+        setenv("DLC_NVRTC", usual, 1);
+        found = open_for(80, &error) == DLC_OK;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_code),    cmocka_unit_test(test_ptx),    cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_locale),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
