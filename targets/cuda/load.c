@@ -2,6 +2,7 @@
 #include "targets/cuda/cuda.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 enum { PLAIN_SHARED = 48 << 10, GRID_MAX = INT32_MAX };
 
@@ -133,9 +134,10 @@ dlc_status cuda_load(target_device *device, const target_object *object, int cou
 void cuda_unload(target_device *device, target_module *module) {
     lib_error ignored;
     if (!module) return;
-    if (module->module && cuda_enter(device, &ignored) == DLC_OK) {
+    if (module->module && device->process == getpid()) {
+        bool entered = cuda_enter(device, &ignored) == DLC_OK; /* else the driver may still know where it belongs */
         device->driver.cuModuleUnload(module->module);
-        cuda_leave(device);
+        if (entered) cuda_leave(device);
     }
     dlc_allocator allocator = module->allocator;
     lib_arena_free(&module->arena);

@@ -470,7 +470,6 @@ EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
 
 EXPORT CUresult cuModuleUnload(CUmodule module) {
     BEGIN_RELEASE("cuModuleUnload");
-    NEEDS_CONTEXT("cuModuleUnload");
     drain_all();
     lib_arena_free(&module->arena);
     free(module);
