@@ -246,8 +246,18 @@ static void add_scratch(jit_build *build, uint32_t region, int64_t bytes, int64_
     if (bytes) build->scratch[build->scratch_count++] = (jit_scratch){region, bytes, offset};
 }
 
+/* Of local scratch: on a device, whose slots are many, no more than there are tasks. */
+static int64_t scratch_slots(jit_build *build, const jit_kernel *kernel) {
+    const dlc_context *context = build->program->context;
+    int64_t most = 1;
+    for (int p = 0; p < kernel->phase_count; p++) {
+        int64_t tasks = kernel_size(build, kernel, kernel->phases[p].tasks);
+        if (tasks > most) most = tasks;
+    }
+    return context->target->runtime && most < context->width ? most : context->width;
+}
+
 static void ask_for_scratch(jit_build *build) {
-    dlc_context *context = build->program->context;
     build->scratch = LIB_NEW_ARRAY(build->work, jit_scratch, 2 * build->request_count + build->regions.count + 1);
     build->plan->calls = LIB_NEW_ARRAY(&build->plan->arena, jit_call, build->request_count + 1);
     for (uint32_t i = 0; i < build->request_count; i++) {
@@ -259,7 +269,7 @@ static void ask_for_scratch(jit_build *build) {
         call->workspace = call->local = -1;
         call->local_stride = (local + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
         add_scratch(build, region, kernel_size(build, kernel, kernel->workspace_size), &call->workspace);
-        add_scratch(build, region, call->local_stride * context->width, &call->local);
+        add_scratch(build, region, call->local_stride * scratch_slots(build, kernel), &call->local);
     }
     build->step_scratch = LIB_NEW_ARRAY(build->work, int64_t, build->regions.count + 1);
     for (uint32_t r = 0; r < build->regions.count; r++) {
@@ -276,6 +286,7 @@ static jit_tensor describe_tensor(jit_build *build, graph_id value) {
                          .dtype = shape->dtype,
                          .rank = shape->rank,
                          .bytes = jit_value_bytes(build, value)};
+    if (tensor.place.kind == JIT_PLACE_CONSTANT) tensor.place.pointer = jit_resident_constant(build, value);
     for (int d = 0; d < shape->rank; d++) tensor.shape[d] = jit_dimension(build, shape->dim[d]);
     lib_strides_compact(tensor.rank, tensor.shape, tensor.strides);
     return tensor;
@@ -453,7 +464,8 @@ static void describe_extents(jit_build *build) {
     const graph *g = build->bound;
     int inputs = build->ordinary_inputs, count = inputs + (int)g->outputs.count;
     jit_known *known = LIB_NEW_ARRAY(&plan->arena, jit_known, (size_t)count + 1);
-    bool usual = build->donated != NULL; /* the program's own graph */
+    bool usual = build->donated != NULL && /* the program's own graph */
+                 !build->program->context->target->runtime;
     for (int i = 0; i < count; i++) {
         bool output = i >= inputs;
         jit_tensor tensor = describe_tensor(build, output ? g->outputs.data[i - inputs] : g->inputs.data[i]);
@@ -581,6 +593,7 @@ void jit_plan_free(jit_plan *plan) {
     for (int i = 0; i < plan->call_count; i++) jit_cache_unpin(context, plan->calls[i].kernel);
     for (int i = 0; i < plan->step_count; i++)
         for (int b = 0; b < 2; b++) jit_plan_free(plan->steps[i].branch[b]);
+    jit_device_release(context, plan->residents);
     atomic_fetch_sub_explicit(&context->plan_bytes, plan->counted_bytes, memory_order_relaxed);
     lib_arena_free(&plan->arena);
     lib_release(&context->allocator, plan, sizeof *plan, 64);

@@ -64,13 +64,24 @@ static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib
     return DLC_OK;
 }
 
+static dlc_status refuse_place(const jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
+    const dlc_context *context = c->program->context;
+    const target_runtime *runtime = context->target->runtime;
+    if (!runtime)
+        return refuse(c, slot, error, " is on device type %d; expected host memory (%d)",
+                      (int)tensor->device.device_type, (int)kDLCPU);
+    return refuse(c, slot, error, " is on device %d of type %d; expected device %d of type %d, or host memory (%d)",
+                  (int)tensor->device.device_id, (int)tensor->device.device_type, context->ordinal,
+                  (int)runtime->device_type, (int)kDLCPU);
+}
+
 dlc_status jit_check_tensor(jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
     const jit_argument *wanted = wanted_of(c, slot);
     dlc_dtype dtype;
     if (!tensor) return refuse(c, slot, error, " is NULL");
-    if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost)
-        return refuse(c, slot, error, " is on device type %d; expected host memory (%d)",
-                      (int)tensor->device.device_type, (int)kDLCPU);
+    if (tensor->device.device_type != kDLCPU && tensor->device.device_type != kDLCUDAHost &&
+        !jit_is_on_device(c->program->context, tensor))
+        return refuse_place(c, slot, tensor, error);
     if (memcmp(&tensor->dtype, &wanted->dtype, sizeof tensor->dtype) != 0 &&
         (!lib_dtype_from_dlpack(tensor->dtype, &dtype) || dtype != wanted->shape->dtype))
         return refuse_dtype(c, slot, tensor, error);
@@ -120,7 +131,7 @@ dlc_status jit_check_inputs(jit_boundary *c, lib_error *error) {
 
 static dlc_status stage_inputs(jit_boundary *c, lib_error *error) {
     for (int i = 0; i < c->input_count; i++) {
-        if (c->direct[i]) continue;
+        if (c->direct[i] || jit_is_on_device(c->program->context, c->inputs[i])) continue;
         LIB_TRY(stage(c, i, c->inputs[i], error));
         lib_tensor_copy(&c->staged[i]->dl_tensor, c->inputs[i]);
         count_copy(c, lib_tensor_bytes(c->inputs[i]));
@@ -190,7 +201,24 @@ dlc_status jit_check_output(jit_boundary *c, int o, const int64_t *shape, lib_er
                           (long long)shape[d]);
     if (!c->direct[slot] && tensor->strides && overlaps_itself(tensor))
         return refuse(c, slot, error, " has strides under which elements overlap");
+    if (!c->direct[slot] && jit_is_on_device(c->program->context, tensor))
+        return refuse(c, slot, error,
+                      " has strides or is not aligned to its elements, which is not supported on devices");
     return jit_check_overlap(c, o, error);
+}
+
+/* Where the inputs are: on the device if any of them is. */
+static dlc_status make_output(jit_boundary *c, int o, const int64_t *shape, lib_error *error) {
+    dlc_context *context = c->program->context;
+    const jit_argument *wanted = &c->program->outputs[o];
+    dlc_output_slot *slot = &c->outputs[o];
+    bool on_device = false;
+    for (int i = 0; i < c->input_count; i++) on_device = on_device || jit_is_on_device(context, c->inputs[i]);
+    if (on_device) return jit_device_tensor(context, wanted, shape, &slot->managed, error);
+    slot->managed =
+        lib_tensor_new(&context->allocator, wanted->shape->dtype, wanted->rank, shape, TIR_BUFFER_ALIGNMENT);
+    return slot->managed ? DLC_OK
+                         : lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: output %s", c->caller, wanted->name);
 }
 
 static dlc_status check_outputs(jit_boundary *c, const jit_plan *plan, lib_error *error) {
@@ -199,13 +227,9 @@ static dlc_status check_outputs(jit_boundary *c, const jit_plan *plan, lib_error
         if (c->outputs[o].tensor) LIB_TRY(jit_check_output(c, o, shape, error));
     }
     for (int o = 0; o < c->output_count; o++) {
-        const jit_argument *wanted = &c->program->outputs[o];
         dlc_output_slot *slot = &c->outputs[o];
         if (!slot->tensor) {
-            slot->managed = lib_tensor_new(&c->program->context->allocator, wanted->shape->dtype, wanted->rank,
-                                           &plan->output_shapes[o * DLC_MAX_RANK], TIR_BUFFER_ALIGNMENT);
-            if (!slot->managed)
-                return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: output %s", c->caller, wanted->name);
+            LIB_TRY(make_output(c, o, &plan->output_shapes[o * DLC_MAX_RANK], error));
             c->output_data[o] = slot->managed->dl_tensor.data;
             continue;
         }
@@ -256,9 +280,12 @@ static dlc_status run_call(jit_boundary *c, const dlc_run_options *options, lib_
     LIB_TRY(jit_plans_enter(program, c->shapes, c->shape_count, true, &plan, &side, error));
     dlc_status status = check_outputs(c, plan, error);
     if (status == DLC_OK) status = stage_inputs(c, error);
-    if (status == DLC_OK) fill_donated(c, plan);
-    if (status == DLC_OK)
+    if (status == DLC_OK && program->context->target->runtime) {
+        status = jit_device_run(c, plan, options, error);
+    } else if (status == DLC_OK) {
+        fill_donated(c, plan);
         status = jit_plan_run(program, plan, c->input_data, c->output_data, options ? options->cancel : NULL, error);
+    }
     jit_plans_leave(program, side);
     finish(c, status);
     return status;

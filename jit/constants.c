@@ -107,32 +107,51 @@ static void *publish_packed(dlc_program *program, jit_packed *packed) {
     return bytes;
 }
 
-void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout) {
+/* Bytes of a constant in the layout asked for, and whether they live as long as the program. */
+static void *pack_constant(jit_build *build, graph_id value, const tir_layout *layout, size_t *total, bool *kept_on) {
     dlc_program *program = build->program;
     const void *from = build->place[value].pointer;
-    if (tir_layout_is_identity(layout)) return build->place[value].pointer;
-    bool kept = is_kept(program, from);
+    const graph_shape *shape = graph_shape_of(build->bound, value);
+    int64_t dims[DLC_MAX_RANK], stride[TIR_MAX_PHYSICAL];
+    bool kept = *kept_on = is_kept(program, from);
+    if (tir_layout_is_identity(layout)) {
+        *total = jit_value_bytes(build, value);
+        return build->place[value].pointer;
+    }
+    for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
+    size_t size = lib_dtype_size(shape->dtype), bytes = *total = physical(layout, dims, stride) * size;
     if (kept) {
         lib_mutex_lock(&program->mutex);
         void *known = find_packed(program->packed, from, layout);
         lib_mutex_unlock(&program->mutex);
         if (known) return known;
     }
-    const graph_shape *shape = graph_shape_of(build->bound, value);
-    int64_t dims[DLC_MAX_RANK], stride[TIR_MAX_PHYSICAL];
-    for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
-    size_t size = lib_dtype_size(shape->dtype), bytes = physical(layout, dims, stride) * size;
     if (kept && bytes >= SHARED_MIN) {
         jit_packed *packed = new_packed(build, from, layout, bytes);
         pack(layout, size, dims, from, packed->bytes);
         return publish_packed(program, packed);
     }
+    *kept_on = false;
     void *to = lib_arena_take_aligned(&build->plan->arena, bytes, TIR_BUFFER_ALIGNMENT);
     pack(layout, size, dims, from, to);
     return to;
 }
 
+void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout) {
+    size_t bytes;
+    bool kept;
+    void *packed = pack_constant(build, value, layout, &bytes, &kept);
+    return build->program->context->target->runtime ? jit_device_constant(build, packed, bytes, kept) : packed;
+}
+
+void *jit_resident_constant(jit_build *build, graph_id value) {
+    void *bytes = build->place[value].pointer;
+    if (!build->program->context->target->runtime) return bytes;
+    return jit_device_constant(build, bytes, jit_value_bytes(build, value), is_kept(build->program, bytes));
+}
+
 void jit_constants_free(dlc_program *program) {
+    jit_device_constants_free(program);
     const dlc_allocator *allocator = &program->context->allocator;
     for (jit_packed *packed = program->packed, *next; packed; packed = next) {
         next = packed->next;

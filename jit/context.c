@@ -61,9 +61,18 @@ static uint64_t default_clock(void *user) {
     return lib_time_ns();
 }
 
-static const target *find_target(const char *name) {
+/* "name", or "name:N" for device N of a target that may have several. NULL: the first target. */
+static const target *find_target(const char *name, int *ordinal) {
+    size_t length = name ? strcspn(name, ":") : 0,
+           digits = name && name[length] ? strspn(name + length + 1, "0123456789") : 0;
+    bool numbered = name && name[length];
+    *ordinal = 0;
+    if (numbered && (!digits || digits > 4 || name[length + 1 + digits])) return NULL;
+    for (size_t i = 0; numbered && i < digits; i++) *ordinal = *ordinal * 10 + (name[length + 1 + i] - '0');
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-        if (!name || strcmp(targets[i]->name, name) == 0) return targets[i];
+        if (!name || (strncmp(targets[i]->name, name, length) == 0 && !targets[i]->name[length] &&
+                      (!numbered || targets[i]->runtime)))
+            return targets[i];
     return NULL;
 }
 
@@ -72,7 +81,10 @@ static dlc_status start_threads(dlc_context *context, const dlc_context_options 
     int threads = options->threads;
     if (threads > 0) threads = (int)lib_environment_integer(LIB_ENV_THREADS, threads);
     context->width = context->compile_width = 1;
-    if (options->parallel_for) {
+    if (context->target->runtime) {
+        context->width = context->machine.cores > 1 ? context->machine.cores
+                                                    : 1; /* slots of scratch; the host's threads do nothing */
+    } else if (options->parallel_for) {
         context->parallel_for = options->parallel_for;
         context->parallel_user = options->parallel_user;
         context->width = options->parallel_width > 1 ? options->parallel_width : 1;
@@ -107,10 +119,12 @@ static dlc_status check_options(const dlc_context_options *options, lib_error *e
     if (options->allocator && (!options->allocator->allocate || !options->allocator->release))
         return lib_fail(error, DLC_INVALID_ARGUMENT,
                         "dlc_context_create: an allocator needs both allocate and release");
-    if (!find_target(options->target)) {
+    int ordinal;
+    if (!find_target(options->target, &ordinal)) {
         char known[128] = "";
         for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", targets[i]->name);
+            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s%s", i ? ", " : "", targets[i]->name,
+                     targets[i]->runtime ? " (of several devices: NAME:0, NAME:1, ...)" : "");
         return lib_fail(error, DLC_NOT_FOUND, "dlc_context_create: no target is called \"%s\"; this build has %s",
                         options->target, known);
     }
@@ -118,8 +132,8 @@ static dlc_status check_options(const dlc_context_options *options, lib_error *e
 }
 
 static dlc_status open_context(dlc_context *context, const dlc_context_options *options, lib_error *error) {
-    context->target = find_target(options->target);
-    target_options target_opts = {.allocator = &context->allocator, .log = &context->log};
+    context->target = find_target(options->target, &context->ordinal);
+    target_options target_opts = {.allocator = &context->allocator, .log = &context->log, .ordinal = context->ordinal};
     LIB_TRY(context->target->open(&target_opts, &context->device, &context->machine, error));
     context->machine_hash =
         lib_hash_bytes(&context->machine, sizeof context->machine, (lib_hash128){DLC_VERSION_MINOR, 1});
@@ -191,6 +205,7 @@ void dlc_context_destroy(dlc_context *context) {
     lib_pool_free(context->compile_pool);
     jit_cache_free(context);
     jit_blocks_free(context);
+    jit_device_close(context);
     graph_handles_free(&context->handles, &context->allocator);
     lib_mutex_destroy(&context->mutex);
     if (context->device) context->target->close(context->device);
@@ -215,6 +230,7 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
                             .cache_bytes = READ(plan_bytes),
                             .arena_bytes = READ(arena_bytes),
                             .copied_bytes = READ(copied_bytes),
+                            .transferred_bytes = READ(transferred_bytes),
                             .compile_ns = READ(compile_ns),
                             .run_ns = READ(run_ns)};
 #undef READ

@@ -20,14 +20,11 @@ static bool is_named(const graph_node *node, const char *name) {
     return strcmp(node->op->name, name) == 0;
 }
 
-static int64_t padded(size_t bytes) {
-    return ((int64_t)bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
-}
-
 int64_t jit_control_scratch(jit_build *build, const graph_node *node) {
     if (!is_named(node, "while")) return 0;
     int64_t bytes = TIR_BUFFER_ALIGNMENT; /* the condition's value */
-    for (int o = 0; o < node->results; o++) bytes += padded(jit_value_bytes(build, node->first + (graph_id)o));
+    for (int o = 0; o < node->results; o++)
+        bytes += (int64_t)jit_padded(jit_value_bytes(build, node->first + (graph_id)o));
     return bytes;
 }
 
@@ -140,7 +137,7 @@ static dlc_status run_while(const running *run) {
         char *spare = condition + TIR_BUFFER_ALIGNMENT;
         for (int o = 0; o < step->output_count; o++) {
             results[o] = iteration & 1 ? spare : pointer_of(run, &step->outputs[o]);
-            spare += padded(step->outputs[o].bytes);
+            spare += jit_padded(step->outputs[o].bytes);
         }
         LIB_TRY(jit_plan_run(run->program, step->branch[1], operands, results, run->cancel, run->error));
         for (int o = 0; o < step->output_count; o++) operands[o] = results[o];

@@ -126,6 +126,9 @@ static void region_llvm(dump *d, const graph_region *region) {
 static void region_assembly(dump *d, const graph_region *region) {
     region_code(d, region, TARGET_DUMP_ASSEMBLY);
 }
+static void region_source(dump *d, const graph_region *region) {
+    region_code(d, region, TARGET_DUMP_SOURCE);
+}
 
 /* Every branch below, innermost last; `visit` sees it in d->build. */
 static void for_branches(dump *d, void (*visit)(dump *d)) {
@@ -167,6 +170,7 @@ REGION_STAGE(dump_steps, true, region_steps)
 REGION_STAGE(dump_loops, true, region_loops)
 REGION_STAGE(dump_llvm, true, region_llvm)
 REGION_STAGE(dump_assembly, true, region_assembly)
+REGION_STAGE(dump_source, true, region_source)
 
 /* ---- Graphviz: regions are clusters. A node that several regions compute stands in each of them. */
 
@@ -460,8 +464,9 @@ static const struct {
     {"regions", dump_regions, true, false},   {"stages", dump_stages, true, false},
     {"schedule", dump_schedule, true, false}, {"steps", dump_steps, true, false},
     {"loops", dump_loops, true, false},       {"llvm", dump_llvm, true, false},
-    {"asm", dump_assembly, true, false},      {"dot", dump_dot, true, false},
-    {"plan", dump_plan, true, true},          {"profile", dump_profile, true, true},
+    {"asm", dump_assembly, true, false},      {"source", dump_source, true, false},
+    {"dot", dump_dot, true, false},           {"plan", dump_plan, true, true},
+    {"profile", dump_profile, true, true},
 };
 enum { STAGES = sizeof stages / sizeof *stages };
 

@@ -30,8 +30,9 @@ static void release(dlc_context *context, char *memory, size_t size) {
 
 /* ---- shared arenas */
 
+/* An arena on a device is no part of a frame either: device.c takes it for each run. */
 bool jit_shares_arena(const jit_plan *plan) {
-    return plan->arena_bytes >= JIT_ARENA_SHARED;
+    return plan->arena_bytes >= JIT_ARENA_SHARED || plan->context->target->runtime;
 }
 
 static bool claim(atomic_bool *busy) {
@@ -79,7 +80,7 @@ void jit_blocks_free(dlc_context *context) {
 
 /* ---- pointers into the arena */
 
-static void set_memory(const jit_plan *plan, jit_frame *frame, char *memory) {
+void jit_frame_set_memory(const jit_plan *plan, jit_frame *frame, char *memory) {
     frame->memory = memory;
     for (int s = 0; s < plan->slot_count; s++)
         if (plan->slots[s].kind == JIT_PLACE_ARENA) frame->pointers[s] = memory + plan->slots[s].offset;
@@ -96,7 +97,7 @@ static bool take_arena(const jit_plan *plan, jit_frame *frame) {
     char *memory = frame->block ? frame->block->memory : NULL;
     if (all_busy) memory = allocate(plan->context, (size_t)plan->arena_bytes);
     if (!memory) return false;
-    if (memory != frame->memory) set_memory(plan, frame, memory);
+    if (memory != frame->memory) jit_frame_set_memory(plan, frame, memory);
     return true;
 }
 
@@ -141,7 +142,7 @@ jit_frame *jit_frame_new(const jit_plan *plan) {
         frame->arguments[c] = (target_arguments){.buffers = frame->pointers + plan->calls[c].first_slot,
                                                  .params = plan->calls[c].params,
                                                  .local_stride = plan->calls[c].local_stride};
-    if (!jit_shares_arena(plan)) set_memory(plan, frame, base);
+    if (!jit_shares_arena(plan)) jit_frame_set_memory(plan, frame, base);
     return frame;
 }
 
@@ -149,7 +150,7 @@ void jit_frame_free(const jit_plan *plan, jit_frame *frame) {
     if (frame) release(plan->context, frame->base, frame->total);
 }
 
-static jit_frame *take_kept(jit_plan *plan) {
+jit_frame *jit_frame_take_bare(jit_plan *plan) {
     for (int i = 0; i < JIT_FRAMES_KEPT; i++) {
         jit_frame_slot *slot = &plan->frames[i];
         if (!claim(&slot->busy)) continue;
@@ -164,7 +165,7 @@ static jit_frame *take_kept(jit_plan *plan) {
     return jit_frame_new(plan);
 }
 
-static void give_back(jit_plan *plan, jit_frame *frame) {
+void jit_frame_give_bare(jit_plan *plan, jit_frame *frame) {
     if (frame->slot >= 0)
         disclaim(&plan->frames[frame->slot].busy);
     else
@@ -172,13 +173,13 @@ static void give_back(jit_plan *plan, jit_frame *frame) {
 }
 
 jit_frame *jit_frame_take(jit_plan *plan) {
-    jit_frame *frame = take_kept(plan);
+    jit_frame *frame = jit_frame_take_bare(plan);
     if (!frame || !jit_shares_arena(plan) || take_arena(plan, frame)) return frame;
-    give_back(plan, frame);
+    jit_frame_give_bare(plan, frame);
     return NULL;
 }
 
 void jit_frame_give(jit_plan *plan, jit_frame *frame) {
     if (jit_shares_arena(plan)) give_arena(plan, frame);
-    give_back(plan, frame);
+    jit_frame_give_bare(plan, frame);
 }

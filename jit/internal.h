@@ -68,8 +68,14 @@ graph_regions jit_fuse(jit_build *build);
 /* constants.c: bytes that live as long as the plan, of a constant and of the value that it places in another layout. */
 const void *jit_keep_constant(jit_build *build, const graph_constant *constant);
 void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout);
+/* The same where kernels of a target with a runtime find it: as the value lies in `place`, without a layout. */
+void *jit_resident_constant(jit_build *build, graph_id value);
 void jit_collect_constants(dlc_program *program);
 void jit_constants_free(dlc_program *program);
+
+static inline size_t jit_padded(size_t bytes) {
+    return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
+}
 
 /* control.c: a custom call's function; the branches of an `if` or `while` step as plans of their own. */
 void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node);
@@ -142,5 +148,13 @@ dlc_status jit_check_output(jit_boundary *c, int output, const int64_t *shape, l
 dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error);
 /* The output's buffer is that of the input donated to it, and kernels can use it as it is. */
 bool jit_is_shared(const jit_boundary *c, int output);
+
+/* device.c: a run of checked tensors, with host copies where they are not compact. */
+dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const dlc_run_options *options, lib_error *error);
+/* A new compact tensor there. */
+dlc_status jit_device_tensor(dlc_context *context, const jit_argument *argument, const int64_t *shape,
+                             DLManagedTensorVersioned **tensor, lib_error *error);
+/* The device's copy of a constant's bytes. `kept`: they live as long as the program. Raises. */
+void *jit_device_constant(jit_build *build, const void *host, size_t size, bool kept);
 
 #endif

@@ -8,6 +8,7 @@
  *                                                                             control.c
  *   call       dlc_run and what it checks at the boundary; calls kept by hosts call.c, kept_call.c
  *   run        plan + tensors -> phases; no allocation, no lock                run.c, frame.c, control.c
+ *   device     runs on targets whose tensors live in memory of their own       device.c
  *   dump       every stage as text                                             dump.c
  *
  * Lifetimes: a plan pins the kernels it calls; a program owns its plans and constants; a run is a registered reader of its
@@ -94,6 +95,14 @@ typedef struct jit_block {
 
 enum { JIT_BLOCKS_KEPT = 8, JIT_ARENA_SHARED = 256 << 10 /* bytes from which on an arena comes from the blocks */ };
 
+/* A stream that runs take and give back, of targets with a runtime. */
+typedef struct jit_stream_slot {
+    _Alignas(64) atomic_bool busy;
+    target_stream *stream; /* belongs to who set busy; NULL: none yet */
+} jit_stream_slot;
+
+enum { JIT_STREAMS_KEPT = 8 };
+
 struct dlc_context {
     dlc_allocator allocator;
     graph_handles handles;
@@ -102,6 +111,7 @@ struct dlc_context {
     void *clock_user;
     const target *target;
     target_device *device;
+    int ordinal; /* which of the target's devices */
     tir_machine machine;
     lib_hash128 machine_hash;
     lib_pool *pool, *compile_pool; /* NULL: the caller only */
@@ -113,12 +123,13 @@ struct dlc_context {
     bool default_float_modes;
     jit_cache cache;
     jit_block blocks[JIT_BLOCKS_KEPT];
+    jit_stream_slot streams[JIT_STREAMS_KEPT];
     lib_mutex mutex; /* guards the list of programs */
     dlc_program *programs;
     /* Of programs that are gone, and what no program counts for itself. */
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
         kernel_evictions;
-    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, copied_bytes, compile_ns, run_ns;
+    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, copied_bytes, transferred_bytes, compile_ns, run_ns;
 };
 
 dlc_status jit_fail(dlc_context *context,
@@ -256,6 +267,14 @@ typedef struct jit_known {
     const int64_t *strides; /* [rank] compact */
 } jit_known;
 
+/* A constant that was copied to the device. */
+typedef struct jit_resident {
+    struct jit_resident *next;
+    const void *host;
+    size_t size;
+    void *device;
+} jit_resident;
+
 struct jit_plan {
     jit_plan *next; /* list of retired plans */
     int holders;    /* calls that hosts keep; guarded by the program's mutex */
@@ -278,6 +297,7 @@ struct jit_plan {
     int64_t *output_shapes;  /* [outputs][DLC_MAX_RANK] */
     jit_known *known;        /* [inputs + outputs] for the quick check of a run; NULL: some run needs more than that */
     jit_donation *donations; /* [outputs] */
+    jit_resident *residents; /* of this plan alone; nodes are in the arena */
     int *output_ranks;
     size_t counted_bytes;      /* in context->plan_bytes */
     _Atomic uint64_t last_use; /* program->tick then */
@@ -343,6 +363,7 @@ struct dlc_program {
     jit_plan *held; /* out of the table and unread, but with holders */
     dlc_call *calls;
     jit_packed *packed;
+    jit_resident *residents; /* of all plans */
     struct {
         int64_t value[4];
         int count;
@@ -384,6 +405,10 @@ jit_frame *jit_frame_take(jit_plan *plan);
 void jit_frame_give(jit_plan *plan, jit_frame *frame);
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs);
 void jit_frame_free(const jit_plan *plan, jit_frame *frame); /* NULL is accepted */
+/* A frame whose arena is somebody else's, and its place. */
+jit_frame *jit_frame_take_bare(jit_plan *plan);
+void jit_frame_set_memory(const jit_plan *plan, jit_frame *frame, char *memory);
+void jit_frame_give_bare(jit_plan *plan, jit_frame *frame);
 void jit_blocks_free(dlc_context *context);
 
 /* plans.c: the plan for these shapes, found or built. It stays until jit_plans_leave(program, *side). After a failure nothing is
@@ -411,6 +436,14 @@ uint64_t jit_call_runs(const dlc_program *program);
 /* control.c: custom calls, if, while. */
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
                            char *const *outputs, const volatile int *cancel, lib_error *error);
+
+/* device.c: for targets with a runtime. Outputs of the init graph, into host memory. */
+dlc_status jit_device_compute(dlc_program *program, jit_plan *plan, int count, const size_t *sizes,
+                              char *const *outputs, lib_error *error);
+void jit_device_release(dlc_context *context, const jit_resident *list); /* the memory; the nodes stay */
+void jit_device_constants_free(dlc_program *program);
+void jit_device_close(dlc_context *context);
+bool jit_is_on_device(const dlc_context *context, const DLTensor *tensor); /* the context's own */
 
 /* dump.c: the stages that DLC_DEBUG asks for, to the log: those before there is a plan (NULL), or those of the plan. Never fails. */
 void jit_dump_to_log(dlc_program *program, const int64_t *shapes, jit_plan *plan);

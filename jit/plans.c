@@ -173,6 +173,13 @@ static void insert_plan(dlc_program *program, jit_plan *plan) {
  * thread has promised to build. */
 static _Thread_local const dlc_context *binding_in;
 
+static dlc_status run_init_plan(dlc_program *program, char *const *outputs, const size_t *sizes, lib_error *error) {
+    jit_plan *plan = program->init_plan;
+    if (program->context->target->runtime)
+        return jit_device_compute(program, plan, (int)program->init->outputs.count, sizes, outputs, error);
+    return jit_plan_run(program, plan, NULL, outputs, NULL, error);
+}
+
 /* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. */
 static dlc_status compute_init(dlc_program *program, lib_error *error) {
     const dlc_allocator *allocator = &program->context->allocator;
@@ -181,21 +188,23 @@ static dlc_status compute_init(dlc_program *program, lib_error *error) {
     uint32_t count = program->init->outputs.count;
     if (!program->init_values)
         program->init_values = lib_allocate_zeroed(allocator, (count + 1) * sizeof(graph_constant), 16);
-    char **outputs = lib_allocate_zeroed(allocator, (count + 1) * sizeof *outputs, 16);
+    char **outputs = lib_allocate_zeroed(allocator, (count + 1) * (sizeof *outputs + sizeof(size_t)), 16);
+    size_t *sizes = (size_t *)(void *)(outputs + count + 1);
     bool complete = program->init_values && outputs;
     for (uint32_t o = 0; o < count && complete; o++) {
         graph_constant *value = &program->init_values[o];
         const int64_t *shape = &program->init_plan->output_shapes[o * DLC_MAX_RANK];
         size_t bytes = lib_dtype_size(graph_shape_of(program->init, program->init->outputs.data[o])->dtype);
         for (int d = 0; d < program->init_plan->output_ranks[o]; d++) bytes *= (size_t)shape[d];
+        sizes[o] = bytes;
         value->size = bytes ? bytes : 1;
         if (!value->bytes) value->bytes = lib_allocate_bytes(allocator, value->size, TIR_BUFFER_ALIGNMENT);
         outputs[o] = (char *)(uintptr_t)value->bytes;
         complete = outputs[o] != NULL;
     }
-    dlc_status status = complete ? jit_plan_run(program, program->init_plan, NULL, outputs, NULL, error)
+    dlc_status status = complete ? run_init_plan(program, outputs, sizes, error)
                                  : lib_fail(error, DLC_OUT_OF_MEMORY, "the precomputed constants were refused");
-    lib_release(allocator, outputs, (count + 1) * sizeof *outputs, 16);
+    lib_release(allocator, outputs, (count + 1) * (sizeof *outputs + sizeof(size_t)), 16);
     return status;
 }
 

@@ -17,7 +17,9 @@ typedef struct target_arguments {
     void *const *buffers;
     const int64_t *params;
     char *workspace;
-    char *local; /* local scratch of slot s starts at local + s*local_stride */
+    char *
+        local; /* local scratch of slot s starts at local + s*local_stride; with a runtime: as many slots as machine.cores, or tasks
+                    if these are fewer */
     int64_t local_stride;
     lib_error *error;      /* the interpreter's way to report, and a device's; generated code never fails */
     target_stream *stream; /* of targets with a runtime; else unused */
@@ -69,7 +71,7 @@ typedef struct target_runtime {
     dlc_status (*enter)(target_device *device, lib_error *error);
     void (*leave)(target_device *device);
 
-    /* A stream of our own, or the host's if `given` is not NULL, which stays the host's. Closing waits for nothing but our own. */
+    /* A stream of our own, or the host's if `given` is not NULL, which stays the host's. Closing waits for what it was given. */
     dlc_status (*open)(target_device *device, void *given, target_stream **stream, lib_error *error);
     void (*close)(target_stream *stream);
 

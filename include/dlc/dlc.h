@@ -69,7 +69,7 @@ typedef void (*dlc_parallel_for_function)(void *user, int64_t count, void (*body
 
 typedef struct dlc_context_options {
     size_t struct_size;
-    const char *target;             /* "cpu" (default when built in), "interp", "null" */
+    const char *target; /* "cpu" (default when built in), "cuda", "interp", "null"; "cuda:1": the second device */
     const dlc_allocator *allocator; /* default: libc */
     int threads;         /* 0: the calling thread only; N: a pool of our own of N threads in all, clamped to the
                                          CPUs this process may use */
@@ -202,20 +202,25 @@ DLC_API dlc_status dlc_program_alias(dlc_program *program, int output, int input
 typedef struct dlc_run_options {
     size_t struct_size;
     const volatile int *cancel; /* non-zero: the run ends with DLC_CANCELLED; outputs are then undefined */
-    void *stream;               /* reserved for device targets */
-    void *event;                /* reserved for device targets */
+    void *
+        stream; /* of device targets: the host's own (a CUstream of the device's primary context), on which the run then works behind
+                     what it was given before; NULL: one of the library's */
+    void *event; /* reserved */
 } dlc_run_options;
 #define DLC_RUN_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_run_options)
 
 /* An output slot: set `tensor` to the caller's buffer (shape and dtype are checked; any strides without overlap), or leave it
- * NULL: the library then fills `managed` with a new compact tensor; call managed->deleter(managed) when done. */
+ * NULL: the library then fills `managed` with a new compact tensor; call managed->deleter(managed) when done, of tensors on a
+ * device before the context is destroyed. It lies where the inputs are: on the device if any of them is. */
 typedef struct dlc_output_slot {
     DLTensor *tensor;
     DLManagedTensorVersioned *managed;
 } dlc_output_slot;
 
 /* Binds (compiles and caches) for the shapes of the inputs on first sight, then runs. Inputs may have any strides. Inputs and
- * outputs must not overlap unless donated by dlc_program_alias. Blocks until the outputs are written. */
+ * outputs must not overlap unless donated by dlc_program_alias. Blocks until the outputs are written.
+ * Programs of a device target take tensors in host memory, which are copied there and back, and tensors on the context's own device,
+ * which are used where they are; outputs there must be compact. */
 DLC_API dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                            int input_count, dlc_output_slot *outputs, int output_count);
 /* A run with its tensors given beforehand, for small shapes that run often: what dlc_run checks and looks up is checked and looked
@@ -252,11 +257,12 @@ typedef struct dlc_statistics {
         copied_bytes; /* by runs, beside what kernels do: strided, unaligned and donated tensors, outputs that are inputs or
                                 parts of other values, operands of concatenations */
     uint64_t compile_ns, run_ns; /* total time in bind, in runs (runs only while profiling) */
+    uint64_t transferred_bytes;  /* by runs between the memory of the host and that of a device */
 } dlc_statistics;
 DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *statistics);
 /* Per-kernel times of the following runs of the program; 0 switches off. */
 DLC_API void dlc_program_profile(dlc_program *program, int on);
-/* Stages as text: "graph", "bound", "regions", "stages", "schedule", "steps" (what each of its lines does), "loops", "llvm", "asm",
+/* Stages as text: "graph", "bound", "regions", "stages", "schedule", "steps" (what each of its lines does), "loops", "llvm", "asm", "source" (CUDA C),
  * "plan", "profile", "dot" (Graphviz of the fused graph), for given input shapes (NULL for "graph"). "graph" and "bound" parse back
  * (dlc_graph_parse) unless their first line says that large constants are shortened, or that a graph for precomputed constants
  * comes first. "profile" lists, for each kernel since dlc_program_profile, its share of the time, time and number of runs,

@@ -13,14 +13,10 @@ void cuda_source(int count, const tir_kernel *const *kernels, lib_text *text) {
 }
 
 static dlc_status check(const target_device *device, const tir_kernel *kernel, lib_error *error) {
-    int64_t parameters = kernel->arguments + (int64_t)kernel->params.count + 3;
+    int64_t parameters = kernel->arguments + (int64_t)kernel->params.count + 5;
     if (parameters > CUDA_PARAMETER_LIMIT)
         return lib_fail(error, DLC_UNSUPPORTED, "cuda: kernel %s has %lld parameters, expected at most %d",
                         kernel->name, (long long)parameters, CUDA_PARAMETER_LIMIT);
-    if (kernel->local_size)
-        return lib_fail(error, DLC_UNSUPPORTED,
-                        "cuda: kernel %s has scratch of scope local, expected reg, shared, stack or workspace",
-                        kernel->name);
     for (int p = 0; p < (int)kernel->phases.count; p++) {
         int threads = cuda_phase_threads(kernel, p);
         int64_t shared = cuda_phase_shared(kernel, p);
@@ -61,10 +57,7 @@ static dlc_status compile_to(target_device *device, int count, const tir_kernel 
     lib_arena arena;
     lib_arena_init(&arena, &device->allocator, NULL);
     char *source = make_source(device, &arena, count, kernels, &own);
-    bool wanted = source && lib_environment_lists(LIB_ENV_DEBUG, "source");
-    if (wanted) lib_log_lines(&device->log, source);
-    dlc_status status = source ? cuda_compile_source(&device->compiler, source, wanted, code, &own) : own.status;
-    if (wanted && status == DLC_OK) lib_log_lines(&device->log, code->log);
+    dlc_status status = source ? cuda_compile_source(&device->compiler, source, false, code, &own) : own.status;
     lib_arena_free(&arena);
     return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", own.message);
 }

@@ -98,8 +98,8 @@ CUstream cuda_stream_handle(const target_stream *stream);
  *
  * Phase P of kernel number N of a module is  extern "C" __global__ void kN_pP(...)  with these parameters, used or not:
  *     the ARG buffers in order, as pointers to their elements; the kernel's parameters, long long each;
- *     char *workspace; long long iteration; long long first
- * Block b runs task first + b; blocks are of cuda_phase_threads threads, all in x. */
+ *     char *workspace; char *local; long long local_stride; long long iteration; long long first
+ * Block b runs task first + b, with local scratch at local + b * local_stride; blocks are of cuda_phase_threads threads, all in x. */
 void cuda_emit(const tir_kernel *kernel, int number, lib_text *text);
 int cuda_phase_threads(const tir_kernel *kernel, int phase);
 int64_t cuda_phase_shared(const tir_kernel *kernel, int phase); /* bytes of dynamic shared memory */

@@ -10,6 +10,7 @@ typedef struct loaded_phase {
     target_device *device;
     CUfunction function;
     int arguments, params, threads;
+    int64_t blocks; /* of one launch, at most: with local scratch no more than there are slots of it */
     unsigned shared;
 } loaded_phase;
 
@@ -30,10 +31,12 @@ static dlc_status launch(const loaded_phase *p, const target_arguments *argument
     for (int i = 0; i < p->params; i++) *at++ = (void *)(uintptr_t)&arguments->params[i];
     int64_t first = begin;
     *at++ = (void *)(uintptr_t)&arguments->workspace;
+    *at++ = (void *)(uintptr_t)&arguments->local;
+    *at++ = (void *)(uintptr_t)&arguments->local_stride;
     *at++ = &iteration;
     *at++ = &first;
-    for (; first < end; first += GRID_MAX) {
-        unsigned blocks = (unsigned)(end - first < GRID_MAX ? end - first : GRID_MAX);
+    for (; first < end; first += p->blocks) {
+        unsigned blocks = (unsigned)(end - first < p->blocks ? end - first : p->blocks);
         CUDA_TRY(p->device, cuLaunchKernel,
                  (p->function, blocks, 1, 1, (unsigned)p->threads, 1, 1, p->shared,
                   cuda_stream_handle(arguments->stream), parameters, NULL),
@@ -65,6 +68,7 @@ static dlc_status find_function(target_device *device, const target_module *modu
                          .arguments = kernel->arguments,
                          .params = (int)kernel->params.count,
                          .threads = cuda_phase_threads(kernel, p),
+                         .blocks = kernel->local_size ? device->machine.cores : GRID_MAX,
                          .shared = (unsigned)cuda_phase_shared(kernel, p)};
     CUDA_TRY(device, cuModuleGetFunction, (&to->function, module->module, name), error);
     if (to->shared > PLAIN_SHARED)

@@ -10,7 +10,6 @@ static void fill_common(tir_machine *machine) {
     machine->fma = 1;
     machine->masked = 1;
     machine->line = 128;
-    machine->cores = 1;
     machine->thread_registers = 255; /* of every architecture since 3.5 */
 }
 
@@ -36,7 +35,7 @@ dlc_status cuda_machine_of_device(const cuda_driver *driver, CUdevice device, ti
     memset(machine->name + length, 0, sizeof machine->name - length);
     machine->warp = value[WARP];
     machine->block_threads = value[THREADS];
-    machine->multiprocessors = value[MULTIPROCESSORS];
+    machine->cores = machine->multiprocessors = value[MULTIPROCESSORS];
     machine->l2 = value[L2];
     machine->shared_memory = value[OPTIN] > value[SHARED] ? value[OPTIN] : value[SHARED];
     machine->compute_capability = 10 * value[MAJOR] + value[MINOR];
@@ -61,7 +60,7 @@ bool cuda_machine_of_name(const char *architecture, tir_machine *machine) {
         snprintf(machine->name, sizeof machine->name, "NVIDIA %s", devices[i].name);
         machine->warp = 32;
         machine->block_threads = 1024;
-        machine->multiprocessors = devices[i].multiprocessors;
+        machine->cores = machine->multiprocessors = devices[i].multiprocessors;
         machine->l2 = (int64_t)devices[i].l2_mib << 20;
         machine->shared_memory = (int64_t)devices[i].shared_kib << 10;
         machine->compute_capability = devices[i].capability;

@@ -13,7 +13,7 @@ typedef struct returned { /* bytes on their way to the host through the staging 
 struct target_stream {
     target_device *device;
     CUstream stream;
-    bool own;
+    bool own, ready;
     char *staging; /* pinned; NULL: refused, or not needed so far */
     bool refused;
     size_t used; /* bytes of the staging memory that the device may still read or write */
@@ -60,10 +60,8 @@ static dlc_status synchronise(target_stream *stream, lib_error *error) {
 static void close_stream(target_stream *stream) {
     if (!stream) return;
     target_device *device = stream->device;
-    if (stream->staging) { /* the device may still read it */
-        device->driver.cuStreamSynchronize(stream->stream);
-        device->driver.cuMemFreeHost(stream->staging);
-    }
+    if (stream->ready) device->driver.cuStreamSynchronize(stream->stream); /* it may still use memory of the host's */
+    if (stream->staging) device->driver.cuMemFreeHost(stream->staging);
     if (stream->own) device->driver.cuStreamDestroy_v2(stream->stream);
     lib_release(&device->allocator, stream, sizeof *stream, _Alignof(target_stream));
 }
@@ -74,6 +72,7 @@ static dlc_status open_stream(target_device *device, void *given, target_stream 
     if (!stream) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: a stream");
     stream->device = device;
     dlc_status status = given ? adopt(stream, given, error) : create(stream, error);
+    stream->ready = status == DLC_OK;
     if (status == DLC_OK)
         *result = stream;
     else

@@ -626,9 +626,9 @@ static void test_dumps(void **state) {
                 assert_true(strlen(text) > 10);
                 dlc_text_free(context, text);
             }
-            dlc_status expected = strcmp(all_targets[t], "cpu") == 0 ? DLC_OK : DLC_UNSUPPORTED;
+            dlc_status expected = strcmp(all_targets[t], "interp") == 0 ? DLC_UNSUPPORTED : DLC_OK;
             assert_int_equal(dlc_program_dump(programs[p], "asm", shapes[p], ranks[p], p ? 3 : 1, &text), expected);
-            if (expected == DLC_OK) assert_non_null(strstr(text, "spills"));
+            if (strcmp(all_targets[t], "cpu") == 0) assert_non_null(strstr(text, "spills"));
             dlc_text_free(context, text);
             assert_int_equal(dlc_program_dump(programs[p], "soup", NULL, NULL, 0, &text), DLC_INVALID_ARGUMENT);
             assert_non_null(strstr(dlc_error_message(context), "expected one of: graph, bound"));

@@ -56,6 +56,7 @@ static void run_cache(dlc_context *context, dlc_program *program, cache_run *r, 
 static void test_cache_in_place(void **state) {
     (void)state;
     for (int t = 0; t < TARGETS; t++) {
+        if (!has_host_memory(all_targets[t])) continue;
         dlc_context *context = open_context(all_targets[t], NULL);
         if (!context) continue;
         dlc_program *program = cache_program(context, false, false);
@@ -296,7 +297,7 @@ static void test_slice_view(void **state) {
         dlc_output_slot slots[2] = {{&make_tensor(&ts, DLC_F32, &total, 0, NULL)->dl, NULL},
                                     {F32(&tp, rows, 1, 2, 4), NULL}};
         OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, data, 3, 5, 4)}, 1, slots, 2));
-        assert_ptr_equal(seen, data + 28);
+        if (has_host_memory(all_targets[t])) assert_ptr_equal(seen, data + 28);
         assert_true(total == expected);
         assert_memory_equal(rows, data + 28, sizeof rows);
         assert_int_equal(copied(context), sizeof rows);

@@ -357,7 +357,8 @@ typedef struct work {
     CUfunction function;
     void **buffers;
     int64_t *params, iteration, first, count;
-    char *workspace;
+    char *workspace, *local;
+    int64_t local_stride;
 } work;
 
 struct CUstream_st {
@@ -382,9 +383,13 @@ static CUresult run_launch(const work *w) {
     for (int i = 0; i < kernel->arguments; i++)
         if (w->buffers[i] && !block_of((uintptr_t)w->buffers[i], 1))
             return misuse(CUDA_ERROR_UNKNOWN, "kernel %s: argument %d is not on the device", kernel->name, i);
-    dlc_status status =
-        tir_program_run_tasks(w->function->program, w->function->phase, w->iteration, w->first, w->first + w->count,
-                              w->buffers, w->params, w->workspace, NULL, &options, &lib_libc_allocator, &error);
+    dlc_status status = DLC_OK;
+    for (int64_t b = 0; b < w->count && status == DLC_OK; b++) {
+        char *local = w->local ? w->local + b * w->local_stride : NULL;
+        status = tir_program_run_tasks(w->function->program, w->function->phase, w->iteration, w->first + b,
+                                       w->first + b + 1, w->buffers, w->params, w->workspace, local, &options,
+                                       &lib_libc_allocator, &error);
+    }
     return status == DLC_OK ? CUDA_SUCCESS : misuse(CUDA_ERROR_UNKNOWN, "kernel %s: %s", kernel->name, error.message);
 }
 
@@ -454,11 +459,13 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
     return failed;
 }
 
+/* Waits in any case: what fails is the work. */
 EXPORT CUresult cuStreamSynchronize(CUstream stream) {
-    BEGIN("cuStreamSynchronize");
+    BEGIN_RELEASE("cuStreamSynchronize");
     NEEDS_CONTEXT("cuStreamSynchronize");
     if (!known(stream)) return misuse(CUDA_ERROR_INVALID_HANDLE, "waits for a stream that does not exist");
-    return drain(stream);
+    const CUresult result = drain(stream);
+    return failed != CUDA_SUCCESS ? failed : result;
 }
 
 EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
@@ -600,6 +607,8 @@ static CUresult launch(CUfunction function, unsigned grid, CUstream stream, void
     for (size_t i = 0; i < arguments; i++) w.buffers[i] = *(void **)*parameters++;
     for (size_t i = 0; i < params; i++) w.params[i] = *(int64_t *)*parameters++;
     w.workspace = *(char **)*parameters++;
+    w.local = *(char **)*parameters++;
+    w.local_stride = *(int64_t *)*parameters++;
     w.iteration = *(int64_t *)*parameters++;
     w.first = *(int64_t *)*parameters++;
     CUresult result = give(stream, &w);
@@ -619,4 +628,18 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigne
     if (result == CUDA_SUCCESS) result = launch(function, grid_x, stream, parameters);
     pthread_mutex_unlock(&mutex);
     return result;
+}
+
+/* For programs that do not look themselves (test/cuda/api_test.sh): what is left at the end, or was misused, is a failure. */
+__attribute__((destructor)) static void check_at_end(void) {
+    const char *strict = getenv("FAKE_CUDA_STRICT");
+    long left =
+        control.contexts + control.streams + control.modules + control.pools + control.pinned + control.allocations;
+    if (!strict || (!left && !control.message[0])) return;
+    fprintf(stderr,
+            "[  FAILED  ] fake CUDA: left are %ld contexts, %ld streams, %ld modules, %ld pools, %ld pinned, %ld "
+            "allocations; %s\n",
+            control.contexts, control.streams, control.modules, control.pools, control.pinned, control.allocations,
+            control.message);
+    _exit(99);
 }
