@@ -4,6 +4,7 @@
 #include "test/cuda/fakes.h"
 
 #include <dlc/dlc.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,19 +43,52 @@ static void scale(void *user, int inputs, const DLTensor *const *input, int outp
 
 static int calls;
 
-/* Constants of both kinds (as they are, precomputed), a host function, a loop, a branch, an output that is a part of another. */
+#define DIMS(...)                                                            \
+    (int)(sizeof((dlc_dim[]){__VA_ARGS__}) / sizeof(dlc_dim)), (dlc_dim[]) { \
+        __VA_ARGS__                                                          \
+    }
+
+/* Constants as they are and precomputed, kernels in a row, an output that the library may not compute again. */
 static dlc_graph *build(dlc_context *context) {
     static float weights[COLUMNS * WIDTH], bias[WIDTH];
     for (int i = 0; i < COLUMNS * WIDTH; i++) weights[i] = (float)(i % 7) - 3;
     for (int i = 0; i < WIDTH; i++) bias[i] = 0.25f * (float)i;
     dlc_graph *g;
-    assert_int_equal(dlc_graph_create(context, &g), DLC_OK);
-    assert_int_equal(dlc_custom_register(g, "scale", scale, &calls), DLC_OK);
-    dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "rows"}, {COLUMNS, NULL}});
+    if (dlc_graph_create(context, &g) != DLC_OK) return NULL;
+    dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
     dlc_value w = dlc_constant(g, DLC_F32, 2, (int64_t[]){COLUMNS, WIDTH}, weights);
     dlc_value b = dlc_constant(g, DLC_F32, 1, (int64_t[]){WIDTH}, bias);
-    dlc_value y = dlc_softmax(dlc_linear(x, dlc_exp(w), b, false), 1);
-    dlc_output(g, "y", y);
+    dlc_output(g, "y", dlc_softmax(dlc_linear(x, dlc_exp(w), b, false), 1));
+    return g;
+}
+
+/* The same with everything that the host takes part in: a host function, a loop, a branch; a donated buffer, a concatenation. */
+static dlc_graph *build_all(dlc_context *context) {
+    dlc_graph *g;
+    if (dlc_graph_create(context, &g) != DLC_OK) return NULL;
+    dlc_custom_register(g, "scale", scale, &calls);
+    dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL})), scaled, looped[2], chosen;
+    dlc_value cache = dlc_input(g, "cache", DLC_F32, DIMS({8, NULL}, {COLUMNS, NULL}));
+    dlc_custom_call(g, 1, &x, "scale", 1, (int64_t[]){DLC_F32}, 1, (int64_t[]){2}, DIMS({0, "rows"}, {COLUMNS, NULL}),
+                    1, &scaled);
+    dlc_graph *condition = dlc_subgraph(g), *body = dlc_subgraph(g);
+    dlc_value ci = dlc_input(condition, "i", DLC_I32, 0, NULL), bi = dlc_input(body, "i", DLC_I32, 0, NULL);
+    dlc_input(condition, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
+    dlc_value bx = dlc_input(body, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
+    dlc_output(condition, "go", dlc_lt(ci, dlc_scalar_i64(condition, DLC_I32, 3)));
+    dlc_output(body, "i", dlc_add(bi, dlc_scalar_i64(body, DLC_I32, 1)));
+    dlc_output(body, "x", dlc_add(bx, scaled));
+    dlc_while(2, (dlc_value[]){dlc_scalar_i64(g, DLC_I32, 0), x}, condition, body, 2, looped);
+    dlc_graph *then = dlc_subgraph(g), *otherwise = dlc_subgraph(g);
+    dlc_output(then, "r", dlc_neg(looped[1]));
+    dlc_output(otherwise, "r", dlc_exp(looped[1]));
+    dlc_value total = dlc_reduce_sum(scaled, 2, (int64_t[]){0, 1}, false);
+    dlc_if(dlc_lt(total, dlc_scalar(g, DLC_F32, 0)), 0, NULL, then, otherwise, 1, &chosen);
+    dlc_value row = dlc_slice(dlc_exp(cache), DIMS({1, NULL}, {0, NULL}), DIMS({2, NULL}, {COLUMNS, NULL}), 0, NULL);
+    dlc_value next = dlc_dynamic_update_slice(cache, row, dlc_scalar_i64(g, DLC_I64, 3), 1, (int64_t[]){0});
+    dlc_output(g, "chosen", chosen);
+    dlc_output(g, "cache", next);
+    dlc_output(g, "joined", dlc_concat(2, (dlc_value[]){dlc_neg(next), x}, 0));
     return g;
 }
 
@@ -76,7 +110,7 @@ static dlc_status create(const char *target, dlc_context **context) {
 /* ---- tensors */
 
 typedef struct matrix {
-    float data[ROWS * 8];
+    float data[64];
     int64_t shape[2];
     DLTensor tensor;
 } matrix;
@@ -263,13 +297,184 @@ static void test_device_tensors(void **state) {
     assert_true(fakes_are_empty(f));
 }
 
+/* One context from its making to its end; results in `got` [3]. */
+static dlc_status live(const char *target, matrix got[3], int runs, char *message, size_t size) {
+    dlc_context *context = NULL;
+    dlc_program *program = NULL;
+    matrix x;
+    fill(&x, COLUMNS);
+    dlc_status status = create(target, &context);
+    dlc_graph *g = status == DLC_OK ? build_all(context) : NULL;
+    if (g) status = dlc_compile(context, g, NULL, &program);
+    dlc_graph_destroy(g);
+    if (status == DLC_OK && program) status = dlc_program_alias(program, 1, 1);
+    for (int i = 0; i < runs && status == DLC_OK && program; i++) {
+        describe(&got[0], COLUMNS), describe(&got[1], COLUMNS), describe(&got[2], COLUMNS);
+        got[1].shape[0] = 8;
+        got[2].shape[0] = 8 + ROWS;
+        for (int k = 0; k < 8 * COLUMNS; k++) got[1].data[k] = (float)k / 8;
+        const DLTensor *inputs[] = {&x.tensor, &got[1].tensor};
+        dlc_output_slot slots[3] = {{.tensor = &got[0].tensor}, {.tensor = &got[1].tensor}, {.tensor = &got[2].tensor}};
+        status = dlc_run(program, NULL, inputs, 2, slots, 3);
+    }
+    snprintf(message, size, "%s", dlc_error_message(context));
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    return status;
+}
+
+static void expect_equal(const matrix *a, const matrix *b) {
+    for (int o = 0; o < 3; o++)
+        assert_memory_equal(a[o].data, b[o].data, (size_t)a[o].shape[0] * COLUMNS * sizeof(float));
+}
+
+static void test_control(void **state) {
+    (void)state;
+    matrix got[3], wanted[3];
+    char message[512];
+    fakes_reset(f);
+    calls = 0;
+    if (live("interp", wanted, 1, message, sizeof message) != DLC_OK) fail_msg("%s", message);
+    if (live("cuda", got, 2, message, sizeof message) != DLC_OK) fail_msg("%s; %s", message, f->driver->message);
+    assert_int_equal(calls, 3);
+    expect_equal(got, wanted);
+    assert_string_equal(f->driver->message, "");
+    assert_true(fakes_are_empty(f));
+}
+
+static bool gives_back(const char *name) {
+    static const char *const parts[] = {"Unload", "Release", "Destroy", "PopCurrent", "Free"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(name, parts[i])) return true;
+    return strcmp(name, "cuMemAllocHost_v2") == 0;
+}
+
+/* Each call fails in turn (some of them where they are many): a status with a message, nothing left, and then all is well again,
+ * here and on another target. */
+static void test_failures(void **state) {
+    (void)state;
+    static const char *const names[] = {
+#define X(need, type, name, parameters) #name,
+        CUDA_DRIVER_TABLE(X) CUDA_NVRTC_TABLE(X)
+#undef X
+    };
+    matrix got[3], wanted[3];
+    char message[512];
+    int failures = 0;
+    if (live("interp", wanted, 1, message, sizeof message) != DLC_OK) fail_msg("%s", message);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (long nth = 1;; nth += nth < 12 ? 1 : 5) {
+            if (strstr(names[i], "PushCurrent"))
+                break; /* a context that cannot be entered keeps what it holds: target.c */
+            fakes_reset(f);
+            fake_control *c = strncmp(names[i], "nvrtc", 5) == 0 ? f->nvrtc : f->driver;
+            c->fail = names[i], c->fail_at = nth, c->fail_with = CUDA_ERROR_OUT_OF_MEMORY;
+            dlc_status status = live("cuda", got, 2, message, sizeof message);
+            if (c->seen < nth) break;
+            if (!fakes_are_empty(f)) fail_msg("after call %ld of %s failed: %s", nth, names[i], message);
+            if (status == DLC_OK) expect_equal(got, wanted); /* there was another way */
+            failures += status != DLC_OK;
+            if (nth == 1 && status == DLC_OK && !gives_back(names[i]) && !strstr(names[i], "FromPool"))
+                fail_msg("call %ld of %s may fail unnoticed", nth, names[i]);
+        }
+    fakes_reset(f);
+    assert_true(failures > 100);
+    assert_int_equal(live("interp", got, 1, message, sizeof message), DLC_OK);
+    assert_int_equal(live("cuda", got, 1, message, sizeof message), DLC_OK);
+    expect_equal(got, wanted);
+}
+
+/* Device memory ends in the middle of a run; the program runs when there is some again. */
+static void test_memory_ends(void **state) {
+    (void)state;
+    dlc_context *context;
+    matrix x, y, wanted;
+    expect(&wanted);
+    fakes_reset(f);
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    dlc_program *program = compile(context);
+    fill(&x, COLUMNS);
+    describe(&y, WIDTH);
+    assert_int_equal(run(program, &x, &y), DLC_OK);
+    f->driver->memory = f->driver->bytes + 64;
+    assert_int_equal(run(program, &x, &y), DLC_OUT_OF_MEMORY);
+    assert_non_null(strstr(dlc_error_message(context), "bytes of memory left"));
+    f->driver->memory = 0;
+    memset(y.data, 0, sizeof y.data);
+    assert_int_equal(run(program, &x, &y), DLC_OK);
+    assert_memory_equal(y.data, wanted.data, ROWS * WIDTH * sizeof(float));
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_true(fakes_are_empty(f));
+}
+
+static void test_names(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"cuda:", "cuda:x", "cuda:0x", "cuda:99999", "cpu:0", "cud", "cuda0", ":0"};
+    dlc_context *context;
+    fakes_reset(f);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(create(wrong[i], &context), DLC_NOT_FOUND);
+        assert_non_null(strstr(dlc_error_message(NULL), "no target is called"));
+    }
+    assert_int_equal(create("cuda:2", &context), DLC_UNSUPPORTED);
+    assert_non_null(strstr(dlc_error_message(NULL), "there is no device 2"));
+    assert_null(context);
+}
+
+typedef struct runner {
+    dlc_program *program;
+    const matrix *wanted;
+    bool good;
+} runner;
+
+static void *run_many(void *argument) {
+    runner *r = argument;
+    matrix x, y;
+    fill(&x, COLUMNS);
+    describe(&y, WIDTH);
+    r->good = true;
+    for (int i = 0; i < 20 && r->good; i++) {
+        memset(y.data, 0, sizeof y.data);
+        r->good =
+            run(r->program, &x, &y) == DLC_OK && memcmp(y.data, r->wanted->data, ROWS * WIDTH * sizeof(float)) == 0;
+    }
+    return NULL;
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    enum { THREADS = 12 }; /* more than streams and frames are kept */
+    dlc_context *context;
+    matrix wanted;
+    pthread_t threads[THREADS];
+    runner runners[THREADS];
+    expect(&wanted);
+    fakes_reset(f);
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    dlc_program *program = compile(context);
+    for (int i = 0; i < THREADS; i++) {
+        runners[i] = (runner){program, &wanted, false};
+        assert_int_equal(pthread_create(&threads[i], NULL, run_many, &runners[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_true(runners[i].good);
+    }
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_string_equal(f->driver->message, "");
+    assert_true(fakes_are_empty(f));
+}
+
 int main(void) {
     f = fakes_open();
     open_own();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_tensors),
-        cmocka_unit_test(test_strides_and_slots),
-        cmocka_unit_test(test_device_tensors),
+        cmocka_unit_test(test_host_tensors),   cmocka_unit_test(test_strides_and_slots),
+        cmocka_unit_test(test_device_tensors), cmocka_unit_test(test_control),
+        cmocka_unit_test(test_failures),       cmocka_unit_test(test_memory_ends),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
