@@ -346,7 +346,7 @@ setup: setup-check
 setup-build setup-test setup-check:
 	@CC='$(CC)' LLVM_CONFIG='$(LLVM_CONFIG)' TARGETS='$(TARGETS)' LLVM='$(LLVM)' .ci/setup $(@:setup-%=%)
 
-formatted := $(wildcard include/dlc/*.h) $(foreach d,lib tir graph jit targets targets/* test/* bench examples examples/*,\
+formatted := $(wildcard include/dlc/*.h) $(foreach d,lib tir graph jit targets targets/* test/* test/cuda/fake bench examples examples/*,\
              $(wildcard $(d)/*.c $(d)/*.h))
 format:
 	$(Q)$(CLANG_FORMAT) -i $(sort $(formatted))

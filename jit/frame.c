@@ -30,11 +30,6 @@ static void release(dlc_context *context, char *memory, size_t size) {
 
 /* ---- shared arenas */
 
-/* An arena on a device is no part of a frame either: device.c takes it for each run. */
-bool jit_shares_arena(const jit_plan *plan) {
-    return plan->arena_bytes >= JIT_ARENA_SHARED || plan->context->target->runtime;
-}
-
 static bool claim(atomic_bool *busy) {
     return !atomic_load_explicit(busy, memory_order_relaxed) &&
            !atomic_exchange_explicit(busy, true, memory_order_acquire);
@@ -120,7 +115,7 @@ static size_t add_part(size_t *total, size_t size) {
 
 jit_frame *jit_frame_new(const jit_plan *plan) {
     size_t limit = (size_t)plan->control_limit, total = 0;
-    add_part(&total, jit_shares_arena(plan) ? 0 : (size_t)plan->arena_bytes);
+    add_part(&total, plan->shares_arena ? 0 : (size_t)plan->arena_bytes);
     size_t self = add_part(&total, sizeof(jit_frame));
     size_t pointers = add_part(&total, (size_t)plan->slot_count * sizeof(void *));
     size_t arguments = add_part(&total, (size_t)plan->call_count * sizeof(target_arguments));
@@ -142,7 +137,7 @@ jit_frame *jit_frame_new(const jit_plan *plan) {
         frame->arguments[c] = (target_arguments){.buffers = frame->pointers + plan->calls[c].first_slot,
                                                  .params = plan->calls[c].params,
                                                  .local_stride = plan->calls[c].local_stride};
-    if (!jit_shares_arena(plan)) jit_frame_set_memory(plan, frame, base);
+    if (!plan->shares_arena) jit_frame_set_memory(plan, frame, base);
     return frame;
 }
 
@@ -174,12 +169,12 @@ void jit_frame_give_bare(jit_plan *plan, jit_frame *frame) {
 
 jit_frame *jit_frame_take(jit_plan *plan) {
     jit_frame *frame = jit_frame_take_bare(plan);
-    if (!frame || !jit_shares_arena(plan) || take_arena(plan, frame)) return frame;
+    if (!frame || !plan->shares_arena || take_arena(plan, frame)) return frame;
     jit_frame_give_bare(plan, frame);
     return NULL;
 }
 
 void jit_frame_give(jit_plan *plan, jit_frame *frame) {
-    if (jit_shares_arena(plan)) give_arena(plan, frame);
+    if (plan->shares_arena) give_arena(plan, frame);
     jit_frame_give_bare(plan, frame);
 }

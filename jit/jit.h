@@ -294,6 +294,7 @@ struct jit_plan {
     int run_slot_count;
     int control_limit; /* most inputs and outputs of a control step */
     int64_t arena_bytes;
+    bool shares_arena;       /* it is no part of a frame */
     int64_t *output_shapes;  /* [outputs][DLC_MAX_RANK] */
     jit_known *known;        /* [inputs + outputs] for the quick check of a run; NULL: some run needs more than that */
     jit_donation *donations; /* [outputs] */
@@ -400,7 +401,6 @@ void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_f
 void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, char *const *outputs);
 /* frame.c: NULL when memory is refused. */
 jit_frame *jit_frame_new(const jit_plan *plan); /* the caller's own, for jit_frame_free; not where arenas are shared */
-bool jit_shares_arena(const jit_plan *plan);
 jit_frame *jit_frame_take(jit_plan *plan);
 void jit_frame_give(jit_plan *plan, jit_frame *frame);
 void *jit_place_pointer(const jit_place *place, const jit_frame *frame, char *const *inputs, char *const *outputs);

@@ -117,7 +117,7 @@ static dlc_status enter_plan(dlc_call *call, lib_error *error) {
 static void make(dlc_call *call) {
     if (enter_plan(call, &call->error) != DLC_OK) lib_raise_error(&call->scope, &call->error);
     copy_tensors(call);
-    if (!jit_shares_arena(call->plan)) {
+    if (!call->plan->shares_arena) {
         call->frame = jit_frame_new(call->plan);
         if (!call->frame) lib_raise(&call->scope, DLC_OUT_OF_MEMORY, "dlc_call_create: out of memory: a frame");
         for (int k = 0; k < call->plan->call_count; k++) call->frame->arguments[k].error = &call->error;

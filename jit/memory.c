@@ -116,5 +116,7 @@ void jit_plan_memory(jit_build *build) {
             *in->place = in->offset;
     }
     build->plan->arena_bytes = total;
+    /* A device's arena is taken for each run. */
+    build->plan->shares_arena = total >= JIT_ARENA_SHARED || build->program->context->target->runtime != NULL;
     place_linked(build);
 }

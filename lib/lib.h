@@ -265,7 +265,7 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
 #define LIB_ENVIRONMENT_TABLE(X)                                                                                      \
     X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                 \
       "comma list: help, or stages to dump to the log: graph, bound, regions, "                                       \
-      "stages, schedule, steps, loops, llvm, asm, source, plan, cache")                                                       \
+      "stages, schedule, steps, loops, llvm, asm, source, plan, cache")                                               \
     X(LIB_ENV_CPU, "DLC_CPU", "", "CPU name given to LLVM instead of the host's")                                     \
     X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "force a level: sse2, avx2 or avx512")                                \
     X(LIB_ENV_THREADS, "DLC_THREADS", "", "overrides the threads option of contexts that own a pool")                 \
