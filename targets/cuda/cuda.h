@@ -9,7 +9,9 @@
 
 enum {
     CUDA_OLDEST_DRIVER = 11020, /* 1000*major + 10*minor, as all versions here */
-    CUDA_PARAMETER_LIMIT = 512  /* of a kernel function: 4 KiB */
+    CUDA_PARAMETER_LIMIT = 512, /* of a kernel function: 4 KiB */
+    CUDA_STAGING_BYTES = 1 << 20,
+    CUDA_STAGING_KEPT = 8
 };
 
 /* ---- library.c: shared libraries, found at run time. Never closed: the driver keeps threads, and a host may use what it loaded
@@ -76,6 +78,9 @@ struct target_device {
     CUmemoryPool pool; /* NULL: memory comes from cuMemAlloc */
     pid_t process;     /* that opened it: a forked child cannot use it */
     tir_machine machine;
+    lib_mutex mutex;                  /* of what follows */
+    char *staging[CUDA_STAGING_KEPT]; /* pinned memory that no stream has, of CUDA_STAGING_BYTES each */
+    int staging_count;
 };
 
 dlc_status cuda_open(const target_options *options, target_device **device, tir_machine *machine, lib_error *error);

@@ -107,6 +107,7 @@ dlc_status cuda_open(const target_options *options, target_device **result, tir_
     if (options->log) device->log = *options->log;
     device->ordinal = options->ordinal;
     device->process = getpid();
+    lib_mutex_init(&device->mutex);
     dlc_status status = open_device(device, error);
     if (status != DLC_OK) {
         cuda_close(device);
@@ -121,9 +122,14 @@ dlc_status cuda_open(const target_options *options, target_device **result, tir_
 void cuda_close(target_device *device) {
     if (!device) return;
     if (device->context && device->process == getpid()) {
+        lib_error ignored;
+        bool entered = device->staging_count && cuda_enter(device, &ignored) == DLC_OK;
+        for (int i = 0; i < device->staging_count; i++) device->driver.cuMemFreeHost(device->staging[i]);
         if (device->pool) device->driver.cuMemPoolDestroy(device->pool);
+        if (entered) cuda_leave(device);
         device->driver.cuDevicePrimaryCtxRelease_v2(device->device);
     }
+    lib_mutex_destroy(&device->mutex);
     dlc_allocator allocator = device->allocator;
     lib_release(&allocator, device, sizeof *device, _Alignof(target_device));
 }

@@ -2,7 +2,7 @@
  * stream, so that they neither wait for the device nor make it wait; large ones the driver does best itself. */
 #include "targets/cuda/cuda.h"
 
-enum { STAGING_BYTES = 1 << 20, RETURNS_MAX = 32, STAGING_ALIGNMENT = 64 };
+enum { RETURNS_MAX = 32, STAGING_ALIGNMENT = 64 };
 
 typedef struct returned { /* bytes on their way to the host through the staging memory */
     void *to;
@@ -27,6 +27,25 @@ CUstream cuda_stream_handle(const target_stream *stream) {
 
 static CUdeviceptr address(const void *pointer) {
     return (CUdeviceptr)(uintptr_t)pointer;
+}
+
+/* ---- pinned memory: taking it from the driver takes long, so that the device keeps some. */
+
+static char *take_staging(target_device *device) {
+    lib_mutex_lock(&device->mutex);
+    char *kept = device->staging_count ? device->staging[--device->staging_count] : NULL;
+    lib_mutex_unlock(&device->mutex);
+    if (kept) return kept;
+    void *memory = NULL;
+    return device->driver.cuMemAllocHost_v2(&memory, CUDA_STAGING_BYTES) == CUDA_SUCCESS ? memory : NULL;
+}
+
+static void give_staging(target_device *device, char *memory) {
+    lib_mutex_lock(&device->mutex);
+    bool keeps = device->staging_count < CUDA_STAGING_KEPT;
+    if (keeps) device->staging[device->staging_count++] = memory;
+    lib_mutex_unlock(&device->mutex);
+    if (!keeps) device->driver.cuMemFreeHost(memory);
 }
 
 /* ---- streams */
@@ -61,7 +80,7 @@ static void close_stream(target_stream *stream) {
     if (!stream) return;
     target_device *device = stream->device;
     if (stream->ready) device->driver.cuStreamSynchronize(stream->stream); /* it may still use memory of the host's */
-    if (stream->staging) device->driver.cuMemFreeHost(stream->staging);
+    if (stream->staging) give_staging(device, stream->staging);
     if (stream->own) device->driver.cuStreamDestroy_v2(stream->stream);
     lib_release(&device->allocator, stream, sizeof *stream, _Alignof(target_stream));
 }
@@ -125,12 +144,11 @@ static void release(target_stream *stream, void *pointer) {
 /* Room for so many bytes in the staging memory; NULL: the copy goes without. */
 static char *stage(target_stream *stream, size_t size) {
     size_t padded = (size + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
-    if (padded > STAGING_BYTES - stream->used || stream->refused) return NULL;
+    if (padded > CUDA_STAGING_BYTES - stream->used || stream->refused) return NULL;
     if (!stream->staging) {
-        void *memory = NULL;
-        stream->refused = stream->device->driver.cuMemAllocHost_v2(&memory, STAGING_BYTES) != CUDA_SUCCESS;
+        stream->staging = take_staging(stream->device);
+        stream->refused = !stream->staging;
         if (stream->refused) return NULL;
-        stream->staging = memory;
     }
     char *room = stream->staging + stream->used;
     stream->used += padded;

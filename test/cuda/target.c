@@ -165,7 +165,7 @@ static bool gives_back(const char *name) {
     return strcmp(name, "cuMemAllocHost_v2") == 0; /* pinned memory is an advantage, no need */
 }
 
-/* The fourth call is one that gives back: of entering when a module is unloaded, of waiting when a stream is closed. */
+/* From the fourth call on these give back: entering when a module is unloaded, waiting when a stream is closed. */
 static bool is_late(const char *name) {
     return strcmp(name, "cuCtxPushCurrent_v2") == 0 || strcmp(name, "cuStreamSynchronize") == 0;
 }
@@ -190,7 +190,7 @@ static void test_failures(void **state) {
                 if (c->seen < nth) break;
                 /* Without memory in the pool it is trimmed, and asked again. */
                 bool harmless = gives_back(names[i]) || strcmp(names[i], "cuMemAllocFromPoolAsync") == 0;
-                harmless = harmless || (nth == 4 && is_late(names[i]));
+                harmless = harmless || (nth >= 4 && is_late(names[i]));
                 if (!harmless && status == DLC_OK) fail_msg("call %ld of %s may fail unnoticed", nth, names[i]);
                 if (status != DLC_OK) assert_true(error.message[0]);
                 if (!fakes_are_empty(f)) fail_msg("after call %ld of %s failed", nth, names[i]);
