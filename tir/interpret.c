@@ -7,13 +7,23 @@
 
 /* ---- memory */
 
+/* Who of a block touched a unit of memory, and when: which barriers of the block and of its warp were behind it, and which thread
+ * loops. */
+typedef struct thread_tag {
+    uint32_t block, warp, nest;
+    uint32_t thread; /* thread, several threads of one warp, or several of the block; see the enum */
+} thread_tag;
+
+enum { THREAD_LIMIT = 1024, THREAD_WARPS = 2048, THREAD_MANY = 4096, THREAD_ALL = 4097 /* outside of thread loops */ };
+
 /* History of one unit of memory. Tags are time << 32 | who, so that nothing needs to be cleared between phases or
  * loops. */
 typedef struct cell {
     uint64_t writer, reader;           /* phase run << 32 | task */
     uint64_t lane_writer, lane_reader; /* run of a vec loop << 32 | LANE_REDUCTION | iteration */
-    uint32_t owner;                    /* buffer + 1 whose defined value is here; 0: poison */
-    uint32_t life;                     /* the life of the scope's contents in which it was written */
+    thread_tag thread_writer, thread_reader;
+    uint32_t owner; /* buffer + 1 whose defined value is here; 0: poison */
+    uint32_t life;  /* the life of the scope's contents in which it was written */
 } cell;
 
 #define MANY UINT32_C(0xffffffff)           /* task: several */
@@ -54,8 +64,12 @@ typedef struct frame {
     const tir_step *step; /* being executed, for messages */
     uint64_t tag;         /* phase run << 32 | task */
     uint32_t phase_run, task_run;
-    uint64_t lane, lane_runs; /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
-    bool partial;             /* other calls ran before: what the workspace holds is not known */
+    uint64_t lane, lane_runs;                /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
+    thread_tag thread;                       /* now. block 0: the phase has no thread loops */
+    bool one_warp;                           /* the block is */
+    uint32_t nests;                          /* thread loops begun so far */
+    uint32_t warps[THREAD_LIMIT / TIR_WARP]; /* barriers of each warp so far */
+    bool partial;                            /* other calls ran before: what the workspace holds is not known */
 } frame;
 
 _Noreturn static void fail(frame *f, const char *what) {
@@ -116,6 +130,58 @@ static uint64_t join_lanes(uint64_t before, uint64_t now) {
     return (now >> 32 << 32) | (before & now & LANE_REDUCTION) | who;
 }
 
+static int warp_of(thread_tag tag) {
+    if (tag.thread >= THREAD_MANY) return -1;
+    return (int)(tag.thread >= THREAD_WARPS ? tag.thread - THREAD_WARPS : tag.thread / TIR_WARP);
+}
+
+/* Two accesses of a block's threads, of which one writes, are in order if one thread did both, or a barrier of the block, or of
+ * their warp, stands between them. Outside of thread loops one thread stores and all load. */
+static bool threads_conflict(thread_tag before, thread_tag now, bool both_write) {
+    if (before.block != now.block || (before.thread == now.thread && now.thread < THREAD_WARPS)) return false;
+    if (before.thread == THREAD_ALL && now.thread == THREAD_ALL && both_write) return false;
+    return warp_of(before) < 0 || warp_of(before) != warp_of(now) || before.warp == now.warp;
+}
+
+static thread_tag join_threads(thread_tag before, thread_tag now) {
+    if (before.block != now.block || before.thread == now.thread) return now;
+    int warp = warp_of(before);
+    if (warp < 0 || warp != warp_of(now)) {
+        now.thread = THREAD_MANY;
+        return now;
+    }
+    if (before.warp == now.warp) now.thread = THREAD_WARPS + (uint32_t)warp;
+    return now;
+}
+
+/* Registers are read by the threads of the warp that wrote them, and not before the thread loop is over that does. */
+static const char *register_flaw(const frame *f, thread_tag writer, thread_tag now) {
+    if (!writer.block || writer.thread == THREAD_ALL || writer.thread == now.thread) return NULL;
+    if (writer.nest == now.nest) return "a thread reads what another one writes in the same thread loop:";
+    if (now.thread == THREAD_ALL)
+        return f->one_warp ? NULL : "outside of thread loops, threads of all warps read a register of one:";
+    if (warp_of(writer) != warp_of(now)) return "a thread reads a register of another warp:";
+    return NULL;
+}
+
+/* The part of note_read and note_write that threads of a block make; NULL: in order. */
+static const char *note_thread(frame *f, const buffer *b, cell *c, bool writes) {
+    const char *flaw = NULL;
+    if (!f->thread.block) return NULL;
+    if (b->info->scope == TIR_SCOPE_REG || b->info->scope == TIR_SCOPE_STACK) {
+        if (!writes) flaw = register_flaw(f, c->thread_writer, f->thread);
+    } else if (threads_conflict(c->thread_writer, f->thread, writes)) {
+        flaw = writes ? "race: two threads of the block write" : "race: no barrier after another thread writes";
+    } else if (writes && threads_conflict(c->thread_reader, f->thread, false)) {
+        flaw = "race: a thread writes, and no barrier after another one reads,";
+    }
+    if (writes)
+        c->thread_writer = f->thread;
+    else
+        c->thread_reader = join_threads(c->thread_reader, f->thread);
+    return flaw;
+}
+
 /* A read: notes it; whether the value is poison. */
 static bool note_read(frame *f, const buffer *b, int64_t offset, const tir_instruction *i) {
     const space *s = &f->spaces.data[b->space];
@@ -129,6 +195,8 @@ static bool note_read(frame *f, const buffer *b, int64_t offset, const tir_instr
             bool other = same_time(c->reader, f->tag) && c->reader != f->tag;
             c->reader = other ? f->tag | MANY : f->tag;
         }
+        const char *flaw = note_thread(f, b, c, false);
+        if (flaw) fail_cell(f, b, i->operands, flaw);
         if (f->lane) {
             uint64_t mine = f->lane | (i->reduction ? LANE_REDUCTION : 0);
             if (lanes_conflict(c->lane_writer, mine))
@@ -154,6 +222,8 @@ static void note_write(frame *f, const buffer *b, int64_t offset, const tir_step
                 fail_cell(f, b, step->index, "race: a task of the phase writes what another one reads,");
             c->writer = f->tag;
         }
+        const char *flaw = note_thread(f, b, c, true);
+        if (flaw) fail_cell(f, b, step->index, flaw);
         if (f->lane) {
             uint64_t mine = f->lane | (step->reduction ? LANE_REDUCTION : 0);
             if (lanes_conflict(c->lane_writer, mine) || lanes_conflict(c->lane_reader, mine))
@@ -312,7 +382,31 @@ static void run_store(frame *f, const tir_step *step) {
     }
 }
 
+static void run_threads(frame *f, const tir_step *step) {
+    const thread_tag around = f->thread;
+    const int64_t lower = (int64_t)f->values[step->first], extent = (int64_t)f->values[step->second];
+    const uint32_t base = around.thread == THREAD_ALL ? 0 : around.thread;
+    if (base + extent * step->threads > THREAD_LIMIT) fail(f, "more threads than a block can have");
+    if (step->nest) f->nests++;
+    for (int64_t i = 0; i < extent; i++) {
+        int64_t at = f->options->reverse_lanes ? extent - 1 - i : i;
+        f->thread.thread = base + (uint32_t)(at * step->threads);
+        f->thread.warp = f->warps[f->thread.thread / TIR_WARP];
+        f->thread.nest = f->nests;
+        f->values[step->variable] = (uint64_t)(lower + at);
+        f->step = step;
+        run_code(f, &step->bound);
+        run_steps(f, step->body);
+    }
+    f->thread = around;
+    f->thread.warp = f->warps[base / TIR_WARP];
+}
+
 static void run_for(frame *f, const tir_step *step) {
+    if (step->threads) {
+        run_threads(f, step);
+        return;
+    }
     if (step->taints && (f->taint[step->first] | f->taint[step->second])) fail(f, "a bound of a loop is poison");
     const int64_t lower = (int64_t)f->values[step->first], extent = (int64_t)f->values[step->second];
     const bool vec = step->stmt->for_.loop == TIR_VEC, reverse = vec && f->options->reverse_lanes;
@@ -331,6 +425,13 @@ static void run_for(frame *f, const tir_step *step) {
     if (run) f->lane = 0;
 }
 
+static void run_barrier(frame *f) {
+    if (f->thread.thread == THREAD_ALL)
+        f->thread.block++;
+    else
+        f->thread.warp = ++f->warps[f->thread.thread / TIR_WARP];
+}
+
 static void run_steps(frame *f, const tir_step *step) {
     for (; step; step = step->next) {
         f->step = step;
@@ -338,6 +439,7 @@ static void run_steps(frame *f, const tir_step *step) {
         switch (step->stmt->kind) {
         case TIR_STORE: run_store(f, step); break;
         case TIR_FOR: run_for(f, step); break;
+        case TIR_BARRIER: run_barrier(f); break;
         case TIR_LET:
             f->values[step->variable] = f->values[step->first];
             f->taint[step->variable] = step->taints && f->taint[step->first];
@@ -547,6 +649,8 @@ static void run_task(frame *f, const tir_program_phase *phase, int64_t task) {
     f->tag = (uint64_t)f->phase_run << 32 | (uint32_t)(task % MANY);
     f->values[phase->task] = (uint64_t)task;
     f->step = NULL;
+    f->one_warp = phase->threads <= TIR_WARP;
+    if (phase->threads > 1) f->thread = (thread_tag){.block = f->thread.block + 1, .thread = THREAD_ALL};
     zero_buffers(f);
     run_code(f, &phase->task_bound);
     run_steps(f, phase->body);

@@ -25,6 +25,7 @@ typedef struct builder {
     uint32_t own_serial;
     const tir_stmt *stmt;
     bool reduction; /* it stores an exact reduction: its loads of that place are part of it */
+    bool chain;     /* it is all that the thread loop around does */
 } builder;
 
 #define OWN UINT32_MAX
@@ -195,6 +196,10 @@ static void prepare_for(builder *b, const tir_stmt *stmt, tir_step *step) {
     if (b->taints[stmt->for_.lower] || b->taints[stmt->for_.extent]) step->taints = true;
     push_binder(b, stmt->for_.var, &step->bound);
     step->variable = b->slot[stmt->for_.var];
+    bool thread = stmt->for_.loop == TIR_THREAD;
+    step->nest = thread && !b->chain;
+    if (thread) step->threads = (int32_t)tir_thread_stride(b->pool, stmt);
+    b->chain = thread;
     step->body = prepare_list(b, stmt->for_.body);
     b->stack.count--;
 }
@@ -229,8 +234,10 @@ static void prepare_store(builder *b, const tir_stmt *stmt, tir_step *step) {
 
 static tir_step *prepare_list(builder *b, const tir_stmt *stmt) {
     tir_step *first = NULL, **link = &first;
+    const bool chain = b->chain && stmt && !stmt->next;
     for (; stmt; stmt = stmt->next) {
         if (stmt->kind == TIR_PREFETCH || stmt->kind == TIR_COMMENT) continue;
+        b->chain = chain;
         tir_step *step = LIB_NEW(b->arena, tir_step);
         step->stmt = stmt;
         begin_statement(b, stmt, &step->before);
@@ -243,6 +250,7 @@ static tir_step *prepare_list(builder *b, const tir_stmt *stmt) {
             step->body = prepare_list(b, stmt->if_.body);
             step->otherwise = prepare_list(b, stmt->if_.otherwise);
             break;
+        case TIR_BARRIER: break;
         default: prepare_store(b, stmt, step); break;
         }
         *link = step;
@@ -292,6 +300,7 @@ static void prepare_phase(builder *b, uint32_t i, const tir_phase *repeat) {
     }
     push_binder(b, phase->task, &out->task_bound);
     out->task = b->slot[phase->task];
+    out->threads = tir_threads(b->pool, phase->body);
     out->body = prepare_list(b, phase->body);
     b->stack.count = 1;
     b->stmt = NULL;

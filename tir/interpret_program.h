@@ -84,12 +84,15 @@ struct tir_step {
     uint32_t first, second; /* for: lower, extent; let, if, store: value or condition in `first` */
     bool taints;            /* let, store: the value may be poison */
     bool reduction;         /* store of an exact reduction */
+    int32_t threads;        /* thread loop: of one iteration; else 0 */
+    bool nest;              /* thread loop: not the whole body of one around it */
     const uint32_t *index;  /* store */
 };
 
 typedef struct tir_program_phase {
     tir_code_list iteration_bound; /* what depends on the repeat's counter and no more */
     tir_code_list task_bound;
+    int64_t threads; /* of a block */
     tir_step *body;
     uint32_t tasks, repeat, task, iteration; /* slots; repeat, iteration: 0 when there is none */
 } tir_program_phase;

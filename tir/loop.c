@@ -3,6 +3,7 @@
 #include "tir/loop.h"
 
 const char *const tir_scope_names[] = {"arg", "workspace", "local", "stack", "reg", "shared"};
+const char *const tir_loop_kind_names[] = {"", "unroll", "vec", "thread"};
 
 tir_kernel *tir_kernel_new(lib_arena *arena, tir_pool *pool, const char *name) {
     tir_kernel *kernel = LIB_NEW(arena, tir_kernel);
@@ -88,6 +89,7 @@ void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user) {
             break;
         case TIR_STORE:
         case TIR_PREFETCH:
+        case TIR_BARRIER:
         case TIR_COMMENT: break;
         }
     }
@@ -108,6 +110,7 @@ void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e),
     case TIR_PREFETCH:
         for (int i = 0; i < stmt->prefetch.rank; i++) visit(user, stmt->prefetch.index[i]);
         break;
+    case TIR_BARRIER:
     case TIR_COMMENT: break;
     }
 }
@@ -161,6 +164,7 @@ static tir_stmt *substitute_list(const substitution *s, const tir_stmt *stmt) {
             copy->store.value = replaced(s, stmt->store.value);
             break;
         case TIR_PREFETCH: copy->prefetch.index = replaced_index(s, stmt->prefetch.rank, stmt->prefetch.index); break;
+        case TIR_BARRIER:
         case TIR_COMMENT: break;
         }
         *link = copy;
@@ -255,6 +259,40 @@ int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope) {
         kernel->local_size = end;
     }
     return most;
+}
+
+/* ---- threads */
+
+static int64_t threads_of_statement(const tir_pool *pool, const tir_stmt *stmt) {
+    int64_t trips = 1, most = 1, other;
+    switch (stmt->kind) {
+    case TIR_FOR:
+        if (stmt->for_.loop == TIR_THREAD) tir_is_const(pool, stmt->for_.extent, &trips);
+        return trips * tir_threads(pool, stmt->for_.body);
+    case TIR_LET: return tir_threads(pool, stmt->let.body);
+    case TIR_IF:
+        most = tir_threads(pool, stmt->if_.body);
+        other = tir_threads(pool, stmt->if_.otherwise);
+        return most > other ? most : other;
+    case TIR_STORE:
+    case TIR_PREFETCH:
+    case TIR_BARRIER:
+    case TIR_COMMENT: break;
+    }
+    return 1;
+}
+
+int64_t tir_threads(const tir_pool *pool, const tir_stmt *list) {
+    int64_t most = 1;
+    for (; list; list = list->next) {
+        int64_t threads = threads_of_statement(pool, list);
+        if (threads > most) most = threads;
+    }
+    return most;
+}
+
+int64_t tir_thread_stride(const tir_pool *pool, const tir_stmt *loop) {
+    return tir_threads(pool, loop->for_.body);
 }
 
 /* ---- exact reductions */

@@ -10,6 +10,12 @@
  *            depend on the variable. The emitter binds the variable to the lanes of vectors (in chunks of the machine's
  *            width, a masked or narrower last chunk), for everything inside, inner loops included. Loop bounds inside must
  *            not depend on the variable; conditions may (they become masks).
+ *   thread   constant extent; on a GPU, where a task is a block of threads: each iteration is executed by threads of its own. Thread
+ *            loops inside each other number the threads of the block, the innermost fastest (tir_thread_stride). What stands
+ *            around them (serial and unrolled loops, lets, ifs) is executed by all threads of the group alike: values and reg
+ *            buffers there are uniform, and one thread of the group stores to memory. Threads see what others wrote to shared or
+ *            global memory behind a barrier; a reg buffer is indexed by the variables of the threads that own its elements,
+ *            and another lane's element of the same warp may be read in a later loop (a warp shuffle).
  * Reg buffers: after unrolling and vectorising every index is constant (+ lane); elements are SSA values carried through
  * loops, never memory.
  *
@@ -30,6 +36,8 @@ typedef enum tir_scope {
     TIR_SCOPE_SHARED     /* GPU: per block */
 } tir_scope;
 extern const char *const tir_scope_names[];
+
+enum { TIR_WARP = 32 }; /* threads that run together and may read each other's registers */
 
 #define TIR_BUFFER_ALIGNMENT 64 /* bytes; of everything libdlc allocates. Arguments: see tir_buffer.alignment */
 
@@ -53,10 +61,12 @@ typedef enum tir_stmt_kind {
     TIR_IF,       /* condition ? body : otherwise */
     TIR_STORE,    /* buffer[index] = value */
     TIR_PREFETCH, /* hint: address of buffer[index], into cache level `level`; the address may be outside */
+    TIR_BARRIER,  /* the threads of the block, or inside of a thread loop those of the warp, wait for each other */
     TIR_COMMENT   /* text for people; no meaning */
 } tir_stmt_kind;
 
-typedef enum tir_loop_kind { TIR_SERIAL, TIR_UNROLL, TIR_VEC } tir_loop_kind;
+typedef enum tir_loop_kind { TIR_SERIAL, TIR_UNROLL, TIR_VEC, TIR_THREAD } tir_loop_kind;
+extern const char *const tir_loop_kind_names[];
 
 typedef struct tir_stmt tir_stmt;
 struct tir_stmt {
@@ -135,6 +145,14 @@ void tir_kernel_mark_access(tir_kernel *kernel);
 /* Gives the buffers of WORKSPACE or LOCAL consecutive offsets, sized by their extents at the parameters' actual values, and sets
  * the kernel's size of that scope. Returns the largest. */
 int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope);
+
+/* Puts barriers where threads of a block touch what others wrote, or write what others read (synchronise.c). */
+void tir_kernel_synchronise(tir_kernel *kernel);
+
+/* ---- threads (loop.c): how many threads one iteration of a thread loop takes, by the loops inside; how many a list of statements
+ * takes (1: no thread loops). */
+int64_t tir_thread_stride(const tir_pool *pool, const tir_stmt *loop);
+int64_t tir_threads(const tir_pool *pool, const tir_stmt *list);
 
 /* ---- text (loop_text.c): prints and parses back, structurally equal:
  *   kernel gemm(x: f32[45, 9] arg, w: f32[3, 9, 8] arg, D: f32[45, 20] arg, C: f32[7, 8] reg) params(n: 1..4096 x8)

@@ -9,6 +9,7 @@
  *     let b = p*8                    the rest of the list is its body; or its body in braces
  *     let v: f32 = x[b, 0]           values other than index ones name their dtype
  *     nt D[i] = v                    non-temporal store
+ *     barrier
  *     comment "text"
  *   }
  *
@@ -17,8 +18,6 @@
  * in scope is taken or reserved, so that what is printed always parses back to the same structure. */
 #include "tir/loop.h"
 #include "tir/names.h"
-
-static const char *const loop_kind_names[] = {"", "unroll", "vec"};
 
 /* ---- printing */
 
@@ -92,7 +91,7 @@ static void print_for(printer *p, const tir_stmt *stmt, int indent) {
     }
     print_expr(p, stmt->for_.extent);
     lib_text_add(p->text, " ");
-    if (stmt->for_.loop != TIR_SERIAL) lib_text_format(p->text, "%s ", loop_kind_names[stmt->for_.loop]);
+    if (stmt->for_.loop != TIR_SERIAL) lib_text_format(p->text, "%s ", tir_loop_kind_names[stmt->for_.loop]);
     p->scope.count++;
     print_block(p, stmt->for_.body, indent);
     p->scope.count--;
@@ -148,6 +147,7 @@ static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
         lib_text_format(p->text, "prefetch.%d ", stmt->prefetch.level);
         print_place(p, stmt->prefetch.buffer, stmt->prefetch.rank, stmt->prefetch.index);
         break;
+    case TIR_BARRIER: lib_text_add(p->text, "barrier"); break;
     case TIR_COMMENT:
         lib_text_add(p->text, "comment ");
         lib_text_quoted(p->text, stmt->comment);
@@ -359,8 +359,8 @@ static tir_stmt *parse_for(parser *p) {
     bool is_extent = lib_lexer_accept(p->lexer, "+");
     tir_expr bound = parse_index(p);
     stmt->for_.extent = is_extent ? bound : tir_sub(pool, bound, stmt->for_.lower);
-    for (int kind = TIR_UNROLL; kind <= TIR_VEC; kind++)
-        if (lib_lexer_accept(p->lexer, loop_kind_names[kind])) stmt->for_.loop = (tir_loop_kind)kind;
+    for (int kind = TIR_UNROLL; kind <= TIR_THREAD; kind++)
+        if (lib_lexer_accept(p->lexer, tir_loop_kind_names[kind])) stmt->for_.loop = (tir_loop_kind)kind;
     stmt->for_.var = tir_loop_variable(pool, name, stmt->for_.lower, stmt->for_.extent);
     push_scope(p, stmt->for_.var);
     stmt->for_.body = parse_block(p);
@@ -439,6 +439,8 @@ static tir_stmt *parse_list(parser *p) {
             *link = parse_let(p);
         else if (strcmp(word, "if") == 0)
             *link = parse_if(p);
+        else if (strcmp(word, "barrier") == 0)
+            *link = tir_stmt_new(p->kernel->arena, TIR_BARRIER);
         else if (strcmp(word, "comment") == 0)
             *link = parse_comment(p);
         else if (strncmp(word, "prefetch.", 9) == 0 && word[9] >= '1' && word[9] <= '3' && !word[10])

@@ -15,7 +15,9 @@
  *       place, and what else the loop does to it are reductions by the same operator
  *   L11 `read` and `written` of a buffer are what the statements do
  *   L12 tasks and repeats are over parameters; a repeat covers existing phases, and no repeat stands in another
- *   L13 live REG vectors fit the machine's registers */
+ *   L13 live REG vectors fit the machine's registers
+ *   L14 thread loops have constant extents and stand in no vec loop; a block has at most 1,024 threads; where a thread loop does more
+ *       than one other thread loop, its iterations are whole warps, and a barrier there is one of a single warp */
 #include "tir/loop.h"
 
 enum {
@@ -52,9 +54,11 @@ typedef struct verifier {
     lib_vec(reg_use) loops;             /* statement numbers of the phase's loops */
     lib_vec(vec_access) accesses;       /* of the vec loop around */
     lib_vec(const tir_stmt *) combined; /* its stores to one place */
-    bool in_vec;
-    int open;   /* loops */
-    int number; /* of the statement */
+    bool in_vec, threads;               /* in a vec loop; of the phase: blocks of several threads */
+    const tir_stmt *thread;             /* the innermost thread loop around; NULL: none */
+    bool chain;                         /* what comes is all that it does */
+    int open;                           /* loops */
+    int number;                         /* of the statement */
 } verifier;
 
 _Noreturn static void fail_as(verifier *v, dlc_status status, const char *what) {
@@ -238,14 +242,25 @@ static void check_combined(verifier *v) {
     v->accesses.count = v->combined.count = 0;
 }
 
+static void check_thread_loop(verifier *v, const tir_stmt *stmt) {
+    enum { THREAD_LIMIT = 1024 };
+    int64_t extent = 0, stride = tir_thread_stride(v->pool, stmt);
+    tir_is_const(v->pool, stmt->for_.extent, &extent);
+    require(v, !v->in_vec, "L14: a thread loop inside a vec loop");
+    require(v, extent <= THREAD_LIMIT / stride, "L14: more than 1,024 threads");
+    require(v, !v->thread || v->chain || tir_thread_stride(v->pool, v->thread) % TIR_WARP == 0,
+            "L14: the iterations of the thread loop around are no whole warps");
+}
+
 static void check_for(verifier *v, const tir_stmt *stmt) {
     const tir_loop_kind kind = stmt->for_.loop;
     uint8_t lower = check_expr(v, stmt->for_.lower, TIR_INDEX, "a bound");
     uint8_t bounds = lower | check_expr(v, stmt->for_.extent, TIR_INDEX, "a bound");
     int64_t extent = 0;
     bool constant = tir_is_const(v->pool, stmt->for_.extent, &extent), outer = v->in_vec;
-    require(v, kind == TIR_SERIAL || constant, "L8: extent of an unroll or vec loop is not constant");
+    require(v, kind == TIR_SERIAL || constant, "L8: extent of an unroll, vec or thread loop is not constant");
     require(v, kind != TIR_VEC || !v->in_vec, "L8: a vec loop inside another");
+    if (kind == TIR_THREAD) check_thread_loop(v, stmt);
     require(v, !(bounds & VARIES), "L8: loop bounds depend on the vec variable");
     tir_interval range = tir_loop_range(v->pool, stmt->for_.lower, stmt->for_.extent);
     if (tir_range(v->pool, stmt->for_.extent).high <= 0) /* takes no value */
@@ -254,13 +269,17 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     const uint32_t at = v->loops.count;
     lib_vec_push(v->kernel->arena, &v->loops, loop);
     v->in_vec = outer || kind == TIR_VEC;
-    uint8_t bits = kind == TIR_VEC ? VARIES : kind == TIR_UNROLL ? 0 : FREE;
+    uint8_t bits = kind == TIR_VEC ? VARIES : kind == TIR_UNROLL || kind == TIR_THREAD ? 0 : FREE;
+    const tir_stmt *outer_thread = v->thread;
+    if (kind == TIR_THREAD) v->thread = stmt;
+    v->chain = kind == TIR_THREAD;
     bind(v, stmt->for_.var, TIR_VAR_LOOP, bits | (lower & FREE), range);
     if (!v->open) v->outermost = loop.first;
     v->open++;
     check_list(v, stmt->for_.body);
     v->open--;
     unbind(v, stmt->for_.var);
+    v->thread = outer_thread;
     if (kind == TIR_VEC) check_combined(v);
     v->in_vec = outer;
     v->loops.data[at].last = v->number;
@@ -300,7 +319,7 @@ static void check_branch(verifier *v, const tir_stmt *list) {
     for (uint32_t i = 0; i < count; i++) before[i] = v->regs[i].first >= 0;
     check_list(v, list);
     v->stmt = NULL;
-    check_registers(v);
+    if (!v->threads) check_registers(v);
     for (uint32_t i = 0; i < count; i++)
         if (!before[i]) v->regs[i] = (reg_use){i, -1, -1, v->regs[i].lanes}; /* held the same in all versions */
 }
@@ -328,12 +347,18 @@ static void check_statement(verifier *v, const tir_stmt *stmt) {
         require(v, stmt->prefetch.level >= 1 && stmt->prefetch.level <= 3, "L6: no such cache level");
         for (int i = 0; i < stmt->prefetch.rank; i++) check_expr(v, stmt->prefetch.index[i], TIR_INDEX, "an index");
         break;
+    case TIR_BARRIER:
+        require(v, !v->thread || tir_thread_stride(v->pool, v->thread) == TIR_WARP,
+                "L14: a barrier in a thread loop whose iterations are not one warp");
+        break;
     case TIR_COMMENT: break;
     }
 }
 
 static void check_list(verifier *v, const tir_stmt *stmt) {
+    const bool chain = v->chain && stmt && !stmt->next;
     for (; stmt; stmt = stmt->next) {
+        v->chain = chain;
         v->stmt = stmt;
         v->number++;
         check_statement(v, stmt);
@@ -447,11 +472,12 @@ static void check_phase(verifier *v, const tir_phase *phase) {
     v->loops.count = v->past.count = 0;
     v->number = 0;
     v->stmt = NULL;
+    v->threads = tir_threads(v->pool, phase->body) > 1;
     bind(v, phase->task, TIR_VAR_LOOP, FREE, (tir_interval){0, tasks.high > 0 ? tasks.high - 1 : 0});
     check_list(v, phase->body);
     v->stmt = NULL;
     unbind(v, phase->task);
-    check_registers(v);
+    if (!v->threads) check_registers(v); /* else every thread has registers of its own */
 }
 
 static void check_phases(verifier *v) {

@@ -52,9 +52,9 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         node->value = bounds.low;
     } else {
         vector = node->kind == TIR_VEC;
-        if (vector && l->vector)
-            tir_schedule_raise(&l->state, "vec loop %s of stage %s runs inside vec loop %s", node->name,
-                               tir_stage_of(l, s)->name, l->vector);
+        if ((vector || node->kind == TIR_THREAD) && l->vector)
+            tir_schedule_raise(&l->state, "%s loop %s of stage %s runs inside vec loop %s",
+                               tir_loop_kind_names[node->kind], node->name, tir_stage_of(l, s)->name, l->vector);
         if (l->vector && (tir_uses(l->pool, bounds.low, l->lane) || tir_uses(l->pool, bounds.extent, l->lane)))
             tir_schedule_raise(&l->state, "the trips of loop %s of stage %s depend on vec loop %s outside of it",
                                node->name, tir_stage_of(l, s)->name, l->vector);
@@ -360,6 +360,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     }
     tir_kernel_place(l.kernel, TIR_SCOPE_WORKSPACE);
     tir_kernel_place(l.kernel, TIR_SCOPE_LOCAL);
+    tir_kernel_synchronise(l.kernel);
     tir_kernel_mark_access(l.kernel); /* loads may have vanished */
     tir_lower_check(&l);
     if (options && options->verify) tir_kernel_verify(arena->scope, l.kernel, options->machine);

@@ -62,7 +62,6 @@ static void check_expression(void *user, tir_expr e) {
 static void check_list(checker *c, const tir_stmt *stmt);
 
 static void check_loop(checker *c, const tir_stmt *stmt) {
-    static const char *const words[] = {"", "unroll", "vec"};
     const char *name = tir_variable_of(c->l->pool, stmt->for_.var)->name, *outer = c->vector;
     int64_t extent;
     bool constant = tir_is_const(c->l->pool, stmt->for_.extent, &extent), vector = stmt->for_.loop == TIR_VEC;
@@ -70,7 +69,7 @@ static void check_loop(checker *c, const tir_stmt *stmt) {
         lib_raise(
             c->l->arena->scope, DLC_INVALID_ARGUMENT,
             "schedule of region %s: `%s %s`: its trips are not constant, not even in versions of the loops around it",
-            c->l->region->name, words[stmt->for_.loop], name);
+            c->l->region->name, tir_loop_kind_names[stmt->for_.loop], name);
     uint8_t *bits = &c->bits[tir_var_id(c->l->pool, stmt->for_.var)];
     *bits = (uint8_t)(vector                          ? VARIES
                       : stmt->for_.loop == TIR_SERIAL ? FREE

@@ -20,7 +20,7 @@ static const struct {
     {"unroll", TIR_D_UNROLL, false}, {"par", TIR_D_PAR, false},
     {"clip", TIR_D_CLIP, false},     {"prefetch", TIR_D_PREFETCH, false},
     {"nt", TIR_D_NT, false},         {"unit", TIR_D_UNIT, false},
-    {"fuse", TIR_D_FUSE, false},
+    {"fuse", TIR_D_FUSE, false},     {"thread", TIR_D_THREAD, false},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 
@@ -151,9 +151,7 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
     tir_axis_node whole = plan->nodes.data[node];
     if (whole.kind != TIR_SERIAL || whole.parallel)
         tir_schedule_raise(state, "axis %s is already %s", axis,
-                           whole.parallel          ? "par"
-                           : whole.kind == TIR_VEC ? "vec"
-                                                   : "unroll");
+                           whole.parallel ? "par" : tir_loop_kind_names[whole.kind]);
     if (mode == TIR_TAIL_OVERLAP && whole.reduce)
         tir_schedule_raise(state, "overlap would count points of a reduction twice");
     tir_axis_node part = {.parent = node,
@@ -295,6 +293,9 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
         if (kind == TIR_D_VEC && node->reduce && !s->exact)
             tir_schedule_raise(state, "%s is a reduction axis of an inexact reduction: rfactor it into lanes first",
                                axis);
+        if (kind == TIR_D_THREAD && node->reduce)
+            tir_schedule_raise(state, "%s is a reduction axis: threads would update the same points; rfactor it first",
+                               axis);
         if (kind == TIR_D_CLIP && !node->reduce && s->kind != TIR_MAP)
             tir_schedule_raise(state, "only reduction axes have a predicate to clip by, and only maps guards");
         if (kind == TIR_D_CLIP)
@@ -302,7 +303,7 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
         else if (kind == TIR_D_PAR)
             node->parallel = true;
         else
-            node->kind = kind == TIR_D_VEC ? TIR_VEC : TIR_UNROLL;
+            node->kind = kind == TIR_D_VEC ? TIR_VEC : kind == TIR_D_THREAD ? TIR_THREAD : TIR_UNROLL;
     }
 }
 
@@ -391,7 +392,6 @@ static void apply_loop(tir_schedule_state *state, tir_directive_kind kind, lib_l
 /* ---- state as text, after each line */
 
 static void print_state(lib_text *text, const tir_schedule_state *state) {
-    static const char *const kinds[] = {"", " unroll", " vec"};
     for (uint32_t s = 0; s < state->region->stages.count; s++) {
         const tir_stage *stage = &state->region->stages.data[s];
         if (stage->removed) continue;
@@ -399,7 +399,8 @@ static void print_state(lib_text *text, const tir_schedule_state *state) {
         lib_text_format(text, "  %s:", stage->name);
         for (uint32_t i = 0; i < plan->order.count; i++) {
             const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];
-            lib_text_format(text, " [%s%s%s%s%s]", node->name, node->reduce ? " reduce" : "", kinds[node->kind],
+            lib_text_format(text, " [%s%s%s%s%s%s]", node->name, node->reduce ? " reduce" : "",
+                            node->kind == TIR_SERIAL ? "" : " ", tir_loop_kind_names[node->kind],
                             node->parallel ? " par" : "", node->clip ? " clip" : "");
         }
         if (plan->at_stage >= 0)

@@ -22,8 +22,9 @@
  *     fuse    D.i D.j -> ij                one loop over two neighbouring axes; in an attached stage it stays whole
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]
- *     store   C reg|stack|local|workspace
+ *     store   C reg|stack|local|shared|workspace
  *     vec     D.ji C.j
+ *     thread  D.ji C.j                     the iterations are threads of a block; see tir/loop.h
  *     unroll  D.ii
  *     par     D.jo D.io
  *     clip    O.kh                         a reduction axis ends where the predicate does; of a map: cut where guards change
@@ -59,6 +60,7 @@ typedef enum tir_directive_kind {
     TIR_D_AT,
     TIR_D_STORE,
     TIR_D_VEC,
+    TIR_D_THREAD,
     TIR_D_UNROLL,
     TIR_D_PAR,
     TIR_D_CLIP,

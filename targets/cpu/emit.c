@@ -241,6 +241,7 @@ void emit_statements(emitter *e, const tir_stmt *list) {
         case TIR_IF: emit_if(e, stmt); break;
         case TIR_STORE: emit_store(e, stmt); break;
         case TIR_PREFETCH: emit_prefetch(e, stmt); break;
+        case TIR_BARRIER:
         case TIR_COMMENT: break;
         }
     }

@@ -1,0 +1,208 @@
+/* Blocks of threads: schedules with `thread`, `store shared` and registers that several threads own, against evaluation by definition;
+ * and kernels that are wrong in one place each, which the interpreter's checks must find. */
+#include "tir/interpret.h"
+#include "tir/scheduled.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* after the above */
+#include <cmocka.h>
+
+#define SOFTMAX(rows, columns)                                                         \
+    "region r\ninput x f32[" rows ", " columns "]\n"                                   \
+    "reduce mx f32 exact (i: " rows " | j: " columns                                   \
+    ") init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n" \
+    "map ex f32 (i: " rows ", j: " columns ") = exp(x[i, j] - mx[i])\n"                \
+    "reduce sm f32 (i: " rows " | j: " columns                                         \
+    ") init 0:f32 = acc(0):f32 + ex[i, j] merge acc(0):f32 + other(0):f32\n"           \
+    "map sc f32 (i: " rows ", j: " columns ") = ex[i, j] / sm[i]\noutput sc\n"
+
+#define CONTRACTION(m, n, k)                                                                \
+    "region r\ninput x f32[" m ", " k "]\ninput w f32[" k ", " n "]\ninput b f32[" n "]\n"  \
+    "reduce C f32 (i: " m ", j: " n " | k: " k                                              \
+    ") init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) merge acc(0):f32 + other(0):f32\n" \
+    "map D f32 (i: " m ", j: " n ") = max(C[i, j] + b[j], 0:f32)\noutput D\n"
+
+typedef struct thread_case {
+    const char *name, *region, *schedule;
+    double tolerance;    /* relative; 0: bitwise */
+    const char *expects; /* in the kernel's text; NULL: nothing in particular */
+} thread_case;
+
+static const thread_case cases[] = {
+    {"map", "region r\ninput x f32[7, 45]\ninput y f32[45]\nmap z f32 (i: 7, j: 45) = x[i, j] * y[j]\noutput z\n",
+     "loops:\n split z.j 16 -> jb jt mask\n order z: i jb jt\n par z.i z.jb\n thread z.jt\n", 0, "thread"},
+    {"map, vectors of a thread", "region r\ninput x f32[1003]\nmap z f32 (i: 1003) = exp(x[i])\noutput z\n",
+     "loops:\n split z.i 128 -> b r mask\n split z.r 4 -> t v mask\n par z.b\n thread z.t\n vec z.v\n", 0, "vec"},
+    {"transpose through shared memory", "region r\ninput x f32[37, 29]\nmap z f32 (i: 29, j: 37) = x[j, i]\noutput z\n",
+     "rewrite:\n copy x -> xs\nloops:\n split z.i 8 -> ib it mask\n split z.j 16 -> jb jt mask\n order z: ib jb it jt\n"
+     " par z.ib z.jb\n thread z.it z.jt\n at xs z.jb\n store xs shared\n thread xs.j xs.i\n",
+     0, "barrier"},
+    {"softmax, a warp for each row", SOFTMAX("5", "70"),
+     "rewrite:\n layout ex (i, j/32, j%32)\n rfactor mx.j 32 lanes -> mp jr jt\n tree mx.jr\n rfactor sm.j 32 lanes -> sp jr jt\n tree sm.jr\n"
+     "loops:\n split sc.j 32 -> jo jl mask\n order sc: i jo jl\n par sc.i\n thread sc.jl\n unroll sc.jo\n"
+     " split ex.j 32 -> jo jl mask\n thread ex.jl\n unroll ex.jo\n order ex: i jo jl\n"
+     " at sm sc.i\n at sm_2 sc.i\n at sm_4 sc.i\n at sm_8 sc.i\n at sm_16 sc.i\n at sp sc.i\n at ex sc.i\n"
+     " at mx sc.i\n at mx_2 sc.i\n at mx_4 sc.i\n at mx_8 sc.i\n at mx_16 sc.i\n at mp sc.i\n"
+     " order sp: i jt jr\n order mp: i jt jr\n thread sp.jr mp.jr\n"
+     " thread mx_16.jr mx_8.jr mx_4.jr mx_2.jr sm_16.jr sm_8.jr sm_4.jr sm_2.jr\n"
+     " store sp reg\n store mp reg\n store mx_16 reg\n store mx_8 reg\n store mx_4 reg\n store mx_2 reg\n store mx reg\n"
+     " store sm_16 reg\n store sm_8 reg\n store sm_4 reg\n store sm_2 reg\n store sm reg\n store ex reg\n",
+     1e-6, NULL},
+    {"contraction, tiles in registers", CONTRACTION("37", "50", "21"),
+     "rewrite:\n copy x -> xs\n copy w -> ws\n layout C (i/2, j/4, i%2, j%4)\n"
+     "loops:\n split D.i 16 -> ib ir mask\n split D.j 32 -> jb jr mask\n split D.ir 2 -> it ii mask\n split D.jr 4 -> jt jj mask\n"
+     " order D: ib jb it jt ii jj\n par D.ib D.jb\n thread D.it D.jt\n unroll D.ii\n vec D.jj\n"
+     " at C D.jb\n store C reg\n split C.k 8 -> ko ki mask\n split C.i 2 -> it ii mask\n split C.j 4 -> jt jj mask\n"
+     " order C: ko it jt ki ii jj\n thread C.it C.jt\n unroll C.ii C.jj\n"
+     " at xs C.ko\n at ws C.ko\n store xs shared\n store ws shared\n"
+     " fuse xs.i xs.k -> f\n thread xs.f\n thread ws.k\n vec ws.j\n",
+     0, "barrier"},
+};
+
+static void test_case(void **state) {
+    const thread_case *c = *state;
+    scheduled_report report;
+    scheduled_outcome outcome = scheduled_run(c->region, c->schedule, c->tolerance, 7, true, &report);
+    if (getenv("SHOW") && report.kernel) fprintf(stderr, "%s\n", report.kernel);
+    if (outcome != SCHEDULED_AGREES) {
+        if (report.kernel) fprintf(stderr, "%s\n", report.kernel);
+        fail_msg("%s: %s", c->name, report.message);
+    }
+    if (c->expects) assert_non_null(strstr(report.kernel, c->expects));
+    free(report.kernel);
+}
+
+/* ---- what is wrong is found */
+
+typedef struct wrong_case {
+    const char *name, *kernel, *message;
+} wrong_case;
+
+#define KERNEL(body)                                                                                                            \
+    "kernel k(x: f32[64] arg, y: f32[64] arg, s: f32[64] shared, r: f32[64] reg, u: f32[1] reg)\nphase tasks=1 task=p {\n" body \
+    "}\n"
+#define FILL "for t in 0..64 thread { s[t] = x[t] }\n"
+
+static const wrong_case wrong_cases[] = {
+    {"right", KERNEL(FILL "barrier\nfor t in 0..64 thread { y[t] = s[63 - t] }\n"), NULL},
+    {"own elements need no barrier", KERNEL(FILL "for t in 0..64 thread { y[t] = s[t] }\n"), NULL},
+    {"no barrier before a read", KERNEL(FILL "for t in 0..64 thread { y[t] = s[63 - t] }\n"),
+     "no barrier after another thread writes"},
+    {"no barrier before a write",
+     KERNEL(
+         FILL
+         "barrier\nfor k in 0..2 { for t in 0..64 thread { y[t] = s[63 - t] }\nfor t in 0..64 thread { s[t] = y[t] }\nbarrier }\n"),
+     "no barrier after another one reads"},
+    {"two threads write", KERNEL("for t in 0..64 thread { s[t/2] = x[t] }\n"), "two threads of the block write"},
+    {"all read what one writes", KERNEL("s[0] = x[0]\nu[0] = s[0]\nfor t in 0..64 thread { y[t] = u[0] }\n"),
+     "no barrier"},
+    {"a shuffle", KERNEL("for t in 0..64 thread { r[t] = x[t] }\nfor t in 0..64 thread { y[t] = r[t/2*2] }\n"), NULL},
+    {"a register of another warp",
+     KERNEL("for t in 0..64 thread { r[t] = x[t] }\nfor t in 0..64 thread { y[t] = r[63 - t] }\n"),
+     "a register of another warp"},
+    {"a register within one loop",
+     KERNEL("for t in 0..64 thread { r[t] = x[t] }\nfor t in 0..64 thread { r[t] = r[t/2*2] + 1 }\n"),
+     "in the same thread loop"},
+    {"warps on their own",
+     KERNEL("for w in 0..2 thread { for l in 0..32 thread { s[w*32 + l] = x[w*32 + l] }\nbarrier\n"
+            "for l in 0..32 thread { y[w*32 + l] = s[w*32 + 31 - l] } }\n"),
+     NULL},
+    {"warps without their barrier",
+     KERNEL("for w in 0..2 thread { for l in 0..32 thread { s[w*32 + l] = x[w*32 + l] }\n"
+            "for l in 0..32 thread { y[w*32 + l] = s[w*32 + 31 - l] } }\n"),
+     "no barrier after another thread writes"},
+    {"a warp reads what another one writes",
+     KERNEL("for w in 0..2 thread { for l in 0..32 thread { s[w*32 + l] = x[w*32 + l] }\nbarrier\n"
+            "for l in 0..32 thread { y[w*32 + l] = s[63 - w*32 - l] } }\n"),
+     "poison"},
+    {"too many threads", KERNEL("for a in 0..64 thread { for b in 0..32 thread { y[a] = x[a] } }\n"),
+     "more than 1,024 threads"},
+    {"half warps",
+     KERNEL(
+         "for a in 0..4 thread { for b in 0..16 thread { s[a*16 + b] = x[b] }\nfor b in 0..16 thread { y[a*16 + b] = s[b] } }\n"),
+     "no whole warps"},
+    {"a barrier of two warps",
+     KERNEL(
+         "for a in 0..1 thread { for b in 0..64 thread { s[b] = x[b] }\nbarrier\nfor b in 0..64 thread { y[b] = s[b] } }\n"),
+     "not one warp"},
+};
+
+/* Verified and run both ways, with all checks, on arguments of small numbers. */
+static lib_error run_kernel(const char *text) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_error error = {0};
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_lexer lexer;
+        lib_lexer_init(&lexer, &arena, "kernel", text, strlen(text));
+        tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
+        tir_kernel_verify(&scope, kernel, NULL);
+        void **arguments = LIB_NEW_ARRAY(&arena, void *, (size_t)kernel->arguments);
+        for (int i = 0; i < kernel->arguments; i++) {
+            int64_t count = 1, extent = 0;
+            for (int d = 0; d < kernel->buffers.data[i].rank; d++) {
+                tir_is_const(kernel->pool, kernel->buffers.data[i].extent[d], &extent);
+                count *= extent;
+            }
+            float *data = lib_arena_take_aligned(&arena, (size_t)count * sizeof *data, TIR_BUFFER_ALIGNMENT);
+            for (int64_t k = 0; k < count; k++) data[k] = (float)(k % 7);
+            arguments[i] = data;
+        }
+        for (int reverse = 0; reverse < 2 && error.status == DLC_OK; reverse++)
+            tir_interpret(kernel, arguments, NULL, &(tir_interpret_options){.check = true, .reverse_lanes = reverse},
+                          &lib_libc_allocator, &error);
+    }
+    lib_arena_free(&arena);
+    return scope.error.status == DLC_OK ? error : scope.error;
+}
+
+static void test_wrong(void **state) {
+    const wrong_case *c = *state;
+    lib_error error = run_kernel(c->kernel);
+    if (!c->message) {
+        assert_string_equal(error.status == DLC_OK ? "" : error.message, "");
+    } else {
+        assert_int_equal(error.status, DLC_INTERNAL);
+        if (!strstr(error.message, c->message)) fail_msg("%s: %s", c->name, error.message);
+    }
+}
+
+/* Each barrier that lowering put into the cases is needed. */
+static void test_barriers(void **state) {
+    (void)state;
+    int barriers = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scheduled_report report;
+        assert_int_equal(scheduled_run(cases[i].region, cases[i].schedule, 0, 7, false, &report), SCHEDULED_AGREES);
+        assert_int_equal(run_kernel(report.kernel).status, DLC_OK);
+        for (char *at = report.kernel; (at = strstr(at, "barrier")) != NULL; at++, barriers++) {
+            char *text = strdup(report.kernel);
+            memset(text + (at - report.kernel), ' ', strlen("barrier"));
+            lib_error error = run_kernel(text);
+            if (error.status == DLC_OK || !strstr(error.message, "race"))
+                fail_msg("%s: without barrier %d nothing is found", cases[i].name, barriers);
+            free(text);
+        }
+        free(report.kernel);
+    }
+    assert_true(barriers >= 3);
+}
+
+int main(void) {
+    enum { COUNT = sizeof cases / sizeof *cases, WRONG = sizeof wrong_cases / sizeof *wrong_cases };
+    struct CMUnitTest tests[COUNT + WRONG + 1];
+    for (int i = 0; i < COUNT; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = cases[i].name, .test_func = test_case, .initial_state = (void *)(uintptr_t)&cases[i]};
+    for (int i = 0; i < WRONG; i++)
+        tests[COUNT + i] = (struct CMUnitTest){
+            .name = wrong_cases[i].name, .test_func = test_wrong, .initial_state = (void *)(uintptr_t)&wrong_cases[i]};
+    tests[COUNT + WRONG] = (struct CMUnitTest)cmocka_unit_test(test_barriers);
+    return cmocka_run_group_tests_name("threads", tests, NULL, NULL);
+}
