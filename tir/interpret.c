@@ -135,11 +135,10 @@ static int warp_of(thread_tag tag) {
     return (int)(tag.thread >= THREAD_WARPS ? tag.thread - THREAD_WARPS : tag.thread / TIR_WARP);
 }
 
-/* Two accesses of a block's threads, of which one writes, are in order if one thread did both, or a barrier of the block, or of
- * their warp, stands between them. Outside of thread loops one thread stores and all load. */
-static bool threads_conflict(thread_tag before, thread_tag now, bool both_write) {
+/* Two accesses of a block's threads, of which one writes, are in order if one thread did both, or a barrier of the block, or of their
+ * warp, stands between them. */
+static bool threads_conflict(thread_tag before, thread_tag now) {
     if (before.block != now.block || (before.thread == now.thread && now.thread < THREAD_WARPS)) return false;
-    if (before.thread == THREAD_ALL && now.thread == THREAD_ALL && both_write) return false;
     return warp_of(before) < 0 || warp_of(before) != warp_of(now) || before.warp == now.warp;
 }
 
@@ -170,9 +169,9 @@ static const char *note_thread(frame *f, const buffer *b, cell *c, bool writes) 
     if (!f->thread.block) return NULL;
     if (b->info->scope == TIR_SCOPE_REG || b->info->scope == TIR_SCOPE_STACK) {
         if (!writes) flaw = register_flaw(f, c->thread_writer, f->thread);
-    } else if (threads_conflict(c->thread_writer, f->thread, writes)) {
+    } else if (threads_conflict(c->thread_writer, f->thread)) {
         flaw = writes ? "race: two threads of the block write" : "race: no barrier after another thread writes";
-    } else if (writes && threads_conflict(c->thread_reader, f->thread, false)) {
+    } else if (writes && threads_conflict(c->thread_reader, f->thread)) {
         flaw = "race: a thread writes, and no barrier after another one reads,";
     }
     if (writes)
@@ -434,10 +433,15 @@ static void run_barrier(frame *f) {
 
 static void run_steps(frame *f, const tir_step *step) {
     for (; step; step = step->next) {
+        const thread_tag around = f->thread;
         f->step = step;
+        if (step->alone && f->thread.thread == THREAD_ALL) f->thread.thread = 0;
         run_code(f, &step->before);
         switch (step->stmt->kind) {
-        case TIR_STORE: run_store(f, step); break;
+        case TIR_STORE:
+            run_store(f, step);
+            f->thread = around;
+            break;
         case TIR_FOR: run_for(f, step); break;
         case TIR_BARRIER: run_barrier(f); break;
         case TIR_LET:

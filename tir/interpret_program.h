@@ -84,6 +84,7 @@ struct tir_step {
     uint32_t first, second; /* for: lower, extent; let, if, store: value or condition in `first` */
     bool taints;            /* let, store: the value may be poison */
     bool reduction;         /* store of an exact reduction */
+    bool alone;             /* store to memory: outside of thread loops one thread does it, its loads too */
     int32_t threads;        /* thread loop: of one iteration; else 0 */
     bool nest;              /* thread loop: not the whole body of one around it */
     const uint32_t *index;  /* store */

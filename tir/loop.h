@@ -13,7 +13,7 @@
  *   thread   constant extent; on a GPU, where a task is a block of threads: each iteration is executed by threads of its own. Thread
  *            loops inside each other number the threads of the block, the innermost fastest (tir_thread_stride). What stands
  *            around them (serial and unrolled loops, lets, ifs) is executed by all threads of the group alike: values and reg
- *            buffers there are uniform, and one thread of the group stores to memory. Threads see what others wrote to shared or
+ *            buffers there are uniform; a store to memory is done by the group's first thread, its loads included. Threads see what others wrote to shared or
  *            global memory behind a barrier; a reg buffer is indexed by the variables of the threads that own its elements,
  *            and another lane's element of the same warp may be read in a later loop (a warp shuffle).
  * Reg buffers: after unrolling and vectorising every index is constant (+ lane); elements are SSA values carried through

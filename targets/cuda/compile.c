@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 void cuda_source(int count, const tir_kernel *const *kernels, lib_text *text) {
+    cuda_emit_prelude(text);
     for (int k = 0; k < count; k++) {
         lib_text_format(text, "/* loop IR of kernel %d\n", k);
         tir_kernel_print(text, kernels[k]);

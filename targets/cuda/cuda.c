@@ -1,11 +1,6 @@
 /* The cuda target: what the rest of the library sees of this folder. */
 #include "targets/cuda/cuda.h"
 
-/* Until there are rules: every stage a loop nest of its own. */
-static void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
-    (void)machine, (void)threads, (void)region, (void)schedule;
-}
-
 const target target_cuda = {
     .name = "cuda",
     .runtime = &cuda_runtime,

@@ -99,6 +99,9 @@ void cuda_leave(target_device *device);
 extern const target_runtime cuda_runtime;
 CUstream cuda_stream_handle(const target_stream *stream);
 
+/* ---- rules.c: an analytic schedule, see targets/target.h */
+void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule);
+
 /* ---- emit.c: loop IR to CUDA C. Raises in text's scope.
  *
  * Phase P of kernel number N of a module is  extern "C" __global__ void kN_pP(...)  with these parameters, used or not:
@@ -106,6 +109,7 @@ CUstream cuda_stream_handle(const target_stream *stream);
  *     char *workspace; char *local; long long local_stride; long long iteration; long long first
  * Block b runs task first + b, with local scratch at local + b * local_stride; blocks are of cuda_phase_threads threads, all in x. */
 void cuda_emit(const tir_kernel *kernel, int number, lib_text *text);
+void cuda_emit_prelude(lib_text *text); /* what the functions of all kernels use */
 int cuda_phase_threads(const tir_kernel *kernel, int phase);
 int64_t cuda_phase_shared(const tir_kernel *kernel, int phase); /* bytes of dynamic shared memory */
 

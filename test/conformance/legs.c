@@ -6,6 +6,9 @@
 #include "graph/build.h"
 #include "graph/region.h"
 #include "targets/target.h"
+#ifdef DLC_TARGET_cuda
+#include "targets/cuda/cuda.h"
+#endif
 #include "tir/arith.h"
 #include "tir/interpret.h"
 #include "tir/schedule.h"
@@ -253,6 +256,32 @@ static void run_cpu(void *prepared, lib_arena *arena, void *const *inputs, void 
 }
 #endif
 
+/* ---- the cuda target's schedule, without a GPU: its loop IR by the checking interpreter, and printed as source ----------- */
+
+#ifdef DLC_TARGET_cuda
+static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
+    prepared_region *p = prepare_region(leg, arena, graphs);
+    if (!p || p->region->outputs == 0) return p;
+    tir_machine machine;
+    if (!cuda_machine_of_name("sm_90", &machine)) lib_raise(arena->scope, DLC_INTERNAL, "no facts of sm_90");
+    tir_schedule schedule;
+    tir_schedule_init(&schedule, arena);
+    cuda_schedule(&machine, 1, tir_region_copy(arena, p->region), &schedule);
+    p->schedule = schedule.text.length ? schedule.text.data : "";
+    p->kernel = tir_lower(arena, p->region, &schedule, &(tir_lower_options){.machine = &machine, .verify = true});
+    lib_text source;
+    lib_text_init(&source, arena);
+    cuda_emit(p->kernel, 0, &source);
+    if (getenv("SHOW")) {
+        lib_text text;
+        lib_text_init(&text, arena);
+        tir_region_print(&text, p->region);
+        fprintf(stderr, "%s%s\n%s\n", text.data, p->schedule, source.data);
+    }
+    return p;
+}
+#endif
+
 /* ---- a host's program on the build's default target ---------------------------------------------------------------------- */
 
 static dlc_context *context;
@@ -420,6 +449,9 @@ const test_leg test_legs[TEST_LEGS_MAX] = {
     {"loops", prepare_loops, run_loops, NULL, true, false},
 #ifdef DLC_TARGET_cpu
     {"cpu", prepare_cpu, run_cpu, finish_cpu, true, false},
+#endif
+#ifdef DLC_TARGET_cuda
+    {"cuda", prepare_cuda, run_loops, NULL, true, false},
 #endif
     {"program", prepare_program, run_program, finish_program, true, false},
     {"program, strided", prepare_program, run_program, finish_program, true, true},

@@ -1,0 +1,75 @@
+/* Between the files of emission: loop IR to CUDA C. One function per phase, a block per task. Nothing is decided here: loops, threads,
+ * vectors and barriers are the loop IR's; what is printed reads like it.
+ *
+ *   emit.c         kernels, functions, statements, threads
+ *   print_value.c   expressions and the helpers that they need
+ *   emit_memory.c  accesses, registers that threads own, shuffles, vectors of neighbouring elements */
+#ifndef CUDA_EMIT_H
+#define CUDA_EMIT_H
+
+#include "tir/loop.h"
+#include "tir/names.h"
+
+enum { EMIT_THREAD_LOOPS = 8 };
+
+typedef struct emit_thread_loop { /* that is open */
+    tir_expr var;
+    int64_t stride; /* threads of one iteration */
+} emit_thread_loop;
+
+/* What is known of a REG or STACK buffer: which dimensions choose the thread that owns an element, and how. */
+typedef struct emit_registers {
+    bool owned[16];
+    int64_t stride[16]; /* of the owned dimensions: threads from one index to the next */
+    bool any;
+} emit_registers;
+
+typedef struct emitter {
+    const tir_kernel *kernel;
+    tir_pool *pool;
+    lib_arena *arena;
+    lib_text *text;
+    int indent;
+    bool wide;                 /* some index or offset does not fit 32 bits */
+    const char **buffer;       /* names by buffer */
+    const char **variable;     /* names by variable id */
+    tir_name_list names;       /* taken */
+    emit_registers *registers; /* by buffer */
+    emit_thread_loop threads[EMIT_THREAD_LOOPS];
+    int thread_count, groups;
+    const char *relative;
+    const char
+        *inside;   /* threads that are no part of the loop compute with others and store nothing: who does; NULL: all */
+    int64_t block; /* threads of the phase */
+    /* values of the statement being printed */
+    const char **value; /* by node: its text, NULL: none yet */
+    uint8_t *level;     /* by node: how tightly the text binds */
+    uint8_t made;       /* of the operator just printed */
+    uint32_t *uses;     /* by node */
+    lib_vec(tir_expr) valued;
+    uint32_t node_limit; /* of these arrays */
+    uint32_t temporaries;
+} emitter;
+
+_Noreturn void print_unsupported(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void print_line(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *print_name(emitter *e, const char *name); /* one that nothing else has */
+
+/* print_value.c */
+const char *print_type(const emitter *e, tir_dtype dtype);
+/* Prints what an expression needs and returns its text, without parentheses around. Values stay known until print_forget. */
+const char *print_value(emitter *e, tir_expr root);
+void print_know(emitter *e, tir_expr node, const char *text); /* what its text is */
+const char *print_atom(emitter *e, tir_expr root); /* the same, in parentheses where operators may stand beside it */
+void print_forget(emitter *e);
+
+/* emit_memory.c */
+void print_find_registers(emitter *e, const tir_phase *phase);
+const char *print_load(emitter *e, tir_expr load); /* of operands whose values are known */
+void print_store(emitter *e, const tir_stmt *stmt);
+/* A vec loop around one store, by vectors of neighbours; false: nothing was printed. */
+bool print_vector_loop(emitter *e, const tir_stmt *loop);
+bool print_shuffles(emitter *e, const tir_stmt *list); /* does some statement read registers of other threads? */
+tir_expr print_thread_id(emitter *e);                  /* from the thread loops that are open */
+
+#endif

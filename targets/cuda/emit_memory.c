@@ -1,0 +1,399 @@
+/* Accesses. Memory is indexed by one offset; registers are arrays of each thread, of which other lanes' elements are read by shuffles;
+ * neighbouring elements of a vec loop move as vectors of up to 16 bytes. */
+#include "targets/cuda/emit.h"
+
+static bool is_register(const tir_buffer *buffer) {
+    return buffer->scope == TIR_SCOPE_REG || buffer->scope == TIR_SCOPE_STACK;
+}
+
+/* ---- registers: who owns what */
+
+tir_expr print_thread_id(emitter *e) {
+    tir_expr id = tir_index(e->pool, 0);
+    for (int i = 0; i < e->thread_count; i++)
+        id = tir_add(e->pool, id, tir_mul(e->pool, e->threads[i].var, tir_index(e->pool, e->threads[i].stride)));
+    return id;
+}
+
+/* A thread variable, or its quotient or remainder by a number: how many threads lie between neighbouring indices. 0: no such form. */
+static int64_t owner_stride(emitter *e, tir_expr index) {
+    int64_t divisor = 1, factor = 1;
+    tir_op op = tir_op_of(e->pool, index);
+    if ((op == TIR_DIV || op == TIR_REM) && tir_is_const(e->pool, tir_operand(e->pool, index, 1), &divisor)) {
+        if (op == TIR_DIV) factor = divisor;
+        index = tir_operand(e->pool, index, 0);
+    }
+    for (int i = 0; i < e->thread_count; i++)
+        if (e->threads[i].var == index) return e->threads[i].stride * factor;
+    return 0;
+}
+
+static bool uses_thread(emitter *e, tir_expr index) {
+    for (int i = 0; i < e->thread_count; i++)
+        if (tir_uses(e->pool, index, e->threads[i].var)) return true;
+    return false;
+}
+
+static void find_owners(emitter *e, const tir_stmt *stmt) {
+    const tir_buffer *buffer = &e->kernel->buffers.data[stmt->store.buffer];
+    emit_registers *registers = &e->registers[stmt->store.buffer];
+    if (!is_register(buffer)) return;
+    for (int d = 0; d < stmt->store.rank; d++) {
+        if (registers->owned[d] || !uses_thread(e, stmt->store.index[d])) continue;
+        registers->stride[d] = owner_stride(e, stmt->store.index[d]);
+        if (!registers->stride[d])
+            print_unsupported(e, "dimension %d of %s mixes threads and elements of one thread: give it a layout", d,
+                              buffer->name);
+        registers->owned[d] = registers->any = true;
+    }
+}
+
+static void find_in_list(emitter *e, const tir_stmt *stmt) {
+    for (; stmt; stmt = stmt->next) {
+        bool thread = stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD;
+        if (thread && e->thread_count == EMIT_THREAD_LOOPS) print_unsupported(e, "thread loops nested too deeply");
+        if (thread)
+            e->threads[e->thread_count++] = (emit_thread_loop){stmt->for_.var, tir_thread_stride(e->pool, stmt)};
+        if (stmt->kind == TIR_FOR) find_in_list(e, stmt->for_.body);
+        if (thread) e->thread_count--;
+        if (stmt->kind == TIR_LET) find_in_list(e, stmt->let.body);
+        if (stmt->kind == TIR_STORE) find_owners(e, stmt);
+        if (stmt->kind != TIR_IF) continue;
+        find_in_list(e, stmt->if_.body);
+        find_in_list(e, stmt->if_.otherwise);
+    }
+}
+
+void print_find_registers(emitter *e, const tir_phase *phase) {
+    memset(e->registers, 0, e->kernel->buffers.count * sizeof *e->registers);
+    e->thread_count = 0;
+    find_in_list(e, phase->body);
+}
+
+/* The thread that owns an element, as its number among those of the block. */
+static tir_expr owner_of(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
+    const emit_registers *registers = &e->registers[buffer];
+    tir_expr owner = tir_index(e->pool, 0);
+    for (int d = 0; d < rank; d++)
+        if (registers->owned[d])
+            owner = tir_add(e->pool, owner, tir_mul(e->pool, index[d], tir_index(e->pool, registers->stride[d])));
+    return owner;
+}
+
+static bool is_own(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
+    if (!e->registers[buffer].any) return true;
+    if (!e->thread_count || e->threads[e->thread_count - 1].stride != 1) return false; /* several threads are here */
+    return tir_equal(e->pool, owner_of(e, buffer, rank, index), print_thread_id(e)) == TIR_YES;
+}
+
+/* The place in the thread's own array. */
+static const char *register_place(emitter *e, uint32_t id, int rank, const tir_expr *index) {
+    const tir_buffer *buffer = &e->kernel->buffers.data[id];
+    tir_expr at = tir_index(e->pool, 0);
+    for (int d = 0; d < rank; d++) {
+        if (e->registers[id].owned[d]) continue;
+        at = tir_add(e->pool, tir_mul(e->pool, at, buffer->extent[d]), index[d]);
+    }
+    return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], print_value(e, at));
+}
+
+static const char *register_load(emitter *e, uint32_t id, int rank, const tir_expr *index) {
+    const tir_buffer *buffer = &e->kernel->buffers.data[id];
+    const char *place = register_place(e, id, rank, index);
+    if (is_own(e, id, rank, index)) return place;
+    tir_expr warp = tir_index(e->pool, TIR_WARP), owner = owner_of(e, id, rank, index);
+    tir_expr mine = tir_div(e->pool, print_thread_id(e), warp);
+    if (e->block > TIR_WARP && tir_equal(e->pool, tir_div(e->pool, owner, warp), mine) != TIR_YES)
+        print_unsupported(e, "%s is read by threads of another warp: it must be in shared memory", buffer->name);
+    return lib_arena_format(e->arena, "shuffle(%s, int(%s))", place, print_value(e, tir_rem(e->pool, owner, warp)));
+}
+
+typedef struct shuffle_search {
+    emitter *e;
+    bool found;
+} shuffle_search;
+
+static tir_expr find_shuffle(void *user, tir_pool *pool, tir_expr node, tir_expr rebuilt) {
+    shuffle_search *search = user;
+    const tir_node n = *tir_get(pool, node);
+    if (n.op != TIR_LOAD || !is_register(&search->e->kernel->buffers.data[n.bits])) return rebuilt;
+    tir_expr index[16];
+    int rank = n.count - (n.guarded ? 2 : 0);
+    for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, node, d);
+    search->found = search->found || !is_own(search->e, (uint32_t)n.bits, rank, index);
+    return rebuilt;
+}
+
+static void find_shuffles(void *user, tir_expr e) {
+    shuffle_search *search = user;
+    tir_rewrite(search->e->pool, e, find_shuffle, search);
+}
+
+static bool statement_shuffles(emitter *e, const tir_stmt *stmt) {
+    shuffle_search search = {e, false};
+    tir_stmt_exprs(stmt, find_shuffles, &search);
+    return search.found;
+}
+
+/* Inside of the thread loops that are open; those in the list are opened on the way. */
+bool print_shuffles(emitter *e, const tir_stmt *list) {
+    shuffle_search search = {e, false};
+    for (const tir_stmt *stmt = list; stmt && !search.found; stmt = stmt->next) {
+        tir_stmt_exprs(stmt, find_shuffles, &search);
+        bool thread = stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD;
+        if (thread)
+            e->threads[e->thread_count++] = (emit_thread_loop){stmt->for_.var, tir_thread_stride(e->pool, stmt)};
+        if (stmt->kind == TIR_FOR) search.found = search.found || print_shuffles(e, stmt->for_.body);
+        if (thread) e->thread_count--;
+        if (stmt->kind == TIR_LET) search.found = search.found || print_shuffles(e, stmt->let.body);
+        if (stmt->kind == TIR_IF)
+            search.found = search.found || print_shuffles(e, stmt->if_.body) || print_shuffles(e, stmt->if_.otherwise);
+    }
+    return search.found;
+}
+
+/* ---- memory */
+
+static tir_expr offset_of(emitter *e, uint32_t id, int rank, const tir_expr *index) {
+    const tir_buffer *buffer = &e->kernel->buffers.data[id];
+    tir_expr offset = tir_index(e->pool, 0);
+    for (int d = 0; d < rank; d++) offset = tir_add(e->pool, offset, tir_mul(e->pool, index[d], buffer->stride[d]));
+    return offset;
+}
+
+const char *print_load(emitter *e, tir_expr load) {
+    const tir_node n = *tir_get(e->pool, load);
+    const uint32_t id = (uint32_t)n.bits;
+    const tir_buffer *buffer = &e->kernel->buffers.data[id];
+    const int rank = n.count - (n.guarded ? 2 : 0);
+    tir_expr index[16];
+    for (int d = 0; d < rank; d++) index[d] = tir_operand(e->pool, load, d);
+    const char *text = is_register(buffer) ? register_load(e, id, rank, index)
+                                           : lib_arena_format(e->arena, "%s[%s]", e->buffer[id],
+                                                              print_value(e, offset_of(e, id, rank, index)));
+    if (buffer->dtype == DLC_BOOL && !is_register(buffer)) text = lib_arena_format(e->arena, "(%s != 0)", text);
+    if (!n.guarded) return text;
+    return lib_arena_format(e->arena, "%s ? %s : %s", print_atom(e, tir_operand(e->pool, load, rank)), text,
+                            print_atom(e, tir_operand(e->pool, load, rank + 1)));
+}
+
+void print_store(emitter *e, const tir_stmt *stmt) {
+    const uint32_t id = stmt->store.buffer;
+    const tir_buffer *buffer = &e->kernel->buffers.data[id];
+    if (is_register(buffer)) {
+        const char *value = print_value(e, stmt->store.value);
+        if (!is_own(e, id, stmt->store.rank, stmt->store.index))
+            print_unsupported(e, "a thread stores to a register of another one, %s", buffer->name);
+        print_line(e, "%s = %s;", register_place(e, id, stmt->store.rank, stmt->store.index), value);
+        return;
+    }
+    const int64_t group = e->thread_count ? e->threads[e->thread_count - 1].stride : e->block;
+    const bool alone = group > 1 && !statement_shuffles(e, stmt);
+    if (alone) {
+        print_line(e, "if (%s == 0) {", e->relative);
+        e->indent++;
+    }
+    const char *value = print_value(e, stmt->store.value);
+    const char *at = print_value(e, offset_of(e, id, stmt->store.rank, stmt->store.index)), *guard = "";
+    if (group > 1 && !alone) guard = lib_arena_format(e->arena, "if (%s == 0) ", e->relative);
+    if (e->inside) guard = lib_arena_format(e->arena, "if (%s) ", e->inside);
+    print_line(e, "%s%s[%s] = %s;", guard, e->buffer[id], at, value);
+    if (!alone) return;
+    e->indent--;
+    print_line(e, "}");
+}
+
+/* ---- vectors */
+
+typedef struct vector_access {
+    tir_expr load;         /* 0: the store */
+    tir_expr base;         /* offset of the first element */
+    tir_expr guard, other; /* of a load; 0: none */
+    uint32_t buffer;
+    int width; /* bytes at once */
+    const char *array;
+} vector_access;
+
+enum { VECTOR_ACCESSES = 16 };
+
+typedef struct vector_loop {
+    emitter *e;
+    tir_expr var;
+    int64_t trips;
+    const tir_stmt *store;
+    tir_expr condition; /* around the store; 0: none */
+    vector_access access[VECTOR_ACCESSES];
+    int count;
+} vector_loop;
+
+static tir_expr at_lane(vector_loop *v, tir_expr e, int64_t lane) {
+    tir_expr number = tir_add(v->e->pool, tir_index(v->e->pool, lane), tir_index(v->e->pool, 0));
+    return tir_substitute(v->e->pool, e, 1, &v->var, &number);
+}
+
+/* Does the condition hold for all lanes or for none? */
+static bool is_uniform(vector_loop *v, tir_expr condition) {
+    return at_lane(v, condition, 0) == at_lane(v, condition, v->trips - 1);
+}
+
+/* Notes an access that runs along the lanes element by element, from an aligned place. */
+static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr *index) {
+    emitter *e = v->e;
+    const tir_buffer *buffer = &e->kernel->buffers.data[id];
+    const int64_t size = (int64_t)lib_dtype_size(buffer->dtype), bytes = size * v->trips;
+    if (is_register(buffer) || v->count == VECTOR_ACCESSES) return NULL;
+    tir_expr offset = offset_of(e, id, rank, index), base = at_lane(v, offset, 0);
+    if (tir_sub(e->pool, offset, base) != v->var) return NULL;
+    int64_t multiple = tir_multiple_of(e->pool, base), alignment = buffer->alignment;
+    int width = 16;
+    while (width > size && (bytes % width || alignment % width || (multiple * size) % width)) width /= 2;
+    if (width <= size) return NULL;
+    vector_access *access = &v->access[v->count++];
+    *access = (vector_access){.base = base, .buffer = id, .width = width};
+    return access;
+}
+
+static tir_expr note_load(void *user, tir_pool *pool, tir_expr node, tir_expr rebuilt) {
+    vector_loop *v = user;
+    const tir_node n = *tir_get(pool, node);
+    if (n.op != TIR_LOAD) return rebuilt;
+    tir_expr index[16];
+    const int rank = n.count - (n.guarded ? 2 : 0);
+    for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, node, d);
+    tir_expr guard = n.guarded ? tir_operand(pool, node, rank) : 0;
+    if (guard && !is_uniform(v, guard)) return rebuilt;
+    for (int i = 0; i < v->count; i++)
+        if (v->access[i].load == node) return rebuilt;
+    vector_access *access = note(v, (uint32_t)n.bits, rank, index);
+    if (!access) return rebuilt;
+    access->load = node;
+    access->guard = guard ? at_lane(v, guard, 0) : 0;
+    access->other = guard ? tir_operand(pool, node, rank + 1) : 0;
+    if (access->other && tir_uses(pool, access->other, v->var)) v->count--;
+    return rebuilt;
+}
+
+static const char *vector_type(int width) {
+    return width == 16 ? "uint4" : width == 8 ? "uint2" : width == 4 ? "u32" : "u16";
+}
+
+static const char *memory_type(const emitter *e, uint32_t buffer) {
+    dlc_dtype dtype = e->kernel->buffers.data[buffer].dtype;
+    return dtype == DLC_BOOL ? "u8" : print_type(e, (tir_dtype)dtype);
+}
+
+static void move_vectors(vector_loop *v, const vector_access *access) {
+    emitter *e = v->e;
+    const int size = (int)lib_dtype_size(e->kernel->buffers.data[access->buffer].dtype), step = access->width / size;
+    const char *base = print_atom(e, access->base), *type = vector_type(access->width);
+    for (int64_t i = 0; i < v->trips; i += step) {
+        const char *own = lib_arena_format(e->arena, "*(%s *)&%s[%lld]", type, access->array, (long long)i);
+        const char *place = lib_arena_format(e->arena, "*(%s%s *)&%s[%s + %lld]", access->load ? "const " : "", type,
+                                             e->buffer[access->buffer], base, (long long)i);
+        print_line(e, "%s = %s;", access->load ? own : place, access->load ? place : own);
+    }
+}
+
+static void load_vectors(vector_loop *v, vector_access *access) {
+    emitter *e = v->e;
+    access->array = print_name(e, lib_arena_format(e->arena, "%s_v", e->buffer[access->buffer]));
+    print_line(e, "__align__(16) %s %s[%lld];", memory_type(e, access->buffer), access->array, (long long)v->trips);
+    if (!access->load) return;
+    if (!access->guard) {
+        move_vectors(v, access);
+        return;
+    }
+    const char *guard = print_value(e, access->guard), *other = print_value(e, access->other);
+    print_value(e, access->base);
+    print_line(e, "if (%s) {", guard);
+    e->indent++;
+    move_vectors(v, access);
+    e->indent--;
+    print_line(e, "} else {");
+    e->indent++;
+    print_line(e, "#pragma unroll");
+    print_line(e, "for (int v = 0; v < %lld; ++v) %s[v] = %s;", (long long)v->trips, access->array, other);
+    e->indent--;
+    print_line(e, "}");
+}
+
+/* The lanes, with neighbours already in arrays. */
+static void vector_lanes(vector_loop *v, const tir_stmt *body) {
+    emitter *e = v->e;
+    const char *name = print_name(e, tir_variable_of(e->pool, v->var)->name);
+    e->variable[tir_var_id(e->pool, v->var)] = name;
+    print_line(e, "#pragma unroll");
+    print_line(e, "for (int %s = 0; %s < %lld; ++%s) {", name, name, (long long)v->trips, name);
+    e->indent++;
+    print_forget(e);
+    for (; body; body = body->kind == TIR_LET ? body->let.body : body->if_.body) {
+        for (int i = 0; i < v->count; i++)
+            if (v->access[i].load) {
+                const char *text = lib_arena_format(e->arena, "%s[%s]", v->access[i].array, name);
+                if (tir_dtype_of(e->pool, v->access[i].load) == DLC_BOOL)
+                    text = lib_arena_format(e->arena, "(%s != 0)", text);
+                print_know(e, v->access[i].load, text);
+            }
+        if (body->kind == TIR_LET) {
+            const char *value = print_value(e, body->let.value);
+            const char *variable = print_name(e, tir_variable_of(e->pool, body->let.var)->name);
+            print_line(e, "const %s %s = %s;", print_type(e, tir_dtype_of(e->pool, body->let.var)), variable, value);
+            e->variable[tir_var_id(e->pool, body->let.var)] = variable;
+        } else if (body->kind == TIR_STORE) {
+            const vector_access *to = &v->access[v->count - 1];
+            if (to->load)
+                print_store(e, body);
+            else
+                print_line(e, "%s[%s] = %s;", to->array, name, print_value(e, body->store.value));
+            break;
+        }
+        print_forget(e);
+    }
+    print_forget(e);
+    e->indent--;
+    print_line(e, "}");
+}
+
+bool print_vector_loop(emitter *e, const tir_stmt *loop) {
+    vector_loop v = {.e = e, .var = loop->for_.var};
+    int64_t lower;
+    if (!tir_is_const(e->pool, loop->for_.extent, &v.trips) || !tir_is_const(e->pool, loop->for_.lower, &lower) ||
+        lower)
+        return false;
+    if (v.trips < 2 || e->inside) return false;
+    const tir_stmt *stmt = loop->for_.body;
+    for (; stmt && !v.store; stmt = stmt->kind == TIR_LET ? stmt->let.body : stmt->if_.body) {
+        if (stmt->next) return false;
+        if (stmt->kind == TIR_LET) {
+            tir_rewrite(e->pool, stmt->let.value, note_load, &v);
+        } else if (stmt->kind == TIR_IF && !stmt->if_.otherwise && !v.condition) {
+            v.condition = stmt->if_.condition;
+            if (!is_uniform(&v, v.condition)) return false;
+        } else if (stmt->kind == TIR_STORE) {
+            v.store = stmt;
+            break;
+        } else {
+            return false;
+        }
+    }
+    if (!v.store || (v.condition && loop->for_.body->kind != TIR_IF)) return false;
+    tir_rewrite(e->pool, v.store->store.value, note_load, &v);
+    bool stores =
+        v.count < VECTOR_ACCESSES && note(&v, v.store->store.buffer, v.store->store.rank, v.store->store.index);
+    if (v.count == 0) return false;
+    if (v.condition) {
+        print_line(e, "if (%s) {", print_value(e, at_lane(&v, v.condition, 0)));
+        print_forget(e);
+    } else {
+        print_line(e, "{");
+    }
+    e->indent++;
+    for (int i = 0; i < v.count; i++) load_vectors(&v, &v.access[i]);
+    print_forget(e);
+    vector_lanes(&v, v.condition ? loop->for_.body->if_.body : loop->for_.body);
+    if (stores) move_vectors(&v, &v.access[v.count - 1]);
+    print_forget(e);
+    e->indent--;
+    print_line(e, "}");
+    return true;
+}
