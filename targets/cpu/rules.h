@@ -2,6 +2,7 @@
 #ifndef TARGETS_CPU_RULES_H
 #define TARGETS_CPU_RULES_H
 
+#include "tir/access.h"
 #include "tir/machine.h"
 #include "tir/schedule.h"
 
@@ -95,14 +96,8 @@ typedef struct rules {
     lib_vec(rules_panel_copy) panel_copies;
 } rules;
 
-#define RULES_IRREGULAR INT64_MAX /* stride along an axis that is not one number */
-
-/* A load of a stage: element strides of its address along the stage's axes. */
-typedef struct rules_access {
-    uint32_t tensor;
-    tir_expr load;
-    int64_t stride[TIR_MAX_AXES];
-} rules_access;
+#define RULES_IRREGULAR TIR_IRREGULAR
+typedef tir_access rules_access;
 enum { RULES_ACCESSES = 16 };
 
 enum { RULES_REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unrolled into registers */

@@ -1,75 +1,13 @@
 /* Questions about the accesses of stages: strides along axes, lanes, what runs with what. */
 #include "targets/cpu/rules.h"
 
-enum { TERMS = 32, PHYSICAL = TIR_MAX_PHYSICAL };
-
-typedef struct access_walk {
-    rules *r;
-    const tir_stage *stage;
-    rules_access *out;
-    int count, limit;
-} access_walk;
-
-/* Linear element address of a tensor at logical indices. */
-static tir_expr address_of(rules *r, uint32_t tensor, const tir_expr *logical) {
-    tir_pool *pool = r->region->pool;
-    const tir_tensor *t = &r->region->tensors.data[tensor];
-    tir_expr index[PHYSICAL], extent[PHYSICAL], address = tir_index(pool, 0), stride = tir_index(pool, 1);
-    tir_layout_indices(pool, &t->layout, logical, index);
-    tir_layout_extents(pool, &t->layout, t->extent, extent);
-    for (int p = tir_layout_physical_rank(&t->layout) - 1; p >= 0; p--) {
-        tir_expr step = t->has_strides ? tir_index(pool, t->stride[p]) : stride;
-        address = tir_add(pool, address, tir_mul(pool, index[p], step));
-        stride = tir_mul(pool, stride, extent[p]);
-    }
-    return address;
-}
-
-static void strides_of(rules *r, const tir_stage *stage, tir_expr address, int64_t *stride) {
-    tir_pool *pool = r->region->pool;
-    tir_term terms[TERMS];
-    int64_t constant;
-    int count = tir_terms(pool, address, terms, TERMS, &constant), axes = stage->space + stage->reduce;
-    for (int a = 0; a < axes; a++) {
-        stride[a] = count < 0 ? RULES_IRREGULAR : 0;
-        for (int t = 0; t < count; t++) {
-            if (terms[t].atom == stage->axis[a].var)
-                stride[a] = stride[a] == RULES_IRREGULAR ? RULES_IRREGULAR : terms[t].coefficient;
-            else if (tir_uses(pool, terms[t].atom, stage->axis[a].var))
-                stride[a] = RULES_IRREGULAR;
-        }
-    }
-}
-
-static tir_expr meet_access(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    access_walk *walk = user;
-    const tir_node node = *tir_get(pool, e);
-    if (node.op != TIR_LOAD || walk->count == walk->limit) return rebuilt;
-    for (int i = 0; i < walk->count; i++)
-        if (walk->out[i].load == e) return rebuilt;
-    rules_access *access = &walk->out[walk->count++];
-    *access = (rules_access){.tensor = (uint32_t)node.bits, .load = e};
-    tir_expr logical[DLC_MAX_RANK];
-    int rank = node.count - (node.guarded ? 2 : 0);
-    for (int d = 0; d < rank; d++) logical[d] = tir_operand(pool, e, d);
-    strides_of(walk->r, walk->stage, address_of(walk->r, access->tensor, logical), access->stride);
-    return rebuilt;
-}
-
 int rules_accesses(rules *r, int stage, rules_access *out, int limit) {
-    const tir_stage copy = r->region->stages.data[stage];
-    access_walk walk = {r, &copy, out, 0, limit};
-    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_access, &walk);
-    if (copy.predicate) tir_rewrite(r->region->pool, copy.predicate, meet_access, &walk);
-    return walk.count;
+    return tir_accesses(r->region, stage, out, limit);
 }
 
 int64_t rules_store_stride(rules *r, int stage, int axis) {
-    const tir_stage *s = &r->region->stages.data[stage];
-    tir_expr index[DLC_MAX_RANK];
     int64_t stride[TIR_MAX_AXES];
-    for (int a = 0; a < s->space; a++) index[a] = s->axis[a].var;
-    strides_of(r, s, address_of(r, s->tensor[0], index), stride);
+    tir_store_strides(r->region, stage, stride);
     return stride[axis];
 }
 

@@ -1,0 +1,20 @@
+/* Where stages read and write, for schedule rules: element strides of addresses along a stage's axes. */
+#ifndef TIR_ACCESS_H
+#define TIR_ACCESS_H
+
+#include "tir/region.h"
+
+#define TIR_IRREGULAR INT64_MAX /* a stride that is not one number */
+
+typedef struct tir_access {
+    uint32_t tensor;
+    tir_expr load;
+    int64_t stride[TIR_MAX_AXES]; /* by axis of the stage */
+} tir_access;
+
+/* Distinct loads of the stage's values and predicate, at most `limit`; their number. */
+int tir_accesses(tir_region *region, int stage, tir_access *out, int limit);
+/* Of the stores of the stage's first value, at the axes' own point; stride[axes]. */
+void tir_store_strides(tir_region *region, int stage, int64_t *stride);
+
+#endif
