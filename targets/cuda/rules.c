@@ -1,22 +1,163 @@
-/* Schedule rules of the cuda target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. */
+/* Schedule rules of the cuda target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
+ *   inline   cheap maps go into their readers
+ *   collapse axes that all accesses run straight through become one
+ *   tile     contractions: tiles of a block in shared memory, of a thread in registers
+ *   rows     a root with reductions of its rows: a warp or a block works on each row, which stays on chip
+ *   points   the rest: a thread for each point, or for a vector of neighbours */
 #include "targets/cuda/rules.h"
 #include "targets/cuda/cuda.h"
 
-enum { BLOCK = 256 };
+#include <stdio.h>
 
-static int64_t extent_of(const rules *r, const tir_axis *axis) {
+void cuda_rewrite(cuda_rules *r, const char *format, ...) {
+    char line[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    tir_schedule one;
+    tir_schedule_init(&one, r->arena);
+    tir_schedule_add(&one, "%s", line);
+    tir_schedule_rewrite(r->region, &one, NULL);
+    tir_schedule_add(r->schedule, "%s", line);
+}
+
+int cuda_stage_named(const cuda_rules *r, const char *name) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++)
+        if (!r->region->stages.data[s].removed && strcmp(r->region->stages.data[s].name, name) == 0) return (int)s;
+    return -1;
+}
+
+int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis) {
     int64_t extent;
     return tir_is_const(r->region->pool, axis->extent, &extent) ? extent : -1;
 }
+
+const char *cuda_fresh_name(const cuda_rules *r, const char *base, const char *suffix) {
+    const char *name = lib_arena_format(r->arena, "%s_%s", base, suffix);
+    for (int n = 1;; n++) {
+        bool taken = false;
+        for (uint32_t t = 0; t < r->region->tensors.count; t++)
+            taken = taken || strcmp(r->region->tensors.data[t].name, name) == 0;
+        if (!taken) return name;
+        name = lib_arena_format(r->arena, "%s_%s%d", base, suffix, n);
+    }
+}
+
+bool cuda_is_done(const cuda_rules *r, const char *stage) {
+    for (uint32_t i = 0; i < r->done.count; i++)
+        if (strcmp(r->done.data[i], stage) == 0) return true;
+    return false;
+}
+
+void cuda_mark_done(cuda_rules *r, const char *stage) {
+    lib_vec_push(r->arena, &r->done, stage);
+}
+
+bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool *reads) {
+    const tir_stage *stage = &r->region->stages.data[consumer];
+    tir_access access[CUDA_ACCESSES];
+    int count = tir_accesses(r->region, consumer, access, CUDA_ACCESSES);
+    *reads = false;
+    if (count == CUDA_ACCESSES || stage->space < axes) return false;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        if (tensor->stage != producer) continue;
+        *reads = true;
+        if (tensor->rank < axes) return false;
+        for (int d = 0; d < axes; d++)
+            if (tir_operand(r->region->pool, access[i].load, d) != stage->axis[d].var) return false;
+    }
+    return true;
+}
+
+/* ---- inline */
+
+typedef struct cost_count {
+    int operations, heavy;
+} cost_count;
+
+static tir_expr count_cost(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    cost_count *count = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->dtype == TIR_INDEX || node->op == TIR_LOAD) return rebuilt;
+    count->operations += node->count > 0;
+    count->heavy += (tir_ops[node->op].flags & TIR_MATH) != 0 || node->op == TIR_DIV || node->op == TIR_SQRT;
+    return rebuilt;
+}
+
+/* Points of a stage, those of its reduction included; -1: not known. */
+static int64_t points_of(const cuda_rules *r, const tir_stage *stage) {
+    int64_t points = 1;
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        int64_t extent = cuda_extent(r, &stage->axis[a]);
+        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return -1;
+    }
+    return points;
+}
+
+/* A map disappears into its readers where nothing is computed more often for it, or hardly anything. */
+static bool worth_inlining(cuda_rules *r, int s) {
+    enum { CHEAP = 4 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) return false;
+    if (r->region->tensors.data[stage->tensor[0]].output) return false;
+    cost_count cost = {0};
+    tir_rewrite(r->region->pool, stage->value[0], count_cost, &cost);
+    int loads = 0;
+    bool more = false, fold = false;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *reader = &r->region->stages.data[q];
+        tir_access access[CUDA_ACCESSES];
+        int here = 0, count = reader->removed ? 0 : tir_accesses(r->region, q, access, CUDA_ACCESSES);
+        for (int i = 0; i < count; i++) here += access[i].tensor == stage->tensor[0];
+        if (!here) continue;
+        loads += here;
+        more = more || points_of(r, reader) < 0 || points_of(r, reader) > points_of(r, stage);
+        fold = fold || reader->kind == TIR_FOLD || reader->kind == TIR_SCATTER || reader->fold >= 0;
+    }
+    if (fold || loads == 0) return false;
+    return (!cost.heavy && cost.operations <= CHEAP && loads <= 4) || (loads == 1 && !more);
+}
+
+static void inline_maps(cuda_rules *r) {
+    for (int s = (int)r->region->stages.count - 1; s >= 0; s--)
+        if (worth_inlining(r, s)) cuda_rewrite(r, "inline %s", r->region->stages.data[s].name);
+}
+
+/* ---- points */
 
 /* Updates of a scatter run along the space axes that the index leaves alone. */
 static bool runs_along(const tir_stage *stage, int axis) {
     return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
 }
 
-/* A thread for each point of the result; what is reduced or carried runs in order inside. Right for every stage. */
-static void schedule_points(rules *r, const tir_stage *stage) {
-    const char *axis[TIR_MAX_AXES], *name = stage->name;
+/* Neighbours along the last axis that a thread of a map takes at once: what it reads and writes there lies side by side, or does not
+ * move, in vectors of at most 16 bytes. */
+static int64_t vector_of(cuda_rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int last = stage->space - 1;
+    int64_t stride[TIR_MAX_AXES], extent = cuda_extent(r, &stage->axis[last]), bytes = 1;
+    tir_access access[CUDA_ACCESSES];
+    int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
+    if (stage->kind != TIR_MAP || stage->count != 1 || count == CUDA_ACCESSES || extent < 0) return 1;
+    tir_store_strides(r->region, s, stride);
+    if (stride[last] != 1) return 1;
+    bytes = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    for (int i = 0; i < count; i++) {
+        int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+        if (access[i].stride[last] != 0 && access[i].stride[last] != 1) return 1;
+        if (access[i].stride[last] == 1 && size > bytes) bytes = size;
+    }
+    int64_t vector = bytes >= 16 ? 1 : 16 / bytes;
+    while (vector > 1 && extent % vector) vector /= 2;
+    return vector;
+}
+
+void cuda_schedule_points(cuda_rules *r, int s) {
+    enum { BLOCK = 256 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *axis[TIR_MAX_AXES], *name = stage->name, *vector_loop = "";
     int count = 0;
     bool constant = true, whole = true;
     lib_text order;
@@ -26,11 +167,13 @@ static void schedule_points(rules *r, const tir_stage *stage) {
             whole = false; /* what is fused must be neighbours */
             continue;
         }
-        constant = constant && extent_of(r, &stage->axis[a]) >= 0;
+        constant = constant && cuda_extent(r, &stage->axis[a]) >= 0;
         axis[count++] = stage->axis[a].name;
     }
+    cuda_mark_done(r, name);
     if (count == 0) return;
     const char *last = axis[count - 1];
+    const int64_t vector = whole ? vector_of(r, s) : 1;
     if (constant && whole) {
         for (int a = count - 1; a > 0; a--) {
             const char *fused = lib_arena_format(r->arena, "f%d", a);
@@ -39,10 +182,15 @@ static void schedule_points(rules *r, const tir_stage *stage) {
         }
         count = 1;
     }
+    if (vector > 1) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> run v mask", name, last, (long long)vector);
+        last = "run";
+        vector_loop = " v";
+    }
     tir_schedule_add(r->schedule, "split %s.%s %d -> block lane mask", name, last, BLOCK);
     if (!whole) {
         for (int a = 0; a + 1 < count; a++) lib_text_format(&order, " %s", axis[a]);
-        lib_text_add(&order, " block lane");
+        lib_text_format(&order, " block lane%s", vector_loop);
         for (int a = 0; a < stage->space + stage->reduce; a++)
             if (a >= stage->space || !runs_along(stage, a)) lib_text_format(&order, " %s", stage->axis[a].name);
         tir_schedule_add(r->schedule, "order %s:%s", name, order.data);
@@ -50,12 +198,29 @@ static void schedule_points(rules *r, const tir_stage *stage) {
     for (int a = 0; a + 1 < count; a++) tir_schedule_add(r->schedule, "par %s.%s", name, axis[a]);
     tir_schedule_add(r->schedule, "par %s.block", name);
     tir_schedule_add(r->schedule, "thread %s.lane", name);
+    if (vector > 1) tir_schedule_add(r->schedule, "vec %s.v", name);
+}
+
+/* ---- all */
+
+/* Nothing to gain, and no split factor to find, where there is nothing to compute. */
+static bool has_empty_axis(const cuda_rules *r) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++)
+        for (int a = 0; a < r->region->stages.data[s].space + r->region->stages.data[s].reduce; a++)
+            if (cuda_extent(r, &r->region->stages.data[s].axis[a]) == 0) return true;
+    return false;
 }
 
 void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     (void)threads;
-    rules r = {.machine = machine, .region = region, .schedule = schedule, .arena = schedule->arena};
-    for (uint32_t s = 0; s < region->stages.count; s++)
-        if (!region->stages.data[s].removed && region->stages.data[s].fold < 0)
-            schedule_points(&r, &region->stages.data[s]);
+    cuda_rules r = {.machine = machine, .region = region, .schedule = schedule, .arena = schedule->arena};
+    if (has_empty_axis(&r)) return;
+    inline_maps(&r);
+    cuda_rewrite(&r, "collapse");
+    /* all rewrites come before all loops: roots choose theirs first, from the last one backward */
+    for (int s = (int)region->stages.count - 1; s >= 0; s--) {
+        const tir_stage *stage = &region->stages.data[s];
+        if (stage->removed || stage->fold >= 0 || cuda_is_done(&r, stage->name)) continue;
+        cuda_schedule_points(&r, s);
+    }
 }
