@@ -214,14 +214,15 @@ static void emit_threads(emitter *e, const tir_stmt *stmt) {
     e->inside = inside;
 }
 
-static bool depends_on_thread(emitter *e, tir_expr condition) {
+/* May threads of one warp differ in it? */
+static bool divides_warps(emitter *e, tir_expr condition) {
     for (int i = 0; i < e->thread_count; i++)
-        if (tir_uses(e->pool, condition, e->threads[i].var)) return true;
+        if (e->threads[i].stride % TIR_WARP && tir_uses(e->pool, condition, e->threads[i].var)) return true;
     return false;
 }
 
 static void emit_if(emitter *e, const tir_stmt *stmt) {
-    if (depends_on_thread(e, stmt->if_.condition) &&
+    if (divides_warps(e, stmt->if_.condition) &&
         (print_shuffles(e, stmt->if_.body) || print_shuffles(e, stmt->if_.otherwise)))
         print_unsupported(e, "registers of other threads are read where not all threads of a warp come");
     const char *condition = print_value(e, stmt->if_.condition);

@@ -22,6 +22,7 @@ typedef struct emit_registers {
     bool owned[16];
     int64_t stride[16]; /* of the owned dimensions: threads from one index to the next */
     bool any;
+    int64_t group; /* each group of so many threads has registers of its own; 0: the block has */
 } emit_registers;
 
 typedef struct emitter {

@@ -46,6 +46,13 @@ static void find_owners(emitter *e, const tir_stmt *stmt) {
                               buffer->name);
         registers->owned[d] = registers->any = true;
     }
+    for (int i = 0; i < e->thread_count && registers->any; i++) {
+        bool used = false;
+        for (int d = 0; d < stmt->store.rank; d++)
+            used = used || tir_uses(e->pool, stmt->store.index[d], e->threads[i].var);
+        if (!used && (!registers->group || e->threads[i].stride < registers->group))
+            registers->group = e->threads[i].stride;
+    }
 }
 
 static void find_in_list(emitter *e, const tir_stmt *stmt) {
@@ -74,6 +81,10 @@ void print_find_registers(emitter *e, const tir_phase *phase) {
 static tir_expr owner_of(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     const emit_registers *registers = &e->registers[buffer];
     tir_expr owner = tir_index(e->pool, 0);
+    for (int i = 0; i < e->thread_count; i++) /* of the own group */
+        if (registers->group && e->threads[i].stride >= registers->group)
+            owner =
+                tir_add(e->pool, owner, tir_mul(e->pool, e->threads[i].var, tir_index(e->pool, e->threads[i].stride)));
     for (int d = 0; d < rank; d++)
         if (registers->owned[d])
             owner = tir_add(e->pool, owner, tir_mul(e->pool, index[d], tir_index(e->pool, registers->stride[d])));

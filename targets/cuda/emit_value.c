@@ -169,6 +169,7 @@ static const char *cast_text(emitter *e, tir_dtype to, tir_dtype from, const cha
     const bool floating = class_of(from) == 'f';
     if (from == DLC_F16) x = lib_arena_format(e->arena, "float_of_f16(%s)", x);
     if (from == DLC_BF16) x = lib_arena_format(e->arena, "float_of_bf16(%s)", x);
+    if (is_narrow(from) && to == DLC_F32) return x;
     if (class_of(to) == 'b') return lib_arena_format(e->arena, "((%s) != 0)", x);
     if (is_narrow(to)) return to_narrow(e, to, from, x);
     if (floating && class_of(to) == 'x')

@@ -217,10 +217,14 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
     if (has_empty_axis(&r)) return;
     inline_maps(&r);
     cuda_rewrite(&r, "collapse");
-    /* all rewrites come before all loops: roots choose theirs first, from the last one backward */
-    for (int s = (int)region->stages.count - 1; s >= 0; s--) {
-        const tir_stage *stage = &region->stages.data[s];
-        if (stage->removed || stage->fold >= 0 || cuda_is_done(&r, stage->name)) continue;
-        cuda_schedule_points(&r, s);
-    }
+    /* all rewrites come before all loops: roots choose their kind first, from the last one backward */
+    lib_vec(const char *) names = {0};
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed && region->stages.data[s].fold < 0)
+            lib_vec_push(r.arena, &names, region->stages.data[s].name);
+    for (uint32_t n = names.count; n-- > 0;)
+        if (!cuda_is_done(&r, names.data[n])) cuda_prepare_rows(&r, cuda_stage_named(&r, names.data[n]));
+    for (uint32_t g = 0; g < r.rows.count; g++) cuda_schedule_rows(&r, &r.rows.data[g]);
+    for (uint32_t n = 0; n < names.count; n++)
+        if (!cuda_is_done(&r, names.data[n])) cuda_schedule_points(&r, cuda_stage_named(&r, names.data[n]));
 }

@@ -6,15 +6,28 @@
 #include "tir/machine.h"
 #include "tir/schedule.h"
 
+enum { CUDA_ACCESSES = 16, CUDA_ROW_MEMBERS = 16 };
+
+/* A root and what runs in its loop over rows (rules_rows.c). */
+typedef struct cuda_row_group {
+    const char *root;
+    int rows;        /* leading axes that all stages share: the row's number */
+    int64_t length;  /* points of the longest row */
+    int64_t count;   /* rows */
+    int64_t threads; /* of a row */
+    int members;
+    const char *name[CUDA_ROW_MEMBERS];                      /* producers, and the root if it reduces itself */
+    bool reduces[CUDA_ROW_MEMBERS], along[CUDA_ROW_MEMBERS]; /* a reduction; a map with points all along the row */
+} cuda_row_group;
+
 typedef struct cuda_rules {
     const tir_machine *machine;
     tir_region *region;     /* after the rewrites so far */
     tir_schedule *schedule; /* what is being written */
     lib_arena *arena;
+    lib_vec(cuda_row_group) rows;
     lib_vec(const char *) done; /* stages that are scheduled, by name: rewrites renumber them */
 } cuda_rules;
-
-enum { CUDA_ACCESSES = 16 };
 
 /* Appends a rewrite line and applies it to r->region. */
 void cuda_rewrite(cuda_rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -27,10 +40,9 @@ void cuda_mark_done(cuda_rules *r, const char *stage);
  * other tensors do not count. *reads: is there one? */
 bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool *reads);
 
-/* Each says no (false), and has changed nothing, when the stage is not of its kind. Roots that are scheduled are marked done with
- * what runs inside. */
-bool cuda_schedule_rows(cuda_rules *r, int root);
-bool cuda_schedule_tile(cuda_rules *r, int root);
+/* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
+bool cuda_prepare_rows(cuda_rules *r, int root);
+void cuda_schedule_rows(cuda_rules *r, const cuda_row_group *group);
 void cuda_schedule_points(cuda_rules *r, int root);
 
 #endif
