@@ -6,6 +6,7 @@
 #include "conformance/guarded.h"
 #include "conformance/legs.h"
 #include "conformance/sample.h"
+#include "conformance/sources.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -388,6 +389,9 @@ int main(int argc, char **argv) {
             tests[count++] =
                 (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
+#ifdef DLC_TARGET_cuda
+    if (count < sizeof tests / sizeof *tests) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_sources);
+#endif
     int failed = _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
     test_legs_close();
     return failed;

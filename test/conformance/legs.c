@@ -7,6 +7,7 @@
 #include "graph/region.h"
 #include "targets/target.h"
 #ifdef DLC_TARGET_cuda
+#include "conformance/sources.h"
 #include "targets/cuda/cuda.h"
 #endif
 #include "tir/arith.h"
@@ -269,13 +270,13 @@ static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_grap
     cuda_schedule(&machine, 1, tir_region_copy(arena, p->region), &schedule);
     p->schedule = schedule.text.length ? schedule.text.data : "";
     p->kernel = tir_lower(arena, p->region, &schedule, &(tir_lower_options){.machine = &machine, .verify = true});
-    lib_text source;
-    lib_text_init(&source, arena);
-    cuda_emit(p->kernel, 0, &source);
+    sources_add(arena, p->kernel);
     if (getenv("SHOW")) {
-        lib_text text;
+        lib_text text, source;
         lib_text_init(&text, arena);
+        lib_text_init(&source, arena);
         tir_region_print(&text, p->region);
+        cuda_emit(p->kernel, 0, &source);
         fprintf(stderr, "%s%s\n%s\n", text.data, p->schedule, source.data);
     }
     return p;
