@@ -34,7 +34,8 @@ enum {
     FAR_STORE = 6,      /* cycles of a store beyond the second-level cache */
     CLOSE = 4,          /* elements between neighbouring lanes that few loads and shuffles bring together */
     WINDOW = 256,       /* instructions that are in flight at once */
-    TASKS = 4           /* for each thread, at least */
+    TASKS = 4,          /* for each thread, at least */
+    SHARED = 8000 /* cycles of a reduction that several threads are called for: they take some thousands to come */
 };
 
 static int64_t known_extent(const rules *r, const tir_axis *axis) {
@@ -901,7 +902,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (ui) lib_text_format(&loops.order, " %s", ui);
     lib_text_format(&loops.order, " %s", vi);
     tir_schedule_add(r->schedule, "order %s:%s", name, loops.order.data);
-    if (loops.parallel.length) tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
+    if (loops.parallel.length && t.cycles >= SHARED) tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     for (int i = 0; i < count; i++)
