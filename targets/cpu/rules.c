@@ -285,14 +285,15 @@ static void make_groups(rules *r) {
     for (int s = (int)r->region->stages.count - 1; s >= 0; s--) {
         const tir_stage *stage = &r->region->stages.data[s];
         rules_group *group = &r->group[s];
-        int label[TIR_MAX_AXES], root = -1;
+        int label[TIR_MAX_AXES], root = -1, reader = -1;
         bool one_group = true;
         group->root = group->owner = s;
         for (int a = 0; a < stage->space; a++) group->label[a] = a;
         if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
         if (is_copy_of_input(r, s)) continue; /* packing: once, as a phase of its own */
-        if (rules_role_of(r, s) > RULES_WHOLE && rules_role_of(r, s) != RULES_LANES) continue;
-        if (rules_is_contraction(r, s)) {
+        rules_role role = rules_role_of(r, s);
+        if (role > RULES_WHOLE && role < RULES_LANES) continue;
+        if (role != RULES_CUT && rules_is_contraction(r, s)) {
             own_contraction(r, s);
             continue;
         }
@@ -303,11 +304,13 @@ static void make_groups(rules *r) {
             for (int a = 0; a < stage->space; a++) label[a] = root < 0 || label[a] == here[a] ? here[a] : -1;
             if (root >= 0 && r->group[q].root != root) one_group = false;
             root = r->group[q].root;
+            reader = q;
         }
         if (root < 0 || !one_group || r->region->stages.data[root].kind != TIR_MAP) continue;
         if (r->region->stages.data[root].fold >= 0) continue; /* a step: it has a place already */
         if (!may_join(r, s, root, label)) continue;
-        group->root = group->owner = root;
+        group->root = root;
+        group->owner = role == RULES_CUT ? reader : root;
         memcpy(group->label, label, sizeof label);
     }
 }
@@ -358,7 +361,7 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         if (rules_role_of(&r, (int)s) == RULES_ROWS || rules_role_of(&r, (int)s) == RULES_INSIDE) continue;
         if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_columns(&r, (int)s)) continue;
         if (rules_points(&r, (int)s) || rules_lanes_loops(&r, (int)s) || rules_blocks(&r, (int)s) ||
-            rules_tile(&r, (int)s) || rules_rows(&r, (int)s))
+            rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) || rules_rows(&r, (int)s))
             continue;
         schedule_plain(&r, (int)s);
     }

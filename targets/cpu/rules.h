@@ -46,7 +46,9 @@ typedef enum rules_role {
     RULES_ROWS,    /* such a block, in the loops of that root */
     RULES_SCAN,    /* a fold in blocks of one vector */
     RULES_INSIDE,  /* runs in the loops of another stage, which are made with it (rules_walk.c) */
-    RULES_LANES    /* partial sums of products by lanes along a row: no tile is made of them */
+    RULES_LANES,   /* partial sums of products by lanes along a row: no tile is made of them */
+    RULES_CUT, /* a contraction over a block of its reduction, in the loops of the sum over blocks (rules_stream.c) */
+    RULES_CUT_SUMS
 } rules_role;
 typedef struct rules_part {
     const char *stage;
@@ -80,6 +82,7 @@ typedef struct rules_block_tile {
 typedef struct rules_panel_copy {
     const char *stage, *copy; /* the contraction; its operand in panels */
 } rules_panel_copy;
+typedef struct rules_cut rules_cut; /* rules_tile.h */
 
 typedef struct rules {
     const tir_machine *machine;
@@ -94,6 +97,7 @@ typedef struct rules {
     lib_vec(rules_lanes_tile) lanes_tiles;
     lib_vec(rules_block_tile) block_tiles;
     lib_vec(rules_panel_copy) panel_copies;
+    lib_vec(rules_cut *) cuts;
 } rules;
 
 #define RULES_IRREGULAR TIR_IRREGULAR
@@ -163,6 +167,7 @@ bool rules_blocks(rules *r, int root);
 void rules_prepare_panels(rules *r, const char *stage, const char *copy); /* before the copy is made */
 const char *rules_panels_of(const rules *r, const char *stage);           /* NULL: no copied panels */
 void rules_attach_panels(rules *r, const char *copy, const char *owner, const char *loop);
+bool rules_cut_loops(rules *r, int root); /* rules_stream.c */
 void rules_prepare_points(rules *r, int stage);
 /* Chains come first: their stages are left alone by the others. */
 void rules_prepare_chains(rules *r);

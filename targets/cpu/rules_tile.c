@@ -1,26 +1,8 @@
 /* Register tiles: reductions computed at the points of their root. One axis (v) runs along vectors, one (u) is repeated over
  * broadcasts; MR rows of NV vectors of accumulators stay in registers while the reduction loops run. The model counts, per step of
  * the reduction, FMA issue, load issue and the latency of the accumulator chain; fewer wasted lanes and rows win. */
+#include "targets/cpu/rules_tile.h"
 #include "targets/cpu/cost.h"
-#include "targets/cpu/rules.h"
-#include "tir/unit.h"
-
-typedef struct tile {
-    int v, u;             /* axes of the reduction; u = -1: none */
-    int64_t lanes;        /* elements of a vector */
-    int64_t nr, mr;       /* tile extents along v and u */
-    bool peel;            /* the last columns are a tile of their own */
-    uint32_t pack;        /* operand to be laid out in panels along v; UINT32_MAX: none */
-    bool pack_copy;       /* it is not constant: copy it first */
-    bool inside;          /* panel by panel, in the loop over panels */
-    const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
-    int unit_axis;
-    bool separate;   /* rows have vectors of their own: they only run side by side */
-    int shared;      /* reduction axis whose steps read again what neighbouring rows read; -1: none */
-    uint32_t steps;  /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
-    bool steps_copy; /* copy it first */
-    double cycles;   /* model */
-} tile;
 
 enum {
     SEPARATE_ROWS = 8, /* of light reductions: hides the latency of one accumulator's chain */
@@ -60,7 +42,7 @@ static double reduction_steps(const rules *r, const tir_stage *s) {
 
 /* Is the tensor stored in panels along the dimension that `axis` indexes? Returns the panel's width, 0 if not. The steps that a unit
  * takes at once may stand inside. */
-static int64_t panel_width(const rules *r, const rules_access *access, tir_expr axis) {
+int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
     if (tir_layout_is_identity(&t->layout)) return 0;
     for (int i = t->layout.count - 1; i >= 0 && i >= t->layout.count - 2; i--) {
@@ -129,8 +111,8 @@ static double window_rows(const tile_problem *p, double height) {
 }
 
 /* tile_cycles of separate rows. What a row reads for one step of a window is kept for the next rows' steps. */
-static double separate_cycles(const rules *r, const tile *t, const tile_problem *p, double height, int64_t used,
-                              double fma) {
+static double separate_cycles(const rules *r, const rules_tile_shape *t, const tile_problem *p, double height,
+                              int64_t used, double fma) {
     cost_rates rates;
     cost_rates_of(r->machine, &rates);
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
@@ -143,7 +125,8 @@ static double separate_cycles(const rules *r, const tile *t, const tile_problem 
 }
 
 /* Cycles of a step of the reduction in tiles of `height` rows, on average, that use `used` columns, and of what surrounds the steps. */
-static double tile_cycles(const rules *r, const tile *t, const tile_problem *p, double height, int64_t used) {
+static double tile_cycles(const rules *r, const rules_tile_shape *t, const tile_problem *p, double height,
+                          int64_t used) {
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
     double fma = height * row_vectors(r->machine, used, t->lanes) / (double)ports, loads = (height + vectors) / 2;
@@ -162,7 +145,7 @@ static double tile_cycles(const rules *r, const tile *t, const tile_problem *p, 
 }
 
 /* Of all tiles. The last columns fill a tile of their own width where that saves more than another version of the tile is worth. */
-static double all_tiles_cycles(const rules *r, const tile *t, const tile_problem *p, int64_t nr, int64_t mr,
+static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const tile_problem *p, int64_t nr, int64_t mr,
                                bool *peel) {
     int64_t rows = (p->m + mr - 1) / mr, rest = p->n % nr;
     double height = (double)p->m / (double)rows; /* balanced */
@@ -183,7 +166,7 @@ static double all_tiles_cycles(const rules *r, const tile *t, const tile_problem
 }
 
 /* Best register tile. */
-static void size_tile(const rules *r, tile *t, const tile_problem *p) {
+static void size_tile(const rules *r, rules_tile_shape *t, const tile_problem *p) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
     t->cycles = 1e300;
     int64_t most = p->heavy ? 8 : p->company > 2 ? 1 : 4 / p->company; /* light reductions share the registers */
@@ -272,8 +255,8 @@ static double uses_of_element(const rules *r, const tir_stage *stage, const tir_
 
 /* What a unit asks of the operands along axis `a`: its steps run straight through what is broadcast, and lie side by side in panels
  * of what runs along vectors. Operands at run time are packed for it if they are used again and again. False: they cannot. */
-static bool fit_unit(rules *r, int s, tile *t, const tir_unit *unit, int a, const rules_access *access, int count,
-                     int64_t rows) {
+static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit, int a, const rules_access *access,
+                     int count, int64_t rows) {
     enum { ROWS = 8, USES = 48 };
     const tir_stage *stage = &r->region->stages.data[s];
     tir_expr axis = stage->axis[a].var;
@@ -291,7 +274,7 @@ static bool fit_unit(rules *r, int s, tile *t, const tir_unit *unit, int a, cons
             if (!known || tensor->rank < 2 || !plain_subscript(r, &access[i], axis)) return false;
             if (steps != UINT32_MAX && steps != access[i].tensor) return false;
             steps = access[i].tensor;
-        } else if (panel_width(r, &access[i], stage->axis[t->v].var)) {
+        } else if (rules_panel_width(r, &access[i], stage->axis[t->v].var)) {
             const tir_layout_part *inner = &tensor->layout.part[tensor->layout.count - 1];
             if (inner->modulus != unit->width || tir_operand(r->region->pool, access[i].load, inner->dim) != axis)
                 return false;
@@ -314,7 +297,7 @@ static bool fit_unit(rules *r, int s, tile *t, const tir_unit *unit, int a, cons
 }
 
 /* A unit of the machine for the reduction, along the first axis that it can go along without wasting half of its steps. */
-static void choose_unit(rules *r, int s, tile *t, const rules_access *access, int count, int64_t rows) {
+static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access *access, int count, int64_t rows) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_unit *unit = tir_unit_for(r->machine->units, r->region->pool, stage);
     for (int a = stage->space; unit && a < stage->space + stage->reduce; a++) {
@@ -342,8 +325,8 @@ static int separate_axis(const rules *r, const tir_stage *stage, int v, bool hea
 
 /* A window over separate rows: the reduction axis along which most of what neighbouring rows read is the same; -1: none. Says also
  * how vectors of rows lie in lines. */
-static int shared_axis(const rules *r, const tir_stage *stage, const tile *t, const rules_access *access, int count,
-                       tile_problem *p) {
+static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
+                       int count, tile_problem *p) {
     enum { LONGEST = 8, SOME = 4 };
     int best = -1;
     int64_t line = r->machine->line ? r->machine->line : 64;
@@ -368,7 +351,7 @@ static int shared_axis(const rules *r, const tir_stage *stage, const tile *t, co
 }
 
 /* Judges axis v as the vector axis; false: impossible. */
-static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, tile *t) {
+static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     bool heavy = rules_is_contraction(r, s), vector_operand = false;
     tile_problem p = {.n = covered_extent(r, s, v),
@@ -382,10 +365,11 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
                       .lines = 1};
     double penalty = 1;
     tir_expr axis = stage->axis[v].var;
-    *t = (tile){.v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
+    *t = (rules_tile_shape){
+        .v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
     if (known_extent(r, &stage->axis[v]) == 1) return false;
     for (int i = 0; i < count; i++) {
-        int64_t stride = access[i].stride[v], width = panel_width(r, &access[i], axis);
+        int64_t stride = access[i].stride[v], width = rules_panel_width(r, &access[i], axis);
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         if (stride == 0) continue;
         if (width) {
@@ -454,7 +438,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     return true;
 }
 
-static bool choose_tile(rules *r, int s, tile *best) {
+static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
@@ -464,7 +448,7 @@ static bool choose_tile(rules *r, int s, tile *best) {
     for (uint32_t i = 0; i < r->choices.count; i++)
         if (strcmp(r->choices.data[i].stage, stage->name) == 0) chosen = r->choices.data[i].axis;
     for (int v = stage->space - 1; v >= 0; v--) {
-        tile t;
+        rules_tile_shape t;
         if (chosen && strcmp(chosen, stage->axis[v].name) != 0) continue;
         if (!try_axis(r, s, v, access, count, &t)) continue;
         if (!found || t.cycles < best->cycles) *best = t;
@@ -480,7 +464,7 @@ static bool choose_tile(rules *r, int s, tile *best) {
 }
 
 bool rules_tileable(rules *r, int stage) {
-    tile t;
+    rules_tile_shape t;
     return r->region->stages.data[stage].kind == TIR_REDUCE && choose_tile(r, stage, &t);
 }
 
@@ -517,7 +501,7 @@ static void name_dimensions(const rules *r, const tir_stage *reader, const tir_t
 
 /* (v/NR, other dimensions in order, v%NR); (.., k/2, .., v%NR, k%2) for a unit; (.., k/2, .., k%2) of what is broadcast to it.
  * Dimensions of loops outside of the panels (batches) come before them, so that memory is walked as it lies. */
-static void pack_operand(rules *r, int s, const tile *t, uint32_t tensor) {
+static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t tensor) {
     const tir_tensor *packed = &r->region->tensors.data[tensor];
     const tir_stage *reader = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -557,7 +541,7 @@ static void pack_operand(rules *r, int s, const tile *t, uint32_t tensor) {
 }
 
 /* Lays an operand out for the tile, or a copy of it. */
-static void pack(rules *r, const char *reader, const tile *t, const char *operand, bool copy) {
+static void pack(rules *r, const char *reader, const rules_tile_shape *t, const char *operand, bool copy) {
     if (copy) {
         const char *source = operand;
         operand = rules_fresh_name(r, source, "_panels");
@@ -597,7 +581,7 @@ static void copy_outputs(rules *r, int s) {
 }
 
 /* How the tile reads what lies along vectors and is given at run time. */
-static rules_walk_kind walk_of(rules *r, int s, tile *t, rules_walk_tile *walk) {
+static rules_walk_kind walk_of(rules *r, int s, rules_tile_shape *t, rules_walk_tile *walk) {
     const tir_stage *stage = &r->region->stages.data[s];
     walk->n = rules_extent(r, &stage->axis[t->v]);
     walk->m = t->u < 0 ? 1 : rules_extent(r, &stage->axis[t->u]);
@@ -614,7 +598,7 @@ void rules_prepare_tile(rules *r, int s) {
     const char *name = r->region->stages.data[s].name;
     if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
     if (rules_role_of(r, s) > RULES_WHOLE) return;
-    tile t;
+    rules_tile_shape t;
     rules_lanes_tile lanes;
     bool found = choose_tile(r, s, &t);
     double by_lanes = rules_lanes_cost(r, s, &lanes);
@@ -639,12 +623,13 @@ void rules_prepare_tile(rules *r, int s) {
     const char *steps = t.steps == UINT32_MAX ? NULL : r->region->tensors.data[t.steps].name;
     if (panels) pack(r, name, &t, panels, t.pack_copy);
     if (steps) pack(r, name, &t, steps, t.steps_copy);
+    if (kind == RULES_WALK_STRAIGHT) rules_prepare_cut(r, name, &t);
 }
 
 /* ---- loops */
 
 /* Predicates of padding: loops over the window keep to what is inside the image. */
-static void clip_reduction(rules *r, int s, const tile *t) {
+static void clip_reduction(rules *r, int s, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
         if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
@@ -659,9 +644,8 @@ static void clip_reduction(rules *r, int s, const tile *t) {
     }
 }
 
-/* A producer of the tile: at the tile's loop, in registers, vectors innermost. */
-static void attach_member(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label, const tile *t,
-                          bool main) {
+void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
+                          const rules_tile_shape *t, bool main) {
     const tir_stage *stage = &r->region->stages.data[s];
     int v = rules_axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : rules_axis_labelled(r, s, u_label);
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
@@ -714,8 +698,7 @@ static void add_loop(tile_loops *loops, const char *loop, bool parallel) {
     loops->last = loop;
 }
 
-/* Bytes of a slice of what is read along vectors, or of what is broadcast: all points along `along` and of the reduction. */
-static double slice_bytes(rules *r, int main, const tile *t, bool vectors, int along) {
+double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);
@@ -734,11 +717,11 @@ static double slice_bytes(rules *r, int main, const tile *t, bool vectors, int a
 /* Does all of the vector operand, panels of it side by side, stay in the second-level cache? Then rows may come first: results are
  * written as they lie in memory. Not where a predicate (padding) asks for the row: that becomes versions of a loop over rows, and of
  * tasks there are none. */
-static bool rows_first(rules *r, int main, const tile *t) {
+static bool rows_first(rules *r, int main, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[main];
     if (stage->predicate && t->u >= 0 && tir_uses(r->region->pool, stage->predicate, stage->axis[t->u].var))
         return false;
-    return slice_bytes(r, main, t, true, t->v) <= (double)r->machine->l2 / 2;
+    return rules_slice_bytes(r, main, t, true, t->v) <= (double)r->machine->l2 / 2;
 }
 
 /* Separate rows share nothing along vectors, but rows that follow each other run straight through memory. What stands outside of them
@@ -751,7 +734,7 @@ static bool separate_first(const rules *r, const tir_stage *owner, int v, int u)
 }
 
 /* Does everything that vectors run along depend on the owner's axis too (a batch of both operands)? */
-static bool is_outside_panels(rules *r, int main, const tile *t, int v, int axis) {
+static bool is_outside_panels(rules *r, int main, const rules_tile_shape *t, int v, int axis) {
     rules_access access[RULES_ACCESSES];
     int accesses = rules_accesses(r, main, access, RULES_ACCESSES), mine = rules_axis_labelled(r, main, axis);
     if (!rules_is_contraction(r, main)) return axis < v;
@@ -761,7 +744,7 @@ static bool is_outside_panels(rules *r, int main, const tile *t, int v, int axis
     return outside;
 }
 
-static double tensor_bytes(const rules *r, const tir_tensor *tensor) {
+double rules_tensor_bytes(const rules *r, const tir_tensor *tensor) {
     double bytes = (double)lib_dtype_size(tensor->dtype);
     for (int d = 0; d < tensor->rank; d++) {
         int64_t extent = 0;
@@ -772,13 +755,14 @@ static double tensor_bytes(const rules *r, const tir_tensor *tensor) {
 
 /* Panels inside the loops over rows read the broadcast operand once from beyond the second-level cache, and the panels once a row if
  * they do not stay there; panels outside read their own once, and the broadcast operand once a panel. */
-static bool panels_inside(rules *r, const tir_stage *owner, int main, const tile *t, int v, int u, int64_t panels) {
+static bool panels_inside(rules *r, const tir_stage *owner, int main, const rules_tile_shape *t, int v, int u,
+                          int64_t panels) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);
     double along = 0, broadcast = 0, rows = 1, l2 = (double)r->machine->l2;
     if (!rules_is_contraction(r, main)) return false;
     for (int i = 0; i < count; i++) {
-        double bytes = tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
+        double bytes = rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
         if (depends(&access[i], t->v))
             along += bytes;
         else
@@ -793,7 +777,7 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const tile
 
 /* Rows that all panels go over before the next rows; 0: all of them. What is broadcast is read again for each panel, panels are read
  * again for each block of rows: which of them should lie how near follows from their sizes. */
-static int64_t block_rows(rules *r, int main, const tile *t, int64_t n, int64_t m) {
+static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
     enum { L3_COST = 1, MEMORY_COST = 4 }; /* of a byte */
     enum { LEAST = 8 };                    /* tiles in a block, which share the start of a panel */
     const tir_stage *stage = &r->region->stages.data[main];
@@ -804,7 +788,7 @@ static int64_t block_rows(rules *r, int main, const tile *t, int64_t n, int64_t 
         for (int a = 0; a < stage->space; a++)
             if (a != t->u && a != t->v && depends(&access[i], t->v) && !depends(&access[i], a)) return 0;
     double l2 = (double)r->machine->l2, l3 = (double)r->machine->l3;
-    double rows = slice_bytes(r, main, t, false, t->u), all = slice_bytes(r, main, t, true, t->v);
+    double rows = rules_slice_bytes(r, main, t, false, t->u), all = rules_slice_bytes(r, main, t, true, t->v);
     double panels = (double)n / (double)t->nr, row = rows / (double)m;
     if (rows <= l2 || rows + all <= l3) return 0; /* what L3 gives comes in time */
     double best = panels * rows * (rows <= l3 ? L3_COST : MEMORY_COST);
@@ -824,8 +808,8 @@ static int64_t block_rows(rules *r, int main, const tile *t, int64_t n, int64_t 
 
 /* Outer loops of a root: what the vector operand depends on, blocks of rows, the panels, then the other axes: a panel stays in cache
  * while they run. Or the panels last, where the other operand is the larger one. */
-static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const tile *t, int v, int u,
-                       const char *block, const char *vo, bool inside) {
+static void outer_axes(tile_loops *loops, const rules_tile_place *place, int main, const rules_tile_shape *t, int v,
+                       int u, const char *block, const char *vo, bool inside) {
     for (int round = 0; round < 2; round++) {
         for (int a = 0; a < loops->owner->space; a++) {
             if (a == v || a == u || (place && (place->prefix_axes >> a & 1))) continue;
@@ -841,7 +825,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     const tir_stage *top = &r->region->stages.data[owner];
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
     int count = rules_members(r, owner, members), main = main_reduction(r, members, count);
-    tile t;
+    rules_tile_shape t;
     if (top->kind != TIR_MAP || main < 0 || !choose_tile(r, main, &t)) return false;
     int v = r->group[main].label[t.v], u = t.u < 0 ? -1 : r->group[main].label[t.u];
     if (v < 0 || (t.u >= 0 && u < 0)) return false;
@@ -907,7 +891,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     for (int i = 0; i < count; i++)
         if (rules_pointwise(r, members[i]))
-            attach_member(r, members[i], name, loops.last, v, u, &t, members[i] == main);
+            rules_attach_to_tile(r, members[i], name, loops.last, v, u, &t, members[i] == main);
+    if (!place && vo && !first && !inside && !panels) rules_fetch_next_panel(r, main, &t, name, vo);
     return true;
 }
 

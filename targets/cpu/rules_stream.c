@@ -1,0 +1,171 @@
+/* Contractions whose vector operand comes from beyond the second-level cache. Memory gives it evenly if somebody asks evenly: the first
+ * row of tiles would wait for all of a panel, the other rows for nothing. So each step of the reduction, in each tile, asks for its part
+ * of the panel that comes next. Where two panels do not fit L2, they are cut along the reduction: all rows go over a block of steps
+ * before the next block, and add to sums that stay near. */
+#include "targets/cpu/rules_tile.h"
+
+#include <stdio.h>
+
+enum { FEWEST_PANELS = 8 }; /* that blocks are made for: panels are the tasks */
+
+/* The only operand along vectors, in panels; -1: there is no such one. */
+static int panels_of(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count) {
+    const tir_stage *stage = &r->region->stages.data[main];
+    int only = -1;
+    for (int i = 0; i < count; i++) {
+        if (access[i].stride[t->v] == 0) continue;
+        if (only >= 0 && access[only].tensor != access[i].tensor) return -1;
+        only = i;
+    }
+    if (only < 0 || !rules_panel_width(r, &access[only], stage->axis[t->v].var)) return -1;
+    for (int a = 0; a < stage->space; a++) /* a panel for each of a batch's products */
+        if (a != t->v && access[only].stride[a] != 0) return -1;
+    return only;
+}
+
+static int first_reduction(const rules *r, const tir_stage *stage) {
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        if (rules_extent(r, &stage->axis[a]) != 1) return a;
+    return -1;
+}
+
+void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo) {
+    const tir_stage *stage = &r->region->stages.data[main];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
+    int panels = rules_is_contraction(r, main) && step >= 0 ? panels_of(r, main, t, access, count) : -1;
+    if (panels < 0 || t->inside) return;
+    const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
+    double l2 = (double)r->machine->l2, near = 2 * rules_slice_bytes(r, main, t, true, -1) * (double)t->nr;
+    for (int i = 0; i < count; i++)
+        if (i != panels) near += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
+    if (rules_tensor_bytes(r, tensor) <= l2 / 4 || near > 0.75 * l2) return;
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (rules_extent(r, &stage->axis[a]) < 0) return;
+    tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name,
+                     stage->axis[step].name, owner, vo);
+}
+
+/* ---- blocks of the reduction */
+
+/* How many blocks: of 1/16 of L2, by the axis' own factors where they have one near. */
+static int64_t count_blocks(int64_t extent, double panel, double l2) {
+    int64_t least = (int64_t)(panel * 16 / l2) + 1;
+    for (int64_t n = least; n < 2 * least && n <= extent; n++)
+        if (extent % n == 0) return n;
+    return least;
+}
+
+static bool stands_alone(const rules *r, int s) {
+    int root = r->group[s].root;
+    for (int q = 0; q < (int)r->region->stages.count; q++)
+        if (q != s && q != root && !r->region->stages.data[q].removed && r->group[q].root == root) return false;
+    return root != s && r->group[s].owner == root && r->region->stages.data[root].kind == TIR_MAP &&
+           rules_pointwise(r, s);
+}
+
+/* Number of blocks of the reduction's first axis; 0: all at once. Sums of a panel stay in a part of L2. */
+static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = first_reduction(r, stage);
+    if (!rules_is_contraction(r, s) || t->unit || t->inside || t->u < 0 || axis < 0 || !stands_alone(r, s)) return 0;
+    int panels = panels_of(r, s, t, access, count);
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (rules_extent(r, &stage->axis[a]) < 0) return 0;
+    if (panels < 0 || (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[axis].var)))
+        return 0;
+    double l2 = (double)r->machine->l2, panel = rules_slice_bytes(r, s, t, true, -1) * (double)t->nr;
+    double sums = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr, rows = 1;
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
+    bool cut = 2 * panel > 0.75 * l2 && rows * sums <= l2 / 8 && rows >= 2 * (double)t->mr;
+    if (!cut || rules_extent(r, &stage->axis[t->v]) < FEWEST_PANELS * t->nr) return 0;
+    return count_blocks(rules_extent(r, &stage->axis[axis]), panel, l2);
+}
+
+void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape *t) {
+    int s = rules_stage_named(r, contraction);
+    int64_t blocks = choose_blocks(r, s, t);
+    if (!blocks) return;
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_cut *b = LIB_NEW(r->arena, rules_cut);
+    *b = (rules_cut){.sums = contraction, .part = rules_fresh_name(r, contraction, "_b"), .tile = *t};
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    b->panels = r->region->tensors.data[access[panels_of(r, s, t, access, count)].tensor].name;
+    rules_set_role(r, b->sums, RULES_CUT_SUMS);
+    rules_set_role(r, b->part, RULES_CUT);
+    lib_vec_push(r->arena, &r->cuts, b);
+    rules_rewrite(r, "rfactor %s.%s %lld chunks -> %s block step", contraction,
+                  stage->axis[first_reduction(r, stage)].name, (long long)blocks, b->part);
+    stage = &r->region->stages.data[rules_stage_named(r, b->part)];
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->v) lib_text_format(&order, "%s, ", stage->axis[a].name);
+    rules_rewrite(r, "layout %s (%s%s)", b->part, order.data, stage->axis[t->v].name);
+}
+
+static const rules_cut *blocks_of(const rules *r, int root) {
+    for (uint32_t i = 0; i < r->cuts.count; i++) {
+        int s = rules_stage_named(r, r->cuts.data[i]->sums);
+        if (s >= 0 && r->group[s].root == root && s != root) return r->cuts.data[i];
+    }
+    return NULL;
+}
+
+/* Sums in loops over blocks, rows and tiles; in each tile a block's part in registers. */
+static void add_blocks(rules *r, const rules_cut *b, const char *owner, const char *vo) {
+    const rules_tile_shape *t = &b->tile;
+    int s = rules_stage_named(r, b->sums), part = rules_stage_named(r, b->part);
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *name = stage->name, *ui = stage->axis[t->u].name, *vi = stage->axis[t->v].name, *last = "block";
+    tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, vo);
+    tir_schedule_add(r->schedule, "store %s local", name);
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    lib_text_format(&order, " block");
+    for (int a = 0; a < stage->space; a++) {
+        if (a == t->u || a == t->v) continue;
+        last = stage->axis[a].name;
+        lib_text_format(&order, " %s", last);
+    }
+    if (rules_extent(r, &stage->axis[t->u]) > t->mr) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i balanced", name, ui, (long long)t->mr);
+        lib_text_format(&order, " u_o");
+        last = "u_o";
+        ui = "u_i";
+    }
+    tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data, ui, vi);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
+    tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
+    rules_attach_to_tile(r, part, name, last, r->group[s].label[t->v], r->group[s].label[t->u], t, true);
+    tir_schedule_add(r->schedule, "prefetch %s at %s.step %s.block+1 L2 shared", b->panels, b->part, name);
+}
+
+bool rules_cut_loops(rules *r, int root) {
+    const rules_cut *b = blocks_of(r, root);
+    if (!b) return false;
+    const tir_stage *top = &r->region->stages.data[root];
+    const rules_group *group = &r->group[rules_stage_named(r, b->sums)];
+    int v = group->label[b->tile.v], u = group->label[b->tile.u];
+    const char *ui = top->axis[u].name;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < top->space; a++)
+        if (a != v && a != u) lib_text_format(&order, " %s", top->axis[a].name);
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", top->name, top->axis[v].name,
+                     (long long)b->tile.nr);
+    if (rules_extent(r, &top->axis[u]) > b->tile.mr) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i balanced", top->name, ui, (long long)b->tile.mr);
+        lib_text_format(&order, " u_o");
+        ui = "u_i";
+    }
+    tir_schedule_add(r->schedule, "order %s: v_o%s %s v_i", top->name, order.length ? order.data : "", ui);
+    tir_schedule_add(r->schedule, "par %s.v_o", top->name);
+    tir_schedule_add(r->schedule, "unroll %s.%s", top->name, ui);
+    tir_schedule_add(r->schedule, "vec %s.v_i", top->name);
+    add_blocks(r, b, top->name, "v_o");
+    return true;
+}

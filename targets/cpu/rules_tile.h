@@ -1,0 +1,46 @@
+/* Inside the rules for register tiles (rules_tile.c, rules_stream.c). */
+#ifndef TARGETS_CPU_RULES_TILE_H
+#define TARGETS_CPU_RULES_TILE_H
+
+#include "targets/cpu/rules.h"
+#include "tir/unit.h"
+
+typedef struct rules_tile_shape {
+    int v, u;             /* axes of the reduction; u = -1: none */
+    int64_t lanes;        /* elements of a vector */
+    int64_t nr, mr;       /* tile extents along v and u */
+    bool peel;            /* the last columns are a tile of their own */
+    uint32_t pack;        /* operand to be laid out in panels along v; UINT32_MAX: none */
+    bool pack_copy;       /* it is not constant: copy it first */
+    bool inside;          /* panel by panel, in the loop over panels */
+    const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
+    int unit_axis;
+    bool separate;   /* rows have vectors of their own: they only run side by side */
+    int shared;      /* reduction axis whose steps read again what neighbouring rows read; -1: none */
+    uint32_t steps;  /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
+    bool steps_copy; /* copy it first */
+    double cycles;   /* model */
+} rules_tile_shape;
+
+/* A contraction cut along its reduction (rules_stream.c), by names: rewrites renumber stages. */
+struct rules_cut {
+    const char *sums, *part; /* the sum over blocks; the sum of a block */
+    const char *panels;      /* operand along vectors */
+    rules_tile_shape tile;
+};
+
+/* rules_tile.c */
+int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);
+/* Bytes of a slice of what is read along vectors, or of what is broadcast: all points along `along` (-1: one) and of the reduction. */
+double rules_slice_bytes(rules *r, int main, const rules_tile_shape *t, bool vectors, int along);
+double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
+/* A producer of the tile: at the tile's loop, in registers, vectors innermost. Labels: axes of the root. */
+void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
+                          const rules_tile_shape *t, bool main);
+
+/* rules_stream.c: panels that come from beyond the second-level cache */
+void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
+/* A prepared contraction whose panels do not stay in L2 becomes a sum over blocks of its reduction. */
+void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape *t);
+
+#endif
