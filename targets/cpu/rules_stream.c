@@ -43,7 +43,38 @@ void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const
     for (int a = 0; a < stage->space + stage->reduce; a++)
         if (rules_extent(r, &stage->axis[a]) < 0) return;
     tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name,
-                     stage->axis[step].name, owner, vo);
+                     t->blocks_axis == step ? "s_i" : stage->axis[step].name, owner, vo);
+}
+
+/* Length of the blocks of a reduction axis in which the tensor lies: its innermost dimension. 0: it does not. */
+static int64_t block_length(const rules *r, const rules_access *access, const tir_axis *axis) {
+    const tir_layout *layout = &r->region->tensors.data[access->tensor].layout;
+    if (tir_layout_is_identity(layout)) return 0;
+    const tir_layout_part *inner = &layout->part[layout->count - 1];
+    bool plain = inner->divisor == 1 && inner->modulus > 1 &&
+                 tir_operand(r->region->pool, access->load, inner->dim) == axis->var;
+    int64_t extent = rules_extent(r, axis);
+    return plain && extent > inner->modulus && extent % inner->modulus == 0 ? inner->modulus : 0;
+}
+
+/* All lines of a block are new at its first step. Where there is a window, each of them is read so often that waiting for it once does
+ * not matter. */
+void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t) {
+    const tir_stage *stage = &r->region->stages.data[main];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
+    if (!rules_is_contraction(r, main) || t->unit || t->u < 0 || step < 0 || stage->predicate) return;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        if (a != step && rules_extent(r, &stage->axis[a]) != 1) return;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        int64_t length = access[i].stride[t->v] == 0 ? block_length(r, &access[i], &stage->axis[step]) : 0;
+        if (length * (int64_t)lib_dtype_size(tensor->dtype) < r->machine->line || r->machine->line == 0) continue;
+        if (rules_tensor_bytes(r, tensor) < (double)r->machine->l2 / 2) continue;
+        t->blocks_axis = step;
+        t->block = length;
+        t->blocks = access[i].tensor;
+    }
 }
 
 /* ---- blocks of the reduction */

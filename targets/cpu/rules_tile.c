@@ -654,13 +654,21 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
     if (unit)
         tir_schedule_add(r->schedule, "split %s.%s %d -> s_o s_i mask", stage->name, stage->axis[t->unit_axis].name,
                          unit->width);
+    bool blocks = main && t->blocks_axis > 0;
+    if (blocks)
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> s_o s_i mask", stage->name, stage->axis[t->blocks_axis].name,
+                         (long long)t->block);
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != u) lib_text_format(&order, " %s", stage->axis[a].name);
     int shared = main ? t->shared : -1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (a != shared) lib_text_format(&order, " %s", unit && a == t->unit_axis ? "s_o" : stage->axis[a].name);
+        if (a != shared)
+            lib_text_format(&order, " %s",
+                            unit && a == t->unit_axis       ? "s_o"
+                            : blocks && a == t->blocks_axis ? "s_o s_i"
+                                                            : stage->axis[a].name);
     if (shared >= 0) lib_text_format(&order, " %s", stage->axis[shared].name);
     if (u >= 0) lib_text_format(&order, " %s", stage->axis[u].name);
     if (v >= 0) lib_text_format(&order, " %s", stage->axis[v].name);
@@ -673,6 +681,9 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
     if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[u].name);
     if (shared >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[shared].name);
     if (main && stage->predicate) clip_reduction(r, s, t);
+    if (blocks)
+        tir_schedule_add(r->schedule, "prefetch %s at %s.s_i %s.s_o+1 L1 shared",
+                         r->region->tensors.data[t->blocks].name, stage->name, stage->name);
 }
 
 /* The reduction that shapes the tile among the owner's pointwise members; -1: none. */
@@ -889,6 +900,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (loops.parallel.length && t.cycles >= SHARED) tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
+    if (!place) rules_fetch_next_block(r, main, &t);
     for (int i = 0; i < count; i++)
         if (rules_pointwise(r, members[i]))
             rules_attach_to_tile(r, members[i], name, loops.last, v, u, &t, members[i] == main);

@@ -20,6 +20,9 @@ typedef struct rules_tile_shape {
     uint32_t steps;  /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
     bool steps_copy; /* copy it first */
     double cycles;   /* model */
+    int blocks_axis; /* reduction axis in blocks, of which the next one of what is broadcast is fetched; 0: none */
+    int64_t block;   /* their length */
+    uint32_t blocks; /* what is broadcast */
 } rules_tile_shape;
 
 /* A contraction cut along its reduction (rules_stream.c), by names: rewrites renumber stages. */
@@ -40,6 +43,8 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
 
 /* rules_stream.c: panels that come from beyond the second-level cache */
 void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
+/* What is broadcast lies in blocks of the reduction beyond L2: its next block is to be fetched. Before the stage is attached. */
+void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t);
 /* A prepared contraction whose panels do not stay in L2 becomes a sum over blocks of its reduction. */
 void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape *t);
 
