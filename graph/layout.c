@@ -6,7 +6,8 @@
  *               index both by the same axis (windows, maps, depthwise convolutions)
  *               the host's own blocks (given.h) are such dimensions, and decided
  *   decisions   regions that share candidates form a group. In each group the best of two local searches, from all row-major and
- *               from all blocked, is taken if it saves enough; the cost is that of layout_cost.c, summed over the regions
+ *               from all blocked, is taken if it saves enough, of all or of what the regions beside contractions cost; the cost is that of
+ *               layout_cost.c, summed over the regions
  *
  * Nothing here knows an operator: all of it reads the stages that the rows' compute definitions make. */
 #include "graph/layout.h"
@@ -15,7 +16,8 @@
 #include "graph/internal.h"
 
 enum { NO_DIM = -1, ROUNDS = 8 };
-static const double least_saving = 0.02; /* of the group's cost */
+/* Of the group's cost; or of what its regions without a contraction cost, which beside contractions is little but less uncertain. */
+static const double least_saving = 0.02, least_light_saving = 0.25;
 
 typedef struct decider {
     lib_arena *arena;
@@ -277,6 +279,15 @@ static double cost_of(const decider *d, const value_group *group) {
     return cost;
 }
 
+/* Regions that contract nothing. */
+static double light_cost_of(const decider *d, const value_group *group) {
+    double cost = 0;
+    for (uint32_t i = 0; i < group->regions.count; i++)
+        if (!d->model[group->regions.data[i]].contracts)
+            cost += graph_layout_cost(&d->model[group->regions.data[i]], d->blocked);
+    return cost;
+}
+
 static bool touches(const graph_region *region, graph_id value) {
     for (uint32_t i = 0; i < region->input_count; i++)
         if (region->inputs[i] == value) return true;
@@ -320,7 +331,7 @@ static void set_all(decider *d, const value_group *group, bool blocked) {
 static void decide_group(decider *d, const value_group *group) {
     set_all(d, group, d->options->all);
     if (d->options->all) return;
-    double plain = cost_of(d, group), from_plain = descend(d, group);
+    double plain = cost_of(d, group), light = light_cost_of(d, group), from_plain = descend(d, group);
     bool *kept = LIB_NEW_ARRAY(d->arena, bool, group->values.count + 1);
     for (uint32_t i = 0; i < group->values.count; i++) kept[i] = d->blocked[group->values.data[i]];
     set_all(d, group, true);
@@ -329,7 +340,9 @@ static void decide_group(decider *d, const value_group *group) {
         best = from_plain;
         for (uint32_t i = 0; i < group->values.count; i++) d->blocked[group->values.data[i]] = kept[i];
     }
-    if (best > plain * (1 - least_saving)) set_all(d, group, false);
+    bool pays = best <= plain * (1 - least_saving) ||
+                (best < plain && light_cost_of(d, group) < light * (1 - least_light_saving));
+    if (!pays) set_all(d, group, false);
 }
 
 static void decide(decider *d) {

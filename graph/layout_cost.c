@@ -6,7 +6,7 @@
 #include "graph/layout_cost.h"
 #include "tir/unit.h"
 
-enum { TERMS = 16, USUAL_EXTENT = 64, ROWS_OF_TILE = 4 };
+enum { TERMS = 16, USUAL_EXTENT = 64, ROWS_OF_TILE = 4, NEAR = 4 };
 
 /* Cycles for one vector. */
 static const double cost_broadcast = 0.5, cost_block = 0.5, cost_contiguous = 0.75, cost_gather = 20, cost_store = 1,
@@ -167,6 +167,7 @@ static double plain_load(const tir_region *region, const tir_stage *stage, tir_e
     int64_t step = plain_stride(region, load, stage->axis[axis].var);
     if (step == 0) return cost_broadcast;
     if (step == 1) return cost_contiguous;
+    if (!heavy && step > 1 && step <= NEAR) return cost_contiguous * (double)(step + 1); /* loads, and shuffles */
     bool packed = heavy && (tensor->constant || tile_share(region, stage, load, axis) < 1);
     for (int d = 0; d < tensor->rank && packed; d++) /* laid out as the kernel wants it: before, or by a copy */
         if (tir_operand(pool, load, d) == stage->axis[axis].var) return cost_block;
@@ -373,6 +374,7 @@ layout_model graph_layout_model(lib_arena *arena, tir_region *region, const tir_
         c.has_reduction = c.has_reduction || region->stages.data[s].kind == TIR_REDUCE;
         c.heavy = c.heavy || graph_stage_contracts(region, &region->stages.data[s]);
     }
+    model.contracts = c.heavy;
     for (uint32_t s = 0; s < region->stages.count; s++) {
         const tir_stage *stage = &region->stages.data[s];
         for (int a = 0; a < stage->space + stage->reduce && !stage->removed; a++) {

@@ -26,6 +26,7 @@ typedef struct layout_way {
 
 typedef struct layout_model {
     lib_vec(layout_way) ways;
+    bool contracts; /* some stage of the region does */
 } layout_model;
 
 enum { LAYOUT_LOADS = 32 };

@@ -382,13 +382,13 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
             vector_operand = true;
         } else if (stride == 1) {
             vector_operand = true;
-        } else if (heavy && stride > 1 && stride <= CLOSE) { /* as many vectors, and a shuffle */
+        } else if (stride > 1 && stride <= CLOSE) { /* as many vectors, and a shuffle */
             vector_operand = true;
             penalty *= (double)stride + 1;
         } else if (heavy) {
             return false;
         } else {
-            penalty *= stride == RULES_IRREGULAR ? 12 : 6; /* gathers */
+            penalty *= 12; /* gathers */
         }
     }
     if (!vector_operand && heavy) return false;
@@ -438,6 +438,19 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     return true;
 }
 
+/* Do neighbouring points along the axis read windows that lie close to each other, in one dimension of the operand? */
+static bool is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction) {
+    const tir_tensor *t = &r->region->tensors.data[access->tensor];
+    if (access->stride[axis] < 1 || access->stride[axis] > CLOSE) return false;
+    for (int d = 0; d < t->rank; d++) {
+        tir_expr subscript = tir_operand(r->region->pool, access->load, d);
+        if (tir_uses(r->region->pool, subscript, stage->axis[axis].var) &&
+            tir_uses(r->region->pool, subscript, stage->axis[reduction].var))
+            return true;
+    }
+    return false;
+}
+
 static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
@@ -458,7 +471,7 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
     for (int i = 0; i < count; i++) /* light reductions want unit strides, else lanes along the row do better */
         if (access[i].stride[best->v] != 0 && access[i].stride[best->v] != 1) {
             for (int a = stage->space; a < stage->space + stage->reduce; a++)
-                if (access[i].stride[a] == 1) return false;
+                if (access[i].stride[a] == 1 && !is_window(r, stage, &access[i], best->v, a)) return false;
         }
     return true;
 }
