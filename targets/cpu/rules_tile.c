@@ -87,6 +87,8 @@ typedef struct tile_problem {
     /* A window over separate rows: steps of it, the distances of neighbouring rows and steps; steps 1: none */
     int64_t window, row_step, window_step;
     double lines; /* of the first cache that a vector of a row touches, on average */
+    bool apart;   /* neighbouring lanes are stored apart */
+    bool across;  /* and results lie side by side along u: they are exchanged in registers */
 } tile_problem;
 
 /* Vectors of a row of a tile: registers, and what they cost to multiply. Where wide vectors go through narrow units in two halves, a
@@ -124,6 +126,15 @@ static double separate_cycles(const rules *r, const rules_tile_shape *t, const t
     return (step > rates.latency ? step : rates.latency) + loads / 20 + start / p->steps;
 }
 
+/* Cycles of a vector that is exchanged with the other rows' and stored, by pieces of lines: those of `rows` elements that begin anywhere,
+ * unless whole tiles end where lines do. */
+static double exchange_cycles(const tile_problem *p, double rows, int64_t lanes) {
+    int64_t whole = (int64_t)rows;
+    bool even = (double)whole >= rows && p->m % lanes == 0 && (whole % lanes == 0 || lanes % whole == 0);
+    double pieces = even ? (double)((whole + lanes - 1) / lanes) : 1 + (rows - 1) / (double)lanes;
+    return 3 + 1.5 * pieces * (double)lanes / rows;
+}
+
 /* Cycles of a step of the reduction in tiles of `height` rows, on average, that use `used` columns, and of what surrounds the steps. */
 static double tile_cycles(const rules *r, const rules_tile_shape *t, const tile_problem *p, double height,
                           int64_t used) {
@@ -141,6 +152,7 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const tile_
     double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
     double start = p->far ? (double)FAR_OVERHEAD + (double)FAR_STORE * height * vectors * (ahead < 1 ? ahead : 1)
                           : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
+    if (p->across) start += height * vectors * exchange_cycles(p, height, t->lanes);
     return step + start / p->steps;
 }
 
@@ -159,7 +171,7 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
         double narrow = tile_cycles(r, t, p, height, rest);
         double worth = p->far ? 1 : 1.01; /* masked stores that far are dear */
         double peeled = worth * ((others * full + narrow) * versions + masked * conflicts);
-        *peel = peeled < cycles;
+        *peel = peeled < cycles || p->apart; /* guarded lanes that lie apart would be stored one by one in all tiles */
         if (*peel) cycles = peeled;
     }
     return (double)rows * cycles;
@@ -323,6 +335,16 @@ static int separate_axis(const rules *r, const tir_stage *stage, int v, bool hea
     return -1;
 }
 
+/* Do results lie side by side along a space axis, or in blocks, where they are written? */
+static bool stores_along(rules *r, int s, int axis) {
+    int root = r->group[s].root, label = r->group[s].label[axis];
+    if (root == s && !r->region->tensors.data[r->region->stages.data[s].tensor[0]].output)
+        return true; /* nobody asks for an order */
+    if (root != s && label >= 0 && label < r->region->stages.data[root].space)
+        return rules_stores_vectors(r, root, label);
+    return rules_stores_vectors(r, s, axis);
+}
+
 /* A window over separate rows: the reduction axis along which most of what neighbouring rows read is the same; -1: none. Says also
  * how vectors of rows lie in lines. */
 static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
@@ -423,11 +445,10 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     double bytes = (double)p.n * (double)p.m * (double)rest * r->machine->vector_bytes / (double)t->lanes;
     p.far = bytes > (double)r->machine->l2;
     p.beyond = 2 * bytes > (double)r->machine->l3;
+    p.apart = !stores_along(r, s, v);
+    p.across = p.apart && t->u >= 0 && stores_along(r, s, t->u);
     size_tile(r, t, &p);
-    double store = rules_stores_vectors(r, s, v) || r->group[s].root == s ? 1 : 24;
-    const tir_stage *root = &r->region->stages.data[r->group[s].root];
-    for (int a = 0; a < root->space && r->group[s].root != s; a++)
-        if (r->group[s].label[v] == a) store = rules_stores_vectors(r, r->group[s].root, a) ? 1 : 24;
+    double store = !p.apart ? 1 : p.across ? 0 : 24;
     if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis)) penalty *= 1.8; /* masked lanes */
     double vectors = (double)p.m * (double)((p.n + t->lanes - 1) / t->lanes);
     t->cycles = (t->cycles * p.steps * penalty + vectors * store) * (double)rest;
