@@ -15,6 +15,21 @@ static int64_t elements_of_line(const prefetch_walk *walk) {
     return (line ? line : 64) / (int64_t)lib_dtype_size(l->region->tensors.data[walk->prefetch->tensor].dtype);
 }
 
+/* The place of a later element may be found in memory itself: that load is guarded, like any other whose index may leave its tensor.
+ * What is being computed in the same loops is not there yet. */
+static tir_expr refuse_open(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    prefetch_walk *walk = user;
+    tir_lowering *l = walk->l;
+    const tir_node *node = tir_get(pool, e);
+    if (node->op != TIR_LOAD) return rebuilt;
+    const tir_tensor *index = &l->region->tensors.data[node->bits];
+    if (index->stage >= 0 && tir_plan_of(l, index->stage)->open)
+        tir_schedule_raise(
+            &l->state, "prefetch of %s in stage %s: where its elements are, %s, is computed in the same loops",
+            l->region->tensors.data[walk->prefetch->tensor].name, tir_stage_of(l, walk->stage)->name, index->name);
+    return rebuilt;
+}
+
 /* Where the load finds its element when the variables `from` stand at `to`, in the later iteration; returns the rank. */
 static int prefetched_element(prefetch_walk *walk, tir_expr load, int count, const tir_expr *from, const tir_expr *to,
                               tir_expr *index) {
@@ -24,6 +39,8 @@ static int prefetched_element(prefetch_walk *walk, tir_expr load, int count, con
     for (int d = 0; d < l->region->tensors.data[walk->prefetch->tensor].rank; d++) {
         logical[d] = tir_substitute(l->pool, tir_operand(l->pool, load, d), count, from, to);
         logical[d] = tir_substitute(l->pool, logical[d], 1, &walk->moved, &later);
+        tir_rewrite(l->pool, logical[d], refuse_open, walk);
+        logical[d] = tir_lower_translate(l, walk->stage, logical[d], NULL);
     }
     return tir_lower_physical(l, walk->prefetch->tensor, logical, index);
 }

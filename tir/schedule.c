@@ -308,7 +308,8 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
 }
 
 /* prefetch w at C.k k+1 L2 : in loop k of C, fetch what its next iteration reads of w; with D.jo+1 what an iteration of a loop
- * around reads; shared: each iteration of the loops inside of that one its part of it. */
+ * around reads; shared: each iteration of the loops inside of that one its part of it. What is read may be said by an index in
+ * memory, which is read ahead, too. */
 static void apply_prefetch(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t tensor = tir_find_tensor(state, lib_lexer_name(lexer));
     lib_lexer_expect(lexer, "at");

@@ -28,7 +28,7 @@
  *     unroll  D.ii
  *     par     D.jo D.io
  *     clip    O.kh                         a reduction axis ends where the predicate does; of a map: cut where guards change
- *     prefetch w at C.k k+1 L2
+ *     prefetch w at C.k k+1 L2             what loop k reads next; the place of it may be read from memory, too
  *     prefetch w at C.k D.jo+1 L2 shared   the loops inside of jo fetch a part of it in each iteration
  *     nt      D
  *     unit    C.ki vdpbf16ps deviates assoc,ftz

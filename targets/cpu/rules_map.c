@@ -27,13 +27,14 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     }
     for (int i = 0; i < inside; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest->loop[i].name);
     if (inside == nest->count) return;
-    const rules_loop *edge = &nest->loop[inside];
+    rules_loop *edge = &nest->loop[inside];
     int64_t factor = each > 0 ? (least + each - 1) / each : 1;
     if (edge->extent < 0) {
         tir_schedule_add(r->schedule, "par %s.%s", name, edge->name);
     } else if (!edge->whole && factor > 0 && edge->extent > factor) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, edge->name, (long long)factor);
         tir_schedule_add(r->schedule, "par %s.to", name);
+        *edge = (rules_loop){"ti", factor, true};
     }
 }
 
@@ -484,12 +485,42 @@ static int64_t block_vectors(rules *r, const tir_stage *stage) {
     return operations < LONG_VALUE * stage->count ? BLOCK_VECTORS : 2 * BLOCK_VECTORS;
 }
 
+static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    choice_search *search = user;
+    if (tir_op_of(pool, e) == TIR_LOAD && tir_uses(pool, e, search->var)) search->found = true;
+    return rebuilt;
+}
+
+/* Rows that an index in memory chooses, from more than the second-level cache holds: nothing else knows the next ones. Each iteration of
+ * loop `row`, of axis `axis`, fetches one. In a long row the processor goes on by itself. */
+static void fetch_chosen_rows(rules *r, int s, int axis, int last, const char *row) {
+    enum { ROWS = 16, LINES = 16 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        int64_t size = (int64_t)lib_dtype_size(tensor->dtype), bytes = size, extent;
+        for (int d = 0; d < tensor->rank && bytes >= 0; d++)
+            if (!tir_is_const(r->region->pool, tensor->extent[d], &extent) ||
+                __builtin_mul_overflow(bytes, extent, &bytes))
+                bytes = -1;
+        if (tensor->stage >= 0 || access[i].stride[last] != 1 || (bytes >= 0 && bytes <= r->machine->l2)) continue;
+        choice_search search = {stage->axis[axis].var, false};
+        for (int d = 0; d < tensor->rank; d++)
+            tir_rewrite(r->region->pool, tir_operand(r->region->pool, access[i].load, d), meet_load, &search);
+        if (search.found && rules_extent(r, &stage->axis[last]) * size <= LINES * r->machine->line)
+            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s+%d L1", tensor->name, stage->name, row, row, ROWS);
+    }
+}
+
 static void map_straight(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int last = last_long_axis(r, stage), first;
     if (last < 0) return;
-    int64_t extent, block = rules_lanes(r, s) * block_vectors(r, stage);
+    int64_t extent, vectors = block_vectors(r, stage), block = rules_lanes(r, s) * vectors;
     const char *loop = fuse_axes(r, s, last, &first, &extent), *name = stage->name;
+    bool few = vectors == BLOCK_VECTORS; /* a loop of two trips is none */
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (TASK_POINTS + block - 1) / block * block;
@@ -502,11 +533,15 @@ static void map_straight(rules *r, int s) {
     } else {
         rules_form_tasks(&nest, extent, TASK_POINTS);
     }
-    if (extent < 0 || extent > block) {
+    const char *row = nest.count && first == last && last == stage->space - 1 && extent > 0 && extent <= task
+                          ? nest.loop[nest.count - 1].name
+                          : NULL;
+    if (extent < 0 || extent > (few ? 2 * block : block)) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi %s", name, loop, (long long)block,
                          extent < 0 ? "mask" : "peel");
         loop = "vi";
     }
+    if (row) fetch_chosen_rows(r, s, first - 1, last, row);
     if (rules_store_stride(r, s, last) == 1) tir_schedule_add(r->schedule, "vec %s.%s", name, loop);
     rules_store_past_caches(r, stage);
 }

@@ -243,6 +243,9 @@ static const struct {
     {"prefetch x at sc.i i+1 L9", "not a cache level", NULL},
     {"split C.j 4 -> a b mask\norder C: a i b k\nprefetch w at C.i C.a+1 L2 shared", "is not a run of memory",
      CONTRACTION},
+    {"at c y.i\nprefetch x at y.j i+1 L1", "is computed in the same loops",
+     "region r\ninput x f32[9, 5]\ninput k i32[7]\nmap c i32 (i: 7) = k[i] + 1\n"
+     "map y f32 (i: 7, j: 5) = x[max(min(cast.index(c[i]), 8), 0), j]\noutput y\n"},
     {"inline D", "is an output", CONTRACTION},
     {"copy C -> E\ninline E\nlayout E (i, j)", "has been inlined", CONTRACTION},
     {"split C.i 4 -> a b overlap\npar C.a", "cannot run at once", CONTRACTION},
