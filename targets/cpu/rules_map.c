@@ -446,6 +446,7 @@ static bool map_transposed(rules *r, int s) {
  * loads make it. */
 typedef struct choice_search {
     tir_expr var;
+    bool constants; /* also between a value and a constant */
     bool found;
 } choice_search;
 
@@ -457,17 +458,18 @@ static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     tir_expr condition = tir_operand(pool, e, load ? (int)node.count - 2 : 0);
     for (int i = load ? 0 : 1; i < 3; i++) { /* a load is a value itself */
         tir_expr value = i ? tir_operand(pool, e, load ? (int)node.count - 1 : i) : e;
-        if (tir_op_of(pool, value) == TIR_CONST) return rebuilt;
+        if (tir_op_of(pool, value) == TIR_CONST && !search->constants) return rebuilt;
     }
     if (tir_uses(pool, condition, search->var)) search->found = true;
     return rebuilt;
 }
 
-/* Loops are cut where such a choice changes: each part is a loop without it. Axes first..last are one loop. */
-static void clip_choices(rules *r, const tir_stage *stage, int first, int last) {
+/* Loops are cut where such a choice changes: each part is a loop without it. Axes first..last are one loop. Over short ones masks of each
+ * are what takes the time, where it is an axis outside that chooses. */
+static void clip_choices(rules *r, const tir_stage *stage, int first, int last, bool is_short) {
     for (int a = 0; a < stage->space; a++) {
         if (first < last && a >= first && a <= last) continue;
-        choice_search search = {stage->axis[a].var, false};
+        choice_search search = {stage->axis[a].var, is_short && a == first - 1, false};
         for (int c = 0; c < stage->count; c++) tir_rewrite(r->region->pool, stage->value[c], meet_choice, &search);
         if (search.found) tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
     }
@@ -506,7 +508,7 @@ static void fetch_chosen_rows(rules *r, int s, int axis, int last, const char *r
                 __builtin_mul_overflow(bytes, extent, &bytes))
                 bytes = -1;
         if (tensor->stage >= 0 || access[i].stride[last] != 1 || (bytes >= 0 && bytes <= r->machine->l2)) continue;
-        choice_search search = {stage->axis[axis].var, false};
+        choice_search search = {.var = stage->axis[axis].var};
         for (int d = 0; d < tensor->rank; d++)
             tir_rewrite(r->region->pool, tir_operand(r->region->pool, access[i].load, d), meet_load, &search);
         if (search.found && rules_extent(r, &stage->axis[last]) * size <= LINES * r->machine->line)
@@ -524,7 +526,7 @@ static void map_straight(rules *r, int s) {
     rules_nest nest = {.r = r, .stage = stage};
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (TASK_POINTS + block - 1) / block * block;
-    clip_choices(r, stage, first, last);
+    clip_choices(r, stage, first, last, extent > 0 && extent <= block);
     if (extent > task) {
         for (int i = 0; i < nest.count; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest.loop[i].name);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
