@@ -48,6 +48,13 @@ typedef struct emit_form {
     emit_term term[EMIT_MAX_TERMS];
 } emit_form;
 
+/* What can be said of an index without a form, which is large: most indices of bodies that are repeated are known. */
+typedef enum emit_known {
+    EMIT_UNKNOWN,     /* has variables that are not constants of the moment */
+    EMIT_KNOWN,       /* constant + lane*l */
+    EMIT_KNOWN_LANES, /* known for each lane, not by a stride */
+} emit_known;
+
 /* A loop body, a branch or the function itself. Code at level d < top goes before the terminator of level[d].block, the
  * block in which the next level was entered. */
 typedef struct emit_level {
@@ -221,6 +228,7 @@ static inline int64_t emit_lane_count(int lanes) {
 
 /* ---- emit_index.c */
 emit_form emit_index(emitter *e, tir_expr index);
+emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64_t *lane);
 emit_form emit_form_constant(int64_t constant);
 emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, int64_t multiple);
 void emit_form_add(emitter *e, emit_form *sum, const emit_form *other, int64_t scale);
@@ -231,6 +239,9 @@ tir_interval emit_form_range(const emitter *e, const emit_form *form);
 emit_value emit_index_compare(emitter *e, tir_op op, tir_expr a, tir_expr b);
 /* Byte offset of buffer[index] from element 0 of the buffer. */
 emit_form emit_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index);
+/* The same in bytes, of the place of an access. */
+emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *constant,
+                             int64_t *lane);
 /* Pointer with everything but constant and lane; `displacement` gets the constant. */
 emit_value emit_pointer(emitter *e, uint32_t buffer, const emit_form *offset, int64_t *displacement);
 uint32_t emit_alignment(const emitter *e, uint32_t buffer, const emit_form *offset);

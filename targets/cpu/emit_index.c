@@ -374,6 +374,52 @@ emit_form emit_index(emitter *e, tir_expr index) {
     return sum;
 }
 
+/* constant + lane*l divided; the lanes that are at work. */
+static emit_known divide_known(const emitter *e, tir_op op, int64_t divisor, int64_t *constant, int64_t *lane) {
+    int64_t quotient = floor_div(*constant, divisor), step = 0;
+    if (*lane % divisor == 0)
+        step = *lane / divisor;
+    else if (quotient != floor_div(*constant + *lane * (e->active - 1), divisor))
+        return EMIT_KNOWN_LANES;
+    *constant = op == TIR_DIV ? quotient : *constant - quotient * divisor;
+    *lane = op == TIR_DIV ? step : *lane - step * divisor;
+    return EMIT_KNOWN;
+}
+
+emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64_t *lane) {
+    const tir_node *node = tir_get(e->pool, index);
+    int64_t right, step;
+    *constant = *lane = 0;
+    if (node->op == TIR_CONST) {
+        *constant = (int64_t)node->bits;
+        return EMIT_KNOWN;
+    }
+    if (node->op == TIR_VAR) {
+        const emit_form *form = e->binding[node->bits].bound ? e->binding[node->bits].form : NULL;
+        if (!form || form->count || form->vector.llvm) return EMIT_UNKNOWN;
+        *constant = form->constant;
+        *lane = form->lane;
+        return EMIT_KNOWN;
+    }
+    if (node->op != TIR_ADD && node->op != TIR_MUL && node->op != TIR_DIV && node->op != TIR_REM) return EMIT_UNKNOWN;
+    emit_known b = emit_index_known(e, tir_operand(e->pool, index, 1), &right, &step);
+    emit_known a = emit_index_known(e, tir_operand(e->pool, index, 0), constant, lane);
+    if (a != EMIT_KNOWN || b != EMIT_KNOWN)
+        return a == EMIT_UNKNOWN || b == EMIT_UNKNOWN ? EMIT_UNKNOWN : EMIT_KNOWN_LANES;
+    if (node->op == TIR_ADD) {
+        *constant += right;
+        *lane += step;
+        return EMIT_KNOWN;
+    }
+    if (node->op == TIR_MUL) {
+        if (*lane && step) return EMIT_KNOWN_LANES;
+        *lane = *lane * right + step * *constant;
+        *constant *= right;
+        return EMIT_KNOWN;
+    }
+    return step || right <= 0 ? EMIT_UNKNOWN : divide_known(e, (tir_op)node->op, right, constant, lane);
+}
+
 /* Does the expression change from lane to lane of the vec loop at hand? */
 bool emit_varies(emitter *e, tir_expr expr) {
     const tir_node *node = tir_get(e->pool, expr);
@@ -444,17 +490,35 @@ static emit_value invert(emitter *e, emit_value condition) {
     return emit_remember(e, 3, key, result);
 }
 
+/* What a comparison of a difference within `range` with zero gives: 1, 0, or -1 where it cannot be told. */
+static int decide(tir_op op, tir_interval range) {
+    bool equal = op == TIR_EQ || op == TIR_NE;
+    int64_t limit = op == TIR_LE ? 1 : 0;
+    bool yes = equal ? range.low == 0 && range.high == 0 : range.high < limit;
+    bool no = equal ? range.low > 0 || range.high < 0 : range.low >= limit;
+    return !yes && !no ? -1 : yes != (op == TIR_NE);
+}
+
+static int decide_known(emitter *e, tir_op op, tir_expr a, tir_expr b) {
+    int64_t left, right, step, other;
+    if (emit_index_known(e, a, &left, &step) != EMIT_KNOWN || emit_index_known(e, b, &right, &other) != EMIT_KNOWN)
+        return -1;
+    int64_t first = left - right, last = first + (step - other) * (e->active - 1);
+    if (step == other) last = first;
+    return decide(op, first < last ? (tir_interval){first, last} : (tir_interval){last, first});
+}
+
 emit_value emit_index_compare(emitter *e, tir_op op, tir_expr a, tir_expr b) {
+    int decided = decide_known(e, op, a, b);
+    if (decided >= 0) return emit_constant(LLVMConstInt(e->i1, (unsigned)decided, false));
     emit_form difference = emit_index(e, a), right = emit_index(e, b);
     emit_form_add(e, &difference, &right, -1);
+    decided = decide(op, emit_form_range(e, &difference));
+    if (decided >= 0) return emit_constant(LLVMConstInt(e->i1, (unsigned)decided, false));
     bool negate = op == TIR_NE;
     if (negate) op = TIR_EQ;
     if (op == TIR_LE) difference.constant -= 1;
     if (op == TIR_LE) op = TIR_LT;
-    tir_interval range = emit_form_range(e, &difference);
-    bool yes = op == TIR_LT ? range.high < 0 : range.low == 0 && range.high == 0;
-    bool no = op == TIR_LT ? range.low >= 0 : range.low > 0 || range.high < 0;
-    if (yes || no) return emit_constant(LLVMConstInt(e->i1, yes != negate, false));
     emit_value result;
     if ((difference.lane == 1 || difference.lane == -1) && !difference.vector.llvm) {
         emit_form terms = difference;
@@ -504,6 +568,22 @@ static tir_expr join_dimensions(const emitter *e, const tir_buffer *b, int rank,
         return congruent(e, m, tir_operand(e->pool, index[k], 0), c) ? m : 0;
     }
     return 0;
+}
+
+emit_known emit_offset_known(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *constant,
+                             int64_t *lane) {
+    const tir_buffer *b = &e->kernel->buffers.data[buffer];
+    int64_t size = (int64_t)lib_dtype_size(b->dtype), stride, at, step;
+    emit_known known = EMIT_KNOWN;
+    *constant = *lane = 0;
+    for (int i = 0; i < rank; i++) {
+        emit_known one = emit_index_known(e, index[i], &at, &step);
+        if (one == EMIT_UNKNOWN || !tir_is_const(e->pool, b->stride[i], &stride)) return EMIT_UNKNOWN;
+        if (one == EMIT_KNOWN_LANES) known = one;
+        *constant += at * stride * size;
+        *lane += step * stride * size;
+    }
+    return known;
 }
 
 emit_form emit_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {

@@ -16,8 +16,11 @@ void emit_reg_init(emitter *e) {
 /* Constant place of the first lane, and the stride from lane to lane; false where there is none. */
 static bool place_straight(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *first,
                            int64_t *stride) {
-    const tir_buffer *b = &e->kernel->buffers.data[buffer];
-    int64_t size = (int64_t)lib_dtype_size(b->dtype);
+    int64_t size = (int64_t)lib_dtype_size(e->kernel->buffers.data[buffer].dtype);
+    emit_known known = emit_offset_known(e, buffer, rank, index, first, stride);
+    *first /= size;
+    *stride /= size;
+    if (known != EMIT_UNKNOWN) return known == EMIT_KNOWN;
     emit_form offset = emit_offset(e, buffer, rank, index);
     *first = offset.constant / size;
     *stride = offset.lane / size;
