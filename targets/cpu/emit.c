@@ -405,11 +405,11 @@ static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, L
     }
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++) e->buffer[i].version = ++e->next_version;
     emit_task(e, phase);
-    LLVMBasicBlockRef latch = e->level[e->top].block;
-    LLVMPositionBuilderAtEnd(e->builder, latch);
     if (only) {
+        LLVMPositionBuilderAtEnd(e->builder, e->level[e->top].block);
         LLVMBuildBr(e->builder, leave);
     } else {
+        LLVMBasicBlockRef latch = emit_branching(e);
         LLVMValueRef next = LLVMBuildAdd(e->builder, task, emit_i64(e, 1), "");
         LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, leave);
         LLVMAddIncoming(task, &next, &latch, 1);

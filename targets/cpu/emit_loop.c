@@ -448,7 +448,8 @@ static void emit_serial(emitter *e, const serial *s) {
     for (uint32_t i = 0; i < groups.count; i++) initial[i] = group_value(e, &groups.data[i]);
     last = LIB_NEW_ARRAY(e->arena, LLVMValueRef, groups.count);
 
-    LLVMBasicBlockRef before = e->level[e->top].block, head = emit_block(e, "loop"), after = emit_block(e, "after");
+    LLVMBasicBlockRef before = guarded ? emit_branching(e) : e->level[e->top].block;
+    LLVMBasicBlockRef head = emit_block(e, "loop"), after = emit_block(e, "after");
     LLVMPositionBuilderAtEnd(e->builder, before);
     if (guarded)
         LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSGT, count.llvm, emit_i64(e, 0), ""), head, after);
@@ -468,8 +469,7 @@ static void emit_serial(emitter *e, const serial *s) {
     emit_flush(e);
 
     for (uint32_t i = 0; i < groups.count; i++) last[i] = group_value(e, &groups.data[i]);
-    LLVMBasicBlockRef latch = e->level[e->top].block;
-    LLVMPositionBuilderAtEnd(e->builder, latch);
+    LLVMBasicBlockRef latch = emit_branching(e);
     LLVMValueRef next = LLVMBuildAdd(e->builder, counter, step, "");
     LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, after);
     LLVMAddIncoming(counter, &next, &latch, 1);
