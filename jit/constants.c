@@ -54,18 +54,57 @@ static size_t physical(const tir_layout *layout, const int64_t *shape, int64_t *
     return count;
 }
 
-static void pack(const tir_layout *layout, size_t size, const int64_t *shape, const char *from, char *to) {
-    int64_t stride[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK] = {0}, count = 1;
-    physical(layout, shape, stride);
-    for (int d = 0; d < layout->rank; d++) count *= shape[d];
+/* Where the elements of a row lie in the packed copy, from its first one on: what the coordinates of the last dimension add. */
+static void place_row(const tir_layout *layout, const int64_t *stride, int dim, int64_t count, int64_t *place) {
     for (int64_t i = 0; i < count; i++) {
-        int64_t at = 0;
+        place[i] = 0;
         for (int p = 0; p < layout->count; p++) {
-            int64_t value = index[layout->part[p].dim] / layout->part[p].divisor;
-            at += (layout->part[p].modulus ? value % layout->part[p].modulus : value) * stride[p];
+            const tir_layout_part *part = &layout->part[p];
+            int64_t value = i / part->divisor;
+            if (part->dim == dim) place[i] += (part->modulus ? value % part->modulus : value) * stride[p];
         }
-        memcpy(to + (size_t)at * size, from + (size_t)i * size, size);
-        for (int d = layout->rank - 1; d >= 0 && ++index[d] == shape[d]; d--) index[d] = 0;
+    }
+}
+
+static void copy_row(size_t size, int64_t count, const int64_t *place, const char *from, char *to) {
+    switch (size) { /* a copy of constant size is a move */
+    case 1:
+        for (int64_t i = 0; i < count; i++) to[place[i]] = from[i];
+        break;
+    case 2:
+        for (int64_t i = 0; i < count; i++) memcpy(to + 2 * place[i], from + 2 * i, 2);
+        break;
+    case 4:
+        for (int64_t i = 0; i < count; i++) memcpy(to + 4 * place[i], from + 4 * i, 4);
+        break;
+    default:
+        for (int64_t i = 0; i < count; i++) memcpy(to + (size_t)place[i] * size, from + (size_t)i * size, size);
+        break;
+    }
+}
+
+/* `places` has room for a number for each index of each dimension. */
+static void pack(const tir_layout *layout, size_t size, const int64_t *shape, int64_t *places, const char *from,
+                 char *to) {
+    int64_t stride[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK] = {0}, rows = 1, *place[DLC_MAX_RANK];
+    int last = layout->rank - 1;
+    physical(layout, shape, stride);
+    for (int d = 0; d <= last; d++) {
+        place[d] = places;
+        place_row(layout, stride, d, shape[d], places);
+        places += shape[d];
+        if (d < last) rows *= shape[d];
+    }
+    if (last < 0) {
+        memcpy(to, from, size);
+        return;
+    }
+    for (int64_t row = 0; row < rows && shape[last]; row++) {
+        int64_t at = 0;
+        for (int d = 0; d < last; d++) at += place[d][index[d]];
+        copy_row(size, shape[last], place[last], from, to + (size_t)at * size);
+        from += (size_t)shape[last] * size;
+        for (int d = last - 1; d >= 0 && ++index[d] == shape[d]; d--) index[d] = 0;
     }
 }
 
@@ -112,7 +151,7 @@ static void *pack_constant(jit_build *build, graph_id value, const tir_layout *l
     dlc_program *program = build->program;
     const void *from = build->place[value].pointer;
     const graph_shape *shape = graph_shape_of(build->bound, value);
-    int64_t dims[DLC_MAX_RANK], stride[TIR_MAX_PHYSICAL];
+    int64_t dims[DLC_MAX_RANK] = {0}, stride[TIR_MAX_PHYSICAL];
     bool kept = *kept_on = is_kept(program, from);
     if (tir_layout_is_identity(layout)) {
         *total = jit_value_bytes(build, value);
@@ -126,14 +165,17 @@ static void *pack_constant(jit_build *build, graph_id value, const tir_layout *l
         lib_mutex_unlock(&program->mutex);
         if (known) return known;
     }
+    size_t indices = 1;
+    for (int d = 0; d < shape->rank; d++) indices += (size_t)dims[d];
+    int64_t *places = LIB_NEW_ARRAY(build->work, int64_t, indices);
     if (kept && bytes >= SHARED_MIN) {
         jit_packed *packed = new_packed(build, from, layout, bytes);
-        pack(layout, size, dims, from, packed->bytes);
+        pack(layout, size, dims, places, from, packed->bytes);
         return publish_packed(program, packed);
     }
     *kept_on = false;
     void *to = lib_arena_take_aligned(&build->plan->arena, bytes, TIR_BUFFER_ALIGNMENT);
-    pack(layout, size, dims, from, to);
+    pack(layout, size, dims, places, from, to);
     return to;
 }
 
