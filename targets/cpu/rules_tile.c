@@ -372,6 +372,19 @@ static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_
     return best;
 }
 
+/* Do neighbouring points along the axis read windows that lie close to each other, in one dimension of the operand? */
+static bool is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction) {
+    const tir_tensor *t = &r->region->tensors.data[access->tensor];
+    if (access->stride[axis] < 1 || access->stride[axis] > CLOSE) return false;
+    for (int d = 0; d < t->rank; d++) {
+        tir_expr subscript = tir_operand(r->region->pool, access->load, d);
+        if (tir_uses(r->region->pool, subscript, stage->axis[axis].var) &&
+            tir_uses(r->region->pool, subscript, stage->axis[reduction].var))
+            return true;
+    }
+    return false;
+}
+
 /* Judges axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -403,7 +416,9 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
             t->pack_copy = !tensor->constant || tensor->stage >= 0;
             vector_operand = true;
         } else if (stride == 1) {
-            vector_operand = true;
+            vector_operand = true; /* along a window it lies across two lines more often than not */
+            for (int a = stage->space; a < stage->space + stage->reduce && heavy; a++)
+                if (known_extent(r, &stage->axis[a]) > 1 && is_window(r, stage, &access[i], v, a)) penalty *= 1.2;
         } else if (stride > 1 && stride <= CLOSE) { /* as many vectors, and a shuffle */
             vector_operand = true;
             penalty *= (double)stride + 1;
@@ -457,19 +472,6 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         t->cycles += 1.2 * (double)p.n * p.steps * (double)(t->unit ? t->unit->width : 1);
     }
     return true;
-}
-
-/* Do neighbouring points along the axis read windows that lie close to each other, in one dimension of the operand? */
-static bool is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction) {
-    const tir_tensor *t = &r->region->tensors.data[access->tensor];
-    if (access->stride[axis] < 1 || access->stride[axis] > CLOSE) return false;
-    for (int d = 0; d < t->rank; d++) {
-        tir_expr subscript = tir_operand(r->region->pool, access->load, d);
-        if (tir_uses(r->region->pool, subscript, stage->axis[axis].var) &&
-            tir_uses(r->region->pool, subscript, stage->axis[reduction].var))
-            return true;
-    }
-    return false;
 }
 
 static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
