@@ -171,7 +171,8 @@ static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const 
         double narrow = tile_cycles(r, t, p, height, rest);
         double worth = p->far ? 1 : 1.01; /* masked stores that far are dear */
         double peeled = worth * ((others * full + narrow) * versions + masked * conflicts);
-        *peel = peeled < cycles || p->apart; /* guarded lanes that lie apart would be stored one by one in all tiles */
+        /* Guarded lanes are stored one by one in all tiles where they lie apart, or masks are dear beside those of a window. */
+        *peel = peeled < cycles || p->apart || (p->separate && !r->machine->masked);
         if (*peel) cycles = peeled;
     }
     return (double)rows * cycles;
@@ -193,9 +194,9 @@ static void size_tile(const rules *r, rules_tile_shape *t, const tile_problem *p
             limit = (registers - held - p->taps) / (held + 1);
         if (!p->heavy)
             limit = p->separate ? SEPARATE_ROWS / p->company : 1;
-        else if (p->separate) /* a window's rows wait in registers for its next steps */
-            limit = (registers - 2 * p->window) / (p->window > 1 ? 2 * held : held);
-        if (p->separate && limit > TALLEST) limit = TALLEST;
+        else if (p->window > 1) /* its rows wait in registers for its next steps */
+            limit = (registers - 2 * p->window) / (2 * held);
+        if (p->heavy && p->separate && limit > TALLEST) limit = TALLEST;
         if (limit < 1 && nv > least) break;
         if (limit < 1) limit = 1;
         for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
@@ -463,6 +464,14 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     p.apart = !stores_along(r, s, v);
     p.across = p.apart && t->u >= 0 && stores_along(r, s, t->u);
     size_tile(r, t, &p);
+    if (t->shared >= 0) { /* few registers: rather more rows that read again */
+        tile_problem again = p;
+        rules_tile_shape other = *t;
+        again.window = again.row_step = again.window_step = 1;
+        other.shared = -1;
+        size_tile(r, &other, &again);
+        if (other.cycles < t->cycles) *t = other;
+    }
     double store = !p.apart ? 1 : p.across ? 0 : 24;
     if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis)) penalty *= 1.8; /* masked lanes */
     double vectors = (double)p.m * (double)((p.n + t->lanes - 1) / t->lanes);
