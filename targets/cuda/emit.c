@@ -25,15 +25,16 @@ void print_line(emitter *e, const char *format, ...) {
 /* Words of C++ and of the prelude that a variable or buffer may be called. */
 static bool is_word(const char *name) {
     static const char *const words[] = {
-        "int",    "float",    "double", "bool",    "char",   "short",    "long",    "signed",    "unsigned",
-        "void",   "auto",     "break",  "case",    "const",  "continue", "default", "do",        "enum",
-        "extern", "goto",     "inline", "new",     "delete", "return",   "sizeof",  "static",    "class",
-        "struct", "switch",   "this",   "typedef", "union",  "volatile", "while",   "template",  "operator",
-        "asm",    "register", "public", "private", "i8",     "i16",      "i32",     "i64",       "u8",
-        "u16",    "u32",      "u64",    "f16",     "bf16",   "tid",      "first",   "workspace", "iteration",
-        "shared", "shuffle",  "sticky", "exp",     "log",    "pow",      "sin",     "cos",       "tanh",
-        "erf",    "y0",       "y1",     "j0",      "j1",     "using",    "friend",  "abs",       "min",
-        "max",    "div",      "floor",  "signal",  "try",    "catch",    "throw",   "namespace"};
+        "int",      "float",        "double", "bool",    "char",   "short",    "long",    "signed",    "unsigned",
+        "void",     "auto",         "break",  "case",    "const",  "continue", "default", "do",        "enum",
+        "extern",   "goto",         "inline", "new",     "delete", "return",   "sizeof",  "static",    "class",
+        "struct",   "switch",       "this",   "typedef", "union",  "volatile", "while",   "template",  "operator",
+        "asm",      "register",     "public", "private", "i8",     "i16",      "i32",     "i64",       "u8",
+        "u16",      "u32",          "u64",    "f16",     "bf16",   "tid",      "first",   "workspace", "iteration",
+        "local",    "local_stride", "shared", "shuffle", "sticky", "exp",      "log",     "pow",       "sin",
+        "cos",      "tanh",         "erf",    "y0",      "y1",     "j0",       "j1",      "using",     "friend",
+        "abs",      "min",          "max",    "div",     "floor",  "signal",   "try",     "catch",     "throw",
+        "namespace"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(name, words[i]) == 0) return true;
     return false;
@@ -286,7 +287,7 @@ static void emit_signature(emitter *e, int number, int phase) {
     }
     for (uint32_t i = 0; i < e->kernel->params.count; i++)
         print_line(e, "const i64 %s_,", e->variable[tir_var_id(e->pool, e->kernel->params.data[i])]);
-    print_line(e, "char *workspace, const i64 iteration, const i64 first) {");
+    print_line(e, "char *workspace, char *local, const i64 local_stride, const i64 iteration, const i64 first) {");
     e->indent -= 2;
 }
 
@@ -309,7 +310,10 @@ static void emit_buffers(emitter *e, int phase) {
             print_line(e, "%s *const %s = (%s *)(shared + %lld);", type, e->buffer[i], type,
                        (long long)shared_place(e->kernel, i));
             break;
-        case TIR_SCOPE_LOCAL: print_unsupported(e, "%s: scratch in local memory", buffer->name);
+        case TIR_SCOPE_LOCAL:
+            print_line(e, "%s *const %s = (%s *)(local + blockIdx.x * local_stride + %s);", type, e->buffer[i], type,
+                       buffer->offset ? print_atom(e, buffer->offset) : "0");
+            break;
         case TIR_SCOPE_REG:
         case TIR_SCOPE_STACK: {
             int64_t count = buffer_elements(e->kernel, buffer), extent = 1;
