@@ -390,7 +390,8 @@ int main(int argc, char **argv) {
                 (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
 #ifdef DLC_TARGET_cuda
-    if (count < sizeof tests / sizeof *tests) tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_sources);
+    if (argc < 2 && !getenv("DLC_TEST_SHARE") && count < sizeof tests / sizeof *tests)
+        tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_sources);
 #endif
     int failed = _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
     test_legs_close();
