@@ -34,7 +34,7 @@ void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
     int panels = rules_is_contraction(r, main) && step >= 0 ? panels_of(r, main, t, access, count) : -1;
-    if (panels < 0 || t->inside) return;
+    if (panels < 0 || t->inside || t->peel) return; /* of peeled columns a panel holds no run of memory */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
     double l2 = (double)r->machine->l2, near = 2 * rules_slice_bytes(r, main, t, true, -1) * (double)t->nr;
     for (int i = 0; i < count; i++)
@@ -43,7 +43,10 @@ void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const
     for (int a = 0; a < stage->space + stage->reduce; a++)
         if (rules_extent(r, &stage->axis[a]) < 0) return;
     tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name,
-                     t->blocks_axis == step ? "s_i" : stage->axis[step].name, owner, vo);
+                     t->blocks_axis == step            ? "s_i"
+                     : t->unit && t->unit_axis == step ? "s_o"
+                                                       : stage->axis[step].name,
+                     owner, vo);
 }
 
 /* Length of the blocks of a reduction axis in which the tensor lies: its innermost dimension. 0: it does not. */
