@@ -90,12 +90,19 @@ bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_o
         p->status = prepare_stage(context, options, &p->stages[p->count], builds[p->count], shape);
     for (int i = 1; i < p->count && !p->status; i++)
         p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
+    dlc_statistics before, after;
+    dlc_context_statistics(context, &before);
     double start = bench_now();
     for (int i = 0; i < p->count && !p->status; i++) p->status = bind_stage(&p->stages[i]);
-    if (!p->status) bench_programs_run(p);
+    dlc_context_statistics(context, &after);
+    const bool plain = after.interpreted_regions > before.interpreted_regions; /* no figure of libdlc's worth a wait */
+    if (!p->status && !plain) bench_programs_run(p);
     p->stages[0].first_seconds += bench_now() - start;
-    if (!p->status) return p;
-    snprintf(reason, size, "%s: %s", dlc_status_text(p->status), dlc_error_message(context));
+    if (!p->status && !plain) return p;
+    if (plain && !p->status)
+        snprintf(reason, size, "a region runs by plain loops: its schedule was refused");
+    else
+        snprintf(reason, size, "%s: %s", dlc_status_text(p->status), dlc_error_message(context));
     bench_programs_release(p);
     return NULL;
 }
