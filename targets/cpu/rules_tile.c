@@ -364,7 +364,7 @@ static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_
             if (rows % step && step % rows) continue;
             tile_problem window = {.window = extent, .row_step = rows, .window_step = step};
             double read = window_rows(&window, SOME) / (double)extent;
-            if (read >= SOME || (best >= 0 && read >= window_rows(p, SOME) / (double)p->window)) continue;
+            if (read >= (double)SOME || (best >= 0 && read >= window_rows(p, SOME) / (double)p->window)) continue;
             p->window = extent, p->row_step = rows, p->window_step = step;
             best = a;
         }
@@ -942,7 +942,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (ui) lib_text_format(&loops.order, " %s", ui);
     lib_text_format(&loops.order, " %s", vi);
     tir_schedule_add(r->schedule, "order %s:%s", name, loops.order.data);
-    if (loops.parallel.length && t.cycles >= SHARED) tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
+    if (loops.parallel.length && t.cycles >= (double)SHARED)
+        tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     if (!place) rules_fetch_next_block(r, main, &t);

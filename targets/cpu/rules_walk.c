@@ -46,7 +46,7 @@ static bool stays_close(const rules *r, const walk_operand *o) {
     if (o->row_bytes > 0 && (int64_t)o->row_bytes % line == 0) {
         int64_t step = (int64_t)o->row_bytes / line;
         while (starts < sets && starts * step % sets) starts++;
-        if ((double)starts * o->lines < (double)sets) room = (double)starts * o->lines * L2_WAYS;
+        if ((double)starts * o->lines < (double)sets) room = (double)(starts * L2_WAYS) * o->lines;
     }
     return o->points * o->lines <= 0.75 * room;
 }
@@ -64,7 +64,7 @@ static bool describe(rules *r, const tir_stage *stage, const rules_access *acces
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (extent < 0 || access->stride[a] == RULES_IRREGULAR) return false;
         double step = size * (double)(access->stride[a] < 0 ? -access->stride[a] : access->stride[a]);
-        double pages = step >= PAGE ? (double)extent : (double)extent * step / PAGE;
+        double pages = step >= (double)PAGE ? (double)extent : (double)extent * step / (double)PAGE;
         o->points *= (double)extent;
         if (pages > 1) o->pages *= pages;
         if (stage->reduce == 1) o->row_bytes = step;
@@ -116,7 +116,7 @@ typedef struct walk_cycles {
 } walk_cycles;
 
 static walk_cycles cycles_of(const rules *r, const walk_operand *o, const rules_walk_tile *t, double passes) {
-    bool far = o->bytes > 0.75 * (double)r->machine->l3, many = o->pages > PAGES;
+    bool far = o->bytes > 0.75 * (double)r->machine->l3, many = o->pages > (double)PAGES;
     line_costs line = far ? from_memory : from_l3;
     double ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 1;
     double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
@@ -140,7 +140,7 @@ rules_walk_kind rules_choose_walk(rules *r, int s, rules_walk_tile *t) {
     const rules_access *operand = vector_operand(r, s, t->v, access, count);
     walk_operand o;
     if (!operand || t->n <= t->nr || !describe(r, stage, operand, t->nr, &o)) return RULES_WALK_STRAIGHT;
-    if (o.bytes <= (double)r->machine->l2 / 2 || (o.row_bytes > 0 && o.row_bytes < LONG_ROW))
+    if (o.bytes <= (double)r->machine->l2 / 2 || (o.row_bytes > 0 && o.row_bytes < (double)LONG_ROW))
         return RULES_WALK_STRAIGHT;
     t->operand = r->region->tensors.data[operand->tensor].name;
     double passes = (double)((t->m + t->mr - 1) / t->mr), outer = 1;
@@ -158,8 +158,8 @@ rules_walk_kind rules_choose_walk(rules *r, int s, rules_walk_tile *t) {
     t->columns = columns_of(r, t->n, t->m, t->nr, outer);
     t->fetch = o.bytes > 0.75 * (double)r->machine->l3;
     walk_cycles c = cycles_of(r, &o, t, passes);
-    bool blocks = !inside && stage->reduce == 1 && stage->merge[0] && t->columns > 0 && o.points >= 4 * t->block &&
-                  stage->space + 1 <= DLC_MAX_RANK;
+    bool blocks = !inside && stage->reduce == 1 && stage->merge[0] && t->columns > 0 &&
+                  o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
     if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) return RULES_WALK_BLOCKS;
     return c.panels < 0.98 * c.straight ? RULES_WALK_PANELS : RULES_WALK_STRAIGHT;
 }
