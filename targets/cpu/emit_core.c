@@ -33,14 +33,16 @@ LLVMBasicBlockRef emit_block(emitter *e, const char *name) {
     return LLVMAppendBasicBlockInContext(e->context, e->function, name);
 }
 
-/* The i1 of a conditional branch is no legal type, for which selection combines all that stands in its block once more. */
+/* The i1 of a conditional branch is no legal type, for which selection combines all that stands in its block once more. Sums without
+ * fma overwrite an operand, and LLVM finds the one that the next turn does not read by the phi's copy: that has to stand behind
+ * them, in their block. */
 LLVMBasicBlockRef emit_branching(emitter *e) {
     enum { LONG_BLOCK = 32 };
     LLVMBasicBlockRef block = e->level[e->top].block;
     int count = 0;
     for (LLVMValueRef at = LLVMGetLastInstruction(block); at && count < LONG_BLOCK; at = LLVMGetPreviousInstruction(at))
         count += LLVMGetInstructionOpcode(at) != LLVMPHI;
-    if (count == LONG_BLOCK) {
+    if (count == LONG_BLOCK && e->device->machine.fma) {
         LLVMBasicBlockRef branching = emit_block(e, "branch");
         LLVMMoveBasicBlockAfter(branching, block);
         LLVMPositionBuilderAtEnd(e->builder, block);
