@@ -70,3 +70,20 @@ void tir_store_strides(tir_region *region, int stage, int64_t *stride) {
     for (int a = 0; a < s->space; a++) index[a] = s->axis[a].var;
     strides_of(region->pool, s, address_of(region, s->tensor[0], index), stride);
 }
+
+bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right) {
+    if (stage->kind != TIR_REDUCE || stage->count != 1) return false;
+    tir_expr value = stage->value[0], product = value, acc = 0;
+    if (tir_op_of(pool, value) == TIR_MULADD) {
+        acc = tir_operand(pool, value, 2);
+    } else if (tir_op_of(pool, value) == TIR_ADD) {
+        int first = tir_op_of(pool, tir_operand(pool, value, 0)) == TIR_MUL ? 0 : 1;
+        product = tir_operand(pool, value, first);
+        acc = tir_operand(pool, value, 1 - first);
+        if (tir_op_of(pool, product) != TIR_MUL) return false;
+    }
+    if (!acc || tir_op_of(pool, acc) != TIR_ACC) return false;
+    *left = tir_operand(pool, product, 0);
+    *right = tir_operand(pool, product, 1);
+    return !tir_uses(pool, *left, acc) && !tir_uses(pool, *right, acc);
+}

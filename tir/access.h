@@ -16,5 +16,7 @@ typedef struct tir_access {
 int tir_accesses(tir_region *region, int stage, tir_access *out, int limit);
 /* Of the stores of the stage's first value, at the axes' own point; stride[axes]. */
 void tir_store_strides(tir_region *region, int stage, int64_t *stride);
+/* A reduction to one value that adds products, fused or not: their factors. */
+bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right);
 
 #endif

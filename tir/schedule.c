@@ -20,7 +20,8 @@ static const struct {
     {"unroll", TIR_D_UNROLL, false}, {"par", TIR_D_PAR, false},
     {"clip", TIR_D_CLIP, false},     {"prefetch", TIR_D_PREFETCH, false},
     {"nt", TIR_D_NT, false},         {"unit", TIR_D_UNIT, false},
-    {"fuse", TIR_D_FUSE, false},     {"thread", TIR_D_THREAD, false},
+    {"fuse", TIR_D_FUSE, false},     {"operand", TIR_D_OPERAND, true},
+    {"thread", TIR_D_THREAD, false},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 

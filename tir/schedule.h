@@ -6,6 +6,9 @@
  *     collapse                             neighbouring axes that all accesses run straight through become one, everywhere
  *     layout  w (j/48, k, j%48)            of a tensor's buffer
  *     copy    x -> xs                      staged copy of what the consumers read
+ *     operand C.i -> xs [deviates zero*nonfinite]
+ *                                          the factor of C's products that uses axis i becomes a map; deviating, C's predicate moves
+ *                                          into it
  *     rfactor sum1.j 8 chunks|lanes -> sum1_p jr jt
  *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
  *     where   max1                         a condition on its axes alone that makes what it adds neutral becomes its predicate
@@ -47,6 +50,7 @@ typedef enum tir_directive_kind {
     TIR_D_COLLAPSE,
     TIR_D_LAYOUT,
     TIR_D_COPY,
+    TIR_D_OPERAND,
     TIR_D_RFACTOR,
     TIR_D_TREE,
     TIR_D_WHERE,

@@ -429,6 +429,7 @@ void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_l
     case TIR_D_COLLAPSE: tir_apply_collapse(state); return;
     case TIR_D_LAYOUT: apply_layout(state, lexer); return;
     case TIR_D_COPY: apply_copy(state, lexer); return;
+    case TIR_D_OPERAND: tir_apply_operand(state, lexer); return;
     case TIR_D_RFACTOR: apply_rfactor(state, lexer); return;
     case TIR_D_TREE: apply_tree(state, lexer); return;
     case TIR_D_WHERE: tir_apply_where(state, lexer); return;

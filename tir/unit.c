@@ -1,5 +1,6 @@
 /* The table of units, and what they implement. */
 #include "tir/unit.h"
+#include "tir/access.h"
 
 static const tir_unit units[] = {
 #define X(name, op, width, left, right, sum, machine, deviations) \
@@ -22,25 +23,12 @@ static tir_expr widened(const tir_unit *unit, const tir_pool *pool, tir_expr e, 
 
 bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage *stage, tir_expr *left,
                     tir_expr *right) {
-    if (stage->kind != TIR_REDUCE || stage->count != 1) return false;
-    tir_expr value = stage->value[0], factor[2] = {0, 0}, acc = 0;
-    if (tir_op_of(pool, value) == TIR_MULADD) {
-        factor[0] = tir_operand(pool, value, 0);
-        factor[1] = tir_operand(pool, value, 1);
-        acc = tir_operand(pool, value, 2);
-    } else if (tir_op_of(pool, value) == TIR_ADD) {
-        int product = tir_op_of(pool, tir_operand(pool, value, 0)) == TIR_MUL ? 0 : 1;
-        tir_expr both = tir_operand(pool, value, product);
-        if (tir_op_of(pool, both) != TIR_MUL) return false;
-        factor[0] = tir_operand(pool, both, 0);
-        factor[1] = tir_operand(pool, both, 1);
-        acc = tir_operand(pool, value, 1 - product);
-    }
-    if (!acc || tir_op_of(pool, acc) != TIR_ACC) return false;
+    tir_expr factor[2];
+    if (!tir_sum_of_products(pool, stage, &factor[0], &factor[1])) return false;
     for (int swap = 0; swap < 2; swap++) {
         *left = widened(unit, pool, factor[swap], unit->left);
         *right = widened(unit, pool, factor[1 - swap], unit->right);
-        if (*left && *right && !tir_uses(pool, *left, acc) && !tir_uses(pool, *right, acc)) return true;
+        if (*left && *right) return true;
     }
     return false;
 }

@@ -223,7 +223,10 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
         if (!region->stages.data[s].removed && region->stages.data[s].fold < 0)
             lib_vec_push(r.arena, &names, region->stages.data[s].name);
     for (uint32_t n = names.count; n-- > 0;)
+        if (!cuda_is_done(&r, names.data[n])) cuda_prepare_tile(&r, cuda_stage_named(&r, names.data[n]));
+    for (uint32_t n = names.count; n-- > 0;)
         if (!cuda_is_done(&r, names.data[n])) cuda_prepare_rows(&r, cuda_stage_named(&r, names.data[n]));
+    for (uint32_t t = 0; t < r.tiles.count; t++) cuda_schedule_tile(&r, &r.tiles.data[t]);
     for (uint32_t g = 0; g < r.rows.count; g++) cuda_schedule_rows(&r, &r.rows.data[g]);
     for (uint32_t n = 0; n < names.count; n++)
         if (!cuda_is_done(&r, names.data[n])) cuda_schedule_points(&r, cuda_stage_named(&r, names.data[n]));

@@ -20,12 +20,34 @@ typedef struct cuda_row_group {
     bool reduces[CUDA_ROW_MEMBERS], along[CUDA_ROW_MEMBERS]; /* a reduction; a map with points all along the row */
 } cuda_row_group;
 
+/* A contraction in tiles (rules_tile.c). */
+typedef enum cuda_side { CUDA_SIDE_M, CUDA_SIDE_N, CUDA_SIDE_BATCH, CUDA_SIDE_SUM, CUDA_SIDES } cuda_side;
+
+typedef struct cuda_tile_axis {
+    const char *name;
+    int64_t extent;
+    cuda_side side;
+    int64_t hi, thread, lo; /* points of a block; of the sum: lo are copied at once */
+} cuda_tile_axis;
+
+typedef struct cuda_tile {
+    const char *sums, *root,
+        *copy[2];      /* stages: the contraction, the map that reads it, copies of the factors of m and n */
+    const char *m, *n; /* an axis of each side */
+    int space, count;  /* axes of the result, and with those of the sum */
+    cuda_tile_axis axis[TIR_MAX_AXES];
+    int64_t points[CUDA_SIDES]; /* of all axes of the side */
+    int64_t bytes[3];           /* of an element of both copies and of a sum */
+    int64_t steps, threads;     /* of the sum, copied at once; of a block */
+} cuda_tile;
+
 typedef struct cuda_rules {
     const tir_machine *machine;
     tir_region *region;     /* after the rewrites so far */
     tir_schedule *schedule; /* what is being written */
     lib_arena *arena;
     lib_vec(cuda_row_group) rows;
+    lib_vec(cuda_tile) tiles;
     lib_vec(const char *) done; /* stages that are scheduled, by name: rewrites renumber them */
 } cuda_rules;
 
@@ -43,6 +65,8 @@ bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool 
 /* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
 bool cuda_prepare_rows(cuda_rules *r, int root);
 void cuda_schedule_rows(cuda_rules *r, const cuda_row_group *group);
+bool cuda_prepare_tile(cuda_rules *r, int stage);
+void cuda_schedule_tile(cuda_rules *r, const cuda_tile *tile);
 void cuda_schedule_points(cuda_rules *r, int root);
 
 #endif

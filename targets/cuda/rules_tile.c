@@ -1,0 +1,483 @@
+/* Contractions: a block computes a tile of results. What a few steps of the sum read of both factors is copied to shared memory; each
+ * thread keeps a small tile of sums in registers, of which it computes all products of what it reads there, 16 bytes at a time.
+ *
+ * Axes of the result that one factor alone uses are its side of the tile, m or n; those that both use are a batch. The last axes of a
+ * side take most of the tile. Along each axis a tile is  hi x thread x lo  points: a thread has `lo` neighbours, `hi` times, so
+ * that neighbouring threads read neighbouring vectors. */
+#include "targets/cuda/rules.h"
+
+typedef cuda_tile_axis tile_axis;
+
+/* ---- what is computed */
+
+/* Both factors, which of the stage's axes each uses, and the sides: n is where the result's last axis is, if that is no batch. */
+static bool find_sides(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
+    const tir_pool *pool = r->region->pool;
+    tir_expr factor[2];
+    bool uses[2][TIR_MAX_AXES];
+    if (!tir_sum_of_products(pool, stage, &factor[0], &factor[1])) return false;
+    for (int f = 0; f < 2; f++)
+        for (int a = 0; a < stage->space + stage->reduce; a++)
+            uses[f][a] = tir_uses(pool, factor[f], stage->axis[a].var);
+    const int last = stage->space - 1;
+    const int right = uses[0][last] && !uses[1][last] ? 0 : 1;
+    t->count = stage->space + stage->reduce;
+    t->space = stage->space;
+    t->points[CUDA_SIDE_M] = t->points[CUDA_SIDE_N] = t->points[CUDA_SIDE_BATCH] = t->points[CUDA_SIDE_SUM] = 1;
+    for (int a = 0; a < t->count; a++) {
+        tile_axis *x = &t->axis[a];
+        *x = (tile_axis){
+            .name = stage->axis[a].name, .extent = cuda_extent(r, &stage->axis[a]), .hi = 1, .thread = 1, .lo = 1};
+        if (x->extent < 1) return false;
+        const bool m = uses[1 - right][a], n = uses[right][a];
+        x->side = a >= stage->space ? CUDA_SIDE_SUM : m == n ? CUDA_SIDE_BATCH : m ? CUDA_SIDE_M : CUDA_SIDE_N;
+        if (x->side == CUDA_SIDE_M) t->m = x->name;
+        if (x->side == CUDA_SIDE_N) t->n = x->name;
+        if (__builtin_mul_overflow(t->points[x->side], x->extent, &t->points[x->side])) return false;
+    }
+    return t->m && t->n;
+}
+
+/* Bytes of an element that a copy of the factor has. */
+static int64_t factor_bytes(const cuda_rules *r, const tir_stage *stage, const cuda_tile *t, const char *axis) {
+    const tir_pool *pool = r->region->pool;
+    tir_expr factor[2];
+    int a = 0, f;
+    while (a < t->count && strcmp(stage->axis[a].name, axis) != 0) a++;
+    tir_sum_of_products(pool, stage, &factor[0], &factor[1]);
+    f = tir_uses(pool, factor[0], stage->axis[a].var) ? 0 : 1;
+    while (tir_op_of(pool, factor[f]) == TIR_CAST) factor[f] = tir_operand(pool, factor[f], 0);
+    return (int64_t)lib_dtype_size((dlc_dtype)tir_dtype_of(pool, factor[f]));
+}
+
+/* ---- sizes */
+
+static int64_t ceil_div(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
+}
+static int64_t power_above(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Gives the axes of a side their parts of `threads` threads and `own` results of each, the last axes first. The first takes what is left:
+ * a tile may be larger than the side. */
+static void spread(cuda_tile *t, cuda_side side, int64_t threads, int64_t own, int64_t lo) {
+    for (int a = t->space - 1; a >= 0; a--) {
+        tile_axis *x = &t->axis[a];
+        if (x->side != side) continue;
+        int64_t room = power_above(x->extent);
+        x->lo = least(least(own, lo), room), room /= x->lo, own /= x->lo;
+        lo = 1; /* vectors are of the last axis */
+        x->hi = x->thread = 1;
+        if (room > threads) x->hi = least(own, room / threads);
+        own /= x->hi, room /= x->hi;
+        x->thread = least(threads, room), threads /= x->thread;
+    }
+    for (int a = 0; a < t->space; a++) { /* the first axis of the side */
+        tile_axis *x = &t->axis[a];
+        if (x->side != side) continue;
+        x->thread *= threads, x->hi *= own;
+        break;
+    }
+}
+
+static int64_t tile_of(const tile_axis *x) {
+    return x->hi * x->thread * x->lo;
+}
+
+typedef struct tile_size {
+    int64_t threads[2], own[2], lo[2]; /* of m and n */
+} tile_size;
+
+static void apply_size(cuda_tile *t, const tile_size *size) {
+    spread(t, CUDA_SIDE_M, size->threads[0], size->own[0], size->lo[0]);
+    spread(t, CUDA_SIDE_N, size->threads[1], size->own[1], size->lo[1]);
+    t->threads = size->threads[0] * size->threads[1];
+}
+
+/* The model: cycles of a multiprocessor until all is done. A step of the sum costs a block its arithmetic, and for what goes on beside it a
+ * part of the time that it would take alone: reads of shared memory (128 bytes a cycle), other instructions (4 a cycle), bytes
+ * from the second level cache. Copies for some steps come at once and take LATENCY cycles, in which other blocks of the same
+ * multiprocessor work. */
+static double cost_of(const cuda_rules *r, const cuda_tile *t, const tile_size *size) {
+    enum { LANES = 128, REGISTERS = 65536, LATENCY = 900, L2_BYTES = 20, THREADS = 2048, BESIDE = 4, OVERLAP = 8 };
+    const int64_t bm = size->threads[0] * size->own[0], bn = size->threads[1] * size->own[1];
+    const int64_t words = t->bytes[2] > 4 ? 2 : 1, warps = ceil_div(t->threads, TIR_WARP);
+    const int64_t across = least(size->threads[1], TIR_WARP), down = TIR_WARP / across; /* threads of a warp */
+    const int64_t registers = 40 + words * (size->own[0] * size->own[1] + 2 * (size->own[0] + size->own[1]));
+    const int64_t shared = t->steps * (bm * t->bytes[0] + bn * t->bytes[1]);
+    int64_t blocks = t->points[CUDA_SIDE_BATCH];
+    for (int a = 0; a < t->space; a++)
+        if (t->axis[a].side != CUDA_SIDE_BATCH) blocks *= ceil_div(t->axis[a].extent, tile_of(&t->axis[a]));
+    if (registers > r->machine->thread_registers || shared > r->machine->shared_memory) return -1;
+    int64_t together = least(REGISTERS / (registers * t->threads), THREADS / t->threads);
+    together = least(together, r->machine->shared_memory / shared);
+    together = least(together, ceil_div(blocks, r->machine->multiprocessors));
+    if (together < 1) return -1;
+    const int64_t vectors_m = size->own[0] / size->lo[0], vectors_n = size->own[1] / size->lo[1];
+    const double arithmetic = (double)(warps * TIR_WARP * size->own[0] * size->own[1] * words) / LANES;
+    const double reads = (double)(warps * (vectors_m * ceil_div(down * size->lo[0] * t->bytes[0], 128) +
+                                           vectors_n * ceil_div(across * size->lo[1] * t->bytes[1], 128)));
+    const double others = ((double)(warps * (vectors_m + vectors_n + 2)) + (double)(bm + bn) / TIR_WARP * 3) / 4;
+    const double memory = (double)(bm * t->bytes[0] + bn * t->bytes[1]) / L2_BYTES;
+    const double beside = reads + others + memory;
+    const double step =
+        (double)t->steps * (arithmetic > beside ? arithmetic + beside / BESIDE : beside + arithmetic / BESIDE);
+    const double all = (double)together * step, alone = step + LATENCY;
+    const double slower = all > alone ? all : alone, quicker = all > alone ? alone : all;
+    const double waves = (double)ceil_div(blocks, r->machine->multiprocessors * together);
+    return waves * ((double)ceil_div(t->points[CUDA_SIDE_SUM], t->steps) * (slower + quicker / OVERLAP) + LATENCY);
+}
+
+static bool choose_size(cuda_rules *r, cuda_tile *t) {
+    double best = -1;
+    tile_size chosen = {{0}, {0}, {0}};
+    for (int64_t threads = 64; threads <= 256; threads *= 2)
+        for (int64_t down = 2; down <= 32; down *= 2)
+            for (int64_t m = 1; m <= 8; m *= 2)
+                for (int64_t n = 1; n <= 8; n *= 2) {
+                    tile_size size = {
+                        {down, threads / down}, {m, n}, {least(m, 16 / t->bytes[0]), least(n, 16 / t->bytes[1])}};
+                    for (int side = 0; side < 2; side++) size.lo[side] = least(size.lo[side], 4);
+                    if (m * n * t->bytes[2] > 256) continue;
+                    apply_size(t, &size);
+                    double cost = cost_of(r, t, &size);
+                    if (cost < 0 || (best >= 0 && cost >= best)) continue;
+                    best = cost, chosen = size;
+                }
+    if (best < 0) return false;
+    apply_size(t, &chosen);
+    return true;
+}
+
+/* Steps of the sum that are copied at once: of the longest axis of the sum, or all points of several short ones. */
+static void choose_steps(cuda_tile *t) {
+    enum { STEPS = 16 };
+    int longest = t->space;
+    for (int a = t->space; a < t->count; a++)
+        if (t->axis[a].extent >= t->axis[longest].extent) longest = a;
+    for (int a = t->space; a < t->count; a++) t->axis[a].lo = 1;
+    t->axis[longest].lo = least(t->axis[longest].extent, STEPS);
+    t->steps = t->axis[longest].lo;
+    for (int a = t->count - 1; a >= t->space; a--) {
+        if (a == longest || t->axis[a].extent * t->steps > STEPS) continue;
+        t->axis[a].lo = t->axis[a].extent;
+        t->steps *= t->axis[a].lo;
+    }
+}
+
+/* ---- rewrites */
+
+/* The one map that reads the stage, at its own points; -1: none such. */
+static int reader_of(cuda_rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int reader = -1;
+    if (r->region->tensors.data[stage->tensor[0]].output) return -1;
+    for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+        const tir_stage *other = &r->region->stages.data[q];
+        bool reads;
+        if (other->removed) continue;
+        bool along = cuda_reads_along(r, q, s, stage->space, &reads);
+        if (!reads) continue;
+        if (reader >= 0 || !along || other->kind != TIR_MAP || other->count != 1 || other->space != stage->space ||
+            other->fold >= 0 || cuda_is_done(r, other->name))
+            return -1;
+        for (int a = 0; a < stage->space; a++)
+            if (other->axis[a].extent != stage->axis[a].extent) return -1;
+        reader = q;
+    }
+    return reader;
+}
+
+/* Sums lie in registers by thread; the copies with the axes of their side last. */
+static void lay_out(cuda_rules *r, const cuda_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->sums)];
+    lib_text layout;
+    lib_text_init(&layout, r->arena);
+    for (int a = 0; a < t->space; a++) {
+        const tile_axis *x = &t->axis[a];
+        const char *name = stage->axis[a].name, *comma = a ? ", " : "";
+        const long long low = x->lo, block = tile_of(x);
+        if (block == 1) {
+            lib_text_format(&layout, "%s%s", comma, name);
+            continue;
+        }
+        lib_text_format(&layout, "%s%s/%lld", comma, name, block);
+        if (x->hi > 1) lib_text_format(&layout, ", %s/%lld%%%lld", name, block / x->hi, (long long)x->hi);
+        if (x->thread > 1) lib_text_format(&layout, ", %s/%lld%%%lld", name, low, (long long)x->thread);
+        if (x->lo > 1) lib_text_format(&layout, ", %s%%%lld", name, low);
+    }
+    cuda_rewrite(r, "layout %s (%s)", t->sums, layout.data);
+    for (int side = 0; side < 2; side++) {
+        const tir_stage *copy = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+        lib_text_init(&layout, r->arena);
+        for (int last = 0; last < 2; last++)
+            for (int a = 0; a < copy->space; a++) {
+                const char *name = copy->axis[a].name;
+                bool own = false;
+                for (int b = 0; b < t->space; b++)
+                    own = own ||
+                          (t->axis[b].side == (side ? CUDA_SIDE_N : CUDA_SIDE_M) && strcmp(t->axis[b].name, name) == 0);
+                if (own == (last == 1)) lib_text_format(&layout, "%s%s", layout.length ? ", " : "", name);
+            }
+        cuda_rewrite(r, "layout %s (%s)", t->copy[side], layout.data);
+    }
+}
+
+bool cuda_prepare_tile(cuda_rules *r, int s) {
+    enum { LEAST = 8, LEAST_SUM = 4 };
+    const tir_stage stage = r->region->stages.data[s];
+    cuda_tile t = {.sums = stage.name};
+    if (cuda_is_done(r, stage.name) || stage.kind != TIR_REDUCE || stage.fold >= 0 || stage.predicate ||
+        stage.space < 2)
+        return false;
+    if (!find_sides(r, &stage, &t)) return false;
+    if (t.points[CUDA_SIDE_M] < LEAST || t.points[CUDA_SIDE_N] < LEAST || t.points[CUDA_SIDE_SUM] < LEAST_SUM)
+        return false;
+    t.bytes[0] = factor_bytes(r, &stage, &t, t.m);
+    t.bytes[1] = factor_bytes(r, &stage, &t, t.n);
+    t.bytes[2] = (int64_t)lib_dtype_size(r->region->tensors.data[stage.tensor[0]].dtype);
+    choose_steps(&t);
+    if (t.bytes[0] > 8 || t.bytes[1] > 8 || !choose_size(r, &t)) return false;
+    t.copy[0] = cuda_fresh_name(r, stage.name, "left");
+    t.copy[1] = cuda_fresh_name(r, stage.name, "right");
+    cuda_rewrite(r, "operand %s.%s -> %s", t.sums, t.m, t.copy[0]);
+    cuda_rewrite(r, "operand %s.%s -> %s", t.sums, t.n, t.copy[1]);
+    int reader = reader_of(r, cuda_stage_named(r, t.sums));
+    if (reader >= 0) {
+        t.root = r->region->stages.data[reader].name;
+    } else {
+        t.root = cuda_fresh_name(r, stage.name, "out");
+        cuda_rewrite(r, "copy %s -> %s", t.sums, t.root);
+    }
+    lay_out(r, &t);
+    const char *const names[] = {t.sums, t.copy[0], t.copy[1], t.root};
+    for (int i = 0; i < 4; i++) cuda_mark_done(r, names[i]);
+    lib_vec_push(r->arena, &r->tiles, t);
+    return true;
+}
+
+/* ---- loops */
+
+/* Names of loops, by the number of their axis: those of a stage must differ. */
+static const char *loop_name(const cuda_rules *r, const char *part, int axis) {
+    return lib_arena_format(r->arena, "%s%d", part, axis);
+}
+
+/* Splits an axis of the result into hi, thread and lo; in blocks before that where all of it is seen. `name` becomes the names of
+ * the parts, NULL where there is none. */
+typedef struct axis_loops {
+    const char *block, *hi, *thread, *lo;
+} axis_loops;
+
+static axis_loops split_axis(cuda_rules *r, const char *stage, const char *axis, int number, const tile_axis *x,
+                             bool blocks) {
+    axis_loops loops = {NULL, NULL, NULL, NULL};
+    const char *rest = axis;
+    const int64_t tile = tile_of(x);
+    if (blocks) {
+        loops.block = rest;
+        if (tile > 1) {
+            loops.block = loop_name(r, "block", number);
+            const char *inner = loop_name(r, "rest", number);
+            tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", stage, rest, (long long)tile, loops.block,
+                             inner);
+            rest = inner;
+        } else {
+            return loops;
+        }
+    }
+    if (x->hi > 1 && x->thread * x->lo > 1) {
+        loops.hi = loop_name(r, "turn", number);
+        const char *inner = loop_name(r, "part", number);
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", stage, rest, (long long)(x->thread * x->lo),
+                         loops.hi, inner);
+        rest = inner;
+    } else if (x->hi > 1) {
+        loops.hi = rest;
+        return loops;
+    }
+    if (x->thread > 1 && x->lo > 1) {
+        loops.thread = loop_name(r, "lane", number);
+        loops.lo = loop_name(r, "run", number);
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", stage, rest, (long long)x->lo, loops.thread,
+                         loops.lo);
+    } else if (x->thread > 1) {
+        loops.thread = rest;
+    } else {
+        loops.lo = rest;
+    }
+    return loops;
+}
+
+static void add_loops(lib_text *order, cuda_rules *r, const char *stage, const char *directive, const char *loop) {
+    if (!loop) return;
+    if (order) lib_text_format(order, " %s", loop);
+    if (directive) tir_schedule_add(r->schedule, "%s %s.%s", directive, stage, loop);
+}
+
+/* The root: blocks, then threads, then what each has. */
+static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
+    const tir_stage *root = &r->region->stages.data[cuda_stage_named(r, t->root)];
+    axis_loops loops[TIR_MAX_AXES];
+    lib_text order;
+    const char *last = NULL;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < t->space; a++) loops[a] = split_axis(r, t->root, root->axis[a].name, a, &t->axis[a], true);
+    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, last = loops[a].block);
+    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, loops[a].thread);
+    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, loops[a].hi);
+    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, loops[a].lo);
+    tir_schedule_add(r->schedule, "order %s:%s", t->root, order.data);
+    int vector = -1;
+    for (int a = 0; a < t->space; a++) {
+        add_loops(NULL, r, t->root, "par", loops[a].block);
+        add_loops(NULL, r, t->root, "thread", loops[a].thread);
+        add_loops(NULL, r, t->root, "unroll", loops[a].hi);
+        if (loops[a].lo) vector = a;
+    }
+    for (int a = 0; a < t->space; a++)
+        if (loops[a].lo)
+            tir_schedule_add(r->schedule, "%s %s.%s", a == vector ? "vec" : "unroll", t->root, loops[a].lo);
+    return last;
+}
+
+/* The sums: parts of the sum that are copied at once, threads, single steps, registers. *outer: the loop at which copies are made. */
+static const char *schedule_sums(cuda_rules *r, const cuda_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->sums)];
+    axis_loops loops[TIR_MAX_AXES];
+    const char *inner[TIR_MAX_AXES] = {NULL}, *outer[TIR_MAX_AXES] = {NULL}, *at = NULL;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < t->space; a++) loops[a] = split_axis(r, t->sums, stage->axis[a].name, a, &t->axis[a], false);
+    for (int a = t->space; a < t->count; a++) {
+        const tile_axis *x = &t->axis[a];
+        if (x->lo == 1 && x->extent > 1) {
+            outer[a] = stage->axis[a].name;
+        } else if (x->lo < x->extent ||
+                   t->steps == x->lo) { /* the axis of the steps has a loop around, of one trip at least */
+            outer[a] = loop_name(r, "block", a);
+            inner[a] = loop_name(r, "step", a);
+            tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s peel", t->sums, stage->axis[a].name,
+                             (long long)x->lo, outer[a], inner[a]);
+        } else {
+            inner[a] = stage->axis[a].name;
+        }
+    }
+    for (int a = t->space; a < t->count; a++)
+        if (outer[a] && !inner[a]) add_loops(&order, r, t->sums, NULL, at = outer[a]);
+    for (int a = t->space; a < t->count; a++)
+        if (outer[a] && inner[a]) add_loops(&order, r, t->sums, NULL, at = outer[a]);
+    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->sums, NULL, loops[a].thread);
+    for (int a = t->space; a < t->count; a++) add_loops(&order, r, t->sums, NULL, inner[a]);
+    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->sums, NULL, loops[a].hi);
+    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->sums, NULL, loops[a].lo);
+    tir_schedule_add(r->schedule, "order %s:%s", t->sums, order.data);
+    for (int a = 0; a < t->space; a++) {
+        add_loops(NULL, r, t->sums, "thread", loops[a].thread);
+        add_loops(NULL, r, t->sums, "unroll", loops[a].hi);
+        add_loops(NULL, r, t->sums, "unroll", loops[a].lo);
+    }
+    for (int a = t->space; a < t->count; a++) add_loops(NULL, r, t->sums, "unroll", inner[a]);
+    return at;
+}
+
+/* Points of a copy's axis that a block needs at once. */
+static int64_t copied(const cuda_tile *t, const char *name, cuda_side *side) {
+    for (int a = 0; a < t->count; a++)
+        if (strcmp(t->axis[a].name, name) == 0) {
+            *side = t->axis[a].side;
+            return *side == CUDA_SIDE_BATCH ? 1 : *side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
+        }
+    *side = CUDA_SIDE_BATCH;
+    return 1;
+}
+
+/* The axis along which the factor lies side by side in memory; -1: none. */
+static int contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
+    tir_access access[CUDA_ACCESSES];
+    int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), found = -1;
+    *bytes = 1;
+    for (int i = 0; i < count; i++)
+        for (int a = 0; a < r->region->stages.data[s].space; a++) {
+            int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+            if (access[i].stride[a] != 1 || size < *bytes) continue;
+            found = a;
+            *bytes = size;
+        }
+    return found;
+}
+
+/* A copy: threads go over the axes in the order of the shared memory, the last ones first, so that they store side by side; each moves
+ * a vector along the axis in which the source lies side by side. */
+static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const char *at) {
+    const char *copy = t->copy[which];
+    const int s = cuda_stage_named(r, copy);
+    const tir_stage *stage = &r->region->stages.data[s];
+    int64_t size, left = t->threads, vector = 1;
+    const int along = contiguous_axis(r, s, &size);
+    const char *lane[TIR_MAX_AXES] = {NULL}, *turn[TIR_MAX_AXES] = {NULL}, *run = NULL;
+    for (int last = 1; last >= 0; last--)
+        for (int a = stage->space - 1; a >= 0; a--) {
+            cuda_side side;
+            const char *rest = stage->axis[a].name;
+            int64_t extent = copied(t, rest, &side);
+            if ((side == (which ? CUDA_SIDE_N : CUDA_SIDE_M)) != (last == 1)) continue;
+            if (a == along && size < 16 && extent % (16 / size) == 0) {
+                vector = 16 / size;
+                const char *whole = rest;
+                run = loop_name(r, "run", a);
+                if (extent > vector) {
+                    rest = loop_name(r, "rest", a);
+                    tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, whole, (long long)vector,
+                                     rest, run);
+                } else {
+                    run = rest, rest = NULL;
+                }
+                extent /= vector;
+            }
+            if (!rest) continue;
+            int64_t lanes = least(power_above(extent), left);
+            if (extent > lanes && lanes > 1) {
+                turn[a] = loop_name(r, "turn", a), lane[a] = loop_name(r, "lane", a);
+                tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, rest, (long long)lanes, turn[a],
+                                 lane[a]);
+            } else if (lanes > 1) {
+                lane[a] = rest;
+            } else {
+                turn[a] = rest;
+            }
+            left /= lanes;
+        }
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int last = 0; last < 2; last++)
+        for (int a = 0; a < stage->space; a++) {
+            cuda_side side;
+            copied(t, stage->axis[a].name, &side);
+            if ((side == (which ? CUDA_SIDE_N : CUDA_SIDE_M)) == (last == 1)) add_loops(&order, r, copy, NULL, lane[a]);
+        }
+    for (int a = 0; a < stage->space; a++) add_loops(&order, r, copy, NULL, turn[a]);
+    add_loops(&order, r, copy, NULL, run);
+    tir_schedule_add(r->schedule, "order %s:%s", copy, order.data);
+    for (int a = 0; a < stage->space; a++) {
+        cuda_side side;
+        add_loops(NULL, r, copy, "thread", lane[a]);
+        if (turn[a] && copied(t, stage->axis[a].name, &side) > 1) add_loops(NULL, r, copy, "unroll", turn[a]);
+    }
+    add_loops(NULL, r, copy, "vec", run);
+    tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
+    tir_schedule_add(r->schedule, "store %s shared", copy);
+}
+
+void cuda_schedule_tile(cuda_rules *r, const cuda_tile *t) {
+    const char *block = schedule_root(r, t), *at = schedule_sums(r, t);
+    tir_schedule_add(r->schedule, "at %s %s.%s", t->sums, t->root, block);
+    tir_schedule_add(r->schedule, "store %s reg", t->sums);
+    for (int which = 0; which < 2; which++) schedule_copy(r, t, which, at);
+}
