@@ -424,6 +424,117 @@ static void run_for(frame *f, const tir_step *step) {
     if (run) f->lane = 0;
 }
 
+/* ---- collective statements */
+
+/* One that is being executed: what has been read, by place and element. */
+typedef struct collective_run {
+    frame *f;
+    const tir_step *step;
+    const tir_collective *row;
+    thread_tag warp; /* its first thread */
+    double value[TIR_COLLECTIVE_PLACES][TIR_COLLECTIVE_SIDE * TIR_COLLECTIVE_SIDE];
+    uint64_t bits[TIR_COLLECTIVE_SIDE * TIR_COLLECTIVE_SIDE];
+    bool poison[TIR_COLLECTIVE_PLACES][TIR_COLLECTIVE_SIDE * TIR_COLLECTIVE_SIDE];
+} collective_run;
+
+/* An element's number: the variables that its place uses, the last one fastest. */
+static int element_number(const collective_run *r, int place, const int *point) {
+    int number = 0;
+    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
+        if (r->row->place[place].uses >> v & 1) number = number << r->row->bits[v] | point[v];
+    return number;
+}
+
+/* The element's own lane must hold it: a matrix instruction takes nothing from others. */
+static void check_holder(collective_run *r, const buffer *b, int place, const cell *c, const int *point) {
+    const thread_tag writer = c->thread_writer;
+    const int lane = tir_fragment_lane(r->row, place, point);
+    if (!writer.block || writer.thread == THREAD_ALL || writer.thread == r->warp.thread + (uint32_t)lane) return;
+    fail_cell(r->f, b, r->step->collective->index[place],
+              lib_arena_format(r->f->arena, "lane %d gives what thread %u has written:", lane, writer.thread));
+}
+
+static void run_element(collective_run *r, int place, bool writes, const int *point) {
+    frame *f = r->f;
+    const uint32_t *index = r->step->collective->index[place];
+    const buffer *b = &f->buffers[r->step->stmt->collective.place[place].buffer];
+    const int n = element_number(r, place, point);
+    const int64_t offset = offset_of(f, b, index, "out of bounds: place of");
+    char *element = b->base + offset * b->size;
+    f->thread = r->warp;
+    if (f->thread.block) f->thread.thread += (uint32_t)tir_fragment_lane(r->row, place, point);
+    if (f->options->check && writes) {
+        const tir_step store = {.stmt = r->step->stmt, .index = index};
+        note_write(f, b, offset, &store, r->poison[0][n]);
+    } else if (f->options->check) {
+        const space *s = &f->spaces.data[b->space];
+        if (s->cells && !r->row->place[place].memory)
+            check_holder(r, b, place, s->cells + (element - s->low) / s->unit, point);
+        r->poison[place][n] = note_read(f, b, offset, &(tir_instruction){.operands = index});
+    }
+    const tir_dtype dtype = (tir_dtype)b->info->dtype;
+    if (writes) {
+        tir_bits_store(dtype, element, r->bits[n]);
+    } else {
+        r->bits[n] = tir_bits_load(dtype, element);
+        r->value[place][n] = tir_bits_to_f64(dtype, r->bits[n]);
+    }
+}
+
+/* All elements of a place, by the variables that it uses. */
+static void run_place(collective_run *r, int place, bool writes) {
+    const tir_collective_step *step = r->step->collective;
+    int limit[TIR_COLLECTIVE_VARS], p[TIR_COLLECTIVE_VARS];
+    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
+        limit[v] = r->row->place[place].uses >> v & 1 ? 1 << r->row->bits[v] : 1;
+    for (p[0] = 0; p[0] < limit[0]; p[0]++) {
+        r->f->values[step->variable[0]] = (uint64_t)p[0];
+        run_code(r->f, &step->bound[0]);
+        for (p[1] = 0; p[1] < limit[1]; p[1]++) {
+            r->f->values[step->variable[1]] = (uint64_t)p[1];
+            run_code(r->f, &step->bound[1]);
+            for (p[2] = 0; p[2] < limit[2]; p[2]++) {
+                r->f->values[step->variable[2]] = (uint64_t)p[2];
+                run_code(r->f, &step->bound[2]);
+                run_element(r, place, writes, p);
+            }
+        }
+    }
+}
+
+static void multiply_accumulate(collective_run *r) {
+    const int rows = 1 << r->row->bits[0], columns = 1 << r->row->bits[1], steps = 1 << r->row->bits[2];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) {
+            double sum = r->value[0][i * columns + j];
+            bool poison = r->poison[0][i * columns + j];
+            for (int k = 0; k < steps; k++) {
+                sum += r->value[1][i * steps + k] * r->value[2][j * steps + k];
+                poison = poison || r->poison[1][i * steps + k] || r->poison[2][j * steps + k];
+            }
+            r->bits[i * columns + j] = bits_of_f32((float)sum);
+            r->poison[0][i * columns + j] = poison;
+        }
+}
+
+static void run_collective(frame *f, const tir_step *step) {
+    const thread_tag around = f->thread;
+    collective_run r = {.f = f, .step = step, .row = step->stmt->collective.row, .warp = around};
+    if (around.thread == THREAD_ALL) r.warp.thread = 0;
+    if (around.block && (r.warp.thread % TIR_WARP || (around.thread == THREAD_ALL && !f->one_warp)))
+        fail(f, "a collective statement is not executed by one whole warp");
+    r.warp.nest = ++f->nests;
+    if (r.row->kind == TIR_MMA) {
+        for (int place = 0; place < r.row->places; place++) run_place(&r, place, false);
+        multiply_accumulate(&r);
+    } else {
+        run_place(&r, 1, false);
+        memcpy(r.poison[0], r.poison[1], sizeof r.poison[0]);
+    }
+    run_place(&r, 0, true);
+    f->thread = around;
+}
+
 static void run_barrier(frame *f) {
     if (f->thread.thread == THREAD_ALL)
         f->thread.block++;
@@ -443,6 +554,7 @@ static void run_steps(frame *f, const tir_step *step) {
             f->thread = around;
             break;
         case TIR_FOR: run_for(f, step); break;
+        case TIR_COLLECTIVE: run_collective(f, step); break;
         case TIR_BARRIER: run_barrier(f); break;
         case TIR_LET:
             f->values[step->variable] = f->values[step->first];
@@ -607,6 +719,7 @@ static void place_buffers(frame *f, void *const *arguments, char *workspace, cha
 
 static void mark_written(void *user, const tir_stmt *stmt) {
     if (stmt->kind == TIR_STORE) ((bool *)user)[stmt->store.buffer] = true;
+    if (stmt->kind == TIR_COLLECTIVE) ((bool *)user)[stmt->collective.place[0].buffer] = true;
 }
 
 /* Memory that is never written cannot race, and arguments are never poison: no cells there. */

@@ -135,7 +135,8 @@ static void place_node(builder *b, tir_expr e) {
     case TIR_ACC:
     case TIR_OTHER: fail(b, "acc and other have no meaning in loop IR");
     case TIR_LOAD:
-        if (!b->own) fail(b, "an extent, stride, size or task count loads from memory");
+        if (!b->own)
+            fail(b, "an extent, stride, size, task count or place of a collective statement loads from memory");
         depth = OWN;
         break;
     default:
@@ -233,6 +234,24 @@ static void prepare_store(builder *b, const tir_stmt *stmt, tir_step *step) {
     step->taints = step->taints || b->taints[stmt->store.value];
 }
 
+static void prepare_collective(builder *b, const tir_stmt *stmt, tir_step *step) {
+    const tir_collective *row = stmt->collective.row;
+    tir_collective_step *c = LIB_NEW(b->arena, tir_collective_step);
+    b->own = NULL; /* no index depends on memory */
+    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) {
+        push_binder(b, stmt->collective.var[v], &c->bound[v]);
+        c->variable[v] = b->slot[stmt->collective.var[v]];
+    }
+    for (int p = 0; p < row->places; p++) {
+        const tir_place *at = &stmt->collective.place[p];
+        if (at->buffer >= b->kernel->buffers.count) fail(b, "a place in an unknown buffer");
+        if (at->rank != b->kernel->buffers.data[at->buffer].rank) fail(b, "a place with a wrong number of indices");
+        for (int d = 0; d < at->rank; d++) c->index[p][d] = place(b, at->index[d]);
+    }
+    b->stack.count -= TIR_COLLECTIVE_VARS;
+    step->collective = c;
+}
+
 static tir_step *prepare_list(builder *b, const tir_stmt *stmt) {
     tir_step *first = NULL, **link = &first;
     const bool chain = b->chain && stmt && !stmt->next;
@@ -251,6 +270,7 @@ static tir_step *prepare_list(builder *b, const tir_stmt *stmt) {
             step->body = prepare_list(b, stmt->if_.body);
             step->otherwise = prepare_list(b, stmt->if_.otherwise);
             break;
+        case TIR_COLLECTIVE: prepare_collective(b, stmt, step); break;
         case TIR_BARRIER: break;
         default: prepare_store(b, stmt, step); break;
         }

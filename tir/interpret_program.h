@@ -88,7 +88,15 @@ struct tir_step {
     int32_t threads;        /* thread loop: of one iteration; else 0 */
     bool nest;              /* thread loop: not the whole body of one around it */
     const uint32_t *index;  /* store */
+    const struct tir_collective_step *collective;
 };
+
+/* A collective statement: its variables are run through by the interpreter, each with the code that depends on it. */
+typedef struct tir_collective_step {
+    tir_code_list bound[TIR_COLLECTIVE_VARS];
+    uint32_t variable[TIR_COLLECTIVE_VARS];
+    uint32_t index[TIR_COLLECTIVE_PLACES][16]; /* slots */
+} tir_collective_step;
 
 typedef struct tir_program_phase {
     tir_code_list iteration_bound; /* what depends on the repeat's counter and no more */

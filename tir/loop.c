@@ -51,6 +51,15 @@ tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind) {
     return stmt;
 }
 
+tir_stmt *tir_collective_new(tir_kernel *kernel, const tir_collective *row) {
+    tir_stmt *stmt = tir_stmt_new(kernel->arena, TIR_COLLECTIVE);
+    stmt->collective.row = row;
+    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
+        stmt->collective.var[v] =
+            tir_var(kernel->pool, row->var[v], TIR_VAR_LOOP, TIR_INDEX, 0, (INT64_C(1) << row->bits[v]) - 1);
+    return stmt;
+}
+
 tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent) {
     tir_interval start = tir_range(pool, lower), size = tir_range(pool, extent);
     tir_interval end =
@@ -89,6 +98,7 @@ void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user) {
             break;
         case TIR_STORE:
         case TIR_PREFETCH:
+        case TIR_COLLECTIVE:
         case TIR_BARRIER:
         case TIR_COMMENT: break;
         }
@@ -109,6 +119,10 @@ void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e),
         break;
     case TIR_PREFETCH:
         for (int i = 0; i < stmt->prefetch.rank; i++) visit(user, stmt->prefetch.index[i]);
+        break;
+    case TIR_COLLECTIVE:
+        for (int p = 0; p < stmt->collective.row->places; p++)
+            for (int i = 0; i < stmt->collective.place[p].rank; i++) visit(user, stmt->collective.place[p].index[i]);
         break;
     case TIR_BARRIER:
     case TIR_COMMENT: break;
@@ -163,6 +177,14 @@ static tir_stmt *substitute_list(const substitution *s, const tir_stmt *stmt) {
             copy->store.index = replaced_index(s, stmt->store.rank, stmt->store.index);
             copy->store.value = replaced(s, stmt->store.value);
             break;
+        case TIR_COLLECTIVE:
+            for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
+                copy->collective.var[v] = replaced_binder(s, stmt->collective.var[v]);
+            for (int p = 0; p < stmt->collective.row->places; p++) {
+                const tir_place *place = &stmt->collective.place[p];
+                copy->collective.place[p].index = replaced_index(s, place->rank, place->index);
+            }
+            break;
         case TIR_PREFETCH: copy->prefetch.index = replaced_index(s, stmt->prefetch.rank, stmt->prefetch.index); break;
         case TIR_BARRIER:
         case TIR_COMMENT: break;
@@ -208,6 +230,13 @@ static void mark_statement(void *user, const tir_stmt *stmt) {
     tir_stmt_exprs(stmt, mark_reads, marker);
     if (stmt->kind == TIR_STORE && stmt->store.buffer < marker->kernel->buffers.count)
         marker->kernel->buffers.data[stmt->store.buffer].written = true;
+    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++) {
+        uint32_t id = stmt->collective.place[p].buffer;
+        if (id >= marker->kernel->buffers.count) continue;
+        tir_buffer *buffer = &marker->kernel->buffers.data[id];
+        buffer->written = buffer->written || p == 0;
+        buffer->read = buffer->read || p > 0 || stmt->collective.row->kind == TIR_MMA;
+    }
 }
 
 void tir_kernel_mark_access(tir_kernel *kernel) {
@@ -274,6 +303,7 @@ static int64_t threads_of_statement(const tir_pool *pool, const tir_stmt *stmt) 
         most = tir_threads(pool, stmt->if_.body);
         other = tir_threads(pool, stmt->if_.otherwise);
         return most > other ? most : other;
+    case TIR_COLLECTIVE: return TIR_WARP;
     case TIR_STORE:
     case TIR_PREFETCH:
     case TIR_BARRIER:

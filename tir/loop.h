@@ -16,6 +16,9 @@
  *            buffers there are uniform; a store to memory is done by the group's first thread, its loads included. Threads see what others wrote to shared or
  *            global memory behind a barrier; a reg buffer is indexed by the variables of the threads that own its elements,
  *            and another lane's element of the same warp may be read in a later loop (a warp shuffle).
+ * Collective statements are executed by the 32 threads of a warp together and stand where whole warps come: outside of thread loops
+ * whose iterations are single threads. They count as 32 threads. A place in registers names elements of the warp's threads: the
+ * indices that its owners have, with the statement's variables in place of the thread variables.
  * Reg buffers: after unrolling and vectorising every index is constant (+ lane); elements are SSA values carried through
  * loops, never memory.
  *
@@ -24,7 +27,7 @@
 #ifndef TIR_LOOP_H
 #define TIR_LOOP_H
 
-#include "tir/expr.h"
+#include "tir/collective.h"
 #include "tir/machine.h"
 
 typedef enum tir_scope {
@@ -56,17 +59,24 @@ typedef struct tir_buffer {
 } tir_buffer;
 
 typedef enum tir_stmt_kind {
-    TIR_FOR,      /* for var in lower .. lower + extent - 1 (step 1): body */
-    TIR_LET,      /* variable = value; body sees it. Value is evaluated once, here */
-    TIR_IF,       /* condition ? body : otherwise */
-    TIR_STORE,    /* buffer[index] = value */
-    TIR_PREFETCH, /* hint: address of buffer[index], into cache level `level`; the address may be outside */
-    TIR_BARRIER,  /* the threads of the block, or inside of a thread loop those of the warp, wait for each other */
-    TIR_COMMENT   /* text for people; no meaning */
+    TIR_FOR,        /* for var in lower .. lower + extent - 1 (step 1): body */
+    TIR_LET,        /* variable = value; body sees it. Value is evaluated once, here */
+    TIR_IF,         /* condition ? body : otherwise */
+    TIR_STORE,      /* buffer[index] = value */
+    TIR_PREFETCH,   /* hint: address of buffer[index], into cache level `level`; the address may be outside */
+    TIR_COLLECTIVE, /* an instruction of a whole warp on places (tir/collective.h) */
+    TIR_BARRIER,    /* the threads of the block, or inside of a thread loop those of the warp, wait for each other */
+    TIR_COMMENT     /* text for people; no meaning */
 } tir_stmt_kind;
 
 typedef enum tir_loop_kind { TIR_SERIAL, TIR_UNROLL, TIR_VEC, TIR_THREAD } tir_loop_kind;
 extern const char *const tir_loop_kind_names[];
+
+typedef struct tir_place {
+    uint32_t buffer;
+    int rank;
+    const tir_expr *index; /* physical */
+} tir_place;
 
 typedef struct tir_stmt tir_stmt;
 struct tir_stmt {
@@ -103,6 +113,11 @@ struct tir_stmt {
             const tir_expr *index;
             int level; /* 1, 2, 3 */
         } prefetch;
+        struct {
+            const tir_collective *row;
+            tir_expr var[TIR_COLLECTIVE_VARS]; /* TIR_VAR_LOOP: bound in the places' indices, from 0 */
+            tir_place place[TIR_COLLECTIVE_PLACES];
+        } collective;
         const char *comment;
     };
 };
@@ -136,6 +151,8 @@ tir_kernel *tir_kernel_new(lib_arena *arena, tir_pool *pool, const char *name);
 uint32_t tir_kernel_buffer(tir_kernel *kernel, const char *name, dlc_dtype dtype, tir_scope scope, int rank,
                            const tir_expr *extent); /* compact strides */
 tir_stmt *tir_stmt_new(lib_arena *arena, tir_stmt_kind kind);
+tir_stmt *tir_collective_new(tir_kernel *kernel,
+                             const tir_collective *row); /* with fresh variables and no places yet */
 /* Variables whose range and multiple follow from what they will be bound to; parsed text gets the same ones. */
 tir_interval tir_loop_range(tir_pool *pool, tir_expr lower, tir_expr extent); /* of the variable; an empty loop: any */
 tir_expr tir_loop_variable(tir_pool *pool, const char *name, tir_expr lower, tir_expr extent);
@@ -163,6 +180,8 @@ int64_t tir_threads(const tir_pool *pool, const tir_stmt *list);
  *     }
  *     if (b + 7 < n) { ... } else { ... }
  *     prefetch.2 w[1, 0, 0]
+ *     mma.m16n8k16.bf16 (i, j, k) C[i%8, j/2, i/8, j%2] += A[i%8, k%8/2, k/8, i/8, k%2] * B[j, k%8/2, k/8, k%2]
+ *     ldmatrix.x1 (q, r, c) F[r, c/2, c%2] = S[r, c]
  *   } */
 void tir_kernel_print(lib_text *text, const tir_kernel *kernel);
 tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer);

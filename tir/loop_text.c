@@ -9,6 +9,7 @@
  *     let b = p*8                    the rest of the list is its body; or its body in braces
  *     let v: f32 = x[b, 0]           values other than index ones name their dtype
  *     nt D[i] = v                    non-temporal store
+ *     ldmatrix.x1 (q, r, c) F[r, c/2, c%2] = S[r, c]    by name and variables of tir/collective.h
  *     barrier
  *     comment "text"
  *   }
@@ -123,6 +124,22 @@ static void print_place(printer *p, uint32_t buffer, int rank, const tir_expr *i
     lib_text_add(p->text, "]");
 }
 
+static void print_collective(printer *p, const tir_stmt *stmt) {
+    const tir_collective *row = stmt->collective.row;
+    const char *separator[] = {"", row->kind == TIR_MMA ? " += " : " = ", " * "};
+    const uint32_t outer = p->scope.count;
+    lib_text_format(p->text, "%s (", row->name);
+    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++)
+        lib_text_format(p->text, "%s%s", v ? ", " : "", bind(p, stmt->collective.var[v]));
+    lib_text_add(p->text, ") ");
+    for (int i = 0; i < row->places; i++) {
+        const tir_place *place = &stmt->collective.place[i];
+        lib_text_add(p->text, separator[i]);
+        print_place(p, place->buffer, place->rank, place->index);
+    }
+    p->scope.count = outer;
+}
+
 static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
     print_indent(p, indent);
     switch (stmt->kind) {
@@ -147,6 +164,7 @@ static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
         lib_text_format(p->text, "prefetch.%d ", stmt->prefetch.level);
         print_place(p, stmt->prefetch.buffer, stmt->prefetch.rank, stmt->prefetch.index);
         break;
+    case TIR_COLLECTIVE: print_collective(p, stmt); break;
     case TIR_BARRIER: lib_text_add(p->text, "barrier"); break;
     case TIR_COMMENT:
         lib_text_add(p->text, "comment ");
@@ -409,6 +427,29 @@ static tir_stmt *parse_prefetch(parser *p, int level) {
     return stmt;
 }
 
+static tir_stmt *parse_collective(parser *p, const tir_collective *row) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_COLLECTIVE);
+    const char *separator[] = {NULL, row->kind == TIR_MMA ? "+" : "=", "*"};
+    stmt->collective.row = row;
+    lib_lexer_expect(p->lexer, "(");
+    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) {
+        if (v) lib_lexer_expect(p->lexer, ",");
+        const char *name = lib_lexer_name(p->lexer);
+        stmt->collective.var[v] =
+            tir_var(p->kernel->pool, name, TIR_VAR_LOOP, TIR_INDEX, 0, (INT64_C(1) << row->bits[v]) - 1);
+        push_scope(p, stmt->collective.var[v]);
+    }
+    lib_lexer_expect(p->lexer, ")");
+    for (int i = 0; i < row->places; i++) {
+        tir_place *place = &stmt->collective.place[i];
+        if (i) lib_lexer_expect(p->lexer, separator[i]);
+        if (i == 1 && row->kind == TIR_MMA) lib_lexer_expect(p->lexer, "=");
+        place->index = parse_place(p, lib_lexer_name(p->lexer), &place->buffer, &place->rank);
+    }
+    p->scope.count -= TIR_COLLECTIVE_VARS;
+    return stmt;
+}
+
 static tir_stmt *parse_store(parser *p, const char *name) {
     tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_STORE);
     if (strcmp(name, "nt") == 0) {
@@ -445,6 +486,8 @@ static tir_stmt *parse_list(parser *p) {
             *link = parse_comment(p);
         else if (strncmp(word, "prefetch.", 9) == 0 && word[9] >= '1' && word[9] <= '3' && !word[10])
             *link = parse_prefetch(p, word[9] - '0');
+        else if (tir_collective_find(word))
+            *link = parse_collective(p, tir_collective_find(word));
         else
             *link = parse_store(p, word);
         link = &(*link)->next;

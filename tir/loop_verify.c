@@ -17,8 +17,9 @@
  *   L12 tasks and repeats are over parameters; a repeat covers existing phases, and no repeat stands in another
  *   L13 live REG vectors fit the machine's registers
  *   L14 thread loops have constant extents and stand in no vec loop; a block has at most 1,024 threads; where a thread loop does more
- *       than one other thread loop, its iterations are whole warps, and a barrier there is one of a single warp */
-#include "tir/loop.h"
+ *       than one other thread loop, its iterations are whole warps, and a barrier there is one of a single warp
+ *   L15 collective statements stand where whole warps come, in no vec loop, and their lanes hold what the row says */
+#include "tir/registers.h"
 
 enum {
     UNBOUND,
@@ -43,13 +44,14 @@ typedef struct verifier {
     tir_kernel *kernel;
     tir_pool *pool;
     const tir_machine *machine; /* may be NULL */
-    const tir_stmt *stmt;       /* for messages */
-    uint8_t *state;             /* by variable id: of the enum */
-    uint8_t *seen;              /* by node, during one expression: 1 + its VARIES and FREE bits */
-    bool *read, *written;       /* by buffer */
-    reg_use *regs;              /* by buffer, during a phase */
-    lib_vec(reg_use) past;      /* earlier uses of buffers that began anew since */
-    int outermost;              /* number of the statement, or of the outermost loop around it */
+    const tir_phase *phase;
+    const tir_stmt *stmt;  /* for messages */
+    uint8_t *state;        /* by variable id: of the enum */
+    uint8_t *seen;         /* by node, during one expression: 1 + its VARIES and FREE bits */
+    bool *read, *written;  /* by buffer */
+    reg_use *regs;         /* by buffer, during a phase */
+    lib_vec(reg_use) past; /* earlier uses of buffers that began anew since */
+    int outermost;         /* number of the statement, or of the outermost loop around it */
     lib_vec(tir_expr) stack, visited;
     lib_vec(reg_use) loops;             /* statement numbers of the phase's loops */
     lib_vec(vec_access) accesses;       /* of the vec loop around */
@@ -57,6 +59,8 @@ typedef struct verifier {
     bool in_vec, threads;               /* in a vec loop; of the phase: blocks of several threads */
     const tir_stmt *thread;             /* the innermost thread loop around; NULL: none */
     bool chain;                         /* what comes is all that it does */
+    tir_thread_loops around;            /* all of them */
+    tir_registers *registers;           /* by buffer, of the phase; NULL: not asked for yet */
     int open;                           /* loops */
     int number;                         /* of the statement */
 } verifier;
@@ -271,7 +275,11 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     v->in_vec = outer || kind == TIR_VEC;
     uint8_t bits = kind == TIR_VEC ? VARIES : kind == TIR_UNROLL || kind == TIR_THREAD ? 0 : FREE;
     const tir_stmt *outer_thread = v->thread;
-    if (kind == TIR_THREAD) v->thread = stmt;
+    if (kind == TIR_THREAD) {
+        v->thread = stmt;
+        require(v, v->around.count < TIR_THREAD_LOOPS, "L14: thread loops nested too deeply");
+        v->around.loop[v->around.count++] = (tir_thread_loop){stmt->for_.var, tir_thread_stride(v->pool, stmt)};
+    }
     v->chain = kind == TIR_THREAD;
     bind(v, stmt->for_.var, TIR_VAR_LOOP, bits | (lower & FREE), range);
     if (!v->open) v->outermost = loop.first;
@@ -280,6 +288,7 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     v->open--;
     unbind(v, stmt->for_.var);
     v->thread = outer_thread;
+    v->around.count -= kind == TIR_THREAD;
     if (kind == TIR_VEC) check_combined(v);
     v->in_vec = outer;
     v->loops.data[at].last = v->number;
@@ -306,6 +315,31 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
     if (!v->in_vec) return;
     lib_vec_push(v->kernel->arena, &v->accesses, ((vec_access){stmt, 0}));
     if (!(index & VARIES)) lib_vec_push(v->kernel->arena, &v->combined, stmt);
+}
+
+/* The variables are like those of unrolled loops: a place in registers names constant ones. */
+static void check_collective(verifier *v, const tir_stmt *stmt) {
+    const tir_collective *row = stmt->collective.row;
+    require(v, !v->in_vec, "L15: a collective statement in a vec loop");
+    for (int i = 0; i < TIR_COLLECTIVE_VARS; i++)
+        bind(v, stmt->collective.var[i], TIR_VAR_LOOP, 0, (tir_interval){0, (INT64_C(1) << row->bits[i]) - 1});
+    for (int p = 0; p < row->places; p++) {
+        const tir_place *place = &stmt->collective.place[p];
+        const tir_buffer *buffer = check_buffer(v, place->buffer, place->rank);
+        uint8_t bits = 0;
+        for (int d = 0; d < place->rank; d++) bits |= check_expr(v, place->index[d], TIR_INDEX, "an index");
+        require(v, buffer->scope != TIR_SCOPE_REG || !(bits & FREE), "L9: index of a reg buffer is not constant");
+        if (p == 0) v->written[place->buffer] = true;
+        if (p > 0 || row->kind == TIR_MMA) v->read[place->buffer] = true;
+        if (buffer->scope == TIR_SCOPE_REG) note_reg(v, place->buffer, 0);
+    }
+    if (!v->registers) {
+        v->registers = LIB_NEW_ARRAY(v->kernel->arena, tir_registers, v->kernel->buffers.count);
+        tir_find_registers(v->kernel, v->phase, v->registers);
+    }
+    const char *wrong = tir_collective_flaw(v->kernel, stmt, &v->around, v->registers);
+    if (wrong) fail(v, lib_arena_format(v->kernel->arena, "L15: %s", wrong));
+    for (int i = 0; i < TIR_COLLECTIVE_VARS; i++) unbind(v, stmt->collective.var[i]);
 }
 
 /* Versions of a parallel loop are branches outside of all loops: what lives in one of them does not live in another. */
@@ -347,6 +381,7 @@ static void check_statement(verifier *v, const tir_stmt *stmt) {
         require(v, stmt->prefetch.level >= 1 && stmt->prefetch.level <= 3, "L6: no such cache level");
         for (int i = 0; i < stmt->prefetch.rank; i++) check_expr(v, stmt->prefetch.index[i], TIR_INDEX, "an index");
         break;
+    case TIR_COLLECTIVE: check_collective(v, stmt); break;
     case TIR_BARRIER:
         require(v, !v->thread || tir_thread_stride(v->pool, v->thread) == TIR_WARP,
                 "L14: a barrier in a thread loop whose iterations are not one warp");
@@ -471,6 +506,8 @@ static void check_phase(verifier *v, const tir_phase *phase) {
     for (uint32_t i = 0; i < v->kernel->buffers.count; i++) v->regs[i] = (reg_use){i, -1, -1, 0};
     v->loops.count = v->past.count = 0;
     v->number = 0;
+    v->phase = phase;
+    v->registers = NULL;
     v->stmt = NULL;
     v->threads = tir_threads(v->pool, phase->body) > 1;
     bind(v, phase->task, TIR_VAR_LOOP, FREE, (tir_interval){0, tasks.high > 0 ? tasks.high - 1 : 0});

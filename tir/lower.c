@@ -283,6 +283,12 @@ static void find_register_use(void *user, const tir_stmt *stmt) {
     register_search *search = user;
     if (search->found) return;
     tir_stmt_exprs(stmt, find_register, search);
+    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++) {
+        const tir_place *place = &stmt->collective.place[p];
+        if (search->l->kernel->buffers.data[place->buffer].scope != TIR_SCOPE_REG) continue;
+        for (int d = 0; d < place->rank; d++)
+            if (tir_uses(search->l->pool, place->index[d], search->var)) search->found = true;
+    }
     if (stmt->kind != TIR_STORE || search->l->kernel->buffers.data[stmt->store.buffer].scope != TIR_SCOPE_REG) return;
     for (int d = 0; d < stmt->store.rank; d++)
         if (tir_uses(search->l->pool, stmt->store.index[d], search->var)) search->found = true;

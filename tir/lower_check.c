@@ -105,6 +105,12 @@ static void check_list(checker *c, const tir_stmt *stmt) {
             check_list(c, stmt->if_.otherwise);
             break;
         case TIR_STORE: check_store(c, stmt); break;
+        case TIR_COLLECTIVE:
+            for (int p = 0; p < stmt->collective.row->places; p++) {
+                const tir_place *place = &stmt->collective.place[p];
+                check_register(c, place->buffer, place->rank, place->index);
+            }
+            break;
         default: break;
         }
     }

@@ -75,6 +75,10 @@ static void collect(void *user, const tir_stmt *stmt) {
     tir_stmt_exprs(stmt, collect_loads, user);
     if (stmt->kind == TIR_STORE && is_shared(&c->s->kernel->buffers.data[stmt->store.buffer]))
         c->set->written[stmt->store.buffer] = true;
+    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++) {
+        const uint32_t buffer = stmt->collective.place[p].buffer;
+        if (is_shared(&c->s->kernel->buffers.data[buffer])) (p ? c->set->read : c->set->written)[buffer] = true;
+    }
 }
 
 /* ---- placing barriers */

@@ -592,6 +592,7 @@ static void count_list(counter *c, const tir_stmt *stmt) {
         case TIR_IF: count_if(c, stmt); break;
         case TIR_STORE: count_store(c, stmt); break;
         case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs), 0); break;
+        case TIR_COLLECTIVE: /* the cpu has none */
         case TIR_BARRIER:
         case TIR_COMMENT: break;
         }

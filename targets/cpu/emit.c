@@ -241,6 +241,8 @@ void emit_statements(emitter *e, const tir_stmt *list) {
         case TIR_IF: emit_if(e, stmt); break;
         case TIR_STORE: emit_store(e, stmt); break;
         case TIR_PREFETCH: emit_prefetch(e, stmt); break;
+        case TIR_COLLECTIVE:
+            emit_raise(e, "%s is an instruction of warps, not for this target", stmt->collective.row->name);
         case TIR_BARRIER:
         case TIR_COMMENT: break;
         }

@@ -120,6 +120,8 @@ static void find_buffers(void *user, tir_expr e) {
 static void find_buffers_in(void *user, const tir_stmt *stmt) {
     tir_stmt_exprs(stmt, find_buffers, user);
     if (stmt->kind == TIR_STORE) ((buffer_use *)user)->used[stmt->store.buffer] = true;
+    for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++)
+        ((buffer_use *)user)->used[stmt->collective.place[p].buffer] = true;
 }
 
 static int64_t buffer_elements(const tir_kernel *kernel, const tir_buffer *buffer) {
@@ -183,12 +185,12 @@ static void emit_serial(emitter *e, const tir_stmt *stmt) {
 /* The iterations of a thread loop go to the threads of the group around, first come first. Those that are left over do nothing, or,
  * where others read registers in it, which takes whole warps, compute along and store nothing. */
 static void emit_threads(emitter *e, const tir_stmt *stmt) {
-    const int64_t around = e->thread_count ? e->threads[e->thread_count - 1].stride : e->block;
+    const int64_t around = e->threads.count ? e->threads.loop[e->threads.count - 1].stride : e->block;
     const char *relative = e->relative, *inside = e->inside, *type = print_type(e, TIR_INDEX);
     int64_t stride = tir_thread_stride(e->pool, stmt), extent = 1;
     tir_is_const(e->pool, stmt->for_.extent, &extent);
     bool rest = extent * stride < around, along = false;
-    e->threads[e->thread_count++] = (emit_thread_loop){stmt->for_.var, stride};
+    e->threads.loop[e->threads.count++] = (tir_thread_loop){stmt->for_.var, stride};
     if (rest) along = print_shuffles(e, stmt->for_.body);
     const char *position = stride > 1 ? lib_arena_format(e->arena, "%s / %lld", relative, (long long)stride) : relative;
     const char *first = print_value(e, stmt->for_.lower);
@@ -210,15 +212,15 @@ static void emit_threads(emitter *e, const tir_stmt *stmt) {
     print_forget(e);
     emit_list(e, stmt->for_.body);
     close_block(e);
-    e->thread_count--;
+    e->threads.count--;
     e->relative = relative;
     e->inside = inside;
 }
 
 /* May threads of one warp differ in it? */
 static bool divides_warps(emitter *e, tir_expr condition) {
-    for (int i = 0; i < e->thread_count; i++)
-        if (e->threads[i].stride % TIR_WARP && tir_uses(e->pool, condition, e->threads[i].var)) return true;
+    for (int i = 0; i < e->threads.count; i++)
+        if (e->threads.loop[i].stride % TIR_WARP && tir_uses(e->pool, condition, e->threads.loop[i].var)) return true;
     return false;
 }
 
@@ -264,7 +266,8 @@ static void emit_list(emitter *e, const tir_stmt *stmt) {
             break;
         case TIR_IF: emit_if(e, stmt); break;
         case TIR_STORE: print_store(e, stmt); break;
-        case TIR_BARRIER: print_line(e, e->thread_count ? "__syncwarp();" : "__syncthreads();"); break;
+        case TIR_COLLECTIVE: print_collective(e, stmt); break;
+        case TIR_BARRIER: print_line(e, e->threads.count ? "__syncwarp();" : "__syncthreads();"); break;
         case TIR_COMMENT: print_line(e, "/* %s */", stmt->comment); break;
         case TIR_PREFETCH: break;
         }
@@ -321,7 +324,7 @@ static void emit_buffers(emitter *e, int phase) {
                 tir_is_const(e->pool, buffer->extent[d], &extent);
                 if (e->registers[i].owned[d] && extent) count /= extent;
             }
-            print_line(e, "%s %s[%lld]%s;", print_type(e, (tir_dtype)buffer->dtype), e->buffer[i],
+            print_line(e, "__align__(16) %s %s[%lld]%s;", print_type(e, (tir_dtype)buffer->dtype), e->buffer[i],
                        (long long)(count ? count : 1), buffer->zero_initialised ? " = {}" : "");
             break;
         }
@@ -342,7 +345,7 @@ static void emit_phase(emitter *e, int number, int phase) {
     const uint32_t outer_names = e->names.count;
     const char *type = print_type(e, TIR_INDEX);
     e->block = cuda_phase_threads(e->kernel, phase);
-    e->thread_count = 0;
+    e->threads.count = 0;
     e->relative = "tid";
     e->inside = NULL;
     e->temporaries = 0;
@@ -384,7 +387,7 @@ void cuda_emit(const tir_kernel *original, int number, lib_text *text) {
     emitter e = {.kernel = kernel, .pool = kernel->pool, .arena = text->arena, .text = text};
     e.variable = LIB_NEW_ARRAY(e.arena, const char *, kernel->pool->variables.count + 1);
     e.buffer = LIB_NEW_ARRAY(e.arena, const char *, kernel->buffers.count + 1);
-    e.registers = LIB_NEW_ARRAY(e.arena, emit_registers, kernel->buffers.count + 1);
+    e.registers = LIB_NEW_ARRAY(e.arena, tir_registers, kernel->buffers.count + 1);
     decide_width(&e);
     for (uint32_t i = 0; i < kernel->buffers.count; i++) e.buffer[i] = print_name(&e, kernel->buffers.data[i].name);
     for (uint32_t i = 0; i < kernel->params.count; i++) bind(&e, kernel->params.data[i]);

@@ -3,27 +3,13 @@
  *
  *   emit.c         kernels, functions, statements, threads
  *   print_value.c   expressions and the helpers that they need
- *   emit_memory.c  accesses, registers that threads own, shuffles, vectors of neighbouring elements */
+ *   emit_memory.c  accesses, registers that threads own, shuffles, vectors of neighbouring elements
+ *   tile.c         collective statements: matrix instructions of a warp */
 #ifndef CUDA_EMIT_H
 #define CUDA_EMIT_H
 
-#include "tir/loop.h"
 #include "tir/names.h"
-
-enum { EMIT_THREAD_LOOPS = 8 };
-
-typedef struct emit_thread_loop { /* that is open */
-    tir_expr var;
-    int64_t stride; /* threads of one iteration */
-} emit_thread_loop;
-
-/* What is known of a REG or STACK buffer: which dimensions choose the thread that owns an element, and how. */
-typedef struct emit_registers {
-    bool owned[16];
-    int64_t stride[16]; /* of the owned dimensions: threads from one index to the next */
-    bool any;
-    int64_t group; /* each group of so many threads has registers of its own; 0: the block has */
-} emit_registers;
+#include "tir/registers.h"
 
 typedef struct emitter {
     const tir_kernel *kernel;
@@ -31,13 +17,12 @@ typedef struct emitter {
     lib_arena *arena;
     lib_text *text;
     int indent;
-    bool wide;                 /* some index or offset does not fit 32 bits */
-    const char **buffer;       /* names by buffer */
-    const char **variable;     /* names by variable id */
-    tir_name_list names;       /* taken */
-    emit_registers *registers; /* by buffer */
-    emit_thread_loop threads[EMIT_THREAD_LOOPS];
-    int thread_count, groups;
+    bool wide;                /* some index or offset does not fit 32 bits */
+    const char **buffer;      /* names by buffer */
+    const char **variable;    /* names by variable id */
+    tir_name_list names;      /* taken */
+    tir_registers *registers; /* by buffer */
+    tir_thread_loops threads; /* that are open */
     const char *relative;
     const char
         *inside;   /* threads that are no part of the loop compute with others and store nothing: who does; NULL: all */
@@ -71,6 +56,12 @@ void print_store(emitter *e, const tir_stmt *stmt);
 /* A vec loop around one store, by vectors of neighbours; false: nothing was printed. */
 bool print_vector_loop(emitter *e, const tir_stmt *loop);
 bool print_shuffles(emitter *e, const tir_stmt *list); /* does some statement read registers of other threads? */
-tir_expr print_thread_id(emitter *e);                  /* from the thread loops that are open */
+/* The place of an element in its threads' array. */
+tir_expr print_register_place(emitter *e, uint32_t buffer, const tir_expr *index);
+tir_expr print_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index); /* in memory, in elements */
+
+/* tile.c */
+void print_collective(emitter *e, const tir_stmt *stmt);
+void print_tile_prelude(lib_text *text); /* the instructions as functions */
 
 #endif

@@ -2,118 +2,42 @@
  * neighbouring elements of a vec loop move as vectors of up to 16 bytes. */
 #include "targets/cuda/emit.h"
 
-static bool is_register(const tir_buffer *buffer) {
-    return buffer->scope == TIR_SCOPE_REG || buffer->scope == TIR_SCOPE_STACK;
-}
-
 /* ---- registers: who owns what */
 
-tir_expr print_thread_id(emitter *e) {
-    tir_expr id = tir_index(e->pool, 0);
-    for (int i = 0; i < e->thread_count; i++)
-        id = tir_add(e->pool, id, tir_mul(e->pool, e->threads[i].var, tir_index(e->pool, e->threads[i].stride)));
-    return id;
-}
-
-/* A thread variable, or its quotient or remainder by a number: how many threads lie between neighbouring indices. 0: no such form. */
-static int64_t owner_stride(emitter *e, tir_expr index) {
-    int64_t divisor = 1, factor = 1;
-    tir_op op = tir_op_of(e->pool, index);
-    if ((op == TIR_DIV || op == TIR_REM) && tir_is_const(e->pool, tir_operand(e->pool, index, 1), &divisor)) {
-        if (op == TIR_DIV) factor = divisor;
-        index = tir_operand(e->pool, index, 0);
-    }
-    for (int i = 0; i < e->thread_count; i++)
-        if (e->threads[i].var == index) return e->threads[i].stride * factor;
-    return 0;
-}
-
-static bool uses_thread(emitter *e, tir_expr index) {
-    for (int i = 0; i < e->thread_count; i++)
-        if (tir_uses(e->pool, index, e->threads[i].var)) return true;
-    return false;
-}
-
-static void find_owners(emitter *e, const tir_stmt *stmt) {
-    const tir_buffer *buffer = &e->kernel->buffers.data[stmt->store.buffer];
-    emit_registers *registers = &e->registers[stmt->store.buffer];
-    if (!is_register(buffer)) return;
-    for (int d = 0; d < stmt->store.rank; d++) {
-        if (registers->owned[d] || !uses_thread(e, stmt->store.index[d])) continue;
-        registers->stride[d] = owner_stride(e, stmt->store.index[d]);
-        if (!registers->stride[d])
-            print_unsupported(e, "dimension %d of %s mixes threads and elements of one thread: give it a layout", d,
-                              buffer->name);
-        registers->owned[d] = registers->any = true;
-    }
-    for (int i = 0; i < e->thread_count && registers->any; i++) {
-        bool used = false;
-        for (int d = 0; d < stmt->store.rank; d++)
-            used = used || tir_uses(e->pool, stmt->store.index[d], e->threads[i].var);
-        if (!used && (!registers->group || e->threads[i].stride < registers->group))
-            registers->group = e->threads[i].stride;
-    }
-}
-
-static void find_in_list(emitter *e, const tir_stmt *stmt) {
-    for (; stmt; stmt = stmt->next) {
-        bool thread = stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD;
-        if (thread && e->thread_count == EMIT_THREAD_LOOPS) print_unsupported(e, "thread loops nested too deeply");
-        if (thread)
-            e->threads[e->thread_count++] = (emit_thread_loop){stmt->for_.var, tir_thread_stride(e->pool, stmt)};
-        if (stmt->kind == TIR_FOR) find_in_list(e, stmt->for_.body);
-        if (thread) e->thread_count--;
-        if (stmt->kind == TIR_LET) find_in_list(e, stmt->let.body);
-        if (stmt->kind == TIR_STORE) find_owners(e, stmt);
-        if (stmt->kind != TIR_IF) continue;
-        find_in_list(e, stmt->if_.body);
-        find_in_list(e, stmt->if_.otherwise);
-    }
-}
-
 void print_find_registers(emitter *e, const tir_phase *phase) {
-    memset(e->registers, 0, e->kernel->buffers.count * sizeof *e->registers);
-    e->thread_count = 0;
-    find_in_list(e, phase->body);
-}
-
-/* The thread that owns an element, as its number among those of the block. */
-static tir_expr owner_of(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
-    const emit_registers *registers = &e->registers[buffer];
-    tir_expr owner = tir_index(e->pool, 0);
-    for (int i = 0; i < e->thread_count; i++) /* of the own group */
-        if (registers->group && e->threads[i].stride >= registers->group)
-            owner =
-                tir_add(e->pool, owner, tir_mul(e->pool, e->threads[i].var, tir_index(e->pool, e->threads[i].stride)));
-    for (int d = 0; d < rank; d++)
-        if (registers->owned[d])
-            owner = tir_add(e->pool, owner, tir_mul(e->pool, index[d], tir_index(e->pool, registers->stride[d])));
-    return owner;
+    e->threads.count = 0;
+    tir_find_registers((tir_kernel *)e->kernel, phase, e->registers); /* our own copy */
+    for (uint32_t i = 0; i < e->kernel->buffers.count; i++)
+        for (int d = 0; d < e->kernel->buffers.data[i].rank; d++)
+            if (e->registers[i].mixed >> d & 1)
+                print_unsupported(e, "dimension %d of %s mixes threads and elements of one thread: give it a layout", d,
+                                  e->kernel->buffers.data[i].name);
 }
 
 static bool is_own(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     if (!e->registers[buffer].any) return true;
-    if (!e->thread_count || e->threads[e->thread_count - 1].stride != 1) return false; /* several threads are here */
-    return tir_equal(e->pool, owner_of(e, buffer, rank, index), print_thread_id(e)) == TIR_YES;
+    if (!e->threads.count || e->threads.loop[e->threads.count - 1].stride != 1)
+        return false; /* several threads are here */
+    return tir_equal(e->pool, tir_owner(e->pool, &e->threads, &e->registers[buffer], rank, index),
+                     tir_thread_number(e->pool, &e->threads)) == TIR_YES;
+}
+
+tir_expr print_register_place(emitter *e, uint32_t buffer, const tir_expr *index) {
+    return tir_register_place(e->pool, &e->kernel->buffers.data[buffer], &e->registers[buffer], index);
 }
 
 /* The place in the thread's own array. */
-static const char *register_place(emitter *e, uint32_t id, int rank, const tir_expr *index) {
-    const tir_buffer *buffer = &e->kernel->buffers.data[id];
-    tir_expr at = tir_index(e->pool, 0);
-    for (int d = 0; d < rank; d++) {
-        if (e->registers[id].owned[d]) continue;
-        at = tir_add(e->pool, tir_mul(e->pool, at, buffer->extent[d]), index[d]);
-    }
-    return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], print_value(e, at));
+static const char *register_place(emitter *e, uint32_t id, const tir_expr *index) {
+    return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], print_value(e, print_register_place(e, id, index)));
 }
 
 static const char *register_load(emitter *e, uint32_t id, int rank, const tir_expr *index) {
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
-    const char *place = register_place(e, id, rank, index);
+    const char *place = register_place(e, id, index);
     if (is_own(e, id, rank, index)) return place;
-    tir_expr warp = tir_index(e->pool, TIR_WARP), owner = owner_of(e, id, rank, index);
-    tir_expr mine = tir_div(e->pool, print_thread_id(e), warp);
+    tir_expr warp = tir_index(e->pool, TIR_WARP),
+             owner = tir_owner(e->pool, &e->threads, &e->registers[id], rank, index);
+    tir_expr mine = tir_div(e->pool, tir_thread_number(e->pool, &e->threads), warp);
     if (e->block > TIR_WARP && tir_equal(e->pool, tir_div(e->pool, owner, warp), mine) != TIR_YES)
         print_unsupported(e, "%s is read by threads of another warp: it must be in shared memory", buffer->name);
     return lib_arena_format(e->arena, "shuffle(%s, int(%s))", place, print_value(e, tir_rem(e->pool, owner, warp)));
@@ -127,7 +51,7 @@ typedef struct shuffle_search {
 static tir_expr find_shuffle(void *user, tir_pool *pool, tir_expr node, tir_expr rebuilt) {
     shuffle_search *search = user;
     const tir_node n = *tir_get(pool, node);
-    if (n.op != TIR_LOAD || !is_register(&search->e->kernel->buffers.data[n.bits])) return rebuilt;
+    if (n.op != TIR_LOAD || !tir_is_register(&search->e->kernel->buffers.data[n.bits])) return rebuilt;
     tir_expr index[16];
     int rank = n.count - (n.guarded ? 2 : 0);
     for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, node, d);
@@ -153,9 +77,9 @@ bool print_shuffles(emitter *e, const tir_stmt *list) {
         tir_stmt_exprs(stmt, find_shuffles, &search);
         bool thread = stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD;
         if (thread)
-            e->threads[e->thread_count++] = (emit_thread_loop){stmt->for_.var, tir_thread_stride(e->pool, stmt)};
+            e->threads.loop[e->threads.count++] = (tir_thread_loop){stmt->for_.var, tir_thread_stride(e->pool, stmt)};
         if (stmt->kind == TIR_FOR) search.found = search.found || print_shuffles(e, stmt->for_.body);
-        if (thread) e->thread_count--;
+        if (thread) e->threads.count--;
         if (stmt->kind == TIR_LET) search.found = search.found || print_shuffles(e, stmt->let.body);
         if (stmt->kind == TIR_IF)
             search.found = search.found || print_shuffles(e, stmt->if_.body) || print_shuffles(e, stmt->if_.otherwise);
@@ -165,7 +89,7 @@ bool print_shuffles(emitter *e, const tir_stmt *list) {
 
 /* ---- memory */
 
-static tir_expr offset_of(emitter *e, uint32_t id, int rank, const tir_expr *index) {
+tir_expr print_offset(emitter *e, uint32_t id, int rank, const tir_expr *index) {
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
     tir_expr offset = tir_index(e->pool, 0);
     for (int d = 0; d < rank; d++) offset = tir_add(e->pool, offset, tir_mul(e->pool, index[d], buffer->stride[d]));
@@ -179,10 +103,10 @@ const char *print_load(emitter *e, tir_expr load) {
     const int rank = n.count - (n.guarded ? 2 : 0);
     tir_expr index[16];
     for (int d = 0; d < rank; d++) index[d] = tir_operand(e->pool, load, d);
-    const char *text = is_register(buffer) ? register_load(e, id, rank, index)
-                                           : lib_arena_format(e->arena, "%s[%s]", e->buffer[id],
-                                                              print_value(e, offset_of(e, id, rank, index)));
-    if (buffer->dtype == DLC_BOOL && !is_register(buffer)) text = lib_arena_format(e->arena, "(%s != 0)", text);
+    const char *text = tir_is_register(buffer) ? register_load(e, id, rank, index)
+                                               : lib_arena_format(e->arena, "%s[%s]", e->buffer[id],
+                                                                  print_value(e, print_offset(e, id, rank, index)));
+    if (buffer->dtype == DLC_BOOL && !tir_is_register(buffer)) text = lib_arena_format(e->arena, "(%s != 0)", text);
     if (!n.guarded) return text;
     return lib_arena_format(e->arena, "%s ? %s : %s", print_atom(e, tir_operand(e->pool, load, rank)), text,
                             print_atom(e, tir_operand(e->pool, load, rank + 1)));
@@ -191,21 +115,21 @@ const char *print_load(emitter *e, tir_expr load) {
 void print_store(emitter *e, const tir_stmt *stmt) {
     const uint32_t id = stmt->store.buffer;
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
-    if (is_register(buffer)) {
+    if (tir_is_register(buffer)) {
         const char *value = print_value(e, stmt->store.value);
         if (!is_own(e, id, stmt->store.rank, stmt->store.index))
             print_unsupported(e, "a thread stores to a register of another one, %s", buffer->name);
-        print_line(e, "%s = %s;", register_place(e, id, stmt->store.rank, stmt->store.index), value);
+        print_line(e, "%s = %s;", register_place(e, id, stmt->store.index), value);
         return;
     }
-    const int64_t group = e->thread_count ? e->threads[e->thread_count - 1].stride : e->block;
+    const int64_t group = e->threads.count ? e->threads.loop[e->threads.count - 1].stride : e->block;
     const bool alone = group > 1 && !statement_shuffles(e, stmt);
     if (alone) {
         print_line(e, "if (%s == 0) {", e->relative);
         e->indent++;
     }
     const char *value = print_value(e, stmt->store.value);
-    const char *at = print_value(e, offset_of(e, id, stmt->store.rank, stmt->store.index)), *guard = "";
+    const char *at = print_value(e, print_offset(e, id, stmt->store.rank, stmt->store.index)), *guard = "";
     if (group > 1 && !alone) guard = lib_arena_format(e->arena, "if (%s == 0) ", e->relative);
     if (e->inside) guard = lib_arena_format(e->arena, "if (%s) ", e->inside);
     print_line(e, "%s%s[%s] = %s;", guard, e->buffer[id], at, value);
@@ -252,8 +176,8 @@ static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr
     emitter *e = v->e;
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
     const int64_t size = (int64_t)lib_dtype_size(buffer->dtype), bytes = size * v->trips;
-    if (is_register(buffer) || v->count == VECTOR_ACCESSES) return NULL;
-    tir_expr offset = offset_of(e, id, rank, index), base = at_lane(v, offset, 0);
+    if (tir_is_register(buffer) || v->count == VECTOR_ACCESSES) return NULL;
+    tir_expr offset = print_offset(e, id, rank, index), base = at_lane(v, offset, 0);
     if (tir_sub(e->pool, offset, base) != v->var) return NULL;
     int64_t multiple = tir_multiple_of(e->pool, base), alignment = buffer->alignment;
     int width = 16;

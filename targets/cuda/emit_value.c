@@ -62,9 +62,9 @@ static const char prelude[] =
     "HELPER float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }\n"
     "HELPER double shuffle(double x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }\n"
     "template <class T> HELPER T shuffle(T x, int lane) { return T(__shfl_sync(0xffffffffu, u32(x), lane)); }\n";
-
 void cuda_emit_prelude(lib_text *text) {
     lib_text_add(text, prelude);
+    print_tile_prelude(text);
 }
 
 const char *print_type(const emitter *e, tir_dtype dtype) {

@@ -1,0 +1,125 @@
+/* Collective statements through a real NVRTC: each kernel compiles for both architectures, stays in registers, and has the instructions
+ * that it names. DUMP=folder keeps source and code. */
+#include "targets/cuda/cuda.h"
+#include "tir/scheduled.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+typedef struct tile_case {
+    const char *name, *kernel;
+    const char *instruction; /* of PTX */
+} tile_case;
+
+#define LANES(body) "for l in 0..8 thread { for t in 0..4 thread {\n" body "\n} }\n"
+#define R(body) "for r in 0..2 unroll { " body " }\n"
+#define H(body) "for h in 0..2 unroll { " body " }\n"
+#define E(body) "for e in 0..2 unroll { " body " }\n"
+#define KERNEL(copies)                                                                                                       \
+    "kernel k(x: bf16[16, 16] arg, w: bf16[16, 8] arg, D: f32[16, 8] arg, C: f32[8, 4, 2, 2] reg,"                           \
+    " A: bf16[8, 4, 2, 2, 2] reg, B: bf16[8, 4, 2, 2] reg, xs: bf16[16, 24] shared, ws: bf16[16, 8] shared)\n"               \
+    "phase tasks=1 task=p {\n" LANES(H(E("C[l, t, h, e] = 0:f32"))) copies                                                   \
+        "mma.m16n8k16.bf16 (i, j, k) C[i%8, j/2, i/8, j%2] += A[i%8, k%8/2, k/8, i/8, k%2] * B[j, k%8/2, k/8, k%2]\n" LANES( \
+            H(E("D[h*8 + l, t*2 + e] = C[l, t, h, e]"))) "}\n"
+
+static const tile_case cases[] = {
+    {"mma",
+     KERNEL(LANES(R(H(E("A[l, t, r, h, e] = x[h*8 + l, r*8 + t*2 + e]")) E("B[l, t, r, e] = w[r*8 + t*2 + e, l]")))),
+     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"},
+    {"ldmatrix",
+     KERNEL(LANES(
+         "for c in 0..4 unroll { for i in 0..2 unroll { xs[i*8 + l, c*4 + t] = x[i*8 + l, c*4 + t] }\n"
+         "ws[c*4 + t, l] = w[c*4 + t, l] }") "barrier\n"
+                                             "ldmatrix.x4 (q, r, c) A[r, c/2, q/2, q%2, c%2] = xs[q%2*8 + r, q/2*8 + c]\n"
+                                             "ldmatrix.x2.trans (q, r, c) B[c, r/2, q, r%2] = ws[q*8 + r, c]\n"),
+     "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"},
+};
+
+static bool found;
+
+static dlc_status open_for(cuda_compiler *compiler, int capability, lib_error *error) {
+    return cuda_compiler_open(compiler, &lib_libc_allocator, NULL, 0, capability, error);
+}
+
+static void keep(const char *name, const char *suffix, const char *bytes, size_t size) {
+    char path[512];
+    if (!getenv("DUMP")) return;
+    snprintf(path, sizeof path, "%s/%s.%s", getenv("DUMP"), name, suffix);
+    FILE *file = fopen(path, "wb");
+    if (!file) return;
+    fwrite(bytes, 1, size, file);
+    fclose(file);
+}
+
+static void compile(const char *name, const char *source, const char *instruction) {
+    static const int capabilities[] = {80, 90};
+    cuda_compiler compiler;
+    cuda_code code;
+    cuda_usage usage;
+    lib_error error;
+    keep(name, "cu", source, strlen(source));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(open_for(&compiler, capabilities[i], &error), DLC_OK);
+        if (cuda_compile_source(&compiler, source, true, &code, &error) != DLC_OK)
+            fail_msg("%s: %s\n%s", name, error.message, source);
+        assert_true(cuda_find_usage(code.log, "k0_p0", &usage));
+        keep(name, i ? "sm_90.cubin" : "sm_80.cubin", code.bytes, code.size);
+        print_message("%s, sm_%d: %d registers, %lld bytes of spills, %lld of stack\n", name, capabilities[i],
+                      usage.registers, (long long)(usage.spill_stores + usage.spill_loads), (long long)usage.stack);
+        assert_int_equal(usage.spill_stores + usage.spill_loads + usage.stack, 0);
+        cuda_code_release(&compiler, &code);
+    }
+    compiler.ptx = true;
+    assert_int_equal(cuda_compile_source(&compiler, source, false, &code, &error), DLC_OK);
+    if (!strstr(code.bytes, instruction)) fail_msg("%s: no %s in\n%s", name, instruction, code.bytes);
+    cuda_code_release(&compiler, &code);
+}
+
+static void need_nvrtc(void) {
+    if (found) return;
+    const char *ci = getenv("CI");
+    if (ci && strcmp(ci, "true") == 0) fail_msg("NVRTC is missing");
+    print_message("NVRTC is missing\n");
+    skip();
+}
+
+static void test_kernel(void **state) {
+    const tile_case *c = *state;
+    need_nvrtc();
+    lib_scope scope;
+    lib_arena arena;
+    lib_text source;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_lexer lexer;
+        lib_lexer_init(&lexer, &arena, "kernel", c->kernel, strlen(c->kernel));
+        const tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
+        lib_text_init(&source, &arena);
+        cuda_source(1, &kernel, &source);
+        compile(c->name, source.data, c->instruction);
+    }
+    lib_arena_free(&arena);
+    assert_string_equal(scope.error.status == DLC_OK ? "" : scope.error.message, "");
+}
+
+int main(void) {
+    enum { COUNT = sizeof cases / sizeof *cases };
+    lib_error error;
+    cuda_compiler compiler;
+    const char *usual = "/usr/local/cuda/lib64/libnvrtc.so";
+    found = open_for(&compiler, 80, &error) == DLC_OK;
+    if (!found && access(usual, R_OK) == 0) {
+        setenv("DLC_NVRTC", usual, 1);
+        found = open_for(&compiler, 80, &error) == DLC_OK;
+    }
+    struct CMUnitTest tests[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        tests[i] = (struct CMUnitTest){
+            .name = cases[i].name, .test_func = test_kernel, .initial_state = (void *)(uintptr_t)&cases[i]};
+    return cmocka_run_group_tests_name("tile", tests, NULL, NULL);
+}

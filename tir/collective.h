@@ -1,0 +1,46 @@
+/* Collective statements: instructions that the 32 threads of a warp execute together. A row says where each thread holds what it
+ * contributes; bit by bit, since every such map is a permutation of bits. What a row computes:
+ *   mma       for all i, j: C(i, j) = f32(C(i, j) + sum over k, ascending, of A(i, k) * B(k, j)), the sum in f64, rounded once.
+ *             Hardware sums in an order and width of its own: a schedule names the deviation.
+ *   ldmatrix  for all q, r, c: F(q, r, c) = S(q, r, c): moves matrices q of 8 rows of 16 bytes from shared memory.
+ * PTX ISA, "Warp-level matrix instructions": fragments of mma.m16n8k16 and ldmatrix. */
+#ifndef TIR_COLLECTIVE_H
+#define TIR_COLLECTIVE_H
+
+#include "tir/expr.h"
+
+enum { TIR_COLLECTIVE_VARS = 3, TIR_COLLECTIVE_PLACES = 3, TIR_COLLECTIVE_SIDE = 16 };
+
+typedef enum tir_collective_kind { TIR_MMA, TIR_LDMATRIX } tir_collective_kind;
+
+/* What the warp reads or writes: element (v0, v1, v2). Bit b of variable v is bit `bit[v][b]` of the number of the lane that holds it,
+ * or, from TIR_REGISTER_BIT up, of the element's number among those of its lane. */
+enum { TIR_REGISTER_BIT = 8 };
+typedef struct tir_fragment {
+    tir_dtype dtype; /* TIR_INDEX: any of two bytes, the same in all places */
+    bool memory;     /* in shared memory: rows along the last variable, 16 bytes each, aligned; `bit` is not read */
+    uint8_t uses;    /* bit v: the element depends on variable v */
+    uint8_t bit[TIR_COLLECTIVE_VARS][4];
+} tir_fragment;
+
+typedef struct tir_collective {
+    const char *name;
+    tir_collective_kind kind;
+    int32_t capability;                   /* compute capability that has it, 10 * major + minor */
+    int places;                           /* place 0 is written; of mma, read as well */
+    int8_t bits[TIR_COLLECTIVE_VARS];     /* of each variable: it runs over 0 .. 2^bits - 1 */
+    const char *var[TIR_COLLECTIVE_VARS]; /* what they are usually called */
+    tir_fragment place[TIR_COLLECTIVE_PLACES];
+} tir_collective;
+
+const tir_collective *tir_collective_find(const char *name); /* NULL: none */
+const tir_collective *tir_collective_row(int i);             /* NULL: behind the last */
+
+/* Where an element is. `point`: values of the variables. */
+int tir_fragment_lane(const tir_collective *row, int place, const int *point);
+int tir_fragment_register(const tir_collective *row, int place, const int *point);
+/* Element `number` of a lane's; the inverse of both. */
+void tir_fragment_point(const tir_collective *row, int place, int lane, int number, int *point);
+int tir_fragment_registers(const tir_collective *row, int place); /* elements that a lane holds */
+
+#endif
