@@ -371,6 +371,8 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
                       .outputs = outputs,
                       .input_count = input_count,
                       .output_count = output_count};
+    if (jit_event_new(program, "dlc_run", options, &c.event, &error) != DLC_OK)
+        return jit_fail(program->context, &error);
     size_t tensors = (size_t)(program->ordinary_inputs + program->output_count), dimensions = program->dimensions;
     bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
     size_t heap = tensors * (sizeof(char *) + sizeof(jit_extent) + sizeof(bool)) + dimensions * sizeof(int64_t);
@@ -392,6 +394,7 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
     } else {
         status = lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: the list of tensors");
     }
+    jit_event_give(c.event, options, status);
     return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
 }
 

@@ -2,19 +2,11 @@
  * places that pointers into host memory have elsewhere: of arguments, of the arena, of constants, which are copied there when a plan
  * is built. The steps of a run are put on one stream, in order; the host waits where it must know a value, and at the end.
  * Tensors of the host are copied there and back, tensors on the device are used where they are. */
-#include "jit/internal.h"
+#include "jit/device.h"
 
 /* ---- streams: a few are kept, since making one takes long */
 
-typedef struct session { /* one thread at work with the device */
-    bool entered;
-    dlc_context *context;
-    const target_runtime *runtime;
-    target_stream *stream;
-    jit_stream_slot *slot; /* NULL: the stream is closed at the end */
-} session;
-
-static dlc_status take_stream(session *s, void *given, lib_error *error) {
+static dlc_status take_stream(jit_session *s, void *given, lib_error *error) {
     dlc_context *context = s->context;
     for (int i = 0; !given && i < JIT_STREAMS_KEPT; i++) {
         jit_stream_slot *slot = &context->streams[i];
@@ -30,8 +22,8 @@ static dlc_status take_stream(session *s, void *given, lib_error *error) {
     return status;
 }
 
-static dlc_status begin(session *s, dlc_context *context, void *given, lib_error *error) {
-    *s = (session){.context = context, .runtime = context->target->runtime};
+dlc_status jit_session_begin(jit_session *s, dlc_context *context, void *given, lib_error *error) {
+    *s = (jit_session){.context = context, .runtime = context->target->runtime};
     LIB_TRY(s->runtime->enter(context->device, error));
     s->entered = true;
     dlc_status status = take_stream(s, given, error);
@@ -39,12 +31,30 @@ static dlc_status begin(session *s, dlc_context *context, void *given, lib_error
     return status;
 }
 
-/* A stream that failed is not used again. */
-static void end(session *s, bool failed) {
+void jit_session_leave(jit_session *s) {
+    s->runtime->leave(s->context->device);
+    s->entered = false;
+}
+
+dlc_status jit_session_enter(jit_session *s, lib_error *error) {
+    LIB_TRY(s->runtime->enter(s->context->device, error));
+    s->entered = true;
+    return DLC_OK;
+}
+
+void jit_session_end(jit_session *s, bool failed) {
     if (failed || !s->slot) s->runtime->close(s->stream);
     if (failed && s->slot) s->slot->stream = NULL;
     if (s->slot) atomic_store_explicit(&s->slot->busy, false, memory_order_release);
     if (s->entered) s->runtime->leave(s->context->device);
+}
+
+void jit_device_settle(dlc_context *context) {
+    lib_error ignored;
+    const target_runtime *runtime = context->target->runtime;
+    if (runtime->enter(context->device, &ignored) != DLC_OK) return;
+    runtime->settle(context->device);
+    runtime->leave(context->device);
 }
 
 void jit_device_close(dlc_context *context) {
@@ -57,28 +67,28 @@ void jit_device_close(dlc_context *context) {
 
 /* ---- constants */
 
-static void release_resident(session *s, const jit_resident *resident) {
+static void release_resident(jit_session *s, const jit_resident *resident) {
     s->runtime->release(s->stream, resident->device);
 }
 
 void jit_device_release(dlc_context *context, const jit_resident *list) {
-    session s;
+    jit_session s;
     lib_error ignored;
-    if (!list || begin(&s, context, NULL, &ignored) != DLC_OK) return;
+    if (!list || jit_session_begin(&s, context, NULL, &ignored) != DLC_OK) return;
     for (; list; list = list->next) release_resident(&s, list);
-    end(&s, s.runtime->synchronise(s.stream, &ignored) != DLC_OK);
+    jit_session_end(&s, s.runtime->synchronise(s.stream, &ignored) != DLC_OK);
 }
 
 static dlc_status upload(dlc_context *context, jit_resident *resident, lib_error *error) {
-    session s;
-    LIB_TRY(begin(&s, context, NULL, error));
+    jit_session s;
+    LIB_TRY(jit_session_begin(&s, context, NULL, error));
     dlc_status status = s.runtime->allocate(s.stream, resident->size, &resident->device, error);
     if (status == DLC_OK)
         status =
             s.runtime->copy(s.stream, TARGET_COPY_TO_DEVICE, resident->device, resident->host, resident->size, error);
     if (status == DLC_OK) status = s.runtime->synchronise(s.stream, error);
     if (status != DLC_OK && resident->device) release_resident(&s, resident);
-    end(&s, status != DLC_OK);
+    jit_session_end(&s, status != DLC_OK);
     return status;
 }
 
@@ -139,17 +149,7 @@ void jit_device_constants_free(dlc_program *program) {
 
 /* ---- steps */
 
-typedef struct running {
-    session *session;
-    dlc_program *program;
-    jit_plan *plan;
-    jit_frame *frame;
-    char *const *inputs, *const *outputs; /* of the plan, on the device */
-    const volatile int *cancel;
-    lib_error *error;
-} running;
-
-static dlc_status run_plan(const running *outer, jit_plan *plan, char *const *inputs, char *const *outputs);
+typedef jit_device_running running;
 
 static bool is_cancelled(const running *run) {
     return run->cancel && *run->cancel;
@@ -159,8 +159,8 @@ static char *pointer_of(const running *run, const jit_tensor *tensor) {
     return jit_place_pointer(&tensor->place, run->frame, run->inputs, run->outputs);
 }
 
-static dlc_status copy(const running *run, target_copy kind, void *to, const void *from, size_t size) {
-    const session *s = run->session;
+dlc_status jit_device_copy(const running *run, target_copy kind, void *to, const void *from, size_t size) {
+    const jit_session *s = run->session;
     if (kind != TARGET_COPY_ON_DEVICE)
         atomic_fetch_add_explicit(&s->context->transferred_bytes, size, memory_order_relaxed);
     return size ? s->runtime->copy(s->stream, kind, to, from, size, run->error) : DLC_OK;
@@ -204,12 +204,12 @@ static dlc_status run_copy(const running *run, const jit_step *step) {
     char *place = pointer_of(run, to);
     if (source == place) return DLC_OK; /* a donated input that is an output as it is */
     atomic_fetch_add_explicit(&run->plan->context->copied_bytes, from->bytes, memory_order_relaxed);
-    return copy(run, TARGET_COPY_ON_DEVICE, place, source, from->bytes);
+    return jit_device_copy(run, TARGET_COPY_ON_DEVICE, place, source, from->bytes);
 }
 
 /* The host's function gets copies in host memory; the device is the host's while it runs. */
 static dlc_status call_custom(const running *run, const jit_step *step, char *memory) {
-    session *s = run->session;
+    jit_session *s = run->session;
     DLTensor *tensor = run->frame->tensors, **pointer = (DLTensor **)(void *)run->frame->operands;
     int count = step->input_count + step->output_count;
     for (int i = 0; i < count; i++) {
@@ -221,20 +221,19 @@ static dlc_status call_custom(const running *run, const jit_step *step, char *me
                                .shape = (int64_t *)(uintptr_t)is->shape,
                                .strides = (int64_t *)(uintptr_t)is->strides};
         pointer[i] = &tensor[i];
-        if (i < step->input_count) LIB_TRY(copy(run, TARGET_COPY_TO_HOST, memory, pointer_of(run, is), is->bytes));
+        if (i < step->input_count)
+            LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_HOST, memory, pointer_of(run, is), is->bytes));
         memory += jit_padded(is->bytes);
     }
     LIB_TRY(synchronise(run));
-    s->runtime->leave(s->context->device);
-    s->entered = false;
+    jit_session_leave(s);
     step->custom.call(step->custom.user, step->input_count, (const DLTensor *const *)pointer, step->output_count,
                       pointer + step->input_count);
-    LIB_TRY(s->runtime->enter(s->context->device, run->error));
-    s->entered = true;
+    LIB_TRY(jit_session_enter(s, run->error));
     for (int o = 0; o < step->output_count; o++)
-        LIB_TRY(copy(run, TARGET_COPY_TO_DEVICE, pointer_of(run, &step->outputs[o]), tensor[step->input_count + o].data,
-                     step->outputs[o].bytes));
-    return DLC_OK;
+        LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_DEVICE, pointer_of(run, &step->outputs[o]),
+                                tensor[step->input_count + o].data, step->outputs[o].bytes));
+    return synchronise(run); /* the memory is released then */
 }
 
 static dlc_status run_custom(const running *run, const jit_step *step) {
@@ -245,6 +244,9 @@ static dlc_status run_custom(const running *run, const jit_step *step) {
     char *memory = lib_allocate_bytes(allocator, total, TIR_BUFFER_ALIGNMENT);
     if (!memory) return lib_fail(run->error, DLC_OUT_OF_MEMORY, "out of memory: tensors of a host function");
     dlc_status status = call_custom(run, step, memory);
+    lib_error ignored;
+    if (status != DLC_OK && run->session->entered) /* what is on its way may still use the memory */
+        run->session->runtime->synchronise(run->session->stream, &ignored);
     lib_release_bytes(allocator, memory, total, TIR_BUFFER_ALIGNMENT);
     return status;
 }
@@ -252,7 +254,7 @@ static dlc_status run_custom(const running *run, const jit_step *step) {
 /* One byte, waited for. */
 static dlc_status read_condition(const running *run, const char *from, bool *condition) {
     char value = 0;
-    LIB_TRY(copy(run, TARGET_COPY_TO_HOST, &value, from, 1));
+    LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_HOST, &value, from, 1));
     LIB_TRY(synchronise(run));
     *condition = value != 0;
     return DLC_OK;
@@ -270,7 +272,7 @@ static dlc_status run_if(const running *run, const jit_step *step) {
     LIB_TRY(read_condition(run, pointer_of(run, &step->inputs[0]), &condition));
     collect_pointers(run, step, 1);
     char **operands = run->frame->operands;
-    return run_plan(run, step->branch[condition ? 0 : 1], operands, operands + step->input_count - 1);
+    return jit_device_run_plan(run, step->branch[condition ? 0 : 1], operands, operands + step->input_count - 1);
 }
 
 /* As in control.c: iterations write the results' own places and the second set in turn. */
@@ -280,7 +282,7 @@ static dlc_status run_while(const running *run, const jit_step *step) {
     char *condition = run->frame->memory + step->scratch;
     for (int64_t iteration = 0;; iteration++) {
         bool again;
-        LIB_TRY(run_plan(run, step->branch[0], operands, &condition));
+        LIB_TRY(jit_device_run_plan(run, step->branch[0], operands, &condition));
         LIB_TRY(read_condition(run, condition, &again));
         if (!again) break;
         char *spare = condition + TIR_BUFFER_ALIGNMENT;
@@ -288,12 +290,13 @@ static dlc_status run_while(const running *run, const jit_step *step) {
             results[o] = iteration & 1 ? spare : pointer_of(run, &step->outputs[o]);
             spare += jit_padded(step->outputs[o].bytes);
         }
-        LIB_TRY(run_plan(run, step->branch[1], operands, results));
+        LIB_TRY(jit_device_run_plan(run, step->branch[1], operands, results));
         for (int o = 0; o < step->output_count; o++) operands[o] = results[o];
     }
     for (int o = 0; o < step->output_count; o++) {
         char *place = pointer_of(run, &step->outputs[o]);
-        if (operands[o] != place) LIB_TRY(copy(run, TARGET_COPY_ON_DEVICE, place, operands[o], step->outputs[o].bytes));
+        if (operands[o] != place)
+            LIB_TRY(jit_device_copy(run, TARGET_COPY_ON_DEVICE, place, operands[o], step->outputs[o].bytes));
     }
     return DLC_OK;
 }
@@ -327,8 +330,8 @@ static dlc_status run_steps(running *run) {
 }
 
 /* The arena is allocated in the stream's order: it goes back when the last kernel is on its way. */
-static dlc_status run_plan(const running *outer, jit_plan *plan, char *const *inputs, char *const *outputs) {
-    const session *s = outer->session;
+dlc_status jit_device_run_plan(const running *outer, jit_plan *plan, char *const *inputs, char *const *outputs) {
+    const jit_session *s = outer->session;
     void *arena = NULL;
     running run = *outer;
     run.plan = plan;
@@ -349,13 +352,14 @@ static dlc_status run_plan(const running *outer, jit_plan *plan, char *const *in
 
 /* ---- precomputed constants */
 
-static dlc_status compute(session *s, dlc_program *program, jit_plan *plan, int count, const size_t *sizes,
+static dlc_status compute(jit_session *s, dlc_program *program, jit_plan *plan, int count, const size_t *sizes,
                           char *const *outputs, void **device, lib_error *error) {
     const running run = {.session = s, .program = program, .error = error};
     for (int o = 0; o < count; o++)
         if (sizes[o]) LIB_TRY(s->runtime->allocate(s->stream, sizes[o], &device[o], error));
-    LIB_TRY(run_plan(&run, plan, NULL, (char *const *)device));
-    for (int o = 0; o < count; o++) LIB_TRY(copy(&run, TARGET_COPY_TO_HOST, outputs[o], device[o], sizes[o]));
+    LIB_TRY(jit_device_run_plan(&run, plan, NULL, (char *const *)device));
+    for (int o = 0; o < count; o++)
+        LIB_TRY(jit_device_copy(&run, TARGET_COPY_TO_HOST, outputs[o], device[o], sizes[o]));
     return synchronise(&run);
 }
 
@@ -363,198 +367,21 @@ dlc_status jit_device_compute(dlc_program *program, jit_plan *plan, int count, c
                               char *const *outputs, lib_error *error) {
     const dlc_allocator *allocator = &program->context->allocator;
     size_t bytes = ((size_t)count + 1) * sizeof(void *);
-    session s;
+    jit_session s;
     void **device = lib_allocate_zeroed(allocator, bytes, 16);
     if (!device) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a list of tensors");
-    dlc_status status = begin(&s, program->context, NULL, error);
+    dlc_status status = jit_session_begin(&s, program->context, NULL, error);
     if (status == DLC_OK) {
         status = compute(&s, program, plan, count, sizes, outputs, device, error);
         for (int o = 0; o < count; o++) s.runtime->release(s.stream, device[o]);
-        end(&s, status != DLC_OK);
+        jit_session_end(&s, status != DLC_OK);
     }
     lib_release(allocator, device, bytes, 16);
     return status;
 }
 
-/* ---- runs of the host's tensors */
-
 bool jit_is_on_device(const dlc_context *context, const DLTensor *tensor) {
     const target_runtime *runtime = context->target->runtime;
     return runtime && (int32_t)tensor->device.device_type == runtime->device_type &&
            tensor->device.device_id == context->ordinal;
-}
-
-typedef struct device_tensor {
-    DLManagedTensorVersioned managed;
-    dlc_context *context;
-    int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
-} device_tensor;
-
-static void delete_tensor(DLManagedTensorVersioned *self) {
-    device_tensor *tensor = self->manager_ctx;
-    dlc_context *context = tensor->context;
-    const jit_resident memory = {.device = self->dl_tensor.data};
-    if (memory.device) jit_device_release(context, &memory);
-    lib_release(&context->allocator, tensor, sizeof *tensor, _Alignof(device_tensor));
-}
-
-static dlc_status allocate_alone(dlc_context *context, size_t size, void **memory, lib_error *error) {
-    session s;
-    *memory = NULL;
-    if (!size) return DLC_OK;
-    LIB_TRY(begin(&s, context, NULL, error));
-    dlc_status status = s.runtime->allocate(s.stream, size, memory, error);
-    if (status == DLC_OK) { /* other streams may use it from now on */
-        status = s.runtime->synchronise(s.stream, error);
-        if (status != DLC_OK) s.runtime->release(s.stream, *memory);
-    }
-    end(&s, status != DLC_OK);
-    return status;
-}
-
-dlc_status jit_device_tensor(dlc_context *context, const jit_argument *argument, const int64_t *shape,
-                             DLManagedTensorVersioned **result, lib_error *error) {
-    device_tensor *tensor = lib_allocate_zeroed(&context->allocator, sizeof *tensor, _Alignof(device_tensor));
-    if (!tensor) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: output %s", argument->name);
-    tensor->context = context;
-    memcpy(tensor->shape, shape, (size_t)argument->rank * sizeof *shape);
-    lib_strides_compact(argument->rank, shape, tensor->strides);
-    tensor->managed = (DLManagedTensorVersioned){
-        .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
-        .manager_ctx = tensor,
-        .deleter = delete_tensor,
-        .dl_tensor = {.device = {(DLDeviceType)context->target->runtime->device_type, context->ordinal},
-                      .ndim = argument->rank,
-                      .dtype = argument->dtype,
-                      .shape = tensor->shape,
-                      .strides = tensor->strides}};
-    dlc_status status =
-        allocate_alone(context, lib_tensor_bytes(&tensor->managed.dl_tensor), &tensor->managed.dl_tensor.data, error);
-    if (status == DLC_OK)
-        *result = &tensor->managed;
-    else
-        lib_release(&context->allocator, tensor, sizeof *tensor, _Alignof(device_tensor));
-    return status;
-}
-
-typedef struct boundary_run {
-    running run;
-    jit_boundary *c;
-    const jit_plan *plan;
-    void **owned;   /* [inputs + outputs] device memory of this run; NULL: none */
-    char **pointer; /* [inputs + outputs] on the device */
-} boundary_run;
-
-static dlc_status own(const boundary_run *b, int slot, size_t size) {
-    const session *s = b->run.session;
-    if (size) LIB_TRY(s->runtime->allocate(s->stream, size, &b->owned[slot], b->run.error));
-    b->pointer[slot] = b->owned[slot];
-    return DLC_OK;
-}
-
-/* A tensor on the device with strides: compact, by way of the host. */
-static dlc_status compact(const boundary_run *b, int slot, const DLTensor *tensor) {
-    const dlc_allocator *allocator = &b->run.program->context->allocator;
-    const jit_extent extent = b->c->extents[slot];
-    size_t bytes = (size_t)(extent.high - extent.low);
-    DLTensor view = *tensor;
-    char *memory = lib_allocate_bytes(allocator, bytes, TIR_BUFFER_ALIGNMENT);
-    DLManagedTensorVersioned *packed = lib_tensor_new(allocator, b->c->program->inputs[slot].shape->dtype, tensor->ndim,
-                                                      tensor->shape, TIR_BUFFER_ALIGNMENT);
-    dlc_status status = memory && packed ? DLC_OK
-                                         : lib_fail(b->run.error, DLC_OUT_OF_MEMORY,
-                                                    "%s: out of memory: a compact copy of a tensor", b->c->caller);
-    if (status == DLC_OK) status = copy(&b->run, TARGET_COPY_TO_HOST, memory, extent.low, bytes);
-    if (status == DLC_OK) status = synchronise(&b->run);
-    if (status == DLC_OK) {
-        view.data = memory + ((const char *)tensor->data + tensor->byte_offset - extent.low);
-        view.byte_offset = 0;
-        lib_tensor_copy(&packed->dl_tensor, &view);
-        status =
-            copy(&b->run, TARGET_COPY_TO_DEVICE, b->pointer[slot], packed->dl_tensor.data, lib_tensor_bytes(tensor));
-    }
-    if (packed) packed->deleter(packed);
-    lib_release_bytes(allocator, memory, bytes, TIR_BUFFER_ALIGNMENT);
-    return status;
-}
-
-static dlc_status bring_input(const boundary_run *b, int i) {
-    const jit_boundary *c = b->c;
-    const DLTensor *tensor = c->inputs[i];
-    dlc_context *context = c->program->context;
-    bool there = jit_is_on_device(context, tensor);
-    size_t bytes = lib_tensor_bytes(tensor);
-    b->pointer[i] = c->input_data[i];
-    if (there && c->direct[i]) return DLC_OK;
-    LIB_TRY(own(b, i, bytes));
-    if (!bytes) return DLC_OK;
-    if (there) atomic_fetch_add_explicit(&context->copied_bytes, bytes, memory_order_relaxed);
-    return there ? compact(b, i, tensor) : copy(&b->run, TARGET_COPY_TO_DEVICE, b->pointer[i], c->input_data[i], bytes);
-}
-
-static const DLTensor *output_tensor(const jit_boundary *c, int o) {
-    return c->outputs[o].tensor ? c->outputs[o].tensor : &c->outputs[o].managed->dl_tensor;
-}
-
-static dlc_status bring_output(const boundary_run *b, int o) {
-    const DLTensor *tensor = output_tensor(b->c, o);
-    int slot = b->c->input_count + o, input = b->c->program->alias[o];
-    b->pointer[slot] = b->c->output_data[o];
-    if (jit_is_on_device(b->c->program->context, tensor)) return DLC_OK;
-    if (input >= 0 && b->plan->donations[o].must && b->owned[input]) { /* a copy, which may be changed */
-        b->pointer[slot] = b->pointer[input];
-        return DLC_OK;
-    }
-    return own(b, slot, lib_tensor_bytes(tensor));
-}
-
-/* Plans that change a donated input into the output find both in one place. */
-static dlc_status donate(const boundary_run *b, int o) {
-    int input = b->c->program->alias[o], slot = b->c->input_count + o;
-    const jit_donation *donation = &b->plan->donations[o];
-    if (input < 0 || !donation->must || b->pointer[slot] == b->pointer[input]) return DLC_OK;
-    LIB_TRY(copy(&b->run, TARGET_COPY_ON_DEVICE, b->pointer[slot], b->pointer[input], donation->bytes));
-    atomic_fetch_add_explicit(&b->run.session->context->copied_bytes, donation->bytes, memory_order_relaxed);
-    b->pointer[input] = b->pointer[slot];
-    return DLC_OK;
-}
-
-static dlc_status return_output(const boundary_run *b, int o) {
-    const DLTensor *tensor = output_tensor(b->c, o);
-    int slot = b->c->input_count + o;
-    if (jit_is_on_device(b->c->program->context, tensor)) return DLC_OK;
-    return copy(&b->run, TARGET_COPY_TO_HOST, b->c->output_data[o], b->pointer[slot], lib_tensor_bytes(tensor));
-}
-
-static dlc_status run_boundary(const boundary_run *b, jit_plan *plan) {
-    const jit_boundary *c = b->c;
-    for (int i = 0; i < c->input_count; i++) LIB_TRY(bring_input(b, i));
-    for (int o = 0; o < c->output_count; o++) LIB_TRY(bring_output(b, o));
-    for (int o = 0; o < c->output_count; o++) LIB_TRY(donate(b, o));
-    LIB_TRY(run_plan(&b->run, plan, b->pointer, b->pointer + c->input_count));
-    for (int o = 0; o < c->output_count; o++) LIB_TRY(return_output(b, o));
-    return synchronise(&b->run);
-}
-
-dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const dlc_run_options *options, lib_error *error) {
-    dlc_context *context = c->program->context;
-    int count = c->input_count + c->output_count;
-    size_t bytes = ((size_t)count + 1) * 2 * sizeof(void *);
-    session s;
-    void **lists = lib_allocate_zeroed(&context->allocator, bytes, 16);
-    if (!lists) return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: the list of tensors", c->caller);
-    dlc_status status = begin(&s, context, options ? options->stream : NULL, error);
-    if (status == DLC_OK) {
-        const boundary_run b = {
-            .run = {.session = &s, .program = c->program, .cancel = options ? options->cancel : NULL, .error = error},
-            .c = c,
-            .plan = plan,
-            .owned = lists,
-            .pointer = (char **)(void *)(lists + count + 1)};
-        status = run_boundary(&b, plan);
-        for (int t = 0; t < count; t++) s.runtime->release(s.stream, b.owned[t]);
-        end(&s, status != DLC_OK);
-    }
-    lib_release(&context->allocator, lists, bytes, 16);
-    return status;
 }

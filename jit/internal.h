@@ -137,6 +137,7 @@ typedef struct jit_boundary {
     DLManagedTensorVersioned **staged; /* [inputs + outputs] compact copies; NULL: none */
     int64_t *shapes;
     int shape_count;
+    dlc_event *event; /* of a run that is not waited for; NULL: it is */
 } jit_boundary;
 
 /* One of the tensors, by its number in `extents`: fills that and `direct`. */
@@ -149,12 +150,17 @@ dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error
 /* The output's buffer is that of the input donated to it, and kernels can use it as it is. */
 bool jit_is_shared(const jit_boundary *c, int output);
 
-/* device.c: a run of checked tensors, with host copies where they are not compact. */
+/* event.c: before a run, the event that the host asked for, or NULL; after it, to the host or, when the run failed, to nobody. */
+dlc_status jit_event_new(dlc_program *program, const char *caller, const dlc_run_options *options, dlc_event **event,
+                         lib_error *error);
+void jit_event_give(dlc_event *event, const dlc_run_options *options, dlc_status status);
+
+/* device_call.c: a run of checked tensors; with c->event it may be under way when this returns. */
 dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const dlc_run_options *options, lib_error *error);
 /* A new compact tensor there. */
 dlc_status jit_device_tensor(dlc_context *context, const jit_argument *argument, const int64_t *shape,
                              DLManagedTensorVersioned **tensor, lib_error *error);
-/* The device's copy of a constant's bytes. `kept`: they live as long as the program. Raises. */
+/* device.c: the device's copy of a constant's bytes. `kept`: they live as long as the program. Raises. */
 void *jit_device_constant(jit_build *build, const void *host, size_t size, bool kept);
 
 #endif

@@ -442,6 +442,7 @@ dlc_status jit_device_compute(dlc_program *program, jit_plan *plan, int count, c
                               char *const *outputs, lib_error *error);
 void jit_device_release(dlc_context *context, const jit_resident *list); /* the memory; the nodes stay */
 void jit_device_constants_free(dlc_program *program);
+void jit_device_settle(dlc_context *context); /* waits for all work of the device, the host's too */
 void jit_device_close(dlc_context *context);
 bool jit_is_on_device(const dlc_context *context, const DLTensor *tensor); /* the context's own */
 

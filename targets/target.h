@@ -61,8 +61,8 @@ typedef struct target_cost {
 typedef enum target_copy { TARGET_COPY_TO_DEVICE, TARGET_COPY_TO_HOST, TARGET_COPY_ON_DEVICE } target_copy;
 
 /* What a target adds whose tensors live in memory of their own. A stream belongs to one thread at a time, and all but enter and leave
- * are called between these two. What a stream is given runs later, in order; host memory that it copies from is read before
- * `copy` returns, host memory that it copies to is written when `synchronise` returns. */
+ * are called between these two. What a stream is given runs later, in order; host memory that it copies from or to stays in place, and
+ * what it copies from as it is, until `synchronise` has returned: only then is memory of the host written. */
 typedef struct target_runtime {
     int32_t
         device_type; /* of its tensors, as DLPack has it; their device_id is the ordinal that the device was opened with */
@@ -70,6 +70,7 @@ typedef struct target_runtime {
     /* The calling thread uses the device until leave, which gives back what the host had set. They nest. */
     dlc_status (*enter)(target_device *device, lib_error *error);
     void (*leave)(target_device *device);
+    void (*settle)(target_device *device); /* waits for everything that the device was given, by whomever */
 
     /* A stream of our own, or the host's if `given` is not NULL, which stays the host's. Closing waits for what it was given. */
     dlc_status (*open)(target_device *device, void *given, target_stream **stream, lib_error *error);
@@ -81,6 +82,12 @@ typedef struct target_runtime {
     dlc_status (*copy)(target_stream *stream, target_copy kind, void *to, const void *from, size_t size,
                        lib_error *error);
     dlc_status (*synchronise)(target_stream *stream, lib_error *error);
+
+    /* The end of what the stream was given so far, which nothing follows before `synchronise`: that then waits no longer than for
+     * this. Is it reached? Lets the host's own stream wait for it. */
+    dlc_status (*mark)(target_stream *stream, lib_error *error);
+    dlc_status (*query)(target_stream *stream, bool *done, lib_error *error);
+    dlc_status (*order)(target_stream *stream, void *later, lib_error *error);
 } target_runtime;
 
 typedef struct target {

@@ -199,13 +199,19 @@ DLC_API const char *dlc_program_output_name(const dlc_program *program, int outp
  * while it computes leaves a shared buffer undefined. */
 DLC_API dlc_status dlc_program_alias(dlc_program *program, int output, int input);
 
+typedef struct dlc_event dlc_event; /* a run that was started, and its end */
+
 typedef struct dlc_run_options {
     size_t struct_size;
     const volatile int *cancel; /* non-zero: the run ends with DLC_CANCELLED; outputs are then undefined */
     void *
         stream; /* of device targets: the host's own (a CUstream of the device's primary context), on which the run then works behind
-                     what it was given before; NULL: one of the library's */
-    void *event; /* reserved */
+                     what it was given before, and the tensors on the device are used in its order; DLPack's numbers 1 (the
+                     default stream) and 2 (that of the thread) are streams, too. NULL, or DLPack's -1: one of the library's, behind
+                     nothing: what tensors on the device were given is done */
+    dlc_event **
+        event; /* not NULL: the run returns when its work is on its way, and *event says when that is done; see below. NULL
+                           after a failure: then nothing is on its way */
 } dlc_run_options;
 #define DLC_RUN_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_run_options)
 
@@ -218,11 +224,24 @@ typedef struct dlc_output_slot {
 } dlc_output_slot;
 
 /* Binds (compiles and caches) for the shapes of the inputs on first sight, then runs. Inputs may have any strides. Inputs and
- * outputs must not overlap unless donated by dlc_program_alias. Blocks until the outputs are written.
+ * outputs must not overlap unless donated by dlc_program_alias. Blocks until the outputs are written, unless options.event is set.
  * Programs of a device target take tensors in host memory, which are copied there and back, and tensors on the context's own device,
- * which are used where they are; outputs there must be compact. */
+ * which are used where they are. */
 DLC_API dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                            int input_count, dlc_output_slot *outputs, int output_count);
+/* Runs that return early, by options.event. Until the event is done, which query or wait tell, the data of all tensors stay
+ * where they are and inputs keep their contents (descriptions of tensors, shapes and strides, may go); outputs are undefined.
+ * Events are destroyed before their program; destroying one waits for its run. A run that fails behind dlc_run's back tells so
+ * by wait, with its message, and by query. On host targets, and for programs that need the host to go on (host functions,
+ * branches, profiles), part of the run or all of it is done when dlc_run returns. Runs on streams of the library are in no order:
+ * a run that reads what another one writes is given the same stream of the host's, or waits. Cancelling has no effect on what is on
+ * its way. Any number of events may be there at once; each is used by one thread at a time. */
+DLC_API dlc_status dlc_event_query(dlc_event *event, bool *done); /* does not wait */
+DLC_API dlc_status dlc_event_wait(dlc_event *event);
+/* What the host gives its stream (as in options.stream) from now on waits for the run, the host does not; for tensors on the device:
+ * those of the host are there when query or wait say so. */
+DLC_API dlc_status dlc_event_order(dlc_event *event, void *stream);
+DLC_API void dlc_event_destroy(dlc_event *event);
 /* A run with its tensors given beforehand, for small shapes that run often: what dlc_run checks and looks up is checked and looked
  * up once, and memory for the run is kept. Binds on first sight of the shapes. The tensors are described once (their shapes and
  * strides are copied); their data stay the host's, must stay where they are while the call may run, and may be given other places

@@ -26,6 +26,7 @@ typedef unsigned long long CUdeviceptr;
     X(CUmodule, CUmod_st)               \
     X(CUfunction, CUfunc_st)            \
     X(CUstream, CUstream_st)            \
+    X(CUevent, CUevent_st)              \
     X(CUmemoryPool, CUmemPoolHandle_st) \
     X(nvrtcProgram, _nvrtcProgram)
 #define X(type, tag) typedef struct tag *type;

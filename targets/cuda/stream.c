@@ -13,7 +13,8 @@ typedef struct returned { /* bytes on their way to the host through the staging 
 struct target_stream {
     target_device *device;
     CUstream stream;
-    bool own, ready;
+    bool own, ready, marked;
+    CUevent mark;  /* NULL: not needed so far */
     char *staging; /* pinned; NULL: refused, or not needed so far */
     bool refused;
     size_t used; /* bytes of the staging memory that the device may still read or write */
@@ -50,11 +51,9 @@ static void give_staging(target_device *device, char *memory) {
 
 /* ---- streams */
 
-static dlc_status adopt(target_stream *stream, void *given, lib_error *error) {
-    target_device *device = stream->device;
+static dlc_status check_given(const target_device *device, CUstream given, lib_error *error) {
     CUcontext context = NULL;
-    stream->stream = given;
-    CUDA_TRY(device, cuStreamGetCtx, (stream->stream, &context), error);
+    CUDA_TRY(device, cuStreamGetCtx, (given, &context), error);
     if (context != device->context)
         return lib_fail(error, DLC_INVALID_ARGUMENT,
                         "cuda: the stream belongs to another context, expected the primary one of device %d",
@@ -69,7 +68,11 @@ static dlc_status create(target_stream *stream, lib_error *error) {
 }
 
 static dlc_status synchronise(target_stream *stream, lib_error *error) {
-    CUDA_TRY(stream->device, cuStreamSynchronize, (stream->stream), error);
+    if (stream->marked)
+        CUDA_TRY(stream->device, cuEventSynchronize, (stream->mark), error);
+    else
+        CUDA_TRY(stream->device, cuStreamSynchronize, (stream->stream), error);
+    stream->marked = false;
     for (int i = 0; i < stream->returns; i++) memcpy(stream->back[i].to, stream->back[i].from, stream->back[i].size);
     stream->returns = 0;
     stream->used = 0;
@@ -81,8 +84,13 @@ static void close_stream(target_stream *stream) {
     target_device *device = stream->device;
     if (stream->ready) device->driver.cuStreamSynchronize(stream->stream); /* it may still use memory of the host's */
     if (stream->staging) give_staging(device, stream->staging);
+    if (stream->mark) device->driver.cuEventDestroy_v2(stream->mark);
     if (stream->own) device->driver.cuStreamDestroy_v2(stream->stream);
     lib_release(&device->allocator, stream, sizeof *stream, _Alignof(target_stream));
+}
+
+static void settle(target_device *device) {
+    device->driver.cuCtxSynchronize();
 }
 
 static dlc_status open_stream(target_device *device, void *given, target_stream **result, lib_error *error) {
@@ -90,13 +98,36 @@ static dlc_status open_stream(target_device *device, void *given, target_stream 
     target_stream *stream = lib_allocate_zeroed(&device->allocator, sizeof *stream, _Alignof(target_stream));
     if (!stream) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: a stream");
     stream->device = device;
-    dlc_status status = given ? adopt(stream, given, error) : create(stream, error);
+    stream->stream = given;
+    dlc_status status = given ? check_given(device, given, error) : create(stream, error);
     stream->ready = status == DLC_OK;
     if (status == DLC_OK)
         *result = stream;
     else
         close_stream(stream);
     return status;
+}
+
+/* ---- marks */
+
+static dlc_status mark(target_stream *stream, lib_error *error) {
+    if (!stream->mark) CUDA_TRY(stream->device, cuEventCreate, (&stream->mark, CU_EVENT_DISABLE_TIMING), error);
+    CUDA_TRY(stream->device, cuEventRecord, (stream->mark, stream->stream), error);
+    stream->marked = true;
+    return DLC_OK;
+}
+
+static dlc_status query(target_stream *stream, bool *done, lib_error *error) {
+    CUresult result = stream->device->driver.cuEventQuery(stream->mark);
+    *done = result == CUDA_SUCCESS;
+    if (*done || result == CUDA_ERROR_NOT_READY) return DLC_OK;
+    return cuda_fail(&stream->device->driver, result, "cuEventQuery", error);
+}
+
+static dlc_status order(target_stream *stream, void *later, lib_error *error) {
+    LIB_TRY(check_given(stream->device, later, error));
+    CUDA_TRY(stream->device, cuStreamWaitEvent, (later, stream->mark, 0), error);
+    return DLC_OK;
 }
 
 /* ---- memory */
@@ -159,8 +190,6 @@ static dlc_status copy_to_device(target_stream *stream, void *to, const void *fr
     char *staged = stage(stream, size);
     if (staged) memcpy(staged, from, size);
     CUDA_TRY(stream->device, cuMemcpyHtoDAsync_v2, (address(to), staged ? staged : from, size, stream->stream), error);
-    /* The host may pass pinned memory, which is then read while the stream gets there. */
-    if (!staged) return synchronise(stream, error);
     return DLC_OK;
 }
 
@@ -187,10 +216,14 @@ const target_runtime cuda_runtime = {
     .device_type = kDLCUDA,
     .enter = cuda_enter,
     .leave = cuda_leave,
+    .settle = settle,
     .open = open_stream,
     .close = close_stream,
     .allocate = allocate,
     .release = release,
     .copy = copy,
     .synchronise = synchronise,
+    .mark = mark,
+    .query = query,
+    .order = order,
 };

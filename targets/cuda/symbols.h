@@ -17,10 +17,17 @@
     X(required, CUresult, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                        \
     X(required, CUresult, cuCtxPushCurrent_v2, (CUcontext context))                                               \
     X(required, CUresult, cuCtxPopCurrent_v2, (CUcontext * context))                                              \
+    X(required, CUresult, cuCtxSynchronize, (void))                                                               \
     X(required, CUresult, cuStreamCreate, (CUstream * stream, unsigned int flags))                                \
     X(required, CUresult, cuStreamDestroy_v2, (CUstream stream))                                                  \
     X(required, CUresult, cuStreamSynchronize, (CUstream stream))                                                 \
     X(required, CUresult, cuStreamGetCtx, (CUstream stream, CUcontext * context))                                 \
+    X(required, CUresult, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))                \
+    X(required, CUresult, cuEventCreate, (CUevent * event, unsigned int flags))                                   \
+    X(required, CUresult, cuEventDestroy_v2, (CUevent event))                                                     \
+    X(required, CUresult, cuEventRecord, (CUevent event, CUstream stream))                                        \
+    X(required, CUresult, cuEventQuery, (CUevent event))                                                          \
+    X(required, CUresult, cuEventSynchronize, (CUevent event))                                                    \
     X(required, CUresult, cuMemAlloc_v2, (CUdeviceptr * pointer, size_t size))                                    \
     X(required, CUresult, cuMemFree_v2, (CUdeviceptr pointer))                                                    \
     X(required, CUresult, cuMemAllocHost_v2, (void **pointer, size_t size))                                       \
@@ -80,6 +87,7 @@
     X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222)                   \
     X(CUDA_ERROR_INVALID_HANDLE, 400)                            \
     X(CUDA_ERROR_NOT_FOUND, 500)                                 \
+    X(CUDA_ERROR_NOT_READY, 600)                                 \
     X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)                    \
     X(CUDA_ERROR_UNKNOWN, 999)                                   \
     X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1)              \
@@ -100,6 +108,7 @@
     X(CU_JIT_ERROR_LOG_BUFFER, 5)                                \
     X(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 6)                     \
     X(CU_STREAM_NON_BLOCKING, 1)                                 \
+    X(CU_EVENT_DISABLE_TIMING, 2)                                \
     X(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4)                      \
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                          \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                            \

@@ -38,6 +38,7 @@ CUDA_CONSTANT_TABLE(X)
 #define CUmodule own_CUmodule
 #define CUfunction own_CUfunction
 #define CUstream own_CUstream
+#define CUevent own_CUevent
 #define CUmemoryPool own_CUmemoryPool
 #define nvrtcProgram own_nvrtcProgram
 #define CUmemPoolProps own_CUmemPoolProps
@@ -56,6 +57,7 @@ CUDA_CONSTANT_TABLE(X)
 #undef CUmodule
 #undef CUfunction
 #undef CUstream
+#undef CUevent
 #undef CUmemoryPool
 #undef nvrtcProgram
 #undef CUmemPoolProps

@@ -42,6 +42,7 @@ static void reset(fake_control *c) {
     memset(c, 0, sizeof *c);
     c->contexts = kept.contexts;
     c->streams = kept.streams;
+    c->events = kept.events;
     c->modules = kept.modules;
     c->pools = kept.pools;
     c->pinned = kept.pinned;
@@ -59,13 +60,13 @@ void fakes_reset(fakes *f) {
 
 bool fakes_are_empty(const fakes *f) {
     const fake_control *d = f->driver;
-    bool empty = !d->contexts && !d->streams && !d->modules && !d->pools && !d->pinned && !d->allocations &&
-                 !d->bytes && !f->nvrtc->programs && !f->current_context();
+    bool empty = !d->contexts && !d->streams && !d->events && !d->modules && !d->pools && !d->pinned &&
+                 !d->allocations && !d->bytes && !f->nvrtc->programs && !f->current_context();
     if (!empty)
         fprintf(
             stderr,
-            "left: %ld contexts, %ld streams, %ld modules, %ld pools, %ld pinned, %ld allocations, %ld programs%s\n",
-            d->contexts, d->streams, d->modules, d->pools, d->pinned, d->allocations, f->nvrtc->programs,
+            "left: %ld contexts, %ld streams, %ld events, %ld modules, %ld pools, %ld pinned, %ld allocations, %ld programs%s\n",
+            d->contexts, d->streams, d->events, d->modules, d->pools, d->pinned, d->allocations, f->nvrtc->programs,
             f->current_context() ? ", a current context" : "");
     return empty;
 }

@@ -1,7 +1,7 @@
 /* Programs on the cuda target through the public header, on the fake driver, whose kernels the interpreter runs: bit for bit what the
  * interp target gives. Tensors of the host and on the device, control flow, host functions, donation, profiles; every call of the
  * driver failing in turn, while the program stays usable and nothing is left. */
-#include "test/cuda/fakes.h"
+#include "test/cuda/host.h"
 
 #include <dlc/dlc.h>
 #include <pthread.h>
@@ -12,22 +12,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-/* Of the driver, beside what libdlc calls itself; the fake's, for tensors on the device. */
-#include "targets/cuda/api.h"
-#include <dlfcn.h>
-
-static fakes *f;
-
-enum { ROWS = 5, COLUMNS = 3, WIDTH = 4 };
-
-static cuda_driver own;
-static void open_own(void) {
-    void *library = dlopen(f->driver_path, RTLD_NOW);
-#define X(need, type, name, parameters) *(void **)(void *)&own.name = dlsym(library, #name);
-    CUDA_DRIVER_TABLE(X)
-#undef X
-}
 
 /* ---- graphs */
 
@@ -42,25 +26,6 @@ static void scale(void *user, int inputs, const DLTensor *const *input, int outp
 }
 
 static int calls;
-
-#define DIMS(...)                                                            \
-    (int)(sizeof((dlc_dim[]){__VA_ARGS__}) / sizeof(dlc_dim)), (dlc_dim[]) { \
-        __VA_ARGS__                                                          \
-    }
-
-/* Constants as they are and precomputed, kernels in a row, an output that the library may not compute again. */
-static dlc_graph *build(dlc_context *context) {
-    static float weights[COLUMNS * WIDTH], bias[WIDTH];
-    for (int i = 0; i < COLUMNS * WIDTH; i++) weights[i] = (float)(i % 7) - 3;
-    for (int i = 0; i < WIDTH; i++) bias[i] = 0.25f * (float)i;
-    dlc_graph *g;
-    if (dlc_graph_create(context, &g) != DLC_OK) return NULL;
-    dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
-    dlc_value w = dlc_constant(g, DLC_F32, 2, (int64_t[]){COLUMNS, WIDTH}, weights);
-    dlc_value b = dlc_constant(g, DLC_F32, 1, (int64_t[]){WIDTH}, bias);
-    dlc_output(g, "y", dlc_softmax(dlc_linear(x, dlc_exp(w), b, false), 1));
-    return g;
-}
 
 /* The same with everything that the host takes part in: a host function, a loop, a branch; a donated buffer, a concatenation. */
 static dlc_graph *build_all(dlc_context *context) {
@@ -90,60 +55,6 @@ static dlc_graph *build_all(dlc_context *context) {
     dlc_output(g, "cache", next);
     dlc_output(g, "joined", dlc_concat(2, (dlc_value[]){dlc_neg(next), x}, 0));
     return g;
-}
-
-static dlc_program *compile(dlc_context *context) {
-    dlc_graph *g = build(context);
-    dlc_program *program = NULL;
-    dlc_status status = dlc_compile(context, g, NULL, &program);
-    dlc_graph_destroy(g);
-    assert_int_equal(status, DLC_OK);
-    return program;
-}
-
-static dlc_status create(const char *target, dlc_context **context) {
-    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    options.target = target;
-    return dlc_context_create(&options, context);
-}
-
-/* ---- tensors */
-
-typedef struct matrix {
-    float data[64];
-    int64_t shape[2];
-    DLTensor tensor;
-} matrix;
-
-static void describe(matrix *m, int columns) {
-    m->shape[0] = ROWS;
-    m->shape[1] = columns;
-    m->tensor =
-        (DLTensor){.data = m->data, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = m->shape};
-}
-
-static void fill(matrix *m, int columns) {
-    for (int i = 0; i < ROWS * columns; i++) m->data[i] = (float)((i * 37) % 11) / 4 - 1;
-    describe(m, columns);
-}
-
-static dlc_status run(dlc_program *program, matrix *x, matrix *y) {
-    const DLTensor *inputs[] = {&x->tensor};
-    dlc_output_slot slot = {.tensor = &y->tensor};
-    return dlc_run(program, NULL, inputs, 1, &slot, 1);
-}
-
-/* What the interp target gives. */
-static void expect(matrix *y) {
-    dlc_context *context;
-    matrix x;
-    fill(&x, COLUMNS);
-    describe(y, WIDTH);
-    assert_int_equal(create("interp", &context), DLC_OK);
-    dlc_program *program = compile(context);
-    assert_int_equal(run(program, &x, y), DLC_OK);
-    dlc_program_destroy(program);
-    dlc_context_destroy(context);
 }
 
 /* ---- tests */
@@ -194,45 +105,6 @@ static void test_strides_and_slots(void **state) {
     dlc_program_destroy(program);
     dlc_context_destroy(context);
     assert_true(fakes_are_empty(f));
-}
-
-/* A host that uses CUDA itself: the primary context, a stream, memory. */
-typedef struct cuda_host {
-    CUcontext context;
-    CUstream stream;
-    CUdeviceptr x, y;
-} cuda_host;
-
-static cuda_host host_begin(void) {
-    cuda_host h;
-    assert_int_equal(own.cuDevicePrimaryCtxRetain(&h.context, 0), 0);
-    assert_int_equal(own.cuCtxPushCurrent_v2(h.context), 0);
-    assert_int_equal(own.cuStreamCreate(&h.stream, CU_STREAM_NON_BLOCKING), 0);
-    assert_int_equal(own.cuMemAlloc_v2(&h.x, sizeof(float) * ROWS * 8), 0);
-    assert_int_equal(own.cuMemAlloc_v2(&h.y, sizeof(float) * ROWS * 8), 0);
-    return h;
-}
-
-static void host_end(cuda_host *h) {
-    own.cuMemFree_v2(h->x);
-    own.cuMemFree_v2(h->y);
-    own.cuStreamDestroy_v2(h->stream);
-    own.cuCtxPopCurrent_v2(&h->context);
-    own.cuDevicePrimaryCtxRelease_v2(0);
-}
-
-static void host_write(const cuda_host *h, CUdeviceptr to, const void *from, size_t size) {
-    assert_int_equal(own.cuMemcpyHtoDAsync_v2(to, from, size, h->stream), 0);
-    assert_int_equal(own.cuStreamSynchronize(h->stream), 0);
-}
-static void host_read(const cuda_host *h, void *to, CUdeviceptr from, size_t size) {
-    assert_int_equal(own.cuMemcpyDtoHAsync_v2(to, from, size, h->stream), 0);
-    assert_int_equal(own.cuStreamSynchronize(h->stream), 0);
-}
-
-static void put_on_device(matrix *m, CUdeviceptr where) {
-    m->tensor.data = (void *)(uintptr_t)where;
-    m->tensor.device = (DLDevice){kDLCUDA, 0};
 }
 
 static void test_device_tensors(void **state) {
@@ -468,8 +340,7 @@ static void test_threads(void **state) {
 }
 
 int main(void) {
-    f = fakes_open();
-    open_own();
+    host_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_tensors),   cmocka_unit_test(test_strides_and_slots),
         cmocka_unit_test(test_device_tensors), cmocka_unit_test(test_control),

@@ -78,6 +78,7 @@ static dlc_status copy_large(target_stream *stream, lib_error *error) {
     dlc_status status = runtime->allocate(stream, LARGE, &a, error);
     if (status == DLC_OK) status = runtime->allocate(stream, LARGE, &b, error);
     if (status == DLC_OK) status = runtime->copy(stream, TARGET_COPY_TO_DEVICE, a, host, LARGE, error);
+    if (status == DLC_OK) status = runtime->synchronise(stream, error);
     if (status == DLC_OK) memset(host, 0, LARGE);
     if (status == DLC_OK) status = runtime->copy(stream, TARGET_COPY_ON_DEVICE, b, a, LARGE, error);
     if (status == DLC_OK) status = runtime->copy(stream, TARGET_COPY_TO_HOST, host, b, LARGE, error);

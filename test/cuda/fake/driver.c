@@ -243,8 +243,10 @@ static CUresult drop_block(const char *bytes, bool pinned) {
     return misuse(CUDA_ERROR_INVALID_VALUE, "memory is freed that is not there");
 }
 
-/* The device works: its memory is there. */
+/* The device works: its memory is there. Streams that wait for each other work in turn. */
+static int working;
 static void show_memory(bool show) {
+    if (show ? working++ : --working) return;
     for (block *b = blocks; b; b = b->next)
         if (!b->pinned) mprotect(b->bytes, b->mapped, show ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
@@ -349,7 +351,9 @@ EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute whi
 
 typedef struct work {
     struct work *next;
-    enum { WORK_COPY, WORK_FREE, WORK_LAUNCH } kind;
+    enum { WORK_COPY, WORK_FREE, WORK_LAUNCH, WORK_RECORD, WORK_WAIT } kind;
+    struct CUevent_st *event; /* RECORD, WAIT */
+    long recording;           /* of the event: its number */
     char *to;
     const char *from;
     char *owned; /* a copy of `from` */
@@ -393,23 +397,58 @@ static CUresult run_launch(const work *w) {
     return status == DLC_OK ? CUDA_SUCCESS : misuse(CUDA_ERROR_UNKNOWN, "kernel %s: %s", kernel->name, error.message);
 }
 
-static CUresult drain(CUstream stream) {
+struct CUevent_st {
+    struct CUevent_st *next;
+    CUstream stream;        /* that it was last recorded on */
+    long recorded, reached; /* recordings so far */
+    CUresult result;        /* of the stream, when it came there */
+};
+static struct CUevent_st *events;
+
+static void reach(CUevent event, long recording);
+
+/* The stream's next piece of work. */
+static void step(CUstream stream) {
+    work *w = stream->head;
+    stream->head = w->next;
+    if (!stream->head) stream->tail = &stream->head;
     show_memory(true);
-    for (work *w = stream->head, *next; w; w = next) {
-        next = w->next;
-        if (w->kind == WORK_FREE) drop_block(w->to, false);
-        if (w->kind == WORK_COPY && !stream->failed) memcpy(w->to, w->owned ? w->owned : w->from, w->size);
-        if (w->kind == WORK_LAUNCH && !stream->failed) stream->failed = run_launch(w);
-        free_work(w);
+    switch (w->kind) {
+    case WORK_FREE: drop_block(w->to, false); break;
+    case WORK_COPY:
+        if (!stream->failed) memcpy(w->to, w->owned ? w->owned : w->from, w->size);
+        break;
+    case WORK_LAUNCH:
+        if (!stream->failed) stream->failed = run_launch(w);
+        break;
+    case WORK_RECORD:
+        w->event->reached = w->recording;
+        w->event->result = stream->failed;
+        break;
+    case WORK_WAIT:
+        if (w->event) reach(w->event, w->recording);
+        break;
     }
-    stream->head = NULL;
-    stream->tail = &stream->head;
     show_memory(false);
+    free_work(w);
+}
+
+static void reach(CUevent event, long recording) {
+    while (event->reached < recording && event->stream->head) step(event->stream);
+}
+
+static CUresult drain(CUstream stream) {
+    while (stream->head) step(stream);
     return stream->failed;
 }
 
+/* The default streams, by their numbers as handles: 1 and 2. */
+static struct CUstream_st defaults[DEVICES_MAX][2];
+
 static CUresult drain_all(void) {
     CUresult result = CUDA_SUCCESS;
+    for (int d = 0; d < DEVICES_MAX; d++)
+        for (int i = 0; i < 2; i++) drain(&defaults[d][i]);
     for (CUstream s = streams; s; s = s->next) {
         CUresult one = drain(s);
         if (one != CUDA_SUCCESS) result = one;
@@ -417,14 +456,23 @@ static CUresult drain_all(void) {
     return result;
 }
 
+/* NULL: no stream. */
 static CUstream known(CUstream stream) {
+    const uintptr_t number = (uintptr_t)stream;
+    if ((number == 1 || number == 2) && current()) {
+        CUstream own = &defaults[current()->device][number - 1];
+        own->context = current();
+        if (!own->tail) own->tail = &own->head;
+        return own;
+    }
     CUstream s = streams;
     while (s && s != stream) s = s->next;
     return s;
 }
 
 static CUresult give(CUstream stream, const work *what) {
-    if (!known(stream)) return misuse(CUDA_ERROR_INVALID_HANDLE, "work for a stream that does not exist");
+    stream = known(stream);
+    if (!stream) return misuse(CUDA_ERROR_INVALID_HANDLE, "work for a stream that does not exist");
     if (stream->context != current())
         return misuse(CUDA_ERROR_INVALID_HANDLE, "work for a stream of a context that is not current");
     work *w = calloc(1, sizeof *w);
@@ -464,15 +512,91 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream) {
     BEGIN_RELEASE("cuStreamSynchronize");
     NEEDS_CONTEXT("cuStreamSynchronize");
     if (!known(stream)) return misuse(CUDA_ERROR_INVALID_HANDLE, "waits for a stream that does not exist");
-    const CUresult result = drain(stream);
+    const CUresult result = drain(known(stream));
     return failed != CUDA_SUCCESS ? failed : result;
 }
 
 EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
     BEGIN("cuStreamGetCtx");
     if (!known(stream)) return CUDA_ERROR_INVALID_HANDLE;
-    *context = stream->context;
+    *context = known(stream)->context;
     return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxSynchronize(void) {
+    BEGIN_RELEASE("cuCtxSynchronize");
+    NEEDS_CONTEXT("cuCtxSynchronize");
+    const CUresult result = drain_all();
+    return failed != CUDA_SUCCESS ? failed : result;
+}
+
+/* ---- events */
+
+static CUevent known_event(CUevent event) {
+    CUevent e = events;
+    while (e && e != event) e = e->next;
+    return e;
+}
+
+EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags) {
+    BEGIN("cuEventCreate");
+    NEEDS_CONTEXT("cuEventCreate");
+    if (flags != CU_EVENT_DISABLE_TIMING) return misuse(CUDA_ERROR_INVALID_VALUE, "an event that takes the time");
+    CUevent event = calloc(1, sizeof *event);
+    event->next = events;
+    events = event;
+    control.events++;
+    *out = event;
+    return CUDA_SUCCESS;
+}
+
+static void forget(CUstream stream, CUevent event) {
+    for (work *w = stream->head; w; w = w->next)
+        if (w->kind == WORK_WAIT && w->event == event) w->event = NULL;
+}
+
+EXPORT CUresult cuEventDestroy_v2(CUevent event) {
+    BEGIN_RELEASE("cuEventDestroy_v2");
+    CUevent *at = &events;
+    while (*at && *at != event) at = &(*at)->next;
+    if (!*at) return misuse(CUDA_ERROR_INVALID_HANDLE, "an event is destroyed that does not exist");
+    reach(event, event->recorded);
+    for (CUstream s = streams; s; s = s->next) forget(s, event);
+    for (int d = 0; d < DEVICES_MAX; d++)
+        for (int i = 0; i < 2; i++) forget(&defaults[d][i], event);
+    *at = event->next;
+    free(event);
+    control.events--;
+    return failed;
+}
+
+EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
+    BEGIN("cuEventRecord");
+    if (!known_event(event)) return misuse(CUDA_ERROR_INVALID_HANDLE, "an event is recorded that does not exist");
+    event->stream = known(stream);
+    return give(stream, &(work){.kind = WORK_RECORD, .event = event, .recording = ++event->recorded});
+}
+
+/* The device is busy: it does one piece of work from question to question. */
+EXPORT CUresult cuEventQuery(CUevent event) {
+    BEGIN("cuEventQuery");
+    if (!known_event(event)) return misuse(CUDA_ERROR_INVALID_HANDLE, "an unknown event is asked for");
+    if (event->reached == event->recorded) return event->result;
+    if (event->stream->head) step(event->stream);
+    return CUDA_ERROR_NOT_READY;
+}
+
+EXPORT CUresult cuEventSynchronize(CUevent event) {
+    BEGIN_RELEASE("cuEventSynchronize");
+    if (!known_event(event)) return misuse(CUDA_ERROR_INVALID_HANDLE, "waits for an event that does not exist");
+    reach(event, event->recorded);
+    return failed != CUDA_SUCCESS ? failed : event->result;
+}
+
+EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+    BEGIN("cuStreamWaitEvent");
+    if (!known_event(event) || flags) return misuse(CUDA_ERROR_INVALID_HANDLE, "a stream waits for no event");
+    return give(stream, &(work){.kind = WORK_WAIT, .event = event, .recording = event->recorded});
 }
 
 EXPORT CUresult cuModuleUnload(CUmodule module) {
@@ -633,8 +757,8 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigne
 /* For programs that do not look themselves (test/cuda/api_test.sh): what is left at the end, or was misused, is a failure. */
 __attribute__((destructor)) static void check_at_end(void) {
     const char *strict = getenv("FAKE_CUDA_STRICT");
-    long left =
-        control.contexts + control.streams + control.modules + control.pools + control.pinned + control.allocations;
+    long left = control.events + control.contexts + control.streams + control.modules + control.pools + control.pinned +
+                control.allocations;
     if (!strict || (!left && !control.message[0])) return;
     fprintf(stderr,
             "[  FAILED  ] fake CUDA: left are %ld contexts, %ld streams, %ld modules, %ld pools, %ld pinned, %ld "

@@ -22,7 +22,7 @@ typedef struct fake_control {
     int architectures[8];                     /* that NVRTC knows; by default 75, 80, 86, 90, 100 */
 
     /* What exists now. */
-    long contexts, streams, modules, pools, pinned, allocations, programs;
+    long contexts, streams, events, modules, pools, pinned, allocations, programs;
     size_t bytes;
     /* What happened. */
     long launches, compilations;

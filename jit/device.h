@@ -1,0 +1,44 @@
+/* Between the files of runs on targets whose tensors live in memory of their own. */
+#ifndef JIT_DEVICE_H
+#define JIT_DEVICE_H
+
+#include "jit/internal.h"
+
+typedef struct jit_session { /* one thread at work with the device, or what such work left to be waited for */
+    bool entered;
+    dlc_context *context;
+    const target_runtime *runtime;
+    target_stream *stream;
+    jit_stream_slot *slot; /* NULL: the stream is closed at the end */
+} jit_session;
+
+/* With a stream of our own, or one of the host's. */
+dlc_status jit_session_begin(jit_session *s, dlc_context *context, void *given, lib_error *error);
+/* The thread leaves the device, the stream stays; and comes again. */
+void jit_session_leave(jit_session *s);
+dlc_status jit_session_enter(jit_session *s, lib_error *error);
+/* `failed`: the stream is not used again. */
+void jit_session_end(jit_session *s, bool failed);
+
+typedef struct jit_device_running {
+    jit_session *session;
+    dlc_program *program;
+    jit_plan *plan;
+    jit_frame *frame;
+    char *const *inputs, *const *outputs; /* of the plan, on the device */
+    const volatile int *cancel;
+    lib_error *error;
+} jit_device_running;
+
+/* The steps of a plan, on the session's stream; plan, frame and pointers of `outer` are not looked at. */
+dlc_status jit_device_run_plan(const jit_device_running *outer, jit_plan *plan, char *const *inputs,
+                               char *const *outputs);
+/* event.c: takes over what the boundary has staged, before the run; then the session, when the run is on its way: the thread leaves
+ * the device. */
+dlc_status jit_event_prepare(dlc_event *event, jit_boundary *c, lib_error *error);
+void jit_event_start(dlc_event *event, jit_plan *plan, jit_session *session);
+
+/* Counted as transferred unless it stays on the device. */
+dlc_status jit_device_copy(const jit_device_running *run, target_copy kind, void *to, const void *from, size_t size);
+
+#endif

@@ -1,0 +1,194 @@
+/* Runs of the host's tensors on targets whose tensors live in memory of their own: those of the host are copied there and back, those
+ * on the device are used where they are. A run is waited for, or leaves an event (event.c). */
+#include "jit/device.h"
+
+typedef struct device_tensor {
+    DLManagedTensorVersioned managed;
+    dlc_context *context;
+    int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
+} device_tensor;
+
+static void delete_tensor(DLManagedTensorVersioned *self) {
+    device_tensor *tensor = self->manager_ctx;
+    dlc_context *context = tensor->context;
+    const jit_resident memory = {.device = self->dl_tensor.data};
+    if (memory.device) {
+        jit_device_settle(context); /* who used it may have work with it under way, on any stream */
+        jit_device_release(context, &memory);
+    }
+    lib_release(&context->allocator, tensor, sizeof *tensor, _Alignof(device_tensor));
+}
+
+static dlc_status allocate_alone(dlc_context *context, size_t size, void **memory, lib_error *error) {
+    jit_session s;
+    *memory = NULL;
+    if (!size) return DLC_OK;
+    LIB_TRY(jit_session_begin(&s, context, NULL, error));
+    dlc_status status = s.runtime->allocate(s.stream, size, memory, error);
+    if (status == DLC_OK) { /* other streams may use it from now on */
+        status = s.runtime->synchronise(s.stream, error);
+        if (status != DLC_OK) s.runtime->release(s.stream, *memory);
+    }
+    jit_session_end(&s, status != DLC_OK);
+    return status;
+}
+
+dlc_status jit_device_tensor(dlc_context *context, const jit_argument *argument, const int64_t *shape,
+                             DLManagedTensorVersioned **result, lib_error *error) {
+    device_tensor *tensor = lib_allocate_zeroed(&context->allocator, sizeof *tensor, _Alignof(device_tensor));
+    if (!tensor) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: output %s", argument->name);
+    tensor->context = context;
+    memcpy(tensor->shape, shape, (size_t)argument->rank * sizeof *shape);
+    lib_strides_compact(argument->rank, shape, tensor->strides);
+    tensor->managed = (DLManagedTensorVersioned){
+        .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
+        .manager_ctx = tensor,
+        .deleter = delete_tensor,
+        .dl_tensor = {.device = {(DLDeviceType)context->target->runtime->device_type, context->ordinal},
+                      .ndim = argument->rank,
+                      .dtype = argument->dtype,
+                      .shape = tensor->shape,
+                      .strides = tensor->strides}};
+    dlc_status status =
+        allocate_alone(context, lib_tensor_bytes(&tensor->managed.dl_tensor), &tensor->managed.dl_tensor.data, error);
+    if (status == DLC_OK)
+        *result = &tensor->managed;
+    else
+        lib_release(&context->allocator, tensor, sizeof *tensor, _Alignof(device_tensor));
+    return status;
+}
+
+typedef struct boundary_run {
+    jit_device_running run;
+    jit_boundary *c;
+    const jit_plan *plan;
+    void **owned;   /* [inputs + outputs] device memory of this run; NULL: none */
+    char **pointer; /* [inputs + outputs] on the device */
+} boundary_run;
+
+static dlc_status own(const boundary_run *b, int slot, size_t size) {
+    const jit_session *s = b->run.session;
+    if (size) LIB_TRY(s->runtime->allocate(s->stream, size, &b->owned[slot], b->run.error));
+    b->pointer[slot] = b->owned[slot];
+    return DLC_OK;
+}
+
+/* A tensor on the device with strides: compact, by way of the host. */
+static dlc_status compact(const boundary_run *b, int slot, const DLTensor *tensor) {
+    const dlc_allocator *allocator = &b->run.program->context->allocator;
+    const jit_extent extent = b->c->extents[slot];
+    size_t bytes = (size_t)(extent.high - extent.low);
+    DLTensor view = *tensor;
+    char *memory = lib_allocate_bytes(allocator, bytes, TIR_BUFFER_ALIGNMENT);
+    DLManagedTensorVersioned *packed = lib_tensor_new(allocator, b->c->program->inputs[slot].shape->dtype, tensor->ndim,
+                                                      tensor->shape, TIR_BUFFER_ALIGNMENT);
+    dlc_status status = memory && packed ? DLC_OK
+                                         : lib_fail(b->run.error, DLC_OUT_OF_MEMORY,
+                                                    "%s: out of memory: a compact copy of a tensor", b->c->caller);
+    if (status == DLC_OK) status = jit_device_copy(&b->run, TARGET_COPY_TO_HOST, memory, extent.low, bytes);
+    if (status == DLC_OK) status = b->run.session->runtime->synchronise(b->run.session->stream, b->run.error);
+    if (status == DLC_OK) {
+        view.data = memory + ((const char *)tensor->data + tensor->byte_offset - extent.low);
+        view.byte_offset = 0;
+        lib_tensor_copy(&packed->dl_tensor, &view);
+        status = jit_device_copy(&b->run, TARGET_COPY_TO_DEVICE, b->pointer[slot], packed->dl_tensor.data,
+                                 lib_tensor_bytes(tensor));
+    }
+    if (status == DLC_OK) status = b->run.session->runtime->synchronise(b->run.session->stream, b->run.error);
+    if (packed) packed->deleter(packed);
+    lib_release_bytes(allocator, memory, bytes, TIR_BUFFER_ALIGNMENT);
+    return status;
+}
+
+static dlc_status bring_input(const boundary_run *b, int i) {
+    const jit_boundary *c = b->c;
+    const DLTensor *tensor = c->inputs[i];
+    dlc_context *context = c->program->context;
+    bool there = jit_is_on_device(context, tensor);
+    size_t bytes = lib_tensor_bytes(tensor);
+    b->pointer[i] = c->input_data[i];
+    if (there && c->direct[i]) return DLC_OK;
+    LIB_TRY(own(b, i, bytes));
+    if (!bytes) return DLC_OK;
+    if (there) atomic_fetch_add_explicit(&context->copied_bytes, bytes, memory_order_relaxed);
+    return there ? compact(b, i, tensor)
+                 : jit_device_copy(&b->run, TARGET_COPY_TO_DEVICE, b->pointer[i], c->input_data[i], bytes);
+}
+
+static const DLTensor *output_tensor(const jit_boundary *c, int o) {
+    return c->outputs[o].tensor ? c->outputs[o].tensor : &c->outputs[o].managed->dl_tensor;
+}
+
+static dlc_status bring_output(const boundary_run *b, int o) {
+    const DLTensor *tensor = output_tensor(b->c, o);
+    int slot = b->c->input_count + o, input = b->c->program->alias[o];
+    b->pointer[slot] = b->c->output_data[o];
+    if (jit_is_on_device(b->c->program->context, tensor)) return DLC_OK;
+    if (input >= 0 && b->plan->donations[o].must && b->owned[input]) { /* a copy, which may be changed */
+        b->pointer[slot] = b->pointer[input];
+        return DLC_OK;
+    }
+    return own(b, slot, lib_tensor_bytes(tensor));
+}
+
+/* Plans that change a donated input into the output find both in one place. */
+static dlc_status donate(const boundary_run *b, int o) {
+    int input = b->c->program->alias[o], slot = b->c->input_count + o;
+    const jit_donation *donation = &b->plan->donations[o];
+    if (input < 0 || !donation->must || b->pointer[slot] == b->pointer[input]) return DLC_OK;
+    LIB_TRY(jit_device_copy(&b->run, TARGET_COPY_ON_DEVICE, b->pointer[slot], b->pointer[input], donation->bytes));
+    atomic_fetch_add_explicit(&b->run.session->context->copied_bytes, donation->bytes, memory_order_relaxed);
+    b->pointer[input] = b->pointer[slot];
+    return DLC_OK;
+}
+
+static dlc_status return_output(const boundary_run *b, int o) {
+    const DLTensor *tensor = output_tensor(b->c, o);
+    int slot = b->c->input_count + o;
+    if (jit_is_on_device(b->c->program->context, tensor)) return DLC_OK;
+    return jit_device_copy(&b->run, TARGET_COPY_TO_HOST, b->c->output_data[o], b->pointer[slot],
+                           lib_tensor_bytes(tensor));
+}
+
+static dlc_status run_boundary(const boundary_run *b, jit_plan *plan) {
+    const jit_boundary *c = b->c;
+    const jit_session *s = b->run.session;
+    for (int i = 0; i < c->input_count; i++) LIB_TRY(bring_input(b, i));
+    for (int o = 0; o < c->output_count; o++) LIB_TRY(bring_output(b, o));
+    for (int o = 0; o < c->output_count; o++) LIB_TRY(donate(b, o));
+    LIB_TRY(jit_device_run_plan(&b->run, plan, b->pointer, b->pointer + c->input_count));
+    for (int o = 0; o < c->output_count; o++) LIB_TRY(return_output(b, o));
+    return c->event ? s->runtime->mark(s->stream, b->run.error) : s->runtime->synchronise(s->stream, b->run.error);
+}
+
+/* DLPack writes -1 for no stream. */
+static void *given_stream(const dlc_run_options *options) {
+    return options && options->stream != (void *)(intptr_t)-1 ? options->stream : NULL;
+}
+
+dlc_status jit_device_run(jit_boundary *c, jit_plan *plan, const dlc_run_options *options, lib_error *error) {
+    dlc_context *context = c->program->context;
+    int count = c->input_count + c->output_count;
+    size_t bytes = ((size_t)count + 1) * 2 * sizeof(void *);
+    jit_session s;
+    void **lists = lib_allocate_zeroed(&context->allocator, bytes, 16);
+    if (!lists) return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: the list of tensors", c->caller);
+    dlc_status status = c->event ? jit_event_prepare(c->event, c, error) : DLC_OK;
+    if (status == DLC_OK) status = jit_session_begin(&s, context, given_stream(options), error);
+    if (status == DLC_OK) {
+        const boundary_run b = {
+            .run = {.session = &s, .program = c->program, .cancel = options ? options->cancel : NULL, .error = error},
+            .c = c,
+            .plan = plan,
+            .owned = lists,
+            .pointer = (char **)(void *)(lists + count + 1)};
+        status = run_boundary(&b, plan);
+        for (int t = 0; t < count; t++) s.runtime->release(s.stream, b.owned[t]);
+        if (status == DLC_OK && c->event)
+            jit_event_start(c->event, plan, &s);
+        else
+            jit_session_end(&s, status != DLC_OK);
+    }
+    lib_release(&context->allocator, lists, bytes, 16);
+    return status;
+}

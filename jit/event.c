@@ -1,0 +1,173 @@
+/* Runs that return before they are done. The event has what the end of such a run takes: its stream with what is still to be copied
+ * to the host, the plan, whose kernels and constants are in use, copies of tensors that kernels could not use as they are. */
+#include "jit/device.h"
+
+typedef struct output_view { /* the host's description of a tensor may be gone by then */
+    DLTensor tensor;
+    int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
+} output_view;
+
+struct dlc_event {
+    dlc_program *program;
+    jit_plan *plan; /* held; NULL: nothing is on its way */
+    jit_session session;
+    int inputs, tensors;               /* of `staged`: inputs, all */
+    DLManagedTensorVersioned **staged; /* the boundary's; NULL: none */
+    output_view *views;                /* [outputs] of those that are staged; NULL: none */
+    lib_error error;                   /* what the run came to */
+};
+
+dlc_status jit_event_new(dlc_program *program, const char *caller, const dlc_run_options *options, dlc_event **event,
+                         lib_error *error) {
+    *event = NULL;
+    if (!options || !options->event) return DLC_OK;
+    *options->event = NULL;
+    *event = lib_allocate_zeroed(&program->context->allocator, sizeof **event, _Alignof(dlc_event));
+    if (!*event) return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: an event", caller);
+    (*event)->program = program;
+    return DLC_OK;
+}
+
+void jit_event_give(dlc_event *event, const dlc_run_options *options, dlc_status status) {
+    if (event && status == DLC_OK)
+        *options->event = event;
+    else
+        dlc_event_destroy(event);
+}
+
+static size_t views_bytes(const dlc_event *event) {
+    return (size_t)(event->tensors - event->inputs) * sizeof *event->views;
+}
+
+static void drop_copies(dlc_event *event) {
+    const dlc_allocator *allocator = &event->program->context->allocator;
+    if (!event->staged) return;
+    for (int t = 0; t < event->tensors; t++)
+        if (event->staged[t]) event->staged[t]->deleter(event->staged[t]);
+    lib_release(allocator, event->staged, (size_t)event->tensors * sizeof *event->staged, 16);
+    if (event->views) lib_release(allocator, event->views, views_bytes(event), 16);
+    event->staged = NULL;
+    event->views = NULL;
+}
+
+/* ---- a run leaves it */
+
+static void copy_view(output_view *view, const DLTensor *tensor) {
+    view->tensor = *tensor;
+    if (!tensor->ndim) return;
+    size_t bytes = (size_t)tensor->ndim * sizeof(int64_t);
+    view->tensor.shape = memcpy(view->shape, tensor->shape, bytes);
+    if (tensor->strides) view->tensor.strides = memcpy(view->strides, tensor->strides, bytes);
+}
+
+dlc_status jit_event_prepare(dlc_event *event, jit_boundary *c, lib_error *error) {
+    if (!c->staged) return DLC_OK;
+    event->inputs = c->input_count;
+    event->tensors = c->input_count + c->output_count;
+    if (c->output_count) {
+        event->views = lib_allocate_zeroed(&event->program->context->allocator, views_bytes(event), 16);
+        if (!event->views) return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: an event", c->caller);
+    }
+    for (int o = 0; o < c->output_count; o++)
+        if (c->staged[c->input_count + o]) copy_view(&event->views[o], c->outputs[o].tensor);
+    event->staged = c->staged;
+    c->staged = NULL;
+    return DLC_OK;
+}
+
+void jit_event_start(dlc_event *event, jit_plan *plan, jit_session *session) {
+    jit_plans_hold(event->program, plan);
+    event->plan = plan;
+    jit_session_leave(session);
+    event->session = *session;
+}
+
+/* ---- and it ends */
+
+static void copy_back(dlc_event *event) {
+    for (int t = event->inputs; event->staged && t < event->tensors; t++) {
+        const DLManagedTensorVersioned *copy = event->staged[t];
+        if (!copy) continue;
+        lib_tensor_copy(&event->views[t - event->inputs].tensor, &copy->dl_tensor);
+        atomic_fetch_add_explicit(&event->program->context->copied_bytes, lib_tensor_bytes(&copy->dl_tensor),
+                                  memory_order_relaxed);
+    }
+}
+
+static void let_go(dlc_event *event) {
+    drop_copies(event);
+    jit_plans_let_go(event->program, event->plan);
+    event->plan = NULL;
+}
+
+/* What the stream has to say of the run; waits. The device is entered, and left then. */
+static void finish(dlc_event *event) {
+    jit_session *s = &event->session;
+    dlc_status status = s->runtime->synchronise(s->stream, &event->error);
+    event->error.status = status;
+    jit_session_end(s, status != DLC_OK);
+    if (status == DLC_OK) copy_back(event);
+    let_go(event);
+}
+
+static dlc_status outcome(const dlc_event *event) {
+    return event->error.status == DLC_OK ? DLC_OK : jit_fail(event->program->context, &event->error);
+}
+
+static dlc_status refuse(const char *caller) {
+    lib_error error;
+    lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: the event or the place for its answer is NULL", caller);
+    return jit_fail(NULL, &error);
+}
+
+dlc_status dlc_event_wait(dlc_event *event) {
+    lib_error error;
+    if (!event) return refuse("dlc_event_wait");
+    if (event->plan) {
+        if (jit_session_enter(&event->session, &error) != DLC_OK) return jit_fail(event->program->context, &error);
+        finish(event);
+    }
+    return outcome(event);
+}
+
+dlc_status dlc_event_query(dlc_event *event, bool *done) {
+    lib_error error;
+    if (!event || !done) return refuse("dlc_event_query");
+    *done = !event->plan;
+    if (*done) return outcome(event);
+    jit_session *s = &event->session;
+    if (jit_session_enter(s, &error) != DLC_OK) return jit_fail(event->program->context, &error);
+    if (s->runtime->query(s->stream, done, &error) == DLC_OK && !*done) {
+        jit_session_leave(s);
+        return DLC_OK;
+    }
+    *done = true; /* or failed: waiting says how */
+    finish(event);
+    return outcome(event);
+}
+
+dlc_status dlc_event_order(dlc_event *event, void *stream) {
+    lib_error error;
+    if (!event || !stream) return refuse("dlc_event_order");
+    jit_session *s = &event->session;
+    if (!event->plan) return outcome(event);
+    dlc_status status = jit_session_enter(s, &error);
+    if (status == DLC_OK) {
+        status = s->runtime->order(s->stream, stream, &error);
+        jit_session_leave(s);
+    }
+    return status == DLC_OK ? DLC_OK : jit_fail(event->program->context, &error);
+}
+
+void dlc_event_destroy(dlc_event *event) {
+    lib_error ignored;
+    if (!event) return;
+    if (event->plan) {
+        if (jit_session_enter(&event->session, &ignored) == DLC_OK)
+            finish(event);
+        else
+            let_go(event); /* a forked child, where there is nothing to wait for */
+    }
+    drop_copies(event);
+    lib_release(&event->program->context->allocator, event, sizeof *event, _Alignof(dlc_event));
+}
