@@ -834,7 +834,8 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
 /* Rows that all panels go over before the next rows; 0: all of them. What is broadcast is read again for each panel, panels are read
  * again for each block of rows: which of them should lie how near follows from their sizes. */
 static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
-    enum { L3_COST = 1, MEMORY_COST = 4 }; /* of a byte */
+    enum { L3_COST = 1, MEMORY_COST = 4 }; /* of a byte that tiles wait for: a panel's, when the first tile reads it */
+    const double hidden = 1. / 32;         /* of it for rows from L3: a few lines a tile, which come while it is worked on */
     enum { LEAST = 8 };                    /* tiles in a block, which share the start of a panel */
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
@@ -847,14 +848,14 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     double rows = rules_slice_bytes(r, main, t, false, t->u), all = rules_slice_bytes(r, main, t, true, t->v);
     double panels = (double)n / (double)t->nr, row = rows / (double)m;
     if (rows <= l2 || rows + all <= l3) return 0; /* what L3 gives comes in time */
-    double best = panels * rows * (rows <= l3 ? L3_COST : MEMORY_COST);
+    double best = panels * rows * (double)MEMORY_COST;
     int64_t chosen = 0;
     for (int level = 2; level <= 3; level++) {
-        int64_t block = (int64_t)((level == 2 ? l2 : l3 / 2) / row), half = block / 2;
+        int64_t block = (int64_t)((level == 2 ? l2 : l3 / 4) / row), half = block / 2;
         while (block > half && m % block) block--; /* a rest would double the versions of the tile */
         if (block <= half || block < LEAST * t->mr || block >= m) continue;
         double cost = (double)m / (double)block * all * (all <= l3 ? L3_COST : MEMORY_COST);
-        if (level == 3) cost += panels * rows * (double)L3_COST;
+        if (level == 3) cost += panels * rows * (double)L3_COST * hidden;
         if (cost >= 0.9 * best) continue;
         best = cost;
         chosen = block;
