@@ -147,6 +147,40 @@ static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_va
     return emit_call(e, "llvm.masked.gather", type, LLVMTypeOf(pointers), 4, arguments);
 }
 
+/* Lanes whose offsets are known and run in pieces of 16 bytes or more through memory: how many lanes a piece has; 0: they do not. `at`
+ * takes the offset of each lane. */
+static int pieces_of_lanes(const emitter *e, const access *a, emit_value offsets, int64_t *at) {
+    enum { PIECE = 16 };
+    int lanes = e->lanes, piece = lanes;
+    if (!a->offset.vector.llvm || e->active < lanes || !LLVMIsConstant(offsets.llvm)) return 0;
+    for (int i = 0; i < lanes; i++) {
+        LLVMValueRef lane = LLVMGetAggregateElement(offsets.llvm, (unsigned)i);
+        if (!lane || !LLVMIsAConstantInt(lane)) return 0;
+        at[i] = LLVMConstIntGetSExtValue(lane);
+    }
+    for (int i = 1; i < lanes; i++)
+        while (i % piece && at[i] != at[i - 1] + a->size) piece /= 2;
+    return piece < lanes && piece * a->size >= PIECE ? piece : 0;
+}
+
+/* A load for each piece, put together two by two. */
+static LLVMValueRef load_pieces(emitter *e, const access *a, int piece, const int64_t *at) {
+    LLVMTypeRef type = memory_type(e, a, piece);
+    LLVMValueRef part[EMIT_MAX_LANES];
+    int count = e->lanes / piece, index[EMIT_MAX_LANES];
+    for (int i = 0; i < EMIT_MAX_LANES; i++) index[i] = i;
+    for (int i = 0; i < count; i++) {
+        LLVMValueRef offset = emit_i64(e, at[i * piece]);
+        LLVMValueRef pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &offset, 1, "");
+        part[i] = plain_load(e, type, pointer, (uint32_t)a->size);
+    }
+    for (int lanes = 2 * piece; count > 1; lanes *= 2) {
+        count /= 2;
+        for (int i = 0; i < count; i++) part[i] = emit_shuffle(e, part[2 * i], part[2 * i + 1], lanes, index);
+    }
+    return part[0];
+}
+
 static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
     int lanes = e->lanes;
     LLVMTypeRef type = memory_type(e, a, lanes);
@@ -169,7 +203,9 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
     bool cheap_masks = e->features.level >= CPU_AVX512 && a->size >= 4;
     if (regular && step > 1 && step <= 4 && (!mask.llvm || cheap_masks))
         return strided_load(e, a, (int)step, mask.llvm);
-    return gather(e, a, mask, offsets);
+    int64_t at[EMIT_MAX_LANES];
+    int piece = mask.llvm ? 0 : pieces_of_lanes(e, a, offsets, at);
+    return piece ? load_pieces(e, a, piece, at) : gather(e, a, mask, offsets);
 }
 
 /* Zeros to read where a guard forbids the address itself; one per module that needs it. */

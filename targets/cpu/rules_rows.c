@@ -71,11 +71,14 @@ static bool runs_along(const row_plan *p, int s, int a) {
     return label >= 0 && (p->shared >> label & 1) && label != p->block_axis && !(p->across && label == p->v);
 }
 
-static bool has_lanes(const rules *r, int s) {
-    const tir_stage *stage = &r->region->stages.data[s];
+static int lane_of(const tir_stage *stage) {
     for (int a = 0; a < stage->space; a++)
-        if (strcmp(stage->axis[a].name, "lane") == 0) return true;
-    return false;
+        if (strcmp(stage->axis[a].name, "lane") == 0) return a;
+    return -1;
+}
+
+static bool has_lanes(const rules *r, int s) {
+    return lane_of(&r->region->stages.data[s]) >= 0;
 }
 
 /* The reduction that partial results by lanes, and the levels of a tree over them, end in; the stage itself when it is none. */
@@ -88,6 +91,17 @@ static int end_of_tree(rules *r, int s) {
             if (r->region->tensors.data[access[i].tensor].stage == s) s = q, i = count;
     }
     return s;
+}
+
+/* Of a tree that ends in `end`: the level that fills one vector; -1: none. Each row is added up by itself as far as that, which keeps all
+ * lanes busy; the levels below it are done for all rows together, the halves of neighbours side by side. */
+static int vector_level(rules *r, int end, int64_t lanes) {
+    for (int q = 0; q < end; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        if (stage->removed || stage->reduce || !has_lanes(r, q) || end_of_tree(r, q) != end) continue;
+        if (rules_extent(r, &stage->axis[lane_of(stage)]) == lanes) return q;
+    }
+    return -1;
 }
 
 static bool ends_tree(rules *r, int s) {
@@ -133,13 +147,34 @@ static bool attach_contraction(const row_plan *p, int s) {
     return rules_tile_in(r, s, &place);
 }
 
-/* Of several rows each step is done for all of them before the next one: what one row waits for, the others' work hides. A tree is
- * done row by row, in registers. */
+/* A level of a tree below one vector, or what it ends in, for all rows: in registers. */
+static void attach_fold(const row_plan *p, int s, int row) {
+    rules *r = p->r;
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *name = stage->name, *rows = stage->axis[row].name;
+    tir_schedule_add(r->schedule, "at %s %s.%s", name, p->root_name, p->loop);
+    tir_schedule_add(r->schedule, "store %s reg", name);
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != row && a != lane_of(stage)) lib_text_format(&order, " %s", stage->axis[a].name);
+    tir_schedule_add(r->schedule, "order %s:%s %s lane", name, order.length ? order.data : "", rows);
+    tir_schedule_add(r->schedule, "fuse %s.%s %s.lane -> lanes", name, rows, name);
+    tir_schedule_add(r->schedule, "vec %s.lanes", name);
+}
+
+/* Of several rows each step is done for all of them before the next one: what one row waits for, the others' work hides. */
 static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
-    int end = p->block > 1 && !p->tiled ? end_of_tree(r, s) : s,
-        row = end == s ? -1 : rules_axis_labelled(r, s, p->block_axis);
+    bool together = p->block > 1 && !p->tiled;
+    int end = together ? end_of_tree(r, s) : s, level = together ? vector_level(r, end, p->lanes) : -1;
+    if (level >= 0 && s > level && s != end && rules_axis_labelled(r, s, p->block_axis) >= 0) {
+        attach_fold(p, s, rules_axis_labelled(r, s, p->block_axis));
+        return;
+    }
+    if (level >= 0 && s != end) end = level; /* what stands above is done row by row, in registers */
+    int row = end == s ? -1 : rules_axis_labelled(r, s, p->block_axis);
     bool many = p->block > 1 && row < 0; /* not all of it fits registers */
     if (row < 0)
         tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, p->root_name, p->loop);
@@ -149,7 +184,7 @@ static void attach_row_member(const row_plan *p, int s) {
                              ? "q_i"
                              : r->region->stages.data[end].axis[rules_axis_labelled(r, end, p->block_axis)].name);
     if (attach_contraction(p, s)) return;
-    if (many && !p->tiled && ends_tree(r, s))
+    if (many && !p->tiled && (s == level || (level < 0 && ends_tree(r, s))))
         row = rules_axis_labelled(r, s, p->block_axis);           /* a loop, with the tree inside */
     int along = p->across ? rules_axis_labelled(r, s, p->v) : -1; /* the axis that vectors run along */
     int own = -1, owned = 0; /* innermost axis of its own with several points; how many there are */
@@ -253,27 +288,40 @@ static bool has_contraction(const rules *r, int root) {
     return false;
 }
 
-/* Rows that are done together when nothing but their latency asks for it: a few whose values fit half of the first-level cache. */
+/* Rows that are done together when nothing but their latency asks for it: as many as a vector has lanes, so that what is made of their
+ * reductions fills vectors, while the first-level cache holds them. Rows that keep no values are read again in each step; that pays where
+ * they are short: long ones keep the processor busy enough. */
 static int64_t rows_together(const row_plan *p, const int *members, int count, int64_t rows, int64_t longest) {
-    enum { MOST = 8 };
+    enum { MOST = 16, LEAST_READ = 12 };
     const tir_machine *machine = p->r->machine;
-    int64_t bytes = 0, room = machine->l1 > 0 ? machine->l1 / 2 : 16 << 10;
+    int64_t kept = 0, cache = machine->l1 > 0 ? machine->l1 : 32 << 10, block = MOST;
+    int64_t registers = machine->vector_registers ? machine->vector_registers : 16, values = 1;
     for (int i = 0; i < count; i++) { /* maps over whole rows: the rest is a few values a row */
         const tir_stage *m = &p->r->region->stages.data[members[i]];
         bool whole = false;
         for (int a = 0; a < m->space && !has_lanes(p->r, members[i]); a++)
             whole = whole || (!runs_along(p, members[i], a) && rules_extent(p->r, &m->axis[a]) != 1);
-        if (whole) bytes += longest * (int64_t)lib_dtype_size(p->r->region->tensors.data[m->tensor[0]].dtype);
+        if (m->count > values) values = m->count;
+        if (whole) kept += longest * (int64_t)lib_dtype_size(p->r->region->tensors.data[m->tensor[0]].dtype);
     }
-    if (bytes <= 0 || rows < 0) return 1; /* what is computed again for each step keeps the processor busy enough */
-    if (!p->small)
-        bytes += longest * (machine->vector_bytes / p->lanes); /* what is read; registers hold it otherwise */
-    int64_t block = MOST;
-    while (block > 1 && block * bytes > room) block /= 2;
+    if (rows < 0 || longest < 0) return 1;
+    while (block > 1 && block * values * 3 / 4 > registers - 2)
+        block /= 2; /* two levels of folding: a half and a quarter */
+    int64_t read = longest * (machine->vector_bytes / p->lanes);
+    if (kept > 0) {
+        if (p->small) read = 0; /* registers hold it */
+        while (block > 1 && block * (kept + read) > cache / 2) block /= 2;
+    } else if (LEAST_READ * read > cache / 2) {
+        return 1;
+    } else {
+        if (block * read > cache / 2) block = LEAST_READ;
+    }
     if (p->r->threads > 1 && block > rows / (2 * p->r->threads)) block = rows / (2 * p->r->threads);
-    for (int64_t less = block; less > block / 2; less--)
+    if (block < 2) return 1;
+    for (int64_t less = block; less > block * 3 / 4; less--)
         if (rows % less == 0) return less;
-    return rows >= 4 * block ? block : 1; /* the rest is a version of its own */
+    int64_t blocks = (rows + block - 1) / block; /* the last one is a version of its own */
+    return blocks > 4 ? block : (rows + blocks - 1) / blocks;
 }
 
 static int64_t block_of(int64_t extent) {
@@ -428,6 +476,8 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
     tir_schedule_add(r->schedule, "order %s:%s", top->name, order->data);
     if (p->across)
         tir_schedule_add(r->schedule, "vec %s.%s", top->name, p->v_loop);
+    else if (p->block > 1 && !p->tiled && vector_level(r, p->root, p->lanes) >= 0)
+        tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
         rules_store_past_caches(r, top);
