@@ -231,6 +231,7 @@ $(program_objects): | $(GEN)/dlc/ops.h
 $(OUT)/test/%.o: CPPFLAGS_ALL += -Itest
 $(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
 $(OUT)/test/api/digits_test: $(OUT)/examples/digits/network.o
+$(OUT)/test/cuda/tile: $(OUT)/test/tir/scheduled.o
 
 # A program from its prerequisites that are objects, with further libraries $(1); seeing inside, or through the public header.
 link_internal = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \

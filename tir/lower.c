@@ -125,6 +125,10 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         return;
     }
     const tir_axis_node *leaf = &plan->nodes.data[plan->order.data[k]];
+    if (leaf->unit && role == TIR_ROLE_UPDATE) {
+        loops(l, s, k + 1, role);
+        return;
+    }
     if (plan->unit && plan->order.data[k] == plan->unit_node) { /* all iterations at once, in the statement */
         int64_t trips;
         const tir_axis_node *split = leaf->parent < 0 ? NULL : &plan->nodes.data[leaf->parent];
@@ -346,6 +350,9 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     if (options && options->verify) tir_region_verify(arena->scope, region);
     l.kernel = tir_kernel_new(arena, region->pool, region->name);
     for (uint32_t i = 0; i < region->params.count; i++) lib_vec_push(arena, &l.kernel->params, region->params.data[i]);
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (!region->stages.data[s].removed && l.state.plan[s].unit && l.state.plan[s].unit->width == 0)
+            tir_lower_zero_operands(&l, (int)s);
     l.done = LIB_NEW_ARRAY(arena, bool, region->stages.count + 1);
     l.home = LIB_NEW_ARRAY(arena, uint32_t, region->tensors.count + 1);
     for (uint32_t t = 0; t < region->tensors.count; t++) l.home[t] = UINT32_MAX;

@@ -46,6 +46,21 @@ tir_expr tir_lower_translate(tir_lowering *l, int s, tir_expr e, const tir_expr 
 /* The innermost statement of a stage in one role, at the current point. */
 void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role);
 
+/* Conditions: what is neither known nor proven joins `all`; 0: true. */
+tir_expr tir_lower_conjoin(tir_lowering *l, tir_expr all, tir_expr term);
+/* Whether stores of the point stay in their tiles (and, for homes, the domain). */
+tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded);
+/* Loads of the stage's own elements at the current point. */
+void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc);
+
+/* lower_collective.c: units of a warp. What their operands must hold outside of the reduction, before lowering; the statement; the
+ * finished loops. */
+void tir_lower_zero_operands(tir_lowering *l, int s);
+tir_expr tir_lower_zeroed(tir_lowering *l, int s,
+                          tir_expr value); /* the value of an operand's stage at the current point */
+void tir_lower_collective(tir_lowering *l, int s);
+void tir_lower_check_collectives(tir_lowering *l);
+
 /* lower_buffers.c */
 void tir_lower_arguments(tir_lowering *l);
 void tir_lower_workspace(tir_lowering *l,

@@ -124,4 +124,5 @@ void tir_lower_check(tir_lowering *l) {
         c.bits[tir_var_id(l->pool, l->kernel->phases.data[p].task)] = FREE;
         check_list(&c, l->kernel->phases.data[p].body);
     }
+    tir_lower_check_collectives(l);
 }

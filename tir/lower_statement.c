@@ -59,7 +59,7 @@ static bool is_known(const tir_lowering *l, tir_expr term) {
     return false;
 }
 
-static tir_expr conjoin(tir_lowering *l, tir_expr all, tir_expr term) {
+tir_expr tir_lower_conjoin(tir_lowering *l, tir_expr all, tir_expr term) {
     if (is_known(l, term) || tir_prove(l->pool, term) == TIR_YES) return all;
     return all ? tir_and(l->pool, all, term) : term;
 }
@@ -77,7 +77,7 @@ static tir_expr axis_masks(tir_lowering *l, int s, int axis, bool inner, tir_exp
         if (node->axis != axis || node->outer < 0 || node->mode != TIR_TAIL_MASK || (inner && node->parent < 0))
             continue;
         tir_expr value = tir_node_value(&l->state, s, (int)n), extent = tir_node_extent(&l->state, s, (int)n);
-        if (value) all = conjoin(l, all, tir_lt(l->pool, value, extent));
+        if (value) all = tir_lower_conjoin(l, all, tir_lt(l->pool, value, extent));
     }
     return all;
 }
@@ -89,8 +89,8 @@ static tir_expr in_box(tir_lowering *l, int s, bool padded, tir_expr all) {
     for (int a = 0; a < stage->space; a++) {
         tir_expr value = tir_axis_value(&l->state, s, a), end = stage->axis[a].extent;
         if (padded) end = tir_layout_padded(l->pool, layout, a, end);
-        all = conjoin(l, all, tir_le(l->pool, tir_index(l->pool, 0), value));
-        all = conjoin(l, all, tir_lt(l->pool, value, end));
+        all = tir_lower_conjoin(l, all, tir_le(l->pool, tir_index(l->pool, 0), value));
+        all = tir_lower_conjoin(l, all, tir_lt(l->pool, value, end));
     }
     return all;
 }
@@ -131,8 +131,8 @@ static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node
             relative[d] = logical[d];
             tir_expr padded = tir_layout_padded(l->pool, &t->layout, d, t->extent[d]);
             tir_expr before = guard;
-            guard = conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), logical[d]));
-            guard = conjoin(l, guard, tir_lt(l->pool, logical[d], padded));
+            guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), logical[d]));
+            guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, logical[d], padded));
             if (guard != before && !other) other = tir_int(l->pool, node->dtype, 0);
         }
         l->known_count = saved;
@@ -279,9 +279,15 @@ static void load_state(tir_lowering *l, int s, const tir_expr *index, bool scrat
     }
 }
 
+void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc) {
+    tir_expr index[DLC_MAX_RANK];
+    point_indices(l, s, scratch, index);
+    load_state(l, s, index, scratch, acc);
+}
+
 /* Guard of stores of the point: for homes the point must lie in its tile; scratch outside is don't care. A root's tiles cover just
  * its domain (padded, where its layout pads); a region of an attached output may reach outside. */
-static tir_expr store_guard(tir_lowering *l, int s, bool scratch, bool padded) {
+tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded) {
     tir_expr guard = 0;
     for (int a = 0; a < tir_stage_of(l, s)->space; a++) guard = axis_masks(l, s, a, scratch, guard);
     if (scratch) return guard;
@@ -301,7 +307,7 @@ static void statement_init(tir_lowering *l, int s, bool scratch) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_expr index[DLC_MAX_RANK], values[TIR_MAX_STATE];
     bool padded = !scratch && padded_layout(l, stage->tensor[0]);
-    tir_stmt **after = open_if(l, store_guard(l, s, scratch, padded), false);
+    tir_stmt **after = open_if(l, tir_lower_store_guard(l, s, scratch, padded), false);
     point_indices(l, s, scratch, index);
     tir_expr valid = padded ? in_domain(l, s, 0) : 0; /* padding holds zeros, whatever the identity is */
     for (int c = 0; c < stage->count; c++) {
@@ -318,7 +324,7 @@ static void statement_map(tir_lowering *l, int s, bool scratch) {
     tir_expr index[DLC_MAX_RANK], values[TIR_MAX_STATE];
     bool padded = !scratch && padded_layout(l, stage->tensor[0]);
     int saved = l->known_count;
-    tir_expr guard = store_guard(l, s, scratch, padded);
+    tir_expr guard = tir_lower_store_guard(l, s, scratch, padded);
     tir_stmt **after = open_if(l, guard, false);
     tir_lower_learn(l, guard);
     learn_ranges(l, s);
@@ -326,7 +332,7 @@ static void statement_map(tir_lowering *l, int s, bool scratch) {
     tir_expr valid = padded ? in_domain(l, s, 0) : 0;
     int inner = l->known_count;
     for (int c = 0; c < stage->count; c++) {
-        values[c] = legal(l, tir_lower_translate(l, s, stage->value[c], NULL));
+        values[c] = tir_lower_zeroed(l, s, legal(l, tir_lower_translate(l, s, stage->value[c], NULL)));
         if (valid)
             values[c] = tir_select(l->pool, valid, values[c], tir_int(l->pool, tir_dtype_of(l->pool, values[c]), 0));
     }
@@ -359,7 +365,7 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE], values[TIR_MAX_STATE];
     int saved = l->known_count;
     bool padded = !scratch && padded_layout(l, stage->tensor[0]);
-    tir_expr guard = stage->kind == TIR_SCATTER ? 0 : store_guard(l, s, scratch, padded);
+    tir_expr guard = stage->kind == TIR_SCATTER ? 0 : tir_lower_store_guard(l, s, scratch, padded);
     for (int a = 0; a < stage->space && stage->kind == TIR_SCATTER; a++) guard = axis_masks(l, s, a, false, guard);
     tir_lower_learn(l, guard);
     if (stage->kind == TIR_REDUCE) learn_ranges(l, s);
@@ -375,7 +381,7 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
     if (stage->predicate) {
         tir_expr terms[TIR_TERM_LIMIT];
         int count = tir_conjuncts(l->pool, tir_lower_translate(l, s, stage->predicate, NULL), terms, TIR_TERM_LIMIT);
-        for (int i = 0; i < count; i++) guard = conjoin(l, guard, terms[i]);
+        for (int i = 0; i < count; i++) guard = tir_lower_conjoin(l, guard, terms[i]);
         tir_lower_learn(l, guard);
     }
     if (stage->kind == TIR_SCATTER)
@@ -385,8 +391,8 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
                 index[d] =
                     tir_sub(l->pool, index[d], tir_plan_of(l, s)->scratch_low[d]); /* beyond: of no interest here */
             tir_expr end = scratch ? tir_axis_span(&l->state, s, d) : stage->axis[d].extent;
-            guard = conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), index[d]));
-            guard = conjoin(l, guard, tir_lt(l->pool, index[d], end));
+            guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), index[d]));
+            guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, index[d], end));
         }
     else
         point_indices(l, s, scratch, index);
@@ -450,7 +456,7 @@ static tir_expr unit_value(tir_lowering *l, int s, tir_expr acc, bool zeros) {
         tir_expr inside = unit_step_inside(l, s, i, zeros);
         for (int t = 0; t < found; t++)
             if (!is_of_all_steps(l, s, terms[t]))
-                inside = conjoin(l, inside, tir_lower_translate(l, s, terms[t], NULL));
+                inside = tir_lower_conjoin(l, inside, tir_lower_translate(l, s, terms[t], NULL));
         for (int side = 0; side < 2; side++) {
             tir_expr value = legal(l, tir_lower_translate(l, s, sides[side], NULL));
             if (inside) value = tir_select(l->pool, inside, value, tir_int(l->pool, tir_dtype_of(l->pool, value), 0));
@@ -495,13 +501,14 @@ static void statement_unit(tir_lowering *l, int s, bool scratch) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     int saved = l->known_count;
     bool padded = !scratch && padded_layout(l, stage->tensor[0]);
-    tir_expr guard = store_guard(l, s, scratch, padded), sides[2], terms[TIR_TERM_LIMIT];
+    tir_expr guard = tir_lower_store_guard(l, s, scratch, padded), sides[2], terms[TIR_TERM_LIMIT];
     if (padded) guard = in_domain(l, s, guard);
     tir_lower_learn(l, guard);
     learn_ranges(l, s);
     int found = tir_conjuncts(l->pool, stage->predicate, terms, TIR_TERM_LIMIT);
     for (int t = 0; t < found; t++)
-        if (is_of_all_steps(l, s, terms[t])) guard = conjoin(l, guard, tir_lower_translate(l, s, terms[t], NULL));
+        if (is_of_all_steps(l, s, terms[t]))
+            guard = tir_lower_conjoin(l, guard, tir_lower_translate(l, s, terms[t], NULL));
     tir_lower_learn(l, guard);
     tir_unit_match(plan->unit, l->pool, stage, &sides[0], &sides[1]);
     bool zeros = ends_in_zeros(l, s, sides[0]) && ends_in_zeros(l, s, sides[1]);
@@ -517,7 +524,7 @@ static void statement_copy(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_expr index[DLC_MAX_RANK], acc[TIR_MAX_STATE];
     bool padded = padded_layout(l, stage->tensor[0]);
-    tir_stmt **after = open_if(l, store_guard(l, s, false, padded), false);
+    tir_stmt **after = open_if(l, tir_lower_store_guard(l, s, false, padded), false);
     point_indices(l, s, true, index);
     load_state(l, s, index, true, acc);
     tir_expr valid = padded ? in_domain(l, s, 0) : 0;
@@ -538,7 +545,7 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
     for (int c = 0; c < stage->count; c++) {
         const tir_tensor *tensor = &l->region->tensors.data[stage->tensor[c]];
         tir_expr index[DLC_MAX_RANK], value;
-        tir_expr guard = store_guard(l, s, plan->open, false);
+        tir_expr guard = tir_lower_store_guard(l, s, plan->open, false);
         if (!init) guard = axis_masks(l, s, stage->space, false, guard);
         point_indices(l, s, plan->open, index);
         tir_stmt **outside = NULL;
@@ -584,6 +591,8 @@ void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role) {
         statement_copy(l, s);
     else if (role == TIR_ROLE_INIT)
         statement_init(l, s, scratch);
+    else if (tir_plan_of(l, s)->unit && tir_plan_of(l, s)->unit->width == 0)
+        tir_lower_collective(l, s);
     else if (tir_plan_of(l, s)->unit)
         statement_unit(l, s, scratch);
     else if (kind == TIR_MAP)

@@ -32,7 +32,8 @@ typedef enum tir_machine_unit {
     TIR_UNIT_BF16_DOT = 1, /* vdpbf16ps */
     TIR_UNIT_U8I8_DOT = 2, /* vpdpbusd */
     TIR_UNIT_F16 = 4,      /* f16 conversion instructions */
-    TIR_UNIT_SCALE = 8     /* vscalefps: x * 2^floor(n) of f32 */
+    TIR_UNIT_SCALE = 8,    /* vscalefps: x * 2^floor(n) of f32 */
+    TIR_UNIT_MMA = 16      /* mma.m16n8k16 of a warp: bf16 and f16 */
 } tir_machine_unit;
 
 #endif

@@ -48,6 +48,7 @@ static int64_t bound(tir_schedule_state *state, int stage, int node) {
     int64_t whole = bound(state, stage, n->parent), count = whole / split->factor + (whole % split->factor != 0),
             points;
     if (split->outer == node) return count;
+    if (split->full) return split->factor;
     bool even = split->mode == TIR_TAIL_BALANCED && count && split->parent < 0 && split->slow < 0 &&
                 tir_is_const(pool_of(state), state->plan[stage].extent[n->axis], &points);
     if (even) whole = (points + count - 1) / count;
@@ -57,7 +58,7 @@ static int64_t bound(tir_schedule_state *state, int stage, int node) {
 /* Tiles of a mask split are all of one constant size: no more than the whole can have. */
 static tir_expr mask_size(tir_schedule_state *state, int stage, int split) {
     int64_t most = bound(state, stage, split), factor = node_of(state, stage, split)->factor;
-    return tir_index(pool_of(state), most < factor ? most : factor);
+    return tir_index(pool_of(state), most < factor && !node_of(state, stage, split)->full ? most : factor);
 }
 
 static tir_expr tile_size(tir_schedule_state *state, int stage, int split) {

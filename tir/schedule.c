@@ -149,6 +149,7 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
     for (int m = 0; m < 4; m++)
         if (lib_lexer_accept(lexer, split_modes[m])) mode = m;
     if (mode < 0) tir_schedule_raise(state, "the tail must be said: mask, overlap, peel or balanced");
+    const bool full = mode == TIR_TAIL_MASK && lib_lexer_accept(lexer, "full");
     tir_axis_node whole = plan->nodes.data[node];
     if (whole.kind != TIR_SERIAL || whole.parallel)
         tir_schedule_raise(state, "axis %s is already %s", axis,
@@ -174,6 +175,7 @@ static void apply_split(tir_schedule_state *state, lib_lexer *lexer) {
     split->inner = inner_node;
     split->factor = factor;
     split->mode = (tir_split_mode)mode;
+    split->full = full;
     split->clip = false;
     for (uint32_t i = 0; i < plan->order.count; i++)
         if (plan->order.data[i] == node) {
@@ -343,11 +345,48 @@ static bool has_word(const char *list, const char *word) {
     return false;
 }
 
+static bool all_in_unit(const tir_stage_plan *plan, int node) {
+    const tir_axis_node *n = &plan->nodes.data[node];
+    if (n->slow >= 0 || n->fused >= 0) return false;
+    return n->outer < 0 ? n->unit : all_in_unit(plan, n->outer) && all_in_unit(plan, n->inner);
+}
+
+/* unit C.il,ih,jl,je,k mma.m16n8k16.bf16 : axes in the order of the instruction's variables; each has a node of which all loops are
+ * named. */
+static void apply_collective(tir_schedule_state *state, int stage, const int *leaf, int count) {
+    tir_stage_plan *plan = &state->plan[stage];
+    int axis[TIR_COLLECTIVE_VARS], axes = 0;
+    for (int i = 0; i < count; i++) plan->nodes.data[leaf[i]].unit = true;
+    for (int i = 0; i < count; i++) {
+        int node = leaf[i], a = 0, above;
+        while (a < axes && axis[a] != plan->nodes.data[node].axis) a++;
+        if (a == TIR_COLLECTIVE_VARS) tir_schedule_raise(state, "%s has %d axes", plan->unit->name, a);
+        axis[a] = plan->nodes.data[node].axis;
+        while ((above = plan->nodes.data[node].parent) >= 0 && all_in_unit(plan, above)) node = above;
+        if (a < axes && plan->unit_root[a] != node)
+            tir_schedule_raise(state, "loops of axis %s that %s takes are no whole part of it",
+                               state->region->stages.data[stage].axis[axis[a]].name, plan->unit->name);
+        plan->unit_root[a] = node;
+        if (a == axes) axes++;
+        if (plan->nodes.data[node].reduce != (a == TIR_COLLECTIVE_VARS - 1))
+            tir_schedule_raise(state, "%s takes loops of rows, of columns and of the reduction, in this order",
+                               plan->unit->name);
+    }
+    if (axes != TIR_COLLECTIVE_VARS)
+        tir_schedule_raise(state, "%s takes loops of %d axes: of rows, of columns and of the reduction",
+                           plan->unit->name, TIR_COLLECTIVE_VARS);
+}
+
 /* unit C.ki vdpbf16ps deviates assoc,ftz : the iterations of loop ki are one instruction. */
 static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
+    enum { LEAVES = 16 };
     const char *axis;
-    int stage = dotted(state, lexer, &axis);
-    int node = find_leaf(state, stage, axis);
+    int stage = dotted(state, lexer, &axis), leaf[LEAVES], leaves = 1;
+    int node = leaf[0] = find_leaf(state, stage, axis);
+    while (lib_lexer_accept(lexer, ",")) {
+        if (leaves == LEAVES) tir_schedule_raise(state, "more than %d loops", LEAVES);
+        leaf[leaves++] = find_leaf(state, stage, lib_lexer_name(lexer));
+    }
     tir_stage_plan *plan = &state->plan[stage];
     const char *name = lib_lexer_name(lexer);
     const tir_unit *unit = tir_unit_find(name);
@@ -372,8 +411,14 @@ static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
         tir_schedule_raise(state, "stage %s does not sum products of %s and %s in %s",
                            state->region->stages.data[stage].name, tir_dtype_name(unit->left),
                            tir_dtype_name(unit->right), tir_dtype_name(unit->sum));
-    if (!plan->nodes.data[node].reduce) tir_schedule_raise(state, "%s is not a reduction axis", axis);
     plan->unit = unit;
+    if (unit->width == 0) {
+        plan->unit_node = -1;
+        apply_collective(state, stage, leaf, leaves);
+        return;
+    }
+    if (leaves > 1) tir_schedule_raise(state, "%s takes one loop", name);
+    if (!plan->nodes.data[node].reduce) tir_schedule_raise(state, "%s is not a reduction axis", axis);
     plan->unit_node = node;
 }
 
@@ -546,6 +591,30 @@ static void check_owners(tir_schedule_state *state, int s) {
     }
 }
 
+/* A unit of a warp takes whole loops, of registers, and nothing else happens in them. */
+static void check_collective(tir_schedule_state *state, int s) {
+    const tir_stage_plan *plan = &state->plan[s];
+    for (uint32_t n = 0; n < plan->nodes.count; n++) {
+        const tir_axis_node *leaf = &plan->nodes.data[n];
+        if (!leaf->unit) continue;
+        if (leaf->outer >= 0 || leaf->fused >= 0)
+            tir_schedule_raise(state, "axis %s is split: name one of its parts for unit %s", leaf->name,
+                               plan->unit->name);
+        if (leaf->clip || leaf->parallel)
+            tir_schedule_raise(state, "axis %s belongs to unit %s", leaf->name, plan->unit->name);
+        for (uint32_t q = 0; q < state->region->stages.count; q++)
+            if (!state->region->stages.data[q].removed && state->plan[q].at_stage == s &&
+                state->plan[q].at_node == (int)n)
+                tir_schedule_raise(state, "%s is attached inside unit %s", state->region->stages.data[q].name,
+                                   plan->unit->name);
+    }
+    if (state->region->stages.data[s].predicate)
+        tir_schedule_raise(state, "%s is for reductions without a condition", plan->unit->name);
+    if (plan->at_stage < 0 || !plan->has_scope || plan->scope != TIR_SCOPE_REG)
+        tir_schedule_raise(state, "%s sums in registers: `at` and `store %s reg`", plan->unit->name,
+                           state->region->stages.data[s].name);
+}
+
 /* The loop of a unit is the innermost reduction, and nothing else happens in it. */
 static void check_unit(tir_schedule_state *state, int s) {
     const tir_stage_plan *plan = &state->plan[s];
@@ -585,7 +654,8 @@ static void check_plan(tir_schedule_state *state) {
         if (plan->has_scope && plan->at_stage < 0 && stage->kind != TIR_FOLD && plan->scope != TIR_SCOPE_WORKSPACE)
             tir_schedule_raise(state, "store %s: a root lies in its own buffer; attach it first (at)",
                                tir_scope_names[plan->scope]);
-        if (plan->unit) check_unit(state, (int)s);
+        if (plan->unit && plan->unit->width == 0) check_collective(state, (int)s);
+        if (plan->unit && plan->unit->width > 0) check_unit(state, (int)s);
         for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)
             if (plan->nodes.data[n].slow >= 0 && plan->nodes.data[n].outer >= 0)
                 tir_schedule_raise(state, "fused axes are split: only those of roots may be");

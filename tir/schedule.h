@@ -22,6 +22,7 @@
  *     hoist   xw F                         a step that does not need the state leaves fold F
  *   loops:
  *     split   D.i 13 -> io ii mask|overlap|peel|balanced
+ *                                          mask full: tiles of 13 points, even where there are fewer
  *     fuse    D.i D.j -> ij                one loop over two neighbouring axes; in an attached stage it stays whole
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]
@@ -36,6 +37,8 @@
  *     nt      D
  *     unit    C.ki vdpbf16ps deviates assoc,ftz
  *                                          the iterations of loop ki are one instruction (tir/unit.h)
+ *     unit    C.il,ih,jl,je,kk mma.m16n8k16.bf16 deviates assoc
+ *                                          these loops, by axes in the instruction's order, are one instruction of a warp
  *
  * An illegal directive raises DLC_INVALID_ARGUMENT naming directive, stage and reason; it never makes wrong code. */
 #ifndef TIR_SCHEDULE_H

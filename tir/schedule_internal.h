@@ -19,6 +19,8 @@ typedef struct tir_axis_node {
     bool reduce;
     tir_split_mode mode; /* when split */
     int64_t factor;
+    bool full;           /* a mask split whose tiles are of `factor` points even where the whole has fewer */
+    bool unit;           /* leaves: a collective statement runs through it */
     tir_loop_kind kind;  /* leaves */
     bool parallel, clip; /* leaves */
     tir_expr value;      /* while lowering: the loop variable of a leaf whose loop is open; 0 outside */
@@ -42,6 +44,10 @@ typedef struct tir_stage_plan {
     int by[TIR_MAX_AXES];   /* axis -> axis of at_stage it corresponds to (`by`); -1: from the loads */
     const tir_unit *unit;   /* computes the updates of unit_node's iterations at once; NULL: none */
     int unit_node;
+    int unit_root[TIR_COLLECTIVE_VARS]; /* of a collective unit: the nodes that its variables are */
+    /* While lowering, of an operand of a collective unit: elements at `zero_end` and beyond along an axis are zero; 0: no matter. */
+    int zero_axis;
+    tir_expr zero_end;
     bool follower; /* tir_is_follower */
     bool has_scope;
     tir_scope scope; /* of the scratch of an attached stage */

@@ -33,9 +33,19 @@ bool tir_unit_match(const tir_unit *unit, const tir_pool *pool, const tir_stage 
     return false;
 }
 
-const tir_unit *tir_unit_for(int32_t machine, const tir_pool *pool, const tir_stage *stage) {
+static const tir_unit *find(int32_t machine, const tir_pool *pool, const tir_stage *stage, bool warp) {
     tir_expr left, right;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if ((units[i].machine & machine) && tir_unit_match(&units[i], pool, stage, &left, &right)) return &units[i];
+        if ((units[i].machine & machine) && (units[i].width == 0) == warp &&
+            tir_unit_match(&units[i], pool, stage, &left, &right))
+            return &units[i];
     return NULL;
+}
+
+const tir_unit *tir_unit_for(int32_t machine, const tir_pool *pool, const tir_stage *stage) {
+    return find(machine, pool, stage, false);
+}
+
+const tir_unit *tir_unit_of_warp(int32_t machine, const tir_pool *pool, const tir_stage *stage) {
+    return find(machine, pool, stage, true);
 }

@@ -39,6 +39,7 @@ dlc_status cuda_machine_of_device(const cuda_driver *driver, CUdevice device, ti
     machine->l2 = value[L2];
     machine->shared_memory = value[OPTIN] > value[SHARED] ? value[OPTIN] : value[SHARED];
     machine->compute_capability = 10 * value[MAJOR] + value[MINOR];
+    if (machine->compute_capability >= 80) machine->units |= TIR_UNIT_MMA;
     return DLC_OK;
 }
 
@@ -64,6 +65,7 @@ bool cuda_machine_of_name(const char *architecture, tir_machine *machine) {
         machine->l2 = (int64_t)devices[i].l2_mib << 20;
         machine->shared_memory = (int64_t)devices[i].shared_kib << 10;
         machine->compute_capability = devices[i].capability;
+        if (machine->compute_capability >= 80) machine->units |= TIR_UNIT_MMA;
         return true;
     }
     return false;

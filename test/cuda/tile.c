@@ -1,6 +1,7 @@
 /* Collective statements through a real NVRTC: each kernel compiles for both architectures, stays in registers, and has the instructions
  * that it names. DUMP=folder keeps source and code. */
 #include "targets/cuda/cuda.h"
+#include "tir/matrix_unit.h"
 #include "tir/scheduled.h"
 
 #include <setjmp.h>
@@ -12,8 +13,9 @@
 #include <cmocka.h>
 
 typedef struct tile_case {
-    const char *name, *kernel;
-    const char *instruction; /* of PTX */
+    const char *name, *kernel; /* NULL: of region and schedule */
+    const char *instruction;   /* of PTX */
+    const char *region, *schedule;
 } tile_case;
 
 #define LANES(body) "for l in 0..8 thread { for t in 0..4 thread {\n" body "\n} }\n"
@@ -30,14 +32,18 @@ typedef struct tile_case {
 static const tile_case cases[] = {
     {"mma",
      KERNEL(LANES(R(H(E("A[l, t, r, h, e] = x[h*8 + l, r*8 + t*2 + e]")) E("B[l, t, r, e] = w[r*8 + t*2 + e, l]")))),
-     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"},
+     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", NULL, NULL},
     {"ldmatrix",
      KERNEL(LANES(
          "for c in 0..4 unroll { for i in 0..2 unroll { xs[i*8 + l, c*4 + t] = x[i*8 + l, c*4 + t] }\n"
          "ws[c*4 + t, l] = w[c*4 + t, l] }") "barrier\n"
                                              "ldmatrix.x4 (q, r, c) A[r, c/2, q/2, q%2, c%2] = xs[q%2*8 + r, q/2*8 + c]\n"
                                              "ldmatrix.x2.trans (q, r, c) B[c, r/2, q, r%2] = ws[q*8 + r, c]\n"),
-     "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"},
+     "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16", NULL, NULL},
+    {"contraction", NULL, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", REGION("bf16", "45", "83", "37"),
+     SCHEDULE("bf16")},
+    {"contraction_f16", NULL, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", REGION("f16", "512", "512", "512"),
+     SCHEDULE("f16")},
 };
 
 static bool found;
@@ -91,19 +97,24 @@ static void need_nvrtc(void) {
 static void test_kernel(void **state) {
     const tile_case *c = *state;
     need_nvrtc();
+    scheduled_report report = {.kernel = NULL};
+    if (c->region && scheduled_run(c->region, c->schedule, 0, 7, false, &report) != SCHEDULED_AGREES)
+        fail_msg("%s: %s", c->name, report.message);
+    const char *text = c->region ? report.kernel : c->kernel;
     lib_scope scope;
     lib_arena arena;
     lib_text source;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     if (LIB_ENTER(&scope)) {
         lib_lexer lexer;
-        lib_lexer_init(&lexer, &arena, "kernel", c->kernel, strlen(c->kernel));
+        lib_lexer_init(&lexer, &arena, "kernel", text, strlen(text));
         const tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
         lib_text_init(&source, &arena);
         cuda_source(1, &kernel, &source);
         compile(c->name, source.data, c->instruction);
     }
     lib_arena_free(&arena);
+    free(report.kernel);
     assert_string_equal(scope.error.status == DLC_OK ? "" : scope.error.message, "");
 }
 

@@ -166,7 +166,7 @@ static void lower(run *r, const char *schedule_text) {
                            .vector_bytes = 64,
                            .vector_registers = 32,
                            .line = 64,
-                           .units = TIR_UNIT_BF16_DOT | TIR_UNIT_U8I8_DOT};
+                           .units = TIR_UNIT_BF16_DOT | TIR_UNIT_U8I8_DOT | TIR_UNIT_MMA};
     tir_lower_options options = {.machine = &machine, .verify = true};
     r->rewritten = tir_region_copy(r->arena, r->region);
     tir_schedule_rewrite(r->rewritten, &schedule, &options);

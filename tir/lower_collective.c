@@ -1,0 +1,198 @@
+/* Units of a warp: the loops that a schedule gives to one become a collective statement, its operands and sums places in registers. What
+ * lies outside of the reduction's domain must be zero in both operands; whoever brings them there from memory sees to it. */
+#include "tir/lower.h"
+#include "tir/registers.h"
+
+/* ---- operands outside of the domain */
+
+/* The stage in whose scratch a tensor lies where the unit reads it; -1: none. */
+static int scratch_stage(tir_lowering *l, uint32_t tensor) {
+    const int s = l->region->tensors.data[tensor].stage;
+    return s >= 0 && tir_plan_of(l, s)->at_stage >= 0 && tir_stage_of(l, s)->kind == TIR_MAP ? s : -1;
+}
+
+/* The dimension of a load that is indexed by an axis alone; -1: none. */
+static int dimension_of(const tir_pool *pool, tir_expr load, tir_expr axis) {
+    const tir_node *node = tir_get(pool, load);
+    for (int d = 0; d < node->count - (node->guarded ? 2 : 0); d++)
+        if (tir_operand(pool, load, d) == axis) return d;
+    return -1;
+}
+
+static void zero_operand(tir_lowering *l, int unit, tir_expr load) {
+    tir_stage *stage = tir_stage_of(l, unit);
+    const tir_axis *axis = &stage->axis[tir_plan_of(l, unit)->nodes.data[tir_plan_of(l, unit)->unit_root[2]].axis];
+    const char *name = tir_plan_of(l, unit)->unit->name;
+    int s = -1, dim = -1;
+    tir_expr along = axis->var;
+    l->state.line = stage->name;
+    /* copies of copies: the first one, which reads memory, zeroes */
+    for (tir_expr at = load; tir_op_of(l->pool, at) == TIR_LOAD && !tir_get(l->pool, at)->guarded;) {
+        const int next = scratch_stage(l, (uint32_t)tir_get(l->pool, at)->bits);
+        const int d = dimension_of(l->pool, at, along);
+        if (next < 0 || d < 0 || tir_stage_of(l, next)->count != 1) break;
+        s = next;
+        dim = d;
+        along = tir_stage_of(l, s)->axis[d].var;
+        at = tir_stage_of(l, s)->value[0];
+    }
+    if (s < 0)
+        tir_schedule_raise(&l->state, "operands of %s must be values that are attached, read along its axes: copy them",
+                           name);
+    tir_plan_of(l, s)->zero_axis = dim;
+    tir_plan_of(l, s)->zero_end = axis->extent;
+}
+
+void tir_lower_zero_operands(tir_lowering *l, int s) {
+    tir_expr sides[2];
+    tir_unit_match(tir_plan_of(l, s)->unit, l->pool, tir_stage_of(l, s), &sides[0], &sides[1]);
+    for (int side = 0; side < 2; side++) zero_operand(l, s, sides[side]);
+}
+
+/* A load that gives zero there already, since its tensor ends there. */
+static bool ends_there(const tir_lowering *l, tir_expr value, tir_expr inside) {
+    const tir_node *node = tir_get(l->pool, value);
+    tir_expr terms[TIR_TERM_LIMIT];
+    if (node->op != TIR_LOAD || !node->guarded) return false;
+    tir_expr other = tir_operand(l->pool, value, node->count - 1);
+    if (other != tir_int(l->pool, node->dtype, 0)) return false;
+    int count = tir_conjuncts(l->pool, tir_operand(l->pool, value, node->count - 2), terms, TIR_TERM_LIMIT);
+    for (int i = 0; i < count; i++)
+        if (terms[i] == inside) return true;
+    return false;
+}
+
+tir_expr tir_lower_zeroed(tir_lowering *l, int s, tir_expr value) {
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    if (!plan->zero_end) return value;
+    tir_expr inside = tir_lt(l->pool, tir_axis_value(&l->state, s, plan->zero_axis), plan->zero_end);
+    if (!tir_lower_conjoin(l, 0, inside) || ends_there(l, value, inside)) return value;
+    return tir_select(l->pool, inside, value, tir_int(l->pool, tir_dtype_of(l->pool, value), 0));
+}
+
+/* ---- the statement */
+
+/* All loops below a node, from the node's value. */
+static void set_values(tir_stage_plan *plan, tir_pool *pool, int node, tir_expr value) {
+    tir_axis_node *n = &plan->nodes.data[node];
+    if (n->outer < 0) {
+        n->value = value;
+        return;
+    }
+    tir_expr factor = tir_index(pool, n->factor);
+    set_values(plan, pool, n->outer, value ? tir_div(pool, value, factor) : 0);
+    set_values(plan, pool, n->inner, value ? tir_rem(pool, value, factor) : 0);
+}
+
+/* The node has as many points as the instruction's variable, in tiles that divide it. */
+static void check_side(tir_lowering *l, int s, int node, int64_t side) {
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    const tir_axis_node *n = &plan->nodes.data[node];
+    int64_t points = 0;
+    if (!tir_is_const(l->pool, tir_node_extent(&l->state, s, node), &points) || points != side)
+        tir_schedule_raise(&l->state, "%s of stage %s must have %lld points for unit %s", n->name,
+                           tir_stage_of(l, s)->name, (long long)side, plan->unit->name);
+    if (n->outer < 0) return;
+    if (n->mode != TIR_TAIL_MASK || side % n->factor)
+        tir_schedule_raise(&l->state, "%s of stage %s is not split into equal parts for unit %s", n->name,
+                           tir_stage_of(l, s)->name, plan->unit->name);
+    check_side(l, s, n->outer, side / n->factor);
+    check_side(l, s, n->inner, n->factor);
+}
+
+/* Tiles of the reduction divide each other: only the axis itself may end within one. */
+static void check_steps(tir_lowering *l, int s) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    const int axis = plan->nodes.data[plan->unit_root[2]].axis;
+    for (uint32_t n = 0; n < plan->nodes.count; n++) {
+        const tir_axis_node *node = &plan->nodes.data[n];
+        if (!node->reduce || node->outer < 0 || node->mode != TIR_TAIL_MASK) continue;
+        if (node->axis == axis && node->parent < 0) continue; /* operands are zero beyond */
+        tir_expr inside = tir_lt(l->pool, tir_node_value(&l->state, s, (int)n), tir_node_extent(&l->state, s, (int)n));
+        if (tir_lower_conjoin(l, 0, inside))
+            tir_schedule_raise(&l->state, "tiles of %s of stage %s do not divide it, which %s needs", node->name,
+                               stage->name, plan->unit->name);
+    }
+}
+
+static tir_place place_of(tir_lowering *l, int s, tir_expr load, const char *what) {
+    const tir_node *node = tir_get(l->pool, load);
+    tir_expr index[TIR_MAX_PHYSICAL_RANK];
+    if (node->op != TIR_LOAD || node->guarded || l->kernel->buffers.data[node->bits].scope != TIR_SCOPE_REG)
+        tir_schedule_raise(&l->state, "%s of unit %s must lie in registers: copy and `store reg`", what,
+                           tir_plan_of(l, s)->unit->name);
+    for (int d = 0; d < node->count; d++) index[d] = tir_operand(l->pool, load, d);
+    return (tir_place){(uint32_t)node->bits, node->count, tir_lower_copy_indices(l, index, node->count)};
+}
+
+void tir_lower_collective(tir_lowering *l, int s) {
+    tir_stage *stage = tir_stage_of(l, s);
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    const tir_collective *row = tir_collective_find(plan->unit->name);
+    tir_expr acc[TIR_MAX_STATE], sides[2], i = stage->axis[plan->nodes.data[plan->unit_root[0]].axis].var;
+    tir_stmt *stmt = tir_collective_new(l->kernel, row);
+    l->state.line = stage->name;
+    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) {
+        check_side(l, s, plan->unit_root[v], INT64_C(1) << row->bits[v]);
+        set_values(plan, l->pool, plan->unit_root[v], stmt->collective.var[v]);
+    }
+    check_steps(l, s);
+    if (tir_lower_store_guard(l, s, true, false))
+        tir_schedule_raise(&l->state, "tiles of stage %s do not divide what it computes, which %s needs", stage->name,
+                           plan->unit->name);
+    tir_unit_match(plan->unit, l->pool, stage, &sides[0], &sides[1]);
+    const int left = tir_uses(l->pool, sides[0], i) ? 0 : 1;
+    tir_lower_load_state(l, s, true, acc);
+    stmt->collective.place[0] = place_of(l, s, acc[0], "sums");
+    stmt->collective.place[1] = place_of(l, s, tir_lower_translate(l, s, sides[left], NULL), "operands");
+    stmt->collective.place[2] = place_of(l, s, tir_lower_translate(l, s, sides[1 - left], NULL), "operands");
+    l->kernel->buffers.data[stmt->collective.place[0].buffer].written = true;
+    for (int v = 0; v < TIR_COLLECTIVE_VARS; v++) set_values(plan, l->pool, plan->unit_root[v], 0);
+    *l->cursor = stmt;
+    l->cursor = &stmt->next;
+}
+
+/* ---- finished loops */
+
+typedef struct collective_check {
+    tir_lowering *l;
+    tir_registers *registers;
+    tir_thread_loops threads;
+} collective_check;
+
+static void check_list(collective_check *c, const tir_stmt *stmt) {
+    for (; stmt; stmt = stmt->next) {
+        const bool thread = stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD;
+        if (thread)
+            c->threads.loop[c->threads.count++] =
+                (tir_thread_loop){stmt->for_.var, tir_thread_stride(c->l->pool, stmt)};
+        if (stmt->kind == TIR_FOR) check_list(c, stmt->for_.body);
+        if (thread) c->threads.count--;
+        if (stmt->kind == TIR_LET) check_list(c, stmt->let.body);
+        if (stmt->kind == TIR_IF) {
+            check_list(c, stmt->if_.body);
+            check_list(c, stmt->if_.otherwise);
+        }
+        if (stmt->kind != TIR_COLLECTIVE) continue;
+        const char *flaw = tir_collective_flaw(c->l->kernel, stmt, &c->threads, c->registers);
+        if (flaw)
+            lib_raise(c->l->arena->scope, DLC_INVALID_ARGUMENT, "schedule of region %s: %s", c->l->region->name, flaw);
+    }
+}
+
+static void find_collective(void *user, const tir_stmt *stmt) {
+    if (stmt->kind == TIR_COLLECTIVE) *(bool *)user = true;
+}
+
+void tir_lower_check_collectives(tir_lowering *l) {
+    tir_kernel *kernel = l->kernel;
+    for (uint32_t p = 0; p < kernel->phases.count; p++) {
+        bool found = false;
+        tir_stmt_walk(kernel->phases.data[p].body, find_collective, &found);
+        if (!found) continue;
+        collective_check c = {.l = l, .registers = LIB_NEW_ARRAY(l->arena, tir_registers, kernel->buffers.count)};
+        tir_find_registers(kernel, &kernel->phases.data[p], c.registers);
+        check_list(&c, kernel->phases.data[p].body);
+    }
+}
