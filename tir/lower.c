@@ -373,6 +373,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     }
     tir_kernel_place(l.kernel, TIR_SCOPE_WORKSPACE);
     tir_kernel_place(l.kernel, TIR_SCOPE_LOCAL);
+    tir_lower_matrices(&l);
     tir_kernel_synchronise(l.kernel);
     tir_kernel_mark_access(l.kernel); /* loads may have vanished */
     tir_lower_check(&l);

@@ -59,6 +59,7 @@ void tir_lower_zero_operands(tir_lowering *l, int s);
 tir_expr tir_lower_zeroed(tir_lowering *l, int s,
                           tir_expr value); /* the value of an operand's stage at the current point */
 void tir_lower_collective(tir_lowering *l, int s);
+void tir_lower_matrices(tir_lowering *l); /* copies out of shared memory by ldmatrix, where there is a matrix unit */
 void tir_lower_check_collectives(tir_lowering *l);
 
 /* lower_buffers.c */

@@ -153,6 +153,152 @@ void tir_lower_collective(tir_lowering *l, int s) {
     l->cursor = &stmt->next;
 }
 
+/* ---- matrices out of shared memory: a copy of a warp into registers that ldmatrix makes in one instruction */
+
+enum { MATRIX_LOOPS = 12 };
+
+typedef struct matrix_copy {
+    tir_lowering *l;
+    const tir_registers *registers;
+    tir_thread_loops around; /* what warps there are */
+    const tir_stmt *lane[TIR_THREAD_LOOPS], *loop[MATRIX_LOOPS], *store;
+    int lanes, loops;
+} matrix_copy;
+
+/* Thread loops of one warp around loops around one store, of what lies in shared memory. */
+static bool is_matrix_copy(matrix_copy *m, const tir_stmt *stmt) {
+    const tir_pool *pool = m->l->pool;
+    int64_t number;
+    m->lanes = m->loops = 0;
+    for (; stmt && !stmt->next && stmt->kind == TIR_FOR; stmt = stmt->for_.body) {
+        const bool thread = stmt->for_.loop == TIR_THREAD;
+        if (stmt->for_.loop == TIR_SERIAL || (thread && m->loops) || !tir_is_const(pool, stmt->for_.lower, &number) ||
+            number || !tir_is_const(pool, stmt->for_.extent, &number))
+            return false;
+        if (thread ? m->lanes == TIR_THREAD_LOOPS : m->loops == MATRIX_LOOPS) return false;
+        if (thread)
+            m->lane[m->lanes++] = stmt;
+        else
+            m->loop[m->loops++] = stmt;
+    }
+    if (!stmt || stmt->next || stmt->kind != TIR_STORE) return false;
+    m->store = stmt;
+    const tir_node *node = tir_get(pool, stmt->store.value);
+    const tir_buffer *buffers = m->l->kernel->buffers.data;
+    return node->op == TIR_LOAD && !node->guarded && buffers[node->bits].scope == TIR_SCOPE_SHARED &&
+           buffers[stmt->store.buffer].scope == TIR_SCOPE_REG && lib_dtype_size(buffers[stmt->store.buffer].dtype) == 2;
+}
+
+static tir_place place_at(const matrix_copy *m, uint32_t buffer, int rank, const tir_expr *index, int count,
+                          const tir_expr *from, const tir_expr *to) {
+    tir_expr at[TIR_MAX_PHYSICAL_RANK];
+    for (int d = 0; d < rank; d++) at[d] = tir_substitute(m->l->pool, index[d], count, from, to);
+    return (tir_place){buffer, rank, tir_lower_copy_indices(m->l, at, rank)};
+}
+
+/* The instruction in the loops that it leaves; `pair`: the loop over the two elements of a register. NULL: it is not that copy. */
+static tir_stmt *matrix_statement(matrix_copy *m, const tir_collective *row, bool transposed, int pair) {
+    tir_pool *pool = m->l->pool;
+    tir_stmt *stmt = tir_collective_new(m->l->kernel, row), *outermost = stmt;
+    const tir_expr *var = stmt->collective.var, two = tir_index(pool, 2), four = tir_index(pool, 4);
+    const tir_expr slow = var[transposed ? 2 : 1], fast = var[transposed ? 1 : 2];
+    tir_expr lane = tir_add(pool, tir_mul(pool, slow, four), tir_div(pool, fast, two)), matrix = var[0];
+    tir_expr from[TIR_THREAD_LOOPS + MATRIX_LOOPS], to[TIR_THREAD_LOOPS + MATRIX_LOOPS];
+    int count = 0, bits = row->bits[0];
+    for (int i = 0; i < m->lanes; i++) {
+        tir_expr stride = tir_index(pool, tir_thread_stride(pool, m->lane[i]));
+        from[count] = m->lane[i]->for_.var;
+        to[count++] = tir_rem(pool, tir_div(pool, lane, stride), m->lane[i]->for_.extent);
+    }
+    for (int i = m->loops - 1; i >= 0; i--) {
+        const tir_stmt *loop = m->loop[i];
+        int64_t extent = 1, taken = 1;
+        tir_is_const(pool, loop->for_.extent, &extent);
+        from[count] = loop->for_.var;
+        if (i == pair) {
+            to[count++] = tir_rem(pool, fast, two);
+            continue;
+        }
+        for (; bits && extent % 2 == 0; bits--, extent /= 2) taken *= 2;
+        tir_expr taken_part = tir_rem(pool, matrix, tir_index(pool, taken));
+        matrix = tir_div(pool, matrix, tir_index(pool, taken));
+        tir_stmt *rest = lib_arena_copy(m->l->arena, loop, sizeof *loop);
+        rest->for_.extent = tir_index(pool, extent);
+        rest->for_.loop = TIR_UNROLL;
+        rest->for_.var =
+            tir_loop_variable(pool, tir_variable_of(pool, loop->for_.var)->name, loop->for_.lower, rest->for_.extent);
+        rest->for_.body = outermost;
+        if (extent > 1) outermost = rest;
+        tir_expr start = extent > 1 ? tir_mul(pool, rest->for_.var, tir_index(pool, taken)) : tir_index(pool, 0);
+        to[count++] = tir_add(pool, start, taken_part);
+    }
+    if (bits) return NULL;
+    const tir_node node = *tir_get(pool, m->store->store.value);
+    tir_expr source[TIR_MAX_PHYSICAL_RANK];
+    for (int d = 0; d < node.count; d++) source[d] = tir_operand(pool, m->store->store.value, d);
+    stmt->collective.place[0] =
+        place_at(m, m->store->store.buffer, m->store->store.rank, m->store->store.index, count, from, to);
+    stmt->collective.place[1] = place_at(m, (uint32_t)node.bits, node.count, source, count, from, to);
+    return tir_collective_flaw(m->l->kernel, stmt, &m->around, m->registers) ? NULL : outermost;
+}
+
+static tir_stmt *load_matrices(matrix_copy *m) {
+    static const char *const names[] = {"ldmatrix.x4",       "ldmatrix.x4.trans", "ldmatrix.x2",
+                                        "ldmatrix.x2.trans", "ldmatrix.x1",       "ldmatrix.x1.trans"};
+    for (int pair = m->loops - 1; pair >= 0; pair--) {
+        int64_t extent = 0;
+        if (!tir_is_const(m->l->pool, m->loop[pair]->for_.extent, &extent) || extent != 2) continue;
+        for (int i = 0; i < 6; i++) {
+            tir_stmt *made = matrix_statement(m, tir_collective_find(names[i]), i % 2, pair);
+            if (made) return made;
+        }
+    }
+    return NULL;
+}
+
+static void find_matrices(matrix_copy *m, tir_stmt **link) {
+    for (; *link; link = &(*link)->next) {
+        tir_stmt *stmt = *link, *made, *next = stmt->next;
+        const bool thread = stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD;
+        int64_t extent = 0;
+        stmt->next = NULL;
+        if (thread && tir_is_const(m->l->pool, stmt->for_.extent, &extent) &&
+            extent * tir_thread_stride(m->l->pool, stmt) == TIR_WARP && is_matrix_copy(m, stmt) &&
+            (made = load_matrices(m)) != NULL)
+            *link = stmt = made;
+        stmt->next = next;
+        if (stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD)
+            m->around.loop[m->around.count++] = (tir_thread_loop){stmt->for_.var, tir_thread_stride(m->l->pool, stmt)};
+        if (stmt->kind == TIR_FOR) find_matrices(m, &stmt->for_.body);
+        if (stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD) m->around.count--;
+        if (stmt->kind == TIR_LET) find_matrices(m, &stmt->let.body);
+        if (stmt->kind != TIR_IF) continue;
+        find_matrices(m, &stmt->if_.body);
+        find_matrices(m, &stmt->if_.otherwise);
+    }
+}
+
+static void find_collective(void *user, const tir_stmt *stmt) {
+    if (stmt->kind == TIR_COLLECTIVE) *(bool *)user = true;
+}
+
+static bool has_collectives(const tir_phase *phase) {
+    bool found = false;
+    tir_stmt_walk(phase->body, find_collective, &found);
+    return found;
+}
+
+void tir_lower_matrices(tir_lowering *l) {
+    tir_kernel *kernel = l->kernel;
+    for (uint32_t p = 0; p < kernel->phases.count; p++) {
+        if (!has_collectives(&kernel->phases.data[p])) continue; /* registers of matrix units alone have such lanes */
+        tir_registers *registers = LIB_NEW_ARRAY(l->arena, tir_registers, kernel->buffers.count);
+        tir_find_registers(kernel, &kernel->phases.data[p], registers);
+        matrix_copy copy = {.l = l, .registers = registers};
+        find_matrices(&copy, &kernel->phases.data[p].body);
+    }
+}
+
 /* ---- finished loops */
 
 typedef struct collective_check {
@@ -181,16 +327,10 @@ static void check_list(collective_check *c, const tir_stmt *stmt) {
     }
 }
 
-static void find_collective(void *user, const tir_stmt *stmt) {
-    if (stmt->kind == TIR_COLLECTIVE) *(bool *)user = true;
-}
-
 void tir_lower_check_collectives(tir_lowering *l) {
     tir_kernel *kernel = l->kernel;
     for (uint32_t p = 0; p < kernel->phases.count; p++) {
-        bool found = false;
-        tir_stmt_walk(kernel->phases.data[p].body, find_collective, &found);
-        if (!found) continue;
+        if (!has_collectives(&kernel->phases.data[p])) continue;
         collective_check c = {.l = l, .registers = LIB_NEW_ARRAY(l->arena, tir_registers, kernel->buffers.count)};
         tir_find_registers(kernel, &kernel->phases.data[p], c.registers);
         check_list(&c, kernel->phases.data[p].body);

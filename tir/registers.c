@@ -157,6 +157,13 @@ static const char *flaw(const fragment_check *c, const char *format, int lane, i
                             c->kernel->buffers.data[place->buffer].name, lane, (long long)owner);
 }
 
+/* The second of two elements that begin at an even place. */
+static bool even_pair(tir_pool *pool, tir_expr second) {
+    tir_expr first = tir_sub(pool, second, tir_index(pool, 1));
+    int64_t number;
+    return tir_is_const(pool, first, &number) ? number % 2 == 0 : tir_multiple_of(pool, first) % 2 == 0;
+}
+
 /* Every element lies with the lane that the row says, in a register of its own. */
 static const char *register_flaw(const fragment_check *c) {
     enum { MOST = 64 };
@@ -187,6 +194,9 @@ static const char *register_flaw(const fragment_check *c) {
                 return flaw(c, "%s: lanes hold elements of %s in different registers", 0, 0);
             if (!tir_is_const(pool, tir_sub(pool, here, base[0]), &at[n]))
                 return flaw(c, "%s: the registers of %s are not constant", 0, 0);
+            if (c->place == 0 && row->kind == TIR_LDMATRIX && n % 2 &&
+                (at[n] != at[n - 1] + 1 || !even_pair(pool, here)))
+                return flaw(c, "%s: pairs of %s do not share a register", 0, 0);
             for (int i = 0; i < n; i++)
                 if (at[i] == at[n]) return flaw(c, "%s: two elements of %s lie in one register of lane %d", lane, 0);
         }
