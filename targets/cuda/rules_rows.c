@@ -85,8 +85,8 @@ static bool find_group(cuda_rules *r, int root, row_group *g) {
     bool any = false;
     for (int s = root; s >= 0; s--) {
         const tir_stage *member = &r->region->stages.data[s];
-        int verdict = s == root ? stage->kind == TIR_REDUCE : member->removed ? 0 : joins(r, g, s);
-        if (verdict > 0 && cuda_is_done(r, member->name)) return false;
+        bool apart = member->removed || cuda_is_done(r, member->name); /* a phase of its own */
+        int verdict = s == root ? stage->kind == TIR_REDUCE : apart ? 0 : joins(r, g, s);
         if (verdict < 0 || g->members == CUDA_ROW_MEMBERS) return false;
         if (verdict == 0) continue;
         g->reduces[g->members] = member->kind == TIR_REDUCE;

@@ -173,6 +173,14 @@ static void choose_steps(cuda_tile *t) {
 
 /* ---- rewrites */
 
+static bool reads_stage(cuda_rules *r, int reader, int s) {
+    tir_access access[CUDA_ACCESSES];
+    const int count = tir_accesses(r->region, reader, access, CUDA_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if (r->region->tensors.data[access[i].tensor].stage == s) return true;
+    return count == CUDA_ACCESSES; /* not all of them are known */
+}
+
 /* The one map that reads the stage, at its own points; -1: none such. */
 static int reader_of(cuda_rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -181,12 +189,11 @@ static int reader_of(cuda_rules *r, int s) {
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
         const tir_stage *other = &r->region->stages.data[q];
         bool reads;
-        if (other->removed) continue;
-        bool along = cuda_reads_along(r, q, s, stage->space, &reads);
-        if (!reads) continue;
-        if (reader >= 0 || !along || other->kind != TIR_MAP || other->count != 1 || other->space != stage->space ||
+        if (other->removed || !reads_stage(r, q, s)) continue;
+        if (reader >= 0 || other->kind != TIR_MAP || other->count != 1 || other->space != stage->space ||
             other->fold >= 0 || cuda_is_done(r, other->name))
             return -1;
+        if (!cuda_reads_along(r, q, s, stage->space, &reads)) return -1;
         for (int a = 0; a < stage->space; a++)
             if (other->axis[a].extent != stage->axis[a].extent) return -1;
         reader = q;
