@@ -36,9 +36,11 @@ typedef struct cuda_tile {
     const char *m, *n; /* an axis of each side */
     int space, count;  /* axes of the result, and with those of the sum */
     cuda_tile_axis axis[TIR_MAX_AXES];
+    bool uses[2][TIR_MAX_AXES], deviates[2]; /* axes of the factors of m and n; does the predicate move into them? */
     int64_t points[CUDA_SIDES]; /* of all axes of the side */
     int64_t bytes[3];           /* of an element of both copies and of a sum */
     int64_t steps, threads;     /* of the sum, copied at once; of a block */
+    int stepped;                /* the axis of the sum whose parts follow each other, copies between them */
 } cuda_tile;
 
 typedef struct cuda_rules {

@@ -29,13 +29,31 @@ static bool find_sides(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
         *x = (tile_axis){
             .name = stage->axis[a].name, .extent = cuda_extent(r, &stage->axis[a]), .hi = 1, .thread = 1, .lo = 1};
         if (x->extent < 1) return false;
-        const bool m = uses[1 - right][a], n = uses[right][a];
+        const bool m = t->uses[0][a] = uses[1 - right][a], n = t->uses[1][a] = uses[right][a];
         x->side = a >= stage->space ? CUDA_SIDE_SUM : m == n ? CUDA_SIDE_BATCH : m ? CUDA_SIDE_M : CUDA_SIDE_N;
         if (x->side == CUDA_SIDE_M) t->m = x->name;
         if (x->side == CUDA_SIDE_N) t->n = x->name;
         if (__builtin_mul_overflow(t->points[x->side], x->extent, &t->points[x->side])) return false;
     }
     return t->m && t->n;
+}
+
+/* Each term of the predicate goes to a factor that uses all of its axes; false: one finds none. */
+static bool find_deviations(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
+    enum { TERMS = 32 };
+    const tir_pool *pool = r->region->pool;
+    tir_expr terms[TERMS];
+    const int count = stage->predicate ? tir_conjuncts(pool, stage->predicate, terms, TERMS) : 0;
+    for (int i = 0; i < count; i++) {
+        bool inside[2] = {true, true};
+        for (int a = 0; a < t->count; a++) {
+            if (!tir_uses(pool, terms[i], stage->axis[a].var)) continue;
+            for (int f = 0; f < 2; f++) inside[f] = inside[f] && t->uses[f][a];
+        }
+        if (!inside[0] && !inside[1]) return false;
+        t->deviates[inside[0] ? 0 : 1] = true;
+    }
+    return true;
 }
 
 /* Bytes of an element that a copy of the factor has. */
@@ -155,19 +173,35 @@ static bool choose_size(cuda_rules *r, cuda_tile *t) {
     return true;
 }
 
-/* Steps of the sum that are copied at once: of the longest axis of the sum, or all points of several short ones. */
-static void choose_steps(cuda_tile *t) {
-    enum { STEPS = 16 };
-    int longest = t->space;
-    for (int a = t->space; a < t->count; a++)
-        if (t->axis[a].extent >= t->axis[longest].extent) longest = a;
+/* How far apart neighbours along an axis lie in memory at least, where they are apart at all. */
+static int64_t nearest(const tir_access *access, int count, int axis) {
+    int64_t found = TIR_IRREGULAR;
+    for (int i = 0; i < count; i++) {
+        const int64_t stride = access[i].stride[axis] < 0 ? -access[i].stride[axis] : access[i].stride[axis];
+        if (stride && stride < found) found = stride;
+    }
+    return found;
+}
+
+/* Steps of the sum that are copied at once: all points of short axes, those first that lie side by side in memory, and a part of
+ * the next one. */
+static void choose_steps(cuda_rules *r, int s, cuda_tile *t) {
+    enum { STEPS = 16, MORE = 24 /* where short axes do not divide them */ };
+    tir_access access[CUDA_ACCESSES];
+    const int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
+    bool taken[TIR_MAX_AXES] = {false};
+    t->steps = 1;
     for (int a = t->space; a < t->count; a++) t->axis[a].lo = 1;
-    t->axis[longest].lo = least(t->axis[longest].extent, STEPS);
-    t->steps = t->axis[longest].lo;
-    for (int a = t->count - 1; a >= t->space; a--) {
-        if (a == longest || t->axis[a].extent * t->steps > STEPS) continue;
-        t->axis[a].lo = t->axis[a].extent;
-        t->steps *= t->axis[a].lo;
+    for (int left = t->count - t->space; left > 0; left--) {
+        int next = -1;
+        for (int a = t->count - 1; a >= t->space; a--)
+            if (!taken[a] && (next < 0 || nearest(access, count, a) < nearest(access, count, next))) next = a;
+        taken[next] = true;
+        tile_axis *x = &t->axis[next];
+        t->stepped = next;
+        x->lo = least(x->extent, t->steps == 1 ? STEPS : MORE / t->steps);
+        t->steps *= x->lo;
+        if (x->lo < x->extent) break;
     }
 }
 
@@ -216,7 +250,8 @@ static void lay_out(cuda_rules *r, const cuda_tile *t) {
         }
         lib_text_format(&layout, "%s%s/%lld", comma, name, block);
         if (x->hi > 1) lib_text_format(&layout, ", %s/%lld%%%lld", name, block / x->hi, (long long)x->hi);
-        if (x->thread > 1) lib_text_format(&layout, ", %s/%lld%%%lld", name, low, (long long)x->thread);
+        if (x->thread > 1 && low > 1) lib_text_format(&layout, ", %s/%lld%%%lld", name, low, (long long)x->thread);
+        if (x->thread > 1 && low == 1) lib_text_format(&layout, ", %s%%%lld", name, (long long)x->thread);
         if (x->lo > 1) lib_text_format(&layout, ", %s%%%lld", name, low);
     }
     cuda_rewrite(r, "layout %s (%s)", t->sums, layout.data);
@@ -240,21 +275,20 @@ bool cuda_prepare_tile(cuda_rules *r, int s) {
     enum { LEAST = 8, LEAST_SUM = 4 };
     const tir_stage stage = r->region->stages.data[s];
     cuda_tile t = {.sums = stage.name};
-    if (cuda_is_done(r, stage.name) || stage.kind != TIR_REDUCE || stage.fold >= 0 || stage.predicate ||
-        stage.space < 2)
-        return false;
-    if (!find_sides(r, &stage, &t)) return false;
+    if (cuda_is_done(r, stage.name) || stage.kind != TIR_REDUCE || stage.fold >= 0 || stage.space < 2) return false;
+    if (!find_sides(r, &stage, &t) || !find_deviations(r, &stage, &t)) return false;
     if (t.points[CUDA_SIDE_M] < LEAST || t.points[CUDA_SIDE_N] < LEAST || t.points[CUDA_SIDE_SUM] < LEAST_SUM)
         return false;
     t.bytes[0] = factor_bytes(r, &stage, &t, t.m);
     t.bytes[1] = factor_bytes(r, &stage, &t, t.n);
     t.bytes[2] = (int64_t)lib_dtype_size(r->region->tensors.data[stage.tensor[0]].dtype);
-    choose_steps(&t);
+    choose_steps(r, s, &t);
     if (t.bytes[0] > 8 || t.bytes[1] > 8 || !choose_size(r, &t)) return false;
     t.copy[0] = cuda_fresh_name(r, stage.name, "left");
     t.copy[1] = cuda_fresh_name(r, stage.name, "right");
-    cuda_rewrite(r, "operand %s.%s -> %s", t.sums, t.m, t.copy[0]);
-    cuda_rewrite(r, "operand %s.%s -> %s", t.sums, t.n, t.copy[1]);
+    for (int side = 0; side < 2; side++)
+        cuda_rewrite(r, "operand %s.%s -> %s%s", t.sums, side ? t.n : t.m, t.copy[side],
+                     t.deviates[side] ? " deviates zero*nonfinite" : "");
     int reader = reader_of(r, cuda_stage_named(r, t.sums));
     if (reader >= 0) {
         t.root = r->region->stages.data[reader].name;
@@ -366,8 +400,7 @@ static const char *schedule_sums(cuda_rules *r, const cuda_tile *t) {
         const tile_axis *x = &t->axis[a];
         if (x->lo == 1 && x->extent > 1) {
             outer[a] = stage->axis[a].name;
-        } else if (x->lo < x->extent ||
-                   t->steps == x->lo) { /* the axis of the steps has a loop around, of one trip at least */
+        } else if (a == t->stepped) {
             outer[a] = loop_name(r, "block", a);
             inner[a] = loop_name(r, "step", a);
             tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s peel", t->sums, stage->axis[a].name,
