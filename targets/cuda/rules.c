@@ -149,6 +149,8 @@ static int64_t vector_of(cuda_rules *r, int s) {
         if (access[i].stride[last] != 0 && access[i].stride[last] != 1) return 1;
         if (access[i].stride[last] == 1 && size > bytes) bytes = size;
     }
+    for (uint32_t i = 0; i < r->inside.count; i++)
+        if (strcmp(r->inside.data[i].root, stage->name) == 0) return 1;
     int64_t vector = bytes >= 16 ? 1 : 16 / bytes;
     while (vector > 1 && extent % vector) vector /= 2;
     return vector;
@@ -199,6 +201,25 @@ void cuda_schedule_points(cuda_rules *r, int s) {
     tir_schedule_add(r->schedule, "par %s.block", name);
     tir_schedule_add(r->schedule, "thread %s.lane", name);
     if (vector > 1) tir_schedule_add(r->schedule, "vec %s.v", name);
+    for (uint32_t i = 0; i < r->inside.count; i++) {
+        const char *inside = r->inside.data[i].stage;
+        if (strcmp(r->inside.data[i].root, name) != 0) continue;
+        tir_schedule_add(r->schedule, "at %s %s.lane", inside, name);
+        tir_schedule_add(r->schedule, "store %s reg", inside);
+        const tir_stage *sum = &r->region->stages.data[cuda_stage_named(r, inside)];
+        tir_schedule_add(r->schedule, "unroll %s.%s", inside, sum->axis[sum->space].name);
+    }
+}
+
+/* A sum of pieces is added up by the map that reads it. */
+static bool goes_inside(cuda_rules *r, const char *name) {
+    bool sum = false;
+    for (uint32_t i = 0; i < r->sums.count; i++) sum = sum || strcmp(r->sums.data[i], name) == 0;
+    const int reader = sum ? cuda_reader_of(r, cuda_stage_named(r, name)) : -1;
+    if (reader < 0) return false;
+    cuda_inside inside = {name, r->region->stages.data[reader].name};
+    lib_vec_push(r->arena, &r->inside, inside);
+    return true;
 }
 
 /* ---- all */
@@ -218,16 +239,16 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
     inline_maps(&r);
     cuda_rewrite(&r, "collapse");
     /* all rewrites come before all loops: roots choose their kind first, from the last one backward */
-    lib_vec(const char *) names = {0};
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed && region->stages.data[s].fold < 0)
-            lib_vec_push(r.arena, &names, region->stages.data[s].name);
-    for (uint32_t n = names.count; n-- > 0;)
-        if (!cuda_is_done(&r, names.data[n])) cuda_prepare_tile(&r, cuda_stage_named(&r, names.data[n]));
-    for (uint32_t n = names.count; n-- > 0;)
-        if (!cuda_is_done(&r, names.data[n])) cuda_prepare_rows(&r, cuda_stage_named(&r, names.data[n]));
+            lib_vec_push(r.arena, &r.roots, region->stages.data[s].name);
+    for (uint32_t n = r.roots.count; n-- > 0;)
+        if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_tile(&r, cuda_stage_named(&r, r.roots.data[n]));
+    for (uint32_t n = r.roots.count; n-- > 0;)
+        if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_rows(&r, cuda_stage_named(&r, r.roots.data[n]));
     for (uint32_t t = 0; t < r.tiles.count; t++) cuda_schedule_tile(&r, &r.tiles.data[t]);
     for (uint32_t g = 0; g < r.rows.count; g++) cuda_schedule_rows(&r, &r.rows.data[g]);
-    for (uint32_t n = 0; n < names.count; n++)
-        if (!cuda_is_done(&r, names.data[n])) cuda_schedule_points(&r, cuda_stage_named(&r, names.data[n]));
+    for (uint32_t n = 0; n < r.roots.count; n++)
+        if (!cuda_is_done(&r, r.roots.data[n]) && !goes_inside(&r, r.roots.data[n]))
+            cuda_schedule_points(&r, cuda_stage_named(&r, r.roots.data[n]));
 }

@@ -37,19 +37,29 @@ typedef struct cuda_tile {
     int space, count;  /* axes of the result, and with those of the sum */
     cuda_tile_axis axis[TIR_MAX_AXES];
     bool uses[2][TIR_MAX_AXES], deviates[2]; /* axes of the factors of m and n; does the predicate move into them? */
-    int64_t points[CUDA_SIDES]; /* of all axes of the side */
-    int64_t bytes[3];           /* of an element of both copies and of a sum */
-    int64_t steps, threads;     /* of the sum, copied at once; of a block */
-    int stepped;                /* the axis of the sum whose parts follow each other, copies between them */
+    int64_t points[CUDA_SIDES];              /* of all axes of the side */
+    int64_t bytes[3];                        /* of an element of both copies and of a sum */
+    int64_t steps, threads;                  /* of the sum, copied at once; of a block */
+    int64_t pieces;                          /* of a sum that is cut: this is one of them */
+    double cost;
+    int stepped; /* the axis of the sum whose parts follow each other, copies between them */
 } cuda_tile;
+
+/* A stage that is computed where the root's threads need its values (rules.c). */
+typedef struct cuda_inside {
+    const char *stage, *root;
+} cuda_inside;
 
 typedef struct cuda_rules {
     const tir_machine *machine;
     tir_region *region;     /* after the rewrites so far */
     tir_schedule *schedule; /* what is being written */
     lib_arena *arena;
+    lib_vec(const char *) roots; /* stages to be scheduled, those done included */
     lib_vec(cuda_row_group) rows;
     lib_vec(cuda_tile) tiles;
+    lib_vec(const char *) sums; /* that add up pieces */
+    lib_vec(cuda_inside) inside;
     lib_vec(const char *) done; /* stages that are scheduled, by name: rewrites renumber them */
 } cuda_rules;
 
@@ -63,6 +73,9 @@ void cuda_mark_done(cuda_rules *r, const char *stage);
 /* Does a load of the consumer take the producer's points one by one along its first `axes` axes, and those of the consumer alike? Loads of
  * other tensors do not count. *reads: is there one? */
 bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool *reads);
+
+/* The one map that reads the stage, at its own points, and is not done; -1: none such. */
+int cuda_reader_of(cuda_rules *r, int stage);
 
 /* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
 bool cuda_prepare_rows(cuda_rules *r, int root);

@@ -15,12 +15,13 @@ static bool find_sides(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
     const tir_pool *pool = r->region->pool;
     tir_expr factor[2];
     bool uses[2][TIR_MAX_AXES];
+    int right = 1;
     if (!tir_sum_of_products(pool, stage, &factor[0], &factor[1])) return false;
     for (int f = 0; f < 2; f++)
         for (int a = 0; a < stage->space + stage->reduce; a++)
             uses[f][a] = tir_uses(pool, factor[f], stage->axis[a].var);
-    const int last = stage->space - 1;
-    const int right = uses[0][last] && !uses[1][last] ? 0 : 1;
+    for (int a = 0; a < stage->space; a++)
+        if (uses[0][a] != uses[1][a]) right = uses[0][a] ? 0 : 1;
     t->count = stage->space + stage->reduce;
     t->space = stage->space;
     t->points[CUDA_SIDE_M] = t->points[CUDA_SIDE_N] = t->points[CUDA_SIDE_BATCH] = t->points[CUDA_SIDE_SUM] = 1;
@@ -152,25 +153,25 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const tile_size *
     return waves * ((double)ceil_div(t->points[CUDA_SIDE_SUM], t->steps) * (slower + quicker / OVERLAP) + LATENCY);
 }
 
-static bool choose_size(cuda_rules *r, cuda_tile *t) {
+/* The best size, and its cost; -1: none fits. */
+static double choose_size(cuda_rules *r, cuda_tile *t) {
     double best = -1;
     tile_size chosen = {{0}, {0}, {0}};
     for (int64_t threads = 64; threads <= 256; threads *= 2)
         for (int64_t down = 2; down <= 32; down *= 2)
             for (int64_t m = 1; m <= 8; m *= 2)
                 for (int64_t n = 1; n <= 8; n *= 2) {
-                    tile_size size = {
-                        {down, threads / down}, {m, n}, {least(m, 16 / t->bytes[0]), least(n, 16 / t->bytes[1])}};
-                    for (int side = 0; side < 2; side++) size.lo[side] = least(size.lo[side], 4);
+                    tile_size size = {{down, threads / down}, {m, n}, {m, n}};
+                    for (int side = 0; side < 2; side++)
+                        size.lo[side] = least(least(size.own[side], 4), 16 / t->bytes[side]);
                     if (m * n * t->bytes[2] > 256) continue;
                     apply_size(t, &size);
                     double cost = cost_of(r, t, &size);
                     if (cost < 0 || (best >= 0 && cost >= best)) continue;
                     best = cost, chosen = size;
                 }
-    if (best < 0) return false;
-    apply_size(t, &chosen);
-    return true;
+    if (best >= 0) apply_size(t, &chosen);
+    return best;
 }
 
 /* How far apart neighbours along an axis lie in memory at least, where they are apart at all. */
@@ -215,8 +216,7 @@ static bool reads_stage(cuda_rules *r, int reader, int s) {
     return count == CUDA_ACCESSES; /* not all of them are known */
 }
 
-/* The one map that reads the stage, at its own points; -1: none such. */
-static int reader_of(cuda_rules *r, int s) {
+int cuda_reader_of(cuda_rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int reader = -1;
     if (r->region->tensors.data[stage->tensor[0]].output) return -1;
@@ -271,31 +271,87 @@ static void lay_out(cuda_rules *r, const cuda_tile *t) {
     }
 }
 
-bool cuda_prepare_tile(cuda_rules *r, int s) {
+/* All there is to know before rewriting; false: no tile. */
+static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     enum { LEAST = 8, LEAST_SUM = 4 };
     const tir_stage stage = r->region->stages.data[s];
-    cuda_tile t = {.sums = stage.name};
-    if (cuda_is_done(r, stage.name) || stage.kind != TIR_REDUCE || stage.fold >= 0 || stage.space < 2) return false;
-    if (!find_sides(r, &stage, &t) || !find_deviations(r, &stage, &t)) return false;
-    if (t.points[CUDA_SIDE_M] < LEAST || t.points[CUDA_SIDE_N] < LEAST || t.points[CUDA_SIDE_SUM] < LEAST_SUM)
+    *t = (cuda_tile){.sums = stage.name, .pieces = 1};
+    if (stage.kind != TIR_REDUCE || stage.fold >= 0 || stage.space < 2) return false;
+    if (!find_sides(r, &stage, t) || !find_deviations(r, &stage, t)) return false;
+    if (t->points[CUDA_SIDE_M] < LEAST || t->points[CUDA_SIDE_N] < LEAST || t->points[CUDA_SIDE_SUM] < LEAST_SUM)
         return false;
-    t.bytes[0] = factor_bytes(r, &stage, &t, t.m);
-    t.bytes[1] = factor_bytes(r, &stage, &t, t.n);
-    t.bytes[2] = (int64_t)lib_dtype_size(r->region->tensors.data[stage.tensor[0]].dtype);
-    choose_steps(r, s, &t);
-    if (t.bytes[0] > 8 || t.bytes[1] > 8 || !choose_size(r, &t)) return false;
-    t.copy[0] = cuda_fresh_name(r, stage.name, "left");
-    t.copy[1] = cuda_fresh_name(r, stage.name, "right");
+    t->bytes[0] = factor_bytes(r, &stage, t, t->m);
+    t->bytes[1] = factor_bytes(r, &stage, t, t->n);
+    t->bytes[2] = (int64_t)lib_dtype_size(r->region->tensors.data[stage.tensor[0]].dtype);
+    choose_steps(r, s, t);
+    t->cost = choose_size(r, t);
+    return t->cost >= 0;
+}
+
+/* Few tiles and a long sum: in how many pieces of equal size the sum is cut, each a tile of its own. What comes after costs a phase that
+ * reads all of them. */
+static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
+    enum { MOST = 16, PHASE = 4000, MEMORY_BYTES = 16 };
+    const tile_axis *x = &t->axis[t->stepped];
+    double best = t->cost;
+    int64_t chosen = 1;
+    for (int64_t pieces = 2; pieces <= MOST && t->space < DLC_MAX_RANK; pieces++) {
+        cuda_tile part = *t;
+        if (x->extent % pieces || x->extent / pieces < x->lo) continue;
+        part.points[CUDA_SIDE_SUM] /= pieces;
+        part.points[CUDA_SIDE_BATCH] *= pieces;
+        const double results = (double)(t->points[CUDA_SIDE_M] * t->points[CUDA_SIDE_N] * t->points[CUDA_SIDE_BATCH]);
+        const double bytes = results * (double)(t->bytes[2] * (2 * pieces + 1));
+        double cost = choose_size(r, &part);
+        if (cost < 0) continue;
+        cost += PHASE + bytes / (double)(MEMORY_BYTES * r->machine->multiprocessors);
+        if (cost < best) best = cost, chosen = pieces;
+    }
+    return chosen;
+}
+
+/* The sum becomes one of `pieces` sums, which are what is computed in tiles from here on. */
+static bool cut_sum(cuda_rules *r, cuda_tile *t, int64_t pieces) {
+    const char *whole = t->sums, *part = cuda_fresh_name(r, whole, "pieces");
+    cuda_rewrite(r, "rfactor %s.%s %lld chunks -> %s piece within", whole, t->axis[t->stepped].name, (long long)pieces,
+                 part);
+    if (!measure(r, cuda_stage_named(r, part), t)) return false;
+    t->pieces = pieces;
+    lib_vec_push(r->arena, &r->sums, whole);
+    if (cuda_reader_of(r, cuda_stage_named(r, whole)) >= 0) return true;
+    const char *out = cuda_fresh_name(r, whole, "out");
+    cuda_rewrite(r, "copy %s -> %s", whole, out);
+    lib_vec_push(r->arena, &r->roots, out);
+    return true;
+}
+
+/* What leaves the block: the map that reads the sums, or a copy of them. Pieces lie one behind the other. */
+static void find_root(cuda_rules *r, cuda_tile *t) {
+    const int reader = cuda_reader_of(r, cuda_stage_named(r, t->sums));
+    if (reader >= 0) {
+        t->root = r->region->stages.data[reader].name;
+        return;
+    }
+    t->root = cuda_fresh_name(r, t->sums, "out");
+    cuda_rewrite(r, "copy %s -> %s", t->sums, t->root);
+    if (t->pieces == 1) return;
+    lib_text layout;
+    lib_text_init(&layout, r->arena);
+    for (int a = 0; a + 1 < t->space; a++) lib_text_format(&layout, ", %s", t->axis[a].name);
+    cuda_rewrite(r, "layout %s (%s%s)", t->root, t->axis[t->space - 1].name, layout.data);
+}
+
+bool cuda_prepare_tile(cuda_rules *r, int s) {
+    cuda_tile t;
+    if (!measure(r, s, &t)) return false;
+    const int64_t pieces = r->region->stages.data[s].merge[0] ? choose_pieces(r, &t) : 1;
+    if (pieces > 1 && !cut_sum(r, &t, pieces)) return false;
+    t.copy[0] = cuda_fresh_name(r, t.sums, "left");
+    t.copy[1] = cuda_fresh_name(r, t.sums, "right");
     for (int side = 0; side < 2; side++)
         cuda_rewrite(r, "operand %s.%s -> %s%s", t.sums, side ? t.n : t.m, t.copy[side],
                      t.deviates[side] ? " deviates zero*nonfinite" : "");
-    int reader = reader_of(r, cuda_stage_named(r, t.sums));
-    if (reader >= 0) {
-        t.root = r->region->stages.data[reader].name;
-    } else {
-        t.root = cuda_fresh_name(r, stage.name, "out");
-        cuda_rewrite(r, "copy %s -> %s", t.sums, t.root);
-    }
+    find_root(r, &t);
     lay_out(r, &t);
     const char *const names[] = {t.sums, t.copy[0], t.copy[1], t.root};
     for (int i = 0; i < 4; i++) cuda_mark_done(r, names[i]);
@@ -373,18 +429,20 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, last = loops[a].block);
     for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, loops[a].thread);
     for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, loops[a].hi);
-    for (int a = 0; a < t->space; a++) add_loops(&order, r, t->root, NULL, loops[a].lo);
-    tir_schedule_add(r->schedule, "order %s:%s", t->root, order.data);
     int vector = -1;
+    for (int a = 0; a < t->space; a++) {
+        add_loops(&order, r, t->root, NULL, loops[a].lo);
+        if (loops[a].lo) vector = a;
+    }
+    tir_schedule_add(r->schedule, "order %s:%s", t->root, order.data);
+    int64_t stride[TIR_MAX_AXES];
+    tir_store_strides(r->region, cuda_stage_named(r, t->root), stride);
     for (int a = 0; a < t->space; a++) {
         add_loops(NULL, r, t->root, "par", loops[a].block);
         add_loops(NULL, r, t->root, "thread", loops[a].thread);
         add_loops(NULL, r, t->root, "unroll", loops[a].hi);
-        if (loops[a].lo) vector = a;
+        add_loops(NULL, r, t->root, stride[a] == 1 && a == vector ? "vec" : "unroll", loops[a].lo);
     }
-    for (int a = 0; a < t->space; a++)
-        if (loops[a].lo)
-            tir_schedule_add(r->schedule, "%s %s.%s", a == vector ? "vec" : "unroll", t->root, loops[a].lo);
     return last;
 }
 
