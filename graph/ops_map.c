@@ -38,6 +38,7 @@ PLAIN_UNARY(normal_cdf, TIR_NORMAL_CDF)
 PLAIN_UNARY(floor, TIR_FLOOR)
 PLAIN_UNARY(ceil, TIR_CEIL)
 PLAIN_UNARY(round, TIR_ROUND)
+PLAIN_UNARY(trunc, TIR_TRUNC)
 PLAIN_UNARY(not, TIR_NOT)
 PLAIN_BINARY(add, TIR_ADD, 0, 1)
 PLAIN_BINARY(sub, TIR_SUB, 0, 1)
@@ -47,6 +48,8 @@ PLAIN_BINARY(rem, TIR_REM, 0, 1)
 PLAIN_BINARY(min, TIR_MIN, 0, 1)
 PLAIN_BINARY(max, TIR_MAX, 0, 1)
 PLAIN_BINARY(pow, TIR_POW, 0, 1)
+PLAIN_BINARY(atan2, TIR_ATAN2, 0, 1)
+PLAIN_BINARY(shift_left, TIR_SHL, 0, 1)
 PLAIN_BINARY(and, TIR_AND, 0, 1)
 PLAIN_BINARY(or, TIR_OR, 0, 1)
 PLAIN_BINARY(xor, TIR_XOR, 0, 1)
@@ -70,6 +73,92 @@ SCALAR(sign) {
     return tir_select(pool, tir_lt(pool, zero, x[0]), tir_int(pool, dtype, 1), below);
 }
 
+/* The remainder of truncation, moved to the side of b. */
+SCALAR(mod) {
+    (void)attribute;
+    tir_expr a = x[0], b = x[1], r = tir_rem(pool, a, b), zero = tir_int(pool, dtype, 0);
+    if (lib_dtypes[dtype].class_ == 'u') return r;
+    tir_expr across = tir_binary(pool, TIR_NE, tir_lt(pool, r, zero), tir_lt(pool, b, zero));
+    tir_expr moved = tir_select(pool, across, tir_add(pool, r, b), r), nothing = zero;
+    if (lib_dtype_is_float((dlc_dtype)dtype))
+        nothing = tir_select(pool, tir_lt(pool, b, zero), tir_float(pool, dtype, -0.0), zero);
+    return tir_select(pool, tir_eq(pool, r, zero), nothing, moved);
+}
+
+static tir_expr width_of(tir_pool *pool, tir_dtype dtype) {
+    return tir_int(pool, dtype, lib_dtypes[dtype].bits);
+}
+
+/* Bits that come in are copies of the sign: a shift by all but one bit leaves nothing else. */
+SCALAR(shift_right_arithmetic) {
+    (void)attribute;
+    tir_expr zero = tir_int(pool, dtype, 0), most = tir_int(pool, dtype, lib_dtypes[dtype].bits - 1);
+    tir_expr shifted = tir_binary(pool, TIR_SHR, x[0], x[1]);
+    if (lib_dtypes[dtype].class_ == 'u') return shifted;
+    tir_expr beyond = tir_or(pool, tir_lt(pool, x[1], zero), tir_lt(pool, most, x[1]));
+    return tir_select(pool, beyond, tir_binary(pool, TIR_SHR, x[0], most), shifted);
+}
+
+/* What comes in above is masked: shifting 1 by the whole width gives 0, and 0 - 1 keeps all bits. */
+SCALAR(shift_right_logical) {
+    (void)attribute;
+    tir_expr shifted = tir_binary(pool, TIR_SHR, x[0], x[1]), one = tir_int(pool, dtype, 1);
+    if (lib_dtypes[dtype].class_ == 'u') return shifted;
+    tir_expr kept = tir_binary(pool, TIR_SHL, one, tir_sub(pool, width_of(pool, dtype), x[1]));
+    return tir_and(pool, shifted, tir_sub(pool, kept, one));
+}
+
+static tir_expr repeated_byte(tir_pool *pool, tir_dtype dtype, uint64_t byte) {
+    uint64_t bits = 0;
+    for (int b = 0; b < lib_dtypes[dtype].bits; b += 8) bits |= byte << b;
+    return tir_bits(pool, dtype, bits);
+}
+
+/* Sums of neighbouring bits, pairs and nibbles; the product adds the bytes up in the highest one. Masks drop the sign bits that
+ * arithmetic shifts bring in. */
+SCALAR(popcount) {
+    (void)attribute;
+    tir_expr odd = repeated_byte(pool, dtype, 0x55), pair = repeated_byte(pool, dtype, 0x33);
+    tir_expr nibble = repeated_byte(pool, dtype, 0x0f), count = x[0];
+#define SHIFTED(e, amount) tir_binary(pool, TIR_SHR, e, tir_int(pool, dtype, amount))
+    count = tir_sub(pool, count, tir_and(pool, SHIFTED(count, 1), odd));
+    count = tir_add(pool, tir_and(pool, count, pair), tir_and(pool, SHIFTED(count, 2), pair));
+    count = tir_and(pool, tir_add(pool, count, SHIFTED(count, 4)), nibble);
+    if (lib_dtypes[dtype].bits == 8) return count;
+    return SHIFTED(tir_mul(pool, count, repeated_byte(pool, dtype, 1)), lib_dtypes[dtype].bits - 8);
+#undef SHIFTED
+}
+
+SCALAR(is_nan) {
+    (void)dtype, (void)attribute;
+    return tir_binary(pool, TIR_NE, x[0], x[0]);
+}
+
+SCALAR(is_inf) {
+    (void)dtype, (void)attribute;
+    return tir_eq(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
+}
+
+SCALAR(is_finite) {
+    (void)dtype, (void)attribute;
+    return tir_lt(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
+}
+
+/* Floats are ordered as their bits are, but for the sign. */
+SCALAR(next_after) {
+    (void)attribute;
+    tir_dtype bits = lib_dtypes[dtype].bits == 64 ? DLC_I64 : lib_dtypes[dtype].bits == 32 ? DLC_I32 : DLC_I16;
+    tir_expr a = x[0], b = x[1], zero = tir_int(pool, dtype, 0), one = tir_int(pool, bits, 1);
+    tir_expr number = tir_bitcast(pool, bits, a), up = tir_lt(pool, a, b);
+    tir_expr away = tir_eq(pool, up, tir_lt(pool, zero, a));
+    tir_expr moved = tir_select(pool, away, tir_add(pool, number, one), tir_sub(pool, number, one));
+    tir_expr least = tir_add(pool, tir_bits(pool, bits, UINT64_C(1) << (lib_dtypes[dtype].bits - 1)), one);
+    moved = tir_select(pool, tir_eq(pool, a, zero), tir_select(pool, up, one, least), moved);
+    tir_expr unordered = tir_or(pool, tir_binary(pool, TIR_NE, a, a), tir_binary(pool, TIR_NE, b, b));
+    tir_expr result = tir_select(pool, tir_eq(pool, a, b), b, tir_bitcast(pool, dtype, moved));
+    return tir_select(pool, unordered, tir_float(pool, dtype, (double)__builtin_nanf("")), result);
+}
+
 SCALAR(select) {
     (void)dtype, (void)attribute;
     return tir_select(pool, x[0], x[1], x[2]);
@@ -85,6 +174,11 @@ SCALAR(cast) {
     return tir_cast(pool, dtype, x[0]);
 }
 
+SCALAR(bit_cast) {
+    (void)attribute;
+    return tir_bitcast(pool, dtype, x[0]);
+}
+
 /* ---- shape rules beside graph_infer_map and graph_infer_compare */
 
 static void infer_select(graph_infer *infer) {
@@ -97,6 +191,14 @@ static void infer_select(graph_infer *infer) {
 static void infer_cast(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
     infer->result[0].dtype = (dlc_dtype)infer->attribute[0].integer;
+}
+
+static void infer_bit_cast(graph_infer *infer) {
+    dlc_dtype from = infer->operand[0].dtype, to = (dlc_dtype)infer->attribute[0].integer;
+    if (lib_dtypes[from].bits != lib_dtypes[to].bits || (from == DLC_BOOL) != (to == DLC_BOOL))
+        graph_infer_fail(infer, "x is %s, expected a dtype of as many bits as %s, neither of them bool",
+                         lib_dtypes[from].name, lib_dtypes[to].name);
+    infer_cast(infer);
 }
 
 /* ---- references: one function of numbers per row; t is the dtype of the first operand */
@@ -174,6 +276,7 @@ REFERENCE(logistic, x[0] < 0 ? exp(x[0]) / (1 + exp(x[0])) : 1 / (1 + exp(-x[0])
 REFERENCE(floor, floor(x[0]))
 REFERENCE(ceil, ceil(x[0]))
 REFERENCE(round, fmod(fabs(x[0]), 2) == 0.5 ? copysign(floor(fabs(x[0])), x[0]) : round(x[0]))
+REFERENCE(trunc, trunc(x[0]))
 REFERENCE(not, t == DLC_BOOL ? x[0] == 0 : graph_reference_wrap(t, ~word(x[0])))
 REFERENCE(add, INTEGER(t, word(x[0]) + word(x[1]), x[0] + x[1]))
 REFERENCE(sub, INTEGER(t, word(x[0]) - word(x[1]), x[0] - x[1]))
@@ -194,6 +297,54 @@ REFERENCE(gt, x[0] > x[1])
 REFERENCE(ge, x[0] >= x[1])
 REFERENCE(select, x[0] != 0 ? x[1] : x[2])
 REFERENCE(clamp, smaller(larger(x[1], x[0]), x[2]))
+
+static double floor_mod(dlc_dtype t, double a, double b) {
+    if (graph_reference_integral(t)) {
+        int64_t rest = (int64_t)divide(a, b, true);
+        return graph_reference_wrap(t, (uint64_t)(rest && (rest < 0) != (b < 0) ? rest + (int64_t)b : rest));
+    }
+    double r = fmod(a, b);
+    if (r == 0) return copysign(0, b);
+    return (r < 0) != (b < 0) ? r + b : r;
+}
+
+/* x shifted to the left by n, to the right by -n, bit by bit; `fill` comes in on the left */
+static double shifted(dlc_dtype t, double x, double n, bool left, bool fill) {
+    int width = lib_dtypes[t].bits, by = n < 0 || n > width ? width : (int)n;
+    uint64_t result = 0;
+    for (int bit = 0; bit < width; bit++) {
+        int from = left ? bit - by : bit + by;
+        bool set = from < 0 ? false : from >= width ? fill : word(x) >> from & 1;
+        result |= (uint64_t)set << bit;
+    }
+    return graph_reference_wrap(t, result);
+}
+
+/* By the spacing of the dtype's numbers: digits, least exponent. */
+static double neighbour(dlc_dtype t, double a, double b) {
+    int digits = t == DLC_F16 ? 11 : t == DLC_BF16 ? 8 : t == DLC_F32 ? 24 : 53;
+    int least = t == DLC_F16 ? -14 : t == DLC_F64 ? -1022 : -126, most = 1 - least;
+    if (isnan(a) || isnan(b)) return NAN;
+    if (a == b) return b;
+    double up = a < b ? 1 : -1, top = ldexp(2 - ldexp(1, 1 - digits), most);
+    if (isinf(a)) return copysign(top, a);
+    int exponent = a == 0 || ilogb(a) < least ? least : ilogb(a);
+    bool shrinks = (a < 0) == (a < b);
+    if (shrinks && fabs(a) == ldexp(1, exponent) && exponent > least) exponent--;
+    if (!shrinks && fabs(a) == top) return copysign(INFINITY, a);
+    return a + up * ldexp(1, exponent - digits + 1) + copysign(0, a);
+}
+
+REFERENCE(atan2, atan2(x[0], x[1]))
+REFERENCE(mod, floor_mod(t, x[0], x[1]))
+REFERENCE(shift_left, shifted(t, x[0], x[1], true, false))
+REFERENCE(shift_right_arithmetic, shifted(t, x[0], x[1], false, x[0] < 0))
+REFERENCE(shift_right_logical, shifted(t, x[0], x[1], false, false))
+REFERENCE(popcount, __builtin_popcountll(word(x[0]) & (UINT64_MAX >> (64 - lib_dtypes[t].bits))))
+REFERENCE(is_nan, isnan(x[0]) != 0)
+REFERENCE(is_inf, isinf(x[0]) != 0)
+REFERENCE(is_finite, isfinite(x[0]) != 0)
+REFERENCE(next_after, neighbour(t, x[0], x[1]))
 
 static double saturate(double x, double low, double high) {
     return isnan(x) ? 0 : x <= low ? low : x >= high ? high : trunc(x);
@@ -216,6 +367,28 @@ static void reference_cast(const graph_reference *r) {
         r->result[0].data[i] = convert(r->operand[0].dtype, r->result[0].dtype, r->operand[0].data[i]);
 }
 
+static void reference_bit_cast(const graph_reference *r) {
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {
+        union {
+            int64_t i64;
+            int32_t i32;
+            double f64;
+            float f32;
+        } bits = {.i64 = 0};
+        double x = r->operand[0].data[i];
+        dlc_dtype from = r->operand[0].dtype, to = r->result[0].dtype;
+        if (from == DLC_F64)
+            bits.f64 = x;
+        else if (from == DLC_F32)
+            bits.f32 = (float)x;
+        else
+            bits.i64 = (int64_t)x;
+        r->result[0].data[i] = to == DLC_F64   ? bits.f64
+                               : to == DLC_F32 ? (double)bits.f32
+                                               : graph_reference_wrap(to, (uint64_t)bits.i64);
+    }
+}
+
 #endif
 
 /* ---- rows. Samples of one, two and three operands; the first is large enough for all pairs of special values. */
@@ -228,6 +401,10 @@ static void reference_cast(const graph_reference *r) {
 #define BINARY(name)                                                                                                 \
     name "(T[17, 23], T[17, 23])\n" name "(T[], T[])\n" name "(T[1], T[1])\n" name "(T[3, 0, 2], T[3, 0, 2])\n" name \
          "(T[67], T[67])\n" name "(T[2, 1, 3, 1, 2, 5], T[2, 1, 3, 1, 2, 5])"
+#define SHIFT(name)                                                                                        \
+    name "(T[17, 23] in 0..128, T[17, 23] in 0..70)\n" name "(i32[17, 23], i32[17, 23] in -40..40)\n" name \
+         "(i8[17, 23], i8[17, 23] in -9..12)\n" name "(T[], T[])\n" name "(T[3, 0, 2], T[3, 0, 2])\n" name \
+         "(T[67] in 0..128, T[67] in 0..8)"
 #define TERNARY(name)                                                        \
     name "(T[17, 23], T[17, 23], T[17, 23])\n" name "(T[], T[], T[])\n" name \
          "(T[3, 0, 2], T[3, 0, 2], T[3, 0, 2])\n" name "(T[1, 13, 5], T[1, 13, 5], T[1, 13, 5])"
@@ -273,6 +450,15 @@ static void reference_cast(const graph_reference *r) {
       "Smallest integral number not below x. StableHLO ceil.")                                                         \
     X(round, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
       "Nearest integral number, halves to the even one. StableHLO round_nearest_even.")                                \
+    X(trunc, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
+      "Nearest integral number towards zero. ONNX and NumPy have it as a cast there and back, or trunc.")              \
+    X(is_nan, 1, "x", "float", 0, graph_infer_compare, 0, UNARY, "Is x NaN? Result bool. CHLO is_nan.")                \
+    X(is_inf, 1, "x", "float", 0, graph_infer_compare, 0, UNARY,                                                       \
+      "Is x infinite, of either sign? Result bool. CHLO is_inf.")                                                      \
+    X(is_finite, 1, "x", "float", 0, graph_infer_compare, 0, UNARY,                                                    \
+      "Is x neither infinite nor NaN? Result bool. StableHLO is_finite.")                                              \
+    X(popcount, 1, "x", "int", 0, graph_infer_map, 0, UNARY,                                                           \
+      "Number of bits that are set, of a negative number in two's complement. StableHLO popcnt.")                      \
     X(not, 1, "x", "bool int", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                            \
       "Logical not of bools, bitwise not of integers. StableHLO not.")                                                 \
     X(add, 2, "a b", "number", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a + b; integers wrap. StableHLO add.")        \
@@ -282,6 +468,20 @@ static void reference_cast(const graph_reference *r) {
       "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.")                 \
     X(rem, 2, "a b", "number", 0, graph_infer_map, 0, BINARY,                                                          \
       "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.")                \
+    X(mod, 2, "a b", "number", 0, graph_infer_map, 0.5, BINARY,                                                        \
+      "a - b * floor(a / b), sign of b; integers: a mod 0 = 0; floats: NaN for b = 0. NumPy mod, ONNX Mod.")           \
+    X(atan2, 2, "y x", "float", 0, graph_infer_map, 2, BINARY,                                                         \
+      "Angle of the point (x, y) in radians, in -pi..pi; as C99 atan2 at zeros and infinities. StableHLO atan2.")      \
+    X(next_after, 2, "a b", "float", 0, graph_infer_map, 0, BINARY,                                                    \
+      "The next number of the dtype from a towards b; b where they are equal; NaN if either is NaN. CHLO next_after.") \
+    X(shift_left, 2, "a b", "int", 0, graph_infer_map, 0, SHIFT,                                                       \
+      "a * 2**b, wrapping; 0 for b beyond the width, or negative. StableHLO shift_left.")                              \
+    X(shift_right_arithmetic, 2, "a b", "int", 0, graph_infer_map, 0, SHIFT,                                           \
+      "floor(a / 2**b); 0, or -1 for negative a, for b beyond the width, or negative. StableHLO "                      \
+      "shift_right_arithmetic.")                                                                                       \
+    X(shift_right_logical, 2, "a b", "int", 0, graph_infer_map, 0, SHIFT,                                              \
+      "The bits of a moved to the right, zeros coming in; 0 for b beyond the width, or negative. StableHLO "           \
+      "shift_right_logical.")                                                                                          \
     X(min, 2, "a b", "number", LATTICE, graph_infer_map, 0, BINARY,                                                    \
       "Smaller of a and b; NaN if either is NaN; -0 is below +0. StableHLO minimum.")                                  \
     X(max, 2, "a b", "number", LATTICE, graph_infer_map, 0, BINARY,                                                    \
@@ -353,6 +553,24 @@ static const graph_op row_cast = {
            "saturates, NaN gives 0; integer to integer wraps; to bool is x != 0. StableHLO convert, made total.",
 };
 
+static const graph_op row_bit_cast = {
+    .name = "bit_cast",
+    .class_ = GRAPH_MAP,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 1,
+    .operands = "x",
+    .dtypes = "any",
+    .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"}},
+    .infer = infer_bit_cast,
+    .scalar = scalar_bit_cast,
+    .reference = GRAPH_REFERENCE(reference_bit_cast),
+    .samples = "bit_cast(f32[17, 23], dtype=i32)\nbit_cast(i32[17, 23], dtype=f32)\nbit_cast(u8[67], dtype=i8)\n"
+               "bit_cast(i8[3, 0, 2], dtype=u8)\nbit_cast(i64[5, 7], dtype=f64)\nbit_cast(f64[] in 1..2, dtype=f64)",
+    .doc = "The bits of x as another dtype of as many bits; a NaN keeps being one, its bits may change. StableHLO "
+           "bitcast_convert.",
+};
+
 #define X(name_, count_, operands_, dtypes_, algebra_, infer_, tolerance_, samples_, doc_) &row_##name_,
-const graph_op *const graph_ops_map[] = {MAP_TABLE(X) & row_cast, NULL};
+const graph_op *const graph_ops_map[] = {MAP_TABLE(X) & row_cast, &row_bit_cast, NULL};
 #undef X

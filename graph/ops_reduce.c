@@ -1,4 +1,4 @@
-/* Reductions over axes, arg_max, cumulative_sum. Sums and products of f16 and bf16 are kept in f32 and rounded once at
+/* Reductions over axes, arg_max and arg_min, cumulative_<op>. Sums and products of f16 and bf16 are kept in f32 and rounded once at
  * the end; integers keep their own dtype and wrap. Order of a reduction: the axes ascending, the last one fastest. */
 #include "graph/ops_common.h"
 
@@ -74,33 +74,33 @@ static void compute_reduce(graph_compute *c, tir_op op) {
 
 enum { ARG_AXIS, ARG_KEEP, ARG_DTYPE };
 
-static void infer_arg_max(graph_infer *infer) {
+static void infer_arg(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
     dlc_dtype dtype = (dlc_dtype)infer->attribute[ARG_DTYPE].integer;
     int axis = graph_infer_axis(infer, infer->attribute[ARG_AXIS].integer, x->rank, "axis");
     if (dtype != DLC_I32 && dtype != DLC_I64)
         graph_infer_fail(infer, "dtype is %s, expected i32 or i64", lib_dtypes[dtype].name);
-    graph_infer_at_most(infer, tir_index(infer->g->pool, 1), x->dim[axis], "an axis of size 0 has no greatest element");
+    graph_infer_at_most(infer, tir_index(infer->g->pool, 1), x->dim[axis],
+                        "an axis of size 0 has no element to choose");
     reduced_shape(infer, 1u << axis, infer->attribute[ARG_KEEP].integer, &infer->result[0]);
     infer->result[0].dtype = dtype;
 }
 
-/* Does (b, j) win over (a, i)? NaN is greatest; of equals the lower index wins, so that any order gives the same bits.
- */
-static tir_expr wins(tir_pool *pool, tir_expr b, tir_expr j, tir_expr a, tir_expr i) {
-    tir_expr greater = tir_lt(pool, a, b), same = tir_eq(pool, a, b);
+/* Does (b, j) win over (a, i)? NaN wins over numbers; of equals the lower index wins, so that any order gives the same bits. */
+static tir_expr wins(tir_pool *pool, bool least, tir_expr b, tir_expr j, tir_expr a, tir_expr i) {
+    tir_expr low = least ? b : a, high = least ? a : b, better = tir_lt(pool, low, high), same = tir_eq(pool, a, b);
     if (lib_dtype_is_float((dlc_dtype)tir_dtype_of(pool, a))) {
         tir_expr a_nan = tir_binary(pool, TIR_NE, a, a), b_nan = tir_binary(pool, TIR_NE, b, b);
-        tir_expr above = tir_unary(pool, TIR_NOT, tir_le(pool, b, a)); /* or either is NaN */
-        greater = tir_and(pool, above, tir_eq(pool, a, a));
+        tir_expr beyond = tir_unary(pool, TIR_NOT, tir_le(pool, high, low)); /* or either is NaN */
+        better = tir_and(pool, beyond, tir_eq(pool, a, a));
         same = tir_or(pool, same, tir_and(pool, a_nan, b_nan));
     }
-    return tir_or(pool, greater, tir_and(pool, same, tir_lt(pool, j, i)));
+    return tir_or(pool, better, tir_and(pool, same, tir_lt(pool, j, i)));
 }
 
-/* State: greatest element so far and its index. It starts as the lowest value at index 0, which is right where nothing
- * is greater, as then all elements are that value. */
-static void compute_arg_max(graph_compute *c) {
+/* State: best element so far and its index. It starts as the worst value at index 0, which is right where nothing is better, as then
+ * all elements are that value. */
+static void compute_arg(graph_compute *c, bool least) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
     int axis = graph_axis_of(c->attribute[ARG_AXIS].integer, x->rank);
@@ -110,37 +110,54 @@ static void compute_arg_max(graph_compute *c) {
     tir_expr best = tir_acc(pool, dtype, 0), at = tir_acc(pool, number, 1);
     tir_expr element = graph_operand_load(c, 0, index), here = tir_cast(pool, number, index[axis]);
     tir_expr rival = tir_other(pool, dtype, 0), there = tir_other(pool, number, 1);
-    tir_expr update = wins(pool, element, here, best, at), merge = wins(pool, rival, there, best, at);
+    tir_expr update = wins(pool, least, element, here, best, at), merge = wins(pool, least, rival, there, best, at);
     stage->exact = true;
-    tir_stage_value(c->region, stage, tir_select(pool, update, element, best), tir_lowest(pool, dtype),
-                    tir_select(pool, merge, rival, best));
+    tir_stage_value(c->region, stage, tir_select(pool, update, element, best),
+                    least ? tir_highest(pool, dtype) : tir_lowest(pool, dtype), tir_select(pool, merge, rival, best));
     c->result[0] = tir_stage_value(c->region, stage, tir_select(pool, update, here, at), tir_int(pool, number, 0),
                                    tir_select(pool, merge, there, at));
 }
 
-/* ---- cumulative_sum -------------------------------------------------------------------------------------------- */
+static void compute_arg_max(graph_compute *c) {
+    compute_arg(c, false);
+}
+static void compute_arg_min(graph_compute *c) {
+    compute_arg(c, true);
+}
+
+/* ---- cumulative_<op> -------------------------------------------------------------------------------------------- */
 
 enum { CUMULATIVE_AXIS, CUMULATIVE_EXCLUSIVE, CUMULATIVE_REVERSE };
 
-static void infer_cumulative_sum(graph_infer *infer) {
+static void infer_cumulative(graph_infer *infer) {
     graph_infer_axis(infer, infer->attribute[CUMULATIVE_AXIS].integer, infer->operand[0].rank, "axis");
     infer->result[0] = infer->operand[0];
 }
 
-/* fold over t with state s[free axes]: step c[.., t, ..] = s + x[.., t, ..]; s takes c. The inclusive sums are the
+static tir_dtype running_dtype(dlc_dtype dtype, tir_op op) {
+    return (tir_dtype)(op == TIR_ADD || op == TIR_MUL ? graph_sum_dtype(dtype) : dtype);
+}
+
+static tir_expr running_start(tir_pool *pool, tir_dtype dtype, tir_op op) {
+    if (op == TIR_MAX) return tir_lowest(pool, dtype);
+    if (op == TIR_MIN) return tir_highest(pool, dtype);
+    return tir_int(pool, dtype, op == TIR_MUL);
+}
+
+/* fold over t with state s[free axes]: step c[.., t, ..] = s op x[.., t, ..]; s takes c. The inclusive results are the
  * step's own tensor. Reverse walks x from its end. Returns that tensor, its axis t in place of x's axis. */
-static uint32_t running_sums(graph_compute *c, int along, bool reverse) {
+static uint32_t running(graph_compute *c, tir_op op, int along, bool reverse) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
-    tir_dtype dtype = (tir_dtype)graph_sum_dtype(x->dtype);
-    tir_expr extent[DLC_MAX_RANK], index[DLC_MAX_RANK], free[DLC_MAX_RANK];
+    tir_dtype dtype = running_dtype(x->dtype, op);
+    tir_expr extent[DLC_MAX_RANK] = {0}, index[DLC_MAX_RANK], free[DLC_MAX_RANK];
     int count = 0;
     for (int i = 0; i < x->rank; i++)
         if (i != along) extent[count++] = x->dim[i];
     tir_stage *fold =
         tir_region_stage(c->region, TIR_FOLD, c->name, count, NULL, extent, 1, (const char *[]){"t"}, &x->dim[along]);
-    tir_expr zero = tir_int(pool, dtype, 0);
-    uint32_t state = tir_stage_value(c->region, fold, zero, zero, 0);
+    tir_expr start = running_start(pool, dtype, op);
+    uint32_t state = tir_stage_value(c->region, fold, start, start, 0);
     uint32_t fold_number = c->region->stages.count - 1;
 
     tir_stage *step = tir_region_stage(c->region, TIR_MAP, c->name, x->rank, NULL, x->dim, 0, NULL, NULL);
@@ -152,24 +169,24 @@ static uint32_t running_sums(graph_compute *c, int along, bool reverse) {
     }
     if (reverse) index[along] = tir_sub(pool, tir_sub(pool, x->dim[along], tir_index(pool, 1)), index[along]);
     tir_expr element = tir_cast(pool, dtype, graph_operand_load(c, 0, index));
-    uint32_t sums =
-        tir_stage_value(c->region, step, tir_add(pool, tir_region_load(c->region, state, free), element), 0, 0);
+    tir_expr so_far = tir_region_load(c->region, state, free);
+    uint32_t results = tir_stage_value(c->region, step, tir_binary(pool, op, so_far, element), 0, 0);
 
     fold = &c->region->stages.data[fold_number];
     count = 0;
     for (int i = 0; i < x->rank; i++) index[i] = fold->axis[i == along ? x->rank - 1 : count++].var;
-    fold->value[0] = tir_region_load(c->region, sums, index);
-    return sums;
+    fold->value[0] = tir_region_load(c->region, results, index);
+    return results;
 }
 
-static void compute_cumulative_sum(graph_compute *c) {
+static void compute_cumulative(graph_compute *c, tir_op op) {
     tir_pool *pool = c->pool;
     const graph_shape *y = &c->result_shape[0];
     int along = graph_axis_of(c->attribute[CUMULATIVE_AXIS].integer, y->rank);
     bool exclusive = c->attribute[CUMULATIVE_EXCLUSIVE].integer, reverse = c->attribute[CUMULATIVE_REVERSE].integer;
-    uint32_t sums = running_sums(c, along, reverse);
+    uint32_t results = running(c, op, along, reverse);
     if (!exclusive && !reverse) {
-        c->result[0] = rounded(c, sums);
+        c->result[0] = rounded(c, results);
         return;
     }
     tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
@@ -180,8 +197,8 @@ static void compute_cumulative_sum(graph_compute *c) {
         guard = tir_le(pool, one, index[along]);
         index[along] = tir_sub(pool, index[along], one);
     }
-    tir_expr zero = tir_int(pool, (tir_dtype)graph_sum_dtype(y->dtype), 0);
-    tir_expr value = tir_region_load_guarded(c->region, sums, index, guard, zero);
+    tir_expr start = running_start(pool, running_dtype(y->dtype, op), op);
+    tir_expr value = tir_region_load_guarded(c->region, results, index, guard, start);
     c->result[0] = tir_stage_value(c->region, stage, tir_cast(pool, (tir_dtype)y->dtype, value), 0, 0);
 }
 
@@ -203,6 +220,7 @@ JOIN(max, isnan(a) || isnan(b) ? NAN : a > b ? a : b, x > y ? x : y)
 JOIN(min, isnan(a) || isnan(b) ? NAN : a < b ? a : b, x < y ? x : y)
 JOIN(and, (a != 0) & (b != 0), x &y)
 JOIN(or, (a != 0) | (b != 0), x | y)
+JOIN(xor, (a != 0) != (b != 0), x ^ y)
 
 static int64_t lowest(dlc_dtype t) {
     return t == DLC_I8 ? INT8_MIN : t == DLC_I32 ? INT32_MIN : t == DLC_I64 ? INT64_MIN : 0;
@@ -244,7 +262,7 @@ static void reference_reduce(const graph_reference *r, const reduction *f) {
     }
 }
 
-static void reference_arg_max(const graph_reference *r) {
+static void reference_arg(const graph_reference *r, double sign) {
     const graph_reference_tensor *x = &r->operand[0];
     int64_t axis = r->attribute[ARG_AXIS].integer, outer = 1, inner = 1;
     if (axis < 0) axis += x->rank;
@@ -255,12 +273,18 @@ static void reference_arg_max(const graph_reference *r) {
             const double *row = x->data + o * x->dim[axis] * inner + i;
             int64_t best = 0;
             for (int64_t j = 1; j < x->dim[axis] && !isnan(row[best * inner]); j++)
-                if (isnan(row[j * inner]) || row[j * inner] > row[best * inner]) best = j;
+                if (isnan(row[j * inner]) || sign * row[j * inner] > sign * row[best * inner]) best = j;
             r->result[0].data[o * inner + i] = (double)best;
         }
 }
+static void reference_arg_max(const graph_reference *r) {
+    reference_arg(r, 1);
+}
+static void reference_arg_min(const graph_reference *r) {
+    reference_arg(r, -1);
+}
 
-static void reference_cumulative_sum(const graph_reference *r) {
+static void reference_cumulative(const graph_reference *r, const reduction *f) {
     const graph_reference_tensor *x = &r->operand[0];
     int64_t axis = r->attribute[CUMULATIVE_AXIS].integer, outer = 1, inner = 1;
     if (axis < 0) axis += x->rank;
@@ -270,17 +294,17 @@ static void reference_cumulative_sum(const graph_reference *r) {
     for (int64_t line = 0; line < outer * inner; line++) {
         int64_t base = line / inner * length * inner + line % inner;
         bool integral = graph_reference_integral(x->dtype), exclusive = r->attribute[CUMULATIVE_EXCLUSIVE].integer;
-        double number = 0;
-        uint64_t integer = 0;
+        double number = f->number_first;
+        int64_t integer = f->integer_first;
         for (int64_t t = 0; t < length; t++) {
             int64_t at = base + (r->attribute[CUMULATIVE_REVERSE].integer ? length - 1 - t : t) * inner;
-            double *sum = &r->result[0].data[at];
-            if (exclusive) *sum = integral ? graph_reference_wrap(x->dtype, integer) : number;
+            double *result = &r->result[0].data[at];
+            if (exclusive) *result = integral ? graph_reference_wrap(x->dtype, (uint64_t)integer) : number;
             if (integral)
-                integer += (uint64_t)(int64_t)x->data[at];
+                integer = f->integer(integer, (int64_t)x->data[at]);
             else
-                number += x->data[at];
-            if (!exclusive) *sum = integral ? graph_reference_wrap(x->dtype, integer) : number;
+                number = f->number(number, x->data[at]);
+            if (!exclusive) *result = integral ? graph_reference_wrap(x->dtype, (uint64_t)integer) : number;
         }
     }
 }
@@ -297,24 +321,27 @@ static void reference_cumulative_sum(const graph_reference *r) {
 
 /* name, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of
  * summing, doc */
-#define REDUCE_TABLE(X)                                                                                          \
-    X(sum, TIR_ADD, "number", 0, 0, 0.5,                                                                         \
-      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "  \
-      "wrap in their own dtype. StableHLO reduce with add.")                                                     \
-    X(prod, TIR_MUL, "number", 1, 1, 0.5,                                                                        \
-      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; "   \
-      "integers wrap in their own dtype. StableHLO reduce with multiply.")                                       \
-    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0,                                         \
-      "Greatest element over the axes; NaN if there is one; -inf or the lowest integer where there is nothing. " \
-      "StableHLO reduce with maximum.")                                                                          \
-    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0,                                         \
-      "Least element over the axes; NaN if there is one; inf or the highest integer where there is nothing. "    \
-      "StableHLO reduce with minimum.")                                                                          \
-    X(and, TIR_AND, "bool int", 1, -1, 0,                                                                        \
-      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce "  \
-      "with and.")                                                                                               \
-    X(or, TIR_OR, "bool int", 0, 0, 0,                                                                           \
-      "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")
+#define REDUCE_TABLE(X)                                                                                            \
+    X(sum, TIR_ADD, "number", 0, 0, 0.5,                                                                           \
+      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "    \
+      "wrap in their own dtype. StableHLO reduce with add.")                                                       \
+    X(prod, TIR_MUL, "number", 1, 1, 0.5,                                                                          \
+      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; "     \
+      "integers wrap in their own dtype. StableHLO reduce with multiply.")                                         \
+    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0,                                           \
+      "Greatest element over the axes; NaN if there is one; -inf or the lowest integer where there is nothing. "   \
+      "StableHLO reduce with maximum.")                                                                            \
+    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0,                                           \
+      "Least element over the axes; NaN if there is one; inf or the highest integer where there is nothing. "      \
+      "StableHLO reduce with minimum.")                                                                            \
+    X(and, TIR_AND, "bool int", 1, -1, 0,                                                                          \
+      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce "    \
+      "with and.")                                                                                                 \
+    X(or, TIR_OR, "bool int", 0, 0, 0,                                                                             \
+      "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")  \
+    X(xor, TIR_XOR, "bool int", 0, 0, 0,                                                                           \
+      "Logical (bool) or bitwise exclusive or over the axes; false or 0 where there is nothing. StableHLO reduce " \
+      "with xor.")
 
 #define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
     static void compute_reduce_##name_(graph_compute *c) {               \
@@ -353,51 +380,97 @@ REDUCE_TABLE(X)
 REDUCE_TABLE(X)
 #undef X
 
-static const graph_op row_arg_max = {
-    .name = "arg_max",
-    .class_ = GRAPH_REDUCE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "number",
-    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to search along"},
-                  {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave a dimension of 1 in its place"},
-                  {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the result: i32 or i64"}},
-    .infer = infer_arg_max,
-    .compute = compute_arg_max,
-    .reference = GRAPH_REFERENCE(reference_arg_max),
-    .samples = "arg_max(T[5, 7], axis=1)\narg_max(T[5, 7], axis=0, dtype=i32)\narg_max(T[1], axis=0)\n"
-               "arg_max(T[3, 131], axis=-1, keep=true)\narg_max(T[0, 3], axis=1)\narg_max(T[40, 9] in 0..3, axis=1)\n"
-               "arg_max(T[2, 3, 1, 2, 5, 3], axis=4, dtype=i32)",
-    .doc = "Index of the greatest element along axis; the first one of equals; NaN counts as greatest. NumPy argmax.",
-};
+/* name, which of the two wins */
+#define ARG_TABLE(X)                                                                                               \
+    X(arg_max, "Index of the greatest element along axis; the first one of equals; NaN counts as greatest. NumPy " \
+               "argmax.")                                                                                          \
+    X(arg_min, "Index of the least element along axis; the first one of equals; NaN counts as least. NumPy argmin.")
 
-static const graph_op row_cumulative_sum = {
-    .name = "cumulative_sum",
-    .class_ = GRAPH_REDUCE,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .results = 1,
-    .operands = "x",
-    .dtypes = "number",
-    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to sum along"},
-                  {"exclusive", GRAPH_ATTR_BOOL, NULL, "false", "leave the element itself out: the first sum is 0"},
-                  {"reverse", GRAPH_ATTR_BOOL, NULL, "false", "sum from the end of the axis"}},
-    .infer = infer_cumulative_sum,
-    .compute = compute_cumulative_sum,
-    .reference = GRAPH_REFERENCE(reference_cumulative_sum),
-    .tolerance = 0.5,
-    .samples =
-        "cumulative_sum(T[5, 7], axis=1)\ncumulative_sum(T[5, 7], axis=0)\n"
-        "cumulative_sum(T[13], axis=0, exclusive=true)\n"
-        "cumulative_sum(T[13], axis=0, reverse=true)\ncumulative_sum(T[3, 11], axis=-1, exclusive=true, reverse=true)\n"
-        "cumulative_sum(T[1], axis=0)\ncumulative_sum(T[0], axis=0)\ncumulative_sum(T[3, 0], axis=0, exclusive=true)\n"
-        "cumulative_sum(T[131, 2], axis=0)\ncumulative_sum(T[2, 3, 1, 2, 5, 3], axis=4)",
-    .doc = "y[..., t, ...] = sum of x[..., j, ...] for j <= t along axis. f16 and bf16 are summed in f32, each "
-           "sum rounded once; integers wrap. ONNX CumSum.",
-};
-
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) &row_##name_,
-const graph_op *const graph_ops_reduce[] = {REDUCE_TABLE(X) & row_arg_max, &row_cumulative_sum, NULL};
+#define X(name_, doc_)                                                                                            \
+    static const graph_op row_##name_ = {                                                                         \
+        .name = #name_,                                                                                           \
+        .class_ = GRAPH_REDUCE,                                                                                   \
+        .min_inputs = 1,                                                                                          \
+        .max_inputs = 1,                                                                                          \
+        .results = 1,                                                                                             \
+        .operands = "x",                                                                                          \
+        .dtypes = "number",                                                                                       \
+        .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to search along"},                           \
+                      {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave a dimension of 1 in its place"},            \
+                      {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the result: i32 or i64"}},                     \
+        .infer = infer_arg,                                                                                       \
+        .compute = compute_##name_,                                                                               \
+        .reference = GRAPH_REFERENCE(reference_##name_),                                                          \
+        .samples =                                                                                                \
+            #name_ "(T[5, 7], axis=1)\n" #name_ "(T[5, 7], axis=0, dtype=i32)\n" #name_ "(T[1], axis=0)\n" #name_ \
+                   "(T[3, 131], axis=-1, keep=true)\n" #name_ "(T[0, 3], axis=1)\n" #name_                        \
+                   "(T[40, 9] in 0..3, axis=1)\n" #name_ "(T[2, 3, 1, 2, 5, 3], axis=4, dtype=i32)",              \
+        .doc = doc_,                                                                                              \
+    };
+ARG_TABLE(X)
 #undef X
+
+/* name, tir operator, float and integer before the first element, tolerance, what the result is, doc */
+#define CUMULATIVE_TABLE(X)                                                                                         \
+    X(sum, TIR_ADD, 0, 0, 0.5,                                                                                      \
+      "y[..., t, ...] = sum of x[..., j, ...] for j <= t along axis. f16 and bf16 are summed in f32, each sum "     \
+      "rounded once; integers wrap. ONNX CumSum.")                                                                  \
+    X(prod, TIR_MUL, 1, 1, 0.5,                                                                                     \
+      "y[..., t, ...] = product of x[..., j, ...] for j <= t along axis. f16 and bf16 are multiplied in f32, each " \
+      "product rounded once; integers wrap. NumPy cumprod.")                                                        \
+    X(max, TIR_MAX, -INFINITY, lowest(r->operand[0].dtype), 0,                                                      \
+      "y[..., t, ...] = greatest x[..., j, ...] for j <= t along axis, NaN once there was one. JAX cummax.")        \
+    X(min, TIR_MIN, INFINITY, highest(r->operand[0].dtype), 0,                                                      \
+      "y[..., t, ...] = least x[..., j, ...] for j <= t along axis, NaN once there was one. JAX cummin.")
+
+#define X(name_, op_, first_, first_integer_, tolerance_, doc_) \
+    static void compute_cumulative_##name_(graph_compute *c) {  \
+        compute_cumulative(c, op_);                             \
+    }
+CUMULATIVE_TABLE(X)
+#undef X
+
+#ifdef DLC_REFERENCE
+#define X(name_, op_, first_, first_integer_, tolerance_, doc_)                                         \
+    static void reference_cumulative_##name_(const graph_reference *r) {                                \
+        reference_cumulative(r, &(reduction){first_, first_integer_, number_##name_, integer_##name_}); \
+    }
+CUMULATIVE_TABLE(X)
+#undef X
+#endif
+
+#define CUMULATIVE_SAMPLES(name)                                                                           \
+    name "(T[5, 7], axis=1)\n" name "(T[5, 7], axis=0)\n" name "(T[13], axis=0, exclusive=true)\n" name    \
+         "(T[13], axis=0, reverse=true)\n" name "(T[3, 11], axis=-1, exclusive=true, reverse=true)\n" name \
+         "(T[1], axis=0)\n" name "(T[0], axis=0)\n" name "(T[3, 0], axis=0, exclusive=true)\n" name        \
+         "(T[131, 2], axis=0)\n" name "(T[2, 3, 1, 2, 5, 3], axis=4)"
+
+#define X(name_, op_, first_, first_integer_, tolerance_, doc_)                                     \
+    static const graph_op row_cumulative_##name_ = {                                                \
+        .name = "cumulative_" #name_,                                                               \
+        .class_ = GRAPH_REDUCE,                                                                     \
+        .min_inputs = 1,                                                                            \
+        .max_inputs = 1,                                                                            \
+        .results = 1,                                                                               \
+        .operands = "x",                                                                            \
+        .dtypes = "number",                                                                         \
+        .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to run along"},                \
+                      {"exclusive", GRAPH_ATTR_BOOL, NULL, "false",                                 \
+                       "leave the element itself out: the first result is that of nothing"},        \
+                      {"reverse", GRAPH_ATTR_BOOL, NULL, "false", "run from the end of the axis"}}, \
+        .infer = infer_cumulative,                                                                  \
+        .compute = compute_cumulative_##name_,                                                      \
+        .reference = GRAPH_REFERENCE(reference_cumulative_##name_),                                 \
+        .tolerance = tolerance_,                                                                    \
+        .samples = CUMULATIVE_SAMPLES("cumulative_" #name_),                                        \
+        .doc = doc_,                                                                                \
+    };
+CUMULATIVE_TABLE(X)
+#undef X
+
+#define REDUCE_ROW(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) &row_##name_,
+#define ARG_ROW(name_, doc_) &row_##name_,
+#define CUMULATIVE_ROW(name_, op_, first_, first_integer_, tolerance_, doc_) &row_cumulative_##name_,
+const graph_op *const graph_ops_reduce[] = {
+    REDUCE_TABLE(REDUCE_ROW) ARG_TABLE(ARG_ROW) CUMULATIVE_TABLE(CUMULATIVE_ROW) NULL,
+};

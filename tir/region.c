@@ -105,7 +105,8 @@ static tir_expr identity_of(tir_region *region, tir_op op, tir_dtype dtype) {
     tir_pool *pool = region->pool;
     switch (op) {
     case TIR_ADD:
-    case TIR_OR: return tir_int(pool, dtype, 0);
+    case TIR_OR:
+    case TIR_XOR: return tir_int(pool, dtype, 0);
     case TIR_MUL: return tir_int(pool, dtype, 1);
     case TIR_MAX: return tir_lowest(pool, dtype);
     case TIR_MIN: return tir_highest(pool, dtype);
