@@ -31,6 +31,16 @@ PLAIN_UNARY(log, TIR_LOG)
 PLAIN_UNARY(log1p, TIR_LOG1P)
 PLAIN_UNARY(sin, TIR_SIN)
 PLAIN_UNARY(cos, TIR_COS)
+PLAIN_UNARY(tan, TIR_TAN)
+PLAIN_UNARY(asin, TIR_ASIN)
+PLAIN_UNARY(acos, TIR_ACOS)
+PLAIN_UNARY(atan, TIR_ATAN)
+PLAIN_UNARY(sinh, TIR_SINH)
+PLAIN_UNARY(cosh, TIR_COSH)
+PLAIN_UNARY(asinh, TIR_ASINH)
+PLAIN_UNARY(acosh, TIR_ACOSH)
+PLAIN_UNARY(atanh, TIR_ATANH)
+PLAIN_UNARY(cbrt, TIR_CBRT)
 PLAIN_UNARY(tanh, TIR_TANH)
 PLAIN_UNARY(erf, TIR_ERF)
 PLAIN_UNARY(logistic, TIR_LOGISTIC)
@@ -269,6 +279,16 @@ REFERENCE(log, log(x[0]))
 REFERENCE(log1p, log1p(x[0]))
 REFERENCE(sin, sin(x[0]))
 REFERENCE(cos, cos(x[0]))
+REFERENCE(tan, tan(x[0]))
+REFERENCE(asin, asin(x[0]))
+REFERENCE(acos, acos(x[0]))
+REFERENCE(atan, atan(x[0]))
+REFERENCE(sinh, sinh(x[0]))
+REFERENCE(cosh, cosh(x[0]))
+REFERENCE(asinh, asinh(x[0]))
+REFERENCE(acosh, acosh(x[0]))
+REFERENCE(atanh, atanh(x[0]))
+REFERENCE(cbrt, cbrt(x[0]))
 REFERENCE(tanh, tanh(x[0]))
 REFERENCE(erf, erf(x[0]))
 REFERENCE(normal_cdf, 0.5 * erfc(-x[0] / sqrt(2.0)))
@@ -436,6 +456,17 @@ static void reference_bit_cast(const graph_reference *r) {
     X(log1p, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "log(1 + x), accurate near zero. StableHLO log_plus_one.") \
     X(sin, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "Sine of x radians. StableHLO sine.")                        \
     X(cos, 1, "x", "float", 0, graph_infer_map, 2, UNARY, "Cosine of x radians. StableHLO cosine.")                    \
+    X(tan, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "Tangent of x radians. StableHLO tan.")                      \
+    X(asin, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "Arc sine, in radians; NaN beyond -1..1. CHLO asin.")       \
+    X(acos, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "Arc cosine, in radians; NaN beyond -1..1. CHLO acos.")     \
+    X(atan, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "Arc tangent, in radians. CHLO atan.")                      \
+    X(sinh, 1, "x", "float", 0, graph_infer_map, 1, UNARY, "Hyperbolic sine. CHLO sinh.")                              \
+    X(cosh, 1, "x", "float", 0, graph_infer_map, 1, UNARY, "Hyperbolic cosine. CHLO cosh.")                            \
+    X(asinh, 1, "x", "float", 0, graph_infer_map, 1, UNARY, "Inverse hyperbolic sine. CHLO asinh.")                    \
+    X(acosh, 1, "x", "float", 0, graph_infer_map, 1, UNARY, "Inverse hyperbolic cosine; NaN below 1. CHLO acosh.")     \
+    X(atanh, 1, "x", "float", 0, graph_infer_map, 1, UNARY,                                                            \
+      "Inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond. CHLO atanh.")                                     \
+    X(cbrt, 1, "x", "float", 0, graph_infer_map, 1, UNARY, "Cube root, of negative numbers, too. StableHLO cbrt.")     \
     X(tanh, 1, "x", "float", 0, graph_infer_map, 3, UNARY, "Hyperbolic tangent. StableHLO tanh.")                      \
     X(erf, 1, "x", "float", 0, graph_infer_map, 3, UNARY,                                                              \
       "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.")                               \

@@ -295,6 +295,16 @@ static double float_operate(tir_op op, const double *x) {
     case TIR_LOG1P: return log1p(x[0]);
     case TIR_SIN: return sin(x[0]);
     case TIR_COS: return cos(x[0]);
+    case TIR_TAN: return tan(x[0]);
+    case TIR_ASIN: return asin(x[0]);
+    case TIR_ACOS: return acos(x[0]);
+    case TIR_ATAN: return atan(x[0]);
+    case TIR_SINH: return sinh(x[0]);
+    case TIR_COSH: return cosh(x[0]);
+    case TIR_ASINH: return asinh(x[0]);
+    case TIR_ACOSH: return acosh(x[0]);
+    case TIR_ATANH: return atanh(x[0]);
+    case TIR_CBRT: return cbrt(x[0]);
     case TIR_TANH: return tanh(x[0]);
     case TIR_ERF: return erf(x[0]);
     case TIR_LOGISTIC: return logistic(x[0]);

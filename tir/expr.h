@@ -63,6 +63,16 @@ typedef uint8_t tir_dtype;
     X(TIR_LOG1P, "log1p", 1, TIR_MATH, "")                                                                            \
     X(TIR_SIN, "sin", 1, TIR_MATH, "")                                                                                \
     X(TIR_COS, "cos", 1, TIR_MATH, "")                                                                                \
+    X(TIR_TAN, "tan", 1, TIR_MATH, "")                                                                                \
+    X(TIR_ASIN, "asin", 1, TIR_MATH, "")                                                                              \
+    X(TIR_ACOS, "acos", 1, TIR_MATH, "")                                                                              \
+    X(TIR_ATAN, "atan", 1, TIR_MATH, "")                                                                              \
+    X(TIR_SINH, "sinh", 1, TIR_MATH, "")                                                                              \
+    X(TIR_COSH, "cosh", 1, TIR_MATH, "")                                                                              \
+    X(TIR_ASINH, "asinh", 1, TIR_MATH, "")                                                                            \
+    X(TIR_ACOSH, "acosh", 1, TIR_MATH, "")                                                                            \
+    X(TIR_ATANH, "atanh", 1, TIR_MATH, "")                                                                            \
+    X(TIR_CBRT, "cbrt", 1, TIR_MATH, "")                                                                              \
     X(TIR_TANH, "tanh", 1, TIR_MATH, "")                                                                              \
     X(TIR_ERF, "erf", 1, TIR_MATH, "")                                                                                \
     X(TIR_LOGISTIC, "logistic", 1, TIR_MATH, "1/(1 + exp(-x))")                                                       \

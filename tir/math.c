@@ -17,11 +17,21 @@
  *     log1p     1.58       1.58    2.0          32
  *     sin       1.56       1.56    2.0          53
  *     cos       1.56       1.56    2.0          51
+ *     tan       2.38       2.47    3.0          50
+ *     asin      1.76       1.76    3.0          20
+ *     acos      1.22       1.22    3.0          24
+ *     atan      1.35       1.51    3.0          20
+ *     sinh      0.63       0.63    1.0          31
+ *     cosh      0.50       0.50    1.0          23
+ *     asinh     0.57       0.57    1.0          39
+ *     acosh     0.50       0.50    1.0          32
+ *     atanh     0.70       0.70    1.0          40
+ *     cbrt      0.50       0.50    1.0          31
  *     tanh      3.39       3.55    4.0          16
  *     erf       2.57       2.65    3.0          16
  *     logistic  3.41       3.53    4.0          16
  *     normal_cdf 2.21      2.49    3.0          19
- *     atan2     1.46       1.51    2.0          30
+ *     atan2     1.46       1.53    2.0          30
  *     pow       0.50       0.50    0.6          64 (constant exponents: math_test.c)
  *
  * exp: overflow gives inf, gradual underflow is right: LDEXP rounds once. sin and cos: reduced in f64 by 1/(2 pi) in
@@ -264,11 +274,74 @@ static expr cos_expand(tir_pool *p, expr x) {
     return sin_shifted(p, x, 1);
 }
 
-/* ---- atan2 */
+/* x + x z P(z), z = x^2 */
+static expr odd_series(tir_pool *p, expr x, expr z, const double *c, int count) {
+    return tir_muladd(p, tir_mul(p, x, z), polynomial(p, z, c, count), x);
+}
 
-static expr atan2_expand(tir_pool *p, expr y, expr x) {
+static expr with_sign_of(tir_pool *p, expr magnitude, expr x) {
+    expr sign = tir_and(p, to_bits(p, x), u32(p, 0x80000000u));
+    return to_float(p, tir_or(p, to_bits(p, magnitude), sign));
+}
+
+/* A quarter further on each step, the tangent is the negative inverse. */
+static expr tan_expand(tir_pool *p, expr x) {
+    static const double c[] = {0.333333339847,   0.133332302175,   0.0539946241667, 0.0216198727761,
+                               0.00996654460254, 0.00117829985519, 0.00384730429238};
+    expr quadrant, r = quadrant_reduce(p, x, &quadrant);
+    expr t = odd_series(p, r, tir_mul(p, r, r), c, COUNT(c));
+    expr odd = tir_binary(p, TIR_NE, tir_and(p, quadrant, u32(p, 1)), u32(p, 0));
+    return identity_near_zero(p, x, 0x1p-12, tir_select(p, odd, tir_div(p, f32(p, -1.0), t), t));
+}
+
+/* ---- atan2, atan, asin, acos */
+
+/* pi/2 - x and pi - x, the constants as two floats */
+static expr right_angle_less(tir_pool *p, expr x) {
+    return tir_add(p, tir_sub(p, f32(p, 1.5707963705063), x), f32(p, -4.3711390001e-8));
+}
+static expr straight_angle_less(tir_pool *p, expr x) {
+    return tir_add(p, tir_sub(p, f32(p, 3.1415927410126), x), f32(p, -8.7422780001e-8));
+}
+
+/* atan of 0..1 */
+static expr atan_core(tir_pool *p, expr t) {
     static const double c[] = {-0.333332990905, 0.199985483278,   -0.142642421339, 0.109521880104,   -0.0840345636039,
                                0.0579576881563, -0.0311779319316, 0.0109146479424, -0.00179363032588};
+    return odd_series(p, t, tir_mul(p, t, t), c, COUNT(c));
+}
+
+static expr atan_expand(tir_pool *p, expr x) {
+    expr ax = tir_unary(p, TIR_ABS, x), one = f32(p, 1.0), steep = tir_lt(p, one, ax);
+    expr angle = atan_core(p, tir_select(p, steep, tir_div(p, one, ax), ax));
+    return with_sign_of(p, tir_select(p, steep, right_angle_less(p, angle), angle), x);
+}
+
+/* asin(s) of |x| as it is up to 1/2; beyond, of sqrt((1 - |x|)/2): half of what is missing to a right angle. */
+static expr asin_core(tir_pool *p, expr x, expr *beyond) {
+    static const double c[] = {0.166666663365,  0.0750009476117, 0.0445993191629,
+                               0.0311017278291, 0.0171437168193, 0.0337007263214};
+    expr ax = tir_unary(p, TIR_ABS, x), half = f32(p, 0.5);
+    *beyond = tir_lt(p, half, ax);
+    expr rest = tir_muladd(p, ax, f32(p, -0.5), half);
+    expr z = tir_select(p, *beyond, rest, tir_mul(p, ax, ax));
+    expr s = tir_select(p, *beyond, tir_unary(p, TIR_SQRT, rest), ax);
+    return odd_series(p, s, z, c, COUNT(c));
+}
+
+static expr asin_expand(tir_pool *p, expr x) {
+    expr beyond, angle = asin_core(p, x, &beyond);
+    return with_sign_of(p, tir_select(p, beyond, right_angle_less(p, tir_add(p, angle, angle)), angle), x);
+}
+
+static expr acos_expand(tir_pool *p, expr x) {
+    expr beyond, angle = asin_core(p, x, &beyond), twice = tir_add(p, angle, angle);
+    expr left = tir_lt(p, x, f32(p, 0.0));
+    expr outer = tir_select(p, left, straight_angle_less(p, twice), twice);
+    return tir_select(p, beyond, outer, right_angle_less(p, with_sign_of(p, angle, x)));
+}
+
+static expr atan2_expand(tir_pool *p, expr y, expr x) {
     expr zero = f32(p, 0.0), one = f32(p, 1.0);
     expr ay = tir_unary(p, TIR_ABS, y), ax = tir_unary(p, TIR_ABS, x);
     expr steep = tir_lt(p, ax, ay);
@@ -276,16 +349,12 @@ static expr atan2_expand(tir_pool *p, expr y, expr x) {
     /* equal magnitudes: 0/0 is angle 0, inf/inf the diagonal */
     expr diagonal = tir_select(p, tir_eq(p, high, zero), zero, one);
     expr t = tir_select(p, tir_eq(p, low, high), diagonal, tir_div(p, low, high));
-    expr square = tir_mul(p, t, t);
-    expr angle = tir_muladd(p, tir_mul(p, t, square), polynomial(p, square, c, COUNT(c)), t);
-    /* pi/2 and pi as two floats; the sign bit of x counts, also of -0 */
+    expr angle = atan_core(p, t);
+    /* the sign bit of x counts, also of -0 */
     expr left = tir_lt(p, tir_bitcast(p, DLC_I32, x), tir_int(p, DLC_I32, 0));
-    expr turned = tir_add(p, tir_sub(p, f32(p, 1.5707963705063), angle), f32(p, -4.3711390001e-8));
-    angle = tir_select(p, steep, turned, angle);
-    turned = tir_add(p, tir_sub(p, f32(p, 3.1415927410126), angle), f32(p, -8.7422780001e-8));
-    angle = tir_select(p, left, turned, angle);
-    expr sign = tir_and(p, to_bits(p, y), u32(p, 0x80000000u));
-    return to_float(p, tir_or(p, to_bits(p, angle), sign));
+    angle = tir_select(p, steep, right_angle_less(p, angle), angle);
+    angle = tir_select(p, left, straight_angle_less(p, angle), angle);
+    return with_sign_of(p, angle, y);
 }
 
 /* ---- pow */
@@ -319,7 +388,7 @@ static expr pow_constant(tir_pool *p, expr x, expr y) {
     return tir_cast(p, DLC_F32, power);
 }
 
-/* log2 of |x| > 0 finite, as f64, relative error 2^-38: a denormal f32 is a normal f64. */
+/* log2 of |x| > 0 finite, f32 or f64, as f64, relative error 2^-38: a denormal f32 is a normal f64. */
 static expr log2_wide(tir_pool *p, expr magnitude) {
     static const double c[] = {1.44269504089256999,  -0.721347520469094283, 0.480898343807143066, -0.360673751907234261,
                                0.288539457901744398, -0.24044998132553738,  0.206075354091260164, -0.180302497156578804,
@@ -337,7 +406,7 @@ static expr log2_wide(tir_pool *p, expr magnitude) {
     return tir_muladd(p, f, polynomial(p, f, c, COUNT(c)), exponent);
 }
 
-/* 2^z rounded to f32; z may be anything. */
+/* 2^z as f64, relative error 4e-11, for what f32 can hold and a bit more; z may be anything. */
 static expr exp2_wide(tir_pool *p, expr z) {
     static const double c[] = {0.999999999961685147,    0.693147180728439344,    0.240226511981441689,
                                0.0555041035345577251,   0.00961802725408345439,  0.00133339225587242631,
@@ -347,7 +416,7 @@ static expr exp2_wide(tir_pool *p, expr z) {
     expr t = tir_add(p, z, f64(p, magic));
     expr r = tir_sub(p, z, tir_sub(p, t, f64(p, magic)));
     expr scale = tir_bitcast(p, DLC_F64, shift_left(p, tir_bitcast(p, DLC_U64, t), 52));
-    return tir_cast(p, DLC_F32, tir_mul(p, polynomial(p, r, c, COUNT(c)), scale));
+    return tir_mul(p, polynomial(p, r, c, COUNT(c)), scale);
 }
 
 /* Edge cases as in C99 F.9.4.4. */
@@ -361,7 +430,7 @@ static expr pow_expand(tir_pool *p, expr x, expr y) {
     logarithm = tir_select(p, tir_lt(p, magnitude, infinity), logarithm, tir_cast(p, DLC_F64, magnitude));
     expr z = tir_mul(p, wide_y, logarithm);
     z = tir_select(p, tir_eq(p, logarithm, f64(p, 0.0)), f64(p, 0.0), z); /* |x| = 1, y infinite or NaN */
-    expr result = exp2_wide(p, z);
+    expr result = tir_cast(p, DLC_F32, exp2_wide(p, z));
 
     expr half = tir_mul(p, y, f32(p, 0.5));
     expr whole = tir_eq(p, tir_unary(p, TIR_FLOOR, y), y);
@@ -372,6 +441,78 @@ static expr pow_expand(tir_pool *p, expr x, expr y) {
     undefined = tir_and(p, undefined, tir_unary(p, TIR_NOT, whole));
     result = tir_select(p, undefined, f32(p, NAN), result);
     return tir_select(p, tir_eq(p, y, zero), f32(p, 1.0), result);
+}
+
+/* ---- hyperbolic functions, their inverses, cube root: in f64, where nothing cancels but near zero. There a term of the series
+ * does: each limit is where its error and that of f64's 2^-38 are both far below f32's. */
+
+static expr near_zero(tir_pool *p, expr x, double limit, double cubic, expr otherwise) {
+    expr near = with_sign_of(p, odd_series(p, x, tir_mul(p, x, x), &cubic, 1), x); /* -0 stays -0 */
+    return tir_select(p, tir_lt(p, tir_unary(p, TIR_ABS, x), f32(p, limit)), near, otherwise);
+}
+
+/* (exp(|x|) +- exp(-|x|)) / 2 */
+static expr hyperbolic(tir_pool *p, expr x, tir_op op) {
+    expr z = tir_mul(p, tir_cast(p, DLC_F64, tir_unary(p, TIR_ABS, x)), f64(p, 1.44269504088896340736));
+    expr power = exp2_wide(p, z), half = f64(p, 0.5);
+    return tir_cast(p, DLC_F32, tir_binary(p, op, tir_mul(p, power, half), tir_div(p, half, power)));
+}
+
+static expr cosh_expand(tir_pool *p, expr x) {
+    return hyperbolic(p, x, TIR_ADD);
+}
+static expr sinh_expand(tir_pool *p, expr x) {
+    return near_zero(p, x, 0x1p-5, 1.0 / 6, with_sign_of(p, hyperbolic(p, x, TIR_SUB), x));
+}
+
+/* factor * ln(y) as f32 */
+static expr log_wide(tir_pool *p, expr y, double factor) {
+    return tir_cast(p, DLC_F32, tir_mul(p, log2_wide(p, y), f64(p, factor * 0.693147180559945309417)));
+}
+
+/* x + sqrt(x^2 + square) in f64: squares of f32 are exact there. */
+static expr with_root(tir_pool *p, expr x, double square) {
+    expr wide = tir_cast(p, DLC_F64, x);
+    expr root = tir_unary(p, TIR_SQRT, tir_add(p, tir_mul(p, wide, wide), f64(p, square)));
+    return tir_add(p, wide, root);
+}
+
+static expr asinh_expand(tir_pool *p, expr x) {
+    expr magnitude = tir_unary(p, TIR_ABS, x);
+    expr y = with_sign_of(p, log_wide(p, with_root(p, magnitude, 1.0), 1.0), x);
+    y = tir_select(p, tir_lt(p, magnitude, f32(p, INFINITY)), y, x);
+    return near_zero(p, x, 0x1p-6, -1.0 / 6, y);
+}
+
+static expr acosh_expand(tir_pool *p, expr x) {
+    expr y = tir_select(p, tir_lt(p, x, f32(p, INFINITY)), log_wide(p, with_root(p, x, -1.0), 1.0), x);
+    return tir_select(p, tir_lt(p, x, f32(p, 1.0)), f32(p, NAN), y);
+}
+
+static expr atanh_expand(tir_pool *p, expr x) {
+    expr wide = tir_cast(p, DLC_F64, x), one = f64(p, 1.0), magnitude = tir_unary(p, TIR_ABS, x);
+    expr ratio = tir_div(p, tir_add(p, one, wide), tir_sub(p, one, wide));
+    expr edge = tir_select(p, tir_eq(p, magnitude, f32(p, 1.0)), with_sign_of(p, f32(p, INFINITY), x), f32(p, NAN));
+    expr y = tir_select(p, tir_lt(p, magnitude, f32(p, 1.0)), log_wide(p, ratio, 0.5), edge);
+    return near_zero(p, x, 0x1p-6, 1.0 / 3, y);
+}
+
+/* A third of the exponent gives five bits, each step of Halley's method three times as many. Denormals are scaled by 2^24 first,
+ * the guess by 2^-8. */
+static expr cbrt_expand(tir_pool *p, expr x) {
+    expr magnitude = tir_unary(p, TIR_ABS, x), small = tir_lt(p, magnitude, f32(p, 0x1p-126));
+    expr normal = tir_select(p, small, tir_mul(p, magnitude, f32(p, 0x1p24)), magnitude);
+    expr third = tir_binary(p, TIR_MULHI, to_bits(p, normal), u32(p, 0x55555556));
+    expr guess = to_float(p, tir_add(p, third, tir_select(p, small, u32(p, 0x26510cf2), u32(p, 0x2a510cf2))));
+    expr wide = tir_cast(p, DLC_F64, magnitude), t = tir_cast(p, DLC_F64, guess);
+    for (int step = 0; step < 2; step++) {
+        expr cube = tir_mul(p, tir_mul(p, t, t), t);
+        expr above = tir_add(p, tir_add(p, wide, wide), cube), below = tir_add(p, wide, tir_add(p, cube, cube));
+        t = tir_mul(p, t, tir_div(p, above, below));
+    }
+    expr y = with_sign_of(p, tir_cast(p, DLC_F32, t), x);
+    expr ordinary = tir_and(p, tir_lt(p, f32(p, 0.0), magnitude), tir_lt(p, magnitude, f32(p, INFINITY)));
+    return tir_select(p, ordinary, y, x);
 }
 
 /* ---- all */
@@ -389,6 +530,16 @@ tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands) {
     case TIR_ERF: return erf_expand(pool, x);
     case TIR_LOGISTIC: return logistic_expand(pool, x);
     case TIR_NORMAL_CDF: return normal_cdf_expand(pool, x);
+    case TIR_TAN: return tan_expand(pool, x);
+    case TIR_ASIN: return asin_expand(pool, x);
+    case TIR_ACOS: return acos_expand(pool, x);
+    case TIR_ATAN: return atan_expand(pool, x);
+    case TIR_SINH: return sinh_expand(pool, x);
+    case TIR_COSH: return cosh_expand(pool, x);
+    case TIR_ASINH: return asinh_expand(pool, x);
+    case TIR_ACOSH: return acosh_expand(pool, x);
+    case TIR_ATANH: return atanh_expand(pool, x);
+    case TIR_CBRT: return cbrt_expand(pool, x);
     case TIR_ATAN2: return atan2_expand(pool, x, operands[1]);
     case TIR_POW: return pow_expand(pool, x, operands[1]);
     default: lib_raise(pool->arena->scope, DLC_INTERNAL, "%s has no expansion", tir_ops[op].text);

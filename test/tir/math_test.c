@@ -68,6 +68,16 @@ static double logistic(double x) {
     X(TIR_LOG1P, log1p, 2.0)                                 \
     X(TIR_SIN, sin, 2.0)                                     \
     X(TIR_COS, cos, 2.0)                                     \
+    X(TIR_TAN, tan, 3.0)                                     \
+    X(TIR_ASIN, asin, 3.0)                                   \
+    X(TIR_ACOS, acos, 3.0)                                   \
+    X(TIR_ATAN, atan, 3.0)                                   \
+    X(TIR_SINH, sinh, 1.0)                                   \
+    X(TIR_COSH, cosh, 1.0)                                   \
+    X(TIR_ASINH, asinh, 1.0)                                 \
+    X(TIR_ACOSH, acosh, 1.0)                                 \
+    X(TIR_ATANH, atanh, 1.0)                                 \
+    X(TIR_CBRT, cbrt, 1.0)                                   \
     X(TIR_TANH, tanh, 4.0)                                   \
     X(TIR_ERF, erf, 3.0)                                     \
     X(TIR_LOGISTIC, logistic, 4.0)

@@ -100,6 +100,7 @@ WIDE static void run_f64(tir_op op, lanes *r, const lanes *a, const lanes *b, co
     case TIR_SUB: FOR r->f64[i] = a->f64[i] - b->f64[i]; break;
     case TIR_MUL: FOR r->f64[i] = a->f64[i] * b->f64[i]; break;
     case TIR_DIV: FOR r->f64[i] = a->f64[i] / b->f64[i]; break;
+    case TIR_SQRT: FOR r->f64[i] = sqrt(a->f64[i]); break;
     case TIR_ROUND: FOR r->f64[i] = rint(a->f64[i]); break;
     case TIR_LT: FOR r->bit[i] = a->f64[i] < b->f64[i]; break;
     case TIR_EQ: FOR r->bit[i] = a->f64[i] == b->f64[i]; break;
@@ -117,6 +118,7 @@ WIDE static void run_bits32(tir_op op, bool is_signed, lanes *r, const lanes *a,
     switch (op) {
     case TIR_ADD: FOR r->u32[i] = a->u32[i] + b->u32[i]; break;
     case TIR_SUB: FOR r->u32[i] = a->u32[i] - b->u32[i]; break;
+    case TIR_MULHI: FOR r->u32[i] = (uint32_t)((uint64_t)a->u32[i] * b->u32[i] >> 32); break;
     case TIR_AND: FOR r->u32[i] = a->u32[i] & b->u32[i]; break;
     case TIR_OR: FOR r->u32[i] = a->u32[i] | b->u32[i]; break;
     case TIR_XOR: FOR r->u32[i] = a->u32[i] ^ b->u32[i]; break;
@@ -256,6 +258,16 @@ static double normal_cdf(double x) {
     X(TIR_LOG1P, log1p, 1, 2.0, 2.0, 0)             \
     X(TIR_SIN, sin, 1, 2.0, 2.0, 0)                 \
     X(TIR_COS, cos, 1, 2.0, 2.0, 0)                 \
+    X(TIR_TAN, tan, 1, 3.0, 3.0, 0)                 \
+    X(TIR_ASIN, asin, 1, 3.0, 3.0, 0)               \
+    X(TIR_ACOS, acos, 1, 3.0, 3.0, 0)               \
+    X(TIR_ATAN, atan, 1, 3.0, 3.0, 0)               \
+    X(TIR_SINH, sinh, 1, 1.0, 1.0, 0)               \
+    X(TIR_COSH, cosh, 1, 1.0, 1.0, 0)               \
+    X(TIR_ASINH, asinh, 1, 1.0, 1.0, 0)             \
+    X(TIR_ACOSH, acosh, 1, 1.0, 1.0, 0)             \
+    X(TIR_ATANH, atanh, 1, 1.0, 1.0, 0)             \
+    X(TIR_CBRT, cbrt, 1, 1.0, 1.0, 0)               \
     X(TIR_TANH, tanh, 1, 4.0, 4.0, 0)               \
     X(TIR_ERF, erf, 1, 3.0, 3.0, 0)                 \
     X(TIR_LOGISTIC, logistic, 1, 4.0, 4.0, 0)       \
