@@ -24,6 +24,7 @@ typedef struct cell {
     thread_tag thread_writer, thread_reader;
     uint32_t owner; /* buffer + 1 whose defined value is here; 0: poison */
     uint32_t life;  /* the life of the scope's contents in which it was written */
+    uint32_t group; /* of the asynchronous store that wrote it; 0: another store did */
 } cell;
 
 #define MANY UINT32_C(0xffffffff)           /* task: several */
@@ -42,7 +43,7 @@ typedef struct space {
     bool per_task; /* contents end with the task */
 } space;
 
-enum { WORKSPACE_SPACE, LOCAL_SPACE, FIRST_ARGUMENT_SPACE };
+enum { WORKSPACE_SPACE, LOCAL_SPACE, SHARED_SPACE, FIRST_ARGUMENT_SPACE };
 
 typedef struct buffer {
     const tir_buffer *info;
@@ -51,6 +52,12 @@ typedef struct buffer {
     uint32_t space;
     int32_t size; /* of an element */
 } buffer;
+
+/* Groups of asynchronous stores of the task so far, from 1. All threads commit and wait together. */
+typedef struct async_groups {
+    uint32_t open, done;      /* the group that stores now belong to; the last one that was waited for */
+    lib_vec(uint32_t) blocks; /* by group that is done, from 1: barriers of the block before it was waited for */
+} async_groups;
 
 typedef struct frame {
     const tir_program *program;
@@ -69,7 +76,8 @@ typedef struct frame {
     bool one_warp;                           /* the block is */
     uint32_t nests;                          /* thread loops begun so far */
     uint32_t warps[THREAD_LIMIT / TIR_WARP]; /* barriers of each warp so far */
-    bool partial;                            /* other calls ran before: what the workspace holds is not known */
+    async_groups async;
+    bool partial; /* other calls ran before: what the workspace holds is not known */
 } frame;
 
 _Noreturn static void fail(frame *f, const char *what) {
@@ -163,8 +171,25 @@ static const char *register_flaw(const frame *f, thread_tag writer, thread_tag n
     return NULL;
 }
 
+/* What an asynchronous store wrote is there for its thread once the group is waited for, and for others behind a barrier of the block
+ * after that. */
+static const char *note_async(const frame *f, cell *c, bool writes) {
+    if (c->life != f->task_run) return NULL;
+    if (c->group > f->async.done)
+        return writes ? "a copy that nobody has waited for is under way to"
+                      : "nobody has waited for the copy that makes";
+    c->thread_writer.block = f->async.blocks.data[c->group];
+    c->thread_writer.warp = f->thread.warp; /* barriers of warps do not count */
+    c->group = 0;
+    return NULL;
+}
+
 /* The part of note_read and note_write that threads of a block make; NULL: in order. */
 static const char *note_thread(frame *f, const buffer *b, cell *c, bool writes) {
+    if (c->group) {
+        const char *early = note_async(f, c, writes);
+        if (early) return early;
+    }
     const char *flaw = NULL;
     if (!f->thread.block) return NULL;
     if (b->info->scope == TIR_SCOPE_REG || b->info->scope == TIR_SCOPE_STACK) {
@@ -181,11 +206,15 @@ static const char *note_thread(frame *f, const buffer *b, cell *c, bool writes) 
     return flaw;
 }
 
+static inline char *element_of(const buffer *b, int64_t offset) {
+    return b->base + tir_swizzled(b->info->swizzle, offset * b->size);
+}
+
 /* A read: notes it; whether the value is poison. */
 static bool note_read(frame *f, const buffer *b, int64_t offset, const tir_instruction *i) {
     const space *s = &f->spaces.data[b->space];
     if (!s->cells) return false;
-    cell *c = s->cells + (b->base + offset * b->size - s->low) / s->unit;
+    cell *c = s->cells + (element_of(b, offset) - s->low) / s->unit;
     bool poison = false;
     for (int64_t n = b->size / s->unit; n > 0; n--, c++) {
         if (s->shared) {
@@ -212,7 +241,7 @@ static bool note_read(frame *f, const buffer *b, int64_t offset, const tir_instr
 static void note_write(frame *f, const buffer *b, int64_t offset, const tir_step *step, bool poison) {
     const space *s = &f->spaces.data[b->space];
     if (!s->cells) return;
-    cell *c = s->cells + (b->base + offset * b->size - s->low) / s->unit;
+    cell *c = s->cells + (element_of(b, offset) - s->low) / s->unit;
     for (int64_t n = b->size / s->unit; n > 0; n--, c++) {
         if (s->shared) {
             if (same_time(c->writer, f->tag) && c->writer != f->tag)
@@ -231,6 +260,7 @@ static void note_write(frame *f, const buffer *b, int64_t offset, const tir_step
         }
         c->owner = poison ? 0 : (uint32_t)(b->info - f->kernel->buffers.data) + 1;
         c->life = f->task_run;
+        c->group = step->stmt->kind == TIR_STORE && step->stmt->store.async ? f->async.open : 0;
     }
 }
 
@@ -283,7 +313,7 @@ static void load(frame *f, const tir_instruction *i) {
             if (f->taint[i->operands[k]]) fail(f, "an index of a load is poison");
     int64_t offset = offset_of(f, b, i->operands, "out of bounds: load of");
     if (f->options->check) poison = note_read(f, b, offset, i);
-    const char *element = b->base + offset * b->size;
+    const char *element = element_of(b, offset);
     f->taint[i->target] = poison;
     if (i->dtype == DLC_F32) {
         float value;
@@ -372,7 +402,7 @@ static void run_store(frame *f, const tir_step *step) {
     int64_t offset = offset_of(f, b, step->index, "out of bounds: store to");
     if (poison && b->info->scope == TIR_SCOPE_ARG) fail_cell(f, b, step->index, "poison is stored to");
     if (f->options->check) note_write(f, b, offset, step, poison);
-    char *element = b->base + offset * b->size;
+    char *element = element_of(b, offset);
     if (b->info->dtype == DLC_F32) {
         const uint32_t low = (uint32_t)f->values[step->first];
         memcpy(element, &low, sizeof low);
@@ -460,7 +490,7 @@ static void run_element(collective_run *r, int place, bool writes, const int *po
     const buffer *b = &f->buffers[r->step->stmt->collective.place[place].buffer];
     const int n = element_number(r, place, point);
     const int64_t offset = offset_of(f, b, index, "out of bounds: place of");
-    char *element = b->base + offset * b->size;
+    char *element = element_of(b, offset);
     f->thread = r->warp;
     if (f->thread.block) f->thread.thread += (uint32_t)tir_fragment_lane(r->row, place, point);
     if (f->options->check && writes) {
@@ -542,6 +572,16 @@ static void run_barrier(frame *f) {
         f->thread.warp = ++f->warps[f->thread.thread / TIR_WARP];
 }
 
+/* Behind it all groups but the latest ones are done; those that were not before are so from here on. */
+static void run_wait(frame *f, uint32_t groups) {
+    async_groups *a = &f->async;
+    while (a->done + groups + 1 < a->open) {
+        a->done++;
+        while (a->blocks.count <= a->done) lib_vec_push(f->arena, &a->blocks, 0);
+        a->blocks.data[a->done] = f->thread.block;
+    }
+}
+
 static void run_steps(frame *f, const tir_step *step) {
     for (; step; step = step->next) {
         const thread_tag around = f->thread;
@@ -556,6 +596,8 @@ static void run_steps(frame *f, const tir_step *step) {
         case TIR_FOR: run_for(f, step); break;
         case TIR_COLLECTIVE: run_collective(f, step); break;
         case TIR_BARRIER: run_barrier(f); break;
+        case TIR_COMMIT: f->async.open++; break;
+        case TIR_WAIT: run_wait(f, (uint32_t)step->stmt->wait.groups); break;
         case TIR_LET:
             f->values[step->variable] = f->values[step->first];
             f->taint[step->variable] = step->taints && f->taint[step->first];
@@ -637,6 +679,16 @@ static int64_t compact_elements(frame *f, const buffer *b) {
     return elements;
 }
 
+/* From the first to the last: strides may leave gaps. */
+static int64_t spanned_elements(frame *f, const buffer *b) {
+    int64_t last = 0;
+    for (int i = 0; i < b->info->rank; i++) {
+        if (b->extent[i] <= 0) return 0;
+        last += multiply(f, b->extent[i] - 1, b->stride[i]);
+    }
+    return last + 1;
+}
+
 /* Fills with what is neither zero nor a small number, so that don't-care values show where they matter. */
 static char *scratch_block(frame *f, int64_t bytes) {
     if (bytes == 0) return NULL;
@@ -653,7 +705,8 @@ static void place_private(frame *f, buffer *b) {
 
 static void place_scratch(frame *f, buffer *b, uint32_t id, char *block, int64_t block_bytes) {
     space *s = &f->spaces.data[id];
-    int64_t bytes = multiply(f, compact_elements(f, b), b->size);
+    int64_t bytes = multiply(f, spanned_elements(f, b), b->size);
+    if (b->info->swizzle) bytes = (bytes + 127) / 128 * 128;
     uint32_t slot = f->program->offsets[b - f->buffers];
     int64_t offset = slot ? (int64_t)f->values[slot] : 0;
     if (offset < 0 || offset > block_bytes || bytes > block_bytes - offset)
@@ -690,6 +743,18 @@ static int64_t size_of(const frame *f, uint32_t slot) {
     return size > 0 ? size : 0;
 }
 
+static int64_t all_shared(const tir_kernel *kernel) {
+    int64_t most = 0, offset = 0;
+    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
+        const tir_buffer *info = &kernel->buffers.data[i];
+        if (info->scope != TIR_SCOPE_SHARED || !info->offset) continue;
+        tir_is_const(kernel->pool, info->offset, &offset);
+        const int64_t end = offset + (tir_buffer_bytes(kernel, info) + 127) / 128 * 128;
+        if (end > most) most = end;
+    }
+    return most;
+}
+
 static void place_buffers(frame *f, void *const *arguments, char *workspace, char *local) {
     const tir_kernel *kernel = f->kernel;
     const int64_t workspace_bytes = size_of(f, f->program->workspace), local_bytes = size_of(f, f->program->local);
@@ -697,6 +762,9 @@ static void place_buffers(frame *f, void *const *arguments, char *workspace, cha
     add_space(f,
               (space){.low = workspace, .bytes = workspace_bytes, .unit = 8, .shared = true, .scratch = !f->partial});
     add_space(f, (space){.low = local, .bytes = local_bytes, .unit = 8, .scratch = true, .per_task = true});
+    const int64_t shared_bytes = all_shared(kernel);
+    char *shared = scratch_block(f, shared_bytes);
+    add_space(f, (space){.low = shared, .bytes = shared_bytes, .unit = 8, .scratch = true, .per_task = true});
     for (uint32_t i = 0; i < kernel->buffers.count; i++) {
         buffer *b = &f->buffers[i];
         b->info = &kernel->buffers.data[i];
@@ -712,6 +780,7 @@ static void place_buffers(frame *f, void *const *arguments, char *workspace, cha
             break;
         case TIR_SCOPE_WORKSPACE: place_scratch(f, b, WORKSPACE_SPACE, workspace, workspace_bytes); break;
         case TIR_SCOPE_LOCAL: place_scratch(f, b, LOCAL_SPACE, local, local_bytes); break;
+        case TIR_SCOPE_SHARED: place_scratch(f, b, SHARED_SPACE, shared, shared_bytes); break;
         default: place_private(f, b); break;
         }
     }
@@ -766,6 +835,8 @@ static void run_task(frame *f, const tir_program_phase *phase, int64_t task) {
     f->tag = (uint64_t)f->phase_run << 32 | (uint32_t)(task % MANY);
     f->values[phase->task] = (uint64_t)task;
     f->step = NULL;
+    f->async.open = 1;
+    f->async.done = 0;
     f->one_warp = phase->threads <= TIR_WARP;
     if (phase->threads > 1) f->thread = (thread_tag){.block = f->thread.block + 1, .thread = THREAD_ALL};
     zero_buffers(f);

@@ -271,7 +271,9 @@ static tir_step *prepare_list(builder *b, const tir_stmt *stmt) {
             step->otherwise = prepare_list(b, stmt->if_.otherwise);
             break;
         case TIR_COLLECTIVE: prepare_collective(b, stmt, step); break;
-        case TIR_BARRIER: break;
+        case TIR_BARRIER:
+        case TIR_COMMIT:
+        case TIR_WAIT: break;
         default: prepare_store(b, stmt, step); break;
         }
         *link = step;

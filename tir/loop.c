@@ -100,6 +100,8 @@ void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user) {
         case TIR_PREFETCH:
         case TIR_COLLECTIVE:
         case TIR_BARRIER:
+        case TIR_COMMIT:
+        case TIR_WAIT:
         case TIR_COMMENT: break;
         }
     }
@@ -125,6 +127,8 @@ void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e),
             for (int i = 0; i < stmt->collective.place[p].rank; i++) visit(user, stmt->collective.place[p].index[i]);
         break;
     case TIR_BARRIER:
+    case TIR_COMMIT:
+    case TIR_WAIT:
     case TIR_COMMENT: break;
     }
 }
@@ -187,6 +191,8 @@ static tir_stmt *substitute_list(const substitution *s, const tir_stmt *stmt) {
             break;
         case TIR_PREFETCH: copy->prefetch.index = replaced_index(s, stmt->prefetch.rank, stmt->prefetch.index); break;
         case TIR_BARRIER:
+        case TIR_COMMIT:
+        case TIR_WAIT:
         case TIR_COMMENT: break;
         }
         *link = copy;
@@ -307,6 +313,8 @@ static int64_t threads_of_statement(const tir_pool *pool, const tir_stmt *stmt) 
     case TIR_STORE:
     case TIR_PREFETCH:
     case TIR_BARRIER:
+    case TIR_COMMIT:
+    case TIR_WAIT:
     case TIR_COMMENT: break;
     }
     return 1;

@@ -36,7 +36,7 @@ typedef enum tir_scope {
     TIR_SCOPE_LOCAL,     /* scratch per slot, from the plan's arena */
     TIR_SCOPE_STACK,     /* small scratch per task, constant extents */
     TIR_SCOPE_REG,       /* SSA values, constant extents */
-    TIR_SCOPE_SHARED     /* GPU: per block */
+    TIR_SCOPE_SHARED     /* GPU: per block, constant extents */
 } tir_scope;
 extern const char *const tir_scope_names[];
 
@@ -55,7 +55,10 @@ typedef struct tir_buffer {
     int32_t alignment;     /* ARG: bytes the address is known to be a multiple of */
     bool written, read;    /* by the kernel */
     bool zero_initialised; /* REG, STACK, LOCAL: contents at entry are don't-care otherwise */
-    tir_expr offset;       /* WORKSPACE, LOCAL: bytes from the start, over parameters, assigned by lowering; 0: none */
+    int32_t
+        swizzle; /* SHARED: bytes of a row, 32, 64 or 128, of which the 16-byte chunks change places (tir_swizzled); 0: none */
+    tir_expr
+        offset; /* WORKSPACE, LOCAL: bytes from the start, over parameters, assigned by lowering; SHARED: a number; 0: none */
 } tir_buffer;
 
 typedef enum tir_stmt_kind {
@@ -66,7 +69,9 @@ typedef enum tir_stmt_kind {
     TIR_PREFETCH,   /* hint: address of buffer[index], into cache level `level`; the address may be outside */
     TIR_COLLECTIVE, /* an instruction of a whole warp on places (tir/collective.h) */
     TIR_BARRIER,    /* the threads of the block, or inside of a thread loop those of the warp, wait for each other */
-    TIR_COMMENT     /* text for people; no meaning */
+    TIR_COMMIT, /* outside of thread loops: each thread's asynchronous stores since the last one become a group, be there any or not */
+    TIR_WAIT,   /* outside of thread loops: until at most so many of each thread's latest groups are not done */
+    TIR_COMMENT /* text for people; no meaning */
 } tir_stmt_kind;
 
 typedef enum tir_loop_kind { TIR_SERIAL, TIR_UNROLL, TIR_VEC, TIR_THREAD } tir_loop_kind;
@@ -106,7 +111,13 @@ struct tir_stmt {
             const tir_expr *index; /* physical */
             tir_expr value;        /* of the buffer's dtype */
             bool non_temporal;
+            bool
+                async; /* a copy from memory to SHARED: what is there until the thread waits for its group is of no use; then the
+                           thread sees the value, the others behind a barrier. Machines may do it at once */
         } store;
+        struct {
+            int groups;
+        } wait;
         struct {
             uint32_t buffer;
             int rank;
@@ -129,6 +140,7 @@ typedef struct tir_phase {
     tir_expr repeat;    /* 0, or how often this and the following `repeat_phases - 1` phases run in turn */
     tir_expr iteration; /* the repeat's counter variable, with `repeat` */
     int repeat_phases;
+    int64_t shared_bytes; /* SHARED memory that a block of it needs */
     const char *name;
 } tir_phase;
 
@@ -162,6 +174,20 @@ void tir_kernel_mark_access(tir_kernel *kernel);
 /* Gives the buffers of WORKSPACE or LOCAL consecutive offsets, sized by their extents at the parameters' actual values, and sets
  * the kernel's size of that scope. Returns the largest. */
 int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope);
+
+/* ---- shared memory (shared.c) */
+
+/* Where the byte at an offset from the start of a buffer lies: chunks of 16 bytes change places within 128, by the number of the line
+ * of 128 that they are in, so that the rows of a column of chunks lie in different banks. */
+static inline int64_t tir_swizzled(int32_t row_bytes, int64_t at) {
+    return row_bytes ? at ^ ((at >> 7 & (row_bytes / 16 - 1)) << 4) : at;
+}
+int64_t tir_buffer_bytes(const tir_kernel *kernel,
+                         const tir_buffer *buffer); /* of constant extents; strides may leave gaps */
+/* Gives the SHARED buffers that have none an offset, and phases their shared_bytes: apart from all others (`reuse` false: text), or from those that are in use at
+ * the same time (lowering: what is stored inside of a loop is not read in its next iteration unless it lives before or after, too). */
+void tir_kernel_place_shared(tir_kernel *kernel, bool reuse);
+bool tir_shared_overlap(const tir_kernel *kernel, uint32_t a, uint32_t b); /* do two buffers have a byte in common? */
 
 /* Puts barriers where threads of a block touch what others wrote, or write what others read (synchronise.c). */
 void tir_kernel_synchronise(tir_kernel *kernel);

@@ -10,10 +10,14 @@
  *     let v: f32 = x[b, 0]           values other than index ones name their dtype
  *     nt D[i] = v                    non-temporal store
  *     ldmatrix.x1 (q, r, c) F[r, c/2, c%2] = S[r, c]    by name and variables of tir/collective.h
+ *     async xs[i] = x[i]             the copy is under way until its group is waited for
+ *     commit                         ends a group
+ *     wait 1                         all groups but the last one are done
  *     barrier
  *     comment "text"
  *   }
  *
+ * Shared buffers: `xs: f32[8, 32] shared swizzle 128 @1024`; those without a place get one behind all others.
  * Strides are compact and arguments aligned to their element unless stated; without workspace(..) or local(..) buffers
  * of that scope get consecutive offsets. `read` and `written` follow from the statements. Printing renames where a name
  * in scope is taken or reserved, so that what is printed always parses back to the same structure. */
@@ -156,6 +160,7 @@ static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
         break;
     case TIR_STORE:
         if (stmt->store.non_temporal) lib_text_add(p->text, "nt ");
+        if (stmt->store.async) lib_text_add(p->text, "async ");
         print_place(p, stmt->store.buffer, stmt->store.rank, stmt->store.index);
         lib_text_add(p->text, " = ");
         print_expr(p, stmt->store.value);
@@ -166,6 +171,8 @@ static void print_stmt(printer *p, const tir_stmt *stmt, int indent) {
         break;
     case TIR_COLLECTIVE: print_collective(p, stmt); break;
     case TIR_BARRIER: lib_text_add(p->text, "barrier"); break;
+    case TIR_COMMIT: lib_text_add(p->text, "commit"); break;
+    case TIR_WAIT: lib_text_format(p->text, "wait %d", stmt->wait.groups); break;
     case TIR_COMMENT:
         lib_text_add(p->text, "comment ");
         lib_text_quoted(p->text, stmt->comment);
@@ -215,8 +222,11 @@ static void print_buffer(printer *p, uint32_t id) {
     if (buffer->scope == TIR_SCOPE_ARG && buffer->alignment != (int32_t)lib_dtype_size(buffer->dtype))
         lib_text_format(p->text, " align %d", buffer->alignment);
     if (buffer->zero_initialised) lib_text_add(p->text, " zero");
+    if (buffer->swizzle) lib_text_format(p->text, " swizzle %d", buffer->swizzle);
     int64_t offset = -1;
-    if (!buffer->offset || (tir_is_const(p->kernel->pool, buffer->offset, &offset) && offset == 0)) return;
+    if (!buffer->offset ||
+        (buffer->scope != TIR_SCOPE_SHARED && tir_is_const(p->kernel->pool, buffer->offset, &offset) && offset == 0))
+        return;
     lib_text_add(p->text, " @");
     print_exprs(p, 1, &buffer->offset);
 }
@@ -452,13 +462,21 @@ static tir_stmt *parse_collective(parser *p, const tir_collective *row) {
 
 static tir_stmt *parse_store(parser *p, const char *name) {
     tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_STORE);
-    if (strcmp(name, "nt") == 0) {
-        stmt->store.non_temporal = true;
-        name = lib_lexer_name(p->lexer);
-    }
+    stmt->store.non_temporal = strcmp(name, "nt") == 0;
+    stmt->store.async = strcmp(name, "async") == 0;
+    if (stmt->store.non_temporal || stmt->store.async) name = lib_lexer_name(p->lexer);
     stmt->store.index = parse_place(p, name, &stmt->store.buffer, &stmt->store.rank);
     lib_lexer_expect(p->lexer, "=");
     stmt->store.value = parse_expr(p, (tir_dtype)p->kernel->buffers.data[stmt->store.buffer].dtype);
+    return stmt;
+}
+
+static tir_stmt *parse_wait(parser *p) {
+    tir_stmt *stmt = tir_stmt_new(p->kernel->arena, TIR_WAIT);
+    int64_t groups = lib_lexer_integer(p->lexer);
+    if (groups < 0 || groups > INT32_MAX)
+        lib_lexer_raise(p->lexer, "wait %lld: no number of groups", (long long)groups);
+    stmt->wait.groups = (int)groups;
     return stmt;
 }
 
@@ -482,6 +500,10 @@ static tir_stmt *parse_list(parser *p) {
             *link = parse_if(p);
         else if (strcmp(word, "barrier") == 0)
             *link = tir_stmt_new(p->kernel->arena, TIR_BARRIER);
+        else if (strcmp(word, "commit") == 0)
+            *link = tir_stmt_new(p->kernel->arena, TIR_COMMIT);
+        else if (strcmp(word, "wait") == 0)
+            *link = parse_wait(p);
         else if (strcmp(word, "comment") == 0)
             *link = parse_comment(p);
         else if (strncmp(word, "prefetch.", 9) == 0 && word[9] >= '1' && word[9] <= '3' && !word[10])
@@ -531,6 +553,8 @@ static void parse_buffer(parser *p) {
             buffer->alignment = (int32_t)bytes;
         } else if (lib_lexer_accept(p->lexer, "zero")) {
             buffer->zero_initialised = true;
+        } else if (lib_lexer_accept(p->lexer, "swizzle")) {
+            buffer->swizzle = (int32_t)lib_lexer_integer(p->lexer);
         } else {
             lib_lexer_expect(p->lexer, "@");
             buffer->offset = parse_index(p);
@@ -667,5 +691,6 @@ tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer) {
         if (phase->repeat) repeat_end = (int64_t)p.kernel->phases.count - 1 + phase->repeat_phases;
     }
     tir_kernel_mark_access(p.kernel);
+    tir_kernel_place_shared(p.kernel, false);
     return p.kernel;
 }

@@ -1,7 +1,7 @@
 /* Invariants of loop IR. Messages cite them and show the statement:
  *   L1  ARG buffers come first, in order of `argument`; names of buffers differ
- *   L2  a buffer has a usable dtype, extents and strides over parameters; those of REG and STACK are constant; scratch
- *       is aligned and within the size of its scope
+ *   L2  a buffer has a usable dtype, extents and strides over parameters; those of REG, STACK and SHARED are constant; scratch
+ *       is aligned and within the size of its scope; only SHARED buffers are swizzled
  *   L3  variables are bound before use, by the statement of their kind, never inside their own scope
  *   L4  a variable's declared range holds what it is bound to
  *   L5  bounds and indices are index, conditions and guards bool, stored values of the buffer's dtype
@@ -18,7 +18,9 @@
  *   L13 live REG vectors fit the machine's registers
  *   L14 thread loops have constant extents and stand in no vec loop; a block has at most 1,024 threads; where a thread loop does more
  *       than one other thread loop, its iterations are whole warps, and a barrier there is one of a single warp
- *   L15 collective statements stand where whole warps come, in no vec loop, and their lanes hold what the row says */
+ *   L15 collective statements stand where whole warps come, in no vec loop, and their lanes hold what the row says
+ *   L16 an asynchronous store copies an element of memory, or zeros where a guard says so, to SHARED; commit and wait stand outside
+ *       of thread and vec loops */
 #include "tir/registers.h"
 
 enum {
@@ -294,6 +296,19 @@ static void check_for(verifier *v, const tir_stmt *stmt) {
     v->loops.data[at].last = v->number;
 }
 
+static void check_async(verifier *v, const tir_stmt *stmt) {
+    const tir_node value = *tir_get(v->pool, stmt->store.value);
+    require(v, v->kernel->buffers.data[stmt->store.buffer].scope == TIR_SCOPE_SHARED && value.op == TIR_LOAD,
+            "L16: an asynchronous store is no copy to shared memory");
+    const tir_scope from = v->kernel->buffers.data[value.bits].scope;
+    require(v, from == TIR_SCOPE_ARG || from == TIR_SCOPE_WORKSPACE || from == TIR_SCOPE_LOCAL,
+            "L16: an asynchronous store copies from memory");
+    if (!value.guarded) return;
+    tir_expr other = tir_operand(v->pool, stmt->store.value, value.count - 1);
+    require(v, tir_op_of(v->pool, other) == TIR_CONST && tir_get(v->pool, other)->bits == 0,
+            "L16: where nothing is copied there are zeros");
+}
+
 static void check_store(verifier *v, const tir_stmt *stmt) {
     const tir_buffer *buffer = check_buffer(v, stmt->store.buffer, stmt->store.rank);
     uint8_t index = 0;
@@ -304,6 +319,7 @@ static void check_store(verifier *v, const tir_stmt *stmt) {
         index |= bits;
     }
     check_expr(v, stmt->store.value, (tir_dtype)buffer->dtype, "the stored value");
+    if (stmt->store.async) check_async(v, stmt);
     v->written[stmt->store.buffer] = true;
     if (buffer->scope == TIR_SCOPE_REG) {
         require(v, !(index & FREE), "L9: index of a reg buffer is not constant");
@@ -386,6 +402,10 @@ static void check_statement(verifier *v, const tir_stmt *stmt) {
         require(v, !v->thread || tir_thread_stride(v->pool, v->thread) == TIR_WARP,
                 "L14: a barrier in a thread loop whose iterations are not one warp");
         break;
+    case TIR_COMMIT:
+    case TIR_WAIT:
+        require(v, !v->thread && !v->in_vec, "L16: groups of asynchronous stores are those of all threads");
+        break;
     case TIR_COMMENT: break;
     }
 }
@@ -402,11 +422,32 @@ static void check_list(verifier *v, const tir_stmt *stmt) {
 
 /* ---- buffers */
 
+static void check_shared(verifier *v, const tir_buffer *buffer) {
+    int64_t offset = 0, low = 0, high = 0, element = (int64_t)lib_dtype_size(buffer->dtype);
+    require(v, !buffer->swizzle || buffer->swizzle == 32 || buffer->swizzle == 64 || buffer->swizzle == 128,
+            "L2: rows of swizzled buffers have 32, 64 or 128 bytes");
+    for (int d = 0; d < buffer->rank; d++) {
+        int64_t stride = 0, extent = 0;
+        require(v, tir_is_const(v->pool, buffer->stride[d], &stride),
+                "L2: a stride of a shared buffer is not constant");
+        tir_is_const(v->pool, buffer->extent[d], &extent);
+        *(stride < 0 ? &low : &high) += (extent - 1) * stride;
+    }
+    require(v, low >= 0, "L2: a stride of a shared buffer is negative");
+    require(v, buffer->offset && tir_is_const(v->pool, buffer->offset, &offset), "L2: a shared buffer has no place");
+    require(v, offset >= 0 && offset % (buffer->swizzle ? 128 : element) == 0, "L2: offset of a shared buffer");
+    if (v->machine && v->machine->shared_memory && offset + (high + 1) * element > v->machine->shared_memory)
+        fail_as(v, DLC_INVALID_ARGUMENT,
+                lib_arena_format(v->kernel->arena, "L2: %lld bytes of shared memory, the machine has %lld",
+                                 (long long)(offset + (high + 1) * element), (long long)v->machine->shared_memory));
+}
+
 static void check_buffer_facts(verifier *v, uint32_t id) {
     const tir_kernel *kernel = v->kernel;
     const tir_buffer *buffer = &kernel->buffers.data[id];
-    bool is_argument = buffer->scope == TIR_SCOPE_ARG,
-         fixed = buffer->scope == TIR_SCOPE_REG || buffer->scope == TIR_SCOPE_STACK;
+    bool is_argument = buffer->scope == TIR_SCOPE_ARG, fixed = buffer->scope == TIR_SCOPE_REG ||
+                                                               buffer->scope == TIR_SCOPE_STACK ||
+                                                               buffer->scope == TIR_SCOPE_SHARED;
     int64_t elements = 1, extent, size;
     bool constant = true;
     require(v, buffer->name && buffer->name[0], "L1: a buffer has no name");
@@ -422,7 +463,9 @@ static void check_buffer_facts(verifier *v, uint32_t id) {
         constant = constant && tir_is_const(v->pool, buffer->extent[d], &extent) &&
                    !__builtin_mul_overflow(elements, extent > 0 ? extent : 0, &elements);
     }
-    require(v, !fixed || constant, "L2: extents of a reg or stack buffer are not constant");
+    require(v, !fixed || constant, "L2: extents of a reg, stack or shared buffer are not constant");
+    if (buffer->scope == TIR_SCOPE_SHARED) check_shared(v, buffer);
+    require(v, buffer->scope == TIR_SCOPE_SHARED || !buffer->swizzle, "L2: only shared buffers are swizzled");
     tir_expr scope_size = buffer->scope == TIR_SCOPE_WORKSPACE ? kernel->workspace_size
                           : buffer->scope == TIR_SCOPE_LOCAL   ? kernel->local_size
                                                                : 0;

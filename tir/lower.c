@@ -9,8 +9,10 @@ static void nest(tir_lowering *l, int s);
 static void attached_stages(tir_lowering *l, int s, int node) {
     for (uint32_t q = 0; q < l->region->stages.count; q++)
         if (!tir_stage_of(l, (int)q)->removed && tir_plan_of(l, (int)q)->at_stage == s &&
-            tir_plan_of(l, (int)q)->at_node == node)
+            tir_plan_of(l, (int)q)->at_node == node && !tir_plan_of(l, (int)q)->stages) {
+            if (l->waited) tir_lower_pipeline_need(l, s, node, (int)q);
             nest(l, (int)q);
+        }
 }
 
 static void close_attached(tir_lowering *l, int s, int node) {
@@ -44,7 +46,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_expr decided[TIR_TERM_LIMIT];
     int decided_count = 0, saved = l->known_count;
     tir_stmt **after = NULL;
-    bool vector = false;
+    bool vector = false, pipeline = false;
     int64_t trips;
     if (node->clip && node->reduce && node->kind != TIR_UNROLL)
         bounds = clip_bounds(l, s, node, bounds, decided, &decided_count);
@@ -58,9 +60,11 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         if (l->vector && (tir_uses(l->pool, bounds.low, l->lane) || tir_uses(l->pool, bounds.extent, l->lane)))
             tir_schedule_raise(&l->state, "the trips of loop %s of stage %s depend on vec loop %s outside of it",
                                node->name, tir_stage_of(l, s)->name, l->vector);
+        tir_expr var = tir_loop_variable(l->pool, node->name, bounds.low, bounds.extent);
+        pipeline = role == TIR_ROLE_UPDATE && tir_lower_pipeline_open(l, s, leaf, var, bounds);
         tir_stmt *loop = tir_lower_append(l, TIR_FOR);
         after = l->cursor;
-        loop->for_.var = tir_loop_variable(l->pool, node->name, bounds.low, bounds.extent);
+        loop->for_.var = var;
         loop->for_.lower = bounds.low;
         loop->for_.extent = bounds.extent;
         loop->for_.loop = node->kind;
@@ -72,10 +76,12 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
             l->lane = loop->for_.var;
         }
         l->cursor = &loop->for_.body;
+        if (pipeline) tir_lower_pipeline_step(l, s, leaf, var, bounds);
     }
     for (int i = 0; i < decided_count; i++) tir_lower_learn(l, tir_lower_translate(l, s, decided[i], NULL));
     if (role == TIR_ROLE_UPDATE) {
         attached_stages(l, s, leaf);
+        if (pipeline) tir_lower_pipeline_need(l, s, leaf, -1);
         tir_lower_prefetches(l, s, leaf);
     }
     loops(l, s, k + 1, role);
@@ -84,6 +90,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_plan_of(l, s)->nodes.data[leaf].value = 0;
     if (vector) l->vector = NULL;
     if (after) l->cursor = after;
+    if (pipeline) tir_lower_pipeline_close(l, s, leaf);
 }
 
 static uint32_t first_reduction(const tir_stage_plan *plan) {
@@ -185,6 +192,10 @@ static void nest(tir_lowering *l, int s) {
         loops(l, s, 0, TIR_ROLE_COPY);
     }
     if (!attached) plan->open = false; /* the state of a fold */
+}
+
+void tir_lower_nest(tir_lowering *l, int s) {
+    nest(l, s);
 }
 
 /* ---- phases and tasks */
@@ -336,6 +347,16 @@ static bool is_empty(tir_lowering *l, int root) {
     return empty;
 }
 
+static void check_shared(tir_lowering *l) {
+    const int64_t limit = l->options && l->options->machine ? l->options->machine->shared_memory : 0;
+    for (uint32_t p = 0; p < l->kernel->phases.count && limit; p++)
+        if (l->kernel->phases.data[p].shared_bytes > limit)
+            lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
+                      "schedule of region %s: blocks of %s need %lld bytes of shared memory, the machine has %lld",
+                      l->region->name, l->kernel->phases.data[p].name,
+                      (long long)l->kernel->phases.data[p].shared_bytes, (long long)limit);
+}
+
 tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_schedule *schedule,
                       const tir_lower_options *options) {
     tir_region *region = tir_region_copy(arena, original);
@@ -374,6 +395,8 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
     tir_kernel_place(l.kernel, TIR_SCOPE_WORKSPACE);
     tir_kernel_place(l.kernel, TIR_SCOPE_LOCAL);
     tir_lower_matrices(&l);
+    tir_kernel_place_shared(l.kernel, true);
+    check_shared(&l);
     tir_kernel_synchronise(l.kernel);
     tir_kernel_mark_access(l.kernel); /* loads may have vanished */
     tir_lower_check(&l);

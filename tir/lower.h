@@ -27,6 +27,7 @@ typedef struct tir_lowering {
     bool registers;     /* some scratch is in registers */
     const char *vector; /* the vec loop that is open */
     tir_expr lane;      /* its variable */
+    int waited;         /* groups of the open pipeline that this iteration has waited for; 0: none is open */
 } tir_lowering;
 
 static inline tir_stage *tir_stage_of(tir_lowering *l, int s) {
@@ -71,6 +72,14 @@ void tir_lower_open_scratch(tir_lowering *l, int s);
 
 /* lower_prefetch.c: the prefetches of loop `leaf` of stage s, at the current point */
 void tir_lower_prefetches(tir_lowering *l, int s, int leaf);
+
+/* lower_pipeline.c: a pipeline's prologue, before its loop is opened; the start of the loop's body; what stage `reader` (-1: any) needs;
+ * behind the loop. False: the loop has no pipeline. tir_lower_nest: lower.c's nest of an attached stage. */
+bool tir_lower_pipeline_open(tir_lowering *l, int s, int leaf, tir_expr var, tir_span bounds);
+void tir_lower_pipeline_step(tir_lowering *l, int s, int leaf, tir_expr var, tir_span bounds);
+void tir_lower_pipeline_need(tir_lowering *l, int s, int leaf, int reader);
+void tir_lower_pipeline_close(tir_lowering *l, int s, int leaf);
+void tir_lower_nest(tir_lowering *l, int s);
 
 /* lower_check.c: refuses what a schedule promised and the finished loops do not keep */
 void tir_lower_check(tir_lowering *l);

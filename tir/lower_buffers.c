@@ -21,9 +21,25 @@ static bool known_at_entry(tir_pool *pool, tir_expr e) {
     return !varies;
 }
 
+static void place_rows(tir_lowering *l, const tir_stage_plan *plan, tir_buffer *buffer) {
+    const int size = (int)lib_dtype_size(buffer->dtype);
+    int64_t row = 0;
+    buffer->swizzle = plan->swizzle;
+    if (!plan->pad) return;
+    if (plan->pad % size || buffer->rank < 2 || !tir_is_const(l->pool, buffer->extent[buffer->rank - 1], &row))
+        lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT, "schedule of region %s: `store %s shared pad %d`: %s",
+                  l->region->name, buffer->name, plan->pad,
+                  buffer->rank < 2 ? "it has a single row" : "no number of elements");
+    tir_expr stride = tir_index(l->pool, row + plan->pad / size);
+    for (int d = buffer->rank - 2; d >= 0; d--) {
+        buffer->stride[d] = stride;
+        stride = tir_mul(l->pool, stride, buffer->extent[d]);
+    }
+}
+
 static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_expr *extent) {
     const tir_tensor *t = &l->region->tensors.data[tensor];
-    tir_expr bounded[DLC_MAX_RANK], sizes[TIR_MAX_PHYSICAL_RANK];
+    tir_expr bounded[DLC_MAX_RANK], sizes[TIR_MAX_PHYSICAL_RANK + 1];
     for (int d = 0; d < t->rank; d++) {
         int64_t high = tir_range(l->pool, extent[d]).high;
         if (high >= INT64_C(1) << 40)
@@ -51,7 +67,16 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
             if (known_at_entry(l->pool, extent[d])) bounded[d] = tir_max(l->pool, extent[d], tir_index(l->pool, 0));
         tir_layout_extents(l->pool, &t->layout, bounded, sizes);
     }
-    return tir_kernel_buffer(l->kernel, t->name, t->dtype, scope, rank, sizes);
+    if (plan->stages) {
+        if (rank == TIR_MAX_PHYSICAL_RANK)
+            tir_schedule_raise(&l->state, "pipeline: %s has too many dimensions", t->name);
+        memmove(sizes + 1, sizes, (size_t)rank * sizeof *sizes);
+        sizes[0] = tir_index(l->pool, plan->stages);
+        rank++;
+    }
+    uint32_t buffer = tir_kernel_buffer(l->kernel, t->name, t->dtype, scope, rank, sizes);
+    if (scope == TIR_SCOPE_SHARED) place_rows(l, plan, &l->kernel->buffers.data[buffer]);
+    return buffer;
 }
 
 /* Scratch for what the current view of a stage's axes touches; a state's own dimensions are whole. */
@@ -72,8 +97,9 @@ void tir_lower_open_scratch(tir_lowering *l, int s) {
             extent[d] = t->extent[d];
             plan->scratch_low[d] = tir_index(l->pool, 0);
         }
-        plan->scratch[c] = new_scratch(l, s, stage->tensor[c], extent);
+        if (!plan->placed) plan->scratch[c] = new_scratch(l, s, stage->tensor[c], extent);
     }
+    plan->placed = plan->stages > 0;
     plan->open = true;
 }
 

@@ -24,12 +24,38 @@ int tir_lower_physical(tir_lowering *l, uint32_t tensor, const tir_expr *logical
     return tir_layout_physical_rank(layout);
 }
 
+/* The same in a buffer that may be one of a pipeline: several of them, of which one is meant now. Returns the rank. */
+static int place_in(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir_expr *logical, tir_expr *out) {
+    const tir_tensor *t = &l->region->tensors.data[tensor];
+    const int rank = tir_lower_physical(l, tensor, logical, out);
+    if (t->stage < 0 || !tir_plan_of(l, t->stage)->stages || tir_plan_of(l, t->stage)->scratch[t->component] != buffer)
+        return rank;
+    memmove(out + 1, out, (size_t)rank * sizeof *out);
+    out[0] = tir_plan_of(l, t->stage)->slot;
+    return rank + 1;
+}
+
+/* A plain copy from memory; zeros where its guard does not hold. */
+static bool is_copy(const tir_lowering *l, tir_expr value) {
+    const tir_node *node = tir_get(l->pool, value);
+    if (node->op != TIR_LOAD) return false;
+    const tir_scope scope = l->kernel->buffers.data[node->bits].scope;
+    const tir_node *other = tir_get(l->pool, tir_operand(l->pool, value, node->count - 1));
+    return (scope == TIR_SCOPE_ARG || scope == TIR_SCOPE_WORKSPACE || scope == TIR_SCOPE_LOCAL) &&
+           (!node->guarded || (other->op == TIR_CONST && other->bits == 0));
+}
+
 static void append_store(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir_expr *logical, tir_expr value,
                          bool nt) {
-    tir_expr index[TIR_MAX_PHYSICAL_RANK];
+    tir_expr index[TIR_MAX_PHYSICAL_RANK + 1];
     tir_stmt *stmt = tir_lower_append(l, TIR_STORE);
+    const int stage = l->region->tensors.data[tensor].stage;
     stmt->store.buffer = buffer;
-    stmt->store.rank = tir_lower_physical(l, tensor, logical, index);
+    stmt->store.async = stage >= 0 && tir_plan_of(l, stage)->stages > 0;
+    if (stmt->store.async && !is_copy(l, value))
+        tir_schedule_raise(&l->state, "pipeline: %s is no plain copy from memory",
+                           l->region->tensors.data[tensor].name);
+    stmt->store.rank = place_in(l, buffer, tensor, logical, index);
     stmt->store.index = tir_lower_copy_indices(l, index, stmt->store.rank);
     stmt->store.value = value;
     stmt->store.non_temporal = nt;
@@ -111,7 +137,7 @@ static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node
                                tir_expr guard, tir_expr other) {
     uint32_t tensor = (uint32_t)node->bits, buffer;
     const tir_tensor *t = &l->region->tensors.data[tensor];
-    tir_expr relative[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK];
+    tir_expr relative[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK + 1];
     bool scratch = t->stage >= 0 && tir_plan_of(l, t->stage)->open;
     if (scratch) {
         const tir_stage_plan *plan = tir_plan_of(l, t->stage);
@@ -137,7 +163,7 @@ static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node
         }
         l->known_count = saved;
     }
-    int rank = tir_lower_physical(l, tensor, relative, index);
+    int rank = place_in(l, buffer, tensor, relative, index);
     l->kernel->buffers.data[buffer].read = true;
     return tir_load(l->pool, buffer, node->dtype, rank, index, guard && tir_is_true(l->pool, guard) ? 0 : guard, other);
 }
@@ -272,8 +298,8 @@ static void load_state(tir_lowering *l, int s, const tir_expr *index, bool scrat
     tir_stage *stage = tir_stage_of(l, s);
     for (int c = 0; c < stage->count; c++) {
         uint32_t buffer = target_buffer(l, s, c, scratch), tensor = stage->tensor[c];
-        tir_expr at[TIR_MAX_PHYSICAL_RANK];
-        int rank = tir_lower_physical(l, tensor, index, at);
+        tir_expr at[TIR_MAX_PHYSICAL_RANK + 1];
+        int rank = place_in(l, buffer, tensor, index, at);
         l->kernel->buffers.data[buffer].read = true;
         acc[c] = tir_load(l->pool, buffer, (tir_dtype)l->region->tensors.data[tensor].dtype, rank, at, 0, 0);
     }

@@ -9,19 +9,19 @@ static const struct {
     tir_directive_kind kind;
     bool rewrite;
 } directives[] = {
-    {"inline", TIR_D_INLINE, true},  {"layout", TIR_D_LAYOUT, true},
-    {"copy", TIR_D_COPY, true},      {"collapse", TIR_D_COLLAPSE, true},
-    {"scan", TIR_D_SCAN, true},      {"rfactor", TIR_D_RFACTOR, true},
-    {"tree", TIR_D_TREE, true},      {"where", TIR_D_WHERE, true},
-    {"block", TIR_D_BLOCK, true},    {"online", TIR_D_ONLINE, true},
-    {"hoist", TIR_D_HOIST, true},    {"split", TIR_D_SPLIT, false},
-    {"order", TIR_D_ORDER, false},   {"at", TIR_D_AT, false},
-    {"store", TIR_D_STORE, false},   {"vec", TIR_D_VEC, false},
-    {"unroll", TIR_D_UNROLL, false}, {"par", TIR_D_PAR, false},
-    {"clip", TIR_D_CLIP, false},     {"prefetch", TIR_D_PREFETCH, false},
-    {"nt", TIR_D_NT, false},         {"unit", TIR_D_UNIT, false},
-    {"fuse", TIR_D_FUSE, false},     {"operand", TIR_D_OPERAND, true},
-    {"thread", TIR_D_THREAD, false},
+    {"inline", TIR_D_INLINE, true},   {"layout", TIR_D_LAYOUT, true},
+    {"copy", TIR_D_COPY, true},       {"collapse", TIR_D_COLLAPSE, true},
+    {"scan", TIR_D_SCAN, true},       {"rfactor", TIR_D_RFACTOR, true},
+    {"tree", TIR_D_TREE, true},       {"where", TIR_D_WHERE, true},
+    {"block", TIR_D_BLOCK, true},     {"online", TIR_D_ONLINE, true},
+    {"hoist", TIR_D_HOIST, true},     {"split", TIR_D_SPLIT, false},
+    {"order", TIR_D_ORDER, false},    {"at", TIR_D_AT, false},
+    {"store", TIR_D_STORE, false},    {"vec", TIR_D_VEC, false},
+    {"unroll", TIR_D_UNROLL, false},  {"par", TIR_D_PAR, false},
+    {"clip", TIR_D_CLIP, false},      {"prefetch", TIR_D_PREFETCH, false},
+    {"nt", TIR_D_NT, false},          {"unit", TIR_D_UNIT, false},
+    {"fuse", TIR_D_FUSE, false},      {"thread", TIR_D_THREAD, false},
+    {"operand", TIR_D_OPERAND, true}, {"pipeline", TIR_D_PIPELINE, false},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 
@@ -275,13 +275,22 @@ static void apply_at(tir_schedule_state *state, lib_lexer *lexer) {
 static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
     int stage = tir_find_stage(state, lib_lexer_name(lexer));
     const char *scope = lib_lexer_name(lexer);
-    for (tir_scope s = TIR_SCOPE_WORKSPACE; s <= TIR_SCOPE_SHARED; s++)
-        if (strcmp(scope, tir_scope_names[s]) == 0) {
-            state->plan[stage].has_scope = true;
-            state->plan[stage].scope = s;
-            return;
-        }
-    tir_schedule_raise(state, "%s is not a storage: reg, stack, local, workspace or shared", scope);
+    tir_stage_plan *plan = &state->plan[stage];
+    tir_scope s = TIR_SCOPE_WORKSPACE;
+    while (s <= TIR_SCOPE_SHARED && strcmp(scope, tir_scope_names[s]) != 0) s++;
+    if (s > TIR_SCOPE_SHARED)
+        tir_schedule_raise(state, "%s is not a storage: reg, stack, local, workspace or shared", scope);
+    plan->has_scope = true;
+    plan->scope = s;
+    plan->pad = plan->swizzle = 0;
+    const bool pad = lib_lexer_accept(lexer, "pad"), swizzle = !pad && lib_lexer_accept(lexer, "swizzle");
+    if (!pad && !swizzle) return;
+    if (s != TIR_SCOPE_SHARED) tir_schedule_raise(state, "only shared memory is padded or swizzled");
+    int64_t bytes = lib_lexer_integer(lexer);
+    if (pad && (bytes < 1 || bytes > 4096)) tir_schedule_raise(state, "pad by 1 to 4096 bytes");
+    if (swizzle && bytes != 32 && bytes != 64 && bytes != 128)
+        tir_schedule_raise(state, "rows that are swizzled have 32, 64 or 128 bytes");
+    *(pad ? &plan->pad : &plan->swizzle) = (int)bytes;
 }
 
 static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
@@ -422,6 +431,12 @@ static void apply_unit(tir_schedule_state *state, lib_lexer *lexer) {
     plan->unit_node = node;
 }
 
+static void apply_pipeline(tir_schedule_state *state, lib_lexer *lexer) {
+    const char *axis;
+    int stage = dotted(state, lexer, &axis);
+    tir_apply_pipeline(state, find_leaf(state, stage, axis), stage, lexer);
+}
+
 static void apply_loop(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
     switch (kind) {
     case TIR_D_SPLIT: apply_split(state, lexer); break;
@@ -432,6 +447,7 @@ static void apply_loop(tir_schedule_state *state, tir_directive_kind kind, lib_l
     case TIR_D_PREFETCH: apply_prefetch(state, lexer); break;
     case TIR_D_NT: state->plan[tir_find_stage(state, lib_lexer_name(lexer))].non_temporal = true; break;
     case TIR_D_UNIT: apply_unit(state, lexer); break;
+    case TIR_D_PIPELINE: apply_pipeline(state, lexer); break;
     default: apply_mark(state, kind, lexer); break;
     }
 }
@@ -660,6 +676,7 @@ static void check_plan(tir_schedule_state *state) {
             if (plan->nodes.data[n].slow >= 0 && plan->nodes.data[n].outer >= 0)
                 tir_schedule_raise(state, "fused axes are split: only those of roots may be");
         check_overlap(state, (int)s);
+        tir_check_pipelines(state, (int)s);
         bool outermost = true;
         for (uint32_t i = 0; i < plan->order.count; i++) {
             const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];

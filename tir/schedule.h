@@ -27,6 +27,11 @@
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]
  *     store   C reg|stack|local|shared|workspace
+ *     store   xs shared pad 16             rows of the buffer, its innermost dimension, are so many bytes apart from each other
+ *     store   xs shared swizzle 128        16-byte chunks of rows of 32, 64 or 128 bytes change places (tir_swizzled)
+ *     pipeline C.ko stages=3 [groups=xs|ws]
+ *                                          the copies in shared memory that are attached at this loop are under way while earlier
+ *                                          iterations compute; what is in one group is waited for before its first reader
  *     vec     D.ji C.j
  *     thread  D.ji C.j                     the iterations are threads of a block; see tir/loop.h
  *     unroll  D.ii
@@ -73,7 +78,8 @@ typedef enum tir_directive_kind {
     TIR_D_CLIP,
     TIR_D_PREFETCH,
     TIR_D_NT,
-    TIR_D_UNIT
+    TIR_D_UNIT,
+    TIR_D_PIPELINE
 } tir_directive_kind;
 
 typedef struct tir_directive {

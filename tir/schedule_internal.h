@@ -23,6 +23,7 @@ typedef struct tir_axis_node {
     bool unit;           /* leaves: a collective statement runs through it */
     tir_loop_kind kind;  /* leaves */
     bool parallel, clip; /* leaves */
+    int stages, groups;  /* leaves: of a pipeline; 0: none */
     tir_expr value;      /* while lowering: the loop variable of a leaf whose loop is open; 0 outside */
 } tir_axis_node;
 
@@ -50,7 +51,9 @@ typedef struct tir_stage_plan {
     tir_expr zero_end;
     bool follower; /* tir_is_follower */
     bool has_scope;
-    tir_scope scope; /* of the scratch of an attached stage */
+    tir_scope scope;  /* of the scratch of an attached stage */
+    int pad, swizzle; /* of shared scratch: bytes between rows, bytes of swizzled rows; 0: none */
+    int group;        /* of the pipeline that it is a copy of, from 1; 0: none */
     bool non_temporal;
     lib_vec(tir_prefetch) prefetches;
     /* while lowering */
@@ -58,6 +61,9 @@ typedef struct tir_stage_plan {
     tir_expr extent[TIR_MAX_AXES]; /* its extent; may be an expression of enclosing loops */
     bool open;                     /* scratch is allocated: loads go to it, relative to scratch_low */
     uint32_t scratch[TIR_MAX_STATE];
+    int stages;    /* of the pipeline that is open: so many copies of the scratch; 0: none */
+    bool placed;   /* they are there already */
+    tir_expr slot; /* which of them is meant */
     tir_expr scratch_low[DLC_MAX_RANK];
     uint32_t stamp; /* of the region computation that filled low and extent */
 } tir_stage_plan;
@@ -106,6 +112,10 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer);
 /* schedule.c: the whole program; region is changed by the rewrite section. Fills state->plan. */
 void tir_schedule_apply(tir_schedule_state *state, lib_arena *arena, tir_region *region, const tir_schedule *schedule,
                         const tir_lower_options *options, bool rewrite_only);
+
+/* lower_pipeline.c: `pipeline` behind the name of its loop, and what only the whole plan shows */
+void tir_apply_pipeline(tir_schedule_state *state, int node, int stage, lib_lexer *lexer);
+void tir_check_pipelines(tir_schedule_state *state, int stage);
 
 /* version.c: partitions loops into runs in which unrolled and vectorised extents, and clipped conditions, are constant. Works on
  * the statements of one phase before tasks are made of its parallel loops. */

@@ -1,10 +1,12 @@
 /* Barriers between what threads of a block write and what others read. One walk in the order of execution keeps what was read and
  * written since the last barrier; a statement that meets it gets a barrier before it. Loops are walked twice, the second time behind
- * their own end. Buffers count as a whole: which thread touches which element is not looked at. */
+ * their own end. Buffers count as a whole, with those that share their place: which thread touches which element is not looked at.
+ * What asynchronous stores write others may see behind a barrier after the wait, not after the store; in between other parts of the
+ * buffer may be read (a pipeline's other stages). */
 #include "tir/loop.h"
 
 typedef struct access_set {
-    bool *read, *written; /* by buffer */
+    bool *read, *written, *async; /* by buffer; async: stores that nobody has waited for */
 } access_set;
 
 typedef struct synchroniser {
@@ -23,9 +25,11 @@ static bool is_shared(const tir_buffer *buffer) {
 
 static access_set new_set(synchroniser *s) {
     return (access_set){LIB_NEW_ARRAY(s->arena, bool, s->kernel->buffers.count + 1),
+                        LIB_NEW_ARRAY(s->arena, bool, s->kernel->buffers.count + 1),
                         LIB_NEW_ARRAY(s->arena, bool, s->kernel->buffers.count + 1)};
 }
 
+/* Behind a barrier; what is under way still is. */
 static void clear(synchroniser *s, access_set *set) {
     memset(set->read, 0, s->kernel->buffers.count * sizeof(bool));
     memset(set->written, 0, s->kernel->buffers.count * sizeof(bool));
@@ -35,6 +39,7 @@ static void join(synchroniser *s, access_set *set, const access_set *other) {
     for (uint32_t i = 0; i < s->kernel->buffers.count; i++) {
         set->read[i] |= other->read[i];
         set->written[i] |= other->written[i];
+        set->async[i] |= other->async[i];
     }
 }
 
@@ -42,10 +47,20 @@ static void join(synchroniser *s, access_set *set, const access_set *other) {
 static bool meet(synchroniser *s, const access_set *before, const access_set *now) {
     for (uint32_t i = 0; i < s->kernel->buffers.count; i++) {
         if (!s->phase.read[i]) continue;
-        if ((before->written[i] && (now->read[i] || now->written[i])) || (before->read[i] && now->written[i]))
+        const bool writes = now->written[i] || now->async[i];
+        if ((before->written[i] && (now->read[i] || writes)) || (before->read[i] && writes) ||
+            (before->async[i] && now->written[i]))
             return true;
     }
     return false;
+}
+
+/* What was under way is there; or some of it: which groups are done is not looked at. */
+static void finish(synchroniser *s, access_set *set, bool all) {
+    for (uint32_t i = 0; i < s->kernel->buffers.count; i++) {
+        set->written[i] |= set->async[i];
+        if (all) set->async[i] = false;
+    }
 }
 
 /* ---- what a statement touches */
@@ -54,6 +69,14 @@ typedef struct collection {
     synchroniser *s;
     access_set *set;
 } collection;
+
+/* With the buffers in the same place. */
+static void mark(synchroniser *s, bool *set, uint64_t buffer) {
+    set[buffer] = true;
+    if (s->kernel->buffers.data[buffer].scope != TIR_SCOPE_SHARED) return;
+    for (uint32_t i = 0; i < s->kernel->buffers.count; i++)
+        if (tir_shared_overlap(s->kernel, i, (uint32_t)buffer)) set[i] = true;
+}
 
 static void collect_loads(void *user, tir_expr root) {
     const collection *c = user;
@@ -65,7 +88,7 @@ static void collect_loads(void *user, tir_expr root) {
         if (s->seen[e] == s->serial) continue;
         s->seen[e] = s->serial;
         const tir_node *node = tir_get(pool, e);
-        if (node->op == TIR_LOAD && is_shared(&s->kernel->buffers.data[node->bits])) c->set->read[node->bits] = true;
+        if (node->op == TIR_LOAD && is_shared(&s->kernel->buffers.data[node->bits])) mark(s, c->set->read, node->bits);
         for (int i = 0; i < node->count; i++) lib_vec_push(s->arena, &s->stack, tir_operand(pool, e, i));
     }
 }
@@ -74,10 +97,10 @@ static void collect(void *user, const tir_stmt *stmt) {
     const collection *c = user;
     tir_stmt_exprs(stmt, collect_loads, user);
     if (stmt->kind == TIR_STORE && is_shared(&c->s->kernel->buffers.data[stmt->store.buffer]))
-        c->set->written[stmt->store.buffer] = true;
+        mark(c->s, stmt->store.async ? c->set->async : c->set->written, stmt->store.buffer);
     for (int p = 0; stmt->kind == TIR_COLLECTIVE && p < stmt->collective.row->places; p++) {
         const uint32_t buffer = stmt->collective.place[p].buffer;
-        if (is_shared(&c->s->kernel->buffers.data[buffer])) (p ? c->set->read : c->set->written)[buffer] = true;
+        if (is_shared(&c->s->kernel->buffers.data[buffer])) mark(c->s, p ? c->set->read : c->set->written, buffer);
     }
 }
 
@@ -122,8 +145,7 @@ static void synchronise_inside(synchroniser *s, tir_stmt *stmt) {
         join(s, &before, &s->pending);
         stmt->if_.body = synchronise_list(s, stmt->if_.body);
         join(s, &after, &s->pending);
-        clear(s, &s->pending);
-        join(s, &s->pending, &before);
+        s->pending = before;
         stmt->if_.otherwise = synchronise_list(s, stmt->if_.otherwise);
         join(s, &s->pending, &after);
     }
@@ -133,6 +155,10 @@ static tir_stmt *synchronise_list(synchroniser *s, tir_stmt *list) {
     for (tir_stmt **link = &list; *link; link = &(*link)->next) {
         if ((*link)->kind == TIR_BARRIER) {
             clear(s, &s->pending);
+            continue;
+        }
+        if ((*link)->kind == TIR_WAIT) {
+            finish(s, &s->pending, (*link)->wait.groups == 0);
             continue;
         }
         access_set now = touched(s, *link);

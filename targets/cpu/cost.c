@@ -594,6 +594,8 @@ static void count_list(counter *c, const tir_stmt *stmt) {
         case TIR_PREFETCH: spend(c, innermost(c), 0, 0, mean(c->runs), 0); break;
         case TIR_COLLECTIVE: /* the cpu has none */
         case TIR_BARRIER:
+        case TIR_COMMIT:
+        case TIR_WAIT:
         case TIR_COMMENT: break;
         }
     }

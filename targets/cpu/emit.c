@@ -244,6 +244,8 @@ void emit_statements(emitter *e, const tir_stmt *list) {
         case TIR_COLLECTIVE:
             emit_raise(e, "%s is an instruction of warps, not for this target", stmt->collective.row->name);
         case TIR_BARRIER:
+        case TIR_COMMIT:
+        case TIR_WAIT:
         case TIR_COMMENT: break;
         }
     }

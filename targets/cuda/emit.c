@@ -25,16 +25,17 @@ void print_line(emitter *e, const char *format, ...) {
 /* Words of C++ and of the prelude that a variable or buffer may be called. */
 static bool is_word(const char *name) {
     static const char *const words[] = {
-        "int",      "float",        "double", "bool",    "char",   "short",    "long",    "signed",    "unsigned",
-        "void",     "auto",         "break",  "case",    "const",  "continue", "default", "do",        "enum",
-        "extern",   "goto",         "inline", "new",     "delete", "return",   "sizeof",  "static",    "class",
-        "struct",   "switch",       "this",   "typedef", "union",  "volatile", "while",   "template",  "operator",
-        "asm",      "register",     "public", "private", "i8",     "i16",      "i32",     "i64",       "u8",
-        "u16",      "u32",          "u64",    "f16",     "bf16",   "tid",      "first",   "workspace", "iteration",
-        "local",    "local_stride", "shared", "shuffle", "sticky", "exp",      "log",     "pow",       "sin",
-        "cos",      "tanh",         "erf",    "y0",      "y1",     "j0",       "j1",      "using",     "friend",
-        "abs",      "min",          "max",    "div",     "floor",  "signal",   "try",     "catch",     "throw",
-        "namespace"};
+        "int",      "float",     "double",   "bool",       "char",        "short",     "long",     "signed",
+        "unsigned", "void",      "auto",     "break",      "case",        "const",     "continue", "default",
+        "do",       "enum",      "extern",   "goto",       "inline",      "new",       "delete",   "return",
+        "sizeof",   "static",    "class",    "struct",     "switch",      "this",      "typedef",  "union",
+        "volatile", "while",     "template", "operator",   "asm",         "register",  "public",   "private",
+        "i8",       "i16",       "i32",      "i64",        "u8",          "u16",       "u32",      "u64",
+        "f16",      "bf16",      "tid",      "first",      "workspace",   "iteration", "local",    "local_stride",
+        "shared",   "shuffle",   "sticky",   "exp",        "log",         "pow",       "sin",      "cos",
+        "tanh",     "erf",       "y0",       "y1",         "j0",          "j1",        "using",    "friend",
+        "abs",      "min",       "max",      "div",        "floor",       "signal",    "try",      "catch",
+        "throw",    "namespace", "swizzled", "copy_async", "copy_commit", "copy_wait"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcmp(name, words[i]) == 0) return true;
     return false;
@@ -133,27 +134,13 @@ static int64_t buffer_elements(const tir_kernel *kernel, const tir_buffer *buffe
     return count;
 }
 
-/* The place of a SHARED buffer, one behind the other; of the number of buffers: the end. The same in all phases of a kernel. */
-static int64_t shared_place(const tir_kernel *kernel, uint32_t id) {
-    enum { ALIGNMENT = 128 };
-    int64_t end = 0;
-    for (uint32_t i = 0; i < id; i++) {
-        const tir_buffer *buffer = &kernel->buffers.data[i];
-        if (buffer->scope != TIR_SCOPE_SHARED) continue;
-        end += buffer_elements(kernel, buffer) * (int64_t)lib_dtype_size(buffer->dtype);
-        end = (end + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    }
-    return end;
-}
-
 int cuda_phase_threads(const tir_kernel *kernel, int phase) {
     int64_t threads = tir_threads(kernel->pool, kernel->phases.data[phase].body);
     return (int)((threads + TIR_WARP - 1) / TIR_WARP * TIR_WARP);
 }
 
 int64_t cuda_phase_shared(const tir_kernel *kernel, int phase) {
-    (void)phase;
-    return shared_place(kernel, kernel->buffers.count);
+    return kernel->phases.data[phase].shared_bytes;
 }
 
 /* ---- statements */
@@ -256,7 +243,7 @@ static void emit_list(emitter *e, const tir_stmt *stmt) {
         case TIR_FOR:
             if (stmt->for_.loop == TIR_THREAD)
                 emit_threads(e, stmt);
-            else if (stmt->for_.loop != TIR_VEC || !print_vector_loop(e, stmt))
+            else if (stmt->for_.loop != TIR_VEC || !(print_copy_loop(e, stmt) || print_vector_loop(e, stmt)))
                 emit_serial(e, stmt);
             break;
         case TIR_LET:
@@ -265,9 +252,13 @@ static void emit_list(emitter *e, const tir_stmt *stmt) {
             if (stmt->next) close_block(e);
             break;
         case TIR_IF: emit_if(e, stmt); break;
-        case TIR_STORE: print_store(e, stmt); break;
+        case TIR_STORE:
+            if (!print_copy(e, stmt)) print_store(e, stmt);
+            break;
         case TIR_COLLECTIVE: print_collective(e, stmt); break;
         case TIR_BARRIER: print_line(e, e->threads.count ? "__syncwarp();" : "__syncthreads();"); break;
+        case TIR_COMMIT: print_line(e, "copy_commit();"); break;
+        case TIR_WAIT: print_line(e, "copy_wait<%d>();", stmt->wait.groups); break;
         case TIR_COMMENT: print_line(e, "/* %s */", stmt->comment); break;
         case TIR_PREFETCH: break;
         }
@@ -297,8 +288,7 @@ static void emit_signature(emitter *e, int number, int phase) {
 static void emit_buffers(emitter *e, int phase) {
     buffer_use use = {e->kernel, LIB_NEW_ARRAY(e->arena, bool, e->kernel->buffers.count + 1)};
     tir_stmt_walk(e->kernel->phases.data[phase].body, find_buffers_in, &use);
-    if (shared_place(e->kernel, e->kernel->buffers.count))
-        print_line(e, "extern __shared__ __align__(1024) char shared[];");
+    if (e->kernel->phases.data[phase].shared_bytes) print_line(e, "extern __shared__ __align__(1024) char shared[];");
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
         const tir_buffer *buffer = &e->kernel->buffers.data[i];
         const char *type = memory_type(e, buffer);
@@ -310,8 +300,8 @@ static void emit_buffers(emitter *e, int phase) {
                        buffer->offset ? print_atom(e, buffer->offset) : "0");
             break;
         case TIR_SCOPE_SHARED:
-            print_line(e, "%s *const %s = (%s *)(shared + %lld);", type, e->buffer[i], type,
-                       (long long)shared_place(e->kernel, i));
+            print_line(e, "%s *const %s = (%s *)(shared + %s);", type, e->buffer[i], type,
+                       print_value(e, buffer->offset));
             break;
         case TIR_SCOPE_LOCAL:
             print_line(e, "%s *const %s = (%s *)(local + blockIdx.x * local_stride + %s);", type, e->buffer[i], type,

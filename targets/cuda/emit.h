@@ -2,7 +2,8 @@
  * vectors and barriers are the loop IR's; what is printed reads like it.
  *
  *   emit.c         kernels, functions, statements, threads
- *   print_value.c   expressions and the helpers that they need
+ *   emit_value.c   expressions and the helpers that they need
+ *   emit_copy.c    asynchronous copies to shared memory
  *   emit_memory.c  accesses, registers that threads own, shuffles, vectors of neighbouring elements
  *   tile.c         collective statements: matrix instructions of a warp */
 #ifndef CUDA_EMIT_H
@@ -41,7 +42,7 @@ _Noreturn void print_unsupported(emitter *e, const char *format, ...) __attribut
 void print_line(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const char *print_name(emitter *e, const char *name); /* one that nothing else has */
 
-/* print_value.c */
+/* emit_value.c */
 const char *print_type(const emitter *e, tir_dtype dtype);
 /* Prints what an expression needs and returns its text, without parentheses around. Values stay known until print_forget. */
 const char *print_value(emitter *e, tir_expr root);
@@ -51,6 +52,8 @@ void print_forget(emitter *e);
 
 /* emit_memory.c */
 void print_find_registers(emitter *e, const tir_phase *phase);
+tir_expr print_offset(emitter *e, uint32_t id, int rank, const tir_expr *index); /* in elements, of a place in memory */
+const char *print_element(emitter *e, uint32_t id, const char *offset);
 const char *print_load(emitter *e, tir_expr load); /* of operands whose values are known */
 void print_store(emitter *e, const tir_stmt *stmt);
 /* A vec loop around one store, by vectors of neighbours; false: nothing was printed. */
@@ -58,10 +61,13 @@ bool print_vector_loop(emitter *e, const tir_stmt *loop);
 bool print_shuffles(emitter *e, const tir_stmt *list); /* does some statement read registers of other threads? */
 /* The place of an element in its threads' array. */
 tir_expr print_register_place(emitter *e, uint32_t buffer, const tir_expr *index);
-tir_expr print_offset(emitter *e, uint32_t buffer, int rank, const tir_expr *index); /* in memory, in elements */
 
 /* tile.c */
 void print_collective(emitter *e, const tir_stmt *stmt);
 void print_tile_prelude(lib_text *text); /* the instructions as functions */
+
+/* emit_copy.c: asynchronous stores; false: nothing was printed, it has to be an ordinary store. */
+bool print_copy_loop(emitter *e, const tir_stmt *loop);
+bool print_copy(emitter *e, const tir_stmt *stmt);
 
 #endif

@@ -96,6 +96,16 @@ tir_expr print_offset(emitter *e, uint32_t id, int rank, const tir_expr *index) 
     return offset;
 }
 
+/* The element at an offset, given as text. */
+const char *print_element(emitter *e, uint32_t id, const char *at) {
+    const tir_buffer *buffer = &e->kernel->buffers.data[id];
+    if (!buffer->swizzle) return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], at);
+    int size = 0;
+    while ((1 << size) < (int)lib_dtype_size(buffer->dtype)) size++;
+    return lib_arena_format(e->arena, "%s[swizzled<%d, %d, %d>(%s)]", e->buffer[id], 7 - size, buffer->swizzle / 16 - 1,
+                            4 - size, at);
+}
+
 const char *print_load(emitter *e, tir_expr load) {
     const tir_node n = *tir_get(e->pool, load);
     const uint32_t id = (uint32_t)n.bits;
@@ -104,8 +114,7 @@ const char *print_load(emitter *e, tir_expr load) {
     tir_expr index[16];
     for (int d = 0; d < rank; d++) index[d] = tir_operand(e->pool, load, d);
     const char *text = tir_is_register(buffer) ? register_load(e, id, rank, index)
-                                               : lib_arena_format(e->arena, "%s[%s]", e->buffer[id],
-                                                                  print_value(e, print_offset(e, id, rank, index)));
+                                               : print_element(e, id, print_value(e, print_offset(e, id, rank, index)));
     if (buffer->dtype == DLC_BOOL && !tir_is_register(buffer)) text = lib_arena_format(e->arena, "(%s != 0)", text);
     if (!n.guarded) return text;
     return lib_arena_format(e->arena, "%s ? %s : %s", print_atom(e, tir_operand(e->pool, load, rank)), text,
@@ -132,7 +141,7 @@ void print_store(emitter *e, const tir_stmt *stmt) {
     const char *at = print_value(e, print_offset(e, id, stmt->store.rank, stmt->store.index)), *guard = "";
     if (group > 1 && !alone) guard = lib_arena_format(e->arena, "if (%s == 0) ", e->relative);
     if (e->inside) guard = lib_arena_format(e->arena, "if (%s) ", e->inside);
-    print_line(e, "%s%s[%s] = %s;", guard, e->buffer[id], at, value);
+    print_line(e, "%s%s = %s;", guard, print_element(e, id, at), value);
     if (!alone) return;
     e->indent--;
     print_line(e, "}");
@@ -223,8 +232,9 @@ static void move_vectors(vector_loop *v, const vector_access *access) {
     const char *base = print_atom(e, access->base), *type = vector_type(access->width);
     for (int64_t i = 0; i < v->trips; i += step) {
         const char *own = lib_arena_format(e->arena, "*(%s *)&%s[%lld]", type, access->array, (long long)i);
-        const char *place = lib_arena_format(e->arena, "*(%s%s *)&%s[%s + %lld]", access->load ? "const " : "", type,
-                                             e->buffer[access->buffer], base, (long long)i);
+        const char *at = lib_arena_format(e->arena, "%s + %lld", base, (long long)i);
+        const char *place = lib_arena_format(e->arena, "*(%s%s *)&%s", access->load ? "const " : "", type,
+                                             print_element(e, access->buffer, at));
         print_line(e, "%s = %s;", access->load ? own : place, access->load ? place : own);
     }
 }

@@ -62,8 +62,37 @@ static const char prelude[] =
     "HELPER float shuffle(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }\n"
     "HELPER double shuffle(double x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }\n"
     "template <class T> HELPER T shuffle(T x, int lane) { return T(__shfl_sync(0xffffffffu, u32(x), lane)); }\n";
+
+static const char copy_prelude[] =
+    "/* shared memory whose 16-byte chunks change places: of an offset in elements */\n"
+    "template <int shift, int mask, int to> HELPER int swizzled(int at) { return at ^ (at >> shift & mask) << to; }\n"
+    "/* `size` bytes, of which the first `bytes` are read and the others zero; before 8.0 at once */\n"
+    "template <int size> HELPER void copy_async(void *to, const void *from, int bytes) {\n"
+    "#if __CUDA_ARCH__ >= 800\n"
+    "  const u32 at = u32(__cvta_generic_to_shared(to));\n"
+    "  if (size == 16)\n"
+    "    asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\" :: \"r\"(at), \"l\"(from), \"r\"(bytes) : \"memory\");\n"
+    "  else\n"
+    "    asm volatile(\"cp.async.ca.shared.global [%0], [%1], %2, %3;\" :: \"r\"(at), \"l\"(from), \"n\"(size), \"r\"(bytes) : \"memory\");\n"
+    "#else\n"
+    "#pragma unroll\n"
+    "  for (int i = 0; i < size; i += 2) ((u16 *)to)[i / 2] = i < bytes ? ((const u16 *)from)[i / 2] : u16(0);\n"
+    "#endif\n"
+    "}\n"
+    "HELPER void copy_commit() {\n"
+    "#if __CUDA_ARCH__ >= 800\n"
+    "  asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n"
+    "#endif\n"
+    "}\n"
+    "template <int groups> HELPER void copy_wait() {\n"
+    "#if __CUDA_ARCH__ >= 800\n"
+    "  asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(groups) : \"memory\");\n"
+    "#endif\n"
+    "}\n";
+
 void cuda_emit_prelude(lib_text *text) {
     lib_text_add(text, prelude);
+    lib_text_add(text, copy_prelude);
     print_tile_prelude(text);
 }
 

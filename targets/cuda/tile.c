@@ -94,8 +94,8 @@ static const char *row_address(emitter *e, const tir_stmt *stmt) {
     }
     for (int d = 0; d < at->rank; d++)
         index[d] = tir_substitute(e->pool, at->index[d], 1, &stmt->collective.var[2], &zero);
-    return lib_arena_format(e->arena, "&%s[%s]", e->buffer[at->buffer],
-                            print_value(e, print_offset(e, at->buffer, at->rank, index)));
+    const char *offset = print_value(e, print_offset(e, at->buffer, at->rank, index));
+    return lib_arena_format(e->arena, "&%s", print_element(e, at->buffer, offset));
 }
 
 void print_collective(emitter *e, const tir_stmt *stmt) {

@@ -33,6 +33,18 @@ typedef struct thread_case {
     const char *expects; /* in the kernel's text; NULL: nothing in particular */
 } thread_case;
 
+/* The same by tiles that are copied ahead: rows of 8 and 32 elements, four at once. */
+#define TILES(x, w, stages, groups)                                                                                                \
+    "rewrite:\n copy x -> xs\n copy w -> ws\n layout C (i/2, j/4, i%2, j%4)\n"                                                     \
+    "loops:\n split D.i 16 -> ib ir mask\n split D.j 32 -> jb jr mask\n split D.ir 2 -> it ii mask\n split D.jr 4 -> jt jj mask\n" \
+    " order D: ib jb it jt ii jj\n par D.ib D.jb\n thread D.it D.jt\n unroll D.ii\n vec D.jj\n"                                    \
+    " at C D.jb\n store C reg\n split C.k 8 -> ko ki mask\n split C.i 2 -> it ii mask\n split C.j 4 -> jt jj mask\n"               \
+    " order C: ko it jt ki ii jj\n thread C.it C.jt\n unroll C.ii C.jj\n"                                                          \
+    " at xs C.ko\n at ws C.ko\n store xs shared " x "\n store ws shared " w "\n"                                                   \
+    " split xs.k 4 -> kt kv mask\n order xs: i kt kv\n thread xs.i xs.kt\n vec xs.kv\n"                                            \
+    " split ws.j 4 -> jt jv mask\n order ws: k jt jv\n thread ws.k ws.jt\n vec ws.jv\n"                                            \
+    " pipeline C.ko stages=" stages " " groups "\n"
+
 static const thread_case cases[] = {
     {"map", "region r\ninput x f32[7, 45]\ninput y f32[45]\nmap z f32 (i: 7, j: 45) = x[i, j] * y[j]\noutput z\n",
      "loops:\n split z.j 16 -> jb jt mask\n order z: i jb jt\n par z.i z.jb\n thread z.jt\n", 0, "thread"},
@@ -62,6 +74,11 @@ static const thread_case cases[] = {
      " at xs C.ko\n at ws C.ko\n store xs shared\n store ws shared\n"
      " fuse xs.i xs.k -> f\n thread xs.f\n thread ws.k\n vec ws.j\n",
      0, "barrier"},
+    {"pipeline, two stages", CONTRACTION("37", "52", "21"), TILES("swizzle 32", "swizzle 128", "2", ""), 0, "wait 0"},
+    {"pipeline, three stages", CONTRACTION("37", "52", "48"), TILES("pad 16", "", "3", ""), 0, "wait 1"},
+    {"pipeline, four stages, groups", CONTRACTION("16", "52", "70"), TILES("", "swizzle 64", "4", "groups=xs|ws"), 0,
+     "wait 4"},
+    {"pipeline longer than its loop", CONTRACTION("37", "52", "9"), TILES("", "", "4", ""), 0, "wait 2"},
 };
 
 static void test_case(void **state) {
@@ -86,6 +103,12 @@ typedef struct wrong_case {
 #define KERNEL(body)                                                                                                            \
     "kernel k(x: f32[64] arg, y: f32[64] arg, s: f32[64] shared, r: f32[64] reg, u: f32[1] reg)\nphase tasks=1 task=p {\n" body \
     "}\n"
+#define COPY "for t in 0..64 thread { async s[t] = x[t] }\n"
+/* One buffer written, another one in its place read: but for the name they are one. */
+#define VIEWS(a, b)                                                                                          \
+    "kernel k(x: f32[64] arg, y: f32[64] arg, s: f32[64] shared " a " @0, v: f32[64] shared " b " @0)\n"     \
+    "phase tasks=1 task=p { for t in 0..64 thread { s[t] = x[t] }\nbarrier\nfor t in 0..64 thread { y[t] = " \
+    "v[63 - t] } }\n"
 #define FILL "for t in 0..64 thread { s[t] = x[t] }\n"
 
 static const wrong_case wrong_cases[] = {
@@ -126,6 +149,26 @@ static const wrong_case wrong_cases[] = {
      KERNEL(
          "for a in 0..4 thread { for b in 0..16 thread { s[a*16 + b] = x[b] }\nfor b in 0..16 thread { y[a*16 + b] = s[b] } }\n"),
      "no whole warps"},
+    {"a copy", KERNEL(COPY "commit\nwait 0\nbarrier\nfor t in 0..64 thread { y[t] = s[63 - t] }\n"), NULL},
+    {"an own copy needs no barrier", KERNEL(COPY "commit\nwait 0\nfor t in 0..64 thread { y[t] = s[t] }\n"), NULL},
+    {"a copy without its barrier", KERNEL(COPY "commit\nwait 0\nfor t in 0..64 thread { y[t] = s[63 - t] }\n"),
+     "no barrier after another thread writes"},
+    {"a barrier before the wait", KERNEL(COPY "commit\nbarrier\nwait 0\nfor t in 0..64 thread { y[t] = s[63 - t] }\n"),
+     "no barrier after another thread writes"},
+    {"a copy that nobody waits for", KERNEL(COPY "commit\nbarrier\nfor t in 0..64 thread { y[t] = s[t] }\n"),
+     "nobody has waited for the copy that makes s["},
+    {"a copy without a group", KERNEL(COPY "wait 0\nbarrier\nfor t in 0..64 thread { y[t] = s[t] }\n"),
+     "nobody has waited for the copy that makes s["},
+    {"the wait leaves one too many", KERNEL(COPY "commit\nwait 1\nfor t in 0..64 thread { y[t] = s[t] }\n"),
+     "nobody has waited for the copy that makes s["},
+    {"the last group may be empty", KERNEL(COPY "commit\ncommit\nwait 1\nfor t in 0..64 thread { y[t] = s[t] }\n"),
+     NULL},
+    {"a store over a copy", KERNEL(COPY "commit\nfor t in 0..64 thread { s[t] = 1 }\n"), "under way to s["},
+    {"a copy over what is read", KERNEL(FILL "barrier\nfor t in 0..64 thread { y[t] = s[63 - t] }\n" COPY),
+     "no barrier after another one reads"},
+    {"a copy that computes", KERNEL("for t in 0..64 thread { async s[t] = x[t] + 1 }\n"), "L16"},
+    {"a wait of some threads", KERNEL("for t in 0..64 thread { async s[t] = x[t]\nwait 0 }\n"), "L16"},
+    {"two views", VIEWS("swizzle 128", "swizzle 64"), "poison is stored to y"},
     {"a barrier of two warps",
      KERNEL(
          "for a in 0..1 thread { for b in 0..64 thread { s[b] = x[b] }\nbarrier\nfor b in 0..64 thread { y[b] = s[b] } }\n"),
@@ -173,6 +216,59 @@ static void test_wrong(void **state) {
     }
 }
 
+/* ---- mutants of pipelines: the loop IR that lowering made, wrong in one place */
+
+static char *replaced(const char *text, const char *at, size_t length, const char *by) {
+    char *result = malloc(strlen(text) + strlen(by) + 1);
+    memcpy(result, text, (size_t)(at - text));
+    strcpy(result + (at - text), by);
+    strcat(result, at + length);
+    return result;
+}
+
+static void expect(const thread_case *c, const char *mutation, char *kernel, const char *message) {
+    lib_error error = run_kernel(kernel);
+    if (message ? error.status != DLC_INTERNAL || !strstr(error.message, message) : error.status != DLC_OK)
+        fail_msg("%s, %s: %s\n%s", c->name, mutation, error.status == DLC_OK ? "nothing is found" : error.message,
+                 kernel);
+    free(kernel);
+}
+
+static void test_mutants(void **state) {
+    (void)state;
+    static const char empty[] = "    }\n    commit\n";
+    int pipelines = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        scheduled_report report;
+        if (!strstr(cases[i].schedule, "pipeline")) continue;
+        pipelines++;
+        assert_int_equal(scheduled_run(cases[i].region, cases[i].schedule, 0, 7, false, &report), SCHEDULED_AGREES);
+        const char *text = report.kernel, *at = text;
+        while ((at = strstr(at, "wait ")) != NULL) {
+            const long groups = strtol(at + 5, NULL, 10);
+            const bool last = !strstr(at + 5, "wait "); /* behind the loop, where nothing but empty groups is left */
+            char more[32], less[32];
+            snprintf(more, sizeof more, "wait %ld\n", groups + 1);
+            snprintf(less, sizeof less, "wait %ld\n", groups ? groups - 1 : 0);
+            const size_t length = strcspn(at, "\n") + 1;
+            expect(&cases[i], "wait + 1", replaced(text, at, length, more), last ? NULL : "nobody has waited");
+            expect(&cases[i], "wait - 1", replaced(text, at, length, less), NULL);
+            at += length;
+        }
+        /* A group is committed where something is copied only. The last iterations are those that notice: there must be some. */
+        at = strstr(text, "let ko_next");
+        assert_non_null(at);
+        at = strstr(at, empty);
+        assert_non_null(at);
+        const bool longer = strstr(cases[i].name, "longer") != NULL;
+        if (!longer && !strstr(cases[i].schedule, "stages=2"))
+            expect(&cases[i], "no empty commit", replaced(text, at, strlen(empty), "    commit\n    }\n"),
+                   "nobody has waited for the copy that makes");
+        free(report.kernel);
+    }
+    assert_true(pipelines >= 4);
+}
+
 /* Each barrier that lowering put into the cases is needed. */
 static void test_barriers(void **state) {
     (void)state;
@@ -196,7 +292,7 @@ static void test_barriers(void **state) {
 
 int main(void) {
     enum { COUNT = sizeof cases / sizeof *cases, WRONG = sizeof wrong_cases / sizeof *wrong_cases };
-    struct CMUnitTest tests[COUNT + WRONG + 1];
+    struct CMUnitTest tests[COUNT + WRONG + 2];
     for (int i = 0; i < COUNT; i++)
         tests[i] = (struct CMUnitTest){
             .name = cases[i].name, .test_func = test_case, .initial_state = (void *)(uintptr_t)&cases[i]};
@@ -204,5 +300,6 @@ int main(void) {
         tests[COUNT + i] = (struct CMUnitTest){
             .name = wrong_cases[i].name, .test_func = test_wrong, .initial_state = (void *)(uintptr_t)&wrong_cases[i]};
     tests[COUNT + WRONG] = (struct CMUnitTest)cmocka_unit_test(test_barriers);
+    tests[COUNT + WRONG + 1] = (struct CMUnitTest)cmocka_unit_test(test_mutants);
     return cmocka_run_group_tests_name("threads", tests, NULL, NULL);
 }
