@@ -5,6 +5,7 @@
 #include "tir/access.h"
 #include "tir/machine.h"
 #include "tir/schedule.h"
+#include "tir/unit.h"
 
 enum { CUDA_ACCESSES = 16, CUDA_ROW_MEMBERS = 16 };
 
@@ -42,7 +43,10 @@ typedef struct cuda_tile {
     int64_t steps, threads;                  /* of the sum, copied at once; of a block */
     int64_t pieces;                          /* of a sum that is cut: this is one of them */
     double cost;
-    int stepped; /* the axis of the sum whose parts follow each other, copies between them */
+    const tir_unit *unit;    /* of a warp, which computes the products (rules_matrix.c); NULL: none */
+    int unit_axis[3];        /* axes of m, of n and of the sum that run through the unit */
+    const char *fragment[2]; /* stages: operands in the registers of the unit */
+    int stepped;             /* the axis of the sum whose parts follow each other, copies between them */
 } cuda_tile;
 
 /* A stage that is computed where the root's threads need its values (rules.c). */
@@ -80,6 +84,13 @@ int cuda_reader_of(cuda_rules *r, int stage);
 /* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
 bool cuda_prepare_rows(cuda_rules *r, int root);
 void cuda_schedule_rows(cuda_rules *r, const cuda_row_group *group);
+/* The part of matrix units in what follows (rules_matrix.c). */
+bool cuda_matrix_fits(cuda_rules *r, int stage, cuda_tile *tile);
+void cuda_matrix_steps(cuda_tile *tile);
+double cuda_matrix_size(cuda_rules *r, cuda_tile *tile); /* the cost; -1: none fits */
+void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *tile);
+void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
+int cuda_contiguous_axis(cuda_rules *r, int stage, int64_t *bytes); /* of what a copy reads, in memory; -1: none */
 bool cuda_prepare_tile(cuda_rules *r, int stage);
 void cuda_schedule_tile(cuda_rules *r, const cuda_tile *tile);
 void cuda_schedule_points(cuda_rules *r, int root);

@@ -155,6 +155,7 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const tile_size *
 
 /* The best size, and its cost; -1: none fits. */
 static double choose_size(cuda_rules *r, cuda_tile *t) {
+    if (t->unit) return cuda_matrix_size(r, t);
     double best = -1;
     tile_size chosen = {{0}, {0}, {0}};
     for (int64_t threads = 64; threads <= 256; threads *= 2)
@@ -283,7 +284,10 @@ static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     t->bytes[0] = factor_bytes(r, &stage, t, t->m);
     t->bytes[1] = factor_bytes(r, &stage, t, t->n);
     t->bytes[2] = (int64_t)lib_dtype_size(r->region->tensors.data[stage.tensor[0]].dtype);
-    choose_steps(r, s, t);
+    if (cuda_matrix_fits(r, s, t))
+        cuda_matrix_steps(t);
+    else
+        choose_steps(r, s, t);
     t->cost = choose_size(r, t);
     return t->cost >= 0;
 }
@@ -352,7 +356,10 @@ bool cuda_prepare_tile(cuda_rules *r, int s) {
         cuda_rewrite(r, "operand %s.%s -> %s%s", t.sums, side ? t.n : t.m, t.copy[side],
                      t.deviates[side] ? " deviates zero*nonfinite" : "");
     find_root(r, &t);
-    lay_out(r, &t);
+    if (t.unit)
+        cuda_matrix_lay_out(r, &t);
+    else
+        lay_out(r, &t);
     const char *const names[] = {t.sums, t.copy[0], t.copy[1], t.root};
     for (int i = 0; i < 4; i++) cuda_mark_done(r, names[i]);
     lib_vec_push(r->arena, &r->tiles, t);
@@ -497,7 +504,7 @@ static int64_t copied(const cuda_tile *t, const char *name, cuda_side *side) {
 }
 
 /* The axis along which the factor lies side by side in memory; -1: none. */
-static int contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
+int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
     tir_access access[CUDA_ACCESSES];
     int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), found = -1;
     *bytes = 1;
@@ -518,7 +525,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
     const int s = cuda_stage_named(r, copy);
     const tir_stage *stage = &r->region->stages.data[s];
     int64_t size, left = t->threads, vector = 1;
-    const int along = contiguous_axis(r, s, &size);
+    const int along = cuda_contiguous_axis(r, s, &size);
     const char *lane[TIR_MAX_AXES] = {NULL}, *turn[TIR_MAX_AXES] = {NULL}, *run = NULL;
     for (int last = 1; last >= 0; last--)
         for (int a = stage->space - 1; a >= 0; a--) {
@@ -574,6 +581,10 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
 }
 
 void cuda_schedule_tile(cuda_rules *r, const cuda_tile *t) {
+    if (t->unit) {
+        cuda_schedule_matrix(r, t);
+        return;
+    }
     const char *block = schedule_root(r, t), *at = schedule_sums(r, t);
     tir_schedule_add(r->schedule, "at %s %s.%s", t->sums, t->root, block);
     tir_schedule_add(r->schedule, "store %s reg", t->sums);

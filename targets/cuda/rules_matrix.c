@@ -1,0 +1,461 @@
+/* Contractions on matrix units: the tiles of rules_tile.c with warps in place of threads. A warp keeps tiles of the instruction's sums in
+ * registers; operands come from shared memory into registers of the lanes that the instruction takes them from (tir/collective.h), by
+ * ldmatrix where lowering finds it.
+ *
+ * Of each side one axis runs through the instruction, and of the sum the longest. Along an axis a tile is  thread x hi x lo  points: warps,
+ * instructions of a warp, and points of one instruction, 16 of m and 8 of n, 1 where another axis runs through it. */
+#include "targets/cuda/rules.h"
+
+enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP };
+
+static int64_t ceil_div(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
+}
+static int64_t power_above(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t tile_of(const cuda_tile_axis *x) {
+    return x->hi * x->thread * x->lo;
+}
+
+/* ---- which axes, and how much of them */
+
+/* The axis of a side that fills the instruction best, the last one of equals. */
+static int best_axis(const cuda_tile *t, cuda_side side, int64_t points) {
+    int best = -1;
+    for (int a = 0; a < t->count; a++) {
+        const int64_t extent = t->axis[a].extent, whole = ceil_div(extent, points) * points;
+        if (t->axis[a].side != side) continue;
+        if (best >= 0) {
+            const int64_t other = t->axis[best].extent;
+            if (extent * (ceil_div(other, points) * points) < other * whole) continue;
+        }
+        best = a;
+    }
+    return best;
+}
+
+bool cuda_matrix_fits(cuda_rules *r, int s, cuda_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    t->unit = tir_unit_of_warp(r->machine->units, r->region->pool, stage);
+    if (!t->unit) return false;
+    t->unit_axis[0] = best_axis(t, CUDA_SIDE_M, ROWS);
+    t->unit_axis[1] = best_axis(t, CUDA_SIDE_N, COLUMNS);
+    t->unit_axis[2] = best_axis(t, CUDA_SIDE_SUM, DEPTH);
+    return true;
+}
+
+void cuda_matrix_steps(cuda_tile *t) {
+    enum { STEPS = 32 };
+    cuda_tile_axis *x = &t->axis[t->unit_axis[2]];
+    for (int a = t->space; a < t->count; a++) t->axis[a].lo = 1;
+    x->lo = x->extent > DEPTH ? STEPS : DEPTH;
+    t->stepped = t->unit_axis[2];
+    t->steps = x->lo;
+}
+
+/* Warps and instructions of a side among its axes: first to the one of the instruction. */
+static void spread(cuda_tile *t, cuda_side side, int64_t warps, int64_t own, int64_t points) {
+    cuda_tile_axis *first = &t->axis[t->unit_axis[side]];
+    for (int n = t->space; n >= 0; n--) {
+        cuda_tile_axis *x = n == t->space ? first : &t->axis[n];
+        if (x->side != side || (n < t->space && x == first)) continue;
+        x->lo = x == first ? points : 1;
+        int64_t room = power_above(ceil_div(x->extent, x->lo));
+        x->hi = least(own, room), own /= x->hi, room /= x->hi;
+        x->thread = least(warps, room), warps /= x->thread;
+    }
+    first->hi *= own, first->thread *= warps;
+}
+
+typedef struct warp_tile {
+    int64_t warps[2], own[2]; /* of m and n */
+} warp_tile;
+
+static void apply_size(cuda_tile *t, const warp_tile *size) {
+    spread(t, CUDA_SIDE_M, size->warps[0], size->own[0], ROWS);
+    spread(t, CUDA_SIDE_N, size->warps[1], size->own[1], COLUMNS);
+    t->threads = size->warps[0] * size->warps[1] * WARP;
+}
+
+/* Cycles of a multiprocessor until all is done, as in rules_tile.c: an instruction takes the matrix units 2 cycles, shared memory gives 128
+ * bytes a cycle. */
+static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *size) {
+    enum { EACH = 2, REGISTERS = 65536, LATENCY = 900, L2_BYTES = 24, THREADS = 2048, OVERLAP = 8 };
+    const int64_t warps = t->threads / WARP, bm = size->warps[0] * size->own[0] * ROWS,
+                  bn = size->warps[1] * size->own[1] * COLUMNS;
+    const int64_t registers = 48 + size->own[0] * size->own[1] * 4 + size->own[0] * 8 + size->own[1] * 4;
+    const int64_t shared = t->steps * (bm + bn) * 2;
+    int64_t blocks = t->points[CUDA_SIDE_BATCH];
+    for (int a = 0; a < t->space; a++)
+        if (t->axis[a].side != CUDA_SIDE_BATCH) blocks *= ceil_div(t->axis[a].extent, tile_of(&t->axis[a]));
+    if (registers > least(r->machine->thread_registers, REGISTERS / t->threads) || shared > r->machine->shared_memory)
+        return -1;
+    int64_t together = least(REGISTERS / (registers * t->threads), THREADS / t->threads);
+    together = least(together, r->machine->shared_memory / shared);
+    together = least(together, ceil_div(blocks, r->machine->multiprocessors));
+    const double sub = (double)t->steps / DEPTH;
+    const double arithmetic = sub * (double)(warps * size->own[0] * size->own[1] * EACH);
+    const double reads = sub * (double)(warps * (size->own[0] * ROWS + size->own[1] * COLUMNS) * DEPTH * 2) / 128;
+    const double memory = (double)((bm + bn) * t->steps * 2) / L2_BYTES;
+    const double beside = reads > memory ? reads : memory;
+    const double step = arithmetic > beside ? arithmetic + beside / 4 : beside + arithmetic / 4;
+    const double all = (double)together * step, alone = step + LATENCY;
+    const double slower = all > alone ? all : alone, quicker = all > alone ? alone : all;
+    const double waves = (double)ceil_div(blocks, r->machine->multiprocessors * together);
+    const double rounds = (double)t->points[CUDA_SIDE_SUM] / (double)t->axis[t->stepped].extent *
+                          (double)ceil_div(t->axis[t->stepped].extent, t->steps);
+    return waves * (rounds * (slower + quicker / OVERLAP) + LATENCY);
+}
+
+double cuda_matrix_size(cuda_rules *r, cuda_tile *t) {
+    double best = -1;
+    warp_tile chosen = {{0}, {0}};
+    for (int64_t down = 1; down <= 4; down *= 2)
+        for (int64_t across = 1; across <= 4; across *= 2)
+            for (int64_t m = 1; m <= 4; m *= 2)
+                for (int64_t n = 1; n <= 8; n *= 2) {
+                    const warp_tile size = {{down, across}, {m, n}};
+                    if (down * across < 2 || down * across > 8) continue;
+                    apply_size(t, &size);
+                    double cost = cost_of(r, t, &size);
+                    if (cost < 0 || (best >= 0 && cost >= best)) continue;
+                    best = cost, chosen = size;
+                }
+    if (best >= 0) apply_size(t, &chosen);
+    return best;
+}
+
+/* ---- rewrites: layouts */
+
+static const char *part(cuda_rules *r, const char *name, int64_t divisor, int64_t modulus) {
+    if (divisor > 1 && modulus) return lib_arena_format(r->arena, "%s/%d%%%d", name, (int)divisor, (int)modulus);
+    if (divisor > 1) return lib_arena_format(r->arena, "%s/%d", name, (int)divisor);
+    if (modulus) return lib_arena_format(r->arena, "%s%%%d", name, (int)modulus);
+    return name;
+}
+
+static void add_part(lib_text *layout, const char *text) {
+    lib_text_format(layout, "%s%s", layout->length ? ", " : "", text);
+}
+
+/* Sums: warps, instructions, then the lanes and registers of the accumulator. */
+static void lay_out_sums(cuda_rules *r, const cuda_tile *t) {
+    lib_text layout, inner;
+    lib_text_init(&layout, r->arena);
+    lib_text_init(&inner, r->arena);
+    for (int a = 0; a < t->space; a++) {
+        const cuda_tile_axis *x = &t->axis[a];
+        add_part(&layout, part(r, x->name, tile_of(x), 0));
+        if (x->thread > 1) add_part(&layout, part(r, x->name, x->hi * x->lo, x->thread));
+        if (x->hi > 1) add_part(&layout, part(r, x->name, x->lo, x->hi));
+    }
+    const char *row = t->axis[t->unit_axis[0]].name, *column = t->axis[t->unit_axis[1]].name;
+    lib_text_format(&inner, "%s%%8, %s/2%%4, %s/8%%2, %s%%2", row, column, row, column);
+    cuda_rewrite(r, "layout %s (%s, %s)", t->sums, layout.data, inner.data);
+}
+
+static int axis_named(const cuda_tile *t, const char *name) {
+    for (int a = 0; a < t->count; a++)
+        if (strcmp(t->axis[a].name, name) == 0) return a;
+    return -1;
+}
+
+/* The fragments of an operand: the other axes, whole instructions, then its lanes and registers. */
+static void lay_out_fragment(cuda_rules *r, const cuda_tile *t, int side) {
+    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->fragment[side])];
+    const char *own = NULL, *deep = NULL;
+    lib_text layout;
+    lib_text_init(&layout, r->arena);
+    for (int a = 0; a < stage->space; a++) {
+        const char *name = stage->axis[a].name;
+        const int axis = axis_named(t, name);
+        if (axis == t->unit_axis[side]) own = name;
+        if (axis == t->unit_axis[2]) deep = name;
+        const bool unit = axis == t->unit_axis[side] || axis == t->unit_axis[2];
+        add_part(&layout, unit ? part(r, name, axis == t->unit_axis[1] && side ? COLUMNS : ROWS, 0) : name);
+    }
+    lib_text_format(&layout, ", %s%%8, %s/2%%4, %s/8%%2", own, deep, deep);
+    if (side == 0) lib_text_format(&layout, ", %s/8%%2", own);
+    cuda_rewrite(r, "layout %s (%s, %s%%2)", t->fragment[side], layout.data, deep);
+}
+
+/* The axis of a copy along which its elements lie side by side in shared memory: as in memory, if that is an axis of the instruction. */
+static int fast_axis(cuda_rules *r, const cuda_tile *t, int side, bool *vectors) {
+    const int s = cuda_stage_named(r, t->copy[side]);
+    const tir_stage *stage = &r->region->stages.data[s];
+    int64_t bytes;
+    int along = cuda_contiguous_axis(r, s, &bytes), deep = 0;
+    for (int a = 0; a < stage->space; a++) {
+        const int axis = axis_named(t, stage->axis[a].name);
+        if (axis == t->unit_axis[2]) deep = a;
+        if (a == along && (axis == t->unit_axis[side] || axis == t->unit_axis[2])) {
+            *vectors = true;
+            return a;
+        }
+    }
+    *vectors = false;
+    return deep;
+}
+
+/* Points of a copy's axis that a block needs at once. */
+static int64_t copied(const cuda_tile *t, const char *name) {
+    const int a = axis_named(t, name);
+    if (a < 0 || t->axis[a].side == CUDA_SIDE_BATCH) return 1;
+    return t->axis[a].side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
+}
+
+/* Rows of at most 128 bytes. */
+static void lay_out_copy(cuda_rules *r, const cuda_tile *t, int side) {
+    enum { ROW = 64 };
+    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+    bool vectors;
+    const int fast = fast_axis(r, t, side, &vectors);
+    const char *name = stage->axis[fast].name;
+    const bool panels = copied(t, name) > ROW;
+    lib_text layout;
+    lib_text_init(&layout, r->arena);
+    if (panels) add_part(&layout, part(r, name, ROW, 0));
+    for (int a = 0; a < stage->space; a++)
+        if (a != fast) add_part(&layout, stage->axis[a].name);
+    add_part(&layout, part(r, name, 1, panels ? ROW : 0));
+    cuda_rewrite(r, "layout %s (%s)", t->copy[side], layout.data);
+}
+
+void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *t) {
+    for (int side = 0; side < 2; side++) {
+        t->fragment[side] = cuda_fresh_name(r, t->copy[side], "fragment");
+        cuda_rewrite(r, "copy %s -> %s", t->copy[side], t->fragment[side]);
+        cuda_mark_done(r, t->fragment[side]);
+    }
+    lay_out_sums(r, t);
+    for (int side = 0; side < 2; side++) {
+        lay_out_copy(r, t, side);
+        lay_out_fragment(r, t, side);
+    }
+}
+
+/* ---- loops */
+
+typedef struct axis_loops {
+    const char *block, *warp, *turn; /* NULL: none */
+    const char *high, *low;          /* of the instruction: m half and row, n column and pair */
+} axis_loops;
+
+static const char *split(cuda_rules *r, const char *stage, const char *axis, int64_t factor, const char *outer,
+                         const char *inner, const char *mode) {
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask%s", stage, axis, (long long)factor, outer, inner,
+                     mode);
+    return inner;
+}
+
+static const char *name_of(cuda_rules *r, const char *what, int axis) {
+    return lib_arena_format(r->arena, "%s%d", what, axis);
+}
+
+/* An axis of the result, in blocks where all of it is seen. */
+static axis_loops split_axis(cuda_rules *r, const cuda_tile *t, const char *stage, const char *rest, int a,
+                             bool blocks) {
+    const cuda_tile_axis *x = &t->axis[a];
+    axis_loops loops = {NULL, NULL, NULL, NULL, NULL};
+    const bool unit = a == t->unit_axis[0] || a == t->unit_axis[1];
+    if (blocks && tile_of(x) == 1) {
+        loops.block = rest;
+        return loops;
+    }
+    if (blocks) {
+        loops.block = name_of(r, "block", a);
+        rest = split(r, stage, rest, tile_of(x), loops.block, name_of(r, "rest", a), " full");
+    }
+    loops.warp = name_of(r, "warp", a);
+    rest = split(r, stage, rest, x->hi * x->lo, loops.warp, name_of(r, "part", a), "");
+    if (!unit) {
+        loops.turn = rest;
+        return loops;
+    }
+    loops.turn = name_of(r, "turn", a);
+    rest = split(r, stage, rest, x->lo, loops.turn, name_of(r, "one", a), "");
+    loops.high = name_of(r, "high", a);
+    loops.low = name_of(r, "low", a);
+    split(r, stage, rest, a == t->unit_axis[0] ? 8 : 2, loops.high, loops.low, "");
+    return loops;
+}
+
+static void mark(cuda_rules *r, const char *directive, const char *stage, const char *loop) {
+    if (loop) tir_schedule_add(r->schedule, "%s %s.%s", directive, stage, loop);
+}
+
+static void add(lib_text *order, const char *loop) {
+    if (loop) lib_text_format(order, " %s", loop);
+}
+
+/* Lanes: a row of m and a column of n; a lane's own: halves of m, pairs of n. */
+static void add_lanes(lib_text *order, const cuda_tile *t, const axis_loops *loops) {
+    add(order, loops[t->unit_axis[0]].low);
+    add(order, loops[t->unit_axis[1]].high);
+}
+static void add_own(lib_text *order, const cuda_tile *t, const axis_loops *loops) {
+    for (int a = 0; a < t->space; a++) add(order, loops[a].turn);
+    add(order, loops[t->unit_axis[0]].high);
+    add(order, loops[t->unit_axis[1]].low);
+}
+
+static void mark_lanes(cuda_rules *r, const cuda_tile *t, const char *stage, const axis_loops *loops) {
+    for (int a = 0; a < t->space; a++) {
+        mark(r, "thread", stage, loops[a].warp);
+        mark(r, "unroll", stage, loops[a].turn);
+    }
+    mark(r, "thread", stage, loops[t->unit_axis[0]].low);
+    mark(r, "thread", stage, loops[t->unit_axis[1]].high);
+    mark(r, "unroll", stage, loops[t->unit_axis[0]].high);
+}
+
+static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
+    const tir_stage *root = &r->region->stages.data[cuda_stage_named(r, t->root)];
+    axis_loops loops[TIR_MAX_AXES];
+    const char *last = NULL;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < t->space; a++) loops[a] = split_axis(r, t, t->root, root->axis[a].name, a, true);
+    for (int a = 0; a < t->space; a++) add(&order, last = loops[a].block);
+    for (int a = 0; a < t->space; a++) add(&order, loops[a].warp);
+    add_lanes(&order, t, loops);
+    add_own(&order, t, loops);
+    tir_schedule_add(r->schedule, "order %s:%s", t->root, order.data);
+    for (int a = 0; a < t->space; a++) mark(r, "par", t->root, loops[a].block);
+    mark_lanes(r, t, t->root, loops);
+    mark(r, "vec", t->root, loops[t->unit_axis[1]].low);
+    return last;
+}
+
+/* *copies, *fragments: the loops at which those are made. */
+static void schedule_sums(cuda_rules *r, const cuda_tile *t, const char **copies, const char **fragments) {
+    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->sums)];
+    const cuda_tile_axis *deep = &t->axis[t->unit_axis[2]];
+    axis_loops loops[TIR_MAX_AXES];
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < t->space; a++) {
+        if (t->axis[a].side == CUDA_SIDE_BATCH)
+            loops[a] = (axis_loops){stage->axis[a].name, NULL, NULL, NULL, NULL};
+        else
+            loops[a] = split_axis(r, t, t->sums, stage->axis[a].name, a, false);
+    }
+    const int k = t->unit_axis[2];
+    const char *step = name_of(r, "step", k), *sub = name_of(r, "sub", k), *point = name_of(r, "point", k);
+    *copies = name_of(r, "block", k);
+    split(r, t->sums, stage->axis[k].name, deep->lo, *copies, step, " full");
+    split(r, t->sums, step, DEPTH, sub, point, "");
+    for (int a = 0; a < t->space; a++) add(&order, loops[a].block);
+    for (int a = t->space; a < t->count; a++)
+        if (a != k) add(&order, stage->axis[a].name);
+    add(&order, *copies);
+    for (int a = 0; a < t->space; a++) add(&order, loops[a].warp);
+    add(&order, *fragments = sub);
+    add_lanes(&order, t, loops);
+    add_own(&order, t, loops);
+    tir_schedule_add(r->schedule, "order %s:%s %s", t->sums, order.data, point);
+    mark_lanes(r, t, t->sums, loops);
+    mark(r, "unroll", t->sums, loops[t->unit_axis[1]].low);
+    mark(r, "unroll", t->sums, sub);
+    const axis_loops *m = &loops[t->unit_axis[0]], *n = &loops[t->unit_axis[1]];
+    tir_schedule_add(r->schedule, "unit %s.%s,%s,%s,%s,%s %s deviates assoc", t->sums, m->high, m->low, n->high, n->low,
+                     point, t->unit->name);
+}
+
+/* Lanes hold rows of the operand's own axis, and pairs along the sum. */
+static void schedule_fragment(cuda_rules *r, const cuda_tile *t, int side, const char *at) {
+    const char *stage = t->fragment[side], *own_half = NULL;
+    const tir_stage *s = &r->region->stages.data[cuda_stage_named(r, stage)];
+    lib_text turns;
+    lib_text_init(&turns, r->arena);
+    for (int a = 0; a < s->space; a++) {
+        const char *name = s->axis[a].name;
+        const int axis = axis_named(t, name);
+        if (axis == t->unit_axis[2]) {
+            split(r, stage, name, 8, "half", "eight", "");
+            split(r, stage, "eight", 2, "two", "pair", "");
+        } else if (axis == t->unit_axis[side] && side == 0) {
+            split(r, stage, name, ROWS, "turn", "rows", "");
+            split(r, stage, "rows", 8, own_half = "upper", "row", "");
+            add(&turns, "turn");
+        } else if (axis == t->unit_axis[side]) {
+            split(r, stage, name, COLUMNS, "turn", "row", "");
+            add(&turns, "turn");
+        } else {
+            add(&turns, name);
+        }
+    }
+    tir_schedule_add(r->schedule, "order %s: row two%s half %s pair", stage, turns.data ? turns.data : "",
+                     own_half ? own_half : "");
+    tir_schedule_add(r->schedule, "thread %s.row %s.two", stage, stage);
+    tir_schedule_add(r->schedule, "unroll %s.turn %s.half", stage, stage);
+    if (own_half) mark(r, "unroll", stage, own_half);
+    mark(r, "vec", stage, "pair");
+    tir_schedule_add(r->schedule, "at %s %s.%s", stage, t->sums, at);
+    tir_schedule_add(r->schedule, "store %s reg", stage);
+}
+
+/* Threads go over the axes, first along the one that lies side by side, each with a vector of it. */
+static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const char *at) {
+    enum { VECTOR = 8 };
+    const char *copy = t->copy[side], *turn[TIR_MAX_AXES] = {NULL}, *lane[TIR_MAX_AXES] = {NULL}, *run = NULL;
+    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, copy)];
+    bool vectors;
+    const int fast = fast_axis(r, t, side, &vectors);
+    int64_t left = t->threads;
+    for (int n = stage->space; n >= 0; n--) {
+        const int a = n == stage->space ? fast : n;
+        const char *rest = stage->axis[a].name;
+        int64_t extent = copied(t, rest);
+        if (n == fast) continue;
+        if (a == fast && vectors) {
+            run = name_of(r, "run", a);
+            const char *whole = rest;
+            rest = name_of(r, "rest", a);
+            split(r, copy, whole, VECTOR, rest, run, "");
+            extent /= VECTOR;
+        }
+        const int64_t lanes = least(power_above(extent), left);
+        if (extent > lanes && lanes > 1) {
+            turn[a] = name_of(r, "turn", a), lane[a] = name_of(r, "lane", a);
+            split(r, copy, rest, lanes, turn[a], lane[a], "");
+        } else if (lanes > 1) {
+            lane[a] = rest;
+        } else {
+            turn[a] = rest;
+        }
+        left /= lanes;
+    }
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (a != fast) add(&order, lane[a]);
+    add(&order, lane[fast]);
+    for (int a = 0; a < stage->space; a++) add(&order, turn[a]);
+    add(&order, run);
+    tir_schedule_add(r->schedule, "order %s:%s", copy, order.data);
+    for (int a = 0; a < stage->space; a++) {
+        mark(r, "thread", copy, lane[a]);
+        if (turn[a] && copied(t, stage->axis[a].name) > 1) mark(r, "unroll", copy, turn[a]);
+    }
+    mark(r, "vec", copy, run);
+    tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
+    tir_schedule_add(r->schedule, "store %s shared", copy);
+}
+
+void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *t) {
+    const char *block = schedule_root(r, t), *copies, *fragments;
+    schedule_sums(r, t, &copies, &fragments);
+    tir_schedule_add(r->schedule, "at %s %s.%s", t->sums, t->root, block);
+    tir_schedule_add(r->schedule, "store %s reg", t->sums);
+    for (int side = 0; side < 2; side++) {
+        schedule_copy(r, t, side, copies);
+        schedule_fragment(r, t, side, fragments);
+    }
+}
