@@ -116,7 +116,7 @@ void *jit_device_constant(jit_build *build, const void *host, size_t size, bool 
     dlc_program *program = build->program;
     lib_scope *scope = build->work->scope;
     lib_error error;
-    if (!host || !size) return (void *)(uintptr_t)host; /* a dump before constants are computed; nothing to read */
+    if (!host || !size) return NULL; /* a dump before constants are computed; nothing to read */
     const jit_resident *found =
         kept ? find_kept(program, host, size) : find_resident(build->plan->residents, host, size);
     if (found) return found->device;

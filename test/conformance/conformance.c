@@ -301,7 +301,7 @@ static bool run_fills(test_case *c) {
 static bool run_legs(test_case *c) {
     const test_graphs graphs = {c->g, c->primitive};
     for (const test_leg *leg = test_legs; leg->name; leg++)
-        c->prepared[leg - test_legs] = leg->prepare(leg, c->arena, &graphs);
+        if (test_leg_wanted(leg)) c->prepared[leg - test_legs] = leg->prepare(leg, c->arena, &graphs);
     bool good = run_fills(c);
     for (const test_leg *leg = test_legs; leg->name; leg++)
         if (leg->finish && c->prepared[leg - test_legs]) leg->finish(c->prepared[leg - test_legs]);
@@ -377,8 +377,16 @@ static void test_rows_are_complete(void **state) {
     assert_int_equal(missing, 0);
 }
 
-/* Arguments: names of operators to test; none: all. */
+static int list_rows(void) {
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++)
+            if ((*row)->samples && (*row)->reference) printf("%s\n", (*row)->name);
+    return 0;
+}
+
+/* Arguments: names of operators to test; none: all. --list: what there is. DLC_TEST_TARGET=cuda: on its device (legs.h). */
 int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) return list_rows();
     struct CMUnitTest tests[512] = {cmocka_unit_test(test_rows_are_complete)};
     size_t count = 1;
     for (const graph_op *const *const *family = graph_op_families; *family; family++)
@@ -390,7 +398,7 @@ int main(int argc, char **argv) {
                 (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
 #ifdef DLC_TARGET_cuda
-    if (argc < 2 && !getenv("DLC_TEST_SHARE") && count < sizeof tests / sizeof *tests)
+    if (argc < 2 && !getenv("DLC_TEST_SHARE") && !getenv("DLC_TEST_TARGET") && count < sizeof tests / sizeof *tests)
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_sources);
 #endif
     int failed = _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);

@@ -29,8 +29,9 @@ typedef struct prepared_region {
     uint32_t outputs;
     bool fma;
     tir_kernel *kernel;    /* of legs that lower; NULL: outputs are inputs */
-    target_module *module; /* of the cpu leg */
+    target_module *module; /* of legs that compile */
     const char *schedule;
+    bool inexact; /* of the device leg: hardware decides about last bits */
 } prepared_region;
 
 /* NULL: some node has no compute definition. */
@@ -89,6 +90,11 @@ static int64_t element_count(const prepared_region *p, uint32_t tensor) {
     return count;
 }
 
+static size_t output_bytes(const prepared_region *p, uint32_t output) {
+    const tir_tensor *t = &p->region->tensors.data[p->output[output]];
+    return (size_t)element_count(p, p->output[output]) * lib_dtype_size(t->dtype);
+}
+
 /* Arguments of one run; outputs that are inputs of the region itself are copied. */
 static void **region_arguments(const prepared_region *p, lib_arena *arena, void *const *inputs, void *const *outputs) {
     void **arguments = LIB_NEW_ARRAY(arena, void *, (size_t)p->region->inputs + p->outputs + 1);
@@ -96,7 +102,7 @@ static void **region_arguments(const prepared_region *p, lib_arena *arena, void 
         arguments[a] = p->constant[a] ? (void *)p->constant[a] : inputs[p->input[a]];
     for (uint32_t i = 0; i < p->outputs; i++) {
         const tir_tensor *t = &p->region->tensors.data[p->output[i]];
-        size_t bytes = (size_t)element_count(p, p->output[i]) * lib_dtype_size(t->dtype);
+        size_t bytes = output_bytes(p, i);
         if (t->stage >= 0)
             arguments[t->argument] = outputs[i];
         else if (bytes)
@@ -160,6 +166,44 @@ static void run_loops(void *prepared, lib_arena *arena, void *const *inputs, voi
     if (p->kernel) interpret(p, arena, arguments);
 }
 
+/* ---- code and interpreter must agree ------------------------------------------------------------------------------------ */
+
+#if defined DLC_TARGET_cpu || defined DLC_TARGET_cuda
+static bool same_bits(dlc_dtype dtype, const char *a, const char *b, int64_t count) {
+    size_t size = lib_dtype_size(dtype);
+    for (int64_t i = 0; i < count; i++) {
+        const char *x = a + (size_t)i * size, *y = b + (size_t)i * size;
+        if (memcmp(x, y, size) == 0) continue;
+        if (!lib_dtype_is_float(dtype) || !isnan(lib_element_get_f64(dtype, x)) ||
+            !isnan(lib_element_get_f64(dtype, y)))
+            return false;
+    }
+    return true;
+}
+
+/* The same arguments, but for outputs of its own, which it fills. */
+static void **run_interpreter(const prepared_region *p, lib_arena *arena, void *const *arguments) {
+    void **checked = LIB_NEW_ARRAY(arena, void *, (size_t)p->region->inputs + p->outputs + 1);
+    memcpy(checked, arguments, (size_t)p->region->inputs * sizeof *checked);
+    for (uint32_t i = 0; i < p->outputs; i++) {
+        const tir_tensor *t = &p->region->tensors.data[p->output[i]];
+        if (t->stage >= 0) checked[t->argument] = lib_arena_take(arena, output_bytes(p, i) + 1);
+    }
+    interpret(p, arena, checked);
+    return checked;
+}
+
+static void expect_same_bits(const prepared_region *p, lib_arena *arena, void *const *arguments, void *const *checked) {
+    for (uint32_t i = 0; i < p->outputs; i++) {
+        const tir_tensor *t = &p->region->tensors.data[p->output[i]];
+        if (t->stage >= 0 &&
+            !same_bits(t->dtype, arguments[t->argument], checked[t->argument], element_count(p, p->output[i])))
+            lib_raise(arena->scope, DLC_INTERNAL, "compiled code and interpreter differ in %s; schedule:\n%s", t->name,
+                      p->schedule);
+    }
+}
+#endif
+
 /* ---- the cpu target's own schedule: its loop IR by the checking interpreter and compiled give the same bits ------------ */
 
 #ifdef DLC_TARGET_cpu
@@ -222,54 +266,33 @@ static void run_compiled(const prepared_region *p, lib_arena *arena, void *const
     }
 }
 
-static bool same_bits(dlc_dtype dtype, const char *a, const char *b, int64_t count) {
-    size_t size = lib_dtype_size(dtype);
-    for (int64_t i = 0; i < count; i++) {
-        const char *x = a + (size_t)i * size, *y = b + (size_t)i * size;
-        if (memcmp(x, y, size) == 0) continue;
-        if (!lib_dtype_is_float(dtype) || !isnan(lib_element_get_f64(dtype, x)) ||
-            !isnan(lib_element_get_f64(dtype, y)))
-            return false;
-    }
-    return true;
-}
-
 static void run_cpu(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs) {
     prepared_region *p = prepared;
     void **arguments = region_arguments(p, arena, inputs, outputs);
     if (!p->kernel) return;
-    void **checked = LIB_NEW_ARRAY(arena, void *, (size_t)p->region->inputs + p->outputs + 1);
-    memcpy(checked, arguments, (size_t)p->region->inputs * sizeof *checked);
-    for (uint32_t i = 0; i < p->outputs; i++) {
-        const tir_tensor *t = &p->region->tensors.data[p->output[i]];
-        size_t bytes = (size_t)element_count(p, p->output[i]) * lib_dtype_size(t->dtype);
-        if (t->stage >= 0) checked[t->argument] = lib_arena_take(arena, bytes + 1);
-    }
-    interpret(p, arena, checked);
+    void **checked = run_interpreter(p, arena, arguments);
     run_compiled(p, arena, arguments);
-    for (uint32_t i = 0; i < p->outputs; i++) {
-        const tir_tensor *t = &p->region->tensors.data[p->output[i]];
-        if (t->stage >= 0 &&
-            !same_bits(t->dtype, arguments[t->argument], checked[t->argument], element_count(p, p->output[i])))
-            lib_raise(arena->scope, DLC_INTERNAL, "compiled code and interpreter differ in %s; schedule:\n%s", t->name,
-                      p->schedule);
-    }
+    expect_same_bits(p, arena, arguments, checked);
 }
 #endif
 
 /* ---- the cuda target's schedule, without a GPU: its loop IR by the checking interpreter, and printed as source ----------- */
 
 #ifdef DLC_TARGET_cuda
+static void lower_for_cuda(prepared_region *p, lib_arena *arena, const tir_machine *machine) {
+    tir_schedule schedule;
+    tir_schedule_init(&schedule, arena);
+    cuda_schedule(machine, 1, tir_region_copy(arena, p->region), &schedule);
+    p->schedule = schedule.text.length ? schedule.text.data : "";
+    p->kernel = tir_lower(arena, p->region, &schedule, &(tir_lower_options){.machine = machine, .verify = true});
+}
+
 static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
     prepared_region *p = prepare_region(leg, arena, graphs);
     if (!p || p->region->outputs == 0) return p;
     tir_machine machine;
     if (!cuda_machine_of_name("sm_90", &machine)) lib_raise(arena->scope, DLC_INTERNAL, "no facts of sm_90");
-    tir_schedule schedule;
-    tir_schedule_init(&schedule, arena);
-    cuda_schedule(&machine, 1, tir_region_copy(arena, p->region), &schedule);
-    p->schedule = schedule.text.length ? schedule.text.data : "";
-    p->kernel = tir_lower(arena, p->region, &schedule, &(tir_lower_options){.machine = &machine, .verify = true});
+    lower_for_cuda(p, arena, &machine);
     sources_add(arena, p->kernel);
     if (getenv("SHOW")) {
         lib_text text, source;
@@ -281,13 +304,183 @@ static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_grap
     }
     return p;
 }
+/* ---- the cuda target on its device: the schedule for that device by NVRTC and the driver, and by the interpreter ------------ */
+
+static struct {
+    target_device *device;
+    tir_machine machine;
+    int exact, inexact; /* kernels that ran */
+} gpu;
+
+static void open_gpu(lib_scope *scope) {
+    lib_error error;
+    target_options options = {.allocator = &lib_libc_allocator};
+    if (!gpu.device && target_cuda.open(&options, &gpu.device, &gpu.machine, &error) != DLC_OK)
+        lib_raise_error(scope, &error);
+}
+
+static void gpu_try(lib_scope *scope, dlc_status status, const lib_error *error) {
+    if (status != DLC_OK) lib_raise_error(scope, error);
+}
+
+/* What is no promise: f64 functions are the vendor's, and matrix units add in an order of their own. */
+static bool is_inexact(lib_arena *arena, const tir_kernel *kernel) {
+    for (uint32_t n = 1; n < kernel->pool->nodes.count; n++) {
+        const tir_node *node = &kernel->pool->nodes.data[n];
+        if ((tir_ops[node->op].flags & TIR_MATH) && node->dtype == DLC_F64) return true;
+    }
+    lib_text source;
+    lib_text_init(&source, arena);
+    cuda_emit(kernel, 0, &source);
+    return source.length && strstr(source.data, "mma.sync");
+}
+
+static void *prepare_device(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
+    prepared_region *p = prepare_region(leg, arena, graphs);
+    if (!p || p->region->outputs == 0) return p;
+    open_gpu(arena->scope);
+    lower_for_cuda(p, arena, &gpu.machine);
+    p->inexact = is_inexact(arena, p->kernel);
+    lib_error error = {0};
+    target_object object;
+    const tir_kernel *kernel = p->kernel;
+    gpu_try(arena->scope, target_cuda.compile(gpu.device, 1, &kernel, &object, &error), &error);
+    dlc_status status = target_cuda.load(gpu.device, &object, 1, &kernel, &p->module, &error);
+    target_cuda.release_object(gpu.device, &object);
+    gpu_try(arena->scope, status, &error);
+    *(p->inexact ? &gpu.inexact : &gpu.exact) += 1;
+    return p;
+}
+
+static void finish_device(void *prepared) {
+    const prepared_region *p = prepared;
+    if (p->module) target_cuda.unload(gpu.device, p->module);
+}
+
+/* Device memory of one run: arguments, workspace, local scratch, each with a fence behind it that nothing may touch. */
+enum { FENCE = 64, FENCE_BYTE = 0xa5, BLOCKS_MAX = 64 };
+
+typedef struct device_block {
+    void *at;
+    char *image; /* what it held, or is to hold: `bytes`, then the fence */
+    size_t bytes;
+} device_block;
+
+typedef struct device_run {
+    lib_arena *arena;
+    target_stream *stream;
+    device_block blocks[BLOCKS_MAX];
+    int count;
+} device_run;
+
+static void *put_on_device(device_run *r, const void *from, size_t bytes) {
+    lib_error error = {0};
+    if (r->count == BLOCKS_MAX) lib_raise(r->arena->scope, DLC_INTERNAL, "more than %d arguments", BLOCKS_MAX);
+    device_block *block = &r->blocks[r->count];
+    *block = (device_block){.image = lib_arena_take(r->arena, bytes + FENCE), .bytes = bytes};
+    if (from)
+        memcpy(block->image, from, bytes);
+    else
+        memset(block->image, 0xff, bytes);
+    memset(block->image + bytes, FENCE_BYTE, FENCE);
+    gpu_try(r->arena->scope, cuda_runtime.allocate(r->stream, bytes + FENCE, &block->at, &error), &error);
+    r->count++;
+    gpu_try(r->arena->scope,
+            cuda_runtime.copy(r->stream, TARGET_COPY_TO_DEVICE, block->at, block->image, bytes + FENCE, &error),
+            &error);
+    return block->at;
+}
+
+static void take_from_device(device_run *r) {
+    lib_error error = {0};
+    for (int i = 0; i < r->count; i++)
+        gpu_try(r->arena->scope,
+                cuda_runtime.copy(r->stream, TARGET_COPY_TO_HOST, r->blocks[i].image, r->blocks[i].at,
+                                  r->blocks[i].bytes + FENCE, &error),
+                &error);
+    gpu_try(r->arena->scope, cuda_runtime.synchronise(r->stream, &error), &error);
+    for (int i = 0; i < r->count; i++)
+        for (int k = 0; k < FENCE; k++)
+            if ((unsigned char)r->blocks[i].image[r->blocks[i].bytes + (size_t)k] != FENCE_BYTE)
+                lib_raise(r->arena->scope, DLC_INTERNAL, "the device wrote behind argument %d", i);
+}
+
+static void launch_phases(const prepared_region *p, const target_arguments *call) {
+    const tir_kernel *k = p->kernel;
+    for (uint32_t first = 0, count; first < k->phases.count; first += count) {
+        const tir_phase *phase = &k->phases.data[first];
+        int64_t repeat = phase->repeat ? extent_of(k->pool, phase->repeat) : 1;
+        count = phase->repeat ? (uint32_t)phase->repeat_phases : 1;
+        for (int64_t iteration = 0; iteration < repeat; iteration++)
+            for (uint32_t i = first; i < first + count; i++) {
+                int64_t tasks = extent_of(k->pool, k->phases.data[i].tasks);
+                target_phase run = target_cuda.phase(p->module, 0, (int)i);
+                if (tasks > 0) run.run(call, iteration, 0, tasks, 0, run.closure);
+            }
+    }
+}
+
+static void run_on_device(const prepared_region *p, device_run *r, void *const *arguments) {
+    const tir_kernel *k = p->kernel;
+    lib_error error = {.status = DLC_OK};
+    void **buffers = LIB_NEW_ARRAY(r->arena, void *, (size_t)k->arguments + 1);
+    for (int a = 0; a < p->region->inputs; a++)
+        buffers[a] = put_on_device(
+            r, arguments[a], (size_t)element_count(p, (uint32_t)a) * lib_dtype_size(p->region->tensors.data[a].dtype));
+    const int inputs = r->count;
+    for (uint32_t i = 0; i < p->outputs; i++) {
+        const tir_tensor *t = &p->region->tensors.data[p->output[i]];
+        if (t->stage >= 0 && !buffers[t->argument]) buffers[t->argument] = put_on_device(r, NULL, output_bytes(p, i));
+    }
+    int64_t local = k->local_size ? tir_range(k->pool, k->local_size).high : 0;
+    target_arguments call = {.buffers = buffers, .error = &error, .stream = r->stream};
+    call.local_stride = (local + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
+    if (k->workspace_bytes) call.workspace = put_on_device(r, NULL, (size_t)k->workspace_bytes);
+    if (local) call.local = put_on_device(r, NULL, (size_t)(call.local_stride * gpu.machine.cores));
+    launch_phases(p, &call);
+    gpu_try(r->arena->scope, error.status, &error);
+    take_from_device(r);
+    for (uint32_t i = 0; i < p->outputs; i++) {
+        const tir_tensor *t = &p->region->tensors.data[p->output[i]];
+        for (int b = inputs; t->stage >= 0 && b < r->count; b++)
+            if (r->blocks[b].at == buffers[t->argument])
+                memcpy(arguments[t->argument], r->blocks[b].image, r->blocks[b].bytes);
+    }
+}
+
+/* The scope of the caller is left by way of the clean-up. */
+static void run_device(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs) {
+    prepared_region *p = prepared;
+    void **arguments = region_arguments(p, arena, inputs, outputs);
+    if (!p->kernel) return;
+    void **checked = run_interpreter(p, arena, arguments);
+    lib_scope scope, *outer = arena->scope;
+    lib_error error = {0};
+    device_run r = {.arena = arena};
+    gpu_try(outer, cuda_runtime.enter(gpu.device, &error), &error);
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        gpu_try(&scope, cuda_runtime.open(gpu.device, NULL, &r.stream, &error), &error);
+        run_on_device(p, &r, arguments);
+    }
+    arena->scope = outer;
+    for (int i = 0; i < r.count; i++) cuda_runtime.release(r.stream, r.blocks[i].at);
+    if (r.stream) cuda_runtime.close(r.stream);
+    cuda_runtime.leave(gpu.device);
+    if (scope.error.status != DLC_OK) lib_raise_error(outer, &scope.error);
+    if (!p->inexact) expect_same_bits(p, arena, arguments, checked);
+}
 #endif
 
-/* ---- a host's program on the build's default target ---------------------------------------------------------------------- */
+/* ---- a host's program on the build's default target, or on a device ---------------------------------------------------------------------- */
 
-static dlc_context *context;
-static uint64_t interpreted;           /* regions so far */
-static char last_log[LIB_MESSAGE_MAX]; /* why */
+typedef struct host {
+    dlc_context *context;
+    uint64_t interpreted; /* regions so far */
+} host;
+
+static host default_host, device_host;
+static char last_log[LIB_MESSAGE_MAX]; /* why a region was interpreted */
 
 static void keep_line(void *user, const char *line) {
     (void)user;
@@ -311,12 +504,13 @@ static void release_poisoned(void *user, void *pointer, size_t size, size_t alig
 
 typedef struct prepared_program {
     const graph *g;
+    host *host;
     dlc_graph *handle;
     bool strided;
 } prepared_program;
 
-_Noreturn static void raise_host(lib_scope *scope, dlc_status status) {
-    lib_raise(scope, status == DLC_OK ? DLC_INTERNAL : status, "%s", dlc_error_message(context));
+_Noreturn static void raise_host(lib_scope *scope, const host *by, dlc_status status) {
+    lib_raise(scope, status == DLC_OK ? DLC_INTERNAL : status, "%s", dlc_error_message(by->context));
 }
 
 static void *prepare_program(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
@@ -324,16 +518,18 @@ static void *prepare_program(const test_leg *leg, lib_arena *arena, const test_g
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     options.allocator = &allocator;
     options.log = keep_line;
-    if (!context && dlc_context_create(&options, &context) != DLC_OK)
-        lib_raise(arena->scope, DLC_INTERNAL, "%s", dlc_error_message(NULL));
+    options.target = leg->target;
     prepared_program *p = LIB_NEW(arena, prepared_program);
+    p->host = leg->target ? &device_host : &default_host;
+    if (!p->host->context && dlc_context_create(&options, &p->host->context) != DLC_OK)
+        lib_raise(arena->scope, DLC_INTERNAL, "%s", dlc_error_message(NULL));
     lib_text text;
     lib_text_init(&text, arena);
     graph_print(&text, graphs->whole);
     p->g = graphs->whole;
     p->strided = leg->strided;
-    dlc_status status = dlc_graph_parse(context, text.data, text.length, &p->handle);
-    if (status != DLC_OK) raise_host(arena->scope, status);
+    dlc_status status = dlc_graph_parse(p->host->context, text.data, text.length, &p->handle);
+    if (status != DLC_OK) raise_host(arena->scope, p->host, status);
     return p;
 }
 
@@ -427,17 +623,17 @@ static void run_program(void *prepared, lib_arena *arena, void *const *inputs, v
     dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
     dlc_program *program;
     options.no_excess_precision = p->strided; /* both ways are tried */
-    dlc_status status = dlc_compile(context, p->handle, &options, &program);
-    if (status != DLC_OK) raise_host(arena->scope, status);
+    dlc_status status = dlc_compile(p->host->context, p->handle, &options, &program);
+    if (status != DLC_OK) raise_host(arena->scope, p->host, status);
     host_call *call = make_call(p, arena, inputs, outputs);
     status = dlc_run(program, NULL, call->inputs, call->input_count, call->slots, call->output_count);
     end_call(call, p->strided);
     dlc_program_destroy(program);
-    if (status != DLC_OK) raise_host(arena->scope, status);
+    if (status != DLC_OK) raise_host(arena->scope, p->host, status);
     dlc_statistics statistics;
-    dlc_context_statistics(context, &statistics);
-    if (statistics.interpreted_regions > interpreted) {
-        interpreted = statistics.interpreted_regions;
+    dlc_context_statistics(p->host->context, &statistics);
+    if (statistics.interpreted_regions > p->host->interpreted) {
+        p->host->interpreted = statistics.interpreted_regions;
         lib_raise(arena->scope, DLC_INTERNAL, "%s", last_log);
     }
 }
@@ -445,22 +641,47 @@ static void run_program(void *prepared, lib_arena *arena, void *const *inputs, v
 /* ---- which there are ----------------------------------------------------------------------------------------------------- */
 
 const test_leg test_legs[TEST_LEGS_MAX] = {
-    {"definition", prepare_definition, run_definition, NULL, false, false},
-    {"definition with fma", prepare_definition, run_definition, NULL, true, false},
-    {"loops", prepare_loops, run_loops, NULL, true, false},
+    {.name = "definition", .prepare = prepare_definition, .run = run_definition},
+    {.name = "definition with fma", .prepare = prepare_definition, .run = run_definition, .fma = true},
+    {.name = "loops", .prepare = prepare_loops, .run = run_loops, .fma = true},
 #ifdef DLC_TARGET_cpu
-    {"cpu", prepare_cpu, run_cpu, finish_cpu, true, false},
+    {.name = "cpu", .prepare = prepare_cpu, .run = run_cpu, .finish = finish_cpu, .fma = true},
 #endif
 #ifdef DLC_TARGET_cuda
-    {"cuda", prepare_cuda, run_loops, NULL, true, false},
+    {.name = "cuda", .prepare = prepare_cuda, .run = run_loops, .fma = true},
 #endif
-    {"program", prepare_program, run_program, finish_program, true, false},
-    {"program, strided", prepare_program, run_program, finish_program, true, true},
+#define PROGRAM .prepare = prepare_program, .run = run_program, .finish = finish_program, .fma = true
+    {.name = "program", PROGRAM},
+    {.name = "program, strided", PROGRAM, .strided = true},
+#ifdef DLC_TARGET_cuda
+    {.name = "device",
+     .prepare = prepare_device,
+     .run = run_device,
+     .finish = finish_device,
+     .fma = true,
+     .target = "cuda"},
+    {.name = "device program", PROGRAM, .target = "cuda"},
+    {.name = "device program, strided", PROGRAM, .strided = true, .target = "cuda"},
+#endif
+#undef PROGRAM
 };
 
+bool test_leg_wanted(const test_leg *leg) {
+    const char *wanted = getenv("DLC_TEST_TARGET");
+    return wanted ? leg->target && strcmp(wanted, leg->target) == 0 : !leg->target;
+}
+
 void test_legs_close(void) {
-    dlc_context_destroy(context);
-    context = NULL, interpreted = 0;
+    dlc_context_destroy(default_host.context);
+    dlc_context_destroy(device_host.context);
+    default_host = device_host = (host){NULL, 0};
+#ifdef DLC_TARGET_cuda
+    if (gpu.device) {
+        printf("%s: %d kernels bit for bit, %d within bounds\n", gpu.machine.name, gpu.exact, gpu.inexact);
+        target_cuda.close(gpu.device);
+        gpu.device = NULL;
+    }
+#endif
 #ifdef DLC_TARGET_cpu
     if (cpu.device) target_cpu.close(cpu.device);
     cpu.device = NULL;

@@ -18,11 +18,15 @@ typedef struct test_leg {
     void (*run)(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs);
     void (*finish)(void *prepared); /* NULL: nothing is left */
     bool fma, strided;
+    const char *
+        target; /* NULL, or the target on whose device it runs: then only where DLC_TEST_TARGET names it, all others not */
 } test_leg;
 
-enum { TEST_LEGS_MAX = 8 };
+enum { TEST_LEGS_MAX = 12 };
 extern const test_leg test_legs[TEST_LEGS_MAX]; /* ends at name NULL */
 
+bool test_leg_wanted(const test_leg *leg);
+/* Says what ran on a device. */
 void test_legs_close(void);
 
 #endif

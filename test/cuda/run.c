@@ -107,6 +107,33 @@ static void test_strides_and_slots(void **state) {
     assert_true(fakes_are_empty(f));
 }
 
+/* A tensor without elements has no place on the device, nor has a constant that is precomputed. */
+static void test_nothing(void **state) {
+    (void)state;
+    static const char text[] = "graph {\n  input q: f32[1, 1, 2, 2]\n  input k: f32[1, 1, 0, 2]\n"
+                               "  y = attention(q, k, k)\n  output \"y\" = y\n}\n";
+    dlc_context *context;
+    dlc_graph *g;
+    dlc_program *program;
+    int64_t query[4] = {1, 1, 2, 2}, key[4] = {1, 1, 0, 2};
+    float x[4] = {1, 2, 3, 4};
+    DLTensor q = {.data = x, .device = {kDLCPU, 0}, .ndim = 4, .dtype = {kDLFloat, 32, 1}, .shape = query}, k = q;
+    k.shape = key;
+    fakes_reset(f);
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    assert_int_equal(dlc_graph_parse(context, text, sizeof text - 1, &g), DLC_OK);
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+    dlc_graph_destroy(g);
+    dlc_output_slot slot = {0};
+    if (dlc_run(program, NULL, (const DLTensor *const[]){&q, &k}, 2, &slot, 1) != DLC_OK)
+        fail_msg("%s; %s", dlc_error_message(context), f->driver->message);
+    for (int i = 0; i < 4; i++) assert_true(((float *)slot.managed->dl_tensor.data)[i] == 0);
+    slot.managed->deleter(slot.managed);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_true(fakes_are_empty(f));
+}
+
 static void test_device_tensors(void **state) {
     (void)state;
     dlc_context *context;
@@ -342,10 +369,11 @@ static void test_threads(void **state) {
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_tensors),   cmocka_unit_test(test_strides_and_slots),
-        cmocka_unit_test(test_device_tensors), cmocka_unit_test(test_control),
-        cmocka_unit_test(test_failures),       cmocka_unit_test(test_memory_ends),
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_host_tensors), cmocka_unit_test(test_strides_and_slots),
+        cmocka_unit_test(test_nothing),      cmocka_unit_test(test_device_tensors),
+        cmocka_unit_test(test_control),      cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_memory_ends),  cmocka_unit_test(test_names),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
