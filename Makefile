@@ -103,7 +103,7 @@ tsan_bins    := $(filter $(OUT)/test/jit/% $(OUT)/test/lib/pool% $(OUT)/test/lib
 example_names := $(sort $(notdir $(basename $(wildcard examples/*.c))) $(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c)))))
 example_src   := $(wildcard examples/*.c examples/*/*.c)
 example_bins  := $(example_names:%=$(OUT)/bin/%)
-bench_src     := $(wildcard bench/*.c)
+bench_src     := $(wildcard bench/*.c bench/models/*.c)
 
 # ---- how to say it -------------------------------------------------------------------------------------------------
 
@@ -335,8 +335,35 @@ demo: | setup-build
 	@$(MAKE) $(OUT)/bin/digits
 	@$(OUT)/bin/digits examples/data
 
+# ResNet-50 and BERT-base by the public API (bench/models): a program, and a shared object for hosts that load it.
+model_objects := $(OUT)/bench/models/models.o $(OUT)/bench/models/resnet.o $(OUT)/bench/models/bert.o
+$(OUT)/bench/models/models: $(OUT)/bench/models/main.o $(model_objects) $(OUT)/libdlc.so
+	$(call say,LINK,$@)
+	$(Q)$(call link_public)
+$(OUT)/bench/models/libmodels.so: $(model_objects) $(OUT)/libdlc.so
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,-rpath,'$$ORIGIN/../..' $(LDLIBS_ALL) -o $@
+.PHONY: models
+models: $(OUT)/bench/models/models $(OUT)/bench/models/libmodels.so
+
+# What bench/gpu.sh needs, in a folder that can be carried to a machine without compilers: no LLVM, no CUDA in it.
+gpu_programs := libdlc.so test/conformance/conformance test/cuda/hardware bench/bench bench/models/models bench/models/libmodels.so bin/digits
+.PHONY: gpu-build gpu-programs gpu-check gpu-kernels gpu-models gpu-sanitize
+gpu-build:
+	@$(MAKE) TARGETS='cuda interp null' LLVM_CONFIG=none MODE=release BUILD=$(BUILD)/gpu-objects gpu-programs
+	@rm -rf $(BUILD)/gpu
+	$(Q)set -e; from=$(BUILD)/gpu-objects/release; to=$(BUILD)/gpu; mkdir -p $$to/lib; \
+	for program in $(gpu_programs); do mkdir -p $$to/$$(dirname $$program); strip -o $$to/$$program $$from/$$program; done; \
+	ln -s libdlc.so $$to/libdlc.so.$(SOVERSION); \
+	ldd $$to/test/conformance/conformance | awk '/cmocka|ffi/ { print $$3 }' | xargs -I{} cp {} $$to/lib; du -sh $$to
+gpu-programs: $(gpu_programs:%=$(OUT)/%)
+# GPU_OUT: where results go.
+GPU_OUT ?= $(BUILD)/gpu-results
+gpu-check gpu-kernels gpu-models gpu-sanitize:
+	@bench/gpu.sh $(@:gpu-%=%) $(GPU_OUT)
+
 # Only then, since it looks for the peers. `check` compiles the bench, so that it follows the public header.
-ifneq ($(filter bench% peers plots check,$(MAKECMDGOALS)),)
+ifneq ($(filter bench% peers plots check gpu-programs,$(MAKECMDGOALS)),)
 include bench/bench.mk
 endif
 
@@ -347,7 +374,7 @@ setup: setup-check
 setup-build setup-test setup-check:
 	@CC='$(CC)' LLVM_CONFIG='$(LLVM_CONFIG)' TARGETS='$(TARGETS)' LLVM='$(LLVM)' .ci/setup $(@:setup-%=%)
 
-formatted := $(wildcard include/dlc/*.h) $(foreach d,lib tir graph jit targets targets/* test/* test/cuda/fake bench examples examples/*,\
+formatted := $(wildcard include/dlc/*.h) $(foreach d,lib tir graph jit targets targets/* test/* test/cuda/fake bench bench/models examples examples/*,\
              $(wildcard $(d)/*.c $(d)/*.h))
 format:
 	$(Q)$(CLANG_FORMAT) -i $(sort $(formatted))
@@ -394,6 +421,7 @@ define help_text
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make examples       build/release/bin/*               make bench     measure; bench-short: a sample
   make peers          what to compare with in make bench     make plots    of the last make bench
+  make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
   make install        PREFIX DESTDIR LIBDIR             make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken
   make format         clang-format 14                   make format-check, check-layers

@@ -1,5 +1,6 @@
 /* The benchmark: reads cases, has each measured, prints tables and writes JSON lines. See README.md for how to read the result. */
 #include "bench/figures.h"
+#include "bench/graphs.h"
 #include "bench/random.h"
 #include "bench/summary.h"
 
@@ -11,7 +12,7 @@
 
 typedef struct options {
     const char *filter, *json_directory;
-    bool list, figures, sets, random;
+    bool list, graphs, figures, sets, random;
     uint64_t seed;
     int thread_counts[BENCH_MAX_THREADS], thread_count_count;
     bench_settings settings;
@@ -185,6 +186,7 @@ static void read_cases(options *o, const char *path) {
 static const char usage[] =
     "bench [options] [FILE of cases]...\n"
     "  --list            print the cases and stop\n"
+    "  --graphs          print them as JSON lines, each with the text of its graph, and stop\n"
     "  --filter TEXT     only cases whose line contains TEXT\n"
     "  --threads 1,2     thread counts, one table each (default 1)\n"
     "  --samples N       samples of each contestant (default 15)\n"
@@ -209,6 +211,8 @@ int main(int argc, char **argv) {
         const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(word, "--list") == 0)
             o.list = true;
+        else if (strcmp(word, "--graphs") == 0)
+            o.graphs = true;
         else if (strcmp(word, "--figures") == 0)
             o.figures = true;
         else if (strcmp(word, "--random") == 0)
@@ -234,7 +238,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; o.list && i < o.shape_count; i++)
         if (selected(&o, &o.shapes[i])) printf("%s\n", o.shapes[i].text);
-    int status = o.list ? 0 : run_all(&o);
+    int status = o.list ? 0 : o.graphs ? bench_graphs_print(o.shapes, o.shape_count, stdout) != 0 : run_all(&o);
     free(o.shapes);
     return status;
 }

@@ -43,6 +43,7 @@ typedef struct bench_operand {
     bool constant; /* weights: known before the first run */
     void *data;    /* compact row-major */
     size_t bytes;
+    double low, high; /* values are spread over [low, high) */
 } bench_operand;
 
 typedef struct bench_problem {

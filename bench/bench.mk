@@ -100,14 +100,14 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 # ---- the programs --------------------------------------------------------------------------------------------------------
 
-bench_parts   := bench cases contest elements figures levels measure ours peers random roof sets shape stats summary
+bench_parts   := bench cases contest elements figures graphs levels measure ours peers random roof sets shape stats summary
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
 # a*x + b on vectors becomes one instruction.
 $(OUT)/bench/roof.o: private CFLAGS_ALL += -ffp-contract=fast
 $(bench_objects) $(peer_shared): | $(GEN)/dlc/ops.h
-check: $(bench_objects)
+check: $(OUT)/bench/bench models
 
 $(OUT)/bench/bench: $(bench_objects) $(OUT)/libdlc.so
 	$(call say,LINK,$@)

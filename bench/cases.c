@@ -23,11 +23,15 @@ static void fill(bench_operand *o, double low, double high) {
     }
 }
 
-void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,
-                          double high) {
-    *operand = (bench_operand){.dtype = dtype, .rank = rank};
+static void describe(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low, double high) {
+    *operand = (bench_operand){.dtype = dtype, .rank = rank, .low = low, .high = high};
     memcpy(operand->dims, dims, (size_t)rank * sizeof *dims);
     operand->bytes = (size_t)product(rank, dims) * bench_dtype_bytes(dtype);
+}
+
+void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,
+                          double high) {
+    describe(operand, dtype, rank, dims, low, high);
     size_t room = (operand->bytes + 4095) / 4096 * 4096;
     operand->data = aligned_alloc(4096, room ? room : 4096);
     if (!operand->data) abort();
@@ -39,9 +43,12 @@ static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int r
     bench_problem *p = &b->problem;
     if (p->operand_count == BENCH_MAX_OPERANDS) abort();
     bench_operand *o = &p->operands[p->operand_count++];
-    bench_operand_create(o, dtype, rank, dims, low, high);
-    o->constant = constant;
-    if (constant) return dlc_constant_borrow(b->graph, dtype, rank, dims, o->data);
+    if (b->described)
+        describe(o, dtype, rank, dims, low, high);
+    else
+        bench_operand_create(o, dtype, rank, dims, low, high);
+    o->constant = constant && !b->described;
+    if (o->constant) return dlc_constant_borrow(b->graph, dtype, rank, dims, o->data);
     char name[16];
     snprintf(name, sizeof name, "x%d", p->operand_count - 1);
     dlc_dim sizes[DLC_MAX_RANK];
@@ -54,16 +61,23 @@ static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int r
         __VA_ARGS__                                                          \
     }
 
+/* Of what a line does not say otherwise: its dtype where that is a float, else f32. */
+static dlc_dtype float_of(const bench_builder *b) {
+    bench_types t = {.x = DLC_F32};
+    bench_types_of(&t, b->problem.shape);
+    return t.x == DLC_U8 ? DLC_F32 : t.x;
+}
+
 static dlc_value input(bench_builder *b, int rank, const int64_t *dims) {
-    return operand(b, false, DLC_F32, rank, dims, -1, 1);
+    return operand(b, false, float_of(b), rank, dims, -1, 1);
 }
 
 static dlc_value weights(bench_builder *b, int rank, const int64_t *dims, double limit) {
-    return operand(b, true, DLC_F32, rank, dims, -limit, limit);
+    return operand(b, true, float_of(b), rank, dims, -limit, limit);
 }
 
 static dlc_value number(bench_builder *b, double value) {
-    return dlc_scalar(b->graph, DLC_F32, value);
+    return dlc_scalar(b->graph, float_of(b), value);
 }
 
 static void result(bench_builder *b, dlc_value value) {
@@ -105,7 +119,7 @@ static dlc_value weights_as(bench_builder *b, bool constant, dlc_dtype dtype, in
 static dlc_value finished(bench_builder *b, dlc_value y, const bench_types *t, double terms, int rank,
                           const int64_t *dims) {
     bool quantised = t->sum == DLC_I32, wide = t->sum == DLC_F64;
-    double spread = sqrt(terms) * 128 * QUANTISED / 2;
+    double spread = sqrt(terms) * 64 * (double)QUANTISED;
     if (bench_flag(b->problem.shape, "bias")) {
         double limit = quantised ? spread : rank > 1 ? 0.1 : 1;
         y = dlc_add(y, operand(b, true, t->sum, rank, dims, -limit, limit));
@@ -319,16 +333,27 @@ static extent extent_of(const bench_builder *b) {
     return e;
 }
 
+/* Operands are declared in an order that does not depend on the compiler. */
+static dlc_value normalised(bench_builder *b, dlc_value x, const extent *e) {
+    dlc_value scale = weights(b, 1, &e->dims[1], 1), bias = weights(b, 1, &e->dims[1], 1);
+    return dlc_layer_norm(x, scale, bias, -1, 1e-5);
+}
+
+static dlc_value scaled(bench_builder *b, dlc_value x, const extent *e) {
+    dlc_value scale = weights(b, DIMS(1, e->dims[1], 1, 1), 1), shift = weights(b, DIMS(1, e->dims[1], 1, 1), 1);
+    return dlc_add(dlc_mul(x, scale), shift);
+}
+
 /* One row per operator of one operand: name, expression of x and e. */
-#define ROW_TABLE(X)                                                                                       \
-    X(softmax, dlc_softmax(x, e.axes[0]))                                                                  \
-    X(log_softmax, dlc_log_softmax(x, e.axes[0]))                                                          \
-    X(logsumexp, dlc_logsumexp(x, e.axis_count, e.axes, false))                                            \
-    X(argmax, dlc_arg_max(x, e.axes[0], false, DLC_I64))                                                   \
-    X(reduce_sum, dlc_reduce_sum(x, e.axis_count, e.axes, false))                                          \
-    X(reduce_max, dlc_reduce_max(x, e.axis_count, e.axes, false))                                          \
-    X(cumsum, dlc_cumulative_sum(x, e.axes[0], false, false))                                              \
-    X(layer_norm, dlc_layer_norm(x, weights(b, 1, &e.dims[1], 1), weights(b, 1, &e.dims[1], 1), -1, 1e-5)) \
+#define ROW_TABLE(X)                                              \
+    X(softmax, dlc_softmax(x, e.axes[0]))                         \
+    X(log_softmax, dlc_log_softmax(x, e.axes[0]))                 \
+    X(logsumexp, dlc_logsumexp(x, e.axis_count, e.axes, false))   \
+    X(argmax, dlc_arg_max(x, e.axes[0], false, DLC_I64))          \
+    X(reduce_sum, dlc_reduce_sum(x, e.axis_count, e.axes, false)) \
+    X(reduce_max, dlc_reduce_max(x, e.axis_count, e.axes, false)) \
+    X(cumsum, dlc_cumulative_sum(x, e.axes[0], false, false))     \
+    X(layer_norm, normalised(b, x, &e))                           \
     X(rms_norm, dlc_rms_norm(x, weights(b, 1, &e.dims[1], 1), -1, 1e-5))
 #define X(name, expression)                      \
     static void build_##name(bench_builder *b) { \
@@ -361,8 +386,7 @@ static void build_group_norm(bench_builder *b) {
     int64_t groups = bench_number(b->problem.shape, "groups", 1), inner = product(e.rank - 2, e.dims + 2);
     dlc_value x = reshape(input(b, e.rank, e.dims), DIMS(e.dims[0], groups, e.dims[1] / groups * inner));
     dlc_value y = reshape(dlc_layer_norm(x, DLC_NONE, DLC_NONE, -1, 1e-5), e.rank, e.dims);
-    int64_t channels[4] = {1, e.dims[1], 1, 1};
-    result(b, dlc_add(dlc_mul(y, weights(b, 4, channels, 1)), weights(b, 4, channels, 1)));
+    result(b, scaled(b, y, &e));
 }
 
 /* ---- maps ---------------------------------------------------------------------------------------------------------------------------- */
@@ -384,7 +408,7 @@ static dlc_value channels(bench_builder *b, const extent *e) {
     X(add, "add", dlc_add(x, input(b, e.rank, e.dims)))                                                         \
     X(gate, "silu*gate", dlc_mul(dlc_silu(x), input(b, e.rank, e.dims)))                                        \
     X(bias_relu, "bias+relu", dlc_relu(dlc_add(x, channels(b, &e))))                                            \
-    X(scale_shift, "scale+shift+hswish", dlc_hard_swish(dlc_add(dlc_mul(x, channels(b, &e)), channels(b, &e)))) \
+    X(scale_shift, "scale+shift+hswish", dlc_hard_swish(scaled(b, x, &e)))                                      \
     X(muladds, "20xmuladd", chain_of_muladds(b, x))                                                             \
     X(cast, "cast f32->bf16", dlc_cast(x, DLC_BF16))                                                            \
     X(where_clip, "where+clip",                                                                                 \
@@ -426,7 +450,7 @@ static void build_dequantise(bench_builder *b) {
 static void build_adam(bench_builder *b) {
     extent e = extent_of(b);
     dlc_value p = input(b, e.rank, e.dims), g = input(b, e.rank, e.dims), m = input(b, e.rank, e.dims);
-    dlc_value v = operand(b, false, DLC_F32, e.rank, e.dims, 0, 1);
+    dlc_value v = operand(b, false, float_of(b), e.rank, e.dims, 0, 1);
     dlc_value m1 = dlc_add(dlc_mul(m, number(b, 0.9)), dlc_mul(g, number(b, 0.1)));
     dlc_value v1 = dlc_add(dlc_mul(v, number(b, 0.999)), dlc_mul(dlc_mul(g, g), number(b, 0.001)));
     dlc_value step = dlc_div(m1, dlc_add(dlc_sqrt(v1), number(b, 1e-8)));
@@ -537,16 +561,26 @@ const bench_case_kind *bench_case_find(const bench_shape *shape) {
     return NULL;
 }
 
-void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph) {
-    *b = (bench_builder){.graph = graph, .problem.shape = shape};
+static void build_case(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
+                       bool described) {
+    *b = (bench_builder){.graph = graph, .problem.shape = shape, .described = described};
     build(b);
     if (dlc_graph_status(graph)) return;
     for (int i = 0; i < b->problem.result_count; i++) {
         int64_t dims[DLC_MAX_RANK];
         int rank = dlc_value_rank(b->results[i]);
         for (int d = 0; d < rank; d++) dims[d] = dlc_value_dim(b->results[i], d).value;
-        bench_operand_create(&b->problem.results[i], dlc_value_dtype(b->results[i]), rank, dims, 0, 0);
+        (described ? describe : bench_operand_create)(&b->problem.results[i], dlc_value_dtype(b->results[i]), rank,
+                                                      dims, 0, 0);
     }
+}
+
+void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph) {
+    build_case(b, build, shape, graph, false);
+}
+
+void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph) {
+    build_case(b, build, shape, graph, true);
 }
 
 void bench_case_release(bench_builder *b) {

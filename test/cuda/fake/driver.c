@@ -380,6 +380,13 @@ static void free_work(work *w) {
     free(w);
 }
 
+/* FAKE_CUDA_WRONG: a device whose results are off by a bit, which tests of results must see. */
+static void spoil(const work *w) {
+    const tir_kernel *kernel = w->function->kernel;
+    for (int i = 0; i < kernel->arguments && getenv("FAKE_CUDA_WRONG"); i++)
+        if (kernel->buffers.data[i].written && w->buffers[i]) *(char *)w->buffers[i] ^= 1;
+}
+
 static CUresult run_launch(const work *w) {
     const tir_interpret_options options = {.check = true};
     const tir_kernel *kernel = w->function->kernel;
@@ -394,6 +401,7 @@ static CUresult run_launch(const work *w) {
                                        w->first + b + 1, w->buffers, w->params, w->workspace, local, &options,
                                        &lib_libc_allocator, &error);
     }
+    if (status == DLC_OK) spoil(w);
     return status == DLC_OK ? CUDA_SUCCESS : misuse(CUDA_ERROR_UNKNOWN, "kernel %s: %s", kernel->name, error.message);
 }
 

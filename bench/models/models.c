@@ -1,0 +1,130 @@
+/* Sizes of the models, their weights, and what all have in common. */
+#include "bench/models/models.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const model_sizes table[] = {
+    {"resnet50", model_resnet, .image = 224, .width = 64, .classes = 1000, .blocks = {3, 4, 6, 3}},
+    {"resnet-small", model_resnet, .image = 32, .width = 8, .classes = 10, .blocks = {1, 2, 1, 1}},
+    {"bert-base", model_bert, .vocabulary = 30522, .positions = 512, .hidden = 768, .heads = 12, .inner = 3072,
+     .layers = 12},
+    {"bert-small", model_bert, .vocabulary = 97, .positions = 24, .hidden = 32, .heads = 2, .inner = 64, .layers = 2},
+};
+
+struct model {
+    const model_sizes *sizes;
+    model_tensor *weights;
+    int count, room;
+    dlc_graph *graph;
+    dlc_dtype dtype;
+};
+
+model *model_open(const char *name) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strcmp(table[i].name, name) != 0) continue;
+        model *m = calloc(1, sizeof *m);
+        if (m) m->sizes = &table[i];
+        return m;
+    }
+    return NULL;
+}
+
+void model_close(model *m) {
+    for (int i = 0; m && i < m->count; i++) free(m->weights[i].data);
+    if (m) free(m->weights);
+    free(m);
+}
+
+const model_sizes *model_sizes_of(const model *m) {
+    return m->sizes;
+}
+
+int model_weight_count(const model *m) {
+    return m->count;
+}
+
+const model_tensor *model_weight(const model *m, int number) {
+    return &m->weights[number];
+}
+
+dlc_graph *model_target(const model *m) {
+    return m->graph;
+}
+
+dlc_dtype model_dtype(const model *m) {
+    return m->dtype;
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------------------- */
+
+/* The numbers of a weight depend on its name alone. */
+static bool fill(model_tensor *t, double low, double high) {
+    uint64_t state = 14695981039346656037u; /* FNV-1a */
+    size_t count = 1;
+    for (const char *c = t->name; *c; c++) state = (state ^ (unsigned char)*c) * 1099511628211u;
+    for (int d = 0; d < t->rank; d++) count *= (size_t)t->shape[d];
+    t->data = malloc(count * sizeof *t->data);
+    for (size_t i = 0; t->data && i < count; i++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17; /* xorshift64, Marsaglia 2003 */
+        t->data[i] = (float)(low + (high - low) * (double)(state >> 11) * 0x1p-53);
+    }
+    return t->data != NULL;
+}
+
+static model_tensor *find(const model *m, const char *name) {
+    for (int i = 0; i < m->count; i++)
+        if (strcmp(m->weights[i].name, name) == 0) return &m->weights[i];
+    return NULL;
+}
+
+static model_tensor *add(model *m, const char *name, int rank, const int64_t *shape, double low, double high) {
+    if (m->count == m->room) {
+        int room = 2 * m->room + 64;
+        model_tensor *more = realloc(m->weights, (size_t)room * sizeof *more);
+        if (!more) return NULL;
+        m->weights = more, m->room = room;
+    }
+    model_tensor *t = &m->weights[m->count];
+    *t = (model_tensor){.rank = rank};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+    if (!fill(t, low, high)) return NULL;
+    m->count++;
+    return t;
+}
+
+dlc_value model_constant(model *m, int rank, const int64_t *shape, double low, double high, const char *format, ...) {
+    char name[sizeof((model_tensor *)0)->name];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(name, sizeof name, format, arguments);
+    va_end(arguments);
+    model_tensor *t = find(m, name);
+    if (!t) t = add(m, name, rank, shape, low, high);
+    if (!t) return DLC_NONE; /* an operand that is missing: the graph's status tells */
+    dlc_value value = dlc_constant_borrow(m->graph, DLC_F32, rank, shape, t->data);
+    return m->dtype == DLC_F32 ? value : dlc_cast(value, m->dtype); /* converted once, when the program is bound */
+}
+
+/* ---- graphs -------------------------------------------------------------------------------------------------------- */
+
+dlc_graph *model_graph(model *m, dlc_context *context, dlc_dtype dtype) {
+    const model_sizes *s = m->sizes;
+    if (dlc_graph_create(context, &m->graph) != DLC_OK) return NULL;
+    m->dtype = dtype;
+    dlc_value x, mask = DLC_NONE;
+    const dlc_dim n = {0, "n"}, tokens = {0, "tokens"}, side = {s->image, NULL};
+    if (s->layers) {
+        x = dlc_input(m->graph, "ids", DLC_I64, 2, (dlc_dim[]){n, tokens});
+        mask = dlc_input(m->graph, "mask", DLC_BOOL, 2, (dlc_dim[]){n, tokens});
+    } else {
+        x = dlc_input(m->graph, "image", DLC_F32, 4, (dlc_dim[]){n, {3, NULL}, side, side});
+        if (dtype != DLC_F32) x = dlc_cast(x, dtype);
+    }
+    dlc_value y = s->build(m, x, mask);
+    dlc_output(m->graph, "result", dtype == DLC_F32 ? y : dlc_cast(y, DLC_F32));
+    return m->graph;
+}
