@@ -153,13 +153,13 @@ class Program:
 
 
 class Call:
-    """Bound tensors; on a stream of the host's if one is given, and then without waiting where the library can."""
+    """Bound tensors, on a stream of the host's if one is given. Runs do not wait where the library can do without."""
 
     def __init__(self, program, inputs, outputs, stream):
         self.context, self.handle, self.kept = program.context, c.c_void_p(), (inputs, outputs)
         self.event = c.c_void_p()
         self.pending = []
-        early = stream and self.context.library.events
+        early = self.context.library.events
         self.options = RunOptions(c.sizeof(RunOptions), None, stream, c.addressof(self.event) if early else None)
         self.context.check(self.context.lib.dlc_call_create(program.handle, pointers(inputs), len(inputs), pointers(outputs),
                                                             len(outputs), c.byref(self.handle)))
