@@ -201,9 +201,6 @@ dlc_status jit_check_output(jit_boundary *c, int o, const int64_t *shape, lib_er
                           (long long)shape[d]);
     if (!c->direct[slot] && tensor->strides && overlaps_itself(tensor))
         return refuse(c, slot, error, " has strides under which elements overlap");
-    if (!c->direct[slot] && jit_is_on_device(c->program->context, tensor))
-        return refuse(c, slot, error,
-                      " has strides or is not aligned to its elements, which is not supported on devices");
     return jit_check_overlap(c, o, error);
 }
 
@@ -235,6 +232,7 @@ static dlc_status check_outputs(jit_boundary *c, const jit_plan *plan, lib_error
         }
         c->output_data[o] = first_element(slot->tensor);
         if (c->direct[c->input_count + o] && (!jit_is_shared(c, o) || plan->donations[o].may)) continue;
+        if (jit_is_on_device(c->program->context, slot->tensor)) continue; /* device_call.c */
         LIB_TRY(stage(c, c->input_count + o, slot->tensor, error));
         c->output_data[o] = c->staged[c->input_count + o]->dl_tensor.data;
     }

@@ -63,6 +63,7 @@ void jit_device_close(dlc_context *context) {
     if (!runtime || runtime->enter(context->device, &ignored) != DLC_OK) return;
     for (int i = 0; i < JIT_STREAMS_KEPT; i++) runtime->close(context->streams[i].stream);
     runtime->leave(context->device);
+    jit_movers_free(context);
 }
 
 /* ---- constants */

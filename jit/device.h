@@ -38,6 +38,10 @@ dlc_status jit_device_run_plan(const jit_device_running *outer, jit_plan *plan, 
 dlc_status jit_event_prepare(dlc_event *event, jit_boundary *c, lib_error *error);
 void jit_event_start(dlc_event *event, jit_plan *plan, jit_session *session);
 
+/* strided.c: between tensors of one shape and dtype on the device, at any strides and alignment. */
+const tir_kernel *jit_strided_kernel(lib_arena *arena, int element, int rank, int threads);
+dlc_status jit_device_move(const jit_device_running *run, const DLTensor *to, const DLTensor *from);
+
 /* Counted as transferred unless it stays on the device. */
 dlc_status jit_device_copy(const jit_device_running *run, target_copy kind, void *to, const void *from, size_t size);
 

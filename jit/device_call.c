@@ -73,57 +73,45 @@ static dlc_status own(const boundary_run *b, int slot, size_t size) {
     return DLC_OK;
 }
 
-/* A tensor on the device with strides: compact, by way of the host. */
-static dlc_status compact(const boundary_run *b, int slot, const DLTensor *tensor) {
-    const dlc_allocator *allocator = &b->run.program->context->allocator;
-    const jit_extent extent = b->c->extents[slot];
-    size_t bytes = (size_t)(extent.high - extent.low);
-    DLTensor view = *tensor;
-    char *memory = lib_allocate_bytes(allocator, bytes, TIR_BUFFER_ALIGNMENT);
-    DLManagedTensorVersioned *packed = lib_tensor_new(allocator, b->c->program->inputs[slot].shape->dtype, tensor->ndim,
-                                                      tensor->shape, TIR_BUFFER_ALIGNMENT);
-    dlc_status status = memory && packed ? DLC_OK
-                                         : lib_fail(b->run.error, DLC_OUT_OF_MEMORY,
-                                                    "%s: out of memory: a compact copy of a tensor", b->c->caller);
-    if (status == DLC_OK) status = jit_device_copy(&b->run, TARGET_COPY_TO_HOST, memory, extent.low, bytes);
-    if (status == DLC_OK) status = b->run.session->runtime->synchronise(b->run.session->stream, b->run.error);
-    if (status == DLC_OK) {
-        view.data = memory + ((const char *)tensor->data + tensor->byte_offset - extent.low);
-        view.byte_offset = 0;
-        lib_tensor_copy(&packed->dl_tensor, &view);
-        status = jit_device_copy(&b->run, TARGET_COPY_TO_DEVICE, b->pointer[slot], packed->dl_tensor.data,
-                                 lib_tensor_bytes(tensor));
-    }
-    if (status == DLC_OK) status = b->run.session->runtime->synchronise(b->run.session->stream, b->run.error);
-    if (packed) packed->deleter(packed);
-    lib_release_bytes(allocator, memory, bytes, TIR_BUFFER_ALIGNMENT);
-    return status;
+/* What this run has of a tensor that kernels cannot use. */
+static DLTensor compact_there(const boundary_run *b, int slot, const DLTensor *tensor) {
+    DLTensor compact = *tensor;
+    compact.data = b->pointer[slot];
+    compact.byte_offset = 0;
+    compact.strides = NULL;
+    return compact;
 }
 
 static dlc_status bring_input(const boundary_run *b, int i) {
     const jit_boundary *c = b->c;
     const DLTensor *tensor = c->inputs[i];
-    dlc_context *context = c->program->context;
-    bool there = jit_is_on_device(context, tensor);
+    bool there = jit_is_on_device(c->program->context, tensor);
     size_t bytes = lib_tensor_bytes(tensor);
     b->pointer[i] = c->input_data[i];
     if (there && c->direct[i]) return DLC_OK;
     LIB_TRY(own(b, i, bytes));
-    if (!bytes) return DLC_OK;
-    if (there) atomic_fetch_add_explicit(&context->copied_bytes, bytes, memory_order_relaxed);
-    return there ? compact(b, i, tensor)
-                 : jit_device_copy(&b->run, TARGET_COPY_TO_DEVICE, b->pointer[i], c->input_data[i], bytes);
+    if (!there) return jit_device_copy(&b->run, TARGET_COPY_TO_DEVICE, b->pointer[i], c->input_data[i], bytes);
+    const DLTensor compact = compact_there(b, i, tensor);
+    return bytes ? jit_device_move(&b->run, &compact, tensor) : DLC_OK;
 }
 
 static const DLTensor *output_tensor(const jit_boundary *c, int o) {
     return c->outputs[o].tensor ? c->outputs[o].tensor : &c->outputs[o].managed->dl_tensor;
 }
 
+/* On the device, and kernels may write it while they read the inputs. */
+static bool is_written_there(const boundary_run *b, int o) {
+    const jit_boundary *c = b->c;
+    if (!jit_is_on_device(c->program->context, output_tensor(c, o))) return false;
+    return !c->outputs[o].tensor || /* the library's own */
+           (c->direct[c->input_count + o] && (!jit_is_shared(c, o) || b->plan->donations[o].may));
+}
+
 static dlc_status bring_output(const boundary_run *b, int o) {
     const DLTensor *tensor = output_tensor(b->c, o);
     int slot = b->c->input_count + o, input = b->c->program->alias[o];
     b->pointer[slot] = b->c->output_data[o];
-    if (jit_is_on_device(b->c->program->context, tensor)) return DLC_OK;
+    if (is_written_there(b, o)) return DLC_OK;
     if (input >= 0 && b->plan->donations[o].must && b->owned[input]) { /* a copy, which may be changed */
         b->pointer[slot] = b->pointer[input];
         return DLC_OK;
@@ -145,7 +133,10 @@ static dlc_status donate(const boundary_run *b, int o) {
 static dlc_status return_output(const boundary_run *b, int o) {
     const DLTensor *tensor = output_tensor(b->c, o);
     int slot = b->c->input_count + o;
-    if (jit_is_on_device(b->c->program->context, tensor)) return DLC_OK;
+    if (is_written_there(b, o)) return DLC_OK;
+    const DLTensor compact = compact_there(b, slot, tensor);
+    if (jit_is_on_device(b->c->program->context, tensor))
+        return lib_tensor_bytes(tensor) ? jit_device_move(&b->run, tensor, &compact) : DLC_OK;
     return jit_device_copy(&b->run, TARGET_COPY_TO_HOST, b->c->output_data[o], b->pointer[slot],
                            lib_tensor_bytes(tensor));
 }

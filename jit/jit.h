@@ -103,6 +103,9 @@ typedef struct jit_stream_slot {
 
 enum { JIT_STREAMS_KEPT = 8 };
 
+typedef struct jit_mover jit_mover; /* a kernel that copies tensors with strides, see strided.c */
+enum { JIT_MOVER_SIZES = 4, JIT_MOVER_RANKS = DLC_MAX_RANK + 1 };
+
 struct dlc_context {
     dlc_allocator allocator;
     graph_handles handles;
@@ -124,7 +127,8 @@ struct dlc_context {
     jit_cache cache;
     jit_block blocks[JIT_BLOCKS_KEPT];
     jit_stream_slot streams[JIT_STREAMS_KEPT];
-    lib_mutex mutex; /* guards the list of programs */
+    _Atomic(jit_mover *) movers[JIT_MOVER_SIZES][JIT_MOVER_RANKS]; /* NULL: not needed so far */
+    lib_mutex mutex;                                               /* guards the list of programs */
     dlc_program *programs;
     /* Of programs that are gone, and what no program counts for itself. */
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
@@ -444,6 +448,7 @@ void jit_device_release(dlc_context *context, const jit_resident *list); /* the 
 void jit_device_constants_free(dlc_program *program);
 void jit_device_settle(dlc_context *context); /* waits for all work of the device, the host's too */
 void jit_device_close(dlc_context *context);
+void jit_movers_free(dlc_context *context);                                /* strided.c */
 bool jit_is_on_device(const dlc_context *context, const DLTensor *tensor); /* the context's own */
 
 /* dump.c: the stages that DLC_DEBUG asks for, to the log: those before there is a plan (NULL), or those of the plan. Never fails. */

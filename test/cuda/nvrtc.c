@@ -1,5 +1,6 @@
 /* Compiling with a real NVRTC, which needs no device: code, PTX, errors, threads, locale, and what functions need. Without one the
  * tests are skipped; where CI=true says that all is to be checked, they fail. */
+#include "jit/device.h"
 #include "targets/cuda/cuda.h"
 
 #include <locale.h>
@@ -54,6 +55,33 @@ static void test_code(void **state) {
         assert_false(cuda_find_usage(code.log, "k3_p0", &usage));
         cuda_code_release(&compiler, &code);
     }
+}
+
+/* The kernels that copy tensors with strides. */
+static void test_strided(void **state) {
+    (void)state;
+    need_nvrtc();
+    for (int element = 1; element <= 8; element *= 2)
+        for (int rank = 1; rank <= DLC_MAX_RANK + 1; rank += 4) {
+            lib_error error;
+            lib_scope scope;
+            lib_arena arena;
+            lib_text text;
+            cuda_code code;
+            cuda_usage usage;
+            lib_arena_init(&arena, &lib_libc_allocator, &scope);
+            if (!LIB_ENTER(&scope)) fail_msg("%s", scope.error.message);
+            lib_text_init(&text, &arena);
+            const tir_kernel *kernel = jit_strided_kernel(&arena, element, rank, 256);
+            cuda_source(1, &kernel, &text);
+            assert_int_equal(open_for(rank == 5 ? 80 : 90, &error), DLC_OK);
+            if (cuda_compile_source(&compiler, text.data, true, &code, &error) != DLC_OK)
+                fail_msg("%s\n%s", error.message, text.data);
+            assert_true(cuda_find_usage(code.log, "k0_p0", &usage));
+            assert_int_equal(usage.spill_loads + usage.stack, 0);
+            cuda_code_release(&compiler, &code);
+            lib_arena_free(&arena);
+        }
 }
 
 static void test_ptx(void **state) {
@@ -137,8 +165,8 @@ int main(void) {
         found = open_for(80, &error) == DLC_OK;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_code),    cmocka_unit_test(test_ptx),    cmocka_unit_test(test_refusal),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_locale),
+        cmocka_unit_test(test_code),    cmocka_unit_test(test_strided), cmocka_unit_test(test_ptx),
+        cmocka_unit_test(test_refusal), cmocka_unit_test(test_threads), cmocka_unit_test(test_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
