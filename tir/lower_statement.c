@@ -45,6 +45,21 @@ static bool is_copy(const tir_lowering *l, tir_expr value) {
            (!node->guarded || (other->op == TIR_CONST && other->bits == 0));
 }
 
+/* A selection of a load or zeros is a load with a guard. */
+static tir_expr guarded(tir_lowering *l, tir_expr value) {
+    if (tir_op_of(l->pool, value) != TIR_SELECT) return value;
+    const tir_expr condition = tir_operand(l->pool, value, 0), load = tir_operand(l->pool, value, 1),
+                   other = tir_operand(l->pool, value, 2);
+    const tir_node node = *tir_get(l->pool, load);
+    tir_expr index[TIR_MAX_PHYSICAL_RANK], guard = condition;
+    if (node.op != TIR_LOAD || tir_op_of(l->pool, other) != TIR_CONST) return value;
+    const int rank = node.count - (node.guarded ? 2 : 0);
+    if (node.guarded && tir_operand(l->pool, load, rank + 1) != other) return value;
+    if (node.guarded) guard = tir_and(l->pool, tir_operand(l->pool, load, rank), condition);
+    for (int d = 0; d < rank; d++) index[d] = tir_operand(l->pool, load, d);
+    return tir_load(l->pool, (uint32_t)node.bits, node.dtype, rank, index, guard, other);
+}
+
 static void append_store(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir_expr *logical, tir_expr value,
                          bool nt) {
     tir_expr index[TIR_MAX_PHYSICAL_RANK + 1];
@@ -52,6 +67,7 @@ static void append_store(tir_lowering *l, uint32_t buffer, uint32_t tensor, cons
     const int stage = l->region->tensors.data[tensor].stage;
     stmt->store.buffer = buffer;
     stmt->store.async = stage >= 0 && tir_plan_of(l, stage)->stages > 0;
+    if (stmt->store.async) value = guarded(l, value);
     if (stmt->store.async && !is_copy(l, value))
         tir_schedule_raise(&l->state, "pipeline: %s is no plain copy from memory",
                            l->region->tensors.data[tensor].name);

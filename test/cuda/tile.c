@@ -1,5 +1,5 @@
-/* Collective statements through a real NVRTC: each kernel compiles for both architectures, stays in registers, and has the instructions
- * that it names. DUMP=folder keeps source and code. */
+/* Collective statements and pipelines through a real NVRTC: each kernel compiles for both architectures, stays in registers, and has the
+ * instructions that it names. DUMP=folder keeps source and code. */
 #include "targets/cuda/cuda.h"
 #include "tir/matrix_unit.h"
 #include "tir/scheduled.h"
@@ -29,7 +29,29 @@ typedef struct tile_case {
         "mma.m16n8k16.bf16 (i, j, k) C[i%8, j/2, i/8, j%2] += A[i%8, k%8/2, k/8, i/8, k%2] * B[j, k%8/2, k/8, k%2]\n" LANES( \
             H(E("D[h*8 + l, t*2 + e] = C[l, t, h, e]"))) "}\n"
 
+/* f32 tiles of 128 x 128 x 16 by 256 threads, copied ahead; the last step of the sum and the last tiles are not whole. */
+#define CONTRACTION(m, n, k)                                                                \
+    "region r\ninput x f32[" m ", " k "]\ninput w f32[" k ", " n "]\n"                      \
+    "reduce C f32 (i: " m ", j: " n " | k: " k                                              \
+    ") init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) merge acc(0):f32 + other(0):f32\n" \
+    "map D f32 (i: " m ", j: " n ") = max(C[i, j], 0:f32)\noutput D\ntensor x align 64\ntensor w align 64\n"
+#define PIPELINE(stages, groups)                                                                                                     \
+    "rewrite:\n copy x -> xs\n copy w -> ws\n layout C (i/8, j/8, i%8, j%8)\n layout xs (i, k)\n"                                    \
+    "loops:\n split D.i 128 -> ib ir mask\n split D.j 128 -> jb jr mask\n split D.ir 8 -> it ii mask\n split D.jr 8 -> jt jj mask\n" \
+    " order D: ib jb it jt ii jj\n par D.ib D.jb\n thread D.it D.jt\n unroll D.ii\n vec D.jj\n"                                      \
+    " at C D.jb\n store C reg\n split C.k 16 -> ko ki mask\n split C.i 8 -> it ii mask\n split C.j 8 -> jt jj mask\n"                \
+    " order C: ko it jt ki ii jj\n thread C.it C.jt\n unroll C.ii C.jj\n at xs C.ko\n at ws C.ko\n"                                  \
+    " store xs shared pad 16\n split xs.k 4 -> kt kv mask\n split xs.i 64 -> ia ir mask\n order xs: ir kt ia kv\n"                   \
+    " thread xs.ir xs.kt\n unroll xs.ia\n vec xs.kv\n store ws shared\n split ws.j 4 -> jt jv mask\n"                                \
+    " split ws.k 8 -> ka kr mask\n order ws: kr jt ka jv\n thread ws.kr ws.jt\n unroll ws.ka\n vec ws.jv\n"                          \
+    " pipeline C.ko stages=" stages " " groups "\n"
+#define CHUNKS "cp.async.cg.shared.global"
+
 static const tile_case cases[] = {
+    {"pipeline of 2", NULL, CHUNKS, CONTRACTION("400", "404", "260"), PIPELINE("2", "")},
+    {"pipeline of 3", NULL, CHUNKS, CONTRACTION("400", "404", "256"), PIPELINE("3", "groups=xs|ws")},
+    {"pipeline of 4", NULL, CHUNKS, CONTRACTION("512", "512", "512"), PIPELINE("4", "")},
+    {"copies of 8 bytes", NULL, "cp.async.ca.shared.global", CONTRACTION("400", "402", "258"), PIPELINE("3", "")},
     {"mma",
      KERNEL(LANES(R(H(E("A[l, t, r, h, e] = x[h*8 + l, r*8 + t*2 + e]")) E("B[l, t, r, e] = w[r*8 + t*2 + e, l]")))),
      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", NULL, NULL},
