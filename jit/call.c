@@ -52,7 +52,9 @@ static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib
         plain &= n > 0 && !__builtin_mul_overflow(count, n, &count);
     }
     char *first = first_element(tensor);
-    c->direct[slot] = compact && ((uintptr_t)first & (uintptr_t)(size - 1)) == 0;
+    int64_t alignment = size;
+    if (jit_is_on_device(c->program->context, tensor)) alignment = c->program->context->target->runtime->alignment;
+    c->direct[slot] = compact && ((uintptr_t)first & (uintptr_t)((alignment > size ? alignment : size) - 1)) == 0;
     if (plain && compact && !__builtin_mul_overflow(count, size, &count)) {
         c->extents[slot] = (jit_extent){first, first + count};
     } else {

@@ -188,8 +188,25 @@ void jit_find_sharing(jit_build *build) {
     if (alias) link_updates(build, producer);
 }
 
+/* What kernels may take for granted of a value's address. Branches get theirs from outside. */
+static int32_t alignment_of(const jit_build *build, graph_id value, int32_t element) {
+    const target_runtime *runtime = build->program->context->target->runtime;
+    int32_t alignment = runtime && !build->given ? runtime->alignment : element;
+    int64_t offset;
+    jit_home(build, value, &offset);
+    while (alignment > element && offset % alignment) alignment /= 2;
+    return alignment > element ? alignment : element;
+}
+
 tir_region *jit_region_build(jit_build *build, lib_arena *arena, const graph_region *region) {
     tir_region *out = graph_region_build(arena, build->bound, region, jit_is_constant, build);
+    for (uint32_t t = 0; t < out->tensors.count; t++) {
+        tir_tensor *tensor = &out->tensors.data[t];
+        if (tensor->argument < 0) continue;
+        graph_id value = tensor->argument < out->inputs ? region->inputs[tensor->argument]
+                                                        : region->outputs[tensor->argument - out->inputs];
+        tensor->alignment = alignment_of(build, value, tensor->alignment);
+    }
     int updated = build->updates[region - build->regions.data];
     if (updated) tir_region_update_in_place(out, updated - 1);
     return out;
@@ -210,6 +227,8 @@ void jit_share_maps(jit_build *build) {
         for (uint32_t o = 0; o < region->output_count; o++)
             for (uint32_t i = 0; i < region->input_count && !build->links[region->outputs[o]].base; i++) {
                 graph_id from = region->inputs[i], to = region->outputs[o], home = jit_home(build, from, NULL);
+                if (alignment_of(build, from, 1) < alignment_of(build, to, 1))
+                    continue; /* which its kernel relies on */
                 if (!kernel_shares(kernel, (int)i, (int)o) || !dies_at(build, r, from) || !build->produced[home])
                     continue;
                 if (jit_value_bytes(build, from) != jit_value_bytes(build, to)) continue;

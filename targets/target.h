@@ -66,6 +66,8 @@ typedef enum target_copy { TARGET_COPY_TO_DEVICE, TARGET_COPY_TO_HOST, TARGET_CO
 typedef struct target_runtime {
     int32_t
         device_type; /* of its tensors, as DLPack has it; their device_id is the ordinal that the device was opened with */
+    int32_t
+        alignment; /* bytes that `allocate` and kernels' arguments keep, as far as these lie at such offsets of their memory */
 
     /* The calling thread uses the device until leave, which gives back what the host had set. They nest. */
     dlc_status (*enter)(target_device *device, lib_error *error);

@@ -649,6 +649,9 @@ static void argument_extent(frame *f, const buffer *b, char **low, char **high) 
         lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: argument %s is NULL", f->kernel->name, b->info->name);
     *low = b->base + first * b->size;
     *high = b->base + (last + 1) * b->size;
+    if ((uintptr_t)b->base % (uintptr_t)b->info->alignment)
+        lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: argument %s is not aligned to %d bytes", f->kernel->name,
+                  b->info->name, (int)b->info->alignment);
 }
 
 /* Arguments that overlap in memory share a space. */

@@ -165,7 +165,9 @@ typedef struct vector_loop {
     tir_expr var;
     int64_t trips;
     const tir_stmt *store;
-    tir_expr condition; /* around the store; 0: none */
+    tir_expr condition;              /* around the store; 0: none */
+    tir_expr named[VECTOR_ACCESSES]; /* values that the loop names: not known before it */
+    int named_count;
     vector_access access[VECTOR_ACCESSES];
     int count;
 } vector_loop;
@@ -180,6 +182,12 @@ static bool is_uniform(vector_loop *v, tir_expr condition) {
     return at_lane(v, condition, 0) == at_lane(v, condition, v->trips - 1);
 }
 
+static bool uses_named(const vector_loop *v, tir_expr e) {
+    for (int i = 0; i < v->named_count; i++)
+        if (e && tir_uses(v->e->pool, e, v->named[i])) return true;
+    return false;
+}
+
 /* Notes an access that runs along the lanes element by element, from an aligned place. */
 static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr *index) {
     emitter *e = v->e;
@@ -187,7 +195,7 @@ static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr
     const int64_t size = (int64_t)lib_dtype_size(buffer->dtype), bytes = size * v->trips;
     if (tir_is_register(buffer) || v->count == VECTOR_ACCESSES) return NULL;
     tir_expr offset = print_offset(e, id, rank, index), base = at_lane(v, offset, 0);
-    if (tir_sub(e->pool, offset, base) != v->var) return NULL;
+    if (tir_sub(e->pool, offset, base) != v->var || uses_named(v, base)) return NULL;
     int64_t multiple = tir_multiple_of(e->pool, base), alignment = buffer->alignment;
     int width = 16;
     while (width > size && (bytes % width || alignment % width || (multiple * size) % width)) width /= 2;
@@ -205,7 +213,7 @@ static tir_expr note_load(void *user, tir_pool *pool, tir_expr node, tir_expr re
     const int rank = n.count - (n.guarded ? 2 : 0);
     for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, node, d);
     tir_expr guard = n.guarded ? tir_operand(pool, node, rank) : 0;
-    if (guard && !is_uniform(v, guard)) return rebuilt;
+    if (guard && (!is_uniform(v, guard) || uses_named(v, guard))) return rebuilt;
     for (int i = 0; i < v->count; i++)
         if (v->access[i].load == node) return rebuilt;
     vector_access *access = note(v, (uint32_t)n.bits, rank, index);
@@ -213,7 +221,7 @@ static tir_expr note_load(void *user, tir_pool *pool, tir_expr node, tir_expr re
     access->load = node;
     access->guard = guard ? at_lane(v, guard, 0) : 0;
     access->other = guard ? tir_operand(pool, node, rank + 1) : 0;
-    if (access->other && tir_uses(pool, access->other, v->var)) v->count--;
+    if (access->other && (tir_uses(pool, access->other, v->var) || uses_named(v, access->other))) v->count--;
     return rebuilt;
 }
 
@@ -311,9 +319,11 @@ bool print_vector_loop(emitter *e, const tir_stmt *loop) {
         if (stmt->next) return false;
         if (stmt->kind == TIR_LET) {
             tir_rewrite(e->pool, stmt->let.value, note_load, &v);
+            if (v.named_count == VECTOR_ACCESSES) return false;
+            v.named[v.named_count++] = stmt->let.var;
         } else if (stmt->kind == TIR_IF && !stmt->if_.otherwise && !v.condition) {
             v.condition = stmt->if_.condition;
-            if (!is_uniform(&v, v.condition)) return false;
+            if (!is_uniform(&v, v.condition) || uses_named(&v, v.condition)) return false;
         } else if (stmt->kind == TIR_STORE) {
             v.store = stmt;
             break;

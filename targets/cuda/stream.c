@@ -214,6 +214,7 @@ static dlc_status copy(target_stream *stream, target_copy kind, void *to, const 
 
 const target_runtime cuda_runtime = {
     .device_type = kDLCUDA,
+    .alignment = 16, /* the widest access of a thread */
     .enter = cuda_enter,
     .leave = cuda_leave,
     .settle = settle,
