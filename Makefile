@@ -267,6 +267,7 @@ $(fakes): $(OUT)/test/cuda/libfake-%.so: $(OUT)/test/cuda/fake/%.o
 	$(call say,LINK,$@)
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_ALL) -o $@
 $(patsubst %.c,$(OUT)/%,$(filter test/cuda/%,$(test_src))): | $(fakes)
+$(OUT)/test/golden/cuda: $(OUT)/test/tir/scheduled.o
 # The real headers are compared with our declarations where they are installed.
 $(OUT)/test/cuda/declarations.o: CPPFLAGS_ALL += $(if $(wildcard $(CUDA_HOME)/include/cuda.h),-isystem $(CUDA_HOME)/include)
 

@@ -17,7 +17,8 @@
  *   L12 tasks and repeats are over parameters; a repeat covers existing phases, and no repeat stands in another
  *   L13 live REG vectors fit the machine's registers
  *   L14 thread loops have constant extents and stand in no vec loop; a block has at most 1,024 threads; where a thread loop does more
- *       than one other thread loop, its iterations are whole warps, and a barrier there is one of a single warp
+ *       than one other thread loop, its iterations are whole warps, or a warp is several of them, and a barrier there is
+ *       one of a single warp
  *   L15 collective statements stand where whole warps come, in no vec loop, and their lanes hold what the row says
  *   L16 an asynchronous store copies an element of memory, or zeros where a guard says so, to SHARED; commit and wait stand outside
  *       of thread and vec loops */
@@ -254,8 +255,9 @@ static void check_thread_loop(verifier *v, const tir_stmt *stmt) {
     tir_is_const(v->pool, stmt->for_.extent, &extent);
     require(v, !v->in_vec, "L14: a thread loop inside a vec loop");
     require(v, extent <= THREAD_LIMIT / stride, "L14: more than 1,024 threads");
-    require(v, !v->thread || v->chain || tir_thread_stride(v->pool, v->thread) % TIR_WARP == 0,
-            "L14: the iterations of the thread loop around are no whole warps");
+    const int64_t around = v->thread && !v->chain ? tir_thread_stride(v->pool, v->thread) : TIR_WARP;
+    require(v, around % TIR_WARP == 0 || TIR_WARP % around == 0,
+            "L14: the iterations of the thread loop around are no whole warps, nor equal parts of one");
 }
 
 static void check_for(verifier *v, const tir_stmt *stmt) {

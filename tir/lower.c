@@ -255,12 +255,19 @@ static tir_stmt *task_body(tir_lowering *l, tir_stmt *list, tir_expr task) {
     return result;
 }
 
+/* Blocks of different sizes stay apart: in one phase the smaller one's uniform parts would be executed by threads that it does not have. */
+static bool blocks_agree(tir_lowering *l, const tir_stmt *one, const tir_stmt *other) {
+    int64_t a = tir_threads(l->pool, one), b = tir_threads(l->pool, other);
+    return a == b || a == 1 || b == 1;
+}
+
 static void add_phase(tir_lowering *l, const char *name, tir_stmt *body) {
     tir_phase phase = {.name = name, .tasks = list_tasks(l, body)};
     int64_t tasks, before;
     if (tir_is_const(l->pool, phase.tasks, &tasks) && tasks == 1 && l->kernel->phases.count) {
         tir_phase *last = &l->kernel->phases.data[l->kernel->phases.count - 1]; /* neighbours of one task merge */
-        if (tir_is_const(l->pool, last->tasks, &before) && before == 1 && !parallel_list(body)) {
+        if (tir_is_const(l->pool, last->tasks, &before) && before == 1 && !parallel_list(body) &&
+            blocks_agree(l, last->body, body)) {
             tir_stmt **end = &last->body;
             while (*end) end = &(*end)->next;
             *end = body;

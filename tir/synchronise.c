@@ -108,13 +108,21 @@ static void collect(void *user, const tir_stmt *stmt) {
 
 static tir_stmt *synchronise_list(synchroniser *s, tir_stmt *list);
 
-/* The statement alone, without those after it and, but for thread loops, without those inside. */
+static bool writes_any(const synchroniser *s, const access_set *set) {
+    for (uint32_t i = 0; i < s->kernel->buffers.count; i++)
+        if (set->written[i]) return true;
+    return false;
+}
+
+/* The statement alone, without those after it; with those inside of thread loops, and of loops that only read: a barrier goes before
+ * these, not into them. */
 static access_set touched(synchroniser *s, const tir_stmt *stmt) {
-    access_set set = new_set(s);
-    collection c = {s, &set};
+    access_set set = new_set(s), inside = new_set(s);
     s->serial++;
-    collect(&c, stmt);
-    if (stmt->kind == TIR_FOR && stmt->for_.loop == TIR_THREAD) tir_stmt_walk(stmt->for_.body, collect, &c);
+    collect(&(collection){s, &set}, stmt);
+    if (stmt->kind != TIR_FOR) return set;
+    tir_stmt_walk(stmt->for_.body, collect, &(collection){s, &inside});
+    if (stmt->for_.loop == TIR_THREAD || !writes_any(s, &inside)) join(s, &set, &inside);
     return set;
 }
 

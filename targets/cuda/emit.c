@@ -211,10 +211,30 @@ static bool divides_warps(emitter *e, tir_expr condition) {
     return false;
 }
 
+/* Behind a condition that not all threads of a warp meet: others' registers are read before. */
+static void emit_divergent(emitter *e, const tir_stmt *stmt) {
+    const tir_stmt *store = stmt->if_.body;
+    if (stmt->if_.otherwise || store->kind != TIR_STORE || store->next || !print_only_registers(e, store->store.value))
+        print_unsupported(e, "registers of other threads are read where not all threads of a warp come");
+    const char *value = print_value(e, store->store.value);
+    if (strchr(value, '(')) {
+        const char *name = print_name(e, "stored");
+        print_line(e, "const %s %s = %s;", print_type(e, tir_dtype_of(e->pool, store->store.value)), name, value);
+        value = name;
+    }
+    const char *condition = print_value(e, stmt->if_.condition);
+    open_block(e, lib_arena_format(e->arena, "if (%s) ", condition));
+    print_forget(e);
+    print_store_of(e, store, value);
+    close_block(e);
+}
+
 static void emit_if(emitter *e, const tir_stmt *stmt) {
     if (divides_warps(e, stmt->if_.condition) &&
-        (print_shuffles(e, stmt->if_.body) || print_shuffles(e, stmt->if_.otherwise)))
-        print_unsupported(e, "registers of other threads are read where not all threads of a warp come");
+        (print_shuffles(e, stmt->if_.body) || print_shuffles(e, stmt->if_.otherwise))) {
+        emit_divergent(e, stmt);
+        return;
+    }
     const char *condition = print_value(e, stmt->if_.condition);
     open_block(e, lib_arena_format(e->arena, "if (%s) ", condition));
     print_forget(e);

@@ -56,6 +56,8 @@ tir_expr print_offset(emitter *e, uint32_t id, int rank, const tir_expr *index);
 const char *print_element(emitter *e, uint32_t id, const char *offset);
 const char *print_load(emitter *e, tir_expr load); /* of operands whose values are known */
 void print_store(emitter *e, const tir_stmt *stmt);
+void print_store_of(emitter *e, const tir_stmt *stmt, const char *value); /* of its value's text, by one thread of a group */
+bool print_only_registers(emitter *e, tir_expr value);                    /* does it load nothing from memory? */
 /* A vec loop around one store, by vectors of neighbours; false: nothing was printed. */
 bool print_vector_loop(emitter *e, const tir_stmt *loop);
 bool print_shuffles(emitter *e, const tir_stmt *list); /* does some statement read registers of other threads? */

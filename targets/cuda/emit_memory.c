@@ -121,28 +121,55 @@ const char *print_load(emitter *e, tir_expr load) {
                             print_atom(e, tir_operand(e->pool, load, rank + 1)));
 }
 
-void print_store(emitter *e, const tir_stmt *stmt) {
+static tir_expr find_memory(void *user, tir_pool *pool, tir_expr node, tir_expr rebuilt) {
+    shuffle_search *search = user;
+    const tir_node *n = tir_get(pool, node);
+    if (n->op == TIR_LOAD && !tir_is_register(&search->e->kernel->buffers.data[n->bits])) search->found = true;
+    return rebuilt;
+}
+
+bool print_only_registers(emitter *e, tir_expr value) {
+    shuffle_search search = {e, false};
+    tir_rewrite(e->pool, value, find_memory, &search);
+    return !search.found;
+}
+
+/* One thread of several that are here stores. */
+static void store_memory(emitter *e, const tir_stmt *stmt, const char *value, bool choose) {
     const uint32_t id = stmt->store.buffer;
-    const tir_buffer *buffer = &e->kernel->buffers.data[id];
-    if (tir_is_register(buffer)) {
-        const char *value = print_value(e, stmt->store.value);
-        if (!is_own(e, id, stmt->store.rank, stmt->store.index))
-            print_unsupported(e, "a thread stores to a register of another one, %s", buffer->name);
-        print_line(e, "%s = %s;", register_place(e, id, stmt->store.index), value);
+    const char *at = print_value(e, print_offset(e, id, stmt->store.rank, stmt->store.index));
+    const char *first = choose ? lib_arena_format(e->arena, "%s == 0", e->relative) : NULL, *inside = e->inside;
+    const char *guard = "";
+    if (first || inside)
+        guard = lib_arena_format(e->arena, "if (%s%s%s) ", inside ? inside : "", first && inside ? " && " : "",
+                                 first ? first : "");
+    print_line(e, "%s%s = %s;", guard, print_element(e, id, at), value);
+}
+
+static int64_t threads_here(const emitter *e) {
+    return e->threads.count ? e->threads.loop[e->threads.count - 1].stride : e->block;
+}
+
+void print_store_of(emitter *e, const tir_stmt *stmt, const char *value) {
+    const uint32_t id = stmt->store.buffer;
+    if (!tir_is_register(&e->kernel->buffers.data[id])) {
+        store_memory(e, stmt, value, threads_here(e) > 1);
         return;
     }
-    const int64_t group = e->threads.count ? e->threads.loop[e->threads.count - 1].stride : e->block;
-    const bool alone = group > 1 && !statement_shuffles(e, stmt);
-    if (alone) {
-        print_line(e, "if (%s == 0) {", e->relative);
-        e->indent++;
+    if (!is_own(e, id, stmt->store.rank, stmt->store.index))
+        print_unsupported(e, "a thread stores to a register of another one, %s", e->kernel->buffers.data[id].name);
+    print_line(e, "%s = %s;", register_place(e, id, stmt->store.index), value);
+}
+
+void print_store(emitter *e, const tir_stmt *stmt) {
+    const bool memory = !tir_is_register(&e->kernel->buffers.data[stmt->store.buffer]);
+    if (!memory || threads_here(e) == 1 || statement_shuffles(e, stmt)) {
+        print_store_of(e, stmt, print_value(e, stmt->store.value));
+        return;
     }
-    const char *value = print_value(e, stmt->store.value);
-    const char *at = print_value(e, print_offset(e, id, stmt->store.rank, stmt->store.index)), *guard = "";
-    if (group > 1 && !alone) guard = lib_arena_format(e->arena, "if (%s == 0) ", e->relative);
-    if (e->inside) guard = lib_arena_format(e->arena, "if (%s) ", e->inside);
-    print_line(e, "%s%s = %s;", guard, print_element(e, id, at), value);
-    if (!alone) return;
+    print_line(e, "if (%s == 0) {", e->relative); /* its loads, too */
+    e->indent++;
+    store_memory(e, stmt, print_value(e, stmt->store.value), false);
     e->indent--;
     print_line(e, "}");
 }
@@ -270,6 +297,20 @@ static void load_vectors(vector_loop *v, vector_access *access) {
     print_line(e, "}");
 }
 
+static void store_vectors(vector_loop *v) {
+    emitter *e = v->e;
+    if (!e->inside) {
+        move_vectors(v, &v->access[v->count - 1]);
+        return;
+    }
+    print_value(e, v->access[v->count - 1].base);
+    print_line(e, "if (%s) {", e->inside);
+    e->indent++;
+    move_vectors(v, &v->access[v->count - 1]);
+    e->indent--;
+    print_line(e, "}");
+}
+
 /* The lanes, with neighbours already in arrays. */
 static void vector_lanes(vector_loop *v, const tir_stmt *body) {
     emitter *e = v->e;
@@ -313,7 +354,7 @@ bool print_vector_loop(emitter *e, const tir_stmt *loop) {
     if (!tir_is_const(e->pool, loop->for_.extent, &v.trips) || !tir_is_const(e->pool, loop->for_.lower, &lower) ||
         lower)
         return false;
-    if (v.trips < 2 || e->inside) return false;
+    if (v.trips < 2) return false;
     const tir_stmt *stmt = loop->for_.body;
     for (; stmt && !v.store; stmt = stmt->kind == TIR_LET ? stmt->let.body : stmt->if_.body) {
         if (stmt->next) return false;
@@ -346,7 +387,7 @@ bool print_vector_loop(emitter *e, const tir_stmt *loop) {
     for (int i = 0; i < v.count; i++) load_vectors(&v, &v.access[i]);
     print_forget(e);
     vector_lanes(&v, v.condition ? loop->for_.body->if_.body : loop->for_.body);
-    if (stores) move_vectors(&v, &v.access[v.count - 1]);
+    if (stores) store_vectors(&v);
     print_forget(e);
     e->indent--;
     print_line(e, "}");

@@ -54,6 +54,34 @@ void cuda_mark_done(cuda_rules *r, const char *stage) {
     lib_vec_push(r->arena, &r->done, stage);
 }
 
+const char *cuda_tensor_name(const cuda_rules *r, const char *stage) {
+    return r->region->tensors.data[r->region->stages.data[cuda_stage_named(r, stage)].tensor[0]].name;
+}
+
+const char *cuda_copy_root(cuda_rules *r, const char *root) {
+    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, root)];
+    const tir_tensor *needed = NULL;
+    int count = 0;
+    if (stage->kind != TIR_REDUCE) return root;
+    for (int c = 0; c < stage->count; c++) {
+        const tir_tensor *tensor = &r->region->tensors.data[stage->tensor[c]];
+        bool used = tensor->output;
+        for (int q = 0; q < (int)r->region->stages.count && !used; q++) {
+            tir_access access[CUDA_ACCESSES];
+            int loads = r->region->stages.data[q].removed ? 0 : tir_accesses(r->region, q, access, CUDA_ACCESSES);
+            used = loads == CUDA_ACCESSES;
+            for (int i = 0; i < loads; i++) used = used || access[i].tensor == stage->tensor[c];
+        }
+        count += used;
+        if (used) needed = tensor;
+    }
+    if (count != 1) return root;
+    const char *name = cuda_fresh_name(r, needed->name, "out");
+    cuda_mark_done(r, root);
+    cuda_rewrite(r, "copy %s -> %s", needed->name, name);
+    return name;
+}
+
 bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool *reads) {
     const tir_stage *stage = &r->region->stages.data[consumer];
     tir_access access[CUDA_ACCESSES];
@@ -224,6 +252,12 @@ static bool goes_inside(cuda_rules *r, const char *name) {
 
 /* ---- all */
 
+static void prepare_reductions(cuda_rules *r, const char *root) {
+    for (uint32_t i = 0; i < r->sums.count; i++)
+        if (strcmp(r->sums.data[i], root) == 0) return;
+    if (!cuda_is_done(r, root) && !cuda_prepare_reduction(r, root)) cuda_prepare_rows(r, root);
+}
+
 /* Nothing to gain, and no split factor to find, where there is nothing to compute. */
 static bool has_empty_axis(const cuda_rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++)
@@ -244,10 +278,10 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
             lib_vec_push(r.arena, &r.roots, region->stages.data[s].name);
     for (uint32_t n = r.roots.count; n-- > 0;)
         if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_tile(&r, cuda_stage_named(&r, r.roots.data[n]));
-    for (uint32_t n = r.roots.count; n-- > 0;)
-        if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_rows(&r, cuda_stage_named(&r, r.roots.data[n]));
+    for (uint32_t n = r.roots.count; n-- > 0;) prepare_reductions(&r, r.roots.data[n]);
     for (uint32_t t = 0; t < r.tiles.count; t++) cuda_schedule_tile(&r, &r.tiles.data[t]);
     for (uint32_t g = 0; g < r.rows.count; g++) cuda_schedule_rows(&r, &r.rows.data[g]);
+    for (uint32_t g = 0; g < r.columns.count; g++) cuda_schedule_columns(&r, &r.columns.data[g]);
     for (uint32_t n = 0; n < r.roots.count; n++)
         if (!cuda_is_done(&r, r.roots.data[n]) && !goes_inside(&r, r.roots.data[n]))
             cuda_schedule_points(&r, cuda_stage_named(&r, r.roots.data[n]));

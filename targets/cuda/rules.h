@@ -9,16 +9,27 @@
 
 enum { CUDA_ACCESSES = 16, CUDA_ROW_MEMBERS = 16 };
 
-/* A root and what runs in its loop over rows (rules_rows.c). */
+/* A stage in a root's loop over rows, and the stages that its reduction became (rules_rows.c); NULL: none. */
+typedef struct cuda_row_member {
+    const char *name;
+    bool reduces, along; /* a reduction; a map with points all along the row */
+    const char *part, *own, *warp, *all, *total, *tree;
+} cuda_row_member;
+
+/* A root and what runs in its loop over rows. */
 typedef struct cuda_row_group {
     const char *root;
-    int rows;        /* leading axes that all stages share: the row's number */
-    int64_t length;  /* points of the longest row */
-    int64_t count;   /* rows */
-    int64_t threads; /* of a row */
+    int rows;           /* leading axes that all stages share: the row's number */
+    int64_t length;     /* points of the longest row */
+    int64_t count;      /* rows */
+    int64_t size;       /* bytes of an element, the widest */
+    bool ragged;        /* not all rows are equally long */
+    int64_t vector;     /* neighbours that a thread takes at once */
+    int64_t threads;    /* of a row, a power of two */
+    int64_t block_rows; /* of a block */
+    bool held;          /* what the group needs of a row stays in registers */
     int members;
-    const char *name[CUDA_ROW_MEMBERS];                      /* producers, and the root if it reduces itself */
-    bool reduces[CUDA_ROW_MEMBERS], along[CUDA_ROW_MEMBERS]; /* a reduction; a map with points all along the row */
+    cuda_row_member member[CUDA_ROW_MEMBERS]; /* producers, and the root if it reduces itself */
 } cuda_row_group;
 
 /* A contraction in tiles (rules_tile.c). */
@@ -53,6 +64,15 @@ typedef struct cuda_tile {
 typedef struct cuda_inside {
     const char *stage, *root;
 } cuda_inside;
+/* A reduction with threads side by side along results (rules_reduce.c). */
+typedef struct cuda_column_group {
+    const char *root, *whole, *part, *all; /* stored; in registers; of rows of threads, in registers and in shared memory */
+    int axis;                              /* of the results side by side */
+    int64_t columns, rest, points;         /* along that axis, of all others, of the reduction */
+    int64_t size;                          /* bytes of an element, the widest */
+    int64_t vector, lanes, groups;         /* results of a thread, threads along them, rows of such threads */
+    int64_t chunks;                        /* to cut the reduction into */
+} cuda_column_group;
 
 typedef struct cuda_rules {
     const tir_machine *machine;
@@ -64,6 +84,7 @@ typedef struct cuda_rules {
     lib_vec(cuda_tile) tiles;
     lib_vec(const char *) sums; /* that add up pieces */
     lib_vec(cuda_inside) inside;
+    lib_vec(cuda_column_group) columns;
     lib_vec(const char *) done; /* stages that are scheduled, by name: rewrites renumber them */
 } cuda_rules;
 
@@ -74,15 +95,36 @@ int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis);                 
 const char *cuda_fresh_name(const cuda_rules *r, const char *base, const char *suffix); /* no tensor has it */
 bool cuda_is_done(const cuda_rules *r, const char *stage);
 void cuda_mark_done(cuda_rules *r, const char *stage);
+const char *cuda_tensor_name(const cuda_rules *r, const char *stage); /* of its first value: a layout of it is one of all */
+/* A root that is a reduction would be updated in memory. The stage that becomes the root instead, a copy of the one value that is needed, so
+ * that the reduction may run in registers; the root itself if several are. */
+const char *cuda_copy_root(cuda_rules *r, const char *root);
 /* Does a load of the consumer take the producer's points one by one along its first `axes` axes, and those of the consumer alike? Loads of
  * other tensors do not count. *reads: is there one? */
 bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool *reads);
 
 /* The one map that reads the stage, at its own points, and is not done; -1: none such. */
 int cuda_reader_of(cuda_rules *r, int stage);
+/* ---- the model (rules_model.c) */
+
+/* What moves along an axis side by side, met so far: sizes of elements, and how many neighbours stay aligned. */
+typedef struct cuda_vector {
+    int64_t widest, narrowest, most;
+} cuda_vector;
+#define CUDA_NO_VECTOR ((cuda_vector){.most = 16})
+
+/* An access, by its strides along the axes of a stage: where it runs along `axis` it counts. */
+void cuda_note_vector(cuda_rules *r, uint32_t tensor, const int64_t *stride, int axes, int axis, cuda_vector *vector);
+int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent); /* neighbours that a thread takes at once */
+/* Chooses threads, block_rows and held of a group; false: several phases are better. */
+bool cuda_model_rows(const tir_machine *machine, cuda_row_group *group);
+/* Parts to cut rows of so many points into, `length` of them along the axis of threads. */
+int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t points, int64_t length);
+void cuda_model_columns(const tir_machine *machine, cuda_column_group *group);       /* chooses lanes, groups, chunks */
 
 /* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
-bool cuda_prepare_rows(cuda_rules *r, int root);
+bool cuda_prepare_rows(cuda_rules *r, const char *root);
+bool cuda_prepare_reduction(cuda_rules *r, const char *root);
 void cuda_schedule_rows(cuda_rules *r, const cuda_row_group *group);
 /* The part of matrix units in what follows (rules_matrix.c). */
 bool cuda_matrix_fits(cuda_rules *r, int stage, cuda_tile *tile);
@@ -93,6 +135,9 @@ void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
 int cuda_contiguous_axis(cuda_rules *r, int stage, int64_t *bytes); /* of what a copy reads, in memory; -1: none */
 bool cuda_prepare_tile(cuda_rules *r, int stage);
 void cuda_schedule_tile(cuda_rules *r, const cuda_tile *tile);
+void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *group);
 void cuda_schedule_points(cuda_rules *r, int root);
+/* The reduction's axis along which threads go side by side in memory; -1: none. */
+int cuda_lane_axis(cuda_rules *r, int stage);
 
 #endif

@@ -1,8 +1,7 @@
-/* Rows: a root whose producers reduce along its rows. Threads work side by side on a row, a warp or a whole block; partial results are
- * combined in registers by shuffles, and between warps through shared memory. What the root needs of the row stays on chip. */
+/* Rows: a root whose producers reduce along its rows, or that does so itself. `threads` threads work side by side on a row, each on vectors
+ * of neighbours; partial results are combined in registers by shuffles, between warps through shared memory. Short rows: several in
+ * a warp. What stages of the group read of a row, and what the root needs of it, stays in registers where it fits. */
 #include "targets/cuda/rules.h"
-
-enum { HELD = 32 /* elements of a row that a thread holds in registers */ };
 
 typedef cuda_row_group row_group;
 
@@ -10,66 +9,111 @@ static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
     return &r->region->stages.data[cuda_stage_named(r, name)];
 }
 
-/* May the stage's reduction go by lanes, side by side in memory? */
-static bool reduces_row(cuda_rules *r, int s) {
+int cuda_lane_axis(cuda_rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     tir_access access[CUDA_ACCESSES];
-    if (stage->kind != TIR_REDUCE || stage->reduce != 1 || !stage->merge[0]) return false;
-    if (cuda_extent(r, &stage->axis[stage->space]) < TIR_WARP) return false;
-    int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), near = 0, far = 0;
-    for (int i = 0; i < count; i++) {
-        int64_t stride = access[i].stride[stage->space];
-        near += stride == 1;
-        far += stride != 0 && stride != 1;
+    int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), best = -1;
+    int64_t most = -1;
+    if (stage->kind != TIR_REDUCE || !stage->merge[0] || count == CUDA_ACCESSES) return -1;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        int64_t near = 0, far = 0;
+        for (int i = 0; i < count; i++) {
+            int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+            if (access[i].stride[a] == 1)
+                near += size;
+            else if (access[i].stride[a] != 0)
+                far += size;
+        }
+        if (near < far || near <= most || cuda_extent(r, &stage->axis[a]) < 2) continue;
+        most = near;
+        best = a;
     }
-    return near >= far;
+    return most > 0 ? best : -1;
+}
+
+/* The axis of a stage of the group along the row; -1: it has one point in each row. */
+static int row_axis(cuda_rules *r, const row_group *g, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->kind == TIR_REDUCE) return cuda_lane_axis(r, s);
+    return stage->space > g->rows ? g->rows : -1;
 }
 
 /* Axes of the result that make up the row's number, for a root that reads reductions or is one; -1: it has no rows. */
 static int row_axes(cuda_rules *r, int root) {
     const tir_stage *stage = &r->region->stages.data[root];
     tir_access access[CUDA_ACCESSES];
-    if (reduces_row(r, root)) return stage->space;
+    if (cuda_lane_axis(r, root) >= 0) return stage->space;
     int count = tir_accesses(r->region, root, access, CUDA_ACCESSES), rows = -1;
     if (stage->kind != TIR_MAP || count == CUDA_ACCESSES) return -1;
     for (int i = 0; i < count; i++) {
         int producer = r->region->tensors.data[access[i].tensor].stage;
-        if (producer < 0) continue;
+        if (producer < 0 || cuda_is_done(r, r->region->stages.data[producer].name)) continue;
         int space = r->region->stages.data[producer].space;
         if (space < rows || rows < 0) rows = space;
     }
     return rows;
 }
 
-static bool is_member(const row_group *g, const char *name) {
+static int member_of(const row_group *g, const char *name) {
     for (int m = 0; m < g->members; m++)
-        if (strcmp(g->name[m], name) == 0) return true;
-    return false;
+        if (strcmp(g->member[m].name, name) == 0) return m;
+    return -1;
 }
 
-/* A producer joins where all that read it run in the group, row by row. 0: it is none of the group's; -1: it stands in the way. */
-static int joins(cuda_rules *r, const row_group *g, int s) {
+static bool in_group(const row_group *g, const char *name) {
+    return strcmp(g->root, name) == 0 || member_of(g, name) >= 0;
+}
+
+/* ---- what joins */
+
+/* Do all loads of the stage's values by the reader take them at the reader's own place along the row? */
+static bool reads_own_place(cuda_rules *r, const row_group *g, int reader, int s) {
+    tir_access access[CUDA_ACCESSES];
+    int count = tir_accesses(r->region, reader, access, CUDA_ACCESSES), axis = row_axis(r, g, reader);
+    for (int i = 0; i < count; i++) {
+        if (r->region->tensors.data[access[i].tensor].stage != s) continue;
+        if (axis < 0 || tir_operand(r->region->pool, access[i].load, g->rows) !=
+                            r->region->stages.data[reader].axis[axis].var)
+            return false;
+    }
+    return true;
+}
+
+/* A producer joins where all that read it run in the group, row by row, and take what it has along the row at their own places. */
+static bool joins(cuda_rules *r, const row_group *g, int s) {
     const tir_stage *stage = &r->region->stages.data[s], *root = stage_named(r, g->root);
-    bool wanted = false, outside = false, along = true;
+    bool wanted = false;
+    if (stage->space < g->rows || stage->space > g->rows + 1 || stage->fold >= 0) return false;
+    if (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE) return false;
+    if (stage->kind == TIR_REDUCE && (stage->space != g->rows || cuda_lane_axis(r, s) < 0)) return false;
+    if (stage->kind == TIR_MAP && stage->count != 1) return false;
     for (int q = s + 1; q < (int)r->region->stages.count; q++) {
         bool reads;
         if (r->region->stages.data[q].removed) continue;
         bool row_by_row = cuda_reads_along(r, q, s, g->rows, &reads);
         if (!reads) continue;
-        const char *reader = r->region->stages.data[q].name;
-        bool inside = strcmp(reader, g->root) == 0 || is_member(g, reader);
-        wanted = wanted || inside;
-        outside = outside || !inside;
-        along = along && row_by_row;
+        if (!row_by_row || !in_group(g, r->region->stages.data[q].name)) return false;
+        if (stage->space > g->rows && !reads_own_place(r, g, q, s)) return false;
+        wanted = true;
     }
-    if (!wanted) return 0;
-    if (outside || !along || stage->space < g->rows || stage->fold >= 0) return -1;
     for (int c = 0; c < stage->count; c++)
-        if (r->region->tensors.data[stage->tensor[c]].output) return -1;
+        if (r->region->tensors.data[stage->tensor[c]].output) return false;
     for (int a = 0; a < g->rows; a++)
-        if (stage->axis[a].extent != root->axis[a].extent) return -1;
-    if (stage->kind == TIR_REDUCE) return stage->space == g->rows && reduces_row(r, s) ? 1 : -1;
-    return stage->kind == TIR_MAP && stage->count == 1 && stage->space <= g->rows + 1 ? 1 : -1;
+        if (stage->axis[a].extent != root->axis[a].extent) return false;
+    return wanted;
+}
+
+/* Adds a stage, with its length, to the group; false: there is no room, or its length is not known. */
+static bool add_member(cuda_rules *r, row_group *g, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int axis = row_axis(r, g, s);
+    int64_t length = axis < 0 ? 1 : cuda_extent(r, &stage->axis[axis]);
+    if (length < 0 || g->members == CUDA_ROW_MEMBERS) return false;
+    if (length > 1 && g->length > 1 && length != g->length) g->ragged = true;
+    if (length > g->length) g->length = length;
+    g->member[g->members++] = (cuda_row_member){
+        .name = stage->name, .reduces = stage->kind == TIR_REDUCE, .along = stage->kind == TIR_MAP && axis >= 0};
+    return true;
 }
 
 static bool find_group(cuda_rules *r, int root, row_group *g) {
@@ -85,60 +129,190 @@ static bool find_group(cuda_rules *r, int root, row_group *g) {
     bool any = false;
     for (int s = root; s >= 0; s--) {
         const tir_stage *member = &r->region->stages.data[s];
-        bool apart = member->removed || cuda_is_done(r, member->name); /* a phase of its own */
-        int verdict = s == root ? stage->kind == TIR_REDUCE : apart ? 0 : joins(r, g, s);
-        if (verdict < 0 || g->members == CUDA_ROW_MEMBERS) return false;
-        if (verdict == 0) continue;
-        g->reduces[g->members] = member->kind == TIR_REDUCE;
-        g->along[g->members] = member->kind == TIR_MAP && member->space > g->rows;
-        int64_t own = member->kind == TIR_REDUCE ? cuda_extent(r, &member->axis[member->space])
-                      : member->space > g->rows  ? cuda_extent(r, &member->axis[g->rows])
-                                                 : 1;
-        if (own < 0) return false;
-        if (own > g->length) g->length = own;
+        if (s == root ? stage->kind != TIR_REDUCE : member->removed || !joins(r, g, s)) continue;
+        if (cuda_is_done(r, member->name)) continue; /* a phase of its own */
+        if (!add_member(r, g, s)) return false;
         any = any || member->kind == TIR_REDUCE;
-        g->name[g->members++] = member->name;
     }
     return any;
 }
 
+/* ---- vectors, and what is read of rows */
+
+/* Between a stage and memory. */
+static void note_vector(cuda_rules *r, const row_group *g, int s, int axis, bool stores, cuda_vector *vector) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int axes = stage->space + stage->reduce;
+    tir_access access[CUDA_ACCESSES];
+    int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
+    for (int i = 0; i < count; i++) {
+        int producer = r->region->tensors.data[access[i].tensor].stage;
+        if (producer < 0 || !in_group(g, r->region->stages.data[producer].name))
+            cuda_note_vector(r, access[i].tensor, access[i].stride, axes, axis, vector);
+    }
+    int64_t stride[TIR_MAX_AXES] = {0};
+    tir_store_strides(r->region, s, stride);
+    for (int c = 0; c < stage->count && stores; c++)
+        cuda_note_vector(r, stage->tensor[c], stride, stage->space, axis, vector);
+}
+
+/* Neighbours that a thread takes at once, so that what it moves between memory and registers are vectors. */
+static void find_vector(cuda_rules *r, row_group *g) {
+    cuda_vector vector = CUDA_NO_VECTOR;
+    for (int m = -1; m < g->members; m++) {
+        const int s = cuda_stage_named(r, m < 0 ? g->root : g->member[m].name), axis = row_axis(r, g, s);
+        if (axis < 0) continue;
+        note_vector(r, g, s, axis, m < 0 && r->region->stages.data[s].kind == TIR_MAP, &vector);
+    }
+    g->vector = g->ragged ? 1 : cuda_vector_of(&vector, g->length);
+    g->size = vector.widest ? vector.widest : 4;
+}
+
+typedef struct row_input {
+    uint32_t tensor;
+    int readers;
+} row_input;
+
+/* Is the tensor, in all the region, only read by stages of the group at their own place of their row? *readers: how many do. */
+static bool is_read_by_rows(cuda_rules *r, const row_group *g, uint32_t tensor, int *readers) {
+    const tir_pool *pool = r->region->pool;
+    const int rank = r->region->tensors.data[tensor].rank;
+    *readers = 0;
+    if (rank != g->rows + 1) return false;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        tir_access access[CUDA_ACCESSES];
+        if (stage->removed) continue;
+        int count = tir_accesses(r->region, q, access, CUDA_ACCESSES), axis = row_axis(r, g, q), found = 0;
+        for (int i = 0; i < count; i++) {
+            if (access[i].tensor != tensor) continue;
+            found++;
+            if (!in_group(g, stage->name) || axis < 0 || tir_get(pool, access[i].load)->guarded) return false;
+            for (int d = 0; d < rank; d++)
+                if (tir_operand(pool, access[i].load, d) != stage->axis[d < g->rows ? d : axis].var) return false;
+        }
+        if (count == CUDA_ACCESSES || found > 1) return false;
+        *readers += found;
+    }
+    return true;
+}
+
+/* Tensors that several stages read are read once: a copy of the row in registers. */
+static void copy_inputs(cuda_rules *r, row_group *g) {
+    for (uint32_t t = 0; t < r->region->tensors.count; t++) {
+        const tir_tensor *tensor = &r->region->tensors.data[t];
+        int readers;
+        if (tensor->stage >= 0 && in_group(g, r->region->stages.data[tensor->stage].name)) continue;
+        if (tensor->stage >= 0 && r->region->stages.data[tensor->stage].removed) continue;
+        if (!is_read_by_rows(r, g, t, &readers) || readers < 2 || g->members == CUDA_ROW_MEMBERS) continue;
+        const char *name = cuda_fresh_name(r, tensor->name, "row");
+        cuda_rewrite(r, "copy %s -> %s", tensor->name, name);
+        g->member[g->members++] = (cuda_row_member){.name = name, .along = true};
+    }
+}
+
 /* ---- rewrites */
 
-/* R = tree of its parts: R_part by lanes, through shared memory where warps combine, then R_128, R_64, ... */
-static void rewrite_reduction(cuda_rules *r, const row_group *g, const char *name) {
+/* R = its parts. R_part: of each place in the vectors of the threads; R_own: of each thread; of up to 32 threads then by halves, R_16, R_8,
+ * ..; of more the same within warps, and R combines R_all, those of the warps. */
+static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member *member) {
+    const char *name = member->name;
     const tir_stage *stage = stage_named(r, name);
-    const char *part = cuda_fresh_name(r, name, "part"), *axis = stage->axis[stage->space].name;
-    cuda_rewrite(r, "rfactor %s.%s %lld lanes -> %s lane step", name, axis, (long long)g->threads, part);
-    if (g->threads > TIR_WARP) cuda_rewrite(r, "copy %s -> %s", part, cuda_fresh_name(r, part, "all"));
-    cuda_rewrite(r, "tree %s.lane", name);
-}
-
-static bool is_held(const row_group *g, int64_t extent) {
-    return extent <= HELD * g->threads;
-}
-
-static void rewrite_group(cuda_rules *r, const row_group *g) {
-    for (int m = 0; m < g->members; m++) {
-        const tir_stage *stage = stage_named(r, g->name[m]);
-        if (g->reduces[m]) rewrite_reduction(r, g, g->name[m]);
-        if (!g->along[m] || !is_held(g, cuda_extent(r, &stage->axis[g->rows]))) continue;
+    const char *axis = stage->axis[cuda_lane_axis(r, cuda_stage_named(r, name))].name;
+    member->part = cuda_fresh_name(r, name, "part");
+    cuda_rewrite(r, "rfactor %s.%s %lld lanes -> %s place step", name, axis, (long long)(g->threads * g->vector),
+                 member->part);
+    if (g->vector > 1) {
         lib_text layout;
         lib_text_init(&layout, r->arena);
-        for (int a = 0; a < g->rows; a++) lib_text_format(&layout, "%s, ", stage->axis[a].name);
-        const char *axis = stage->axis[g->rows].name;
-        cuda_rewrite(r, "layout %s (%s%s/%lld, %s%%%lld)", g->name[m], layout.data ? layout.data : "", axis,
-                     (long long)g->threads, axis, (long long)g->threads);
+        const tir_stage *part = stage_named(r, member->part);
+        for (int a = 0; a + 1 < part->space; a++) lib_text_format(&layout, "%s, ", part->axis[a].name);
+        cuda_rewrite(r, "layout %s (%splace/%lld, place%%%lld)", cuda_tensor_name(r, member->part), layout.data ? layout.data : "",
+                     (long long)g->vector, (long long)g->vector);
     }
+    member->own = cuda_fresh_name(r, name, "own");
+    cuda_rewrite(r, "rfactor %s.place %lld chunks -> %s lane v", name, (long long)g->threads, member->own);
+    axis = "lane";
+    member->tree = name;
+    if (g->threads > TIR_WARP) {
+        member->warp = member->tree = cuda_fresh_name(r, name, "warp");
+        member->all = cuda_fresh_name(r, name, "all");
+        cuda_rewrite(r, "rfactor %s.lane %lld chunks -> %s warp l", name, (long long)(g->threads / TIR_WARP),
+                     member->warp);
+        if (stage_named(r, name)->count == 1)
+            cuda_rewrite(r, "copy %s -> %s", member->warp, member->all);
+        else /* all values of a part in one stage */
+            cuda_rewrite(r, "rfactor %s.warp %lld chunks -> %s warp u", name, (long long)(g->threads / TIR_WARP),
+                         member->all);
+        axis = "warp";
+    }
+    if (strcmp(name, g->root) == 0) { /* of several values: they become one store each at the end */
+        member->total = cuda_fresh_name(r, name, "total");
+        cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, axis, member->total);
+        if (!member->warp) member->tree = member->total;
+    }
+    if (g->threads > 1)
+        cuda_rewrite(r, "tree %s.%s", member->tree, member->warp ? "l" : member->total ? "w" : "lane");
+}
+
+/* A row in registers: each thread has its vectors. */
+static void rewrite_held(cuda_rules *r, const row_group *g, const char *name) {
+    const tir_stage *stage = stage_named(r, name);
+    lib_text layout;
+    lib_text_init(&layout, r->arena);
+    for (int a = 0; a < g->rows; a++) lib_text_format(&layout, "%s, ", stage->axis[a].name);
+    const char *axis = stage->axis[g->rows].name, *rows = layout.data ? layout.data : "";
+    const long long threads = (long long)g->threads, vector = (long long)g->vector;
+    if (threads > 1 && vector > 1)
+        cuda_rewrite(r, "layout %s (%s%s/%lld, %s/%lld%%%lld, %s%%%lld)", name, rows, axis, threads * vector, axis,
+                     vector, threads, axis, vector);
+    else if (threads > 1)
+        cuda_rewrite(r, "layout %s (%s%s/%lld, %s%%%lld)", name, rows, axis, threads, axis, threads);
+}
+
+static void rewrite_group(cuda_rules *r, row_group *g) {
+    g->root = cuda_copy_root(r, g->root);
+    for (int m = 0; m < g->members; m++) {
+        cuda_row_member *member = &g->member[m];
+        if (member->reduces) rewrite_reduction(r, g, member);
+        if (!member->along) continue;
+        if (g->held)
+            rewrite_held(r, g, member->name);
+        else
+            cuda_rewrite(r, "inline %s", member->name); /* computed again where it is needed */
+    }
+}
+
+bool cuda_prepare_rows(cuda_rules *r, const char *root) {
+    row_group g;
+    if (!find_group(r, cuda_stage_named(r, root), &g)) return false;
+    find_vector(r, &g);
+    if (!cuda_model_rows(r->machine, &g)) return false;
+    if (g.held) copy_inputs(r, &g);
+    rewrite_group(r, &g);
+    for (int m = 0; m < g.members; m++) cuda_mark_done(r, g.member[m].name);
+    cuda_mark_done(r, g.root);
+    lib_vec_push(r->arena, &r->rows, g);
+    return true;
 }
 
 /* ---- loops */
 
 /* Threads along the row of a stage with points all along it. */
-static void along_row(cuda_rules *r, const row_group *g, const tir_stage *stage, bool unroll) {
-    const char *axis = stage->axis[g->rows].name;
-    tir_schedule_add(r->schedule, "split %s.%s %lld -> turn lane mask", stage->name, axis, (long long)g->threads);
-    tir_schedule_add(r->schedule, "thread %s.lane", stage->name);
-    if (unroll) tir_schedule_add(r->schedule, "unroll %s.turn", stage->name);
+static void along_row(cuda_rules *r, const row_group *g, const tir_stage *stage) {
+    enum { UNROLLED = 8 };
+    const char *name = stage->name, *axis = stage->axis[g->rows].name;
+    const int64_t turn = g->threads * g->vector;
+    const bool turns = g->length > turn;
+    if (turns) tir_schedule_add(r->schedule, "split %s.%s %lld -> turn rest mask", name, axis, (long long)turn);
+    if (turns && (g->held || g->length <= UNROLLED * turn)) tir_schedule_add(r->schedule, "unroll %s.turn", name);
+    if (turns) axis = "rest";
+    if (g->vector > 1) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> lane v mask", name, axis, (long long)g->vector);
+        tir_schedule_add(r->schedule, "vec %s.v", name);
+        axis = "lane";
+    }
+    if (g->threads > 1) tir_schedule_add(r->schedule, "thread %s.%s", name, axis);
 }
 
 static void attach(cuda_rules *r, const char *stage, const char *root, const char *loop, const char *scope) {
@@ -146,75 +320,82 @@ static void attach(cuda_rules *r, const char *stage, const char *root, const cha
     tir_schedule_add(r->schedule, "store %s %s", stage, scope);
 }
 
-/* The stages that rewrite_reduction made. */
-static void schedule_reduction(cuda_rules *r, const row_group *g, const char *name, const char *root,
-                               const char *loop) {
-    const char *part = NULL;
+/* A thread's part: vectors one after the other, some of them in flight at once. */
+static void schedule_part(cuda_rules *r, const row_group *g, const char *name) {
+    enum { FLIGHT = 4 };
+    const tir_stage *stage = stage_named(r, name);
+    const int64_t steps = cuda_extent(r, &stage->axis[cuda_lane_axis(r, cuda_stage_named(r, name))]);
+    const char *lane = "place", *step = "step";
     lib_text order;
-    for (uint32_t s = 0; s < r->region->stages.count; s++) {
-        const tir_stage *stage = &r->region->stages.data[s];
-        size_t length = strlen(name);
-        if (stage->removed || strncmp(stage->name, name, length) != 0 || stage->name[length] != '_') continue;
-        if (stage->kind == TIR_REDUCE && strncmp(stage->name + length, "_part", 5) == 0) part = stage->name;
+    if (g->vector > 1) {
+        tir_schedule_add(r->schedule, "split %s.place %lld -> lane v mask", name, (long long)g->vector);
+        tir_schedule_add(r->schedule, "vec %s.v", name);
+        lane = "lane";
     }
-    const tir_stage *parts = stage_named(r, part);
+    if (g->held || steps <= FLIGHT) {
+        tir_schedule_add(r->schedule, "unroll %s.step", name);
+    } else {
+        tir_schedule_add(r->schedule, "split %s.step %d -> turn some mask", name, FLIGHT);
+        tir_schedule_add(r->schedule, "unroll %s.some", name);
+        tir_schedule_add(r->schedule, "clip %s.turn", name); /* guards at the end only */
+        step = "turn some";
+    }
     lib_text_init(&order, r->arena);
-    for (int a = 0; a + 1 < parts->space; a++) lib_text_format(&order, " %s", parts->axis[a].name);
-    tir_schedule_add(r->schedule, "order %s:%s step lane", part, order.data ? order.data : "");
-    tir_schedule_add(r->schedule, "thread %s.lane", part);
-    attach(r, part, root, loop, "reg");
-    if (g->threads > TIR_WARP) {
-        const char *all = lib_arena_format(r->arena, "%s_all", part);
-        tir_schedule_add(r->schedule, "thread %s.lane", all);
-        attach(r, all, root, loop, "shared");
-    }
-    for (int64_t half = g->threads / 2; half >= 2; half /= 2) {
-        const char *level = lib_arena_format(r->arena, "%s_%lld", name, (long long)half);
-        bool all_warps = g->threads > TIR_WARP && (half >= TIR_WARP || half == 2);
-        tir_schedule_add(r->schedule, "thread %s.lane", level);
-        attach(r, level, root, loop, all_warps ? "shared" : "reg");
-    }
+    for (int a = 0; a + 1 < stage->space; a++) lib_text_format(&order, " %s", stage->axis[a].name);
+    lib_text_format(&order, " %s", lane);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        lib_text_format(&order, " %s", strcmp(stage->axis[a].name, "step") == 0 ? step : stage->axis[a].name);
+    tir_schedule_add(r->schedule, "order %s:%s%s", name, order.data, g->vector > 1 ? " v" : "");
+    if (g->threads > 1) tir_schedule_add(r->schedule, "thread %s.%s", name, lane);
 }
 
-bool cuda_prepare_rows(cuda_rules *r, int root) {
-    row_group g;
-    if (!find_group(r, root, &g)) return false;
-    /* enough threads to fill the machine, and not too many elements for each */
-    const int64_t all = 1024 * (int64_t)r->machine->multiprocessors;
-    g.threads = TIR_WARP;
-    while (g.threads < 512 && g.length > 16 * g.threads && (g.length > 64 * g.threads || g.count * g.threads < all))
-        g.threads *= 2;
-    rewrite_group(r, &g);
-    for (int m = 0; m < g.members; m++) cuda_mark_done(r, g.name[m]);
-    cuda_mark_done(r, g.root);
-    lib_vec_push(r->arena, &r->rows, g);
-    return true;
+/* The stages that rewrite_reduction made. */
+static void schedule_reduction(cuda_rules *r, const row_group *g, const cuda_row_member *member, const char *root,
+                               const char *loop) {
+    const bool warps = g->threads > TIR_WARP;
+    schedule_part(r, g, member->part);
+    if (member->total) attach(r, member->total, root, loop, "reg");
+    if (warps) { /* inside of a loop over warps */
+        attach(r, member->all, root, loop, "shared");
+        tir_schedule_add(r->schedule, "thread %s.warp", member->all);
+        root = member->all, loop = "warp";
+        attach(r, member->warp, root, loop, "reg");
+    }
+    attach(r, member->part, root, loop, "reg");
+    attach(r, member->own, root, loop, "reg");
+    tir_schedule_add(r->schedule, "unroll %s.v", member->own);
+    if (g->threads > 1) tir_schedule_add(r->schedule, "thread %s.lane", member->own);
+    const char *axis = member->warp ? "l" : member->total ? "w" : "lane";
+    for (int64_t half = (warps ? TIR_WARP : g->threads) / 2; half >= 2; half /= 2) {
+        const char *level = lib_arena_format(r->arena, "%s_%lld", member->tree, (long long)half);
+        tir_schedule_add(r->schedule, "thread %s.%s", level, axis);
+        attach(r, level, root, loop, "reg");
+    }
 }
 
 void cuda_schedule_rows(cuda_rules *r, const row_group *g) {
-    enum { ROWS = 4 /* of a block, where a warp works on each */ };
     const tir_stage *root = stage_named(r, g->root);
-    const char *row = root->axis[0].name, *loop;
+    const char *row = g->rows ? root->axis[0].name : NULL, *loop;
     for (int a = 1; a < g->rows; a++) {
         const char *fused = lib_arena_format(r->arena, "row%d", a);
         tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", g->root, row, g->root, root->axis[a].name, fused);
         row = fused;
     }
-    if (g->threads == TIR_WARP) {
-        tir_schedule_add(r->schedule, "split %s.%s %d -> block warp mask", g->root, row, ROWS);
+    if (g->block_rows > 1) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> block group mask", g->root, row, (long long)g->block_rows);
         tir_schedule_add(r->schedule, "par %s.block", g->root);
-        tir_schedule_add(r->schedule, "thread %s.warp", g->root);
-        loop = "warp";
+        tir_schedule_add(r->schedule, "thread %s.group", g->root);
+        loop = "group";
     } else {
         tir_schedule_add(r->schedule, "par %s.%s", g->root, row);
         loop = row;
     }
-    if (root->space > g->rows) along_row(r, g, root, false);
+    if (root->space > g->rows) along_row(r, g, root);
     for (int m = 0; m < g->members; m++) {
-        const tir_stage *stage = stage_named(r, g->name[m]);
-        bool held = !g->along[m] || is_held(g, cuda_extent(r, &stage->axis[g->rows]));
-        if (g->reduces[m]) schedule_reduction(r, g, g->name[m], g->root, loop);
-        if (g->along[m]) along_row(r, g, stage, held);
-        if (strcmp(g->name[m], g->root) != 0) attach(r, g->name[m], g->root, loop, held ? "reg" : "shared");
+        const cuda_row_member *member = &g->member[m];
+        if (member->reduces) schedule_reduction(r, g, member, g->root, loop);
+        if (member->along && !g->held) continue;
+        if (member->along) along_row(r, g, stage_named(r, member->name));
+        if (strcmp(member->name, g->root) != 0) attach(r, member->name, g->root, loop, "reg");
     }
 }

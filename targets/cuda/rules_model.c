@@ -1,0 +1,110 @@
+/* The model: how much a thread, a block and the device take at once. Kernels of these rules wait for memory, so what counts is that
+ * every access moves whole sectors in few instructions, and that enough bytes are on their way on each multiprocessor; arithmetic,
+ * shuffles and barriers only decide between what is equal in that. All from facts of the machine (tir/machine.h).
+ *
+ *   bytes on their way   latency times bandwidth of a multiprocessor: some 32 KiB, that is 16 bytes of 2,048 threads, or 32 of half of them
+ *   vector               16 bytes of the narrowest that moves, but no more than 32 of the widest
+ *   threads of a row     neighbours take a line of memory at least, and a thread holds at most HELD elements of its row; more where there
+ *                        are too few rows to fill the device
+ *   occupancy            blocks of about 256 threads: of 64 registers each, four of them fill a multiprocessor */
+#include "targets/cuda/rules.h"
+
+enum {
+    ACCESS = 16,           /* bytes that a thread moves with one instruction, at most */
+    WIDEST = 2 * ACCESS,   /* bytes of one thread's vector, in several instructions */
+    HELD = 32,             /* elements of a row that a thread holds in registers */
+    BLOCK = 256,           /* threads of a block where nothing else asks for more */
+    ROW_BLOCK = 1024,      /* threads that hold one row, at most */
+    LONG_BLOCK = 512,      /* threads of a row that nobody holds */
+    FILLING = 1024,        /* threads that keep a multiprocessor busy, with a vector each */
+    LAUNCH_BYTES = 8 << 20 /* what moves while one more phase begins */
+};
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* ---- vectors */
+
+static int64_t power_of_two_in(int64_t n, int64_t most) {
+    int64_t power = 1;
+    while (power < most && n % (2 * power) == 0) power *= 2;
+    return power;
+}
+
+void cuda_note_vector(cuda_rules *r, uint32_t tensor, const int64_t *stride, int axes, int axis, cuda_vector *v) {
+    const tir_tensor *t = &r->region->tensors.data[tensor];
+    const int64_t size = (int64_t)lib_dtype_size(t->dtype);
+    int64_t aligned = t->argument < 0 ? ACCESS : t->alignment > 0 ? t->alignment : size;
+    if (stride[axis] != 1) return;
+    if (size > v->widest) v->widest = size;
+    if (size < v->narrowest || !v->narrowest) v->narrowest = size;
+    v->most = smaller(v->most, aligned > size ? aligned / size : 1);
+    for (int a = 0; a < axes; a++)
+        if (a != axis && stride[a] != 0)
+            v->most = stride[a] == TIR_IRREGULAR ? 1 : power_of_two_in(stride[a], v->most);
+}
+
+int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent) {
+    if (!vector->narrowest) return 1;
+    int64_t most = smaller(smaller(ACCESS / vector->narrowest, WIDEST / vector->widest), vector->most);
+    return most < 2 || extent < 0 ? 1 : power_of_two_in(extent, most);
+}
+
+/* ---- rows */
+
+static int64_t elements_of(const cuda_row_group *g) {
+    return (g->length + g->threads * g->vector - 1) / (g->threads * g->vector) * g->vector;
+}
+
+/* Bytes that move while so many threads take `bytes`: fewer threads than fill the device take longer. */
+static double work(const tir_machine *machine, double bytes, int64_t threads) {
+    const double filling = (double)FILLING * machine->multiprocessors;
+    return (double)threads < filling ? bytes * filling / (double)threads : bytes;
+}
+
+bool cuda_model_rows(const tir_machine *machine, cuda_row_group *g) {
+    const int64_t filling = FILLING * (int64_t)machine->multiprocessors;
+    const int64_t most = smaller(ROW_BLOCK, machine->block_threads), line = machine->line / g->size;
+    g->threads = 1;
+    while (g->threads < TIR_WARP && g->threads * g->vector < g->length &&
+           (g->threads * g->vector < line || g->count * g->threads < filling || elements_of(g) > HELD))
+        g->threads *= 2;
+    while (g->threads < most && g->threads >= TIR_WARP &&
+           (elements_of(g) > HELD || (elements_of(g) > 2 * g->vector && g->count * g->threads < filling)))
+        g->threads *= 2;
+    g->held = !g->ragged && elements_of(g) <= HELD;
+    if (!g->held) g->threads = smaller(g->threads, LONG_BLOCK);
+    g->block_rows = g->threads > TIR_WARP ? 1 : BLOCK / g->threads;
+    /* rows in one phase, each element once; or a phase for each stage */
+    const double bytes = (double)g->count * (double)g->length * (double)g->size;
+    const double apart = bytes * (g->members + 1) + (double)LAUNCH_BYTES * g->members;
+    return work(machine, 2 * bytes, g->count * g->threads) <= apart;
+}
+
+int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t points, int64_t length) {
+    enum { POINTS = 8 /* of a thread, at least */ };
+    const int64_t filling = FILLING * (int64_t)machine->multiprocessors;
+    const double bytes = 4 * (double)rows * (double)points;
+    int64_t threads = 1; /* of a row */
+    while (threads < BLOCK && 2 * threads < length) threads *= 2;
+    if (work(machine, bytes, rows * threads) < bytes + LAUNCH_BYTES) return 1;
+    return smaller(2 * filling / (rows * threads), points / (POINTS * threads)) + 1;
+}
+
+/* ---- columns */
+
+void cuda_model_columns(const tir_machine *machine, cuda_column_group *g) {
+    const int64_t filling = FILLING * (int64_t)machine->multiprocessors;
+    const int64_t width = (g->columns + g->vector - 1) / g->vector; /* threads along the columns */
+    const int64_t widest = g->rest * width >= filling ? BLOCK : TIR_WARP;
+    g->lanes = g->groups = g->chunks = 1;
+    while (g->lanes < widest && g->lanes < width) g->lanes *= 2;
+    if (g->rest * width >= filling) return;
+    const int64_t blocks = g->rest * ((width + g->lanes - 1) / g->lanes);
+    while (g->groups < BLOCK / g->lanes && 4 * g->groups < g->points) g->groups *= 2;
+    const int64_t threads = blocks * g->lanes * g->groups;
+    const double bytes = (double)g->size * (double)g->rest * (double)g->columns * (double)g->points;
+    if (work(machine, bytes, threads) < bytes + LAUNCH_BYTES) return;
+    g->chunks = smaller(2 * filling / threads, g->points / (8 * g->groups)) + 1;
+}

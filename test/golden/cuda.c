@@ -1,0 +1,44 @@
+/* test/golden/cuda/x.txt: a region, and what the rules of the cuda target make of it: schedule, loop IR. It is also run, with all checks, and compared
+ * with evaluation by definition. */
+#ifdef DLC_TARGET_cuda
+#include "golden/files.h"
+
+#include "targets/cuda/cuda.h"
+#include "tir/schedule.h"
+#include "tir/scheduled.h"
+
+#include <stdlib.h>
+
+static void schedule_text(lib_arena *arena, lib_text *out, const char *input) {
+    tir_pool *pool = LIB_NEW(arena, tir_pool);
+    tir_machine machine;
+    lib_lexer lexer;
+    tir_schedule schedule;
+    tir_pool_init(pool, arena);
+    lib_lexer_init(&lexer, arena, "region", input, strlen(input));
+    lib_lexer_next(&lexer);
+    tir_region *region = tir_region_parse(arena, pool, &lexer);
+    tir_region_verify(arena->scope, region);
+    for (uint32_t t = 0; t < region->tensors.count; t++)
+        if (region->tensors.data[t].argument >= 0) region->tensors.data[t].alignment = TIR_BUFFER_ALIGNMENT;
+    if (!cuda_machine_of_name("sm_90", &machine)) lib_raise(arena->scope, DLC_INTERNAL, "no facts of sm_90");
+    tir_schedule_init(&schedule, arena);
+    cuda_schedule(&machine, 1, tir_region_copy(arena, region), &schedule);
+    lib_text_format(out, "%s==== loops\n", schedule.text.data ? schedule.text.data : "");
+    tir_kernel_print(out,
+                     tir_lower(arena, region, &schedule, &(tir_lower_options){.machine = &machine, .verify = true}));
+    scheduled_report report;
+    const char *text = schedule.text.data ? schedule.text.data : "";
+    scheduled_outcome outcome = scheduled_run(input, text, 1e-4, 7, true, &report);
+    free(report.kernel);
+    if (outcome != SCHEDULED_AGREES) lib_raise(arena->scope, DLC_INTERNAL, "%s", report.message);
+}
+
+int main(void) {
+    return golden_run("golden/cuda", "test/golden/cuda", "==== schedule\n", schedule_text);
+}
+#else
+int main(void) {
+    return 77;
+}
+#endif
