@@ -145,9 +145,9 @@ static const wrong_case wrong_cases[] = {
      "poison"},
     {"too many threads", KERNEL("for a in 0..64 thread { for b in 0..32 thread { y[a] = x[a] } }\n"),
      "more than 1,024 threads"},
-    {"half warps",
+    {"three quarters of a warp",
      KERNEL(
-         "for a in 0..4 thread { for b in 0..16 thread { s[a*16 + b] = x[b] }\nfor b in 0..16 thread { y[a*16 + b] = s[b] } }\n"),
+         "for a in 0..2 thread { for b in 0..24 thread { s[a*24 + b] = x[b] }\nfor b in 0..24 thread { y[a*24 + b] = s[b] } }\n"),
      "no whole warps"},
     {"a copy", KERNEL(COPY "commit\nwait 0\nbarrier\nfor t in 0..64 thread { y[t] = s[63 - t] }\n"), NULL},
     {"an own copy needs no barrier", KERNEL(COPY "commit\nwait 0\nfor t in 0..64 thread { y[t] = s[t] }\n"), NULL},
@@ -169,6 +169,14 @@ static const wrong_case wrong_cases[] = {
     {"a copy that computes", KERNEL("for t in 0..64 thread { async s[t] = x[t] + 1 }\n"), "L16"},
     {"a wait of some threads", KERNEL("for t in 0..64 thread { async s[t] = x[t]\nwait 0 }\n"), "L16"},
     {"two views", VIEWS("swizzle 128", "swizzle 64"), "poison is stored to y"},
+    {"quarters of a warp",
+     KERNEL(
+         "for a in 0..8 thread { for b in 0..8 thread { r[a*8 + b] = x[a*8 + b] }\nfor b in 0..4 thread { y[a*4 + b] = r[a*8 + b] + r[a*8 + b + 4] } }\n"),
+     NULL},
+    {"quarters of a warp share memory",
+     KERNEL(
+         "for a in 0..8 thread { for b in 0..8 thread { s[a*8 + b] = x[b] }\nfor b in 0..8 thread { y[a*8 + b] = s[a*8 + 7 - b] } }\n"),
+     "no barrier after another thread writes"},
     {"a barrier of two warps",
      KERNEL(
          "for a in 0..1 thread { for b in 0..64 thread { s[b] = x[b] }\nbarrier\nfor b in 0..64 thread { y[b] = s[b] } }\n"),
