@@ -14,7 +14,8 @@ void host_open(void) {
 #undef X
 }
 
-/* Constants as they are and precomputed, kernels in a row, an output that the library may not compute again. */
+/* Constants as they are and precomputed, kernels in a row, an output that the library may not compute again. All numbers are multiples of
+ * a quarter: sums are exact in any order. */
 dlc_graph *build(dlc_context *context) {
     static float weights[COLUMNS * WIDTH], bias[WIDTH];
     for (int i = 0; i < COLUMNS * WIDTH; i++) weights[i] = (float)(i % 7) - 3;
@@ -24,7 +25,8 @@ dlc_graph *build(dlc_context *context) {
     dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
     dlc_value w = dlc_constant(g, DLC_F32, 2, (int64_t[]){COLUMNS, WIDTH}, weights);
     dlc_value b = dlc_constant(g, DLC_F32, 1, (int64_t[]){WIDTH}, bias);
-    dlc_output(g, "y", dlc_softmax(dlc_linear(x, dlc_exp(w), b, false), 1));
+    dlc_value sums = dlc_linear(x, dlc_abs(w), b, false);
+    dlc_output(g, "y", dlc_sub(sums, dlc_reduce_sum(sums, 1, (int64_t[]){1}, true)));
     return g;
 }
 
