@@ -45,6 +45,7 @@ PLAIN_UNARY(tanh, TIR_TANH)
 PLAIN_UNARY(erf, TIR_ERF)
 PLAIN_UNARY(logistic, TIR_LOGISTIC)
 PLAIN_UNARY(normal_cdf, TIR_NORMAL_CDF)
+PLAIN_UNARY(silu, TIR_SILU)
 PLAIN_UNARY(floor, TIR_FLOOR)
 PLAIN_UNARY(ceil, TIR_CEIL)
 PLAIN_UNARY(round, TIR_ROUND)
@@ -292,6 +293,7 @@ REFERENCE(cbrt, cbrt(x[0]))
 REFERENCE(tanh, tanh(x[0]))
 REFERENCE(erf, erf(x[0]))
 REFERENCE(normal_cdf, 0.5 * erfc(-x[0] / sqrt(2.0)))
+REFERENCE(silu, x[0] == -INFINITY ? -0.0 : x[0] * (x[0] < 0 ? exp(x[0]) / (1 + exp(x[0])) : 1 / (1 + exp(-x[0]))))
 REFERENCE(logistic, x[0] < 0 ? exp(x[0]) / (1 + exp(x[0])) : 1 / (1 + exp(-x[0])))
 REFERENCE(floor, floor(x[0]))
 REFERENCE(ceil, ceil(x[0]))
@@ -475,6 +477,9 @@ static void reference_bit_cast(const graph_reference *r) {
     X(normal_cdf, 1, "x", "float", 0, graph_infer_map, 64, UPPER,                                                      \
       "Normal distribution function, (1 + erf(x / sqrt(2))) / 2. Its error is small beside 1, not beside the tiny "    \
       "results of far negative x.")                                                                                    \
+    X(silu, 1, "x", "float", 0, graph_infer_map, 4, UNARY,                                                             \
+      "x*logistic(x), also called swish; 0 at -inf. f32 is within 4 units in the last place of the exact value. "      \
+      "Elfwing, Uchibe, Doya 2017.")                                                                                   \
     X(floor, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
       "Largest integral number not above x. StableHLO floor.")                                                         \
     X(ceil, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                              \

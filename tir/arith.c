@@ -262,10 +262,15 @@ static double float_min_max(double a, double b, bool maximum) {
     return (a < b) == maximum ? b : a;
 }
 
-/* The expression that tir_math_expand makes of it in f64. */
+/* The expressions that tir_math_expand makes of them in f64. */
 static double logistic(double x) {
     double power = exp(40.0 < x ? 40.0 : x);
     return power / (1.0 + power);
+}
+
+static double silu(double x) {
+    double y = x < -800.0 ? -800.0 : x;
+    return y * logistic(y);
 }
 
 /* Operators whose f64 result, rounded once more, is right for f16, bf16 and f32 (exact, or innocuous double rounding:
@@ -308,6 +313,7 @@ static double float_operate(tir_op op, const double *x) {
     case TIR_TANH: return tanh(x[0]);
     case TIR_ERF: return erf(x[0]);
     case TIR_LOGISTIC: return logistic(x[0]);
+    case TIR_SILU: return silu(x[0]);
     case TIR_NORMAL_CDF: return 0.5 * erf(x[0] * 0.70710678118654752440) + 0.5;
     default: return NAN;
     }

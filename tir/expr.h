@@ -77,6 +77,7 @@ typedef uint8_t tir_dtype;
     X(TIR_ERF, "erf", 1, TIR_MATH, "")                                                                                \
     X(TIR_LOGISTIC, "logistic", 1, TIR_MATH, "1/(1 + exp(-x))")                                                       \
     X(TIR_NORMAL_CDF, "normal_cdf", 1, TIR_MATH, "(1 + erf(x/sqrt(2)))/2")                                            \
+    X(TIR_SILU, "silu", 1, TIR_MATH, "x/(1 + exp(-x))")                                                               \
     X(TIR_SELECT, "select", 3, 0, "cond ? a : b; both are evaluated, neither can trap")                               \
     X(TIR_FMA, "fma", 3, 0, "one rounding; loop IR only")                                                             \
     X(TIR_LDEXP, "ldexp", 2, 0, "x * 2^floor(n), rounded once; loop IR only")                                         \

@@ -247,7 +247,7 @@ static const struct {
      4,
      NUMBERS(NAN, 0, INFINITY, 0)},
     {"graph { input x: f32[4] y = silu(x) output y }",
-     {NUMBERS(-200, 200, 0, INFINITY)},
+     {NUMBERS(-INFINITY, 200, 0, INFINITY)},
      4,
      NUMBERS(0, 200, 0, INFINITY)},
     {"graph { input x: f32[4] y = softplus(x) output y }",

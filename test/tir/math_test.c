@@ -61,6 +61,10 @@ static double logistic(double x) {
     return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
 }
 
+static double silu(double x) {
+    return x == -INFINITY ? -0.0 : x * logistic(x);
+}
+
 #define FUNCTIONS(X) /* operator, reference, bound in ulp */ \
     X(TIR_EXP, exp, 2.5)                                     \
     X(TIR_EXPM1, expm1, 2.0)                                 \
@@ -80,7 +84,8 @@ static double logistic(double x) {
     X(TIR_CBRT, cbrt, 1.0)                                   \
     X(TIR_TANH, tanh, 4.0)                                   \
     X(TIR_ERF, erf, 3.0)                                     \
-    X(TIR_LOGISTIC, logistic, 4.0)
+    X(TIR_LOGISTIC, logistic, 2.5)                           \
+    X(TIR_SILU, silu, 3.5)
 
 typedef struct unary_function {
     tir_op op;

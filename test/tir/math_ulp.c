@@ -246,6 +246,9 @@ static void flatten(flat_program *program, const tir_pool *pool, tir_expr root) 
 static double logistic(double x) {
     return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
 }
+static double silu(double x) {
+    return x == -INFINITY ? -0.0 : x * logistic(x);
+}
 static double normal_cdf(double x) {
     return 0.5 * erfc(-x * 0.70710678118654752440);
 }
@@ -270,7 +273,8 @@ static double normal_cdf(double x) {
     X(TIR_CBRT, cbrt, 1, 1.0, 1.0, 0)               \
     X(TIR_TANH, tanh, 1, 4.0, 4.0, 0)               \
     X(TIR_ERF, erf, 1, 3.0, 3.0, 0)                 \
-    X(TIR_LOGISTIC, logistic, 1, 4.0, 4.0, 0)       \
+    X(TIR_LOGISTIC, logistic, 1, 2.5, 2.5, 0)       \
+    X(TIR_SILU, silu, 1, 3.5, 3.5, 0)               \
     X(TIR_NORMAL_CDF, normal_cdf, 1, 3.0, 3.0, 0.5) \
     X(TIR_ATAN2, atan2, 2, 2.0, 2.0, 0)             \
     X(TIR_POW, pow, 2, 0.6, 0.6, 0)
