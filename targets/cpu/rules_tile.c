@@ -682,7 +682,11 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t) {
             t->u >= 0 && meets(r, stage, a, stage->axis[t->u].var); /* does it meet axes inside the reduction loops? */
         bool vector = meets(r, stage, a, stage->axis[t->v].var);
         int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (vector) continue;
+        if (vector) { /* where masks are dear, those of a step are better known beforehand */
+            if (!r->machine->masked && extent > 0 && extent <= 8)
+                tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
+            continue;
+        }
         tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
         if (inside && extent > 0 && extent <= 8 && a != t->shared)
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);

@@ -86,6 +86,24 @@ static void test_gemm(void **state) {
     }
 }
 
+/* Without fma a sum overwrites one of its operands: the one before, and each row copies what is broadcast once. */
+static void test_sums_in_place(void **state) {
+    (void)state;
+    const char *text =
+        "kernel gemm(x: f32[60, 256] arg, w: f32[3, 256, 8] arg, D: f32[60, 24] arg, C: f32[6, 8] reg)\n"
+        "phase tasks=3 task=p {\n"
+        "  for r in 0..10 {\n"
+        "    for i in 0..6 unroll { for j in 0..8 vec { C[i, j] = 0:f32 } }\n"
+        "    for k in 0..256 {\n"
+        "      for i in 0..6 unroll { for j in 0..8 vec { C[i, j] = C[i, j] + x[i + r*6, k]*w[p, k, j] } }\n"
+        "    }\n"
+        "    for i in 0..6 unroll { for j in 0..8 vec { D[i + r*6, p*8 + j] = C[i, j] } }\n"
+        "  }\n"
+        "}\n";
+    kernel_check(text, NULL);
+    assert_in_range(kernel_copies(text), 0, 6);
+}
+
 static void test_reductions(void **state) {
     (void)state;
     kernel_check("kernel lanes(x: f32[5, 100] arg, y: f32[5] arg, m: f32[1] reg)\n"
@@ -386,7 +404,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_map),
         cmocka_unit_test(test_masked_tail),
-        cmocka_unit_test(test_gemm),
+        cmocka_unit_test(test_gemm), cmocka_unit_test(test_sums_in_place),
         cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_reductions_side_by_side),
         cmocka_unit_test(test_softmax),

@@ -325,6 +325,18 @@ static int count_spills(checked *c, const char *text, int level) {
     return spills + reloads;
 }
 
+/* Copies from one register to another: a code generator that overwrites the wrong operand makes many. */
+static int count_copies(checked *c, const char *text, int level) {
+    int copies = 0;
+    const char *copy = "movaps\t%xmm";
+    for (const char *at = dump_of(c, text, level, TARGET_DUMP_ASSEMBLY); (at = strstr(at, copy)) != NULL;) {
+        at += strlen(copy);
+        at += strspn(at, "0123456789");
+        copies += strncmp(at, ", %xmm", 6) == 0;
+    }
+    return copies;
+}
+
 static int count_lines(checked *c, const char *text, int level) {
     int lines = 0;
     for (const char *at = dump_of(c, text, level, TARGET_DUMP_LLVM); (at = strchr(at, '\n')) != NULL; at++) lines++;
@@ -347,6 +359,10 @@ static int measure(const char *text, int level, int (*count)(checked *c, const c
 int kernel_spills(const char *text, int vector_bytes) {
     if (devices[LEVELS - 1].machine.vector_bytes < vector_bytes) return -1;
     return measure(text, LEVELS - 1, count_spills);
+}
+
+int kernel_copies(const char *text) {
+    return measure(text, 0, count_copies);
 }
 
 int kernel_length(const char *text) {
