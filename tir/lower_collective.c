@@ -49,25 +49,29 @@ void tir_lower_zero_operands(tir_lowering *l, int s) {
     for (int side = 0; side < 2; side++) zero_operand(l, s, sides[side]);
 }
 
-/* A load that gives zero there already, since its tensor ends there. */
-static bool ends_there(const tir_lowering *l, tir_expr value, tir_expr inside) {
+/* A load of nothing but zeros where its guard does not hold. */
+static bool is_zeroed_load(const tir_lowering *l, tir_expr value) {
     const tir_node *node = tir_get(l->pool, value);
-    tir_expr terms[TIR_TERM_LIMIT];
-    if (node->op != TIR_LOAD || !node->guarded) return false;
-    tir_expr other = tir_operand(l->pool, value, node->count - 1);
-    if (other != tir_int(l->pool, node->dtype, 0)) return false;
-    int count = tir_conjuncts(l->pool, tir_operand(l->pool, value, node->count - 2), terms, TIR_TERM_LIMIT);
-    for (int i = 0; i < count; i++)
-        if (terms[i] == inside) return true;
-    return false;
+    if (node->op != TIR_LOAD) return false;
+    return !node->guarded || tir_operand(l->pool, value, node->count - 1) == tir_int(l->pool, node->dtype, 0);
 }
 
 tir_expr tir_lower_zeroed(tir_lowering *l, int s, tir_expr value) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     if (!plan->zero_end) return value;
+    const tir_expr zero = tir_int(l->pool, tir_dtype_of(l->pool, value), 0);
     tir_expr inside = tir_lt(l->pool, tir_axis_value(&l->state, s, plan->zero_axis), plan->zero_end);
-    if (!tir_lower_conjoin(l, 0, inside) || ends_there(l, value, inside)) return value;
-    return tir_select(l->pool, inside, value, tir_int(l->pool, tir_dtype_of(l->pool, value), 0));
+    if (!tir_lower_conjoin(l, 0, inside)) return value;
+    if (!is_zeroed_load(l, value)) return tir_select(l->pool, inside, value, zero);
+    const tir_node node = *tir_get(l->pool, value);
+    tir_expr terms[TIR_TERM_LIMIT], index[TIR_MAX_PHYSICAL_RANK], guard = inside;
+    const int rank = node.count - (node.guarded ? 2 : 0);
+    for (int d = 0; d < rank; d++) index[d] = tir_operand(l->pool, value, d);
+    int count = node.guarded ? tir_conjuncts(l->pool, tir_operand(l->pool, value, rank), terms, TIR_TERM_LIMIT) : 0;
+    for (int i = 0; i < count; i++)
+        if (terms[i] == inside) return value;
+    if (count) guard = tir_and(l->pool, tir_operand(l->pool, value, rank), inside);
+    return tir_load(l->pool, (uint32_t)node.bits, node.dtype, rank, index, guard, zero);
 }
 
 /* ---- the statement */

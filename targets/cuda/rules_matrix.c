@@ -6,7 +6,7 @@
  * instructions of a warp, and points of one instruction, 16 of m and 8 of n, 1 where another axis runs through it. */
 #include "targets/cuda/rules.h"
 
-enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP };
+enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP, ROW_BYTES = 128 };
 
 static int64_t ceil_div(int64_t n, int64_t d) {
     return (n + d - 1) / d;
@@ -212,7 +212,7 @@ static int64_t copied(const cuda_tile *t, const char *name) {
 
 /* Rows of at most 128 bytes. */
 static void lay_out_copy(cuda_rules *r, const cuda_tile *t, int side) {
-    enum { ROW = 64 };
+    enum { ROW = ROW_BYTES / 2 };
     const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
     bool vectors;
     const int fast = fast_axis(r, t, side, &vectors);
@@ -446,7 +446,27 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
     }
     mark(r, "vec", copy, run);
     tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
-    tir_schedule_add(r->schedule, "store %s shared", copy);
+    const int64_t row = least(ROW_BYTES, 2 * copied(t, stage->axis[fast].name));
+    if (row >= 32)
+        tir_schedule_add(r->schedule, "store %s shared swizzle %d", copy, (int)row);
+    else
+        tir_schedule_add(r->schedule, "store %s shared", copy);
+}
+
+/* Copies for the next steps are under way while one is computed. */
+static void pipeline(cuda_rules *r, const cuda_tile *t, const char *at) {
+    enum { MOST = 4 };
+    int64_t points[2] = {1, 1}, rounds = ceil_div(t->axis[t->stepped].extent, t->steps), stages = MOST;
+    for (int a = 0; a < t->space; a++)
+        if (t->axis[a].side <= CUDA_SIDE_N) points[t->axis[a].side] *= tile_of(&t->axis[a]);
+    const int64_t stage = t->steps * (points[0] + points[1]) * 2;
+    for (int side = 0; side < 2; side++) { /* what computes something is none */
+        const tir_stage *copy = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+        if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return;
+    }
+    while (stages > 2 && (stages > rounds || stages * stage > r->machine->shared_memory / 2)) stages--;
+    if (rounds > 1 && stages * stage <= r->machine->shared_memory)
+        tir_schedule_add(r->schedule, "pipeline %s.%s stages=%d", t->sums, at, (int)stages);
 }
 
 void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *t) {
@@ -458,4 +478,5 @@ void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *t) {
         schedule_copy(r, t, side, copies);
         schedule_fragment(r, t, side, fragments);
     }
+    pipeline(r, t, copies);
 }
