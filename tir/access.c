@@ -87,3 +87,12 @@ bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr 
     *right = tir_operand(pool, product, 1);
     return !tir_uses(pool, *left, acc) && !tir_uses(pool, *right, acc);
 }
+
+tir_expr tir_unwidened(const tir_pool *pool, tir_expr e) {
+    while (tir_op_of(pool, e) == TIR_CAST) {
+        const tir_dtype to = tir_dtype_of(pool, e), from = tir_dtype_of(pool, tir_operand(pool, e, 0));
+        if (from == TIR_INDEX || lib_dtype_size((dlc_dtype)from) >= lib_dtype_size((dlc_dtype)to)) break;
+        e = tir_operand(pool, e, 0);
+    }
+    return e;
+}

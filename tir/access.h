@@ -18,5 +18,7 @@ int tir_accesses(tir_region *region, int stage, tir_access *out, int limit);
 void tir_store_strides(tir_region *region, int stage, int64_t *stride);
 /* A reduction to one value that adds products, fused or not: their factors. */
 bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right);
+/* Without the casts around that only make values wider. */
+tir_expr tir_unwidened(const tir_pool *pool, tir_expr e);
 
 #endif

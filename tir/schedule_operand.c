@@ -1,6 +1,6 @@
 /* `operand C.i -> xs`: the factor of C's products that uses axis i, and the other one does not, becomes a map of its own over the axes that
- * it uses: what a tile of C reads of it can then be attached to a loop, in shared memory say. Casts around it stay with the products, so
- * that it takes no more room than what it is made of.
+ * it uses: what a tile of C reads of it can then be attached to a loop, in shared memory say. Casts around it that make it wider stay
+ * with the products.
  *
  * With `deviates zero*nonfinite` what C's predicate says about these axes moves into it: where it does not hold the factor is 0, and the
  * products are added after all. That is exact but where the other factor is infinite or no number. */
@@ -58,7 +58,7 @@ static bool accept_deviation(tir_schedule_state *state, lib_lexer *lexer) {
     return true;
 }
 
-/* The factor that uses the axis, without casts around. */
+/* The factor that uses the axis, without casts that make it wider. */
 static tir_expr factor_of(tir_schedule_state *state, const tir_stage *stage, const char *axis) {
     tir_pool *pool = state->region->pool;
     tir_expr factor[2];
@@ -70,8 +70,7 @@ static tir_expr factor_of(tir_schedule_state *state, const tir_stage *stage, con
     for (int f = 0; f < 2; f++)
         if (tir_uses(pool, factor[f], stage->axis[a].var)) found = found < 0 ? f : 2;
     if (found < 0 || found == 2) tir_schedule_raise(state, "%s does not tell the factors apart", axis);
-    while (tir_op_of(pool, factor[found]) == TIR_CAST) factor[found] = tir_operand(pool, factor[found], 0);
-    return factor[found];
+    return tir_unwidened(pool, factor[found]);
 }
 
 void tir_apply_operand(tir_schedule_state *state, lib_lexer *lexer) {

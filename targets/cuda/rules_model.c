@@ -41,8 +41,7 @@ void cuda_note_vector(cuda_rules *r, uint32_t tensor, const int64_t *stride, int
     if (size < v->narrowest || !v->narrowest) v->narrowest = size;
     v->most = smaller(v->most, aligned > size ? aligned / size : 1);
     for (int a = 0; a < axes; a++)
-        if (a != axis && stride[a] != 0)
-            v->most = stride[a] == TIR_IRREGULAR ? 1 : power_of_two_in(stride[a], v->most);
+        if (a != axis && stride[a] != 0) v->most = stride[a] == TIR_IRREGULAR ? 1 : power_of_two_in(stride[a], v->most);
 }
 
 int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent) {

@@ -44,7 +44,8 @@ static void layout_last_first(cuda_rules *r, const char *name) {
     lib_text layout;
     lib_text_init(&layout, r->arena);
     for (int a = 0; a + 1 < stage->space; a++) lib_text_format(&layout, ", %s", stage->axis[a].name);
-    cuda_rewrite(r, "layout %s (%s%s)", cuda_tensor_name(r, name), stage->axis[stage->space - 1].name, layout.data ? layout.data : "");
+    cuda_rewrite(r, "layout %s (%s%s)", cuda_tensor_name(r, name), stage->axis[stage->space - 1].name,
+                 layout.data ? layout.data : "");
 }
 
 /* S combines the results of chunks, S_chunk; the name of that. NULL: it is not cut. */
@@ -73,7 +74,8 @@ static int column_axis(cuda_rules *r, int s, cuda_vector *vector) {
     for (int a = 0; a < stage->space && count < CUDA_ACCESSES; a++) {
         int64_t near = 0;
         for (int i = 0; i < count; i++)
-            if (access[i].stride[a] == 1) near += (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+            if (access[i].stride[a] == 1)
+                near += (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
         if (near <= most) continue;
         most = near;
         best = a;

@@ -72,8 +72,8 @@ static bool reads_own_place(cuda_rules *r, const row_group *g, int reader, int s
     int count = tir_accesses(r->region, reader, access, CUDA_ACCESSES), axis = row_axis(r, g, reader);
     for (int i = 0; i < count; i++) {
         if (r->region->tensors.data[access[i].tensor].stage != s) continue;
-        if (axis < 0 || tir_operand(r->region->pool, access[i].load, g->rows) !=
-                            r->region->stages.data[reader].axis[axis].var)
+        if (axis < 0 ||
+            tir_operand(r->region->pool, access[i].load, g->rows) != r->region->stages.data[reader].axis[axis].var)
             return false;
     }
     return true;
@@ -227,8 +227,8 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
         lib_text_init(&layout, r->arena);
         const tir_stage *part = stage_named(r, member->part);
         for (int a = 0; a + 1 < part->space; a++) lib_text_format(&layout, "%s, ", part->axis[a].name);
-        cuda_rewrite(r, "layout %s (%splace/%lld, place%%%lld)", cuda_tensor_name(r, member->part), layout.data ? layout.data : "",
-                     (long long)g->vector, (long long)g->vector);
+        cuda_rewrite(r, "layout %s (%splace/%lld, place%%%lld)", cuda_tensor_name(r, member->part),
+                     layout.data ? layout.data : "", (long long)g->vector, (long long)g->vector);
     }
     member->own = cuda_fresh_name(r, name, "own");
     cuda_rewrite(r, "rfactor %s.place %lld chunks -> %s lane v", name, (long long)g->threads, member->own);
@@ -251,8 +251,7 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
         cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, axis, member->total);
         if (!member->warp) member->tree = member->total;
     }
-    if (g->threads > 1)
-        cuda_rewrite(r, "tree %s.%s", member->tree, member->warp ? "l" : member->total ? "w" : "lane");
+    if (g->threads > 1) cuda_rewrite(r, "tree %s.%s", member->tree, member->warp ? "l" : member->total ? "w" : "lane");
 }
 
 /* A row in registers: each thread has its vectors. */

@@ -65,8 +65,7 @@ static int64_t factor_bytes(const cuda_rules *r, const tir_stage *stage, const c
     while (a < t->count && strcmp(stage->axis[a].name, axis) != 0) a++;
     tir_sum_of_products(pool, stage, &factor[0], &factor[1]);
     f = tir_uses(pool, factor[0], stage->axis[a].var) ? 0 : 1;
-    while (tir_op_of(pool, factor[f]) == TIR_CAST) factor[f] = tir_operand(pool, factor[f], 0);
-    return (int64_t)lib_dtype_size((dlc_dtype)tir_dtype_of(pool, factor[f]));
+    return (int64_t)lib_dtype_size((dlc_dtype)tir_dtype_of(pool, tir_unwidened(pool, factor[f])));
 }
 
 /* ---- sizes */
