@@ -1,6 +1,7 @@
 /* Running prepared kernels, with every check that the header promises. Memory that a phase can be wrong about has
  * *cells* beside it: who wrote and read it last, in which task and which iteration of a vec loop. */
 #include "tir/arith.h"
+#include "tir/interpret_banks.h"
 #include "tir/interpret_program.h"
 
 #include <math.h>
@@ -77,7 +78,8 @@ typedef struct frame {
     uint32_t nests;                          /* thread loops begun so far */
     uint32_t warps[THREAD_LIMIT / TIR_WARP]; /* barriers of each warp so far */
     async_groups async;
-    bool partial; /* other calls ran before: what the workspace holds is not known */
+    tir_banks *banks; /* NULL: conflicts are not counted */
+    bool partial;     /* other calls ran before: what the workspace holds is not known */
 } frame;
 
 _Noreturn static void fail(frame *f, const char *what) {
@@ -210,6 +212,11 @@ static inline char *element_of(const buffer *b, int64_t offset) {
     return b->base + tir_swizzled(b->info->swizzle, offset * b->size);
 }
 
+static inline void note_banks(frame *f, const buffer *b, const char *element, const void *key) {
+    if (!f->banks || b->info->scope != TIR_SCOPE_SHARED || !f->thread.block || f->thread.thread >= THREAD_MANY) return;
+    tir_banks_add(f->banks, key, f->step->stmt, f->thread.thread, element - f->spaces.data[SHARED_SPACE].low, b->size);
+}
+
 /* A read: notes it; whether the value is poison. */
 static bool note_read(frame *f, const buffer *b, int64_t offset, const tir_instruction *i) {
     const space *s = &f->spaces.data[b->space];
@@ -258,6 +265,8 @@ static void note_write(frame *f, const buffer *b, int64_t offset, const tir_step
                 fail_cell(f, b, step->index, "vec loop: two iterations touch and one writes");
             c->lane_writer = join_lanes(c->lane_writer, mine);
         }
+        if (f->options->stored_once && c->owner && b->info->scope == TIR_SCOPE_ARG && !b->info->read)
+            fail_cell(f, b, step->index, "stored before:");
         c->owner = poison ? 0 : (uint32_t)(b->info - f->kernel->buffers.data) + 1;
         c->life = f->task_run;
         c->group = step->stmt->kind == TIR_STORE && step->stmt->store.async ? f->async.open : 0;
@@ -314,6 +323,7 @@ static void load(frame *f, const tir_instruction *i) {
     int64_t offset = offset_of(f, b, i->operands, "out of bounds: load of");
     if (f->options->check) poison = note_read(f, b, offset, i);
     const char *element = element_of(b, offset);
+    if (f->banks) note_banks(f, b, element, i);
     f->taint[i->target] = poison;
     if (i->dtype == DLC_F32) {
         float value;
@@ -403,6 +413,7 @@ static void run_store(frame *f, const tir_step *step) {
     if (poison && b->info->scope == TIR_SCOPE_ARG) fail_cell(f, b, step->index, "poison is stored to");
     if (f->options->check) note_write(f, b, offset, step, poison);
     char *element = element_of(b, offset);
+    if (f->banks) note_banks(f, b, element, step);
     if (b->info->dtype == DLC_F32) {
         const uint32_t low = (uint32_t)f->values[step->first];
         memcpy(element, &low, sizeof low);
@@ -429,9 +440,25 @@ static void run_threads(frame *f, const tir_step *step) {
     }
     f->thread = around;
     f->thread.warp = f->warps[base / TIR_WARP];
+    if (f->banks && step->nest) tir_banks_end(f->banks);
 }
 
+static void run_loop(frame *f, const tir_step *step);
+
+/* What a vec or unrolled loop touches may become vectors; a loop inside that runs in order ends that. */
 static void run_for(frame *f, const tir_step *step) {
+    if (f->banks && !step->threads) {
+        const uint64_t around = f->banks->run;
+        const bool ordered = step->stmt->for_.loop == TIR_SERIAL;
+        f->banks->run = ordered ? 0 : around ? around : ++f->banks->runs;
+        run_loop(f, step);
+        f->banks->run = around;
+        return;
+    }
+    run_loop(f, step);
+}
+
+static void run_loop(frame *f, const tir_step *step) {
     if (step->threads) {
         run_threads(f, step);
         return;
@@ -491,6 +518,10 @@ static void run_element(collective_run *r, int place, bool writes, const int *po
     const int n = element_number(r, place, point);
     const int64_t offset = offset_of(f, b, index, "out of bounds: place of");
     char *element = element_of(b, offset);
+    if (f->banks && r->row->place[place].memory &&
+        point[2] == 0) /* each row of 16 bytes has a lane that gives its address */
+        tir_banks_add(f->banks, r->step, r->step->stmt, r->warp.thread + (uint32_t)(point[0] * 8 + point[1]),
+                      element - f->spaces.data[SHARED_SPACE].low, 16);
     f->thread = r->warp;
     if (f->thread.block) f->thread.thread += (uint32_t)tir_fragment_lane(r->row, place, point);
     if (f->options->check && writes) {
@@ -563,6 +594,7 @@ static void run_collective(frame *f, const tir_step *step) {
     }
     run_place(&r, 0, true);
     f->thread = around;
+    if (f->banks) tir_banks_end(f->banks);
 }
 
 static void run_barrier(frame *f) {
@@ -814,6 +846,9 @@ static void frame_init(frame *f, lib_arena *arena, const tir_program *program, v
     enter(f, params);
     place_buffers(f, arguments, workspace, local);
     if (options->check) place_cells(f);
+    if (!options->banks) return;
+    f->banks = LIB_NEW(arena, tir_banks);
+    f->banks->arena = arena;
 }
 
 /* ---- tasks, phases */
@@ -876,6 +911,27 @@ static void run_all(frame *f) {
     }
 }
 
+/* Each element of what is written only has been stored. */
+static void check_stored(frame *f) {
+    f->step = NULL;
+    for (uint32_t i = 0; i < f->kernel->buffers.count; i++) {
+        const buffer *b = &f->buffers[i];
+        const space *s = &f->spaces.data[b->space];
+        if (b->info->scope != TIR_SCOPE_ARG || !b->info->written || b->info->read || !s->cells) continue;
+        int64_t index[16] = {0}, offset = 0, left = compact_elements(f, b);
+        for (; left > 0; left--) {
+            if (!s->cells[(b->base + offset * b->size - s->low) / s->unit].owner)
+                fail_access(f, b, index, "nothing is stored to");
+            for (int d = b->info->rank - 1; d >= 0; d--) {
+                offset += b->stride[d];
+                if (++index[d] < b->extent[d]) break;
+                offset -= index[d] * b->stride[d];
+                index[d] = 0;
+            }
+        }
+    }
+}
+
 static const tir_interpret_options default_options;
 
 static void interpret(lib_arena *arena, const tir_kernel *kernel, void *const *arguments, const int64_t *params,
@@ -887,6 +943,8 @@ static void interpret(lib_arena *arena, const tir_kernel *kernel, void *const *a
     char *local = scratch_block(&sizes, size_of(&sizes, program->local));
     frame_init(&f, arena, program, arguments, params, workspace, local, options, false);
     run_all(&f);
+    if (options->stored_once) check_stored(&f);
+    if (options->banks) tir_banks_report(f.banks, kernel, options->banks);
 }
 
 dlc_status tir_interpret(const tir_kernel *kernel, void *const *arguments, const int64_t *params,

@@ -12,10 +12,18 @@
 
 #include "tir/loop.h"
 
+/* Accesses of warps to shared memory, and how many more turns than one each their parts took (interpret_banks.c): bank conflicts. */
+typedef struct tir_bank_report {
+    int64_t accesses, conflicts, worst_conflicts;
+    char worst[256]; /* the statement with most of them */
+} tir_bank_report;
+
 typedef struct tir_interpret_options {
     bool check;         /* poison and race checks (bounds are always checked) */
     bool reverse_tasks; /* run tasks last to first */
     bool reverse_lanes; /* run the iterations of vec loops last to first */
+    bool stored_once; /* with check: an element of an ARG buffer that is not read is stored once, no more and no less */
+    tir_bank_report *banks; /* counted where not NULL, which is slow */
     const volatile int *cancel;
 } tir_interpret_options;
 

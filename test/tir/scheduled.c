@@ -143,8 +143,18 @@ static bool interpret(run *r, bool reverse) {
                (size_t)physical_extents(r, tensor, extent) * lib_dtype_size(tensor->dtype));
     }
     lib_error error;
+    tir_bank_report banks;
     tir_interpret_options options = {.check = true, .reverse_tasks = reverse, .reverse_lanes = reverse};
-    if (tir_interpret(r->kernel, r->argument, r->params, &options, &lib_libc_allocator, &error) == DLC_OK) return true;
+    for (uint32_t p = 0; p < r->kernel->phases.count; p++)
+        options.stored_once |= tir_threads(r->kernel->pool, r->kernel->phases.data[p].body) > 1;
+    if (options.stored_once && !reverse) options.banks = &banks;
+    if (tir_interpret(r->kernel, r->argument, r->params, &options, &lib_libc_allocator, &error) == DLC_OK) {
+        if (!options.banks) return true;
+        r->report->accesses = (long)banks.accesses;
+        r->report->conflicts = (long)banks.conflicts;
+        memcpy(r->report->worst, banks.worst, sizeof r->report->worst);
+        return true;
+    }
     snprintf(r->report->message, sizeof r->report->message, "%s", error.message);
     return false;
 }

@@ -12,11 +12,13 @@ typedef enum scheduled_outcome {
 
 typedef struct scheduled_report {
     char message[4 * LIB_MESSAGE_MAX];
-    char *kernel; /* text of the loop IR, from malloc; NULL: none was made */
+    char *kernel;             /* text of the loop IR, from malloc; NULL: none was made */
+    long accesses, conflicts; /* of banks of shared memory */
+    char worst[256];          /* the statement with most conflicts */
 } scheduled_report;
 
-/* tolerance: relative; 0: bitwise. The loop IR runs with all checks, tasks forward and backward, vector lanes likewise. `check` false:
- * lower only. */
+/* tolerance: relative; 0: bitwise. The loop IR runs with all checks, tasks forward and backward, vector lanes likewise; blocks of
+ * threads store outputs once. `check` false: lower only. */
 scheduled_outcome scheduled_run(const char *region, const char *schedule, double tolerance, uint64_t seed, bool check,
                                 scheduled_report *report);
 

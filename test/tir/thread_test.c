@@ -81,6 +81,11 @@ static const thread_case cases[] = {
     {"pipeline longer than its loop", CONTRACTION("37", "52", "9"), TILES("", "", "4", ""), 0, "wait 2"},
 };
 
+/* So that no bank conflicts are left, which there are without. */
+static bool is_swizzled(const thread_case *c) {
+    return strstr(c->schedule, "swizzle 32") != NULL;
+}
+
 static void test_case(void **state) {
     const thread_case *c = *state;
     scheduled_report report;
@@ -90,6 +95,9 @@ static void test_case(void **state) {
         if (report.kernel) fprintf(stderr, "%s\n", report.kernel);
         fail_msg("%s: %s", c->name, report.message);
     }
+    if (getenv("SHOW"))
+        fprintf(stderr, "%ld accesses, %ld conflicts, most in %s\n", report.accesses, report.conflicts, report.worst);
+    if (is_swizzled(c) && report.conflicts) fail_msg("%ld bank conflicts in %s", report.conflicts, report.worst);
     if (c->expects) assert_non_null(strstr(report.kernel, c->expects));
     free(report.kernel);
 }
@@ -177,6 +185,11 @@ static const wrong_case wrong_cases[] = {
      KERNEL(
          "for a in 0..8 thread { for b in 0..8 thread { s[a*8 + b] = x[b] }\nfor b in 0..8 thread { y[a*8 + b] = s[a*8 + 7 - b] } }\n"),
      "no barrier after another thread writes"},
+    {"stored once", KERNEL("for t in 0..64 thread { y[t] = x[t] }\n"), NULL},
+    {"stored twice",
+     KERNEL("for t in 0..64 thread { y[t] = x[t] }\nfor t in 0..64 thread { if (t == 9) { y[t] = 0 } }\n"),
+     "stored before: y[9]"},
+    {"not stored", KERNEL("for t in 0..63 thread { y[t] = x[t] }\n"), "nothing is stored to y[63]"},
     {"a barrier of two warps",
      KERNEL(
          "for a in 0..1 thread { for b in 0..64 thread { s[b] = x[b] }\nbarrier\nfor b in 0..64 thread { y[b] = s[b] } }\n"),
@@ -184,7 +197,7 @@ static const wrong_case wrong_cases[] = {
 };
 
 /* Verified and run both ways, with all checks, on arguments of small numbers. */
-static lib_error run_kernel(const char *text) {
+static lib_error run_kernel(const char *text, bool once, tir_bank_report *banks) {
     lib_scope scope;
     lib_arena arena;
     lib_error error = {0};
@@ -206,8 +219,10 @@ static lib_error run_kernel(const char *text) {
             arguments[i] = data;
         }
         for (int reverse = 0; reverse < 2 && error.status == DLC_OK; reverse++)
-            tir_interpret(kernel, arguments, NULL, &(tir_interpret_options){.check = true, .reverse_lanes = reverse},
-                          &lib_libc_allocator, &error);
+            tir_interpret(
+                kernel, arguments, NULL,
+                &(tir_interpret_options){.check = true, .reverse_lanes = reverse, .stored_once = once, .banks = banks},
+                &lib_libc_allocator, &error);
     }
     lib_arena_free(&arena);
     return scope.error.status == DLC_OK ? error : scope.error;
@@ -215,7 +230,7 @@ static lib_error run_kernel(const char *text) {
 
 static void test_wrong(void **state) {
     const wrong_case *c = *state;
-    lib_error error = run_kernel(c->kernel);
+    lib_error error = run_kernel(c->kernel, strstr(c->name, "stored") != NULL, NULL);
     if (!c->message) {
         assert_string_equal(error.status == DLC_OK ? "" : error.message, "");
     } else {
@@ -235,7 +250,7 @@ static char *replaced(const char *text, const char *at, size_t length, const cha
 }
 
 static void expect(const thread_case *c, const char *mutation, char *kernel, const char *message) {
-    lib_error error = run_kernel(kernel);
+    lib_error error = run_kernel(kernel, false, NULL);
     if (message ? error.status != DLC_INTERNAL || !strstr(error.message, message) : error.status != DLC_OK)
         fail_msg("%s, %s: %s\n%s", c->name, mutation, error.status == DLC_OK ? "nothing is found" : error.message,
                  kernel);
@@ -272,6 +287,18 @@ static void test_mutants(void **state) {
         if (!longer && !strstr(cases[i].schedule, "stages=2"))
             expect(&cases[i], "no empty commit", replaced(text, at, strlen(empty), "    commit\n    }\n"),
                    "nobody has waited for the copy that makes");
+        if (is_swizzled(&cases[i])) {
+            tir_bank_report banks;
+            at = strstr(text, "swizzle ");
+            char *kernel = replaced(text, at, strlen("swizzle 128"), "");
+            at = strstr(kernel, "swizzle ");
+            char *plain = replaced(kernel, at, strlen("swizzle 32"), "");
+            assert_int_equal(run_kernel(plain, false, &banks).status, DLC_OK);
+            assert_in_range(banks.conflicts, 1, banks.accesses * TIR_WARP);
+            assert_non_null(strstr(banks.worst, "= fma(xs["));
+            free(kernel);
+            free(plain);
+        }
         free(report.kernel);
     }
     assert_true(pipelines >= 4);
@@ -284,11 +311,11 @@ static void test_barriers(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         scheduled_report report;
         assert_int_equal(scheduled_run(cases[i].region, cases[i].schedule, 0, 7, false, &report), SCHEDULED_AGREES);
-        assert_int_equal(run_kernel(report.kernel).status, DLC_OK);
+        assert_int_equal(run_kernel(report.kernel, false, NULL).status, DLC_OK);
         for (char *at = report.kernel; (at = strstr(at, "barrier")) != NULL; at++, barriers++) {
             char *text = strdup(report.kernel);
             memset(text + (at - report.kernel), ' ', strlen("barrier"));
-            lib_error error = run_kernel(text);
+            lib_error error = run_kernel(text, false, NULL);
             if (error.status == DLC_OK || !strstr(error.message, "race"))
                 fail_msg("%s: without barrier %d nothing is found", cases[i].name, barriers);
             free(text);

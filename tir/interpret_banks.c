@@ -1,0 +1,129 @@
+/* Counting bank conflicts, as hardware serves a warp: 32 banks of 4 bytes; accesses of up to 4 bytes by all lanes at once, of 8 by half
+ * warps, of 16 by quarters. Each takes as many turns as some bank has different words to give; those beyond the first are
+ * conflicts. */
+#include "tir/interpret_banks.h"
+
+#include <stdlib.h>
+
+enum { BANKS = 32, WORD = 4, CHUNK = 16 };
+
+/* An access of one thread: neighbouring elements as a vector. `turn`: the how manieth of its thread at this key. */
+typedef struct access {
+    const tir_bank_note *note;
+    int64_t address;
+    int32_t bytes, turn;
+} access;
+
+static int compare(int64_t a, int64_t b) {
+    return a < b ? -1 : a > b;
+}
+
+static int by_time(const void *x, const void *y) {
+    const tir_bank_note *a = x, *b = y;
+    if (a->key != b->key) return compare((intptr_t)a->key, (intptr_t)b->key);
+    if (a->thread != b->thread) return compare(a->thread, b->thread);
+    if (a->run != b->run) return compare((int64_t)a->run, (int64_t)b->run);
+    return compare(a->address, b->address);
+}
+
+static int by_turn(const void *x, const void *y) {
+    const access *a = x, *b = y;
+    if (a->note->key != b->note->key) return compare((intptr_t)a->note->key, (intptr_t)b->note->key);
+    const int warps = compare(a->note->thread / TIR_WARP, b->note->thread / TIR_WARP);
+    if (warps) return warps;
+    if (a->turn != b->turn) return compare(a->turn, b->turn);
+    return compare(a->note->thread, b->note->thread);
+}
+
+/* What lies side by side within the 16 bytes that follow an aligned place is one access, of 4, 8 or 16 bytes. */
+static uint32_t merge(const tir_banks *banks, access *out) {
+    uint32_t count = 0;
+    int32_t turn = 0;
+    const tir_bank_note *notes = banks->notes.data;
+    for (uint32_t i = 0, next; i < banks->notes.count; i = next) {
+        const bool fresh = i == 0 || notes[i].key != notes[i - 1].key || notes[i].thread != notes[i - 1].thread;
+        int64_t end = notes[i].address + notes[i].bytes;
+        if (fresh) turn = 0;
+        for (next = i + 1; next < banks->notes.count; next++) {
+            const tir_bank_note *n = &notes[next];
+            if (n->key != notes[i].key || n->thread != notes[i].thread || n->run != notes[i].run || n->address > end)
+                break;
+            const int64_t bytes = n->address + n->bytes - notes[i].address;
+            if (bytes > CHUNK || notes[i].address / CHUNK != (n->address + n->bytes - 1) / CHUNK) break;
+            if (n->address + n->bytes > end) end = n->address + n->bytes;
+        }
+        out[count++] = (access){&notes[i], notes[i].address, (int32_t)(end - notes[i].address), turn++};
+    }
+    return count;
+}
+
+/* Turns beyond the first that lanes of one part of a warp take. */
+static int64_t conflicts_of(const access *lanes, uint32_t count) {
+    int64_t words[BANKS][BANKS], most = 0;
+    int used[BANKS] = {0};
+    for (uint32_t i = 0; i < count; i++)
+        for (int64_t word = lanes[i].address / WORD; word * WORD < lanes[i].address + lanes[i].bytes; word++) {
+            const int bank = (int)(word % BANKS);
+            int k = 0;
+            while (k < used[bank] && words[bank][k] != word) k++;
+            if (k == used[bank] && k < BANKS) words[bank][used[bank]++] = word;
+            if (used[bank] > most) most = used[bank];
+        }
+    return most > 1 ? most - 1 : 0;
+}
+
+static void total(tir_banks *banks, const tir_bank_note *note, int64_t conflicts) {
+    banks->conflicts += conflicts;
+    for (uint32_t i = 0; i < banks->totals.count; i++)
+        if (banks->totals.data[i].key == note->key) {
+            banks->totals.data[i].conflicts += conflicts;
+            return;
+        }
+    if (conflicts) lib_vec_push(banks->arena, &banks->totals, ((tir_bank_total){note->key, note->stmt, conflicts}));
+}
+
+/* One access of a warp: its lanes, in order. */
+static void count_warp(tir_banks *banks, const access *lanes, uint32_t count) {
+    int32_t widest = 0;
+    banks->accesses++;
+    for (uint32_t i = 0; i < count; i++)
+        if (lanes[i].bytes > widest) widest = lanes[i].bytes;
+    const int32_t part = widest <= WORD ? TIR_WARP : widest <= 2 * WORD ? TIR_WARP / 2 : TIR_WARP / 4;
+    for (uint32_t i = 0, next; i < count; i = next) {
+        for (next = i + 1; next < count && lanes[next].note->thread / part == lanes[i].note->thread / part;) next++;
+        total(banks, lanes[i].note, conflicts_of(lanes + i, next - i));
+    }
+}
+
+void tir_banks_end(tir_banks *banks) {
+    if (!banks->notes.count) return;
+    qsort(banks->notes.data, banks->notes.count, sizeof *banks->notes.data, by_time);
+    if (banks->scratch_count < banks->notes.count) {
+        banks->scratch_count = banks->notes.capacity;
+        banks->scratch = LIB_NEW_ARRAY(banks->arena, access, banks->scratch_count);
+    }
+    access *all = banks->scratch;
+    const uint32_t count = merge(banks, all);
+    qsort(all, count, sizeof *all, by_turn);
+    for (uint32_t i = 0, next; i < count; i = next) {
+        for (next = i + 1; next < count && all[next].note->key == all[i].note->key && all[next].turn == all[i].turn &&
+                           all[next].note->thread / TIR_WARP == all[i].note->thread / TIR_WARP;)
+            next++;
+        count_warp(banks, all + i, next - i);
+    }
+    banks->notes.count = 0;
+}
+
+void tir_banks_report(const tir_banks *banks, const tir_kernel *kernel, tir_bank_report *report) {
+    const tir_bank_total *worst = NULL;
+    *report = (tir_bank_report){.accesses = banks->accesses, .conflicts = banks->conflicts};
+    for (uint32_t i = 0; i < banks->totals.count; i++)
+        if (!worst || banks->totals.data[i].conflicts > worst->conflicts) worst = &banks->totals.data[i];
+    if (!worst) return;
+    lib_text text;
+    lib_text_init(&text, banks->arena);
+    tir_stmt_print(&text, kernel, worst->stmt, 0);
+    const size_t line = strcspn(text.data, "\n"), limit = sizeof report->worst - 1;
+    memcpy(report->worst, text.data, line < limit ? line : limit);
+    report->worst_conflicts = worst->conflicts;
+}
