@@ -169,6 +169,33 @@ static void emit_serial(emitter *e, const tir_stmt *stmt) {
     close_block(e);
 }
 
+/* Vectors where all lanes come, one lane after the other elsewhere; false: nothing was printed. */
+static bool emit_both_paths(emitter *e, const tir_stmt *stmt) {
+    tir_expr condition;
+    const tir_stmt *whole = print_whole_loop(e, stmt, &condition);
+    if (!whole) return false;
+    const size_t before = e->text->length;
+    open_block(e, lib_arena_format(e->arena, "if (%s) ", print_value(e, condition)));
+    print_forget(e);
+    const bool vectors = print_vector_loop(e, whole);
+    print_forget(e);
+    e->indent--;
+    if (!vectors) {
+        e->text->length = before;
+        e->text->data[before] = 0;
+        return false;
+    }
+    print_line(e, "} else {");
+    e->indent++;
+    emit_serial(e, stmt);
+    close_block(e);
+    return true;
+}
+
+static void emit_vector(emitter *e, const tir_stmt *stmt) {
+    if (!print_copy_loop(e, stmt) && !emit_both_paths(e, stmt) && !print_vector_loop(e, stmt)) emit_serial(e, stmt);
+}
+
 /* The iterations of a thread loop go to the threads of the group around, first come first. Those that are left over do nothing, or,
  * where others read registers in it, which takes whole warps, compute along and store nothing. */
 static void emit_threads(emitter *e, const tir_stmt *stmt) {
@@ -263,7 +290,9 @@ static void emit_list(emitter *e, const tir_stmt *stmt) {
         case TIR_FOR:
             if (stmt->for_.loop == TIR_THREAD)
                 emit_threads(e, stmt);
-            else if (stmt->for_.loop != TIR_VEC || !(print_copy_loop(e, stmt) || print_vector_loop(e, stmt)))
+            else if (stmt->for_.loop == TIR_VEC)
+                emit_vector(e, stmt);
+            else
                 emit_serial(e, stmt);
             break;
         case TIR_LET:

@@ -3,6 +3,7 @@
  *
  *   emit.c         kernels, functions, statements, threads
  *   emit_value.c   expressions and the helpers that they need
+ *   emit_paths.c   vec loops with guards: whole vectors, or lane by lane
  *   emit_copy.c    asynchronous copies to shared memory
  *   emit_memory.c  accesses, registers that threads own, shuffles, vectors of neighbouring elements
  *   tile.c         collective statements: matrix instructions of a warp */
@@ -56,8 +57,9 @@ tir_expr print_offset(emitter *e, uint32_t id, int rank, const tir_expr *index);
 const char *print_element(emitter *e, uint32_t id, const char *offset);
 const char *print_load(emitter *e, tir_expr load); /* of operands whose values are known */
 void print_store(emitter *e, const tir_stmt *stmt);
-void print_store_of(emitter *e, const tir_stmt *stmt, const char *value); /* of its value's text, by one thread of a group */
-bool print_only_registers(emitter *e, tir_expr value);                    /* does it load nothing from memory? */
+void print_store_of(emitter *e, const tir_stmt *stmt,
+                    const char *value);                /* of its value's text, by one thread of a group */
+bool print_only_registers(emitter *e, tir_expr value); /* does it load nothing from memory? */
 /* A vec loop around one store, by vectors of neighbours; false: nothing was printed. */
 bool print_vector_loop(emitter *e, const tir_stmt *loop);
 bool print_shuffles(emitter *e, const tir_stmt *list); /* does some statement read registers of other threads? */
@@ -67,6 +69,9 @@ tir_expr print_register_place(emitter *e, uint32_t buffer, const tir_expr *index
 /* tile.c */
 void print_collective(emitter *e, const tir_stmt *stmt);
 void print_tile_prelude(lib_text *text); /* the instructions as functions */
+
+/* emit_paths.c: a vec loop without the guards of its lanes, for where they all hold: `whole`. NULL: there are none, or it is too large. */
+tir_stmt *print_whole_loop(emitter *e, const tir_stmt *loop, tir_expr *whole);
 
 /* emit_copy.c: asynchronous stores; false: nothing was printed, it has to be an ordinary store. */
 bool print_copy_loop(emitter *e, const tir_stmt *loop);

@@ -47,7 +47,15 @@ typedef struct tile_case {
     " pipeline C.ko stages=" stages " " groups "\n"
 #define CHUNKS "cp.async.cg.shared.global"
 
+/* Vectors of 4 whose last one ends behind the tensor: whole ones in one path. */
+#define GUARDED(value)                                                             \
+    "region r\ninput x f32[1003]\ninput y f32[1003]\nmap z f32 (i: 1003) = " value \
+    "\noutput z\ntensor x align 64\ntensor y align 64\ntensor z align 64\n",       \
+        "loops:\n split z.i 256 -> b r mask\n split z.r 4 -> t v mask\n par z.b\n thread z.t\n vec z.v\n"
+
 static const tile_case cases[] = {
+    {"guarded vectors", NULL, "st.global.v4", GUARDED("x[i] * y[i]")},
+    {"guarded loads", NULL, "ld.global.v4", GUARDED("x[i where i < 900 else 0:f32] + y[i]")},
     {"pipeline of 2", NULL, CHUNKS, CONTRACTION("400", "404", "260"), PIPELINE("2", "")},
     {"pipeline of 3", NULL, CHUNKS, CONTRACTION("400", "404", "256"), PIPELINE("3", "groups=xs|ws")},
     {"pipeline of 4", NULL, CHUNKS, CONTRACTION("512", "512", "512"), PIPELINE("4", "")},
