@@ -24,8 +24,8 @@ class Bench:
             torch.backends.cudnn.allow_tf32 = False
             torch.backends.cudnn.benchmark = True
 
-    def out_of_time(self):
-        return time.monotonic() > self.end
+    def out_of_time(self, needed=0):
+        return time.monotonic() > self.end - needed
 
     def describe(self):
         facts = {"device": self.name, "libdlc": self.library.version(), "early": self.library.events}
@@ -45,11 +45,11 @@ class Bench:
             self.copy = 2 * x.numel() / seconds["median"]
         return self.copy
 
-    def once(self, run):
-        """Seconds of the device from one event to another around the calls. The stream is kept busy meanwhile, so that what the host
-        takes to give it work does not count, of contestants that let it go ahead."""
+    def once(self, run, count):
+        """Seconds of the device from one event to another around so many calls. The stream is kept busy for 20 us for each of them, so
+        that what the host takes to give it work does not count, of contestants that let it go ahead."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(200000)  # cycles: 0.1 ms
+        torch.cuda._sleep(200000 + 40000 * count)  # cycles, of about 0.5 ns
         begin.record(self.stream)
         run()
         end.record(self.stream)
@@ -76,10 +76,10 @@ class Bench:
             for name, runs in contestants.items():
                 calls(runs, len(runs))()  # every memory once
                 settle()
-                counts[name] = max(1, min(200, int(sample_seconds / max(self.once(calls(runs, 1)), 1e-7))))
+                counts[name] = max(1, min(200, int(sample_seconds / max(self.once(calls(runs, 1), 1), 1e-7))))
             for _ in range(samples):
                 for name, runs in contestants.items():
-                    times[name].append(self.once(calls(runs, counts[name])) / counts[name])
+                    times[name].append(self.once(calls(runs, counts[name]), counts[name]) / counts[name])
                     settle()
         return {name: quartiles(t) for name, t in times.items()}
 
