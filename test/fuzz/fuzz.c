@@ -1,4 +1,4 @@
-/* Random graphs, interpreter against cpu: fuzz SECONDS [FIRST [COUNT]], seed in DLC_SEED. Graphs run in a child, so that a
+/* Random graphs, interpreter against cpu (or DLC_TEST_TARGET): fuzz SECONDS [FIRST [COUNT]], seed in DLC_SEED. Graphs run in a child, so that a
  * crash or a loop without end costs one graph; a graph that fails is made smaller while it fails in the same way, printed
  * and kept in build/fuzz. With DLC_FUZZ_SHOW the texts are printed before they run. A file's name instead of SECONDS runs
  * that one text; with "shrink" after it, makes it smaller. */
