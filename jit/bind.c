@@ -442,7 +442,8 @@ static void make_steps(jit_build *build) {
     plan->call_count = (int)build->request_count;
 }
 
-/* Outputs that no region writes (inputs, constants, a value that is already another output) are copied last. */
+/* Outputs that no region writes (inputs, constants, a value that is already another output) are copied last. With that all steps are
+ * known. */
 static void copy_outputs(jit_build *build) {
     jit_plan *plan = build->plan;
     const graph *g = build->bound;
@@ -456,6 +457,8 @@ static void copy_outputs(jit_build *build) {
         if (there || plan->donations[o].must || !source.bytes) continue;
         add_copy(build, &source, (jit_place){.kind = JIT_PLACE_OUTPUT, .number = (int32_t)o});
     }
+    bool alone = plan->step_count == 1 && plan->steps->kind == JIT_STEP_KERNELS && plan->steps->alone;
+    plan->alone = alone ? plan->steps : NULL;
 }
 
 /* For runs whose tensors are as most are. Donated and empty tensors take the longer way. */

@@ -272,7 +272,8 @@ static void finish(jit_boundary *c, dlc_status status) {
     lib_release(&c->program->context->allocator, c->staged, (size_t)total * sizeof *c->staged, 16);
 }
 
-static dlc_status run_call(jit_boundary *c, const dlc_run_options *options, lib_error *error) {
+static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, const dlc_run_options *options,
+                                                           lib_error *error) {
     dlc_program *program = c->program;
     unsigned side;
     jit_plan *plan;

@@ -96,7 +96,7 @@ static bool take_arena(const jit_plan *plan, jit_frame *frame) {
     return true;
 }
 
-static void give_arena(const jit_plan *plan, jit_frame *frame) {
+static __attribute__((noinline)) void give_arena(const jit_plan *plan, jit_frame *frame) {
     if (frame->block) {
         disclaim(&frame->block->busy);
         return;
@@ -145,17 +145,21 @@ void jit_frame_free(const jit_plan *plan, jit_frame *frame) {
     if (frame) release(plan->context, frame->base, frame->total);
 }
 
+/* The first frame of a slot that we own. */
+static __attribute__((noinline, cold)) jit_frame *fill_slot(jit_plan *plan, int i) {
+    jit_frame_slot *slot = &plan->frames[i];
+    slot->frame = jit_frame_new(plan);
+    if (slot->frame)
+        slot->frame->slot = i;
+    else
+        disclaim(&slot->busy);
+    return slot->frame;
+}
+
 jit_frame *jit_frame_take_bare(jit_plan *plan) {
     for (int i = 0; i < JIT_FRAMES_KEPT; i++) {
         jit_frame_slot *slot = &plan->frames[i];
-        if (!claim(&slot->busy)) continue;
-        if (slot->frame) return slot->frame;
-        slot->frame = jit_frame_new(plan);
-        if (slot->frame)
-            slot->frame->slot = i;
-        else
-            disclaim(&slot->busy);
-        return slot->frame;
+        if (claim(&slot->busy)) return slot->frame ? slot->frame : fill_slot(plan, i);
     }
     return jit_frame_new(plan);
 }
@@ -167,11 +171,15 @@ void jit_frame_give_bare(jit_plan *plan, jit_frame *frame) {
         jit_frame_free(plan, frame);
 }
 
-jit_frame *jit_frame_take(jit_plan *plan) {
-    jit_frame *frame = jit_frame_take_bare(plan);
-    if (!frame || !plan->shares_arena || take_arena(plan, frame)) return frame;
+static __attribute__((noinline)) jit_frame *with_arena(jit_plan *plan, jit_frame *frame) {
+    if (!frame || take_arena(plan, frame)) return frame;
     jit_frame_give_bare(plan, frame);
     return NULL;
+}
+
+jit_frame *jit_frame_take(jit_plan *plan) {
+    jit_frame *frame = jit_frame_take_bare(plan);
+    return plan->shares_arena ? with_arena(plan, frame) : frame;
 }
 
 void jit_frame_give(jit_plan *plan, jit_frame *frame) {

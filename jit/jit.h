@@ -290,6 +290,7 @@ struct jit_plan {
     lib_scope scope;
     jit_step *steps;
     int step_count;
+    const jit_step *alone; /* the only step, of kernels that nobody could share; NULL: there is more to do */
     jit_call *calls;
     int call_count;
     jit_place *slots; /* argument pointers: filled once per frame (arena, constants) or per run (inputs, outputs) */

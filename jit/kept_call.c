@@ -88,8 +88,8 @@ static void choose_way(dlc_call *call) {
     call->only.run = NULL;
     if (!call->frame || !is_direct(call)) return;
     jit_frame_aim(plan, call->frame, c->input_data, c->output_data);
-    const jit_step *step = plan->steps;
-    if (plan->step_count != 1 || step->kind != JIT_STEP_KERNELS || !step->alone) return;
+    const jit_step *step = plan->alone;
+    if (!step) return;
     call->alone = step;
     if (step->phases != 1 || !plan->context->default_float_modes) return;
     call->only = step->target->function;

@@ -103,10 +103,15 @@ void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, 
     }
 }
 
-dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
-                           char *const *outputs, const volatile int *cancel, lib_error *error) {
+/* Where the interpreter reports to. */
+static void aim_errors(const jit_plan *plan, jit_frame *frame, lib_error *error) {
     error->status = DLC_OK;
     for (int c = 0; c < plan->call_count; c++) frame->arguments[c].error = error;
+}
+
+dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
+                           char *const *outputs, const volatile int *cancel, lib_error *error) {
+    aim_errors(plan, frame, error);
     running run = {program, plan, frame, inputs, outputs, NULL, cancel, error};
     return run_steps(&run);
 }
@@ -118,7 +123,14 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
         return lib_fail(error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for one run was refused",
                         (long long)plan->arena_bytes);
     jit_frame_aim(plan, frame, inputs, outputs);
-    dlc_status status = jit_plan_run_in(program, plan, frame, inputs, outputs, cancel, error);
+    dlc_status status;
+    if (plan->alone && !cancel && !atomic_load_explicit(&program->profile, memory_order_relaxed)) {
+        aim_errors(plan, frame, error);
+        jit_run_alone(plan->context, plan->alone, frame);
+        status = error->status;
+    } else {
+        status = jit_plan_run_in(program, plan, frame, inputs, outputs, cancel, error);
+    }
     jit_frame_give(plan, frame);
     return status;
 }

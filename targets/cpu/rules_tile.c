@@ -839,8 +839,8 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
  * again for each block of rows: which of them should lie how near follows from their sizes. */
 static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
     enum { L3_COST = 1, MEMORY_COST = 4 }; /* of a byte that tiles wait for: a panel's, when the first tile reads it */
-    const double hidden = 1. / 32;         /* of it for rows from L3: a few lines a tile, which come while it is worked on */
-    enum { LEAST = 8 };                    /* tiles in a block, which share the start of a panel */
+    const double hidden = 1. / 32; /* of it for rows from L3: a few lines a tile, which come while it is worked on */
+    enum { LEAST = 8 };            /* tiles in a block, which share the start of a panel */
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);

@@ -402,19 +402,13 @@ static void test_phases(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map),
-        cmocka_unit_test(test_masked_tail),
-        cmocka_unit_test(test_gemm), cmocka_unit_test(test_sums_in_place),
-        cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_reductions_side_by_side),
-        cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_branches),
-        cmocka_unit_test(test_loops),
-        cmocka_unit_test(test_scratch),
-        cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_layouts),
-        cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_hints),
+        cmocka_unit_test(test_map),        cmocka_unit_test(test_masked_tail),
+        cmocka_unit_test(test_gemm),       cmocka_unit_test(test_sums_in_place),
+        cmocka_unit_test(test_reductions), cmocka_unit_test(test_reductions_side_by_side),
+        cmocka_unit_test(test_softmax),    cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_loops),      cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_strides),    cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_gather),     cmocka_unit_test(test_hints),
         cmocka_unit_test(test_phases),
     };
     return cmocka_run_group_tests_name("cpu emitter", tests, kernel_check_open, kernel_check_close);
