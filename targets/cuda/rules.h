@@ -53,6 +53,7 @@ typedef struct cuda_tile {
     int64_t bytes[3];                        /* of an element of both copies and of a sum */
     int64_t steps, threads;                  /* of the sum, copied at once; of a block */
     int64_t pieces;                          /* of a sum that is cut: this is one of them */
+    int64_t together;                        /* blocks of a multiprocessor */
     double cost;
     const tir_unit *unit;    /* of a warp, which computes the products (rules_matrix.c); NULL: none */
     int unit_axis[3];        /* axes of m, of n and of the sum that run through the unit */
@@ -66,12 +67,13 @@ typedef struct cuda_inside {
 } cuda_inside;
 /* A reduction with threads side by side along results (rules_reduce.c). */
 typedef struct cuda_column_group {
-    const char *root, *whole, *part, *all; /* stored; in registers; of rows of threads, in registers and in shared memory */
-    int axis;                              /* of the results side by side */
-    int64_t columns, rest, points;         /* along that axis, of all others, of the reduction */
-    int64_t size;                          /* bytes of an element, the widest */
-    int64_t vector, lanes, groups;         /* results of a thread, threads along them, rows of such threads */
-    int64_t chunks;                        /* to cut the reduction into */
+    const char *root, *whole, *part,
+        *all;                      /* stored; in registers; of rows of threads, in registers and in shared memory */
+    int axis;                      /* of the results side by side */
+    int64_t columns, rest, points; /* along that axis, of all others, of the reduction */
+    int64_t size;                  /* bytes of an element, the widest */
+    int64_t vector, lanes, groups; /* results of a thread, threads along them, rows of such threads */
+    int64_t chunks;                /* to cut the reduction into */
 } cuda_column_group;
 
 typedef struct cuda_rules {
@@ -95,7 +97,8 @@ int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis);                 
 const char *cuda_fresh_name(const cuda_rules *r, const char *base, const char *suffix); /* no tensor has it */
 bool cuda_is_done(const cuda_rules *r, const char *stage);
 void cuda_mark_done(cuda_rules *r, const char *stage);
-const char *cuda_tensor_name(const cuda_rules *r, const char *stage); /* of its first value: a layout of it is one of all */
+const char *cuda_tensor_name(const cuda_rules *r,
+                             const char *stage); /* of its first value: a layout of it is one of all */
 /* A root that is a reduction would be updated in memory. The stage that becomes the root instead, a copy of the one value that is needed, so
  * that the reduction may run in registers; the root itself if several are. */
 const char *cuda_copy_root(cuda_rules *r, const char *root);
@@ -120,7 +123,7 @@ int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent); /* neighbours
 bool cuda_model_rows(const tir_machine *machine, cuda_row_group *group);
 /* Parts to cut rows of so many points into, `length` of them along the axis of threads. */
 int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t points, int64_t length);
-void cuda_model_columns(const tir_machine *machine, cuda_column_group *group);       /* chooses lanes, groups, chunks */
+void cuda_model_columns(const tir_machine *machine, cuda_column_group *group); /* chooses lanes, groups, chunks */
 
 /* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
 bool cuda_prepare_rows(cuda_rules *r, const char *root);
@@ -133,6 +136,8 @@ double cuda_matrix_size(cuda_rules *r, cuda_tile *tile); /* the cost; -1: none f
 void cuda_matrix_lay_out(cuda_rules *r, cuda_tile *tile);
 void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
 int cuda_contiguous_axis(cuda_rules *r, int stage, int64_t *bytes); /* of what a copy reads, in memory; -1: none */
+/* Cycles until all blocks are done, `together` at once on a multiprocessor, of so many rounds of copies and `step` cycles of work. */
+double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, double rounds, double step);
 bool cuda_prepare_tile(cuda_rules *r, int stage);
 void cuda_schedule_tile(cuda_rules *r, const cuda_tile *tile);
 void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *group);

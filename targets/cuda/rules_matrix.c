@@ -86,7 +86,7 @@ static void apply_size(cuda_tile *t, const warp_tile *size) {
 /* Cycles of a multiprocessor until all is done, as in rules_tile.c: an instruction takes the matrix units 2 cycles, shared memory gives 128
  * bytes a cycle. */
 static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *size) {
-    enum { EACH = 2, REGISTERS = 65536, LATENCY = 900, L2_BYTES = 24, THREADS = 2048, OVERLAP = 8 };
+    enum { EACH = 2, REGISTERS = 65536, L2_BYTES = 24, THREADS = 2048 };
     const int64_t warps = t->threads / WARP, bm = size->warps[0] * size->own[0] * ROWS,
                   bn = size->warps[1] * size->own[1] * COLUMNS;
     const int64_t registers = 48 + size->own[0] * size->own[1] * 4 + size->own[0] * 8 + size->own[1] * 4;
@@ -105,12 +105,9 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     const double memory = (double)((bm + bn) * t->steps * 2) / L2_BYTES;
     const double beside = reads > memory ? reads : memory;
     const double step = arithmetic > beside ? arithmetic + beside / 4 : beside + arithmetic / 4;
-    const double all = (double)together * step, alone = step + LATENCY;
-    const double slower = all > alone ? all : alone, quicker = all > alone ? alone : all;
-    const double waves = (double)ceil_div(blocks, r->machine->multiprocessors * together);
     const double rounds = (double)t->points[CUDA_SIDE_SUM] / (double)t->axis[t->stepped].extent *
                           (double)ceil_div(t->axis[t->stepped].extent, t->steps);
-    return waves * (rounds * (slower + quicker / OVERLAP) + LATENCY);
+    return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
 
 double cuda_matrix_size(cuda_rules *r, cuda_tile *t) {

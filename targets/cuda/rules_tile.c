@@ -118,12 +118,25 @@ static void apply_size(cuda_tile *t, const tile_size *size) {
     t->threads = size->threads[0] * size->threads[1];
 }
 
+/* Copies for some steps come at once and take LATENCY cycles, in which other blocks of the same multiprocessor work. */
+static double cycles_of_wave(double together, double rounds, double step) {
+    enum { LATENCY = 900, OVERLAP = 8 };
+    const double all = together * step, alone = step + LATENCY;
+    const double slower = all > alone ? all : alone, quicker = all > alone ? alone : all;
+    return together > 0 ? rounds * (slower + quicker / OVERLAP) + LATENCY : 0;
+}
+
+double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, double rounds, double step) {
+    const int64_t each = ceil_div(blocks, r->machine->multiprocessors);
+    return (double)(each / together) * cycles_of_wave((double)together, rounds, step) +
+           cycles_of_wave((double)(each % together), rounds, step);
+}
+
 /* The model: cycles of a multiprocessor until all is done. A step of the sum costs a block its arithmetic, and for what goes on beside it a
  * part of the time that it would take alone: reads of shared memory (128 bytes a cycle), other instructions (4 a cycle), bytes
- * from the second level cache. Copies for some steps come at once and take LATENCY cycles, in which other blocks of the same
- * multiprocessor work. */
-static double cost_of(const cuda_rules *r, const cuda_tile *t, const tile_size *size) {
-    enum { LANES = 128, REGISTERS = 65536, LATENCY = 900, L2_BYTES = 20, THREADS = 2048, BESIDE = 4, OVERLAP = 8 };
+ * from the second level cache. */
+static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) {
+    enum { LANES = 128, REGISTERS = 65536, L2_BYTES = 20, THREADS = 2048, BESIDE = 4 };
     const int64_t bm = size->threads[0] * size->own[0], bn = size->threads[1] * size->own[1];
     const int64_t words = t->bytes[2] > 4 ? 2 : 1, warps = ceil_div(t->threads, TIR_WARP);
     const int64_t across = least(size->threads[1], TIR_WARP), down = TIR_WARP / across; /* threads of a warp */
@@ -137,6 +150,7 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const tile_size *
     together = least(together, r->machine->shared_memory / shared);
     together = least(together, ceil_div(blocks, r->machine->multiprocessors));
     if (together < 1) return -1;
+    t->together = together;
     const int64_t vectors_m = size->own[0] / size->lo[0], vectors_n = size->own[1] / size->lo[1];
     const double arithmetic = (double)(warps * TIR_WARP * size->own[0] * size->own[1] * words) / LANES;
     const double reads = (double)(warps * (vectors_m * ceil_div(down * size->lo[0] * t->bytes[0], 128) +
@@ -146,10 +160,8 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const tile_size *
     const double beside = reads + others + memory;
     const double step =
         (double)t->steps * (arithmetic > beside ? arithmetic + beside / BESIDE : beside + arithmetic / BESIDE);
-    const double all = (double)together * step, alone = step + LATENCY;
-    const double slower = all > alone ? all : alone, quicker = all > alone ? alone : all;
-    const double waves = (double)ceil_div(blocks, r->machine->multiprocessors * together);
-    return waves * ((double)ceil_div(t->points[CUDA_SIDE_SUM], t->steps) * (slower + quicker / OVERLAP) + LATENCY);
+    const double rounds = (double)ceil_div(t->points[CUDA_SIDE_SUM], t->steps);
+    return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
 
 /* The best size, and its cost; -1: none fits. */
@@ -170,8 +182,9 @@ static double choose_size(cuda_rules *r, cuda_tile *t) {
                     if (cost < 0 || (best >= 0 && cost >= best)) continue;
                     best = cost, chosen = size;
                 }
-    if (best >= 0) apply_size(t, &chosen);
-    return best;
+    if (best < 0) return best;
+    apply_size(t, &chosen);
+    return cost_of(r, t, &chosen);
 }
 
 /* How far apart neighbours along an axis lie in memory at least, where they are apart at all. */
@@ -308,7 +321,7 @@ static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
         double cost = choose_size(r, &part);
         if (cost < 0) continue;
         cost += PHASE + bytes / (double)(MEMORY_BYTES * r->machine->multiprocessors);
-        if (cost < best) best = cost, chosen = pieces;
+        if (cost < best * 0.95) best = cost, chosen = pieces; /* for something less is no phase */
     }
     return chosen;
 }
@@ -452,8 +465,24 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     return last;
 }
 
+/* Copies for the next steps are under way while one is computed, as far ahead as does not cost blocks of a multiprocessor.
+ * 1: not at all. */
+static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
+    enum { MOST = 4 };
+    int64_t points[CUDA_SIDES] = {1, 1, 1, 1}, stages = MOST;
+    const int64_t rounds = ceil_div(t->axis[t->stepped].extent, t->axis[t->stepped].lo);
+    for (int a = 0; a < t->space; a++) points[t->axis[a].side] *= tile_of(&t->axis[a]);
+    const int64_t stage = t->steps * ((points[CUDA_SIDE_M] + 4) * t->bytes[0] + points[CUDA_SIDE_N] * t->bytes[1]);
+    for (int side = 0; side < 2; side++) { /* what computes something is no copy */
+        const tir_stage *copy = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+        if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return 1;
+    }
+    while (stages > 1 && (stages > rounds || stages * stage * t->together > r->machine->shared_memory)) stages--;
+    return stages;
+}
+
 /* The sums: parts of the sum that are copied at once, threads, single steps, registers. *outer: the loop at which copies are made. */
-static const char *schedule_sums(cuda_rules *r, const cuda_tile *t) {
+static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelined) {
     const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->sums)];
     axis_loops loops[TIR_MAX_AXES];
     const char *inner[TIR_MAX_AXES] = {NULL}, *outer[TIR_MAX_AXES] = {NULL}, *at = NULL;
@@ -467,8 +496,8 @@ static const char *schedule_sums(cuda_rules *r, const cuda_tile *t) {
         } else if (a == t->stepped) {
             outer[a] = loop_name(r, "block", a);
             inner[a] = loop_name(r, "step", a);
-            tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s peel", t->sums, stage->axis[a].name,
-                             (long long)x->lo, outer[a], inner[a]);
+            tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s %s", t->sums, stage->axis[a].name,
+                             (long long)x->lo, outer[a], inner[a], pipelined ? "mask" : "peel");
         } else {
             inner[a] = stage->axis[a].name;
         }
@@ -517,23 +546,33 @@ int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
     return found;
 }
 
+static bool is_sum_axis(const cuda_tile *t, const char *name) {
+    for (int a = t->space; a < t->count; a++)
+        if (strcmp(t->axis[a].name, name) == 0) return true;
+    return false;
+}
+
 /* A copy: threads go over the axes in the order of the shared memory, the last ones first, so that they store side by side; each moves
- * a vector along the axis in which the source lies side by side. */
+ * a vector along the axis in which the source lies side by side. If that is one of the sum, rows become columns: elements that
+ * can be copied asynchronously go one by one, by lanes that read parts of rows of 32 bytes, to rows that are shifted by a vector. */
 static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const char *at) {
+    enum { ASYNC = 4, ROW_LANES = 8 };
     const char *copy = t->copy[which];
     const int s = cuda_stage_named(r, copy);
     const tir_stage *stage = &r->region->stages.data[s];
-    int64_t size, left = t->threads, vector = 1;
+    int64_t size, left = t->threads;
     const int along = cuda_contiguous_axis(r, s, &size);
+    const bool turned = along >= 0 && is_sum_axis(t, stage->axis[along].name), elements = turned && size >= ASYNC;
     const char *lane[TIR_MAX_AXES] = {NULL}, *turn[TIR_MAX_AXES] = {NULL}, *run = NULL;
+    if (elements) left /= ROW_LANES;
     for (int last = 1; last >= 0; last--)
         for (int a = stage->space - 1; a >= 0; a--) {
             cuda_side side;
             const char *rest = stage->axis[a].name;
             int64_t extent = copied(t, rest, &side);
             if ((side == (which ? CUDA_SIDE_N : CUDA_SIDE_M)) != (last == 1)) continue;
-            if (a == along && size < 16 && extent % (16 / size) == 0) {
-                vector = 16 / size;
+            if (a == along && !elements && size < 16 && extent % (16 / size) == 0) {
+                const int64_t vector = 16 / size;
                 const char *whole = rest;
                 run = loop_name(r, "run", a);
                 if (extent > vector) {
@@ -546,7 +585,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
                 extent /= vector;
             }
             if (!rest) continue;
-            int64_t lanes = least(power_above(extent), left);
+            int64_t lanes = least(power_above(extent), a == along && elements ? ROW_LANES : left);
             if (extent > lanes && lanes > 1) {
                 turn[a] = loop_name(r, "turn", a), lane[a] = loop_name(r, "lane", a);
                 tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, rest, (long long)lanes, turn[a],
@@ -556,7 +595,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
             } else {
                 turn[a] = rest;
             }
-            left /= lanes;
+            if (a != along || !elements) left /= lanes;
         }
     lib_text order;
     lib_text_init(&order, r->arena);
@@ -564,8 +603,10 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
         for (int a = 0; a < stage->space; a++) {
             cuda_side side;
             copied(t, stage->axis[a].name, &side);
-            if ((side == (which ? CUDA_SIDE_N : CUDA_SIDE_M)) == (last == 1)) add_loops(&order, r, copy, NULL, lane[a]);
+            if ((side == (which ? CUDA_SIDE_N : CUDA_SIDE_M)) == (last == 1) && (a != along || !elements))
+                add_loops(&order, r, copy, NULL, lane[a]);
         }
+    if (elements) add_loops(&order, r, copy, NULL, lane[along]);
     for (int a = 0; a < stage->space; a++) add_loops(&order, r, copy, NULL, turn[a]);
     add_loops(&order, r, copy, NULL, run);
     tir_schedule_add(r->schedule, "order %s:%s", copy, order.data);
@@ -576,7 +617,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
     }
     add_loops(NULL, r, copy, "vec", run);
     tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
-    tir_schedule_add(r->schedule, "store %s shared", copy);
+    tir_schedule_add(r->schedule, turned ? "store %s shared pad 16" : "store %s shared", copy);
 }
 
 void cuda_schedule_tile(cuda_rules *r, const cuda_tile *t) {
@@ -584,8 +625,10 @@ void cuda_schedule_tile(cuda_rules *r, const cuda_tile *t) {
         cuda_schedule_matrix(r, t);
         return;
     }
-    const char *block = schedule_root(r, t), *at = schedule_sums(r, t);
+    const int64_t stages = count_stages(r, t);
+    const char *block = schedule_root(r, t), *at = schedule_sums(r, t, stages > 1);
     tir_schedule_add(r->schedule, "at %s %s.%s", t->sums, t->root, block);
     tir_schedule_add(r->schedule, "store %s reg", t->sums);
     for (int which = 0; which < 2; which++) schedule_copy(r, t, which, at);
+    if (stages > 1) tir_schedule_add(r->schedule, "pipeline %s.%s stages=%d", t->sums, at, (int)stages);
 }
