@@ -124,13 +124,8 @@ static void need_nvrtc(void) {
     skip();
 }
 
-static void test_kernel(void **state) {
-    const tile_case *c = *state;
-    need_nvrtc();
-    scheduled_report report = {.kernel = NULL};
-    if (c->region && scheduled_run(c->region, c->schedule, 0, 7, false, &report) != SCHEDULED_AGREES)
-        fail_msg("%s: %s", c->name, report.message);
-    const char *text = c->region ? report.kernel : c->kernel;
+/* The kernel compiles; what a region and a schedule come to. */
+static void compile_kernel(const tile_case *c, const char *text) {
     lib_scope scope;
     lib_arena arena;
     lib_text source;
@@ -144,12 +139,90 @@ static void test_kernel(void **state) {
         compile(c->name, source.data, c->instruction);
     }
     lib_arena_free(&arena);
-    free(report.kernel);
     assert_string_equal(scope.error.status == DLC_OK ? "" : scope.error.message, "");
 }
 
+static void test_kernel(void **state) {
+    const tile_case *c = *state;
+    need_nvrtc();
+    scheduled_report report = {.kernel = NULL};
+    if (c->region && scheduled_run(c->region, c->schedule, 0, 7, false, &report) != SCHEDULED_AGREES)
+        fail_msg("%s: %s", c->name, report.message);
+    compile_kernel(c, c->region ? report.kernel : c->kernel);
+    free(report.kernel);
+}
+
+/* ---- the target's own rules */
+
+#define MMA_BF16 "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+#define ALIGNED "tensor x align 16\ntensor w align 16\ntensor b align 16\ntensor D align 16\n"
+#define BY_COLUMNS(m, n, k)                                                                                     \
+    "region r\ninput x bf16[" k ", " m "]\ninput w bf16[" n ", " k "]\n"                                        \
+    "reduce C f32 (i: " m ", j: " n " | k: " k                                                                  \
+    ") init 0:f32 = muladd(cast.f32(x[k, i]), cast.f32(w[j, k]), acc(0):f32) merge acc(0):f32 + other(0):f32\n" \
+    "map D bf16 (i: " m ", j: " n ") = cast.bf16(C[i, j])\noutput D\n"
+#define CONVOLUTION                                                                                                  \
+    "region r\ninput x bf16[2, 9, 9, 32]\ninput w bf16[3, 3, 32, 40]\n"                                              \
+    "reduce C f32 (n: 2, h: 7, v: 7, o: 40 | y: 3, u: 3, c: 32) init 0:f32 = "                                       \
+    "muladd(cast.f32(x[n, h + y, v + u, c]), cast.f32(w[y, u, c, o]), acc(0):f32) merge acc(0):f32 + other(0):f32\n" \
+    "map D f32 (n: 2, h: 7, v: 7, o: 40) = max(C[n, h, v, o], 0:f32)\noutput D\n"
+
+/* Small ones run in the interpreter with all checks, and without bank conflicts where rows are aligned. */
+typedef struct rule_case {
+    const char *name, *region;
+    bool runs;
+    const char *expects[3]; /* in the kernel */
+} rule_case;
+
+static const rule_case rule_cases[] = {
+    {"rule, whole tiles",
+     REGION("bf16", "64", "128", "96") ALIGNED,
+     true,
+     {"ldmatrix.x4 ", "ldmatrix.x2.trans", "async"}},
+    {"rule, odd sizes", REGION("bf16", "45", "83", "37"), true, {"ldmatrix.x4 ", "mma.m16n8k16.bf16", "async"}},
+    {"rule, less than a tile", REGION("bf16", "9", "11", "5"), true, {"ldmatrix", "mma.m16n8k16.bf16"}},
+    {"rule, by columns", BY_COLUMNS("72", "40", "64"), true, {"ldmatrix.x4.trans", "ldmatrix.x"}},
+    {"rule, convolution", CONVOLUTION, true, {"mma.m16n8k16.bf16", "ldmatrix"}},
+    {"rule, 1024", REGION("bf16", "1024", "1024", "1024") ALIGNED, false, {"ldmatrix.x4.trans", "async", "wait 2"}},
+    {"rule, rows of 64", REGION("bf16", "64", "4096", "4096") ALIGNED, false, {"ldmatrix.x4.trans", "async"}},
+};
+
+static const char *schedule_of(lib_arena *arena, const char *text) {
+    lib_lexer lexer;
+    tir_pool *pool = LIB_NEW(arena, tir_pool);
+    tir_machine machine;
+    tir_schedule schedule;
+    tir_pool_init(pool, arena);
+    lib_lexer_init(&lexer, arena, "region", text, strlen(text));
+    lib_lexer_next(&lexer);
+    assert_true(cuda_machine_of_name("sm_90", &machine));
+    tir_schedule_init(&schedule, arena);
+    cuda_schedule(&machine, 1, tir_region_parse(arena, pool, &lexer), &schedule);
+    return schedule.text.data;
+}
+
+static void test_rule(void **state) {
+    const rule_case *c = *state;
+    lib_scope scope;
+    lib_arena arena;
+    scheduled_report report = {.kernel = NULL};
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        const char *schedule = schedule_of(&arena, c->region);
+        if (scheduled_run(c->region, schedule, 1e-2, 7, c->runs, &report) != SCHEDULED_AGREES)
+            fail_msg("%s: %s\n%s", c->name, report.message, schedule);
+    }
+    lib_arena_free(&arena);
+    assert_string_equal(scope.error.status == DLC_OK ? "" : scope.error.message, "");
+    for (int i = 0; i < 3 && c->expects[i]; i++)
+        if (!strstr(report.kernel, c->expects[i])) fail_msg("%s: no %s in\n%s", c->name, c->expects[i], report.kernel);
+    if (report.conflicts) fail_msg("%s: %ld conflicts of banks, most in %s", c->name, report.conflicts, report.worst);
+    if (found) compile_kernel(&(tile_case){.name = c->name, .instruction = MMA_BF16}, report.kernel);
+    free(report.kernel);
+}
+
 int main(void) {
-    enum { COUNT = sizeof cases / sizeof *cases };
+    enum { COUNT = sizeof cases / sizeof *cases, RULES = sizeof rule_cases / sizeof *rule_cases };
     lib_error error;
     cuda_compiler compiler;
     const char *usual = "/usr/local/cuda/lib64/libnvrtc.so";
@@ -158,9 +231,12 @@ int main(void) {
         setenv("DLC_NVRTC", usual, 1);
         found = open_for(&compiler, 80, &error) == DLC_OK;
     }
-    struct CMUnitTest tests[COUNT];
+    struct CMUnitTest tests[COUNT + RULES];
     for (int i = 0; i < COUNT; i++)
         tests[i] = (struct CMUnitTest){
             .name = cases[i].name, .test_func = test_kernel, .initial_state = (void *)(uintptr_t)&cases[i]};
+    for (int i = 0; i < RULES; i++)
+        tests[COUNT + i] = (struct CMUnitTest){
+            .name = rule_cases[i].name, .test_func = test_rule, .initial_state = (void *)(uintptr_t)&rule_cases[i]};
     return cmocka_run_group_tests_name("tile", tests, NULL, NULL);
 }
