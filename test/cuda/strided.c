@@ -132,6 +132,43 @@ static void test_any_strides(void **state) {
     end(&h, context);
 }
 
+/* Compact, but not where kernels take vectors. */
+static void test_between_vectors(void **state) {
+    (void)state;
+    enum { COUNT = 37 };
+    dlc_context *context;
+    cuda_host h = begin(&context);
+    float in[SPACE / 4], out[SPACE / 4];
+    dlc_graph *g;
+    dlc_program *program = NULL;
+    int64_t shape[] = {COUNT};
+    assert_int_equal(dlc_graph_create(context, &g), DLC_OK);
+    dlc_output(g, "y", dlc_neg(dlc_input(g, "x", DLC_F32, 1, (dlc_dim[]){{COUNT, NULL}})));
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+    dlc_graph_destroy(g);
+    for (int i = 0; i < SPACE / 4; i++) in[i] = (float)i;
+    for (int from = 0; from < 5; from++)
+        for (int to = 0; to < 5; to++) {
+            host_write(&h, h.x, in, SPACE);
+            host_write(&h, h.y, in, SPACE);
+            DLTensor x = {.data = (void *)(uintptr_t)h.x, .device = {kDLCUDA, 0}, .ndim = 1, .shape = shape};
+            x.dtype = (DLDataType){kDLFloat, 32, 1};
+            DLTensor y = x;
+            y.data = (void *)(uintptr_t)h.y;
+            x.byte_offset = (uint64_t)from * 4;
+            y.byte_offset = (uint64_t)to * 4;
+            const DLTensor *inputs[] = {&x};
+            dlc_output_slot slot = {.tensor = &y};
+            if (dlc_run(program, NULL, inputs, 1, &slot, 1) != DLC_OK)
+                fail_msg("%s; %s", dlc_error_message(context), f->driver->message);
+            host_read(&h, out, h.y, SPACE);
+            for (int i = 0; i < SPACE / 4; i++)
+                assert_true(out[i] == (i < to || i >= to + COUNT ? in[i] : -in[i - to + from]));
+        }
+    dlc_program_destroy(program);
+    end(&h, context);
+}
+
 /* A scalar that is not aligned; an input that is one element again and again. */
 static void test_few_elements(void **state) {
     (void)state;
@@ -349,8 +386,10 @@ static void test_failures(void **state) {
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_strides),  cmocka_unit_test(test_few_elements),      cmocka_unit_test(test_donated),
-        cmocka_unit_test(test_wrong_places), cmocka_unit_test(test_deleted_under_way), cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_any_strides),  cmocka_unit_test(test_between_vectors),
+        cmocka_unit_test(test_few_elements), cmocka_unit_test(test_donated),
+        cmocka_unit_test(test_wrong_places), cmocka_unit_test(test_deleted_under_way),
+        cmocka_unit_test(test_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
