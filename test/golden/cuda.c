@@ -31,6 +31,9 @@ static void schedule_text(lib_arena *arena, lib_text *out, const char *input) {
     const char *text = schedule.text.data ? schedule.text.data : "";
     scheduled_outcome outcome = scheduled_run(input, text, 1e-4, 7, true, &report);
     free(report.kernel);
+    if (report.accesses)
+        lib_text_format(out, "==== shared memory\n%ld accesses of warps, %ld bank conflicts%s%s\n", report.accesses,
+                        report.conflicts, report.conflicts ? ", most in " : "", report.conflicts ? report.worst : "");
     if (outcome != SCHEDULED_AGREES) lib_raise(arena->scope, DLC_INTERNAL, "%s", report.message);
 }
 
