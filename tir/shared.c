@@ -116,8 +116,9 @@ static int64_t free_place(const tir_kernel *kernel, uint32_t id, const bool *bus
     const int64_t bytes = placed_bytes(kernel, id), alignment = buffer->swizzle ? SWIZZLE_ALIGNMENT : LINE;
     int64_t place = 0;
     for (uint32_t i = 0; i < kernel->buffers.count; i++) {
+        if (!busy[i]) continue;
         const int64_t low = offset_of(kernel, i), high = low + placed_bytes(kernel, i);
-        if (!busy[i] || low >= place + bytes || high <= place) continue;
+        if (low >= place + bytes || high <= place) continue;
         place = (high + alignment - 1) / alignment * alignment;
         i = UINT32_MAX; /* from the start again */
     }

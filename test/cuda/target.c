@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 static fakes *f;
-static const tir_kernel *kernels[2];
+static const tir_kernel *kernels[3];
 
 /* Refuses the `refuse`-th allocation (0: none) and counts what is outstanding. */
 typedef struct counting {
@@ -37,6 +37,9 @@ static const char *const texts[] = {
     "phase tasks=n task=p { y[p] = t[n - 1 - p] }",
     "kernel wrong(x: f32[n] arg, y: f32[n] arg) params(n: 0..64)"
     "phase tasks=n task=p { y[p] = x[p + 1] }",
+    "kernel large(x: f32[n] arg, y: f32[n] arg, s: f32[16384] shared, r: f32[32] shared @65536) params(n: 0..64)"
+    "phase tasks=n task=p { for t in 0..32 thread { async s[t*512] = x[p] } commit wait 0 barrier"
+    " for t in 0..32 thread { r[t] = s[t/2*512] } barrier y[p] = r[31] + 1 }",
 };
 
 enum { N = 3, LARGE = 3 << 20 };
@@ -231,6 +234,35 @@ static void test_astray(void **state) {
     assert_true(fakes_are_empty(f));
 }
 
+/* More shared memory than a launch gets unasked. */
+static void test_shared_memory(void **state) {
+    (void)state;
+    const target_runtime *runtime = target_cuda.runtime;
+    const target_options options = {.allocator = &lib_libc_allocator};
+    const float x[N] = {1, 2, 3};
+    float y[N] = {0};
+    target_device *device;
+    target_object object;
+    target_module *module;
+    target_stream *stream;
+    tir_machine machine;
+    lib_error error;
+    fakes_reset(f);
+    assert_int_equal(target_cuda.open(&options, &device, &machine, &error), DLC_OK);
+    assert_int_equal(target_cuda.compile(device, 1, &kernels[2], &object, &error), DLC_OK);
+    assert_int_equal(target_cuda.load(device, &object, 1, &kernels[2], &module, &error), DLC_OK);
+    target_cuda.release_object(device, &object);
+    assert_int_equal(runtime->enter(device, &error), DLC_OK);
+    assert_int_equal(runtime->open(device, NULL, &stream, &error), DLC_OK);
+    if (run_on(stream, module, 0, 1, x, y, &error) != DLC_OK) fail_msg("%s; %s", error.message, f->driver->message);
+    assert_true(y[0] == 2 && y[1] == 3 && y[2] == 4);
+    runtime->close(stream);
+    runtime->leave(device);
+    target_cuda.unload(device, module);
+    target_cuda.close(device);
+    assert_true(fakes_are_empty(f));
+}
+
 static void test_memory(void **state) {
     (void)state;
     lib_error error;
@@ -247,8 +279,11 @@ int main(void) {
     lib_arena arena;
     f = fakes_open();
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
-    if (!LIB_ENTER(&scope)) return 1;
-    for (int i = 0; i < 2; i++) {
+    if (!LIB_ENTER(&scope)) {
+        print_error("%s\n", scope.error.message);
+        return 1;
+    }
+    for (int i = 0; i < 3; i++) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &arena, "<text>", texts[i], strlen(texts[i]));
         kernels[i] = tir_kernel_parse(&arena, &lexer);
@@ -256,7 +291,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life),     cmocka_unit_test(test_refused_allocations),
         cmocka_unit_test(test_failures), cmocka_unit_test(test_astray),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory),   cmocka_unit_test(test_shared_memory),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     lib_arena_free(&arena);

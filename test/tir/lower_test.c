@@ -158,6 +158,8 @@ static void test_cases(void **state) {
     "region r\ninput x f32[7, 9]\ninput w f32[9, 20]\n"                                        \
     "reduce C f32 (i: 7, j: 20 | k: 9) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) " SUM \
     "map D f32 (i: 7, j: 20) = C[i, j] * 2:f32\noutput D\n"
+/* Copies in shared memory, of whole rows and columns. */
+#define COPIES "copy x -> xs\ncopy w -> ws\norder C: k i j\nat xs C.k\nat ws C.k\nstore xs shared\nstore ws shared\n"
 #define RUNNING                                                          \
     "region r\ninput x f32[3, 9]\nfold s f32 (i: 3 | t: 9) init 0:f32\n" \
     "map st f32 in s (i: 3, t: 9) = s[i] + x[i, t]\nnext s = st[i, t]\noutput st\n"
@@ -252,6 +254,23 @@ static const struct {
      "map y f32 (i: 7, j: 5) = x[max(min(cast.index(c[i]), 8), 0), j]\noutput y\n"},
     {"inline D", "is an output", CONTRACTION},
     {"copy C -> E\ninline E\nlayout E (i, j)", "has been inlined", CONTRACTION},
+    {"store sm shared pad 0", "pad by 1 to 4096", NULL},
+    {"store sm shared swizzle 48", "32, 64 or 128", NULL},
+    {"store sm stack pad 16", "only shared memory", NULL},
+    {COPIES "store xs shared pad 6", "no number of elements", CONTRACTION},
+    {COPIES "pipeline C.k stages=1", "2 to 8 stages", CONTRACTION},
+    {COPIES "pipeline C.k stages=2\npipeline C.k stages=3", "has a pipeline already", CONTRACTION},
+    {COPIES "pipeline C.k stages=2\nsplit C.k 4 -> a b mask", "which is split", CONTRACTION},
+    {COPIES "pipeline C.k stages=2 groups=xs|xs", "named twice", CONTRACTION},
+    {COPIES "pipeline C.k stages=2\nunroll C.k", "not run in order", CONTRACTION},
+    {COPIES "at ws C.i\npipeline C.k stages=2 groups=xs|ws", "ws is not attached at the pipeline's loop", CONTRACTION},
+    {COPIES "store xs stack\npipeline C.k stages=2 groups=xs", "xs is not in shared memory", CONTRACTION},
+    {COPIES "store xs stack\nstore ws stack\npipeline C.k stages=2", "no copy in shared memory is attached",
+     CONTRACTION},
+    {COPIES "order C: i k j\nthread C.i\npipeline C.k stages=2", "all threads of a block wait together", CONTRACTION},
+    {"at sm sc.i\nstore sm shared\npipeline sc.i stages=2", "computes something", NULL},
+    {"copy x -> xs\nat xs y.i\nstore xs shared", "need 120064 bytes of shared memory, the machine has 101376",
+     "region r\ninput x f32[7, 30001]\nmap y f32 (i: 7, j: 30001) = x[i, 30000 - j]\noutput y\n"},
     {"split C.i 4 -> a b overlap\npar C.a", "cannot run at once", CONTRACTION},
     {"split C.i 4 -> a b overlap\norder C: k a b j", "updated twice", CONTRACTION},
     {"split C.k 4 -> a b overlap", "reduction twice", CONTRACTION},

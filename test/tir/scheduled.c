@@ -176,6 +176,7 @@ static void lower(run *r, const char *schedule_text) {
                            .vector_bytes = 64,
                            .vector_registers = 32,
                            .line = 64,
+                           .shared_memory = 99 << 10,
                            .units = TIR_UNIT_BF16_DOT | TIR_UNIT_U8I8_DOT | TIR_UNIT_MMA};
     tir_lower_options options = {.machine = &machine, .verify = true};
     r->rewritten = tir_region_copy(r->arena, r->region);
