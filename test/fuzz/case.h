@@ -347,7 +347,10 @@ static inline bool case_open(case_leg *legs, case_report *report) {
         options.threads = legs[i].threads;
         options.log = case_log;
         options.log_user = report;
-        if (dlc_context_create(&options, &legs[i].context) != DLC_OK) return false;
+        if (dlc_context_create(&options, &legs[i].context) != DLC_OK) {
+            snprintf(report->message, sizeof report->message, "status %s: %s", legs[i].name, dlc_error_message(NULL));
+            return false;
+        }
     }
     return true;
 }

@@ -40,7 +40,7 @@ static void run_text(shared *s, case_leg *legs) {
 static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
     case_leg legs[] = CASE_LEGS;
     char refused[CASE_MESSAGE];
-    if (!case_open(legs, &s->report)) _exit(2);
+    if (!case_open(legs, &s->report)) _exit(1);
     for (int i = 0; i < BATCH && now() < deadline && s->number < end; i++, s->number++) {
         s->text[0] = 0;
         snprintf(s->report.stage, sizeof s->report.stage, "generate");
@@ -65,7 +65,7 @@ static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
 
 static void run_one(shared *s) {
     case_leg legs[] = CASE_LEGS;
-    if (!case_open(legs, &s->report)) _exit(2);
+    if (!case_open(legs, &s->report)) _exit(1);
     run_text(s, legs);
     case_close(legs);
     _exit(0);
