@@ -340,6 +340,8 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
         jit_place place = build->place[region->inputs[i]];
         if (build->constant[region->inputs[i]])
             place.pointer = jit_pack_constant(build, region->inputs[i], &request->kernel->input_layouts[i]);
+        else if (place.kind == JIT_PLACE_CONSTANT) /* a view of one */
+            place.pointer = jit_resident_constant(build, region->inputs[i]);
         add_slot(build, place);
     }
     for (uint32_t o = 0; o < region->output_count; o++) add_slot(build, build->place[region->outputs[o]]);

@@ -134,6 +134,35 @@ static void test_nothing(void **state) {
     assert_true(fakes_are_empty(f));
 }
 
+/* A part of a precomputed constant, and another shape of it. */
+static void test_views_of_constants(void **state) {
+    (void)state;
+    static const char text[] =
+        "graph {\n  c = constant f32[2, 2] {1, 2, 3, 4}\n  r = relu(c)\n  s = reshape(r, shape=[4])\n"
+        "  t = slice(r, start=[1, 0], stop=[2, 2])\n  input x: i32[2]\n  a = gather(s, x, axis=0)\n"
+        "  b = gather(t, x, axis=1)\n  output \"a\" = a\n  output \"b\" = b\n}\n";
+    dlc_context *context;
+    dlc_graph *g;
+    dlc_program *program;
+    int32_t indices[2] = {1, 0};
+    int64_t two = 2;
+    DLTensor x = {.data = indices, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLInt, 32, 1}, .shape = &two};
+    fakes_reset(f);
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    if (dlc_graph_parse(context, text, sizeof text - 1, &g) != DLC_OK) fail_msg("%s", dlc_error_message(context));
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+    dlc_graph_destroy(g);
+    dlc_output_slot slots[2] = {{0}};
+    if (dlc_run(program, NULL, (const DLTensor *const[]){&x}, 1, slots, 2) != DLC_OK)
+        fail_msg("%s; %s", dlc_error_message(context), f->driver->message);
+    const float *a = slots[0].managed->dl_tensor.data, *b = slots[1].managed->dl_tensor.data;
+    assert_true(a[0] == 2 && a[1] == 1 && b[0] == 4 && b[1] == 3);
+    for (int i = 0; i < 2; i++) slots[i].managed->deleter(slots[i].managed);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_true(fakes_are_empty(f));
+}
+
 static void test_device_tensors(void **state) {
     (void)state;
     dlc_context *context;
@@ -359,11 +388,11 @@ static void test_threads(void **state) {
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_tensors), cmocka_unit_test(test_strides_and_slots),
-        cmocka_unit_test(test_nothing),      cmocka_unit_test(test_device_tensors),
-        cmocka_unit_test(test_control),      cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_memory_ends),  cmocka_unit_test(test_names),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_host_tensors),   cmocka_unit_test(test_strides_and_slots),
+        cmocka_unit_test(test_nothing),        cmocka_unit_test(test_views_of_constants),
+        cmocka_unit_test(test_device_tensors), cmocka_unit_test(test_control),
+        cmocka_unit_test(test_failures),       cmocka_unit_test(test_memory_ends),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
