@@ -26,17 +26,31 @@ static tir_expr address_of(tir_region *region, uint32_t tensor, const tir_expr *
     return address;
 }
 
-static void strides_of(tir_pool *pool, const tir_stage *stage, tir_expr address, int64_t *stride) {
+static int64_t common_divisor(int64_t a, int64_t b) {
+    for (a = a < 0 ? -a : a, b = b < 0 ? -b : b; b;) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static void strides_of(tir_pool *pool, const tir_stage *stage, tir_expr address, tir_access *out) {
     tir_term terms[TERMS];
-    int64_t constant;
+    int64_t constant = 1;
     int count = tir_terms(pool, address, terms, TERMS, &constant), axes = stage->space + stage->reduce;
     for (int a = 0; a < axes; a++) {
-        stride[a] = count < 0 ? TIR_IRREGULAR : 0;
+        out->stride[a] = count < 0 ? TIR_IRREGULAR : 0;
+        out->multiple[a] = count < 0 ? 1 : constant;
         for (int t = 0; t < count; t++) {
-            if (terms[t].atom == stage->axis[a].var)
-                stride[a] = stride[a] == TIR_IRREGULAR ? TIR_IRREGULAR : terms[t].coefficient;
+            const bool own = terms[t].atom == stage->axis[a].var;
+            if (own)
+                out->stride[a] = out->stride[a] == TIR_IRREGULAR ? TIR_IRREGULAR : terms[t].coefficient;
             else if (tir_uses(pool, terms[t].atom, stage->axis[a].var))
-                stride[a] = TIR_IRREGULAR;
+                out->stride[a] = TIR_IRREGULAR;
+            int64_t step = terms[t].coefficient, multiple = tir_multiple_of(pool, terms[t].atom);
+            if (!own && multiple > 0 && __builtin_mul_overflow(step, multiple, &step)) step = 1;
+            if (!own) out->multiple[a] = common_divisor(out->multiple[a], step);
         }
     }
 }
@@ -52,7 +66,7 @@ static tir_expr meet_access(void *user, tir_pool *pool, tir_expr e, tir_expr reb
     tir_expr logical[DLC_MAX_RANK];
     int rank = node.count - (node.guarded ? 2 : 0);
     for (int d = 0; d < rank; d++) logical[d] = tir_operand(pool, e, d);
-    strides_of(pool, walk->stage, address_of(walk->region, access->tensor, logical), access->stride);
+    strides_of(pool, walk->stage, address_of(walk->region, access->tensor, logical), access);
     return rebuilt;
 }
 
@@ -64,11 +78,19 @@ int tir_accesses(tir_region *region, int stage, tir_access *out, int limit) {
     return walk.count;
 }
 
-void tir_store_strides(tir_region *region, int stage, int64_t *stride) {
+void tir_store_access(tir_region *region, int stage, tir_access *out) {
     const tir_stage *s = &region->stages.data[stage];
     tir_expr index[DLC_MAX_RANK];
     for (int a = 0; a < s->space; a++) index[a] = s->axis[a].var;
-    strides_of(region->pool, s, address_of(region, s->tensor[0], index), stride);
+    *out = (tir_access){.tensor = s->tensor[0]};
+    strides_of(region->pool, s, address_of(region, s->tensor[0], index), out);
+}
+
+void tir_store_strides(tir_region *region, int stage, int64_t *stride) {
+    const tir_stage *s = &region->stages.data[stage];
+    tir_access access;
+    tir_store_access(region, stage, &access);
+    memcpy(stride, access.stride, (size_t)(s->space + s->reduce) * sizeof *stride);
 }
 
 bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right) {

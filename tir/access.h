@@ -9,13 +9,15 @@
 typedef struct tir_access {
     uint32_t tensor;
     tir_expr load;
-    int64_t stride[TIR_MAX_AXES]; /* by axis of the stage */
+    int64_t stride[TIR_MAX_AXES];   /* by axis of the stage */
+    int64_t multiple[TIR_MAX_AXES]; /* what divides the address where that axis is 0 */
 } tir_access;
 
 /* Distinct loads of the stage's values and predicate, at most `limit`; their number. */
 int tir_accesses(tir_region *region, int stage, tir_access *out, int limit);
 /* Of the stores of the stage's first value, at the axes' own point; stride[axes]. */
 void tir_store_strides(tir_region *region, int stage, int64_t *stride);
+void tir_store_access(tir_region *region, int stage, tir_access *out); /* the same as an access without load */
 /* A reduction to one value that adds products, fused or not: their factors. */
 bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right);
 /* Without the casts around that only make values wider. */

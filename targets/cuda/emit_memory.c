@@ -31,16 +31,29 @@ static const char *register_place(emitter *e, uint32_t id, const tir_expr *index
     return lib_arena_format(e->arena, "%s[%s]", e->buffer[id], print_value(e, print_register_place(e, id, index)));
 }
 
-static const char *register_load(emitter *e, uint32_t id, int rank, const tir_expr *index) {
+/* guarded: outside of its buffer nothing is asked of the element, but all lanes come: the shuffle stands before the choice. */
+static const char *register_load(emitter *e, uint32_t id, int rank, const tir_expr *index, bool guarded) {
     const tir_buffer *buffer = &e->kernel->buffers.data[id];
     const char *place = register_place(e, id, index);
+    tir_expr inside[16];
     if (is_own(e, id, rank, index)) return place;
+    for (int d = 0; d < rank; d++) {
+        inside[d] = index[d];
+        if (!guarded || !e->registers[id].owned[d]) continue;
+        inside[d] = tir_max(e->pool, inside[d], tir_index(e->pool, 0));
+        inside[d] = tir_min(e->pool, inside[d], tir_sub(e->pool, buffer->extent[d], tir_index(e->pool, 1)));
+    }
     tir_expr warp = tir_index(e->pool, TIR_WARP),
-             owner = tir_owner(e->pool, &e->threads, &e->registers[id], rank, index);
+             owner = tir_owner(e->pool, &e->threads, &e->registers[id], rank, inside);
     tir_expr mine = tir_div(e->pool, tir_thread_number(e->pool, &e->threads), warp);
     if (e->block > TIR_WARP && tir_equal(e->pool, tir_div(e->pool, owner, warp), mine) != TIR_YES)
         print_unsupported(e, "%s is read by threads of another warp: it must be in shared memory", buffer->name);
-    return lib_arena_format(e->arena, "shuffle(%s, int(%s))", place, print_value(e, tir_rem(e->pool, owner, warp)));
+    const char *text =
+        lib_arena_format(e->arena, "shuffle(%s, int(%s))", place, print_value(e, tir_rem(e->pool, owner, warp)));
+    if (!guarded) return text;
+    const char *name = print_name(e, "other");
+    print_line(e, "const %s %s = %s;", print_type(e, (tir_dtype)buffer->dtype), name, text);
+    return name;
 }
 
 typedef struct shuffle_search {
@@ -113,7 +126,7 @@ const char *print_load(emitter *e, tir_expr load) {
     const int rank = n.count - (n.guarded ? 2 : 0);
     tir_expr index[16];
     for (int d = 0; d < rank; d++) index[d] = tir_operand(e->pool, load, d);
-    const char *text = tir_is_register(buffer) ? register_load(e, id, rank, index)
+    const char *text = tir_is_register(buffer) ? register_load(e, id, rank, index, n.guarded)
                                                : print_element(e, id, print_value(e, print_offset(e, id, rank, index)));
     if (buffer->dtype == DLC_BOOL && !tir_is_register(buffer)) text = lib_arena_format(e->arena, "(%s != 0)", text);
     if (!n.guarded) return text;
@@ -126,6 +139,17 @@ static tir_expr find_memory(void *user, tir_pool *pool, tir_expr node, tir_expr 
     const tir_node *n = tir_get(pool, node);
     if (n->op == TIR_LOAD && !tir_is_register(&search->e->kernel->buffers.data[n->bits])) search->found = true;
     return rebuilt;
+}
+
+static tir_expr find_any_load(void *user, tir_pool *pool, tir_expr node, tir_expr rebuilt) {
+    if (tir_op_of(pool, node) == TIR_LOAD) ((shuffle_search *)user)->found = true;
+    return rebuilt;
+}
+
+static bool loads_nothing(emitter *e, tir_expr value) {
+    shuffle_search search = {e, false};
+    tir_rewrite(e->pool, value, find_any_load, &search);
+    return !search.found;
 }
 
 bool print_only_registers(emitter *e, tir_expr value) {
@@ -185,7 +209,7 @@ typedef struct vector_access {
     const char *array;
 } vector_access;
 
-enum { VECTOR_ACCESSES = 16 };
+enum { VECTOR_ACCESSES = 16, VECTOR_LETS = 32 };
 
 typedef struct vector_loop {
     emitter *e;
@@ -193,10 +217,10 @@ typedef struct vector_loop {
     int64_t trips;
     const tir_stmt *store;
     tir_expr condition;              /* around the store; 0: none */
-    tir_expr named[VECTOR_ACCESSES]; /* values that the loop names: not known before it */
-    int named_count;
     vector_access access[VECTOR_ACCESSES];
     int count;
+    tir_expr let[VECTOR_LETS], let_value[VECTOR_LETS]; /* bound inside, those that load nothing written out */
+    int lets;
 } vector_loop;
 
 static tir_expr at_lane(vector_loop *v, tir_expr e, int64_t lane) {
@@ -209,9 +233,10 @@ static bool is_uniform(vector_loop *v, tir_expr condition) {
     return at_lane(v, condition, 0) == at_lane(v, condition, v->trips - 1);
 }
 
-static bool uses_named(const vector_loop *v, tir_expr e) {
-    for (int i = 0; i < v->named_count; i++)
-        if (e && tir_uses(v->e->pool, e, v->named[i])) return true;
+/* Of those that are bound inside: what depends on the lane, or may. */
+static bool uses_lets(vector_loop *v, tir_expr e) {
+    for (int i = 0; i < v->lets; i++)
+        if (tir_uses(v->e->pool, e, v->let[i])) return true;
     return false;
 }
 
@@ -222,7 +247,7 @@ static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr
     const int64_t size = (int64_t)lib_dtype_size(buffer->dtype), bytes = size * v->trips;
     if (tir_is_register(buffer) || v->count == VECTOR_ACCESSES) return NULL;
     tir_expr offset = print_offset(e, id, rank, index), base = at_lane(v, offset, 0);
-    if (tir_sub(e->pool, offset, base) != v->var || uses_named(v, base)) return NULL;
+    if (tir_sub(e->pool, offset, base) != v->var || uses_lets(v, base)) return NULL;
     int64_t multiple = tir_multiple_of(e->pool, base), alignment = buffer->alignment;
     int width = 16;
     while (width > size && (bytes % width || alignment % width || (multiple * size) % width)) width /= 2;
@@ -232,6 +257,17 @@ static vector_access *note(vector_loop *v, uint32_t id, int rank, const tir_expr
     return access;
 }
 
+/* The value of a let in terms of what is bound outside, where it only computes. */
+static bool note_let(vector_loop *v, const tir_stmt *let) {
+    if (v->lets == VECTOR_LETS) return false;
+    tir_expr value = let->let.value;
+    value =
+        loads_nothing(v->e, value) ? tir_substitute(v->e->pool, value, v->lets, v->let, v->let_value) : let->let.var;
+    v->let[v->lets] = let->let.var;
+    v->let_value[v->lets++] = value;
+    return true;
+}
+
 static tir_expr note_load(void *user, tir_pool *pool, tir_expr node, tir_expr rebuilt) {
     vector_loop *v = user;
     const tir_node n = *tir_get(pool, node);
@@ -239,8 +275,8 @@ static tir_expr note_load(void *user, tir_pool *pool, tir_expr node, tir_expr re
     tir_expr index[16];
     const int rank = n.count - (n.guarded ? 2 : 0);
     for (int d = 0; d < rank; d++) index[d] = tir_operand(pool, node, d);
-    tir_expr guard = n.guarded ? tir_operand(pool, node, rank) : 0;
-    if (guard && (!is_uniform(v, guard) || uses_named(v, guard))) return rebuilt;
+    tir_expr guard = n.guarded ? tir_substitute(pool, tir_operand(pool, node, rank), v->lets, v->let, v->let_value) : 0;
+    if (guard && (uses_lets(v, guard) || !is_uniform(v, guard))) return rebuilt;
     for (int i = 0; i < v->count; i++)
         if (v->access[i].load == node) return rebuilt;
     vector_access *access = note(v, (uint32_t)n.bits, rank, index);
@@ -248,7 +284,7 @@ static tir_expr note_load(void *user, tir_pool *pool, tir_expr node, tir_expr re
     access->load = node;
     access->guard = guard ? at_lane(v, guard, 0) : 0;
     access->other = guard ? tir_operand(pool, node, rank + 1) : 0;
-    if (access->other && (tir_uses(pool, access->other, v->var) || uses_named(v, access->other))) v->count--;
+    if (access->other && (tir_uses(pool, access->other, v->var) || uses_lets(v, access->other))) v->count--;
     return rebuilt;
 }
 
@@ -360,11 +396,10 @@ bool print_vector_loop(emitter *e, const tir_stmt *loop) {
         if (stmt->next) return false;
         if (stmt->kind == TIR_LET) {
             tir_rewrite(e->pool, stmt->let.value, note_load, &v);
-            if (v.named_count == VECTOR_ACCESSES) return false;
-            v.named[v.named_count++] = stmt->let.var;
+            if (!note_let(&v, stmt)) return false;
         } else if (stmt->kind == TIR_IF && !stmt->if_.otherwise && !v.condition) {
             v.condition = stmt->if_.condition;
-            if (!is_uniform(&v, v.condition) || uses_named(&v, v.condition)) return false;
+            if (!is_uniform(&v, v.condition) || uses_lets(&v, v.condition)) return false;
         } else if (stmt->kind == TIR_STORE) {
             v.store = stmt;
             break;

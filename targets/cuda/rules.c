@@ -153,91 +153,7 @@ static void inline_maps(cuda_rules *r) {
         if (worth_inlining(r, s)) cuda_rewrite(r, "inline %s", r->region->stages.data[s].name);
 }
 
-/* ---- points */
-
-/* Updates of a scatter run along the space axes that the index leaves alone. */
-static bool runs_along(const tir_stage *stage, int axis) {
-    return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
-}
-
-/* Neighbours along the last axis that a thread of a map takes at once: what it reads and writes there lies side by side, or does not
- * move, in vectors of at most 16 bytes. */
-static int64_t vector_of(cuda_rules *r, int s) {
-    const tir_stage *stage = &r->region->stages.data[s];
-    const int last = stage->space - 1;
-    int64_t stride[TIR_MAX_AXES], extent = cuda_extent(r, &stage->axis[last]), bytes = 1;
-    tir_access access[CUDA_ACCESSES];
-    int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
-    if (stage->kind != TIR_MAP || stage->count != 1 || count == CUDA_ACCESSES || extent < 0) return 1;
-    tir_store_strides(r->region, s, stride);
-    if (stride[last] != 1) return 1;
-    bytes = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
-    for (int i = 0; i < count; i++) {
-        int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
-        if (access[i].stride[last] != 0 && access[i].stride[last] != 1) return 1;
-        if (access[i].stride[last] == 1 && size > bytes) bytes = size;
-    }
-    for (uint32_t i = 0; i < r->inside.count; i++)
-        if (strcmp(r->inside.data[i].root, stage->name) == 0) return 1;
-    int64_t vector = bytes >= 16 ? 1 : 16 / bytes;
-    while (vector > 1 && extent % vector) vector /= 2;
-    return vector;
-}
-
-void cuda_schedule_points(cuda_rules *r, int s) {
-    enum { BLOCK = 256 };
-    const tir_stage *stage = &r->region->stages.data[s];
-    const char *axis[TIR_MAX_AXES], *name = stage->name, *vector_loop = "";
-    int count = 0;
-    bool constant = true, whole = true;
-    lib_text order;
-    lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++) {
-        if (!runs_along(stage, a)) {
-            whole = false; /* what is fused must be neighbours */
-            continue;
-        }
-        constant = constant && cuda_extent(r, &stage->axis[a]) >= 0;
-        axis[count++] = stage->axis[a].name;
-    }
-    cuda_mark_done(r, name);
-    if (count == 0) return;
-    const char *last = axis[count - 1];
-    const int64_t vector = whole ? vector_of(r, s) : 1;
-    if (constant && whole) {
-        for (int a = count - 1; a > 0; a--) {
-            const char *fused = lib_arena_format(r->arena, "f%d", a);
-            tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", name, axis[a - 1], name, last, fused);
-            last = fused;
-        }
-        count = 1;
-    }
-    if (vector > 1) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> run v mask", name, last, (long long)vector);
-        last = "run";
-        vector_loop = " v";
-    }
-    tir_schedule_add(r->schedule, "split %s.%s %d -> block lane mask", name, last, BLOCK);
-    if (!whole) {
-        for (int a = 0; a + 1 < count; a++) lib_text_format(&order, " %s", axis[a]);
-        lib_text_format(&order, " block lane%s", vector_loop);
-        for (int a = 0; a < stage->space + stage->reduce; a++)
-            if (a >= stage->space || !runs_along(stage, a)) lib_text_format(&order, " %s", stage->axis[a].name);
-        tir_schedule_add(r->schedule, "order %s:%s", name, order.data);
-    }
-    for (int a = 0; a + 1 < count; a++) tir_schedule_add(r->schedule, "par %s.%s", name, axis[a]);
-    tir_schedule_add(r->schedule, "par %s.block", name);
-    tir_schedule_add(r->schedule, "thread %s.lane", name);
-    if (vector > 1) tir_schedule_add(r->schedule, "vec %s.v", name);
-    for (uint32_t i = 0; i < r->inside.count; i++) {
-        const char *inside = r->inside.data[i].stage;
-        if (strcmp(r->inside.data[i].root, name) != 0) continue;
-        tir_schedule_add(r->schedule, "at %s %s.lane", inside, name);
-        tir_schedule_add(r->schedule, "store %s reg", inside);
-        const tir_stage *sum = &r->region->stages.data[cuda_stage_named(r, inside)];
-        tir_schedule_add(r->schedule, "unroll %s.%s", inside, sum->axis[sum->space].name);
-    }
-}
+/* ---- all */
 
 /* A sum of pieces is added up by the map that reads it. */
 static bool goes_inside(cuda_rules *r, const char *name) {
@@ -250,12 +166,11 @@ static bool goes_inside(cuda_rules *r, const char *name) {
     return true;
 }
 
-/* ---- all */
-
-static void prepare_reductions(cuda_rules *r, const char *root) {
+static void prepare(cuda_rules *r, const char *root) {
     for (uint32_t i = 0; i < r->sums.count; i++)
         if (strcmp(r->sums.data[i], root) == 0) return;
-    if (!cuda_is_done(r, root) && !cuda_prepare_reduction(r, root)) cuda_prepare_rows(r, root);
+    if (cuda_is_done(r, root) || cuda_prepare_reduction(r, root) || cuda_prepare_rows(r, root)) return;
+    if (!cuda_prepare_scan(r, root) && !cuda_prepare_transposition(r, root)) cuda_prepare_points(r, root);
 }
 
 /* Nothing to gain, and no split factor to find, where there is nothing to compute. */
@@ -278,10 +193,12 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
             lib_vec_push(r.arena, &r.roots, region->stages.data[s].name);
     for (uint32_t n = r.roots.count; n-- > 0;)
         if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_tile(&r, cuda_stage_named(&r, r.roots.data[n]));
-    for (uint32_t n = r.roots.count; n-- > 0;) prepare_reductions(&r, r.roots.data[n]);
+    for (uint32_t n = r.roots.count; n-- > 0;) prepare(&r, r.roots.data[n]);
     for (uint32_t t = 0; t < r.tiles.count; t++) cuda_schedule_tile(&r, &r.tiles.data[t]);
     for (uint32_t g = 0; g < r.rows.count; g++) cuda_schedule_rows(&r, &r.rows.data[g]);
     for (uint32_t g = 0; g < r.columns.count; g++) cuda_schedule_columns(&r, &r.columns.data[g]);
+    for (uint32_t n = 0; n < r.scans.count; n++) cuda_schedule_scan(&r, &r.scans.data[n]);
+    for (uint32_t t = 0; t < r.transpositions.count; t++) cuda_schedule_transposition(&r, &r.transpositions.data[t]);
     for (uint32_t n = 0; n < r.roots.count; n++)
         if (!cuda_is_done(&r, r.roots.data[n]) && !goes_inside(&r, r.roots.data[n]))
             cuda_schedule_points(&r, cuda_stage_named(&r, r.roots.data[n]));

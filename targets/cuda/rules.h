@@ -32,6 +32,19 @@ typedef struct cuda_row_group {
     cuda_row_member member[CUDA_ROW_MEMBERS]; /* producers, and the root if it reduces itself */
 } cuda_row_group;
 
+/* A map that reads across what it writes (rules_maps.c). */
+typedef struct cuda_transposition {
+    const char *root, *tile; /* the copy in shared memory */
+    int across;              /* the root's axis along which the source lies side by side */
+    int row, column;         /* dimensions of the source that follow the root's last axis and that one */
+    int64_t size, vector;    /* bytes of an element of the source; elements that a thread moves at once */
+} cuda_transposition;
+
+/* A cumulative fold that warps take 32 points at a time (rules_scan.c). */
+typedef struct cuda_scan {
+    const char *fold, *levels;
+} cuda_scan;
+
 /* A contraction in tiles (rules_tile.c). */
 typedef enum cuda_side { CUDA_SIDE_M, CUDA_SIDE_N, CUDA_SIDE_BATCH, CUDA_SIDE_SUM, CUDA_SIDES } cuda_side;
 
@@ -87,6 +100,8 @@ typedef struct cuda_rules {
     lib_vec(const char *) sums; /* that add up pieces */
     lib_vec(cuda_inside) inside;
     lib_vec(cuda_column_group) columns;
+    lib_vec(cuda_transposition) transpositions;
+    lib_vec(cuda_scan) scans;
     lib_vec(const char *) done; /* stages that are scheduled, by name: rewrites renumber them */
 } cuda_rules;
 
@@ -116,13 +131,15 @@ typedef struct cuda_vector {
 } cuda_vector;
 #define CUDA_NO_VECTOR ((cuda_vector){.most = 16})
 
-/* An access, by its strides along the axes of a stage: where it runs along `axis` it counts. */
-void cuda_note_vector(cuda_rules *r, uint32_t tensor, const int64_t *stride, int axes, int axis, cuda_vector *vector);
+void cuda_note_vector(cuda_rules *r, const tir_access *access, int axis,
+                      cuda_vector *vector);                        /* counts where it runs along it */
 int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent); /* neighbours that a thread takes at once */
 /* Chooses threads, block_rows and held of a group; false: several phases are better. */
 bool cuda_model_rows(const tir_machine *machine, cuda_row_group *group);
 /* Parts to cut rows of so many points into, `length` of them along the axis of threads. */
 int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t points, int64_t length);
+/* Points of time of a piece of a cumulative fold; at least its length: it is not cut. along: in memory, a warp takes them. */
+int64_t cuda_model_piece(const tir_machine *machine, int64_t points, int64_t length, bool along);
 void cuda_model_columns(const tir_machine *machine, cuda_column_group *group); /* chooses lanes, groups, chunks */
 
 /* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
@@ -141,6 +158,11 @@ double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, d
 bool cuda_prepare_tile(cuda_rules *r, int stage);
 void cuda_schedule_tile(cuda_rules *r, const cuda_tile *tile);
 void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *group);
+bool cuda_prepare_scan(cuda_rules *r, const char *root);
+void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan);
+bool cuda_prepare_transposition(cuda_rules *r, const char *root);
+void cuda_schedule_transposition(cuda_rules *r, const cuda_transposition *transposition);
+void cuda_prepare_points(cuda_rules *r, const char *root); /* takes all */
 void cuda_schedule_points(cuda_rules *r, int root);
 /* The reduction's axis along which threads go side by side in memory; -1: none. */
 int cuda_lane_axis(cuda_rules *r, int stage);

@@ -32,16 +32,15 @@ static int64_t power_of_two_in(int64_t n, int64_t most) {
     return power;
 }
 
-void cuda_note_vector(cuda_rules *r, uint32_t tensor, const int64_t *stride, int axes, int axis, cuda_vector *v) {
-    const tir_tensor *t = &r->region->tensors.data[tensor];
+void cuda_note_vector(cuda_rules *r, const tir_access *access, int axis, cuda_vector *v) {
+    const tir_tensor *t = &r->region->tensors.data[access->tensor];
     const int64_t size = (int64_t)lib_dtype_size(t->dtype);
-    int64_t aligned = t->argument < 0 ? ACCESS : t->alignment > 0 ? t->alignment : size;
-    if (stride[axis] != 1) return;
+    const int64_t aligned = t->argument < 0 ? ACCESS : t->alignment > 0 ? t->alignment : size;
+    if (access->stride[axis] != 1) return;
     if (size > v->widest) v->widest = size;
     if (size < v->narrowest || !v->narrowest) v->narrowest = size;
     v->most = smaller(v->most, aligned > size ? aligned / size : 1);
-    for (int a = 0; a < axes; a++)
-        if (a != axis && stride[a] != 0) v->most = stride[a] == TIR_IRREGULAR ? 1 : power_of_two_in(stride[a], v->most);
+    if (access->multiple[axis]) v->most = power_of_two_in(access->multiple[axis], v->most);
 }
 
 int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent) {
@@ -106,4 +105,16 @@ void cuda_model_columns(const tir_machine *machine, cuda_column_group *g) {
     const double bytes = (double)g->size * (double)g->rest * (double)g->columns * (double)g->points;
     if (work(machine, bytes, threads) < bytes + LAUNCH_BYTES) return;
     g->chunks = smaller(2 * filling / threads, g->points / (8 * g->groups)) + 1;
+}
+
+/* ---- cumulative folds */
+
+int64_t cuda_model_piece(const tir_machine *machine, int64_t points, int64_t length, bool along) {
+    enum { LEAST = 512, LEAST_ACROSS = 32 /* points of a piece */ };
+    const int64_t filling = FILLING * (int64_t)machine->multiprocessors, threads = along ? points * TIR_WARP : points;
+    const int64_t least = along ? LEAST : LEAST_ACROSS;
+    if (threads >= filling || length < 2 * least) return length;
+    const int64_t pieces = smaller((filling + threads - 1) / threads, length / least);
+    const int64_t piece = (length + pieces - 1) / pieces;
+    return (piece + TIR_WARP - 1) / TIR_WARP * TIR_WARP;
 }

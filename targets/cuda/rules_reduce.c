@@ -67,8 +67,7 @@ static const char *cut_chunks(cuda_rules *r, const char *name, int64_t wished, b
 /* The axis of results that lie side by side where the reduction reads; -1: none. */
 static int column_axis(cuda_rules *r, int s, cuda_vector *vector) {
     const tir_stage *stage = &r->region->stages.data[s];
-    const int axes = stage->space + stage->reduce;
-    tir_access access[CUDA_ACCESSES];
+    tir_access access[CUDA_ACCESSES], store;
     int64_t most = 0;
     int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), best = -1;
     for (int a = 0; a < stage->space && count < CUDA_ACCESSES; a++) {
@@ -81,11 +80,10 @@ static int column_axis(cuda_rules *r, int s, cuda_vector *vector) {
         best = a;
     }
     if (best < 0) return -1;
-    int64_t stride[TIR_MAX_AXES] = {0};
     *vector = CUDA_NO_VECTOR;
-    for (int i = 0; i < count; i++) cuda_note_vector(r, access[i].tensor, access[i].stride, axes, best, vector);
-    tir_store_strides(r->region, s, stride);
-    cuda_note_vector(r, stage->tensor[0], stride, stage->space, best, vector);
+    for (int i = 0; i < count; i++) cuda_note_vector(r, &access[i], best, vector);
+    tir_store_access(r->region, s, &store);
+    cuda_note_vector(r, &store, best, vector);
     return best;
 }
 

@@ -142,18 +142,18 @@ static bool find_group(cuda_rules *r, int root, row_group *g) {
 /* Between a stage and memory. */
 static void note_vector(cuda_rules *r, const row_group *g, int s, int axis, bool stores, cuda_vector *vector) {
     const tir_stage *stage = &r->region->stages.data[s];
-    const int axes = stage->space + stage->reduce;
-    tir_access access[CUDA_ACCESSES];
+    tir_access access[CUDA_ACCESSES], store;
     int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
     for (int i = 0; i < count; i++) {
         int producer = r->region->tensors.data[access[i].tensor].stage;
         if (producer < 0 || !in_group(g, r->region->stages.data[producer].name))
-            cuda_note_vector(r, access[i].tensor, access[i].stride, axes, axis, vector);
+            cuda_note_vector(r, &access[i], axis, vector);
     }
-    int64_t stride[TIR_MAX_AXES] = {0};
-    tir_store_strides(r->region, s, stride);
-    for (int c = 0; c < stage->count && stores; c++)
-        cuda_note_vector(r, stage->tensor[c], stride, stage->space, axis, vector);
+    tir_store_access(r->region, s, &store);
+    for (int c = 0; c < stage->count && stores; c++) {
+        store.tensor = stage->tensor[c];
+        cuda_note_vector(r, &store, axis, vector);
+    }
 }
 
 /* Neighbours that a thread takes at once, so that what it moves between memory and registers are vectors. */

@@ -1,0 +1,223 @@
+/* Maps: a thread for each point of a result, or for a vector of neighbours; and where what is read lies across what is written, tiles
+ * of both through shared memory. */
+#include "targets/cuda/rules.h"
+
+static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
+    return &r->region->stages.data[cuda_stage_named(r, name)];
+}
+
+/* ---- points */
+
+/* Updates of a scatter run along the space axes that the index leaves alone. */
+static bool runs_along(const tir_stage *stage, int axis) {
+    return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
+}
+
+/* Neighbours along the last axis that a thread of a map takes at once: what it reads and writes there lies side by side, or does not
+ * move. */
+static int64_t vector_of(cuda_rules *r, int s) {
+    enum { ANY = 1 << 10 }; /* the emitter minds the end of a single axis */
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int last = stage->space - 1;
+    const int64_t extent = cuda_extent(r, &stage->axis[last]);
+    cuda_vector vector = CUDA_NO_VECTOR;
+    tir_access access[CUDA_ACCESSES], store;
+    int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
+    if (stage->kind != TIR_MAP || stage->count != 1 || count == CUDA_ACCESSES || extent < 0) return 1;
+    for (uint32_t i = 0; i < r->inside.count; i++)
+        if (strcmp(r->inside.data[i].root, stage->name) == 0) return 1;
+    for (int i = 0; i < count; i++) {
+        if (access[i].stride[last] != 0 && access[i].stride[last] != 1) return 1;
+        cuda_note_vector(r, &access[i], last, &vector);
+    }
+    tir_store_access(r->region, s, &store);
+    if (store.stride[last] != 1) return 1;
+    cuda_note_vector(r, &store, last, &vector);
+    return cuda_vector_of(&vector, last == 0 && extent >= ANY ? ANY : extent);
+}
+
+static void schedule_inside(cuda_rules *r, const char *root) {
+    enum { UNROLLED = 64 };
+    for (uint32_t i = 0; i < r->inside.count; i++) {
+        const char *inside = r->inside.data[i].stage;
+        if (strcmp(r->inside.data[i].root, root) != 0) continue;
+        tir_schedule_add(r->schedule, "at %s %s.lane", inside, root);
+        tir_schedule_add(r->schedule, "store %s reg", inside);
+        const tir_stage *sum = stage_named(r, inside);
+        const tir_axis *axis = &sum->axis[sum->space];
+        if (sum->reduce > 0 && cuda_extent(r, axis) <= UNROLLED)
+            tir_schedule_add(r->schedule, "unroll %s.%s", inside, axis->name);
+    }
+}
+
+void cuda_schedule_points(cuda_rules *r, int s) {
+    enum { BLOCK = 256 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    const char *axis[TIR_MAX_AXES], *name = stage->name, *vector_loop = "";
+    int count = 0;
+    bool constant = true, whole = true;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < stage->space; a++) {
+        if (!runs_along(stage, a)) {
+            whole = false; /* what is fused must be neighbours */
+            continue;
+        }
+        constant = constant && cuda_extent(r, &stage->axis[a]) >= 0;
+        axis[count++] = stage->axis[a].name;
+    }
+    cuda_mark_done(r, name);
+    if (count == 0) return;
+    const char *last = axis[count - 1];
+    const int64_t vector = whole ? vector_of(r, s) : 1;
+    if (constant && whole) {
+        for (int a = count - 1; a > 0; a--) {
+            const char *fused = lib_arena_format(r->arena, "f%d", a);
+            tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", name, axis[a - 1], name, last, fused);
+            last = fused;
+        }
+        count = 1;
+    }
+    if (vector > 1) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> run v mask", name, last, (long long)vector);
+        last = "run";
+        vector_loop = " v";
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %d -> block lane mask", name, last, BLOCK);
+    if (!whole) {
+        for (int a = 0; a + 1 < count; a++) lib_text_format(&order, " %s", axis[a]);
+        lib_text_format(&order, " block lane%s", vector_loop);
+        for (int a = 0; a < stage->space + stage->reduce; a++)
+            if (a >= stage->space || !runs_along(stage, a)) lib_text_format(&order, " %s", stage->axis[a].name);
+        tir_schedule_add(r->schedule, "order %s:%s", name, order.data);
+    }
+    for (int a = 0; a + 1 < count; a++) tir_schedule_add(r->schedule, "par %s.%s", name, axis[a]);
+    tir_schedule_add(r->schedule, "par %s.block", name);
+    tir_schedule_add(r->schedule, "thread %s.lane", name);
+    if (vector > 1) tir_schedule_add(r->schedule, "vec %s.v", name);
+    schedule_inside(r, name);
+}
+
+/* A reduction that no other rule takes: a thread for each result, which is stored once. */
+void cuda_prepare_points(cuda_rules *r, const char *name) {
+    const tir_stage *stage = stage_named(r, name);
+    if (stage->kind != TIR_REDUCE || stage->space == 0) return;
+    const char *root = cuda_copy_root(r, name), *whole = name;
+    if (strcmp(root, name) == 0) {
+        if (!stage->merge[0]) return;
+        whole = cuda_fresh_name(r, name, "total");
+        cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, stage->axis[stage->space].name, whole);
+    } else {
+        lib_vec_push(r->arena, &r->roots, root);
+    }
+    cuda_inside inside = {whole, root};
+    lib_vec_push(r->arena, &r->inside, inside);
+}
+
+/* ---- transpositions */
+
+/* The dimension of a load whose index is just that axis, where no other index uses it; -1: none. */
+static int dimension_of(const tir_pool *pool, tir_expr load, int rank, tir_expr var) {
+    int dimension = -1;
+    for (int d = 0; d < rank; d++) {
+        tir_expr index = tir_operand(pool, load, d);
+        if (!tir_uses(pool, index, var)) continue;
+        if (index != var || dimension >= 0) return -1;
+        dimension = d;
+    }
+    return dimension;
+}
+
+static bool is_read_once(cuda_rules *r, uint32_t tensor) {
+    int loads = 0;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        tir_access access[CUDA_ACCESSES];
+        int count = r->region->stages.data[q].removed ? 0 : tir_accesses(r->region, q, access, CUDA_ACCESSES);
+        if (count == CUDA_ACCESSES) return false;
+        for (int i = 0; i < count; i++) loads += access[i].tensor == tensor;
+    }
+    return loads == 1;
+}
+
+/* The axis along which what the map reads lies side by side, if that is not its last one. */
+static bool find_transposition(cuda_rules *r, int s, const tir_access *access, cuda_transposition *t) {
+    enum { LEAST = 8 /* points along both axes that are worth a tile */ };
+    const tir_stage *stage = &r->region->stages.data[s];
+    const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
+    const int last = stage->space - 1;
+    t->across = -1;
+    for (int a = 0; a < last; a++)
+        if (access->stride[a] == 1) t->across = a;
+    if (access->stride[last] <= 1 || access->stride[last] == TIR_IRREGULAR || t->across < 0) return false;
+    if (cuda_extent(r, &stage->axis[last]) < LEAST || cuda_extent(r, &stage->axis[t->across]) < LEAST) return false;
+    if (tir_get(r->region->pool, access->load)->guarded || !is_read_once(r, access->tensor)) return false;
+    t->row = dimension_of(r->region->pool, access->load, tensor->rank, stage->axis[last].var);
+    t->column = dimension_of(r->region->pool, access->load, tensor->rank, stage->axis[t->across].var);
+    t->size = (int64_t)lib_dtype_size(tensor->dtype);
+    return t->row >= 0 && t->column == tensor->rank - 1;
+}
+
+bool cuda_prepare_transposition(cuda_rules *r, const char *name) {
+    const int s = cuda_stage_named(r, name);
+    const tir_stage *stage = &r->region->stages.data[s];
+    cuda_transposition t = {.root = name};
+    tir_access access[CUDA_ACCESSES], store;
+    int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
+    if (stage->kind != TIR_MAP || stage->count != 1 || stage->space < 2 || count == CUDA_ACCESSES) return false;
+    tir_store_access(r->region, s, &store);
+    for (int a = 0; a < stage->space; a++)
+        if (cuda_extent(r, &stage->axis[a]) < 0) return false;
+    if (store.stride[stage->space - 1] != 1) return false;
+    for (int i = 0; i < count; i++) {
+        if (!find_transposition(r, s, &access[i], &t)) continue;
+        const char *source = r->region->tensors.data[access[i].tensor].name;
+        t.vector = t.size < 4 ? 4 / t.size : 1;
+        t.tile = cuda_fresh_name(r, source, "tile");
+        cuda_rewrite(r, "copy %s -> %s", source, t.tile);
+        cuda_mark_done(r, name);
+        lib_vec_push(r->arena, &r->transpositions, t);
+        return true;
+    }
+    return false;
+}
+
+/* Rows of threads across `slow`, neighbours along `fast`; `outer`: what stands around. */
+static void threads_of_tile(cuda_rules *r, const cuda_transposition *t, const char *name, const char *slow,
+                            const char *fast, const char *outer) {
+    enum { ROWS = 8 };
+    tir_schedule_add(r->schedule, "split %s.%s %d -> turn row mask", name, slow, ROWS);
+    if (t->vector > 1) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> lane v mask", name, fast, (long long)t->vector);
+        tir_schedule_add(r->schedule, "vec %s.v", name);
+    }
+    tir_schedule_add(r->schedule, "order %s:%s row %s turn%s", name, outer, t->vector > 1 ? "lane" : fast,
+                     t->vector > 1 ? " v" : "");
+    tir_schedule_add(r->schedule, "unroll %s.turn", name);
+    tir_schedule_add(r->schedule, "thread %s.row %s.%s", name, name, t->vector > 1 ? "lane" : fast);
+}
+
+/* Both sides of a tile move whole lines; a row of it is padded, so that a column of it lies in all banks. */
+void cuda_schedule_transposition(cuda_rules *r, const cuda_transposition *t) {
+    const tir_stage *root = stage_named(r, t->root), *tile = stage_named(r, t->tile);
+    const int last = root->space - 1;
+    const long long edge = TIR_WARP * (long long)t->vector;
+    lib_text outer;
+    lib_text_init(&outer, r->arena);
+    lib_text_add(&outer, "");
+    for (int a = 0; a < last; a++)
+        if (a != t->across) lib_text_format(&outer, " %s", root->axis[a].name);
+    lib_text_add(&outer, " down right");
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> down within mask", t->root, root->axis[t->across].name, edge);
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> right along mask", t->root, root->axis[last].name, edge);
+    threads_of_tile(r, t, t->root, "within", "along", outer.data);
+    for (int a = 0; a < last; a++)
+        if (a != t->across) tir_schedule_add(r->schedule, "par %s.%s", t->root, root->axis[a].name);
+    tir_schedule_add(r->schedule, "par %s.down %s.right", t->root, t->root);
+    tir_schedule_add(r->schedule, "at %s %s.right", t->tile, t->root);
+    tir_schedule_add(r->schedule, "store %s shared pad %lld", t->tile, (long long)t->size);
+    lib_text_init(&outer, r->arena);
+    lib_text_add(&outer, "");
+    for (int d = 0; d < tile->space; d++)
+        if (d != t->row && d != t->column) lib_text_format(&outer, " %s", tile->axis[d].name);
+    threads_of_tile(r, t, t->tile, tile->axis[t->row].name, tile->axis[t->column].name, outer.data);
+}

@@ -1,0 +1,115 @@
+/* Folds. Cumulative ones, whose step combines the state with something else by an associative operator: where threads do not suffice they
+ * are cut into pieces, whose totals are reduced, folded in turn, and then begin the pieces; along memory a warp takes 32 points at a
+ * time by sums of pairs. All others: a thread for each free point (rules_maps.c), one point of time after the other. */
+#include "targets/cuda/rules.h"
+
+static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
+    return &r->region->stages.data[cuda_stage_named(r, name)];
+}
+
+/* The step that an associative fold's next state is, and the step's axis that stands for time; -1: not of this kind. */
+static int cumulative_step(cuda_rules *r, int fold, int *time) {
+    const tir_stage *f = &r->region->stages.data[fold];
+    *time = -1;
+    if (f->kind != TIR_FOLD || !tir_fold_is_associative(r->region, fold)) return -1;
+    int step = r->region->tensors.data[tir_get(r->region->pool, f->value[0])->bits].stage;
+    for (int d = 0; d < r->region->stages.data[step].space; d++)
+        if (tir_operand(r->region->pool, f->value[0], d) == f->axis[f->space].var) *time = d;
+    return *time < 0 ? -1 : step;
+}
+
+/* Does the step read and write side by side along time? */
+static bool lies_along(cuda_rules *r, int step, int time) {
+    tir_access access[CUDA_ACCESSES], store;
+    int count = tir_accesses(r->region, step, access, CUDA_ACCESSES);
+    tir_store_access(r->region, step, &store);
+    if (store.stride[time] != 1 || count == CUDA_ACCESSES) return false;
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[time] < -1 || access[i].stride[time] > 1) return false;
+    return true;
+}
+
+static int64_t free_points(const cuda_rules *r, const tir_stage *fold) {
+    int64_t points = 1;
+    for (int a = 0; a < fold->space; a++) {
+        int64_t extent = cuda_extent(r, &fold->axis[a]);
+        if (extent < 0 || __builtin_mul_overflow(points, extent, &points)) return -1;
+    }
+    return points;
+}
+
+/* Cuts the fold, and what folds the pieces' totals. */
+static void cut(cuda_rules *r, const char *name, int64_t piece) {
+    const tir_stage *fold = stage_named(r, name);
+    const char *totals = cuda_fresh_name(r, name, "total"), *before = cuda_fresh_name(r, name, "before");
+    cuda_rewrite(r, "block %s.%s %lld -> %s %s piece in", name, fold->axis[fold->space].name, (long long)piece, totals,
+                 before);
+    if (!cuda_prepare_reduction(r, totals)) cuda_prepare_points(r, totals);
+    if (!cuda_is_done(r, totals)) lib_vec_push(r->arena, &r->roots, totals);
+    if (!cuda_prepare_scan(r, before)) lib_vec_push(r->arena, &r->roots, before);
+}
+
+bool cuda_prepare_scan(cuda_rules *r, const char *name) {
+    const int s = cuda_stage_named(r, name);
+    const tir_stage *fold = &r->region->stages.data[s];
+    int time, step = cumulative_step(r, s, &time);
+    if (step < 0 || fold->space + 3 > DLC_MAX_RANK) return false;
+    const bool along = lies_along(r, step, time);
+    const int64_t length = cuda_extent(r, &fold->axis[fold->space]), points = free_points(r, fold);
+    if (length < 0 || points < 1) return false;
+    const int64_t piece = cuda_model_piece(r->machine, points, length, along);
+    const bool cuts = piece < length;
+    if (cuts) cut(r, name, piece);
+    if (!along || length < TIR_WARP) return false;
+    cuda_scan scan = {.fold = name, .levels = cuda_fresh_name(r, name, "pairs")};
+    cuda_rewrite(r, "scan %s.%s %d -> %s block lane", name, cuts ? "in" : fold->axis[fold->space].name, TIR_WARP,
+                 scan.levels);
+    cuda_mark_done(r, name);
+    lib_vec_push(r->arena, &r->scans, scan);
+    return true;
+}
+
+/* The axis of a step that 32 lanes share: its places in the block, or time, whose block is taken at once; -1: it has one point. */
+static int lane_axis(cuda_rules *r, int s, int fold) {
+    const tir_stage *step = &r->region->stages.data[s];
+    tir_access store;
+    bool block = false;
+    for (int a = 0; a < step->space; a++) {
+        if (strcmp(step->axis[a].name, "lane") == 0) return a;
+        block = block || strcmp(step->axis[a].name, "block") == 0;
+    }
+    if (block) return -1;
+    tir_store_access(r->region, s, &store);
+    for (int a = 0; a < step->space; a++) {
+        bool free = false; /* an axis of the fold */
+        for (int f = 0; f < r->region->stages.data[fold].space; f++)
+            free = free || strcmp(step->axis[a].name, r->region->stages.data[fold].axis[f].name) == 0;
+        if (store.stride[a] == 1 && !free) return a;
+    }
+    return -1;
+}
+
+void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan) {
+    enum { WARPS = 8 };
+    const int s = cuda_stage_named(r, scan->fold);
+    const tir_stage *fold = &r->region->stages.data[s];
+    const char *name = scan->fold, *row = fold->space ? fold->axis[0].name : NULL;
+    for (int a = 1; a < fold->space; a++) {
+        const char *fused = lib_arena_format(r->arena, "row%d", a);
+        tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", name, row, name, fold->axis[a].name, fused);
+        row = fused;
+    }
+    if (row) {
+        tir_schedule_add(r->schedule, "split %s.%s %d -> set warp mask", name, row, WARPS);
+        tir_schedule_add(r->schedule, "par %s.set", name);
+        tir_schedule_add(r->schedule, "thread %s.warp", name);
+    }
+    tir_schedule_add(r->schedule, "store %s reg", name);
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *step = &r->region->stages.data[q];
+        if (step->removed || step->fold != s) continue;
+        const int lane = lane_axis(r, q, s);
+        tir_schedule_add(r->schedule, "store %s reg", step->name);
+        if (lane >= 0) tir_schedule_add(r->schedule, "thread %s.%s", step->name, step->axis[lane].name);
+    }
+}
