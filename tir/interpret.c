@@ -3,6 +3,7 @@
 #include "tir/arith.h"
 #include "tir/interpret_banks.h"
 #include "tir/interpret_program.h"
+#include "tir/registers.h"
 
 #include <math.h>
 
@@ -212,9 +213,17 @@ static inline char *element_of(const buffer *b, int64_t offset) {
     return b->base + tir_swizzled(b->info->swizzle, offset * b->size);
 }
 
-static inline void note_banks(frame *f, const buffer *b, const char *element, const void *key) {
-    if (!f->banks || b->info->scope != TIR_SCOPE_SHARED || !f->thread.block || f->thread.thread >= THREAD_MANY) return;
-    tir_banks_add(f->banks, key, f->step->stmt, f->thread.thread, element - f->spaces.data[SHARED_SPACE].low, b->size);
+static void note_banks(frame *f, const buffer *b, const char *element, const void *key) {
+    const bool shared = b->info->scope == TIR_SCOPE_SHARED;
+    if (tir_is_register(b->info) || !f->thread.block || f->thread.thread >= THREAD_MANY) return;
+    tir_banks_add(f->banks,
+                  &(tir_bank_note){.key = key,
+                                   .stmt = f->step->stmt,
+                                   .run = shared || f->lane ? f->banks->run : 0, /* of memory vec loops alone */
+                                   .address = shared ? element - f->spaces.data[SHARED_SPACE].low : (int64_t)(intptr_t)element,
+                                   .thread = (int32_t)f->thread.thread,
+                                   .bytes = b->size,
+                                   .memory = !shared});
 }
 
 /* A read: notes it; whether the value is poison. */
@@ -520,8 +529,12 @@ static void run_element(collective_run *r, int place, bool writes, const int *po
     char *element = element_of(b, offset);
     if (f->banks && r->row->place[place].memory &&
         point[2] == 0) /* each row of 16 bytes has a lane that gives its address */
-        tir_banks_add(f->banks, r->step, r->step->stmt, r->warp.thread + (uint32_t)(point[0] * 8 + point[1]),
-                      element - f->spaces.data[SHARED_SPACE].low, 16);
+        tir_banks_add(f->banks, &(tir_bank_note){.key = r->step,
+                                                 .stmt = r->step->stmt,
+                                                 .run = f->banks->run,
+                                                 .address = element - f->spaces.data[SHARED_SPACE].low,
+                                                 .thread = (int32_t)r->warp.thread + point[0] * 8 + point[1],
+                                                 .bytes = 16});
     f->thread = r->warp;
     if (f->thread.block) f->thread.thread += (uint32_t)tir_fragment_lane(r->row, place, point);
     if (f->options->check && writes) {

@@ -12,9 +12,11 @@
 
 #include "tir/loop.h"
 
-/* Accesses of warps to shared memory, and how many more turns than one each their parts took (interpret_banks.c): bank conflicts. */
+/* Accesses of warps to shared memory, and how many more turns than one each their parts took (interpret_banks.c): bank conflicts. To the
+ * device's memory: how many, sectors of 32 bytes that they touched, and how many of these their bytes would not have needed. */
 typedef struct tir_bank_report {
     int64_t accesses, conflicts, worst_conflicts;
+    int64_t requests, sectors, excess;
     char worst[256]; /* the statement with most of them */
 } tir_bank_report;
 

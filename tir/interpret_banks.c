@@ -1,11 +1,12 @@
-/* Counting bank conflicts, as hardware serves a warp: 32 banks of 4 bytes; accesses of up to 4 bytes by all lanes at once, of 8 by half
+/* Counting what accesses of warps cost. The device's memory gives sectors of 32 bytes: how many an access touches, and how many more
+ * that is than its bytes would fill. Shared memory, as hardware serves a warp: 32 banks of 4 bytes; accesses of up to 4 bytes by all lanes at once, of 8 by half
  * warps, of 16 by quarters. Each takes as many turns as some bank has different words to give; those beyond the first are
  * conflicts. */
 #include "tir/interpret_banks.h"
 
 #include <stdlib.h>
 
-enum { BANKS = 32, WORD = 4, CHUNK = 16 };
+enum { BANKS = 32, WORD = 4, CHUNK = 16, SECTOR = 32 };
 
 /* An access of one thread: neighbouring elements as a vector. `turn`: the how manieth of its thread at this key. */
 typedef struct access {
@@ -35,6 +36,10 @@ static int by_turn(const void *x, const void *y) {
     return compare(a->note->thread, b->note->thread);
 }
 
+static int by_address(const void *x, const void *y) {
+    return compare(((const access *)x)->address, ((const access *)y)->address);
+}
+
 /* What lies side by side within the 16 bytes that follow an aligned place is one access, of 4, 8 or 16 bytes. */
 static uint32_t merge(const tir_banks *banks, access *out) {
     uint32_t count = 0;
@@ -49,7 +54,8 @@ static uint32_t merge(const tir_banks *banks, access *out) {
             if (n->key != notes[i].key || n->thread != notes[i].thread || n->run != notes[i].run || n->address > end)
                 break;
             const int64_t bytes = n->address + n->bytes - notes[i].address;
-            if (bytes > CHUNK || notes[i].address / CHUNK != (n->address + n->bytes - 1) / CHUNK) break;
+            const int64_t size = bytes <= 2 ? 2 : bytes <= WORD ? WORD : bytes <= 2 * WORD ? 2 * WORD : CHUNK;
+            if (bytes > CHUNK || notes[i].address / size != (n->address + n->bytes - 1) / size) break;
             if (n->address + n->bytes > end) end = n->address + n->bytes;
         }
         out[count++] = (access){&notes[i], notes[i].address, (int32_t)(end - notes[i].address), turn++};
@@ -82,9 +88,31 @@ static void total(tir_banks *banks, const tir_bank_note *note, int64_t conflicts
     if (conflicts) lib_vec_push(banks->arena, &banks->totals, ((tir_bank_total){note->key, note->stmt, conflicts}));
 }
 
+/* Lanes may want the same bytes, and those of one sector. */
+static void count_sectors(tir_banks *banks, access *lanes, uint32_t count) {
+    int64_t sectors = 0, bytes = 0, end = INT64_MIN, last = INT64_MIN;
+    qsort(lanes, count, sizeof *lanes, by_address);
+    for (uint32_t i = 0; i < count; i++) {
+        const int64_t from = lanes[i].address > end ? lanes[i].address : end, to = lanes[i].address + lanes[i].bytes;
+        if (to <= from) continue;
+        const int64_t first = from / SECTOR > last ? from / SECTOR : last + 1;
+        sectors += (to - 1) / SECTOR - first + 1;
+        bytes += to - from;
+        last = (to - 1) / SECTOR;
+        end = to;
+    }
+    banks->requests++;
+    banks->sectors += sectors;
+    banks->excess += sectors - (bytes + SECTOR - 1) / SECTOR;
+}
+
 /* One access of a warp: its lanes, in order. */
-static void count_warp(tir_banks *banks, const access *lanes, uint32_t count) {
+static void count_warp(tir_banks *banks, access *lanes, uint32_t count) {
     int32_t widest = 0;
+    if (lanes->note->memory) {
+        count_sectors(banks, lanes, count);
+        return;
+    }
     banks->accesses++;
     for (uint32_t i = 0; i < count; i++)
         if (lanes[i].bytes > widest) widest = lanes[i].bytes;
@@ -116,7 +144,11 @@ void tir_banks_end(tir_banks *banks) {
 
 void tir_banks_report(const tir_banks *banks, const tir_kernel *kernel, tir_bank_report *report) {
     const tir_bank_total *worst = NULL;
-    *report = (tir_bank_report){.accesses = banks->accesses, .conflicts = banks->conflicts};
+    *report = (tir_bank_report){.accesses = banks->accesses,
+                                .conflicts = banks->conflicts,
+                                .requests = banks->requests,
+                                .sectors = banks->sectors,
+                                .excess = banks->excess};
     for (uint32_t i = 0; i < banks->totals.count; i++)
         if (!worst || banks->totals.data[i].conflicts > worst->conflicts) worst = &banks->totals.data[i];
     if (!worst) return;

@@ -1,4 +1,4 @@
-/* Internal to the interpreter: bank conflicts of shared memory. Threads run one after another; what the lanes of a warp do together is
+/* Internal to the interpreter: bank conflicts of shared memory, and sectors of the device's memory. Threads run one after another; what the lanes of a warp do together is
  * the same access, the same time, of each of them. */
 #ifndef TIR_INTERPRET_BANKS_H
 #define TIR_INTERPRET_BANKS_H
@@ -11,6 +11,7 @@ typedef struct tir_bank_note {
     uint64_t run; /* in the order of time; the same in all that becomes vectors, if it lies side by side */
     int64_t address;
     int32_t thread, bytes;
+    bool memory; /* the device's, not shared */
 } tir_bank_note;
 
 typedef struct tir_bank_total { /* of one access */
@@ -24,15 +25,15 @@ typedef struct tir_banks {
     lib_vec(tir_bank_note) notes; /* of the thread loop that is running */
     lib_vec(tir_bank_total) totals;
     int64_t accesses, conflicts;
+    int64_t requests, sectors, excess;
     uint64_t run, runs; /* the open one, 0: none; so far */
     void *scratch;
     uint32_t scratch_count;
 } tir_banks;
 
-static inline void tir_banks_add(tir_banks *banks, const void *key, const tir_stmt *stmt, uint32_t thread,
-                                 int64_t address, int32_t bytes) {
-    const tir_bank_note note = {key, stmt, banks->run ? banks->run : ++banks->runs, address, (int32_t)thread, bytes};
-    lib_vec_push(banks->arena, &banks->notes, note);
+static inline void tir_banks_add(tir_banks *banks, const tir_bank_note *note) {
+    lib_vec_push(banks->arena, &banks->notes, *note);
+    if (!note->run) banks->notes.data[banks->notes.count - 1].run = ++banks->runs;
 }
 void tir_banks_end(tir_banks *banks); /* of a thread loop, or a collective statement */
 void tir_banks_report(const tir_banks *banks, const tir_kernel *kernel, tir_bank_report *report);

@@ -40,9 +40,10 @@ typedef struct cuda_transposition {
     int64_t size, vector;    /* bytes of an element of the source; elements that a thread moves at once */
 } cuda_transposition;
 
-/* A cumulative fold that warps take 32 points at a time (rules_scan.c). */
+/* A cumulative fold (rules_scan.c): warps take 32 points at a time. */
 typedef struct cuda_scan {
-    const char *fold, *levels;
+    const char *fold, *levels; /* NULL: threads go along an axis of the fold instead, one point of time after the other */
+    int axis;
 } cuda_scan;
 
 /* A contraction in tiles (rules_tile.c). */
@@ -125,9 +126,9 @@ bool cuda_reads_along(cuda_rules *r, int consumer, int producer, int axes, bool 
 int cuda_reader_of(cuda_rules *r, int stage);
 /* ---- the model (rules_model.c) */
 
-/* What moves along an axis side by side, met so far: sizes of elements, and how many neighbours stay aligned. */
+/* What moves along an axis side by side, met so far: bytes of the widest element, and how many neighbours stay aligned. */
 typedef struct cuda_vector {
-    int64_t widest, narrowest, most;
+    int64_t widest, most;
 } cuda_vector;
 #define CUDA_NO_VECTOR ((cuda_vector){.most = 16})
 
@@ -145,6 +146,7 @@ void cuda_model_columns(const tir_machine *machine, cuda_column_group *group); /
 /* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
 bool cuda_prepare_rows(cuda_rules *r, const char *root);
 bool cuda_prepare_reduction(cuda_rules *r, const char *root);
+bool cuda_prepare_columns(cuda_rules *r, const char *root, bool part); /* part: of results, its last axis numbers them */
 void cuda_schedule_rows(cuda_rules *r, const cuda_row_group *group);
 /* The part of matrix units in what follows (rules_matrix.c). */
 bool cuda_matrix_fits(cuda_rules *r, int stage, cuda_tile *tile);

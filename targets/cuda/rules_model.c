@@ -3,7 +3,7 @@
  * shuffles and barriers only decide between what is equal in that. All from facts of the machine (tir/machine.h).
  *
  *   bytes on their way   latency times bandwidth of a multiprocessor: some 32 KiB, that is 16 bytes of 2,048 threads, or 32 of half of them
- *   vector               16 bytes of the narrowest that moves, but no more than 32 of the widest
+ *   vector               16 bytes of the widest that moves: of narrower elements fewer bytes, but no sector twice
  *   threads of a row     neighbours take a line of memory at least, and a thread holds at most HELD elements of its row; more where there
  *                        are too few rows to fill the device
  *   occupancy            blocks of about 256 threads: of 64 registers each, four of them fill a multiprocessor */
@@ -11,7 +11,6 @@
 
 enum {
     ACCESS = 16,           /* bytes that a thread moves with one instruction, at most */
-    WIDEST = 2 * ACCESS,   /* bytes of one thread's vector, in several instructions */
     HELD = 32,             /* elements of a row that a thread holds in registers */
     BLOCK = 256,           /* threads of a block where nothing else asks for more */
     ROW_BLOCK = 1024,      /* threads that hold one row, at most */
@@ -38,14 +37,13 @@ void cuda_note_vector(cuda_rules *r, const tir_access *access, int axis, cuda_ve
     const int64_t aligned = t->argument < 0 ? ACCESS : t->alignment > 0 ? t->alignment : size;
     if (access->stride[axis] != 1) return;
     if (size > v->widest) v->widest = size;
-    if (size < v->narrowest || !v->narrowest) v->narrowest = size;
     v->most = smaller(v->most, aligned > size ? aligned / size : 1);
     if (access->multiple[axis]) v->most = power_of_two_in(access->multiple[axis], v->most);
 }
 
 int64_t cuda_vector_of(const cuda_vector *vector, int64_t extent) {
-    if (!vector->narrowest) return 1;
-    int64_t most = smaller(smaller(ACCESS / vector->narrowest, WIDEST / vector->widest), vector->most);
+    if (!vector->widest) return 1;
+    int64_t most = smaller(ACCESS / vector->widest, vector->most);
     return most < 2 || extent < 0 ? 1 : power_of_two_in(extent, most);
 }
 

@@ -39,14 +39,55 @@ static int64_t free_points(const cuda_rules *r, const tir_stage *fold) {
 }
 
 /* Cuts the fold, and what folds the pieces' totals. */
-static void cut(cuda_rules *r, const char *name, int64_t piece) {
+static void cut(cuda_rules *r, const char *name, int64_t piece, bool along) {
     const tir_stage *fold = stage_named(r, name);
     const char *totals = cuda_fresh_name(r, name, "total"), *before = cuda_fresh_name(r, name, "before");
     cuda_rewrite(r, "block %s.%s %lld -> %s %s piece in", name, fold->axis[fold->space].name, (long long)piece, totals,
                  before);
-    if (!cuda_prepare_reduction(r, totals)) cuda_prepare_points(r, totals);
+    if ((along || !cuda_prepare_columns(r, totals, true)) && !cuda_prepare_reduction(r, totals))
+        cuda_prepare_points(r, totals);
     if (!cuda_is_done(r, totals)) lib_vec_push(r->arena, &r->roots, totals);
     if (!cuda_prepare_scan(r, before)) lib_vec_push(r->arena, &r->roots, before);
+}
+
+/* Threads along the axis of the fold along which its step stores side by side. */
+static bool prepare_across(cuda_rules *r, const char *name) {
+    const int s = cuda_stage_named(r, name);
+    const tir_stage *fold = &r->region->stages.data[s];
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *step = &r->region->stages.data[q];
+        tir_access store;
+        if (step->removed || step->fold != s) continue;
+        tir_store_access(r->region, q, &store);
+        for (int d = 0; d < step->space; d++)
+            for (int a = 0; a < fold->space && store.stride[d] == 1; a++) {
+                if (strcmp(fold->axis[a].name, step->axis[d].name) != 0) continue;
+                cuda_scan scan = {.fold = name, .axis = a};
+                cuda_mark_done(r, name);
+                lib_vec_push(r->arena, &r->scans, scan);
+                return true;
+            }
+    }
+    return false;
+}
+
+static void schedule_across(cuda_rules *r, const cuda_scan *scan) {
+    enum { BLOCK = 256 };
+    const tir_stage *fold = stage_named(r, scan->fold);
+    int64_t lanes = 1;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    while (lanes < BLOCK && lanes < cuda_extent(r, &fold->axis[scan->axis])) lanes *= 2;
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> block lane mask", scan->fold, fold->axis[scan->axis].name,
+                     (long long)lanes);
+    for (int a = 0; a < fold->space; a++)
+        if (a != scan->axis) lib_text_format(&order, " %s", fold->axis[a].name);
+    lib_text_format(&order, " block lane %s", fold->axis[fold->space].name);
+    tir_schedule_add(r->schedule, "order %s:%s", scan->fold, order.data);
+    for (int a = 0; a < fold->space; a++)
+        if (a != scan->axis) tir_schedule_add(r->schedule, "par %s.%s", scan->fold, fold->axis[a].name);
+    tir_schedule_add(r->schedule, "par %s.block", scan->fold);
+    tir_schedule_add(r->schedule, "thread %s.lane", scan->fold);
 }
 
 bool cuda_prepare_scan(cuda_rules *r, const char *name) {
@@ -59,8 +100,9 @@ bool cuda_prepare_scan(cuda_rules *r, const char *name) {
     if (length < 0 || points < 1) return false;
     const int64_t piece = cuda_model_piece(r->machine, points, length, along);
     const bool cuts = piece < length;
-    if (cuts) cut(r, name, piece);
-    if (!along || length < TIR_WARP) return false;
+    if (cuts) cut(r, name, piece, along);
+    if (!along) return prepare_across(r, name);
+    if (length < TIR_WARP) return false;
     cuda_scan scan = {.fold = name, .levels = cuda_fresh_name(r, name, "pairs")};
     cuda_rewrite(r, "scan %s.%s %d -> %s block lane", name, cuts ? "in" : fold->axis[fold->space].name, TIR_WARP,
                  scan.levels);
@@ -91,6 +133,10 @@ static int lane_axis(cuda_rules *r, int s, int fold) {
 
 void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan) {
     enum { WARPS = 8 };
+    if (!scan->levels) {
+        schedule_across(r, scan);
+        return;
+    }
     const int s = cuda_stage_named(r, scan->fold);
     const tir_stage *fold = &r->region->stages.data[s];
     const char *name = scan->fold, *row = fold->space ? fold->axis[0].name : NULL;

@@ -152,6 +152,9 @@ static bool interpret(run *r, bool reverse) {
         if (!options.banks) return true;
         r->report->accesses = (long)banks.accesses;
         r->report->conflicts = (long)banks.conflicts;
+        r->report->requests = (long)banks.requests;
+        r->report->sectors = (long)banks.sectors;
+        r->report->excess = (long)banks.excess;
         memcpy(r->report->worst, banks.worst, sizeof r->report->worst);
         return true;
     }
