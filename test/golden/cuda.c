@@ -34,6 +34,9 @@ static void schedule_text(lib_arena *arena, lib_text *out, const char *input) {
     if (report.accesses)
         lib_text_format(out, "==== shared memory\n%ld accesses of warps, %ld bank conflicts%s%s\n", report.accesses,
                         report.conflicts, report.conflicts ? ", most in " : "", report.conflicts ? report.worst : "");
+    if (report.requests)
+        lib_text_format(out, "==== memory\n%ld accesses of warps, %ld sectors, %ld in excess\n", report.requests,
+                        report.sectors, report.excess);
     if (outcome != SCHEDULED_AGREES) lib_raise(arena->scope, DLC_INTERNAL, "%s", report.message);
 }
 
