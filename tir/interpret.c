@@ -216,14 +216,15 @@ static inline char *element_of(const buffer *b, int64_t offset) {
 static void note_banks(frame *f, const buffer *b, const char *element, const void *key) {
     const bool shared = b->info->scope == TIR_SCOPE_SHARED;
     if (tir_is_register(b->info) || !f->thread.block || f->thread.thread >= THREAD_MANY) return;
-    tir_banks_add(f->banks,
-                  &(tir_bank_note){.key = key,
-                                   .stmt = f->step->stmt,
-                                   .run = shared || f->lane ? f->banks->run : 0, /* of memory vec loops alone */
-                                   .address = shared ? element - f->spaces.data[SHARED_SPACE].low : (int64_t)(intptr_t)element,
-                                   .thread = (int32_t)f->thread.thread,
-                                   .bytes = b->size,
-                                   .memory = !shared});
+    tir_banks_add(
+        f->banks,
+        &(tir_bank_note){.key = key,
+                         .stmt = f->step->stmt,
+                         .run = shared || f->lane ? f->banks->run : 0, /* of memory vec loops alone */
+                         .address = shared ? element - f->spaces.data[SHARED_SPACE].low : (int64_t)(intptr_t)element,
+                         .thread = (int32_t)f->thread.thread,
+                         .bytes = b->size,
+                         .memory = !shared});
 }
 
 /* A read: notes it; whether the value is poison. */

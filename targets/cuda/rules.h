@@ -42,7 +42,8 @@ typedef struct cuda_transposition {
 
 /* A cumulative fold (rules_scan.c): warps take 32 points at a time. */
 typedef struct cuda_scan {
-    const char *fold, *levels; /* NULL: threads go along an axis of the fold instead, one point of time after the other */
+    const char *fold,
+        *levels; /* NULL: threads go along an axis of the fold instead, one point of time after the other */
     int axis;
 } cuda_scan;
 
@@ -146,7 +147,8 @@ void cuda_model_columns(const tir_machine *machine, cuda_column_group *group); /
 /* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
 bool cuda_prepare_rows(cuda_rules *r, const char *root);
 bool cuda_prepare_reduction(cuda_rules *r, const char *root);
-bool cuda_prepare_columns(cuda_rules *r, const char *root, bool part); /* part: of results, its last axis numbers them */
+bool cuda_prepare_columns(cuda_rules *r, const char *root,
+                          bool part); /* part: of results, its last axis numbers them */
 void cuda_schedule_rows(cuda_rules *r, const cuda_row_group *group);
 /* The part of matrix units in what follows (rules_matrix.c). */
 bool cuda_matrix_fits(cuda_rules *r, int stage, cuda_tile *tile);

@@ -304,6 +304,32 @@ static void test_mutants(void **state) {
     assert_true(pipelines >= 4);
 }
 
+/* Sectors of memory that accesses of warps touch, and those that their bytes would not have needed. */
+static void test_sectors(void **state) {
+    static const struct {
+        const char *body;
+        long requests, sectors, excess;
+    } counted[] = {
+        {"for t in 0..64 thread { y[t] = x[t] }\n", 4, 16, 0},
+        {"for t in 0..64 thread { y[t] = x[5] }\n", 4, 10, 0}, /* one element for all */
+        {"for t in 0..16 thread { for v in 0..4 vec { y[t*4 + v] = x[t*4 + v] } }\n", 2, 16, 0},
+        {"for t in 0..16 thread { for v in 0..4 unroll { y[t*4 + v] = x[t*4 + v] } }\n", 8, 64, 48},
+        {"for t in 0..8 thread { y[t*8] = x[t] }\n", 2, 9, 7},
+        {"for t in 0..8 thread { y[t] = x[t + 4] }\n", 2, 3, 1}, /* across a border */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++) {
+        char text[512];
+        tir_bank_report report;
+        snprintf(text, sizeof text, "kernel k(x: f32[64] arg, y: f32[64] arg)\nphase tasks=1 task=p {\n%s}\n",
+                 counted[i].body);
+        assert_int_equal(run_kernel(text, false, &report).status, DLC_OK);
+        assert_int_equal(report.requests, counted[i].requests);
+        assert_int_equal(report.sectors, counted[i].sectors);
+        assert_int_equal(report.excess, counted[i].excess);
+    }
+}
+
 /* Each barrier that lowering put into the cases is needed. */
 static void test_barriers(void **state) {
     (void)state;
@@ -327,7 +353,7 @@ static void test_barriers(void **state) {
 
 int main(void) {
     enum { COUNT = sizeof cases / sizeof *cases, WRONG = sizeof wrong_cases / sizeof *wrong_cases };
-    struct CMUnitTest tests[COUNT + WRONG + 2];
+    struct CMUnitTest tests[COUNT + WRONG + 3];
     for (int i = 0; i < COUNT; i++)
         tests[i] = (struct CMUnitTest){
             .name = cases[i].name, .test_func = test_case, .initial_state = (void *)(uintptr_t)&cases[i]};
@@ -335,6 +361,7 @@ int main(void) {
         tests[COUNT + i] = (struct CMUnitTest){
             .name = wrong_cases[i].name, .test_func = test_wrong, .initial_state = (void *)(uintptr_t)&wrong_cases[i]};
     tests[COUNT + WRONG] = (struct CMUnitTest)cmocka_unit_test(test_barriers);
+    tests[COUNT + WRONG + 2] = (struct CMUnitTest)cmocka_unit_test(test_sectors);
     tests[COUNT + WRONG + 1] = (struct CMUnitTest)cmocka_unit_test(test_mutants);
     return cmocka_run_group_tests_name("threads", tests, NULL, NULL);
 }
