@@ -435,6 +435,9 @@ static void statement_update(tir_lowering *l, int s, bool scratch) {
             tir_expr end = scratch ? tir_axis_span(&l->state, s, d) : stage->axis[d].extent;
             guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), index[d]));
             guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, index[d], end));
+            int64_t points;
+            if (scratch && tir_is_const(l->pool, end, &points) && points == 1)
+                index[d] = tir_index(l->pool, 0); /* so the guard says, and registers need */
         }
     else
         point_indices(l, s, scratch, index);

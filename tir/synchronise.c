@@ -110,7 +110,7 @@ static tir_stmt *synchronise_list(synchroniser *s, tir_stmt *list);
 
 static bool writes_any(const synchroniser *s, const access_set *set) {
     for (uint32_t i = 0; i < s->kernel->buffers.count; i++)
-        if (set->written[i]) return true;
+        if ((set->written[i] || set->async[i]) && s->phase.read[i]) return true;
     return false;
 }
 

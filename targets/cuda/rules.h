@@ -47,6 +47,16 @@ typedef struct cuda_scan {
     int axis;
 } cuda_scan;
 
+/* A scatter whose places belong to threads (rules_scatter.c). */
+typedef struct cuda_scatter {
+    const char *sums, *root; /* what is updated, and its copy in memory */
+    int lane, tiled;         /* the axis that updates run along, -1: none; the first that data chooses */
+    int64_t updates, along;  /* at each place; points of all axes that updates run along */
+    int64_t places, beside;  /* along `tiled`, of all further axes that data chooses */
+    int64_t size, lanes;     /* bytes of an element; threads */
+    int64_t tile;            /* places of a block */
+} cuda_scatter;
+
 /* A contraction in tiles (rules_tile.c). */
 typedef enum cuda_side { CUDA_SIDE_M, CUDA_SIDE_N, CUDA_SIDE_BATCH, CUDA_SIDE_SUM, CUDA_SIDES } cuda_side;
 
@@ -104,6 +114,7 @@ typedef struct cuda_rules {
     lib_vec(cuda_column_group) columns;
     lib_vec(cuda_transposition) transpositions;
     lib_vec(cuda_scan) scans;
+    lib_vec(cuda_scatter) scatters;
     lib_vec(const char *) done; /* stages that are scheduled, by name: rewrites renumber them */
 } cuda_rules;
 
@@ -142,6 +153,8 @@ bool cuda_model_rows(const tir_machine *machine, cuda_row_group *group);
 int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t points, int64_t length);
 /* Points of time of a piece of a cumulative fold; at least its length: it is not cut. along: in memory, a warp takes them. */
 int64_t cuda_model_piece(const tir_machine *machine, int64_t points, int64_t length, bool along);
+bool cuda_model_scatter(const tir_machine *machine,
+                        cuda_scatter *scatter); /* chooses lanes and tile; false: it does not pay */
 void cuda_model_columns(const tir_machine *machine, cuda_column_group *group); /* chooses lanes, groups, chunks */
 
 /* Each root is prepared, which may rewrite, before any loop is said: it is of that kind (true), and done with what runs inside. */
@@ -164,6 +177,8 @@ void cuda_schedule_tile(cuda_rules *r, const cuda_tile *tile);
 void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *group);
 bool cuda_prepare_scan(cuda_rules *r, const char *root);
 void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan);
+bool cuda_prepare_scatter(cuda_rules *r, const char *root);
+void cuda_schedule_scatter(cuda_rules *r, const cuda_scatter *scatter);
 bool cuda_prepare_transposition(cuda_rules *r, const char *root);
 void cuda_schedule_transposition(cuda_rules *r, const cuda_transposition *transposition);
 void cuda_prepare_points(cuda_rules *r, const char *root); /* takes all */

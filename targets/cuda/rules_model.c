@@ -116,3 +116,23 @@ int64_t cuda_model_piece(const tir_machine *machine, int64_t points, int64_t len
     const int64_t piece = (length + pieces - 1) / pieces;
     return (piece + TIR_WARP - 1) / TIR_WARP * TIR_WARP;
 }
+
+/* ---- scatters */
+
+bool cuda_model_scatter(const tir_machine *machine, cuda_scatter *s) {
+    enum { TILE = 16 << 10, WAIT = 600, PASS = 20 /* cycles of an update in memory, of one that passes by */ };
+    const double filling = (double)FILLING * machine->multiprocessors, updates = (double)s->updates;
+    if (s->lane < 0) { /* each thread sees all updates; else one thread makes them */
+        const double waves = (double)s->places * (double)s->beside / filling;
+        s->tile = 1;
+        return updates * PASS * (waves > 1 ? waves : 1) < updates * WAIT;
+    }
+    const int64_t widest = s->lanes;
+    for (s->lanes = 1; s->lanes < widest && s->lanes < BLOCK;) s->lanes *= 2;
+    s->tile = smaller(TILE / (s->lanes * s->beside * s->size), s->places);
+    if (s->tile < 1) return false;
+    const double blocks = (double)s->places / (double)s->tile * (double)s->along / (double)s->lanes;
+    const double waves = blocks * (double)s->lanes / filling, alone = (double)s->along / filling;
+    const double places = (double)s->places * (double)s->beside; /* which have initial values, too */
+    return updates * PASS * (waves > 1 ? waves : 1) < (updates * WAIT + places * PASS) * (alone > 1 ? alone : 1);
+}

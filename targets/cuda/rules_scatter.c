@@ -1,0 +1,95 @@
+/* Scatters. Updates of one place come in their order, so a place belongs to one thread. Updates that run along some axis: a block has a
+ * tile of places in shared memory, its threads go along the axis, and all updates pass by. Else each thread has one place in a register. Where
+ * more places than that pays wait for updates, or the result lies where its initial values do, only threads along the axis remain
+ * (rules_maps.c). */
+#include "targets/cuda/rules.h"
+
+static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
+    return &r->region->stages.data[cuda_stage_named(r, name)];
+}
+
+static bool is_along(const tir_stage *stage, int axis) {
+    return stage->index[axis] == stage->axis[axis].var;
+}
+
+bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
+    const tir_stage *stage = stage_named(r, name);
+    cuda_scatter scatter = {.sums = name, .lane = -1, .tiled = -1, .updates = 1, .places = 1, .beside = 1, .along = 1};
+    if (stage->kind != TIR_SCATTER || stage->in_place || stage->count != 1 || stage->space == 0) return false;
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        const int64_t extent = cuda_extent(r, &stage->axis[a]);
+        const bool along = a < stage->space && is_along(stage, a);
+        if (extent < 1) return false;
+        if (a >= stage->space)
+            scatter.updates *= extent;
+        else if (along)
+            scatter.along *= extent;
+        else if (scatter.tiled >= 0)
+            scatter.beside *= extent;
+        if (along) scatter.lane = a;
+        if (a < stage->space && !along && scatter.tiled < 0) {
+            scatter.tiled = a;
+            scatter.places = extent;
+        }
+    }
+    if (scatter.tiled < 0) return false;
+    scatter.size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    scatter.lanes = scatter.lane < 0 ? 1 : cuda_extent(r, &stage->axis[scatter.lane]);
+    if (!cuda_model_scatter(r->machine, &scatter)) return false;
+    scatter.root = cuda_fresh_name(r, name, "out");
+    cuda_rewrite(r, "copy %s -> %s", r->region->tensors.data[stage->tensor[0]].name, scatter.root);
+    cuda_mark_done(r, name);
+    cuda_mark_done(r, scatter.root);
+    lib_vec_push(r->arena, &r->scatters, scatter);
+    return true;
+}
+
+/* A thread for each place. */
+static void schedule_places(cuda_rules *r, const cuda_scatter *s) {
+    enum { BLOCK = 256 };
+    const tir_stage *root = stage_named(r, s->root);
+    const char *last = root->axis[root->space - 1].name;
+    for (int a = root->space - 1; a > 0; a--) {
+        const char *fused = lib_arena_format(r->arena, "f%d", a);
+        tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", s->root, root->axis[a - 1].name, s->root, last, fused);
+        last = fused;
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %d -> block lane mask", s->root, last, BLOCK);
+    tir_schedule_add(r->schedule, "par %s.block", s->root);
+    tir_schedule_add(r->schedule, "thread %s.lane", s->root);
+    tir_schedule_add(r->schedule, "at %s %s.lane", s->sums, s->root);
+    tir_schedule_add(r->schedule, "store %s reg", s->sums);
+}
+
+void cuda_schedule_scatter(cuda_rules *r, const cuda_scatter *s) {
+    const tir_stage *root = stage_named(r, s->root), *sums = stage_named(r, s->sums);
+    lib_text order;
+    if (s->lane < 0) {
+        schedule_places(r, s);
+        return;
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> tile within mask", s->root, root->axis[s->tiled].name,
+                     (long long)s->tile);
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> block lane mask", s->root, root->axis[s->lane].name,
+                     (long long)s->lanes);
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < root->space; a++)
+        if (a != s->lane && is_along(sums, a)) {
+            lib_text_format(&order, " %s", root->axis[a].name);
+            tir_schedule_add(r->schedule, "par %s.%s", s->root, root->axis[a].name);
+        }
+    lib_text_add(&order, " tile block lane within");
+    for (int a = 0; a < root->space; a++)
+        if (a != s->tiled && !is_along(sums, a)) lib_text_format(&order, " %s", root->axis[a].name);
+    tir_schedule_add(r->schedule, "order %s:%s", s->root, order.data);
+    tir_schedule_add(r->schedule, "par %s.tile %s.block", s->root, s->root);
+    tir_schedule_add(r->schedule, "thread %s.lane", s->root);
+    tir_schedule_add(r->schedule, "at %s %s.block", s->sums, s->root);
+    tir_schedule_add(r->schedule, "store %s shared", s->sums);
+    lib_text_init(&order, r->arena);
+    lib_text_format(&order, " %s", sums->axis[s->lane].name);
+    for (int a = 0; a < sums->space + sums->reduce; a++)
+        if (a != s->lane) lib_text_format(&order, " %s", sums->axis[a].name);
+    tir_schedule_add(r->schedule, "order %s:%s", s->sums, order.data);
+    tir_schedule_add(r->schedule, "thread %s.%s", s->sums, sums->axis[s->lane].name);
+}
