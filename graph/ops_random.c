@@ -159,6 +159,36 @@ static void expand_normal(graph_expand *e) {
         graph_cast(g, scaled(g, y, e->attribute[NORMAL_DEVIATION].number, e->attribute[NORMAL_MEAN].number), dtype);
 }
 
+/* ---- dropout ---------------------------------------------------------------------------------------------------- */
+
+enum { DROPOUT_RATE, DROPOUT_SEED, DROPOUT_STREAM };
+
+static void infer_dropout(graph_infer *infer) {
+    const double rate = infer->attribute[DROPOUT_RATE].number;
+    if (!(rate >= 0 && rate < 1)) graph_infer_fail(infer, "rate is %g, expected at least 0 and below 1", rate);
+    if (infer->inputs > 1 && infer->operand[1].rank >= 0) {
+        graph_infer_dtype(infer, 1, DLC_I64);
+        graph_infer_rank(infer, 1, 0);
+    }
+    infer->result[0] = infer->operand[0];
+}
+
+static void expand_dropout(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    const double rate = e->attribute[DROPOUT_RATE].number;
+    graph_id key = e->inputs > 1 ? e->input[1] : 0;
+    graph_id number = graph_emit_with(
+        g, "rng_uniform", 1, &key, 4,
+        (graph_setting[]){graph_set_dims("shape", shape.rank, shape.dim), graph_set_integer("dtype", DLC_F32),
+                          graph_set_integer("seed", e->attribute[DROPOUT_SEED].integer),
+                          graph_set_integer("stream", e->attribute[DROPOUT_STREAM].integer)});
+    graph_id x = graph_cast(g, e->input[0], graph_sum_dtype(shape.dtype)),
+             dropped = graph_lt(g, number, graph_scalar_like(g, number, rate));
+    graph_id y = graph_select(g, dropped, graph_full_like(g, x, 0), scaled(g, x, 1 / (1 - rate), 0));
+    e->result[0] = graph_cast(g, y, shape.dtype);
+}
+
 /* ---- references ------------------------------------------------------------------------------------------------- */
 
 #ifdef DLC_REFERENCE
@@ -213,6 +243,21 @@ static void reference_normal(const graph_reference *r) {
         double u = reference_fraction(r, dtype, i, 0, 1), v = reference_fraction(r, dtype, i, 1, 0);
         r->result[0].data[i] = r->attribute[NORMAL_MEAN].number +
                                r->attribute[NORMAL_DEVIATION].number * sqrt(-2 * log(u)) * cos(2 * M_PI * v);
+    }
+}
+
+static void reference_dropout(const graph_reference *r) {
+    const double rate = r->attribute[DROPOUT_RATE].number;
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {
+        graph_attribute random[4] = {{0}};
+        random[RANDOM_SEED] = r->attribute[DROPOUT_SEED];
+        random[RANDOM_STREAM] = r->attribute[DROPOUT_STREAM];
+        graph_reference uniform = *r;
+        uniform.attribute = random;
+        uniform.inputs = r->inputs - 1;
+        uniform.operand = r->operand + 1;
+        double number = reference_fraction(&uniform, DLC_F32, i, 0, 0);
+        r->result[0].data[i] = number < rate ? 0 : r->operand[0].data[i] / (1 - rate);
     }
 }
 
@@ -293,4 +338,27 @@ static const graph_op row_normal = {
            "with part 1, in f32 (f64 for f64). Box and Muller 1958.",
 };
 
-const graph_op *const graph_ops_random[] = {&row_bits, &row_uniform, &row_normal, NULL};
+static const graph_op row_dropout = {
+    .name = "dropout",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 1,
+    .max_inputs = 2,
+    .results = 1,
+    .operands = "x [key]",
+    .dtypes = "float",
+    .attribute = {{"rate", GRAPH_ATTR_FLOAT, NULL, NULL, "probability that an element becomes 0; below 1"},
+                  {"seed", GRAPH_ATTR_INTEGER, NULL, "0", "key, where the operand is left out"},
+                  {"stream", GRAPH_ATTR_INTEGER, NULL, "auto", "tells calls with one key apart; 32 bits"}},
+    .infer = infer_dropout,
+    .expand = expand_dropout,
+    .reference = GRAPH_REFERENCE(reference_dropout),
+    .tolerance = 1,
+    .samples =
+        "dropout(T[67], i64[], rate=0.5, stream=2)\ndropout(T[17, 23], rate=0.25, stream=1)\n"
+        "dropout(T[5], rate=0.0, stream=0)\ndropout(T[], rate=0.9, stream=7, seed=3)\ndropout(T[3, 0], rate=0.5, stream=1)",
+    .doc =
+        "0 where the number that rng_uniform (f32, in row-major order) gives for the element is below rate, else x/(1 - rate). For "
+        "training: leave it out for inference. Srivastava et al. 2014.",
+};
+
+const graph_op *const graph_ops_random[] = {&row_bits, &row_uniform, &row_normal, &row_dropout, NULL};

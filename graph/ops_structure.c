@@ -259,6 +259,54 @@ ELEMENT(pad) {
 }
 COMPUTE(pad)
 
+/* ---- pad_repeat: the same with elements of x in place of a value */
+
+enum { REPEAT_LOW, REPEAT_HIGH, REPEAT_MODE };
+enum { REPEAT_EDGE, REPEAT_REFLECT, REPEAT_WRAP };
+
+static void infer_pad_repeat(graph_infer *infer) {
+    tir_pool *pool = infer->g->pool;
+    const graph_shape *x = &infer->operand[0];
+    const graph_attribute *low = &infer->attribute[REPEAT_LOW], *high = &infer->attribute[REPEAT_HIGH];
+    if (low->count != x->rank || high->count != x->rank)
+        graph_infer_fail(infer, "low and high have %d and %d entries, expected one for each of the %d dimensions",
+                         low->count, high->count, x->rank);
+    infer->result[0] = *x;
+    for (int i = 0; i < x->rank; i++) {
+        tir_expr size = graph_infer_sum(infer, x->dim[i], tir_index(pool, low->list[i]));
+        size = graph_infer_sum(infer, size, tir_index(pool, high->list[i]));
+        graph_infer_at_most(infer, tir_index(pool, 0), size, "negative padding removes more than there is");
+        if (low->list[i] > 0 || high->list[i] > 0)
+            graph_infer_at_most(infer, tir_index(pool, 1), x->dim[i], "an axis of size 0 has no element to repeat");
+        infer->result[0].dim[i] = size;
+    }
+}
+
+/* Reflected rows have period 2(d - 1): there and back, the ends once. */
+ELEMENT(pad_repeat) {
+    tir_pool *pool = c->pool;
+    const graph_shape *x = &c->operand_shape[0];
+    const int64_t mode = c->attribute[REPEAT_MODE].integer;
+    tir_expr index[DLC_MAX_RANK], zero = tir_index(pool, 0), one = tir_index(pool, 1);
+    for (int i = 0; i < x->rank; i++) {
+        const int64_t low = c->attribute[REPEAT_LOW].list[i], high = c->attribute[REPEAT_HIGH].list[i];
+        tir_expr last = tir_sub(pool, x->dim[i], one);
+        index[i] = tir_sub(pool, axis[i], tir_index(pool, low));
+        if (low <= 0 && high <= 0) continue;
+        if (mode == REPEAT_EDGE) {
+            index[i] = tir_max(pool, tir_min(pool, index[i], last), zero);
+        } else if (mode == REPEAT_WRAP) {
+            index[i] = tir_rem(pool, index[i], tir_max(pool, x->dim[i], one));
+        } else {
+            tir_expr period = tir_max(pool, tir_mul(pool, last, tir_index(pool, 2)), one);
+            index[i] = tir_rem(pool, index[i], period);
+            index[i] = tir_min(pool, index[i], tir_sub(pool, period, index[i]));
+        }
+    }
+    return graph_operand_load(c, 0, index);
+}
+COMPUTE(pad_repeat)
+
 #define CONCAT_LIMIT 1024
 
 static void infer_concat(graph_infer *infer) {
@@ -382,6 +430,32 @@ static void reference_slice(const graph_reference *r) {
         }
         if (inside) *out++ = x->data[graph_reference_at(x, from)];
     } while (graph_reference_next(x, from));
+}
+
+/* By steps from the first element: to the same one, to the next one, to the next one or back at an end. */
+static int64_t repeated(int64_t at, int64_t size, int64_t mode) {
+    int64_t position = 0, step = at < 0 ? -1 : 1, direction = step;
+    for (int64_t i = 0; i != at; i += step) {
+        int64_t next = position + direction;
+        if (next < 0 || next >= size) {
+            if (mode == REPEAT_EDGE) next = position;
+            if (mode == REPEAT_WRAP) next = direction > 0 ? 0 : size - 1;
+            if (mode == REPEAT_REFLECT) direction = -direction, next = size > 1 ? position + direction : position;
+        }
+        position = next;
+    }
+    return position;
+}
+
+static void reference_pad_repeat(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
+    if (graph_reference_count(y) == 0) return;
+    int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
+    do {
+        for (int i = 0; i < x->rank; i++)
+            from[i] = repeated(to[i] - r->attribute[REPEAT_LOW].list[i], x->dim[i], r->attribute[REPEAT_MODE].integer);
+        y->data[graph_reference_at(y, to)] = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(y, to));
 }
 
 static void reference_pad(const graph_reference *r) {
@@ -509,6 +583,24 @@ static const graph_op row_pad = {
     .doc = "x surrounded and interleaved with value, a tensor of rank 0: result dimension low + d + max(d - 1, "
            "0)*interior + high. Negative low and high remove elements after interleaving. StableHLO pad.",
 };
+static const graph_op row_pad_repeat = {
+    FORM(pad_repeat, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    .attribute =
+        {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements before the first, per axis; negative ones are removed"},
+         {"high", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements after the last, per axis; negative ones are removed"},
+         {"mode", GRAPH_ATTR_ENUM, "edge reflect wrap", NULL,
+          "edge: the last one again and again; reflect: back and forth, the ends once; wrap: from the other end"}},
+    .samples =
+        "pad_repeat(T[5, 7], low=[1, 0], high=[2, 3], mode=edge)\n"
+        "pad_repeat(T[5, 7], low=[1, 0], high=[2, 3], mode=reflect)\n"
+        "pad_repeat(T[5, 7], low=[1, 0], high=[2, 3], mode=wrap)\npad_repeat(T[], low=[], high=[], mode=edge)\n"
+        "pad_repeat(T[13], low=[-2], high=[-3], mode=wrap)\npad_repeat(T[5], low=[-7], high=[9], mode=reflect)\n"
+        "pad_repeat(T[3], low=[11], high=[-1], mode=reflect)\npad_repeat(T[3], low=[-1], high=[11], mode=wrap)\n"
+        "pad_repeat(T[1], low=[4], high=[3], mode=reflect)\npad_repeat(T[0, 3], low=[0, 1], high=[0, 0], mode=edge)\n"
+        "pad_repeat(T[2, 1, 3, 2, 1, 2], low=[0, 1, 0, 0, 2, -1], high=[1, 0, 0, 0, 1, 2], mode=reflect)",
+    .doc = "x with elements of its own around it: result dimension low + d + high. Padding may be longer than x: "
+           "then it repeats. ONNX Pad, NumPy pad.",
+};
 static const graph_op row_concat = {
     FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "any"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to join along"}},
@@ -529,5 +621,5 @@ static const graph_op row_iota = {
     .doc = "y[..., i, ...] = i along axis, converted to dtype (integers wrap). StableHLO iota.",
 };
 
-const graph_op *const graph_ops_structure[] = {&row_reshape, &row_transpose, &row_broadcast, &row_reverse, &row_slice,
-                                               &row_pad,     &row_concat,    &row_iota,      NULL};
+const graph_op *const graph_ops_structure[] = {&row_reshape, &row_transpose,  &row_broadcast, &row_reverse, &row_slice,
+                                               &row_pad,     &row_pad_repeat, &row_concat,    &row_iota,    NULL};

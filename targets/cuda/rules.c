@@ -132,7 +132,7 @@ static bool worth_inlining(cuda_rules *r, int s) {
     if (r->region->tensors.data[stage->tensor[0]].output) return false;
     cost_count cost = {0};
     tir_rewrite(r->region->pool, stage->value[0], count_cost, &cost);
-    int loads = 0;
+    int loads = 0, most = 0; /* all readers', one reader's */
     bool more = false, fold = false;
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *reader = &r->region->stages.data[q];
@@ -141,10 +141,11 @@ static bool worth_inlining(cuda_rules *r, int s) {
         for (int i = 0; i < count; i++) here += access[i].tensor == stage->tensor[0];
         if (!here) continue;
         loads += here;
+        if (here > most) most = here;
         more = more || points_of(r, reader) < 0 || points_of(r, reader) > points_of(r, stage);
         fold = fold || reader->kind == TIR_FOLD || reader->kind == TIR_SCATTER || reader->fold >= 0;
     }
-    if (fold || loads == 0) return false;
+    if (fold || loads == 0 || most > 2) return false;
     return (!cost.heavy && cost.operations <= CHEAP && loads <= 4) || (loads == 1 && !more);
 }
 

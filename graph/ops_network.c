@@ -1,0 +1,423 @@
+/* Layers of networks beyond those of ops_composite.c: norms over groups of channels, losses, rotary embedding. They only
+ * expand; in f16 and bf16 they compute in f32 and round once, at the end. */
+#include "graph/build.h"
+#include "graph/ops_common.h"
+
+#ifdef DLC_REFERENCE
+#include <math.h>
+#endif
+
+/* ---- shared by expansions */
+
+static graph_id widen(graph *g, graph_id x) {
+    return graph_cast(g, x, graph_sum_dtype(graph_shape_of(g, x)->dtype));
+}
+static graph_id add_number(graph *g, graph_id x, double number) {
+    return graph_add(g, x, graph_scalar_like(g, x, number));
+}
+static graph_id mul_number(graph *g, graph_id x, double number) {
+    return graph_mul(g, x, graph_scalar_like(g, x, number));
+}
+
+/* ---- group_norm, instance_norm: x [batch, channels, ...], scale and bias [channels] */
+
+enum { GROUP_GROUPS, GROUP_EPSILON };
+enum { INSTANCE_EPSILON };
+
+static void infer_channel_norm(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    if (x->rank < 2) graph_infer_fail(infer, "x has rank %d, expected at least 2: batch and channels", x->rank);
+    graph_infer_same_dtype(infer, 0, infer->inputs);
+    for (int i = 1; i < infer->inputs; i++) {
+        if (infer->operand[i].rank < 0) continue;
+        graph_infer_rank(infer, i, 1);
+        graph_infer_equal(infer, infer->operand[i].dim[0], x->dim[1], "number of channels of the operands");
+    }
+    infer->result[0] = *x;
+}
+
+static void infer_group_norm(graph_infer *infer) {
+    tir_pool *pool = infer->g->pool;
+    const int64_t groups = infer->attribute[GROUP_GROUPS].integer;
+    infer_channel_norm(infer);
+    if (groups < 1) graph_infer_fail(infer, "groups is %lld, expected at least 1", (long long)groups);
+    tir_expr channels = infer->operand[0].dim[1], each = tir_div(pool, channels, tir_index(pool, groups));
+    graph_infer_equal(infer, channels, tir_mul(pool, each, tir_index(pool, groups)),
+                      "number of channels and a multiple of groups");
+}
+
+/* Rows of group size times positions, normalised; scale and bias of each channel afterwards. */
+static void expand_channel_norm(graph_expand *e, tir_expr groups, double epsilon) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    tir_expr rows[3] = {shape.dim[0], groups, tir_div(g->pool, shape.dim[1], groups)};
+    for (int i = 2; i < shape.rank; i++) rows[2] = tir_mul(g->pool, rows[2], shape.dim[i]);
+    const int64_t axis = 2, channel = 1;
+    graph_id x = graph_reshape(g, widen(g, e->input[0]), 3, rows);
+    x = graph_sub(g, x, graph_reduce_mean(g, x, 1, &axis, true));
+    graph_id square = graph_reduce_mean(g, graph_mul(g, x, x), 1, &axis, true);
+    graph_id y = graph_mul(g, x, graph_rsqrt(g, add_number(g, square, epsilon)));
+    y = graph_reshape(g, y, shape.rank, shape.dim);
+    for (int i = 1; i < e->inputs; i++) {
+        if (!e->input[i]) continue;
+        graph_id own = graph_broadcast(g, widen(g, e->input[i]), shape.rank, shape.dim, &channel);
+        y = i == 1 ? graph_mul(g, y, own) : graph_add(g, y, own);
+    }
+    e->result[0] = graph_cast(g, y, shape.dtype);
+}
+
+static void expand_group_norm(graph_expand *e) {
+    expand_channel_norm(e, tir_index(e->g->pool, e->attribute[GROUP_GROUPS].integer),
+                        e->attribute[GROUP_EPSILON].number);
+}
+static void expand_instance_norm(graph_expand *e) {
+    expand_channel_norm(e, graph_shape_of(e->g, e->input[0])->dim[1], e->attribute[INSTANCE_EPSILON].number);
+}
+
+/* ---- local_response_norm */
+
+enum { LOCAL_SIZE, LOCAL_ALPHA, LOCAL_BETA, LOCAL_BIAS };
+
+static void infer_local_response_norm(graph_infer *infer) {
+    const int64_t size = infer->attribute[LOCAL_SIZE].integer;
+    if (infer->operand[0].rank < 2)
+        graph_infer_fail(infer, "x has rank %d, expected at least 2: batch and channels", infer->operand[0].rank);
+    if (size < 1 || size > 1 << 20) graph_infer_fail(infer, "size is %lld, expected 1 to 2^20", (long long)size);
+    infer->result[0] = infer->operand[0];
+}
+
+static void expand_local_response_norm(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    const int64_t size = e->attribute[LOCAL_SIZE].integer;
+    int64_t window[DLC_MAX_RANK], low[DLC_MAX_RANK], high[DLC_MAX_RANK];
+    for (int i = 0; i < shape.rank; i++) {
+        window[i] = i == 1 ? size : 1;
+        low[i] = i == 1 ? (size - 1) / 2 : 0;
+        high[i] = i == 1 ? size / 2 : 0;
+    }
+    graph_id x = widen(g, e->input[0]), square = graph_mul(g, x, x);
+    graph_id sum = graph_emit_with(
+        g, "reduce_window", 1, &square, 4,
+        (graph_setting[]){graph_set_integer("op", 0), graph_set_list("window", shape.rank, window),
+                          graph_set_list("low", shape.rank, low), graph_set_list("high", shape.rank, high)});
+    graph_id base = add_number(g, mul_number(g, sum, e->attribute[LOCAL_ALPHA].number / (double)size),
+                               e->attribute[LOCAL_BIAS].number);
+    graph_id y = graph_mul(g, x, graph_pow(g, base, graph_scalar_like(g, base, -e->attribute[LOCAL_BETA].number)));
+    e->result[0] = graph_cast(g, y, shape.dtype);
+}
+
+/* ---- losses: f(prediction, target) by elements, then their mean, their sum, or as they are */
+
+enum { LOSS_REDUCTION, LOSS_PARAMETER };
+enum { LOSS_MEAN, LOSS_SUM, LOSS_NONE };
+
+static void infer_loss(graph_infer *infer) {
+    graph_infer_same_dtype(infer, 0, 2);
+    graph_infer_same_shape(infer, 0, 2);
+    infer->result[0] = infer->operand[0];
+    if (infer->attribute[LOSS_REDUCTION].integer != LOSS_NONE) infer->result[0].rank = 0;
+}
+
+#define LOSS(name) static graph_id loss_##name(graph *g, graph_id x, graph_id t, const graph_attribute *attribute)
+
+LOSS(mse_loss) {
+    (void)attribute;
+    graph_id difference = graph_sub(g, x, t);
+    return graph_mul(g, difference, difference);
+}
+LOSS(l1_loss) {
+    (void)attribute;
+    return graph_abs(g, graph_sub(g, x, t));
+}
+LOSS(huber_loss) {
+    const double delta = attribute[LOSS_PARAMETER].number;
+    graph_id distance = graph_abs(g, graph_sub(g, x, t));
+    graph_id near = mul_number(g, graph_mul(g, distance, distance), 0.5);
+    graph_id far = mul_number(g, add_number(g, distance, -0.5 * delta), delta);
+    return graph_select(g, graph_le(g, distance, graph_scalar_like(g, x, delta)), near, far);
+}
+/* -(t log p + (1 - t) log(1 - p)) with p = logistic(x): max(x, 0) - x t + log(1 + exp(-|x|)) */
+LOSS(binary_cross_entropy) {
+    (void)attribute;
+    graph_id tail = graph_log1p(g, graph_exp(g, graph_neg(g, graph_abs(g, x))));
+    graph_id line = graph_sub(g, graph_max(g, x, graph_scalar_like(g, x, 0)), graph_mul(g, x, t));
+    return graph_add(g, line, tail);
+}
+/* 0 where t is 0 */
+LOSS(kl_divergence) {
+    (void)attribute;
+    graph_id zero = graph_scalar_like(g, x, 0);
+    graph_id product = graph_mul(g, t, graph_sub(g, graph_log(g, t), x));
+    return graph_select(g, graph_eq(g, t, zero), graph_broadcast_like(g, zero, t), product);
+}
+
+static void expand_loss(graph_expand *e,
+                        graph_id (*loss)(graph *g, graph_id x, graph_id t, const graph_attribute *attribute)) {
+    graph *g = e->g;
+    const dlc_dtype dtype = graph_shape_of(g, e->input[0])->dtype;
+    const int64_t reduction = e->attribute[LOSS_REDUCTION].integer;
+    graph_id y = loss(g, widen(g, e->input[0]), widen(g, e->input[1]), e->attribute);
+    if (reduction == LOSS_MEAN) y = graph_reduce_mean(g, y, 0, NULL, false);
+    if (reduction == LOSS_SUM) y = graph_reduce_sum(g, y, 0, NULL, false);
+    e->result[0] = graph_cast(g, y, dtype);
+}
+
+/* ---- rotary_embedding: pairs of the last axis are turned by an angle that depends on position and pair */
+
+enum { ROTARY_INTERLEAVED };
+
+static void infer_rotary_embedding(graph_infer *infer) {
+    tir_pool *pool = infer->g->pool;
+    const graph_shape *x = &infer->operand[0];
+    if (x->rank < 2) graph_infer_fail(infer, "x has rank %d, expected at least 2: positions and features", x->rank);
+    graph_infer_same_dtype(infer, 0, 3);
+    for (int i = 1; i < 3; i++) {
+        const graph_shape *angle = &infer->operand[i];
+        graph_infer_rank(infer, i, 2);
+        graph_infer_equal(infer, angle->dim[0], x->dim[x->rank - 2], "numbers of positions of the operands");
+        graph_infer_equal(infer, tir_mul(pool, angle->dim[1], tir_index(pool, 2)), x->dim[x->rank - 1],
+                          "features of x and twice the angles of a position");
+    }
+    infer->result[0] = *x;
+}
+
+/* x as [..., 2, pairs], or interleaved as [..., pairs, 2]: both members of all pairs, [..., pairs] each */
+static void expand_rotary_embedding(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    const bool interleaved = e->attribute[ROTARY_INTERLEAVED].integer;
+    const int split = interleaved ? shape.rank : shape.rank - 1;
+    tir_expr pairs = graph_shape_of(g, e->input[1])->dim[1], one = tir_index(g->pool, 1), two = tir_index(g->pool, 2);
+    graph_shape apart = shape;
+    apart.rank++;
+    apart.dim[shape.rank - 1] = interleaved ? pairs : two;
+    apart.dim[shape.rank] = interleaved ? two : pairs;
+    graph_id x = graph_reshape(g, widen(g, e->input[0]), apart.rank, apart.dim), member[2], turned[2];
+    for (int i = 0; i < 2; i++)
+        member[i] = graph_squeeze(g, graph_slice_axis(g, x, split, tir_index(g->pool, i), i ? two : one), split);
+    graph_id cosine = widen(g, e->input[1]), sine = widen(g, e->input[2]);
+    turned[0] = graph_sub(g, graph_mul(g, member[0], cosine), graph_mul(g, member[1], sine));
+    turned[1] = graph_add(g, graph_mul(g, member[1], cosine), graph_mul(g, member[0], sine));
+    for (int i = 0; i < 2; i++) turned[i] = graph_expand_dims(g, turned[i], split);
+    graph_id y = graph_reshape(g, graph_concat(g, 2, turned, split), shape.rank, shape.dim);
+    e->result[0] = graph_cast(g, y, shape.dtype);
+}
+
+/* ---- references */
+
+#ifdef DLC_REFERENCE
+
+static double optional_element(const graph_reference *r, int operand, int64_t i, double otherwise) {
+    return graph_reference_given(r, operand) ? r->operand[operand].data[i] : otherwise;
+}
+
+static void reference_channel_norm(const graph_reference *r, int64_t groups, double epsilon) {
+    const graph_reference_tensor *x = &r->operand[0];
+    int64_t positions = 1, count = graph_reference_count(x);
+    for (int i = 2; i < x->rank; i++) positions *= x->dim[i];
+    if (count == 0) return;
+    int64_t row = x->dim[1] / groups * positions;
+    for (int64_t start = 0; start < count; start += row) {
+        double sum = 0, square = 0;
+        for (int64_t i = 0; i < row; i++) sum += x->data[start + i];
+        double mean = sum / (double)row;
+        for (int64_t i = 0; i < row; i++) square += (x->data[start + i] - mean) * (x->data[start + i] - mean);
+        double root = sqrt(square / (double)row + epsilon);
+        for (int64_t i = start; i < start + row; i++) {
+            int64_t channel = i / positions % x->dim[1];
+            r->result[0].data[i] =
+                (x->data[i] - mean) / root * optional_element(r, 1, channel, 1) + optional_element(r, 2, channel, 0);
+        }
+    }
+}
+static void reference_group_norm(const graph_reference *r) {
+    reference_channel_norm(r, r->attribute[GROUP_GROUPS].integer, r->attribute[GROUP_EPSILON].number);
+}
+static void reference_instance_norm(const graph_reference *r) {
+    reference_channel_norm(r, r->operand[0].dim[1] ? r->operand[0].dim[1] : 1, r->attribute[INSTANCE_EPSILON].number);
+}
+
+static void reference_local_response_norm(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0];
+    const int64_t size = r->attribute[LOCAL_SIZE].integer, channels = x->dim[1];
+    int64_t inner = 1;
+    for (int i = 2; i < x->rank; i++) inner *= x->dim[i];
+    for (int64_t i = 0; i < graph_reference_count(x); i++) {
+        int64_t channel = i / inner % channels;
+        double sum = 0;
+        for (int64_t c = channel - (size - 1) / 2; c <= channel + size / 2; c++)
+            if (c >= 0 && c < channels) {
+                double other = x->data[i + (c - channel) * inner];
+                sum += other * other;
+            }
+        r->result[0].data[i] =
+            x->data[i] / pow(r->attribute[LOCAL_BIAS].number + r->attribute[LOCAL_ALPHA].number / (double)size * sum,
+                             r->attribute[LOCAL_BETA].number);
+    }
+}
+
+static double number_mse_loss(double x, double t, const graph_attribute *attribute) {
+    (void)attribute;
+    return (x - t) * (x - t);
+}
+static double number_l1_loss(double x, double t, const graph_attribute *attribute) {
+    (void)attribute;
+    return fabs(x - t);
+}
+static double number_huber_loss(double x, double t, const graph_attribute *attribute) {
+    double distance = fabs(x - t), delta = attribute[LOSS_PARAMETER].number;
+    return distance <= delta ? 0.5 * distance * distance : delta * (distance - 0.5 * delta);
+}
+static double number_binary_cross_entropy(double x, double t, const graph_attribute *attribute) {
+    (void)attribute;
+    return (x > 0 ? x : 0) - x * t + log1p(exp(-fabs(x)));
+}
+static double number_kl_divergence(double x, double t, const graph_attribute *attribute) {
+    (void)attribute;
+    return t == 0 ? 0 : t * (log(t) - x);
+}
+
+static void reference_loss(const graph_reference *r,
+                           double (*f)(double x, double t, const graph_attribute *attribute)) {
+    const int64_t reduction = r->attribute[LOSS_REDUCTION].integer, count = graph_reference_count(&r->operand[0]);
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double loss = f(r->operand[0].data[i], r->operand[1].data[i], r->attribute);
+        sum += loss;
+        if (reduction == LOSS_NONE) r->result[0].data[i] = loss;
+    }
+    if (reduction != LOSS_NONE) r->result[0].data[0] = reduction == LOSS_SUM ? sum : sum / (double)count;
+}
+
+static void reference_rotary_embedding(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0];
+    const int64_t features = x->dim[x->rank - 1], positions = x->dim[x->rank - 2], pairs = features / 2;
+    const bool interleaved = r->attribute[ROTARY_INTERLEAVED].integer;
+    for (int64_t i = 0; i < graph_reference_count(x); i++) {
+        int64_t feature = i % features, row = i / features % positions;
+        int64_t pair = interleaved ? feature / 2 : feature % pairs;
+        bool second = interleaved ? feature % 2 : feature >= pairs;
+        int64_t other = i + (interleaved ? 1 : pairs) * (second ? -1 : 1);
+        double cosine = r->operand[1].data[row * pairs + pair], sine = r->operand[2].data[row * pairs + pair];
+        r->result[0].data[i] = x->data[i] * cosine + (second ? 1 : -1) * x->data[other] * sine;
+    }
+}
+
+#endif
+
+/* ---- rows */
+
+#define FORM(name_, least_, most_, operands_, tolerance_)                                               \
+    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
+    .operands = operands_, .dtypes = "float", .expand = expand_##name_,                                 \
+    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+
+#define EPSILON \
+    { "epsilon", GRAPH_ATTR_FLOAT, NULL, "1e-05", "added to the variance" }
+
+static const graph_op row_group_norm = {
+    FORM(group_norm, 1, 3, "x [scale] [bias]", 512),
+    .algebra = GRAPH_EXCESS,
+    .attribute = {{"groups", GRAPH_ATTR_INTEGER, NULL, NULL, "number of groups that the channels are divided into"},
+                  EPSILON},
+    .infer = infer_group_norm,
+    .samples = "group_norm(T[2, 6, 3, 5], T[6], T[6], groups=3)\ngroup_norm(T[2, 6, 7], groups=2)\n"
+               "group_norm(T[3, 8], T[8], groups=1, epsilon=0.01)\ngroup_norm(T[2, 4, 2, 3, 2], _, T[4], groups=4)\n"
+               "group_norm(T[0, 4, 3], groups=2)",
+    .doc =
+        "(x - mean) / sqrt(variance + epsilon) over each group of channels and all positions of a batch element, times scale, plus "
+        "bias of the channel. x [batch, channels, ...], scale and bias [channels]. ONNX GroupNormalization; Wu and He 2018.",
+};
+
+static const graph_op row_instance_norm = {
+    FORM(instance_norm, 1, 3, "x [scale] [bias]", 512),
+    .algebra = GRAPH_EXCESS,
+    .attribute = {EPSILON},
+    .infer = infer_channel_norm,
+    .samples = "instance_norm(T[2, 3, 5, 7], T[3], T[3])\ninstance_norm(T[2, 3, 11])\n"
+               "instance_norm(T[1, 4, 2, 3, 5], _, T[4], epsilon=0.01)\ninstance_norm(T[0, 4, 3])",
+    .doc =
+        "(x - mean) / sqrt(variance + epsilon) over all positions of each channel of a batch element, times scale, plus bias of the "
+        "channel. x [batch, channels, ...], scale and bias [channels]. ONNX InstanceNormalization.",
+};
+
+static const graph_op row_local_response_norm = {
+    FORM(local_response_norm, 1, 1, "x", 8),
+    .algebra = GRAPH_EXCESS,
+    .attribute = {{"size", GRAPH_ATTR_INTEGER, NULL, NULL, "channels that are summed"},
+                  {"alpha", GRAPH_ATTR_FLOAT, NULL, "0.0001", "factor of the mean square"},
+                  {"beta", GRAPH_ATTR_FLOAT, NULL, "0.75", "exponent"},
+                  {"bias", GRAPH_ATTR_FLOAT, NULL, "1.0", "added to it"}},
+    .infer = infer_local_response_norm,
+    .samples =
+        "local_response_norm(T[2, 7, 3, 5], size=3)\nlocal_response_norm(T[2, 6, 4], size=4, alpha=0.5, beta=0.5, bias=2.0)\n"
+        "local_response_norm(T[3, 5], size=1)\nlocal_response_norm(T[2, 0, 3], size=5)",
+    .doc =
+        "x / (bias + alpha/size * s)^beta, s the sum of squares of the channels c - floor((size-1)/2) .. c + ceil((size-1)/2) at the same "
+        "position. x [batch, channels, ...]. ONNX LRN; Krizhevsky et al. 2012.",
+};
+
+#define REDUCTION \
+    { "reduction", GRAPH_ATTR_ENUM, "mean sum none", "mean", "of all elements; none: one result for each" }
+#define NO_PARAMETER \
+    { NULL, GRAPH_ATTR_INTEGER, NULL, NULL, NULL }
+#define DELTA \
+    { "delta", GRAPH_ATTR_FLOAT, NULL, "1.0", "distance up to which the loss is a square" }
+#define LOSS_SAMPLES(name, target)                                                                \
+    name "(T[5, 7], T[5, 7]" target ")\n" name "(T[67], T[67]" target ", reduction=none)\n" name  \
+         "(T[2, 3, 5], T[2, 3, 5]" target ", reduction=sum)\n" name "(T[], T[]" target ")\n" name \
+         "(T[3, 0], T[3, 0]" target ", reduction=sum)"
+
+/* name, tolerance, range of targets in samples, second attribute, doc */
+#define LOSS_TABLE(X)                                                                                            \
+    X(mse_loss, 16, "", NO_PARAMETER, "(x - target)^2. PyTorch MSELoss.")                                        \
+    X(l1_loss, 16, "", NO_PARAMETER, "|x - target|. PyTorch L1Loss.")                                            \
+    X(huber_loss, 16, "", DELTA,                                                                                 \
+      "d = |x - target|: d^2/2 up to delta, beyond delta*(d - delta/2). PyTorch HuberLoss.")                     \
+    X(binary_cross_entropy, 64, " in 0..1", NO_PARAMETER,                                                        \
+      "-(t*log(p) + (1 - t)*log(1 - p)) for the target t and p = logistic(x), without overflow. PyTorch "        \
+      "BCEWithLogitsLoss.")                                                                                      \
+    X(kl_divergence, 256, " in 0..1", NO_PARAMETER,                                                              \
+      "t*(log(t) - x) for the target t, a probability, and x the logarithm of another; 0 where t is 0. PyTorch " \
+      "KLDivLoss.")
+
+#define X(name_, tolerance_, target_, parameter_, doc_) \
+    static void expand_##name_(graph_expand *e) {       \
+        expand_loss(e, loss_##name_);                   \
+    }
+LOSS_TABLE(X)
+#undef X
+#ifdef DLC_REFERENCE
+#define X(name_, tolerance_, target_, parameter_, doc_)       \
+    static void reference_##name_(const graph_reference *r) { \
+        reference_loss(r, number_##name_);                    \
+    }
+LOSS_TABLE(X)
+#undef X
+#endif
+#define X(name_, tolerance_, target_, parameter_, doc_)                                                      \
+    static const graph_op row_##name_ = {FORM(name_, 2, 2, "x target", tolerance_), .algebra = GRAPH_EXCESS, \
+                                         .attribute = {REDUCTION, parameter_},      .infer = infer_loss,     \
+                                         .samples = LOSS_SAMPLES(#name_, target_),  .doc = doc_};
+LOSS_TABLE(X)
+#undef X
+
+static const graph_op row_rotary_embedding = {
+    FORM(rotary_embedding, 3, 3, "x cosine sine", 8),
+    .algebra = GRAPH_EXCESS,
+    .attribute = {{"interleaved", GRAPH_ATTR_BOOL, NULL, "false",
+                   "pairs are neighbours; else elements i and i + features/2"}},
+    .infer = infer_rotary_embedding,
+    .samples =
+        "rotary_embedding(T[2, 3, 5, 8], T[5, 4], T[5, 4])\nrotary_embedding(T[2, 3, 5, 8], T[5, 4], T[5, 4], interleaved=true)\n"
+        "rotary_embedding(T[7, 2], T[7, 1], T[7, 1])\nrotary_embedding(T[0, 6], T[0, 3], T[0, 3], interleaved=true)",
+    .doc =
+        "Pairs (a, b) of the last axis become (a*cosine - b*sine, b*cosine + a*sine). x [..., positions, features], cosine and sine "
+        "[positions, features/2]. ONNX RotaryEmbedding; Su et al. 2021.",
+};
+
+#define X(name_, tolerance_, target_, parameter_, doc_) &row_##name_,
+const graph_op *const graph_ops_network[] = {&row_group_norm, &row_instance_norm, &row_local_response_norm,
+                                             LOSS_TABLE(X) & row_rotary_embedding, NULL};
+#undef X
