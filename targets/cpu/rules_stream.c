@@ -2,6 +2,7 @@
  * row of tiles would wait for all of a panel, the other rows for nothing. So each step of the reduction, in each tile, asks for its part
  * of the panel that comes next. Where two panels do not fit L2, they are cut along the reduction: all rows go over a block of steps
  * before the next block, and add to sums that stay near. */
+#include "targets/cpu/cost.h"
 #include "targets/cpu/rules_tile.h"
 
 #include <stdio.h>
@@ -29,6 +30,18 @@ static int first_reduction(const rules *r, const tir_stage *stage) {
     return -1;
 }
 
+/* Is all work on a line of a panel done before the third-level cache gives the next one? Then nothing hides what is asked for ahead,
+ * and memory read straight through comes as fast as it can. */
+static bool outruns_memory(const rules *r, const tir_stage *stage, const rules_tile_shape *t) {
+    cost_rates rates;
+    cost_rates_of(r->machine, &rates);
+    double line = (double)r->machine->line, vectors = line / (double)r->machine->vector_bytes, rows = 1;
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
+    double ports = r->machine->fma_ports > 0 ? (double)r->machine->fma_ports : 2;
+    return rows * vectors / ports < line / rates.bandwidth[2];
+}
+
 void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
@@ -42,6 +55,7 @@ void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const
     if (rules_tensor_bytes(r, tensor) <= l2 / 4 || near > 0.75 * l2) return;
     for (int a = 0; a < stage->space + stage->reduce; a++)
         if (rules_extent(r, &stage->axis[a]) < 0) return;
+    if (outruns_memory(r, stage, t)) return;
     tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name,
                      t->blocks_axis == step            ? "s_i"
                      : t->unit && t->unit_axis == step ? "s_o"
