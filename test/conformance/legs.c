@@ -304,6 +304,26 @@ static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_grap
     }
     return p;
 }
+/* Of all that the leg ran: what its rules make of shared memory. */
+static tir_bank_report cuda_banks;
+
+static void run_blocks(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs) {
+    prepared_region *p = prepared;
+    void **arguments = region_arguments(p, arena, inputs, outputs);
+    tir_bank_report banks;
+    lib_error error = {0};
+    if (!p->kernel) return;
+    if (tir_interpret(p->kernel, arguments, NULL,
+                      &(tir_interpret_options){.check = true, .stored_once = true, .banks = &banks}, arena->allocator,
+                      &error) != DLC_OK)
+        lib_raise_error(arena->scope, &error);
+    if (banks.conflicts && getenv("SHOW_BANKS"))
+        fprintf(stderr, "%lld accesses, %lld conflicts, most in %s\n%s\n", (long long)banks.accesses,
+                (long long)banks.conflicts, banks.worst, p->schedule);
+    cuda_banks.accesses += banks.accesses;
+    cuda_banks.conflicts += banks.conflicts;
+}
+
 /* ---- the cuda target on its device: the schedule for that device by NVRTC and the driver, and by the interpreter ------------ */
 
 static struct {
@@ -648,7 +668,7 @@ const test_leg test_legs[TEST_LEGS_MAX] = {
     {.name = "cpu", .prepare = prepare_cpu, .run = run_cpu, .finish = finish_cpu, .fma = true},
 #endif
 #ifdef DLC_TARGET_cuda
-    {.name = "cuda", .prepare = prepare_cuda, .run = run_loops, .fma = true},
+    {.name = "cuda", .prepare = prepare_cuda, .run = run_blocks, .fma = true},
 #endif
 #define PROGRAM .prepare = prepare_program, .run = run_program, .finish = finish_program, .fma = true
     {.name = "program", PROGRAM},
@@ -676,6 +696,9 @@ void test_legs_close(void) {
     dlc_context_destroy(device_host.context);
     default_host = device_host = (host){NULL, 0};
 #ifdef DLC_TARGET_cuda
+    if (cuda_banks.accesses)
+        printf("cuda: %lld of %lld accesses of warps to shared memory meet in a bank\n",
+               (long long)cuda_banks.conflicts, (long long)cuda_banks.accesses);
     if (gpu.device) {
         printf("%s: %d kernels bit for bit, %d within bounds\n", gpu.machine.name, gpu.exact, gpu.inexact);
         target_cuda.close(gpu.device);
