@@ -78,6 +78,17 @@ static const thread_case cases[] = {
     {"pipeline, three stages", CONTRACTION("37", "52", "48"), TILES("pad 16", "", "3", ""), 0, "wait 1"},
     {"pipeline, four stages, groups", CONTRACTION("16", "52", "70"), TILES("", "swizzle 64", "4", "groups=xs|ws"), 0,
      "wait 4"},
+    {"pipeline over the runs of a clipped loop",
+     "region r\ninput x f32[37, 48]\ninput w f32[48, 52]\ninput b f32[52]\n"
+     "reduce C f32 (i: 37, j: 52 | k: 48) init 0:f32 where k <= i + 3 = muladd(x[i, k], w[k, j], acc(0):f32) "
+     "merge acc(0):f32 + other(0):f32\n"
+     "map D f32 (i: 37, j: 52) = max(C[i, j] + b[j], 0:f32)\noutput D\n",
+     TILES("", "", "3", "") " clip C.ko\n", 0, "wait 0"},
+    {"shared memory used again",
+     "region r\ninput x f32[3, 64]\nmap a f32 (i: 3, j: 64) = x[i, j] * 2:f32\nmap b f32 (i: 3, j: 64) = a[i, 63 - j] + 1:f32\n"
+     "map c f32 (i: 3, j: 64) = b[i, (j + 33) % 64] * 3:f32\nmap d f32 (i: 3, j: 64) = c[i, 63 - j] + x[i, j]\noutput d\n",
+     "loops:\n par d.i\n thread d.j c.j b.j a.j\n at c d.i\n at b d.i\n at a d.i\n store a shared\n store b shared\n store c shared\n",
+     0, "b: f32[1, 64] shared @256, c: f32[1, 64] shared @0"},
     {"pipeline longer than its loop", CONTRACTION("37", "52", "9"), TILES("", "", "4", ""), 0, "wait 2"},
 };
 
