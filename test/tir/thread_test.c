@@ -84,6 +84,20 @@ static const thread_case cases[] = {
      "merge acc(0):f32 + other(0):f32\n"
      "map D f32 (i: 37, j: 52) = max(C[i, j] + b[j], 0:f32)\noutput D\n",
      TILES("", "", "3", "") " clip C.ko\n", 0, "wait 0"},
+    {"pipeline of a fold: attention, keys and values apart",
+     "region r excess\ninput q f32[7, 6]\ninput k f32[21, 6]\ninput v f32[21, 8]\n"
+     "reduce s f32 (q: 7, k: 21 | e: 6) init 0:f32 = muladd(q[q, e], k[k, e], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
+     "reduce m f32 exact (q: 7 | k: 21) init -inf:f32 = max(acc(0):f32, s[q, k]) merge max(acc(0):f32, other(0):f32)\n"
+     "map ex f32 (q: 7, k: 21) = exp(s[q, k] - m[q])\n"
+     "reduce l f32 (q: 7 | k: 21) init 0:f32 = acc(0):f32 + ex[q, k] merge acc(0):f32 + other(0):f32\n"
+     "map p f32 (q: 7, k: 21) = ex[q, k] / l[q]\n"
+     "reduce o f32 (q: 7, d: 8 | k: 21) init 0:f32 = muladd(p[q, k], v[k, d], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
+     "map y f32 (q: 7, d: 8) = o[q, d]\noutput y\n",
+     "rewrite:\n copy k -> ks\n copy v -> vs\n online m.k 8 -> F kb\n inline o\n inline p\n inline ex\n"
+     "loops:\n split y.q 4 -> qo qi mask\n par y.qo\n thread y.qi\n at F y.qo\n order F: kb q\n thread F.q\n at s F.kb\n"
+     " order s: q k e\n thread s.q m_b.q m_n.q ex_b.q l_b.q l_n.q o_b.q o_n.q\n at ks F.kb\n at vs F.kb\n store ks shared\n"
+     " store vs shared\n thread ks.k vs.k\n pipeline F.kb stages=2 groups=ks|vs\n",
+     1e-5, "wait 2"},
     {"shared memory used again",
      "region r\ninput x f32[3, 64]\nmap a f32 (i: 3, j: 64) = x[i, j] * 2:f32\nmap b f32 (i: 3, j: 64) = a[i, 63 - j] + 1:f32\n"
      "map c f32 (i: 3, j: 64) = b[i, (j + 33) % 64] * 3:f32\nmap d f32 (i: 3, j: 64) = c[i, 63 - j] + x[i, j]\noutput d\n",
@@ -290,7 +304,7 @@ static void test_mutants(void **state) {
             at += length;
         }
         /* A group is committed where something is copied only. The last iterations are those that notice: there must be some. */
-        at = strstr(text, "let ko_next");
+        at = strstr(text, "_next = min(");
         assert_non_null(at);
         at = strstr(at, empty);
         assert_non_null(at);
