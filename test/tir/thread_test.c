@@ -103,6 +103,8 @@ static const thread_case cases[] = {
      "map c f32 (i: 3, j: 64) = b[i, (j + 33) % 64] * 3:f32\nmap d f32 (i: 3, j: 64) = c[i, 63 - j] + x[i, j]\noutput d\n",
      "loops:\n par d.i\n thread d.j c.j b.j a.j\n at c d.i\n at b d.i\n at a d.i\n store a shared\n store b shared\n store c shared\n",
      0, "b: f32[1, 64] shared @256, c: f32[1, 64] shared @0"},
+    {"pipeline of one iteration", CONTRACTION("37", "52", "7"), TILES("", "swizzle 128", "3", ""), 0,
+     "shared swizzle 128"},
     {"pipeline longer than its loop", CONTRACTION("37", "52", "9"), TILES("", "", "4", ""), 0, "wait 2"},
 };
 
@@ -288,7 +290,7 @@ static void test_mutants(void **state) {
     int pipelines = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         scheduled_report report;
-        if (!strstr(cases[i].schedule, "pipeline")) continue;
+        if (!strstr(cases[i].schedule, "pipeline") || strstr(cases[i].name, "of one")) continue; /* no copies ahead */
         pipelines++;
         assert_int_equal(scheduled_run(cases[i].region, cases[i].schedule, 0, 7, false, &report), SCHEDULED_AGREES);
         const char *text = report.kernel, *at = text;
