@@ -39,6 +39,10 @@ static void zero_operand(tir_lowering *l, int unit, tir_expr load) {
     if (s < 0)
         tir_schedule_raise(&l->state, "operands of %s must be values that are attached, read along its axes: copy them",
                            name);
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    if (plan->zero_end && (plan->zero_end != axis->extent || plan->zero_axis != dim))
+        tir_schedule_raise(&l->state, "%s is an operand of two units that end elsewhere: copy it twice",
+                           tir_stage_of(l, s)->name);
     tir_plan_of(l, s)->zero_axis = dim;
     tir_plan_of(l, s)->zero_end = axis->extent;
 }

@@ -6,7 +6,7 @@
  * instructions of a warp, and points of one instruction, 16 of m and 8 of n, 1 where another axis runs through it. */
 #include "targets/cuda/rules.h"
 
-enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP, ROW_BYTES = 128 };
+enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP, ROW_BYTES = 128, STAGES = 4 };
 
 static int64_t ceil_div(int64_t n, int64_t d) {
     return (n + d - 1) / d;
@@ -89,8 +89,8 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     enum { EACH = 2, REGISTERS = 65536, L2_BYTES = 24, THREADS = 2048 };
     const int64_t warps = t->threads / WARP, bm = size->warps[0] * size->own[0] * ROWS,
                   bn = size->warps[1] * size->own[1] * COLUMNS;
-    const int64_t registers = 48 + size->own[0] * size->own[1] * 4 + size->own[0] * 8 + size->own[1] * 4;
-    const int64_t shared = t->steps * (bm + bn) * 2;
+    const int64_t registers = 48 + size->own[0] * size->own[1] * 4 + size->own[0] * 4 + size->own[1] * 2;
+    const int64_t shared = STAGES * t->steps * (bm + bn) * 2;
     int64_t blocks = t->points[CUDA_SIDE_BATCH];
     for (int a = 0; a < t->space; a++)
         if (t->axis[a].side != CUDA_SIDE_BATCH) blocks *= ceil_div(t->axis[a].extent, tile_of(&t->axis[a]));
@@ -452,8 +452,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
 
 /* Copies for the next steps are under way while one is computed. */
 static void pipeline(cuda_rules *r, const cuda_tile *t, const char *at) {
-    enum { MOST = 4 };
-    int64_t points[2] = {1, 1}, rounds = ceil_div(t->axis[t->stepped].extent, t->steps), stages = MOST;
+    int64_t points[2] = {1, 1}, rounds = ceil_div(t->axis[t->stepped].extent, t->steps), stages = STAGES;
     for (int a = 0; a < t->space; a++)
         if (t->axis[a].side <= CUDA_SIDE_N) points[t->axis[a].side] *= tile_of(&t->axis[a]);
     const int64_t stage = t->steps * (points[0] + points[1]) * 2;
