@@ -118,10 +118,11 @@ static void apply_size(cuda_tile *t, const tile_size *size) {
     t->threads = size->threads[0] * size->threads[1];
 }
 
-/* Copies for some steps come at once and take LATENCY cycles, in which other blocks of the same multiprocessor work. */
+/* Copies for some steps come at once and take LATENCY cycles, in which other blocks of the same multiprocessor work; STAGES of them are
+ * under way. */
 static double cycles_of_wave(double together, double rounds, double step) {
-    enum { LATENCY = 900, OVERLAP = 8 };
-    const double all = together * step, alone = step + LATENCY;
+    enum { LATENCY = 900, STAGES = 4, OVERLAP = 8 };
+    const double all = together * step, alone = step + (double)LATENCY / STAGES;
     const double slower = all > alone ? all : alone, quicker = all > alone ? alone : all;
     return together > 0 ? rounds * (slower + quicker / OVERLAP) + LATENCY : 0;
 }
