@@ -99,10 +99,10 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     int64_t together = least(REGISTERS / (registers * t->threads), THREADS / t->threads);
     together = least(together, r->machine->shared_memory / shared);
     together = least(together, ceil_div(blocks, r->machine->multiprocessors));
-    const double sub = (double)t->steps / DEPTH;
+    const double sub = (double)(t->steps / DEPTH);
     const double arithmetic = sub * (double)(warps * size->own[0] * size->own[1] * EACH);
     const double reads = sub * (double)(warps * (size->own[0] * ROWS + size->own[1] * COLUMNS) * DEPTH * 2) / 128;
-    const double memory = (double)((bm + bn) * t->steps * 2) / L2_BYTES;
+    const double memory = (double)((bm + bn) * t->steps * 2) / (double)L2_BYTES;
     const double beside = reads > memory ? reads : memory;
     const double step = arithmetic > beside ? arithmetic + beside / 4 : beside + arithmetic / 4;
     const double rounds = (double)t->points[CUDA_SIDE_SUM] / (double)t->axis[t->stepped].extent *

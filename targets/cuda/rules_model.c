@@ -84,7 +84,7 @@ int64_t cuda_model_chunks(const tir_machine *machine, int64_t rows, int64_t poin
     const double bytes = 4 * (double)rows * (double)points;
     int64_t threads = 1; /* of a row */
     while (threads < BLOCK && 2 * threads < length) threads *= 2;
-    if (work(machine, bytes, rows * threads) < bytes + LAUNCH_BYTES) return 1;
+    if (work(machine, bytes, rows * threads) < bytes + (double)LAUNCH_BYTES) return 1;
     return smaller(2 * filling / (rows * threads), points / (POINTS * threads)) + 1;
 }
 
@@ -101,7 +101,7 @@ void cuda_model_columns(const tir_machine *machine, cuda_column_group *g) {
     while (g->groups < BLOCK / g->lanes && 4 * g->groups < g->points) g->groups *= 2;
     const int64_t threads = blocks * g->lanes * g->groups;
     const double bytes = (double)g->size * (double)g->rest * (double)g->columns * (double)g->points;
-    if (work(machine, bytes, threads) < bytes + LAUNCH_BYTES) return;
+    if (work(machine, bytes, threads) < bytes + (double)LAUNCH_BYTES) return;
     g->chunks = smaller(2 * filling / threads, g->points / (8 * g->groups)) + 1;
 }
 
@@ -125,7 +125,7 @@ bool cuda_model_scatter(const tir_machine *machine, cuda_scatter *s) {
     if (s->lane < 0) { /* each thread sees all updates; else one thread makes them */
         const double waves = (double)s->places * (double)s->beside / filling;
         s->tile = 1;
-        return updates * PASS * (waves > 1 ? waves : 1) < updates * WAIT;
+        return updates * (double)PASS * (waves > 1 ? waves : 1) < updates * (double)WAIT;
     }
     const int64_t widest = s->lanes;
     for (s->lanes = 1; s->lanes < widest && s->lanes < BLOCK;) s->lanes *= 2;
@@ -134,5 +134,6 @@ bool cuda_model_scatter(const tir_machine *machine, cuda_scatter *s) {
     const double blocks = (double)s->places / (double)s->tile * (double)s->along / (double)s->lanes;
     const double waves = blocks * (double)s->lanes / filling, alone = (double)s->along / filling;
     const double places = (double)s->places * (double)s->beside; /* which have initial values, too */
-    return updates * PASS * (waves > 1 ? waves : 1) < (updates * WAIT + places * PASS) * (alone > 1 ? alone : 1);
+    return updates * (double)PASS * (waves > 1 ? waves : 1) <
+           (updates * (double)WAIT + places * (double)PASS) * (alone > 1 ? alone : 1);
 }

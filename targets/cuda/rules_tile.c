@@ -118,13 +118,13 @@ static void apply_size(cuda_tile *t, const tile_size *size) {
     t->threads = size->threads[0] * size->threads[1];
 }
 
-/* Copies for some steps come at once and take LATENCY cycles, in which other blocks of the same multiprocessor work; STAGES of them are
+/* Copies for some steps come at once and take `latency` cycles, in which other blocks of the same multiprocessor work; `stages` of them are
  * under way. */
 static double cycles_of_wave(double together, double rounds, double step) {
-    enum { LATENCY = 900, STAGES = 4, OVERLAP = 8 };
-    const double all = together * step, alone = step + (double)LATENCY / STAGES;
+    const double latency = 900, stages = 4, overlap = 8;
+    const double all = together * step, alone = step + latency / stages;
     const double slower = all > alone ? all : alone, quicker = all > alone ? alone : all;
-    return together > 0 ? rounds * (slower + quicker / OVERLAP) + LATENCY : 0;
+    return together > 0 ? rounds * (slower + quicker / overlap) + latency : 0;
 }
 
 double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, double rounds, double step) {
@@ -153,14 +153,15 @@ static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) 
     if (together < 1) return -1;
     t->together = together;
     const int64_t vectors_m = size->own[0] / size->lo[0], vectors_n = size->own[1] / size->lo[1];
-    const double arithmetic = (double)(warps * TIR_WARP * size->own[0] * size->own[1] * words) / LANES;
+    const double arithmetic = (double)(warps * TIR_WARP * size->own[0] * size->own[1] * words) / (double)LANES;
     const double reads = (double)(warps * (vectors_m * ceil_div(down * size->lo[0] * t->bytes[0], 128) +
                                            vectors_n * ceil_div(across * size->lo[1] * t->bytes[1], 128)));
-    const double others = ((double)(warps * (vectors_m + vectors_n + 2)) + (double)(bm + bn) / TIR_WARP * 3) / 4;
-    const double memory = (double)(bm * t->bytes[0] + bn * t->bytes[1]) / L2_BYTES;
+    const double others =
+        ((double)(warps * (vectors_m + vectors_n + 2)) + (double)(bm + bn) / (double)TIR_WARP * 3) / 4;
+    const double memory = (double)(bm * t->bytes[0] + bn * t->bytes[1]) / (double)L2_BYTES;
     const double beside = reads + others + memory;
-    const double step =
-        (double)t->steps * (arithmetic > beside ? arithmetic + beside / BESIDE : beside + arithmetic / BESIDE);
+    const double step = (double)t->steps * (arithmetic > beside ? arithmetic + beside / (double)BESIDE
+                                                                : beside + arithmetic / (double)BESIDE);
     const double rounds = (double)ceil_div(t->points[CUDA_SIDE_SUM], t->steps);
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
@@ -321,7 +322,7 @@ static int64_t choose_pieces(cuda_rules *r, const cuda_tile *t) {
         const double bytes = results * (double)(t->bytes[2] * (2 * pieces + 1));
         double cost = choose_size(r, &part);
         if (cost < 0) continue;
-        cost += PHASE + bytes / (double)(MEMORY_BYTES * r->machine->multiprocessors);
+        cost += (double)PHASE + bytes / (double)(MEMORY_BYTES * r->machine->multiprocessors);
         if (cost < best * 0.95) best = cost, chosen = pieces; /* for something less is no phase */
     }
     return chosen;
