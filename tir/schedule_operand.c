@@ -2,8 +2,8 @@
  * it uses: what a tile of C reads of it can then be attached to a loop, in shared memory say. Casts around it that make it wider stay
  * with the products.
  *
- * With `deviates zero*nonfinite` what C's predicate says about these axes moves into it: where it does not hold the factor is 0, and the
- * products are added after all. That is exact but where the other factor is infinite or no number. */
+ * Where what C's predicate says about these axes does not hold, the factor is 0. With `deviates zero*nonfinite` the predicate says no more
+ * about them, and the products are added after all: exact but where the other factor is infinite or no number. */
 #include "tir/access.h"
 #include "tir/schedule_internal.h"
 
@@ -88,7 +88,9 @@ void tir_apply_operand(tir_schedule_state *state, lib_lexer *lexer) {
     int rank = 0;
     if (reader.fold >= 0) tir_schedule_raise(state, "%s is a step of a fold", reader.name);
     for (int a = 0; a < reader.space + reader.reduce; a++) uses[a] = tir_uses(pool, factor, reader.axis[a].var);
-    if (accept_deviation(state, lexer)) condition = own_condition(state, &reader, uses, &rest);
+    const bool deviates = accept_deviation(state, lexer);
+    condition = own_condition(state, &reader, uses, &rest);
+    if (!deviates) rest = reader.predicate;
     tir_stage map = {.name = name, .kind = TIR_MAP, .fold = -1};
     for (int a = 0; a < reader.space + reader.reduce; a++) {
         if (condition && tir_uses(pool, condition, reader.axis[a].var)) uses[a] = true;
