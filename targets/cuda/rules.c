@@ -195,8 +195,11 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
             lib_vec_push(r.arena, &r.roots, region->stages.data[s].name);
     for (uint32_t n = r.roots.count; n-- > 0;)
         if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_tile(&r, cuda_stage_named(&r, r.roots.data[n]));
+    for (uint32_t n = r.roots.count; n-- > 0;)
+        if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_window(&r, r.roots.data[n]);
     for (uint32_t n = r.roots.count; n-- > 0;) prepare(&r, r.roots.data[n]);
     for (uint32_t t = 0; t < r.tiles.count; t++) cuda_schedule_tile(&r, &r.tiles.data[t]);
+    for (uint32_t w = 0; w < r.windows.count; w++) cuda_schedule_window(&r, &r.windows.data[w]);
     for (uint32_t g = 0; g < r.rows.count; g++) cuda_schedule_rows(&r, &r.rows.data[g]);
     for (uint32_t g = 0; g < r.columns.count; g++) cuda_schedule_columns(&r, &r.columns.data[g]);
     for (uint32_t n = 0; n < r.scans.count; n++) cuda_schedule_scan(&r, &r.scans.data[n]);

@@ -7,7 +7,7 @@
 #include "tir/schedule.h"
 #include "tir/unit.h"
 
-enum { CUDA_ACCESSES = 16, CUDA_ROW_MEMBERS = 16 };
+enum { CUDA_ACCESSES = 16, CUDA_ROW_MEMBERS = 16, CUDA_WINDOW_COPIES = 4 };
 
 /* A stage in a root's loop over rows, and the stages that its reduction became (rules_rows.c); NULL: none. */
 typedef struct cuda_row_member {
@@ -86,6 +86,16 @@ typedef struct cuda_tile {
     int stepped;             /* the axis of the sum whose parts follow each other, copies between them */
 } cuda_tile;
 
+/* A short sum over windows (rules_window.c). */
+typedef struct cuda_window {
+    const char *sums, *root;
+    int64_t lanes[TIR_MAX_AXES]; /* of a block, by axis of the result */
+    int64_t rows;                /* results of a thread, along */
+    int rows_axis;               /* that axis; -1: none */
+    int copies;
+    const char *copy[CUDA_WINDOW_COPIES]; /* stages: what a thread reads, in registers */
+} cuda_window;
+
 /* A stage that is computed where the root's threads need its values (rules.c). */
 typedef struct cuda_inside {
     const char *stage, *root;
@@ -111,6 +121,7 @@ typedef struct cuda_rules {
     lib_vec(cuda_tile) tiles;
     lib_vec(const char *) sums; /* that add up pieces */
     lib_vec(cuda_inside) inside;
+    lib_vec(cuda_window) windows;
     lib_vec(cuda_column_group) columns;
     lib_vec(cuda_transposition) transpositions;
     lib_vec(cuda_scan) scans;
@@ -174,6 +185,8 @@ int cuda_contiguous_axis(cuda_rules *r, int stage, int64_t *bytes); /* of what a
 double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, double rounds, double step);
 bool cuda_prepare_tile(cuda_rules *r, int stage);
 void cuda_schedule_tile(cuda_rules *r, const cuda_tile *tile);
+bool cuda_prepare_window(cuda_rules *r, const char *sums);
+void cuda_schedule_window(cuda_rules *r, const cuda_window *window);
 void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *group);
 bool cuda_prepare_scan(cuda_rules *r, const char *root);
 void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan);

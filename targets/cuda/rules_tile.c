@@ -288,13 +288,14 @@ static void lay_out(cuda_rules *r, const cuda_tile *t) {
 
 /* All there is to know before rewriting; false: no tile. */
 static bool measure(cuda_rules *r, int s, cuda_tile *t) {
-    enum { LEAST = 8, LEAST_SUM = 4 };
+    enum { LEAST = 2, LEAST_RESULTS = 64, LEAST_SUM = 4 };
     const tir_stage stage = r->region->stages.data[s];
     *t = (cuda_tile){.sums = stage.name, .pieces = 1};
     if (stage.kind != TIR_REDUCE || stage.fold >= 0 || stage.space < 2) return false;
     if (!find_sides(r, &stage, t) || !find_deviations(r, &stage, t)) return false;
     if (t->points[CUDA_SIDE_M] < LEAST || t->points[CUDA_SIDE_N] < LEAST || t->points[CUDA_SIDE_SUM] < LEAST_SUM)
         return false;
+    if (t->points[CUDA_SIDE_M] * t->points[CUDA_SIDE_N] < LEAST_RESULTS) return false;
     t->bytes[0] = factor_bytes(r, &stage, t, t->m);
     t->bytes[1] = factor_bytes(r, &stage, t, t->n);
     t->bytes[2] = (int64_t)lib_dtype_size(r->region->tensors.data[stage.tensor[0]].dtype);

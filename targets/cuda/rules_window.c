@@ -1,0 +1,189 @@
+/* Short sums over windows (pooling, convolutions of single channels): what neighbours read overlaps. A thread computes some results above
+ * each other in registers, with all steps of the window unrolled, and loads what they share once, into registers as well; lanes are
+ * neighbours along the last axis, whose loads overlap in the first level cache. */
+#include "targets/cuda/rules.h"
+
+typedef struct window_search {
+    const tir_stage *stage;
+    bool window[TIR_MAX_AXES]; /* of the result: indexes together with an axis of the sum */
+} window_search;
+
+static tir_expr find_windows(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    window_search *search = user;
+    const tir_stage *stage = search->stage;
+    const tir_node node = *tir_get(pool, e);
+    if (node.op != TIR_LOAD) return rebuilt;
+    for (int d = 0; d < node.count - (node.guarded ? 2 : 0); d++) {
+        const tir_expr index = tir_operand(pool, e, d);
+        bool steps = false;
+        for (int a = stage->space; a < stage->space + stage->reduce; a++)
+            steps = steps || tir_uses(pool, index, stage->axis[a].var);
+        for (int a = 0; a < stage->space && steps; a++)
+            search->window[a] = search->window[a] || tir_uses(pool, index, stage->axis[a].var);
+    }
+    return rebuilt;
+}
+
+static int64_t power_above(int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+
+/* Lanes of each axis, the last ones first; results above each other, of the last window axis but one. */
+static void choose_lanes(cuda_rules *r, const tir_stage *stage, const bool *windows, cuda_window *w) {
+    enum { THREADS = 256, ROWS = 4 };
+    int64_t left = THREADS;
+    w->rows_axis = -1;
+    for (int a = stage->space - 2; a >= 0 && w->rows_axis < 0; a--)
+        if (windows[a]) w->rows_axis = a;
+    for (int a = stage->space - 1; a >= 0; a--) {
+        int64_t extent = cuda_extent(r, &stage->axis[a]);
+        if (a == w->rows_axis) {
+            w->rows = ROWS;
+            while (w->rows > 1 && (extent + w->rows - 1) / w->rows * w->rows - extent >= w->rows / 2 &&
+                   extent < 4 * ROWS)
+                w->rows /= 2;
+            extent = (extent + w->rows - 1) / w->rows;
+        }
+        w->lanes[a] = power_above(extent) < left ? power_above(extent) : left;
+        left /= w->lanes[a];
+    }
+}
+
+static bool is_read_by_others(cuda_rules *r, int s, uint32_t tensor) {
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        tir_access access[CUDA_ACCESSES];
+        if (q == s || r->region->stages.data[q].removed) continue;
+        const int count = tir_accesses(r->region, q, access, CUDA_ACCESSES);
+        if (count == CUDA_ACCESSES) return true;
+        for (int i = 0; i < count; i++)
+            if (access[i].tensor == tensor) return true;
+    }
+    return false;
+}
+
+/* Elements in the box around what a thread reads by a load; -1: not known. */
+static int64_t box_of(cuda_rules *r, const tir_stage *stage, const cuda_window *w, tir_expr load) {
+    enum { TERMS = 16 };
+    const tir_pool *pool = r->region->pool;
+    const tir_node node = *tir_get(pool, load);
+    int64_t elements = 1;
+    if (node.guarded) return -1;
+    for (int d = 0; d < node.count; d++) {
+        tir_term terms[TERMS];
+        int64_t constant, points = 1;
+        const int count = tir_terms(pool, tir_operand(pool, load, d), terms, TERMS, &constant);
+        if (count < 0) return -1;
+        for (int i = 0; i < count; i++) {
+            int a = 0;
+            while (a < stage->space + stage->reduce && stage->axis[a].var != terms[i].atom) a++;
+            if (a == stage->space + stage->reduce) return -1;
+            const int64_t step = terms[i].coefficient < 0 ? -terms[i].coefficient : terms[i].coefficient;
+            const int64_t trips = a >= stage->space ? cuda_extent(r, &stage->axis[a]) : a == w->rows_axis ? w->rows : 1;
+            points += step * (trips - 1);
+        }
+        if (points > INT32_MAX || (elements *= points) > INT32_MAX) return -1;
+    }
+    return elements;
+}
+
+/* Copies of what the window reads, if nobody else does: a thread has it in registers. */
+static void copy_operands(cuda_rules *r, cuda_window *w) {
+    enum { REGISTERS = 96 };
+    tir_access access[CUDA_ACCESSES];
+    const int count = tir_accesses(r->region, cuda_stage_named(r, w->sums), access, CUDA_ACCESSES);
+    int64_t left = REGISTERS;
+    if (count > CUDA_WINDOW_COPIES) return;
+    for (int i = 0; i < count; i++) {
+        const int s = cuda_stage_named(r, w->sums);
+        const int64_t elements = box_of(r, &r->region->stages.data[s], w, access[i].load);
+        bool again = false;
+        for (int j = 0; j < count; j++) again = again || (j != i && access[j].tensor == access[i].tensor);
+        if (elements < 0 || elements > left || again || is_read_by_others(r, s, access[i].tensor)) continue;
+        left -= elements;
+        w->copy[w->copies] = cuda_fresh_name(r, w->sums, "part");
+        cuda_rewrite(r, "copy %s -> %s", r->region->tensors.data[access[i].tensor].name, w->copy[w->copies]);
+        cuda_mark_done(r, w->copy[w->copies++]);
+    }
+}
+
+bool cuda_prepare_window(cuda_rules *r, const char *name) {
+    enum { MOST_STEPS = 64 };
+    const int s = cuda_stage_named(r, name);
+    const tir_stage stage = r->region->stages.data[s];
+    window_search search = {.stage = &stage};
+    cuda_window w = {.sums = stage.name, .rows = 1};
+    int64_t steps = 1;
+    if (stage.kind != TIR_REDUCE || stage.count != 1 || stage.fold >= 0 || stage.space == 0) return false;
+    for (int a = 0; a < stage.space + stage.reduce; a++) {
+        const int64_t extent = cuda_extent(r, &stage.axis[a]);
+        if (extent < 1) return false;
+        if (a >= stage.space && (steps *= extent) > MOST_STEPS) return false;
+    }
+    tir_rewrite(r->region->pool, stage.value[0], find_windows, &search);
+    bool any = false;
+    for (int a = 0; a < stage.space; a++) any = any || search.window[a];
+    if (!any) return false;
+    choose_lanes(r, &stage, search.window, &w);
+    copy_operands(r, &w);
+    const int reader = cuda_reader_of(r, cuda_stage_named(r, w.sums));
+    w.root = reader >= 0 ? r->region->stages.data[reader].name : cuda_fresh_name(r, name, "out");
+    if (reader < 0) cuda_rewrite(r, "copy %s -> %s", name, w.root);
+    cuda_mark_done(r, w.sums);
+    cuda_mark_done(r, w.root);
+    lib_vec_push(r->arena, &r->windows, w);
+    return true;
+}
+
+static const char *loop_name(const cuda_rules *r, const char *part, int axis) {
+    return lib_arena_format(r->arena, "%s%d", part, axis);
+}
+
+void cuda_schedule_window(cuda_rules *r, const cuda_window *w) {
+    const tir_stage *root = &r->region->stages.data[cuda_stage_named(r, w->root)];
+    const tir_stage *sums = &r->region->stages.data[cuda_stage_named(r, w->sums)];
+    const char *block[TIR_MAX_AXES], *lane[TIR_MAX_AXES] = {NULL}, *inside = NULL, *rows = NULL;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < root->space; a++) {
+        const char *rest = root->axis[a].name;
+        if (a == w->rows_axis && w->rows > 1) {
+            rows = loop_name(r, "row", a);
+            tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", w->root, rest, (long long)w->rows,
+                             loop_name(r, "rows", a), rows);
+            rest = loop_name(r, "rows", a);
+        }
+        block[a] = rest;
+        if (w->lanes[a] == 1) continue;
+        block[a] = loop_name(r, "block", a);
+        inside = lane[a] = loop_name(r, "lane", a);
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", w->root, rest, (long long)w->lanes[a], block[a],
+                         lane[a]);
+    }
+    for (int a = 0; a < root->space; a++) lib_text_format(&order, " %s", block[a]);
+    for (int a = 0; a < root->space; a++)
+        if (lane[a]) lib_text_format(&order, " %s", lane[a]);
+    tir_schedule_add(r->schedule, "order %s:%s %s", w->root, order.data, rows ? rows : "");
+    for (int a = 0; a < root->space; a++) tir_schedule_add(r->schedule, "par %s.%s", w->root, block[a]);
+    for (int a = 0; a < root->space; a++)
+        if (lane[a]) tir_schedule_add(r->schedule, "thread %s.%s", w->root, lane[a]);
+    if (rows) tir_schedule_add(r->schedule, "unroll %s.%s", w->root, rows);
+    const char *last = inside ? inside : block[root->space - 1];
+    tir_schedule_add(r->schedule, "at %s %s.%s", w->sums, w->root, last);
+    tir_schedule_add(r->schedule, "store %s reg", w->sums);
+    lib_text_init(&order, r->arena);
+    for (int i = 0; i < sums->space + sums->reduce; i++) /* the steps around the results */
+        lib_text_format(&order, " %s", sums->axis[(i + sums->space) % (sums->space + sums->reduce)].name);
+    tir_schedule_add(r->schedule, "order %s:%s", w->sums, order.data);
+    for (int a = sums->space; a < sums->space + sums->reduce; a++)
+        tir_schedule_add(r->schedule, "unroll %s.%s", w->sums, sums->axis[a].name);
+    if (rows) tir_schedule_add(r->schedule, "unroll %s.%s", w->sums, sums->axis[w->rows_axis].name);
+    for (int i = 0; i < w->copies; i++) {
+        const tir_stage *copy = &r->region->stages.data[cuda_stage_named(r, w->copy[i])];
+        for (int a = 0; a < copy->space; a++)
+            tir_schedule_add(r->schedule, "unroll %s.%s", w->copy[i], copy->axis[a].name);
+        tir_schedule_add(r->schedule, "at %s %s.%s", w->copy[i], w->root, last);
+        tir_schedule_add(r->schedule, "store %s reg", w->copy[i]);
+    }
+}
