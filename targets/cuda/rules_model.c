@@ -10,14 +10,15 @@
 #include "targets/cuda/rules.h"
 
 enum {
-    ACCESS = 16,           /* bytes that a thread moves with one instruction, at most */
-    HELD = 32,             /* elements of a row that a thread holds in registers */
-    BLOCK = 256,           /* threads of a block where nothing else asks for more */
-    ROW_BLOCK = 1024,      /* threads that hold one row, at most */
-    LONG_BLOCK = 512,      /* threads of a row that nobody holds */
-    FILLING = 1024,        /* threads that keep a multiprocessor busy, with a vector each */
-    LAUNCH_BYTES = 8 << 20 /* what moves while one more phase begins */
+    ACCESS = 16,      /* bytes that a thread moves with one instruction, at most */
+    HELD = 32,        /* elements of a row that a thread holds in registers */
+    BLOCK = 256,      /* threads of a block where nothing else asks for more */
+    ROW_BLOCK = 1024, /* threads that hold one row, at most */
+    LONG_BLOCK = 512, /* threads of a row that nobody holds */
+    FILLING = 1024    /* threads that keep a multiprocessor busy, with a vector each */
 };
+
+static const double LAUNCH_BYTES = 8 << 20; /* what moves while one more phase begins */
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -74,7 +75,7 @@ bool cuda_model_rows(const tir_machine *machine, cuda_row_group *g) {
     g->block_rows = g->threads > TIR_WARP ? 1 : BLOCK / g->threads;
     /* rows in one phase, each element once; or a phase for each stage */
     const double bytes = (double)g->count * (double)g->length * (double)g->size;
-    const double apart = bytes * (g->members + 1) + (double)LAUNCH_BYTES * g->members;
+    const double apart = bytes * (g->members + 1) + LAUNCH_BYTES * g->members;
     return work(machine, 2 * bytes, g->count * g->threads) <= apart;
 }
 
@@ -120,7 +121,8 @@ int64_t cuda_model_piece(const tir_machine *machine, int64_t points, int64_t len
 /* ---- scatters */
 
 bool cuda_model_scatter(const tir_machine *machine, cuda_scatter *s) {
-    enum { TILE = 16 << 10, WAIT = 600, PASS = 20 /* cycles of an update in memory, of one that passes by */ };
+    enum { TILE = 16 << 10 };
+    const double WAIT = 600, PASS = 20; /* cycles of an update in memory, of one that passes by */
     const double filling = (double)FILLING * machine->multiprocessors, updates = (double)s->updates;
     if (s->lane < 0) { /* each thread sees all updates; else one thread makes them */
         const double waves = (double)s->places * (double)s->beside / filling;
