@@ -76,6 +76,7 @@ typedef struct frame {
     uint64_t lane, lane_runs;                /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
     thread_tag thread;                       /* now. block 0: the phase has no thread loops */
     bool one_warp;                           /* the block is */
+    uint32_t blocks;                         /* and barriers of blocks so far: each begins a new one for `thread` */
     uint32_t nests;                          /* thread loops begun so far */
     uint32_t warps[THREAD_LIMIT / TIR_WARP]; /* barriers of each warp so far */
     async_groups async;
@@ -613,7 +614,7 @@ static void run_collective(frame *f, const tir_step *step) {
 
 static void run_barrier(frame *f) {
     if (f->thread.thread == THREAD_ALL)
-        f->thread.block++;
+        f->thread.block = ++f->blocks;
     else
         f->thread.warp = ++f->warps[f->thread.thread / TIR_WARP];
 }
@@ -890,7 +891,8 @@ static void run_task(frame *f, const tir_program_phase *phase, int64_t task) {
     f->async.open = 1;
     f->async.done = 0;
     f->one_warp = phase->threads <= TIR_WARP;
-    if (phase->threads > 1) f->thread = (thread_tag){.block = f->thread.block + 1, .thread = THREAD_ALL};
+    f->thread = (thread_tag){0};
+    if (phase->threads > 1) f->thread = (thread_tag){.block = ++f->blocks, .thread = THREAD_ALL};
     zero_buffers(f);
     run_code(f, &phase->task_bound);
     run_steps(f, phase->body);

@@ -244,6 +244,6 @@ bool cuda_prepare_reduction(cuda_rules *r, const char *name) {
     if (lane < 0) return false;
     const int64_t wished = cuda_model_chunks(r->machine, rows, points, cuda_extent(r, &stage->axis[lane]));
     const char *chunk = cut_chunks(r, name, wished, false);
-    if (chunk) return cuda_prepare_rows(r, make_row(r, name)) && cuda_prepare_rows(r, chunk);
+    if (chunk && !cuda_prepare_rows(r, chunk)) lib_vec_push(r->arena, &r->roots, chunk);
     return cuda_prepare_rows(r, make_row(r, name));
 }

@@ -286,7 +286,8 @@ bool cuda_prepare_rows(cuda_rules *r, const char *root) {
     row_group g;
     if (!find_group(r, cuda_stage_named(r, root), &g)) return false;
     find_vector(r, &g);
-    if (!cuda_model_rows(r->machine, &g)) return false;
+    const bool alone = stage_named(r, root)->kind == TIR_REDUCE; /* has been cut already, if that pays */
+    if (!cuda_model_rows(r->machine, &g) && !alone) return false;
     if (g.held) copy_inputs(r, &g);
     rewrite_group(r, &g);
     for (int m = 0; m < g.members; m++) cuda_mark_done(r, g.member[m].name);
