@@ -268,6 +268,10 @@ static void ask_for_scratch(jit_build *build) {
         call->kernel = build->requests[i].kernel;
         call->workspace = call->local = -1;
         call->local_stride = (local + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
+        if (kernel->host) { /* which has memory of its own */
+            call->host_workspace = kernel_size(build, kernel, kernel->workspace_size);
+            continue;
+        }
         add_scratch(build, region, kernel_size(build, kernel, kernel->workspace_size), &call->workspace);
         add_scratch(build, region, call->local_stride * scratch_slots(build, kernel), &call->local);
     }
@@ -330,6 +334,7 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
     jit_call *call = &build->plan->calls[number];
     const jit_request *request = &build->requests[number];
     const graph_region *region = request->region;
+    const tir_layout *layouts = request->kernel->input_layouts;
     call->arguments = (int)(region->input_count + region->output_count);
     call->first_slot = (uint32_t)build->plan->slot_count;
     call->params = build->param_values;
@@ -339,9 +344,11 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
     for (uint32_t i = 0; i < region->input_count; i++) {
         jit_place place = build->place[region->inputs[i]];
         if (build->constant[region->inputs[i]])
-            place.pointer = jit_pack_constant(build, region->inputs[i], &request->kernel->input_layouts[i]);
+            place.pointer = request->kernel->host ? jit_pack_host_constant(build, region->inputs[i], &layouts[i])
+                                                  : jit_pack_constant(build, region->inputs[i], &layouts[i]);
         else if (place.kind == JIT_PLACE_CONSTANT) /* a view of one */
-            place.pointer = jit_resident_constant(build, region->inputs[i]);
+            place.pointer = request->kernel->host ? jit_host_constant(build, region->inputs[i])
+                                                  : jit_resident_constant(build, region->inputs[i]);
         add_slot(build, place);
     }
     for (uint32_t o = 0; o < region->output_count; o++) add_slot(build, build->place[region->outputs[o]]);
@@ -372,6 +379,23 @@ static void close_kernels(const jit_build *build, jit_step **open, const phase_l
     (*open)->target = list->targets.data;
     (*open)->phases = list->phases.count;
     *open = NULL;
+}
+
+/* A kernel that the device has not: a step of its own. */
+static void add_host_kernel(jit_build *build, uint32_t number, jit_step *step) {
+    const graph_region *region = build->requests[number].region;
+    uint32_t inputs = region->input_count, count = inputs + region->output_count;
+    size_t *bytes = LIB_NEW_ARRAY(&build->plan->arena, size_t, count + 1);
+    phase_list list = {0};
+    for (uint32_t a = 0; a < count; a++)
+        bytes[a] = jit_value_bytes(build, a < inputs ? region->inputs[a] : region->outputs[a - inputs]);
+    add_call(build, number, &list);
+    *step = (jit_step){.kind = JIT_STEP_HOST,
+                       .phases = list.phases.count,
+                       .phase = list.phases.data,
+                       .target = list.targets.data,
+                       .bytes = bytes,
+                       .input_count = (int)inputs};
 }
 
 static void add_copy(jit_build *build, const jit_tensor *source, jit_place to) {
@@ -425,6 +449,11 @@ static void make_steps(jit_build *build) {
         if (region->kind == GRAPH_REGION_VIEW) continue;
         if (region->kind == GRAPH_REGION_KERNEL && !build->parts[r]) {
             if (request == build->request_count || build->requests[request].region != region) continue; /* empty */
+            if (build->requests[request].kernel->host) {
+                close_kernels(build, &open, &list);
+                add_host_kernel(build, request++, &plan->steps[plan->step_count++]);
+                continue;
+            }
             if (!open) {
                 open = &plan->steps[plan->step_count++];
                 open->kind = JIT_STEP_KERNELS;

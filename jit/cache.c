@@ -84,7 +84,8 @@ static void free_modules(dlc_context *context, jit_module *module) {
             free_kernel(context, kernel);
             atomic_fetch_add_explicit(&context->kernel_evictions, 1, memory_order_relaxed);
         }
-        context->target->unload(context->device, module->code);
+        const target *owner = module->host ? module->host->target : context->target;
+        owner->unload(module->host ? module->host->device : context->device, module->code);
         lib_release(&context->allocator, module, sizeof *module, 16);
         module = next;
     }
@@ -159,6 +160,7 @@ dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, i
     jit_module *module = lib_allocate_zeroed(&context->allocator, sizeof *module, 16);
     if (!module) return lib_fail(error, DLC_OUT_OF_MEMORY, "a kernel module needs %zu bytes", sizeof *module);
     module->code = code;
+    module->host = kernels[0]->host;
     module->bytes = bytes;
     lib_mutex_lock(&cache->mutex);
     for (int i = 0; i < count; i++) {

@@ -186,6 +186,23 @@ void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layo
     return build->program->context->target->runtime ? jit_device_constant(build, packed, bytes, kept) : packed;
 }
 
+/* As kernels of a target with a runtime expect of every argument. */
+static void *aligned(jit_build *build, void *bytes, size_t size) {
+    if (!((uintptr_t)bytes & (TIR_BUFFER_ALIGNMENT - 1)) || !size) return bytes;
+    return memcpy(lib_arena_take_aligned(&build->plan->arena, size, TIR_BUFFER_ALIGNMENT), bytes, size);
+}
+
+void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout *layout) {
+    size_t bytes;
+    bool kept;
+    void *packed = pack_constant(build, value, layout, &bytes, &kept);
+    return aligned(build, packed, bytes);
+}
+
+void *jit_host_constant(jit_build *build, graph_id value) {
+    return aligned(build, build->place[value].pointer, jit_value_bytes(build, value));
+}
+
 void *jit_resident_constant(jit_build *build, graph_id value) {
     void *bytes = build->place[value].pointer;
     if (!build->program->context->target->runtime) return bytes;

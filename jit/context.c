@@ -192,10 +192,11 @@ static void log_statistics(dlc_context *context) {
     dlc_context_statistics(context, &s);
     lib_log_write(
         &context->log,
-        "dlc: runs %llu, plans %llu built %llu hit, kernels %llu built %llu hit %llu evicted, interpreted %llu, cache %llu B",
+        "dlc: runs %llu, plans %llu built %llu hit, kernels %llu built %llu hit %llu evicted, interpreted %llu, on the host %llu, cache %llu B",
         (unsigned long long)s.runs, (unsigned long long)s.plan_builds, (unsigned long long)s.plan_hits,
         (unsigned long long)s.kernel_builds, (unsigned long long)s.kernel_hits, (unsigned long long)s.kernel_evictions,
-        (unsigned long long)s.interpreted_regions, (unsigned long long)s.cache_bytes);
+        (unsigned long long)s.interpreted_regions, (unsigned long long)s.host_regions,
+        (unsigned long long)s.cache_bytes);
 }
 
 void dlc_context_destroy(dlc_context *context) {
@@ -206,6 +207,7 @@ void dlc_context_destroy(dlc_context *context) {
     jit_cache_free(context);
     jit_blocks_free(context);
     jit_device_close(context);
+    jit_host_close(context);
     graph_handles_free(&context->handles, &context->allocator);
     lib_mutex_destroy(&context->mutex);
     if (context->device) context->target->close(context->device);
@@ -231,6 +233,7 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
                             .arena_bytes = READ(arena_bytes),
                             .copied_bytes = READ(copied_bytes),
                             .transferred_bytes = READ(transferred_bytes),
+                            .host_regions = READ(host_regions),
                             .compile_ns = READ(compile_ns),
                             .run_ns = READ(run_ns)};
 #undef READ

@@ -156,6 +156,7 @@ dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit
     case JIT_STEP_CUSTOM: return run_custom(&run);
     case JIT_STEP_IF: return run_if(&run);
     case JIT_STEP_WHILE: return run_while(&run);
+    case JIT_STEP_HOST:
     case JIT_STEP_KERNELS:
     case JIT_STEP_COPY: break;
     }

@@ -181,6 +181,25 @@ static dlc_status launch(const running *run, const jit_step *step, int64_t first
     return run->error->status;
 }
 
+static void count_time(const running *run, int32_t call, uint64_t start) {
+    dlc_context *context = run->plan->context;
+    uint64_t elapsed = context->clock_ns(context->clock_user) - start;
+    atomic_fetch_add_explicit(&run->plan->calls[call].profile_ns, elapsed, memory_order_relaxed);
+    atomic_fetch_add_explicit(&run->plan->calls[call].profile_runs, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&context->run_ns, elapsed, memory_order_relaxed);
+}
+
+/* With its copies. */
+static dlc_status run_host(const running *run, const jit_step *step) {
+    dlc_context *context = run->plan->context;
+    if (!atomic_load_explicit(&run->program->profile, memory_order_relaxed)) return jit_host_run(run, step);
+    LIB_TRY(synchronise(run));
+    uint64_t start = context->clock_ns(context->clock_user);
+    LIB_TRY(jit_host_run(run, step));
+    count_time(run, step->target->call, start);
+    return DLC_OK;
+}
+
 /* With profiling every kernel is waited for. */
 static dlc_status run_profiled(const running *run, const jit_step *step) {
     dlc_context *context = run->plan->context;
@@ -190,11 +209,7 @@ static dlc_status run_profiled(const running *run, const jit_step *step) {
         uint64_t start = context->clock_ns(context->clock_user);
         LIB_TRY(launch(run, step, first, last));
         LIB_TRY(synchronise(run));
-        jit_call *call = &run->plan->calls[step->target[first].call];
-        uint64_t elapsed = context->clock_ns(context->clock_user) - start;
-        atomic_fetch_add_explicit(&call->profile_ns, elapsed, memory_order_relaxed);
-        atomic_fetch_add_explicit(&call->profile_runs, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&context->run_ns, elapsed, memory_order_relaxed);
+        count_time(run, step->target[first].call, start);
     }
     return DLC_OK;
 }
@@ -307,6 +322,7 @@ static dlc_status run_step(const running *run, const jit_step *step) {
     case JIT_STEP_KERNELS:
         if (atomic_load_explicit(&run->program->profile, memory_order_relaxed)) return run_profiled(run, step);
         return launch(run, step, 0, step->phases);
+    case JIT_STEP_HOST: return run_host(run, step);
     case JIT_STEP_COPY: return run_copy(run, step);
     case JIT_STEP_CUSTOM: return run_custom(run, step);
     case JIT_STEP_IF: return run_if(run, step);

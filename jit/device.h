@@ -33,6 +33,9 @@ typedef struct jit_device_running {
 /* The steps of a plan, on the session's stream; plan, frame and pointers of `outer` are not looked at. */
 dlc_status jit_device_run_plan(const jit_device_running *outer, jit_plan *plan, char *const *inputs,
                                char *const *outputs);
+/* host.c: a step of kind HOST. */
+dlc_status jit_host_run(const jit_device_running *run, const jit_step *step);
+
 /* event.c: takes over what the boundary has staged, before the run; then the session, when the run is on its way: the thread leaves
  * the device. */
 dlc_status jit_event_prepare(dlc_event *event, jit_boundary *c, lib_error *error);

@@ -87,7 +87,7 @@ static void after_line(void *user, const char *line, const char *state) {
 static tir_kernel *lowered(dump *d, const graph_region *region, tir_schedule *schedule,
                            const tir_lower_options *options) {
     tir_region *rewritten;
-    return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, schedule, options);
+    return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, schedule, options, NULL);
 }
 
 /* As the compile option `schedule` takes it back. */
@@ -95,7 +95,7 @@ static void region_schedule(dump *d, const graph_region *region) {
     tir_schedule schedule;
     tir_region *what = computation(d, region), *rewritten;
     unsigned long long hash = (unsigned long long)tir_region_hash(what).low;
-    jit_lower_region(d->program, d->work, what, &rewritten, &schedule, NULL);
+    jit_lower_region(d->program, d->work, what, &rewritten, &schedule, NULL, NULL);
     lib_text_format(&d->text, "region %s #%016llx:\n%s", region->name, hash,
                     schedule.text.length ? schedule.text.data : "");
 }
@@ -310,18 +310,18 @@ static void add_kernels(dump *d, const jit_plan *plan, const jit_step *step, con
 }
 
 static void add_plan(dump *d, const jit_plan *plan, const char *indent) {
-    static const char *const kinds[] = {"kernels", "copy", "custom", "if", "while"};
+    static const char *const kinds[] = {"kernels", "copy", "custom", "if", "while", "on the host"};
     lib_text_format(&d->text, "%splan: %d steps, %d kernels, arena of %lld bytes\n", indent, plan->step_count,
                     plan->call_count, (long long)plan->arena_bytes);
     for (int s = 0; s < plan->step_count; s++) {
         const jit_step *step = &plan->steps[s];
         lib_text_format(&d->text, "%s%d: %s", indent, s, kinds[step->kind]);
         if (step->kind == JIT_STEP_CUSTOM) lib_text_format(&d->text, " %s", step->custom.name);
-        for (int i = 0; i < step->input_count; i++) add_place(d, &step->inputs[i].place);
+        for (int i = 0; step->inputs && i < step->input_count; i++) add_place(d, &step->inputs[i].place);
         if (step->output_count) lib_text_add(&d->text, " ->");
         for (int o = 0; o < step->output_count; o++) add_place(d, &step->outputs[o].place);
         lib_text_add(&d->text, "\n");
-        if (step->kind == JIT_STEP_KERNELS) add_kernels(d, plan, step, indent);
+        if (step->phases) add_kernels(d, plan, step, indent);
         for (int b = 0; b < 2; b++)
             if (step->branch[b]) add_plan(d, step->branch[b], lib_arena_format(d->work, "%s    ", indent));
     }

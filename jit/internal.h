@@ -68,6 +68,8 @@ graph_regions jit_fuse(jit_build *build);
 /* constants.c: bytes that live as long as the plan, of a constant and of the value that it places in another layout. */
 const void *jit_keep_constant(jit_build *build, const graph_constant *constant);
 void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layout);
+void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout *layout); /* on the host in any case */
+void *jit_host_constant(jit_build *build, graph_id value); /* likewise, without a layout */
 /* The same where kernels of a target with a runtime find it: as the value lies in `place`, without a layout. */
 void *jit_resident_constant(jit_build *build, graph_id value);
 void jit_collect_constants(dlc_program *program);
@@ -98,9 +100,9 @@ const char *jit_own_schedule(dlc_program *program, const tir_region *region, siz
 void jit_report_schedules(dlc_program *program);
 
 /* Schedule (the program's own text for the region, or the target's rules) and loop IR. `rewritten`: the region after the rewrite
- * section. */
+ * section. `host`: for it, in place of the context's target. */
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
-                             tir_schedule *schedule, const tir_lower_options *options);
+                             tir_schedule *schedule, const tir_lower_options *options, const jit_host *host);
 
 /* Bytes of a value of the bound graph: shape evaluated with the parameters' values. Raises on overflow. */
 size_t jit_value_bytes(jit_build *build, graph_id value);

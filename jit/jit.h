@@ -40,7 +40,8 @@ typedef struct jit_module {             /* unit of eviction */
     struct jit_module *next, *previous; /* most recently used first */
     target_module *code;
     size_t bytes;
-    int pins; /* plans that call it; guarded by the cache's mutex */
+    int pins;                    /* plans that call it; guarded by the cache's mutex */
+    const struct jit_host *host; /* whose code it is; NULL: the context's target's */
     struct jit_kernel *kernels;
 } jit_module;
 
@@ -60,6 +61,7 @@ typedef struct jit_kernel {
     lib_error error; /* JIT_FAILED */
     int waiters;     /* claims that have not been pinned yet; guarded by the cache's mutex */
     jit_module *module;
+    const struct jit_host *host; /* that runs it; NULL: the context's device */
     const char *name;
     jit_kernel_phase *phases;
     int phase_count;
@@ -103,6 +105,12 @@ typedef struct jit_stream_slot {
 
 enum { JIT_STREAMS_KEPT = 8 };
 
+typedef struct jit_host { /* the CPU in place of a device's target, see host.c */
+    const target *target;
+    target_device *device;
+    tir_machine machine;
+} jit_host;
+
 typedef struct jit_mover jit_mover; /* a kernel that copies tensors with strides, see strided.c */
 enum { JIT_MOVER_SIZES = 4, JIT_MOVER_RANKS = DLC_MAX_RANK + 1 };
 
@@ -127,13 +135,15 @@ struct dlc_context {
     jit_cache cache;
     jit_block blocks[JIT_BLOCKS_KEPT];
     jit_stream_slot streams[JIT_STREAMS_KEPT];
+    _Atomic(jit_host *) host;                                      /* NULL: not needed so far */
     _Atomic(jit_mover *) movers[JIT_MOVER_SIZES][JIT_MOVER_RANKS]; /* NULL: not needed so far */
     lib_mutex mutex;                                               /* guards the list of programs */
     dlc_program *programs;
     /* Of programs that are gone, and what no program counts for itself. */
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
         kernel_evictions;
-    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, copied_bytes, transferred_bytes, compile_ns, run_ns;
+    _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, copied_bytes, transferred_bytes, compile_ns, run_ns,
+        host_regions;
 };
 
 dlc_status jit_fail(dlc_context *context,
@@ -181,7 +191,8 @@ typedef enum jit_step_kind {
     JIT_STEP_COPY,
     JIT_STEP_CUSTOM,
     JIT_STEP_IF,
-    JIT_STEP_WHILE
+    JIT_STEP_WHILE,
+    JIT_STEP_HOST
 } jit_step_kind;
 
 typedef struct jit_call { /* one kernel of a KERNELS step */
@@ -191,6 +202,7 @@ typedef struct jit_call { /* one kernel of a KERNELS step */
     int64_t workspace; /* arena offset; -1: none */
     int64_t local;     /* arena offset of slot 0; -1: none */
     int64_t local_stride;
+    int64_t host_workspace; /* bytes, in place of an offset, where the host runs it */
     const int64_t *params;
     const char *name;
     double operations, bytes; /* of one run, see tir_region_work */
@@ -219,7 +231,8 @@ typedef struct jit_step {
     int64_t phases;
     const lib_phase *phase;
     const jit_phase *target;
-    bool alone; /* nobody could share their tasks: the caller's thread runs them */
+    const size_t *bytes; /* HOST, a step of one kernel, operands and results: of each */
+    bool alone;          /* nobody could share their tasks: the caller's thread runs them */
     /* COPY, CUSTOM, IF, WHILE; an IF's first input is its condition */
     jit_tensor *inputs, *outputs;
     int input_count, output_count;
@@ -449,6 +462,9 @@ void jit_device_release(dlc_context *context, const jit_resident *list); /* the 
 void jit_device_constants_free(dlc_program *program);
 void jit_device_settle(dlc_context *context); /* waits for all work of the device, the host's too */
 void jit_device_close(dlc_context *context);
+/* host.c: the CPU target beside a device; DLC_UNSUPPORTED when it is not built in. */
+dlc_status jit_host_find(dlc_context *context, const jit_host **host, lib_error *error);
+void jit_host_close(dlc_context *context);
 void jit_movers_free(dlc_context *context);                                /* strided.c */
 bool jit_is_on_device(const dlc_context *context, const DLTensor *tensor); /* the context's own */
 

@@ -24,7 +24,7 @@ jit_key jit_region_key(dlc_program *program, tir_region *region) {
 typedef struct module_job {
     jit_build *build;
     const uint32_t *request; /* numbers of the requests in this module */
-    int count;
+    int count, published;    /* the first ones are published */
     lib_error error;
 } module_job;
 
@@ -43,13 +43,14 @@ static bool out_of_budget(jit_build *build, lib_error *error) {
 }
 
 /* The target's rules and what they lead to; NULL and *error when lowering refuses their schedule, which is a fault of the rules. */
-static tir_kernel *lower_by_rules(dlc_context *context, lib_arena *arena, tir_region *region, tir_region **rewritten,
-                                  tir_schedule *schedule, const tir_lower_options *options, lib_error *error) {
+static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
+                                  tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
+                                  lib_error *error) {
     lib_scope *outer = arena->scope, scope;
     tir_kernel *volatile kernel = NULL;
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
-        context->target->schedule(&context->machine, context->width, tir_region_copy(arena, region), schedule);
+        by->schedule(options->machine, width, tir_region_copy(arena, region), schedule);
         *rewritten = tir_region_copy(arena, region);
         tir_schedule_rewrite(*rewritten, schedule, NULL); /* input layouts are decided by the rewrite section */
         kernel = tir_lower(arena, region, schedule, options);
@@ -60,9 +61,10 @@ static tir_kernel *lower_by_rules(dlc_context *context, lib_arena *arena, tir_re
 }
 
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
-                             tir_schedule *schedule, const tir_lower_options *given) {
+                             tir_schedule *schedule, const tir_lower_options *given, const jit_host *host) {
     dlc_context *context = program->context;
-    tir_lower_options options = {.machine = &context->machine,
+    const target *by = host ? host->target : context->target;
+    tir_lower_options options = {.machine = host ? &host->machine : &context->machine,
                                  .verify = lib_environment_verify() > 0,
                                  .verify_steps = lib_environment_verify() > 1};
     if (given) {
@@ -72,10 +74,11 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     region->excess_precision = !program->options.no_excess_precision;
     tir_schedule_init(schedule, arena);
     size_t length = 0;
-    const char *own = jit_own_schedule(program, region, &length);
-    if (!own && context->target->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
+    const char *own = host ? NULL : jit_own_schedule(program, region, &length);
+    if (!own && by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
         lib_error error;
-        tir_kernel *kernel = lower_by_rules(context, arena, region, rewritten, schedule, &options, &error);
+        tir_kernel *kernel =
+            lower_by_rules(by, host ? 1 : context->width, arena, region, rewritten, schedule, &options, &error);
         if (kernel) return kernel;
         if (error.status == DLC_OUT_OF_MEMORY) lib_raise_error(arena->scope, &error);
         /* the host gets right answers by plain loops, and is told */
@@ -145,56 +148,104 @@ static dlc_status describe_guarded(jit_kernel *kernel, const tir_kernel *lowered
     return kernel->scope.error.status;
 }
 
-static void lower_module(module_job *job, lib_arena *arena, const tir_kernel **lowered, lowered_region *regions) {
+/* Kernels first .. last-1 of the job. */
+static void lower_module(module_job *job, int first, int last, const jit_host *host, lib_arena *arena,
+                         const tir_kernel **lowered, lowered_region *regions) {
     jit_build *build = job->build;
-    for (int i = 0; i < job->count; i++) {
+    for (int i = first; i < last; i++) {
         const jit_request *request = &build->requests[job->request[i]];
         tir_schedule schedule;
         lib_error error;
         if (out_of_budget(build, &error)) lib_raise_error(arena->scope, &error);
         tir_region *region = jit_region_build(build, arena, request->region);
-        lowered[i] = jit_lower_region(build->program, arena, region, &regions[i].rewritten, &schedule, NULL);
+        lowered[i] = jit_lower_region(build->program, arena, region, &regions[i].rewritten, &schedule, NULL, host);
         regions[i].shares = find_shares(arena, region, &schedule);
     }
 }
 
-static dlc_status load_module(module_job *job, const tir_kernel *const *lowered, const lowered_region *regions) {
+static dlc_status load_module(module_job *job, int first, int last, const jit_host *host,
+                              const tir_kernel *const *lowered, const lowered_region *regions) {
     jit_build *build = job->build;
     dlc_context *context = build->program->context;
-    const target *to = context->target;
+    const target *to = host ? host->target : context->target;
+    target_device *device = host ? host->device : context->device;
     target_object object = {0};
     target_module *module = NULL;
+    int count = last - first;
     if (out_of_budget(build, &job->error)) return job->error.status;
-    LIB_TRY(to->compile(context->device, job->count, lowered, &object, &job->error));
-    dlc_status status = to->load(context->device, &object, job->count, lowered, &module, &job->error);
-    to->release_object(context->device, &object);
+    LIB_TRY(to->compile(device, count, lowered + first, &object, &job->error));
+    dlc_status status = to->load(device, &object, count, lowered + first, &module, &job->error);
+    to->release_object(device, &object);
     if (status != DLC_OK) return status;
     jit_kernel *kernels[KERNELS_PER_MODULE];
-    for (int i = 0; i < job->count && status == DLC_OK; i++) {
-        jit_kernel *kernel = kernels[i] = build->requests[job->request[i]].kernel;
-        status = describe_guarded(kernel, lowered[i], &regions[i], to, module, i);
+    for (int i = 0; i < count && status == DLC_OK; i++) {
+        jit_kernel *kernel = kernels[i] = build->requests[job->request[first + i]].kernel;
+        kernel->host = host;
+        status = describe_guarded(kernel, lowered[first + i], &regions[first + i], to, module, i);
         if (status != DLC_OK) job->error = kernel->scope.error;
     }
     if (status == DLC_OK)
-        status = jit_cache_publish(context, kernels, job->count, module, to->module_bytes(module), &job->error);
-    if (status != DLC_OK) to->unload(context->device, module);
+        status = jit_cache_publish(context, kernels, count, module, to->module_bytes(module), &job->error);
+    if (status == DLC_OK)
+        job->published += count;
+    else
+        to->unload(device, module);
     return status;
+}
+
+static dlc_status lower_guarded(module_job *job, int first, int last, const jit_host *host, lib_arena *arena,
+                                const tir_kernel **lowered, lowered_region *regions) {
+    lib_scope scope;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) lower_module(job, first, last, host, arena, lowered, regions);
+    if (scope.error.status != DLC_OK) job->error = scope.error;
+    arena->scope = NULL;
+    return scope.error.status;
+}
+
+/* One kernel that the device's target refused, for the reason in job->error. */
+static dlc_status build_on_host(module_job *job, int i, lib_arena *arena, const tir_kernel **lowered,
+                                lowered_region *regions) {
+    dlc_context *context = job->build->program->context;
+    const jit_host *host;
+    const lib_error why = job->error;
+    const char *name = job->build->requests[job->request[i]].region->name;
+    dlc_status status = jit_host_find(context, &host, &job->error);
+    if (status == DLC_OK) status = lower_guarded(job, i, i + 1, host, arena, lowered, regions);
+    if (status == DLC_OK) status = load_module(job, i, i + 1, host, lowered, regions);
+    if (status == DLC_OK) {
+        lib_log_write(&context->log, "dlc: region %s runs on the host: %s", name, why.message);
+        atomic_fetch_add_explicit(&context->host_regions, 1, memory_order_relaxed);
+        return DLC_OK;
+    }
+    const lib_error also = job->error;
+    bool refused = also.status == DLC_UNSUPPORTED || also.status == DLC_COMPILE_FAILED;
+    return lib_fail(&job->error, refused ? why.status : also.status, "region %s: %s; %s", name, why.message,
+                    also.message);
+}
+
+/* Kernels first .. last-1 as one module; where the target refuses that, those that it refuses alone are the host's. */
+static dlc_status build_part(module_job *job, int first, int last, lib_arena *arena, const tir_kernel **lowered,
+                             lowered_region *regions) {
+    dlc_status status = load_module(job, first, last, NULL, lowered, regions);
+    bool refused = status == DLC_UNSUPPORTED || status == DLC_COMPILE_FAILED;
+    if (!refused || !job->build->program->context->target->runtime || lib_environment_lists(LIB_ENV_DISABLE, "host"))
+        return status;
+    if (last - first == 1) return build_on_host(job, first, arena, lowered, regions);
+    int middle = (first + last) / 2;
+    LIB_TRY(build_part(job, first, middle, arena, lowered, regions));
+    return build_part(job, middle, last, arena, lowered, regions);
 }
 
 static void build_module(module_job *job) {
     dlc_context *context = job->build->program->context;
-    lib_scope scope;
     lib_arena arena;
-    lib_arena_init(&arena, &context->allocator, &scope);
+    lib_arena_init(&arena, &context->allocator, NULL);
     const tir_kernel *lowered[KERNELS_PER_MODULE];
     lowered_region regions[KERNELS_PER_MODULE];
-    if (LIB_ENTER(&scope)) lower_module(job, &arena, lowered, regions);
-    dlc_status status = scope.error.status;
-    if (status == DLC_OK)
-        status = load_module(job, lowered, regions);
-    else
-        job->error = scope.error;
-    for (int i = 0; i < job->count && status != DLC_OK; i++)
+    dlc_status status = lower_guarded(job, 0, job->count, NULL, &arena, lowered, regions);
+    if (status == DLC_OK) status = build_part(job, 0, job->count, &arena, lowered, regions);
+    for (int i = job->published; i < job->count && status != DLC_OK; i++)
         jit_cache_fail(context, job->build->requests[job->request[i]].kernel, &job->error);
     lib_arena_free(&arena);
 }

@@ -82,6 +82,7 @@ static dlc_status run_steps(running *run) {
         switch (run->step->kind) {
         case JIT_STEP_KERNELS: run_kernels(run); break;
         case JIT_STEP_COPY: run_copy(run); break;
+        case JIT_STEP_HOST: break; /* of devices */
         case JIT_STEP_CUSTOM:
         case JIT_STEP_IF:
         case JIT_STEP_WHILE:

@@ -277,6 +277,9 @@ typedef struct dlc_statistics {
                                 parts of other values, operands of concatenations */
     uint64_t compile_ns, run_ns; /* total time in bind, in runs (runs only while profiling) */
     uint64_t transferred_bytes;  /* by runs between the memory of the host and that of a device */
+    uint64_t
+        host_regions; /* kernels that a device's target refused: they run on the CPU, between copies to the host and back; the log
+                              names each, with the reason. Without the cpu target they are an error of binding */
 } dlc_statistics;
 DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *statistics);
 /* Per-kernel times of the following runs of the program; 0 switches off. */

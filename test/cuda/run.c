@@ -260,6 +260,27 @@ static void test_control(void **state) {
     assert_true(fakes_are_empty(f));
 }
 
+#ifdef DLC_TARGET_cpu
+/* NVRTC refuses everything, and the CPU steps in: for updates in place, parts of concatenations, branches and loops. */
+static void test_all_on_host(void **state) {
+    (void)state;
+    matrix got[3], wanted[3];
+    char message[512];
+    fakes_reset(f);
+    if (live("interp", wanted, 1, message, sizeof message) != DLC_OK) fail_msg("%s", message);
+    f->nvrtc->refuses = "kernel ";
+    if (live("cuda", got, 2, message, sizeof message) != DLC_OK) fail_msg("%s; %s", message, f->driver->message);
+    expect_equal(got, wanted);
+    assert_int_equal(f->driver->launches, 0);
+    assert_string_equal(f->driver->message, "");
+    assert_true(fakes_are_empty(f));
+}
+
+#define TEST_ALL_ON_HOST cmocka_unit_test(test_all_on_host)
+#else
+#define TEST_ALL_ON_HOST cmocka_unit_test(test_control)
+#endif
+
 static bool gives_back(const char *name) {
     static const char *const parts[] = {"Unload", "Release", "Destroy", "PopCurrent", "Free"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -292,11 +313,12 @@ static void test_failures(void **state) {
             if (!fakes_are_empty(f)) fail_msg("after call %ld of %s failed: %s", nth, names[i], message);
             if (status == DLC_OK) expect_equal(got, wanted); /* there was another way */
             failures += status != DLC_OK;
-            if (nth == 1 && status == DLC_OK && !gives_back(names[i]) && !strstr(names[i], "FromPool"))
+            bool other_way = gives_back(names[i]) || strstr(names[i], "FromPool") || c == f->nvrtc; /* the host's */
+            if (nth == 1 && status == DLC_OK && !other_way)
                 fail_msg("call %ld of %s may fail unnoticed", nth, names[i]);
         }
     fakes_reset(f);
-    assert_true(failures > 100);
+    assert_in_range(failures, 61, 1000);
     assert_int_equal(live("interp", got, 1, message, sizeof message), DLC_OK);
     assert_int_equal(live("cuda", got, 1, message, sizeof message), DLC_OK);
     expect_equal(got, wanted);
@@ -388,11 +410,17 @@ static void test_threads(void **state) {
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_tensors),   cmocka_unit_test(test_strides_and_slots),
-        cmocka_unit_test(test_nothing),        cmocka_unit_test(test_views_of_constants),
-        cmocka_unit_test(test_device_tensors), cmocka_unit_test(test_control),
-        cmocka_unit_test(test_failures),       cmocka_unit_test(test_memory_ends),
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_host_tensors),
+        cmocka_unit_test(test_strides_and_slots),
+        cmocka_unit_test(test_device_tensors),
+        cmocka_unit_test(test_control),
+        TEST_ALL_ON_HOST,
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_views_of_constants),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_memory_ends),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@ typedef struct fake_control {
     bool no_pools, refuses_code, refuses_ptx; /* of a newer NVRTC than the driver */
     size_t memory;                            /* bytes of each device */
     int architectures[8];                     /* that NVRTC knows; by default 75, 80, 86, 90, 100 */
+    const char *refuses;                      /* NVRTC refuses sources with this text */
 
     /* What exists now. */
     long contexts, streams, events, modules, pools, pinned, allocations, programs;

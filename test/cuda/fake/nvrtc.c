@@ -98,7 +98,9 @@ EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const ch
         sscanf(options[i], "--gpu-architecture=%31[a-z]_%d", kind, &architecture);
         exact = exact || strcmp(options[i], "--fmad=false") == 0;
     }
-    if (!result && (!architecture || !exact || strstr(program->source, "#include"))) result = NVRTC_ERROR_COMPILATION;
+    if (!result && (!architecture || !exact || strstr(program->source, "#include") ||
+                    (control.refuses && strstr(program->source, control.refuses))))
+        result = NVRTC_ERROR_COMPILATION;
     pthread_mutex_lock(&mutex);
     control.compilations++;
     pthread_mutex_unlock(&mutex);

@@ -1,0 +1,185 @@
+/* Kernels that NVRTC refuses run on the CPU: visibly, with the results of the cpu target, beside kernels of the device. */
+#include "test/cuda/host.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct log_lines {
+    int lines;
+    char last[1024];
+} log_lines;
+
+static void write_line(void *user, const char *line) {
+    log_lines *log = user;
+    if (!strstr(line, "runs on the host")) return;
+    log->lines++;
+    snprintf(log->last, sizeof log->last, "%s", line);
+}
+
+/* Three kernels: y = softmax(x), s = y summed, z = s sorted out again by a matrix. All inputs and outputs differ. */
+static dlc_graph *three(dlc_context *context) {
+    dlc_graph *g;
+    assert_int_equal(dlc_graph_create(context, &g), DLC_OK);
+    dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
+    dlc_value y = dlc_softmax(x, 1);
+    dlc_value z = dlc_reverse(dlc_cumulative_sum(y, 0, false, false), 1, (int64_t[]){0});
+    dlc_output(g, "z", dlc_matmul(z, dlc_transpose(z, 2, (int64_t[]){1, 0})));
+    return g;
+}
+
+typedef struct outcome {
+    float z[ROWS * ROWS];
+    dlc_statistics statistics;
+    log_lines log;
+    dlc_status status;
+    char message[1024];
+    long launches;
+} outcome;
+
+static outcome run_three(const char *target, int runs) {
+    outcome o;
+    memset(&o, 0, sizeof o);
+    dlc_context *context;
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.target = target;
+    options.log = write_line;
+    options.log_user = &o.log;
+    o.status = dlc_context_create(&options, &context);
+    if (o.status != DLC_OK) return o;
+    dlc_graph *g = three(context);
+    dlc_program *program = NULL;
+    o.status = dlc_compile(context, g, NULL, &program);
+    dlc_graph_destroy(g);
+    matrix x, z;
+    fill(&x, COLUMNS), describe(&z, ROWS);
+    for (int i = 0; i < runs && o.status == DLC_OK; i++) {
+        memset(z.data, 0, sizeof z.data);
+        o.status = run(program, &x, &z);
+    }
+    memcpy(o.z, z.data, sizeof o.z);
+    snprintf(o.message, sizeof o.message, "%s", dlc_error_message(context));
+    dlc_context_statistics(context, &o.statistics);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    o.launches = f->driver->launches;
+    return o;
+}
+
+static void expect_clean(void) {
+    assert_string_equal(f->driver->message, "");
+    assert_true(fakes_are_empty(f));
+}
+
+#ifdef DLC_TARGET_cpu
+/* A part of the source of the kernel that was told of last. */
+static const char *name_last(const outcome *o) {
+    static char part[128];
+    char name[64] = "";
+    if (sscanf(o->log.last, "dlc: region %63s", name) != 1) fail_msg("%s", o->log.last);
+    snprintf(part, sizeof part, "kernel %s(", name);
+    return part;
+}
+
+/* All, some, none: what is refused is counted and told once, the rest is launched. */
+static void test_refused(void **state) {
+    (void)state;
+    fakes_reset(f);
+    const outcome wanted = run_three("cpu", 1), device = run_three("cuda", 2);
+    expect_clean();
+    if (wanted.status != DLC_OK || device.status != DLC_OK) fail_msg("%s %s", wanted.message, device.message);
+    assert_int_equal(device.statistics.host_regions, 0);
+    assert_int_equal(device.log.lines, 0);
+    f->nvrtc->refuses = "kernel ";
+    const outcome all = run_three("cuda", 2);
+    if (all.status != DLC_OK) fail_msg("%s; %s", all.message, f->driver->message);
+    assert_memory_equal(all.z, wanted.z, sizeof wanted.z);
+    assert_true(all.statistics.host_regions > 1);
+    assert_int_equal(all.log.lines, all.statistics.host_regions);
+    assert_int_equal(all.launches, device.launches);
+    assert_non_null(strstr(all.log.last, "NVRTC 13.0 refused the source"));
+    expect_clean();
+    fakes_reset(f);
+    f->nvrtc->refuses = name_last(&all);
+    const outcome some = run_three("cuda", 2);
+    if (some.status != DLC_OK) fail_msg("%s; %s", some.message, f->driver->message);
+    assert_int_equal(some.statistics.host_regions, 1);
+    assert_int_equal(some.log.lines, 1);
+    assert_string_equal(some.log.last, all.log.last);
+    assert_true(some.launches > 0 && some.launches < device.launches);
+    for (int i = 0; i < ROWS * ROWS; i++) assert_float_equal(some.z[i], wanted.z[i], 1e-5);
+    expect_clean();
+}
+
+#endif
+
+/* Not wanted: an error that says why. */
+static void test_switched_off(void **state) {
+    (void)state;
+    fakes_reset(f);
+    f->nvrtc->refuses = "kernel ";
+    setenv("DLC_DISABLE", "host", 1);
+    const outcome o = run_three("cuda", 1);
+    unsetenv("DLC_DISABLE");
+    assert_int_equal(o.status, DLC_COMPILE_FAILED);
+    assert_non_null(strstr(o.message, "was told to refuse this"));
+    expect_clean();
+}
+
+#ifdef DLC_TARGET_cpu
+/* Each call failing in turn around kernels of the host. */
+static void test_failures(void **state) {
+    (void)state;
+    static const char *const names[] = {
+#define X(need, type, name, parameters) #name,
+        CUDA_DRIVER_TABLE(X)
+#undef X
+    };
+    int failures = 0;
+    fakes_reset(f);
+    f->nvrtc->refuses = "kernel ";
+    const outcome all = run_three("cuda", 1);
+    const char *refused = name_last(&all);
+    f->nvrtc->refuses = refused;
+    const outcome wanted = run_three("cuda", 1);
+    assert_int_equal(wanted.statistics.host_regions, 1);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (long nth = 1;; nth++) {
+            if (strstr(names[i], "PushCurrent")) break;
+            fakes_reset(f);
+            f->nvrtc->refuses = refused;
+            f->driver->fail = names[i], f->driver->fail_at = nth, f->driver->fail_with = CUDA_ERROR_UNKNOWN;
+            const outcome o = run_three("cuda", 2);
+            if (f->driver->seen < nth) break;
+            if (!fakes_are_empty(f)) fail_msg("after call %ld of %s failed", nth, names[i]);
+            if (o.status == DLC_OK) assert_memory_equal(o.z, wanted.z, sizeof o.z);
+            failures += o.status != DLC_OK;
+        }
+    fakes_reset(f);
+    assert_true(failures > 30);
+}
+
+#endif
+
+#ifndef DLC_TARGET_cpu
+static void test_no_cpu(void **state) {
+    (void)state;
+    fakes_reset(f);
+    f->nvrtc->refuses = "kernel ";
+    const outcome o = run_three("cuda", 1);
+    assert_int_equal(o.status, DLC_COMPILE_FAILED);
+    assert_non_null(strstr(o.message, "this build has no cpu target"));
+    expect_clean();
+}
+#define TESTS cmocka_unit_test(test_no_cpu), cmocka_unit_test(test_switched_off)
+#else
+#define TESTS cmocka_unit_test(test_refused), cmocka_unit_test(test_switched_off), cmocka_unit_test(test_failures)
+#endif
+
+int main(void) {
+    host_open();
+    const struct CMUnitTest tests[] = {
+        TESTS,
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
