@@ -98,17 +98,21 @@ static void collect_pointers(const running *run, int first) {
     for (int o = 0; o < step->output_count; o++) *at++ = pointer_of(run, &step->outputs[o]);
 }
 
+DLTensor jit_tensor_of_host(const jit_tensor *is, void *data) {
+    return (DLTensor){.data = data,
+                      .device = {kDLCPU, 0},
+                      .ndim = is->rank,
+                      .dtype = lib_dtype_to_dlpack(is->dtype),
+                      .shape = (int64_t *)(uintptr_t)is->shape,
+                      .strides = (int64_t *)(uintptr_t)is->strides};
+}
+
 static dlc_status run_custom(const running *run) {
     const jit_step *step = run->step;
     DLTensor *tensor = run->frame->tensors, **pointer = (DLTensor **)(void *)run->frame->operands;
     for (int i = 0; i < step->input_count + step->output_count; i++) {
         const jit_tensor *is = i < step->input_count ? &step->inputs[i] : &step->outputs[i - step->input_count];
-        tensor[i] = (DLTensor){.data = pointer_of(run, is),
-                               .device = {kDLCPU, 0},
-                               .ndim = is->rank,
-                               .dtype = lib_dtype_to_dlpack(is->dtype),
-                               .shape = (int64_t *)(uintptr_t)is->shape,
-                               .strides = (int64_t *)(uintptr_t)is->strides};
+        tensor[i] = jit_tensor_of_host(is, pointer_of(run, is));
         pointer[i] = &tensor[i];
     }
     step->custom.call(step->custom.user, step->input_count, (const DLTensor *const *)pointer, step->output_count,

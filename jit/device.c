@@ -230,12 +230,7 @@ static dlc_status call_custom(const running *run, const jit_step *step, char *me
     int count = step->input_count + step->output_count;
     for (int i = 0; i < count; i++) {
         const jit_tensor *is = i < step->input_count ? &step->inputs[i] : &step->outputs[i - step->input_count];
-        tensor[i] = (DLTensor){.data = memory,
-                               .device = {kDLCPU, 0},
-                               .ndim = is->rank,
-                               .dtype = lib_dtype_to_dlpack(is->dtype),
-                               .shape = (int64_t *)(uintptr_t)is->shape,
-                               .strides = (int64_t *)(uintptr_t)is->strides};
+        tensor[i] = jit_tensor_of_host(is, memory);
         pointer[i] = &tensor[i];
         if (i < step->input_count)
             LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_HOST, memory, pointer_of(run, is), is->bytes));

@@ -80,6 +80,7 @@ static inline size_t jit_padded(size_t bytes) {
 }
 
 /* control.c: a custom call's function; the branches of an `if` or `while` step as plans of their own. */
+DLTensor jit_tensor_of_host(const jit_tensor *tensor, void *data); /* as the host's functions see it */
 void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node);
 /* The build of one branch (0: then, condition; 1: otherwise, body), to be undone with `build`'s. */
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan);

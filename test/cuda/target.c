@@ -2,6 +2,7 @@
  * and of NVRTC failing in turn, each allocation of the host refused in turn. Afterwards nothing is left, and whatever context the
  * host had is current again. */
 #include "targets/cuda/cuda.h"
+#include "test/counting.h"
 #include "test/cuda/fakes.h"
 
 #include <setjmp.h>
@@ -12,24 +13,6 @@
 
 static fakes *f;
 static const tir_kernel *kernels[3];
-
-/* Refuses the `refuse`-th allocation (0: none) and counts what is outstanding. */
-typedef struct counting {
-    int64_t seen, refuse, outstanding;
-} counting;
-
-static void *counting_allocate(void *user, size_t size, size_t alignment) {
-    counting *c = user;
-    if (++c->seen == c->refuse) return NULL;
-    c->outstanding++;
-    return lib_allocate(&lib_libc_allocator, size, alignment);
-}
-
-static void counting_release(void *user, void *pointer, size_t size, size_t alignment) {
-    counting *c = user;
-    c->outstanding--;
-    lib_release(&lib_libc_allocator, pointer, size, alignment);
-}
 
 static const char *const texts[] = {
     "kernel add(x: f32[n] arg, y: f32[n] arg, t: f32[n] workspace, l: f32[2] stack) params(n: 0..64)"

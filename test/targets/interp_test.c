@@ -1,30 +1,13 @@
 /* The interp and null targets through targets/target.h: compile, load, run phases, errors, every allocation refused in
  * turn. */
 #include "targets/target.h"
+#include "test/counting.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
-
-/* Refuses the `refuse`-th allocation (0: none) and counts what is outstanding. */
-typedef struct counting {
-    int64_t seen, refuse, outstanding;
-} counting;
-
-static void *counting_allocate(void *user, size_t size, size_t alignment) {
-    counting *c = user;
-    if (++c->seen == c->refuse) return NULL;
-    c->outstanding++;
-    return lib_allocate(&lib_libc_allocator, size, alignment);
-}
-
-static void counting_release(void *user, void *pointer, size_t size, size_t alignment) {
-    counting *c = user;
-    c->outstanding--;
-    lib_release(&lib_libc_allocator, pointer, size, alignment);
-}
 
 static const char *const texts[] = {
     "kernel add(x: f32[n] arg, y: f32[n] arg, t: f32[n] workspace, l: f32[2] local) params(n: 0..64)"
