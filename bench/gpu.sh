@@ -84,13 +84,13 @@ run_row() {
     return 0
 }
 
-# Those that have no result yet. FOLDER TOOL...
+# Those that have no result yet. NAME TOOL...
 run_rows() {
-    folder=$1
+    name=$1 folder=$out/$1
     shift
     mkdir -p "$folder"
     for row in $rows; do
-        [ -e "$folder/$row.json" ] && continue
+        [ -e "$folder/$row.json" ] || grep -q "\"row\":\"$row\"" "$out/$name.jsonl" 2>/dev/null && continue
         while [ "$(jobs -p | wc -l)" -ge "$DLC_GPU_JOBS" ]; do
             sleep 0.05
             jobs >/dev/null
@@ -100,10 +100,14 @@ run_rows() {
     wait
 }
 
-# Table and sums of a folder of results: NAME FOLDER; sets passed, failed, left, kernels.
+# Results of the rows in few files, and table and sums of them: NAME; sets passed, failed, left, exact, bounded.
 sum_rows() {
     wanted=$(echo "$rows" | wc -w)
-    cat "$2"/*.json >"$out/$1.jsonl" 2>/dev/null
+    cat "$out/$1"/*.json >>"$out/$1.jsonl" 2>/dev/null
+    for log in "$out/$1"/*.log; do
+        [ -e "$log" ] && { echo "==== $log"; cat "$log"; } >>"$out/$1-failures.log"
+    done
+    rm -r "${out:?}/$1"
     awk -F'[:,"{}]+' '{ printf "%-28s %-8s %5d s %6d bit for bit %6d within bounds\n", $3, $5 == 0 ? "ok" : "FAILED", $7, $9, $11 }' \
         "$out/$1.jsonl" | tee "$out/$1.txt"
     # shellcheck disable=SC2046
@@ -116,8 +120,8 @@ sum_rows() {
 check() {
     need_device
     rows=${DLC_GPU_ROWS:-$("$DLC_GPU_BUILD/test/conformance/conformance" --list)}
-    run_rows "$out/check"
-    sum_rows check "$out/check"
+    run_rows check
+    sum_rows check
     maps=$out/hardware.log
     if ! grep -q PASSED "$maps" 2>/dev/null; then "$DLC_GPU_BUILD/test/cuda/hardware" >"$maps" 2>&1; fi
     if grep -q 'FAILED' "$maps" || ! grep -q 'PASSED' "$maps"; then
@@ -152,8 +156,8 @@ sanitize() {
     rows=${DLC_GPU_ROWS:-add exp cast transpose concat pad gather scatter reduce_sum arg_max cumulative_sum softmax layer_norm matmul convolution attention rng_uniform top_k}
     total=0 bad=0 rest=0
     for tool in memcheck racecheck; do
-        run_rows "$out/$tool" "$sanitizer" --tool "$tool" --error-exitcode 9
-        sum_rows $tool "$out/$tool"
+        run_rows $tool "$sanitizer" --tool "$tool" --error-exitcode 9
+        sum_rows $tool
         total=$((total + passed)) bad=$((bad + failed)) rest=$((rest + left))
     done
     printf '{"passed":%d,"failed":%d,"left":%d}\n' $total $bad $rest >"$out/sanitize.json"
