@@ -73,6 +73,20 @@ bool tir_region_same_point(const tir_region *region, int input, int output) {
     return reaches_only(region, x, y, 0);
 }
 
+const char *tir_region_kept_flaw(const tir_region *region, int stage, int root) {
+    const tir_stage *kept = &region->stages.data[stage], *top = &region->stages.data[root];
+    uint32_t x = kept->tensor[0], y = top->tensor[0];
+    int output = region->tensors.data[y].argument - region->inputs;
+    if (kept->kind != TIR_MAP || kept->count != 1 || kept->fold >= 0 || region->tensors.data[x].output)
+        return "it is not a map that stays inside";
+    if (top->kind != TIR_MAP || top->count != 1 || output < 0) return "its root does not compute one output";
+    if (!alike(region, x, y)) return "the output's elements or places are others";
+    if (search_stage(region, top, x, false).elsewhere) return "the output is computed from other points of it, too";
+    for (int i = 0; i < region->inputs; i++)
+        if (tir_region_same_point(region, i, output)) return "an input may lie in the output's memory";
+    return NULL;
+}
+
 int tir_region_updated_input(const tir_region *region, int output) {
     uint32_t y = argument_tensor(region, region->inputs + output);
     if (y == region->tensors.count || region->tensors.data[y].stage < 0) return -1;

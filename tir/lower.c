@@ -375,6 +375,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
         if (options && options->machine && l.state.plan[s].unit &&
             !(options->machine->units & l.state.plan[s].unit->machine))
             tir_schedule_raise(&l.state, "the machine has no unit %s", l.state.plan[s].unit->name);
+    tir_lower_check_outputs(&l, original);
     if (options && options->verify) tir_region_verify(arena->scope, region);
     l.kernel = tir_kernel_new(arena, region->pool, region->name);
     for (uint32_t i = 0; i < region->params.count; i++) lib_vec_push(arena, &l.kernel->params, region->params.data[i]);

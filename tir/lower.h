@@ -70,6 +70,10 @@ void tir_lower_workspace(tir_lowering *l,
 bool tir_lower_has_home(tir_lowering *l, int s);
 void tir_lower_open_scratch(tir_lowering *l, int s);
 
+/* lower_output.c: stages that are stored in their root's output */
+void tir_lower_check_outputs(tir_lowering *l, const tir_region *original);
+void tir_lower_open_output(tir_lowering *l, int s);
+
 /* lower_prefetch.c: the prefetches of loop `leaf` of stage s, at the current point */
 void tir_lower_prefetches(tir_lowering *l, int s, int leaf);
 

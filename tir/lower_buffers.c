@@ -84,6 +84,10 @@ void tir_lower_open_scratch(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
     tir_expr extent[DLC_MAX_RANK];
+    if (plan->in_output) {
+        tir_lower_open_output(l, s);
+        return;
+    }
     bool root = plan->at_stage < 0; /* a fold at the start of its sequential loop: outer loops are open */
     for (int a = 0; a < stage->space; a++) {
         tir_span view =

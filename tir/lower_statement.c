@@ -154,15 +154,16 @@ static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node
     uint32_t tensor = (uint32_t)node->bits, buffer;
     const tir_tensor *t = &l->region->tensors.data[tensor];
     tir_expr relative[DLC_MAX_RANK], index[TIR_MAX_PHYSICAL_RANK + 1];
-    bool scratch = t->stage >= 0 && tir_plan_of(l, t->stage)->open;
-    if (scratch) {
+    bool open = t->stage >= 0 && tir_plan_of(l, t->stage)->open;
+    bool in_output = open && tir_plan_of(l, t->stage)->in_output;
+    if (open && !in_output) {
         const tir_stage_plan *plan = tir_plan_of(l, t->stage);
         buffer = plan->scratch[t->component];
         for (int d = 0; d < t->rank; d++) relative[d] = tir_sub(l->pool, logical[d], plan->scratch_low[d]);
     } else {
-        buffer = l->home[tensor];
+        buffer = in_output ? tir_plan_of(l, t->stage)->scratch[0] : l->home[tensor];
         bool own_state = t->stage >= 0 && tir_stage_of(l, reader)->fold == t->stage;
-        if (buffer == UINT32_MAX || (t->stage >= 0 && !l->done[t->stage] && !own_state))
+        if (buffer == UINT32_MAX || (t->stage >= 0 && !l->done[t->stage] && !own_state && !in_output))
             lib_raise(
                 l->arena->scope, DLC_INVALID_ARGUMENT,
                 "schedule of region %s: %s reads %s before that is computed: one of them is attached at the wrong loop",
@@ -331,6 +332,7 @@ void tir_lower_load_state(tir_lowering *l, int s, bool scratch, tir_expr *acc) {
  * its domain (padded, where its layout pads); a region of an attached output may reach outside. */
 tir_expr tir_lower_store_guard(tir_lowering *l, int s, bool scratch, bool padded) {
     tir_expr guard = 0;
+    scratch = scratch && !tir_plan_of(l, s)->in_output;
     for (int a = 0; a < tir_stage_of(l, s)->space; a++) guard = axis_masks(l, s, a, scratch, guard);
     if (scratch) return guard;
     return tir_plan_of(l, s)->at_stage < 0 ? guard : in_box(l, s, padded, guard);

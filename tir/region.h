@@ -114,6 +114,9 @@ tir_region *tir_region_copy(lib_arena *arena, const tir_region *region); /* shar
 /* Every element of the input is read only where the same element of the output is computed, and for it alone. Holds for any
  * schedule without overlapping tiles. */
 bool tir_region_same_point(const tir_region *region, int input, int output);
+/* Why values of a map may not lie in the memory of the output that map `root` computes, until `root` overwrites each of them where it
+ * reads it; NULL: they may. Whatever else reads them must have done so before. */
+const char *tir_region_kept_flaw(const tir_region *region, int stage, int root);
 /* The output updates a copy of that input, which nothing else reads: in place only the update is left to do. -1: none. */
 int tir_region_updated_input(const tir_region *region, int output);
 void tir_region_update_in_place(tir_region *region, int output); /* says that both share their buffer */

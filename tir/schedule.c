@@ -277,9 +277,11 @@ static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
     const char *scope = lib_lexer_name(lexer);
     tir_stage_plan *plan = &state->plan[stage];
     tir_scope s = TIR_SCOPE_WORKSPACE;
+    plan->in_output = strcmp(scope, "output") == 0;
+    if (plan->in_output) return;
     while (s <= TIR_SCOPE_SHARED && strcmp(scope, tir_scope_names[s]) != 0) s++;
     if (s > TIR_SCOPE_SHARED)
-        tir_schedule_raise(state, "%s is not a storage: reg, stack, local, workspace or shared", scope);
+        tir_schedule_raise(state, "%s is not a storage: reg, stack, local, workspace, shared or output", scope);
     plan->has_scope = true;
     plan->scope = s;
     plan->pad = plan->swizzle = 0;
@@ -470,6 +472,7 @@ static void print_state(lib_text *text, const tir_schedule_state *state) {
             lib_text_format(text, " at %s.%s", state->region->stages.data[plan->at_stage].name,
                             state->plan[plan->at_stage].nodes.data[plan->at_node].name);
         if (plan->has_scope) lib_text_format(text, " in %s", tir_scope_names[plan->scope]);
+        if (plan->in_output) lib_text_add(text, " in output");
         lib_text_add(text, "\n");
     }
 }

@@ -27,6 +27,7 @@
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]
  *     store   C reg|stack|local|shared|workspace
+ *     store   C output                     no scratch: where the output of its root lies, which then overwrites it point by point
  *     store   xs shared pad 16             rows of the buffer, its innermost dimension, are so many bytes apart from each other
  *     store   xs shared swizzle 128        16-byte chunks of rows of 32, 64 or 128 bytes change places (tir_swizzled)
  *     pipeline C.ko stages=3 [groups=xs|ws]

@@ -52,6 +52,7 @@ typedef struct tir_stage_plan {
     bool follower; /* tir_is_follower */
     bool has_scope;
     tir_scope scope;  /* of the scratch of an attached stage */
+    bool in_output;   /* no scratch: in the memory of the output that its root computes */
     int pad, swizzle; /* of shared scratch: bytes between rows, bytes of swizzled rows; 0: none */
     int group;        /* of the pipeline that it is a copy of, from 1; 0: none */
     bool non_temporal;

@@ -193,7 +193,7 @@ void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool who
 /* Enough loops stay inside of a task for `least` points, `points` being those of the innermost loop's body (-1: unknown). The loop
  * at the boundary is split. */
 void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least);
-/* Results beyond what the last cache holds are not there any more when somebody reads them: they are written past it. */
-void rules_store_past_caches(rules *r, const tir_stage *stage);
+/* Results beyond what the last cache holds are not there any more when somebody reads them: they are written past it. False: they are not. */
+bool rules_store_past_caches(rules *r, const tir_stage *stage);
 
 #endif

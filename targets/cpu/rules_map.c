@@ -84,17 +84,19 @@ static int64_t bytes_read(rules *r, const tir_stage *stage) {
 
 /* Where what is read and written does not stay in L3 together, results pass it by: else each of their lines is read before it is
  * written, and throws out one that the next run would have found. */
-void rules_store_past_caches(rules *r, const tir_stage *stage) {
+bool rules_store_past_caches(rules *r, const tir_stage *stage) {
     int64_t written = 0;
     for (int c = 0; c < stage->count; c++)
         written += (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[c]].dtype);
     for (int a = 0; a < stage->space; a++) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
-        if (extent < 0 || __builtin_mul_overflow(written, extent, &written)) return;
+        if (extent < 0 || __builtin_mul_overflow(written, extent, &written)) return false;
     }
-    int64_t l3 = r->machine->l3 / 4 * 3;     /* others have their lines there too */
-    if (l3 <= 0 || written < l3 / 4) return; /* a small result is soon read by somebody else */
-    if (written >= l3 || bytes_read(r, stage) > l3 - written) tir_schedule_add(r->schedule, "nt %s", stage->name);
+    int64_t l3 = r->machine->l3 / 4 * 3;           /* others have their lines there too */
+    if (l3 <= 0 || written < l3 / 4) return false; /* a small result is soon read by somebody else */
+    if (written < l3 && bytes_read(r, stage) <= l3 - written) return false;
+    tir_schedule_add(r->schedule, "nt %s", stage->name);
+    return true;
 }
 
 static bool is_far(int64_t stride) {

@@ -60,6 +60,7 @@ typedef struct row_plan {
     bool small;                   /* rows fit registers */
     int64_t block;                /* rows done together */
     bool tiled;                   /* for the sake of a contraction among them */
+    bool cached;                  /* the root's results are, so that its memory may hold something before */
     int block_axis;               /* the root's axis that is blocked; -1: none */
     int64_t lanes;
     int *chunked; /* [stages] 1 + the axis that a loop b_o of vectors walks; 0: none. NULL: nobody asks */
@@ -147,6 +148,20 @@ static bool attach_contraction(const row_plan *p, int s) {
     return rules_tile_in(r, s, &place);
 }
 
+/* A row that would push the one read out of the first-level cache, and the result's out of the second, is kept where the result will lie. */
+static bool kept_in_output(const row_plan *p, int s) {
+    const rules *r = p->r;
+    const tir_stage *stage = &r->region->stages.data[s];
+    int64_t bytes = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    if (!p->cached || p->across || p->small || p->tiled || p->block > 1 || !p->shared || stage->kind != TIR_MAP)
+        return false;
+    for (int a = 0; a < stage->space; a++) {
+        int64_t extent = runs_along(p, s, a) ? 1 : rules_extent(r, &stage->axis[a]);
+        if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) return false;
+    }
+    return bytes > r->machine->l1 / 2 && !tir_region_kept_flaw(r->region, s, p->root);
+}
+
 /* A level of a tree below one vector, or what it ends in, for all rows: in registers. */
 static void attach_fold(const row_plan *p, int s, int row) {
     rules *r = p->r;
@@ -199,6 +214,7 @@ static void attach_row_member(const row_plan *p, int s) {
         lib_text_format(&order, " %s", stage->axis[a].name);
     if (inner >= 0) lib_text_format(&order, " %s", stage->axis[inner].name);
     if (stage->space + stage->reduce) tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
+    if (!has_lanes(r, s) && kept_in_output(p, s)) tir_schedule_add(r->schedule, "store %s output", stage->name);
     bool lanes_only =
         own >= 0 && rules_extent(r, &stage->axis[own]) > 0 && rules_extent(r, &stage->axis[own]) <= 4 * p->lanes;
     if (p->across) {
@@ -480,7 +496,7 @@ static bool root_loops(row_plan *p, const bool *shared, lib_text *order, rules_t
         tir_schedule_add(r->schedule, "vec %s.q_i", top->name);
     else if (!shared[p->v] && rules_store_stride(r, p->root, p->v) == 1) {
         vectorise_own_axis(p, p->root, p->v);
-        rules_store_past_caches(r, top);
+        p->cached = !rules_store_past_caches(r, top);
     }
     for (int a = 0; a < top->space && p->small && p->block == 1; a++)
         if (!shared[a] && a != p->v && rules_extent(r, &top->axis[a]) != 1)

@@ -1,0 +1,74 @@
+/* `store C output`: an attached stage without scratch. Its values lie in the memory of the output that its root computes, until the root
+ * overwrites each of them where it reads it: a row that is kept between two steps of its own result takes no other cache. */
+#include "tir/lower.h"
+
+/* The stage in whose loop of `root` stage s runs, through others; -1: none. */
+static int runs_in(tir_lowering *l, int s, int root) {
+    while (s >= 0 && tir_plan_of(l, s)->at_stage != root) s = tir_plan_of(l, s)->at_stage;
+    return s;
+}
+
+typedef struct reader_search {
+    tir_lowering *l;
+    int producer;
+    bool found;
+} reader_search;
+
+static void find_reader(void *user, tir_expr load) {
+    reader_search *search = user;
+    const tir_tensor *t = &search->l->region->tensors.data[tir_get(search->l->pool, load)->bits];
+    search->found = search->found || t->stage == search->producer;
+}
+
+/* All that read it, but the root, must have done so before the root's own loops begin. */
+static const char *place_flaw(tir_lowering *l, int s) {
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    int root = plan->at_stage;
+    if (root < 0 || tir_plan_of(l, root)->at_stage >= 0) return "it is not attached to a root";
+    for (int q = 0; q < (int)l->region->stages.count; q++) {
+        reader_search search = {l, s, false};
+        if (q == s || q == root || tir_stage_of(l, q)->removed) continue;
+        if (tir_plan_of(l, q)->in_output && tir_plan_of(l, q)->at_stage == root)
+            return "another stage is stored there, too";
+        tir_stage_loads(&l->state, q, find_reader, &search);
+        int top = search.found ? runs_in(l, q, root) : -1;
+        if (search.found && (top < 0 || tir_plan_of(l, top)->at_node != plan->at_node))
+            return "something reads it in another loop than it is attached at";
+    }
+    return NULL;
+}
+
+static _Noreturn void refuse(tir_lowering *l, int s, const char *flaw) {
+    lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT, "schedule of region %s: `store %s output`: %s", l->region->name,
+              tir_stage_of(l, s)->name, flaw);
+}
+
+void tir_lower_check_outputs(tir_lowering *l, const tir_region *original) {
+    for (int s = 0; s < (int)l->region->stages.count; s++) {
+        if (!tir_plan_of(l, s)->in_output || tir_stage_of(l, s)->removed) continue;
+        const char *flaw = place_flaw(l, s);
+        if (!flaw) flaw = tir_region_kept_flaw(l->region, s, tir_plan_of(l, s)->at_stage);
+        if (flaw) refuse(l, s, flaw);
+        /* Hosts go by the region as it was. */
+        const tir_stage *root = tir_stage_of(l, tir_plan_of(l, s)->at_stage);
+        int output = l->region->tensors.data[root->tensor[0]].argument - l->region->inputs;
+        for (int i = 0; i < original->inputs; i++)
+            if (tir_region_same_point(original, i, output)) refuse(l, s, "an input may lie in the output's memory");
+    }
+}
+
+/* The points are those that the root stores in the rest of the loop, each once. */
+void tir_lower_open_output(tir_lowering *l, int s) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    tir_stage_plan *plan = tir_plan_of(l, s);
+    const char *flaw = tir_region_flaw(&l->state, s);
+    for (int a = 0; a < stage->space && !flaw; a++) {
+        tir_span view = tir_axis_view(&l->state, plan->at_stage, a);
+        if (plan->low[a] != view.low || plan->extent[a] != view.extent)
+            flaw = "its points are not those that the root stores in that loop";
+        plan->scratch_low[a] = tir_index(l->pool, 0);
+    }
+    if (flaw) refuse(l, s, flaw);
+    plan->scratch[0] = l->home[tir_stage_of(l, plan->at_stage)->tensor[0]];
+    plan->open = true;
+}
