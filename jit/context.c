@@ -139,6 +139,7 @@ static dlc_status open_context(dlc_context *context, const dlc_context_options *
         lib_hash_bytes(&context->machine, sizeof context->machine, (lib_hash128){DLC_VERSION_MINOR, 1});
     LIB_TRY(jit_cache_init(context, options->cache_bytes ? options->cache_bytes : (size_t)64 << 20, error));
     context->default_float_modes = options->default_float_modes;
+    context->no_batches = options->no_batches || lib_environment_lists(LIB_ENV_DISABLE, "batch");
     context->plan_entries = options->plan_cache_entries ? options->plan_cache_entries : 256;
     return start_threads(context, options, error);
 }

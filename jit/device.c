@@ -189,6 +189,35 @@ static void count_time(const running *run, int32_t call, uint64_t start) {
     atomic_fetch_add_explicit(&context->run_ns, elapsed, memory_order_relaxed);
 }
 
+/* From the second run in a frame on as one piece of work; a run that finds all frames taken has one for itself alone. */
+static dlc_status run_kernels(const running *run, const jit_step *step) {
+    enum { WORTHWHILE = 3 }; /* launches: for fewer the device's own way of taking a batch costs more than it saves */
+    const jit_session *s = run->session;
+    jit_frame *frame = run->frame;
+    jit_batch *own = frame->batches && frame->slot >= 0 ? &frame->batches[step - run->plan->steps] : NULL;
+    if (!own || step->phases < WORTHWHILE || !own->again) {
+        if (own) own->again = true;
+        return launch(run, step, 0, step->phases);
+    }
+    s->runtime->begin_batch(s->stream, &own->batch);
+    dlc_status status = launch(run, step, 0, step->phases);
+    lib_error ignored;
+    dlc_status ended = s->runtime->end_batch(s->stream, status == DLC_OK ? run->error : &ignored);
+    return status == DLC_OK ? ended : status;
+}
+
+void jit_device_forget(const jit_plan *plan, const jit_frame *frame) {
+    dlc_context *context = plan->context;
+    const target_runtime *runtime = context->target->runtime;
+    lib_error ignored;
+    bool any = false;
+    for (int i = 0; i < plan->step_count; i++) any = any || frame->batches[i].batch;
+    if (!any) return;
+    bool entered = runtime->enter(context->device, &ignored) == DLC_OK;
+    for (int i = 0; i < plan->step_count; i++) runtime->release_batch(context->device, frame->batches[i].batch);
+    if (entered) runtime->leave(context->device);
+}
+
 /* With its copies. */
 static dlc_status run_host(const running *run, const jit_step *step) {
     dlc_context *context = run->plan->context;
@@ -316,7 +345,7 @@ static dlc_status run_step(const running *run, const jit_step *step) {
     switch (step->kind) {
     case JIT_STEP_KERNELS:
         if (atomic_load_explicit(&run->program->profile, memory_order_relaxed)) return run_profiled(run, step);
-        return launch(run, step, 0, step->phases);
+        return run_kernels(run, step);
     case JIT_STEP_HOST: return run_host(run, step);
     case JIT_STEP_COPY: return run_copy(run, step);
     case JIT_STEP_CUSTOM: return run_custom(run, step);

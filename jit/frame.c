@@ -121,6 +121,9 @@ jit_frame *jit_frame_new(const jit_plan *plan) {
     size_t arguments = add_part(&total, (size_t)plan->call_count * sizeof(target_arguments));
     size_t tensors = add_part(&total, limit * sizeof(DLTensor));
     size_t operands = add_part(&total, (limit + 1) * sizeof(char *));
+    const target_runtime *runtime = plan->context->target->runtime;
+    size_t count = runtime && runtime->begin_batch && !plan->context->no_batches ? (size_t)plan->step_count : 0;
+    size_t batches = add_part(&total, count * sizeof(jit_batch));
     char *base = allocate(plan->context, total);
     if (!base) return NULL;
     jit_frame *frame = (jit_frame *)(void *)(base + self);
@@ -128,9 +131,11 @@ jit_frame *jit_frame_new(const jit_plan *plan) {
                          .arguments = (target_arguments *)(void *)(base + arguments),
                          .tensors = (DLTensor *)(void *)(base + tensors),
                          .operands = (char **)(void *)(base + operands),
+                         .batches = count ? (jit_batch *)(void *)(base + batches) : NULL,
                          .base = base,
                          .total = total,
                          .slot = -1};
+    if (count) memset(frame->batches, 0, count * sizeof *frame->batches);
     for (int s = 0; s < plan->slot_count; s++)
         frame->pointers[s] = plan->slots[s].kind == JIT_PLACE_CONSTANT ? plan->slots[s].pointer : NULL;
     for (int c = 0; c < plan->call_count; c++)
@@ -142,6 +147,7 @@ jit_frame *jit_frame_new(const jit_plan *plan) {
 }
 
 void jit_frame_free(const jit_plan *plan, jit_frame *frame) {
+    if (frame && frame->batches) jit_device_forget(plan, frame);
     if (frame) release(plan->context, frame->base, frame->total);
 }
 

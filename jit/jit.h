@@ -131,7 +131,7 @@ struct dlc_context {
     int width; /* participants of a run: slots of local scratch */
     int compile_width;
     size_t plan_entries;
-    bool default_float_modes;
+    bool default_float_modes, no_batches;
     jit_cache cache;
     jit_block blocks[JIT_BLOCKS_KEPT];
     jit_stream_slot streams[JIT_STREAMS_KEPT];
@@ -242,6 +242,11 @@ typedef struct jit_step {
     const char *name;
 } jit_step;
 
+typedef struct jit_batch { /* of a step of kernels, in one frame */
+    target_batch *batch;
+    bool again; /* it has run */
+} jit_batch;
+
 /* Run-time memory of one run: the arena, and what is passed to kernels and host functions. */
 typedef struct jit_frame {
     char *memory;                /* the arena; NULL: of a shared one, before the first run */
@@ -252,6 +257,7 @@ typedef struct jit_frame {
     char **operands;             /* [plan->control_limit + 1] */
     char *base;                  /* of the allocation that holds all this, and the arena unless it is shared */
     size_t total;                /* of that allocation */
+    jit_batch *batches;          /* [plan->step_count] of targets whose runtime has such; else NULL */
     int slot;                    /* where it is kept; -1: freed after the run */
 } jit_frame;
 
@@ -460,6 +466,7 @@ dlc_status jit_device_compute(dlc_program *program, jit_plan *plan, int count, c
                               char *const *outputs, lib_error *error);
 void jit_device_release(dlc_context *context, const jit_resident *list); /* the memory; the nodes stay */
 void jit_device_constants_free(dlc_program *program);
+void jit_device_forget(const jit_plan *plan, const jit_frame *frame); /* the frame's batches */
 void jit_device_settle(dlc_context *context); /* waits for all work of the device, the host's too */
 void jit_device_close(dlc_context *context);
 /* host.c: the CPU target beside a device; DLC_UNSUPPORTED when it is not built in. */

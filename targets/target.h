@@ -11,6 +11,7 @@
 typedef struct target_device target_device; /* an opened machine of a target */
 typedef struct target_module target_module; /* loaded code of one or more kernels */
 typedef struct target_stream target_stream; /* work of a device in order; see target_runtime */
+typedef struct target_batch target_batch;   /* launches that come again; see target_runtime */
 
 /* What a launch of one kernel gets; see tir/loop.h. `buffers` lists ARG buffers in order. */
 typedef struct target_arguments {
@@ -84,6 +85,13 @@ typedef struct target_runtime {
     dlc_status (*copy)(target_stream *stream, target_copy kind, void *to, const void *from, size_t size,
                        lib_error *error);
     dlc_status (*synchronise)(target_stream *stream, lib_error *error);
+
+    /* Launches between these two, and nothing else, become one piece of work, which is cheaper where the same come again. *batch, at
+     * first NULL, remembers them, and is brought up to date where they differ; it is used by one thread at a time, on any stream.
+     * Released, within enter and leave, when no work of it is under way. NULL: the target has no such thing. */
+    void (*begin_batch)(target_stream *stream, target_batch **batch);
+    dlc_status (*end_batch)(target_stream *stream, lib_error *error);
+    void (*release_batch)(target_device *device, target_batch *batch);
 
     /* The end of what the stream was given so far, which nothing follows before `synchronise`: that then waits no longer than for
      * this. Is it reached? Lets the host's own stream wait for it. */

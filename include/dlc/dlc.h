@@ -89,6 +89,9 @@ typedef struct dlc_context_options {
         default_float_modes; /* the host's promise that its threads call runs with floating-point modes as a process starts
                                   (to nearest, denormals as they are, exceptions masked). Otherwise each run looks, which
                                   takes 10 ns, and sets them for its duration */
+    bool
+        no_batches; /* of device targets: every kernel is launched by itself. Otherwise kernels in a row are, from their second run on,
+                        one piece of work for the device (a CUDA graph), which takes the host less time */
 } dlc_context_options;
 #define DLC_CONTEXT_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_context_options)
 

@@ -27,11 +27,23 @@ typedef unsigned long long CUdeviceptr;
     X(CUfunction, CUfunc_st)            \
     X(CUstream, CUstream_st)            \
     X(CUevent, CUevent_st)              \
+    X(CUgraph, CUgraph_st)              \
+    X(CUgraphNode, CUgraphNode_st)      \
+    X(CUgraphExec, CUgraphExec_st)      \
+    X(CUkernel, CUkern_st)              \
     X(CUmemoryPool, CUmemPoolHandle_st) \
     X(nvrtcProgram, _nvrtcProgram)
 #define X(type, tag) typedef struct tag *type;
 CUDA_HANDLE_TABLE(X)
 #undef X
+
+typedef struct CUDA_KERNEL_NODE_PARAMS {
+    CUfunction func;
+    unsigned int gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra;
+    CUkernel kern;
+    CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
 
 typedef struct CUmemPoolProps {
     unsigned int allocType, handleTypes;

@@ -97,7 +97,17 @@ void cuda_leave(target_device *device);
 
 /* ---- stream.c: streams, memory, copies */
 extern const target_runtime cuda_runtime;
-CUstream cuda_stream_handle(const target_stream *stream);
+/* One launch; every parameter is of 8 bytes. Between begin_batch and end_batch it is noted. */
+dlc_status cuda_stream_launch(target_stream *stream, CUfunction function, unsigned blocks, unsigned threads,
+                              unsigned shared, void **parameters, int count, lib_error *error);
+
+/* ---- batch.c: launches as one CUDA graph */
+target_batch *cuda_batch_begin(target_device *device, target_batch *batch); /* NULL: launch one by one */
+/* False: memory was refused, and what was added so far is to be launched (cuda_batch_end) before this. */
+bool cuda_batch_add(target_batch *batch, CUfunction function, unsigned blocks, unsigned threads, unsigned shared,
+                    void *const *parameters, int count);
+dlc_status cuda_batch_end(target_batch *batch, CUstream stream, lib_error *error);
+void cuda_batch_release(target_device *device, target_batch *batch);
 
 /* ---- rules.c: an analytic schedule, see targets/target.h */
 void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule);

@@ -37,10 +37,8 @@ static dlc_status launch(const loaded_phase *p, const target_arguments *argument
     *at++ = &first;
     for (; first < end; first += p->blocks) {
         unsigned blocks = (unsigned)(end - first < p->blocks ? end - first : p->blocks);
-        CUDA_TRY(p->device, cuLaunchKernel,
-                 (p->function, blocks, 1, 1, (unsigned)p->threads, 1, 1, p->shared,
-                  cuda_stream_handle(arguments->stream), parameters, NULL),
-                 error);
+        LIB_TRY(cuda_stream_launch(arguments->stream, p->function, blocks, (unsigned)p->threads, p->shared, parameters,
+                                   (int)(at - parameters), error));
     }
     return DLC_OK;
 }

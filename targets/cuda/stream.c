@@ -14,16 +14,38 @@ struct target_stream {
     target_device *device;
     CUstream stream;
     bool own, ready, marked;
-    CUevent mark;  /* NULL: not needed so far */
-    char *staging; /* pinned; NULL: refused, or not needed so far */
+    target_batch *batch; /* that launches go to; NULL: to the stream */
+    CUevent mark;        /* NULL: not needed so far */
+    char *staging;       /* pinned; NULL: refused, or not needed so far */
     bool refused;
     size_t used; /* bytes of the staging memory that the device may still read or write */
     int returns;
     returned back[RETURNS_MAX];
 };
 
-CUstream cuda_stream_handle(const target_stream *stream) {
-    return stream->stream;
+/* ---- launches */
+
+dlc_status cuda_stream_launch(target_stream *stream, CUfunction function, unsigned blocks, unsigned threads,
+                              unsigned shared, void **parameters, int count, lib_error *error) {
+    target_batch *batch = stream->batch;
+    if (batch && cuda_batch_add(batch, function, blocks, threads, shared, parameters, count)) return DLC_OK;
+    stream->batch = NULL;
+    if (batch) LIB_TRY(cuda_batch_end(batch, stream->stream, error));
+    CUDA_TRY(stream->device, cuLaunchKernel,
+             (function, blocks, 1, 1, threads, 1, 1, shared, stream->stream, parameters, NULL), error);
+    return DLC_OK;
+}
+
+static void begin_batch(target_stream *stream, target_batch **batch) {
+    target_batch *use = cuda_batch_begin(stream->device, *batch);
+    if (use) *batch = use;
+    stream->batch = use;
+}
+
+static dlc_status end_batch(target_stream *stream, lib_error *error) {
+    target_batch *batch = stream->batch;
+    stream->batch = NULL;
+    return batch ? cuda_batch_end(batch, stream->stream, error) : DLC_OK;
 }
 
 static CUdeviceptr address(const void *pointer) {
@@ -224,6 +246,9 @@ const target_runtime cuda_runtime = {
     .release = release,
     .copy = copy,
     .synchronise = synchronise,
+    .begin_batch = begin_batch,
+    .end_batch = end_batch,
+    .release_batch = cuda_batch_release,
     .mark = mark,
     .query = query,
     .order = order,

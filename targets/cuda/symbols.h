@@ -4,53 +4,63 @@
 #ifndef CUDA_SYMBOLS_H
 #define CUDA_SYMBOLS_H
 
-#define CUDA_DRIVER_TABLE(X)                                                                                      \
-    X(required, CUresult, cuInit, (unsigned int flags))                                                           \
-    X(required, CUresult, cuDriverGetVersion, (int *version))                                                     \
-    X(required, CUresult, cuGetErrorName, (CUresult error, const char **text))                                    \
-    X(required, CUresult, cuGetErrorString, (CUresult error, const char **text))                                  \
-    X(required, CUresult, cuDeviceGet, (CUdevice * device, int ordinal))                                          \
-    X(required, CUresult, cuDeviceGetCount, (int *count))                                                         \
-    X(required, CUresult, cuDeviceGetName, (char *name, int length, CUdevice device))                             \
-    X(required, CUresult, cuDeviceGetAttribute, (int *value, CUdevice_attribute which, CUdevice device))          \
-    X(required, CUresult, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                       \
-    X(required, CUresult, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                        \
-    X(required, CUresult, cuCtxPushCurrent_v2, (CUcontext context))                                               \
-    X(required, CUresult, cuCtxPopCurrent_v2, (CUcontext * context))                                              \
-    X(required, CUresult, cuCtxSynchronize, (void))                                                               \
-    X(required, CUresult, cuStreamCreate, (CUstream * stream, unsigned int flags))                                \
-    X(required, CUresult, cuStreamDestroy_v2, (CUstream stream))                                                  \
-    X(required, CUresult, cuStreamSynchronize, (CUstream stream))                                                 \
-    X(required, CUresult, cuStreamGetCtx, (CUstream stream, CUcontext * context))                                 \
-    X(required, CUresult, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))                \
-    X(required, CUresult, cuEventCreate, (CUevent * event, unsigned int flags))                                   \
-    X(required, CUresult, cuEventDestroy_v2, (CUevent event))                                                     \
-    X(required, CUresult, cuEventRecord, (CUevent event, CUstream stream))                                        \
-    X(required, CUresult, cuEventQuery, (CUevent event))                                                          \
-    X(required, CUresult, cuEventSynchronize, (CUevent event))                                                    \
-    X(required, CUresult, cuMemAlloc_v2, (CUdeviceptr * pointer, size_t size))                                    \
-    X(required, CUresult, cuMemFree_v2, (CUdeviceptr pointer))                                                    \
-    X(required, CUresult, cuMemAllocHost_v2, (void **pointer, size_t size))                                       \
-    X(required, CUresult, cuMemFreeHost, (void *pointer))                                                         \
-    X(optional, CUresult, cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *properties))               \
-    X(optional, CUresult, cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute which, void *value))     \
-    X(optional, CUresult, cuMemPoolDestroy, (CUmemoryPool pool))                                                  \
-    X(optional, CUresult, cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep))                                      \
-    X(optional, CUresult, cuMemAllocFromPoolAsync,                                                                \
-      (CUdeviceptr * pointer, size_t size, CUmemoryPool pool, CUstream stream))                                   \
-    X(optional, CUresult, cuMemFreeAsync, (CUdeviceptr pointer, CUstream stream))                                 \
-    X(required, CUresult, cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t size, CUstream stream)) \
-    X(required, CUresult, cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t size, CUstream stream))       \
-    X(required, CUresult, cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)) \
-    X(required, CUresult, cuModuleLoadDataEx,                                                                     \
-      (CUmodule * module, const void *image, unsigned int count, CUjit_option *options, void **values))           \
-    X(required, CUresult, cuModuleUnload, (CUmodule module))                                                      \
-    X(required, CUresult, cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))        \
-    X(required, CUresult, cuFuncGetAttribute, (int *value, CUfunction_attribute which, CUfunction function))      \
-    X(required, CUresult, cuFuncSetAttribute, (CUfunction function, CUfunction_attribute which, int value))       \
-    X(required, CUresult, cuLaunchKernel,                                                                         \
-      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,  \
-       unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void **parameters, \
+#define CUDA_DRIVER_TABLE(X)                                                                                          \
+    X(required, CUresult, cuInit, (unsigned int flags))                                                               \
+    X(required, CUresult, cuDriverGetVersion, (int *version))                                                         \
+    X(required, CUresult, cuGetErrorName, (CUresult error, const char **text))                                        \
+    X(required, CUresult, cuGetErrorString, (CUresult error, const char **text))                                      \
+    X(required, CUresult, cuDeviceGet, (CUdevice * device, int ordinal))                                              \
+    X(required, CUresult, cuDeviceGetCount, (int *count))                                                             \
+    X(required, CUresult, cuDeviceGetName, (char *name, int length, CUdevice device))                                 \
+    X(required, CUresult, cuDeviceGetAttribute, (int *value, CUdevice_attribute which, CUdevice device))              \
+    X(required, CUresult, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                           \
+    X(required, CUresult, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                            \
+    X(required, CUresult, cuCtxPushCurrent_v2, (CUcontext context))                                                   \
+    X(required, CUresult, cuCtxPopCurrent_v2, (CUcontext * context))                                                  \
+    X(required, CUresult, cuCtxSynchronize, (void))                                                                   \
+    X(required, CUresult, cuStreamCreate, (CUstream * stream, unsigned int flags))                                    \
+    X(required, CUresult, cuStreamDestroy_v2, (CUstream stream))                                                      \
+    X(required, CUresult, cuStreamSynchronize, (CUstream stream))                                                     \
+    X(required, CUresult, cuStreamGetCtx, (CUstream stream, CUcontext * context))                                     \
+    X(required, CUresult, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags))                    \
+    X(required, CUresult, cuEventCreate, (CUevent * event, unsigned int flags))                                       \
+    X(required, CUresult, cuEventDestroy_v2, (CUevent event))                                                         \
+    X(required, CUresult, cuEventRecord, (CUevent event, CUstream stream))                                            \
+    X(required, CUresult, cuEventQuery, (CUevent event))                                                              \
+    X(required, CUresult, cuEventSynchronize, (CUevent event))                                                        \
+    X(required, CUresult, cuMemAlloc_v2, (CUdeviceptr * pointer, size_t size))                                        \
+    X(required, CUresult, cuMemFree_v2, (CUdeviceptr pointer))                                                        \
+    X(required, CUresult, cuMemAllocHost_v2, (void **pointer, size_t size))                                           \
+    X(required, CUresult, cuMemFreeHost, (void *pointer))                                                             \
+    X(optional, CUresult, cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *properties))                   \
+    X(optional, CUresult, cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute which, void *value))         \
+    X(optional, CUresult, cuMemPoolDestroy, (CUmemoryPool pool))                                                      \
+    X(optional, CUresult, cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep))                                          \
+    X(optional, CUresult, cuMemAllocFromPoolAsync,                                                                    \
+      (CUdeviceptr * pointer, size_t size, CUmemoryPool pool, CUstream stream))                                       \
+    X(optional, CUresult, cuMemFreeAsync, (CUdeviceptr pointer, CUstream stream))                                     \
+    X(required, CUresult, cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t size, CUstream stream))     \
+    X(required, CUresult, cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t size, CUstream stream))           \
+    X(required, CUresult, cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream))     \
+    X(required, CUresult, cuModuleLoadDataEx,                                                                         \
+      (CUmodule * module, const void *image, unsigned int count, CUjit_option *options, void **values))               \
+    X(required, CUresult, cuModuleUnload, (CUmodule module))                                                          \
+    X(required, CUresult, cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))            \
+    X(required, CUresult, cuFuncGetAttribute, (int *value, CUfunction_attribute which, CUfunction function))          \
+    X(required, CUresult, cuFuncSetAttribute, (CUfunction function, CUfunction_attribute which, int value))           \
+    X(optional, CUresult, cuGraphCreate, (CUgraph * graph, unsigned int flags))                                       \
+    X(optional, CUresult, cuGraphDestroy, (CUgraph graph))                                                            \
+    X(optional, CUresult, cuGraphAddKernelNode_v2,                                                                    \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count,                                    \
+       const CUDA_KERNEL_NODE_PARAMS *parameters))                                                                    \
+    X(optional, CUresult, cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) \
+    X(optional, CUresult, cuGraphExecDestroy, (CUgraphExec exec))                                                     \
+    X(optional, CUresult, cuGraphExecKernelNodeSetParams_v2,                                                          \
+      (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters))                                \
+    X(optional, CUresult, cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                         \
+    X(required, CUresult, cuLaunchKernel,                                                                             \
+      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,      \
+       unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void **parameters,     \
        void **extra))
 
 #define CUDA_NVRTC_TABLE(X)                                                                                          \

@@ -39,6 +39,11 @@ CUDA_CONSTANT_TABLE(X)
 #define CUfunction own_CUfunction
 #define CUstream own_CUstream
 #define CUevent own_CUevent
+#define CUgraph own_CUgraph
+#define CUgraphNode own_CUgraphNode
+#define CUgraphExec own_CUgraphExec
+#define CUkernel own_CUkernel
+#define CUDA_KERNEL_NODE_PARAMS own_CUDA_KERNEL_NODE_PARAMS
 #define CUmemoryPool own_CUmemoryPool
 #define nvrtcProgram own_nvrtcProgram
 #define CUmemPoolProps own_CUmemPoolProps
@@ -58,6 +63,11 @@ CUDA_CONSTANT_TABLE(X)
 #undef CUfunction
 #undef CUstream
 #undef CUevent
+#undef CUgraph
+#undef CUgraphNode
+#undef CUgraphExec
+#undef CUkernel
+#undef CUDA_KERNEL_NODE_PARAMS
 #undef CUmemoryPool
 #undef nvrtcProgram
 #undef CUmemPoolProps
@@ -78,6 +88,19 @@ _Static_assert(__builtin_types_compatible_p(CUdeviceptr, own_CUdeviceptr), "type
                        sizeof(((type *)0)->field) == sizeof(((own_##type *)0)->field), \
                    #type "." #field)
 _Static_assert(sizeof(CUmemPoolProps) == sizeof(own_CUmemPoolProps), "size of CUmemPoolProps");
+_Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == sizeof(own_CUDA_KERNEL_NODE_PARAMS), "size of kernel nodes");
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, func);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, gridDimX);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, gridDimY);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, gridDimZ);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, blockDimX);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, blockDimY);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, blockDimZ);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, sharedMemBytes);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, kernelParams);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, extra);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, kern);
+SAME_FIELD(CUDA_KERNEL_NODE_PARAMS, ctx);
 SAME_FIELD(CUmemPoolProps, allocType);
 SAME_FIELD(CUmemPoolProps, handleTypes);
 SAME_FIELD(CUmemPoolProps, location);

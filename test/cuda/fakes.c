@@ -43,6 +43,7 @@ static void reset(fake_control *c) {
     c->contexts = kept.contexts;
     c->streams = kept.streams;
     c->events = kept.events;
+    c->graphs = kept.graphs;
     c->modules = kept.modules;
     c->pools = kept.pools;
     c->pinned = kept.pinned;
@@ -60,7 +61,7 @@ void fakes_reset(fakes *f) {
 
 bool fakes_are_empty(const fakes *f) {
     const fake_control *d = f->driver;
-    bool empty = !d->contexts && !d->streams && !d->events && !d->modules && !d->pools && !d->pinned &&
+    bool empty = !d->contexts && !d->streams && !d->events && !d->graphs && !d->modules && !d->pools && !d->pinned &&
                  !d->allocations && !d->bytes && !f->nvrtc->programs && !f->current_context();
     if (!empty)
         fprintf(

@@ -30,6 +30,17 @@ dlc_graph *build(dlc_context *context) {
     return g;
 }
 
+/* Several kernels in a row: products of the rows of cumulative sums of softmax(x), [rows, rows]. */
+dlc_graph *three(dlc_context *context) {
+    dlc_graph *g;
+    assert_int_equal(dlc_graph_create(context, &g), DLC_OK);
+    dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
+    dlc_value y = dlc_softmax(x, 1);
+    dlc_value z = dlc_reverse(dlc_cumulative_sum(y, 0, false, false), 1, (int64_t[]){0});
+    dlc_output(g, "z", dlc_matmul(z, dlc_transpose(z, 2, (int64_t[]){1, 0})));
+    return g;
+}
+
 dlc_program *compile(dlc_context *context) {
     dlc_graph *g = build(context);
     dlc_program *program = NULL;

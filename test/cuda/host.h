@@ -25,6 +25,8 @@ enum { ROWS = 5, COLUMNS = 3, WIDTH = 4 };
 /* y[rows, WIDTH] = softmax(x[rows, COLUMNS] * exp(weights) + bias) */
 dlc_graph *build(dlc_context *context);
 dlc_program *compile(dlc_context *context);
+/* Several kernels in a row: products of the rows of cumulative sums of softmax(x), [rows, rows]. */
+dlc_graph *three(dlc_context *context);
 dlc_status create(const char *target, dlc_context **context);
 
 typedef struct matrix {

@@ -730,7 +730,7 @@ EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t si
 }
 
 /* The parameters as targets/cuda/cuda.h lists them. */
-static CUresult launch(CUfunction function, unsigned grid, CUstream stream, void **parameters) {
+static work describe_launch(CUfunction function, unsigned grid, void **parameters) {
     const tir_kernel *kernel = function->kernel;
     size_t arguments = (size_t)kernel->arguments, params = kernel->params.count;
     work w = {.kind = WORK_LAUNCH, .function = function, .count = grid};
@@ -743,6 +743,11 @@ static CUresult launch(CUfunction function, unsigned grid, CUstream stream, void
     w.local_stride = *(int64_t *)*parameters++;
     w.iteration = *(int64_t *)*parameters++;
     w.first = *(int64_t *)*parameters++;
+    return w;
+}
+
+static CUresult launch(CUfunction function, unsigned grid, CUstream stream, void **parameters) {
+    const work w = describe_launch(function, grid, parameters);
     CUresult result = give(stream, &w);
     if (result == CUDA_SUCCESS) control.launches++;
     if (result != CUDA_SUCCESS) free(w.buffers), free(w.params);
@@ -762,11 +767,120 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigne
     return result;
 }
 
+/* ---- graphs: nodes one behind the other; an executable one has copies of them */
+
+enum { NODES_MAX = 4096 };
+struct CUgraphNode_st {
+    work launch;
+};
+struct CUgraph_st {
+    int count;
+    struct CUgraphNode_st node[NODES_MAX];
+};
+struct CUgraphExec_st {
+    CUgraph graph; /* that it was made from */
+    int count;
+    work launch[NODES_MAX];
+};
+
+static bool is_wrong(const CUDA_KERNEL_NODE_PARAMS *p) {
+    return !p->func || !p->gridDimX || p->gridDimY != 1 || p->gridDimZ != 1 || !p->blockDimX || p->blockDimX > 1024 ||
+           p->blockDimY != 1 || p->blockDimZ != 1 || p->extra || p->kern || p->ctx ||
+           (p->sharedMemBytes > 48 << 10 && (int)p->sharedMemBytes > p->func->shared);
+}
+
+static work copy_launch(const work *from) {
+    const tir_kernel *kernel = from->function->kernel;
+    work w = *from;
+    size_t buffers = ((size_t)kernel->arguments + 1) * sizeof *w.buffers;
+    size_t params = ((size_t)kernel->params.count + 1) * sizeof *w.params;
+    w.buffers = memcpy(malloc(buffers), from->buffers, buffers);
+    w.params = memcpy(malloc(params), from->params, params);
+    return w;
+}
+
+static void drop_launch(work *w) {
+    free(w->buffers);
+    free(w->params);
+}
+
+EXPORT CUresult cuGraphCreate(CUgraph *out, unsigned int flags) {
+    BEGIN("cuGraphCreate");
+    if (flags) return CUDA_ERROR_INVALID_VALUE;
+    *out = calloc(1, sizeof **out);
+    control.graphs++;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphDestroy(CUgraph graph) {
+    BEGIN_RELEASE("cuGraphDestroy");
+    for (int i = 0; i < graph->count; i++) drop_launch(&graph->node[i].launch);
+    free(graph);
+    control.graphs--;
+    return failed;
+}
+
+EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph graph, const CUgraphNode *before, size_t count,
+                                        const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    BEGIN("cuGraphAddKernelNode_v2");
+    NEEDS_CONTEXT("cuGraphAddKernelNode_v2");
+    int at = graph->count;
+    bool behind = at ? count == 1 && before[0] == &graph->node[at - 1] : count == 0;
+    if (at == NODES_MAX || !behind || is_wrong(parameters))
+        return misuse(CUDA_ERROR_INVALID_VALUE, "a node of a wrong shape, or beside others");
+    graph->node[at].launch = describe_launch(parameters->func, parameters->gridDimX, parameters->kernelParams);
+    *out = &graph->node[graph->count++];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags) {
+    BEGIN("cuGraphInstantiateWithFlags");
+    if (flags) return CUDA_ERROR_INVALID_VALUE;
+    CUgraphExec exec = *out = calloc(1, sizeof *exec);
+    exec->graph = graph;
+    exec->count = graph->count;
+    for (int i = 0; i < graph->count; i++) exec->launch[i] = copy_launch(&graph->node[i].launch);
+    control.graphs++;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec) {
+    BEGIN_RELEASE("cuGraphExecDestroy");
+    for (int i = 0; i < exec->count; i++) drop_launch(&exec->launch[i]);
+    free(exec);
+    control.graphs--;
+    return failed;
+}
+
+EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                                  const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    BEGIN("cuGraphExecKernelNodeSetParams_v2");
+    int64_t at = node - exec->graph->node;
+    if (at < 0 || at >= exec->count || is_wrong(parameters) || parameters->func != exec->launch[at].function)
+        return misuse(CUDA_ERROR_INVALID_VALUE, "a node is changed that is none, or into something else");
+    drop_launch(&exec->launch[at]);
+    exec->launch[at] = describe_launch(parameters->func, parameters->gridDimX, parameters->kernelParams);
+    control.updates++;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+    BEGIN("cuGraphLaunch");
+    for (int i = 0; i < exec->count; i++) {
+        work w = copy_launch(&exec->launch[i]);
+        CUresult result = give(stream, &w);
+        if (result != CUDA_SUCCESS) drop_launch(&w);
+        if (result != CUDA_SUCCESS) return result;
+    }
+    control.graph_launches++;
+    return CUDA_SUCCESS;
+}
+
 /* For programs that do not look themselves (test/cuda/api_test.sh): what is left at the end, or was misused, is a failure. */
 __attribute__((destructor)) static void check_at_end(void) {
     const char *strict = getenv("FAKE_CUDA_STRICT");
-    long left = control.events + control.contexts + control.streams + control.modules + control.pools + control.pinned +
-                control.allocations;
+    long left = control.graphs + control.events + control.contexts + control.streams + control.modules + control.pools +
+                control.pinned + control.allocations;
     if (!strict || (!left && !control.message[0])) return;
     fprintf(stderr,
             "[  FAILED  ] fake CUDA: left are %ld contexts, %ld streams, %ld modules, %ld pools, %ld pinned, %ld "

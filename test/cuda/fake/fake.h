@@ -23,10 +23,10 @@ typedef struct fake_control {
     const char *refuses;                      /* NVRTC refuses sources with this text */
 
     /* What exists now. */
-    long contexts, streams, events, modules, pools, pinned, allocations, programs;
+    long contexts, streams, events, graphs, modules, pools, pinned, allocations, programs;
     size_t bytes;
     /* What happened. */
-    long launches, compilations;
+    long launches, compilations, graph_launches, updates;
     char message[1024]; /* of the first kernel that failed, or of the first misuse */
 } fake_control;
 
