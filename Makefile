@@ -97,7 +97,7 @@ test_src     := $(filter-out test/cuda/%,$(test_src))
 endif
 test_bins    := $(test_src:%.c=$(OUT)/%) $(OUT)/test/api/header_test_cxx
 test_scripts := $(wildcard test/*/*.sh)
-tsan_bins    := $(filter $(OUT)/test/jit/% $(OUT)/test/lib/pool% $(OUT)/test/lib/memory% $(OUT)/test/api/%,$(test_bins))
+tsan_bins    := $(filter $(addprefix $(OUT)/test/cuda/,async batch run) $(OUT)/test/jit/% $(OUT)/test/lib/pool% $(OUT)/test/lib/memory% $(OUT)/test/api/%,$(test_bins))
 
 # examples/x.c or examples/x/*.c
 example_names := $(sort $(notdir $(basename $(wildcard examples/*.c))) $(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c)))))

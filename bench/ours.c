@@ -95,7 +95,8 @@ bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_o
     double start = bench_now();
     for (int i = 0; i < p->count && !p->status; i++) p->status = bind_stage(&p->stages[i]);
     dlc_context_statistics(context, &after);
-    const bool plain = after.interpreted_regions > before.interpreted_regions; /* no figure of libdlc's worth a wait */
+    const bool plain = after.interpreted_regions + after.host_regions >
+                       before.interpreted_regions + before.host_regions; /* no figure of libdlc's worth a wait */
     if (!p->status && !plain) bench_programs_run(p);
     p->stages[0].first_seconds += bench_now() - start;
     if (!p->status && !plain) return p;

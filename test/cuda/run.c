@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -363,6 +364,62 @@ static void test_names(void **state) {
     assert_null(context);
 }
 
+/* However much memory there is: a run works or says that it is not enough, and leaves nothing there. */
+static void test_any_memory(void **state) {
+    (void)state;
+    dlc_context *context;
+    matrix x, z, wanted;
+    fakes_reset(f);
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    dlc_graph *g = three(context);
+    dlc_program *program;
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+    dlc_graph_destroy(g);
+    fill(&x, COLUMNS), describe(&z, ROWS), describe(&wanted, ROWS);
+    for (int i = 0; i < 2; i++) assert_int_equal(run(program, &x, &wanted), DLC_OK);
+    const size_t before = f->driver->bytes; /* some of it is released when the stream comes to it */
+    int refused = 0;
+    for (size_t more = 8; more < 1 << 20; more += more / 8) {
+        f->driver->memory = more;
+        dlc_status status = run(program, &x, &z);
+        assert_true(f->driver->bytes <= before);
+        if (status == DLC_OK) break;
+        assert_int_equal(status, DLC_OUT_OF_MEMORY);
+        refused++;
+    }
+    assert_true(refused > 2);
+    assert_memory_equal(z.data, wanted.data, ROWS * ROWS * sizeof(float));
+    f->driver->memory = 0;
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_true(fakes_are_empty(f));
+}
+
+/* Modules of a plan on several threads at once, if there are processors. */
+static void test_compile_threads(void **state) {
+    (void)state;
+    dlc_context *context;
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    matrix x, z;
+    fakes_reset(f);
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2) skip();
+    f->nvrtc->together = 2;
+    options.target = "cuda";
+    options.compile_threads = 2;
+    assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
+    dlc_graph *g = three(context);
+    dlc_program *program;
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+    dlc_graph_destroy(g);
+    fill(&x, COLUMNS), describe(&z, ROWS);
+    assert_int_equal(run(program, &x, &z), DLC_OK);
+    assert_int_equal(f->nvrtc->at_once, 2);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_string_equal(f->driver->message, "");
+    assert_true(fakes_are_empty(f));
+}
+
 typedef struct runner {
     dlc_program *program;
     const matrix *wanted;
@@ -420,6 +477,8 @@ int main(void) {
         cmocka_unit_test(test_views_of_constants),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_memory_ends),
+        cmocka_unit_test(test_any_memory),
+        cmocka_unit_test(test_compile_threads),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_threads),
     };

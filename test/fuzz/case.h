@@ -465,7 +465,7 @@ static inline bool case_check(const char *text, case_leg *legs, case_report *rep
     for (int l = 0; l < LEG_COUNT; l++) {
         dlc_statistics s;
         dlc_context_statistics(legs[l].context, &s);
-        if (l != LEG_INTERP) interpreted += s.interpreted_regions;
+        if (l != LEG_INTERP) interpreted += s.interpreted_regions + s.host_regions;
         dlc_program_destroy(c.program[l]);
     }
     if (good && interpreted) {

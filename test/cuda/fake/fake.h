@@ -20,6 +20,7 @@ typedef struct fake_control {
     bool no_pools, refuses_code, refuses_ptx; /* of a newer NVRTC than the driver */
     size_t memory;                            /* bytes of each device */
     int architectures[8];                     /* that NVRTC knows; by default 75, 80, 86, 90, 100 */
+    int together;                             /* compilations wait for so many at once, for some seconds */
     const char *refuses;                      /* NVRTC refuses sources with this text */
 
     /* What exists now. */
@@ -27,6 +28,7 @@ typedef struct fake_control {
     size_t bytes;
     /* What happened. */
     long launches, compilations, graph_launches, updates;
+    long at_once;       /* compilations, at most */
     char message[1024]; /* of the first kernel that failed, or of the first misuse */
 } fake_control;
 
