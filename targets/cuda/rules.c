@@ -2,6 +2,7 @@
  *   inline   cheap maps go into their readers
  *   collapse axes that all accesses run straight through become one
  *   tile     contractions: tiles of a block in shared memory, of a thread in registers
+ *   window   short sums of overlapping neighbours: a thread has all that it reads in registers
  *   rows     a root with reductions of its rows: a warp or a block works on each row, which stays on chip
  *   points   the rest: a thread for each point, or for a vector of neighbours */
 #include "targets/cuda/rules.h"

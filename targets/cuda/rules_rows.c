@@ -9,20 +9,30 @@ static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
     return &r->region->stages.data[cuda_stage_named(r, name)];
 }
 
+/* Bytes that an access moves in all, each element once. */
+static double moved_by(const cuda_rules *r, const tir_stage *stage, const tir_access *access) {
+    double bytes = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype);
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        const int64_t extent = cuda_extent(r, &stage->axis[a]);
+        if (access->stride[a] != 0 && extent > 1) bytes *= (double)extent;
+    }
+    return bytes;
+}
+
 int cuda_lane_axis(cuda_rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     tir_access access[CUDA_ACCESSES];
     int count = tir_accesses(r->region, s, access, CUDA_ACCESSES), best = -1;
-    int64_t most = -1;
+    double most = -1;
     if (stage->kind != TIR_REDUCE || !stage->merge[0] || count == CUDA_ACCESSES) return -1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) {
-        int64_t near = 0, far = 0;
+        double near = 0, far = 0;
         for (int i = 0; i < count; i++) {
-            int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[access[i].tensor].dtype);
+            const double bytes = moved_by(r, stage, &access[i]);
             if (access[i].stride[a] == 1)
-                near += size;
+                near += bytes;
             else if (access[i].stride[a] != 0)
-                far += size;
+                far += bytes;
         }
         if (near < far || near <= most || cuda_extent(r, &stage->axis[a]) < 2) continue;
         most = near;

@@ -286,6 +286,16 @@ static void lay_out(cuda_rules *r, const cuda_tile *t) {
     }
 }
 
+/* Are neighbours along an axis of the result neighbours in memory? */
+static bool lies_along(cuda_rules *r, int s, const char *axis) {
+    tir_access access[CUDA_ACCESSES];
+    const tir_stage *stage = &r->region->stages.data[s];
+    const int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
+    for (int a = 0; a < stage->space; a++)
+        if (strcmp(stage->axis[a].name, axis) == 0) return nearest(access, count, a) == 1;
+    return false;
+}
+
 /* All there is to know before rewriting; false: no tile. */
 static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     enum { LEAST = 2, LEAST_RESULTS = 64, LEAST_SUM = 4 };
@@ -293,9 +303,11 @@ static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     *t = (cuda_tile){.sums = stage.name, .pieces = 1};
     if (stage.kind != TIR_REDUCE || stage.fold >= 0 || stage.space < 2) return false;
     if (!find_sides(r, &stage, t) || !find_deviations(r, &stage, t)) return false;
-    if (t->points[CUDA_SIDE_M] < LEAST || t->points[CUDA_SIDE_N] < LEAST || t->points[CUDA_SIDE_SUM] < LEAST_SUM)
+    if (t->points[CUDA_SIDE_M] * t->points[CUDA_SIDE_N] < LEAST_RESULTS || t->points[CUDA_SIDE_SUM] < LEAST_SUM)
         return false;
-    if (t->points[CUDA_SIDE_M] * t->points[CUDA_SIDE_N] < LEAST_RESULTS) return false;
+    for (int side = 0; side < 2;
+         side++) /* a row times a matrix: if the matrix lies along the sum, rows read it better */
+        if (t->points[side ? CUDA_SIDE_N : CUDA_SIDE_M] < LEAST && !lies_along(r, s, side ? t->m : t->n)) return false;
     t->bytes[0] = factor_bytes(r, &stage, t, t->m);
     t->bytes[1] = factor_bytes(r, &stage, t, t->n);
     t->bytes[2] = (int64_t)lib_dtype_size(r->region->tensors.data[stage.tensor[0]].dtype);
