@@ -131,9 +131,7 @@ static void run(const char *name, unsigned blocks, int count, const void *const 
         if (i < count) check(r->copy(stream, TARGET_COPY_TO_DEVICE, memory[i], inputs[i], sizes[i], &error), &error);
         parameters[i] = &memory[i];
     }
-    check_driver(device->driver.cuLaunchKernel(function, blocks, 1, 1, LANES, 1, 1, 0, cuda_stream_handle(stream),
-                                               parameters, NULL),
-                 "cuLaunchKernel");
+    check(cuda_stream_launch(stream, function, blocks, LANES, 0, parameters, count + 1, &error), &error);
     check(r->copy(stream, TARGET_COPY_TO_HOST, output, memory[count], size, &error), &error);
     check(r->synchronise(stream, &error), &error);
     for (int i = 0; i <= count; i++) r->release(stream, memory[i]);
