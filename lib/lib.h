@@ -262,24 +262,25 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
 /* ---- environment (environment.c) -------------------------------------------------------------------------------------
  * Every variable the library reads: identifier, name, default, doc. `DLC_DEBUG=help` lists them through the log. */
 
-#define LIB_ENVIRONMENT_TABLE(X)                                                                                      \
-    X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                 \
-      "comma list: help, or stages to dump to the log: graph, bound, regions, "                                       \
-      "stages, schedule, steps, loops, llvm, asm, source, plan, cache")                                               \
-    X(LIB_ENV_CPU, "DLC_CPU", "", "CPU name given to LLVM instead of the host's")                                     \
-    X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "force a level: sse2, avx2 or avx512")                                \
-    X(LIB_ENV_THREADS, "DLC_THREADS", "", "overrides the threads option of contexts that own a pool")                 \
-    X(LIB_ENV_VERIFY, "DLC_VERIFY", "",                                                                               \
-      "0 nothing, 1 graphs, regions and loop IR when finished, 2 also after each pass over a graph, each rewriting "  \
-      "directive, and LLVM IR (default: 1, debug builds 2)")                                                          \
-    X(LIB_ENV_DISABLE, "DLC_DISABLE", "", "comma list of passes to switch off: simplify, fuse, layout, rules, alias; host: the CPU in place of a device; batch: CUDA graphs") \
-    X(LIB_ENV_LAYOUT, "DLC_LAYOUT", "", "all: every value that may be blocked is, whatever it costs (for tests)")     \
-    X(LIB_ENV_STATS, "DLC_STATS", "0", "1: statistics to the log when a context is destroyed")                        \
-    X(LIB_ENV_SEED, "DLC_SEED", "1", "seed of tests, fuzzing and random inputs")                                      \
-    X(LIB_ENV_SPIN, "DLC_SPIN_US", "100", "how long a waiting worker spins before it sleeps, microseconds")           \
-    X(LIB_ENV_PERF, "DLC_PERF_MAP", "0", "1: write /tmp/perf-PID.map lines for generated kernels")                    \
-    X(LIB_ENV_GDB, "DLC_GDB", "0", "1: register generated kernels with the debugger")                                 \
-    X(LIB_ENV_CUDA, "DLC_CUDA", "", "path of the CUDA driver library, instead of libcuda.so.1")                       \
+#define LIB_ENVIRONMENT_TABLE(X)                                                                                                          \
+    X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                                     \
+      "comma list: help, or stages to dump to the log: graph, bound, regions, "                                                           \
+      "stages, schedule, steps, loops, llvm, asm, source, plan, cache")                                                                   \
+    X(LIB_ENV_CPU, "DLC_CPU", "", "CPU name given to LLVM instead of the host's")                                                         \
+    X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "force a level: sse2, avx2 or avx512")                                                    \
+    X(LIB_ENV_THREADS, "DLC_THREADS", "", "overrides the threads option of contexts that own a pool")                                     \
+    X(LIB_ENV_VERIFY, "DLC_VERIFY", "",                                                                                                   \
+      "0 nothing, 1 graphs, regions and loop IR when finished, 2 also after each pass over a graph, each rewriting "                      \
+      "directive, and LLVM IR (default: 1, debug builds 2)")                                                                              \
+    X(LIB_ENV_DISABLE, "DLC_DISABLE", "",                                                                                                 \
+      "comma list of passes to switch off: simplify, fuse, layout, rules, alias; host: the CPU in place of a device; batch: CUDA graphs") \
+    X(LIB_ENV_LAYOUT, "DLC_LAYOUT", "", "all: every value that may be blocked is, whatever it costs (for tests)")                         \
+    X(LIB_ENV_STATS, "DLC_STATS", "0", "1: statistics to the log when a context is destroyed")                                            \
+    X(LIB_ENV_SEED, "DLC_SEED", "1", "seed of tests, fuzzing and random inputs")                                                          \
+    X(LIB_ENV_SPIN, "DLC_SPIN_US", "100", "how long a waiting worker spins before it sleeps, microseconds")                               \
+    X(LIB_ENV_PERF, "DLC_PERF_MAP", "0", "1: write /tmp/perf-PID.map lines for generated kernels")                                        \
+    X(LIB_ENV_GDB, "DLC_GDB", "0", "1: register generated kernels with the debugger")                                                     \
+    X(LIB_ENV_CUDA, "DLC_CUDA", "", "path of the CUDA driver library, instead of libcuda.so.1")                                           \
     X(LIB_ENV_NVRTC, "DLC_NVRTC", "", "path of the NVRTC library, instead of the newest that the driver suits")
 
 typedef enum lib_environment {

@@ -216,7 +216,7 @@ typedef struct vector_loop {
     tir_expr var;
     int64_t trips;
     const tir_stmt *store;
-    tir_expr condition;              /* around the store; 0: none */
+    tir_expr condition; /* around the store; 0: none */
     vector_access access[VECTOR_ACCESSES];
     int count;
     tir_expr let[VECTOR_LETS], let_value[VECTOR_LETS]; /* bound inside, those that load nothing written out */

@@ -307,6 +307,13 @@ static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_grap
 /* Of all that the leg ran: what its rules make of shared memory. */
 static tir_bank_report cuda_banks;
 
+/* A scatter stores x first, and then the updates. */
+static bool stores_once(const tir_region *region) {
+    for (uint32_t s = 0; s < region->stages.count; s++)
+        if (region->stages.data[s].kind == TIR_SCATTER) return false;
+    return true;
+}
+
 static void run_blocks(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs) {
     prepared_region *p = prepared;
     void **arguments = region_arguments(p, arena, inputs, outputs);
@@ -314,8 +321,8 @@ static void run_blocks(void *prepared, lib_arena *arena, void *const *inputs, vo
     lib_error error = {0};
     if (!p->kernel) return;
     if (tir_interpret(p->kernel, arguments, NULL,
-                      &(tir_interpret_options){.check = true, .stored_once = true, .banks = &banks}, arena->allocator,
-                      &error) != DLC_OK)
+                      &(tir_interpret_options){.check = true, .stored_once = stores_once(p->region), .banks = &banks},
+                      arena->allocator, &error) != DLC_OK)
         lib_raise_error(arena->scope, &error);
     if (banks.conflicts && getenv("SHOW_BANKS"))
         fprintf(stderr, "%lld accesses, %lld conflicts, most in %s\n%s\n", (long long)banks.accesses,
