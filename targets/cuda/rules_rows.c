@@ -212,6 +212,7 @@ static void copy_inputs(cuda_rules *r, row_group *g) {
     for (uint32_t t = 0; t < r->region->tensors.count; t++) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         int readers;
+        if (tensor->output) continue; /* the copy would take its place */
         if (tensor->stage >= 0 && in_group(g, r->region->stages.data[tensor->stage].name)) continue;
         if (tensor->stage >= 0 && r->region->stages.data[tensor->stage].removed) continue;
         if (!is_read_by_rows(r, g, t, &readers) || readers < 2 || g->members == CUDA_ROW_MEMBERS) continue;
