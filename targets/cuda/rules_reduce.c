@@ -228,7 +228,7 @@ static const char *make_row(cuda_rules *r, const char *name) {
     const tir_stage *stage = stage_named(r, name);
     const char *row = cuda_fresh_name(r, name, "row");
     if (stage->space > 0) return name;
-    cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one within", name, stage->axis[0].name, row);
+    cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s whole within", name, stage->axis[0].name, row);
     return row;
 }
 
