@@ -1,5 +1,6 @@
 /* Typed helpers over graph_emit: emission by name, sources, broadcasting. See build.h. */
 #include "graph/build.h"
+#include "graph/ops_common.h"
 
 #include "graph/internal.h"
 
@@ -237,6 +238,18 @@ graph_id graph_clamp(graph *g, graph_id low, graph_id x, graph_id high) {
 graph_id graph_cast(graph *g, graph_id x, dlc_dtype dtype) {
     if (graph_shape_of(g, x)->dtype == dtype) return x;
     return graph_emit_with(g, "cast", 1, &x, 1, (graph_setting[]){graph_set_integer("dtype", dtype)});
+}
+
+graph_id graph_widen(graph *g, graph_id x) {
+    return graph_cast(g, x, graph_sum_dtype(graph_shape_of(g, x)->dtype));
+}
+
+graph_id graph_add_number(graph *g, graph_id x, double number) {
+    return graph_add(g, x, graph_scalar_like(g, x, number));
+}
+
+graph_id graph_mul_number(graph *g, graph_id x, double number) {
+    return graph_mul(g, x, graph_scalar_like(g, x, number));
 }
 
 /* ---- structure ------------------------------------------------------------------------------------------------- */

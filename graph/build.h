@@ -73,6 +73,9 @@ GRAPH_BUILD_BINARY(X)
 graph_id graph_select(graph *g, graph_id condition, graph_id a, graph_id b);
 graph_id graph_clamp(graph *g, graph_id low, graph_id x, graph_id high);
 graph_id graph_cast(graph *g, graph_id x, dlc_dtype dtype); /* the same dtype: x itself */
+graph_id graph_widen(graph *g, graph_id x);                 /* f16 and bf16 to f32, in which composites compute */
+graph_id graph_add_number(graph *g, graph_id x, double number);
+graph_id graph_mul_number(graph *g, graph_id x, double number);
 
 /* ---- structure ------------------------------------------------------------------------------------------------- */
 

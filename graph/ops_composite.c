@@ -9,17 +9,6 @@
 
 /* ---- shared by expansions --------------------------------------------------------------------------------------- */
 
-static graph_id widen(graph *g, graph_id x) {
-    return graph_cast(g, x, graph_sum_dtype(graph_shape_of(g, x)->dtype));
-}
-
-static graph_id add_number(graph *g, graph_id x, double number) {
-    return graph_add(g, x, graph_scalar_like(g, x, number));
-}
-static graph_id mul_number(graph *g, graph_id x, double number) {
-    return graph_mul(g, x, graph_scalar_like(g, x, number));
-}
-
 /* The axes of a checked list, ascending; all of them when it is empty. */
 static int list_axes(const graph_attribute *axes, int rank, int64_t *out) {
     uint32_t set = graph_axes_of(axes, rank, true);
@@ -50,30 +39,30 @@ ACTIVATION(relu6) {
 
 ACTIVATION(leaky_relu) {
     graph_id negative = graph_lt(g, x, graph_scalar_like(g, x, 0));
-    return graph_select(g, negative, mul_number(g, x, PARAMETER(0)), x);
+    return graph_select(g, negative, graph_mul_number(g, x, PARAMETER(0)), x);
 }
 
 ACTIVATION(elu) {
     graph_id negative = graph_lt(g, x, graph_scalar_like(g, x, 0));
-    return graph_select(g, negative, mul_number(g, graph_expm1(g, x), PARAMETER(0)), x);
+    return graph_select(g, negative, graph_mul_number(g, graph_expm1(g, x), PARAMETER(0)), x);
 }
 
 ACTIVATION(gelu) {
     if (!attribute[0].integer) return graph_mul(g, x, graph_normal_cdf(g, x));
     /* (1 + tanh(u)) / 2 = logistic(2u) with u = sqrt(2/pi) (x + 0.044715 x^3) */
-    graph_id cubic = add_number(g, mul_number(g, graph_mul(g, x, x), 2 * 0.79788456080286535588 * 0.044715),
-                                2 * 0.79788456080286535588);
+    graph_id cubic = graph_add_number(g, graph_mul_number(g, graph_mul(g, x, x), 2 * 0.79788456080286535588 * 0.044715),
+                                      2 * 0.79788456080286535588);
     return graph_mul(g, x, graph_logistic(g, graph_mul(g, x, cubic)));
 }
 
 ACTIVATION(hard_sigmoid) {
-    graph_id line = add_number(g, mul_number(g, x, PARAMETER(0)), PARAMETER(1));
+    graph_id line = graph_add_number(g, graph_mul_number(g, x, PARAMETER(0)), PARAMETER(1));
     return graph_clamp(g, graph_scalar_like(g, x, 0), line, graph_scalar_like(g, x, 1));
 }
 
 ACTIVATION(hard_swish) {
     (void)attribute;
-    graph_id gate = graph_clamp(g, graph_scalar_like(g, x, 0), add_number(g, x, 3), graph_scalar_like(g, x, 6));
+    graph_id gate = graph_clamp(g, graph_scalar_like(g, x, 0), graph_add_number(g, x, 3), graph_scalar_like(g, x, 6));
     return graph_div(g, graph_mul(g, x, gate), graph_scalar_like(g, x, 6));
 }
 
@@ -98,7 +87,7 @@ static void expand_softmax_of(graph_expand *e, bool logarithm) {
     graph *g = e->g;
     dlc_dtype dtype = graph_shape_of(g, e->input[0])->dtype;
     int64_t axis = graph_axis_of(e->attribute[SOFTMAX_AXIS].integer, graph_shape_of(g, e->input[0])->rank);
-    graph_id x = widen(g, e->input[0]);
+    graph_id x = graph_widen(g, e->input[0]);
     graph_id shifted = graph_sub(g, x, graph_reduce_max(g, x, 1, &axis, true));
     graph_id power = graph_exp(g, shifted);
     graph_id sum = graph_reduce_sum(g, power, 1, &axis, true);
@@ -139,7 +128,7 @@ static void expand_logsumexp(graph_expand *e) {
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
     int64_t axes[DLC_MAX_RANK];
     int count = list_axes(&e->attribute[LOGSUMEXP_AXES], shape.rank, axes);
-    graph_id x = widen(g, e->input[0]);
+    graph_id x = graph_widen(g, e->input[0]);
     graph_id most = graph_reduce_max(g, x, count, axes, true);
     graph_id sum = graph_reduce_sum(g, graph_exp(g, graph_sub(g, x, most)), count, axes, true);
     graph_id infinite = graph_eq(g, graph_abs(g, most), graph_scalar_like(g, most, (double)__builtin_inff()));
@@ -171,7 +160,7 @@ static void expand_variance(graph_expand *e) {
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
     int64_t axes[DLC_MAX_RANK], correction = e->attribute[VARIANCE_CORRECTION].integer;
     int count = list_axes(&e->attribute[MEAN_AXES], shape.rank, axes);
-    graph_id x = widen(g, e->input[0]);
+    graph_id x = graph_widen(g, e->input[0]);
     bool keep = e->attribute[MEAN_KEEP].integer;
     graph_id mean = graph_reduce_mean(g, x, count, axes, keep);
     int64_t kept[DLC_MAX_RANK];
@@ -215,7 +204,7 @@ static graph_id normalise(graph *g, graph_id x, int axis, double epsilon, bool c
     for (int i = axis; i < rank; i++) axes[i - axis] = i;
     if (centre) x = graph_sub(g, x, graph_reduce_mean(g, x, rank - axis, axes, true));
     graph_id square = graph_reduce_mean(g, graph_mul(g, x, x), rank - axis, axes, true);
-    return graph_mul(g, x, graph_rsqrt(g, add_number(g, square, epsilon)));
+    return graph_mul(g, x, graph_rsqrt(g, graph_add_number(g, square, epsilon)));
 }
 
 static void expand_norm(graph_expand *e, bool centre) {
@@ -223,9 +212,9 @@ static void expand_norm(graph_expand *e, bool centre) {
     const graph_shape *shape = graph_shape_of(g, e->input[0]);
     dlc_dtype dtype = shape->dtype;
     int axis = graph_axis_of(e->attribute[NORM_AXIS].integer, shape->rank);
-    graph_id y = normalise(g, widen(g, e->input[0]), axis, e->attribute[NORM_EPSILON].number, centre);
-    if (e->input[1]) y = graph_mul(g, y, widen(g, e->input[1]));
-    if (e->inputs > 2 && e->input[2]) y = graph_add(g, y, widen(g, e->input[2]));
+    graph_id y = normalise(g, graph_widen(g, e->input[0]), axis, e->attribute[NORM_EPSILON].number, centre);
+    if (e->input[1]) y = graph_mul(g, y, graph_widen(g, e->input[1]));
+    if (e->inputs > 2 && e->input[2]) y = graph_add(g, y, graph_widen(g, e->input[2]));
     e->result[0] = graph_cast(g, y, dtype);
 }
 
@@ -253,10 +242,11 @@ static void expand_batch_norm(graph_expand *e) {
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
     int64_t axis = graph_axis_of(e->attribute[NORM_AXIS].integer, shape.rank);
     graph_id p[4];
-    for (int i = 0; i < 4; i++) p[i] = widen(g, e->input[1 + i]);
-    graph_id factor = graph_mul(g, p[0], graph_rsqrt(g, add_number(g, p[3], e->attribute[NORM_EPSILON].number)));
+    for (int i = 0; i < 4; i++) p[i] = graph_widen(g, e->input[1 + i]);
+    graph_id factor = graph_mul(g, p[0], graph_rsqrt(g, graph_add_number(g, p[3], e->attribute[NORM_EPSILON].number)));
     graph_id bias = graph_broadcast(g, p[1], shape.rank, shape.dim, &axis);
-    graph_id centred = graph_sub(g, widen(g, e->input[0]), graph_broadcast(g, p[2], shape.rank, shape.dim, &axis));
+    graph_id centred =
+        graph_sub(g, graph_widen(g, e->input[0]), graph_broadcast(g, p[2], shape.rank, shape.dim, &axis));
     graph_id y = graph_add(g, graph_mul(g, centred, graph_broadcast(g, factor, shape.rank, shape.dim, &axis)), bias);
     e->result[0] = graph_cast(g, y, shape.dtype);
 }
@@ -289,7 +279,7 @@ static void expand_linear(graph_expand *e) {
                                  (graph_setting[]){graph_set_list("contract_x", 1, &x_axis),
                                                    graph_set_list("contract_w", 1, &w_axis),
                                                    graph_set_integer("result", 1)}); /* f32 */
-    if (e->input[2]) y = graph_add(g, y, widen(g, e->input[2]));
+    if (e->input[2]) y = graph_add(g, y, graph_widen(g, e->input[2]));
     e->result[0] = graph_cast(g, y, x.dtype);
 }
 
@@ -366,7 +356,7 @@ static void expand_cross_entropy(graph_expand *e) {
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
     int64_t axis = graph_axis_of(e->attribute[CROSS_AXIS].integer, shape.rank);
     dlc_dtype dtype = label_dtype(g, e->input[1], shape.dim[axis]);
-    graph_id x = widen(g, e->input[0]), labels = graph_cast(g, e->input[1], dtype);
+    graph_id x = graph_widen(g, e->input[0]), labels = graph_cast(g, e->input[1], dtype);
     graph_id shifted = graph_sub(g, x, graph_reduce_max(g, x, 1, &axis, true));
     graph_id sum = graph_reduce_sum(g, graph_exp(g, shifted), 1, &axis, false);
     graph_id hit = is_label(g, &shape, (int)axis, labels);
@@ -629,10 +619,10 @@ static void reference_cross_entropy(const graph_reference *r) {
     X(hard_swish, "float", NO_ATTRIBUTES, 4, SAMPLES("hard_swish"), "x*min(max(x + 3, 0), 6)/6. ONNX HardSwish.")            \
     X(softplus, "float", NO_ATTRIBUTES, 6, SAMPLES("softplus"), "log(1 + exp(x)). ONNX Softplus.")
 
-#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                              \
-    static void expand_##name_(graph_expand *e) {                                                               \
-        dlc_dtype dtype = graph_shape_of(e->g, e->input[0])->dtype;                                             \
-        e->result[0] = graph_cast(e->g, activate_##name_(e->g, widen(e->g, e->input[0]), e->attribute), dtype); \
+#define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                                    \
+    static void expand_##name_(graph_expand *e) {                                                                     \
+        dlc_dtype dtype = graph_shape_of(e->g, e->input[0])->dtype;                                                   \
+        e->result[0] = graph_cast(e->g, activate_##name_(e->g, graph_widen(e->g, e->input[0]), e->attribute), dtype); \
     }
 ACTIVATION_TABLE(X)
 #undef X

@@ -7,18 +7,6 @@
 #include <math.h>
 #endif
 
-/* ---- shared by expansions */
-
-static graph_id widen(graph *g, graph_id x) {
-    return graph_cast(g, x, graph_sum_dtype(graph_shape_of(g, x)->dtype));
-}
-static graph_id add_number(graph *g, graph_id x, double number) {
-    return graph_add(g, x, graph_scalar_like(g, x, number));
-}
-static graph_id mul_number(graph *g, graph_id x, double number) {
-    return graph_mul(g, x, graph_scalar_like(g, x, number));
-}
-
 /* ---- group_norm, instance_norm: x [batch, channels, ...], scale and bias [channels] */
 
 enum { GROUP_GROUPS, GROUP_EPSILON };
@@ -53,14 +41,14 @@ static void expand_channel_norm(graph_expand *e, tir_expr groups, double epsilon
     tir_expr rows[3] = {shape.dim[0], groups, tir_div(g->pool, shape.dim[1], groups)};
     for (int i = 2; i < shape.rank; i++) rows[2] = tir_mul(g->pool, rows[2], shape.dim[i]);
     const int64_t axis = 2, channel = 1;
-    graph_id x = graph_reshape(g, widen(g, e->input[0]), 3, rows);
+    graph_id x = graph_reshape(g, graph_widen(g, e->input[0]), 3, rows);
     x = graph_sub(g, x, graph_reduce_mean(g, x, 1, &axis, true));
     graph_id square = graph_reduce_mean(g, graph_mul(g, x, x), 1, &axis, true);
-    graph_id y = graph_mul(g, x, graph_rsqrt(g, add_number(g, square, epsilon)));
+    graph_id y = graph_mul(g, x, graph_rsqrt(g, graph_add_number(g, square, epsilon)));
     y = graph_reshape(g, y, shape.rank, shape.dim);
     for (int i = 1; i < e->inputs; i++) {
         if (!e->input[i]) continue;
-        graph_id own = graph_broadcast(g, widen(g, e->input[i]), shape.rank, shape.dim, &channel);
+        graph_id own = graph_broadcast(g, graph_widen(g, e->input[i]), shape.rank, shape.dim, &channel);
         y = i == 1 ? graph_mul(g, y, own) : graph_add(g, y, own);
     }
     e->result[0] = graph_cast(g, y, shape.dtype);
@@ -96,13 +84,13 @@ static void expand_local_response_norm(graph_expand *e) {
         low[i] = i == 1 ? (size - 1) / 2 : 0;
         high[i] = i == 1 ? size / 2 : 0;
     }
-    graph_id x = widen(g, e->input[0]), square = graph_mul(g, x, x);
+    graph_id x = graph_widen(g, e->input[0]), square = graph_mul(g, x, x);
     graph_id sum = graph_emit_with(
         g, "reduce_window", 1, &square, 4,
         (graph_setting[]){graph_set_integer("op", 0), graph_set_list("window", shape.rank, window),
                           graph_set_list("low", shape.rank, low), graph_set_list("high", shape.rank, high)});
-    graph_id base = add_number(g, mul_number(g, sum, e->attribute[LOCAL_ALPHA].number / (double)size),
-                               e->attribute[LOCAL_BIAS].number);
+    graph_id base = graph_add_number(g, graph_mul_number(g, sum, e->attribute[LOCAL_ALPHA].number / (double)size),
+                                     e->attribute[LOCAL_BIAS].number);
     graph_id y = graph_mul(g, x, graph_pow(g, base, graph_scalar_like(g, base, -e->attribute[LOCAL_BETA].number)));
     e->result[0] = graph_cast(g, y, shape.dtype);
 }
@@ -133,8 +121,8 @@ LOSS(l1_loss) {
 LOSS(huber_loss) {
     const double delta = attribute[LOSS_PARAMETER].number;
     graph_id distance = graph_abs(g, graph_sub(g, x, t));
-    graph_id near = mul_number(g, graph_mul(g, distance, distance), 0.5);
-    graph_id far = mul_number(g, add_number(g, distance, -0.5 * delta), delta);
+    graph_id near = graph_mul_number(g, graph_mul(g, distance, distance), 0.5);
+    graph_id far = graph_mul_number(g, graph_add_number(g, distance, -0.5 * delta), delta);
     return graph_select(g, graph_le(g, distance, graph_scalar_like(g, x, delta)), near, far);
 }
 /* -(t log p + (1 - t) log(1 - p)) with p = logistic(x): max(x, 0) - x t + log(1 + exp(-|x|)) */
@@ -157,7 +145,7 @@ static void expand_loss(graph_expand *e,
     graph *g = e->g;
     const dlc_dtype dtype = graph_shape_of(g, e->input[0])->dtype;
     const int64_t reduction = e->attribute[LOSS_REDUCTION].integer;
-    graph_id y = loss(g, widen(g, e->input[0]), widen(g, e->input[1]), e->attribute);
+    graph_id y = loss(g, graph_widen(g, e->input[0]), graph_widen(g, e->input[1]), e->attribute);
     if (reduction == LOSS_MEAN) y = graph_reduce_mean(g, y, 0, NULL, false);
     if (reduction == LOSS_SUM) y = graph_reduce_sum(g, y, 0, NULL, false);
     e->result[0] = graph_cast(g, y, dtype);
@@ -193,10 +181,10 @@ static void expand_rotary_embedding(graph_expand *e) {
     apart.rank++;
     apart.dim[shape.rank - 1] = interleaved ? pairs : two;
     apart.dim[shape.rank] = interleaved ? two : pairs;
-    graph_id x = graph_reshape(g, widen(g, e->input[0]), apart.rank, apart.dim), member[2], turned[2];
+    graph_id x = graph_reshape(g, graph_widen(g, e->input[0]), apart.rank, apart.dim), member[2], turned[2];
     for (int i = 0; i < 2; i++)
         member[i] = graph_squeeze(g, graph_slice_axis(g, x, split, tir_index(g->pool, i), i ? two : one), split);
-    graph_id cosine = widen(g, e->input[1]), sine = widen(g, e->input[2]);
+    graph_id cosine = graph_widen(g, e->input[1]), sine = graph_widen(g, e->input[2]);
     turned[0] = graph_sub(g, graph_mul(g, member[0], cosine), graph_mul(g, member[1], sine));
     turned[1] = graph_add(g, graph_mul(g, member[1], cosine), graph_mul(g, member[0], sine));
     for (int i = 0; i < 2; i++) turned[i] = graph_expand_dims(g, turned[i], split);

@@ -68,6 +68,7 @@ void tir_lower_arguments(tir_lowering *l);
 void tir_lower_workspace(tir_lowering *l,
                          int s); /* homes of a stage's tensors that live in memory of the whole kernel */
 bool tir_lower_has_home(tir_lowering *l, int s);
+bool tir_lower_reads(tir_lowering *l, int reader, int producer); /* does a stage load what another one computes? */
 void tir_lower_open_scratch(tir_lowering *l, int s);
 
 /* lower_output.c: stages that are stored in their root's output */

@@ -142,15 +142,21 @@ static void find_reader(void *user, tir_expr load) {
     search->found = search->found || t->stage == search->producer;
 }
 
+bool tir_lower_reads(tir_lowering *l, int reader, int producer) {
+    reader_search search = {l, producer, false};
+    tir_stage_loads(&l->state, reader, find_reader, &search);
+    return search.found;
+}
+
 /* Is a value of a fold's state or steps used, through memory, by anything but the fold and its steps? */
 static bool used_outside(tir_lowering *l, int s, int fold) {
-    reader_search search = {l, s, false};
+    bool used = false;
     for (int c = 0; c < tir_stage_of(l, s)->count; c++)
-        search.found = search.found || l->region->tensors.data[tir_stage_of(l, s)->tensor[c]].output;
-    for (int q = 0; q < (int)l->region->stages.count && !search.found; q++)
+        used = used || l->region->tensors.data[tir_stage_of(l, s)->tensor[c]].output;
+    for (int q = 0; q < (int)l->region->stages.count && !used; q++)
         if (q != s && q != fold && !tir_stage_of(l, q)->removed && tir_stage_of(l, q)->fold != fold)
-            tir_stage_loads(&l->state, q, find_reader, &search);
-    return search.found;
+            used = tir_lower_reads(l, q, s);
+    return used;
 }
 
 bool tir_lower_has_home(tir_lowering *l, int s) {

@@ -8,31 +8,18 @@ static int runs_in(tir_lowering *l, int s, int root) {
     return s;
 }
 
-typedef struct reader_search {
-    tir_lowering *l;
-    int producer;
-    bool found;
-} reader_search;
-
-static void find_reader(void *user, tir_expr load) {
-    reader_search *search = user;
-    const tir_tensor *t = &search->l->region->tensors.data[tir_get(search->l->pool, load)->bits];
-    search->found = search->found || t->stage == search->producer;
-}
-
 /* All that read it, but the root, must have done so before the root's own loops begin. */
 static const char *place_flaw(tir_lowering *l, int s) {
     const tir_stage_plan *plan = tir_plan_of(l, s);
     int root = plan->at_stage;
     if (root < 0 || tir_plan_of(l, root)->at_stage >= 0) return "it is not attached to a root";
     for (int q = 0; q < (int)l->region->stages.count; q++) {
-        reader_search search = {l, s, false};
         if (q == s || q == root || tir_stage_of(l, q)->removed) continue;
         if (tir_plan_of(l, q)->in_output && tir_plan_of(l, q)->at_stage == root)
             return "another stage is stored there, too";
-        tir_stage_loads(&l->state, q, find_reader, &search);
-        int top = search.found ? runs_in(l, q, root) : -1;
-        if (search.found && (top < 0 || tir_plan_of(l, top)->at_node != plan->at_node))
+        bool reads = tir_lower_reads(l, q, s);
+        int top = reads ? runs_in(l, q, root) : -1;
+        if (reads && (top < 0 || tir_plan_of(l, top)->at_node != plan->at_node))
             return "something reads it in another loop than it is attached at";
     }
     return NULL;

@@ -129,6 +129,18 @@ typedef struct cuda_rules {
     lib_vec(const char *) done; /* stages that are scheduled, by name: rewrites renumber them */
 } cuda_rules;
 
+static inline int64_t cuda_ceil_div(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
+}
+static inline int64_t cuda_power_above(int64_t n) { /* of two, at least n */
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return power;
+}
+static inline int64_t cuda_least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 /* Appends a rewrite line and applies it to r->region. */
 void cuda_rewrite(cuda_rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cuda_stage_named(const cuda_rules *r, const char *name);                            /* -1: none */

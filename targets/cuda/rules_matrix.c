@@ -8,17 +8,6 @@
 
 enum { ROWS = 16, COLUMNS = 8, DEPTH = 16, WARP = TIR_WARP, ROW_BYTES = 128, STAGES = 4 };
 
-static int64_t ceil_div(int64_t n, int64_t d) {
-    return (n + d - 1) / d;
-}
-static int64_t power_above(int64_t n) {
-    int64_t power = 1;
-    while (power < n) power *= 2;
-    return power;
-}
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 static int64_t tile_of(const cuda_tile_axis *x) {
     return x->hi * x->thread * x->lo;
 }
@@ -29,11 +18,11 @@ static int64_t tile_of(const cuda_tile_axis *x) {
 static int best_axis(const cuda_tile *t, cuda_side side, int64_t points) {
     int best = -1;
     for (int a = 0; a < t->count; a++) {
-        const int64_t extent = t->axis[a].extent, whole = ceil_div(extent, points) * points;
+        const int64_t extent = t->axis[a].extent, whole = cuda_ceil_div(extent, points) * points;
         if (t->axis[a].side != side) continue;
         if (best >= 0) {
             const int64_t other = t->axis[best].extent;
-            if (extent * (ceil_div(other, points) * points) < other * whole) continue;
+            if (extent * (cuda_ceil_div(other, points) * points) < other * whole) continue;
         }
         best = a;
     }
@@ -66,9 +55,9 @@ static void spread(cuda_tile *t, cuda_side side, int64_t warps, int64_t own, int
         cuda_tile_axis *x = n == t->space ? first : &t->axis[n];
         if (x->side != side || (n < t->space && x == first)) continue;
         x->lo = x == first ? points : 1;
-        int64_t room = power_above(ceil_div(x->extent, x->lo));
-        x->hi = least(own, room), own /= x->hi, room /= x->hi;
-        x->thread = least(warps, room), warps /= x->thread;
+        int64_t room = cuda_power_above(cuda_ceil_div(x->extent, x->lo));
+        x->hi = cuda_least(own, room), own /= x->hi, room /= x->hi;
+        x->thread = cuda_least(warps, room), warps /= x->thread;
     }
     first->hi *= own, first->thread *= warps;
 }
@@ -93,12 +82,13 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     const int64_t shared = STAGES * t->steps * (bm + bn) * 2;
     int64_t blocks = t->points[CUDA_SIDE_BATCH];
     for (int a = 0; a < t->space; a++)
-        if (t->axis[a].side != CUDA_SIDE_BATCH) blocks *= ceil_div(t->axis[a].extent, tile_of(&t->axis[a]));
-    if (registers > least(r->machine->thread_registers, REGISTERS / t->threads) || shared > r->machine->shared_memory)
+        if (t->axis[a].side != CUDA_SIDE_BATCH) blocks *= cuda_ceil_div(t->axis[a].extent, tile_of(&t->axis[a]));
+    if (registers > cuda_least(r->machine->thread_registers, REGISTERS / t->threads) ||
+        shared > r->machine->shared_memory)
         return -1;
-    int64_t together = least(REGISTERS / (registers * t->threads), THREADS / t->threads);
-    together = least(together, r->machine->shared_memory / shared);
-    together = least(together, ceil_div(blocks, r->machine->multiprocessors));
+    int64_t together = cuda_least(REGISTERS / (registers * t->threads), THREADS / t->threads);
+    together = cuda_least(together, r->machine->shared_memory / shared);
+    together = cuda_least(together, cuda_ceil_div(blocks, r->machine->multiprocessors));
     const double sub = (double)(t->steps / DEPTH);
     const double arithmetic = sub * (double)(warps * size->own[0] * size->own[1] * EACH);
     const double reads = sub * (double)(warps * (size->own[0] * ROWS + size->own[1] * COLUMNS) * DEPTH * 2) / 128;
@@ -106,7 +96,7 @@ static double cost_of(const cuda_rules *r, const cuda_tile *t, const warp_tile *
     const double beside = reads > memory ? reads : memory;
     const double step = arithmetic > beside ? arithmetic + beside / 4 : beside + arithmetic / 4;
     const double rounds = (double)t->points[CUDA_SIDE_SUM] / (double)t->axis[t->stepped].extent *
-                          (double)ceil_div(t->axis[t->stepped].extent, t->steps);
+                          (double)cuda_ceil_div(t->axis[t->stepped].extent, t->steps);
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
 
@@ -418,7 +408,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
             split(r, copy, whole, VECTOR, rest, run, "");
             extent /= VECTOR;
         }
-        const int64_t lanes = least(power_above(extent), left);
+        const int64_t lanes = cuda_least(cuda_power_above(extent), left);
         if (extent > lanes && lanes > 1) {
             turn[a] = name_of(r, "turn", a), lane[a] = name_of(r, "lane", a);
             split(r, copy, rest, lanes, turn[a], lane[a], "");
@@ -443,7 +433,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
     }
     mark(r, "vec", copy, run);
     tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
-    const int64_t row = least(ROW_BYTES, 2 * copied(t, stage->axis[fast].name));
+    const int64_t row = cuda_least(ROW_BYTES, 2 * copied(t, stage->axis[fast].name));
     if (row >= 32)
         tir_schedule_add(r->schedule, "store %s shared swizzle %d", copy, (int)row);
     else
@@ -452,7 +442,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
 
 /* Copies for the next steps are under way while one is computed. */
 static void pipeline(cuda_rules *r, const cuda_tile *t, const char *at) {
-    int64_t points[2] = {1, 1}, rounds = ceil_div(t->axis[t->stepped].extent, t->steps), stages = STAGES;
+    int64_t points[2] = {1, 1}, rounds = cuda_ceil_div(t->axis[t->stepped].extent, t->steps), stages = STAGES;
     for (int a = 0; a < t->space; a++)
         if (t->axis[a].side <= CUDA_SIDE_N) points[t->axis[a].side] *= tile_of(&t->axis[a]);
     const int64_t stage = t->steps * (points[0] + points[1]) * 2;

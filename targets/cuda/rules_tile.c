@@ -70,31 +70,19 @@ static int64_t factor_bytes(const cuda_rules *r, const tir_stage *stage, const c
 
 /* ---- sizes */
 
-static int64_t ceil_div(int64_t n, int64_t d) {
-    return (n + d - 1) / d;
-}
-static int64_t power_above(int64_t n) {
-    int64_t power = 1;
-    while (power < n) power *= 2;
-    return power;
-}
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Gives the axes of a side their parts of `threads` threads and `own` results of each, the last axes first. The first takes what is left:
  * a tile may be larger than the side. */
 static void spread(cuda_tile *t, cuda_side side, int64_t threads, int64_t own, int64_t lo) {
     for (int a = t->space - 1; a >= 0; a--) {
         tile_axis *x = &t->axis[a];
         if (x->side != side) continue;
-        int64_t room = power_above(x->extent);
-        x->lo = least(least(own, lo), room), room /= x->lo, own /= x->lo;
+        int64_t room = cuda_power_above(x->extent);
+        x->lo = cuda_least(cuda_least(own, lo), room), room /= x->lo, own /= x->lo;
         lo = 1; /* vectors are of the last axis */
         x->hi = x->thread = 1;
-        if (room > threads) x->hi = least(own, room / threads);
+        if (room > threads) x->hi = cuda_least(own, room / threads);
         own /= x->hi, room /= x->hi;
-        x->thread = least(threads, room), threads /= x->thread;
+        x->thread = cuda_least(threads, room), threads /= x->thread;
     }
     for (int a = 0; a < t->space; a++) { /* the first axis of the side */
         tile_axis *x = &t->axis[a];
@@ -128,7 +116,7 @@ static double cycles_of_wave(double together, double rounds, double step) {
 }
 
 double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, double rounds, double step) {
-    const int64_t each = ceil_div(blocks, r->machine->multiprocessors);
+    const int64_t each = cuda_ceil_div(blocks, r->machine->multiprocessors);
     return (double)(each / together) * cycles_of_wave((double)together, rounds, step) +
            cycles_of_wave((double)(each % together), rounds, step);
 }
@@ -139,30 +127,30 @@ double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, d
 static double cost_of(const cuda_rules *r, cuda_tile *t, const tile_size *size) {
     enum { LANES = 128, REGISTERS = 65536, L2_BYTES = 20, THREADS = 2048, BESIDE = 4 };
     const int64_t bm = size->threads[0] * size->own[0], bn = size->threads[1] * size->own[1];
-    const int64_t words = t->bytes[2] > 4 ? 2 : 1, warps = ceil_div(t->threads, TIR_WARP);
-    const int64_t across = least(size->threads[1], TIR_WARP), down = TIR_WARP / across; /* threads of a warp */
+    const int64_t words = t->bytes[2] > 4 ? 2 : 1, warps = cuda_ceil_div(t->threads, TIR_WARP);
+    const int64_t across = cuda_least(size->threads[1], TIR_WARP), down = TIR_WARP / across; /* threads of a warp */
     const int64_t registers = 40 + words * (size->own[0] * size->own[1] + 2 * (size->own[0] + size->own[1]));
     const int64_t shared = t->steps * (bm * t->bytes[0] + bn * t->bytes[1]);
     int64_t blocks = t->points[CUDA_SIDE_BATCH];
     for (int a = 0; a < t->space; a++)
-        if (t->axis[a].side != CUDA_SIDE_BATCH) blocks *= ceil_div(t->axis[a].extent, tile_of(&t->axis[a]));
+        if (t->axis[a].side != CUDA_SIDE_BATCH) blocks *= cuda_ceil_div(t->axis[a].extent, tile_of(&t->axis[a]));
     if (registers > r->machine->thread_registers || shared > r->machine->shared_memory) return -1;
-    int64_t together = least(REGISTERS / (registers * t->threads), THREADS / t->threads);
-    together = least(together, r->machine->shared_memory / shared);
-    together = least(together, ceil_div(blocks, r->machine->multiprocessors));
+    int64_t together = cuda_least(REGISTERS / (registers * t->threads), THREADS / t->threads);
+    together = cuda_least(together, r->machine->shared_memory / shared);
+    together = cuda_least(together, cuda_ceil_div(blocks, r->machine->multiprocessors));
     if (together < 1) return -1;
     t->together = together;
     const int64_t vectors_m = size->own[0] / size->lo[0], vectors_n = size->own[1] / size->lo[1];
     const double arithmetic = (double)(warps * TIR_WARP * size->own[0] * size->own[1] * words) / (double)LANES;
-    const double reads = (double)(warps * (vectors_m * ceil_div(down * size->lo[0] * t->bytes[0], 128) +
-                                           vectors_n * ceil_div(across * size->lo[1] * t->bytes[1], 128)));
+    const double reads = (double)(warps * (vectors_m * cuda_ceil_div(down * size->lo[0] * t->bytes[0], 128) +
+                                           vectors_n * cuda_ceil_div(across * size->lo[1] * t->bytes[1], 128)));
     const double others =
         ((double)(warps * (vectors_m + vectors_n + 2)) + (double)(bm + bn) / (double)TIR_WARP * 3) / 4;
     const double memory = (double)(bm * t->bytes[0] + bn * t->bytes[1]) / (double)L2_BYTES;
     const double beside = reads + others + memory;
     const double step = (double)t->steps * (arithmetic > beside ? arithmetic + beside / (double)BESIDE
                                                                 : beside + arithmetic / (double)BESIDE);
-    const double rounds = (double)ceil_div(t->points[CUDA_SIDE_SUM], t->steps);
+    const double rounds = (double)cuda_ceil_div(t->points[CUDA_SIDE_SUM], t->steps);
     return cuda_tile_cycles(r, blocks, together, rounds, step);
 }
 
@@ -177,7 +165,7 @@ static double choose_size(cuda_rules *r, cuda_tile *t) {
                 for (int64_t n = 1; n <= 8; n *= 2) {
                     tile_size size = {{down, threads / down}, {m, n}, {m, n}};
                     for (int side = 0; side < 2; side++)
-                        size.lo[side] = least(least(size.own[side], 4), 16 / t->bytes[side]);
+                        size.lo[side] = cuda_least(cuda_least(size.own[side], 4), 16 / t->bytes[side]);
                     if (m * n * t->bytes[2] > 256) continue;
                     apply_size(t, &size);
                     double cost = cost_of(r, t, &size);
@@ -215,7 +203,7 @@ static void choose_steps(cuda_rules *r, int s, cuda_tile *t) {
         taken[next] = true;
         tile_axis *x = &t->axis[next];
         t->stepped = next;
-        x->lo = least(x->extent, t->steps == 1 ? STEPS : MORE / t->steps);
+        x->lo = cuda_least(x->extent, t->steps == 1 ? STEPS : MORE / t->steps);
         t->steps *= x->lo;
         if (x->lo < x->extent) break;
     }
@@ -485,7 +473,7 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
 static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     enum { MOST = 4 };
     int64_t points[CUDA_SIDES] = {1, 1, 1, 1}, stages = MOST;
-    const int64_t rounds = ceil_div(t->axis[t->stepped].extent, t->axis[t->stepped].lo);
+    const int64_t rounds = cuda_ceil_div(t->axis[t->stepped].extent, t->axis[t->stepped].lo);
     for (int a = 0; a < t->space; a++) points[t->axis[a].side] *= tile_of(&t->axis[a]);
     const int64_t stage = t->steps * ((points[CUDA_SIDE_M] + 4) * t->bytes[0] + points[CUDA_SIDE_N] * t->bytes[1]);
     for (int side = 0; side < 2; side++) { /* what computes something is no copy */
@@ -600,7 +588,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
                 extent /= vector;
             }
             if (!rest) continue;
-            int64_t lanes = least(power_above(extent), a == along && elements ? ROW_LANES : left);
+            int64_t lanes = cuda_least(cuda_power_above(extent), a == along && elements ? ROW_LANES : left);
             if (extent > lanes && lanes > 1) {
                 turn[a] = loop_name(r, "turn", a), lane[a] = loop_name(r, "lane", a);
                 tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, rest, (long long)lanes, turn[a],
