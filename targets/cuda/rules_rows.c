@@ -335,7 +335,9 @@ static void attach(cuda_rules *r, const char *stage, const char *root, const cha
 static void schedule_part(cuda_rules *r, const row_group *g, const char *name) {
     enum { FLIGHT = 4 };
     const tir_stage *stage = stage_named(r, name);
-    const int64_t steps = cuda_extent(r, &stage->axis[cuda_lane_axis(r, cuda_stage_named(r, name))]);
+    int64_t steps = 1;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++)
+        if (strcmp(stage->axis[a].name, "step") == 0) steps = cuda_extent(r, &stage->axis[a]);
     const char *lane = "place", *step = "step";
     lib_text order;
     if (g->vector > 1) {
