@@ -319,8 +319,7 @@ typedef struct lib_fp_state {
 } lib_fp_state;
 lib_fp_state lib_fp_enter(void);
 void lib_fp_restore(lib_fp_state state);
-/* The same for generated code alone, which has nothing to do with the x87 unit: reading its control word takes longer than all the rest.
- * Exception flags that it raises stay raised where the modes were as we want them: to look once more waits for the last result. */
+/* The same for generated code alone, which has nothing to do with the x87 unit: reading its control word takes longer than all the rest. */
 lib_fp_state lib_fp_enter_vectors(void);
 void lib_fp_restore_vectors(lib_fp_state state);
 

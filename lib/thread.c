@@ -142,7 +142,7 @@ lib_fp_state lib_fp_enter_vectors(void) {
     return state;
 }
 void lib_fp_restore_vectors(lib_fp_state state) {
-    if ((state.control & ~(uint64_t)FP_FLAGS) != (FP_DEFAULT & 0xffff)) _mm_setcsr((unsigned)state.control);
+    if (_mm_getcsr() != state.control) _mm_setcsr((unsigned)state.control);
 }
 #else
 lib_fp_state lib_fp_enter_vectors(void) {

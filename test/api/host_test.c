@@ -448,6 +448,35 @@ static void test_floating_point_state(void **state) {
 #endif
 }
 
+/* Exception flags are the host's: kernels round, overflow and divide by zero, and nobody sees it. */
+static void test_exception_flags(void **state) {
+    (void)state;
+#if defined(__x86_64__)
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 1, (dlc_dim[]){{64, NULL}});
+        dlc_output(g, "y", dlc_div(dlc_exp(x), x));
+        dlc_program *program = compile(context, g);
+        float in[64] = {0}, out[64];
+        for (int i = 1; i < 64; i++) in[i] = 3.3f * (float)i;
+        tensor tx, ty;
+        const DLTensor *input = &make_tensor(&tx, DLC_F32, in, 1, SHAPE(64))->dl;
+        dlc_output_slot slot = {&make_tensor(&ty, DLC_F32, out, 1, SHAPE(64))->dl, NULL};
+        for (int run = 0; run < 2; run++) {
+            _mm_setcsr(_mm_getcsr() & ~0x3fu);
+            OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+            if (run) assert_int_equal(_mm_getcsr() & 0x3fu, 0); /* the first one compiles */
+        }
+        assert_true(isinf(out[0]) && isinf(out[40]));
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+#endif
+}
+
 /* ---- cancellation, budgets */
 
 static volatile int cancel_flag;
@@ -690,6 +719,7 @@ int main(void) {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_floating_point_state),
+        cmocka_unit_test(test_exception_flags),
         cmocka_unit_test(test_cancel_run),
         cmocka_unit_test(test_cancel_compile_and_budget),
         cmocka_unit_test(test_runs_in_progress),
