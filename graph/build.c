@@ -1,6 +1,5 @@
 /* Typed helpers over graph_emit: emission by name, sources, broadcasting. See build.h. */
 #include "graph/build.h"
-#include "graph/ops_common.h"
 
 #include "graph/internal.h"
 

@@ -40,10 +40,6 @@ static inline int graph_axis_of(int64_t axis, int rank) {
 }
 /* Bit set of the axes of a checked list; an empty list means all of them where `all`. */
 uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all);
-/* What sums of the dtype are kept in: f32 for f16 and bf16, else the dtype itself. */
-static inline dlc_dtype graph_sum_dtype(dlc_dtype dtype) {
-    return dtype == DLC_F16 || dtype == DLC_BF16 ? DLC_F32 : dtype;
-}
 
 /* ---- sums of products: contraction and convolution */
 

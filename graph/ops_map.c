@@ -487,7 +487,7 @@ static void reference_bit_cast(const graph_reference *r) {
     X(round, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
       "Nearest integral number, halves to the even one. StableHLO round_nearest_even.")                                \
     X(trunc, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                             \
-      "Nearest integral number towards zero. ONNX and NumPy have it as a cast there and back, or trunc.")              \
+      "Nearest integral number towards zero. NumPy trunc.")                                                            \
     X(is_nan, 1, "x", "float", 0, graph_infer_compare, 0, UNARY, "Is x NaN? Result bool. CHLO is_nan.")                \
     X(is_inf, 1, "x", "float", 0, graph_infer_compare, 0, UNARY,                                                       \
       "Is x infinite, of either sign? Result bool. CHLO is_inf.")                                                      \
