@@ -1,88 +1,19 @@
 /* Running prepared kernels, with every check that the header promises. Memory that a phase can be wrong about has
  * *cells* beside it: who wrote and read it last, in which task and which iteration of a vec loop. */
 #include "tir/arith.h"
-#include "tir/interpret_banks.h"
-#include "tir/interpret_program.h"
+#include "tir/interpret_frame.h"
 #include "tir/registers.h"
 
 #include <math.h>
 
+/* local shorthand */
+typedef tir_frame frame;
+typedef tir_placed buffer;
+typedef tir_space space;
+typedef tir_cell cell;
+typedef tir_thread_tag thread_tag;
+
 /* ---- memory */
-
-/* Who of a block touched a unit of memory, and when: which barriers of the block and of its warp were behind it, and which thread
- * loops. */
-typedef struct thread_tag {
-    uint32_t block, warp, nest;
-    uint32_t thread; /* thread, several threads of one warp, or several of the block; see the enum */
-} thread_tag;
-
-enum { THREAD_LIMIT = 1024, THREAD_WARPS = 2048, THREAD_MANY = 4096, THREAD_ALL = 4097 /* outside of thread loops */ };
-
-/* History of one unit of memory. Tags are time << 32 | who, so that nothing needs to be cleared between phases or
- * loops. */
-typedef struct cell {
-    uint64_t writer, reader;           /* phase run << 32 | task */
-    uint64_t lane_writer, lane_reader; /* run of a vec loop << 32 | LANE_REDUCTION | iteration */
-    thread_tag thread_writer, thread_reader;
-    uint32_t owner; /* buffer + 1 whose defined value is here; 0: poison */
-    uint32_t life;  /* the life of the scope's contents in which it was written */
-    uint32_t group; /* of the asynchronous store that wrote it; 0: another store did */
-} cell;
-
-#define MANY UINT32_C(0xffffffff)           /* task: several */
-#define LANE_REDUCTION UINT64_C(0x80000000) /* touched by exact reductions only */
-#define LANE_MANY UINT64_C(0x7fffffff)      /* iteration: several */
-
-/* Memory that several buffers may share: overlapping arguments, the workspace, the local scratch; or one stack or reg
- * buffer. */
-typedef struct space {
-    char *low;
-    int64_t bytes;
-    int64_t unit;  /* bytes per cell: divides sizes and addresses of all elements */
-    cell *cells;   /* NULL: nothing here is ever written, or checks are off */
-    bool shared;   /* between tasks: races are possible */
-    bool scratch;  /* poison at first */
-    bool per_task; /* contents end with the task */
-} space;
-
-enum { WORKSPACE_SPACE, LOCAL_SPACE, SHARED_SPACE, FIRST_ARGUMENT_SPACE };
-
-typedef struct buffer {
-    const tir_buffer *info;
-    char *base;
-    int64_t extent[16], stride[16];
-    uint32_t space;
-    int32_t size; /* of an element */
-} buffer;
-
-/* Groups of asynchronous stores of the task so far, from 1. All threads commit and wait together. */
-typedef struct async_groups {
-    uint32_t open, done;      /* the group that stores now belong to; the last one that was waited for */
-    lib_vec(uint32_t) blocks; /* by group that is done, from 1: barriers of the block before it was waited for */
-} async_groups;
-
-typedef struct frame {
-    const tir_program *program;
-    const tir_kernel *kernel;
-    lib_arena *arena;
-    const tir_interpret_options *options;
-    uint64_t *values; /* by slot */
-    uint8_t *taint;   /* by slot: poison */
-    buffer *buffers;
-    lib_vec(space) spaces;
-    const tir_step *step; /* being executed, for messages */
-    uint64_t tag;         /* phase run << 32 | task */
-    uint32_t phase_run, task_run;
-    uint64_t lane, lane_runs;                /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
-    thread_tag thread;                       /* now. block 0: the phase has no thread loops */
-    bool one_warp;                           /* the block is */
-    uint32_t blocks;                         /* and barriers of blocks so far: each begins a new one for `thread` */
-    uint32_t nests;                          /* thread loops begun so far */
-    uint32_t warps[THREAD_LIMIT / TIR_WARP]; /* barriers of each warp so far */
-    async_groups async;
-    tir_banks *banks; /* NULL: conflicts are not counted */
-    bool partial;     /* other calls ran before: what the workspace holds is not known */
-} frame;
 
 _Noreturn static void fail(frame *f, const char *what) {
     lib_text text;
@@ -621,7 +552,7 @@ static void run_barrier(frame *f) {
 
 /* Behind it all groups but the latest ones are done; those that were not before are so from here on. */
 static void run_wait(frame *f, uint32_t groups) {
-    async_groups *a = &f->async;
+    tir_async_groups *a = &f->async;
     while (a->done + groups + 1 < a->open) {
         a->done++;
         while (a->blocks.count <= a->done) lib_vec_push(f->arena, &a->blocks, 0);
@@ -661,114 +592,6 @@ static void run_steps(frame *f, const tir_step *step) {
 
 /* ---- setting up */
 
-static int64_t greatest_divisor(int64_t a, int64_t b) {
-    if (a < 0) a = -a;
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-static int64_t multiply(frame *f, int64_t a, int64_t b) {
-    int64_t product;
-    if (__builtin_mul_overflow(a, b, &product))
-        lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: a buffer's size overflows", f->kernel->name);
-    return product;
-}
-
-static uint32_t add_space(frame *f, space s) {
-    lib_vec_push(f->arena, &f->spaces, s);
-    return f->spaces.count - 1;
-}
-
-/* Bytes from low to high of an argument; 0 of an empty one. Strides may be negative. */
-static void argument_extent(frame *f, const buffer *b, char **low, char **high) {
-    int64_t first = 0, last = 0;
-    *low = *high = b->base;
-    for (int i = 0; i < b->info->rank; i++) {
-        if (b->extent[i] <= 0) return;
-        int64_t reach = multiply(f, b->extent[i] - 1, b->stride[i]);
-        *(reach < 0 ? &first : &last) += reach;
-    }
-    if (!b->base)
-        lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: argument %s is NULL", f->kernel->name, b->info->name);
-    *low = b->base + first * b->size;
-    *high = b->base + (last + 1) * b->size;
-    if ((uintptr_t)b->base % (uintptr_t)b->info->alignment)
-        lib_raise(f->arena->scope, DLC_INTERNAL, "kernel %s: argument %s is not aligned to %d bytes", f->kernel->name,
-                  b->info->name, (int)b->info->alignment);
-}
-
-/* Arguments that overlap in memory share a space. */
-static void place_argument(frame *f, uint32_t id) {
-    buffer *b = &f->buffers[id];
-    char *low, *high;
-    argument_extent(f, b, &low, &high);
-    uint32_t mine = add_space(f, (space){.low = low, .bytes = high - low, .unit = b->size, .shared = true});
-    b->space = mine;
-    for (uint32_t k = FIRST_ARGUMENT_SPACE; k < mine; k++) {
-        space *s = &f->spaces.data[k], *m = &f->spaces.data[mine];
-        if (s->low >= m->low + m->bytes || m->low >= s->low + s->bytes) continue;
-        int64_t unit = greatest_divisor(s->low - m->low, greatest_divisor(s->unit, m->unit));
-        char *end = s->low + s->bytes > m->low + m->bytes ? s->low + s->bytes : m->low + m->bytes;
-        if (s->low < m->low) m->low = s->low;
-        m->bytes = end - m->low;
-        m->unit = unit;
-        *s = (space){.low = NULL, .unit = 1, .shared = true};
-        for (uint32_t i = 0; i < id; i++)
-            if (f->buffers[i].space == k) f->buffers[i].space = mine;
-        k = FIRST_ARGUMENT_SPACE - 1; /* the space grew: look again */
-    }
-}
-
-static int64_t compact_elements(frame *f, const buffer *b) {
-    int64_t elements = 1;
-    for (int i = 0; i < b->info->rank; i++) elements = multiply(f, elements, b->extent[i] > 0 ? b->extent[i] : 0);
-    return elements;
-}
-
-/* From the first to the last: strides may leave gaps. */
-static int64_t spanned_elements(frame *f, const buffer *b) {
-    int64_t last = 0;
-    for (int i = 0; i < b->info->rank; i++) {
-        if (b->extent[i] <= 0) return 0;
-        last += multiply(f, b->extent[i] - 1, b->stride[i]);
-    }
-    return last + 1;
-}
-
-/* Fills with what is neither zero nor a small number, so that don't-care values show where they matter. */
-static char *scratch_block(frame *f, int64_t bytes) {
-    if (bytes == 0) return NULL;
-    char *block = lib_arena_take_aligned(f->arena, (size_t)bytes, TIR_BUFFER_ALIGNMENT);
-    return memset(block, 0xfb, (size_t)bytes);
-}
-
-static void place_private(frame *f, buffer *b) {
-    int64_t bytes = multiply(f, compact_elements(f, b), b->size);
-    b->base = scratch_block(f, bytes);
-    b->space =
-        add_space(f, (space){.low = b->base, .bytes = bytes, .unit = b->size, .scratch = true, .per_task = true});
-}
-
-static void place_scratch(frame *f, buffer *b, uint32_t id, char *block, int64_t block_bytes) {
-    space *s = &f->spaces.data[id];
-    int64_t bytes = multiply(f, spanned_elements(f, b), b->size);
-    if (b->info->swizzle) bytes = (bytes + 127) / 128 * 128;
-    uint32_t slot = f->program->offsets[b - f->buffers];
-    int64_t offset = slot ? (int64_t)f->values[slot] : 0;
-    if (offset < 0 || offset > block_bytes || bytes > block_bytes - offset)
-        lib_raise(f->arena->scope, DLC_INTERNAL,
-                  "kernel %s: %s buffer %s, %lld bytes at %lld, exceeds the %lld bytes of its scope", f->kernel->name,
-                  tir_scope_names[b->info->scope], b->info->name, (long long)bytes, (long long)offset,
-                  (long long)block_bytes);
-    s->unit = greatest_divisor(offset, greatest_divisor(b->size, s->unit));
-    b->base = block ? block + offset : NULL;
-    b->space = id;
-}
-
 /* Evaluates what depends on parameters only. */
 static void enter(frame *f, const int64_t *params) {
     const tir_program *program = f->program;
@@ -788,79 +611,13 @@ static void enter(frame *f, const int64_t *params) {
     run_code(f, &program->entry);
 }
 
-static int64_t size_of(const frame *f, uint32_t slot) {
-    int64_t size = slot ? (int64_t)f->values[slot] : 0;
-    return size > 0 ? size : 0;
-}
-
-static int64_t all_shared(const tir_kernel *kernel) {
-    int64_t most = 0, offset = 0;
-    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
-        const tir_buffer *info = &kernel->buffers.data[i];
-        if (info->scope != TIR_SCOPE_SHARED || !info->offset) continue;
-        tir_is_const(kernel->pool, info->offset, &offset);
-        const int64_t end = offset + (tir_buffer_bytes(kernel, info) + 127) / 128 * 128;
-        if (end > most) most = end;
-    }
-    return most;
-}
-
-static void place_buffers(frame *f, void *const *arguments, char *workspace, char *local) {
-    const tir_kernel *kernel = f->kernel;
-    const int64_t workspace_bytes = size_of(f, f->program->workspace), local_bytes = size_of(f, f->program->local);
-    f->buffers = LIB_NEW_ARRAY(f->arena, buffer, kernel->buffers.count);
-    add_space(f,
-              (space){.low = workspace, .bytes = workspace_bytes, .unit = 8, .shared = true, .scratch = !f->partial});
-    add_space(f, (space){.low = local, .bytes = local_bytes, .unit = 8, .scratch = true, .per_task = true});
-    const int64_t shared_bytes = all_shared(kernel);
-    char *shared = scratch_block(f, shared_bytes);
-    add_space(f, (space){.low = shared, .bytes = shared_bytes, .unit = 8, .scratch = true, .per_task = true});
-    for (uint32_t i = 0; i < kernel->buffers.count; i++) {
-        buffer *b = &f->buffers[i];
-        b->info = &kernel->buffers.data[i];
-        b->size = (int32_t)lib_dtype_size(b->info->dtype);
-        for (int d = 0; d < b->info->rank; d++) {
-            b->extent[d] = (int64_t)f->values[f->program->extents[i][d]];
-            b->stride[d] = (int64_t)f->values[f->program->strides[i][d]];
-        }
-        switch (b->info->scope) {
-        case TIR_SCOPE_ARG:
-            b->base = arguments[b->info->argument];
-            place_argument(f, i);
-            break;
-        case TIR_SCOPE_WORKSPACE: place_scratch(f, b, WORKSPACE_SPACE, workspace, workspace_bytes); break;
-        case TIR_SCOPE_LOCAL: place_scratch(f, b, LOCAL_SPACE, local, local_bytes); break;
-        case TIR_SCOPE_SHARED: place_scratch(f, b, SHARED_SPACE, shared, shared_bytes); break;
-        default: place_private(f, b); break;
-        }
-    }
-}
-
-static void mark_written(void *user, const tir_stmt *stmt) {
-    if (stmt->kind == TIR_STORE) ((bool *)user)[stmt->store.buffer] = true;
-    if (stmt->kind == TIR_COLLECTIVE) ((bool *)user)[stmt->collective.place[0].buffer] = true;
-}
-
-/* Memory that is never written cannot race, and arguments are never poison: no cells there. */
-static void place_cells(frame *f) {
-    bool *written = LIB_NEW_ARRAY(f->arena, bool, f->kernel->buffers.count);
-    for (uint32_t i = 0; i < f->kernel->phases.count; i++)
-        tir_stmt_walk(f->kernel->phases.data[i].body, mark_written, written);
-    for (uint32_t i = 0; i < f->kernel->buffers.count; i++) {
-        space *s = &f->spaces.data[f->buffers[i].space];
-        if (s->cells || (!written[i] && !s->scratch)) continue;
-        if (f->partial && s->shared) continue; /* calls are many and short: cells of all arguments would cost more */
-        s->cells = LIB_NEW_ARRAY(f->arena, cell, (size_t)(s->bytes / s->unit + 1));
-    }
-}
-
 static void frame_init(frame *f, lib_arena *arena, const tir_program *program, void *const *arguments,
                        const int64_t *params, char *workspace, char *local, const tir_interpret_options *options,
                        bool partial) {
     *f = (frame){.program = program, .kernel = program->kernel, .arena = arena, .options = options, .partial = partial};
     enter(f, params);
-    place_buffers(f, arguments, workspace, local);
-    if (options->check) place_cells(f);
+    tir_place_buffers(f, arguments, workspace, local);
+    if (options->check) tir_place_cells(f);
     if (!options->banks) return;
     f->banks = LIB_NEW(arena, tir_banks);
     f->banks->arena = arena;
@@ -873,7 +630,7 @@ static void zero_buffers(frame *f) {
         const buffer *b = &f->buffers[i];
         const space *s = &f->spaces.data[b->space];
         if (!b->info->zero_initialised || !s->per_task) continue;
-        const int64_t bytes = compact_elements(f, b) * b->size;
+        const int64_t bytes = tir_compact_elements(f, b) * b->size;
         if (bytes) memset(b->base, 0, (size_t)bytes);
         cell *c = s->cells ? s->cells + (b->base - s->low) / s->unit : NULL;
         for (int64_t n = 0; c && n < bytes / s->unit; n++, c++) {
@@ -934,7 +691,7 @@ static void check_stored(frame *f) {
         const buffer *b = &f->buffers[i];
         const space *s = &f->spaces.data[b->space];
         if (b->info->scope != TIR_SCOPE_ARG || !b->info->written || b->info->read || !s->cells) continue;
-        int64_t index[16] = {0}, offset = 0, left = compact_elements(f, b);
+        int64_t index[16] = {0}, offset = 0, left = tir_compact_elements(f, b);
         for (; left > 0; left--) {
             if (!s->cells[(b->base + offset * b->size - s->low) / s->unit].owner)
                 fail_access(f, b, index, "nothing is stored to");
@@ -955,8 +712,8 @@ static void interpret(lib_arena *arena, const tir_kernel *kernel, void *const *a
     const tir_program *program = tir_program_new(arena, kernel);
     frame sizes = {.program = program, .kernel = kernel, .arena = arena, .options = options}, f;
     enter(&sizes, params);
-    char *workspace = scratch_block(&sizes, size_of(&sizes, program->workspace));
-    char *local = scratch_block(&sizes, size_of(&sizes, program->local));
+    char *workspace = tir_scratch_block(&sizes, tir_slot_bytes(&sizes, program->workspace));
+    char *local = tir_scratch_block(&sizes, tir_slot_bytes(&sizes, program->local));
     frame_init(&f, arena, program, arguments, params, workspace, local, options, false);
     run_all(&f);
     if (options->stored_once) check_stored(&f);
