@@ -46,11 +46,12 @@ CPPFLAGS_ALL = -I. -Iinclude -I$(GEN) -D_GNU_SOURCE $(foreach t,$(include_target
 CFLAGS_ALL   = -std=c11 $(WARNINGS) $(CFLAGS_$(MODE)) -fPIC -fvisibility=hidden -ffp-contract=off -ffunction-sections \
                -fdata-sections $(CFLAGS)
 LDFLAGS_ALL  = $(SANITIZE_$(MODE)) -Wl,--gc-sections -Wl,--as-needed $(LDFLAGS)
-LDLIBS_ALL   = -lm -lpthread -ldl $(LDLIBS)
+LDLIBS_ALL   = $(FILE_LIBS) -lm -lpthread -ldl $(LDLIBS)
 
 # lib$(1).a by its path where there is one, else -l$(1): what the library needs beside libc comes inside it.
 archive_or_shared = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a 2>/dev/null)),-l$(1))
-FFI_LIBS := $(call archive_or_shared,ffi)
+FFI_LIBS  := $(call archive_or_shared,ffi)
+FILE_LIBS := $(foreach l,minizip z,$(call archive_or_shared,$(l)))
 
 # LLVM: the code generator and the linker of objects; not its pass library, which is a third of the size.
 # libz3 and libxml2 in --system-libs belong to components that are not linked.
@@ -198,7 +199,7 @@ $(OUT)/libdlc.a: $(objects)
 	$(Q)start=$$(date +%s%N); set -e; \
 	roots=$$(nm -g --defined-only $(objects) | awk '$$3 ~ /^dlc_/ { print "-u", $$3 }'); \
 	ld -r --gc-sections --force-group-allocation $$roots $(objects) \
-	    $(if $(LLVM_ARCHIVES),-L$(LLVM_LIBDIR) $(LLVM_ARCHIVES)) $(filter %.a,$(LLVM_BESIDE) $(FFI_LIBS)) -o $@.o; \
+	    $(if $(LLVM_ARCHIVES),-L$(LLVM_LIBDIR) $(LLVM_ARCHIVES)) $(filter %.a,$(LLVM_BESIDE) $(FFI_LIBS) $(FILE_LIBS)) -o $@.o; \
 	objcopy --wildcard --keep-global-symbol='dlc_*' $@.o $(OUT)/libdlc.o; \
 	rm -f $@ $@.o; $(AR) rcs $@ $(OUT)/libdlc.o; rm $(OUT)/libdlc.o; \
 	printf '  size   libdlc.a %s, linked in %s ms\n' \
@@ -390,7 +391,7 @@ ci:
 
 # What a program linked with the archive needs beside it.
 private_libs  = $(strip $(if $(LLVM_ARCHIVES),-lstdc++ -ldl -lrt,$(LLVM_LIBS)) $(filter -l%,$(LLVM_BESIDE) $(FFI_LIBS)) \
-                $(LDLIBS_ALL))
+                $(filter-out %.a,$(LDLIBS_ALL)))
 space  := $(subst ,, )
 fill_in = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|g' \
               -e 's|@VERSION@|$(VERSION)|g' -e 's|@SOVERSION@|$(SOVERSION)|g' -e 's|@PRIVATE_LIBS@|$(private_libs)|g' \

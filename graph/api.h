@@ -31,7 +31,8 @@ dlc_status graph_context_fail(dlc_context *context, const lib_error *error);
 /* ---- for jit */
 const graph *graph_of_handle(const dlc_graph *handle);
 dlc_context *graph_handle_context(const dlc_graph *handle);
-bool graph_handle_live(const dlc_graph *handle); /* false: destroyed */
+bool graph_handle_live(const dlc_graph *handle);                     /* false: destroyed */
+void graph_handle_record(dlc_graph *handle, const lib_error *error); /* the first one stays */
 /* A string that dlc_text_free releases; NULL when the allocator refuses. */
 char *graph_text_new(const dlc_allocator *allocator, const char *data, size_t length);
 

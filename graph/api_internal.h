@@ -25,7 +25,6 @@ struct dlc_graph {
 
 /* Runs `work` in a scope; records an error. */
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
-void graph_handle_record(dlc_graph *handle, const lib_error *error);
 dlc_status graph_fail_without_graph(dlc_status status, const char *message);
 dlc_value graph_handle_value(dlc_graph *handle, graph_id id);
 dlc_value graph_poison(void);

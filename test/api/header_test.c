@@ -1,5 +1,6 @@
 /* The public header alone, as C11 and, from the same source, as C++17: what a host writes compiles in both and links. */
 #include <dlc/dlc.h>
+#include <dlc/files.h>
 
 #include <setjmp.h>
 #include <stdarg.h>

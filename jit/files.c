@@ -1,0 +1,431 @@
+/* Files of tensors as hosts see them: <dlc/files.h>. The formats are in lib/. */
+#include "graph/api.h"
+#include "jit/jit.h"
+#include "lib/tensor_file.h"
+
+#include <dlc/files.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct kept_copy { /* of a tensor that cannot be used where it lies */
+    DLManagedTensorVersioned *tensor;
+    bool checked; /* its bytes are what their checksum says */
+} kept_copy;
+
+struct dlc_file {
+    dlc_context *context;
+    dlc_allocator allocator;
+    atomic_int references; /* the host's, and one for each tensor given out */
+    lib_scope scope;
+    lib_arena arena; /* holds what is known of the file, and the file itself where it was read */
+    lib_tensor_file contents;
+    void *mapping; /* NULL: none */
+    lib_mutex mutex;
+    kept_copy *copies; /* [tensors], under the mutex */
+};
+
+static dlc_status fail(dlc_context *context, dlc_status status, const char *call, const char *what) {
+    lib_error error;
+    lib_fail(&error, status, "%s: %s", call, what);
+    return jit_fail(context, &error);
+}
+
+/* ---- open and close ------------------------------------------------------------------------------------------------- */
+
+static void release(dlc_file *file) {
+    if (atomic_fetch_sub(&file->references, 1) != 1) return;
+    for (uint32_t i = 0; file->copies && i < file->contents.tensors.count; i++)
+        if (file->copies[i].tensor) file->copies[i].tensor->deleter(file->copies[i].tensor);
+    if (file->mapping) munmap(file->mapping, file->contents.size);
+    lib_mutex_destroy(&file->mutex);
+    lib_arena_free(&file->arena);
+    dlc_allocator allocator = file->allocator;
+    lib_release(&allocator, file, sizeof *file, _Alignof(dlc_file));
+}
+
+void dlc_file_destroy(dlc_file *file) {
+    if (file) release(file);
+}
+
+/* The mapping of a file, or its bytes read. */
+static void map_or_read(dlc_file *file, const char *path, bool read_all) {
+    struct stat about;
+    int descriptor = read_all ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0 && !read_all)
+        lib_raise(&file->scope, DLC_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
+    if (descriptor >= 0) {
+        bool is_file = fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
+        void *mapping = MAP_FAILED;
+        if (is_file) mapping = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+        close(descriptor);
+        if (mapping != MAP_FAILED) {
+            file->mapping = mapping;
+            file->contents.image = mapping;
+            file->contents.size = (size_t)about.st_size;
+            return;
+        }
+    }
+    size_t size;
+    file->contents.image = (const unsigned char *)lib_file_read(&file->arena, path, &size);
+    file->contents.size = size;
+}
+
+static dlc_status open_file(dlc_context *context, const char *path, bool read_all, const void *bytes, size_t size,
+                            const char *call, dlc_file **out) {
+    dlc_file *file = lib_allocate_zeroed(&context->allocator, sizeof *file, _Alignof(dlc_file));
+    if (!file) return fail(context, DLC_OUT_OF_MEMORY, call, "memory was refused");
+    file->context = context;
+    file->allocator = context->allocator;
+    atomic_init(&file->references, 1);
+    lib_mutex_init(&file->mutex);
+    lib_arena_init(&file->arena, &file->allocator, &file->scope);
+    if (LIB_ENTER(&file->scope)) {
+        if (path) {
+            map_or_read(file, path, read_all);
+        } else {
+            file->contents.image = bytes;
+            file->contents.size = size;
+        }
+        lib_tensor_file_parse(&file->arena, &file->contents);
+        file->copies = LIB_NEW_ARRAY(&file->arena, kept_copy, file->contents.tensors.count);
+    }
+    if (file->scope.error.status == DLC_OK) {
+        *out = file;
+        return DLC_OK;
+    }
+    lib_error error;
+    lib_fail(&error, file->scope.error.status, "%s%s%s", path ? path : "", path ? ": " : "", file->scope.error.message);
+    release(file);
+    return jit_fail(context, &error);
+}
+
+dlc_status dlc_file_open(dlc_context *context, const char *path, const dlc_file_options *options, dlc_file **file) {
+    if (file) *file = NULL;
+    if (!context || !path || !file)
+        return fail(context, DLC_INVALID_ARGUMENT, "dlc_file_open", "context, path or the place for the file is NULL");
+    if (options && options->struct_size != sizeof *options)
+        return fail(context, DLC_INVALID_ARGUMENT, "dlc_file_open",
+                    "options.struct_size is not that of this version: use DLC_FILE_OPTIONS_INIT");
+    return open_file(context, path, options && options->read, NULL, 0, "dlc_file_open", file);
+}
+
+dlc_status dlc_file_parse(dlc_context *context, const void *bytes, size_t size, dlc_file **file) {
+    if (file) *file = NULL;
+    if (!context || (!bytes && size) || !file)
+        return fail(context, DLC_INVALID_ARGUMENT, "dlc_file_parse",
+                    "context, bytes or the place for the file is NULL");
+    return open_file(context, NULL, false, bytes ? bytes : "", size, "dlc_file_parse", file);
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------------ */
+
+int dlc_file_count(const dlc_file *file) {
+    return file ? (int)file->contents.tensors.count : 0;
+}
+
+const char *dlc_file_name(const dlc_file *file, int index) {
+    return index >= 0 && index < dlc_file_count(file) ? file->contents.tensors.data[index].name : NULL;
+}
+
+const char *dlc_file_note(const dlc_file *file, const char *key) {
+    for (uint32_t i = 0; file && key && i < file->contents.notes.count; i++)
+        if (strcmp(file->contents.notes.data[i].key, key) == 0) return file->contents.notes.data[i].value;
+    return NULL;
+}
+
+/* ---- tensors -------------------------------------------------------------------------------------------------------- */
+
+static void reverse_bytes(unsigned char *data, size_t bytes, size_t element) {
+    for (size_t at = 0; at + element <= bytes; at += element)
+        for (size_t i = 0; i < element / 2; i++) {
+            unsigned char swapped = data[at + i];
+            data[at + i] = data[at + element - 1 - i];
+            data[at + element - 1 - i] = swapped;
+        }
+}
+
+static void copy_tensor(dlc_file *file, lib_arena *work, const lib_stored *stored, kept_copy *kept) {
+    DLManagedTensorVersioned *copy = lib_tensor_new(&file->allocator, stored->dtype, stored->rank, stored->shape, 64);
+    if (!copy) lib_raise(work->scope, DLC_OUT_OF_MEMORY, "%zu bytes were refused", stored->size);
+    lib_scope *outer = work->scope;
+    lib_scope scope; /* the tensor must be given back before the caller's scope is left */
+    unsigned char *data = copy->dl_tensor.data;
+    work->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        if (!stored->bytes)
+            lib_npz_unpack(work, &file->contents, stored, data);
+        else if (stored->size)
+            memcpy(data, stored->bytes, stored->size);
+        if (stored->swapped) reverse_bytes(data, stored->size, lib_dtype_size(stored->dtype));
+    }
+    work->scope = outer;
+    if (scope.error.status != DLC_OK) {
+        copy->deleter(copy);
+        lib_raise_error(outer, &scope.error);
+    }
+    kept->tensor = copy;
+}
+
+/* Bools are 0 or 1: another byte in a file would be a value that is neither. */
+static void check_bools(lib_arena *work, const lib_stored *stored, const unsigned char *data) {
+    for (size_t i = 0; i < stored->size; i++)
+        if (data[i] > 1)
+            lib_raise(work->scope, DLC_PARSE_ERROR, "element %zu is %d, expected a bool, 0 or 1", i, data[i]);
+}
+
+/* Under the file's mutex: where the tensor's elements are. */
+static void find_data(dlc_file *file, lib_arena *work, uint32_t index, const unsigned char **data) {
+    const lib_stored *stored = &file->contents.tensors.data[index];
+    kept_copy *kept = &file->copies[index];
+    if (stored->fault) lib_raise(work->scope, DLC_UNSUPPORTED, "%s", stored->fault);
+    size_t element = lib_dtype_size(stored->dtype);
+    bool in_place = stored->bytes && !(stored->swapped && element > 1) && (uintptr_t)stored->bytes % element == 0;
+    if (stored->bytes && stored->packed.is_packed && !kept->checked) lib_npz_check(work, &file->contents, stored);
+    if (!in_place && !kept->tensor) copy_tensor(file, work, stored, kept);
+    *data = in_place ? stored->bytes : kept->tensor->dl_tensor.data;
+    if (stored->dtype == DLC_BOOL && !kept->checked) check_bools(work, stored, *data);
+    kept->checked = true;
+}
+
+static dlc_status find(dlc_file *file, const char *name, uint32_t *index, const unsigned char **data,
+                       lib_error *error) {
+    uint32_t count = file->contents.tensors.count;
+    for (*index = 0; *index < count; ++*index)
+        if (strcmp(file->contents.tensors.data[*index].name, name) == 0) break;
+    if (*index == count)
+        return lib_fail(error, DLC_NOT_FOUND, "the file has no tensor \"%.200s\" among its %u", name, count);
+    lib_scope scope;
+    lib_arena work;
+    lib_arena_init(&work, &file->allocator, &scope);
+    lib_mutex_lock(&file->mutex);
+    if (LIB_ENTER(&scope)) find_data(file, &work, *index, data);
+    lib_mutex_unlock(&file->mutex);
+    lib_arena_free(&work);
+    if (scope.error.status == DLC_OK) return DLC_OK;
+    return lib_fail(error, scope.error.status, "tensor \"%.200s\": %s", name, scope.error.message);
+}
+
+typedef struct shown_tensor {
+    DLManagedTensorVersioned managed;
+    dlc_file *file;
+    int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
+} shown_tensor;
+
+static void delete_shown(DLManagedTensorVersioned *self) {
+    dlc_file *file = ((shown_tensor *)self->manager_ctx)->file;
+    lib_release(&file->allocator, self->manager_ctx, sizeof(shown_tensor), _Alignof(shown_tensor));
+    release(file);
+}
+
+static void fortran_strides(const lib_stored *stored, int64_t *strides) {
+    uint64_t stride = 1; /* unsigned: of an empty tensor it may wrap, and is never used */
+    for (int i = 0; i < stored->rank; i++) {
+        strides[i] = (int64_t)stride;
+        stride *= (uint64_t)stored->shape[i];
+    }
+}
+
+dlc_status dlc_file_tensor(dlc_file *file, const char *name, DLManagedTensorVersioned **tensor) {
+    uint32_t index;
+    const unsigned char *data = NULL;
+    lib_error error;
+    if (tensor) *tensor = NULL;
+    if (!file || !name || !tensor)
+        return fail(file ? file->context : NULL, DLC_INVALID_ARGUMENT, "dlc_file_tensor",
+                    "file, name or the place for the tensor is NULL");
+    if (find(file, name, &index, &data, &error) != DLC_OK) return jit_fail(file->context, &error);
+    shown_tensor *shown = lib_allocate_zeroed(&file->allocator, sizeof *shown, _Alignof(shown_tensor));
+    if (!shown) return fail(file->context, DLC_OUT_OF_MEMORY, "dlc_file_tensor", "memory was refused");
+    const lib_stored *stored = &file->contents.tensors.data[index];
+    shown->file = file;
+    memcpy(shown->shape, stored->shape, sizeof shown->shape);
+    if (stored->fortran)
+        fortran_strides(stored, shown->strides);
+    else
+        lib_strides_compact(stored->rank, stored->shape, shown->strides);
+    shown->managed = (DLManagedTensorVersioned){
+        .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
+        .manager_ctx = shown,
+        .deleter = delete_shown,
+        .flags = DLPACK_FLAG_BITMASK_READ_ONLY,
+        .dl_tensor = {.data = (void *)(uintptr_t)data, /* DLTensor has no const; the flag says it */
+                      .device = {kDLCPU, 0},
+                      .ndim = stored->rank,
+                      .dtype = lib_dtype_to_dlpack(stored->dtype),
+                      .shape = shown->shape,
+                      .strides = shown->strides}};
+    atomic_fetch_add(&file->references, 1);
+    *tensor = &shown->managed;
+    return DLC_OK;
+}
+
+static dlc_value constant_of(dlc_graph *handle, dlc_file *file, const char *name) {
+    DLManagedTensorVersioned *tensor;
+    dlc_value none = {NULL, UINT32_MAX, 0};
+    if (dlc_file_tensor(file, name, &tensor) != DLC_OK) {
+        lib_error error;
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_file_constant: %s", dlc_error_message(file->context));
+        graph_handle_record(handle, &error);
+        return none;
+    }
+    const DLTensor *shown = &tensor->dl_tensor;
+    dlc_dtype dtype;
+    dlc_value value = none;
+    lib_dtype_from_dlpack(shown->dtype, &dtype);
+    DLManagedTensorVersioned *copy = NULL;
+    if (lib_tensor_is_compact(shown)) {
+        value = dlc_constant_borrow(handle, dtype, shown->ndim, shown->shape, shown->data);
+    } else if ((copy = lib_tensor_new(&file->allocator, dtype, shown->ndim, shown->shape, 64))) {
+        lib_tensor_copy(&copy->dl_tensor, shown);
+        value = dlc_constant(handle, dtype, shown->ndim, shown->shape, copy->dl_tensor.data);
+        copy->deleter(copy);
+    } else {
+        lib_error error;
+        lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_file_constant: memory was refused");
+        graph_handle_record(handle, &error);
+    }
+    tensor->deleter(tensor);
+    return value;
+}
+
+dlc_value dlc_file_constant(dlc_graph *handle, dlc_file *file, const char *name) {
+    if (graph_handle_live(handle) && file && name) return constant_of(handle, file, name);
+    const char *what = "graph, file or name is NULL, or the graph is destroyed";
+    if (graph_handle_live(handle)) {
+        lib_error error;
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_file_constant: %s", what);
+        graph_handle_record(handle, &error);
+    } else {
+        fail(NULL, DLC_INVALID_ARGUMENT, "dlc_file_constant", what);
+    }
+    return (dlc_value){NULL, UINT32_MAX, 0};
+}
+
+/* ---- writing -------------------------------------------------------------------------------------------------------- */
+
+typedef struct write_arguments {
+    void (*format)(lib_arena *, lib_new_file *, const lib_named_tensors *);
+    lib_named_tensors all;
+    DLManagedTensorVersioned **copies; /* [count] of tensors that are not compact */
+} write_arguments;
+
+static void check_tensor(lib_arena *arena, const DLTensor *tensor, const char *name) {
+    dlc_dtype dtype;
+    int64_t count;
+    if (!tensor) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "tensor \"%.200s\" is NULL", name);
+    if (tensor->device.device_type != kDLCPU)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT,
+                  "tensor \"%.200s\" is on device type %d, expected host memory (%d)", name,
+                  (int)tensor->device.device_type, (int)kDLCPU);
+    if (!lib_dtype_from_dlpack(tensor->dtype, &dtype))
+        lib_raise(arena->scope, DLC_UNSUPPORTED,
+                  "tensor \"%.200s\": DLPack code %d, %d bits, %d lanes is no element type", name, tensor->dtype.code,
+                  tensor->dtype.bits, tensor->dtype.lanes);
+    if (tensor->ndim < 0 || tensor->ndim > DLC_MAX_RANK || (tensor->ndim && !tensor->shape) ||
+        !lib_tensor_count(tensor, &count))
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "tensor \"%.200s\": rank %d or its shape is not possible", name,
+                  tensor->ndim);
+    if (count && !tensor->data) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "tensor \"%.200s\": data is NULL", name);
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void check_names(lib_arena *arena, int count, const char *const *names, const char *what) {
+    for (int i = 0; i < count; i++)
+        if (!names[i]) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "the name of %s %d is NULL", what, i);
+    if (count < 2) return;
+    const char **sorted = lib_arena_copy(arena, names, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, by_text);
+    for (int i = 1; i < count; i++)
+        if (strcmp(sorted[i - 1], sorted[i]) == 0)
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "two %ss are called \"%.200s\"", what, sorted[i]);
+}
+
+/* All tensors compact. */
+static void prepare(lib_arena *arena, write_arguments *a, const dlc_allocator *allocator) {
+    int count = a->all.count;
+    check_names(arena, count, a->all.names, "tensor");
+    check_names(arena, a->all.note_count, a->all.keys, "note");
+    for (int i = 0; i < a->all.note_count; i++)
+        if (!a->all.notes[i]) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "note \"%.200s\" is NULL", a->all.keys[i]);
+    const DLTensor **compact = LIB_NEW_ARRAY(arena, const DLTensor *, (size_t)count);
+    a->copies = LIB_NEW_ARRAY(arena, DLManagedTensorVersioned *, (size_t)count);
+    for (int i = 0; i < count; i++) {
+        const DLTensor *tensor = a->all.tensors[i];
+        check_tensor(arena, tensor, a->all.names[i]);
+        compact[i] = tensor;
+        if (lib_tensor_is_compact(tensor)) continue;
+        dlc_dtype dtype;
+        lib_dtype_from_dlpack(tensor->dtype, &dtype);
+        a->copies[i] = lib_tensor_new(allocator, dtype, tensor->ndim, tensor->shape, 64);
+        if (!a->copies[i])
+            lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "tensor \"%.200s\": a compact copy was refused",
+                      a->all.names[i]);
+        lib_tensor_copy(&a->copies[i]->dl_tensor, tensor);
+        compact[i] = &a->copies[i]->dl_tensor;
+    }
+    a->all.tensors = compact;
+}
+
+static void write_contents(lib_arena *arena, lib_new_file *file, void *argument) {
+    write_arguments *a = argument;
+    a->format(arena, file, &a->all);
+}
+
+static dlc_status write_file(dlc_context *context, const char *path, const char *call, write_arguments *a) {
+    if (!context || !path) return fail(context, DLC_INVALID_ARGUMENT, call, "context or path is NULL");
+    if (a->all.count < 0 || (a->all.count && (!a->all.names || !a->all.tensors)))
+        return fail(context, DLC_INVALID_ARGUMENT, call, "count is negative, or names or tensors are NULL");
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &context->allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        prepare(&arena, a, &context->allocator);
+        lib_file_write_whole(&arena, path, write_contents, a);
+    }
+    for (int i = 0; a->copies && i < a->all.count; i++)
+        if (a->copies[i]) a->copies[i]->deleter(a->copies[i]);
+    lib_arena_free(&arena);
+    if (scope.error.status == DLC_OK) return DLC_OK;
+    lib_error error;
+    lib_fail(&error, scope.error.status, "%s: %s", call, scope.error.message);
+    return jit_fail(context, &error);
+}
+
+static void write_npy(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all) {
+    lib_npy_write(arena, file, all->tensors[0]);
+}
+
+dlc_status dlc_file_write_npy(dlc_context *context, const char *path, const DLTensor *tensor) {
+    static const char *const names[] = {""};
+    write_arguments a = {write_npy, {.count = 1, .names = names, .tensors = &tensor}, NULL};
+    return write_file(context, path, "dlc_file_write_npy", &a);
+}
+
+dlc_status dlc_file_write_npz(dlc_context *context, const char *path, int count, const char *const *names,
+                              const DLTensor *const *tensors, bool compress) {
+    write_arguments a = {
+        lib_npz_write, {.count = count, .names = names, .tensors = tensors, .compress = compress}, NULL};
+    return write_file(context, path, "dlc_file_write_npz", &a);
+}
+
+dlc_status dlc_file_write_safetensors(dlc_context *context, const char *path, int count, const char *const *names,
+                                      const DLTensor *const *tensors, int note_count, const char *const *keys,
+                                      const char *const *notes) {
+    if (note_count < 0 || (note_count && (!keys || !notes)))
+        return fail(context, DLC_INVALID_ARGUMENT, "dlc_file_write_safetensors",
+                    "note_count is negative, or keys or notes are NULL");
+    write_arguments a = {
+        lib_safetensors_write,
+        {.count = count, .names = names, .tensors = tensors, .note_count = note_count, .keys = keys, .notes = notes},
+        NULL};
+    return write_file(context, path, "dlc_file_write_safetensors", &a);
+}

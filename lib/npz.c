@@ -1,0 +1,296 @@
+/* The format .npz: a ZIP archive whose members are .npy files (numpy.savez). ZIP by minizip, over the image in memory. */
+#include "lib/tensor_file.h"
+
+#include <minizip/unzip.h>
+#include <minizip/zip.h>
+#include <zlib.h>
+
+/* ---- an image as minizip's stream ------------------------------------------------------------------------------------ */
+
+typedef struct image_stream {
+    const unsigned char *image;
+    uint64_t size, position;
+} image_stream;
+
+static voidpf image_open(voidpf opaque, const void *name, int mode) {
+    (void)name, (void)mode;
+    return opaque;
+}
+static uLong image_read(voidpf opaque, voidpf stream, void *to, uLong size) {
+    (void)stream;
+    image_stream *s = opaque;
+    if (size > s->size - s->position) size = (uLong)(s->size - s->position);
+    if (size) memcpy(to, s->image + s->position, size);
+    s->position += size;
+    return size;
+}
+static uLong no_write(voidpf opaque, voidpf stream, const void *from, uLong size) {
+    (void)opaque, (void)stream, (void)from, (void)size;
+    return 0;
+}
+static ZPOS64_T image_tell(voidpf opaque, voidpf stream) {
+    (void)stream;
+    return ((image_stream *)opaque)->position;
+}
+static long image_seek(voidpf opaque, voidpf stream, ZPOS64_T offset, int origin) {
+    (void)stream;
+    image_stream *s = opaque;
+    uint64_t base = origin == ZLIB_FILEFUNC_SEEK_CUR ? s->position : origin == ZLIB_FILEFUNC_SEEK_END ? s->size : 0;
+    if (offset > s->size - base) return -1;
+    s->position = base + offset;
+    return 0;
+}
+static int nothing(voidpf opaque, voidpf stream) {
+    (void)opaque, (void)stream;
+    return 0;
+}
+
+static unzFile open_archive(image_stream *stream, const lib_tensor_file *file) {
+    *stream = (image_stream){.image = file->image, .size = file->size};
+    zlib_filefunc64_def functions = {image_open, image_read, no_write, image_tell,
+                                     image_seek, nothing,    nothing,  stream};
+    return unzOpen2_64("", &functions);
+}
+
+/* ---- the directory --------------------------------------------------------------------------------------------------- */
+
+enum { method_stored = 0, method_deflated = 8, name_limit = 4096 };
+
+/* How many bytes of the open member could be read into `to`. */
+static size_t read_member(unzFile archive, unsigned char *to, size_t size) {
+    size_t done = 0;
+    while (done < size) {
+        unsigned part = size - done > 1u << 30 ? 1u << 30 : (unsigned)(size - done);
+        int got = unzReadCurrentFile(archive, to + done, part);
+        if (got <= 0) break;
+        done += (size_t)got;
+    }
+    return done;
+}
+
+/* The open member's header; the place of its data if that lies in the image as it is. */
+static void read_header(lib_arena *arena, lib_tensor_file *file, unzFile archive, const unz_file_info64 *info,
+                        lib_stored *stored) {
+    unsigned char start[12];
+    uint64_t place = unzGetCurrentFileZStreamPos64(archive); /* before anything of it is read */
+    size_t wanted, got = read_member(archive, start, sizeof start);
+    size_t size = lib_npy_header_size(arena, start, got, &wanted);
+    if (!size || size > info->uncompressed_size || size < got)
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "it ends within its .npy header");
+    unsigned char *header = lib_arena_take(arena, size);
+    memcpy(header, start, got);
+    if (read_member(archive, header + got, size - got) != size - got)
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "its .npy header cannot be unpacked");
+    lib_npy_header(arena, header, size, stored);
+    stored->header = size;
+    if (stored->fault) return;
+    if (stored->size != info->uncompressed_size - size)
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "its shape needs %zu bytes of data, there are %llu", stored->size,
+                  (unsigned long long)(info->uncompressed_size - size));
+    if (info->compression_method == method_stored) {
+        if (info->compressed_size != info->uncompressed_size || place > file->size ||
+            info->compressed_size > file->size - place)
+            lib_raise(arena->scope, DLC_PARSE_ERROR, "it does not lie within the archive");
+        stored->bytes = file->image + place + size;
+    } else if (info->uncompressed_size / 1032 >
+               info->compressed_size) { /* deflate packs no tighter: zlib's documentation */
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "%llu bytes cannot have been packed into %llu",
+                  (unsigned long long)info->uncompressed_size, (unsigned long long)info->compressed_size);
+    }
+}
+
+static void read_entry(lib_arena *arena, lib_tensor_file *file, unzFile archive) {
+    unz_file_info64 info;
+    unz64_file_pos place;
+    char name[name_limit];
+    if (unzGetCurrentFileInfo64(archive, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK ||
+        unzGetFilePos64(archive, &place) != UNZ_OK || info.size_filename >= name_limit)
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "its entry in the directory is malformed");
+    size_t length = strlen(name);
+    if (length < 4 || strcmp(name + length - 4, ".npy") != 0)
+        return; /* NumPy gives the bytes of such members: no tensor */
+    lib_stored stored = {
+        .name = lib_arena_format(arena, "%.*s", (int)(length - 4), name),
+        .packed = {true, place.pos_in_zip_directory, place.num_of_file, info.uncompressed_size, (uint32_t)info.crc}};
+    if (info.flag & 1)
+        stored.fault = "it is encrypted";
+    else if (info.compression_method != method_stored && info.compression_method != method_deflated)
+        stored.fault = lib_arena_format(arena, "it is packed by method %lu, expected stored or deflated",
+                                        (unsigned long)info.compression_method);
+    else if (unzOpenCurrentFile(archive) != UNZ_OK)
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "its header and its entry in the directory do not agree");
+    else
+        read_header(arena, file, archive, &info, &stored);
+    lib_vec_push(arena, &file->tensors, stored);
+}
+
+typedef struct directory_walk { /* outlives a raise */
+    unzFile archive;
+    uint64_t member;
+} directory_walk;
+
+static void read_directory(lib_arena *arena, lib_tensor_file *file, directory_walk *walk) {
+    for (int more = unzGoToFirstFile(walk->archive); more != UNZ_END_OF_LIST_OF_FILE;
+         more = unzGoToNextFile(walk->archive)) {
+        if (more != UNZ_OK) lib_raise(arena->scope, DLC_PARSE_ERROR, "its entry in the directory is malformed");
+        read_entry(arena, file, walk->archive);
+        unzCloseCurrentFile(walk->archive); /* not read to its end: no checksum is compared yet */
+        walk->member++;
+    }
+}
+
+void lib_npz_parse(lib_arena *arena, lib_tensor_file *file) {
+    image_stream stream;
+    directory_walk walk = {open_archive(&stream, file), 0};
+    if (!walk.archive) lib_raise(arena->scope, DLC_PARSE_ERROR, ".npz file: its ZIP directory is missing or malformed");
+    lib_scope *outer = arena->scope;
+    lib_scope scope; /* the archive must be closed before the caller's scope is left */
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) read_directory(arena, file, &walk);
+    arena->scope = outer;
+    unzClose(walk.archive);
+    if (scope.error.status != DLC_OK)
+        lib_raise(outer, scope.error.status, ".npz file, member %llu: %s", (unsigned long long)walk.member,
+                  scope.error.message);
+}
+
+/* ---- data ------------------------------------------------------------------------------------------------------------ */
+
+_Noreturn static void damaged(lib_arena *arena, const lib_stored *stored) {
+    lib_raise(arena->scope, DLC_PARSE_ERROR, ".npz file: the data of \"%.200s\" is damaged: its checksum differs",
+              stored->name);
+}
+
+static uint32_t checksum(uint32_t crc, const unsigned char *bytes, size_t size) {
+    for (; size;) {
+        uInt part = size > 1u << 30 ? 1u << 30 : (uInt)size;
+        crc = (uint32_t)crc32(crc, bytes, part);
+        bytes += part, size -= part;
+    }
+    return crc;
+}
+
+void lib_npz_check(lib_arena *arena, const lib_tensor_file *file, const lib_stored *stored) {
+    (void)file;
+    if (checksum(0, stored->bytes - stored->header, stored->header + stored->size) != stored->packed.crc)
+        damaged(arena, stored);
+}
+
+void lib_npz_unpack(lib_arena *arena, const lib_tensor_file *file, const lib_stored *stored, unsigned char *to) {
+    image_stream stream;
+    unsigned char *header = lib_arena_take(arena, stored->header);
+    unz64_file_pos place = {stored->packed.directory_offset, stored->packed.number};
+    unzFile archive = open_archive(&stream, file);
+    bool good = archive && unzGoToFilePos64(archive, &place) == UNZ_OK && unzOpenCurrentFile(archive) == UNZ_OK;
+    good = good && read_member(archive, header, stored->header) == stored->header;
+    good = good && read_member(archive, to, stored->size) == stored->size;
+    if (archive) {
+        unzCloseCurrentFile(archive);
+        unzClose(archive);
+    }
+    if (!good || checksum(checksum(0, header, stored->header), to, stored->size) != stored->packed.crc)
+        damaged(arena, stored);
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------------------- */
+
+typedef struct new_archive {
+    lib_arena *arena;
+    lib_new_file *file;
+    lib_error error; /* of the first write that failed: a raise must not cross minizip */
+    zipFile zip;
+} new_archive;
+
+static voidpf new_open(voidpf opaque, const void *name, int mode) {
+    (void)name, (void)mode;
+    return opaque;
+}
+static uLong new_write(voidpf opaque, voidpf stream, const void *from, uLong size) {
+    (void)stream;
+    new_archive *archive = opaque;
+    if (archive->error.status != DLC_OK) return 0;
+    lib_scope *outer = archive->arena->scope;
+    lib_scope scope;
+    archive->arena->scope = &scope;
+    if (LIB_ENTER(&scope)) lib_file_append(archive->arena, archive->file, from, size);
+    archive->arena->scope = outer;
+    archive->error = scope.error;
+    return scope.error.status == DLC_OK ? size : 0;
+}
+static ZPOS64_T new_tell(voidpf opaque, voidpf stream) {
+    (void)stream;
+    return ((new_archive *)opaque)->file->position;
+}
+static uLong new_read(voidpf opaque, voidpf stream, void *to, uLong size) {
+    (void)opaque, (void)stream, (void)to, (void)size;
+    return 0;
+}
+static long new_seek(voidpf opaque, voidpf stream, ZPOS64_T offset, int origin) {
+    (void)stream;
+    new_archive *archive = opaque;
+    uint64_t base = origin == ZLIB_FILEFUNC_SEEK_SET ? 0 : archive->file->position;
+    return lib_file_seek(archive->file, base + offset) ? 0 : -1;
+}
+
+static bool write_bytes(zipFile zip, const char *bytes, size_t size) {
+    while (size) {
+        unsigned part = size > 1u << 30 ? 1u << 30 : (unsigned)size;
+        if (zipWriteInFileInZip(zip, bytes, part) != ZIP_OK) return false;
+        bytes += part, size -= part;
+    }
+    return true;
+}
+
+/* A field of the local header that does nothing but fill it up, so that the member's data begins at a multiple of 64 bytes and
+ * can be used where it lies. Source: Android's zipalign. */
+static unsigned fill_up(char extra[128], uint64_t position, size_t name, bool zip64) {
+    uint64_t start = position + 30 + name + (zip64 ? 20 : 0) + 4;
+    unsigned fill = (unsigned)(-start & 63);
+    memset(extra, 0, 128);
+    extra[0] = 0x35, extra[1] = (char)0xd9;
+    extra[2] = (char)fill;
+    return 4 + fill;
+}
+
+static bool write_member(new_archive *archive, const char *name, const DLTensor *tensor, bool compress) {
+    size_t size, bytes = lib_tensor_bytes(tensor);
+    const char *header = lib_npy_header_print(archive->arena, tensor, &size);
+    bool zip64 = bytes > 0xf0000000u;
+    char extra[128];
+    unsigned filled = compress ? 0 : fill_up(extra, archive->file->position, strlen(name), zip64);
+    zip_fileinfo info = {.dosDate = 0x00210000}; /* 1980-01-01: equal tensors give equal files */
+    int opened = zipOpenNewFileInZip64(archive->zip, name, &info, compress ? NULL : extra, filled, NULL, 0, NULL,
+                                       compress ? Z_DEFLATED : 0, Z_DEFAULT_COMPRESSION, zip64);
+    return opened == ZIP_OK && write_bytes(archive->zip, header, size) &&
+           write_bytes(archive->zip, (const char *)tensor->data + tensor->byte_offset, bytes) &&
+           zipCloseFileInZip(archive->zip) == ZIP_OK;
+}
+
+static void write_members(new_archive *archive, const lib_named_tensors *all) {
+    lib_arena *arena = archive->arena;
+    for (int i = 0; i < all->count; i++) {
+        if (strlen(all->names[i]) + 4 >= name_limit)
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "tensor %d: its name has %zu bytes, at most %d are possible",
+                      i, strlen(all->names[i]), name_limit - 5);
+        const char *name = lib_arena_format(arena, "%s.npy", all->names[i]);
+        if (write_member(archive, name, all->tensors[i], all->compress)) continue;
+        if (archive->error.status != DLC_OK) lib_raise_error(arena->scope, &archive->error);
+        lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "tensor \"%.200s\" could not be packed", all->names[i]);
+    }
+}
+
+void lib_npz_write(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all) {
+    new_archive archive = {.arena = arena, .file = file};
+    zlib_filefunc64_def functions = {new_open, new_read, new_write, new_tell, new_seek, nothing, nothing, &archive};
+    archive.zip = zipOpen2_64("", APPEND_STATUS_CREATE, NULL, &functions);
+    if (!archive.zip) lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "a ZIP archive could not be begun");
+    lib_scope *outer = arena->scope;
+    lib_scope scope; /* the archive must be closed before the caller's scope is left */
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) write_members(&archive, all);
+    arena->scope = outer;
+    int closed = zipClose(archive.zip, NULL);
+    if (scope.error.status != DLC_OK) lib_raise_error(outer, &scope.error);
+    if (archive.error.status != DLC_OK) lib_raise_error(outer, &archive.error);
+    if (closed != ZIP_OK) lib_raise(outer, DLC_OUT_OF_MEMORY, "the directory of the ZIP archive could not be written");
+}

@@ -1,0 +1,87 @@
+/* Which format a file of tensors has; new files that appear whole or not at all. */
+#include "lib/tensor_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const lib_stored *)a)->name, ((const lib_stored *)b)->name);
+}
+
+static void check_names(lib_arena *arena, const lib_tensor_file *file) {
+    uint32_t count = file->tensors.count;
+    if (count < 2) return;
+    lib_stored *sorted = lib_arena_copy(arena, file->tensors.data, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, by_name);
+    for (uint32_t i = 1; i < count; i++)
+        if (strcmp(sorted[i - 1].name, sorted[i].name) == 0)
+            lib_raise(arena->scope, DLC_PARSE_ERROR, "two tensors of the file are called \"%.200s\"", sorted[i].name);
+}
+
+void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file) {
+    const unsigned char *start = file->image;
+    if (file->size >= 6 && memcmp(start, "\x93NUMPY", 6) == 0)
+        lib_npy_parse(arena, file);
+    else if (file->size >= 4 && (memcmp(start, "PK\3\4", 4) == 0 || memcmp(start, "PK\5\6", 4) == 0))
+        lib_npz_parse(arena, file);
+    else if (file->size >= 10 && start[8] == '{')
+        lib_safetensors_parse(arena, file);
+    else
+        lib_raise(arena->scope, DLC_PARSE_ERROR,
+                  "no .safetensors, .npy or .npz file: its %zu bytes begin like none of them", file->size);
+    check_names(arena, file);
+}
+
+/* ---- new files ------------------------------------------------------------------------------------------------------- */
+
+void lib_file_append(lib_arena *arena, lib_new_file *file, const void *bytes, size_t size) {
+    const char *from = bytes;
+    while (size) {
+        ssize_t written = write(file->descriptor, from, size);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0)
+            lib_raise(arena->scope, DLC_NOT_FOUND, "cannot write %s: %s", file->temporary,
+                      written ? strerror(errno) : "nothing was taken");
+        from += written, size -= (size_t)written, file->position += (uint64_t)written;
+    }
+}
+
+bool lib_file_seek(lib_new_file *file, uint64_t position) {
+    if (position > INT64_MAX || lseek(file->descriptor, (off_t)position, SEEK_SET) < 0) return false;
+    file->position = position;
+    return true;
+}
+
+static void create(lib_arena *arena, lib_new_file *file) {
+    for (int attempt = 0; attempt < 100; attempt++) {
+        file->temporary = lib_arena_format(arena, "%s.%ld-%d.part", file->path, (long)getpid(), attempt);
+        file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file->descriptor >= 0) return;
+        if (errno != EEXIST) break;
+    }
+    lib_raise(arena->scope, DLC_NOT_FOUND, "cannot create %s: %s", file->temporary, strerror(errno));
+}
+
+void lib_file_write_whole(lib_arena *arena, const char *path,
+                          void (*write_contents)(lib_arena *, lib_new_file *, void *), void *argument) {
+    lib_new_file file = {.path = path};
+    create(arena, &file);
+    lib_scope *outer = arena->scope;
+    lib_scope scope; /* the file must be closed before the caller's scope is left */
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) write_contents(arena, &file, argument);
+    arena->scope = outer;
+    /* On the disk before it takes the place of what was there. */
+    if (scope.error.status == DLC_OK && fsync(file.descriptor) != 0 && errno != EINVAL)
+        lib_fail(&scope.error, DLC_NOT_FOUND, "cannot write %s: %s", file.temporary, strerror(errno));
+    if (close(file.descriptor) != 0 && scope.error.status == DLC_OK)
+        lib_fail(&scope.error, DLC_NOT_FOUND, "cannot write %s: %s", file.temporary, strerror(errno));
+    if (scope.error.status == DLC_OK && rename(file.temporary, path) != 0)
+        lib_fail(&scope.error, DLC_NOT_FOUND, "cannot replace %s: %s", path, strerror(errno));
+    if (scope.error.status == DLC_OK) return;
+    unlink(file.temporary);
+    lib_raise_error(outer, &scope.error);
+}

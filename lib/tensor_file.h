@@ -1,0 +1,85 @@
+/* Files of named tensors: .npy and .npz (NumPy's formats), .safetensors. Reading finds what a file holds and where; nothing is
+ * copied that can be used where it lies. Everything in a file may be a lie: sizes, offsets and names are checked before
+ * anything is believed. The public functions are in jit/files.c. */
+#ifndef LIB_TENSOR_FILE_H
+#define LIB_TENSOR_FILE_H
+
+#include "lib/lib.h"
+
+/* The part of an archive that holds a member's bytes. */
+typedef struct lib_packed {
+    bool is_packed;
+    uint64_t directory_offset, number; /* of the member in the archive's directory */
+    uint64_t unpacked;                 /* bytes of the member: header and data */
+    uint32_t crc;                      /* of those */
+} lib_packed;
+
+typedef struct lib_stored {
+    const char *name;
+    const char *fault; /* why it cannot be read (an element type that libdlc does not have, ...); NULL: it can */
+    dlc_dtype dtype;
+    int rank;
+    int64_t shape[DLC_MAX_RANK];
+    bool fortran;               /* the first axis is innermost */
+    bool swapped;               /* big endian */
+    const unsigned char *bytes; /* where they lie in the image; NULL: packed */
+    size_t size;                /* of the data in bytes */
+    size_t header;              /* bytes before the data in its member */
+    lib_packed packed;          /* of members of archives */
+} lib_stored;
+
+typedef struct lib_note { /* safetensors' __metadata__ */
+    const char *key, *value;
+} lib_note;
+
+typedef struct lib_tensor_file {
+    const unsigned char *image; /* the whole file */
+    size_t size;
+    lib_vec(lib_stored) tensors;
+    lib_vec(lib_note) notes;
+} lib_tensor_file;
+
+/* Finds out by its first bytes which format the image has, and what is in it. Raises DLC_PARSE_ERROR. */
+void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file);
+/* Each by itself. */
+void lib_npy_parse(lib_arena *arena, lib_tensor_file *file);
+void lib_npz_parse(lib_arena *arena, lib_tensor_file *file);
+void lib_safetensors_parse(lib_arena *arena, lib_tensor_file *file);
+
+/* How many bytes there are before the data of a .npy file that begins with these; 0: these are not enough to say, *wanted are.
+ * Raises when they are no .npy file. */
+size_t lib_npy_header_size(lib_arena *arena, const unsigned char *bytes, size_t size, size_t *wanted);
+/* Type and shape from a whole header. What libdlc cannot read becomes a fault; what is malformed is raised. */
+void lib_npy_header(lib_arena *arena, const unsigned char *header, size_t size, lib_stored *stored);
+/* Header of a .npy file for compact data; raises DLC_UNSUPPORTED for element types that NumPy has no name for. */
+char *lib_npy_header_print(lib_arena *arena, const DLTensor *tensor, size_t *size);
+
+/* The data of a member into `to` (stored.size bytes), its checksum compared. Raises DLC_PARSE_ERROR. Any number of threads. */
+void lib_npz_unpack(lib_arena *arena, const lib_tensor_file *file, const lib_stored *stored, unsigned char *to);
+/* Compares the checksum of a member that lies unpacked in the image. */
+void lib_npz_check(lib_arena *arena, const lib_tensor_file *file, const lib_stored *stored);
+
+/* A new file that takes its place under `path` only when it is whole. `write` raises or returns; the tensors are compact. */
+typedef struct lib_new_file {
+    int descriptor;
+    const char *path, *temporary;
+    uint64_t position;
+} lib_new_file;
+void lib_file_write_whole(lib_arena *arena, const char *path, void (*write)(lib_arena *, lib_new_file *, void *),
+                          void *argument);
+void lib_file_append(lib_arena *arena, lib_new_file *file, const void *bytes, size_t size);
+bool lib_file_seek(lib_new_file *file, uint64_t position); /* within what is written; false: refused */
+
+typedef struct lib_named_tensors {
+    int count;
+    const char *const *names;
+    const DLTensor *const *tensors;
+    int note_count;
+    const char *const *keys, *const *notes; /* [note_count] */
+    bool compress;
+} lib_named_tensors;
+void lib_npy_write(lib_arena *arena, lib_new_file *file, const DLTensor *tensor);
+void lib_npz_write(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all);
+void lib_safetensors_write(lib_arena *arena, lib_new_file *file, const lib_named_tensors *all);
+
+#endif
