@@ -123,9 +123,17 @@ double graph_reference_wrap(dlc_dtype dtype, uint64_t bits) {
     switch (dtype) {
     case DLC_BOOL: return bits != 0;
     case DLC_I8: return (double)(int8_t)bits;
-    case DLC_U8: return (double)(uint8_t)bits;
+    case DLC_I16: return (double)(int16_t)bits;
     case DLC_I32: return (double)(int32_t)bits;
+    case DLC_U8: return (double)(uint8_t)bits;
+    case DLC_U16: return (double)(uint16_t)bits;
+    case DLC_U32: return (double)(uint32_t)bits;
+    case DLC_U64: return (double)bits;
     default: return (double)(int64_t)bits;
     }
+}
+
+uint64_t graph_reference_word(double x) {
+    return x >= 0x1p63 ? (uint64_t)x : (uint64_t)(int64_t)x;
 }
 #endif

@@ -72,6 +72,8 @@ int64_t graph_reference_at(const graph_reference_tensor *tensor, const int64_t *
 bool graph_reference_next(const graph_reference_tensor *tensor, int64_t *index);
 /* Low bits of an integer as a number of the dtype (bool: not zero). */
 double graph_reference_wrap(dlc_dtype dtype, uint64_t bits);
+/* An integer of -2^63 .. 2^64-1 modulo 2^64. */
+uint64_t graph_reference_word(double x);
 static inline bool graph_reference_integral(dlc_dtype dtype) {
     return !lib_dtype_is_float(dtype);
 }

@@ -451,14 +451,14 @@ static void reference_sum_of_products(const graph_reference *r, int operands, in
             for (int i = 0; i < r->operand[o].rank; i++) index[i] = r->operand[o].dim[i] == 1 ? 0 : at[label[o][i]];
             double x = r->operand[o].data[graph_reference_at(&r->operand[o], index)];
             if (graph_reference_integral(y->dtype))
-                word *= (uint64_t)(int64_t)x;
+                word *= graph_reference_word(x);
             else
                 term *= x;
         }
         for (int i = 0; i < y->rank; i++) index[i] = at[out[i]];
         sum = &y->data[graph_reference_at(y, index)];
         if (graph_reference_integral(y->dtype))
-            *sum = graph_reference_wrap(y->dtype, (uint64_t)(int64_t)*sum + word);
+            *sum = graph_reference_wrap(y->dtype, graph_reference_word(*sum) + word);
         else
             *sum += term;
         more = false;

@@ -223,7 +223,7 @@ static void reference_gather(const graph_reference *r) {
 
 static double combined(int64_t word, dlc_dtype dtype, double old, double update) {
     bool integral = graph_reference_integral(dtype);
-    uint64_t a = integral ? (uint64_t)(int64_t)old : 0, b = integral ? (uint64_t)(int64_t)update : 0;
+    uint64_t a = integral ? graph_reference_word(old) : 0, b = integral ? graph_reference_word(update) : 0;
     bool nan = old != old || update != update;
     switch (word) {
     case COMBINE_add: return integral ? graph_reference_wrap(dtype, a + b) : old + update;

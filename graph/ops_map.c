@@ -238,14 +238,15 @@ static void reference_map(const graph_reference *r, number_function f) {
 
 /* Integers compute on the low 64 bits and wrap to their width. */
 static uint64_t word(double x) {
-    return (uint64_t)(int64_t)x;
+    return graph_reference_word(x);
 }
 #define INTEGER(t, integer_expression, number_expression) \
     (graph_reference_integral(t) ? graph_reference_wrap(t, integer_expression) : (number_expression))
 
-static uint64_t divide(double a, double b, bool remainder) {
+static uint64_t divide(dlc_dtype t, double a, double b, bool remainder) {
+    if (b == 0) return 0;
+    if (lib_dtypes[t].class_ == 'u') return remainder ? word(a) % word(b) : word(a) / word(b);
     int64_t x = (int64_t)a, y = (int64_t)b;
-    if (y == 0) return 0;
     if (y == -1) return remainder ? 0 : 0 - (uint64_t)x;
     return (uint64_t)(remainder ? x % y : x / y);
 }
@@ -303,8 +304,8 @@ REFERENCE(not, t == DLC_BOOL ? x[0] == 0 : graph_reference_wrap(t, ~word(x[0])))
 REFERENCE(add, INTEGER(t, word(x[0]) + word(x[1]), x[0] + x[1]))
 REFERENCE(sub, INTEGER(t, word(x[0]) - word(x[1]), x[0] - x[1]))
 REFERENCE(mul, INTEGER(t, word(x[0]) * word(x[1]), x[0] * x[1]))
-REFERENCE(div, INTEGER(t, divide(x[0], x[1], false), x[0] / x[1]))
-REFERENCE(rem, INTEGER(t, divide(x[0], x[1], true), fmod(x[0], x[1])))
+REFERENCE(div, INTEGER(t, divide(t, x[0], x[1], false), x[0] / x[1]))
+REFERENCE(rem, INTEGER(t, divide(t, x[0], x[1], true), fmod(x[0], x[1])))
 REFERENCE(min, smaller(x[0], x[1]))
 REFERENCE(max, larger(x[0], x[1]))
 REFERENCE(pow, INTEGER(t, power(x[0], x[1]), pow(x[0], x[1])))
@@ -322,7 +323,9 @@ REFERENCE(clamp, smaller(larger(x[1], x[0]), x[2]))
 
 static double floor_mod(dlc_dtype t, double a, double b) {
     if (graph_reference_integral(t)) {
-        int64_t rest = (int64_t)divide(a, b, true);
+        uint64_t remainder = divide(t, a, b, true);
+        if (lib_dtypes[t].class_ == 'u') return (double)remainder;
+        int64_t rest = (int64_t)remainder;
         return graph_reference_wrap(t, (uint64_t)(rest && (rest < 0) != (b < 0) ? rest + (int64_t)b : rest));
     }
     double r = fmod(a, b);
@@ -378,8 +381,12 @@ static double convert(dlc_dtype from, dlc_dtype to, double x) {
     if (!lib_dtype_is_float(from)) return graph_reference_wrap(to, word(x));
     switch (to) {
     case DLC_I8: return saturate(x, INT8_MIN, INT8_MAX);
-    case DLC_U8: return saturate(x, 0, UINT8_MAX);
+    case DLC_I16: return saturate(x, INT16_MIN, INT16_MAX);
     case DLC_I32: return saturate(x, INT32_MIN, INT32_MAX);
+    case DLC_U8: return saturate(x, 0, UINT8_MAX);
+    case DLC_U16: return saturate(x, 0, UINT16_MAX);
+    case DLC_U32: return saturate(x, 0, UINT32_MAX);
+    case DLC_U64: return saturate(x, 0, 0x1p64); /* 2^64 - 1 reads back as 2^64 */
     default: return saturate(x, -0x1p63, 0x1p63); /* 2^63 - 1 reads back as 2^63 */
     }
 }
@@ -584,6 +591,8 @@ static const graph_op row_cast = {
     .samples = "cast(T[17, 23], dtype=f32)\ncast(T[17, 23], dtype=f64)\ncast(T[17, 23], dtype=f16)\n"
                "cast(T[17, 23], dtype=bf16)\ncast(T[17, 23], dtype=bool)\ncast(T[17, 23], dtype=i8)\n"
                "cast(T[17, 23], dtype=u8)\ncast(T[17, 23], dtype=i32)\ncast(T[17, 23], dtype=i64)\n"
+               "cast(T[17, 23], dtype=i16)\ncast(T[17, 23], dtype=u16)\ncast(T[17, 23], dtype=u32)\n"
+               "cast(T[17, 23], dtype=u64)\n"
                "cast(T[], dtype=i32)\ncast(T[3, 0, 2], dtype=f32)\ncast(T[2, 1, 3, 1, 2, 5], dtype=f32)",
     .doc = "x converted to another dtype: floats round once to nearest even; float to integer truncates and "
            "saturates, NaN gives 0; integer to integer wraps; to bool is x != 0. StableHLO convert, made total.",

@@ -40,6 +40,8 @@ static tir_expr rank_of(const graph_compute *c, tir_expr x) {
         rank = tir_select(pool, tir_eq(pool, x, x), rank, magnitude);
     } else {
         rank = tir_cast(pool, key, x);
+        if (dtype == DLC_U32 || dtype == DLC_U64) /* wrapped: order is that of the integers less 2^31, or 2^63 */
+            rank = tir_binary(pool, TIR_XOR, rank, tir_lowest(pool, key));
     }
     return c->attribute[TOP_LEAST].integer ? tir_unary(pool, TIR_NOT, rank) : rank;
 }

@@ -206,35 +206,48 @@ static void compute_cumulative(graph_compute *c, tir_op op) {
 
 #ifdef DLC_REFERENCE
 
-/* Two elements of a reduction: a and b of a float dtype, x and y the same of an integer one, sign-extended. */
-#define JOIN(name, number, integer)                       \
-    static double number_##name(double a, double b) {     \
-        return number;                                    \
-    }                                                     \
-    static int64_t integer_##name(int64_t x, int64_t y) { \
-        return integer;                                   \
+/* Two elements of a reduction: a and b of a float dtype, x and y the same of an integer one, modulo 2^64. What
+ * numbers of every dtype are compared by needs no words. */
+#define JOIN(name, number, integer)                          \
+    static double number_##name(double a, double b) {        \
+        return number;                                       \
+    }                                                        \
+    static uint64_t integer_##name(uint64_t x, uint64_t y) { \
+        return integer;                                      \
     }
-JOIN(sum, a + b, (int64_t)((uint64_t)x + (uint64_t)y))
-JOIN(prod, a *b, (int64_t)((uint64_t)x *(uint64_t)y))
-JOIN(max, isnan(a) || isnan(b) ? NAN : a > b ? a : b, x > y ? x : y)
-JOIN(min, isnan(a) || isnan(b) ? NAN : a < b ? a : b, x < y ? x : y)
+#define COMPARE(name, number)                         \
+    static double number_##name(double a, double b) { \
+        return number;                                \
+    }                                                 \
+    static uint64_t (*const integer_##name)(uint64_t x, uint64_t y) = NULL;
+JOIN(sum, a + b, x + y)
+JOIN(prod, a *b, x *y)
+COMPARE(max, isnan(a) || isnan(b) ? NAN : a > b ? a : b)
+COMPARE(min, isnan(a) || isnan(b) ? NAN : a < b ? a : b)
 JOIN(and, (a != 0) & (b != 0), x &y)
 JOIN(or, (a != 0) | (b != 0), x | y)
 JOIN(xor, (a != 0) != (b != 0), x ^ y)
 
-static int64_t lowest(dlc_dtype t) {
-    return t == DLC_I8 ? INT8_MIN : t == DLC_I32 ? INT32_MIN : t == DLC_I64 ? INT64_MIN : 0;
+static double lowest(dlc_dtype t) {
+    return lib_dtypes[t].class_ == 'i' ? -ldexp(1, lib_dtypes[t].bits - 1) : 0;
 }
-static int64_t highest(dlc_dtype t) {
-    return t == DLC_I8 ? INT8_MAX : t == DLC_U8 ? UINT8_MAX : t == DLC_I32 ? INT32_MAX : INT64_MAX;
+static double highest(dlc_dtype t) { /* as it reads back */
+    double limit = ldexp(1, lib_dtypes[t].bits - (lib_dtypes[t].class_ == 'i'));
+    return lib_dtypes[t].bits == 64 ? limit : limit - 1;
 }
 
 typedef struct reduction {
-    double number_first;
-    int64_t integer_first;
+    double number_first, integer_first;
     double (*number)(double a, double b);
-    int64_t (*integer)(int64_t x, int64_t y);
+    uint64_t (*integer)(uint64_t x, uint64_t y); /* NULL: as numbers */
 } reduction;
+
+static bool in_words(const reduction *f, dlc_dtype t) {
+    return graph_reference_integral(t) && f->integer;
+}
+static double first_number(const reduction *f, dlc_dtype t) {
+    return graph_reference_integral(t) ? f->integer_first : f->number_first;
+}
 
 /* For every result, all elements that lie above it. */
 static void reference_reduce(const graph_reference *r, const reduction *f) {
@@ -244,21 +257,21 @@ static void reference_reduce(const graph_reference *r, const reduction *f) {
     for (int i = 0; i < x->rank; i++) over[i] = axes->count == 0;
     for (int k = 0; k < axes->count; k++) over[axes->list[k] + (axes->list[k] < 0 ? x->rank : 0)] = true;
     for (int64_t result = 0; result < graph_reference_count(y); result++) {
-        double number = f->number_first;
-        int64_t integer = f->integer_first, from[DLC_MAX_RANK] = {0};
+        double number = first_number(f, x->dtype);
+        uint64_t integer = graph_reference_word(f->integer_first);
+        int64_t from[DLC_MAX_RANK] = {0};
         for (bool more = graph_reference_count(x) > 0; more; more = graph_reference_next(x, from)) {
             int64_t at = 0;
             for (int i = 0; i < x->rank; i++)
                 if (!over[i]) at = at * x->dim[i] + from[i];
             double element = x->data[graph_reference_at(x, from)];
             if (at != result) continue;
-            if (graph_reference_integral(x->dtype))
-                integer = f->integer(integer, (int64_t)element);
+            if (in_words(f, x->dtype))
+                integer = f->integer(integer, graph_reference_word(element));
             else
                 number = f->number(number, element);
         }
-        y->data[result] =
-            graph_reference_integral(x->dtype) ? graph_reference_wrap(x->dtype, (uint64_t)integer) : number;
+        y->data[result] = in_words(f, x->dtype) ? graph_reference_wrap(x->dtype, integer) : number;
     }
 }
 
@@ -293,18 +306,18 @@ static void reference_cumulative(const graph_reference *r, const reduction *f) {
     int64_t length = x->dim[axis];
     for (int64_t line = 0; line < outer * inner; line++) {
         int64_t base = line / inner * length * inner + line % inner;
-        bool integral = graph_reference_integral(x->dtype), exclusive = r->attribute[CUMULATIVE_EXCLUSIVE].integer;
-        double number = f->number_first;
-        int64_t integer = f->integer_first;
+        bool integral = in_words(f, x->dtype), exclusive = r->attribute[CUMULATIVE_EXCLUSIVE].integer;
+        double number = first_number(f, x->dtype);
+        uint64_t integer = graph_reference_word(f->integer_first);
         for (int64_t t = 0; t < length; t++) {
             int64_t at = base + (r->attribute[CUMULATIVE_REVERSE].integer ? length - 1 - t : t) * inner;
             double *result = &r->result[0].data[at];
-            if (exclusive) *result = integral ? graph_reference_wrap(x->dtype, (uint64_t)integer) : number;
+            if (exclusive) *result = integral ? graph_reference_wrap(x->dtype, integer) : number;
             if (integral)
-                integer = f->integer(integer, (int64_t)x->data[at]);
+                integer = f->integer(integer, graph_reference_word(x->data[at]));
             else
                 number = f->number(number, x->data[at]);
-            if (!exclusive) *result = integral ? graph_reference_wrap(x->dtype, (uint64_t)integer) : number;
+            if (!exclusive) *result = integral ? graph_reference_wrap(x->dtype, integer) : number;
         }
     }
 }

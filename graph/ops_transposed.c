@@ -232,8 +232,8 @@ static void reference_convolution_transposed(const graph_reference *r) {
             double left = x->data[graph_reference_at(x, from)], right = w->data[graph_reference_at(w, at)];
             double *sum = &y->data[graph_reference_at(y, to)];
             if (graph_reference_integral(y->dtype))
-                *sum = graph_reference_wrap(y->dtype, (uint64_t)(int64_t)*sum +
-                                                          (uint64_t)(int64_t)left * (uint64_t)(int64_t)right);
+                *sum = graph_reference_wrap(y->dtype, graph_reference_word(*sum) +
+                                                          graph_reference_word(left) * graph_reference_word(right));
             else
                 *sum += left * right;
         } while (graph_reference_next(w, at));

@@ -316,7 +316,7 @@ static void reference_convolution(const graph_reference *r) {
                 if (!inside) continue;
                 double a = x->data[graph_reference_at(x, from)], b = w->data[graph_reference_at(w, at)];
                 if (graph_reference_integral(y->dtype))
-                    word += (uint64_t)(int64_t)a * (uint64_t)(int64_t)b;
+                    word += graph_reference_word(a) * graph_reference_word(b);
                 else
                     sum += a * b;
             } while (graph_reference_next(w, at));
@@ -358,7 +358,7 @@ static void reference_reduce_window(const graph_reference *r) {
         uint64_t word = 0;
         for (int64_t i = 0; i < count; i++) {
             double x = element[i];
-            word += (uint64_t)(int64_t)(isfinite(x) ? x : 0);
+            word += graph_reference_word(isfinite(x) ? x : 0);
             if (op == 0)
                 result += x;
             else if (i == 0 || isnan(x) || (op == 1 ? x > result : x < result))

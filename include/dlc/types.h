@@ -43,13 +43,13 @@ typedef enum dlc_status {
 #define DLC_DTYPE_TABLE(X)                                   \
     X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                  \
     X(DLC_I8, "i8", 8, kDLInt, 'i', 1)                       \
-    X(DLC_I16, "i16", 16, kDLInt, 'i', 0)                    \
+    X(DLC_I16, "i16", 16, kDLInt, 'i', 1)                    \
     X(DLC_I32, "i32", 32, kDLInt, 'i', 1)                    \
     X(DLC_I64, "i64", 64, kDLInt, 'i', 1)                    \
     X(DLC_U8, "u8", 8, kDLUInt, 'u', 1)                      \
-    X(DLC_U16, "u16", 16, kDLUInt, 'u', 0)                   \
-    X(DLC_U32, "u32", 32, kDLUInt, 'u', 0)                   \
-    X(DLC_U64, "u64", 64, kDLUInt, 'u', 0)                   \
+    X(DLC_U16, "u16", 16, kDLUInt, 'u', 1)                   \
+    X(DLC_U32, "u32", 32, kDLUInt, 'u', 1)                   \
+    X(DLC_U64, "u64", 64, kDLUInt, 'u', 1)                   \
     X(DLC_F16, "f16", 16, kDLFloat, 'f', 1)                  \
     X(DLC_BF16, "bf16", 16, kDLBfloat, 'f', 1)               \
     X(DLC_F32, "f32", 32, kDLFloat, 'f', 1)                  \

@@ -333,22 +333,31 @@ static bool run_sample(const graph_op *op, const char *line, size_t length, dlc_
     return good;
 }
 
+/* Rows times dtypes are many: those that differ from others in little but their width take the first line that varies
+ * in dtype and every fourth, each other ones. */
+static bool is_taken(dlc_dtype t, int line) {
+    const bool rare = lib_dtypes[t].class_ == 'u' ? t != DLC_U8 : t == DLC_I16;
+    return !rare || line == 0 || line % 4 == (int)t % 4;
+}
+
 static void test_row(void **state) {
     const graph_op *op = *state;
     char failure[2 * LIB_MESSAGE_MAX];
     int failures = 0;
     int64_t ran = 0;
     const char *share = getenv("DLC_TEST_SHARE"); /* under sanitizers: every n-th sample and dtype of a row */
-    int every = share ? atoi(share) : 1, number = 0;
+    int every = share ? atoi(share) : 1, number = 0, varying = 0;
     for (const char *line = op->samples; line;) {
         size_t length = strcspn(line, "\n");
         bool varies = true;
         for (int t = 0; t < DLC_DTYPE_COUNT && varies; t++) {
-            if (!graph_op_accepts(op, (dlc_dtype)t) || (every > 1 && number++ % every)) continue;
+            if (!graph_op_accepts(op, (dlc_dtype)t) || !is_taken((dlc_dtype)t, varying)) continue;
+            if (every > 1 && number++ % every) continue;
             if (run_sample(op, line, length, (dlc_dtype)t, &varies, failure, sizeof failure, &ran)) continue;
             print_error("%s\n", failure);
             failures++;
         }
+        varying += varies;
         line = line[length] ? line + length + 1 : NULL;
     }
     assert_int_equal(failures, 0);
