@@ -101,7 +101,16 @@ enum { GRAPH_BUILD = 1, GRAPH_SIMPLIFY = 2, GRAPH_BOUND = 4 };
 graph *graph_new(lib_arena *arena, tir_pool *pool); /* empty; pool NULL: one of its own */
 /* A graph inside `parent`, sharing its pool and symbols; *number is what a SUBGRAPH attribute holds. Convention of `if` and
  * `while`: all operands (of `if`: after the condition) are the inputs of every sub-graph, in order. A while has as many results
- * as its body has outputs: they replace the first operands; further operands are captures, constant over the iterations. */
+ * as its body has outputs: they replace the first operands; further operands are captures, constant over the iterations. Likewise
+ * in `scan`, between whose carries and captures stand sequences, of which the body's inputs are elements. */
+enum { /* attributes of `scan` */
+       GRAPH_SCAN_BODY,
+       GRAPH_SCAN_CARRIES,
+       GRAPH_SCAN_SEQUENCES,
+       GRAPH_SCAN_LENGTH,
+       GRAPH_SCAN_REVERSE,
+       GRAPH_SCAN_CONDITIONAL
+};
 graph *graph_new_subgraph(graph *parent, int64_t *number);
 static inline graph *graph_outermost(const graph *g) {
     while (g->parent) g = g->parent;

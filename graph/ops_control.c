@@ -1,4 +1,4 @@
-/* Control flow over sub-graphs, and calls of host functions. None of them has a compute definition: jit runs them
+/* Control flow over sub-graphs (branches, loops, scans), and calls of host functions. None of them has a compute definition: jit runs them
  * between kernels. All values that a sub-graph uses are its inputs (graph.h: graph_new_subgraph). */
 #include "graph/ops_common.h"
 
@@ -72,6 +72,98 @@ static void infer_while(graph_infer *infer) {
     }
 }
 
+/* ---- scan ------------------------------------------------------------------------------------------------------- */
+
+/* Operands: carries, sequences, captures. The body's inputs: carries, one element of each sequence, captures; its outputs: carries,
+ * with `conditional` a bool, then an element of each stack. Results: carries, stacks, with `conditional` the number of iterations. */
+static tir_expr scan_length(const graph_infer *infer, int carries, int sequences) {
+    const graph_attribute *length = &infer->attribute[GRAPH_SCAN_LENGTH];
+    if (length->count > 1) graph_infer_fail(infer, "length has %d dimensions, expected at most 1", length->count);
+    if (!length->count && !sequences)
+        graph_infer_fail(infer, "there is no sequence that gives the number of iterations: expected a length");
+    tir_expr first = length->count ? length->dims[0] : 0;
+    for (int i = carries; i < carries + sequences; i++) {
+        if (infer->operand[i].rank < 1) graph_infer_fail(infer, "sequence %d is of rank 0", i - carries);
+        if (first)
+            graph_infer_equal(infer, first, infer->operand[i].dim[0], "lengths of the sequences");
+        else
+            first = infer->operand[i].dim[0];
+    }
+    return first;
+}
+
+static graph_shape element_of(const graph_shape *sequence) {
+    graph_shape element = *sequence;
+    element.rank--;
+    memmove(element.dim, element.dim + 1, (size_t)element.rank * sizeof *element.dim);
+    return element;
+}
+
+static graph_shape stack_of(const graph_infer *infer, const graph_shape *element, tir_expr length) {
+    graph_shape stack = *element;
+    if (stack.rank == DLC_MAX_RANK)
+        graph_infer_fail(infer, "elements of rank %d cannot be stacked: expected a rank below %d", stack.rank,
+                         DLC_MAX_RANK);
+    memmove(stack.dim + 1, stack.dim, (size_t)stack.rank++ * sizeof *stack.dim);
+    stack.dim[0] = length;
+    return stack;
+}
+
+static void check_scan_inputs(const graph_infer *infer, const graph *body, int carries, int sequences) {
+    if ((int)body->inputs.count != infer->inputs)
+        graph_infer_fail(infer, "sub-graph `body` has %u inputs, there are %d operands for it", body->inputs.count,
+                         infer->inputs);
+    for (int i = 0; i < infer->inputs; i++) {
+        bool sequence = i >= carries && i < carries + sequences;
+        graph_shape given = sequence ? element_of(&infer->operand[i]) : infer->operand[i];
+        require_shape(infer, &given, graph_shape_of(body, body->inputs.data[i]),
+                      lib_arena_format(infer->g->arena, "input %d of sub-graph `body` and %s", i,
+                                       sequence ? "an element of its operand" : "its operand"));
+    }
+}
+
+static void check_reverse(const graph_infer *infer, int expected) {
+    const graph_attribute *reverse = &infer->attribute[GRAPH_SCAN_REVERSE];
+    if (reverse->count && reverse->count != expected)
+        graph_infer_fail(infer, "reverse has %d entries, expected none or %d: one per sequence and per stack",
+                         reverse->count, expected);
+    for (int i = 0; i < reverse->count; i++)
+        if (reverse->list[i] != 0 && reverse->list[i] != 1)
+            graph_infer_fail(infer, "reverse: entry %d is %lld, expected 0 or 1", i, (long long)reverse->list[i]);
+}
+
+static void infer_scan(graph_infer *infer) {
+    const graph *body = infer->g->subgraphs.data[infer->attribute[GRAPH_SCAN_BODY].integer];
+    const int64_t given_carries = infer->attribute[GRAPH_SCAN_CARRIES].integer;
+    const int64_t given_sequences = infer->attribute[GRAPH_SCAN_SEQUENCES].integer;
+    if (given_carries < 0 || given_sequences < 0 || given_carries > infer->inputs ||
+        given_sequences > infer->inputs - given_carries)
+        graph_infer_fail(infer, "carries is %lld and sequences %lld, there are %d operands", (long long)given_carries,
+                         (long long)given_sequences, infer->inputs);
+    const int carries = (int)given_carries, sequences = (int)given_sequences;
+    const int conditional = infer->attribute[GRAPH_SCAN_CONDITIONAL].integer != 0;
+    const int stacks = (int)body->outputs.count - carries - conditional;
+    tir_expr length = scan_length(infer, carries, sequences);
+    check_scan_inputs(infer, body, carries, sequences);
+    if (stacks < 0)
+        graph_infer_fail(infer, "the body has %u outputs, expected at least %d: one per carry%s", body->outputs.count,
+                         carries + conditional, conditional ? ", and whether to go on" : "");
+    check_reverse(infer, sequences + stacks);
+    if (conditional)
+        require_scalar_bool(infer, graph_shape_of(body, body->outputs.data[carries]),
+                            "the body's output after carries");
+    graph_shape *result = graph_infer_results(infer, carries + stacks + conditional);
+    for (int i = 0; i < carries; i++) {
+        result[i] = infer->operand[i];
+        require_shape(infer, &result[i], graph_shape_of(body, body->outputs.data[i]),
+                      lib_arena_format(infer->g->arena, "carry %d and the body's output for it", i));
+    }
+    for (int i = 0; i < stacks; i++)
+        result[carries + i] =
+            stack_of(infer, graph_shape_of(body, body->outputs.data[carries + conditional + i]), length);
+    if (conditional) result[carries + stacks] = (graph_shape){.dtype = DLC_I64};
+}
+
 /* ---- custom_call ------------------------------------------------------------------------------------------------ */
 
 enum { CUSTOM_TARGET, CUSTOM_DTYPES, CUSTOM_RANKS, CUSTOM_SHAPES };
@@ -133,6 +225,37 @@ static const graph_op row_while = {
            "while.",
 };
 
+static const graph_op row_scan = {
+    .name = "scan",
+    .class_ = GRAPH_CONTROL,
+    .min_inputs = 0,
+    .max_inputs = -1,
+    .results = -1,
+    .operands = "x",
+    .dtypes = "any",
+    .attribute = {[GRAPH_SCAN_BODY] = {"body", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of one iteration"},
+                  [GRAPH_SCAN_CARRIES] = {"carries", GRAPH_ATTR_INTEGER, NULL, NULL,
+                                          "number of operands, the first ones, that an iteration replaces"},
+                  [GRAPH_SCAN_SEQUENCES] = {"sequences", GRAPH_ATTR_INTEGER, NULL, NULL,
+                                            "number of operands after these, of which an iteration sees an element"},
+                  [GRAPH_SCAN_LENGTH] = {"length", GRAPH_ATTR_DIMS, NULL, "[]",
+                                         "number of iterations; empty: that of the sequences' elements"},
+                  [GRAPH_SCAN_REVERSE] = {"reverse", GRAPH_ATTR_INTEGERS, NULL, "[]",
+                                          "1 for each sequence, then for each stack, that is passed through from its "
+                                          "last element to its first, else 0; empty: none is"},
+                  [GRAPH_SCAN_CONDITIONAL] = {"conditional", GRAPH_ATTR_BOOL, NULL, "false",
+                                              "the body says after each iteration whether there is another one"}},
+    .infer = infer_scan,
+    .doc =
+        "A loop of known length over the elements (along dimension 0) of the operands `sequences`. Iteration i runs "
+        "body(carries..., sequence[i]..., further operands...), whose outputs are the next iteration's carries, then "
+        "any number of tensors that are stacked along a new dimension 0. Results: the carries after the last "
+        "iteration, which keep dtype and shape, and the stacks. Length 0 gives the carries as they came and empty "
+        "stacks. With `conditional` the body has a bool of rank 0 between carries and elements of stacks: false ends "
+        "the loop after this iteration; elements of stacks that were not reached are 0, and a last result, i64 of "
+        "rank 0, is the number of iterations that ran. JAX lax.scan; ONNX Scan and Loop (transpose for other axes).",
+};
+
 #define CUSTOM(name_, algebra_, doc_)                                                                            \
     static const graph_op row_##name_ = {                                                                        \
         .name = #name_,                                                                                          \
@@ -162,7 +285,8 @@ CUSTOM(
     "results used "
     "or not. StableHLO custom_call with has_side_effect.")
 
-const graph_op *const graph_ops_control[] = {&row_if, &row_while, &row_custom_call, &row_custom_effect, NULL};
+const graph_op *const graph_ops_control[] = {&row_if,          &row_while,         &row_scan,
+                                             &row_custom_call, &row_custom_effect, NULL};
 
 /* ---- host functions --------------------------------------------------------------------------------------------- */
 

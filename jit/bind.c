@@ -498,7 +498,7 @@ static void describe_extents(jit_build *build) {
     const graph *g = build->bound;
     int inputs = build->ordinary_inputs, count = inputs + (int)g->outputs.count;
     jit_known *known = LIB_NEW_ARRAY(&plan->arena, jit_known, (size_t)count + 1);
-    bool usual = build->donated != NULL && /* the program's own graph */
+    bool usual = build->donated != NULL && build == build->root && /* the program's own graph */
                  !build->program->context->target->runtime;
     for (int i = 0; i < count; i++) {
         bool output = i >= inputs;

@@ -1,6 +1,6 @@
-/* What runs between kernels: custom calls of host functions, `if`, `while`. A branch is a sub-graph of the bound graph, planned
- * like a graph of its own: all operands are its inputs (graph.h: graph_new_subgraph). Nothing here allocates at run time; a
- * while swaps its results between two sets of buffers. */
+/* What runs between kernels: custom calls of host functions, `if`, loops (whose course is loop.c). A branch is a sub-graph of the bound
+ * graph, planned like a graph of its own: all operands are its inputs (graph.h: graph_new_subgraph). Nothing here allocates at run
+ * time. */
 #include "jit/internal.h"
 
 /* ---- binding */
@@ -20,23 +20,39 @@ static bool is_named(const graph_node *node, const char *name) {
     return strcmp(node->op->name, name) == 0;
 }
 
+static bool is_loop(const graph_node *node) {
+    return !is_named(node, "if");
+}
+
 int64_t jit_control_scratch(jit_build *build, const graph_node *node) {
-    if (!is_named(node, "while")) return 0;
-    int64_t bytes = TIR_BUFFER_ALIGNMENT; /* the condition's value */
-    for (int o = 0; o < node->results; o++)
-        bytes += (int64_t)jit_padded(jit_value_bytes(build, node->first + (graph_id)o));
-    return bytes;
+    return is_loop(node) ? jit_loop_scratch(build, node) : 0;
+}
+
+const char *jit_branch_name(const graph_node *node, int which) {
+    const char *const names[2] = {is_loop(node) ? "condition" : "then", is_loop(node) ? "body" : "otherwise"};
+    return graph_op_attribute(node->op, names[which]) < 0 ? NULL : names[which];
+}
+
+static const graph *subgraph_of(const jit_build *build, const graph_node *node, int which) {
+    int attribute = graph_op_attribute(node->op, jit_branch_name(node, which));
+    return build->bound->subgraphs.data[node->attribute[attribute].integer];
+}
+
+/* Carries that the body may change where they are; those that are elements of a stack are written there. */
+static const int *donated_carries(jit_build *build, const graph_node *node, const graph *body) {
+    const jit_loop loop = jit_loop_of(node);
+    int *donated = LIB_NEW_ARRAY(build->work, int, body->outputs.count + 1);
+    for (int o = 0; o < (int)body->outputs.count; o++)
+        donated[o] = o < loop.carries && jit_loop_row_of(&loop, body, o) < 0 ? o : -1;
+    return donated;
 }
 
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan) {
-    bool loop = is_named(node, "while");
-    const char *const names[2] = {loop ? "condition" : "then", loop ? "body" : "otherwise"};
-    const graph *sub =
-        build->bound->subgraphs.data[node->attribute[graph_op_attribute(node->op, names[which])].integer];
+    const graph *sub = subgraph_of(build, node, which);
+    const jit_loop loop = is_loop(node) ? jit_loop_of(node) : (jit_loop){0};
     jit_place *given = LIB_NEW_ARRAY(build->work, jit_place, sub->inputs.count + 1);
-    for (uint32_t i = loop ? (uint32_t)node->results : 0; i < sub->inputs.count;
-         i++) { /* the first ones of a loop change */
-        const jit_place *place = &build->place[node->input[i + (loop ? 0 : 1)]];
+    for (int i = loop.carries + loop.sequences; i < (int)sub->inputs.count; i++) { /* those before change */
+        const jit_place *place = &build->place[node->input[i + !is_loop(node)]];
         if (place->kind == JIT_PLACE_CONSTANT) given[i] = *place;
     }
     jit_build *nested = LIB_NEW(build->work, jit_build);
@@ -48,6 +64,7 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
                           .bound = (graph *)(uintptr_t)sub,
                           .ordinary_inputs = (int)sub->inputs.count,
                           .given = given,
+                          .donated = is_loop(node) && which == 1 ? donated_carries(build, node, sub) : NULL,
                           .param_values = build->param_values,
                           .variables = build->variables,
                           .deadline_ns = build->deadline_ns};
@@ -71,8 +88,10 @@ void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node) 
         step->custom.name = lib_arena_string(&build->plan->arena, step->custom.name);
         return;
     }
-    step->kind = is_named(node, "while") ? JIT_STEP_WHILE : JIT_STEP_IF;
-    for (int b = 0; b < 2; b++) bind_branch(build, node, b, &step->branch[b]);
+    step->kind = is_loop(node) ? JIT_STEP_LOOP : JIT_STEP_IF;
+    for (int b = 0; b < 2; b++)
+        if (jit_branch_name(node, b)) bind_branch(build, node, b, &step->branch[b]);
+    if (is_loop(node)) jit_bind_loop(build, step, node, subgraph_of(build, node, 1));
 }
 
 /* ---- running */
@@ -129,28 +148,59 @@ static dlc_status run_if(const running *run) {
                         run->cancel, run->error);
 }
 
-/* Iterations write the results' own places and the second set in turn. */
-static dlc_status run_while(const running *run) {
-    const jit_step *step = run->step;
-    collect_pointers(run, 0);
-    char **operands = run->frame->operands, **results = operands + step->input_count;
-    char *condition = run->frame->memory + step->scratch;
-    for (int64_t iteration = 0;; iteration++) {
-        LIB_TRY(jit_plan_run(run->program, step->branch[0], operands, &condition, run->cancel, run->error));
-        if (!*condition) break;
-        char *spare = condition + TIR_BUFFER_ALIGNMENT;
-        for (int o = 0; o < step->output_count; o++) {
-            results[o] = iteration & 1 ? spare : pointer_of(run, &step->outputs[o]);
-            spare += jit_padded(step->outputs[o].bytes);
-        }
-        LIB_TRY(jit_plan_run(run->program, step->branch[1], operands, results, run->cancel, run->error));
-        for (int o = 0; o < step->output_count; o++) operands[o] = results[o];
-    }
-    for (int o = 0; o < step->output_count; o++) {
-        char *place = pointer_of(run, &step->outputs[o]);
-        if (operands[o] != place && step->outputs[o].bytes) memcpy(place, operands[o], step->outputs[o].bytes);
-    }
+/* ---- loops */
+
+typedef struct loop_running {
+    const running *run;
+    jit_frame *frame[2]; /* of the branches, for all iterations */
+} loop_running;
+
+static char *loop_place(void *user, const jit_tensor *tensor) {
+    const loop_running *l = user;
+    return pointer_of(l->run, tensor);
+}
+
+static dlc_status loop_run(void *user, int which, char *const *inputs, char *const *outputs) {
+    const loop_running *l = user;
+    jit_plan *plan = l->run->step->branch[which];
+    jit_frame_aim(plan, l->frame[which], inputs, outputs);
+    return jit_plan_run_in(l->run->program, plan, l->frame[which], inputs, outputs, l->run->cancel, l->run->error);
+}
+
+static dlc_status loop_copy(void *user, void *to, const void *from, size_t size) {
+    (void)user;
+    memcpy(to, from, size);
     return DLC_OK;
+}
+
+static dlc_status loop_clear(void *user, void *to, size_t size) {
+    (void)user;
+    memset(to, 0, size);
+    return DLC_OK;
+}
+
+static dlc_status loop_read(void *user, const char *from, bool *value) {
+    (void)user;
+    *value = *from != 0;
+    return DLC_OK;
+}
+
+static dlc_status run_loop(const running *run) {
+    const jit_step *step = run->step;
+    loop_running l = {.run = run};
+    const jit_loop_port port = {&l, loop_place, loop_run, loop_copy, loop_copy, loop_clear, loop_read};
+    dlc_status status = DLC_OK;
+    for (int b = 0; b < 2 && status == DLC_OK; b++) {
+        if (!step->branch[b]) continue;
+        l.frame[b] = jit_frame_take(step->branch[b]);
+        if (!l.frame[b])
+            status = lib_fail(run->error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for a loop was refused",
+                              (long long)step->branch[b]->arena_bytes);
+    }
+    if (status == DLC_OK) status = jit_run_loop(step, run->frame->operands, run->frame->memory + step->scratch, &port);
+    for (int b = 0; b < 2; b++)
+        if (l.frame[b]) jit_frame_give(step->branch[b], l.frame[b]);
+    return status;
 }
 
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
@@ -159,7 +209,7 @@ dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit
     switch (step->kind) {
     case JIT_STEP_CUSTOM: return run_custom(&run);
     case JIT_STEP_IF: return run_if(&run);
-    case JIT_STEP_WHILE: return run_while(&run);
+    case JIT_STEP_LOOP: return run_loop(&run);
     case JIT_STEP_HOST:
     case JIT_STEP_KERNELS:
     case JIT_STEP_COPY: break;

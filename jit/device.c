@@ -315,31 +315,7 @@ static dlc_status run_if(const running *run, const jit_step *step) {
     return jit_device_run_plan(run, step->branch[condition ? 0 : 1], operands, operands + step->input_count - 1);
 }
 
-/* As in control.c: iterations write the results' own places and the second set in turn. */
-static dlc_status run_while(const running *run, const jit_step *step) {
-    collect_pointers(run, step, 0);
-    char **operands = run->frame->operands, **results = operands + step->input_count;
-    char *condition = run->frame->memory + step->scratch;
-    for (int64_t iteration = 0;; iteration++) {
-        bool again;
-        LIB_TRY(jit_device_run_plan(run, step->branch[0], operands, &condition));
-        LIB_TRY(read_condition(run, condition, &again));
-        if (!again) break;
-        char *spare = condition + TIR_BUFFER_ALIGNMENT;
-        for (int o = 0; o < step->output_count; o++) {
-            results[o] = iteration & 1 ? spare : pointer_of(run, &step->outputs[o]);
-            spare += jit_padded(step->outputs[o].bytes);
-        }
-        LIB_TRY(jit_device_run_plan(run, step->branch[1], operands, results));
-        for (int o = 0; o < step->output_count; o++) operands[o] = results[o];
-    }
-    for (int o = 0; o < step->output_count; o++) {
-        char *place = pointer_of(run, &step->outputs[o]);
-        if (operands[o] != place)
-            LIB_TRY(jit_device_copy(run, TARGET_COPY_ON_DEVICE, place, operands[o], step->outputs[o].bytes));
-    }
-    return DLC_OK;
-}
+static dlc_status run_loop(const running *run, const jit_step *step); /* of plans, which follow */
 
 static dlc_status run_step(const running *run, const jit_step *step) {
     switch (step->kind) {
@@ -350,7 +326,7 @@ static dlc_status run_step(const running *run, const jit_step *step) {
     case JIT_STEP_COPY: return run_copy(run, step);
     case JIT_STEP_CUSTOM: return run_custom(run, step);
     case JIT_STEP_IF: return run_if(run, step);
-    case JIT_STEP_WHILE: return run_while(run, step);
+    case JIT_STEP_LOOP: return run_loop(run, step);
     }
     return DLC_OK;
 }
@@ -371,23 +347,88 @@ static dlc_status run_steps(running *run) {
 }
 
 /* The arena is allocated in the stream's order: it goes back when the last kernel is on its way. */
-dlc_status jit_device_run_plan(const running *outer, jit_plan *plan, char *const *inputs, char *const *outputs) {
+static dlc_status begin_plan(const running *outer, jit_plan *plan, running *run, void **arena) {
     const jit_session *s = outer->session;
-    void *arena = NULL;
-    running run = *outer;
-    run.plan = plan;
+    *run = *outer;
+    *arena = NULL;
+    run->plan = plan;
+    run->frame = jit_frame_take_bare(plan);
+    if (!run->frame) return lib_fail(run->error, DLC_OUT_OF_MEMORY, "the argument pointers of one run were refused");
+    if (plan->arena_bytes) LIB_TRY(s->runtime->allocate(s->stream, (size_t)plan->arena_bytes, arena, run->error));
+    jit_frame_set_memory(plan, run->frame, *arena);
+    return DLC_OK;
+}
+
+static void end_plan(const running *run, void *arena) {
+    if (!run->frame) return;
+    run->session->runtime->release(run->session->stream, arena);
+    jit_frame_give_bare(run->plan, run->frame);
+}
+
+dlc_status jit_device_run_plan(const running *outer, jit_plan *plan, char *const *inputs, char *const *outputs) {
+    void *arena;
+    running run;
+    dlc_status status = begin_plan(outer, plan, &run, &arena);
     run.inputs = inputs;
     run.outputs = outputs;
-    run.frame = jit_frame_take_bare(plan);
-    if (!run.frame) return lib_fail(run.error, DLC_OUT_OF_MEMORY, "the argument pointers of one run were refused");
+    if (status == DLC_OK) status = run_steps(&run);
+    end_plan(&run, arena);
+    return status;
+}
+
+/* ---- loops: the host launches iterations as fast as it can; it waits only for conditions */
+
+typedef struct loop_running {
+    const running *run;
+    running branch[2];
+    void *arena[2];
+} loop_running;
+
+static char *loop_place(void *user, const jit_tensor *tensor) {
+    const loop_running *l = user;
+    return pointer_of(l->run, tensor);
+}
+
+static dlc_status loop_run(void *user, int which, char *const *inputs, char *const *outputs) {
+    loop_running *l = user;
+    l->branch[which].inputs = inputs;
+    l->branch[which].outputs = outputs;
+    return run_steps(&l->branch[which]);
+}
+
+static dlc_status loop_copy(void *user, void *to, const void *from, size_t size) {
+    const loop_running *l = user;
+    return jit_device_copy(l->run, TARGET_COPY_ON_DEVICE, to, from, size);
+}
+
+static dlc_status loop_write(void *user, void *to, const void *from, size_t size) {
+    const loop_running *l = user;
+    LIB_TRY(jit_device_copy(l->run, TARGET_COPY_TO_DEVICE, to, from, size));
+    return synchronise(l->run);
+}
+
+static dlc_status loop_clear(void *user, void *to, size_t size) {
+    static const char zeros[1 << 12];
+    const loop_running *l = user;
+    for (size_t at = 0; at < size; at += sizeof zeros)
+        LIB_TRY(jit_device_copy(l->run, TARGET_COPY_TO_DEVICE, (char *)to + at, zeros,
+                                size - at < sizeof zeros ? size - at : sizeof zeros));
+    return DLC_OK;
+}
+
+static dlc_status loop_read(void *user, const char *from, bool *value) {
+    const loop_running *l = user;
+    return read_condition(l->run, from, value);
+}
+
+static dlc_status run_loop(const running *run, const jit_step *step) {
+    loop_running l = {.run = run};
+    const jit_loop_port port = {&l, loop_place, loop_run, loop_copy, loop_write, loop_clear, loop_read};
     dlc_status status = DLC_OK;
-    if (plan->arena_bytes) status = s->runtime->allocate(s->stream, (size_t)plan->arena_bytes, &arena, run.error);
-    if (status == DLC_OK) {
-        jit_frame_set_memory(plan, run.frame, arena);
-        status = run_steps(&run);
-    }
-    s->runtime->release(s->stream, arena);
-    jit_frame_give_bare(plan, run.frame);
+    for (int b = 0; b < 2 && status == DLC_OK; b++)
+        if (step->branch[b]) status = begin_plan(run, step->branch[b], &l.branch[b], &l.arena[b]);
+    if (status == DLC_OK) status = jit_run_loop(step, run->frame->operands, run->frame->memory + step->scratch, &port);
+    for (int b = 0; b < 2; b++) end_plan(&l.branch[b], l.arena[b]);
     return status;
 }
 

@@ -136,8 +136,10 @@ static void for_branches(dump *d, void (*visit)(dump *d)) {
     for (uint32_t n = 0; n < outer->bound->nodes.count; n++) {
         const graph_node *node = &outer->bound->nodes.data[n];
         for (int which = 0; node->op->class_ == GRAPH_CONTROL && which < 2; which++) {
+            const char *name = jit_branch_name(node, which);
+            if (!name) continue;
             d->build = jit_branch(outer, node, which, outer->plan);
-            d->branch = lib_arena_format(d->work, "%s: %s", node->op->name, node->op->attribute[which].name);
+            d->branch = lib_arena_format(d->work, "%s: %s", node->op->name, name);
             jit_place_sources(d->build);
             visit(d);
         }
@@ -310,12 +312,12 @@ static void add_kernels(dump *d, const jit_plan *plan, const jit_step *step, con
 }
 
 static void add_plan(dump *d, const jit_plan *plan, const char *indent) {
-    static const char *const kinds[] = {"kernels", "copy", "custom", "if", "while", "on the host"};
+    static const char *const kinds[] = {"kernels", "copy", "custom", "if", "loop", "on the host"};
     lib_text_format(&d->text, "%splan: %d steps, %d kernels, arena of %lld bytes\n", indent, plan->step_count,
                     plan->call_count, (long long)plan->arena_bytes);
     for (int s = 0; s < plan->step_count; s++) {
         const jit_step *step = &plan->steps[s];
-        lib_text_format(&d->text, "%s%d: %s", indent, s, kinds[step->kind]);
+        lib_text_format(&d->text, "%s%d: %s", indent, s, step->loop ? step->name : kinds[step->kind]);
         if (step->kind == JIT_STEP_CUSTOM) lib_text_format(&d->text, " %s", step->custom.name);
         for (int i = 0; step->inputs && i < step->input_count; i++) add_place(d, &step->inputs[i].place);
         if (step->output_count) lib_text_add(&d->text, " ->");

@@ -82,10 +82,31 @@ static inline size_t jit_padded(size_t bytes) {
 /* control.c: a custom call's function; the branches of an `if` or `while` step as plans of their own. */
 DLTensor jit_tensor_of_host(const jit_tensor *tensor, void *data); /* as the host's functions see it */
 void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node);
-/* The build of one branch (0: then, condition; 1: otherwise, body), to be undone with `build`'s. */
+/* Of a node's branches (0: then, condition; 1: otherwise, body); NULL: it has no such branch. */
+const char *jit_branch_name(const graph_node *node, int which);
+/* The build of one branch, to be undone with `build`'s. */
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan);
 /* Arena bytes that running the node takes. */
 int64_t jit_control_scratch(jit_build *build, const graph_node *node);
+/* loop.c: of a while or scan, without its arrays; the stack that carry `carry` is an element of, -1: none. */
+jit_loop jit_loop_of(const graph_node *node);
+int jit_loop_row_of(const jit_loop *loop, const graph *body, int carry);
+int64_t jit_loop_scratch(jit_build *build, const graph_node *node);
+/* When the branches are bound. */
+void jit_bind_loop(jit_build *build, jit_step *step, const graph_node *node, const graph *body);
+
+typedef struct jit_loop_port { /* what a loop needs of the place where it runs */
+    void *user;
+    char *(*place)(void *user, const jit_tensor *tensor);
+    dlc_status (*run)(void *user, int branch, char *const *inputs, char *const *outputs);
+    dlc_status (*copy)(void *user, void *to, const void *from, size_t size);  /* there */
+    dlc_status (*write)(void *user, void *to, const void *from, size_t size); /* from the host */
+    dlc_status (*clear)(void *user, void *to, size_t size);
+    dlc_status (*read)(void *user, const char *from, bool *value); /* waits for it */
+} jit_loop_port;
+/* pointers: room for those of the step's inputs and outputs. */
+dlc_status jit_run_loop(const jit_step *step, char **pointers, char *scratch, const jit_loop_port *port);
+
 /* Raises when a custom call names a function that nobody registered. */
 void jit_check_customs(lib_scope *scope, const graph *g);
 

@@ -191,7 +191,7 @@ typedef enum jit_step_kind {
     JIT_STEP_COPY,
     JIT_STEP_CUSTOM,
     JIT_STEP_IF,
-    JIT_STEP_WHILE,
+    JIT_STEP_LOOP,
     JIT_STEP_HOST
 } jit_step_kind;
 
@@ -225,6 +225,17 @@ typedef struct jit_phase { /* what the tasks of one phase call */
     int32_t call; /* in plan->calls */
 } jit_phase;
 
+typedef struct
+    jit_loop { /* of a while or a scan. The body's inputs: carries, elements of sequences, captures; its outputs: carries,
+                           * go on?, elements of stacks. Results: carries, stacks, number of iterations. */
+    int carries, sequences, stacks;
+    bool conditional; /* the body says whether to go on, and the last result is the number of iterations */
+    int64_t length;   /* most iterations */
+    int64_t *step;    /* [sequences + stacks] bytes from an iteration's element to the next one's */
+    int *row_of;      /* [carries] stack whose elements are the carry; -1: none */
+    bool *in_place;   /* [carries] the body changes the carry where it is */
+} jit_loop;
+
 typedef struct jit_step {
     jit_step_kind kind;
     /* KERNELS: phases of consecutive calls */
@@ -233,12 +244,13 @@ typedef struct jit_step {
     const jit_phase *target;
     const size_t *bytes; /* HOST, a step of one kernel, operands and results: of each */
     bool alone;          /* nobody could share their tasks: the caller's thread runs them */
-    /* COPY, CUSTOM, IF, WHILE; an IF's first input is its condition */
+    /* COPY, CUSTOM, IF, LOOP; an IF's first input is its condition */
     jit_tensor *inputs, *outputs;
     int input_count, output_count;
     graph_custom custom; /* CUSTOM */
-    jit_plan *branch[2]; /* IF: then, otherwise. WHILE: condition, body */
-    int64_t scratch;     /* WHILE: arena offset of the condition's value and of a second set of the results */
+    jit_plan *branch[2]; /* IF: then, otherwise. LOOP: condition (or NULL), body */
+    jit_loop *loop;
+    int64_t scratch; /* LOOP: arena offset of the condition's value and of a second set of the carries */
     const char *name;
 } jit_step;
 
@@ -457,7 +469,7 @@ dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, con
 /* kept_call.c: runs of the calls that hosts keep; the context's mutex is held. */
 uint64_t jit_call_runs(const dlc_program *program);
 
-/* control.c: custom calls, if, while. */
+/* control.c: custom calls, if, loops. */
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
                            char *const *outputs, const volatile int *cancel, lib_error *error);
 

@@ -85,7 +85,7 @@ static dlc_status run_steps(running *run) {
         case JIT_STEP_HOST: break; /* of devices */
         case JIT_STEP_CUSTOM:
         case JIT_STEP_IF:
-        case JIT_STEP_WHILE:
+        case JIT_STEP_LOOP:
             status = jit_run_control(run->program, run->step, run->frame, run->inputs, run->outputs, run->cancel,
                                      run->error);
             break;

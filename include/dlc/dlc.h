@@ -131,7 +131,7 @@ DLC_API int dlc_value_rank(dlc_value value);              /* -1: poison */
 DLC_API dlc_dim dlc_value_dim(dlc_value value, int axis); /* an expression of symbols reads as {-1, "text"} */
 DLC_API bool dlc_value_ok(dlc_value value);
 
-/* Sub-graphs for dlc_if and dlc_while. The new graph shares symbols with its parent and may use its parent's values (captures);
+/* Sub-graphs for dlc_if, dlc_while and dlc_scan. The new graph shares symbols with its parent and may use its parent's values (captures);
  * it is owned by the parent. Parameters in order with dlc_input, results in order with dlc_output. */
 DLC_API dlc_graph *dlc_subgraph(dlc_graph *parent);
 

@@ -392,7 +392,7 @@ static inline void bound_graph(lib_arena *arena, const graph *g, const bound *in
 static inline bound bound_control(lib_arena *arena, const bound_row *r) {
     static const char *const bodies[] = {"then", "otherwise", "condition", "body"};
     bound y = bound_join(r), *in = LIB_NEW_ARRAY(arena, bound, (size_t)r->inputs + 1);
-    bool loop = strcmp(r->name, "while") == 0;
+    bool loop = strcmp(r->name, "if") != 0;
     for (int i = 0; i < r->inputs; i++) {
         in[i] = r->in[i];
         if (loop) in[i].magnitude = INFINITY, in[i].special = true, in[i].integral = false;

@@ -1,0 +1,256 @@
+/* `scan` through the public header: against the unrolled graph, which shares no control flow with it, and against plain C. */
+#include "api/support.h"
+
+/* ---- a scan and what it unrolls to: one text each, with the same inputs and outputs */
+
+typedef struct pair {
+    const char *name, *scan, *unrolled;
+} pair;
+
+#define UNROLLED_INPUTS                                                                  \
+    " input c: f32[2, 3]\n"                                                              \
+    " input s: f32[3, 2, 3]\n"                                                           \
+    " input w: f32[2, 3]\n"                                                              \
+    " s0 = slice(s, start=[0, 0, 0], stop=[1, 2, 3])\n a0 = reshape(s0, shape=[2, 3])\n" \
+    " s1 = slice(s, start=[1, 0, 0], stop=[2, 2, 3])\n a1 = reshape(s1, shape=[2, 3])\n" \
+    " s2 = slice(s, start=[2, 0, 0], stop=[3, 2, 3])\n a2 = reshape(s2, shape=[2, 3])\n"
+#define INPUTS " input c: f32[2, 3]\n input s: f32[3, 2, 3]\n input w: f32[2, 3]\n"
+#define ROW(n) " t" #n " = reshape(y" #n ", shape=[1, 2, 3])\n"
+
+static const pair pairs[] = {
+    {"carry, sequence, capture, stack",
+     "graph {" INPUTS " r, ys = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+     "  input h: f32[2, 3]\n  input x: f32[2, 3]\n  input v: f32[2, 3]\n"
+     "  m = mul(h, v)\n  n = add(m, x)\n  y = tanh(n)\n  output y\n  output n\n })\n output r\n output ys\n}",
+     "graph {" UNROLLED_INPUTS
+     " m0 = mul(c, w)\n y0 = add(m0, a0)\n h0 = tanh(y0)\n m1 = mul(h0, w)\n y1 = add(m1, a1)\n"
+     " h1 = tanh(y1)\n m2 = mul(h1, w)\n y2 = add(m2, a2)\n h2 = tanh(y2)\n" ROW(0) ROW(1)
+         ROW(2) " ys = concat(t0, t1, t2, axis=0)\n output h2\n output ys\n}"},
+    {"the carry is the stack's element; backwards",
+     "graph {" INPUTS " r, ys = scan(c, s, w, carries=1, sequences=1, reverse=[1, 0], body=graph {\n"
+     "  input h: f32[2, 3]\n  input x: f32[2, 3]\n  input v: f32[2, 3]\n"
+     "  m = mul(h, v)\n  n = add(m, x)\n  output n\n  output n\n })\n output r\n output ys\n}",
+     "graph {" UNROLLED_INPUTS " m0 = mul(c, w)\n y0 = add(m0, a2)\n m1 = mul(y0, w)\n y1 = add(m1, a1)\n"
+     " m2 = mul(y1, w)\n y2 = add(m2, a0)\n" ROW(0) ROW(1)
+         ROW(2) " ys = concat(t0, t1, t2, axis=0)\n output y2\n output ys\n}"},
+    {"the stack backwards, two carries that change places",
+     "graph {" INPUTS " q, r, ys = scan(c, w, s, carries=2, sequences=1, reverse=[0, 1], body=graph {\n"
+     "  input h: f32[2, 3]\n  input k: f32[2, 3]\n  input x: f32[2, 3]\n"
+     "  m = sub(k, x)\n  output m\n  output h\n  output k\n })\n output q\n output r\n output ys\n}",
+     "graph {" UNROLLED_INPUTS " m0 = sub(w, a0)\n m1 = sub(c, a1)\n m2 = sub(m0, a2)\n"
+     " t0 = reshape(w, shape=[1, 2, 3])\n t1 = reshape(c, shape=[1, 2, 3])\n t2 = reshape(m0, shape=[1, 2, 3])\n"
+     " ys = concat(t2, t1, t0, axis=0)\n output m2\n output m1\n output ys\n}"},
+    {"a carry updated where it is",
+     "graph {" INPUTS " i0 = constant i64[] {0}\n r, j = scan(s, i0, s, carries=2, sequences=1, body=graph {\n"
+     "  input h: f32[3, 2, 3]\n  input i: i64[]\n  input x: f32[2, 3]\n  one = constant i64[] {1}\n"
+     "  u = reshape(x, shape=[1, 2, 3])\n  e = exp(u)\n  n = dynamic_update_slice(h, e, i, axes=[0])\n  k = add(i, one)\n"
+     "  output n\n  output k\n })\n output r\n output j\n output c\n output w\n}",
+     "graph {" UNROLLED_INPUTS " y = exp(s)\n j = constant i64[] {3}\n output y\n output j\n output c\n output w\n}"},
+    {"early exit",
+     "graph {" INPUTS
+     " i0 = constant i64[] {0}\n r, j, ys, n = scan(c, i0, s, carries=2, sequences=1, conditional=true, body=graph {\n"
+     "  input h: f32[2, 3]\n  input i: i64[]\n  input x: f32[2, 3]\n  one = constant i64[] {1}\n"
+     "  y = add(h, x)\n  k = add(i, one)\n  go = lt(i, one)\n  output y\n  output k\n  output go\n  output y\n })\n"
+     " output r\n output j\n output ys\n output n\n output w\n}",
+     "graph {" UNROLLED_INPUTS " y0 = add(c, a0)\n y1 = add(y0, a1)\n zero = constant f32[] {0}\n"
+     " z = broadcast(zero, shape=[1, 2, 3], axes=[])\n" ROW(0) ROW(
+         1) " ys = concat(t0, t1, z, axis=0)\n"
+            " j = constant i64[] {2}\n n = constant i64[] {2}\n output y1\n output j\n output ys\n output n\n output w\n}"},
+    {"a scan and a branch in a scan",
+     "graph {" INPUTS " r = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+     "  input h: f32[2, 3]\n  input x: f32[2, 3]\n  input v: f32[2, 3]\n"
+     "  q, qs = scan(h, x, v, carries=1, sequences=0, length=[2], body=graph {\n"
+     "   input g: f32[2, 3]\n   input b: f32[2, 3]\n   input v2: f32[2, 3]\n   p = mul(g, v2)\n   o = add(p, b)\n"
+     "   output o\n   output o\n  })\n"
+     "  all = reduce_sum(x, axes=[0, 1])\n  zero = constant f32[] {0}\n  low = lt(all, zero)\n"
+     "  n = if(low, q, then=graph {\n   input z: f32[2, 3]\n   y = neg(z)\n   output y\n  }, otherwise=graph {\n"
+     "   input z: f32[2, 3]\n   y = abs(z)\n   output y\n  })\n  output n\n })\n output r\n}",
+     "graph {" UNROLLED_INPUTS " zero = constant f32[] {0}\n"
+     " p0 = mul(c, w)\n q0 = add(p0, a0)\n p1 = mul(q0, w)\n q1 = add(p1, a0)\n l0 = reduce_sum(a0, axes=[0, 1])\n"
+     " b0 = lt(l0, zero)\n u0 = neg(q1)\n v0 = abs(q1)\n n0 = select(b0, u0, v0)\n"
+     " p2 = mul(n0, w)\n q2 = add(p2, a1)\n p3 = mul(q2, w)\n q3 = add(p3, a1)\n l1 = reduce_sum(a1, axes=[0, 1])\n"
+     " b1 = lt(l1, zero)\n u1 = neg(q3)\n v1 = abs(q3)\n n1 = select(b1, u1, v1)\n"
+     " p4 = mul(n1, w)\n q4 = add(p4, a2)\n p5 = mul(q4, w)\n q5 = add(p5, a2)\n l2 = reduce_sum(a2, axes=[0, 1])\n"
+     " b2 = lt(l2, zero)\n u2 = neg(q5)\n v2 = abs(q5)\n n2 = select(b2, u2, v2)\n output n2\n}"},
+};
+
+typedef struct results {
+    int count;
+    DLManagedTensorVersioned *tensor[8];
+} results;
+
+static void run_text(dlc_context *context, const char *text, const DLTensor *const *inputs, int input_count,
+                     results *out) {
+    dlc_graph *g, *again;
+    dlc_program *program;
+    char *printed, *reprinted;
+    OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+    OK(context, dlc_graph_print(g, &printed));
+    OK(context, dlc_graph_parse(context, printed, strlen(printed), &again));
+    OK(context, dlc_graph_print(again, &reprinted));
+    assert_string_equal(printed, reprinted);
+    dlc_text_free(context, printed);
+    dlc_text_free(context, reprinted);
+    dlc_graph_destroy(g);
+    OK(context, dlc_compile(context, again, NULL, &program));
+    dlc_graph_destroy(again);
+    out->count = dlc_program_output_count(program);
+    for (int repeat = 0; repeat < 3; repeat++) {
+        dlc_output_slot slots[8] = {0};
+        OK(context, dlc_run(program, NULL, inputs, input_count, slots, out->count));
+        for (int o = 0; o < out->count; o++) {
+            if (repeat) out->tensor[o]->deleter(out->tensor[o]);
+            out->tensor[o] = slots[o].managed;
+        }
+    }
+    dlc_program_destroy(program);
+}
+
+static size_t bytes_of(const DLTensor *t) {
+    size_t bytes = t->dtype.bits / 8;
+    for (int d = 0; d < t->ndim; d++) bytes *= (size_t)t->shape[d];
+    return bytes;
+}
+
+static void test_unrolled(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {
+            float c[6], s[18], w[6];
+            fill(c, 6, 1);
+            fill(s, 18, 2);
+            fill(w, 6, 3);
+            tensor tc, ts, tw;
+            const DLTensor *inputs[] = {F32(&tc, c, 2, 3), F32(&ts, s, 3, 2, 3), F32(&tw, w, 2, 3)};
+            results scanned, unrolled;
+            run_text(context, pairs[p].scan, inputs, 3, &scanned);
+            run_text(context, pairs[p].unrolled, inputs, 3, &unrolled);
+            assert_int_equal(scanned.count, unrolled.count);
+            for (int o = 0; o < scanned.count; o++) {
+                const DLTensor *a = &scanned.tensor[o]->dl_tensor, *b = &unrolled.tensor[o]->dl_tensor;
+                assert_int_equal(bytes_of(a), bytes_of(b));
+                if (memcmp(a->data, b->data, bytes_of(a)) != 0)
+                    fail_msg("%s: %s: output %d differs", all_targets[t], pairs[p].name, o);
+                scanned.tensor[o]->deleter(scanned.tensor[o]);
+                unrolled.tensor[o]->deleter(unrolled.tensor[o]);
+            }
+        }
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- lengths known at run time; a loop-invariant value of run-time weights; nothing allocated */
+
+/* h' = tanh(h * softmax(w) + x), stacked */
+static dlc_program *smoothing_program(dlc_context *context) {
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value h = dlc_input(g, "h", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("length"), SYMBOL("n")));
+    dlc_value w = dlc_input(g, "w", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_graph *body = dlc_subgraph(g);
+    dlc_value bh = dlc_input(body, "h", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_value bx = dlc_input(body, "x", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_value next = dlc_tanh(dlc_add(dlc_mul(bh, dlc_softmax(w, 0)), bx)), both[2];
+    dlc_output(body, "h", next);
+    dlc_output(body, "y", next);
+    dlc_scan(g, 2, (const dlc_value[]){h, x}, body, 1, 1, NULL, 2, both);
+    dlc_output(g, "last", both[0]);
+    dlc_output(g, "all", both[1]);
+    return compile(context, g);
+}
+
+static void smooth(const float *h, const float *x, const float *w, int length, int n, double *last, double *all) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += exp((double)w[i]);
+    for (int i = 0; i < n; i++) last[i] = (double)h[i];
+    for (int t = 0; t < length; t++)
+        for (int i = 0; i < n; i++)
+            all[t * n + i] = last[i] = tanh(last[i] * exp((double)w[i]) / sum + (double)x[t * n + i]);
+}
+
+static void test_lengths(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        counter count;
+        dlc_allocator allocator = counting(&count);
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.allocator = &allocator;
+        dlc_context *context = open_context(all_targets[t], &options);
+        if (!context) continue;
+        dlc_program *program = smoothing_program(context);
+        enum { N = 5, LONGEST = 40 };
+        for (int length = 0; length < LONGEST; length += length < 3 ? 1 : 9) {
+            float h[N], x[LONGEST * N], w[N], last[N], all[LONGEST * N];
+            double wanted_last[N], wanted_all[LONGEST * N];
+            fill(h, N, 1);
+            fill(x, LONGEST * N, 2);
+            fill(w, N, 3);
+            smooth(h, x, w, length, N, wanted_last, wanted_all);
+            tensor th, tx, tw, tl, ta;
+            const DLTensor *inputs[] = {F32(&th, h, N), F32(&tx, x, length, N), F32(&tw, w, N)};
+            for (int repeat = 0; repeat < 2; repeat++) {
+                dlc_output_slot slots[2] = {{F32(&tl, last, N), NULL}, {F32(&ta, all, length, N), NULL}};
+                int64_t before = count.calls;
+                OK(context, dlc_run(program, NULL, inputs, 3, slots, 2));
+                if (repeat && strcmp(all_targets[t], "cpu") == 0) assert_int_equal(count.calls, before);
+                CLOSE(last, wanted_last, N, 2e-6);
+                CLOSE(all, wanted_all, (size_t)length * N, 2e-6);
+            }
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+        assert_int_equal(count.blocks, 0);
+    }
+}
+
+/* ---- mistakes */
+
+static void test_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } wrong[] = {
+        {"graph {\n input x: f32[3]\n y = scan(x, carries=2, sequences=0, length=[1], body=graph {\n  input a: f32[3]\n"
+         "  output a\n })\n output y\n}",
+         "carries is 2"},
+        {"graph {\n input x: f32[3]\n y = scan(x, carries=1, sequences=0, body=graph {\n  input a: f32[3]\n  output a\n })\n"
+         " output y\n}",
+         "expected a length"},
+        {"graph {\n input x: f32[]\n y = scan(x, carries=0, sequences=1, body=graph {\n  input a: f32[]\n  output a\n })\n"
+         " output y\n}",
+         "rank 0"},
+        {"graph {\n input x: f32[3]\n input s: f32[4, 2]\n y = scan(x, s, carries=1, sequences=1, body=graph {\n"
+         "  input a: f32[3]\n  input b: f32[4, 2]\n  output a\n })\n output y\n}",
+         "an element of its operand"},
+        {"graph {\n input x: f32[3]\n y = scan(x, carries=1, sequences=0, length=[2], body=graph {\n  input a: f32[3]\n"
+         "  b = eq(a, a)\n  output b\n })\n output y\n}",
+         "carry 0"},
+        {"graph {\n input x: f32[3]\n y, n = scan(x, carries=1, sequences=0, length=[2], conditional=true, body=graph {\n"
+         "  input a: f32[3]\n  output a\n })\n output y\n}",
+         "whether to go on"},
+        {"graph {\n input x: f32[3]\n y = scan(x, carries=0, sequences=1, reverse=[1], body=graph {\n  input a: f32[]\n"
+         "  output a\n })\n output y\n}",
+         "reverse has 1"},
+    };
+    dlc_context *context = open_context("interp", NULL);
+    assert_non_null(context);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        dlc_graph *g = NULL;
+        assert_int_equal(dlc_graph_parse(context, wrong[i].text, strlen(wrong[i].text), &g), DLC_INVALID_ARGUMENT);
+        if (!strstr(dlc_error_message(context), wrong[i].message))
+            fail_msg("%s: expected %s", dlc_error_message(context), wrong[i].message);
+    }
+    dlc_context_destroy(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unrolled),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
