@@ -53,10 +53,10 @@ archive_or_shared = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a 2>
 FFI_LIBS  := $(call archive_or_shared,ffi)
 FILE_LIBS := $(foreach l,minizip z,$(call archive_or_shared,$(l)))
 
-# LLVM: the code generator and the linker of objects; not its pass library, which is a third of the size.
+# LLVM: the code generator; not its pass library, which is a third of the size.
 # libz3 and libxml2 in --system-libs belong to components that are not linked.
 ifneq ($(filter cpu,$(TARGETS)),)
-LLVM_COMPONENTS := orcjit orcdebugging x86codegen x86desc x86info x86asmparser
+LLVM_COMPONENTS := x86codegen x86desc x86info x86asmparser
 LLVM_INCLUDE    := $(shell $(LLVM_CONFIG) --includedir 2>/dev/null)
 LLVM_LIBDIR     := $(shell $(LLVM_CONFIG) --libdir 2>/dev/null)
 LLVM_SHARED     := $(shell $(LLVM_CONFIG) --link-shared --ldflags --libs 2>/dev/null)

@@ -174,7 +174,9 @@ static dlc_status load_module(module_job *job, int first, int last, const jit_ho
     int count = last - first;
     if (out_of_budget(build, &job->error)) return job->error.status;
     LIB_TRY(to->compile(device, count, lowered + first, &object, &job->error));
-    dlc_status status = to->load(device, &object, count, lowered + first, &module, &job->error);
+    const char *names[KERNELS_PER_MODULE];
+    for (int i = 0; i < count; i++) names[i] = lowered[first + i]->name;
+    dlc_status status = to->load(device, &object, count, names, &module, &job->error);
     to->release_object(device, &object);
     if (status != DLC_OK) return status;
     jit_kernel *kernels[KERNELS_PER_MODULE];

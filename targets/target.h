@@ -41,7 +41,8 @@ typedef struct target_options {
     int ordinal; /* which of several devices */
 } target_options;
 
-typedef struct target_object { /* code before loading; position-independent bytes, also what a disk cache holds */
+typedef struct
+    target_object { /* code before loading: position-independent bytes that say all that `load` needs; what a disk cache holds */
     const void *bytes;
     size_t size;
     void *owner; /* for release_object */
@@ -125,9 +126,11 @@ typedef struct target {
     void (*cost)(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work,
                  target_cost *cost);
 
-    /* Loads; `phase` then gives phase p of kernel k. */
-    dlc_status (*load)(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,
+    /* Loads an object of `count` kernels; `phase` then gives phase p of kernel k. Bytes that are no such object are refused. names:
+     * the kernels', for messages and profilers; may be NULL. */
+    dlc_status (*load)(target_device *device, const target_object *object, int count, const char *const *names,
                        target_module **module, lib_error *error);
+    int (*phases)(const target_module *module, int kernel); /* how many `phase` may be asked for */
     target_phase (*phase)(const target_module *module, int kernel, int phase);
     void (*unload)(target_device *device, target_module *module);
     size_t (*module_bytes)(const target_module *module); /* what it holds in memory, for the cache budget */

@@ -4,7 +4,6 @@
 
 static void cpu_close(target_device *device) {
     if (!device) return;
-    cpu_loader_close(device);
     cpu_compiler_close(device);
     dlc_allocator allocator = device->allocator;
     lib_release(&allocator, device, sizeof *device, _Alignof(target_device));
@@ -21,11 +20,6 @@ static dlc_status cpu_open(const target_options *options, target_device **result
     cpu_llvm_initialize();
     cpu_detect(device);
     cpu_compiler_open(device);
-    dlc_status status = cpu_loader_open(device, error);
-    if (status != DLC_OK) {
-        cpu_close(device);
-        return status;
-    }
     *machine = device->machine;
     *result = device;
     return DLC_OK;
@@ -41,6 +35,7 @@ const target target_cpu = {
     .dump = cpu_dump,
     .cost = cpu_cost,
     .load = cpu_load,
+    .phases = cpu_phases,
     .phase = cpu_phase,
     .unload = cpu_unload,
     .module_bytes = cpu_module_bytes,

@@ -20,11 +20,9 @@ typedef struct cpu_features {
     bool avx512bf16, avx512vnni;
 } cpu_features;
 
-typedef struct cpu_loader cpu_loader;
-
 #define CPU_IDLE_MACHINES 16
 
-struct target_device { /* immutable after open, but for what has a lock of its own: the loader, the idle machines */
+struct target_device { /* immutable after open, but for what has a lock of its own: the idle machines */
     dlc_allocator allocator;
     lib_log log;
     cpu_features features;
@@ -33,7 +31,6 @@ struct target_device { /* immutable after open, but for what has a lock of its o
     char attributes[4096]; /* feature string given to LLVM */
     char triple[128];
     bool verify;
-    cpu_loader *loader;
     lib_mutex machines_lock;
     int idle_machines;
     LLVMTargetMachineRef machines[CPU_IDLE_MACHINES]; /* code generators between two compilations */
@@ -64,10 +61,9 @@ void cpu_compiler_close(target_device *device);
 void cpu_llvm_initialize(void); /* registers LLVM's targets once in the process */
 
 /* load.c */
-dlc_status cpu_loader_open(target_device *device, lib_error *error);
-void cpu_loader_close(target_device *device);
-dlc_status cpu_load(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,
+dlc_status cpu_load(target_device *device, const target_object *object, int count, const char *const *names,
                     target_module **module, lib_error *error);
+int cpu_phases(const target_module *module, int kernel);
 target_phase cpu_phase(const target_module *module, int kernel, int phase);
 void cpu_unload(target_device *device, target_module *module);
 size_t cpu_module_bytes(const target_module *module);

@@ -1,4 +1,4 @@
-/* Kernels to one object: a source text for all of them, compiled by NVRTC. The object is what NVRTC gives. */
+/* Kernels to one object: a source text for all of them, compiled by NVRTC. */
 #include "targets/cuda/cuda.h"
 
 #include <stdio.h>
@@ -63,25 +63,46 @@ static dlc_status compile_to(target_device *device, int count, const tir_kernel 
     return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", own.message);
 }
 
+/* ---- objects: how the functions are launched, and the image */
+
+static size_t table_bytes(int count, const tir_kernel *const *kernels) {
+    size_t bytes = sizeof(cuda_object_header) + (size_t)count * sizeof(cuda_object_kernel);
+    for (int k = 0; k < count; k++) bytes += kernels[k]->phases.count * sizeof(cuda_object_phase);
+    return (bytes + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
+}
+
+static void write_object(char *bytes, size_t image, const cuda_code *code, int count,
+                         const tir_kernel *const *kernels) {
+    cuda_object_header *header = (cuda_object_header *)(void *)bytes;
+    cuda_object_kernel *kernel = (cuda_object_kernel *)(header + 1);
+    cuda_object_phase *phase = (cuda_object_phase *)(kernel + count);
+    *header = (cuda_object_header){CUDA_OBJECT_MAGIC, image, code->size, count};
+    for (int k = 0; k < count; k++) {
+        const tir_kernel *from = kernels[k];
+        kernel[k] = (cuda_object_kernel){from->arguments, (int)from->params.count, (int)from->phases.count,
+                                         from->local_size != 0};
+        for (int p = 0; p < (int)from->phases.count; p++)
+            *phase++ = (cuda_object_phase){cuda_phase_threads(from, p), (int32_t)cuda_phase_shared(from, p)};
+    }
+    memcpy(bytes + image, code->bytes, code->size);
+}
+
 dlc_status cuda_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
                         lib_error *error) {
+    cuda_code code;
     *object = (target_object){0};
-    cuda_code *code = lib_allocate_zeroed(&device->allocator, sizeof *code, _Alignof(cuda_code));
-    if (!code) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: an object");
-    dlc_status status = compile_to(device, count, kernels, code, error);
-    if (status == DLC_OK)
-        *object = (target_object){.bytes = code->bytes, .size = code->size, .owner = code};
-    else
-        lib_release(&device->allocator, code, sizeof *code, _Alignof(cuda_code));
-    return status;
+    LIB_TRY(compile_to(device, count, kernels, &code, error));
+    size_t image = table_bytes(count, kernels), size = image + code.size;
+    char *bytes = lib_allocate_zeroed(&device->allocator, size + 1, 16); /* text of PTX ends with a 0 */
+    if (bytes) write_object(bytes, image, &code, count, kernels);
+    cuda_code_release(&device->compiler, &code);
+    if (!bytes) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: an object");
+    *object = (target_object){.bytes = bytes, .size = size, .owner = bytes};
+    return DLC_OK;
 }
 
 void cuda_release_object(target_device *device, target_object *object) {
-    cuda_code *code = object->owner;
-    if (code) {
-        cuda_code_release(&device->compiler, code);
-        lib_release(&device->allocator, code, sizeof *code, _Alignof(cuda_code));
-    }
+    if (object->owner) lib_release(&device->allocator, object->owner, object->size + 1, 16);
     *object = (target_object){0};
 }
 

@@ -11,6 +11,7 @@ const target target_cuda = {
     .release_object = cuda_release_object,
     .dump = cuda_dump,
     .load = cuda_load,
+    .phases = cuda_phases,
     .phase = cuda_phase,
     .unload = cuda_unload,
     .module_bytes = cuda_module_bytes,

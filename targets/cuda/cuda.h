@@ -123,7 +123,23 @@ void cuda_emit_prelude(lib_text *text); /* what the functions of all kernels use
 int cuda_phase_threads(const tir_kernel *kernel, int phase);
 int64_t cuda_phase_shared(const tir_kernel *kernel, int phase); /* bytes of dynamic shared memory */
 
-/* ---- compile.c, load.c: the contract of targets/target.h */
+/* ---- compile.c, load.c: the contract of targets/target.h.
+ *
+ * An object is a cuda_object_header, a cuda_object_kernel for each kernel, a cuda_object_phase for each of their phases in turn, and
+ * from `image` on what NVRTC made of the source. */
+#define CUDA_OBJECT_MAGIC UINT64_C(0x6a626f6475636c64)
+typedef struct cuda_object_header {
+    uint64_t magic, image, size; /* offset and bytes of the image */
+    int64_t kernels;
+} cuda_object_header;
+typedef struct cuda_object_kernel {
+    int32_t arguments, params, phases;
+    int32_t local; /* has local scratch: tasks of a launch are no more than there are slots of it */
+} cuda_object_kernel;
+typedef struct cuda_object_phase {
+    int32_t threads, shared; /* of a block */
+} cuda_object_phase;
+
 dlc_status cuda_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
                         lib_error *error);
 void cuda_release_object(target_device *device, target_object *object);
@@ -131,8 +147,9 @@ dlc_status cuda_dump(target_device *device, const tir_kernel *kernel, target_dum
                      lib_error *error);
 /* The text that NVRTC gets: each kernel's loop IR as a comment, then its functions. Raises in text's scope. */
 void cuda_source(int count, const tir_kernel *const *kernels, lib_text *text);
-dlc_status cuda_load(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,
+dlc_status cuda_load(target_device *device, const target_object *object, int count, const char *const *names,
                      target_module **module, lib_error *error);
+int cuda_phases(const target_module *module, int kernel);
 target_phase cuda_phase(const target_module *module, int kernel, int phase);
 void cuda_unload(target_device *device, target_module *module);
 size_t cuda_module_bytes(const target_module *module);

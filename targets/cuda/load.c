@@ -19,6 +19,8 @@ struct target_module {
     lib_arena arena; /* the tables below */
     CUmodule module;
     size_t bytes;
+    int kernels;
+    int *phase_count;      /* by kernel */
     loaded_phase **phases; /* by kernel and phase */
 };
 
@@ -56,18 +58,49 @@ target_phase cuda_phase(const target_module *module, int kernel, int phase) {
 
 /* ---- loading */
 
-static dlc_status find_function(target_device *device, const target_module *module, const tir_kernel *kernel, int k,
-                                int p, lib_error *error) {
+typedef struct parsed_object {
+    const cuda_object_kernel *kernels;
+    const cuda_object_phase *phases; /* of all kernels in turn */
+    const char *image;
+    int count;
+} parsed_object;
+
+/* Nothing in the bytes is believed: they may come from a disk. */
+static bool parse(const target_object *object, parsed_object *parsed) {
+    const cuda_object_header *header = object->bytes;
+    if (object->size < sizeof *header || (uintptr_t)object->bytes % 8 || header->magic != CUDA_OBJECT_MAGIC ||
+        header->kernels < 0 || header->kernels > (1 << 20) || header->image > object->size ||
+        header->size != object->size - header->image)
+        return false;
+    uint64_t tables = sizeof *header + (uint64_t)header->kernels * sizeof(cuda_object_kernel), phases = 0;
+    if (tables > header->image) return false;
+    parsed->count = (int)header->kernels;
+    parsed->kernels = (const cuda_object_kernel *)(header + 1);
+    parsed->phases = (const cuda_object_phase *)(parsed->kernels + parsed->count);
+    parsed->image = (const char *)object->bytes + header->image;
+    for (int k = 0; k < parsed->count; k++) {
+        const cuda_object_kernel *kernel = &parsed->kernels[k];
+        if (kernel->phases < 0 || kernel->arguments < 0 || kernel->params < 0 ||
+            kernel->arguments + (int64_t)kernel->params + 5 > CUDA_PARAMETER_LIMIT)
+            return false;
+        phases += (uint64_t)kernel->phases;
+    }
+    return phases <= (header->image - tables) / sizeof(cuda_object_phase);
+}
+
+static dlc_status find_function(target_device *device, const target_module *module, const cuda_object_kernel *kernel,
+                                const cuda_object_phase *phase, const char *kernel_name, int k, int p,
+                                lib_error *error) {
     loaded_phase *to = &module->phases[k][p];
     char name[64];
     int limit = 0;
     snprintf(name, sizeof name, "k%d_p%d", k, p);
     *to = (loaded_phase){.device = device,
                          .arguments = kernel->arguments,
-                         .params = (int)kernel->params.count,
-                         .threads = cuda_phase_threads(kernel, p),
-                         .blocks = kernel->local_size ? device->machine.cores : GRID_MAX,
-                         .shared = (unsigned)cuda_phase_shared(kernel, p)};
+                         .params = kernel->params,
+                         .threads = phase->threads,
+                         .blocks = kernel->local ? device->machine.cores : GRID_MAX,
+                         .shared = (unsigned)phase->shared};
     CUDA_TRY(device, cuModuleGetFunction, (&to->function, module->module, name), error);
     if (to->shared > PLAIN_SHARED)
         CUDA_TRY(device, cuFuncSetAttribute,
@@ -76,16 +109,15 @@ static dlc_status find_function(target_device *device, const target_module *modu
     if (to->threads > limit)
         return lib_fail(error, DLC_UNSUPPORTED,
                         "cuda: phase %d of kernel %s has blocks of %d threads, its registers leave room for %d", p,
-                        kernel->name, to->threads, limit);
+                        kernel_name, to->threads, limit);
     return DLC_OK;
 }
 
-static dlc_status load_image(target_device *device, target_module *module, const target_object *object,
-                             lib_error *error) {
+static dlc_status load_image(target_device *device, target_module *module, const char *image, lib_error *error) {
     char log[512] = "";
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)(uintptr_t)sizeof log};
-    CUresult result = device->driver.cuModuleLoadDataEx(&module->module, object->bytes, 2, options, values);
+    CUresult result = device->driver.cuModuleLoadDataEx(&module->module, image, 2, options, values);
     if (result == CUDA_SUCCESS) return DLC_OK;
     module->module = NULL;
     lib_error own;
@@ -93,29 +125,41 @@ static dlc_status load_image(target_device *device, target_module *module, const
     return lib_fail(error, status, "%s%s%.500s", own.message, log[0] ? ": " : "", log);
 }
 
-static void make_tables(target_module *module, int count, const tir_kernel *const *kernels) {
-    module->phases = LIB_NEW_ARRAY(&module->arena, loaded_phase *, (size_t)count + 1);
-    for (int k = 0; k < count; k++)
-        module->phases[k] = LIB_NEW_ARRAY(&module->arena, loaded_phase, kernels[k]->phases.count + 1);
+static void make_tables(target_module *module, const parsed_object *object) {
+    module->kernels = object->count;
+    module->phase_count = LIB_NEW_ARRAY(&module->arena, int, (size_t)object->count + 1);
+    module->phases = LIB_NEW_ARRAY(&module->arena, loaded_phase *, (size_t)object->count + 1);
+    for (int k = 0; k < object->count; k++) {
+        module->phase_count[k] = object->kernels[k].phases;
+        module->phases[k] = LIB_NEW_ARRAY(&module->arena, loaded_phase, (size_t)object->kernels[k].phases + 1);
+    }
 }
 
-static dlc_status fill(target_device *device, target_module *module, const target_object *object, int count,
-                       const tir_kernel *const *kernels, lib_error *error) {
+static dlc_status fill(target_device *device, target_module *module, const parsed_object *object,
+                       const char *const *names, lib_error *error) {
     lib_scope scope;
+    const cuda_object_phase *phase = object->phases;
     module->arena.scope = &scope;
-    if (LIB_ENTER(&scope)) make_tables(module, count, kernels);
+    if (LIB_ENTER(&scope)) make_tables(module, object);
     module->arena.scope = NULL;
     if (scope.error.status != DLC_OK) return lib_fail(error, scope.error.status, "%s", scope.error.message);
-    LIB_TRY(load_image(device, module, object, error));
-    for (int k = 0; k < count; k++)
-        for (int p = 0; p < (int)kernels[k]->phases.count; p++)
-            LIB_TRY(find_function(device, module, kernels[k], k, p, error));
+    LIB_TRY(load_image(device, module, object->image, error));
+    for (int k = 0; k < object->count; k++)
+        for (int p = 0; p < object->kernels[k].phases; p++)
+            LIB_TRY(find_function(device, module, &object->kernels[k], phase++, names ? names[k] : "", k, p, error));
     return DLC_OK;
 }
 
-dlc_status cuda_load(target_device *device, const target_object *object, int count, const tir_kernel *const *kernels,
+int cuda_phases(const target_module *module, int kernel) {
+    return module->phase_count[kernel];
+}
+
+dlc_status cuda_load(target_device *device, const target_object *object, int count, const char *const *names,
                      target_module **result, lib_error *error) {
+    parsed_object parsed;
     *result = NULL;
+    if (!parse(object, &parsed) || parsed.count != count)
+        return lib_fail(error, DLC_COMPILE_FAILED, "cuda: the object is not one of %d kernels", count);
     target_module *module = lib_allocate_zeroed(&device->allocator, sizeof *module, _Alignof(target_module));
     if (!module) return lib_fail(error, DLC_OUT_OF_MEMORY, "cuda: out of memory: a module");
     module->allocator = device->allocator;
@@ -123,7 +167,7 @@ dlc_status cuda_load(target_device *device, const target_object *object, int cou
     lib_arena_init(&module->arena, &module->allocator, NULL);
     dlc_status status = cuda_enter(device, error);
     if (status == DLC_OK) {
-        status = fill(device, module, object, count, kernels, error);
+        status = fill(device, module, &parsed, names, error);
         cuda_leave(device);
     }
     if (status == DLC_OK)

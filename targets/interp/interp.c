@@ -17,6 +17,7 @@ struct target_module {
     dlc_allocator allocator;
     lib_arena arena;       /* kernels, programs and the tables below */
     interp_phase **phases; /* by kernel and phase */
+    int *phase_count;      /* by kernel */
 };
 
 static dlc_status interp_open(const target_options *options, target_device **device, tir_machine *machine,
@@ -112,6 +113,7 @@ static void load_kernel(target_module *module, lib_lexer *lexer, int k) {
     const tir_kernel *kernel = tir_kernel_parse(&module->arena, lexer);
     const tir_program *program = tir_program_new(&module->arena, kernel);
     module->phases[k] = LIB_NEW_ARRAY(&module->arena, interp_phase, kernel->phases.count);
+    module->phase_count[k] = (int)kernel->phases.count;
     for (uint32_t p = 0; p < kernel->phases.count; p++)
         module->phases[k][p] = (interp_phase){program, &module->allocator, (int)p};
 }
@@ -124,9 +126,9 @@ static void interp_unload(target_device *device, target_module *module) {
     lib_release(&allocator, module, sizeof *module, _Alignof(target_module));
 }
 
-static dlc_status interp_load(target_device *device, const target_object *object, int count,
-                              const tir_kernel *const *kernels, target_module **module, lib_error *error) {
-    (void)kernels; /* the text says all */
+static dlc_status interp_load(target_device *device, const target_object *object, int count, const char *const *names,
+                              target_module **module, lib_error *error) {
+    (void)names;
     lib_scope scope;
     target_module *loaded = lib_allocate_zeroed(&device->allocator, sizeof *loaded, _Alignof(target_module));
     if (!loaded) return lib_fail(error, DLC_OUT_OF_MEMORY, "interp target: out of memory");
@@ -136,6 +138,7 @@ static dlc_status interp_load(target_device *device, const target_object *object
         lib_lexer lexer;
         lib_lexer_init(&lexer, &loaded->arena, "<object>", object->bytes, object->size);
         loaded->phases = LIB_NEW_ARRAY(&loaded->arena, interp_phase *, (size_t)count);
+        loaded->phase_count = LIB_NEW_ARRAY(&loaded->arena, int, (size_t)count);
         for (int k = 0; k < count; k++) load_kernel(loaded, &lexer, k);
         if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "more than %d kernels", count);
         loaded->arena.scope = NULL; /* the module is immutable from here on */
@@ -144,6 +147,10 @@ static dlc_status interp_load(target_device *device, const target_object *object
     }
     interp_unload(device, loaded);
     return lib_fail(error, scope.error.status, "%s", scope.error.message);
+}
+
+static int interp_phases(const target_module *module, int kernel) {
+    return module->phase_count[kernel];
 }
 
 static target_phase interp_phase_of(const target_module *module, int kernel, int phase) {
@@ -163,6 +170,7 @@ const target target_interp = {
     .release_object = interp_release_object,
     .dump = interp_dump,
     .load = interp_load,
+    .phases = interp_phases,
     .phase = interp_phase_of,
     .unload = interp_unload,
     .module_bytes = interp_module_bytes,

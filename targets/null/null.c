@@ -61,14 +61,18 @@ static dlc_status null_dump(target_device *device, const tir_kernel *kernel, tar
     return lib_fail(error, DLC_UNSUPPORTED, "the null target has no stages of code generation");
 }
 
-static dlc_status null_load(target_device *device, const target_object *object, int count,
-                            const tir_kernel *const *kernels, target_module **module, lib_error *error) {
-    (void)device, (void)object, (void)count, (void)kernels;
+static dlc_status null_load(target_device *device, const target_object *object, int count, const char *const *names,
+                            target_module **module, lib_error *error) {
+    (void)device, (void)object, (void)count, (void)names;
     *module = NULL;
     return lib_fail(error, DLC_UNSUPPORTED, "the null target makes text and runs nothing");
 }
 
 /* Never called: there is no module. */
+static int null_phases(const target_module *module, int kernel) {
+    (void)module, (void)kernel;
+    return 0;
+}
 static target_phase null_phase(const target_module *module, int kernel, int phase) {
     (void)module, (void)kernel, (void)phase;
     return (target_phase){NULL, NULL};
@@ -90,6 +94,7 @@ const target target_null = {
     .release_object = null_release_object,
     .dump = null_dump,
     .load = null_load,
+    .phases = null_phases,
     .phase = null_phase,
     .unload = null_unload,
     .module_bytes = null_module_bytes,

@@ -77,8 +77,8 @@ static void test_modules(void **state) {
     target_object object;
     target_module *one, *two;
     assert_int_equal(target_cpu.compile(f.device, 3, kernels, &object, &f.error), DLC_OK);
-    assert_int_equal(target_cpu.load(f.device, &object, 3, kernels, &one, &f.error), DLC_OK);
-    assert_int_equal(target_cpu.load(f.device, &object, 3, kernels, &two, &f.error), DLC_OK);
+    assert_int_equal(target_cpu.load(f.device, &object, 3, NULL, &one, &f.error), DLC_OK);
+    assert_int_equal(target_cpu.load(f.device, &object, 3, NULL, &two, &f.error), DLC_OK);
     target_cpu.release_object(f.device, &object);
     assert_true(target_cpu.phase(one, 0, 0).run != target_cpu.phase(two, 0, 0).run);
     assert_true(target_cpu.module_bytes(one) >= 4096);
@@ -101,7 +101,7 @@ static void test_unmapping(void **state) {
     int before = 0, after = 0;
     for (int round = 0; round < 6; round++) {
         for (int i = 0; i < 20; i++)
-            assert_int_equal(target_cpu.load(f.device, &object, 1, kernels, &modules[i], &f.error), DLC_OK);
+            assert_int_equal(target_cpu.load(f.device, &object, 1, NULL, &modules[i], &f.error), DLC_OK);
         char line[512];
         FILE *file = fopen("/proc/self/maps", "re");
         while (fgets(line, sizeof line, file)) assert_null(strstr(line, "rwx"));
@@ -124,12 +124,12 @@ static void test_bad_objects(void **state) {
     target_object object, cut;
     target_module *module;
     assert_int_equal(target_cpu.compile(f.device, 1, kernels, &object, &f.error), DLC_OK);
-    assert_int_equal(target_cpu.load(f.device, &object, 2, kernels, &module, &f.error), DLC_COMPILE_FAILED);
+    assert_int_equal(target_cpu.load(f.device, &object, 2, NULL, &module, &f.error), DLC_COMPILE_FAILED);
     assert_null(module);
     cut = object;
     cut.size = 100;
-    assert_int_equal(target_cpu.load(f.device, &cut, 1, kernels, &module, &f.error), DLC_COMPILE_FAILED);
-    assert_int_equal(target_cpu.load(f.device, &object, 1, kernels, &module, &f.error), DLC_OK);
+    assert_int_equal(target_cpu.load(f.device, &cut, 1, NULL, &module, &f.error), DLC_COMPILE_FAILED);
+    assert_int_equal(target_cpu.load(f.device, &object, 1, NULL, &module, &f.error), DLC_OK);
     assert_true(runs(module, 0));
     target_cpu.unload(f.device, module);
     target_cpu.release_object(f.device, &object);
@@ -144,7 +144,7 @@ static void *compile_and_run(void *user) {
         target_module *module;
         lib_error error;
         if (target_cpu.compile(f->device, 1, kernels, &object, &error) != DLC_OK) return "compile";
-        if (target_cpu.load(f->device, &object, 1, kernels, &module, &error) != DLC_OK) return "load";
+        if (target_cpu.load(f->device, &object, 1, NULL, &module, &error) != DLC_OK) return "load";
         target_cpu.release_object(f->device, &object);
         if (!runs(module, 0)) return "run";
         target_cpu.unload(f->device, module);
@@ -177,7 +177,7 @@ static void test_forced_cpu(void **state) {
     target_object object;
     target_module *module;
     assert_int_equal(target_cpu.compile(f.device, 1, kernels, &object, &f.error), DLC_OK);
-    assert_int_equal(target_cpu.load(f.device, &object, 1, kernels, &module, &f.error), DLC_OK);
+    assert_int_equal(target_cpu.load(f.device, &object, 1, NULL, &module, &f.error), DLC_OK);
     assert_true(runs(module, 0));
     target_cpu.unload(f.device, module);
     target_cpu.release_object(f.device, &object);

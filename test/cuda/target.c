@@ -103,7 +103,7 @@ static dlc_status live(const dlc_allocator *allocator, lib_error *error) {
     tir_machine machine;
     LIB_TRY(target_cuda.open(&options, &device, &machine, error));
     dlc_status status = target_cuda.compile(device, 2, kernels, &object, error);
-    if (status == DLC_OK) status = target_cuda.load(device, &object, 2, kernels, &module, error);
+    if (status == DLC_OK) status = target_cuda.load(device, &object, 2, NULL, &module, error);
     target_cuda.release_object(device, &object);
     if (status == DLC_OK) {
         status = run_stream(device, module, error);
@@ -203,7 +203,7 @@ static void test_astray(void **state) {
     fakes_reset(f);
     assert_int_equal(target_cuda.open(&options, &device, &machine, &error), DLC_OK);
     assert_int_equal(target_cuda.compile(device, 2, kernels, &object, &error), DLC_OK);
-    assert_int_equal(target_cuda.load(device, &object, 2, kernels, &module, &error), DLC_OK);
+    assert_int_equal(target_cuda.load(device, &object, 2, NULL, &module, &error), DLC_OK);
     target_cuda.release_object(device, &object);
     assert_int_equal(runtime->enter(device, &error), DLC_OK);
     assert_int_equal(runtime->open(device, NULL, &stream, &error), DLC_OK);
@@ -233,7 +233,7 @@ static void test_shared_memory(void **state) {
     fakes_reset(f);
     assert_int_equal(target_cuda.open(&options, &device, &machine, &error), DLC_OK);
     assert_int_equal(target_cuda.compile(device, 1, &kernels[2], &object, &error), DLC_OK);
-    assert_int_equal(target_cuda.load(device, &object, 1, &kernels[2], &module, &error), DLC_OK);
+    assert_int_equal(target_cuda.load(device, &object, 1, NULL, &module, &error), DLC_OK);
     target_cuda.release_object(device, &object);
     assert_int_equal(runtime->enter(device, &error), DLC_OK);
     assert_int_equal(runtime->open(device, NULL, &stream, &error), DLC_OK);

@@ -28,7 +28,7 @@ static dlc_status run_kernels(const target *t, const target_options *options, co
     if (status != DLC_OK) return status;
     assert_string_equal(machine.target, t->name);
     status = t->compile(device, 2, kernels, &object, error);
-    if (status == DLC_OK) status = t->load(device, &object, 2, kernels, &module, error);
+    if (status == DLC_OK) status = t->load(device, &object, 2, NULL, &module, error);
     t->release_object(device, &object);
     if (status == DLC_OK) {
         float x[3] = {1, 2, 3}, y[3] = {0}, workspace[16], local[2];
