@@ -165,6 +165,7 @@ lib_hash128 graph_hash(const graph *g);              /* structure and constant i
 graph *graph_copy(lib_arena *arena, const graph *g);
 
 /* ---- passes (each returns a new graph in `arena`, sharing constants) */
+graph *graph_hoist(lib_arena *arena, const graph *g);     /* what is the same in all iterations leaves its loop */
 graph *graph_decompose(lib_arena *arena, const graph *g); /* composites expand, sub-graphs included */
 graph *graph_simplify(lib_arena *arena, const graph *g);  /* rules, CSE, dead code; to a fixpoint of at most 8 rounds */
 /* Re-emits with symbol values: values[i] for symbols[i], or INT64_MIN to keep symbol i as a run-time parameter (varying).

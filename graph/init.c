@@ -40,14 +40,16 @@ bool *graph_fixed_nodes(lib_arena *arena, const graph *g) {
     return fixed;
 }
 
-/* Not worth memory of its own. */
-static bool stays_behind(const graph *g, const split *s, uint32_t index) {
-    const graph_node *node = &g->nodes.data[index];
-    if (s->index_cost[index]) return true;
+bool graph_stays_behind(const graph_node *node, uint8_t index_cost) {
+    if (index_cost) return true;
     static const char *const names[] = {"constant", "broadcast", "iota", "dimension", "reshape", "slice"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(node->op->name, names[i]) == 0) return true;
     return false;
+}
+
+static bool stays_behind(const graph *g, const split *s, uint32_t index) {
+    return graph_stays_behind(&g->nodes.data[index], s->index_cost[index]);
 }
 
 /* From the last node up. */

@@ -46,6 +46,7 @@ void graph_walk_into(
     graph_walk *walk); /* from, to, variables and pass are set: runs the pass and carries outputs over */
 tir_expr graph_walk_dim(const graph_walk *walk, tir_expr dim);
 void graph_walk_attributes(graph_walk *walk, const graph_node *node, graph_attribute *out); /* one per spec */
+void graph_walk_attribute(graph_walk *walk, const graph_node *node, int which, graph_attribute *out);
 /* Where the operands went, in the new graph's arena. */
 graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node);
 void graph_walk_node(graph_walk *walk, uint32_t node); /* emits it again */
@@ -56,6 +57,8 @@ bool *graph_live_nodes(lib_arena *arena, const graph *g);
 /* By node, in `arena`: operations that one element costs where it is made of nothing but positions and numbers, by a few cheap
  * operators on integers (masks of triangles and bands): cheaper than memory. 0: other nodes. */
 uint8_t *graph_index_costs(lib_arena *arena, const graph *g);
+/* Of what is computed once in another place: it is cheaper made again than kept. */
+bool graph_stays_behind(const graph_node *node, uint8_t index_cost);
 /* By node, in `arena`: is it the same at every run, and are its shapes numbers? */
 bool *graph_fixed_nodes(lib_arena *arena, const graph *g);
 void graph_walk_live(graph_walk *walk); /* a pass: emits all live nodes again */

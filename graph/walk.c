@@ -71,20 +71,22 @@ static uint32_t carry_constant(graph_walk *walk, int64_t number) {
     return graph_add_constant_as(walk->to, walk->from->constants.data[number]);
 }
 
-void graph_walk_attributes(graph_walk *walk, const graph_node *node, graph_attribute *out) {
+void graph_walk_attribute(graph_walk *walk, const graph_node *node, int which, graph_attribute *out) {
     lib_arena *arena = walk->to->arena;
-    for (int i = 0; node->op->attribute[i].name; i++) {
-        const graph_attribute_spec *spec = &node->op->attribute[i];
-        const graph_attribute *old = &node->attribute[i];
-        out[i] = graph_attribute_copy(arena, spec, old);
-        if (spec->kind == GRAPH_ATTR_SUBGRAPH)
-            out[i].integer = carry_subgraph(walk, walk->from->subgraphs.data[old->integer]);
-        if (spec->kind == GRAPH_ATTR_CONSTANT) out[i].integer = carry_constant(walk, old->integer);
-        if (spec->kind != GRAPH_ATTR_DIMS || old->count == 0) continue;
-        tir_expr *dims = LIB_NEW_ARRAY(arena, tir_expr, (size_t)old->count);
-        for (int k = 0; k < old->count; k++) dims[k] = graph_walk_dim(walk, old->dims[k]);
-        out[i].dims = dims;
-    }
+    const graph_attribute_spec *spec = &node->op->attribute[which];
+    const graph_attribute *old = &node->attribute[which];
+    *out = graph_attribute_copy(arena, spec, old);
+    if (spec->kind == GRAPH_ATTR_SUBGRAPH)
+        out->integer = carry_subgraph(walk, walk->from->subgraphs.data[old->integer]);
+    if (spec->kind == GRAPH_ATTR_CONSTANT) out->integer = carry_constant(walk, old->integer);
+    if (spec->kind != GRAPH_ATTR_DIMS || old->count == 0) return;
+    tir_expr *dims = LIB_NEW_ARRAY(arena, tir_expr, (size_t)old->count);
+    for (int k = 0; k < old->count; k++) dims[k] = graph_walk_dim(walk, old->dims[k]);
+    out->dims = dims;
+}
+
+void graph_walk_attributes(graph_walk *walk, const graph_node *node, graph_attribute *out) {
+    for (int i = 0; node->op->attribute[i].name; i++) graph_walk_attribute(walk, node, i, &out[i]);
 }
 
 graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node) {

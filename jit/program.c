@@ -69,7 +69,7 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
     check_symbols(work->scope, source);
     jit_check_customs(work->scope, source);
     graph *g = graph_decompose(work, source);
-    if (!lib_environment_lists(LIB_ENV_DISABLE, "simplify")) g = graph_simplify(work, g);
+    if (!lib_environment_lists(LIB_ENV_DISABLE, "simplify")) g = graph_hoist(work, graph_simplify(work, g));
     if (program->options.winograd) g = graph_winograd(work, g, &program->context->machine);
     if (verify) graph_verify(work->scope, g);
     program->ordinary_inputs = (int)g->inputs.count;

@@ -311,6 +311,35 @@ static void test_copy(void **state) {
     run(body_copy, NULL);
 }
 
+/* ---- loop-invariant code */
+
+/* Of two loops in one another: exp(w) leaves both, w + x what is made of w alone. Operators of the graphs from outside in. */
+static void body_hoist(workbench *bench, void *user) {
+    (void)user;
+    static const char text[] = "graph {\n input c: f32[4]\n input x: f32[9, 4]\n input w: f32[4]\n"
+                               " r = scan(c, x, w, carries=1, sequences=1, body=graph {\n"
+                               "  input h: f32[4]\n  input a: f32[4]\n  input v: f32[4]\n"
+                               "  q = scan(h, a, v, carries=1, sequences=0, length=[3], body=graph {\n"
+                               "   input g: f32[4]\n   input b: f32[4]\n   input u: f32[4]\n"
+                               "   e = exp(u)\n   t = tanh(b)\n   p = mul(g, t)\n   o = add(p, e)\n   output o\n  })\n"
+                               "  output q\n })\n output r\n}\n";
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, &bench->arena, "text", text, sizeof text - 1);
+    const graph *g = graph_parse(&bench->arena, &lexer), *h = graph_hoist(&bench->arena, g);
+    graph_verify(&bench->scope, h);
+    assert_string_equal(operators_of(bench, h), "exp scan");
+    const graph *outer = h->subgraphs.data[0];
+    assert_string_equal(operators_of(bench, outer), "tanh scan");
+    assert_string_equal(operators_of(bench, outer->subgraphs.data[0]), "mul add");
+    assert_int_equal(outer->inputs.count, 4);
+    print_graph(bench, h);
+}
+
+static void test_hoist(void **state) {
+    (void)state;
+    run(body_hoist, NULL);
+}
+
 static void test_captures(void **state) {
     (void)state;
     dlc_context context;
@@ -418,6 +447,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bind), cmocka_unit_test(test_rules),    cmocka_unit_test(test_init),
         cmocka_unit_test(test_copy), cmocka_unit_test(test_captures), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_hoist),
     };
     return cmocka_run_group_tests_name("graph/passes", tests, NULL, NULL);
 }
