@@ -14,7 +14,7 @@ typedef enum graph_class {
     GRAPH_MAP,       /* elementwise; operands and result have one shape (broadcasts are explicit nodes inside the IR) */
     GRAPH_INJECTIVE, /* every result element is one operand element or a fill: reshape, transpose, slice, pad, gather... */
     GRAPH_REDUCE,    /* reductions, arg-reductions, windows, cumulative sums */
-    GRAPH_CONTRACT, /* contraction, convolution */
+    GRAPH_CONTRACT, /* sums of products: contraction, convolution, passes of a Fourier transform */
     GRAPH_SCATTER,  /* scatter, dynamic-update-slice */
     GRAPH_OPAQUE,   /* custom call: a region of its own */
     GRAPH_CONTROL,  /* if, while */

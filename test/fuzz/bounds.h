@@ -250,6 +250,17 @@ static inline bound bound_contract(const bound_row *r) {
     return y;
 }
 
+/* The same arithmetic everywhere; errors of x may meet in one result, factors as large as these turn them. */
+static inline bound bound_fft(const bound_row *r) {
+    const bound *a = &r->in[0], *b = &r->in[1];
+    double turns = pow(fmax(1, 2 * b->magnitude), bound_attribute(r, "radices")->count);
+    double terms = 2 * (double)bound_dim(r->g, r->x, 1) * turns;
+    bound y = {.magnitude = terms * a->magnitude, .special = a->special || b->special};
+    if (a->error > 0) y.error = terms * a->error + 64 * bound_epsilon(r->y->dtype, false) * y.magnitude;
+    if (b->error > 0 || (a->error > 0 && y.special)) y.error = INFINITY;
+    return y;
+}
+
 static inline bound bound_window(const bound_row *r) {
     const graph_attribute *op = bound_attribute(r, "op");
     bound x = r->in[0];
@@ -470,6 +481,7 @@ static inline bound bound_node(lib_arena *arena, const bound_row *r) {
     if (class_ == GRAPH_INJECTIVE || bound_is(r, "embedding")) return bound_injective(r);
     if (bound_is(r, "reduce_window average_pool max_pool")) return bound_window(r);
     if (class_ == GRAPH_REDUCE || bound_is(r, "mean")) return bound_reduce(r);
+    if (bound_is(r, "fft")) return bound_fft(r);
     if (class_ == GRAPH_CONTRACT || bound_is(r, "dot matmul linear einsum convolution_transposed"))
         return bound_contract(r);
     if (bound_is(r, "softmax log_softmax logsumexp cross_entropy variance layer_norm rms_norm")) return bound_rows(r);

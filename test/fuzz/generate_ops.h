@@ -561,6 +561,28 @@ static inline void add_classes(gen *g) {
     gen_node(g, "cross_entropy(%s, %s)", NAME(x), NAME(ids));
 }
 
+/* Real numbers, or pairs made of real and imaginary part alike; lengths of all the ways to transform. */
+static inline void add_dft(gen *g) {
+    TRY(gen_any(g, "f", 1), x);
+    const gen_value v = gen_like(g, x);
+    int axis = gen_axis(g, &v), parts = gen_one_in(g, 2) ? 2 : 1;
+    if (v.rank > 5 || v.dim[axis] < 1) return;
+    gen_value pairs = v;
+    pairs.rank = v.rank + 1;
+    gen_set_dim(&pairs, v.rank, parts);
+    int64_t axes[DLC_MAX_RANK];
+    for (int i = 0; i < v.rank; i++) axes[i] = i;
+    static const int lengths[] = {0, 0, 4, 9, 34, 48, 64, 37, 131};
+    int length = lengths[gen_below(g, 9)];
+    if (gen_count(&v) * fmax(length, 1) > 1e5) return;
+    int numbers = gen_node(g, "broadcast(%s, shape=%s, axes=%s)", NAME(x), gen_dims(&pairs, 0, pairs.rank).text,
+                           gen_integers(v.rank, axes).text);
+    bool inverse = gen_one_in(g, 2), halved = gen_one_in(g, 2) && inverse == (parts == 2);
+    if (numbers >= 0)
+        gen_node(g, "dft(%s, axis=%d, inverse=%s, onesided=%s, length=%d)", NAME(numbers), axis,
+                 inverse ? "true" : "false", halved ? "true" : "false", length);
+}
+
 static inline void add_random(gen *g) {
     gen_value v = {.rank = (int)gen_below(g, 3)};
     for (int i = 0; i < v.rank; i++) gen_pick_dim(g, &v, i);
@@ -626,7 +648,7 @@ static const struct {
     {4, add_scatter},     {4, add_dynamic},      {14, add_reduce},     {10, add_along},    {6, add_norm},
     {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},    {4, add_einsum},
     {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention}, {3, add_classes},
-    {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},
+    {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},     {2, add_dft},
 };
 
 #endif

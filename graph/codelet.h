@@ -1,0 +1,21 @@
+/* Discrete Fourier transforms of a few points as expressions: what one pass of a longer transform does at each place. */
+#ifndef GRAPH_CODELET_H
+#define GRAPH_CODELET_H
+
+#include "tir/expr.h"
+
+enum { GRAPH_CODELET_MAX = 32 };
+
+typedef struct graph_complex {
+    tir_expr re, im; /* im 0: a real number */
+} graph_complex;
+
+/* y[k] = sum over j of x[j] exp(sign 2 pi i j k / n); sign is 1 or -1, 1 <= n <= GRAPH_CODELET_MAX. By Cooley and Tukey's
+ * factors (1965); a prime number of points by sums and differences of x[j] and x[n-j]. */
+void graph_codelet(tir_pool *pool, tir_dtype dtype, int n, int sign, const graph_complex *x, graph_complex *y);
+
+/* cos and sin of k/n of a turn, n > 0 and both below 2^40: right to the last bit or two, exactly 0, 1 or equal where they are. */
+double graph_turn_cosine(int64_t k, int64_t n);
+double graph_turn_sine(int64_t k, int64_t n);
+
+#endif
