@@ -493,6 +493,23 @@ static void build_gather(bench_builder *b) {
     b->problem.bytes = (double)rows * (8 + 2 * 4 * (double)e.dims[1]);
 }
 
+/* shape=1x64x56x56 to=112x112 mode=nearest|linear|cubic, flag align: the last two axes, as ONNX Resize. */
+static void build_resize(bench_builder *b) {
+    const bench_shape *s = b->problem.shape;
+    extent e = extent_of(b);
+    const char *mode = bench_text(s, "mode");
+    int64_t to[DLC_MAX_RANK], axes[2] = {e.rank - 2, e.rank - 1};
+    if (bench_numbers(bench_text(s, "to"), to) != 2) abort();
+    dlc_dim sizes[2] = {{.value = to[0]}, {.value = to[1]}};
+    dlc_resize_options options = DLC_RESIZE_OPTIONS_INIT;
+    options.axes_count = 2, options.axes = axes;
+    if (bench_flag(s, "align")) options.coordinates = DLC_RESIZE_COORDINATES_ALIGN_CORNERS;
+    dlc_resize_mode how = mode && strcmp(mode, "linear") == 0  ? DLC_RESIZE_MODE_LINEAR
+                          : mode && strcmp(mode, "cubic") == 0 ? DLC_RESIZE_MODE_CUBIC
+                                                               : DLC_RESIZE_MODE_NEAREST;
+    result(b, dlc_resize(input(b, e.rank, e.dims), DLC_NONE, DLC_NONE, 2, sizes, how, &options));
+}
+
 static void build_scatter_add(bench_builder *b) {
     extent e = extent_of(b);
     int64_t rows = bench_number(b->problem.shape, "rows", 1);
@@ -547,6 +564,7 @@ static const bench_case_kind kinds[] = {
     {"move", "concat", build_concat, {0}},
     {"move", "pad", build_pad, {0}},
     {"move", "gather", build_gather, {0}},
+    {"move", "resize", build_resize, {0}},
     {"move", "scatter_add", build_scatter_add, {0}},
     {"move", "slice", build_slice, {0}},
     {"move", "broadcast", build_broadcast, {0}},

@@ -594,6 +594,17 @@ static void gather(onnx_model *m, const bench_problem *p) {
     onnx_node(m, "Gather", "x0 x1", "y0", "axis=0");
 }
 
+static void resize(onnx_model *m, const bench_problem *p) {
+    const char *mode = bench_text(p->shape, "mode");
+    char attributes[96];
+    snprintf(attributes, sizeof attributes, "mode=%s coordinate_transformation_mode=%s", mode ? mode : "nearest",
+             bench_flag(p->shape, "align") ? "align_corners" : "half_pixel");
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_integers(m, "sizes", p->results[0].rank, p->results[0].dims);
+    onnx_node(m, "Resize", "x0 _ _ sizes", "y0", attributes);
+}
+
 static void scatter_add(onnx_model *m, const bench_problem *p) {
     onnx_operand(m, p, 0);
     onnx_operand_as(m, p, 1, 2, (const int64_t[]){p->operands[1].dims[0], 1});
@@ -667,6 +678,7 @@ static const struct {
     {"move", "concat", {{concat, "Concat"}}},
     {"move", "pad", {{pad, "Pad"}}},
     {"move", "gather", {{gather, "Gather"}}},
+    {"move", "resize", {{resize, "Resize"}}},
     {"move", "scatter_add", {{scatter_add, "ScatterND"}}},
     {"move", "slice", {{slice, "Slice"}}},
     {"move", "broadcast", {{broadcast, "Expand"}}},

@@ -109,6 +109,12 @@ static bool attention(line l) {
 static bool moves(line l) {
     return kind(l, "move") && (named(l, "transpose") || named(l, "concat") || named(l, "pad") || named(l, "gather"));
 }
+static bool embedding(line l) {
+    return kind(l, "move") && named(l, "gather");
+}
+static bool resized(line l) {
+    return kind(l, "move") && named(l, "resize");
+}
 static bool everything(line l) {
     return l.shape != NULL;
 }
@@ -150,6 +156,8 @@ static const set sets[] = {
     {"layer norm", layer_norm, NAMED_PEER, "onnxruntime", {3, 2}, {5, 3}, 0},
     {"attention", attention, BEST_PEER, NULL, {1.2, 0.95}, {1.5, 1.1}, 0},
     {"transpose, concat, pad, gather", moves, BENCH_COPY, NULL, {0.8, 0.5}, {0.95, 0.7}, 0},
+    {"embedding gather", embedding, BENCH_COPY, NULL, {0.8, 0.8}, {0.95, 0.9}, 0},
+    {"resize", resized, NAMED_PEER, "onnxruntime", {2, 2}, {4, 3}, 0},
     {"two threads, above 50 MFLOP", everything, BENCH_ALONE, NULL, {1.85, 1.85}, {1.95, 1.9}, 0},
 };
 enum { SETS = sizeof sets / sizeof *sets };

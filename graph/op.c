@@ -16,26 +16,16 @@ extern const graph_op *const graph_ops_random[];
 extern const graph_op *const graph_ops_control[];
 extern const graph_op *const graph_ops_composite[];
 extern const graph_op *const graph_ops_network[];
+extern const graph_op *const graph_ops_resize[];
 extern const graph_op *const graph_ops_quantize[];
 extern const graph_op *const graph_ops_fourier[];
 
-const graph_op *const *const graph_op_families[] = {graph_ops_source,
-                                                    graph_ops_map,
-                                                    graph_ops_structure,
-                                                    graph_ops_index,
-                                                    graph_ops_reduce,
-                                                    graph_ops_order,
-                                                    graph_ops_contract,
-                                                    graph_ops_window,
-                                                    graph_ops_winograd,
-                                                    graph_ops_transposed,
-                                                    graph_ops_random,
-                                                    graph_ops_control,
-                                                    graph_ops_composite,
-                                                    graph_ops_network,
-                                                    graph_ops_quantize,
-                                                    graph_ops_fourier,
-                                                    NULL};
+const graph_op *const *const graph_op_families[] = {graph_ops_source,     graph_ops_map,     graph_ops_structure,
+                                                    graph_ops_index,      graph_ops_reduce,  graph_ops_order,
+                                                    graph_ops_contract,   graph_ops_window,  graph_ops_winograd,
+                                                    graph_ops_transposed, graph_ops_random,  graph_ops_control,
+                                                    graph_ops_composite,  graph_ops_network, graph_ops_quantize,
+                                                    graph_ops_fourier,    graph_ops_resize,  NULL};
 
 /* A scan: about a hundred rows, most told apart by the first characters, and no table to be built at run time. */
 const graph_op *graph_op_find(const char *name) {

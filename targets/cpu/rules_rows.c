@@ -267,6 +267,20 @@ static int64_t longest_row(const row_plan *p, const int *members, int count) {
     return longest;
 }
 
+/* Does a stage choose elements of one of these rows by data? Registers are chosen by numbers alone. */
+static bool chooses_by_data(const row_plan *p, int s) {
+    rules *r = p->r;
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++) {
+        int from = r->region->tensors.data[access[i].tensor].stage;
+        if (from < 0 || r->region->stages.data[from].removed || r->group[from].root != p->root) continue;
+        for (int k = 0; k < count; k++)
+            if (k != i && tir_uses(r->region->pool, access[i].load, access[k].load)) return true;
+    }
+    return count == RULES_ACCESSES;
+}
+
 /* Vectors that one row of a stage takes: runs along its innermost axis, each in vectors of its own. */
 static int64_t row_vectors(const row_plan *p, int s) {
     const tir_stage *stage = &p->r->region->stages.data[s];
@@ -533,7 +547,8 @@ bool rules_rows(rules *r, int root) {
     int64_t longest = longest_row(&p, members, count),
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
     p.small = !p.across && !blocked && longest >= 0 && longest <= RULES_REGISTER_VECTORS * p.lanes &&
-              row_fits(&p, members, count);
+              row_fits(&p, members, count) && !chooses_by_data(&p, root);
+    for (int i = 0; i < count && p.small; i++) p.small = !chooses_by_data(&p, members[i]);
     p.tiled = blocked;
     if (blocked)
         p.block = block_of(rows);

@@ -472,6 +472,13 @@ static inline bound bound_injective(const bound_row *r) {
     return y;
 }
 
+/* Sums of elements times weights made of positions, which add up to 1 but for their signs. */
+static inline bound bound_sampled(const bound_row *r) {
+    enum { TERMS = 64 };
+    const graph_attribute *mode = bound_attribute(r, "mode");
+    return mode->integer ? bound_sum(r, TERMS, r->in[0].magnitude, r->in[0].error, r->in[0].special, false) : r->in[0];
+}
+
 static inline bound bound_node(lib_arena *arena, const bound_row *r) {
     graph_class class_ = r->node->op->class_;
     if (bound_is(r, "input constant")) return (bound){0};
@@ -486,6 +493,7 @@ static inline bound bound_node(lib_arena *arena, const bound_row *r) {
         return bound_contract(r);
     if (bound_is(r, "softmax log_softmax logsumexp cross_entropy variance layer_norm rms_norm")) return bound_rows(r);
     if (bound_is(r, "attention")) return bound_attention(r);
+    if (bound_is(r, "resize")) return bound_sampled(r);
     if (bound_is(r, "one_hot")) return (bound){.error = r->in[0].error > 0 ? INFINITY : 0, .magnitude = 1};
     if (r->inputs == 0) return (bound){.error = INFINITY, .magnitude = INFINITY, .special = true};
     return bound_map(r); /* also activations and batch_norm */

@@ -509,6 +509,20 @@ static inline void add_window(gen *g) {
              gen_integers(v->rank, k.dilation).text);
 }
 
+static inline void add_resize(gen *g) {
+    char mode[32], coordinates[32];
+    TRY(gen_any(g, "f", 1), x);
+    const gen_value *v = &g->value[x];
+    int axis = gen_axis(g, v);
+    if (v->dim[axis] < 1) return;
+    gen_word(g, "nearest linear cubic linear", mode);
+    bool wide = strcmp(mode, "nearest") != 0 && v->rank < DLC_MAX_RANK && gen_one_in(g, 4);
+    gen_node(g, "resize(%s, shape=[%lld], axes=[%d], mode=%s, coordinates=%s, exclude_outside=%s, antialias=%s)",
+             NAME(x), (long long)gen_between(g, 1, 17), axis, mode,
+             gen_word(g, "half_pixel pytorch_half_pixel align_corners asymmetric", coordinates),
+             gen_one_in(g, 4) ? "true" : "false", wide ? "true" : "false");
+}
+
 /* ---- networks */
 
 static inline void add_attention(gen *g) {
@@ -649,6 +663,7 @@ static const struct {
     {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},    {4, add_einsum},
     {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention}, {3, add_classes},
     {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},     {2, add_dft},
+    {2, add_resize},
 };
 
 #endif

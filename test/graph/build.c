@@ -95,7 +95,7 @@ static dlc_value not_a_float(dlc_graph *g) {
     return dlc_exp(input2(g, "x", DLC_I32, 2, 3));
 }
 static dlc_value reserved_dtype(dlc_graph *g) {
-    return dlc_input(g, "x", DLC_U16, 0, NULL);
+    return dlc_input(g, "x", DLC_F8E5M2, 0, NULL);
 }
 static dlc_value no_dtype(dlc_graph *g) {
     return dlc_input(g, "x", (dlc_dtype)99, 0, NULL);
@@ -177,7 +177,7 @@ static dlc_value constant_of_rank_40(dlc_graph *g) {
     return dlc_constant(g, DLC_F32, 40, shape, "");
 }
 static dlc_value constant_of_reserved(dlc_graph *g) {
-    return dlc_constant(g, DLC_U16, 0, NULL, "0123");
+    return dlc_constant(g, DLC_F8E5M2, 0, NULL, "0123");
 }
 static dlc_value constant_of_negative(dlc_graph *g) {
     return dlc_constant(g, DLC_F32, 1, (int64_t[]){-2}, "0123");
