@@ -84,7 +84,7 @@ graph_src  := $(filter-out graph/gen_ops.c,$(wildcard graph/*.c))
 jit_src    := $(wildcard jit/*.c)
 target_src := $(wildcard targets/*.c) $(foreach t,$(include_targets),$(wildcard targets/$(t)/*.c))
 sources    := $(lib_src) $(tir_src) $(graph_src) $(target_src) $(jit_src)
-objects    := $(sources:%.c=$(OUT)/%.o) $(OUT)/gen/ops_api.o
+objects    := $(sources:%.c=$(OUT)/%.o) $(OUT)/gen/ops_api.o $(OUT)/gen/build_id.o
 
 # test/<layer>/x.c is a program, unless x.h stands beside it: then it is linked into the programs of its folder.
 all_test_src := $(filter-out test/fuzz/%,$(wildcard test/*/*.c))
@@ -162,6 +162,15 @@ $(OUT)/gen/ops_api.o: $(GEN)/ops_api.c $(OUT)/configuration
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 $(filter-out $(gen_objects),$(objects)): | $(GEN)/dlc/ops.h
 
+# What tells builds of the library from each other: a hash over its sources and over how they are compiled.
+build_inputs := $(sort $(sources) $(foreach d,lib tir graph jit targets targets/* include/dlc,$(wildcard $(d)/*.h)))
+$(GEN)/build_id.c: $(build_inputs) $(OUT)/configuration
+	@mkdir -p $(@D)
+	$(call say,GEN,$@)
+	$(Q)printf '#include "lib/lib.h"\nconst char lib_build_id[] = "%s";\n' "$$(cat $^ | sha256sum | cut -d ' ' -f 1)" > $@
+$(OUT)/gen/build_id.o: $(GEN)/build_id.c
+	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
+
 # Everything compiled, nothing linked.
 .PHONY: objects
 objects: $(objects) $(all_test_src:%.c=$(OUT)/%.o) $(example_src:%.c=$(OUT)/%.o)
@@ -206,7 +215,7 @@ $(OUT)/libdlc.a: $(objects)
 	    "$$(stat -c %s $@ | $(megabytes))" $$((($$(date +%s%N) - start) / 1000000))
 
 # An archive for each layer, for programs that see inside: a layer's tests link with it and what lies below.
-$(OUT)/layer-lib.a:     $(lib_src:%.c=$(OUT)/%.o)
+$(OUT)/layer-lib.a:     $(lib_src:%.c=$(OUT)/%.o) $(OUT)/gen/build_id.o
 $(OUT)/layer-tir.a:     $(tir_src:%.c=$(OUT)/%.o)
 $(OUT)/layer-graph.a:   $(graph_src:%.c=$(OUT)/%.o) $(OUT)/gen/ops_api.o
 $(OUT)/layer-targets.a: $(target_src:%.c=$(OUT)/%.o)

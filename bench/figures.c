@@ -78,10 +78,8 @@ static void build_rows(dlc_graph *g) {
     dlc_output(g, "y", dlc_softmax(dlc_gelu(y, DLC_GELU_APPROXIMATE_NONE), -1));
 }
 
-static model open_model(size_t cache_bytes, void (*build)(dlc_graph *)) {
+static model open_model_with(dlc_context_options options, void (*build)(dlc_graph *)) {
     model m = {0};
-    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    options.cache_bytes = cache_bytes;
     m.data = calloc(DATA_FLOATS, sizeof *m.data);
     m.status = m.data ? dlc_context_create(&options, &m.context) : DLC_OUT_OF_MEMORY;
     if (!m.status) m.status = dlc_graph_create(m.context, &m.graph);
@@ -89,6 +87,12 @@ static model open_model(size_t cache_bytes, void (*build)(dlc_graph *)) {
     build(m.graph);
     m.status = dlc_compile(m.context, m.graph, NULL, &m.program);
     return m;
+}
+
+static model open_model(size_t cache_bytes, void (*build)(dlc_graph *)) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.cache_bytes = cache_bytes;
+    return open_model_with(options, build);
 }
 
 static void close_model(model *m) {
@@ -116,7 +120,7 @@ static double failed(const model *m) {
 }
 
 static dlc_statistics statistics_of(const model *m) {
-    dlc_statistics s = {0};
+    dlc_statistics s = DLC_STATISTICS_INIT;
     if (m->context) dlc_context_statistics(m->context, &s);
     return s;
 }
@@ -221,6 +225,39 @@ static double compile_kernel(void) {
         close_model(&m);
     }
     return bench_median(values, 15);
+}
+
+/* The digits network at 15 batch sizes, once compiled and kept on disk, then each in a context of its own that finds its kernels there.
+ * Milliseconds a kernel, median: looking, checking and loading alone, or all that binding takes. */
+static double from_disk(bool binding) {
+    char folder[] = "/tmp/libdlc-kernelsXXXXXX", command[64];
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    double values[15];
+    bool good = mkdtemp(folder) != NULL;
+    options.cache_directory = folder;
+    for (int round = 0; round < 2 && good; round++)
+        for (int i = 0; i < 15 && good; i++) {
+            model m = open_model_with(options, build_digits);
+            int64_t shape[4] = {1 + 3 * i, 1, 8, 8};
+            const int64_t *shapes[1] = {shape};
+            if (!m.status) m.status = dlc_prepare(m.program, shapes, (int[]){4}, 1);
+            dlc_statistics s = statistics_of(&m);
+            good = !m.status && (round == 0 || (s.disk_hits && !s.kernel_builds));
+            if (!good) failed(&m);
+            values[i] = (double)(binding ? s.compile_ns : s.disk_read_ns) * 1e-6 / (double)(good ? s.disk_hits : 1);
+            close_model(&m);
+        }
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    if (system(command) != 0) good = false;
+    return good ? bench_median(values, 15) : -1;
+}
+
+static double warm_kernel(void) {
+    return from_disk(false);
+}
+
+static double warm_binding(void) {
+    return from_disk(true);
 }
 
 /* Programs of one kernel with much code: borders, chains, activations. */
@@ -439,6 +476,8 @@ static const struct {
     {"compilation of a program of one kernel, the worst, ms", "compile-worst", compile_worst, 1, 40, 20, NULL, false},
     {"the same, for each version of its loops, the worst, ms", "compile-version", compile_version, 1, 15, 8, NULL,
      false},
+    {"warm start from disk: finding, checking, loading a kernel, ms", "warm", warm_kernel, 3, 0.1, 0.03, NULL, false},
+    {"warm start from disk: all of binding, a kernel, ms", "warm-bind", warm_binding, 3, 0, 0, NULL, false},
     {"context to first result (linear + relu), ms", "first", first_linear, 15, 25, 10, NULL, false},
     {"context to first result (digits network), ms", "first-digits", first_digits, 15, 0, 0, NULL, false},
     {"1,000 shapes, one program, 16 MiB cache: growth, MB", "shapes", growth_shapes, 1, 4, 1, NULL, false},

@@ -90,7 +90,7 @@ bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_o
         p->status = prepare_stage(context, options, &p->stages[p->count], builds[p->count], shape);
     for (int i = 1; i < p->count && !p->status; i++)
         p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
-    dlc_statistics before, after;
+    dlc_statistics before = DLC_STATISTICS_INIT, after = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &before);
     double start = bench_now();
     for (int i = 0; i < p->count && !p->status; i++) p->status = bind_stage(&p->stages[i]);

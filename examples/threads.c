@@ -164,7 +164,7 @@ int main(void) {
         good = good && !callers[i].failed;
         worst = fmax(worst, callers[i].worst);
     }
-    dlc_statistics s = {0};
+    dlc_statistics s = DLC_STATISTICS_INIT;
     if (context) dlc_context_statistics(context, &s);
     printf("%d threads, %llu runs of %d shapes: %llu kernels compiled; largest error %.1e\n", CALLERS,
            (unsigned long long)s.runs, LONGEST, (unsigned long long)s.kernel_builds, worst);

@@ -122,7 +122,7 @@ jit_kernel *jit_cache_claim(dlc_context *context, const jit_key *key, bool *clai
     if (kernel) kernel->waiters++; /* until jit_cache_pin: cannot be evicted or rebuilt under the caller */
     if (kernel && kernel->module) kernel->module->pins++;
     lib_mutex_unlock(&cache->mutex);
-    atomic_fetch_add_explicit(*claimed ? &context->kernel_builds : &context->kernel_hits, 1, memory_order_relaxed);
+    if (!*claimed) atomic_fetch_add_explicit(&context->kernel_hits, 1, memory_order_relaxed);
     return kernel;
 }
 

@@ -137,6 +137,7 @@ static dlc_status open_context(dlc_context *context, const dlc_context_options *
     LIB_TRY(context->target->open(&target_opts, &context->device, &context->machine, error));
     context->machine_hash =
         lib_hash_bytes(&context->machine, sizeof context->machine, (lib_hash128){DLC_VERSION_MINOR, 1});
+    LIB_TRY(jit_disk_open(context, options->cache_directory, options->cache_directory_bytes, error));
     LIB_TRY(jit_cache_init(context, options->cache_bytes ? options->cache_bytes : (size_t)64 << 20, error));
     context->default_float_modes = options->default_float_modes;
     context->no_batches = options->no_batches || lib_environment_lists(LIB_ENV_DISABLE, "batch");
@@ -189,7 +190,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
 }
 
 static void log_statistics(dlc_context *context) {
-    dlc_statistics s;
+    dlc_statistics s = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &s);
     lib_log_write(
         &context->log,
@@ -206,6 +207,7 @@ void dlc_context_destroy(dlc_context *context) {
     lib_pool_free(context->pool);
     lib_pool_free(context->compile_pool);
     jit_cache_free(context);
+    jit_disk_close(context);
     jit_blocks_free(context);
     jit_device_close(context);
     jit_host_close(context);
@@ -219,33 +221,44 @@ void dlc_context_destroy(dlc_context *context) {
 
 void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
     if (!context || !out) return;
+    size_t size = out->struct_size < sizeof *out ? out->struct_size : sizeof *out;
+    const size_t given = out->struct_size;
     dlc_context *c = (dlc_context *)(uintptr_t)context; /* atomics and the mutex are not logically part of the state */
 #define READ(field) atomic_load_explicit(&c->field, memory_order_relaxed)
     uint64_t misses = READ(plan_misses);
-    *out = (dlc_statistics){.runs = READ(runs),
-                            .plan_hits = READ(plan_hits),
-                            .plan_builds = READ(plan_builds),
-                            .plan_evictions = READ(plan_evictions),
-                            .kernel_hits = READ(kernel_hits),
-                            .kernel_builds = READ(kernel_builds),
-                            .kernel_evictions = READ(kernel_evictions),
-                            .interpreted_regions = READ(interpreted_regions),
-                            .cache_bytes = READ(plan_bytes),
-                            .arena_bytes = READ(arena_bytes),
-                            .copied_bytes = READ(copied_bytes),
-                            .transferred_bytes = READ(transferred_bytes),
-                            .host_regions = READ(host_regions),
-                            .compile_ns = READ(compile_ns),
-                            .run_ns = READ(run_ns)};
+    dlc_statistics s = {.struct_size = given,
+                        .runs = READ(runs),
+                        .plan_hits = READ(plan_hits),
+                        .plan_builds = READ(plan_builds),
+                        .plan_evictions = READ(plan_evictions),
+                        .kernel_hits = READ(kernel_hits),
+                        .kernel_builds = READ(kernel_builds),
+                        .kernel_evictions = READ(kernel_evictions),
+                        .interpreted_regions = READ(interpreted_regions),
+                        .cache_bytes = READ(plan_bytes),
+                        .arena_bytes = READ(arena_bytes),
+                        .copied_bytes = READ(copied_bytes),
+                        .transferred_bytes = READ(transferred_bytes),
+                        .host_regions = READ(host_regions),
+                        .disk_hits = READ(disk.hits),
+                        .disk_misses = READ(disk.misses),
+                        .disk_writes = READ(disk.writes),
+                        .disk_errors = READ(disk.errors),
+                        .disk_read_bytes = READ(disk.read_bytes),
+                        .disk_written_bytes = READ(disk.written_bytes),
+                        .disk_read_ns = READ(disk.read_ns),
+                        .compile_ns = READ(compile_ns),
+                        .run_ns = READ(run_ns)};
 #undef READ
     lib_mutex_lock(&c->mutex);
     for (const dlc_program *program = c->programs; program; program = program->next) {
-        out->runs += jit_plans_runs(program) + jit_call_runs(program);
+        s.runs += jit_plans_runs(program) + jit_call_runs(program);
         misses += program->misses;
     }
     lib_mutex_unlock(&c->mutex);
-    out->plan_hits += out->runs - misses;
+    s.plan_hits += s.runs - misses;
     lib_mutex_lock(&c->cache.mutex);
-    out->cache_bytes += c->cache.bytes;
+    s.cache_bytes += c->cache.bytes;
     lib_mutex_unlock(&c->cache.mutex);
+    memcpy(out, &s, size);
 }

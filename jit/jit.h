@@ -1,7 +1,7 @@
 /* jit: context, kernel cache, plans, runs. The one layer that sees everything below.
  *
  *   context    allocator, target, threads, kernel cache                        context.c
- *   cache      key -> compiled kernel; LRU by bytes; pins                      cache.c
+ *   cache      key -> compiled kernel; LRU by bytes; pins                      cache.c; on disk: disk.c, stored.c
  *   program    a compiled graph: no shapes yet                                 program.c
  *   plans      its plans by bound shapes: found without a lock, retired        plans.c
  *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, schedules.c, memory.c,
@@ -68,6 +68,7 @@ typedef struct jit_kernel {
     tir_expr workspace_size, local_size; /* bytes, in kernel->pool; 0: none */
     tir_layout *input_layouts;           /* layout the kernel wants each input in (constants are packed to it) */
     int inputs;
+    int outputs;
     uint64_t *shares; /* [outputs] bits of the inputs whose place it may take: read only where it is written */
     lib_arena arena;  /* holds the above, and the pool that the sizes live in */
     lib_scope scope;
@@ -84,6 +85,16 @@ typedef struct jit_cache {
     jit_module *newest, *oldest;
     size_t bytes, budget;
 } jit_cache;
+
+/* The same on disk, see disk.c. */
+typedef struct jit_disk {
+    char *folder; /* NULL: none */
+    size_t folder_size, budget;
+    lib_mutex mutex; /* of `written` */
+    size_t written;  /* bytes since this process looked at the folder; SIZE_MAX: it never did */
+    atomic_bool reported;
+    _Atomic uint64_t hits, misses, writes, errors, read_bytes, written_bytes, read_ns;
+} jit_disk;
 
 /* ---- context ---------------------------------------------------------------------------------------------------------- */
 
@@ -133,6 +144,7 @@ struct dlc_context {
     size_t plan_entries;
     bool default_float_modes, no_batches;
     jit_cache cache;
+    jit_disk disk;
     jit_block blocks[JIT_BLOCKS_KEPT];
     jit_stream_slot streams[JIT_STREAMS_KEPT];
     _Atomic(jit_host *) host;                                      /* NULL: not needed so far */
@@ -163,6 +175,9 @@ dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, i
                              size_t bytes, lib_error *error);
 /* Evicts what no plan pins; true: kernels and plans together are beyond the budget all the same. */
 bool jit_cache_over_budget(dlc_context *context);
+/* disk.c: `folder` NULL: none; 0 bytes: 256 MiB. */
+dlc_status jit_disk_open(dlc_context *context, const char *folder, size_t bytes, lib_error *error);
+void jit_disk_close(dlc_context *context);
 /* Keeps the message for those who wait. */
 void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *error);
 

@@ -1,5 +1,5 @@
 /* Kernels of a plan: keys, claims, and compilation of what is missing, in a few modules over the compile threads. */
-#include "jit/internal.h"
+#include "jit/disk.h"
 
 enum { KERNELS_PER_MODULE = 16 };
 
@@ -94,6 +94,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
 
 typedef struct lowered_region { /* beside the kernel that it became */
     tir_region *rewritten;
+    bool plain; /* by plain loops, where rules should have known better: not worth keeping on disk */
     const uint64_t *shares;
 } lowered_region;
 
@@ -139,6 +140,7 @@ static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const
         if (tensor->argument >= 0 && tensor->argument < region->inputs)
             kernel->input_layouts[tensor->argument] = tensor->layout;
     }
+    kernel->outputs = region->outputs;
     kernel->shares = lib_arena_copy(arena, description->shares, ((size_t)region->outputs + 1) * sizeof *kernel->shares);
 }
 
@@ -158,12 +160,25 @@ static void lower_module(module_job *job, int first, int last, const jit_host *h
         lib_error error;
         if (out_of_budget(build, &error)) lib_raise_error(arena->scope, &error);
         tir_region *region = jit_region_build(build, arena, request->region);
+        uint64_t plain = atomic_load(&build->program->context->interpreted_regions);
         lowered[i] = jit_lower_region(build->program, arena, region, &regions[i].rewritten, &schedule, NULL, host);
         regions[i].shares = find_shares(arena, region, &schedule);
+        regions[i].plain = atomic_load(&build->program->context->interpreted_regions) != plain;
     }
 }
 
-static dlc_status load_module(module_job *job, int first, int last, const jit_host *host,
+/* The kernel of a module of one as a file, made before others see the kernel. An entry without length: not to be kept. */
+static lib_text make_entry(dlc_context *context, lib_arena *arena, const jit_kernel *kernel,
+                           const target_object *object) {
+    lib_scope scope, *outer = arena->scope;
+    lib_text entry = {0};
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) entry = jit_disk_entry(context, arena, kernel, object);
+    arena->scope = outer;
+    return scope.error.status == DLC_OK ? entry : (lib_text){0};
+}
+
+static dlc_status load_module(module_job *job, int first, int last, const jit_host *host, lib_arena *arena,
                               const tir_kernel *const *lowered, const lowered_region *regions) {
     jit_build *build = job->build;
     dlc_context *context = build->program->context;
@@ -177,8 +192,6 @@ static dlc_status load_module(module_job *job, int first, int last, const jit_ho
     const char *names[KERNELS_PER_MODULE];
     for (int i = 0; i < count; i++) names[i] = lowered[first + i]->name;
     dlc_status status = to->load(device, &object, count, names, &module, &job->error);
-    to->release_object(device, &object);
-    if (status != DLC_OK) return status;
     jit_kernel *kernels[KERNELS_PER_MODULE];
     for (int i = 0; i < count && status == DLC_OK; i++) {
         jit_kernel *kernel = kernels[i] = build->requests[job->request[first + i]].kernel;
@@ -186,12 +199,18 @@ static dlc_status load_module(module_job *job, int first, int last, const jit_ho
         status = describe_guarded(kernel, lowered[first + i], &regions[first + i], to, module, i);
         if (status != DLC_OK) job->error = kernel->scope.error;
     }
+    lib_text entry = {0};
+    jit_key key = build->requests[job->request[first]].kernel->key;
+    if (status == DLC_OK && count == 1 && !host && !regions[first].plain && jit_disk_is_on(context))
+        entry = make_entry(context, arena, kernels[0], &object);
+    to->release_object(device, &object);
     if (status == DLC_OK)
         status = jit_cache_publish(context, kernels, count, module, to->module_bytes(module), &job->error);
     if (status == DLC_OK)
         job->published += count;
     else
         to->unload(device, module);
+    if (status == DLC_OK && entry.length) jit_disk_write(context, &key, &entry);
     return status;
 }
 
@@ -214,7 +233,7 @@ static dlc_status build_on_host(module_job *job, int i, lib_arena *arena, const 
     const char *name = job->build->requests[job->request[i]].region->name;
     dlc_status status = jit_host_find(context, &host, &job->error);
     if (status == DLC_OK) status = lower_guarded(job, i, i + 1, host, arena, lowered, regions);
-    if (status == DLC_OK) status = load_module(job, i, i + 1, host, lowered, regions);
+    if (status == DLC_OK) status = load_module(job, i, i + 1, host, arena, lowered, regions);
     if (status == DLC_OK) {
         lib_log_write(&context->log, "dlc: region %s runs on the host: %s", name, why.message);
         atomic_fetch_add_explicit(&context->host_regions, 1, memory_order_relaxed);
@@ -229,7 +248,7 @@ static dlc_status build_on_host(module_job *job, int i, lib_arena *arena, const 
 /* Kernels first .. last-1 as one module; where the target refuses that, those that it refuses alone are the host's. */
 static dlc_status build_part(module_job *job, int first, int last, lib_arena *arena, const tir_kernel **lowered,
                              lowered_region *regions) {
-    dlc_status status = load_module(job, first, last, NULL, lowered, regions);
+    dlc_status status = load_module(job, first, last, NULL, arena, lowered, regions);
     bool refused = status == DLC_UNSUPPORTED || status == DLC_COMPILE_FAILED;
     if (!refused || !job->build->program->context->target->runtime || lib_environment_lists(LIB_ENV_DISABLE, "host"))
         return status;
@@ -271,16 +290,27 @@ static void report_progress(const jit_build *build, uint32_t done, uint32_t modu
     if (options->progress) options->progress(options->progress_user, "compile", (int)done, (int)modules);
 }
 
+/* What the disk has is no longer claimed. */
+static void find_on_disk(jit_build *build) {
+    for (uint32_t i = 0; i < build->request_count; i++) {
+        jit_request *request = &build->requests[i];
+        if (request->claimed && jit_disk_find(build, request)) request->claimed = false;
+    }
+}
+
 static void compile_claims(jit_build *build, lib_arena *work) {
     dlc_context *context = build->program->context;
     uint32_t missing = 0;
+    if (jit_disk_is_on(context)) find_on_disk(build);
     uint32_t *numbers = LIB_NEW_ARRAY(work, uint32_t, build->request_count + 1);
     for (uint32_t i = 0; i < build->request_count; i++)
         if (build->requests[i].claimed) numbers[missing++] = i;
     if (!missing) return;
-    /* at least one module per thread, at most KERNELS_PER_MODULE kernels in each */
+    atomic_fetch_add_explicit(&context->kernel_builds, missing, memory_order_relaxed);
+    /* at least one module per thread, at most KERNELS_PER_MODULE kernels in each; one where kernels are files */
     uint32_t size = (missing + (uint32_t)context->compile_width - 1) / (uint32_t)context->compile_width;
     if (size > KERNELS_PER_MODULE) size = KERNELS_PER_MODULE;
+    if (jit_disk_is_on(context)) size = 1;
     uint32_t modules = (missing + size - 1) / size;
     module_job *jobs = LIB_NEW_ARRAY(work, module_job, modules);
     for (uint32_t m = 0; m < modules; m++) {

@@ -54,6 +54,8 @@ _Noreturn void lib_raise(lib_scope *scope, dlc_status status, const char *format
 _Noreturn void lib_raise_v(lib_scope *scope, dlc_status status, const char *format, va_list arguments);
 _Noreturn void lib_raise_error(lib_scope *scope, const lib_error *error); /* passes an error on to an outer scope */
 
+extern const char lib_build_id[]; /* made by the Makefile: a hash over the library's sources and the way they were compiled */
+
 /* ---- memory (memory.c) -------------------------------------------------------------------------------------------- */
 
 extern const dlc_allocator lib_libc_allocator; /* aligned_alloc / free */

@@ -113,6 +113,10 @@ typedef struct target {
     /* Analytic schedule of a region. Runs in the scope of schedule's arena. threads: hint, see tir.md. */
     void (*schedule)(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule);
 
+    /* Everything that an object depends on beside the kernels, the machine's facts and the library's own code: the code generator's
+     * version and what it was told of the machine. NULL: objects do not outlive the process. */
+    lib_hash128 (*code_identity)(const target_device *device);
+
     /* kernels[i] -> one object. Thread-safe; takes no lock. */
     dlc_status (*compile)(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
                           lib_error *error);

@@ -24,7 +24,8 @@ class ContextOptions(c.Structure):
     _fields_ = [("struct_size", c.c_size_t), ("target", c.c_char_p), ("allocator", c.c_void_p), ("threads", c.c_int),
                 ("compile_threads", c.c_int), ("parallel_for", c.c_void_p), ("parallel_user", c.c_void_p), ("parallel_width", c.c_int),
                 ("log", c.c_void_p), ("log_user", c.c_void_p), ("clock_ns", c.c_void_p), ("clock_user", c.c_void_p),
-                ("cache_bytes", c.c_size_t), ("plan_cache_entries", c.c_size_t), ("default_float_modes", c.c_bool)]
+                ("cache_bytes", c.c_size_t), ("plan_cache_entries", c.c_size_t), ("cache_directory", c.c_char_p),
+                ("cache_directory_bytes", c.c_size_t), ("default_float_modes", c.c_bool)]
 
 
 class RunOptions(c.Structure):
@@ -36,7 +37,7 @@ class OutputSlot(c.Structure):
 
 
 class Statistics(c.Structure):
-    _fields_ = [(name, c.c_uint64) for name in
+    _fields_ = [("struct_size", c.c_size_t)] + [(name, c.c_uint64) for name in
                 ("runs", "plan_hits", "plan_builds", "plan_evictions", "kernel_hits", "kernel_builds", "kernel_evictions",
                  "interpreted_regions", "cache_bytes", "arena_bytes", "copied_bytes", "compile_ns", "run_ns",
                  "transferred_bytes")] + [("later", c.c_uint64 * 32)]
@@ -111,7 +112,7 @@ class Context:
             raise Error(self.lib.dlc_error_message(self.handle).decode())
 
     def statistics(self):
-        s = Statistics()
+        s = Statistics(c.sizeof(Statistics))
         self.lib.dlc_context_statistics(self.handle, c.byref(s))
         return s
 

@@ -118,6 +118,7 @@ static bool live(const options *o, model *m, const char *target, call *c, times 
     t->compile = now() - start;
     dlc_graph_destroy(graph);
     good = good && run(program, context, c, o->seconds, t);
+    t->statistics.struct_size = sizeof t->statistics;
     dlc_context_statistics(context, &t->statistics);
     dlc_program_destroy(program);
     dlc_context_destroy(context);

@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
         for (int k = 0; k < DIGITS_HELD_OUT; k++)
             if (predicted[i][k] != predicted[0][k]) printf("batch sizes disagree about row %d\n", k);
 
-    dlc_statistics s;
+    dlc_statistics s = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &s);
     printf("\n%llu kernels compiled in %.1f ms for %llu shapes; %llu calls found theirs in the cache (%.0f KiB)\n",
            (unsigned long long)s.kernel_builds, 1e-6 * (double)s.compile_ns, (unsigned long long)s.plan_builds,

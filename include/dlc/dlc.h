@@ -85,6 +85,13 @@ typedef struct dlc_context_options {
     void *clock_user;
     size_t cache_bytes;        /* kernel cache budget; 0: 64 MiB */
     size_t plan_cache_entries; /* bound shapes kept per program; 0: 256 */
+    const char *
+        cache_directory; /* kernels are also kept in files of this folder, which any number of processes share: another process, or
+                            this one when it comes again, loads them in less than a tenth of a millisecond each. It is made when it is
+                            missing (not what it lies in). A file counts if it is plain, owned by this user or root and writable by
+                            its owner only, was made by this very build of the library for this very machine, and is whole; else the
+                            kernel is compiled. A folder that cannot be used is no error: the log says so, once. NULL, "": none */
+    size_t cache_directory_bytes; /* about how many bytes stay there; what was used longest ago goes. 0: 256 MiB */
     bool
         default_float_modes; /* the host's promise that its threads call runs with floating-point modes as a process starts
                                   (to nearest, denormals as they are, exceptions masked). Otherwise each run looks, which
@@ -268,6 +275,7 @@ DLC_API dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *
 /* ---- looking inside ------------------------------------------------------------------------------------------------------ */
 
 typedef struct dlc_statistics {
+    size_t struct_size;
     uint64_t runs, plan_hits, plan_builds, plan_evictions;
     uint64_t kernel_hits, kernel_builds, kernel_evictions;
     uint64_t
@@ -283,7 +291,14 @@ typedef struct dlc_statistics {
     uint64_t
         host_regions; /* kernels that a device's target refused: they run on the CPU, between copies to the host and back; the log
                               names each, with the reason. Without the cpu target they are an error of binding */
+    uint64_t disk_hits,
+        disk_misses; /* kernels that were, and were not, in cache_directory; misses are among kernel_builds */
+    uint64_t disk_writes, disk_errors;
+    uint64_t disk_read_bytes, disk_written_bytes;
+    uint64_t disk_read_ns; /* part of compile_ns: looking for kernels there, checking and loading them */
 } dlc_statistics;
+#define DLC_STATISTICS_INIT DLC_OPTIONS_INIT(dlc_statistics)
+/* Fills as much as struct_size says there is; nothing where it is 0. */
 DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *statistics);
 /* Per-kernel times of the following runs of the program; 0 switches off. */
 DLC_API void dlc_program_profile(dlc_program *program, int on);

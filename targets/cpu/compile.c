@@ -102,6 +102,20 @@ static void give_machine(compilation *c) {
     if (!keep) LLVMDisposeTargetMachine(c->machine);
 }
 
+lib_hash128 cpu_code_identity(const target_device *device) {
+    unsigned version[3] = {0};
+    lib_hash128 hash = {LLVM_VERSION_MAJOR, 1};
+    LLVMGetVersion(&version[0], &version[1], &version[2]); /* a shared LLVM may have been exchanged */
+#ifdef DLC_LLVM_STATIC
+    hash.high++; /* the code generator gets options */
+#endif
+    hash = lib_hash_bytes(version, sizeof version, hash);
+    hash = lib_hash_bytes(&device->features, sizeof device->features, hash);
+    hash = lib_hash_bytes(device->cpu, strlen(device->cpu), hash);
+    hash = lib_hash_bytes(device->attributes, strlen(device->attributes), hash);
+    return lib_hash_bytes(device->triple, strlen(device->triple), hash);
+}
+
 /* ---- one compilation */
 
 static dlc_status begin(compilation *c, target_device *device, lib_error *error) {

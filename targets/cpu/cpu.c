@@ -30,6 +30,7 @@ const target target_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .schedule = cpu_schedule,
+    .code_identity = cpu_code_identity,
     .compile = cpu_compile,
     .release_object = cpu_release_object,
     .dump = cpu_dump,

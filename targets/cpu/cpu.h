@@ -51,6 +51,7 @@ void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef modul
 void cpu_symbol(char *name, int kernel, int phase); /* "dlc_k0_p1" */
 
 /* compile.c */
+lib_hash128 cpu_code_identity(const target_device *device);
 dlc_status cpu_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
                        lib_error *error);
 void cpu_release_object(target_device *device, target_object *object);

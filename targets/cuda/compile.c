@@ -87,6 +87,11 @@ static void write_object(char *bytes, size_t image, const cuda_code *code, int c
     memcpy(bytes + image, code->bytes, code->size);
 }
 
+lib_hash128 cuda_code_identity(const target_device *device) {
+    const int32_t facts[] = {device->compiler.version, device->compiler.architecture, device->compiler.ptx};
+    return lib_hash_bytes(facts, sizeof facts, (lib_hash128){1, 3});
+}
+
 dlc_status cuda_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
                         lib_error *error) {
     cuda_code code;

@@ -7,6 +7,7 @@ const target target_cuda = {
     .open = cuda_open,
     .close = cuda_close,
     .schedule = cuda_schedule,
+    .code_identity = cuda_code_identity,
     .compile = cuda_compile,
     .release_object = cuda_release_object,
     .dump = cuda_dump,

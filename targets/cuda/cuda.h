@@ -140,6 +140,7 @@ typedef struct cuda_object_phase {
     int32_t threads, shared; /* of a block */
 } cuda_object_phase;
 
+lib_hash128 cuda_code_identity(const target_device *device);
 dlc_status cuda_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
                         lib_error *error);
 void cuda_release_object(target_device *device, target_object *object);

@@ -126,7 +126,7 @@ static void test_perturbed_weights_lower_the_accuracy(void **state) {
     static const char *const layers[] = {"conv1.weight", "conv3.weight", "dense2.weight"};
     dlc_context *context = open_target(NULL);
     assert_non_null(context);
-    dlc_statistics statistics;
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
     int rows = rows_to_classify(), right = held_out_right(context, rows);
     dlc_context_statistics(context, &statistics);
     assert_int_equal(statistics.interpreted_regions, 0);

@@ -74,7 +74,7 @@ static inline dlc_context *open_context(const char *target, const dlc_context_op
 }
 
 static inline dlc_statistics statistics(const dlc_context *context) {
-    dlc_statistics s;
+    dlc_statistics s = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &s);
     return s;
 }

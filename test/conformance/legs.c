@@ -657,7 +657,7 @@ static void run_program(void *prepared, lib_arena *arena, void *const *inputs, v
     end_call(call, p->strided);
     dlc_program_destroy(program);
     if (status != DLC_OK) raise_host(arena->scope, p->host, status);
-    dlc_statistics statistics;
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
     dlc_context_statistics(p->host->context, &statistics);
     if (statistics.interpreted_regions > p->host->interpreted) {
         p->host->interpreted = statistics.interpreted_regions;

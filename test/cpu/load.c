@@ -136,6 +136,40 @@ static void test_bad_objects(void **state) {
     close_fixture(&f);
 }
 
+/* Bytes from a disk may be anything. Loaded or refused, never a crash; what is loaded is not run, here. */
+static void test_hostile_objects(void **state) {
+    (void)state;
+    fixture f;
+    open_fixture(&f, KERNEL);
+    const tir_kernel *kernels[] = {f.kernel};
+    target_object object;
+    target_module *module;
+    assert_int_equal(target_cpu.compile(f.device, 1, kernels, &object, &f.error), DLC_OK);
+    for (size_t size = 0; size < object.size; size += size < 64 ? 1 : 7) {
+        char *cut = malloc(size + 1); /* of just this length, for the sanitizer */
+        memcpy(cut, object.bytes, size);
+        assert_int_equal(
+            target_cpu.load(f.device, &(target_object){.bytes = cut, .size = size}, 1, NULL, &module, &f.error),
+            DLC_COMPILE_FAILED);
+        free(cut);
+    }
+    uint64_t seed = 1;
+    char *bytes = malloc(object.size);
+    for (int i = 0; i < 20000; i++) {
+        memcpy(bytes, object.bytes, object.size);
+        for (int k = 0; k < 1 + i % 3; k++) {
+            seed = lib_hash_mix(seed, (uint64_t)i);
+            bytes[seed % object.size] = i % 2 ? (char)(seed >> 32) : (char)0xff;
+        }
+        const target_object hostile = {.bytes = bytes, .size = object.size};
+        if (target_cpu.load(f.device, &hostile, 1, NULL, &module, &f.error) == DLC_OK)
+            target_cpu.unload(f.device, module);
+    }
+    free(bytes);
+    target_cpu.release_object(f.device, &object);
+    close_fixture(&f);
+}
+
 static void *compile_and_run(void *user) {
     fixture *f = user;
     const tir_kernel *kernels[] = {f->kernel};
@@ -235,9 +269,9 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_modules), cmocka_unit_test(test_unmapping),  cmocka_unit_test(test_bad_objects),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_forced_cpu), cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_dumps),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_modules),         cmocka_unit_test(test_unmapping),  cmocka_unit_test(test_bad_objects),
+        cmocka_unit_test(test_threads),         cmocka_unit_test(test_forced_cpu), cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_hostile_objects), cmocka_unit_test(test_dumps),      cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests_name("cpu loading", tests, NULL, NULL);
 }

@@ -145,7 +145,7 @@ static void test_eviction(void **state) {
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     matrix x[SHAPES], y[SHAPES], again;
     dlc_event *event[SHAPES];
-    dlc_statistics statistics;
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
     fakes_reset(f);
     options.target = "cuda";
     options.cache_bytes = 1;

@@ -48,6 +48,7 @@ static outcome run_three(const char *target, int runs) {
     }
     memcpy(o.z, z.data, sizeof o.z);
     snprintf(o.message, sizeof o.message, "%s", dlc_error_message(context));
+    o.statistics.struct_size = sizeof o.statistics;
     dlc_context_statistics(context, &o.statistics);
     dlc_program_destroy(program);
     dlc_context_destroy(context);

@@ -189,7 +189,7 @@ static void test_device_tensors(void **state) {
         assert_memory_equal(got.data, wanted.data, ROWS * WIDTH * sizeof(float));
         assert_ptr_equal(f->current_context(), h.context);
     }
-    dlc_statistics statistics;
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &statistics);
     assert_int_equal(statistics.copied_bytes, 0);
     /* strided there: a compact copy; the result there as well */

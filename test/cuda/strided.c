@@ -126,7 +126,7 @@ static void test_any_strides(void **state) {
             for (int i = 0; i < 6; i++) move_randomly(&h, context, program, types[t].dlpack, rank, i == 5);
             dlc_program_destroy(program);
         }
-    dlc_statistics statistics;
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &statistics);
     assert_int_equal(statistics.transferred_bytes, 0); /* nothing by way of the host */
     end(&h, context);

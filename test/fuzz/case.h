@@ -463,7 +463,7 @@ static inline bool case_check(const char *text, case_leg *legs, case_report *rep
     }
     for (int run = 0; run < c.setting.runs && good; run++) good = case_run_sizes(&c, legs, text, run);
     for (int l = 0; l < LEG_COUNT; l++) {
-        dlc_statistics s;
+        dlc_statistics s = DLC_STATISTICS_INIT;
         dlc_context_statistics(legs[l].context, &s);
         if (l != LEG_INTERP) interpreted += s.interpreted_regions + s.host_regions;
         dlc_program_destroy(c.program[l]);

@@ -1,0 +1,348 @@
+/* The kernel cache on disk: one file for each kernel in a folder that the host names, shared by as many processes as like to.
+ *
+ * A file is named by the hash of everything that the code depends on: the kernel's key, the target's code generator, this build of the
+ * library. It holds that key again, in full, the kernel's description and its object, and a checksum over all of it. What does not
+ * fit in any way - another key, a wrong length, flipped bits, no plain file, somebody else's file - is as if it were not there.
+ *
+ * Files are written under a name of their own and renamed, so that nobody sees half of one. Nothing is synced to the disk: what a
+ * crash of the machine leaves torn has a wrong checksum, and is built again. Nobody locks anything. Who writes also keeps the folder
+ * within its bytes, by deleting what was used longest ago; that others delete the same files, or all of them, is no mistake. Files are
+ * read into memory, not mapped, since somebody may cut them at any time. */
+#include "jit/disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NAME_BYTES = 64, FILE_MAX = 1 << 28, TOUCH_SECONDS = 600, STALE_SECONDS = 600 };
+#define MAGIC UINT64_C(0x316c656e72656b64)
+#define SUFFIX ".dlck"
+
+typedef struct file_header {
+    uint64_t magic;
+    lib_hash128 checksum; /* of the whole file, with zeros here */
+    lib_hash128 code;     /* build of the library, target's code generator */
+    jit_key key;
+    uint64_t description_size, object_size; /* which follow, the object at a multiple of 64 */
+} file_header;
+
+static size_t object_place(const file_header *header) {
+    return (sizeof *header + (size_t)header->description_size + 63) / 64 * 64;
+}
+
+bool jit_disk_is_on(const dlc_context *context) {
+    return context->disk.folder != NULL && context->target->code_identity != NULL;
+}
+
+/* ---- names and keys */
+
+/* What a kernel's code depends on beside its key. Environment variables may change between two builds. */
+static lib_hash128 code_of(const dlc_context *context) {
+    const char *disabled = lib_environment_get(LIB_ENV_DISABLE);
+    lib_hash128 hash = context->target->code_identity(context->device);
+    hash = lib_hash_bytes(lib_build_id, strlen(lib_build_id), hash);
+    return lib_hash_bytes(disabled, strlen(disabled), hash);
+}
+
+static void file_name(char *name, lib_hash128 code, const jit_key *key) {
+    lib_hash128 hash = lib_hash_bytes(key, sizeof *key, code);
+    snprintf(name, NAME_BYTES, "%016llx%016llx" SUFFIX, (unsigned long long)hash.high, (unsigned long long)hash.low);
+}
+
+static lib_hash128 checksum(const char *bytes, size_t size) {
+    file_header header;
+    memcpy(&header, bytes, sizeof header);
+    memset(&header.checksum, 0, sizeof header.checksum);
+    lib_hash128 hash = lib_hash_bytes(&header, sizeof header, (lib_hash128){(uint64_t)size, MAGIC});
+    return lib_hash_bytes(bytes + sizeof header, size - sizeof header, hash);
+}
+
+/* ---- trouble: the host is told once what is wrong with its folder */
+
+static void report(dlc_context *context, const char *what, const char *path) {
+    int number = errno;
+    char reason[128] = "";
+    atomic_fetch_add_explicit(&context->disk.errors, 1, memory_order_relaxed);
+    if (atomic_exchange(&context->disk.reported, true)) return;
+    if (strerror_r(number, reason, sizeof reason) != 0) snprintf(reason, sizeof reason, "error %d", number);
+    lib_log_write(&context->log, "dlc: kernels are not kept on disk: cannot %s %s: %s", what, path, reason);
+}
+
+/* ---- opening: `folder/name` in `path` */
+
+static bool join(const dlc_context *context, char *path, size_t size, const char *name) {
+    int length = snprintf(path, size, "%s/%s", context->disk.folder, name);
+    return length > 0 && (size_t)length < size;
+}
+
+dlc_status jit_disk_open(dlc_context *context, const char *folder, size_t bytes, lib_error *error) {
+    char path[4096] = "";
+    context->disk.budget = bytes ? bytes : (size_t)256 << 20;
+    context->disk.written = SIZE_MAX; /* looks at the folder before the first write */
+    lib_mutex_init(&context->disk.mutex);
+    if (!folder || !folder[0]) return DLC_OK;
+    /* the host may go to another folder while the context lives */
+    if (folder[0] != '/' && !getcwd(path, sizeof path - 1)) path[0] = 0;
+    size_t size = strlen(path) + strlen(folder) + 2;
+    if (size + NAME_BYTES > sizeof path)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_context_create: cache_directory is longer than %zu bytes",
+                        sizeof path - NAME_BYTES);
+    context->disk.folder = lib_allocate(&context->allocator, size, 1);
+    if (!context->disk.folder) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_context_create: out of memory: a path");
+    context->disk.folder_size = size;
+    snprintf(context->disk.folder, size, "%s%s%s", path, path[0] ? "/" : "", folder);
+    return DLC_OK;
+}
+
+void jit_disk_close(dlc_context *context) {
+    if (context->disk.folder) lib_release(&context->allocator, context->disk.folder, context->disk.folder_size, 1);
+    context->disk.folder = NULL;
+    lib_mutex_destroy(&context->disk.mutex);
+}
+
+/* ---- reading */
+
+/* A plain file that nobody but this user and root could have written, with its size. */
+static int open_file(const char *path, size_t *size) {
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat status;
+    if (file < 0) return -1;
+    uid_t user = geteuid();
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || (status.st_uid != user && status.st_uid != 0) ||
+        (status.st_mode & (S_IWGRP | S_IWOTH)) || status.st_size < (off_t)sizeof(file_header) ||
+        status.st_size > FILE_MAX) {
+        close(file);
+        errno = 0;
+        return -1;
+    }
+    if (time(NULL) - status.st_mtime > TOUCH_SECONDS) futimens(file, NULL); /* used: the last to go */
+    *size = (size_t)status.st_size;
+    return file;
+}
+
+static bool read_all(int file, char *bytes, size_t size) {
+    for (size_t done = 0; done < size;) {
+        ssize_t count = read(file, bytes + done, size - done);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return false;
+        done += (size_t)count;
+    }
+    return true;
+}
+
+static bool is_entry(const char *bytes, size_t size, lib_hash128 code, const jit_key *key, jit_stored *stored) {
+    file_header header;
+    memcpy(&header, bytes, sizeof header);
+    if (header.magic != MAGIC || memcmp(&header.code, &code, sizeof code) != 0 ||
+        memcmp(&header.key, key, sizeof *key) != 0 || header.description_size > size || header.object_size > size ||
+        object_place(&header) + header.object_size != size)
+        return false;
+    lib_hash128 sum = checksum(bytes, size);
+    if (memcmp(&sum, &header.checksum, sizeof sum) != 0) return false;
+    *stored = (jit_stored){.description = bytes + sizeof header,
+                           .description_size = (size_t)header.description_size,
+                           .object = bytes + object_place(&header),
+                           .object_size = (size_t)header.object_size};
+    return true;
+}
+
+static bool read_kernel(const jit_build *build, const jit_request *request, const jit_stored *stored) {
+    jit_kernel *kernel = request->kernel;
+    if (LIB_ENTER(&kernel->scope)) jit_read_description(kernel, stored->description, stored->description_size);
+    return kernel->scope.error.status == DLC_OK && kernel->inputs == (int)request->region->input_count &&
+           kernel->outputs == (int)request->region->output_count &&
+           kernel->param_count <= (int)build->bound->symbols.count;
+}
+
+static bool load_entry(jit_build *build, jit_request *request, const jit_stored *stored) {
+    dlc_context *context = build->program->context;
+    const target *to = context->target;
+    const target_object object = {.bytes = stored->object, .size = stored->object_size};
+    jit_kernel *kernel = request->kernel;
+    target_module *module;
+    lib_error ignored;
+    if (!read_kernel(build, request, stored) ||
+        to->load(context->device, &object, 1, &kernel->name, &module, &ignored) != DLC_OK)
+        return false;
+    bool fits = to->phases(module, 0) == kernel->phase_count;
+    for (int p = 0; p < kernel->phase_count && fits; p++) kernel->phases[p].function = to->phase(module, 0, p);
+    kernel->host = NULL;
+    if (fits && jit_cache_publish(context, &kernel, 1, module, to->module_bytes(module), &ignored) == DLC_OK)
+        return true;
+    to->unload(context->device, module);
+    return false;
+}
+
+bool jit_disk_find(jit_build *build, jit_request *request) {
+    dlc_context *context = build->program->context;
+    const jit_key key = request->kernel->key;
+    lib_hash128 code = code_of(context);
+    char name[NAME_BYTES], path[4096];
+    size_t size;
+    jit_stored stored;
+    bool found = false;
+    uint64_t start = context->clock_ns(context->clock_user);
+    file_name(name, code, &key);
+    int file = join(context, path, sizeof path, name) ? open_file(path, &size) : -1;
+    if (file >= 0) {
+        char *bytes = lib_allocate(&context->allocator, size, 64);
+        found = bytes && read_all(file, bytes, size) && is_entry(bytes, size, code, &key, &stored) &&
+                load_entry(build, request, &stored);
+        lib_release(&context->allocator, bytes, size, 64);
+        close(file);
+    }
+    if (found)
+        atomic_fetch_add_explicit(&context->disk.read_bytes, size, memory_order_relaxed);
+    else
+        lib_arena_free(&request->kernel->arena); /* what a description left */
+    atomic_fetch_add_explicit(&context->disk.read_ns, context->clock_ns(context->clock_user) - start,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(found ? &context->disk.hits : &context->disk.misses, 1, memory_order_relaxed);
+    return found;
+}
+
+/* ---- keeping the folder small */
+
+typedef struct found_file {
+    char name[NAME_BYTES];
+    int64_t used; /* nanoseconds */
+    size_t size;
+} found_file;
+
+static int by_use(const void *a, const void *b) {
+    const found_file *x = a, *y = b;
+    return x->used < y->used ? -1 : x->used > y->used;
+}
+
+static bool ends_with(const char *name, const char *end) {
+    size_t length = strlen(name), tail = strlen(end);
+    return length > tail && strcmp(name + length - tail, end) == 0;
+}
+
+/* Ours in the folder, and their bytes. What processes that died left under a name of their own goes. */
+static size_t list_files(lib_arena *arena, int folder, DIR *stream, found_file **files, size_t *count) {
+    lib_vec(found_file) list = {0};
+    size_t total = 0;
+    time_t now = time(NULL);
+    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+        struct stat status;
+        found_file file = {0};
+        bool temporary = strncmp(entry->d_name, "new-", 4) == 0 && ends_with(entry->d_name, SUFFIX);
+        if ((!temporary && (strlen(entry->d_name) != 32 + strlen(SUFFIX) || !ends_with(entry->d_name, SUFFIX))) ||
+            fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode))
+            continue;
+        if (temporary && now - status.st_mtime > STALE_SECONDS) unlinkat(folder, entry->d_name, 0);
+        if (temporary) continue;
+        snprintf(file.name, sizeof file.name, "%s", entry->d_name);
+        file.used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
+        file.size = (size_t)status.st_size;
+        total += file.size;
+        lib_vec_push(arena, &list, file);
+    }
+    *files = list.data;
+    *count = list.count;
+    return total;
+}
+
+/* Deletes the files that were used longest ago until an eighth of the budget is free, if it is exceeded. */
+static size_t trim(dlc_context *context, lib_arena *arena, int folder, DIR *stream) {
+    found_file *files;
+    size_t count, total = list_files(arena, folder, stream, &files, &count);
+    if (total <= context->disk.budget) return total;
+    qsort(files, count, sizeof *files, by_use);
+    for (size_t i = 0; i < count && total > context->disk.budget - context->disk.budget / 8; i++) {
+        if (unlinkat(folder, files[i].name, 0) == 0 || errno == ENOENT) total -= files[i].size;
+    }
+    return total;
+}
+
+/* Others write, too: after each sixteenth of the budget this process looks again. The disk's mutex is held. */
+static void keep_small(dlc_context *context) {
+    lib_scope scope;
+    lib_arena arena;
+    if (context->disk.written < context->disk.budget / 16) return;
+    DIR *stream = opendir(context->disk.folder);
+    if (!stream) return;
+    lib_arena_init(&arena, &context->allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        size_t total = trim(context, &arena, dirfd(stream), stream);
+        size_t room = total < context->disk.budget ? context->disk.budget - total : 0, step = context->disk.budget / 16;
+        context->disk.written =
+            room < step ? step - room : 0; /* so that the next look comes when the room is used up */
+    }
+    lib_arena_free(&arena);
+    closedir(stream);
+}
+
+/* ---- writing */
+
+lib_text jit_disk_entry(dlc_context *context, lib_arena *arena, const jit_kernel *kernel, const target_object *object) {
+    static const char zeros[64];
+    lib_text text;
+    file_header header;
+    memset(&header, 0, sizeof header);
+    lib_text_init(&text, arena);
+    lib_text_add_bytes(&text, (const char *)&header, sizeof header);
+    jit_describe_stored(&text, kernel);
+    header = (file_header){.magic = MAGIC,
+                           .code = code_of(context),
+                           .key = kernel->key,
+                           .description_size = text.length - sizeof header,
+                           .object_size = object->size};
+    lib_text_add_bytes(&text, zeros, object_place(&header) - text.length);
+    lib_text_add_bytes(&text, object->bytes, object->size);
+    memcpy(text.data, &header, sizeof header);
+    header.checksum = checksum(text.data, text.length);
+    memcpy(text.data, &header, sizeof header);
+    return text;
+}
+
+static bool write_all(int file, const char *bytes, size_t size) {
+    for (size_t done = 0; done < size;) {
+        ssize_t count = write(file, bytes + done, size - done);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return false;
+        done += (size_t)count;
+    }
+    return true;
+}
+
+/* The folder is made when it is missing; what it lies in has to be there. */
+static int create_file(const dlc_context *context, const char *path) {
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+    int file = open(path, flags, 0600);
+    if (file >= 0 || errno != ENOENT) return file;
+    if (mkdir(context->disk.folder, 0700) != 0 && errno != EEXIST) return -1;
+    return open(path, flags, 0600);
+}
+
+void jit_disk_write(dlc_context *context, const jit_key *key, const lib_text *entry) {
+    static _Atomic uint64_t serial;
+    char name[NAME_BYTES], temporary[NAME_BYTES], path[4096], from[4096];
+    if (entry->length > context->disk.budget / 4 || entry->length > FILE_MAX) return;
+    file_name(name, code_of(context), key);
+    snprintf(temporary, sizeof temporary, "new-%ld-%llu-%llx" SUFFIX, (long)getpid(),
+             (unsigned long long)atomic_fetch_add(&serial, 1), (unsigned long long)lib_time_ns());
+    if (!join(context, path, sizeof path, name) || !join(context, from, sizeof from, temporary)) return;
+    int file = create_file(context, from);
+    if (file < 0) {
+        report(context, "write", from);
+        return;
+    }
+    bool good = write_all(file, entry->data, entry->length);
+    if (close(file) != 0) good = false;
+    if (!good || rename(from, path) != 0) {
+        report(context, good ? "rename" : "write", from);
+        unlink(from);
+        return;
+    }
+    atomic_fetch_add_explicit(&context->disk.writes, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&context->disk.written_bytes, entry->length, memory_order_relaxed);
+    lib_mutex_lock(&context->disk.mutex);
+    if (context->disk.written != SIZE_MAX) context->disk.written += entry->length;
+    keep_small(context);
+    lib_mutex_unlock(&context->disk.mutex);
+}
