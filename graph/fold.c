@@ -18,10 +18,19 @@ static int64_t element_count(const graph *g, const graph_shape *shape) {
     return count <= INT32_MAX ? count : -1;
 }
 
+static bool are_numbers(const graph *g, const graph_attribute *dims) {
+    int64_t ignored;
+    for (int k = 0; k < dims->count; k++)
+        if (!tir_is_const(g->pool, dims->dims[k], &ignored)) return false;
+    return true;
+}
+
 static bool worth_folding(const graph *g, const graph_op *op, int inputs, const graph_id *input,
-                          const graph_shape *result) {
+                          const graph_attribute *attributes, const graph_shape *result) {
     if (op->class_ == GRAPH_COMPOSITE || op->class_ == GRAPH_CONTROL || op->class_ == GRAPH_OPAQUE) return false;
     if ((op->algebra & GRAPH_IMPURE) || graph_is_source(op) || (!op->compute && !op->scalar)) return false;
+    for (int i = 0; op->attribute[i].name; i++)
+        if (op->attribute[i].kind == GRAPH_ATTR_DIMS && !are_numbers(g, &attributes[i])) return false;
     int64_t room = 1, count = element_count(g, result);
     for (int i = 0; i < inputs; i++) {
         if (!input[i]) continue;
@@ -109,7 +118,7 @@ static bool evaluate_aside(const fold_job *job, lib_scope *outer) {
 
 graph_id graph_fold(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
                     const graph_shape *result) {
-    if (!worth_folding(g, op, inputs, input, result)) return 0;
+    if (!worth_folding(g, op, inputs, input, attributes, result)) return 0;
     fold_job job = {g, op, inputs, input, attributes, result, element_count(g, result), NULL};
     job.bytes = lib_arena_take(g->arena, (size_t)job.count * lib_dtype_size(result->dtype));
     if (job.count && !evaluate_aside(&job, g->arena->scope)) return 0;

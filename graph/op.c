@@ -2,30 +2,36 @@
  * definitions of many rows share. The rows themselves are in ops_<family>.c. */
 #include "graph/op.h"
 
-extern const graph_op *const graph_ops_source[];
-extern const graph_op *const graph_ops_map[];
-extern const graph_op *const graph_ops_structure[];
-extern const graph_op *const graph_ops_index[];
-extern const graph_op *const graph_ops_reduce[];
-extern const graph_op *const graph_ops_order[];
-extern const graph_op *const graph_ops_contract[];
-extern const graph_op *const graph_ops_window[];
-extern const graph_op *const graph_ops_winograd[];
-extern const graph_op *const graph_ops_transposed[];
-extern const graph_op *const graph_ops_random[];
-extern const graph_op *const graph_ops_control[];
-extern const graph_op *const graph_ops_composite[];
-extern const graph_op *const graph_ops_network[];
-extern const graph_op *const graph_ops_resize[];
-extern const graph_op *const graph_ops_quantize[];
-extern const graph_op *const graph_ops_fourier[];
+/* The families, graph/ops_<name>.c, a line each. */
+#define FAMILIES(X) \
+    X(source)       \
+    X(map)          \
+    X(structure)    \
+    X(index)        \
+    X(reduce)       \
+    X(order)        \
+    X(contract)     \
+    X(window)       \
+    X(winograd)     \
+    X(transposed)   \
+    X(random)       \
+    X(control)      \
+    X(counted)      \
+    X(composite)    \
+    X(network)      \
+    X(resize)       \
+    X(quantize)     \
+    X(fourier)
 
-const graph_op *const *const graph_op_families[] = {graph_ops_source,     graph_ops_map,     graph_ops_structure,
-                                                    graph_ops_index,      graph_ops_reduce,  graph_ops_order,
-                                                    graph_ops_contract,   graph_ops_window,  graph_ops_winograd,
-                                                    graph_ops_transposed, graph_ops_random,  graph_ops_control,
-                                                    graph_ops_composite,  graph_ops_network, graph_ops_quantize,
-                                                    graph_ops_fourier,    graph_ops_resize,  NULL};
+#define X(family) extern const graph_op *const graph_ops_##family[];
+FAMILIES(X)
+#undef X
+
+const graph_op *const *const graph_op_families[] = {
+#define X(family) graph_ops_##family,
+    FAMILIES(X)
+#undef X
+        NULL};
 
 /* A scan: about a hundred rows, most told apart by the first characters, and no table to be built at run time. */
 const graph_op *graph_op_find(const char *name) {

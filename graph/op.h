@@ -29,7 +29,8 @@ enum {
     GRAPH_INVOLUTION = 8,
     GRAPH_IMPURE = 16,
     GRAPH_EXCESS =
-        32 /* composites: roundings inside may move (excess_precision is on by default for what they expand to) */
+        32, /* composites: roundings inside may move (excess_precision is on by default for what they expand to) */
+    GRAPH_COUNTS = 64 /* composites: a size of the result is counted, by a `cut` in the expansion (graph/segment.h) */
 };
 
 typedef enum graph_attribute_kind {

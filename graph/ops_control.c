@@ -192,6 +192,25 @@ static void infer_custom(graph_infer *infer) {
         graph_infer_fail(infer, "shapes has %d dimensions, the ranks add up to %d", shapes->count, at);
 }
 
+/* ---- cut --------------------------------------------------------------------------------------------------------- */
+
+static void infer_cut(graph_infer *infer) {
+    const tir_pool *pool = infer->g->pool;
+    const graph_attribute *size = &infer->attribute[0];
+    graph_infer_indices(infer, 0);
+    graph_infer_rank(infer, 0, 0);
+    bool symbol = size->count == 1 && tir_op_of(pool, size->dims[0]) == TIR_VAR;
+    if (!symbol || tir_variable_of(pool, size->dims[0])->kind != TIR_VAR_PARAM)
+        graph_infer_fail(infer, "size must be one symbol, which the count will be the value of");
+    graph_shape *result = graph_infer_results(infer, infer->inputs - 1);
+    for (int i = 1; i < infer->inputs; i++) {
+        result[i - 1] = infer->operand[i];
+        if (!infer->operand[i].rank) graph_infer_fail(infer, "operand %d has rank 0, expected 1 or more", i);
+        graph_infer_equal(infer, infer->operand[i].dim[0], infer->operand[1].dim[0], "leading sizes of the operands");
+        result[i - 1].dim[0] = size->dims[0];
+    }
+}
+
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
 static const graph_op row_if = {
@@ -256,6 +275,24 @@ static const graph_op row_scan = {
         "rank 0, is the number of iterations that ran. JAX lax.scan; ONNX Scan and Loop (transpose for other axes).",
 };
 
+static const graph_op row_cut = {
+    .name = "cut",
+    .class_ = GRAPH_CONTROL,
+    .min_inputs = 2,
+    .max_inputs = -1,
+    .results = -1,
+    .operands = "count x",
+    .dtypes = "any",
+    .attribute = {{"size", GRAPH_ATTR_DIMS, NULL, NULL,
+                   "a symbol of its own, which no input has: the name of the new leading size"}},
+    .infer = infer_cut,
+    .doc =
+        "The first `count` elements of each operand along its leading dimension, count an integer of rank 0 that the run "
+        "computes, from 0 to that dimension: a run in which it is not ends with an error. Only in the outermost "
+        "graph. What depends on the results is bound, and compiled where needed, when the count is known; see dlc_run. "
+        "With it any operator whose result's size depends on data is made: it fills as much as there can be.",
+};
+
 #define CUSTOM(name_, algebra_, doc_)                                                                            \
     static const graph_op row_##name_ = {                                                                        \
         .name = #name_,                                                                                          \
@@ -285,7 +322,7 @@ CUSTOM(
     "results used "
     "or not. StableHLO custom_call with has_side_effect.")
 
-const graph_op *const graph_ops_control[] = {&row_if,          &row_while,         &row_scan,
+const graph_op *const graph_ops_control[] = {&row_if,          &row_while,         &row_scan, &row_cut,
                                              &row_custom_call, &row_custom_effect, NULL};
 
 /* ---- host functions --------------------------------------------------------------------------------------------- */

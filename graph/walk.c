@@ -2,6 +2,7 @@
  * several threads may bind one graph at once. */
 #include "graph/build.h"
 #include "graph/internal.h"
+#include "graph/segment.h"
 
 bool graph_is_source(const graph_op *op) {
     return op->class_ == GRAPH_SOURCE && (strcmp(op->name, "input") == 0 || strcmp(op->name, "constant") == 0);
@@ -115,16 +116,22 @@ void graph_walk_node(graph_walk *walk, uint32_t index) {
     graph_walk_record(walk, node, results);
 }
 
-bool *graph_live_nodes(lib_arena *arena, const graph *g) {
-    bool *live = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
-    for (uint32_t i = 0; i < g->outputs.count; i++) live[g->values.data[g->outputs.data[i]].node] = true;
-    for (uint32_t i = 0; i < g->inputs.count; i++) live[g->values.data[g->inputs.data[i]].node] = true;
+static void spread_life(const graph *g, bool *live) {
     for (uint32_t i = g->nodes.count; i-- > 0;) {
         const graph_node *node = &g->nodes.data[i];
         live[i] = live[i] || (node->op->algebra & GRAPH_IMPURE);
         for (int k = 0; live[i] && k < node->inputs; k++)
             if (node->input[k]) live[g->values.data[node->input[k]].node] = true;
     }
+}
+
+bool *graph_live_nodes(lib_arena *arena, const graph *g) {
+    bool *live = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
+    for (uint32_t i = 0; i < g->outputs.count; i++) live[g->values.data[g->outputs.data[i]].node] = true;
+    for (uint32_t i = 0; i < g->inputs.count; i++) live[g->values.data[g->inputs.data[i]].node] = true;
+    do
+        spread_life(g, live);
+    while (graph_revive_cuts(g, live));
     return live;
 }
 

@@ -354,14 +354,8 @@ static bool run_quickly(jit_boundary *c, const volatile int *cancel, dlc_status 
     return usual;
 }
 
-dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
-                   dlc_output_slot *outputs, int output_count) {
-    lib_error error;
-    if (!program || (options && options->struct_size != sizeof *options)) {
-        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_run: %s",
-                 program ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the program is NULL");
-        return jit_fail(program ? program->context : NULL, &error);
-    }
+dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
+                   dlc_output_slot *outputs, int output_count, lib_error *error) {
     char *data[FAST_TENSORS];
     jit_extent extents[FAST_TENSORS];
     bool direct[FAST_TENSORS];
@@ -372,8 +366,7 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
                       .outputs = outputs,
                       .input_count = input_count,
                       .output_count = output_count};
-    if (jit_event_new(program, "dlc_run", options, &c.event, &error) != DLC_OK)
-        return jit_fail(program->context, &error);
+    LIB_TRY(jit_event_new(program, "dlc_run", options, &c.event, error));
     size_t tensors = (size_t)(program->ordinary_inputs + program->output_count), dimensions = program->dimensions;
     bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
     size_t heap = tensors * (sizeof(char *) + sizeof(jit_extent) + sizeof(bool)) + dimensions * sizeof(int64_t);
@@ -387,15 +380,29 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
         c.direct = fast ? direct : (bool *)(c.shapes + dimensions);
         bool complete =
             input_count == program->ordinary_inputs && output_count == program->output_count && inputs && outputs;
-        if (!complete || !run_quickly(&c, options ? options->cancel : NULL, &status, &error)) {
+        if (!complete || !run_quickly(&c, options ? options->cancel : NULL, &status, error)) {
             c.shape_count = 0;
-            status = run_call(&c, options, &error);
+            status = run_call(&c, options, error);
         }
         if (!fast) lib_release(&program->context->allocator, many, heap, 16);
     } else {
-        status = lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: the list of tensors");
+        status = lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_run: out of memory: the list of tensors");
     }
     jit_event_give(c.event, options, status);
+    return status;
+}
+
+dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
+                   dlc_output_slot *outputs, int output_count) {
+    lib_error error;
+    if (!program || (options && options->struct_size != sizeof *options)) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_run: %s",
+                 program ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the program is NULL");
+        return jit_fail(program ? program->context : NULL, &error);
+    }
+    dlc_status status = program->segment_count
+                            ? jit_segments_run(program, options, inputs, input_count, outputs, output_count, &error)
+                            : jit_run(program, options, inputs, input_count, outputs, output_count, &error);
     return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
 }
 
@@ -436,8 +443,15 @@ dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const
     jit_plan *plan;
     dlc_status status = all ? jit_gather_shapes(program, "dlc_prepare", shapes, ranks, input_count, all, &count, &error)
                             : lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_prepare: out of memory: a list of sizes");
-    if (status == DLC_OK) status = jit_plans_enter(program, all, count, false, &plan, &side, &error);
-    if (status == DLC_OK) jit_plans_leave(program, side);
+    dlc_program *bound = program; /* the others are bound when their sizes are known */
+    int64_t *sizes = all;
+    if (status == DLC_OK && program->segment_count) {
+        bound = program->segments->program;
+        status = jit_segments_first(program, all, &sizes, &count, &error);
+    }
+    if (status == DLC_OK) status = jit_plans_enter(bound, sizes, count, false, &plan, &side, &error);
+    if (status == DLC_OK) jit_plans_leave(bound, side);
+    if (sizes != all) lib_release(allocator, sizes, (bound->dimensions + 1) * sizeof *sizes, 16);
     lib_release(allocator, all, bytes, 16);
     return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
 }
@@ -454,11 +468,18 @@ static void evaluate_shape(lib_arena *work, const dlc_program *program, const in
         lib_raise_error(work->scope, &error);
     jit_bind_symbols(work, g, program->ordinary_inputs, all, values);
     tir_evaluator evaluator = {.variables = jit_variables(work, g, values)};
-    for (uint32_t c = 0; c < g->constraints.count; c++)
-        if (tir_evaluate(g->pool, g->constraints.data[c].left, &evaluator) !=
-            tir_evaluate(g->pool, g->constraints.data[c].right, &evaluator))
-            lib_raise(work->scope, DLC_INVALID_ARGUMENT, "%s", g->constraints.data[c].message);
+    for (uint32_t c = 0; c < g->constraints.count; c++) {
+        const graph_constraint *constraint = &g->constraints.data[c];
+        if (graph_depends_on_data(g, constraint->left) || graph_depends_on_data(g, constraint->right)) continue;
+        if (tir_evaluate(g->pool, constraint->left, &evaluator) != tir_evaluate(g->pool, constraint->right, &evaluator))
+            lib_raise(work->scope, DLC_INVALID_ARGUMENT, "%s", constraint->message);
+    }
     const graph_shape *wanted = program->outputs[output].shape;
+    for (int d = 0; d < wanted->rank; d++)
+        if (graph_depends_on_data(g, wanted->dim[d]))
+            lib_raise(work->scope, DLC_UNSUPPORTED,
+                      "dlc_output_shape: dimension %d of output %s depends on data: a run gives it", d,
+                      program->outputs[output].name);
     *rank = wanted->rank;
     for (int d = 0; d < wanted->rank; d++) shape[d] = (int64_t)tir_evaluate(g->pool, wanted->dim[d], &evaluator);
 }

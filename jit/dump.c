@@ -550,17 +550,13 @@ static int find_stage(const char *name, lib_error *error) {
     return -1;
 }
 
-/* `all` has room for the dimensions. */
-static dlc_status dump_program(dlc_program *program, int stage, const int64_t *const *shapes, const int *ranks,
-                               int input_count, int64_t *all, char **text, lib_error *error) {
+static dlc_status dump_stage(dlc_program *program, int stage, const int64_t *shapes, int count, char **text,
+                             lib_error *error) {
     lib_arena work;
     lib_arena_init(&work, &program->context->allocator, NULL);
-    dump d = {.program = program, .shapes = all, .work = &work};
+    dump d = {.program = program, .shapes = shapes, .work = &work};
     unsigned side = 0;
-    int count;
-    if (stages[stage].shapes)
-        LIB_TRY(jit_gather_shapes(program, "dlc_program_dump", shapes, ranks, input_count, all, &count, error));
-    if (stages[stage].plan) LIB_TRY(jit_plans_enter(program, all, count, false, &d.plan, &side, error));
+    if (stages[stage].plan) LIB_TRY(jit_plans_enter(program, shapes, count, false, &d.plan, &side, error));
     dlc_status status = print(&d, stage, error);
     if (stages[stage].plan) jit_plans_leave(program, side);
     if (status == DLC_OK) {
@@ -568,6 +564,21 @@ static dlc_status dump_program(dlc_program *program, int stage, const int64_t *c
         if (!*text) status = lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a text of %zu bytes", d.text.length);
     }
     lib_arena_free(&work);
+    return status;
+}
+
+/* `all` has room for the dimensions. */
+static dlc_status dump_program(dlc_program *program, int stage, const int64_t *const *shapes, const int *ranks,
+                               int input_count, int64_t *all, char **text, lib_error *error) {
+    int count = 0;
+    if (stages[stage].shapes)
+        LIB_TRY(jit_gather_shapes(program, "dlc_program_dump", shapes, ranks, input_count, all, &count, error));
+    if (!stages[stage].shapes || !program->segment_count) return dump_stage(program, stage, all, count, text, error);
+    dlc_program *first = program->segments->program; /* the others' sizes are not known */
+    int64_t *sizes = NULL;
+    dlc_status status = jit_segments_first(program, all, &sizes, &count, error);
+    if (status == DLC_OK) status = dump_stage(first, stage, sizes, count, text, error);
+    lib_release(&program->context->allocator, sizes, (first->dimensions + 1) * sizeof *sizes, 16);
     return status;
 }
 

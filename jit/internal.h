@@ -174,6 +174,10 @@ dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error
 /* The output's buffer is that of the input donated to it, and kernels can use it as it is. */
 bool jit_is_shared(const jit_boundary *c, int output);
 
+/* dlc_run of a program without segments, options checked. */
+dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
+                   dlc_output_slot *outputs, int output_count, lib_error *error);
+
 /* event.c: before a run, the event that the host asked for, or NULL; after it, to the host or, when the run failed, to nobody. */
 dlc_status jit_event_new(dlc_program *program, const char *caller, const dlc_run_options *options, dlc_event **event,
                          lib_error *error);

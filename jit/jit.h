@@ -20,6 +20,7 @@
 #include "graph/fuse.h"
 #include "graph/layout.h"
 #include "graph/op.h"
+#include "graph/segment.h"
 #include "targets/target.h"
 
 #include <dlc/dlc.h>
@@ -387,6 +388,13 @@ typedef struct jit_binding { /* shapes that some thread binds right now; in that
 
 enum { JIT_INIT_MISSING, JIT_INIT_RUNS, JIT_INIT_DONE }; /* states of the precomputed constants */
 
+/* A part of a program with data-dependent shapes: a program of its own, bound when its sizes are known. See segments.c. */
+typedef struct jit_segment {
+    dlc_program *program;
+    const graph_segment_input *inputs;
+    const graph_segment_output *outputs;
+} jit_segment;
+
 struct dlc_program {
     dlc_context *context;
     dlc_program *next, *previous; /* context->programs */
@@ -398,6 +406,10 @@ struct dlc_program {
     jit_argument *inputs, *outputs;
     int ordinary_inputs; /* inputs of `graph` beyond these are outputs of `init` */
     int output_count;
+    jit_segment *segments;       /* then the program runs these in turn, and has no plans itself */
+    int segment_count;           /* 0: no shape depends on data */
+    int borders;                 /* tensors that go from segment to segment */
+    const int *border_end;       /* [borders] the last segment that takes it */
     size_t dimensions;           /* of all ordinary inputs together */
     graph_constant *init_values; /* [init outputs] owned */
     atomic_int init_state;
@@ -480,6 +492,19 @@ uint64_t jit_plans_runs(const dlc_program *program); /* so far */
 /* call.c: dimensions of the inputs in order, checked for rank and sign; out[program->dimensions]. */
 dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, const int64_t *const *shapes,
                              const int *ranks, int input_count, int64_t *out, int *count, lib_error *error);
+
+/* program.c: a program of the graph, which stays the caller's. */
+dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_compile_options *options,
+                           dlc_program **program, lib_error *error);
+
+/* segments.c: of programs with segments. Splits program->graph, whose constants all segments share; raises. A run: checks all
+ * tensors that can be checked before, then runs one segment after the other; waits. The sizes of the first segment's inputs:
+ * sizes[inner->dimensions]. */
+void jit_segments_compile(dlc_program *program, lib_arena *work, const char *schedule);
+dlc_status jit_segments_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
+                            int input_count, dlc_output_slot *outputs, int output_count, lib_error *error);
+dlc_status jit_segments_first(const dlc_program *program, const int64_t *shapes, int64_t **sizes, int *count,
+                              lib_error *error);
 
 /* kept_call.c: runs of the calls that hosts keep; the context's mutex is held. */
 uint64_t jit_call_runs(const dlc_program *program);

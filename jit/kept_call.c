@@ -173,6 +173,11 @@ dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, 
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_call_create: program and call must not be NULL");
         return jit_fail(program ? program->context : NULL, &error);
     }
+    if (program->segment_count) {
+        lib_fail(&error, DLC_UNSUPPORTED,
+                 "dlc_call_create: shapes of the program depend on data: only dlc_run makes room for its results");
+        return jit_fail(program->context, &error);
+    }
     dlc_call *call = lib_allocate_zeroed(&program->context->allocator, sizeof *call, 64);
     if (!call) {
         lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_call_create: out of memory: a call");

@@ -31,10 +31,10 @@ static bool is_used(const graph *g, tir_expr symbol) {
     return false;
 }
 
-/* A symbol gets its value from an input dimension that is just this symbol. */
+/* A symbol gets its value from an input dimension that is just this symbol, or by counting. */
 static void check_symbols(lib_scope *scope, const graph *g) {
     for (uint32_t s = 0; s < g->symbols.count; s++) {
-        bool known = !is_used(g, g->symbols.data[s].var);
+        bool known = !is_used(g, g->symbols.data[s].var) || graph_is_counted(g, g->symbols.data[s].var);
         for (uint32_t i = 0; i < g->inputs.count; i++) {
             const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
             for (int d = 0; d < shape->rank; d++) known |= shape->dim[d] == g->symbols.data[s].var;
@@ -66,14 +66,18 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
     graph *init = NULL, *rest = NULL;
     bool verify = lib_environment_verify() > 0;
     if (verify) graph_verify(work->scope, source);
-    check_symbols(work->scope, source);
     jit_check_customs(work->scope, source);
     graph *g = graph_decompose(work, source);
+    check_symbols(work->scope, g); /* composites may count */
     if (!lib_environment_lists(LIB_ENV_DISABLE, "simplify")) g = graph_hoist(work, graph_simplify(work, g));
     if (program->options.winograd) g = graph_winograd(work, g, &program->context->machine);
     if (verify) graph_verify(work->scope, g);
     program->ordinary_inputs = (int)g->inputs.count;
-    graph_split_init(work, g, &init, &rest);
+    const bool segments = graph_has_cuts(g);
+    if (segments)
+        rest = g;
+    else
+        graph_split_init(work, g, &init, &rest);
     g = program->graph = graph_copy(arena, rest);
     if (init) program->init = graph_copy(arena, init);
     jit_collect_constants(program);
@@ -84,7 +88,10 @@ static void compile_in_scope(dlc_program *program, lib_arena *work, const graph 
     program->symbols = lib_arena_array(arena, g->symbols.count + 1, sizeof *program->symbols);
     program->alias = LIB_NEW_ARRAY(arena, int, g->outputs.count + 1);
     for (uint32_t o = 0; o < g->outputs.count; o++) program->alias[o] = -1;
-    if (schedule) jit_parse_schedules(program, schedule);
+    if (segments)
+        jit_segments_compile(program, work, schedule);
+    else if (schedule)
+        jit_parse_schedules(program, schedule);
 }
 
 static dlc_status compile_guarded(dlc_program *program, lib_arena *work, const graph *source, const char *schedule,
@@ -139,22 +146,12 @@ static void remove_from_context(dlc_program *program) {
     lib_mutex_unlock(&context->mutex);
 }
 
-dlc_status dlc_compile(dlc_context *context, dlc_graph *handle, const dlc_compile_options *options, dlc_program **out) {
-    lib_error error;
-    if (out) *out = NULL;
-    if (!context || !handle || !out) {
-        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_compile: context, graph and program must not be NULL");
-        return jit_fail(context, &error);
-    }
-    static const dlc_compile_options defaults = DLC_COMPILE_OPTIONS_INIT;
-    if (check_compile(context, handle, options, &error) != DLC_OK) return jit_fail(context, &error);
+dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_compile_options *options,
+                           dlc_program **out, lib_error *error) {
     dlc_program *program = lib_allocate_zeroed(&context->allocator, sizeof *program, 64);
-    if (!program) {
-        lib_fail(&error, DLC_OUT_OF_MEMORY, "dlc_compile: out of memory: a program");
-        return jit_fail(context, &error);
-    }
+    if (!program) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_compile: out of memory: a program");
     program->context = context;
-    program->options = options ? *options : defaults;
+    program->options = *options;
     program->options.schedule = NULL; /* copied */
     lib_mutex_init(&program->mutex);
     lib_condition_init(&program->bound);
@@ -163,22 +160,35 @@ dlc_status dlc_compile(dlc_context *context, dlc_graph *handle, const dlc_compil
     lib_arena work;
     lib_arena_init(&work, &context->allocator, NULL);
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
-    dlc_status status = jit_plans_init(program, &error);
-    if (status == DLC_OK)
-        status = compile_guarded(program, &work, graph_of_handle(handle), options ? options->schedule : NULL, &error);
+    dlc_status status = jit_plans_init(program, error);
+    if (status == DLC_OK) status = compile_guarded(program, &work, source, options->schedule, error);
     lib_fp_restore(state);
     lib_arena_free(&work);
-    if (status == DLC_OK) {
+    if (status == DLC_OK)
         *out = program;
-        return DLC_OK;
+    else
+        dlc_program_destroy(program);
+    return status;
+}
+
+dlc_status dlc_compile(dlc_context *context, dlc_graph *handle, const dlc_compile_options *options, dlc_program **out) {
+    static const dlc_compile_options defaults = DLC_COMPILE_OPTIONS_INIT;
+    lib_error error;
+    if (out) *out = NULL;
+    if (!context || !handle || !out) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_compile: context, graph and program must not be NULL");
+        return jit_fail(context, &error);
     }
-    dlc_program_destroy(program);
-    return jit_fail(context, &error);
+    dlc_status status = check_compile(context, handle, options, &error);
+    if (status == DLC_OK)
+        status = jit_program_new(context, graph_of_handle(handle), options ? options : &defaults, out, &error);
+    return status == DLC_OK ? DLC_OK : jit_fail(context, &error);
 }
 
 void dlc_program_destroy(dlc_program *program) {
     if (!program) return;
     const dlc_allocator allocator = program->context->allocator;
+    for (int i = 0; i < program->segment_count; i++) dlc_program_destroy(program->segments[i].program);
     remove_from_context(program);
     jit_plans_free(program);
     jit_constants_free(program);
@@ -205,7 +215,9 @@ const char *dlc_program_output_name(const dlc_program *program, int output) {
     return program->outputs[output].name;
 }
 void dlc_program_profile(dlc_program *program, int on) {
-    if (program) atomic_store(&program->profile, on);
+    if (!program) return;
+    atomic_store(&program->profile, on);
+    for (int i = 0; i < program->segment_count; i++) dlc_program_profile(program->segments[i].program, on);
 }
 
 static void describe_pair(lib_arena *arena, const dlc_program *program, int output, int input) {
@@ -244,6 +256,12 @@ dlc_status dlc_program_alias(dlc_program *program, int output, int input) {
     for (int d = 0; d < in->rank && same; d++)
         same = tir_equal(program->graph->pool, out->dim[d], in->dim[d]) != TIR_NO;
     if (!same) return refuse_alias(program, output, input);
+    if (program->segment_count) {
+        lib_fail(&error, DLC_UNSUPPORTED,
+                 "dlc_program_alias: shapes of the program depend on data: output %s cannot be written over input %s",
+                 program->outputs[output].name, program->inputs[input].name);
+        return jit_fail(program->context, &error);
+    }
     program->alias[output] = input;
     return DLC_OK;
 }

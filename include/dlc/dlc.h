@@ -236,7 +236,12 @@ typedef struct dlc_output_slot {
 /* Binds (compiles and caches) for the shapes of the inputs on first sight, then runs. Inputs may have any strides. Inputs and
  * outputs must not overlap unless donated by dlc_program_alias. Blocks until the outputs are written, unless options.event is set.
  * Programs of a device target take tensors in host memory, which are copied there and back, and tensors on the context's own device,
- * which are used where they are. */
+ * which are used where they are.
+ * Shapes that depend on data (dlc_cut, dlc_non_zero and what else names a counted dimension): the slot of an output with such a
+ * dimension is left empty, the tensor that the library makes tells it (DLC_INVALID_ARGUMENT else). Such a program runs in segments,
+ * each bound when its sizes are known: dlc_run waits, also with options.event, whose event is then done; dlc_prepare binds the
+ * first segment; dlc_output_shape, dlc_call_create and dlc_program_alias answer DLC_UNSUPPORTED where they cannot know; dumps that need
+ * shapes show the first segment. A run that fails leaves the host's output tensors undefined. */
 DLC_API dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
                            int input_count, dlc_output_slot *outputs, int output_count);
 /* Runs that return early, by options.event. Until the event is done, which query or wait tell, the data of all tensors stay

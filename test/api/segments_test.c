@@ -1,0 +1,351 @@
+/* Programs whose shapes depend on data: several cuts in a row, no element left, all left, values that change from run to run, sizes
+ * that only an expression tells; that plans are bounded; threads; what is refused, and that nothing is lost then. */
+#include "api/support.h"
+
+#include <pthread.h>
+
+static dlc_program *parse(dlc_context *context, const char *text) {
+    dlc_graph *g;
+    OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+    return compile(context, g);
+}
+
+/* Numbers of x that are not zero; of those, what is above a half; and what needs sizes of all three kinds. */
+static const char *const chain = "graph {\n"
+                                 "  input x: f32[n]\n"
+                                 "  first = non_zero(x, size=[c])\n"
+                                 "  row = reshape(first, shape=[c])\n"
+                                 "  kept = gather(x, row, axis=0)\n"
+                                 "  half = constant f32[] {0.5}\n"
+                                 "  above = gt(kept, half)\n"
+                                 "  second = non_zero(above, size=[d])\n"
+                                 "  place = reshape(second, shape=[d])\n"
+                                 "  high = gather(kept, place, axis=0)\n"
+                                 "  total = reduce_sum(x, axes=[0])\n"
+                                 "  count = iota(dtype=f32, shape=[n + 2*c + d], axis=0)\n"
+                                 "  most = reduce_sum(count, axes=[0])\n"
+                                 "  doubled = add(high, high)\n"
+                                 "  output \"doubled\" = doubled\n"
+                                 "  output \"first\" = first\n"
+                                 "  output \"total\" = total\n"
+                                 "  output \"most\" = most\n"
+                                 "  output \"x\" = x\n"
+                                 "}\n";
+
+enum { MOST = 3000 };
+
+typedef struct chain_run {
+    float x[MOST], total, most, copy[MOST];
+} chain_run;
+
+static void run_chain(dlc_context *context, dlc_program *program, chain_run *r, int64_t n) {
+    tensor tx, tt, tm, tc;
+    const DLTensor *input = F32(&tx, r->x, n);
+    dlc_output_slot slots[5] = {{NULL, NULL},
+                                {NULL, NULL},
+                                {&make_tensor(&tt, DLC_F32, &r->total, 0, NULL)->dl, NULL},
+                                {&make_tensor(&tm, DLC_F32, &r->most, 0, NULL)->dl, NULL},
+                                {F32(&tc, r->copy, n), NULL}};
+    OK(context, dlc_run(program, NULL, &input, 1, slots, 5));
+    const DLTensor *doubled = &slots[0].managed->dl_tensor, *first = &slots[1].managed->dl_tensor;
+    int64_t c = 0, d = 0;
+    double total = 0;
+    for (int64_t i = 0; i < n; i++) {
+        total += r->x[i];
+        assert_true(r->copy[i] == r->x[i]);
+        if (r->x[i] == 0) continue;
+        assert_true(c < first->shape[1]);
+        assert_int_equal(((const int64_t *)first->data)[c], i);
+        c++;
+        if (!(r->x[i] > 0.5f)) continue;
+        assert_true(d < doubled->shape[0]);
+        assert_true(((const float *)doubled->data)[d] == 2 * r->x[i]);
+        d++;
+    }
+    assert_int_equal(first->ndim, 2);
+    assert_int_equal(first->shape[0], 1);
+    assert_int_equal(first->shape[1], c);
+    assert_int_equal(doubled->shape[0], d);
+    double all = (double)(n + 2 * c + d);
+    CLOSE(&r->total, &total, 1, 1e-4);
+    CLOSE(&r->most, &(double){all * (all - 1) / 2}, 1, 1e-4);
+    slots[0].managed->deleter(slots[0].managed);
+    slots[1].managed->deleter(slots[1].managed);
+}
+
+static void fill_sparse(float *x, int64_t n, uint32_t seed, int zeros) {
+    for (int64_t i = 0; i < n; i++) {
+        float value = noise(&seed);
+        x[i] = fabsf(noise(&seed)) * 10 < (float)zeros ? 0 : value;
+    }
+}
+
+static void test_chain(void **state) {
+    (void)state;
+    chain_run *r = malloc(sizeof *r);
+    assert_non_null(r);
+    for (int t = 0; t < TARGETS; t++) {
+        counter c;
+        dlc_allocator allocator = counting(&c);
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.allocator = &allocator;
+        dlc_context *context = open_context(all_targets[t], &options);
+        if (!context) continue;
+        dlc_program *program = parse(context, chain);
+        const int64_t sizes[] = {1, 7, 0, 100, t ? MOST : 300, 100};
+        for (int k = 0; k < 12; k++) {
+            int64_t n = sizes[k % 6];
+            fill_sparse(r->x, n, (uint32_t)k, k % 3 == 0 ? 0 : k % 3 == 1 ? 20 : 4);
+            run_chain(context, program, r, n);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+        assert_int_equal(c.blocks, 0);
+    }
+    free(r);
+}
+
+/* Counts never seen before take no code once they vary, and plans only up to the context's limit. */
+static void test_bounded(void **state) {
+    (void)state;
+    chain_run *r = malloc(sizeof *r);
+    assert_non_null(r);
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.plan_cache_entries = 16;
+    dlc_context *context = open_context("cpu", &options);
+    if (!context) context = open_context("interp", &options);
+    dlc_program *program = parse(context, chain);
+    uint64_t kernels = 0, bytes = 0;
+    for (int k = 0; k < 120; k++) {
+        for (int i = 0; i < 200; i++) r->x[i] = i < k ? 1 : i < 2 * k ? 0.25f : 0;
+        run_chain(context, program, r, 200);
+        if (k == 20) kernels = statistics(context).kernel_builds;
+        if (k == 60) bytes = statistics(context).cache_bytes;
+    }
+    assert_int_equal(statistics(context).kernel_builds, kernels);
+    assert_true(statistics(context).cache_bytes < bytes + bytes / 4);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    free(r);
+}
+
+/* All ranks, also where nothing is. */
+static void test_ranks(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = parse(context, "graph {\n  input x: i32[a, b, 5]\n  input s: bool[]\n"
+                                              "  y = non_zero(x, size=[c])\n  z = non_zero(s, size=[d])\n"
+                                              "  output \"y\" = y\n  output \"z\" = z\n}\n");
+        for (int64_t a = 0; a < 4; a++) {
+            int32_t x[4 * 3 * 5];
+            bool s = a == 2;
+            for (int i = 0; i < 60; i++) x[i] = (i * 7 + (int)a) % 3;
+            tensor tx, ts;
+            const DLTensor *inputs[] = {&make_tensor(&tx, DLC_I32, x, 3, SHAPE(a, 3, 5))->dl,
+                                        &make_tensor(&ts, DLC_BOOL, &s, 0, NULL)->dl};
+            dlc_output_slot slots[2] = {{NULL, NULL}, {NULL, NULL}};
+            OK(context, dlc_run(program, NULL, inputs, 2, slots, 2));
+            const DLTensor *y = &slots[0].managed->dl_tensor, *z = &slots[1].managed->dl_tensor;
+            const int64_t *found = y->data;
+            int64_t count = 0, size = y->shape[1];
+            for (int64_t i = 0; i < a * 15; i++) {
+                if (!x[i]) continue;
+                assert_true(count < size);
+                assert_int_equal(found[count], i / 15);
+                assert_int_equal(found[size + count], i / 5 % 3);
+                assert_int_equal(found[2 * size + count], i % 5);
+                count++;
+            }
+            assert_int_equal(size, count);
+            assert_int_equal(y->shape[0], 3);
+            assert_int_equal(z->shape[0], 0);
+            assert_int_equal(z->shape[1], s ? 1 : 0);
+            for (int o = 0; o < 2; o++) slots[o].managed->deleter(slots[o].managed);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- threads */
+
+typedef struct worker {
+    pthread_t thread;
+    dlc_context *context;
+    dlc_program *program;
+    int number;
+} worker;
+
+static void *work(void *user) {
+    worker *w = user;
+    chain_run *r = malloc(sizeof *r);
+    assert_non_null(r);
+    for (int k = 0; k < 25; k++) {
+        int64_t n = 40 + (k * 13 + w->number * 29) % 60;
+        fill_sparse(r->x, n, (uint32_t)(k * 4 + w->number), 5);
+        run_chain(w->context, w->program, r, n);
+    }
+    free(r);
+    return NULL;
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) context = open_context("interp", NULL);
+    dlc_program *program = parse(context, chain);
+    worker w[4];
+    for (int i = 0; i < 4; i++) {
+        w[i] = (worker){.context = context, .program = program, .number = i};
+        assert_int_equal(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) pthread_join(w[i].thread, NULL);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
+/* ---- what is refused */
+
+static void expect(dlc_context *context, dlc_status got, dlc_status wanted, const char *part) {
+    if (got != wanted || !strstr(dlc_error_message(context), part))
+        fail_msg("%s: %s; expected %s with \"%s\"", dlc_status_text(got), dlc_error_message(context),
+                 dlc_status_text(wanted), part);
+}
+
+static void expect_no_program(dlc_context *context, const char *text, dlc_status wanted, const char *part) {
+    dlc_graph *g;
+    dlc_program *program;
+    OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+    expect(context, dlc_compile(context, g, NULL, &program), wanted, part);
+    assert_null(program);
+    dlc_graph_destroy(g);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = parse(context, chain);
+        tensor tx, ty;
+        float x[4] = {1, 0, 2, 3}, y[4];
+        const DLTensor *input = F32(&tx, x, 4);
+        dlc_output_slot slots[5] = {{F32(&ty, y, 4), NULL}};
+        expect(context, dlc_run(program, NULL, &input, 1, slots, 5), DLC_INVALID_ARGUMENT, "leave its slot empty");
+        expect(context, dlc_run(program, NULL, &input, 1, slots, 4), DLC_INVALID_ARGUMENT, "4 outputs were given");
+        dlc_call *call;
+        DLTensor *outputs[5] = {&ty.dl, &ty.dl, &ty.dl, &ty.dl, &ty.dl};
+        expect(context, dlc_call_create(program, &input, 1, outputs, 5, &call), DLC_UNSUPPORTED, "depend on data");
+        expect(context, dlc_program_alias(program, 4, 0), DLC_UNSUPPORTED, "depend on data");
+        const int64_t *shape = SHAPE(4);
+        int rank = 1;
+        int64_t size[DLC_MAX_RANK];
+        expect(context, dlc_output_shape(program, &shape, &rank, 1, 0, &rank, size), DLC_UNSUPPORTED, "a run gives it");
+        OK(context, dlc_output_shape(program, &shape, &(int){1}, 1, 4, &rank, size));
+        assert_int_equal(size[0], 4);
+        OK(context, dlc_prepare(program, &shape, &(int){1}, 1));
+        char *text;
+        const char *const stages[] = {"graph", "bound", "stages", "plan", "profile"};
+        for (int s = 0; s < 5; s++) {
+            OK(context, dlc_program_dump(program, stages[s], &shape, &(int){1}, 1, &text));
+            dlc_text_free(context, text);
+        }
+        dlc_program_destroy(program);
+        expect_no_program(context, "graph {\n  input x: f32[n]\n  y = non_zero(x, size=[n])\n  output \"y\" = y\n}\n",
+                          DLC_INVALID_ARGUMENT, "input x");
+        expect_no_program(context,
+                          "graph {\n  input x: f32[n]\n  input z: f32[n]\n  y = non_zero(x, size=[c])\n"
+                          "  w = non_zero(z, size=[c])\n  output \"y\" = y\n  output \"w\" = w\n}\n",
+                          DLC_INVALID_ARGUMENT, "two cuts");
+        dlc_context_destroy(context);
+    }
+}
+
+/* A count of the host's own, in and out of range. */
+static void test_count(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value count = dlc_input(g, "count", DLC_I32, 0, NULL), parts[2];
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
+        dlc_cut(count, 2, (dlc_value[]){x, dlc_mul(x, x)}, 1, DIMS(SYMBOL("c")), 2, parts);
+        dlc_output(g, "sum", dlc_add(parts[0], parts[1]));
+        dlc_program *program = compile(context, g);
+        for (int n = -1; n < 8; n++) {
+            float data[6 * 3];
+            int32_t number = n;
+            tensor tc, tx;
+            fill(data, 18, 3);
+            const DLTensor *inputs[] = {&make_tensor(&tc, DLC_I32, &number, 0, NULL)->dl, F32(&tx, data, 6, 3)};
+            dlc_output_slot slot = {NULL, NULL};
+            dlc_event *event = NULL;
+            dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+            if (n % 2) options.event = &event;
+            dlc_status status = dlc_run(program, &options, inputs, 2, &slot, 1);
+            if (n < 0 || n > 6) {
+                expect(context, status, DLC_INVALID_ARGUMENT, "expected 0 to 6");
+                assert_null(slot.managed);
+                assert_null(event);
+                continue;
+            }
+            OK(context, status);
+            if (event) OK(context, dlc_event_wait(event));
+            dlc_event_destroy(event);
+            const DLTensor *sum = &slot.managed->dl_tensor;
+            assert_int_equal(sum->shape[0], n);
+            for (int i = 0; i < n * 3; i++)
+                assert_true(((const float *)sum->data)[i] == data[i] + data[i] * data[i] || all_targets[t][0] == 'c');
+            slot.managed->deleter(slot.managed);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Every allocation refused once: a status, and nothing is lost. */
+static void test_memory(void **state) {
+    (void)state;
+    counter c;
+    dlc_allocator allocator = counting(&c);
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    dlc_context *context = open_context("interp", &options);
+    if (!context) return;
+    dlc_program *program = parse(context, chain);
+    chain_run *r = malloc(sizeof *r);
+    assert_non_null(r);
+    fill_sparse(r->x, 20, 1, 4);
+    run_chain(context, program, r, 20);
+    tensor tx;
+    const DLTensor *input = F32(&tx, r->x, 20);
+    bool done = false;
+    for (int64_t left = 0; !done; left++) {
+        dlc_output_slot slots[5] = {{NULL, NULL}};
+        int64_t blocks = c.blocks;
+        c.left = left;
+        dlc_status status = dlc_run(program, NULL, &input, 1, slots, 5);
+        c.left = -1;
+        done = status == DLC_OK;
+        if (!done) assert_int_equal(status, DLC_OUT_OF_MEMORY);
+        for (int o = 0; o < 5 && done; o++) slots[o].managed->deleter(slots[o].managed);
+        for (int o = 0; o < 5 && !done; o++) assert_null(slots[o].managed);
+        assert_int_equal(c.blocks, blocks);
+    }
+    free(r);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    assert_int_equal(c.blocks, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chain),   cmocka_unit_test(test_bounded),
+                                       cmocka_unit_test(test_ranks),   cmocka_unit_test(test_threads),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_count),
+                                       cmocka_unit_test(test_memory)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
