@@ -518,6 +518,16 @@ static void init_tables(emitter *e) {
     }
 }
 
+/* Of a kernel without phases: that it is in its object can be seen. */
+static void emit_nothing(emitter *e, int index) {
+    char name[CPU_SYMBOL_MAX];
+    cpu_symbol(name, index, 0);
+    LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), NULL, 0, false);
+    LLVMValueRef function = LLVMAddFunction(e->module, name, type);
+    LLVMPositionBuilderAtEnd(e->builder, LLVMAppendBasicBlockInContext(e->context, function, ""));
+    LLVMBuildRetVoid(e->builder);
+}
+
 void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef module, LLVMBuilderRef builder,
               const tir_kernel *kernel, int index) {
     emitter *e = LIB_NEW(arena, emitter);
@@ -545,4 +555,5 @@ void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef modul
         emit_phase(e, phase, name, repeats > 0 && iteration, iteration);
         if (repeats > 0) repeats--;
     }
+    if (!kernel->phases.count) emit_nothing(e, index);
 }

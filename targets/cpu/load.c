@@ -263,6 +263,7 @@ static int count_phases(loading *l, int count, int *phases) {
             functions++;
         }
     for (int k = 0; k < count; k++) {
+        if (!phases[k]) REFUSE(l, "kernel %d of %d is missing", k, count);
         if (phases[k] > functions) REFUSE(l, "phases of kernel %d are missing", k);
         total += phases[k];
     }
