@@ -21,7 +21,8 @@
     X(network)      \
     X(resize)       \
     X(quantize)     \
-    X(fourier)
+    X(fourier)      \
+    X(recurrent)
 
 #define X(family) extern const graph_op *const graph_ops_##family[];
 FAMILIES(X)
