@@ -317,6 +317,39 @@ static void build_attention_values(bench_builder *b) {
     result(b, dlc_matmul(p, v));
 }
 
+/* ---- recurrent layers: steps=100 b=1 input=256 hidden=256 [bidirectional] [linear]; weights are constants ---------------------- */
+
+static void build_recurrent(bench_builder *b, int64_t gates, bool has_cell) {
+    const bench_shape *s = b->problem.shape;
+    const int64_t steps = bench_number(s, "steps", 1), batch = bench_number(s, "b", 1);
+    const int64_t width = bench_number(s, "input", 1), hidden = bench_number(s, "hidden", 1);
+    const int64_t directions = bench_flag(s, "bidirectional") ? 2 : 1;
+    const double limit = 1 / sqrt((double)hidden);
+    dlc_value x = input(b, DIMS(steps, batch, width)), results[3];
+    dlc_value w = weights(b, DIMS(directions, gates * hidden, width), limit);
+    dlc_value r = weights(b, DIMS(directions, gates * hidden, hidden), limit);
+    dlc_value bias = weights(b, DIMS(directions, 2 * gates * hidden), limit);
+    if (has_cell) {
+        dlc_lstm_options options = DLC_LSTM_OPTIONS_INIT;
+        if (directions == 2) options.direction = DLC_LSTM_DIRECTION_BIDIRECTIONAL;
+        dlc_lstm(x, w, r, bias, DLC_NONE, DLC_NONE, DLC_NONE, DLC_NONE, &options, results);
+    } else {
+        dlc_gru_options options = DLC_GRU_OPTIONS_INIT;
+        if (directions == 2) options.direction = DLC_GRU_DIRECTION_BIDIRECTIONAL;
+        options.linear_before_reset = bench_flag(s, "linear");
+        dlc_gru(x, w, r, bias, DLC_NONE, DLC_NONE, &options, results);
+    }
+    for (int i = 0; i < 2 + has_cell; i++) result(b, results[i]);
+    b->problem.flops = 2.0 * (double)(steps * batch * directions * gates * hidden) * (double)(width + hidden);
+}
+
+static void build_lstm(bench_builder *b) {
+    build_recurrent(b, 4, true);
+}
+static void build_gru(bench_builder *b) {
+    build_recurrent(b, 3, false);
+}
+
 /* ---- rows: reductions and what is built of them ---------------------------------------------------------------------------------- */
 
 typedef struct extent {
@@ -547,6 +580,8 @@ static const bench_case_kind kinds[] = {
     {"convolution", NULL, build_convolution, {0}},
     {"network", "inverted", build_inverted, {0}},
     {"network", "residual", build_residual, {0}},
+    {"recurrent", "lstm", build_lstm, {0}},
+    {"recurrent", "gru", build_gru, {0}},
     {"attention", NULL, build_attention, {build_attention_scores, build_attention_softmax, build_attention_values}},
 #define X(name, expression) {"row", #name, build_##name, {0}},
     ROW_TABLE(X)

@@ -633,6 +633,23 @@ static void broadcast(onnx_model *m, const bench_problem *p) {
     onnx_node(m, "Expand", "x0 shape", "y0", NULL);
 }
 
+static void recurrent(onnx_model *m, const bench_problem *p, const char *type, const char *results) {
+    const bench_shape *s = p->shape;
+    char attributes[128];
+    snprintf(attributes, sizeof attributes, "hidden_size=%d direction=%s%s", (int)bench_number(s, "hidden", 1),
+             bench_flag(s, "bidirectional") ? "bidirectional" : "forward",
+             bench_flag(s, "linear") ? " linear_before_reset=1" : "");
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_node(m, type, "x0 x1 x2 x3", results, attributes);
+}
+static void lstm(onnx_model *m, const bench_problem *p) {
+    recurrent(m, p, "LSTM", "y0 y1 y2");
+}
+static void gru(onnx_model *m, const bench_problem *p) {
+    recurrent(m, p, "GRU", "y0 y1");
+}
+
 /* ---- the table ------------------------------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -648,6 +665,8 @@ static const struct {
      {{convolve_images, "Conv"}, {convolve_rows, "Conv 1-D"}, {quantised_convolution, "QLinearConv"}}},
     {"network", "inverted", {{inverted, "nodes"}}},
     {"network", "residual", {{residual, "nodes"}}},
+    {"recurrent", "lstm", {{lstm, "LSTM"}}},
+    {"recurrent", "gru", {{gru, "GRU"}}},
     {"attention",
      NULL,
      {{attention, "Attention"}, {multi_head_attention, "MultiHeadAttention"}, {attention_nodes, "nodes"}}},
