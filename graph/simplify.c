@@ -310,6 +310,52 @@ static graph_id apply_slice_all(const match *m) {
     return apply_same_shape(m);
 }
 
+/* ---- constants seen in another way: the same bytes, so that kernels may pack them --------------------------------- */
+
+static bool numbers_of(const match *m, int count, const tir_expr *dims, int64_t *out) {
+    for (int i = 0; i < count; i++)
+        if (!tir_is_const(m->g->pool, dims[i], &out[i])) return false;
+    return true;
+}
+
+/* Bytes of the constant operand from `offset` on, in the result's shape; 0 where that is no number. */
+static graph_id constant_from(const match *m, size_t offset) {
+    graph *g = m->g;
+    graph_constant part = *graph_constant_of(g, m->input[0]);
+    int64_t shape[DLC_MAX_RANK];
+    size_t size = lib_dtype_size(m->result->dtype);
+    if (!numbers_of(m, m->result->rank, m->result->dim, shape)) return 0;
+    for (int i = 0; i < m->result->rank; i++) size *= (size_t)shape[i];
+    if (size != part.size) part.identity = lib_hash_mix(lib_hash_mix(part.identity, offset), size);
+    part.bytes = (const char *)part.bytes + offset;
+    part.size = size;
+    return graph_emit_with(g, "constant", 0, NULL, 3,
+                           (graph_setting[]){graph_set_integer("value", graph_add_constant_as(g, part)),
+                                             graph_set_integer("dtype", m->result->dtype),
+                                             graph_set_dims("shape", m->result->rank, m->result->dim)});
+}
+
+static graph_id apply_reshape_constant(const match *m) {
+    return constant_from(m, 0);
+}
+
+/* One run of elements: axes of which one element is taken, one axis, axes that are taken whole. */
+static graph_id apply_slice_constant(const match *m) {
+    const graph_shape *x = graph_shape_of(m->g, m->input[0]);
+    int64_t size[DLC_MAX_RANK], taken[DLC_MAX_RANK], start[DLC_MAX_RANK];
+    if (!numbers_of(m, x->rank, x->dim, size) || !numbers_of(m, x->rank, m->result->dim, taken)) return 0;
+    if (!numbers_of(m, m->attribute[0].count, m->attribute[0].dims, start)) return 0;
+    size_t offset = 0;
+    bool whole = true; /* all axes from here on */
+    for (int i = x->rank; i-- > 0; whole = whole && taken[i] == size[i]) {
+        if ((m->attribute[2].count && m->attribute[2].list[i] != 1) || !taken[i]) return 0;
+        if (!whole && taken[i] != 1) return 0;
+    }
+    for (int i = 0; i < x->rank; i++)
+        offset = offset * (size_t)size[i] + (size_t)(start[i] < 0 ? start[i] + size[i] : start[i]);
+    return constant_from(m, offset * lib_dtype_size(x->dtype));
+}
+
 static graph_id apply_concat_one(const match *m) {
     return m->inputs == 1 ? m->input[0] : 0;
 }
@@ -350,6 +396,7 @@ static const rule rules[] = {
     {"cast", "cast", LATER, false, apply_cast_cast, "cast(cast(x, wider), t) -> cast(x, t)"},
     {"reshape", NULL, LATER, false, apply_same_shape, "reshape to the operand's shape -> x"},
     {"reshape", "reshape", LATER, false, apply_reshape_reshape, "reshape(reshape x) -> reshape x"},
+    {"reshape", "constant", LATER, false, apply_reshape_constant, "reshape of a constant -> a constant of its bytes"},
     {"transpose", NULL, LATER, false, apply_transpose_identity, "transpose that keeps the order -> x"},
     {"transpose", "transpose", LATER, false, apply_transpose_transpose, "transpose(transpose x) -> transpose x"},
     {"broadcast", NULL, LATER, false, apply_broadcast_identity, "broadcast to the operand's own shape and axes -> x"},
@@ -358,6 +405,7 @@ static const rule rules[] = {
      "broadcast of equal elements -> broadcast of a scalar"},
     {"pad", NULL, LATER, false, apply_pad_nothing, "pad by nothing -> x"},
     {"slice", NULL, LATER, false, apply_slice_all, "slice of everything -> x"},
+    {"slice", "constant", LATER, false, apply_slice_constant, "slice of a constant that is one run -> a constant"},
     {"concat", NULL, LATER, false, apply_concat_one, "concat of one operand -> it"},
     {"reduce_sum", NULL, LATER, false, apply_reduce_nothing,
      "reduction over dimensions of 1 -> reshape (not float sums)"},

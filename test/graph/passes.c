@@ -156,6 +156,10 @@ static const struct {
     {"input x: bool[3, 5] a = cast(x, dtype=i32) b = cast(a, dtype=f32) output b", "cast"},
     {"input x: i32[3, 5] a = cast(x, dtype=bool) b = cast(a, dtype=i32) output b", "cast cast"},
     {"input x: f32[3, 5] a = reshape(x, shape=[3, 5]) output a", ""},
+    {"c = constant f32[2, 2, 2] {1, 2, 3, 4, 5, 6, 7, 8} a = reshape(c, shape=[8]) output a", ""},
+    {"c = constant i32[3, 2, 2] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12} a = slice(c, start=[1, -1, 0], stop=[2, 2, 2])"
+     " output a",
+     ""},
     {"input x: f32[3, 5] a = reshape(x, shape=[15]) b = reshape(a, shape=[5, 3]) output b", "reshape"},
     {"input x: f32[3, 5] a = reshape(x, shape=[15]) b = reshape(a, shape=[3, 5]) output b", ""},
     {"input x: f32[3, 5] a = transpose(x, permutation=[0, 1]) output a", ""},
@@ -446,8 +450,8 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bind), cmocka_unit_test(test_rules),    cmocka_unit_test(test_init),
-        cmocka_unit_test(test_copy), cmocka_unit_test(test_captures), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_bind),  cmocka_unit_test(test_rules),    cmocka_unit_test(test_init),
+        cmocka_unit_test(test_copy),  cmocka_unit_test(test_captures), cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_hoist),
     };
     return cmocka_run_group_tests_name("graph/passes", tests, NULL, NULL);
