@@ -9,7 +9,7 @@ static void pass_expand(graph_walk *walk) {
     for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
         if (!live[i]) continue;
         const graph_node *node = &walk->from->nodes.data[i];
-        if (node->op->class_ != GRAPH_COMPOSITE) {
+        if (!graph_expands(node)) {
             graph_walk_node(walk, i);
             continue;
         }
@@ -28,7 +28,7 @@ static void pass_expand(graph_walk *walk) {
 
 static bool has_composites(const graph *g) {
     for (uint32_t i = 0; i < g->nodes.count; i++)
-        if (g->nodes.data[i].op->class_ == GRAPH_COMPOSITE) return true;
+        if (graph_expands(&g->nodes.data[i])) return true;
     for (uint32_t i = 0; i < g->subgraphs.count; i++)
         if (has_composites(g->subgraphs.data[i])) return true;
     return false;

@@ -69,6 +69,12 @@ static bool word_accepts(const char *word, size_t length, dlc_dtype dtype) {
     return false;
 }
 
+bool graph_expands(const graph_node *node) {
+    if (node->op->class_ == GRAPH_COMPOSITE) return true;
+    int sizes = node->op->expand ? graph_op_attribute(node->op, "sizes") : -1;
+    return sizes >= 0 && node->attribute[sizes].count > 0;
+}
+
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype) {
     if ((unsigned)dtype >= DLC_DTYPE_COUNT || !lib_dtypes[dtype].usable) return false;
     if (!op->dtypes) return true;

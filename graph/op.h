@@ -150,7 +150,7 @@ struct graph_op {
     const char *seldom; /* optional attribute left out of the plain public function, <name>_as takes it; NULL: none */
     void (*infer)(graph_infer *infer);
     void (*compute)(graph_compute *compute); /* primitives */
-    void (*expand)(graph_expand *expand);    /* composites */
+    void (*expand)(graph_expand *expand);    /* what graph_expands */
     tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands,
                        const graph_attribute *attribute); /* MAP: result element */
     void (*vjp)(void);                                    /* gradients come later: NULL says "not yet" */
@@ -172,6 +172,7 @@ void graph_compute_row(graph_compute *compute);
 const graph_op *graph_op_find(const char *name);         /* NULL: unknown */
 extern const graph_op *const *const graph_op_families[]; /* NULL-terminated list of NULL-terminated rows (op.c) */
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype);
+bool graph_expands(const graph_node *node);                   /* composites; an `if` that names sizes */
 int graph_op_attribute(const graph_op *op, const char *name); /* index of the spec; -1 */
 bool graph_is(const graph *g, graph_id value, const char *op_name);
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional); /* from `operands` */

@@ -1,5 +1,6 @@
 /* Control flow over sub-graphs (branches, loops, scans), and calls of host functions. None of them has a compute definition: jit runs them
  * between kernels. All values that a sub-graph uses are its inputs (graph.h: graph_new_subgraph). */
+#include "graph/build.h"
 #include "graph/ops_common.h"
 
 /* ---- shared ----------------------------------------------------------------------------------------------------- */
@@ -38,19 +39,108 @@ static const graph *subgraph_of(const graph_infer *infer, int attribute, int fir
 
 /* ---- if, while -------------------------------------------------------------------------------------------------- */
 
-enum { IF_THEN, IF_OTHERWISE };
+enum { IF_THEN, IF_OTHERWISE, IF_SIZES };
+
+static bool is_surely_equal(tir_pool *pool, tir_expr a, tir_expr b) {
+    return a == b || tir_equal(pool, a, b) == TIR_YES;
+}
+
+/* The next symbol that names a size which the branches do not share. */
+static tir_expr next_size(const graph_infer *infer, int *used) {
+    const tir_pool *pool = infer->g->pool;
+    const graph_attribute *sizes = &infer->attribute[IF_SIZES];
+    int number = (*used)++;
+    if (number >= sizes->count) return 0;
+    tir_expr size = sizes->dims[number];
+    if (tir_op_of(pool, size) != TIR_VAR || tir_variable_of(pool, size)->kind != TIR_VAR_PARAM)
+        graph_infer_fail(infer, "sizes: entry %d is no symbol", number);
+    return size;
+}
 
 static void infer_if(graph_infer *infer) {
     require_scalar_bool(infer, &infer->operand[0], "the condition");
     const graph *then = subgraph_of(infer, IF_THEN, 1), *otherwise = subgraph_of(infer, IF_OTHERWISE, 1);
+    const int sizes = infer->attribute[IF_SIZES].count;
     if (then->outputs.count != otherwise->outputs.count)
         graph_infer_fail(infer, "the branches have %u and %u outputs, expected as many", then->outputs.count,
                          otherwise->outputs.count);
     graph_shape *result = graph_infer_results(infer, (int)then->outputs.count);
+    int used = 0;
     for (uint32_t i = 0; i < then->outputs.count; i++) {
+        graph_shape other = *graph_shape_of(otherwise, otherwise->outputs.data[i]);
         result[i] = *graph_shape_of(then, then->outputs.data[i]);
-        require_shape(infer, &result[i], graph_shape_of(otherwise, otherwise->outputs.data[i]),
-                      lib_arena_format(infer->g->arena, "output %u of the branches", i));
+        for (int d = 0; sizes && d < result[i].rank && result[i].rank == other.rank; d++) {
+            if (is_surely_equal(infer->g->pool, result[i].dim[d], other.dim[d])) continue;
+            tir_expr size = next_size(infer, &used);
+            if (size) result[i].dim[d] = other.dim[d] = size;
+        }
+        require_shape(infer, &result[i], &other, lib_arena_format(infer->g->arena, "output %u of the branches", i));
+    }
+    if (sizes && used != sizes)
+        graph_infer_fail(infer, "sizes names %d dimensions, there are %d that differ between the branches", sizes,
+                         used);
+}
+
+/* Output `o` of a branch, filled up with zeros to `size` along `axis`. */
+static void fill_up(graph *branch, uint32_t o, int axis, tir_expr size) {
+    graph_id value = branch->outputs.data[o];
+    graph_shape rest = *graph_shape_of(branch, value);
+    if (is_surely_equal(branch->pool, size, rest.dim[axis])) return;
+    rest.dim[axis] = tir_sub(branch->pool, size, rest.dim[axis]);
+    graph_id zeros = graph_full(branch, rest.dtype, rest.rank, rest.dim, 0);
+    branch->outputs.data[o] = graph_concat(branch, 2, (graph_id[]){value, zeros}, axis);
+}
+
+typedef struct unequal { /* a dimension of a result */
+    uint32_t result;
+    int axis;
+    tir_expr then, otherwise;
+} unequal;
+
+/* In order; also makes the branches' outputs as large as either of them. */
+static int find_unequal(graph *then, graph *otherwise, unequal *out) {
+    int count = 0;
+    for (uint32_t o = 0; o < then->outputs.count; o++) {
+        const graph_shape a = *graph_shape_of(then, then->outputs.data[o]);
+        const graph_shape b = *graph_shape_of(otherwise, otherwise->outputs.data[o]);
+        for (int d = 0; d < a.rank; d++) {
+            if (is_surely_equal(then->pool, a.dim[d], b.dim[d])) continue;
+            tir_expr larger = tir_max(then->pool, a.dim[d], b.dim[d]);
+            fill_up(then, o, d, larger);
+            fill_up(otherwise, o, d, larger);
+            out[count++] = (unequal){o, d, a.dim[d], b.dim[d]};
+        }
+    }
+    return count;
+}
+
+/* The first `count` elements along `axis`. */
+static graph_id cut_axis(graph *g, graph_id count, graph_id x, int axis, tir_expr size) {
+    int64_t swap[DLC_MAX_RANK];
+    int rank = graph_shape_of(g, x)->rank;
+    for (int d = 0; d < rank; d++) swap[d] = d == 0 ? axis : d == axis ? 0 : d;
+    if (axis) x = graph_transpose(g, x, swap);
+    x = graph_emit_with(g, "cut", 2, (graph_id[]){count, x}, 1, (graph_setting[]){graph_set_dims("size", 1, &size)});
+    return axis ? graph_transpose(g, x, swap) : x;
+}
+
+/* With sizes: both branches fill their results up, and what the condition says is cut off behind them. */
+static void expand_if(graph_expand *e) {
+    graph *g = e->g;
+    graph *branches[2];
+    for (int b = 0; b < 2; b++) branches[b] = g->subgraphs.data[e->attribute[b].integer];
+    unequal *list = LIB_NEW_ARRAY(g->arena, unequal, (size_t)e->attribute[IF_SIZES].count + 1);
+    int count = find_unequal(branches[0], branches[1], list);
+    graph_id first =
+        graph_emit_with(g, "if", e->inputs, e->input, 2,
+                        (graph_setting[]){graph_set_integer("then", e->attribute[IF_THEN].integer),
+                                          graph_set_integer("otherwise", e->attribute[IF_OTHERWISE].integer)});
+    for (uint32_t o = 0; o < branches[0]->outputs.count; o++) e->result[o] = first + o;
+    for (int i = 0; i < count; i++) {
+        graph_id size = graph_select(g, e->input[0], graph_dimension(g, DLC_I64, list[i].then),
+                                     graph_dimension(g, DLC_I64, list[i].otherwise));
+        graph_id *value = &e->result[list[i].result];
+        *value = cut_axis(g, size, *value, list[i].axis, e->attribute[IF_SIZES].dims[i]);
     }
 }
 
@@ -222,10 +312,17 @@ static const graph_op row_if = {
     .operands = "condition x",
     .dtypes = "any",
     .attribute = {{"then", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of the results where the condition is true"},
-                  {"otherwise", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of the results where it is false"}},
+                  {"otherwise", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of the results where it is false"},
+                  {"sizes", GRAPH_ATTR_DIMS, NULL, "[]",
+                   "symbols of their own, which no input has: the names of the sizes in which the branches' results "
+                   "differ, results and dimensions in order"}},
+    .seldom = "sizes",
     .infer = infer_if,
+    .expand = expand_if,
     .doc = "The outputs of `then` or of `otherwise`, whose inputs are the operands after condition, a bool of rank "
-           "0. Only the chosen graph runs. Outputs of both have one dtype and shape. StableHLO if.",
+           "0. Only the chosen graph runs. Outputs of both have one dtype and rank, and one shape but for the "
+           "dimensions that `sizes` names, which are known when the condition is (dlc_cut): such an `if` stands in the "
+           "outermost graph. StableHLO if; ONNX If.",
 };
 
 static const graph_op row_while = {

@@ -1,4 +1,5 @@
-/* `scan` through the public header: against the unrolled graph, which shares no control flow with it, and against plain C. */
+/* `scan`, and branches of different shapes, through the public header: against the unrolled graph, which shares no control flow with
+ * it, and against plain C. */
 #include "api/support.h"
 
 /* ---- a scan and what it unrolls to: one text each, with the same inputs and outputs */
@@ -206,6 +207,59 @@ static void test_lengths(void **state) {
     }
 }
 
+/* ---- branches of different shapes */
+
+static const char unequal[] = "graph {\n input c: bool[]\n input x: f32[n, 4]\n r, s, x1 = if(c, x, then=graph {\n"
+                              "  input x: f32[n, 4]\n  y = concat(x, x, axis=0)\n  z = reduce_sum(x, axes=[1])\n"
+                              "  output y\n  output z\n  output x\n }, otherwise=graph {\n  input x: f32[n, 4]\n"
+                              "  y = slice(x, start=[0, 0], stop=[n, 2])\n  z = reduce_max(x, axes=[0])\n  w = neg(x)\n"
+                              "  output y\n  output z\n  output w\n }, sizes=[rows, columns, length])\n"
+                              " e = abs(r)\n t = neg(s)\n output e\n output t\n output x1\n}\n";
+
+/* e: |x| twice, or its first two columns; t: minus the sums of rows, or minus the largest of each column; x or -x */
+static void check_unequal(const float *x, int64_t n, bool truth, dlc_output_slot *slots) {
+    const DLTensor *e = &slots[0].managed->dl_tensor, *t = &slots[1].managed->dl_tensor;
+    const float *ed = e->data, *td = t->data, *same = slots[2].managed->dl_tensor.data;
+    int64_t columns = truth ? 4 : 2, length = truth ? n : 4;
+    assert_int_equal(e->ndim, 2);
+    assert_int_equal(e->shape[0], truth ? 2 * n : n);
+    assert_int_equal(e->shape[1], columns);
+    assert_int_equal(t->shape[0], length);
+    for (int64_t i = 0; i < e->shape[0]; i++)
+        for (int64_t j = 0; j < columns; j++) assert_true(ed[i * columns + j] == fabsf(x[i % n * 4 + j]));
+    for (int64_t k = 0; k < length; k++) {
+        double sum = 0, most = -INFINITY;
+        for (int64_t j = 0; truth && j < 4; j++) sum += (double)x[k * 4 + j];
+        for (int64_t i = 0; !truth && i < n; i++) most = fmax(most, (double)x[i * 4 + k]);
+        assert_true(fabs((double)td[k] + (truth ? sum : most)) < 1e-5);
+    }
+    for (int64_t i = 0; i < 4 * n; i++) assert_true(same[i] == (truth ? x[i] : -x[i]));
+}
+
+static void test_unequal_branches(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_parse(context, unequal, sizeof unequal - 1, &g));
+        dlc_program *program = compile(context, g);
+        for (int64_t n = 1; n < 8; n += 2)
+            for (unsigned char truth = 0; truth < 2; truth++) {
+                float x[8 * 4];
+                fill(x, (size_t)n * 4, (uint32_t)n);
+                tensor tc, tx;
+                const DLTensor *inputs[] = {&make_tensor(&tc, DLC_BOOL, &truth, 0, NULL)->dl, F32(&tx, x, n, 4)};
+                dlc_output_slot slots[3] = {0};
+                OK(context, dlc_run(program, NULL, inputs, 2, slots, 3));
+                check_unequal(x, n, truth, slots);
+                for (int o = 0; o < 3; o++) slots[o].managed->deleter(slots[o].managed);
+            }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- mistakes */
 
 static void test_refused(void **state) {
@@ -213,6 +267,12 @@ static void test_refused(void **state) {
     static const struct {
         const char *text, *message;
     } wrong[] = {
+        {"graph {\n input c: bool[]\n input x: f32[3]\n y = if(c, x, then=graph {\n  input a: f32[3]\n  output a\n },"
+         " otherwise=graph {\n  input a: f32[3]\n  b = neg(a)\n  output b\n }, sizes=[k])\n output y\n}",
+         "there are 0 that differ"},
+        {"graph {\n input c: bool[]\n input x: f32[3]\n y = if(c, x, then=graph {\n  input a: f32[3]\n  output a\n },"
+         " otherwise=graph {\n  input a: f32[3]\n  b = slice(a, start=[0], stop=[2])\n  output b\n })\n output y\n}",
+         "output 0 of the branches"},
         {"graph {\n input x: f32[3]\n y = scan(x, carries=2, sequences=0, length=[1], body=graph {\n  input a: f32[3]\n"
          "  output a\n })\n output y\n}",
          "carries is 2"},
@@ -250,6 +310,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unrolled),
         cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_unequal_branches),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
