@@ -28,11 +28,12 @@ static bool uses(const survey *s, tir_expr expr, tir_expr var) {
     return var && tir_uses(s->e->pool, expr, var);
 }
 
-/* A question about the position that chunks of their own answer, each for itself. */
+/* A question about the position that copies answer, each for itself: which lanes a chunk has, what stands at a place of a tile. */
 static bool asks_position(const survey *s, const tir_node *node, tir_expr expr) {
-    if (s->var || node->dtype != DLC_BOOL || node->count != 2) return false;
+    if (node->dtype != DLC_BOOL || node->count != 2) return false;
     tir_expr a = tir_operand(s->e->pool, expr, 0);
-    return tir_dtype_of(s->e->pool, a) == TIR_INDEX && uses(s, expr, s->lane);
+    if (tir_dtype_of(s->e->pool, a) != TIR_INDEX) return false;
+    return s->var ? node->op == TIR_EQ && uses(s, expr, s->var) : uses(s, expr, s->lane);
 }
 
 static void survey_expr(survey *s, tir_expr expr) {

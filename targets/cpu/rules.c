@@ -5,6 +5,7 @@
  *   chain    two contractions with work on rows between them: blocks of rows go through all of it (attention)
  *   scan     cumulative folds, and scatters
  *   reduce   large reductions in two steps: chunks of long rows, blocks of rows for many columns
+ *   passes   maps that enumerate positions, one reading whole rows of the other: row by row (Fourier transforms)
  *   points   maps that depend on the position in a small tile: each tile at once
  *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, sums of few rows)
  *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
@@ -149,7 +150,7 @@ static bool worth_inlining(rules *r, int s) {
         if (rules_extent(r, &stage->axis[a]) != 1) cost.innermost = stage->axis[a].var;
     tir_rewrite(r->region->pool, stage->value[0], count_cost, &cost);
     readers found = find_readers(r, stage->tensor[0]);
-    if (found.most > 2 || found.fold) return false;
+    if (found.most > 2 || found.fold || rules_loses_positions(r, s)) return false;
     if (found.reduced && found.loads > 1 && reads_contraction(r, s))
         return false; /* once, in the contraction's tiles */
     if (cost.heavy && is_of_row(r, s)) return false;
@@ -360,8 +361,8 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         if (rules_chained(&r, (int)s) || rules_in_chain(&r, (int)s)) continue;
         if (rules_role_of(&r, (int)s) == RULES_ROWS || rules_role_of(&r, (int)s) == RULES_INSIDE) continue;
         if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_columns(&r, (int)s)) continue;
-        if (rules_points(&r, (int)s) || rules_lanes_loops(&r, (int)s) || rules_blocks(&r, (int)s) ||
-            rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) || rules_rows(&r, (int)s))
+        if (rules_passes(&r, (int)s) || rules_points(&r, (int)s) || rules_lanes_loops(&r, (int)s) ||
+            rules_blocks(&r, (int)s) || rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) || rules_rows(&r, (int)s))
             continue;
         schedule_plain(&r, (int)s);
     }

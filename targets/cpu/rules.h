@@ -102,7 +102,7 @@ typedef struct rules {
 
 #define RULES_IRREGULAR TIR_IRREGULAR
 typedef tir_access rules_access;
-enum { RULES_ACCESSES = 16 };
+enum { RULES_ACCESSES = 72 }; /* a pass of a Fourier transform reads 32 pairs */
 
 enum { RULES_REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unrolled into registers */
 
@@ -135,6 +135,7 @@ bool rules_tile(rules *r, int root);
 bool rules_tileable(rules *r, int stage); /* a reduction with an axis to run vectors along */
 bool rules_rows(rules *r, int root);
 bool rules_points(rules *r, int root);
+bool rules_passes(rules *r, int root);
 bool rules_columns(rules *r, int root);
 bool rules_fold(rules *r, int root);
 bool rules_scatter(rules *r, int root);
@@ -169,6 +170,8 @@ const char *rules_panels_of(const rules *r, const char *stage);           /* NUL
 void rules_attach_panels(rules *r, const char *copy, const char *owner, const char *loop);
 bool rules_cut_loops(rules *r, int root); /* rules_stream.c */
 void rules_prepare_points(rules *r, int stage);
+uint32_t rules_positions(const rules *r, int stage); /* axes whose positions the values of a map enumerate */
+bool rules_loses_positions(rules *r, int stage);     /* inlined into its readers (rules_passes.c) */
 /* Chains come first: their stages are left alone by the others. */
 void rules_prepare_chains(rules *r);
 bool rules_in_chain(const rules *r, int stage);

@@ -1,0 +1,204 @@
+/* Passes over rows: maps that enumerate the positions along an axis (a value for each, by comparisons: butterflies of a Fourier
+ * transform), each reading all of a row of the one before along other axes. The passes follow each other row by row, in scratch of a
+ * task; each has vectors along what is most contiguous in it alone, and its positions are repeated, which leaves the arithmetic of
+ * each. What a pass writes across its vectors is exchanged in registers by the emitter. */
+#include "targets/cpu/rules.h"
+
+enum { POSITIONS_MOST = 32, VECTORS_NEAR = 2, TASK_POINTS = 4096 };
+
+/* ---- positions */
+
+typedef struct enumeration {
+    const tir_stage *stage;
+    int asked[TIR_MAX_AXES]; /* by axis: comparisons of it with different numbers */
+} enumeration;
+
+static tir_expr meet_comparison(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    enumeration *found = user;
+    int64_t number;
+    if (tir_op_of(pool, e) != TIR_EQ || !tir_is_const(pool, tir_operand(pool, e, 1), &number)) return rebuilt;
+    for (int a = 0; a < found->stage->space; a++)
+        found->asked[a] += tir_operand(pool, e, 0) == found->stage->axis[a].var; /* shared nodes are met once */
+    return rebuilt;
+}
+
+uint32_t rules_positions(const rules *r, int s) {
+    const tir_stage copy = r->region->stages.data[s];
+    enumeration found = {.stage = &copy};
+    uint32_t set = 0;
+    if (copy.kind != TIR_MAP) return 0;
+    for (int c = 0; c < copy.count; c++) tir_rewrite(r->region->pool, copy.value[c], meet_comparison, &found);
+    for (int a = 0; a < copy.space; a++) {
+        int64_t extent = rules_extent(r, &copy.axis[a]);
+        if (extent >= 2 && extent <= POSITIONS_MOST && 2 * found.asked[a] >= extent) set |= 1u << a;
+    }
+    return set;
+}
+
+/* ---- the loops of one pass */
+
+typedef struct pass {
+    rules *r;
+    int s;              /* the stage */
+    uint32_t outer;     /* its axes that stand outside */
+    uint32_t positions; /* its axes whose points are repeated */
+    int v;              /* its axis along which vectors run; -1: none */
+} pass;
+
+/* Accesses that vectors along the axis find side by side, or nearly so; the more lanes are used the better. */
+static int64_t vector_score(rules *r, int s, int axis) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    int64_t score = 1, lanes = rules_lanes(r, s), extent = rules_extent(r, &r->region->stages.data[s].axis[axis]);
+    int64_t stored = rules_store_stride(r, s, axis);
+    for (int i = 0; i < count; i++) score += access[i].stride[axis] > 0 && access[i].stride[axis] <= VECTORS_NEAR;
+    score += stored > 0 && stored <= VECTORS_NEAR ? count : 0;
+    return score * (extent < 0 || extent > lanes ? lanes : extent);
+}
+
+static bool plan_pass(pass *p) {
+    const tir_stage *stage = &p->r->region->stages.data[p->s];
+    int64_t best = 0;
+    p->positions = rules_positions(p->r, p->s) & ~p->outer;
+    p->v = -1;
+    for (int a = 0; a < stage->space; a++) {
+        if ((p->outer | p->positions) >> a & 1 || rules_extent(p->r, &stage->axis[a]) == 1) continue;
+        int64_t score = vector_score(p->r, p->s, a);
+        if (score > best) p->v = a;
+        if (score > best) best = score;
+    }
+    return p->v >= 0;
+}
+
+/* Appends the loops inside of the outer ones: those of no kind, vectors, positions (the most first: few of them share the most). */
+static void pass_loops(const pass *p, lib_text *order) {
+    rules *r = p->r;
+    const tir_stage *stage = &r->region->stages.data[p->s];
+    const char *name = stage->name;
+    int64_t extent = rules_extent(r, &stage->axis[p->v]), lanes = rules_lanes(r, p->s);
+    for (int a = 0; a < stage->space; a++)
+        if (a != p->v && !((p->outer | p->positions) >> a & 1)) lib_text_format(order, " %s", stage->axis[a].name);
+    const char *vector = stage->axis[p->v].name;
+    if (extent < 0 || extent > lanes) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", name, vector, (long long)lanes);
+        lib_text_add(order, " v_o");
+        vector = "v_i";
+    }
+    for (int64_t period = POSITIONS_MOST; period > 1; period--)
+        for (int a = 0; a < stage->space; a++)
+            if (p->positions >> a & 1 && rules_extent(r, &stage->axis[a]) == period)
+                lib_text_format(order, " %s", stage->axis[a].name);
+    lib_text_format(order, " %s", vector);
+    tir_schedule_add(r->schedule, "order %s:%s", name, order->data);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
+    for (int a = 0; a < stage->space; a++)
+        if (p->positions >> a & 1) tir_schedule_add(r->schedule, "unroll %s.%s", name, stage->axis[a].name);
+}
+
+/* ---- the group */
+
+/* Axes of the root that all members run along with, none of them asking for the position. */
+static uint32_t common_axes(rules *r, int root, const int *members, int count) {
+    const tir_stage *top = &r->region->stages.data[root];
+    uint32_t set = ((1u << top->space) - 1) & ~rules_positions(r, root);
+    for (int i = 0; i < count; i++)
+        for (int a = 0; a < top->space; a++) {
+            int own = rules_axis_labelled(r, members[i], a);
+            if (own < 0 || rules_positions(r, members[i]) >> own & 1) set &= ~(1u << a);
+        }
+    return set;
+}
+
+static bool plan_group(rules *r, int root, pass *plans, const int *members, int count) {
+    const tir_stage *top = &r->region->stages.data[root];
+    bool enumerated = rules_positions(r, root) != 0, own_axes = count == 0;
+    for (int i = 0; i < count; i++) {
+        const tir_stage *member = &r->region->stages.data[members[i]];
+        if (member->kind != TIR_MAP) return false;
+        uint32_t positions = rules_positions(r, members[i]);
+        enumerated = enumerated || positions;
+        for (int a = 0; a < member->space; a++) /* what the root has in vectors, a member enumerates */
+            own_axes = own_axes || (positions >> a & 1 && r->group[members[i]].label[a] >= 0);
+    }
+    if (!enumerated || !own_axes) return false;
+    uint32_t common = count ? common_axes(r, root, members, count) : 0;
+    if (count && !common) return false;
+    plans[count] = (pass){.r = r, .s = root, .outer = common};
+    for (int i = 0; i < count; i++) {
+        plans[i] = (pass){.r = r, .s = members[i]};
+        for (int a = 0; a < top->space; a++)
+            if (common >> a & 1) plans[i].outer |= 1u << rules_axis_labelled(r, members[i], a);
+    }
+    for (int i = 0; i <= count; i++)
+        if (!plan_pass(&plans[i])) return false;
+    return true;
+}
+
+bool rules_passes(rules *r, int root) {
+    const tir_stage *top = &r->region->stages.data[root];
+    if (top->kind != TIR_MAP) return false;
+    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    pass *plans = LIB_NEW_ARRAY(r->arena, pass, (size_t)count + 1);
+    if (!plan_group(r, root, plans, members, count)) return false;
+    rules_nest nest = {.r = r, .stage = top};
+    uint32_t outer = plans[count].outer;
+    int64_t points = 1;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    const char *last = NULL;
+    for (int a = 0; a < top->space; a++) {
+        int64_t extent = rules_extent(r, &top->axis[a]);
+        if (outer >> a & 1) {
+            rules_add_loop(&nest, top->axis[a].name, extent, false);
+            lib_text_format(&order, " %s", last = top->axis[a].name);
+        } else if (points > 0) {
+            points = extent < 0 || extent > INT32_MAX ? -1 : points * extent;
+        }
+    }
+    pass_loops(&plans[count], &order);
+    if (!last) { /* a pass of its own: tasks are parts of its first loop */
+        const pass *p = &plans[count];
+        for (int a = 0; a < top->space && points > 0; a++)
+            if (a != p->v && !(p->positions >> a & 1)) {
+                tir_schedule_add(r->schedule, "par %s.%s", top->name, top->axis[a].name);
+                break;
+            }
+        return true;
+    }
+    rules_form_tasks(&nest, points, TASK_POINTS);
+    last = nest.loop[nest.count - 1].name; /* one that was split */
+    for (int i = 0; i < count; i++) {
+        const char *name = r->region->stages.data[members[i]].name;
+        lib_text_init(&order, r->arena);
+        const tir_stage *member = &r->region->stages.data[members[i]];
+        for (int a = 0; a < member->space; a++)
+            if (plans[i].outer >> a & 1) lib_text_format(&order, " %s", member->axis[a].name);
+        tir_schedule_add(r->schedule, "at %s %s.%s", name, top->name, last);
+        tir_schedule_add(r->schedule, "store %s local", name);
+        pass_loops(&plans[i], &order);
+    }
+    return true;
+}
+
+/* ---- what keeps maps apart */
+
+/* Does a map that reads `s` ask for positions of it by anything but an axis of its own? Inlined, these would not be enumerated. */
+bool rules_loses_positions(rules *r, int s) {
+    uint32_t positions = rules_positions(r, s);
+    rules_access access[RULES_ACCESSES];
+    if (!positions) return false;
+    for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+        const tir_stage *reader = &r->region->stages.data[q];
+        int count = reader->removed ? 0 : rules_accesses(r, q, access, RULES_ACCESSES);
+        for (int i = 0; i < count; i++) {
+            if (r->region->tensors.data[access[i].tensor].stage != s) continue;
+            for (int d = 0; d < r->region->stages.data[s].space; d++) {
+                bool axis = false;
+                for (int a = 0; a < reader->space + reader->reduce; a++)
+                    axis = axis || tir_operand(r->region->pool, access[i].load, d) == reader->axis[a].var;
+                if (positions >> d & 1 && !axis) return true;
+            }
+        }
+    }
+    return false;
+}
