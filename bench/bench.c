@@ -193,7 +193,7 @@ static const char usage[] =
     "  --json DIRECTORY  write cases.json and figures.json there\n"
     "  --figures         measure the promised figures too, and fail when one is missed\n"
     "  --sets            tell how far the promised ratios are kept, and fail when one is missed\n"
-    "PEERS=onednn,openblas,onnxruntime,libxsmm,onednn2,openblas_system names the peers, "
+    "PEERS=onednn,openblas,onnxruntime,libxsmm,fftw,onednn2,openblas_system names the peers, "
     "PEERS=none leaves them out.\n";
 
 static void read_threads(options *o, const char *text) {

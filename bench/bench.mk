@@ -51,6 +51,9 @@ endif
 ifneq ($(call bench_has,libxsmm_smmdispatch,libxsmm.h),)
 bench_peers  += libxsmm
 endif
+ifneq ($(call bench_has,fftwf_plan_many_dft,fftw3.h),)
+bench_peers  += fftw
+endif
 ifneq ($(call bench_has,VERSION_MAJOR 2$$,oneapi/dnnl/dnnl_version.h),)
 bench_peers  += onednn2
 endif
@@ -74,6 +77,8 @@ peer_source_onnxruntime     := peer_onnxruntime onnx_cases onnx_model
 peer_libs_onnxruntime        = $(call from_folder,$(PEERS_DIR)/onnxruntime/lib,libonnxruntime.so.1)
 peer_source_libxsmm         := peer_libxsmm
 peer_libs_libxsmm           := -lxsmm -lxsmmnoblas -lrt
+peer_source_fftw            := peer_fftw
+peer_libs_fftw              := -lfftw3f -lfftw3
 # The OpenMP run time that this build of oneDNN uses.
 peer_source_onednn2         := peer_onednn
 peer_libs_onednn2           := -ldnnl -l:libgomp.so.1

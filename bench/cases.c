@@ -575,6 +575,17 @@ static void build_broadcast(bench_builder *b) {
 
 /* ---- the table --------------------------------------------------------------------------------------------------------------------------- */
 
+/* ---- Fourier transforms of n rows: complex numbers, or real ones to half of the spectrum */
+
+static void build_transform(bench_builder *b) {
+    const bench_shape *s = b->problem.shape;
+    const int64_t rows = bench_number(s, "n", 1), points = bench_number(s, "points", 1024);
+    bool real = strcmp(s->name, "real") == 0;
+    dlc_value x = input(b, DIMS(rows, points, real ? 1 : 2));
+    result(b, dlc_dft(x, &(dlc_dft_options){.struct_size = sizeof(dlc_dft_options), .axis = 1, .onesided = real}));
+    b->problem.flops = (real ? 2.5 : 5) * (double)(rows * points) * log2((double)points);
+}
+
 static const bench_case_kind kinds[] = {
     {"contraction", NULL, build_contraction, {0}},
     {"convolution", NULL, build_convolution, {0}},
@@ -595,6 +606,7 @@ static const bench_case_kind kinds[] = {
         {"map", "rope", build_rope, {0}},
     {"map", "dequantise u8", build_dequantise, {0}},
     {"map", "adam", build_adam, {0}},
+    {"transform", NULL, build_transform, {0}},
     {"move", "transpose", build_transpose, {0}},
     {"move", "concat", build_concat, {0}},
     {"move", "pad", build_pad, {0}},

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt  # noqa: E402 (the backend comes first)
 import matplotlib.ticker  # noqa: E402
 
 COLOURS = {"contraction": "tab:blue", "convolution": "tab:orange", "attention": "tab:green", "network": "tab:red",
-           "row": "tab:purple", "map": "tab:brown", "move": "tab:gray"}
+           "row": "tab:purple", "map": "tab:brown", "move": "tab:gray", "transform": "tab:olive"}
 
 
 def read(path):

@@ -106,6 +106,9 @@ static bool layer_norm(line l) {
 static bool attention(line l) {
     return kind(l, "attention");
 }
+static bool transform(line l) {
+    return kind(l, "transform") && named(l, "complex") && bench_number(l.shape, "points", 0) == 1024;
+}
 static bool moves(line l) {
     return kind(l, "move") && (named(l, "transpose") || named(l, "concat") || named(l, "pad") || named(l, "gather"));
 }
@@ -155,6 +158,7 @@ static const set sets[] = {
     {"softmax", softmax, NAMED_PEER, "onnxruntime", {1.05, 0.95}, {1.4, 1.1}, 0},
     {"layer norm", layer_norm, NAMED_PEER, "onnxruntime", {3, 2}, {5, 3}, 0},
     {"attention", attention, BEST_PEER, NULL, {1.2, 0.95}, {1.5, 1.1}, 0},
+    {"transforms of 1,024 points", transform, NAMED_PEER, "fftw", {0.5, 0.5}, {1.0, 0.9}, 0},
     {"transpose, concat, pad, gather", moves, BENCH_COPY, NULL, {0.8, 0.5}, {0.95, 0.7}, 0},
     {"embedding gather", embedding, BENCH_COPY, NULL, {0.8, 0.8}, {0.95, 0.9}, 0},
     {"resize", resized, NAMED_PEER, "onnxruntime", {2, 2}, {4, 3}, 0},
