@@ -155,6 +155,7 @@ typedef struct emitter {
     uint32_t next_id, next_version, next_scan;
     bool has_reg;
 
+    int addressing;    /* inside of how many addresses */
     int lanes, active; /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
     emit_vec_position vec_position;
     emit_value mask; /* lanes for which statements take effect; llvm NULL: all */
@@ -196,7 +197,8 @@ enum emit_tag {
     EMIT_GROUP,
     EMIT_PACK,
     EMIT_ROUND_CAST,
-    EMIT_POSITIVE_CAST
+    EMIT_POSITIVE_CAST,
+    EMIT_PICK
 };
 
 /* ---- emit_core.c */

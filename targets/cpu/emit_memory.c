@@ -16,7 +16,9 @@ typedef struct access {
 static access access_of(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     access a = {.buffer = buffer, .b = &e->kernel->buffers.data[buffer]};
     a.size = (int64_t)lib_dtype_size(a.b->dtype);
+    e->addressing++;
     a.offset = emit_offset(e, buffer, rank, index);
+    e->addressing--;
     a.stride = a.offset.lane;
     a.pointer = emit_pointer(e, buffer, &a.offset, &a.displacement);
     a.alignment = emit_alignment(e, buffer, &a.offset);
@@ -122,6 +124,143 @@ static bool has_gather(const emitter *e, const access *a) {
     return e->features.x86 && e->features.level >= CPU_AVX2 && a->size >= 4;
 }
 
+/* At the builder's position; offsets of all lanes. */
+static LLVMValueRef gather_at(emitter *e, const access *a, emit_value mask, emit_value offsets) {
+    int lanes = e->lanes;
+    LLVMTypeRef type = memory_type(e, a, lanes);
+    LLVMValueRef pointers = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &offsets.llvm, 1, "");
+    LLVMValueRef all = mask.llvm ? mask.llvm : LLVMConstAllOnes(emit_vector_type(e->i1, lanes));
+    LLVMValueRef arguments[] = {pointers, LLVMConstInt(e->i32, (unsigned)a->size, false), all, LLVMConstNull(type)};
+    return emit_call(e, "llvm.masked.gather", type, LLVMTypeOf(pointers), 4, arguments);
+}
+
+/* ---- chosen by tables: tables of positions mostly ascend, by less than a few elements a lane. Then all that the lanes want lies between
+ * what the first and the last one want, few vectors, which are read and picked from. A gather where that is not so. What follows from
+ * the table alone is computed where the table is read. */
+
+enum { PICK_START, PICK_INDEX, PICK_NEAR, PICK_FAR, PICK_LAST, PICK_WANTED, PICK_PARTS = PICK_WANTED + 2 };
+typedef LLVMValueRef picking[PICK_PARTS];
+
+/* Is there an instruction that picks any elements of two vectors of these? */
+static bool picks(const emitter *e, const access *a, emit_value mask) {
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
+    int bytes = (int)a->size * e->lanes;
+    if (!a->offset.vector.llvm || !has_gather(e, a) || (mask.llvm && !LLVMIsConstant(mask.llvm))) return false;
+    if (e->weaves || here != e->level[e->top].block || LLVMGetBasicBlockTerminator(here)) return false;
+    return (e->features.level >= CPU_AVX512 && bytes == 64) || (bytes == 32 && a->size == 4);
+}
+
+/* Numbers of lanes, and what is said of them, at the level of the offsets. */
+static void prepare_picking(emitter *e, const access *a, emit_value offsets, picking p) {
+    LLVMBuilderRef b = e->builder;
+    int lanes = e->lanes, active = e->active;
+    bool wide = a->size == 8, missing = false;
+    uint64_t key[] = {EMIT_PICK, (uint64_t)(uintptr_t)offsets.llvm, (uint64_t)lanes << 32 | (uint64_t)active,
+                      (uint64_t)a->size, 0};
+    emit_value known;
+    for (int i = 0; i < PICK_PARTS && !missing; i++) {
+        key[4] = (uint64_t)i;
+        missing = !emit_find(e, 5, key, &known);
+        p[i] = missing ? NULL : known.llvm;
+    }
+    if (!missing) return;
+    LLVMValueRef all = emit_splat(e, offsets, lanes).llvm;
+    emit_at(e, offsets.level);
+    LLVMTypeRef integer = wide ? e->i64 : e->i32, bits = LLVMIntTypeInContext(e->context, (unsigned)lanes);
+    p[PICK_START] = LLVMBuildExtractElement(b, all, LLVMConstInt(e->i32, 0, false), "");
+    LLVMValueRef apart = LLVMBuildSub(b, all, emit_splat_of(e, p[PICK_START], lanes), ""), used[EMIT_MAX_LANES];
+    for (int i = 0; i < lanes; i++) used[i] = LLVMConstInt(e->i1, i < active, false);
+    if (active < lanes)
+        apart = LLVMBuildSelect(b, LLVMConstVector(used, (unsigned)lanes), apart, LLVMConstNull(LLVMTypeOf(apart)), "");
+    LLVMValueRef reach = LLVMBuildExtractElement(b, apart, LLVMConstInt(e->i32, (unsigned)active - 1, false), "");
+    LLVMValueRef beyond = LLVMBuildICmp(b, LLVMIntUGT, apart, emit_splat_of(e, reach, lanes), "");
+    LLVMValueRef ascends = LLVMBuildICmp(b, LLVMIntEQ, LLVMBuildBitCast(b, beyond, bits, ""), LLVMConstNull(bits), "");
+    for (int i = 0; i < 2; i++) {
+        LLVMValueRef close = LLVMBuildICmp(b, LLVMIntULT, reach, emit_i64(e, (int64_t)(2 << i) * lanes * a->size), "");
+        p[PICK_NEAR + i] = LLVMBuildAnd(b, ascends, close, "");
+    }
+    LLVMValueRef shift = LLVMConstInt(e->i64, wide ? 3 : 2, false);
+    p[PICK_INDEX] = LLVMBuildTrunc(b, LLVMBuildLShr(b, apart, emit_splat_of(e, shift, lanes), ""),
+                                   emit_vector_type(integer, lanes), "");
+    LLVMValueRef last = LLVMBuildTrunc(b, LLVMBuildLShr(b, reach, shift, ""), integer, "");
+    p[PICK_LAST] = emit_splat_of(e, last, lanes);
+    for (int i = 0; i < 2; i++)
+        p[PICK_WANTED + i] = LLVMBuildICmp(b, LLVMIntULE, emit_iota(e, integer, lanes, i * lanes, 1), p[PICK_LAST], "");
+    for (int i = 0; i < PICK_PARTS; i++) {
+        key[4] = (uint64_t)i;
+        emit_remember(e, 5, key, (emit_value){p[i], 0, offsets.level});
+    }
+}
+
+/* Elements `index` of the lanes of `low` and `high` one after the other; floats or integers of 4 or 8 bytes. */
+static LLVMValueRef pick(emitter *e, LLVMValueRef low, LLVMValueRef high, LLVMValueRef index, int lanes, bool wide) {
+    LLVMTypeRef type = emit_vector_type(wide ? e->f64 : e->f32, lanes);
+    low = LLVMBuildBitCast(e->builder, low, type, ""), high = LLVMBuildBitCast(e->builder, high, type, "");
+    if (e->features.level >= CPU_AVX512) {
+        const char *name = wide          ? "llvm.x86.avx512.vpermi2var.pd.512"
+                           : lanes == 16 ? "llvm.x86.avx512.vpermi2var.ps.512"
+                                         : "llvm.x86.avx512.vpermi2var.ps.256";
+        return emit_call(e, name, NULL, NULL, 3, (LLVMValueRef[]){low, index, high});
+    }
+    LLVMValueRef second = LLVMBuildICmp(e->builder, LLVMIntUGE, index, emit_fill(e, e->i32, lanes, lanes), "");
+    low = emit_call(e, "llvm.x86.avx2.permps", NULL, NULL, 2, (LLVMValueRef[]){low, index});
+    high = emit_call(e, "llvm.x86.avx2.permps", NULL, NULL, 2, (LLVMValueRef[]){high, index});
+    return LLVMBuildSelect(e->builder, second, high, low, "");
+}
+
+/* Of vectors 2*pair and 2*pair + 1 behind the first element, none read past the last one. */
+static LLVMValueRef pick_pair(emitter *e, const access *a, const picking p, int pair) {
+    int lanes = e->lanes;
+    LLVMTypeRef type = memory_type(e, a, lanes), integer = a->size == 8 ? e->i64 : e->i32;
+    LLVMValueRef part[2],
+        first = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, (LLVMValueRef *)&p[PICK_START], 1, "");
+    for (int i = 0; i < 2; i++) {
+        int64_t from = (int64_t)(2 * pair + i) * lanes;
+        LLVMValueRef wanted = p[PICK_WANTED + i], offset = emit_i64(e, from * a->size);
+        if (pair)
+            wanted = LLVMBuildICmp(e->builder, LLVMIntULE, emit_iota(e, integer, lanes, from, 1), p[PICK_LAST], "");
+        part[i] =
+            masked_load(e, type, LLVMBuildGEP2(e->builder, e->i8, first, &offset, 1, ""), (uint32_t)a->size, wanted);
+    }
+    return pick(e, part[0], part[1], p[PICK_INDEX], lanes, a->size == 8);
+}
+
+static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, emit_value offsets) {
+    enum { NEAR, FAR, ANY, WAYS };
+    LLVMBuilderRef b = e->builder;
+    int lanes = e->lanes;
+    bool wide = a->size == 8, far = e->features.level >= CPU_AVX512;
+    LLVMTypeRef type = emit_vector_type(wide ? e->f64 : e->f32, lanes), integer = wide ? e->i64 : e->i32;
+    picking p;
+    prepare_picking(e, a, offsets, p);
+    LLVMBasicBlockRef block[WAYS] = {emit_block(e, "near"), far ? emit_block(e, "far") : NULL, emit_block(e, "any")};
+    LLVMBasicBlockRef further = far ? emit_block(e, "further") : block[ANY], after = emit_block(e, "picked");
+    LLVMValueRef result[WAYS];
+    emit_at(e, e->top);
+    LLVMBuildCondBr(b, p[PICK_NEAR], block[NEAR], further);
+    LLVMPositionBuilderAtEnd(b, block[NEAR]);
+    result[NEAR] = pick_pair(e, a, p, 0);
+    LLVMBuildBr(b, after);
+    if (far) {
+        LLVMPositionBuilderAtEnd(b, further);
+        LLVMBuildCondBr(b, p[PICK_FAR], block[FAR], block[ANY]);
+        LLVMPositionBuilderAtEnd(b, block[FAR]);
+        LLVMValueRef low = pick_pair(e, a, p, 0), high = pick_pair(e, a, p, 1);
+        LLVMValueRef above = LLVMBuildICmp(b, LLVMIntUGE, p[PICK_INDEX], emit_fill(e, integer, lanes, 2 * lanes), "");
+        result[FAR] = LLVMBuildSelect(b, above, high, low, "");
+        LLVMBuildBr(b, after);
+    }
+    LLVMPositionBuilderAtEnd(b, block[ANY]);
+    result[ANY] = LLVMBuildBitCast(b, gather_at(e, a, mask, emit_splat(e, offsets, lanes)), type, "");
+    LLVMBuildBr(b, after);
+    e->level[e->top].block = after;
+    emit_at(e, e->top);
+    LLVMValueRef value = LLVMBuildPhi(b, type, "");
+    for (int i = 0; i < WAYS; i++)
+        if (i != FAR || far) LLVMAddIncoming(value, &result[i], &block[i], 1);
+    return LLVMBuildBitCast(b, value, memory_type(e, a, lanes), "");
+}
+
 static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_value offsets) {
     int lanes = e->lanes;
     LLVMTypeRef type = memory_type(e, a, lanes);
@@ -141,10 +280,10 @@ static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_va
         }
         return result;
     }
-    LLVMValueRef pointers = addresses(e, a, offsets);
-    LLVMValueRef all = mask.llvm ? mask.llvm : LLVMConstAllOnes(emit_vector_type(e->i1, lanes));
-    LLVMValueRef arguments[] = {pointers, LLVMConstInt(e->i32, (unsigned)a->size, false), all, LLVMConstNull(type)};
-    return emit_call(e, "llvm.masked.gather", type, LLVMTypeOf(pointers), 4, arguments);
+    if (picks(e, a, mask)) return picked_load(e, a, mask, offsets);
+    offsets = emit_splat(e, offsets, lanes);
+    emit_at(e, e->top);
+    return gather_at(e, a, mask, offsets);
 }
 
 /* Lanes whose offsets are known and run in pieces of 16 bytes or more through memory: how many lanes a piece has; 0: they do not. `at`
@@ -229,6 +368,20 @@ static int load_level(const emitter *e, const access *a) {
     return level;
 }
 
+/* Neighbours in memory, the same for all that runs inside the level that they belong to: tables that make addresses are read there, and what
+ * follows from them is computed there. */
+static bool is_row(const emitter *e, const access *a, emit_value guard, emit_value mask) {
+    return !guard.llvm && !e->mask.llvm && (!mask.llvm || LLVMIsConstant(mask.llvm)) && a->stride == a->size &&
+           !a->offset.vector.llvm;
+}
+
+static LLVMValueRef row_load(emitter *e, const access *a, emit_value mask, int level) {
+    LLVMTypeRef type = memory_type(e, a, e->lanes);
+    emit_at(e, level);
+    if (!mask.llvm) return plain_load(e, type, address(e, a, 0), a->alignment);
+    return masked_load(e, type, address(e, a, 0), a->alignment, mask.llvm);
+}
+
 /* All lanes read one element. Where the guard is false, zeros of the module are read instead of the address. */
 static emit_value uniform_load(emitter *e, const access *a, emit_value guard) {
     uint64_t key[] = {EMIT_MEMORY, (uint64_t)(uintptr_t)a->pointer.llvm, (uint64_t)a->displacement,
@@ -267,7 +420,8 @@ static emit_value vector_load(emitter *e, const access *a, emit_value guard) {
     } else if (uniform_guard) {
         mask = emit_both(e, mask, emit_splat(e, guard, e->lanes));
     }
-    LLVMValueRef loaded = lane_load(e, &safe, mask);
+    if (e->addressing && is_row(e, a, guard, mask)) value.level = (int16_t)load_level(e, a);
+    LLVMValueRef loaded = value.level < e->top ? row_load(e, a, mask, value.level) : lane_load(e, &safe, mask);
     value.llvm = from_memory(e, a, loaded);
     return emit_remember(e, 6, key, value);
 }

@@ -15,6 +15,13 @@ void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool who
     nest->loop[nest->count++] = (rules_loop){name, extent, whole};
 }
 
+/* A divisor of the extent, so that no last task is smaller and needs code of its own; at most twice what is asked for, else that. */
+static int64_t even_share(int64_t extent, int64_t least) {
+    for (int64_t n = least; n <= 2 * least && n < extent; n++)
+        if (extent % n == 0) return n;
+    return least;
+}
+
 void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     rules *r = nest->r;
     const char *name = nest->stage->name;
@@ -32,6 +39,7 @@ void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least) {
     if (edge->extent < 0) {
         tir_schedule_add(r->schedule, "par %s.%s", name, edge->name);
     } else if (!edge->whole && factor > 0 && edge->extent > factor) {
+        factor = even_share(edge->extent, factor);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, edge->name, (long long)factor);
         tir_schedule_add(r->schedule, "par %s.to", name);
         *edge = (rules_loop){"ti", factor, true};
@@ -442,7 +450,7 @@ static bool map_transposed(rules *r, int s) {
     return true;
 }
 
-/* ---- straight maps */
+/* ---- maps by tables */
 
 /* Is what a point reads or computes chosen by its position along an axis? Where the choice is between a value and a constant, masked
  * loads make it. */
@@ -451,6 +459,79 @@ typedef struct choice_search {
     bool constants; /* also between a value and a constant */
     bool found;
 } choice_search;
+
+static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    choice_search *search = user;
+    if (tir_op_of(pool, e) == TIR_LOAD && tir_uses(pool, e, search->var)) search->found = true;
+    return rebuilt;
+}
+
+/* Are elements chosen along an axis by data that do not change along another one? Words of 4 bytes at least, which processors can pick out
+ * of vectors. */
+static bool chosen_along(rules *r, int s, int axis, int row) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    bool found = false;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        if (access[i].stride[axis] != RULES_IRREGULAR || lib_dtype_size(tensor->dtype) < 4) continue;
+        choice_search along = {.var = stage->axis[axis].var}, down = {.var = stage->axis[row].var};
+        const int last = tensor->rank - 1;
+        for (int d = 0; d < tensor->rank; d++) {
+            tir_expr index = tir_operand(r->region->pool, access[i].load, d);
+            tir_rewrite(r->region->pool, index, meet_table, &along);
+            if (d == last) tir_rewrite(r->region->pool, index, meet_table, &down);
+            if (d < last && along.found) return false;
+        }
+        if (!along.found || down.found) return false;
+        found = true;
+    }
+    return found && count < RULES_ACCESSES;
+}
+
+/* What follows from a table for one vector serves a block of rows. */
+static bool map_chosen(rules *r, int s) {
+    enum { ROWS = 16, FEW = 8, LEAST = 2 };
+    const tir_stage *stage = &r->region->stages.data[s];
+    int last = last_long_axis(r, stage), row = last - 1;
+    int64_t lanes = rules_lanes(r, s);
+    while (row > 0 && rules_extent(r, &stage->axis[row]) == 1) row--;
+    if (row < 0 || lanes < 2 || last != stage->space - 1 || rules_store_stride(r, s, last) != 1) return false;
+    int64_t extent = rules_extent(r, &stage->axis[last]), rows = rules_extent(r, &stage->axis[row]);
+    if (extent < lanes || rows < LEAST || !chosen_along(r, s, last, row)) return false;
+    const char *name = stage->name, *inner = stage->axis[row].name, *vector = stage->axis[last].name;
+    rules_nest nest = {.r = r, .stage = stage};
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < row; a++) {
+        rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+        lib_text_format(&order, " %s", stage->axis[a].name);
+    }
+    if (rows > ROWS) {
+        int64_t each = bytes_read(r, stage) > r->machine->l2 ? FEW : ROWS, blocks; /* memory likes few streams */
+        for (int64_t n = each; n >= each / 2 && rows % each; n--)
+            if (rows % n == 0) each = n;
+        blocks = up(rows, each);
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> r_o r_i peel", name, inner, (long long)each);
+        rules_add_loop(&nest, "r_o", blocks, false);
+        lib_text_add(&order, " r_o");
+        inner = "r_i", rows = each;
+    }
+    if (extent > lanes) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", name, vector, (long long)lanes);
+        lib_text_add(&order, " v_o");
+        vector = "v_i";
+    }
+    for (int a = row + 1; a < last; a++) lib_text_format(&order, " %s", stage->axis[a].name);
+    tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data ? order.data : "", inner, vector);
+    rules_form_tasks(&nest, rows * extent, TASK_POINTS);
+    tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
+    rules_store_past_caches(r, stage);
+    return true;
+}
+
+/* ---- straight maps */
 
 static tir_expr meet_choice(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     choice_search *search = user;
@@ -551,5 +632,6 @@ static void map_straight(rules *r, int s) {
 }
 
 void rules_map(rules *r, int root) {
-    if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root)) map_straight(r, root);
+    if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root) && !map_chosen(r, root))
+        map_straight(r, root);
 }
