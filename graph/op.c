@@ -22,7 +22,9 @@
     X(resize)       \
     X(quantize)     \
     X(fourier)      \
-    X(recurrent)
+    X(recurrent)    \
+    X(activation)   \
+    X(rearrange)
 
 #define X(family) extern const graph_op *const graph_ops_##family[];
 FAMILIES(X)

@@ -493,6 +493,7 @@ static inline bound bound_node(lib_arena *arena, const bound_row *r) {
         return bound_contract(r);
     if (bound_is(r, "softmax log_softmax logsumexp cross_entropy variance layer_norm rms_norm")) return bound_rows(r);
     if (bound_is(r, "attention")) return bound_attention(r);
+    if (bound_is(r, "roll trilu tile")) return bound_injective(r);
     if (bound_is(r, "resize")) return bound_sampled(r);
     if (bound_is(r, "one_hot")) return (bound){.error = r->in[0].error > 0 ? INFINITY : 0, .magnitude = 1};
     if (r->inputs == 0) return (bound){.error = INFINITY, .magnitude = INFINITY, .special = true};

@@ -21,7 +21,11 @@ static inline void add_unary(gen *g) {
 static inline void add_activation(gen *g) {
     char op[32];
     TRY(gen_any(g, "f", 0), x);
-    gen_word(g, "relu relu6 leaky_relu elu silu gelu hard_sigmoid hard_swish softplus relu", op);
+    gen_word(
+        g,
+        "relu relu6 leaky_relu elu silu gelu hard_sigmoid hard_swish softplus relu softsign thresholded_relu shrink celu selu "
+        "mish quick_gelu log_sigmoid hard_tanh tanh_shrink",
+        op);
     gen_node(g, "%s(%s%s)", op, NAME(x), strcmp(op, "gelu") == 0 && gen_one_in(g, 2) ? ", approximate=tanh" : "");
 }
 
@@ -509,6 +513,25 @@ static inline void add_window(gen *g) {
              gen_integers(v->rank, k.dilation).text);
 }
 
+static inline void add_rearranged(gen *g) {
+    TRY(gen_any(g, "bif", 2), x);
+    const gen_value *v = &g->value[x];
+    int axis = gen_axis(g, v);
+    switch (gen_below(g, 3)) {
+    case 0: gen_node(g, "roll(%s, shift=[%lld], axes=[%d])", NAME(x), (long long)gen_between(g, -9, 9), axis); break;
+    case 1:
+        gen_node(g, "trilu(%s, upper=%s, diagonal=%lld)", NAME(x), gen_one_in(g, 2) ? "true" : "false",
+                 (long long)gen_between(g, -2, 2));
+        break;
+    default: {
+        gen_value repeats = {.rank = v->rank};
+        for (int i = 0; i < v->rank; i++) gen_set_dim(&repeats, i, gen_between(g, 1, i == axis ? 3 : 1));
+        if (v->rank <= DLC_MAX_RANK / 2)
+            gen_node(g, "tile(%s, repeats=%s)", NAME(x), gen_dims(&repeats, 0, v->rank).text);
+    }
+    }
+}
+
 static inline void add_resize(gen *g) {
     char mode[32], coordinates[32];
     TRY(gen_any(g, "f", 1), x);
@@ -663,7 +686,7 @@ static const struct {
     {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},    {4, add_einsum},
     {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention}, {3, add_classes},
     {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},     {2, add_dft},
-    {2, add_resize},
+    {2, add_resize},      {3, add_rearranged},
 };
 
 #endif

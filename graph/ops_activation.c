@@ -1,0 +1,285 @@
+/* Activations beside those of ops_composite.c, and gated units: maps only. In f16 and bf16 they compute in f32 and round once. */
+#include "graph/build.h"
+#include "graph/ops_common.h"
+
+#ifdef DLC_REFERENCE
+#include <math.h>
+#endif
+
+#define ACTIVATION(name) static graph_id activate_##name(graph *g, graph_id x, const graph_attribute *attribute)
+#define PARAMETER(i) (attribute[i].number)
+
+static graph_id zero_like(graph *g, graph_id x) {
+    return graph_full_like(g, x, 0);
+}
+
+ACTIVATION(softsign) {
+    (void)attribute;
+    return graph_div(g, x, graph_add_number(g, graph_abs(g, x), 1));
+}
+ACTIVATION(thresholded_relu) {
+    return graph_select(g, graph_gt(g, x, graph_scalar_like(g, x, PARAMETER(0))), x, zero_like(g, x));
+}
+ACTIVATION(shrink) {
+    const double lambda = PARAMETER(0), bias = PARAMETER(1);
+    graph_id high = graph_select(g, graph_gt(g, x, graph_scalar_like(g, x, lambda)), graph_add_number(g, x, -bias),
+                                 zero_like(g, x));
+    return graph_select(g, graph_lt(g, x, graph_scalar_like(g, x, -lambda)), graph_add_number(g, x, bias), high);
+}
+ACTIVATION(celu) {
+    const double alpha = PARAMETER(0);
+    graph_id low = graph_mul_number(g, graph_expm1(g, graph_div(g, x, graph_scalar_like(g, x, alpha))), alpha);
+    return graph_select(g, graph_lt(g, x, graph_scalar_like(g, x, 0)), low, x);
+}
+ACTIVATION(selu) {
+    const double alpha = PARAMETER(0), gamma = PARAMETER(1);
+    graph_id low = graph_mul_number(g, graph_expm1(g, x), alpha * gamma);
+    return graph_select(g, graph_lt(g, x, graph_scalar_like(g, x, 0)), low, graph_mul_number(g, x, gamma));
+}
+/* tanh(log(1 + e)) = (e^2 + 2e) / (e^2 + 2e + 2) with e = exp(x), and 1 for large x */
+ACTIVATION(mish) {
+    (void)attribute;
+    enum { LARGE = 20 };
+    graph_id e = graph_exp(g, graph_min(g, x, graph_scalar_like(g, x, LARGE)));
+    graph_id n = graph_mul(g, e, graph_add_number(g, e, 2));
+    return graph_mul(g, x, graph_div(g, n, graph_add_number(g, n, 2)));
+}
+ACTIVATION(quick_gelu) {
+    return graph_mul(g, x, graph_logistic(g, graph_mul_number(g, x, PARAMETER(0))));
+}
+/* min(x, 0) - log(1 + exp(-|x|)) neither overflows nor cancels */
+ACTIVATION(log_sigmoid) {
+    (void)attribute;
+    graph_id tail = graph_log1p(g, graph_exp(g, graph_neg(g, graph_abs(g, x))));
+    return graph_sub(g, graph_min(g, x, graph_scalar_like(g, x, 0)), tail);
+}
+ACTIVATION(hard_tanh) {
+    return graph_clamp(g, graph_scalar_like(g, x, PARAMETER(0)), x, graph_scalar_like(g, x, PARAMETER(1)));
+}
+ACTIVATION(tanh_shrink) {
+    (void)attribute;
+    return graph_sub(g, x, graph_tanh(g, x));
+}
+
+static void infer_same(graph_infer *infer) {
+    infer->result[0] = infer->operand[0];
+}
+
+/* ---- prelu: a slope that broadcasts to x */
+
+static void infer_prelu(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *slope = &infer->operand[1];
+    graph_infer_same_dtype(infer, 0, 2);
+    if (slope->rank > x->rank)
+        graph_infer_fail(infer, "slope has rank %d, expected at most that of x, %d", slope->rank, x->rank);
+    for (int i = 0; i < slope->rank; i++) {
+        int64_t extent;
+        if (tir_is_const(infer->g->pool, slope->dim[i], &extent) && extent == 1) continue;
+        graph_infer_equal(infer, slope->dim[i], x->dim[x->rank - slope->rank + i],
+                          "dimensions of slope other than 1 and the last ones of x");
+    }
+    infer->result[0] = *x;
+}
+
+static void expand_prelu(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    graph_id x = graph_widen(g, e->input[0]);
+    graph_id slope = graph_broadcast_to(g, graph_widen(g, e->input[1]), shape.rank, shape.dim);
+    graph_id below = graph_lt(g, x, graph_scalar_like(g, x, 0));
+    e->result[0] = graph_cast(g, graph_select(g, below, graph_mul(g, x, slope), x), shape.dtype);
+}
+
+/* ---- glu: the first half along an axis times a function of the second one */
+
+enum { GLU_AXIS, GLU_GATE };
+enum { GATE_LOGISTIC, GATE_SILU, GATE_GELU, GATE_RELU, GATE_NONE };
+
+static void infer_glu(graph_infer *infer) {
+    tir_pool *pool = infer->g->pool;
+    const graph_shape *x = &infer->operand[0];
+    int axis = graph_infer_axis(infer, infer->attribute[GLU_AXIS].integer, x->rank, "axis");
+    tir_expr two = tir_index(pool, 2);
+    graph_infer_equal(infer, tir_rem(pool, x->dim[axis], two), tir_index(pool, 0), "the axis' size modulo 2, and 0,");
+    infer->result[0] = *x;
+    infer->result[0].dim[axis] = tir_div(pool, x->dim[axis], two);
+}
+
+static void expand_glu(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    int axis = graph_axis_of(e->attribute[GLU_AXIS].integer, shape.rank);
+    tir_expr none = tir_index(g->pool, 0), half = tir_div(g->pool, shape.dim[axis], tir_index(g->pool, 2));
+    graph_id x = graph_widen(g, e->input[0]);
+    graph_id value = graph_slice_axis(g, x, axis, none, half);
+    graph_id gate = graph_slice_axis(g, x, axis, half, tir_add(g->pool, half, half));
+    switch (e->attribute[GLU_GATE].integer) {
+    case GATE_LOGISTIC: gate = graph_logistic(g, gate); break;
+    case GATE_SILU: gate = graph_silu(g, gate); break;
+    case GATE_GELU: gate = graph_mul(g, gate, graph_normal_cdf(g, gate)); break;
+    case GATE_RELU: gate = graph_max(g, gate, graph_scalar_like(g, gate, 0)); break;
+    default: break;
+    }
+    e->result[0] = graph_cast(g, graph_mul(g, value, gate), shape.dtype);
+}
+
+/* ---- references */
+
+#ifdef DLC_REFERENCE
+
+#define NUMBER(name, expression)                                              \
+    static double number_##name(double x, const graph_attribute *attribute) { \
+        (void)attribute;                                                      \
+        return expression;                                                    \
+    }
+NUMBER(softsign, x / (1 + fabs(x)))
+NUMBER(thresholded_relu, x > PARAMETER(0) ? x : 0)
+NUMBER(shrink, x<-PARAMETER(0) ? x + PARAMETER(1) : x> PARAMETER(0) ? x - PARAMETER(1) : 0)
+NUMBER(celu, x < 0 ? PARAMETER(0) * expm1(x / PARAMETER(0)) : x)
+NUMBER(selu, PARAMETER(1) * (x < 0 ? PARAMETER(0) * expm1(x) : x))
+NUMBER(mish, x *tanh(log1p(exp(x))))
+NUMBER(quick_gelu, x / (1 + exp(-PARAMETER(0) * x)))
+NUMBER(log_sigmoid, (x < 0 ? x : 0) - log1p(exp(-fabs(x))))
+NUMBER(hard_tanh, fmin(fmax(x, PARAMETER(0)), PARAMETER(1)))
+NUMBER(tanh_shrink, x - tanh(x))
+
+static void reference_prelu(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *slope = &r->operand[1];
+    int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
+    if (graph_reference_count(x) == 0) return;
+    do {
+        for (int i = 0; i < slope->rank; i++) from[i] = slope->dim[i] == 1 ? 0 : at[x->rank - slope->rank + i];
+        double value = x->data[graph_reference_at(x, at)];
+        r->result[0].data[graph_reference_at(x, at)] =
+            value < 0 ? value * slope->data[graph_reference_at(slope, from)] : value;
+    } while (graph_reference_next(x, at));
+}
+
+static void reference_glu(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
+    int64_t at[DLC_MAX_RANK] = {0}, axis = r->attribute[GLU_AXIS].integer;
+    if (axis < 0) axis += x->rank;
+    if (graph_reference_count(y) == 0) return;
+    do {
+        int64_t from[DLC_MAX_RANK];
+        for (int i = 0; i < x->rank; i++) from[i] = at[i];
+        double value = x->data[graph_reference_at(x, from)];
+        from[axis] += y->dim[axis];
+        double t = x->data[graph_reference_at(x, from)], gate = t;
+        switch (r->attribute[GLU_GATE].integer) {
+        case GATE_LOGISTIC: gate = 1 / (1 + exp(-t)); break;
+        case GATE_SILU: gate = t / (1 + exp(-t)); break;
+        case GATE_GELU: gate = 0.5 * t * erfc(-t / sqrt(2.0)); break;
+        case GATE_RELU: gate = t > 0 ? t : 0; break;
+        default: break;
+        }
+        y->data[graph_reference_at(y, at)] = value * gate;
+    } while (graph_reference_next(y, at));
+}
+
+#endif
+
+/* ---- rows */
+
+#define NO_ATTRIBUTES                                  \
+    {                                                  \
+        { NULL, GRAPH_ATTR_INTEGER, NULL, NULL, NULL } \
+    }
+#define ALPHA_ATTRIBUTES                                                 \
+    {                                                                    \
+        { "alpha", GRAPH_ATTR_FLOAT, NULL, "1.0", "see the definition" } \
+    }
+#define SHRINK_ATTRIBUTES                                                               \
+    {                                                                                   \
+        {"lambda", GRAPH_ATTR_FLOAT, NULL, "0.5", "what is not beyond it becomes 0"}, { \
+            "bias", GRAPH_ATTR_FLOAT, NULL, "0.0", "what the rest moves towards 0"      \
+        }                                                                               \
+    }
+#define SELU_ATTRIBUTES                                                                                   \
+    {                                                                                                     \
+        {"alpha", GRAPH_ATTR_FLOAT, NULL, "1.6732632423543772", "what -y/gamma tends to for lowest x"}, { \
+            "gamma", GRAPH_ATTR_FLOAT, NULL, "1.0507009873554805", "slope of positive x"                  \
+        }                                                                                                 \
+    }
+#define QUICK_ATTRIBUTES                                          \
+    {                                                             \
+        { "alpha", GRAPH_ATTR_FLOAT, NULL, "1.702", "steepness" } \
+    }
+#define RANGE_ATTRIBUTES                                           \
+    {                                                              \
+        {"low", GRAPH_ATTR_FLOAT, NULL, "-1.0", "least result"}, { \
+            "high", GRAPH_ATTR_FLOAT, NULL, "1.0", "greatest"      \
+        }                                                          \
+    }
+#define SAMPLES(name) name "(T[17, 23] in -3..6)\n" name "(T[])\n" name "(T[3, 0, 2])\n" name "(T[2, 1, 3, 1, 2, 5])"
+
+/* name, attributes, tolerance in ulp, samples, doc */
+#define ACTIVATION_TABLE(X)                                                                                         \
+    X(softsign, NO_ATTRIBUTES, 4, SAMPLES("softsign"), "x/(1 + |x|). ONNX Softsign.")                               \
+    X(thresholded_relu, ALPHA_ATTRIBUTES, 0, SAMPLES("thresholded_relu") "\nthresholded_relu(T[9], alpha=0.25)",    \
+      "x > alpha ? x : 0. ONNX ThresholdedRelu.")                                                                   \
+    X(shrink, SHRINK_ATTRIBUTES, 2, SAMPLES("shrink") "\nshrink(T[67] in -3..3, lambda=1.0, bias=1.0)",             \
+      "x < -lambda ? x + bias : x > lambda ? x - bias : 0: hard without bias, soft with bias lambda. ONNX Shrink.") \
+    X(celu, ALPHA_ATTRIBUTES, 16, SAMPLES("celu") "\ncelu(T[67] in -3..3, alpha=0.7)",                              \
+      "x < 0 ? alpha*(exp(x/alpha) - 1) : x. ONNX Celu; Barron 2017.")                                              \
+    X(selu, SELU_ATTRIBUTES, 16, SAMPLES("selu") "\nselu(T[67] in -3..3, alpha=0.7, gamma=2.0)",                    \
+      "gamma*(x < 0 ? alpha*(exp(x) - 1) : x). ONNX Selu; Klambauer et al. 2017.")                                  \
+    X(mish, NO_ATTRIBUTES, 32, SAMPLES("mish"), "x*tanh(log(1 + exp(x))). ONNX Mish; Misra 2019.")                  \
+    X(quick_gelu, QUICK_ATTRIBUTES, 16, SAMPLES("quick_gelu") "\nquick_gelu(T[67] in -2..4, alpha=1.0)",            \
+      "x*logistic(alpha*x). Hendrycks and Gimpel 2016.")                                                            \
+    X(log_sigmoid, NO_ATTRIBUTES, 16, SAMPLES("log_sigmoid"), "log(logistic(x)). PyTorch LogSigmoid.")              \
+    X(hard_tanh, RANGE_ATTRIBUTES, 1, SAMPLES("hard_tanh") "\nhard_tanh(T[67] in -3..3, low=-0.5, high=2.0)",       \
+      "min(max(x, low), high). PyTorch Hardtanh.")                                                                  \
+    X(tanh_shrink, NO_ATTRIBUTES, 4096, SAMPLES("tanh_shrink"),                                                     \
+      "x - tanh(x), computed so: exact to units of the last place of x, not of the result. PyTorch Tanhshrink.")
+
+#define X(name_, attributes_, tolerance_, samples_, doc_)                                                             \
+    static void expand_##name_(graph_expand *e) {                                                                     \
+        dlc_dtype dtype = graph_shape_of(e->g, e->input[0])->dtype;                                                   \
+        e->result[0] = graph_cast(e->g, activate_##name_(e->g, graph_widen(e->g, e->input[0]), e->attribute), dtype); \
+    }
+ACTIVATION_TABLE(X)
+#undef X
+#ifdef DLC_REFERENCE
+#define X(name_, attributes_, tolerance_, samples_, doc_)                               \
+    static void reference_##name_(const graph_reference *r) {                           \
+        for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)              \
+            r->result[0].data[i] = number_##name_(r->operand[0].data[i], r->attribute); \
+    }
+ACTIVATION_TABLE(X)
+#undef X
+#endif
+
+#define FORM(name_, inputs_, operands_, tolerance_)                                                        \
+    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1, \
+    .operands = operands_, .dtypes = "float", .expand = expand_##name_,                                    \
+    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+
+#define X(name_, attributes_, tolerance_, samples_, doc_)                                           \
+    static const graph_op row_##name_ = {FORM(name_, 1, "x", tolerance_), .attribute = attributes_, \
+                                         .infer = infer_same, .samples = samples_, .doc = doc_};
+ACTIVATION_TABLE(X)
+#undef X
+
+static const graph_op row_prelu = {
+    FORM(prelu, 2, "x slope", 2),
+    .infer = infer_prelu,
+    .samples = "prelu(T[5, 7], T[7])\nprelu(T[2, 3, 5, 4], T[3, 1, 1])\nprelu(T[13], T[])\nprelu(T[3, 0], T[1])",
+    .doc = "x < 0 ? slope*x : x; slope broadcasts to x. ONNX PRelu; He et al. 2015.",
+};
+
+static const graph_op row_glu = {
+    FORM(glu, 1, "x", 32),
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "axis that is halved"},
+                  {"gate", GRAPH_ATTR_ENUM, "logistic silu gelu relu none", "logistic", "function of the gate"}},
+    .infer = infer_glu,
+    .samples = "glu(T[5, 14])\nglu(T[6, 7], axis=0, gate=silu)\nglu(T[2, 10] in -2..4, gate=gelu)\n"
+               "glu(T[2, 10], gate=relu)\nglu(T[2, 4, 3], axis=-2, gate=none)\nglu(T[0, 4])",
+    .doc =
+        "a*gate(b) for the first half a and the second half b of x along axis: GLU, SwiGLU (silu), GEGLU (gelu), ReGLU, "
+        "bilinear (none). Dauphin et al. 2017; Shazeer 2020.",
+};
+
+#define X(name_, attributes_, tolerance_, samples_, doc_) &row_##name_,
+const graph_op *const graph_ops_activation[] = {ACTIVATION_TABLE(X) & row_prelu, &row_glu, NULL};
+#undef X
