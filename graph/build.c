@@ -353,7 +353,7 @@ GRAPH_BUILD_REDUCE(X)
 
 graph_id graph_reduce_mean(graph *g, graph_id x, int count, const int64_t *axes, bool keep) {
     dlc_dtype dtype = graph_shape_of(g, x)->dtype;
-    if (dtype == DLC_F16 || dtype == DLC_BF16) x = graph_cast(g, x, DLC_F32); /* neither sum nor count may overflow */
+    if (lib_dtype_is_narrow_float(dtype)) x = graph_cast(g, x, DLC_F32); /* neither sum nor count may overflow */
     graph_id sum = graph_reduce_sum(g, x, count, axes, keep);
     return graph_cast(g, graph_div(g, sum, graph_count_of(g, x, count, axes)), dtype);
 }

@@ -178,9 +178,9 @@ bool graph_is(const graph *g, graph_id value, const char *op_name);
 void graph_op_operand(const graph_op *op, int operand, char name[32], bool *optional); /* from `operands` */
 bool graph_op_operand_is_typed(const graph_op *op, int operand);                       /* a T in the first sample */
 
-/* What sums of the dtype are kept in: f32 for f16 and bf16, else the dtype itself. */
+/* What sums of the dtype are kept in: f32 for floats of less bits, else the dtype itself. */
 static inline dlc_dtype graph_sum_dtype(dlc_dtype dtype) {
-    return dtype == DLC_F16 || dtype == DLC_BF16 ? DLC_F32 : dtype;
+    return lib_dtype_is_narrow_float(dtype) ? DLC_F32 : dtype;
 }
 
 /* Typed helpers for passes and expansions: graph_add(g, a, b), graph_exp(g, x), ...; broadcasting done like the public builder. See

@@ -147,11 +147,13 @@ SCALAR(is_nan) {
 
 SCALAR(is_inf) {
     (void)dtype, (void)attribute;
+    if (!lib_float_of((dlc_dtype)tir_dtype_of(pool, x[0])).infinite) return tir_bool(pool, false);
     return tir_eq(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
 }
 
 SCALAR(is_finite) {
     (void)dtype, (void)attribute;
+    if (!lib_float_of((dlc_dtype)tir_dtype_of(pool, x[0])).infinite) return tir_eq(pool, x[0], x[0]);
     return tir_lt(pool, tir_unary(pool, TIR_ABS, x[0]), tir_highest(pool, tir_dtype_of(pool, x[0])));
 }
 
@@ -515,7 +517,7 @@ static void reference_bit_cast(const graph_reference *r) {
       "a - b * floor(a / b), sign of b; integers: a mod 0 = 0; floats: NaN for b = 0. NumPy mod, ONNX Mod.")           \
     X(atan2, 2, "y x", "float", 0, graph_infer_map, 2, BINARY,                                                         \
       "Angle of the point (x, y) in radians, in -pi..pi; as C99 atan2 at zeros and infinities. StableHLO atan2.")      \
-    X(next_after, 2, "a b", "float", 0, graph_infer_map, 0, BINARY,                                                    \
+    X(next_after, 2, "a b", "f16 bf16 f32 f64", 0, graph_infer_map, 0, BINARY,                                                    \
       "The next number of the dtype from a towards b; b where they are equal; NaN if either is NaN. CHLO next_after.") \
     X(shift_left, 2, "a b", "int", 0, graph_infer_map, 0, SHIFT,                                                       \
       "a * 2**b, wrapping; 0 for b beyond the width, or negative. StableHLO shift_left.")                              \

@@ -111,7 +111,7 @@ static void compute_bits(graph_compute *c) {
 /* How many random bits a number of [0, 1) takes: as many as the dtype has digits, so that all multiples of 2^-digits
  * occur and none is rounded. */
 static int digits_of(dlc_dtype dtype) {
-    return dtype == DLC_F64 ? 53 : dtype == DLC_F32 ? 24 : dtype == DLC_F16 ? 11 : 8;
+    return lib_float_of(dtype).digits;
 }
 
 /* (bits + offset) * 2^-digits */
@@ -226,7 +226,7 @@ static void reference_bits(const graph_reference *r) {
 }
 
 static double reference_fraction(const graph_reference *r, dlc_dtype dtype, int64_t i, int64_t part, int offset) {
-    int digits = dtype == DLC_F64 ? 53 : dtype == DLC_F32 ? 24 : dtype == DLC_F16 ? 11 : 8;
+    int digits = lib_float_of(dtype).digits;
     uint64_t word = reference_word(r, dtype == DLC_F64, i, part) & ((UINT64_C(1) << digits) - 1);
     return ldexp((double)(word + (uint64_t)offset), -digits);
 }

@@ -246,7 +246,9 @@ static bool in_words(const reduction *f, dlc_dtype t) {
     return graph_reference_integral(t) && f->integer;
 }
 static double first_number(const reduction *f, dlc_dtype t) {
-    return graph_reference_integral(t) ? f->integer_first : f->number_first;
+    if (graph_reference_integral(t)) return f->integer_first;
+    const lib_float_info info = lib_float_of(t);
+    return isinf(f->number_first) && !info.infinite ? copysign(info.greatest, f->number_first) : f->number_first;
 }
 
 /* For every result, all elements that lie above it. */

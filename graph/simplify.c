@@ -195,21 +195,18 @@ static graph_id apply_select(const match *m) {
 
 /* Does every value of `from` survive in `to`? */
 static bool is_lossless(dlc_dtype from, dlc_dtype to) {
-    static const struct {
-        dlc_dtype dtype;
-        int digits, exponent; /* significand bits, largest exponent */
-    } floats[] = {{DLC_F16, 11, 15}, {DLC_BF16, 8, 127}, {DLC_F32, 24, 127}, {DLC_F64, 53, 1023}};
     const lib_dtype_info *a = &lib_dtypes[from], *b = &lib_dtypes[to];
-    int digits[2] = {0, 0}, exponent[2] = {0, 0};
     if (from == to || a->class_ == 'b') return true;
     if (b->class_ == 'b') return false;
-    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
-        if (floats[i].dtype == from) digits[0] = floats[i].digits, exponent[0] = floats[i].exponent;
-        if (floats[i].dtype == to) digits[1] = floats[i].digits, exponent[1] = floats[i].exponent;
+    lib_float_info wide = lib_float_of(to);
+    if (a->class_ == 'f') {
+        lib_float_info x = lib_float_of(from);
+        return b->class_ == 'f' && x.digits <= wide.digits && x.highest <= wide.highest &&
+               x.lowest - x.digits >= wide.lowest - wide.digits && x.infinite <= wide.infinite &&
+               x.signed_zero <= wide.signed_zero;
     }
-    if (a->class_ == 'f') return b->class_ == 'f' && digits[0] <= digits[1] && exponent[0] <= exponent[1];
     int value_bits = a->bits - (a->class_ == 'i');
-    if (b->class_ == 'f') return value_bits <= digits[1] && value_bits <= exponent[1];
+    if (b->class_ == 'f') return value_bits <= wide.digits && value_bits <= wide.highest;
     return value_bits <= b->bits - (b->class_ == 'i') && (a->class_ == 'u' || b->class_ == 'i');
 }
 

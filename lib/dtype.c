@@ -1,4 +1,4 @@
-/* Element types: the table, DLPack codes, conversions of the 16-bit floats, and single elements as numbers. The 16-bit
+/* Element types: the table, DLPack codes, conversions of the floats of 16 and 8 bits, and single elements as numbers. These
  * conversions are integer arithmetic on the formats, so they do not depend on the floating-point state of the thread.
  */
 #include "lib/lib.h"
@@ -35,66 +35,98 @@ DLDataType lib_dtype_to_dlpack(dlc_dtype dtype) {
 
 /* ---- float formats ------------------------------------------------------------------------------ */
 
+/* What stands behind the greatest number: infinity and NaN, one NaN, or nothing (NaN is then what were -0). */
+typedef enum float_end { END_IEEE, END_NAN, END_NONE } float_end;
+
 typedef struct float_format {
-    int exponent, mantissa; /* stored bits; one more for the sign */
+    int exponent, mantissa, bias; /* stored bits; one more for the sign */
+    float_end end;
 } float_format;
 
-static const float_format format_f16 = {5, 10}, format_bf16 = {8, 7}, format_f32 = {8, 23}, format_f64 = {11, 52};
+static const float_format format_f16 = {5, 10, 15, END_IEEE}, format_bf16 = {8, 7, 127, END_IEEE},
+                          format_f32 = {8, 23, 127, END_IEEE}, format_f64 = {11, 52, 1023, END_IEEE};
 
-static int bias(float_format format) {
-    return (1 << (format.exponent - 1)) - 1;
+static float_format format_of(dlc_dtype dtype) {
+    switch (dtype) {
+    case DLC_F16: return format_f16;
+    case DLC_BF16: return format_bf16;
+    case DLC_F32: return format_f32;
+    case DLC_F8E4M3FN: return (float_format){4, 3, 7, END_NAN};
+    case DLC_F8E4M3FNUZ: return (float_format){4, 3, 8, END_NONE};
+    case DLC_F8E5M2: return (float_format){5, 2, 15, END_IEEE};
+    case DLC_F8E5M2FNUZ: return (float_format){5, 2, 16, END_NONE};
+    default: return format_f64;
+    }
 }
 
 static uint64_t infinity_bits(float_format format) {
     return (((uint64_t)1 << format.exponent) - 1) << format.mantissa;
 }
 
-/* Bits of a value from a wider format to a narrower one: one rounding, to nearest even. */
+static uint64_t sign_bit(float_format format) {
+    return (uint64_t)1 << (format.exponent + format.mantissa);
+}
+
+static uint64_t greatest_bits(float_format format) {
+    return format.end == END_IEEE ? infinity_bits(format) - 1 : sign_bit(format) - (format.end == END_NAN ? 2 : 1);
+}
+
+/* Infinity, or NaN where there is none. */
+static uint64_t beyond(float_format format, uint64_t sign) {
+    return format.end == END_NONE ? sign_bit(format) : sign | (greatest_bits(format) + 1);
+}
+
+/* Bits of a value from a wider format, which has infinities, to a narrower one: one rounding, to nearest even. */
 static uint64_t narrow(uint64_t bits, float_format from, float_format to) {
     uint64_t sign = (bits >> (from.exponent + from.mantissa)) << (to.exponent + to.mantissa);
-    uint64_t magnitude = bits & (((uint64_t)1 << (from.exponent + from.mantissa)) - 1);
+    uint64_t magnitude = bits & (sign_bit(from) - 1);
     if (magnitude > infinity_bits(from)) { /* NaN: the top of the payload, made quiet */
         uint64_t payload = (magnitude - infinity_bits(from)) >> (from.mantissa - to.mantissa);
+        if (to.end != END_IEEE) return beyond(to, sign);
         return sign | infinity_bits(to) | payload | (uint64_t)1 << (to.mantissa - 1);
     }
-    if (magnitude == infinity_bits(from)) return sign | infinity_bits(to);
+    if (magnitude == infinity_bits(from)) return beyond(to, sign);
     /* value = significand * 2^(exponent - from.mantissa). A subnormal source is not normalised: it is far below half of
      * the narrow format's least value when the exponent range shrinks, and has the same exponent when it does not. */
     int stored = (int)(magnitude >> from.mantissa);
     uint64_t significand = magnitude & (((uint64_t)1 << from.mantissa) - 1);
     if (stored) significand |= (uint64_t)1 << from.mantissa;
-    int exponent = (stored ? stored : 1) - bias(from) + bias(to); /* as stored in the narrow format, if normal */
+    int exponent = (stored ? stored : 1) - from.bias + to.bias; /* as stored in the narrow format, if normal */
     int shift = from.mantissa - to.mantissa;
     if (exponent < 1) {
         shift += 1 - exponent;
         exponent = 1;
     }
-    if (exponent >= (1 << to.exponent) - 1) return sign | infinity_bits(to);
-    if (shift > from.mantissa + 1) return sign;
+    if (exponent >= 1 << to.exponent) return beyond(to, sign);
+    if (shift > from.mantissa + 1) return to.end == END_NONE ? 0 : sign;
     uint64_t rounded = significand >> shift;
     uint64_t rest = significand & (((uint64_t)1 << shift) - 1), half = (uint64_t)1 << (shift - 1);
     if (rest > half || (rest == half && (rounded & 1))) rounded++;
-    /* The implicit bit of `rounded` adds one to the exponent field; so does a carry, up to infinity; without it the
-     * result is subnormal. */
-    return sign | (((uint64_t)(exponent - 1) << to.mantissa) + rounded);
+    /* The implicit bit of `rounded` adds one to the exponent field; so does a carry; without it the result is subnormal.
+     */
+    rounded += (uint64_t)(exponent - 1) << to.mantissa;
+    if (rounded > greatest_bits(to)) return beyond(to, sign);
+    return rounded || to.end != END_NONE ? sign | rounded : 0;
 }
 
 /* Bits of a value from a narrower format to a wider one: exact. */
 static uint64_t widen(uint64_t bits, float_format from, float_format to) {
     uint64_t sign = (bits >> (from.exponent + from.mantissa)) << (to.exponent + to.mantissa);
-    uint64_t magnitude = bits & (((uint64_t)1 << (from.exponent + from.mantissa)) - 1);
+    uint64_t magnitude = bits & (sign_bit(from) - 1);
     int shift = to.mantissa - from.mantissa;
+    bool nan = from.end == END_NONE ? bits == sign_bit(from) : from.end == END_NAN && magnitude > greatest_bits(from);
+    if (nan) return sign | infinity_bits(to) | (uint64_t)1 << (to.mantissa - 1);
     if (magnitude == 0) return sign;
-    if (magnitude > infinity_bits(from))
+    if (from.end == END_IEEE && magnitude > infinity_bits(from))
         return sign | infinity_bits(to) | (magnitude - infinity_bits(from)) << shift | (uint64_t)1 << (to.mantissa - 1);
-    if (magnitude == infinity_bits(from)) return sign | infinity_bits(to);
+    if (from.end == END_IEEE && magnitude == infinity_bits(from)) return sign | infinity_bits(to);
     int exponent = (int)(magnitude >> from.mantissa);
     uint64_t mantissa = magnitude & (((uint64_t)1 << from.mantissa) - 1);
     if (exponent == 0) { /* subnormal: normal in the wider format */
         for (exponent = 1; !(mantissa >> from.mantissa); exponent--) mantissa <<= 1;
         mantissa &= ((uint64_t)1 << from.mantissa) - 1;
     }
-    return sign | (uint64_t)(exponent - bias(from) + bias(to)) << to.mantissa | mantissa << shift;
+    return sign | (uint64_t)(exponent - from.bias + to.bias) << to.mantissa | mantissa << shift;
 }
 
 static uint32_t bits_of_f32(float value) {
@@ -132,6 +164,26 @@ uint16_t lib_bf16_from_f64(double value) {
 }
 float lib_f32_from_bf16(uint16_t bits) {
     return f32_of_bits((uint32_t)bits << 16);
+}
+uint8_t lib_f8_from_f64(dlc_dtype dtype, double value) {
+    return (uint8_t)narrow(bits_of_f64(value), format_f64, format_of(dtype));
+}
+float lib_f32_from_f8(dlc_dtype dtype, uint8_t bits) {
+    return f32_of_bits((uint32_t)widen(bits, format_of(dtype), format_f32));
+}
+
+lib_float_info lib_float_of(dlc_dtype dtype) {
+    const float_format format = format_of(dtype);
+    const uint64_t greatest = greatest_bits(format);
+    const int highest = (int)(greatest >> format.mantissa) - format.bias;
+    const uint64_t significand =
+        (greatest & (((uint64_t)1 << format.mantissa) - 1)) | (uint64_t)1 << format.mantissa;
+    return (lib_float_info){.digits = format.mantissa + 1,
+                            .lowest = 1 - format.bias,
+                            .highest = highest,
+                            .greatest = ldexp((double)significand, highest - format.mantissa),
+                            .infinite = format.end == END_IEEE,
+                            .signed_zero = format.end != END_NONE};
 }
 
 /* ---- elements ----------------------------------------------------------------------------------- */
@@ -220,7 +272,10 @@ static double read_float(dlc_dtype dtype, const void *element) {
         READ(double);
         return value;
     }
-    default: return 0;
+    default: {
+        READ(uint8_t);
+        return lib_dtype_is_float(dtype) ? (double)lib_f32_from_f8(dtype, value) : 0;
+    }
     }
 }
 
@@ -230,7 +285,9 @@ static void write_float(dlc_dtype dtype, void *element, double value) {
     case DLC_BF16: WRITE(uint16_t, lib_bf16_from_f64(value)); return;
     case DLC_F32: WRITE(float, value); return;
     case DLC_F64: WRITE(double, value); return;
-    default: return;
+    default:
+        if (lib_dtype_is_float(dtype)) WRITE(uint8_t, lib_f8_from_f64(dtype, value));
+        return;
     }
 }
 

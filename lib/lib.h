@@ -234,6 +234,26 @@ uint16_t lib_bf16_from_f32(float value);
 uint16_t lib_bf16_from_f64(double value); /* one rounding */
 float lib_f32_from_bf16(uint16_t bits);
 
+/* A float dtype: digits of the significand, exponents of the least normal number and of the greatest one, which is
+ * greatest; `infinite`: has infinities, `signed_zero`: has -0. */
+typedef struct lib_float_info {
+    int digits, lowest, highest;
+    double greatest;
+    bool infinite, signed_zero;
+} lib_float_info;
+lib_float_info lib_float_of(dlc_dtype dtype);
+/* f16, bf16 and the floats of 8 bits: computed with in f32. */
+static inline bool lib_dtype_is_narrow_float(dlc_dtype dtype) {
+    return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits < 32;
+}
+static inline bool lib_dtype_is_f8(dlc_dtype dtype) {
+    return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits == 8;
+}
+/* Floats of 8 bits: one rounding, to nearest even; what is beyond the greatest number becomes infinity, or NaN where
+ * there is none. */
+uint8_t lib_f8_from_f64(dlc_dtype dtype, double value);
+float lib_f32_from_f8(dlc_dtype dtype, uint8_t bits);
+
 /* Element access as a number. Integers beyond 2^53 lose bits in the double forms: use the i64 forms for those. */
 double lib_element_get_f64(dlc_dtype dtype, const void *element);
 int64_t lib_element_get_i64(dlc_dtype dtype, const void *element); /* float: saturates, NaN gives 0 */

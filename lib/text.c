@@ -100,7 +100,7 @@ static double round_to(double value, dlc_dtype dtype) {
     case DLC_F16: return (double)lib_f32_from_f16(lib_f16_from_f64(value));
     case DLC_BF16: return (double)lib_f32_from_bf16(lib_bf16_from_f64(value));
     case DLC_F32: return (double)(float)value;
-    default: return value;
+    default: return lib_dtype_is_f8(dtype) ? (double)lib_f32_from_f8(dtype, lib_f8_from_f64(dtype, value)) : value;
     }
 }
 

@@ -1,4 +1,4 @@
-/* The meaning of every operator, in portable C without undefined behaviour. Floats of 16 bits are computed in f64,
+/* The meaning of every operator, in portable C without undefined behaviour. Floats of 16 and 8 bits are computed in f64,
  * which has enough digits that rounding to them afterwards is a single rounding for every operator here (the sum of FMA
  * is the exception and is rounded to odd first). The library is compiled with -ffp-contract=off. */
 #include "tir/arith.h"
@@ -66,7 +66,7 @@ double tir_bits_to_f64(tir_dtype dtype, uint64_t bits) {
     case DLC_BF16: return (double)lib_f32_from_bf16((uint16_t)bits);
     case DLC_F32: return (double)f32_of(bits);
     case DLC_F64: return f64_of(bits);
-    default: return NAN; /* reserved dtypes have no arithmetic yet */
+    default: return lib_dtype_is_f8((dlc_dtype)dtype) ? (double)lib_f32_from_f8((dlc_dtype)dtype, (uint8_t)bits) : NAN;
     }
 }
 
@@ -97,7 +97,7 @@ uint64_t tir_bits_from_f64(tir_dtype dtype, double value) {
     case DLC_BF16: return lib_bf16_from_f64(value);
     case DLC_F32: return bits_of_f32((float)value);
     case DLC_F64: return bits_of_f64(value);
-    default: return 0;
+    default: return lib_dtype_is_f8((dlc_dtype)dtype) ? lib_f8_from_f64((dlc_dtype)dtype, value) : 0;
     }
 }
 
@@ -337,9 +337,10 @@ static uint64_t float_compare(tir_op op, double a, double b) {
 
 /* Sign operations keep the bits of a NaN but for its sign, as machines do; all else goes through numbers. */
 static uint64_t float_arith(tir_op op, tir_dtype dtype, const uint64_t *operands, int count) {
-    uint64_t sign = UINT64_C(1) << (width_of(dtype) - 1);
-    if (op == TIR_NEG) return operands[0] ^ sign;
-    if (op == TIR_ABS) return operands[0] & ~sign;
+    if ((op == TIR_NEG || op == TIR_ABS) && lib_float_of((dlc_dtype)dtype).signed_zero) {
+        uint64_t sign = UINT64_C(1) << (width_of(dtype) - 1);
+        return op == TIR_NEG ? operands[0] ^ sign : operands[0] & ~sign;
+    }
     double x[2] = {0, 0};
     for (int i = 0; i < count && i < 2; i++) x[i] = tir_bits_to_f64(dtype, operands[i]);
     return tir_bits_from_f64(dtype, float_operate(op, x));

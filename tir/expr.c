@@ -88,7 +88,10 @@ tir_expr tir_bool(tir_pool *pool, bool value) {
 static tir_expr extreme(tir_pool *pool, tir_dtype dtype, int sign) {
     if (dtype == TIR_INDEX) return tir_index(pool, sign < 0 ? TIR_UNBOUNDED_LOW : TIR_UNBOUNDED_HIGH);
     if (dtype == DLC_BOOL) return tir_bool(pool, sign > 0);
-    return tir_float(pool, dtype, sign < 0 ? -INFINITY : INFINITY);
+    double end = INFINITY;
+    if (dtype < DLC_DTYPE_COUNT && lib_dtype_is_float((dlc_dtype)dtype) && !lib_float_of((dlc_dtype)dtype).infinite)
+        end = lib_float_of((dlc_dtype)dtype).greatest;
+    return tir_float(pool, dtype, sign < 0 ? -end : end);
 }
 
 tir_expr tir_lowest(tir_pool *pool, tir_dtype dtype) {

@@ -48,10 +48,14 @@ static bool embeds(tir_dtype from, tir_dtype to) {
     char a = lib_dtypes[from].class_, b = to == TIR_INDEX ? 'i' : lib_dtypes[to].class_;
     unsigned bits = lib_dtypes[from].bits, room = to == TIR_INDEX ? 64u : lib_dtypes[to].bits;
     if (a == 'b') return b != 'b';
-    if (a == 'f') return b == 'f' && ((to == DLC_F64 && bits <= 32) || (to == DLC_F32 && bits == 16));
-    if (b == 'f') { /* integers below 2^digits */
-        unsigned digits = to == DLC_F64 ? 53u : to == DLC_F32 ? 24u : to == DLC_F16 ? 11u : 8u;
-        return bits - (a == 'i') <= digits;
+    if (a == 'f' && b != 'f') return false;
+    if (b == 'f') {
+        lib_float_info wide = lib_float_of((dlc_dtype)to);
+        if (a != 'f') /* integers below 2^digits, and within range */
+            return bits - (a == 'i') <= (unsigned)wide.digits && (int)bits <= wide.highest;
+        lib_float_info x = lib_float_of((dlc_dtype)from);
+        return x.digits <= wide.digits && x.highest <= wide.highest && x.infinite <= wide.infinite &&
+               x.signed_zero <= wide.signed_zero && x.lowest - x.digits >= wide.lowest - wide.digits;
     }
     if (b == 'b') return false;
     return a == b ? room >= bits : a == 'u' && room > bits;

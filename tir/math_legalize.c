@@ -9,10 +9,13 @@
  *   f32's normal range).
  * - Comparisons of them are done in f32; select, load and bitcast stay in their dtype.
  * - Casts to them from f64 and wide integers go through an f32 that rounds alike.
+ * - Floats of 8 bits are as those of 16, and their casts become integer arithmetic.
  * - Integer POW becomes binary exponentiation.
  *
  * With `excess` a 16-bit value that arithmetic made stays f32 for the arithmetic that uses it. */
 #include "tir/math.h"
+
+#include "tir/arith.h"
 
 typedef struct narrow_value {
     tir_expr node;   /* of the original expression, f16 or bf16 */
@@ -27,7 +30,10 @@ typedef struct legalizer {
 } legalizer;
 
 static bool is_narrow(tir_dtype dtype) {
-    return dtype == DLC_F16 || dtype == DLC_BF16;
+    return dtype < DLC_DTYPE_COUNT && lib_dtype_is_narrow_float((dlc_dtype)dtype);
+}
+static bool is_f8(tir_dtype dtype) {
+    return dtype < DLC_DTYPE_COUNT && lib_dtype_is_f8((dlc_dtype)dtype);
 }
 
 static const narrow_value *find(const legalizer *l, tir_expr node) {
@@ -74,13 +80,13 @@ static tir_expr sticky_integer(tir_pool *pool, tir_expr x) {
     return tir_select(pool, fits, x, sticky);
 }
 
-/* f32 that rounds to `to` as x does. Integers past f32's 24 bits are infinite in f16. */
+/* f32 that rounds to `to` as x does. Integers past f32's 24 bits are beyond f16 and floats of 8 bits. */
 static tir_expr before_narrow_cast(tir_pool *pool, tir_dtype to, tir_expr x) {
     tir_dtype from = tir_dtype_of(pool, x);
     if (from == DLC_F32) return x;
     if (from == DLC_F64) return round_to_odd(pool, x);
     bool wide = from == TIR_INDEX || lib_dtypes[from].bytes >= 4;
-    if (to == DLC_F16 || !wide) return tir_cast(pool, DLC_F32, x);
+    if (to != DLC_BF16 || !wide) return tir_cast(pool, DLC_F32, x);
     if (from == TIR_INDEX) x = tir_cast(pool, from = DLC_I64, x);
     if (lib_dtypes[from].bytes == 8) x = sticky_integer(pool, x);
     return round_to_odd(pool, tir_cast(pool, DLC_F64, x));
@@ -177,10 +183,88 @@ static tir_expr scale_twice(tir_pool *pool, tir_expr x, tir_expr n) {
     return tir_mul(pool, tir_mul(pool, x, first), second);
 }
 
-/* What depends on the machine. */
+/* ---- floats of 8 bits: integer arithmetic on what is loaded and stored, for all targets alike */
+
+static tir_expr shifted(tir_pool *pool, tir_op op, tir_expr x, int by) {
+    return tir_binary(pool, op, x, tir_int(pool, tir_dtype_of(pool, x), by));
+}
+
+/* The bits take the place that they have in f16 (e5m2fnuz: in f32), whose exponent is biased otherwise: a product with a
+ * power of two, which is exact. Extension of the sign puts it where it belongs and, once more, above the exponent. */
+static tir_expr widen_f8(tir_pool *pool, tir_expr x) {
+    dlc_dtype dtype = (dlc_dtype)tir_dtype_of(pool, x);
+    tir_expr bits = tir_bitcast(pool, DLC_I8, x), value;
+    if (dtype == DLC_F8E5M2) {
+        tir_expr half = shifted(pool, TIR_SHL, tir_cast(pool, DLC_I16, bits), 8);
+        return tir_cast(pool, DLC_F32, tir_bitcast(pool, DLC_F16, half));
+    }
+    if (dtype == DLC_F8E5M2FNUZ) {
+        tir_expr word = shifted(pool, TIR_SHL, tir_cast(pool, DLC_I32, bits), 21);
+        word = tir_and(pool, word, tir_int(pool, DLC_I32, INT32_MIN | 0x0fe00000));
+        value = tir_mul(pool, tir_bitcast(pool, DLC_F32, word), tir_float(pool, DLC_F32, 0x1p111));
+    } else {
+        tir_expr half = shifted(pool, TIR_SHL, tir_cast(pool, DLC_I16, bits), 7);
+        half = tir_and(pool, half, tir_int(pool, DLC_I16, INT16_MIN | 0x3f80));
+        value = tir_cast(pool, DLC_F32, tir_bitcast(pool, DLC_F16, half));
+        value = tir_mul(pool, value, tir_float(pool, DLC_F32, dtype == DLC_F8E4M3FN ? 0x1p8 : 0x1p7));
+    }
+    tir_expr nan = tir_int(pool, DLC_I8, INT8_MIN);
+    if (dtype == DLC_F8E4M3FN) { /* of either sign */
+        nan = tir_int(pool, DLC_I8, 0x7f);
+        bits = tir_and(pool, bits, nan);
+    }
+    return tir_select(pool, tir_eq(pool, bits, nan), tir_float(pool, DLC_F32, (double)__builtin_nanf("")), value);
+}
+
+/* Normal results: rebias, add almost half and the odd bit, shift. Denormal ones: adding a power of two aligns the digits so
+ * that the addition rounds to the least number's multiples. Numbers and NaN beyond the greatest code are above it. */
+static tir_expr narrow_to_f8(tir_pool *pool, tir_dtype to, tir_expr x) {
+    const dlc_dtype dtype = (dlc_dtype)to;
+    const lib_float_info format = lib_float_of(dtype);
+    const int cut = 24 - format.digits, rebias = 126 + format.lowest; /* 127 - (1 - lowest) */
+    const bool unsigned_zero = !format.signed_zero;
+    const int64_t greatest = tir_bits_from_f64(to, format.greatest) & 0x7f;
+    tir_expr all = tir_bitcast(pool, DLC_I32, x), size = tir_and(pool, all, tir_int(pool, DLC_I32, INT32_MAX));
+    tir_expr sign = tir_and(pool, shifted(pool, TIR_SHR, all, 24), tir_int(pool, DLC_I32, 0x80));
+    tir_expr odd = tir_and(pool, shifted(pool, TIR_SHR, size, cut), tir_int(pool, DLC_I32, 1));
+    int64_t offset = ((INT64_C(1) << (cut - 1)) - 1) - ((int64_t)rebias << 23);
+    tir_expr code = tir_add(pool, tir_add(pool, size, odd), tir_int(pool, DLC_I32, offset));
+    code = shifted(pool, TIR_SHR, code, cut);
+    tir_expr aligned = tir_float(pool, DLC_F32, __builtin_ldexp(1, 23 + format.lowest - format.digits + 1));
+    tir_expr sum = tir_add(pool, tir_bitcast(pool, DLC_F32, size), aligned);
+    tir_expr small = tir_sub(pool, tir_bitcast(pool, DLC_I32, sum), tir_bitcast(pool, DLC_I32, aligned));
+    code = tir_select(pool, tir_lt(pool, size, tir_int(pool, DLC_I32, (int64_t)(rebias + 1) << 23)), small, code);
+    tir_expr beyond = tir_lt(pool, tir_int(pool, DLC_I32, greatest), code);
+    if (unsigned_zero) {
+        tir_expr zero = tir_int(pool, DLC_I32, 0);
+        code = tir_select(pool, tir_eq(pool, code, zero), zero, tir_or(pool, code, sign));
+        code = tir_select(pool, beyond, tir_int(pool, DLC_I32, 0x80), code);
+    } else {
+        tir_expr end = tir_int(pool, DLC_I32, greatest + 1); /* infinity, or NaN */
+        if (format.infinite) {
+            tir_expr nan = tir_lt(pool, tir_int(pool, DLC_I32, 0x7f800000), size);
+            end = tir_select(pool, nan, tir_int(pool, DLC_I32, 0x7f), end);
+        }
+        code = tir_or(pool, tir_select(pool, beyond, end, code), sign);
+    }
+    return tir_bitcast(pool, to, tir_cast(pool, DLC_U8, code));
+}
+
+static tir_expr convert_f8(tir_pool *pool, tir_dtype to, tir_expr x) {
+    if (is_f8(tir_dtype_of(pool, x))) x = widen_f8(pool, x);
+    if (is_f8(to)) return narrow_to_f8(pool, to, before_narrow_cast(pool, to, x));
+    return tir_cast(pool, to, before_narrow_cast(pool, to, x));
+}
+
+/* What depends on the machine, and conversions of 8 bits. */
 static tir_expr decide_by_machine(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     (void)e;
     const legalizer *l = user;
+    if (tir_op_of(pool, rebuilt) == TIR_CAST) {
+        tir_expr x = tir_operand(pool, rebuilt, 0);
+        tir_dtype to = tir_dtype_of(pool, rebuilt);
+        if (is_f8(to) || is_f8(tir_dtype_of(pool, x))) return convert_f8(pool, to, x);
+    }
     if (tir_op_of(pool, rebuilt) == TIR_LDEXP && !l->scales)
         return scale_twice(pool, tir_operand(pool, rebuilt, 0), tir_operand(pool, rebuilt, 1));
     if (tir_op_of(pool, rebuilt) != TIR_MULADD) return rebuilt;

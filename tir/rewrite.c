@@ -243,7 +243,7 @@ static uint64_t evaluate_node(const tir_pool *pool, const tir_node *node, tir_ex
     default: break;
     }
     tir_dtype operand = tir_dtype_of(pool, tir_operand(pool, e, node->op == TIR_SELECT));
-    bool narrow = operand == DLC_F32 || operand == DLC_F16 || operand == DLC_BF16;
+    bool narrow = operand < DLC_DTYPE_COUNT && operand != DLC_F64 && lib_dtype_is_float((dlc_dtype)operand);
     if ((tir_ops[node->op].flags & TIR_MATH) && narrow)
         return evaluate_expansion(pool, (tir_op)node->op, operand, operands, node->count, evaluator->has_fma);
     return tir_arith((tir_op)node->op, node->dtype, operand, operands, node->count, evaluator->has_fma);

@@ -34,7 +34,9 @@ typedef enum {
     kDLComplex = 5U,
     kDLBool = 6U,
     kDLFloat8_e4m3fn = 10U,
-    kDLFloat8_e5m2 = 12U
+    kDLFloat8_e4m3fnuz = 11U,
+    kDLFloat8_e5m2 = 12U,
+    kDLFloat8_e5m2fnuz = 13U
 } DLDataTypeCode;
 
 typedef struct {

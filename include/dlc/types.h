@@ -39,24 +39,30 @@ typedef enum dlc_status {
 } dlc_status;
 
 /* Element types. One row: code, text name, bits, DLPack type code, class ('b'ool, 'i'nt, 'u'nsigned, 'f'loat, 'c'omplex),
- * 1 if usable now (0: reserved, every use is DLC_UNSUPPORTED). Bool is one byte, 0 or 1. */
-#define DLC_DTYPE_TABLE(X)                                   \
-    X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                  \
-    X(DLC_I8, "i8", 8, kDLInt, 'i', 1)                       \
-    X(DLC_I16, "i16", 16, kDLInt, 'i', 1)                    \
-    X(DLC_I32, "i32", 32, kDLInt, 'i', 1)                    \
-    X(DLC_I64, "i64", 64, kDLInt, 'i', 1)                    \
-    X(DLC_U8, "u8", 8, kDLUInt, 'u', 1)                      \
-    X(DLC_U16, "u16", 16, kDLUInt, 'u', 1)                   \
-    X(DLC_U32, "u32", 32, kDLUInt, 'u', 1)                   \
-    X(DLC_U64, "u64", 64, kDLUInt, 'u', 1)                   \
-    X(DLC_F16, "f16", 16, kDLFloat, 'f', 1)                  \
-    X(DLC_BF16, "bf16", 16, kDLBfloat, 'f', 1)               \
-    X(DLC_F32, "f32", 32, kDLFloat, 'f', 1)                  \
-    X(DLC_F64, "f64", 64, kDLFloat, 'f', 1)                  \
-    X(DLC_F8E4M3FN, "f8e4m3fn", 8, kDLFloat8_e4m3fn, 'f', 0) \
-    X(DLC_F8E5M2, "f8e5m2", 8, kDLFloat8_e5m2, 'f', 0)       \
-    X(DLC_C64, "c64", 64, kDLComplex, 'c', 0)
+ * 1 if usable now (0: reserved, every use is DLC_UNSUPPORTED). Bool is one byte, 0 or 1.
+ *
+ * The floats of 8 bits are those of Micikevicius et al., "FP8 formats for deep learning", 2022, and of Noune et al., "8-bit
+ * numerical formats for deep neural networks", 2022 (fnuz). e5m2 has infinities and NaN as IEEE 754 has; e4m3fn has no
+ * infinities and one NaN of either sign; fnuz has neither infinities nor -0, and its NaN is 0x80. */
+#define DLC_DTYPE_TABLE(X)                                       \
+    X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                      \
+    X(DLC_I8, "i8", 8, kDLInt, 'i', 1)                           \
+    X(DLC_I16, "i16", 16, kDLInt, 'i', 1)                        \
+    X(DLC_I32, "i32", 32, kDLInt, 'i', 1)                        \
+    X(DLC_I64, "i64", 64, kDLInt, 'i', 1)                        \
+    X(DLC_U8, "u8", 8, kDLUInt, 'u', 1)                          \
+    X(DLC_U16, "u16", 16, kDLUInt, 'u', 1)                       \
+    X(DLC_U32, "u32", 32, kDLUInt, 'u', 1)                       \
+    X(DLC_U64, "u64", 64, kDLUInt, 'u', 1)                       \
+    X(DLC_F16, "f16", 16, kDLFloat, 'f', 1)                      \
+    X(DLC_BF16, "bf16", 16, kDLBfloat, 'f', 1)                   \
+    X(DLC_F32, "f32", 32, kDLFloat, 'f', 1)                      \
+    X(DLC_F64, "f64", 64, kDLFloat, 'f', 1)                      \
+    X(DLC_F8E4M3FN, "f8e4m3fn", 8, kDLFloat8_e4m3fn, 'f', 1)     \
+    X(DLC_F8E5M2, "f8e5m2", 8, kDLFloat8_e5m2, 'f', 1)           \
+    X(DLC_C64, "c64", 64, kDLComplex, 'c', 0)                    \
+    X(DLC_F8E4M3FNUZ, "f8e4m3fnuz", 8, kDLFloat8_e4m3fnuz, 'f', 1) \
+    X(DLC_F8E5M2FNUZ, "f8e5m2fnuz", 8, kDLFloat8_e5m2fnuz, 'f', 1)
 
 typedef enum dlc_dtype {
 #define X(code, text, bits, dlpack, class_, usable) code,

@@ -18,6 +18,7 @@ static const char prelude[] =
     "typedef unsigned long long u64;\n"
     "typedef unsigned short f16;  /* bits */\n"
     "typedef unsigned short bf16; /* bits */\n"
+    "typedef unsigned char f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz; /* bits */\n"
     "#define HELPER static __device__ __forceinline__\n"
     "/* x/0 = 0, MIN/-1 wraps */\n"
     "template <class T> HELPER T int_div(T a, T b) { return b == 0 ? T(0) : T(-1) < T(0) && b == T(-1) ? T(0 - u64(a)) : T(a / b); }\n"
@@ -110,7 +111,7 @@ static char class_of(tir_dtype dtype) {
     return dtype == TIR_INDEX ? 'x' : lib_dtypes[dtype].class_;
 }
 static bool is_narrow(tir_dtype dtype) {
-    return dtype == DLC_F16 || dtype == DLC_BF16;
+    return dtype != TIR_INDEX && lib_dtype_is_narrow_float((dlc_dtype)dtype);
 }
 
 /* ---- numbers */

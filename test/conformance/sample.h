@@ -158,6 +158,10 @@ static inline int sample_specials(dlc_dtype dtype, bool extreme, double *out) {
     case DLC_U64: memcpy(out, u64_specials, sizeof u64_specials); return count;
     case DLC_F16: largest = 65504, smallest = 0x1p-24; break;
     case DLC_BF16: largest = 0x1.fep127, smallest = 0x1p-133; break;
+    case DLC_F8E4M3FN: largest = 448, smallest = 0x1p-9; break;
+    case DLC_F8E4M3FNUZ: largest = 240, smallest = 0x1p-10; break;
+    case DLC_F8E5M2: largest = 57344, smallest = 0x1p-16; break;
+    case DLC_F8E5M2FNUZ: largest = 57344, smallest = 0x1p-17; break;
     case DLC_F32: largest = 0x1.fffffep127, smallest = 0x1p-149; break;
     default: break;
     }
