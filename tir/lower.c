@@ -38,6 +38,16 @@ static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, t
 
 static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role);
 
+/* Neighbouring threads that do the same; returns where that goes. */
+static tir_stmt **alike_threads(tir_lowering *l, int threads) {
+    tir_stmt *loop = tir_lower_append(l, TIR_FOR);
+    loop->for_.lower = tir_index(l->pool, 0);
+    loop->for_.extent = tir_index(l->pool, threads);
+    loop->for_.var = tir_loop_variable(l->pool, "alike", loop->for_.lower, loop->for_.extent);
+    loop->for_.loop = TIR_THREAD;
+    return &loop->for_.body;
+}
+
 static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     tir_stage_plan *plan = tir_plan_of(l, s);
     int leaf = plan->order.data[k];
@@ -76,6 +86,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
             l->lane = loop->for_.var;
         }
         l->cursor = &loop->for_.body;
+        if (node->alike) l->cursor = alike_threads(l, node->alike);
         if (pipeline) tir_lower_pipeline_step(l, s, leaf, var, bounds);
     }
     for (int i = 0; i < decided_count; i++) tir_lower_learn(l, tir_lower_translate(l, s, decided[i], NULL));
@@ -125,6 +136,13 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
     if (role == TIR_ROLE_UPDATE && has_init && k == first_reduction(plan)) {
         if (kind == TIR_FOLD && !plan->open) open_state(l, s);
         loops(l, s, k, TIR_ROLE_INIT);
+        for (int c = 0; kind == TIR_FOLD && c < tir_stage_of(l, s)->count; c++) {
+            const int step = tir_lower_state_step(l, s, c);
+            if (step < 0) continue;
+            tir_lower_begin_state(l, step);
+            loops(l, step, 0, TIR_ROLE_STATE);
+            tir_plan_of(l, step)->open = false;
+        }
     }
     if (k == plan->order.count) {
         /* a scatter or reduction without update axes still updates once; a map computes */
@@ -376,6 +394,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
             !(options->machine->units & l.state.plan[s].unit->machine))
             tir_schedule_raise(&l.state, "the machine has no unit %s", l.state.plan[s].unit->name);
     tir_lower_check_outputs(&l, original);
+    tir_lower_check_states(&l);
     if (options && options->verify) tir_region_verify(arena->scope, region);
     l.kernel = tir_kernel_new(arena, region->pool, region->name);
     for (uint32_t i = 0; i < region->params.count; i++) lib_vec_push(arena, &l.kernel->params, region->params.data[i]);

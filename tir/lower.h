@@ -7,7 +7,12 @@
 
 enum { TIR_TERM_LIMIT = 32, TIR_MAX_PHYSICAL_RANK = 16 };
 
-typedef enum tir_nest_role { TIR_ROLE_INIT, TIR_ROLE_UPDATE, TIR_ROLE_COPY } tir_nest_role;
+typedef enum tir_nest_role {
+    TIR_ROLE_INIT,
+    TIR_ROLE_UPDATE,
+    TIR_ROLE_COPY,
+    TIR_ROLE_STATE /* a step stored in a fold's state: what that begins with */
+} tir_nest_role;
 
 typedef struct tir_lowering {
     lib_arena *arena;
@@ -74,6 +79,16 @@ void tir_lower_open_scratch(tir_lowering *l, int s);
 /* lower_output.c: stages that are stored in their root's output */
 void tir_lower_check_outputs(tir_lowering *l, const tir_region *original);
 void tir_lower_open_output(tir_lowering *l, int s);
+
+/* lower_state.c: steps that are stored in their fold's state. The step that makes the component so (-1: none is); the state's tensor and
+ * logical indices for those of a step (others: unchanged); what the component begins with, over the step's axes; the step's ranges before
+ * the first iteration. */
+void tir_lower_check_states(tir_lowering *l);
+int tir_lower_state_step(tir_lowering *l, int fold, int component);
+void tir_lower_open_in_state(tir_lowering *l, int s);
+uint32_t tir_lower_state_place(tir_lowering *l, uint32_t tensor, const tir_expr *logical, tir_expr *out);
+tir_expr tir_lower_state_initial(tir_lowering *l, int s);
+void tir_lower_begin_state(tir_lowering *l, int s);
 
 /* lower_prefetch.c: the prefetches of loop `leaf` of stage s, at the current point */
 void tir_lower_prefetches(tir_lowering *l, int s, int leaf);

@@ -88,6 +88,10 @@ void tir_lower_open_scratch(tir_lowering *l, int s) {
         tir_lower_open_output(l, s);
         return;
     }
+    if (plan->in_state) {
+        tir_lower_open_in_state(l, s);
+        return;
+    }
     bool root = plan->at_stage < 0; /* a fold at the start of its sequential loop: outer loops are open */
     for (int a = 0; a < stage->space; a++) {
         tir_span view =

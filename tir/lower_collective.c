@@ -19,6 +19,17 @@ static int dimension_of(const tir_pool *pool, tir_expr load, tir_expr axis) {
     return -1;
 }
 
+/* A block of what is summed is read out of all of it: behind that there are zeros, too. */
+static void zero_behind(tir_lowering *l, int s, tir_expr load, tir_expr along) {
+    const tir_stage *stage = tir_stage_of(l, s);
+    int dim = -1, found = 0;
+    for (int d = 0; d < stage->space; d++)
+        if (tir_uses(l->pool, tir_operand(l->pool, load, d), along)) dim = d, found++;
+    if (found != 1 || stage->count != 1) return;
+    tir_plan_of(l, s)->zero_axis = dim;
+    tir_plan_of(l, s)->zero_end = stage->axis[dim].extent;
+}
+
 static void zero_operand(tir_lowering *l, int unit, tir_expr load) {
     tir_stage *stage = tir_stage_of(l, unit);
     const tir_axis *axis = &stage->axis[tir_plan_of(l, unit)->nodes.data[tir_plan_of(l, unit)->unit_root[2]].axis];
@@ -30,6 +41,7 @@ static void zero_operand(tir_lowering *l, int unit, tir_expr load) {
     for (tir_expr at = load; tir_op_of(l->pool, at) == TIR_LOAD && !tir_get(l->pool, at)->guarded;) {
         const int next = scratch_stage(l, (uint32_t)tir_get(l->pool, at)->bits);
         const int d = dimension_of(l->pool, at, along);
+        if (next >= 0 && d < 0 && s >= 0) zero_behind(l, next, at, along);
         if (next < 0 || d < 0 || tir_stage_of(l, next)->count != 1) break;
         s = next;
         dim = d;

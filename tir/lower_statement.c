@@ -27,6 +27,9 @@ int tir_lower_physical(tir_lowering *l, uint32_t tensor, const tir_expr *logical
 /* The same in a buffer that may be one of a pipeline: several of them, of which one is meant now. Returns the rank. */
 static int place_in(tir_lowering *l, uint32_t buffer, uint32_t tensor, const tir_expr *logical, tir_expr *out) {
     const tir_tensor *t = &l->region->tensors.data[tensor];
+    tir_expr in_state[DLC_MAX_RANK];
+    const uint32_t state = tir_lower_state_place(l, tensor, logical, in_state);
+    if (state != tensor) return tir_lower_physical(l, state, in_state, out);
     const int rank = tir_lower_physical(l, tensor, logical, out);
     if (t->stage < 0 || !tir_plan_of(l, t->stage)->stages || tir_plan_of(l, t->stage)->scratch[t->component] != buffer)
         return rank;
@@ -592,6 +595,7 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
     for (int c = 0; c < stage->count; c++) {
         const tir_tensor *tensor = &l->region->tensors.data[stage->tensor[c]];
         tir_expr index[DLC_MAX_RANK], value;
+        if (tir_lower_state_step(l, s, c) >= 0) continue; /* it is there already */
         tir_expr guard = tir_lower_store_guard(l, s, plan->open, false);
         if (!init) guard = axis_masks(l, s, stage->space, false, guard);
         point_indices(l, s, plan->open, index);
@@ -629,11 +633,23 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
     }
 }
 
+/* What a component of a fold's state begins with, at the point of the step that is stored there. */
+static void statement_state(tir_lowering *l, int s) {
+    tir_expr index[DLC_MAX_RANK], values[TIR_MAX_STATE] = {0};
+    values[0] = legal(l, tir_lower_translate(l, s, tir_lower_state_initial(l, s), NULL));
+    tir_stmt **after = open_if(l, tir_lower_store_guard(l, s, true, false), false);
+    point_indices(l, s, true, index);
+    store_all(l, s, index, true, values);
+    close_if(l, after);
+}
+
 void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role) {
     bool scratch = tir_plan_of(l, s)->open;
     tir_stage_kind kind = tir_stage_of(l, s)->kind;
     if (kind == TIR_FOLD)
         statement_fold(l, s, role == TIR_ROLE_INIT);
+    else if (role == TIR_ROLE_STATE)
+        statement_state(l, s);
     else if (role == TIR_ROLE_COPY)
         statement_copy(l, s);
     else if (role == TIR_ROLE_INIT)

@@ -8,7 +8,7 @@
  * ones) R7  expressions use their stage's axes and the region's parameters only; next of a fold: its axes R8  values,
  * initial values and merges have their tensor's dtype, predicates are bool, indices and extents index R9  a load names
  * a tensor that exists, with its rank and dtype, of an earlier stage that is not removed; a step may also load its
- * fold's state, and next the fold's steps R10 a map has no reduction axes; a reduction's identity is constant; a fold
+ * fold's state, and next the fold's steps R10 a map has no reduction axes; a reduction with a merge begins with a constant; a fold
  * has one reduction axis and its next are loads of its own steps; a scatter has an index per dimension, and axes that
  * it indexes are used nowhere R11 acc stands in updates and merges, other in merges, with the dtype of a component R12
  * parameters are distinct variables R13 no operator of loop IR: fma, units R14 a step stage belongs to a fold before it
@@ -213,8 +213,8 @@ static void check_values(verifier *v, const tir_stage *stage) {
         v->acc = v->is_next = false;
         v->axis_limit = stage->space;
         if (stage->kind != TIR_MAP) check_expr(v, stage->initial[c], dtype, "an initial value");
-        require(v, stage->kind != TIR_REDUCE || tir_op_of(v->pool, stage->initial[c]) == TIR_CONST,
-                "R10: the identity of a reduction is not constant");
+        require(v, stage->kind != TIR_REDUCE || !stage->merge[c] || tir_op_of(v->pool, stage->initial[c]) == TIR_CONST,
+                "R10: the identity of a reduction that can be split is not constant");
         v->axis_limit = 0;
         v->acc = v->other = true;
         if (stage->kind == TIR_REDUCE && stage->merge[c]) check_expr(v, stage->merge[c], dtype, "a merge");

@@ -33,14 +33,19 @@ static void note_owned(tir_registers *registers, int d, int64_t stride) {
     registers->owned[d] = registers->any = true;
 }
 
-/* Thread loops that no index names: their iterations have registers of their own. */
-static void note_group(const owner_search *s, tir_registers *registers, int rank, const tir_expr *index) {
+/* Thread loops that no index names: their iterations have registers of their own. Inside of those that are named: threads that are alike. */
+static void note_group(const owner_search *s, tir_registers *registers, int rank, const tir_expr *index, bool lanes) {
+    int last = -1; /* loop that is named */
+    bool used[TIR_THREAD_LOOPS] = {false};
     for (int i = 0; i < s->threads.count && registers->any; i++) {
-        bool used = false;
-        for (int d = 0; d < rank; d++) used = used || tir_uses(s->pool, index[d], s->threads.loop[i].var);
-        if (!used && (!registers->group || s->threads.loop[i].stride < registers->group))
-            registers->group = s->threads.loop[i].stride;
+        for (int d = 0; d < rank; d++) used[i] = used[i] || tir_uses(s->pool, index[d], s->threads.loop[i].var);
+        if (used[i]) last = i;
     }
+    for (int i = 0; i < s->threads.count && registers->any; i++)
+        if (!used[i] && (i < last || last < 0 || lanes) &&
+            (!registers->group || s->threads.loop[i].stride < registers->group))
+            registers->group = s->threads.loop[i].stride;
+    if (last >= 0 && !lanes) registers->alike = s->threads.loop[last].stride;
 }
 
 static void find_by_threads(const owner_search *s, uint32_t buffer, int rank, const tir_expr *index) {
@@ -78,14 +83,14 @@ static void find_by_lanes(const owner_search *s, const tir_stmt *stmt, int p) {
 static void find_owners(const owner_search *s, const tir_stmt *stmt) {
     if (stmt->kind == TIR_STORE && tir_is_register(&s->kernel->buffers.data[stmt->store.buffer])) {
         find_by_threads(s, stmt->store.buffer, stmt->store.rank, stmt->store.index);
-        note_group(s, &s->registers[stmt->store.buffer], stmt->store.rank, stmt->store.index);
+        note_group(s, &s->registers[stmt->store.buffer], stmt->store.rank, stmt->store.index, false);
     }
     if (stmt->kind != TIR_COLLECTIVE) return;
     const tir_place *place = &stmt->collective.place[0];
     if (!tir_is_register(&s->kernel->buffers.data[place->buffer])) return;
     find_by_lanes(s, stmt, 0);
     find_by_threads(s, place->buffer, place->rank, place->index);
-    note_group(s, &s->registers[place->buffer], place->rank, place->index);
+    note_group(s, &s->registers[place->buffer], place->rank, place->index, true);
 }
 
 static void find_in_list(owner_search *s, const tir_stmt *stmt) {
@@ -129,6 +134,9 @@ tir_expr tir_owner(tir_pool *pool, const tir_thread_loops *threads, const tir_re
     for (int d = 0; d < rank; d++)
         if (registers->owned[d])
             owner = tir_add(pool, owner, tir_mul(pool, index[d], tir_index(pool, registers->stride[d])));
+    if (registers->alike > 1) /* the reader's own, if it has one */
+        owner =
+            tir_add(pool, owner, tir_rem(pool, tir_thread_number(pool, threads), tir_index(pool, registers->alike)));
     return owner;
 }
 

@@ -24,6 +24,7 @@ typedef struct tir_registers {
     bool any;
     uint32_t mixed; /* bit d: the index of dimension d mixes threads and elements of one thread, or two maps disagree */
     int64_t group;  /* each group of so many threads has registers of its own; 0: the block has */
+    int64_t alike;  /* so many neighbouring threads have an element, each for itself; 0: one has */
 } tir_registers;
 
 static inline bool tir_is_register(const tir_buffer *buffer) {
@@ -33,7 +34,8 @@ static inline bool tir_is_register(const tir_buffer *buffer) {
 /* Fills `registers`, one for each buffer of the kernel. */
 void tir_find_registers(tir_kernel *kernel, const tir_phase *phase, tir_registers *registers);
 
-/* The thread's number in its block, by the loops that are open; and that of the thread that owns an element. */
+/* The thread's number in its block, by the loops that are open; and that of the thread that owns an element: of those that are alike the
+ * one that stands among them as the reader does. */
 tir_expr tir_thread_number(tir_pool *pool, const tir_thread_loops *threads);
 tir_expr tir_owner(tir_pool *pool, const tir_thread_loops *threads, const tir_registers *registers, int rank,
                    const tir_expr *index);

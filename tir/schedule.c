@@ -22,6 +22,7 @@ static const struct {
     {"nt", TIR_D_NT, false},          {"unit", TIR_D_UNIT, false},
     {"fuse", TIR_D_FUSE, false},      {"thread", TIR_D_THREAD, false},
     {"operand", TIR_D_OPERAND, true}, {"pipeline", TIR_D_PIPELINE, false},
+    {"seed", TIR_D_SEED, true},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 
@@ -278,10 +279,11 @@ static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
     tir_stage_plan *plan = &state->plan[stage];
     tir_scope s = TIR_SCOPE_WORKSPACE;
     plan->in_output = strcmp(scope, "output") == 0;
-    if (plan->in_output) return;
+    plan->in_state = strcmp(scope, "state") == 0;
+    if (plan->in_output || plan->in_state) return;
     while (s <= TIR_SCOPE_SHARED && strcmp(scope, tir_scope_names[s]) != 0) s++;
     if (s > TIR_SCOPE_SHARED)
-        tir_schedule_raise(state, "%s is not a storage: reg, stack, local, workspace, shared or output", scope);
+        tir_schedule_raise(state, "%s is not a storage: reg, stack, local, workspace, shared, output or state", scope);
     plan->has_scope = true;
     plan->scope = s;
     plan->pad = plan->swizzle = 0;
@@ -318,6 +320,10 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
             node->parallel = true;
         else
             node->kind = kind == TIR_D_VEC ? TIR_VEC : kind == TIR_D_THREAD ? TIR_THREAD : TIR_UNROLL;
+        if (kind != TIR_D_THREAD || !lib_lexer_accept(lexer, "alike")) continue;
+        const int64_t threads = lib_lexer_integer(lexer);
+        if (threads < 2 || threads > TIR_WARP) tir_schedule_raise(state, "2 to %d threads can be alike", TIR_WARP);
+        node->alike = (int)threads;
     }
 }
 
@@ -629,7 +635,7 @@ static void check_collective(tir_schedule_state *state, int s) {
     }
     if (state->region->stages.data[s].predicate)
         tir_schedule_raise(state, "%s is for reductions without a condition", plan->unit->name);
-    if (plan->at_stage < 0 || !plan->has_scope || plan->scope != TIR_SCOPE_REG)
+    if (plan->at_stage < 0 || (!plan->in_state && (!plan->has_scope || plan->scope != TIR_SCOPE_REG)))
         tir_schedule_raise(state, "%s sums in registers: `at` and `store %s reg`", plan->unit->name,
                            state->region->stages.data[s].name);
 }
@@ -656,6 +662,20 @@ static void check_unit(tir_schedule_state *state, int s) {
                                plan->unit->name);
 }
 
+/* Threads that do the same keep it to themselves, and are neighbours. */
+static void check_alike(const tir_schedule_state *state, int s) {
+    const tir_stage_plan *plan = &state->plan[s];
+    const char *alike = NULL;
+    for (uint32_t i = 0; i < plan->order.count; i++) {
+        const tir_axis_node *node = &plan->nodes.data[plan->order.data[i]];
+        if (alike && node->kind == TIR_THREAD)
+            tir_schedule_raise(state, "threads of %s are alike: it must be the innermost thread loop", alike);
+        if (node->alike) alike = node->name;
+    }
+    if (alike && (plan->at_stage < 0 || !plan->has_scope || plan->scope != TIR_SCOPE_REG))
+        tir_schedule_raise(state, "threads of %s are alike: their values must lie in registers", alike);
+}
+
 static void check_plan(tir_schedule_state *state) {
     for (uint32_t s = 0; s < state->region->stages.count; s++)
         if (!state->region->stages.data[s].removed) state->plan[s].follower = tir_is_follower(state, (int)s);
@@ -679,6 +699,7 @@ static void check_plan(tir_schedule_state *state) {
             if (plan->nodes.data[n].slow >= 0 && plan->nodes.data[n].outer >= 0)
                 tir_schedule_raise(state, "fused axes are split: only those of roots may be");
         check_overlap(state, (int)s);
+        check_alike(state, (int)s);
         tir_check_pipelines(state, (int)s);
         bool outermost = true;
         for (uint32_t i = 0; i < plan->order.count; i++) {

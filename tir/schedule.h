@@ -19,6 +19,7 @@
  *     online  max1.k 64 -> F kb            max1 and the later reductions over k that depend on it become one fold over blocks of k,
  *                                          with steps <member>_b (of the block) and <member>_n (next), and <map>_b of maps between them
  *                                          that several points read; a divisor goes behind it
+ *     seed    o_b                          the map that alone reads sum o_b, as x + o_b, becomes that sum, beginning with x
  *     hoist   xw F                         a step that does not need the state leaves fold F
  *   loops:
  *     split   D.i 13 -> io ii mask|overlap|peel|balanced
@@ -28,6 +29,7 @@
  *     at      C D.jo [by i=i ...]
  *     store   C reg|stack|local|shared|workspace
  *     store   C output                     no scratch: where the output of its root lies, which then overwrites it point by point
+ *     store   o_n state                    no scratch: the next value of a fold's state is made in its place
  *     store   xs shared pad 16             rows of the buffer, its innermost dimension, are so many bytes apart from each other
  *     store   xs shared swizzle 128        16-byte chunks of rows of 32, 64 or 128 bytes change places (tir_swizzled)
  *     pipeline C.ko stages=3 [groups=xs|ws]
@@ -35,6 +37,7 @@
  *                                          iterations compute; what is in one group is waited for before its first reader
  *     vec     D.ji C.j
  *     thread  D.ji C.j                     the iterations are threads of a block; see tir/loop.h
+ *     thread  D.il alike 4                 each iteration is run by so many neighbouring threads, which have equal values in registers
  *     unroll  D.ii
  *     par     D.jo D.io
  *     clip    O.kh                         a reduction axis ends where the predicate does; of a map: cut where guards change
@@ -67,6 +70,7 @@ typedef enum tir_directive_kind {
     TIR_D_SCAN,
     TIR_D_ONLINE,
     TIR_D_HOIST,
+    TIR_D_SEED,
     TIR_D_SPLIT,
     TIR_D_FUSE,
     TIR_D_ORDER,

@@ -22,6 +22,7 @@ typedef struct tir_axis_node {
     bool full;           /* a mask split whose tiles are of `factor` points even where the whole has fewer */
     bool unit;           /* leaves: a collective statement runs through it */
     tir_loop_kind kind;  /* leaves */
+    int alike;           /* leaves: threads that run each iteration of a thread loop; 0: one */
     bool parallel, clip; /* leaves */
     int stages, groups;  /* leaves: of a pipeline; 0: none */
     tir_expr value;      /* while lowering: the loop variable of a leaf whose loop is open; 0 outside */
@@ -53,6 +54,7 @@ typedef struct tir_stage_plan {
     bool has_scope;
     tir_scope scope;  /* of the scratch of an attached stage */
     bool in_output;   /* no scratch: in the memory of the output that its root computes */
+    bool in_state;    /* no scratch: a step in the place of the state whose next value it is */
     int pad, swizzle; /* of shared scratch: bytes between rows, bytes of swizzled rows; 0: none */
     int group;        /* of the pipeline that it is a copy of, from 1; 0: none */
     bool non_temporal;
@@ -104,6 +106,8 @@ void tir_apply_fold_rewrite(tir_schedule_state *state, tir_directive_kind kind, 
 void tir_apply_where(tir_schedule_state *state, lib_lexer *lexer);
 /* schedule_operand.c */
 void tir_apply_operand(tir_schedule_state *state, lib_lexer *lexer);
+/* schedule_seed.c */
+void tir_apply_seed(tir_schedule_state *state, lib_lexer *lexer);
 /* schedule_collapse.c */
 void tir_apply_collapse(tir_schedule_state *state);
 

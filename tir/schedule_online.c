@@ -418,12 +418,10 @@ static int add_map_steps(online *o, const member *m, int fold, int at, const cha
         tir_stage *step = add_step(o, at, fold, &map->stage, "b", block_name, false);
         tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
         o->time = step->axis[o->free].var;
-        for (int a = 0; a <= o->free; a++) {
-            from[a] = map->stage.axis[a].var;
-            to[a] = step->axis[a].var;
-        }
+        for (int a = 0; a < o->free; a++) to[a] = step->axis[a].var;
         to[o->free] = tir_add(pool, tir_mul(pool, o->time, tir_index(pool, o->block)), step->axis[o->free + 1].var);
-        value = tir_rewrite(pool, map->full, replace_member, o);
+        for (int a = 0; a <= o->free; a++) from[a] = m->whole.axis[a < o->free ? a : m->whole.space].var;
+        value = tir_rewrite(pool, value, replace_map, o);
         stage_at(o, at)->value[0] = tir_substitute(pool, value, o->free + 1, from, to);
         map->step = stage_at(o, at)->tensor[0];
         map->made = true;

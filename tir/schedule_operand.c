@@ -86,12 +86,11 @@ void tir_apply_operand(tir_schedule_state *state, lib_lexer *lexer) {
     bool uses[TIR_MAX_AXES];
     tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES], rest = reader.predicate, condition = 0, value = factor;
     int rank = 0;
-    if (reader.fold >= 0) tir_schedule_raise(state, "%s is a step of a fold", reader.name);
     for (int a = 0; a < reader.space + reader.reduce; a++) uses[a] = tir_uses(pool, factor, reader.axis[a].var);
     const bool deviates = accept_deviation(state, lexer);
     condition = own_condition(state, &reader, uses, &rest);
     if (!deviates) rest = reader.predicate;
-    tir_stage map = {.name = name, .kind = TIR_MAP, .fold = -1};
+    tir_stage map = {.name = name, .kind = TIR_MAP, .fold = reader.fold}; /* in a fold: another step */
     for (int a = 0; a < reader.space + reader.reduce; a++) {
         if (condition && tir_uses(pool, condition, reader.axis[a].var)) uses[a] = true;
         if (!uses[a]) continue;

@@ -56,6 +56,15 @@ static const lower_case cases[] = {
      " order Y: cb h wo wi cv\n par Y.cb Y.h\n at O Y.wo\n store O reg\n split O.ci 4 -> cib civ mask\n"
      " order O: cib kh kw civ h w co\n clip O.kh\n clip O.kw\n vec O.co Y.cv\n unroll O.w O.kw Y.wi\n",
      1e-6},
+    {"a sum that begins with a value",
+     "region r\ninput x f32[7, 9]\ninput y f32[7]\n"
+     "reduce s f32 (i: 7 | j: 9) init 0:f32 where j <= i + 1 = acc(0):f32 + x[i, j] merge acc(0):f32 + other(0):f32\n"
+     "map z f32 (i: 7) = y[i] * 2:f32 + s[i]\noutput z\n",
+     "rewrite:\n seed s\nloops:\n par z.i\n clip z.j\n", 1e-6},
+    {"a running sum in the place of its state",
+     "region r\ninput x f32[3, 9]\ninput y f32[3]\nfold s f32 (i: 3 | t: 9) init y[i]\n"
+     "map st f32 in s (i: 3, t: 9) = s[i] + x[i, t]\nnext s = st[i, t]\nmap z f32 (i: 3) = s[i] * 2:f32\noutput z\n",
+     "loops:\n par z.i\n at s z.i\n store s stack\n store st state\n", 0},
     {"softmax rows",
      "region r\ninput x f32[7, 20]\n"
      "reduce mx f32 exact (i: 7 | j: 20) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n"
@@ -304,6 +313,24 @@ static const struct {
     {"online s.j 0 -> F jb", "at least one point", VARIANCE},
     {"online mx.j 4 -> F jb", "no excess precision", NULL},
     {"online m.j 4 -> F jb", "may be empty", MASKED},
+    {"seed C", "is no sum of the region's own", BF16},
+    {"seed s", "C is no map beside s",
+     "region r\ninput x f32[4, 9]\n"
+     "reduce s f32 (i: 4 | j: 9) init 0:f32 = acc(0):f32 + x[i, j]\nreduce C f32 (|i: 4) init 0:f32 = acc(0):f32 + s[i]\noutput C\n"},
+    {"seed s", "is no sum that begins with 0",
+     "region r\ninput x f32[4, 9]\n"
+     "reduce s f32 (i: 4 | j: 9) init 1:f32 = acc(0):f32 * x[i, j]\nmap C f32 (i: 4) = x[i, 0] + s[i]\noutput C\n"},
+    {"seed s", "at its own points",
+     "region r\ninput x f32[4, 9]\n"
+     "reduce s f32 (i: 4 | j: 9) init 0:f32 = acc(0):f32 + x[i, j]\nmap C f32 (i: 4) = x[i, 0] + s[3 - i]\noutput C\n"},
+    {"store st state", "something but the fold reads it",
+     "region r\ninput x f32[3, 9]\nfold s f32 (i: 3 | t: 9) init 0:f32\n"
+     "map st f32 in s (i: 3, t: 9) = s[i] + x[i, t]\nnext s = st[i, t]\nmap y f32 (i: 3, t: 9) = st[i, t] * 2:f32\noutput y\noutput s\n"},
+    {"store e state", "no next value", RECURRENCE},
+    {"store n state", "another step reads the old state", RECURRENCE},
+    {"thread sc.i alike 4", "values must lie in registers", NULL},
+    {"thread sc.i alike 1", "2 to 32 threads", NULL},
+    {"copy x -> xs\nat xs D.i\nstore xs reg\nthread xs.i alike 4\nthread xs.k", "innermost thread loop", CONTRACTION},
     {"unit C.k vfma", "no unit is called vfma", BF16},
     {"unit C.k vdpbf16ps", "deviates from the sum", BF16},
     {"unit C.k vdpbf16ps deviates speed", "no deviation", BF16},

@@ -98,6 +98,31 @@ static const thread_case cases[] = {
      " order s: q k e\n thread s.q m_b.q m_n.q ex_b.q l_b.q l_n.q o_b.q o_n.q\n at ks F.kb\n at vs F.kb\n store ks shared\n"
      " store vs shared\n thread ks.k vs.k\n pipeline F.kb stages=2 groups=ks|vs\n",
      1e-5, "wait 2"},
+    {"pipeline of a fold: sums in the place of the state",
+     "region r excess\ninput q f32[7, 6]\ninput k f32[21, 6]\ninput v f32[21, 8]\n"
+     "reduce s f32 (q: 7, k: 21 | e: 6) init 0:f32 = muladd(q[q, e], k[k, e], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
+     "reduce m f32 exact (q: 7 | k: 21) init -inf:f32 = max(acc(0):f32, s[q, k]) merge max(acc(0):f32, other(0):f32)\n"
+     "map ex f32 (q: 7, k: 21) = exp(s[q, k] - m[q])\n"
+     "reduce l f32 (q: 7 | k: 21) init 0:f32 = acc(0):f32 + ex[q, k] merge acc(0):f32 + other(0):f32\n"
+     "map p f32 (q: 7, k: 21) = ex[q, k] / l[q]\n"
+     "reduce o f32 (q: 7, d: 8 | k: 21) init 0:f32 = muladd(p[q, k], v[k, d], acc(0):f32) merge acc(0):f32 + other(0):f32\n"
+     "map y f32 (q: 7, d: 8) = o[q, d]\noutput y\n",
+     "rewrite:\n copy k -> ks\n copy v -> vs\n online m.k 8 -> F kb\n inline o\n inline p\n inline ex\n seed o_b\n"
+     "loops:\n split y.q 4 -> qo qi mask\n par y.qo\n thread y.qi y.d\n at F y.qo\n order F: kb q\n thread F.q alike 8\n"
+     " at s F.kb\n order s: q k e\n thread s.q s.k m_b.q m_n.q ex_b.q ex_b.k l_b.q l_n.q\n store F reg\n store s shared\n"
+     " store ex_b shared\n thread m_b.q alike 8\n thread m_n.q alike 8\n thread l_b.q alike 8\n thread l_n.q alike 8\n"
+     " store m_b reg\n store m_n reg\n store l_b reg\n store l_n reg\n order o_n: q d kb k\n thread o_n.q o_n.d\n"
+     " store o_n state\n at ks F.kb\n at vs F.kb\n store ks shared\n store vs shared\n thread ks.k vs.k\n"
+     " pipeline F.kb stages=2 groups=ks|vs\n",
+     1e-5, "for alike in 0..8 thread"},
+    {"sums of rows that all lanes of a row have",
+     "region r\ninput x f32[3, 8, 4]\n"
+     "reduce m f32 (b: 3, i: 8 | j: 4) init 0:f32 = acc(0):f32 + x[b, i, j] merge acc(0):f32 + other(0):f32\n"
+     "map y f32 (b: 3, i: 8, j: 4) = x[b, i, j] / m[b, i]\noutput y\n",
+     "rewrite:\n rfactor m.j 4 lanes -> p lane step\n tree m.lane\nloops:\n par y.b\n thread y.i y.j\n at p y.b\n at m_2 y.b\n"
+     " at m y.b\n thread p.i p.lane\n thread m_2.i\n thread m_2.lane alike 2\n thread m.i alike 4\n store p reg\n"
+     " store m_2 reg\n store m reg\n",
+     1e-6, "for alike in 0..2 thread"},
     {"shared memory used again",
      "region r\ninput x f32[3, 64]\nmap a f32 (i: 3, j: 64) = x[i, j] * 2:f32\nmap b f32 (i: 3, j: 64) = a[i, 63 - j] + 1:f32\n"
      "map c f32 (i: 3, j: 64) = b[i, (j + 33) % 64] * 3:f32\nmap d f32 (i: 3, j: 64) = c[i, 63 - j] + x[i, j]\noutput d\n",
