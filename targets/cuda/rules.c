@@ -1,6 +1,7 @@
 /* Schedule rules of the cuda target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
  *   inline   cheap maps go into their readers
  *   collapse axes that all accesses run straight through become one
+ *   chain    contraction, rows, contraction: a fold over blocks of keys
  *   tile     contractions: tiles of a block in shared memory, of a thread in registers
  *   window   short sums of overlapping neighbours: a thread has all that it reads in registers
  *   rows     a root with reductions of its rows: a warp or a block works on each row, which stays on chip
@@ -190,6 +191,10 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
     if (has_empty_axis(&r)) return;
     inline_maps(&r);
     cuda_rewrite(&r, "collapse");
+    for (uint32_t s = r.region->stages.count; s-- > 0;)
+        if (s < r.region->stages.count && !cuda_is_done(&r, r.region->stages.data[s].name))
+            cuda_prepare_chain(&r, (int)s);
+    region = r.region;
     /* all rewrites come before all loops: roots choose their kind first, from the last one backward */
     for (uint32_t s = 0; s < region->stages.count; s++)
         if (!region->stages.data[s].removed && region->stages.data[s].fold < 0)
@@ -199,6 +204,7 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
     for (uint32_t n = r.roots.count; n-- > 0;)
         if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_window(&r, r.roots.data[n]);
     for (uint32_t n = r.roots.count; n-- > 0;) prepare(&r, r.roots.data[n]);
+    for (uint32_t n = 0; n < r.chains.count; n++) cuda_schedule_chain(&r, &r.chains.data[n]);
     for (uint32_t t = 0; t < r.tiles.count; t++) cuda_schedule_tile(&r, &r.tiles.data[t]);
     for (uint32_t w = 0; w < r.windows.count; w++) cuda_schedule_window(&r, &r.windows.data[w]);
     for (uint32_t g = 0; g < r.rows.count; g++) cuda_schedule_rows(&r, &r.rows.data[g]);

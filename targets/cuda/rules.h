@@ -86,6 +86,19 @@ typedef struct cuda_tile {
     int stepped;             /* the axis of the sum whose parts follow each other, copies between them */
 } cuda_tile;
 
+/* Two contractions around rows (rules_chain.c): a fold over blocks of keys. */
+typedef struct cuda_chain {
+    const char *first, *root, *fold,
+        *sums; /* stages: the first contraction, the map that reads the second, the fold, the second one's step */
+    const char *copy[3], *fragment[3]; /* of queries, keys, values: in shared memory, in registers */
+    const char *weights;               /* the left operand of the second contraction, in registers */
+    const char *key_axis, *width_axis; /* the values' axes */
+    int free;                          /* axes that all share, the last one of rows */
+    int64_t rows, keys, depth, width;  /* the first contraction: rows x depth x keys, the second: rows x keys x width */
+    int64_t block, warps, stages;      /* keys of a step; warps of a block of threads; buffers of keys and values */
+    bool held;                         /* queries stay in registers */
+} cuda_chain;
+
 /* A short sum over windows (rules_window.c). */
 typedef struct cuda_window {
     const char *sums, *root;
@@ -121,6 +134,7 @@ typedef struct cuda_rules {
     lib_vec(cuda_tile) tiles;
     lib_vec(const char *) sums; /* that add up pieces */
     lib_vec(cuda_inside) inside;
+    lib_vec(cuda_chain) chains;
     lib_vec(cuda_window) windows;
     lib_vec(cuda_column_group) columns;
     lib_vec(cuda_transposition) transpositions;
@@ -195,6 +209,8 @@ void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
 int cuda_contiguous_axis(cuda_rules *r, int stage, int64_t *bytes); /* of what a copy reads, in memory; -1: none */
 /* Cycles until all blocks are done, `together` at once on a multiprocessor, of so many rounds of copies and `step` cycles of work. */
 double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, double rounds, double step);
+bool cuda_prepare_chain(cuda_rules *r, int second);
+void cuda_schedule_chain(cuda_rules *r, const cuda_chain *chain);
 bool cuda_prepare_tile(cuda_rules *r, int stage);
 void cuda_schedule_tile(cuda_rules *r, const cuda_tile *tile);
 bool cuda_prepare_window(cuda_rules *r, const char *sums);
