@@ -70,20 +70,31 @@ uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all) {
     return set;
 }
 
+/* Floats: every number of `part` is one of `sum`. Integers: no less bits; unsigned sums are of unsigned parts. */
+static bool holds_sums(dlc_dtype sum, dlc_dtype part) {
+    const lib_dtype_info *wide = &lib_dtypes[sum], *narrow = &lib_dtypes[part];
+    if ((wide->class_ == 'f') != (narrow->class_ == 'f') || wide->bits < narrow->bits) return false;
+    if (wide->class_ != 'f') return wide->class_ == 'i' || narrow->class_ == 'u';
+    const lib_float_info a = lib_float_of(sum), b = lib_float_of(part);
+    return a.digits >= b.digits && a.highest >= b.highest;
+}
+
 dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attribute *result) {
-    static const dlc_dtype choice[] = {DLC_BOOL, DLC_F32, DLC_F64, DLC_I32,
-                                       DLC_I64}; /* words of `result`; the first is "same" */
+    static const dlc_dtype choice[] = {DLC_BOOL, DLC_F32,  DLC_F64, DLC_I32, DLC_I64, /* words of `result`; the */
+                                       DLC_F16,  DLC_BF16, DLC_U32, DLC_U64};         /* first is "same" */
     const lib_dtype_info *x = &lib_dtypes[infer->operand[0].dtype], *w = &lib_dtypes[infer->operand[1].dtype];
     if (!result->integer) {
         graph_infer_same_dtype(infer, 0, 2);
         return infer->operand[0].dtype;
     }
     const lib_dtype_info *wide = &lib_dtypes[choice[result->integer]];
-    bool bytes = x->bits == 8 && w->bits == 8 && x->class_ != 'f';
-    if (!bytes) graph_infer_same_dtype(infer, 0, 2);
-    if ((x->class_ == 'f') != (wide->class_ == 'f') || wide->bits < x->bits)
-        graph_infer_fail(infer, "result %s cannot hold sums of %s: expected a wider element type of the same kind",
-                         wide->name, x->name);
+    bool bytes = x->bits == 8 && w->bits == 8 && x->class_ != 'f' && w->class_ != 'f';
+    bool floats = x->class_ == 'f' && w->class_ == 'f';
+    if (!bytes && !floats) graph_infer_same_dtype(infer, 0, 2);
+    for (int i = 0; i < 2; i++)
+        if (!holds_sums(choice[result->integer], infer->operand[i].dtype))
+            graph_infer_fail(infer, "result %s cannot hold sums of %s: expected a wider element type of the same kind",
+                             wide->name, (i ? w : x)->name);
     return choice[result->integer];
 }
 

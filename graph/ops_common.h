@@ -46,7 +46,7 @@ uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all);
 /* The attribute `result` of such rows. */
 #define GRAPH_RESULT_ATTRIBUTE                                       \
     {                                                                \
-        "result", GRAPH_ATTR_ENUM, "same f32 f64 i32 i64", "same",   \
+        "result", GRAPH_ATTR_ENUM, "same f32 f64 i32 i64 f16 bf16 u32 u64", "same", \
             "element type of the sums and of the result; same: of x" \
     }
 /* Checks operands 0 and 1 and the attribute; the result's dtype. */

@@ -587,11 +587,16 @@ static const graph_op row_dot_general = {
         "dot_general(i8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)\n"
         "dot_general(bf16[33, 51], bf16[51, 21], contract_x=[1], contract_w=[0], result=f32)\n"
         "dot_general(u8[33, 50], i8[50, 21], contract_x=[1], contract_w=[0], result=i32)\n"
-        "dot_general(u8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)",
+        "dot_general(u8[9, 70], i8[70, 4], contract_x=[1], contract_w=[0], result=i32)\n"
+        "dot_general(f8e4m3fn[33, 51], f8e4m3fn[51, 21], contract_x=[1], contract_w=[0], result=f32)\n"
+        "dot_general(f8e5m2[33, 51], f8e4m3fn[21, 51], contract_x=[1], contract_w=[1], result=bf16)\n"
+        "dot_general(bf16[9, 40], f8e4m3fnuz[40, 21], contract_x=[1], contract_w=[0], result=bf16)\n"
+        "dot_general(f32[5, 40], f8e5m2fnuz[40, 7], contract_x=[1], contract_w=[0], result=f32)\n"
+        "dot_general(u16[9, 40], u16[40, 5], contract_x=[1], contract_w=[0], result=u32)",
     .doc = "Sum over the contracted axes of x*w. Result axes: the batch axes, the other axes of x, the other axes "
            "of w. f16 and bf16 multiply and add in f32 and round once; integers wrap. result names a wider element "
-           "type for the sums and the result: f32 or f64 for floats, i32 or i64 for integers; u8 and i8 may then "
-           "meet. StableHLO dot_general.",
+           "type for the sums and the result: a float, or i32, i64, u32, u64 for integers; floats of different dtypes "
+           "may then meet, and u8 and i8. Sums whose result is below f32 are f32, and round once. StableHLO dot_general.",
 };
 
 static const graph_op row_dot = {

@@ -182,9 +182,24 @@ SCALAR(clamp) {
     return tir_min(pool, tir_max(pool, x[1], x[0]), x[2]);
 }
 
+/* What is beyond the greatest number of a float of 8 bits becomes it; infinity stays what it is where NaN is no number's
+ * neighbour. In f32 rounding keeps what is beyond there: no such number has more than 16 binary digits. */
+static tir_expr bounded(tir_pool *pool, dlc_dtype dtype, tir_expr x) {
+    const lib_float_info format = lib_float_of(dtype);
+    if (tir_dtype_of(pool, x) != DLC_F64) x = tir_cast(pool, DLC_F32, x);
+    tir_dtype from = tir_dtype_of(pool, x);
+    tir_expr high = tir_float(pool, from, format.greatest), low = tir_float(pool, from, -format.greatest);
+    tir_expr inside = tir_min(pool, tir_max(pool, x, low), high);
+    if (format.signed_zero) return inside;
+    return tir_select(pool, tir_eq(pool, tir_unary(pool, TIR_ABS, x), tir_highest(pool, from)), x, inside);
+}
+
+enum { CAST_DTYPE, CAST_SATURATE };
+
 SCALAR(cast) {
-    (void)attribute;
-    return tir_cast(pool, dtype, x[0]);
+    bool saturates = attribute[CAST_SATURATE].integer && lib_dtype_is_f8((dlc_dtype)dtype);
+    if (!saturates || tir_dtype_of(pool, x[0]) == dtype) return tir_cast(pool, dtype, x[0]);
+    return tir_cast(pool, dtype, bounded(pool, (dlc_dtype)dtype, x[0]));
 }
 
 SCALAR(bit_cast) {
@@ -393,9 +408,20 @@ static double convert(dlc_dtype from, dlc_dtype to, double x) {
     }
 }
 
+/* By the table of ONNX Cast. */
+static double onto_f8(dlc_dtype to, double x) {
+    double greatest = to == DLC_F8E4M3FN ? 448 : to == DLC_F8E4M3FNUZ ? 240 : 57344;
+    if (isinf(x) && (to == DLC_F8E4M3FNUZ || to == DLC_F8E5M2FNUZ)) return NAN;
+    return x > greatest ? greatest : x < -greatest ? -greatest : x;
+}
+
 static void reference_cast(const graph_reference *r) {
-    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)
-        r->result[0].data[i] = convert(r->operand[0].dtype, r->result[0].dtype, r->operand[0].data[i]);
+    const dlc_dtype from = r->operand[0].dtype, to = r->result[0].dtype;
+    const bool saturates = r->attribute[CAST_SATURATE].integer && lib_dtype_is_f8(to) && from != to;
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {
+        double x = r->operand[0].data[i];
+        r->result[0].data[i] = convert(from, to, saturates ? onto_f8(to, x) : x);
+    }
 }
 
 static void reference_bit_cast(const graph_reference *r) {
@@ -585,7 +611,10 @@ static const graph_op row_cast = {
     .results = 1,
     .operands = "x",
     .dtypes = "any",
-    .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"}},
+    .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
+                  {"saturate", GRAPH_ATTR_BOOL, NULL, "false",
+                   "to a float of 8 bits: what is beyond its greatest number becomes that number"}},
+    .seldom = "saturate",
     .infer = infer_cast,
     .scalar = scalar_cast,
     .reference = GRAPH_REFERENCE(reference_cast),
@@ -594,10 +623,19 @@ static const graph_op row_cast = {
                "cast(T[17, 23], dtype=bf16)\ncast(T[17, 23], dtype=bool)\ncast(T[17, 23], dtype=i8)\n"
                "cast(T[17, 23], dtype=u8)\ncast(T[17, 23], dtype=i32)\ncast(T[17, 23], dtype=i64)\n"
                "cast(T[17, 23], dtype=i16)\ncast(T[17, 23], dtype=u16)\ncast(T[17, 23], dtype=u32)\n"
-               "cast(T[17, 23], dtype=u64)\n"
+               "cast(T[17, 23], dtype=u64)\ncast(T[17, 23], dtype=f8e4m3fn)\ncast(T[17, 23], dtype=f8e5m2)\n"
+               "cast(T[17, 23], dtype=f8e4m3fnuz)\ncast(T[17, 23], dtype=f8e5m2fnuz)\n"
+               "cast(T[17, 23], dtype=f8e4m3fn, saturate=true)\ncast(f32[17, 23], dtype=f8e5m2, saturate=true)\n"
+               "cast(f32[17, 23], dtype=f8e4m3fnuz, saturate=true)\ncast(f64[17, 23], dtype=f8e5m2fnuz, saturate=true)\n"
+               "cast(f16[17, 23], dtype=f8e5m2, saturate=true)\n"
                "cast(T[], dtype=i32)\ncast(T[3, 0, 2], dtype=f32)\ncast(T[2, 1, 3, 1, 2, 5], dtype=f32)",
-    .doc = "x converted to another dtype: floats round once to nearest even; float to integer truncates and "
-           "saturates, NaN gives 0; integer to integer wraps; to bool is x != 0. StableHLO convert, made total.",
+    .doc = "x converted to another dtype, for every pair of them. To a float: one rounding, to nearest even; NaN stays "
+           "NaN; what rounds beyond the greatest number becomes infinity, in the dtypes without infinities (f8e4m3fn, "
+           "f8e4m3fnuz, f8e5m2fnuz) NaN, as infinity itself; -0 becomes 0 where there is none (fnuz). With saturate it "
+           "becomes the greatest number of a float of 8 bits, as infinity does, but in fnuz, where that is NaN. Float "
+           "to integer: truncated, then saturated; NaN gives 0. Integer to integer: modulo two to the number of bits. "
+           "Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
+           "saturate is that of ONNX Cast.",
 };
 
 static const graph_op row_bit_cast = {

@@ -217,6 +217,7 @@ static graph_id apply_cast_same(const match *m) {
 /* cast(cast(x, wider), to) -> cast(x, to): the detour loses nothing. Integers and bools that became floats are left
  * alone where saturation and wrapping differ. */
 static graph_id apply_cast_cast(const match *m) {
+    if (m->attribute[1].integer) return 0; /* saturates */
     dlc_dtype from = dtype_of(m->g, inner(m, 0)), middle = dtype_of(m->g, m->input[0]);
     if (!is_lossless(from, middle)) return 0;
     bool changes_kind = lib_dtype_is_float(from) != lib_dtype_is_float(middle);

@@ -37,6 +37,14 @@ static inline double bound_largest(dlc_dtype dtype) {
     case DLC_U8: return 255;
     case DLC_I32: return 0x1p31;
     case DLC_I64: return 0x1p63;
+    case DLC_I16: return 0x1p15;
+    case DLC_U16: return 65535;
+    case DLC_U32: return 0x1p32;
+    case DLC_U64: return 0x1p64;
+    case DLC_F8E4M3FN: return 448;
+    case DLC_F8E4M3FNUZ: return 240;
+    case DLC_F8E5M2:
+    case DLC_F8E5M2FNUZ: return 57344;
     case DLC_F16: return 65504;
     case DLC_F64: return 0x1p1023;
     default: return 0x1p127;
@@ -47,11 +55,25 @@ static inline double bound_largest(dlc_dtype dtype) {
 static inline double bound_epsilon(dlc_dtype dtype, bool sums) {
     if (dtype == DLC_F64) return 0x1p-52;
     if (dtype == DLC_F32 || sums) return 0x1p-23;
+    if (dtype == DLC_F8E4M3FN || dtype == DLC_F8E4M3FNUZ) return 0x1p-3;
+    if (dtype == DLC_F8E5M2 || dtype == DLC_F8E5M2FNUZ) return 0x1p-2;
     return dtype == DLC_F16 ? 0x1p-10 : 0x1p-7;
 }
 
+/* Distance of neighbouring numbers around zero. */
+static inline double bound_least(dlc_dtype dtype) {
+    switch (dtype) {
+    case DLC_F16: return 0x1p-24;
+    case DLC_F8E4M3FN: return 0x1p-9;
+    case DLC_F8E4M3FNUZ: return 0x1p-10;
+    case DLC_F8E5M2: return 0x1p-16;
+    case DLC_F8E5M2FNUZ: return 0x1p-17;
+    default: return 1e-40;
+    }
+}
+
 static inline bool bound_is_narrow(dlc_dtype dtype) {
-    return dtype == DLC_F16 || dtype == DLC_BF16;
+    return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits < 32;
 }
 
 static inline int64_t bound_dim(const graph *g, const graph_shape *shape, int axis) {
@@ -115,14 +137,14 @@ static inline bound bound_sum(const bound_row *r, double terms, double m, double
         return y;
     }
     double exact = dtype == DLC_F64 ? 0x1p53 : 0x1p24;
-    y.integral = integral && y.magnitude <= exact && (!bound_is_narrow(dtype) || y.magnitude <= 256);
+    y.integral = integral && y.magnitude <= exact && (!bound_is_narrow(dtype) || y.magnitude <= 2 / bound_epsilon(dtype, false));
     if (e == 0 && (terms <= 1 || (integral && y.magnitude <= exact))) return y;
     if (y.magnitude > bound_largest(dtype) / 4 || isnan(y.magnitude) || (e > 0 && special)) {
         y.error = INFINITY;
         return y;
     }
     y.error = terms * e + bound_epsilon(dtype, true) * 4 * (sqrt(terms) + 4) * y.magnitude + 1e-40;
-    if (bound_is_narrow(dtype)) y.error += bound_epsilon(dtype, false) * y.magnitude + 0x1p-24;
+    if (bound_is_narrow(dtype)) y.error += bound_epsilon(dtype, false) * y.magnitude + bound_least(dtype);
     return y;
 }
 
@@ -193,7 +215,7 @@ static inline bound bound_map(const bound_row *r) {
     bool rounds = bound_is_narrow(dtype) && !bound_is(r, "neg abs relu min max clamp select floor ceil round sign");
     if (e > 0) y.error = bound_map_error(r);
     if (is_float && y.error < INFINITY && (e > 0 || (r->excess && rounds && !y.integral)))
-        y.error += 4 * bound_epsilon(dtype, false) * y.magnitude + (dtype == DLC_F16 ? 0x1p-24 : 1e-40);
+        y.error += 4 * bound_epsilon(dtype, false) * y.magnitude + bound_least(dtype);
     if (is_float) y.error += bound_function_error(r, y.magnitude);
     if (isnan(y.error) || (y.error > 0 && y.magnitude > largest / 4)) y.error = INFINITY;
     y.magnitude = fmin(y.magnitude, largest);

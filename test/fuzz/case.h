@@ -52,11 +52,12 @@ static inline double case_float(case_fill fill, uint64_t *state) {
 static inline int64_t case_integer(dlc_dtype dtype, case_fill fill, uint64_t *state) {
     static const int64_t special[] = {0, 1, -1, INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX, 127, -128, 255};
     if (dtype == DLC_BOOL) return case_below(state, 2);
-    if (fill == FILL_INTEGERS) return case_below(state, 8) - (dtype == DLC_U8 ? 0 : 4);
+    const bool natural = lib_dtypes[dtype].class_ == 'u';
+    if (fill == FILL_INTEGERS) return case_below(state, 8) - (natural ? 0 : 4);
     if ((fill == FILL_SPECIAL || fill == FILL_WIDE) && case_random(state) % 13 == 0)
         return special[case_below(state, 10)];
     if (fill == FILL_WIDE) return (int64_t)case_random(state) >> case_below(state, 64);
-    return case_below(state, 27) - 6;
+    return case_below(state, 27) - (natural && dtype != DLC_U8 ? 0 : 6);
 }
 
 /* What bounds.h may take for granted. */
@@ -68,7 +69,7 @@ static inline bound case_input_bound(dlc_dtype dtype, case_fill fill) {
     if (lib_dtype_is_float(dtype))
         y.magnitude = fill == FILL_WIDE ? 8192 : fill == FILL_INTEGERS ? 4 : 2;
     else if (tame)
-        y.magnitude = fill == FILL_INTEGERS ? 8 : dtype == DLC_U8 ? 255 : 20;
+        y.magnitude = fill == FILL_INTEGERS ? 8 : dtype == DLC_U8 ? 255 : 27;
     y.special = fill == FILL_SPECIAL && lib_dtype_is_float(dtype);
     return y;
 }
