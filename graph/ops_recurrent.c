@@ -228,6 +228,7 @@ typedef struct cell { /* one step of one direction, in the scan's body */
     const graph_attribute *attribute;
     const function *functions;
     tir_expr hidden;
+    graph_id r_candidate;    /* gru whose reset gate comes before the product; 0: r has all gates */
     graph_id x, h, c, r;     /* x: what the inputs and biases give to all gates. [batch, ...] */
     graph_id recurrent_bias; /* gru with linear_before_reset: [hidden] */
     graph_id peephole;       /* [3 * hidden]; 0: none */
@@ -262,19 +263,16 @@ static void step_rnn(cell *e) {
 /* Gates z, r, h. */
 static void step_gru(cell *e) {
     graph *g = e->g;
-    tir_pool *pool = g->pool;
-    tir_expr two = tir_mul(pool, tir_index(pool, 2), e->hidden), three = tir_add(pool, two, e->hidden);
-    const bool linear = e->attribute[EXTRA].integer != 0;
-    graph_id both = times_r(e, e->h, linear ? e->r : graph_slice_axis(g, e->r, 0, tir_index(pool, 0), two));
+    graph_id both = times_r(e, e->h, e->r);
     graph_id z = activate(e, 0, graph_add(g, part(e, both, 0), part(e, e->x, 0)));
     graph_id reset = activate(e, 0, graph_add(g, part(e, both, 1), part(e, e->x, 1)));
     graph_id candidate;
-    if (linear) {
+    if (!e->r_candidate) {
         graph_id own = part(e, both, 2);
         if (e->recurrent_bias) own = graph_add(g, own, e->recurrent_bias);
         candidate = graph_mul(g, reset, own);
     } else {
-        candidate = times_r(e, graph_mul(g, reset, e->h), graph_slice_axis(g, e->r, 0, two, three));
+        candidate = times_r(e, graph_mul(g, reset, e->h), e->r_candidate);
     }
     candidate = activate(e, 1, graph_add(g, candidate, part(e, e->x, 2)));
     /* (1 - z) candidate + z h */
@@ -362,6 +360,16 @@ static graph_id project(const expansion *x, int direction, bool linear, graph_id
     return graph_add(g, all, graph_add(g, own, recurrent));
 }
 
+/* [gates * hidden, hidden]; gates that wait for others in a part of their own. */
+static graph_id recurrent_weights(const expansion *x, int direction, bool linear, graph_id *candidate) {
+    tir_pool *pool = x->g->pool;
+    graph_id r = graph_cast(x->g, of_direction(x, R, direction), x->dtype);
+    if (x->row->gates != 3 || linear) return r;
+    tir_expr two = tir_mul(pool, tir_index(pool, 2), x->hidden), three = tir_add(pool, two, x->hidden);
+    *candidate = graph_slice_axis(x->g, r, 0, two, three);
+    return graph_slice_axis(x->g, r, 0, tir_index(pool, 0), two);
+}
+
 static graph_id initial_state(const expansion *x, int operand, int direction) {
     graph_id given = of_direction(x, operand, direction);
     if (given) return graph_cast(x->g, given, x->dtype);
@@ -412,7 +420,9 @@ static void expand_direction(expansion *x, int direction) {
     e.x = pass_in(&o, body, projected, true);
     graph_id position = lengths ? pass_in(&o, body, graph_iota(g, DLC_I32, 1, &x->steps, 0), true) : 0;
     const int sequences = o.count - carries;
-    e.r = pass_in(&o, body, graph_cast(g, of_direction(x, R, direction), x->dtype), false);
+    graph_id r_candidate = 0, r = recurrent_weights(x, direction, linear, &r_candidate);
+    e.r = pass_in(&o, body, r, false);
+    e.r_candidate = pass_in(&o, body, r_candidate, false);
     e.recurrent_bias = pass_in(&o, body, recurrent_bias, false);
     e.peephole = pass_in(&o, body, peephole ? graph_cast(g, peephole, x->dtype) : 0, false);
     graph_id inner_lengths = pass_in(&o, body, lengths, false);

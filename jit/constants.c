@@ -114,7 +114,7 @@ static void free_packed(const dlc_allocator *allocator, jit_packed *packed) {
 }
 
 /* Zeroed memory, not yet the program's. */
-static jit_packed *new_packed(jit_build *build, const void *source, const tir_layout *layout, size_t size) {
+static jit_packed *new_packed(jit_build *build, const jit_packed *wanted, size_t size) {
     const dlc_allocator *allocator = &build->program->context->allocator;
     jit_packed *packed = lib_allocate_zeroed(allocator, sizeof *packed, 16);
     void *bytes = packed ? lib_allocate_bytes(allocator, size, TIR_BUFFER_ALIGNMENT) : NULL;
@@ -123,19 +123,26 @@ static jit_packed *new_packed(jit_build *build, const void *source, const tir_la
         lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: a packed constant of %zu bytes", size);
     }
     memset(bytes, 0, size);
-    *packed = (jit_packed){.source = source, .layout = *layout, .bytes = bytes, .size = size};
+    *packed = *wanted;
+    packed->bytes = bytes;
+    packed->size = size;
     return packed;
 }
 
-static void *find_packed(const jit_packed *p, const void *source, const tir_layout *layout) {
-    while (p && (p->source != source || !tir_layout_equal(&p->layout, layout))) p = p->next;
+static bool is_same(const jit_packed *a, const jit_packed *b) {
+    return a->source == b->source && a->element == b->element && memcmp(a->shape, b->shape, sizeof a->shape) == 0 &&
+           tir_layout_equal(&a->layout, &b->layout);
+}
+
+static void *find_packed(const jit_packed *p, const jit_packed *wanted) {
+    while (p && !is_same(p, wanted)) p = p->next;
     return p ? p->bytes : NULL;
 }
 
 /* Of the program from now on; another thread may have packed the same meanwhile. */
 static void *publish_packed(dlc_program *program, jit_packed *packed) {
     lib_mutex_lock(&program->mutex);
-    void *bytes = find_packed(program->packed, packed->source, &packed->layout);
+    void *bytes = find_packed(program->packed, packed);
     if (!bytes) {
         packed->next = program->packed;
         program->packed = packed;
@@ -151,7 +158,8 @@ static void *pack_constant(jit_build *build, graph_id value, const tir_layout *l
     dlc_program *program = build->program;
     const void *from = build->place[value].pointer;
     const graph_shape *shape = graph_shape_of(build->bound, value);
-    int64_t dims[DLC_MAX_RANK] = {0}, stride[TIR_MAX_PHYSICAL];
+    jit_packed wanted = {.source = from, .element = lib_dtype_size(shape->dtype), .layout = *layout};
+    int64_t *dims = wanted.shape, stride[TIR_MAX_PHYSICAL];
     bool kept = *kept_on = is_kept(program, from);
     if (tir_layout_is_identity(layout)) {
         *total = jit_value_bytes(build, value);
@@ -161,7 +169,7 @@ static void *pack_constant(jit_build *build, graph_id value, const tir_layout *l
     size_t size = lib_dtype_size(shape->dtype), bytes = *total = physical(layout, dims, stride) * size;
     if (kept) {
         lib_mutex_lock(&program->mutex);
-        void *known = find_packed(program->packed, from, layout);
+        void *known = find_packed(program->packed, &wanted);
         lib_mutex_unlock(&program->mutex);
         if (known) return known;
     }
@@ -169,7 +177,7 @@ static void *pack_constant(jit_build *build, graph_id value, const tir_layout *l
     for (int d = 0; d < shape->rank; d++) indices += (size_t)dims[d];
     int64_t *places = LIB_NEW_ARRAY(build->work, int64_t, indices);
     if (kept && bytes >= SHARED_MIN) {
-        jit_packed *packed = new_packed(build, from, layout, bytes);
+        jit_packed *packed = new_packed(build, &wanted, bytes);
         pack(layout, size, dims, places, from, packed->bytes);
         return publish_packed(program, packed);
     }

@@ -361,6 +361,8 @@ struct jit_plan {
 typedef struct jit_packed {
     struct jit_packed *next;
     const void *source;
+    size_t element;              /* bytes */
+    int64_t shape[DLC_MAX_RANK]; /* the same bytes may be constants of several shapes; 0 beyond the rank */
     tir_layout layout;
     void *bytes;
     size_t size;

@@ -260,6 +260,53 @@ static void test_unequal_branches(void **state) {
     }
 }
 
+/* ---- one constant in several shapes, which kernels pack in layouts of one description */
+
+static void test_constant_in_shapes(void **state) {
+    (void)state;
+    enum { N = 144, K = 288 };
+    static float w[N * K], x[8 * K], y[8 * N], z[8 * K];
+    static double wanted[8 * K];
+    fill(w, N * K, 5);
+    fill(x, 8 * K, 6);
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value a = dlc_input(g, "a", DLC_F32, 2, DIMS(SIZE(8), SIZE(K)));
+        dlc_value b = dlc_constant_borrow(g, DLC_F32, 2, SHAPE(K, N), w);
+        dlc_value c = dlc_slice(dlc_reshape(a, 2, DIMS(SIZE(16), SIZE(N))), 2, DIMS(SIZE(0), SIZE(0)), 2,
+                                DIMS(SIZE(8), SIZE(N)), 0, NULL);
+        dlc_value half = dlc_slice(b, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(N), SIZE(N)), 0, NULL);
+        dlc_output(g, "y", dlc_dot(a, b));
+        dlc_output(g, "z", dlc_dot(c, dlc_reshape(b, 2, DIMS(SIZE(N), SIZE(K)))));
+        dlc_output(g, "u", dlc_dot(c, dlc_reshape(half, 2, DIMS(SIZE(N), SIZE(N)))));
+        dlc_program *program = compile(context, g);
+        tensor ta, ty, tz, tu;
+        static float v[8 * N];
+        dlc_output_slot slots[3] = {{F32(&ty, y, 8, N), NULL}, {F32(&tz, z, 8, K), NULL}, {F32(&tu, v, 8, N), NULL}};
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&ta, x, 8, K)}, 1, slots, 3));
+        for (int i = 0; i < 8 * N; i++) {
+            wanted[i] = 0;
+            for (int k = 0; k < K; k++) wanted[i] += (double)x[i / N * K + k] * (double)w[k * N + i % N];
+        }
+        CLOSE(y, wanted, 8 * N, 3e-5);
+        for (int i = 0; i < 8 * K; i++) {
+            wanted[i] = 0;
+            for (int k = 0; k < N; k++) wanted[i] += (double)x[i / K * N + k] * (double)w[k * K + i % K];
+        }
+        CLOSE(z, wanted, 8 * K, 3e-5);
+        for (int i = 0; i < 8 * N; i++) {
+            wanted[i] = 0;
+            for (int k = 0; k < N; k++) wanted[i] += (double)x[i / N * N + k] * (double)w[k * N + i % N];
+        }
+        CLOSE(v, wanted, 8 * N, 3e-5);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- mistakes */
 
 static void test_refused(void **state) {
@@ -308,9 +355,8 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unrolled),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_unequal_branches),
+        cmocka_unit_test(test_unrolled),         cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_unequal_branches), cmocka_unit_test(test_constant_in_shapes),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
