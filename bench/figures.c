@@ -78,6 +78,28 @@ static void build_rows(dlc_graph *g) {
     dlc_output(g, "y", dlc_softmax(dlc_gelu(y, DLC_GELU_APPROXIMATE_NONE), -1));
 }
 
+static dlc_value dense(dlc_graph *g, dlc_value x, int64_t in, int64_t out) {
+    return dlc_linear(x, weights(g, 2, (int64_t[]){in, out}), weights(g, 1, &out), false);
+}
+
+static dlc_value split_heads(dlc_value x, int64_t heads, int64_t size) {
+    dlc_value split = dlc_reshape(x, 4, (dlc_dim[]){{1, NULL}, {0, "n"}, {heads, NULL}, {size, NULL}});
+    return dlc_transpose(split, 4, (int64_t[]){0, 2, 1, 3});
+}
+
+/* A block of a transformer, some 50 nodes: x [n, 128]. */
+static void build_block(dlc_graph *g) {
+    enum { WIDTH = 128, HEADS = 2 };
+    const int64_t width = WIDTH;
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {WIDTH, NULL}}), parts[3];
+    for (int i = 0; i < 3; i++) parts[i] = split_heads(dense(g, x, WIDTH, WIDTH), HEADS, WIDTH / HEADS);
+    dlc_value y = dlc_attention(parts[0], parts[1], parts[2], DLC_NONE, 0, false);
+    y = dlc_reshape(dlc_transpose(y, 4, (int64_t[]){0, 2, 1, 3}), 2, (dlc_dim[]){{0, "n"}, {WIDTH, NULL}});
+    x = dlc_layer_norm(dlc_add(x, dense(g, y, WIDTH, WIDTH)), weights(g, 1, &width), weights(g, 1, &width), -1, 1e-5);
+    y = dense(g, dlc_gelu(dense(g, x, WIDTH, 4 * WIDTH), DLC_GELU_APPROXIMATE_NONE), 4 * WIDTH, WIDTH);
+    dlc_output(g, "y", dlc_layer_norm(dlc_add(x, y), weights(g, 1, &width), weights(g, 1, &width), -1, 1e-5));
+}
+
 static model open_model_with(dlc_context_options options, void (*build)(dlc_graph *)) {
     model m = {0};
     m.data = calloc(DATA_FLOATS, sizeof *m.data);
@@ -258,6 +280,41 @@ static double warm_kernel(void) {
 
 static double warm_binding(void) {
     return from_disk(true);
+}
+
+static void wait_for_background(const model *m) {
+    for (int i = 0; i < 2000; i++) {
+        dlc_statistics s = statistics_of(m);
+        if (s.tier_specialised + s.tier_failures >= s.tier_generic) return;
+        usleep(5000);
+    }
+}
+
+/* The first answer for sizes that a transformer block has not seen, over twice the steady time and a millisecond: the median of three
+ * sizes, whose kernels are compiled in the background, and three of those that come when kernels no longer are. */
+static double first_answers(void) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.background_compile = true;
+    model m = open_model_with(options, build_block);
+    double values[6];
+    run_model(&m, 2, (int64_t[]){16, 128}); /* generic kernels for the range */
+    for (int i = 0; i < 6 && !m.status; i++) {
+        int64_t shape[2] = {33 + 19 * i, 128};
+        wait_for_background(&m);
+        double start = bench_now(), steady = 1;
+        run_model(&m, 2, shape);
+        double first = bench_now() - start;
+        wait_for_background(&m);
+        for (int r = 0; r < 30; r++) {
+            start = bench_now();
+            run_model(&m, 2, shape);
+            if (bench_now() - start < steady) steady = bench_now() - start;
+        }
+        values[i] = first / (2 * steady + 1e-3);
+        if (getenv("BENCH_TELL"))
+            fprintf(stderr, "n = %d: first %.3f ms, then %.3f ms\n", (int)shape[0], first * 1e3, steady * 1e3);
+    }
+    return m.status ? failed(&m) : bench_median(values, 6);
 }
 
 /* Programs of one kernel with much code: borders, chains, activations. */
@@ -478,6 +535,8 @@ static const struct {
      false},
     {"warm start from disk: finding, checking, loading a kernel, ms", "warm", warm_kernel, 3, 0.1, 0.03, NULL, false},
     {"warm start from disk: all of binding, a kernel, ms", "warm-bind", warm_binding, 3, 0, 0, NULL, false},
+    {"first answer for new sizes of a transformer block, over 2 x steady + 1 ms", "answers", first_answers, 3, 1, 0.5,
+     NULL, false},
     {"context to first result (linear + relu), ms", "first", first_linear, 15, 25, 10, NULL, false},
     {"context to first result (digits network), ms", "first-digits", first_digits, 15, 0, 0, NULL, false},
     {"1,000 shapes, one program, 16 MiB cache: growth, MB", "shapes", growth_shapes, 1, 4, 1, NULL, false},

@@ -83,7 +83,8 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
 }
 
 /* A symbol that has shown more than four values, or that the host said varies, stays a parameter of the kernels. */
-static void keep_varying(dlc_program *program, const graph *g, const int64_t *values, bool learn, int64_t *bound_to) {
+static void keep_varying(jit_build *build, const graph *g, const int64_t *values, bool learn, int64_t *bound_to) {
+    dlc_program *program = build->program;
     lib_mutex_lock(&program->mutex);
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         bool known = false;
@@ -93,6 +94,9 @@ static void keep_varying(dlc_program *program, const graph *g, const int64_t *va
         else if (learn && !known)
             program->symbols[s].varying = true;
         bound_to[s] = program->symbols[s].varying || g->symbols.data[s].varies ? INT64_MIN : values[s];
+        if (build->tier != JIT_TIER_GENERIC || bound_to[s] == INT64_MIN) continue;
+        build->differs = true;
+        bound_to[s] = INT64_MIN;
     }
     lib_mutex_unlock(&program->mutex);
 }
@@ -119,21 +123,43 @@ static const graph *narrowed(lib_arena *work, const graph *g, const int64_t *val
     return narrow;
 }
 
+static graph *simplified(lib_arena *arena, const graph *g, const int64_t *bound_to) {
+    bool verify = lib_environment_verify() > 0;
+    graph *bound = graph_bind(arena, g, bound_to);
+    if (verify) graph_verify(arena->scope, bound);
+    if (lib_environment_lists(LIB_ENV_DISABLE, "simplify")) return bound;
+    bound = graph_simplify(arena, bound);
+    if (verify) graph_verify(arena->scope, bound);
+    return bound;
+}
+
+/* Where some size stays a parameter other sizes will come. Branches are bound with what stands around them. */
+static void take_front(jit_build *build, const graph *g, const int64_t *values, const int64_t *bound_to) {
+    size_t count = 2 * (size_t)g->symbols.count;
+    int64_t *key = LIB_NEW_ARRAY(build->work, int64_t, count + 1);
+    bool varies = false;
+    for (uint32_t s = 0; s < g->symbols.count; s++) {
+        varies = varies || bound_to[s] == INT64_MIN;
+        key[2 * s] = bound_to[s];
+        key[2 * s + 1] = range_limit(values[s], tir_variable_of(g->pool, g->symbols.data[s].var)->high);
+    }
+    if (varies && !g->subgraphs.count) jit_front_take(build, key, count);
+}
+
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn) {
     dlc_program *program = build->program;
     lib_arena *work = build->work;
-    bool verify = lib_environment_verify() > 0;
     int64_t *values = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
     int64_t *bound_to = LIB_NEW_ARRAY(work, int64_t, g->symbols.count + 1);
     jit_bind_symbols(work, g, build->ordinary_inputs, shapes, values);
-    keep_varying(program, g, values, learn && g == program->graph, bound_to);
-    graph *bound = graph_bind(work, narrowed(work, g, values), bound_to);
-    if (verify) graph_verify(work->scope, bound);
-    if (!lib_environment_lists(LIB_ENV_DISABLE, "simplify")) {
-        bound = graph_simplify(work, bound);
-        if (verify) graph_verify(work->scope, bound);
+    keep_varying(build, g, values, learn && g == program->graph, bound_to);
+    if (learn && g == program->graph) take_front(build, g, values, bound_to);
+    const graph *bound = build->bound = build->front ? build->front->bound : NULL;
+    if (!bound) {
+        bound = build->bound =
+            simplified(build->front ? &build->front->arena : work, narrowed(work, g, values), bound_to);
+        if (build->front) build->front->bound = build->bound;
     }
-    build->bound = bound;
     /* the kept symbols' values: variables of the bound graph's pool, and kernel parameters in symbol order */
     build->param_values = LIB_NEW_ARRAY(&build->plan->arena, int64_t, bound->symbols.count + 1);
     for (uint32_t s = 0; s < bound->symbols.count; s++)
@@ -201,9 +227,22 @@ graph_regions jit_fuse(jit_build *build) {
     return regions;
 }
 
+static graph_regions fused(jit_build *build) {
+    jit_front *front = build->front;
+    if (!front) return jit_fuse(build);
+    if (!front->fused) {
+        lib_arena *work = build->work;
+        build->work = &front->arena;
+        front->regions = jit_fuse(build);
+        front->fused = true;
+        build->work = work;
+    }
+    return front->regions;
+}
+
 static void request_kernels(jit_build *build) {
     dlc_context *context = build->program->context;
-    build->regions = jit_fuse(build);
+    build->regions = fused(build);
     jit_find_sharing(build);
     build->requests = LIB_NEW_ARRAY(build->work, jit_request, build->regions.count + 1);
     for (uint32_t r = 0; r < build->regions.count; r++) {
@@ -211,8 +250,8 @@ static void request_kernels(jit_build *build) {
         for (uint32_t o = 0; o < region->output_count && region->kind != GRAPH_REGION_VIEW; o++)
             build->produced[region->outputs[o]] = true;
         if (region->kind != GRAPH_REGION_KERNEL || build->parts[r] || region_is_empty(build, region)) continue;
-        tir_region *computation = jit_region_build(build, build->work, region);
-        jit_key key = jit_region_key(build->program, computation);
+        jit_key key;
+        tir_region *computation = jit_front_region(build, region, &key);
         jit_request *request = &build->requests[build->request_count];
         request->region = region;
         tir_region_work(computation, build->param_values, &request->operations, &request->bytes);
@@ -558,9 +597,10 @@ static void build_in_scope(jit_build *build, const graph *g, const int64_t *shap
     jit_plan *plan = build->plan;
     plan->shapes = lib_arena_copy(&plan->arena, shapes, (size_t)shape_count * sizeof *shapes);
     plan->shape_count = shape_count;
-    jit_bind_graph(build, g, shapes, true);
+    jit_bind_graph(build, g, shapes, build->tier != JIT_TIER_BACKGROUND);
     jit_plan_bound(build);
-    if (g == build->program->graph) jit_report_schedules(build->program);
+    atomic_init(&plan->interim, build->differs);
+    if (g == build->program->graph && !build->differs) jit_report_schedules(build->program);
 }
 
 static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t *shapes, int shape_count,
@@ -588,7 +628,7 @@ static void count_plan(jit_plan *plan) {
 }
 
 dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inputs, const graph_constant *init_values,
-                          const int64_t *shapes, int shape_count, jit_plan **out, lib_error *error) {
+                          const int64_t *shapes, int shape_count, jit_tier tier, jit_plan **out, lib_error *error) {
     dlc_context *context = program->context;
     uint64_t start = context->clock_ns(context->clock_user);
     *out = NULL;
@@ -599,6 +639,7 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     jit_build build = {.program = program,
                        .plan = plan,
                        .work = &work,
+                       .tier = tier,
                        .init_values = init_values,
                        .ordinary_inputs = ordinary_inputs,
                        .donated = g == program->graph ? program->alias : NULL};
@@ -607,6 +648,7 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     dlc_status status = build_guarded(&build, g, shapes, shape_count, error);
     lib_fp_restore(state);
+    jit_front_give(&build, status == DLC_OK);
     lib_arena_free(&work);
     if (status == DLC_OK) {
         count_plan(plan);

@@ -142,7 +142,8 @@ static dlc_status open_context(dlc_context *context, const dlc_context_options *
     context->default_float_modes = options->default_float_modes;
     context->no_batches = options->no_batches || lib_environment_lists(LIB_ENV_DISABLE, "batch");
     context->plan_entries = options->plan_cache_entries ? options->plan_cache_entries : 256;
-    return start_threads(context, options, error);
+    LIB_TRY(start_threads(context, options, error));
+    return options->background_compile ? jit_background_open(context, error) : DLC_OK;
 }
 
 static void log_help(dlc_context *context) {
@@ -204,6 +205,7 @@ static void log_statistics(dlc_context *context) {
 void dlc_context_destroy(dlc_context *context) {
     if (!context) return;
     if (lib_environment_integer(LIB_ENV_STATS, 0)) log_statistics(context);
+    jit_background_close(context);
     lib_pool_free(context->pool);
     lib_pool_free(context->compile_pool);
     jit_cache_free(context);
@@ -240,6 +242,9 @@ void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {
                         .copied_bytes = READ(copied_bytes),
                         .transferred_bytes = READ(transferred_bytes),
                         .host_regions = READ(host_regions),
+                        .tier_generic = READ(tier_generic),
+                        .tier_specialised = READ(tier_specialised),
+                        .tier_failures = READ(tier_failures),
                         .disk_hits = READ(disk.hits),
                         .disk_misses = READ(disk.misses),
                         .disk_writes = READ(disk.writes),

@@ -26,6 +26,23 @@ typedef struct jit_scratch { /* arena space that one region needs while it runs 
     int64_t *offset; /* receives the place */
 } jit_scratch;
 
+typedef struct jit_front_known { /* of one region */
+    tir_region *computation;     /* NULL: not made yet */
+    int updates;                 /* as build->updates was then */
+    jit_key key;
+} jit_front_known;
+
+typedef struct jit_front { /* what does not depend on sizes that are parameters, see front.c */
+    lib_arena arena;       /* everything below */
+    int64_t *key;          /* [key_count] what each symbol was bound to, and its range */
+    size_t key_count;
+    graph *bound; /* NULL: not made yet */
+    graph_regions regions;
+    bool fused;
+    jit_front_known *known; /* [regions] */
+    size_t counted_bytes;   /* in context->plan_bytes */
+} jit_front;
+
 typedef struct jit_build {
     struct jit_build *next; /* builds of branches, from the outermost build on: to be undone together */
     struct jit_build *root;
@@ -52,6 +69,9 @@ typedef struct jit_build {
     uint64_t *variables;    /* by pool variable id, for evaluating dimensions */
     jit_request *requests;
     uint32_t request_count;
+    jit_front *front; /* NULL: everything is made in `work` */
+    jit_tier tier;
+    bool differs;         /* of a generic build: the usual one would be another */
     uint64_t deadline_ns; /* 0: none */
     bool built;           /* jit_build_kernels has run: every claim is settled */
 } jit_build;
@@ -62,6 +82,10 @@ void jit_plan_bound(jit_build *build);
 /* The bound, simplified graph in build->work, with the values of its symbols; build->bound and what depends on it alone. `learn`:
  * the values count as seen. */
 void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, bool learn);
+/* front.c: build->front with this key, if memory is not refused; back to the program, or gone. */
+void jit_front_take(jit_build *build, const int64_t *key, size_t count);
+void jit_front_give(jit_build *build, bool good);
+tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key);
 void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);
 

@@ -4,6 +4,7 @@
  *   cache      key -> compiled kernel; LRU by bytes; pins                      cache.c; on disk: disk.c, stored.c
  *   program    a compiled graph: no shapes yet                                 program.c
  *   plans      its plans by bound shapes: found without a lock, retired        plans.c
+ *   background plans for the very shapes, beside generic ones                  background.c
  *   bind       shapes -> plan: bind, simplify, fuse, kernels, memory           bind.c, constants.c, kernels.c, schedules.c, memory.c,
  *                                                                             control.c
  *   call       dlc_run and what it checks at the boundary; calls kept by hosts call.c, kept_call.c
@@ -146,6 +147,7 @@ struct dlc_context {
     bool default_float_modes, no_batches;
     jit_cache cache;
     jit_disk disk;
+    struct jit_background *background; /* NULL: the host allows none */
     jit_block blocks[JIT_BLOCKS_KEPT];
     jit_stream_slot streams[JIT_STREAMS_KEPT];
     _Atomic(jit_host *) host;                                      /* NULL: not needed so far */
@@ -156,7 +158,7 @@ struct dlc_context {
     _Atomic uint64_t runs, plan_misses, plan_hits, plan_builds, plan_evictions, kernel_hits, kernel_builds,
         kernel_evictions;
     _Atomic uint64_t interpreted_regions, arena_bytes, plan_bytes, copied_bytes, transferred_bytes, compile_ns, run_ns,
-        host_regions;
+        host_regions, tier_generic, tier_specialised, tier_failures;
 };
 
 dlc_status jit_fail(dlc_context *context,
@@ -327,8 +329,9 @@ typedef struct jit_resident {
 } jit_resident;
 
 struct jit_plan {
-    jit_plan *next; /* list of retired plans */
-    int holders;    /* calls that hosts keep; guarded by the program's mutex */
+    jit_plan *next;      /* list of retired plans */
+    int holders;         /* calls that hosts keep; guarded by the program's mutex */
+    atomic_bool interim; /* generic; one for just these shapes may take its place */
     uint64_t hash;
     const int64_t *shapes; /* all input dimensions in order */
     int shape_count;
@@ -437,6 +440,9 @@ struct dlc_program {
     } * symbols; /* automatic varying: distinct values seen */
     uint32_t plan_count;
     atomic_int profile;
+    atomic_bool background_failed;     /* and the log has said so */
+    _Atomic(struct jit_front *) front; /* NULL: none, or a build has it */
+    atomic_bool closing;               /* what the background builds for it is of no use any more */
     _Atomic uint64_t misses, not_runs; /* runs that had to build; readers entered that were no runs */
     _Atomic(jit_plan *) *table;        /* readers take no lock */
     uint32_t table_size;
@@ -445,10 +451,14 @@ struct dlc_program {
     jit_readers readers[2];
 };
 
+/* Which plan a build is to make: that of the rule (see keep_varying); one with every symbol as a parameter; that of the rule, on the
+ * background's thread. */
+typedef enum jit_tier { JIT_TIER_USUAL, JIT_TIER_GENERIC, JIT_TIER_BACKGROUND } jit_tier;
+
 /* bind.c: `shapes` are the dimensions of the first `ordinary_inputs` inputs of g in order; `init_values` the bytes of the others.
  * The program's mutex is free. */
 dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inputs, const graph_constant *init_values,
-                          const int64_t *shapes, int shape_count, jit_plan **plan, lib_error *error);
+                          const int64_t *shapes, int shape_count, jit_tier tier, jit_plan **plan, lib_error *error);
 void jit_plan_free(jit_plan *plan); /* NULL is accepted */
 /* The symbols' values that follow from the input dimensions; raises when they do not fit. values[g->symbols.count] */
 void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, const int64_t *shapes, int64_t *values);
@@ -481,6 +491,18 @@ void jit_blocks_free(dlc_context *context);
 dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int count, bool run, jit_plan **plan,
                            unsigned *side, lib_error *error);
 void jit_plans_leave(dlc_program *program, unsigned side);
+/* On the background's thread: the plan for just these shapes, in place of the generic one, if that is still there. */
+void jit_plans_specialise(dlc_program *program, const int64_t *shapes, int count);
+
+void jit_front_free(dlc_program *program); /* front.c */
+
+/* background.c */
+dlc_status jit_background_open(dlc_context *context, lib_error *error);
+void jit_background_close(dlc_context *context);
+bool jit_background_allowed(const dlc_context *context);
+/* jit_plans_specialise later. False: out of memory. */
+bool jit_background_add(dlc_program *program, const int64_t *shapes, int count);
+void jit_background_forget(dlc_program *program); /* nothing is built for it any more when this returns */
 /* The same for a run, but NULL when there is no plan yet: then nothing is held. */
 jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side);
 void jit_plans_no_run(dlc_program *program); /* what was entered as a run was none */

@@ -30,7 +30,7 @@ typedef struct module_job {
 
 static bool out_of_budget(jit_build *build, lib_error *error) {
     dlc_program *program = build->program;
-    if (program->options.cancel && *program->options.cancel) {
+    if ((program->options.cancel && *program->options.cancel) || atomic_load(&program->closing)) {
         lib_fail(error, DLC_CANCELLED, "compilation was cancelled");
         return true;
     }
@@ -287,7 +287,8 @@ static void fail_claims(jit_build *build, const lib_error *error) {
 /* On the thread that binds. */
 static void report_progress(const jit_build *build, uint32_t done, uint32_t modules) {
     const dlc_compile_options *options = &build->program->options;
-    if (options->progress) options->progress(options->progress_user, "compile", (int)done, (int)modules);
+    if (options->progress && build->root->tier != JIT_TIER_BACKGROUND)
+        options->progress(options->progress_user, "compile", (int)done, (int)modules);
 }
 
 /* What the disk has is no longer claimed. */

@@ -76,11 +76,15 @@ static bool advance_epoch(dlc_program *program) {
     return true;
 }
 
-static void retire(dlc_program *program, _Atomic(jit_plan *) *entry) {
+static void replace(dlc_program *program, _Atomic(jit_plan *) *entry, jit_plan *by) {
     unsigned now = (unsigned)atomic_load(&program->epoch) & 1;
-    jit_plan *plan = atomic_exchange(entry, NULL);
+    jit_plan *plan = atomic_exchange(entry, by);
     plan->next = program->retired[now];
     program->retired[now] = plan;
+}
+
+static void retire(dlc_program *program, _Atomic(jit_plan *) *entry) {
+    replace(program, entry, NULL);
     program->plan_count--;
     atomic_fetch_add_explicit(&program->context->plan_evictions, 1, memory_order_relaxed);
 }
@@ -133,6 +137,15 @@ static uint64_t hash_of(const int64_t *shapes, int count) {
     return hash ^ hash >> 32;
 }
 
+static _Atomic(jit_plan *) *find_entry(dlc_program *program, uint64_t hash, const int64_t *shapes, int count) {
+    for (uint32_t i = 0; i < PROBES; i++) {
+        _Atomic(jit_plan *) *entry = &program->table[(hash + i) & (program->table_size - 1)];
+        const jit_plan *plan = atomic_load(entry);
+        if (plan && plan->hash == hash && has_shapes(plan, shapes, count)) return entry;
+    }
+    return NULL;
+}
+
 static jit_plan *find_plan(dlc_program *program, uint64_t hash, const int64_t *shapes, int count) {
     for (uint32_t i = 0; i < PROBES; i++) {
         jit_plan *plan = atomic_load(&program->table[(hash + i) & (program->table_size - 1)]);
@@ -147,6 +160,15 @@ static jit_plan *find_plan(dlc_program *program, uint64_t hash, const int64_t *s
 }
 
 static void insert_plan(dlc_program *program, jit_plan *plan) {
+    _Atomic(jit_plan *) *before = find_entry(program, plan->hash, plan->shapes, plan->shape_count);
+    if (before) { /* an interim one */
+        atomic_store_explicit(&plan->last_use, atomic_load_explicit(&program->tick, memory_order_relaxed),
+                              memory_order_relaxed);
+        replace(program, before, plan);
+        drain(program);
+        respect_budget(program);
+        return;
+    }
     while (program->plan_count >= program->context->plan_entries)
         retire(program, oldest_of(program, 0, program->table_size));
     _Atomic(jit_plan *) *entry = NULL;
@@ -184,7 +206,7 @@ static dlc_status run_init_plan(dlc_program *program, char *const *outputs, cons
 static dlc_status compute_init(dlc_program *program, lib_error *error) {
     const dlc_allocator *allocator = &program->context->allocator;
     if (!program->init_plan)
-        LIB_TRY(jit_plan_build(program, program->init, 0, NULL, NULL, 0, &program->init_plan, error));
+        LIB_TRY(jit_plan_build(program, program->init, 0, NULL, NULL, 0, JIT_TIER_USUAL, &program->init_plan, error));
     uint32_t count = program->init->outputs.count;
     if (!program->init_values)
         program->init_values = lib_allocate_zeroed(allocator, (count + 1) * sizeof(graph_constant), 16);
@@ -237,14 +259,18 @@ static void remove_binding(dlc_program *program, const jit_binding *binding) {
 }
 
 /* The mutex is held, but not while building. */
-static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_plan **plan, lib_error *error) {
+static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_tier tier, jit_plan **plan,
+                             lib_error *error) {
     LIB_TRY(run_init(program, error));
     binding->next = program->bindings;
     program->bindings = binding;
     lib_mutex_unlock(&program->mutex);
     jit_dump_to_log(program, binding->shapes, NULL);
     dlc_status status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
-                                       binding->shapes, binding->count, plan, error);
+                                       binding->shapes, binding->count, tier, plan, error);
+    if (status != DLC_OK && tier == JIT_TIER_GENERIC) /* what cannot be done for all sizes may be possible for these */
+        status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
+                                binding->shapes, binding->count, JIT_TIER_USUAL, plan, error);
     if (status == DLC_OK) jit_dump_to_log(program, binding->shapes, *plan);
     lib_mutex_lock(&program->mutex);
     remove_binding(program, binding);
@@ -254,13 +280,27 @@ static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_pla
     return DLC_OK;
 }
 
+/* A run takes what there is; who binds on purpose wants the plan for just these shapes. */
+static bool suits(const jit_plan *plan, bool run) {
+    return plan && (run || !atomic_load_explicit(&((jit_plan *)(uintptr_t)plan)->interim, memory_order_relaxed));
+}
+
+/* The one for just these shapes, later. If memory is refused, this one stays what it is. */
+static void ask_background(dlc_program *program, jit_plan *plan) {
+    if (!atomic_load(&plan->interim)) return;
+    if (jit_background_add(program, plan->shapes, plan->shape_count))
+        atomic_fetch_add_explicit(&program->context->tier_generic, 1, memory_order_relaxed);
+    else
+        atomic_store(&plan->interim, false);
+}
+
 /* Of shapes that no plan was found for. The mutex is held, and keeps the plan that is found until its reader has registered. */
-static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, bool *found, jit_plan **plan,
+static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, bool run, bool *found, jit_plan **plan,
                                 lib_error *error) {
     dlc_context *context = program->context;
     for (;;) {
         *plan = find_plan(program, binding->hash, binding->shapes, binding->count);
-        *found = *plan != NULL;
+        *found = suits(*plan, run);
         if (*found) return DLC_OK;
         if (binding_in == context)
             return lib_fail(error, DLC_INVALID_ARGUMENT,
@@ -270,7 +310,9 @@ static dlc_status wait_or_build(dlc_program *program, jit_binding *binding, bool
     }
     const dlc_context *outer = binding_in; /* another context may call us from its callback */
     binding_in = context;
-    dlc_status status = build_plan(program, binding, plan, error);
+    bool generic = run && program->graph->symbols.count && jit_background_allowed(context);
+    dlc_status status = build_plan(program, binding, generic ? JIT_TIER_GENERIC : JIT_TIER_USUAL, plan, error);
+    if (status == DLC_OK && generic) ask_background(program, *plan);
     binding_in = outer;
     return status;
 }
@@ -279,7 +321,7 @@ static dlc_status find_or_build(dlc_program *program, jit_binding *binding, bool
                                 lib_error *error) {
     bool found;
     lib_mutex_lock(&program->mutex);
-    dlc_status status = wait_or_build(program, binding, &found, plan, error);
+    dlc_status status = wait_or_build(program, binding, run, &found, plan, error);
     if (status == DLC_OK) {
         *side = reader_enter(program);
         if (!run) atomic_fetch_add_explicit(&program->not_runs, 1, memory_order_relaxed);
@@ -288,6 +330,33 @@ static dlc_status find_or_build(dlc_program *program, jit_binding *binding, bool
     }
     lib_mutex_unlock(&program->mutex);
     return status;
+}
+
+static void report_failure(dlc_program *program, const lib_error *error) {
+    atomic_fetch_add_explicit(&program->context->tier_failures, 1, memory_order_relaxed);
+    if (atomic_load(&program->closing) || atomic_exchange(&program->background_failed, true)) return;
+    lib_log_write(&program->context->log, "dlc: compilation in the background failed, generic kernels stay: %s",
+                  error->message);
+}
+
+void jit_plans_specialise(dlc_program *program, const int64_t *shapes, int count) {
+    jit_binding binding = {.hash = hash_of(shapes, count), .shapes = shapes, .count = count};
+    lib_error error;
+    jit_plan *plan;
+    binding_in = program->context;
+    lib_mutex_lock(&program->mutex);
+    jit_plan *interim = find_plan(program, binding.hash, shapes, count);
+    /* evicted; or bound on purpose since, or just now */
+    bool wanted = interim && atomic_load(&interim->interim) && !is_being_bound(program, &binding);
+    dlc_status status = wanted ? build_plan(program, &binding, JIT_TIER_BACKGROUND, &plan, &error) : DLC_OK;
+    if (wanted && status == DLC_OK)
+        atomic_fetch_add_explicit(&program->context->tier_specialised, 1, memory_order_relaxed);
+    if (status != DLC_OK) {
+        interim = find_plan(program, binding.hash, shapes, count);
+        if (interim) atomic_store(&interim->interim, false); /* it stays */
+    }
+    lib_mutex_unlock(&program->mutex);
+    if (status != DLC_OK) report_failure(program, &error);
 }
 
 jit_plan *jit_plans_find(dlc_program *program, const int64_t *shapes, int count, unsigned *side) {
@@ -310,7 +379,7 @@ dlc_status jit_plans_enter(dlc_program *program, const int64_t *shapes, int coun
     *plan = find_plan(program, hash, shapes, count);
     if (*plan && run) return DLC_OK;
     jit_plans_no_run(program);
-    if (*plan) {
+    if (suits(*plan, run)) {
         atomic_fetch_add_explicit(&program->context->plan_hits, 1, memory_order_relaxed);
         return DLC_OK;
     }

@@ -189,8 +189,10 @@ void dlc_program_destroy(dlc_program *program) {
     if (!program) return;
     const dlc_allocator allocator = program->context->allocator;
     for (int i = 0; i < program->segment_count; i++) dlc_program_destroy(program->segments[i].program);
+    jit_background_forget(program);
     remove_from_context(program);
     jit_plans_free(program);
+    jit_front_free(program);
     jit_constants_free(program);
     lib_arena_free(&program->arena);
     lib_condition_destroy(&program->bound);

@@ -54,7 +54,8 @@ _Noreturn void lib_raise(lib_scope *scope, dlc_status status, const char *format
 _Noreturn void lib_raise_v(lib_scope *scope, dlc_status status, const char *format, va_list arguments);
 _Noreturn void lib_raise_error(lib_scope *scope, const lib_error *error); /* passes an error on to an outer scope */
 
-extern const char lib_build_id[]; /* made by the Makefile: a hash over the library's sources and the way they were compiled */
+extern const char
+    lib_build_id[]; /* made by the Makefile: a hash over the library's sources and the way they were compiled */
 
 /* ---- memory (memory.c) -------------------------------------------------------------------------------------------- */
 
@@ -384,6 +385,13 @@ typedef struct lib_mutex {
 typedef struct lib_condition {
     _Alignas(16) unsigned char storage[64];
 } lib_condition;
+/* A thread with all signals blocked. NULL and *error on refusal. */
+typedef struct lib_thread lib_thread;
+lib_thread *lib_thread_start(const dlc_allocator *allocator, void (*function)(void *user), void *user,
+                             lib_error *error);
+/* Waits until its function has returned. `forked`: in a forked child, where it does not exist. NULL is accepted. */
+void lib_thread_end(lib_thread *thread, bool forked);
+
 void lib_mutex_init(lib_mutex *mutex);
 void lib_mutex_destroy(lib_mutex *mutex);
 void lib_mutex_lock(lib_mutex *mutex);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -152,6 +153,47 @@ void lib_fp_restore_vectors(lib_fp_state state) {
     lib_fp_restore(state);
 }
 #endif
+
+/* ---- threads ------------------------------------------------------------------------------------ */
+
+struct lib_thread {
+    dlc_allocator allocator;
+    pthread_t thread;
+    void (*function)(void *user);
+    void *user;
+};
+
+static void *thread_main(void *argument) {
+    lib_thread *self = argument;
+    self->function(self->user);
+    return NULL;
+}
+
+lib_thread *lib_thread_start(const dlc_allocator *allocator, void (*function)(void *user), void *user,
+                             lib_error *error) {
+    lib_thread *thread = lib_allocate_zeroed(allocator, sizeof *thread, _Alignof(lib_thread));
+    sigset_t all, before;
+    if (!thread) {
+        lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a thread");
+        return NULL;
+    }
+    *thread = (lib_thread){.allocator = *allocator, .function = function, .user = user};
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int refused = pthread_create(&thread->thread, NULL, thread_main, thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!refused) return thread;
+    lib_fail(error, DLC_OUT_OF_MEMORY, "cannot start a thread: %s", strerror(refused));
+    lib_release(allocator, thread, sizeof *thread, _Alignof(lib_thread));
+    return NULL;
+}
+
+void lib_thread_end(lib_thread *thread, bool forked) {
+    if (!thread) return;
+    if (!forked) pthread_join(thread->thread, NULL);
+    dlc_allocator allocator = thread->allocator;
+    lib_release(&allocator, thread, sizeof *thread, _Alignof(lib_thread));
+}
 
 /* ---- mutex, condition --------------------------------------------------------------------------- */
 

@@ -93,6 +93,14 @@ typedef struct dlc_context_options {
                             kernel is compiled. A folder that cannot be used is no error: the log says so, once. NULL, "": none */
     size_t cache_directory_bytes; /* about how many bytes stay there; what was used longest ago goes. 0: 256 MiB */
     bool
+        background_compile; /* a thread of the library's own compiles in the background: runs of shapes that a program has not seen are
+                               answered by kernels that take every symbol as a parameter, which sizes of a range share (see
+                               dlc_symbol_varies), and by those for just these sizes as soon as they are there. Where an
+                               operator is exact both give the same bits. dlc_prepare and dlc_call_create still wait for the
+                               latter. The host's clock and log are called on that thread too, progress is not; `cancel` and
+                               `budget_ms` hold for its builds, so that `cancel` must live as long as the program. A build that fails
+                               there leaves things as they are, and says so in the log, once for each program */
+    bool
         default_float_modes; /* the host's promise that its threads call runs with floating-point modes as a process starts
                                   (to nearest, denormals as they are, exceptions masked). Otherwise each run looks, which
                                   takes 10 ns, and sets them for its duration */
@@ -296,6 +304,10 @@ typedef struct dlc_statistics {
     uint64_t
         host_regions; /* kernels that a device's target refused: they run on the CPU, between copies to the host and back; the log
                               names each, with the reason. Without the cpu target they are an error of binding */
+    uint64_t tier_generic,
+        tier_specialised;   /* background_compile: plans for all sizes of a range that were to be replaced, and
+                                                were replaced, by such for just the sizes at hand */
+    uint64_t tier_failures; /* builds there that failed */
     uint64_t disk_hits,
         disk_misses; /* kernels that were, and were not, in cache_directory; misses are among kernel_builds */
     uint64_t disk_writes, disk_errors;

@@ -1,0 +1,138 @@
+/* Tiers. Where the host allows a thread of its own for it, shapes that a program has not seen are answered by a plan whose kernels take
+ * every symbol as a parameter, which other shapes of the same range share; the plan for just these shapes is built here meanwhile, and
+ * takes its place. Jobs are done in the order in which they came. Nothing waits for a job but the end of its program. */
+#include "jit/internal.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { NICE = 10 };
+
+typedef struct job {
+    struct job *next;
+    dlc_program *program;
+    int count;
+    int64_t shapes[];
+} job;
+
+struct jit_background {
+    dlc_context *context;
+    lib_mutex mutex;      /* of what follows */
+    lib_condition change; /* a job came, or ended; or `stopping` */
+    job *first, *last;
+    dlc_program *running;
+    bool stopping;
+    lib_thread *thread;
+    pid_t owner; /* a forked child has no such thread: there jobs are dropped */
+};
+
+static size_t job_size(int count) {
+    return sizeof(job) + (size_t)count * sizeof(int64_t);
+}
+
+static void release_job(dlc_context *context, job *done) {
+    lib_release(&context->allocator, done, job_size(done->count), _Alignof(job));
+}
+
+static void run_jobs(void *user) {
+    struct jit_background *b = user;
+    /* behind the threads that run, where processors are few; a refusal changes nothing */
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
+    lib_mutex_lock(&b->mutex);
+    while (!b->stopping) {
+        job *next = b->first;
+        if (!next) {
+            lib_condition_wait(&b->change, &b->mutex);
+            continue;
+        }
+        b->first = next->next;
+        if (!b->first) b->last = NULL;
+        b->running = next->program;
+        lib_mutex_unlock(&b->mutex);
+        jit_plans_specialise(next->program, next->shapes, next->count);
+        release_job(b->context, next);
+        lib_mutex_lock(&b->mutex);
+        b->running = NULL;
+        lib_condition_broadcast(&b->change);
+    }
+    lib_mutex_unlock(&b->mutex);
+}
+
+dlc_status jit_background_open(dlc_context *context, lib_error *error) {
+    struct jit_background *b = lib_allocate_zeroed(&context->allocator, sizeof *b, _Alignof(struct jit_background));
+    if (!b) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: what compiles in the background");
+    b->context = context;
+    b->owner = getpid();
+    lib_mutex_init(&b->mutex);
+    lib_condition_init(&b->change);
+    context->background = b;
+    b->thread = lib_thread_start(&context->allocator, run_jobs, b, error);
+    return b->thread ? DLC_OK : error->status;
+}
+
+void jit_background_close(dlc_context *context) {
+    struct jit_background *b = context->background;
+    if (!b) return;
+    bool forked = b->owner != getpid();
+    if (!forked) { /* else the mutex may be held for ever */
+        lib_mutex_lock(&b->mutex);
+        b->stopping = true;
+        lib_condition_broadcast(&b->change);
+        lib_mutex_unlock(&b->mutex);
+    }
+    lib_thread_end(b->thread, forked);
+    for (job *left = b->first, *next; left; left = next) {
+        next = left->next;
+        release_job(context, left);
+    }
+    if (!forked) {
+        lib_condition_destroy(&b->change);
+        lib_mutex_destroy(&b->mutex);
+    }
+    lib_release(&context->allocator, b, sizeof *b, _Alignof(struct jit_background));
+    context->background = NULL;
+}
+
+bool jit_background_allowed(const dlc_context *context) {
+    return context->background && context->background->owner == getpid();
+}
+
+bool jit_background_add(dlc_program *program, const int64_t *shapes, int count) {
+    struct jit_background *b = program->context->background;
+    job *added = lib_allocate(&program->context->allocator, job_size(count), _Alignof(job));
+    if (!added) return false;
+    added->next = NULL;
+    added->program = program;
+    added->count = count;
+    if (count) memcpy(added->shapes, shapes, (size_t)count * sizeof *shapes);
+    lib_mutex_lock(&b->mutex);
+    if (b->last)
+        b->last->next = added;
+    else
+        b->first = added;
+    b->last = added;
+    lib_condition_broadcast(&b->change);
+    lib_mutex_unlock(&b->mutex);
+    return true;
+}
+
+void jit_background_forget(dlc_program *program) {
+    struct jit_background *b = program->context->background;
+    if (!b || b->owner != getpid()) return;
+    atomic_store(&program->closing, true); /* the build that runs ends at its next step */
+    lib_mutex_lock(&b->mutex);
+    b->last = NULL;
+    for (job **at = &b->first; *at;) {
+        job *one = *at;
+        if (one->program == program) {
+            *at = one->next;
+            release_job(program->context, one);
+        } else {
+            b->last = one;
+            at = &one->next;
+        }
+    }
+    while (b->running == program) lib_condition_wait(&b->change, &b->mutex);
+    lib_mutex_unlock(&b->mutex);
+}

@@ -1,0 +1,71 @@
+/* What binding makes of a program whose sizes stay parameters of its kernels - the bound and simplified graph, its regions, their keys -
+ * does not depend on the sizes at hand, and is most of the work: the last one of each program is kept, for other sizes of the same
+ * ranges. Whoever binds takes it for himself and puts it back; who finds none starts anew. */
+#include "jit/internal.h"
+
+static void release(dlc_context *context, jit_front *front) {
+    if (!front) return;
+    atomic_fetch_sub_explicit(&context->plan_bytes, front->counted_bytes, memory_order_relaxed);
+    lib_arena_free(&front->arena);
+    lib_release(&context->allocator, front, sizeof *front, _Alignof(jit_front));
+}
+
+static bool has_key(const jit_front *front, const int64_t *key, size_t count) {
+    return front->key_count == count && memcmp(front->key, key, count * sizeof *key) == 0;
+}
+
+void jit_front_take(jit_build *build, const int64_t *key, size_t count) {
+    dlc_program *program = build->program;
+    dlc_context *context = program->context;
+    jit_front *front = atomic_exchange(&program->front, NULL);
+    if (front && !has_key(front, key, count)) {
+        release(context, front);
+        front = NULL;
+    }
+    if (!front) {
+        front = lib_allocate_zeroed(&context->allocator, sizeof *front, _Alignof(jit_front));
+        if (!front) return;
+        lib_arena_init(&front->arena, &context->allocator, NULL);
+    }
+    build->front = front; /* from here on it goes with the build, whatever happens */
+    front->arena.scope = build->work->scope;
+    if (front->key) return;
+    front->key = lib_arena_copy(&front->arena, key, count * sizeof *key);
+    front->key_count = count;
+}
+
+void jit_front_give(jit_build *build, bool good) {
+    dlc_program *program = build->program;
+    jit_front *front = build->front;
+    build->front = NULL;
+    if (!front) return;
+    front->arena.scope = NULL;
+    atomic_fetch_sub_explicit(&program->context->plan_bytes, front->counted_bytes, memory_order_relaxed);
+    front->counted_bytes = sizeof *front + front->arena.total;
+    atomic_fetch_add_explicit(&program->context->plan_bytes, front->counted_bytes, memory_order_relaxed);
+    if (good) front = atomic_exchange(&program->front, front);
+    release(program->context, front);
+}
+
+void jit_front_free(dlc_program *program) {
+    release(program->context, atomic_exchange(&program->front, NULL));
+}
+
+tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key) {
+    jit_front *front = build->front;
+    uint32_t r = (uint32_t)(region - build->regions.data);
+    if (!front) {
+        tir_region *computation = jit_region_build(build, build->work, region);
+        *key = jit_region_key(build->program, computation);
+        return computation;
+    }
+    if (!front->known) front->known = LIB_NEW_ARRAY(&front->arena, jit_front_known, build->regions.count + 1);
+    jit_front_known *known = &front->known[r];
+    if (!known->computation || known->updates != build->updates[r]) {
+        known->computation = jit_region_build(build, &front->arena, region);
+        known->updates = build->updates[r];
+        known->key = jit_region_key(build->program, known->computation);
+    }
+    *key = known->key;
+    return known->computation;
+}

@@ -1,0 +1,292 @@
+/* Generic plans first, those for the very shapes behind: nobody sees the difference but in statistics. */
+#include "api/support.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { ROUNDS = 6, THREAD_RUNS = 60 };
+#else
+enum { ROUNDS = 40, THREAD_RUNS = 400 };
+#endif
+enum { MOST = 64 };
+
+static pthread_t main_thread;
+
+typedef struct host {
+    dlc_context_options options;
+    counter memory;
+    dlc_allocator allocator;
+    atomic_int lines;
+    char last[512];
+    atomic_bool late; /* time flies on other threads */
+    _Atomic uint64_t now;
+} host;
+
+static void count_line(void *user, const char *line) {
+    host *h = user;
+    if (!strstr(line, "in the background")) return;
+    atomic_fetch_add(&h->lines, 1);
+    snprintf(h->last, sizeof h->last, "%s", line);
+}
+
+static uint64_t flying_clock(void *user) {
+    host *h = user;
+    bool late = atomic_load(&h->late) && !pthread_equal(pthread_self(), main_thread);
+    return atomic_fetch_add(&h->now, late ? UINT64_C(100000000000) : 1000);
+}
+
+static dlc_context *open_host(host *h, const char *target) {
+    *h = (host){.options = DLC_CONTEXT_OPTIONS_INIT};
+    h->allocator = counting(&h->memory);
+    h->options.background_compile = true;
+    h->options.allocator = &h->allocator;
+    h->options.log = count_line;
+    h->options.clock_ns = flying_clock;
+    h->options.log_user = h->options.clock_user = h;
+    return open_context(target, &h->options);
+}
+
+static void close_host(host *h, dlc_context *context) {
+    dlc_context_destroy(context);
+    assert_int_equal(h->memory.blocks, 0);
+    assert_int_equal(h->memory.bytes, 0);
+}
+
+/* relu(x * 3 + 1) - x: exact, so that its bits do not depend on how it is computed. */
+static dlc_program *exact_program(dlc_context *context, const dlc_compile_options *options) {
+    dlc_graph *g;
+    dlc_program *program;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SYMBOL("m")));
+    dlc_value y = dlc_add(dlc_mul(x, dlc_scalar(g, DLC_F32, 3)), dlc_scalar(g, DLC_F32, 1));
+    dlc_output(g, "y", dlc_sub(dlc_relu(y), x));
+    OK(context, dlc_compile(context, g, options, &program));
+    dlc_graph_destroy(g);
+    return program;
+}
+
+static void run_exact(dlc_context *context, dlc_program *program, int64_t n, int64_t m) {
+    float x[MOST * MOST], y[MOST * MOST];
+    tensor tx, ty;
+    for (int64_t i = 0; i < n * m; i++) x[i] = (float)(i % 37 - 18) / 4;
+    dlc_output_slot slot = {F32(&ty, y, n, m), NULL};
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, m)}, 1, &slot, 1));
+    for (int64_t i = 0; i < n * m; i++) {
+        float expected = x[i] * 3 + 1;
+        expected = (expected > 0 ? expected : 0) - x[i];
+        if (y[i] != expected) fail_msg("%d x %d: element %d is %g", (int)n, (int)m, (int)i, y[i]);
+    }
+}
+
+/* Until nothing is to be done in the background. */
+static dlc_statistics settle(dlc_context *context) {
+    for (int i = 0; i < 6000; i++) {
+        dlc_statistics s = statistics(context);
+        if (s.tier_specialised + s.tier_failures >= s.tier_generic) return s;
+        usleep(5000);
+    }
+    fail_msg("the background does not come to an end");
+    return statistics(context);
+}
+
+static void test_swap(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        host h;
+        dlc_context *context = open_host(&h, all_targets[t]);
+        if (!context) continue;
+        dlc_program *program = exact_program(context, NULL);
+        run_exact(context, program, 5, 7);
+        dlc_statistics first = statistics(context);
+        assert_int_equal(first.tier_generic, 1);
+        run_exact(context, program, 5, 7);
+        dlc_statistics s = settle(context);
+        assert_int_equal(s.tier_specialised, 1);
+        uint64_t builds = s.kernel_builds;
+        run_exact(context, program, 5, 7);
+        run_exact(context, program, 6, 9); /* kernels are there, but for those of these very sizes */
+        s = settle(context);
+        assert_int_equal(s.tier_specialised, 2);
+        assert_true(s.kernel_builds > builds);
+        for (int64_t n = 1; n < 30; n++) run_exact(context, program, n, n); /* the fifth size on: parameters for good */
+        s = settle(context);
+        assert_true(s.tier_generic < 10 && s.tier_failures == 0);
+        assert_int_equal(s.plan_evictions, 0);
+        assert_int_equal(s.runs, 33);
+        assert_int_equal(h.lines, 0);
+        dlc_program_destroy(program);
+        close_host(&h, context);
+    }
+}
+
+/* Who binds on purpose gets the plan for the very shapes, also where a generic one was. */
+static void test_on_purpose(void **state) {
+    (void)state;
+    host h;
+    dlc_context *context = open_host(&h, "interp");
+    dlc_program *program = exact_program(context, NULL);
+    const int64_t shape[2] = {4, 4};
+    OK(context, dlc_prepare(program, (const int64_t *[]){shape}, (int[]){2}, 1));
+    run_exact(context, program, 4, 4);
+    dlc_statistics s = statistics(context);
+    assert_int_equal(s.tier_generic, 0);
+    assert_int_equal(s.plan_builds, 1);
+    const int64_t other[2] = {8, 4};
+    run_exact(context, program, 8, 4);
+    OK(context, dlc_prepare(program, (const int64_t *[]){other}, (int[]){2}, 1));
+    s = statistics(context);
+    assert_int_equal(s.tier_generic, 1);
+    assert_int_equal(s.plan_builds, 3);
+    run_exact(context, program, 8, 4);
+    dlc_program_destroy(program);
+    close_host(&h, context);
+}
+
+/* A program that goes away while it is being compiled for; contexts, likewise. */
+static void test_destroy(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        host h;
+        dlc_context *context = open_host(&h, all_targets[t]);
+        if (!context) continue;
+        for (int i = 0; i < ROUNDS; i++) {
+            dlc_program *a = exact_program(context, NULL), *b = dense_program(context, "k");
+            run_exact(context, a, 1 + i, 2);
+            if (i % 3) run_exact(context, a, 2 + i, 3);
+            if (i % 4 == 0) usleep(i * 50);
+            dlc_program_destroy(a);
+            dlc_program_destroy(b);
+        }
+        close_host(&h, context);
+    }
+}
+
+/* Builds that fail in the background leave the generic kernels, and one line. */
+static void test_failure(void **state) {
+    (void)state;
+    host h;
+    dlc_context *context = open_host(&h, "interp");
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    options.budget_ms = 10000;
+    dlc_program *program = exact_program(context, &options);
+    atomic_store(&h.late, true);
+    for (int64_t n = 1; n < 4; n++)
+        for (int i = 0; i < 3; i++) {
+            run_exact(context, program, n, 3);
+            settle(context);
+        }
+    dlc_statistics s = settle(context);
+    assert_int_equal(s.tier_specialised, 0);
+    assert_int_equal(s.tier_failures, 3);
+    assert_int_equal(h.lines, 1);
+    assert_non_null(strstr(h.last, "budget_ms"));
+    dlc_program_destroy(program);
+    close_host(&h, context);
+}
+
+static void test_cancel(void **state) {
+    (void)state;
+    host h;
+    volatile int cancel = 0;
+    dlc_context *context = open_host(&h, "interp");
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    options.cancel = &cancel;
+    dlc_program *program = exact_program(context, &options);
+    run_exact(context, program, 3, 3);
+    settle(context);
+    cancel = 1;
+    run_exact(context, program, 3, 3); /* bound already */
+    static float large[2][4000];
+    tensor tx, ty;
+    const DLTensor *input = F32(&tx, large[0], 2000, 2); /* another range */
+    dlc_output_slot slot = {F32(&ty, large[1], 2000, 2), NULL};
+    assert_int_equal(dlc_run(program, NULL, &input, 1, &slot, 1), DLC_CANCELLED);
+    cancel = 0;
+    OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+    dlc_program_destroy(program);
+    close_host(&h, context);
+}
+
+/* ---- threads that run, bind on purpose and destroy, with a cache that holds little */
+
+typedef struct worker {
+    dlc_context *context;
+    dlc_program *shared;
+    unsigned seed;
+    pthread_t thread;
+} worker;
+
+static void *work(void *user) {
+    worker *w = user;
+    for (int i = 0; i < THREAD_RUNS; i++) {
+        w->seed = w->seed * 1664525u + 1013904223u;
+        int64_t n = 1 + (w->seed >> 10) % 6, m = 1 + (w->seed >> 20) % 6;
+        run_exact(w->context, w->shared, n, m);
+        if (i % 40 == 7) {
+            const int64_t shape[2] = {m, n};
+            OK(w->context, dlc_prepare(w->shared, (const int64_t *[]){shape}, (int[]){2}, 1));
+        }
+        if (i % 50 == 11) {
+            dlc_program *own = exact_program(w->context, NULL);
+            run_exact(w->context, own, n, m);
+            dlc_program_destroy(own);
+        }
+    }
+    return NULL;
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    host h;
+    dlc_context *context = open_host(&h, "interp");
+    dlc_context_destroy(context);
+    h.options.plan_cache_entries = 5;
+    h.options.cache_bytes = 100000;
+    context = open_context("interp", &h.options);
+    worker workers[4];
+    dlc_program *program = exact_program(context, NULL);
+    for (unsigned i = 0; i < 4; i++) {
+        workers[i] = (worker){.context = context, .shared = program, .seed = i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) pthread_join(workers[i].thread, NULL);
+    dlc_program_destroy(program);
+    close_host(&h, context);
+}
+
+/* A forked child has no background: it compiles itself. */
+static void test_fork(void **state) {
+    (void)state;
+    host h;
+    dlc_context *context = open_host(&h, "interp");
+    dlc_program *program = exact_program(context, NULL);
+    run_exact(context, program, 2, 2);
+    settle(context);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        run_exact(context, program, 2, 2);
+        run_exact(context, program, 3, 2);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    run_exact(context, program, 3, 2);
+    dlc_program_destroy(program);
+    close_host(&h, context);
+}
+
+int main(void) {
+    main_thread = pthread_self();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_swap),    cmocka_unit_test(test_on_purpose), cmocka_unit_test(test_destroy),
+        cmocka_unit_test(test_failure), cmocka_unit_test(test_cancel),     cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_fork),
+    };
+    return cmocka_run_group_tests_name("tiers", tests, NULL, NULL);
+}
