@@ -43,6 +43,7 @@ typedef struct pass {
     uint32_t outer;     /* its axes that stand outside */
     uint32_t positions; /* its axes whose points are repeated */
     int v;              /* its axis along which vectors run; -1: none */
+    const char *along;  /* that axis, or what is left of it; NULL: the axis */
 } pass;
 
 /* Accesses that vectors along the axis find side by side, or nearly so; the more lanes are used the better. */
@@ -78,7 +79,7 @@ static void pass_loops(const pass *p, lib_text *order) {
     int64_t extent = rules_extent(r, &stage->axis[p->v]), lanes = rules_lanes(r, p->s);
     for (int a = 0; a < stage->space; a++)
         if (a != p->v && !((p->outer | p->positions) >> a & 1)) lib_text_format(order, " %s", stage->axis[a].name);
-    const char *vector = stage->axis[p->v].name;
+    const char *vector = p->along ? p->along : stage->axis[p->v].name;
     if (extent < 0 || extent > lanes) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", name, vector, (long long)lanes);
         lib_text_add(order, " v_o");
@@ -122,7 +123,6 @@ static bool plan_group(rules *r, int root, pass *plans, const int *members, int 
     }
     if (!enumerated || !own_axes) return false;
     uint32_t common = count ? common_axes(r, root, members, count) : 0;
-    if (count && !common) return false;
     plans[count] = (pass){.r = r, .s = root, .outer = common};
     for (int i = 0; i < count; i++) {
         plans[i] = (pass){.r = r, .s = members[i]};
@@ -134,49 +134,62 @@ static bool plan_group(rules *r, int root, pass *plans, const int *members, int 
     return true;
 }
 
+/* A pass of its own: its first loop is divided among tasks. */
+static void single_pass(const pass *p) {
+    const tir_stage *stage = &p->r->region->stages.data[p->s];
+    lib_text order;
+    lib_text_init(&order, p->r->arena);
+    pass_loops(p, &order);
+    for (int a = 0; a < stage->space; a++)
+        if (a != p->v && !(p->positions >> a & 1)) {
+            tir_schedule_add(p->r->schedule, "par %s.%s", stage->name, stage->axis[a].name);
+            return;
+        }
+}
+
+static void attach_pass(const pass *p, const char *root, const char *loop) {
+    const tir_stage *stage = &p->r->region->stages.data[p->s];
+    lib_text order;
+    lib_text_init(&order, p->r->arena);
+    for (int a = 0; a < stage->space; a++)
+        if (p->outer >> a & 1) lib_text_format(&order, " %s", stage->axis[a].name);
+    tir_schedule_add(p->r->schedule, "at %s %s.%s", stage->name, root, loop);
+    tir_schedule_add(p->r->schedule, "store %s local", stage->name);
+    pass_loops(p, &order);
+}
+
 bool rules_passes(rules *r, int root) {
     const tir_stage *top = &r->region->stages.data[root];
     if (top->kind != TIR_MAP) return false;
     int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
-    pass *plans = LIB_NEW_ARRAY(r->arena, pass, (size_t)count + 1);
+    pass *plans = LIB_NEW_ARRAY(r->arena, pass, (size_t)count + 1), *last = &plans[count];
     if (!plan_group(r, root, plans, members, count)) return false;
     rules_nest nest = {.r = r, .stage = top};
-    uint32_t outer = plans[count].outer;
-    int64_t points = 1;
+    int64_t points = 1, length = rules_extent(r, &top->axis[last->v]);
     lib_text order;
     lib_text_init(&order, r->arena);
-    const char *last = NULL;
-    for (int a = 0; a < top->space; a++) {
-        int64_t extent = rules_extent(r, &top->axis[a]);
-        if (outer >> a & 1) {
-            rules_add_loop(&nest, top->axis[a].name, extent, false);
-            lib_text_format(&order, " %s", last = top->axis[a].name);
-        } else if (points > 0) {
-            points = extent < 0 || extent > INT32_MAX ? -1 : points * extent;
-        }
-    }
-    pass_loops(&plans[count], &order);
-    if (!last) { /* a pass of its own: tasks are parts of its first loop */
-        const pass *p = &plans[count];
-        for (int a = 0; a < top->space && points > 0; a++)
-            if (a != p->v && !(p->positions >> a & 1)) {
-                tir_schedule_add(r->schedule, "par %s.%s", top->name, top->axis[a].name);
-                break;
-            }
+    if (!last->outer && count == 0) {
+        single_pass(last);
         return true;
     }
-    rules_form_tasks(&nest, points, TASK_POINTS);
-    last = nest.loop[nest.count - 1].name; /* one that was split */
-    for (int i = 0; i < count; i++) {
-        const char *name = r->region->stages.data[members[i]].name;
-        lib_text_init(&order, r->arena);
-        const tir_stage *member = &r->region->stages.data[members[i]];
-        for (int a = 0; a < member->space; a++)
-            if (plans[i].outer >> a & 1) lib_text_format(&order, " %s", member->axis[a].name);
-        tir_schedule_add(r->schedule, "at %s %s.%s", name, top->name, last);
-        tir_schedule_add(r->schedule, "store %s local", name);
-        pass_loops(&plans[i], &order);
+    for (int a = 0; a < top->space; a++) {
+        int64_t extent = rules_extent(r, &top->axis[a]);
+        bool outside = last->outer >> a & 1;
+        if (outside) rules_add_loop(&nest, top->axis[a].name, extent, false);
+        if (outside) lib_text_format(&order, " %s", top->axis[a].name);
+        if (!outside && points > 0) points = extent < 0 || extent > INT32_MAX ? -1 : points * extent;
     }
+    if (!last->outer) { /* a row that is all there is */
+        if (length < 1) return false;
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> row in_row mask", top->name, top->axis[last->v].name,
+                         (long long)length);
+        rules_add_loop(&nest, "row", 1, true);
+        lib_text_add(&order, " row");
+        last->along = "in_row";
+    }
+    pass_loops(last, &order);
+    rules_form_tasks(&nest, points, TASK_POINTS);
+    for (int i = 0; i < count; i++) attach_pass(&plans[i], top->name, nest.loop[nest.count - 1].name);
     return true;
 }
 
