@@ -11,6 +11,8 @@
 #include "graph/given.h"
 #include "graph/internal.h"
 
+#include <stdlib.h>
+
 typedef enum role { ROLE_NONE, ROLE_SOURCE, ROLE_CHEAP, ROLE_CORE } role;
 
 /* What a cluster is, by its heaviest node. */
@@ -585,25 +587,30 @@ static bool is_scalar_constant(const graph *g, graph_id value) {
     return constant && constant->size == lib_dtype_size(graph_shape_of(g, value)->dtype);
 }
 
-/* Marks the cluster's nodes and copies of all cheap nodes they read; all lie in low..high. */
-static void mark_nodes(const fuser *f, const cluster *c, uint32_t mark, uint32_t *low, uint32_t *high) {
-    uint32_t left = c->nodes.count;
-    *high = 0;
+static int ascending(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+typedef lib_vec(uint32_t) node_list;
+
+/* Marks the cluster's nodes and copies of all cheap nodes they read, and lists them in ascending order. */
+static void mark_nodes(const fuser *f, const cluster *c, uint32_t mark, node_list *nodes) {
     for (uint32_t i = 0; i < c->nodes.count; i++) {
         f->inside[c->nodes.data[i]] = mark;
-        if (c->nodes.data[i] > *high) *high = c->nodes.data[i];
+        lib_vec_push(f->arena, nodes, c->nodes.data[i]);
     }
-    for (*low = *high + 1; left > 0;) {
-        const graph_node *node = &f->g->nodes.data[--*low];
-        if (f->inside[*low] != mark) continue;
-        left--;
+    for (uint32_t i = 0; i < nodes->count; i++) {
+        const graph_node *node = &f->g->nodes.data[nodes->data[i]];
         for (int k = 0; k < node->inputs; k++) {
-            uint32_t below = node->input[k] ? f->g->values.data[node->input[k]].node : *low;
+            if (!node->input[k]) continue;
+            uint32_t below = f->g->values.data[node->input[k]].node;
             if (f->role[below] != ROLE_CHEAP || f->inside[below] == mark) continue;
             f->inside[below] = mark;
-            left++;
+            lib_vec_push(f->arena, nodes, below);
         }
     }
+    qsort(nodes->data, nodes->count, sizeof *nodes->data, ascending);
 }
 
 static graph_region_kind region_kind(const fuser *f, const cluster *c) {
@@ -635,25 +642,24 @@ typedef struct region_lists {
     lib_vec(graph_region) regions;
     uint32_t *region_of; /* by value: the region that puts it out; UINT32_MAX */
     bool *wanted;        /* by value: some region or the host reads it from memory */
+    uint32_t *read_by;   /* by value: number + 1 of the last region that reads it */
 } region_lists;
 
 static void list_region(fuser *f, const cluster *c, region_lists *lists) {
     const graph *g = f->g;
-    lib_vec(uint32_t) nodes = {0};
+    node_list nodes = {0};
     lib_vec(graph_id) inputs = {0};
-    uint32_t low, high, mark = lists->regions.count + 1;
-    mark_nodes(f, c, mark, &low, &high);
+    uint32_t mark = lists->regions.count + 1;
+    mark_nodes(f, c, mark, &nodes);
     graph_region region = {.kind = region_kind(f, c)};
-    for (uint32_t i = low; i <= high; i++) {
-        if (f->inside[i] != mark) continue;
-        lib_vec_push(f->arena, &nodes, i);
-        const graph_node *node = &g->nodes.data[i];
+    for (uint32_t i = 0; i < nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[nodes.data[i]];
         for (int k = 0; k < node->inputs; k++) {
             graph_id value = node->input[k];
             bool listed = !value || f->inside[g->values.data[value].node] == mark;
             if (!listed && region.kind == GRAPH_REGION_KERNEL) listed = is_scalar_constant(g, value);
-            for (uint32_t n = 0; !listed && n < inputs.count; n++) listed = inputs.data[n] == value;
-            if (listed) continue;
+            if (listed || lists->read_by[value] == mark) continue;
+            lists->read_by[value] = mark;
             lib_vec_push(f->arena, &inputs, value);
             lists->wanted[value] = true;
         }
@@ -755,6 +761,7 @@ graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine
     f.inside = LIB_NEW_ARRAY(arena, uint32_t, bound->nodes.count);
     lists.region_of = LIB_NEW_ARRAY(arena, uint32_t, bound->values.count);
     lists.wanted = LIB_NEW_ARRAY(arena, bool, bound->values.count);
+    lists.read_by = LIB_NEW_ARRAY(arena, uint32_t, bound->values.count);
     for (uint32_t i = 0; i < bound->values.count; i++) lists.region_of[i] = UINT32_MAX;
     for (uint32_t i = 0; i < bound->outputs.count; i++) lists.wanted[bound->outputs.data[i]] = true;
     for (uint32_t i = 0; i < f.clusters.count; i++)

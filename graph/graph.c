@@ -73,11 +73,16 @@ void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *fo
 enum { IDENTITY_BY_CONTENT_MAX = 1 << 16 };
 
 uint32_t graph_add_constant_as(graph *g, graph_constant constant) {
-    for (uint32_t i = 0; i < g->constants.count; i++) {
-        const graph_constant *known = &g->constants.data[i];
+    const lib_map *map = &g->constants_by_identity;
+    for (uint32_t at = lib_map_first(map, constant.identity); at != LIB_MAP_END;
+         at = lib_map_next(map, constant.identity, at)) {
+        const graph_constant *known = &g->constants.data[map->slots[at].value];
         if (known->identity != constant.identity || known->size != constant.size) continue;
-        if (known->bytes == constant.bytes || memcmp(known->bytes, constant.bytes, constant.size) == 0) return i;
+        if (known->bytes == constant.bytes || memcmp(known->bytes, constant.bytes, constant.size) == 0)
+            return map->slots[at].value;
     }
+    lib_vec_reserve(g->arena, &g->constants, 1);
+    lib_map_insert(g->arena, &g->constants_by_identity, constant.identity, g->constants.count);
     lib_vec_push(g->arena, &g->constants, constant);
     return g->constants.count - 1;
 }

@@ -82,7 +82,8 @@ struct graph {
     graph *parent;  /* sub-graphs: the enclosing graph */
     lib_vec(graph_node) nodes;
     lib_vec(graph_value) values; /* [0] unused */
-    lib_vec(graph_constant) constants;
+    lib_vec(graph_constant) constants; /* each once */
+    lib_map constants_by_identity;
     lib_vec(graph_id) inputs; /* values of `input` nodes, in order */
     lib_vec(graph_id) outputs;
     lib_vec(const char *) output_names;

@@ -1,6 +1,6 @@
 /* Where values live during a run. Every value that a region writes is an output buffer of the run or a piece of the plan's arena;
  * two values may share bytes when their lifetimes (in regions) do not meet. Values that others hold (sharing.c) come along. Largest
- * first, at the lowest offset that is free over the whole lifetime: near optimal for layer chains, quadratic in the number of values. */
+ * first, at the lowest offset that is free over the whole lifetime: near optimal for layer chains. */
 #include "jit/internal.h"
 
 typedef struct interval {
@@ -8,6 +8,7 @@ typedef struct interval {
     uint32_t begin, end; /* regions, inclusive */
     int64_t bytes, offset;
     int64_t *place; /* scratch: where the offset goes */
+    uint32_t found; /* by the query of this number */
 } interval;
 
 static int64_t round_up(int64_t bytes) {
@@ -38,12 +39,61 @@ static int by_offset(const void *a, const void *b) {
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Lowest offset at which `bytes` fit between the placed intervals that live at the same time. */
-static int64_t find_gap(const interval *all, uint32_t placed, const interval *wanted, interval **meeting) {
+/* Which intervals that have their places live at a time: a segment tree over the regions. An interval stands in the fewest nodes that
+ * cover its lifetime. */
+typedef struct placed_link {
+    interval *interval;
+    uint32_t next; /* 0: none */
+} placed_link;
+
+typedef struct placed_tree {
+    lib_arena *arena;
+    uint32_t leaves; /* a power of two */
+    uint32_t *first; /* [2 * leaves] in links */
+    lib_vec(placed_link) links;
+    uint32_t query;
+} placed_tree;
+
+static placed_tree new_tree(lib_arena *arena, uint32_t times) {
+    placed_tree tree = {.arena = arena, .leaves = 1};
+    while (tree.leaves < times) tree.leaves *= 2;
+    tree.first = LIB_NEW_ARRAY(arena, uint32_t, 2 * (size_t)tree.leaves);
+    lib_vec_push(arena, &tree.links, ((placed_link){0}));
+    return tree;
+}
+
+static void link_interval(placed_tree *tree, uint32_t node, interval *in) {
+    placed_link link = {in, tree->first[node]};
+    tree->first[node] = tree->links.count;
+    lib_vec_push(tree->arena, &tree->links, link);
+}
+
+static void insert_interval(placed_tree *tree, interval *in) {
+    uint32_t low = in->begin + tree->leaves, high = in->end + tree->leaves + 1;
+    for (; low < high; low /= 2, high /= 2) {
+        if (low & 1) link_interval(tree, low++, in);
+        if (high & 1) link_interval(tree, --high, in);
+    }
+}
+
+/* Those that live at any time of wanted's life, each once. */
+static uint32_t find_meeting(placed_tree *tree, const interval *wanted, interval **meeting) {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < placed; i++)
-        if (all[i].begin <= wanted->end && wanted->begin <= all[i].end && all[i].bytes)
-            meeting[count++] = (interval *)&all[i];
+    tree->query++;
+    for (uint32_t low = wanted->begin + tree->leaves, high = wanted->end + tree->leaves; low; low /= 2, high /= 2)
+        for (uint32_t node = low; node <= high; node++)
+            for (uint32_t at = tree->first[node]; at; at = tree->links.data[at].next) {
+                interval *in = tree->links.data[at].interval;
+                if (in->found == tree->query) continue;
+                in->found = tree->query;
+                meeting[count++] = in;
+            }
+    return count;
+}
+
+/* Lowest offset at which the wanted bytes fit between the placed intervals that live at the same time. */
+static int64_t find_gap(placed_tree *tree, const interval *wanted, interval **meeting) {
+    uint32_t count = find_meeting(tree, wanted, meeting);
     qsort(meeting, count, sizeof *meeting, by_offset);
     int64_t at = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -62,7 +112,7 @@ static uint32_t collect_values(jit_build *build, interval *intervals) {
             graph_id home = jit_home(build, region->outputs[o], NULL);
             if (build->place[home].kind != JIT_PLACE_NONE) continue;
             if (!number[home]) {
-                intervals[count] = (interval){home, r, r, round_up((int64_t)jit_value_bytes(build, home)), 0, NULL};
+                intervals[count] = (interval){home, r, r, round_up((int64_t)jit_value_bytes(build, home)), 0, NULL, 0};
                 number[home] = ++count;
             }
             intervals[number[home] - 1].end = r;
@@ -102,13 +152,15 @@ void jit_plan_memory(jit_build *build) {
     for (uint32_t s = 0; s < build->scratch_count; s++) {
         const jit_scratch *scratch = &build->scratch[s];
         intervals[count++] =
-            (interval){0, scratch->region, scratch->region, round_up(scratch->bytes), 0, scratch->offset};
+            (interval){0, scratch->region, scratch->region, round_up(scratch->bytes), 0, scratch->offset, 0};
     }
     qsort(intervals, count, sizeof *intervals, by_size);
+    placed_tree tree = new_tree(build->work, build->regions.count + 1);
     int64_t total = 0;
     for (uint32_t i = 0; i < count; i++) {
         interval *in = &intervals[i];
-        in->offset = find_gap(intervals, i, in, meeting);
+        in->offset = find_gap(&tree, in, meeting);
+        if (in->bytes) insert_interval(&tree, in);
         if (in->offset + in->bytes > total) total = in->offset + in->bytes;
         if (in->value)
             build->place[in->value] = (jit_place){.kind = JIT_PLACE_ARENA, .offset = in->offset};
