@@ -127,12 +127,12 @@ static size_t literal_size(const graph *g, dlc_dtype dtype, int rank, const int6
         lib_raise(g->arena->scope, (unsigned)dtype < DLC_DTYPE_COUNT ? DLC_UNSUPPORTED : DLC_INVALID_ARGUMENT,
                   "constant: element type %d (%s) is not supported", (int)dtype,
                   (unsigned)dtype < DLC_DTYPE_COUNT ? lib_dtypes[dtype].name : "none");
-    size_t size = lib_dtype_size(dtype);
-    for (int i = 0; i < rank; i++)
+    size_t size = lib_dtype_size(dtype), count = 1;
+    for (int i = 0; i < rank; i++, count = size / lib_dtype_size(dtype))
         if (shape[i] < 0 || !lib_size_multiply(size, (size_t)shape[i], &size))
             lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT,
                       "constant: dimension %d is %lld: negative, or too large in all", i, (long long)shape[i]);
-    return size;
+    return lib_dtype_bytes(dtype, count);
 }
 
 graph_id graph_literal_of(graph *g, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes, bool borrow) {
@@ -204,7 +204,7 @@ bool graph_is_number(const graph *g, graph_id x, double *number) {
     const graph_constant *constant = graph_constant_of(g, x);
     dlc_dtype dtype = graph_shape_of(g, x)->dtype;
     size_t size = lib_dtype_size(dtype);
-    if (!constant || constant->size < size) return false;
+    if (!constant || constant->size < size || lib_dtype_is_stored_otherwise(dtype)) return false;
     for (size_t at = size; at < constant->size; at += size)
         if (memcmp(constant->bytes, (const char *)constant->bytes + at, size) != 0) return false;
     *number = lib_element_get_f64(dtype, constant->bytes);

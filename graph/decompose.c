@@ -9,7 +9,8 @@ static void pass_expand(graph_walk *walk) {
     for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
         if (!live[i]) continue;
         const graph_node *node = &walk->from->nodes.data[i];
-        if (!graph_expands(node)) {
+        const bool stored = graph_is_on_stored(walk->from, node);
+        if (!graph_expands(node) && !stored) {
             graph_walk_node(walk, i);
             continue;
         }
@@ -21,14 +22,17 @@ static void pass_expand(graph_walk *walk) {
                                .input = graph_walk_inputs(walk, node),
                                .attribute = attribute,
                                .result = LIB_NEW_ARRAY(walk->to->arena, graph_id, (size_t)node->results)};
-        node->op->expand(&expand);
+        if (stored)
+            graph_expand_stored(&expand, node->results);
+        else
+            node->op->expand(&expand);
         graph_walk_record(walk, node, expand.result);
     }
 }
 
 static bool has_composites(const graph *g) {
     for (uint32_t i = 0; i < g->nodes.count; i++)
-        if (graph_expands(&g->nodes.data[i])) return true;
+        if (graph_expands(&g->nodes.data[i]) || graph_is_on_stored(g, &g->nodes.data[i])) return true;
     for (uint32_t i = 0; i < g->subgraphs.count; i++)
         if (has_composites(g->subgraphs.data[i])) return true;
     return false;

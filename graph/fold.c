@@ -118,7 +118,10 @@ static bool evaluate_aside(const fold_job *job, lib_scope *outer) {
 
 graph_id graph_fold(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_attribute *attributes,
                     const graph_shape *result) {
-    if (!worth_folding(g, op, inputs, input, attributes, result)) return 0;
+    bool plain = !lib_dtype_is_stored_otherwise(result->dtype);
+    for (int i = 0; i < inputs; i++)
+        plain = plain && !(input[i] && lib_dtype_is_stored_otherwise(graph_shape_of(g, input[i])->dtype));
+    if (!plain || !worth_folding(g, op, inputs, input, attributes, result)) return 0;
     fold_job job = {g, op, inputs, input, attributes, result, element_count(g, result), NULL};
     job.bytes = lib_arena_take(g->arena, (size_t)job.count * lib_dtype_size(result->dtype));
     if (job.count && !evaluate_aside(&job, g->arena->scope)) return 0;

@@ -584,7 +584,8 @@ static void form_clusters(fuser *f) {
 
 static bool is_scalar_constant(const graph *g, graph_id value) {
     const graph_constant *constant = graph_constant_of(g, value);
-    return constant && constant->size == lib_dtype_size(graph_shape_of(g, value)->dtype);
+    dlc_dtype dtype = graph_shape_of(g, value)->dtype;
+    return constant && constant->size == lib_dtype_size(dtype) && !lib_dtype_is_stored_otherwise(dtype);
 }
 
 static int ascending(const void *a, const void *b) {

@@ -24,6 +24,12 @@ void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *messag
 /* Shares the bytes of a constant of another graph. */
 uint32_t graph_add_constant_as(graph *g, graph_constant constant);
 
+/* ---- element types that are stored otherwise than computed with (ops_stored.c)
+ *
+ * Is it a row other than those that are made for them? Then it is expanded, as composites are. */
+bool graph_is_on_stored(const graph *g, const graph_node *node);
+void graph_expand_stored(graph_expand *expand, int results);
+
 /* ---- walking an old graph into a new one (walk.c): what all passes stand on.
  * A pass is a function that emits, for the nodes of `from` in order, something into `to` and records where values went.
  * It is run for the graph and, when a node with sub-graphs is carried over, for each of those. */

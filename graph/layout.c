@@ -52,8 +52,9 @@ static void find_candidates(decider *d) {
         const graph_region *region = &d->regions->data[r];
         for (uint32_t o = 0; o < region->output_count; o++) {
             const graph_shape *shape = graph_shape_of(g, region->outputs[o]);
-            d->candidate[region->outputs[o]] =
-                is_kernel(region) && shape->rank >= 2 && graph_block_lanes(d->options->machine, shape->dtype) > 1;
+            d->candidate[region->outputs[o]] = is_kernel(region) && shape->rank >= 2 &&
+                                               !lib_dtype_is_stored_otherwise(shape->dtype) &&
+                                               graph_block_lanes(d->options->machine, shape->dtype) > 1;
         }
     }
     for (uint32_t r = 0; r < d->regions->count; r++)

@@ -6,6 +6,7 @@
 #define FAMILIES(X) \
     X(source)       \
     X(map)          \
+    X(stored)       \
     X(structure)    \
     X(index)        \
     X(reduce)       \
@@ -56,18 +57,18 @@ bool graph_is(const graph *g, graph_id value, const char *op_name) {
 
 /* ---- dtype classes --------------------------------------------------------------------------------------------- */
 
-/* class word, the dtype classes (lib_dtype_info) it stands for */
+/* class word, the dtype classes (lib_dtype_info; p: packed integers) it stands for */
 static const struct {
     const char *word, *classes;
-} dtype_words[] = {{"any", "biuf"}, {"number", "iuf"}, {"float", "f"},
-                   {"int", "iu"},   {"signed", "if"},  {"unsigned", "u"}};
+} dtype_words[] = {{"any", "biuf"},  {"number", "iuf"}, {"float", "f"},   {"int", "iu"},
+                   {"signed", "if"}, {"unsigned", "u"}, {"all", "biufcp"}};
 
 static bool word_accepts(const char *word, size_t length, dlc_dtype dtype) {
     const lib_dtype_info *info = &lib_dtypes[dtype];
     if (strlen(info->name) == length && memcmp(info->name, word, length) == 0) return true;
     for (size_t i = 0; i < sizeof dtype_words / sizeof *dtype_words; i++)
         if (strlen(dtype_words[i].word) == length && memcmp(dtype_words[i].word, word, length) == 0)
-            return strchr(dtype_words[i].classes, info->class_) != NULL;
+            return strchr(dtype_words[i].classes, lib_dtype_is_packed(dtype) ? 'p' : info->class_) != NULL;
     return false;
 }
 

@@ -145,7 +145,7 @@ struct graph_op {
     int min_inputs, max_inputs; /* max -1: variadic (public: count and array) */
     int results;                /* -1: from the shape rule */
     const char *operands;       /* names for messages and docs: "x w [bias]" */
-    const char *dtypes;         /* accepted T: "f16 bf16 f32 f64", "float", "number", "int", "any", "bool" (see op.c) */
+    const char *dtypes; /* accepted T: "f16 bf16 f32 f64", "float", "number", "int", "any", "all", "bool" (see op.c) */
     graph_attribute_spec attribute[12]; /* ends at name NULL */
     const char *seldom; /* optional attribute left out of the plain public function, <name>_as takes it; NULL: none */
     void (*infer)(graph_infer *infer);

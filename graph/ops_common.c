@@ -27,9 +27,9 @@ tir_expr graph_infer_sum(const graph_infer *infer, tir_expr a, tir_expr b) {
 
 void graph_infer_indices(const graph_infer *infer, int operand) {
     dlc_dtype dtype = infer->operand[operand].dtype;
-    if (!lib_dtype_is_integer(dtype))
-        graph_infer_fail(infer, "operand %d holds indices and must be of an integer dtype, not %s", operand,
-                         lib_dtypes[dtype].name);
+    if (!lib_dtype_is_integer(dtype) || lib_dtype_is_packed(dtype))
+        graph_infer_fail(infer, "operand %d holds indices and must be of an integer dtype of at least 8 bits, not %s",
+                         operand, lib_dtypes[dtype].name);
 }
 
 void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, const char *what) {

@@ -44,10 +44,10 @@ uint32_t graph_axes_of(const graph_attribute *axes, int rank, bool all);
 /* ---- sums of products: contraction and convolution */
 
 /* The attribute `result` of such rows. */
-#define GRAPH_RESULT_ATTRIBUTE                                       \
-    {                                                                \
+#define GRAPH_RESULT_ATTRIBUTE                                                      \
+    {                                                                               \
         "result", GRAPH_ATTR_ENUM, "same f32 f64 i32 i64 f16 bf16 u32 u64", "same", \
-            "element type of the sums and of the result; same: of x" \
+            "element type of the sums and of the result; same: of x"                \
     }
 /* Checks operands 0 and 1 and the attribute; the result's dtype. */
 dlc_dtype graph_infer_product_dtype(const graph_infer *infer, const graph_attribute *result);

@@ -593,10 +593,11 @@ static const graph_op row_dot_general = {
         "dot_general(bf16[9, 40], f8e4m3fnuz[40, 21], contract_x=[1], contract_w=[0], result=bf16)\n"
         "dot_general(f32[5, 40], f8e5m2fnuz[40, 7], contract_x=[1], contract_w=[0], result=f32)\n"
         "dot_general(u16[9, 40], u16[40, 5], contract_x=[1], contract_w=[0], result=u32)",
-    .doc = "Sum over the contracted axes of x*w. Result axes: the batch axes, the other axes of x, the other axes "
-           "of w. f16 and bf16 multiply and add in f32 and round once; integers wrap. result names a wider element "
-           "type for the sums and the result: a float, or i32, i64, u32, u64 for integers; floats of different dtypes "
-           "may then meet, and u8 and i8. Sums whose result is below f32 are f32, and round once. StableHLO dot_general.",
+    .doc =
+        "Sum over the contracted axes of x*w. Result axes: the batch axes, the other axes of x, the other axes "
+        "of w. f16 and bf16 multiply and add in f32 and round once; integers wrap. result names a wider element "
+        "type for the sums and the result: a float, or i32, i64, u32, u64 for integers; floats of different dtypes "
+        "may then meet, and u8 and i8. Sums whose result is below f32 are f32, and round once. StableHLO dot_general.",
 };
 
 static const graph_op row_dot = {

@@ -310,7 +310,7 @@ static const graph_op row_if = {
     .max_inputs = -1,
     .results = -1,
     .operands = "condition x",
-    .dtypes = "any",
+    .dtypes = "all",
     .attribute = {{"then", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of the results where the condition is true"},
                   {"otherwise", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "graph of the results where it is false"},
                   {"sizes", GRAPH_ATTR_DIMS, NULL, "[]",
@@ -332,7 +332,7 @@ static const graph_op row_while = {
     .max_inputs = -1,
     .results = -1,
     .operands = "x",
-    .dtypes = "any",
+    .dtypes = "all",
     .attribute = {{"condition", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "one output, bool of rank 0: go on?"},
                   {"body", GRAPH_ATTR_SUBGRAPH, NULL, NULL, "outputs replace the first operands"}},
     .infer = infer_while,
@@ -399,7 +399,7 @@ static const graph_op row_cut = {
         .max_inputs = -1,                                                                                        \
         .results = -1,                                                                                           \
         .operands = "x",                                                                                         \
-        .dtypes = "any",                                                                                         \
+        .dtypes = "all",                                                                                         \
         .attribute = {{"target", GRAPH_ATTR_STRING, NULL, NULL, "name under which the function was registered"}, \
                       {"dtypes", GRAPH_ATTR_INTEGERS, NULL, NULL, "element type (a dlc_dtype) of each result"},  \
                       {"ranks", GRAPH_ATTR_INTEGERS, NULL, NULL, "rank of each result"},                         \

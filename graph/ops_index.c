@@ -291,10 +291,10 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* name, class, number and names of operands */
-#define FORM(name_, class_name_, inputs_, operands_)                                                   \
-    .name = #name_, .class_ = class_name_, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1, \
-    .operands = operands_, .dtypes = "any", .infer = infer_##name_, .compute = compute_##name_,        \
-    .reference = GRAPH_REFERENCE(reference_##name_)
+#define FORM(name_, class_name_, inputs_, operands_)                                                         \
+    .name = #name_, .class_ = class_name_, .min_inputs = inputs_, .max_inputs = inputs_, .results = 1,       \
+    .operands = operands_, .dtypes = class_name_ == GRAPH_INJECTIVE ? "all" : "any", .infer = infer_##name_, \
+    .compute = compute_##name_, .reference = GRAPH_REFERENCE(reference_##name_)
 
 static const graph_op row_gather = {
     FORM(gather, GRAPH_INJECTIVE, 2, "x indices"),

@@ -219,10 +219,16 @@ static void infer_select(graph_infer *infer) {
 static void infer_cast(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
     infer->result[0].dtype = (dlc_dtype)infer->attribute[0].integer;
+    if (infer->operand[0].dtype == DLC_C64 && infer->result[0].dtype != DLC_C64)
+        graph_infer_fail(infer, "x is c64: take real or imag of it, expected no cast to %s",
+                         lib_dtypes[infer->result[0].dtype].name);
 }
 
 static void infer_bit_cast(graph_infer *infer) {
     dlc_dtype from = infer->operand[0].dtype, to = (dlc_dtype)infer->attribute[0].integer;
+    if (lib_dtype_is_stored_otherwise(from) || lib_dtype_is_stored_otherwise(to))
+        graph_infer_fail(infer, "x is %s, to %s: expected neither c64 (as_pairs) nor integers of 4 bits (cast)",
+                         lib_dtypes[from].name, lib_dtypes[to].name);
     if (lib_dtypes[from].bits != lib_dtypes[to].bits || (from == DLC_BOOL) != (to == DLC_BOOL))
         graph_infer_fail(infer, "x is %s, expected a dtype of as many bits as %s, neither of them bool",
                          lib_dtypes[from].name, lib_dtypes[to].name);
@@ -475,7 +481,7 @@ static void reference_bit_cast(const graph_reference *r) {
 /* name, number and names of operands, dtypes, algebra, shape rule, tolerance in ulp, samples, doc. Results of integer
  * and bool dtype are exact whatever the tolerance. */
 #define MAP_TABLE(X)                                                                                                   \
-    X(neg, 1, "x", "number", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                              \
+    X(neg, 1, "x", "number c64", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                              \
       "-x; integers wrap (the lowest one is its own negative). StableHLO negate.")                                     \
     X(abs, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                              \
       "|x|; the lowest integer wraps to itself. StableHLO abs.")                                                       \
@@ -532,10 +538,10 @@ static void reference_bit_cast(const graph_reference *r) {
       "Number of bits that are set, of a negative number in two's complement. StableHLO popcnt.")                      \
     X(not, 1, "x", "bool int", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                            \
       "Logical not of bools, bitwise not of integers. StableHLO not.")                                                 \
-    X(add, 2, "a b", "number", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a + b; integers wrap. StableHLO add.")        \
-    X(sub, 2, "a b", "number", 0, graph_infer_map, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.")           \
-    X(mul, 2, "a b", "number", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a * b; integers wrap. StableHLO multiply.")   \
-    X(div, 2, "a b", "number", 0, graph_infer_map, 0.5, BINARY,                                                        \
+    X(add, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a + b; integers wrap. StableHLO add.")        \
+    X(sub, 2, "a b", "number c64", 0, graph_infer_map, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.")           \
+    X(mul, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a * b; integers wrap. StableHLO multiply.")   \
+    X(div, 2, "a b", "number c64", 0, graph_infer_map, 0.5, BINARY,                                                        \
       "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.")                 \
     X(rem, 2, "a b", "number", 0, graph_infer_map, 0, BINARY,                                                          \
       "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.")                \
@@ -578,7 +584,7 @@ static void reference_bit_cast(const graph_reference *r) {
       "a > b as bool; false where either is NaN. StableHLO compare GT.")                                               \
     X(ge, 2, "a b", "number", 0, graph_infer_compare, 0, BINARY,                                                       \
       "a >= b as bool; false where either is NaN. StableHLO compare GE.")                                              \
-    X(select, 3, "condition a b", "any", 0, infer_select, 0, CONDITION,                                                \
+    X(select, 3, "condition a b", "all", 0, infer_select, 0, CONDITION,                                                \
       "condition ? a : b by elements; condition is bool. StableHLO select.")                                           \
     X(clamp, 3, "low x high", "number", 0, graph_infer_map, 0, TERNARY,                                                \
       "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.")
@@ -610,7 +616,7 @@ static const graph_op row_cast = {
     .max_inputs = 1,
     .results = 1,
     .operands = "x",
-    .dtypes = "any",
+    .dtypes = "any i4 u4 c64",
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
                   {"saturate", GRAPH_ATTR_BOOL, NULL, "false",
                    "to a float of 8 bits: what is beyond its greatest number becomes that number"}},
@@ -634,7 +640,7 @@ static const graph_op row_cast = {
            "f8e4m3fnuz, f8e5m2fnuz) NaN, as infinity itself; -0 becomes 0 where there is none (fnuz). With saturate it "
            "becomes the greatest number of a float of 8 bits, as infinity does, but in fnuz, where that is NaN. Float "
            "to integer: truncated, then saturated; NaN gives 0. Integer to integer: modulo two to the number of bits. "
-           "Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
+           "i4 and u4 are integers as others are. A real number to c64 is its real part. Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
            "saturate is that of ONNX Cast.",
 };
 

@@ -20,7 +20,7 @@ static const graph_op input = {
     .name = "input",
     .class_ = GRAPH_SOURCE,
     .results = 1,
-    .dtypes = "any",
+    .dtypes = "all",
     .attribute = {{"index", GRAPH_ATTR_INTEGER, NULL, NULL, "position among the graph's inputs"},
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type"},
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions; may hold symbols"}},
@@ -35,7 +35,7 @@ static void constant_infer(graph_infer *infer) {
     const graph_attribute *attribute = infer->attribute;
     dlc_dtype dtype = (dlc_dtype)attribute[CONSTANT_DTYPE].integer;
     shape_from_dims(infer, dtype, &attribute[CONSTANT_SHAPE]);
-    size_t size = lib_dtype_size(dtype);
+    size_t size = 1;
     for (int i = 0; i < infer->result[0].rank; i++) {
         int64_t extent = -1;
         if (!tir_is_const(infer->g->pool, infer->result[0].dim[i], &extent) || extent < 0 ||
@@ -43,6 +43,7 @@ static void constant_infer(graph_infer *infer) {
             graph_infer_fail(infer, "dimension %d of a constant must be a number, not negative, and the size must fit",
                              i);
     }
+    size = lib_dtype_bytes(dtype, size);
     if (size != infer->g->constants.data[attribute[CONSTANT_VALUE].integer].size)
         graph_infer_fail(infer, "the shape needs %zu bytes, the constant has %zu", size,
                          infer->g->constants.data[attribute[CONSTANT_VALUE].integer].size);
@@ -52,7 +53,7 @@ static const graph_op constant = {
     .name = "constant",
     .class_ = GRAPH_SOURCE,
     .results = 1,
-    .dtypes = "any",
+    .dtypes = "all",
     .attribute = {{"value", GRAPH_ATTR_CONSTANT, NULL, NULL, "the bytes, compact row-major"},
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type"},
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions; numbers"}},

@@ -511,7 +511,7 @@ static void reference_iota(const graph_reference *r) {
     .reference = GRAPH_REFERENCE(reference_##name_)
 
 static const graph_op row_reshape = {
-    FORM(reshape, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    FORM(reshape, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result; one may be -1: what is left"}},
     .samples =
         "reshape(T[6, 10], shape=[4, 15])\nreshape(T[], shape=[1, 1])\nreshape(T[1, 1, 1], shape=[])\n"
@@ -523,7 +523,7 @@ static const graph_op row_reshape = {
            "reshape.",
 };
 static const graph_op row_transpose = {
-    FORM(transpose, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    FORM(transpose, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .attribute = {{"permutation", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each result axis, the operand's axis"}},
     .samples =
         "transpose(T[5, 7], permutation=[1, 0])\ntranspose(T[], permutation=[])\ntranspose(T[13], permutation=[0])\n"
@@ -532,7 +532,7 @@ static const graph_op row_transpose = {
     .doc = "y[i0, i1, ...] with axis k of y running over axis permutation[k] of x. StableHLO transpose.",
 };
 static const graph_op row_broadcast = {
-    FORM(broadcast, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    FORM(broadcast, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each axis of x, its axis in the result"}},
     .samples = "broadcast(T[7], shape=[5, 7], axes=[1])\nbroadcast(T[], shape=[3, 4], axes=[])\n"
@@ -543,7 +543,7 @@ static const graph_op row_broadcast = {
            "other axes of the result repeat. StableHLO broadcast_in_dim.",
 };
 static const graph_op row_reverse = {
-    FORM(reverse, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    FORM(reverse, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .algebra = GRAPH_INVOLUTION,
     .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to reverse"}},
     .samples =
@@ -552,7 +552,7 @@ static const graph_op row_reverse = {
     .doc = "Order of the elements along each of the axes reversed. StableHLO reverse.",
 };
 static const graph_op row_slice = {
-    FORM(slice, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    FORM(slice, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .attribute = {{"start", GRAPH_ATTR_DIMS, NULL, NULL,
                    "first index of each axis; negative constants count from the end"},
                   {"stop", GRAPH_ATTR_DIMS, NULL, NULL, "first index not taken; negative constants count from the end"},
@@ -567,7 +567,7 @@ static const graph_op row_slice = {
            "StableHLO slice.",
 };
 static const graph_op row_pad = {
-    FORM(pad, GRAPH_INJECTIVE, 2, 2, "x value", "any"),
+    FORM(pad, GRAPH_INJECTIVE, 2, 2, "x value", "all"),
     .attribute = {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL,
                    "elements before the first, per axis; negative ones are removed"},
                   {"high", GRAPH_ATTR_INTEGERS, NULL, NULL,
@@ -584,7 +584,7 @@ static const graph_op row_pad = {
            "0)*interior + high. Negative low and high remove elements after interleaving. StableHLO pad.",
 };
 static const graph_op row_pad_repeat = {
-    FORM(pad_repeat, GRAPH_INJECTIVE, 1, 1, "x", "any"),
+    FORM(pad_repeat, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .attribute =
         {{"low", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements before the first, per axis; negative ones are removed"},
          {"high", GRAPH_ATTR_INTEGERS, NULL, NULL, "elements after the last, per axis; negative ones are removed"},
@@ -602,7 +602,7 @@ static const graph_op row_pad_repeat = {
            "then it repeats. ONNX Pad, NumPy pad.",
 };
 static const graph_op row_concat = {
-    FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "any"),
+    FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "all"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to join along"}},
     .samples = "concat(T[5, 3], T[5, 1], T[5, 7], axis=1)\nconcat(T[13], axis=0)\nconcat(T[2, 3], T[4, 3], axis=-2)\n"
                "concat(T[0], T[3], T[0], T[2], axis=0)\nconcat(T[0], T[0], axis=0)\n"

@@ -51,8 +51,23 @@ static const char *tensor_name(const graph_region_builder *builder, graph_id val
     return *copy ? copy : "x";
 }
 
+graph_shape graph_stored(tir_pool *pool, const graph_shape *shape) {
+    graph_shape out = *shape;
+    if (lib_dtype_is_packed(shape->dtype)) {
+        tir_expr count = tir_index(pool, 1);
+        for (int i = 0; i < shape->rank; i++) count = tir_mul(pool, count, shape->dim[i]);
+        out = (graph_shape){.dtype = DLC_U8, .rank = 1};
+        out.dim[0] = tir_ceil_div(pool, count, tir_index(pool, 2));
+    } else if (lib_dtypes[shape->dtype].class_ == 'c') {
+        out.dtype = DLC_F32;
+        out.dim[out.rank++] = tir_index(pool, 2);
+    }
+    return out;
+}
+
 void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant) {
     graph_shape shape = import_shape(builder, graph_shape_of(builder->g, value));
+    shape = graph_stored(builder->region->pool, &shape);
     uint32_t tensor =
         tir_region_input(builder->region, tensor_name(builder, value), shape.dtype, shape.rank, shape.dim);
     builder->region->tensors.data[tensor].constant = constant;

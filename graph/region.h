@@ -17,6 +17,9 @@ typedef struct graph_region_builder {
 graph_region_builder graph_region_start(lib_arena *arena, const graph *g, const char *name);
 uint32_t graph_region_tensor(const graph_region_builder *builder, graph_id value); /* GRAPH_NONE: not there */
 void graph_region_set(graph_region_builder *builder, graph_id value, uint32_t tensor);
+/* How kernels see a value's elements: as they are, c64 as f32 with a last dimension of 2, integers of 4 bits as bytes in one
+ * dimension. */
+graph_shape graph_stored(tir_pool *pool, const graph_shape *shape);
 void graph_region_add_input(graph_region_builder *builder, graph_id value, bool constant);
 void graph_region_add_scalar(graph_region_builder *builder,
                              graph_id constant); /* a constant of one element, as a literal */

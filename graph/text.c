@@ -106,7 +106,7 @@ static void print_attribute(printer *p, const graph_node *node, int i) {
 /* As numbers where that gives the same bits back. */
 static bool print_numbers(printer *p, dlc_dtype dtype, const graph_constant *constant) {
     size_t size = lib_dtype_size(dtype), count = constant->size / size;
-    if (count > NUMBERS_MAX) return false;
+    if (count > NUMBERS_MAX || lib_dtype_is_stored_otherwise(dtype)) return false;
     for (size_t i = 0; i < count; i++) {
         uint64_t element = 0, again = 0;
         memcpy(&element, (const char *)constant->bytes + i * size, size);
@@ -357,6 +357,9 @@ static graph_id parse_constant(parser *p) {
     graph_attribute value;
     if (ahead.kind == LIB_STRING) {
         value = graph_attribute_parse(g, p->lexer, &bytes);
+    } else if (lib_dtype_is_stored_otherwise(shape.dtype)) {
+        lib_lexer_raise(&ahead, "constants of %s are given as bytes in hexadecimal: {\"...\"}",
+                        lib_dtypes[shape.dtype].name);
     } else {
         *p->lexer = ahead;
         uint64_t element[NUMBERS_MAX];

@@ -76,13 +76,14 @@ static void check_attributes(const verifier *v, uint32_t index) {
     }
     if (strcmp(node->op->name, "constant") != 0) return;
     const graph_shape *shape = graph_shape_of(g, node->first);
-    size_t size = lib_dtype_size(shape->dtype);
+    size_t size = 1;
     for (int i = 0; i < shape->rank; i++) {
         int64_t extent = 0;
         if (!tir_is_const(g->pool, shape->dim[i], &extent)) broken(v, 8, index, "a dimension is no number");
         size *= (size_t)extent;
     }
-    if (size != g->constants.data[node->attribute[0].integer].size) broken(v, 8, index, "sizes differ");
+    if (lib_dtype_bytes(shape->dtype, size) != g->constants.data[node->attribute[0].integer].size)
+        broken(v, 8, index, "sizes differ");
 }
 
 static void check_lists(const verifier *v) {

@@ -17,8 +17,8 @@ int64_t jit_dimension(jit_build *build, tir_expr dimension) {
 size_t jit_value_bytes(jit_build *build, graph_id value) {
     const graph_shape *shape = graph_shape_of(build->bound, value);
     const tir_layout *layout = build->regions.layouts ? build->regions.layouts[value] : NULL;
-    size_t bytes = lib_dtype_size(shape->dtype);
-    for (int d = 0; d < shape->rank; d++) {
+    size_t bytes = lib_dtype_size(shape->dtype), count = 1;
+    for (int d = 0; d < shape->rank; d++, count = bytes / lib_dtype_size(shape->dtype)) {
         int64_t n = jit_dimension(build, shape->dim[d]);
         if (layout && n >= 0) n = tir_layout_padded_size(layout, d, n);
         if (n < 0 || !lib_size_multiply(bytes, (size_t)n, &bytes) || bytes > (size_t)1 << 46)
@@ -26,7 +26,7 @@ size_t jit_value_bytes(jit_build *build, graph_id value) {
                       "a value of operator %s is larger than 2^46 bytes at these shapes",
                       graph_node_of(build->bound, value)->op->name);
     }
-    return bytes;
+    return lib_dtype_bytes(shape->dtype, count);
 }
 
 /* ---- 1. symbols from shapes */

@@ -44,7 +44,7 @@ static char *first_element(const DLTensor *tensor) {
 
 /* Size and strides in one pass, for the common case of a compact tensor; direct: kernels can use it as it is. */
 static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib_error *error) {
-    int64_t count = 1, size = tensor->dtype.bits / 8;
+    int64_t count = 1, size = (tensor->dtype.bits + 7) / 8;
     bool compact = true, plain = true;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
         int64_t n = tensor->shape[d];
@@ -52,10 +52,16 @@ static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib
         plain &= n > 0 && !__builtin_mul_overflow(count, n, &count);
     }
     char *first = first_element(tensor);
+    const bool packed = tensor->dtype.bits < 8;
+    if (packed && !compact && !lib_tensor_is_compact(tensor))
+        return refuse(c, slot, error, " has strides, expected a compact tensor: its elements are %d bits",
+                      tensor->dtype.bits);
     int64_t alignment = size;
     if (jit_is_on_device(c->program->context, tensor)) alignment = c->program->context->target->runtime->alignment;
     c->direct[slot] = compact && ((uintptr_t)first & (uintptr_t)((alignment > size ? alignment : size) - 1)) == 0;
-    if (plain && compact && !__builtin_mul_overflow(count, size, &count)) {
+    if (plain && packed) {
+        c->extents[slot] = (jit_extent){first, first + (count + 1) / 2};
+    } else if (plain && compact && !__builtin_mul_overflow(count, size, &count)) {
         c->extents[slot] = (jit_extent){first, first + count};
     } else {
         if (!lib_tensor_count(tensor, &count)) return refuse_size(c, slot, tensor, error);

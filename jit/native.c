@@ -190,6 +190,5 @@ void dlc_native_call(void *user, int inputs, const DLTensor *const *input, int o
         ffi_call(&native->cif, native->function, NULL, pointer);
         return;
     }
-    for (int i = 0; i < outputs; i++)
-        memset(bytes_of(output[i]), 0, (size_t)count_of(output[i]) * ((size_t)output[i]->dtype.bits / 8));
+    for (int i = 0; i < outputs; i++) memset(bytes_of(output[i]), 0, lib_tensor_bytes(output[i]));
 }

@@ -216,8 +216,9 @@ static dlc_status compute_init(dlc_program *program, lib_error *error) {
     for (uint32_t o = 0; o < count && complete; o++) {
         graph_constant *value = &program->init_values[o];
         const int64_t *shape = &program->init_plan->output_shapes[o * DLC_MAX_RANK];
-        size_t bytes = lib_dtype_size(graph_shape_of(program->init, program->init->outputs.data[o])->dtype);
+        size_t bytes = 1;
         for (int d = 0; d < program->init_plan->output_ranks[o]; d++) bytes *= (size_t)shape[d];
+        bytes = lib_dtype_bytes(graph_shape_of(program->init, program->init->outputs.data[o])->dtype, bytes);
         sizes[o] = bytes;
         value->size = bytes ? bytes : 1;
         if (!value->bytes) value->bytes = lib_allocate_bytes(allocator, value->size, TIR_BUFFER_ALIGNMENT);

@@ -6,7 +6,7 @@
 #include <math.h>
 
 const lib_dtype_info lib_dtypes[DLC_DTYPE_COUNT] = {
-#define X(code, text, bits, dlpack, class_, usable) {text, bits, bits / 8, dlpack, class_, usable},
+#define X(code, text, bits, dlpack, class_, usable) {text, bits, (bits + 7) / 8, dlpack, class_, usable},
     DLC_DTYPE_TABLE(X)
 #undef X
 };
@@ -176,8 +176,7 @@ lib_float_info lib_float_of(dlc_dtype dtype) {
     const float_format format = format_of(dtype);
     const uint64_t greatest = greatest_bits(format);
     const int highest = (int)(greatest >> format.mantissa) - format.bias;
-    const uint64_t significand =
-        (greatest & (((uint64_t)1 << format.mantissa) - 1)) | (uint64_t)1 << format.mantissa;
+    const uint64_t significand = (greatest & (((uint64_t)1 << format.mantissa) - 1)) | (uint64_t)1 << format.mantissa;
     return (lib_float_info){.digits = format.mantissa + 1,
                             .lowest = 1 - format.bias,
                             .highest = highest,
@@ -212,6 +211,10 @@ static uint64_t saturate_u64(double value) {
 
 /* All integer types: sign- or zero-extended to 64 bits. */
 static uint64_t read_integer(dlc_dtype dtype, const void *element) {
+    if (lib_dtype_is_packed(dtype)) { /* by itself: in the low half of a byte */
+        READ(uint8_t);
+        return lib_dtypes[dtype].class_ == 'i' ? (uint64_t)((int64_t)((uint64_t)value << 60) >> 60) : value & 15u;
+    }
     switch (lib_dtypes[dtype].bytes * (lib_dtypes[dtype].class_ == 'i' ? -1 : 1)) {
     case -1: {
         READ(int8_t);
@@ -245,6 +248,7 @@ static uint64_t read_integer(dlc_dtype dtype, const void *element) {
 }
 
 static void write_integer(dlc_dtype dtype, void *element, uint64_t bits) {
+    if (lib_dtype_is_packed(dtype)) bits &= 15;
     switch (lib_dtypes[dtype].bytes) {
     case 1: WRITE(uint8_t, bits); return;
     case 2: WRITE(uint16_t, bits); return;
@@ -272,6 +276,8 @@ static double read_float(dlc_dtype dtype, const void *element) {
         READ(double);
         return value;
     }
+    case DLC_C64: { /* the real part */ READ(float); return (double)value;
+    }
     default: {
         READ(uint8_t);
         return lib_dtype_is_float(dtype) ? (double)lib_f32_from_f8(dtype, value) : 0;
@@ -285,6 +291,11 @@ static void write_float(dlc_dtype dtype, void *element, double value) {
     case DLC_BF16: WRITE(uint16_t, lib_bf16_from_f64(value)); return;
     case DLC_F32: WRITE(float, value); return;
     case DLC_F64: WRITE(double, value); return;
+    case DLC_C64: {
+        const float parts[2] = {(float)value, 0};
+        memcpy(element, parts, sizeof parts);
+        return;
+    }
     default:
         if (lib_dtype_is_float(dtype)) WRITE(uint8_t, lib_f8_from_f64(dtype, value));
         return;

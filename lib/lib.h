@@ -223,6 +223,18 @@ static inline bool lib_dtype_is_float(dlc_dtype dtype) {
 static inline bool lib_dtype_is_integer(dlc_dtype d) {
     return lib_dtypes[d].class_ == 'i' || lib_dtypes[d].class_ == 'u';
 }
+/* More than one element to a byte. */
+static inline bool lib_dtype_is_packed(dlc_dtype dtype) {
+    return lib_dtypes[dtype].bits < 8;
+}
+/* Elements are not what kernels compute with: packed ones, and complex numbers. */
+static inline bool lib_dtype_is_stored_otherwise(dlc_dtype dtype) {
+    return lib_dtypes[dtype].bits < 8 || lib_dtypes[dtype].class_ == 'c';
+}
+/* Of `count` elements, whose bytes do not overflow at lib_dtype_size each. */
+static inline size_t lib_dtype_bytes(dlc_dtype dtype, size_t count) {
+    return lib_dtype_is_packed(dtype) ? (count * lib_dtypes[dtype].bits + 7) / 8 : count * lib_dtypes[dtype].bytes;
+}
 bool lib_dtype_parse(const char *name, dlc_dtype *out);
 bool lib_dtype_from_dlpack(DLDataType from, dlc_dtype *out); /* lanes must be 1; bool also accepted as u8 of kDLBool */
 DLDataType lib_dtype_to_dlpack(dlc_dtype dtype);

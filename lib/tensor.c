@@ -49,13 +49,19 @@ bool lib_tensor_count(const DLTensor *tensor, int64_t *count) {
 
 size_t lib_tensor_bytes(const DLTensor *tensor) {
     int64_t count = 0;
-    return lib_tensor_count(tensor, &count) ? (size_t)count * (tensor->dtype.bits / 8u) : 0;
+    if (!lib_tensor_count(tensor, &count)) return 0;
+    return tensor->dtype.bits < 8 ? ((size_t)count * tensor->dtype.bits + 7) / 8
+                                  : (size_t)count * (tensor->dtype.bits / 8u);
 }
 
 void lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high) {
     uintptr_t base = (uintptr_t)tensor->data + (uintptr_t)tensor->byte_offset;
     *low = *high = (const char *)base;
     if (is_empty(tensor)) return;
+    if (tensor->dtype.bits < 8) { /* compact */
+        *high = *low + lib_tensor_bytes(tensor);
+        return;
+    }
     int64_t size = element_size(tensor), below = 0, above = 0, compact = 1;
     bool wrapped = false;
     for (int i = tensor->ndim - 1; i >= 0; i--) {
@@ -99,7 +105,7 @@ DLManagedTensorVersioned *lib_tensor_new(const dlc_allocator *allocator, dlc_dty
     if (!lib_tensor_count(&tensor, &count)) return NULL;
     if (alignment < _Alignof(owned_tensor)) alignment = _Alignof(owned_tensor);
     size_t shape_size = (size_t)rank * sizeof(int64_t), offset, size;
-    if (!lib_size_add((size_t)count * lib_dtype_size(dtype), _Alignof(owned_tensor) - 1, &offset)) return NULL;
+    if (!lib_size_add(lib_dtype_bytes(dtype, (size_t)count), _Alignof(owned_tensor) - 1, &offset)) return NULL;
     offset = offset / _Alignof(owned_tensor) * _Alignof(owned_tensor);
     if (!lib_size_add(offset, sizeof(owned_tensor) + 2 * shape_size, &size)) return NULL;
     char *data = lib_allocate_bytes(allocator, size, alignment);
@@ -139,6 +145,10 @@ void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
     int64_t count, index[DLC_MAX_RANK] = {0}, to_stride[DLC_MAX_RANK], from_stride[DLC_MAX_RANK];
     size_t size = (size_t)to->dtype.bits / 8;
     if (!lib_tensor_count(to, &count)) return;
+    if (to->dtype.bits < 8) { /* compact */
+        memcpy((char *)to->data + to->byte_offset, (const char *)from->data + from->byte_offset, lib_tensor_bytes(to));
+        return;
+    }
     lib_strides_compact(to->ndim, to->shape, to_stride);
     lib_strides_compact(to->ndim, to->shape, from_stride);
     for (int d = 0; d < to->ndim; d++) {

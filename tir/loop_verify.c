@@ -100,7 +100,8 @@ static void check_arithmetic(verifier *v, const tir_node *node, tir_expr e) {
     require(v, node->op != TIR_FMA || !v->machine || v->machine->fma, "L7: the machine has no fma");
     require(v, node->op != TIR_LDEXP || !v->machine || v->machine->units & TIR_UNIT_SCALE,
             "L7: the machine does not scale by powers of two");
-    require(v, node->op != TIR_CAST || !(is_f8(node->dtype) || is_f8(tir_dtype_of(v->pool, tir_operand(v->pool, e, 0)))),
+    require(v,
+            node->op != TIR_CAST || !(is_f8(node->dtype) || is_f8(tir_dtype_of(v->pool, tir_operand(v->pool, e, 0)))),
             "L7: conversion of a float of 8 bits");
     if (node->op == TIR_CAST || node->op == TIR_BITCAST || node->op == TIR_SELECT || node->op == TIR_DOT2_BF16) return;
     require(v, !is_narrow(node->dtype) && !is_narrow(tir_dtype_of(v->pool, tir_operand(v->pool, e, 0))),

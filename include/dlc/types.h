@@ -43,7 +43,11 @@ typedef enum dlc_status {
  *
  * The floats of 8 bits are those of Micikevicius et al., "FP8 formats for deep learning", 2022, and of Noune et al., "8-bit
  * numerical formats for deep neural networks", 2022 (fnuz). e5m2 has infinities and NaN as IEEE 754 has; e4m3fn has no
- * infinities and one NaN of either sign; fnuz has neither infinities nor -0, and its NaN is 0x80. */
+ * infinities and one NaN of either sign; fnuz has neither infinities nor -0, and its NaN is 0x80.
+ *
+ * Integers of 4 bits lie two to a byte, the first in its low half, through all of a tensor in row-major order (as ONNX
+ * packs them): n of them take (n + 1) / 2 bytes, and an odd one's high half is zero when libdlc writes it. Their tensors
+ * are compact. c64 is a pair of f32, real part first. */
 #define DLC_DTYPE_TABLE(X)                                       \
     X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                      \
     X(DLC_I8, "i8", 8, kDLInt, 'i', 1)                           \
@@ -60,9 +64,11 @@ typedef enum dlc_status {
     X(DLC_F64, "f64", 64, kDLFloat, 'f', 1)                      \
     X(DLC_F8E4M3FN, "f8e4m3fn", 8, kDLFloat8_e4m3fn, 'f', 1)     \
     X(DLC_F8E5M2, "f8e5m2", 8, kDLFloat8_e5m2, 'f', 1)           \
-    X(DLC_C64, "c64", 64, kDLComplex, 'c', 0)                    \
+    X(DLC_C64, "c64", 64, kDLComplex, 'c', 1)                    \
     X(DLC_F8E4M3FNUZ, "f8e4m3fnuz", 8, kDLFloat8_e4m3fnuz, 'f', 1) \
-    X(DLC_F8E5M2FNUZ, "f8e5m2fnuz", 8, kDLFloat8_e5m2fnuz, 'f', 1)
+    X(DLC_F8E5M2FNUZ, "f8e5m2fnuz", 8, kDLFloat8_e5m2fnuz, 'f', 1) \
+    X(DLC_I4, "i4", 4, kDLInt, 'i', 1)                           \
+    X(DLC_U4, "u4", 4, kDLUInt, 'u', 1)
 
 typedef enum dlc_dtype {
 #define X(code, text, bits, dlpack, class_, usable) code,

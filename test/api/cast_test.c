@@ -17,14 +17,22 @@ typedef struct type {
     int bits, exponent, bias, end;
 } type;
 static const type types[] = {
-    {DLC_BOOL, 'b', 8, 0, 0, 0},           {DLC_I8, 'i', 8, 0, 0, 0},
-    {DLC_I16, 'i', 16, 0, 0, 0},           {DLC_I32, 'i', 32, 0, 0, 0},
-    {DLC_I64, 'i', 64, 0, 0, 0},           {DLC_U8, 'u', 8, 0, 0, 0},
-    {DLC_U16, 'u', 16, 0, 0, 0},           {DLC_U32, 'u', 32, 0, 0, 0},
-    {DLC_U64, 'u', 64, 0, 0, 0},           {DLC_F16, 'f', 16, 5, 15, IEEE},
-    {DLC_BF16, 'f', 16, 8, 127, IEEE},     {DLC_F32, 'f', 32, 8, 127, IEEE},
-    {DLC_F64, 'f', 64, 11, 1023, IEEE},    {DLC_F8E4M3FN, 'f', 8, 4, 7, ONE_NAN},
-    {DLC_F8E5M2, 'f', 8, 5, 15, IEEE},     {DLC_F8E4M3FNUZ, 'f', 8, 4, 8, NOTHING},
+    {DLC_BOOL, 'b', 8, 0, 0, 0},
+    {DLC_I8, 'i', 8, 0, 0, 0},
+    {DLC_I16, 'i', 16, 0, 0, 0},
+    {DLC_I32, 'i', 32, 0, 0, 0},
+    {DLC_I64, 'i', 64, 0, 0, 0},
+    {DLC_U8, 'u', 8, 0, 0, 0},
+    {DLC_U16, 'u', 16, 0, 0, 0},
+    {DLC_U32, 'u', 32, 0, 0, 0},
+    {DLC_U64, 'u', 64, 0, 0, 0},
+    {DLC_F16, 'f', 16, 5, 15, IEEE},
+    {DLC_BF16, 'f', 16, 8, 127, IEEE},
+    {DLC_F32, 'f', 32, 8, 127, IEEE},
+    {DLC_F64, 'f', 64, 11, 1023, IEEE},
+    {DLC_F8E4M3FN, 'f', 8, 4, 7, ONE_NAN},
+    {DLC_F8E5M2, 'f', 8, 5, 15, IEEE},
+    {DLC_F8E4M3FNUZ, 'f', 8, 4, 8, NOTHING},
     {DLC_F8E5M2FNUZ, 'f', 8, 5, 16, NOTHING},
 };
 enum { TYPES = sizeof types / sizeof *types };
@@ -38,8 +46,8 @@ typedef struct number {
 /* ---- floats of up to 16 bits: tables */
 
 typedef struct table {
-    int count;                    /* finite numbers that are not negative, in ascending order */
-    long double value[1 << 15];   /* by their bits */
+    int count;                  /* finite numbers that are not negative, in ascending order */
+    long double value[1 << 15]; /* by their bits */
 } table;
 static table tables[TYPES];
 
@@ -135,7 +143,8 @@ static uint64_t convert(const type *from, const type *to, uint64_t bits, bool *n
     const number x = read_number(from, bits);
     *nan = false;
     if (to->class_ == 'b') return x.nan || x.value != 0;
-    if (to->class_ != 'f') return from->class_ == 'f' ? saturated(to, x) : (uint64_t)integer_of(from, bits) & mask_of(to);
+    if (to->class_ != 'f')
+        return from->class_ == 'f' ? saturated(to, x) : (uint64_t)integer_of(from, bits) & mask_of(to);
     if (to->bits <= 16) return write_table(to, x, nan);
     *nan = x.nan;
     uint64_t result = 0;

@@ -136,7 +136,8 @@ static inline double sample_uniform(uint64_t *seed, double low, double high) {
 /* Numbers where operators tend to differ. Products of those of i64 stay within the integers that a double can hold. */
 static inline int sample_specials(dlc_dtype dtype, bool extreme, double *out) {
     static const double i64_specials[] = {0, 1, -1, 2, -2, 3, -0x1p63, 0x1p31, -0x1p31, 63, 64, -64};
-    static const double u64_specials[] = {0, 1, 2, 3, 4, 0x1p31, 0x1p32, 63, 64, 0x1p63, 0x1p63 - 0x1p10, 0x1p64 - 0x1p11};
+    static const double u64_specials[] = {
+        0, 1, 2, 3, 4, 0x1p31, 0x1p32, 63, 64, 0x1p63, 0x1p63 - 0x1p10, 0x1p64 - 0x1p11};
     static const double i32_specials[] = {0, 1, -1, 2, -2, 3, INT32_MIN, INT32_MAX, 31, 32, -32, 65536};
     static const double u32_specials[] = {0, 1, 2, 3, 4, 31, 32, 65536, INT32_MAX, 0x1p31, UINT32_MAX - 1, UINT32_MAX};
     static const double i16_specials[] = {0, 1, -1, 2, -2, 3, INT16_MIN, INT16_MAX, 15, 16, -16, 256};
@@ -186,7 +187,8 @@ static inline double sample_number(const sample_operand *operand, bool wide, uin
     case DLC_U8: return floor(sample_uniform(seed, 0, UINT8_MAX + 1));
     case DLC_I32: return floor(wide ? sample_uniform(seed, INT32_MIN, INT32_MAX) : sample_uniform(seed, -1000, 1000));
     case DLC_I64: return floor(sample_uniform(seed, -0x1p20, 0x1p20));
-    case DLC_I16: return floor(wide ? sample_uniform(seed, INT16_MIN, INT16_MAX + 1) : sample_uniform(seed, -1000, 1000));
+    case DLC_I16:
+        return floor(wide ? sample_uniform(seed, INT16_MIN, INT16_MAX + 1) : sample_uniform(seed, -1000, 1000));
     case DLC_U16: return floor(sample_uniform(seed, 0, wide ? UINT16_MAX + 1 : 2000));
     case DLC_U32: return floor(sample_uniform(seed, 0, wide ? 0x1p32 : 2000));
     case DLC_U64: return floor(sample_uniform(seed, 0, 0x1p21));

@@ -137,7 +137,8 @@ static inline bound bound_sum(const bound_row *r, double terms, double m, double
         return y;
     }
     double exact = dtype == DLC_F64 ? 0x1p53 : 0x1p24;
-    y.integral = integral && y.magnitude <= exact && (!bound_is_narrow(dtype) || y.magnitude <= 2 / bound_epsilon(dtype, false));
+    y.integral =
+        integral && y.magnitude <= exact && (!bound_is_narrow(dtype) || y.magnitude <= 2 / bound_epsilon(dtype, false));
     if (e == 0 && (terms <= 1 || (integral && y.magnitude <= exact))) return y;
     if (y.magnitude > bound_largest(dtype) / 4 || isnan(y.magnitude) || (e > 0 && special)) {
         y.error = INFINITY;

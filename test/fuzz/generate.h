@@ -179,10 +179,10 @@ static inline gen_list gen_integers(int count, const int64_t *number) {
 /* ---- operands */
 
 static inline dlc_dtype gen_dtype(gen *g, const char *kinds) { /* letters of classes: b i f */
-    static const dlc_dtype all[] = {DLC_F32,  DLC_F32, DLC_F32, DLC_F32, DLC_F32, DLC_F64, DLC_F16, DLC_BF16,
-                                    DLC_BF16, DLC_I32, DLC_I32, DLC_I64, DLC_I8,  DLC_U8,  DLC_BOOL,
-                                    DLC_I16,  DLC_U16, DLC_U32, DLC_U64, DLC_F8E4M3FN, DLC_F8E5M2,
-                                    DLC_F8E4M3FNUZ, DLC_F8E5M2FNUZ};
+    static const dlc_dtype all[] = {DLC_F32, DLC_F32,      DLC_F32,    DLC_F32,        DLC_F32,       DLC_F64,
+                                    DLC_F16, DLC_BF16,     DLC_BF16,   DLC_I32,        DLC_I32,       DLC_I64,
+                                    DLC_I8,  DLC_U8,       DLC_BOOL,   DLC_I16,        DLC_U16,       DLC_U32,
+                                    DLC_U64, DLC_F8E4M3FN, DLC_F8E5M2, DLC_F8E4M3FNUZ, DLC_F8E5M2FNUZ};
     for (;;) {
         dlc_dtype dtype = all[gen_below(g, (int64_t)(sizeof all / sizeof *all))];
         char class_ = lib_dtypes[dtype].class_;

@@ -94,9 +94,6 @@ static dlc_value wrong_dtypes(dlc_graph *g) {
 static dlc_value not_a_float(dlc_graph *g) {
     return dlc_exp(input2(g, "x", DLC_I32, 2, 3));
 }
-static dlc_value reserved_dtype(dlc_graph *g) {
-    return dlc_input(g, "x", DLC_C64, 0, NULL);
-}
 static dlc_value no_dtype(dlc_graph *g) {
     return dlc_input(g, "x", (dlc_dtype)99, 0, NULL);
 }
@@ -176,8 +173,8 @@ static dlc_value constant_of_rank_40(dlc_graph *g) {
     int64_t shape[40] = {0};
     return dlc_constant(g, DLC_F32, 40, shape, "");
 }
-static dlc_value constant_of_reserved(dlc_graph *g) {
-    return dlc_constant(g, DLC_C64, 0, NULL, "0123");
+static dlc_value constant_of_no_dtype(dlc_graph *g) {
+    return dlc_constant(g, (dlc_dtype)DLC_DTYPE_COUNT, 0, NULL, "0123");
 }
 static dlc_value constant_of_negative(dlc_graph *g) {
     return dlc_constant(g, DLC_F32, 1, (int64_t[]){-2}, "0123");
@@ -196,7 +193,6 @@ static const struct {
     {wrong_ranks, DLC_INVALID_ARGUMENT, {"select", "expected bool", "f32"}},
     {wrong_dtypes, DLC_INVALID_ARGUMENT, {"mul(x: f32[2, 3], y: i32[2, 3])", "f32 and i32", "cast"}},
     {not_a_float, DLC_INVALID_ARGUMENT, {"exp", "i32[2, 3]", "float"}},
-    {reserved_dtype, DLC_UNSUPPORTED, {"c64", "reserved", ""}},
     {no_dtype, DLC_INVALID_ARGUMENT, {"99", "not an element type", ""}},
     {absurd_rank, DLC_INVALID_ARGUMENT, {"rank is 40", "0 to 12", ""}},
     {negative_dim, DLC_INVALID_ARGUMENT, {"dimension 0 is -3", "", ""}},
@@ -218,7 +214,7 @@ static const struct {
     {null_operands, DLC_INVALID_ARGUMENT, {"if: 2 operands at NULL", "", ""}},
     {no_room, DLC_INVALID_ARGUMENT, {"custom_call", "room for 0 results", "expected 1"}},
     {constant_of_rank_40, DLC_INVALID_ARGUMENT, {"constant: rank", "40", "0 to 12"}},
-    {constant_of_reserved, DLC_UNSUPPORTED, {"constant", "c64", "not supported"}},
+    {constant_of_no_dtype, DLC_INVALID_ARGUMENT, {"constant", "none", "not supported"}},
     {constant_of_negative, DLC_INVALID_ARGUMENT, {"constant", "dimension 0 is -2", ""}},
     {nameless_function, DLC_INVALID_ARGUMENT, {"host function needs a name", "", ""}},
 };

@@ -92,7 +92,7 @@ static const rows_wrong wrong[] = {
     {"exp(i32[2])", "expected one of these element types"},
     {"select(i32[2], f32[2], f32[2])", "expected bool"},
     {"select(bool[2], f32[2], i32[2])", "one dtype"},
-    {"cast(f32[2], dtype=c64)", "not supported"},
+    {"iota(dtype=c64, shape=[2], axis=0)", "no values of c64"},
     {"reshape(f32[2, 3], shape=[7])", "numbers of elements"},
     {"reshape(f32[2, 3], shape=[-1, -1])", "only one dimension"},
     {"reshape(f32[2, 3], shape=[-1, 4])", "numbers of elements"},

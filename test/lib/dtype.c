@@ -151,7 +151,7 @@ static void test_table(void **state) {
         dlc_dtype back;
         assert_true(lib_dtype_parse(lib_dtypes[i].name, &back) && back == (dlc_dtype)i);
         assert_true(lib_dtype_from_dlpack(lib_dtype_to_dlpack((dlc_dtype)i), &back) && back == (dlc_dtype)i);
-        assert_int_equal(lib_dtypes[i].bytes * 8, lib_dtypes[i].bits);
+        assert_int_equal(lib_dtypes[i].bytes, (lib_dtypes[i].bits + 7) / 8);
     }
     dlc_dtype out = DLC_F64;
     assert_false(lib_dtype_parse("f33", &out));
@@ -161,6 +161,8 @@ static void test_table(void **state) {
     assert_false(lib_dtype_from_dlpack((DLDataType){99, 32, 1}, &out));
     assert_int_equal(out, DLC_F64);
     assert_int_equal(lib_dtype_size(DLC_BOOL), 1);
+    assert_int_equal(lib_dtype_bytes(DLC_I4, 35), 18);
+    assert_int_equal(lib_dtype_bytes(DLC_C64, 35), 280);
     assert_true(lib_dtype_is_float(DLC_BF16) && !lib_dtype_is_float(DLC_I8) && lib_dtype_is_integer(DLC_U8));
     assert_false(lib_dtype_is_integer(DLC_BOOL));
 }
@@ -201,6 +203,16 @@ static void test_elements(void **state) {
         {DLC_F16, 65519, 65504},
         {DLC_F16, 65520, (double)INFINITY},
         {DLC_BF16, 257, 256},
+        {DLC_F8E4M3FN, 464, 448},
+        {DLC_F8E4M3FNUZ, 247, 240},
+        {DLC_F8E5M2, 61439, 57344},
+        {DLC_F8E5M2, 61440, (double)INFINITY},
+        {DLC_F8E5M2FNUZ, 0x1p-17, 0x1p-17},
+        {DLC_F8E5M2FNUZ, 0x1p-18, 0},
+        {DLC_I4, 9, 7},
+        {DLC_I4, -9, -8},
+        {DLC_U4, 17, 15},
+        {DLC_U4, -1, 0},
         {DLC_I64, (double)INFINITY, 0x1p63},
         {DLC_I32, -(double)INFINITY, -2147483648.0},
     };

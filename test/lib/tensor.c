@@ -109,7 +109,7 @@ static void test_owned(void **state) {
                     assert_true(lib_tensor_is_compact(&owned->dl_tensor));
                     assert_true(lib_dtype_from_dlpack(owned->dl_tensor.dtype, &back) && back == (dlc_dtype)dtype);
                     assert_int_equal((uintptr_t)owned->dl_tensor.data % alignment, 0);
-                    memset(owned->dl_tensor.data, 0xff, (size_t)count * lib_dtype_size(back));
+                    memset(owned->dl_tensor.data, 0xff, lib_dtype_bytes(back, (size_t)count));
                     assert_int_equal(owned->dl_tensor.ndim, rank);
                     assert_int_equal(owned->version.major, 1);
                     if (rank) assert_memory_equal(owned->dl_tensor.shape, shapes[s], (size_t)rank * 8);

@@ -1,0 +1,249 @@
+/* Element types that kernels do not compute with: integers of 4 bits, packed, and complex numbers; as inputs, constants and
+ * outputs, in conversions, structure, arithmetic, and as weights, on every target. What is expected is computed here. */
+#include "api/support.h"
+
+/* ---- integers of 4 bits */
+
+static int nibble(const uint8_t *bytes, int at, bool is_signed) {
+    int value = at % 2 ? bytes[at / 2] >> 4 : bytes[at / 2] & 15;
+    return is_signed && value > 7 ? value - 16 : value;
+}
+
+static void fill_bytes(uint8_t *bytes, int count, uint32_t seed) {
+    for (int i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        bytes[i] = (uint8_t)(seed >> 24);
+    }
+}
+
+static void run(dlc_context *context, dlc_program *program, int inputs, tensor *in, int outputs, tensor *out) {
+    const DLTensor *given[4];
+    dlc_output_slot slots[8];
+    for (int i = 0; i < inputs; i++) given[i] = &in[i].dl;
+    for (int i = 0; i < outputs; i++) slots[i] = (dlc_output_slot){.tensor = &out[i].dl};
+    OK(context, dlc_run(program, NULL, given, inputs, slots, outputs));
+}
+
+/* To and from other types, of an odd number of elements. */
+static void check_nibble_casts(dlc_context *context, dlc_dtype dtype) {
+    const bool is_signed = dtype == DLC_I4;
+    const int64_t shape[] = {5, 7};
+    static uint8_t x[18], back[18], same[18], wrapped[18];
+    float f[35], real[35];
+    int8_t small[35];
+    int32_t whole[35];
+    fill_bytes(x, 18, 5);
+    for (int i = 0; i < 35; i++) f[i] = (float)i - 17.25f, whole[i] = 100 * i - 1234;
+    f[3] = NAN, f[4] = INFINITY, f[5] = -INFINITY;
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value a = dlc_input(g, "a", dtype, 2, DIMS(SIZE(5), SIZE(7)));
+    dlc_value b = dlc_input(g, "b", DLC_F32, 2, DIMS(SIZE(5), SIZE(7)));
+    dlc_value c = dlc_input(g, "c", DLC_I32, 2, DIMS(SIZE(5), SIZE(7)));
+    OK(context, dlc_output(g, "real", dlc_cast(a, DLC_F32)));
+    OK(context, dlc_output(g, "small", dlc_cast(a, DLC_I8)));
+    OK(context, dlc_output(g, "back", dlc_cast(b, dtype)));
+    OK(context, dlc_output(g, "wrapped", dlc_cast(c, dtype)));
+    OK(context, dlc_output(g, "same", a));
+    dlc_program *program = compile(context, g);
+    tensor in[3], out[5];
+    make_tensor(&in[0], dtype, x, 2, shape), make_tensor(&in[1], DLC_F32, f, 2, shape);
+    make_tensor(&in[2], DLC_I32, whole, 2, shape);
+    make_tensor(&out[0], DLC_F32, real, 2, shape), make_tensor(&out[1], DLC_I8, small, 2, shape);
+    make_tensor(&out[2], dtype, back, 2, shape), make_tensor(&out[3], dtype, wrapped, 2, shape);
+    make_tensor(&out[4], dtype, same, 2, shape);
+    run(context, program, 3, in, 5, out);
+    dlc_program_destroy(program);
+    for (int i = 0; i < 35; i++) {
+        const int low = is_signed ? -8 : 0, high = is_signed ? 7 : 15, value = nibble(x, i, is_signed);
+        const float rounded = isnan(f[i]) ? 0 : truncf(f[i]);
+        assert_true(real[i] == (float)value && small[i] == value && nibble(same, i, is_signed) == value);
+        assert_int_equal(nibble(back, i, is_signed), rounded < (float)low    ? low
+                                                     : rounded > (float)high ? high
+                                                                             : (int)rounded);
+        assert_int_equal(nibble(wrapped, i, false), whole[i] & 15);
+    }
+    assert_int_equal(back[17] >> 4, 0); /* beyond the last */
+}
+
+/* Rows that move elements: transpose, slice, concatenation, gather, select. */
+static void check_nibble_structure(dlc_context *context) {
+    static uint8_t x[18], moved[18], part[8], joined[35];
+    const int64_t shape[] = {5, 7}, turned[] = {7, 5}, both[] = {10, 7}, cut[] = {3, 5};
+    fill_bytes(x, 18, 9);
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value a = dlc_input(g, "a", DLC_I4, 2, DIMS(SIZE(5), SIZE(7)));
+    OK(context, dlc_output(g, "moved", dlc_transpose(a, 2, (const int64_t[]){1, 0})));
+    OK(context, dlc_output(g, "part", dlc_slice(a, 2, DIMS(SIZE(1), SIZE(2)), 2, DIMS(SIZE(4), SIZE(7)), 0, NULL)));
+    OK(context, dlc_output(g, "joined", dlc_concat(2, (const dlc_value[]){a, a}, 0)));
+    dlc_program *program = compile(context, g);
+    tensor in[1], out[3];
+    make_tensor(&in[0], DLC_I4, x, 2, shape);
+    make_tensor(&out[0], DLC_I4, moved, 2, turned), make_tensor(&out[1], DLC_I4, part, 2, cut);
+    make_tensor(&out[2], DLC_I4, joined, 2, both);
+    run(context, program, 1, in, 3, out);
+    dlc_program_destroy(program);
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < 7; k++) {
+            const int value = nibble(x, i * 7 + k, true);
+            assert_int_equal(nibble(moved, k * 5 + i, true), value);
+            assert_int_equal(nibble(joined, i * 7 + k, true), value);
+            assert_int_equal(nibble(joined, (i + 5) * 7 + k, true), value);
+            if (i >= 1 && i < 4 && k >= 2) assert_int_equal(nibble(part, (i - 1) * 5 + k - 2, true), value);
+        }
+}
+
+/* y = x * (w * scale): weights of 4 bits, a scale for each group of 32 rows; w is a constant or arrives. */
+static void check_weights(dlc_context *context, bool constant, int64_t rows) {
+    enum { IN = 96, OUT = 40, GROUP = 32, ROWS = 7 };
+    static uint8_t w[IN * OUT / 2];
+    static float x[ROWS * IN], scale[IN / GROUP * OUT], y[ROWS * OUT];
+    fill_bytes(w, sizeof w, 3);
+    fill(x, ROWS * IN, 1);
+    fill(scale, IN / GROUP * OUT, 2);
+    const int64_t shape[] = {IN, OUT};
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value a = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(IN)));
+    dlc_value b =
+        constant ? dlc_constant(g, DLC_I4, 2, shape, w) : dlc_input(g, "w", DLC_I4, 2, DIMS(SIZE(IN), SIZE(OUT)));
+    dlc_value s = dlc_constant(g, DLC_F32, 3, (const int64_t[]){IN / GROUP, 1, OUT}, scale);
+    dlc_value wide = dlc_reshape(dlc_cast(b, DLC_F32), 3, DIMS(SIZE(IN / GROUP), SIZE(GROUP), SIZE(OUT)));
+    wide = dlc_reshape(dlc_mul(wide, s), 2, DIMS(SIZE(IN), SIZE(OUT)));
+    OK(context, dlc_output(g, "y", dlc_matmul(a, wide)));
+    dlc_program *program = compile(context, g);
+    tensor in[2], out;
+    make_tensor(&in[0], DLC_F32, x, 2, (const int64_t[]){rows, IN});
+    make_tensor(&in[1], DLC_I4, w, 2, shape);
+    make_tensor(&out, DLC_F32, y, 2, (const int64_t[]){rows, OUT});
+    run(context, program, constant ? 1 : 2, in, 1, &out);
+    dlc_program_destroy(program);
+    for (int i = 0; i < (int)rows; i++)
+        for (int o = 0; o < OUT; o++) {
+            double sum = 0;
+            for (int k = 0; k < IN; k++)
+                sum += (double)x[i * IN + k] * nibble(w, k * OUT + o, true) * (double)scale[k / GROUP * OUT + o];
+            if (!(fabs((double)y[i * OUT + o] - sum) < 1e-4))
+                fail_msg("y[%d, %d] is %g, expected %g", i, o, (double)y[i * OUT + o], sum);
+        }
+}
+
+static void test_nibbles(void **state) {
+    dlc_context *context = open_context(*state, NULL);
+    if (!context) skip();
+    check_nibble_casts(context, DLC_I4);
+    check_nibble_casts(context, DLC_U4);
+    check_nibble_structure(context);
+    for (int constant = 0; constant < 2; constant++)
+        for (int64_t rows = 1; rows <= 7; rows += 6) check_weights(context, constant, rows);
+    dlc_context_destroy(context);
+}
+
+/* ---- complex numbers */
+
+static void test_complex(void **state) {
+    enum { N = 35 };
+    dlc_context *context = open_context(*state, NULL);
+    if (!context) skip();
+    const int64_t shape[] = {5, 7}, turned[] = {7, 5}, pairs[] = {5, 7, 2};
+    static float a[2 * N], b[2 * N], product[2 * N], quotient[2 * N], sum[2 * N], moved[2 * N], view[2 * N], imag[N],
+        conj[2 * N], strided[4 * N];
+    fill(a, 2 * N, 1);
+    fill(b, 2 * N, 2);
+    b[1] = 0, b[2] = 0; /* divisors on either axis */
+    b[20] *= 1e30f, b[21] *= 1e30f;
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_C64, 2, DIMS(SIZE(5), SIZE(7)));
+    dlc_value y = dlc_input(g, "y", DLC_C64, 2, DIMS(SIZE(5), SIZE(7)));
+    OK(context, dlc_output(g, "product", dlc_mul(x, y)));
+    OK(context, dlc_output(g, "quotient", dlc_div(x, y)));
+    OK(context, dlc_output(g, "sum", dlc_sub(dlc_add(x, y), dlc_neg(y))));
+    OK(context, dlc_output(g, "moved", dlc_transpose(x, 2, (const int64_t[]){1, 0})));
+    OK(context, dlc_output(g, "view", dlc_as_pairs(dlc_as_complex(dlc_as_pairs(x)))));
+    OK(context, dlc_output(g, "imag", dlc_imag(x)));
+    OK(context, dlc_output(g, "conj", dlc_complex(dlc_real(dlc_conj(x)), dlc_imag(dlc_conj(x)))));
+    dlc_program *program = compile(context, g);
+    tensor in[2], out[7];
+    for (int i = 0; i < N; i++) memcpy(&strided[4 * i], &a[2 * i], 8);
+    make_tensor(&in[0], DLC_C64, strided, 2, shape), make_tensor(&in[1], DLC_C64, b, 2, shape);
+    in[0].strides[0] = 14, in[0].strides[1] = 2;
+    in[0].dl.strides = in[0].strides;
+    make_tensor(&out[0], DLC_C64, product, 2, shape), make_tensor(&out[1], DLC_C64, quotient, 2, shape);
+    make_tensor(&out[2], DLC_C64, sum, 2, shape), make_tensor(&out[3], DLC_C64, moved, 2, turned);
+    make_tensor(&out[4], DLC_F32, view, 3, pairs), make_tensor(&out[5], DLC_F32, imag, 2, shape);
+    make_tensor(&out[6], DLC_C64, conj, 2, shape);
+    run(context, program, 2, in, 7, out);
+    dlc_program_destroy(program);
+    for (int i = 0; i < N; i++) {
+        const double p = (double)a[2 * i], q = (double)a[2 * i + 1], r = (double)b[2 * i], s = (double)b[2 * i + 1];
+        const double size = r * r + s * s, exact[] = {(p * r + q * s) / size, (q * r - p * s) / size};
+        assert_true(fabs((double)product[2 * i] - (p * r - q * s)) <= 1e-6 * (fabs(p * r) + fabs(q * s)));
+        assert_true(fabs((double)product[2 * i + 1] - (p * s + q * r)) <= 1e-6 * (fabs(p * s) + fabs(q * r)));
+        for (int k = 0; k < 2; k++)
+            assert_true(fabs((double)quotient[2 * i + k] - exact[k]) <= 2e-6 * hypot(exact[0], exact[1]));
+        assert_true(sum[2 * i] == a[2 * i] + b[2 * i] + b[2 * i] && imag[i] == a[2 * i + 1]);
+        assert_true(conj[2 * i] == a[2 * i] && conj[2 * i + 1] == -a[2 * i + 1]);
+        assert_memory_equal(&moved[2 * (i % 7 * 5 + i / 7)], &a[2 * i], 8);
+    }
+    assert_memory_equal(view, a, sizeof a);
+    dlc_context_destroy(context);
+}
+
+/* ---- what is refused, and what the message says */
+
+static void check_message(const dlc_graph *g, const char *wanted) {
+    if (!strstr(dlc_graph_message(g), wanted)) fail_msg("\"%s\" lacks \"%s\"", dlc_graph_message(g), wanted);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_exp(dlc_input(g, "x", DLC_I4, 1, DIMS(SIZE(4))));
+    check_message(g, "i4");
+    dlc_graph_destroy(g);
+    OK(context, dlc_graph_create(context, &g));
+    dlc_cast(dlc_input(g, "x", DLC_C64, 1, DIMS(SIZE(4))), DLC_F32);
+    check_message(g, "take real or imag");
+    dlc_graph_destroy(g);
+    OK(context, dlc_graph_create(context, &g));
+    dlc_input(g, "x", (dlc_dtype)DLC_DTYPE_COUNT, 1, DIMS(SIZE(4)));
+    check_message(g, "is not an element type");
+    dlc_graph_destroy(g);
+    OK(context, dlc_graph_create(context, &g));
+    OK(context, dlc_output(g, "y", dlc_cast(dlc_input(g, "x", DLC_U4, 1, DIMS(SIZE(4))), DLC_I32)));
+    dlc_program *program = compile(context, g);
+    uint8_t x[4] = {0};
+    int32_t y[4];
+    tensor in, out;
+    const DLTensor *given[] = {&make_tensor(&in, DLC_U4, x, 1, SHAPE(4))->dl};
+    dlc_output_slot slot = {.tensor = &make_tensor(&out, DLC_I32, y, 1, SHAPE(4))->dl};
+    in.strides[0] = 2, in.dl.strides = in.strides;
+    assert_int_equal(dlc_run(program, NULL, given, 1, &slot, 1), DLC_INVALID_ARGUMENT);
+    assert_non_null(strstr(dlc_error_message(context), "expected a compact tensor"));
+    in.dl.strides = NULL;
+    in.dl.dtype.lanes = 2;
+    assert_int_equal(dlc_run(program, NULL, given, 1, &slot, 1), DLC_INVALID_ARGUMENT);
+    assert_non_null(strstr(dlc_error_message(context), "expected u4"));
+    in.dl.dtype = (DLDataType){kDLInt, 4, 1};
+    assert_int_equal(dlc_run(program, NULL, given, 1, &slot, 1), DLC_INVALID_ARGUMENT);
+    assert_non_null(strstr(dlc_error_message(context), "is i4, expected u4"));
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
+int main(void) {
+    struct CMUnitTest tests[2 * TARGETS + 1];
+    char names[2 * TARGETS][32];
+    for (int t = 0; t < TARGETS; t++)
+        for (int k = 0; k < 2; k++) {
+            snprintf(names[2 * t + k], sizeof *names, "%s_on_%s", k ? "complex" : "nibbles", all_targets[t]);
+            tests[2 * t + k] = (struct CMUnitTest){names[2 * t + k], k ? test_complex : test_nibbles, NULL, NULL,
+                                                   (void *)(uintptr_t)all_targets[t]};
+        }
+    tests[2 * TARGETS] = (struct CMUnitTest)cmocka_unit_test(test_refusals);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
