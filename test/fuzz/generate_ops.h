@@ -675,6 +675,34 @@ static inline void add_while(gen *g) {
 
 /* ---- the table */
 
+/* Either way through the sequence and the stack, which may be the carry; to the end, or not. */
+static inline void add_scan(gen *g) {
+    TRY(gen_any(g, "fi", 1), x);
+    const gen_value v = gen_like(g, x);
+    gen_value element = v;
+    element.rank--;
+    memmove(element.dim, element.dim + 1, sizeof element.dim - sizeof *element.dim);
+    memmove(element.text, element.text + 1, sizeof element.text - sizeof *element.text);
+    TRY(gen_operand(g, &element), y);
+    const bool conditional = gen_one_in(g, 3);
+    char shape[600], op[32], stacked[32], name[16], whole[4200];
+    snprintf(shape, sizeof shape, "%s%s", lib_dtypes[v.dtype].name, gen_dims(&element, 0, element.rank).text);
+    gen_word(g, "add sub min max", op);
+    gen_word(g, "c c a b", stacked);
+    snprintf(name, sizeof name, "k%d", g->values);
+    snprintf(whole, sizeof whole, "%s = constant i32[] {%d}", name, (int)gen_between(g, -2, 3));
+    if (gen_add(g, name, whole, true) < 0) return;
+    snprintf(name, sizeof name, "t%d", g->values); /* one of the results gets a name */
+    snprintf(
+        whole, sizeof whole,
+        "%s%s = scan(%s, %s, %s, carries=2, sequences=1, reverse=[%d, %d], conditional=%s, body=graph { input i: i32[] "
+        "input a: %s input b: %s one = constant i32[] {1} j = add(i, one) c = %s(a, b) k = constant i32[] {3} "
+        "go = lt(j, k) output j output c %s output %s })",
+        gen_one_in(g, 3) ? "_, " : "_, _, ", name, g->value[g->values - 1].name, NAME(y), NAME(x), gen_one_in(g, 2),
+        gen_one_in(g, 2), conditional ? "true" : "false", shape, shape, op, conditional ? "output go" : "", stacked);
+    if (gen_add(g, name, whole, false) >= 0) g->nodes++;
+}
+
 static const struct {
     int weight;
     void (*add)(gen *g);
@@ -686,7 +714,7 @@ static const struct {
     {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},    {4, add_einsum},
     {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention}, {3, add_classes},
     {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},     {2, add_dft},
-    {2, add_resize},      {3, add_rearranged},
+    {1, add_scan},        {2, add_resize},       {3, add_rearranged},
 };
 
 #endif
