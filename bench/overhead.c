@@ -1,6 +1,7 @@
 /* What a call of dlc_run, with all checks, and of dlc_call_run, with tensors bound beforehand, cost beyond their kernels: two inputs,
  * 16 shapes in turn. The same kernels are called directly
- * for comparison, through the plans that the runs use; heap allocations and mutexes taken are counted. Prints one JSON line. */
+ * for comparison, through the plans that the runs use; heap allocations and mutexes taken are counted. Likewise an iteration of a
+ * loop. Prints one JSON line. */
 #include "jit/jit.h"
 
 #include <dlfcn.h>
@@ -65,6 +66,46 @@ static void call_all(shape_case *cases) {
     }
 }
 
+/* ---- an iteration of a loop: a scan whose body is one small kernel, which is part of the time */
+
+enum { LOOP_STEPS = 1000, LOOP_WIDTH = 16, REQUIRED_LOOP_NS = 200 };
+
+static dlc_call *make_loop(dlc_context *context, dlc_program **program) {
+    static float data[3][LOOP_STEPS * LOOP_WIDTH];
+    static int64_t dims[2] = {LOOP_STEPS, LOOP_WIDTH};
+    const dlc_dim sizes[2] = {{LOOP_STEPS, NULL}, {LOOP_WIDTH, NULL}};
+    dlc_graph *g;
+    dlc_call *call;
+    if (dlc_graph_create(context, &g)) exit(2);
+    dlc_value h = dlc_input(g, "h", DLC_F32, 1, sizes + 1), x = dlc_input(g, "x", DLC_F32, 2, sizes), results[2];
+    dlc_graph *body = dlc_subgraph(g);
+    dlc_value state = dlc_input(body, "h", DLC_F32, 1, sizes + 1), row = dlc_input(body, "x", DLC_F32, 1, sizes + 1);
+    dlc_value next = dlc_add(state, row);
+    dlc_output(body, "h", next);
+    dlc_output(body, "y", next);
+    dlc_scan(g, 2, (const dlc_value[]){h, x}, body, 1, 1, NULL, 2, results);
+    dlc_output(g, "y", results[1]);
+    if (dlc_compile(context, g, NULL, program)) exit(2);
+    dlc_graph_destroy(g);
+    DLTensor tensor[3];
+    for (int i = 0; i < 3; i++)
+        tensor[i] = (DLTensor){.data = data[i],
+                               .device = {kDLCPU, 0},
+                               .ndim = i ? 2 : 1,
+                               .dtype = {kDLFloat, 32, 1},
+                               .shape = i ? dims : dims + 1};
+    const DLTensor *inputs[2] = {&tensor[0], &tensor[1]};
+    DLTensor *outputs[1] = {&tensor[2]};
+    if (dlc_call_create(*program, inputs, 2, outputs, 1, &call) || dlc_call_run(call, NULL)) exit(2);
+    return call;
+}
+
+static double time_loop(dlc_call *call) {
+    uint64_t start = lib_time_ns();
+    if (dlc_call_run(call, NULL) != DLC_OK) exit(2);
+    return (double)(lib_time_ns() - start) / LOOP_STEPS;
+}
+
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
@@ -105,8 +146,10 @@ int main(int count, char **words) {
             jit_plan *plan = atomic_load(&program->table[t]);
             if (plan && memcmp(plan->shapes, cases[i].dims, sizeof cases[i].dims) == 0) cases[i].plan = plan;
         }
+    dlc_program *loop_program;
+    dlc_call *loop = make_loop(context, &loop_program);
     uint64_t locks_before = locks, allocations_before = allocations;
-    double runs[SAMPLES], bound[SAMPLES], calls[SAMPLES];
+    double runs[SAMPLES], bound[SAMPLES], calls[SAMPLES], loops[SAMPLES];
     for (int s = 0; s < SAMPLES; s++) {
         uint64_t start = lib_time_ns();
         run_all(program, cases);
@@ -117,21 +160,26 @@ int main(int count, char **words) {
         runs[s] = (double)(ran - start) / CALLS;
         bound[s] = (double)(ran_bound - ran) / CALLS;
         calls[s] = (double)(lib_time_ns() - ran_bound) / CALLS;
+        loops[s] = time_loop(loop);
     }
     uint64_t locked = locks - locks_before, allocated = allocations - allocations_before;
     qsort(runs, SAMPLES, sizeof *runs, by_value);
     qsort(bound, SAMPLES, sizeof *bound, by_value);
     qsort(calls, SAMPLES, sizeof *calls, by_value);
+    qsort(loops, SAMPLES, sizeof *loops, by_value);
     double kernels = calls[SAMPLES / 2], overhead = runs[SAMPLES / 2] - kernels;
     double call_overhead = bound[SAMPLES / 2] - kernels;
     printf(
         "{\"case\": \"dlc_run overhead\", \"run_ns\": %.1f, \"kernels_ns\": %.1f, \"overhead_ns\": %.1f, \"required_ns\": %d, "
-        "\"call_overhead_ns\": %.1f, \"required_call_ns\": %d, \"locks\": %llu, \"allocations\": %llu}\n",
-        runs[SAMPLES / 2], kernels, overhead, REQUIRED_NS, call_overhead, REQUIRED_CALL_NS, (unsigned long long)locked,
-        (unsigned long long)allocated);
+        "\"call_overhead_ns\": %.1f, \"required_call_ns\": %d, \"loop_step_ns\": %.1f, \"required_loop_step_ns\": %d, \"locks\": %llu, \"allocations\": %llu}\n",
+        runs[SAMPLES / 2], kernels, overhead, REQUIRED_NS, call_overhead, REQUIRED_CALL_NS, loops[SAMPLES / 2],
+        REQUIRED_LOOP_NS, (unsigned long long)locked, (unsigned long long)allocated);
     for (int i = 0; i < SHAPES; i++) dlc_call_destroy(cases[i].call);
+    dlc_call_destroy(loop);
+    dlc_program_destroy(loop_program);
     dlc_program_destroy(program);
     dlc_graph_destroy(g);
     dlc_context_destroy(context);
-    return overhead > REQUIRED_NS || call_overhead > REQUIRED_CALL_NS || locked || allocated;
+    return overhead > REQUIRED_NS || call_overhead > REQUIRED_CALL_NS || loops[SAMPLES / 2] > REQUIRED_LOOP_NS ||
+           locked || allocated;
 }

@@ -188,7 +188,7 @@ static dlc_status loop_read(void *user, const char *from, bool *value) {
 static dlc_status run_loop(const running *run) {
     const jit_step *step = run->step;
     loop_running l = {.run = run};
-    const jit_loop_port port = {&l, loop_place, loop_run, loop_copy, loop_copy, loop_clear, loop_read};
+    const jit_loop_port port = {&l, loop_place, loop_run, loop_copy, loop_copy, loop_clear, loop_read, NULL};
     dlc_status status = DLC_OK;
     for (int b = 0; b < 2 && status == DLC_OK; b++) {
         if (!step->branch[b]) continue;

@@ -195,7 +195,7 @@ static dlc_status run_kernels(const running *run, const jit_step *step) {
     const jit_session *s = run->session;
     jit_frame *frame = run->frame;
     jit_batch *own = frame->batches && frame->slot >= 0 ? &frame->batches[step - run->plan->steps] : NULL;
-    if (!own || step->phases < WORTHWHILE || !own->again) {
+    if (run->batched || !own || step->phases < WORTHWHILE || !own->again) {
         if (own) own->again = true;
         return launch(run, step, 0, step->phases);
     }
@@ -380,9 +380,52 @@ dlc_status jit_device_run_plan(const running *outer, jit_plan *plan, char *const
 
 typedef struct loop_running {
     const running *run;
+    const jit_step *step;
     running branch[2];
     void *arena[2];
 } loop_running;
+
+/* What the loop puts on the stream are kernels alone: copies of a carry to the stack that it lies in move nothing. */
+static bool launches_only(const jit_step *step) {
+    enum { MOST = 4096 }; /* launches in one batch */
+    const jit_loop *loop = step->loop;
+    const jit_plan *body = step->branch[1];
+    int64_t phases = 0;
+    if (step->branch[0] || loop->conditional) return false;
+    for (int s = 0; s < body->step_count; s++) {
+        const jit_step *own = &body->steps[s];
+        phases += own->kind == JIT_STEP_KERNELS ? own->phases : 0;
+        if (own->kind == JIT_STEP_KERNELS) continue;
+        if (own->kind != JIT_STEP_COPY) return false;
+        const jit_place *from = &own->inputs->place, *to = &own->outputs->place;
+        bool carry = from->kind == JIT_PLACE_OUTPUT && from->number < loop->carries && !from->offset;
+        if (!carry || to->kind != JIT_PLACE_OUTPUT || to->number != loop->carries + loop->row_of[from->number])
+            return false;
+    }
+    return phases > 0 && loop->length <= MOST / phases;
+}
+
+/* From the second run in a frame on all iterations are one batch, the outer frame's. */
+static dlc_status loop_enclose(void *user, bool begin) {
+    loop_running *l = user;
+    const running *run = l->run;
+    const jit_session *s = run->session;
+    jit_frame *frame = run->frame;
+    if (!begin) {
+        if (!l->branch[1].batched || run->batched) return DLC_OK;
+        lib_error ignored;
+        return s->runtime->end_batch(s->stream, run->error->status == DLC_OK ? run->error : &ignored);
+    }
+    l->branch[1].batched = run->batched;
+    jit_batch *own = frame->batches && frame->slot >= 0 ? &frame->batches[l->step - run->plan->steps] : NULL;
+    if (run->batched || !own || !launches_only(l->step)) return DLC_OK;
+    if (own->again && !atomic_load_explicit(&run->program->profile, memory_order_relaxed)) {
+        l->branch[1].batched = true;
+        s->runtime->begin_batch(s->stream, &own->batch);
+    }
+    own->again = true;
+    return DLC_OK;
+}
 
 static char *loop_place(void *user, const jit_tensor *tensor) {
     const loop_running *l = user;
@@ -422,8 +465,8 @@ static dlc_status loop_read(void *user, const char *from, bool *value) {
 }
 
 static dlc_status run_loop(const running *run, const jit_step *step) {
-    loop_running l = {.run = run};
-    const jit_loop_port port = {&l, loop_place, loop_run, loop_copy, loop_write, loop_clear, loop_read};
+    loop_running l = {.run = run, .step = step};
+    const jit_loop_port port = {&l, loop_place, loop_run, loop_copy, loop_write, loop_clear, loop_read, loop_enclose};
     dlc_status status = DLC_OK;
     for (int b = 0; b < 2 && status == DLC_OK; b++)
         if (step->branch[b]) status = begin_plan(run, step->branch[b], &l.branch[b], &l.arena[b]);

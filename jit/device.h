@@ -28,6 +28,7 @@ typedef struct jit_device_running {
     char *const *inputs, *const *outputs; /* of the plan, on the device */
     const volatile int *cancel;
     lib_error *error;
+    bool batched; /* a batch is open already */
 } jit_device_running;
 
 /* The steps of a plan, on the session's stream; plan, frame and pointers of `outer` are not looked at. */

@@ -175,6 +175,11 @@ dlc_status jit_run_loop(const jit_step *step, char **pointers, char *scratch, co
                  .condition = scratch,
                  .spare = scratch + TIR_BUFFER_ALIGNMENT};
     LIB_TRY(begin(&r));
-    LIB_TRY(iterate(&r));
-    return finish(&r);
+    if (port->enclose) LIB_TRY(port->enclose(port->user, true));
+    dlc_status status = iterate(&r);
+    if (port->enclose) {
+        dlc_status ended = port->enclose(port->user, false);
+        if (status == DLC_OK) status = ended;
+    }
+    return status == DLC_OK ? finish(&r) : status;
 }

@@ -1,5 +1,5 @@
 /* Kernels in a row as one CUDA graph: from the second run of a frame on, changed where pointers differ, not where it is switched off; runs
- * under way at once; every call failing in turn. */
+ * under way at once; loops as one graph; every call failing in turn. */
 #include "test/cuda/host.h"
 
 #include <pthread.h>
@@ -186,13 +186,66 @@ static void test_failures(void **state) {
     assert_true(seen > 10);
 }
 
+/* A scan over x's rows, whose carry is the stack's element: z[i] = tanh(z[i-1] + x[i]) + x[i], z[-1] = 0 */
+static dlc_graph *loop(dlc_context *context) {
+    dlc_graph *g;
+    if (dlc_graph_create(context, &g) != DLC_OK) return NULL;
+    dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({ROWS, NULL}, {COLUMNS, NULL})), zero, results[2];
+    zero = dlc_constant(g, DLC_F32, 1, (int64_t[]){COLUMNS}, (float[COLUMNS]){0});
+    dlc_graph *body = dlc_subgraph(g);
+    dlc_value h = dlc_input(body, "h", DLC_F32, DIMS({COLUMNS, NULL}));
+    dlc_value row = dlc_input(body, "row", DLC_F32, DIMS({COLUMNS, NULL}));
+    dlc_value next = dlc_add(dlc_tanh(dlc_add(h, row)), row);
+    dlc_output(body, "h", next);
+    dlc_output(body, "z", next);
+    dlc_scan(g, 2, (dlc_value[]){zero, x}, body, 1, 1, NULL, 2, results);
+    dlc_output(g, "z", results[1]);
+    return g;
+}
+
+static void run_loops(bool no_batches, float z[2][ROWS * COLUMNS]) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    host_program p;
+    matrix x, to;
+    options.target = "cuda";
+    options.no_batches = no_batches;
+    fakes_reset(f);
+    assert_int_equal(dlc_context_create(&options, &p.context), DLC_OK);
+    dlc_graph *g = loop(p.context);
+    assert_int_equal(dlc_compile(p.context, g, NULL, &p.program), DLC_OK);
+    dlc_graph_destroy(g);
+    for (int i = 0; i < RUNS; i++) {
+        make(&x, &to, i & 1);
+        describe(&to, COLUMNS);
+        if (run(p.program, &x, &to) != DLC_OK) fail_msg("%s; %s", dlc_error_message(p.context), f->driver->message);
+        if (i > 1) assert_memory_equal(z[i & 1], to.data, sizeof z[0]);
+        memcpy(z[i & 1], to.data, sizeof z[0]);
+    }
+    close_program(&p);
+    assert_true(fakes_are_empty(f));
+}
+
+/* All iterations are one graph from the second run on. */
+static void test_loop(void **state) {
+    (void)state;
+    static float plain[2][ROWS * COLUMNS], batched[2][ROWS * COLUMNS];
+    run_loops(true, plain);
+    assert_int_equal(f->driver->graph_launches, 0);
+    const long launches = f->driver->launches;
+    assert_int_equal(launches % RUNS, 0);
+    assert_true(launches >= RUNS * ROWS);
+    run_loops(false, batched);
+    assert_int_equal(f->driver->launches, launches / RUNS);
+    assert_int_equal(f->driver->graph_launches, RUNS - 1);
+    assert_memory_equal(plain, batched, sizeof plain);
+    fakes_reset(f);
+}
+
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs),
-        cmocka_unit_test(test_under_way),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_runs),     cmocka_unit_test(test_under_way), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
