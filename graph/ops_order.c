@@ -1,5 +1,5 @@
-/* Operators that put elements in order: top_k. An element and its index become one integer key whose order is that of the result,
- * so that no two keys are equal and any order of comparing gives the same bits. */
+/* Operators that put elements in order: top_k, sort. A selection makes one integer key of an element and its index, whose order is that
+ * of the result, so that no two keys are equal and any order of comparing gives the same bits; a sort is a stage of its own. */
 #include "graph/ops_common.h"
 
 #ifdef DLC_REFERENCE
@@ -24,9 +24,12 @@ static void infer_top_k(graph_infer *infer) {
     infer->result[1].dtype = dtype;
 }
 
-/* A signed integer that orders as x does, NaN above all, both zeros alike; complemented where the least are wanted. */
-static tir_expr rank_of(const graph_compute *c, tir_expr x) {
-    tir_pool *pool = c->pool;
+static bool is_unsigned(dlc_dtype dtype) {
+    return lib_dtypes[dtype].class_ == 'u';
+}
+
+/* A signed integer that orders as x does, NaN above all, both zeros alike. */
+static tir_expr ascending_rank(tir_pool *pool, tir_expr x) {
     tir_dtype dtype = tir_dtype_of(pool, x);
     bool is_float = lib_dtype_is_float((dlc_dtype)dtype), wide = lib_dtypes[dtype].bytes == 8;
     tir_dtype number = is_float && wide ? DLC_F64 : DLC_F32, key = wide ? DLC_I64 : DLC_I32;
@@ -43,7 +46,13 @@ static tir_expr rank_of(const graph_compute *c, tir_expr x) {
         if (dtype == DLC_U32 || dtype == DLC_U64) /* wrapped: order is that of the integers less 2^31, or 2^63 */
             rank = tir_binary(pool, TIR_XOR, rank, tir_lowest(pool, key));
     }
-    return c->attribute[TOP_LEAST].integer ? tir_unary(pool, TIR_NOT, rank) : rank;
+    return rank;
+}
+
+/* Complemented where the least are wanted. */
+static tir_expr rank_of(const graph_compute *c, tir_expr x) {
+    tir_expr rank = ascending_rank(c->pool, x);
+    return c->attribute[TOP_LEAST].integer ? tir_unary(c->pool, TIR_NOT, rank) : rank;
 }
 
 /* Stages of the selection: in step t of the fold the first key behind that of step t - 1. */
@@ -146,32 +155,117 @@ static void select_pairs(selection *s) {
     close_selection(s, 2, values);
 }
 
-static void compute_top_k(graph_compute *c) {
+/* ---- whole lines in order */
+
+/* What a sort takes for rank_of: a number without sign of as few bits as tell the elements apart. */
+static tir_expr sort_key(tir_pool *pool, dlc_dtype dtype, tir_expr rank, int *bits) {
+    tir_dtype key = tir_dtype_of(pool, rank);
+    int whole = 8 * (int)lib_dtype_size((dlc_dtype)key), below = 0; /* low bits that say nothing */
+    *bits = whole;
+    if (dtype == DLC_BF16) below = 16;
+    if (dtype == DLC_F16) below = 13;
+    if (!lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits < whole) *bits = lib_dtypes[dtype].bits;
+    *bits -= below;
+    if (below) rank = tir_binary(pool, TIR_SHR, rank, tir_int(pool, key, below));
+    if (*bits == whole) return tir_binary(pool, TIR_XOR, rank, tir_lowest(pool, key));
+    if (!is_unsigned(dtype)) rank = tir_add(pool, rank, tir_int(pool, key, INT64_C(1) << (*bits - 1)));
+    return tir_and(pool, rank, tir_int(pool, key, (INT64_C(1) << *bits) - 1));
+}
+
+/* Indices of the elements in order, [free axes, axis]; `rank` makes what they are ordered by, ascending. */
+static uint32_t order_of(graph_compute *c, int along, tir_expr (*rank)(const graph_compute *c, tir_expr x)) {
+    tir_pool *pool = c->pool;
+    const graph_shape *x = &c->operand_shape[0];
+    tir_expr extent[DLC_MAX_RANK], element[DLC_MAX_RANK];
+    int last = x->rank - 1;
+    for (int i = 0, n = 0; i < x->rank; i++)
+        if (i != along) extent[n++] = x->dim[i];
+    extent[last] = x->dim[along];
+    tir_stage *stage = tir_region_stage(c->region, TIR_SORT, c->name, x->rank, NULL, extent, 1, NULL, &extent[last]);
+    for (int i = 0, n = 0; i < x->rank; i++) element[i] = stage->axis[i == along ? x->rank : n++].var;
+    tir_dtype number = tir_range(pool, extent[last]).high < INT32_MAX ? DLC_I32 : DLC_I64;
+    int bits;
+    tir_expr key = sort_key(pool, x->dtype, rank(c, graph_operand_load(c, 0, element)), &bits);
+    stage->bits = bits;
+    stage->exact = true;
+    return tir_stage_value(c->region, stage, tir_cast(pool, number, stage->axis[x->rank].var), key, 0);
+}
+
+/* Both results from the index of each: `at` in the order of the result's axes, or with the axis moved to the end. */
+static void take_results(graph_compute *c, int along, uint32_t order, bool moved, bool packed) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
-    selection s = {.c = c, .rank = x->rank, .along = graph_axis_of(c->attribute[TOP_AXIS].integer, x->rank)};
-    bool keys = lib_dtypes[x->dtype].bytes < 8;
-    if (keys)
-        select_keys(&s);
-    else
-        select_pairs(&s);
     for (int result = 1; result >= 0; result--) {
         tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
-        tir_expr index[DLC_MAX_RANK], zero = tir_index(pool, 0);
-        for (int i = 0; i < y->rank; i++) index[i] = stage->axis[i].var;
-        tir_expr at = tir_region_load(c->region, s.index, index);
-        if (keys) {
+        tir_expr index[DLC_MAX_RANK], place[DLC_MAX_RANK], zero = tir_index(pool, 0);
+        for (int i = 0, n = 0; i < y->rank; i++) {
+            index[i] = stage->axis[i].var;
+            place[!moved ? i : i == along ? y->rank - 1 : n++] = index[i];
+        }
+        tir_expr at = tir_region_load(c->region, order, place);
+        if (packed) {
             at = tir_and(pool, at, tir_int(pool, DLC_I64, 0xffffffff));
             at = tir_sub(pool, tir_int(pool, DLC_I64, 0xfffffffe), at);
         }
         tir_expr value = tir_cast(pool, (tir_dtype)c->result_shape[1].dtype, at);
         if (result == 0) {
-            tir_expr last = tir_sub(pool, x->dim[s.along], tir_index(pool, 1));
-            index[s.along] = tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, at), last), zero);
+            tir_expr last = tir_sub(pool, x->dim[along], tir_index(pool, 1));
+            index[along] = tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, at), last), zero);
             value = graph_operand_load(c, 0, index);
         }
         c->result[result] = tir_stage_value(c->region, stage, value, 0, 0);
     }
+}
+
+/* A selection takes k passes over the line; from so many on a sort is less. */
+static bool worth_sorting(const graph_compute *c, int along) {
+    enum { MOST = 64, SHARE = 4 };
+    int64_t n, k = c->attribute[TOP_K].integer;
+    return k > MOST || (tir_is_const(c->pool, c->operand_shape[0].dim[along], &n) && SHARE * k > n);
+}
+
+/* A sort ascends. */
+static tir_expr top_rank(const graph_compute *c, tir_expr x) {
+    return tir_unary(c->pool, TIR_NOT, rank_of(c, x));
+}
+
+static void compute_top_k(graph_compute *c) {
+    const graph_shape *x = &c->operand_shape[0];
+    selection s = {.c = c, .rank = x->rank, .along = graph_axis_of(c->attribute[TOP_AXIS].integer, x->rank)};
+    bool keys = lib_dtypes[x->dtype].bytes < 8;
+    if (worth_sorting(c, s.along)) {
+        take_results(c, s.along, order_of(c, s.along, top_rank), true, false);
+        return;
+    }
+    if (keys)
+        select_keys(&s);
+    else
+        select_pairs(&s);
+    take_results(c, s.along, s.index, false, keys);
+}
+
+/* ---- sort */
+
+enum { SORT_AXIS, SORT_DESCENDING, SORT_DTYPE };
+
+static void infer_sort(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    dlc_dtype dtype = (dlc_dtype)infer->attribute[SORT_DTYPE].integer;
+    graph_infer_axis(infer, infer->attribute[SORT_AXIS].integer, x->rank, "axis");
+    if (dtype != DLC_I32 && dtype != DLC_I64)
+        graph_infer_fail(infer, "dtype is %s, expected i32 or i64", lib_dtypes[dtype].name);
+    infer->result[0] = infer->result[1] = *x;
+    infer->result[1].dtype = dtype;
+}
+
+static tir_expr sort_rank(const graph_compute *c, tir_expr x) {
+    tir_expr rank = ascending_rank(c->pool, x);
+    return c->attribute[SORT_DESCENDING].integer ? tir_unary(c->pool, TIR_NOT, rank) : rank;
+}
+
+static void compute_sort(graph_compute *c) {
+    int along = graph_axis_of(c->attribute[SORT_AXIS].integer, c->operand_shape[0].rank);
+    take_results(c, along, order_of(c, along, sort_rank), true, false);
 }
 
 #ifdef DLC_REFERENCE
@@ -182,10 +276,9 @@ static bool reference_before(double b, double a, bool least) {
     return least ? b < a : b > a;
 }
 
-static void reference_top_k(const graph_reference *r) {
+static void reference_order(const graph_reference *r, int64_t axis, int64_t k, bool least) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
-    int64_t axis = r->attribute[TOP_AXIS].integer, inner = 1, k = r->attribute[TOP_K].integer;
-    bool least = r->attribute[TOP_LEAST].integer;
+    int64_t inner = 1;
     if (axis < 0) axis += x->rank;
     for (int i = (int)axis + 1; i < x->rank; i++) inner *= x->dim[i];
     int64_t n = x->dim[axis];
@@ -204,6 +297,15 @@ static void reference_top_k(const graph_reference *r) {
             r->result[1].data[result] = (double)j;
         }
     }
+}
+
+static void reference_top_k(const graph_reference *r) {
+    reference_order(r, r->attribute[TOP_AXIS].integer, r->attribute[TOP_K].integer, r->attribute[TOP_LEAST].integer);
+}
+
+static void reference_sort(const graph_reference *r) {
+    int64_t axis = r->attribute[SORT_AXIS].integer + (r->attribute[SORT_AXIS].integer < 0 ? r->operand[0].rank : 0);
+    reference_order(r, axis, r->operand[0].dim[axis], !r->attribute[SORT_DESCENDING].integer);
 }
 
 #endif
@@ -228,8 +330,31 @@ static const graph_op row_top_k = {
                "top_k(T[12, 40] in 0..3, k=9, axis=1)\ntop_k(T[40, 9] in 0..3, k=40, axis=0, least=true)\n"
                "top_k(T[2, 3, 1, 2, 5, 3], k=4, axis=4, dtype=i32)\ntop_k(T[4, 3], k=0, axis=1)",
     .doc = "The k greatest elements along axis in descending order, and their indices; the first one of equals comes "
-           "first, NaN counts as greatest, zeros of either sign are equal. least: the k least in ascending order. Time "
-           "grows with k: meant for few of a row. StableHLO chlo.top_k, ONNX TopK.",
+           "first, NaN counts as greatest, zeros of either sign are equal. least: the k least in ascending order. "
+           "StableHLO chlo.top_k, ONNX TopK.",
 };
 
-const graph_op *const graph_ops_order[] = {&row_top_k, NULL};
+static const graph_op row_sort = {
+    .name = "sort",
+    .class_ = GRAPH_REDUCE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 2,
+    .operands = "x",
+    .dtypes = "number",
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "axis to sort along"},
+                  {"descending", GRAPH_ATTR_BOOL, NULL, "false", "the greatest first"},
+                  {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the indices: i32 or i64"}},
+    .infer = infer_sort,
+    .compute = compute_sort,
+    .reference = GRAPH_REFERENCE(reference_sort),
+    .samples = "sort(T[5, 7])\nsort(T[7, 5], axis=0, descending=true, dtype=i32)\nsort(T[1])\nsort(T[0, 3], axis=0)\n"
+               "sort(T[3, 0])\nsort(T[2, 210] in 0..9)\nsort(T[200], descending=true)\n"
+               "sort(T[190, 2] in 0..40, axis=0)\nsort(T[2, 3, 1, 2, 5, 3], axis=4)",
+    .doc =
+        "The elements along axis in ascending order, and their indices. Stable: equal elements keep their order, in either "
+        "direction. NaN counts as greatest, so it comes last, and first where descending; zeros of either sign are equal. "
+        "StableHLO sort; NumPy sort, argsort.",
+};
+
+const graph_op *const graph_ops_order[] = {&row_top_k, &row_sort, NULL};

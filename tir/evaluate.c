@@ -295,6 +295,38 @@ static uint64_t fold_value(evaluation *ev, uint32_t s, int component, const int6
     return states->slice[component][time * own_count[component] + own];
 }
 
+/* The ranks of the line that a point lies in, by insertion. */
+static uint64_t sort_value(evaluation *ev, uint32_t s, int64_t *point) {
+    const tir_stage *stage = &ev->region->stages.data[s];
+    const stage_code *code = &ev->stages[s];
+    const int last = stage->space - 1;
+    const int64_t n = code->extent[last], t = point[last];
+    const uint64_t mask = stage->bits < 64 ? (UINT64_C(1) << stage->bits) - 1 : UINT64_MAX;
+    int64_t line[DLC_MAX_RANK];
+    memcpy(line, point, sizeof *line * (size_t)stage->space);
+    line[last] = 0;
+    int64_t number = number_of(stage->space, code->extent, line);
+    entry *known = find_entry(ev, s, number);
+    if (known) return known->slice[0][t];
+    uint64_t *keys = LIB_NEW_ARRAY(ev->arena, uint64_t, (size_t)n),
+             *values = LIB_NEW_ARRAY(ev->arena, uint64_t, (size_t)n);
+    for (int a = 0; a < last; a++) bind(ev, &stage->axis[a], point[a]);
+    for (int64_t i = 0; i < n; i++) {
+        bind(ev, &stage->axis[stage->space], i);
+        uint64_t key = evaluate_code(ev, &code->initial[0], NULL, stage->fold) & mask;
+        uint64_t value = evaluate_code(ev, &code->value[0], NULL, stage->fold);
+        int64_t at = i;
+        for (; at > 0 && keys[at - 1] > key; at--) {
+            keys[at] = keys[at - 1];
+            values[at] = values[at - 1];
+        }
+        keys[at] = key;
+        values[at] = value;
+    }
+    add_entry(ev, s, number)->slice[0] = values;
+    return values[t];
+}
+
 static uint64_t point_value(evaluation *ev, uint32_t s, int component, const int64_t *point) {
     const tir_stage *stage = &ev->region->stages.data[s];
     const stage_code *code = &ev->stages[s];
@@ -363,6 +395,8 @@ static uint64_t tensor_value(evaluation *ev, uint32_t id, const int64_t *index, 
     save_axes(ev, stage, saved);
     if (stage->kind == TIR_SCATTER)
         value = scatter_value(ev, s, t->component, point);
+    else if (stage->kind == TIR_SORT)
+        value = sort_value(ev, s, point);
     else if (stage->kind == TIR_FOLD)
         value = fold_value(ev, s, t->component, point,
                            reader_fold == t->stage                  ? ev->time[s]

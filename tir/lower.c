@@ -113,6 +113,7 @@ static uint32_t first_reduction(const tir_stage_plan *plan) {
 /* Updates of a scatter run along the space axes that the index leaves alone; where the data says along the others. */
 static bool scatters_along(tir_lowering *l, int s, int axis) {
     const tir_stage *stage = tir_stage_of(l, s);
+    if (stage->kind == TIR_SORT) return axis + 1 < stage->space; /* a line is sorted by one statement */
     return stage->kind != TIR_SCATTER || stage->index[axis] == stage->axis[axis].var;
 }
 
@@ -166,7 +167,8 @@ static void loops(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         loops(l, s, k + 1, role);
         return;
     }
-    if (role != TIR_ROLE_UPDATE ? leaf->reduce : !leaf->reduce && !scatters_along(l, s, leaf->axis))
+    bool sorts = kind == TIR_SORT && leaf->reduce;
+    if (role != TIR_ROLE_UPDATE ? leaf->reduce : sorts || (!leaf->reduce && !scatters_along(l, s, leaf->axis)))
         loops(l, s, k + 1, role);
     else
         one_loop(l, s, k, role);

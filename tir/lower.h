@@ -49,6 +49,8 @@ int tir_lower_physical(tir_lowering *l, uint32_t tensor, const tir_expr *logical
 void tir_lower_learn(tir_lowering *l, tir_expr condition);
 /* A stage's expression at the current point: axes become loop values, tensors buffers, ACC nodes what `acc` says. */
 tir_expr tir_lower_translate(tir_lowering *l, int s, tir_expr e, const tir_expr *acc);
+/* The same, legal for loop IR. */
+tir_expr tir_lower_value(tir_lowering *l, int s, tir_expr e);
 /* The innermost statement of a stage in one role, at the current point. */
 void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role);
 
@@ -67,6 +69,9 @@ tir_expr tir_lower_zeroed(tir_lowering *l, int s,
 void tir_lower_collective(tir_lowering *l, int s);
 void tir_lower_matrices(tir_lowering *l); /* copies out of shared memory by ldmatrix, where there is a matrix unit */
 void tir_lower_check_collectives(tir_lowering *l);
+
+/* lower_sort.c: a line of a sort, at the current point of the free axes */
+void tir_lower_sort(tir_lowering *l, int s);
 
 /* lower_buffers.c */
 void tir_lower_arguments(tir_lowering *l);

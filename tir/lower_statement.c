@@ -225,6 +225,10 @@ static tir_expr legal(tir_lowering *l, tir_expr e) {
     return tir_legalize(l->pool, e, l->has_fma, l->scales, l->region->excess_precision);
 }
 
+tir_expr tir_lower_value(tir_lowering *l, int s, tir_expr e) {
+    return legal(l, tir_lower_translate(l, s, e, NULL));
+}
+
 /* ---- statements of a stage at a point */
 
 /* Logical indices of the current point in the stage's scratch (relative) or home buffer. */
@@ -643,10 +647,21 @@ static void statement_state(tir_lowering *l, int s) {
     close_if(l, after);
 }
 
+static void statement_sort(tir_lowering *l, int s) {
+    tir_expr guard = 0;
+    for (int a = 0; a + 1 < tir_stage_of(l, s)->space; a++) guard = axis_masks(l, s, a, false, guard);
+    tir_stmt **after = open_if(l, guard, false);
+    tir_lower_learn(l, guard);
+    tir_lower_sort(l, s);
+    close_if(l, after);
+}
+
 void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role) {
     bool scratch = tir_plan_of(l, s)->open;
     tir_stage_kind kind = tir_stage_of(l, s)->kind;
-    if (kind == TIR_FOLD)
+    if (kind == TIR_SORT)
+        statement_sort(l, s);
+    else if (kind == TIR_FOLD)
         statement_fold(l, s, role == TIR_ROLE_INIT);
     else if (role == TIR_ROLE_STATE)
         statement_state(l, s);

@@ -16,14 +16,18 @@
  *            component takes its `next`. Space axes of the fold are its free axes, leading in every state. Consumers read
  *            the state tensors' last values; "all" values are the step stages' own tensors, which have t as an axis.
  *            A fold's axes: space = free axes, then one reduction axis t. A state tensor may have further dimensions of its
- *            own behind the free ones: the last indices of the load `next` (written as 0) stand for them. */
+ *            own behind the free ones: the last indices of the load `next` (written as 0) stand for them.
+ *   sort     along the last space axis, t: out[free, t] = the value at the i, of the reduction axis, whose key is the t-th in ascending
+ *            order; the first one of equals comes first. The key (in `initial`) is an i32 or i64 whose low `bits` bits are taken
+ *            as an unsigned number, the others being equal in all keys. Key and value depend on the free axes and i; as many i
+ *            as t. */
 #ifndef TIR_REGION_H
 #define TIR_REGION_H
 
 #include "tir/expr.h"
 #include "tir/layout.h"
 
-typedef enum tir_stage_kind { TIR_MAP, TIR_REDUCE, TIR_SCATTER, TIR_FOLD } tir_stage_kind;
+typedef enum tir_stage_kind { TIR_MAP, TIR_REDUCE, TIR_SCATTER, TIR_FOLD, TIR_SORT } tir_stage_kind;
 
 #define TIR_MAX_AXES 24
 #define TIR_MAX_STATE 4
@@ -63,10 +67,11 @@ typedef struct tir_stage {
     tir_expr value
         [TIR_MAX_STATE]; /* map: the value; reduce, scatter: the update; fold: next[i] as a load of a step tensor */
     tir_expr initial
-        [TIR_MAX_STATE]; /* reduce: identity, constant where there is a merge; else, and scatter, fold: expression over the space axes */
+        [TIR_MAX_STATE]; /* reduce: identity, constant where there is a merge; else, and scatter, fold: expression over the space axes; sort: the key */
     tir_expr merge[TIR_MAX_STATE]; /* reduce: over ACC and OTHER; 0: cannot be split */
     tir_expr predicate;            /* reduce, scatter: bool over the axes; 0: true */
     tir_expr index[DLC_MAX_RANK];  /* scatter: one per dimension of the output */
+    int32_t bits;                  /* sort: of the key */
     int32_t fold;                  /* step stages: the fold they belong to; else -1 */
 } tir_stage;
 

@@ -8,6 +8,7 @@
  *   scatter S f32 (i: 8 | u: 9) init 0:f32 at [cast.index(ix[u])] = acc(0):f32 + x[u, 0]
  *   scatter S f32 inplace (...) ...                 its buffer holds the initial values already
  *   fold   s f32[4] (b: 3 | t: 9) init 0:f32       [4]: extents of the state's own axes, behind the free ones
+ *   sort   p i32 (b: 3, t: 9 | i: 9) key 32 x[b, i] = cast.i32(i)   by the key's low 32 bits
  *   map    st f32 in s (b: 3, t: 9, j: 4) = s[b, j] + x[t, b]
  *   next   s = st[b, t, 0]                         after the steps; the own axes' indices are 0 and stand for the axes
  *   tensor x stride(16, 1) align 64 constant layout (d0/8, d1, d0%8)
@@ -17,7 +18,7 @@
 #include "tir/names.h"
 #include "tir/region.h"
 
-static const char *const kind_names[] = {"map", "reduce", "scatter", "fold"};
+static const char *const kind_names[] = {"map", "reduce", "scatter", "fold", "sort"};
 static const char *const dimension_names[DLC_MAX_RANK] = {"d0", "d1", "d2", "d3", "d4",  "d5",
                                                           "d6", "d7", "d8", "d9", "d10", "d11"};
 
@@ -121,7 +122,10 @@ static void print_stage(printer *p, const tir_stage *stage) {
     if (stage->fold >= 0) lib_text_format(p->text, " in %s", stage_name(p, &p->region->stages.data[stage->fold]));
     print_axes(p, stage);
     if (stage->kind != TIR_MAP) {
-        lib_text_add(p->text, " init ");
+        if (stage->kind == TIR_SORT)
+            lib_text_format(p->text, " key %d ", stage->bits);
+        else
+            lib_text_add(p->text, " init ");
         print_components(p, stage->count, stage->initial);
     }
     if (stage->predicate) {
@@ -424,7 +428,14 @@ static void parse_stage(parser *p, tir_stage_kind kind) {
     tir_stage *stage = parse_axes(p, kind, &head);
     if (stage->space > DLC_MAX_RANK) lib_lexer_raise(p->lexer, "%s: more than %d dimensions", head.name, DLC_MAX_RANK);
     p->stage = stage;
-    if (kind != TIR_MAP) {
+    if (kind == TIR_SORT) {
+        lib_lexer_expect(p->lexer, "key");
+        int64_t bits = lib_lexer_integer(p->lexer);
+        if (bits < 1 || bits > 64) lib_lexer_raise(p->lexer, "%s: keys of 1 to 64 bits", head.name);
+        stage->bits = (int32_t)bits;
+        dlc_dtype key = bits > 32 ? DLC_I64 : DLC_I32;
+        parse_components(p, 1, &key, initial);
+    } else if (kind != TIR_MAP) {
         lib_lexer_expect(p->lexer, "init");
         parse_components(p, head.count, head.dtype, initial);
     }
@@ -482,7 +493,7 @@ static void parse_tensor(parser *p) {
 }
 
 static void parse_line(parser *p, const char *word) {
-    for (int kind = TIR_MAP; kind <= TIR_FOLD; kind++)
+    for (int kind = TIR_MAP; kind <= TIR_SORT; kind++)
         if (strcmp(word, kind_names[kind]) == 0) {
             parse_stage(p, (tir_stage_kind)kind);
             return;

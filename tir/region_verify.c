@@ -212,7 +212,14 @@ static void check_values(verifier *v, const tir_stage *stage) {
         check_expr(v, stage->value[c], dtype, "a value");
         v->acc = v->is_next = false;
         v->axis_limit = stage->space;
-        if (stage->kind != TIR_MAP) check_expr(v, stage->initial[c], dtype, "an initial value");
+        if (stage->kind == TIR_SORT) {
+            v->axis_limit = stage->space + stage->reduce;
+            check_expr(v, stage->initial[c], stage->bits > 32 ? DLC_I64 : DLC_I32, "a key");
+            const tir_expr t = stage->axis[stage->space - 1].var;
+            require(v, !tir_uses(v->pool, stage->initial[c], t) && !tir_uses(v->pool, stage->value[c], t),
+                    "R15: key or value of a sort depend on the rank");
+        } else if (stage->kind != TIR_MAP)
+            check_expr(v, stage->initial[c], dtype, "an initial value");
         require(v, stage->kind != TIR_REDUCE || !stage->merge[c] || tir_op_of(v->pool, stage->initial[c]) == TIR_CONST,
                 "R10: the identity of a reduction that can be split is not constant");
         v->axis_limit = 0;
@@ -235,6 +242,13 @@ static void check_stage(verifier *v, int32_t id) {
     check_axes(v, stage);
     require(v, stage->kind != TIR_MAP || stage->reduce == 0, "R10: a map with reduction axes");
     require(v, stage->kind != TIR_FOLD || stage->reduce == 1, "R10: a fold has one reduction axis");
+    if (stage->kind == TIR_SORT) {
+        require(v, stage->space >= 1 && stage->reduce == 1 && stage->count == 1 && stage->fold < 0,
+                "R15: a sort has one value, one axis to sort along and no fold");
+        require(v, stage->axis[stage->space].extent == stage->axis[stage->space - 1].extent,
+                "R15: a sort has as many ranks as elements");
+        require(v, stage->bits >= 1 && stage->bits <= 64, "R15: bits of a sort's key");
+    }
     require(v, !stage->predicate || stage->kind == TIR_REDUCE || stage->kind == TIR_SCATTER,
             "R10: predicate on something other than a reduction or scatter");
     require(v, stage->fold < 0 || (stage->fold < id && v->region->stages.data[stage->fold].kind == TIR_FOLD),

@@ -22,7 +22,7 @@ static const struct {
     {"nt", TIR_D_NT, false},          {"unit", TIR_D_UNIT, false},
     {"fuse", TIR_D_FUSE, false},      {"thread", TIR_D_THREAD, false},
     {"operand", TIR_D_OPERAND, true}, {"pipeline", TIR_D_PIPELINE, false},
-    {"seed", TIR_D_SEED, true},
+    {"seed", TIR_D_SEED, true},       {"rank", TIR_D_RANK, true},
 };
 enum { directive_count = sizeof directives / sizeof *directives };
 
@@ -676,6 +676,25 @@ static void check_alike(const tir_schedule_state *state, int s) {
         tir_schedule_raise(state, "threads of %s are alike: their values must lie in registers", alike);
 }
 
+/* Its lines are sorted by one statement, which makes its own loops. */
+static void check_sort(tir_schedule_state *state, int s) {
+    const tir_stage_plan *plan = &state->plan[s];
+    const tir_stage *stage = &state->region->stages.data[s];
+    if (plan->at_stage >= 0 || plan->has_scope) tir_schedule_raise(state, "a sort must be a root");
+    for (uint32_t i = 0; i < plan->nodes.count; i++) {
+        const tir_axis_node *node = &plan->nodes.data[i];
+        if (node->kind != TIR_SERIAL)
+            tir_schedule_raise(state, "axis %s: lines of a sort have no such loop", node->name);
+        if (node->axis + 1 >= stage->space &&
+            (node->parallel || node->parent >= 0 || node->outer >= 0 || node->fused >= 0 || node->slow >= 0))
+            tir_schedule_raise(state, "axis %s: a line is sorted as a whole", node->name);
+    }
+    for (uint32_t q = 0; q < state->region->stages.count; q++)
+        if (!state->region->stages.data[q].removed && state->plan[q].at_stage == s)
+            tir_schedule_raise(state, "%s is attached inside of sort %s", state->region->stages.data[q].name,
+                               stage->name);
+}
+
 static void check_plan(tir_schedule_state *state) {
     for (uint32_t s = 0; s < state->region->stages.count; s++)
         if (!state->region->stages.data[s].removed) state->plan[s].follower = tir_is_follower(state, (int)s);
@@ -693,6 +712,7 @@ static void check_plan(tir_schedule_state *state) {
         if (plan->has_scope && plan->at_stage < 0 && stage->kind != TIR_FOLD && plan->scope != TIR_SCOPE_WORKSPACE)
             tir_schedule_raise(state, "store %s: a root lies in its own buffer; attach it first (at)",
                                tir_scope_names[plan->scope]);
+        if (stage->kind == TIR_SORT) check_sort(state, (int)s);
         if (plan->unit && plan->unit->width == 0) check_collective(state, (int)s);
         if (plan->unit && plan->unit->width > 0) check_unit(state, (int)s);
         for (uint32_t n = 0; n < plan->nodes.count && plan->at_stage >= 0; n++)

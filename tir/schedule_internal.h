@@ -104,6 +104,8 @@ void tir_apply_fold_rewrite(tir_schedule_state *state, tir_directive_kind kind, 
 
 /* schedule_where.c */
 void tir_apply_where(tir_schedule_state *state, lib_lexer *lexer);
+/* schedule_rank.c */
+void tir_apply_rank(tir_schedule_state *state, lib_lexer *lexer);
 /* schedule_operand.c */
 void tir_apply_operand(tir_schedule_state *state, lib_lexer *lexer);
 /* schedule_seed.c */

@@ -291,6 +291,7 @@ static void make_groups(rules *r) {
         group->root = group->owner = s;
         for (int a = 0; a < stage->space; a++) group->label[a] = a;
         if (stage->removed || stage->kind == TIR_FOLD || stage->kind == TIR_SCATTER || stage->fold >= 0) continue;
+        if (stage->kind == TIR_SORT) continue;
         if (is_copy_of_input(r, s)) continue; /* packing: once, as a phase of its own */
         rules_role role = rules_role_of(r, s);
         if (role > RULES_WHOLE && role < RULES_LANES) continue;
@@ -343,6 +344,7 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         .machine = machine, .threads = threads, .region = region, .schedule = schedule, .arena = schedule->arena};
     if (!machine->vector_bytes || has_empty_axis(region)) return;
     inline_maps(&r);
+    rules_prepare_sorts(&r);
     collapse_axes(&r);
     make_groups(&r);
     rules_prepare_chains(&r);
@@ -360,7 +362,8 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         if (region->stages.data[s].removed || r.group[s].root != (int)s || region->stages.data[s].fold >= 0) continue;
         if (rules_chained(&r, (int)s) || rules_in_chain(&r, (int)s)) continue;
         if (rules_role_of(&r, (int)s) == RULES_ROWS || rules_role_of(&r, (int)s) == RULES_INSIDE) continue;
-        if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_columns(&r, (int)s)) continue;
+        if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_sort(&r, (int)s) || rules_columns(&r, (int)s))
+            continue;
         if (rules_passes(&r, (int)s) || rules_points(&r, (int)s) || rules_lanes_loops(&r, (int)s) ||
             rules_blocks(&r, (int)s) || rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) || rules_rows(&r, (int)s))
             continue;

@@ -139,6 +139,7 @@ bool rules_passes(rules *r, int root);
 bool rules_columns(rules *r, int root);
 bool rules_fold(rules *r, int root);
 bool rules_scatter(rules *r, int root);
+bool rules_sort(rules *r, int root);
 void rules_map(rules *r, int root); /* a map without producers of its own */
 
 /* The register tile of `owner` and its pointwise members. `prefix`: loops that already stand outside (NULL: the owner is a root
@@ -155,6 +156,7 @@ typedef struct rules_tile_place {
 bool rules_tile_in(rules *r, int owner, const rules_tile_place *place);
 /* Rewrites before scheduling: an epilogue for bare contractions, packing of operands, lanes for reductions along rows. */
 void rules_prepare_scan(rules *r, int stage);
+void rules_prepare_sorts(rules *r); /* changes the numbers of stages */
 void rules_prepare_reduce(rules *r, int stage);
 void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);

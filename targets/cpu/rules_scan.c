@@ -1,6 +1,7 @@
 /* Stages whose order the data or a state decides. Cumulative folds along memory go by blocks of one vector, whose sums of pairs do
  * not wait for each other; few long ones are cut into pieces first, which are tasks. Folds over rows keep the state of all columns in
- * the first-level cache and walk rows as they lie in memory. Updates of a scatter run in vectors along what the index leaves alone. */
+ * the first-level cache and walk rows as they lie in memory. Updates of a scatter run in vectors along what the index leaves alone. Lines
+ * of a sort are tasks; short ones are ranked by counting, in vectors. */
 #include "targets/cpu/rules.h"
 
 enum {
@@ -244,5 +245,37 @@ bool rules_scatter(rules *r, int s) {
         loop = "vi";
     }
     tir_schedule_add(r->schedule, "vec %s.%s", stage->name, loop);
+    return true;
+}
+
+/* ---- sort */
+
+/* Cycles: n^2 comparisons in vectors, a few instructions each, against passes over elements and counters (tir/lower_sort.c). */
+static bool is_short(rules *r, const tir_stage *stage) {
+    enum { COMPARE = 4, MOVE = 8, DIGIT = 8, COUNTERS = 600 };
+    int64_t n = rules_extent(r, &stage->axis[stage->space]),
+            lanes = r->machine->vector_bytes / (stage->bits > 32 ? 8 : 4);
+    int64_t passes = (stage->bits + DIGIT - 1) / DIGIT;
+    return n >= 0 && n < 4096 && n * n * COMPARE / lanes < passes * (n * MOVE + COUNTERS);
+}
+
+void rules_prepare_sorts(rules *r) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++) {
+        const tir_stage *stage = &r->region->stages.data[s];
+        if (stage->removed || stage->kind != TIR_SORT || !is_short(r, stage)) continue;
+        rules_rewrite(r, "rank %s -> %s_k %s_r", stage->name, stage->name, stage->name);
+        s += 2;
+    }
+}
+
+bool rules_sort(rules *r, int s) {
+    enum { WORK = 32 }; /* of an element, in points of a map */
+    const tir_stage *stage = &r->region->stages.data[s];
+    if (stage->kind != TIR_SORT) return false;
+    rules_nest nest = {.r = r, .stage = stage};
+    int64_t n = rules_extent(r, &stage->axis[stage->space]);
+    for (int a = 0; a + 1 < stage->space; a++)
+        rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
+    if (stage->space > 1) rules_form_tasks(&nest, n < 0 ? TASK_POINTS : n * WORK, TASK_POINTS);
     return true;
 }

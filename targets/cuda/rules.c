@@ -185,11 +185,24 @@ static bool has_empty_axis(const cuda_rules *r) {
     return false;
 }
 
+/* Comparisons are many, but nothing waits for anything. */
+static void rank_sorts(cuda_rules *r) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++) {
+        const tir_stage *stage = &r->region->stages.data[s];
+        if (stage->removed || stage->kind != TIR_SORT) continue;
+        const char *rank = cuda_fresh_name(r, stage->name, "rank");
+        cuda_rewrite(r, "rank %s -> %s %s", stage->name, cuda_fresh_name(r, stage->name, "key"), rank);
+        cuda_rewrite(r, "copy %s -> %s", rank, cuda_fresh_name(r, stage->name, "place")); /* what reductions go into */
+        s += 3;
+    }
+}
+
 void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     (void)threads;
     cuda_rules r = {.machine = machine, .region = region, .schedule = schedule, .arena = schedule->arena};
     if (has_empty_axis(&r)) return;
     inline_maps(&r);
+    rank_sorts(&r);
     cuda_rewrite(&r, "collapse");
     for (uint32_t s = r.region->stages.count; s-- > 0;)
         if (s < r.region->stages.count && !cuda_is_done(&r, r.region->stages.data[s].name))
