@@ -411,6 +411,70 @@ static void expand_dft(graph_expand *e) {
     e->result[0] = graph_cast(g, from_rows(g, y, t.axis, &shape), shape.dtype);
 }
 
+/* ---- stft ------------------------------------------------------------------------------------------------------- */
+
+enum { STFT_STEP, STFT_LENGTH, STFT_ONESIDED };
+
+/* Elements of a frame; 0: nothing says. */
+static tir_expr frame_length(tir_pool *pool, const graph_attribute *a, const graph_shape *window) {
+    return a[STFT_LENGTH].integer || !window ? tir_index(pool, a[STFT_LENGTH].integer) : window->dim[0];
+}
+
+static tir_expr frame_count(tir_pool *pool, tir_expr size, tir_expr length, int64_t step) {
+    return tir_add(pool, tir_div(pool, tir_sub(pool, size, length), tir_index(pool, step)), tir_index(pool, 1));
+}
+
+static void infer_stft(graph_infer *infer) {
+    const graph_attribute *a = infer->attribute;
+    const graph_shape *x = &infer->operand[0], *window = infer->inputs > 1 ? &infer->operand[1] : NULL;
+    tir_pool *pool = infer->g->pool;
+    int64_t parts = 0;
+    if (window && window->rank < 0) window = NULL;
+    graph_infer_rank(infer, 0, 3);
+    if (window) graph_infer_rank(infer, 1, 1);
+    if (window) graph_infer_same_dtype(infer, 0, 2);
+    if (!has_parts(pool, x, &parts)) graph_infer_fail(infer, "expected a last axis of 1 (real) or 2 (complex numbers)");
+    if (a[STFT_ONESIDED].integer && parts != 1)
+        graph_infer_fail(infer, "onesided: expected real numbers, one part each");
+    if (a[STFT_STEP].integer < 1 || a[STFT_STEP].integer > INT32_MAX)
+        graph_infer_fail(infer, "frame_step is %lld, expected 1 to %d", (long long)a[STFT_STEP].integer, INT32_MAX);
+    if (a[STFT_LENGTH].integer < 0 || a[STFT_LENGTH].integer > INT32_MAX || (!a[STFT_LENGTH].integer && !window))
+        graph_infer_fail(infer, "frame_length is %lld, expected 1 to %d, or a window",
+                         (long long)a[STFT_LENGTH].integer, INT32_MAX);
+    tir_expr length = frame_length(pool, a, window);
+    if (window) graph_infer_equal(infer, window->dim[0], length, "elements of the window and of a frame");
+    graph_infer_at_most(infer, tir_index(pool, 1), length, "frames without elements");
+    graph_infer_at_most(infer, length, x->dim[1], "the signal is shorter than a frame");
+    tir_expr bins = a[STFT_ONESIDED].integer ? half_of(pool, length) : length;
+    infer->result[0] = (graph_shape){
+        .dtype = x->dtype,
+        .rank = 4,
+        .dim = {x->dim[0], frame_count(pool, x->dim[1], length, a[STFT_STEP].integer), bins, tir_index(pool, 2)}};
+}
+
+static void expand_stft(graph_expand *e) {
+    graph *g = e->g;
+    tir_pool *pool = g->pool;
+    const graph_attribute *a = e->attribute;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    graph_id window = e->inputs > 1 ? e->input[1] : 0;
+    tir_expr length = frame_length(pool, a, window ? graph_shape_of(g, window) : NULL);
+    const tir_expr frames[2] = {frame_count(pool, shape.dim[1], length, a[STFT_STEP].integer), length};
+    graph_id start =
+        graph_mul(g, graph_iota(g, DLC_I64, 2, frames, 0), graph_scalar_i64(g, DLC_I64, a[STFT_STEP].integer));
+    graph_id inputs[2] = {graph_widen(g, e->input[0]), graph_add(g, start, graph_iota(g, DLC_I64, 2, frames, 1))};
+    const graph_setting axis = graph_set_integer("axis", 1);
+    graph_id x = graph_emit_with(g, "gather", 2, inputs, 1, &axis);
+    if (window) {
+        const graph_shape framed = *graph_shape_of(g, x);
+        const int64_t along = 2;
+        x = graph_mul(g, x, graph_broadcast(g, graph_widen(g, window), 4, framed.dim, &along));
+    }
+    const graph_setting settings[2] = {graph_set_integer("axis", 2),
+                                       graph_set_bool("onesided", a[STFT_ONESIDED].integer)};
+    e->result[0] = graph_cast(g, graph_emit_with(g, "dft", 1, &x, 2, settings), shape.dtype);
+}
+
 /* ---- references: the sums as they are written */
 
 #ifdef DLC_REFERENCE
@@ -481,6 +545,25 @@ static void reference_dft(const graph_reference *r) {
         if (to_parts == 2) y->data[at * to_parts + 1] = inverse ? im / (double)n : im;
     }
 }
+static void reference_stft(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *window = &r->operand[1], *y = &r->result[0];
+    bool windowed = graph_reference_given(r, 1);
+    int64_t step = r->attribute[STFT_STEP].integer, n = r->attribute[STFT_LENGTH].integer, parts = x->dim[2];
+    if (!n) n = window->dim[0];
+    for (int64_t at = 0; at < graph_reference_count(y) / 2; at++) {
+        int64_t k = at % y->dim[2], frame = at / y->dim[2] % y->dim[1], line = at / y->dim[2] / y->dim[1];
+        double re = 0, im = 0;
+        for (int64_t j = 0; j < n; j++) {
+            const double *from = x->data + (line * x->dim[1] + frame * step + j) * parts;
+            double angle = -6.283185307179586476925 * (double)(j * k % n) / (double)n;
+            double factor = windowed ? window->data[j] : 1, b = parts == 2 ? from[1] : 0;
+            re += factor * (from[0] * cos(angle) - b * sin(angle));
+            im += factor * (from[0] * sin(angle) + b * cos(angle));
+        }
+        y->data[2 * at] = re;
+        y->data[2 * at + 1] = im;
+    }
+}
 #endif
 
 /* ---- rows */
@@ -546,4 +629,29 @@ static const graph_op row_dft = {
         "the time for each result. f16 and bf16 compute in f32. ONNX DFT.",
 };
 
-const graph_op *const graph_ops_fourier[] = {&row_fft, &row_dft, NULL};
+static const graph_op row_stft = {
+    .name = "stft",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 1,
+    .max_inputs = 2,
+    .results = 1,
+    .operands = "signal [window]",
+    .dtypes = "float",
+    .attribute = {{"frame_step", GRAPH_ATTR_INTEGER, NULL, NULL, "elements from one frame to the next"},
+                  {"frame_length", GRAPH_ATTR_INTEGER, NULL, "0", "elements of a frame; 0: of the window"},
+                  {"onesided", GRAPH_ATTR_BOOL, NULL, "true", "of real numbers only results 0 to frame_length/2"}},
+    .infer = infer_stft,
+    .expand = expand_stft,
+    .reference = GRAPH_REFERENCE(reference_stft),
+    .tolerance = 16,
+    .samples = "stft(T[2, 50, 1], T[16], frame_step=8)\nstft(T[1, 40, 1], frame_step=5, frame_length=12)\n"
+               "stft(T[2, 30, 2], T[9], frame_step=4, onesided=false)\n"
+               "stft(T[1, 16, 1], T[16], frame_step=3, frame_length=16, onesided=false)\n"
+               "stft(T[1, 200, 1], T[64], frame_step=32)\nstft(T[0, 8, 1], T[4], frame_step=2)",
+    .doc =
+        "Fourier transforms of frames of a signal [batch, length, 1 or 2], frame_step apart, each times the window "
+        "[frame_length]: result [batch, frames, bins, 2], frames = (length - frame_length)/frame_step + 1 rounded down: "
+        "there is no padding; each as dft has it. ONNX STFT.",
+};
+
+const graph_op *const graph_ops_fourier[] = {&row_fft, &row_dft, &row_stft, NULL};
