@@ -23,6 +23,7 @@
     X(resize)       \
     X(quantize)     \
     X(fourier)      \
+    X(matrix)       \
     X(recurrent)    \
     X(activation)   \
     X(rearrange)

@@ -415,7 +415,8 @@ static int64_t evaluate_extent(evaluation *ev, tir_expr e) {
     return (int64_t)evaluate_code(ev, &extent, NULL, -1);
 }
 
-/* Where a load reads a step tensor of the fold along `time`, that index's position is the step's time axis. */
+/* Where a load reads a step tensor of the fold along `time`, that index's position is the step's time axis. A load of an element
+ * chosen by the time in other dimensions, too (a pivot), leaves that to the other loads. */
 static void find_time_axes(evaluation *ev, const expression *code, int32_t fold, tir_expr time) {
     for (uint32_t i = 0; i < code->count; i++) {
         const tir_node *node = tir_get(ev->pool, code->nodes[i]);
@@ -423,8 +424,10 @@ static void find_time_axes(evaluation *ev, const expression *code, int32_t fold,
         int32_t s = ev->region->tensors.data[node->bits].stage;
         if (s < 0 || ev->region->stages.data[s].fold != fold) continue;
         const int rank = node->guarded ? node->count - 2 : node->count;
-        for (int d = 0; d < rank; d++)
-            if (tir_operand(ev->pool, code->nodes[i], d) == time) ev->stages[s].time_axis = d;
+        int first = -1, count = 0;
+        for (int d = rank; d-- > 0;)
+            if (tir_operand(ev->pool, code->nodes[i], d) == time) first = d, count++;
+        if (count == 1 || (count > 1 && ev->stages[s].time_axis < 0)) ev->stages[s].time_axis = first;
     }
 }
 
