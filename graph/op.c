@@ -26,7 +26,8 @@
     X(matrix)       \
     X(recurrent)    \
     X(activation)   \
-    X(rearrange)
+    X(rearrange)    \
+    X(sample)
 
 #define X(family) extern const graph_op *const graph_ops_##family[];
 FAMILIES(X)
