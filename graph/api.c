@@ -11,6 +11,7 @@
 void graph_handles_init(graph_handles *handles) {
     *handles = (graph_handles){.next_serial = 1};
     lib_mutex_init(&handles->mutex);
+    graph_registry_init(&handles->registry);
 }
 
 static void reset_handle(dlc_graph *handle) {
@@ -25,6 +26,7 @@ void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator) 
         reset_handle(handle);
         lib_release(allocator, handle, sizeof *handle, _Alignof(dlc_graph));
     }
+    graph_registry_free(&handles->registry, allocator);
     lib_mutex_destroy(&handles->mutex);
 }
 
@@ -89,12 +91,12 @@ void graph_handle_record(dlc_graph *handle, const lib_error *error) {
 }
 
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments) {
-    lib_scope scope;
+    lib_scope scope, *outer = handle->arena->scope; /* one, where a callback of the host builds inside a pass */
     handle->arena->scope = &scope;
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     if (LIB_ENTER(&scope)) work(handle, arguments);
     lib_fp_restore(state);
-    handle->arena->scope = NULL;
+    handle->arena->scope = outer;
     if (scope.error.status != DLC_OK) graph_handle_record(handle, &scope.error);
     return scope.error.status;
 }
@@ -107,6 +109,8 @@ dlc_value graph_poison(void) {
     return (dlc_value){NULL, UINT32_MAX, 0};
 }
 
+static bool usable_as(dlc_graph *handle, const char *call, bool own);
+
 /* ---- create, destroy ------------------------------------------------------------------------------------------- */
 
 static void make_graph(dlc_graph *handle, void *arguments) {
@@ -116,8 +120,8 @@ static void make_graph(dlc_graph *handle, void *arguments) {
         handle->g->parent = handle->parent->g;
     } else {
         handle->g = graph_new(handle->arena, NULL);
+        handle->g->registry = &graph_context_handles(handle->context)->registry;
     }
-    handle->g->owner = handle;
 }
 
 static dlc_status new_graph(dlc_context *context, dlc_graph *parent, dlc_graph **out) {
@@ -144,8 +148,7 @@ dlc_status dlc_graph_create(dlc_context *context, dlc_graph **handle) {
 }
 
 /* Children first, without recursion: the first child without children of its own goes. */
-void dlc_graph_destroy(dlc_graph *handle) {
-    if (!graph_handle_live(handle) || handle->parent) return; /* sub-graphs belong to their parent */
+static void give_all(dlc_graph *handle) {
     for (dlc_graph *at = handle; at;) {
         if (at->first_child) {
             at = at->first_child;
@@ -158,9 +161,31 @@ void dlc_graph_destroy(dlc_graph *handle) {
     }
 }
 
+void dlc_graph_destroy(dlc_graph *handle) {
+    if (!graph_handle_live(handle) || handle->parent) return; /* sub-graphs belong to their parent */
+    if (handle->use == GRAPH_OWN) give_all(handle);           /* others to the call that the host's function is in */
+}
+
+dlc_graph *graph_handle_borrow(dlc_context *context, const graph *g, lib_arena *arena, graph_use use) {
+    dlc_graph *handle = take_handle(context, NULL);
+    if (!handle) return NULL;
+    handle->use = use;
+    handle->arena = arena;
+    handle->g = (graph *)(uintptr_t)g;
+    return handle;
+}
+
+void graph_handle_return(dlc_graph *handle) {
+    give_all(handle);
+}
+
 dlc_graph *dlc_subgraph(dlc_graph *parent) {
     if (!graph_handle_live(parent)) {
         graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_subgraph: the parent is NULL or destroyed");
+        return NULL;
+    }
+    if (parent->use == GRAPH_READ) {
+        usable_as(parent, "dlc_subgraph", true);
         return NULL;
     }
     dlc_graph *child = NULL;
@@ -186,13 +211,23 @@ const char *dlc_graph_message(const dlc_graph *handle) {
 
 /* ---- inputs, constants, outputs -------------------------------------------------------------------------------- */
 
-/* The handle of a builder call, or a recorded error. */
-static bool usable(dlc_graph *handle, const char *call) {
-    if (graph_handle_live(handle)) return true;
+/* The handle of a builder call, or a recorded error. `own`: the call changes what the graph is to the outside. */
+static bool usable_as(dlc_graph *handle, const char *call, bool own) {
     lib_error error;
+    if (graph_handle_live(handle)) {
+        if (handle->use == GRAPH_OWN || (handle->use == GRAPH_BORROWED && !own)) return true;
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: this graph can be %s here", call,
+                 handle->use == GRAPH_READ ? "read only" : "given values, no inputs, outputs or symbols");
+        graph_handle_record(handle, &error);
+        return false;
+    }
     lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: the graph is NULL or destroyed", call);
     graph_context_fail(NULL, &error);
     return false;
+}
+
+static bool usable(dlc_graph *handle, const char *call) {
+    return usable_as(handle, call, false);
 }
 
 /* dim.name may be a symbol or an expression of symbols, as dlc_value_dim gives it. */
@@ -243,7 +278,7 @@ static void make_input(dlc_graph *handle, void *arguments) {
 }
 
 dlc_value dlc_input(dlc_graph *handle, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims) {
-    if (!usable(handle, "dlc_input")) return graph_poison();
+    if (!usable_as(handle, "dlc_input", true)) return graph_poison();
     tensor_arguments a = {.name = name, .dtype = dtype, .rank = rank, .dims = dims};
     return graph_handle_work(handle, make_input, &a) == DLC_OK ? graph_handle_value(handle, a.result) : graph_poison();
 }
@@ -303,7 +338,7 @@ static void make_output(dlc_graph *handle, void *arguments) {
 }
 
 dlc_status dlc_output(dlc_graph *handle, const char *name, dlc_value value) {
-    if (!usable(handle, "dlc_output")) return DLC_INVALID_ARGUMENT;
+    if (!usable_as(handle, "dlc_output", true)) return DLC_INVALID_ARGUMENT;
     output_arguments a = {name, value};
     return graph_handle_work(handle, make_output, &a);
 }
@@ -340,7 +375,7 @@ static void hint_symbol(dlc_graph *handle, void *arguments) {
 }
 
 dlc_status dlc_symbol_varies(dlc_graph *handle, const char *name, int64_t low, int64_t high, int64_t multiple) {
-    if (!usable(handle, "dlc_symbol_varies")) return DLC_INVALID_ARGUMENT;
+    if (!usable_as(handle, "dlc_symbol_varies", true)) return DLC_INVALID_ARGUMENT;
     symbol_arguments a = {name, low, high, multiple};
     return graph_handle_work(handle, hint_symbol, &a);
 }
@@ -359,7 +394,7 @@ static void add_custom(dlc_graph *handle, void *arguments) {
 }
 
 dlc_status dlc_custom_register(dlc_graph *handle, const char *name, dlc_custom_function *function, void *user) {
-    if (!usable(handle, "dlc_custom_register")) return DLC_INVALID_ARGUMENT;
+    if (!usable_as(handle, "dlc_custom_register", true)) return DLC_INVALID_ARGUMENT;
     custom_arguments a = {name, function, user};
     return graph_handle_work(handle, add_custom, &a);
 }
@@ -461,8 +496,7 @@ static void parse_text(dlc_graph *handle, void *arguments) {
     const parse_arguments *a = arguments;
     lib_lexer lexer;
     lib_lexer_init(&lexer, handle->arena, "<text>", a->text, a->size);
-    handle->g = graph_parse(handle->arena, &lexer);
-    handle->g->owner = handle;
+    graph_parse_in(handle->g, &lexer);
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected the end after the graph");
     for (uint32_t i = 0; i < handle->g->inputs.count; i++)
         lib_vec_push(handle->arena, &handle->parameters, handle->g->inputs.data[i]);

@@ -6,9 +6,10 @@
 #ifndef GRAPH_API_H
 #define GRAPH_API_H
 
-#include "graph/graph.h"
+#include "graph/registry.h"
 
 #include <dlc/dlc.h>
+#include <dlc/extend.h>
 
 /* Member of dlc_context (jit/jit.h). Thread-safe. */
 typedef struct graph_handles {
@@ -16,9 +17,10 @@ typedef struct graph_handles {
     dlc_graph *all; /* every handle ever made, in use or not */
     dlc_graph *free;
     uint32_t next_serial;
+    graph_registry registry;
 } graph_handles;
 void graph_handles_init(graph_handles *handles);
-/* Destroys what was left, too. allocator: the context's. */
+/* Destroys what was left, too, and releases what the host registered. allocator: the context's. */
 void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator);
 
 /* ---- implemented by jit (tests of the builder alone bring their own) */
@@ -29,6 +31,10 @@ graph_handles *graph_context_handles(dlc_context *context);
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error);
 
 /* ---- for jit */
+/* The host's passes, in order (api_extend.c); g itself when there are none. `late`: those behind decomposition. Raises. */
+graph *graph_apply_passes(lib_arena *arena, const graph *g, bool late);
+/* What a schedule function of the host says, in `arena`; NULL: nothing. Raises. */
+const char *graph_ask_schedule(const graph_definition *definition, lib_arena *arena, const dlc_region *region);
 const graph *graph_of_handle(const dlc_graph *handle);
 dlc_context *graph_handle_context(const dlc_graph *handle);
 bool graph_handle_live(const dlc_graph *handle);                     /* false: destroyed */

@@ -190,7 +190,11 @@ static bool consider_operands(dlc_graph **target, int count, const dlc_value *va
 }
 
 void graph_api_emit(const graph_api_call *call) {
-    emit_arguments a = {graph_op_find(call->name), call};
+    graph_api_emit_row(graph_op_find(call->name), call);
+}
+
+void graph_api_emit_row(const graph_op *op, const graph_api_call *call) {
+    emit_arguments a = {op, call};
     for (int i = 0; call->results && i < call->count; i++) call->results[i] = graph_poison();
     dlc_graph *target = NULL;
     consider(&target, call->graph);
@@ -202,11 +206,16 @@ void graph_api_emit(const graph_api_call *call) {
         if (sub->error.status != DLC_OK) return;
         consider(&target, sub->parent);
     }
+    lib_error error;
+    if (target && target->use == GRAPH_READ) {
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: this graph can be read only here", call->name);
+        graph_handle_record(target, &error);
+        return;
+    }
     if (target) {
         graph_handle_work(target, emit_work, &a);
         return;
     }
-    lib_error error;
     lib_fail(&error, DLC_INVALID_ARGUMENT,
              "%s: no argument belongs to a living graph: values are left out or of destroyed "
              "graphs, or the graph is NULL",

@@ -3,14 +3,23 @@
 #define GRAPH_API_INTERNAL_H
 
 #include "graph/api.h"
+#include "graph/api_call.h"
 
 /* A value of the enclosing graph used in a sub-graph. */
 typedef struct graph_capture {
     graph_id outer, inner;
 } graph_capture;
 
+/* Handles that functions of the host get for graphs of the compiler's. */
+typedef enum graph_use {
+    GRAPH_OWN,      /* the host's own */
+    GRAPH_BORROWED, /* its inputs and outputs are not the host's to make */
+    GRAPH_READ      /* to be read only */
+} graph_use;
+
 struct dlc_graph {
     dlc_context *context;
+    graph_use use;
     dlc_graph *parent; /* sub-graphs */
     dlc_graph *first_child, *next_sibling;
     dlc_graph *next_all, *next_free;
@@ -23,6 +32,10 @@ struct dlc_graph {
     lib_error error; /* the first one */
 };
 
+/* A handle for a graph of the compiler's, memory from `arena`, until it is given back with the sub-graphs that the host made of it.
+ * NULL: no memory. */
+dlc_graph *graph_handle_borrow(dlc_context *context, const graph *g, lib_arena *arena, graph_use use);
+void graph_handle_return(dlc_graph *handle);
 /* Runs `work` in a scope; records an error. */
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
 dlc_status graph_fail_without_graph(dlc_status status, const char *message);
@@ -31,5 +44,6 @@ dlc_value graph_poison(void);
 /* The value as one of handle's graph: itself, or captured from an enclosing graph; raises for others. */
 graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what);
 tir_expr graph_api_dim(graph *g, const dlc_dim *dim);
+void graph_api_emit_row(const graph_op *op, const graph_api_call *call); /* graph_api_emit with the row of call->name */
 
 #endif

@@ -4,7 +4,7 @@
 
 /* ---- words of an enumeration ----------------------------------------------------------------------------------- */
 
-static const char *choice(const char *choices, int64_t index, size_t *length) {
+const char *graph_choice_word(const char *choices, int64_t index, size_t *length) {
     const char *word = choices;
     for (;; index--) {
         *length = strcspn(word, " ");
@@ -16,15 +16,15 @@ static const char *choice(const char *choices, int64_t index, size_t *length) {
 
 int graph_choice_count(const char *choices) {
     int count = 0;
-    for (size_t length; choice(choices, count, &length), length; count++) {
+    for (size_t length; graph_choice_word(choices, count, &length), length; count++) {
     }
     return count;
 }
 
-static int64_t find_choice(const char *choices, const char *wanted) {
+int64_t graph_choice_find(const char *choices, const char *wanted) {
     size_t length;
     int64_t i = 0;
-    for (const char *word; word = choice(choices, i, &length), length; i++)
+    for (const char *word; word = graph_choice_word(choices, i, &length), length; i++)
         if (strlen(wanted) == length && memcmp(word, wanted, length) == 0) return i;
     return -1;
 }
@@ -84,7 +84,7 @@ static int64_t parse_word(lib_lexer *lexer, const graph_attribute_spec *spec) {
         lib_lexer_raise(lexer, "%s=%s: expected true or false", spec->name, word);
     }
     if (spec->kind == GRAPH_ATTR_ENUM) {
-        int64_t index = find_choice(spec->choices, word);
+        int64_t index = graph_choice_find(spec->choices, word);
         if (index < 0) lib_lexer_raise(lexer, "%s=%s: expected one of: %s", spec->name, word, spec->choices);
         return index;
     }
@@ -161,7 +161,7 @@ void graph_attribute_print(lib_text *text, const graph *g, const graph_attribute
     case GRAPH_ATTR_BOOL: lib_text_add(text, attribute->integer ? "true" : "false"); break;
     case GRAPH_ATTR_DTYPE: lib_text_add(text, lib_dtypes[attribute->integer].name); break;
     case GRAPH_ATTR_ENUM:
-        word = choice(spec->choices, attribute->integer, &length);
+        word = graph_choice_word(spec->choices, attribute->integer, &length);
         lib_text_add_bytes(text, word, length);
         break;
     case GRAPH_ATTR_STRING: lib_text_quoted(text, attribute->string); break;

@@ -26,7 +26,7 @@ graph_setting graph_set_dims(const char *name, int count, const tir_expr *dims) 
 
 graph_id graph_emit_with(graph *g, const char *name, int inputs, const graph_id *input, int settings,
                          const graph_setting *setting) {
-    const graph_op *op = graph_op_find(name);
+    const graph_op *op = graph_find_op(g, name);
     if (!op) lib_raise(g->arena->scope, DLC_INTERNAL, "there is no operator %s", name);
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute] = {0};
     for (int i = 0; i < settings; i++) {

@@ -2,7 +2,8 @@
  */
 #include "graph/internal.h"
 
-enum { ROUNDS_MAX = 16 }; /* composites may expand to composites; deeper means that one contains itself */
+/* Composites may expand to composites; deeper means that one contains itself, and so does much more growth than any has. */
+enum { ROUNDS_MAX = 16, GROWTH = 64, GROWTH_LEAST = 1 << 10 };
 
 static void pass_expand(graph_walk *walk) {
     const bool *live = graph_live_nodes(walk->to->arena, walk->from);
@@ -30,19 +31,25 @@ static void pass_expand(graph_walk *walk) {
     }
 }
 
-static bool has_composites(const graph *g) {
+/* Some composite that is left; NULL: none. */
+static const graph_op *composite_in(const graph *g) {
     for (uint32_t i = 0; i < g->nodes.count; i++)
-        if (graph_expands(&g->nodes.data[i]) || graph_is_on_stored(g, &g->nodes.data[i])) return true;
-    for (uint32_t i = 0; i < g->subgraphs.count; i++)
-        if (has_composites(g->subgraphs.data[i])) return true;
-    return false;
+        if (graph_expands(&g->nodes.data[i]) || graph_is_on_stored(g, &g->nodes.data[i])) return g->nodes.data[i].op;
+    for (uint32_t i = 0; i < g->subgraphs.count; i++) {
+        const graph_op *op = composite_in(g->subgraphs.data[i]);
+        if (op) return op;
+    }
+    return NULL;
 }
 
 graph *graph_decompose(lib_arena *arena, const graph *g) {
     graph *now = graph_walk_run(arena, g, g->phase, NULL, pass_expand, NULL);
-    for (int round = 1; has_composites(now); round++) {
-        if (round == ROUNDS_MAX)
-            lib_raise(arena->scope, DLC_INTERNAL, "composites still expand after %d rounds", round);
+    const graph_op *op;
+    for (int round = 1; (op = composite_in(now)) != NULL; round++) {
+        bool grows = op->host && now->nodes.count / GROWTH > g->nodes.count + GROWTH_LEAST; /* operators of the host */
+        if (round == ROUNDS_MAX || grows)
+            lib_raise(arena->scope, op->host ? DLC_INVALID_ARGUMENT : DLC_INTERNAL,
+                      "operator %s still expands after %d rounds: it seems to contain itself", op->name, round);
         now = graph_walk_run(arena, now, g->phase, NULL, pass_expand, NULL);
     }
     return now;

@@ -210,7 +210,7 @@ static void collect_edges(fuser *f) {
 
 /* Reductions that read every element once; a window or a scan reads it again and again. */
 static bool is_plain_reduction(const graph_node *node) {
-    return node->op->class_ == GRAPH_REDUCE && strncmp(node->op->name, "reduce_", 7) == 0 &&
+    return node->op->class_ == GRAPH_REDUCE && !node->op->host && strncmp(node->op->name, "reduce_", 7) == 0 &&
            strcmp(node->op->attribute[0].name, "axes") == 0;
 }
 

@@ -74,6 +74,9 @@ typedef struct graph_custom {
     const char *name;
     graph_custom_call *call;
     void *user;
+    /* Of an operator that the host registered, in place of call: the row and the node's attributes. */
+    const graph_op *op;
+    const graph_attribute *attribute;
 } graph_custom;
 
 struct graph {
@@ -91,10 +94,11 @@ struct graph {
     lib_vec(graph_constraint) constraints;
     lib_vec(graph *) subgraphs;
     lib_vec(graph_custom) customs; /* of the outermost graph */
+    struct graph_registry
+        *registry; /* of the outermost graph: what the host registered; NULL: nothing. Carried by all passes */
     lib_map cons;
     uint32_t phase;       /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
     uint32_t next_stream; /* counter for rng streams and effect tokens */
-    void *owner;          /* api.c: the public handle */
 };
 
 enum { GRAPH_BUILD = 1, GRAPH_SIMPLIFY = 2, GRAPH_BOUND = 4 };
@@ -146,6 +150,10 @@ void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *fo
 /* Functions for custom_call (ops_control.c). Adding one again is no mistake, another under its name is. find: NULL if unknown. */
 void graph_add_custom(graph *g, const char *name, graph_custom_call *call, void *user);
 const graph_custom *graph_find_custom(const graph *g, const char *name);
+/* What an opaque node calls, its strings in `arena`; raises DLC_NOT_FOUND. And the call: results are written, or a status. */
+graph_custom graph_custom_of(lib_arena *arena, const graph *g, const graph_node *node);
+dlc_status graph_custom_invoke(const graph_custom *custom, int inputs, const DLTensor *const *input, int outputs,
+                               DLTensor *const *output, lib_error *error);
 uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borrow);
 
 /* ---- text (text.c): prints and parses back, structurally equal:
@@ -159,6 +167,7 @@ void graph_print(lib_text *text, const graph *g);
 void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape); /* f32[n, 64] */
 void graph_print_node(lib_text *text, const graph *g, uint32_t node);             /* one line, no newline */
 graph *graph_parse(lib_arena *arena, lib_lexer *lexer);
+void graph_parse_in(graph *g, lib_lexer *lexer);     /* the same into an empty graph */
 void graph_verify(lib_scope *scope, const graph *g); /* verify.c; numbered invariants; raises DLC_INTERNAL */
 lib_hash128 graph_hash(const graph *g);              /* structure and constant identities */
 

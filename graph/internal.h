@@ -6,6 +6,8 @@
 
 /* ---- attributes by kind (attribute.c) */
 int graph_choice_count(const char *choices);
+int64_t graph_choice_find(const char *choices, const char *word); /* -1: it is none */
+const char *graph_choice_word(const char *choices, int64_t index, size_t *length);
 graph_attribute graph_attribute_default(graph *g, const graph_attribute_spec *spec); /* of a spec that has one */
 graph_attribute graph_attribute_parse(graph *g, lib_lexer *lexer, const graph_attribute_spec *spec);
 void graph_attribute_print(lib_text *text, const graph *g, const graph_attribute_spec *spec,

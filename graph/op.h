@@ -159,7 +159,8 @@ struct graph_op {
     double
         tolerance; /* of interpreter against reference, in ulp of the result dtype (scaled by terms for reductions) */
     const char *samples;
-    const char *doc; /* definition with shapes and dtypes; its source */
+    const char *doc;                     /* definition with shapes and dtypes; its source */
+    const struct graph_definition *host; /* of a row that the host registered (registry.h); NULL: of the table */
 };
 
 /* Public shape of a row's function, generated into <dlc/ops.h>: operands, then required attributes, then optional ones; lists are
@@ -169,7 +170,9 @@ struct graph_op {
  * scalar is the result's. */
 void graph_compute_row(graph_compute *compute);
 
-const graph_op *graph_op_find(const char *name);         /* NULL: unknown */
+const graph_op *graph_op_find(const char *name); /* of the table; NULL: unknown */
+/* The same, then what the host registered (registry.h) with the context that the graph is of. */
+const graph_op *graph_find_op(const graph *g, const char *name);
 extern const graph_op *const *const graph_op_families[]; /* NULL-terminated list of NULL-terminated rows (op.c) */
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype);
 bool graph_expands(const graph_node *node);                   /* composites; an `if` that names sizes */

@@ -1,7 +1,9 @@
 /* Control flow over sub-graphs (branches, loops, scans), and calls of host functions. None of them has a compute definition: jit runs them
  * between kernels. All values that a sub-graph uses are its inputs (graph.h: graph_new_subgraph). */
 #include "graph/build.h"
+#include "graph/internal.h"
 #include "graph/ops_common.h"
+#include "graph/registry.h"
 
 /* ---- shared ----------------------------------------------------------------------------------------------------- */
 
@@ -429,6 +431,31 @@ const graph_custom *graph_find_custom(const graph *g, const char *name) {
     for (uint32_t i = 0; i < outer->customs.count; i++)
         if (strcmp(outer->customs.data[i].name, name) == 0) return &outer->customs.data[i];
     return NULL;
+}
+
+graph_custom graph_custom_of(lib_arena *arena, const graph *g, const graph_node *node) {
+    const graph_op *op = node->op;
+    if (!op->host) {
+        const char *name = node->attribute[CUSTOM_TARGET].string;
+        const graph_custom *found = graph_find_custom(g, name);
+        if (!found)
+            lib_raise(arena->scope, DLC_NOT_FOUND, "%s: no host function is registered as \"%s\"", op->name, name);
+        graph_custom custom = *found;
+        custom.name = lib_arena_string(arena, custom.name);
+        return custom;
+    }
+    int count = 0;
+    while (op->attribute[count].name) count++;
+    graph_attribute *attribute = LIB_NEW_ARRAY(arena, graph_attribute, (size_t)count);
+    for (int i = 0; i < count; i++) attribute[i] = graph_attribute_copy(arena, &op->attribute[i], &node->attribute[i]);
+    return (graph_custom){.name = op->name, .op = op, .attribute = attribute};
+}
+
+dlc_status graph_custom_invoke(const graph_custom *custom, int inputs, const DLTensor *const *input, int outputs,
+                               DLTensor *const *output, lib_error *error) {
+    if (custom->op) return custom->op->host->invoke(custom->op->host, custom, inputs, input, outputs, output, error);
+    custom->call(custom->user, inputs, input, outputs, output);
+    return DLC_OK;
 }
 
 void graph_add_custom(graph *g, const char *name, graph_custom_call *call, void *user) {

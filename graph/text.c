@@ -384,7 +384,7 @@ static graph_id parse_constant(parser *p) {
 
 /* name ( operands, key=value ... ) */
 static graph_id parse_operator(parser *p, const char *name) {
-    const graph_op *op = graph_op_find(name);
+    const graph_op *op = graph_find_op(p->g, name);
     if (!op) lib_lexer_raise(p->lexer, "there is no operator %s", name);
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute] = {0};
     lib_vec(graph_id) input = {0};
@@ -462,10 +462,15 @@ graph *graph_parse_into(graph *g, lib_lexer *lexer) {
     lib_raise(outer, DLC_INVALID_ARGUMENT, "%s:%d: %s", lexer->source, p->line, inner.error.message);
 }
 
-graph *graph_parse(lib_arena *arena, lib_lexer *lexer) {
-    graph *g = graph_new(arena, NULL);
+void graph_parse_in(graph *g, lib_lexer *lexer) {
     lexer->dotted_names = true;
     if (lexer->at == lexer->start) lib_lexer_next(lexer);
     lib_lexer_expect(lexer, "graph");
-    return graph_parse_into(g, lexer);
+    graph_parse_into(g, lexer);
+}
+
+graph *graph_parse(lib_arena *arena, lib_lexer *lexer) {
+    graph *g = graph_new(arena, NULL);
+    graph_parse_in(g, lexer);
+    return g;
 }

@@ -182,6 +182,7 @@ graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const
     graph_walk walk = {.from = from, .to = graph_new(arena, NULL), .pass = pass, .user = user};
     walk.to->phase = phase;
     walk.to->next_stream = from->next_stream;
+    walk.to->registry = from->registry;
     walk.variables = LIB_NEW_ARRAY(arena, tir_expr, from->pool->variables.count);
     for (uint32_t i = 0; i < from->symbols.count; i++)
         carry_symbol(&walk, &from->symbols.data[i], values ? values[i] : INT64_MIN);

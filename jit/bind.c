@@ -251,8 +251,8 @@ static void request_kernels(jit_build *build) {
             build->produced[region->outputs[o]] = true;
         if (region->kind != GRAPH_REGION_KERNEL || build->parts[r] || region_is_empty(build, region)) continue;
         jit_key key;
-        tir_region *computation = jit_front_region(build, region, &key);
         jit_request *request = &build->requests[build->request_count];
+        tir_region *computation = jit_front_region(build, region, &key, &request->own);
         request->region = region;
         tir_region_work(computation, build->param_values, &request->operations, &request->bytes);
         request->kernel = jit_cache_claim(context, &key, &request->claimed);

@@ -5,15 +5,13 @@
 
 /* ---- binding */
 
-void jit_check_customs(lib_scope *scope, const graph *g) {
+void jit_check_customs(lib_arena *work, const graph *g) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
         if (node->op->class_ != GRAPH_OPAQUE) continue;
-        const char *name = node->attribute[graph_op_attribute(node->op, "target")].string;
-        if (!graph_find_custom(g, name))
-            lib_raise(scope, DLC_NOT_FOUND, "%s: no host function is registered as \"%s\"", node->op->name, name);
+        graph_custom_of(work, g, node);
     }
-    for (uint32_t i = 0; i < g->subgraphs.count; i++) jit_check_customs(scope, g->subgraphs.data[i]);
+    for (uint32_t i = 0; i < g->subgraphs.count; i++) jit_check_customs(work, g->subgraphs.data[i]);
 }
 
 static bool is_named(const graph_node *node, const char *name) {
@@ -84,8 +82,7 @@ static void bind_branch(jit_build *build, const graph_node *node, int which, jit
 void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node) {
     if (node->op->class_ == GRAPH_OPAQUE) {
         step->kind = JIT_STEP_CUSTOM;
-        step->custom = *graph_find_custom(build->bound, node->attribute[graph_op_attribute(node->op, "target")].string);
-        step->custom.name = lib_arena_string(&build->plan->arena, step->custom.name);
+        step->custom = graph_custom_of(&build->plan->arena, build->bound, node);
         return;
     }
     step->kind = is_loop(node) ? JIT_STEP_LOOP : JIT_STEP_IF;
@@ -134,9 +131,8 @@ static dlc_status run_custom(const running *run) {
         tensor[i] = jit_tensor_of_host(is, pointer_of(run, is));
         pointer[i] = &tensor[i];
     }
-    step->custom.call(step->custom.user, step->input_count, (const DLTensor *const *)pointer, step->output_count,
-                      pointer + step->input_count);
-    return DLC_OK;
+    return graph_custom_invoke(&step->custom, step->input_count, (const DLTensor *const *)pointer, step->output_count,
+                               pointer + step->input_count, run->error);
 }
 
 static dlc_status run_if(const running *run) {

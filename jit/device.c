@@ -267,9 +267,11 @@ static dlc_status call_custom(const running *run, const jit_step *step, char *me
     }
     LIB_TRY(synchronise(run));
     jit_session_leave(s);
-    step->custom.call(step->custom.user, step->input_count, (const DLTensor *const *)pointer, step->output_count,
-                      pointer + step->input_count);
-    LIB_TRY(jit_session_enter(s, run->error));
+    dlc_status status = graph_custom_invoke(&step->custom, step->input_count, (const DLTensor *const *)pointer,
+                                            step->output_count, pointer + step->input_count, run->error);
+    lib_error ignored;
+    dlc_status entered = jit_session_enter(s, status == DLC_OK ? run->error : &ignored);
+    if (status != DLC_OK || entered != DLC_OK) return status != DLC_OK ? status : entered;
     for (int o = 0; o < step->output_count; o++)
         LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_DEVICE, pointer_of(run, &step->outputs[o]),
                                 tensor[step->input_count + o].data, step->outputs[o].bytes));

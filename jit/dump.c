@@ -87,7 +87,7 @@ static void after_line(void *user, const char *line, const char *state) {
 static tir_kernel *lowered(dump *d, const graph_region *region, tir_schedule *schedule,
                            const tir_lower_options *options) {
     tir_region *rewritten;
-    return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, schedule, options, NULL);
+    return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, schedule, options, NULL, NULL);
 }
 
 /* As the compile option `schedule` takes it back. */
@@ -95,7 +95,7 @@ static void region_schedule(dump *d, const graph_region *region) {
     tir_schedule schedule;
     tir_region *what = computation(d, region), *rewritten;
     unsigned long long hash = (unsigned long long)tir_region_hash(what).low;
-    jit_lower_region(d->program, d->work, what, &rewritten, &schedule, NULL, NULL);
+    jit_lower_region(d->program, d->work, what, &rewritten, &schedule, NULL, NULL, NULL);
     lib_text_format(&d->text, "region %s #%016llx:\n%s", region->name, hash,
                     schedule.text.length ? schedule.text.data : "");
 }

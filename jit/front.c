@@ -51,12 +51,12 @@ void jit_front_free(dlc_program *program) {
     release(program->context, atomic_exchange(&program->front, NULL));
 }
 
-tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key) {
+tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own) {
     jit_front *front = build->front;
     uint32_t r = (uint32_t)(region - build->regions.data);
     if (!front) {
         tir_region *computation = jit_region_build(build, build->work, region);
-        *key = jit_region_key(build->program, computation);
+        *key = jit_region_key(build->program, build->work, computation, own);
         return computation;
     }
     if (!front->known) front->known = LIB_NEW_ARRAY(&front->arena, jit_front_known, build->regions.count + 1);
@@ -64,8 +64,9 @@ tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_k
     if (!known->computation || known->updates != build->updates[r]) {
         known->computation = jit_region_build(build, &front->arena, region);
         known->updates = build->updates[r];
-        known->key = jit_region_key(build->program, known->computation);
+        known->key = jit_region_key(build->program, &front->arena, known->computation, &known->own);
     }
     *key = known->key;
+    *own = known->own;
     return known->computation;
 }

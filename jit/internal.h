@@ -7,11 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+typedef struct jit_own { /* the host's schedule of a region; NULL: it has none */
+    const char *text;
+    size_t length;
+} jit_own;
+
 typedef struct jit_request { /* one kernel that the plan calls */
     const graph_region *region;
     jit_kernel *kernel;
     bool claimed, pinned;
     double operations, bytes; /* of one run, for the profile */
+    jit_own own;
 } jit_request;
 
 typedef struct jit_link { /* where a value without bytes of its own lies */
@@ -30,6 +36,7 @@ typedef struct jit_front_known { /* of one region */
     tir_region *computation;     /* NULL: not made yet */
     int updates;                 /* as build->updates was then */
     jit_key key;
+    jit_own own;
 } jit_front_known;
 
 typedef struct jit_front { /* what does not depend on sizes that are parameters, see front.c */
@@ -85,7 +92,7 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
 /* front.c: build->front with this key, if memory is not refused; back to the program, or gone. */
 void jit_front_take(jit_build *build, const int64_t *key, size_t count);
 void jit_front_give(jit_build *build, bool good);
-tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key);
+tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own);
 void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);
 
@@ -133,23 +140,25 @@ typedef struct jit_loop_port { /* what a loop needs of the place where it runs *
 dlc_status jit_run_loop(const jit_step *step, char **pointers, char *scratch, const jit_loop_port *port);
 
 /* Raises when a custom call names a function that nobody registered. */
-void jit_check_customs(lib_scope *scope, const graph *g);
+void jit_check_customs(lib_arena *work, const graph *g);
 
 bool jit_is_constant(void *build, graph_id value);
 
-jit_key jit_region_key(dlc_program *program, tir_region *region);
+/* Asks the host for the region's schedule; its text is the program's or in `arena`. Raises. */
+jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *region, jit_own *own);
 /* Claimed requests are compiled, all are waited for and pinned (see requests[].pinned, also on failure). */
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error);
 /* schedules.c: the sections of the host's text; raises when they are malformed. The lines for a region (by hash, else by name), which
- * counts as used; NULL: none. Then what no region has used goes to the log. */
+ * counts as used; else what a registered function of the host answers. Then what no region has used goes to the log. */
 void jit_parse_schedules(dlc_program *program, const char *text);
-const char *jit_own_schedule(dlc_program *program, const tir_region *region, size_t *length);
+jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region);
 void jit_report_schedules(dlc_program *program);
 
-/* Schedule (the program's own text for the region, or the target's rules) and loop IR. `rewritten`: the region after the rewrite
- * section. `host`: for it, in place of the context's target. */
+/* Schedule (the host's for the region, or the target's rules) and loop IR. `rewritten`: the region after the rewrite section. `own`: what
+ * jit_own_schedule said; NULL: to be asked. `host`: for it, in place of the context's target. */
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
-                             tir_schedule *schedule, const tir_lower_options *options, const jit_host *host);
+                             tir_schedule *schedule, const tir_lower_options *options, const jit_own *own,
+                             const jit_host *host);
 
 /* Bytes of a value of the bound graph: shape evaluated with the parameters' values. Raises on overflow. */
 size_t jit_value_bytes(jit_build *build, graph_id value);

@@ -5,15 +5,14 @@ enum { KERNELS_PER_MODULE = 16 };
 
 /* ---- keys */
 
-jit_key jit_region_key(dlc_program *program, tir_region *region) {
+jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *region, jit_own *own) {
     jit_key key;
     memset(&key, 0, sizeof key);
     region->excess_precision = !program->options.no_excess_precision;
     key.computation = tir_region_hash(region);
     key.machine = program->context->machine_hash;
-    size_t length;
-    const char *own = jit_own_schedule(program, region, &length);
-    if (own) key.schedule = lib_hash_bytes(own, length, (lib_hash128){7, 7});
+    *own = jit_own_schedule(program, arena, region);
+    if (own->text) key.schedule = lib_hash_bytes(own->text, own->length, (lib_hash128){7, 7});
     key.threads = program->context->width;
     key.options = !program->options.no_excess_precision;
     return key;
@@ -61,7 +60,8 @@ static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena,
 }
 
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
-                             tir_schedule *schedule, const tir_lower_options *given, const jit_host *host) {
+                             tir_schedule *schedule, const tir_lower_options *given, const jit_own *asked,
+                             const jit_host *host) {
     dlc_context *context = program->context;
     const target *by = host ? host->target : context->target;
     tir_lower_options options = {.machine = host ? &host->machine : &context->machine,
@@ -73,9 +73,9 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     }
     region->excess_precision = !program->options.no_excess_precision;
     tir_schedule_init(schedule, arena);
-    size_t length = 0;
-    const char *own = host ? NULL : jit_own_schedule(program, region, &length);
-    if (!own && by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
+    jit_own own = {NULL, 0};
+    if (!host) own = asked ? *asked : jit_own_schedule(program, arena, region);
+    if (!own.text && by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
         lib_error error;
         tir_kernel *kernel =
             lower_by_rules(by, host ? 1 : context->width, arena, region, rewritten, schedule, &options, &error);
@@ -86,7 +86,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
         atomic_fetch_add_explicit(&context->interpreted_regions, 1, memory_order_relaxed);
         tir_schedule_init(schedule, arena);
     }
-    if (own) lib_text_format(&schedule->text, "%.*s\n", (int)length, own);
+    if (own.text) lib_text_format(&schedule->text, "%.*s\n", (int)own.length, own.text);
     *rewritten = tir_region_copy(arena, region);
     tir_schedule_rewrite(*rewritten, schedule, NULL);
     return tir_lower(arena, region, schedule, &options);
@@ -161,7 +161,8 @@ static void lower_module(module_job *job, int first, int last, const jit_host *h
         if (out_of_budget(build, &error)) lib_raise_error(arena->scope, &error);
         tir_region *region = jit_region_build(build, arena, request->region);
         uint64_t plain = atomic_load(&build->program->context->interpreted_regions);
-        lowered[i] = jit_lower_region(build->program, arena, region, &regions[i].rewritten, &schedule, NULL, host);
+        lowered[i] = jit_lower_region(build->program, arena, region, &regions[i].rewritten, &schedule, NULL,
+                                      &request->own, host);
         regions[i].shares = find_shares(arena, region, &schedule);
         regions[i].plain = atomic_load(&build->program->context->interpreted_regions) != plain;
     }

@@ -1,6 +1,7 @@
 /* Programs: a compiled graph, before any shape is known. */
 #include "jit/internal.h"
 
+#include "graph/rewrite.h"
 #include "graph/winograd.h"
 
 /* ---- compile */
@@ -60,16 +61,33 @@ static jit_argument *describe_arguments(lib_arena *arena, const graph *g, uint32
     return arguments;
 }
 
+static graph *decompose(lib_arena *work, const graph *g) {
+    graph *expanded = graph_decompose(work, g);
+    check_symbols(work->scope, expanded); /* composites may count */
+    return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? expanded : graph_simplify(work, expanded);
+}
+
+/* What the host registered comes before composites are expanded, and again when the graph is simple; then there may be composites
+ * again. */
+static graph *expand(lib_arena *work, const graph *source) {
+    const graph *first = graph_apply_rules(work, graph_apply_passes(work, source, false));
+    graph *simple = decompose(work, first), *g = simple;
+    const graph *rewritten = graph_apply_rules(work, g);
+    if (rewritten != g) g = decompose(work, rewritten);
+    const graph *passed = graph_apply_passes(work, g, true);
+    if (passed != g) g = decompose(work, passed);
+    if (first != source || g != simple) jit_check_customs(work, g);
+    return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? g : graph_hoist(work, g);
+}
+
 /* Passes run in `work`; the program keeps copies: the host may destroy its graph, whose constants passes share. */
 static void compile_in_scope(dlc_program *program, lib_arena *work, const graph *source, const char *schedule) {
     lib_arena *arena = &program->arena;
     graph *init = NULL, *rest = NULL;
     bool verify = lib_environment_verify() > 0;
     if (verify) graph_verify(work->scope, source);
-    jit_check_customs(work->scope, source);
-    graph *g = graph_decompose(work, source);
-    check_symbols(work->scope, g); /* composites may count */
-    if (!lib_environment_lists(LIB_ENV_DISABLE, "simplify")) g = graph_hoist(work, graph_simplify(work, g));
+    jit_check_customs(work, source);
+    graph *g = expand(work, source);
     if (program->options.winograd) g = graph_winograd(work, g, &program->context->machine);
     if (verify) graph_verify(work->scope, g);
     program->ordinary_inputs = (int)g->inputs.count;

@@ -3,8 +3,11 @@
  *   region #HASH:         for the region that computes just this, whatever its name; 16 hexadecimal digits
  *   region NAME #HASH:    the same; where several regions compute that, first the one of the name
  * The form is that of the dump "schedule". What regions there are depends on shapes, so a section that no region of a plan wants is
- * no error: it is told to the log, once. */
+ * no error: it is told to the log, once. Regions without a section are shown to the functions that the host registered for that
+ * (<dlc/extend.h>). */
 #include "jit/internal.h"
+
+#include "graph/registry.h"
 
 struct jit_section {
     const char *header; /* as the host wrote it, for messages */
@@ -103,7 +106,31 @@ static int how_well(const jit_section *section, const char *name, uint64_t hash)
     return named;
 }
 
-const char *jit_own_schedule(dlc_program *program, const tir_region *region, size_t *length) {
+/* What functions that the host registered answer; the first answer counts. */
+static jit_own ask_host(const dlc_context *context, lib_arena *arena, const tir_region *region) {
+    const graph_definition *const *asked = graph_registry_list(arena, &context->handles.registry, GRAPH_SCHEDULE);
+    if (!*asked) return (jit_own){NULL, 0};
+    const tir_machine *machine = &context->machine;
+    lib_text stages;
+    lib_text_init(&stages, arena);
+    tir_region_print(&stages, region);
+    const dlc_region described = {.name = region->name,
+                                  .hash = tir_region_hash(region).low,
+                                  .stages = stages.data,
+                                  .target = context->target->name,
+                                  .cores = machine->cores,
+                                  .vector_bytes = machine->vector_bytes,
+                                  .l1 = machine->l1,
+                                  .l2 = machine->l2,
+                                  .l3 = machine->l3};
+    for (; *asked; asked++) {
+        const char *text = graph_ask_schedule(*asked, arena, &described);
+        if (text) return (jit_own){text, strlen(text)};
+    }
+    return (jit_own){NULL, 0};
+}
+
+jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region) {
     uint64_t hash = program->section_count ? tir_region_hash(region).low : 0;
     jit_section *best = NULL;
     int best_fit = 0;
@@ -115,10 +142,9 @@ const char *jit_own_schedule(dlc_program *program, const tir_region *region, siz
         best = section;
         best_fit = fit;
     }
-    if (!best) return NULL;
+    if (!best) return ask_host(program->context, arena, region);
     atomic_store_explicit(&best->used, true, memory_order_relaxed);
-    *length = best->length;
-    return best->body;
+    return (jit_own){best->body, best->length};
 }
 
 void jit_report_schedules(dlc_program *program) {

@@ -284,7 +284,16 @@ typedef struct tir_names {
     tir_expr (*variable)(void *user, const char *name); /* 0: unknown */
     bool (*tensor)(void *user, const char *name, uint32_t *id, tir_dtype *dtype, int *rank);
     void *user;
+    /* What a notation may have beside that (graph/notation.c); each may be NULL. */
+    bool (*dtype)(void *user, const char *name, tir_dtype *dtype); /* of casts: more names of element types */
+    bool (*number)(void *user, const char *name, bool *fraction, int64_t *integer, double *number); /* as a literal */
+    /* After "name(": what stands up to and with ")"; 0: no function of the notation. */
+    tir_expr (*call)(void *user, lib_lexer *lexer, const char *name, tir_dtype want);
+    /* What `...` as the first index stands for, its number; and what a load is made of, in place of tir_load. */
+    int (*leading)(void *user, lib_lexer *lexer, uint32_t tensor, tir_expr *index);
+    tir_expr (*load)(void *user, uint32_t tensor, int rank, const tir_expr *index, tir_expr guard, tir_expr other);
 } tir_names;
+#define TIR_ANY_DTYPE ((tir_dtype)UINT8_MAX) /* as `expected`: a literal alone is an index, or f32 with a fraction */
 tir_expr tir_parse_expr(tir_pool *pool, lib_lexer *lexer, const tir_names *names, tir_dtype expected);
 
 #endif

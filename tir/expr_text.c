@@ -5,6 +5,8 @@
  *   && and || are of bool; every other operator without a sign is written as a call: xor(a, b), sqrt(x)
  *   x[i, k]   x[i, k where guard else v]   cast.f32(x)   bitcast.i32(x)   acc(0):f32   true   1.5:f32   nan:f32   7
  *
+ * Read, too, but never printed: a > b, a >= b, -x.
+ *
  * A literal without suffix has the dtype its place demands: that of the other operand, of the tensor, of the call's
  * result. Where the place demands nothing it is an index (or f32 if it has a fraction). */
 #include "tir/arith.h"
@@ -12,20 +14,22 @@
 
 #include <math.h>
 
-#define UNKNOWN ((tir_dtype)UINT8_MAX) /* a place that demands no dtype */
+#define UNKNOWN TIR_ANY_DTYPE /* a place that demands no dtype */
 #define NESTING 1000
 
 typedef struct infix {
     const char *sign;
     tir_op op;
     int level; /* of binding */
-    bool of_bool;
+    bool of_bool, swapped;
 } infix;
 
 static const infix infixes[] = {
-    {"||", TIR_OR, 1, true},  {"&&", TIR_AND, 2, true}, {"==", TIR_EQ, 3, false}, {"!=", TIR_NE, 3, false},
-    {"<=", TIR_LE, 3, false}, {"<", TIR_LT, 3, false},  {"+", TIR_ADD, 4, false}, {"-", TIR_SUB, 4, false},
-    {"*", TIR_MUL, 5, false}, {"/", TIR_DIV, 5, false}, {"%", TIR_REM, 5, false},
+    {"||", TIR_OR, 1, true, false},  {"&&", TIR_AND, 2, true, false}, {"==", TIR_EQ, 3, false, false},
+    {"!=", TIR_NE, 3, false, false}, {"<=", TIR_LE, 3, false, false}, {"<", TIR_LT, 3, false, false},
+    {">=", TIR_LE, 3, false, true},  {">", TIR_LT, 3, false, true}, /* read, never printed */
+    {"+", TIR_ADD, 4, false, false}, {"-", TIR_SUB, 4, false, false}, {"*", TIR_MUL, 5, false, false},
+    {"/", TIR_DIV, 5, false, false}, {"%", TIR_REM, 5, false, false},
 };
 #define INFIXES (int)(sizeof infixes / sizeof *infixes)
 
@@ -230,6 +234,8 @@ static tir_expr parse_settled(parser *p, tir_dtype want) {
 
 static tir_dtype parse_dtype(parser *p, const char *name) {
     dlc_dtype dtype;
+    tir_dtype more;
+    if (p->names->dtype && p->names->dtype(p->names->user, name, &more)) return more;
     if (strcmp(name, "index") == 0) return TIR_INDEX;
     if (!lib_dtype_parse(name, &dtype)) lib_lexer_raise(p->lexer, "unknown dtype '%s'", name);
     return (tir_dtype)dtype;
@@ -262,9 +268,11 @@ static operand parse_load(parser *p, const char *name) {
     if (!p->names->tensor || !p->names->tensor(p->names->user, name, &id, &dtype, &rank))
         lib_lexer_raise(p->lexer, "unknown tensor '%s'", name);
     tir_expr index[DLC_MAX_RANK * 2], guard = 0, other = 0;
-    for (int i = 0; i < rank; i++) {
+    bool has_leading = p->names->leading && lib_lexer_is(p->lexer, ".");
+    int leading = has_leading ? p->names->leading(p->names->user, p->lexer, id, index) : 0;
+    for (int i = leading; i < rank; i++) {
         if (i == DLC_MAX_RANK * 2) lib_lexer_raise(p->lexer, "'%s' has too many dimensions", name);
-        if (i) lib_lexer_expect(p->lexer, ",");
+        if (i || has_leading) lib_lexer_expect(p->lexer, ",");
         index[i] = parse_settled(p, TIR_INDEX);
     }
     if (lib_lexer_accept(p->lexer, "where")) {
@@ -273,6 +281,7 @@ static operand parse_load(parser *p, const char *name) {
         other = parse_settled(p, dtype);
     }
     lib_lexer_expect(p->lexer, "]");
+    if (p->names->load) return (operand){.e = p->names->load(p->names->user, id, rank, index, guard, other)};
     return (operand){.e = tir_load(p->pool, id, dtype, rank, index, guard, other)};
 }
 
@@ -326,14 +335,39 @@ static operand parse_named(parser *p, tir_dtype want) {
             return parse_conversion(p, op, parse_dtype(p, lib_lexer_name(lexer)));
     }
     if (lib_lexer_accept(lexer, "[")) return parse_load(p, name);
-    if (lib_lexer_accept(lexer, "(")) return parse_call(p, name, want);
+    if (lib_lexer_accept(lexer, "(")) {
+        tir_expr e = p->names->call ? p->names->call(p->names->user, lexer, name, want) : 0;
+        return e ? (operand){.e = e} : parse_call(p, name, want);
+    }
+    operand x = {.loose = true};
+    if (p->names->number && p->names->number(p->names->user, name, &x.fraction, &x.integer, &x.number)) return x;
     tir_expr variable = p->names->variable ? p->names->variable(p->names->user, name) : 0;
     if (!variable) lib_lexer_raise(lexer, "unknown name '%s'", name);
     return (operand){.e = variable};
 }
 
+/* A sign of something that is no number. */
+static bool negates(const lib_lexer *lexer) {
+    if (!lib_lexer_is(lexer, "-")) return false;
+    lib_lexer ahead = *lexer;
+    lib_lexer_next(&ahead);
+    return ahead.kind != LIB_INTEGER && ahead.kind != LIB_FLOAT && !lib_lexer_is(&ahead, "inf") &&
+           !lib_lexer_is(&ahead, "nan") && !lib_lexer_is(&ahead, "-");
+}
+
 static operand parse_primary(parser *p, tir_dtype want) {
     lib_lexer *lexer = p->lexer;
+    if (negates(lexer)) {
+        lib_lexer_next(lexer);
+        operand x = parse_primary(p, want);
+        if (x.loose)
+            return (operand){.loose = true,
+                             .fraction = x.fraction,
+                             .integer = (int64_t)(0 - (uint64_t)x.integer),
+                             .number = -x.number};
+        bool index = tir_dtype_of(p->pool, x.e) == TIR_INDEX;
+        return (operand){.e = index ? tir_mul(p->pool, x.e, tir_index(p->pool, -1)) : tir_unary(p->pool, TIR_NEG, x.e)};
+    }
     if (lib_lexer_accept(lexer, "(")) {
         if (++p->nesting > NESTING) lib_lexer_raise(lexer, "expression is nested deeper than %d", NESTING);
         operand x = parse_level(p, 1, want);
@@ -366,7 +400,7 @@ static operand parse_level(parser *p, int level, tir_dtype want) {
         if (tir_dtype_of(p->pool, a) != tir_dtype_of(p->pool, b))
             lib_lexer_raise(p->lexer, "operands of '%s' are %s and %s", row->sign,
                             tir_dtype_name(tir_dtype_of(p->pool, a)), tir_dtype_name(tir_dtype_of(p->pool, b)));
-        left = (operand){.e = tir_binary(p->pool, row->op, a, b)};
+        left = (operand){.e = row->swapped ? tir_binary(p->pool, row->op, b, a) : tir_binary(p->pool, row->op, a, b)};
     }
     return left;
 }

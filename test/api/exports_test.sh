@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the libraries let a linker see is the public header's functions: all of them, and nothing else. In both forms.
+# What the libraries let a linker see is the public headers' functions: all of them, and nothing else. In both forms.
 set -u
 : "${OUT:=build/release}" "${CC:=cc}"
 passed=0 failed=0
@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # Declarations end in `);` and may span lines; the name is what stands before the first parenthesis.
-printf '#include <dlc/dlc.h>\n' | "$CC" -E -P -Iinclude -I"$OUT/gen" '-D__attribute__(x)=DECLARED' -x c - | tr '\n' ' ' |
+printf '#include <dlc/extend.h>\n' | "$CC" -E -P -Iinclude -I"$OUT/gen" '-D__attribute__(x)=DECLARED' -x c - | tr '\n' ' ' |
     tr ';' '\n' | sed -n 's/^.*DECLARED *[^(]*[ *]\(dlc_[a-z0-9_]*\)(.*$/\1/p' | sort -u >"$work/declared"
 [ "$(wc -l <"$work/declared")" -gt 100 ]
 report 'the header declares functions' $?

@@ -1,5 +1,5 @@
 /* The public header alone, as C11 and, from the same source, as C++17: what a host writes compiles in both and links. */
-#include <dlc/dlc.h>
+#include <dlc/extend.h>
 #include <dlc/files.h>
 
 #include <setjmp.h>
@@ -43,6 +43,39 @@ static void test_options_start_with_their_size(void **state) {
     assert_int_equal(convolution.struct_size, sizeof convolution);
     assert_null(context.allocator);
     assert_int_equal(offsetof(dlc_context_options, struct_size), 0);
+}
+
+static dlc_status give_input(void *user, dlc_callback *callback, int count, dlc_value *results) {
+    (void)user;
+    (void)count;
+    results[0] = dlc_callback_input(callback, 0);
+    return DLC_OK;
+}
+
+static void test_extensions(void **state) {
+    (void)state;
+    dlc_context *context = NULL;
+    dlc_graph *graph = NULL;
+    dlc_operator_options options = DLC_OPERATOR_OPTIONS_INIT;
+    dlc_rule_options rule = DLC_RULE_OPTIONS_INIT;
+    dlc_pass_options pass = DLC_PASS_OPTIONS_INIT;
+    dlc_schedule_options schedule = DLC_SCHEDULE_OPTIONS_INIT;
+    assert_int_equal(rule.struct_size + pass.struct_size + schedule.struct_size,
+                     sizeof rule + sizeof pass + sizeof schedule);
+    options.name = "itself";
+    options.operands = "x";
+    options.shape = "T[n] -> T[n]";
+    options.expand = give_input;
+    assert_int_equal(dlc_context_create(NULL, &context), DLC_OK);
+    assert_int_equal(dlc_operator_register(context, &options), DLC_OK);
+    assert_int_equal(dlc_graph_create(context, &graph), DLC_OK);
+    dlc_dim shape[1] = {{0, "n"}};
+    dlc_value x = dlc_input(graph, "x", DLC_F32, 1, shape);
+    dlc_setting axis = dlc_set_integer("axis", 0);
+    assert_true(dlc_value_ok(dlc_apply(graph, "itself", 1, &x, 0, NULL)));
+    assert_true(dlc_value_ok(dlc_apply(graph, "softmax", 1, &x, 1, &axis)));
+    dlc_graph_destroy(graph);
+    dlc_context_destroy(context);
 }
 
 static void test_value_is_small(void **state) {
@@ -99,6 +132,7 @@ int main(void) {
         cmocka_unit_test(test_versions_agree),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_options_start_with_their_size),
+        cmocka_unit_test(test_extensions),
         cmocka_unit_test(test_value_is_small),
         cmocka_unit_test(test_null_is_accepted_by_destroy),
         cmocka_unit_test(test_a_small_program),

@@ -70,7 +70,7 @@ static tir_expr parsed_into(tir_pool *p, const char *text, tir_dtype expected, b
     lib_lexer_init(&lexer, p->arena, "<test>", text, strlen(text));
     lexer.dotted_names = dotted;
     if (lexer.kind == LIB_END && *text) lib_lexer_next(&lexer);
-    tir_names names = {variable_named, tensor_named, p};
+    tir_names names = {.variable = variable_named, .tensor = tensor_named, .user = p};
     tir_expr e = tir_parse_expr(p, &lexer, &names, expected);
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "text after the expression");
     return e;
@@ -428,7 +428,7 @@ static void bad_text(void **unused) {
     refuse("i%-2", "division of an index by -2");
     refuse("4611686018427387904*4", "overflows");
     refuse("i i", "text after");
-    refuse("-i", "number after '-'");
+    refuse("- -i", "number after '-'");
     refuse("exp(i", "expected");
     char deep[8001];
     memset(deep, '(', 8000);
@@ -436,6 +436,10 @@ static void bad_text(void **unused) {
     refuse(deep, "nested deeper");
     ENTERED;
     assert_string_equal(printed(parsed("3 < f")), "3:f32 < f");
+    assert_int_equal(parsed("f > g"), parsed("g < f"));
+    assert_int_equal(parsed("f >= 2"), parsed("2:f32 <= f"));
+    assert_int_equal(parsed("-f * g"), parsed("neg(f) * g"));
+    assert_int_equal(parsed("j - -i"), parsed("j + i"));
 }
 
 /* Numbers at the end of 64 bits: an answer or a refusal, never undefined behaviour. */

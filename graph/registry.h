@@ -1,0 +1,59 @@
+/* What the host registered with a context: operators, rewrite rules, passes, schedules. Definitions are made aside, checked, and
+ * then put in front of a list that readers walk without a lock; they stay, unchanged, until the context goes. Nodes, programs and
+ * schedules point at them. The functions of the host behind them are known to api_extend.c (and jit) alone. */
+#ifndef GRAPH_REGISTRY_H
+#define GRAPH_REGISTRY_H
+
+#include "graph/op.h"
+
+#include <stdatomic.h>
+
+typedef enum graph_definition_kind { GRAPH_OPERATOR, GRAPH_RULE, GRAPH_PASS, GRAPH_SCHEDULE } graph_definition_kind;
+
+typedef struct graph_notation graph_notation; /* notation.h */
+typedef struct graph_rule graph_rule;         /* rewrite.h */
+
+typedef struct graph_definition {
+    struct graph_definition *next; /* the one before it */
+    graph_definition_kind kind;
+    const char *name;
+    lib_arena arena; /* it and all that it holds */
+    struct dlc_context *context;
+    graph_op op;                    /* OPERATOR */
+    const graph_notation *notation; /* OPERATOR: NULL: shape rule and meaning are functions of the host */
+    const graph_rule *rule;         /* RULE */
+    bool late;                      /* PASS: after composites are expanded */
+    bool trial;                     /* OPERATOR: being defined, and tried on operands of any size */
+    const void *functions;          /* of the host, see api_extend.c */
+    /* OPERATOR: a C function of the host; NULL: none. */
+    dlc_status (*invoke)(const struct graph_definition *definition, const graph_custom *custom, int inputs,
+                         const DLTensor *const *input, int outputs, DLTensor *const *output, lib_error *error);
+    void *user;
+    void (*release)(void *user); /* may be NULL */
+} graph_definition;
+
+typedef struct graph_registry {
+    lib_mutex mutex; /* of those who add */
+    _Atomic(graph_definition *) newest;
+} graph_registry;
+
+void graph_registry_init(graph_registry *registry);
+void graph_registry_free(graph_registry *registry,
+                         const dlc_allocator *allocator); /* calls release of each, newest first */
+/* A definition to be filled in; NULL when memory is refused. It is given up with graph_definition_free, which does not release, or
+ * becomes the registry's. Its arena has no scope. */
+graph_definition *graph_definition_new(const dlc_allocator *allocator, graph_definition_kind kind);
+void graph_definition_free(graph_definition *definition, const dlc_allocator *allocator);
+/* False: there is one of that kind and name. */
+bool graph_registry_add(graph_registry *registry, graph_definition *definition);
+/* NULL: none. */
+const graph_definition *graph_registry_find(const graph_registry *registry, graph_definition_kind kind,
+                                            const char *name);
+/* All of a kind in the order in which they were registered, NULL behind the last. */
+const graph_definition *const *graph_registry_list(lib_arena *arena, const graph_registry *registry,
+                                                   graph_definition_kind kind);
+
+/* Raises unless `name` may be an operator's: [a-z][a-z0-9_]*, at most 63 characters, not one of the table or of the text form. */
+void graph_check_operator_name(lib_arena *arena, const char *name);
+
+#endif

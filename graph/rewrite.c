@@ -1,0 +1,395 @@
+/* Rewrite rules of the host; see rewrite.h. */
+#include "graph/rewrite.h"
+
+#include "graph/build.h"
+#include "graph/internal.h"
+
+#include <math.h>
+
+enum {
+    ROUNDS_MAX = 16,
+    NESTING = 32,
+    GROWTH =
+        16, /* a graph that has grown by this factor, and by GROWTH_LEAST nodes, is one that rules let grow for ever */
+    GROWTH_LEAST = 1 << 14
+};
+
+typedef enum pattern_kind { PATTERN_VARIABLE, PATTERN_NUMBER, PATTERN_CALL } pattern_kind;
+
+typedef struct attribute_pattern {
+    bool given;
+    const char *variable; /* NULL: the value */
+    graph_attribute value;
+} attribute_pattern;
+
+typedef struct pattern {
+    pattern_kind kind;
+    const char *name;
+    double number;
+    const graph_op *op;
+    int inputs;
+    struct pattern **input;
+    attribute_pattern *attribute; /* one per spec of the row */
+} pattern;
+
+struct graph_rule {
+    const pattern *pattern, *replacement; /* replacement NULL: */
+    graph_replace *replace;
+};
+
+/* ---- parsing --------------------------------------------------------------------------------------------------- */
+
+typedef struct parser {
+    lib_arena *arena;
+    lib_lexer lexer;
+    graph *g; /* for lookup and values of attributes */
+    int nesting;
+} parser;
+
+static bool is_number(const lib_lexer *lexer) {
+    return lexer->kind == LIB_INTEGER || lexer->kind == LIB_FLOAT || lib_lexer_is(lexer, "-");
+}
+
+/* A name that is no value of the attribute's kind stands for what is found. */
+static bool is_variable(const lib_lexer *lexer, const graph_attribute_spec *spec) {
+    dlc_dtype dtype;
+    if (lexer->kind != LIB_NAME) return false;
+    if (spec->kind == GRAPH_ATTR_BOOL) return !lib_lexer_is(lexer, "true") && !lib_lexer_is(lexer, "false");
+    if (spec->kind == GRAPH_ATTR_DTYPE) return !lib_dtype_parse(lexer->text, &dtype);
+    if (spec->kind == GRAPH_ATTR_FLOAT) return !lib_lexer_is(lexer, "inf") && !lib_lexer_is(lexer, "nan");
+    if (spec->kind != GRAPH_ATTR_ENUM) return true;
+    size_t length = strlen(lexer->text);
+    for (const char *word = spec->choices; *word; word += strcspn(word, " "), word += strspn(word, " "))
+        if (strcspn(word, " ") == length && strncmp(word, lexer->text, length) == 0) return false;
+    return true;
+}
+
+static void parse_attribute(parser *p, pattern *call, const char *name) {
+    int at = graph_op_attribute(call->op, name);
+    if (at < 0) lib_lexer_raise(&p->lexer, "operator %s has no attribute %s", call->op->name, name);
+    const graph_attribute_spec *spec = &call->op->attribute[at];
+    attribute_pattern *out = &call->attribute[at];
+    if (out->given) lib_lexer_raise(&p->lexer, "attribute %s is given twice", name);
+    out->given = true;
+    if (spec->kind == GRAPH_ATTR_SUBGRAPH || spec->kind == GRAPH_ATTR_CONSTANT)
+        lib_lexer_raise(&p->lexer, "attribute %s cannot stand in a rule", name);
+    if (is_variable(&p->lexer, spec))
+        out->variable = lib_lexer_name(&p->lexer);
+    else if (spec->kind == GRAPH_ATTR_DIMS)
+        lib_lexer_raise(&p->lexer, "attribute %s: expected a name for it: %s=s", name, name);
+    else
+        out->value = graph_attribute_parse(p->g, &p->lexer, spec);
+}
+
+static pattern *parse_pattern(parser *p);
+
+static void parse_call(parser *p, pattern *call) {
+    lib_lexer *lexer = &p->lexer;
+    lib_vec(pattern *) inputs = {0};
+    size_t specs = 0;
+    call->op = graph_find_op(p->g, call->name);
+    if (!call->op) lib_lexer_raise(lexer, "there is no operator %s", call->name);
+    if (graph_is_source(call->op)) lib_lexer_raise(lexer, "%s cannot stand in a rule", call->name);
+    while (call->op->attribute[specs].name) specs++;
+    call->attribute = LIB_NEW_ARRAY(p->arena, attribute_pattern, specs);
+    bool attributes_began = false;
+    for (bool first = true; !lib_lexer_accept(lexer, ")"); first = false) {
+        if (!first) lib_lexer_expect(lexer, ",");
+        lib_lexer ahead = *lexer;
+        bool named = ahead.kind == LIB_NAME;
+        lib_lexer_next(&ahead);
+        if (named && lib_lexer_is(&ahead, "=")) {
+            const char *name = lib_lexer_name(lexer);
+            lib_lexer_expect(lexer, "=");
+            parse_attribute(p, call, name);
+            attributes_began = true;
+            continue;
+        }
+        if (attributes_began) lib_lexer_raise(lexer, "operands come before attributes");
+        pattern *input = parse_pattern(p);
+        lib_vec_push(p->arena, &inputs, input);
+    }
+    call->input = inputs.data;
+    call->inputs = (int)inputs.count;
+    if (call->inputs < call->op->min_inputs || (call->op->max_inputs >= 0 && call->inputs > call->op->max_inputs))
+        lib_lexer_raise(lexer, "%s: %d operands, expected %d to %d", call->name, call->inputs, call->op->min_inputs,
+                        call->op->max_inputs);
+    for (size_t i = 0; i < specs; i++)
+        if (!call->op->attribute[i].initial && !call->attribute[i].given)
+            lib_lexer_raise(lexer, "%s: attribute %s is required: %s=name takes any", call->name,
+                            call->op->attribute[i].name, call->op->attribute[i].name);
+}
+
+static pattern *parse_pattern(parser *p) {
+    pattern *out = LIB_NEW(p->arena, pattern);
+    if (++p->nesting > NESTING) lib_lexer_raise(&p->lexer, "nested deeper than %d", NESTING);
+    if (is_number(&p->lexer)) {
+        out->kind = PATTERN_NUMBER;
+        out->number = lib_lexer_number(&p->lexer);
+    } else {
+        out->name = lib_lexer_name(&p->lexer);
+        if (lib_lexer_accept(&p->lexer, "(")) {
+            out->kind = PATTERN_CALL;
+            parse_call(p, out);
+        }
+    }
+    p->nesting--;
+    return out;
+}
+
+static const pattern *parse_text(lib_arena *arena, graph *g, const char *what, const char *text) {
+    parser p = {.arena = arena, .g = g};
+    lib_lexer_init(&p.lexer, arena, what, text, strlen(text));
+    lib_lexer_next(&p.lexer);
+    const pattern *out = parse_pattern(&p);
+    if (p.lexer.kind != LIB_END) lib_lexer_raise(&p.lexer, "expected the end of the %s", what);
+    return out;
+}
+
+/* What a pattern would find, for the check of the replacement: names only. */
+static void list_names(lib_arena *arena, graph_match *m, const pattern *p) {
+    bool full = m->values == GRAPH_MATCH_NAMES || m->attributes == GRAPH_MATCH_NAMES;
+    if (p->kind != PATTERN_NUMBER && full)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "the pattern has more than %d names", GRAPH_MATCH_NAMES);
+    if (p->kind == PATTERN_VARIABLE) m->value[m->values++].name = p->name;
+    for (int i = 0; i < p->inputs; i++) list_names(arena, m, p->input[i]);
+    for (int i = 0; p->op && p->op->attribute[i].name; i++) {
+        if (!p->attribute[i].variable) continue;
+        if (m->attributes == GRAPH_MATCH_NAMES)
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "the pattern has more than %d names", GRAPH_MATCH_NAMES);
+        m->attribute[m->attributes].name = p->attribute[i].variable;
+        m->attribute[m->attributes++].spec = &p->op->attribute[i];
+    }
+}
+
+static int find_attribute(const graph_match *m, const char *name) {
+    for (int i = 0; i < m->attributes; i++)
+        if (strcmp(m->attribute[i].name, name) == 0) return i;
+    return -1;
+}
+
+static int find_value(const graph_match *m, const char *name) {
+    for (int i = 0; i < m->values; i++)
+        if (strcmp(m->value[i].name, name) == 0) return i;
+    return -1;
+}
+
+static void check_names(lib_arena *arena, const graph_match *known, const pattern *p) {
+    if (p->kind == PATTERN_VARIABLE && find_value(known, p->name) < 0)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "the replacement's %s is not in the pattern", p->name);
+    if (p->op && p->op->results != 1)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "%s has not just one result", p->op->name);
+    for (int i = 0; i < p->inputs; i++) check_names(arena, known, p->input[i]);
+    for (int i = 0; p->op && p->op->attribute[i].name; i++) {
+        const char *name = p->attribute[i].variable;
+        if (!name) continue;
+        int at = find_attribute(known, name);
+        if (at < 0) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "the replacement's %s is not in the pattern", name);
+        if (known->attribute[at].spec->kind != p->op->attribute[i].kind)
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "%s is an attribute of another kind in the replacement",
+                      name);
+    }
+}
+
+void graph_rule_define(graph_definition *definition, graph_registry *registry, const char *text,
+                       const char *replacement, graph_replace *replace) {
+    lib_arena *arena = &definition->arena;
+    graph_rule *rule = LIB_NEW(arena, graph_rule);
+    graph_match *known = LIB_NEW(arena, graph_match);
+    graph *scratch = graph_new(arena, NULL);
+    scratch->registry = registry;
+    rule->replace = replace;
+    rule->pattern = parse_text(arena, scratch, "pattern", text);
+    if (rule->pattern->kind != PATTERN_CALL)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "the pattern is no operator: expected name(...)");
+    if (rule->pattern->op->results != 1 || (rule->pattern->op->algebra & GRAPH_IMPURE))
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "%s has effects, or not just one result: it cannot be replaced",
+                  rule->pattern->op->name);
+    list_names(arena, known, rule->pattern);
+    if (replacement) {
+        rule->replacement = parse_text(arena, scratch, "replacement", replacement);
+        check_names(arena, known, rule->replacement);
+    }
+    definition->rule = rule;
+}
+
+/* ---- matching -------------------------------------------------------------------------------------------------- */
+
+static bool match_attributes(graph_match *m, const pattern *p, const graph_node *node) {
+    for (int i = 0; p->op->attribute[i].name; i++) {
+        const attribute_pattern *wanted = &p->attribute[i];
+        const graph_attribute_spec *spec = &p->op->attribute[i];
+        const graph_attribute *is = &node->attribute[i];
+        if (!wanted->given) { /* as in text: the default */
+            if (is->given) return false;
+        } else if (!wanted->variable) {
+            if (!graph_attribute_equal(spec, &wanted->value, is)) return false;
+        } else {
+            int at = find_attribute(m, wanted->variable);
+            if (at >= 0 && (m->attribute[at].spec->kind != spec->kind ||
+                            !graph_attribute_equal(spec, m->attribute[at].attribute, is)))
+                return false;
+            if (at >= 0) continue;
+            m->attribute[m->attributes].name = wanted->variable;
+            m->attribute[m->attributes].spec = spec;
+            m->attribute[m->attributes++].attribute = is;
+        }
+    }
+    return true;
+}
+
+static bool match_value(graph_match *m, const pattern *p, graph_id value);
+
+static bool match_inputs(graph_match *m, const pattern *p, const graph_node *node, bool swapped) {
+    const int values = m->values, attributes = m->attributes;
+    bool all = true;
+    for (int i = 0; i < p->inputs && all; i++) all = match_value(m, p->input[swapped ? 1 - i : i], node->input[i]);
+    if (all) return true;
+    m->values = values;
+    m->attributes = attributes;
+    return false;
+}
+
+static bool match_call(graph_match *m, const pattern *p, graph_id value) {
+    const graph_node *node = graph_node_of(m->g, value);
+    if (node->op != p->op || node->results != 1 || node->inputs < p->inputs) return false;
+    for (int i = p->inputs; i < node->inputs; i++)
+        if (node->input[i]) return false;
+    if (!match_attributes(m, p, node)) return false;
+    if (match_inputs(m, p, node, false)) return true;
+    return (p->op->algebra & GRAPH_COMMUTES) && p->inputs == 2 && match_inputs(m, p, node, true);
+}
+
+static bool match_value(graph_match *m, const pattern *p, graph_id value) {
+    double number;
+    int at;
+    if (!value) return false;
+    switch (p->kind) {
+    case PATTERN_NUMBER:
+        return graph_is_number(m->g, value, &number) && number == p->number && !signbit(number) == !signbit(p->number);
+    case PATTERN_CALL: return match_call(m, p, value);
+    case PATTERN_VARIABLE: break;
+    }
+    at = find_value(m, p->name);
+    if (at >= 0) return m->value[at].value == value;
+    m->value[m->values].name = p->name;
+    m->value[m->values++].value = value;
+    return true;
+}
+
+/* ---- replacing ------------------------------------------------------------------------------------------------- */
+
+static graph_id build(const graph_match *m, const pattern *p, dlc_dtype dtype) {
+    if (p->kind == PATTERN_VARIABLE) return m->value[find_value(m, p->name)].value;
+    if (p->kind == PATTERN_NUMBER) return graph_scalar(m->g, dtype, p->number);
+    graph_id input[GRAPH_MATCH_NAMES] = {0};
+    graph_attribute attribute[sizeof p->op->attribute / sizeof *p->op->attribute] = {0};
+    bool known = false; /* numbers have the element type of the first operand that is none */
+    if (p->inputs > GRAPH_MATCH_NAMES)
+        lib_raise(m->g->arena->scope, DLC_INVALID_ARGUMENT, "%s: more than %d operands", p->op->name,
+                  GRAPH_MATCH_NAMES);
+    for (int i = 0; i < p->inputs; i++) {
+        if (p->input[i]->kind == PATTERN_NUMBER) continue;
+        input[i] = build(m, p->input[i], dtype);
+        if (!known) dtype = graph_shape_of(m->g, input[i])->dtype;
+        known = true;
+    }
+    for (int i = 0; i < p->inputs; i++)
+        if (p->input[i]->kind == PATTERN_NUMBER) input[i] = build(m, p->input[i], dtype);
+    for (int i = 0; p->op->attribute[i].name; i++) {
+        const attribute_pattern *wanted = &p->attribute[i];
+        if (!wanted->given) continue;
+        attribute[i] = wanted->variable ? *m->attribute[find_attribute(m, wanted->variable)].attribute : wanted->value;
+        attribute[i].given = true;
+    }
+    return graph_emit_broadcast(m->g, p->op, p->inputs, input, attribute);
+}
+
+void graph_require_same_shape(graph *g, graph_id was, graph_id is) {
+    const graph_shape a = *graph_shape_of(g, was), b = *graph_shape_of(g, is);
+    bool same = a.dtype == b.dtype && a.rank == b.rank;
+    for (int i = 0; i < a.rank && same; i++) same = tir_equal(g->pool, a.dim[i], b.dim[i]) != TIR_NO;
+    lib_text text;
+    lib_text_init(&text, g->arena);
+    lib_text_add(&text, "the replacement is ");
+    graph_print_shape(&text, g, &b);
+    lib_text_add(&text, ", what it replaces is ");
+    graph_print_shape(&text, g, &a);
+    if (!same) lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
+    for (int i = 0; i < a.rank; i++) graph_require_equal(g, a.dim[i], b.dim[i], "%s", text.data);
+}
+
+static graph_id replace(const graph_definition *definition, const graph_match *m) {
+    const graph_rule *rule = definition->rule;
+    graph_id value = rule->replacement ? build(m, rule->replacement, graph_shape_of(m->g, m->root)->dtype)
+                                       : rule->replace(definition, m);
+    if (value && value != m->root) graph_require_same_shape(m->g, m->root, value);
+    return value == m->root ? 0 : value;
+}
+
+/* What goes wrong is told with the rule's name. */
+static graph_id replace_named(const graph_definition *definition, const graph_match *m) {
+    lib_arena *arena = m->g->arena;
+    lib_scope *const outer = arena->scope;
+    lib_scope inner;
+    volatile graph_id value = 0;
+    arena->scope = &inner;
+    if (LIB_ENTER(&inner)) value = replace(definition, m);
+    arena->scope = outer;
+    if (inner.error.status != DLC_OK)
+        lib_raise(outer, inner.error.status, "rule %s: %s", definition->name, inner.error.message);
+    return value;
+}
+
+/* ---- the pass -------------------------------------------------------------------------------------------------- */
+
+typedef struct rewriting {
+    const graph_definition *const *rules;
+    uint32_t nodes_most;
+    bool changed;
+} rewriting;
+
+static bool apply(graph_walk *walk, const graph_definition *rule, const graph_node *node) {
+    rewriting *r = walk->user;
+    graph_match *m = LIB_NEW(walk->to->arena, graph_match);
+    m->g = walk->to;
+    m->root = walk->map[node->first];
+    if (!match_value(m, rule->rule->pattern, m->root)) return false;
+    graph_id value = replace_named(rule, m);
+    if (!value) return false;
+    if (walk->to->nodes.count > r->nodes_most)
+        lib_raise(walk->to->arena->scope, DLC_INVALID_ARGUMENT,
+                  "rule %s: the graph has grown to %u nodes: does the replacement contain the pattern?", rule->name,
+                  walk->to->nodes.count);
+    graph_walk_record(walk, node, &value);
+    return true;
+}
+
+static void pass_rules(graph_walk *walk) {
+    rewriting *r = walk->user;
+    const bool *live = graph_live_nodes(walk->to->arena, walk->from);
+    for (uint32_t i = 0; i < walk->from->nodes.count; i++) {
+        const graph_node *node = &walk->from->nodes.data[i];
+        if (!live[i]) continue;
+        graph_walk_node(walk, i);
+        bool applied = node->results != 1 || graph_is_source(node->op);
+        for (const graph_definition *const *rule = r->rules; *rule && !applied; rule++) {
+            applied = apply(walk, *rule, node);
+            r->changed = r->changed || applied;
+        }
+    }
+}
+
+graph *graph_apply_rules(lib_arena *arena, const graph *g) {
+    rewriting r = {.rules = graph_registry_list(arena, g->registry, GRAPH_RULE)};
+    const graph *now = g;
+    if (!*r.rules) return (graph *)(uintptr_t)g;
+    r.nodes_most = g->nodes.count < (uint32_t)1 << 26 ? g->nodes.count * GROWTH + GROWTH_LEAST : UINT32_MAX;
+    for (int round = 0; round < ROUNDS_MAX; round++) {
+        r.changed = false;
+        const graph *next = graph_walk_run(arena, now, g->phase, NULL, pass_rules, &r);
+        if (!r.changed) break;
+        now = next;
+    }
+    return (graph *)(uintptr_t)now;
+}

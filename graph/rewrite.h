@@ -1,0 +1,43 @@
+/* Rewrite rules of the host: a pattern and a replacement in the notation of operators in text graphs, nested,
+ *
+ *     log(softmax(x, axis=a))  ->  log_softmax(x, axis=a)
+ *
+ * <dlc/extend.h> says what they mean. A replacement may be a function of the host instead. */
+#ifndef GRAPH_REWRITE_H
+#define GRAPH_REWRITE_H
+
+#include "graph/registry.h"
+
+enum { GRAPH_MATCH_NAMES = 32 };
+
+typedef struct graph_match {
+    graph *g;
+    graph_id root; /* the value that is replaced */
+    int values, attributes;
+    struct {
+        const char *name;
+        graph_id value;
+    } value[GRAPH_MATCH_NAMES];
+    struct {
+        const char *name;
+        const graph_attribute_spec *spec;
+        const graph_attribute *attribute;
+    } attribute[GRAPH_MATCH_NAMES];
+} graph_match;
+
+/* 0: the rule does not apply after all. Raises. */
+typedef graph_id graph_replace(const graph_definition *rule, const graph_match *match);
+
+/* Parses both texts (replacement NULL: `replace` makes it) for graphs with that registry; sets definition->rule. Raises
+ * DLC_PARSE_ERROR or DLC_INVALID_ARGUMENT. */
+void graph_rule_define(graph_definition *definition, graph_registry *registry, const char *pattern,
+                       const char *replacement, graph_replace *replace);
+
+/* Element types and shapes of what is replaced and what takes its place; those unknown so far are compared at bind. Raises. */
+void graph_require_same_shape(graph *g, graph_id was, graph_id is);
+
+/* All rules of the graph's registry until none applies any more, at most 16 times over the graph; g itself when none did. Raises
+ * DLC_INVALID_ARGUMENT, with the rule's name, when a replacement has another element type or shape, or the graph grows without end. */
+graph *graph_apply_rules(lib_arena *arena, const graph *g);
+
+#endif
