@@ -249,8 +249,8 @@ static void check_stage(verifier *v, int32_t id) {
                 "R15: a sort has as many ranks as elements");
         require(v, stage->bits >= 1 && stage->bits <= 64, "R15: bits of a sort's key");
     }
-    require(v, !stage->predicate || stage->kind == TIR_REDUCE || stage->kind == TIR_SCATTER,
-            "R10: predicate on something other than a reduction or scatter");
+    require(v, !stage->predicate || (stage->kind != TIR_MAP && stage->kind != TIR_SORT),
+            "R10: predicate on a map or a sort");
     require(v, stage->fold < 0 || (stage->fold < id && v->region->stages.data[stage->fold].kind == TIR_FOLD),
             "R14: it is a step of something that is no earlier fold");
     require(v, !stage->in_place || (stage->kind == TIR_SCATTER && v->region->tensors.data[stage->tensor[0]].output),

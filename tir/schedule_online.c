@@ -526,6 +526,42 @@ static int make_room(online *o) {
     return before;
 }
 
+/* One term of the members' condition at the point of a block, of those from `first` on, where it holds most easily; 0: that cannot be told. */
+static tir_expr easiest(const online *o, const tir_stage *reduction, tir_expr term, tir_expr first) {
+    enum { PARTS = 32 };
+    tir_pool *pool = o->pool;
+    const tir_expr k = reduction->axis[reduction->space].var;
+    const tir_op op = tir_op_of(pool, term);
+    tir_term parts[PARTS];
+    int64_t constant, coefficient = 0;
+    if (!tir_uses(pool, term, k)) return term;
+    if ((op != TIR_LT && op != TIR_LE) || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return 0;
+    const tir_expr difference = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
+    const int count = tir_terms(pool, difference, parts, PARTS, &constant);
+    for (int i = 0; i < count; i++)
+        if (parts[i].atom == k) coefficient = parts[i].coefficient;
+    const tir_expr rest = tir_sub(pool, difference, tir_mul(pool, tir_index(pool, coefficient), k));
+    if (count < 0 || !coefficient || tir_uses(pool, rest, k)) return 0;
+    const tir_expr point = tir_add(pool, first, tir_index(pool, coefficient > 0 ? 0 : o->block - 1));
+    return tir_substitute(pool, term, 1, &k, &point);
+}
+
+/* Blocks none of whose points meets the members' condition leave the state as it is. */
+static tir_expr fold_predicate(const online *o, const tir_stage *fold) {
+    enum { TERMS = 32 };
+    tir_pool *pool = o->pool;
+    const tir_stage *reduction = &o->members[0].whole;
+    tir_expr terms[TERMS], from[TIR_MAX_AXES], to[TIR_MAX_AXES], all = 0;
+    const tir_expr first = tir_mul(pool, fold->axis[o->free].var, tir_index(pool, o->block));
+    const int count = reduction->predicate ? tir_conjuncts(pool, reduction->predicate, terms, TERMS) : 0;
+    for (int a = 0; a < o->free; a++) from[a] = reduction->axis[a].var, to[a] = fold->axis[a].var;
+    for (int i = 0; i < count; i++) {
+        const tir_expr term = easiest(o, reduction, terms[i], first);
+        if (term) all = all ? tir_and(pool, all, term) : term;
+    }
+    return all ? tir_substitute(pool, all, o->free, from, to) : 0;
+}
+
 static void build(online *o, const char *fold_name, const char *block_name) {
     tir_region *region = o->state->region;
     tir_pool *pool = o->pool;
@@ -551,6 +587,7 @@ static void build(online *o, const char *fold_name, const char *block_name) {
         region->tensors.data[m->state].stage = at;
         region->tensors.data[m->state].component = i;
     }
+    fold.predicate = fold_predicate(o, &fold);
     *stage_at(o, at) = fold;
     for (int i = 0, step = at + 1; i < o->count; i++) step = add_member_steps(o, &o->members[i], at, step, block_name);
     for (int i = 0; i < o->count; i++) { /* next: the step at this block; zeros stand for the state's own axes */

@@ -198,7 +198,16 @@ static bool all_have_places(cuda_rules *r, const cuda_chain *c) {
 /* Cycles of a multiprocessor until all is done. A step of the fold costs each warp its instructions, those of the matrix unit partly
  * beside the others: about 36 for each score of a thread, most of them an exponential. */
 static double cost_of(const cuda_rules *r, const cuda_chain *c) {
-    enum { EACH = 2, REGISTERS = 65536, THREADS = 2048, L2_BYTES = 24, SCORE_COST = 36, SCHEDULERS = 4, SPARE = 48 };
+    enum {
+        EACH = 2,
+        REGISTERS = 65536,
+        THREADS = 2048,
+        L2_BYTES = 24,
+        SCORE_COST = 36,
+        SCHEDULERS = 4,
+        SPARE = 64,
+        MARGIN = 47 /* guards of last blocks need some, too */
+    };
     const int64_t depth = round_up(c->depth, UNIT_DEPTH), width = round_up(c->width, UNIT_COLUMNS);
     const int64_t scores = UNIT_ROWS * c->block / TIR_WARP, sums = UNIT_ROWS * width / TIR_WARP;
     const int64_t threads = c->warps * TIR_WARP;
@@ -206,7 +215,7 @@ static double cost_of(const cuda_rules *r, const cuda_chain *c) {
     const int64_t shared = 2 * (c->warps * UNIT_ROWS * depth + c->stages * c->block * (depth + width));
     int64_t blocks = cuda_ceil_div(c->rows, c->warps * UNIT_ROWS);
     for (int a = 0; a + 1 < c->free; a++) blocks *= cuda_extent(r, &named(r, c->first)->axis[a]);
-    if (registers > r->machine->thread_registers || shared > r->machine->shared_memory) return -1;
+    if (registers > r->machine->thread_registers - MARGIN || shared > r->machine->shared_memory) return -1;
     int64_t together = cuda_least(REGISTERS / (registers * threads), THREADS / threads);
     together = cuda_least(together, r->machine->shared_memory / shared);
     together = cuda_least(together, cuda_ceil_div(blocks, r->machine->multiprocessors));
@@ -688,6 +697,7 @@ void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
     schedule_root(&l);
     add(&l, "at %s %s", c->fold, block);
     schedule_state_rows(&l, c->fold);
+    if (stage_of(r, fold)->predicate) add(&l, "clip %s.key_block", c->fold);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         const tir_stage *stage = stage_of(r, s);
         if (stage->removed || is_known(c, stage->name)) continue;
