@@ -127,7 +127,8 @@ static void check_attribute(const graph *g, const graph_op *op, const graph_attr
         if (!lib_dtypes[integer].usable)
             lib_raise(g->arena->scope, DLC_UNSUPPORTED, "%s: %s: element type %s is reserved and not supported yet",
                       op->name, spec->name, lib_dtypes[integer].name);
-        if (lib_dtype_is_stored_otherwise((dlc_dtype)integer) &&
+        /* what composites expand to is checked in its turn */
+        if (lib_dtype_is_stored_otherwise((dlc_dtype)integer) && op->class_ != GRAPH_COMPOSITE &&
             (!op->dtypes || !graph_op_accepts(op, (dlc_dtype)integer)))
             refuse(g, op, "%s: no values of %s are computed: cast to it, or make it of its parts", spec->name,
                    lib_dtypes[integer].name);

@@ -51,7 +51,8 @@ static void infer_linear_map(graph_infer *infer, dlc_dtype zero_point, dlc_dtype
 
 static void infer_quantize_linear(graph_infer *infer) {
     dlc_dtype dtype = (dlc_dtype)infer->attribute[LINEAR_DTYPE].integer;
-    if (!is_byte(dtype)) graph_infer_fail(infer, "dtype is %s, expected u8 or i8", lib_dtypes[dtype].name);
+    if (!is_byte(dtype) && !lib_dtype_is_packed(dtype))
+        graph_infer_fail(infer, "dtype is %s, expected u8, i8, u4 or i4", lib_dtypes[dtype].name);
     infer_linear_map(infer, dtype, dtype);
 }
 
@@ -365,7 +366,8 @@ static void reference_qlinear_convolution(const graph_reference *r) {
 
 static const graph_op row_quantize_linear = {
     FORM(quantize_linear, 2, 3, "x scale [zero_point]", "f32"),
-    .attribute = {CHANNEL_AXIS, RESULT_DTYPE},
+    .attribute = {CHANNEL_AXIS,
+                  {"dtype", GRAPH_ATTR_DTYPE, NULL, "u8", "element type of the result: u8, i8, u4 or i4"}},
     .samples = "quantize_linear(T[5, 7], f32[] in 0.01..0.02)\n"
                "quantize_linear(T[5, 7], f32[] in 0.01..0.02, u8[] in 0..255)\n"
                "quantize_linear(T[5, 7], f32[7] in 0.01..0.02, i8[7] in -20..20, dtype=i8)\n"
@@ -376,7 +378,7 @@ static const graph_op row_quantize_linear = {
 };
 
 static const graph_op row_dequantize_linear = {
-    FORM(dequantize_linear, 2, 3, "x scale [zero_point]", "u8 i8"),
+    FORM(dequantize_linear, 2, 3, "x scale [zero_point]", "u8 i8 u4 i4"),
     .attribute = {CHANNEL_AXIS},
     .tolerance = 1,
     .samples = "dequantize_linear(T[5, 7], f32[] in 0.01..0.02)\ndequantize_linear(T[5, 7], f32[] in 0.01..0.02, T[])\n"

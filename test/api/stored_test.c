@@ -129,12 +129,41 @@ static void check_weights(dlc_context *context, bool constant, int64_t rows) {
         }
 }
 
+/* To i4 with a scale for each column, and back, with a zero point that is i4, too. */
+static void check_quantized(dlc_context *context) {
+    float x[35], y[35];
+    uint8_t q[18];
+    const float scale[] = {0.1f, 0.2f, 0.5f, 0.25f, 0.125f, 1, 2};
+    const uint8_t zero = 0x0d; /* -3 */
+    fill(x, 35, 4);
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value a = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(5), SIZE(7)));
+    dlc_value s = dlc_constant(g, DLC_F32, 1, (const int64_t[]){7}, scale);
+    dlc_value z = dlc_constant(g, DLC_I4, 0, NULL, &zero);
+    dlc_value packed = dlc_quantize_linear(a, s, z, 1, DLC_I4);
+    OK(context, dlc_output(g, "q", packed));
+    OK(context, dlc_output(g, "y", dlc_dequantize_linear(packed, s, z, 1)));
+    dlc_program *program = compile(context, g);
+    tensor in, out[2];
+    make_tensor(&in, DLC_F32, x, 2, SHAPE(5, 7));
+    make_tensor(&out[0], DLC_I4, q, 2, SHAPE(5, 7)), make_tensor(&out[1], DLC_F32, y, 2, SHAPE(5, 7));
+    run(context, program, 1, &in, 2, out);
+    dlc_program_destroy(program);
+    for (int i = 0; i < 35; i++) {
+        const double whole = rint((double)(x[i] / scale[i % 7])) - 3, expected = whole < -8 ? -8 : whole > 7 ? 7 : whole;
+        assert_int_equal(nibble(q, i, true), (int)expected);
+        assert_true(y[i] == (float)(expected + 3) * scale[i % 7]);
+    }
+}
+
 static void test_nibbles(void **state) {
     dlc_context *context = open_context(*state, NULL);
     if (!context) skip();
     check_nibble_casts(context, DLC_I4);
     check_nibble_casts(context, DLC_U4);
     check_nibble_structure(context);
+    check_quantized(context);
     for (int constant = 0; constant < 2; constant++)
         for (int64_t rows = 1; rows <= 7; rows += 6) check_weights(context, constant, rows);
     dlc_context_destroy(context);
