@@ -418,6 +418,34 @@ static inline bound bound_attention(const bound_row *r) {
     return y;
 }
 
+/* rnn, gru, lstm with the usual activations: slopes are at most 1, states grow by at most 1 a step. An error in the state passes through
+ * `hidden` products and, in gru and lstm, through products of gates and states. */
+static inline bound bound_recurrent(const bound_row *r) {
+    const graph_shape *x = r->x, *w = bound_operand(r, 2);
+    const bound *in = r->in;
+    int64_t steps = 0, other = 0, width = 0, hidden = 0;
+    bound all = bound_join(r), y = {.special = all.special};
+    bool given = tir_is_const(r->g->pool, x->dim[0], &steps) && tir_is_const(r->g->pool, x->dim[1], &other) &&
+                 tir_is_const(r->g->pool, x->dim[2], &width) && tir_is_const(r->g->pool, w->dim[2], &hidden);
+    if (!given || all.special) return (bound){.error = INFINITY, .magnitude = INFINITY, .special = true};
+    double largest = 1, start = 0, n = (double)hidden, eps = bound_epsilon(r->y->dtype, true), grown;
+    for (int i = 5; i < r->inputs; i++) largest = fmax(largest, in[i].magnitude), start = fmax(start, in[i].error);
+    steps = steps > other ? steps : other; /* either may come first */
+    grown = largest + (double)steps;
+    double own = (double)width * (in[0].magnitude * in[1].error + in[1].magnitude * in[0].error) +
+                 n * grown * in[2].error + 2 * (r->inputs > 3 ? in[3].error : 0);
+    double size = (double)width * in[0].magnitude * in[1].magnitude + n * grown * in[2].magnitude +
+                  2 * (r->inputs > 3 ? in[3].magnitude : 0) + grown * largest;
+    double state = start, rounding = eps * 4 * ((double)width + n + 8) * (size + grown);
+    for (int64_t t = 0; t < steps; t++) {
+        double gate = own + rounding + (n * in[2].magnitude + largest) * state;
+        state += 4 * grown * (gate + n * in[2].magnitude * grown * gate) + rounding;
+    }
+    y.magnitude = grown;
+    y.error = state + 2 * bound_epsilon(r->y->dtype, false) * grown;
+    return y;
+}
+
 /* ---- everything */
 
 static inline void bound_graph(lib_arena *arena, const graph *g, const bound *inputs, bool excess, bound *values);
@@ -516,6 +544,7 @@ static inline bound bound_node(lib_arena *arena, const bound_row *r) {
         return bound_contract(r);
     if (bound_is(r, "softmax log_softmax logsumexp cross_entropy variance layer_norm rms_norm")) return bound_rows(r);
     if (bound_is(r, "attention")) return bound_attention(r);
+    if (bound_is(r, "rnn gru lstm")) return bound_recurrent(r);
     if (bound_is(r, "roll trilu tile")) return bound_injective(r);
     if (bound_is(r, "resize")) return bound_sampled(r);
     if (bound_is(r, "one_hot")) return (bound){.error = r->in[0].error > 0 ? INFINITY : 0, .magnitude = 1};

@@ -673,8 +673,6 @@ static inline void add_while(gen *g) {
     if (gen_add(g, name, whole, false) >= 0) g->nodes++;
 }
 
-/* ---- the table */
-
 /* Either way through the sequence and the stack, which may be the carry; to the end, or not. */
 static inline void add_scan(gen *g) {
     TRY(gen_any(g, "fi", 1), x);
@@ -703,18 +701,50 @@ static inline void add_scan(gen *g) {
     if (gen_add(g, name, whole, false) >= 0) g->nodes++;
 }
 
+static inline void add_recurrent(gen *g) {
+    enum { W = 1, R, BIAS, LENGTHS, STATE };
+    char op[32];
+    gen_value v[6] = {{.dtype = gen_dtype(g, "f"), .rank = 3}};
+    const bool both = gen_one_in(g, 4), backwards = gen_one_in(g, 3), first = gen_one_in(g, 4);
+    const char *kind = gen_word(g, "rnn gru lstm lstm", op);
+    const int64_t steps = gen_between(g, 0, 4), batch = gen_between(g, 1, 4), hidden = gen_between(g, 1, 5);
+    const int64_t rows = hidden * (kind[0] == 'r' ? 1 : kind[0] == 'g' ? 3 : 4);
+    const int64_t sizes[6][3] = {{first ? batch : steps, first ? steps : batch, gen_between(g, 1, 5)},
+                                 {1 + both, rows, 0},
+                                 {1 + both, rows, hidden},
+                                 {1 + both, 2 * rows, 0},
+                                 {batch, 0, 0},
+                                 {first ? batch : 1 + both, first ? 1 + both : batch, hidden}};
+    static const int ranks[6] = {3, 3, 3, 2, 1, 3};
+    int at[6];
+    for (int i = 0; i < 6; i++) {
+        v[i] = (gen_value){.dtype = i == LENGTHS ? DLC_I32 : v[0].dtype, .rank = ranks[i]};
+        for (int d = 0; d < ranks[i]; d++) gen_set_dim(&v[i], d, i == W && d == 2 ? sizes[0][2] : sizes[i][d]);
+        at[i] = i == LENGTHS && gen_one_in(g, 2) ? -1 : gen_operand(g, &v[i]);
+        if (at[i] < 0 && i != LENGTHS) return;
+    }
+    gen_node(g, "%s(%s, %s, %s, %s, %s, %s, direction=%s, layout=%s%s)", kind, NAME(at[0]), NAME(at[W]), NAME(at[R]),
+             NAME(at[BIAS]), at[LENGTHS] < 0 ? "_" : NAME(at[LENGTHS]), NAME(at[STATE]),
+             both        ? "bidirectional"
+             : backwards ? "reverse"
+                         : "forward",
+             first ? "batch" : "steps", kind[0] == 'g' && gen_one_in(g, 2) ? ", linear_before_reset=true" : "");
+}
+
+/* ---- the table */
+
 static const struct {
     int weight;
     void (*add)(gen *g);
 } gen_rules[] = {
-    {14, add_unary},      {16, add_binary},      {10, add_activation}, {4, add_select},    {2, add_clamp},
-    {6, add_cast},        {8, add_reshape},      {8, add_transpose},   {5, add_broadcast}, {2, add_reverse},
-    {5, add_slice},       {5, add_pad},          {6, add_concat},      {2, add_iota},      {4, add_gather},
-    {4, add_scatter},     {4, add_dynamic},      {14, add_reduce},     {10, add_along},    {6, add_norm},
-    {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},    {4, add_einsum},
-    {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention}, {3, add_classes},
-    {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},     {2, add_dft},
-    {1, add_scan},        {2, add_resize},       {3, add_rearranged},
+    {14, add_unary},      {16, add_binary},      {10, add_activation}, {4, add_select},     {2, add_clamp},
+    {6, add_cast},        {8, add_reshape},      {8, add_transpose},   {5, add_broadcast},  {2, add_reverse},
+    {5, add_slice},       {5, add_pad},          {6, add_concat},      {2, add_iota},       {4, add_gather},
+    {4, add_scatter},     {4, add_dynamic},      {14, add_reduce},     {10, add_along},     {6, add_norm},
+    {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},     {4, add_einsum},
+    {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention},  {3, add_classes},
+    {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},      {2, add_dft},
+    {1, add_scan},        {1, add_recurrent},    {2, add_resize},      {3, add_rearranged},
 };
 
 #endif
