@@ -1,8 +1,7 @@
 /* Shape rules and tensor expressions of registered operators; see notation.h. */
-#include "graph/notation.h"
-
 #include "graph/build.h"
 #include "graph/internal.h"
+#include "graph/notation_text.h"
 #include "graph/ops_common.h"
 
 #include <stdlib.h>
@@ -13,185 +12,6 @@ enum {
     STATEMENTS = 32,
     FIRST_STAGE = 1 << 20 /* numbers of stages while there is no region */
 };
-
-/* ---- what the texts say ---------------------------------------------------------------------------------------- */
-
-typedef struct dim_text { /* of a shape rule */
-    const char *text;
-    bool is_name;
-} dim_text;
-
-typedef struct pattern { /* T[..., n, k] */
-    const char *dtype;
-    bool leading;
-    int rank; /* behind `...` */
-    dim_text dim[DLC_MAX_RANK];
-} pattern;
-
-typedef struct access { /* x[..., i, k]: found before anything is known of x */
-    const char *tensor;
-    bool leading;
-    int count;                       /* of indices behind `...` */
-    const char *index[DLC_MAX_RANK]; /* one name alone; else NULL */
-} access;
-
-typedef struct statement { /* out[..., i, j] = ... */
-    const char *name;
-    bool leading;
-    int axes;
-    const char *axis[DLC_MAX_RANK];
-    const char *text; /* behind `=` */
-    size_t length;
-    lib_vec(access) accesses;
-} statement;
-
-struct graph_notation {
-    bool has_shape;
-    int operands, results;
-    pattern operand[DLC_MAX_RANK], result[DLC_MAX_RANK];
-    int statements;
-    statement *statement;
-};
-
-typedef struct reader {
-    lib_arena *arena;
-    lib_lexer lexer;
-} reader;
-
-static void start(reader *r, lib_arena *arena, const char *source, const char *text, size_t size) {
-    r->arena = arena;
-    lib_lexer_init(&r->lexer, arena, source, text, size);
-    lib_lexer_next(&r->lexer);
-}
-
-static bool accept_leading(lib_lexer *lexer) {
-    if (!lib_lexer_accept(lexer, ".")) return false;
-    lib_lexer_expect(lexer, ".");
-    lib_lexer_expect(lexer, ".");
-    return true;
-}
-
-/* Where the current token begins. */
-static const char *token_at(const lib_lexer *lexer) {
-    return lexer->kind == LIB_END ? lexer->end : lexer->at - lexer->text_length;
-}
-
-/* The text up to a `,` or `]` outside of all parentheses. */
-static dim_text read_dim(reader *r) {
-    const char *from = token_at(&r->lexer);
-    dim_text dim = {.is_name = r->lexer.kind == LIB_NAME};
-    int tokens = 0, depth = 0;
-    for (; r->lexer.kind != LIB_END; tokens++) {
-        if (depth == 0 && (lib_lexer_is(&r->lexer, ",") || lib_lexer_is(&r->lexer, "]"))) break;
-        depth += lib_lexer_is(&r->lexer, "(");
-        depth -= lib_lexer_is(&r->lexer, ")");
-        lib_lexer_next(&r->lexer);
-    }
-    if (tokens == 0) lib_lexer_raise(&r->lexer, "expected a dimension");
-    dim.is_name = dim.is_name && tokens == 1;
-    dim.text = lib_arena_format(r->arena, "%.*s", (int)(token_at(&r->lexer) - from), from);
-    if (dim.is_name) dim.text = lib_arena_format(r->arena, "%.*s", (int)strcspn(dim.text, " \t\n\r"), dim.text);
-    return dim;
-}
-
-static void read_pattern(reader *r, pattern *p) {
-    p->dtype = lib_lexer_name(&r->lexer);
-    lib_lexer_expect(&r->lexer, "[");
-    for (bool first = true; !lib_lexer_accept(&r->lexer, "]"); first = false) {
-        if (!first) lib_lexer_expect(&r->lexer, ",");
-        if (first && accept_leading(&r->lexer)) {
-            p->leading = true;
-            continue;
-        }
-        if (p->rank == DLC_MAX_RANK) lib_lexer_raise(&r->lexer, "more than %d dimensions", DLC_MAX_RANK);
-        p->dim[p->rank++] = read_dim(r);
-    }
-}
-
-static int read_patterns(reader *r, pattern *out) {
-    int count = 0;
-    do {
-        if (count == DLC_MAX_RANK) lib_lexer_raise(&r->lexer, "more than %d tensors", DLC_MAX_RANK);
-        read_pattern(r, &out[count++]);
-    } while (lib_lexer_accept(&r->lexer, ","));
-    return count;
-}
-
-static void read_shape(lib_arena *arena, graph_notation *n, const char *source, const char *text) {
-    reader r;
-    start(&r, arena, source, text, strlen(text));
-    n->has_shape = true;
-    n->operands = lib_lexer_is(&r.lexer, "->") ? 0 : read_patterns(&r, n->operand);
-    lib_lexer_expect(&r.lexer, "->");
-    n->results = read_patterns(&r, n->result);
-    if (r.lexer.kind != LIB_END) lib_lexer_raise(&r.lexer, "expected the end of the shape rule");
-}
-
-/* Notes an access to what may be a tensor, without moving on: NAME [ indices ]. */
-static void note_access(reader *r, statement *s) {
-    lib_lexer ahead = r->lexer;
-    access a = {.tensor = lib_lexer_name(&ahead)};
-    if (!lib_lexer_accept(&ahead, "[")) return;
-    int depth = 0, tokens = 0;
-    const char *name = NULL;
-    a.leading = accept_leading(&ahead);
-    if (a.leading) lib_lexer_accept(&ahead, ",");
-    for (; ahead.kind != LIB_END; lib_lexer_next(&ahead)) {
-        bool closes = depth == 0 && (lib_lexer_is(&ahead, "]") || lib_lexer_is(&ahead, "where"));
-        if (closes || (depth == 0 && lib_lexer_is(&ahead, ","))) {
-            if (tokens && a.count == DLC_MAX_RANK) lib_lexer_raise(&ahead, "more than %d indices", DLC_MAX_RANK);
-            if (tokens) a.index[a.count++] = tokens == 1 ? name : NULL;
-            if (closes) break;
-            tokens = 0;
-            name = NULL;
-            continue;
-        }
-        depth += lib_lexer_is(&ahead, "(") || lib_lexer_is(&ahead, "[");
-        depth -= lib_lexer_is(&ahead, ")") || lib_lexer_is(&ahead, "]");
-        if (tokens++ == 0 && ahead.kind == LIB_NAME) name = lib_arena_string(r->arena, ahead.text);
-    }
-    lib_vec_push(r->arena, &s->accesses, a);
-}
-
-static void read_statement(reader *r, statement *s) {
-    lib_lexer *lexer = &r->lexer;
-    s->name = lib_lexer_name(lexer);
-    lib_lexer_expect(lexer, "[");
-    for (bool first = true; !lib_lexer_accept(lexer, "]"); first = false) {
-        if (!first) lib_lexer_expect(lexer, ",");
-        if (first && accept_leading(lexer)) {
-            s->leading = true;
-            continue;
-        }
-        if (s->axes == DLC_MAX_RANK) lib_lexer_raise(lexer, "more than %d indices", DLC_MAX_RANK);
-        s->axis[s->axes] = lib_lexer_name(lexer);
-        for (int i = 0; i < s->axes; i++)
-            if (strcmp(s->axis[i], s->axis[s->axes]) == 0) lib_lexer_raise(lexer, "index %s stands twice", s->axis[i]);
-        s->axes++;
-    }
-    lib_lexer_expect(lexer, "=");
-    s->text = token_at(lexer);
-    for (; lexer->kind != LIB_END && !lib_lexer_is(lexer, ";"); lib_lexer_next(lexer))
-        if (lexer->kind == LIB_NAME) note_access(r, s);
-    s->length = (size_t)(token_at(lexer) - s->text);
-}
-
-static void read_expression(lib_arena *arena, graph_notation *n, const char *source, const char *text) {
-    reader r;
-    const char *copy = lib_arena_string(arena, text);
-    start(&r, arena, source, copy, strlen(copy));
-    n->statement = LIB_NEW_ARRAY(arena, statement, STATEMENTS);
-    while (r.lexer.kind != LIB_END) {
-        if (n->statements == STATEMENTS) lib_lexer_raise(&r.lexer, "more than %d statements", STATEMENTS);
-        read_statement(&r, &n->statement[n->statements]);
-        for (int i = 0; i < n->statements; i++)
-            if (strcmp(n->statement[i].name, n->statement[n->statements].name) == 0)
-                lib_lexer_raise(&r.lexer, "%s is defined twice", n->statement[i].name);
-        n->statements++;
-        if (r.lexer.kind != LIB_END) lib_lexer_expect(&r.lexer, ";");
-    }
-    if (!n->statements) lib_lexer_raise(&r.lexer, "expected a statement: out[i, j] = ...");
-}
 
 /* ---- reading them over some pool ------------------------------------------------------------------------------- */
 
@@ -233,7 +53,7 @@ typedef struct interpreter {
     tir_expr leading[DLC_MAX_RANK];
     lib_vec(known_tensor) tensors;
     lib_vec(index_variable) scope; /* leading axes, axes, indices of the reductions around */
-    const statement *statement;
+    const notation_statement *statement;
     tir_names names;
     int nesting;
 } interpreter;
@@ -308,7 +128,7 @@ static bool named_dtype(void *user, const char *name, tir_dtype *out) {
 }
 
 /* A dimension of a shape rule: names are those bound so far. */
-static tir_expr read_size(interpreter *t, const dim_text *dim) {
+static tir_expr read_size(interpreter *t, const notation_dim *dim) {
     lib_lexer lexer;
     const tir_names names = {.variable = named_variable, .number = named_number, .user = t};
     lib_lexer_init(&lexer, t->arena, t->op->name, dim->text, strlen(dim->text));
@@ -347,7 +167,7 @@ static void bind_leading(interpreter *t, int count, const tir_expr *dims, const 
 }
 
 static void bind_operand(interpreter *t, int i) {
-    const pattern *p = &t->n->operand[i];
+    const notation_tensor *p = &t->n->operand[i];
     const graph_shape *shape = &t->operand[i];
     char name[32];
     bool optional;
@@ -375,7 +195,7 @@ static void bind_operands(interpreter *t) {
     t->dtype[t->dtypes++].dtype = t->operand[0].dtype;
 }
 
-static graph_shape shape_of_result(interpreter *t, const pattern *p) {
+static graph_shape shape_of_result(interpreter *t, const notation_tensor *p) {
     graph_shape shape = {.rank = 0};
     if (!find_dtype(t, p->dtype, &shape.dtype)) fail(t, "%s is no element type, and no operand's", p->dtype);
     if (p->leading && t->leading_count + p->rank > DLC_MAX_RANK)
@@ -385,7 +205,7 @@ static graph_shape shape_of_result(interpreter *t, const pattern *p) {
     return shape;
 }
 
-/* ---- tensors and indices of a statement */
+/* ---- tensors and indices of a notation_statement */
 
 static const known_tensor *find_tensor(const interpreter *t, const char *name) {
     for (uint32_t i = 0; i < t->tensors.count; i++)
@@ -410,7 +230,7 @@ static bool named_tensor(void *user, const char *name, uint32_t *id, tir_dtype *
 
 static void check_accesses(interpreter *t) {
     for (uint32_t i = 0; i < t->statement->accesses.count; i++) {
-        const access *a = &t->statement->accesses.data[i];
+        const notation_access *a = &t->statement->accesses.data[i];
         const known_tensor *tensor = find_tensor(t, a->tensor);
         if (!tensor) fail(t, "%s[...]: there is no operand and no statement before that is called so", a->tensor);
         int rank = tensor->shape.rank;
@@ -425,7 +245,7 @@ static void check_accesses(interpreter *t) {
 static tir_expr extent_of(interpreter *t, const char *index, tir_expr given) {
     tir_expr extent = given;
     for (uint32_t i = 0; i < t->statement->accesses.count; i++) {
-        const access *a = &t->statement->accesses.data[i];
+        const notation_access *a = &t->statement->accesses.data[i];
         for (int d = 0; d < a->count; d++) {
             if (!a->index[d] || strcmp(a->index[d], index) != 0) continue;
             const known_tensor *tensor = find_tensor(t, a->tensor);
@@ -526,7 +346,7 @@ static tir_expr make_load(void *user, uint32_t id, int rank, const tir_expr *ind
 static int leading_indices(void *user, lib_lexer *lexer, uint32_t id, tir_expr *index) {
     interpreter *t = user;
     if (!t->statement->leading) lib_lexer_raise(lexer, "`...` on the right needs one on the left");
-    accept_leading(lexer);
+    graph_notation_accept_leading(lexer);
     for (int i = 0; i < t->leading_count; i++) index[i] = t->scope.data[i].var;
     (void)id; /* check_accesses has seen that it has as many */
     return t->leading_count;
@@ -604,7 +424,7 @@ static const struct {
 
 static bool indexes_alone(const interpreter *t, const char *name) {
     for (uint32_t i = 0; i < t->statement->accesses.count; i++) {
-        const access *a = &t->statement->accesses.data[i];
+        const notation_access *a = &t->statement->accesses.data[i];
         for (int d = 0; d < a->count; d++)
             if (a->index[d] && strcmp(a->index[d], name) == 0) return true;
     }
@@ -733,7 +553,7 @@ static tir_expr named_call(void *user, lib_lexer *lexer, const char *name, tir_d
 
 /* ---- statements */
 
-static void open_axes(interpreter *t, const statement *s, const graph_shape *given) {
+static void open_axes(interpreter *t, const notation_statement *s, const graph_shape *given) {
     t->scope.count = 0;
     int leading = s->leading ? t->leading_count : 0;
     if (leading + s->axes > DLC_MAX_RANK) fail(t, "%s has more than %d dimensions", s->name, DLC_MAX_RANK);
@@ -771,7 +591,7 @@ static uint32_t make_tensor(interpreter *t, tir_expr value, uint32_t stages_befo
 }
 
 /* given: shape of the result that it is, as far as it is known; NULL: none. */
-static known_tensor read_value(interpreter *t, const statement *s, const graph_shape *given) {
+static known_tensor read_value(interpreter *t, const notation_statement *s, const graph_shape *given) {
     uint32_t before = t->compute ? t->compute->region->stages.count : 0;
     t->statement = s;
     if (find_tensor(t, s->name)) fail(t, "%s is an operand or a statement already", s->name);
@@ -815,10 +635,20 @@ static const graph_notation *notation_of(const graph_op *op) {
     return op->host->notation;
 }
 
+/* Expressions are of elements that kernels compute with. */
+static void check_computable(const interpreter *t, const graph_shape *shape) {
+    if (t->n->statements && shape->rank >= 0 && lib_dtype_is_stored_otherwise(shape->dtype))
+        fail(t, "expressions are not of %s: cast it, or take its parts", lib_dtypes[shape->dtype].name);
+}
+
 static void infer_from(interpreter *t, graph_infer *infer) {
     const graph_notation *n = t->n;
+    for (int i = 0; i < infer->inputs; i++) check_computable(t, &infer->operand[i]);
     bind_operands(t);
-    for (int i = 0; i < infer->results && n->has_shape; i++) infer->result[i] = shape_of_result(t, &n->result[i]);
+    for (int i = 0; i < infer->results && n->has_shape; i++) {
+        infer->result[i] = shape_of_result(t, &n->result[i]);
+        check_computable(t, &infer->result[i]);
+    }
     add_operands(t, NULL);
     for (int i = 0; i < n->statements; i++) {
         int result = i - (n->statements - infer->results);
@@ -881,15 +711,15 @@ static void compute_notation(graph_compute *compute) {
 /* One statement in which every operand is read where the result is written, and nothing else stands: broadcasting is then that of
  * the library's own maps, and so is fusion. */
 static bool is_map(lib_arena *arena, const graph_notation *n) {
-    const statement *s = n->statement;
+    const notation_statement *s = n->statement;
     if (n->statements != 1) return false;
     for (int i = 0; n->has_shape && i < n->operands + 1; i++) {
-        const pattern *p = i < n->operands ? &n->operand[i] : &n->result[0];
+        const notation_tensor *p = i < n->operands ? &n->operand[i] : &n->result[0];
         if (!p->leading || p->rank) return false;
     }
     int plain = 0, names = 0;
     for (uint32_t a = 0; a < s->accesses.count; a++) {
-        const access *at = &s->accesses.data[a];
+        const notation_access *at = &s->accesses.data[a];
         if (at->leading != s->leading || at->count != s->axes) return false;
         for (int d = 0; d < at->count; d++)
             if (!at->index[d] || strcmp(at->index[d], s->axis[d]) != 0) return false;
@@ -929,7 +759,7 @@ static void check_counts(lib_arena *arena, const graph_op *op, const graph_notat
     if (n->statements && op->min_inputs != op->max_inputs)
         lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "operands of an expression cannot be left out");
     for (int r = 0; n->has_shape && n->statements && r < results; r++) {
-        const statement *s = &n->statement[n->statements - results + r];
+        const notation_statement *s = &n->statement[n->statements - results + r];
         if (s->axes != n->result[r].rank || s->leading != n->result[r].leading)
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "%s has %d indices%s, the shape rule's result %d%s", s->name,
                       s->axes, s->leading ? " behind ..." : "", n->result[r].rank,
@@ -952,8 +782,8 @@ void graph_notation_define(graph_definition *definition, const char *shape, cons
     lib_arena *arena = &definition->arena;
     graph_op *op = &definition->op;
     graph_notation *n = LIB_NEW(arena, graph_notation);
-    if (shape) read_shape(arena, n, "shape", shape);
-    if (expression) read_expression(arena, n, "expression", expression);
+    if (shape) graph_notation_read_shape(arena, n, shape);
+    if (expression) graph_notation_read_expression(arena, n, expression);
     definition->notation = n;
     check_counts(arena, op, n);
     op->results = n->has_shape ? n->results : 1;
@@ -972,7 +802,7 @@ static tir_expr trial_symbol(graph *g, const char *name, int operand, int dimens
 }
 
 static graph_shape trial_shape(graph *g, const graph_notation *n, int operand, const char *name, dlc_dtype dtype) {
-    const pattern *p = &n->operand[operand];
+    const notation_tensor *p = &n->operand[operand];
     graph_shape shape = {.dtype = dtype};
     if (n->has_shape) {
         if (p->leading) shape.dim[shape.rank++] = trial_symbol(g, "...", 0, 0);
@@ -986,7 +816,7 @@ static graph_shape trial_shape(graph *g, const graph_notation *n, int operand, c
     }
     for (int s = 0; s < n->statements; s++)
         for (uint32_t i = 0; i < n->statement[s].accesses.count; i++) {
-            const access *a = &n->statement[s].accesses.data[i];
+            const notation_access *a = &n->statement[s].accesses.data[i];
             if (strcmp(a->tensor, name) != 0) continue;
             shape.rank = 0;
             if (a->leading) shape.dim[shape.rank++] = trial_symbol(g, "...", 0, 0);

@@ -19,7 +19,8 @@
  * Threads     A context and a program may be used by many threads at once; a graph by one at a time.
  * Options     Structs begin with struct_size; set them up with their _INIT macro; zero means default.
  * Shapes      Dimensions are in elements, outermost first; tensors are DLPack tensors; NULL strides mean compact row-major.
- * Strings     UTF-8, copied. */
+ * Strings     UTF-8, copied.
+ * Extension   Operators, rewrite rules, passes and schedules of the host's own: <dlc/extend.h>. */
 #ifndef DLC_DLC_H
 #define DLC_DLC_H
 
@@ -152,7 +153,8 @@ DLC_API dlc_graph *dlc_subgraph(dlc_graph *parent);
 
 /* A host function for dlc_custom_call and dlc_custom_effect to name. It gets compact tensors in host memory, fills the outputs, and
  * is called on the threads that run the graph's programs, several at once if the host does so; `user` must live as long as
- * they do. Registering it again is no mistake; another function under the same name is. */
+ * they do. Registering it again is no mistake; another function under the same name is. For a function that many graphs use, with a shape
+ * rule, attributes and errors, see dlc_operator_register in <dlc/extend.h>. */
 typedef void dlc_custom_function(void *user, int inputs, const DLTensor *const *input, int outputs,
                                  DLTensor *const *output);
 DLC_API dlc_status dlc_custom_register(dlc_graph *graph, const char *name, dlc_custom_function *function, void *user);
