@@ -178,7 +178,7 @@ objects: $(objects) $(all_test_src:%.c=$(OUT)/%.o) $(example_src:%.c=$(OUT)/%.o)
 # ---- libraries -----------------------------------------------------------------------------------------------------
 
 .PHONY: lib
-lib: $(OUT)/libdlc.so $(OUT)/libdlc.a
+lib: $(OUT)/libdlc.so $(OUT)/libdlc.a $(OUT)/libdlc-compiler
 
 # LLVM's symbols stay inside: a host may have an LLVM of its own.
 $(OUT)/libdlc.map: $(OUT)/configuration
@@ -214,6 +214,12 @@ $(OUT)/libdlc.a: $(objects)
 	printf '  size   libdlc.a %s, linked in %s ms\n' \
 	    "$$(stat -c %s $@ | $(megabytes))" $$((($$(date +%s%N) - start) / 1000000))
 
+# The process of isolate_compiler: the library and a main function, beside the library.
+$(OUT)/compiler/main.o: | $(GEN)/dlc/ops.h
+$(OUT)/libdlc-compiler: $(OUT)/compiler/main.o $(OUT)/libdlc.so
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $< -L$(OUT) -ldlc -Wl,-rpath,'$$ORIGIN' $(LDLIBS_ALL) -o $@
+
 # An archive for each layer, for programs that see inside: a layer's tests link with it and what lies below.
 $(OUT)/layer-lib.a:     $(lib_src:%.c=$(OUT)/%.o) $(OUT)/gen/build_id.o
 $(OUT)/layer-tir.a:     $(tir_src:%.c=$(OUT)/%.o)
@@ -240,6 +246,8 @@ program_objects := $(patsubst %.c,$(OUT)/%.o,$(all_test_src) $(wildcard test/fuz
 $(program_objects): | $(GEN)/dlc/ops.h
 $(OUT)/test/%.o: CPPFLAGS_ALL += -Itest
 $(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
+$(OUT)/test/api/isolate_test: | $(OUT)/libdlc-compiler
+$(OUT)/test/cpu/isolate.o: CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE))
 $(OUT)/test/api/digits_test: $(OUT)/examples/digits/network.o
 $(OUT)/test/cuda/tile: $(OUT)/test/tir/scheduled.o
 
@@ -415,12 +423,13 @@ install: lib
 	$(Q)ln -sf libdlc.so.$(VERSION) $(to)/libdlc.so.$(SOVERSION)
 	$(Q)ln -sf libdlc.so.$(SOVERSION) $(to)/libdlc.so
 	$(Q)install -m 644 $(OUT)/libdlc.a $(to)/
+	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(OUT)/libdlc-compiler $(to)/
 	$(Q)$(fill_in) lib/libdlc.pc.in > $(to)/pkgconfig/libdlc.pc
 	$(Q)$(fill_in) lib/libdlc-config.cmake.in > $(to)/cmake/libdlc/libdlc-config.cmake
 	$(Q)$(fill_in) lib/libdlc-config-version.cmake.in > $(to)/cmake/libdlc/libdlc-config-version.cmake
 	@echo '  installed in $(DESTDIR)$(PREFIX)'
 uninstall:
-	rm -rf $(DESTDIR)$(INCLUDEDIR)/dlc $(to)/libdlc.so* $(to)/libdlc.a $(to)/pkgconfig/libdlc.pc $(to)/cmake/libdlc
+	rm -rf $(DESTDIR)$(INCLUDEDIR)/dlc $(to)/libdlc.so* $(to)/libdlc.a $(to)/libdlc-compiler $(to)/pkgconfig/libdlc.pc $(to)/cmake/libdlc
 
 .PHONY: clean help
 clean:

@@ -636,6 +636,7 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     if (!plan) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a plan");
     lib_arena work;
     lib_arena_init(&work, &context->allocator, NULL);
+    work.limit = program->options.budget_bytes;
     jit_build build = {.program = program,
                        .plan = plan,
                        .work = &work,

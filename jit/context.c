@@ -131,9 +131,24 @@ static dlc_status check_options(const dlc_context_options *options, lib_error *e
     return DLC_OK;
 }
 
+static dlc_status copy_path(dlc_context *context, const char *path, lib_error *error) {
+    if (!path) return DLC_OK;
+    size_t size = strlen(path) + 1;
+    context->compiler_path = lib_allocate(&context->allocator, size, 1);
+    if (!context->compiler_path) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_context_create: out of memory: a path");
+    memcpy(context->compiler_path, path, size);
+    return DLC_OK;
+}
+
 static dlc_status open_context(dlc_context *context, const dlc_context_options *options, lib_error *error) {
     context->target = find_target(options->target, &context->ordinal);
-    target_options target_opts = {.allocator = &context->allocator, .log = &context->log, .ordinal = context->ordinal};
+    context->isolate = options->isolate_compiler;
+    LIB_TRY(copy_path(context, options->compiler_path, error));
+    target_options target_opts = {.allocator = &context->allocator,
+                                  .log = &context->log,
+                                  .ordinal = context->ordinal,
+                                  .isolate = context->isolate,
+                                  .compiler_path = context->compiler_path};
     LIB_TRY(context->target->open(&target_opts, &context->device, &context->machine, error));
     context->machine_hash =
         lib_hash_bytes(&context->machine, sizeof context->machine, (lib_hash128){DLC_VERSION_MINOR, 1});
@@ -216,6 +231,8 @@ void dlc_context_destroy(dlc_context *context) {
     graph_handles_free(&context->handles, &context->allocator);
     lib_mutex_destroy(&context->mutex);
     if (context->device) context->target->close(context->device);
+    if (context->compiler_path)
+        lib_release(&context->allocator, context->compiler_path, strlen(context->compiler_path) + 1, 1);
     dlc_allocator allocator = context->allocator;
     if (last_failure.context == context) last_failure.context = NULL;
     lib_release(&allocator, context, sizeof *context, 64);

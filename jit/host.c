@@ -19,7 +19,10 @@ dlc_status jit_host_find(dlc_context *context, const jit_host **found, lib_error
     if (!own) return lib_fail(error, DLC_UNSUPPORTED, "this build has no cpu target that could run it");
     host = lib_allocate_zeroed(&context->allocator, sizeof *host, _Alignof(jit_host));
     if (!host) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: the cpu target beside a device");
-    const target_options options = {.allocator = &context->allocator, .log = &context->log};
+    const target_options options = {.allocator = &context->allocator,
+                                    .log = &context->log,
+                                    .isolate = context->isolate,
+                                    .compiler_path = context->compiler_path};
     host->target = own;
     dlc_status status = own->open(&options, &host->device, &host->machine, error);
     if (status == DLC_OK && atomic_compare_exchange_strong(&context->host, &none, host)) {

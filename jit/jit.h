@@ -144,7 +144,8 @@ struct dlc_context {
     int width; /* participants of a run: slots of local scratch */
     int compile_width;
     size_t plan_entries;
-    bool default_float_modes, no_batches;
+    bool default_float_modes, no_batches, isolate;
+    char *compiler_path; /* NULL: beside the library */
     jit_cache cache;
     jit_disk disk;
     struct jit_background *background; /* NULL: the host allows none */

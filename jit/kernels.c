@@ -41,6 +41,17 @@ static bool out_of_budget(jit_build *build, lib_error *error) {
     return false;
 }
 
+/* What is left of the budget, by the system's clock: the host's may be another. */
+static target_budget compile_budget(const jit_build *build) {
+    const dlc_compile_options *options = &build->program->options;
+    const dlc_context *context = build->program->context;
+    target_budget budget = {.memory = options->budget_bytes, .cancel = options->cancel};
+    if (!build->deadline_ns) return budget;
+    uint64_t now = context->clock_ns(context->clock_user);
+    budget.deadline_ns = lib_time_ns() + (build->deadline_ns > now ? build->deadline_ns - now : 0) + 1;
+    return budget;
+}
+
 /* The target's rules and what they lead to; NULL and *error when lowering refuses their schedule, which is a fault of the rules. */
 static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
                                   tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
@@ -189,7 +200,8 @@ static dlc_status load_module(module_job *job, int first, int last, const jit_ho
     target_module *module = NULL;
     int count = last - first;
     if (out_of_budget(build, &job->error)) return job->error.status;
-    LIB_TRY(to->compile(device, count, lowered + first, &object, &job->error));
+    const target_budget budget = compile_budget(build);
+    LIB_TRY(to->compile(device, &budget, count, lowered + first, &object, &job->error));
     const char *names[KERNELS_PER_MODULE];
     for (int i = 0; i < count; i++) names[i] = lowered[first + i]->name;
     dlc_status status = to->load(device, &object, count, names, &module, &job->error);
@@ -263,6 +275,7 @@ static void build_module(module_job *job) {
     dlc_context *context = job->build->program->context;
     lib_arena arena;
     lib_arena_init(&arena, &context->allocator, NULL);
+    arena.limit = job->build->program->options.budget_bytes;
     const tir_kernel *lowered[KERNELS_PER_MODULE];
     lowered_region regions[KERNELS_PER_MODULE];
     dlc_status status = lower_guarded(job, 0, job->count, NULL, &arena, lowered, regions);

@@ -121,7 +121,7 @@ const tir_kernel *jit_strided_kernel(lib_arena *arena, int element, int rank, in
 
 static dlc_status load(dlc_context *context, const tir_kernel *kernel, jit_mover *mover, lib_error *error) {
     target_object object;
-    LIB_TRY(context->target->compile(context->device, 1, &kernel, &object, error));
+    LIB_TRY(context->target->compile(context->device, NULL, 1, &kernel, &object, error));
     dlc_status status = context->target->load(context->device, &object, 1, &kernel->name, &mover->module, error);
     context->target->release_object(context->device, &object);
     if (status == DLC_OK) mover->phase = context->target->phase(mover->module, 0, 0);

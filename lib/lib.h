@@ -81,6 +81,7 @@ typedef struct lib_arena {
     struct lib_arena_chunk *chunks; /* newest first */
     char *next, *end;
     size_t total; /* bytes taken from the allocator */
+    size_t limit; /* of these; beyond it DLC_BUDGET_EXCEEDED is raised. 0: none */
 } lib_arena;
 
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope);

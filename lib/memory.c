@@ -93,6 +93,8 @@ _Noreturn static void refuse(lib_arena *arena, size_t size) {
 }
 
 static lib_arena_chunk *new_chunk(lib_arena *arena, size_t size) {
+    if (arena->limit && size > arena->limit - (arena->total < arena->limit ? arena->total : arena->limit))
+        lib_raise(arena->scope, DLC_BUDGET_EXCEEDED, "compilation needs more than budget_bytes = %zu", arena->limit);
     lib_arena_chunk *chunk = lib_allocate(arena->allocator, size, PLAIN_ALIGNMENT);
     if (!chunk) refuse(arena, size);
     chunk->size = size;

@@ -180,12 +180,19 @@ static dlc_status build(compilation *c, target_device *device, int count, const 
     return device->verify ? verify(c, error) : DLC_OK;
 }
 
-dlc_status cpu_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
-                       lib_error *error) {
+dlc_status cpu_compile(target_device *device, const target_budget *budget, int count, const tir_kernel *const *kernels,
+                       target_object *object, lib_error *error) {
+    if (device->isolation) return cpu_compile_isolated(device, budget, count, kernels, object, error);
+    return cpu_compile_here(device, count, kernels, NULL, object, error);
+}
+
+dlc_status cpu_compile_here(target_device *device, int count, const tir_kernel *const *kernels, cpu_inspect *inspect,
+                            target_object *object, lib_error *error) {
     compilation c;
     LLVMMemoryBufferRef buffer = NULL;
     *object = (target_object){0};
     dlc_status status = build(&c, device, count, kernels, error);
+    if (status == DLC_OK && inspect) inspect(c.module);
     if (status == DLC_OK) status = generate(&c, LLVMObjectFile, &buffer, error);
     if (status == DLC_OK) *object = (target_object){LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer), buffer};
     end(&c);
@@ -193,7 +200,10 @@ dlc_status cpu_compile(target_device *device, int count, const tir_kernel *const
 }
 
 void cpu_release_object(target_device *device, target_object *object) {
-    (void)device;
+    if (device->isolation) {
+        cpu_isolation_release(device, object);
+        return;
+    }
     if (object->owner) LLVMDisposeMemoryBuffer(object->owner);
     *object = (target_object){0};
 }
@@ -208,6 +218,12 @@ static int count_of(const char *text, const char *word) {
 
 dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                     lib_error *error) {
+    if (device->isolation) return cpu_dump_isolated(device, kernel, what, text, error);
+    return cpu_dump_here(device, kernel, what, text, error);
+}
+
+dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                         lib_error *error) {
     compilation c;
     LLVMMemoryBufferRef buffer = NULL;
     if (what != TARGET_DUMP_LLVM && what != TARGET_DUMP_ASSEMBLY)

@@ -4,6 +4,7 @@
 
 static void cpu_close(target_device *device) {
     if (!device) return;
+    cpu_isolation_close(device);
     cpu_compiler_close(device);
     dlc_allocator allocator = device->allocator;
     lib_release(&allocator, device, sizeof *device, _Alignof(target_device));
@@ -20,6 +21,11 @@ static dlc_status cpu_open(const target_options *options, target_device **result
     cpu_llvm_initialize();
     cpu_detect(device);
     cpu_compiler_open(device);
+    dlc_status status = options->isolate ? cpu_isolation_open(device, options->compiler_path, error) : DLC_OK;
+    if (status != DLC_OK) {
+        cpu_close(device);
+        return status;
+    }
     *machine = device->machine;
     *result = device;
     return DLC_OK;
@@ -40,4 +46,5 @@ const target target_cpu = {
     .phase = cpu_phase,
     .unload = cpu_unload,
     .module_bytes = cpu_module_bytes,
+    .serve = cpu_serve_plainly,
 };

@@ -31,6 +31,7 @@ struct target_device { /* immutable after open, but for what has a lock of its o
     char attributes[4096]; /* feature string given to LLVM */
     char triple[128];
     bool verify;
+    struct cpu_isolation *isolation; /* NULL: code is generated in this process */
     lib_mutex machines_lock;
     int idle_machines;
     LLVMTargetMachineRef machines[CPU_IDLE_MACHINES]; /* code generators between two compilations */
@@ -52,14 +53,33 @@ void cpu_symbol(char *name, int kernel, int phase); /* "dlc_k0_p1" */
 
 /* compile.c */
 lib_hash128 cpu_code_identity(const target_device *device);
-dlc_status cpu_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
-                       lib_error *error);
+dlc_status cpu_compile(target_device *device, const target_budget *budget, int count, const tir_kernel *const *kernels,
+                       target_object *object, lib_error *error);
 void cpu_release_object(target_device *device, target_object *object);
 dlc_status cpu_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                     lib_error *error);
+/* In this process. `inspect` sees the module before code is made of it; may be NULL. */
+typedef void cpu_inspect(LLVMModuleRef module);
+dlc_status cpu_compile_here(target_device *device, int count, const tir_kernel *const *kernels, cpu_inspect *inspect,
+                            target_object *object, lib_error *error);
+dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                         lib_error *error);
 void cpu_compiler_open(target_device *device);
 void cpu_compiler_close(target_device *device);
 void cpu_llvm_initialize(void); /* registers LLVM's targets once in the process */
+
+/* isolate.c: in another one. */
+dlc_status cpu_isolation_open(target_device *device, const char *path, lib_error *error);
+void cpu_isolation_close(target_device *device);
+void cpu_isolation_release(target_device *device, target_object *object);
+dlc_status cpu_compile_isolated(target_device *device, const target_budget *budget, int count,
+                                const tir_kernel *const *kernels, target_object *object, lib_error *error);
+dlc_status cpu_dump_isolated(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                             lib_error *error);
+
+/* serve.c: that other process. */
+int cpu_serve(cpu_inspect *inspect);
+int cpu_serve_plainly(void);
 
 /* load.c */
 dlc_status cpu_load(target_device *device, const target_object *object, int count, const char *const *names,

@@ -92,9 +92,10 @@ lib_hash128 cuda_code_identity(const target_device *device) {
     return lib_hash_bytes(facts, sizeof facts, (lib_hash128){1, 3});
 }
 
-dlc_status cuda_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
-                        lib_error *error) {
+dlc_status cuda_compile(target_device *device, const target_budget *budget, int count, const tir_kernel *const *kernels,
+                        target_object *object, lib_error *error) {
     cuda_code code;
+    (void)budget;
     *object = (target_object){0};
     LIB_TRY(compile_to(device, count, kernels, &code, error));
     size_t image = table_bytes(count, kernels), size = image + code.size;

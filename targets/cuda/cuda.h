@@ -141,8 +141,8 @@ typedef struct cuda_object_phase {
 } cuda_object_phase;
 
 lib_hash128 cuda_code_identity(const target_device *device);
-dlc_status cuda_compile(target_device *device, int count, const tir_kernel *const *kernels, target_object *object,
-                        lib_error *error);
+dlc_status cuda_compile(target_device *device, const target_budget *budget, int count, const tir_kernel *const *kernels,
+                        target_object *object, lib_error *error);
 void cuda_release_object(target_device *device, target_object *object);
 dlc_status cuda_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                      lib_error *error);

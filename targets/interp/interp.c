@@ -58,8 +58,9 @@ static lib_hash128 interp_code_identity(const target_device *device) {
 
 /* ---- objects: the kernels' text, one after another */
 
-static dlc_status interp_compile(target_device *device, int count, const tir_kernel *const *kernels,
-                                 target_object *object, lib_error *error) {
+static dlc_status interp_compile(target_device *device, const target_budget *budget, int count,
+                                 const tir_kernel *const *kernels, target_object *object, lib_error *error) {
+    (void)budget;
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &device->allocator, &scope);

@@ -30,8 +30,9 @@ static void null_schedule(const tir_machine *machine, int threads, tir_region *r
     (void)machine, (void)threads, (void)region, (void)schedule;
 }
 
-static dlc_status null_compile(target_device *device, int count, const tir_kernel *const *kernels,
-                               target_object *object, lib_error *error) {
+static dlc_status null_compile(target_device *device, const target_budget *budget, int count,
+                               const tir_kernel *const *kernels, target_object *object, lib_error *error) {
+    (void)budget;
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &device->allocator, &scope);

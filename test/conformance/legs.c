@@ -237,7 +237,8 @@ static void *prepare_cpu(const test_leg *leg, lib_arena *arena, const test_graph
     lib_error error = {0};
     target_object object;
     const tir_kernel *kernel = p->kernel;
-    if (target_cpu.compile(cpu.device, 1, &kernel, &object, &error) != DLC_OK) lib_raise_error(arena->scope, &error);
+    if (target_cpu.compile(cpu.device, NULL, 1, &kernel, &object, &error) != DLC_OK)
+        lib_raise_error(arena->scope, &error);
     dlc_status status = target_cpu.load(cpu.device, &object, 1, NULL, &p->module, &error);
     target_cpu.release_object(cpu.device, &object);
     if (status != DLC_OK) lib_raise_error(arena->scope, &error);
@@ -371,7 +372,7 @@ static void *prepare_device(const test_leg *leg, lib_arena *arena, const test_gr
     lib_error error = {0};
     target_object object;
     const tir_kernel *kernel = p->kernel;
-    gpu_try(arena->scope, target_cuda.compile(gpu.device, 1, &kernel, &object, &error), &error);
+    gpu_try(arena->scope, target_cuda.compile(gpu.device, NULL, 1, &kernel, &object, &error), &error);
     dlc_status status = target_cuda.load(gpu.device, &object, 1, NULL, &p->module, &error);
     target_cuda.release_object(gpu.device, &object);
     gpu_try(arena->scope, status, &error);

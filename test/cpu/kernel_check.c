@@ -216,7 +216,7 @@ static void run_level(checked *c, int level, const int64_t *params, guarded *inp
     target_module *module;
     const tir_kernel *kernels[] = {c->kernel};
     target_device *device = devices[level].device;
-    dlc_status status = target_cpu.compile(device, 1, kernels, &object, &error);
+    dlc_status status = target_cpu.compile(device, NULL, 1, kernels, &object, &error);
     if (status != DLC_OK) fail_msg("%s: %s: %s", c->kernel->name, levels[level], error.message);
     status = target_cpu.load(device, &object, 1, NULL, &module, &error);
     if (status != DLC_OK) fail_msg("%s: %s: %s", c->kernel->name, levels[level], error.message);

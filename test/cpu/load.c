@@ -76,7 +76,7 @@ static void test_modules(void **state) {
     const tir_kernel *kernels[] = {f.kernel, f.kernel, f.kernel};
     target_object object;
     target_module *one, *two;
-    assert_int_equal(target_cpu.compile(f.device, 3, kernels, &object, &f.error), DLC_OK);
+    assert_int_equal(target_cpu.compile(f.device, NULL, 3, kernels, &object, &f.error), DLC_OK);
     assert_int_equal(target_cpu.load(f.device, &object, 3, NULL, &one, &f.error), DLC_OK);
     assert_int_equal(target_cpu.load(f.device, &object, 3, NULL, &two, &f.error), DLC_OK);
     target_cpu.release_object(f.device, &object);
@@ -97,7 +97,7 @@ static void test_unmapping(void **state) {
     const tir_kernel *kernels[] = {f.kernel};
     target_object object;
     target_module *modules[20];
-    assert_int_equal(target_cpu.compile(f.device, 1, kernels, &object, &f.error), DLC_OK);
+    assert_int_equal(target_cpu.compile(f.device, NULL, 1, kernels, &object, &f.error), DLC_OK);
     int before = 0, after = 0;
     for (int round = 0; round < 6; round++) {
         for (int i = 0; i < 20; i++)
@@ -123,7 +123,7 @@ static void test_bad_objects(void **state) {
     const tir_kernel *kernels[] = {f.kernel, f.kernel};
     target_object object, cut;
     target_module *module;
-    assert_int_equal(target_cpu.compile(f.device, 1, kernels, &object, &f.error), DLC_OK);
+    assert_int_equal(target_cpu.compile(f.device, NULL, 1, kernels, &object, &f.error), DLC_OK);
     assert_int_equal(target_cpu.load(f.device, &object, 2, NULL, &module, &f.error), DLC_COMPILE_FAILED);
     assert_null(module);
     cut = object;
@@ -144,7 +144,7 @@ static void test_hostile_objects(void **state) {
     const tir_kernel *kernels[] = {f.kernel};
     target_object object;
     target_module *module;
-    assert_int_equal(target_cpu.compile(f.device, 1, kernels, &object, &f.error), DLC_OK);
+    assert_int_equal(target_cpu.compile(f.device, NULL, 1, kernels, &object, &f.error), DLC_OK);
     for (size_t size = 0; size < object.size; size += size < 64 ? 1 : 7) {
         char *cut = malloc(size + 1); /* of just this length, for the sanitizer */
         memcpy(cut, object.bytes, size);
@@ -177,7 +177,7 @@ static void *compile_and_run(void *user) {
         target_object object;
         target_module *module;
         lib_error error;
-        if (target_cpu.compile(f->device, 1, kernels, &object, &error) != DLC_OK) return "compile";
+        if (target_cpu.compile(f->device, NULL, 1, kernels, &object, &error) != DLC_OK) return "compile";
         if (target_cpu.load(f->device, &object, 1, NULL, &module, &error) != DLC_OK) return "load";
         target_cpu.release_object(f->device, &object);
         if (!runs(module, 0)) return "run";
@@ -210,7 +210,7 @@ static void test_forced_cpu(void **state) {
     const tir_kernel *kernels[] = {f.kernel};
     target_object object;
     target_module *module;
-    assert_int_equal(target_cpu.compile(f.device, 1, kernels, &object, &f.error), DLC_OK);
+    assert_int_equal(target_cpu.compile(f.device, NULL, 1, kernels, &object, &f.error), DLC_OK);
     assert_int_equal(target_cpu.load(f.device, &object, 1, NULL, &module, &f.error), DLC_OK);
     assert_true(runs(module, 0));
     target_cpu.unload(f.device, module);
@@ -261,7 +261,7 @@ static void test_refusals(void **state) {
                      "phase tasks=1 task=p { for i in 0..4 { r[i] = x[i] } for i in 0..4 { x[i] = r[i] } }\n");
     const tir_kernel *kernels[] = {f.kernel};
     target_object object;
-    assert_int_equal(target_cpu.compile(f.device, 1, kernels, &object, &f.error), DLC_INTERNAL);
+    assert_int_equal(target_cpu.compile(f.device, NULL, 1, kernels, &object, &f.error), DLC_INTERNAL);
     assert_non_null(strstr(f.error.message, "r"));
     assert_null(object.bytes);
     close_fixture(&f);

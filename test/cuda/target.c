@@ -102,7 +102,7 @@ static dlc_status live(const dlc_allocator *allocator, lib_error *error) {
     target_object object = {0};
     tir_machine machine;
     LIB_TRY(target_cuda.open(&options, &device, &machine, error));
-    dlc_status status = target_cuda.compile(device, 2, kernels, &object, error);
+    dlc_status status = target_cuda.compile(device, NULL, 2, kernels, &object, error);
     if (status == DLC_OK) status = target_cuda.load(device, &object, 2, NULL, &module, error);
     target_cuda.release_object(device, &object);
     if (status == DLC_OK) {
@@ -202,7 +202,7 @@ static void test_astray(void **state) {
     float x[N] = {1, 2, 3}, y[N];
     fakes_reset(f);
     assert_int_equal(target_cuda.open(&options, &device, &machine, &error), DLC_OK);
-    assert_int_equal(target_cuda.compile(device, 2, kernels, &object, &error), DLC_OK);
+    assert_int_equal(target_cuda.compile(device, NULL, 2, kernels, &object, &error), DLC_OK);
     assert_int_equal(target_cuda.load(device, &object, 2, NULL, &module, &error), DLC_OK);
     target_cuda.release_object(device, &object);
     assert_int_equal(runtime->enter(device, &error), DLC_OK);
@@ -232,7 +232,7 @@ static void test_shared_memory(void **state) {
     lib_error error;
     fakes_reset(f);
     assert_int_equal(target_cuda.open(&options, &device, &machine, &error), DLC_OK);
-    assert_int_equal(target_cuda.compile(device, 1, &kernels[2], &object, &error), DLC_OK);
+    assert_int_equal(target_cuda.compile(device, NULL, 1, &kernels[2], &object, &error), DLC_OK);
     assert_int_equal(target_cuda.load(device, &object, 1, NULL, &module, &error), DLC_OK);
     target_cuda.release_object(device, &object);
     assert_int_equal(runtime->enter(device, &error), DLC_OK);

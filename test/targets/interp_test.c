@@ -27,7 +27,7 @@ static dlc_status run_kernels(const target *t, const target_options *options, co
     dlc_status status = t->open(options, &device, &machine, error);
     if (status != DLC_OK) return status;
     assert_string_equal(machine.target, t->name);
-    status = t->compile(device, 2, kernels, &object, error);
+    status = t->compile(device, NULL, 2, kernels, &object, error);
     if (status == DLC_OK) status = t->load(device, &object, 2, NULL, &module, error);
     t->release_object(device, &object);
     if (status == DLC_OK) {

@@ -1,0 +1,349 @@
+/* The host's end of isolated code generation: processes of the program libdlc-compiler, as many as compile at once, each serving one
+ * request at a time. Whatever becomes of one - a fatal error of LLVM, a crash, no memory, no end, a signal - is a status here, with what
+ * it said last, and the next request gets another one. */
+#include "targets/cpu/isolate.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { IDLE_HELPERS = 16, DEFAULT_SECONDS = 300, SLICE_MS = 50 };
+
+typedef struct helper {
+    pid_t process;
+    int connection;
+    int errors; /* a file in memory: what it writes to its standard error */
+} helper;
+
+struct cpu_isolation {
+    char path[4096];
+    pid_t owner; /* helpers are this process' children: a forked one starts its own */
+    lib_mutex mutex;
+    int idle_count;
+    helper idle[IDLE_HELPERS];
+};
+
+/* ---- processes */
+
+/* Beside the library, or beside the program that it is linked into. */
+static bool default_path(char *path, size_t size) {
+    Dl_info info;
+    dlc_status (*own)(target_device *, const char *, lib_error *) = cpu_isolation_open;
+    void *address;
+    memcpy(&address, &own, sizeof address);
+    if (!dladdr(address, &info) || !info.dli_fname) return false;
+    char real[4096];
+    if (!realpath(info.dli_fname, real)) return false;
+    char *end = strrchr(real, '/');
+    if (end) *end = 0;
+    int length = snprintf(path, size, "%s/libdlc-compiler", real);
+    return length > 0 && (size_t)length < size;
+}
+
+dlc_status cpu_isolation_open(target_device *device, const char *path, lib_error *error) {
+    struct cpu_isolation *isolation = lib_allocate_zeroed(&device->allocator, sizeof *isolation, 16);
+    if (!isolation) return lib_fail(error, DLC_OUT_OF_MEMORY, "isolate_compiler: out of memory");
+    isolation->owner = getpid();
+    lib_mutex_init(&isolation->mutex);
+    device->isolation = isolation;
+    if (path && path[0])
+        snprintf(isolation->path, sizeof isolation->path, "%s", path);
+    else if (!default_path(isolation->path, sizeof isolation->path))
+        isolation->path[0] = 0;
+    if (access(isolation->path, X_OK) == 0) return DLC_OK;
+    return lib_fail(error, DLC_NOT_FOUND, "isolate_compiler: there is no program %s: %s (compiler_path names another)",
+                    isolation->path, strerror(errno));
+}
+
+static void end_helper(const struct cpu_isolation *isolation, helper *h, int *status) {
+    *status = 0;
+    close(h->connection);
+    if (isolation->owner == getpid()) {
+        kill(h->process, SIGKILL); /* of a process that has ended: nothing */
+        while (waitpid(h->process, status, 0) < 0 && errno == EINTR) continue;
+    }
+    close(h->errors);
+    h->process = 0;
+}
+
+void cpu_isolation_close(target_device *device) {
+    struct cpu_isolation *isolation = device->isolation;
+    int ignored;
+    if (!isolation) return;
+    for (int i = 0; i < isolation->idle_count; i++) end_helper(isolation, &isolation->idle[i], &ignored);
+    lib_mutex_destroy(&isolation->mutex);
+    lib_release(&device->allocator, isolation, sizeof *isolation, 16);
+    device->isolation = NULL;
+}
+
+static int spawn(const char *path, int connection, int errors, pid_t *process) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    char *words[] = {(char *)(uintptr_t)path, (char *)(uintptr_t) "--compile", NULL};
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    posix_spawn_file_actions_adddup2(&actions, connection, CPU_CONNECTION);
+    posix_spawn_file_actions_adddup2(&actions, errors, 1);
+    posix_spawn_file_actions_adddup2(&actions, errors, 2);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setpgroup(&attributes, 0); /* signals of a terminal are the host's */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+    int refused = posix_spawn(process, path, &actions, &attributes, words, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return refused;
+}
+
+static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h, lib_error *error) {
+    int pair[2] = {-1, -1}, errors = memfd_create("libdlc-compiler", MFD_CLOEXEC), refused = errno;
+    if (errors >= 0) refused = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? 0 : errno;
+    if (!refused || pair[0] >= 0) refused = spawn(isolation->path, pair[1], errors, &h->process);
+    if (pair[1] >= 0) close(pair[1]);
+    if (!refused) {
+        h->connection = pair[0];
+        h->errors = errors;
+        return DLC_OK;
+    }
+    if (pair[0] >= 0) close(pair[0]);
+    if (errors >= 0) close(errors);
+    return lib_fail(error, DLC_COMPILE_FAILED, "isolate_compiler: cannot start %s: %s", isolation->path,
+                    strerror(refused));
+}
+
+/* ---- one exchange */
+
+typedef struct exchange {
+    target_device *device;
+    const target_budget *budget;
+    helper helper;
+    uint64_t deadline_ns; /* of lib_time_ns */
+    bool timed_out, cancelled;
+} exchange;
+
+/* Until the helper takes or has bytes; false: it is gone, or this has taken too long. */
+static bool wait_for(exchange *x, short events) {
+    for (;;) {
+        uint64_t now = lib_time_ns();
+        x->cancelled = x->budget && x->budget->cancel && *x->budget->cancel;
+        x->timed_out = now >= x->deadline_ns;
+        if (x->cancelled || x->timed_out) return false;
+        uint64_t left = (x->deadline_ns - now) / 1000000 + 1;
+        struct pollfd wanted = {.fd = x->helper.connection, .events = events};
+        int ready = poll(&wanted, 1, left < SLICE_MS ? (int)left : SLICE_MS);
+        if (ready > 0) return true;
+        if (ready < 0 && errno != EINTR) return false;
+    }
+}
+
+static bool move(exchange *x, void *bytes, size_t size, bool out) {
+    char *at = bytes;
+    for (size_t done = 0; done < size;) {
+        if (!wait_for(x, out ? POLLOUT : POLLIN)) return false;
+        ssize_t count = out ? send(x->helper.connection, at + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT)
+                            : recv(x->helper.connection, at + done, size - done, MSG_DONTWAIT);
+        if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (count <= 0) return false;
+        done += (size_t)count;
+    }
+    return true;
+}
+
+/* The end of what the helper wrote to its standard error, on one line. */
+static void last_words(const helper *h, char *text, size_t size) {
+    off_t end = lseek(h->errors, 0, SEEK_END), start = end > (off_t)size - 1 ? end - (off_t)size + 1 : 0;
+    ssize_t count = end > 0 ? pread(h->errors, text, size - 1, start) : 0;
+    text[count > 0 ? count : 0] = 0;
+    for (char *at = text; *at; at++)
+        if (*at == '\n') *at = at[1] ? ' ' : 0;
+}
+
+static bool speaks_of_memory(const char *words) {
+    return strstr(words, "bad_alloc") || strstr(words, "out of memory") || strstr(words, "Allocation failed") ||
+           strstr(words, "length_error");
+}
+
+/* What became of it, as a status. */
+static dlc_status bury(exchange *x, lib_error *error) {
+    char words[400], how[64] = "went silent";
+    int status;
+    last_words(&x->helper, words, sizeof words);
+    bool running = waitpid(x->helper.process, &status, WNOHANG) == 0;
+    if (running && !x->timed_out && !x->cancelled) { /* it closed its end, and is about to be gone */
+        const struct timespec moment = {.tv_nsec = 1000000};
+        for (int i = 0; i < 200 && running; i++) {
+            nanosleep(&moment, NULL);
+            running = waitpid(x->helper.process, &status, WNOHANG) == 0;
+        }
+        last_words(&x->helper, words, sizeof words);
+    }
+    int ignored;
+    if (!running && WIFSIGNALED(status)) snprintf(how, sizeof how, "ended by signal %d", WTERMSIG(status));
+    if (!running && WIFEXITED(status)) snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
+    end_helper(x->device->isolation, &x->helper, &ignored);
+    if (x->cancelled) return lib_fail(error, DLC_CANCELLED, "compilation was cancelled");
+    if (x->timed_out)
+        return lib_fail(error, DLC_BUDGET_EXCEEDED, "the compiler's process took too long and was stopped%s%s",
+                        words[0] ? ": " : "", words);
+    bool memory = speaks_of_memory(words);
+    dlc_status result = !memory                          ? DLC_COMPILE_FAILED
+                        : x->budget && x->budget->memory ? DLC_BUDGET_EXCEEDED
+                                                         : DLC_OUT_OF_MEMORY;
+    return lib_fail(error, result, "the compiler's process %s%s%s", how, words[0] ? ": " : "", words);
+}
+
+/* A reply's bytes are the caller's. A reply that refuses is an answer, too: the helper stays. */
+static dlc_status ask(exchange *x, const cpu_request *request, const void *first, size_t first_size, const void *rest,
+                      target_object *bytes, lib_error *error) {
+    cpu_reply reply;
+    *bytes = (target_object){0};
+    if (!move(x, (void *)(uintptr_t)request, sizeof *request, true) ||
+        !move(x, (void *)(uintptr_t)first, first_size, true) ||
+        !move(x, (void *)(uintptr_t)rest, (size_t)request->size - first_size, true) ||
+        !move(x, &reply, sizeof reply, false))
+        return bury(x, error);
+    if (reply.magic != CPU_REQUEST_MAGIC || reply.size > CPU_REPLY_MAX || reply.status < DLC_OK) return bury(x, error);
+    char *got = lib_allocate(&x->device->allocator, (size_t)reply.size + 1, 64);
+    if (!got || !move(x, got, (size_t)reply.size, false)) {
+        lib_release(&x->device->allocator, got, (size_t)reply.size + 1, 64);
+        dlc_status status = bury(x, error);
+        return got ? status : lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for %zu bytes of code", (size_t)reply.size);
+    }
+    got[reply.size] = 0;
+    *bytes = (target_object){.bytes = got, .size = (size_t)reply.size, .owner = got};
+    if (reply.status == DLC_OK) return DLC_OK;
+    bool over = reply.status == DLC_OUT_OF_MEMORY && request->memory;
+    lib_fail(error, over ? DLC_BUDGET_EXCEEDED : (dlc_status)reply.status, "%s", got);
+    cpu_isolation_release(x->device, bytes);
+    return over ? DLC_BUDGET_EXCEEDED : (dlc_status)reply.status;
+}
+
+void cpu_isolation_release(target_device *device, target_object *object) {
+    if (object->owner) lib_release(&device->allocator, object->owner, object->size + 1, 64);
+    *object = (target_object){0};
+}
+
+static dlc_status greet(exchange *x, lib_error *error) {
+    const target_device *device = x->device;
+    cpu_hello hello;
+    memset(&hello, 0, sizeof hello);
+    hello.features = device->features;
+    hello.machine = device->machine;
+    hello.verify = device->verify;
+    memcpy(hello.cpu, device->cpu, sizeof hello.cpu);
+    memcpy(hello.attributes, device->attributes, sizeof hello.attributes);
+    memcpy(hello.triple, device->triple, sizeof hello.triple);
+    size_t id = strlen(lib_build_id) + 1;
+    cpu_request request = {.magic = CPU_REQUEST_MAGIC, .size = id + sizeof hello, .kind = CPU_REQUEST_HELLO};
+    target_object answer;
+    LIB_TRY(ask(x, &request, lib_build_id, id, &hello, &answer, error));
+    cpu_isolation_release(x->device, &answer);
+    return DLC_OK;
+}
+
+/* An idle one that still lives, or a new one. */
+static dlc_status take_helper(exchange *x, lib_error *error) {
+    struct cpu_isolation *isolation = x->device->isolation;
+    if (isolation->owner == getpid()) {
+        for (;;) {
+            bool any = false;
+            int ignored;
+            lib_mutex_lock(&isolation->mutex);
+            if ((any = isolation->idle_count > 0)) x->helper = isolation->idle[--isolation->idle_count];
+            lib_mutex_unlock(&isolation->mutex);
+            if (!any) break;
+            struct pollfd state = {.fd = x->helper.connection, .events = POLLIN};
+            if (poll(&state, 1, 0) == 0) return DLC_OK; /* it has nothing to say, and is there */
+            end_helper(isolation, &x->helper, &ignored);
+        }
+    }
+    LIB_TRY(start_helper(isolation, &x->helper, error));
+    dlc_status status = greet(x, error);
+    int ignored;
+    if (status != DLC_OK && x->helper.process) end_helper(isolation, &x->helper, &ignored);
+    return status;
+}
+
+static void give_helper(exchange *x) {
+    struct cpu_isolation *isolation = x->device->isolation;
+    int ignored;
+    lib_mutex_lock(&isolation->mutex);
+    bool keep = isolation->idle_count < IDLE_HELPERS && isolation->owner == getpid();
+    if (keep) isolation->idle[isolation->idle_count++] = x->helper;
+    lib_mutex_unlock(&isolation->mutex);
+    if (!keep) end_helper(isolation, &x->helper, &ignored);
+}
+
+static char *print_kernels(lib_arena *arena, int count, const tir_kernel *const *kernels, size_t *size,
+                           lib_error *error) {
+    lib_scope scope, *outer = arena->scope;
+    char *volatile text = NULL;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        lib_text printed;
+        lib_text_init(&printed, arena);
+        lib_text_add(&printed, "");
+        for (int k = 0; k < count; k++) tir_kernel_print(&printed, kernels[k]);
+        *size = printed.length;
+        text = printed.data;
+    }
+    arena->scope = outer;
+    if (!text) lib_fail(error, scope.error.status, "%s", scope.error.message);
+    return text;
+}
+
+static dlc_status exchange_kernels(target_device *device, const target_budget *budget, cpu_request request,
+                                   const tir_kernel *const *kernels, target_object *bytes, lib_error *error) {
+    exchange x = {.device = device, .budget = budget};
+    x.deadline_ns =
+        budget && budget->deadline_ns ? budget->deadline_ns : lib_time_ns() + UINT64_C(1000000000) * DEFAULT_SECONDS;
+    lib_arena arena;
+    lib_arena_init(&arena, &device->allocator, NULL);
+    size_t size;
+    lib_error own;
+    char *text = print_kernels(&arena, request.kernels, kernels, &size, &own);
+    dlc_status status = text ? take_helper(&x, &own) : own.status;
+    if (status == DLC_OK) {
+        request.magic = CPU_REQUEST_MAGIC;
+        request.memory = budget ? budget->memory : 0;
+        request.size = size;
+        status = ask(&x, &request, text, size, NULL, bytes, &own);
+        if (x.helper.process) give_helper(&x);
+    }
+    lib_arena_free(&arena);
+    return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", own.message);
+}
+
+dlc_status cpu_compile_isolated(target_device *device, const target_budget *budget, int count,
+                                const tir_kernel *const *kernels, target_object *object, lib_error *error) {
+    *object = (target_object){0};
+    return exchange_kernels(device, budget, (cpu_request){.kind = CPU_REQUEST_OBJECT, .kernels = count}, kernels,
+                            object, error);
+}
+
+dlc_status cpu_dump_isolated(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
+                             lib_error *error) {
+    target_object bytes = {0};
+    cpu_request request = {.kind = CPU_REQUEST_DUMP, .kernels = 1, .what = (int32_t)what};
+    LIB_TRY(exchange_kernels(device, NULL, request, &kernel, &bytes, error));
+    lib_scope *outer = text->arena->scope, scope;
+    text->arena->scope = &scope;
+    if (LIB_ENTER(&scope)) lib_text_add_bytes(text, bytes.bytes, bytes.size);
+    text->arena->scope = outer;
+    cpu_isolation_release(device, &bytes);
+    return scope.error.status == DLC_OK ? DLC_OK : lib_fail(error, scope.error.status, "%s", scope.error.message);
+}

@@ -1,0 +1,30 @@
+/* Code generation in a process of its own: what its two ends share. A request is a header and the kernels' loop IR as text, a reply a
+ * header and bytes: an object, a dump, or a message. The first request tells what the device is, and is answered like the others. */
+#ifndef TARGETS_CPU_ISOLATE_H
+#define TARGETS_CPU_ISOLATE_H
+
+#include "targets/cpu/cpu.h"
+
+#define CPU_REQUEST_MAGIC UINT64_C(0x7465757165726c64)
+enum { CPU_CONNECTION = 0 /* the helper's descriptor */, CPU_REPLY_MAX = 1 << 30 };
+typedef enum cpu_request_kind { CPU_REQUEST_HELLO, CPU_REQUEST_OBJECT, CPU_REQUEST_DUMP } cpu_request_kind;
+
+typedef struct cpu_request {
+    uint64_t magic, size; /* of what follows */
+    uint64_t memory;      /* bytes that it may take beyond what the process has; 0: any */
+    int32_t kind, kernels, what;
+} cpu_request;
+
+typedef struct cpu_reply {
+    uint64_t magic, size;
+    int32_t status;
+} cpu_reply;
+
+typedef struct cpu_hello { /* after the text of lib_build_id and its 0 */
+    cpu_features features;
+    tir_machine machine;
+    char cpu[64], attributes[4096], triple[128];
+    bool verify;
+} cpu_hello;
+
+#endif
