@@ -127,6 +127,148 @@ static void select_keys(selection *s) {
     close_selection(s, 1, &s->index);
 }
 
+/* ---- selection by blocks: a step looks at the best of each block, and into the block that it takes from */
+
+typedef struct blocks {
+    selection *s;
+    int64_t size;
+    tir_expr n, count;                              /* elements of a line; blocks */
+    uint32_t best;                                  /* rank of each block's best: [free axes, blocks] */
+    uint32_t last, bounds, top, taken, next, state; /* tensors of the fold and its steps */
+} blocks;
+
+/* Of a line with many elements for each that is wanted. Steps take least where blocks are as many as elements of one. */
+static int64_t block_size(const graph_compute *c, int along) {
+    enum { SHORT = 256, UNKNOWN = 1024 };
+    int64_t n, size = 16;
+    if (!tir_is_const(c->pool, c->operand_shape[0].dim[along], &n)) return UNKNOWN;
+    if (n < SHORT) return 0;
+    while (size * size < n) size *= 2;
+    return size;
+}
+
+/* Rank of an element by its number in the line; free: the other axes. `inside`: the line has it; a predicate says so, or else the rank is
+ * that of 0. */
+static tir_expr block_rank(blocks *b, const tir_expr *free, tir_expr at, bool predicate, tir_expr *inside) {
+    graph_compute *c = b->s->c;
+    tir_pool *pool = c->pool;
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0, k = 0; i < b->s->rank; i++) index[i] = i == b->s->along ? at : free[k++];
+    *inside = tir_lt(pool, at, b->n);
+    tir_expr nothing = tir_int(pool, (tir_dtype)c->operand_shape[0].dtype, 0);
+    return rank_of(c, predicate ? graph_operand_load(c, 0, index)
+                                : tir_region_load_guarded(c->region, c->operand[0], index, *inside, nothing));
+}
+
+static tir_expr packed_key(tir_pool *pool, tir_expr rank, tir_expr at) {
+    tir_expr low = tir_sub(pool, tir_int(pool, DLC_I64, 0xfffffffe), tir_cast(pool, DLC_I64, at));
+    return tir_or(pool, tir_binary(pool, TIR_SHL, tir_cast(pool, DLC_I64, rank), tir_int(pool, DLC_I64, 32)), low);
+}
+
+static tir_expr packed_index(tir_pool *pool, tir_expr key) {
+    tir_expr low = tir_and(pool, key, tir_int(pool, DLC_I64, 0xffffffff));
+    return tir_cast(pool, TIR_INDEX, tir_sub(pool, tir_int(pool, DLC_I64, 0xfffffffe), low));
+}
+
+static void best_of_blocks(blocks *b, int count, const tir_expr *extent) {
+    graph_compute *c = b->s->c;
+    tir_pool *pool = c->pool;
+    tir_expr size = tir_index(pool, b->size), free[DLC_MAX_RANK], space[DLC_MAX_RANK];
+    for (int i = 0; i < count; i++) space[i] = extent[i];
+    space[count] = b->count;
+    tir_stage *stage = tir_region_stage(c->region, TIR_REDUCE, c->name, count + 1, NULL, space, 1, NULL, &size);
+    for (int i = 0; i < count; i++) free[i] = stage->axis[i].var;
+    tir_expr at = tir_add(pool, tir_mul(pool, stage->axis[count].var, size), stage->axis[count + 1].var);
+    tir_expr key = block_rank(b, free, at, true, &stage->predicate);
+    if (tir_is_true(pool, stage->predicate)) stage->predicate = 0;
+    b->best = tir_stage_reduce(c->region, stage, TIR_MAX, key);
+}
+
+/* A step with the free axes and time, then `more` space axes; fills the variables of the free axes and time. */
+static tir_stage *block_step(blocks *b, tir_stage_kind kind, int count, const tir_expr *extent, const tir_expr *more,
+                             const tir_expr *over, tir_expr *free) {
+    graph_compute *c = b->s->c;
+    tir_expr space[DLC_MAX_RANK];
+    int axes = count + 1;
+    for (int i = 0; i < count; i++) space[i] = extent[i];
+    space[count] = c->result_shape[0].dim[b->s->along];
+    if (more) space[axes++] = *more;
+    tir_stage *stage = tir_region_stage(c->region, kind, c->name, axes, NULL, space, over != NULL, NULL, over);
+    stage->fold = (int32_t)b->s->fold;
+    stage->exact = over != NULL;
+    for (int i = 0; i < axes; i++) free[i] = stage->axis[i].var;
+    return stage;
+}
+
+/* What a block is bound by: in the first step the rank of its best, as if that were its first element. */
+static tir_expr bound_of(blocks *b, int count, const tir_expr *free, tir_expr block) {
+    graph_compute *c = b->s->c;
+    tir_pool *pool = c->pool;
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0; i < count; i++) index[i] = free[i];
+    index[count] = block;
+    tir_expr best = tir_region_load(c->region, b->best, index), kept = tir_region_load(c->region, b->bounds, index);
+    tir_expr first = packed_key(pool, best, tir_mul(pool, block, tir_index(pool, b->size)));
+    return tir_select(pool, tir_eq(pool, free[count], tir_index(pool, 0)), first, kept);
+}
+
+/* The greatest key below `limit` in the block that `top` stands for. */
+static uint32_t best_below(blocks *b, int count, const tir_expr *extent, uint32_t limit) {
+    graph_compute *c = b->s->c;
+    tir_pool *pool = c->pool;
+    tir_expr size = tir_index(pool, b->size), one = tir_index(pool, 1), zero = tir_index(pool, 0), free[DLC_MAX_RANK];
+    tir_stage *stage = block_step(b, TIR_REDUCE, count, extent, NULL, &size, free);
+    tir_expr block = tir_div(pool, packed_index(pool, tir_region_load(c->region, b->top, free)), size), guard;
+    block = tir_max(pool, tir_min(pool, block, tir_sub(pool, b->count, one)), zero);
+    tir_expr at = tir_add(pool, tir_mul(pool, block, size), stage->axis[count + 1].var);
+    tir_expr key = packed_key(pool, block_rank(b, free, at, false, &guard), at), best = tir_acc(pool, DLC_I64, 0);
+    tir_expr below = tir_and(pool, guard, tir_lt(pool, key, tir_region_load(c->region, limit, free)));
+    return tir_stage_value(c->region, stage, tir_select(pool, below, tir_max(pool, best, key), best),
+                           tir_lowest(pool, DLC_I64), tir_max(pool, best, tir_other(pool, DLC_I64, 0)));
+}
+
+static void select_blocks(selection *s, int64_t size) {
+    graph_compute *c = s->c;
+    tir_pool *pool = c->pool;
+    const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
+    blocks b = {.s = s, .size = size, .n = x->dim[s->along]};
+    tir_expr extent[DLC_MAX_RANK], free[DLC_MAX_RANK];
+    int count = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (i != s->along) extent[count++] = x->dim[i];
+    b.count = tir_ceil_div(pool, b.n, tir_index(pool, size));
+    best_of_blocks(&b, count, extent);
+
+    tir_stage *fold = tir_region_stage(c->region, TIR_FOLD, c->name, count, NULL, extent, 1, (const char *[]){"t"},
+                                       &y->dim[s->along]);
+    tir_expr highest = tir_highest(pool, DLC_I64);
+    b.last = tir_stage_value(c->region, fold, highest, highest, 0);
+    b.bounds = tir_stage_value(c->region, fold, highest, highest, 0);
+    tir_tensor *bounds = &c->region->tensors.data[b.bounds];
+    bounds->extent[bounds->rank++] = b.count;
+    bounds->layout = tir_layout_identity(bounds->rank);
+    s->fold = c->region->stages.count - 1;
+
+    tir_stage *stage = block_step(&b, TIR_REDUCE, count, extent, NULL, &b.count, free);
+    b.top = tir_stage_reduce(c->region, stage, TIR_MAX, bound_of(&b, count, free, stage->axis[count + 1].var));
+    b.taken = best_below(&b, count, extent, b.last);
+    b.next = best_below(&b, count, extent, b.taken);
+    stage = block_step(&b, TIR_MAP, count, extent, &b.count, NULL, free);
+    tir_expr block = tir_div(pool, packed_index(pool, tir_region_load(c->region, b.top, free)), tir_index(pool, size));
+    tir_expr here = tir_eq(pool, block, free[count + 1]);
+    b.state = tir_stage_value(
+        c->region, stage,
+        tir_select(pool, here, tir_region_load(c->region, b.next, free), bound_of(&b, count, free, free[count + 1])), 0,
+        0);
+
+    fold = &c->region->stages.data[s->fold];
+    for (int i = 0; i <= count; i++) free[i] = fold->axis[i].var;
+    free[count + 1] = tir_index(pool, 0);
+    fold->value[0] = tir_region_load(c->region, b.taken, free);
+    fold->value[1] = tir_region_load(c->region, b.state, free);
+    s->index = b.taken;
+}
+
 /* Does (a, i) come before (b, j)? */
 static tir_expr before(tir_pool *pool, tir_expr a, tir_expr i, tir_expr b, tir_expr j) {
     return tir_or(pool, tir_lt(pool, b, a), tir_and(pool, tir_eq(pool, a, b), tir_lt(pool, i, j)));
@@ -237,11 +379,14 @@ static void compute_top_k(graph_compute *c) {
         take_results(c, s.along, order_of(c, s.along, top_rank), true, false);
         return;
     }
-    if (keys)
+    int64_t size = keys ? block_size(c, s.along) : 0;
+    if (size)
+        select_blocks(&s, size);
+    else if (keys)
         select_keys(&s);
     else
         select_pairs(&s);
-    take_results(c, s.along, s.index, false, keys);
+    take_results(c, s.along, s.index, size > 0, keys);
 }
 
 /* ---- sort */
@@ -328,7 +473,8 @@ static const graph_op row_top_k = {
     .samples = "top_k(T[5, 7], k=3, axis=1)\ntop_k(T[5, 7], k=2, axis=0, dtype=i32)\ntop_k(T[1], k=1, axis=0)\n"
                "top_k(T[3, 131], k=10, axis=-1, least=true)\ntop_k(T[0, 3], k=2, axis=1)\n"
                "top_k(T[12, 40] in 0..3, k=9, axis=1)\ntop_k(T[40, 9] in 0..3, k=40, axis=0, least=true)\n"
-               "top_k(T[2, 3, 1, 2, 5, 3], k=4, axis=4, dtype=i32)\ntop_k(T[4, 3], k=0, axis=1)",
+               "top_k(T[2, 3, 1, 2, 5, 3], k=4, axis=4, dtype=i32)\ntop_k(T[4, 3], k=0, axis=1)\n"
+               "top_k(T[3, 270] in 0..9, k=12, axis=1)\ntop_k(T[300, 2], k=3, axis=0, least=true)",
     .doc = "The k greatest elements along axis in descending order, and their indices; the first one of equals comes "
            "first, NaN counts as greatest, zeros of either sign are equal. least: the k least in ascending order. "
            "StableHLO chlo.top_k, ONNX TopK.",

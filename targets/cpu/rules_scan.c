@@ -155,6 +155,19 @@ static bool schedule_columns(rules *r, int s) {
     return true;
 }
 
+/* A step that makes the next state, where that has an axis of its own. */
+static void schedule_own_axis(rules *r, const tir_stage *step) {
+    const tir_axis *last = &step->axis[step->space - 1];
+    int64_t extent = rules_extent(r, last), width = rules_lanes(r, (int)(step - r->region->stages.data)) * VECTORS;
+    const char *loop = last->name;
+    if (extent < 0 || extent > width) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi %s", step->name, loop, (long long)width,
+                         extent < 0 ? "mask" : "peel");
+        loop = "vi";
+    }
+    tir_schedule_add(r->schedule, "vec %s.%s", step->name, loop);
+}
+
 /* Steps that reduce rows, by lanes and a tree in registers; rows are tasks. */
 static bool schedule_row_steps(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
@@ -184,6 +197,10 @@ static bool schedule_row_steps(rules *r, int s) {
                 lane = step->axis[a].name;
             else
                 lib_text_format(&order, " %s", step->axis[a].name);
+        if (!lane && step->kind == TIR_MAP && step->space > fold->space + 1) {
+            schedule_own_axis(r, step);
+            continue;
+        }
         tir_schedule_add(r->schedule, "store %s reg", step->name);
         if (!lane) continue;
         tir_schedule_add(r->schedule, "order %s:%s %s", step->name, order.data, lane);
@@ -195,7 +212,9 @@ static bool schedule_row_steps(rules *r, int s) {
     for (int a = 0; a < fold->space; a++)
         rules_add_loop(&nest, fold->axis[a].name, rules_extent(r, &fold->axis[a]), false);
     rules_form_tasks(&nest, points < 0 || trips < 0 ? TASK_POINTS : points * trips, TASK_POINTS);
-    tir_schedule_add(r->schedule, "store %s reg", fold->name);
+    bool own = false; /* state of as many elements as a shape says, chosen by loops */
+    for (int c = 0; c < fold->count; c++) own = own || r->region->tensors.data[fold->tensor[c]].rank > fold->space;
+    if (!own) tir_schedule_add(r->schedule, "store %s reg", fold->name);
     return true;
 }
 
