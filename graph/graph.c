@@ -201,8 +201,11 @@ static void check_operand(const graph *g, const graph_op *op, int operand, graph
         lib_text text;
         lib_text_init(&text, g->arena);
         graph_print_shape(&text, g, graph_shape_of(g, value));
-        refuse(g, op, "operand %d (`%s`) is %s, expected one of these element types: %s", operand, name, text.data,
-               op->dtypes);
+        const char *hint = lib_dtype_is_packed(dtype)        ? "; cast it first"
+                           : lib_dtypes[dtype].class_ == 'c' ? "; take its parts: real, imag"
+                                                             : "";
+        refuse(g, op, "operand %d (`%s`) is %s, expected one of these element types: %s%s", operand, name, text.data,
+               op->dtypes, hint);
     }
 }
 

@@ -759,8 +759,8 @@ static void test_refused_uses(void **state) {
         {"graph {\n input x: f32[3, 5]\n y = my_linear(x)\n}", "my_linear: 1 operands were given, expected 2 (x w)"},
         {"graph {\n input x: f32[3, 5]\n y = my_linear(x, x, axis=2)\n}", "operator my_linear has no attribute axis"},
         {"graph {\n input x: f32[3]\n y = inner(x)\n}", "`x` is read outside of its dimension 0"},
-        {"graph {\n input x: i4[6]\n y = inner(x)\n}", "expressions are not of i4"},
-        {"graph {\n input x: c64[6]\n y = inner(x)\n}", "expressions are not of c64"},
+        {"graph {\n input x: i4[6]\n y = inner(x)\n}", "is i4[6], expected one of these element types: any; cast it"},
+        {"graph {\n input x: c64[6]\n y = inner(x)\n}", "take its parts"},
     };
     dlc_context *context = open_context("interp", NULL);
     OK(context, define(context, linear_options));

@@ -389,7 +389,8 @@ static void constants_round_trip(void **unused) {
     ENTERED;
     for (int round = 0; round < 4000; round++) {
         tir_dtype dtype = (tir_dtype)chance(TIR_INDEX + 1);
-        if (dtype < DLC_DTYPE_COUNT && !lib_dtypes[dtype].usable && dtype != DLC_U32 && dtype != DLC_U64) continue;
+        if (dtype < DLC_DTYPE_COUNT && (!lib_dtypes[dtype].usable || lib_dtype_is_stored_otherwise((dlc_dtype)dtype)))
+            continue;
         uint64_t bits = (uint64_t)chance(UINT32_MAX) << 33 ^ (uint64_t)chance(UINT32_MAX) << 4 ^ chance(16);
         if (chance(4) == 0) bits = 0 - (uint64_t)chance(3);
         if (chance(8) == 0) bits = UINT64_C(1) << 63;

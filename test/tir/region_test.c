@@ -311,7 +311,7 @@ static const struct {
     {"region r\nmap y f32 (i: 4) = z[i]\n", "z"},
     {"region r\nfold s f32 (| t: 4) init 0\n", "has no next"},
     {"region r\ninput x f32[4]\noutput x\n", "cannot be an output"},
-    {"region r\nsort y f32\n", "found sort"},
+    {"region r\norder y f32\n", "found order"},
     {"region r\nmap y f32 (i: 4 | k: 3) = 0\noutput y\n", "R10: a map with reduction axes"},
     {"region r\ninput x f32[4]\nreduce y f32 (i: 4 | k: 3) init x[i] = acc(0):f32 merge acc(0):f32 + other(0):f32\n",
      "R10: the identity"},
