@@ -36,8 +36,13 @@ static const char prelude[] =
     "template <class T> HELPER T int_min(T a, T b) { return a < b ? a : b; }\n"
     "template <class T> HELPER T int_max(T a, T b) { return a < b ? b : a; }\n"
     "/* NaN if either is, -0 below +0 */\n"
+    "#if __CUDA_ARCH__ >= 800\n"
     "HELPER float float_min(float a, float b) { float r; asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(r) : \"f\"(a), \"f\"(b)); return r; }\n"
     "HELPER float float_max(float a, float b) { float r; asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(r) : \"f\"(a), \"f\"(b)); return r; }\n"
+    "#else\n"
+    "HELPER float float_min(float a, float b) { float r; asm(\"min.f32 %0, %1, %2;\" : \"=f\"(r) : \"f\"(a), \"f\"(b)); return a != a || b != b ? a + b : r; }\n"
+    "HELPER float float_max(float a, float b) { float r; asm(\"max.f32 %0, %1, %2;\" : \"=f\"(r) : \"f\"(a), \"f\"(b)); return a != a || b != b ? a + b : r; }\n"
+    "#endif\n"
     "HELPER double double_min(double a, double b) { return a != a || b != b ? a + b : fmin(a, b); }\n"
     "HELPER double double_max(double a, double b) { return a != a || b != b ? a + b : fmax(a, b); }\n"
     "/* saturates, NaN gives 0; low, high: the first values of F beyond T */\n"
@@ -47,7 +52,14 @@ static const char prelude[] =
     "HELPER f16 f16_of(float x) { f16 r; asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(x)); return r; }\n"
     "HELPER f16 f16_of(double x) { f16 r; asm(\"cvt.rn.f16.f64 %0, %1;\" : \"=h\"(r) : \"d\"(x)); return r; }\n"
     "HELPER float float_of_f16(f16 x) { float r; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(x)); return r; }\n"
+    "#if __CUDA_ARCH__ >= 800\n"
     "HELPER bf16 bf16_of(float x) { bf16 r; asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(x)); return r; }\n"
+    "#else\n"
+    "HELPER bf16 bf16_of(float x) { /* to nearest, ties to even */\n"
+    "  const unsigned bits = __float_as_uint(x);\n"
+    "  return x != x ? bf16(0x7fff) : bf16((bits + 0x7fff + (bits >> 16 & 1)) >> 16);\n"
+    "}\n"
+    "#endif\n"
     "HELPER bf16 bf16_of(double x) { /* to odd first: one rounding in all */\n"
     "  float r = __double2float_rz(x);\n"
     "  return bf16_of(double(r) == x || x != x ? r : __int_as_float(__float_as_int(r) | 1));\n"
@@ -55,7 +67,9 @@ static const char prelude[] =
     "HELPER float float_of_bf16(bf16 x) { return __int_as_float(int(x) << 16); }\n"
     "/* bits past the 53rd become sticky, so that a second rounding rounds as one */\n"
     "HELPER double sticky(u64 x) { return double(x >> 53 ? (x & ~0x7ffull) | u64((x & 0x7ff) != 0) << 11 : x); }\n"
-    "HELPER double sticky(i64 x) { return x < 0 ? -sticky(0 - u64(x)) : sticky(u64(x)); }\n"
+    "HELPER double sticky(i64 x) { return x < 0 ? -sticky(0 - u64(x)) : sticky(u64(x)); }\n";
+
+static const char shuffle_prelude[] =
     "HELPER u32 shuffle(u32 x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }\n"
     "HELPER i32 shuffle(i32 x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }\n"
     "HELPER u64 shuffle(u64 x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }\n"
@@ -93,6 +107,7 @@ static const char copy_prelude[] =
 
 void cuda_emit_prelude(lib_text *text) {
     lib_text_add(text, prelude);
+    lib_text_add(text, shuffle_prelude);
     lib_text_add(text, copy_prelude);
     print_tile_prelude(text);
 }
