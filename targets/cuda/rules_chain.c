@@ -206,7 +206,7 @@ static double cost_of(const cuda_rules *r, const cuda_chain *c) {
         SCORE_COST = 36,
         SCHEDULERS = 4,
         SPARE = 64,
-        MARGIN = 47 /* guards of last blocks need some, too */
+        MARGIN = 40 /* guards of last blocks need some, too */
     };
     const int64_t depth = round_up(c->depth, UNIT_DEPTH), width = round_up(c->width, UNIT_COLUMNS);
     const int64_t scores = UNIT_ROWS * c->block / TIR_WARP, sums = UNIT_ROWS * width / TIR_WARP;

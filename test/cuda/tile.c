@@ -56,6 +56,9 @@ typedef struct tile_case {
 static const tile_case cases[] = {
     {"guarded vectors", NULL, "st.global.v4", GUARDED("x[i] * y[i]")},
     {"guarded loads", NULL, "ld.global.v4", GUARDED("x[i where i < 900 else 0:f32] + y[i]")},
+    {"rounding", NULL, "max.NaN.f32",
+     "region r\ninput x f32[1003]\ninput y f32[1003]\nmap z bf16 (i: 1003) = cast.bf16(max(x[i], min(y[i], 2:f32)))\noutput z\n",
+     "loops:\n split z.i 256 -> b t mask\n par z.b\n thread z.t\n"},
     {"pipeline of 2", NULL, CHUNKS, CONTRACTION("400", "404", "260"), PIPELINE("2", "")},
     {"pipeline of 3", NULL, CHUNKS, CONTRACTION("400", "404", "256"), PIPELINE("3", "groups=xs|ws")},
     {"pipeline of 4", NULL, CHUNKS, CONTRACTION("512", "512", "512"), PIPELINE("4", "")},
@@ -93,18 +96,19 @@ static void keep(const char *name, const char *suffix, const char *bytes, size_t
 }
 
 static void compile(const char *name, const char *source, const char *instruction) {
-    static const int capabilities[] = {80, 90};
+    static const int capabilities[] = {80, 90, 75};
+    const bool matrices = strstr(instruction, "mma") || strstr(instruction, "ldmatrix"); /* from 80 on */
     cuda_compiler compiler;
     cuda_code code;
     cuda_usage usage;
     lib_error error;
     keep(name, "cu", source, strlen(source));
-    for (int i = 0; i < 2; i++) {
+    for (int i = matrices ? 1 : 2; i >= 0; i--) { /* the last one's PTX is looked at */
         assert_int_equal(open_for(&compiler, capabilities[i], &error), DLC_OK);
         if (cuda_compile_source(&compiler, source, true, &code, &error) != DLC_OK)
             fail_msg("%s: %s\n%s", name, error.message, source);
         assert_true(cuda_find_usage(code.log, "k0_p0", &usage));
-        keep(name, i ? "sm_90.cubin" : "sm_80.cubin", code.bytes, code.size);
+        keep(name, i == 2 ? "sm_75.cubin" : i ? "sm_90.cubin" : "sm_80.cubin", code.bytes, code.size);
         print_message("%s, sm_%d: %d registers, %lld bytes of spills, %lld of stack\n", name, capabilities[i],
                       usage.registers, (long long)(usage.spill_stores + usage.spill_loads), (long long)usage.stack);
         assert_int_equal(usage.spill_stores + usage.spill_loads + usage.stack, 0);
@@ -155,6 +159,7 @@ static void test_kernel(void **state) {
 /* ---- the target's own rules */
 
 #define MMA_BF16 "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+#define MMA_F16 "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 #define ALIGNED "tensor x align 16\ntensor w align 16\ntensor b align 16\ntensor D align 16\n"
 #define BY_COLUMNS(m, n, k)                                                                                     \
     "region r\ninput x bf16[" k ", " m "]\ninput w bf16[" n ", " k "]\n"                                        \
@@ -166,6 +171,26 @@ static void test_kernel(void **state) {
     "reduce C f32 (n: 2, h: 7, v: 7, o: 40 | y: 3, u: 3, c: 32) init 0:f32 = "                                       \
     "muladd(cast.f32(x[n, h + y, v + u, c]), cast.f32(w[y, u, c, o]), acc(0):f32) merge acc(0):f32 + other(0):f32\n" \
     "map D f32 (n: 2, h: 7, v: 7, o: 40) = max(C[n, h, v, o], 0:f32)\noutput D\n"
+
+/* Two contractions with rows between them; queries of `share` leading points use the same keys. */
+#define CHAIN(...) CHAIN_OF(__VA_ARGS__)
+#define CHAIN_OF(type, b, kb, share, i, j, d, e, score, weight)                                                       \
+    "region r excess\ninput q " type "[" b ", " i ", " d "]\ninput k " type "[" kb ", " j ", " d "]\ninput v " type   \
+    "[" kb ", " j ", " e "]\ninput bias " type "[" i ", " j "]\nreduce s f32 (b: " b ", i: " i ", j: " j " | d: " d   \
+    ") init 0:f32 = muladd(cast.f32(q[b, i, d]), cast.f32(k[b" share                                                  \
+    ", j, d]), acc(0):f32) merge acc(0):f32 + other(0):f32\nmap ss f32 (b: " b ", i: " i ", j: " j ") = " score       \
+    "\nreduce m f32 exact (b: " b ", i: " i " | j: " j                                                                \
+    ") init -inf:f32 = max(acc(0):f32, ss[b, i, j]) merge max(acc(0):f32, other(0):f32)\nmap ex f32 (b: " b ", i: " i \
+    ", j: " j ") = " weight "\nreduce l f32 (b: " b ", i: " i " | j: " j                                              \
+    ") init 0:f32 = acc(0):f32 + ex[b, i, j] merge acc(0):f32 + other(0):f32\nmap p " type " (b: " b ", i: " i        \
+    ", j: " j ") = cast." type "(ex[b, i, j])\nreduce o f32 (b: " b ", i: " i ", e: " e " | j: " j                    \
+    ") init 0:f32 = muladd(cast.f32(p[b, i, j]), cast.f32(v[b" share                                                  \
+    ", j, e]), acc(0):f32) merge acc(0):f32 + other(0):f32\nmap y " type " (b: " b ", i: " i ", e: " e                \
+    ") = cast." type "(select(m[b, i] == -inf, 0:f32, o[b, i, e] / l[b, i]))\noutput y\n"
+#define ALIGNED_CHAIN "tensor q align 64\ntensor k align 64\ntensor v align 64\ntensor y align 64\n"
+#define SCALED "s[b, i, j] * 0.2:f32"
+#define EXP "exp(ss[b, i, j] - m[b, i])"
+#define CAUSAL "select(j < i + 1, s[b, i, j] * 0.2:f32, -inf:f32)", "select(j < i + 1, " EXP ", 0:f32)"
 
 /* Small ones run in the interpreter with all checks, and without bank conflicts where rows are aligned. */
 typedef struct rule_case {
@@ -184,6 +209,26 @@ static const rule_case rule_cases[] = {
     {"rule, by columns", BY_COLUMNS("72", "40", "64"), true, {"ldmatrix.x4.trans", "ldmatrix.x"}},
     {"rule, convolution", CONVOLUTION, true, {"mma.m16n8k16.bf16", "ldmatrix"}},
     {"rule, 1024", REGION("bf16", "1024", "1024", "1024") ALIGNED, false, {"ldmatrix.x4.trans", "async", "wait 2"}},
+    {"rule, chain",
+     CHAIN("bf16", "6", "6", "", "40", "150", "32", "24", SCALED, EXP) ALIGNED_CHAIN,
+     true,
+     {"ldmatrix.x4 ", "async", "alike"}},
+    {"rule, chain of odd sizes",
+     CHAIN("f16", "2", "2", "", "37", "53", "19", "13", SCALED " + cast.f32(bias[i, j])", EXP),
+     true,
+     {"mma.m16n8k16.f16", "ldmatrix", "alike"}},
+    {"rule, chain with shared keys",
+     CHAIN("bf16", "6", "2", "/3", "160", "160", "64", "64", CAUSAL) ALIGNED_CHAIN,
+     true,
+     {"ldmatrix.x4 ", "async", "min("}},
+    {"rule, long chain",
+     CHAIN("bf16", "16", "16", "", "1024", "1024", "64", "64", CAUSAL) ALIGNED_CHAIN,
+     false,
+     {"ldmatrix.x4.trans", "wait 2", "key_block in 0 .. "}},
+    {"rule, wide chain",
+     CHAIN("f16", "8", "8", "", "512", "520", "128", "128", SCALED, EXP) ALIGNED_CHAIN,
+     false,
+     {"ldmatrix.x4.trans", "wait 2"}},
     {"rule, rows of 64", REGION("bf16", "64", "4096", "4096") ALIGNED, false, {"ldmatrix.x4.trans", "async"}},
 };
 
@@ -214,10 +259,13 @@ static void test_rule(void **state) {
     }
     lib_arena_free(&arena);
     assert_string_equal(scope.error.status == DLC_OK ? "" : scope.error.message, "");
+    if (strstr(c->name, "chain") && strstr(strstr(report.kernel, "phase ") + 1, "phase "))
+        fail_msg("%s: several phases", c->name);
     for (int i = 0; i < 3 && c->expects[i]; i++)
         if (!strstr(report.kernel, c->expects[i])) fail_msg("%s: no %s in\n%s", c->name, c->expects[i], report.kernel);
     if (report.conflicts) fail_msg("%s: %ld conflicts of banks, most in %s", c->name, report.conflicts, report.worst);
-    if (found) compile_kernel(&(tile_case){.name = c->name, .instruction = MMA_BF16}, report.kernel);
+    const char *instruction = strstr(c->region, " f16[") ? MMA_F16 : MMA_BF16;
+    if (found) compile_kernel(&(tile_case){.name = c->name, .instruction = instruction}, report.kernel);
     free(report.kernel);
 }
 
