@@ -412,6 +412,12 @@ static bool computes_parts(const fuser *f, const graph_node *node) {
     return before > 1 && node->inputs <= PARTS_MAX;
 }
 
+/* Elements of less than a byte: no vector is read of them at once, which whoever reads each of them several times would want. */
+static bool takes_apart(const fuser *f, uint32_t producer) {
+    const graph_node *node = &f->g->nodes.data[producer];
+    return node->inputs > 0 && node->input[0] && lib_dtype_is_packed(graph_shape_of(f->g, node->input[0])->dtype);
+}
+
 /* Maps and moves that come before: computed where they are read. */
 static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const edge *e) {
     const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
@@ -429,7 +435,7 @@ static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node
     case CLUSTER_HEAVY:
         if (node->op->class_ == GRAPH_MAP) return true;                         /* an operand of the epilogue */
         if (node->op->class_ == GRAPH_SCATTER && e->operand == 0) return false; /* better updated in place */
-        return moves && !named(&f->g->nodes.data[e->producer], "concat");
+        return moves && !named(&f->g->nodes.data[e->producer], "concat") && !takes_apart(f, e->producer);
     case CLUSTER_ATTENTION:
     case CLUSTER_ALONE: return false;
     }

@@ -286,17 +286,40 @@ static LLVMValueRef gather(emitter *e, const access *a, emit_value mask, emit_va
     return gather_at(e, a, mask, offsets);
 }
 
-/* Lanes whose offsets are known and run in pieces of 16 bytes or more through memory: how many lanes a piece has; 0: they do not. `at`
- * takes the offset of each lane. */
-static int pieces_of_lanes(const emitter *e, const access *a, emit_value offsets, int64_t *at) {
-    enum { PIECE = 16 };
-    int lanes = e->lanes, piece = lanes;
-    if (!a->offset.vector.llvm || e->active < lanes || !LLVMIsConstant(offsets.llvm)) return 0;
-    for (int i = 0; i < lanes; i++) {
+/* Of all lanes, where they are known: `at` takes them. */
+static bool known_offsets(const emitter *e, const access *a, emit_value offsets, int64_t *at) {
+    if (!a->offset.vector.llvm || e->active < e->lanes || !LLVMIsConstant(offsets.llvm)) return false;
+    for (int i = 0; i < e->lanes; i++) {
         LLVMValueRef lane = LLVMGetAggregateElement(offsets.llvm, (unsigned)i);
-        if (!lane || !LLVMIsAConstantInt(lane)) return 0;
+        if (!lane || !LLVMIsAConstantInt(lane)) return false;
         at[i] = LLVMConstIntGetSExtValue(lane);
     }
+    return true;
+}
+
+/* Lanes that go through memory element by element, some of which several read: how many elements; 0: they do not. */
+static int elements_repeated(const emitter *e, const access *a, const int64_t *at) {
+    int count = 1;
+    for (int i = 1; i < e->lanes; i++) {
+        if (at[i] != at[i - 1] && at[i] != at[i - 1] + a->size) return 0;
+        count += at[i] != at[i - 1];
+    }
+    return count > 1 && count < e->lanes && (count & (count - 1)) == 0 ? count : 0;
+}
+
+/* One load, of which each lane takes its element. */
+static LLVMValueRef load_repeated(emitter *e, const access *a, int count, const int64_t *at) {
+    int index[EMIT_MAX_LANES];
+    LLVMValueRef first = emit_i64(e, at[0]), pointer = LLVMBuildGEP2(e->builder, e->i8, a->pointer.llvm, &first, 1, "");
+    LLVMValueRef all = plain_load(e, memory_type(e, a, count), pointer, (uint32_t)a->size);
+    for (int i = 0; i < e->lanes; i++) index[i] = (int)((at[i] - at[0]) / a->size);
+    return emit_shuffle(e, all, all, e->lanes, index);
+}
+
+/* Lanes that run in pieces of 16 bytes or more through memory: how many lanes a piece has; 0: they do not. */
+static int pieces_of_lanes(const emitter *e, const access *a, const int64_t *at) {
+    enum { PIECE = 16 };
+    int lanes = e->lanes, piece = lanes;
     for (int i = 1; i < lanes; i++)
         while (i % piece && at[i] != at[i - 1] + a->size) piece /= 2;
     return piece < lanes && piece * a->size >= PIECE ? piece : 0;
@@ -343,7 +366,9 @@ static LLVMValueRef lane_load(emitter *e, const access *a, emit_value mask) {
     if (regular && step > 1 && step <= 4 && (!mask.llvm || cheap_masks))
         return strided_load(e, a, (int)step, mask.llvm);
     int64_t at[EMIT_MAX_LANES];
-    int piece = mask.llvm ? 0 : pieces_of_lanes(e, a, offsets, at);
+    const bool known = !mask.llvm && known_offsets(e, a, offsets, at);
+    const int piece = known ? pieces_of_lanes(e, a, at) : 0, repeated = known ? elements_repeated(e, a, at) : 0;
+    if (repeated) return load_repeated(e, a, repeated, at);
     return piece ? load_pieces(e, a, piece, at) : gather(e, a, mask, offsets);
 }
 

@@ -151,7 +151,9 @@ static void check_quantized(dlc_context *context) {
     run(context, program, 1, &in, 2, out);
     dlc_program_destroy(program);
     for (int i = 0; i < 35; i++) {
-        const double whole = rint((double)(x[i] / scale[i % 7])) - 3, expected = whole < -8 ? -8 : whole > 7 ? 7 : whole;
+        const double whole = rint((double)(x[i] / scale[i % 7])) - 3, expected = whole < -8  ? -8
+                                                                                 : whole > 7 ? 7
+                                                                                             : whole;
         assert_int_equal(nibble(q, i, true), (int)expected);
         assert_true(y[i] == (float)(expected + 3) * scale[i % 7]);
     }
