@@ -162,7 +162,8 @@ static void copy_tensor(dlc_file *file, lib_arena *work, const lib_stored *store
             lib_npz_unpack(work, &file->contents, stored, data);
         else if (stored->size)
             memcpy(data, stored->bytes, stored->size);
-        if (stored->swapped) reverse_bytes(data, stored->size, lib_dtype_size(stored->dtype));
+        if (stored->swapped) /* each part of a complex number by itself */
+            reverse_bytes(data, stored->size, stored->dtype == DLC_C64 ? sizeof(float) : lib_dtype_size(stored->dtype));
     }
     work->scope = outer;
     if (scope.error.status != DLC_OK) {

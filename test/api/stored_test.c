@@ -2,6 +2,8 @@
  * outputs, in conversions, structure, arithmetic, and as weights, on every target. What is expected is computed here. */
 #include "api/support.h"
 
+#include <dlc/files.h>
+
 /* ---- integers of 4 bits */
 
 static int nibble(const uint8_t *bytes, int at, bool is_signed) {
@@ -222,6 +224,28 @@ static void test_complex(void **state) {
     dlc_context_destroy(context);
 }
 
+/* NumPy's of the other byte order: each part is turned by itself. */
+static void test_swapped(void **state) {
+    (void)state;
+    static const char header[] = "{'descr': '>c8', 'fortran_order': False, 'shape': (1,), }";
+    unsigned char bytes[128 + 8] = "\x93NUMPY\x01";
+    const unsigned char parts[] = {0x3f, 0x80, 0, 0, 0xc0, 0, 0, 0}; /* 1 - 2i */
+    memset(bytes + 10, ' ', 118);
+    bytes[7] = 0, bytes[8] = 118, bytes[9] = 0, bytes[127] = '\n';
+    memcpy(bytes + 10, header, sizeof header - 1);
+    memcpy(bytes + 128, parts, sizeof parts);
+    dlc_context *context = open_context("interp", NULL);
+    dlc_file *file;
+    DLManagedTensorVersioned *read;
+    OK(context, dlc_file_parse(context, bytes, sizeof bytes, &file));
+    OK(context, dlc_file_tensor(file, "", &read));
+    const float expected[] = {1, -2};
+    assert_memory_equal(read->dl_tensor.data, expected, sizeof expected);
+    read->deleter(read);
+    dlc_file_destroy(file);
+    dlc_context_destroy(context);
+}
+
 /* ---- what is refused, and what the message says */
 
 static void check_message(const dlc_graph *g, const char *wanted) {
@@ -267,7 +291,7 @@ static void test_refusals(void **state) {
 }
 
 int main(void) {
-    struct CMUnitTest tests[2 * TARGETS + 1];
+    struct CMUnitTest tests[2 * TARGETS + 2];
     char names[2 * TARGETS][32];
     for (int t = 0; t < TARGETS; t++)
         for (int k = 0; k < 2; k++) {
@@ -276,5 +300,6 @@ int main(void) {
                                                    (void *)(uintptr_t)all_targets[t]};
         }
     tests[2 * TARGETS] = (struct CMUnitTest)cmocka_unit_test(test_refusals);
+    tests[2 * TARGETS + 1] = (struct CMUnitTest)cmocka_unit_test(test_swapped);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
