@@ -103,7 +103,7 @@ static dlc_call *make_loop(dlc_context *context, dlc_program **program) {
 static double time_loop(dlc_call *call) {
     uint64_t start = lib_time_ns();
     if (dlc_call_run(call, NULL) != DLC_OK) exit(2);
-    return (double)(lib_time_ns() - start) / LOOP_STEPS;
+    return (double)(lib_time_ns() - start) / (double)LOOP_STEPS;
 }
 
 static int by_value(const void *a, const void *b) {
