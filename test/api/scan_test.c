@@ -57,6 +57,18 @@ static const pair pairs[] = {
      " z = broadcast(zero, shape=[1, 2, 3], axes=[])\n" ROW(0) ROW(
          1) " ys = concat(t0, t1, z, axis=0)\n"
             " j = constant i64[] {2}\n n = constant i64[] {2}\n output y1\n output j\n output ys\n output n\n output w\n}"},
+    {"a while in a scan, invariant code in both",
+     "graph {" INPUTS " r, ys = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+     "  input h: f32[2, 3]\n  input x: f32[2, 3]\n  input v: f32[2, 3]\n  i0 = constant i64[] {0}\n"
+     "  j, q = while(i0, h, x, v, condition=graph {\n   input i: i64[]\n   input g: f32[2, 3]\n   input b: f32[2, 3]\n"
+     "   input u: f32[2, 3]\n   two = constant i64[] {2}\n   go = lt(i, two)\n   output go\n  }, body=graph {\n"
+     "   input i: i64[]\n   input g: f32[2, 3]\n   input b: f32[2, 3]\n   input u: f32[2, 3]\n   one = constant i64[] {1}\n"
+     "   k = add(i, one)\n   e = exp(u)\n   p = mul(g, e)\n   o = add(p, b)\n   output k\n   output o\n  })\n"
+     "  output q\n  output q\n })\n output r\n output ys\n}",
+     "graph {" UNROLLED_INPUTS " e = exp(w)\n p0 = mul(c, e)\n q0 = add(p0, a0)\n p1 = mul(q0, e)\n y0 = add(p1, a0)\n"
+     " p2 = mul(y0, e)\n q2 = add(p2, a1)\n p3 = mul(q2, e)\n y1 = add(p3, a1)\n p4 = mul(y1, e)\n q4 = add(p4, a2)\n"
+     " p5 = mul(q4, e)\n y2 = add(p5, a2)\n" ROW(0) ROW(1)
+         ROW(2) " ys = concat(t0, t1, t2, axis=0)\n output y2\n output ys\n}"},
     {"a scan and a branch in a scan",
      "graph {" INPUTS " r = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
      "  input h: f32[2, 3]\n  input x: f32[2, 3]\n  input v: f32[2, 3]\n"
