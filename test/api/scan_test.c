@@ -319,6 +319,49 @@ static void test_constant_in_shapes(void **state) {
     }
 }
 
+/* ---- every allocation refused once, from the text to the first run: a status, and nothing is lost */
+
+static dlc_status build_and_run(dlc_context *context, const char *text, const DLTensor *const *inputs,
+                                dlc_output_slot *slots) {
+    dlc_graph *g = NULL;
+    dlc_program *program = NULL;
+    dlc_status status = dlc_graph_parse(context, text, strlen(text), &g);
+    if (status == DLC_OK) status = dlc_compile(context, g, NULL, &program);
+    dlc_graph_destroy(g);
+    int count = dlc_program_output_count(program);
+    if (status == DLC_OK) status = dlc_run(program, NULL, inputs, 3, slots, count);
+    for (int o = 0; o < count; o++)
+        if (slots[o].managed) slots[o].managed->deleter(slots[o].managed);
+    dlc_program_destroy(program);
+    return status;
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    float c[6] = {0}, s[18] = {0}, w[6] = {0};
+    tensor tc, ts, tw;
+    const DLTensor *inputs[] = {F32(&tc, c, 2, 3), F32(&ts, s, 3, 2, 3), F32(&tw, w, 2, 3)};
+    for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {
+        counter count;
+        dlc_allocator allocator = counting(&count);
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.allocator = &allocator;
+        dlc_context *context = open_context("interp", &options);
+        assert_non_null(context);
+        bool done = false;
+        for (int64_t left = 0; !done; left++) {
+            dlc_output_slot slots[8] = {{NULL, NULL}};
+            atomic_store(&count.left, left);
+            dlc_status status = build_and_run(context, pairs[p].scan, inputs, slots);
+            atomic_store(&count.left, -1);
+            done = status == DLC_OK;
+            if (!done) assert_int_equal(status, DLC_OUT_OF_MEMORY);
+        }
+        dlc_context_destroy(context);
+        assert_int_equal(count.blocks, 0);
+    }
+}
+
 /* ---- mistakes */
 
 static void test_refused(void **state) {
@@ -369,7 +412,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unrolled),         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_unequal_branches), cmocka_unit_test(test_constant_in_shapes),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_memory),           cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
