@@ -791,8 +791,8 @@ void graph_notation_define(graph_definition *definition, const char *shape, cons
     op->infer = graph_notation_infer;
     if (!expression) return;
     op->compute = compute_notation;
-    op->class_ =
-        is_map(arena, n) ? GRAPH_MAP : GRAPH_REDUCE; /* of these none but reduce_... are taken for plain reductions */
+    /* To fusion a heavy node, whatever stages it has: maps join it on both sides, and its rules look at the stages. */
+    op->class_ = is_map(arena, n) ? GRAPH_MAP : GRAPH_REDUCE;
 }
 
 /* ---- trial ----------------------------------------------------------------------------------------------------- */

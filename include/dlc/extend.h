@@ -16,12 +16,15 @@
  * on. Names are unique by kind; an operator of the library cannot be replaced. A registration that fails leaves nothing behind.
  *
  * Ownership   strings and arrays are copied. `user` is handed to the functions and stays the host's; `release`, if given, is called
- *             with it when the context is destroyed, or before a registration that failed returns.
- * Threads     registering is allowed at any time, on any thread, also while others build, compile and run. Functions of operators are
- *             called on the thread that builds or compiles (shape rule, expansion), or runs (C functions); of rules and passes on
- *             the one inside dlc_compile; of schedules on the one that binds or dumps. None is called while the library holds a lock
- *             that another call would need, and several threads may be in one function at once if the host has several there.
- *             A function may call the library: the builder with the graph that its callback gives it, also on other graphs.
+ *             with it when the context is destroyed, or before a registration that failed returns (but not if struct_size is
+ *             wrong: then nothing behind it is looked at).
+ * Threads     registering is allowed at any time, on any thread, also while others build, compile and run. Shape rules are called on the
+ *             thread that builds, compiles or binds shapes (dlc_run, dlc_prepare, dumps), expansions on the one that compiles, C
+ *             functions on the one that runs; functions of rules and passes on the one inside dlc_compile; those of schedules on the
+ *             one that binds or dumps (with background_compile also the library's own). None is called while the library holds a
+ *             lock that another call would need, and several threads may be in one function at once if the host has several
+ *             there. A function may call the library: the builder with the graph that its callback gives it, and everything else on
+ *             other objects.
  * Errors      a function returns DLC_OK or dlc_callback_fail(...), whose message the caller of the library gets with the name of what
  *             was registered. It must not leave by longjmp or a C++ exception. */
 #ifndef DLC_EXTEND_H
