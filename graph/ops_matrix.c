@@ -219,6 +219,253 @@ static void compute_solve(graph_compute *c) {
     c->result[0] = tir_stage_value(c->region, stage, load1(&f, f.state[0], k), 0, 0);
 }
 
+/* ---- qr ---------------------------------------------------------------------------------------------------------- */
+
+static void infer_qr(graph_infer *infer) {
+    const graph_shape *a = &infer->operand[0];
+    int rank = matrix_rank(infer, 0);
+    tir_expr both = tir_min(infer->g->pool, a->dim[rank - 2], a->dim[rank - 1]);
+    infer->result[0] = infer->result[1] = *a;
+    infer->result[0].dim[rank - 1] = both;
+    infer->result[1].dim[rank - 2] = both;
+}
+
+/* Reflections of [a | 1], which becomes [r | q^T] (Householder 1958): step t brings column t onto the t-th axis. */
+static uint32_t reflect_columns(matrix_fold *f, const tir_expr *extent) {
+    graph_compute *c = f->c;
+    tir_pool *pool = c->pool;
+    int free = f->free;
+    tir_expr m = extent[0], n = c->operand_shape[0].dim[free + 1], zero = tir_float(pool, f->dtype, 0),
+             one = tir_float(pool, f->dtype, 1), index[DLC_MAX_RANK];
+    tir_stage *stage = open_step(f, TIR_MAP, 2, extent, 0, NULL);
+    tir_expr i = f->axis[free], j = f->axis[free + 1];
+    memcpy(index, f->axis, (size_t)(free + 2) * sizeof *index);
+    tir_expr unit = tir_select(pool, tir_eq(pool, j, tir_add(pool, n, i)), one, zero);
+    tir_expr given = tir_region_load_guarded(c->region, c->operand[0], index, tir_lt(pool, j, n), unit);
+    uint32_t now = tir_stage_value(c->region, stage, first_or(f, given, load2(f, f->state[0], i, j)), 0, 0);
+    stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m);
+    tir_expr below = load2(f, now, f->axis[free], f->t);
+    below = tir_select(pool, tir_le(pool, f->t, f->axis[free]), below, zero);
+    uint32_t square = tir_stage_contract(c->region, stage, below, below);
+    stage =
+        open_step(f, TIR_MAP, 0, NULL, 0, NULL); /* where the column goes: to the far side, so that nothing cancels */
+    tir_expr pivot = load2(f, now, f->t, f->t), norm = tir_unary(pool, TIR_SQRT, load0(f, square));
+    tir_expr aim = tir_select(pool, tir_lt(pool, zero, pivot), tir_unary(pool, TIR_NEG, norm), norm);
+    uint32_t target = tir_stage_value(c->region, stage, aim, 0, 0);
+    stage = open_step(f, TIR_MAP, 0, NULL, 0, NULL);
+    tir_expr length = tir_sub(pool, load0(f, square), tir_mul(pool, load2(f, now, f->t, f->t), load0(f, target)));
+    tir_expr inverse = tir_select(pool, tir_eq(pool, length, zero), zero, tir_div(pool, one, length));
+    uint32_t factor = tir_stage_value(c->region, stage, inverse, 0, 0);
+    stage = open_step(f, TIR_MAP, 1, &m, 0, NULL);
+    i = f->axis[free];
+    tir_expr value = load2(f, now, i, f->t);
+    value = tir_select(pool, tir_eq(pool, i, f->t), tir_sub(pool, value, load0(f, target)), value);
+    uint32_t normal = tir_stage_value(c->region, stage, tir_select(pool, tir_lt(pool, i, f->t), zero, value), 0, 0);
+    stage = open_step(f, TIR_REDUCE, 1, &extent[1], 1, &m);
+    i = f->axis[free + 1];
+    uint32_t along = tir_stage_contract(c->region, stage, load1(f, normal, i), load2(f, now, i, f->axis[free]));
+    stage = open_step(f, TIR_MAP, 2, extent, 0, NULL);
+    i = f->axis[free], j = f->axis[free + 1];
+    value = tir_mul(pool, load1(f, along, j), load0(f, factor));
+    value = tir_muladd(pool, tir_unary(pool, TIR_NEG, load1(f, normal, i)), value, load2(f, now, i, j));
+    return tir_stage_value(c->region, stage, value, 0, 0);
+}
+
+static void compute_qr(graph_compute *c) {
+    tir_pool *pool = c->pool;
+    const graph_shape *a = &c->operand_shape[0];
+    int free = a->rank - 2;
+    tir_expr n = a->dim[free + 1], extent[2] = {a->dim[free], tir_add(pool, n, a->dim[free])};
+    matrix_fold f = open_fold(c, free, a->dim, c->result_shape[0].dim[free + 1]);
+    add_state(&f, 2, extent);
+    uint32_t next = reflect_columns(&f, extent);
+    close_fold(&f, &next);
+    for (int result = 0; result < 2;
+         result++) { /* rows of r with a negative diagonal, and their columns of q, change signs */
+        const graph_shape *y = &c->result_shape[result];
+        tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
+        for (int d = 0; d < y->rank; d++) f.axis[d] = stage->axis[d].var;
+        tir_expr i = f.axis[free], j = f.axis[free + 1], k = result ? i : j, zero = tir_float(pool, f.dtype, 0);
+        tir_expr value = load2(&f, f.state[0], k, result ? j : tir_add(pool, n, i));
+        tir_expr negative = tir_lt(pool, load2(&f, f.state[0], k, k), zero);
+        value = tir_select(pool, negative, tir_unary(pool, TIR_NEG, value), value);
+        if (result) value = tir_select(pool, tir_le(pool, i, j), value, zero);
+        c->result[result] = tir_stage_value(c->region, stage, value, 0, 0);
+    }
+}
+
+/* ---- eigh --------------------------------------------------------------------------------------------------------- */
+
+enum { JACOBI_SWEEPS };
+
+static void infer_jacobi(graph_infer *infer) {
+    int64_t sweeps = infer->attribute[JACOBI_SWEEPS].integer;
+    infer_square(infer);
+    if (sweeps < 1 || sweeps > 1000) graph_infer_fail(infer, "%lld sweeps, expected 1 to 1000", (long long)sweeps);
+    infer->result[0] = infer->result[1] = infer->operand[0];
+    infer->result[0].rank--;
+}
+
+/* With whom row i is rotated in round t: a round-robin tournament, in which all meet once in n - 1 rounds (n even; else one sits
+ * out, who is his own partner). */
+static uint32_t add_partners(matrix_fold *f, tir_expr n) {
+    tir_pool *pool = f->pool;
+    tir_expr one = tir_index(pool, 1), two = tir_index(pool, 2), even = tir_mul(pool, tir_ceil_div(pool, n, two), two);
+    tir_expr last = tir_max(pool, tir_sub(pool, even, one), one);
+    tir_stage *stage = open_step(f, TIR_MAP, 1, &n, 0, NULL);
+    tir_expr i = f->axis[f->free], round = tir_rem(pool, f->t, last);
+#define VALUE(e) tir_cast(pool, DLC_I64, e)
+    tir_expr other = VALUE(tir_rem(pool, tir_sub(pool, tir_add(pool, round, last), i), last));
+    other = tir_select(pool, tir_eq(pool, other, VALUE(i)), VALUE(last), other);
+    tir_expr fixed = VALUE(tir_rem(pool, tir_mul(pool, round, tir_div(pool, even, two)), last));
+    other = tir_select(pool, tir_eq(pool, VALUE(i), VALUE(last)), fixed, other);
+    other = tir_select(pool, tir_lt(pool, other, VALUE(n)), other, VALUE(i));
+#undef VALUE
+    return tir_stage_value(f->c->region, stage, other, 0, 0);
+}
+
+static tir_expr partner_of(const matrix_fold *f, uint32_t partners, tir_expr i, tir_expr n) {
+    tir_pool *pool = f->pool;
+    tir_expr last = tir_sub(pool, n, tir_index(pool, 1));
+    return tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, load1(f, partners, i)), last), tir_index(pool, 0));
+}
+
+/* Cosine and sine of the rotation that makes a[i, partner] zero; both of a pair come to the same, with opposite sines. */
+static void add_rotation(matrix_fold *f, uint32_t now, uint32_t partners, tir_expr n, uint32_t rotation[2]) {
+    tir_pool *pool = f->pool;
+    tir_expr zero = tir_float(pool, f->dtype, 0), one = tir_float(pool, f->dtype, 1);
+    for (int part = 0; part < 2; part++) {
+        tir_stage *stage = open_step(f, TIR_MAP, 1, &n, 0, NULL);
+        tir_expr i = f->axis[f->free], p = partner_of(f, partners, i, n);
+        tir_expr off = load2(f, now, tir_max(pool, i, p), tir_min(pool, i, p));
+        tir_expr ratio = tir_div(pool, tir_sub(pool, load2(f, now, p, p), load2(f, now, i, i)),
+                                 tir_mul(pool, off, tir_float(pool, f->dtype, 2)));
+        tir_expr magnitude = tir_max(pool, ratio, tir_unary(pool, TIR_NEG, ratio));
+        tir_expr root = tir_unary(pool, TIR_SQRT, tir_muladd(pool, ratio, ratio, one));
+        tir_expr tangent = tir_div(pool, one, tir_add(pool, magnitude, root)),
+                 minus = tir_unary(pool, TIR_NEG, tangent);
+        tir_expr first = tir_lt(pool, tir_cast(pool, DLC_I64, i), tir_cast(pool, DLC_I64, p));
+        tangent =
+            tir_select(pool, tir_lt(pool, zero, ratio), tangent,
+                       tir_select(pool, tir_lt(pool, ratio, zero), minus, tir_select(pool, first, tangent, minus)));
+        tangent = tir_select(pool, tir_eq(pool, off, zero), zero, tangent);
+        tangent = tir_select(pool, tir_eq(pool, tir_cast(pool, DLC_I64, i), tir_cast(pool, DLC_I64, p)), zero, tangent);
+        tir_expr cosine = tir_div(pool, one, tir_unary(pool, TIR_SQRT, tir_muladd(pool, tangent, tangent, one)));
+        tir_expr value = part ? tir_unary(pool, TIR_NEG, tir_mul(pool, tangent, cosine)) : cosine;
+        rotation[part] = tir_stage_value(f->c->region, stage, value, 0, 0);
+    }
+}
+
+/* Columns j and its partner of row i mix. */
+static tir_expr mixed(const matrix_fold *f, uint32_t tensor, const uint32_t rotation[2], tir_expr i, tir_expr j,
+                      tir_expr p) {
+    tir_pool *pool = f->pool;
+    return tir_muladd(pool, load2(f, tensor, i, j), load1(f, rotation[0], j),
+                      tir_mul(pool, load2(f, tensor, i, p), load1(f, rotation[1], j)));
+}
+
+/* Of one row: there is nobody to rotate it with. */
+static void compute_single(graph_compute *c) {
+    for (int result = 0; result < 2; result++) {
+        const graph_shape *y = &c->result_shape[result];
+        tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
+        tir_expr index[DLC_MAX_RANK], one = tir_float(c->pool, (tir_dtype)y->dtype, 1);
+        for (int d = 0; d < y->rank; d++) index[d] = stage->axis[d].var;
+        if (result == 0) index[y->rank] = index[y->rank - 1];
+        tir_expr value = result ? one : graph_operand_load(c, 0, index);
+        c->result[result] = tir_stage_value(c->region, stage, value, 0, 0);
+    }
+}
+
+/* Jacobi 1846: the matrix is turned by rotations of all pairs of rows and columns again and again, of n/2 pairs at a time. */
+static void compute_jacobi(graph_compute *c) {
+    tir_pool *pool = c->pool;
+    const graph_shape *a = &c->operand_shape[0];
+    int free = a->rank - 2;
+    tir_expr n = a->dim[free], both[2] = {n, n}, one = tir_index(pool, 1), two = tir_index(pool, 2);
+    int64_t size;
+    if (tir_is_const(pool, n, &size) && size <= 1) {
+        compute_single(c);
+        return;
+    }
+    tir_expr rounds = tir_sub(pool, tir_mul(pool, tir_ceil_div(pool, n, two), two), one);
+    rounds = tir_mul(pool, tir_max(pool, rounds, one), tir_index(pool, c->attribute[JACOBI_SWEEPS].integer));
+    matrix_fold f = open_fold(c, free, a->dim, rounds);
+    uint32_t now[2], next[2], rotation[2];
+    for (int s = 0; s < 2; s++) add_state(&f, 2, both);
+    for (int s = 0; s < 2; s++) {
+        tir_stage *stage = open_step(&f, TIR_MAP, 2, both, 0, NULL);
+        tir_expr i = f.axis[free], j = f.axis[free + 1];
+        tir_expr unit = tir_select(pool, tir_eq(pool, i, j), tir_float(pool, f.dtype, 1), tir_float(pool, f.dtype, 0));
+        tir_expr first = s ? unit : load2(&f, c->operand[0], i, j);
+        now[s] = tir_stage_value(c->region, stage, first_or(&f, first, load2(&f, f.state[s], i, j)), 0, 0);
+    }
+    uint32_t partners = add_partners(&f, n);
+    add_rotation(&f, now[0], partners, n, rotation);
+    for (int s = 0; s < 2; s++) {
+        tir_stage *stage = open_step(&f, TIR_MAP, 2, both, 0, NULL);
+        tir_expr i = f.axis[free], j = f.axis[free + 1], p = partner_of(&f, partners, j, n);
+        tir_expr value = mixed(&f, now[s], rotation, i, j, p);
+        if (s == 0) { /* rows, too */
+            tir_expr q = partner_of(&f, partners, i, n);
+            value = tir_muladd(pool, value, load1(&f, rotation[0], i),
+                               tir_mul(pool, mixed(&f, now[0], rotation, q, j, p), load1(&f, rotation[1], i)));
+            tir_expr met = tir_eq(pool, tir_cast(pool, DLC_I64, q), tir_cast(pool, DLC_I64, j));
+            met = tir_and(pool, met, tir_binary(pool, TIR_NE, tir_cast(pool, DLC_I64, i), tir_cast(pool, DLC_I64, j)));
+            value = tir_select(pool, met, tir_float(pool, f.dtype, 0), value);
+        }
+        next[s] = tir_stage_value(c->region, stage, value, 0, 0);
+    }
+    close_fold(&f, next);
+    for (int result = 0; result < 2; result++) {
+        const graph_shape *y = &c->result_shape[result];
+        tir_stage *stage = tir_region_stage(c->region, TIR_MAP, c->name, y->rank, NULL, y->dim, 0, NULL, NULL);
+        for (int d = 0; d < y->rank; d++) f.axis[d] = stage->axis[d].var;
+        tir_expr value = load2(&f, f.state[result], f.axis[free], f.axis[free + result]);
+        c->result[result] = tir_stage_value(c->region, stage, value, 0, 0);
+    }
+}
+
+static void infer_eigh(graph_infer *infer) {
+    infer_square(infer);
+    infer->result[0] = infer->result[1] = infer->operand[0];
+    infer->result[0].rank--;
+}
+
+/* Ascending: what is number k comes to place k; the largest entry of each vector is made positive. */
+static void expand_eigh(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    int rank = shape.rank;
+    int64_t order[DLC_MAX_RANK], row = rank - 2, column = rank - 1;
+    for (int d = 0; d < rank; d++) order[d] = d < rank - 2 ? d : 2 * rank - 3 - d;
+    graph_id i = graph_iota(g, DLC_I32, rank, shape.dim, rank - 2),
+             j = graph_iota(g, DLC_I32, rank, shape.dim, rank - 1);
+    graph_id a = graph_select(g, graph_le(g, j, i), e->input[0], graph_transpose(g, e->input[0], order));
+    graph_id d = graph_emit_with(g, "jacobi", 1, &a, 0, NULL), v = d + 1;
+    graph_id down = graph_broadcast_to(g, graph_expand_dims(g, d, rank - 1), rank, shape.dim),
+             across = graph_broadcast_to(g, graph_expand_dims(g, d, rank - 2), rank, shape.dim);
+    /* place of number i: how many j come before it */
+    graph_id tied = graph_and(g, graph_not(g, graph_lt(g, down, across)), graph_lt(g, j, i));
+    graph_id before = graph_cast(g, graph_or(g, graph_lt(g, across, down), tied), DLC_I32);
+    graph_id place = graph_reduce_sum(g, before, 1, &column, true);
+    graph_id chosen = graph_eq(g, graph_broadcast_to(g, place, rank, shape.dim), j); /* [number, place] */
+    graph_id zero = graph_full_like(g, down, 0);
+    e->result[0] = graph_reduce_sum(g, graph_select(g, chosen, down, zero), 1, &row, false);
+    graph_shape cube = {.rank = rank + 1};
+    for (int k = 0; k < rank; k++) cube.dim[k] = shape.dim[k];
+    cube.dim[rank] = shape.dim[rank - 1]; /* [row, number, place] */
+    graph_id all = graph_broadcast_to(g, graph_expand_dims(g, v, rank), cube.rank, cube.dim);
+    graph_id which = graph_broadcast_to(g, graph_expand_dims(g, chosen, rank - 2), cube.rank, cube.dim);
+    v = graph_reduce_sum(g, graph_select(g, which, all, graph_full_like(g, all, 0)), 1, &column, false);
+    graph_id size = graph_abs(g, v), most = graph_reduce_max(g, size, 1, &row, true);
+    most = graph_broadcast_to(g, most, rank, shape.dim);
+    graph_id largest =
+        graph_reduce_max(g, graph_select(g, graph_eq(g, size, most), v, graph_neg(g, most)), 1, &row, true);
+    graph_id negative = graph_lt(g, largest, graph_full_like(g, largest, 0));
+    e->result[1] = graph_select(g, graph_broadcast_to(g, negative, rank, shape.dim), graph_neg(g, v), v);
+}
+
 /* ---- references */
 
 #ifdef DLC_REFERENCE
@@ -266,6 +513,113 @@ static void reference_solve(const graph_reference *r) {
                 y[left ? i * columns + line : line * columns + i] = unit ? sum : sum / m[i * n + i];
             }
         }
+}
+/* Gram and Schmidt, twice over: columns less what they have of those before. */
+static void reference_qr(const graph_reference *r) {
+    const graph_reference_tensor *a = &r->operand[0];
+    int64_t m = a->dim[a->rank - 2], n = a->dim[a->rank - 1], most = m < n ? m : n;
+    int64_t size = m * n, batch = size ? graph_reference_count(a) / size : 0;
+    for (int64_t b = 0; b < batch; b++) {
+        const double *x = a->data + b * m * n;
+        double *q = r->result[0].data + b * m * most, *u = r->result[1].data + b * most * n;
+        for (int64_t j = 0; j < n; j++) {
+            double *column = malloc((size_t)m * sizeof *column), norm = 0;
+            for (int64_t i = 0; column && i < m; i++) column[i] = x[i * n + j];
+            for (int round = 0; column && round < 2; round++)
+                for (int64_t k = 0; k < most && k < j; k++) {
+                    double sum = 0;
+                    for (int64_t i = 0; i < m; i++) sum += q[i * most + k] * column[i];
+                    for (int64_t i = 0; i < m; i++) column[i] -= sum * q[i * most + k];
+                    u[k * n + j] += sum;
+                }
+            for (int64_t i = 0; column && i < m; i++) norm += column[i] * column[i];
+            if (j < most) u[j * n + j] = sqrt(norm);
+            for (int64_t i = 0; column && i < m && j < most; i++) q[i * most + j] = column[i] / sqrt(norm);
+            free(column);
+        }
+    }
+}
+
+enum { REFERENCE_SIZE = 16 };
+
+/* Eigenvalues below x: negative pivots of a - x (Sylvester). */
+static int64_t count_below(const double *a, int64_t n, double x) {
+    double m[REFERENCE_SIZE][REFERENCE_SIZE];
+    int64_t below = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) m[i][j] = a[(i > j ? i : j) * n + (i > j ? j : i)] - (i == j ? x : 0);
+    for (int64_t k = 0; k < n; k++) {
+        if (m[k][k] == 0) m[k][k] = 1e-300;
+        below += m[k][k] < 0;
+        for (int64_t i = k + 1; i < n; i++)
+            for (int64_t j = k + 1; j < n; j++) m[i][j] -= m[i][k] * m[k][j] / m[k][k];
+    }
+    return below;
+}
+
+/* y = (a - x)^-1 y, of length 1; eliminated with the largest pivots. */
+static void iterate_inverse(const double *a, int64_t n, double x, double *y) {
+    double m[REFERENCE_SIZE][REFERENCE_SIZE], norm = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) m[i][j] = a[(i > j ? i : j) * n + (i > j ? j : i)] - (i == j ? x : 0);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t pivot = k;
+        for (int64_t i = k; i < n; i++)
+            if (fabs(m[i][k]) > fabs(m[pivot][k])) pivot = i;
+        for (int64_t j = 0; j < n; j++) {
+            double swap = m[k][j];
+            m[k][j] = m[pivot][j], m[pivot][j] = swap;
+        }
+        double swap = y[k];
+        y[k] = y[pivot], y[pivot] = swap;
+        if (m[k][k] == 0) m[k][k] = 1e-300;
+        for (int64_t i = k + 1; i < n; i++) {
+            double factor = m[i][k] / m[k][k];
+            for (int64_t j = k; j < n; j++) m[i][j] -= factor * m[k][j];
+            y[i] -= factor * y[k];
+        }
+    }
+    for (int64_t i = n - 1; i >= 0; i--) {
+        for (int64_t j = i + 1; j < n; j++) y[i] -= m[i][j] * y[j];
+        y[i] /= m[i][i];
+    }
+    for (int64_t i = 0; i < n; i++) norm = fmax(norm, fabs(y[i]));
+    for (int64_t i = 0; i < n; i++) y[i] /= norm;
+    norm = 0;
+    for (int64_t i = 0; i < n; i++) norm += y[i] * y[i];
+    for (int64_t i = 0; i < n; i++) y[i] /= sqrt(norm);
+}
+
+/* Samples of one row: there is nothing to rotate. */
+static void reference_jacobi(const graph_reference *r) {
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {
+        r->result[0].data[i] = r->operand[0].data[i];
+        r->result[1].data[i] = 1;
+    }
+}
+
+static void reference_eigh(const graph_reference *r) {
+    const graph_reference_tensor *a = &r->operand[0];
+    int64_t n = a->dim[a->rank - 1], batch = n ? graph_reference_count(a) / (n * n) : 0;
+    for (int64_t at = 0; at < batch * n; at++) {
+        const double *x = a->data + at / n * n * n;
+        double bound = 1, y[REFERENCE_SIZE], largest = 0;
+        for (int64_t i = 0; i < n * n; i++) bound += fabs(x[i]);
+        double low = -bound, high = bound;
+        for (int step = 0; step < 200; step++) {
+            double middle = (low + high) / 2;
+            if (count_below(x, n, middle) > at % n)
+                high = middle;
+            else
+                low = middle;
+        }
+        r->result[0].data[at] = low;
+        for (int64_t i = 0; i < n; i++) y[i] = 1 + 0.1 * (double)i;
+        for (int step = 0; step < 4; step++) iterate_inverse(x, n, low + 1e-12 * bound, y);
+        for (int64_t i = 0; i < n; i++)
+            if (fabs(y[i]) > fabs(largest)) largest = y[i];
+        for (int64_t i = 0; i < n; i++) r->result[1].data[at / n * n * n + i * n + at % n] = largest < 0 ? -y[i] : y[i];
+    }
 }
 #endif
 
@@ -325,4 +679,66 @@ static const graph_op row_triangular_solve = {
         "unknown. StableHLO triangular_solve.",
 };
 
-const graph_op *const graph_ops_matrix[] = {&row_triangular_solve, &row_cholesky, NULL};
+static const graph_op row_qr = {
+    .name = "qr",
+    .class_ = GRAPH_CONTRACT,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 2,
+    .operands = "a",
+    .dtypes = "f32 f64",
+    .infer = infer_qr,
+    .compute = compute_qr,
+    .reference = GRAPH_REFERENCE(reference_qr),
+    .tolerance = 4096,
+    .samples = "qr(T[3, 3])\nqr(T[2, 5, 3])\nqr(T[2, 4])\nqr(T[1, 1])\nqr(T[4, 1])\nqr(T[0, 3, 2])\nqr(T[3, 0])",
+    .doc =
+        "a = q r for each matrix of a [..., m, n]: q [..., m, k] with orthonormal columns, r [..., k, n] upper triangular, k the "
+        "smaller of m and n. The diagonal of r is not negative, which determines both where the first k columns are "
+        "independent. By reflections; squares of a column's elements must not overflow. For small matrices: a step for each "
+        "column. NumPy linalg.qr (reduced), with that choice of signs.",
+};
+
+static const graph_op row_jacobi = {
+    .name = "jacobi",
+    .class_ = GRAPH_CONTRACT,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 2,
+    .operands = "a",
+    .dtypes = "f32 f64",
+    .attribute = {{"sweeps", GRAPH_ATTR_INTEGER, NULL, "10", "how often each pair of rows is rotated"}},
+    .infer = infer_jacobi,
+    .compute = compute_jacobi,
+    .reference = GRAPH_REFERENCE(reference_jacobi),
+    .tolerance = 64,
+    .samples = "jacobi(T[1, 1])\njacobi(T[2, 1, 1], sweeps=1)\njacobi(T[0, 3, 3])",
+    .doc =
+        "Eigenvalues [..., n] and eigenvectors, columns of [..., n, n], of symmetric matrices a [..., n, n], in the order in "
+        "which rotations leave them: what eigh becomes. Rows are paired as in a round-robin tournament, n/2 pairs at a "
+        "time, each rotated so that its element becomes zero; ten sweeps do for n up to hundreds. Jacobi 1846; Brent & Luk "
+        "1985.",
+};
+
+static const graph_op row_eigh = {
+    .name = "eigh",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 2,
+    .operands = "a",
+    .dtypes = "f32 f64",
+    .infer = infer_eigh,
+    .expand = expand_eigh,
+    .reference = GRAPH_REFERENCE(reference_eigh),
+    .tolerance = 256,
+    .samples = "eigh(T[3, 3])\neigh(T[1, 1])\neigh(T[2, 2, 2])\neigh(T[2, 5, 5])\neigh(T[0, 2, 2])",
+    .doc =
+        "Eigenvalues w [..., n], ascending, and orthonormal eigenvectors, columns of v [..., n, n], of symmetric matrices: a v = v "
+        "diag(w). Only the lower triangle of a [..., n, n] is read. The entry of largest magnitude of each vector is "
+        "positive (one of them, where several are as large). Vectors of equal eigenvalues are some basis. By rotations, a fixed "
+        "number of sweeps; for small matrices. NumPy linalg.eigh, with that choice of signs.",
+};
+
+const graph_op *const graph_ops_matrix[] = {&row_triangular_solve, &row_cholesky, &row_qr,
+                                            &row_jacobi,           &row_eigh,     NULL};

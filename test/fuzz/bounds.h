@@ -284,6 +284,15 @@ static inline bound bound_fft(const bound_row *r) {
     return y;
 }
 
+/* Steps are the same arithmetic everywhere, but for the sums of qr; what they make of an error is not known. */
+static inline bound bound_matrix(const bound_row *r) {
+    bound y = {.magnitude = INFINITY, .special = true};
+    for (int i = 0; i < r->inputs; i++)
+        if (r->in[i].error > 0) y.error = INFINITY;
+    if (bound_is(r, "qr")) y.error = INFINITY;
+    return y;
+}
+
 static inline bound bound_window(const bound_row *r) {
     const graph_attribute *op = bound_attribute(r, "op");
     bound x = r->in[0];
@@ -540,6 +549,7 @@ static inline bound bound_node(lib_arena *arena, const bound_row *r) {
     if (bound_is(r, "reduce_window average_pool max_pool")) return bound_window(r);
     if (class_ == GRAPH_REDUCE || bound_is(r, "mean")) return bound_reduce(r);
     if (bound_is(r, "fft")) return bound_fft(r);
+    if (bound_is(r, "triangular_solve cholesky qr jacobi")) return bound_matrix(r);
     if (class_ == GRAPH_CONTRACT || bound_is(r, "dot matmul linear einsum convolution_transposed"))
         return bound_contract(r);
     if (bound_is(r, "softmax log_softmax logsumexp cross_entropy variance layer_norm rms_norm")) return bound_rows(r);

@@ -620,6 +620,29 @@ static inline void add_dft(gen *g) {
                  inverse ? "true" : "false", halved ? "true" : "false", length);
 }
 
+/* Of a square corner of something. */
+static inline void add_matrix(gen *g) {
+    TRY(gen_any(g, "f", 2), x);
+    const gen_value v = gen_like(g, x);
+    if (v.dtype != DLC_F32 && v.dtype != DLC_F64) return;
+    gen_value start = v, stop = v;
+    const int64_t rows = v.dim[v.rank - 2], columns = v.dim[v.rank - 1], least = rows < columns ? rows : columns;
+    for (int i = 0; i < v.rank; i++) gen_set_dim(&start, i, 0);
+    for (int i = v.rank - 2; i < v.rank; i++) gen_set_dim(&stop, i, least < 6 ? least : 6);
+    int a = gen_node(g, "slice(%s, start=%s, stop=%s)", NAME(x), gen_dims(&start, 0, v.rank).text,
+                     gen_dims(&stop, 0, v.rank).text);
+    if (a < 0) return;
+    const char *upper = gen_one_in(g, 2) ? "true" : "false", *other = gen_one_in(g, 2) ? "true" : "false";
+    switch (gen_below(g, 3)) {
+    case 0: gen_node(g, "cholesky(%s, upper=%s)", NAME(a), upper); break;
+    case 1:
+        gen_node(g, "triangular_solve(%s, %s, upper=%s, left=%s, transpose=%s)", NAME(a), NAME(a), upper, other,
+                 gen_one_in(g, 2) ? "true" : "false");
+        break;
+    default: gen_node(g, "eigh(%s)", NAME(a)); break;
+    }
+}
+
 static inline void add_random(gen *g) {
     gen_value v = {.rank = (int)gen_below(g, 3)};
     for (int i = 0; i < v.rank; i++) gen_pick_dim(g, &v, i);
@@ -744,7 +767,7 @@ static const struct {
     {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},     {4, add_einsum},
     {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention},  {3, add_classes},
     {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},      {2, add_dft},
-    {1, add_scan},        {1, add_recurrent},    {2, add_resize},      {3, add_rearranged},
+    {1, add_scan},        {1, add_recurrent},    {2, add_resize},      {3, add_rearranged}, {1, add_matrix},
 };
 
 #endif
