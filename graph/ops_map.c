@@ -409,7 +409,7 @@ static double convert(dlc_dtype from, dlc_dtype to, double x) {
     case DLC_U8: return saturate(x, 0, UINT8_MAX);
     case DLC_U16: return saturate(x, 0, UINT16_MAX);
     case DLC_U32: return saturate(x, 0, UINT32_MAX);
-    case DLC_U64: return saturate(x, 0, 0x1p64); /* 2^64 - 1 reads back as 2^64 */
+    case DLC_U64: return saturate(x, 0, 0x1p64);  /* 2^64 - 1 reads back as 2^64 */
     default: return saturate(x, -0x1p63, 0x1p63); /* 2^63 - 1 reads back as 2^63 */
     }
 }
@@ -549,7 +549,7 @@ static void reference_bit_cast(const graph_reference *r) {
       "a - b * floor(a / b), sign of b; integers: a mod 0 = 0; floats: NaN for b = 0. NumPy mod, ONNX Mod.")           \
     X(atan2, 2, "y x", "float", 0, graph_infer_map, 2, BINARY,                                                         \
       "Angle of the point (x, y) in radians, in -pi..pi; as C99 atan2 at zeros and infinities. StableHLO atan2.")      \
-    X(next_after, 2, "a b", "f16 bf16 f32 f64", 0, graph_infer_map, 0, BINARY,                                                    \
+    X(next_after, 2, "a b", "f16 bf16 f32 f64", 0, graph_infer_map, 0, BINARY,                                         \
       "The next number of the dtype from a towards b; b where they are equal; NaN if either is NaN. CHLO next_after.") \
     X(shift_left, 2, "a b", "int", 0, graph_infer_map, 0, SHIFT,                                                       \
       "a * 2**b, wrapping; 0 for b beyond the width, or negative. StableHLO shift_left.")                              \

@@ -214,12 +214,44 @@ static void compute_reduce_window(graph_compute *c) {
 
 /* ---- pools: windows over the dimensions after batch and channels ------------------------------------------------ */
 
-enum { POOL_SIZE, POOL_LISTS, AVERAGE_COUNT_PAD = POOL_LISTS + WINDOW_LISTS };
+enum {
+    POOL_SIZE,
+    POOL_LISTS,
+    AVERAGE_COUNT_PAD = POOL_LISTS + WINDOW_LISTS,
+    AVERAGE_CEIL,
+    LP_POWER = AVERAGE_COUNT_PAD
+};
 
-/* The lists with the window's own size where no stride is given. */
-static void pool_lists(const graph_attribute *attribute, graph_attribute *lists) {
+/* Lists of a pool: the window's own size where no stride is given; with ceil, so much more padding after the last element that windows
+ * which fit only in part are there too. */
+typedef struct pool_window {
+    graph_attribute lists[WINDOW_LISTS];
+    int64_t high[DLC_MAX_RANK];
+    bool ceil;
+} pool_window;
+
+static void pool_lists(const graph_op *op, const graph_attribute *attribute, pool_window *w) {
+    graph_attribute *lists = w->lists;
+    int ceil = graph_op_attribute(op, "ceil");
     memcpy(lists, attribute + POOL_LISTS, WINDOW_LISTS * sizeof *lists);
     if (!lists[WINDOW_STRIDE].count) lists[WINDOW_STRIDE] = attribute[POOL_SIZE];
+    w->ceil = ceil >= 0 && attribute[ceil].integer;
+}
+
+static void round_up(pool_window *w, int dimensions) {
+    if (!w->ceil) return;
+    for (int i = 0; i < dimensions; i++)
+        w->high[i] =
+            graph_list_entry(&w->lists[WINDOW_HIGH], i, 0) + graph_list_entry(&w->lists[WINDOW_STRIDE], i, 1) - 1;
+    w->lists[WINDOW_HIGH] = (graph_attribute){.count = dimensions, .list = w->high};
+}
+
+/* Windows that start before the padding after the last element. */
+static tir_expr windows_that_count(tir_pool *pool, const pool_window *w, tir_expr size, tir_expr outputs, int i) {
+    window own = window_of(w->lists, i);
+    tir_expr real = tir_add(pool, size, tir_index(pool, own.number[WINDOW_LOW]));
+    return w->ceil ? tir_min(pool, outputs, tir_ceil_div(pool, real, tir_index(pool, own.number[WINDOW_STRIDE])))
+                   : outputs;
 }
 
 static void infer_pool(graph_infer *infer) {
@@ -227,57 +259,115 @@ static void infer_pool(graph_infer *infer) {
     const graph_attribute *size = &infer->attribute[POOL_SIZE];
     if (x->rank < 3)
         graph_infer_fail(infer, "x has rank %d, expected at least 3: batch, channels, spatial dimensions", x->rank);
-    graph_attribute lists[WINDOW_LISTS];
-    pool_lists(infer->attribute, lists);
+    pool_window w;
+    pool_lists(infer->op, infer->attribute, &w);
     infer_window_sizes(infer, size, x->rank - 2);
-    infer_window_lists(infer, lists, x->rank - 2);
+    infer_window_lists(infer, w.lists, x->rank - 2);
+    round_up(&w, x->rank - 2);
     infer->result[0] = *x;
-    for (int i = 0; i < x->rank - 2; i++)
-        infer->result[0].dim[2 + i] = window_outputs(infer->g->pool, x->dim[2 + i],
-                                                     tir_index(infer->g->pool, size->list[i]), window_of(lists, i));
+    for (int i = 0; i < x->rank - 2; i++) {
+        tir_expr outputs = window_outputs(infer->g->pool, x->dim[2 + i], tir_index(infer->g->pool, size->list[i]),
+                                          window_of(w.lists, i));
+        infer->result[0].dim[2 + i] = windows_that_count(infer->g->pool, &w, x->dim[2 + i], outputs, i);
+    }
 }
 
 /* A reduce_window of x whose first two dimensions are not windowed. */
-static graph_id emit_pool(graph *g, graph_id x, int64_t op, const graph_attribute *attribute) {
-    int rank = graph_shape_of(g, x)->rank;
+static graph_id emit_pool(const graph_expand *e, graph_id x, int64_t op) {
+    graph *g = e->g;
+    const graph_attribute *attribute = e->attribute;
+    const graph_shape from = *graph_shape_of(g, x);
+    int rank = from.rank;
     int64_t number[1 + WINDOW_LISTS][DLC_MAX_RANK];
-    graph_attribute lists[WINDOW_LISTS];
-    pool_lists(attribute, lists);
+    pool_window pool;
+    pool_lists(e->op, attribute, &pool);
+    round_up(&pool, rank - 2);
     graph_setting setting[2 + WINDOW_LISTS] = {graph_set_integer("op", op), graph_set_list("window", rank, number[0])};
     for (int i = 0; i < rank; i++) {
-        window w = i < 2 ? window_of((graph_attribute[WINDOW_LISTS]){{0}}, 0) : window_of(lists, i - 2);
+        window w = i < 2 ? window_of((graph_attribute[WINDOW_LISTS]){{0}}, 0) : window_of(pool.lists, i - 2);
         number[0][i] = i < 2 ? 1 : attribute[POOL_SIZE].list[i - 2];
         for (int k = 0; k < WINDOW_LISTS; k++) number[1 + k][i] = w.number[k];
     }
     for (int k = 0; k < WINDOW_LISTS; k++) setting[2 + k] = graph_set_list(window_list[k].name, rank, number[1 + k]);
-    return graph_emit_with(g, "reduce_window", 1, &x, 2 + WINDOW_LISTS, setting);
+    graph_id y = graph_emit_with(g, "reduce_window", 1, &x, 2 + WINDOW_LISTS, setting);
+    const graph_shape all = *graph_shape_of(g, y);
+    for (int i = 2; i < rank && pool.ceil; i++) {
+        tir_expr count = windows_that_count(g->pool, &pool, from.dim[i], all.dim[i], i - 2);
+        if (tir_equal(g->pool, count, all.dim[i]) != TIR_YES)
+            y = graph_slice_axis(g, y, i, tir_index(g->pool, 0), count);
+    }
+    return y;
 }
 
 static void expand_max_pool(graph_expand *e) {
-    e->result[0] = emit_pool(e->g, e->input[0], REDUCE_WINDOW_MAX, e->attribute);
+    e->result[0] = emit_pool(e, e->input[0], REDUCE_WINDOW_MAX);
 }
 
-/* Number of elements of each window that are not padding: of ones of shape [1, 1, spatial...], summed likewise. */
-static graph_id count_elements(graph *g, graph_id x, const graph_attribute *attribute) {
+/* (sum |x|^p)^(1/p) */
+static void expand_lp_pool(graph_expand *e) {
+    graph *g = e->g;
+    dlc_dtype dtype = graph_shape_of(g, e->input[0])->dtype;
+    const int64_t p = e->attribute[LP_POWER].integer;
+    graph_id x = graph_widen(g, e->input[0]), power = graph_scalar_like(g, x, (double)p);
+    x = p == 1 ? graph_abs(g, x) : p == 2 ? graph_mul(g, x, x) : graph_pow(g, graph_abs(g, x), power);
+    graph_id sum = emit_pool(e, x, REDUCE_WINDOW_SUM);
+    if (p == 2) sum = graph_sqrt(g, sum);
+    if (p > 2) sum = graph_pow(g, sum, graph_scalar_like(g, sum, 1 / (double)p));
+    e->result[0] = graph_cast(g, sum, dtype);
+}
+
+static void infer_lp_pool(graph_infer *infer) {
+    const int64_t p = infer->attribute[LP_POWER].integer;
+    if (p < 1 || p > 1 << 20) graph_infer_fail(infer, "p is %lld, expected 1 to %d", (long long)p, 1 << 20);
+    infer_pool(infer);
+}
+
+/* Number of elements of each window that count: of ones of shape [1, 1, spatial...], summed likewise. Padding that counts is given ones of
+ * its own. */
+static graph_id count_elements(const graph_expand *e, graph_id x, bool padding_counts) {
+    graph *g = e->g;
     graph_shape shape = *graph_shape_of(g, x);
     shape.dim[0] = shape.dim[1] = tir_index(g->pool, 1);
-    return emit_pool(g, graph_full(g, shape.dtype, shape.rank, shape.dim, 1), REDUCE_WINDOW_SUM, attribute);
+    graph_id ones = graph_full(g, shape.dtype, shape.rank, shape.dim, 1);
+    if (!padding_counts) return emit_pool(e, ones, REDUCE_WINDOW_SUM);
+    int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0}, none[DLC_MAX_RANK] = {0};
+    graph_attribute attribute[POOL_LISTS + WINDOW_LISTS + 2];
+    memcpy(attribute, e->attribute, sizeof attribute);
+    for (int i = 2; i < shape.rank; i++) {
+        low[i] = graph_list_entry(&attribute[POOL_LISTS + WINDOW_LOW], i - 2, 0);
+        high[i] = graph_list_entry(&attribute[POOL_LISTS + WINDOW_HIGH], i - 2, 0);
+    }
+    attribute[POOL_LISTS + WINDOW_LOW] = attribute[POOL_LISTS + WINDOW_HIGH] =
+        (graph_attribute){.count = shape.rank - 2, .list = none};
+    graph_expand inner = *e;
+    inner.attribute = attribute;
+    graph_id count = emit_pool(&inner, graph_pad(g, ones, graph_scalar_like(g, ones, 1), low, high), REDUCE_WINDOW_SUM);
+    for (int i = 2; i < shape.rank; i++) { /* windows that start in the padding are none of the pool's */
+        pool_window w;
+        pool_lists(e->op, e->attribute, &w);
+        round_up(&w, shape.rank - 2);
+        tir_expr all = graph_shape_of(g, count)->dim[i],
+                 some = windows_that_count(g->pool, &w, shape.dim[i], all, i - 2);
+        if (tir_equal(g->pool, all, some) != TIR_YES)
+            count = graph_slice_axis(g, count, i, tir_index(g->pool, 0), some);
+    }
+    return count;
 }
 
 static void expand_average_pool(graph_expand *e) {
     graph *g = e->g;
     dlc_dtype dtype = graph_shape_of(g, e->input[0])->dtype;
     graph_id x = graph_cast(g, e->input[0], graph_sum_dtype(dtype));
-    graph_id sum = emit_pool(g, x, REDUCE_WINDOW_SUM, e->attribute);
-    bool padded = false;
+    graph_id sum = emit_pool(e, x, REDUCE_WINDOW_SUM);
+    bool padded = false, ceil = e->attribute[AVERAGE_CEIL].integer;
     double elements = 1;
     for (int i = 0; i < e->attribute[POOL_SIZE].count; i++) {
         window w = window_of(e->attribute + POOL_LISTS, i);
         padded |= w.number[WINDOW_LOW] > 0 || w.number[WINDOW_HIGH] > 0;
         elements *= (double)e->attribute[POOL_SIZE].list[i];
     }
-    bool count = padded && !e->attribute[AVERAGE_COUNT_PAD].integer;
-    graph_id divisor = count ? count_elements(g, x, e->attribute) : graph_scalar_like(g, x, elements);
+    bool included = e->attribute[AVERAGE_COUNT_PAD].integer, count = ceil || (padded && !included);
+    graph_id divisor = count ? count_elements(e, x, included) : graph_scalar_like(g, x, elements);
     e->result[0] = graph_cast(g, graph_div(g, sum, divisor), dtype);
 }
 
@@ -369,28 +459,47 @@ static void reference_reduce_window(const graph_reference *r) {
     } while (graph_reference_next(y, to));
 }
 
-static void reference_pool(const graph_reference *r, bool average) {
+/* Elements of a window and of the padding that it was asked to have. */
+static double reference_padded_size(const graph_reference *r, const int64_t *to) {
+    double all = 1;
+    for (int i = 0; i < r->attribute[0].count; i++) {
+        int64_t size = r->attribute[0].list[i], dilation = reference_entry(&r->attribute[4], i, 1), inside = 0;
+        int64_t start =
+            to[2 + i] * reference_entry(&r->attribute[1], i, size) - reference_entry(&r->attribute[2], i, 0);
+        for (int64_t k = 0; k < size; k++)
+            inside += start + k * dilation < r->operand[0].dim[2 + i] + reference_entry(&r->attribute[3], i, 0);
+        all *= (double)inside;
+    }
+    return all;
+}
+
+/* p 0: the greatest; -1: the mean */
+static void reference_pool(const graph_reference *r, int64_t p) {
     const graph_reference_tensor *y = &r->result[0];
     double element[REFERENCE_WINDOW_MOST];
-    int64_t to[DLC_MAX_RANK] = {0}, all = 1;
-    for (int i = 0; i < r->attribute[0].count; i++) all *= r->attribute[0].list[i];
+    int64_t to[DLC_MAX_RANK] = {0};
     if (graph_reference_count(y) == 0) return;
     do {
         int64_t count = reference_window(r, 2, r->attribute[0].list, r->attribute + 1, true, to, element);
-        double sum = 0, most = element[0];
+        double sum = 0, most = element[0], powers = 0;
         for (int64_t i = 0; i < count; i++) {
             sum += element[i];
+            powers += pow(fabs(element[i]), (double)(p > 0 ? p : 1));
             if (element[i] > most || isnan(element[i])) most = isnan(most) ? most : element[i];
         }
-        double mean = sum / (double)(r->attribute[5].integer ? all : count);
-        y->data[graph_reference_at(y, to)] = average ? mean : most;
+        if (p > 0) most = pow(powers, 1 / (double)p);
+        if (p < 0) most = sum / (r->attribute[5].integer ? reference_padded_size(r, to) : (double)count);
+        y->data[graph_reference_at(y, to)] = most;
     } while (graph_reference_next(y, to));
 }
+static void reference_lp_pool(const graph_reference *r) {
+    reference_pool(r, r->attribute[5].integer);
+}
 static void reference_max_pool(const graph_reference *r) {
-    reference_pool(r, false);
+    reference_pool(r, 0);
 }
 static void reference_average_pool(const graph_reference *r) {
-    reference_pool(r, true);
+    reference_pool(r, -1);
 }
 
 #endif
@@ -488,6 +597,17 @@ static const graph_op row_reduce_window = {
          "(T[1, 1, 1], window=[1])\n" name "(T[2, 3, 4, 5], window=[4, 5])\n" name "(T[0, 2, 4], window=[2])\n" name \
          "(T[1, 2, 3, 5, 4], window=[2, 2, 3], stride=[1, 2, 1], high=[0, 1, 0])"
 
+#define POOL_CEIL                                                           \
+    {                                                                       \
+        "ceil", GRAPH_ATTR_BOOL, NULL, "false",                             \
+            "also windows that fit only in part, if they start before the " \
+            "padding after the last element"                                \
+    }
+#define CEIL_SAMPLES(name)                                                                                     \
+    "\n" name "(T[2, 3, 6, 8], window=[3, 2], stride=[2, 3], ceil=true)\n" name                                \
+    "(T[1, 2, 5, 5], window=[2, 2], stride=[3, 2], low=[1, 1], high=[1, 1], ceil=true)\n" name "(T[1, 2, 7], " \
+    "window=[3], dilation=[2], stride=[2], ceil=true)"
+
 static const graph_op row_max_pool = {
     .name = "max_pool",
     .class_ = GRAPH_COMPOSITE,
@@ -496,11 +616,11 @@ static const graph_op row_max_pool = {
     .results = 1,
     .operands = "x",
     .dtypes = "number",
-    .attribute = {POOL_WINDOW, POOL_STRIDE},
+    .attribute = {POOL_WINDOW, POOL_STRIDE, POOL_CEIL},
     .infer = infer_pool,
     .expand = expand_max_pool,
     .reference = GRAPH_REFERENCE(reference_max_pool),
-    .samples = POOL_SAMPLES("max_pool"),
+    .samples = POOL_SAMPLES("max_pool") CEIL_SAMPLES("max_pool"),
     .doc = "Greatest element under a window that slides over the dimensions of x after batch and channels; padding "
            "is no element. NaN if there is one. ONNX MaxPool.",
 };
@@ -516,16 +636,39 @@ static const graph_op row_average_pool = {
     .attribute = {POOL_WINDOW,
                   POOL_STRIDE,
                   {"count_include_pad", GRAPH_ATTR_BOOL, NULL, "false",
-                   "divide by the window's size even where it holds padding"}},
+                   "divide by the window's size even where it holds padding"},
+                  POOL_CEIL},
     .infer = infer_pool,
     .expand = expand_average_pool,
     .reference = GRAPH_REFERENCE(reference_average_pool),
     .tolerance = 2,
-    .samples = POOL_SAMPLES(
-        "average_pool") "\naverage_pool(T[2, 3, 7, 5], window=[3, 2], low=[1, 1], high=[1, 0], count_include_pad=true)",
+    .samples =
+        POOL_SAMPLES("average_pool") "\naverage_pool(T[2, 3, 7, 5], window=[3, 2], low=[1, 1], high=[1, 0], count_include_pad=true)" CEIL_SAMPLES(
+            "average_pool") "\naverage_pool(T[1, 2, 6, 8], window=[3, 3], stride=[2, 2], low=[1, 0], "
+                            "high=[0, 1], ceil=true, count_include_pad=true)",
     .doc = "Mean of the elements under a window that slides over the dimensions of x after batch and channels; "
            "padding is no element, or counts as zeros. ONNX AveragePool.",
 };
 
-const graph_op *const graph_ops_window[] = {&row_convolution, &row_reduce_window, &row_max_pool, &row_average_pool,
-                                            NULL};
+static const graph_op row_lp_pool = {
+    .name = "lp_pool",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 1,
+    .operands = "x",
+    .dtypes = "float",
+    .attribute = {POOL_WINDOW, POOL_STRIDE, {"p", GRAPH_ATTR_INTEGER, NULL, "2", "exponent, at least 1"}, POOL_CEIL},
+    .infer = infer_lp_pool,
+    .expand = expand_lp_pool,
+    .reference = GRAPH_REFERENCE(reference_lp_pool),
+    .tolerance = 64,
+    .samples = POOL_SAMPLES("lp_pool") CEIL_SAMPLES("lp_pool") "\nlp_pool(T[1, 2, 7], window=[3], p=1)\n"
+                                                               "lp_pool(T[1, 2, 7] in 1..2, window=[3], p=3)",
+    .doc =
+        "(sum of |x|^p)^(1/p) of the elements under a window that slides over the dimensions of x after batch and channels; "
+        "padding is no element. ONNX LpPool.",
+};
+
+const graph_op *const graph_ops_window[] = {&row_convolution,  &row_reduce_window, &row_max_pool,
+                                            &row_average_pool, &row_lp_pool,       NULL};

@@ -129,8 +129,7 @@ bool *graph_live_nodes(lib_arena *arena, const graph *g) {
     bool *live = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
     for (uint32_t i = 0; i < g->outputs.count; i++) live[g->values.data[g->outputs.data[i]].node] = true;
     for (uint32_t i = 0; i < g->inputs.count; i++) live[g->values.data[g->inputs.data[i]].node] = true;
-    do
-        spread_life(g, live);
+    do spread_life(g, live);
     while (graph_revive_cuts(g, live));
     return live;
 }

@@ -447,10 +447,11 @@ static inline void add_pool(gen *g) {
     gen_window k = gen_windows(g, v, 2);
     gen_word(g, gen_is(v, "f") ? "max_pool average_pool" : "max_pool", op);
     bool average = strcmp(op, "average_pool") == 0;
-    gen_node(g, "%s(%s, window=%s, stride=%s, low=%s, high=%s, dilation=%s%s)", op, NAME(x),
+    gen_node(g, "%s(%s, window=%s, stride=%s, low=%s, high=%s, dilation=%s%s%s)", op, NAME(x),
              gen_integers(spatial, k.size).text, gen_integers(spatial, k.stride).text,
              gen_integers(spatial, k.low).text, gen_integers(spatial, k.high).text,
-             gen_integers(spatial, k.dilation).text, average && gen_one_in(g, 2) ? ", count_include_pad=true" : "");
+             gen_integers(spatial, k.dilation).text, average && gen_one_in(g, 2) ? ", count_include_pad=true" : "",
+             gen_one_in(g, 3) ? ", ceil=true" : "");
 }
 
 /* A few layers on images, each on the one before, some with what an earlier one left: values that may be blocked. */
