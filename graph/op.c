@@ -27,7 +27,9 @@
     X(recurrent)    \
     X(activation)   \
     X(rearrange)    \
-    X(sample)
+    X(sample)       \
+    X(decode)       \
+    X(training)
 
 #define X(family) extern const graph_op *const graph_ops_##family[];
 FAMILIES(X)

@@ -263,6 +263,84 @@ static void test_donation(void **state) {
     }
 }
 
+/* Steps of attention over donated caches, the first one of several positions: the caches are updated where they are, nothing is copied,
+ * and each step agrees with attention over all keys so far. */
+enum { HEADS = 4, SHARED = 2, WIDTH = 8, ROOM = 40, FIRST = 5, LAST = 11 };
+
+static dlc_program *caching_program(dlc_context *context) {
+    static const char *const names[] = {"q", "k", "v", "k_cache", "v_cache"};
+    dlc_graph *g;
+    dlc_value in[6], results[3];
+    OK(context, dlc_graph_create(context, &g));
+    for (int i = 0; i < 5; i++) {
+        dlc_dim dims[] = {{1, NULL}, {i ? SHARED : HEADS, NULL}, {i < 3 ? 0 : ROOM, i < 3 ? "n" : NULL}, {WIDTH, NULL}};
+        in[i] = dlc_input(g, names[i], DLC_F32, 4, dims);
+    }
+    in[5] = dlc_input(g, "position", DLC_I64, 0, NULL);
+    dlc_cached_attention(in[0], in[1], in[2], in[3], in[4], in[5], 0, results);
+    for (int i = 0; i < 3; i++) dlc_output(g, i ? names[2 + i] : "y", results[i]);
+    dlc_program *program = compile(context, g);
+    OK(context, dlc_program_alias(program, 1, 3));
+    OK(context, dlc_program_alias(program, 2, 4));
+    return program;
+}
+
+static void attend(const float *query, const float *keys, const float *values, int64_t count, double *out) {
+    double sum = 0;
+    for (int c = 0; c < WIDTH; c++) out[c] = 0;
+    for (int64_t j = 0; j < count; j++) {
+        double score = 0;
+        for (int c = 0; c < WIDTH; c++) score += (double)query[c] * (double)keys[j * WIDTH + c];
+        score = exp(score / sqrt(WIDTH));
+        sum += score;
+        for (int c = 0; c < WIDTH; c++) out[c] += score * (double)values[j * WIDTH + c];
+    }
+    for (int c = 0; c < WIDTH; c++) out[c] /= sum;
+}
+
+static void test_caches(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = caching_program(context);
+        static _Alignas(64) float k_cache[SHARED * ROOM * WIDTH], v_cache[SHARED * ROOM * WIDTH];
+        static _Alignas(64) float q[HEADS * FIRST * WIDTH], k[SHARED * FIRST * WIDTH], v[SHARED * FIRST * WIDTH];
+        static _Alignas(64) float y[HEADS * FIRST * WIDTH];
+        static _Alignas(64) int64_t position;
+        fill(k_cache, SHARED * ROOM * WIDTH, 1);
+        fill(v_cache, SHARED * ROOM * WIDTH, 2);
+        for (int64_t n = FIRST, at = position = 0; at < LAST; at += n, n = 1) {
+            fill(q, HEADS * FIRST * WIDTH, (uint32_t)(3 + at));
+            fill(k, SHARED * FIRST * WIDTH, (uint32_t)(4 + at));
+            fill(v, SHARED * FIRST * WIDTH, (uint32_t)(5 + at));
+            position = at;
+            tensor tensors[8];
+            DLTensor start = {.data = &position, .device = {kDLCPU, 0}, .dtype = {kDLInt, 64, 1}};
+            const DLTensor *inputs[] = {
+                F32(&tensors[0], q, 1, HEADS, n, WIDTH),           F32(&tensors[1], k, 1, SHARED, n, WIDTH),
+                F32(&tensors[2], v, 1, SHARED, n, WIDTH),          F32(&tensors[3], k_cache, 1, SHARED, ROOM, WIDTH),
+                F32(&tensors[4], v_cache, 1, SHARED, ROOM, WIDTH), &start};
+            dlc_output_slot slots[3] = {{F32(&tensors[5], y, 1, HEADS, n, WIDTH), NULL},
+                                        {F32(&tensors[6], k_cache, 1, SHARED, ROOM, WIDTH), NULL},
+                                        {F32(&tensors[7], v_cache, 1, SHARED, ROOM, WIDTH), NULL}};
+            OK(context, dlc_run(program, NULL, inputs, 6, slots, 3));
+            for (int64_t row = 0; row < HEADS * n; row++) {
+                double expected[WIDTH];
+                int64_t head = row / n / (HEADS / SHARED) * ROOM * WIDTH;
+                attend(q + row * WIDTH, k_cache + head, v_cache + head, at + row % n + 1, expected);
+                CLOSE(y + row * WIDTH, expected, WIDTH, 1e-5);
+            }
+            for (int64_t h = 0; h < SHARED; h++)
+                assert_memory_equal(k_cache + (h * ROOM + at) * WIDTH, k + h * n * WIDTH,
+                                    (size_t)(n * WIDTH) * sizeof *k);
+        }
+        assert_int_equal(statistics(context).copied_bytes, 0);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- symbols */
 
 static void run_dense(dlc_context *context, dlc_program *program, int64_t n) {
@@ -967,6 +1045,7 @@ int main(void) {
         cmocka_unit_test(test_plain_outputs),
         cmocka_unit_test(test_strides),
         cmocka_unit_test(test_donation),
+        cmocka_unit_test(test_caches),
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_automatic_varying),
         cmocka_unit_test(test_hint_unused),

@@ -10,6 +10,7 @@
 #include "conformance/sources.h"
 #include "targets/cuda/cuda.h"
 #endif
+#include "tir/access.h"
 #include "tir/arith.h"
 #include "tir/interpret.h"
 #include "tir/schedule.h"
@@ -75,6 +76,19 @@ static prepared_region *prepare_region(const test_leg *leg, lib_arena *arena, co
     p->region = builder.region;
     p->fma = leg->fma;
     return p;
+}
+
+/* No region of the library reads what a scatter in it has made: its readers are regions of their own, so that it happens in place. Rules
+ * need not know the like. */
+static bool reads_scatter(prepared_region *p) {
+    enum { ACCESSES = 64 };
+    tir_access access[ACCESSES];
+    for (int s = 0; s < (int)p->region->stages.count; s++)
+        for (int i = tir_accesses(p->region, s, access, ACCESSES); i-- > 0;) {
+            int from = p->region->tensors.data[access[i].tensor].stage;
+            if (from >= 0 && p->region->stages.data[from].kind == TIR_SCATTER) return true;
+        }
+    return false;
 }
 
 static int64_t extent_of(const tir_pool *pool, tir_expr extent) {
@@ -221,6 +235,7 @@ static void open_cpu(lib_scope *scope) {
 
 static void *prepare_cpu(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
     prepared_region *p = prepare_region(leg, arena, graphs);
+    if (p && reads_scatter(p)) return NULL;
     if (!p || p->region->outputs == 0) return p;
     open_cpu(arena->scope);
     tir_schedule schedule;
@@ -290,6 +305,7 @@ static void lower_for_cuda(prepared_region *p, lib_arena *arena, const tir_machi
 
 static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
     prepared_region *p = prepare_region(leg, arena, graphs);
+    if (p && reads_scatter(p)) return NULL;
     if (!p || p->region->outputs == 0) return p;
     tir_machine machine;
     if (!cuda_machine_of_name("sm_90", &machine)) lib_raise(arena->scope, DLC_INTERNAL, "no facts of sm_90");
@@ -365,6 +381,7 @@ static bool is_inexact(lib_arena *arena, const tir_kernel *kernel) {
 
 static void *prepare_device(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
     prepared_region *p = prepare_region(leg, arena, graphs);
+    if (p && reads_scatter(p)) return NULL;
     if (!p || p->region->outputs == 0) return p;
     open_gpu(arena->scope);
     lower_for_cuda(p, arena, &gpu.machine);
