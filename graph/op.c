@@ -29,7 +29,8 @@
     X(rearrange)    \
     X(sample)       \
     X(decode)       \
-    X(training)
+    X(training)     \
+    X(distribution)
 
 #define X(family) extern const graph_op *const graph_ops_##family[];
 FAMILIES(X)

@@ -31,8 +31,9 @@ static void infer_numbers(graph_infer *infer) {
 
 /* Numbers of [0, 1). */
 static graph_id uniform(graph *g, graph_id key, const graph_shape *shape, const graph_attribute *seed) {
-    graph_setting setting[] = {graph_set_dims("shape", shape->rank, shape->dim), graph_set_integer("dtype", shape->dtype),
-                               graph_set_integer("seed", seed[0].integer), graph_set_integer("stream", seed[1].integer)};
+    graph_setting setting[] = {graph_set_dims("shape", shape->rank, shape->dim),
+                               graph_set_integer("dtype", shape->dtype), graph_set_integer("seed", seed[0].integer),
+                               graph_set_integer("stream", seed[1].integer)};
     return graph_emit_with(g, "rng_uniform", 1, &key, 4, setting);
 }
 
@@ -167,23 +168,24 @@ static void reference_rng_categorical(const graph_reference *r) {
 
 /* ---- rows */
 
-#define FORM(name_, least_, most_, operands_, infer_)                                                        \
-    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1,     \
+#define FORM(name_, least_, most_, operands_, infer_)                                                   \
+    .name = #name_, .class_ = GRAPH_COMPOSITE, .min_inputs = least_, .max_inputs = most_, .results = 1, \
     .operands = operands_, .infer = infer_, .expand = expand_##name_, .reference = GRAPH_REFERENCE(reference_##name_)
-#define KEYED                                                                   \
-    {"seed", GRAPH_ATTR_INTEGER, NULL, "0", "key, where the operand is left out"}, { \
+#define KEYED                                                                                 \
+    {"seed", GRAPH_ATTR_INTEGER, NULL, "0", "key, where the operand is left out"}, {          \
         "stream", GRAPH_ATTR_INTEGER, NULL, "auto", "tells calls with one key apart; 32 bits" \
     }
-#define NUMBERS                                                           \
-    {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},   \
+#define NUMBERS                                                         \
+    {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"}, \
         {"dtype", GRAPH_ATTR_DTYPE, NULL, "f32", "element type of the result"}, KEYED
 
 static const graph_op row_rng_exponential = {
     FORM(rng_exponential, 0, 1, "[key]", infer_numbers),
     .attribute = {NUMBERS, {"rate", GRAPH_ATTR_FLOAT, NULL, "1.0", "1 over the mean"}},
     .tolerance = 16,
-    .samples = "rng_exponential(shape=[5, 7], stream=0)\nrng_exponential(shape=[67], dtype=f64, stream=1, seed=3, rate=2.5)\n"
-               "rng_exponential(i64[], shape=[13], dtype=f16, stream=2)\nrng_exponential(shape=[3, 0], stream=2)",
+    .samples =
+        "rng_exponential(shape=[5, 7], stream=0)\nrng_exponential(shape=[67], dtype=f64, stream=1, seed=3, rate=2.5)\n"
+        "rng_exponential(i64[], shape=[13], dtype=f16, stream=2)\nrng_exponential(shape=[3, 0], stream=2)",
     .doc = "-log(1 - u)/rate with u of [0, 1) as rng_uniform gives it for key and stream (f32, f64 for f64).",
 };
 static const graph_op row_rng_gumbel = {
@@ -192,26 +194,30 @@ static const graph_op row_rng_gumbel = {
     .tolerance = 64,
     .samples = "rng_gumbel(shape=[5, 7], stream=0)\nrng_gumbel(shape=[67], dtype=f64, stream=1, seed=3)\n"
                "rng_gumbel(i64[], shape=[13], dtype=bf16, stream=2)\nrng_gumbel(shape=[], stream=2)",
-    .doc = "-log(-log(u)) with u of [0, 1) as rng_uniform gives it for key and stream (f32, f64 for f64); -inf where u is 0.",
+    .doc =
+        "-log(-log(u)) with u of [0, 1) as rng_uniform gives it for key and stream (f32, f64 for f64); -inf where u is 0.",
 };
 static const graph_op row_rng_bernoulli = {
     FORM(rng_bernoulli, 1, 2, "p [key]", infer_rng_bernoulli),
     .dtypes = "float",
     .attribute = {KEYED},
-    .samples = "rng_bernoulli(T[5, 7] in 0..1, stream=0)\nrng_bernoulli(T[67] in 0..1, i64[], stream=1)\n"
+    .samples = "rng_bernoulli(T[67] in 0..1, i64[], stream=1)\nrng_bernoulli(T[5, 7] in 0..1, stream=0)\n"
                "rng_bernoulli(T[] in 0..1, stream=3, seed=12)\nrng_bernoulli(T[0, 2] in 0..1, stream=3)",
-    .doc = "true with probability p: u < p with u of [0, 1) as rng_uniform gives it for key and stream (f32, f64 for f64). ONNX "
-           "Bernoulli.",
+    .doc =
+        "true with probability p: u < p with u of [0, 1) as rng_uniform gives it for key and stream (f32, f64 for f64). ONNX "
+        "Bernoulli.",
 };
 static const graph_op row_rng_categorical = {
     FORM(rng_categorical, 1, 2, "logits [key]", infer_rng_categorical),
     .dtypes = "float",
     .attribute = {{"samples", GRAPH_ATTR_INTEGER, NULL, NULL, "drawn from each distribution, with replacement"}, KEYED},
-    .samples = "rng_categorical(T[3, 7], samples=5, stream=0)\nrng_categorical(T[2, 3, 4], i64[], samples=2, stream=1)\n"
-               "rng_categorical(T[9], samples=1, stream=7, seed=5)\nrng_categorical(T[2, 3], samples=0, stream=7)",
-    .doc = "Classes drawn from the distributions softmax(logits) along the last axis: logits [..., classes], result i64 [..., "
-           "samples]: the class whose logit plus a Gumbel number (rng_gumbel of shape [..., samples, classes]) is greatest. "
-           "ONNX Multinomial; Gumbel 1954.",
+    .samples =
+        "rng_categorical(T[2, 3, 4], i64[], samples=2, stream=1)\nrng_categorical(T[3, 7], samples=5, stream=0)\n"
+        "rng_categorical(T[9], samples=1, stream=7, seed=5)\nrng_categorical(T[2, 3], samples=0, stream=7)",
+    .doc =
+        "Classes drawn from the distributions softmax(logits) along the last axis: logits [..., classes], result i64 [..., "
+        "samples]: the class whose logit plus a Gumbel number (rng_gumbel of shape [..., samples, classes]) is greatest. "
+        "ONNX Multinomial; Gumbel 1954.",
 };
 
 const graph_op *const graph_ops_distribution[] = {&row_rng_exponential, &row_rng_gumbel, &row_rng_bernoulli,

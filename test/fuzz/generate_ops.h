@@ -133,7 +133,7 @@ static inline void add_slice(gen *g) {
     TRY(gen_any(g, "bif", 1), x);
     const gen_value v = gen_like(g, x);
     gen_value start = v, stop = v;
-    int64_t step[DLC_MAX_RANK];
+    int64_t step[DLC_MAX_RANK] = {0};
     for (int i = 0; i < v.rank; i++) {
         int64_t low = gen_one_in(g, 2) ? 0 : gen_below(g, v.dim[i] + 1);
         gen_set_dim(&start, i, low);
