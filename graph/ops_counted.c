@@ -34,7 +34,7 @@ static graph_id cut(graph *g, graph_id count, graph_id x, const graph_attribute 
                            (graph_setting[]){graph_set_dims("size", 1, size->dims)});
 }
 
-/* Where the flags (bool, rank 1) are set, ascending, and behind those anything; *count: how many. */
+/* Where the flags (bool, rank 1) are set, ascending, and behind those their number in all; *count: how many. */
 static graph_id positions(graph *g, graph_id flags, graph_id *count) {
     const tir_expr n = graph_shape_of(g, flags)->dim[0];
     const dlc_dtype dtype = position_dtype(g, n);
@@ -44,7 +44,8 @@ static graph_id positions(graph *g, graph_id flags, graph_id *count) {
         graph_emit_with(g, "cumulative_sum", 1, &ones, 2,
                         (graph_setting[]){graph_set_integer("axis", 0), graph_set_bool("exclusive", true)});
     graph_id to = graph_select(g, flags, before, graph_scalar_i64(g, dtype, -1));
-    graph_id from = graph_iota(g, dtype, 1, &n, 0), none = graph_full(g, dtype, 1, &n, 0);
+    graph_id from = graph_iota(g, dtype, 1, &n, 0);
+    graph_id none = graph_broadcast_to(g, graph_dimension(g, dtype, n), 1, &n);
     return graph_emit_with(g, "scatter", 3, (graph_id[]){none, to, from}, 1,
                            (graph_setting[]){graph_set_integer("axis", 0)});
 }
@@ -108,4 +109,147 @@ static const graph_op row_non_zero = {
         "each. ONNX NonZero; NumPy nonzero.",
 };
 
-const graph_op *const graph_ops_counted[] = {&row_non_zero, NULL};
+/* ---- unique */
+
+enum { UNIQUE_SIZE };
+
+static void infer_unique(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    infer_counted(infer, &infer->attribute[UNIQUE_SIZE]);
+    tir_expr all = graph_infer_product(infer, x->rank, x->dim), count = infer->attribute[UNIQUE_SIZE].dims[0];
+    infer->result[0] = (graph_shape){.dtype = x->dtype, .rank = 1, .dim = {count}};
+    infer->result[1] = infer->result[3] = (graph_shape){.dtype = DLC_I64, .rank = 1, .dim = {count}};
+    infer->result[2] = (graph_shape){.dtype = DLC_I64, .rank = 1, .dim = {all}};
+}
+
+static graph_id take(graph *g, graph_id x, graph_id indices) {
+    return graph_emit_with(g, "gather", 2, (graph_id[]){x, indices}, 1,
+                           (graph_setting[]){graph_set_integer("axis", 0)});
+}
+
+/* Of sorted values: is it another one than that before it? One NaN is like another. */
+static graph_id starts_group(graph *g, graph_id sorted, graph_id number) {
+    const dlc_dtype dtype = graph_shape_of(g, number)->dtype;
+    graph_id zero = graph_full_like(g, number, 0), one = graph_scalar_i64(g, dtype, 1);
+    graph_id before = take(g, sorted, graph_max(g, graph_sub(g, number, one), zero));
+    graph_id differs = graph_ne(g, sorted, before);
+    if (lib_dtype_is_float(graph_shape_of(g, sorted)->dtype)) {
+        graph_id both = graph_and(g, graph_ne(g, sorted, sorted), graph_ne(g, before, before));
+        differs = graph_and(g, differs, graph_not(g, both));
+    }
+    return graph_or(g, graph_eq(g, number, zero), differs);
+}
+
+static void expand_unique(graph_expand *e) {
+    graph *g = e->g;
+    graph_id x = whole(g, e->input[0]), sorted[2], count;
+    const tir_expr n = graph_shape_of(g, x)->dim[0];
+    const dlc_dtype dtype = position_dtype(g, n);
+    sorted[0] = graph_emit_with(g, "sort", 1, &x, 2,
+                                (graph_setting[]){graph_set_integer("axis", 0), graph_set_integer("dtype", dtype)});
+    sorted[1] = sorted[0] + 1;
+    graph_id number = graph_iota(g, dtype, 1, &n, 0), first = starts_group(g, sorted[0], number);
+    graph_id group = graph_emit_with(g, "cumulative_sum", 1, (graph_id[]){graph_cast(g, first, dtype)}, 1,
+                                     (graph_setting[]){graph_set_integer("axis", 0)});
+    group = graph_sub(g, group, graph_scalar_i64(g, dtype, 1));
+    graph_id inverse[3] = {graph_full(g, dtype, 1, &n, 0), sorted[1], group};
+    e->result[2] = graph_cast(
+        g, graph_emit_with(g, "scatter", 3, inverse, 1, (graph_setting[]){graph_set_integer("axis", 0)}), DLC_I64);
+    graph_id starts = positions(g, first, &count);
+    graph_id all = graph_broadcast_like(g, graph_dimension(g, dtype, n), number);
+    graph_id next = graph_add(g, number, graph_scalar_i64(g, dtype, 1)), inside = graph_lt(g, next, all);
+    graph_id ends = graph_select(g, inside, take(g, starts, graph_select(g, inside, next, number)), all);
+    const graph_attribute *size = &e->attribute[UNIQUE_SIZE];
+    graph_id part = graph_emit_with(g, "cut", 3, (graph_id[]){count, starts, ends}, 1,
+                                    (graph_setting[]){graph_set_dims("size", 1, size->dims)});
+    e->result[0] = take(g, sorted[0], part);
+    e->result[1] = graph_cast(g, take(g, sorted[1], part), DLC_I64);
+    e->result[3] = graph_cast(g, graph_sub(g, part + 1, part), DLC_I64);
+}
+
+static const graph_op row_unique = {
+    .name = "unique",
+    .class_ = GRAPH_COMPOSITE,
+    .algebra = GRAPH_COUNTS,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 4,
+    .operands = "x",
+    .dtypes = "number",
+    .attribute = {COUNTED_SIZE},
+    .infer = infer_unique,
+    .expand = expand_unique,
+    .doc =
+        "The different elements of x in ascending order [size], as sort orders them: NaN last, and all NaN are one; the index "
+        "of the first of each in row-major order, i64 [size]; for each element of x which of them it is, i64 [elements of "
+        "x]; how often each occurs, i64 [size]. ONNX Unique with sorted and without axis; NumPy unique.",
+};
+
+/* ---- non_max_suppression */
+
+enum { NMS_SIZE, NMS_MOST, NMS_OVERLAP, NMS_SCORE, NMS_CENTER };
+
+static void infer_non_max_suppression(graph_infer *infer) {
+    const graph_shape *boxes = &infer->operand[0], *scores = &infer->operand[1];
+    infer_counted(infer, &infer->attribute[NMS_SIZE]);
+    graph_infer_same_dtype(infer, 0, 2);
+    graph_infer_rank(infer, 0, 3);
+    graph_infer_rank(infer, 1, 3);
+    graph_infer_equal(infer, boxes->dim[0], scores->dim[0], "batches of boxes and scores");
+    graph_infer_equal(infer, boxes->dim[1], scores->dim[2], "numbers of boxes and of their scores");
+    graph_infer_equal(infer, boxes->dim[2], tir_index(infer->g->pool, 4), "numbers of a box, expected 4");
+    if (infer->attribute[NMS_MOST].integer < 0)
+        graph_infer_fail(infer, "most is %lld, expected at least 0", (long long)infer->attribute[NMS_MOST].integer);
+    infer->result[0] = (graph_shape){.dtype = DLC_I64, .rank = 2};
+    infer->result[0].dim[0] = infer->attribute[NMS_SIZE].dims[0];
+    infer->result[0].dim[1] = tir_index(infer->g->pool, 3);
+}
+
+static void expand_non_max_suppression(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[1]);
+    const tir_expr one = tir_index(g->pool, 1);
+    graph_id sorted =
+        graph_emit_with(g, "sort", 1, &e->input[1], 3,
+                        (graph_setting[]){graph_set_integer("axis", 2), graph_set_bool("descending", true),
+                                          graph_set_integer("dtype", DLC_I64)});
+    graph_id order = sorted + 1, operands[3] = {e->input[0], sorted, order}, count;
+    const graph_attribute *a = e->attribute;
+    graph_id keep = graph_emit_with(g, "suppress", 3, operands, 4,
+                                    (graph_setting[]){graph_set_integer("most", a[NMS_MOST].integer),
+                                                      graph_set_float("overlap", a[NMS_OVERLAP].number),
+                                                      graph_set_float("score", a[NMS_SCORE].number),
+                                                      graph_set_bool("center", a[NMS_CENTER].integer)});
+    graph_id found = positions(g, whole(g, keep), &count), part = cut(g, count, found, &a[NMS_SIZE]);
+    const tir_expr n = graph_shape_of(g, part)->dim[0];
+    graph_id indices = indices_of(g, part, &shape); /* [3, size]: batch, class, place in the order */
+    const tir_expr two = tir_index(g->pool, 2);
+    graph_id above = graph_slice_axis(g, indices, 0, tir_index(g->pool, 0), two);
+    graph_id box = graph_reshape(g, take(g, whole(g, order), part), 2, (tir_expr[]){one, n});
+    e->result[0] = graph_transpose(g, graph_concat(g, 2, (graph_id[]){above, box}, 0), (int64_t[]){1, 0});
+}
+
+static const graph_op row_non_max_suppression = {
+    .name = "non_max_suppression",
+    .class_ = GRAPH_COMPOSITE,
+    .algebra = GRAPH_COUNTS,
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .results = 1,
+    .operands = "boxes scores",
+    .dtypes = "f32 f64",
+    .attribute = {COUNTED_SIZE,
+                  {"most", GRAPH_ATTR_INTEGER, NULL, NULL, "boxes of one class of one batch, at most"},
+                  {"overlap", GRAPH_ATTR_FLOAT, NULL, "0", "a box that overlaps one that is kept by more is dropped"},
+                  {"score", GRAPH_ATTR_FLOAT, NULL, "-1.7976931348623157e308", "boxes of no more than this are dropped"},
+                  {"center", GRAPH_ATTR_BOOL, NULL, "false",
+                   "boxes are x and y of the centre, width, height; else y and x of two opposite corners"}},
+    .infer = infer_non_max_suppression,
+    .expand = expand_non_max_suppression,
+    .doc =
+        "Boxes that are kept, i64 [size, 3]: batch, class, box; by batch, class and falling score. boxes [batch, boxes, 4], "
+        "scores [batch, classes, boxes]. Of each class the box of the highest score is kept, those are dropped whose area "
+        "in common with it over that of both together is above `overlap`, and so on. ONNX NonMaxSuppression.",
+};
+
+const graph_op *const graph_ops_counted[] = {&row_non_zero, &row_unique, &row_non_max_suppression, NULL};

@@ -413,7 +413,158 @@ static void compute_sort(graph_compute *c) {
     take_results(c, along, order_of(c, along, sort_rank), true, false);
 }
 
+/* ---- suppress */
+
+enum { SUPPRESS_MOST, SUPPRESS_OVERLAP, SUPPRESS_SCORE, SUPPRESS_CENTER };
+
+static void infer_suppress(graph_infer *infer) {
+    const graph_shape *boxes = &infer->operand[0], *scores = &infer->operand[1], *order = &infer->operand[2];
+    graph_infer_same_dtype(infer, 0, 2);
+    graph_infer_rank(infer, 0, 3);
+    graph_infer_rank(infer, 1, 3);
+    graph_infer_rank(infer, 2, 3);
+    graph_infer_indices(infer, 2);
+    graph_infer_equal(infer, boxes->dim[0], scores->dim[0], "batches of boxes and scores");
+    graph_infer_equal(infer, boxes->dim[1], scores->dim[2], "numbers of boxes and of their scores");
+    graph_infer_equal(infer, boxes->dim[2], tir_index(infer->g->pool, 4), "numbers of a box, expected 4");
+    for (int d = 0; d < 3; d++) graph_infer_equal(infer, order->dim[d], scores->dim[d], "sizes of scores and order");
+    infer->result[0] = *scores;
+    infer->result[0].dtype = DLC_BOOL;
+}
+
+/* Low and high edge of the box at a place of the order, along y (0) or x (1). */
+static void box_edges(graph_compute *c, const tir_expr *at, int along, tir_expr *low, tir_expr *high) {
+    tir_pool *pool = c->pool;
+    tir_expr last = tir_sub(pool, c->operand_shape[0].dim[1], tir_index(pool, 1)), zero = tir_index(pool, 0);
+    tir_expr box = tir_cast(pool, TIR_INDEX, graph_operand_load(c, 2, at));
+    box = tir_max(pool, tir_min(pool, box, last), zero);
+    bool center = c->attribute[SUPPRESS_CENTER].integer;
+    int first = center ? 1 - along : along;
+    tir_expr a = graph_operand_load(c, 0, (tir_expr[]){at[0], box, tir_index(pool, first)});
+    tir_expr b = graph_operand_load(c, 0, (tir_expr[]){at[0], box, tir_index(pool, first + 2)});
+    if (center) {
+        tir_expr half = tir_mul(pool, b, tir_float(pool, tir_dtype_of(pool, b), 0.5));
+        *low = tir_sub(pool, a, half);
+        *high = tir_add(pool, a, half);
+    } else {
+        *low = tir_min(pool, a, b);
+        *high = tir_max(pool, a, b);
+    }
+}
+
+/* Is the area in common more than the share of that of both? Of boxes without area it is not. */
+static tir_expr overlap_too_much(graph_compute *c, const tir_expr *one, const tir_expr *other) {
+    tir_pool *pool = c->pool;
+    tir_expr common = 0, areas[2] = {0, 0};
+    for (int along = 0; along < 2; along++) {
+        tir_expr low[2], high[2];
+        box_edges(c, one, along, &low[0], &high[0]);
+        box_edges(c, other, along, &low[1], &high[1]);
+        tir_expr side = tir_sub(pool, tir_min(pool, high[0], high[1]), tir_max(pool, low[0], low[1]));
+        side = tir_max(pool, side, tir_float(pool, tir_dtype_of(pool, side), 0));
+        common = common ? tir_mul(pool, common, side) : side;
+        for (int k = 0; k < 2; k++) {
+            tir_expr length = tir_sub(pool, high[k], low[k]);
+            areas[k] = areas[k] ? tir_mul(pool, areas[k], length) : length;
+        }
+    }
+    tir_dtype dtype = tir_dtype_of(pool, common);
+    tir_expr both = tir_sub(pool, tir_add(pool, areas[0], areas[1]), common), zero = tir_float(pool, dtype, 0);
+    tir_expr share = tir_binary(pool, TIR_DIV, common, both);
+    tir_expr more = tir_lt(pool, tir_float(pool, dtype, c->attribute[SUPPRESS_OVERLAP].number), share);
+    return tir_and(pool, tir_and(pool, tir_lt(pool, zero, areas[0]), tir_lt(pool, zero, areas[1])),
+                   tir_and(pool, tir_lt(pool, zero, both), more));
+}
+
+/* fold over places t with state: which places are dropped, how many are kept. */
+static void compute_suppress(graph_compute *c) {
+    tir_pool *pool = c->pool;
+    const graph_shape *y = &c->result_shape[0];
+    tir_expr n = y->dim[2], no = tir_int(pool, DLC_I32, 0), yes = tir_int(pool, DLC_I32, 1);
+    tir_stage *fold = tir_region_stage(c->region, TIR_FOLD, c->name, 2, NULL, y->dim, 1, (const char *[]){"t"}, &n);
+    uint32_t kept = tir_stage_value(c->region, fold, tir_int(pool, DLC_I64, 0), tir_int(pool, DLC_I64, 0), 0);
+    uint32_t dropped = tir_stage_value(c->region, fold, no, no, 0), number = c->region->stages.count - 1;
+    tir_tensor *own = &c->region->tensors.data[dropped];
+    own->extent[own->rank++] = n;
+    own->layout = tir_layout_identity(own->rank);
+
+    tir_stage *step = tir_region_stage(c->region, TIR_MAP, c->name, 3, NULL, y->dim, 0, NULL, NULL);
+    step->fold = (int32_t)number;
+    tir_expr at[3] = {step->axis[0].var, step->axis[1].var, step->axis[2].var};
+    tir_expr limit = tir_float(pool, (tir_dtype)c->operand_shape[1].dtype, c->attribute[SUPPRESS_SCORE].number);
+    tir_expr good = tir_lt(pool, limit, graph_operand_load(c, 1, at));
+    tir_expr room =
+        tir_lt(pool, tir_region_load(c->region, kept, at), tir_int(pool, DLC_I64, c->attribute[SUPPRESS_MOST].integer));
+    good = tir_and(pool, tir_and(pool, good, room), tir_eq(pool, tir_region_load(c->region, dropped, at), no));
+    uint32_t keep = tir_stage_value(c->region, step, good, 0, 0);
+
+    step = tir_region_stage(c->region, TIR_MAP, c->name, 3, NULL, y->dim, 0, NULL, NULL);
+    step->fold = (int32_t)number;
+    for (int i = 0; i < 3; i++) at[i] = step->axis[i].var;
+    tir_expr more = tir_cast(pool, DLC_I64, tir_region_load(c->region, keep, at));
+    uint32_t count = tir_stage_value(c->region, step, tir_add(pool, tir_region_load(c->region, kept, at), more), 0, 0);
+
+    tir_expr extent[4] = {y->dim[0], y->dim[1], n, n};
+    step = tir_region_stage(c->region, TIR_MAP, c->name, 4, NULL, extent, 0, NULL, NULL);
+    step->fold = (int32_t)number;
+    for (int i = 0; i < 3; i++) at[i] = step->axis[i].var;
+    tir_expr other[3] = {at[0], at[1], step->axis[3].var};
+    tir_expr drops = tir_and(pool, tir_region_load(c->region, keep, at), overlap_too_much(c, at, other));
+    drops = tir_select(pool, drops, yes, tir_region_load(c->region, dropped, other));
+    uint32_t next = tir_stage_value(c->region, step, drops, 0, 0);
+
+    fold = &c->region->stages.data[number];
+    tir_expr index[4] = {fold->axis[0].var, fold->axis[1].var, fold->axis[2].var, tir_index(pool, 0)};
+    fold->value[0] = tir_region_load(c->region, count, index);
+    fold->value[1] = tir_region_load(c->region, next, index);
+    c->result[0] = keep;
+}
+
 #ifdef DLC_REFERENCE
+
+static void reference_edges(const graph_reference *r, int64_t batch, int64_t box, double *edge) {
+    const double *b = r->operand[0].data + (batch * r->operand[0].dim[1] + box) * 4;
+    for (int along = 0; along < 2; along++) {
+        bool center = r->attribute[SUPPRESS_CENTER].integer;
+        double p = center ? b[1 - along] - b[3 - along] / 2 : b[along];
+        double q = center ? b[1 - along] + b[3 - along] / 2 : b[along + 2];
+        edge[2 * along] = p < q || center ? p : q;
+        edge[2 * along + 1] = p < q || center ? q : p;
+    }
+}
+
+static bool reference_overlap(const graph_reference *r, const double *a, const double *b) {
+    double side[2];
+    for (int k = 0; k < 2; k++) {
+        double low = a[2 * k] > b[2 * k] ? a[2 * k] : b[2 * k],
+               high = a[2 * k + 1] < b[2 * k + 1] ? a[2 * k + 1] : b[2 * k + 1];
+        side[k] = high > low ? high - low : 0;
+    }
+    double one = (a[1] - a[0]) * (a[3] - a[2]), other = (b[1] - b[0]) * (b[3] - b[2]), common = side[0] * side[1];
+    return one > 0 && other > 0 && common / (one + other - common) > r->attribute[SUPPRESS_OVERLAP].number;
+}
+
+static void reference_suppress(const graph_reference *r) {
+    const graph_reference_tensor *y = &r->result[0];
+    int64_t n = y->dim[2];
+    for (int64_t line = 0; line < y->dim[0] * y->dim[1]; line++) {
+        int64_t kept = 0;
+        for (int64_t t = 0; t < n; t++) {
+            const double *order = r->operand[2].data + line * n;
+            bool keep = r->operand[1].data[line * n + t] > r->attribute[SUPPRESS_SCORE].number &&
+                        kept < r->attribute[SUPPRESS_MOST].integer;
+            for (int64_t k = 0; k < t && keep; k++) {
+                double a[4], b[4];
+                if (!y->data[line * n + k]) continue;
+                reference_edges(r, line / y->dim[1], (int64_t)order[k], a);
+                reference_edges(r, line / y->dim[1], (int64_t)order[t], b);
+                keep = !reference_overlap(r, a, b);
+            }
+            y->data[line * n + t] = keep;
+            kept += keep;
+        }
+    }
+}
 
 /* Does element b stand before a among the results? Indices decide between equals. */
 static bool reference_before(double b, double a, bool least) {
@@ -503,4 +654,29 @@ static const graph_op row_sort = {
         "StableHLO sort; NumPy sort, argsort.",
 };
 
-const graph_op *const graph_ops_order[] = {&row_top_k, &row_sort, NULL};
+static const graph_op row_suppress = {
+    .name = "suppress",
+    .class_ = GRAPH_REDUCE,
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .results = 1,
+    .operands = "boxes scores order",
+    .dtypes = "f32 f64",
+    .attribute = {{"most", GRAPH_ATTR_INTEGER, NULL, NULL, "boxes of one line that are kept, at most"},
+                  {"overlap", GRAPH_ATTR_FLOAT, NULL, "0", "a box that overlaps one that is kept by more is dropped"},
+                  {"score", GRAPH_ATTR_FLOAT, NULL, "-1.7976931348623157e308", "boxes of no more than this are dropped"},
+                  {"center", GRAPH_ATTR_BOOL, NULL, "false",
+                   "boxes are x and y of the centre, width, height; else y and x of two opposite corners"}},
+    .infer = infer_suppress,
+    .compute = compute_suppress,
+    .reference = GRAPH_REFERENCE(reference_suppress),
+    .samples = "suppress(T[2, 9, 4] in 0..6, T[2, 3, 9], i32[2, 3, 9] in 0..9, most=9, overlap=0.25)\n"
+               "suppress(T[1, 21, 4] in 1..5, T[1, 2, 21], i64[1, 2, 21] in 0..21, most=4, overlap=0.125, score=-0.5, "
+               "center=true)\nsuppress(T[1, 0, 4], T[1, 2, 0], i64[1, 2, 0], most=4)",
+    .doc =
+        "Of boxes in the order that they are tried in, those that are kept, bool [batch, lines, boxes]: not where an earlier "
+        "one that is kept has more than `overlap` of the area of both in common with it. boxes [batch, boxes, 4], in any "
+        "order; scores as they are tried, and which box each is [batch, lines, boxes]. What non_max_suppression is made of.",
+};
+
+const graph_op *const graph_ops_order[] = {&row_top_k, &row_sort, &row_suppress, NULL};

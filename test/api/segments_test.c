@@ -169,6 +169,80 @@ static void test_ranks(void **state) {
     }
 }
 
+/* ---- operators that count */
+
+static void test_unique(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program = parse(context, "graph {\n  input x: f32[a, 3]\n  v, i, g, n = unique(x, size=[c])\n"
+                                              "  output \"v\" = v\n  output \"i\" = i\n  output \"g\" = g\n"
+                                              "  output \"n\" = n\n}\n");
+        for (int64_t a = 0; a < 9; a += 2) {
+            float x[24];
+            for (int i = 0; i < 24; i++) x[i] = i % 7 == 5 ? NAN : (float)((i * 5 + (int)a) % 4) - 1;
+            tensor tx;
+            const DLTensor *input = F32(&tx, x, a, 3);
+            dlc_output_slot slots[4] = {{NULL, NULL}};
+            OK(context, dlc_run(program, NULL, &input, 1, slots, 4));
+            const DLTensor *out[4];
+            for (int o = 0; o < 4; o++) out[o] = &slots[o].managed->dl_tensor;
+            const float *v = out[0]->data;
+            const int64_t *first = out[1]->data, *group = out[2]->data, *times = out[3]->data;
+            int64_t count = out[0]->shape[0], all = 0;
+            assert_int_equal(out[2]->shape[0], 3 * a);
+            for (int64_t k = 0; k < count; k++) {
+                assert_true(k == 0 || v[k - 1] < v[k] || (isnan(v[k]) && !isnan(v[k - 1])));
+                int64_t same = 0, earliest = -1;
+                for (int64_t i = 0; i < 3 * a; i++) {
+                    if (group[i] != k) continue;
+                    if (earliest < 0) earliest = i;
+                    assert_true(x[i] == v[k] || (isnan(x[i]) && isnan(v[k])));
+                    same++;
+                }
+                assert_int_equal(times[k], same);
+                assert_int_equal(first[k], earliest);
+                all += same;
+            }
+            assert_int_equal(all, 3 * a);
+            for (int o = 0; o < 4; o++) slots[o].managed->deleter(slots[o].managed);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* The example of the ONNX specification's tests: two classes, most 2, and one box that equals another. */
+static void test_suppression(void **state) {
+    (void)state;
+    float boxes[6 * 4] = {0, 0,     1, 1,     0, 0.1f,  1, 1.1f,  0, -0.1f,  1, 0.9f,
+                          0, 10.0f, 1, 11.0f, 0, 10.1f, 1, 11.1f, 0, 100.0f, 1, 101.0f};
+    float scores[12] = {0.9f, 0.75f, 0.6f, 0.95f, 0.5f, 0.3f, 0.9f, 0.75f, 0.6f, 0.95f, 0.5f, 0.3f};
+    static const int64_t expected[] = {0, 0, 3, 0, 0, 0, 0, 1, 3, 0, 1, 0};
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *program =
+            parse(context, "graph {\n  input b: f32[1, n, 4]\n  input s: f32[1, 2, n]\n"
+                           "  y = non_max_suppression(b, s, size=[c], most=2, overlap=0.5, score=0.0)\n"
+                           "  output \"y\" = y\n}\n");
+        for (int64_t n = 6; n >= 0; n -= 6) {
+            tensor tb, ts;
+            const DLTensor *inputs[] = {F32(&tb, boxes, 1, n, 4), F32(&ts, scores, 1, 2, n)};
+            dlc_output_slot slot = {NULL, NULL};
+            OK(context, dlc_run(program, NULL, inputs, 2, &slot, 1));
+            const DLTensor *y = &slot.managed->dl_tensor;
+            assert_int_equal(y->shape[0], n ? 4 : 0);
+            assert_int_equal(y->shape[1], 3);
+            if (n) assert_memory_equal(y->data, expected, sizeof expected);
+            slot.managed->deleter(slot.managed);
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* ---- threads */
 
 typedef struct worker {
@@ -343,9 +417,9 @@ static void test_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chain),   cmocka_unit_test(test_bounded),
-                                       cmocka_unit_test(test_ranks),   cmocka_unit_test(test_threads),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_count),
-                                       cmocka_unit_test(test_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chain),   cmocka_unit_test(test_bounded), cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_unique),  cmocka_unit_test(test_suppression),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_count),   cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
