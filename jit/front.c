@@ -29,6 +29,7 @@ void jit_front_take(jit_build *build, const int64_t *key, size_t count) {
     }
     build->front = front; /* from here on it goes with the build, whatever happens */
     front->arena.scope = build->work->scope;
+    front->arena.limit = program->options.budget_bytes;
     if (front->key) return;
     front->key = lib_arena_copy(&front->arena, key, count * sizeof *key);
     front->key_count = count;
