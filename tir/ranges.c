@@ -634,6 +634,11 @@ static bool covers_whole(tir_schedule_state *state, int stage, int axis) {
     return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES;
 }
 
+static bool has_one_point(tir_schedule_state *state, const tir_stage *stage, int axis) {
+    int64_t extent;
+    return tir_is_const(pool_of(state), stage->axis[axis].extent, &extent) && extent == 1;
+}
+
 const char *tir_region_flaw(tir_schedule_state *state, int stage) {
     int owner = state->plan[stage].at_stage;
     if (owner < 0) return NULL;
@@ -659,7 +664,8 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage) {
     }
     for (uint32_t i = 0; i < plan->order.count; i++)
         for (int b = 0; b < o->space + o->reduce; b++)
-            if (!used[b] && moved_by(state, plan, b, &plan->nodes.data[plan->order.data[i]]))
+            if (!used[b] && !has_one_point(state, o, b) &&
+                moved_by(state, plan, b, &plan->nodes.data[plan->order.data[i]]))
                 return lib_arena_format(state->arena,
                                         "loop %s of %s does not advance one of its axes: points would be written more "
                                         "than once",
