@@ -93,7 +93,13 @@ dlc_status jit_disk_open(dlc_context *context, const char *folder, size_t bytes,
     context->disk.folder = lib_allocate(&context->allocator, size, 1);
     if (!context->disk.folder) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_context_create: out of memory: a path");
     context->disk.folder_size = size;
-    snprintf(context->disk.folder, size, "%s%s%s", path, path[0] ? "/" : "", folder);
+    char *end = context->disk.folder;
+    if (path[0]) {
+        memcpy(end, path, strlen(path));
+        end += strlen(path);
+        *end++ = '/';
+    }
+    memcpy(end, folder, strlen(folder) + 1);
     return DLC_OK;
 }
 
@@ -236,7 +242,7 @@ static size_t list_files(lib_arena *arena, int folder, DIR *stream, found_file *
             continue;
         if (temporary && now - status.st_mtime > STALE_SECONDS) unlinkat(folder, entry->d_name, 0);
         if (temporary) continue;
-        snprintf(file.name, sizeof file.name, "%s", entry->d_name);
+        memcpy(file.name, entry->d_name, strlen(entry->d_name) + 1); /* of the length looked at above */
         file.used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
         file.size = (size_t)status.st_size;
         total += file.size;
