@@ -141,19 +141,33 @@ static LLVMValueRef gather_at(emitter *e, const access *a, emit_value mask, emit
 enum { PICK_START, PICK_INDEX, PICK_NEAR, PICK_FAR, PICK_LAST, PICK_WANTED, PICK_PARTS = PICK_WANTED + 2 };
 typedef LLVMValueRef picking[PICK_PARTS];
 
+/* Lanes that take part, where those are the first ones; else 0. */
+static int lanes_in_front(const emitter *e, emit_value mask) {
+    if (!mask.llvm) return e->active;
+    if (!LLVMIsConstant(mask.llvm)) return 0;
+    int count = 0;
+    for (int i = 0; i < e->active; i++) {
+        LLVMValueRef lane = LLVMGetAggregateElement(mask.llvm, (unsigned)i);
+        if (!lane || !LLVMIsAConstantInt(lane)) return 0;
+        if (!LLVMConstIntGetZExtValue(lane)) continue;
+        if (i != count++) return 0;
+    }
+    return count;
+}
+
 /* Is there an instruction that picks any elements of two vectors of these? */
 static bool picks(const emitter *e, const access *a, emit_value mask) {
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->builder);
     int bytes = (int)a->size * e->lanes;
-    if (!a->offset.vector.llvm || !has_gather(e, a) || (mask.llvm && !LLVMIsConstant(mask.llvm))) return false;
+    if (!a->offset.vector.llvm || !has_gather(e, a) || !lanes_in_front(e, mask)) return false;
     if (e->weaves || here != e->level[e->top].block || LLVMGetBasicBlockTerminator(here)) return false;
     return (e->features.level >= CPU_AVX512 && bytes == 64) || (bytes == 32 && a->size == 4);
 }
 
-/* Numbers of lanes, and what is said of them, at the level of the offsets. */
-static void prepare_picking(emitter *e, const access *a, emit_value offsets, picking p) {
+/* Numbers of lanes, and what is said of them, at the level of the offsets. The first `active` lanes read. */
+static void prepare_picking(emitter *e, const access *a, int active, emit_value offsets, picking p) {
     LLVMBuilderRef b = e->builder;
-    int lanes = e->lanes, active = e->active;
+    int lanes = e->lanes;
     bool wide = a->size == 8, missing = false;
     uint64_t key[] = {EMIT_PICK, (uint64_t)(uintptr_t)offsets.llvm, (uint64_t)lanes << 32 | (uint64_t)active,
                       (uint64_t)a->size, 0};
@@ -232,7 +246,7 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     bool wide = a->size == 8, far = e->features.level >= CPU_AVX512;
     LLVMTypeRef type = emit_vector_type(wide ? e->f64 : e->f32, lanes), integer = wide ? e->i64 : e->i32;
     picking p;
-    prepare_picking(e, a, offsets, p);
+    prepare_picking(e, a, lanes_in_front(e, mask), offsets, p);
     LLVMBasicBlockRef block[WAYS] = {emit_block(e, "near"), far ? emit_block(e, "far") : NULL, emit_block(e, "any")};
     LLVMBasicBlockRef further = far ? emit_block(e, "further") : block[ANY], after = emit_block(e, "picked");
     LLVMValueRef result[WAYS];
