@@ -555,7 +555,7 @@ static void reference_suppress(const graph_reference *r) {
                         kept < r->attribute[SUPPRESS_MOST].integer;
             for (int64_t k = 0; k < t && keep; k++) {
                 double a[4], b[4];
-                if (!y->data[line * n + k]) continue;
+                if (y->data[line * n + k] == 0) continue;
                 reference_edges(r, line / y->dim[1], (int64_t)order[k], a);
                 reference_edges(r, line / y->dim[1], (int64_t)order[t], b);
                 keep = !reference_overlap(r, a, b);

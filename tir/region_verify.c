@@ -12,6 +12,7 @@
  * has one reduction axis and its next are loads of its own steps; a scatter has an index per dimension, and axes that
  * it indexes are used nowhere R11 acc stands in updates and merges, other in merges, with the dtype of a component R12
  * parameters are distinct variables R13 no operator of loop IR: fma, units R14 a step stage belongs to a fold before it
+ *   R15 a sort has one value, as many ranks as elements, and a key of 1..64 bits; neither key nor value depend on the rank
  */
 #include "tir/region.h"
 

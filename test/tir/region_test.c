@@ -176,6 +176,19 @@ static void test_scatter(void **state) {
         "y", inputs, NULL, 2, (int64_t[]){4, 2}, &expected[0][0]);
 }
 
+/* Keys of three bits, stable: what stands above them in an element does not count. */
+static void test_sort(void **state) {
+    (void)state;
+    int32_t x[2][5] = {{3, 8 + 1, 7, 8 + 3, 0}, {5, 5, 16 + 5, 1, 4}};
+    float expected[2][5] = {{4, 1, 0, 3, 2}, {3, 4, 0, 1, 2}};
+    void *inputs[] = {x};
+    check("region r\ninput x i32[2, 5]\n"
+          "sort p i32 exact (b: 2, t: 5 | i: 5) key 3 and(x[b, i], 7:i32) = cast.i32(i)\n"
+          "map y f32 (b: 2, t: 5) = cast.f32(p[b, t])\n"
+          "output y\n",
+          "y", inputs, NULL, 2, (int64_t[]){2, 5}, &expected[0][0]);
+}
+
 static const char cumulative[] = "region r\ninput x f32[2, 100]\n"
                                  "fold s f32 (b: 2 | t: 100) init 10\n"
                                  "map st f32 in s (b: 2, t: 100) = s[b] + x[b, t]\n"
@@ -323,6 +336,9 @@ static const struct {
     {"region r\ninput x i32[4]\nscatter y i32 (i: 4 | u: 4) init 0 at [cast.index(x[i])] = x[u]\n",
      "R10: a scattered axis"},
     {"region r\ninput x f32[4]\nfold s f32 (| t: 4) init 0\nnext s = x[t]\n", "R10: next is not of a step"},
+    {"region r\ninput x i32[4]\nsort y i32 (t: 4 | i: 4) key 32 x[t] = x[i]\n", "R15: key or value"},
+    {"region r\ninput x i32[4]\nsort y i32 (t: 3 | i: 4) key 32 x[i] = x[i]\n", "R15: a sort has as many ranks"},
+    {"region r\ninput x i32[4]\nsort y i32 (t: 4 | i: 4) key 65 x[i] = x[i]\n", "keys of 1 to 64 bits"},
     {"region r\nmap y f32 (i: 4) = 0\nnext q = y[t]\n", "unknown stage q"},
     {"region r params(n: 1..64 x0)\n", "expected x and a number"},
     {"region r\ninput x f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n", "more than 12 dimensions"},
@@ -388,10 +404,10 @@ static void test_spoiled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contraction), cmocka_unit_test(test_strided_input), cmocka_unit_test(test_arg_max),
-        cmocka_unit_test(test_predicate),   cmocka_unit_test(test_scatter),       cmocka_unit_test(test_cumulative_sum),
-        cmocka_unit_test(test_recurrence),  cmocka_unit_test(test_builder),       cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_spoiled),
+        cmocka_unit_test(test_contraction),    cmocka_unit_test(test_strided_input), cmocka_unit_test(test_arg_max),
+        cmocka_unit_test(test_predicate),      cmocka_unit_test(test_scatter),       cmocka_unit_test(test_sort),
+        cmocka_unit_test(test_cumulative_sum), cmocka_unit_test(test_recurrence),    cmocka_unit_test(test_builder),
+        cmocka_unit_test(test_hash),           cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_spoiled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
