@@ -49,7 +49,9 @@ static void compute_gather(graph_compute *c) {
 /* ---- scatter --------------------------------------------------------------------------------------------------- */
 
 /* word, operator (TIR_LOAD: the update itself) */
-#define COMBINE_TABLE(X) X(set, TIR_LOAD) X(add, TIR_ADD) X(mul, TIR_MUL) X(min, TIR_MIN) X(max, TIR_MAX)
+#define COMBINE_TABLE(X) \
+    X(set, TIR_LOAD)     \
+    X(add, TIR_ADD) X(mul, TIR_MUL) X(min, TIR_MIN) X(max, TIR_MAX) X(and, TIR_AND) X(or, TIR_OR) X(xor, TIR_XOR)
 enum { SCATTER_AXIS, SCATTER_COMBINE };
 #define X(word, op) COMBINE_##word,
 enum { COMBINE_TABLE(X) };
@@ -60,8 +62,12 @@ static void infer_scatter(graph_infer *infer) {
     graph_infer_indices(infer, 1);
     int axis = graph_infer_axis(infer, infer->attribute[SCATTER_AXIS].integer, x->rank, "axis");
     graph_infer_dtype(infer, 2, x->dtype);
-    if (x->dtype == DLC_BOOL && infer->attribute[SCATTER_COMBINE].integer != COMBINE_set)
-        graph_infer_fail(infer, "bool elements can only be set");
+    int64_t combine = infer->attribute[SCATTER_COMBINE].integer;
+    bool logic = combine == COMBINE_and || combine == COMBINE_or || combine == COMBINE_xor;
+    if (x->dtype == DLC_BOOL && combine != COMBINE_set && !logic)
+        graph_infer_fail(infer, "bool elements can only be set, or joined by and, or, xor");
+    if (logic && x->dtype != DLC_BOOL && !lib_dtype_is_integer(x->dtype))
+        graph_infer_fail(infer, "and, or, xor join integers or bools, not %s", lib_dtypes[x->dtype].name);
     graph_shape expected;
     replace_axis(infer, x, axis, &infer->operand[1], &expected);
     graph_infer_rank(infer, 2, expected.rank);
@@ -229,6 +235,9 @@ static double combined(int64_t word, dlc_dtype dtype, double old, double update)
     case COMBINE_add: return integral ? graph_reference_wrap(dtype, a + b) : old + update;
     case COMBINE_mul: return integral ? graph_reference_wrap(dtype, a * b) : old * update;
     case COMBINE_min: return nan ? old + update : old < update ? old : update;
+    case COMBINE_and: return graph_reference_wrap(dtype, a & b);
+    case COMBINE_or: return graph_reference_wrap(dtype, a | b);
+    case COMBINE_xor: return graph_reference_wrap(dtype, a ^ b);
     case COMBINE_max: return nan ? old + update : old > update ? old : update;
     default: return update;
     }
@@ -310,7 +319,7 @@ static const graph_op row_gather = {
 static const graph_op row_scatter = {
     FORM(scatter, GRAPH_SCATTER, 3, "x indices updates"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"},
-                  {"combine", GRAPH_ATTR_ENUM, "set add mul min max", "set",
+                  {"combine", GRAPH_ATTR_ENUM, "set add mul min max and or xor", "set",
                    "how an update joins the element it meets"}},
     .tolerance = 0.5,
     .samples =
@@ -323,6 +332,11 @@ static const graph_op row_scatter = {
         "scatter(f16[7], i32[20] in 0..7, f16[20], axis=0, combine=add)\n"
         "scatter(bf16[7], i32[20] in 0..7, bf16[20], axis=0, combine=mul)\n"
         "scatter(u8[7], i32[50] in 0..7, u8[50], axis=0, combine=add)\n"
+        "scatter(u8[7], i32[20] in 0..7, u8[20], axis=0, combine=and)\n"
+        "scatter(i64[3, 7], i32[20] in -1..8, i64[3, 20], axis=1, combine=or)\n"
+        "scatter(i32[7], i32[20] in 0..7, i32[20], axis=0, combine=xor)\n"
+        "scatter(bool[7], i32[9] in 0..7, bool[9], axis=0, combine=xor)\n"
+        "scatter(bool[7, 2], i32[9] in 0..7, bool[9, 2], axis=0, combine=and)\n"
         "scatter(i32[7], i32[20] in 0..7, i32[20], axis=0, combine=mul)\n"
         "scatter(f32[7, 2], u8[20] in 0..9, f32[20, 2], axis=0, combine=min)\n"
         "scatter(f32[7, 2], i32[20] in 0..7, f32[20, 2], axis=0, combine=max)\n"
