@@ -30,7 +30,8 @@
     X(sample)       \
     X(decode)       \
     X(training)     \
-    X(distribution)
+    X(distribution) \
+    X(pool)
 
 #define X(family) extern const graph_op *const graph_ops_##family[];
 FAMILIES(X)

@@ -64,6 +64,7 @@ typedef struct row_plan {
     int block_axis;               /* the root's axis that is blocked; -1: none */
     int64_t lanes;
     int *chunked; /* [stages] 1 + the axis that a loop b_o of vectors walks; 0: none. NULL: nobody asks */
+    bool chosen;  /* data choose elements of a member's rows: no registers */
 } row_plan;
 
 /* Does axis `a` of a member stand still at the loop that members are attached at? */
@@ -222,7 +223,7 @@ static void attach_row_member(const row_plan *p, int s) {
         if (own < 0) tir_schedule_add(r->schedule, "store %s reg", stage->name);
         return;
     }
-    if (!many && (own < 0 || (lanes_only && stage->reduce && owned == 1) || p->small))
+    if (!many && (own < 0 || (lanes_only && stage->reduce && owned == 1 && !p->chosen) || p->small))
         tir_schedule_add(r->schedule, "store %s reg", stage->name);
     else if (!many && lanes_only && owned == 1 && has_lanes(r, s))
         tir_schedule_add(r->schedule, "store %s reg", stage->name); /* levels of a tree */
@@ -267,18 +268,25 @@ static int64_t longest_row(const row_plan *p, const int *members, int count) {
     return longest;
 }
 
+/* An index made of data, in memory or computed. */
+static tir_expr meet_data(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const tir_node *node = tir_get(pool, e);
+    *(bool *)user = *(bool *)user || (node->op == TIR_CAST && node->dtype == TIR_INDEX);
+    return rebuilt;
+}
+
 /* Does a stage choose elements of one of these rows by data? Registers are chosen by numbers alone. */
 static bool chooses_by_data(const row_plan *p, int s) {
     rules *r = p->r;
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    for (int i = 0; i < count; i++) {
+    bool found = count == RULES_ACCESSES;
+    for (int i = 0; i < count && !found; i++) {
         int from = r->region->tensors.data[access[i].tensor].stage;
-        if (from < 0 || r->region->stages.data[from].removed || r->group[from].root != p->root) continue;
-        for (int k = 0; k < count; k++)
-            if (k != i && tir_uses(r->region->pool, access[i].load, access[k].load)) return true;
+        if (from >= 0 && !r->region->stages.data[from].removed && r->group[from].root == p->root)
+            tir_rewrite(r->region->pool, access[i].load, meet_data, &found);
     }
-    return count == RULES_ACCESSES;
+    return found;
 }
 
 /* Vectors that one row of a stage takes: runs along its innermost axis, each in vectors of its own. */
@@ -547,8 +555,10 @@ bool rules_rows(rules *r, int root) {
     int64_t longest = longest_row(&p, members, count),
             rows = block_axis < 0 ? 1 : rules_extent(r, &top->axis[block_axis]);
     p.small = !p.across && !blocked && longest >= 0 && longest <= RULES_REGISTER_VECTORS * p.lanes &&
-              row_fits(&p, members, count) && !chooses_by_data(&p, root);
-    for (int i = 0; i < count && p.small; i++) p.small = !chooses_by_data(&p, members[i]);
+              row_fits(&p, members, count);
+    p.chosen = chooses_by_data(&p, root);
+    for (int i = 0; i < count; i++) p.chosen = p.chosen || chooses_by_data(&p, members[i]);
+    p.small = p.small && !p.chosen;
     p.tiled = blocked;
     if (blocked)
         p.block = block_of(rows);
