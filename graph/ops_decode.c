@@ -129,7 +129,7 @@ static void reference_cached_attention(const graph_reference *r) {
     const graph_reference_tensor *q = &r->operand[Q], *keys = &r->result[1], *values = &r->result[2],
                                  *y = &r->result[0];
     const int64_t steps = q->dim[ROW], room = keys->dim[ROW], d = q->dim[COLUMN];
-    double scale = r->attribute[CACHED_SCALE].number ? r->attribute[CACHED_SCALE].number : 1 / sqrt((double)d);
+    double scale = r->attribute[CACHED_SCALE].number != 0 ? r->attribute[CACHED_SCALE].number : 1 / sqrt((double)d);
     int64_t start = (int64_t)fmin(fmax(r->operand[POSITION].data[0], 0), (double)(room - steps)), at[RANK] = {0};
     reference_put(r, K_CACHE, K, start);
     reference_put(r, V_CACHE, V, start);
