@@ -80,6 +80,7 @@ typedef struct tile_problem {
     double steps;      /* points of the reduction */
     int64_t taps;      /* window points that are unrolled together */
     int64_t company;   /* stages that share the registers */
+    int64_t sums;      /* contractions among them: each keeps the sums of a whole tile */
     int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
     bool far;          /* results are written beyond the second-level cache */
     bool beyond;       /* beyond all caches, with what is read for them */
@@ -189,7 +190,8 @@ static void size_tile(const rules *r, rules_tile_shape *t, const tile_problem *p
         int64_t nr = p->panel ? p->panel : nv * t->lanes;
         if (nv > least && nr > round_up(p->n, t->lanes)) break;
         int64_t held = row_registers(r->machine, p->n < nr ? p->n : nr, t->lanes);
-        int64_t limit = (registers - 1 - held - !r->machine->fma) / held; /* products wait for their sum without fma */
+        int64_t limit =
+            (registers - 1 - held - !r->machine->fma) / (held * p->sums); /* products wait for their sum without fma */
         if (p->taps > 1) /* unrolled taps share broadcasts, which then stay live */
             limit = (registers - held - p->taps) / (held + 1);
         if (!p->heavy)
@@ -450,9 +452,12 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         if (bytes > p.row_bytes) p.row_bytes = bytes;
     }
     for (int q = 0; q < (int)r->region->stages.count; q++) /* stages that keep values of the tile in registers */
-        p.company +=
-            !r->region->stages.data[q].removed && q != r->group[s].owner && r->group[q].owner == r->group[s].owner;
+        if (!r->region->stages.data[q].removed && q != r->group[s].owner && r->group[q].owner == r->group[s].owner) {
+            p.company++;
+            p.sums += q != s && rules_is_contraction(r, q) && rules_pointwise(r, q);
+        }
     if (p.company < 1) p.company = 1;
+    p.sums++;
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
         if (meets(r, stage, a, stage->axis[t->u].var)) p.taps *= known_extent(r, &stage->axis[a]);
     int64_t rest = 1;

@@ -123,7 +123,7 @@ static void test_together(void **state) {
         for (int i = 0; i < 1000 && statistics(context).tier_specialised < statistics(context).tier_generic; i++)
             usleep(10000);
         dlc_statistics s = statistics(context);
-        if (round) assert_true(s.disk_hits > 0 && s.kernel_builds == 0);
+        if (round) assert_true(s.disk_hits > 0); /* what the first round's background did not come to is built */
         dlc_program_destroy(program);
         dlc_context_destroy(context);
     }
