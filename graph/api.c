@@ -15,9 +15,15 @@ void graph_handles_init(graph_handles *handles) {
 }
 
 static void reset_handle(dlc_graph *handle) {
-    lib_arena_free(&handle->own_arena);
+    if (handle->attachment.data) handle->attachment.release(handle->attachment.data);
+    handle->attachment.data = NULL;
+    for (int i = 0; i < 2; i++) lib_arena_free(&handle->own_arena[i]);
     handle->g = NULL;
     handle->serial = 0;
+}
+
+void graph_handles_close(graph_handles *handles) {
+    for (dlc_graph *handle = handles->all; handle; handle = handle->next_all) reset_handle(handle);
 }
 
 void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator) {
@@ -28,6 +34,12 @@ void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator) 
     }
     graph_registry_free(&handles->registry, allocator);
     lib_mutex_destroy(&handles->mutex);
+}
+
+static uint32_t next_serial(graph_handles *handles) {
+    uint32_t serial = handles->next_serial++;
+    if (handles->next_serial == 0) handles->next_serial = 1;
+    return serial;
 }
 
 /* A handle without a graph yet; NULL when the allocator refuses. */
@@ -48,10 +60,9 @@ static dlc_graph *take_handle(dlc_context *context, dlc_graph *parent) {
     if (handle) {
         dlc_graph *next_all = handle->next_all;
         *handle = (dlc_graph){.context = context, .parent = parent, .next_all = next_all};
-        handle->serial = handles->next_serial++;
-        if (handles->next_serial == 0) handles->next_serial = 1;
-        lib_arena_init(&handle->own_arena, allocator, NULL);
-        handle->arena = parent ? parent->arena : &handle->own_arena;
+        handle->serial = next_serial(handles);
+        for (int i = 0; i < 2; i++) lib_arena_init(&handle->own_arena[i], allocator, NULL);
+        handle->arena = parent ? parent->arena : &handle->own_arena[0];
     }
     lib_mutex_unlock(&handles->mutex);
     return handle;
@@ -74,6 +85,13 @@ const graph *graph_of_handle(const dlc_graph *handle) {
 }
 dlc_context *graph_handle_context(const dlc_graph *handle) {
     return handle->context;
+}
+
+void graph_handle_attach(dlc_graph *handle, graph_attachment attachment) {
+    handle->attachment = attachment;
+}
+void *graph_handle_attached(const dlc_graph *handle) {
+    return handle->attachment.data;
 }
 
 /* ---- scopes and errors ----------------------------------------------------------------------------------------- */
@@ -282,6 +300,74 @@ dlc_value dlc_input(dlc_graph *handle, const char *name, dlc_dtype dtype, int ra
     tensor_arguments a = {.name = name, .dtype = dtype, .rank = rank, .dims = dims};
     return graph_handle_work(handle, make_input, &a) == DLC_OK ? graph_handle_value(handle, a.result) : graph_poison();
 }
+
+/* ---- graphs made anew ------------------------------------------------------------------------------------------- */
+
+typedef struct like_arguments {
+    int count;
+    const DLTensor *const *like;
+    graph_id *ids;
+} like_arguments;
+
+static void make_inputs_in(graph *g, const like_arguments *a) {
+    for (int i = 0; i < a->count; i++) {
+        const DLTensor *like = a->like[i];
+        graph_shape shape = {.rank = like->ndim};
+        lib_dtype_from_dlpack(like->dtype, &shape.dtype);
+        for (int d = 0; d < like->ndim; d++) shape.dim[d] = tir_index(g->pool, like->shape[d]);
+        a->ids[i] = graph_new_input(g, NULL, &shape);
+    }
+}
+
+static void make_inputs(dlc_graph *handle, void *arguments) {
+    make_inputs_in(handle->g, arguments);
+}
+
+dlc_status graph_handle_inputs(dlc_graph *handle, int count, const DLTensor *const *like, graph_id *ids) {
+    if (!usable_as(handle, "dlc_eager_tensor", true)) return DLC_INVALID_ARGUMENT;
+    return graph_handle_work(handle, make_inputs, &(like_arguments){count, like, ids});
+}
+
+static graph *anew(lib_arena *arena, const graph *old, const like_arguments *a) {
+    graph *g = graph_new(arena, NULL);
+    g->registry = old->registry;
+    for (uint32_t i = 0; i < old->customs.count; i++)
+        graph_add_custom(g, old->customs.data[i].name, old->customs.data[i].call, old->customs.data[i].user);
+    make_inputs_in(g, a);
+    return g;
+}
+
+dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *const *like, graph_id *ids,
+                              lib_error *error) {
+    graph_handles *handles = graph_context_handles(handle->context);
+    lib_arena *old = handle->arena, *arena = &handle->own_arena[old == handle->own_arena];
+    like_arguments a = {count, like, ids};
+    lib_scope scope;
+    arena->scope = &scope;
+    if (LIB_ENTER(&scope)) {
+        graph *g = anew(arena, handle->g, &a);
+        while (handle->first_child) give_all(handle->first_child);
+        handle->g = g;
+    }
+    arena->scope = NULL;
+    if (scope.error.status != DLC_OK) {
+        *error = scope.error;
+        lib_arena_free(arena);
+        return error->status;
+    }
+    lib_arena_free(old);
+    handle->arena = arena;
+    handle->error.status = DLC_OK;
+    handle->error.message[0] = 0;
+    memset(&handle->parameters, 0, sizeof handle->parameters);
+    memset(&handle->captures, 0, sizeof handle->captures);
+    lib_mutex_lock(&handles->mutex);
+    handle->serial = next_serial(handles);
+    lib_mutex_unlock(&handles->mutex);
+    return DLC_OK;
+}
+
+/* ---- constants and outputs --------------------------------------------------------------------------------------- */
 
 static void make_constant(dlc_graph *handle, void *arguments) {
     tensor_arguments *a = arguments;

@@ -20,6 +20,8 @@ typedef struct graph_handles {
     graph_registry registry;
 } graph_handles;
 void graph_handles_init(graph_handles *handles);
+/* Destroys what was left, with what jit has attached: before jit's own things go. */
+void graph_handles_close(graph_handles *handles);
 /* Destroys what was left, too, and releases what the host registered. allocator: the context's. */
 void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator);
 
@@ -39,6 +41,21 @@ const graph *graph_of_handle(const dlc_graph *handle);
 dlc_context *graph_handle_context(const dlc_graph *handle);
 bool graph_handle_live(const dlc_graph *handle);                     /* false: destroyed */
 void graph_handle_record(dlc_graph *handle, const lib_error *error); /* the first one stays */
+/* What jit keeps beside a graph of the host's (eager graphs); released when the graph is destroyed. data NULL: nothing. */
+typedef struct graph_attachment {
+    void *data;
+    void (*release)(void *data);
+} graph_attachment;
+void graph_handle_attach(dlc_graph *handle, graph_attachment attachment);
+void *graph_handle_attached(const dlc_graph *handle);
+/* Inputs without names as a host makes them, of the element types and shapes given; ids[i] of those. Errors are recorded. */
+dlc_status graph_handle_inputs(dlc_graph *handle, int count, const DLTensor *const *like, graph_id *ids);
+/* Makes the graph anew: nothing in it but such inputs and the host's functions, and all values so far become stale, mistakes forgotten. An
+ * error leaves it as it was, and is not recorded. */
+dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *const *like, graph_id *ids,
+                              lib_error *error);
+dlc_value graph_handle_value(dlc_graph *handle, graph_id id);
+dlc_value graph_poison(void);
 /* A string that dlc_text_free releases; NULL when the allocator refuses. */
 char *graph_text_new(const dlc_allocator *allocator, const char *data, size_t length);
 

@@ -23,9 +23,10 @@ struct dlc_graph {
     dlc_graph *parent; /* sub-graphs */
     dlc_graph *first_child, *next_sibling;
     dlc_graph *next_all, *next_free;
-    uint32_t serial;     /* 0: destroyed */
-    lib_arena own_arena; /* of outermost graphs */
-    lib_arena *arena;    /* the outermost graph's */
+    uint32_t serial;        /* 0: destroyed */
+    lib_arena own_arena[2]; /* of outermost graphs: one in use, the other to build anew in (graph_handle_renew) */
+    lib_arena *arena;       /* the outermost graph's */
+    graph_attachment attachment;
     graph *g;
     lib_vec(graph_id) parameters; /* inputs made by dlc_input; the others are captures */
     lib_vec(graph_capture) captures;
@@ -39,8 +40,6 @@ void graph_handle_return(dlc_graph *handle);
 /* Runs `work` in a scope; records an error. */
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
 dlc_status graph_fail_without_graph(dlc_status status, const char *message);
-dlc_value graph_handle_value(dlc_graph *handle, graph_id id);
-dlc_value graph_poison(void);
 /* The value as one of handle's graph: itself, or captured from an enclosing graph; raises for others. */
 graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what);
 tir_expr graph_api_dim(graph *g, const dlc_dim *dim);

@@ -220,6 +220,7 @@ static void log_statistics(dlc_context *context) {
 void dlc_context_destroy(dlc_context *context) {
     if (!context) return;
     if (lib_environment_integer(LIB_ENV_STATS, 0)) log_statistics(context);
+    graph_handles_close(&context->handles);
     jit_background_close(context);
     lib_pool_free(context->pool);
     lib_pool_free(context->compile_pool);

@@ -20,7 +20,8 @@
  * Options     Structs begin with struct_size; set them up with their _INIT macro; zero means default.
  * Shapes      Dimensions are in elements, outermost first; tensors are DLPack tensors; NULL strides mean compact row-major.
  * Strings     UTF-8, copied.
- * Extension   Operators, rewrite rules, passes and schedules of the host's own: <dlc/extend.h>. */
+ * Extension   Operators, rewrite rules, passes and schedules of the host's own: <dlc/extend.h>.
+ * Eager       The same operators on tensors that are there, and graphs by tracing a function: <dlc/eager.h>. */
 #ifndef DLC_DLC_H
 #define DLC_DLC_H
 

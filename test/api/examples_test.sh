@@ -11,7 +11,7 @@ report() {
     if [ "$2" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "[  FAILED  ] $1"; fi
 }
 
-for example in embed custom_op extend threads; do
+for example in embed custom_op extend threads eager; do
     "$bin/$example" >"$work/$example" 2>&1
     report "$example" $?
 done

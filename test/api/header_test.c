@@ -1,4 +1,5 @@
 /* The public header alone, as C11 and, from the same source, as C++17: what a host writes compiles in both and links. */
+#include <dlc/eager.h>
 #include <dlc/extend.h>
 #include <dlc/files.h>
 

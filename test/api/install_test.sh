@@ -56,7 +56,7 @@ END
 report install $?
 root=$work/root/opt/dlc
 grep -q '^  CC' "$work/install.log" && report 'install compiles nothing' 1
-for file in include/dlc/dlc.h include/dlc/ops.h include/dlc/types.h include/dlc/extend.h include/dlc/files.h include/dlc/dlpack.h lib/libdlc.a lib/libdlc.so \
+for file in include/dlc/dlc.h include/dlc/ops.h include/dlc/types.h include/dlc/eager.h include/dlc/extend.h include/dlc/files.h include/dlc/dlpack.h lib/libdlc.a lib/libdlc.so \
     lib/libdlc-compiler lib/pkgconfig/libdlc.pc lib/cmake/libdlc/libdlc-config.cmake; do
     [ -e "$root/$file" ] || report "$file is installed" 1
 done

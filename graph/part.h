@@ -1,0 +1,25 @@
+/* The part of a graph that some values need, down to what is known, as a graph of its own: what eager evaluation compiles. */
+#ifndef GRAPH_PART_H
+#define GRAPH_PART_H
+
+#include "graph/graph.h"
+
+typedef struct graph_part {
+    int count;
+    const graph_id *values; /* what is wanted: its outputs, in this order */
+    const bool *known;      /* by value of g: there is a tensor */
+    uint32_t effects_done;  /* nodes up to here have had their effects; later impure nodes belong to the part */
+    /* results, in the arena */
+    graph *graph;
+    int input_count;
+    const graph_id *inputs; /* values of g that are its inputs, in order */
+} graph_part;
+
+/* Equal parts of one graph, or of graphs built by the same calls, are equal by graph_hash. Raises DLC_INVALID_ARGUMENT where a part needs an
+ * input of g that is not known. */
+void graph_cut_part(lib_arena *arena, const graph *g, graph_part *part);
+
+/* A graph whose output is its input, of the tensor's element type and shape. */
+graph *graph_identity(lib_arena *arena, const DLTensor *like);
+
+#endif
