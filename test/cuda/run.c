@@ -4,6 +4,7 @@
 #include "test/cuda/host.h"
 
 #include <dlc/dlc.h>
+#include <dlc/eager.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -210,6 +211,47 @@ static void test_device_tensors(void **state) {
     assert_memory_equal(got.data, wanted.data, ROWS * WIDTH * sizeof(float));
     slot.managed->deleter(slot.managed);
     dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    host_end(&h);
+    assert_string_equal(f->driver->message, "");
+    assert_true(fakes_are_empty(f));
+}
+
+/* Tensors of the device in an eager graph: results are there, too, and are read into host memory. */
+static void test_eager_tensors(void **state) {
+    (void)state;
+    dlc_context *context;
+    matrix x, got;
+    fakes_reset(f);
+    cuda_host h = host_begin();
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    fill(&x, COLUMNS);
+    float most_wanted = 0, wanted[ROWS * COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        wanted[i] = -2 * x.data[i];
+        most_wanted = wanted[i] > most_wanted ? wanted[i] : most_wanted;
+    }
+    host_write(&h, h.x, x.data, ROWS * COLUMNS * sizeof(float));
+    put_on_device(&x, h.x);
+    dlc_graph *g;
+    assert_int_equal(dlc_eager_create(context, NULL, &g), DLC_OK);
+    dlc_value v = dlc_eager_borrow(g, &x.tensor), half = dlc_neg(v);
+    v = dlc_add(half, half);
+    assert_int_equal(dlc_eager_step(g, 1, &v), DLC_OK);
+    DLManagedTensorVersioned *there;
+    assert_int_equal(dlc_eager_get(g, v, &there), DLC_OK);
+    assert_int_equal(there->dl_tensor.device.device_type, kDLCUDA);
+    host_read(&h, got.data, (uintptr_t)there->dl_tensor.data, sizeof wanted);
+    assert_memory_equal(got.data, wanted, sizeof wanted);
+    describe(&got, COLUMNS);
+    assert_int_equal(dlc_eager_read(g, v, &got.tensor), DLC_OK);
+    assert_memory_equal(got.data, wanted, sizeof wanted);
+    double number;
+    dlc_value most = dlc_max(dlc_reduce_max(v, 0, NULL, false), dlc_scalar(g, DLC_F32, 0));
+    assert_int_equal(dlc_eager_number(g, most, &number), DLC_OK);
+    assert_true(number == (double)most_wanted);
+    dlc_graph_destroy(g);
+    there->deleter(there); /* after the graph, before the context */
     dlc_context_destroy(context);
     host_end(&h);
     assert_string_equal(f->driver->message, "");
@@ -471,6 +513,7 @@ int main(void) {
         cmocka_unit_test(test_host_tensors),
         cmocka_unit_test(test_strides_and_slots),
         cmocka_unit_test(test_device_tensors),
+        cmocka_unit_test(test_eager_tensors),
         cmocka_unit_test(test_control),
         TEST_ALL_ON_HOST,
         cmocka_unit_test(test_nothing),
