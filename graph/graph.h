@@ -84,7 +84,7 @@ struct graph {
     tir_pool *pool; /* shared by a graph and its sub-graphs */
     graph *parent;  /* sub-graphs: the enclosing graph */
     lib_vec(graph_node) nodes;
-    lib_vec(graph_value) values; /* [0] unused */
+    lib_vec(graph_value) values;       /* [0] unused */
     lib_vec(graph_constant) constants; /* each once */
     lib_map constants_by_identity;
     lib_vec(graph_id) inputs; /* values of `input` nodes, in order */

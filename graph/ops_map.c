@@ -481,7 +481,7 @@ static void reference_bit_cast(const graph_reference *r) {
 /* name, number and names of operands, dtypes, algebra, shape rule, tolerance in ulp, samples, doc. Results of integer
  * and bool dtype are exact whatever the tolerance. */
 #define MAP_TABLE(X)                                                                                                   \
-    X(neg, 1, "x", "number c64", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                              \
+    X(neg, 1, "x", "number c64", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                          \
       "-x; integers wrap (the lowest one is its own negative). StableHLO negate.")                                     \
     X(abs, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, 0, UNARY,                                              \
       "|x|; the lowest integer wraps to itself. StableHLO abs.")                                                       \
@@ -538,10 +538,11 @@ static void reference_bit_cast(const graph_reference *r) {
       "Number of bits that are set, of a negative number in two's complement. StableHLO popcnt.")                      \
     X(not, 1, "x", "bool int", GRAPH_INVOLUTION, graph_infer_map, 0, UNARY,                                            \
       "Logical not of bools, bitwise not of integers. StableHLO not.")                                                 \
-    X(add, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a + b; integers wrap. StableHLO add.")        \
-    X(sub, 2, "a b", "number c64", 0, graph_infer_map, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.")           \
-    X(mul, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a * b; integers wrap. StableHLO multiply.")   \
-    X(div, 2, "a b", "number c64", 0, graph_infer_map, 0.5, BINARY,                                                        \
+    X(add, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, 0.5, BINARY, "a + b; integers wrap. StableHLO add.")    \
+    X(sub, 2, "a b", "number c64", 0, graph_infer_map, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.")       \
+    X(mul, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, 0.5, BINARY,                                            \
+      "a * b; integers wrap. StableHLO multiply.")                                                                     \
+    X(div, 2, "a b", "number c64", 0, graph_infer_map, 0.5, BINARY,                                                    \
       "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.")                 \
     X(rem, 2, "a b", "number", 0, graph_infer_map, 0, BINARY,                                                          \
       "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.")                \
@@ -625,23 +626,25 @@ static const graph_op row_cast = {
     .scalar = scalar_cast,
     .reference = GRAPH_REFERENCE(reference_cast),
     .tolerance = 0.5,
-    .samples = "cast(T[17, 23], dtype=f32)\ncast(T[17, 23], dtype=f64)\ncast(T[17, 23], dtype=f16)\n"
-               "cast(T[17, 23], dtype=bf16)\ncast(T[17, 23], dtype=bool)\ncast(T[17, 23], dtype=i8)\n"
-               "cast(T[17, 23], dtype=u8)\ncast(T[17, 23], dtype=i32)\ncast(T[17, 23], dtype=i64)\n"
-               "cast(T[17, 23], dtype=i16)\ncast(T[17, 23], dtype=u16)\ncast(T[17, 23], dtype=u32)\n"
-               "cast(T[17, 23], dtype=u64)\ncast(T[17, 23], dtype=f8e4m3fn)\ncast(T[17, 23], dtype=f8e5m2)\n"
-               "cast(T[17, 23], dtype=f8e4m3fnuz)\ncast(T[17, 23], dtype=f8e5m2fnuz)\n"
-               "cast(T[17, 23], dtype=f8e4m3fn, saturate=true)\ncast(f32[17, 23], dtype=f8e5m2, saturate=true)\n"
-               "cast(f32[17, 23], dtype=f8e4m3fnuz, saturate=true)\ncast(f64[17, 23], dtype=f8e5m2fnuz, saturate=true)\n"
-               "cast(f16[17, 23], dtype=f8e5m2, saturate=true)\n"
-               "cast(T[], dtype=i32)\ncast(T[3, 0, 2], dtype=f32)\ncast(T[2, 1, 3, 1, 2, 5], dtype=f32)",
-    .doc = "x converted to another dtype, for every pair of them. To a float: one rounding, to nearest even; NaN stays "
-           "NaN; what rounds beyond the greatest number becomes infinity, in the dtypes without infinities (f8e4m3fn, "
-           "f8e4m3fnuz, f8e5m2fnuz) NaN, as infinity itself; -0 becomes 0 where there is none (fnuz). With saturate it "
-           "becomes the greatest number of a float of 8 bits, as infinity does, but in fnuz, where that is NaN. Float "
-           "to integer: truncated, then saturated; NaN gives 0. Integer to integer: modulo two to the number of bits. "
-           "i4 and u4 are integers as others are. A real number to c64 is its real part. Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
-           "saturate is that of ONNX Cast.",
+    .samples =
+        "cast(T[17, 23], dtype=f32)\ncast(T[17, 23], dtype=f64)\ncast(T[17, 23], dtype=f16)\n"
+        "cast(T[17, 23], dtype=bf16)\ncast(T[17, 23], dtype=bool)\ncast(T[17, 23], dtype=i8)\n"
+        "cast(T[17, 23], dtype=u8)\ncast(T[17, 23], dtype=i32)\ncast(T[17, 23], dtype=i64)\n"
+        "cast(T[17, 23], dtype=i16)\ncast(T[17, 23], dtype=u16)\ncast(T[17, 23], dtype=u32)\n"
+        "cast(T[17, 23], dtype=u64)\ncast(T[17, 23], dtype=f8e4m3fn)\ncast(T[17, 23], dtype=f8e5m2)\n"
+        "cast(T[17, 23], dtype=f8e4m3fnuz)\ncast(T[17, 23], dtype=f8e5m2fnuz)\n"
+        "cast(T[17, 23], dtype=f8e4m3fn, saturate=true)\ncast(f32[17, 23], dtype=f8e5m2, saturate=true)\n"
+        "cast(f32[17, 23], dtype=f8e4m3fnuz, saturate=true)\ncast(f64[17, 23], dtype=f8e5m2fnuz, saturate=true)\n"
+        "cast(f16[17, 23], dtype=f8e5m2, saturate=true)\n"
+        "cast(T[], dtype=i32)\ncast(T[3, 0, 2], dtype=f32)\ncast(T[2, 1, 3, 1, 2, 5], dtype=f32)",
+    .doc =
+        "x converted to another dtype, for every pair of them. To a float: one rounding, to nearest even; NaN stays "
+        "NaN; what rounds beyond the greatest number becomes infinity, in the dtypes without infinities (f8e4m3fn, "
+        "f8e4m3fnuz, f8e5m2fnuz) NaN, as infinity itself; -0 becomes 0 where there is none (fnuz). With saturate it "
+        "becomes the greatest number of a float of 8 bits, as infinity does, but in fnuz, where that is NaN. Float "
+        "to integer: truncated, then saturated; NaN gives 0. Integer to integer: modulo two to the number of bits. "
+        "i4 and u4 are integers as others are. A real number to c64 is its real part. Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
+        "saturate is that of ONNX Cast.",
 };
 
 static const graph_op row_bit_cast = {

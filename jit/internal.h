@@ -134,7 +134,7 @@ typedef struct jit_loop_port { /* what a loop needs of the place where it runs *
     dlc_status (*write)(void *user, void *to, const void *from, size_t size); /* from the host */
     dlc_status (*clear)(void *user, void *to, size_t size);
     dlc_status (*read)(void *user, const char *from, bool *value); /* waits for it */
-    dlc_status (*enclose)(void *user, bool begin); /* around all iterations; NULL: nothing to do */
+    dlc_status (*enclose)(void *user, bool begin);                 /* around all iterations; NULL: nothing to do */
 } jit_loop_port;
 /* pointers: room for those of the step's inputs and outputs. */
 dlc_status jit_run_loop(const jit_step *step, char **pointers, char *scratch, const jit_loop_port *port);

@@ -243,9 +243,8 @@ static void hash_tensor(region_hasher *hasher, const tir_tensor *t) {
 }
 
 static void hash_stage(region_hasher *hasher, const tir_stage *stage) {
-    const int64_t facts[] = {stage->kind,   stage->exact, stage->removed, stage->space,
-                             stage->reduce, stage->count, stage->fold,    stage->in_place,
-                             stage->bits};
+    const int64_t facts[] = {stage->kind,  stage->exact, stage->removed,  stage->space, stage->reduce,
+                             stage->count, stage->fold,  stage->in_place, stage->bits};
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) hash_integer(hasher, facts[i]);
     for (int i = 0; i < stage->space + stage->reduce; i++) {
         hash_expr(hasher, stage->axis[i].var);

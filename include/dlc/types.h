@@ -48,26 +48,26 @@ typedef enum dlc_status {
  * Integers of 4 bits lie two to a byte, the first in its low half, through all of a tensor in row-major order (as ONNX
  * packs them): n of them take (n + 1) / 2 bytes, and an odd one's high half is zero when libdlc writes it. Their tensors
  * are compact. c64 is a pair of f32, real part first. */
-#define DLC_DTYPE_TABLE(X)                                       \
-    X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                      \
-    X(DLC_I8, "i8", 8, kDLInt, 'i', 1)                           \
-    X(DLC_I16, "i16", 16, kDLInt, 'i', 1)                        \
-    X(DLC_I32, "i32", 32, kDLInt, 'i', 1)                        \
-    X(DLC_I64, "i64", 64, kDLInt, 'i', 1)                        \
-    X(DLC_U8, "u8", 8, kDLUInt, 'u', 1)                          \
-    X(DLC_U16, "u16", 16, kDLUInt, 'u', 1)                       \
-    X(DLC_U32, "u32", 32, kDLUInt, 'u', 1)                       \
-    X(DLC_U64, "u64", 64, kDLUInt, 'u', 1)                       \
-    X(DLC_F16, "f16", 16, kDLFloat, 'f', 1)                      \
-    X(DLC_BF16, "bf16", 16, kDLBfloat, 'f', 1)                   \
-    X(DLC_F32, "f32", 32, kDLFloat, 'f', 1)                      \
-    X(DLC_F64, "f64", 64, kDLFloat, 'f', 1)                      \
-    X(DLC_F8E4M3FN, "f8e4m3fn", 8, kDLFloat8_e4m3fn, 'f', 1)     \
-    X(DLC_F8E5M2, "f8e5m2", 8, kDLFloat8_e5m2, 'f', 1)           \
-    X(DLC_C64, "c64", 64, kDLComplex, 'c', 1)                    \
+#define DLC_DTYPE_TABLE(X)                                         \
+    X(DLC_BOOL, "bool", 8, kDLBool, 'b', 1)                        \
+    X(DLC_I8, "i8", 8, kDLInt, 'i', 1)                             \
+    X(DLC_I16, "i16", 16, kDLInt, 'i', 1)                          \
+    X(DLC_I32, "i32", 32, kDLInt, 'i', 1)                          \
+    X(DLC_I64, "i64", 64, kDLInt, 'i', 1)                          \
+    X(DLC_U8, "u8", 8, kDLUInt, 'u', 1)                            \
+    X(DLC_U16, "u16", 16, kDLUInt, 'u', 1)                         \
+    X(DLC_U32, "u32", 32, kDLUInt, 'u', 1)                         \
+    X(DLC_U64, "u64", 64, kDLUInt, 'u', 1)                         \
+    X(DLC_F16, "f16", 16, kDLFloat, 'f', 1)                        \
+    X(DLC_BF16, "bf16", 16, kDLBfloat, 'f', 1)                     \
+    X(DLC_F32, "f32", 32, kDLFloat, 'f', 1)                        \
+    X(DLC_F64, "f64", 64, kDLFloat, 'f', 1)                        \
+    X(DLC_F8E4M3FN, "f8e4m3fn", 8, kDLFloat8_e4m3fn, 'f', 1)       \
+    X(DLC_F8E5M2, "f8e5m2", 8, kDLFloat8_e5m2, 'f', 1)             \
+    X(DLC_C64, "c64", 64, kDLComplex, 'c', 1)                      \
     X(DLC_F8E4M3FNUZ, "f8e4m3fnuz", 8, kDLFloat8_e4m3fnuz, 'f', 1) \
     X(DLC_F8E5M2FNUZ, "f8e5m2fnuz", 8, kDLFloat8_e5m2fnuz, 'f', 1) \
-    X(DLC_I4, "i4", 4, kDLInt, 'i', 1)                           \
+    X(DLC_I4, "i4", 4, kDLInt, 'i', 1)                             \
     X(DLC_U4, "u4", 4, kDLUInt, 'u', 1)
 
 typedef enum dlc_dtype {

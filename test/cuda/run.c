@@ -510,20 +510,13 @@ static void test_threads(void **state) {
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_tensors),
-        cmocka_unit_test(test_strides_and_slots),
-        cmocka_unit_test(test_device_tensors),
-        cmocka_unit_test(test_eager_tensors),
-        cmocka_unit_test(test_control),
-        TEST_ALL_ON_HOST,
-        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_views_of_constants),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_memory_ends),
-        cmocka_unit_test(test_any_memory),
-        cmocka_unit_test(test_compile_threads),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_host_tensors),   cmocka_unit_test(test_strides_and_slots),
+        cmocka_unit_test(test_device_tensors), cmocka_unit_test(test_eager_tensors),
+        cmocka_unit_test(test_control),        TEST_ALL_ON_HOST,
+        cmocka_unit_test(test_nothing),        cmocka_unit_test(test_views_of_constants),
+        cmocka_unit_test(test_failures),       cmocka_unit_test(test_memory_ends),
+        cmocka_unit_test(test_any_memory),     cmocka_unit_test(test_compile_threads),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
