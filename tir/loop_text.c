@@ -680,7 +680,7 @@ tir_kernel *tir_kernel_parse(lib_arena *arena, lib_lexer *lexer) {
     tir_pool *pool = LIB_NEW(arena, tir_pool);
     tir_pool_init(pool, arena);
     lib_lexer_expect(lexer, "kernel");
-    parser p = {.lexer = lexer, .names = {find_variable, find_buffer, &p}};
+    parser p = {.lexer = lexer, .names = {.variable = find_variable, .tensor = find_buffer, .user = &p}};
     p.kernel = tir_kernel_new(arena, pool, lib_lexer_name(lexer));
     parse_header(&p);
     int64_t repeat_end = 0;

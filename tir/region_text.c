@@ -513,7 +513,7 @@ static void parse_line(parser *p, const char *word) {
 tir_region *tir_region_parse(lib_arena *arena, tir_pool *pool, lib_lexer *lexer) {
     if (lexer->at == lexer->start) lib_lexer_next(lexer); /* a fresh lexer has no token yet */
     lib_lexer_expect(lexer, "region");
-    parser p = {.lexer = lexer, .names = {find_variable, find_tensor, &p}};
+    parser p = {.lexer = lexer, .names = {.variable = find_variable, .tensor = find_tensor, .user = &p}};
     p.region = tir_region_new(arena, pool, lib_lexer_name(lexer));
     p.region->excess_precision = lib_lexer_accept(lexer, "excess");
     if (lib_lexer_accept(lexer, "params")) {
