@@ -75,7 +75,7 @@ DLC_API dlc_status dlc_eager_read(dlc_graph *graph, dlc_value value, DLTensor *i
 DLC_API dlc_status dlc_eager_number(dlc_graph *graph, dlc_value value, double *number);
 /* The end of a step: evaluates values[count], makes them values of a graph that holds nothing else, and frees everything else:
  * nodes, constants, tensors, sub-graphs. The array gets the new values; all older ones, in other variables too, are from now on
- * refused as those of a destroyed graph. Programs stay, and functions of dlc_custom_register. After an error all is as after dlc_eager_evaluate. */
+ * refused as those of a destroyed graph; texts of dlc_value_dim go, too. Programs stay, and functions of dlc_custom_register. After an error all is as after dlc_eager_evaluate. */
 DLC_API dlc_status dlc_eager_step(dlc_graph *graph, int count, dlc_value *values);
 
 /* ---- tracing --------------------------------------------------------------------------------------------------------- */
