@@ -268,7 +268,7 @@ needs_tir     := $(call layers,tir lib)
 needs_targets := $(call layers,targets tir lib)
 needs_cpu     := $(call layers,targets tir lib)
 needs_graph   := $(reference_objects) $(call layers,graph tir lib)
-needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements random shape stats)
+needs_bench   := $(patsubst %,$(OUT)/bench/%.o,elements last random shape stats)
 folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
 $(foreach f,$(filter test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
@@ -441,6 +441,7 @@ define help_text
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
   make examples       build/release/bin/*               make bench     measure; bench-short: a sample
   make peers          what to compare with in make bench     make plots    of the last make bench
+  make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
   make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
   make install        PREFIX DESTDIR LIBDIR             make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken

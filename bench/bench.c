@@ -1,17 +1,20 @@
 /* The benchmark: reads cases, has each measured, prints tables and writes JSON lines. See README.md for how to read the result. */
 #include "bench/figures.h"
 #include "bench/graphs.h"
+#include "bench/last.h"
 #include "bench/random.h"
 #include "bench/summary.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 typedef struct options {
-    const char *filter, *json_directory;
+    const char *filter, *json_directory,
+        *last; /* last: the file of the last run; NULL: bench/last.txt when it is there */
     bool list, graphs, figures, sets, random;
     uint64_t seed;
     int thread_counts[BENCH_MAX_THREADS], thread_count_count;
@@ -27,18 +30,14 @@ typedef struct session {
     int outcome_count;
     bench_shape random[BENCH_RANDOM_SHAPES];
     bool kept; /* all promises so far */
+    char machine[160];
+    bench_last last; /* without cases: nothing to compare with */
 } session;
 
 /* ---- the session ------------------------------------------------------------------------------------------------------------- */
 
-static void print_machine(FILE *json) {
-    char line[256], model[160] = "unknown";
+static void print_machine(const char *model, FILE *json) {
     double load = 0;
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file && fgets(line, sizeof line, file))
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':'))
-            snprintf(model, sizeof model, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
-    if (file) fclose(file);
     if (getloadavg(&load, 1) != 1) load = 0;
     printf("%s, %ld processors, load %.2f%s; libdlc %s\n", model, sysconf(_SC_NPROCESSORS_ONLN), load,
            load > 0.5 ? " (busy: expect spread)" : "", dlc_version());
@@ -102,6 +101,29 @@ static void tell_share(double wall, double used, FILE *json) {
     fprintf(json, "{\"processor_share\":%.4g}\n", share);
 }
 
+/* Times alone fail no run. What seems to have fallen is measured twice more, as what disturbed a case will not do so three times. */
+static void compare_with_last(session *s, bench_outcome *outcomes, int count) {
+    bench_arena *arena = &s->arena;
+    char why[400];
+    if (s->last.count == 0 || count == 0) return;
+    if (!bench_last_comparable(&s->last, s->machine, &arena->roofs, why, sizeof why)) {
+        printf("not compared with the run of %s: %s\n", s->last.date, why);
+        return;
+    }
+    for (int again = 0; again < 2; again++)
+        for (int i = 0; i < count; i++) {
+            bench_outcome other;
+            if (!bench_last_fallen(&s->last, &outcomes[i]) ||
+                !bench_case_run(arena, outcomes[i].shape, (bench_rivals){0}, &other))
+                continue;
+            if (other.seconds < outcomes[i].seconds)
+                outcomes[i].seconds = other.seconds, outcomes[i].roof = other.roof, outcomes[i].fma = other.fma;
+            bench_outcome_release(&other);
+        }
+    int fell = bench_last_print(&s->last, outcomes, count, arena->json);
+    printf("%d of %d cases fell by more than 5 %% since the run of %s\n\n", fell, count, s->last.date);
+}
+
 static void run_threads(session *s, int threads) {
     bench_arena *arena = &s->arena;
     double start = bench_now(), used = processor_seconds();
@@ -125,6 +147,7 @@ static void run_threads(session *s, int threads) {
         s->kept &= bench_sets_print(arena, first, s->outcome_count - begin);
         printf("\n");
     }
+    compare_with_last(s, first, s->outcome_count - begin);
     if (threads == 1) tell_share(bench_now() - start, processor_seconds() - used, arena->json);
     dlc_context_destroy(arena->context);
     dlc_context_destroy(arena->alone);
@@ -139,6 +162,34 @@ static FILE *open_json(const options *o, const char *name) {
     exit(2);
 }
 
+static void open_last(session *s) {
+    const char *path = s->options->last ? s->options->last : "bench/last.txt";
+    FILE *file = fopen(path, "r");
+    if (!file && !s->options->last) return;
+    if (!file || !bench_last_read(&s->last, file)) {
+        fprintf(stderr, "cannot read %s: expected what --keep writes\n", path);
+        exit(2);
+    }
+    fclose(file);
+}
+
+/* The run that wrote this cases.json, in few lines, for a later one to be compared with. */
+static int keep_run(const char *path) {
+    bench_last last = {0};
+    struct stat facts;
+    char date[16] = "unknown";
+    FILE *file = fopen(path, "r");
+    if (file && fstat(fileno(file), &facts) == 0) strftime(date, sizeof date, "%Y-%m-%d", gmtime(&facts.st_mtime));
+    bool good = file && bench_last_from_json(&last, file, date);
+    if (good)
+        bench_last_write(&last, stdout);
+    else
+        fprintf(stderr, "cannot read %s: expected the cases.json of a run\n", path);
+    if (file) fclose(file);
+    bench_last_release(&last);
+    return good ? 0 : 2;
+}
+
 static int run_all(const options *o) {
     session s = {.options = o, .arena.settings = &o->settings, .kept = true};
     bench_random_shapes(o->seed, s.random);
@@ -146,7 +197,9 @@ static int run_all(const options *o) {
     s.outcomes = calloc((size_t)(o->shape_count * o->thread_count_count + 1), sizeof *s.outcomes);
     if (!s.outcomes) abort();
     arena->json = open_json(o, "cases");
-    print_machine(arena->json);
+    bench_machine_name(s.machine, sizeof s.machine);
+    print_machine(s.machine, arena->json);
+    open_last(&s);
     arena->peer_count = bench_peers_load(arena->peers, arena->json);
     for (int i = 0; i < o->thread_count_count && o->shape_count; i++) run_threads(&s, o->thread_counts[i]);
     bench_summary(s.outcomes, s.outcome_count, arena->peers, arena->peer_count, arena->json);
@@ -161,6 +214,7 @@ static int run_all(const options *o) {
     int failures = arena->failures;
     for (int i = 0; i < s.outcome_count; i++) bench_outcome_release(&s.outcomes[i]);
     free(s.outcomes);
+    bench_last_release(&s.last);
     return failures || !reached || !s.kept;
 }
 
@@ -193,6 +247,8 @@ static const char usage[] =
     "  --json DIRECTORY  write cases.json and figures.json there\n"
     "  --figures         measure the promised figures too, and fail when one is missed\n"
     "  --sets            tell how far the promised ratios are kept, and fail when one is missed\n"
+    "  --last FILE       the run to compare with (default bench/last.txt, when it is there)\n"
+    "  --keep FILE       print the run that wrote this cases.json as such a file, and stop\n"
     "PEERS=onednn,openblas,onnxruntime,libxsmm,fftw,onednn2,openblas_system names the peers, "
     "PEERS=none leaves them out.\n";
 
@@ -229,6 +285,10 @@ int main(int argc, char **argv) {
             o.settings.samples = atoi(next), i++;
         else if (strcmp(word, "--json") == 0 && next)
             o.json_directory = next, i++;
+        else if (strcmp(word, "--last") == 0 && next)
+            o.last = next, i++;
+        else if (strcmp(word, "--keep") == 0 && next)
+            return keep_run(next);
         else if (strcmp(word, "--child") == 0 && next)
             return bench_child(next);
         else if (word[0] != '-')

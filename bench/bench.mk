@@ -105,7 +105,7 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 # ---- the programs --------------------------------------------------------------------------------------------------------
 
-bench_parts   := bench cases contest elements figures graphs levels measure ours peers random roof sets shape stats summary
+bench_parts   := bench cases contest elements figures graphs last levels measure ours peers random roof sets shape stats summary
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 
@@ -135,6 +135,12 @@ bench: bench-build
 	@$(call bench_run,$(if $(FILTER),,--random) bench/shapes.txt bench/variants.txt); $(bench_see_inside)
 bench-short: bench-build
 	@$(bench_run); $(bench_see_inside)
+
+# The last run becomes the one that later ones are compared with; whole runs only.
+.PHONY: bench-keep
+bench-keep: bench-build
+	@test -r $(BUILD)/bench/cases.json || { echo "$(BUILD)/bench/cases.json is missing: 'make bench' writes it." >&2; exit 1; }
+	$(Q)$(OUT)/bench/bench --keep $(BUILD)/bench/cases.json > $(BUILD)/bench/last.txt && mv $(BUILD)/bench/last.txt bench/last.txt
 
 # From the JSON lines of the last run.
 .PHONY: plots
