@@ -120,8 +120,7 @@ static void compare_with_last(session *s, bench_outcome *outcomes, int count) {
                 outcomes[i].seconds = other.seconds, outcomes[i].roof = other.roof, outcomes[i].fma = other.fma;
             bench_outcome_release(&other);
         }
-    int fell = bench_last_print(&s->last, outcomes, count, arena->json);
-    printf("%d of %d cases fell by more than 5 %% since the run of %s\n\n", fell, count, s->last.date);
+    bench_last_print(&s->last, outcomes, count, arena->json);
 }
 
 static void run_threads(session *s, int threads) {

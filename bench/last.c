@@ -164,22 +164,27 @@ bool bench_last_comparable(const bench_last *last, const char *machine, const be
     return false;
 }
 
-const bench_last_case *bench_last_fallen(const bench_last *last, const bench_outcome *now) {
-    for (int i = 0; i < last->count; i++) {
-        const bench_last_case *then = &last->cases[i];
-        if (then->threads != now->threads || strcmp(then->text, now->shape->text) != 0) continue;
-        bool slower = then->seconds < KEPT_SPEED * now->seconds;
-        bool lower = then->share <= 0 || now->roof / now->seconds < KEPT_SPEED * then->share;
-        return slower && lower ? then : NULL;
-    }
+static const bench_last_case *find(const bench_last *last, const bench_outcome *now) {
+    for (int i = 0; i < last->count; i++)
+        if (last->cases[i].threads == now->threads && strcmp(last->cases[i].text, now->shape->text) == 0)
+            return &last->cases[i];
     return NULL;
 }
 
+const bench_last_case *bench_last_fallen(const bench_last *last, const bench_outcome *now) {
+    const bench_last_case *then = find(last, now);
+    if (!then) return NULL;
+    bool slower = then->seconds < KEPT_SPEED * now->seconds;
+    bool lower = then->share <= 0 || now->roof / now->seconds < KEPT_SPEED * then->share;
+    return slower && lower ? then : NULL;
+}
+
 int bench_last_print(const bench_last *last, const bench_outcome *outcomes, int count, FILE *json) {
-    int fell = 0;
+    int fell = 0, known = 0;
     for (int i = 0; i < count; i++) {
         const bench_outcome *now = &outcomes[i];
         const bench_last_case *then = bench_last_fallen(last, now);
+        known += find(last, now) != NULL;
         if (!then) continue;
         if (fell++ == 0)
             printf("%-96s thr %10s %10s %6s %7s %7s\n", "fell by more than 5 % since the last run", "then us", "now us",
@@ -189,5 +194,6 @@ int bench_last_print(const bench_last *last, const bench_outcome *outcomes, int 
         fprintf(json, "{\"fell\":\"%s\",\"threads\":%d,\"then_seconds\":%.9g,\"now_seconds\":%.9g,\"since\":\"%s\"}\n",
                 now->shape->text, now->threads, then->seconds, now->seconds, last->date);
     }
+    printf("%d of %d cases fell by more than 5 %% since the run of %s\n\n", fell, known, last->date);
     return fell;
 }

@@ -37,7 +37,7 @@ bool bench_last_comparable(const bench_last *last, const char *machine, const be
 /* The case as it was when it has fallen by more than 5 %, NULL otherwise. Both its time and its share of the roof must have fallen: the time
  * alone does with the machine's clock, the share alone with a bandwidth that was measured anew. */
 const bench_last_case *bench_last_fallen(const bench_last *last, const bench_outcome *now);
-/* A line for each that fell; their number. */
+/* A line for each that fell, then how many of those that the last run has; their number. */
 int bench_last_print(const bench_last *last, const bench_outcome *outcomes, int count, FILE *json);
 
 #endif

@@ -118,6 +118,15 @@ static bool embedding(line l) {
 static bool resized(line l) {
     return kind(l, "move") && named(l, "resize");
 }
+static bool recurrent_one(line l) { /* one sequence: vectors times matrices */
+    return kind(l, "recurrent") && bench_number(l.shape, "b", 1) == 1;
+}
+static bool recurrent_batch(line l) { /* near the peak: nobody can be half as fast again */
+    return kind(l, "recurrent") && !recurrent_one(l);
+}
+static bool top_k(line l) { /* sorts among them: k is all */
+    return kind(l, "row") && named(l, "topk");
+}
 static bool everything(line l) {
     return l.shape != NULL;
 }
@@ -162,6 +171,9 @@ static const set sets[] = {
     {"transpose, concat, pad, gather", moves, BENCH_COPY, NULL, {0.8, 0.5}, {0.95, 0.7}, 0},
     {"embedding gather", embedding, BENCH_COPY, NULL, {0.8, 0.8}, {0.95, 0.9}, 0},
     {"resize", resized, NAMED_PEER, "onnxruntime", {2, 1.5}, {4, 2}, 0},
+    {"LSTM, GRU, one sequence", recurrent_one, NAMED_PEER, "onnxruntime", {1.5, 1.5}, {2, 2}, 0},
+    {"LSTM, GRU, batches", recurrent_batch, NAMED_PEER, "onnxruntime", {0, 0}, {0, 0}, 0},
+    {"sort, top-k", top_k, NAMED_PEER, "onnxruntime", {1.0, 1.0}, {2, 1.2}, 0},
     {"two threads, above 50 MFLOP", everything, BENCH_ALONE, NULL, {1.85, 1.85}, {1.95, 1.9}, 0},
 };
 enum { SETS = sizeof sets / sizeof *sets };
