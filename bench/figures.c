@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- small programs to measure with ------------------------------------------------------------------------------------------- */
@@ -426,6 +427,76 @@ static double compile_version(void) {
     return worst_compilation(true);
 }
 
+/* ---- long graphs: x [8, 16] through about `nodes` nodes ------------------------------------------------------------------------------ */
+
+/* Layers with the same weights: matmul, relu, add, neg. */
+static dlc_value chain_of_layers(dlc_graph *g, dlc_value x, int nodes) {
+    dlc_value w = weights(g, 2, (int64_t[]){16, 16}), y = x;
+    for (int i = 0; i < nodes; i += 4) y = dlc_neg(dlc_add(dlc_relu(dlc_matmul(y, w)), x));
+    return y;
+}
+
+/* Of maps alone: what fusion may take into one kernel is without end. */
+static dlc_value chain_of_maps(dlc_graph *g, dlc_value x, int nodes) {
+    (void)g;
+    dlc_value y = x;
+    for (int i = 0; i < nodes; i += 4) y = dlc_tanh(dlc_add(dlc_mul(y, x), dlc_exp(x)));
+    return y;
+}
+
+/* A constant of its own in each link. */
+static dlc_value chain_of_constants(dlc_graph *g, dlc_value x, int nodes) {
+    static const int64_t shape[2] = {8, 16};
+    dlc_value y = x;
+    float values[8 * 16];
+    for (int i = 0; i < nodes; i += 3) {
+        for (int k = 0; k < 8 * 16; k++) values[k] = (float)k * 0.1f + (float)i;
+        y = dlc_add(dlc_mul(dlc_constant(g, DLC_F32, 2, shape, values), x), y);
+    }
+    return y;
+}
+
+/* Seconds of processor for building, compiling and preparing; -1: failed. */
+static double prepare_seconds(dlc_value (*build)(dlc_graph *, dlc_value, int), int nodes) {
+    static const int64_t shape[2] = {8, 16};
+    const int64_t *shapes[1] = {shape};
+    model m = {.status = DLC_OK};
+    m.status = dlc_context_create(NULL, &m.context);
+    if (!m.status) m.status = dlc_graph_create(m.context, &m.graph);
+    if (m.status) return failed(&m);
+    clock_t start = clock();
+    dlc_value x = dlc_input(m.graph, "x", DLC_F32, 2, (dlc_dim[]){{8, NULL}, {16, NULL}});
+    dlc_output(m.graph, "y", build(m.graph, x, nodes));
+    m.status = dlc_compile(m.context, m.graph, NULL, &m.program);
+    if (!m.status) m.status = dlc_prepare(m.program, shapes, (int[]){2}, 1);
+    double seconds = m.status ? failed(&m) : (double)(clock() - start) / CLOCKS_PER_SEC;
+    close_model(&m);
+    return seconds;
+}
+
+/* Time for a graph of twice as many nodes, medians of three taken in turns; the worst of three graphs at two sizes. */
+static double compile_doubled(void) {
+    static dlc_value (*const graphs[])(dlc_graph *, dlc_value, int) = {chain_of_layers, chain_of_maps,
+                                                                       chain_of_constants};
+    static const int sizes[] = {12500, 50000};
+    double worst = 0;
+    for (int i = 0; i < 6; i++) {
+        double once[3], twice[3];
+        int nodes = sizes[i % 2];
+        if (i % 2 == 0 && prepare_seconds(graphs[i / 2], 100) < 0) return -1; /* what only the first one pays */
+        for (int run = 0; run < 3; run++) {
+            once[run] = prepare_seconds(graphs[i / 2], nodes);
+            twice[run] = prepare_seconds(graphs[i / 2], 2 * nodes);
+            if (once[run] < 0 || twice[run] < 0) return -1;
+        }
+        double ratio = bench_median(twice, 3) / bench_median(once, 3);
+        if (getenv("BENCH_TELL"))
+            fprintf(stderr, "graph %d, %d nodes: %.3f s, twice as many: %.3f s\n", i / 2, nodes, once[1], twice[1]);
+        if (ratio > worst) worst = ratio;
+    }
+    return worst;
+}
+
 /* Run-time memory of attention over 16 Ki tokens, over the bytes of its inputs. */
 static double attention_arena(void) {
     enum { TOKENS = 16384, DIM = 64 };
@@ -537,6 +608,8 @@ static const struct {
     {"warm start from disk: all of binding, a kernel, ms", "warm-bind", warm_binding, 3, 0, 0, NULL, false},
     {"first answer for new sizes of a transformer block, over 2 x steady + 1 ms", "answers", first_answers, 3, 1, 0.5,
      NULL, false},
+    {"graphs of up to 10^5 nodes: time of 2N nodes over that of N", "doubled", compile_doubled, 1, 2.2, 2.05, NULL,
+     false},
     {"context to first result (linear + relu), ms", "first", first_linear, 15, 25, 10, NULL, false},
     {"context to first result (digits network), ms", "first-digits", first_digits, 15, 0, 0, NULL, false},
     {"1,000 shapes, one program, 16 MiB cache: growth, MB", "shapes", growth_shapes, 1, 4, 1, NULL, false},
