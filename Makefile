@@ -36,9 +36,11 @@ VERSION     := $(SOVERSION).$(call version_part,MINOR).$(call version_part,PATCH
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wconversion
 SANITIZE_asan  := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 SANITIZE_tsan  := -fsanitize=thread
+SANITIZE_libfuzzer := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 CFLAGS_release := -O2 -g1
 CFLAGS_debug   := -O0 -g -DDLC_DEBUG_BUILD=1
 CFLAGS_asan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_asan) -fno-omit-frame-pointer
+CFLAGS_libfuzzer := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_libfuzzer) -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_tsan) -fno-omit-frame-pointer
 
 include_targets := $(sort interp $(TARGETS))
@@ -87,7 +89,7 @@ sources    := $(lib_src) $(tir_src) $(graph_src) $(target_src) $(jit_src)
 objects    := $(sources:%.c=$(OUT)/%.o) $(OUT)/gen/ops_api.o $(OUT)/gen/build_id.o
 
 # test/<layer>/x.c is a program, unless x.h stands beside it: then it is linked into the programs of its folder.
-all_test_src := $(filter-out test/fuzz/%,$(wildcard test/*/*.c))
+all_test_src := $(filter-out test/fuzz/% test/libfuzzer/%,$(wildcard test/*/*.c))
 test_support := $(foreach f,$(all_test_src),$(if $(wildcard $(f:.c=.h)),$(f)))
 test_src     := $(filter-out $(test_support),$(all_test_src))
 ifeq ($(filter cpu,$(TARGETS)),)
@@ -183,7 +185,7 @@ lib: $(OUT)/libdlc.so $(OUT)/libdlc.a $(OUT)/libdlc-compiler
 # LLVM's symbols stay inside: a host may have an LLVM of its own.
 $(OUT)/libdlc.map: $(OUT)/configuration
 	@printf '{ global: dlc_*; local: *; };\n' > $@
-ifeq ($(filter asan tsan,$(MODE)),)
+ifeq ($(filter asan tsan libfuzzer,$(MODE)),)
 no_undefined := -Wl,-z,defs
 endif
 # Packed relocations save 2 MB where linker and C library know them.
@@ -242,7 +244,7 @@ $(OUT)/reference/%.o: %.c $(OUT)/configuration
 	$(call say,CC,$< (reference))
 	$(Q)$(CC) $(CPPFLAGS_ALL) -DDLC_REFERENCE=1 $(CFLAGS_ALL) -MMD -MP -c $< -o $@
 
-program_objects := $(patsubst %.c,$(OUT)/%.o,$(all_test_src) $(wildcard test/fuzz/*.c test/cuda/fake/*.c) $(example_src) $(bench_src))
+program_objects := $(patsubst %.c,$(OUT)/%.o,$(all_test_src) $(wildcard test/fuzz/*.c test/libfuzzer/*.c test/cuda/fake/*.c) $(example_src) $(bench_src))
 $(program_objects): | $(GEN)/dlc/ops.h
 $(OUT)/test/%.o: CPPFLAGS_ALL += -Itest
 $(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
@@ -331,6 +333,20 @@ T    ?= 60
 SEED ?= 1
 fuzz: $(OUT)/test/fuzz/fuzz
 	DLC_SEED=$(SEED) $(OUT)/test/fuzz/fuzz $(T)
+
+# libFuzzer on what reads bytes of others, T seconds each; all of it is built by clang, with coverage and sanitizers.
+CLANG ?= clang-19
+libfuzzer_bins := $(patsubst %.c,$(OUT)/%,$(wildcard test/libfuzzer/*.c))
+$(libfuzzer_bins): $(OUT)/%: $(OUT)/%.o $(all_layers)
+	$(call say,LINK,$@)
+	$(Q)$(call link_internal,-fsanitize=fuzzer)
+.PHONY: libfuzzer libfuzzer-run
+libfuzzer:
+	@command -v $(firstword $(CLANG)) >/dev/null || { echo "$(CLANG) is missing: the package clang-19 has it," \
+	    "CLANG=... names another clang with libFuzzer." >&2; exit 1; }
+	@$(MAKE) MODE=libfuzzer CC='$(CLANG)' T=$(T) libfuzzer-run
+libfuzzer-run: $(libfuzzer_bins)
+	@test/libfuzzer/run $(OUT)/libfuzzer $(T) $^
 
 # Golden tests rewrite what they expect. Review the difference like code.
 bless: $(filter $(OUT)/test/golden/%,$(test_bins))
@@ -439,6 +455,7 @@ define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
+  make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
   make examples       build/release/bin/*               make bench     measure; bench-short: a sample
   make peers          what to compare with in make bench     make plots    of the last make bench
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
