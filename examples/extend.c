@@ -176,7 +176,7 @@ int main(void) {
     dlc_context *context;
     dlc_program *program = NULL;
     for (int i = 0; i < OUTPUTS * INPUTS; i++) w[i] = (float)((i * 29) % 53) / 53.0f - 0.5f;
-    for (int i = 0; i < OUTPUTS; i++) b[i] = (float)i / OUTPUTS - 0.5f;
+    for (int i = 0; i < OUTPUTS; i++) b[i] = (float)i / (float)OUTPUTS - 0.5f;
     if (dlc_context_create(NULL, &context) != DLC_OK) return failed(NULL, "context");
     if (register_all(context, &clamped, &asked) != DLC_OK) return failed(context, "register");
     dlc_graph *graph = build(context, w, b);
