@@ -383,6 +383,17 @@ static void print_reference_index(void) {
     }
 }
 
+/* Can a gradient pass: is there an operand that may be floating-point, and a result that is no comparison? */
+static bool is_differentiable(const graph_op *op) {
+    const char *dtypes = op->dtypes ? op->dtypes : "any";
+    bool floats = strchr(dtypes, 'f') || strstr(dtypes, "number") || strstr(dtypes, "any") || strstr(dtypes, "all");
+    return op->max_inputs != 0 && floats && op->infer != graph_infer_compare;
+}
+
+static const char *gradient_text(const graph_op *op, bool written) {
+    return written ? "yes" : is_differentiable(op) ? "not yet" : "none";
+}
+
 static void print_reference_row(const graph_op *op) {
     char name[64];
     printf("\n### %s\n\n", op->name);
@@ -397,7 +408,7 @@ static void print_reference_row(const graph_op *op) {
     printf("%s\n\n", op->doc ? op->doc : "");
     printf("Element types: %s.", op->dtypes ? op->dtypes : "any");
     if (op->operands && *op->operands) printf(" Operands: `%s`.", op->operands);
-    printf("\n");
+    printf(" Gradients: vjp %s, jvp %s.\n", gradient_text(op, op->vjp != NULL), gradient_text(op, op->jvp != NULL));
     if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
         printf("| %s | %s | %s%s%s |\n", safe(spec->name, name),
