@@ -342,7 +342,7 @@ $(libfuzzer_bins): $(OUT)/%: $(OUT)/%.o $(all_layers)
 	$(Q)$(call link_internal,-fsanitize=fuzzer)
 .PHONY: libfuzzer libfuzzer-run
 libfuzzer:
-	@command -v $(firstword $(CLANG)) >/dev/null || { echo "$(CLANG) is missing: the package clang-19 has it," \
+	@command -v $(firstword $(CLANG)) >/dev/null || { echo "$(CLANG) is missing: the packages clang-19 and libclang-rt-19-dev have it," \
 	    "CLANG=... names another clang with libFuzzer." >&2; exit 1; }
 	@$(MAKE) MODE=libfuzzer CC='$(CLANG)' T=$(T) libfuzzer-run
 libfuzzer-run: $(libfuzzer_bins)

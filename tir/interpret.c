@@ -322,6 +322,7 @@ static void flow_taint(frame *f, const tir_instruction *i) {
     v[i->target] = (value)
 
 static void run_code(frame *f, const tir_code_list *list) {
+    if (!list->count) return; /* also no data */
     uint64_t *const v = f->values;
     const tir_instruction *i = list->data, *end = i + list->count;
     for (; i < end; i++) {

@@ -43,9 +43,8 @@ static void write_parts(const char *folder, const char *name) {
 }
 
 static void fill_cache(const char *folder) {
-    static const char text[] =
-        "graph {\n input x: f32[7, 20]\n input w: f32[20, 9]\n y = softmax(x, axis=1)\n"
-        " z = contract(y, w, lhs_contract=[1], rhs_contract=[0])\n e = erf(z)\n output \"e\" = e\n}\n";
+    static const char text[] = "graph {\n input x: f32[7, 20]\n input w: f32[20, 9]\n y = softmax(x, axis=1)\n"
+                               " z = matmul(y, w)\n e = erf(z)\n output \"e\" = e\n}\n";
     static const int64_t x[] = {7, 20}, w[] = {20, 9};
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *context;
