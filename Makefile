@@ -317,7 +317,7 @@ test-long: | setup-test
 	@$(MAKE) check-long TEST_SECONDS=3600
 	@$(MAKE) fuzz T=600
 asan: | setup-test
-	@DLC_TEST_SHARE=7 $(MAKE) MODE=asan check-programs TEST_SECONDS=1200
+	@DLC_TEST_SHARE=10 $(MAKE) MODE=asan check-programs TEST_SECONDS=1200
 tsan: | setup-test
 	@$(MAKE) MODE=tsan check-tsan TEST_SECONDS=1200
 

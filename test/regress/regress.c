@@ -55,12 +55,13 @@ int main(void) {
 #endif
     int count = scandir("test/regress", &entry, is_text, alphasort);
     if (count <= 0) return 77;
+    int every = getenv("DLC_TEST_SHARE") ? 3 : 1, taken = 0; /* under sanitizers, where all would take minutes */
     struct CMUnitTest *tests = calloc((size_t)count, sizeof *tests);
     if (!tests) return 1;
-    for (int i = 0; i < count; i++)
-        tests[i] =
+    for (int i = 0; i < count; i += every)
+        tests[taken++] =
             (struct CMUnitTest){.name = entry[i]->d_name, .test_func = test_text, .initial_state = entry[i]->d_name};
-    int failed = _cmocka_run_group_tests("regress", tests, (size_t)count, open_legs, close_legs);
+    int failed = _cmocka_run_group_tests("regress", tests, (size_t)taken, open_legs, close_legs);
     for (int i = 0; i < count; i++) free(entry[i]);
     free(entry);
     free(tests);
