@@ -89,15 +89,15 @@ static void retire(dlc_program *program, _Atomic(jit_plan *) *entry) {
     atomic_fetch_add_explicit(&program->context->plan_evictions, 1, memory_order_relaxed);
 }
 
-/* Among `count` entries from `first` on, around the end. NULL: all are empty. */
-static _Atomic(jit_plan *) *oldest_of(dlc_program *program, uint64_t first, uint32_t count) {
+/* Among `count` entries from `first` on, around the end, without `but`. NULL: there is no other. */
+static _Atomic(jit_plan *) *oldest_of(dlc_program *program, uint64_t first, uint32_t count, const jit_plan *but) {
     _Atomic(jit_plan *) *oldest = NULL;
     uint64_t oldest_use = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         _Atomic(jit_plan *) *entry = &program->table[(first + i) & (program->table_size - 1)];
         jit_plan *plan = atomic_load_explicit(entry, memory_order_relaxed);
         uint64_t use = plan ? atomic_load_explicit(&plan->last_use, memory_order_relaxed) : UINT64_MAX;
-        if (use >= oldest_use) continue;
+        if (use >= oldest_use || plan == but) continue;
         oldest = entry;
         oldest_use = use;
     }
@@ -110,10 +110,10 @@ static bool drain(dlc_program *program) {
 }
 
 /* Plans pin kernels, so a full cache empties by retiring plans. As long as readers hold what was retired, more of it frees nothing:
- * a few are enough. The newest stays. */
-static void respect_budget(dlc_program *program) {
+ * a few are enough. The newest stays, since its builder is yet to use it: uses have no order within a tick. */
+static void respect_budget(dlc_program *program, const jit_plan *newest) {
     for (int held = 0; held < 2 && program->plan_count > 1 && jit_cache_over_budget(program->context);) {
-        retire(program, oldest_of(program, 0, program->table_size));
+        retire(program, oldest_of(program, 0, program->table_size, newest));
         if (!drain(program)) held++;
     }
 }
@@ -166,18 +166,18 @@ static void insert_plan(dlc_program *program, jit_plan *plan) {
                               memory_order_relaxed);
         replace(program, before, plan);
         drain(program);
-        respect_budget(program);
+        respect_budget(program, plan);
         return;
     }
     while (program->plan_count >= program->context->plan_entries)
-        retire(program, oldest_of(program, 0, program->table_size));
+        retire(program, oldest_of(program, 0, program->table_size, NULL));
     _Atomic(jit_plan *) *entry = NULL;
     for (uint32_t i = 0; i < PROBES && !entry; i++) {
         _Atomic(jit_plan *) *at = &program->table[(plan->hash + i) & (program->table_size - 1)];
         if (!atomic_load_explicit(at, memory_order_relaxed)) entry = at;
     }
     if (!entry) {
-        entry = oldest_of(program, plan->hash, PROBES);
+        entry = oldest_of(program, plan->hash, PROBES, NULL);
         retire(program, entry);
     }
     uint64_t tick = atomic_fetch_add_explicit(&program->tick, 1, memory_order_relaxed) + 1;
@@ -185,7 +185,7 @@ static void insert_plan(dlc_program *program, jit_plan *plan) {
     atomic_store(entry, plan);
     program->plan_count++;
     drain(program);
-    respect_budget(program);
+    respect_budget(program, plan);
 }
 
 /* ---- building: without the mutex, since it takes long and calls the host (progress, log, clock). Shapes that a thread binds are

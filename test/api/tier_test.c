@@ -20,7 +20,8 @@ typedef struct host {
     dlc_allocator allocator;
     atomic_int lines;
     char last[512];
-    atomic_bool late; /* time flies on other threads */
+    atomic_bool late;  /* time flies on other threads */
+    atomic_bool stuck; /* time stands still there: they wait */
     _Atomic uint64_t now;
 } host;
 
@@ -33,6 +34,7 @@ static void count_line(void *user, const char *line) {
 
 static uint64_t flying_clock(void *user) {
     host *h = user;
+    while (atomic_load(&h->stuck) && !pthread_equal(pthread_self(), main_thread)) usleep(1000);
     bool late = atomic_load(&h->late) && !pthread_equal(pthread_self(), main_thread);
     return atomic_fetch_add(&h->now, late ? UINT64_C(100000000000) : 1000);
 }
@@ -142,6 +144,42 @@ static void test_on_purpose(void **state) {
     run_exact(context, program, 8, 4);
     dlc_program_destroy(program);
     close_host(&h, context);
+}
+
+/* Two generic plans, then the second one's shapes on purpose, while the background waits: how many bytes there are before, and how many
+ * plans a run of these shapes then makes. */
+static uint64_t prepare_second(size_t cache_bytes, int64_t m, uint64_t *before) {
+    host h;
+    dlc_context *context = open_host(&h, "interp");
+    dlc_context_destroy(context);
+    h.options.cache_bytes = cache_bytes;
+    context = open_context("interp", &h.options);
+    atomic_store(&h.stuck, true);
+    dlc_program *program = exact_program(context, NULL);
+    const int64_t shape[2] = {8, m};
+    run_exact(context, program, 4, m);
+    run_exact(context, program, 8, m);
+    run_exact(context, program, 4, m); /* used as lately as the other one */
+    *before = statistics(context).cache_bytes;
+    OK(context, dlc_prepare(program, (const int64_t *[]){shape}, (int[]){2}, 1));
+    uint64_t built = statistics(context).plan_builds;
+    run_exact(context, program, 8, m);
+    built = statistics(context).plan_builds - built;
+    atomic_store(&h.stuck, false);
+    dlc_program_destroy(program);
+    close_host(&h, context);
+    return built;
+}
+
+/* What was just bound stays, though it took another plan's place and the cache is full by it. */
+static void test_full(void **state) {
+    (void)state;
+    for (int64_t m = 1; m < 9; m++) {
+        uint64_t bytes, again;
+        assert_int_equal(prepare_second(0, m, &bytes), 0);
+        assert_int_equal(prepare_second((size_t)bytes + 64, m, &again), 0);
+        assert_int_equal(again, bytes);
+    }
 }
 
 /* A program that goes away while it is being compiled for; contexts, likewise. */
@@ -286,7 +324,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_swap),    cmocka_unit_test(test_on_purpose), cmocka_unit_test(test_destroy),
         cmocka_unit_test(test_failure), cmocka_unit_test(test_cancel),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_fork),    cmocka_unit_test(test_full),
     };
     return cmocka_run_group_tests_name("tiers", tests, NULL, NULL);
 }
