@@ -52,6 +52,26 @@ void jit_front_free(dlc_program *program) {
     release(program->context, atomic_exchange(&program->front, NULL));
 }
 
+static graph_id argument_of(const graph_region *region, uint32_t a) {
+    return a < region->input_count ? region->inputs[a] : region->outputs[a - region->input_count];
+}
+
+static bool is_aligned_alike(const jit_build *build, const graph_region *region, const jit_front_known *known) {
+    for (uint32_t a = 0; a < region->input_count + region->output_count; a++)
+        if (known->alignments[a] != jit_alignment(build, argument_of(region, a), 1)) return false;
+    return true;
+}
+
+static void make_known(jit_build *build, const graph_region *region, int updates, jit_front_known *known) {
+    lib_arena *arena = &build->front->arena;
+    uint32_t count = region->input_count + region->output_count;
+    if (!known->alignments) known->alignments = LIB_NEW_ARRAY(arena, int32_t, count + 1);
+    for (uint32_t a = 0; a < count; a++) known->alignments[a] = jit_alignment(build, argument_of(region, a), 1);
+    known->computation = jit_region_build(build, arena, region);
+    known->updates = updates;
+    known->key = jit_region_key(build->program, arena, known->computation, &known->own);
+}
+
 tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own) {
     jit_front *front = build->front;
     uint32_t r = (uint32_t)(region - build->regions.data);
@@ -62,11 +82,8 @@ tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_k
     }
     if (!front->known) front->known = LIB_NEW_ARRAY(&front->arena, jit_front_known, build->regions.count + 1);
     jit_front_known *known = &front->known[r];
-    if (!known->computation || known->updates != build->updates[r]) {
-        known->computation = jit_region_build(build, &front->arena, region);
-        known->updates = build->updates[r];
-        known->key = jit_region_key(build->program, &front->arena, known->computation, &known->own);
-    }
+    if (!known->computation || known->updates != build->updates[r] || !is_aligned_alike(build, region, known))
+        make_known(build, region, build->updates[r], known);
     *key = known->key;
     *own = known->own;
     return known->computation;

@@ -35,6 +35,7 @@ typedef struct jit_scratch { /* arena space that one region needs while it runs 
 typedef struct jit_front_known { /* of one region */
     tir_region *computation;     /* NULL: not made yet */
     int updates;                 /* as build->updates was then */
+    int32_t *alignments;         /* as jit_alignment said then: of the inputs, then of the outputs */
     jit_key key;
     jit_own own;
 } jit_front_known;
@@ -171,6 +172,9 @@ void jit_share_maps(jit_build *build);
 graph_id jit_home(const jit_build *build, graph_id value, int64_t *offset);
 /* The region's computation; one that updates in place says so. */
 tir_region *jit_region_build(jit_build *build, lib_arena *arena, const graph_region *region);
+/* What kernels may take for granted of a value's address, at least that of an element: it depends on the sizes at hand, which decide
+ * where values lie that are part of another. */
+int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element);
 /* When values have their places: which buffers of the host may be one. */
 void jit_plan_donation(jit_build *build);
 

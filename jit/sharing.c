@@ -188,8 +188,8 @@ void jit_find_sharing(jit_build *build) {
     if (alias) link_updates(build, producer);
 }
 
-/* What kernels may take for granted of a value's address. Branches get theirs from outside. */
-static int32_t alignment_of(const jit_build *build, graph_id value, int32_t element) {
+/* Branches get theirs from outside. */
+int32_t jit_alignment(const jit_build *build, graph_id value, int32_t element) {
     const target_runtime *runtime = build->program->context->target->runtime;
     int32_t alignment = runtime && !build->given ? runtime->alignment : element;
     int64_t offset;
@@ -205,7 +205,7 @@ tir_region *jit_region_build(jit_build *build, lib_arena *arena, const graph_reg
         if (tensor->argument < 0) continue;
         graph_id value = tensor->argument < out->inputs ? region->inputs[tensor->argument]
                                                         : region->outputs[tensor->argument - out->inputs];
-        tensor->alignment = alignment_of(build, value, tensor->alignment);
+        tensor->alignment = jit_alignment(build, value, tensor->alignment);
     }
     int updated = build->updates[region - build->regions.data];
     if (updated) tir_region_update_in_place(out, updated - 1);
@@ -227,7 +227,7 @@ void jit_share_maps(jit_build *build) {
         for (uint32_t o = 0; o < region->output_count; o++)
             for (uint32_t i = 0; i < region->input_count && !build->links[region->outputs[o]].base; i++) {
                 graph_id from = region->inputs[i], to = region->outputs[o], home = jit_home(build, from, NULL);
-                if (alignment_of(build, from, 1) < alignment_of(build, to, 1))
+                if (jit_alignment(build, from, 1) < jit_alignment(build, to, 1))
                     continue; /* which its kernel relies on */
                 if (!kernel_shares(kernel, (int)i, (int)o) || !dies_at(build, r, from) || !build->produced[home])
                     continue;

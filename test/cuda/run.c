@@ -507,6 +507,38 @@ static void test_threads(void **state) {
     assert_true(fakes_are_empty(f));
 }
 
+/* Sizes that are parameters decide where parts of a value lie, and with that what their kernels may rely on: a kernel for a part at a
+ * multiple of many bytes is not used for one that lies elsewhere. */
+static void test_alignment(void **state) {
+    (void)state;
+    dlc_context *context;
+    dlc_graph *g;
+    dlc_program *program;
+    fakes_reset(f);
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    assert_int_equal(dlc_graph_create(context, &g), DLC_OK);
+    dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
+    assert_int_equal(dlc_symbol_varies(g, "rows", 1, 64, 1), DLC_OK);
+    dlc_value sums = dlc_cumulative_sum(x, 0, false, false);
+    dlc_value parts[2] = {sums, dlc_cumulative_sum(sums, 0, false, true)};
+    dlc_output(g, "y", dlc_concat(2, parts, 0));
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+    dlc_graph_destroy(g);
+    const int64_t rows[3] = {16, 5, 32};
+    uint64_t builds[3];
+    for (int i = 0; i < 3; i++) {
+        const int64_t shape[2] = {rows[i], COLUMNS};
+        assert_int_equal(dlc_prepare(program, (const int64_t *[]){shape}, (int[]){2}, 1), DLC_OK);
+        dlc_statistics s = DLC_STATISTICS_INIT;
+        dlc_context_statistics(context, &s);
+        builds[i] = s.kernel_builds;
+    }
+    assert_true(builds[1] > builds[0]);
+    assert_int_equal(builds[2], builds[1]);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 int main(void) {
     host_open();
     const struct CMUnitTest tests[] = {
@@ -517,6 +549,7 @@ int main(void) {
         cmocka_unit_test(test_failures),       cmocka_unit_test(test_memory_ends),
         cmocka_unit_test(test_any_memory),     cmocka_unit_test(test_compile_threads),
         cmocka_unit_test(test_names),          cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_alignment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
