@@ -21,7 +21,8 @@ extern char **environ;
 enum { IDLE_HELPERS = 16, DEFAULT_SECONDS = 300, SLICE_MS = 50 };
 
 typedef struct helper {
-    pid_t process;
+    pid_t process; /* 0: its end is known already */
+    pid_t parent;  /* who started it, and waits for its end */
     int connection;
     int errors; /* a file in memory: what it writes to its standard error */
 } helper;
@@ -66,22 +67,21 @@ dlc_status cpu_isolation_open(target_device *device, const char *path, lib_error
                     isolation->path, strerror(errno));
 }
 
-static void end_helper(const struct cpu_isolation *isolation, helper *h, int *status) {
-    *status = 0;
+static void end_helper(helper *h) {
     close(h->connection);
-    if (isolation->owner == getpid()) {
+    if (h->process && h->parent == getpid()) {
         kill(h->process, SIGKILL); /* of a process that has ended: nothing */
-        while (waitpid(h->process, status, 0) < 0 && errno == EINTR) continue;
+        while (waitpid(h->process, NULL, 0) < 0 && errno == EINTR) continue;
     }
     close(h->errors);
     h->process = 0;
+    h->connection = -1;
 }
 
 void cpu_isolation_close(target_device *device) {
     struct cpu_isolation *isolation = device->isolation;
-    int ignored;
     if (!isolation) return;
-    for (int i = 0; i < isolation->idle_count; i++) end_helper(isolation, &isolation->idle[i], &ignored);
+    for (int i = 0; i < isolation->idle_count; i++) end_helper(&isolation->idle[i]);
     lib_mutex_destroy(&isolation->mutex);
     lib_release(&device->allocator, isolation, sizeof *isolation, 16);
     device->isolation = NULL;
@@ -115,6 +115,7 @@ static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h,
     if (!refused || pair[0] >= 0) refused = spawn(isolation->path, pair[1], errors, &h->process);
     if (pair[1] >= 0) close(pair[1]);
     if (!refused) {
+        h->parent = getpid();
         h->connection = pair[0];
         h->errors = errors;
         return DLC_OK;
@@ -177,24 +178,31 @@ static bool speaks_of_memory(const char *words) {
            strstr(words, "length_error");
 }
 
+/* Whether it runs; *status is that of its end, 0 where somebody else has waited for it. Once ended, its number may be another's. */
+static bool still_runs(helper *h, int *status) {
+    *status = 0;
+    pid_t ended = h->process ? waitpid(h->process, status, WNOHANG) : -1;
+    if (ended != 0) h->process = 0;
+    return ended == 0;
+}
+
 /* What became of it, as a status. */
 static dlc_status bury(exchange *x, lib_error *error) {
     char words[400], how[64] = "went silent";
     int status;
     last_words(&x->helper, words, sizeof words);
-    bool running = waitpid(x->helper.process, &status, WNOHANG) == 0;
+    bool running = still_runs(&x->helper, &status);
     if (running && !x->timed_out && !x->cancelled) { /* it closed its end, and is about to be gone */
         const struct timespec moment = {.tv_nsec = 1000000};
         for (int i = 0; i < 200 && running; i++) {
             nanosleep(&moment, NULL);
-            running = waitpid(x->helper.process, &status, WNOHANG) == 0;
+            running = still_runs(&x->helper, &status);
         }
         last_words(&x->helper, words, sizeof words);
     }
-    int ignored;
     if (!running && WIFSIGNALED(status)) snprintf(how, sizeof how, "ended by signal %d", WTERMSIG(status));
     if (!running && WIFEXITED(status)) snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
-    end_helper(x->device->isolation, &x->helper, &ignored);
+    end_helper(&x->helper);
     if (x->cancelled) return lib_fail(error, DLC_CANCELLED, "compilation was cancelled");
     if (x->timed_out)
         return lib_fail(error, DLC_BUDGET_EXCEEDED, "the compiler's process took too long and was stopped%s%s",
@@ -261,31 +269,31 @@ static dlc_status take_helper(exchange *x, lib_error *error) {
     if (isolation->owner == getpid()) {
         for (;;) {
             bool any = false;
-            int ignored;
             lib_mutex_lock(&isolation->mutex);
             if ((any = isolation->idle_count > 0)) x->helper = isolation->idle[--isolation->idle_count];
             lib_mutex_unlock(&isolation->mutex);
             if (!any) break;
             struct pollfd state = {.fd = x->helper.connection, .events = POLLIN};
             if (poll(&state, 1, 0) == 0) return DLC_OK; /* it has nothing to say, and is there */
-            end_helper(isolation, &x->helper, &ignored);
+            end_helper(&x->helper);
         }
     }
     LIB_TRY(start_helper(isolation, &x->helper, error));
     dlc_status status = greet(x, error);
-    int ignored;
-    if (status != DLC_OK && x->helper.process) end_helper(isolation, &x->helper, &ignored);
+    if (status != DLC_OK && x->helper.connection >= 0) end_helper(&x->helper);
     return status;
 }
 
 static void give_helper(exchange *x) {
     struct cpu_isolation *isolation = x->device->isolation;
-    int ignored;
-    lib_mutex_lock(&isolation->mutex);
-    bool keep = isolation->idle_count < IDLE_HELPERS && isolation->owner == getpid();
-    if (keep) isolation->idle[isolation->idle_count++] = x->helper;
-    lib_mutex_unlock(&isolation->mutex);
-    if (!keep) end_helper(isolation, &x->helper, &ignored);
+    bool keep = isolation->owner == getpid(); /* else the mutex may be held for ever */
+    if (keep) {
+        lib_mutex_lock(&isolation->mutex);
+        keep = isolation->idle_count < IDLE_HELPERS;
+        if (keep) isolation->idle[isolation->idle_count++] = x->helper;
+        lib_mutex_unlock(&isolation->mutex);
+    }
+    if (!keep) end_helper(&x->helper);
 }
 
 static char *print_kernels(lib_arena *arena, int count, const tir_kernel *const *kernels, size_t *size,
@@ -322,7 +330,7 @@ static dlc_status exchange_kernels(target_device *device, const target_budget *b
         request.memory = budget ? budget->memory : 0;
         request.size = size;
         status = ask(&x, &request, text, size, NULL, bytes, &own);
-        if (x.helper.process) give_helper(&x);
+        if (x.helper.connection >= 0) give_helper(&x);
     }
     lib_arena_free(&arena);
     return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", own.message);

@@ -1,6 +1,8 @@
 /* isolate_compiler as a host sees it, and budgets that end in a status. What a helper can do wrong is in test/cpu/isolate.c. */
 #include "api/support.h"
 
+#include <errno.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void run_dense(dlc_context *context, dlc_program *program, int64_t n, float *out) {
@@ -131,10 +133,32 @@ static void test_together(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+/* A forked child starts compilers of its own, and leaves none of them unwaited for. */
+static void test_fork(void **state) {
+    (void)state;
+    dlc_context *context = isolated((dlc_context_options)DLC_CONTEXT_OPTIONS_INIT);
+    if (!context) skip();
+    dlc_program *program = dense_program(context, "n");
+    float out[64 * 4];
+    run_dense(context, program, 3, out);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        run_dense(context, program, 5, out);
+        _exit(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    run_dense(context, program, 5, out);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results),       cmocka_unit_test(test_missing),  cmocka_unit_test(test_impostor),
-        cmocka_unit_test(test_memory_budget), cmocka_unit_test(test_together),
+        cmocka_unit_test(test_memory_budget), cmocka_unit_test(test_together), cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests_name("isolation and budgets", tests, NULL, NULL);
 }
