@@ -243,22 +243,31 @@ static uint32_t reflect_columns(matrix_fold *f, const tir_expr *extent) {
     tir_expr unit = tir_select(pool, tir_eq(pool, j, tir_add(pool, n, i)), one, zero);
     tir_expr given = tir_region_load_guarded(c->region, c->operand[0], index, tir_lt(pool, j, n), unit);
     uint32_t now = tir_stage_value(c->region, stage, first_or(f, given, load2(f, f->state[0], i, j)), 0, 0);
-    stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m);
+    stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m); /* over its largest element, the column's squares are in range */
     tir_expr below = load2(f, now, f->axis[free], f->t);
+    below = tir_max(pool, below, tir_unary(pool, TIR_NEG, below));
     below = tir_select(pool, tir_le(pool, f->t, f->axis[free]), below, zero);
+    uint32_t most = tir_stage_reduce(c->region, stage, TIR_MAX, below);
+    stage = open_step(f, TIR_MAP, 1, &m, 0, NULL);
+    i = f->axis[free];
+    tir_expr largest = load0(f, most), share = tir_div(pool, load2(f, now, i, f->t), largest);
+    tir_expr nothing = tir_or(pool, tir_lt(pool, i, f->t), tir_eq(pool, largest, zero));
+    uint32_t scaled = tir_stage_value(c->region, stage, tir_select(pool, nothing, zero, share), 0, 0);
+    stage = open_step(f, TIR_REDUCE, 0, NULL, 1, &m);
+    below = load1(f, scaled, f->axis[free]);
     uint32_t square = tir_stage_contract(c->region, stage, below, below);
     stage =
         open_step(f, TIR_MAP, 0, NULL, 0, NULL); /* where the column goes: to the far side, so that nothing cancels */
-    tir_expr pivot = load2(f, now, f->t, f->t), norm = tir_unary(pool, TIR_SQRT, load0(f, square));
+    tir_expr pivot = load1(f, scaled, f->t), norm = tir_unary(pool, TIR_SQRT, load0(f, square));
     tir_expr aim = tir_select(pool, tir_lt(pool, zero, pivot), tir_unary(pool, TIR_NEG, norm), norm);
     uint32_t target = tir_stage_value(c->region, stage, aim, 0, 0);
     stage = open_step(f, TIR_MAP, 0, NULL, 0, NULL);
-    tir_expr length = tir_sub(pool, load0(f, square), tir_mul(pool, load2(f, now, f->t, f->t), load0(f, target)));
+    tir_expr length = tir_sub(pool, load0(f, square), tir_mul(pool, load1(f, scaled, f->t), load0(f, target)));
     tir_expr inverse = tir_select(pool, tir_eq(pool, length, zero), zero, tir_div(pool, one, length));
     uint32_t factor = tir_stage_value(c->region, stage, inverse, 0, 0);
     stage = open_step(f, TIR_MAP, 1, &m, 0, NULL);
     i = f->axis[free];
-    tir_expr value = load2(f, now, i, f->t);
+    tir_expr value = load1(f, scaled, i);
     value = tir_select(pool, tir_eq(pool, i, f->t), tir_sub(pool, value, load0(f, target)), value);
     uint32_t normal = tir_stage_value(c->region, stage, tir_select(pool, tir_lt(pool, i, f->t), zero, value), 0, 0);
     stage = open_step(f, TIR_REDUCE, 1, &extent[1], 1, &m);
@@ -695,7 +704,7 @@ static const graph_op row_qr = {
     .doc =
         "a = q r for each matrix of a [..., m, n]: q [..., m, k] with orthonormal columns, r [..., k, n] upper triangular, k the "
         "smaller of m and n. The diagonal of r is not negative, which determines both where the first k columns are "
-        "independent. By reflections; squares of a column's elements must not overflow. For small matrices: a step for each "
+        "independent. By reflections. For small matrices: a step for each "
         "column. NumPy linalg.qr (reduced), with that choice of signs.",
 };
 
