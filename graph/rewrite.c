@@ -345,13 +345,15 @@ static graph_id replace_named(const graph_definition *definition, const graph_ma
 
 typedef struct rewriting {
     const graph_definition *const *rules;
+    graph_match *match; /* of the rule at hand */
     uint32_t nodes_most;
     bool changed;
 } rewriting;
 
 static bool apply(graph_walk *walk, const graph_definition *rule, const graph_node *node) {
     rewriting *r = walk->user;
-    graph_match *m = LIB_NEW(walk->to->arena, graph_match);
+    graph_match *m = r->match;
+    m->values = m->attributes = 0;
     m->g = walk->to;
     m->root = walk->map[node->first];
     if (!match_value(m, rule->rule->pattern, m->root)) return false;
@@ -384,6 +386,7 @@ graph *graph_apply_rules(lib_arena *arena, const graph *g) {
     rewriting r = {.rules = graph_registry_list(arena, g->registry, GRAPH_RULE)};
     const graph *now = g;
     if (!*r.rules) return (graph *)(uintptr_t)g;
+    r.match = LIB_NEW(arena, graph_match);
     r.nodes_most = g->nodes.count < (uint32_t)1 << 26 ? g->nodes.count * GROWTH + GROWTH_LEAST : UINT32_MAX;
     for (int round = 0; round < ROUNDS_MAX; round++) {
         r.changed = false;
