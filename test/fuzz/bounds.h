@@ -284,6 +284,13 @@ static inline bound bound_fft(const bound_row *r) {
     return y;
 }
 
+/* A contraction, passes, or a convolution of twice as many points: sums of all points times numbers up to 1. */
+static inline bound bound_dft(const bound_row *r) {
+    double points = fmax((double)bound_dim(r->g, r->x, (int)bound_attribute(r, "axis")->integer),
+                         (double)bound_attribute(r, "length")->integer);
+    return bound_sum(r, 64 * fmax(points, 1), r->in[0].magnitude, r->in[0].error, r->in[0].special, false);
+}
+
 /* Steps are the same arithmetic everywhere, but for the sums of qr; what they make of an error is not known. */
 static inline bound bound_matrix(const bound_row *r) {
     bound y = {.magnitude = INFINITY, .special = true};
@@ -549,6 +556,7 @@ static inline bound bound_node(lib_arena *arena, const bound_row *r) {
     if (bound_is(r, "reduce_window average_pool max_pool")) return bound_window(r);
     if (class_ == GRAPH_REDUCE || bound_is(r, "mean")) return bound_reduce(r);
     if (bound_is(r, "fft")) return bound_fft(r);
+    if (bound_is(r, "dft")) return bound_dft(r);
     if (bound_is(r, "triangular_solve cholesky qr jacobi")) return bound_matrix(r);
     if (class_ == GRAPH_CONTRACT || bound_is(r, "dot matmul linear einsum convolution_transposed"))
         return bound_contract(r);
