@@ -468,6 +468,8 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
     return last;
 }
 
+enum { MOST_PAD = 32 }; /* bytes of a row in shared memory */
+
 /* Copies for the next steps are under way while one is computed, as far ahead as does not cost blocks of a multiprocessor.
  * 1: not at all. */
 static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
@@ -475,7 +477,8 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     int64_t points[CUDA_SIDES] = {1, 1, 1, 1}, stages = MOST;
     const int64_t rounds = cuda_ceil_div(t->axis[t->stepped].extent, t->axis[t->stepped].lo);
     for (int a = 0; a < t->space; a++) points[t->axis[a].side] *= tile_of(&t->axis[a]);
-    const int64_t stage = t->steps * ((points[CUDA_SIDE_M] + 4) * t->bytes[0] + points[CUDA_SIDE_N] * t->bytes[1]);
+    const int64_t stage =
+        t->steps * (points[CUDA_SIDE_M] * t->bytes[0] + points[CUDA_SIDE_N] * t->bytes[1] + 2 * MOST_PAD);
     for (int side = 0; side < 2; side++) { /* what computes something is no copy */
         const tir_stage *copy = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
         if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return 1;
@@ -557,70 +560,176 @@ static bool is_sum_axis(const cuda_tile *t, const char *name) {
 
 /* A copy: threads go over the axes in the order of the shared memory, the last ones first, so that they store side by side; each moves
  * a vector along the axis in which the source lies side by side. If that is one of the sum, rows become columns: elements that
- * can be copied asynchronously go one by one, by lanes that read parts of rows of 32 bytes, to rows that are shifted by a vector. */
-static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const char *at) {
-    enum { ASYNC = 4, ROW_LANES = 8 };
-    const char *copy = t->copy[which];
-    const int s = cuda_stage_named(r, copy);
+ * can be copied asynchronously go one by one, by lanes that read parts of rows of 32 bytes, to rows that are padded;
+ * where no pad keeps the stores in different banks, by lanes that store side by side. */
+enum { ROW_LANES = 8 };
+
+typedef struct copy_plan {
+    int axes, along, last; /* axes; that of the source's rows, and that of the copy's */
+    bool turned, elements; /* rows become columns; one by one */
+    int64_t size, pad;
+    bool across; /* neighbouring lanes store side by side, though the source's rows lie the other way */
+    bool own[TIR_MAX_AXES];
+    int64_t extent[TIR_MAX_AXES], vector[TIR_MAX_AXES], lanes[TIR_MAX_AXES];
+} copy_plan;
+
+static bool splits_lanes(const copy_plan *p, int a) {
+    const int64_t vectors = cuda_ceil_div(p->extent[a], p->vector[a]);
+    return p->lanes[a] > 1 && vectors > p->lanes[a];
+}
+
+static void share_lanes(cuda_rules *r, const cuda_tile *t, int which, copy_plan *p) {
+    enum { ASYNC = 4 };
+    const int s = cuda_stage_named(r, t->copy[which]);
     const tir_stage *stage = &r->region->stages.data[s];
-    int64_t size, left = t->threads;
-    const int along = cuda_contiguous_axis(r, s, &size);
-    const bool turned = along >= 0 && is_sum_axis(t, stage->axis[along].name), elements = turned && size >= ASYNC;
-    const char *lane[TIR_MAX_AXES] = {NULL}, *turn[TIR_MAX_AXES] = {NULL}, *run = NULL;
-    if (elements) left /= ROW_LANES;
+    *p = (copy_plan){.axes = stage->space};
+    p->along = cuda_contiguous_axis(r, s, &p->size);
+    if (p->along < 0) p->size = t->bytes[which];
+    p->turned = p->along >= 0 && is_sum_axis(t, stage->axis[p->along].name);
+    p->elements = p->turned && p->size >= ASYNC;
+    int64_t left = p->elements ? t->threads / ROW_LANES : t->threads;
     for (int last = 1; last >= 0; last--)
-        for (int a = stage->space - 1; a >= 0; a--) {
+        for (int a = p->axes - 1; a >= 0; a--) {
             cuda_side side;
-            const char *rest = stage->axis[a].name;
-            int64_t extent = copied(t, rest, &side);
-            if ((side == (which ? CUDA_SIDE_N : CUDA_SIDE_M)) != (last == 1)) continue;
-            if (a == along && !elements && size < 16 && extent % (16 / size) == 0) {
-                const int64_t vector = 16 / size;
-                const char *whole = rest;
-                run = loop_name(r, "run", a);
-                if (extent > vector) {
-                    rest = loop_name(r, "rest", a);
-                    tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, whole, (long long)vector,
-                                     rest, run);
-                } else {
-                    run = rest, rest = NULL;
-                }
-                extent /= vector;
+            const int64_t extent = copied(t, stage->axis[a].name, &side), all = cuda_extent(r, &stage->axis[a]);
+            const bool row = a == p->along && p->elements;
+            p->own[a] = side == (which ? CUDA_SIDE_N : CUDA_SIDE_M);
+            if (p->own[a] != (last == 1)) continue;
+            p->extent[a] = all >= 1 ? cuda_least(extent, all) : extent;
+            p->vector[a] = 1;
+            if (a == p->along && !row && p->size < 16 && extent % (16 / p->size) == 0) p->vector[a] = 16 / p->size;
+            p->lanes[a] = cuda_least(cuda_power_above(extent / p->vector[a]), row ? ROW_LANES : left);
+            if (!row) left /= p->lanes[a];
+            if (p->own[a] && a > p->last) p->last = a;
+        }
+}
+
+/* An access of a warp: a thread of each loop, the quickest first. */
+typedef struct lane_loop {
+    int64_t extent, valid, stride; /* in bytes */
+} lane_loop;
+
+/* Turns beyond the first of a store by all threads, as the interpreter counts them. */
+static int64_t bank_conflicts(const lane_loop *loops, int count, int64_t bytes) {
+    enum { BANKS = 32, WORD = 4 };
+    const int64_t part = bytes <= WORD ? TIR_WARP : bytes <= 2 * WORD ? TIR_WARP / 2 : TIR_WARP / 4;
+    int64_t threads = 1, found = 0;
+    for (int i = 0; i < count; i++) threads *= loops[i].extent;
+    for (int64_t first = 0; first < threads; first += part) {
+        int64_t words[BANKS][BANKS], most = 1;
+        int64_t used[BANKS] = {0};
+        for (int64_t n = first; n < cuda_least(first + part, threads); n++) {
+            int64_t rest = n, address = 0;
+            bool valid = true;
+            for (int i = 0; i < count; rest /= loops[i++].extent) {
+                valid = valid && rest % loops[i].extent < loops[i].valid;
+                address += rest % loops[i].extent * loops[i].stride;
             }
-            if (!rest) continue;
-            int64_t lanes = cuda_least(cuda_power_above(extent), a == along && elements ? ROW_LANES : left);
-            if (extent > lanes && lanes > 1) {
+            for (int64_t word = address / WORD; valid && word * WORD < address + bytes; word++) {
+                const int64_t bank = word % BANKS;
+                int64_t k = 0;
+                while (k < used[bank] && words[bank][k] != word) k++;
+                if (k == used[bank] && k < BANKS) words[bank][used[bank]++] = word;
+                if (used[bank] > most) most = used[bank];
+            }
+        }
+        found += most - 1;
+    }
+    return found;
+}
+
+static int64_t store_conflicts(const copy_plan *p) {
+    int64_t stride[TIR_MAX_AXES], next = p->size;
+    lane_loop loops[TIR_MAX_AXES];
+    int count = 0;
+    for (int last = 1; last >= 0; last--)
+        for (int a = p->axes - 1; a >= 0; a--) {
+            if (p->own[a] != (last == 1)) continue;
+            stride[a] = next;
+            next = a == p->last && last ? p->extent[a] * next + p->pad : p->extent[a] * next;
+        }
+    for (int part = 2; part >= 0; part--)
+        for (int a = p->axes - 1; a >= 0; a--) {
+            const bool row = a == p->along && p->elements && !p->across;
+            if (p->lanes[a] == 1 || (part == 2 ? !row : row || p->own[a] != (part == 1))) continue;
+            const int64_t vectors = cuda_ceil_div(p->extent[a], p->vector[a]);
+            loops[count++] = (lane_loop){splits_lanes(p, a) ? p->lanes[a] : cuda_least(vectors, p->lanes[a]), vectors,
+                                         stride[a] * p->vector[a]};
+        }
+    return bank_conflicts(loops, count, p->size * p->vector[p->last]);
+}
+
+/* The pad, and the lanes, with which stores meet in the fewest banks; what is read as a vector stays aligned. */
+static void choose_pad(const cuda_tile *t, int which, copy_plan *p) {
+    int64_t lo = 1, best = -1;
+    for (int a = 0; a < t->space; a++)
+        if (t->axis[a].side == (which ? CUDA_SIDE_N : CUDA_SIDE_M) && t->axis[a].lo > lo) lo = t->axis[a].lo;
+    const int64_t word = lo * p->size < 4 ? 4 : lo * p->size, unit = p->vector[p->last] > 1 ? 16 : word,
+                  usual = p->turned ? 16 : 0;
+    copy_plan chosen = *p;
+    for (int across = 0; across <= p->elements; across++)
+        for (int64_t pad = -unit; pad <= MOST_PAD; pad += unit) {
+            if (pad < 0 && usual % unit) continue;
+            p->across = across, p->pad = pad < 0 ? usual : pad;
+            const int64_t conflicts = store_conflicts(p);
+            if (best >= 0 && conflicts >= best) continue;
+            best = conflicts, chosen = *p;
+        }
+    *p = chosen;
+}
+
+static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const char *at) {
+    const char *copy = t->copy[which];
+    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, copy)];
+    copy_plan p;
+    share_lanes(r, t, which, &p);
+    choose_pad(t, which, &p);
+    const char *lane[TIR_MAX_AXES] = {NULL}, *turn[TIR_MAX_AXES] = {NULL}, *run = NULL;
+    for (int last = 1; last >= 0; last--)
+        for (int a = p.axes - 1; a >= 0; a--) {
+            cuda_side side;
+            const char *rest = stage->axis[a].name, *whole = rest;
+            const int64_t extent = copied(t, rest, &side);
+            if (p.own[a] != (last == 1)) continue;
+            if (p.vector[a] > 1 && extent > p.vector[a]) {
+                rest = loop_name(r, "rest", a), run = loop_name(r, "run", a);
+                tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, whole, (long long)p.vector[a],
+                                 rest, run);
+            } else if (p.vector[a] > 1) {
+                run = rest;
+                continue;
+            }
+            if (p.lanes[a] > 1 && extent / p.vector[a] > p.lanes[a]) {
                 turn[a] = loop_name(r, "turn", a), lane[a] = loop_name(r, "lane", a);
-                tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, rest, (long long)lanes, turn[a],
-                                 lane[a]);
-            } else if (lanes > 1) {
+                tir_schedule_add(r->schedule, "split %s.%s %lld -> %s %s mask", copy, rest, (long long)p.lanes[a],
+                                 turn[a], lane[a]);
+            } else if (p.lanes[a] > 1) {
                 lane[a] = rest;
             } else {
                 turn[a] = rest;
             }
-            if (a != along || !elements) left /= lanes;
         }
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int last = 0; last < 2; last++)
-        for (int a = 0; a < stage->space; a++) {
-            cuda_side side;
-            copied(t, stage->axis[a].name, &side);
-            if ((side == (which ? CUDA_SIDE_N : CUDA_SIDE_M)) == (last == 1) && (a != along || !elements))
+        for (int a = 0; a < p.axes; a++)
+            if (p.own[a] == (last == 1) && (a != p.along || !p.elements || p.across))
                 add_loops(&order, r, copy, NULL, lane[a]);
-        }
-    if (elements) add_loops(&order, r, copy, NULL, lane[along]);
-    for (int a = 0; a < stage->space; a++) add_loops(&order, r, copy, NULL, turn[a]);
+    if (p.elements && !p.across) add_loops(&order, r, copy, NULL, lane[p.along]);
+    for (int a = 0; a < p.axes; a++) add_loops(&order, r, copy, NULL, turn[a]);
     add_loops(&order, r, copy, NULL, run);
     tir_schedule_add(r->schedule, "order %s:%s", copy, order.data);
-    for (int a = 0; a < stage->space; a++) {
+    for (int a = 0; a < p.axes; a++) {
         cuda_side side;
         add_loops(NULL, r, copy, "thread", lane[a]);
         if (turn[a] && copied(t, stage->axis[a].name, &side) > 1) add_loops(NULL, r, copy, "unroll", turn[a]);
     }
     add_loops(NULL, r, copy, "vec", run);
     tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
-    tir_schedule_add(r->schedule, turned ? "store %s shared pad 16" : "store %s shared", copy);
+    if (p.pad)
+        tir_schedule_add(r->schedule, "store %s shared pad %d", copy, (int)p.pad);
+    else
+        tir_schedule_add(r->schedule, "store %s shared", copy);
 }
 
 void cuda_schedule_tile(cuda_rules *r, const cuda_tile *t) {
