@@ -364,7 +364,7 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         if (rules_role_of(&r, (int)s) == RULES_ROWS || rules_role_of(&r, (int)s) == RULES_INSIDE) continue;
         if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_sort(&r, (int)s) || rules_columns(&r, (int)s))
             continue;
-        if (rules_passes(&r, (int)s) || rules_points(&r, (int)s) || rules_lanes_loops(&r, (int)s) ||
+        if (rules_points(&r, (int)s) || rules_passes(&r, (int)s) || rules_lanes_loops(&r, (int)s) ||
             rules_blocks(&r, (int)s) || rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) || rules_rows(&r, (int)s))
             continue;
         schedule_plain(&r, (int)s);

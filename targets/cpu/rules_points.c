@@ -69,7 +69,7 @@ static int count_contiguous(points_group *g, int axis) {
     rules_access access[RULES_ACCESSES];
     for (int i = -1; i < g->count; i++) {
         int s = i < 0 ? g->root : g->members[i], mine = i < 0 ? axis : rules_axis_labelled(g->r, s, axis);
-        if (mine < 0) return -1;
+        if (mine < 0 || rules_positions(g->r, s) >> mine & 1) return -1;
         if (i >= 0) score += rules_stores_vectors(g->r, s, mine);
         int accesses = rules_accesses(g->r, s, access, RULES_ACCESSES);
         for (int k = 0; k < accesses; k++) score += access[k].stride[mine] == 1;

@@ -62,6 +62,22 @@ static bool uses_winograd(dlc_context *context, dlc_program *program, const imag
     return found;
 }
 
+/* Transforms of a tile stay in registers or on the stack: in memory they would cost more than the products they save. */
+static void expect_tiles_at_hand(dlc_context *context, dlc_program *program, const image *s) {
+    char *text;
+    const int64_t *shape = SHAPE(s->n, s->ci, s->h, s->w);
+    OK(context, dlc_program_dump(program, "schedule", &shape, (const int[]){4}, 1, &text));
+    int kept = 0;
+    for (const char *line = strstr(text, "store winograd_"); line; line = strstr(line + 1, "store winograd_")) {
+        const char *where = strchr(line + strlen("store "), ' ');
+        bool at_hand = where && (strncmp(where, " reg", 4) == 0 || strncmp(where, " stack", 6) == 0);
+        if (!at_hand) fail_msg("%.60s", line);
+        kept += at_hand;
+    }
+    assert_true(kept >= 2); /* of the input and of the output */
+    dlc_text_free(context, text);
+}
+
 static int taken; /* how often it was chosen */
 
 static void run_image(dlc_context *context, const image *s) {
@@ -93,6 +109,7 @@ static void run_image(dlc_context *context, const image *s) {
         if (!allowed) assert_false(used);
         if (allowed && !s->may_pay) assert_false(used);
         taken += used;
+        if (used) expect_tiles_at_hand(context, program, s);
         dlc_program_destroy(program);
     }
     free(x), free(w), free(b), free(y), free(expected);
