@@ -31,7 +31,7 @@ void cost_rates_of(const tir_machine *machine, cost_rates *rates) {
     rates->bandwidth[3] = 7.5;
 }
 
-double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
+int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
     enum { ROWS = 32 };
     int64_t ways = machine->l1_ways, line = machine->line ? machine->line : 64, most = 0;
     if (ways <= 0 || row_bytes < line) return 0;
@@ -42,7 +42,12 @@ double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_byte
         for (int64_t k = 0; k < i; k++) same += set[k] == set[i];
         if (same > most) most = same;
     }
-    return most > ways ? (double)(rows * (most - ways)) / (double)ways : 0;
+    return most > ways ? most - ways : 0;
+}
+
+double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_bytes) {
+    int64_t crowd = cost_crowd(machine, rows, row_bytes);
+    return crowd ? (double)(rows * crowd) / (double)machine->l1_ways : 0;
 }
 
 /* ---- state of the walk --------------------------------------------------------------------------------------------------- */

@@ -23,6 +23,9 @@ typedef struct cost_rates {
 
 void cost_rates_of(const tir_machine *machine, cost_rates *rates);
 
+/* Of `rows` lines, `row_bytes` apart, those that fall into one set of the first cache, beyond its ways. */
+int64_t cost_crowd(const tir_machine *machine, int64_t rows, int64_t row_bytes);
+
 /* Cycles that a step of a reduction loses because `rows` streams, `row_bytes` apart, fall into the same sets of the first cache:
  * more streams than ways, and each line is gone before its next element is wanted. */
 double cost_conflicts(const tir_machine *machine, int64_t rows, int64_t row_bytes);

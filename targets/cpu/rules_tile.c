@@ -87,9 +87,10 @@ typedef struct tile_problem {
     bool separate;     /* rows have vectors of their own: they only run side by side */
     /* A window over separate rows: steps of it, the distances of neighbouring rows and steps; steps 1: none */
     int64_t window, row_step, window_step;
-    double lines; /* of the first cache that a vector of a row touches, on average */
-    bool apart;   /* neighbouring lanes are stored apart */
-    bool across;  /* and results lie side by side along u: they are exchanged in registers */
+    double lines;        /* of the first cache that a vector of a row touches, on average */
+    bool apart;          /* neighbouring lanes are stored apart */
+    bool across;         /* and results lie side by side along u: they are exchanged in registers */
+    int64_t apart_bytes; /* distance in memory of results of neighbouring lanes; 0: not known */
 } tile_problem;
 
 /* Vectors of a row of a tile: registers, and what they cost to multiply. Where wide vectors go through narrow units in two halves, a
@@ -128,12 +129,15 @@ static double separate_cycles(const rules *r, const rules_tile_shape *t, const t
 }
 
 /* Cycles of a vector that is exchanged with the other rows' and stored, by pieces of lines: those of `rows` elements that begin anywhere,
- * unless whole tiles end where lines do. */
-static double exchange_cycles(const tile_problem *p, double rows, int64_t lanes) {
+ * unless whole tiles end where lines do. Lanes whose lines fall into one set of the first cache wait for each other there, longer where
+ * the next piece of a line finds it gone (measured in images of 2^k rows: with 32 lanes a convolution took 2.6 times as long). */
+static double exchange_cycles(const rules *r, const tile_problem *p, double rows, int64_t used, int64_t lanes) {
     int64_t whole = (int64_t)rows;
     bool even = (double)whole >= rows && p->m % lanes == 0 && (whole % lanes == 0 || lanes % whole == 0);
     double pieces = even ? (double)((whole + lanes - 1) / lanes) : 1 + (rows - 1) / (double)lanes;
-    return 3 + 1.5 * pieces * (double)lanes / rows;
+    double crowd = (double)cost_crowd(r->machine, used, p->apart_bytes);
+    double wait = even && whole % lanes == 0 ? 0.5 * crowd : 3 * crowd;
+    return 3 + (1.5 + wait) * pieces * (double)lanes / rows;
 }
 
 /* Cycles of a step of the reduction in tiles of `height` rows, on average, that use `used` columns, and of what surrounds the steps. */
@@ -153,7 +157,7 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const tile_
     double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
     double start = p->far ? (double)FAR_OVERHEAD + (double)FAR_STORE * height * vectors * (ahead < 1 ? ahead : 1)
                           : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
-    if (p->across) start += height * vectors * exchange_cycles(p, height, t->lanes);
+    if (p->across) start += height * vectors * exchange_cycles(r, p, height, used, t->lanes);
     return step + start / p->steps;
 }
 
@@ -338,6 +342,16 @@ static int separate_axis(const rules *r, const tir_stage *stage, int v, bool hea
     return -1;
 }
 
+/* Distance in memory between results that are neighbours along a space axis, where they are written; 0: not known. */
+static int64_t stored_bytes_apart(rules *r, int s, int axis) {
+    int root = r->group[s].root, label = r->group[s].label[axis];
+    bool elsewhere = root != s && label >= 0 && label < r->region->stages.data[root].space;
+    int stage = elsewhere ? root : s;
+    int64_t stride = rules_store_stride(r, stage, elsewhere ? label : axis);
+    if (stride == RULES_IRREGULAR) return 0;
+    return stride * (int64_t)lib_dtype_size(r->region->tensors.data[r->region->stages.data[stage].tensor[0]].dtype);
+}
+
 /* Do results lie side by side along a space axis, or in blocks, where they are written? */
 static bool stores_along(rules *r, int s, int axis) {
     int root = r->group[s].root, label = r->group[s].label[axis];
@@ -468,6 +482,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     p.beyond = 2 * bytes > (double)r->machine->l3;
     p.apart = !stores_along(r, s, v);
     p.across = p.apart && t->u >= 0 && stores_along(r, s, t->u);
+    if (p.across) p.apart_bytes = stored_bytes_apart(r, s, v);
     size_tile(r, t, &p);
     if (t->shared >= 0) { /* few registers: rather more rows that read again */
         tile_problem again = p;
