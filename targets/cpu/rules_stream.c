@@ -117,7 +117,9 @@ static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = first_reduction(r, stage);
-    if (!rules_is_contraction(r, s) || t->unit || t->inside || t->u < 0 || axis < 0 || !stands_alone(r, s)) return 0;
+    if (!rules_is_contraction(r, s) || t->unit || rules_panels_of(r, stage->name) || t->u < 0 || axis < 0 ||
+        !stands_alone(r, s))
+        return 0;
     int panels = panels_of(r, s, t, access, count);
     for (int a = 0; a < stage->space + stage->reduce; a++)
         if (rules_extent(r, &stage->axis[a]) < 0) return 0;
