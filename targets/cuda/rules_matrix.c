@@ -197,19 +197,38 @@ static int64_t copied(const cuda_tile *t, const char *name) {
     return t->axis[a].side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
 }
 
+/* The axes of a copy as they lie in shared memory, the one side by side last. Before it the other one of the instruction: what it reads at
+ * once are rows that follow each other, which swizzles keep in different banks. */
+static int memory_order(cuda_rules *r, const cuda_tile *t, int side, int *order, bool *vectors) {
+    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+    const int fast = fast_axis(r, t, side, vectors);
+    int count = 0, rows = -1;
+    for (int a = 0; a < stage->space; a++) {
+        const int axis = axis_named(t, stage->axis[a].name);
+        if (a == fast) continue;
+        if (axis == t->unit_axis[side] || axis == t->unit_axis[2])
+            rows = a;
+        else
+            order[count++] = a;
+    }
+    if (rows >= 0) order[count++] = rows;
+    order[count++] = fast;
+    return count;
+}
+
 /* Rows of at most 128 bytes. */
 static void lay_out_copy(cuda_rules *r, const cuda_tile *t, int side) {
     enum { ROW = ROW_BYTES / 2 };
     const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+    int order[TIR_MAX_AXES];
     bool vectors;
-    const int fast = fast_axis(r, t, side, &vectors);
-    const char *name = stage->axis[fast].name;
+    const int count = memory_order(r, t, side, order, &vectors);
+    const char *name = stage->axis[order[count - 1]].name;
     const bool panels = copied(t, name) > ROW;
     lib_text layout;
     lib_text_init(&layout, r->arena);
     if (panels) add_part(&layout, part(r, name, ROW, 0));
-    for (int a = 0; a < stage->space; a++)
-        if (a != fast) add_part(&layout, stage->axis[a].name);
+    for (int n = 0; n < count - 1; n++) add_part(&layout, stage->axis[order[n]].name);
     add_part(&layout, part(r, name, 1, panels ? ROW : 0));
     cuda_rewrite(r, "layout %s (%s)", t->copy[side], layout.data);
 }
@@ -393,14 +412,14 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
     enum { VECTOR = 8 };
     const char *copy = t->copy[side], *turn[TIR_MAX_AXES] = {NULL}, *lane[TIR_MAX_AXES] = {NULL}, *run = NULL;
     const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, copy)];
+    int in_memory[TIR_MAX_AXES];
     bool vectors;
-    const int fast = fast_axis(r, t, side, &vectors);
+    const int count = memory_order(r, t, side, in_memory, &vectors), fast = in_memory[count - 1];
     int64_t left = t->threads;
-    for (int n = stage->space; n >= 0; n--) {
-        const int a = n == stage->space ? fast : n;
+    for (int n = count - 1; n >= 0; n--) {
+        const int a = in_memory[n];
         const char *rest = stage->axis[a].name;
         int64_t extent = copied(t, rest);
-        if (n == fast) continue;
         if (a == fast && vectors) {
             run = name_of(r, "run", a);
             const char *whole = rest;
@@ -421,9 +440,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
     }
     lib_text order;
     lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != fast) add(&order, lane[a]);
-    add(&order, lane[fast]);
+    for (int n = 0; n < count; n++) add(&order, lane[in_memory[n]]);
     for (int a = 0; a < stage->space; a++) add(&order, turn[a]);
     add(&order, run);
     tir_schedule_add(r->schedule, "order %s:%s", copy, order.data);
