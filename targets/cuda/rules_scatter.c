@@ -12,6 +12,17 @@ static bool is_along(const tir_stage *stage, int axis) {
     return stage->index[axis] == stage->axis[axis].var;
 }
 
+/* Threads side by side in each place of the tile, whichever places they update. */
+static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
+    const tir_stage *sums = stage_named(r, s->sums);
+    lib_text layout;
+    if (s->lane == sums->space - 1) return;
+    lib_text_init(&layout, r->arena);
+    for (int a = 0; a < sums->space; a++)
+        if (a != s->lane) lib_text_format(&layout, "%s, ", sums->axis[a].name);
+    cuda_rewrite(r, "layout %s (%s%s)", cuda_tensor_name(r, s->sums), layout.data, sums->axis[s->lane].name);
+}
+
 bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
     const tir_stage *stage = stage_named(r, name);
     cuda_scatter scatter = {.sums = name, .lane = -1, .tiled = -1, .updates = 1, .places = 1, .beside = 1, .along = 1};
@@ -38,6 +49,7 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
     if (!cuda_model_scatter(r->machine, &scatter)) return false;
     scatter.root = cuda_fresh_name(r, name, "out");
     cuda_rewrite(r, "copy %s -> %s", r->region->tensors.data[stage->tensor[0]].name, scatter.root);
+    if (scatter.lane >= 0) lay_out_tile(r, &scatter);
     cuda_mark_done(r, name);
     cuda_mark_done(r, scatter.root);
     lib_vec_push(r->arena, &r->scatters, scatter);
