@@ -177,12 +177,21 @@ static void prepare(cuda_rules *r, const char *root) {
         cuda_prepare_points(r, root);
 }
 
-/* Nothing to gain, and no split factor to find, where there is nothing to compute. */
 static bool has_empty_axis(const cuda_rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++)
         for (int a = 0; a < r->region->stages.data[s].space + r->region->stages.data[s].reduce; a++)
             if (cuda_extent(r, &r->region->stages.data[s].axis[a]) == 0) return true;
     return false;
+}
+
+/* Where something is empty, the rest is a thread for each point: tiles and rows of nothing have no sizes. */
+static void schedule_plainly(cuda_rules *r) {
+    for (uint32_t s = 0; s < r->region->stages.count; s++) {
+        const tir_stage *stage = &r->region->stages.data[s];
+        bool points = stage->fold < 0 && stage->kind != TIR_SORT;
+        for (int a = 0; a < stage->space; a++) points = points && cuda_extent(r, &stage->axis[a]) != 0;
+        if (points) cuda_schedule_points(r, (int)s);
+    }
 }
 
 /* Comparisons are many, but nothing waits for anything. */
@@ -200,7 +209,10 @@ static void rank_sorts(cuda_rules *r) {
 void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     (void)threads;
     cuda_rules r = {.machine = machine, .region = region, .schedule = schedule, .arena = schedule->arena};
-    if (has_empty_axis(&r)) return;
+    if (has_empty_axis(&r)) {
+        schedule_plainly(&r);
+        return;
+    }
     inline_maps(&r);
     rank_sorts(&r);
     cuda_rewrite(&r, "collapse");
