@@ -12,12 +12,13 @@
 
 #include "tir/loop.h"
 
-/* Accesses of warps to shared memory, and how many more turns than one each their parts took (interpret_banks.c): bank conflicts. To the
+/* Accesses of warps to shared memory, and how many more turns than one each their parts took (interpret_banks.c): bank conflicts; `chosen`:
+ * of these, where values that were loaded are part of the place, of which no schedule can know the banks. To the
  * device's memory: how many, sectors of 32 bytes that they touched, and how many of these their bytes would not have needed. */
 typedef struct tir_bank_report {
-    int64_t accesses, conflicts, worst_conflicts;
+    int64_t accesses, conflicts, chosen, worst_conflicts;
     int64_t requests, sectors, excess;
-    char worst[256]; /* the statement with most of them */
+    char worst[256]; /* the statement with most of them, of those that are not chosen if there are any */
 } tir_bank_report;
 
 typedef struct tir_interpret_options {

@@ -142,15 +142,76 @@ void tir_banks_end(tir_banks *banks) {
     banks->notes.count = 0;
 }
 
+/* ---- places that data choose */
+
+typedef struct chosen_walk {
+    const tir_pool *pool;
+    bool *loaded; /* [nodes] does a loaded value take part? */
+    bool *chosen; /* [nodes] is there a load among it, of which it is part of the place? */
+    bool changed, found;
+} chosen_walk;
+
+/* Operands have smaller numbers than their users. */
+static void mark_nodes(chosen_walk *w) {
+    for (tir_expr n = 1; n < w->pool->nodes.count; n++) {
+        const tir_node *node = tir_get(w->pool, n);
+        const int places = node->op == TIR_LOAD ? node->count - (node->guarded ? 2 : 0) : 0;
+        w->loaded[n] = w->loaded[n] || node->op == TIR_LOAD;
+        for (int i = 0; i < node->count; i++) {
+            const tir_expr operand = tir_operand(w->pool, n, i);
+            w->loaded[n] = w->loaded[n] || w->loaded[operand];
+            w->chosen[n] = w->chosen[n] || w->chosen[operand] || (i < places && w->loaded[operand]);
+        }
+    }
+}
+
+static void mark_let(void *user, const tir_stmt *stmt) {
+    chosen_walk *w = user;
+    if (stmt->kind != TIR_LET || !w->loaded[stmt->let.value] || w->loaded[stmt->let.var]) return;
+    w->loaded[stmt->let.var] = w->changed = true;
+}
+
+static void look_at(void *user, tir_expr e) {
+    chosen_walk *w = user;
+    w->found = w->found || w->chosen[e];
+}
+
+static void begin_walk(chosen_walk *w, lib_arena *arena, const tir_kernel *kernel) {
+    *w = (chosen_walk){.pool = kernel->pool, .changed = true};
+    w->loaded = LIB_NEW_ARRAY(arena, bool, w->pool->nodes.count);
+    w->chosen = LIB_NEW_ARRAY(arena, bool, w->pool->nodes.count);
+    while (w->changed) {
+        w->changed = false;
+        mark_nodes(w);
+        for (uint32_t p = 0; p < kernel->phases.count; p++) tir_stmt_walk(kernel->phases.data[p].body, mark_let, w);
+    }
+}
+
+static bool is_chosen(chosen_walk *w, const tir_stmt *stmt) {
+    w->found = false;
+    tir_stmt_exprs(stmt, look_at, w);
+    for (int d = 0; stmt->kind == TIR_STORE && d < stmt->store.rank; d++)
+        w->found = w->found || w->loaded[stmt->store.index[d]];
+    return w->found;
+}
+
 void tir_banks_report(const tir_banks *banks, const tir_kernel *kernel, tir_bank_report *report) {
     const tir_bank_total *worst = NULL;
+    bool worst_chosen = false;
+    chosen_walk walk;
     *report = (tir_bank_report){.accesses = banks->accesses,
                                 .conflicts = banks->conflicts,
                                 .requests = banks->requests,
                                 .sectors = banks->sectors,
                                 .excess = banks->excess};
-    for (uint32_t i = 0; i < banks->totals.count; i++)
-        if (!worst || banks->totals.data[i].conflicts > worst->conflicts) worst = &banks->totals.data[i];
+    if (banks->totals.count) begin_walk(&walk, banks->arena, kernel);
+    for (uint32_t i = 0; i < banks->totals.count; i++) {
+        const tir_bank_total *of = &banks->totals.data[i];
+        const bool chosen = is_chosen(&walk, of->stmt);
+        if (chosen) report->chosen += of->conflicts;
+        if (worst && chosen > worst_chosen) continue;
+        if (!worst || chosen < worst_chosen || of->conflicts > worst->conflicts) worst = of, worst_chosen = chosen;
+    }
     if (!worst) return;
     lib_text text;
     lib_text_init(&text, banks->arena);

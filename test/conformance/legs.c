@@ -295,6 +295,10 @@ static void run_cpu(void *prepared, lib_arena *arena, void *const *inputs, void 
 /* ---- the cuda target's schedule, without a GPU: its loop IR by the checking interpreter, and printed as source ----------- */
 
 #ifdef DLC_TARGET_cuda
+/* Of all that the leg ran: what its rules make of shared memory. There are no conflicts but where data choose the places. */
+static tir_bank_report cuda_banks;
+static int cuda_kernels, cuda_runs;
+
 static void lower_for_cuda(prepared_region *p, lib_arena *arena, const tir_machine *machine) {
     tir_schedule schedule;
     tir_schedule_init(&schedule, arena);
@@ -311,6 +315,7 @@ static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_grap
     if (!cuda_machine_of_name("sm_90", &machine)) lib_raise(arena->scope, DLC_INTERNAL, "no facts of sm_90");
     lower_for_cuda(p, arena, &machine);
     sources_add(arena, p->kernel);
+    cuda_kernels++;
     if (getenv("SHOW")) {
         lib_text text, source;
         lib_text_init(&text, arena);
@@ -321,8 +326,6 @@ static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_grap
     }
     return p;
 }
-/* Of all that the leg ran: what its rules make of shared memory. */
-static tir_bank_report cuda_banks;
 
 /* A scatter stores x first, and then the updates. */
 static bool stores_once(const tir_region *region) {
@@ -341,9 +344,11 @@ static void run_blocks(void *prepared, lib_arena *arena, void *const *inputs, vo
                       &(tir_interpret_options){.check = true, .stored_once = stores_once(p->region), .banks = &banks},
                       arena->allocator, &error) != DLC_OK)
         lib_raise_error(arena->scope, &error);
-    if (banks.conflicts && getenv("SHOW_BANKS"))
-        fprintf(stderr, "%lld accesses, %lld conflicts, most in %s\n%s\n", (long long)banks.accesses,
-                (long long)banks.conflicts, banks.worst, p->schedule);
+    if (banks.conflicts > banks.chosen)
+        lib_raise(arena->scope, DLC_INTERNAL,
+                  "%lld of %lld accesses to shared memory meet in a bank, most in %s; schedule:\n%s",
+                  (long long)(banks.conflicts - banks.chosen), (long long)banks.accesses, banks.worst, p->schedule);
+    cuda_runs++;
     cuda_banks.accesses += banks.accesses;
     cuda_banks.conflicts += banks.conflicts;
 }
@@ -721,9 +726,11 @@ void test_legs_close(void) {
     dlc_context_destroy(device_host.context);
     default_host = device_host = (host){NULL, 0};
 #ifdef DLC_TARGET_cuda
-    if (cuda_banks.accesses)
-        printf("cuda: %lld of %lld accesses of warps to shared memory meet in a bank\n",
-               (long long)cuda_banks.conflicts, (long long)cuda_banks.accesses);
+    if (cuda_kernels)
+        printf(
+            "cuda: %d kernels interpreted, %d times; %lld accesses of warps to shared memory, %lld conflicts of banks "
+            "where data choose the place, none elsewhere\n",
+            cuda_kernels, cuda_runs, (long long)cuda_banks.accesses, (long long)cuda_banks.conflicts);
     if (gpu.device) {
         printf("%s: %d kernels bit for bit, %d within bounds\n", gpu.machine.name, gpu.exact, gpu.inexact);
         target_cuda.close(gpu.device);
