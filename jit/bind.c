@@ -351,6 +351,8 @@ typedef struct phase_list {
 } phase_list;
 
 static void add_phases(jit_build *build, const jit_kernel *kernel, int32_t call, phase_list *list) {
+    const dlc_context *context = build->program->context;
+    const int width = kernel->host ? context->threads : context->width;
     for (int p = 0, count; p < kernel->phase_count; p += count) {
         const jit_kernel_phase *phase = &kernel->phases[p];
         int64_t repeat = phase->repeat ? kernel_size(build, kernel, phase->repeat) : 1;
@@ -359,8 +361,7 @@ static void add_phases(jit_build *build, const jit_kernel *kernel, int32_t call,
             for (int i = p; i < p + count; i++) {
                 int64_t tasks = kernel_size(build, kernel, kernel->phases[i].tasks);
                 if (tasks <= 0) continue;
-                int64_t shares =
-                    tasks / (8 * (int64_t)build->program->context->width); /* enough for balance, few to take */
+                int64_t shares = tasks / (8 * (int64_t)width); /* enough for balance, few to take */
                 lib_vec_push(&build->plan->arena, &list->phases,
                              ((lib_phase){.tasks = tasks, .grain = shares > 1 ? shares : 1}));
                 lib_vec_push(&build->plan->arena, &list->targets,

@@ -80,19 +80,18 @@ static dlc_status start_threads(dlc_context *context, const dlc_context_options 
     int64_t spin = lib_environment_integer(LIB_ENV_SPIN, 100);
     int threads = options->threads;
     if (threads > 0) threads = (int)lib_environment_integer(LIB_ENV_THREADS, threads);
-    context->width = context->compile_width = 1;
-    if (context->target->runtime) {
-        context->width = context->machine.cores > 1 ? context->machine.cores
-                                                    : 1; /* slots of scratch; the host's threads do nothing */
-    } else if (options->parallel_for) {
+    context->threads = context->compile_width = 1;
+    if (options->parallel_for) {
         context->parallel_for = options->parallel_for;
         context->parallel_user = options->parallel_user;
-        context->width = options->parallel_width > 1 ? options->parallel_width : 1;
+        context->threads = options->parallel_width > 1 ? options->parallel_width : 1;
     } else if (threads > 1) {
         context->pool = lib_pool_new(&context->allocator, threads, spin, error);
         if (!context->pool) return error->status;
-        context->width = lib_pool_threads(context->pool);
+        context->threads = lib_pool_threads(context->pool);
     }
+    context->width = context->threads;
+    if (context->target->runtime) context->width = context->machine.cores > 1 ? context->machine.cores : 1;
     if (options->compile_threads > 1) {
         context->compile_pool = lib_pool_new(&context->allocator, options->compile_threads, 0, error);
         if (!context->compile_pool) return error->status;

@@ -1,4 +1,4 @@
-/* Kernels that a device's target refuses: the CPU target makes them in its place and runs them on the calling thread, behind copies to
+/* Kernels that a device's target refuses: the CPU target makes them in its place and runs them on the context's threads, behind copies to
  * the host and before copies back. That is right and slow; statistics count such kernels and the log names each. */
 #include "jit/device.h"
 
@@ -79,8 +79,10 @@ static size_t bytes_there(const jit_device_running *run, const jit_step *step, c
 static dlc_status reserve(const jit_device_running *run, const jit_step *step, host_memory *memory) {
     const jit_call *call = &run->plan->calls[step->target->call];
     const dlc_allocator *allocator = &run->session->context->allocator;
+    const size_t slots = (size_t)run->session->context->threads;
     size_t total = 0, list = take(&total, (size_t)call->arguments * sizeof(void *) + 1);
-    size_t workspace = take(&total, (size_t)call->host_workspace), local = take(&total, (size_t)call->local_stride);
+    size_t workspace = take(&total, (size_t)call->host_workspace),
+           local = take(&total, (size_t)call->local_stride * slots);
     for (int a = 0; a < call->arguments; a++)
         if (!is_constant(run, call, a) && same_place(run, call, a) == a) take(&total, bytes_there(run, step, call, a));
     char *base = memory->base = lib_allocate_bytes(allocator, total, TIR_BUFFER_ALIGNMENT);
@@ -89,7 +91,7 @@ static dlc_status reserve(const jit_device_running *run, const jit_step *step, h
     memory->buffers = (void **)(void *)(base + list);
     memory->workspace = base + workspace;
     memory->local = base + local;
-    size_t at = local + jit_padded((size_t)call->local_stride);
+    size_t at = local + jit_padded((size_t)call->local_stride * slots);
     for (int a = 0; a < call->arguments; a++) {
         int first = same_place(run, call, a);
         if (is_constant(run, call, a))
@@ -100,22 +102,33 @@ static dlc_status reserve(const jit_device_running *run, const jit_step *step, h
     return DLC_OK;
 }
 
-static void call_phases(const jit_device_running *run, const jit_step *step, const host_memory *memory) {
+typedef struct host_call {
+    const jit_step *step;
+    target_arguments arguments;
+} host_call;
+
+static void run_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
+    const host_call *call = user;
+    const jit_phase *what = &call->step->target[phase];
+    what->function.run(&call->arguments, what->iteration, begin, end, slot, what->function.closure);
+}
+
+/* The device is the host's while its parallel_for runs. */
+static dlc_status call_phases(const jit_device_running *run, const jit_step *step, const host_memory *memory) {
     const dlc_context *context = run->session->context;
-    const jit_call *call = &run->plan->calls[step->target->call];
-    const target_arguments arguments = {.buffers = memory->buffers,
-                                        .params = call->params,
-                                        .workspace = memory->workspace,
-                                        .local = memory->local,
-                                        .local_stride = call->local_stride,
-                                        .error = run->error};
-    lib_fp_state state = {0};
-    if (!context->default_float_modes) state = lib_fp_enter_vectors();
-    for (int64_t p = 0; p < step->phases; p++) {
-        const jit_phase *what = &step->target[p];
-        what->function.run(&arguments, what->iteration, 0, step->phase[p].tasks, 0, what->function.closure);
-    }
-    if (!context->default_float_modes) lib_fp_restore_vectors(state);
+    const jit_call *of = &run->plan->calls[step->target->call];
+    host_call call = {step,
+                      {.buffers = memory->buffers,
+                       .params = of->params,
+                       .workspace = memory->workspace,
+                       .local = memory->local,
+                       .local_stride = of->local_stride,
+                       .error = run->error}};
+    if (context->parallel_for) jit_session_leave(run->session);
+    lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->threads, step->phases,
+                   step->phase, run_tasks, &call, run->cancel);
+    if (context->parallel_for) LIB_TRY(jit_session_enter(run->session, run->error));
+    return run->cancel && *run->cancel ? lib_fail(run->error, DLC_CANCELLED, "the run was cancelled") : DLC_OK;
 }
 
 static dlc_status run_in(const jit_device_running *run, const jit_step *step, const host_memory *memory) {
@@ -126,7 +139,7 @@ static dlc_status run_in(const jit_device_running *run, const jit_step *step, co
         if (!is_constant(run, call, a) && same_place(run, call, a) == a)
             LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_HOST, memory->buffers[a], pointer[a], step->bytes[a]));
     LIB_TRY(s->runtime->synchronise(s->stream, run->error));
-    call_phases(run, step, memory);
+    LIB_TRY(call_phases(run, step, memory));
     for (int a = step->input_count; a < call->arguments; a++)
         LIB_TRY(jit_device_copy(run, TARGET_COPY_TO_DEVICE, pointer[a], memory->buffers[a], step->bytes[a]));
     return s->runtime->synchronise(s->stream, run->error);
@@ -138,7 +151,7 @@ dlc_status jit_host_run(const jit_device_running *run, const jit_step *step) {
     lib_error ignored;
     LIB_TRY(reserve(run, step, &memory));
     dlc_status status = run_in(run, step, &memory);
-    if (status != DLC_OK)
+    if (status != DLC_OK && s->entered)
         s->runtime->synchronise(s->stream, &ignored); /* what is on its way may still use the memory */
     lib_release_bytes(&s->context->allocator, memory.base, memory.size, TIR_BUFFER_ALIGNMENT);
     return status;

@@ -141,7 +141,8 @@ struct dlc_context {
     lib_pool *pool, *compile_pool; /* NULL: the caller only */
     lib_parallel_for parallel_for;
     void *parallel_user;
-    int width; /* participants of a run: slots of local scratch */
+    int threads; /* participants of what runs on the host */
+    int width;   /* of a run: slots of local scratch; of a device's target as many as work there at once */
     int compile_width;
     size_t plan_entries;
     bool default_float_modes, no_batches, isolate;

@@ -88,8 +88,8 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     if (!host) own = asked ? *asked : jit_own_schedule(program, arena, region);
     if (!own.text && by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
         lib_error error;
-        tir_kernel *kernel =
-            lower_by_rules(by, host ? 1 : context->width, arena, region, rewritten, schedule, &options, &error);
+        tir_kernel *kernel = lower_by_rules(by, host ? context->threads : context->width, arena, region, rewritten,
+                                            schedule, &options, &error);
         if (kernel) return kernel;
         if (error.status == DLC_OUT_OF_MEMORY) lib_raise_error(arena->scope, &error);
         /* the host gets right answers by plain loops, and is told */

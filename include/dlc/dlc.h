@@ -74,7 +74,7 @@ typedef struct dlc_context_options {
     const char *target; /* "cpu" (default when built in), "cuda", "interp", "null"; "cuda:1": the second device */
     const dlc_allocator *allocator; /* default: libc */
     int threads;         /* 0: the calling thread only; N: a pool of our own of N threads in all, clamped to the
-                                         CPUs this process may use */
+                                         CPUs this process may use. With a device they run what the device cannot */
     int compile_threads; /* likewise for code generation; 0: the calling thread only */
     dlc_parallel_for_function
         parallel_for; /* the host's threads instead of a pool: calls body(argument, i) for all i < count in

@@ -117,6 +117,77 @@ static void test_switched_off(void **state) {
 }
 
 #ifdef DLC_TARGET_cpu
+/* Kernels of the host run on the context's threads, its own or the host's; while these run, the device is not theirs. */
+enum { MANY = 2048, BESIDE = 64, TOGETHER = 4 };
+
+typedef struct helper {
+    int64_t calls, most; /* with work to share; bodies of one call */
+    bool device;         /* was current in a body */
+} helper;
+
+static void one_after_another(void *user, int64_t count, void (*body)(void *argument, int64_t index), void *argument) {
+    helper *h = user;
+    h->calls++;
+    if (count > h->most) h->most = count;
+    for (int64_t i = count; i-- > 0;) {
+        h->device = h->device || f->current_context();
+        body(argument, i);
+    }
+}
+
+static void run_many(const dlc_context_options *options, float *y) {
+    static float x[MANY * BESIDE];
+    int64_t shape[2] = {MANY, BESIDE};
+    DLTensor in = {.data = x, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = shape}, out = in;
+    dlc_context *context;
+    dlc_graph *g;
+    dlc_program *program;
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
+    for (int i = 0; i < MANY * BESIDE; i++) x[i] = (float)(i % 101) / 8;
+    out.data = y;
+    assert_int_equal(dlc_context_create(options, &context), DLC_OK);
+    assert_int_equal(dlc_graph_create(context, &g), DLC_OK);
+    dlc_value v = dlc_input(g, "x", DLC_F32, DIMS({MANY, NULL}, {BESIDE, NULL}));
+    dlc_output(g, "y", dlc_softmax(v, 1));
+    if (dlc_compile(context, g, NULL, &program) != DLC_OK) fail_msg("%s", dlc_error_message(context));
+    const DLTensor *inputs[] = {&in};
+    dlc_output_slot slot = {.tensor = &out};
+    if (dlc_run(program, NULL, inputs, 1, &slot, 1) != DLC_OK) fail_msg("%s", dlc_error_message(context));
+    dlc_context_statistics(context, &statistics);
+    assert_true(!options->target || statistics.host_regions > 0);
+    dlc_program_destroy(program);
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
+static void test_threads(void **state) {
+    (void)state;
+    static float wanted[MANY * BESIDE], got[MANY * BESIDE];
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    run_many(&options, wanted);
+    fakes_reset(f);
+    f->nvrtc->refuses = "kernel ";
+    options.target = "cuda";
+    options.threads = 3;
+    run_many(&options, got);
+    assert_memory_equal(got, wanted, sizeof wanted);
+    expect_clean();
+    fakes_reset(f);
+    f->nvrtc->refuses = "kernel ";
+    helper h = {0};
+    memset(got, 0, sizeof got);
+    options.threads = 0;
+    options.parallel_for = one_after_another;
+    options.parallel_user = &h;
+    options.parallel_width = TOGETHER;
+    run_many(&options, got);
+    assert_memory_equal(got, wanted, sizeof wanted);
+    assert_true(h.calls > 0);
+    assert_int_equal(h.most, TOGETHER);
+    assert_false(h.device);
+    expect_clean();
+}
+
 /* Each call failing in turn around kernels of the host. */
 static void test_failures(void **state) {
     (void)state;
@@ -163,7 +234,9 @@ static void test_no_cpu(void **state) {
 }
 #define TESTS cmocka_unit_test(test_no_cpu), cmocka_unit_test(test_switched_off)
 #else
-#define TESTS cmocka_unit_test(test_refused), cmocka_unit_test(test_switched_off), cmocka_unit_test(test_failures)
+#define TESTS                                                                                             \
+    cmocka_unit_test(test_refused), cmocka_unit_test(test_switched_off), cmocka_unit_test(test_failures), \
+        cmocka_unit_test(test_threads)
 #endif
 
 int main(void) {
