@@ -132,8 +132,8 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
     if (!repeated_axes(r, stage, access, &t->u, &t->v)) return no;
     lanes_problem p = {.m = 1, .n = 1, .lanes = rules_lanes(r, s), .rest = 1, .outer = 1};
     p.bytes = r->machine->vector_bytes / p.lanes;
-    if (t->u >= 0) p.m = rules_extent(r, &stage->axis[t->u]);
-    p.n = rules_extent(r, &stage->axis[t->v]);
+    if (t->u >= 0) p.m = rules_stored_extent(r, s, t->u); /* with what lies behind the end of a blocked axis */
+    p.n = rules_stored_extent(r, s, t->v);
     for (int a = 0; a < stage->space; a++)
         if (a != t->u && a != t->v) p.rest *= (double)rules_extent(r, &stage->axis[a]);
     double best = no;
@@ -286,6 +286,7 @@ static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *o
 typedef struct lanes_loops {
     rules *r;
     const tir_stage *top;
+    int root; /* its number */
     lib_text order, parallel;
     const char *last;
 } lanes_loops;
@@ -299,7 +300,7 @@ static void add_loop(lanes_loops *l, const char *loop, bool parallel) {
 /* The loop of an axis that stays inside the tile; the outer one, if the tile is smaller than the axis, is added. */
 static const char *split_axis(lanes_loops *l, int axis, int64_t size, const char *outer, const char *inner) {
     const char *name = l->top->axis[axis].name;
-    if (rules_extent(l->r, &l->top->axis[axis]) <= size) return name;
+    if (rules_stored_extent(l->r, l->root, axis) <= size) return name;
     tir_schedule_add(l->r->schedule, "split %s.%s %lld -> %s %s balanced", l->top->name, name, (long long)size, outer,
                      inner);
     add_loop(l, outer, true);
@@ -328,7 +329,7 @@ bool rules_lanes_loops(rules *r, int root) {
     v = r->group[part].label[axis_named(&r->region->stages.data[part], t->v_name)];
     if (t->u >= 0) u = r->group[part].label[axis_named(&r->region->stages.data[part], t->u_name)];
     if (v < 0 || (t->u >= 0 && u < 0) || (sums != root && r->group[sums].owner != root)) return false;
-    lanes_loops loops = {.r = r, .top = top};
+    lanes_loops loops = {.r = r, .top = top, .root = root};
     lib_text_init(&loops.order, r->arena);
     lib_text_init(&loops.parallel, r->arena);
     for (int a = 0; a < top->space; a++)
