@@ -45,8 +45,8 @@ static void schedule_inside(cuda_rules *r, const char *root) {
         tir_schedule_add(r->schedule, "store %s reg", inside);
         const tir_stage *sum = stage_named(r, inside);
         const tir_axis *axis = &sum->axis[sum->space];
-        if (sum->reduce > 0 && cuda_extent(r, axis) <= UNROLLED)
-            tir_schedule_add(r->schedule, "unroll %s.%s", inside, axis->name);
+        const int64_t extent = sum->reduce > 0 ? cuda_extent(r, axis) : -1;
+        if (extent >= 0 && extent <= UNROLLED) tir_schedule_add(r->schedule, "unroll %s.%s", inside, axis->name);
     }
 }
 
