@@ -1,8 +1,9 @@
 /* One case of the fuzzer and of the regression tests: a text graph whose first line says how to run it,
  *     # case seed=3 fill=special strict=1 n=7,9
- * seed of the inputs, what they hold, `strict` for no_excess_precision, `layout=1` for blocking what can be, sizes of symbols (several: one run after the
- * other with one program). It runs on the interp target and in several ways on the cpu target, which must agree within
- * bounds.h. Threads and repeated runs must agree in all bits. */
+ * seed of the inputs, what they hold, `strict` for no_excess_precision, `layout=1` for blocking what can be, sizes of
+ * symbols (several: one run after the other with one program); `plain=0` and `threads=0` leave out those ways to compile
+ * it. It runs on the interp target and in several ways on the cpu target, which must agree within bounds.h. Threads and
+ * repeated runs must agree in all bits. */
 #ifndef TEST_FUZZ_CASE_H
 #define TEST_FUZZ_CASE_H
 
@@ -63,6 +64,7 @@ static inline int64_t case_integer(dlc_dtype dtype, case_fill fill, uint64_t *st
 /* What bounds.h may take for granted. */
 static inline bound case_input_bound(dlc_dtype dtype, case_fill fill) {
     bound y = {.magnitude = bound_largest(dtype)};
+    if (dtype == DLC_C64) dtype = DLC_F32; /* its parts */
     bool tame = fill == FILL_TAME || fill == FILL_INTEGERS;
     if (dtype == DLC_BOOL || fill == FILL_INTEGERS) y.integral = true;
     if (dtype == DLC_BOOL) return y;
@@ -87,13 +89,14 @@ typedef struct case_tensor {
 /* The graph under one set of sizes. */
 typedef struct case_shapes {
     int inputs, outputs;
+    bool counted; /* a size is what a run counts (graph/segment.h): outputs' shapes are those that the library gives */
     case_tensor input[CASE_TENSORS], output[CASE_TENSORS];
 } case_shapes;
 
 typedef struct case_setting {
     uint64_t seed;
     case_fill fill;
-    bool strict, layout;
+    bool strict, layout, plain, threads;
     int symbols, runs;
     char symbol[CASE_SYMBOLS][16];
     int64_t size[CASE_SYMBOLS][CASE_RUNS]; /* the last one stays */
@@ -101,7 +104,7 @@ typedef struct case_setting {
 } case_setting;
 
 static inline case_setting case_read_setting(const char *text) {
-    case_setting s = {.seed = 1, .runs = 1};
+    case_setting s = {.seed = 1, .runs = 1, .plain = true, .threads = true};
     const char *at = strstr(text, "# case"), *end = at ? at + strcspn(at, "\n") : NULL;
     for (at = at ? at + 6 : NULL; at && at < end;) {
         at += strspn(at, " ");
@@ -114,6 +117,10 @@ static inline case_setting case_read_setting(const char *text) {
             s.strict = *value == '1';
         } else if (strncmp(at, "layout=", 7) == 0) {
             s.layout = *value == '1';
+        } else if (strncmp(at, "plain=", 6) == 0) {
+            s.plain = *value == '1';
+        } else if (strncmp(at, "threads=", 8) == 0) {
+            s.threads = *value == '1';
         } else if (strncmp(at, "fill=", 5) == 0) {
             for (int f = 0; f < FILL_COUNT; f++)
                 if (strncmp(value, case_fills[f], strlen(case_fills[f])) == 0) s.fill = (case_fill)f;
@@ -133,10 +140,31 @@ static inline case_setting case_read_setting(const char *text) {
     return s;
 }
 
+/* The line that reads back as the setting, without its end. */
+static inline void case_print_setting(const case_setting *s, char *line, size_t size) {
+    int at =
+        snprintf(line, size, "# case seed=%llu fill=%s strict=%d layout=%d%s%s", (unsigned long long)s->seed,
+                 case_fills[s->fill], s->strict, s->layout, s->plain ? "" : " plain=0", s->threads ? "" : " threads=0");
+    for (int y = 0; y < s->symbols; y++)
+        for (int i = 0; i < s->sizes[y] && (size_t)at < size; i++)
+            at += snprintf(line + at, size - (size_t)at, "%s%s%s%lld", i ? "," : " ", i ? "" : s->symbol[y],
+                           i ? "" : "=", (long long)s->size[y][i]);
+}
+
 static inline int64_t case_size_of(const case_setting *s, const char *symbol, int run) {
     for (int i = 0; i < s->symbols; i++)
         if (strcmp(s->symbol[i], symbol) == 0) return s->size[i][run < s->sizes[i] ? run : s->sizes[i] - 1];
     return 3;
+}
+
+/* No input has it as a size. */
+static inline bool case_is_counted(const graph *g, tir_expr symbol) {
+    for (uint32_t i = 0; i < g->inputs.count; i++) {
+        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
+        for (int d = 0; d < shape->rank; d++)
+            if (tir_uses(g->pool, shape->dim[d], symbol)) return false;
+    }
+    return true;
 }
 
 static inline graph *case_bind(lib_arena *arena, const char *text, const case_setting *s, int run) {
@@ -144,7 +172,9 @@ static inline graph *case_bind(lib_arena *arena, const char *text, const case_se
     lib_lexer_init(&lexer, arena, "case", text, strlen(text));
     graph *g = graph_parse(arena, &lexer);
     int64_t *sizes = LIB_NEW_ARRAY(arena, int64_t, g->symbols.count + 1);
-    for (uint32_t i = 0; i < g->symbols.count; i++) sizes[i] = case_size_of(s, g->symbols.data[i].name, run);
+    for (uint32_t i = 0; i < g->symbols.count; i++)
+        sizes[i] =
+            case_is_counted(g, g->symbols.data[i].var) ? INT64_MIN : case_size_of(s, g->symbols.data[i].name, run);
     if (g->inputs.count > CASE_TENSORS || g->outputs.count > CASE_TENSORS)
         lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "too many inputs or outputs for a case");
     return graph_bind(arena, g, sizes);
@@ -154,7 +184,7 @@ static inline void case_describe(const graph *g, graph_id value, const char *nam
     const graph_shape *shape = graph_shape_of(g, value);
     *out = (case_tensor){.dtype = shape->dtype, .rank = shape->rank, .count = 1};
     snprintf(out->name, sizeof out->name, "%s", name ? name : "");
-    for (int d = 0; d < shape->rank; d++) out->count *= out->dim[d] = bound_dim(g, shape, d);
+    for (int d = 0; d < shape->rank; d++) out->count *= out->dim[d] = bound_dim(g, shape, d); /* a guess if counted */
 }
 
 /* False: the text is no valid graph, and why. */
@@ -169,6 +199,7 @@ static inline bool case_shapes_of(const char *text, const case_setting *s, int r
         bound *values = LIB_NEW_ARRAY(&arena, bound, g->values.count + 1);
         out->inputs = (int)g->inputs.count;
         out->outputs = (int)g->outputs.count;
+        for (uint32_t i = 0; i < g->symbols.count; i++) out->counted |= case_is_counted(g, g->symbols.data[i].var);
         for (uint32_t i = 0; i < g->inputs.count; i++) {
             inputs[i] = case_input_bound(graph_shape_of(g, g->inputs.data[i])->dtype, s->fill);
             case_describe(g, g->inputs.data[i], g->values.data[g->inputs.data[i]].name, &out->input[i]);
@@ -190,7 +221,8 @@ typedef struct case_memory {
     guarded block;
     DLTensor tensor;
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
-    void *before; /* inputs: the block as it was */
+    void *before;                      /* inputs: the block as it was */
+    DLManagedTensorVersioned *managed; /* outputs that the library allocated; strides are theirs */
 } case_memory;
 
 typedef enum case_way { WAY_COMPACT, WAY_PERMUTED, WAY_GAPS, WAY_REVERSED, WAY_REPEATED, WAY_COUNT } case_way;
@@ -222,16 +254,17 @@ static inline int64_t case_lay_out(case_memory *m, const case_tensor *t, case_wa
 }
 
 static inline bool case_take(case_memory *m, const case_tensor *t, case_way way, uint64_t seed, int fill_byte) {
-    int64_t first, size = case_lay_out(m, t, way, seed, &first);
-    size_t width = lib_dtype_size(t->dtype);
-    if (!guarded_new(&m->block, (size_t)size * width, seed & 1)) return false;
-    if (size) memset(m->block.data, fill_byte, (size_t)size * width);
+    const bool packed = lib_dtype_is_packed(t->dtype); /* compact, always */
+    int64_t first, size = case_lay_out(m, t, packed ? WAY_COMPACT : way, seed, &first);
+    size_t width = lib_dtype_size(t->dtype), bytes = packed ? ((size_t)size + 1) / 2 : (size_t)size * width;
+    if (!guarded_new(&m->block, bytes, seed & 1)) return false;
+    if (size) memset(m->block.data, fill_byte, bytes);
     m->tensor = (DLTensor){.data = (char *)m->block.data + (size_t)first * width,
                            .device = {kDLCPU, 0},
                            .ndim = t->rank,
                            .dtype = lib_dtype_to_dlpack(t->dtype),
                            .shape = m->shape,
-                           .strides = way == WAY_COMPACT && (seed & 2) ? NULL : m->strides};
+                           .strides = packed || (way == WAY_COMPACT && (seed & 2)) ? NULL : m->strides};
     return true;
 }
 
@@ -240,11 +273,27 @@ static inline void case_free(case_memory *m, int count) {
         guarded_free(&m[i].block);
         free(m[i].before);
         m[i].before = NULL;
+        if (m[i].managed) m[i].managed->deleter(m[i].managed);
+        m[i].managed = NULL;
     }
 }
 
-/* Element `number` in row-major order. */
+/* Takes over what the library allocated for an output. */
+static inline void case_adopt(case_memory *m, DLManagedTensorVersioned *managed) {
+    m->managed = managed;
+    m->tensor = managed->dl_tensor;
+    m->tensor.data = (char *)m->tensor.data + m->tensor.byte_offset;
+    int64_t stride = 1;
+    for (int d = m->tensor.ndim - 1; d >= 0; d--) {
+        m->shape[d] = m->tensor.shape[d];
+        m->strides[d] = m->tensor.strides ? m->tensor.strides[d] : stride;
+        stride *= m->shape[d];
+    }
+}
+
+/* Where element `number` in row-major order lies; integers of 4 bits: the byte that holds it. */
 static inline char *case_element(const case_memory *m, const case_tensor *t, int64_t number) {
+    if (lib_dtype_is_packed(t->dtype)) return (char *)m->tensor.data + number / 2;
     int64_t at = 0;
     for (int d = t->rank - 1; d >= 0; d--) {
         at += number % t->dim[d] * m->strides[d];
@@ -253,19 +302,47 @@ static inline char *case_element(const case_memory *m, const case_tensor *t, int
     return (char *)m->tensor.data + at * (int64_t)lib_dtype_size(t->dtype);
 }
 
+typedef struct case_bits { /* one element, as it lies in memory; of 4 bits: in the low half of a byte */
+    _Alignas(8) char bytes[8];
+} case_bits;
+
+static inline case_bits case_read(const case_memory *m, const case_tensor *t, int64_t number) {
+    case_bits element = {{0}};
+    const char *at = case_element(m, t, number);
+    memcpy(element.bytes, at, lib_dtype_is_packed(t->dtype) ? 1 : lib_dtype_size(t->dtype));
+    if (lib_dtype_is_packed(t->dtype)) element.bytes[0] = (char)((unsigned char)*at >> (number % 2 * 4) & 15);
+    return element;
+}
+
+static inline void case_write(const case_memory *m, const case_tensor *t, int64_t number, case_bits element) {
+    char *at = case_element(m, t, number);
+    if (!lib_dtype_is_packed(t->dtype))
+        memcpy(at, element.bytes, lib_dtype_size(t->dtype));
+    else if (number % 2)
+        *at = (char)((*at & 15) | element.bytes[0] << 4);
+    else
+        *at = element.bytes[0];
+}
+
+static inline case_bits case_number(dlc_dtype dtype, case_fill fill, uint64_t *state) {
+    case_bits element = {{0}};
+    if (dtype == DLC_C64)
+        for (int part = 0; part < 2; part++)
+            lib_element_set_f64(DLC_F32, element.bytes + part * 4, case_float(fill, state));
+    else if (lib_dtype_is_float(dtype))
+        lib_element_set_f64(dtype, element.bytes, case_float(fill, state));
+    else
+        lib_element_set_i64(dtype, element.bytes, case_integer(dtype, fill, state));
+    return element;
+}
+
 static inline bool case_make_inputs(const case_shapes *shapes, const case_setting *s, int run, case_memory *in) {
     for (int i = 0; i < shapes->inputs; i++) {
         const case_tensor *t = &shapes->input[i];
         uint64_t state = lib_hash64(t->name, strlen(t->name), s->seed * 64 + (uint64_t)run), seed = case_random(&state);
         case_way way = seed % 3 ? WAY_COMPACT : (case_way)(seed / 3 % WAY_COUNT);
         if (!case_take(&in[i], t, way, seed >> 8, 0x7f)) return false;
-        for (int64_t k = 0; k < t->count; k++) {
-            char *element = case_element(&in[i], t, k);
-            if (lib_dtype_is_float(t->dtype))
-                lib_element_set_f64(t->dtype, element, case_float(s->fill, &state));
-            else
-                lib_element_set_i64(t->dtype, element, case_integer(t->dtype, s->fill, &state));
-        }
+        for (int64_t k = 0; k < t->count; k++) case_write(&in[i], t, k, case_number(t->dtype, s->fill, &state));
         in[i].before = malloc(in[i].block.size + 1);
         if (!in[i].before) return false;
         if (in[i].block.size) memcpy(in[i].before, in[i].block.data, in[i].block.size);
@@ -284,16 +361,40 @@ static inline bool case_make_outputs(const case_shapes *shapes, const case_setti
 
 /* ---- comparing */
 
-static inline bool case_same(dlc_dtype dtype, const char *a, const char *b) {
-    if (memcmp(a, b, lib_dtype_size(dtype)) == 0) return true;
-    return lib_dtype_is_float(dtype) && isnan(lib_element_get_f64(dtype, a)) && isnan(lib_element_get_f64(dtype, b));
+static inline double case_part(dlc_dtype dtype, case_bits a, int part) {
+    return dtype == DLC_C64            ? lib_element_get_f64(DLC_F32, a.bytes + part * 4)
+           : lib_dtype_is_float(dtype) ? lib_element_get_f64(dtype, a.bytes)
+                                       : (double)lib_element_get_i64(dtype, a.bytes);
 }
 
-static inline bool case_agrees(dlc_dtype dtype, const char *a, const char *b, const bound *limit) {
-    if (case_same(dtype, a, b)) return true;
-    if (!lib_dtype_is_float(dtype) || limit->error == 0) return false;
-    double x = lib_element_get_f64(dtype, a), y = lib_element_get_f64(dtype, b);
-    return x == y || fabs(x - y) <= limit->error;
+/* error 0: all bits, but any NaN is like another. */
+static inline bool case_agrees(dlc_dtype dtype, case_bits a, case_bits b, double error) {
+    if (memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0) return true;
+    if (!lib_dtype_is_float(dtype) && dtype != DLC_C64) return false;
+    for (int part = 0; part < (dtype == DLC_C64 ? 2 : 1); part++) {
+        double x = case_part(dtype, a, part), y = case_part(dtype, b, part);
+        bool same = isnan(x) ? isnan(y) : x == y && (error > 0 || signbit(x) == signbit(y));
+        if (!same && !(error > 0 && fabs(x - y) <= error)) return false;
+    }
+    return true;
+}
+
+/* A counted size is what one run made it; the others must have made the same. */
+static inline case_tensor case_with_shape(const case_tensor *t, const case_memory *m) {
+    case_tensor out = *t;
+    out.count = 1;
+    for (int d = 0; d < t->rank; d++) out.count *= out.dim[d] = m->shape[d];
+    return out;
+}
+
+static inline bool case_same_shape(const case_tensor *t, const case_memory *m, case_report *report) {
+    for (int d = 0; d < t->rank; d++)
+        if (m->shape[d] != t->dim[d]) {
+            snprintf(report->message, sizeof report->message, "shapes: output %s has size %lld along %d, expected %lld",
+                     t->name, (long long)m->shape[d], d, (long long)t->dim[d]);
+            return false;
+        }
+    return true;
 }
 
 /* limit NULL: all bits. */
@@ -301,16 +402,17 @@ static inline bool case_compare(const char *what, const case_tensor *t, const ca
                                 const case_memory *got, const bound *limit, case_report *report) {
     int64_t wrong = 0;
     for (int64_t i = 0; i < t->count; i++) {
-        const char *a = case_element(expected, t, i), *b = case_element(got, t, i);
-        bool legal = t->dtype != DLC_BOOL || (unsigned char)*b <= 1;
-        if (legal && (limit ? case_agrees(t->dtype, a, b, limit) : case_same(t->dtype, a, b))) continue;
+        case_bits a = case_read(expected, t, i), b = case_read(got, t, i);
+        bool legal = t->dtype != DLC_BOOL || (unsigned char)b.bytes[0] <= 1;
+        if (legal && case_agrees(t->dtype, a, b, limit ? limit->error : 0)) continue;
         if (wrong++) continue;
-        bool whole = !lib_dtype_is_float(t->dtype);
         snprintf(report->message, sizeof report->message,
                  "differs %s: output %s element %lld is %.*g, expected %.*g, allowed %.3g", what, t->name, (long long)i,
-                 17, whole ? (double)lib_element_get_i64(t->dtype, b) : lib_element_get_f64(t->dtype, b), 17,
-                 whole ? (double)lib_element_get_i64(t->dtype, a) : lib_element_get_f64(t->dtype, a),
-                 limit ? limit->error : 0);
+                 17, case_part(t->dtype, b, 0), 17, case_part(t->dtype, a, 0), limit ? limit->error : 0);
+        size_t length = strlen(report->message);
+        if (t->dtype == DLC_C64)
+            snprintf(report->message + length, sizeof report->message - length, " (imaginary: %.9g, expected %.9g)",
+                     case_part(t->dtype, b, 1), case_part(t->dtype, a, 1));
     }
     size_t length = strlen(report->message);
     if (wrong)
@@ -376,9 +478,11 @@ static inline bool case_run(const case_leg *leg, dlc_program *program, const cas
         return false;
     }
     for (int i = 0; i < shapes->inputs; i++) inputs[i] = &in[i].tensor;
-    for (int i = 0; i < shapes->outputs; i++) slots[i] = (dlc_output_slot){.tensor = &out[i].tensor};
+    for (int i = 0; i < shapes->outputs; i++)
+        slots[i] = shapes->counted ? (dlc_output_slot){0} : (dlc_output_slot){.tensor = &out[i].tensor};
     if (dlc_run(program, NULL, inputs, shapes->inputs, slots, shapes->outputs) != DLC_OK)
         return case_failed(leg, "run", report);
+    for (int i = 0; i < shapes->outputs && shapes->counted; i++) case_adopt(&out[i], slots[i].managed);
     for (int i = 0; i < shapes->inputs; i++)
         if (in[i].block.size && memcmp(in[i].block.data, in[i].before, in[i].block.size) != 0) {
             snprintf(report->message, sizeof report->message, "input %s was written by %s", shapes->input[i].name,
@@ -401,22 +505,32 @@ static inline bool case_run_legs(case_state *c, case_leg *legs, const case_shape
         int l = leg == LEG_COUNT ? LEG_CPU : leg;
         if (!c->program[l]) continue;
         snprintf(c->report->stage, sizeof c->report->stage, "run on %s", legs[l].name);
-        if (!case_make_outputs(shapes, &c->setting, leg != LEG_INTERP && leg != LEG_COUNT, out[leg])) return true;
+        if (!shapes->counted &&
+            !case_make_outputs(shapes, &c->setting, leg != LEG_INTERP && leg != LEG_COUNT, out[leg]))
+            return true;
         if (legs[l].disable) setenv("DLC_DISABLE", legs[l].disable, 1);
         bool good = case_run(&legs[l], c->program[l], shapes, in, out[leg], c->report);
         unsetenv("DLC_DISABLE");
         if (!good) return false;
     }
     for (int i = 0; i < shapes->outputs; i++) {
-        const case_tensor *t = &shapes->output[i];
+        const case_tensor *t = &shapes->output[i], counted = case_with_shape(t, &out[LEG_INTERP][i]);
+        if (shapes->counted) {
+            for (int leg = 1; leg <= LEG_COUNT; leg++)
+                if ((leg == LEG_COUNT || c->program[leg]) && !case_same_shape(&counted, &out[leg][i], c->report))
+                    return false;
+            t = &counted;
+        }
         bool compared = t->bound.error < INFINITY;
         c->report->compared += compared;
         c->report->skipped += !compared;
         if (compared && (!case_compare("cpu", t, &out[LEG_INTERP][i], &out[LEG_CPU][i], &t->bound, c->report) ||
-                         !case_compare("plain", t, &out[LEG_INTERP][i], &out[LEG_PLAIN][i], &t->bound, c->report)))
+                         (c->program[LEG_PLAIN] &&
+                          !case_compare("plain", t, &out[LEG_INTERP][i], &out[LEG_PLAIN][i], &t->bound, c->report))))
             return false;
         if (!case_compare("second", t, &out[LEG_CPU][i], &out[LEG_COUNT][i], NULL, c->report) ||
-            !case_compare("threads", t, &out[LEG_CPU][i], &out[LEG_THREADS][i], NULL, c->report))
+            (c->program[LEG_THREADS] &&
+             !case_compare("threads", t, &out[LEG_CPU][i], &out[LEG_THREADS][i], NULL, c->report)))
             return false;
     }
     return true;
@@ -459,6 +573,7 @@ static inline bool case_check(const char *text, case_leg *legs, case_report *rep
     bool good = true;
     uint64_t interpreted = 0;
     for (int l = 0; l < LEG_COUNT && good; l++) {
+        if ((l == LEG_PLAIN && !c.setting.plain) || (l == LEG_THREADS && !c.setting.threads)) continue;
         snprintf(report->stage, sizeof report->stage, "compile for %s", legs[l].name);
         good = case_compile(&c, &legs[l], text, &c.program[l]);
     }

@@ -8,10 +8,21 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 
-enum { GRAPH_SECONDS = 30, BATCH = 300, FAILURES_MAX = 12, SHRINK_RUNS = 400, TEXT_MAX = 1 << 20 };
+/* CPU_SECONDS: of a graph, on all its threads. WAIT_SECONDS: for one that waits for itself and uses none, however busy the
+ * machine is. */
+enum {
+    CPU_SECONDS = 30,
+    WAIT_SECONDS = 900,
+    BATCH = 300,
+    FAILURES_MAX = 12,
+    SHRINK_RUNS = 400,
+    TEXT_MAX = 1 << 20,
+    ROWS_MAX = 320
+};
 
 /* Shared with the child. */
 typedef struct shared {
@@ -19,6 +30,7 @@ typedef struct shared {
     case_report report;
     char text[TEXT_MAX];
     uint64_t done, compared, skipped;
+    uint32_t made[ROWS_MAX][DLC_DTYPE_COUNT]; /* nodes by row, in the table's order, and element type */
 } shared;
 
 static double now(void) {
@@ -27,13 +39,78 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* ---- what was made: rows of the operator table, and the types that stand for T in them */
+
+static int row_number(const graph_op *op) {
+    int number = 0;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++, number++)
+            if (*row == op) return number;
+    return -1;
+}
+
+/* The type of the first operand that varies in type; without such an operand, of the first result. */
+static dlc_dtype row_dtype(const graph *g, const graph_node *node) {
+    for (int i = 0; i < node->inputs; i++)
+        if (node->input[i] && graph_op_operand_is_typed(node->op, i)) return graph_shape_of(g, node->input[i])->dtype;
+    return node->results ? graph_shape_of(g, node->first)->dtype : DLC_F32;
+}
+
+static void count_rows(shared *s, const graph *g) {
+    for (uint32_t n = 0; n < g->nodes.count; n++) {
+        int row = row_number(g->nodes.data[n].op);
+        if (row >= 0 && row < ROWS_MAX) s->made[row][row_dtype(g, &g->nodes.data[n])]++;
+    }
+    for (uint32_t i = 0; i < g->subgraphs.count; i++) count_rows(s, g->subgraphs.data[i]);
+}
+
+static void count_text(shared *s) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) {
+        lib_lexer lexer;
+        lib_lexer_init(&lexer, &arena, "generated", s->text, strlen(s->text));
+        count_rows(s, graph_parse(&arena, &lexer));
+    }
+    lib_arena_free(&arena);
+}
+
+/* Rows that were not made, and how many pairs of a row and a type were. */
+static void print_rows(const shared *s) {
+    int row = 0, rows = 0, missing = 0, pairs = 0, possible = 0;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *op = *family; *op; op++, row++) {
+            uint64_t made = 0;
+            for (int d = 0; d < DLC_DTYPE_COUNT && row < ROWS_MAX; d++) {
+                made += s->made[row][d];
+                pairs += s->made[row][d] > 0;
+                possible += s->made[row][d] > 0 || graph_op_accepts(*op, (dlc_dtype)d);
+            }
+            rows++;
+            if (made) continue;
+            const char *why = gen_why_not(*op);
+            printf("%s %s%s%s%s", missing++ ? "," : "rows not made:", (*op)->name, why ? " (" : "", why ? why : "",
+                   why ? ")" : "");
+        }
+    printf("%s%d of %d rows made, %d of %d pairs of a row and an element type\n", missing ? "\n" : "", rows - missing,
+           rows, pairs, possible);
+}
+
 /* ---- in the child */
+
+/* Seconds of this process, on all threads; and, far more, of the clock on the wall. 0: no limit any more. */
+static void limit_time(int cpu, unsigned wait) {
+    const struct itimerval timer = {.it_value.tv_sec = cpu};
+    setitimer(ITIMER_PROF, &timer, NULL);
+    alarm(wait);
+}
 
 static void run_text(shared *s, case_leg *legs) {
     s->report.stage[0] = s->report.message[0] = 0;
-    alarm(GRAPH_SECONDS);
+    limit_time(CPU_SECONDS, WAIT_SECONDS);
     bool good = case_check(s->text, legs, &s->report);
-    alarm(0);
+    limit_time(0, 0);
     if (!good) _exit(1);
 }
 
@@ -54,6 +131,7 @@ static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
         }
         if (getenv("DLC_FUZZ_SHOW")) fprintf(stderr, "%llu:\n%s", (unsigned long long)s->number, s->text);
         s->report.compared = s->report.skipped = 0;
+        count_text(s);
         run_text(s, legs);
         s->done++;
         s->compared += (uint64_t)s->report.compared;
@@ -82,7 +160,7 @@ static bool await(pid_t child, shared *s) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 1) return false;
     int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     snprintf(s->report.message, sizeof s->report.message, "%s at: %s (signal %d, exit %d)",
-             signal == SIGALRM ? "endless" : "crash", s->report.stage, signal,
+             signal == SIGPROF || signal == SIGALRM ? "endless" : "crash", s->report.stage, signal,
              WIFEXITED(status) ? WEXITSTATUS(status) : -1);
     return false;
 }
@@ -129,7 +207,7 @@ static bool attempt(shrinker *k, const char *text) {
     return true;
 }
 
-enum { LINES = 160 };
+enum { LINES = 1000, LINE_NAMES = 16 };
 typedef struct lines {
     char *line[LINES];
     int count;
@@ -164,16 +242,56 @@ static bool attempt_lines(shrinker *k, const lines *l) {
     return taken;
 }
 
-/* The name that a line defines; false: it defines none. */
-static bool defined_name(const char *line, char name[32]) {
+typedef struct line_names {
+    char name[LINE_NAMES][32];
+    int count;
+} line_names;
+
+/* The names that a line defines, `_` included: those before `=`, or an input's. None: another line, or one with more. */
+static line_names defined_names(const char *line) {
+    line_names l = {.count = 0}, none = l;
     line += strspn(line, " ");
-    if (strncmp(line, "_, ", 3) == 0) line += 3;
-    if (strncmp(line, "input ", 6) == 0) line += 6;
-    size_t length = strspn(line, "abcdefghijklmnopqrstuvwxyz0123456789");
-    if (!length || length > 15 || (line[length] != ':' && strncmp(line + length, " = ", 3) != 0)) return false;
-    memcpy(name, line, length);
-    name[length] = 0;
-    return true;
+    bool input = strncmp(line, "input ", 6) == 0;
+    if (input) line += 6;
+    while (l.count < LINE_NAMES) {
+        size_t length = strspn(line, "abcdefghijklmnopqrstuvwxyz0123456789_");
+        if (!length || length > 31) return none;
+        memcpy(l.name[l.count], line, length);
+        l.name[l.count++][length] = 0;
+        line += length;
+        if (input ? *line == ':' : strncmp(line, " = ", 3) == 0) return l;
+        if (strncmp(line, ", ", 2) != 0) return none;
+        line += 2;
+    }
+    return none;
+}
+
+/* The line stands in the outermost graph. */
+static bool is_outer(const char *line) {
+    return strncmp(line, "    ", 4) != 0 && strncmp(line, "  }", 3) != 0;
+}
+
+static bool is_input(const char *line) {
+    return strncmp(line + strspn(line, " "), "input ", 6) == 0;
+}
+
+/* Braces that a line opens, less those it closes. */
+static int depth_change(const char *line) {
+    int depth = 0;
+    for (; *line; line++) depth += (*line == '{') - (*line == '}');
+    return depth;
+}
+
+/* The line behind a statement, which may hold sub-graphs. */
+static int statement_end(const lines *l, int first) {
+    int depth = 0, end = first;
+    do depth += l->line[end] ? depth_change(l->line[end]) : 0;
+    while (++end < l->count && depth > 0);
+    return end;
+}
+
+static void drop_statement(lines *l, int first) {
+    for (int end = statement_end(l, first); first < end; first++) l->line[first] = NULL;
 }
 
 static const char *find_word(const char *text, const char *word) {
@@ -183,14 +301,15 @@ static const char *find_word(const char *text, const char *word) {
     return NULL;
 }
 
-/* Statements whose value nothing uses go. */
+/* Statements whose values nothing uses go; not inputs of sub-graphs, which operands belong to. */
 static void drop_unused(lines *l) {
     for (int i = l->count - 1; i >= 0; i--) {
-        char name[32];
+        if (!l->line[i] || (is_input(l->line[i]) && !is_outer(l->line[i]))) continue;
+        line_names names = defined_names(l->line[i]);
         bool used = false;
-        if (!l->line[i] || !defined_name(l->line[i], name)) continue;
-        for (int j = i + 1; j < l->count && !used; j++) used = l->line[j] && find_word(l->line[j], name);
-        if (!used) l->line[i] = NULL;
+        for (int j = statement_end(l, i); j < l->count && !used; j++)
+            for (int k = 0; k < names.count && !used; k++) used = l->line[j] && find_word(l->line[j], names.name[k]);
+        if (!used && names.count) drop_statement(l, i);
     }
 }
 
@@ -231,30 +350,41 @@ static bool shape_text(const lines *l, const char *name, char out[600]) {
     copy.line[copy.count - 1] = output;
     char *text = joined(&copy);
     case_setting setting = case_read_setting(text);
-    bool good = shapes && case_shapes_of(text, &setting, 0, shapes, NULL) && gen_read_symbols(text, &v);
+    bool good = shapes && case_shapes_of(text, &setting, 0, shapes, NULL) && gen_read_symbols(text, &v, 1);
     if (good) {
         v.rank = shapes->output[0].rank;
         snprintf(out, 600, "%s%s", lib_dtypes[shapes->output[0].dtype].name, gen_dims(&v, 0, v.rank).text);
+        for (int d = 0; d < v.rank; d++) good &= !strchr(v.text[d], 'c'); /* no input has a size that is counted */
     }
     free(shapes);
     free(text);
     return good;
 }
 
-/* A node or constant becomes an input. */
+/* A node or constant becomes inputs. */
 static bool shrink_to_inputs(shrinker *k) {
     lines l = split(k->text);
     bool taken = false;
     for (int i = l.count - 1; i >= 0 && !taken; i--) {
-        char name[32], shape[600], input[700];
-        if (strstr(l.line[i], "input ") == l.line[i] + 2 || !defined_name(l.line[i], name) ||
-            !shape_text(&l, name, shape))
-            continue;
+        char inputs[LINE_NAMES * 700] = "", shape[600];
+        line_names names = defined_names(l.line[i]);
+        if (!names.count || is_input(l.line[i]) || !is_outer(l.line[i])) continue;
+        for (int n = 0; n < names.count; n++) {
+            size_t length = strlen(inputs);
+            if (strcmp(names.name[n], "_") == 0 || !shape_text(&l, names.name[n], shape)) continue;
+            snprintf(inputs + length, sizeof inputs - length, "%s  input %s: %s", length ? "\n" : "", names.name[n],
+                     shape);
+        }
+        if (!inputs[0]) continue;
         lines changed = l;
-        snprintf(input, sizeof input, "  input %s: %s", name, shape);
-        changed.line[i] = input;
-        drop_unused(&changed);
-        taken = attempt_lines(k, &changed);
+        drop_statement(&changed, i);
+        changed.line[i] = inputs;
+        char *text = joined(&changed);
+        lines again = split(text); /* each input on a line of its own */
+        drop_unused(&again);
+        taken = attempt_lines(k, &again);
+        free(again.copy);
+        free(text);
     }
     free(l.copy);
     return taken;
@@ -273,25 +403,40 @@ static char *replace_word(const char *text, const char *word, const char *by) {
     return out;
 }
 
+/* What stands behind line i takes another value for one that it defines; what then is not used any more goes. */
+static bool bypass(shrinker *k, const lines *l, int i, const char *name, const char *other) {
+    lines ahead = *l, behind = *l;
+    int end = statement_end(l, i);
+    ahead.count = end;
+    for (int j = 0; j < end; j++) behind.line[j] = NULL;
+    char *first = joined(&ahead), *rest = joined(&behind), *replaced = replace_word(rest, name, other), *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    fprintf(file, "%s%s", first, replaced);
+    fclose(file);
+    lines again = split(text);
+    drop_unused(&again);
+    bool taken = attempt_lines(k, &again);
+    free(again.copy);
+    free(text);
+    free(replaced);
+    free(rest);
+    free(first);
+    return taken;
+}
+
 /* A value's users take another one that stands before it. */
 static bool shrink_bypass(shrinker *k) {
     lines l = split(k->text);
     bool taken = false;
     for (int i = l.count - 1; i >= 0 && !taken; i--) {
-        char name[32], other[32];
-        if (!defined_name(l.line[i], name)) continue;
-        for (int j = 0; j < i && !taken; j++) {
-            if (!defined_name(l.line[j], other)) continue;
-            lines changed = l;
-            changed.line[i] = NULL;
-            char *text = joined(&changed), *replaced = replace_word(text, name, other);
-            lines again = split(replaced);
-            drop_unused(&again);
-            taken = attempt_lines(k, &again);
-            free(again.copy);
-            free(text);
-            free(replaced);
-        }
+        line_names names = defined_names(l.line[i]);
+        for (int n = 0; n < names.count && !taken; n++)
+            for (int j = 0; j < i && !taken && strcmp(names.name[n], "_") != 0; j++) {
+                line_names others = defined_names(l.line[j]);
+                for (int o = 0; o < others.count && !taken; o++)
+                    if (strcmp(others.name[o], "_") != 0) taken = bypass(k, &l, i, names.name[n], others.name[o]);
+            }
     }
     free(l.copy);
     return taken;
@@ -333,19 +478,15 @@ static bool shrink_setting(shrinker *k) {
     const char *rest = strchr(k->text, '\n');
     char head[256];
     if (!rest) return false;
-    for (int change = 0; change < 4; change++) {
+    for (int change = 0; change < 6; change++) {
         case_setting t = s;
         if (change == 0) t.fill = FILL_TAME;
         if (change == 1) t.strict = true;
         if (change == 2 && s.symbols) t.sizes[0] = 1;
         if (change == 3) t.layout = false;
-        int at = snprintf(head, sizeof head, "# case seed=%llu fill=%s strict=%d layout=%d", (unsigned long long)t.seed,
-                          case_fills[t.fill], t.strict, t.layout);
-        for (int y = 0; y < t.symbols; y++) {
-            at += snprintf(head + at, sizeof head - (size_t)at, " %s=", t.symbol[y]);
-            for (int i = 0; i < t.sizes[y]; i++)
-                at += snprintf(head + at, sizeof head - (size_t)at, "%s%lld", i ? "," : "", (long long)t.size[y][i]);
-        }
+        if (change == 4) t.plain = false;
+        if (change == 5) t.threads = false;
+        case_print_setting(&t, head, sizeof head);
         char *text = malloc(strlen(rest) + sizeof head);
         sprintf(text, "%s%s", head, rest);
         bool taken = attempt(k, text);
@@ -452,5 +593,6 @@ int main(int argc, char **argv) {
     printf("fuzz: seed %llu: %llu graphs, %llu outputs compared, %llu without a bound, %d failures\n",
            (unsigned long long)seed, (unsigned long long)s->done, (unsigned long long)s->compared,
            (unsigned long long)s->skipped, failures);
+    print_rows(s);
     return failures > 0;
 }

@@ -6,7 +6,17 @@
 
 #include "fuzz/case.h"
 
-enum { GEN_LINES = 96, GEN_LINE = 1 << 16, GEN_NODES = 14 };
+#include <ctype.h>
+
+enum { GEN_LINES = 96, GEN_LINE = 1 << 16, GEN_NODES = 14, GEN_RESULTS = 12, GEN_DEPTH = 2 };
+
+/* How a statement is added. */
+enum {
+    GEN_SOURCE = 1,    /* an input or a constant */
+    GEN_DOUBTFUL = 2,  /* may be refused: no mistake */
+    GEN_UNBOUNDED = 4, /* may have no bound: its results are outputs, and operands of nothing */
+    GEN_APART = 8      /* likewise whatever the bound */
+};
 
 typedef struct gen_value {
     char name[16];
@@ -16,6 +26,7 @@ typedef struct gen_value {
     char text[DLC_MAX_RANK][32]; /* dimensions as the text form says them */
     double error;
     bool input; /* or constant */
+    bool apart; /* no operand of further nodes, but of those that know of it */
     int uses;
 } gen_value;
 
@@ -30,6 +41,10 @@ typedef struct gen {
     int64_t size[4]; /* the sizes of this graph; one of them may be the symbol n's */
     bool symbol[4];
     int64_t largest; /* elements of a value */
+    int depth;       /* of sub-graphs */
+    int *bodies;     /* sub-graphs so far, over all of the graph: for names */
+    int body;        /* number of this one; 0: the outermost */
+    int counted;     /* sizes that runs count */
     char refused[CASE_MESSAGE];
 } gen;
 
@@ -75,8 +90,8 @@ static inline char *gen_text(const gen *g, const char *candidate) {
     return text;
 }
 
-/* Dimensions of the last output as text, before symbols have values. */
-static inline bool gen_read_symbols(const char *text, gen_value *v) {
+/* Dimensions of the last `count` outputs as text, before symbols have values. */
+static inline bool gen_read_symbols(const char *text, gen_value *v, int count) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
@@ -84,13 +99,15 @@ static inline bool gen_read_symbols(const char *text, gen_value *v) {
         lib_lexer lexer;
         lib_lexer_init(&lexer, &arena, "generated", text, strlen(text));
         graph *g = graph_parse(&arena, &lexer);
-        const graph_shape *shape = graph_shape_of(g, g->outputs.data[g->outputs.count - 1]);
-        for (int d = 0; d < shape->rank; d++) {
-            lib_text dimension;
-            lib_text_init(&dimension, &arena);
-            tir_print_expr(&dimension, g->pool, shape->dim[d], NULL);
-            if (dimension.length >= sizeof v->text[d]) lib_raise(&scope, DLC_INVALID_ARGUMENT, "long");
-            memcpy(v->text[d], dimension.data, dimension.length + 1);
+        for (int i = 0; i < count; i++) {
+            const graph_shape *shape = graph_shape_of(g, g->outputs.data[(int)g->outputs.count - count + i]);
+            for (int d = 0; d < shape->rank; d++) {
+                lib_text dimension;
+                lib_text_init(&dimension, &arena);
+                tir_print_expr(&dimension, g->pool, shape->dim[d], NULL);
+                if (dimension.length >= sizeof v->text[d]) lib_raise(&scope, DLC_INVALID_ARGUMENT, "long");
+                memcpy(v[i].text[d], dimension.data, dimension.length + 1);
+            }
         }
     }
     lib_arena_free(&arena);
@@ -105,50 +122,84 @@ static inline double gen_provided(const gen_value *v) {
     return count;
 }
 
-/* Adds `name = ...` when it is valid, small and has a bound; the value's number or -1. */
-static inline int gen_add(gen *g, const char *name, const char *line, bool input) {
-    if (g->lines == GEN_LINES || g->values == CASE_TENSORS - 8) return -1;
-    gen_value *v = &g->value[g->values++];
-    *v = (gen_value){.input = input};
-    snprintf(v->name, sizeof v->name, "%s", name);
+/* What the dry run of a candidate said of one of its results; true: it is small and has a bound, or may lack one. */
+static inline bool gen_take(const gen *g, gen_value *v, const case_tensor *t, unsigned how, bool counted) {
+    v->dtype = t->dtype;
+    v->rank = t->rank;
+    memcpy(v->dim, t->dim, sizeof v->dim);
+    v->error = t->bound.error;
+    double scale = fmax(1, fmin(t->bound.magnitude, 1e6));
+    bool bounded = v->error == 0 || v->error < 0.02 * scale;
+    v->apart = !bounded || (how & GEN_APART) || lib_dtype_is_stored_otherwise(v->dtype);
+    return (counted || t->count <= g->largest) && gen_provided(v) <= 0x1p24 && (bounded || (how & GEN_UNBOUNDED));
+}
+
+/* Adds a statement whose results have these names when it is valid, small and has a bound; the first one's number or -1. */
+static inline int gen_add_results(gen *g, int count, char name[][16], const char *line, unsigned how) {
+    if (g->lines == GEN_LINES || g->values + count > CASE_TENSORS - 8) return -1;
+    gen_value *v = &g->value[g->values];
+    for (int i = 0; i < count; i++) {
+        v[i] = (gen_value){.input = how & GEN_SOURCE};
+        snprintf(v[i].name, sizeof v[i].name, "%s", name[i]);
+    }
+    g->values += count;
     char *text = gen_text(g, line);
     case_shapes *shapes = calloc(1, sizeof *shapes);
     lib_error error = {0};
     bool good = text && shapes && case_shapes_of(text, &g->setting, 0, shapes, &error);
-    if (!good && !g->refused[0]) snprintf(g->refused, sizeof g->refused, "refused %s: %s", line, error.message);
-    good = good && gen_read_symbols(text, v);
-    if (good) {
-        const case_tensor *t = &shapes->output[shapes->outputs - 1];
-        v->dtype = t->dtype;
-        v->rank = t->rank;
-        memcpy(v->dim, t->dim, sizeof v->dim);
-        v->error = t->bound.error;
-        double scale = fmax(1, fmin(t->bound.magnitude, 1e6));
-        good = t->count <= g->largest && gen_provided(v) <= 0x1p24 && (v->error == 0 || v->error < 0.02 * scale);
-    }
+    if (!good && !(how & GEN_DOUBTFUL) && !g->refused[0])
+        snprintf(g->refused, sizeof g->refused, "refused %s: %s", line, error.message);
+    good = good && gen_read_symbols(text, v, count);
+    for (int i = 0; i < count && good; i++)
+        good = gen_take(g, &v[i], &shapes->output[shapes->outputs - count + i], how, shapes->counted);
     free(text);
     free(shapes);
     if (!good) {
-        g->values--;
+        g->values -= count;
         return -1;
     }
     g->line[g->lines++] = strdup(line);
-    return g->values - 1;
+    return g->values - count;
 }
 
-/* A node; the format holds what stands after `name = `. */
-static inline int gen_node(gen *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static inline int gen_node(gen *g, const char *format, ...) {
-    char *line = malloc(GEN_LINE), name[16];
-    va_list arguments;
-    snprintf(name, sizeof name, "t%d", g->values);
-    int length = snprintf(line, GEN_LINE, "%s = ", name);
-    va_start(arguments, format);
-    vsnprintf(line + length, GEN_LINE - (size_t)length, format, arguments);
-    va_end(arguments);
-    int value = gen_add(g, name, line, false);
+static inline int gen_add(gen *g, const char *name, const char *line, bool input) {
+    char names[1][16];
+    snprintf(names[0], sizeof names[0], "%s", name);
+    return gen_add_results(g, 1, names, line, input ? GEN_SOURCE : 0);
+}
+
+/* The name of a value to come, t3; those of sub-graphs are told apart: b2t3. */
+static inline void gen_name(const gen *g, char letter, int ahead, char name[16]) {
+    if (g->body)
+        snprintf(name, 16, "b%d%c%d", g->body, letter, g->values + ahead);
+    else
+        snprintf(name, 16, "%c%d", letter, g->values + ahead);
+}
+
+/* A node of `count` results; `node` is what stands after `names = `. */
+static inline int gen_nodes(gen *g, int count, const char *node, unsigned how) {
+    char *line = malloc(GEN_LINE), names[GEN_RESULTS][16];
+    int length = 0;
+    for (int i = 0; i < count; i++) {
+        gen_name(g, 't', i, names[i]);
+        length += snprintf(line + length, GEN_LINE - (size_t)length, "%s%s", i ? ", " : "", names[i]);
+    }
+    length += snprintf(line + length, GEN_LINE - (size_t)length, " = %s", node);
+    int value = length < GEN_LINE ? gen_add_results(g, count, names, line, how) : -1;
     free(line);
     if (value >= 0) g->nodes++;
+    return value;
+}
+
+static inline int gen_node(gen *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline int gen_node(gen *g, const char *format, ...) {
+    char *node = malloc(GEN_LINE);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(node, GEN_LINE, format, arguments);
+    va_end(arguments);
+    int value = gen_nodes(g, 1, node, 0);
+    free(node);
     return value;
 }
 
@@ -223,20 +274,16 @@ static inline bool gen_is_fixed(const gen_value *v) { /* no symbols */
     return true;
 }
 
-static inline int gen_constant(gen *g, const gen_value *like) {
-    uint64_t element = 0;
+static inline int gen_constant_of(gen *g, const gen_value *like, const case_bits *only) {
     char *line = malloc(GEN_LINE), name[16];
     gen_list dims = gen_dims(like, 0, like->rank);
-    snprintf(name, sizeof name, "c%d", g->values);
+    gen_name(g, 'c', 0, name);
     int at = snprintf(line, GEN_LINE, "%s = constant %s%s {\"", name, lib_dtypes[like->dtype].name, dims.text);
+    case_fill fill = g->setting.fill == FILL_SPECIAL ? FILL_TAME : g->setting.fill;
     for (int64_t i = 0; i < (int64_t)gen_count(like); i++) {
-        case_fill fill = g->setting.fill == FILL_SPECIAL ? FILL_TAME : g->setting.fill;
-        if (lib_dtype_is_float(like->dtype))
-            lib_element_set_f64(like->dtype, &element, case_float(fill, &g->random));
-        else
-            lib_element_set_i64(like->dtype, &element, case_integer(like->dtype, fill, &g->random));
+        case_bits element = only ? *only : case_number(like->dtype, fill, &g->random);
         for (size_t b = 0; b < lib_dtype_size(like->dtype); b++)
-            at += snprintf(line + at, GEN_LINE - (size_t)at, "%02x", ((unsigned char *)&element)[b]);
+            at += snprintf(line + at, GEN_LINE - (size_t)at, "%02x", (unsigned char)element.bytes[b]);
     }
     snprintf(line + at, GEN_LINE - (size_t)at, "\"}");
     int value = gen_add(g, name, line, true);
@@ -244,17 +291,29 @@ static inline int gen_constant(gen *g, const gen_value *like) {
     return value;
 }
 
+static inline int gen_constant(gen *g, const gen_value *like) {
+    return gen_constant_of(g, like, NULL);
+}
+
+/* A new input. */
+static inline int gen_declare(gen *g, const gen_value *like) {
+    char line[1024], name[16];
+    gen_list dims = gen_dims(like, 0, like->rank);
+    gen_name(g, 'x', 0, name);
+    snprintf(line, sizeof line, "input %s: %s%s", name, lib_dtypes[like->dtype].name, dims.text);
+    int value = gen_add(g, name, line, true);
+    if (value >= 0) g->inputs++;
+    return value;
+}
+
 /* A new input or constant. */
 static inline int gen_source(gen *g, const gen_value *like) {
-    char line[1024], name[16];
-    if (gen_one_in(g, 4) && gen_is_fixed(like) &&
-        gen_count(like) * (double)lib_dtype_size(like->dtype) < GEN_LINE / 2 - 512)
+    for (int i = 0; i < like->rank; i++)
+        if (strchr(like->text[i], 'c')) return -1; /* no input has a size that is counted */
+    if (gen_one_in(g, 4) && gen_is_fixed(like) && !lib_dtype_is_stored_otherwise(like->dtype) &&
+        gen_count(like) * (double)lib_dtype_size(like->dtype) < (g->body ? 256 : GEN_LINE / 2 - 512))
         return gen_constant(g, like);
-    gen_list dims = gen_dims(like, 0, like->rank);
-    snprintf(name, sizeof name, "x%d", g->values);
-    snprintf(line, sizeof line, "input %s: %s%s", name, lib_dtypes[like->dtype].name, dims.text);
-    g->inputs++;
-    return gen_add(g, name, line, true);
+    return gen_declare(g, like);
 }
 
 static inline bool gen_same_shape(const gen_value *a, const gen_value *b) {
@@ -268,7 +327,10 @@ static inline bool gen_same_shape(const gen_value *a, const gen_value *b) {
 static inline int gen_operand(gen *g, const gen_value *like) {
     int found = -1, seen = 0;
     for (int i = 0; i < g->values; i++)
-        if (g->value[i].dtype == like->dtype && gen_same_shape(&g->value[i], like) && gen_one_in(g, ++seen)) found = i;
+        if (g->value[i].dtype == like->dtype &&
+            (!g->value[i].apart || (g->value[i].error == 0 && lib_dtype_is_stored_otherwise(like->dtype))) &&
+            gen_same_shape(&g->value[i], like) && gen_one_in(g, ++seen))
+            found = i;
     int value = found >= 0 && !gen_one_in(g, 3) ? found : gen_source(g, like);
     if (value >= 0) g->value[value].uses++;
     return value;
@@ -279,7 +341,7 @@ static inline int gen_any(gen *g, const char *kinds, int min_rank) {
     int found = -1, weight = 0;
     for (int i = 0; i < g->values; i++) {
         const gen_value *v = &g->value[i];
-        if (!gen_is(v, kinds) || v->rank < min_rank) continue;
+        if (!gen_is(v, kinds) || v->rank < min_rank || v->apart) continue;
         int w = v->uses ? 1 : v->input ? 2 : 5;
         weight += w;
         if (gen_below(g, weight) < w) found = i;
@@ -327,10 +389,14 @@ static inline int gen_axis(gen *g, const gen_value *v) {
     return (int)gen_below(g, v->rank);
 }
 
+static inline void gen_grow(gen *g, int nodes, int room);
+static inline void gen_free(gen *g);
+
 #define NAME(number) (g->value[number].name)
-#define TRY(expression, value) \
-    int value = (expression);  \
-    if (value < 0) return
+#define TRY_ELSE(expression, value, ...) \
+    int value = (expression);            \
+    if (value < 0) return __VA_ARGS__
+#define TRY(expression, value) TRY_ELSE(expression, value, )
 
 #include "fuzz/generate_ops.h"
 
@@ -348,33 +414,35 @@ static inline void gen_sizes(gen *g) {
     g->largest = gen_one_in(g, 20) ? 60000 : 6000;
 }
 
+/* The ways to compile that LLVM's time goes to are taken in turn. */
 static inline void gen_head(gen *g) {
-    char sizes[128] = "";
     case_setting *s = &g->setting;
     *s = (case_setting){.seed = (uint64_t)gen_below(g, 1000),
                         .runs = 1,
                         .fill = (case_fill)gen_below(g, FILL_COUNT),
                         .strict = gen_one_in(g, 2),
-                        .layout = gen_one_in(g, 2)};
+                        .layout = gen_one_in(g, 2),
+                        .plain = gen_one_in(g, 3),
+                        .threads = gen_one_in(g, 3)};
     if (gen_one_in(g, 4)) {
         g->symbol[0] = true;
-        int runs = gen_one_in(g, 2) ? 1 : (int)gen_between(g, 2, 6);
-        int at = snprintf(sizes, sizeof sizes, " n=%lld", (long long)g->size[0]);
-        for (int i = 1; i < runs; i++)
-            at += snprintf(sizes + at, sizeof sizes - (size_t)at, ",%lld",
-                           (long long)(gen_one_in(g, 12) ? 0 : gen_between(g, 1, 40)));
+        s->symbols = 1;
+        strcpy(s->symbol[0], "n");
+        s->runs = gen_one_in(g, 2) ? 1 : (int)gen_between(g, 2, 6);
+        while (s->sizes[0] < s->runs) {
+            int i = s->sizes[0]++;
+            s->size[0][i] = i == 0 ? g->size[0] : gen_one_in(g, 12) ? 0 : gen_between(g, 1, 40);
+        }
     }
-    snprintf(g->head, sizeof g->head, "# case seed=%llu fill=%s strict=%d layout=%d%s", (unsigned long long)s->seed,
-             case_fills[s->fill], s->strict, s->layout, sizes);
-    g->setting = case_read_setting(g->head);
+    case_print_setting(s, g->head, sizeof g->head);
     if (!g->symbol[0]) return;
     gen_value n = {.dtype = gen_dtype(g, "if"),
                    .rank = (int)gen_between(g, 1, 2)}; /* the symbol's size is known from an input */
     gen_pick_dim(g, &n, 1);
     gen_set_dim(&n, 0, g->size[0]);
     strcpy(n.text[0], "n");
-    g->symbol[0] = gen_source(g, &n) >= 0;
-    if (g->symbol[0] && gen_one_in(g, 2)) g->line[g->lines++] = strdup("symbol n in 0..4096 varies");
+    gen_declare(g, &n);
+    if (gen_one_in(g, 2)) g->line[g->lines++] = strdup("symbol n in 0..4096 varies");
 }
 
 /* Values that nothing uses, and some others. */
@@ -395,16 +463,9 @@ static inline void gen_outputs(gen *g) {
     g->line[g->lines++] = strdup(line);
 }
 
-/* The text of graph `number` of a seed; `refused` is a message or empty. Caller frees. */
-static inline char *gen_graph(uint64_t seed, uint64_t number, char refused[CASE_MESSAGE]) {
-    gen *g = calloc(1, sizeof *g);
-    if (!g) return NULL;
-    g->random = seed * 0x9e3779b97f4a7c15u + number;
-    case_random(&g->random);
-    gen_sizes(g);
-    gen_head(g);
-    int nodes = (int)gen_between(g, 1, GEN_NODES);
-    for (int tries = 0; g->nodes < nodes && tries < 3 * GEN_NODES && g->lines < GEN_LINES - 20; tries++) {
+/* Nodes up to a number, `room` lines less than there may be. */
+static inline void gen_grow(gen *g, int nodes, int room) {
+    for (int tries = 0; g->nodes < nodes && tries < 3 * GEN_NODES && g->lines < GEN_LINES - room; tries++) {
         int64_t weights = 0;
         for (size_t i = 0; i < sizeof gen_rules / sizeof *gen_rules; i++) weights += gen_rules[i].weight;
         int64_t at = gen_below(g, weights);
@@ -412,11 +473,28 @@ static inline char *gen_graph(uint64_t seed, uint64_t number, char refused[CASE_
         while (at >= gen_rules[rule].weight) at -= gen_rules[rule++].weight;
         gen_rules[rule].add(g);
     }
+}
+
+static inline void gen_free(gen *g) {
+    for (int i = 0; g && i < g->lines; i++) free(g->line[i]);
+    free(g);
+}
+
+/* The text of graph `number` of a seed; `refused` is a message or empty. Caller frees. */
+static inline char *gen_graph(uint64_t seed, uint64_t number, char refused[CASE_MESSAGE]) {
+    int bodies = 0;
+    gen *g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    g->random = seed * 0x9e3779b97f4a7c15u + number;
+    g->bodies = &bodies;
+    case_random(&g->random);
+    gen_sizes(g);
+    gen_head(g);
+    gen_grow(g, (int)gen_between(g, 1, GEN_NODES), 20);
     gen_outputs(g);
     char *text = gen_text(g, NULL);
     snprintf(refused, CASE_MESSAGE, "%s", g->refused);
-    for (int i = 0; i < g->lines; i++) free(g->line[i]);
-    free(g);
+    gen_free(g);
     return text;
 }
 

@@ -661,69 +661,335 @@ static inline void add_random(gen *g) {
              lib_dtypes[gen_dtype(g, "f")].name, (long long)stream);
 }
 
+/* ---- control flow: sub-graphs grow as graphs do */
+
+/* An empty sub-graph whose inputs are like these values. */
+static inline gen *gen_body(gen *g, int count, const gen_value *like) {
+    gen *b = calloc(1, sizeof *b);
+    if (!b) return NULL;
+    b->random = (uint64_t)gen_below(g, INT64_MAX);
+    b->setting = g->setting;
+    memcpy(b->head, g->head, sizeof b->head);
+    memcpy(b->size, g->size, sizeof b->size);
+    memcpy(b->symbol, g->symbol, sizeof b->symbol);
+    b->largest = 600;
+    b->depth = g->depth + 1;
+    b->bodies = g->bodies;
+    b->body = ++*g->bodies;
+    for (int i = 0; i < count; i++)
+        if (gen_declare(b, &like[i]) < 0) {
+            gen_free(b);
+            return NULL;
+        }
+    return b;
+}
+
+/* The inputs of a sub-graph, in order. */
+static inline int gen_inputs(const gen *b, int *input) {
+    int count = 0;
+    for (int i = 0; i < b->values; i++)
+        if (b->value[i].input && b->value[i].name[strcspn(b->value[i].name, "xc")] == 'x') input[count++] = i;
+    return count;
+}
+
+/* A value of this shape, if possible one that was computed; -1: there is none. */
+static inline int gen_find(gen *b, const gen_value *like) {
+    int found = -1, weight = 0;
+    for (int i = 0; i < b->values; i++) {
+        const gen_value *v = &b->value[i];
+        int w = v->input ? 1 : 20;
+        if (v->apart || v->dtype != like->dtype || !gen_same_shape(v, like)) continue;
+        weight += w;
+        if (gen_below(b, weight) < w) found = i;
+    }
+    return found;
+}
+
+/* Adds operands for the inputs of the sub-graph from number `from` on to the list; false: one cannot be had. */
+static inline bool gen_captures(gen *g, const gen *b, int from, char *list, size_t size) {
+    int input[GEN_LINES], count = gen_inputs(b, input);
+    for (int i = from; i < count; i++) {
+        int value = gen_operand(g, &b->value[input[i]]);
+        if (value < 0) return false;
+        size_t length = strlen(list);
+        snprintf(list + length, size - length, "%s%s", length ? ", " : "", NAME(value));
+    }
+    return true;
+}
+
+/* A line to itself for each statement of a sub-graph, so that what makes texts smaller sees them. */
+static inline void gen_print_body(const gen *b, FILE *file, int count, const int *output) {
+    fprintf(file, "graph {\n");
+    for (int i = 0; i < b->lines; i++) fprintf(file, "    %s\n", b->line[i]);
+    for (int i = 0; i < count; i++) fprintf(file, "    output %s\n", b->value[output[i]].name);
+    fprintf(file, "  }");
+}
+
+static inline bool gen_pairs(const gen_value *a, const gen_value *b, bool differ) {
+    if (a->apart || b->apart || a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int d = 0; d < a->rank && differ; d++) /* a symbol may become the number that it differs from */
+        if (strcmp(a->text[d], b->text[d]) != 0 &&
+            !(isdigit((unsigned char)a->text[d][0]) && isdigit((unsigned char)b->text[d][0])))
+            return false;
+    return gen_same_shape(a, b) != differ;
+}
+
+/* A pair of values of two sub-graphs that an `if` may give: of one shape, or of one rank. */
+static inline bool gen_match(gen *a, gen *b, bool differ, int *first, int *second) {
+    int weight = 0;
+    for (int i = 0; i < a->values; i++)
+        for (int k = 0; k < b->values; k++) {
+            if (!gen_pairs(&a->value[i], &b->value[k], differ)) continue;
+            int w = (a->value[i].input ? 1 : 8) * (b->value[k].input ? 1 : 8);
+            weight += w;
+            if (gen_below(a, weight) < w) *first = i, *second = k;
+        }
+    return weight > 0;
+}
+
 static inline void add_if(gen *g) {
-    TRY(gen_any(g, "f", 0), x);
-    const gen_value v = gen_like(g, x);
+    if (g->depth == GEN_DEPTH) return;
+    TRY(gen_any(g, "bif", 0), x);
     TRY(gen_scalar(g, DLC_BOOL), condition);
-    char shape[600], one[32], other[32];
-    snprintf(shape, sizeof shape, "%s%s", lib_dtypes[v.dtype].name, gen_dims(&v, 0, v.rank).text);
-    gen_word(g, "neg relu abs tanh softplus", one);
-    gen_word(g, "neg relu abs tanh silu", other);
-    gen_node(
-        g,
-        "if(%s, %s, then=graph { input a: %s b = %s(a) c = add(b, a) output c }, otherwise=graph { input a: %s b = %s(a) output b })",
-        NAME(condition), NAME(x), shape, one, shape, other);
+    gen_value inputs[GEN_LINES] = {g->value[x]};
+    gen *branch[2] = {gen_body(g, 1, inputs), NULL};
+    if (!branch[0]) return;
+    gen_grow(branch[0], (int)gen_between(g, 0, 4), 10);
+    int number[GEN_LINES], count = gen_inputs(branch[0], number), results = (int)gen_between(g, 1, 3), from[2][3];
+    for (int i = 0; i < count; i++) inputs[i] = branch[0]->value[number[i]];
+    branch[1] = gen_body(g, count, inputs);
+    if (branch[1]) gen_grow(branch[1], (int)gen_between(g, 0, 4), 10);
+    bool good = branch[1] != NULL, differ = good && g->depth == 0 && gen_one_in(g, 3);
+    int more = good ? gen_inputs(branch[1], number) : 0; /* what only the second one takes, the first one takes too */
+    for (int i = count; i < more && good; i++) good = gen_declare(branch[0], &branch[1]->value[number[i]]) >= 0;
+    char sizes[128] = "", operands[2048] = "";
+    for (int i = 0; i < results && good; i++) {
+        bool other = differ && i == 0;
+        good = gen_match(branch[0], branch[1], other, &from[0][i], &from[1][i]);
+        for (int d = 0; good && other && d < branch[0]->value[from[0][i]].rank; d++) {
+            size_t length = strlen(sizes);
+            if (strcmp(branch[0]->value[from[0][i]].text[d], branch[1]->value[from[1][i]].text[d]) != 0)
+                snprintf(sizes + length, sizeof sizes - length, "%sc%d", length ? ", " : ", sizes=[", g->counted++);
+        }
+    }
+    snprintf(operands, sizeof operands, "%s, %s", NAME(condition), NAME(x));
+    if (good && gen_captures(g, branch[1], 1, operands, sizeof operands)) {
+        char *text = NULL;
+        size_t size;
+        FILE *file = open_memstream(&text, &size);
+        fprintf(file, "if(%s, then=", operands);
+        gen_print_body(branch[0], file, results, from[0]);
+        fprintf(file, ", otherwise=");
+        gen_print_body(branch[1], file, results, from[1]);
+        fprintf(file, "%s%s)", sizes, sizes[0] ? "]" : "");
+        fclose(file);
+        gen_nodes(g, results, text, GEN_UNBOUNDED | (sizes[0] ? GEN_APART : 0));
+        free(text);
+    }
+    gen_free(branch[0]);
+    gen_free(branch[1]);
+}
+
+/* A counter in front, which tells when to go on: i32 of rank 0, begins at a number from -2 to 3. */
+static inline int gen_counter(gen *g) {
+    case_bits start = {{0}};
+    lib_element_set_i64(DLC_I32, start.bytes, gen_between(g, -2, 3));
+    gen_value like = {.dtype = DLC_I32};
+    return gen_constant_of(g, &like, &start);
+}
+
+/* i + 1 in a body whose first input is the counter. */
+static inline int gen_count_up(gen *b) {
+    case_bits one = {{0}};
+    lib_element_set_i64(DLC_I32, one.bytes, 1);
+    gen_value like = {.dtype = DLC_I32};
+    int k = gen_constant_of(b, &like, &one);
+    return k < 0 ? k : gen_node(b, "add(%s, %s)", b->value[0].name, b->value[k].name);
 }
 
 static inline void add_while(gen *g) {
-    TRY(gen_any(g, "fi", 0), x);
-    const gen_value v = gen_like(g, x);
-    gen_value step = v;
-    TRY(gen_operand(g, &step), y);
-    char shape[600], op[32], line[4096];
-    snprintf(shape, sizeof shape, "%s%s", lib_dtypes[v.dtype].name, gen_dims(&v, 0, v.rank).text);
-    gen_word(g, "add sub min max", op);
-    snprintf(
-        line, sizeof line,
-        "while(%%s, %s, %s, condition=graph { input i: i32[] input a: %s input b: %s k = constant i32[] {3} c = lt(i, k) output c }, "
-        "body=graph { input i: i32[] input a: %s input b: %s one = constant i32[] {1} j = add(i, one) c = %s(a, b) output j output c })",
-        NAME(x), NAME(y), shape, shape, shape, shape, op);
-    char name[16], whole[4200];
-    snprintf(name, sizeof name, "k%d", g->values);
-    snprintf(whole, sizeof whole, "%s = constant i32[] {%d}", name, (int)gen_between(g, -2, 3));
-    if (gen_add(g, name, whole, true) < 0) return;
-    snprintf(name, sizeof name, "t%d", g->values); /* only the second result gets a name */
-    int at = snprintf(whole, sizeof whole, "_, %s = ", name);
-    snprintf(whole + at, sizeof whole - (size_t)at, line, g->value[g->values - 1].name);
-    if (gen_add(g, name, whole, false) >= 0) g->nodes++;
+    if (g->depth == GEN_DEPTH) return;
+    int carries = (int)gen_between(g, 1, 3), next[4], start[4] = {gen_counter(g)};
+    gen_value inputs[4] = {{.dtype = DLC_I32}};
+    char operands[2048] = "", condition[16];
+    if (start[0] < 0) return;
+    for (int i = 1; i <= carries; i++) {
+        if ((start[i] = gen_any(g, "bif", 0)) < 0) return;
+        inputs[i] = g->value[start[i]];
+    }
+    gen *b = gen_body(g, carries + 1, inputs);
+    if (!b) return;
+    gen_grow(b, (int)gen_between(g, 1, 5), 10);
+    bool good = (next[0] = gen_count_up(b)) >= 0;
+    for (int i = 1; i <= carries && good; i++) good = (next[i] = gen_find(b, &inputs[i])) >= 0;
+    for (int i = 0; i <= carries; i++)
+        snprintf(operands + strlen(operands), sizeof operands - strlen(operands), "%s%s", i ? ", " : "",
+                 NAME(start[i]));
+    if (good && gen_captures(g, b, carries + 1, operands, sizeof operands)) {
+        int number[GEN_LINES], count = gen_inputs(b, number);
+        char *text = NULL;
+        size_t size;
+        FILE *file = open_memstream(&text, &size);
+        snprintf(condition, sizeof condition, "b%d", ++*g->bodies);
+        fprintf(file, "while(%s, condition=graph {\n", operands);
+        for (int i = 0; i < count; i++)
+            fprintf(file, "    input %sx%d: %s%s\n", condition, i, lib_dtypes[b->value[number[i]].dtype].name,
+                    gen_dims(&b->value[number[i]], 0, b->value[number[i]].rank).text);
+        fprintf(file, "    %sk = constant i32[] {3}\n    %sgo = lt(%sx0, %sk)\n    output %sgo\n  }, body=", condition,
+                condition, condition, condition, condition);
+        gen_print_body(b, file, carries + 1, next);
+        fprintf(file, ")");
+        fclose(file);
+        gen_nodes(g, carries + 1, text, GEN_UNBOUNDED);
+        free(text);
+    }
+    gen_free(b);
 }
 
-/* Either way through the sequence and the stack, which may be the carry; to the end, or not. */
-static inline void add_scan(gen *g) {
-    TRY(gen_any(g, "fi", 1), x);
-    const gen_value v = gen_like(g, x);
-    gen_value element = v;
+/* v without its first dimension. */
+static inline gen_value gen_element(const gen_value *v) {
+    gen_value element = *v;
     element.rank--;
     memmove(element.dim, element.dim + 1, sizeof element.dim - sizeof *element.dim);
     memmove(element.text, element.text + 1, sizeof element.text - sizeof *element.text);
-    TRY(gen_operand(g, &element), y);
+    return element;
+}
+
+/* Either way through sequences and stacks, which may be any value of the body; to the end, or not. */
+static inline void add_scan(gen *g) {
+    enum { COUNTER, CARRY, SEQUENCE, SECOND, MOST };
+    if (g->depth == GEN_DEPTH) return;
+    int start[MOST] = {gen_counter(g), gen_any(g, "bif", 0), gen_any(g, "bif", 1), -1};
+    int sequences = 1, stacks = (int)gen_between(g, 0, 2), output[MOST + 4], outputs = 0;
+    for (int i = 0; i < SECOND; i++)
+        if (start[i] < 0) return;
+    gen_value second = g->value[start[SEQUENCE]], inputs[MOST] = {{.dtype = DLC_I32}};
+    inputs[CARRY] = g->value[start[CARRY]];
+    inputs[SEQUENCE] = gen_element(&second);
+    if (gen_one_in(g, 3)) {
+        second.dtype = gen_dtype(g, "bif");
+        if ((start[SECOND] = gen_operand(g, &second)) < 0) return;
+        inputs[sequences + SEQUENCE] = gen_element(&second);
+        sequences++;
+    }
+    gen *b = gen_body(g, SEQUENCE + sequences, inputs);
+    if (!b) return;
+    gen_grow(b, (int)gen_between(g, 1, 5), 12);
     const bool conditional = gen_one_in(g, 3);
-    char shape[600], op[32], stacked[32], name[16], whole[4200];
-    snprintf(shape, sizeof shape, "%s%s", lib_dtypes[v.dtype].name, gen_dims(&element, 0, element.rank).text);
-    gen_word(g, "add sub min max", op);
-    gen_word(g, "c c a b", stacked);
-    snprintf(name, sizeof name, "k%d", g->values);
-    snprintf(whole, sizeof whole, "%s = constant i32[] {%d}", name, (int)gen_between(g, -2, 3));
-    if (gen_add(g, name, whole, true) < 0) return;
-    snprintf(name, sizeof name, "t%d", g->values); /* one of the results gets a name */
-    snprintf(
-        whole, sizeof whole,
-        "%s%s = scan(%s, %s, %s, carries=2, sequences=1, reverse=[%d, %d], conditional=%s, body=graph { input i: i32[] "
-        "input a: %s input b: %s one = constant i32[] {1} j = add(i, one) c = %s(a, b) k = constant i32[] {3} "
-        "go = lt(j, k) output j output c %s output %s })",
-        gen_one_in(g, 3) ? "_, " : "_, _, ", name, g->value[g->values - 1].name, NAME(y), NAME(x), gen_one_in(g, 2),
-        gen_one_in(g, 2), conditional ? "true" : "false", shape, shape, op, conditional ? "output go" : "", stacked);
-    if (gen_add(g, name, whole, false) >= 0) g->nodes++;
+    bool good = (output[outputs++] = gen_count_up(b)) >= 0 && (output[outputs++] = gen_find(b, &inputs[CARRY])) >= 0;
+    if (conditional && good) {
+        int k = gen_counter(b);
+        good =
+            k >= 0 && (output[outputs++] = gen_node(b, "lt(%s, %s)", b->value[output[0]].name, b->value[k].name)) >= 0;
+    }
+    for (int i = 0; i < stacks && good; i++) {
+        output[outputs] = (int)gen_below(b, b->values);
+        if (!b->value[output[outputs]].apart && b->value[output[outputs]].rank < 6) outputs++;
+    }
+    stacks = outputs - 2 - conditional;
+    char operands[2048] = "";
+    for (int i = 0; i < SEQUENCE + sequences; i++)
+        snprintf(operands + strlen(operands), sizeof operands - strlen(operands), "%s%s", i ? ", " : "",
+                 NAME(start[i]));
+    if (good && gen_captures(g, b, SEQUENCE + sequences, operands, sizeof operands)) {
+        int64_t reverse[4];
+        for (int i = 0; i < 4; i++) reverse[i] = gen_one_in(g, 2);
+        char *text = NULL;
+        size_t size;
+        FILE *file = open_memstream(&text, &size);
+        fprintf(file, "scan(%s, carries=2, sequences=%d, reverse=%s, conditional=%s, body=", operands, sequences,
+                gen_integers(sequences + stacks, reverse).text, conditional ? "true" : "false");
+        gen_print_body(b, file, outputs, output);
+        fprintf(file, ")");
+        fclose(file);
+        gen_nodes(g, 2 + stacks + conditional, text, GEN_UNBOUNDED);
+        free(text);
+    }
+    gen_free(b);
+}
+
+/* ---- sizes that a run counts */
+
+/* What may follow on values with such a size, in between others: no operator that would have to know it. */
+static inline int gen_behind(gen *g, int value) {
+    static const struct {
+        const char *kinds, *node;
+    } nodes[] = {{"if", "neg(%s)"},
+                 {"if", "mul(%s, %s)"},
+                 {"if", "abs(%s)"},
+                 {"bif", "cast(%s, dtype=f32)"},
+                 {"bif", "cast(%s, dtype=i32)"},
+                 {"if", "reduce_sum(%s, axes=[0])"},
+                 {"if", "reduce_max(%s, axes=[-1], keep=true)"},
+                 {"f", "softmax(%s, axis=-1)"},
+                 {"bif", "concat(%s, %s, axis=0)"},
+                 {"bif", "reverse(%s, axes=[0])"},
+                 {"if", "cumulative_sum(%s, axis=-1)"},
+                 {"if", "sign(%s)"},
+                 {"bif", "reshape(%s, shape=[-1])"},
+                 {"f", "relu(%s)"},
+                 {"if", "max(%s, %s)"}};
+    for (int tries = 0; tries < 9; tries++) {
+        const char *kinds = nodes[gen_below(g, 15)].kinds;
+        char text[128];
+        const gen_value *v = &g->value[value];
+        int which = (int)gen_below(g, 15);
+        kinds = nodes[which].kinds;
+        if (!gen_is(v, kinds) || v->rank == 0) continue;
+        snprintf(text, sizeof text, nodes[which].node, v->name, v->name);
+        return gen_nodes(g, 1, text, GEN_UNBOUNDED | GEN_APART | GEN_DOUBTFUL);
+    }
+    return -1;
+}
+
+static inline void add_counted(gen *g) {
+    if (g->depth) return; /* for the outermost graph */
+    char text[256];
+    TRY(gen_any(g, "bif", 0), x);
+    const gen_value v = g->value[x];
+    int results = 1, made = -1;
+    unsigned how = GEN_UNBOUNDED | GEN_APART;
+    switch (gen_below(g, 4)) {
+    case 0: snprintf(text, sizeof text, "non_zero(%s, size=[c%d])", v.name, g->counted); break;
+    case 1:
+        if (gen_is(&v, "b")) return;
+        snprintf(text, sizeof text, "unique(%s, size=[c%d])", v.name, g->counted);
+        results = 4;
+        break;
+    case 2: {
+        if (v.rank == 0) return;
+        gen_value condition = {.dtype = DLC_BOOL, .rank = 1};
+        condition.dim[0] = v.dim[0];
+        memcpy(condition.text[0], v.text[0], sizeof condition.text[0]);
+        TRY(gen_operand(g, &condition), flags);
+        int numbers = gen_node(g, "cast(%s, dtype=i32)", NAME(flags));
+        if (numbers < 0) return;
+        TRY(gen_node(g, "reduce_sum(%s, axes=[0])", NAME(numbers)), count);
+        snprintf(text, sizeof text, "cut(%s, %s, size=[c%d])", NAME(count), v.name, g->counted);
+        break;
+    }
+    default: {
+        gen_value boxes = {.dtype = gen_one_in(g, 3) ? DLC_F64 : DLC_F32, .rank = 3}, scores;
+        gen_set_dim(&boxes, 0, gen_between(g, 1, 2));
+        gen_set_dim(&boxes, 1, gen_between(g, 0, 20));
+        gen_set_dim(&boxes, 2, 4);
+        scores = boxes;
+        gen_set_dim(&scores, 1, gen_between(g, 1, 3));
+        gen_set_dim(&scores, 2, boxes.dim[1]);
+        TRY(gen_operand(g, &boxes), b);
+        TRY(gen_operand(g, &scores), s);
+        snprintf(text, sizeof text, "non_max_suppression(%s, %s, size=[c%d], most=%d, overlap=0.25, center=%s)",
+                 NAME(b), NAME(s), g->counted, (int)gen_between(g, 0, 6), gen_one_in(g, 2) ? "true" : "false");
+    }
+    }
+    g->counted++;
+    made = gen_nodes(g, results, text, how);
+    for (int steps = (int)gen_below(g, 4); steps > 0 && made >= 0; steps--) {
+        int value = made + (int)gen_below(g, results);
+        g->value[value].uses++;
+        made = gen_behind(g, value);
+        results = 1;
+    }
 }
 
 static inline void add_recurrent(gen *g) {
@@ -756,6 +1022,197 @@ static inline void add_recurrent(gen *g) {
              first ? "batch" : "steps", kind[0] == 'g' && gen_one_in(g, 2) ? ", linear_before_reset=true" : "");
 }
 
+/* ---- any row, as its samples have it */
+
+/* Rows that statements cannot be made of by their samples; why. */
+static const struct {
+    const char *row, *why;
+} gen_no_samples[] = {
+    {"input", "gen_declare"},
+    {"constant", "gen_constant"},
+    {"if", "add_if"},
+    {"while", "add_while"},
+    {"scan", "add_scan"},
+    {"cut", "add_counted"},
+    {"non_zero", "add_counted"},
+    {"unique", "add_counted"},
+    {"non_max_suppression", "add_counted"},
+    {"custom_call", "calls a function of the host: test/api"},
+    {"custom_effect", "calls a function of the host: test/api"},
+};
+
+/* NULL: by its samples. */
+static inline const char *gen_why_not(const graph_op *op) {
+    for (size_t i = 0; i < sizeof gen_no_samples / sizeof *gen_no_samples; i++)
+        if (strcmp(op->name, gen_no_samples[i].row) == 0) return gen_no_samples[i].why;
+    return op->samples ? NULL : "has no samples";
+}
+
+static inline const graph_op *gen_row(gen *g) {
+    const graph_op *found = NULL;
+    int64_t seen = 0;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *op = *family; *op; op++)
+            if (!gen_why_not(*op) && gen_one_in(g, ++seen)) found = *op;
+    return found;
+}
+
+static inline dlc_dtype gen_row_dtype(gen *g, const graph_op *op) {
+    dlc_dtype found = DLC_F32;
+    int64_t seen = 0;
+    for (int d = 0; d < DLC_DTYPE_COUNT; d++) {
+        int64_t weight = d == DLC_F32 ? 4 : 1;
+        if (!graph_op_accepts(op, (dlc_dtype)d)) continue;
+        seen += weight;
+        if (gen_below(g, seen) < weight) found = (dlc_dtype)d;
+    }
+    return found;
+}
+
+/* A value of this shape: one that is there, one made of another by taking its first elements, or a new one. */
+static inline int gen_shaped(gen *g, const gen_value *like) {
+    const double count = gen_count(like);
+    int found = -1, seen = 0;
+    bool symbolic = !gen_is_fixed(like);
+    for (int i = 0; i < g->values; i++) {
+        const gen_value *v = &g->value[i];
+        if (v->dtype == like->dtype && !v->apart && gen_is_fixed(v) && gen_count(v) >= count && gen_one_in(g, ++seen))
+            found = i;
+    }
+    if (found < 0 || symbolic || gen_one_in(g, 2)) return gen_operand(g, like);
+    int64_t all = (int64_t)gen_count(&g->value[found]), some = (int64_t)count;
+    g->value[found].uses++;
+    TRY_ELSE(gen_node(g, "reshape(%s, shape=[%lld])", NAME(found), (long long)all), flat, -1);
+    TRY_ELSE(gen_node(g, "slice(%s, start=[%lld], stop=[%lld])", NAME(flat), (long long)(all - some), (long long)all),
+             part, -1);
+    g->value[flat].uses++, g->value[part].uses++;
+    return gen_node(g, "reshape(%s, shape=%s)", NAME(part), gen_dims(like, 0, like->rank).text);
+}
+
+/* The same between two numbers. */
+static inline int gen_limited(gen *g, int value, double low, double high) {
+    const gen_value scalar = {.dtype = g->value[value].dtype};
+    case_bits from = {{0}}, to = {{0}};
+    if (scalar.dtype == DLC_BOOL || lib_dtype_is_stored_otherwise(scalar.dtype)) return value;
+    lib_element_set_f64(scalar.dtype, from.bytes, low);
+    lib_element_set_f64(scalar.dtype, to.bytes, lib_dtype_is_float(scalar.dtype) ? high : high - 1);
+    TRY_ELSE(gen_constant_of(g, &scalar, &from), a, -1);
+    TRY_ELSE(gen_constant_of(g, &scalar, &to), b, -1);
+    g->value[value].uses++;
+    return gen_node(g, "clamp(%s, %s, %s)", NAME(a), NAME(value), NAME(b));
+}
+
+/* f32[2, n] in 0..10, up to `end`, becomes a value's name. */
+static inline bool gen_sample_operand(gen *g, const char *at, const char *end, FILE *out) {
+    gen_value like = {0};
+    char name[32] = "";
+    size_t length = strcspn(at, "[");
+    if (*at == '_') {
+        fputc('_', out);
+        return true;
+    }
+    if (length > 31) return false;
+    memcpy(name, at, length);
+    if (!lib_dtype_parse(name, &like.dtype)) return false;
+    for (at += length + 1; *at != ']'; at += strspn(at, ", ")) {
+        length = strcspn(at, ",]");
+        if (like.rank == DLC_MAX_RANK || length > 15) return false;
+        memcpy(like.text[like.rank], at, length);
+        like.dim[like.rank++] = *at == 'n' ? g->size[0] : strtoll(at, NULL, 10);
+        at += length;
+    }
+    if (gen_count(&like) > (double)g->largest) return false;
+    int value = gen_shaped(g, &like);
+    const char *limits = at + 1 < end ? strstr(at, " in ") : NULL;
+    if (value >= 0 && limits && limits < end && !gen_one_in(g, 6)) {
+        char *after;
+        double low = strtod(limits + 4, &after);
+        const char *dots = strstr(limits, "..");
+        value = gen_limited(g, value, low, strtod(dots + 2, &after));
+    }
+    if (value < 0) return false;
+    g->value[value].uses++;
+    fputs(NAME(value), out);
+    return true;
+}
+
+/* The sample with T replaced by the dtype and, now and then, one of its sizes by another one, wherever it stands. */
+static inline char *gen_sample_text(gen *g, const char *line, size_t length, dlc_dtype dtype, bool *changed) {
+    char *text = NULL, from[24] = "", to[24];
+    size_t size;
+    int64_t numbers = 0;
+    FILE *out = open_memstream(&text, &size);
+    *changed = gen_one_in(g, 2);
+    for (size_t i = 1; i < length && *changed; i++) /* a number after a bracket or a comma is a size, mostly */
+        if (isdigit((unsigned char)line[i]) && strchr("[ ", line[i - 1]) && gen_one_in(g, ++numbers))
+            snprintf(from, sizeof from, "%.*s", (int)strspn(line + i, "0123456789"), line + i);
+    *changed = from[0] != 0;
+    snprintf(to, sizeof to, "%lld",
+             (long long)(gen_one_in(g, 2) ? gen_between(g, 1, 9) : g->size[1 + gen_below(g, 3)]));
+    if (g->symbol[0] && gen_one_in(g, 3)) strcpy(to, "n");
+    for (size_t i = 0; i < length;) {
+        size_t word = 0;
+        while (i + word < length && (isalnum((unsigned char)line[i + word]) || line[i + word] == '_')) word++;
+        bool limit = i && (line[i - 1] == '.' || line[i - 1] == '-' || (i > 3 && memcmp(line + i - 4, " in ", 4) == 0));
+        if (word == 1 && line[i] == 'T')
+            fputs(lib_dtypes[dtype].name, out);
+        else if (word && !limit && *changed && word == strlen(from) && memcmp(line + i, from, word) == 0)
+            fputs(to, out);
+        else
+            fwrite(line + i, 1, word ? word : 1, out);
+        i += word ? word : 1;
+    }
+    fclose(out);
+    return text;
+}
+
+/* Where the argument that begins here ends: at a comma or the last parenthesis. */
+static inline const char *gen_argument_end(const char *at) {
+    int depth = 0;
+    bool quoted = false;
+    for (; *at; at++) {
+        quoted ^= *at == '"';
+        if (quoted) continue;
+        if (depth == 0 && (*at == ',' || *at == ')')) return at;
+        depth += *at == '[' || *at == '(' || *at == '{';
+        depth -= *at == ']' || *at == ')' || *at == '}';
+    }
+    return NULL;
+}
+
+/* How many results the row has under these attributes: as many as it is declared with, or those of its kind. */
+static inline int gen_result_count(const graph_op *op) {
+    return op->results > 0 ? op->results : 1;
+}
+
+static inline void add_sample(gen *g) {
+    const graph_op *op = gen_row(g);
+    const char *line = op->samples;
+    int64_t seen = 0;
+    for (const char *at = op->samples; at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL)
+        if (*at && gen_one_in(g, ++seen)) line = at;
+    bool changed, good = true;
+    char *text = gen_sample_text(g, line, strcspn(line, "\n"), gen_row_dtype(g, op), &changed), *node = NULL;
+    size_t size;
+    FILE *out = open_memstream(&node, &size);
+    const char *at = text + strcspn(text, "(") + 1, *end;
+    fwrite(text, 1, (size_t)(at - text), out);
+    for (; *at != ')' && good && (end = gen_argument_end(at)); at = end + strspn(end, ", ")) {
+        size_t name = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+        if (at != text + strcspn(text, "(") + 1) fputs(", ", out);
+        if (name && at[name] == '=')
+            fwrite(at, 1, (size_t)(end - at), out);
+        else
+            good = gen_sample_operand(g, at, end, out);
+        if (*end == ')') break;
+    }
+    fputc(')', out);
+    fclose(out);
+    if (good) gen_nodes(g, gen_result_count(op), node, GEN_UNBOUNDED | GEN_DOUBTFUL);
+    free(text);
+    free(node);
+}
+
 /* ---- the table */
 
 static const struct {
@@ -770,6 +1227,7 @@ static const struct {
     {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention},  {3, add_classes},
     {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},      {2, add_dft},
     {1, add_scan},        {1, add_recurrent},    {2, add_resize},      {3, add_rearranged}, {1, add_matrix},
+    {2, add_counted},     {20, add_sample},
 };
 
 #endif
