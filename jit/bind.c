@@ -254,7 +254,7 @@ static void request_kernels(jit_build *build) {
         jit_request *request = &build->requests[build->request_count];
         tir_region *computation = jit_front_region(build, region, &key, &request->own);
         request->region = region;
-        tir_region_work(computation, build->param_values, &request->operations, &request->bytes);
+        tir_region_work(build->work, computation, build->param_values, &request->operations, &request->bytes);
         request->kernel = jit_cache_claim(context, &key, &request->claimed);
         if (!request->kernel) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "the kernel cache could not grow");
         build->request_count++;

@@ -131,7 +131,8 @@ void tir_region_update_in_place(tir_region *region, int output); /* says that bo
 /* ---- work (work.c) at the given parameters' values. Operations: arithmetic on elements, a multiply-add is two, comparisons, selects
  * and casts none, points that a predicate leaves out included. Bytes: of inputs and outputs, each element once; of tensors that are
  * read or updated where data says, as many as there are accesses. */
-void tir_region_work(const tir_region *region, const int64_t *params, double *operations, double *bytes);
+void tir_region_work(lib_arena *arena, const tir_region *region, const int64_t *params, double *operations,
+                     double *bytes); /* arena: for the work */
 
 /* ---- text (region_text.c): prints and parses back:
  *   region r params(n: 1..64)

@@ -67,8 +67,8 @@ static double count_stage(work_count *count, const tir_stage *stage) {
     return operations;
 }
 
-void tir_region_work(const tir_region *region, const int64_t *params, double *operations, double *bytes) {
-    lib_arena *arena = region->arena;
+void tir_region_work(lib_arena *arena, const tir_region *region, const int64_t *params, double *operations,
+                     double *bytes) {
     work_count count = {.region = region};
     count.variables = LIB_NEW_ARRAY(arena, uint64_t, region->pool->variables.count + 1);
     count.touched = LIB_NEW_ARRAY(arena, double, region->tensors.count + 1);

@@ -130,6 +130,26 @@ static void test_small_cache(void **state) {
     }
 }
 
+/* Sizes of one range share what was bound for the first: more of them take no more. */
+static void test_sizes_of_a_range(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.plan_cache_entries = 4;
+        dlc_context *context = open_context(all_targets[t], &options);
+        if (!context) continue;
+        dlc_program *program = dense_program(context, "n");
+        uint64_t before = 0;
+        for (int64_t n = 1; n <= 1000 / SLOW; n++) {
+            run_dense(context, program, n);
+            if (n == 16) before = statistics(context).cache_bytes;
+        }
+        assert_in_range(statistics(context).cache_bytes, 1, before);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* Large intermediate values for many shapes: plans share arenas, so that memory follows the largest shape, not their number. */
 static void test_large_arenas(void **state) {
     (void)state;
@@ -714,6 +734,7 @@ int main(void) {
         cmocka_unit_test(test_no_threads),
         cmocka_unit_test(test_create_destroy),
         cmocka_unit_test(test_small_cache),
+        cmocka_unit_test(test_sizes_of_a_range),
         cmocka_unit_test(test_large_arenas),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_threads),
