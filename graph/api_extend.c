@@ -371,7 +371,7 @@ static void infer_by_host(graph_infer *infer) {
     c.graph = borrow(d, infer->g, infer->g->arena, GRAPH_READ);
     settle(&c, functions_of(d)->shape(d->user, &c), 0, NULL, NULL);
     graph_handle_return(c.graph);
-    if (c.error.status == DLC_OUT_OF_MEMORY) lib_raise_error(infer->g->arena->scope, &c.error);
+    if (lib_is_circumstance(c.error.status)) lib_raise_error(infer->g->arena->scope, &c.error);
     if (c.error.status != DLC_OK) graph_infer_fail(infer, "%s", c.error.message);
     for (int i = 0; i < infer->results; i++)
         if (infer->result[i].rank < 0) graph_infer_fail(infer, "its shape rule has not set result %d", i);

@@ -250,17 +250,16 @@ static void request_kernels(jit_build *build) {
         for (uint32_t o = 0; o < region->output_count && region->kind != GRAPH_REGION_VIEW; o++)
             build->produced[region->outputs[o]] = true;
         if (region->kind != GRAPH_REGION_KERNEL || build->parts[r] || region_is_empty(build, region)) continue;
-        jit_key key;
         jit_request *request = &build->requests[build->request_count];
-        tir_region *computation = jit_front_region(build, region, &key, &request->own);
+        tir_region *computation = jit_front_region(build, region, &request->key, &request->own);
         request->region = region;
         tir_region_work(build->work, computation, build->param_values, &request->operations, &request->bytes);
-        request->kernel = jit_cache_claim(context, &key, &request->claimed);
+        request->kernel = jit_cache_claim(context, &request->key, &request->claimed);
         if (!request->kernel) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "the kernel cache could not grow");
         build->request_count++;
         if (lib_environment_lists(LIB_ENV_DEBUG, "cache"))
             lib_log_write(&context->log, "dlc: kernel %s (%016llx): %s", region->name,
-                          (unsigned long long)key.computation.low, request->claimed ? "to be built" : "found");
+                          (unsigned long long)request->key.computation.low, request->claimed ? "to be built" : "found");
     }
 }
 
@@ -557,9 +556,7 @@ void jit_plan_bound(jit_build *build) {
     jit_place_sources(build);
     request_kernels(build);
     lib_error error;
-    bool failed = jit_build_kernels(build, build->work, &error) != DLC_OK;
-    build->built = true;
-    if (failed) lib_raise_error(build->work->scope, &error);
+    if (jit_build_kernels(build, build->work, &error) != DLC_OK) lib_raise_error(build->work->scope, &error);
     ask_for_scratch(build);
     jit_share_maps(build);
     jit_plan_memory(build);
@@ -571,17 +568,8 @@ void jit_plan_bound(jit_build *build) {
 
 /* A failed build gives back what it and its branches claimed or pinned. */
 static void abandon(jit_build *root, const lib_error *error) {
-    dlc_context *context = root->program->context;
-    lib_error ignored;
     for (jit_build *build = root; build; build = build->next) {
-        for (uint32_t i = 0; i < build->request_count; i++) {
-            jit_request *request = &build->requests[i];
-            if (!build->built) {
-                if (request->claimed) jit_cache_fail(context, request->kernel, error);
-                request->pinned = jit_cache_pin(context, request->kernel, &ignored) == DLC_OK;
-            }
-            if (request->pinned) jit_cache_unpin(context, request->kernel);
-        }
+        jit_leave_kernels(build, error);
         build->plan->call_count = 0;
     }
 }
@@ -636,17 +624,20 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     jit_plan *plan = jit_plan_new(context);
     if (!plan) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a plan");
     lib_arena work;
+    jit_limits limits;
     lib_arena_init(&work, &context->allocator, NULL);
+    jit_limits_begin(&limits, program);
     work.limit = program->options.budget_bytes;
+    work.watch = &limits.watch;
     jit_build build = {.program = program,
                        .plan = plan,
                        .work = &work,
+                       .limits = &limits,
                        .tier = tier,
                        .init_values = init_values,
                        .ordinary_inputs = ordinary_inputs,
                        .donated = g == program->graph ? program->alias : NULL};
     build.root = &build;
-    if (program->options.budget_ms > 0) build.deadline_ns = start + (uint64_t)program->options.budget_ms * 1000000u;
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     dlc_status status = build_guarded(&build, g, shapes, shape_count, error);
     lib_fp_restore(state);

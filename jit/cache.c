@@ -2,7 +2,7 @@
  * The unit of eviction is the module (what was compiled together is unmapped together); modules that a plan pins stay. */
 #include "jit/jit.h"
 
-enum { BUCKETS = 4096 };
+enum { BUCKETS = 4096, MOMENT_MS = 20 };
 
 static uint32_t bucket_of(const jit_cache *cache, const jit_key *key) {
     return (uint32_t)lib_hash64(key, sizeof *key, 0) & (cache->bucket_count - 1);
@@ -126,6 +126,15 @@ jit_kernel *jit_cache_claim(dlc_context *context, const jit_key *key, bool *clai
     return kernel;
 }
 
+bool jit_cache_wait(dlc_context *context, jit_kernel *kernel) {
+    jit_cache *cache = &context->cache;
+    lib_mutex_lock(&cache->mutex);
+    if (kernel->state == JIT_BUILDING) lib_condition_wait_ms(&cache->ready, &cache->mutex, MOMENT_MS);
+    bool building = kernel->state == JIT_BUILDING;
+    lib_mutex_unlock(&cache->mutex);
+    return building;
+}
+
 dlc_status jit_cache_pin(dlc_context *context, jit_kernel *kernel, lib_error *error) {
     jit_cache *cache = &context->cache;
     lib_mutex_lock(&cache->mutex);
@@ -138,11 +147,20 @@ dlc_status jit_cache_pin(dlc_context *context, jit_kernel *kernel, lib_error *er
         return DLC_OK;
     }
     *error = kernel->error;
-    bool last = kernel->waiters == 0; /* everybody has read the message; the next claim tries again */
-    if (last) unlink_kernel(cache, kernel);
+    bool last = kernel->waiters == 0; /* everybody has read the message */
     lib_mutex_unlock(&cache->mutex);
     if (last) free_kernel(context, kernel);
     return error->status;
+}
+
+void jit_cache_leave(dlc_context *context, jit_kernel *kernel) {
+    jit_cache *cache = &context->cache;
+    lib_mutex_lock(&cache->mutex);
+    kernel->waiters--;
+    if (kernel->state == JIT_READY) kernel->module->pins--;
+    bool last = kernel->state == JIT_FAILED && kernel->waiters == 0;
+    lib_mutex_unlock(&cache->mutex);
+    if (last) free_kernel(context, kernel);
 }
 
 void jit_cache_unpin(dlc_context *context, jit_kernel *kernel) {
@@ -196,6 +214,7 @@ void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *e
     lib_mutex_lock(&cache->mutex);
     kernel->error = *error;
     kernel->state = JIT_FAILED;
+    unlink_kernel(cache, kernel);
     lib_condition_broadcast(&cache->ready);
     lib_mutex_unlock(&cache->mutex);
 }

@@ -65,7 +65,7 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
                           .donated = is_loop(node) && which == 1 ? donated_carries(build, node, sub) : NULL,
                           .param_values = build->param_values,
                           .variables = build->variables,
-                          .deadline_ns = build->deadline_ns};
+                          .limits = build->limits};
     build->root->next = nested;
     return nested;
 }

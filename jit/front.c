@@ -30,6 +30,7 @@ void jit_front_take(jit_build *build, const int64_t *key, size_t count) {
     build->front = front; /* from here on it goes with the build, whatever happens */
     front->arena.scope = build->work->scope;
     front->arena.limit = program->options.budget_bytes;
+    front->arena.watch = build->work->watch;
     if (front->key) return;
     front->key = lib_arena_copy(&front->arena, key, count * sizeof *key);
     front->key_count = count;
@@ -41,6 +42,7 @@ void jit_front_give(jit_build *build, bool good) {
     build->front = NULL;
     if (!front) return;
     front->arena.scope = NULL;
+    front->arena.watch = NULL;
     atomic_fetch_sub_explicit(&program->context->plan_bytes, front->counted_bytes, memory_order_relaxed);
     front->counted_bytes = sizeof *front + front->arena.total;
     atomic_fetch_add_explicit(&program->context->plan_bytes, front->counted_bytes, memory_order_relaxed);

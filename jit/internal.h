@@ -14,11 +14,20 @@ typedef struct jit_own { /* the host's schedule of a region; NULL: it has none *
 
 typedef struct jit_request { /* one kernel that the plan calls */
     const graph_region *region;
+    jit_key key;
     jit_kernel *kernel;
-    bool claimed, pinned;
+    bool claimed; /* by this build, which has not settled it yet */
+    bool pinned;
     double operations, bytes; /* of one run, for the profile */
     jit_own own;
 } jit_request;
+
+/* What ends a bind or a dlc_compile before its time: the host's cancellation, budget_ms, the end of the program. */
+typedef struct jit_limits {
+    lib_watch watch; /* for arenas */
+    dlc_program *program;
+    uint64_t deadline_ns; /* 0: none */
+} jit_limits;
 
 typedef struct jit_link { /* where a value without bytes of its own lies */
     graph_id base;        /* 0: it has its own */
@@ -79,10 +88,12 @@ typedef struct jit_build {
     uint32_t request_count;
     jit_front *front; /* NULL: everything is made in `work` */
     jit_tier tier;
-    bool differs;         /* of a generic build: the usual one would be another */
-    uint64_t deadline_ns; /* 0: none */
-    bool built;           /* jit_build_kernels has run: every claim is settled */
+    bool differs; /* of a generic build: the usual one would be another */
+    const jit_limits *limits;
 } jit_build;
+
+void jit_limits_begin(jit_limits *limits, dlc_program *program); /* kernels.c */
+bool jit_limits_reached(const jit_limits *limits, lib_error *error);
 
 jit_plan *jit_plan_new(dlc_context *context); /* NULL: out of memory */
 /* From build->bound, with inputs known, to the plan's steps. */
@@ -147,8 +158,10 @@ bool jit_is_constant(void *build, graph_id value);
 
 /* Asks the host for the region's schedule; its text is the program's or in `arena`. Raises. */
 jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *region, jit_own *own);
-/* Claimed requests are compiled, all are waited for and pinned (see requests[].pinned, also on failure). */
+/* Claimed requests are compiled, all are waited for and pinned. What another build failed at for reasons of its own is built here. */
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error);
+/* Of a failed build: gives back what is pinned or claimed. */
+void jit_leave_kernels(jit_build *build, const lib_error *error);
 /* schedules.c: the sections of the host's text; raises when they are malformed. The lines for a region (by hash, else by name), which
  * counts as used; else what a registered function of the host answers. Then what no region has used goes to the log. */
 void jit_parse_schedules(dlc_program *program, const char *text);

@@ -169,11 +169,14 @@ dlc_status jit_fail(dlc_context *context,
 dlc_status jit_cache_init(dlc_context *context, size_t budget, lib_error *error);
 void jit_cache_free(dlc_context *context);
 /* Finds or claims: *claimed is true when the caller must build the kernel and then call jit_cache_publish or _fail. Every claim
- * must be followed by one jit_cache_pin (which waits for the outcome). NULL: out of memory. */
+ * must be followed by one jit_cache_pin or _leave. NULL: out of memory. */
 jit_kernel *jit_cache_claim(dlc_context *context, const jit_key *key, bool *claimed);
+/* Waits a moment for a kernel that is being built; whether it still is. */
+bool jit_cache_wait(dlc_context *context, jit_kernel *kernel);
 /* Waits until the kernel is no longer building; its module is then pinned. Failure: its error, nothing is pinned, and the kernel
  * may be gone. */
 dlc_status jit_cache_pin(dlc_context *context, jit_kernel *kernel, lib_error *error);
+void jit_cache_leave(dlc_context *context, jit_kernel *kernel); /* in place of pinning what another build has claimed */
 void jit_cache_unpin(dlc_context *context, jit_kernel *kernel);
 /* `kernels[count]` share `code`. */
 dlc_status jit_cache_publish(dlc_context *context, jit_kernel *const *kernels, int count, target_module *code,
@@ -183,7 +186,7 @@ bool jit_cache_over_budget(dlc_context *context);
 /* disk.c: `folder` NULL: none; 0 bytes: 256 MiB. */
 dlc_status jit_disk_open(dlc_context *context, const char *folder, size_t bytes, lib_error *error);
 void jit_disk_close(dlc_context *context);
-/* Keeps the message for those who wait. */
+/* Keeps the message for those who wait; who asks from now on may claim it again. */
 void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *error);
 
 typedef struct jit_section jit_section;

@@ -27,13 +27,13 @@ typedef struct module_job {
     lib_error error;
 } module_job;
 
-static bool out_of_budget(jit_build *build, lib_error *error) {
-    dlc_program *program = build->program;
+bool jit_limits_reached(const jit_limits *limits, lib_error *error) {
+    dlc_program *program = limits->program;
     if ((program->options.cancel && *program->options.cancel) || atomic_load(&program->closing)) {
         lib_fail(error, DLC_CANCELLED, "compilation was cancelled");
         return true;
     }
-    if (build->deadline_ns && program->context->clock_ns(program->context->clock_user) > build->deadline_ns) {
+    if (limits->deadline_ns && program->context->clock_ns(program->context->clock_user) > limits->deadline_ns) {
         lib_fail(error, DLC_BUDGET_EXCEEDED, "compilation took longer than budget_ms = %lld",
                  (long long)program->options.budget_ms);
         return true;
@@ -41,14 +41,27 @@ static bool out_of_budget(jit_build *build, lib_error *error) {
     return false;
 }
 
+static bool is_over(void *user, lib_error *error) {
+    return jit_limits_reached(user, error);
+}
+
+void jit_limits_begin(jit_limits *limits, dlc_program *program) {
+    const dlc_context *context = program->context;
+    *limits = (jit_limits){.watch = {is_over, limits}, .program = program};
+    if (program->options.budget_ms > 0)
+        limits->deadline_ns =
+            context->clock_ns(context->clock_user) + (uint64_t)program->options.budget_ms * UINT64_C(1000000);
+}
+
 /* What is left of the budget, by the system's clock: the host's may be another. */
 static target_budget compile_budget(const jit_build *build) {
     const dlc_compile_options *options = &build->program->options;
     const dlc_context *context = build->program->context;
     target_budget budget = {.memory = options->budget_bytes, .cancel = options->cancel};
-    if (!build->deadline_ns) return budget;
+    uint64_t deadline_ns = build->limits->deadline_ns;
+    if (!deadline_ns) return budget;
     uint64_t now = context->clock_ns(context->clock_user);
-    budget.deadline_ns = lib_time_ns() + (build->deadline_ns > now ? build->deadline_ns - now : 0) + 1;
+    budget.deadline_ns = lib_time_ns() + (deadline_ns > now ? deadline_ns - now : 0) + 1;
     return budget;
 }
 
@@ -91,7 +104,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
         tir_kernel *kernel = lower_by_rules(by, host ? context->threads : context->width, arena, region, rewritten,
                                             schedule, &options, &error);
         if (kernel) return kernel;
-        if (error.status == DLC_OUT_OF_MEMORY) lib_raise_error(arena->scope, &error);
+        if (lib_is_circumstance(error.status)) lib_raise_error(arena->scope, &error);
         /* the host gets right answers by plain loops, and is told */
         lib_log_write(&context->log, "dlc: region %s runs by plain loops: %s", region->name, error.message);
         atomic_fetch_add_explicit(&context->interpreted_regions, 1, memory_order_relaxed);
@@ -169,7 +182,7 @@ static void lower_module(module_job *job, int first, int last, const jit_host *h
         const jit_request *request = &build->requests[job->request[i]];
         tir_schedule schedule;
         lib_error error;
-        if (out_of_budget(build, &error)) lib_raise_error(arena->scope, &error);
+        if (jit_limits_reached(build->limits, &error)) lib_raise_error(arena->scope, &error);
         tir_region *region = jit_region_build(build, arena, request->region);
         uint64_t plain = atomic_load(&build->program->context->interpreted_regions);
         lowered[i] = jit_lower_region(build->program, arena, region, &regions[i].rewritten, &schedule, NULL,
@@ -199,7 +212,7 @@ static dlc_status load_module(module_job *job, int first, int last, const jit_ho
     target_object object = {0};
     target_module *module = NULL;
     int count = last - first;
-    if (out_of_budget(build, &job->error)) return job->error.status;
+    if (jit_limits_reached(build->limits, &job->error)) return job->error.status;
     const target_budget budget = compile_budget(build);
     LIB_TRY(to->compile(device, &budget, count, lowered + first, &object, &job->error));
     const char *names[KERNELS_PER_MODULE];
@@ -276,6 +289,7 @@ static void build_module(module_job *job) {
     lib_arena arena;
     lib_arena_init(&arena, &context->allocator, NULL);
     arena.limit = job->build->program->options.budget_bytes;
+    arena.watch = &job->build->limits->watch;
     const tir_kernel *lowered[KERNELS_PER_MODULE];
     lowered_region regions[KERNELS_PER_MODULE];
     dlc_status status = lower_guarded(job, 0, job->count, NULL, &arena, lowered, regions);
@@ -345,26 +359,81 @@ static void compile_claims(jit_build *build, lib_arena *work) {
     report_progress(build, modules, modules);
 }
 
-dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error) {
-    dlc_context *context = build->program->context;
+/* What was claimed is built or failed when this returns, whatever happens. */
+static void settle_claims(jit_build *build, lib_arena *work) {
     lib_scope *outer = work->scope, scope;
     work->scope = &scope;
-    /* from here on every claim must be built or failed, whatever happens */
     if (LIB_ENTER(&scope))
         compile_claims(build, work);
     else
         fail_claims(build, &scope.error);
     work->scope = outer;
+}
+
+/* Waits for a kernel as long as this build may. */
+static dlc_status pin(jit_build *build, jit_request *request, lib_error *error) {
+    dlc_context *context = build->program->context;
+    while (jit_cache_wait(context, request->kernel))
+        if (jit_limits_reached(build->limits, error)) {
+            jit_cache_leave(context, request->kernel);
+            return error->status;
+        }
+    dlc_status status = jit_cache_pin(context, request->kernel, error);
+    request->pinned = status == DLC_OK;
+    return status;
+}
+
+/* All that is not pinned yet. Kernels that another build gave up for reasons of its own are `left`: their requests have none then. */
+static dlc_status pin_all(jit_build *build, uint32_t *left, lib_error *error) {
     dlc_status status = DLC_OK;
+    *left = 0;
     for (uint32_t i = 0; i < build->request_count; i++) {
         jit_request *request = &build->requests[i];
         lib_error own;
-        dlc_status one = jit_cache_pin(context, request->kernel, &own);
-        request->pinned = one == DLC_OK;
-        if (one != DLC_OK && status == DLC_OK) {
+        if (request->pinned) continue;
+        bool others = !request->claimed;
+        request->claimed = false;
+        dlc_status one = pin(build, request, &own);
+        if (one == DLC_OK) continue;
+        request->kernel = NULL;
+        ++*left;
+        if (status == DLC_OK && !(others && lib_is_circumstance(one) && !jit_limits_reached(build->limits, error))) {
             status = one;
             *error = own;
         }
     }
     return status;
+}
+
+void jit_leave_kernels(jit_build *build, const lib_error *error) {
+    dlc_context *context = build->program->context;
+    for (uint32_t i = 0; i < build->request_count; i++) {
+        jit_request *request = &build->requests[i];
+        if (request->pinned) jit_cache_unpin(context, request->kernel);
+        if (request->claimed) jit_cache_fail(context, request->kernel, error);
+        if (!request->pinned && request->kernel) jit_cache_leave(context, request->kernel);
+        request->pinned = request->claimed = false;
+        request->kernel = NULL;
+    }
+}
+
+static dlc_status claim_again(jit_build *build, lib_error *error) {
+    for (uint32_t i = 0; i < build->request_count; i++) {
+        jit_request *request = &build->requests[i];
+        if (request->pinned) continue;
+        request->kernel = jit_cache_claim(build->program->context, &request->key, &request->claimed);
+        if (!request->kernel) return lib_fail(error, DLC_OUT_OF_MEMORY, "the kernel cache could not grow");
+    }
+    return DLC_OK;
+}
+
+/* Nothing is waited for while a claim is not settled: two builds would wait for each other. */
+dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error) {
+    for (;;) {
+        uint32_t left;
+        settle_claims(build, work);
+        LIB_TRY(pin_all(build, &left, error));
+        if (!left) return DLC_OK;
+        LIB_TRY(claim_again(build, error));
+    }
 }

@@ -269,7 +269,8 @@ static dlc_status build_plan(dlc_program *program, jit_binding *binding, jit_tie
     jit_dump_to_log(program, binding->shapes, NULL);
     dlc_status status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
                                        binding->shapes, binding->count, tier, plan, error);
-    if (status != DLC_OK && tier == JIT_TIER_GENERIC) /* what cannot be done for all sizes may be possible for these */
+    if (status != DLC_OK && !lib_is_circumstance(status) &&
+        tier == JIT_TIER_GENERIC) /* what cannot be done for all sizes may be possible for these */
         status = jit_plan_build(program, program->graph, program->ordinary_inputs, program->init_values,
                                 binding->shapes, binding->count, JIT_TIER_USUAL, plan, error);
     if (status == DLC_OK) jit_dump_to_log(program, binding->shapes, *plan);

@@ -176,7 +176,11 @@ dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_
     lib_arena_init(&program->arena, &context->allocator, &program->scope);
     add_to_context(program);
     lib_arena work;
+    jit_limits limits;
     lib_arena_init(&work, &context->allocator, NULL);
+    jit_limits_begin(&limits, program);
+    work.limit = options->budget_bytes;
+    work.watch = &limits.watch;
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     dlc_status status = jit_plans_init(program, error);
     if (status == DLC_OK) status = compile_guarded(program, &work, source, options->schedule, error);

@@ -24,6 +24,11 @@ const char *lib_status_text(dlc_status status);
 dlc_status lib_fail(lib_error *error, dlc_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 dlc_status lib_fail_v(lib_error *error, dlc_status status, const char *format, va_list arguments);
 
+/* An error of the circumstances of one piece of work, which says nothing about the same work of somebody else. */
+static inline bool lib_is_circumstance(dlc_status status) {
+    return status == DLC_CANCELLED || status == DLC_BUDGET_EXCEEDED || status == DLC_OUT_OF_MEMORY;
+}
+
 #define LIB_TRY(expression)                                    \
     do {                                                       \
         dlc_status lib_try_status_ = (expression);             \
@@ -73,6 +78,12 @@ void lib_release_bytes(const dlc_allocator *allocator, void *pointer, size_t siz
 bool lib_size_multiply(size_t a, size_t b, size_t *out);
 bool lib_size_add(size_t a, size_t b, size_t *out);
 
+/* Ends long work: asked now and then by arenas that have one, so that what it answers with is raised there. */
+typedef struct lib_watch {
+    bool (*is_over)(void *user, lib_error *error);
+    void *user;
+} lib_watch;
+
 /* Bump allocator; memory goes back all at once. Every allocation succeeds or raises DLC_OUT_OF_MEMORY in `scope`, which
  * must be open (entered) whenever the arena is used. Not thread-safe. */
 typedef struct lib_arena {
@@ -80,8 +91,10 @@ typedef struct lib_arena {
     lib_scope *scope;
     struct lib_arena_chunk *chunks; /* newest first */
     char *next, *end;
-    size_t total; /* bytes taken from the allocator */
-    size_t limit; /* of these; beyond it DLC_BUDGET_EXCEEDED is raised. 0: none */
+    size_t total;           /* bytes taken from the allocator */
+    size_t limit;           /* of these; beyond it DLC_BUDGET_EXCEEDED is raised. 0: none */
+    const lib_watch *watch; /* NULL: nobody ends what works here */
+    uint32_t taken;         /* allocations since it was asked */
 } lib_arena;
 
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope);
@@ -412,6 +425,7 @@ void lib_mutex_unlock(lib_mutex *mutex);
 void lib_condition_init(lib_condition *condition);
 void lib_condition_destroy(lib_condition *condition);
 void lib_condition_wait(lib_condition *condition, lib_mutex *mutex);
+void lib_condition_wait_ms(lib_condition *condition, lib_mutex *mutex, int milliseconds); /* at most so long */
 void lib_condition_broadcast(lib_condition *condition);
 
 #endif

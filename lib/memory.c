@@ -72,7 +72,7 @@ typedef struct lib_arena_chunk {
     size_t size; /* with this header */
 } lib_arena_chunk;
 
-enum { CHUNK_HEADER = 16, CHUNK_FIRST = 4096, CHUNK_LARGEST = 1 << 20 };
+enum { CHUNK_HEADER = 16, CHUNK_FIRST = 4096, CHUNK_LARGEST = 1 << 20, WATCH_EVERY = 1024 /* allocations */ };
 _Static_assert(sizeof(lib_arena_chunk) <= CHUNK_HEADER, "the header must not disturb the alignment of what follows");
 
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope) {
@@ -90,6 +90,12 @@ void lib_arena_free(lib_arena *arena) {
 _Noreturn static void refuse(lib_arena *arena, size_t size) {
     lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: %zu bytes refused after %zu bytes in this arena", size,
               arena->total);
+}
+
+static void ask_watch(lib_arena *arena) {
+    lib_error error;
+    arena->taken = 0;
+    if (arena->watch->is_over(arena->watch->user, &error)) lib_raise_error(arena->scope, &error);
 }
 
 static lib_arena_chunk *new_chunk(lib_arena *arena, size_t size) {
@@ -124,6 +130,7 @@ static void *take_from_new_chunk(lib_arena *arena, size_t size) {
 
 static void *take_raw(lib_arena *arena, size_t size) {
     if (size > SIZE_MAX - PLAIN_ALIGNMENT) refuse(arena, size);
+    if (arena->watch && ++arena->taken == WATCH_EVERY) ask_watch(arena);
     size = size ? (size + PLAIN_ALIGNMENT - 1) & ~(size_t)(PLAIN_ALIGNMENT - 1) : PLAIN_ALIGNMENT;
     if (size > (size_t)(arena->end - arena->next)) return take_from_new_chunk(arena, size);
     void *pointer = arena->next;

@@ -220,13 +220,28 @@ void lib_mutex_unlock(lib_mutex *mutex) {
     pthread_mutex_unlock(mutex_of(mutex));
 }
 void lib_condition_init(lib_condition *condition) {
-    pthread_cond_init(condition_of(condition), NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition_of(condition), &attributes);
+    pthread_condattr_destroy(&attributes);
 }
 void lib_condition_destroy(lib_condition *condition) {
     pthread_cond_destroy(condition_of(condition));
 }
 void lib_condition_wait(lib_condition *condition, lib_mutex *mutex) {
     pthread_cond_wait(condition_of(condition), mutex_of(mutex));
+}
+void lib_condition_wait_ms(lib_condition *condition, lib_mutex *mutex, int milliseconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += milliseconds / 1000;
+    until.tv_nsec += milliseconds % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    pthread_cond_timedwait(condition_of(condition), mutex_of(mutex), &until);
 }
 void lib_condition_broadcast(lib_condition *condition) {
     pthread_cond_broadcast(condition_of(condition));

@@ -193,10 +193,10 @@ DLC_API void dlc_text_free(dlc_context *context, char *text);
 typedef struct dlc_compile_options {
     size_t struct_size;
     int64_t
-        budget_ms; /* limit of one bind (compilation of one set of shapes), looked at between kernels, and at any time in
-                                   what isolate_compiler isolates; 0: none. Beyond it DLC_BUDGET_EXCEEDED */
+        budget_ms; /* limit of dlc_compile and of each bind (compilation of one set of shapes), looked at all along; in the midst of
+                                   a module's code generation only with isolate_compiler. 0: none. Beyond it DLC_BUDGET_EXCEEDED */
     size_t
-        budget_bytes; /* likewise of the memory that one bind takes for the library's own structures, and one for each of its
+        budget_bytes; /* likewise of the memory that dlc_compile or a bind takes to work in, and one for each of a bind's
                                    modules of kernels; and of the code generator's with isolate_compiler, else not of that. 0: none */
     const volatile int *cancel; /* raise to non-zero from any thread: compilation ends with DLC_CANCELLED */
     void (*progress)(void *user, const char *stage, int done,

@@ -1,0 +1,173 @@
+/* What ends a compilation before its time, and whom it concerns: cancellation and budgets over all of dlc_compile and binding, and builds
+ * that wait for a kernel of somebody else's build. */
+#include "api/support.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum { ELEMENTS = 6 };
+
+static dlc_graph *exp_graph(dlc_context *context) {
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_output(g, "y", dlc_exp(dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(ELEMENTS)))));
+    return g;
+}
+
+/* One program that builds, and stops where it has claimed its kernels; another one, on a thread of its own, that wants the same. */
+typedef struct pair {
+    dlc_context *context;
+    dlc_program *builder, *waiter;
+    volatile int cancel_builder, cancel_waiter;
+    bool give_up; /* the builder; else the waiter */
+    bool met;
+    pthread_t thread;
+    dlc_status waited;
+    float out[ELEMENTS];
+} pair;
+
+static dlc_status run_exp(dlc_program *program, float *out) {
+    static const float in[ELEMENTS] = {-2, -1, 0, 0.5f, 1, 3};
+    tensor tx, ty;
+    dlc_output_slot slot = {F32(&ty, out, ELEMENTS), NULL};
+    return dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, (void *)(uintptr_t)in, ELEMENTS)}, 1, &slot, 1);
+}
+
+static void check_exp(const float *out) {
+    const double expected[ELEMENTS] = {exp(-2), exp(-1), 1, exp(0.5), exp(1), exp(3)};
+    CLOSE(out, expected, ELEMENTS, 1e-6);
+}
+
+static void *wait_for_kernel(void *user) {
+    pair *p = user;
+    p->waited = run_exp(p->waiter, p->out);
+    return NULL;
+}
+
+static void meet(void *user, const char *stage, int done, int total) {
+    pair *p = user;
+    (void)stage, (void)done, (void)total;
+    if (p->met) return;
+    p->met = true;
+    uint64_t hits = statistics(p->context).kernel_hits;
+    assert_int_equal(pthread_create(&p->thread, NULL, wait_for_kernel, p), 0);
+    while (statistics(p->context).kernel_hits == hits) usleep(1000); /* it has found ours */
+    if (p->give_up) {
+        p->cancel_builder = 1;
+    } else {
+        p->cancel_waiter = 1;
+        pthread_join(p->thread, NULL); /* while this build goes on */
+    }
+}
+
+static void run_pair(const char *target, bool give_up) {
+    pair p = {.context = open_context(target, NULL), .give_up = give_up};
+    if (!p.context) return;
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    dlc_graph *g = exp_graph(p.context);
+    options.cancel = &p.cancel_waiter;
+    OK(p.context, dlc_compile(p.context, g, &options, &p.waiter));
+    options.cancel = &p.cancel_builder;
+    options.progress = meet;
+    options.progress_user = &p;
+    OK(p.context, dlc_compile(p.context, g, &options, &p.builder));
+    dlc_graph_destroy(g);
+    float out[ELEMENTS];
+    dlc_status built = run_exp(p.builder, out);
+    if (give_up) pthread_join(p.thread, NULL);
+    assert_int_equal(built, give_up ? DLC_CANCELLED : DLC_OK);
+    assert_int_equal(p.waited, give_up ? DLC_OK : DLC_CANCELLED);
+    check_exp(give_up ? p.out : out);
+    p.cancel_builder = p.cancel_waiter = 0;
+    OK(p.context, run_exp(p.builder, out));
+    OK(p.context, run_exp(p.waiter, p.out));
+    assert_memory_equal(out, p.out, sizeof out);
+    dlc_program_destroy(p.builder);
+    dlc_program_destroy(p.waiter);
+    dlc_context_destroy(p.context);
+}
+
+/* Whose build gives up keeps nobody else from building. */
+static void test_builder_gives_up(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) run_pair(all_targets[t], true);
+}
+
+/* Who waits for the kernel of another build ends when its own limits say so. */
+static void test_waiter_gives_up(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) run_pair(all_targets[t], false);
+}
+
+/* ---- passes over graphs, before there is any kernel */
+
+typedef struct ticking {
+    uint64_t now, tick;
+    volatile int cancel;
+    int looks, cancel_at;
+} ticking;
+
+static uint64_t tick(void *user) {
+    ticking *t = user;
+    if (++t->looks == t->cancel_at) t->cancel = 1;
+    return t->now += t->tick;
+}
+
+/* x + c0, * c1, + c2 ...: nothing that a pass could shorten. */
+static dlc_graph *long_graph(dlc_context *context, int nodes) {
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SYMBOL("n")));
+    for (int i = 0; i < nodes; i++) {
+        dlc_value c = dlc_scalar(g, DLC_F32, 1 + i % 7);
+        x = i % 2 ? dlc_max(x, c) : dlc_add(dlc_neg(x), c);
+    }
+    dlc_output(g, "y", x);
+    return g;
+}
+
+static void test_graph_passes(void **state) {
+    (void)state;
+    enum { IN_COMPILE, IN_BIND };
+    for (int which = IN_COMPILE; which <= IN_BIND; which++)
+        for (int kind = 0; kind < (which == IN_COMPILE ? 3 : 2); kind++) { /* time, cancellation, memory */
+            ticking t = {.now = 1};
+            dlc_context_options context_options = DLC_CONTEXT_OPTIONS_INIT;
+            context_options.clock_ns = tick;
+            context_options.clock_user = &t;
+            dlc_context *context = open_context("interp", &context_options);
+            dlc_graph *g = long_graph(context, 20000);
+            dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+            options.budget_ms = INT64_C(1) << 40; /* so that the clock is looked at */
+            options.cancel = &t.cancel;
+            if (kind == 0) options.budget_ms = 1000;
+            if (kind == 2) options.budget_bytes = 100000;
+            if (which == IN_COMPILE && kind == 0) t.tick = 100000000;
+            if (which == IN_COMPILE && kind == 1) t.cancel_at = 5;
+            dlc_program *program = NULL;
+            dlc_status status = dlc_compile(context, g, &options, &program);
+            const dlc_status expected = kind == 1 ? DLC_CANCELLED : DLC_BUDGET_EXCEEDED;
+            if (which == IN_BIND) {
+                OK(context, status);
+                if (kind == 0) t.tick = 100000000;
+                if (kind == 1) t.cancel_at = t.looks + 5;
+                status = dlc_prepare(program, (const int64_t *[]){SHAPE(3)}, (int[]){1}, 1);
+            }
+            assert_int_equal(status, expected);
+            assert_int_equal(statistics(context).kernel_builds, 0); /* it did not come so far */
+            dlc_program_destroy(program);
+            OK(context, dlc_compile(context, g, NULL, &program));
+            dlc_program_destroy(program);
+            dlc_graph_destroy(g);
+            dlc_context_destroy(context);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_builder_gives_up),
+        cmocka_unit_test(test_waiter_gives_up),
+        cmocka_unit_test(test_graph_passes),
+    };
+    return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
+}
