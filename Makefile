@@ -248,7 +248,7 @@ program_objects := $(patsubst %.c,$(OUT)/%.o,$(all_test_src) $(wildcard test/fuz
 $(program_objects): | $(GEN)/dlc/ops.h
 $(OUT)/test/%.o: CPPFLAGS_ALL += -Itest
 $(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
-$(OUT)/test/api/isolate_test: | $(OUT)/libdlc-compiler
+$(OUT)/test/api/isolate_test $(OUT)/test/api/soak_test: | $(OUT)/libdlc-compiler
 $(OUT)/test/cpu/isolate.o: CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE))
 $(OUT)/test/api/digits_test: $(OUT)/examples/digits/network.o
 $(OUT)/test/cuda/tile: $(OUT)/test/tir/scheduled.o
@@ -327,6 +327,11 @@ check-programs: tests
 	@$(run_tests) $(test_bins)
 check-tsan: $(tsan_bins) $(OUT)/bin/threads
 	@$(run_tests) $(tsan_bins) $(OUT)/bin/threads
+
+# Shapes that no program has seen, through small caches: resident memory must not grow.
+.PHONY: soak
+soak: $(OUT)/test/api/soak_test $(OUT)/libdlc-compiler
+	DLC_SOAK=$(or $(SHAPES),100000) $<
 
 # Random graphs, interp against cpu, for T seconds from SEED.
 T    ?= 60
@@ -455,6 +460,7 @@ define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
+  make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
   make examples       build/release/bin/*               make bench     measure; bench-short: a sample
   make peers          what to compare with in make bench     make plots    of the last make bench

@@ -83,7 +83,7 @@ static inline dlc_statistics statistics(const dlc_context *context) {
 
 typedef struct tensor {
     DLTensor dl;
-    int64_t shape[8], strides[8];
+    int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
 } tensor;
 
 static inline tensor *make_tensor(tensor *t, dlc_dtype dtype, void *data, int rank, const int64_t *shape) {
