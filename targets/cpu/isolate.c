@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -109,10 +110,27 @@ static int spawn(const char *path, int connection, int errors, pid_t *process) {
     return refused;
 }
 
+/* Not a standard stream of the host's, where it has closed some: what it prints is not for helpers, and what is opened as one of theirs
+ * must not be in the way. Gives the descriptor back on refusal. */
+static bool move_beyond_standard(int *descriptor) {
+    if (*descriptor < 0 || *descriptor > STDERR_FILENO) return *descriptor >= 0;
+    int moved = fcntl(*descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), refused = errno;
+    close(*descriptor);
+    errno = refused;
+    *descriptor = moved;
+    return moved >= 0;
+}
+
+static bool open_channels(int pair[2], int *errors) {
+    *errors = memfd_create("libdlc-compiler", MFD_CLOEXEC);
+    if (!move_beyond_standard(errors) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
+    bool first = move_beyond_standard(&pair[0]);
+    return move_beyond_standard(&pair[1]) && first;
+}
+
 static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h, lib_error *error) {
-    int pair[2] = {-1, -1}, errors = memfd_create("libdlc-compiler", MFD_CLOEXEC), refused = errno;
-    if (errors >= 0) refused = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? 0 : errno;
-    if (!refused || pair[0] >= 0) refused = spawn(isolation->path, pair[1], errors, &h->process);
+    int pair[2] = {-1, -1}, errors = -1;
+    int refused = open_channels(pair, &errors) ? spawn(isolation->path, pair[1], errors, &h->process) : errno;
     if (pair[1] >= 0) close(pair[1]);
     if (!refused) {
         h->parent = getpid();

@@ -2,6 +2,7 @@
  * program is also that process, with faults: it is started with --compile, and DLC_TEST_FAULT says which. */
 #include "targets/cpu/isolate.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -230,6 +231,33 @@ static void test_fork(void **state) {
     assert_int_equal(waitpid(-1, &status, WNOHANG), -1); /* nobody is left */
 }
 
+/* A host without some of the standard streams, or any: it has them to open afterwards. */
+static void test_closed_streams(void **state) {
+    (void)state;
+    for (int closed = 1; closed < 8; closed++) {
+        pid_t child = fork();
+        if (child == 0) {
+            fixture f;
+            int status = 0;
+            alarm(60);
+            for (int d = 0; d < 3; d++)
+                if (closed >> d & 1) close(d);
+            open_device(&f, true, NULL);
+            if (compile(&f, NULL) != DLC_OK) status = 1;
+            for (int d = 0; d < 3; d++)
+                if ((closed >> d & 1) && fcntl(d, F_GETFD) != -1) status |= 2;
+            target_cpu.close(f.device);
+            open_device(&f, true, "intrinsic");
+            if (compile(&f, NULL) != DLC_COMPILE_FAILED || !strstr(f.error.message, "LLVM ERROR")) status |= 4;
+            target_cpu.close(f.device);
+            _exit(status);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+}
+
 static void *compile_often(void *user) {
     fixture *f = user;
     for (int i = 0; i < 10; i++) {
@@ -304,6 +332,7 @@ int main(int count, char **words) {
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_closed_streams),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests_name("isolated code generation", tests, NULL, NULL);
