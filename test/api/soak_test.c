@@ -80,6 +80,7 @@ static void run_outer(dlc_context *context, dlc_program *program, int number, in
     }
     for (int i = 0; i < xn; i++) x[i] = (float)small(i + number);
     for (int i = 0; i < zn; i++) z[i] = (float)small(i + 5);
+    if (number == 0) memset(y, 0, sizeof y); /* so that the base has its pages */
     tensor tx, tz, ty;
     const DLTensor *inputs[] = {&make_tensor(&tx, DLC_F32, x, SYMBOLS, xs)->dl,
                                 &make_tensor(&tz, DLC_F32, z, SYMBOLS, zs)->dl};
@@ -115,7 +116,7 @@ static dlc_program *varying_program(dlc_context *context) {
 static void run_varying(dlc_context *context, dlc_program *program, int number) {
     static float x[MOST * 3], y[MOST];
     const int n = number + 1;
-    if (number == 0) { /* all of it, so that the base has its pages */
+    if (number == 0) { /* likewise */
         for (int i = 0; i < MOST; i++) y[i] = 0;
         for (int i = 0; i < MOST * 3; i++) x[i] = (float)small(i / 3 + i % 3);
     }
@@ -162,7 +163,7 @@ static void settle(dlc_context *context) {
 }
 
 static void run_course(const course *c, const char *target) {
-    const int shapes = (shapes_wanted() + c->share - 1) / c->share, warm = shapes / 2 < 2000 ? shapes / 2 : 2000;
+    const int shapes = (shapes_wanted() + c->share - 1) / c->share, warm = shapes / 2 < 4000 ? shapes / 2 : 4000;
     const bool is_long = shapes_wanted() >= 20000;
     const double budget = is_long ? 16 << 20 : 4 << 20; /* full, or nearly, at the end of the warm-up */
     const double most_allowed = 1.05 * budget + (is_long ? 0 : 1e6 /* the C library's heap still settles */);
