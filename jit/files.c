@@ -134,9 +134,8 @@ const char *dlc_file_name(const dlc_file *file, int index) {
 }
 
 const char *dlc_file_note(const dlc_file *file, const char *key) {
-    for (uint32_t i = 0; file && key && i < file->contents.notes.count; i++)
-        if (strcmp(file->contents.notes.data[i].key, key) == 0) return file->contents.notes.data[i].value;
-    return NULL;
+    uint32_t note = file && key ? lib_tensor_file_find_note(&file->contents, key) : UINT32_MAX;
+    return note != UINT32_MAX ? file->contents.notes.data[note].value : NULL;
 }
 
 /* ---- tensors -------------------------------------------------------------------------------------------------------- */
@@ -196,11 +195,10 @@ static void find_data(dlc_file *file, lib_arena *work, uint32_t index, const uns
 
 static dlc_status find(dlc_file *file, const char *name, uint32_t *index, const unsigned char **data,
                        lib_error *error) {
-    uint32_t count = file->contents.tensors.count;
-    for (*index = 0; *index < count; ++*index)
-        if (strcmp(file->contents.tensors.data[*index].name, name) == 0) break;
-    if (*index == count)
-        return lib_fail(error, DLC_NOT_FOUND, "the file has no tensor \"%.200s\" among its %u", name, count);
+    *index = lib_tensor_file_find(&file->contents, name);
+    if (*index == UINT32_MAX)
+        return lib_fail(error, DLC_NOT_FOUND, "the file has no tensor \"%.200s\" among its %u", name,
+                        file->contents.tensors.count);
     lib_scope scope;
     lib_arena work;
     lib_arena_init(&work, &file->allocator, &scope);

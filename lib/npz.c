@@ -54,7 +54,13 @@ static unzFile open_archive(image_stream *stream, const lib_tensor_file *file) {
 
 /* ---- the directory --------------------------------------------------------------------------------------------------- */
 
-enum { method_stored = 0, method_deflated = 8, name_limit = 4096 };
+enum {
+    method_stored = 0,
+    method_deflated = 8,
+    name_limit = 4096,
+    header_limit = 1 << 20, /* of a member: sixteen times what version 1 of .npy can say */
+    deflate_most = 1032     /* bytes out of one: zlib's documentation */
+};
 
 /* How many bytes of the open member could be read into `to`. */
 static size_t read_member(unzFile archive, unsigned char *to, size_t size) {
@@ -68,15 +74,29 @@ static size_t read_member(unzFile archive, unsigned char *to, size_t size) {
     return done;
 }
 
+/* What the directory claims is bounded by the bytes that there are, before anything is made of that size. */
+static void check_sizes(lib_arena *arena, const lib_tensor_file *file, const unz_file_info64 *info, uint64_t place) {
+    if (place > file->size || info->compressed_size > file->size - place ||
+        (info->compression_method == method_stored && info->compressed_size != info->uncompressed_size))
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "it does not lie within the archive");
+    if (info->compression_method == method_deflated && info->uncompressed_size / deflate_most > info->compressed_size)
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "%llu bytes cannot have been packed into %llu",
+                  (unsigned long long)info->uncompressed_size, (unsigned long long)info->compressed_size);
+}
+
 /* The open member's header; the place of its data if that lies in the image as it is. */
 static void read_header(lib_arena *arena, lib_tensor_file *file, unzFile archive, const unz_file_info64 *info,
                         lib_stored *stored) {
     unsigned char start[12];
     uint64_t place = unzGetCurrentFileZStreamPos64(archive); /* before anything of it is read */
+    check_sizes(arena, file, info, place);
     size_t wanted, got = read_member(archive, start, sizeof start);
     size_t size = lib_npy_header_size(arena, start, got, &wanted);
     if (!size || size > info->uncompressed_size || size < got)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "it ends within its .npy header");
+    if (size > header_limit)
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "its .npy header has %zu bytes, at most %d are read", size,
+                  header_limit);
     unsigned char *header = lib_arena_take(arena, size);
     memcpy(header, start, got);
     if (read_member(archive, header + got, size - got) != size - got)
@@ -87,16 +107,7 @@ static void read_header(lib_arena *arena, lib_tensor_file *file, unzFile archive
     if (stored->size != info->uncompressed_size - size)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its shape needs %zu bytes of data, there are %llu", stored->size,
                   (unsigned long long)(info->uncompressed_size - size));
-    if (info->compression_method == method_stored) {
-        if (info->compressed_size != info->uncompressed_size || place > file->size ||
-            info->compressed_size > file->size - place)
-            lib_raise(arena->scope, DLC_PARSE_ERROR, "it does not lie within the archive");
-        stored->bytes = file->image + place + size;
-    } else if (info->uncompressed_size / 1032 >
-               info->compressed_size) { /* deflate packs no tighter: zlib's documentation */
-        lib_raise(arena->scope, DLC_PARSE_ERROR, "%llu bytes cannot have been packed into %llu",
-                  (unsigned long long)info->uncompressed_size, (unsigned long long)info->compressed_size);
-    }
+    if (info->compression_method == method_stored) stored->bytes = file->image + place + size;
 }
 
 static void read_entry(lib_arena *arena, lib_tensor_file *file, unzFile archive) {

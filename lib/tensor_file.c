@@ -4,21 +4,35 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(((const lib_stored *)a)->name, ((const lib_stored *)b)->name);
+static uint64_t name_hash(const char *name) {
+    return lib_hash64(name, strlen(name), 0);
 }
 
-static void check_names(lib_arena *arena, const lib_tensor_file *file) {
-    uint32_t count = file->tensors.count;
-    if (count < 2) return;
-    lib_stored *sorted = lib_arena_copy(arena, file->tensors.data, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, by_name);
-    for (uint32_t i = 1; i < count; i++)
-        if (strcmp(sorted[i - 1].name, sorted[i].name) == 0)
-            lib_raise(arena->scope, DLC_PARSE_ERROR, "two tensors of the file are called \"%.200s\"", sorted[i].name);
+uint32_t lib_tensor_file_find(const lib_tensor_file *file, const char *name) {
+    const lib_map *map = &file->tensors_by_name;
+    uint64_t hash = name_hash(name);
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
+        if (strcmp(file->tensors.data[map->slots[at].value].name, name) == 0) return map->slots[at].value;
+    return UINT32_MAX;
+}
+
+uint32_t lib_tensor_file_find_note(const lib_tensor_file *file, const char *key) {
+    const lib_map *map = &file->notes_by_key;
+    uint64_t hash = name_hash(key);
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
+        if (strcmp(file->notes.data[map->slots[at].value].key, key) == 0) return map->slots[at].value;
+    return UINT32_MAX;
+}
+
+static void list_names(lib_arena *arena, lib_tensor_file *file) {
+    for (uint32_t i = 0; i < file->tensors.count; i++) {
+        const char *name = file->tensors.data[i].name;
+        if (lib_tensor_file_find(file, name) != UINT32_MAX)
+            lib_raise(arena->scope, DLC_PARSE_ERROR, "two tensors of the file are called \"%.200s\"", name);
+        lib_map_insert(arena, &file->tensors_by_name, name_hash(name), i);
+    }
 }
 
 void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file) {
@@ -32,7 +46,7 @@ void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file) {
     else
         lib_raise(arena->scope, DLC_PARSE_ERROR,
                   "no .safetensors, .npy or .npz file: its %zu bytes begin like none of them", file->size);
-    check_names(arena, file);
+    list_names(arena, file);
 }
 
 /* ---- new files ------------------------------------------------------------------------------------------------------- */

@@ -37,7 +37,12 @@ typedef struct lib_tensor_file {
     size_t size;
     lib_vec(lib_stored) tensors;
     lib_vec(lib_note) notes;
+    lib_map tensors_by_name, notes_by_key;
 } lib_tensor_file;
+
+/* The index of the tensor of that name, of the note with that key; UINT32_MAX: there is none. */
+uint32_t lib_tensor_file_find(const lib_tensor_file *file, const char *name);
+uint32_t lib_tensor_file_find_note(const lib_tensor_file *file, const char *key);
 
 /* Finds out by its first bytes which format the image has, and what is in it. Raises DLC_PARSE_ERROR. */
 void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file);

@@ -491,6 +491,79 @@ static void test_hostile_headers(void **state) {
     assert_int_equal(dlc_file_parse(context, "", 0, &file), DLC_PARSE_ERROR);
 }
 
+typedef struct largest {
+    size_t size;
+} largest;
+static void *largest_allocate(void *user, size_t size, size_t alignment) {
+    largest *l = user;
+    void *pointer = NULL;
+    if (size > l->size) l->size = size;
+    return posix_memalign(&pointer, alignment < 16 ? 16 : alignment, size) == 0 ? pointer : NULL;
+}
+static void largest_release(void *user, void *pointer, size_t size, size_t alignment) {
+    (void)user, (void)size, (void)alignment;
+    free(pointer);
+}
+
+/* The directory and the member's header agree on 3.5 GB that the file of half a kilobyte does not have. */
+static void test_claimed_header(void **state) {
+    (void)state;
+    largest most = {0};
+    dlc_allocator allocator = {largest_allocate, largest_release, &most};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    options.target = "interp";
+    dlc_context *own;
+    dlc_file *file;
+    assert_int_equal(dlc_context_create(&options, &own), DLC_OK);
+    for (int packed = 0; packed < 2; packed++) {
+        unsigned char bytes[sizeof npz_stored];
+        memcpy(bytes, npz_stored, sizeof bytes);
+        for (size_t at = 0; at + 46 < sizeof bytes; at++) {
+            if (memcmp(bytes + at, "\x93NUMPY\1", 7) == 0) memcpy(bytes + at + 6, "\2\0\0\0\0\xe0", 6);
+            if (memcmp(bytes + at, "PK\1\2", 4) != 0) continue;
+            if (!packed) memcpy(bytes + at + 20, "\0\0\0\xf0", 4);
+            memcpy(bytes + at + 24, "\0\0\0\xf0", 4);
+        }
+        assert_int_equal(dlc_file_parse(own, bytes, sizeof bytes, &file), DLC_PARSE_ERROR);
+        if (!strstr(dlc_error_message(own), "within the archive")) fail_msg("%s", dlc_error_message(own));
+    }
+    assert_true(most.size < 1 << 20);
+    dlc_context_destroy(own);
+}
+
+/* Each tensor and note is looked up once while the file is read: comparing all with all would take hours. */
+static void test_many_names(void **state) {
+    (void)state;
+    enum { NAMES = 300000, LINE = 80 };
+    char *bytes = malloc(2 * (size_t)NAMES * LINE), *at = bytes + 8;
+    at += sprintf(at, "{\"__metadata__\":{");
+    for (int i = 0; i < NAMES; i++) at += sprintf(at, "%s\"note%d\":\"%d\"", i ? "," : "", i, i % 7);
+    at += sprintf(at, "}");
+    for (int i = 0; i < NAMES; i++)
+        at += sprintf(at, ",\"t%d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i, i, i + 1);
+    at += sprintf(at, "}");
+    uint64_t length = (uint64_t)(at - bytes - 8);
+    for (int i = 0; i < 8; i++) bytes[i] = (char)(length >> 8 * i);
+    for (int i = 0; i < NAMES; i++) *at++ = (char)(i % 251);
+    dlc_file *file = parse(bytes, (size_t)(at - bytes));
+    assert_int_equal(dlc_file_count(file), NAMES);
+    for (int i = 0; i < NAMES; i++) {
+        char name[16], value[8];
+        sprintf(name, "note%d", i), sprintf(value, "%d", i % 7);
+        assert_string_equal(dlc_file_note(file, name), value);
+    }
+    for (int i = 0; i < NAMES; i += 1000) {
+        char name[16];
+        sprintf(name, "t%d", i);
+        DLManagedTensorVersioned *t = get(file, name, u8, 1, SHAPE(1));
+        assert_int_equal(*(unsigned char *)t->dl_tensor.data, i % 251);
+        give(t);
+    }
+    dlc_file_destroy(file);
+    free(bytes);
+}
+
 static void test_memory_refused(void **state) {
     (void)state;
     counter c;
@@ -566,6 +639,8 @@ int main(void) {
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_damaged_archives_are_noticed),
         cmocka_unit_test(test_hostile_headers),
+        cmocka_unit_test(test_claimed_header),
+        cmocka_unit_test(test_many_names),
         cmocka_unit_test(test_memory_refused),
         cmocka_unit_test(test_threads),
     };
