@@ -9,6 +9,8 @@
 enum {
     ROUNDS_MAX = 16,
     NESTING = 32,
+    PATTERN_NODES = 256,
+    STEPS_MAX = 1 << 14, /* of one try at one node */
     GROWTH =
         16, /* a graph that has grown by this factor, and by GROWTH_LEAST nodes, is one that rules let grow for ever */
     GROWTH_LEAST = 1 << 14
@@ -43,7 +45,7 @@ typedef struct parser {
     lib_arena *arena;
     lib_lexer lexer;
     graph *g; /* for lookup and values of attributes */
-    int nesting;
+    int nesting, nodes;
 } parser;
 
 static bool is_number(const lib_lexer *lexer) {
@@ -123,6 +125,8 @@ static void parse_call(parser *p, pattern *call) {
 static pattern *parse_pattern(parser *p) {
     pattern *out = LIB_NEW(p->arena, pattern);
     if (++p->nesting > NESTING) lib_lexer_raise(&p->lexer, "nested deeper than %d", NESTING);
+    if (++p->nodes > PATTERN_NODES)
+        lib_lexer_raise(&p->lexer, "more than %d names, numbers and operators", PATTERN_NODES);
     if (is_number(&p->lexer)) {
         out->kind = PATTERN_NUMBER;
         out->number = lib_lexer_number(&p->lexer);
@@ -238,43 +242,136 @@ static bool match_attributes(graph_match *m, const pattern *p, const graph_node 
     return true;
 }
 
-static bool match_value(graph_match *m, const pattern *p, graph_id value);
+/* A call of a pattern and a value, leaving names aside: does one look like the other? */
+typedef struct fit {
+    const graph *g;
+    const pattern *pattern;
+    graph_id value;
+    bool fits;
+} fit;
 
-static bool match_inputs(graph_match *m, const pattern *p, const graph_node *node, bool swapped) {
-    const int values = m->values, attributes = m->attributes;
-    bool all = true;
-    for (int i = 0; i < p->inputs && all; i++) all = match_value(m, p->input[swapped ? 1 - i : i], node->input[i]);
-    if (all) return true;
+typedef struct goal { /* what is still to be matched, from left to right */
+    const pattern *pattern;
+    graph_id value;
+    const struct goal *next;
+} goal;
+
+/* Matching tries both orders of what commutes, so that it could take exponentially long in two ways. That operators do not fit
+ * is found once for each pair of a pattern's part and a value, and remembered. That names do not is a search: it ends after
+ * STEPS_MAX steps. */
+typedef struct search {
+    graph_match *match;
+    lib_arena *arena;
+    lib_vec(fit) fits;
+    lib_map fits_by_pair;
+    goal goals[PATTERN_NODES]; /* a stack: the operands of the calls on the way to the present one */
+    int goal_count;
+    int steps_left;
+    uint64_t steps; /* of all tries */
+} search;
+
+static bool takes_step(search *s) {
+    s->steps++;
+    return --s->steps_left >= 0;
+}
+
+static bool is_call_of(const pattern *p, const graph_node *node) {
+    if (node->op != p->op || node->results != 1 || node->inputs < p->inputs) return false;
+    for (int i = p->inputs; i < node->inputs; i++)
+        if (node->input[i]) return false;
+    return true;
+}
+
+static bool may_swap(const pattern *p, const graph_node *node) {
+    return (p->op->algebra & GRAPH_COMMUTES) && p->inputs == 2 && node->input[0] != node->input[1];
+}
+
+static bool fits(search *s, const pattern *p, graph_id value);
+
+static bool operands_fit(search *s, const pattern *p, const graph_node *node, bool swapped) {
+    for (int i = 0; i < p->inputs; i++)
+        if (!fits(s, p->input[i], node->input[swapped ? 1 - i : i])) return false;
+    return true;
+}
+
+static bool call_fits(search *s, const pattern *p, graph_id value) {
+    const graph_node *node = graph_node_of(s->match->g, value);
+    if (!is_call_of(p, node)) return false;
+    uint64_t hash = lib_hash_mix((uint64_t)(uintptr_t)p, lib_hash_mix((uint64_t)(uintptr_t)s->match->g, value));
+    for (uint32_t at = lib_map_first(&s->fits_by_pair, hash); at != LIB_MAP_END;
+         at = lib_map_next(&s->fits_by_pair, hash, at)) {
+        const fit *known = &s->fits.data[s->fits_by_pair.slots[at].value];
+        if (known->pattern == p && known->value == value && known->g == s->match->g) return known->fits;
+    }
+    s->steps++;
+    fit found = {s->match->g, p, value, operands_fit(s, p, node, false)};
+    if (!found.fits && may_swap(p, node)) found.fits = operands_fit(s, p, node, true);
+    lib_map_insert(s->arena, &s->fits_by_pair, hash, s->fits.count);
+    lib_vec_push(s->arena, &s->fits, found);
+    return found.fits;
+}
+
+static bool fits(search *s, const pattern *p, graph_id value) {
+    double number;
+    if (!value) return false;
+    switch (p->kind) {
+    case PATTERN_NUMBER:
+        return graph_is_number(s->match->g, value, &number) && number == p->number &&
+               !signbit(number) == !signbit(p->number);
+    case PATTERN_CALL: return call_fits(s, p, value);
+    case PATTERN_VARIABLE: break;
+    }
+    return true;
+}
+
+static bool bind_name(graph_match *m, const pattern *p, graph_id value) {
+    int at = find_value(m, p->name);
+    if (at >= 0) return m->value[at].value == value;
+    m->value[m->values].name = p->name;
+    m->value[m->values++].value = value;
+    return true;
+}
+
+static bool match_goals(search *s, const goal *goals);
+
+static bool match_operands(search *s, const pattern *p, const graph_node *node, bool swapped, const goal *next) {
+    graph_match *m = s->match;
+    const int values = m->values, attributes = m->attributes, first = s->goal_count;
+    for (int i = 0; i < p->inputs; i++) {
+        goal *operand = &s->goals[s->goal_count++];
+        *operand = (goal){p->input[i], node->input[swapped ? 1 - i : i], i + 1 < p->inputs ? operand + 1 : next};
+    }
+    bool found = match_goals(s, p->inputs ? &s->goals[first] : next);
+    s->goal_count = first;
+    if (found) return true;
     m->values = values;
     m->attributes = attributes;
     return false;
 }
 
-static bool match_call(graph_match *m, const pattern *p, graph_id value) {
-    const graph_node *node = graph_node_of(m->g, value);
-    if (node->op != p->op || node->results != 1 || node->inputs < p->inputs) return false;
-    for (int i = p->inputs; i < node->inputs; i++)
-        if (node->input[i]) return false;
+/* All of them, which fit each for itself, or nothing is bound. */
+static bool match_goals(search *s, const goal *goals) {
+    graph_match *m = s->match;
+    for (; goals && goals->pattern->kind != PATTERN_CALL; goals = goals->next) {
+        if (!takes_step(s) || !fits(s, goals->pattern, goals->value)) return false;
+        if (goals->pattern->kind == PATTERN_VARIABLE && !bind_name(m, goals->pattern, goals->value)) return false;
+    }
+    if (!goals) return true;
+    const pattern *p = goals->pattern;
+    const graph_node *node;
+    if (!takes_step(s) || !fits(s, p, goals->value)) return false;
+    node = graph_node_of(m->g, goals->value);
     if (!match_attributes(m, p, node)) return false;
-    if (match_inputs(m, p, node, false)) return true;
-    return (p->op->algebra & GRAPH_COMMUTES) && p->inputs == 2 && match_inputs(m, p, node, true);
+    if (match_operands(s, p, node, false, goals->next)) return true;
+    return may_swap(p, node) && match_operands(s, p, node, true, goals->next);
 }
 
-static bool match_value(graph_match *m, const pattern *p, graph_id value) {
-    double number;
-    int at;
-    if (!value) return false;
-    switch (p->kind) {
-    case PATTERN_NUMBER:
-        return graph_is_number(m->g, value, &number) && number == p->number && !signbit(number) == !signbit(p->number);
-    case PATTERN_CALL: return match_call(m, p, value);
-    case PATTERN_VARIABLE: break;
-    }
-    at = find_value(m, p->name);
-    if (at >= 0) return m->value[at].value == value;
-    m->value[m->values].name = p->name;
-    m->value[m->values++].value = value;
-    return true;
+static bool match_root(search *s, const pattern *p) {
+    graph_match *m = s->match;
+    m->values = m->attributes = 0;
+    s->goal_count = 0;
+    s->steps_left = STEPS_MAX;
+    return match_goals(s, &(goal){p, m->root, NULL});
 }
 
 /* ---- replacing ------------------------------------------------------------------------------------------------- */
@@ -345,18 +442,17 @@ static graph_id replace_named(const graph_definition *definition, const graph_ma
 
 typedef struct rewriting {
     const graph_definition *const *rules;
-    graph_match *match; /* of the rule at hand */
+    search *search;
     uint32_t nodes_most;
     bool changed;
 } rewriting;
 
 static bool apply(graph_walk *walk, const graph_definition *rule, const graph_node *node) {
     rewriting *r = walk->user;
-    graph_match *m = r->match;
-    m->values = m->attributes = 0;
+    graph_match *m = r->search->match;
     m->g = walk->to;
     m->root = walk->map[node->first];
-    if (!match_value(m, rule->rule->pattern, m->root)) return false;
+    if (!match_root(r->search, rule->rule->pattern)) return false;
     graph_id value = replace_named(rule, m);
     if (!value) return false;
     if (walk->to->nodes.count > r->nodes_most)
@@ -382,11 +478,14 @@ static void pass_rules(graph_walk *walk) {
     }
 }
 
-graph *graph_apply_rules(lib_arena *arena, const graph *g) {
+graph *graph_apply_rules(lib_arena *arena, const graph *g, uint64_t *steps) {
     rewriting r = {.rules = graph_registry_list(arena, g->registry, GRAPH_RULE)};
     const graph *now = g;
+    if (steps) *steps = 0;
     if (!*r.rules) return (graph *)(uintptr_t)g;
-    r.match = LIB_NEW(arena, graph_match);
+    r.search = LIB_NEW(arena, search);
+    r.search->arena = arena;
+    r.search->match = LIB_NEW(arena, graph_match);
     r.nodes_most = g->nodes.count < (uint32_t)1 << 26 ? g->nodes.count * GROWTH + GROWTH_LEAST : UINT32_MAX;
     for (int round = 0; round < ROUNDS_MAX; round++) {
         r.changed = false;
@@ -394,5 +493,6 @@ graph *graph_apply_rules(lib_arena *arena, const graph *g) {
         if (!r.changed) break;
         now = next;
     }
+    if (steps) *steps = r.search->steps;
     return (graph *)(uintptr_t)now;
 }

@@ -37,7 +37,8 @@ void graph_rule_define(graph_definition *definition, graph_registry *registry, c
 void graph_require_same_shape(graph *g, graph_id was, graph_id is);
 
 /* All rules of the graph's registry until none applies any more, at most 16 times over the graph; g itself when none did. Raises
- * DLC_INVALID_ARGUMENT, with the rule's name, when a replacement has another element type or shape, or the graph grows without end. */
-graph *graph_apply_rules(lib_arena *arena, const graph *g);
+ * DLC_INVALID_ARGUMENT, with the rule's name, when a replacement has another element type or shape, or the graph grows without end.
+ * steps: NULL, or receives what matching took. */
+graph *graph_apply_rules(lib_arena *arena, const graph *g, uint64_t *steps);
 
 #endif

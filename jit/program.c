@@ -63,16 +63,16 @@ static jit_argument *describe_arguments(lib_arena *arena, const graph *g, uint32
 
 static graph *decompose(lib_arena *work, const graph *g) {
     graph *expanded = graph_decompose(work, g);
-    check_symbols(work->scope, expanded); /* composites may count */
+    check_symbols(work, expanded); /* composites may count */
     return lib_environment_lists(LIB_ENV_DISABLE, "simplify") ? expanded : graph_simplify(work, expanded);
 }
 
 /* What the host registered comes before composites are expanded, and again when the graph is simple; then there may be composites
  * again. */
 static graph *expand(lib_arena *work, const graph *source) {
-    const graph *first = graph_apply_rules(work, graph_apply_passes(work, source, false));
+    const graph *first = graph_apply_rules(work, graph_apply_passes(work, source, false), NULL);
     graph *simple = decompose(work, first), *g = simple;
-    const graph *rewritten = graph_apply_rules(work, g);
+    const graph *rewritten = graph_apply_rules(work, g, NULL);
     if (rewritten != g) g = decompose(work, rewritten);
     const graph *passed = graph_apply_passes(work, g, true);
     if (passed != g) g = decompose(work, passed);
