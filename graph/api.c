@@ -270,6 +270,24 @@ typedef struct tensor_arguments {
     graph_id result;
 } tensor_arguments;
 
+static bool has_parameter(const dlc_graph *handle, const char *name) {
+    const lib_map *map = &handle->parameters_by_name;
+    uint64_t hash = lib_hash64(name, strlen(name), 0);
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at)) {
+        const char *other = handle->g->values.data[handle->parameters.data[map->slots[at].value]].name;
+        if (other && strcmp(other, name) == 0) return true;
+    }
+    return false;
+}
+
+static void add_parameter(dlc_graph *handle, graph_id value) {
+    const char *name = handle->g->values.data[value].name;
+    if (name)
+        lib_map_insert(handle->g->arena, &handle->parameters_by_name, lib_hash64(name, strlen(name), 0),
+                       handle->parameters.count);
+    lib_vec_push(handle->g->arena, &handle->parameters, value);
+}
+
 static void make_input(dlc_graph *handle, void *arguments) {
     tensor_arguments *a = arguments;
     graph *g = handle->g;
@@ -278,11 +296,8 @@ static void make_input(dlc_graph *handle, void *arguments) {
     if (a->rank < 0 || a->rank > DLC_MAX_RANK || (a->rank && !a->dims))
         lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: rank is %d, expected 0 to %d and as many dims", name, a->rank,
                   DLC_MAX_RANK);
-    for (uint32_t i = 0; a->name && i < handle->parameters.count; i++) {
-        const char *other = g->values.data[handle->parameters.data[i]].name;
-        if (other && strcmp(other, a->name) == 0)
-            lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: there is an input of this name already", name);
-    }
+    if (a->name && has_parameter(handle, a->name))
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: there is an input of this name already", name);
     graph_shape shape = {.dtype = a->dtype, .rank = a->rank};
     for (int i = 0; i < a->rank; i++) {
         if (!a->dims[i].name && a->dims[i].value < 0)
@@ -292,7 +307,7 @@ static void make_input(dlc_graph *handle, void *arguments) {
     }
     lib_vec_reserve(g->arena, &handle->parameters, 1);
     a->result = graph_new_input(g, a->name, &shape);
-    lib_vec_push(g->arena, &handle->parameters, a->result);
+    add_parameter(handle, a->result);
 }
 
 dlc_value dlc_input(dlc_graph *handle, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims) {
@@ -360,6 +375,7 @@ dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *cons
     handle->error.status = DLC_OK;
     handle->error.message[0] = 0;
     memset(&handle->parameters, 0, sizeof handle->parameters);
+    memset(&handle->parameters_by_name, 0, sizeof handle->parameters_by_name);
     memset(&handle->captures, 0, sizeof handle->captures);
     lib_mutex_lock(&handles->mutex);
     handle->serial = next_serial(handles);
@@ -410,16 +426,22 @@ typedef struct output_arguments {
     dlc_value value;
 } output_arguments;
 
+static bool has_output(const graph *g, const char *name) {
+    const lib_map *map = &g->outputs_by_name;
+    uint64_t hash = lib_hash64(name, strlen(name), 0);
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
+        if (strcmp(g->output_names.data[map->slots[at].value], name) == 0) return true;
+    return false;
+}
+
 static void make_output(dlc_graph *handle, void *arguments) {
     output_arguments *a = arguments;
     graph *g = handle->g;
     const char *name = a->name ? a->name : "(no name)";
     if (!a->value.graph)
         lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: the value is none: an earlier call failed", name);
-    for (uint32_t i = 0; a->name && i < g->outputs.count; i++)
-        if (g->output_names.data[i] && strcmp(g->output_names.data[i], a->name) == 0)
-            lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: there is an output of this name already",
-                      name);
+    if (a->name && has_output(g, a->name))
+        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: there is an output of this name already", name);
     graph_new_output(g, a->name, graph_handle_resolve(handle, a->value, "output"));
 }
 
@@ -584,8 +606,7 @@ static void parse_text(dlc_graph *handle, void *arguments) {
     lib_lexer_init(&lexer, handle->arena, "<text>", a->text, a->size);
     graph_parse_in(handle->g, &lexer);
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected the end after the graph");
-    for (uint32_t i = 0; i < handle->g->inputs.count; i++)
-        lib_vec_push(handle->arena, &handle->parameters, handle->g->inputs.data[i]);
+    for (uint32_t i = 0; i < handle->g->inputs.count; i++) add_parameter(handle, handle->g->inputs.data[i]);
 }
 
 dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, dlc_graph **handle) {

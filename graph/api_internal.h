@@ -29,6 +29,7 @@ struct dlc_graph {
     graph_attachment attachment;
     graph *g;
     lib_vec(graph_id) parameters; /* inputs made by dlc_input; the others are captures */
+    lib_map parameters_by_name;
     lib_vec(graph_capture) captures;
     lib_error error; /* the first one */
 };

@@ -124,6 +124,11 @@ graph_attribute graph_attribute_default(graph *g, const graph_attribute_spec *sp
         return out;
     }
     if (strcmp(spec->initial, "[]") == 0 || !*spec->initial) return out;
+    if (spec->kind == GRAPH_ATTR_BOOL || spec->kind == GRAPH_ATTR_ENUM) { /* most: without the lexer's copies */
+        out.integer = spec->kind == GRAPH_ATTR_BOOL ? strcmp(spec->initial, "true") == 0
+                                                    : graph_choice_find(spec->choices, spec->initial);
+        return out;
+    }
     lib_lexer lexer;
     lib_lexer_init(&lexer, g->arena, spec->name, spec->initial, strlen(spec->initial));
     lib_lexer_next(&lexer);

@@ -28,22 +28,42 @@ graph *graph_new_subgraph(graph *parent, int64_t *number) {
 
 /* ---- symbols and constraints ----------------------------------------------------------------------------------- */
 
+uint32_t graph_find_symbol(const graph *g, const char *name) {
+    const graph *outer = graph_outermost(g);
+    const lib_map *map = &outer->symbols_by_name;
+    uint64_t hash = lib_hash64(name, strlen(name), 0);
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at)) {
+        uint32_t symbol = map->slots[at].value;
+        if (symbol < outer->symbols.count && strcmp(outer->symbols.data[symbol].name, name) == 0) return symbol;
+    }
+    return UINT32_MAX;
+}
+
+uint32_t *graph_symbols_by_variable(lib_arena *arena, const graph *g) {
+    uint32_t *symbols = LIB_NEW_ARRAY(arena, uint32_t, (size_t)g->pool->variables.count + 1);
+    for (uint32_t s = 0; s < g->symbols.count; s++) symbols[tir_var_id(g->pool, g->symbols.data[s].var)] = s + 1;
+    return symbols;
+}
+
 tir_expr graph_symbol_named(graph *g, const char *name) {
     graph *outer = graph_outermost(g);
-    for (uint32_t i = 0; i < outer->symbols.count; i++)
-        if (strcmp(outer->symbols.data[i].name, name) == 0) return outer->symbols.data[i].var;
+    uint32_t known = graph_find_symbol(outer, name);
+    if (known != UINT32_MAX) return outer->symbols.data[known].var;
     const char *copy = lib_arena_string(outer->arena, name);
     tir_expr var = tir_var(outer->pool, copy, TIR_VAR_PARAM, TIR_INDEX, 0, GRAPH_SYMBOL_MAX);
+    lib_vec_reserve(outer->arena, &outer->symbols, 1);
+    lib_map_insert(outer->arena, &outer->symbols_by_name, lib_hash64(name, strlen(name), 0), outer->symbols.count);
     lib_vec_push(outer->arena, &outer->symbols, ((graph_symbol){.var = var, .name = copy}));
     return var;
 }
 
 void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *message) {
     graph *outer = graph_outermost(g);
-    for (uint32_t i = 0; i < outer->constraints.count; i++) {
-        const graph_constraint *known = &outer->constraints.data[i];
-        if ((known->left == left && known->right == right) || (known->left == right && known->right == left)) return;
-    }
+    lib_map *map = &outer->constraints_by_sides;
+    uint64_t hash = left < right ? (uint64_t)left << 32 | right : (uint64_t)right << 32 | left;
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
+        if (map->slots[at].value < outer->constraints.count) return; /* the hash is both sides */
+    lib_map_insert(outer->arena, map, hash, outer->constraints.count);
     lib_vec_push(outer->arena, &outer->constraints, ((graph_constraint){left, right, message}));
 }
 
@@ -237,13 +257,16 @@ static void check_result(const graph_infer *infer, const graph_shape *shape) {
     if (!empty && (!fits || bytes > INT64_C(1) << 60)) graph_infer_fail(infer, "the result is larger than 2^60 bytes");
 }
 
-static void infer_shapes(graph_infer *infer) {
+enum { FEW = 4 };
+
+/* few: zeroed room for the shapes of FEW operands and, behind them, of FEW results. */
+static void infer_shapes(graph_infer *infer, graph_shape *few) {
     graph *g = infer->g;
-    infer->operand = LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)infer->inputs);
+    infer->operand = infer->inputs <= FEW ? few : LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)infer->inputs);
     for (int i = 0; i < infer->inputs; i++)
         infer->operand[i] = infer->input[i] ? *graph_shape_of(g, infer->input[i]) : (graph_shape){.rank = -1};
     infer->results = infer->op->results;
-    infer->result = infer->results > 0 ? LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)infer->results) : NULL;
+    infer->result = infer->results <= FEW ? few + FEW : LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)infer->results);
     infer->op->infer(infer);
     for (int i = 0; i < infer->results; i++) check_result(infer, &infer->result[i]);
 }
@@ -326,11 +349,13 @@ graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *in
     uint64_t hash = node_hash(op, inputs, input, attribute);
     graph_id known = find_node(g, &infer, hash);
     if (known) return known;
-    infer_shapes(&infer);
+    graph_shape few[2 * FEW] = {0};
+    infer_shapes(&infer, few);
     if (op->results == 1) {
         graph_id folded = graph_fold(g, op, inputs, input, attribute, infer.result);
         if (!folded) folded = graph_rewrite(g, op, inputs, input, attribute, infer.result);
         if (folded) {
+            graph_outermost(g)->rewrites++;
             check_replacement(&infer, folded);
             return folded;
         }

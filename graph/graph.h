@@ -91,6 +91,7 @@ struct graph {
     lib_vec(graph_id) outputs;
     lib_vec(const char *) output_names;
     lib_vec(graph_symbol) symbols; /* of the outermost graph */
+    lib_map symbols_by_name, outputs_by_name, constraints_by_sides;
     lib_vec(graph_constraint) constraints;
     lib_vec(graph *) subgraphs;
     lib_vec(graph_custom) customs; /* of the outermost graph */
@@ -99,6 +100,7 @@ struct graph {
     lib_map cons;
     uint32_t phase;       /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
     uint32_t next_stream; /* counter for rng streams and effect tokens */
+    uint32_t rewrites;    /* of the outermost graph: how often emit returned what rules or folding made instead */
 };
 
 enum { GRAPH_BUILD = 1, GRAPH_SIMPLIFY = 2, GRAPH_BOUND = 4 };
@@ -143,7 +145,10 @@ graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id 
 
 /* GRAPH_SYMBOL_MAX bounds what nobody hinted. */
 #define GRAPH_SYMBOL_MAX (INT64_C(1) << 40)
-tir_expr graph_symbol_named(graph *g, const char *name); /* found or created */
+tir_expr graph_symbol_named(graph *g, const char *name);      /* found or created */
+uint32_t graph_find_symbol(const graph *g, const char *name); /* its index; UINT32_MAX: there is none */
+/* By pool variable: 1 + the index of the symbol; 0: none. In `arena`. */
+uint32_t *graph_symbols_by_variable(lib_arena *arena, const graph *g);
 /* left == right for all symbol values: yes passes, no raises with message, unknown records a constraint. */
 void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -141,11 +141,17 @@ bool graph_op_operand_is_typed(const graph_op *op, int operand) {
 /* ---- shape rules ----------------------------------------------------------------------------------------------- */
 
 /* "add(x: f32[2, 3], f32[4])" */
+enum { DESCRIBED = 6 }; /* operands, at most: what is wrong with them must fit behind */
+
 static void describe(lib_text *text, const graph_infer *infer) {
     lib_text_format(text, "%s(", infer->op->name);
     for (int i = 0; i < infer->inputs; i++) {
         if (!infer->input[i]) continue;
         if (i) lib_text_add(text, ", ");
+        if (i == DESCRIBED && infer->inputs > DESCRIBED + 1) {
+            lib_text_format(text, "%d more", infer->inputs - i);
+            break;
+        }
         const graph_value *value = &infer->g->values.data[infer->input[i]];
         if (value->name) lib_text_format(text, "%s: ", value->name);
         graph_print_shape(text, infer->g, &value->shape);

@@ -433,16 +433,20 @@ graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id 
 
 enum { ROUNDS_MAX = 8 };
 
+static bool are_equal(const graph *a, const graph *b) {
+    if (a->nodes.count != b->nodes.count) return false;
+    lib_hash128 x = graph_hash(a), y = graph_hash(b);
+    return x.low == y.low && x.high == y.high;
+}
+
 graph *graph_simplify(lib_arena *arena, const graph *g) {
     uint32_t phase = g->phase == GRAPH_BOUND ? GRAPH_BOUND : GRAPH_SIMPLIFY;
     graph *now = graph_walk_run(arena, g, phase, NULL, graph_walk_live, NULL);
-    lib_hash128 hash = graph_hash(now);
-    for (int round = 1; round < ROUNDS_MAX; round++) {
+    for (int round = 1; round < ROUNDS_MAX && now->rewrites; round++) { /* where no rule applied none will */
         graph *next = graph_walk_run(arena, now, phase, NULL, graph_walk_live, NULL);
-        lib_hash128 next_hash = graph_hash(next);
+        bool stable = next->rewrites && are_equal(now, next);
         now = next;
-        if (next_hash.low == hash.low && next_hash.high == hash.high) break;
-        hash = next_hash;
+        if (stable) break;
     }
     return now;
 }

@@ -8,7 +8,7 @@
  *   7  outputs are values of the graph, as many as output names
  *   8  the bytes of a constant node are as many as its shape says
  *   9  sub-graphs name this graph as their parent and share its pool
- *  10  symbols are distinct parameters of the pool; only outermost graphs have symbols and constraints
+ *  10  symbols are distinct parameters of the pool, in its order; only outermost graphs have symbols and constraints
  *  11  the pool has no symbol that is not one of the outermost graph's */
 #include "graph/internal.h"
 
@@ -107,19 +107,20 @@ static void check_lists(const verifier *v) {
         if (tir_op_of(g->pool, g->symbols.data[i].var) != TIR_VAR) broken(v, 10, none, g->symbols.data[i].name);
         if (tir_variable_of(g->pool, g->symbols.data[i].var)->kind != TIR_VAR_PARAM)
             broken(v, 10, none, g->symbols.data[i].name);
-        for (uint32_t k = 0; k < i; k++)
-            if (g->symbols.data[k].var == g->symbols.data[i].var) broken(v, 10, none, g->symbols.data[i].name);
+        if (i && tir_var_id(g->pool, g->symbols.data[i].var) <= tir_var_id(g->pool, g->symbols.data[i - 1].var))
+            broken(v, 10, none, g->symbols.data[i].name);
     }
 }
 
 /* Every symbol of the pool is one of the outermost graph's: dimensions can use no other. */
 static void check_pool(const verifier *v) {
     const graph *outer = graph_outermost(v->g);
+    uint32_t next = 0; /* of the symbols, whose variables ascend */
     for (uint32_t i = 0; i < v->g->pool->variables.count; i++) {
-        bool known = v->g->pool->variables.data[i].kind != TIR_VAR_PARAM;
-        for (uint32_t k = 0; k < outer->symbols.count && !known; k++)
-            known = tir_var_id(outer->pool, outer->symbols.data[k].var) == i;
+        if (v->g->pool->variables.data[i].kind != TIR_VAR_PARAM) continue;
+        bool known = next < outer->symbols.count && tir_var_id(outer->pool, outer->symbols.data[next].var) == i;
         if (!known) broken(v, 11, UINT32_MAX, v->g->pool->variables.data[i].name);
+        next++;
     }
 }
 

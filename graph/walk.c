@@ -50,12 +50,11 @@ void graph_walk_into(graph_walk *walk) {
     const graph *from = walk->from;
     graph *to = walk->to;
     walk->map = LIB_NEW_ARRAY(to->arena, graph_id, from->values.count);
+    lib_vec_reserve(to->arena, &to->nodes, from->nodes.count); /* as many as most passes make */
+    lib_vec_reserve(to->arena, &to->values, from->values.count);
     walk->pass(walk);
-    for (uint32_t i = 0; !walk->own_outputs && i < from->outputs.count; i++) {
-        lib_vec_push(to->arena, &to->outputs, walk->map[from->outputs.data[i]]);
-        const char *name = from->output_names.data[i];
-        lib_vec_push(to->arena, &to->output_names, lib_arena_string(to->arena, name));
-    }
+    for (uint32_t i = 0; !walk->own_outputs && i < from->outputs.count; i++)
+        graph_new_output(to, from->output_names.data[i], walk->map[from->outputs.data[i]]);
 }
 
 static int64_t carry_subgraph(graph_walk *walk, const graph *inner) {
@@ -96,24 +95,26 @@ graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node) {
     return input;
 }
 
+static void record(graph_walk *walk, const graph_node *node, int result, graph_id now) {
+    graph_id old = node->first + (graph_id)result;
+    walk->map[old] = now;
+    const char *name = walk->from->values.data[old].name;
+    graph_value *value = &walk->to->values.data[now];
+    if (name && !value->name) value->name = lib_arena_string(walk->to->arena, name);
+}
+
 void graph_walk_record(graph_walk *walk, const graph_node *node, const graph_id *results) {
-    for (int i = 0; i < node->results; i++) {
-        graph_id old = node->first + (graph_id)i;
-        walk->map[old] = results[i];
-        const char *name = walk->from->values.data[old].name;
-        graph_value *value = &walk->to->values.data[results[i]];
-        if (name && !value->name) value->name = lib_arena_string(walk->to->arena, name);
-    }
+    for (int i = 0; i < node->results; i++) record(walk, node, i, results[i]);
 }
 
 void graph_walk_node(graph_walk *walk, uint32_t index) {
     const graph_node *node = &walk->from->nodes.data[index];
     graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
     graph_walk_attributes(walk, node, attribute);
-    graph_id first = graph_emit(walk->to, node->op, node->inputs, graph_walk_inputs(walk, node), attribute);
-    graph_id *results = LIB_NEW_ARRAY(walk->to->arena, graph_id, (size_t)node->results);
-    for (int i = 0; i < node->results; i++) results[i] = first + (graph_id)i;
-    graph_walk_record(walk, node, results);
+    graph_id few[8], *input = node->inputs <= 8 ? few : graph_walk_inputs(walk, node);
+    for (int i = 0; i < node->inputs; i++) input[i] = walk->map[node->input[i]];
+    graph_id first = graph_emit(walk->to, node->op, node->inputs, input, attribute);
+    for (int i = 0; i < node->results; i++) record(walk, node, i, first + (graph_id)i);
 }
 
 static void spread_life(const graph *g, bool *live) {

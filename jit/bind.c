@@ -57,12 +57,14 @@ static void bind_symbol(lib_scope *scope, const graph *g, uint32_t s, const char
 void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, const int64_t *shapes, int64_t *values) {
     for (uint32_t s = 0; s < g->symbols.count; s++) values[s] = INT64_MIN;
     const int64_t *at = shapes;
+    const uint32_t *symbols = graph_symbols_by_variable(work, g);
     for (int i = 0; i < ordinary_inputs; i++) {
         const graph_value *input = &g->values.data[g->inputs.data[i]];
-        for (int d = 0; d < input->shape.rank; d++, at++)
-            for (uint32_t s = 0; s < g->symbols.count; s++)
-                if (g->symbols.data[s].var == input->shape.dim[d])
-                    bind_symbol(work->scope, g, s, input->name, d, *at, &values[s]);
+        for (int d = 0; d < input->shape.rank; d++, at++) {
+            tir_expr dim = input->shape.dim[d];
+            uint32_t s = tir_op_of(g->pool, dim) == TIR_VAR ? symbols[tir_var_id(g->pool, dim)] : 0;
+            if (s) bind_symbol(work->scope, g, s - 1, input->name, d, *at, &values[s - 1]);
+        }
     }
     for (uint32_t s = 0; s < g->symbols.count; s++) { /* hints for symbols that nothing uses: any legal value */
         const tir_variable *promised = tir_variable_of(g->pool, g->symbols.data[s].var);
@@ -162,9 +164,10 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
     }
     /* the kept symbols' values: variables of the bound graph's pool, and kernel parameters in symbol order */
     build->param_values = LIB_NEW_ARRAY(&build->plan->arena, int64_t, bound->symbols.count + 1);
-    for (uint32_t s = 0; s < bound->symbols.count; s++)
-        for (uint32_t o = 0; o < g->symbols.count; o++)
-            if (strcmp(g->symbols.data[o].name, bound->symbols.data[s].name) == 0) build->param_values[s] = values[o];
+    for (uint32_t s = 0; s < bound->symbols.count; s++) {
+        uint32_t own = graph_find_symbol(g, bound->symbols.data[s].name);
+        if (own != UINT32_MAX) build->param_values[s] = values[own];
+    }
     build->variables = jit_variables(work, bound, build->param_values);
     for (uint32_t c = 0; c < bound->constraints.count; c++)
         if (jit_dimension(build, bound->constraints.data[c].left) !=
@@ -595,7 +598,7 @@ static void build_in_scope(jit_build *build, const graph *g, const int64_t *shap
 static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t *shapes, int shape_count,
                                 lib_error *error) {
     lib_scope scope;
-    build->work->scope = &scope;
+    build->work->scope = build->passing->scope = &scope;
     build->plan->arena.scope = &scope; /* one scope for everything until the plan is done */
     if (LIB_ENTER(&scope)) {
         build_in_scope(build, g, shapes, shape_count);
@@ -623,15 +626,17 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     *out = NULL;
     jit_plan *plan = jit_plan_new(context);
     if (!plan) return lib_fail(error, DLC_OUT_OF_MEMORY, "out of memory: a plan");
-    lib_arena work;
+    lib_arena work, passing;
     jit_limits limits;
     lib_arena_init(&work, &context->allocator, NULL);
+    lib_arena_init(&passing, &context->allocator, NULL);
     jit_limits_begin(&limits, program);
-    work.limit = program->options.budget_bytes;
-    work.watch = &limits.watch;
+    work.limit = passing.limit = program->options.budget_bytes;
+    work.watch = passing.watch = &limits.watch;
     jit_build build = {.program = program,
                        .plan = plan,
                        .work = &work,
+                       .passing = &passing,
                        .limits = &limits,
                        .tier = tier,
                        .init_values = init_values,
@@ -642,6 +647,7 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     dlc_status status = build_guarded(&build, g, shapes, shape_count, error);
     lib_fp_restore(state);
     jit_front_give(&build, status == DLC_OK);
+    lib_arena_free(&passing);
     lib_arena_free(&work);
     if (status == DLC_OK) {
         count_plan(plan);

@@ -59,6 +59,7 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
                           .program = build->program,
                           .plan = plan,
                           .work = build->work,
+                          .passing = build->passing,
                           .bound = (graph *)(uintptr_t)sub,
                           .ordinary_inputs = (int)sub->inputs.count,
                           .given = given,

@@ -77,8 +77,9 @@ static void make_known(jit_build *build, const graph_region *region, int updates
 tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own) {
     jit_front *front = build->front;
     uint32_t r = (uint32_t)(region - build->regions.data);
-    if (!front) {
-        tir_region *computation = jit_region_build(build, build->work, region);
+    if (!front) { /* of use only until the next one */
+        lib_arena_reset(build->passing);
+        tir_region *computation = jit_region_build(build, build->passing, region);
         *key = jit_region_key(build->program, build->work, computation, own);
         return computation;
     }

@@ -65,8 +65,9 @@ typedef struct jit_build {
     struct jit_build *root;
     dlc_program *program;
     jit_plan *plan;
-    lib_arena *work; /* for the build only */
-    graph *bound;    /* in `work`; of a branch: a sub-graph */
+    lib_arena *work;    /* for the build only */
+    lib_arena *passing; /* for the region at hand, in the scope of `work` */
+    graph *bound;       /* in `work`; of a branch: a sub-graph */
     graph_regions regions;
     bool *constant;   /* [values] same bytes at every run */
     bool *produced;   /* [values] written by a region that is no view */
@@ -104,6 +105,7 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
 /* front.c: build->front with this key, if memory is not refused; back to the program, or gone. */
 void jit_front_take(jit_build *build, const int64_t *key, size_t count);
 void jit_front_give(jit_build *build, bool good);
+/* A region's computation, which the next call may take away, and its key. */
 tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own);
 void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);

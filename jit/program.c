@@ -33,15 +33,17 @@ static bool is_used(const graph *g, tir_expr symbol) {
 }
 
 /* A symbol gets its value from an input dimension that is just this symbol, or by counting. */
-static void check_symbols(lib_scope *scope, const graph *g) {
+static void check_symbols(lib_arena *work, const graph *g) {
+    bool *told = LIB_NEW_ARRAY(work, bool, (size_t)g->pool->variables.count + 1); /* by an input */
+    for (uint32_t i = 0; i < g->inputs.count; i++) {
+        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
+        for (int d = 0; d < shape->rank; d++)
+            if (tir_op_of(g->pool, shape->dim[d]) == TIR_VAR) told[tir_var_id(g->pool, shape->dim[d])] = true;
+    }
     for (uint32_t s = 0; s < g->symbols.count; s++) {
-        bool known = !is_used(g, g->symbols.data[s].var) || graph_is_counted(g, g->symbols.data[s].var);
-        for (uint32_t i = 0; i < g->inputs.count; i++) {
-            const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
-            for (int d = 0; d < shape->rank; d++) known |= shape->dim[d] == g->symbols.data[s].var;
-        }
-        if (!known)
-            lib_raise(scope, DLC_INVALID_ARGUMENT,
+        const tir_expr symbol = g->symbols.data[s].var;
+        if (!told[tir_var_id(g->pool, symbol)] && is_used(g, symbol) && !graph_is_counted(g, symbol))
+            lib_raise(work->scope, DLC_INVALID_ARGUMENT,
                       "dlc_compile: symbol %s is no dimension of any input by itself: its size cannot be known",
                       g->symbols.data[s].name);
     }

@@ -9,8 +9,9 @@ void *lib_vec_grow(lib_arena *arena, void *data, uint32_t count, uint32_t *capac
     if (room > UINT32_MAX) room = UINT32_MAX;
     if (need > room)
         lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: more than 2^32 - 1 elements in one array");
-    void *grown = lib_arena_array(arena, (size_t)room, size);
-    if (count) memcpy(grown, data, count * size);
+    size_t bytes;
+    if (!lib_size_multiply((size_t)room, size, &bytes)) bytes = SIZE_MAX; /* refused */
+    void *grown = lib_arena_extend(arena, data, count * size, *capacity * size, bytes);
     *capacity = (uint32_t)room;
     return grown;
 }

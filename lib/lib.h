@@ -99,19 +99,23 @@ typedef struct lib_arena {
 
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope);
 void lib_arena_free(lib_arena *arena);               /* gives all chunks back; the arena is empty and usable again */
+void lib_arena_reset(lib_arena *arena);              /* the same, but keeps one chunk for what comes next */
 void *lib_arena_take(lib_arena *arena, size_t size); /* zeroed, 16-byte aligned, never NULL */
 void *lib_arena_take_aligned(lib_arena *arena, size_t size, size_t alignment);
 void *lib_arena_array(lib_arena *arena, size_t count, size_t element_size); /* overflow raises */
 void *lib_arena_copy(lib_arena *arena, const void *bytes, size_t size);
 char *lib_arena_string(lib_arena *arena, const char *string); /* copy, NULL gives NULL */
+/* `old` with room for `size` bytes: where it lies, if it was taken last and there is room, else a copy of its `used` bytes. What is
+ * behind those is not zeroed. */
+void *lib_arena_extend(lib_arena *arena, void *old, size_t used, size_t old_size, size_t size);
 char *lib_arena_format(lib_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define LIB_NEW(arena, type) ((type *)lib_arena_take((arena), sizeof(type)))
 #define LIB_NEW_ARRAY(arena, type, count) ((type *)lib_arena_array((arena), (count), sizeof(type)))
 
 /* ---- containers (container.c) --------------------------------------------------------------------------------------
- * lib_vec(T): growable array in an arena. Zero-initialised is empty. Growth copies; old storage stays in the arena. The
- * value that is pushed must not itself push to the same array. */
+ * lib_vec(T): growable array in an arena. Zero-initialised is empty. Growth copies, old storage stays in the arena, unless it
+ * was taken last. What is reserved is not zeroed. The value that is pushed must not itself push to the same array. */
 
 #define lib_vec(type)             \
     struct {                      \

@@ -87,6 +87,18 @@ void lib_arena_free(lib_arena *arena) {
     lib_arena_init(arena, arena->allocator, arena->scope);
 }
 
+void lib_arena_reset(lib_arena *arena) {
+    lib_arena_chunk *kept = arena->chunks;
+    if (!kept) return;
+    for (lib_arena_chunk *chunk = kept->next, *next; chunk; chunk = next) {
+        next = chunk->next;
+        lib_release(arena->allocator, chunk, chunk->size, PLAIN_ALIGNMENT);
+    }
+    kept->next = NULL;
+    arena->next = (char *)kept + CHUNK_HEADER;
+    arena->total = kept->size;
+}
+
 _Noreturn static void refuse(lib_arena *arena, size_t size) {
     lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: %zu bytes refused after %zu bytes in this arena", size,
               arena->total);
@@ -128,10 +140,15 @@ static void *take_from_new_chunk(lib_arena *arena, size_t size) {
     return (char *)chunk + CHUNK_HEADER;
 }
 
+/* What an allocation of `size` bytes takes. */
+static size_t rounded(size_t size) {
+    return size ? (size + PLAIN_ALIGNMENT - 1) & ~(size_t)(PLAIN_ALIGNMENT - 1) : PLAIN_ALIGNMENT;
+}
+
 static void *take_raw(lib_arena *arena, size_t size) {
     if (size > SIZE_MAX - PLAIN_ALIGNMENT) refuse(arena, size);
     if (arena->watch && ++arena->taken == WATCH_EVERY) ask_watch(arena);
-    size = size ? (size + PLAIN_ALIGNMENT - 1) & ~(size_t)(PLAIN_ALIGNMENT - 1) : PLAIN_ALIGNMENT;
+    size = rounded(size);
     if (size > (size_t)(arena->end - arena->next)) return take_from_new_chunk(arena, size);
     void *pointer = arena->next;
     arena->next += size;
@@ -161,6 +178,18 @@ void *lib_arena_copy(lib_arena *arena, const void *bytes, size_t size) {
     void *copy = take_raw(arena, size);
     if (size) memcpy(copy, bytes, size);
     return copy;
+}
+
+void *lib_arena_extend(lib_arena *arena, void *old, size_t used, size_t old_size, size_t size) {
+    if (size > SIZE_MAX - PLAIN_ALIGNMENT) refuse(arena, size);
+    if (old && (char *)old + rounded(old_size) == arena->next && size >= old_size &&
+        rounded(size) - rounded(old_size) <= (size_t)(arena->end - arena->next)) {
+        arena->next += rounded(size) - rounded(old_size);
+        return old;
+    }
+    void *grown = take_raw(arena, size);
+    if (used) memcpy(grown, old, used);
+    return grown;
 }
 
 char *lib_arena_string(lib_arena *arena, const char *string) {

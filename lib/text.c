@@ -25,9 +25,7 @@ static void reserve(lib_text *text, size_t extra) {
     size_t capacity = text->capacity > SIZE_MAX / 2 ? SIZE_MAX : 2 * text->capacity;
     if (capacity < 64) capacity = 64;
     if (capacity < need) capacity = need;
-    char *data = lib_arena_take(text->arena, capacity);
-    if (text->length) memcpy(data, text->data, text->length);
-    text->data = data;
+    text->data = lib_arena_extend(text->arena, text->data, text->length, text->capacity, capacity);
     text->capacity = capacity;
 }
 
