@@ -348,13 +348,24 @@ static int add_slot(jit_build *build, jit_place place) {
 
 /* Where the phases of kernels in a row are collected. */
 typedef struct phase_list {
+    bool turns; /* some of `turned` go backwards */
     lib_vec(lib_phase) phases;
     lib_vec(jit_phase) targets;
+    lib_vec(lib_phase) turned;
 } phase_list;
 
-static void add_phases(jit_build *build, const jit_kernel *kernel, int32_t call, phase_list *list) {
+/* What a loop reads again in each iteration, and does not fit L2 beside all else, is gone from there when the next iteration comes to it,
+ * unless that one begins where this one ended. */
+static bool turns(const jit_build *build, const jit_request *request) {
+    const int64_t l2 = build->program->context->machine.l2;
+    return build->repeated && l2 > 0 && request->bytes > (double)l2 / 2;
+}
+
+static void add_phases(jit_build *build, const jit_request *request, int32_t call, phase_list *list) {
     const dlc_context *context = build->program->context;
+    const jit_kernel *kernel = request->kernel;
     const int width = kernel->host ? context->threads : context->width;
+    const bool turned = turns(build, request);
     for (int p = 0, count; p < kernel->phase_count; p += count) {
         const jit_kernel_phase *phase = &kernel->phases[p];
         int64_t repeat = phase->repeat ? kernel_size(build, kernel, phase->repeat) : 1;
@@ -364,8 +375,11 @@ static void add_phases(jit_build *build, const jit_kernel *kernel, int32_t call,
                 int64_t tasks = kernel_size(build, kernel, kernel->phases[i].tasks);
                 if (tasks <= 0) continue;
                 int64_t shares = tasks / (8 * (int64_t)width); /* enough for balance, few to take */
-                lib_vec_push(&build->plan->arena, &list->phases,
-                             ((lib_phase){.tasks = tasks, .grain = shares > 1 ? shares : 1}));
+                lib_phase made = {.tasks = tasks, .grain = shares > 1 ? shares : 1};
+                lib_vec_push(&build->plan->arena, &list->phases, made);
+                made.backwards = turned && !kernel->phases[i].fetches;
+                list->turns = list->turns || made.backwards;
+                lib_vec_push(&build->plan->arena, &list->turned, made);
                 lib_vec_push(&build->plan->arena, &list->targets,
                              ((jit_phase){kernel->phases[i].function, iteration, call}));
             }
@@ -394,7 +408,7 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
         add_slot(build, place);
     }
     for (uint32_t o = 0; o < region->output_count; o++) add_slot(build, build->place[region->outputs[o]]);
-    add_phases(build, request->kernel, (int32_t)number, list);
+    add_phases(build, request, (int32_t)number, list);
 }
 
 static void add_control(jit_build *build, uint32_t r, jit_step *step) {
@@ -418,6 +432,7 @@ static void close_kernels(const jit_build *build, jit_step **open, const phase_l
     (*open)->alone =
         build->program->context->width <= 1 || !lib_is_worth_sharing(list->phases.count, list->phases.data);
     (*open)->phase = list->phases.data;
+    (*open)->turned = list->turns ? list->turned.data : list->phases.data;
     (*open)->target = list->targets.data;
     (*open)->phases = list->phases.count;
     *open = NULL;
@@ -435,6 +450,7 @@ static void add_host_kernel(jit_build *build, uint32_t number, jit_step *step) {
     *step = (jit_step){.kind = JIT_STEP_HOST,
                        .phases = list.phases.count,
                        .phase = list.phases.data,
+                       .turned = list.phases.data,
                        .target = list.targets.data,
                        .bytes = bytes,
                        .input_count = (int)inputs};

@@ -63,6 +63,7 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
                           .bound = (graph *)(uintptr_t)sub,
                           .ordinary_inputs = (int)sub->inputs.count,
                           .given = given,
+                          .repeated = is_loop(node) && which == 1,
                           .donated = is_loop(node) && which == 1 ? donated_carries(build, node, sub) : NULL,
                           .param_values = build->param_values,
                           .variables = build->variables,
@@ -160,8 +161,11 @@ static char *loop_place(void *user, const jit_tensor *tensor) {
 static dlc_status loop_run(void *user, int which, char *const *inputs, char *const *outputs) {
     const loop_running *l = user;
     jit_plan *plan = l->run->step->branch[which];
-    jit_frame_aim(plan, l->frame[which], inputs, outputs);
-    return jit_plan_run_in(l->run->program, plan, l->frame[which], inputs, outputs, l->run->cancel, l->run->error);
+    jit_frame *frame = l->frame[which];
+    jit_frame_aim(plan, frame, inputs, outputs);
+    dlc_status status = jit_plan_run_in(l->run->program, plan, frame, inputs, outputs, l->run->cancel, l->run->error);
+    frame->turned = !frame->turned;
+    return status;
 }
 
 static dlc_status loop_copy(void *user, void *to, const void *from, size_t size) {
@@ -190,7 +194,9 @@ static dlc_status run_loop(const running *run) {
     for (int b = 0; b < 2 && status == DLC_OK; b++) {
         if (!step->branch[b]) continue;
         l.frame[b] = jit_frame_take(step->branch[b]);
-        if (!l.frame[b])
+        if (l.frame[b])
+            l.frame[b]->turned = false;
+        else
             status = lib_fail(run->error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for a loop was refused",
                               (long long)step->branch[b]->arena_bytes);
     }

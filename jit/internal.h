@@ -76,6 +76,7 @@ typedef struct jit_build {
     bool *parts;      /* [regions] a concat whose operands are written or copied into the result */
     int *updates; /* [regions] 0, or 1 + the output that is written over an operand of which it changes some elements */
     uint32_t *last_read; /* [values that are no views] last region that reads it; regions.count: outputs */
+    bool repeated;       /* the body of a loop */
     const int *donated;  /* [outputs] input whose buffer the output may take; -1. NULL: none */
     jit_scratch *scratch;
     uint32_t scratch_count;

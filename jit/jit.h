@@ -54,6 +54,7 @@ typedef struct jit_kernel_phase {
     tir_expr tasks;  /* in kernel->pool */
     tir_expr repeat; /* 0, or how often this and the next repeat_phases - 1 phases run in turn */
     int repeat_phases;
+    bool fetches; /* a task may fetch what the one after it reads */
 } jit_kernel_phase;
 
 typedef struct jit_kernel {
@@ -263,7 +264,7 @@ typedef struct jit_step {
     jit_step_kind kind;
     /* KERNELS: phases of consecutive calls */
     int64_t phases;
-    const lib_phase *phase;
+    const lib_phase *phase, *turned; /* turned: for every second iteration of a loop */
     const jit_phase *target;
     const size_t *bytes; /* HOST, a step of one kernel, operands and results: of each */
     bool alone;          /* nobody could share their tasks: the caller's thread runs them */
@@ -292,6 +293,7 @@ typedef struct jit_frame {
     char **operands;             /* [plan->control_limit + 1] */
     char *base;                  /* of the allocation that holds all this, and the arena unless it is shared */
     size_t total;                /* of that allocation */
+    bool turned;                 /* of a loop's body: this iteration runs the steps' turned phases */
     jit_batch *batches;          /* [plan->step_count] of targets whose runtime has such; else NULL */
     int slot;                    /* where it is kept; -1: freed after the run */
 } jit_frame;

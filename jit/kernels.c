@@ -132,6 +132,10 @@ static uint64_t *find_shares(lib_arena *arena, const tir_region *region, const t
     return shares;
 }
 
+static void find_prefetch(void *user, const tir_stmt *stmt) {
+    if (stmt->kind == TIR_PREFETCH) *(bool *)user = true;
+}
+
 /* What a run needs to know of a kernel, kept in the kernel's own arena. */
 static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const lowered_region *description,
                             const target *from, const target_module *module, int number) {
@@ -153,6 +157,7 @@ static void describe_kernel(jit_kernel *kernel, const tir_kernel *lowered, const
         kernel->phases[p] = (jit_kernel_phase){.function = from->phase(module, number, (int)p),
                                                .tasks = tir_import(kernel->pool, pool, phase->tasks, map),
                                                .repeat_phases = phase->repeat_phases};
+        tir_stmt_walk(phase->body, find_prefetch, &kernel->phases[p].fetches);
         if (phase->repeat) kernel->phases[p].repeat = tir_import(kernel->pool, pool, phase->repeat, map);
     }
     if (lowered->workspace_size) kernel->workspace_size = tir_import(kernel->pool, pool, lowered->workspace_size, map);

@@ -18,6 +18,10 @@ static void run_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int
     what->function.run(&run->frame->arguments[what->call], what->iteration, begin, end, slot, what->function.closure);
 }
 
+static const lib_phase *phases_of(const running *run) {
+    return run->frame->turned ? run->step->turned : run->step->phase;
+}
+
 /* With profiling every kernel is timed on its own. */
 static void run_profiled(running *run) {
     dlc_context *context = run->plan->context;
@@ -25,7 +29,7 @@ static void run_profiled(running *run) {
     for (int64_t first = 0, last; first < step->phases; first = last) {
         for (last = first + 1; last < step->phases && step->target[last].call == step->target[first].call;) last++;
         jit_step part = *step;
-        part.phase += first;
+        part.phase = phases_of(run) + first;
         part.target += first;
         running one = *run;
         one.step = &part;
@@ -57,12 +61,12 @@ static void run_kernels(running *run) {
         run_profiled(run);
         return;
     }
-    if (run->step->alone && !run->cancel) {
+    if (run->step->alone && !run->cancel && phases_of(run) == run->step->phase) {
         jit_run_alone(context, run->step, run->frame);
         return;
     }
     lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, run->step->phases,
-                   run->step->phase, run_tasks, run, run->cancel);
+                   phases_of(run), run_tasks, run, run->cancel);
 }
 
 static void run_copy(running *run) {

@@ -58,6 +58,7 @@ void jit_describe_stored(lib_text *text, const jit_kernel *kernel) {
         put(text, kernel->phases[p].tasks);
         put(text, kernel->phases[p].repeat);
         put(text, kernel->phases[p].repeat_phases);
+        put(text, kernel->phases[p].fetches);
     }
     put(text, kernel->workspace_size);
     put(text, kernel->local_size);
@@ -147,6 +148,7 @@ static void get_phases(reader *r, jit_kernel *kernel) {
         kernel->phases[p].repeat = get_expr(r, true);
         kernel->phases[p].repeat_phases =
             (int)get(r, kernel->phases[p].repeat ? 1 : 0, kernel->phase_count - p, "a repeat");
+        kernel->phases[p].fetches = get(r, 0, 1, "whether a phase fetches") != 0;
     }
 }
 

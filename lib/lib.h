@@ -381,7 +381,8 @@ void lib_fp_restore_vectors(lib_fp_state state);
  * Calls need not be `grain` tasks long: whoever is alone gets a whole phase at once, and very long phases a larger grain. */
 typedef struct lib_phase {
     int64_t tasks;
-    int64_t grain; /* tasks taken at a time, at least 1 */
+    int64_t grain;  /* tasks taken at a time, at least 1 */
+    bool backwards; /* each participant takes the units of its share from the last one to the first */
 } lib_phase;
 typedef void (*lib_task_body)(void *user, int64_t phase, int64_t begin, int64_t end, int slot);
 

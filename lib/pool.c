@@ -141,6 +141,15 @@ static bool is_cancelled(const volatile int *cancel) {
     return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0;
 }
 
+/* First unit of the share of ticket i. */
+static int64_t share_begin(int64_t units, int i, int participants) {
+    return (units * i + participants - 1) / participants;
+}
+
+static int64_t unit_count(int64_t tasks, int64_t grain) {
+    return (tasks - 1) / grain + 1;
+}
+
 /* Opens the next phase that has tasks, or ends the run. Nobody holds a unit. */
 static void open_next_phase(run *r) {
     gate *g = r->gate; /* *r may be gone, or be another run, once it has ended */
@@ -155,27 +164,31 @@ static void open_next_phase(run *r) {
     }
     int64_t tasks = r->request.phase[r->current].tasks, grain = phase_grain(&r->request.phase[r->current]);
     if ((tasks - 1) / UNITS_MAX >= grain) grain = (tasks - 1) / UNITS_MAX + 1;
-    int64_t units = (tasks - 1) / grain + 1;
+    int64_t units = unit_count(tasks, grain);
     r->grain = grain;
     atomic_store_explicit(&r->left, units, memory_order_relaxed);
     /* Ticket 0 is never empty and is filled last: until then the phase cannot be completed, so no one else fills
      * tickets. */
     int participants = atomic_load_explicit(&r->participants, memory_order_relaxed);
     for (int i = participants - 1; i >= 0; i--) {
-        int64_t begin = (units * i + participants - 1) / participants;
-        int64_t end = (units * (i + 1) + participants - 1) / participants;
+        int64_t begin = share_begin(units, i, participants), end = share_begin(units, i + 1, participants);
         atomic_store_explicit(&r->tickets[i].word, ticket_word(begin, end, participants), memory_order_release);
     }
     gate_announce(g, units > 1);
 }
 
-/* Runs one unit, which the caller holds. false: skipped, because the run is cancelled. */
-static bool run_unit(run *r, int64_t unit, int slot) {
+/* Runs one unit of ticket i, which the caller holds. false: skipped, because the run is cancelled. */
+static bool run_unit(run *r, int64_t unit, int i, int participants, int slot) {
     if (is_cancelled(r->request.cancel)) {
         atomic_store_explicit(&r->skipped, true, memory_order_relaxed);
         return false;
     }
-    int64_t begin = unit * r->grain, rest = r->request.phase[r->current].tasks - begin;
+    const lib_phase *phase = &r->request.phase[r->current];
+    if (phase->backwards) {
+        int64_t units = unit_count(phase->tasks, r->grain);
+        unit = share_begin(units, i, participants) + share_begin(units, i + 1, participants) - 1 - unit;
+    }
+    int64_t begin = unit * r->grain, rest = phase->tasks - begin;
     int64_t end = begin + (rest < r->grain ? rest : r->grain);
     r->request.body(r->request.user, r->current, begin, end, slot);
     return true;
@@ -183,7 +196,8 @@ static bool run_unit(run *r, int64_t unit, int slot) {
 
 /* Does all units of one ticket that are left. Returns how many; the caller holds the phase until it has counted them.
  */
-static int64_t serve_ticket(run *r, ticket *t, int slot) {
+static int64_t serve_ticket(run *r, int i, int slot) {
+    ticket *t = &r->tickets[i];
     int64_t served = 0;
     bool skipping = false;
     uint64_t word = atomic_load_explicit(&t->word, memory_order_relaxed);
@@ -192,7 +206,7 @@ static int64_t serve_ticket(run *r, ticket *t, int slot) {
         uint64_t taken = word + ticket_word(count, 0, 0);
         if (!atomic_compare_exchange_weak_explicit(&t->word, &word, taken, memory_order_acquire, memory_order_relaxed))
             continue;
-        if (!skipping) skipping = !run_unit(r, unit, slot);
+        if (!skipping) skipping = !run_unit(r, unit, i, word_participants(word), slot);
         served += count;
         word = atomic_load_explicit(&t->word, memory_order_relaxed);
     }
@@ -206,7 +220,7 @@ static bool serve(run *r, int slot) {
     int64_t served = 0;
     if (slot >= participants) return false;
     for (int i = 0, at = slot; i < participants; i++, at = at + 1 < participants ? at + 1 : 0)
-        served += serve_ticket(r, &r->tickets[at], slot);
+        served += serve_ticket(r, at, slot);
     if (!served) return false;
     if (atomic_fetch_sub_explicit(&r->left, served, memory_order_acq_rel) == served) open_next_phase(r);
     return true;
@@ -355,10 +369,12 @@ int lib_pool_threads(const lib_pool *pool) {
 
 static bool run_alone(const run_request *request) {
     for (int64_t p = 0; p < request->phases; p++) {
-        int64_t tasks = request->phase[p].tasks, step = request->cancel ? phase_grain(&request->phase[p]) : tasks;
-        for (int64_t begin = 0, count; begin < tasks; begin += count) {
+        const lib_phase *phase = &request->phase[p];
+        int64_t tasks = phase->tasks, step = request->cancel || phase->backwards ? phase_grain(phase) : tasks;
+        for (int64_t done = 0, count; done < tasks; done += count) {
             if (is_cancelled(request->cancel)) return false;
-            count = tasks - begin < step ? tasks - begin : step;
+            count = tasks - done < step ? tasks - done : step;
+            int64_t begin = phase->backwards ? tasks - done - count : done;
             request->body(request->user, p, begin, begin + count, 0);
         }
     }

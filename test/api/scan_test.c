@@ -154,6 +154,53 @@ static void test_unrolled(void **state) {
     }
 }
 
+/* ---- weights beyond L2, whose iterations go forwards and backwards in turn: h' = tanh(h w + x) against plain C, the same bits on
+ * one thread and on two */
+
+static void step(const float *h, const float *w, const float *x, int n, float *next) {
+    for (int j = 0; j < n; j++) {
+        double sum = 0;
+        for (int k = 0; k < n; k++) sum += (double)h[k] * (double)w[k * n + j];
+        next[j] = (float)tanh(sum + (double)x[j]);
+    }
+}
+
+static void test_large_weights(void **state) {
+    (void)state;
+    enum { N = 768, STEPS = 5 };
+    static const char text[] =
+        "graph {\n input h: f32[1, 768]\n input x: f32[5, 1, 768]\n input w: f32[768, 768]\n"
+        " r, ys = scan(h, x, w, carries=1, sequences=1, body=graph {\n  input g: f32[1, 768]\n  input a: f32[1, 768]\n"
+        "  input v: f32[768, 768]\n  p = dot_general(g, v, contract_x=[1], contract_w=[0])\n  s = add(p, a)\n"
+        "  y = tanh(s)\n  output y\n  output y\n })\n output r\n output ys\n}";
+    static float h[N], x[STEPS * N], w[N * N], wanted[STEPS * N], first[STEPS * N];
+    fill(h, N, 1);
+    fill(x, STEPS * N, 2);
+    fill(w, N * N, 3);
+    for (int i = 0; i < N * N; i++) w[i] /= 64;
+    for (int t = 0; t < STEPS; t++) step(t ? wanted + (t - 1) * N : h, w, x + t * N, N, wanted + t * N);
+    for (int t = 0; t < TARGETS; t++) {
+        for (int threads = 1; threads <= 2; threads++) {
+            dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+            options.threads = threads;
+            dlc_context *context = open_context(all_targets[t], &options);
+            if (!context) break;
+            tensor th, tx, tw;
+            const DLTensor *inputs[] = {F32(&th, h, 1, N), F32(&tx, x, STEPS, 1, N), F32(&tw, w, N, N)};
+            results r;
+            run_text(context, text, inputs, 3, &r);
+            const float *got = r.tensor[1]->dl_tensor.data;
+            for (int i = 0; i < STEPS * N; i++)
+                if (!(fabsf(got[i] - wanted[i]) < 1e-4f))
+                    fail_msg("%s: element %d is %g, expected %g", all_targets[t], i, (double)got[i], (double)wanted[i]);
+            if (threads == 1) memcpy(first, got, sizeof first);
+            assert_memory_equal(first, got, sizeof first);
+            for (int o = 0; o < r.count; o++) r.tensor[o]->deleter(r.tensor[o]);
+            dlc_context_destroy(context);
+        }
+    }
+}
+
 /* ---- lengths known at run time; a loop-invariant value of run-time weights; nothing allocated */
 
 /* h' = tanh(h * softmax(w) + x), stacked */
@@ -413,6 +460,7 @@ int main(void) {
         cmocka_unit_test(test_unrolled),         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_unequal_branches), cmocka_unit_test(test_constant_in_shapes),
         cmocka_unit_test(test_memory),           cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_large_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

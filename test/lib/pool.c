@@ -64,7 +64,7 @@ static void trial_body(void *user, int64_t phase, int64_t begin, int64_t end, in
     }
     if (t->nested) {
         atomic_llong sum = 0;
-        lib_phase inner = {100, 1};
+        lib_phase inner = {100, 1, false};
         lib_run_phases(t->nested, NULL, NULL, 8, 1, &inner, nested_body, &sum, NULL);
         if (sum != 4950) atomic_fetch_add(&t->wrong, 1);
     }
@@ -76,7 +76,7 @@ static void trial_init(trial *t, int participants, int64_t phases, const int64_t
     t->participants = participants;
     t->phases = phases;
     t->cancel_at = -1;
-    for (int64_t p = 0; p < phases; p++) t->phase[p] = (lib_phase){tasks[p], grain};
+    for (int64_t p = 0; p < phases; p++) t->phase[p] = (lib_phase){tasks[p], grain, p % 3 == 1};
 }
 
 static bool trial_run(trial *t, lib_pool *pool, lib_parallel_for parallel_for, void *user) {
@@ -305,16 +305,40 @@ static void count_body(void *user, int64_t phase, int64_t begin, int64_t end, in
     atomic_fetch_add((atomic_llong *)user, end - begin);
 }
 
+typedef struct walk { /* ends of units in the order in which they ran */
+    int64_t end[16];
+    int count;
+} walk;
+
+static void walk_body(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
+    walk *w = user;
+    (void)phase, (void)slot;
+    assert_true(begin < end && end - begin <= 3 && w->count < 16);
+    w->end[w->count++] = end;
+}
+
+/* One participant goes through a phase as it says, in units. */
+static void test_backwards(void **state) {
+    (void)state;
+    static const int64_t wanted[] = {14, 11, 8, 5, 2};
+    const lib_phase phase = {14, 3, true};
+    walk w = {0};
+    assert_true(lib_run_phases(NULL, NULL, NULL, 1, 1, &phase, walk_body, &w, NULL));
+    assert_int_equal(w.count, 5);
+    assert_memory_equal(w.end, wanted, sizeof wanted);
+}
+
 /* More units than a ticket can count: the grain grows. */
 static void test_huge_phase(void **state) {
     (void)state;
     lib_pool *pool = pool_of(2, 20);
     atomic_llong sum = 0;
-    lib_phase phase[2] = {{((int64_t)1 << 40) + 12345, (int64_t)1 << 20}, {(int64_t)1 << 62, (int64_t)1 << 61}};
+    lib_phase phase[2] = {{((int64_t)1 << 40) + 12345, (int64_t)1 << 20, false},
+                          {(int64_t)1 << 62, (int64_t)1 << 61, true}};
     assert_true(lib_run_phases(pool, NULL, NULL, 2, 2, phase, count_body, &sum, NULL));
     assert_true(sum == phase[0].tasks + phase[1].tasks);
     sum = 0;
-    lib_phase fine = {((int64_t)1 << 24) + 7, 1};
+    lib_phase fine = {((int64_t)1 << 24) + 7, 1, true};
     assert_true(lib_run_phases(pool, NULL, NULL, 2, 1, &fine, count_body, &sum, NULL));
     assert_true(sum == fine.tasks);
     lib_pool_free(pool);
@@ -371,7 +395,7 @@ static void test_floating_point_state(void **state) {
     for (int i = 0; i < 5; i++)
         for (int way = 0; way < 3; way++) {
             atomic_int wrong = 0;
-            lib_phase phase[2] = {{40, 1}, {40, 1}};
+            lib_phase phase[2] = {{40, 1, false}, {40, 1, true}};
             _mm_setcsr(states[i]);
             lib_run_phases(way == 1 ? pool : NULL, way == 2 ? threaded : NULL, NULL, way ? 4 : 1, 2, phase, state_body,
                            &wrong, NULL);
@@ -401,7 +425,7 @@ static void test_signals_are_blocked_in_workers(void **state) {
     pthread_sigmask(SIG_SETMASK, NULL, &after);
     for (int s = 1; s < 32; s++) assert_int_equal(sigismember(&before, s), sigismember(&after, s));
     atomic_int wrong = 0;
-    lib_phase phase = {50, 1};
+    lib_phase phase = {50, 1, false};
     lib_run_phases(pool, NULL, NULL, 2, 1, &phase, mask_body, &wrong, NULL);
     assert_int_equal(wrong, 0);
     lib_pool_free(pool);
@@ -506,6 +530,7 @@ int main(void) {
         cmocka_unit_test(test_nested),
         cmocka_unit_test(test_several_callers),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_backwards),
         cmocka_unit_test(test_huge_phase),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test(test_fork),
