@@ -454,6 +454,9 @@ static tir_expr read_indices(interpreter *t, lib_lexer *lexer, bool also_map) {
         const char *name = lib_lexer_name(lexer);
         tir_expr given = lib_lexer_accept(lexer, ":") ? tir_parse_expr(t->pool, lexer, &t->names, TIR_INDEX) : 0;
         if (given && !is_fixed(t, given)) lib_lexer_raise(lexer, "the size of index %s depends on other indices", name);
+        if (given && t->infer)
+            graph_infer_at_most(t->infer, tir_index(t->pool, 0), given,
+                                lib_arena_format(t->arena, "the size of index `%s` is negative", name));
         tir_expr extent = extent_of(t, name, given);
         if (!extent)
             lib_lexer_raise(lexer, "what index %s runs over is not known: it indexes nothing alone; say %s: SIZE", name,

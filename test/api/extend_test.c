@@ -705,6 +705,7 @@ static void test_refused_operators(void **state) {
         {{.name = "a", .operands = "x", .shape = "T[n] -> T[n]", .expression = "y[i] = x[i - 1]"},
          "`x` is read outside of its dimension 0"},
         {{.name = "a", .operands = "x", .expression = "y[i] = sum(k, x[i])"}, "what index k runs over is not known"},
+        {{.name = "a", .operands = "x", .expression = "y[i] = sum(k: -3, x[i])"}, "the size of index `k` is negative"},
         {{.name = "a", .operands = "x", .expression = "y[i] = x[i] +"}, "expected an expression"},
         {{.name = "a", .operands = "x", .expression = "y[i] = acc(0):f32 + x[i]"},
          "acc is no function of tensor expressions"},
@@ -799,6 +800,7 @@ static void test_refused_uses(void **state) {
         {"graph {\n input x: f32[3, 5]\n y = my_linear(x)\n}", "my_linear: 1 operands were given, expected 2 (x w)"},
         {"graph {\n input x: f32[3, 5]\n y = my_linear(x, x, axis=2)\n}", "operator my_linear has no attribute axis"},
         {"graph {\n input x: f32[3]\n y = inner(x)\n}", "`x` is read outside of its dimension 0"},
+        {"graph {\n input x: f32[3]\n y = repeated(x)\n}", "the size of index `k` is negative"},
         {"graph {\n input x: i4[6]\n y = inner(x)\n}", "expected one of these element types: any"},
         {"graph {\n input x: c64[6]\n y = inner(x)\n}", "expected one of these element types: any"},
     };
@@ -808,6 +810,10 @@ static void test_refused_uses(void **state) {
        define(context,
               (dlc_operator_options){
                   .name = "inner", .operands = "x", .shape = "T[n] -> T[2]", .expression = "y[i] = x[i + 2]"}));
+    OK(context, define(context, (dlc_operator_options){.name = "repeated",
+                                                       .operands = "x",
+                                                       .shape = "T[n] -> T[n]",
+                                                       .expression = "y[i] = sum(k: n - 4, x[i])"}));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dlc_graph *g;
         assert_int_not_equal(dlc_graph_parse(context, cases[i].text, strlen(cases[i].text), &g), DLC_OK);
