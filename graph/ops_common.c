@@ -54,6 +54,11 @@ void graph_infer_list(const graph_infer *infer, const graph_attribute *list, int
                          rank);
 }
 
+tir_expr graph_limited_index(tir_pool *pool, tir_expr value, tir_expr low, tir_expr high) {
+    if (tir_dtype_of(pool, value) == DLC_U64) value = tir_min(pool, value, tir_int(pool, DLC_U64, INT64_MAX));
+    return tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, value), high), low);
+}
+
 void graph_compute_elements(graph_compute *compute, graph_element element) {
     const graph_shape *shape = &compute->result_shape[0];
     tir_stage *stage =

@@ -34,6 +34,9 @@ void graph_compute_elements(graph_compute *compute, graph_element element);
 static inline tir_expr graph_operand_load(graph_compute *compute, int operand, const tir_expr *index) {
     return tir_region_load(compute->region, compute->operand[operand], index);
 }
+/* An index value brought into low..high; only compared before that, so that every i64 is safe. What u64 has above those is as far
+ * outside as their greatest. */
+tir_expr graph_limited_index(tir_pool *pool, tir_expr value, tir_expr low, tir_expr high);
 /* -rank..rank-1 -> 0..rank-1; for attributes that the shape rule has checked. */
 static inline int graph_axis_of(int64_t axis, int rank) {
     return (int)(axis < 0 ? axis + rank : axis);

@@ -4,11 +4,6 @@
 
 /* ---- shared ---------------------------------------------------------------------------------------------------- */
 
-/* An index value brought into low..high; only compared before that, so that every i64 is safe. */
-static tir_expr limited_index(tir_pool *pool, tir_expr value, tir_expr low, tir_expr high) {
-    return tir_max(pool, tir_min(pool, tir_cast(pool, TIR_INDEX, value), high), low);
-}
-
 /* x's dimensions with the one at `axis` replaced by all dimensions of `indices`. */
 static void replace_axis(const graph_infer *infer, const graph_shape *x, int axis, const graph_shape *indices,
                          graph_shape *out) {
@@ -38,7 +33,7 @@ static tir_expr element_gather(graph_compute *c, const tir_expr *axis) {
     tir_expr index[DLC_MAX_RANK], last = tir_sub(c->pool, x->dim[along], tir_index(c->pool, 1));
     for (int i = 0; i < x->rank; i++)
         if (i != along) index[i] = axis[i < along ? i : i - 1 + indices->rank];
-    index[along] = limited_index(c->pool, graph_operand_load(c, 1, axis + along), tir_index(c->pool, 0), last);
+    index[along] = graph_limited_index(c->pool, graph_operand_load(c, 1, axis + along), tir_index(c->pool, 0), last);
     return graph_operand_load(c, 0, index);
 }
 
@@ -97,7 +92,7 @@ static void compute_scatter(graph_compute *c) {
     }
     /* -1 and the dimension are outside, like all that they stand for */
     stage->index[along] =
-        limited_index(c->pool, graph_operand_load(c, 1, from + along), tir_index(c->pool, -1), x->dim[along]);
+        graph_limited_index(c->pool, graph_operand_load(c, 1, from + along), tir_index(c->pool, -1), x->dim[along]);
     tir_expr update = graph_operand_load(c, 2, from);
     if (op != TIR_LOAD) update = tir_binary(c->pool, op, tir_acc(c->pool, (tir_dtype)x->dtype, 0), update);
     stage->exact = op == TIR_MIN || op == TIR_MAX || (op != TIR_LOAD && !lib_dtype_is_float(x->dtype));
@@ -134,7 +129,8 @@ static void dynamic_start(graph_compute *c, int operand, const graph_attribute *
     for (int i = 0; i < x->rank; i++) first[i] = tir_index(c->pool, 0);
     for (int i = 0; i < count; i++) {
         tir_expr number = tir_index(c->pool, i), last = tir_sub(c->pool, x->dim[axes[i]], size[axes[i]]);
-        first[axes[i]] = limited_index(c->pool, graph_operand_load(c, operand, &number), tir_index(c->pool, 0), last);
+        first[axes[i]] =
+            graph_limited_index(c->pool, graph_operand_load(c, operand, &number), tir_index(c->pool, 0), last);
     }
 }
 
@@ -311,7 +307,8 @@ static const graph_op row_gather = {
     .samples = "gather(T[10, 3], i32[4] in 0..10, axis=0)\ngather(T[3, 11], i64[2, 5] in -4..15, axis=1)\n"
                "gather(T[7], i32[] in 0..7, axis=0)\ngather(T[5, 4], i32[0], axis=0)\ngather(T[0, 4], i32[0], axis=0)\n"
                "gather(T[13, 2], i8[6] in -20..20, axis=-2)\ngather(T[300], u8[17] in 0..255, axis=0)\n"
-               "gather(T[1, 5, 1], i32[3] in -1..2, axis=2)\ngather(T[2, 3, 1, 4], i64[2, 1, 3] in 0..3, axis=1)",
+               "gather(T[1, 5, 1], i32[3] in -1..2, axis=2)\ngather(T[2, 3, 1, 4], i64[2, 1, 3] in 0..3, axis=1)\n"
+               "gather(T[13, 2], u64[9] in 0..1.8e19, axis=0)",
     .doc = "y[a..., j..., b...] = x[a..., indices[j...], b...]: rows of x along axis, for indices of any integer "
            "dtype and rank. Indices outside are clamped to the first or last row. StableHLO gather, restricted to "
            "one axis.",
@@ -327,6 +324,7 @@ static const graph_op row_scatter = {
         "scatter(T[3, 11], i64[2, 5] in -4..15, T[3, 2, 5], axis=1)\n"
         "scatter(T[7], i32[] in 0..7, T[], axis=0)\nscatter(T[5, 4], i32[0], T[0, 4], axis=0)\n"
         "scatter(T[0, 4], i32[3], T[3, 4], axis=0)\nscatter(T[2, 1, 5, 2], i8[7] in -2..3, T[2, 7, 5, 2], axis=-3)\n"
+        "scatter(T[7, 2], u64[9] in 0..1.8e19, T[9, 2], axis=0)\n"
         "scatter(f32[10, 3], i32[40] in 0..10, f32[40, 3], axis=0, combine=add)\n"
         "scatter(f64[3, 7], i64[5, 4] in -1..8, f64[3, 5, 4], axis=1, combine=add)\n"
         "scatter(f16[7], i32[20] in 0..7, f16[20], axis=0, combine=add)\n"
@@ -354,6 +352,7 @@ static const graph_op row_dynamic_slice = {
                "dynamic_slice(T[13, 3], i32[] in 0..13, size=[1], axes=[0])\n"
                "dynamic_slice(T[3, 5], i64[1] in 2..9, size=[0], axes=[-1])\n"
                "dynamic_slice(T[0, 2], i32[2] in 0..5, size=[0, 1])\n"
+               "dynamic_slice(T[9, 4], u64[2] in 0..1.8e19, size=[3, 2])\n"
                "dynamic_slice(T[2, 1, 3, 4, 1, 5], i8[2] in 0..5, size=[2, 3], axes=[5, 3])",
     .doc = "y[i] = x[start + i] for i below size, along the axes; other axes are taken whole. start: integers "
            "[number of axes], or a scalar for one axis; clamped so that the window lies inside x. StableHLO "

@@ -436,8 +436,7 @@ static void infer_suppress(graph_infer *infer) {
 static void box_edges(graph_compute *c, const tir_expr *at, int along, tir_expr *low, tir_expr *high) {
     tir_pool *pool = c->pool;
     tir_expr last = tir_sub(pool, c->operand_shape[0].dim[1], tir_index(pool, 1)), zero = tir_index(pool, 0);
-    tir_expr box = tir_cast(pool, TIR_INDEX, graph_operand_load(c, 2, at));
-    box = tir_max(pool, tir_min(pool, box, last), zero);
+    tir_expr box = graph_limited_index(pool, graph_operand_load(c, 2, at), zero, last);
     bool center = c->attribute[SUPPRESS_CENTER].integer;
     int first = center ? 1 - along : along;
     tir_expr a = graph_operand_load(c, 0, (tir_expr[]){at[0], box, tir_index(pool, first)});
