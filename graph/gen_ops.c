@@ -371,9 +371,23 @@ static const struct {
 
 static void print_reference_index(void) {
     printf(
-        "# Operators\n\nGenerated from the operator table. Samples are in the text form of graphs; T is any of the "
-        "element types that are named: `any`, `number` (all but bool), `int` (i8, u8, i32, i64), `float` (f16, bf16, f32, "
-        "f64), or single ones. An operand in [brackets] may be left out.\n");
+        "# Operators\n\nGenerated from the operator table; what is said of an operator is the sentence that its tests check it "
+        "by. Where a source is named (StableHLO, CHLO, ONNX, NumPy, PyTorch, JAX, papers), the definition follows it but for what "
+        "is said.\n\n"
+        "- **Element types** are those of the operands written T in the samples: `bool`, `int` (i8 to i64, u8 to u64), `float` (f16, "
+        "bf16, f32, f64 and the floats of 8 bits f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz), `number` (int and float), `any` "
+        "(number and bool), `all` (any, c64, i4, u4), or single ones. Operands written with a type have that one; T is one type "
+        "in one call. Nothing is converted implicitly: `cast` does it.\n"
+        "- **Operands** in [brackets] may be left out (`DLC_NONE`, in the text form `_`); the others are not empty handles.\n"
+        "- **Attributes** are copied by the call. Axes count from 0; negative ones count from the end. Lists that are left out take "
+        "their default. Dimensions (`dlc_dim`) may hold symbols where it is said that they are dimensions.\n"
+        "- **Results** are values of the graph that the operands are of; functions of several results write them to `results`, in "
+        "the order told. A mistake gives values that are not ok, and its message with `dlc_compile`.\n"
+        "- **NaN**: arithmetic gives NaN for NaN; what orders or compares says what it does with it. f16, bf16 and floats of 8 bits "
+        "compute in f32 within an operator and round once, where nothing else is said.\n"
+        "- **Gradients**: `yes` there is a rule, `not yet` there will be one, `none` there is none by nature: results are "
+        "integers, bools, bits or steps, or depend on no number. vjp: from results back to operands; jvp: from operands on.\n"
+        "- **Samples** are in the text form of graphs; each runs on every target in the tests. `in a..b` limits the test's numbers.\n");
     for (size_t class_ = 0; class_ < sizeof sections / sizeof *sections; class_++) {
         printf("\n**%s**", sections[class_].title);
         for (const graph_op *const *const *family = graph_op_families; *family; family++)
@@ -383,15 +397,8 @@ static void print_reference_index(void) {
     }
 }
 
-/* Can a gradient pass: is there an operand that may be floating-point, and a result that is no comparison? */
-static bool is_differentiable(const graph_op *op) {
-    const char *dtypes = op->dtypes ? op->dtypes : "any";
-    bool floats = strchr(dtypes, 'f') || strstr(dtypes, "number") || strstr(dtypes, "any") || strstr(dtypes, "all");
-    return op->max_inputs != 0 && floats && op->infer != graph_infer_compare;
-}
-
-static const char *gradient_text(const graph_op *op, bool written) {
-    return written ? "yes" : is_differentiable(op) ? "not yet" : "none";
+static const char *gradient_text(void (*rule)(void)) {
+    return rule == graph_no_gradient ? "none" : rule ? "yes" : "not yet";
 }
 
 static void print_reference_row(const graph_op *op) {
@@ -408,7 +415,7 @@ static void print_reference_row(const graph_op *op) {
     printf("%s\n\n", op->doc ? op->doc : "");
     printf("Element types: %s.", op->dtypes ? op->dtypes : "any");
     if (op->operands && *op->operands) printf(" Operands: `%s`.", op->operands);
-    printf(" Gradients: vjp %s, jvp %s.\n", gradient_text(op, op->vjp != NULL), gradient_text(op, op->jvp != NULL));
+    printf(" Gradients: vjp %s, jvp %s.\n", gradient_text(op->vjp), gradient_text(op->jvp));
     if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
         printf("| %s | %s | %s%s%s |\n", safe(spec->name, name),

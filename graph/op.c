@@ -51,6 +51,8 @@ const graph_op *graph_op_find(const char *name) {
     return NULL;
 }
 
+void graph_no_gradient(void) {}
+
 int graph_op_attribute(const graph_op *op, const char *name) {
     for (int i = 0; op->attribute[i].name; i++)
         if (strcmp(op->attribute[i].name, name) == 0) return i;

@@ -153,7 +153,7 @@ struct graph_op {
     void (*expand)(graph_expand *expand);    /* what graph_expands */
     tir_expr (*scalar)(tir_pool *pool, tir_dtype dtype, const tir_expr *operands,
                        const graph_attribute *attribute); /* MAP: result element */
-    void (*vjp)(void);                                    /* gradients come later: NULL says "not yet" */
+    void (*vjp)(void); /* gradients come later: NULL says "not yet"; graph_no_gradient: there is none */
     void (*jvp)(void);
     void (*reference)(const graph_reference *reference);
     double
@@ -162,6 +162,11 @@ struct graph_op {
     const char *doc;                     /* definition with shapes and dtypes; its source */
     const struct graph_definition *host; /* of a row that the host registered (registry.h); NULL: of the table */
 };
+
+/* Of rows through which no gradient passes, whatever comes later: results are integers, bools or bits, steps of numbers, or depend
+ * on no number. Never called. */
+void graph_no_gradient(void);
+#define GRAPH_NO_GRADIENT .vjp = graph_no_gradient, .jvp = graph_no_gradient
 
 /* Public shape of a row's function, generated into <dlc/ops.h>: operands, then required attributes, then optional ones; lists are
  * (count, pointer). A row with more than two optional attributes takes `const dlc_<name>_options *` (NULL: defaults) instead. */

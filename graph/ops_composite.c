@@ -773,6 +773,7 @@ static const graph_op row_embedding = {
 };
 static const graph_op row_one_hot = {
     FORM(one_hot, 1, 1, "ids", "int", 0),
+    GRAPH_NO_GRADIENT,
     .attribute = {{"depth", GRAPH_ATTR_DIMS, NULL, NULL, "number of classes, one dimension"},
                   {"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "where the classes stand in the result"},
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "f32", "element type of the result"}},

@@ -104,6 +104,7 @@ static const graph_op row_non_zero = {
     .attribute = {COUNTED_SIZE},
     .infer = infer_non_zero,
     .expand = expand_non_zero,
+    GRAPH_NO_GRADIENT,
     .doc =
         "The indices of the elements that are not zero (NaN is not), in row-major order: i64 [rank, size], a column for "
         "each. ONNX NonZero; NumPy nonzero.",
@@ -247,6 +248,7 @@ static const graph_op row_non_max_suppression = {
                    "boxes are x and y of the centre, width, height; else y and x of two opposite corners"}},
     .infer = infer_non_max_suppression,
     .expand = expand_non_max_suppression,
+    GRAPH_NO_GRADIENT,
     .doc =
         "Boxes that are kept, i64 [size, 3]: batch, class, box; by batch, class and falling score. boxes [batch, boxes, 4], "
         "scores [batch, classes, boxes]. Of each class the box of the highest score is kept, those are dropped whose area "

@@ -181,6 +181,8 @@ static void reference_rng_categorical(const graph_reference *r) {
 
 static const graph_op row_rng_exponential = {
     FORM(rng_exponential, 0, 1, "[key]", infer_numbers),
+    .dtypes = "float",
+    GRAPH_NO_GRADIENT,
     .attribute = {NUMBERS, {"rate", GRAPH_ATTR_FLOAT, NULL, "1.0", "1 over the mean"}},
     .tolerance = 16,
     .samples =
@@ -190,6 +192,8 @@ static const graph_op row_rng_exponential = {
 };
 static const graph_op row_rng_gumbel = {
     FORM(rng_gumbel, 0, 1, "[key]", infer_numbers),
+    .dtypes = "float",
+    GRAPH_NO_GRADIENT,
     .attribute = {NUMBERS},
     .tolerance = 64,
     .samples = "rng_gumbel(shape=[5, 7], stream=0)\nrng_gumbel(shape=[67], dtype=f64, stream=1, seed=3)\n"
@@ -199,6 +203,7 @@ static const graph_op row_rng_gumbel = {
 };
 static const graph_op row_rng_bernoulli = {
     FORM(rng_bernoulli, 1, 2, "p [key]", infer_rng_bernoulli),
+    GRAPH_NO_GRADIENT,
     .dtypes = "float",
     .attribute = {KEYED},
     .samples = "rng_bernoulli(T[67] in 0..1, i64[], stream=1)\nrng_bernoulli(T[5, 7] in 0..1, stream=0)\n"
@@ -209,6 +214,7 @@ static const graph_op row_rng_bernoulli = {
 };
 static const graph_op row_rng_categorical = {
     FORM(rng_categorical, 1, 2, "logits [key]", infer_rng_categorical),
+    GRAPH_NO_GRADIENT,
     .dtypes = "float",
     .attribute = {{"samples", GRAPH_ATTR_INTEGER, NULL, NULL, "drawn from each distribution, with replacement"}, KEYED},
     .samples =

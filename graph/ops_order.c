@@ -669,6 +669,7 @@ static const graph_op row_suppress = {
                    "boxes are x and y of the centre, width, height; else y and x of two opposite corners"}},
     .infer = infer_suppress,
     .compute = compute_suppress,
+    GRAPH_NO_GRADIENT,
     .reference = GRAPH_REFERENCE(reference_suppress),
     .samples = "suppress(T[2, 9, 4] in 0..6, T[2, 3, 9], i32[2, 3, 9] in 0..9, most=9, overlap=0.25)\n"
                "suppress(T[1, 21, 4] in 1..5, T[1, 2, 21], i64[1, 2, 21] in 0..21, most=4, overlap=0.125, score=-0.5, "

@@ -366,6 +366,7 @@ static void reference_qlinear_convolution(const graph_reference *r) {
 
 static const graph_op row_quantize_linear = {
     FORM(quantize_linear, 2, 3, "x scale [zero_point]", "f32"),
+    GRAPH_NO_GRADIENT,
     .attribute = {CHANNEL_AXIS,
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "u8", "element type of the result: u8, i8, u4 or i4"}},
     .samples = "quantize_linear(T[5, 7], f32[] in 0.01..0.02)\n"
@@ -390,6 +391,7 @@ static const graph_op row_dequantize_linear = {
 
 static const graph_op row_qlinear_matmul = {
     FORM(qlinear_matmul, 5, Q_OPERANDS, PRODUCT_OPERANDS, "u8 i8"),
+    GRAPH_NO_GRADIENT,
     .attribute = {RESULT_DTYPE},
     .samples =
         "qlinear_matmul(T[5, 16], i8[16, 20], " SCALES ")\n"
@@ -408,6 +410,7 @@ static const graph_op row_qlinear_matmul = {
 
 static const graph_op row_qlinear_convolution = {
     FORM(qlinear_convolution, 5, Q_OPERANDS, PRODUCT_OPERANDS, "u8 i8"),
+    GRAPH_NO_GRADIENT,
     .attribute = {{"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the windows; empty: 1"},
                   {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding before the first element; empty: 0"},
                   {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding after the last element; empty: 0"},

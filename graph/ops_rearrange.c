@@ -308,6 +308,7 @@ static const graph_op row_trilu = {
 };
 static const graph_op row_eye = {
     FORM(eye, 0, "", NULL),
+    GRAPH_NO_GRADIENT,
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "rows and columns"},
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "f32", "element type of the result"},
                   {"diagonal", GRAPH_ATTR_INTEGER, NULL, "0", "number of the diagonal: column less row"}},

@@ -335,38 +335,38 @@ static void reference_cumulative(const graph_reference *r, const reduction *f) {
          "(T[2, 3, 1, 2, 5, 3], axes=[4, 1, 0])\n" name "(T[2, 3, 1, 2, 5, 3], axes=[2, 5], keep=true)"
 
 /* name, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of
- * summing, doc */
+ * summing, gradient, doc */
 #define REDUCE_TABLE(X)                                                                                            \
-    X(sum, TIR_ADD, "number", 0, 0, 0.5,                                                                           \
+    X(sum, TIR_ADD, "number", 0, 0, 0.5, NULL,                                                                     \
       "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "    \
       "wrap in their own dtype. StableHLO reduce with add.")                                                       \
-    X(prod, TIR_MUL, "number", 1, 1, 0.5,                                                                          \
+    X(prod, TIR_MUL, "number", 1, 1, 0.5, NULL,                                                                    \
       "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; "     \
       "integers wrap in their own dtype. StableHLO reduce with multiply.")                                         \
-    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0,                                           \
+    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0, NULL,                                     \
       "Greatest element over the axes; NaN if there is one; -inf or the lowest integer where there is nothing. "   \
       "StableHLO reduce with maximum.")                                                                            \
-    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0,                                           \
+    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0, NULL,                                     \
       "Least element over the axes; NaN if there is one; inf or the highest integer where there is nothing. "      \
       "StableHLO reduce with minimum.")                                                                            \
-    X(and, TIR_AND, "bool int", 1, -1, 0,                                                                          \
+    X(and, TIR_AND, "bool int", 1, -1, 0, graph_no_gradient,                                                       \
       "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce "    \
       "with and.")                                                                                                 \
-    X(or, TIR_OR, "bool int", 0, 0, 0,                                                                             \
+    X(or, TIR_OR, "bool int", 0, 0, 0, graph_no_gradient,                                                          \
       "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")  \
-    X(xor, TIR_XOR, "bool int", 0, 0, 0,                                                                           \
+    X(xor, TIR_XOR, "bool int", 0, 0, 0, graph_no_gradient,                                                        \
       "Logical (bool) or bitwise exclusive or over the axes; false or 0 where there is nothing. StableHLO reduce " \
       "with xor.")
 
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) \
-    static void compute_reduce_##name_(graph_compute *c) {               \
-        compute_reduce(c, op_);                                          \
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_) \
+    static void compute_reduce_##name_(graph_compute *c) {                          \
+        compute_reduce(c, op_);                                                     \
     }
 REDUCE_TABLE(X)
 #undef X
 
 #ifdef DLC_REFERENCE
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                            \
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_)                 \
     static void reference_reduce_##name_(const graph_reference *r) {                                \
         reference_reduce(r, &(reduction){first_, first_integer_, number_##name_, integer_##name_}); \
     }
@@ -374,7 +374,7 @@ REDUCE_TABLE(X)
 #undef X
 #endif
 
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_)                                 \
+#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_)                      \
     static const graph_op row_##name_ = {                                                                \
         .name = "reduce_" #name_,                                                                        \
         .class_ = GRAPH_REDUCE,                                                                          \
@@ -389,6 +389,8 @@ REDUCE_TABLE(X)
         .compute = compute_reduce_##name_,                                                               \
         .reference = GRAPH_REFERENCE(reference_reduce_##name_),                                          \
         .tolerance = tolerance_,                                                                         \
+        .vjp = gradient_,                                                                                \
+        .jvp = gradient_,                                                                                \
         .samples = SAMPLES("reduce_" #name_),                                                            \
         .doc = doc_,                                                                                     \
     };
@@ -415,6 +417,7 @@ REDUCE_TABLE(X)
                       {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the result: i32 or i64"}},                     \
         .infer = infer_arg,                                                                                       \
         .compute = compute_##name_,                                                                               \
+        GRAPH_NO_GRADIENT,                                                                                        \
         .reference = GRAPH_REFERENCE(reference_##name_),                                                          \
         .samples =                                                                                                \
             #name_ "(T[5, 7], axis=1)\n" #name_ "(T[5, 7], axis=0, dtype=i32)\n" #name_ "(T[1], axis=0)\n" #name_ \
@@ -483,7 +486,7 @@ CUMULATIVE_TABLE(X)
 CUMULATIVE_TABLE(X)
 #undef X
 
-#define REDUCE_ROW(name_, op_, dtypes_, first_, first_integer_, tolerance_, doc_) &row_##name_,
+#define REDUCE_ROW(name_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_) &row_##name_,
 #define ARG_ROW(name_, doc_) &row_##name_,
 #define CUMULATIVE_ROW(name_, op_, first_, first_integer_, tolerance_, doc_) &row_cumulative_##name_,
 const graph_op *const graph_ops_reduce[] = {

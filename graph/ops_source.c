@@ -25,6 +25,7 @@ static const graph_op input = {
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type"},
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions; may hold symbols"}},
     .infer = input_infer,
+    GRAPH_NO_GRADIENT,
     .doc = "A tensor that arrives at run time. Written `input x: f32[n, 64]` in the text form."};
 
 /* ---- constant -------------------------------------------------------------------------------------------------- */
@@ -58,6 +59,7 @@ static const graph_op constant = {
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type"},
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions; numbers"}},
     .infer = constant_infer,
+    GRAPH_NO_GRADIENT,
     .doc =
         "A tensor known when the graph is built. Written `c = constant f32[2, 2] {1, 2, 3, 4}` in the text form, or with "
         "one hexadecimal string of its bytes."};
@@ -95,6 +97,7 @@ static const graph_op dimension = {
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "element type of the result"}},
     .infer = dimension_infer,
     .compute = dimension_compute,
+    GRAPH_NO_GRADIENT,
     .reference = GRAPH_REFERENCE(dimension_reference),
     .tolerance = 0.5,
     .samples = "dimension(size=[7], dtype=T)\ndimension(size=[0], dtype=T)\ndimension(size=[101], dtype=T)",

@@ -258,37 +258,39 @@ void graph_expand_stored(graph_expand *e, int results) {
 
 /* ---- rows ----------------------------------------------------------------------------------------------------------- */
 
-#define ROW(name_, class_name_, count_, operands_, dtypes_, infer_, field_, function_, samples_, doc_) \
-    static const graph_op row_##name_ = {                                                              \
-        .name = #name_,                                                                                \
-        .class_ = class_name_,                                                                         \
-        .min_inputs = count_,                                                                          \
-        .max_inputs = count_,                                                                          \
-        .results = 1,                                                                                  \
-        .operands = operands_,                                                                         \
-        .dtypes = dtypes_,                                                                             \
-        .infer = infer_,                                                                               \
-        .field_ = function_,                                                                           \
-        .samples = samples_,                                                                           \
-        .doc = doc_,                                                                                   \
+#define ROW(name_, class_name_, count_, operands_, dtypes_, infer_, field_, function_, gradient_, samples_, doc_) \
+    static const graph_op row_##name_ = {                                                                         \
+        .name = #name_,                                                                                           \
+        .class_ = class_name_,                                                                                    \
+        .min_inputs = count_,                                                                                     \
+        .max_inputs = count_,                                                                                     \
+        .results = 1,                                                                                             \
+        .operands = operands_,                                                                                    \
+        .dtypes = dtypes_,                                                                                        \
+        .infer = infer_,                                                                                          \
+        .field_ = function_,                                                                                      \
+        .vjp = gradient_,                                                                                         \
+        .jvp = gradient_,                                                                                         \
+        .samples = samples_,                                                                                      \
+        .doc = doc_,                                                                                              \
     };
 
-ROW(complex, GRAPH_INJECTIVE, 2, "real imag", "f32", infer_complex, compute, compute_complex,
+ROW(complex, GRAPH_INJECTIVE, 2, "real imag", "f32", infer_complex, compute, compute_complex, NULL,
     "complex(T[5, 7], T[5, 7])", "real + i imag, c64, of two f32 of one shape. StableHLO complex.")
-ROW(real, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_real, "real(T[5, 7])",
+ROW(real, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_real, NULL, "real(T[5, 7])",
     "Real part of c64, f32. StableHLO real.")
-ROW(imag, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_imag, "imag(T[5, 7])",
+ROW(imag, GRAPH_INJECTIVE, 1, "x", "c64", infer_part, compute, compute_imag, NULL, "imag(T[5, 7])",
     "Imaginary part of c64, f32. StableHLO imag.")
-ROW(conj, GRAPH_COMPOSITE, 1, "x", "c64", infer_conj, expand, expand_conj, "conj(T[5, 7])",
+ROW(conj, GRAPH_COMPOSITE, 1, "x", "c64", infer_conj, expand, expand_conj, NULL, "conj(T[5, 7])",
     "Complex conjugate: the imaginary part with the other sign. NumPy conj.")
-ROW(as_pairs, GRAPH_INJECTIVE, 1, "x", "c64", infer_as_pairs, compute, compute_pairs, "as_pairs(T[5, 7])",
+ROW(as_pairs, GRAPH_INJECTIVE, 1, "x", "c64", infer_as_pairs, compute, compute_pairs, NULL, "as_pairs(T[5, 7])",
     "c64[...] as f32[..., 2]: real part, imaginary part. PyTorch view_as_real.")
-ROW(as_complex, GRAPH_INJECTIVE, 1, "x", "f32", infer_as_complex, compute, compute_pairs, "as_complex(T[5, 2])",
+ROW(as_complex, GRAPH_INJECTIVE, 1, "x", "f32", infer_as_complex, compute, compute_pairs, NULL, "as_complex(T[5, 2])",
     "f32[..., 2] as c64[...]: pairs of real and imaginary part. PyTorch view_as_complex.")
-ROW(unpack_nibbles, GRAPH_INJECTIVE, 1, "x", "i4 u4", infer_unpack, compute, compute_unpack, "unpack_nibbles(T[5, 7])",
-    "i4 as i8, u4 as u8: what cast to them does.")
-ROW(pack_nibbles, GRAPH_INJECTIVE, 1, "x", "i8 u8", infer_pack, compute, compute_pack, "pack_nibbles(T[5, 7])",
-    "The low four bits of i8 as i4, of u8 as u4: what cast to them does.")
+ROW(unpack_nibbles, GRAPH_INJECTIVE, 1, "x", "i4 u4", infer_unpack, compute, compute_unpack, graph_no_gradient,
+    "unpack_nibbles(T[5, 7])", "i4 as i8, u4 as u8: what cast to them does.")
+ROW(pack_nibbles, GRAPH_INJECTIVE, 1, "x", "i8 u8", infer_pack, compute, compute_pack, graph_no_gradient,
+    "pack_nibbles(T[5, 7])", "The low four bits of i8 as i4, of u8 as u4: what cast to them does.")
 
 const graph_op *const graph_ops_stored[] = {&row_complex,        &row_real,         &row_imag,
                                             &row_conj,           &row_as_pairs,     &row_as_complex,

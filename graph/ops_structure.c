@@ -611,6 +611,7 @@ static const graph_op row_concat = {
 };
 static const graph_op row_iota = {
     FORM(iota, GRAPH_SOURCE, 0, 0, "", "number"),
+    GRAPH_NO_GRADIENT,
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
                   {"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to count along"}},

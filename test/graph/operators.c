@@ -158,7 +158,61 @@ static void test_wrong_uses(void **state) {
     rows_check_refusals(wrong, sizeof wrong / sizeof *wrong);
 }
 
+/* ---- gradients: none where no number can lead to a number, and where a number only takes steps or lends its bits */
+
+static bool is_real(const graph *g, graph_id value) {
+    dlc_dtype dtype = graph_shape_of(g, value)->dtype;
+    return lib_dtype_is_float(dtype) || dtype == DLC_C64;
+}
+
+/* Does the sample's line have a number among its operands, and one among its results? */
+static bool leads_to_numbers(const graph_op *op, const char *line, size_t length, dlc_dtype t) {
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    volatile bool from = false, to = false;
+    if (LIB_ENTER(&scope)) {
+        bool varies;
+        graph *g = graph_new(&arena, NULL);
+        sample *s = LIB_NEW(&arena, sample);
+        sample_parse(s, g, op, sample_line(&arena, line, length, t, &varies));
+        graph_id input[SAMPLE_OPERANDS] = {0};
+        for (int i = 0; i < s->operands; i++) {
+            graph_shape shape = {.dtype = s->operand[i].dtype, .rank = s->operand[i].rank};
+            for (int d = 0; d < shape.rank; d++) shape.dim[d] = tir_index(g->pool, s->operand[i].dim[d]);
+            if (!s->operand[i].left_out) input[i] = graph_new_input(g, "x", &shape);
+            if (input[i] && is_real(g, input[i])) from = true;
+        }
+        graph_id first = graph_emit(g, op, s->operands, input, s->attribute);
+        for (int i = 0; i < graph_node_of(g, first)->results; i++)
+            if (is_real(g, first + (graph_id)i)) to = true;
+    }
+    lib_arena_free(&arena);
+    return from && to; /* a sample may be refused for an element type: not of this test */
+}
+
+static void test_gradients(void **state) {
+    static const char *const steps[] = {"next_after", "bit_cast", "quantize_linear", "hardmax"};
+    (void)state;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++) {
+            const graph_op *op = *row;
+            bool none = op->vjp == graph_no_gradient, leads = false, step = false;
+            assert_true(none == (op->jvp == graph_no_gradient));
+            for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) step |= strcmp(op->name, steps[i]) == 0;
+            for (int t = 0; t < DLC_DTYPE_COUNT; t++)
+                for (const char *line = op->samples; line && graph_op_accepts(op, (dlc_dtype)t);) {
+                    size_t length = strcspn(line, "\n");
+                    if (length) leads |= leads_to_numbers(op, line, length, (dlc_dtype)t);
+                    line = line[length] ? line + length + 1 : NULL;
+                }
+            if (op->samples && none != (!leads || step))
+                fail_msg("%s: its gradients are %s", op->name, none ? "none" : "not none");
+        }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_symbolic), cmocka_unit_test(test_wrong_uses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_symbolic), cmocka_unit_test(test_wrong_uses),
+                                       cmocka_unit_test(test_gradients)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
