@@ -9,6 +9,7 @@
     X(stored)       \
     X(structure)    \
     X(index)        \
+    X(address)      \
     X(reduce)       \
     X(order)        \
     X(contract)     \

@@ -1,5 +1,5 @@
-/* Operators whose addresses are data: gather, scatter, dynamic_slice, dynamic_update_slice. No index can reach outside
- * a tensor: gather and the dynamic slices clamp, scatter drops. */
+/* Operators whose addresses are data: gather, scatter, their forms with an index for each element or for several axes at once,
+ * dynamic_slice, dynamic_update_slice. No index can reach outside a tensor: gathers and the dynamic slices clamp, scatters drop. */
 #include "graph/ops_common.h"
 
 /* ---- shared ---------------------------------------------------------------------------------------------------- */
@@ -41,6 +41,107 @@ static void compute_gather(graph_compute *c) {
     graph_compute_elements(c, element_gather);
 }
 
+/* ---- gather_elements: an index for each element of the result */
+
+static void infer_within(const graph_infer *infer, const graph_shape *indices, int axis) {
+    const graph_shape *x = &infer->operand[0];
+    for (int i = 0; i < x->rank; i++)
+        if (i != axis)
+            graph_infer_at_most(infer, indices->dim[i], x->dim[i],
+                                "indices is larger than x along a dimension beside axis");
+}
+
+static void infer_gather_elements(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1];
+    graph_infer_indices(infer, 1);
+    int axis = graph_infer_axis(infer, infer->attribute[0].integer, x->rank, "axis");
+    graph_infer_rank(infer, 1, x->rank);
+    infer_within(infer, indices, axis);
+    infer->result[0] = *indices;
+    infer->result[0].dtype = x->dtype;
+    graph_infer_reached(infer, 1, x->dim[axis]);
+}
+
+static tir_expr element_gather_elements(graph_compute *c, const tir_expr *axis) {
+    const graph_shape *x = &c->operand_shape[0];
+    int along = graph_axis_of(c->attribute[0].integer, x->rank);
+    tir_expr index[DLC_MAX_RANK], last = tir_sub(c->pool, x->dim[along], tir_index(c->pool, 1));
+    for (int i = 0; i < x->rank; i++) index[i] = axis[i];
+    index[along] = graph_limited_index(c->pool, graph_operand_load(c, 1, axis), tir_index(c->pool, 0), last);
+    return graph_operand_load(c, 0, index);
+}
+
+static void compute_gather_elements(graph_compute *c) {
+    graph_compute_elements(c, element_gather_elements);
+}
+
+/* ---- gather_nd: the last axis of indices holds positions along several axes */
+
+/* How many axes an entry of indices, its last dimension, addresses; those from `first` on. */
+static int addressed_axes(const graph_infer *infer, int first) {
+    const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1];
+    int64_t count = 0;
+    graph_infer_indices(infer, 1);
+    if (indices->rank < 1) graph_infer_fail(infer, "indices has rank 0, expected at least 1");
+    if (!tir_is_const(infer->g->pool, indices->dim[indices->rank - 1], &count))
+        graph_infer_fail(infer, "the last dimension of indices must be a number");
+    if (count < 1 || count > x->rank - first)
+        graph_infer_fail(
+            infer, "the last dimension of indices is %lld, expected 1 to %d: the axes of x that an index addresses",
+            (long long)count, x->rank - first);
+    for (int i = 0; i < count; i++) graph_infer_reached(infer, 1, x->dim[first + i]);
+    return (int)count;
+}
+
+static void infer_gather_nd(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1];
+    const int64_t batch = infer->attribute[0].integer;
+    if (batch < 0 || batch >= x->rank || batch >= indices->rank)
+        graph_infer_fail(infer, "batch is %lld, expected 0 or more, and less than the ranks of x and of indices",
+                         (long long)batch);
+    int count = addressed_axes(infer, (int)batch), left = x->rank - (int)batch - count;
+    for (int i = 0; i < batch; i++)
+        graph_infer_equal(infer, x->dim[i], indices->dim[i], "batch dimensions of x and of indices");
+    if (indices->rank - 1 + left > DLC_MAX_RANK)
+        graph_infer_fail(infer, "the result would have a rank above %d", DLC_MAX_RANK);
+    graph_shape result = *indices;
+    result.dtype = x->dtype;
+    result.rank--;
+    for (int i = 0; i < left; i++) result.dim[result.rank++] = x->dim[(int)batch + count + i];
+    infer->result[0] = result;
+}
+
+/* Entry `part` of the index that stands at `at`, limited by x's axis. */
+static tir_expr part_of_index(graph_compute *c, const tir_expr *at, int part, tir_expr low, tir_expr high) {
+    tir_expr index[DLC_MAX_RANK];
+    int last = c->operand_shape[1].rank - 1;
+    memcpy(index, at, (size_t)last * sizeof *index);
+    index[last] = tir_index(c->pool, part);
+    return graph_limited_index(c->pool, graph_operand_load(c, 1, index), low, high);
+}
+
+static int parts_of_index(const graph_compute *c) {
+    int64_t count = 0;
+    const graph_shape *indices = &c->operand_shape[1];
+    tir_is_const(c->pool, indices->dim[indices->rank - 1], &count);
+    return (int)count;
+}
+
+static tir_expr element_gather_nd(graph_compute *c, const tir_expr *axis) {
+    const graph_shape *x = &c->operand_shape[0], *indices = &c->operand_shape[1];
+    int batch = (int)c->attribute[0].integer, count = parts_of_index(c);
+    tir_expr index[DLC_MAX_RANK], zero = tir_index(c->pool, 0), one = tir_index(c->pool, 1);
+    for (int i = 0; i < x->rank; i++)
+        index[i] = i < batch           ? axis[i]
+                   : i < batch + count ? part_of_index(c, axis, i - batch, zero, tir_sub(c->pool, x->dim[i], one))
+                                       : axis[indices->rank - 1 + i - batch - count];
+    return graph_operand_load(c, 0, index);
+}
+
+static void compute_gather_nd(graph_compute *c) {
+    graph_compute_elements(c, element_gather_nd);
+}
+
 /* ---- scatter --------------------------------------------------------------------------------------------------- */
 
 /* word, operator (TIR_LOAD: the update itself) */
@@ -52,17 +153,22 @@ enum { SCATTER_AXIS, SCATTER_COMBINE };
 enum { COMBINE_TABLE(X) };
 #undef X
 
-static void infer_scatter(graph_infer *infer) {
-    const graph_shape *x = &infer->operand[0], *updates = &infer->operand[2];
-    graph_infer_indices(infer, 1);
-    int axis = graph_infer_axis(infer, infer->attribute[SCATTER_AXIS].integer, x->rank, "axis");
+/* Operands x and updates of one dtype, which the attribute `combine` can join. */
+static void infer_combine(const graph_infer *infer, int64_t combine) {
+    const graph_shape *x = &infer->operand[0];
     graph_infer_dtype(infer, 2, x->dtype);
-    int64_t combine = infer->attribute[SCATTER_COMBINE].integer;
     bool logic = combine == COMBINE_and || combine == COMBINE_or || combine == COMBINE_xor;
     if (x->dtype == DLC_BOOL && combine != COMBINE_set && !logic)
         graph_infer_fail(infer, "bool elements can only be set, or joined by and, or, xor");
     if (logic && x->dtype != DLC_BOOL && !lib_dtype_is_integer(x->dtype))
         graph_infer_fail(infer, "and, or, xor join integers or bools, not %s", lib_dtypes[x->dtype].name);
+}
+
+static void infer_scatter(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *updates = &infer->operand[2];
+    graph_infer_indices(infer, 1);
+    int axis = graph_infer_axis(infer, infer->attribute[SCATTER_AXIS].integer, x->rank, "axis");
+    infer_combine(infer, infer->attribute[SCATTER_COMBINE].integer);
     graph_shape expected;
     replace_axis(infer, x, axis, &infer->operand[1], &expected);
     graph_infer_rank(infer, 2, expected.rank);
@@ -72,31 +178,106 @@ static void infer_scatter(graph_infer *infer) {
     infer->result[0] = *x;
 }
 
+/* Updates at from[] join the element at stage->index[]. */
+static void finish_scatter(graph_compute *c, tir_stage *stage, int64_t combine, const tir_expr *from) {
+#define X(word, op) op,
+    static const tir_op ops[] = {COMBINE_TABLE(X)};
+#undef X
+    const tir_op op = ops[combine];
+    const graph_shape *x = &c->operand_shape[0];
+    tir_expr space[DLC_MAX_RANK], update = graph_operand_load(c, 2, from);
+    for (int i = 0; i < x->rank; i++) space[i] = stage->axis[i].var;
+    if (op != TIR_LOAD) update = tir_binary(c->pool, op, tir_acc(c->pool, (tir_dtype)x->dtype, 0), update);
+    stage->exact = op == TIR_MIN || op == TIR_MAX || (op != TIR_LOAD && !lib_dtype_is_float(x->dtype));
+    c->result[0] = tir_stage_value(c->region, stage, update, graph_operand_load(c, 0, space), 0);
+}
+
+/* -1 and the dimension are outside, like all that they stand for */
+static tir_expr scatter_index(graph_compute *c, tir_expr value, int axis) {
+    return graph_limited_index(c->pool, value, tir_index(c->pool, -1), c->operand_shape[0].dim[axis]);
+}
+
 /* The update axes are those of indices; every other axis of x is its own, so that it runs in parallel. */
 static void compute_scatter(graph_compute *c) {
-#define X(word, op) op,
-    static const tir_op combine[] = {COMBINE_TABLE(X)};
-#undef X
-    tir_op op = combine[c->attribute[SCATTER_COMBINE].integer];
     const graph_shape *x = &c->operand_shape[0], *indices = &c->operand_shape[1];
     int along = graph_axis_of(c->attribute[SCATTER_AXIS].integer, x->rank);
     tir_stage *stage =
         tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, indices->rank, NULL, indices->dim);
-    tir_expr space[DLC_MAX_RANK], from[DLC_MAX_RANK];
+    tir_expr from[DLC_MAX_RANK];
     int rank = 0;
     for (int i = 0; i < x->rank; i++) {
-        space[i] = stage->axis[i].var;
-        stage->index[i] = space[i];
-        if (i != along) from[rank++] = space[i];
+        stage->index[i] = stage->axis[i].var;
+        if (i != along) from[rank++] = stage->axis[i].var;
         for (int k = 0; i == along && k < indices->rank; k++) from[rank++] = stage->axis[x->rank + k].var;
     }
-    /* -1 and the dimension are outside, like all that they stand for */
-    stage->index[along] =
-        graph_limited_index(c->pool, graph_operand_load(c, 1, from + along), tir_index(c->pool, -1), x->dim[along]);
-    tir_expr update = graph_operand_load(c, 2, from);
-    if (op != TIR_LOAD) update = tir_binary(c->pool, op, tir_acc(c->pool, (tir_dtype)x->dtype, 0), update);
-    stage->exact = op == TIR_MIN || op == TIR_MAX || (op != TIR_LOAD && !lib_dtype_is_float(x->dtype));
-    c->result[0] = tir_stage_value(c->region, stage, update, graph_operand_load(c, 0, space), 0);
+    stage->index[along] = scatter_index(c, graph_operand_load(c, 1, from + along), along);
+    finish_scatter(c, stage, c->attribute[SCATTER_COMBINE].integer, from);
+}
+
+/* ---- scatter_elements: an index for each update */
+
+static void infer_scatter_elements(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1], *updates = &infer->operand[2];
+    graph_infer_indices(infer, 1);
+    int axis = graph_infer_axis(infer, infer->attribute[SCATTER_AXIS].integer, x->rank, "axis");
+    infer_combine(infer, infer->attribute[SCATTER_COMBINE].integer);
+    graph_infer_rank(infer, 1, x->rank);
+    graph_infer_rank(infer, 2, x->rank);
+    infer_within(infer, indices, axis);
+    for (int i = 0; i < x->rank; i++)
+        graph_infer_equal(infer, indices->dim[i], updates->dim[i], "dimensions of indices and of updates");
+    infer->result[0] = *x;
+}
+
+/* Axes along which updates are as large as x are their own; over the others, and `axis`, updates run one after the other. */
+static void compute_scatter_elements(graph_compute *c) {
+    const graph_shape *x = &c->operand_shape[0], *updates = &c->operand_shape[2];
+    int along = graph_axis_of(c->attribute[SCATTER_AXIS].integer, x->rank), axes[DLC_MAX_RANK], count = 0;
+    tir_expr extent[DLC_MAX_RANK], from[DLC_MAX_RANK];
+    for (int i = 0; i < x->rank; i++) {
+        if (i != along && tir_equal(c->pool, x->dim[i], updates->dim[i]) == TIR_YES) continue;
+        axes[count] = i;
+        extent[count++] = updates->dim[i];
+    }
+    tir_stage *stage = tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, count, NULL, extent);
+    for (int i = 0; i < x->rank; i++) stage->index[i] = from[i] = stage->axis[i].var;
+    for (int k = 0; k < count; k++) stage->index[axes[k]] = from[axes[k]] = stage->axis[x->rank + k].var;
+    stage->index[along] = scatter_index(c, graph_operand_load(c, 1, from), along);
+    finish_scatter(c, stage, c->attribute[SCATTER_COMBINE].integer, from);
+}
+
+/* ---- scatter_nd: the last axis of indices holds positions along the first axes of x */
+
+static void infer_scatter_nd(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1], *updates = &infer->operand[2];
+    infer_combine(infer, infer->attribute[0].integer);
+    graph_infer_indices(infer, 1);
+    if (indices->rank < 1) graph_infer_fail(infer, "indices has rank 0, expected at least 1");
+    int64_t count = 0;
+    if (!tir_is_const(infer->g->pool, indices->dim[indices->rank - 1], &count) || count < 1 || count > x->rank)
+        graph_infer_fail(
+            infer, "the last dimension of indices must be a number of 1 to %d: the axes of x that an index addresses",
+            x->rank);
+    graph_infer_rank(infer, 2, indices->rank - 1 + x->rank - (int)count);
+    for (int i = 0; i < updates->rank; i++)
+        graph_infer_equal(infer, updates->dim[i],
+                          i < indices->rank - 1 ? indices->dim[i] : x->dim[i - (indices->rank - 1) + (int)count],
+                          "dimensions of updates, and of indices but its last and x behind the addressed axes");
+    infer->result[0] = *x;
+}
+
+static void compute_scatter_nd(graph_compute *c) {
+    const graph_shape *x = &c->operand_shape[0], *indices = &c->operand_shape[1];
+    int updates = indices->rank - 1, count = parts_of_index(c), rank = 0;
+    tir_stage *stage =
+        tir_region_stage(c->region, TIR_SCATTER, c->name, x->rank, NULL, x->dim, updates, NULL, indices->dim);
+    tir_expr from[DLC_MAX_RANK];
+    for (int k = 0; k < updates; k++) from[rank++] = stage->axis[x->rank + k].var;
+    for (int i = 0; i < x->rank; i++) {
+        if (i >= count) from[rank++] = stage->axis[i].var;
+        stage->index[i] = i < count ? part_of_index(c, from, i, tir_index(c->pool, -1), x->dim[i]) : stage->axis[i].var;
+    }
+    finish_scatter(c, stage, c->attribute[0].integer, from);
 }
 
 /* ---- dynamic slices -------------------------------------------------------------------------------------------- */
@@ -223,6 +404,35 @@ static void reference_gather(const graph_reference *r) {
     } while (graph_reference_next(y, to));
 }
 
+static void reference_gather_elements(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1];
+    int64_t along = r->attribute[0].integer + (r->attribute[0].integer < 0 ? x->rank : 0);
+    int64_t to[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
+    if (graph_reference_count(indices) == 0) return;
+    do {
+        int64_t at = graph_reference_at(indices, to);
+        memcpy(from, to, sizeof from);
+        from[along] = limit(indices->data[at], x->dim[along] - 1);
+        r->result[0].data[at] = x->data[graph_reference_at(x, from)];
+    } while (graph_reference_next(indices, to));
+}
+
+static void reference_gather_nd(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1], *y = &r->result[0];
+    int64_t batch = r->attribute[0].integer, count = indices->dim[indices->rank - 1], slice = 1, whole = 1;
+    for (int64_t i = batch + count; i < x->rank; i++) slice *= x->dim[i];
+    for (int64_t i = batch; i < x->rank; i++) whole *= x->dim[i];
+    int64_t entries = count ? graph_reference_count(indices) / count : 0, batches = 1;
+    for (int64_t i = 0; i < batch; i++) batches *= x->dim[i];
+    for (int64_t e = 0; e < entries && slice; e++) {
+        int64_t at = 0;
+        for (int64_t k = 0; k < count; k++)
+            at = at * x->dim[batch + k] + limit(indices->data[e * count + k], x->dim[batch + k] - 1);
+        at = at * slice + e / (entries / batches) * whole;
+        for (int64_t k = 0; k < slice; k++) y->data[e * slice + k] = x->data[at + k];
+    }
+}
+
 static double combined(int64_t word, dlc_dtype dtype, double old, double update) {
     bool integral = graph_reference_integral(dtype);
     uint64_t a = integral ? graph_reference_word(old) : 0, b = integral ? graph_reference_word(update) : 0;
@@ -257,6 +467,42 @@ static void reference_scatter(const graph_reference *r) {
         *target =
             combined(r->attribute[1].integer, x->dtype, *target, updates->data[graph_reference_at(updates, from)]);
     } while (graph_reference_next(updates, from));
+}
+
+static void reference_scatter_elements(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1], *updates = &r->operand[2];
+    int64_t along = r->attribute[0].integer + (r->attribute[0].integer < 0 ? x->rank : 0);
+    int64_t from[DLC_MAX_RANK] = {0}, to[DLC_MAX_RANK];
+    for (int64_t i = 0; i < graph_reference_count(x); i++) r->result[0].data[i] = x->data[i];
+    if (graph_reference_count(updates) == 0 || graph_reference_count(x) == 0) return;
+    do {
+        int64_t at = graph_reference_at(updates, from);
+        memcpy(to, from, sizeof to);
+        if (!(indices->data[at] >= 0 && indices->data[at] < (double)x->dim[along])) continue;
+        to[along] = (int64_t)indices->data[at];
+        double *target = &r->result[0].data[graph_reference_at(x, to)];
+        *target = combined(r->attribute[1].integer, x->dtype, *target, updates->data[at]);
+    } while (graph_reference_next(updates, from));
+}
+
+static void reference_scatter_nd(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *indices = &r->operand[1], *updates = &r->operand[2];
+    int64_t count = indices->dim[indices->rank - 1], slice = 1;
+    for (int64_t i = count; i < x->rank; i++) slice *= x->dim[i];
+    for (int64_t i = 0; i < graph_reference_count(x); i++) r->result[0].data[i] = x->data[i];
+    for (int64_t e = 0; slice && e < graph_reference_count(updates) / slice; e++) {
+        int64_t at = 0;
+        bool inside = true;
+        for (int64_t k = 0; k < count && inside; k++) {
+            double index = indices->data[e * count + k];
+            inside = index >= 0 && index < (double)x->dim[k];
+            at = inside ? at * x->dim[k] + (int64_t)index : 0;
+        }
+        for (int64_t k = 0; k < slice && inside; k++) {
+            double *target = &r->result[0].data[at * slice + k];
+            *target = combined(r->attribute[0].integer, x->dtype, *target, updates->data[e * slice + k]);
+        }
+    }
 }
 
 /* Where the window of size[] starts along axis i of x. */
@@ -301,6 +547,9 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
     .operands = operands_, .dtypes = class_name_ == GRAPH_INJECTIVE ? "all" : "any", .infer = infer_##name_, \
     .compute = compute_##name_, .reference = GRAPH_REFERENCE(reference_##name_)
 
+#define COMBINE_ATTRIBUTE \
+    { "combine", GRAPH_ATTR_ENUM, "set add mul min max and or xor", "set", "how an update joins the element it meets" }
+
 static const graph_op row_gather = {
     FORM(gather, GRAPH_INJECTIVE, 2, "x indices"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
@@ -315,9 +564,7 @@ static const graph_op row_gather = {
 };
 static const graph_op row_scatter = {
     FORM(scatter, GRAPH_SCATTER, 3, "x indices updates"),
-    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"},
-                  {"combine", GRAPH_ATTR_ENUM, "set add mul min max and or xor", "set",
-                   "how an update joins the element it meets"}},
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}, COMBINE_ATTRIBUTE},
     .tolerance = 0.5,
     .samples =
         "scatter(T[10, 3], i32[4] in 0..10, T[4, 3], axis=0, combine=set)\n"
@@ -342,6 +589,65 @@ static const graph_op row_scatter = {
     .doc = "x with updates[a..., j..., b...] combined into element [a..., indices[j...], b...], in row-major "
            "order of j; in the dtype of x. Updates of indices outside x are dropped. StableHLO scatter, "
            "restricted to one axis.",
+};
+static const graph_op row_gather_elements = {
+    FORM(gather_elements, GRAPH_INJECTIVE, 2, "x indices"),
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
+    .samples = "gather_elements(T[10, 3], i32[4, 3] in 0..10, axis=0)\n"
+               "gather_elements(T[3, 11], i64[2, 5] in -4..15, axis=1)\n"
+               "gather_elements(T[13], u8[29] in 0..20, axis=0)\ngather_elements(T[5, 4], i32[0, 4], axis=0)\n"
+               "gather_elements(T[0, 4], i32[0, 4], axis=0)\n"
+               "gather_elements(T[2, 1, 7, 3], i64[2, 1, 5, 2] in 0..7, axis=-2)\n"
+               "gather_elements(T[3, 17], u64[3, 4] in 0..1.8e19, axis=-1)",
+    .doc =
+        "y[i...] = x[i... with indices[i...] in the place of axis]: x and indices of one rank, indices at most as large as x "
+        "beside axis; result of the shape of indices. Indices outside are clamped to the first or last element. ONNX "
+        "GatherElements (whose negative indices count from the end); NumPy take_along_axis.",
+};
+static const graph_op row_gather_nd = {
+    FORM(gather_nd, GRAPH_INJECTIVE, 2, "x indices"),
+    .attribute = {{"batch", GRAPH_ATTR_INTEGER, NULL, "0", "number of leading axes that x and indices share"}},
+    .samples = "gather_nd(T[5, 7], i64[4, 2] in 0..5)\ngather_nd(T[5, 7, 3], i32[2, 4, 1] in -2..7)\n"
+               "gather_nd(T[2, 5, 7], i32[2, 3, 1] in 0..5, batch=1)\ngather_nd(T[13], i8[1] in 0..13)\n"
+               "gather_nd(T[3, 2, 4, 5], i64[3, 2, 1, 2] in 0..5, batch=2)\ngather_nd(T[4, 3], i64[0, 2])\n"
+               "gather_nd(T[4, 0, 3], i64[2, 1] in 0..4)\ngather_nd(T[11, 3], u64[5, 2] in 0..1.8e19)",
+    .doc =
+        "y[b..., j..., r...] = x[b..., indices[b..., j..., 0], ..., indices[b..., j..., k - 1], r...]: the last dimension k of "
+        "indices, a number, says how many axes of x behind the batch an entry addresses. Indices outside are clamped to the "
+        "first or last position of their axis. ONNX GatherND.",
+};
+static const graph_op row_scatter_elements = {
+    FORM(scatter_elements, GRAPH_SCATTER, 3, "x indices updates"),
+    .tolerance = 0.5,
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}, COMBINE_ATTRIBUTE},
+    .samples = "scatter_elements(T[10, 3], i32[4, 3] in 0..10, T[4, 3], axis=0)\n"
+               "scatter_elements(T[3, 11], i64[2, 5] in -4..15, T[2, 5], axis=1)\n"
+               "scatter_elements(T[7], i32[0], T[0], axis=0)\nscatter_elements(T[0, 4], i32[3, 4], T[3, 4], axis=0)\n"
+               "scatter_elements(f32[2, 5, 3], i8[2, 20, 3] in -1..6, f32[2, 20, 3], axis=-2, combine=add)\n"
+               "scatter_elements(f16[7, 2], i32[20, 1] in 0..7, f16[20, 1], axis=0, combine=mul)\n"
+               "scatter_elements(i32[3, 7], i32[3, 20] in 0..9, i32[3, 20], axis=1, combine=max)\n"
+               "scatter_elements(bool[7], i32[9] in 0..7, bool[9], axis=0, combine=xor)\n"
+               "scatter_elements(T[7], u64[9] in 0..1.8e19, T[9], axis=0)",
+    .doc =
+        "x with updates[i...] combined into element [i... with indices[i...] in the place of axis], in row-major order; in "
+        "the dtype of x. indices and updates have one shape, of x's rank and at most as large as x beside axis. Updates "
+        "of indices outside x are dropped. ONNX ScatterElements (whose negative indices count from the end).",
+};
+static const graph_op row_scatter_nd = {
+    FORM(scatter_nd, GRAPH_SCATTER, 3, "x indices updates"),
+    .tolerance = 0.5,
+    .attribute = {COMBINE_ATTRIBUTE},
+    .samples =
+        "scatter_nd(T[5, 7], i64[4, 2] in 0..5, T[4])\nscatter_nd(T[5, 7, 3], i32[2, 4, 1] in -2..7, T[2, 4, 7, 3])\n"
+        "scatter_nd(T[13], i8[1] in 0..13, T[])\nscatter_nd(T[4, 3], i64[0, 2], T[0])\n"
+        "scatter_nd(f32[5, 3], i64[40, 2] in -1..6, f32[40], combine=add)\n"
+        "scatter_nd(bf16[5, 3], i64[20, 1] in 0..5, bf16[20, 3], combine=mul)\n"
+        "scatter_nd(i64[3, 4, 2], i32[30, 2] in 0..4, i64[30, 2], combine=min)\n"
+        "scatter_nd(T[11, 3], u64[5, 2] in 0..1.8e19, T[5])",
+    .doc =
+        "x with updates[j..., r...] combined into element [indices[j..., 0], ..., indices[j..., k - 1], r...], in row-major "
+        "order of j; in the dtype of x; the last dimension k of indices is a number. Updates of indices outside x are "
+        "dropped. ONNX ScatterND.",
 };
 static const graph_op row_dynamic_slice = {
     FORM(dynamic_slice, GRAPH_INJECTIVE, 2, "x start"),
@@ -371,5 +677,6 @@ static const graph_op row_dynamic_update_slice = {
            "StableHLO dynamic_update_slice.",
 };
 
-const graph_op *const graph_ops_index[] = {&row_gather, &row_scatter, &row_dynamic_slice, &row_dynamic_update_slice,
-                                           NULL};
+const graph_op *const graph_ops_index[] = {&row_gather,        &row_gather_elements,      &row_gather_nd,
+                                           &row_scatter,       &row_scatter_elements,     &row_scatter_nd,
+                                           &row_dynamic_slice, &row_dynamic_update_slice, NULL};
