@@ -303,6 +303,30 @@ static void compute_qr(graph_compute *c) {
     }
 }
 
+/* ---- det -------------------------------------------------------------------------------------------------------- */
+
+static void infer_det(graph_infer *infer) {
+    infer_square(infer);
+    infer->result[0] = infer->operand[0];
+    infer->result[0].rank -= 2;
+}
+
+/* The product of what stands on the diagonal after the reflections, each of which changes its sign. */
+static void compute_det(graph_compute *c) {
+    tir_pool *pool = c->pool;
+    const graph_shape *a = &c->operand_shape[0];
+    int free = a->rank - 2;
+    tir_expr n = a->dim[free], both[2] = {n, n};
+    matrix_fold f = open_fold(c, free, a->dim, n);
+    add_state(&f, 2, both);
+    uint32_t next = reflect_columns(&f, both);
+    close_fold(&f, &next);
+    tir_stage *stage = tir_region_stage(c->region, TIR_REDUCE, c->name, free, NULL, a->dim, 1, NULL, &n);
+    for (int d = 0; d < free; d++) f.axis[d] = stage->axis[d].var;
+    tir_expr k = stage->axis[free].var, element = tir_unary(pool, TIR_NEG, load2(&f, f.state[0], k, k));
+    c->result[0] = tir_stage_reduce(c->region, stage, TIR_MUL, element);
+}
+
 /* ---- eigh --------------------------------------------------------------------------------------------------------- */
 
 enum { JACOBI_SWEEPS };
@@ -441,6 +465,20 @@ static void infer_eigh(graph_infer *infer) {
     infer->result[0].rank--;
 }
 
+static graph_id is_before(graph *g, graph_id a,
+                          graph_id b) { /* NaN, which finite matrices can overflow to, comes last */
+    return graph_or(g, graph_lt(g, a, b), graph_and(g, graph_eq(g, a, a), graph_ne(g, b, b)));
+}
+
+/* x, NaN where the matrix that it is of is not finite. finite: over its leading axes */
+static graph_id of_finite(graph *g, graph_id x, graph_id finite) {
+    const graph_shape shape = *graph_shape_of(g, x);
+    int64_t axes[DLC_MAX_RANK];
+    for (int d = 0; d < shape.rank; d++) axes[d] = d;
+    finite = graph_broadcast(g, finite, shape.rank, shape.dim, axes);
+    return graph_select(g, finite, x, graph_full_like(g, x, NAN));
+}
+
 /* Ascending: what is number k comes to place k; the largest entry of each vector is made positive. */
 static void expand_eigh(graph_expand *e) {
     graph *g = e->g;
@@ -455,12 +493,15 @@ static void expand_eigh(graph_expand *e) {
     graph_id down = graph_broadcast_to(g, graph_expand_dims(g, d, rank - 1), rank, shape.dim),
              across = graph_broadcast_to(g, graph_expand_dims(g, d, rank - 2), rank, shape.dim);
     /* place of number i: how many j come before it */
-    graph_id tied = graph_and(g, graph_not(g, graph_lt(g, down, across)), graph_lt(g, j, i));
-    graph_id before = graph_cast(g, graph_or(g, graph_lt(g, across, down), tied), DLC_I32);
+    graph_id tied = graph_and(g, graph_not(g, is_before(g, down, across)), graph_lt(g, j, i));
+    graph_id before = graph_cast(g, graph_or(g, is_before(g, across, down), tied), DLC_I32);
     graph_id place = graph_reduce_sum(g, before, 1, &column, true);
     graph_id chosen = graph_eq(g, graph_broadcast_to(g, place, rank, shape.dim), j); /* [number, place] */
     graph_id zero = graph_full_like(g, down, 0);
-    e->result[0] = graph_reduce_sum(g, graph_select(g, chosen, down, zero), 1, &row, false);
+    graph_id finite = graph_emit_with(g, "is_finite", 1, &a, 0, NULL);
+    finite = graph_reduce_and(g, finite, 2, (int64_t[]){row, column}, false);
+    graph_id w = graph_reduce_sum(g, graph_select(g, chosen, down, zero), 1, &row, false);
+    e->result[0] = of_finite(g, w, finite);
     graph_shape cube = {.rank = rank + 1};
     for (int k = 0; k < rank; k++) cube.dim[k] = shape.dim[k];
     cube.dim[rank] = shape.dim[rank - 1]; /* [row, number, place] */
@@ -472,7 +513,8 @@ static void expand_eigh(graph_expand *e) {
     graph_id largest =
         graph_reduce_max(g, graph_select(g, graph_eq(g, size, most), v, graph_neg(g, most)), 1, &row, true);
     graph_id negative = graph_lt(g, largest, graph_full_like(g, largest, 0));
-    e->result[1] = graph_select(g, graph_broadcast_to(g, negative, rank, shape.dim), graph_neg(g, v), v);
+    v = graph_select(g, graph_broadcast_to(g, negative, rank, shape.dim), graph_neg(g, v), v);
+    e->result[1] = of_finite(g, v, finite);
 }
 
 /* ---- references */
@@ -550,6 +592,23 @@ static void reference_qr(const graph_reference *r) {
 }
 
 enum { REFERENCE_SIZE = 16 };
+
+/* Along the first row, minors by themselves. */
+static double minors(const double *a, int64_t width, int64_t n) {
+    double m[REFERENCE_SIZE * REFERENCE_SIZE], sum = n ? 0 : 1;
+    for (int64_t j = 0; j < n; j++) {
+        for (int64_t i = 1; i < n; i++)
+            for (int64_t k = 0; k < n - 1; k++) m[(i - 1) * (n - 1) + k] = a[i * width + k + (k >= j)];
+        sum += (j % 2 ? -1 : 1) * a[j] * minors(m, n - 1, n - 1);
+    }
+    return sum;
+}
+
+static void reference_det(const graph_reference *r) {
+    int64_t n = r->operand[0].dim[r->operand[0].rank - 1];
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)
+        r->result[0].data[i] = minors(r->operand[0].data + i * n * n, n, n);
+}
 
 /* Eigenvalues below x: negative pivots of a - x (Sylvester). */
 static int64_t count_below(const double *a, int64_t n, double x) {
@@ -708,6 +767,25 @@ static const graph_op row_qr = {
         "column. NumPy linalg.qr (reduced), with that choice of signs.",
 };
 
+static const graph_op row_det = {
+    .name = "det",
+    .class_ = GRAPH_CONTRACT,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 1,
+    .operands = "a",
+    .dtypes = "f32 f64",
+    .infer = infer_det,
+    .compute = compute_det,
+    .reference = GRAPH_REFERENCE(reference_det),
+    .tolerance = 256,
+    .samples =
+        "det(T[3, 3])\ndet(T[2, 5, 5])\ndet(T[2, 3, 2, 2])\ndet(T[1, 1])\ndet(T[4, 0, 0])\ndet(T[0, 3, 3])\ndet(T[7, 7])",
+    .doc =
+        "Determinants [...] of square matrices a [..., n, n]; 1 of a matrix of nothing. By reflections, as qr: errors are small "
+        "beside the product of the lengths of a's columns. For small matrices: a step for each column. ONNX Det.",
+};
+
 static const graph_op row_jacobi = {
     .name = "jacobi",
     .class_ = GRAPH_CONTRACT,
@@ -745,9 +823,9 @@ static const graph_op row_eigh = {
     .doc =
         "Eigenvalues w [..., n], ascending, and orthonormal eigenvectors, columns of v [..., n, n], of symmetric matrices: a v = v "
         "diag(w). Only the lower triangle of a [..., n, n] is read. The entry of largest magnitude of each vector is "
-        "positive (one of them, where several are as large). Vectors of equal eigenvalues are some basis. By rotations, a fixed "
-        "number of sweeps; for small matrices. NumPy linalg.eigh, with that choice of signs.",
+        "positive (one of them, where several are as large). Vectors of equal eigenvalues are some basis. All results of a matrix whose "
+        "triangle holds NaN or an infinity are NaN. By rotations, a fixed number of sweeps; for small matrices. NumPy linalg.eigh, with that choice of signs.",
 };
 
-const graph_op *const graph_ops_matrix[] = {&row_triangular_solve, &row_cholesky, &row_qr,
+const graph_op *const graph_ops_matrix[] = {&row_triangular_solve, &row_cholesky, &row_qr, &row_det,
                                             &row_jacobi,           &row_eigh,     NULL};

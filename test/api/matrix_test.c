@@ -90,7 +90,52 @@ static void test_residuals(void **state) {
     }
 }
 
+/* A number that is none, wherever it stands in the triangle that is read, makes NaN of all of its matrix and of no other. */
+static void test_eigh_of_what_is_not_finite(void **state) {
+    enum { N = 4, MATRICES = N * (N + 1) / 2 + 2 };
+    (void)state;
+    for (int round = 0; round < 2 * TARGETS; round++) {
+        const int kind = round % 2;
+        float a[MATRICES][N][N], w[MATRICES][N], v[MATRICES][N][N];
+        for (int b = 0; b < MATRICES; b++)
+            for (int i = 0; i < N; i++)
+                for (int j = 0; j < N; j++) a[b][i][j] = i == j ? (float)(N - i) : 0.25f;
+        int matrix = 1;
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j <= i; j++) a[matrix++][i][j] = kind ? -INFINITY : NAN;
+        a[matrix][0][1] = NAN; /* not read */
+        dlc_context *context = open_context(all_targets[round / 2], NULL);
+        dlc_graph *graph;
+        dlc_program *program;
+        if (!context) continue;
+        OK(context, dlc_graph_create(context, &graph));
+        dlc_value x = dlc_input(graph, "a", DLC_F32, 3, DIMS(SIZE(MATRICES), SIZE(N), SIZE(N))), eigen[2];
+        dlc_eigh(x, eigen);
+        OK(context, dlc_output(graph, "w", eigen[0]));
+        OK(context, dlc_output(graph, "v", eigen[1]));
+        OK(context, dlc_compile(context, graph, NULL, &program));
+        tensor in, out[2];
+        make_tensor(&in, DLC_F32, a, 3, SHAPE(MATRICES, N, N));
+        make_tensor(&out[0], DLC_F32, w, 2, SHAPE(MATRICES, N));
+        make_tensor(&out[1], DLC_F32, v, 3, SHAPE(MATRICES, N, N));
+        dlc_output_slot slots[2] = {{.tensor = &out[0].dl}, {.tensor = &out[1].dl}};
+        OK(context, dlc_run(program, NULL, (const DLTensor *[]){&in.dl}, 1, slots, 2));
+        for (int b = 0; b < MATRICES; b++) {
+            bool finite = b == 0 || b == matrix;
+            for (int i = 0; i < N; i++) {
+                assert_true(finite ? w[b][i] == w[0][i] : isnan(w[b][i]));
+                for (int j = 0; j < N; j++) assert_true(finite ? v[b][i][j] == v[0][i][j] : isnan(v[b][i][j]));
+            }
+        }
+        assert_true(w[0][0] < w[0][1] && w[0][1] < w[0][2] && w[0][2] < w[0][3]);
+        dlc_program_destroy(program);
+        dlc_graph_destroy(graph);
+        dlc_context_destroy(context);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_residuals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_residuals),
+                                       cmocka_unit_test(test_eigh_of_what_is_not_finite)};
     return cmocka_run_group_tests_name("api/matrix", tests, NULL, NULL);
 }
