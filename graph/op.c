@@ -24,6 +24,7 @@
     X(resize)       \
     X(quantize)     \
     X(fourier)      \
+    X(signal)       \
     X(matrix)       \
     X(recurrent)    \
     X(activation)   \

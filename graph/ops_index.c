@@ -233,7 +233,7 @@ static void infer_scatter_elements(graph_infer *infer) {
 static void compute_scatter_elements(graph_compute *c) {
     const graph_shape *x = &c->operand_shape[0], *updates = &c->operand_shape[2];
     int along = graph_axis_of(c->attribute[SCATTER_AXIS].integer, x->rank), axes[DLC_MAX_RANK], count = 0;
-    tir_expr extent[DLC_MAX_RANK], from[DLC_MAX_RANK];
+    tir_expr extent[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
     for (int i = 0; i < x->rank; i++) {
         if (i != along && tir_equal(c->pool, x->dim[i], updates->dim[i]) == TIR_YES) continue;
         axes[count] = i;
