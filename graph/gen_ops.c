@@ -29,7 +29,7 @@ static bool is_list(const graph_attribute_spec *spec) {
 }
 
 static bool has_options(const graph_op *op) {
-    int optional = 0;
+    int optional = op->seldom ? -1 : 0;
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) optional += is_optional(spec);
     return optional >= OPTIONS_FROM;
 }
@@ -371,9 +371,8 @@ static const struct {
 
 static void print_reference_index(void) {
     printf(
-        "# Operators\n\nGenerated from the operator table; what is said of an operator is the sentence that its tests check it "
-        "by. Where a source is named (StableHLO, CHLO, ONNX, NumPy, PyTorch, JAX, papers), the definition follows it but for what "
-        "is said.\n\n"
+        "# Operators\n\nGenerated from the operator table: the definitions that the tests hold every target to. Where a source is "
+        "named (StableHLO, CHLO, ONNX, NumPy, PyTorch, JAX, papers), the definition follows it but for what is said.\n\n"
         "- **Element types** are those of the operands written T in the samples: `bool`, `int` (i8 to i64, u8 to u64), `float` (f16, "
         "bf16, f32, f64 and the floats of 8 bits f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz), `number` (int and float), `any` "
         "(number and bool), `all` (any, c64, i4, u4), or single ones. Operands written with a type have that one; T is one type "
@@ -415,7 +414,10 @@ static void print_reference_row(const graph_op *op) {
     printf("%s\n\n", op->doc ? op->doc : "");
     printf("Element types: %s.", op->dtypes ? op->dtypes : "any");
     if (op->operands && *op->operands) printf(" Operands: `%s`.", op->operands);
-    printf(" Gradients: vjp %s, jvp %s.\n", gradient_text(op->vjp), gradient_text(op->jvp));
+    printf(" Gradients: vjp %s, jvp %s.", gradient_text(op->vjp), gradient_text(op->jvp));
+    if (op->class_ == GRAPH_MAP && op->tolerance > 0)
+        printf(" Error of floats: at most %g units in the last place.", op->tolerance);
+    printf("\n");
     if (op->attribute[0].name) printf("\n| attribute | default | meaning |\n|---|---|---|\n");
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
         printf("| %s | %s | %s%s%s |\n", safe(spec->name, name),

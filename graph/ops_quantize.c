@@ -36,28 +36,66 @@ static void infer_parameter(const graph_infer *infer, int operand, const char *n
     if (p->rank == 1) graph_infer_equal(infer, p->dim[0], channels, "the number of channels and the entries for them");
 }
 
-enum { LINEAR_AXIS, LINEAR_DTYPE };
+/* Attributes: quantize_linear has all, dequantize_linear no dtype. */
+enum { LINEAR_AXIS, LINEAR_BLOCK, LINEAR_DTYPE };
 
-static void infer_linear_map(graph_infer *infer, dlc_dtype zero_point, dlc_dtype result) {
+/* A parameter for each block of `block` elements along the axis. */
+static void infer_blocks(const graph_infer *infer, int operand, const char *name, dlc_dtype dtype, int axis) {
+    const graph_shape *x = &infer->operand[0], *p = &infer->operand[operand];
+    const int64_t block = infer->attribute[LINEAR_BLOCK].integer;
+    tir_pool *pool = infer->g->pool;
+    if (p->rank < 0) return;
+    if (p->dtype != dtype)
+        graph_infer_fail(infer, "%s is %s, expected %s", name, lib_dtypes[p->dtype].name, lib_dtypes[dtype].name);
+    graph_infer_rank(infer, operand, x->rank);
+    for (int i = 0; i < x->rank; i++)
+        graph_infer_equal(infer, p->dim[i],
+                          i == axis ? tir_ceil_div(pool, x->dim[i], tir_index(pool, block)) : x->dim[i],
+                          "dimensions of the parameters, and of x with blocks along axis");
+}
+
+static void infer_linear_map(graph_infer *infer, dlc_dtype scale, dlc_dtype zero_point, dlc_dtype result) {
     const graph_shape *x = &infer->operand[0];
+    const int64_t block = infer->attribute[LINEAR_BLOCK].integer;
     tir_expr channels = 0;
-    if (infer->operand[1].rank == 1 || (infer->operand[2].rank == 1))
-        channels = x->dim[graph_infer_axis(infer, infer->attribute[LINEAR_AXIS].integer, x->rank, "axis")];
-    infer_parameter(infer, 1, "scale", DLC_F32, channels);
-    infer_parameter(infer, 2, "zero_point", zero_point, channels);
+    int axis = 0;
+    if (block < 0 || block > INT32_MAX)
+        graph_infer_fail(infer, "block is %lld, expected 0 to %d", (long long)block, INT32_MAX);
+    if (block && x->rank == DLC_MAX_RANK) graph_infer_fail(infer, "x has rank %d, expected less with blocks", x->rank);
+    if (block || infer->operand[1].rank == 1 || infer->operand[2].rank == 1) {
+        axis = graph_infer_axis(infer, infer->attribute[LINEAR_AXIS].integer, x->rank, "axis");
+        channels = x->dim[axis];
+    }
+    if (block) {
+        infer_blocks(infer, 1, "scale", scale, axis);
+        infer_blocks(infer, 2, "zero_point", zero_point, axis);
+    } else {
+        infer_parameter(infer, 1, "scale", scale, channels);
+        infer_parameter(infer, 2, "zero_point", zero_point, channels);
+    }
     infer->result[0] = *x;
     infer->result[0].dtype = result;
 }
 
+static bool is_quantized(dlc_dtype dtype) {
+    const lib_dtype_info *info = &lib_dtypes[dtype];
+    return lib_dtype_is_packed(dtype) || (info->bits == 8 && dtype != DLC_BOOL) || dtype == DLC_U16 || dtype == DLC_I16;
+}
+
 static void infer_quantize_linear(graph_infer *infer) {
-    dlc_dtype dtype = (dlc_dtype)infer->attribute[LINEAR_DTYPE].integer;
-    if (!is_byte(dtype) && !lib_dtype_is_packed(dtype))
-        graph_infer_fail(infer, "dtype is %s, expected u8, i8, u4 or i4", lib_dtypes[dtype].name);
-    infer_linear_map(infer, dtype, dtype);
+    dlc_dtype dtype = (dlc_dtype)infer->attribute[LINEAR_DTYPE].integer, x = infer->operand[0].dtype;
+    if (!is_quantized(dtype))
+        graph_infer_fail(infer, "dtype is %s, expected u8, i8, u16, i16, u4, i4 or a float of 8 bits",
+                         lib_dtypes[dtype].name);
+    infer_linear_map(infer, x, dtype, dtype);
 }
 
 static void infer_dequantize_linear(graph_infer *infer) {
-    infer_linear_map(infer, infer->operand[0].dtype, DLC_F32);
+    dlc_dtype x = infer->operand[0].dtype, scale = infer->operand[1].dtype;
+    if (scale != DLC_F32 && scale != DLC_F16 && scale != DLC_BF16)
+        graph_infer_fail(infer, "scale is %s, expected f32, f16 or bf16", lib_dtypes[scale].name);
+    if (x == DLC_I32 && infer->operand[2].rank >= 0) graph_infer_fail(infer, "x is i32, expected no zero_point");
+    infer_linear_map(infer, scale, x, scale);
 }
 
 /* Operands of the products. */
@@ -77,15 +115,21 @@ static void infer_quantized(const graph_infer *infer, tir_expr channels, dlc_dty
 
 enum { QMATMUL_DTYPE };
 
-static void infer_qlinear_matmul(graph_infer *infer) {
+/* The shape of a product of operands 0 and 1, x [..., in] and w [in, out]. */
+static graph_shape infer_rows_by_columns(const graph_infer *infer) {
     const graph_shape *x = &infer->operand[Q_X], *w = &infer->operand[Q_W];
     if (x->rank < 1) graph_infer_fail(infer, "x has rank 0, expected at least 1");
     graph_infer_rank(infer, Q_W, 2);
     graph_infer_equal(infer, x->dim[x->rank - 1], w->dim[0], "the last dimension of x and the first of w");
-    infer->result[0] = *x;
-    infer->result[0].dim[x->rank - 1] = w->dim[1];
+    graph_shape result = *x;
+    result.dim[x->rank - 1] = w->dim[1];
+    return result;
+}
+
+static void infer_qlinear_matmul(graph_infer *infer) {
+    infer->result[0] = infer_rows_by_columns(infer);
     infer->result[0].dtype = (dlc_dtype)infer->attribute[QMATMUL_DTYPE].integer;
-    infer_quantized(infer, w->dim[1], infer->result[0].dtype);
+    infer_quantized(infer, infer->operand[Q_W].dim[1], infer->result[0].dtype);
 }
 
 /* ---- expansions ------------------------------------------------------------------------------------------------- */
@@ -153,7 +197,8 @@ static graph_id corrected(graph_expand *e, graph_id sums, const quantized *q, in
     return offset ? graph_add(g, sums, along(g, offset, sums, axis)) : sums;
 }
 
-static void expand_qlinear_matmul(graph_expand *e) {
+/* The sums of products, with bias and zero points. */
+static graph_id matmul_sums(graph_expand *e) {
     enum { RESULT_I32 = 3 };
     graph *g = e->g;
     quantized q = operands_of(e);
@@ -170,30 +215,60 @@ static void expand_qlinear_matmul(graph_expand *e) {
         rows = graph_broadcast_like(g, rows, sums);
         sums = graph_sub(g, sums, graph_mul(g, rows, along(g, q.w_zero, sums, last)));
     }
+    return sums;
+}
+
+static void expand_qlinear_matmul(graph_expand *e) {
+    graph_id sums = matmul_sums(e);
+    int64_t last = graph_shape_of(e->g, sums)->rank - 1;
     e->result[0] = requantized(e, sums, last, (dlc_dtype)e->attribute[QMATMUL_DTYPE].integer);
 }
 
-static graph_id per_channel(graph *g, graph_id x, graph_id parameter, int64_t axis) {
-    return parameter ? along(g, parameter, x, axis) : 0;
+/* A parameter in x's shape: one for all, for each channel, or for each block. */
+static graph_id parameter_like(graph_expand *e, graph_id parameter) {
+    graph *g = e->g;
+    tir_pool *pool = g->pool;
+    const graph_shape x = *graph_shape_of(g, e->input[0]);
+    if (!e->attribute[LINEAR_BLOCK].integer)
+        return along(g, parameter, e->input[0], graph_axis_of(e->attribute[LINEAR_AXIS].integer, x.rank));
+    const int axis = graph_axis_of(e->attribute[LINEAR_AXIS].integer, x.rank);
+    graph_shape apart = *graph_shape_of(g, parameter), joined = apart;
+    tir_expr block = tir_index(pool, e->attribute[LINEAR_BLOCK].integer);
+    int64_t axes[DLC_MAX_RANK];
+    for (int i = 0; i < x.rank; i++) axes[i] = i <= axis ? i : i + 1;
+    memmove(apart.dim + axis + 2, apart.dim + axis + 1, (size_t)(x.rank - axis - 1) * sizeof *apart.dim);
+    apart.dim[axis + 1] = block;
+    joined.dim[axis] = tir_mul(pool, joined.dim[axis], block);
+    graph_id y = graph_broadcast(g, parameter, x.rank + 1, apart.dim, axes);
+    y = graph_reshape(g, y, x.rank, joined.dim);
+    if (tir_equal(pool, joined.dim[axis], x.dim[axis]) == TIR_YES) return y;
+    return graph_slice_axis(g, y, axis, tir_index(pool, 0), x.dim[axis]);
+}
+
+/* As f32, in x's shape; 0 where it is left out or known to be zero. */
+static graph_id zero_point_like(graph_expand *e) {
+    double number;
+    if (!e->input[2] || (graph_is_number(e->g, e->input[2], &number) && number == 0)) return 0;
+    return parameter_like(e, graph_cast(e->g, e->input[2], DLC_F32));
 }
 
 static void expand_quantize_linear(graph_expand *e) {
     graph *g = e->g;
-    graph_id x = e->input[0];
-    int64_t axis = graph_axis_of(e->attribute[LINEAR_AXIS].integer, graph_shape_of(g, x)->rank);
-    graph_id y = graph_round(g, graph_div(g, x, per_channel(g, x, e->input[1], axis)));
-    graph_id zero = zero_point_of(g, e->input[2], 0);
-    if (zero) y = graph_add(g, y, per_channel(g, x, graph_cast(g, zero, DLC_F32), axis));
-    e->result[0] = graph_cast(g, y, (dlc_dtype)e->attribute[LINEAR_DTYPE].integer);
+    const dlc_dtype dtype = (dlc_dtype)e->attribute[LINEAR_DTYPE].integer;
+    graph_id y = graph_div(g, graph_widen(g, e->input[0]), parameter_like(e, graph_widen(g, e->input[1])));
+    graph_id zero = zero_point_like(e);
+    if (!lib_dtype_is_float(dtype)) y = graph_round(g, y);
+    if (zero) y = graph_add(g, y, zero);
+    graph_setting setting[] = {graph_set_integer("dtype", dtype), graph_set_bool("saturate", true)};
+    e->result[0] = graph_emit_with(g, "cast", 1, &y, lib_dtype_is_float(dtype) ? 2 : 1, setting);
 }
 
 static void expand_dequantize_linear(graph_expand *e) {
     graph *g = e->g;
-    graph_id x = e->input[0], zero = zero_point_of(g, e->input[2], 0);
-    int64_t axis = graph_axis_of(e->attribute[LINEAR_AXIS].integer, graph_shape_of(g, x)->rank);
-    graph_id wide = graph_cast(g, x, DLC_F32); /* whole numbers of 9 bits: exact */
-    if (zero) wide = graph_sub(g, wide, per_channel(g, x, graph_cast(g, zero, DLC_F32), axis));
-    e->result[0] = graph_mul(g, wide, per_channel(g, x, e->input[1], axis));
+    graph_id y = graph_cast(g, e->input[0], DLC_F32), zero = zero_point_like(e); /* differences of 16 bits are exact */
+    if (zero) y = graph_sub(g, y, zero);
+    y = graph_mul(g, y, parameter_like(e, graph_widen(g, e->input[1])));
+    e->result[0] = graph_cast(g, y, graph_shape_of(g, e->input[1])->dtype);
 }
 
 /* ---- convolution: attributes 0..4 are those of the row `convolution` ---------------------------------------------- */
@@ -214,7 +289,7 @@ static graph_id convolve(graph_expand *e, graph_id x, graph_id w, bool padded) {
 }
 
 /* The shape is that of a convolution of such operands: one of i8 by i8 is inferred in its place. */
-static void infer_qlinear_convolution(graph_infer *infer) {
+static graph_shape infer_bytes_convolved(graph_infer *infer) {
     graph_shape shapes[2] = {infer->operand[Q_X], infer->operand[Q_W]}, result[1];
     graph_attribute attributes[6];
     memcpy(attributes, infer->attribute, 5 * sizeof *attributes);
@@ -226,14 +301,18 @@ static void infer_qlinear_convolution(graph_infer *infer) {
     inner.attribute = attributes;
     inner.result = result;
     graph_op_find("convolution")->infer(&inner);
-    infer->result[0] = result[0];
+    return result[0];
+}
+
+static void infer_qlinear_convolution(graph_infer *infer) {
+    infer->result[0] = infer_bytes_convolved(infer);
     infer->result[0].dtype = (dlc_dtype)infer->attribute[QCONV_DTYPE].integer;
-    infer_quantized(infer, shapes[1].dim[0], infer->result[0].dtype);
+    infer_quantized(infer, infer->operand[Q_W].dim[0], infer->result[0].dtype);
 }
 
 /* Padding stands for x_zero_point, which is no zero: there it becomes part of x, so that each channel has one correction. Weights with
  * zero points of their own would need sums of every window; they are rare, and taken as i32. */
-static void expand_qlinear_convolution(graph_expand *e) {
+static graph_id convolution_sums(graph_expand *e) {
     graph *g = e->g;
     quantized q = operands_of(e);
     const graph_shape x = *graph_shape_of(g, q.x), w = *graph_shape_of(g, q.w);
@@ -254,8 +333,72 @@ static void expand_qlinear_convolution(graph_expand *e) {
     }
     for (int i = 1; i < w.rank; i++) reduced[i - 1] = i;
     graph_id sums = convolve(e, q.x, q.w, fills);
-    sums = corrected(e, sums, &q, w.rank - 1, reduced, 0, 1);
-    e->result[0] = requantized(e, sums, 1, (dlc_dtype)e->attribute[QCONV_DTYPE].integer);
+    return corrected(e, sums, &q, w.rank - 1, reduced, 0, 1);
+}
+
+static void expand_qlinear_convolution(graph_expand *e) {
+    e->result[0] = requantized(e, convolution_sums(e), 1, (dlc_dtype)e->attribute[QCONV_DTYPE].integer);
+}
+
+/* ---- products that stay integers: operands are x, w and their zero points, placed where those of the products above stand */
+
+enum { INTEGER_X, INTEGER_W, INTEGER_X_ZERO, INTEGER_W_ZERO, INTEGER_OPERANDS };
+
+static void infer_integer(const graph_infer *infer, tir_expr channels) {
+    infer_byte(infer, INTEGER_W, "w");
+    infer_parameter(infer, INTEGER_X_ZERO, "x_zero_point", infer->operand[INTEGER_X].dtype, 0);
+    infer_parameter(infer, INTEGER_W_ZERO, "w_zero_point", infer->operand[INTEGER_W].dtype, channels);
+}
+
+static void infer_matmul_integer(graph_infer *infer) {
+    infer->result[0] = infer_rows_by_columns(infer);
+    infer->result[0].dtype = DLC_I32;
+    infer_integer(infer, infer->operand[INTEGER_W].dim[1]);
+}
+
+static void infer_convolution_integer(graph_infer *infer) {
+    infer->result[0] = infer_bytes_convolved(infer);
+    infer->result[0].dtype = DLC_I32;
+    infer_integer(infer, infer->operand[INTEGER_W].dim[0]);
+}
+
+static graph_id integer_sums(graph_expand *e, graph_id (*sums)(graph_expand *e)) {
+    graph_id operand[Q_OPERANDS] = {0};
+    operand[Q_X] = e->input[INTEGER_X], operand[Q_W] = e->input[INTEGER_W];
+    operand[Q_X_ZERO] = e->input[INTEGER_X_ZERO], operand[Q_W_ZERO] = e->input[INTEGER_W_ZERO];
+    graph_expand inner = *e;
+    inner.input = operand;
+    inner.inputs = Q_OPERANDS;
+    return sums(&inner);
+}
+
+static void expand_matmul_integer(graph_expand *e) {
+    e->result[0] = integer_sums(e, matmul_sums);
+}
+
+static void expand_convolution_integer(graph_expand *e) {
+    e->result[0] = integer_sums(e, convolution_sums);
+}
+
+/* ---- dynamic_quantize_linear */
+
+static void infer_dynamic_quantize_linear(graph_infer *infer) {
+    infer->result[0] = infer->operand[0];
+    infer->result[0].dtype = DLC_U8;
+    infer->result[1] = (graph_shape){.dtype = DLC_F32};
+    infer->result[2] = (graph_shape){.dtype = DLC_U8};
+}
+
+static void expand_dynamic_quantize_linear(graph_expand *e) {
+    graph *g = e->g;
+    graph_id x = e->input[0], zero = graph_scalar(g, DLC_F32, 0), levels = graph_scalar(g, DLC_F32, 255);
+    graph_id low = graph_min(g, graph_reduce_min(g, x, 0, NULL, false), zero);
+    graph_id high = graph_max(g, graph_reduce_max(g, x, 0, NULL, false), zero);
+    graph_id scale = graph_div(g, graph_sub(g, high, low), levels);
+    graph_id point = graph_clamp(g, zero, graph_neg(g, graph_div(g, low, scale)), levels);
+    e->result[1] = scale;
+    e->result[2] = graph_cast(g, graph_round(g, point), DLC_U8);
+    e->result[0] = graph_emit_with(g, "quantize_linear", 3, (graph_id[]){x, scale, e->result[2]}, 0, NULL);
 }
 
 /* ---- references ------------------------------------------------------------------------------------------------- */
@@ -268,7 +411,13 @@ static double parameter_at(const graph_reference *r, int operand, int64_t channe
 }
 
 static double saturated(dlc_dtype dtype, double x) {
-    double low = dtype == DLC_I8 ? -128 : 0, high = dtype == DLC_I8 ? 127 : 255;
+    const lib_dtype_info *info = &lib_dtypes[dtype];
+    double high = ldexp(1, info->bits - (info->class_ == 'i')) - 1, low = info->class_ == 'i' ? -high - 1 : 0;
+    if (lib_dtype_is_float(dtype)) {
+        high = dtype == DLC_F8E4M3FN ? 448 : dtype == DLC_F8E4M3FNUZ ? 240 : 57344;
+        low = -high;
+        if (isnan(x)) return x;
+    }
     return isnan(x) ? 0 : x < low ? low : x > high ? high : x;
 }
 
@@ -277,29 +426,31 @@ static double nearest(double x) {
     return x - down > 0.5 || (x - down == 0.5 && fmod(down, 2) != 0) ? down + 1 : down;
 }
 
-static int64_t channel_of(const graph_reference_tensor *x, int64_t axis, int64_t i) {
-    int64_t inner = 1;
-    if (x->rank == 0) return 0;
-    for (int d = graph_axis_of(axis, x->rank) + 1; d < x->rank; d++) inner *= x->dim[d];
-    return i / inner % x->dim[graph_axis_of(axis, x->rank)];
+/* The parameter of element i of x. */
+static double linear_parameter(const graph_reference *r, int operand, int64_t i, double otherwise) {
+    const graph_reference_tensor *x = &r->operand[0], *p = &r->operand[operand];
+    const int64_t block = r->attribute[LINEAR_BLOCK].integer;
+    int64_t inner = 1, axis = r->attribute[LINEAR_AXIS].integer;
+    if (!graph_reference_given(r, operand)) return otherwise;
+    if (p->rank == 0) return p->data[0];
+    if (axis < 0) axis += x->rank;
+    for (int64_t d = axis + 1; d < x->rank; d++) inner *= x->dim[d];
+    int64_t at = i / inner % x->dim[axis];
+    return p->data[block ? (i / inner / x->dim[axis] * p->dim[axis] + at / block) * inner + i % inner : at];
 }
 
 static void reference_quantize_linear(const graph_reference *r) {
+    const dlc_dtype dtype = r->result[0].dtype;
     for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {
-        bool one = r->operand[1].rank == 0 && (!graph_reference_given(r, 2) || r->operand[2].rank == 0);
-        int64_t channel = one ? 0 : channel_of(&r->operand[0], r->attribute[LINEAR_AXIS].integer, i);
-        double y = (double)((float)r->operand[0].data[i] / (float)parameter_at(r, 1, channel, 1));
-        r->result[0].data[i] = saturated(r->result[0].dtype, nearest(y) + parameter_at(r, 2, channel, 0));
+        double y = (double)((float)r->operand[0].data[i] / (float)linear_parameter(r, 1, i, 1));
+        y = (lib_dtype_is_float(dtype) ? y : nearest(y)) + linear_parameter(r, 2, i, 0);
+        r->result[0].data[i] = saturated(dtype, y);
     }
 }
 
 static void reference_dequantize_linear(const graph_reference *r) {
-    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {
-        bool one = r->operand[1].rank == 0 && (!graph_reference_given(r, 2) || r->operand[2].rank == 0);
-        int64_t channel = one ? 0 : channel_of(&r->operand[0], r->attribute[LINEAR_AXIS].integer, i);
-        r->result[0].data[i] =
-            (r->operand[0].data[i] - parameter_at(r, 2, channel, 0)) * parameter_at(r, 1, channel, 1);
-    }
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)
+        r->result[0].data[i] = (r->operand[0].data[i] - linear_parameter(r, 2, i, 0)) * linear_parameter(r, 1, i, 1);
 }
 
 /* The factor has the three roundings that the definition gives it: else results next to a tie would differ. */
@@ -310,23 +461,30 @@ static double requantize(const graph_reference *r, double sum, int64_t channel) 
     return saturated(r->result[0].dtype, y + parameter_at(r, Q_Y_ZERO, 0, 0));
 }
 
-static void reference_qlinear_matmul(const graph_reference *r) {
+/* x_zero, w_zero: operands. integer: the sums themselves */
+static void reference_matmul(const graph_reference *r, int x_zero, int w_zero, bool integer) {
     const graph_reference_tensor *x = &r->operand[Q_X], *w = &r->operand[Q_W], *y = &r->result[0];
     int64_t in = x->dim[x->rank - 1], out = w->dim[1];
     for (int64_t i = 0; i < graph_reference_count(y); i++) {
-        double sum = 0, b = parameter_at(r, Q_W_ZERO, i % out, 0), a = parameter_at(r, Q_X_ZERO, 0, 0);
+        double sum = 0, b = parameter_at(r, w_zero, i % out, 0), a = parameter_at(r, x_zero, 0, 0);
         for (int64_t k = 0; k < in; k++) sum += (x->data[i / out * in + k] - a) * (w->data[k * out + i % out] - b);
-        y->data[i] = requantize(r, sum, i % out);
+        y->data[i] = integer ? sum : requantize(r, sum, i % out);
     }
 }
+static void reference_qlinear_matmul(const graph_reference *r) {
+    reference_matmul(r, Q_X_ZERO, Q_W_ZERO, false);
+}
+static void reference_matmul_integer(const graph_reference *r) {
+    reference_matmul(r, INTEGER_X_ZERO, INTEGER_W_ZERO, true);
+}
 
-static void reference_qlinear_convolution(const graph_reference *r) {
+static void reference_convolution(const graph_reference *r, int x_zero, int w_zero, bool integer) {
     const graph_reference_tensor *x = &r->operand[Q_X], *w = &r->operand[Q_W], *y = &r->result[0];
     const graph_attribute *lists = r->attribute;
     int64_t to[DLC_MAX_RANK] = {0}, group = w->dim[0] / lists[QCONV_GROUPS].integer;
     if (graph_reference_count(y) == 0) return;
     do {
-        double sum = 0, a = parameter_at(r, Q_X_ZERO, 0, 0), b = parameter_at(r, Q_W_ZERO, to[1], 0);
+        double sum = 0, a = parameter_at(r, x_zero, 0, 0), b = parameter_at(r, w_zero, to[1], 0);
         int64_t at[DLC_MAX_RANK] = {0};
         if (graph_reference_count(w)) do {
                 int64_t from[DLC_MAX_RANK] = {to[0], to[1] / group * w->dim[1] + at[1]};
@@ -340,8 +498,27 @@ static void reference_qlinear_convolution(const graph_reference *r) {
                 if (inside)
                     sum += (x->data[graph_reference_at(x, from)] - a) * (w->data[graph_reference_at(w, at)] - b);
             } while (graph_reference_next(w, at));
-        y->data[graph_reference_at(y, to)] = requantize(r, sum, to[1]);
+        y->data[graph_reference_at(y, to)] = integer ? sum : requantize(r, sum, to[1]);
     } while (graph_reference_next(y, to));
+}
+static void reference_qlinear_convolution(const graph_reference *r) {
+    reference_convolution(r, Q_X_ZERO, Q_W_ZERO, false);
+}
+static void reference_convolution_integer(const graph_reference *r) {
+    reference_convolution(r, INTEGER_X_ZERO, INTEGER_W_ZERO, true);
+}
+
+static void reference_dynamic_quantize_linear(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0];
+    float low = 0, high = 0, scale;
+    for (int64_t i = 0; i < graph_reference_count(x); i++)
+        low = fminf(low, (float)x->data[i]), high = fmaxf(high, (float)x->data[i]);
+    scale = (high - low) / 255;
+    r->result[1].data[0] = (double)scale;
+    double point = saturated(DLC_U8, nearest((double)(-low / scale)));
+    r->result[2].data[0] = point;
+    for (int64_t i = 0; i < graph_reference_count(x); i++)
+        r->result[0].data[i] = saturated(DLC_U8, nearest((double)((float)x->data[i] / scale)) + point);
 }
 
 #endif
@@ -355,8 +532,23 @@ static void reference_qlinear_convolution(const graph_reference *r) {
 
 #define RESULT_DTYPE \
     { "dtype", GRAPH_ATTR_DTYPE, NULL, "u8", "element type of the result: u8 or i8" }
-#define CHANNEL_AXIS \
-    { "axis", GRAPH_ATTR_INTEGER, NULL, "1", "axis of the channels, where scale or zero_point has one entry for each" }
+#define LINEAR_ATTRIBUTES                                                                      \
+    {"axis", GRAPH_ATTR_INTEGER, NULL, "1",                                                    \
+     "axis of the channels, where scale or zero_point has one entry for each, or of blocks"},  \
+    {                                                                                          \
+        "block", GRAPH_ATTR_INTEGER, NULL, "0",                                                \
+            "elements along axis that share an entry of scale and of zero_point; 0: no blocks" \
+    }
+#define LINEAR_DOC                                                                                                                     \
+    "scale and zero_point have rank 0, or are [channels] for the axis; with blocks both have the rank of x and its dimensions, along " \
+    "axis ceil(size/block): element i there takes entry i/block. zero_point left out is 0. "
+#define WINDOW_ATTRIBUTES                                                                                     \
+    {"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the windows; empty: 1"},                         \
+        {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding before the first element; empty: 0"},               \
+        {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding after the last element; empty: 0"},                \
+        {"dilation", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the elements of a window; empty: 1"}, {    \
+        "groups", GRAPH_ATTR_INTEGER, NULL, "1", "channels are divided into as many independent convolutions" \
+    }
 #define PRODUCT_OPERANDS "x w x_scale w_scale y_scale [x_zero_point] [w_zero_point] [y_zero_point] [bias]"
 #define PRODUCT_DOC                                                                                                        \
     "scales are f32 and zero points of the type of what they belong to (left out: 0), of rank 0, those of w also [output " \
@@ -365,28 +557,103 @@ static void reference_qlinear_convolution(const graph_reference *r) {
 #define SCALES "f32[] in 0.01..0.02, f32[] in 0.01..0.02, f32[] in 0.5..1"
 
 static const graph_op row_quantize_linear = {
-    FORM(quantize_linear, 2, 3, "x scale [zero_point]", "f32"),
+    FORM(quantize_linear, 2, 3, "x scale [zero_point]", "f32 f16 bf16"),
     GRAPH_NO_GRADIENT,
-    .attribute = {CHANNEL_AXIS,
-                  {"dtype", GRAPH_ATTR_DTYPE, NULL, "u8", "element type of the result: u8, i8, u4 or i4"}},
-    .samples = "quantize_linear(T[5, 7], f32[] in 0.01..0.02)\n"
-               "quantize_linear(T[5, 7], f32[] in 0.01..0.02, u8[] in 0..255)\n"
-               "quantize_linear(T[5, 7], f32[7] in 0.01..0.02, i8[7] in -20..20, dtype=i8)\n"
-               "quantize_linear(T[3, 5, 2], f32[5] in 0.01..0.02, dtype=i8)\n"
-               "quantize_linear(T[5, 7], f32[5] in 0.01..0.02, u8[] in 0..9, axis=0)\n"
-               "quantize_linear(T[], f32[] in 0.01..0.02)\nquantize_linear(T[0, 3], f32[3] in 0.01..0.02)",
-    .doc = "round(x / scale) + zero_point, saturated: halves to even, NaN gives the number 0. ONNX QuantizeLinear.",
+    .attribute = {LINEAR_ATTRIBUTES,
+                  {"dtype", GRAPH_ATTR_DTYPE, NULL, "u8",
+                   "element type of the result: u8, i8, u16, i16, u4, i4 or a float of 8 bits"}},
+    .seldom = "block",
+    .tolerance = 0.6,
+    .samples =
+        "quantize_linear(T[5, 7], T[] in 0.01..0.02, u8[] in 0..255)\n"
+        "quantize_linear(T[5, 7], T[] in 0.01..0.02)\n"
+        "quantize_linear(f32[5, 7], f32[7] in 0.01..0.02, i8[7] in -20..20, dtype=i8)\n"
+        "quantize_linear(T[3, 5, 2], T[5] in 0.01..0.02, dtype=i8)\n"
+        "quantize_linear(f32[5, 7], f32[5] in 0.01..0.02, u8[] in 0..9, axis=0)\n"
+        "quantize_linear(f32[5, 7], f32[] in 0.00001..0.00002, u16[] in 0..999, dtype=u16)\n"
+        "quantize_linear(f32[5, 7], f32[7] in 0.00001..0.00002, dtype=i16)\n"
+        "quantize_linear(T[5, 7], T[] in 0.001..0.002, dtype=f8e4m3fn)\n"
+        "quantize_linear(f32[5, 7], f32[7] in 0.1..0.2, f8e5m2[7] in 1..2, dtype=f8e5m2)\n"
+        "quantize_linear(f32[3, 8], f32[3, 2] in 0.01..0.02, u8[3, 2] in 0..99, block=4)\n"
+        "quantize_linear(T[11, 3], T[3, 3] in 0.01..0.02, axis=0, block=5, dtype=i8)\n"
+        "quantize_linear(f32[2, 7, 3], f32[2, 1, 3] in 0.01..0.02, f8e4m3fnuz[2, 1, 3] in 0..1, axis=-2, block=64, "
+        "dtype=f8e4m3fnuz)\n"
+        "quantize_linear(T[], T[] in 0.01..0.02)\nquantize_linear(T[0, 3], T[3] in 0.01..0.02)\n"
+        "quantize_linear(T[2, 0], T[2, 0] in 0.01..0.02, block=3)",
+    .doc =
+        "round(x / scale) + zero_point, saturated to dtype; halves to even, and NaN gives the number 0. To floats of 8 bits: x / scale + "
+        "zero_point, cast with saturate. " LINEAR_DOC
+        "scale has the type of x, zero_point that of the result; computed in f32. ONNX QuantizeLinear.",
 };
 
 static const graph_op row_dequantize_linear = {
-    FORM(dequantize_linear, 2, 3, "x scale [zero_point]", "u8 i8 u4 i4"),
-    .attribute = {CHANNEL_AXIS},
+    FORM(dequantize_linear, 2, 3, "x scale [zero_point]",
+         "u8 i8 u16 i16 i32 u4 i4 f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz"),
+    .attribute = {LINEAR_ATTRIBUTES},
+    .seldom = "block",
     .tolerance = 1,
-    .samples = "dequantize_linear(T[5, 7], f32[] in 0.01..0.02)\ndequantize_linear(T[5, 7], f32[] in 0.01..0.02, T[])\n"
-               "dequantize_linear(T[5, 7], f32[7] in 0.01..0.02, T[7])\n"
-               "dequantize_linear(T[3, 5, 2], f32[3] in 0.01..0.02, T[], axis=-3)\n"
-               "dequantize_linear(T[], f32[] in 0.01..0.02)\ndequantize_linear(T[0, 3], f32[3] in 0.01..0.02)",
-    .doc = "(x - zero_point) * scale, f32. ONNX DequantizeLinear.",
+    .samples =
+        "dequantize_linear(T[5, 7], f32[] in 0.01..0.02)\ndequantize_linear(u8[5, 7], f32[] in 0.01..0.02, u8[])\n"
+        "dequantize_linear(i8[5, 7], f32[7] in 0.01..0.02, i8[7])\n"
+        "dequantize_linear(i16[3, 5, 2], f32[3] in 0.01..0.02, i16[], axis=-3)\n"
+        "dequantize_linear(f8e5m2[5, 7], f16[7] in 0.01..0.02, f8e5m2[7])\n"
+        "dequantize_linear(T[3, 8], bf16[3, 2] in 0.01..0.02, block=4)\n"
+        "dequantize_linear(u8[11, 3], f16[3, 3] in 0.01..0.02, u8[3, 3], axis=0, block=5)\n"
+        "dequantize_linear(T[2, 7, 3], f32[2, 1, 3] in 0.01..0.02, axis=-2, block=64)\n"
+        "dequantize_linear(T[], f32[] in 0.01..0.02)\ndequantize_linear(T[0, 3], f32[3] in 0.01..0.02)\n"
+        "dequantize_linear(T[2, 0], f32[2, 0] in 0.01..0.02, block=3)",
+    .doc =
+        "(x - zero_point) * scale in f32, rounded once to the type of scale, which the result has: f32, f16 or bf16. " LINEAR_DOC
+        "zero_point has the type of x; i32 has none, and converts with a rounding. ONNX DequantizeLinear.",
+};
+
+#define INTEGER_FORM(name_) \
+    FORM(name_, 2, INTEGER_OPERANDS, "x w [x_zero_point] [w_zero_point]", "u8 i8"), GRAPH_NO_GRADIENT
+#define INTEGER_DOC                                                                                                                     \
+    "w is u8 or i8, zero points have the type of what they belong to (left out: 0) and rank 0, that of w also [output channels]; sums " \
+    "are exact in i32 (they wrap). "
+
+static const graph_op row_matmul_integer = {
+    INTEGER_FORM(matmul_integer),
+    .samples = "matmul_integer(T[5, 16], i8[16, 20])\nmatmul_integer(T[5, 7], i8[7, 20], T[], i8[20])\n"
+               "matmul_integer(T[2, 3, 9], u8[9, 5], _, u8[])\nmatmul_integer(T[12], i8[12, 7], T[])\n"
+               "matmul_integer(T[0, 4], i8[4, 3])\nmatmul_integer(T[3, 0], i8[0, 2], T[])",
+    .doc =
+        "Sum of (x - x_zero_point)*(w - w_zero_point) in i32: x [..., in], w [in, out], result i32 [..., out]. " INTEGER_DOC
+        "ONNX MatMulInteger.",
+};
+
+static const graph_op row_convolution_integer = {
+    INTEGER_FORM(convolution_integer),
+    .attribute = {WINDOW_ATTRIBUTES},
+    .samples = "convolution_integer(T[1, 5, 6, 7], i8[20, 5, 3, 3], low=[1, 1], high=[1, 1])\n"
+               "convolution_integer(T[2, 3, 9], u8[4, 3, 2], T[], u8[], stride=[2], low=[1])\n"
+               "convolution_integer(T[1, 6, 5, 4], i8[6, 1, 3, 3], T[], groups=6, low=[1, 1], high=[1, 1])\n"
+               "convolution_integer(T[1, 4, 7, 5], i8[4, 2, 3, 2], T[], i8[4], groups=2, dilation=[2, 1])\n"
+               "convolution_integer(T[0, 2, 5], i8[3, 2, 2])",
+    .doc =
+        "matmul_integer over the windows of a convolution: x [batch, channels, spatial...], w [output channels, channels/groups, "
+        "window...], result i32; padding stands for x_zero_point. " INTEGER_DOC "ONNX ConvInteger.",
+};
+
+static const graph_op row_dynamic_quantize_linear = {
+    .name = "dynamic_quantize_linear",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 3,
+    .operands = "x",
+    .dtypes = "f32",
+    .infer = infer_dynamic_quantize_linear,
+    .expand = expand_dynamic_quantize_linear,
+    .reference = GRAPH_REFERENCE(reference_dynamic_quantize_linear),
+    .samples =
+        "dynamic_quantize_linear(T[5, 7])\ndynamic_quantize_linear(T[67] in 1..3)\ndynamic_quantize_linear(T[2, 3, 4] in -2..-1)\n"
+        "dynamic_quantize_linear(T[])",
+    .doc =
+        "quantize_linear to u8 by a scale that is found: (high - low)/255, low and high the least and the greatest element and 0. "
+        "Results: the integers, scale, f32 of rank 0, and zero_point, u8 of rank 0: round(-low/scale). Zeros alone give zeros "
+        "and scale 0. ONNX DynamicQuantizeLinear.",
 };
 
 static const graph_op row_qlinear_matmul = {
@@ -402,7 +669,7 @@ static const graph_op row_qlinear_matmul = {
         "qlinear_matmul(T[12], i8[12, 7], " SCALES ", T[])\nqlinear_matmul(T[0, 4], i8[4, 3], " SCALES ")\n"
         "qlinear_matmul(T[3, 0], i8[0, 2], " SCALES ", T[], _, u8[], i32[2] in -99..99)",
     .doc =
-        "round(sum (x - x_zero_point)*(w - w_zero_point) + bias) * x_scale*w_scale/y_scale) + y_zero_point, saturated to "
+        "round((sum of (x - x_zero_point)*(w - w_zero_point) + bias) * x_scale*w_scale/y_scale) + y_zero_point, saturated to "
         "dtype: x [..., in], w [in, out], result [..., out]; " PRODUCT_DOC
         "ONNX QLinearMatMul with a bias; operands in "
         "another order.",
@@ -411,13 +678,7 @@ static const graph_op row_qlinear_matmul = {
 static const graph_op row_qlinear_convolution = {
     FORM(qlinear_convolution, 5, Q_OPERANDS, PRODUCT_OPERANDS, "u8 i8"),
     GRAPH_NO_GRADIENT,
-    .attribute = {{"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the windows; empty: 1"},
-                  {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding before the first element; empty: 0"},
-                  {"high", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding after the last element; empty: 0"},
-                  {"dilation", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the elements of a window; empty: 1"},
-                  {"groups", GRAPH_ATTR_INTEGER, NULL, "1",
-                   "channels are divided into as many independent convolutions"},
-                  RESULT_DTYPE},
+    .attribute = {WINDOW_ATTRIBUTES, RESULT_DTYPE},
     .samples =
         "qlinear_convolution(T[1, 5, 6, 7], i8[20, 5, 3, 3], " SCALES ", low=[1, 1], high=[1, 1])\n"
         "qlinear_convolution(T[1, 5, 6, 7], i8[20, 5, 3, 3], f32[] in 0.01..0.02, f32[20] in 0.01..0.02, f32[] in "
@@ -432,5 +693,6 @@ static const graph_op row_qlinear_convolution = {
            "order.",
 };
 
-const graph_op *const graph_ops_quantize[] = {&row_quantize_linear, &row_dequantize_linear, &row_qlinear_matmul,
-                                              &row_qlinear_convolution, NULL};
+const graph_op *const graph_ops_quantize[] = {
+    &row_quantize_linear,     &row_dequantize_linear, &row_dynamic_quantize_linear, &row_qlinear_matmul,
+    &row_qlinear_convolution, &row_matmul_integer,    &row_convolution_integer,     NULL};

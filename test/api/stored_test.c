@@ -161,6 +161,35 @@ static void check_quantized(dlc_context *context) {
     }
 }
 
+/* To i4 in blocks of three along rows of seven, the last of which is one element, each with a scale and an i4 zero point. */
+static void check_quantized_blocks(dlc_context *context) {
+    float x[35], y[35], scale[15];
+    uint8_t q[18], zero[8];
+    fill(x, 35, 5);
+    for (int i = 0; i < 15; i++) scale[i] = 0.0625f * (float)(1 + i % 7);
+    for (int i = 0; i < 8; i++) zero[i] = (uint8_t)(i * 37 + 1);
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value a = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(5), SIZE(7)));
+    dlc_value s = dlc_input(g, "s", DLC_F32, 2, DIMS(SIZE(5), SIZE(3)));
+    dlc_value z = dlc_constant(g, DLC_I4, 2, (const int64_t[]){5, 3}, zero);
+    dlc_value packed = dlc_quantize_linear_as(a, s, z, 1, 3, DLC_I4);
+    OK(context, dlc_output(g, "q", packed));
+    OK(context, dlc_output(g, "y", dlc_dequantize_linear_as(packed, s, z, 1, 3)));
+    dlc_program *program = compile(context, g);
+    tensor in[2], out[2];
+    make_tensor(&in[0], DLC_F32, x, 2, SHAPE(5, 7)), make_tensor(&in[1], DLC_F32, scale, 2, SHAPE(5, 3));
+    make_tensor(&out[0], DLC_I4, q, 2, SHAPE(5, 7)), make_tensor(&out[1], DLC_F32, y, 2, SHAPE(5, 7));
+    run(context, program, 2, in, 2, out);
+    dlc_program_destroy(program);
+    for (int i = 0; i < 35; i++) {
+        const int block = i / 7 * 3 + i % 7 / 3, point = nibble(zero, block, true);
+        const double whole = rint((double)(x[i] / scale[block])) + point, expected = fmin(fmax(whole, -8), 7);
+        assert_int_equal(nibble(q, i, true), (int)expected);
+        assert_true(y[i] == (float)(expected - point) * scale[block]);
+    }
+}
+
 static void test_nibbles(void **state) {
     dlc_context *context = open_context(*state, NULL);
     if (!context) skip();
@@ -168,6 +197,7 @@ static void test_nibbles(void **state) {
     check_nibble_casts(context, DLC_U4);
     check_nibble_structure(context);
     check_quantized(context);
+    check_quantized_blocks(context);
     for (int constant = 0; constant < 2; constant++)
         for (int64_t rows = 1; rows <= 7; rows += 6) check_weights(context, constant, rows);
     dlc_context_destroy(context);
