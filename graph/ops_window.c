@@ -303,6 +303,90 @@ static void expand_max_pool(graph_expand *e) {
     e->result[0] = emit_pool(e, e->input[0], REDUCE_WINDOW_MAX);
 }
 
+/* ---- max_pool_with_indices: beside the greatest element, where it first stands */
+
+static void infer_max_pool_with_indices(graph_infer *infer) {
+    tir_pool *pool = infer->g->pool;
+    infer_pool(infer);
+    const graph_shape *x = &infer->operand[0], y = infer->result[0];
+    if (2 * x->rank - 2 > DLC_MAX_RANK)
+        graph_infer_fail(infer, "x has rank %d, expected at most %d", x->rank, DLC_MAX_RANK / 2 + 1);
+    graph_infer_product(infer, x->rank, x->dim);
+    for (int i = 2; i < x->rank; i++)
+        graph_infer_at_most(infer, tir_min(pool, y.dim[i], tir_index(pool, 1)), x->dim[i],
+                            "there is nothing but padding");
+    infer->result[1] = y;
+    infer->result[1].dtype = DLC_I64;
+}
+
+static graph_id emit_gather(graph *g, graph_id x, graph_id indices, int axis) {
+    graph_setting along = graph_set_integer("axis", axis);
+    return graph_emit_with(g, "gather", 2, (graph_id[]){x, indices}, 1, &along);
+}
+
+static graph_id emit_size(graph *g, tir_expr size) { /* at least 1: a divisor */
+    return graph_dimension(g, DLC_I64, tir_max(g->pool, size, tir_index(g->pool, 1)));
+}
+
+/* Places in the plane, row-major, as places in all of x; `columns`: the plane counted by columns. */
+static graph_id places_in_all(graph *g, graph_id place, const graph_shape *x, bool columns) {
+    const graph_shape shape = *graph_shape_of(g, place);
+    tir_expr plane = tir_index(g->pool, 1);
+    for (int i = 2; i < x->rank; i++) plane = tir_mul(g->pool, plane, x->dim[i]);
+    graph_id turned = 0, rest = place;
+    for (int i = x->rank - 1; i >= 2 && columns; i--) { /* a step along dimension i passes all of those before it */
+        tir_expr before = tir_index(g->pool, 1);
+        for (int k = 2; k < i; k++) before = tir_mul(g->pool, before, x->dim[k]);
+        graph_id size = emit_size(g, x->dim[i]), own = graph_mul(g, graph_rem(g, rest, size), emit_size(g, before));
+        turned = turned ? graph_add(g, turned, own) : own;
+        rest = graph_div(g, rest, size);
+    }
+    graph_id image =
+        graph_mul(g, graph_iota(g, DLC_I64, shape.rank, shape.dim, 0), graph_dimension(g, DLC_I64, x->dim[1]));
+    image = graph_add(g, image, graph_iota(g, DLC_I64, shape.rank, shape.dim, 1));
+    return graph_add(g, graph_mul(g, image, graph_dimension(g, DLC_I64, plane)), columns ? turned : place);
+}
+
+/* Windows taken apart, [n, c, o0, k0, o1, k1, ...]: the least place of those that hold the greatest element. */
+static void expand_max_pool_with_indices(graph_expand *e) {
+    graph *g = e->g;
+    tir_pool *pool = g->pool;
+    const graph_attribute *a = e->attribute;
+    const graph_shape x = *graph_shape_of(g, e->input[0]);
+    e->result[0] = emit_pool(e, e->input[0], REDUCE_WINDOW_MAX);
+    const graph_shape y = *graph_shape_of(g, e->result[0]);
+    graph_id part = e->input[0], at[DLC_MAX_RANK], none = graph_scalar_i64(g, DLC_I64, INT64_MAX);
+    int64_t kept[DLC_MAX_RANK] = {0, 1}, windows[DLC_MAX_RANK];
+    pool_window pool_lists_of;
+    pool_lists(e->op, a, &pool_lists_of);
+    for (int i = 0; i < x.rank - 2; i++) {
+        window w = window_of(pool_lists_of.lists, i);
+        tir_expr dims[2] = {y.dim[2 + i], tir_index(pool, a[POOL_SIZE].list[i])};
+        graph_id out =
+            graph_mul(g, graph_iota(g, DLC_I64, 2, dims, 0), graph_scalar_i64(g, DLC_I64, w.number[WINDOW_STRIDE]));
+        graph_id in =
+            graph_mul(g, graph_iota(g, DLC_I64, 2, dims, 1), graph_scalar_i64(g, DLC_I64, w.number[WINDOW_DILATION]));
+        at[i] = graph_sub(g, graph_add(g, out, in), graph_scalar_i64(g, DLC_I64, w.number[WINDOW_LOW]));
+        part = emit_gather(g, part, at[i], 2 + 2 * i);
+        kept[2 + i] = 2 + 2 * i;
+        windows[i] = 3 + 2 * i;
+    }
+    const graph_shape apart = *graph_shape_of(g, part);
+    graph_id match = graph_eq(g, part, graph_broadcast(g, e->result[0], apart.rank, apart.dim, kept)), place = 0;
+    if (lib_dtype_is_float(x.dtype)) match = graph_or(g, match, graph_ne(g, part, part));
+    for (int i = 0; i < x.rank - 2; i++) {
+        graph_id size = graph_dimension(g, DLC_I64, x.dim[2 + i]);
+        graph_id inside = graph_and(g, graph_ge(g, at[i], graph_scalar_i64(g, DLC_I64, 0)), graph_lt(g, at[i], size));
+        const int64_t axes[2] = {2 + 2 * i, 3 + 2 * i};
+        match = graph_and(g, match, graph_broadcast(g, inside, apart.rank, apart.dim, axes));
+        graph_id own = graph_broadcast(g, at[i], apart.rank, apart.dim, axes);
+        place = place ? graph_add(g, graph_mul(g, place, size), own) : own;
+    }
+    place = graph_reduce_min(g, graph_select(g, match, place, none), x.rank - 2, windows, false);
+    graph_id all = places_in_all(g, place, &x, a[graph_op_attribute(e->op, "column_major")].integer);
+    e->result[1] = graph_select(g, graph_eq(g, place, none), graph_full_like(g, place, -1), all);
+}
+
 /* (sum |x|^p)^(1/p) */
 static void expand_lp_pool(graph_expand *e) {
     graph *g = e->g;
@@ -498,6 +582,40 @@ static void reference_lp_pool(const graph_reference *r) {
 static void reference_max_pool(const graph_reference *r) {
     reference_pool(r, 0);
 }
+/* Element by element of each window, in row-major order: the first one that is greater than those before. */
+static void reference_max_pool_with_indices(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
+    const int spatial = x->rank - 2;
+    const bool columns = r->attribute[6].integer;
+    int64_t to[DLC_MAX_RANK] = {0};
+    reference_pool(r, 0);
+    if (graph_reference_count(y) == 0) return;
+    do {
+        graph_reference_tensor box = {.rank = spatial};
+        int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK] = {to[0], to[1]}, found = -1;
+        double most = 0;
+        for (int i = 0; i < spatial; i++) box.dim[i] = r->attribute[0].list[i];
+        do {
+            bool inside = true;
+            for (int i = 0; i < spatial; i++) {
+                from[2 + i] = reference_position(r->attribute + 1, i, box.dim[i], to[2 + i], at[i], x->dim[2 + i]);
+                inside = inside && from[2 + i] >= 0;
+            }
+            if (!inside) continue;
+            double value = x->data[graph_reference_at(x, from)];
+            if (found >= 0 && !(value > most || (isnan(value) && !isnan(most)))) continue;
+            most = value;
+            found = from[0] * x->dim[1] + from[1];
+            for (int i = 0; i < spatial; i++) found *= x->dim[2 + i];
+            for (int64_t i = 0, step = 1; i < spatial; i++) {
+                int64_t d = columns ? i : spatial - 1 - i;
+                found += from[2 + d] * step;
+                step *= x->dim[2 + d];
+            }
+        } while (graph_reference_next(&box, at));
+        r->result[1].data[graph_reference_at(y, to)] = (double)found;
+    } while (graph_reference_next(y, to));
+}
 static void reference_average_pool(const graph_reference *r) {
     reference_pool(r, -1);
 }
@@ -582,9 +700,10 @@ static const graph_op row_reduce_window = {
         "reduce_window(T[7], op=sum, window=[3], low=[-1], high=[-2])\n"
         "reduce_window(T[2, 3, 5, 4], op=sum, window=[1, 2, 3, 2], stride=[1, 1, 2, 1], low=[0, 1, 0, 1], high=[0, 0, "
         "1, 1])",
-    .doc = "Sum, maximum or minimum of the elements of x under a sliding window; padding is no element. A window "
-           "that lies on padding alone gives 0, the lowest or the highest number. f16 and bf16 add in f32 and round "
-           "once; integers wrap. StableHLO reduce_window.",
+    .doc =
+        "Sum, maximum or minimum of the elements of x under a sliding window; padding is no element. A window "
+        "that lies on padding alone gives 0, the lowest or the highest number (-inf, inf of floats). f16 and bf16 add in f32 and round "
+        "once; integers wrap. StableHLO reduce_window.",
 };
 
 #define POOL_STRIDE WINDOW_ATTRIBUTES("distance of the windows; empty: their size")
@@ -623,6 +742,31 @@ static const graph_op row_max_pool = {
     .samples = POOL_SAMPLES("max_pool") CEIL_SAMPLES("max_pool"),
     .doc = "Greatest element under a window that slides over the dimensions of x after batch and channels; padding "
            "is no element. NaN if there is one. ONNX MaxPool.",
+};
+
+static const graph_op row_max_pool_with_indices = {
+    .name = "max_pool_with_indices",
+    .class_ = GRAPH_COMPOSITE,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 2,
+    .operands = "x",
+    .dtypes = "number",
+    .attribute = {POOL_WINDOW,
+                  POOL_STRIDE,
+                  POOL_CEIL,
+                  {"column_major", GRAPH_ATTR_BOOL, NULL, "false",
+                   "the spatial dimensions are counted with the first one innermost"}},
+    .infer = infer_max_pool_with_indices,
+    .expand = expand_max_pool_with_indices,
+    .reference = GRAPH_REFERENCE(reference_max_pool_with_indices),
+    .samples = POOL_SAMPLES("max_pool_with_indices") CEIL_SAMPLES(
+        "max_pool_with_indices") "\nmax_pool_with_indices(T[2, 2, 6, 5] in 0..3, window=[3, 2], stride=[2, 1], column_major=true)\n"
+                                 "max_pool_with_indices(T[1, 2, 3, 4, 5] in 0..3, window=[2, 2, 2], column_major=true)",
+    .doc =
+        "max_pool, and the place of the greatest element, i64: the first one of the window in row-major order (NaN counts as "
+        "greatest), counted in all of x in row-major order, batch and channels too; -1 for a window on padding alone. What "
+        "max_unpool takes back. ONNX MaxPool with Indices; column_major is storage_order.",
 };
 
 static const graph_op row_average_pool = {
@@ -670,5 +814,6 @@ static const graph_op row_lp_pool = {
         "padding is no element. ONNX LpPool.",
 };
 
-const graph_op *const graph_ops_window[] = {&row_convolution,  &row_reduce_window, &row_max_pool,
-                                            &row_average_pool, &row_lp_pool,       NULL};
+const graph_op *const graph_ops_window[] = {
+    &row_convolution,  &row_reduce_window, &row_max_pool, &row_max_pool_with_indices,
+    &row_average_pool, &row_lp_pool,       NULL};
