@@ -1,10 +1,9 @@
-/* Random numbers of other distributions, made of rng_uniform: pure functions of key and stream. */
+/* Random numbers of other distributions, made of rng_uniform: pure functions of key and stream. And the inverse of the normal
+ * distribution function, which one of them is made of. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
-#ifdef DLC_REFERENCE
 #include <math.h>
-#endif
 
 /* Attributes of those that make numbers: as of rng_uniform. */
 enum { SHAPE, DTYPE, SEED, STREAM, PARAMETER };
@@ -59,6 +58,131 @@ static graph_id gumbel(graph *g, graph_id u) {
 
 static void expand_rng_gumbel(graph_expand *e) {
     e->result[0] = graph_cast(e->g, gumbel(e->g, numbers(e)), (dlc_dtype)e->attribute[DTYPE].integer);
+}
+
+/* ---- normal_quantile: Wichura, "Algorithm AS 241: the percentage points of the normal distribution", 1988 */
+
+/* Numerator and denominator, by falling powers: within 0.425 of 1/2, tails, far tails. */
+static const double quantile_terms[3][2][8] = {
+    {{2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457, 13731.693765509461125,
+      1971.5909503065514427, 133.14166789178437745, 3.3871328727963666080},
+     {5226.4952788528545610, 28729.085735721942674, 39307.895800092710610, 21213.794301586595867, 5394.1960214247511077,
+      687.18700749205790830, 42.313330701600911252, 1}},
+    {{7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258,
+      3.64784832476320460504, 5.76949722146069140550, 4.63033784615654529590, 1.42343711074968357734},
+     {1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
+      6.89767334985100004550e-1, 1.67638483018380384940, 2.05319162663775882187, 1}},
+    {{2.01033439929228813265e-7, 2.71155556874348757815e-5, 1.24266094738807843860e-3, 2.65321895265761230930e-2,
+      2.96560571828504891230e-1, 1.78482653991729133580, 5.46378491116411436990, 6.65790464350110377720},
+     {2.04426310338993978564e-15, 1.42151175831644588870e-7, 1.84631831751005468180e-5, 7.86869131145613259100e-4,
+      1.48753612908506148525e-2, 1.36929880922735805310e-1, 5.99832206555887937690e-1, 1}}};
+
+static graph_id quantile_ratio(graph *g, graph_id r, int region) {
+    graph_id part[2];
+    for (int k = 0; k < 2; k++) {
+        const double *term = quantile_terms[region][k];
+        part[k] = graph_add_number(g, graph_mul_number(g, r, term[0]), term[1]);
+        for (int i = 2; i < 8; i++) part[k] = graph_add_number(g, graph_mul(g, part[k], r), term[i]);
+    }
+    return graph_div(g, part[0], part[1]);
+}
+
+static graph_id quantile(graph *g, graph_id p) {
+    graph_id half = graph_scalar_like(g, p, 0.5), zero = graph_scalar_like(g, p, 0), one = graph_scalar_like(g, p, 1);
+    graph_id q = graph_sub(g, p, half);
+    graph_id middle =
+        graph_mul(g, q, quantile_ratio(g, graph_add_number(g, graph_neg(g, graph_mul(g, q, q)), 0.180625), 0));
+    graph_id below = graph_lt(g, q, zero), tail = graph_select(g, below, p, graph_sub(g, one, p));
+    graph_id r = graph_sqrt(g, graph_neg(g, graph_log(g, tail)));
+    graph_id near = quantile_ratio(g, graph_add_number(g, r, -1.6), 1),
+             far = quantile_ratio(g, graph_add_number(g, r, -5), 2);
+    graph_id y = graph_select(g, graph_le(g, r, graph_scalar_like(g, r, 5)), near, far);
+    y = graph_select(g, graph_eq(g, tail, zero), graph_scalar_like(g, y, INFINITY), y);
+    y = graph_select(g, below, graph_neg(g, y), y);
+    return graph_select(g, graph_le(g, graph_abs(g, q), graph_scalar_like(g, q, 0.425)), middle, y);
+}
+
+static void expand_normal_quantile(graph_expand *e) {
+    e->result[0] =
+        graph_cast(e->g, quantile(e->g, graph_widen(e->g, e->input[0])), graph_shape_of(e->g, e->input[0])->dtype);
+}
+
+/* ---- rng_truncated_normal */
+
+enum { TRUNCATED_MEAN = PARAMETER, TRUNCATED_DEVIATION, TRUNCATED_LOW, TRUNCATED_HIGH };
+
+static void infer_rng_truncated_normal(graph_infer *infer) {
+    const double low = infer->attribute[TRUNCATED_LOW].number, high = infer->attribute[TRUNCATED_HIGH].number;
+    if (!(low < high)) graph_infer_fail(infer, "low and high are %g and %g, expected low < high", low, high);
+    infer_numbers(infer);
+}
+
+/* The quantile of an even number between the probabilities of the ends; from the side where these are small. */
+static void expand_rng_truncated_normal(graph_expand *e) {
+    graph *g = e->g;
+    double low = e->attribute[TRUNCATED_LOW].number, high = e->attribute[TRUNCATED_HIGH].number;
+    const bool turned = low > 0;
+    if (turned) {
+        double swap = -low;
+        low = -high, high = swap;
+    }
+    const double from = 0.5 * erfc(-low * M_SQRT1_2), to = 0.5 * erfc(-high * M_SQRT1_2);
+    graph_id y = quantile(g, graph_add_number(g, graph_mul_number(g, numbers(e), to - from), from));
+    y = graph_clamp(g, graph_scalar_like(g, y, low), y, graph_scalar_like(g, y, high));
+    y = graph_mul_number(g, y, e->attribute[TRUNCATED_DEVIATION].number * (turned ? -1 : 1));
+    y = graph_add_number(g, y, e->attribute[TRUNCATED_MEAN].number);
+    e->result[0] = graph_cast(g, y, (dlc_dtype)e->attribute[DTYPE].integer);
+}
+
+/* ---- rng_gamma: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000 */
+
+enum { GAMMA_SEED, GAMMA_STREAM };
+enum { GAMMA_TRIES = 8 }; /* each is good with a probability above 0.95 */
+
+static void infer_rng_gamma(graph_infer *infer) {
+    infer_key(infer, 1);
+    if (infer->operand[0].rank == DLC_MAX_RANK)
+        graph_infer_fail(infer, "alpha has rank %d, expected less", infer->operand[0].rank);
+    infer->result[0] = infer->operand[0];
+}
+
+static graph_id tries_of(graph *g, graph_id u, int first, int count) {
+    return graph_slice_axis(g, u, 0, tir_index(g->pool, first), tir_index(g->pool, first + count));
+}
+
+/* All tries at once, of which the first good one counts; d where there is none. u: [3 tries + 1, ...] */
+static void expand_rng_gamma(graph_expand *e) {
+    graph *g = e->g;
+    graph_id alpha = graph_widen(g, e->input[0]), zero = graph_scalar_like(g, alpha, 0),
+             one = graph_scalar_like(g, alpha, 1);
+    graph_shape shape = *graph_shape_of(g, alpha);
+    memmove(shape.dim + 1, shape.dim, (size_t)shape.rank++ * sizeof *shape.dim);
+    shape.dim[0] = tir_index(g->pool, 3 * GAMMA_TRIES + 1);
+    graph_id u = uniform(g, e->inputs > 1 ? e->input[1] : 0, &shape, e->attribute + GAMMA_SEED);
+    graph_id small = graph_lt(g, alpha, one);
+    graph_id d = graph_add_number(g, graph_select(g, small, graph_add(g, alpha, one), alpha), -1.0 / 3);
+    graph_id c = graph_rsqrt(g, graph_mul_number(g, d, 9));
+    graph_id radius =
+        graph_sqrt(g, graph_mul_number(g, graph_log1p(g, graph_neg(g, tries_of(g, u, 0, GAMMA_TRIES))), -2));
+    graph_id turn = graph_cos(g, graph_mul_number(g, tries_of(g, u, GAMMA_TRIES, GAMMA_TRIES), 6.283185307179586477));
+    graph_id x = graph_mul(g, radius, turn), w = graph_add(g, graph_mul(g, c, x), one);
+    graph_id v = graph_mul(g, graph_mul(g, w, w), w);
+    graph_id bound = graph_add(g, graph_sub(g, one, v), graph_log(g, v)); /* NaN, never above, where v is negative */
+    bound = graph_add(g, graph_mul_number(g, graph_mul(g, x, x), 0.5), graph_mul(g, d, bound));
+    graph_id good = graph_lt(g, graph_log(g, tries_of(g, u, 2 * GAMMA_TRIES, GAMMA_TRIES)), bound);
+    const graph_shape tries = *graph_shape_of(g, good);
+    graph_id number = graph_iota(g, DLC_I32, tries.rank, tries.dim, 0), never = graph_full_like(g, number, GAMMA_TRIES);
+    const int64_t axis = 0;
+    graph_id first = graph_reduce_min(g, graph_select(g, good, number, never), 1, &axis, true);
+    graph_id chosen = graph_eq(g, number, graph_broadcast_to(g, first, tries.rank, tries.dim));
+    v = graph_reduce_sum(g, graph_select(g, chosen, v, zero), 1, &axis, false);
+    first = graph_squeeze(g, first, 0);
+    v = graph_select(g, graph_lt(g, first, graph_full_like(g, first, GAMMA_TRIES)), v, one);
+    graph_id last = graph_squeeze(g, tries_of(g, u, 3 * GAMMA_TRIES, 1), 0);
+    graph_id lift = graph_pow(g, graph_sub(g, one, last), graph_div(g, one, alpha)); /* to alpha from alpha + 1 */
+    graph_id y = graph_mul(g, graph_mul(g, d, v), graph_select(g, small, lift, one));
+    y = graph_select(g, graph_ge(g, alpha, zero), y, graph_scalar_like(g, y, NAN));
+    e->result[0] = graph_cast(g, y, graph_shape_of(g, e->input[0])->dtype);
 }
 
 /* ---- of probabilities */
@@ -141,6 +265,53 @@ static void reference_rng_gumbel(const graph_reference *r) {
         r->result[0].data[i] = -log(-log(reference_number(r, i)));
 }
 
+/* Where the distribution function is p, by halves. */
+static double reference_quantile(double p) {
+    if (!(p >= 0 && p <= 1)) return NAN;
+    if (p == 0 || p == 1) return p == 0 ? -INFINITY : INFINITY;
+    double low = -40, high = 40;
+    for (int i = 0; i < 200; i++) {
+        double middle = (low + high) / 2;
+        bool below = middle < 0 ? erfc(-middle / sqrt(2)) / 2 < p : 1 - p < erfc(middle / sqrt(2)) / 2;
+        *(below ? &low : &high) = middle;
+    }
+    return low;
+}
+
+static void reference_normal_quantile(const graph_reference *r) {
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)
+        r->result[0].data[i] = reference_quantile(r->operand[0].data[i]);
+}
+
+static void reference_rng_truncated_normal(const graph_reference *r) {
+    const double low = r->attribute[TRUNCATED_LOW].number, high = r->attribute[TRUNCATED_HIGH].number;
+    const double sign = low > 0 ? -1 : 1, a = sign > 0 ? low : -high, b = sign > 0 ? high : -low;
+    for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++) {
+        double p = erfc(-a / sqrt(2)) / 2, share = erfc(-b / sqrt(2)) / 2 - p;
+        double z = sign * reference_quantile(p + share * reference_number(r, i));
+        r->result[0].data[i] = r->attribute[TRUNCATED_MEAN].number + r->attribute[TRUNCATED_DEVIATION].number * z;
+    }
+}
+
+static void reference_rng_gamma(const graph_reference *r) {
+    const int64_t count = graph_reference_count(&r->result[0]);
+    const bool wide = r->operand[0].dtype == DLC_F64;
+#define NUMBER(k) reference_uniform_number(r, 1, r->attribute + GAMMA_SEED, wide, (k)*count + i)
+    for (int64_t i = 0; i < count; i++) {
+        const double alpha = r->operand[0].data[i], d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3;
+        double v = 1, found;
+        for (int k = 0; k < 8; k++) {
+            double x = sqrt(-2 * log(1 - NUMBER(k))) * cos(2 * M_PI * NUMBER(8 + k));
+            found = pow(1 + x / sqrt(9 * d), 3);
+            if (!(found > 0 && log(NUMBER(16 + k)) < x * x / 2 + d - d * found + d * log(found))) continue;
+            v = found;
+            break;
+        }
+        r->result[0].data[i] = alpha >= 0 ? d * v * (alpha < 1 ? pow(1 - NUMBER(24), 1 / alpha) : 1) : NAN;
+    }
+#undef NUMBER
+}
+
 static void reference_rng_bernoulli(const graph_reference *r) {
     bool wide = r->operand[0].dtype == DLC_F64;
     for (int64_t i = 0; i < graph_reference_count(&r->result[0]); i++)
@@ -201,6 +372,53 @@ static const graph_op row_rng_gumbel = {
     .doc =
         "-log(-log(u)) with u of [0, 1) as rng_uniform gives it for key and stream (f32, f64 for f64); -inf where u is 0.",
 };
+static const graph_op row_normal_quantile = {
+    FORM(normal_quantile, 1, 1, "p", graph_infer_map),
+    .dtypes = "float",
+    .tolerance = 16,
+    .samples =
+        "normal_quantile(T[17, 23] in 0..1)\nnormal_quantile(T[67] in 0..0.1)\nnormal_quantile(T[29] in 0..0.00001)\n"
+        "normal_quantile(T[] in 0..1)\nnormal_quantile(T[3, 0, 2])\nnormal_quantile(T[5] in -1..0)",
+    .doc =
+        "The x with normal_cdf(x) = p: -inf at 0, inf at 1, NaN beyond. Wichura 1988 (AS 241); JAX scipy.special.ndtri. The inverse of "
+        "erf is normal_quantile((x + 1)/2)/sqrt(2).",
+};
+static const graph_op row_rng_truncated_normal = {
+    FORM(rng_truncated_normal, 0, 1, "[key]", infer_rng_truncated_normal),
+    .dtypes = "float",
+    GRAPH_NO_GRADIENT,
+    .attribute = {NUMBERS,
+                  {"mean", GRAPH_ATTR_FLOAT, NULL, "0.0", "mean of the whole distribution"},
+                  {"deviation", GRAPH_ATTR_FLOAT, NULL, "1.0", "its standard deviation"},
+                  {"low", GRAPH_ATTR_FLOAT, NULL, "-2.0", "lower end, in deviations from the mean"},
+                  {"high", GRAPH_ATTR_FLOAT, NULL, "2.0", "upper end"}},
+    .tolerance = 256,
+    .samples =
+        "rng_truncated_normal(shape=[5, 7], stream=0)\nrng_truncated_normal(shape=[67], dtype=f64, stream=1, seed=3)\n"
+        "rng_truncated_normal(i64[], shape=[13], dtype=f16, stream=2)\n"
+        "rng_truncated_normal(shape=[29], stream=2, mean=-1.5, deviation=4.0, low=-0.5, high=3.0)\n"
+        "rng_truncated_normal(shape=[29], stream=3, low=5.0, high=6.0)\n"
+        "rng_truncated_normal(shape=[3, 0], stream=2)\nrng_truncated_normal(shape=[], dtype=bf16, stream=2)",
+    .doc =
+        "Normal numbers between two ends: mean + deviation*z with z the normal_quantile of cdf(low) + (cdf(high) - cdf(low))*u, u of "
+        "[0, 1) as rng_uniform gives it for key and stream (f32, f64 for f64); with low above 0 the same mirrored, from -high to "
+        "-low. PyTorch trunc_normal_; JAX random.truncated_normal.",
+};
+static const graph_op row_rng_gamma = {
+    FORM(rng_gamma, 1, 2, "alpha [key]", infer_rng_gamma),
+    .dtypes = "float",
+    .attribute = {KEYED},
+    .tolerance = 256,
+    .samples =
+        "rng_gamma(T[67] in 1..9, i64[], stream=1)\nrng_gamma(T[5, 7] in 0.1..1, stream=0)\n"
+        "rng_gamma(T[] in 2..3, stream=3, seed=12)\nrng_gamma(T[0, 2], stream=3)\nrng_gamma(T[31] in 20..99, stream=9)",
+    .doc =
+        "Gamma numbers of shape alpha and scale 1, for each element of alpha: d*v for the first of 8 tries of Marsaglia and Tsang that "
+        "is good (d where none is: once in some 10^10), d = alpha - 1/3; for alpha below 1 those of alpha + 1 times u^(1/alpha). "
+        "Tries take the numbers of rng_uniform of shape [25, ...]: u1 and u2 (8 each) for the normal number sqrt(-2 log(1 - u1)) "
+        "cos(2 pi u2), u3 (8) for the choice, one for u. NaN where alpha is negative. f32, f64 for f64. Marsaglia and Tsang "
+        "2000. Dirichlet, beta and chi-squared numbers are made of them.",
+};
 static const graph_op row_rng_bernoulli = {
     FORM(rng_bernoulli, 1, 2, "p [key]", infer_rng_bernoulli),
     GRAPH_NO_GRADIENT,
@@ -226,5 +444,6 @@ static const graph_op row_rng_categorical = {
         "ONNX Multinomial; Gumbel 1954.",
 };
 
-const graph_op *const graph_ops_distribution[] = {&row_rng_exponential, &row_rng_gumbel, &row_rng_bernoulli,
-                                                  &row_rng_categorical, NULL};
+const graph_op *const graph_ops_distribution[] = {
+    &row_normal_quantile, &row_rng_truncated_normal, &row_rng_gamma,       &row_rng_exponential,
+    &row_rng_gumbel,      &row_rng_bernoulli,        &row_rng_categorical, NULL};
