@@ -21,6 +21,7 @@
     X(counted)      \
     X(composite)    \
     X(network)      \
+    X(normalize)    \
     X(resize)       \
     X(quantize)     \
     X(fourier)      \
@@ -32,6 +33,7 @@
     X(sample)       \
     X(decode)       \
     X(training)     \
+    X(sequence)     \
     X(distribution) \
     X(pool)
 

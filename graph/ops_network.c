@@ -132,6 +132,10 @@ LOSS(binary_cross_entropy) {
     graph_id line = graph_sub(g, graph_max(g, x, graph_scalar_like(g, x, 0)), graph_mul(g, x, t));
     return graph_add(g, line, tail);
 }
+LOSS(hinge_loss) {
+    graph_id distance = graph_sub(g, graph_scalar_like(g, x, attribute[LOSS_PARAMETER].number), graph_mul(g, t, x));
+    return graph_max(g, distance, graph_scalar_like(g, distance, 0));
+}
 /* 0 where t is 0 */
 LOSS(kl_divergence) {
     (void)attribute;
@@ -261,6 +265,9 @@ static double number_binary_cross_entropy(double x, double t, const graph_attrib
     (void)attribute;
     return (x > 0 ? x : 0) - x * t + log1p(exp(-fabs(x)));
 }
+static double number_hinge_loss(double x, double t, const graph_attribute *attribute) {
+    return fmax(0, attribute[LOSS_PARAMETER].number - t * x);
+}
 static double number_kl_divergence(double x, double t, const graph_attribute *attribute) {
     (void)attribute;
     return t == 0 ? 0 : t * (log(t) - x);
@@ -352,6 +359,8 @@ static const graph_op row_local_response_norm = {
     { NULL, GRAPH_ATTR_INTEGER, NULL, NULL, NULL }
 #define DELTA \
     { "delta", GRAPH_ATTR_FLOAT, NULL, "1.0", "distance up to which the loss is a square" }
+#define MARGIN \
+    { "margin", GRAPH_ATTR_FLOAT, NULL, "1.0", "how far beyond 0 predictions are to be" }
 #define LOSS_SAMPLES(name, target)                                                                \
     name "(T[5, 7], T[5, 7]" target ")\n" name "(T[67], T[67]" target ", reduction=none)\n" name  \
          "(T[2, 3, 5], T[2, 3, 5]" target ", reduction=sum)\n" name "(T[], T[]" target ")\n" name \
@@ -363,6 +372,8 @@ static const graph_op row_local_response_norm = {
     X(l1_loss, 16, "", NO_PARAMETER, "|x - target|. PyTorch L1Loss.")                                            \
     X(huber_loss, 16, "", DELTA,                                                                                 \
       "d = |x - target|: d^2/2 up to delta, beyond delta*(d - delta/2). PyTorch HuberLoss.")                     \
+    X(hinge_loss, 16, "", MARGIN,                                                                                \
+      "max(margin - target*x, 0) for targets -1 and 1 (any number is taken as it is). Keras Hinge.")             \
     X(binary_cross_entropy, 64, " in 0..1", NO_PARAMETER,                                                        \
       "-(t*log(p) + (1 - t)*log(1 - p)) for the target t and p = logistic(x), without overflow. PyTorch "        \
       "BCEWithLogitsLoss.")                                                                                      \

@@ -1,0 +1,172 @@
+/* Elements put in relation to their line: hardmax, division by a norm, mean and variance taken off. Composites; f16 and bf16 compute in
+ * f32 and round once. */
+#include "graph/build.h"
+#include "graph/ops_common.h"
+
+#ifdef DLC_REFERENCE
+#include <math.h>
+#endif
+
+/* ---- hardmax, lp_normalization: along one axis */
+
+enum { LINE_AXIS, LINE_POWER };
+
+static void infer_hardmax(graph_infer *infer) {
+    graph_infer_axis(infer, infer->attribute[LINE_AXIS].integer, infer->operand[0].rank, "axis");
+    infer->result[0] = infer->operand[0];
+}
+
+static void infer_lp_normalization(graph_infer *infer) {
+    const int64_t p = infer->attribute[LINE_POWER].integer;
+    if (p < 1 || p > 1 << 20) graph_infer_fail(infer, "p is %lld, expected 1 to %d", (long long)p, 1 << 20);
+    infer_hardmax(infer);
+}
+
+static void expand_hardmax(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    const int axis = graph_axis_of(e->attribute[LINE_AXIS].integer, shape.rank);
+    graph_setting setting[] = {graph_set_integer("axis", axis), graph_set_bool("keep", true),
+                               graph_set_integer("dtype", DLC_I64)};
+    tir_expr size = shape.dim[axis];
+    int64_t elements;
+    if (tir_is_const(g->pool, size, &elements) && elements == 0) { /* has no greatest element */
+        e->result[0] = e->input[0];
+        return;
+    }
+    graph_id greatest = graph_emit_with(g, "arg_max", 1, &e->input[0], 3, setting);
+    graph_id hit = graph_eq(g, graph_iota(g, DLC_I64, shape.rank, shape.dim, axis), greatest);
+    e->result[0] = graph_cast(g, hit, shape.dtype);
+}
+
+/* x / (sum |x|^p)^(1/p) */
+static void expand_lp_normalization(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    const int64_t axis = graph_axis_of(e->attribute[LINE_AXIS].integer, shape.rank),
+                  p = e->attribute[LINE_POWER].integer;
+    graph_id x = graph_widen(g, e->input[0]), power = p == 2 ? graph_mul(g, x, x) : graph_abs(g, x);
+    if (p > 2) power = graph_pow(g, power, graph_scalar_like(g, x, (double)p));
+    graph_id norm = graph_reduce_sum(g, power, 1, &axis, true), zero = graph_scalar_like(g, x, 0);
+    if (p == 2) norm = graph_sqrt(g, norm);
+    if (p > 2) norm = graph_pow(g, norm, graph_scalar_like(g, norm, 1 / (double)p));
+    norm = graph_broadcast_like(g, norm, x);
+    graph_id y = graph_select(g, graph_eq(g, norm, zero), graph_broadcast_like(g, zero, x), graph_div(g, x, norm));
+    e->result[0] = graph_cast(g, y, shape.dtype);
+}
+
+/* ---- mean_variance_normalization */
+
+enum { MEAN_AXES, MEAN_EPSILON };
+
+static void infer_mean_variance_normalization(graph_infer *infer) {
+    graph_infer_axes(infer, &infer->attribute[MEAN_AXES], infer->operand[0].rank, "axes");
+    infer->result[0] = infer->operand[0];
+}
+
+static void expand_mean_variance_normalization(graph_expand *e) {
+    graph *g = e->g;
+    const graph_attribute *axes = &e->attribute[MEAN_AXES];
+    graph_id x = graph_widen(g, e->input[0]);
+    x = graph_sub(g, x, graph_reduce_mean(g, x, axes->count, axes->list, true));
+    graph_id deviation = graph_sqrt(g, graph_reduce_mean(g, graph_mul(g, x, x), axes->count, axes->list, true));
+    graph_id y = graph_div(g, x, graph_add_number(g, deviation, e->attribute[MEAN_EPSILON].number));
+    e->result[0] = graph_cast(g, y, graph_shape_of(g, e->input[0])->dtype);
+}
+
+/* ---- references */
+
+#ifdef DLC_REFERENCE
+
+static void reference_line(const graph_reference *r, bool hard) {
+    const graph_reference_tensor *x = &r->operand[0];
+    int64_t axis = r->attribute[LINE_AXIS].integer, inner = 1;
+    if (axis < 0) axis += x->rank;
+    for (int64_t i = axis + 1; i < x->rank; i++) inner *= x->dim[i];
+    const int64_t n = x->dim[axis];
+    for (int64_t i = 0; i < graph_reference_count(x); i++) {
+        const double *line = x->data + i / inner / n * n * inner + i % inner;
+        int64_t greatest = 0;
+        double sum = 0;
+        for (int64_t k = 0; k < n; k++) {
+            if (line[k * inner] > line[greatest * inner] || (isnan(line[k * inner]) && !isnan(line[greatest * inner])))
+                greatest = k;
+            if (!hard) sum += pow(fabs(line[k * inner]), (double)r->attribute[LINE_POWER].integer);
+        }
+        if (hard)
+            r->result[0].data[i] = i / inner % n == greatest;
+        else
+            r->result[0].data[i] = sum == 0 ? 0 : x->data[i] / pow(sum, 1 / (double)r->attribute[LINE_POWER].integer);
+    }
+}
+static void reference_hardmax(const graph_reference *r) {
+    reference_line(r, true);
+}
+static void reference_lp_normalization(const graph_reference *r) {
+    reference_line(r, false);
+}
+
+static void reference_mean_variance_normalization(const graph_reference *r) {
+    const graph_reference_tensor *x = &r->operand[0];
+    const uint32_t axes = graph_axes_of(&r->attribute[MEAN_AXES], x->rank, true);
+    int64_t at[DLC_MAX_RANK] = {0}, from[DLC_MAX_RANK];
+    if (graph_reference_count(x) == 0) return;
+    do {
+        double sum = 0, square = 0, count = 0;
+        for (int pass = 0; pass < 2; pass++) {
+            memset(from, 0, sizeof from);
+            do {
+                bool same = true;
+                for (int i = 0; i < x->rank; i++) same = same && (axes >> i & 1 || from[i] == at[i]);
+                double value = x->data[graph_reference_at(x, from)];
+                if (same && pass == 0) sum += value, count++;
+                if (same && pass == 1) square += (value - sum / count) * (value - sum / count);
+            } while (graph_reference_next(x, from));
+        }
+        int64_t i = graph_reference_at(x, at);
+        r->result[0].data[i] = (x->data[i] - sum / count) / (sqrt(square / count) + r->attribute[MEAN_EPSILON].number);
+    } while (graph_reference_next(x, at));
+}
+
+#endif
+
+/* ---- rows */
+
+#define FORM(name_, tolerance_)                                                                           \
+    .name = #name_, .class_ = GRAPH_COMPOSITE, .algebra = GRAPH_EXCESS, .min_inputs = 1, .max_inputs = 1, \
+    .results = 1, .operands = "x", .dtypes = "float", .infer = infer_##name_, .expand = expand_##name_,   \
+    .reference = GRAPH_REFERENCE(reference_##name_), .tolerance = tolerance_
+
+static const graph_op row_hardmax = {
+    FORM(hardmax, 0),
+    GRAPH_NO_GRADIENT,
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "axis along which"}},
+    .samples =
+        "hardmax(T[5, 7])\nhardmax(T[5, 7] in 0..2, axis=0)\nhardmax(T[13])\nhardmax(T[0, 3])\nhardmax(T[3, 0])\n"
+        "hardmax(T[2, 3, 1, 2, 5], axis=-2)",
+    .doc =
+        "1 for the greatest element along axis, the first one of equals (NaN counts as greatest), 0 for the others. ONNX Hardmax.",
+};
+static const graph_op row_lp_normalization = {
+    FORM(lp_normalization, 64),
+    .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "-1", "axis along which"},
+                  {"p", GRAPH_ATTR_INTEGER, NULL, "2", "exponent, at least 1"}},
+    .samples =
+        "lp_normalization(T[5, 7])\nlp_normalization(T[5, 7], axis=0, p=1)\nlp_normalization(T[13] in 1..2, p=3)\n"
+        "lp_normalization(T[0, 3])\nlp_normalization(T[3, 0])\nlp_normalization(T[2, 3, 2] in 0..0.0000001, axis=1)",
+    .doc = "x / (sum of |x|^p along axis)^(1/p); 0 where that norm is 0. ONNX LpNormalization.",
+};
+static const graph_op row_mean_variance_normalization = {
+    FORM(mean_variance_normalization, 256),
+    .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, "[0, 2, 3]", "axes over which mean and variance are; empty: all"},
+                  {"epsilon", GRAPH_ATTR_FLOAT, NULL, "1e-09", "added to the deviation"}},
+    .samples =
+        "mean_variance_normalization(T[2, 3, 4, 5])\nmean_variance_normalization(T[5, 7], axes=[1])\n"
+        "mean_variance_normalization(T[2, 3, 7], axes=[-1, 0], epsilon=0.1)\nmean_variance_normalization(T[13], axes=[])\n"
+        "mean_variance_normalization(T[0, 3], axes=[1])",
+    .doc =
+        "(x - mean) / (sqrt(variance) + epsilon), mean and variance of x over the axes. ONNX MeanVarianceNormalization.",
+};
+
+const graph_op *const graph_ops_normalize[] = {&row_hardmax, &row_lp_normalization, &row_mean_variance_normalization,
+                                               NULL};
