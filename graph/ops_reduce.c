@@ -72,7 +72,7 @@ static void compute_reduce(graph_compute *c, tir_op op) {
 
 /* ---- arg_max --------------------------------------------------------------------------------------------------- */
 
-enum { ARG_AXIS, ARG_KEEP, ARG_DTYPE };
+enum { ARG_AXIS, ARG_KEEP, ARG_DTYPE, ARG_LAST };
 
 static void infer_arg(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
@@ -86,8 +86,9 @@ static void infer_arg(graph_infer *infer) {
     infer->result[0].dtype = dtype;
 }
 
-/* Does (b, j) win over (a, i)? NaN wins over numbers; of equals the lower index wins, so that any order gives the same bits. */
-static tir_expr wins(tir_pool *pool, bool least, tir_expr b, tir_expr j, tir_expr a, tir_expr i) {
+/* Does (b, j) win over (a, i)? NaN wins over numbers; of equals the lower index wins (`last`: the higher), so that any order gives the same
+ * bits. */
+static tir_expr wins(tir_pool *pool, bool least, bool last, tir_expr b, tir_expr j, tir_expr a, tir_expr i) {
     tir_expr low = least ? b : a, high = least ? a : b, better = tir_lt(pool, low, high), same = tir_eq(pool, a, b);
     if (lib_dtype_is_float((dlc_dtype)tir_dtype_of(pool, a))) {
         tir_expr a_nan = tir_binary(pool, TIR_NE, a, a), b_nan = tir_binary(pool, TIR_NE, b, b);
@@ -95,7 +96,7 @@ static tir_expr wins(tir_pool *pool, bool least, tir_expr b, tir_expr j, tir_exp
         better = tir_and(pool, beyond, tir_eq(pool, a, a));
         same = tir_or(pool, same, tir_and(pool, a_nan, b_nan));
     }
-    return tir_or(pool, better, tir_and(pool, same, tir_lt(pool, j, i)));
+    return tir_or(pool, better, tir_and(pool, same, last ? tir_lt(pool, i, j) : tir_lt(pool, j, i)));
 }
 
 /* State: best element so far and its index. It starts as the worst value at index 0, which is right where nothing is better, as then
@@ -110,7 +111,9 @@ static void compute_arg(graph_compute *c, bool least) {
     tir_expr best = tir_acc(pool, dtype, 0), at = tir_acc(pool, number, 1);
     tir_expr element = graph_operand_load(c, 0, index), here = tir_cast(pool, number, index[axis]);
     tir_expr rival = tir_other(pool, dtype, 0), there = tir_other(pool, number, 1);
-    tir_expr update = wins(pool, least, element, here, best, at), merge = wins(pool, least, rival, there, best, at);
+    const bool last = c->attribute[ARG_LAST].integer;
+    tir_expr update = wins(pool, least, last, element, here, best, at),
+             merge = wins(pool, least, last, rival, there, best, at);
     stage->exact = true;
     tir_stage_value(c->region, stage, tir_select(pool, update, element, best),
                     least ? tir_highest(pool, dtype) : tir_lowest(pool, dtype), tir_select(pool, merge, rival, best));
@@ -287,8 +290,11 @@ static void reference_arg(const graph_reference *r, double sign) {
         for (int64_t i = 0; i < inner; i++) {
             const double *row = x->data + o * x->dim[axis] * inner + i;
             int64_t best = 0;
-            for (int64_t j = 1; j < x->dim[axis] && !isnan(row[best * inner]); j++)
-                if (isnan(row[j * inner]) || sign * row[j * inner] > sign * row[best * inner]) best = j;
+            for (int64_t j = 1; j < x->dim[axis]; j++) {
+                double a = row[best * inner], b = row[j * inner];
+                bool better = isnan(a) ? false : isnan(b) || sign * b > sign * a, same = isnan(a) ? isnan(b) : a == b;
+                if (better || (same && r->attribute[ARG_LAST].integer)) best = j;
+            }
             r->result[0].data[o * inner + i] = (double)best;
         }
 }
@@ -398,10 +404,13 @@ REDUCE_TABLE(X)
 #undef X
 
 /* name, which of the two wins */
-#define ARG_TABLE(X)                                                                                               \
-    X(arg_max, "Index of the greatest element along axis; the first one of equals; NaN counts as greatest. NumPy " \
-               "argmax.")                                                                                          \
-    X(arg_min, "Index of the least element along axis; the first one of equals; NaN counts as least. NumPy argmin.")
+#define ARG_TABLE(X)                                                                                                                      \
+    X(arg_max,                                                                                                                            \
+      "Index of the greatest element along axis, of at least one; the first one of equals, or the last; NaN counts as greatest. NumPy "   \
+      "argmax; ONNX ArgMax, whose select_last_index is last.")                                                                            \
+    X(arg_min,                                                                                                                            \
+      "Index of the least element along axis, of at least one; the first one of equals, or the last; NaN counts as least. NumPy argmin; " \
+      "ONNX ArgMin.")
 
 #define X(name_, doc_)                                                                                            \
     static const graph_op row_##name_ = {                                                                         \
@@ -414,7 +423,9 @@ REDUCE_TABLE(X)
         .dtypes = "number",                                                                                       \
         .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to search along"},                           \
                       {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave a dimension of 1 in its place"},            \
-                      {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the result: i32 or i64"}},                     \
+                      {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the result: i32 or i64"},                      \
+                      {"last", GRAPH_ATTR_BOOL, NULL, "false", "the last one of equals, not the first"}},         \
+        .seldom = "last",                                                                                         \
         .infer = infer_arg,                                                                                       \
         .compute = compute_##name_,                                                                               \
         GRAPH_NO_GRADIENT,                                                                                        \
@@ -422,7 +433,8 @@ REDUCE_TABLE(X)
         .samples =                                                                                                \
             #name_ "(T[5, 7], axis=1)\n" #name_ "(T[5, 7], axis=0, dtype=i32)\n" #name_ "(T[1], axis=0)\n" #name_ \
                    "(T[3, 131], axis=-1, keep=true)\n" #name_ "(T[0, 3], axis=1)\n" #name_                        \
-                   "(T[40, 9] in 0..3, axis=1)\n" #name_ "(T[2, 3, 1, 2, 5, 3], axis=4, dtype=i32)",              \
+                   "(T[40, 9] in 0..3, axis=1)\n" #name_ "(T[2, 3, 1, 2, 5, 3], axis=4, dtype=i32)\n" #name_      \
+                   "(T[40, 9] in 0..3, axis=1, last=true)\n" #name_ "(T[13], axis=0, last=true, keep=true)",      \
         .doc = doc_,                                                                                              \
     };
 ARG_TABLE(X)

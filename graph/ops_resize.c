@@ -17,8 +17,10 @@ enum {
     RESIZE_CUBIC,
     RESIZE_EXCLUDE,
     RESIZE_ANTIALIAS,
-    RESIZE_EXTRAPOLATION
+    RESIZE_EXTRAPOLATION,
+    RESIZE_ASPECT
 };
+enum { STRETCH, NOT_LARGER, NOT_SMALLER };
 enum { NEAREST, LINEAR, CUBIC };
 enum { HALF_PIXEL, HALF_PIXEL_SYMMETRIC, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC, CROP };
 enum { ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL, ROUND_FLOOR, ROUND_CEIL };
@@ -32,6 +34,23 @@ static int resized_axes(const graph_attribute *attribute, int rank, int *axes) {
     int count = list->count ? list->count : rank;
     for (int i = 0; i < count; i++) axes[i] = list->count ? graph_axis_of(list->list[i], rank) : i;
     return count;
+}
+
+/* Sizes of the result along the axes: shape, or what comes nearest to it by one scale for all: the least, or the greatest, of shape/size,
+ * times each size, halves up. */
+static void resized_dims(tir_pool *pool, const graph_attribute *attribute, const graph_shape *x, const int *axes,
+                         int count, tir_expr *out) {
+    const tir_expr *shape = attribute[RESIZE_SHAPE].dims, one = tir_index(pool, 1), two = tir_index(pool, 2);
+    const int64_t aspect = attribute[RESIZE_ASPECT].integer;
+    for (int i = 0; i < count; i++) {
+        out[i] = shape[i];
+        for (int k = 0; k < count && aspect != STRETCH; k++) {
+            tir_expr size = tir_max(pool, x->dim[axes[k]], one);
+            tir_expr twice = tir_mul(pool, two, tir_mul(pool, x->dim[axes[i]], shape[k]));
+            tir_expr own = tir_div(pool, tir_add(pool, twice, size), tir_mul(pool, two, size));
+            out[i] = k == 0 ? own : aspect == NOT_LARGER ? tir_min(pool, out[i], own) : tir_max(pool, out[i], own);
+        }
+    }
 }
 
 /* Operand of numbers for the axes; left out: fine. */
@@ -62,6 +81,9 @@ static void infer_resize(graph_infer *infer) {
                          lib_dtypes[x->dtype].name);
     if (a[RESIZE_ANTIALIAS].integer && (a[RESIZE_MODE].integer == NEAREST || is_given(infer, SCALE)))
         graph_infer_fail(infer, "antialias is for mode=linear and mode=cubic, without scale");
+    if (a[RESIZE_ASPECT].integer != STRETCH &&
+        (a[RESIZE_ANTIALIAS].integer || a[RESIZE_COORDINATES].integer == CROP || is_given(infer, SCALE)))
+        graph_infer_fail(infer, "aspect is without scale, antialias and coordinates=crop");
     if (a[RESIZE_ANTIALIAS].integer && x->rank == DLC_MAX_RANK)
         graph_infer_fail(infer, "x has rank %d, expected at most %d with antialias", x->rank, DLC_MAX_RANK - 1);
     if ((a[RESIZE_COORDINATES].integer == CROP) != is_given(infer, ROI))
@@ -71,9 +93,15 @@ static void infer_resize(graph_infer *infer) {
     infer->result[0] = *x;
     for (int i = 0; i < count; i++) {
         graph_infer_at_most(infer, tir_index(pool, 0), shape->dims[i], "a dimension of shape is negative");
-        graph_infer_at_most(infer, tir_min(pool, shape->dims[i], tir_index(pool, 1)), x->dim[axes[i]],
+        for (int k = 0; k < count && a[RESIZE_ASPECT].integer != STRETCH; k++)
+            graph_infer_product(infer, 3, (tir_expr[]){x->dim[axes[i]], shape->dims[k], tir_index(pool, 4)});
+    }
+    tir_expr out[DLC_MAX_RANK];
+    resized_dims(pool, a, x, axes, count, out);
+    for (int i = 0; i < count; i++) {
+        graph_infer_at_most(infer, tir_min(pool, out[i], tir_index(pool, 1)), x->dim[axes[i]],
                             "an empty axis has no element to sample");
-        infer->result[0].dim[axes[i]] = shape->dims[i];
+        infer->result[0].dim[axes[i]] = out[i];
     }
 }
 
@@ -223,6 +251,19 @@ static graph_id entry(graph *g, graph_id list, int at) {
     return graph_cast(g, graph_squeeze(g, graph_slice(g, list, &from, &to, NULL), 0), DLC_F64);
 }
 
+/* The one scale of all axes. */
+static graph_id common_scale(graph *g, const graph_attribute *a, const graph_shape *x, const int *axes, int count) {
+    graph_id scale = graph_scalar(g, DLC_F64, 1);
+    for (int k = 0; k < count; k++) {
+        graph_id size = graph_dimension(g, DLC_F64, tir_max(g->pool, x->dim[axes[k]], tir_index(g->pool, 1)));
+        graph_id own = graph_div(g, graph_dimension(g, DLC_F64, a[RESIZE_SHAPE].dims[k]), size);
+        scale = k == 0                                   ? own
+                : a[RESIZE_ASPECT].integer == NOT_LARGER ? graph_min(g, scale, own)
+                                                         : graph_max(g, scale, own);
+    }
+    return scale;
+}
+
 static void expand_resize(graph_expand *e) {
     graph *g = e->g;
     const graph_attribute *a = e->attribute;
@@ -232,12 +273,15 @@ static void expand_resize(graph_expand *e) {
     graph_id y = moves ? e->input[X] : graph_widen(g, e->input[X]), outside = 0;
     graph_id scale = e->inputs > SCALE ? e->input[SCALE] : 0, roi = e->inputs > ROI ? e->input[ROI] : 0;
     graph_shape result = from;
-    for (int i = 0; i < count; i++) result.dim[axes[i]] = a[RESIZE_SHAPE].dims[i];
+    graph_id common = a[RESIZE_ASPECT].integer == STRETCH ? 0 : common_scale(g, a, &from, axes, count);
+    tir_expr out[DLC_MAX_RANK];
+    resized_dims(g->pool, a, &from, axes, count, out);
+    for (int i = 0; i < count; i++) result.dim[axes[i]] = out[i];
     for (int axis = 0; axis < from.rank; axis++)
         for (int i = 0; i < count; i++) {
             if (axes[i] != axis) continue;
-            resized_axis r = {.g = g, .attribute = a, .in = from.dim[axis], .out = a[RESIZE_SHAPE].dims[i]};
-            if (!crops && !scale && tir_equal(g->pool, r.in, r.out) == TIR_YES) continue;
+            resized_axis r = {.g = g, .attribute = a, .in = from.dim[axis], .out = out[i], .scale = common};
+            if (!crops && !scale && !common && tir_equal(g->pool, r.in, r.out) == TIR_YES) continue;
             r.index = tir_range(g->pool, r.in).high < INT32_MAX ? DLC_I32 : DLC_I64;
             r.weight = graph_sum_dtype(from.dtype);
             if (scale) r.scale = entry(g, scale, i);
@@ -262,8 +306,15 @@ static void expand_resize(graph_expand *e) {
 #ifdef DLC_REFERENCE
 
 static double reference_position(const graph_reference *r, int i, int count, double in, double out, double at) {
-    bool given = graph_reference_given(r, SCALE);
-    double scale = given ? r->operand[SCALE].data[i] : out / in;
+    const int64_t aspect = r->attribute[RESIZE_ASPECT].integer;
+    bool given = graph_reference_given(r, SCALE) || aspect != STRETCH;
+    double scale = given && aspect == STRETCH ? r->operand[SCALE].data[i] : out / in;
+    for (int k = 0; k < count && aspect != STRETCH; k++) {
+        int axes[DLC_MAX_RANK];
+        resized_axes(r->attribute, r->operand[0].rank, axes);
+        double own = (double)r->attribute[RESIZE_SHAPE].list[k] / (double)r->operand[0].dim[axes[k]];
+        scale = k == 0 || (aspect == NOT_LARGER ? own < scale : own > scale) ? own : scale;
+    }
     double centre = given ? (at + 0.5) / scale - 0.5 : (at + 0.5) * in / out - 0.5;
     switch (r->attribute[RESIZE_COORDINATES].integer) {
     case HALF_PIXEL_SYMMETRIC: return in / 2 * (1 - out / (scale * in)) + centre;
@@ -370,15 +421,18 @@ static const graph_op row_resize = {
           "half_pixel half_pixel_symmetric pytorch_half_pixel align_corners asymmetric crop", "half_pixel",
           "position p in x of element i of n, s = n/size or scale; half_pixel: (i + 0.5)/s - 0.5; half_pixel_symmetric: "
           "that plus size/2*(1 - n/(s*size)); pytorch_half_pixel: 0 where n is 1; align_corners: i*(size - 1)/(n - 1); "
-          "asymmetric: i/s; crop: (start + (end - start)*i/(n - 1))*(size - 1)"},
+          "asymmetric: i/s; crop: (start + (end - start)*i/(n - 1))*(size - 1), with 1/2 for i/(n - 1) where n is 1"},
          {"rounding", GRAPH_ATTR_ENUM, "round_prefer_floor round_prefer_ceil floor ceil", "round_prefer_floor",
-          "which element is nearest"},
+          "which element is nearest to p: the nearer one, of two as near the lower or the higher; or that below, or above p"},
          {"cubic_coefficient", GRAPH_ATTR_FLOAT, NULL, "-0.75", "a of the cubic kernel"},
          {"exclude_outside", GRAPH_ATTR_BOOL, NULL, "false",
           "neighbours outside x do not count and the others' weights sum to 1; else the edge stands for them"},
          {"antialias", GRAPH_ATTR_BOOL, NULL, "false",
           "where the result is smaller, the kernel is as much wider; weights sum to 1"},
-         {"extrapolation", GRAPH_ATTR_FLOAT, NULL, "0.0", "crop: the number for positions outside x"}},
+         {"extrapolation", GRAPH_ATTR_FLOAT, NULL, "0.0", "crop: the number for positions outside x"},
+         {"aspect", GRAPH_ATTR_ENUM, "stretch not_larger not_smaller", "stretch",
+          "not_larger, not_smaller: one scale s for all axes, the least or the greatest of shape over size; the result's sizes are s*size, "
+          "halves up, instead of shape"}},
     .infer = infer_resize,
     .expand = expand_resize,
     .reference = GRAPH_REFERENCE(reference_resize),
@@ -400,12 +454,15 @@ static const graph_op row_resize = {
         "resize(f32[2, 13, 20], shape=[5, 7], axes=[1, 2], mode=linear, antialias=true)\n"
         "resize(f32[13, 20], shape=[5, 31], mode=cubic, antialias=true, exclude_outside=true)\n"
         "resize(f32[3, 0], shape=[6, 0], mode=linear)\nresize(f32[3, 2], shape=[0, 5], mode=cubic)\n"
+        "resize(f32[2, 6, 9], shape=[5, 5], axes=[1, 2], mode=linear, aspect=not_larger)\n"
+        "resize(T[6, 9], shape=[8, 8], mode=nearest, aspect=not_smaller)\n"
+        "resize(f64[7, 10, 3], shape=[13, 4], axes=[1, 0], mode=cubic, aspect=not_smaller, coordinates=half_pixel_symmetric)\n"
         "resize(T[], shape=[], mode=nearest)\nresize(f32[1, 1], shape=[3, 4], mode=cubic)",
     .doc =
         "x sampled at other positions along the axes. Positions are in f64, in units of elements of x; p of rank axes sees "
-        "neighbours n with the weight k(p - n) along each axis, k(t) = 1 - |t| (linear) or Keys' cubic kernel. Floats "
-        "only, but for mode=nearest. scale: f32 [axes], what s is instead of result size over size; roi: f32 [2 axes], "
-        "starts and then ends, 0 the first and 1 the last element. ONNX Resize; Keys 1981.",
+        "neighbours n with the weight k(p - n) along each axis, k(t) = 1 - |t| (linear) or Keys' cubic kernel. Beyond the "
+        "ends the first or last element stands for all. Floats only, but for mode=nearest. scale: f32 [axes], what s is instead of result size over size; roi: f32 [2 axes], "
+        "starts and then ends, 0 the first and 1 the last element. ONNX Resize (crop is tf_crop_and_resize, aspect keep_aspect_ratio_policy); Keys 1981.",
 };
 
 const graph_op *const graph_ops_resize[] = {&row_resize, NULL};
