@@ -106,13 +106,13 @@ static const graph_op row_non_zero = {
     .expand = expand_non_zero,
     GRAPH_NO_GRADIENT,
     .doc =
-        "The indices of the elements that are not zero (NaN is not), in row-major order: i64 [rank, size], a column for "
+        "The indices of the elements that are not zero (NaN counts), in row-major order: i64 [rank, size], a column for "
         "each. ONNX NonZero; NumPy nonzero.",
 };
 
 /* ---- unique */
 
-enum { UNIQUE_SIZE };
+enum { UNIQUE_SIZE, UNIQUE_SORTED };
 
 static void infer_unique(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
@@ -141,6 +141,12 @@ static graph_id starts_group(graph *g, graph_id sorted, graph_id number) {
     return graph_or(g, graph_eq(g, number, zero), differs);
 }
 
+/* y[indices[i]] = values[i], indices being all places of y. */
+static graph_id put(graph *g, graph_id indices, graph_id values) {
+    graph_id operands[3] = {graph_full_like(g, values, 0), indices, values};
+    return graph_emit_with(g, "scatter", 3, operands, 1, (graph_setting[]){graph_set_integer("axis", 0)});
+}
+
 static void expand_unique(graph_expand *e) {
     graph *g = e->g;
     graph_id x = whole(g, e->input[0]), sorted[2], count;
@@ -153,13 +159,21 @@ static void expand_unique(graph_expand *e) {
     graph_id group = graph_emit_with(g, "cumulative_sum", 1, (graph_id[]){graph_cast(g, first, dtype)}, 1,
                                      (graph_setting[]){graph_set_integer("axis", 0)});
     group = graph_sub(g, group, graph_scalar_i64(g, dtype, 1));
-    graph_id inverse[3] = {graph_full(g, dtype, 1, &n, 0), sorted[1], group};
-    e->result[2] = graph_cast(
-        g, graph_emit_with(g, "scatter", 3, inverse, 1, (graph_setting[]){graph_set_integer("axis", 0)}), DLC_I64);
     graph_id starts = positions(g, first, &count);
     graph_id all = graph_broadcast_like(g, graph_dimension(g, dtype, n), number);
     graph_id next = graph_add(g, number, graph_scalar_i64(g, dtype, 1)), inside = graph_lt(g, next, all);
     graph_id ends = graph_select(g, inside, take(g, starts, graph_select(g, inside, next, number)), all);
+    if (!e->attribute[UNIQUE_SORTED].integer) { /* groups by the index of their first element */
+        graph_id known = graph_lt(g, number, graph_cast(g, count, dtype));
+        graph_id key = graph_select(g, known, take(g, sorted[1], starts), all);
+        graph_id order =
+            1 + graph_emit_with(g, "sort", 1, &key, 2,
+                                (graph_setting[]){graph_set_integer("axis", 0), graph_set_integer("dtype", dtype)});
+        starts = take(g, starts, order);
+        ends = take(g, ends, order);
+        group = take(g, put(g, order, number), group);
+    }
+    e->result[2] = graph_cast(g, put(g, sorted[1], group), DLC_I64);
     const graph_attribute *size = &e->attribute[UNIQUE_SIZE];
     graph_id part = graph_emit_with(g, "cut", 3, (graph_id[]){count, starts, ends}, 1,
                                     (graph_setting[]){graph_set_dims("size", 1, size->dims)});
@@ -177,13 +191,17 @@ static const graph_op row_unique = {
     .results = 4,
     .operands = "x",
     .dtypes = "number",
-    .attribute = {COUNTED_SIZE},
+    .attribute = {COUNTED_SIZE,
+                  {"sorted", GRAPH_ATTR_BOOL, NULL, "true",
+                   "in ascending order; else in the order in which they first occur"}},
+    .seldom = "sorted",
     .infer = infer_unique,
     .expand = expand_unique,
     .doc =
-        "The different elements of x in ascending order [size], as sort orders them: NaN last, and all NaN are one; the index "
+        "The different elements of x in ascending order [size], as sort orders them: NaN last, and all NaN are one (without "
+        "`sorted` in the order of their first occurrence); the index "
         "of the first of each in row-major order, i64 [size]; for each element of x which of them it is, i64 [elements of "
-        "x]; how often each occurs, i64 [size]. ONNX Unique with sorted and without axis; NumPy unique.",
+        "x]; how often each occurs, i64 [size]. ONNX Unique without axis; NumPy unique.",
 };
 
 /* ---- non_max_suppression */
