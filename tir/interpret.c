@@ -119,6 +119,14 @@ static const char *note_async(const frame *f, cell *c, bool writes) {
     return NULL;
 }
 
+/* What stands around a thread loop is read by all threads of the group. */
+static thread_tag reader_of(const frame *f) {
+    thread_tag reader = f->thread;
+    if (f->alike > 1 && reader.thread < THREAD_WARPS)
+        reader.thread = f->alike > TIR_WARP ? THREAD_MANY : THREAD_WARPS + reader.thread / TIR_WARP;
+    return reader;
+}
+
 /* The part of note_read and note_write that threads of a block make; NULL: in order. */
 static const char *note_thread(frame *f, const buffer *b, cell *c, bool writes) {
     if (c->group) {
@@ -127,9 +135,10 @@ static const char *note_thread(frame *f, const buffer *b, cell *c, bool writes) 
     }
     const char *flaw = NULL;
     if (!f->thread.block) return NULL;
+    const thread_tag now = writes ? f->thread : reader_of(f);
     if (b->info->scope == TIR_SCOPE_REG || b->info->scope == TIR_SCOPE_STACK) {
         if (!writes) flaw = register_flaw(f, c->thread_writer, f->thread);
-    } else if (threads_conflict(c->thread_writer, f->thread)) {
+    } else if (threads_conflict(c->thread_writer, now)) {
         flaw = writes ? "race: two threads of the block write" : "race: no barrier after another thread writes";
     } else if (writes && threads_conflict(c->thread_reader, f->thread)) {
         flaw = "race: a thread writes, and no barrier after another one reads,";
@@ -137,7 +146,7 @@ static const char *note_thread(frame *f, const buffer *b, cell *c, bool writes) 
     if (writes)
         c->thread_writer = f->thread;
     else
-        c->thread_reader = join_threads(c->thread_reader, f->thread);
+        c->thread_reader = join_threads(c->thread_reader, now);
     return flaw;
 }
 
@@ -367,10 +376,12 @@ static void run_store(frame *f, const tir_step *step) {
 
 static void run_threads(frame *f, const tir_step *step) {
     const thread_tag around = f->thread;
+    const uint32_t alike = f->alike;
     const int64_t lower = (int64_t)f->values[step->first], extent = (int64_t)f->values[step->second];
     const uint32_t base = around.thread == THREAD_ALL ? 0 : around.thread;
     if (base + extent * step->threads > THREAD_LIMIT) fail(f, "more threads than a block can have");
     if (step->nest) f->nests++;
+    f->alike = (uint32_t)step->threads;
     for (int64_t i = 0; i < extent; i++) {
         int64_t at = f->options->reverse_lanes ? extent - 1 - i : i;
         f->thread.thread = base + (uint32_t)(at * step->threads);
@@ -382,6 +393,7 @@ static void run_threads(frame *f, const tir_step *step) {
         run_steps(f, step->body);
     }
     f->thread = around;
+    f->alike = alike;
     f->thread.warp = f->warps[base / TIR_WARP];
     if (f->banks && step->nest) tir_banks_end(f->banks);
 }
@@ -564,13 +576,16 @@ static void run_wait(frame *f, uint32_t groups) {
 static void run_steps(frame *f, const tir_step *step) {
     for (; step; step = step->next) {
         const thread_tag around = f->thread;
+        const uint32_t alike = f->alike;
         f->step = step;
         if (step->alone && f->thread.thread == THREAD_ALL) f->thread.thread = 0;
+        if (step->alone) f->alike = 1;
         run_code(f, &step->before);
         switch (step->stmt->kind) {
         case TIR_STORE:
             run_store(f, step);
             f->thread = around;
+            f->alike = alike;
             break;
         case TIR_FOR: run_for(f, step); break;
         case TIR_COLLECTIVE: run_collective(f, step); break;

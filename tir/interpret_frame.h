@@ -73,6 +73,7 @@ typedef struct tir_frame {
     uint64_t lane, lane_runs;                /* run of the vec loop << 32 | iteration; 0: outside. Runs so far */
     tir_thread_tag thread;                   /* now. block 0: the phase has no thread loops */
     bool one_warp;                           /* the block is */
+    uint32_t alike;                          /* threads from that one on that do the same */
     uint32_t blocks;                         /* and barriers of blocks so far: each begins a new one for `thread` */
     uint32_t nests;                          /* thread loops begun so far */
     uint32_t warps[THREAD_LIMIT / TIR_WARP]; /* barriers of each warp so far */

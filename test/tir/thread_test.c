@@ -195,6 +195,9 @@ static const wrong_case wrong_cases[] = {
      KERNEL("for w in 0..2 thread { for l in 0..32 thread { s[w*32 + l] = x[w*32 + l] }\nbarrier\n"
             "for l in 0..32 thread { y[w*32 + l] = s[w*32 + 31 - l] } }\n"),
      NULL},
+    {"all of a warp read what one of it wrote",
+     KERNEL("for w in 0..2 thread { s[w] = x[w]\nlet v: f32 = s[w]\nfor l in 0..32 thread { y[w*32 + l] = v } }\n"),
+     "no barrier after another thread writes"},
     {"warps without their barrier",
      KERNEL("for w in 0..2 thread { for l in 0..32 thread { s[w*32 + l] = x[w*32 + l] }\n"
             "for l in 0..32 thread { y[w*32 + l] = s[w*32 + 31 - l] } }\n"),
