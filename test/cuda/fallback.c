@@ -103,6 +103,44 @@ static void test_refused(void **state) {
 
 #endif
 
+/* On request the log has the source, and what NVRTC said of it. */
+static void write_all(void *user, const char *line) {
+    bool *seen = user;
+    seen[0] = seen[0] || strstr(line, "NVRTC refused this source");
+    seen[1] = seen[1] || strstr(line, "__global__");
+    seen[2] = seen[2] || strstr(line, "was told to refuse this");
+}
+
+static void test_source(void **state) {
+    (void)state;
+    for (int asked = 0; asked < 2; asked++) {
+        bool seen[3] = {false, false, false};
+        dlc_context *context;
+        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+        options.target = "cuda";
+        options.log = write_all;
+        options.log_user = seen;
+        fakes_reset(f);
+        f->nvrtc->refuses = "kernel ";
+        setenv("DLC_DISABLE", "host", 1);
+        if (asked) setenv("DLC_DEBUG", "source", 1);
+        assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
+        dlc_graph *g = three(context);
+        dlc_program *program = NULL;
+        matrix x, z;
+        fill(&x, COLUMNS), describe(&z, ROWS);
+        assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+        assert_int_equal(run(program, &x, &z), DLC_COMPILE_FAILED);
+        unsetenv("DLC_DEBUG");
+        unsetenv("DLC_DISABLE");
+        for (int i = 0; i < 3; i++) assert_int_equal(seen[i], asked);
+        dlc_graph_destroy(g);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+        expect_clean();
+    }
+}
+
 /* Not wanted: an error that says why. */
 static void test_switched_off(void **state) {
     (void)state;
@@ -232,11 +270,11 @@ static void test_no_cpu(void **state) {
     assert_non_null(strstr(o.message, "this build has no cpu target"));
     expect_clean();
 }
-#define TESTS cmocka_unit_test(test_no_cpu), cmocka_unit_test(test_switched_off)
+#define TESTS cmocka_unit_test(test_no_cpu), cmocka_unit_test(test_switched_off), cmocka_unit_test(test_source)
 #else
-#define TESTS                                                                                             \
-    cmocka_unit_test(test_refused), cmocka_unit_test(test_switched_off), cmocka_unit_test(test_failures), \
-        cmocka_unit_test(test_threads)
+#define TESTS                                                                                           \
+    cmocka_unit_test(test_refused), cmocka_unit_test(test_switched_off), cmocka_unit_test(test_source), \
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_threads)
 #endif
 
 int main(void) {
