@@ -592,34 +592,74 @@ static void statement_copy(tir_lowering *l, int s) {
     close_if(l, after);
 }
 
-/* Fold: state components have the free axes first and then axes of their own, walked by serial loops here. */
+/* ---- folds: state components have the free axes first and then axes of their own, walked by loops here */
+
+static tir_stmt *own_loop(tir_lowering *l, const char *name, tir_expr extent) {
+    tir_stmt *loop = tir_lower_append(l, TIR_FOR);
+    loop->for_.lower = tir_index(l->pool, 0);
+    loop->for_.var = tir_loop_variable(l->pool, name, loop->for_.lower, extent);
+    loop->for_.extent = extent;
+    l->cursor = &loop->for_.body;
+    return loop;
+}
+
+static void walk_own_axes(tir_lowering *l, int s, const tir_tensor *tensor, tir_expr *index) {
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    for (int d = tir_stage_of(l, s)->space; d < tensor->rank; d++) {
+        int64_t trips;
+        const bool constant = tir_is_const(l->pool, tensor->extent[d], &trips);
+        tir_stmt *loop = own_loop(l, "s", tensor->extent[d]);
+        if (constant && d + 1 == tensor->rank && !l->vector)
+            loop->for_.loop = TIR_VEC; /* a copy: its points are independent */
+        else if (constant && plan->scope == TIR_SCOPE_REG && plan->has_scope)
+            loop->for_.loop = TIR_UNROLL;
+        index[d] = loop->for_.var;
+    }
+}
+
+/* Threads side by side along the last axis; returns the condition of being a point; 0: all are. */
+static tir_expr share_own_axes(tir_lowering *l, int s, const tir_tensor *tensor, tir_expr *index) {
+    const int64_t threads = tir_plan_of(l, s)->own_threads;
+    int64_t points = 1;
+    for (int d = tir_stage_of(l, s)->space; d < tensor->rank; d++) {
+        int64_t extent = 1;
+        tir_is_const(l->pool, tensor->extent[d], &extent);
+        points *= extent;
+    }
+    tir_expr point = tir_index(l->pool, 0);
+    if (points > threads) {
+        const tir_stmt *turn = own_loop(l, "turn", tir_index(l->pool, (points + threads - 1) / threads));
+        point = tir_mul(l->pool, turn->for_.var, tir_index(l->pool, threads));
+    }
+    tir_stmt *lane = own_loop(l, "lane", tir_index(l->pool, points < threads ? points : threads));
+    lane->for_.loop = TIR_THREAD;
+    point = tir_add(l->pool, point, lane->for_.var);
+    tir_expr rest = point;
+    for (int d = tensor->rank - 1; d > tir_stage_of(l, s)->space; d--) {
+        index[d] = tir_rem(l->pool, rest, tensor->extent[d]);
+        rest = tir_div(l->pool, rest, tensor->extent[d]);
+    }
+    index[tir_stage_of(l, s)->space] = rest;
+    return points > threads && points % threads ? tir_lt(l->pool, point, tir_index(l->pool, points)) : 0;
+}
+
 static void statement_fold(tir_lowering *l, int s, bool init) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
     for (int c = 0; c < stage->count; c++) {
         const tir_tensor *tensor = &l->region->tensors.data[stage->tensor[c]];
-        tir_expr index[DLC_MAX_RANK], value;
+        tir_expr index[DLC_MAX_RANK], value, inside = 0;
         if (tir_lower_state_step(l, s, c) >= 0) continue; /* it is there already */
         tir_expr guard = tir_lower_store_guard(l, s, plan->open, false);
         if (!init) guard = axis_masks(l, s, stage->space, false, guard);
         point_indices(l, s, plan->open, index);
-        tir_stmt **outside = NULL;
-        for (int d = stage->space; d < tensor->rank; d++) {
-            tir_stmt *loop = tir_lower_append(l, TIR_FOR);
-            int64_t trips;
-            bool constant = tir_is_const(l->pool, tensor->extent[d], &trips);
-            if (constant && d + 1 == tensor->rank && !l->vector)
-                loop->for_.loop = TIR_VEC; /* a copy: its points are independent */
-            else if (constant && tir_plan_of(l, s)->scope == TIR_SCOPE_REG && tir_plan_of(l, s)->has_scope)
-                loop->for_.loop = TIR_UNROLL;
-            if (!outside) outside = l->cursor;
-            loop->for_.lower = tir_index(l->pool, 0);
-            loop->for_.var = tir_loop_variable(l->pool, "s", loop->for_.lower, tensor->extent[d]);
-            loop->for_.extent = tensor->extent[d];
-            index[d] = loop->for_.var;
-            l->cursor = &loop->for_.body;
-        }
-        tir_stmt **after = open_if(l, guard, false);
+        tir_stmt **around = l->cursor;
+        if (plan->own_threads && tensor->rank > stage->space)
+            inside = share_own_axes(l, s, tensor, index);
+        else
+            walk_own_axes(l, s, tensor, index);
+        tir_stmt **outside = l->cursor == around ? NULL : &(*around)->next;
+        tir_stmt **after = open_if(l, guard, false), **last = open_if(l, inside, false);
         if (init) {
             value = tir_lower_translate(l, s, stage->initial[c], NULL);
         } else { /* next[c] is a load of a step tensor; its trailing indices are this component's own axes */
@@ -632,6 +672,7 @@ static void statement_fold(tir_lowering *l, int s, bool init) {
             value = translate_load(l, s, &node, at, 0, 0);
         }
         append_store(l, target_buffer(l, s, c, plan->open), stage->tensor[c], index, legal(l, value), false);
+        close_if(l, last);
         close_if(l, after);
         if (outside) l->cursor = outside;
     }

@@ -297,7 +297,30 @@ static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
     *(pad ? &plan->pad : &plan->swizzle) = (int)bytes;
 }
 
+/* thread F state 256 */
+static void apply_state_threads(tir_schedule_state *state, lib_lexer *lexer) {
+    enum { MOST = 1024 };
+    const int stage = tir_find_stage(state, lib_lexer_name(lexer));
+    const tir_stage *s = &state->region->stages.data[stage];
+    lib_lexer_expect(lexer, "state");
+    const int64_t threads = lib_lexer_integer(lexer);
+    if (s->kind != TIR_FOLD) tir_schedule_raise(state, "%s is no fold", s->name);
+    if (threads < 2 || threads > MOST) tir_schedule_raise(state, "a state is set by 2 to %d threads", MOST);
+    for (int c = 0; c < s->count; c++) {
+        const tir_tensor *tensor = &state->region->tensors.data[s->tensor[c]];
+        int64_t extent;
+        for (int d = s->space; d < tensor->rank; d++)
+            if (!tir_is_const(state->region->pool, tensor->extent[d], &extent))
+                tir_schedule_raise(state, "the size of %s is no constant", tensor->name);
+    }
+    state->plan[stage].own_threads = (int)threads;
+}
+
 static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
+    if (kind == TIR_D_THREAD && lexer->kind == LIB_NAME && !strchr(lexer->text, '.')) {
+        apply_state_threads(state, lexer);
+        return;
+    }
     if (lexer->kind != LIB_NAME) tir_schedule_raise(state, "expected stage.axis");
     while (lexer->kind == LIB_NAME) {
         const char *axis;

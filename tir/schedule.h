@@ -39,6 +39,7 @@
  *     vec     D.ji C.j
  *     thread  D.ji C.j                     the iterations are threads of a block; see tir/loop.h
  *     thread  D.il alike 4                 each iteration is run by so many neighbouring threads, which have equal values in registers
+ *     thread  F state 256                  what fold F's state has of axes of its own is set by so many threads of a block
  *     unroll  D.ii
  *     par     D.jo D.io
  *     clip    O.kh                         a reduction axis ends where the predicate does; of a map: cut where guards change

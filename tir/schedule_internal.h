@@ -55,6 +55,7 @@ typedef struct tir_stage_plan {
     tir_scope scope;  /* of the scratch of an attached stage */
     bool in_output;   /* no scratch: in the memory of the output that its root computes */
     bool in_state;    /* no scratch: a step in the place of the state whose next value it is */
+    int own_threads;  /* of a fold: that set the state along its own axes; 0: whoever runs the fold */
     int pad, swizzle; /* of shared scratch: bytes between rows, bytes of swizzled rows; 0: none */
     int group;        /* of the pipeline that it is a copy of, from 1; 0: none */
     bool non_temporal;

@@ -234,6 +234,8 @@ static const struct {
     {"loopz:", "sections are called", NULL},
     {"par sc.i 4", "not expected here", NULL},
     {"store sm attic", "is not a storage", NULL},
+    {"thread sm state 256", "sm is no fold", NULL},
+    {"thread s state 2048", "by 2 to 1024 threads", RUNNING},
     {"vec sc.j\n layout x (j/4, i, j%4)", "cannot follow loop directives", NULL},
     {"layout x (j/4, i, j%4)", "copy", NULL},
     {"layout sc (j/4, i, j%4)", "is an output", NULL},
