@@ -18,6 +18,8 @@ enum { BATCH = 16, HASHES = 1 << 15 };
 typedef struct source {
     char *text; /* functions k<number>_p0, ... */
     int phases;
+    int64_t
+        shared; /* bytes of shared memory, the most of a phase; a launch asks for them, the assembler does not know */
 } source;
 
 static source *sources;
@@ -43,7 +45,10 @@ void sources_add(lib_arena *arena, const tir_kernel *kernel) {
     if (count == capacity) sources = realloc(sources, (size_t)(capacity = 2 * capacity + 64) * sizeof *sources);
     lib_text_init(&text, arena);
     cuda_emit(kernel, count, &text);
-    sources[count++] = (source){strdup(text.data), (int)kernel->phases.count};
+    source *added = &sources[count++];
+    *added = (source){.text = strdup(text.data), .phases = (int)kernel->phases.count};
+    for (int p = 0; p < added->phases; p++)
+        if (cuda_phase_shared(kernel, p) > added->shared) added->shared = cuda_phase_shared(kernel, p);
 }
 
 typedef struct compilation {
@@ -60,7 +65,7 @@ static void read_usage(compilation *c, const cuda_code *code, int number) {
         if (!cuda_find_usage(code->log, name, &usage)) continue;
         c->functions++;
         if (usage.registers > c->registers) c->registers = usage.registers;
-        if (usage.shared > c->shared) c->shared = usage.shared;
+        if (sources[number].shared > c->shared) c->shared = sources[number].shared;
         /* mathematical functions of doubles are calls, which save registers */
         if (usage.spill_stores == 0 || strstr(sources[number].text, "double")) continue;
         c->spills++;
