@@ -173,7 +173,8 @@ static void prepare(cuda_rules *r, const char *root) {
     for (uint32_t i = 0; i < r->sums.count; i++)
         if (strcmp(r->sums.data[i], root) == 0) return;
     if (cuda_is_done(r, root) || cuda_prepare_reduction(r, root) || cuda_prepare_rows(r, root)) return;
-    if (!cuda_prepare_scan(r, root) && !cuda_prepare_scatter(r, root) && !cuda_prepare_transposition(r, root))
+    if (!cuda_prepare_scan(r, root) && !cuda_prepare_state(r, root) && !cuda_prepare_scatter(r, root) &&
+        !cuda_prepare_transposition(r, root))
         cuda_prepare_points(r, root);
 }
 
@@ -235,6 +236,7 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
     for (uint32_t g = 0; g < r.rows.count; g++) cuda_schedule_rows(&r, &r.rows.data[g]);
     for (uint32_t g = 0; g < r.columns.count; g++) cuda_schedule_columns(&r, &r.columns.data[g]);
     for (uint32_t n = 0; n < r.scans.count; n++) cuda_schedule_scan(&r, &r.scans.data[n]);
+    for (uint32_t n = 0; n < r.states.count; n++) cuda_schedule_state(&r, r.states.data[n]);
     for (uint32_t n = 0; n < r.scatters.count; n++) cuda_schedule_scatter(&r, &r.scatters.data[n]);
     for (uint32_t t = 0; t < r.transpositions.count; t++) cuda_schedule_transposition(&r, &r.transpositions.data[t]);
     for (uint32_t n = 0; n < r.roots.count; n++)

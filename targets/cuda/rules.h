@@ -140,7 +140,8 @@ typedef struct cuda_rules {
     lib_vec(cuda_transposition) transpositions;
     lib_vec(cuda_scan) scans;
     lib_vec(cuda_scatter) scatters;
-    lib_vec(const char *) done; /* stages that are scheduled, by name: rewrites renumber them */
+    lib_vec(const char *) states; /* folds (rules_state.c) */
+    lib_vec(const char *) done;   /* stages that are scheduled, by name: rewrites renumber them */
 } cuda_rules;
 
 static inline int64_t cuda_ceil_div(int64_t n, int64_t d) {
@@ -218,6 +219,8 @@ void cuda_schedule_window(cuda_rules *r, const cuda_window *window);
 void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *group);
 bool cuda_prepare_scan(cuda_rules *r, const char *root);
 void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan);
+bool cuda_prepare_state(cuda_rules *r, const char *root);
+void cuda_schedule_state(cuda_rules *r, const char *fold);
 bool cuda_prepare_scatter(cuda_rules *r, const char *root);
 void cuda_schedule_scatter(cuda_rules *r, const cuda_scatter *scatter);
 bool cuda_prepare_transposition(cuda_rules *r, const char *root);

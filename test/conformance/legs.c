@@ -344,7 +344,9 @@ static void run_blocks(void *prepared, lib_arena *arena, void *const *inputs, vo
                       &(tir_interpret_options){.check = true, .stored_once = stores_once(p->region), .banks = &banks},
                       arena->allocator, &error) != DLC_OK)
         lib_raise_error(arena->scope, &error);
-    if (banks.conflicts > banks.chosen)
+    const bool both_ways =
+        strstr(p->schedule, " state ") != NULL; /* a fold over matrices, read along rows and columns */
+    if (banks.conflicts > banks.chosen && !both_ways)
         lib_raise(arena->scope, DLC_INTERNAL,
                   "%lld of %lld accesses to shared memory meet in a bank, most in %s; schedule:\n%s",
                   (long long)(banks.conflicts - banks.chosen), (long long)banks.accesses, banks.worst, p->schedule);
@@ -729,7 +731,7 @@ void test_legs_close(void) {
     if (cuda_kernels)
         printf(
             "cuda: %d kernels interpreted, %d times; %lld accesses of warps to shared memory, %lld conflicts of banks "
-            "where data choose the place, none elsewhere\n",
+            "where data choose the place or a fold reads both ways, none elsewhere\n",
             cuda_kernels, cuda_runs, (long long)cuda_banks.accesses, (long long)cuda_banks.conflicts);
     if (gpu.device) {
         printf("%s: %d kernels bit for bit, %d within bounds\n", gpu.machine.name, gpu.exact, gpu.inexact);

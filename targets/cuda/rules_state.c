@@ -1,0 +1,166 @@
+/* Folds whose state has axes of its own (factorisations, recurrences over matrices): a block for each, step after step. The threads of the
+ * block share the points of each step, which lie in shared memory while there is room, and of the state. */
+#include "targets/cuda/rules.h"
+
+enum { MOST_THREADS = 256 };
+
+static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
+    return &r->region->stages.data[cuda_stage_named(r, name)];
+}
+
+/* Points of the widest component along its own axes; -1: not all are known. */
+static int64_t own_points(const cuda_rules *r, const tir_stage *fold) {
+    int64_t most = 1;
+    for (int c = 0; c < fold->count; c++) {
+        const tir_tensor *state = &r->region->tensors.data[fold->tensor[c]];
+        int64_t points = 1, extent;
+        for (int d = fold->space; d < state->rank; d++)
+            if (!tir_is_const(r->region->pool, state->extent[d], &extent) ||
+                __builtin_mul_overflow(points, extent, &points))
+                return -1;
+        if (points > most) most = points;
+    }
+    return most;
+}
+
+/* ---- which axis of a step is time */
+
+typedef struct time_axes {
+    cuda_rules *r;
+    int fold;
+    int axis[]; /* by stage; -1: none, or not known */
+} time_axes;
+
+/* The axis of the step that its tensor has at the dimension where the load has the reader's time. */
+static bool follow(time_axes *t, tir_expr load, tir_expr time) {
+    const tir_pool *pool = t->r->region->pool;
+    const tir_tensor *tensor = &t->r->region->tensors.data[tir_get(pool, load)->bits];
+    if (tensor->stage < 0 || t->r->region->stages.data[tensor->stage].fold != t->fold || t->axis[tensor->stage] >= 0)
+        return false;
+    for (int d = 0; d < tensor->rank; d++)
+        if (tir_operand(pool, load, d) == time) {
+            t->axis[tensor->stage] = d;
+            return true;
+        }
+    return false;
+}
+
+static time_axes *find_time(cuda_rules *r, int fold) {
+    const int count = (int)r->region->stages.count;
+    const tir_stage *f = &r->region->stages.data[fold];
+    time_axes *t = lib_arena_take(r->arena, sizeof *t + (size_t)count * sizeof(int));
+    t->r = r, t->fold = fold;
+    for (int s = 0; s < count; s++) t->axis[s] = -1;
+    for (int c = 0; c < f->count; c++) follow(t, f->value[c], f->axis[f->space].var);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int s = 0; s < count; s++) {
+            const tir_stage *step = &r->region->stages.data[s];
+            tir_access access[CUDA_ACCESSES];
+            if (step->removed || step->fold != fold || t->axis[s] < 0) continue;
+            const int loads = tir_accesses(r->region, s, access, CUDA_ACCESSES);
+            for (int i = 0; i < loads; i++) changed = follow(t, access[i].load, step->axis[t->axis[s]].var) || changed;
+        }
+    }
+    return t;
+}
+
+static bool is_free(const tir_stage *fold, const char *name) {
+    for (int a = 0; a < fold->space; a++)
+        if (strcmp(fold->axis[a].name, name) == 0) return true;
+    return false;
+}
+
+/* ---- the rule */
+
+bool cuda_prepare_state(cuda_rules *r, const char *name) {
+    enum {
+        LEAST = 4 /* points of a step */,
+        FILLING = 1024 /* folds on a multiprocessor that keep it busy with a thread each */
+    };
+    const int s = cuda_stage_named(r, name);
+    const tir_stage *fold = &r->region->stages.data[s];
+    if (fold->kind != TIR_FOLD || own_points(r, fold) < LEAST) return false;
+    int64_t folds = 1;
+    for (int a = 0; a <= fold->space; a++) {
+        const int64_t extent = cuda_extent(r, &fold->axis[a]);
+        if (extent < 1) return false;
+        if (a < fold->space && __builtin_mul_overflow(folds, extent, &folds)) return false;
+    }
+    if (folds >= FILLING * (int64_t)r->machine->multiprocessors) return false;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *step = &r->region->stages.data[q];
+        if (step->removed || step->fold != s) continue;
+        if (step->kind != TIR_MAP && step->kind != TIR_REDUCE) return false;
+        for (int a = 0; a < step->space + step->reduce; a++)
+            if (cuda_extent(r, &step->axis[a]) < 1) return false;
+    }
+    cuda_mark_done(r, name);
+    lib_vec_push(r->arena, &r->states, name);
+    return true;
+}
+
+/* Threads along what a step has of axes of its own; returns its bytes there. */
+static int64_t schedule_step(cuda_rules *r, const tir_stage *fold, const tir_stage *step, int time, int64_t threads) {
+    const char *run = NULL;
+    int64_t points = 1;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    lib_text_add(&order, "");
+    for (int a = 0; a < step->space; a++)
+        if (a == time || is_free(fold, step->axis[a].name)) lib_text_format(&order, " %s", step->axis[a].name);
+    int own = 0, axis[TIR_MAX_AXES];
+    for (int a = 0; a < step->space; a++)
+        if (a != time && !is_free(fold, step->axis[a].name)) axis[own++] = a;
+    for (int i = 0; i < own; i++) points *= cuda_extent(r, &step->axis[axis[i]]);
+    const bool last = own > 0 && axis[own - 1] == axis[0] + own - 1; /* neighbours fuse */
+    if (points > 1 && last) {
+        run = step->axis[axis[own - 1]].name;
+        for (int i = own - 1; i > 0; i--) {
+            const char *fused = lib_arena_format(r->arena, "own%d", i);
+            tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> %s", step->name, step->axis[axis[i - 1]].name,
+                             step->name, run, fused);
+            run = fused;
+        }
+        if (points > threads) {
+            tir_schedule_add(r->schedule, "split %s.%s %lld -> turn lane mask", step->name, run, (long long)threads);
+            run = "lane";
+            lib_text_add(&order, " turn");
+        }
+        lib_text_format(&order, " %s", run);
+        for (int a = step->space; a < step->space + step->reduce; a++)
+            lib_text_format(&order, " %s", step->axis[a].name);
+        tir_schedule_add(r->schedule, "order %s:%s", step->name, order.data);
+        tir_schedule_add(r->schedule, "thread %s.%s", step->name, run);
+    }
+    int64_t bytes = 0;
+    for (int c = 0; c < step->count; c++)
+        bytes += points * (int64_t)lib_dtype_size(r->region->tensors.data[step->tensor[c]].dtype);
+    return bytes;
+}
+
+static void store(cuda_rules *r, const char *name, int64_t bytes, int64_t *room) {
+    const bool fits = bytes <= *room;
+    if (fits) *room -= bytes;
+    tir_schedule_add(r->schedule, "store %s %s", name, fits ? "shared" : "local");
+}
+
+void cuda_schedule_state(cuda_rules *r, const char *name) {
+    enum { ROOM = 40 << 10 };
+    const int s = cuda_stage_named(r, name);
+    const tir_stage *fold = stage_named(r, name);
+    const time_axes *time = find_time(r, s);
+    const int64_t points = own_points(r, fold);
+    const int64_t threads = cuda_least(cuda_power_above(points), MOST_THREADS);
+    int64_t room = ROOM, bytes = 0;
+    for (int a = 0; a < fold->space; a++) tir_schedule_add(r->schedule, "par %s.%s", name, fold->axis[a].name);
+    tir_schedule_add(r->schedule, "thread %s state %lld", name, (long long)threads);
+    for (int c = 0; c < fold->count; c++)
+        bytes += points * (int64_t)lib_dtype_size(r->region->tensors.data[fold->tensor[c]].dtype);
+    store(r, name, bytes, &room);
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *step = &r->region->stages.data[q];
+        if (step->removed || step->fold != s) continue;
+        store(r, step->name, schedule_step(r, fold, step, time->axis[q], threads), &room);
+    }
+}
