@@ -401,8 +401,9 @@ static bool launches_only(const jit_step *step) {
         if (own->kind != JIT_STEP_COPY) return false;
         const jit_place *from = &own->inputs->place, *to = &own->outputs->place;
         bool carry = from->kind == JIT_PLACE_OUTPUT && from->number < loop->carries && !from->offset;
-        if (!carry || to->kind != JIT_PLACE_OUTPUT || to->number != loop->carries + loop->row_of[from->number])
-            return false;
+        const int row =
+            carry ? loop->row_of[from->number] : -1; /* none: a copy that moves something, to another carry */
+        if (row < 0 || to->kind != JIT_PLACE_OUTPUT || to->number != loop->carries + row) return false;
     }
     return phases > 0 && loop->length <= MOST / phases;
 }
