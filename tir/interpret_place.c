@@ -57,7 +57,7 @@ static void place_argument(frame *f, uint32_t id) {
     b->space = mine;
     for (uint32_t k = FIRST_ARGUMENT_SPACE; k < mine; k++) {
         space *s = &f->spaces.data[k], *m = &f->spaces.data[mine];
-        if (s->low >= m->low + m->bytes || m->low >= s->low + s->bytes) continue;
+        if (!s->bytes || !m->bytes || s->low >= m->low + m->bytes || m->low >= s->low + s->bytes) continue;
         int64_t unit = greatest_divisor(s->low - m->low, greatest_divisor(s->unit, m->unit));
         char *end = s->low + s->bytes > m->low + m->bytes ? s->low + s->bytes : m->low + m->bytes;
         if (s->low < m->low) m->low = s->low;
