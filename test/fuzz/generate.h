@@ -441,8 +441,8 @@ static inline void gen_head(gen *g) {
     gen_pick_dim(g, &n, 1);
     gen_set_dim(&n, 0, g->size[0]);
     strcpy(n.text[0], "n");
-    gen_declare(g, &n);
-    if (gen_one_in(g, 2)) g->line[g->lines++] = strdup("symbol n in 0..4096 varies");
+    g->symbol[0] = gen_declare(g, &n) >= 0;
+    if (g->symbol[0] && gen_one_in(g, 2)) g->line[g->lines++] = strdup("symbol n in 0..4096 varies");
 }
 
 /* Values that nothing uses, and some others. */
