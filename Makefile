@@ -351,7 +351,7 @@ libfuzzer:
 	    "CLANG=... names another clang with libFuzzer." >&2; exit 1; }
 	@$(MAKE) MODE=libfuzzer CC='$(CLANG)' T=$(T) libfuzzer-run
 libfuzzer-run: $(libfuzzer_bins)
-	@test/libfuzzer/run $(OUT)/libfuzzer $(T) $^
+	@test/libfuzzer/run $(OUT)/libfuzzer $(T) $(GEN)/operators.md $^
 
 # Golden tests rewrite what they expect. Review the difference like code.
 bless: $(filter $(OUT)/test/golden/%,$(test_bins))

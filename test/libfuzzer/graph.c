@@ -1,9 +1,156 @@
-/* Text of a graph: parsed, compiled for the interpreter and bound, all within a small budget. Nothing is run. */
+/* Text of a graph: parsed, printed, compiled for the interpreter and bound, all within a small budget; a graph that is small
+ * is run, too, on inputs of all kinds of bytes. A line `# n=5` ahead gives sizes of symbols; others are 3. */
+#include "graph/build.h"
+
 #include <dlc/dlc.h>
 
+#include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
 
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { INPUTS = 16, ELEMENTS = 2048, SYMBOL = 3, RUN_MS = 500 };
+
+static volatile int cancel;
+
+/* A loop that never ends is cancelled. Processor time, so that a busy machine changes nothing. */
+static void ring(int number) {
+    (void)number;
+    cancel = 1;
+}
+
+static void set_timer(int milliseconds) {
+    const struct itimerval timer = {.it_value = {milliseconds / 1000, milliseconds % 1000 * 1000}};
+    setitimer(ITIMER_PROF, &timer, NULL);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    (void)argc, (void)argv;
+    struct sigaction action = {.sa_handler = ring, .sa_flags = SA_RESTART};
+    return sigaction(SIGPROF, &action, NULL);
+}
+
+/* ---- inputs: their shapes as the graph says them */
+
+typedef struct operand {
+    DLTensor tensor;
+    int64_t shape[DLC_MAX_RANK];
+    int rank;
+} operand;
+
+typedef struct operands {
+    operand list[INPUTS];
+    int count;
+    bool small; /* every value of the graph, and there are as many inputs as there is room for */
+} operands;
+
+static bool describe(const graph *g, graph_id value, operand *o) {
+    const graph_shape *shape = graph_shape_of(g, value);
+    int64_t elements = 1;
+    o->rank = shape->rank;
+    for (int d = 0; d < shape->rank; d++) {
+        if (!tir_is_const(g->pool, shape->dim[d], &o->shape[d])) o->shape[d] = SYMBOL; /* of a size that a run counts */
+        if (o->shape[d] > ELEMENTS || (elements *= o->shape[d]) > ELEMENTS) return false;
+    }
+    o->tensor = (DLTensor){
+        .device = {kDLCPU, 0}, .ndim = shape->rank, .dtype = lib_dtype_to_dlpack(shape->dtype), .shape = o->shape};
+    return true;
+}
+
+/* The value behind `NAME=` in a first line that is a comment. */
+static int64_t size_of(const char *text, const char *end, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = text; at + length + 1 < end && *at != '\n'; at++)
+        if (*text == '#' && memcmp(at, name, length) == 0 && at[length] == '=') return atoi(at + length + 1) & 63;
+    return SYMBOL;
+}
+
+static bool is_input(const graph *g, tir_expr symbol) {
+    bool found = false;
+    for (uint32_t i = 0; i < g->inputs.count; i++) {
+        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
+        for (int d = 0; d < shape->rank; d++) found |= tir_uses(g->pool, shape->dim[d], symbol);
+    }
+    return found;
+}
+
+static void read_operands(const char *text, size_t size, operands *all) {
+    lib_arena arena;
+    lib_scope scope;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    memset(all, 0, sizeof *all);
+    if (LIB_ENTER(&scope)) {
+        lib_lexer lexer;
+        lib_lexer_init(&lexer, &arena, "graph", text, size);
+        graph *g = graph_parse(&arena, &lexer);
+        int64_t *sizes = LIB_NEW_ARRAY(&arena, int64_t, g->symbols.count + 1);
+        for (uint32_t i = 0; i < g->symbols.count; i++)
+            sizes[i] =
+                is_input(g, g->symbols.data[i].var) ? size_of(text, text + size, g->symbols.data[i].name) : INT64_MIN;
+        g = graph_bind(&arena, g, sizes);
+        operand ignored;
+        bool small = g->inputs.count <= INPUTS && g->outputs.count <= INPUTS;
+        for (uint32_t v = 1; v < g->values.count && small; v++) small = describe(g, (graph_id)v, &ignored);
+        for (uint32_t i = 0; i < g->inputs.count && small; i++) describe(g, g->inputs.data[i], &all->list[i]);
+        all->count = (int)g->inputs.count;
+        all->small = small;
+    }
+    lib_arena_free(&arena);
+}
+
+/* Small numbers of every type, and bytes of the text; from BYTES on bytes that are 0 or 1, for bools. */
+enum { BYTES = ELEMENTS * 8 };
+static char *fill(const char *text, size_t size) {
+    char *bytes = malloc(BYTES + ELEMENTS);
+    if (!bytes) return NULL;
+    for (size_t i = 0; i < BYTES; i++) bytes[i] = i % 16 >= 8 ? text[i % size] : i % 8 ? 0 : (char)(i / 16 % 4);
+    for (size_t i = 0; i < ELEMENTS; i++) bytes[BYTES + i] = text[i % size] & 1;
+    return bytes;
+}
+
+static void run(dlc_program *program, operands *all, const char *text, size_t size) {
+    const DLTensor *inputs[INPUTS];
+    dlc_output_slot slots[INPUTS];
+    int outputs = dlc_program_output_count(program);
+    dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+    char *bytes = fill(text, size);
+    if (!bytes || outputs > INPUTS || all->count != dlc_program_input_count(program)) {
+        free(bytes);
+        return;
+    }
+    memset(slots, 0, sizeof slots);
+    for (int i = 0; i < all->count; i++) {
+        all->list[i].tensor.data = all->list[i].tensor.dtype.code == kDLBool ? bytes + BYTES : bytes;
+        all->list[i].tensor.shape = all->list[i].shape;
+        inputs[i] = &all->list[i].tensor;
+    }
+    options.cancel = &cancel;
+    cancel = 0;
+    set_timer(RUN_MS);
+    if (dlc_run(program, &options, inputs, all->count, slots, outputs) == DLC_OK)
+        for (int i = 0; i < outputs; i++) slots[i].managed->deleter(slots[i].managed);
+    set_timer(0);
+    free(bytes);
+}
+
+static void compile(dlc_context *context, dlc_graph *graph, const char *text, size_t size) {
+    operands all;
+    const int64_t *shapes[INPUTS];
+    int ranks[INPUTS];
+    dlc_program *program;
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    options.budget_ms = 200;
+    options.budget_bytes = 64 << 20;
+    if (dlc_compile(context, graph, &options, &program) != DLC_OK) return;
+    read_operands(text, size, &all);
+    for (int i = 0; i < all.count && i < INPUTS; i++) shapes[i] = all.list[i].shape, ranks[i] = all.list[i].rank;
+    if (all.small && dlc_prepare(program, shapes, ranks, all.count) == DLC_OK) run(program, &all, text, size);
+    dlc_program_destroy(program);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
@@ -14,14 +161,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (dlc_graph_parse(context, (const char *)data, size, &graph) == DLC_OK) {
         char *text;
         if (dlc_graph_print(graph, &text) == DLC_OK) dlc_text_free(context, text);
-        dlc_compile_options compile = DLC_COMPILE_OPTIONS_INIT;
-        compile.budget_ms = 200;
-        compile.budget_bytes = 64 << 20;
-        dlc_program *program;
-        if (dlc_compile(context, graph, &compile, &program) == DLC_OK) {
-            dlc_prepare(program, NULL, NULL, 0); /* refused where the graph has inputs */
-            dlc_program_destroy(program);
-        }
+        compile(context, graph, (const char *)data, size);
         dlc_graph_destroy(graph);
     }
     dlc_context_destroy(context);
