@@ -153,7 +153,7 @@ void jit_device_constants_free(dlc_program *program) {
 typedef jit_device_running running;
 
 static bool is_cancelled(const running *run) {
-    return run->cancel && *run->cancel;
+    return lib_is_raised(run->cancel);
 }
 
 static char *pointer_of(const running *run, const jit_tensor *tensor) {

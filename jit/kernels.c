@@ -29,7 +29,7 @@ typedef struct module_job {
 
 bool jit_limits_reached(const jit_limits *limits, lib_error *error) {
     dlc_program *program = limits->program;
-    if ((program->options.cancel && *program->options.cancel) || atomic_load(&program->closing)) {
+    if (lib_is_raised(program->options.cancel) || atomic_load(&program->closing)) {
         lib_fail(error, DLC_CANCELLED, "compilation was cancelled");
         return true;
     }

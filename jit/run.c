@@ -96,7 +96,7 @@ static dlc_status run_steps(running *run) {
         }
         if (status != DLC_OK) return status;
         if (run->error->status != DLC_OK) return run->error->status; /* the interpreter reports so */
-        if (run->cancel && *run->cancel) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
+        if (lib_is_raised(run->cancel)) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
     }
     return DLC_OK;
 }

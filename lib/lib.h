@@ -409,6 +409,11 @@ bool lib_run_phases(lib_pool *pool, lib_parallel_for parallel_for, void *paralle
 /* false: a single unit in every phase, which gives others nothing to do. */
 bool lib_is_worth_sharing(int64_t phases, const lib_phase *phase);
 
+/* A flag of the host's, which any thread may raise. NULL: nobody does. */
+static inline bool lib_is_raised(const volatile int *flag) {
+    return flag && __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
+}
+
 /* A plain mutex and condition (pthread), so that only thread.c and pool.c know pthreads. */
 typedef struct lib_mutex {
     _Alignas(16) unsigned char storage[64];

@@ -137,10 +137,6 @@ static int64_t phase_grain(const lib_phase *phase) {
     return phase->grain > 1 ? phase->grain : 1;
 }
 
-static bool is_cancelled(const volatile int *cancel) {
-    return cancel && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0;
-}
-
 /* First unit of the share of ticket i. */
 static int64_t share_begin(int64_t units, int i, int participants) {
     return (units * i + participants - 1) / participants;
@@ -155,7 +151,7 @@ static void open_next_phase(run *r) {
     gate *g = r->gate; /* *r may be gone, or be another run, once it has ended */
     do r->current++;
     while (r->current < r->request.phases && r->request.phase[r->current].tasks <= 0);
-    bool skip = r->current < r->request.phases && is_cancelled(r->request.cancel);
+    bool skip = r->current < r->request.phases && lib_is_raised(r->request.cancel);
     if (skip) atomic_store_explicit(&r->skipped, true, memory_order_relaxed);
     if (skip || r->current == r->request.phases) {
         atomic_store_explicit(&r->ended, true, memory_order_release);
@@ -179,7 +175,7 @@ static void open_next_phase(run *r) {
 
 /* Runs one unit of ticket i, which the caller holds. false: skipped, because the run is cancelled. */
 static bool run_unit(run *r, int64_t unit, int i, int participants, int slot) {
-    if (is_cancelled(r->request.cancel)) {
+    if (lib_is_raised(r->request.cancel)) {
         atomic_store_explicit(&r->skipped, true, memory_order_relaxed);
         return false;
     }
@@ -372,7 +368,7 @@ static bool run_alone(const run_request *request) {
         const lib_phase *phase = &request->phase[p];
         int64_t tasks = phase->tasks, step = request->cancel || phase->backwards ? phase_grain(phase) : tasks;
         for (int64_t done = 0, count; done < tasks; done += count) {
-            if (is_cancelled(request->cancel)) return false;
+            if (lib_is_raised(request->cancel)) return false;
             count = tasks - done < step ? tasks - done : step;
             int64_t begin = phase->backwards ? tasks - done - count : done;
             request->body(request->user, p, begin, begin + count, 0);

@@ -423,7 +423,7 @@ static void run_loop(frame *f, const tir_step *step) {
     const bool vec = step->stmt->for_.loop == TIR_VEC, reverse = vec && f->options->reverse_lanes;
     const bool outermost = vec && f->options->check && f->lane == 0 && extent > 1 && extent < (int64_t)LANE_MANY;
     uint64_t run = outermost ? ++f->lane_runs << 32 : 0;
-    if (f->options->cancel && *f->options->cancel)
+    if (lib_is_raised(f->options->cancel))
         lib_raise(f->arena->scope, DLC_CANCELLED, "kernel %s: cancelled", f->kernel->name);
     for (int64_t i = 0; i < extent; i++) {
         int64_t at = reverse ? extent - 1 - i : i;
@@ -678,7 +678,7 @@ static void run_phase(frame *f, int number, int64_t iteration, int64_t begin, in
     if (phase->iteration) f->values[phase->iteration] = (uint64_t)iteration;
     run_code(f, &phase->iteration_bound);
     for (int64_t i = begin; i < end; i++) {
-        if (f->options->cancel && *f->options->cancel)
+        if (lib_is_raised(f->options->cancel))
             lib_raise(f->arena->scope, DLC_CANCELLED, "kernel %s: cancelled", f->kernel->name);
         run_task(f, phase, f->options->reverse_tasks ? end - 1 - (i - begin) : i);
     }

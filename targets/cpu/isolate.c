@@ -158,7 +158,7 @@ typedef struct exchange {
 static bool wait_for(exchange *x, short events) {
     for (;;) {
         uint64_t now = lib_time_ns();
-        x->cancelled = x->budget && x->budget->cancel && *x->budget->cancel;
+        x->cancelled = x->budget && lib_is_raised(x->budget->cancel);
         x->timed_out = now >= x->deadline_ns;
         if (x->cancelled || x->timed_out) return false;
         uint64_t left = (x->deadline_ns - now) / 1000000 + 1;

@@ -53,9 +53,9 @@ static void meet(void *user, const char *stage, int done, int total) {
     assert_int_equal(pthread_create(&p->thread, NULL, wait_for_kernel, p), 0);
     while (statistics(p->context).kernel_hits == hits) usleep(1000); /* it has found ours */
     if (p->give_up) {
-        p->cancel_builder = 1;
+        __atomic_store_n(&p->cancel_builder, 1, __ATOMIC_RELAXED);
     } else {
-        p->cancel_waiter = 1;
+        __atomic_store_n(&p->cancel_waiter, 1, __ATOMIC_RELAXED);
         pthread_join(p->thread, NULL); /* while this build goes on */
     }
 }
