@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { ACTIONS = 150 };
+enum { ACTIONS = 60 };
 #else
 enum { ACTIONS = 1000 };
 #endif

@@ -258,6 +258,139 @@ static void test_closed_streams(void **state) {
     }
 }
 
+/* ---- the helper's side of the connection: what it makes of requests, good and bad; it ends when the connection does */
+
+typedef struct peer {
+    int connection;
+    pid_t process;
+} peer;
+
+static peer start_peer(void) {
+    int pair[2];
+    peer p = {-1, 0};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) fail_msg("no sockets");
+    unsetenv("DLC_TEST_FAULT");
+    p.process = fork();
+    if (p.process == 0) {
+        dup2(pair[1], CPU_CONNECTION);
+        execl(self, self, "--compile", (char *)NULL);
+        _exit(99);
+    }
+    close(pair[1]);
+    p.connection = pair[0];
+    return p;
+}
+
+/* The exit status. */
+static int end_peer(peer *p) {
+    int status;
+    close(p->connection);
+    assert_int_equal(waitpid(p->process, &status, 0), p->process);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void say(const peer *p, const void *bytes, size_t size) {
+    assert_int_equal(send(p->connection, bytes, size, MSG_NOSIGNAL), (ssize_t)size);
+}
+
+static void request(const peer *p, cpu_request_kind kind, int kernels, uint64_t memory, const void *bytes,
+                    size_t size) {
+    cpu_request r = {
+        .magic = CPU_REQUEST_MAGIC, .size = size, .kind = (int32_t)kind, .kernels = kernels, .memory = memory};
+    say(p, &r, sizeof r);
+    say(p, bytes, size);
+}
+
+/* The reply's bytes, with a 0 behind; the caller frees them. */
+static char *reply(const peer *p, int expected, size_t *size) {
+    cpu_reply r;
+    assert_int_equal(recv(p->connection, &r, sizeof r, MSG_WAITALL), (ssize_t)sizeof r);
+    assert_true(r.magic == CPU_REQUEST_MAGIC);
+    char *bytes = calloc(1, (size_t)r.size + 1);
+    assert_non_null(bytes);
+    if (r.size) assert_int_equal(recv(p->connection, bytes, (size_t)r.size, MSG_WAITALL), (ssize_t)r.size);
+    if (r.status != expected) fail_msg("status %d, not %d: %s", r.status, expected, bytes);
+    *size = (size_t)r.size;
+    return bytes;
+}
+
+static bool is_silent(const peer *p) {
+    char byte;
+    return recv(p->connection, &byte, 1, 0) <= 0;
+}
+
+static void greet_peer(const fixture *f, const peer *p, const char *build) {
+    char bytes[sizeof(cpu_hello) + 200];
+    cpu_hello hello;
+    size_t id = strlen(build) + 1;
+    memset(&hello, 0, sizeof hello);
+    hello.features = f->device->features;
+    hello.machine = f->device->machine;
+    memcpy(hello.cpu, f->device->cpu, sizeof hello.cpu);
+    memcpy(hello.attributes, f->device->attributes, sizeof hello.attributes);
+    memcpy(hello.triple, f->device->triple, sizeof hello.triple);
+    memcpy(bytes, build, id);
+    memcpy(bytes + id, &hello, sizeof hello);
+    request(p, CPU_REQUEST_HELLO, 0, 0, bytes, id + sizeof hello);
+}
+
+static void test_protocol(void **state) {
+    (void)state;
+    fixture f;
+    size_t size;
+    open_device(&f, false, NULL);
+    peer p = start_peer();
+    greet_peer(&f, &p, lib_build_id);
+    free(reply(&p, DLC_OK, &size));
+    for (int round = 0; round < 2; round++) { /* a refused request changes nothing */
+        request(&p, CPU_REQUEST_OBJECT, 1, 0, KERNEL, sizeof KERNEL - 1);
+        char *object = reply(&p, DLC_OK, &size);
+        target_object here;
+        assert_int_equal(target_cpu.compile(f.device, NULL, 1, &f.kernel, &here, &f.error), DLC_OK);
+        assert_int_equal(size, here.size);
+        assert_memory_equal(object, here.bytes, size);
+        target_cpu.release_object(f.device, &here);
+        free(object);
+        request(&p, CPU_REQUEST_OBJECT, 1, 0, "kernel k(", 9);
+        char *message = reply(&p, DLC_PARSE_ERROR, &size);
+        assert_non_null(strstr(message, "<request>"));
+        free(message);
+        request(&p, CPU_REQUEST_OBJECT, 2, 0, KERNEL, sizeof KERNEL - 1); /* one of two is there */
+        free(reply(&p, DLC_PARSE_ERROR, &size));
+    }
+    request(&p, CPU_REQUEST_OBJECT, 1, (uint64_t)1 << 30, KERNEL, sizeof KERNEL - 1);
+    free(reply(&p, DLC_OK, &size));
+    request(&p, CPU_REQUEST_DUMP, 1, 0, KERNEL, sizeof KERNEL - 1);
+    char *text = reply(&p, DLC_OK, &size);
+    assert_non_null(strstr(text, "define "));
+    free(text);
+    assert_int_equal(end_peer(&p), 0);
+
+    p = start_peer(); /* of another build */
+    greet_peer(&f, &p, "0000");
+    text = reply(&p, DLC_INVALID_ARGUMENT, &size);
+    assert_non_null(strstr(text, "another build"));
+    free(text);
+    assert_true(is_silent(&p));
+    assert_int_equal(end_peer(&p), 0);
+
+    const cpu_request wrong[] = {{.magic = 1, .size = 0},
+                                 {.magic = CPU_REQUEST_MAGIC, .size = UINT64_C(1) << 60},
+                                 {.magic = CPU_REQUEST_MAGIC, .kind = CPU_REQUEST_OBJECT, .kernels = -1},
+                                 {.magic = CPU_REQUEST_MAGIC, .kind = CPU_REQUEST_OBJECT, .kernels = 1 << 20}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        p = start_peer();
+        say(&p, &wrong[i], sizeof wrong[i]);
+        assert_true(is_silent(&p));
+        assert_int_equal(end_peer(&p), 0);
+    }
+    p = start_peer(); /* ends in the midst of a request */
+    say(&p, &wrong[1], sizeof wrong[1] / 2);
+    assert_int_equal(end_peer(&p), 0);
+    close_device(&f);
+}
+
 static void *compile_often(void *user) {
     fixture *f = user;
     for (int i = 0; i < 10; i++) {
@@ -333,6 +466,7 @@ int main(int count, char **words) {
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_closed_streams),
+        cmocka_unit_test(test_protocol),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests_name("isolated code generation", tests, NULL, NULL);
