@@ -36,10 +36,12 @@ VERSION     := $(SOVERSION).$(call version_part,MINOR).$(call version_part,PATCH
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wconversion
 SANITIZE_asan  := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 SANITIZE_tsan  := -fsanitize=thread
+SANITIZE_coverage := --coverage
 SANITIZE_libfuzzer := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 CFLAGS_release := -O2 -g1
 CFLAGS_debug   := -O0 -g -DDLC_DEBUG_BUILD=1
 CFLAGS_asan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_asan) -fno-omit-frame-pointer
+CFLAGS_coverage := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_coverage)
 CFLAGS_libfuzzer := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_libfuzzer) -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -DDLC_DEBUG_BUILD=1 $(SANITIZE_tsan) -fno-omit-frame-pointer
 
@@ -185,7 +187,7 @@ lib: $(OUT)/libdlc.so $(OUT)/libdlc.a $(OUT)/libdlc-compiler
 # LLVM's symbols stay inside: a host may have an LLVM of its own.
 $(OUT)/libdlc.map: $(OUT)/configuration
 	@printf '{ global: dlc_*; local: *; };\n' > $@
-ifeq ($(filter asan tsan libfuzzer,$(MODE)),)
+ifeq ($(filter asan tsan libfuzzer coverage,$(MODE)),)
 no_undefined := -Wl,-z,defs
 endif
 # Packed relocations save 2 MB where linker and C library know them.
@@ -328,6 +330,16 @@ check-programs: tests
 check-tsan: $(tsan_bins) $(OUT)/bin/threads
 	@$(run_tests) $(tsan_bins) $(OUT)/bin/threads
 
+# Which lines of the library the tests run, by layer: at least COVERAGE percent. Some ten minutes; DLC_TEST_SHARE: every n-th sample.
+COVERAGE ?= 95
+.PHONY: coverage check-coverage
+coverage: | setup-test
+	@DLC_TEST_SHARE=$(or $(DLC_TEST_SHARE),4) $(MAKE) MODE=coverage check-coverage TEST_SECONDS=1200
+check-coverage: tests lib
+	@find $(OUT) -name '*.gcda' -delete
+	@$(run_tests) $(test_bins) test/cuda/api_test.sh test/cuda/device_test.sh
+	@test/coverage $(OUT) $(COVERAGE)
+
 # Shapes that no program has seen, through small caches: resident memory must not grow.
 .PHONY: soak
 soak: $(OUT)/test/api/soak_test $(OUT)/libdlc-compiler
@@ -460,6 +472,7 @@ define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
+  make coverage       lines of the library that the tests run; those that they do not: build/coverage/uncovered.txt
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
   make examples       build/release/bin/*               make bench     measure; bench-short: a sample
@@ -471,7 +484,7 @@ define help_text
   make format         clang-format 14                   make format-check, check-layers
   make bless          golden tests take what they got   make clean
 
-  MODE=release|debug|asan|tsan       TARGETS="cpu cuda interp null" (cpu alone needs LLVM)     BUILD=build
+  MODE=release|debug|asan|tsan|coverage  TARGETS="cpu cuda interp null" (cpu alone needs LLVM)     BUILD=build
   LLVM_CONFIG=llvm-config-19         LLVM=static|shared        NO_INSTALL=1 installs nothing, ever
   CC, CXX, CFLAGS, V=1 (shows commands), TEST_SECONDS=600 (limit of each test program)
 endef
