@@ -1,0 +1,146 @@
+/* What a host's process is after the library has lived in it: what it was before. Signals' handlers, locale, affinity, working folder, file
+ * mode mask, environment, standard streams, open files, threads, children, rounding; with every option that could touch them, and with
+ * mistakes. */
+#include "api/support.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fenv.h>
+#include <locale.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { SIGNALS = 65, PATH = 1024 };
+
+typedef struct process {
+    struct sigaction action[SIGNALS];
+    sigset_t blocked;
+    char locale[256], folder[PATH];
+    cpu_set_t cpus;
+    mode_t mask;
+    char **environment;
+    int variables, files, threads, rounding;
+    uint64_t text; /* of the environment */
+} process;
+
+static int count_entries(const char *path) {
+    int count = 0;
+    DIR *folder = opendir(path);
+    while (folder && readdir(folder)) count++;
+    if (folder) closedir(folder);
+    return count;
+}
+
+static process look(void) {
+    process p;
+    memset(&p, 0, sizeof p);
+    for (int s = 1; s < SIGNALS; s++) sigaction(s, NULL, &p.action[s]);
+    sigprocmask(SIG_BLOCK, NULL, &p.blocked);
+    snprintf(p.locale, sizeof p.locale, "%s", setlocale(LC_ALL, NULL));
+    assert_non_null(getcwd(p.folder, sizeof p.folder));
+    sched_getaffinity(0, sizeof p.cpus, &p.cpus);
+    p.mask = umask(0);
+    umask(p.mask);
+    p.environment = environ;
+    for (char **at = environ; *at; at++, p.variables++)
+        for (const char *c = *at; *c; c++) p.text = p.text * 31 + (unsigned char)*c;
+    p.files = count_entries("/proc/self/fd");
+    p.threads = count_entries("/proc/self/task");
+    p.rounding = fegetround();
+    return p;
+}
+
+static void compare(const process *a, const process *b) {
+    for (int s = 1; s < SIGNALS; s++)
+        if (a->action[s].sa_handler != b->action[s].sa_handler || a->action[s].sa_flags != b->action[s].sa_flags)
+            fail_msg("signal %d has another handler", s);
+    assert_memory_equal(&a->blocked, &b->blocked, sizeof a->blocked);
+    assert_string_equal(a->locale, b->locale);
+    assert_string_equal(a->folder, b->folder);
+    assert_memory_equal(&a->cpus, &b->cpus, sizeof a->cpus);
+    assert_int_equal(a->mask, b->mask);
+    assert_ptr_equal(a->environment, b->environment);
+    assert_int_equal(a->variables, b->variables);
+    assert_true(a->text == b->text);
+    assert_int_equal(a->files, b->files);
+    assert_int_equal(a->threads, b->threads);
+    assert_int_equal(a->rounding, b->rounding);
+}
+
+static void run_dense(dlc_context *context, dlc_program *program, int64_t n) {
+    float x[32 * 8], y[32 * 4];
+    double expected[32 * 4];
+    tensor tx, ty;
+    fill(x, (size_t)n * 8, (uint32_t)n);
+    dense_reference(x, n, expected);
+    dlc_output_slot slot = {F32(&ty, y, n, 4), NULL};
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, 8)}, 1, &slot, 1));
+    CLOSE(y, expected, (size_t)n * 4, 1e-6);
+}
+
+static void live(const char *target, const char *folder, bool isolate) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.threads = options.compile_threads = 2;
+    options.background_compile = true;
+    options.cache_directory = folder;
+    options.isolate_compiler = isolate && strcmp(target, "cpu") == 0;
+    dlc_context *context = open_context(target, &options);
+    if (!context) return;
+    dlc_program *program = dense_program(context, "n"), *none;
+    for (int64_t n = 1; n < 30; n += 3) run_dense(context, program, n);
+    const int64_t shape[2] = {7, 8}, *shapes[1] = {shape};
+    OK(context, dlc_prepare(program, shapes, (const int[]){2}, 1));
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_output(g, "z",
+               dlc_add(dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(2))), dlc_input(g, "y", DLC_I8, 1, DIMS(SIZE(3)))));
+    assert_int_not_equal(dlc_compile(context, g, NULL, &none), DLC_OK);
+    dlc_graph_destroy(g);
+    assert_int_not_equal(dlc_graph_parse(context, "graph { nonsense", 16, &g), DLC_OK);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
+static void test_untouched(void **state) {
+    (void)state;
+    char folder[] = "/tmp/dlc-untouched-XXXXXX", command[64];
+    assert_non_null(mkdtemp(folder));
+    const char *target = "cpu";
+    dlc_context *probe = open_context(target, NULL);
+    if (!probe) target = "interp";
+    dlc_context_destroy(probe);
+    fflush(NULL);
+    int said = memfd_create("said", 0), out = dup(STDOUT_FILENO), err = dup(STDERR_FILENO);
+    dup2(said, STDOUT_FILENO);
+    dup2(said, STDERR_FILENO);
+    process before = look();
+    live(target, folder, false);
+    live(target, folder, true);
+    live("interp", folder, false);
+    process after = look();
+    int child = waitpid(-1, NULL, WNOHANG), why = errno;
+    fflush(NULL);
+    off_t bytes = lseek(said, 0, SEEK_END);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    close(out);
+    close(err);
+    close(said);
+    compare(&before, &after);
+    assert_true(child == -1 && why == ECHILD);
+    assert_int_equal(bytes, 0);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_untouched)};
+    return cmocka_run_group_tests_name("untouched", tests, NULL, NULL);
+}
