@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1, SHAPES = 200 };
+enum { SANITIZED = 1, SHAPES = 60 };
 #else
 enum { SANITIZED = 0, SHAPES = 1200 };
 #endif
