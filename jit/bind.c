@@ -4,7 +4,7 @@
 
 bool jit_is_constant(void *user, graph_id value) {
     const jit_build *build = user;
-    return build->constant[value];
+    return build->constant[value] || build->steady[value];
 }
 
 int64_t jit_dimension(jit_build *build, tir_expr dimension) {
@@ -180,6 +180,7 @@ void jit_bind_graph(jit_build *build, const graph *g, const int64_t *shapes, boo
 void jit_place_sources(jit_build *build) {
     const graph *g = build->bound;
     build->constant = LIB_NEW_ARRAY(build->work, bool, g->values.count + 1);
+    build->steady = LIB_NEW_ARRAY(build->work, bool, g->values.count + 1);
     build->produced = LIB_NEW_ARRAY(build->work, bool, g->values.count + 1);
     build->place = LIB_NEW_ARRAY(build->work, jit_place, g->values.count + 1);
     for (uint32_t i = 0; i < g->inputs.count; i++) {
@@ -189,6 +190,7 @@ void jit_place_sources(jit_build *build) {
             build->constant[g->inputs.data[i]] = true;
         } else if ((int)i < build->ordinary_inputs) {
             *place = (jit_place){.kind = JIT_PLACE_INPUT, .number = (int32_t)i};
+            build->steady[g->inputs.data[i]] = build->steady_from >= 0 && (int)i >= build->steady_from;
         } else {
             const graph_constant *values = build->init_values; /* NULL: a dump before they are computed */
             *place = (jit_place){.kind = JIT_PLACE_CONSTANT};
@@ -299,7 +301,13 @@ static int64_t scratch_slots(jit_build *build, const jit_kernel *kernel) {
 }
 
 static void ask_for_scratch(jit_build *build) {
-    build->scratch = LIB_NEW_ARRAY(build->work, jit_scratch, 2 * build->request_count + build->regions.count + 1);
+    jit_ask_for_packings(build);
+    size_t most = 2 * (size_t)build->request_count + build->regions.count + (size_t)build->plan->packing_count;
+    build->scratch = LIB_NEW_ARRAY(build->work, jit_scratch, most + 1);
+    for (int i = 0; i < build->plan->packing_count; i++) {
+        jit_packing *packing = &build->plan->packings[i];
+        build->scratch[build->scratch_count++] = (jit_scratch){GRAPH_NONE, (int64_t)packing->bytes, &packing->offset};
+    }
     build->plan->calls = LIB_NEW_ARRAY(&build->plan->arena, jit_call, build->request_count + 1);
     for (uint32_t i = 0; i < build->request_count; i++) {
         const jit_kernel *kernel = build->requests[i].kernel;
@@ -405,6 +413,7 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
         else if (place.kind == JIT_PLACE_CONSTANT) /* a view of one */
             place.pointer = request->kernel->host ? jit_host_constant(build, region->inputs[i])
                                                   : jit_resident_constant(build, region->inputs[i]);
+        if (build->steady[region->inputs[i]]) place = jit_steady_place(build, region->inputs[i], &layouts[i]);
         add_slot(build, place);
     }
     for (uint32_t o = 0; o < region->output_count; o++) add_slot(build, build->place[region->outputs[o]]);
@@ -650,6 +659,7 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
     work.limit = passing.limit = program->options.budget_bytes;
     work.watch = passing.watch = &limits.watch;
     jit_build build = {.program = program,
+                       .steady_from = -1,
                        .plan = plan,
                        .work = &work,
                        .passing = &passing,

@@ -1,4 +1,4 @@
-/* Constants at run time: where their bytes are, and copies in the layouts that kernels want. Bytes that belong to the program
+/* Constants at run time: where their bytes are, and copies in the layouts that kernels want, as of what a loop takes from outside. Bytes that belong to the program
  * (or to the host, when borrowed) are used as they are; those that binding made by folding are copied into the plan. Packed
  * copies of large constants are shared by all plans of a program. */
 #include "jit/internal.h"
@@ -66,7 +66,24 @@ static void place_row(const tir_layout *layout, const int64_t *stride, int dim, 
     }
 }
 
-static void copy_row(size_t size, int64_t count, const int64_t *place, const char *from, char *to) {
+/* The longest runs of equal length in which a row's elements lie side by side in the copy, too. */
+static int64_t run_of(const int64_t *place, int64_t count) {
+    int64_t run = 1;
+    while (run < count && place[run] == place[run - 1] + 1) run++;
+    for (int64_t i = 1; i < count; i++)
+        if (i % run && place[i] != place[i - 1] + 1) return 1;
+    return run;
+}
+
+static void copy_row(const jit_packing *packing, int64_t count, const int64_t *place, const char *from, char *to) {
+    const size_t size = packing->element;
+    const int64_t run = packing->run;
+    if (run > 1) {
+        for (int64_t i = 0; i < count; i += run)
+            memcpy(to + (size_t)place[i] * size, from + (size_t)i * size,
+                   (size_t)(run < count - i ? run : count - i) * size);
+        return;
+    }
     switch (size) { /* a copy of constant size is a move */
     case 1:
         for (int64_t i = 0; i < count; i++) to[place[i]] = from[i];
@@ -83,27 +100,38 @@ static void copy_row(size_t size, int64_t count, const int64_t *place, const cha
     }
 }
 
-/* `places` has room for a number for each index of each dimension. */
-static void pack(const tir_layout *layout, size_t size, const int64_t *shape, int64_t *places, const char *from,
-                 char *to) {
-    int64_t stride[TIR_MAX_PHYSICAL], index[DLC_MAX_RANK] = {0}, rows = 1, *place[DLC_MAX_RANK];
-    int last = layout->rank - 1;
-    physical(layout, shape, stride);
-    for (int d = 0; d <= last; d++) {
-        place[d] = places;
-        place_row(layout, stride, d, shape[d], places);
-        places += shape[d];
-        if (d < last) rows *= shape[d];
+/* How a compact tensor of this shape becomes one of that layout; tables in `arena`. */
+static jit_packing packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape) {
+    int64_t stride[TIR_MAX_PHYSICAL];
+    jit_packing packing = {.layout = *layout, .element = element, .run = 1};
+    size_t count = physical(layout, shape, stride);
+    packing.bytes = count * element;
+    for (int d = 0; d < layout->rank; d++) count /= shape[d] ? (size_t)shape[d] : 1;
+    packing.padded = count != 1;
+    for (int d = 0; d < layout->rank; d++) {
+        packing.shape[d] = shape[d];
+        packing.places[d] = LIB_NEW_ARRAY(arena, int64_t, (size_t)shape[d]);
+        place_row(layout, stride, d, shape[d], packing.places[d]);
+        if (d == layout->rank - 1) packing.run = run_of(packing.places[d], shape[d]);
     }
+    return packing;
+}
+
+/* Padding is left as it is. */
+static void pack(const jit_packing *packing, const char *from, char *to) {
+    int64_t index[DLC_MAX_RANK] = {0}, rows = 1;
+    const int64_t *shape = packing->shape, *const *place = (const int64_t *const *)packing->places;
+    const int last = packing->layout.rank - 1;
     if (last < 0) {
-        memcpy(to, from, size);
+        memcpy(to, from, packing->element);
         return;
     }
+    for (int d = 0; d < last; d++) rows *= shape[d];
     for (int64_t row = 0; row < rows && shape[last]; row++) {
         int64_t at = 0;
         for (int d = 0; d < last; d++) at += place[d][index[d]];
-        copy_row(size, shape[last], place[last], from, to + (size_t)at * size);
-        from += (size_t)shape[last] * size;
+        copy_row(packing, shape[last], place[last], from, to + (size_t)at * packing->element);
+        from += (size_t)shape[last] * packing->element;
         for (int d = last - 1; d >= 0 && ++index[d] == shape[d]; d--) index[d] = 0;
     }
 }
@@ -159,31 +187,29 @@ static void *pack_constant(jit_build *build, graph_id value, const tir_layout *l
     const void *from = build->place[value].pointer;
     const graph_shape *shape = graph_shape_of(build->bound, value);
     jit_packed wanted = {.source = from, .element = lib_dtype_size(shape->dtype), .layout = *layout};
-    int64_t *dims = wanted.shape, stride[TIR_MAX_PHYSICAL];
+    int64_t *dims = wanted.shape;
     bool kept = *kept_on = is_kept(program, from);
     if (tir_layout_is_identity(layout)) {
         *total = jit_value_bytes(build, value);
         return build->place[value].pointer;
     }
     for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
-    size_t size = lib_dtype_size(shape->dtype), bytes = *total = physical(layout, dims, stride) * size;
+    const jit_packing packing = packing_of(build->work, layout, wanted.element, dims);
+    const size_t bytes = *total = packing.bytes;
     if (kept) {
         lib_mutex_lock(&program->mutex);
         void *known = find_packed(program->packed, &wanted);
         lib_mutex_unlock(&program->mutex);
         if (known) return known;
     }
-    size_t indices = 1;
-    for (int d = 0; d < shape->rank; d++) indices += (size_t)dims[d];
-    int64_t *places = LIB_NEW_ARRAY(build->work, int64_t, indices);
     if (kept && bytes >= SHARED_MIN) {
         jit_packed *packed = new_packed(build, &wanted, bytes);
-        pack(layout, size, dims, places, from, packed->bytes);
+        pack(&packing, from, packed->bytes);
         return publish_packed(program, packed);
     }
     *kept_on = false;
     void *to = lib_arena_take_aligned(&build->plan->arena, bytes, TIR_BUFFER_ALIGNMENT);
-    pack(layout, size, dims, places, from, to);
+    pack(&packing, from, to);
     return to;
 }
 
@@ -192,6 +218,56 @@ void *jit_pack_constant(jit_build *build, graph_id value, const tir_layout *layo
     bool kept;
     void *packed = pack_constant(build, value, layout, &bytes, &kept);
     return build->program->context->target->runtime ? jit_device_constant(build, packed, bytes, kept) : packed;
+}
+
+/* ---- what is the same in all iterations of a loop */
+
+static bool wants_packing(const jit_build *build, graph_id value, const tir_layout *layout) {
+    return build->steady[value] && !tir_layout_is_identity(layout);
+}
+
+static jit_packing *find_packing(const jit_build *build, graph_id value, const tir_layout *layout) {
+    jit_plan *plan = build->plan;
+    for (int i = 0; i < plan->packing_count; i++)
+        if (plan->packings[i].input == build->place[value].number &&
+            tir_layout_equal(&plan->packings[i].layout, layout))
+            return &plan->packings[i];
+    return NULL;
+}
+
+void jit_ask_for_packings(jit_build *build) {
+    jit_plan *plan = build->plan;
+    size_t most = 0;
+    for (uint32_t r = 0; r < build->request_count; r++) most += build->requests[r].region->input_count;
+    plan->packings = LIB_NEW_ARRAY(&plan->arena, jit_packing, build->steady_from >= 0 ? most + 1 : 0);
+    for (uint32_t r = 0; r < build->request_count && build->steady_from >= 0; r++) {
+        const jit_request *request = &build->requests[r];
+        for (uint32_t i = 0; i < request->region->input_count; i++) {
+            const graph_id value = request->region->inputs[i];
+            const tir_layout *layout = &request->kernel->input_layouts[i];
+            if (!wants_packing(build, value, layout) || find_packing(build, value, layout)) continue;
+            const graph_shape *shape = graph_shape_of(build->bound, value);
+            int64_t dims[DLC_MAX_RANK];
+            for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
+            jit_packing *packing = &plan->packings[plan->packing_count++];
+            *packing = packing_of(&plan->arena, layout, lib_dtype_size(shape->dtype), dims);
+            packing->input = build->place[value].number;
+        }
+    }
+}
+
+jit_place jit_steady_place(const jit_build *build, graph_id value, const tir_layout *layout) {
+    if (!wants_packing(build, value, layout)) return build->place[value];
+    return (jit_place){.kind = JIT_PLACE_ARENA, .offset = find_packing(build, value, layout)->offset};
+}
+
+void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *inputs) {
+    for (int i = 0; i < plan->packing_count; i++) {
+        const jit_packing *packing = &plan->packings[i];
+        char *to = frame->memory + packing->offset;
+        if (packing->padded) memset(to, 0, packing->bytes);
+        pack(packing, inputs[packing->input], to);
+    }
 }
 
 /* As kernels of a target with a runtime expect of every argument. */

@@ -45,6 +45,13 @@ static const int *donated_carries(jit_build *build, const graph_node *node, cons
     return donated;
 }
 
+/* Of a branch's inputs, of a loop that may go round more than once. Memory of a device is packed by nobody. */
+static int first_steady(jit_build *build, const graph_node *node) {
+    const jit_loop loop = jit_loop_of(node);
+    if (build->program->context->target->runtime || jit_loop_length(build, node) < 2) return -1;
+    return loop.carries + loop.sequences;
+}
+
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan) {
     const graph *sub = subgraph_of(build, node, which);
     const jit_loop loop = is_loop(node) ? jit_loop_of(node) : (jit_loop){0};
@@ -60,6 +67,7 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
                           .plan = plan,
                           .work = build->work,
                           .passing = build->passing,
+                          .steady_from = is_loop(node) ? first_steady(build, node) : -1,
                           .bound = (graph *)(uintptr_t)sub,
                           .ordinary_inputs = (int)sub->inputs.count,
                           .given = given,
@@ -186,6 +194,15 @@ static dlc_status loop_read(void *user, const char *from, bool *value) {
     return DLC_OK;
 }
 
+/* frame->operands are free until the first iteration. */
+static void pack_steady(const loop_running *l, int which) {
+    const jit_step *step = l->run->step;
+    const jit_plan *plan = step->branch[which];
+    if (!plan->packing_count) return;
+    collect_pointers(l->run, 0);
+    jit_pack_steady(plan, l->frame[which], l->run->frame->operands);
+}
+
 static dlc_status run_loop(const running *run) {
     const jit_step *step = run->step;
     loop_running l = {.run = run};
@@ -200,6 +217,8 @@ static dlc_status run_loop(const running *run) {
             status = lib_fail(run->error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for a loop was refused",
                               (long long)step->branch[b]->arena_bytes);
     }
+    for (int b = 0; b < 2 && status == DLC_OK; b++)
+        if (step->branch[b]) pack_steady(&l, b);
     if (status == DLC_OK) status = jit_run_loop(step, run->frame->operands, run->frame->memory + step->scratch, &port);
     for (int b = 0; b < 2; b++)
         if (l.frame[b]) jit_frame_give(step->branch[b], l.frame[b]);

@@ -313,8 +313,17 @@ static void add_kernels(dump *d, const jit_plan *plan, const jit_step *step, con
 
 static void add_plan(dump *d, const jit_plan *plan, const char *indent) {
     static const char *const kinds[] = {"kernels", "copy", "custom", "if", "loop", "on the host"};
+    static const char *const names[DLC_MAX_RANK] = {"d0", "d1", "d2", "d3", "d4",  "d5",
+                                                    "d6", "d7", "d8", "d9", "d10", "d11"};
     lib_text_format(&d->text, "%splan: %d steps, %d kernels, arena of %lld bytes\n", indent, plan->step_count,
                     plan->call_count, (long long)plan->arena_bytes);
+    for (int i = 0; i < plan->packing_count; i++) {
+        const jit_packing *packing = &plan->packings[i];
+        lib_text_format(&d->text, "%sonce: input.%d packed in arena+%lld as ", indent, packing->input,
+                        (long long)packing->offset);
+        tir_layout_print(&d->text, &packing->layout, names);
+        lib_text_add(&d->text, "\n");
+    }
     for (int s = 0; s < plan->step_count; s++) {
         const jit_step *step = &plan->steps[s];
         lib_text_format(&d->text, "%s%d: %s", indent, s, step->loop ? step->name : kinds[step->kind]);
@@ -474,6 +483,7 @@ enum { STAGES = sizeof stages / sizeof *stages };
 
 static void print_stage(dump *d, int stage, jit_plan *scratch) {
     jit_build build = {.program = d->program,
+                       .steady_from = -1,
                        .plan = scratch,
                        .work = d->work,
                        .init_values =

@@ -35,8 +35,8 @@ typedef struct jit_link { /* where a value without bytes of its own lies */
     int64_t offset;       /* bytes */
 } jit_link;
 
-typedef struct jit_scratch { /* arena space that one region needs while it runs */
-    uint32_t region;
+typedef struct jit_scratch { /* arena space that a region needs while it runs */
+    uint32_t region;         /* GRAPH_NONE: all of them */
     int64_t bytes;
     int64_t *offset; /* receives the place */
 } jit_scratch;
@@ -70,6 +70,8 @@ typedef struct jit_build {
     graph *bound;       /* in `work`; of a branch: a sub-graph */
     graph_regions regions;
     bool *constant;   /* [values] same bytes at every run */
+    bool *steady;     /* [values] of a loop's branch: an input that is the same in all iterations, and no constant */
+    int steady_from;  /* inputs from here on are; -1: none */
     bool *produced;   /* [values] written by a region that is no view */
     jit_place *place; /* [values] */
     jit_link *links;  /* [values] */
@@ -118,6 +120,11 @@ void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout 
 void *jit_host_constant(jit_build *build, graph_id value); /* likewise, without a layout */
 /* The same where kernels of a target with a runtime find it: as the value lies in `place`, without a layout. */
 void *jit_resident_constant(jit_build *build, graph_id value);
+/* What a branch's kernels want of steady inputs: makes plan->packings, whose places are still to be found; where the value lies for a
+ * kernel; and, in front of the iterations, all of them. */
+void jit_ask_for_packings(jit_build *build);
+jit_place jit_steady_place(const jit_build *build, graph_id value, const tir_layout *layout);
+void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *inputs);
 void jit_collect_constants(dlc_program *program);
 void jit_constants_free(dlc_program *program);
 
@@ -136,6 +143,7 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
 int64_t jit_control_scratch(jit_build *build, const graph_node *node);
 /* loop.c: of a while or scan, without its arrays; the stack that carry `carry` is an element of, -1: none. */
 jit_loop jit_loop_of(const graph_node *node);
+int64_t jit_loop_length(jit_build *build, const graph_node *node); /* most iterations; INT64_MAX: not known */
 int jit_loop_row_of(const jit_loop *loop, const graph *body, int carry);
 int64_t jit_loop_scratch(jit_build *build, const graph_node *node);
 /* When the branches are bound. */
@@ -157,6 +165,7 @@ dlc_status jit_run_loop(const jit_step *step, char **pointers, char *scratch, co
 /* Raises when a custom call names a function that nobody registered. */
 void jit_check_customs(lib_arena *work, const graph *g);
 
+/* Worth a layout of its own, which is made once: a constant, or steady. */
 bool jit_is_constant(void *build, graph_id value);
 
 /* Asks the host for the region's schedule; its text is the program's or in `arena`. Raises. */

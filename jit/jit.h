@@ -278,6 +278,18 @@ typedef struct jit_step {
     const char *name;
 } jit_step;
 
+/* An input of a loop's branch that is the same in all iterations, in the layout that a kernel wants: packed once, in front of them. */
+typedef struct jit_packing {
+    int32_t input;
+    int64_t offset; /* of the copy in the arena of the branch */
+    size_t element, bytes;
+    tir_layout layout;
+    int64_t shape[DLC_MAX_RANK];
+    int64_t *places[DLC_MAX_RANK]; /* [shape] elements that each coordinate adds to where an element lies */
+    int64_t run;                   /* elements of a row that stay side by side */
+    bool padded;                   /* with zeros */
+} jit_packing;
+
 typedef struct jit_batch { /* of a step of kernels, in one frame */
     target_batch *batch;
     bool again; /* it has run */
@@ -355,6 +367,8 @@ struct jit_plan {
     jit_run_slot *run_slots; /* those with place INPUT or OUTPUT */
     int run_slot_count;
     int control_limit; /* most inputs and outputs of a control step */
+    jit_packing *packings;
+    int packing_count;
     int64_t arena_bytes;
     bool shares_arena;       /* it is no part of a frame */
     int64_t *output_shapes;  /* [outputs][DLC_MAX_RANK] */

@@ -14,6 +14,14 @@ jit_loop jit_loop_of(const graph_node *node) {
     return loop;
 }
 
+int64_t jit_loop_length(jit_build *build, const graph_node *node) {
+    if (strcmp(node->op->name, "while") == 0) return INT64_MAX;
+    const graph_attribute *length = &node->attribute[GRAPH_SCAN_LENGTH];
+    const int64_t carries = node->attribute[GRAPH_SCAN_CARRIES].integer;
+    return jit_dimension(build,
+                         length->count ? length->dims[0] : graph_shape_of(build->bound, node->input[carries])->dim[0]);
+}
+
 int jit_loop_row_of(const jit_loop *loop, const graph *body, int carry) {
     const graph_id *elements = body->outputs.data + loop->carries + loop->conditional;
     for (int s = 0; s < loop->stacks; s++)
@@ -48,14 +56,13 @@ void jit_bind_loop(jit_build *build, jit_step *step, const graph_node *node, con
     }
     if (loop->length == INT64_MAX) return; /* while */
     const graph_attribute *reverse = &node->attribute[GRAPH_SCAN_REVERSE];
-    const graph_attribute *length = &node->attribute[GRAPH_SCAN_LENGTH];
     for (int i = 0; i < loop->sequences + loop->stacks; i++) {
         bool reversed = reverse->count && reverse->list[i];
         const jit_tensor *tensor = i < loop->sequences ? &step->inputs[loop->carries + i]
                                                        : &step->outputs[loop->carries + i - loop->sequences];
         loop->step[i] = step_of(tensor, reversed);
     }
-    loop->length = length->count ? jit_dimension(build, length->dims[0]) : step->inputs[loop->carries].shape[0];
+    loop->length = jit_loop_length(build, node);
     if (loop->length < 0)
         lib_raise(build->work->scope, DLC_INVALID_ARGUMENT, "scan: length is %lld, expected 0 or more",
                   (long long)loop->length);

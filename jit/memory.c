@@ -151,8 +151,11 @@ void jit_plan_memory(jit_build *build) {
     uint32_t count = collect_values(build, intervals);
     for (uint32_t s = 0; s < build->scratch_count; s++) {
         const jit_scratch *scratch = &build->scratch[s];
-        intervals[count++] =
-            (interval){0, scratch->region, scratch->region, round_up(scratch->bytes), 0, scratch->offset, 0};
+        const bool always = scratch->region == GRAPH_NONE;
+        intervals[count++] = (interval){.begin = always ? 0 : scratch->region,
+                                        .end = always ? build->regions.count : scratch->region,
+                                        .bytes = round_up(scratch->bytes),
+                                        .place = scratch->offset};
     }
     qsort(intervals, count, sizeof *intervals, by_size);
     placed_tree tree = new_tree(build->work, build->regions.count + 1);

@@ -455,12 +455,84 @@ static void test_refused(void **state) {
     dlc_context_destroy(context);
 }
 
+/* ---- weights given at run time are packed in front of the loop, also of one inside of another, and again in the next run */
+
+enum { PACK_N = 83, PACK_OUTER = 3, PACK_INNER = 2 };
+
+static const char packed_text[] =
+    "graph {\n input c: f32[rows, 83]\n input s: f32[3, rows, 83]\n input w: f32[83, 83]\n"
+    " r = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+    "  input h: f32[rows, 83]\n  input x: f32[rows, 83]\n  input v: f32[83, 83]\n  i0 = constant i64[] {0}\n"
+    "  j, q = while(i0, h, v, condition=graph {\n   input i: i64[]\n   input g: f32[rows, 83]\n"
+    "   input u: f32[83, 83]\n   two = constant i64[] {2}\n   go = lt(i, two)\n   output go\n  }, body=graph {\n"
+    "   input i: i64[]\n   input g: f32[rows, 83]\n   input u: f32[83, 83]\n   one = constant i64[] {1}\n"
+    "   k = add(i, one)\n   m = matmul(g, u)\n   o = tanh(m)\n   output k\n   output o\n  })\n"
+    "  m = matmul(q, v)\n  n = add(m, x)\n  output n\n })\n output r\n}";
+
+static void multiply(int rows, const double *h, const float *w, double *out) {
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < PACK_N; j++) {
+            out[i * PACK_N + j] = 0;
+            for (int k = 0; k < PACK_N; k++) out[i * PACK_N + j] += h[i * PACK_N + k] * (double)w[k * PACK_N + j];
+        }
+}
+
+static void test_packed_once(void **state) {
+    (void)state;
+    enum { ROWS_MAX = 70 };
+    static float c[ROWS_MAX * PACK_N], s[PACK_OUTER * ROWS_MAX * PACK_N], w[PACK_N * PACK_N], r[ROWS_MAX * PACK_N];
+    static double h[ROWS_MAX * PACK_N], m[ROWS_MAX * PACK_N];
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_parse(context, packed_text, strlen(packed_text), &g));
+        dlc_program *program = compile(context, g);
+        static const int rows[] = {70, 1, 16, 5, 33, 70, 9};
+        bool packed = strcmp(all_targets[t], "cpu") != 0;
+        for (size_t run = 0; run < sizeof rows / sizeof *rows; run++) {
+            const int n = rows[run], elements = n * PACK_N;
+            fill(c, (size_t)elements, 1);
+            fill(s, (size_t)(PACK_OUTER * elements), 2);
+            fill(w, PACK_N * PACK_N, 3 + (int)run); /* others in every run */
+            for (int i = 0; i < PACK_N * PACK_N; i++) w[i] *= 0.25f;
+            tensor tc, ts, tw, tr;
+            const DLTensor *inputs[] = {F32(&tc, c, n, PACK_N), F32(&ts, s, PACK_OUTER, n, PACK_N),
+                                        F32(&tw, w, PACK_N, PACK_N)};
+            dlc_output_slot slot = {.tensor = (DLTensor *)(uintptr_t)F32(&tr, r, n, PACK_N)};
+            OK(context, dlc_run(program, NULL, inputs, 3, &slot, 1));
+            for (int i = 0; i < elements; i++) h[i] = (double)c[i];
+            for (int outer = 0; outer < PACK_OUTER; outer++) {
+                for (int inner = 0; inner < PACK_INNER; inner++) {
+                    multiply(n, h, w, m);
+                    for (int i = 0; i < elements; i++) h[i] = tanh(m[i]);
+                }
+                multiply(n, h, w, m);
+                for (int i = 0; i < elements; i++) h[i] = m[i] + (double)s[outer * elements + i];
+            }
+            for (int i = 0; i < elements; i++)
+                if (fabs((double)r[i] - h[i]) > 1e-4 * (1 + fabs(h[i])))
+                    fail_msg("%s, %d rows, element %d: %g, expected %g", all_targets[t], n, i, (double)r[i], h[i]);
+            char *plan;
+            OK(context, dlc_program_dump(program, "plan",
+                                         (const int64_t *[]){inputs[0]->shape, inputs[1]->shape, inputs[2]->shape},
+                                         (const int[]){2, 3, 2}, 3, &plan));
+            packed = packed || strstr(plan, "once: input.");
+            dlc_text_free(context, plan);
+        }
+        assert_true(packed);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unrolled),         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_unequal_branches), cmocka_unit_test(test_constant_in_shapes),
         cmocka_unit_test(test_memory),           cmocka_unit_test(test_refused),
         cmocka_unit_test(test_large_weights),
+        cmocka_unit_test(test_packed_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
