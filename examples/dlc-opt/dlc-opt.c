@@ -10,7 +10,7 @@ static const char all_stages[] = "graph,bound,regions,stages,schedule,steps,loop
 
 static void usage(void) {
     printf("usage: dlc-opt GRAPH.txt [option ...]      (- reads standard input)\n"
-           "  --dims n=7,m=3      values of the graph's symbols\n"
+           "  --dims n=7,m=3      values of the symbols that inputs have\n"
            "  --passes LIST       graph passes, one after the other; prints the graph after each:\n");
     list_passes();
     printf(

@@ -19,13 +19,42 @@ static int64_t symbol_value(const options *o, const char *name) {
     return -1;
 }
 
-/* values[g->symbols.count] */
+/* Sizes that no input tells are counted by a run: nobody can say them beforehand. */
+static bool is_told(const graph *g, tir_expr symbol) {
+    for (uint32_t i = 0; i < g->inputs.count; i++) {
+        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
+        for (int d = 0; d < shape->rank; d++)
+            if (tir_uses(g->pool, shape->dim[d], symbol)) return true;
+    }
+    return false;
+}
+
+/* Each --dims names a symbol of inputs. */
+static bool dims_exist(const graph *g, const options *o) {
+    for (int i = 0; i < o->dim_count; i++) {
+        size_t length = strcspn(o->dims[i], "=");
+        const graph_symbol *found = NULL;
+        for (uint32_t s = 0; s < g->symbols.count && !found; s++)
+            if (strlen(g->symbols.data[s].name) == length && strncmp(g->symbols.data[s].name, o->dims[i], length) == 0)
+                found = &g->symbols.data[s];
+        if (found && is_told(g, found->var)) continue;
+        fprintf(stderr,
+                found ? "dlc-opt: --dims %s: no input has %.*s, a run counts it\n"
+                      : "dlc-opt: --dims %s: the graph has no symbol %.*s\n",
+                o->dims[i], (int)length, o->dims[i]);
+        return false;
+    }
+    return true;
+}
+
+/* values[g->symbols.count]; INT64_MIN: counted. */
 static bool symbol_values(const graph *g, const options *o, int64_t *values) {
+    if (!dims_exist(g, o)) return false;
     for (uint32_t s = 0; s < g->symbols.count; s++) {
-        values[s] = symbol_value(o, g->symbols.data[s].name);
-        if (values[s] >= 0) continue;
-        fprintf(stderr, "dlc-opt: what is %s? Say --dims %s=NUMBER\n", g->symbols.data[s].name,
-                g->symbols.data[s].name);
+        const char *name = g->symbols.data[s].name;
+        values[s] = is_told(g, g->symbols.data[s].var) ? symbol_value(o, name) : INT64_MIN;
+        if (values[s] != -1) continue;
+        fprintf(stderr, "dlc-opt: what is %s? Say --dims %s=NUMBER\n", name, name);
         return false;
     }
     return true;
@@ -101,7 +130,7 @@ static void run_passes(lib_arena *arena, const graph *g, const options *o, const
         if (i == sizeof passes / sizeof *passes)
             lib_raise(arena->scope, DLC_NOT_FOUND, "no pass is called %.*s; --help lists them", (int)length, at);
         if (passes[i].needs_values && !values)
-            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "pass %s needs --dims for all symbols", name);
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "pass %s needs --dims for all symbols of inputs", name);
         g = passes[i].run(arena, g, values);
         graph_verify(arena->scope, g);
         lib_text text;
@@ -116,8 +145,11 @@ bool print_passes(const dlc_graph *handle, const options *o) {
     const graph *g = graph_of_handle(handle);
     int64_t *values = calloc(g->symbols.count + 1, sizeof *values);
     bool bound = values != NULL;
-    for (uint32_t s = 0; bound && s < g->symbols.count; s++)
-        bound = (values[s] = symbol_value(o, g->symbols.data[s].name)) >= 0;
+    if (!dims_exist(g, o)) return free(values), false;
+    for (uint32_t s = 0; bound && s < g->symbols.count; s++) {
+        values[s] = is_told(g, g->symbols.data[s].var) ? symbol_value(o, g->symbols.data[s].name) : INT64_MIN;
+        bound = values[s] != -1;
+    }
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);

@@ -72,6 +72,11 @@ refuses() {
 refuses 'which graph' --run
 refuses 'No such file' "$work/nowhere.txt"
 refuses 'what is n? Say --dims n=NUMBER' "$work/twice.txt" --run
+refuses 'the graph has no symbol m' "$work/twice.txt" --dims m=3 --run
+printf 'graph {\n  input x: f32[n]\n  y = non_zero(x, size=[k])\n  output y\n}\n' >"$work/counted.txt"
+refuses 'no input has k, a run counts it' "$work/counted.txt" --dims n=3,k=3 --run
+"$bin/dlc-opt" "$work/counted.txt" --dims n=3 --check >"$work/shown" && grep -q ': good$' "$work/shown"
+report 'dlc-opt with sizes that a run counts' $?
 refuses '"soup", expected one of: graph' "$work/twice.txt" --dims n=3 --print soup
 refuses 'no pass is called soup' "$work/twice.txt" --passes soup
 refuses 'not understood' "$work/twice.txt" --soup
