@@ -71,21 +71,40 @@ static int last_long_axis(rules *r, const tir_stage *stage) {
     return -1;
 }
 
-/* Bytes of what a stage reads from arguments, each tensor once; what stands still along an axis is read once along it. */
+/* Of the whole tensor; INT64_MAX: not known. */
+static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
+    int64_t bytes = (int64_t)lib_dtype_size(tensor->dtype), extent;
+    for (int d = 0; d < tensor->rank; d++)
+        if (!tir_is_const(r->region->pool, tensor->extent[d], &extent) || __builtin_mul_overflow(bytes, extent, &bytes))
+            return INT64_MAX;
+    return bytes;
+}
+
+/* What one element takes of memory's lines where neighbours along the innermost axis lie so far apart. */
+static int64_t bytes_taken(const rules *r, const tir_tensor *tensor, int64_t stride) {
+    int64_t size = (int64_t)lib_dtype_size(tensor->dtype), line = r->machine->line;
+    if (stride == RULES_IRREGULAR || stride > line || stride < -line) return line;
+    int64_t taken = size * (stride < 0 ? -stride : stride);
+    return taken < size ? size : taken > line ? line : taken;
+}
+
+/* Bytes of what a stage reads from arguments, in lines, each tensor once; what stands still along an axis is read once along it. */
 static int64_t bytes_read(rules *r, const tir_stage *stage) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, (int)(stage - r->region->stages.data), access, RULES_ACCESSES);
+    int last = last_long_axis(r, stage);
     int64_t sum = 0;
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
         bool known = tensor->stage >= 0;
         for (int k = 0; k < i; k++) known = known || access[k].tensor == access[i].tensor;
-        int64_t bytes = known ? 0 : (int64_t)lib_dtype_size(tensor->dtype);
+        int64_t bytes = known ? 0 : bytes_taken(r, tensor, last < 0 ? 1 : access[i].stride[last]), all;
         for (int a = 0; a < stage->space; a++) {
             int64_t extent = access[i].stride[a] ? rules_extent(r, &stage->axis[a]) : 1;
             if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) return 0;
         }
-        if (__builtin_add_overflow(sum, bytes, &sum)) return 0;
+        all = tensor_bytes(r, tensor);
+        if (__builtin_add_overflow(sum, bytes < all ? bytes : all, &sum)) return 0;
     }
     return sum;
 }
@@ -585,12 +604,8 @@ static void fetch_chosen_rows(rules *r, int s, int axis, int last, const char *r
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-        int64_t size = (int64_t)lib_dtype_size(tensor->dtype), bytes = size, extent;
-        for (int d = 0; d < tensor->rank && bytes >= 0; d++)
-            if (!tir_is_const(r->region->pool, tensor->extent[d], &extent) ||
-                __builtin_mul_overflow(bytes, extent, &bytes))
-                bytes = -1;
-        if (tensor->stage >= 0 || access[i].stride[last] != 1 || (bytes >= 0 && bytes <= r->machine->l2)) continue;
+        int64_t size = (int64_t)lib_dtype_size(tensor->dtype);
+        if (tensor->stage >= 0 || access[i].stride[last] != 1 || tensor_bytes(r, tensor) <= r->machine->l2) continue;
         choice_search search = {.var = stage->axis[axis].var};
         for (int d = 0; d < tensor->rank; d++)
             tir_rewrite(r->region->pool, tir_operand(r->region->pool, access[i].load, d), meet_load, &search);
