@@ -269,6 +269,138 @@ static void select_blocks(selection *s, int64_t size) {
     s->index = b.taken;
 }
 
+/* ---- the same of elements of 64 bits, whose rank leaves no room for an index: ranks and positions apart, each by a reduction of its own */
+
+typedef struct wide_blocks {
+    blocks b; /* `bounds`: rank of the best that is left of a block, [free axes, blocks] */
+    int count;
+    tir_expr extent[DLC_MAX_RANK];
+    uint32_t last_at;     /* with b.last the element that the step before took */
+    uint32_t left;        /* elements that are left of a block: [free axes, blocks] */
+    uint32_t rank, block; /* steps: of the best of all, and its block */
+} wide_blocks;
+
+/* A value of block `block`: in the first step `first`, else what the fold keeps. */
+static tir_expr block_state(const wide_blocks *w, uint32_t state, const tir_expr *free, tir_expr block,
+                            tir_expr first) {
+    graph_compute *c = w->b.s->c;
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0; i < w->count; i++) index[i] = free[i];
+    index[w->count] = block;
+    tir_expr is_first = tir_eq(c->pool, free[w->count], tir_index(c->pool, 0));
+    return tir_select(c->pool, is_first, first, tir_region_load(c->region, state, index));
+}
+
+static tir_expr rank_left(const wide_blocks *w, const tir_expr *free, tir_expr block) {
+    graph_compute *c = w->b.s->c;
+    tir_expr index[DLC_MAX_RANK];
+    for (int i = 0; i < w->count; i++) index[i] = free[i];
+    index[w->count] = block;
+    return block_state(w, w->b.bounds, free, block, tir_region_load(c->region, w->b.best, index));
+}
+
+static tir_expr count_left(const wide_blocks *w, const tir_expr *free, tir_expr block) {
+    tir_pool *pool = w->b.s->c->pool;
+    tir_expr size = tir_index(pool, w->b.size), rest = tir_sub(pool, w->b.n, tir_mul(pool, block, size));
+    return block_state(w, w->left, free, block, tir_cast(pool, DLC_I64, tir_min(pool, size, rest)));
+}
+
+/* The least position, or with `op` TIR_MAX the greatest rank, that a step meets. */
+static uint32_t reduce_where(graph_compute *c, tir_stage *stage, tir_op op, tir_expr condition, tir_expr value) {
+    tir_pool *pool = c->pool;
+    tir_expr none = op == TIR_MAX ? tir_lowest(pool, DLC_I64) : tir_highest(pool, DLC_I64);
+    return tir_stage_reduce(c->region, stage, op, tir_select(pool, condition, value, none));
+}
+
+/* The best that is left of any block, then the first block that has it. */
+static void best_block(wide_blocks *w) {
+    graph_compute *c = w->b.s->c;
+    tir_pool *pool = c->pool;
+    for (int which = 0; which < 2; which++) {
+        tir_expr free[DLC_MAX_RANK];
+        tir_stage *stage = block_step(&w->b, TIR_REDUCE, w->count, w->extent, NULL, &w->b.count, free);
+        tir_expr block = stage->axis[w->count + 1].var, rank = rank_left(w, free, block);
+        tir_expr some = tir_lt(pool, tir_int(pool, DLC_I64, 0), count_left(w, free, block));
+        if (which == 0) {
+            w->rank = reduce_where(c, stage, TIR_MAX, some, rank);
+        } else {
+            tir_expr here = tir_and(pool, some, tir_eq(pool, rank, tir_region_load(c->region, w->rank, free)));
+            w->block = reduce_where(c, stage, TIR_MIN, here, tir_cast(pool, DLC_I64, block));
+        }
+    }
+}
+
+/* In that block the first element of that rank behind the last one taken; then the best behind that. */
+static void take_from_block(wide_blocks *w) {
+    blocks *b = &w->b;
+    graph_compute *c = b->s->c;
+    tir_pool *pool = c->pool;
+    for (int which = 0; which < 2; which++) {
+        tir_expr size = tir_index(pool, b->size), one = tir_index(pool, 1), free[DLC_MAX_RANK], inside;
+        tir_stage *stage = block_step(b, TIR_REDUCE, w->count, w->extent, NULL, &size, free);
+        tir_expr block = tir_cast(pool, TIR_INDEX, tir_region_load(c->region, w->block, free));
+        block = tir_max(pool, tir_min(pool, block, tir_sub(pool, b->count, one)), tir_index(pool, 0));
+        tir_expr at = tir_add(pool, tir_mul(pool, block, size), stage->axis[w->count + 1].var);
+        tir_expr rank = block_rank(b, free, at, false, &inside), best = tir_region_load(c->region, w->rank, free);
+        at = tir_cast(pool, DLC_I64, at);
+        if (which == 0) {
+            tir_expr last = tir_region_load(c->region, b->last, free);
+            tir_expr behind =
+                tir_or(pool, tir_lt(pool, best, last), tir_lt(pool, tir_region_load(c->region, w->last_at, free), at));
+            tir_expr here = tir_and(pool, tir_eq(pool, rank, best), behind);
+            b->taken = reduce_where(c, stage, TIR_MIN, tir_and(pool, inside, here), at);
+        } else {
+            tir_expr taken = tir_region_load(c->region, b->taken, free);
+            tir_expr equal = tir_and(pool, tir_eq(pool, rank, best), tir_lt(pool, taken, at));
+            tir_expr behind = tir_or(pool, tir_lt(pool, rank, best), equal);
+            b->next = reduce_where(c, stage, TIR_MAX, tir_and(pool, inside, behind), rank);
+        }
+    }
+}
+
+static void select_wide_blocks(selection *s, int64_t size) {
+    graph_compute *c = s->c;
+    tir_pool *pool = c->pool;
+    const graph_shape *x = &c->operand_shape[0], *y = &c->result_shape[0];
+    wide_blocks w = {.b = {.s = s, .size = size, .n = x->dim[s->along]}};
+    tir_expr free[DLC_MAX_RANK];
+    for (int i = 0; i < x->rank; i++)
+        if (i != s->along) w.extent[w.count++] = x->dim[i];
+    w.b.count = tir_ceil_div(pool, w.b.n, tir_index(pool, size));
+    best_of_blocks(&w.b, w.count, w.extent);
+
+    tir_stage *fold = tir_region_stage(c->region, TIR_FOLD, c->name, w.count, NULL, w.extent, 1, (const char *[]){"t"},
+                                       &y->dim[s->along]);
+    tir_expr highest = tir_highest(pool, DLC_I64), before = tir_int(pool, DLC_I64, -1);
+    w.b.last = tir_stage_value(c->region, fold, highest, highest, 0);
+    w.last_at = tir_stage_value(c->region, fold, before, before, 0);
+    for (int i = 0; i < 2; i++) {
+        uint32_t made = tir_stage_value(c->region, fold, before, before, 0);
+        tir_tensor *tensor = &c->region->tensors.data[made];
+        tensor->extent[tensor->rank++] = w.b.count;
+        tensor->layout = tir_layout_identity(tensor->rank);
+        *(i ? &w.left : &w.b.bounds) = made;
+    }
+    s->fold = c->region->stages.count - 1;
+
+    best_block(&w);
+    take_from_block(&w);
+    tir_stage *stage = block_step(&w.b, TIR_MAP, w.count, w.extent, &w.b.count, NULL, free);
+    tir_expr block = free[w.count + 1];
+    tir_expr here = tir_eq(pool, tir_region_load(c->region, w.block, free), tir_cast(pool, DLC_I64, block));
+    tir_expr next = tir_region_load(c->region, w.b.next, free), left = count_left(&w, free, block);
+    tir_expr fewer = tir_sub(pool, left, tir_int(pool, DLC_I64, 1));
+    w.b.state = tir_stage_value(c->region, stage, tir_select(pool, here, next, rank_left(&w, free, block)), 0, 0);
+    uint32_t left_now = tir_stage_value(c->region, stage, tir_select(pool, here, fewer, left), 0, 0);
+
+    fold = &c->region->stages.data[s->fold];
+    for (int i = 0; i <= w.count; i++) free[i] = fold->axis[i].var;
+    free[w.count + 1] = tir_index(pool, 0);
+    const uint32_t values[4] = {w.rank, w.b.taken, w.b.state, left_now};
+    for (int i = 0; i < 4; i++) fold->value[i] = tir_region_load(c->region, values[i], free);
+    s->index = w.b.taken;
+}
+
 /* Does (a, i) come before (b, j)? */
 static tir_expr before(tir_pool *pool, tir_expr a, tir_expr i, tir_expr b, tir_expr j) {
     return tir_or(pool, tir_lt(pool, b, a), tir_and(pool, tir_eq(pool, a, b), tir_lt(pool, i, j)));
@@ -379,9 +511,11 @@ static void compute_top_k(graph_compute *c) {
         take_results(c, s.along, order_of(c, s.along, top_rank), true, false);
         return;
     }
-    int64_t size = keys ? block_size(c, s.along) : 0;
-    if (size)
+    int64_t size = block_size(c, s.along);
+    if (size && keys)
         select_blocks(&s, size);
+    else if (size)
+        select_wide_blocks(&s, size);
     else if (keys)
         select_keys(&s);
     else
@@ -624,7 +758,8 @@ static const graph_op row_top_k = {
                "top_k(T[3, 131], k=10, axis=-1, least=true)\ntop_k(T[0, 3], k=2, axis=1)\n"
                "top_k(T[12, 40] in 0..3, k=9, axis=1)\ntop_k(T[40, 9] in 0..3, k=40, axis=0, least=true)\n"
                "top_k(T[2, 3, 1, 2, 5, 3], k=4, axis=4, dtype=i32)\ntop_k(T[4, 3], k=0, axis=1)\n"
-               "top_k(T[3, 270] in 0..9, k=12, axis=1)\ntop_k(T[300, 2], k=3, axis=0, least=true)",
+               "top_k(T[3, 270] in 0..9, k=12, axis=1)\ntop_k(T[300, 2], k=3, axis=0, least=true)\n"
+               "top_k(T[9, 257], k=64, axis=1)\ntop_k(T[2, 257] in 0..0, k=64, axis=1)",
     .doc = "The k greatest elements along axis in descending order, and their indices; the first one of equals comes "
            "first, NaN counts as greatest, zeros of either sign are equal. least: the k least in ascending order. "
            "StableHLO chlo.top_k, ONNX TopK.",
