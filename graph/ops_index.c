@@ -96,7 +96,7 @@ static int addressed_axes(const graph_infer *infer, int first) {
 static void infer_gather_nd(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0], *indices = &infer->operand[1];
     const int64_t batch = infer->attribute[0].integer;
-    if (batch < 0 || batch >= x->rank || batch >= indices->rank)
+    if (batch < 0 || batch >= x->rank || (indices->rank > 0 && batch >= indices->rank))
         graph_infer_fail(infer, "batch is %lld, expected 0 or more, and less than the ranks of x and of indices",
                          (long long)batch);
     int count = addressed_axes(infer, (int)batch), left = x->rank - (int)batch - count;

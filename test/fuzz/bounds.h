@@ -569,7 +569,7 @@ static inline bound bound_source(const bound_row *r) {
 
 static inline bound bound_injective(const bound_row *r) {
     bound y = bound_join(r);
-    int index = bound_is(r, "gather dynamic_slice embedding") ? 1 : -1;
+    int index = bound_is(r, "gather gather_elements gather_nd dynamic_slice embedding") ? 1 : -1;
     if (index < 0) return y;
     y = r->in[0];
     if (r->in[index].error > 0) y.error = INFINITY;

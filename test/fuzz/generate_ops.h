@@ -214,6 +214,33 @@ static inline void add_gather(gen *g) {
     gen_node(g, "gather(%s, %s, axis=%d)", NAME(x), NAME(indices), axis);
 }
 
+/* An index for each element: as large as v, but along one axis. */
+static inline int gen_element_indices(gen *g, const gen_value *v, int *axis) {
+    gen_value indices = *v;
+    *axis = gen_axis(g, v);
+    indices.dtype = gen_dtype(g, "i");
+    if (!gen_one_in(g, 3)) gen_set_dim(&indices, *axis, gen_between(g, 0, 9));
+    return gen_operand(g, &indices);
+}
+
+static inline void add_elements(gen *g) {
+    char combine[32];
+    int axis;
+    TRY(gen_any(g, "bif", 1), x);
+    const gen_value v = gen_like(g, x);
+    const int indices = gen_element_indices(g, &v, &axis);
+    if (indices < 0) return;
+    if (gen_one_in(g, 2)) {
+        if (v.dim[axis]) gen_node(g, "gather_elements(%s, %s, axis=%d)", NAME(x), NAME(indices), axis);
+        return;
+    }
+    gen_value updates = gen_like(g, indices);
+    updates.dtype = v.dtype;
+    TRY(gen_operand(g, &updates), u);
+    gen_word(g, gen_is(&v, "b") ? "set" : "set add mul min max", combine);
+    gen_node(g, "scatter_elements(%s, %s, %s, axis=%d, combine=%s)", NAME(x), NAME(indices), NAME(u), axis, combine);
+}
+
 static inline void add_scatter(gen *g) {
     char combine[32];
     TRY(gen_any(g, "bif", 1), x);
@@ -1219,15 +1246,15 @@ static const struct {
     int weight;
     void (*add)(gen *g);
 } gen_rules[] = {
-    {14, add_unary},      {16, add_binary},      {10, add_activation}, {4, add_select},     {2, add_clamp},
-    {6, add_cast},        {8, add_reshape},      {8, add_transpose},   {5, add_broadcast},  {2, add_reverse},
-    {5, add_slice},       {5, add_pad},          {6, add_concat},      {2, add_iota},       {4, add_gather},
-    {4, add_scatter},     {4, add_dynamic},      {14, add_reduce},     {10, add_along},     {6, add_norm},
-    {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},      {6, add_linear},     {4, add_einsum},
-    {8, add_convolution}, {4, add_pool},         {3, add_window},      {5, add_attention},  {3, add_classes},
-    {6, add_layers},      {3, add_random},       {1, add_if},          {1, add_while},      {2, add_dft},
-    {1, add_scan},        {1, add_recurrent},    {2, add_resize},      {3, add_rearranged}, {1, add_matrix},
-    {2, add_counted},     {20, add_sample},
+    {14, add_unary},  {16, add_binary},     {10, add_activation},  {4, add_select},    {2, add_clamp},
+    {6, add_cast},    {8, add_reshape},     {8, add_transpose},    {5, add_broadcast}, {2, add_reverse},
+    {5, add_slice},   {5, add_pad},         {6, add_concat},       {2, add_iota},      {4, add_gather},
+    {4, add_scatter}, {3, add_elements},    {4, add_dynamic},      {14, add_reduce},   {10, add_along},
+    {6, add_norm},    {3, add_batch_norm},  {10, add_dot_general}, {8, add_matmul},    {6, add_linear},
+    {4, add_einsum},  {8, add_convolution}, {4, add_pool},         {3, add_window},    {5, add_attention},
+    {3, add_classes}, {6, add_layers},      {3, add_random},       {1, add_if},        {1, add_while},
+    {2, add_dft},     {1, add_scan},        {1, add_recurrent},    {2, add_resize},    {3, add_rearranged},
+    {1, add_matrix},  {2, add_counted},     {20, add_sample},
 };
 
 #endif

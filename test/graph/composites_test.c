@@ -18,13 +18,15 @@ static double *run(lib_arena *arena, const graph *composite, const int64_t *size
     return numbers;
 }
 
+static const char *text_of_case = "";
+
 static void in_scope(void (*body)(lib_arena *arena)) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
     if (LIB_ENTER(&scope)) body(&arena);
     lib_arena_free(&arena);
-    if (scope.error.status != DLC_OK) fail_msg("%s", scope.error.message);
+    if (scope.error.status != DLC_OK) fail_msg("%s: %s", text_of_case, scope.error.message);
 }
 
 static double random_number(uint64_t *state) {
@@ -82,6 +84,30 @@ static const struct {
     {"graph { input x: f32[n, m, 3] input s: f32[m] y = batch_norm(x, s, s, s, s) output y }", "f32[n, m, 3]"},
     {"graph { input x: bf16[n, m] input w: bf16[m, 5] input b: bf16[5] y = linear(x, w, b) output y }", "bf16[n, 5]"},
     {"graph { input x: f32[n, m] input l: i32[n] y = cross_entropy(x, l) output y }", "f32[n]"},
+    {"graph { input x: f32[n, m] input l: i32[m] y = reverse_sequence(x, l) output y }", "f32[n, m]"},
+    {"graph { input s: f32[m] input v: f32[n, 2] y = search_sorted(s, v) output y }", "i64[n, 2]"},
+    {"graph { input s: f32[n, m] input v: f32[n, 4] y = search_sorted(s, v, right=true) output y }", "i64[n, 4]"},
+    {"graph { input x: f32[n, 12, 6] y = col2im(x, image=[3, 4], block=[2, 2]) output y }", "f32[n, 3, 3, 4]"},
+    {"graph { input x: f32[n, m + 1] y = center_crop_pad(x, shape=[5, 3]) output y }", "f32[5, 3]"},
+    {"graph { input x: f32[4, 9] y = center_crop_pad(x, shape=[n, m]) output y }", "f32[n, m]"},
+    {"graph { input x: f32[2, n, 5, 2] input w: f32[8] y = istft(x, w, frame_step=3) output y }", NULL},
+    {"graph { y = signal_window(size=[n], function=hamming, periodic=false) output y }", "f32[n]"},
+    {"graph { input x: f32[n, m, 3, 3] y = det(x) output y }", "f32[n, m]"},
+    {"graph { input x: f32[2, n, n] y = det(x) output y }", "f32[2]"},
+    {"graph { input x: u8[n, 4, m] input s: f32[n, 2, m] y = dequantize_linear(x, s, block=2) output y }",
+     "f32[n, 4, m]"},
+    {"graph { input x: f32[n, 3, m] input s: f32[n, 2, m] y = quantize_linear(x, s, block=2, dtype=i8) output y }",
+     "i8[n, 3, m]"},
+    {"graph { input x: f32[n, m, n + 1, 3] y, i = max_pool_with_indices(x, window=[2, 2], stride=[1, 1]) output i }",
+     "i64[n, m, n, 2]"},
+    {"graph { input x: f32[n, m + 1] y = hardmax(x) output y }", "f32[n, m + 1]"},
+    {"graph { input x: f32[n, m] y = lp_normalization(x, axis=0) output y }", "f32[n, m]"},
+    {"graph { input x: f32[n, m] y = mean_variance_normalization(x, axes=[1]) output y }", "f32[n, m]"},
+    {"graph { input x: u8[n, m] input w: i8[m, 3] input z: u8[] y = matmul_integer(x, w, z) output y }", "i32[n, 3]"},
+    {"graph { input a: f32[n, m] y = rng_gamma(a, stream=5) output y }", "f32[n, m]"},
+    {"graph { y = rng_truncated_normal(shape=[n, m], stream=5) output y }", "f32[n, m]"},
+    {"graph { input x: f32[n, 6, 4] y = resize(x, shape=[n*2, 4], axes=[1, 2], mode=linear, aspect=not_larger) output y }",
+     NULL},
     {"graph { input t: f32[m, 3] input i: i32[n, 2] y = embedding(t, i) output y }", "f32[n, 2, 3]"},
     {"graph { input i: i32[n] y = one_hot(i, depth=[m]) output y }", "f32[n, m]"},
     {"graph { y = rng_bits(shape=[n, m], stream=5) output y }", "i32[n, m]"},
@@ -91,7 +117,6 @@ static const struct {
     {"graph { input q: f32[1, n, 3, m] input b: bool[3, 3] y = attention(q, q, q, b) output y }", "f32[1, n, 3, m]"},
 };
 
-static const char *text_of_case;
 static int64_t case_sizes[2];
 static const char *case_shape;
 
@@ -209,6 +234,53 @@ static const struct {
      {NUMBERS(4, 6)},
      2,
      NUMBERS(0, 6)},
+    {"graph { input x: f32[1, 1, 4] y, i = max_pool_with_indices(x, window=[2], stride=[1], low=[3], dilation=[2]) output i }",
+     {NUMBERS(1, NAN, -INFINITY, NAN)},
+     5,
+     NUMBERS(-1, 0, 1, 0, 1)},
+    {"graph { input x: f32[1, 2, 2] y, i = max_pool_with_indices(x, window=[2]) output i }",
+     {NUMBERS(-INFINITY, -INFINITY, 2, 3)},
+     2,
+     NUMBERS(0, 3)},
+    /* what orders: NaN comes last, and counts as greatest */
+    {"graph { input s: f32[5] input v: f32[6] y = search_sorted(s, v) output y }",
+     {NUMBERS(-INFINITY, 1, 1, INFINITY, NAN), NUMBERS(-INFINITY, 1, 2, INFINITY, NAN, -3)},
+     6,
+     NUMBERS(0, 1, 3, 3, 4, 1)},
+    {"graph { input s: f32[5] input v: f32[6] y = search_sorted(s, v, right=true) output y }",
+     {NUMBERS(-INFINITY, 1, 1, INFINITY, NAN), NUMBERS(-INFINITY, 1, 2, INFINITY, NAN, -3)},
+     6,
+     NUMBERS(1, 3, 3, 4, 5, 1)},
+    {"graph { input x: f32[2, 4] y = arg_max(x, axis=1, last=true) output y }",
+     {NUMBERS(1, NAN, 3, NAN, -INFINITY, -INFINITY, -INFINITY, -INFINITY)},
+     2,
+     NUMBERS(3, 3)},
+    {"graph { input x: f32[2, 3] y = hardmax(x) output y }",
+     {NUMBERS(1, NAN, NAN, 2, 5, 5)},
+     6,
+     NUMBERS(0, 1, 0, 0, 1, 0)},
+    {"graph { input p: f32[5] y = normal_quantile(p) output y }",
+     {NUMBERS(0, 1, 0.5, -0.25, NAN)},
+     5,
+     NUMBERS(-INFINITY, INFINITY, 0, NAN, NAN)},
+    {"graph { input x: f32[2, 3] y = lp_normalization(x) output y }",
+     {NUMBERS(3, 0, 4, 0, 0, 0)},
+     6,
+     NUMBERS(0.6f, 0, 0.8f, 0, 0, 0)},
+    {"graph { input x: f32[2] input s: f32[] y = quantize_linear(x, s, dtype=u16) output y }",
+     {NUMBERS(-1, 1e30), NUMBERS(1)},
+     2,
+     NUMBERS(0, 65535)},
+    /* the specification's examples of ONNX ScatterElements and ScatterND */
+    {"graph { input x: f32[1, 5] input i: i64[1, 2] input u: f32[1, 2] y = scatter_elements(x, i, u, axis=1, combine=add) "
+     "output y }",
+     {NUMBERS(1, 2, 3, 4, 5), NUMBERS(1, 1), NUMBERS(1.5, 2.5)},
+     5,
+     NUMBERS(1, 6, 3, 4, 5)},
+    {"graph { input x: f32[8] input i: i64[4, 1] input u: f32[4] y = scatter_nd(x, i, u) output y }",
+     {NUMBERS(1, 2, 3, 4, 5, 6, 7, 8), NUMBERS(4, 3, 1, 7), NUMBERS(9, 10, 11, 12)},
+     8,
+     NUMBERS(1, 11, 3, 10, 9, 6, 7, 12)},
     {"graph { input x: f32[1, 1, 3] y = max_pool(x, window=[2], stride=[1]) output y }",
      {NUMBERS(1, NAN, -INFINITY)},
      2,
@@ -361,6 +433,45 @@ static void run_philox(lib_arena *arena) {
     }
 }
 
+/* Mean and variance of 4000 numbers within six standard errors of what they are to be. */
+static void expect_moments(lib_arena *arena, const char *text, const double *const *inputs, double low, double high,
+                           double mean, double variance) {
+    int64_t count;
+    double *x = run(arena, rows_parse(arena, text), NULL, true, inputs, &count), sum = 0, square = 0, fourth = 0;
+    for (int64_t i = 0; i < count; i++) {
+        assert_true(x[i] >= low && x[i] <= high);
+        sum += (x[i] - mean) / (double)count;
+        square += (x[i] - mean) * (x[i] - mean) / (double)count;
+        fourth += pow(x[i] - mean, 4) / (double)count;
+    }
+    if (!(fabs(sum) < 6 * sqrt(variance / (double)count)) ||
+        !(fabs(square - variance) < 6 * sqrt((fourth - variance * variance) / (double)count)))
+        fail_msg("%s: mean off by %g, mean square %g, expected %g", text, sum, square, variance);
+}
+
+static void run_other_distributions(lib_arena *arena) {
+    static const double alphas[] = {0.3, 1, 2.5, 40};
+    for (int k = 0; k < 4; k++) {
+        double *alpha = LIB_NEW_ARRAY(arena, double, 4000);
+        for (int i = 0; i < 4000; i++) alpha[i] = alphas[k];
+        const double *inputs[] = {alpha};
+        expect_moments(arena, "graph { input a: f64[4000] y = rng_gamma(a, seed=3, stream=1) output y }", inputs, 0,
+                       INFINITY, alphas[k], alphas[k]);
+    }
+    /* of the standard normal distribution within a..b: with p its density and c = P(a..b), the mean m = (p(a) - p(b))/c and the
+     * variance 1 + (a p(a) - b p(b))/c - m^2 */
+    static const double ends[][2] = {{-2, 2}, {-0.5, 3}, {4, 9}};
+    for (int k = 0; k < 3; k++) {
+        const double a = ends[k][0], b = ends[k][1], root = sqrt(2 * M_PI);
+        const double pa = exp(-a * a / 2) / root, pb = exp(-b * b / 2) / root;
+        const double c = (erfc(a / sqrt(2)) - erfc(b / sqrt(2))) / 2, mean = (pa - pb) / c;
+        const char *text = lib_arena_format(
+            arena, "graph { y = rng_truncated_normal(shape=[4000], seed=3, stream=2, low=%.1f, high=%.1f) output y }",
+            a, b);
+        expect_moments(arena, text, NULL, a, b, mean, 1 + (a * pa - b * pb) / c - mean * mean);
+    }
+}
+
 static void run_distributions(lib_arena *arena) {
     int64_t count, counts[16] = {0};
     double *u = run(arena, rows_parse(arena, "graph { y = rng_uniform(shape=[4000], seed=3, stream=1) output y }"),
@@ -392,6 +503,7 @@ static void test_random(void **state) {
     (void)state;
     in_scope(run_philox);
     in_scope(run_distributions);
+    in_scope(run_other_distributions);
     in_scope(run_streams);
 }
 
@@ -493,6 +605,47 @@ static void test_control(void **state) {
 
 /* sample, part of the message */
 static const rows_wrong wrong[] = {
+    {"reverse_sequence(f32[2, 3], i32[2])", "number of lengths and of sequences"},
+    {"reverse_sequence(f32[2, 3], i8[3])", "expected i32 or i64"},
+    {"reverse_sequence(f32[2, 3], i32[3], axis=1)", "are both 1"},
+    {"search_sorted(f32[2, 3], f32[4])", "expected 2"},
+    {"search_sorted(f32[2, 3], f32[3, 4])", "leading dimensions"},
+    {"search_sorted(f32[3], f64[4])", "one dtype"},
+    {"search_sorted(f32[], f32[4])", "at least 1"},
+    {"col2im(f32[1, 8, 5], image=[3, 3], block=[2, 2])", "columns of x and blocks"},
+    {"col2im(f32[1, 7, 4], image=[3, 3], block=[2, 2])", "a multiple of a block's elements"},
+    {"col2im(f32[1, 4, 4], image=[1, 3], block=[2, 2])", "larger than the padded image"},
+    {"col2im(f32[1, 4, 4], image=[3, 3], block=[2])", "block has 1 entries"},
+    {"col2im(f32[1, 4, 4], image=[3, 3], block=[2, 2], stride=[0, 1])", "stride of dimension 0 is 0"},
+    {"center_crop_pad(f32[2, 3], shape=[2])", "one for each of 2 axes"},
+    {"center_crop_pad(f32[0], shape=[2])", "no middle"},
+    {"istft(f32[1, 2, 5, 1], frame_step=1)", "expected 2: real and imaginary"},
+    {"istft(f32[1, 2, 5, 2], f32[9], frame_step=1, onesided=false)", "bins of x"},
+    {"istft(f32[1, 2, 5, 2], frame_step=0)", "frame_step is 0"},
+    {"istft(f32[1, 0, 5, 2], frame_step=1)", "there is no frame"},
+    {"signal_window(size=[4], function=hann, dtype=i32)", "expected a float"},
+    {"mel_matrix(bins=0, length=4, rate=8000, low=0.0, high=100.0)", "bins is 0"},
+    {"mel_matrix(bins=2, length=4, rate=8000, low=200.0, high=100.0)", "low <= high"},
+    {"det(f32[2, 3])", "rows and columns"},
+    {"quantize_linear(f32[4, 6], f32[4, 2], block=4, axis=0)", "blocks along axis"},
+    {"quantize_linear(f32[4, 6], f32[4], block=2)", "expected 2"},
+    {"quantize_linear(f32[4, 6], f32[], block=-1)", "block is -1"},
+    {"quantize_linear(f16[4], f32[])", "scale is f32, expected f16"},
+    {"quantize_linear(f32[4], f32[], dtype=f16)", "a float of 8 bits"},
+    {"dequantize_linear(u8[4], f64[])", "expected f32, f16 or bf16"},
+    {"dequantize_linear(i32[4], f32[], i32[])", "expected no zero_point"},
+    {"matmul_integer(u8[2, 3], f32[3, 2])", "expected u8 or i8"},
+    {"matmul_integer(u8[2, 3], i8[4, 2])", "the last dimension of x"},
+    {"convolution_integer(u8[1, 2, 3], i8[1, 2, 2], u8[2])", "rank 1, expected 0"},
+    {"max_pool_with_indices(f32[1, 1, 0], window=[1], low=[2])", "nothing but padding"},
+    {"ctc_loss(f32[4, 2, 3], i64[2, 1], i64[2], i64[3])", "batches of the operands"},
+    {"ctc_loss(f32[4, 2, 3], i64[2, 1], i64[2], i64[2], blank=3)", "no class of x"},
+    {"ctc_loss(f32[4, 2, 3], f32[2, 1], i64[2], i64[2])", "expected i32 or i64"},
+    {"rng_truncated_normal(shape=[2], low=1.0, high=1.0)", "low < high"},
+    {"rng_gamma(f32[2], f32[])", "expected i64"},
+    {"hardmax(f32[])", "out of range"},
+    {"lp_normalization(f32[2], p=0)", "expected 1 to"},
+    {"resize(f32[4, 4], shape=[2, 2], mode=linear, antialias=true, aspect=not_larger)", "aspect is without"},
     {"dot_general(f32[2, 3], f32[4, 5], contract_x=[1], contract_w=[0])", "must be equal"},
     {"dot_general(f32[2, 3], f32[3, 5], contract_x=[1], contract_w=[])", "expected as many"},
     {"dot_general(f32[2, 3], f32[3, 5], contract_x=[2], contract_w=[0])", "out of range"},
