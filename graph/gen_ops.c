@@ -377,7 +377,7 @@ static void print_reference_index(void) {
         "bf16, f32, f64 and the floats of 8 bits f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz), `number` (int and float), `any` "
         "(number and bool), `all` (any, c64, i4, u4), or single ones. Operands written with a type have that one; T is one type "
         "in one call. Nothing is converted implicitly: `cast` does it.\n"
-        "- **Operands** in [brackets] may be left out (`DLC_NONE`, in the text form `_`); the others are not empty handles.\n"
+        "- **Operands** in [brackets] may be left out (`DLC_NONE`, in the text form `_`); all others are required.\n"
         "- **Attributes** are copied by the call. Axes count from 0; negative ones count from the end. Lists that are left out take "
         "their default. Dimensions (`dlc_dim`) may hold symbols where it is said that they are dimensions.\n"
         "- **Results** are values of the graph that the operands are of; functions of several results write them to `results`, in "

@@ -171,5 +171,5 @@ const graph_op graph_row_attention = {
         "v [batch, heads, keys, e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, "
         "queries, keys]: bool, true where a query sees a key, or numbers of q's dtype to add. A query whose "
         "scores are all -inf (it sees no key) gives 0. Whether a key that causal hides counts with weight 0 or not at all "
-        "shows only where v holds infinities or NaN, and is left open. ONNX Attention; Vaswani et al. 2017.",
+        "shows only where v holds infinities or NaN, and is left open. Keys shared by groups of heads: broadcast k and v, or cached_attention. ONNX Attention; Vaswani et al. 2017.",
 };

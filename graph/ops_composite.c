@@ -617,7 +617,7 @@ static void reference_cross_entropy(const graph_reference *r) {
       "hard_sigmoid(T[67] in -2..6, alpha=0.125, beta=0.25)",                                                                \
       "min(max(alpha*x + beta, 0), 1). ONNX HardSigmoid.")                                                                   \
     X(hard_swish, "float", NO_ATTRIBUTES, 4, SAMPLES("hard_swish"), "x*min(max(x + 3, 0), 6)/6. ONNX HardSwish.")            \
-    X(softplus, "float", NO_ATTRIBUTES, 6, SAMPLES("softplus"), "log(1 + exp(x)). ONNX Softplus.")
+    X(softplus, "float", NO_ATTRIBUTES, 6, SAMPLES("softplus"), "log(1 + exp(x)), without overflow. ONNX Softplus.")
 
 #define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                                    \
     static void expand_##name_(graph_expand *e) {                                                                     \
@@ -781,7 +781,8 @@ static const graph_op row_one_hot = {
     .samples = "one_hot(T[5] in 0..7, depth=[7])\none_hot(T[2, 3] in 0..9, depth=[7], axis=0, dtype=bool)\n"
                "one_hot(T[] in 0..3, depth=[3])\none_hot(T[2, 3] in 0..4, depth=[4], axis=1, dtype=i32)\n"
                "one_hot(T[3], depth=[0])",
-    .doc = "1 where the number along axis is ids, else 0; all 0 for ids outside 0..depth-1. ONNX OneHot.",
+    .doc =
+        "1 where the number along axis is ids, else 0; all 0 for ids outside 0..depth-1 (other numbers: y*(on - off) + off). ONNX OneHot.",
 };
 static const graph_op row_cross_entropy = {
     FORM(cross_entropy, 2, 2, "logits labels", "float", 1024),

@@ -672,9 +672,10 @@ static const graph_op row_einsum = {
         "einsum(T[5, 7], T[3, 4], equation=\"ij,kl->jl\")\neinsum(T[4, 4, 3], T[3, 4], equation=\"iij,ji->ij\")\n"
         "einsum(T[], T[], equation=\",->\")\neinsum(T[0, 3], T[3], equation=\"ij,j->i\")\n"
         "einsum(T[3, 2], T[2, 5], equation=\"Bj,ja\")",
-    .doc = "Sum of products over all labels that are not in the result. A label names axes of one size; repeated "
-           "within an operand it is the diagonal. Without -> the result has the labels that occur once, in "
-           "alphabetical order. Labels of one operand alone are summed before the product. No ellipsis. NumPy einsum.",
+    .doc =
+        "Sum of products over all labels that are not in the result. A label names axes of one size; repeated "
+        "within an operand it is the diagonal. Without -> the result has the labels that occur once, in "
+        "alphabetical order. Labels of one operand alone are summed before the product. No ellipsis; more operands one product after the other. NumPy einsum.",
 };
 
 const graph_op *const graph_ops_contract[] = {&row_dot_general, &row_dot, &row_matmul, &row_einsum, NULL};

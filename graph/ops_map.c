@@ -480,120 +480,120 @@ static void reference_bit_cast(const graph_reference *r) {
 
 /* name, number and names of operands, dtypes, algebra, shape rule, gradient, tolerance in ulp, samples, doc. Results of integer
  * and bool dtype are exact whatever the tolerance. */
-#define MAP_TABLE(X)                                                                                                   \
-    X(neg, 1, "x", "number c64", GRAPH_INVOLUTION, graph_infer_map, NULL, 0, UNARY,                                    \
-      "-x; integers wrap (the lowest one is its own negative). StableHLO negate.")                                     \
-    X(abs, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                        \
-      "|x|; the lowest integer wraps to itself. StableHLO abs.")                                                       \
-    X(sign, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                       \
-      "-1, 0 or 1; zeros and NaN are their own sign. StableHLO sign.")                                                 \
-    X(sqrt, 1, "x", "float", 0, graph_infer_map, NULL, 0.5, UNARY,                                                     \
-      "Square root, correctly rounded; NaN below zero. StableHLO sqrt.")                                               \
-    X(rsqrt, 1, "x", "float", 0, graph_infer_map, NULL, 1.6, UNARY,                                                    \
-      "1 / sqrt(x), two roundings; infinite at zero. StableHLO rsqrt.")                                                \
-    X(exp, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "e to the power x. StableHLO exponential.")            \
-    X(expm1, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                      \
-      "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.")                                              \
-    X(log, 1, "x", "float", 0, graph_infer_map, NULL, 2, UNARY,                                                        \
-      "Natural logarithm; -inf at zero, NaN below. StableHLO log.")                                                    \
-    X(log1p, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                      \
-      "log(1 + x), accurate near zero. StableHLO log_plus_one.")                                                       \
-    X(sin, 1, "x", "float", 0, graph_infer_map, NULL, 2, UNARY, "Sine of x radians. StableHLO sine.")                  \
-    X(cos, 1, "x", "float", 0, graph_infer_map, NULL, 2, UNARY, "Cosine of x radians. StableHLO cosine.")              \
-    X(tan, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Tangent of x radians. StableHLO tan.")                \
-    X(asin, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Arc sine, in radians; NaN beyond -1..1. CHLO asin.") \
-    X(acos, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                       \
-      "Arc cosine, in radians; NaN beyond -1..1. CHLO acos.")                                                          \
-    X(atan, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Arc tangent, in radians. CHLO atan.")                \
-    X(sinh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY, "Hyperbolic sine. CHLO sinh.")                        \
-    X(cosh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY, "Hyperbolic cosine. CHLO cosh.")                      \
-    X(asinh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY, "Inverse hyperbolic sine. CHLO asinh.")              \
-    X(acosh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY,                                                      \
-      "Inverse hyperbolic cosine; NaN below 1. CHLO acosh.")                                                           \
-    X(atanh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY,                                                      \
-      "Inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond. CHLO atanh.")                                     \
-    X(cbrt, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY,                                                       \
-      "Cube root, of negative numbers, too. StableHLO cbrt.")                                                          \
-    X(tanh, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Hyperbolic tangent. StableHLO tanh.")                \
-    X(erf, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                        \
-      "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.")                               \
-    X(logistic, 1, "x", "float", 0, graph_infer_map, NULL, 4, UNARY,                                                   \
-      "1 / (1 + exp(-x)), accurate in both tails. StableHLO logistic.")                                                \
-    X(normal_cdf, 1, "x", "float", 0, graph_infer_map, NULL, 64, UPPER,                                                \
-      "Normal distribution function, (1 + erf(x / sqrt(2))) / 2. Its error is small beside 1, not beside the tiny "    \
-      "results of far negative x.")                                                                                    \
-    X(silu, 1, "x", "float", 0, graph_infer_map, NULL, 4, UNARY,                                                       \
-      "x*logistic(x), also called swish; 0 at -inf. f32 is within 4 units in the last place of the exact value. "      \
-      "Elfwing, Uchibe, Doya 2017.")                                                                                   \
-    X(floor, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                       \
-      "Largest integral number not above x. StableHLO floor.")                                                         \
-    X(ceil, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                        \
-      "Smallest integral number not below x. StableHLO ceil.")                                                         \
-    X(round, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                       \
-      "Nearest integral number, halves to the even one. StableHLO round_nearest_even.")                                \
-    X(trunc, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                       \
-      "Nearest integral number towards zero. NumPy trunc.")                                                            \
-    X(is_nan, 1, "x", "float", 0, graph_infer_compare, graph_no_gradient, 0, UNARY,                                    \
-      "Is x NaN? Result bool. CHLO is_nan.")                                                                           \
-    X(is_inf, 1, "x", "float", 0, graph_infer_compare, graph_no_gradient, 0, UNARY,                                    \
-      "Is x infinite, of either sign? Result bool. CHLO is_inf.")                                                      \
-    X(is_finite, 1, "x", "float", 0, graph_infer_compare, graph_no_gradient, 0, UNARY,                                 \
-      "Is x neither infinite nor NaN? Result bool. StableHLO is_finite.")                                              \
-    X(popcount, 1, "x", "int", 0, graph_infer_map, graph_no_gradient, 0, UNARY,                                        \
-      "Number of bits that are set, of a negative number in two's complement. StableHLO popcnt.")                      \
-    X(not, 1, "x", "bool int", GRAPH_INVOLUTION, graph_infer_map, graph_no_gradient, 0, UNARY,                         \
-      "Logical not of bools, bitwise not of integers. StableHLO not.")                                                 \
-    X(add, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, NULL, 0.5, BINARY,                                      \
-      "a + b; integers wrap. StableHLO add.")                                                                          \
-    X(sub, 2, "a b", "number c64", 0, graph_infer_map, NULL, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.") \
-    X(mul, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, NULL, 0.5, BINARY,                                      \
-      "a * b; integers wrap. StableHLO multiply.")                                                                     \
-    X(div, 2, "a b", "number c64", 0, graph_infer_map, NULL, 0.5, BINARY,                                              \
-      "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.")                 \
-    X(rem, 2, "a b", "number", 0, graph_infer_map, NULL, 0, BINARY,                                                    \
-      "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.")                \
-    X(mod, 2, "a b", "number", 0, graph_infer_map, NULL, 0.5, BINARY,                                                  \
-      "a - b * floor(a / b), sign of b; integers: a mod 0 = 0; floats: NaN for b = 0. NumPy mod, ONNX Mod.")           \
-    X(atan2, 2, "y x", "float", 0, graph_infer_map, NULL, 2, BINARY,                                                   \
-      "Angle of the point (x, y) in radians, in -pi..pi; as C99 atan2 at zeros and infinities. StableHLO atan2.")      \
-    X(next_after, 2, "a b", "f16 bf16 f32 f64", 0, graph_infer_map, graph_no_gradient, 0, BINARY,                      \
-      "The next number of the dtype from a towards b; b where they are equal; NaN if either is NaN. CHLO next_after.") \
-    X(shift_left, 2, "a b", "int", 0, graph_infer_map, graph_no_gradient, 0, SHIFT,                                    \
-      "a * 2**b, wrapping; 0 for b beyond the width, or negative. StableHLO shift_left.")                              \
-    X(shift_right_arithmetic, 2, "a b", "int", 0, graph_infer_map, graph_no_gradient, 0, SHIFT,                        \
-      "floor(a / 2**b); 0, or -1 for negative a, for b beyond the width, or negative. StableHLO "                      \
-      "shift_right_arithmetic.")                                                                                       \
-    X(shift_right_logical, 2, "a b", "int", 0, graph_infer_map, graph_no_gradient, 0, SHIFT,                           \
-      "The bits of a moved to the right, zeros coming in; 0 for b beyond the width, or negative. StableHLO "           \
-      "shift_right_logical.")                                                                                          \
-    X(min, 2, "a b", "number", LATTICE, graph_infer_map, NULL, 0, BINARY,                                              \
-      "Smaller of a and b; NaN if either is NaN; -0 is below +0. StableHLO minimum.")                                  \
-    X(max, 2, "a b", "number", LATTICE, graph_infer_map, NULL, 0, BINARY,                                              \
-      "Larger of a and b; NaN if either is NaN; +0 is above -0. StableHLO maximum.")                                   \
-    X(pow, 2, "a b", "number", 0, graph_infer_map, NULL, 4, BINARY,                                                    \
-      "a to the power b; floats as C99 pow; integers wrap, a negative exponent gives 1 / a**-b truncated, and 0 "      \
-      "for a = 0. StableHLO power.")                                                                                   \
-    X(and, 2, "a b", "bool int", LATTICE, graph_infer_map, graph_no_gradient, 0, BINARY,                               \
-      "Logical and of bools, bitwise and of integers. StableHLO and.")                                                 \
-    X(or, 2, "a b", "bool int", LATTICE, graph_infer_map, graph_no_gradient, 0, BINARY,                                \
-      "Logical or of bools, bitwise or of integers. StableHLO or.")                                                    \
-    X(xor, 2, "a b", "bool int", SEMIGROUP, graph_infer_map, graph_no_gradient, 0, BINARY,                             \
-      "Logical exclusive or of bools, bitwise of integers. StableHLO xor.")                                            \
-    X(eq, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, graph_no_gradient, 0, BINARY,                          \
-      "a == b as bool; NaN equals nothing. StableHLO compare EQ.")                                                     \
-    X(ne, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, graph_no_gradient, 0, BINARY,                          \
-      "a != b as bool; NaN differs from everything. StableHLO compare NE.")                                            \
-    X(lt, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                    \
-      "a < b as bool; false where either is NaN. StableHLO compare LT.")                                               \
-    X(le, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                    \
-      "a <= b as bool; false where either is NaN. StableHLO compare LE.")                                              \
-    X(gt, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                    \
-      "a > b as bool; false where either is NaN. StableHLO compare GT.")                                               \
-    X(ge, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                    \
-      "a >= b as bool; false where either is NaN. StableHLO compare GE.")                                              \
-    X(select, 3, "condition a b", "all", 0, infer_select, NULL, 0, CONDITION,                                          \
-      "condition ? a : b by elements; condition is bool. StableHLO select.")                                           \
-    X(clamp, 3, "low x high", "number", 0, graph_infer_map, NULL, 0, TERNARY,                                          \
+#define MAP_TABLE(X)                                                                                                          \
+    X(neg, 1, "x", "number c64", GRAPH_INVOLUTION, graph_infer_map, NULL, 0, UNARY,                                           \
+      "-x; integers wrap (the lowest one is its own negative). StableHLO negate.")                                            \
+    X(abs, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                               \
+      "|x|; the lowest integer wraps to itself. StableHLO abs.")                                                              \
+    X(sign, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                              \
+      "-1, 0 or 1; zeros and NaN are their own sign. StableHLO sign.")                                                        \
+    X(sqrt, 1, "x", "float", 0, graph_infer_map, NULL, 0.5, UNARY,                                                            \
+      "Square root, correctly rounded; NaN below zero. StableHLO sqrt.")                                                      \
+    X(rsqrt, 1, "x", "float", 0, graph_infer_map, NULL, 1.6, UNARY,                                                           \
+      "1 / sqrt(x), two roundings; infinite at zero. StableHLO rsqrt.")                                                       \
+    X(exp, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "e to the power x. StableHLO exponential.")                   \
+    X(expm1, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                             \
+      "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.")                                                     \
+    X(log, 1, "x", "float", 0, graph_infer_map, NULL, 2, UNARY,                                                               \
+      "Natural logarithm; -inf at zero, NaN below. StableHLO log.")                                                           \
+    X(log1p, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                             \
+      "log(1 + x), accurate near zero. StableHLO log_plus_one.")                                                              \
+    X(sin, 1, "x", "float", 0, graph_infer_map, NULL, 2, UNARY, "Sine of x radians. StableHLO sine.")                         \
+    X(cos, 1, "x", "float", 0, graph_infer_map, NULL, 2, UNARY, "Cosine of x radians. StableHLO cosine.")                     \
+    X(tan, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Tangent of x radians. StableHLO tan.")                       \
+    X(asin, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Arc sine, in radians; NaN beyond -1..1. CHLO asin.")        \
+    X(acos, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                              \
+      "Arc cosine, in radians; NaN beyond -1..1. CHLO acos.")                                                                 \
+    X(atan, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Arc tangent, in radians. CHLO atan.")                       \
+    X(sinh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY, "Hyperbolic sine. CHLO sinh.")                               \
+    X(cosh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY, "Hyperbolic cosine. CHLO cosh.")                             \
+    X(asinh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY, "Inverse hyperbolic sine. CHLO asinh.")                     \
+    X(acosh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY,                                                             \
+      "Inverse hyperbolic cosine; NaN below 1. CHLO acosh.")                                                                  \
+    X(atanh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY,                                                             \
+      "Inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond. CHLO atanh.")                                            \
+    X(cbrt, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY,                                                              \
+      "Cube root, of negative numbers, too. StableHLO cbrt.")                                                                 \
+    X(tanh, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Hyperbolic tangent. StableHLO tanh.")                       \
+    X(erf, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                               \
+      "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.")                                      \
+    X(logistic, 1, "x", "float", 0, graph_infer_map, NULL, 4, UNARY,                                                          \
+      "1 / (1 + exp(-x)), accurate in both tails. StableHLO logistic.")                                                       \
+    X(normal_cdf, 1, "x", "float", 0, graph_infer_map, NULL, 64, UPPER,                                                       \
+      "Normal distribution function, (1 + erf(x / sqrt(2))) / 2. Its error is small beside 1, not beside the tiny "           \
+      "results of far negative x.")                                                                                           \
+    X(silu, 1, "x", "float", 0, graph_infer_map, NULL, 4, UNARY,                                                              \
+      "x*logistic(x), also called swish; 0 at -inf. f32 is within 4 units in the last place of the exact value. "             \
+      "Elfwing, Uchibe, Doya 2017.")                                                                                          \
+    X(floor, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                              \
+      "Largest integral number not above x. StableHLO floor.")                                                                \
+    X(ceil, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                               \
+      "Smallest integral number not below x. StableHLO ceil.")                                                                \
+    X(round, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                              \
+      "Nearest integral number, halves to the even one. StableHLO round_nearest_even.")                                       \
+    X(trunc, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                              \
+      "Nearest integral number towards zero. NumPy trunc.")                                                                   \
+    X(is_nan, 1, "x", "float", 0, graph_infer_compare, graph_no_gradient, 0, UNARY,                                           \
+      "Is x NaN? Result bool. CHLO is_nan.")                                                                                  \
+    X(is_inf, 1, "x", "float", 0, graph_infer_compare, graph_no_gradient, 0, UNARY,                                           \
+      "Is x infinite, of either sign? Result bool. CHLO is_inf.")                                                             \
+    X(is_finite, 1, "x", "float", 0, graph_infer_compare, graph_no_gradient, 0, UNARY,                                        \
+      "Is x neither infinite nor NaN? Result bool. StableHLO is_finite.")                                                     \
+    X(popcount, 1, "x", "int", 0, graph_infer_map, graph_no_gradient, 0, UNARY,                                               \
+      "Number of bits that are set, of a negative number in two's complement. StableHLO popcnt.")                             \
+    X(not, 1, "x", "bool int", GRAPH_INVOLUTION, graph_infer_map, graph_no_gradient, 0, UNARY,                                \
+      "Logical not of bools, bitwise not of integers. StableHLO not.")                                                        \
+    X(add, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, NULL, 0.5, BINARY,                                             \
+      "a + b; integers wrap. StableHLO add.")                                                                                 \
+    X(sub, 2, "a b", "number c64", 0, graph_infer_map, NULL, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.")        \
+    X(mul, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, NULL, 0.5, BINARY,                                             \
+      "a * b; integers wrap. StableHLO multiply.")                                                                            \
+    X(div, 2, "a b", "number c64", 0, graph_infer_map, NULL, 0.5, BINARY,                                                     \
+      "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.")                        \
+    X(rem, 2, "a b", "number", 0, graph_infer_map, NULL, 0, BINARY,                                                           \
+      "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.")                       \
+    X(mod, 2, "a b", "number", 0, graph_infer_map, NULL, 0.5, BINARY,                                                         \
+      "a - b * floor(a / b), sign of b; integers: a mod 0 = 0; floats: NaN for b = 0. NumPy mod, ONNX Mod (with fmod: rem).") \
+    X(atan2, 2, "y x", "float", 0, graph_infer_map, NULL, 2, BINARY,                                                          \
+      "Angle of the point (x, y) in radians, in -pi..pi; as C99 atan2 at zeros and infinities. StableHLO atan2.")             \
+    X(next_after, 2, "a b", "f16 bf16 f32 f64", 0, graph_infer_map, graph_no_gradient, 0, BINARY,                             \
+      "The next number of the dtype from a towards b; b where they are equal; NaN if either is NaN. CHLO next_after.")        \
+    X(shift_left, 2, "a b", "int", 0, graph_infer_map, graph_no_gradient, 0, SHIFT,                                           \
+      "a * 2**b, wrapping; 0 for b beyond the width, or negative. StableHLO shift_left.")                                     \
+    X(shift_right_arithmetic, 2, "a b", "int", 0, graph_infer_map, graph_no_gradient, 0, SHIFT,                               \
+      "floor(a / 2**b); 0, or -1 for negative a, for b beyond the width, or negative. StableHLO "                             \
+      "shift_right_arithmetic.")                                                                                              \
+    X(shift_right_logical, 2, "a b", "int", 0, graph_infer_map, graph_no_gradient, 0, SHIFT,                                  \
+      "The bits of a moved to the right, zeros coming in; 0 for b beyond the width, or negative. StableHLO "                  \
+      "shift_right_logical.")                                                                                                 \
+    X(min, 2, "a b", "number", LATTICE, graph_infer_map, NULL, 0, BINARY,                                                     \
+      "Smaller of a and b; NaN if either is NaN; -0 is below +0. StableHLO minimum.")                                         \
+    X(max, 2, "a b", "number", LATTICE, graph_infer_map, NULL, 0, BINARY,                                                     \
+      "Larger of a and b; NaN if either is NaN; +0 is above -0. StableHLO maximum.")                                          \
+    X(pow, 2, "a b", "number", 0, graph_infer_map, NULL, 4, BINARY,                                                           \
+      "a to the power b; floats as C99 pow; integers wrap, a negative exponent gives 1 / a**-b truncated, and 0 "             \
+      "for a = 0. StableHLO power.")                                                                                          \
+    X(and, 2, "a b", "bool int", LATTICE, graph_infer_map, graph_no_gradient, 0, BINARY,                                      \
+      "Logical and of bools, bitwise and of integers. StableHLO and.")                                                        \
+    X(or, 2, "a b", "bool int", LATTICE, graph_infer_map, graph_no_gradient, 0, BINARY,                                       \
+      "Logical or of bools, bitwise or of integers. StableHLO or.")                                                           \
+    X(xor, 2, "a b", "bool int", SEMIGROUP, graph_infer_map, graph_no_gradient, 0, BINARY,                                    \
+      "Logical exclusive or of bools, bitwise of integers. StableHLO xor.")                                                   \
+    X(eq, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, graph_no_gradient, 0, BINARY,                                 \
+      "a == b as bool; NaN equals nothing. StableHLO compare EQ.")                                                            \
+    X(ne, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, graph_no_gradient, 0, BINARY,                                 \
+      "a != b as bool; NaN differs from everything. StableHLO compare NE.")                                                   \
+    X(lt, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                           \
+      "a < b as bool; false where either is NaN. StableHLO compare LT.")                                                      \
+    X(le, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                           \
+      "a <= b as bool; false where either is NaN. StableHLO compare LE.")                                                     \
+    X(gt, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                           \
+      "a > b as bool; false where either is NaN. StableHLO compare GT.")                                                      \
+    X(ge, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                           \
+      "a >= b as bool; false where either is NaN. StableHLO compare GE.")                                                     \
+    X(select, 3, "condition a b", "all", 0, infer_select, NULL, 0, CONDITION,                                                 \
+      "condition ? a : b by elements; condition is bool. StableHLO select.")                                                  \
+    X(clamp, 3, "low x high", "number", 0, graph_infer_map, NULL, 0, TERNARY,                                                 \
       "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.")
 
 #define X(name_, count_, operands_, dtypes_, algebra_, infer_, gradient_, tolerance_, samples_, doc_) \

@@ -762,7 +762,7 @@ static const graph_op row_top_k = {
                "top_k(T[9, 257], k=64, axis=1)\ntop_k(T[2, 257] in 0..0, k=64, axis=1)",
     .doc = "The k greatest elements along axis in descending order, and their indices; the first one of equals comes "
            "first, NaN counts as greatest, zeros of either sign are equal. least: the k least in ascending order. "
-           "StableHLO chlo.top_k, ONNX TopK.",
+           "(ONNX TopK without sorted leaves the order open: this one.) StableHLO chlo.top_k, ONNX TopK.",
 };
 
 static const graph_op row_sort = {

@@ -271,7 +271,7 @@ static const graph_op row_depth_to_space = {
     .samples = "depth_to_space(T[2, 8, 3, 5], block=2)\ndepth_to_space(T[1, 18, 2, 3], block=3, mode=column_first)\n"
                "depth_to_space(T[0, 4, 2, 2], block=2)\ndepth_to_space(T[1, 3, 2, 2], block=1)",
     .doc =
-        "Channels in blocks of block^2 become squares of space: x [batch, channels, height, width]. mode=column_first is "
+        "Channels in blocks of block^2 become squares of space: x [batch, block^2*channels, height, width]; y[n, c, h*block + i, w*block + j] = x[n, (i*block + j)*channels + c, h, w], with column_first x[n, (c*block + i)*block + j, h, w]. mode=column_first is "
         "PixelShuffle. ONNX DepthToSpace (DCR, CRD).",
 };
 static const graph_op row_space_to_depth = {

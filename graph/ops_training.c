@@ -306,7 +306,7 @@ static const graph_op row_batch_norm_training = {
                "batch_norm_training(T[9, 7], T[7], T[7], T[7], T[7] in 0..2, epsilon=0.1, momentum=0.5)\n"
                "batch_norm_training(T[3, 4, 5], T[5], T[5], T[5], T[5] in 0..2, axis=-1)",
     .doc =
-        "(x - m) / sqrt(v + epsilon) * scale + bias with mean m and variance v of the batch over all axes but the channels'; and the "
+        "(x - m) / sqrt(v + epsilon) * scale + bias with mean m and variance v (over the number of elements) of the batch over all axes but the channels'; and the "
         "running mean and variance, old*momentum + new*(1 - momentum). ONNX BatchNormalization, training_mode=1; Ioffe and "
         "Szegedy 2015.",
 };
@@ -319,7 +319,7 @@ static const graph_op row_nll_loss = {
         "nll_loss(T[6, 3], i64[6] in 0..3, T[3] in 1..2, reduction=sum, ignore_index=1)",
     .doc =
         "-x[label]*weight[label] along axis, x logarithms of probabilities; the mean divides by the weights that count. Labels "
-        "that are ignored give 0. ONNX NegativeLogLikelihoodLoss.",
+        "that are ignored give 0; a mean of none that counts is NaN. ONNX NegativeLogLikelihoodLoss.",
 };
 static const graph_op row_class_cross_entropy = {
     FORM(class_cross_entropy, 2, 3, 1, "x labels [weight]", 1024),
@@ -343,7 +343,7 @@ static const graph_op row_cosine_similarity = {
     .samples =
         "cosine_similarity(T[5, 7] in 1..2, T[5, 7] in 1..2)\ncosine_similarity(f64[2, 6, 3] in 1..2, f64[2, 6, 3] in 1..2, axis=1)\n"
         "cosine_similarity(f16[13] in 1..2, f16[13] in 1..2)\ncosine_similarity(T[0, 3], T[0, 3])",
-    .doc = "x . y / (|x| |y|) along axis. PyTorch CosineSimilarity.",
+    .doc = "x . y / (max(|x|, epsilon)*max(|y|, epsilon)) along axis. PyTorch CosineSimilarity.",
 };
 static const graph_op row_triplet_loss = {
     FORM(triplet_loss, 3, 3, 1, "anchor positive negative", 256),

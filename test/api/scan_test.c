@@ -531,8 +531,7 @@ int main(void) {
         cmocka_unit_test(test_unrolled),         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_unequal_branches), cmocka_unit_test(test_constant_in_shapes),
         cmocka_unit_test(test_memory),           cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_large_weights),
-        cmocka_unit_test(test_packed_once),
+        cmocka_unit_test(test_large_weights),    cmocka_unit_test(test_packed_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
