@@ -27,15 +27,21 @@ static void infer_mask(const graph_infer *infer) {
     }
 }
 
+/* How many heads of q share one of k. */
+static tir_expr sharing_heads(graph *g, const graph_shape *q, const graph_shape *k) {
+    if (tir_equal(g->pool, q->dim[HEAD], k->dim[HEAD]) == TIR_YES) return tir_index(g->pool, 1);
+    return tir_div(g->pool, q->dim[HEAD], tir_max(g->pool, k->dim[HEAD], tir_index(g->pool, 1)));
+}
+
 static void infer_attention(graph_infer *infer) {
     const graph_shape *q = &infer->operand[Q], *k = &infer->operand[K], *v = &infer->operand[V];
     for (int i = Q; i <= V; i++) graph_infer_rank(infer, i, RANK);
     graph_infer_same_dtype(infer, Q, 3);
-    for (int i = BATCH; i <= HEAD; i++) {
-        const char *what = i == BATCH ? "batches of q, k and v" : "heads of q, k and v";
-        graph_infer_equal(infer, q->dim[i], k->dim[i], what);
-        graph_infer_equal(infer, q->dim[i], v->dim[i], what);
-    }
+    graph_infer_equal(infer, q->dim[BATCH], k->dim[BATCH], "batches of q, k and v");
+    graph_infer_equal(infer, q->dim[BATCH], v->dim[BATCH], "batches of q, k and v");
+    graph_infer_equal(infer, k->dim[HEAD], v->dim[HEAD], "heads of k and v");
+    graph_infer_equal(infer, q->dim[HEAD], tir_mul(infer->g->pool, k->dim[HEAD], sharing_heads(infer->g, q, k)),
+                      "heads of q and a multiple of those of k and v");
     graph_infer_equal(infer, q->dim[COLUMN], k->dim[COLUMN], "last dimensions of q and k");
     graph_infer_equal(infer, k->dim[ROW], v->dim[ROW], "numbers of keys and of values");
     if (infer->operand[MASK].rank >= 0) infer_mask(infer);
@@ -71,11 +77,22 @@ static graph_id causal_mask(graph *g, tir_expr queries, tir_expr keys) {
     return graph_le(g, graph_iota(g, DLC_I64, 2, dim, 1), last);
 }
 
+/* x, keys or values, with a head for each of q: views, which contractions read through. */
+static graph_id for_each_head(graph *g, graph_id x, const graph_shape *q) {
+    const graph_shape shape = *graph_shape_of(g, x);
+    tir_expr shared = sharing_heads(g, q, &shape);
+    if (shared == tir_index(g->pool, 1)) return x;
+    const tir_expr wide[] = {shape.dim[BATCH], shape.dim[HEAD], shared, shape.dim[ROW], shape.dim[COLUMN]};
+    const tir_expr all[] = {shape.dim[BATCH], tir_mul(g->pool, shape.dim[HEAD], shared), shape.dim[ROW],
+                            shape.dim[COLUMN]};
+    return graph_reshape(g, graph_broadcast(g, x, RANK + 1, wide, (int64_t[]){0, 1, 3, 4}), RANK, all);
+}
+
 static void expand_attention(graph_expand *e) {
     graph *g = e->g;
     const graph_shape q = *graph_shape_of(g, e->input[Q]), k = *graph_shape_of(g, e->input[K]);
     int64_t keys = COLUMN;
-    graph_id scores = product(g, e->input[Q], e->input[K], COLUMN);
+    graph_id scores = product(g, e->input[Q], for_each_head(g, e->input[K], &q), COLUMN);
     scores = scale_scores(g, scores, q.dim[COLUMN], e->attribute[ATTENTION_SCALE].number);
     graph_id lowest = graph_scalar_like(g, scores, -(double)__builtin_inff());
     graph_id visible = e->attribute[ATTENTION_CAUSAL].integer ? causal_mask(g, q.dim[ROW], k.dim[ROW]) : 0;
@@ -92,7 +109,7 @@ static void expand_attention(graph_expand *e) {
     if (visible)
         weight = graph_select(g, visible, weight, graph_scalar_like(g, weight, 0)); /* so it need not be computed */
     graph_id sum = graph_reduce_sum(g, weight, 1, &keys, true);
-    graph_id y = product(g, graph_cast(g, weight, q.dtype), e->input[V], ROW);
+    graph_id y = product(g, graph_cast(g, weight, q.dtype), for_each_head(g, e->input[V], &q), ROW);
     y = graph_mul(g, y, graph_div(g, graph_scalar_like(g, sum, 1), sum)); /* one division for a row */
     y = graph_select(g, graph_eq(g, most, lowest), graph_scalar_like(g, y, 0), y);
     e->result[0] = graph_cast(g, y, q.dtype);
@@ -105,7 +122,8 @@ static double reference_score(const graph_reference *r, int64_t b, int64_t h, in
     int64_t s = q->dim[2], t = k->dim[2], d = q->dim[3];
     double score = 0, scale = r->attribute[ATTENTION_SCALE].number;
     for (int64_t c = 0; c < d; c++)
-        score += q->data[((b * q->dim[1] + h) * s + i) * d + c] * k->data[((b * q->dim[1] + h) * t + j) * d + c];
+        score += q->data[((b * q->dim[1] + h) * s + i) * d + c] *
+                 k->data[((b * k->dim[1] + h / (q->dim[1] / k->dim[1])) * t + j) * d + c];
     score *= scale != 0 ? scale : 1 / sqrt((double)d);
     if (r->attribute[ATTENTION_CAUSAL].integer && j > i + t - s) return -INFINITY;
     if (!graph_reference_given(r, MASK)) return score;
@@ -128,7 +146,8 @@ static void reference_attention(const graph_reference *r) {
         for (int64_t j = 0; j < t && most != -INFINITY; j++) {
             double weight = exp(reference_score(r, at[0], at[1], at[2], j) - most);
             sum += weight;
-            value += weight * v->data[((at[0] * v->dim[1] + at[1]) * t + j) * v->dim[3] + at[3]];
+            int64_t head = at[1] / (y->dim[1] / v->dim[1]);
+            value += weight * v->data[((at[0] * v->dim[1] + head) * t + j) * v->dim[3] + at[3]];
         }
         y->data[graph_reference_at(y, at)] = most == -INFINITY ? 0 : value / sum;
     } while (graph_reference_next(y, at));
@@ -164,12 +183,15 @@ const graph_op graph_row_attention = {
                "attention(T[1, 3, 1, 32], T[1, 3, 41, 32], T[1, 3, 41, 32], causal=true)\n"
                "attention(T[2, 2, 2, 64], T[2, 2, 19, 64], T[2, 2, 19, 8], T[2, 1, 1, 19])\n"
                "attention(T[1, 1, 1, 1], T[1, 1, 1, 1], T[1, 1, 1, 1])\n"
+               "attention(T[2, 6, 5, 8], T[2, 2, 7, 8], T[2, 2, 7, 4], bool[2, 6, 5, 7])\n"
+               "attention(T[1, 4, 9, 16], T[1, 1, 13, 16], T[1, 1, 13, 17], causal=true)\n"
                "attention(T[1, 2, 3, 4], T[1, 2, 0, 4], T[1, 2, 0, 5])\n"
                "attention(T[0, 2, 3, 4], T[0, 2, 3, 4], T[0, 2, 3, 4])",
     .doc =
-        "softmax(scale * q k^T + mask) v over the keys: q [batch, heads, queries, d], k [batch, heads, keys, d], "
-        "v [batch, heads, keys, e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, "
+        "softmax(scale * q k^T + mask) v over the keys: q [batch, heads, queries, d], k [batch, kv_heads, keys, d], "
+        "v [batch, kv_heads, keys, e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, "
         "queries, keys]: bool, true where a query sees a key, or numbers of q's dtype to add. A query whose "
         "scores are all -inf (it sees no key) gives 0. Whether a key that causal hides counts with weight 0 or not at all "
-        "shows only where v holds infinities or NaN, and is left open. Keys shared by groups of heads: broadcast k and v, or cached_attention. ONNX Attention; Vaswani et al. 2017.",
+        "shows only where v holds infinities or NaN, and is left open. heads are a multiple of "
+        "kv_heads; neighbours share those of k and v (grouped-query attention). ONNX Attention; Ainslie et al. 2023; Vaswani et al. 2017.",
 };

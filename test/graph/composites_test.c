@@ -114,6 +114,8 @@ static const struct {
     {"graph { y = rng_normal(shape=[n, m, 2], stream=5) output y }", "f32[n, m, 2]"},
     {"graph { input q: f32[n, 2, 3, 4] input k: f32[n, 2, m, 4] y = attention(q, k, k, causal=true) output y }",
      "f32[n, 2, 3, 4]"},
+    {"graph { input q: f32[2, n*3, 3, m] input k: f32[2, n, 4, m] y = attention(q, k, k) output y }",
+     "f32[2, n*3, 3, m]"},
     {"graph { input q: f32[1, n, 3, m] input b: bool[3, 3] y = attention(q, q, q, b) output y }", "f32[1, n, 3, m]"},
 };
 
@@ -715,7 +717,7 @@ static const rows_wrong wrong[] = {
     {"attention(f32[1, 2, 3], f32[1, 2, 3], f32[1, 2, 3])", "expected 4"},
     {"attention(f32[1, 1, 2, 3], f32[1, 1, 2, 4], f32[1, 1, 2, 3])", "last dimensions"},
     {"attention(f32[1, 1, 2, 3], f32[1, 1, 2, 3], f32[1, 1, 3, 3])", "keys and of values"},
-    {"attention(f32[1, 2, 2, 3], f32[1, 1, 2, 3], f32[1, 1, 2, 3])", "heads"},
+    {"attention(f32[1, 3, 2, 3], f32[1, 2, 2, 3], f32[1, 2, 2, 3])", "heads of q and a multiple"},
     {"attention(f32[1, 1, 2, 3], f32[1, 1, 4, 3], f32[1, 1, 4, 3], bool[4, 2])", "the mask"},
     {"attention(f32[1, 1, 2, 3], f32[1, 1, 4, 3], f32[1, 1, 4, 3], i32[2, 4])", "expected bool or f32"},
     {"if(f32[], f32[3], then=" BRANCH("output x") ", otherwise=" BRANCH("output x") ")", "the condition is f32"},
