@@ -53,7 +53,10 @@ static lib_error run_kernel(const char *text, tir_bank_report *banks) {
                 lib_element_set_f64(buffer->dtype, data + (size_t)k * size, (double)(k % 7));
             arguments[i] = data;
         }
-        tir_interpret(kernel, arguments, NULL, &(tir_interpret_options){.check = true, .banks = banks},
+        int64_t *params = LIB_NEW_ARRAY(&arena, int64_t, kernel->params.count + 1);
+        for (uint32_t i = 0; i < kernel->params.count; i++) /* sizes that vary: the least */
+            params[i] = tir_variable_of(kernel->pool, kernel->params.data[i])->low;
+        tir_interpret(kernel, arguments, params, &(tir_interpret_options){.check = true, .banks = banks},
                       &lib_libc_allocator, &error);
     }
     lib_arena_free(&arena);
