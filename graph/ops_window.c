@@ -249,7 +249,7 @@ static void round_up(pool_window *w, int dimensions) {
 /* Windows that start before the padding after the last element. */
 static tir_expr windows_that_count(tir_pool *pool, const pool_window *w, tir_expr size, tir_expr outputs, int i) {
     window own = window_of(w->lists, i);
-    tir_expr real = tir_add(pool, size, tir_index(pool, own.number[WINDOW_LOW]));
+    tir_expr real = tir_max(pool, tir_add(pool, size, tir_index(pool, own.number[WINDOW_LOW])), tir_index(pool, 0));
     return w->ceil ? tir_min(pool, outputs, tir_ceil_div(pool, real, tir_index(pool, own.number[WINDOW_STRIDE])))
                    : outputs;
 }
