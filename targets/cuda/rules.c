@@ -189,7 +189,7 @@ static bool has_empty_axis(const cuda_rules *r) {
 static void schedule_plainly(cuda_rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const tir_stage *stage = &r->region->stages.data[s];
-        bool points = stage->fold < 0 && stage->kind != TIR_SORT;
+        bool points = !stage->removed && stage->fold < 0 && stage->kind != TIR_SORT;
         for (int a = 0; a < stage->space; a++) points = points && cuda_extent(r, &stage->axis[a]) != 0;
         if (points) cuda_schedule_points(r, (int)s);
     }
