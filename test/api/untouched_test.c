@@ -70,7 +70,9 @@ static void compare(const process *a, const process *b) {
     assert_int_equal(a->variables, b->variables);
     assert_true(a->text == b->text);
     assert_int_equal(a->files, b->files);
+#ifndef __SANITIZE_THREAD__ /* it has one of its own */
     assert_int_equal(a->threads, b->threads);
+#endif
     assert_int_equal(a->rounding, b->rounding);
 }
 
@@ -125,6 +127,10 @@ static void test_untouched(void **state) {
     live(target, folder, true);
     live("interp", folder, false);
     process after = look();
+    for (int i = 0; i < 1000 && after.threads > before.threads; i++) { /* that were joined: the system takes a moment */
+        usleep(1000);
+        after = look();
+    }
     int child = waitpid(-1, NULL, WNOHANG), why = errno;
     fflush(NULL);
     off_t bytes = lseek(said, 0, SEEK_END);
