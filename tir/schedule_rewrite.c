@@ -167,11 +167,14 @@ static void name_dimensions(void *user, tir_expr load) {
                 search->names[d] = search->stage->axis[a].name;
 }
 
-/* Names of a tensor's dimensions: its stage's axes; of an input, the axes that its first reader indexes it by, else d0, d1, ... */
+/* Names of a tensor's dimensions: its stage's axes; of an input, the axes that its first reader indexes it by; else d0, d1, ... */
 static void dimension_names(tir_schedule_state *state, uint32_t t, const char **names) {
     const tir_tensor *tensor = &state->region->tensors.data[t];
     for (int d = 0; d < tensor->rank; d++)
-        names[d] = tensor->stage >= 0 ? stage_at(state, tensor->stage)->axis[d].name : NULL;
+        names[d] =
+            tensor->stage >= 0 && d < stage_at(state, tensor->stage)->space /* a state has dimensions of its own */
+                ? stage_at(state, tensor->stage)->axis[d].name
+                : NULL;
     for (uint32_t q = 0; q < state->region->stages.count && tensor->stage < 0; q++) {
         name_search search = {state, stage_at(state, (int)q), t, names};
         if (!search.stage->removed) tir_stage_loads(state, (int)q, name_dimensions, &search);

@@ -45,6 +45,7 @@ typedef enum rules_role {
     RULES_COLUMNS, /* a root: adds up blocks of rows, for many columns at once */
     RULES_ROWS,    /* such a block, in the loops of that root */
     RULES_SCAN,    /* a fold in blocks of one vector */
+    RULES_BATCH,   /* a fold of tables, and its steps, in vectors along a free axis (rules_batch.c) */
     RULES_INSIDE,  /* runs in the loops of another stage, which are made with it (rules_walk.c) */
     RULES_LANES,   /* partial sums of products by lanes along a row: no tile is made of them */
     RULES_CUT, /* a contraction over a block of its reduction, in the loops of the sum over blocks (rules_stream.c) */
@@ -155,6 +156,8 @@ typedef struct rules_tile_place {
 } rules_tile_place;
 bool rules_tile_in(rules *r, int owner, const rules_tile_place *place);
 /* Rewrites before scheduling: an epilogue for bare contractions, packing of operands, lanes for reductions along rows. */
+bool rules_prepare_batch(rules *r, int fold); /* false: lanes do not run along its free axes */
+void rules_batch(rules *r, int fold);
 void rules_prepare_scan(rules *r, int stage);
 void rules_prepare_sorts(rules *r); /* changes the numbers of stages */
 void rules_prepare_reduce(rules *r, int stage);

@@ -54,6 +54,7 @@ static int64_t free_points(const rules *r, const tir_stage *fold) {
 void rules_prepare_scan(rules *r, int s) {
     const tir_stage *fold = &r->region->stages.data[s];
     int time = -1, step = fold->kind == TIR_FOLD ? cumulative_step(r, s, &time) : -1;
+    if (step < 0 && rules_prepare_batch(r, s)) return;
     if (step < 0 || time < 0 || rules_role_of(r, s) != RULES_NO_PART || !contiguous_along(r, step, time)) return;
     int64_t lanes = rules_lanes(r, step), length = rules_extent(r, &fold->axis[fold->space]);
     if (lanes > LANES_MOST) lanes = LANES_MOST;
@@ -222,6 +223,8 @@ bool rules_fold(rules *r, int s) {
     if (r->region->stages.data[s].kind != TIR_FOLD) return false;
     if (rules_role_of(r, s) == RULES_SCAN)
         schedule_scan(r, s);
+    else if (rules_role_of(r, s) == RULES_BATCH)
+        rules_batch(r, s);
     else if (!schedule_row_steps(r, s))
         schedule_columns(r, s);
     return true;

@@ -16,14 +16,14 @@ static void put_most(dlc_context *context, dlc_graph *graph, const char *name, d
     OK(context, dlc_output(graph, name, dlc_cast(dlc_reduce_max(dlc_abs(difference), 0, NULL, false), DLC_F64)));
 }
 
-enum { BATCH = 3, RESULTS = 7 };
+enum { RESULTS = 7 };
 
-/* Residuals of all decompositions of a [BATCH, n, n] = x x^T + n and of x [BATCH, m, n]. */
-static dlc_program *make(dlc_context *context, dlc_dtype dtype, int64_t m, int64_t n) {
+/* Residuals of all decompositions of a [batch, n, n] = x x^T + n and of x [batch, m, n]. */
+static dlc_program *make(dlc_context *context, dlc_dtype dtype, int64_t batch, int64_t m, int64_t n) {
     dlc_graph *graph;
     dlc_program *program;
     OK(context, dlc_graph_create(context, &graph));
-    dlc_value x = dlc_input(graph, "x", dtype, 3, DIMS(SIZE(BATCH), SIZE(m), SIZE(n)));
+    dlc_value x = dlc_input(graph, "x", dtype, 3, DIMS(SIZE(batch), SIZE(m), SIZE(n)));
     dlc_value one = identity(graph, dtype, n);
     dlc_value a = dlc_add(dlc_matmul(turned(x), x), dlc_mul(one, dlc_scalar(graph, dtype, (double)n)));
     dlc_value l = dlc_cholesky(a, false), qr[2], eigen[2];
@@ -36,7 +36,7 @@ static dlc_program *make(dlc_context *context, dlc_dtype dtype, int64_t m, int64
     put_most(context, graph, "qr", dlc_sub(dlc_matmul(qr[0], qr[1]), x));
     put_most(context, graph, "q", dlc_sub(dlc_matmul(turned(qr[0]), qr[0]), identity(graph, dtype, m < n ? m : n)));
     dlc_eigh(a, eigen);
-    dlc_value w = dlc_reshape(eigen[0], 3, DIMS(SIZE(BATCH), SIZE(1), SIZE(n)));
+    dlc_value w = dlc_reshape(eigen[0], 3, DIMS(SIZE(batch), SIZE(1), SIZE(n)));
     put_most(context, graph, "eigh", dlc_sub(dlc_matmul(a, eigen[1]), dlc_mul(eigen[1], w)));
     put_most(context, graph, "v", dlc_sub(dlc_matmul(turned(eigen[1]), eigen[1]), one));
     OK(context, dlc_compile(context, graph, NULL, &program));
@@ -44,20 +44,20 @@ static dlc_program *make(dlc_context *context, dlc_dtype dtype, int64_t m, int64
     return program;
 }
 
-static void check_size(dlc_context *context, dlc_dtype dtype, int64_t m, int64_t n) {
-    double results[RESULTS], *x = malloc((size_t)(BATCH * m * n) * sizeof *x);
+static void check_size(dlc_context *context, dlc_dtype dtype, int64_t batch, int64_t m, int64_t n) {
+    double results[RESULTS], *x = malloc((size_t)(batch * m * n) * sizeof *x);
     const double unit = dtype == DLC_F32 ? 0x1p-23 : 0x1p-52;
     uint32_t seed = 1;
     assert_non_null(x);
-    for (int64_t i = 0; i < BATCH * m * n; i++) {
+    for (int64_t i = 0; i < batch * m * n; i++) {
         double value = (double)((seed = seed * 1664525 + 1013904223) >> 8) / (1 << 23) - 1;
         if (dtype == DLC_F32)
             ((float *)(void *)x)[i] = (float)value;
         else
             x[i] = value;
     }
-    dlc_program *program = make(context, dtype, m, n);
-    int64_t shape[3] = {BATCH, m, n};
+    dlc_program *program = make(context, dtype, batch, m, n);
+    int64_t shape[3] = {batch, m, n};
     DLTensor in = {.data = x, .device = {kDLCPU, 0}, .ndim = 3, .shape = shape, .dtype = {kDLFloat, 0, 1}};
     in.dtype.bits = dtype == DLC_F32 ? 32 : 64;
     DLTensor out[RESULTS];
@@ -78,13 +78,14 @@ static void check_size(dlc_context *context, dlc_dtype dtype, int64_t m, int64_t
 
 static void test_residuals(void **state) {
     (void)state;
-    static const int64_t sizes[][2] = {{1, 1}, {2, 3}, {5, 5}, {9, 4}, {17, 16}, {20, 33}};
+    static const int64_t sizes[][3] = {{3, 1, 1},   {3, 2, 3},  {3, 5, 5},  {3, 9, 4}, {3, 17, 16},
+                                       {3, 20, 33}, {37, 5, 5}, {37, 9, 4}, {64, 4, 6}}; /* many: by lanes */
     for (int t = 0; t < TARGETS; t++) {
         dlc_context *context = open_context(all_targets[t], NULL);
         if (!context) continue;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            check_size(context, DLC_F32, sizes[i][0], sizes[i][1]);
-            check_size(context, DLC_F64, sizes[i][0], sizes[i][1]);
+            check_size(context, DLC_F32, sizes[i][0], sizes[i][1], sizes[i][2]);
+            check_size(context, DLC_F64, sizes[i][0], sizes[i][1], sizes[i][2]);
         }
         dlc_context_destroy(context);
     }

@@ -1,0 +1,159 @@
+/* Folds whose states are small tables (factorisations and solves of small matrices, non-maximum suppression), many at a time: the
+ * lanes of a vector are so many of them. The state, and what the steps make, lie with the lanes innermost. */
+#include "targets/cpu/rules.h"
+
+enum { TASK_POINTS = 16384, L2_SHARE = 2 };
+
+static bool is_step(const rules *r, uint32_t q, int fold) {
+    return !r->region->stages.data[q].removed && r->region->stages.data[q].fold == fold;
+}
+
+/* The free axes lead in all steps, and in all that they read of each other and of the state. */
+static bool leads_everywhere(rules *r, int step, const tir_stage *fold) {
+    const tir_stage *s = &r->region->stages.data[step];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, step, access, RULES_ACCESSES);
+    if (count == RULES_ACCESSES || s->space <= fold->space) return false;
+    for (int a = 0; a < fold->space; a++)
+        if (rules_extent(r, &s->axis[a]) != rules_extent(r, &fold->axis[a])) return false;
+    for (int i = 0; i < count; i++) {
+        const int32_t from = r->region->tensors.data[access[i].tensor].stage;
+        bool own = from >= 0 && (&r->region->stages.data[from] == fold || r->region->stages.data[from].fold == s->fold);
+        for (int a = 0; own && a < fold->space; a++)
+            if (tir_operand(r->region->pool, access[i].load, a) != s->axis[a].var) return false;
+    }
+    return true;
+}
+
+/* Elements of one table of a tensor of the fold: a step's at one time, or a state. -1: varying. */
+static int64_t table_of(rules *r, const tir_tensor *tensor, int first) {
+    int64_t points = 1;
+    for (int d = first; d < tensor->rank; d++) {
+        int64_t extent;
+        if (!tir_is_const(r->region->pool, tensor->extent[d], &extent)) return -1;
+        if (__builtin_mul_overflow(points, extent, &points)) return -1;
+    }
+    return points;
+}
+
+/* Bytes of all tables of one lane, and points of a step of it; false: too much, or not known. */
+static bool tables_fit(rules *r, int s, int64_t lanes, int64_t *points) {
+    const tir_stage *fold = &r->region->stages.data[s];
+    int64_t bytes = 0;
+    *points = 0;
+    for (uint32_t q = 0; q < r->region->stages.count; q++) {
+        if (!is_step(r, q, s) && q != (uint32_t)s) continue;
+        const tir_stage *stage = &r->region->stages.data[q];
+        for (int c = 0; c < stage->count; c++) {
+            const tir_tensor *tensor = &r->region->tensors.data[stage->tensor[c]];
+            int64_t table = table_of(r, tensor, q == (uint32_t)s ? fold->space : fold->space + 1);
+            if (table < 0 || table > r->machine->l2) return false;
+            bytes += table * (int64_t)lib_dtype_size(tensor->dtype);
+            *points += table;
+        }
+    }
+    return bytes * lanes <= r->machine->l2 / L2_SHARE;
+}
+
+/* The free axis along which lanes run; -1: this is no such fold. */
+static int batch_axis(rules *r, int s, int64_t *lanes, int64_t *points) {
+    const tir_stage *fold = &r->region->stages.data[s];
+    bool table = false;
+    int best = -1;
+    for (int c = 0; c < fold->count; c++) table = table || r->region->tensors.data[fold->tensor[c]].rank > fold->space;
+    if (!table) return -1;
+    for (uint32_t q = 0; q < r->region->stages.count; q++)
+        if (is_step(r, q, s) && !leads_everywhere(r, (int)q, fold)) return -1;
+    *lanes = rules_lanes(r, s);
+    for (int a = 0; a < fold->space; a++)
+        if (rules_extent(r, &fold->axis[a]) >= *lanes &&
+            (best < 0 || rules_extent(r, &fold->axis[a]) > rules_extent(r, &fold->axis[best])))
+            best = a;
+    return best >= 0 && *lanes > 1 && tables_fit(r, s, *lanes, points) ? best : -1;
+}
+
+static bool leaves(const rules *r, const tir_stage *stage) {
+    for (int c = 0; c < stage->count; c++)
+        if (r->region->tensors.data[stage->tensor[c]].output) return true;
+    return false;
+}
+
+static bool have_one_rank(const rules *r, const tir_stage *stage) {
+    for (int c = 1; c < stage->count; c++)
+        if (r->region->tensors.data[stage->tensor[c]].rank != r->region->tensors.data[stage->tensor[0]].rank)
+            return false;
+    return true;
+}
+
+/* A step lies with the axis innermost, a state in blocks of lanes. */
+static void lay_out(rules *r, int stage, int axis, int64_t lanes, bool state) {
+    const tir_stage *s = &r->region->stages.data[stage];
+    const tir_tensor *tensor = &r->region->tensors.data[s->tensor[0]];
+    lib_text layout;
+    if (leaves(r, s) || !have_one_rank(r, s) || tensor->rank + state > TIR_MAX_PHYSICAL) return;
+    lib_text_init(&layout, r->arena);
+    for (int d = 0; d < tensor->rank; d++) {
+        const char *name = d < s->space ? s->axis[d].name : lib_arena_format(r->arena, "d%d", d);
+        if (d == axis && state) lib_text_format(&layout, "%s/%lld, ", name, (long long)lanes);
+        if (d != axis) lib_text_format(&layout, "%s, ", name);
+    }
+    const char *last = s->axis[axis].name;
+    if (state)
+        rules_rewrite(r, "layout %s (%s%s%%%lld)", s->name, layout.data, last, (long long)lanes);
+    else
+        rules_rewrite(r, "layout %s (%s%s)", s->name, layout.data, last);
+}
+
+bool rules_prepare_batch(rules *r, int s) {
+    int64_t lanes, points;
+    if (r->region->stages.data[s].kind != TIR_FOLD || rules_role_of(r, s) != RULES_NO_PART) return false;
+    const int axis = batch_axis(r, s, &lanes, &points);
+    if (axis < 0) return false;
+    for (uint32_t q = 0; q < r->region->stages.count; q++) {
+        if (!is_step(r, q, s) && q != (uint32_t)s) continue;
+        rules_set_role(r, r->region->stages.data[q].name, RULES_BATCH);
+        lay_out(r, (int)q, axis, lanes, q == (uint32_t)s);
+    }
+    return true;
+}
+
+static void add_order(lib_text *order, const tir_stage *stage, int without) {
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (a != without) lib_text_format(order, " %s", stage->axis[a].name);
+}
+
+void rules_batch(rules *r, int s) {
+    const tir_stage *fold = &r->region->stages.data[s];
+    int64_t lanes, points;
+    const int axis = batch_axis(r, s, &lanes, &points);
+    const char *name = fold->name, *column = fold->axis[axis].name;
+    int64_t trips = rules_extent(r, &fold->axis[fold->space]), tables = 1;
+    lib_text order;
+    lib_text_init(&order, r->arena);
+    for (int a = 0; a < fold->space; a++) {
+        if (a == axis) continue;
+        lib_text_format(&order, " %s", fold->axis[a].name);
+        tir_schedule_add(r->schedule, "par %s.%s", name, fold->axis[a].name);
+    }
+    while (tables * lanes * points * (trips > 0 ? trips : 1) < TASK_POINTS) tables *= 2;
+    if (tables > 1 && tables * lanes < rules_extent(r, &fold->axis[axis])) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_p v_t peel", name, column, (long long)(tables * lanes));
+        tir_schedule_add(r->schedule, "par %s.v_p", name);
+        lib_text_add(&order, " v_p");
+        column = "v_t";
+    }
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_b v_l peel", name, column, (long long)lanes);
+    if (tables == 1) tir_schedule_add(r->schedule, "par %s.v_b", name);
+    tir_schedule_add(r->schedule, "order %s:%s v_b %s v_l", name, order.data ? order.data : "",
+                     fold->axis[fold->space].name);
+    tir_schedule_add(r->schedule, "vec %s.v_l", name);
+    for (uint32_t q = 0; q < r->region->stages.count; q++) {
+        if (!is_step(r, q, s)) continue;
+        const tir_stage *step = &r->region->stages.data[q];
+        lib_text inner;
+        lib_text_init(&inner, r->arena);
+        add_order(&inner, step, axis);
+        tir_schedule_add(r->schedule, "order %s:%s %s", step->name, inner.data, step->axis[axis].name);
+        tir_schedule_add(r->schedule, "vec %s.%s", step->name, step->axis[axis].name);
+    }
+}
