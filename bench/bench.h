@@ -146,6 +146,7 @@ enum {
     BENCH_SEPARATE,               /* ours, in programs of their own */
     BENCH_DIRECT,                 /* ours, without Winograd: lines with the flag winograd */
     BENCH_ALONE,                  /* ours on one thread, where the case runs on several */
+    BENCH_ROWS,                   /* memcpy of each row by itself: rows gathered from a table */
     BENCH_OPPONENTS
 };
 

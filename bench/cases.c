@@ -406,10 +406,17 @@ static void build_mean_var(bench_builder *b) {
     result(b, dlc_variance(x, &options));
 }
 
+/* Floats, or with dtype=i64 or i32 numbers that hardly repeat. */
+static dlc_value ordered(bench_builder *b, const extent *e) {
+    dlc_dtype dtype = float_of(b);
+    double limit = dtype == DLC_I64 || dtype == DLC_I32 ? 1e9 : 1;
+    return operand(b, false, dtype, e->rank, e->dims, -limit, limit);
+}
+
 static void build_topk(bench_builder *b) {
     extent e = extent_of(b);
     dlc_value results[2];
-    dlc_top_k(input(b, e.rank, e.dims), bench_number(b->problem.shape, "k", 1), e.axes[0], DLC_I64, false, results);
+    dlc_top_k(ordered(b, &e), bench_number(b->problem.shape, "k", 1), e.axes[0], DLC_I64, false, results);
     result(b, results[0]);
     result(b, results[1]);
 }
@@ -420,6 +427,76 @@ static void build_group_norm(bench_builder *b) {
     dlc_value x = reshape(input(b, e.rank, e.dims), DIMS(e.dims[0], groups, e.dims[1] / groups * inner));
     dlc_value y = reshape(dlc_layer_norm(x, DLC_NONE, DLC_NONE, -1, 1e-5), e.rank, e.dims);
     result(b, scaled(b, y, &e));
+}
+
+/* scale and bias of channels [c], as vectors. */
+static void build_instance_norm(bench_builder *b) {
+    extent e = extent_of(b);
+    dlc_value x = input(b, e.rank, e.dims), scale = weights(b, 1, &e.dims[1], 1), bias = weights(b, 1, &e.dims[1], 1);
+    result(b, dlc_instance_norm(x, scale, bias, 1e-5));
+}
+
+static void build_lrn(bench_builder *b) {
+    extent e = extent_of(b);
+    result(b, dlc_local_response_norm(input(b, e.rank, e.dims), bench_number(b->problem.shape, "size", 5), NULL));
+}
+
+/* Logits [rows, classes], labels [rows]: a loss for each row. */
+static void build_cross_entropy(bench_builder *b) {
+    extent e = extent_of(b);
+    dlc_value x = input(b, e.rank, e.dims);
+    result(b, dlc_cross_entropy(x, operand(b, false, DLC_I64, DIMS(e.dims[0]), 0, (double)e.dims[1]), 1));
+}
+
+/* ---- windows: shape [n, c, h, w], k, stride, pad */
+
+static void build_pool(bench_builder *b, bool greatest) {
+    const bench_shape *s = b->problem.shape;
+    extent e = extent_of(b);
+    int64_t k = bench_number(s, "k", 2), stride = bench_number(s, "stride", 1), pad = bench_number(s, "pad", 0);
+    int64_t window[2] = {k, k}, strides[2] = {stride, stride}, pads[2] = {pad, pad};
+    dlc_value x = input(b, e.rank, e.dims);
+    if (greatest) {
+        dlc_max_pool_options o = DLC_MAX_POOL_OPTIONS_INIT;
+        o.stride_count = o.low_count = o.high_count = 2;
+        o.stride = strides, o.low = o.high = pads;
+        result(b, dlc_max_pool(x, 2, window, &o));
+    } else {
+        dlc_average_pool_options o = DLC_AVERAGE_POOL_OPTIONS_INIT;
+        o.stride_count = o.low_count = o.high_count = 2;
+        o.stride = strides, o.low = o.high = pads;
+        result(b, dlc_average_pool(x, 2, window, &o));
+    }
+}
+
+static void build_max_pool(bench_builder *b) {
+    build_pool(b, true);
+}
+static void build_average_pool(bench_builder *b) {
+    build_pool(b, false);
+}
+
+/* shape [n, c, h, w] sampled at to=HxW positions of a grid, linear, zeros outside. */
+static void build_grid_sample(bench_builder *b) {
+    extent e = extent_of(b);
+    int64_t to[DLC_MAX_RANK];
+    if (bench_numbers(bench_text(b->problem.shape, "to"), to) != 2) abort();
+    dlc_value x = input(b, e.rank, e.dims);
+    result(b, dlc_grid_sample(x, input(b, DIMS(e.dims[0], to[0], to[1], 2)), NULL));
+}
+
+/* rois=N regions of shape [1, c, h, w], cells to=HxW, two samples each way. */
+static void build_roi_align(bench_builder *b) {
+    extent e = extent_of(b);
+    int64_t to[DLC_MAX_RANK], rois = bench_number(b->problem.shape, "rois", 1);
+    if (bench_numbers(bench_text(b->problem.shape, "to"), to) != 2) abort();
+    dlc_value x = input(b, e.rank, e.dims), corners[2];
+    for (int i = 0; i < 2; i++) /* upper left, lower right */
+        corners[i] = operand(b, true, DLC_F32, DIMS(rois, 2), i ? 0.5 * (double)e.dims[2] : 0,
+                             (i ? 1 : 0.5) * (double)e.dims[2]);
+    dlc_value images = operand(b, true, DLC_I64, DIMS(rois), 0, 1);
+    dlc_dim shape[2] = {{to[0], NULL}, {to[1], NULL}};
+    result(b, dlc_roi_align(x, dlc_concat(2, corners, 1), images, 2, shape, NULL));
 }
 
 /* ---- maps ---------------------------------------------------------------------------------------------------------------------------- */
@@ -477,6 +554,25 @@ static void build_dequantise(bench_builder *b) {
     dlc_value zero = operand(b, true, DLC_F32, DIMS(e.dims[0], 1), 100, 140),
               scale = weights(b, DIMS(e.dims[0], 1), 0.01);
     result(b, dlc_mul(dlc_sub(x, zero), scale));
+}
+
+/* A scale for each row, or one for all (flag tensor). */
+static void build_quantise(bench_builder *b) {
+    extent e = extent_of(b);
+    bool one = bench_flag(b->problem.shape, "tensor");
+    dlc_value x = input(b, e.rank, e.dims);
+    int64_t scales = one ? 1 : e.dims[0];
+    dlc_value scale = operand(b, true, DLC_F32, 1, &scales, 0.005, 0.01),
+              zero = operand(b, true, DLC_U8, 1, &scales, 100, 140);
+    if (one) scale = reshape(scale, 0, NULL), zero = reshape(zero, 0, NULL);
+    result(b, dlc_quantize_linear(x, scale, zero, 0, DLC_U8));
+}
+
+static void build_one_hot(bench_builder *b) {
+    extent e = extent_of(b);
+    int64_t depth = bench_number(b->problem.shape, "depth", 1);
+    dlc_dim classes = {depth, NULL};
+    result(b, dlc_one_hot(operand(b, false, DLC_I64, e.rank, e.dims, 0, (double)depth), 1, &classes, -1, DLC_F32));
 }
 
 /* One step of Adam (Kingma, Ba 2015), bias corrections folded into the rate. */
@@ -586,7 +682,17 @@ static void build_transform(bench_builder *b) {
     b->problem.flops = (real ? 2.5 : 5) * (double)(rows * points) * log2((double)points);
 }
 
+/* equation=bhqd,bhkd->bhqk x=1x12x128x64 w=1x12x128x64 */
+static void build_einsum(bench_builder *b) {
+    const bench_shape *s = b->problem.shape;
+    int64_t x[DLC_MAX_RANK], w[DLC_MAX_RANK];
+    int x_rank = bench_numbers(bench_text(s, "x"), x), w_rank = bench_numbers(bench_text(s, "w"), w);
+    dlc_value left = input(b, x_rank, x), right = input(b, w_rank, w);
+    result(b, dlc_einsum(left, right, bench_text(s, "equation")));
+}
+
 static const bench_case_kind kinds[] = {
+    {"einsum", NULL, build_einsum, {0}},
     {"contraction", NULL, build_contraction, {0}},
     {"convolution", NULL, build_convolution, {0}},
     {"network", "inverted", build_inverted, {0}},
@@ -599,12 +705,21 @@ static const bench_case_kind kinds[] = {
 #undef X
         {"row", "mean_var", build_mean_var, {0}},
     {"row", "topk", build_topk, {0}},
+    {"row", "instance_norm", build_instance_norm, {0}},
+    {"row", "local_response_norm", build_lrn, {0}},
+    {"row", "cross_entropy", build_cross_entropy, {0}},
+    {"window", "max_pool", build_max_pool, {0}},
+    {"window", "average_pool", build_average_pool, {0}},
+    {"window", "grid_sample", build_grid_sample, {0}},
+    {"window", "roi_align", build_roi_align, {0}},
     {"row", "group_norm", build_group_norm, {0}},
 #define X(identifier, name, expression) {"map", name, build_##identifier, {0}},
     MAP_TABLE(X)
 #undef X
         {"map", "rope", build_rope, {0}},
     {"map", "dequantise u8", build_dequantise, {0}},
+    {"map", "quantise u8", build_quantise, {0}},
+    {"map", "one_hot", build_one_hot, {0}},
     {"map", "adam", build_adam, {0}},
     {"transform", NULL, build_transform, {0}},
     {"move", "transpose", build_transpose, {0}},

@@ -43,6 +43,20 @@ static void run_copy(void *state) {
     memcpy(c->to.data, c->from.data, c->from.bytes);
 }
 
+/* What any gather of rows does at least: one memcpy for each, from where the ids say. */
+typedef struct row_copies {
+    const char *table;
+    const int64_t *ids;
+    size_t count, bytes; /* rows; of each */
+    bench_operand to;
+} row_copies;
+
+static void run_row_copies(void *state) {
+    row_copies *c = state;
+    for (size_t i = 0; i < c->count; i++)
+        memcpy((char *)c->to.data + i * c->bytes, c->table + (size_t)c->ids[i] * c->bytes, c->bytes);
+}
+
 static double data_bytes(const bench_problem *p) {
     double sum = 0;
     for (int i = 0; i < p->operand_count; i++) sum += (double)p->operands[i].bytes;
@@ -60,6 +74,7 @@ typedef struct field {
     bench_programs *ours, *separate, *alone, *direct;
     peer_side sides[BENCH_MAX_PEERS];
     copy copied;
+    row_copies rows;
 } field;
 
 static void enter(field *f, int opponent, void (*run)(void *), void *state, const char *note) {
@@ -89,6 +104,14 @@ static void enter_copy(field *f, const bench_problem *problem) {
     bench_operand_create(&f->copied.from, DLC_U8, 1, &half, 0, 255);
     bench_operand_create(&f->copied.to, DLC_U8, 1, &half, 0, 0);
     enter(f, BENCH_COPY, run_copy, &f->copied, "");
+}
+
+static void enter_row_copies(field *f, const bench_problem *p) {
+    const bench_operand *table = &p->operands[0], *ids = &p->operands[1], *y = &p->results[0];
+    size_t count = (size_t)ids->dims[0];
+    f->rows = (row_copies){table->data, ids->data, count, count ? y->bytes / count : 0, {0}};
+    bench_operand_create(&f->rows.to, y->dtype, y->rank, y->dims, 0, 0);
+    enter(f, BENCH_ROWS, run_row_copies, &f->rows, "");
 }
 
 /* The same as separate programs, where its kind knows how; masks and shared heads belong to attention as a whole. */
@@ -139,6 +162,7 @@ static bool assemble(field *f, bench_arena *arena, const bench_shape *shape, ben
     enter_peers(f, rivals);
     bool moves = strcmp(shape->kind, "move") == 0 || strcmp(shape->kind, "map") == 0;
     if (moves && wanted(rivals, BENCH_COPY)) enter_copy(f, problem);
+    if (moves && strcmp(shape->name, "gather") == 0 && wanted(rivals, BENCH_ROWS)) enter_row_copies(f, problem);
     if (options.winograd && wanted(rivals, BENCH_DIRECT)) enter_direct(f, kind, shape);
     if (wanted(rivals, BENCH_SEPARATE)) enter_separate(f, kind, shape);
     if (arena->threads > 1 && problem->flops >= ALONE_FLOPS && wanted(rivals, BENCH_ALONE)) enter_alone(f, kind, shape);
@@ -154,6 +178,7 @@ static void dismiss(field *f) {
     if (f->direct) bench_programs_release(f->direct);
     free(f->copied.from.data);
     free(f->copied.to.data);
+    free(f->rows.to.data);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------------------------------- */
@@ -215,7 +240,8 @@ const char *bench_opponent_name(const bench_arena *arena, int opponent) {
     static const char *const names[] = {[BENCH_COPY] = "memcpy",
                                         [BENCH_SEPARATE] = "separate programs",
                                         [BENCH_DIRECT] = "direct",
-                                        [BENCH_ALONE] = "one thread"};
+                                        [BENCH_ALONE] = "one thread",
+                                        [BENCH_ROWS] = "memcpy by rows"};
     if (opponent < 0) return "dlc";
     return opponent < BENCH_MAX_PEERS ? arena->peers[opponent]->name : names[opponent];
 }

@@ -10,7 +10,8 @@ static const struct {
 } table[] = {
     {"f32", {DLC_F32, DLC_F32, DLC_F32, DLC_F32}}, {"f64", {DLC_F64, DLC_F64, DLC_F64, DLC_F64}},
     {"f16", {DLC_F16, DLC_F16, DLC_F32, DLC_F16}}, {"bf16", {DLC_BF16, DLC_BF16, DLC_F32, DLC_BF16}},
-    {"u8", {DLC_U8, DLC_I8, DLC_I32, DLC_I32}},
+    {"u8", {DLC_U8, DLC_I8, DLC_I32, DLC_I32}},    {"i64", {DLC_I64, DLC_I64, DLC_I64, DLC_I64}},
+    {"i32", {DLC_I32, DLC_I32, DLC_I32, DLC_I32}},
 };
 
 bool bench_types_of(bench_types *types, const bench_shape *shape) {

@@ -15,6 +15,14 @@ static void activation(onnx_model *m, const bench_shape *s, const char *from) {
 
 /* ---- contraction, convolution ---------------------------------------------------------------------------------------------------- */
 
+static void einsum(onnx_model *m, const bench_problem *p) {
+    char attributes[96];
+    snprintf(attributes, sizeof attributes, "equation=%s", bench_text(p->shape, "equation"));
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_node(m, "Einsum", "x0 x1", "y0", attributes);
+}
+
 /* Sums that have the type of operands and result, or nothing in between that would show the difference. */
 static void only_floats(onnx_model *m, const bench_problem *p) {
     bench_types t = {0};
@@ -452,6 +460,64 @@ static void group_norm(onnx_model *m, const bench_problem *p) {
     onnx_node(m, "Add", "scaled x2", "y0", NULL);
 }
 
+static void instance_norm(onnx_model *m, const bench_problem *p) {
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_node(m, "InstanceNormalization", "x0 x1 x2", "y0", "epsilon=0.00001");
+}
+
+static void local_response_norm(onnx_model *m, const bench_problem *p) {
+    char attributes[64];
+    snprintf(attributes, sizeof attributes, "size=%d", (int)bench_number(p->shape, "size", 5));
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_node(m, "LRN", "x0", "y0", attributes);
+}
+
+static void cross_entropy(onnx_model *m, const bench_problem *p) {
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_node(m, "SoftmaxCrossEntropyLoss", "x0 x1", "y0", "reduction=none");
+}
+
+/* ---- windows ----------------------------------------------------------------------------------------------------------------------- */
+
+static void pool(onnx_model *m, const bench_problem *p, const char *type) {
+    int k = (int)bench_number(p->shape, "k", 2), stride = (int)bench_number(p->shape, "stride", 1),
+        side = (int)bench_number(p->shape, "pad", 0);
+    char attributes[128];
+    snprintf(attributes, sizeof attributes, "kernel_shape=[%d,%d] strides=[%d,%d] pads=[%d,%d,%d,%d]", k, k, stride,
+             stride, side, side, side, side);
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_node(m, type, "x0", "y0", attributes);
+}
+static void max_pool(onnx_model *m, const bench_problem *p) {
+    pool(m, p, "MaxPool");
+}
+static void average_pool(onnx_model *m, const bench_problem *p) {
+    pool(m, p, "AveragePool");
+}
+
+static void grid_sample(onnx_model *m, const bench_problem *p) {
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_node(m, "GridSample", "x0 x1", "y0", "mode=linear");
+}
+
+static void roi_align(onnx_model *m, const bench_problem *p) {
+    const int64_t *y = p->results[0].dims;
+    char attributes[128];
+    onnx_release(m);
+    onnx_begin_as(m, 16);
+    snprintf(attributes, sizeof attributes, "output_height=%d output_width=%d sampling_ratio=2 mode=avg", (int)y[2],
+             (int)y[3]);
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_node(m, "Concat", "x1 x2", "rois", "axis=1");
+    onnx_node(m, "RoiAlign", "x0 rois x3", "y0", attributes);
+}
+
 /* ---- maps ---------------------------------------------------------------------------------------------------------------------------- */
 
 /* Operands, results and numbers; then lines of nodes. */
@@ -532,6 +598,23 @@ static const line rope_lines[] = {{"Split", "x0", "l h", "axis=3 num_outputs=2"}
     }
 SPELLED(X)
 #undef X
+
+static void quantise(onnx_model *m, const bench_problem *p) {
+    bool one = bench_flag(p->shape, "tensor");
+    onnx_operand(m, p, 0);
+    for (int i = 1; i < 3; i++) onnx_operand_as(m, p, i, one ? 0 : 1, p->operands[i].dims);
+    onnx_results(m, p);
+    onnx_node(m, "QuantizeLinear", "x0 x1 x2", "y0", "axis=0");
+}
+
+static void one_hot(onnx_model *m, const bench_problem *p) {
+    const float values[2] = {0, 1};
+    onnx_operands(m, p);
+    onnx_results(m, p);
+    onnx_integers(m, "depth", 1, (const int64_t[]){bench_number(p->shape, "depth", 1)});
+    onnx_floats(m, "values", 1, (const int64_t[]){2}, values);
+    onnx_node(m, "OneHot", "x0 depth values", "y0", "axis=-1");
+}
 
 static void muladds(onnx_model *m, const bench_problem *p) {
     char a[8], b[8], inputs[32], to[16], from[16] = "x0";
@@ -659,6 +742,7 @@ static const struct {
         const char *note;
     } ways[ONNX_WAYS];
 } table[] = {
+    {"einsum", NULL, {{einsum, "Einsum"}}},
     {"contraction", NULL, {{matmul, "MatMul"}, {gemm, "Gemm"}, {quantised_matmul, "quantised"}}},
     {"convolution",
      NULL,
@@ -682,6 +766,13 @@ static const struct {
     {"row", "rms_norm", {{rms_norm, "RMSNormalization"}, {simplified_layer_norm, "SimplifiedLayerNormalization"}}},
     {"row", "mean_var", {{variance_two_passes, "nodes"}, {variance_of_squares, "nodes, one pass"}}},
     {"row", "group_norm", {{group_norm, "InstanceNormalization"}}},
+    {"row", "instance_norm", {{instance_norm, "InstanceNormalization"}}},
+    {"row", "local_response_norm", {{local_response_norm, "LRN"}}},
+    {"row", "cross_entropy", {{cross_entropy, "SoftmaxCrossEntropyLoss"}}},
+    {"window", "max_pool", {{max_pool, "MaxPool"}}},
+    {"window", "average_pool", {{average_pool, "AveragePool"}}},
+    {"window", "grid_sample", {{grid_sample, "GridSample"}}},
+    {"window", "roi_align", {{roi_align, "RoiAlign"}}},
     {"map", "gelu(a*x+b)", {{gelu_map, "Gelu"}}},
     {"map", "add", {{add_map, "Add"}}},
     {"map", "silu*gate", {{silu_gate, "Sigmoid"}, {quick_gelu_gate, "QuickGelu"}}},
@@ -691,6 +782,8 @@ static const struct {
     {"map", "rope", {{rope, "RotaryEmbedding"}, {rope_nodes, "nodes"}}},
     {"map", "cast f32->bf16", {{cast, "Cast"}}},
     {"map", "dequantise u8", {{dequantise, "nodes"}}},
+    {"map", "quantise u8", {{quantise, "QuantizeLinear"}}},
+    {"map", "one_hot", {{one_hot, "OneHot"}}},
     {"map", "where+clip", {{where_clip, "nodes"}}},
     {"map", "adam", {{adam, "nodes"}}},
     {"move", "transpose", {{transpose, "Transpose"}}},

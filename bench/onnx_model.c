@@ -140,8 +140,12 @@ static void value(onnx_model *m, int field, const char *name, dlc_dtype dtype, i
 }
 
 void onnx_begin(onnx_model *m) {
+    onnx_begin_as(m, OPSET);
+}
+
+void onnx_begin_as(onnx_model *m, int opset_version) {
     static const char *const domains[] = {"", "com.microsoft"};
-    static const int64_t versions[] = {OPSET, 1};
+    const int64_t versions[] = {opset_version, 1};
     *m = (onnx_model){0};
     for (int i = 0; i < BENCH_MAX_OPERANDS; i++) m->inputs[i].rank = -1;
     for (int i = 0; i < BENCH_MAX_RESULTS; i++) m->outputs[i].rank = -1;

@@ -26,6 +26,8 @@ typedef struct onnx_model {
 
 /* Forgets what was there. Operators of the domains "" and com.microsoft may be used. */
 void onnx_begin(onnx_model *m);
+/* The same in an older set of operators, of which a reader may have more. */
+void onnx_begin_as(onnx_model *m, int opset_version);
 /* Now `bytes` is the model. */
 void onnx_end(onnx_model *m);
 void onnx_release(onnx_model *m);
