@@ -53,11 +53,27 @@ _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *f
               state->line ? state->line : "", reason);
 }
 
+/* Names that there are, for the message about one that is none: "a, b, c", the first ones of many. */
+typedef struct name_list {
+    char text[192];
+    bool full;
+} name_list;
+
+static void list_name(name_list *list, const char *name) {
+    size_t at = strlen(list->text);
+    if (list->full) return;
+    list->full = at + strlen(name) + sizeof ", , ..." > sizeof list->text;
+    snprintf(list->text + at, sizeof list->text - at, "%s%s", at ? ", " : "", list->full ? "..." : name);
+}
+
 int tir_find_stage(const tir_schedule_state *state, const char *name) {
-    for (uint32_t i = 0; i < state->region->stages.count; i++)
-        if (!state->region->stages.data[i].removed && strcmp(state->region->stages.data[i].name, name) == 0)
-            return (int)i;
-    tir_schedule_raise(state, "no stage is called %s", name);
+    name_list list = {.text = ""};
+    for (uint32_t i = 0; i < state->region->stages.count; i++) {
+        if (state->region->stages.data[i].removed) continue;
+        if (strcmp(state->region->stages.data[i].name, name) == 0) return (int)i;
+        list_name(&list, state->region->stages.data[i].name);
+    }
+    tir_schedule_raise(state, "no stage is called %s; there are %s", name, list.text);
 }
 
 uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name) {
@@ -77,7 +93,11 @@ static int find_node(const tir_schedule_state *state, int stage, const char *nam
     const tir_stage_plan *plan = &state->plan[stage];
     for (uint32_t i = 0; i < plan->nodes.count; i++)
         if (strcmp(plan->nodes.data[i].name, name) == 0) return (int)i;
-    tir_schedule_raise(state, "stage %s has no axis %s", state->region->stages.data[stage].name, name);
+    name_list list = {.text = ""};
+    for (uint32_t i = 0; i < plan->nodes.count; i++)
+        if (plan->nodes.data[i].outer < 0 && plan->nodes.data[i].fused < 0) list_name(&list, plan->nodes.data[i].name);
+    tir_schedule_raise(state, "stage %s has no axis %s; it has %s", state->region->stages.data[stage].name, name,
+                       *list.text ? list.text : "none");
 }
 
 static int find_leaf(const tir_schedule_state *state, int stage, const char *name) {
@@ -533,7 +553,8 @@ static void apply_line(tir_schedule_state *state, int number, bool *in_loops, bo
     }
     int row = 0;
     while (row < directive_count && strcmp(directives[row].name, name) != 0) row++;
-    if (row == directive_count) tir_schedule_raise(state, "line %d: no directive is called %s", number, name);
+    if (row == directive_count)
+        tir_schedule_raise(state, "line %d: no directive is called %s; tir/schedule.h lists them", number, name);
     if (directives[row].rewrite && *in_loops)
         tir_schedule_raise(state, "line %d: a rewrite directive cannot follow loop directives", number);
     if (!directives[row].rewrite && !*in_loops) {

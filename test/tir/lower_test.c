@@ -205,8 +205,8 @@ static void test_cases(void **state) {
 static const struct {
     const char *schedule, *message, *region; /* NULL: the softmax below */
 } refusals[] = {
-    {"split Q.i 4 -> a b mask", "no stage is called Q", NULL},
-    {"split sc.z 4 -> a b mask", "has no axis z", NULL},
+    {"split Q.i 4 -> a b mask", "no stage is called Q; there are ", NULL},
+    {"split sc.z 4 -> a b mask", "has no axis z; it has ", NULL},
     {"split sc.j 4 -> a b", "the tail must be said", NULL},
     {"split sc.j 0 -> a b mask", "at least 1", NULL},
     {"split sc.j 4 -> i b mask", "already has an axis i", NULL},
