@@ -695,10 +695,9 @@ static void define_rule(registration *r) {
     const dlc_rule_options *o = r->options;
     graph_definition *d = r->definition;
     take_name(d, o->name);
-    if (!o->pattern) lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "rule %s: there is no pattern", d->name);
+    if (!o->pattern) lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "there is no pattern");
     if (!o->replacement == !o->replace)
-        lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "rule %s: expected a replacement or a function, one of them",
-                  d->name);
+        lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "expected a replacement or a function, one of them");
     host_functions *functions = LIB_NEW(&d->arena, host_functions);
     functions->replace = o->replace;
     d->functions = functions;
@@ -709,10 +708,9 @@ static void define_pass(registration *r) {
     const dlc_pass_options *o = r->options;
     graph_definition *d = r->definition;
     take_name(d, o->name);
-    if (!o->function) lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "pass %s: there is no function", d->name);
+    if (!o->function) lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "there is no function");
     if (o->position != DLC_PASS_FIRST && o->position != DLC_PASS_SIMPLIFIED)
-        lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "pass %s: position %d does not exist", d->name,
-                  (int)o->position);
+        lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "position %d does not exist", (int)o->position);
     host_functions *functions = LIB_NEW(&d->arena, host_functions);
     functions->pass = o->function;
     d->functions = functions;
@@ -723,7 +721,7 @@ static void define_schedule(registration *r) {
     const dlc_schedule_options *o = r->options;
     graph_definition *d = r->definition;
     take_name(d, o->name);
-    if (!o->function) lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "schedule %s: there is no function", d->name);
+    if (!o->function) lib_raise(d->arena.scope, DLC_INVALID_ARGUMENT, "there is no function");
     host_functions *functions = LIB_NEW(&d->arena, host_functions);
     *functions = (host_functions){.schedule = o->function, .region = lib_arena_string(&d->arena, o->region)};
     d->functions = functions;
@@ -744,45 +742,55 @@ typedef struct owner {
     void (*release)(void *user);
 } owner;
 
-static dlc_status fail(registration *r, owner o, const char *call, lib_error *error) {
+/* `name`: of what could not be registered, which the message says unless it begins with it; NULL: not known. */
+static dlc_status fail(registration *r, owner o, const char *call, const char *name, lib_error *error) {
     lib_error full;
+    char which[64] = "";
+    const char *said = error->message + (*error->message == '"');
+    size_t length = name ? strlen(name) : 0;
+    bool begins = length && strncmp(said, name, length) == 0 && strchr("(:\"", said[length]);
+    if (length && !begins) snprintf(which, sizeof which, "%.61s: ", name);
     if (r->definition) graph_definition_free(r->definition, graph_context_allocator(r->context));
     if (o.release) o.release(o.user);
-    lib_fail(&full, error->status, "%s: %s", call, error->message);
+    lib_fail(&full, error->status, "%s: %s%s", call, which, error->message);
     return graph_context_fail(r->context, &full);
 }
 
-static dlc_status enter(registration *r, owner o, const char *call, graph_definition_kind kind, size_t given,
-                        size_t size, void (*define)(registration *r)) {
+static dlc_status enter(registration *r, owner o, const char *call, graph_definition_kind kind, const char *name,
+                        size_t given, size_t size, void (*define)(registration *r)) {
     lib_error error = {.status = DLC_OK};
     if (!r->context || !r->options) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "context or options is NULL");
-        return fail(r, o, call, &error);
+        return fail(r, o, call, NULL, &error);
     }
     if (given != size) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "options.struct_size is %zu, expected %zu (use the _INIT macro)", given,
                  size);
-        return fail(r, (owner){NULL, NULL}, call, &error);
+        return fail(r, (owner){NULL, NULL}, call, NULL, &error);
     }
     r->definition = graph_definition_new(graph_context_allocator(r->context), kind);
     if (!r->definition) {
         lib_fail(&error, DLC_OUT_OF_MEMORY, "out of memory: a definition");
-        return fail(r, o, call, &error);
+        return fail(r, o, call, name, &error);
     }
     r->definition->context = r->context;
     r->definition->user = o.user;
     r->definition->release = o.release;
-    if (define_guarded(r, define, &error) != DLC_OK) return fail(r, o, call, &error);
+    if (define_guarded(r, define, &error) != DLC_OK) return fail(r, o, call, name, &error);
     if (graph_registry_add(&graph_context_handles(r->context)->registry, r->definition)) return DLC_OK;
     lib_fail(&error, DLC_INVALID_ARGUMENT, "one is registered under the name %s already", r->definition->name);
-    return fail(r, o, call, &error);
+    return fail(r, o, call, name, &error);
 }
 
-#define REGISTER(call, kind, define)                                                                      \
-    registration r = {.context = context, .options = options};                                            \
-    owner o = {NULL, NULL};                                                                               \
-    if (options && options->struct_size == sizeof *options) o = (owner){options->user, options->release}; \
-    return enter(&r, o, call, kind, options ? options->struct_size : 0, sizeof *options, define)
+#define REGISTER(call, kind, define)                           \
+    registration r = {.context = context, .options = options}; \
+    owner o = {NULL, NULL};                                    \
+    const char *name = NULL;                                   \
+    if (options && options->struct_size == sizeof *options) {  \
+        o = (owner){options->user, options->release};          \
+        name = options->name;                                  \
+    }                                                          \
+    return enter(&r, o, call, kind, name, options ? options->struct_size : 0, sizeof *options, define)
 
 dlc_status dlc_operator_register(dlc_context *context, const dlc_operator_options *options) {
     REGISTER("dlc_operator_register", GRAPH_OPERATOR, define_operator);

@@ -113,9 +113,15 @@ static void parse_call(parser *p, pattern *call) {
     }
     call->input = inputs.data;
     call->inputs = (int)inputs.count;
-    if (call->inputs < call->op->min_inputs || (call->op->max_inputs >= 0 && call->inputs > call->op->max_inputs))
-        lib_lexer_raise(lexer, "%s: %d operands, expected %d to %d", call->name, call->inputs, call->op->min_inputs,
-                        call->op->max_inputs);
+    const graph_op *op = call->op;
+    if (call->inputs < op->min_inputs || (op->max_inputs >= 0 && call->inputs > op->max_inputs)) {
+        const char *most = op->max_inputs < 0 ? " or more" : "";
+        if (op->max_inputs <= op->min_inputs)
+            lib_lexer_raise(lexer, "%s: %d operands, expected %d%s (%s)", call->name, call->inputs, op->min_inputs,
+                            most, op->operands);
+        lib_lexer_raise(lexer, "%s: %d operands, expected %d to %d (%s)", call->name, call->inputs, op->min_inputs,
+                        op->max_inputs, op->operands);
+    }
     for (size_t i = 0; i < specs; i++)
         if (!call->op->attribute[i].initial && !call->attribute[i].given)
             lib_lexer_raise(lexer, "%s: attribute %s is required: %s=name takes any", call->name,

@@ -741,7 +741,11 @@ static void test_refused_operators(void **state) {
         if (status != DLC_INVALID_ARGUMENT && status != DLC_PARSE_ERROR)
             fail_msg("case %zu: %s", i, dlc_status_text(status));
         assert_holds(dlc_error_message(context), cases[i].message);
-        assert_holds(dlc_error_message(context), "dlc_operator_register: ");
+        const char *name = cases[i].options.name, *message = dlc_error_message(context);
+        assert_holds(message, "dlc_operator_register: ");
+        message += strlen("dlc_operator_register: ");
+        message += *message == '"'; /* what is no name */
+        assert_memory_equal(message, name, strlen(name));
         assert_int_equal(released, i + 1); /* what failed is the host's again */
         assert_int_equal(memory.blocks, blocks);
     }
@@ -760,7 +764,8 @@ static void test_refused_rules_and_others(void **state) {
         {"soup(x)", "x", "there is no operator soup"},
         {"exp(x", "x", "expected"},
         {"exp(x)", "y", "the replacement's y is not in the pattern"},
-        {"exp(x, x)", "x", "exp: 2 operands"},
+        {"exp(x, x)", "x", "r: pattern:1:10: exp: 2 operands, expected 1 (x)"},
+        {"add(x)", "x", "add: 1 operands, expected 2 (a b)"},
         {"exp(x, axis=1)", "x", "exp has no attribute axis"},
         {"softmax(x, axis=a)", "log_softmax(x, axis=b)", "the replacement's b is not in"},
         {"cast(x)", "x", "attribute dtype is required"},
@@ -772,11 +777,13 @@ static void test_refused_rules_and_others(void **state) {
     }
     assert_int_equal(rule(context, NULL, "exp(x)", "x"), DLC_INVALID_ARGUMENT);
     assert_int_equal(rule(context, "r", "exp(x)", NULL), DLC_INVALID_ARGUMENT);
+    assert_holds(dlc_error_message(context), "dlc_rule_register: r: expected a replacement or a function");
     OK(context, rule(context, "r", "exp(cbrt(x))", "x"));
     assert_int_equal(rule(context, "r", "exp(cbrt(x))", "x"), DLC_INVALID_ARGUMENT);
     dlc_pass_options pass = DLC_PASS_OPTIONS_INIT;
     pass.name = "p";
     assert_int_equal(dlc_pass_register(context, &pass), DLC_INVALID_ARGUMENT);
+    assert_holds(dlc_error_message(context), "dlc_pass_register: p: there is no function");
     dlc_schedule_options schedule = DLC_SCHEDULE_OPTIONS_INIT;
     schedule.name = "s";
     assert_int_equal(dlc_schedule_register(context, &schedule), DLC_INVALID_ARGUMENT);
