@@ -15,12 +15,12 @@ static void usage(void) {
     list_passes();
     printf(
         "  --print LIST        stages: graph, bound, regions, stages, schedule, steps (the state after each line of it),\n"
-        "                      loops, llvm, asm (with spills), plan, profile (of --run or --time), dot; without any\n"
+        "                      loops, llvm, asm (with spills), source, plan, profile (of --run or --time), dot; without any\n"
         "                      other option graph; all: %s\n"
         "  --steps             the same as --print steps\n"
         "  --schedule FILE     regions' own schedules, in the form in which `--print schedule` shows them\n"
         "  --winograd          allow Winograd's algorithm for convolutions (dlc_compile_options)\n"
-        "  --target NAME       cpu, interp or null; default: the first the build has\n"
+        "  --target NAME       cpu, interp, cuda or null; default: the first the build has\n"
         "  --threads N         run on N threads\n"
         "  --run               run once on random inputs; --values prints results\n"
         "  --input NAME=FILE   bytes of an input instead of random ones (compact, row-major)\n"
@@ -53,7 +53,21 @@ char *read_file(const char *path, size_t *size) {
     return bytes;
 }
 
+const char *part_value(const char *const *parts, int count, const char *name) {
+    size_t length = strlen(name);
+    for (int i = 0; i < count; i++)
+        if (strncmp(parts[i], name, length) == 0 && parts[i][length] == '=') return parts[i] + length + 1;
+    return NULL;
+}
+
 /* ---- command line -------------------------------------------------------------------------------------------------- */
+
+/* A number and nothing behind it; of `low` at least. */
+static bool is_number(const char *text, double low, double *value) {
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && *value >= low;
+}
 
 /* "n=7,m=3" into its parts; the text is cut in place. */
 static bool split(char *list, const char **parts, int *count) {
@@ -65,16 +79,22 @@ static bool split(char *list, const char **parts, int *count) {
 }
 
 static bool parse_option(options *o, const char *name, char *value) {
+    double number = 0;
     if (strcmp(name, "--dims") == 0) return split(value, o->dims, &o->dim_count);
     if (strcmp(name, "--input") == 0) return split(value, o->inputs, &o->input_count);
     if (strcmp(name, "--passes") == 0) return (o->passes = value) != NULL;
     if (strcmp(name, "--print") == 0) return (o->stages = strcmp(value, "all") == 0 ? all_stages : value) != NULL;
     if (strcmp(name, "--schedule") == 0) return (o->schedule_path = value) != NULL;
     if (strcmp(name, "--target") == 0) return (o->target = value) != NULL;
-    if (strcmp(name, "--threads") == 0) return (o->threads = atoi(value)) >= 0;
-    if (strcmp(name, "--seed") == 0) return (o->seed = strtoull(value, NULL, 0)), true;
-    if (strcmp(name, "--tolerance") == 0) return (o->tolerance = atof(value)) >= 0;
-    if (strcmp(name, "--time") == 0) return (o->run = (o->seconds = atof(value)) > 0);
+    if (strcmp(name, "--threads") == 0)
+        return is_number(value, 0, &number) && number < 1e6 && (o->threads = (int)number) == number;
+    if (strcmp(name, "--seed") == 0) {
+        char *end;
+        o->seed = strtoull(value, &end, 0);
+        return *value && !*end;
+    }
+    if (strcmp(name, "--tolerance") == 0) return is_number(value, 0, &o->tolerance);
+    if (strcmp(name, "--time") == 0) return (o->run = is_number(value, 0, &o->seconds) && o->seconds > 0);
     return false;
 }
 
@@ -93,7 +113,8 @@ static bool parse_options(int argc, char **argv, options *o) {
         else if (strncmp(argv[i], "--", 2) != 0 && !o->graph_path)
             o->graph_path = argv[i];
         else if (i + 1 == argc || !parse_option(o, argv[i], argv[i + 1])) {
-            fprintf(stderr, "dlc-opt: %s %s: not understood (see --help)\n", argv[i], i + 1 < argc ? argv[i + 1] : "");
+            fprintf(stderr, "dlc-opt: %s%s%s: not understood (see --help)\n", argv[i], i + 1 < argc ? " " : "",
+                    i + 1 < argc ? argv[i + 1] : "");
             return false;
         } else {
             i++;

@@ -34,6 +34,8 @@ typedef struct shapes {
 } shapes;
 
 char *read_file(const char *path, size_t *size); /* NUL-terminated; NULL and a line on stderr */
+/* VALUE of the part "name=VALUE"; NULL: there is none. */
+const char *part_value(const char *const *parts, int count, const char *name);
 
 /* passes.c: false and a line on stderr when something is wrong. */
 bool input_shapes(const dlc_graph *graph, const options *o, shapes *out);

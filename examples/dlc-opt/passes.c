@@ -11,12 +11,10 @@
 
 /* The value that --dims gives the symbol; -1: none. */
 static int64_t symbol_value(const options *o, const char *name) {
-    for (int i = 0; i < o->dim_count; i++) {
-        const char *equals = strchr(o->dims[i], '=');
-        if (equals && strlen(name) == (size_t)(equals - o->dims[i]) && strncmp(name, o->dims[i], strlen(name)) == 0)
-            return strtoll(equals + 1, NULL, 0);
-    }
-    return -1;
+    const char *value = part_value(o->dims, o->dim_count, name);
+    char *end;
+    int64_t number = value ? strtoll(value, &end, 0) : -1;
+    return value && *value && !*end ? number : -1;
 }
 
 /* Sizes that no input tells are counted by a run: nobody can say them beforehand. */
@@ -35,8 +33,7 @@ static bool dims_exist(const graph *g, const options *o) {
         size_t length = strcspn(o->dims[i], "=");
         const graph_symbol *found = NULL;
         for (uint32_t s = 0; s < g->symbols.count && !found; s++)
-            if (strlen(g->symbols.data[s].name) == length && strncmp(g->symbols.data[s].name, o->dims[i], length) == 0)
-                found = &g->symbols.data[s];
+            if (part_value(&o->dims[i], 1, g->symbols.data[s].name)) found = &g->symbols.data[s];
         if (found && is_told(g, found->var)) continue;
         fprintf(stderr,
                 found ? "dlc-opt: --dims %s: no input has %.*s, a run counts it\n"

@@ -33,17 +33,22 @@ static void fill_random(dlc_dtype dtype, char *data, int64_t count, uint64_t *st
     }
 }
 
-static const char *file_of(const options *o, const char *name) {
+/* An input that the program does not have would be a file that nobody reads. */
+static bool inputs_exist(const options *o, const dlc_program *program) {
     for (int i = 0; i < o->input_count; i++) {
-        size_t length = strlen(name);
-        if (strncmp(o->inputs[i], name, length) == 0 && o->inputs[i][length] == '=') return o->inputs[i] + length + 1;
+        bool found = false;
+        for (int k = 0; k < dlc_program_input_count(program) && !found; k++)
+            found = part_value(&o->inputs[i], 1, dlc_program_input_name(program, k)) != NULL;
+        if (found) continue;
+        fprintf(stderr, "dlc-opt: --input %s: the graph has no input of that name\n", o->inputs[i]);
+        return false;
     }
-    return NULL;
+    return true;
 }
 
 static bool make_input(const options *o, const dlc_program *program, const shapes *s, int i, tensors *t,
                        uint64_t *random) {
-    const char *name = dlc_program_input_name(program, i), *path = file_of(o, name);
+    const char *name = dlc_program_input_name(program, i), *path = part_value(o->inputs, o->input_count, name);
     DLTensor *tensor = &t->input[i];
     int64_t count = 0;
     *tensor = (DLTensor){.device = {kDLCPU, 0},
@@ -172,6 +177,7 @@ bool run_program(const options *o, dlc_context *context, dlc_program *program, c
     uint64_t random = o->seed;
     bool good = dlc_program_output_count(program) <= OPTIONS_MAX;
     if (!good) fprintf(stderr, "dlc-opt: more than %d outputs\n", OPTIONS_MAX);
+    good = good && inputs_exist(o, program);
     for (int i = 0; i < t.count; i++) {
         good = good && make_input(o, program, s, i, &t, &random);
         t.pointer[i] = &t.input[i];

@@ -66,7 +66,7 @@ refuses() {
     text=$1
     shift
     "$bin/dlc-opt" "$@" >/dev/null 2>"$work/said"
-    [ $? != 0 ] && grep -q "$text" "$work/said"
+    [ $? != 0 ] && grep -q -e "$text" "$work/said"
     report "dlc-opt refuses: $text" $?
 }
 refuses 'which graph' --run
@@ -77,6 +77,9 @@ printf 'graph {\n  input x: f32[n]\n  y = non_zero(x, size=[k])\n  output y\n}\n
 refuses 'no input has k, a run counts it' "$work/counted.txt" --dims n=3,k=3 --run
 "$bin/dlc-opt" "$work/counted.txt" --dims n=3 --check >"$work/shown" && grep -q ': good$' "$work/shown"
 report 'dlc-opt with sizes that a run counts' $?
+refuses 'what is n? Say --dims n=NUMBER' "$work/twice.txt" --dims n=soup --run
+refuses '--input soup=.*the graph has no input' "$work/twice.txt" --dims n=3 --input "soup=$work/twice.txt" --run
+refuses '--tolerance soup: not understood' "$work/twice.txt" --dims n=3 --check --tolerance soup
 refuses '"soup", expected one of: graph' "$work/twice.txt" --dims n=3 --print soup
 refuses 'no pass is called soup' "$work/twice.txt" --passes soup
 refuses 'not understood' "$work/twice.txt" --soup
@@ -84,7 +87,7 @@ refuses 'no target is called "soup"\|"soup"' "$work/twice.txt" --target soup
 printf 'region soup:\npar add.i0\n' >"$work/schedule"
 refuses 'no region is called soup' "$work/twice.txt" --dims n=3 --run --schedule "$work/schedule"
 printf 'region add:\nsplit add.z 2 -> a b mask\n' >"$work/schedule"
-refuses 'stage add has no axis z' "$work/twice.txt" --dims n=3 --run --schedule "$work/schedule"
+refuses 'stage add has no axis z; it has i0' "$work/twice.txt" --dims n=3 --run --schedule "$work/schedule"
 printf 'graph {\n  input x: f32[n]\n  y = add(x, z)\n  output y\n}\n' >"$work/wrong.txt"
 refuses ':3:.*z is not defined' "$work/wrong.txt"
 printf 'abc' >"$work/x"
