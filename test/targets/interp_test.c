@@ -62,9 +62,9 @@ static dlc_status run_kernels(const target *t, const target_options *options, co
     return status;
 }
 
-typedef void (*with_kernels)(const tir_kernel *const *kernels);
+typedef void (*with_kernels)(const target *t, const tir_kernel *const *kernels);
 
-static void parse_kernels(with_kernels then) {
+static void parse_kernels(const target *t, with_kernels then) {
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
@@ -75,21 +75,21 @@ static void parse_kernels(with_kernels then) {
             lib_lexer_init(&lexer, &arena, "<text>", texts[i], strlen(texts[i]));
             kernels[i] = tir_kernel_parse(&arena, &lexer);
         }
-        then(kernels);
+        then(t, kernels);
     } else {
         fail_msg("%s", scope.error.message);
     }
     lib_arena_free(&arena);
 }
 
-static void run_refusing(const tir_kernel *const *kernels) {
+static void run_refusing(const target *t, const tir_kernel *const *kernels) {
     for (int64_t refuse = 1;; refuse++) {
         counting c = {.refuse = refuse};
         const dlc_allocator allocator = {counting_allocate, counting_release, &c};
         const lib_log log = {0};
         const target_options options = {.allocator = &allocator, .log = &log};
         lib_error error = {0};
-        dlc_status status = run_kernels(&target_interp, &options, kernels, &error);
+        dlc_status status = run_kernels(t, &options, kernels, &error);
         assert_int_equal(c.outstanding, 0);
         if (c.seen < refuse) {
             assert_int_equal(status, DLC_OK);
@@ -101,21 +101,21 @@ static void run_refusing(const tir_kernel *const *kernels) {
 
 static void test_interp(void **state) {
     (void)state;
-    parse_kernels(run_refusing);
+    parse_kernels(&target_interp, run_refusing);
 }
 
 #ifdef DLC_TARGET_null
-static void run_null(const tir_kernel *const *kernels) {
+static void run_null(const target *t, const tir_kernel *const *kernels) {
     const lib_log log = {0};
     const target_options options = {.allocator = &lib_libc_allocator, .log = &log};
     lib_error error = {0};
-    assert_int_equal(run_kernels(&target_null, &options, kernels, &error), DLC_UNSUPPORTED);
+    assert_int_equal(run_kernels(t, &options, kernels, &error), DLC_UNSUPPORTED);
     assert_non_null(strstr(error.message, "null target"));
 }
 
 static void test_null(void **state) {
     (void)state;
-    parse_kernels(run_null);
+    parse_kernels(&target_null, run_null);
 }
 #endif
 
