@@ -7,6 +7,8 @@
 #include "graph/notation.h"
 #include "graph/rewrite.h"
 
+#include <stdio.h>
+
 enum { OPERANDS_MAX = DLC_MAX_RANK, RESULTS_MAX = 8, ATTRIBUTES_MAX = 11 };
 
 typedef struct host_functions {
