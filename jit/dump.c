@@ -100,10 +100,18 @@ static void region_schedule(dump *d, const graph_region *region) {
                     schedule.text.length ? schedule.text.data : "");
 }
 
+/* Of a schedule that is refused: up to the line that is, and why. */
 static void region_steps(dump *d, const graph_region *region) {
     tir_schedule schedule;
+    lib_scope scope, *outer = d->work->scope;
     lib_text_format(&d->text, "region %s:\n", region->name);
-    lowered(d, region, &schedule, &(tir_lower_options){.step = after_line, .step_user = d});
+    d->work->scope = &scope;
+    if (LIB_ENTER(&scope)) lowered(d, region, &schedule, &(tir_lower_options){.step = after_line, .step_user = d});
+    d->work->scope = outer;
+    if (scope.error.status == DLC_INVALID_ARGUMENT)
+        lib_text_format(&d->text, "-- refused: %s\n", scope.error.message);
+    else if (scope.error.status != DLC_OK)
+        lib_raise_error(outer, &scope.error);
 }
 
 static void region_loops(dump *d, const graph_region *region) {

@@ -88,6 +88,10 @@ printf 'region soup:\npar add.i0\n' >"$work/schedule"
 refuses 'no region is called soup' "$work/twice.txt" --dims n=3 --run --schedule "$work/schedule"
 printf 'region add:\nsplit add.z 2 -> a b mask\n' >"$work/schedule"
 refuses 'stage add has no axis z; it has i0' "$work/twice.txt" --dims n=3 --run --schedule "$work/schedule"
+printf 'region add:\nsplit add.i0 2 -> a b mask\nvec add.z\n' >"$work/schedule"
+"$bin/dlc-opt" "$work/twice.txt" --dims n=3 --steps --schedule "$work/schedule" >"$work/shown" 2>&1
+[ $? != 0 ] && grep -q -e '-- after `split add.i0' "$work/shown" && grep -q -e '-- refused: .*`vec add.z`: stage add has no axis z; it has a, b' "$work/shown"
+report 'dlc-opt shows the steps before a line that is refused' $?
 printf 'graph {\n  input x: f32[n]\n  y = add(x, z)\n  output y\n}\n' >"$work/wrong.txt"
 refuses ':3:.*z is not defined' "$work/wrong.txt"
 printf 'abc' >"$work/x"
