@@ -768,20 +768,3 @@ dlc_status tir_program_run_tasks(const tir_program *program, int phase, int64_t 
     if (scope.error.status == DLC_OK) return DLC_OK;
     return lib_fail(error, scope.error.status, "%s", scope.error.message);
 }
-
-dlc_status tir_interpret_tasks(const tir_kernel *kernel, int phase, int64_t iteration, int64_t begin, int64_t end,
-                               void *const *arguments, const int64_t *params, char *workspace, char *local,
-                               const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error) {
-    lib_scope scope;
-    lib_arena arena;
-    lib_arena_init(&arena, allocator, &scope);
-    if (LIB_ENTER(&scope)) {
-        const tir_program *program = tir_program_new(&arena, kernel);
-        dlc_status status = tir_program_run_tasks(program, phase, iteration, begin, end, arguments, params, workspace,
-                                                  local, options, allocator, &scope.error);
-        scope.error.status = status;
-    }
-    lib_arena_free(&arena);
-    if (scope.error.status == DLC_OK) return DLC_OK;
-    return lib_fail(error, scope.error.status, "%s", scope.error.message);
-}

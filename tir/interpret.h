@@ -34,17 +34,12 @@ typedef struct tir_interpret_options {
 dlc_status tir_interpret(const tir_kernel *kernel, void *const *arguments, const int64_t *params,
                          const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error);
 
-/* Tasks begin..end-1 of one phase only, for drivers that schedule tasks themselves (bounds and poison of
- * its own scratch are checked, races are not). workspace
- * and local are the kernel's scratch, of the sizes the kernel states. */
-dlc_status tir_interpret_tasks(const tir_kernel *kernel, int phase, int64_t iteration, int64_t begin, int64_t end,
-                               void *const *arguments, const int64_t *params, char *workspace, char *local,
-                               const tir_interpret_options *options, const dlc_allocator *allocator, lib_error *error);
-
 /* A kernel prepared for running, in `arena`; immutable, so that any number of threads may run it at once. The kernel must
  * outlive it and its pool must not change meanwhile. Raises DLC_INTERNAL for what no run could execute: unbound variables, unknown buffers, wrong ranks. */
 typedef struct tir_program tir_program;
 tir_program *tir_program_new(lib_arena *arena, const tir_kernel *kernel);
+/* Tasks begin..end-1 of one phase only, for drivers that schedule tasks themselves (bounds and poison of its own scratch are checked,
+ * races are not). workspace and local are the kernel's scratch, of the sizes the kernel states. */
 dlc_status tir_program_run_tasks(const tir_program *program, int phase, int64_t iteration, int64_t begin, int64_t end,
                                  void *const *arguments, const int64_t *params, char *workspace, char *local,
                                  const tir_interpret_options *options, const dlc_allocator *allocator,
