@@ -101,6 +101,50 @@ static void test_refused(void **state) {
     expect_clean();
 }
 
+/* Constants that kernels of the host want in layouts of their own, and as they are: of small integers, exact in f32. */
+static void test_constants(void **state) {
+    (void)state;
+    enum { M = 20, K = 96, N = 80 };
+    static float x[M * K], w[K * N], b[N], y[M * N];
+    int64_t xs[2] = {M, K}, ys[2] = {M, N};
+    for (int i = 0; i < M * K; i++) x[i] = (float)(i * 5 % 9 - 4);
+    for (int i = 0; i < K * N; i++) w[i] = (float)(i * 7 % 11 - 5);
+    for (int i = 0; i < N; i++) b[i] = (float)(i % 13);
+    fakes_reset(f);
+    f->nvrtc->refuses = "kernel ";
+    dlc_context *context;
+    dlc_graph *g;
+    dlc_program *program;
+    assert_int_equal(create("cuda", &context), DLC_OK);
+    assert_int_equal(dlc_graph_create(context, &g), DLC_OK);
+    dlc_value vx = dlc_input(g, "x", DLC_F32, DIMS({M, NULL}, {K, NULL}));
+    dlc_value vw = dlc_constant(g, DLC_F32, 2, (int64_t[]){K, N}, w),
+              vb = dlc_constant(g, DLC_F32, 1, (int64_t[]){N}, b);
+    dlc_output(g, "y", dlc_add(dlc_matmul(vx, vw), vb));
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+    dlc_graph_destroy(g);
+    DLTensor tx = {.data = x, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = xs}, ty = tx;
+    ty.data = y, ty.shape = ys;
+    for (int run = 0; run < 2; run++) {
+        dlc_output_slot slot = {&ty, NULL};
+        memset(y, 0xff, sizeof y);
+        if (dlc_run(program, NULL, (const DLTensor *[]){&tx}, 1, &slot, 1) != DLC_OK)
+            fail_msg("%s", dlc_error_message(context));
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < N; j++) {
+                int sum = j % 13;
+                for (int k = 0; k < K; k++) sum += ((i * K + k) * 5 % 9 - 4) * ((k * N + j) * 7 % 11 - 5);
+                if (y[i * N + j] != (float)sum) fail_msg("%d, %d: %g, expected %d", i, j, y[i * N + j], sum);
+            }
+    }
+    dlc_statistics s = DLC_STATISTICS_INIT;
+    dlc_context_statistics(context, &s);
+    assert_true(s.host_regions > 0);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+    expect_clean();
+}
+
 #endif
 
 /* On request the log has the source, and what NVRTC said of it. */
@@ -272,9 +316,9 @@ static void test_no_cpu(void **state) {
 }
 #define TESTS cmocka_unit_test(test_no_cpu), cmocka_unit_test(test_switched_off), cmocka_unit_test(test_source)
 #else
-#define TESTS                                                                                           \
-    cmocka_unit_test(test_refused), cmocka_unit_test(test_switched_off), cmocka_unit_test(test_source), \
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_threads)
+#define TESTS                                                                                              \
+    cmocka_unit_test(test_refused), cmocka_unit_test(test_constants), cmocka_unit_test(test_switched_off), \
+        cmocka_unit_test(test_source), cmocka_unit_test(test_failures), cmocka_unit_test(test_threads)
 #endif
 
 int main(void) {
