@@ -18,10 +18,31 @@ static bool name_taken(const tir_region *region, const char *name) {
     return false;
 }
 
+/* The number behind the base in "base12"; 0: it is no such name. */
+static uint64_t number_behind(const char *name, const char *base, size_t length) {
+    uint64_t number = 0;
+    if (strncmp(name, base, length) != 0 || name[length] == '0') return 0;
+    for (const char *at = name + length; *at; at++) {
+        if (*at < '0' || *at > '9' || number > UINT32_MAX) return 0;
+        number = number * 10 + (uint64_t)(*at - '0');
+    }
+    return number;
+}
+
+/* The name itself, or with the smallest number behind it that makes another one. All names are looked at once. */
 static const char *unique_name(tir_region *region, const char *name) {
-    char *unique = lib_arena_string(region->arena, name);
-    for (int n = 1; name_taken(region, unique); n++) unique = lib_arena_format(region->arena, "%s%d", name, n);
-    return unique;
+    if (!name_taken(region, name)) return lib_arena_string(region->arena, name);
+    const size_t count = (size_t)region->tensors.count + region->stages.count, length = strlen(name);
+    bool *taken = LIB_NEW_ARRAY(region->arena, bool, count + 2);
+    for (size_t i = 0; i < count; i++) {
+        const char *other = i < region->tensors.count ? region->tensors.data[i].name
+                                                      : region->stages.data[i - region->tensors.count].name;
+        uint64_t number = number_behind(other, name, length);
+        if (number <= count) taken[number] = true;
+    }
+    size_t number = 1;
+    while (taken[number]) number++;
+    return lib_arena_format(region->arena, "%s%zu", name, number);
 }
 
 static uint32_t add_tensor(tir_region *region, const char *name, dlc_dtype dtype, int rank, const tir_expr *extent) {
