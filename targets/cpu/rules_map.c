@@ -119,7 +119,7 @@ bool rules_store_past_caches(rules *r, const tir_stage *stage) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (extent < 0 || __builtin_mul_overflow(written, extent, &written)) return false;
     }
-    int64_t l3 = r->machine->l3 / 4 * 3;           /* others have their lines there too */
+    int64_t l3 = r->machine->l3;                   /* of which others have a part already: machine.c */
     if (l3 <= 0 || written < l3 / 4) return false; /* a small result is soon read by somebody else */
     if (written < l3 && bytes_read(r, stage) <= l3 - written) return false;
     tir_schedule_add(r->schedule, "nt %s", stage->name);
