@@ -628,8 +628,7 @@ static bool advances_with_two(tir_schedule_state *state, int stage, int axis, in
 static bool covers_whole(tir_schedule_state *state, int stage, int axis) {
     tir_pool *pool = pool_of(state);
     const tir_stage_plan *plan = &state->plan[stage];
-    int64_t low;
-    if (!tir_is_const(pool, plan->low[axis], &low) || low > 0) return false;
+    if (tir_prove(pool, tir_le(pool, plan->low[axis], tir_index(pool, 0))) != TIR_YES) return false;
     tir_expr end = tir_add(pool, plan->low[axis], plan->extent[axis]);
     return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES;
 }
