@@ -63,18 +63,21 @@ typedef struct points_group {
     positions of_root;
 } points_group;
 
-/* How well vectors run along an axis of the root: accesses of the whole group that are contiguous there. */
+/* How well vectors run along an axis of the root: accesses of the whole group that are contiguous there. -1: there is a member
+ * that has not the axis, or asks for positions along it; 0: vectors would be gathered more often than not. */
 static int count_contiguous(points_group *g, int axis) {
-    int score = rules_stores_vectors(g->r, g->root, axis) ? 1 : 0;
+    int score = rules_stores_vectors(g->r, g->root, axis) ? 1 : 0, all = 1;
     rules_access access[RULES_ACCESSES];
     for (int i = -1; i < g->count; i++) {
         int s = i < 0 ? g->root : g->members[i], mine = i < 0 ? axis : rules_axis_labelled(g->r, s, axis);
         if (mine < 0 || rules_positions(g->r, s) >> mine & 1) return -1;
         if (i >= 0) score += rules_stores_vectors(g->r, s, mine);
+        all += i >= 0;
         int accesses = rules_accesses(g->r, s, access, RULES_ACCESSES);
         for (int k = 0; k < accesses; k++) score += access[k].stride[mine] == 1;
+        for (int k = 0; k < accesses; k++) all += access[k].stride[mine] != 0;
     }
-    return score;
+    return 2 * score < all ? 0 : score;
 }
 
 static bool find_group(rules *r, int root, points_group *g) {
