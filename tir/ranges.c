@@ -646,7 +646,6 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage) {
     bool used[TIR_MAX_AXES] = {false};
     for (int a = 0; a < s->space; a++) {
         int with = -1;
-        if (covers_whole(state, stage, a)) continue;
         for (int b = 0; b < o->space + o->reduce && with < 0; b++)
             if (!used[b] && advances_with(state, stage, a, owner, b)) with = b;
         for (int b = 0; b < o->space + o->reduce && with < 0; b++)
@@ -655,6 +654,7 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage) {
                     with = b;
                     used[d] = true;
                 }
+        if (with < 0 && covers_whole(state, stage, a)) continue; /* asked last: of nothing all is covered */
         if (with < 0)
             return lib_arena_format(state->arena,
                                     "its axis %s does not advance with an axis of %s by exactly what is computed there",

@@ -474,10 +474,10 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     p.sums++;
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
         if (meets(r, stage, a, stage->axis[t->u].var)) p.taps *= known_extent(r, &stage->axis[a]);
-    int64_t rest = 1;
+    double rest = 1;
     for (int a = 0; a < stage->space; a++)
-        if (a != v && a != t->u) rest *= covered_extent(r, s, a);
-    double bytes = (double)p.n * (double)p.m * (double)rest * r->machine->vector_bytes / (double)t->lanes;
+        if (a != v && a != t->u) rest *= (double)covered_extent(r, s, a);
+    double bytes = (double)p.n * (double)p.m * rest * r->machine->vector_bytes / (double)t->lanes;
     p.far = bytes > (double)r->machine->l2;
     p.beyond = 2 * bytes > (double)r->machine->l3;
     p.apart = !stores_along(r, s, v);
@@ -495,9 +495,9 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     double store = !p.apart ? 1 : p.across ? 0 : 24;
     if (stage->predicate && tir_uses(r->region->pool, stage->predicate, axis)) penalty *= 1.8; /* masked lanes */
     double vectors = (double)p.m * (double)((p.n + t->lanes - 1) / t->lanes);
-    t->cycles = (t->cycles * p.steps * penalty + vectors * store) * (double)rest;
+    t->cycles = (t->cycles * p.steps * penalty + vectors * store) * rest;
     if (t->pack_copy) { /* packing touches the operand once; useless when it is used once */
-        if (p.m * rest < 4) return false;
+        if ((double)p.m * rest < 4) return false;
         t->cycles += 1.2 * (double)p.n * p.steps * (double)(t->unit ? t->unit->width : 1);
     }
     return true;
