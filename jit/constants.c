@@ -104,10 +104,11 @@ static void copy_row(const jit_packing *packing, int64_t count, const int64_t *p
 static jit_packing packing_of(lib_arena *arena, const tir_layout *layout, size_t element, const int64_t *shape) {
     int64_t stride[TIR_MAX_PHYSICAL];
     jit_packing packing = {.layout = *layout, .element = element, .run = 1};
-    size_t count = physical(layout, shape, stride);
+    const size_t count = physical(layout, shape, stride);
+    size_t own = 1;
     packing.bytes = count * element;
-    for (int d = 0; d < layout->rank; d++) count /= shape[d] ? (size_t)shape[d] : 1;
-    packing.padded = count != 1;
+    for (int d = 0; d < layout->rank; d++) own *= (size_t)shape[d];
+    packing.padded = count != own;
     for (int d = 0; d < layout->rank; d++) {
         packing.shape[d] = shape[d];
         packing.places[d] = LIB_NEW_ARRAY(arena, int64_t, (size_t)shape[d]);
