@@ -125,10 +125,10 @@ static dlc_status call_phases(const jit_device_running *run, const jit_step *ste
                        .local_stride = of->local_stride,
                        .error = run->error}};
     if (context->parallel_for) jit_session_leave(run->session);
-    lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->threads, step->phases,
-                   step->phase, run_tasks, &call, run->cancel);
+    bool all = lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->threads,
+                              step->phases, step->phase, run_tasks, &call, run->cancel);
     if (context->parallel_for) LIB_TRY(jit_session_enter(run->session, run->error));
-    return lib_is_raised(run->cancel) ? lib_fail(run->error, DLC_CANCELLED, "the run was cancelled") : DLC_OK;
+    return all ? DLC_OK : lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
 }
 
 static dlc_status run_in(const jit_device_running *run, const jit_step *step, const host_memory *memory) {
