@@ -61,8 +61,11 @@ void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *messag
     graph *outer = graph_outermost(g);
     lib_map *map = &outer->constraints_by_sides;
     uint64_t hash = left < right ? (uint64_t)left << 32 | right : (uint64_t)right << 32 | left;
-    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
-        if (map->slots[at].value < outer->constraints.count) return; /* the hash is both sides */
+    for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at)) {
+        if (map->slots[at].value >= outer->constraints.count) continue; /* constraints may have been taken out */
+        const graph_constraint *known = &outer->constraints.data[map->slots[at].value];
+        if ((known->left == left && known->right == right) || (known->left == right && known->right == left)) return;
+    }
     lib_map_insert(outer->arena, map, hash, outer->constraints.count);
     lib_vec_push(outer->arena, &outer->constraints, ((graph_constraint){left, right, message}));
 }
