@@ -146,9 +146,9 @@ bool graph_op_operand_is_typed(const graph_op *op, int operand) {
 
 /* ---- shape rules ----------------------------------------------------------------------------------------------- */
 
-/* "add(x: f32[2, 3], f32[4])" */
 enum { DESCRIBED = 6 }; /* operands, at most: what is wrong with them must fit behind */
 
+/* "add(x: f32[2, 3], f32[4])" */
 static void describe(lib_text *text, const graph_infer *infer) {
     lib_text_format(text, "%s(", infer->op->name);
     for (int i = 0; i < infer->inputs; i++) {

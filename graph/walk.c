@@ -111,8 +111,9 @@ void graph_walk_node(graph_walk *walk, uint32_t index) {
     const graph_node *node = &walk->from->nodes.data[index];
     graph_attribute attribute[sizeof node->op->attribute / sizeof *node->op->attribute];
     graph_walk_attributes(walk, node, attribute);
-    graph_id few[8], *input = node->inputs <= 8 ? few : graph_walk_inputs(walk, node);
-    for (int i = 0; i < node->inputs; i++) input[i] = walk->map[node->input[i]];
+    enum { FEW = 8 };
+    graph_id few[FEW], *input = node->inputs <= FEW ? few : graph_walk_inputs(walk, node);
+    for (int i = 0; input == few && i < node->inputs; i++) few[i] = walk->map[node->input[i]];
     graph_id first = graph_emit(walk->to, node->op, node->inputs, input, attribute);
     for (int i = 0; i < node->results; i++) record(walk, node, i, first + (graph_id)i);
 }

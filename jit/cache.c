@@ -119,7 +119,7 @@ jit_kernel *jit_cache_claim(dlc_context *context, const jit_key *key, bool *clai
         cache->count++;
         *claimed = true;
     }
-    if (kernel) kernel->waiters++; /* until jit_cache_pin: cannot be evicted or rebuilt under the caller */
+    if (kernel) kernel->waiters++; /* until jit_cache_pin or _leave: cannot be evicted or rebuilt under the caller */
     if (kernel && kernel->module) kernel->module->pins++;
     lib_mutex_unlock(&cache->mutex);
     if (!*claimed) atomic_fetch_add_explicit(&context->kernel_hits, 1, memory_order_relaxed);
