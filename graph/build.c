@@ -161,6 +161,10 @@ graph_id graph_scalar_i64(graph *g, dlc_dtype dtype, int64_t number) {
     return graph_literal(g, dtype, 0, NULL, &element);
 }
 
+graph_id graph_whole_number(graph *g, int64_t number) {
+    return graph_scalar_i64(g, DLC_I64, number);
+}
+
 graph_id graph_scalar_like(graph *g, graph_id x, double number) {
     return graph_scalar(g, graph_shape_of(g, x)->dtype, number);
 }
@@ -322,6 +326,25 @@ graph_id graph_slice_axis(graph *g, graph_id x, int axis, tir_expr start, tir_ex
         stops[i] = i == axis ? stop : shape->dim[i];
     }
     return graph_slice(g, x, starts, stops, NULL);
+}
+
+graph_id graph_is_before(graph *g, graph_id a, graph_id b) {
+    graph_id before = graph_lt(g, a, b);
+    if (!lib_dtype_is_float(graph_shape_of(g, a)->dtype)) return before;
+    return graph_or(g, before, graph_and(g, graph_eq(g, a, a), graph_ne(g, b, b)));
+}
+
+static graph_id gather(graph *g, const char *row, graph_id x, graph_id indices, int axis) {
+    graph_setting along = graph_set_integer("axis", axis);
+    return graph_emit_with(g, row, 2, (graph_id[]){x, indices}, 1, &along);
+}
+
+graph_id graph_gather(graph *g, graph_id x, graph_id indices, int axis) {
+    return gather(g, "gather", x, indices, axis);
+}
+
+graph_id graph_gather_elements(graph *g, graph_id x, graph_id indices, int axis) {
+    return gather(g, "gather_elements", x, indices, axis);
 }
 
 graph_id graph_pad(graph *g, graph_id x, graph_id value, const int64_t *low, const int64_t *high) {

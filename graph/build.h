@@ -40,6 +40,7 @@ graph_id graph_literal(graph *g, dlc_dtype dtype, int rank, const int64_t *shape
 graph_id graph_literal_of(graph *g, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes, bool borrow);
 graph_id graph_scalar(graph *g, dlc_dtype dtype, double number); /* rank 0; rounded once */
 graph_id graph_scalar_i64(graph *g, dlc_dtype dtype, int64_t number);
+graph_id graph_whole_number(graph *g, int64_t number); /* likewise, i64 */
 graph_id graph_scalar_like(graph *g, graph_id x,
                            double number); /* rank 0, dtype of x; broadcasts in the helpers below */
 graph_id graph_full(graph *g, dlc_dtype dtype, int rank, const tir_expr *dims, double number); /* scalar, broadcast */
@@ -92,6 +93,9 @@ graph_id graph_squeeze(graph *g, graph_id x, int axis);
 /* slice(x, start, stop, step); dimension lists may hold symbols in start and stop. step NULL: 1 */
 graph_id graph_slice(graph *g, graph_id x, const tir_expr *start, const tir_expr *stop, const int64_t *step);
 graph_id graph_slice_axis(graph *g, graph_id x, int axis, tir_expr start, tir_expr stop);
+graph_id graph_is_before(graph *g, graph_id a, graph_id b);              /* a < b; NaN comes last, as sort orders it */
+graph_id graph_gather(graph *g, graph_id x, graph_id indices, int axis); /* clamped, as the rows do */
+graph_id graph_gather_elements(graph *g, graph_id x, graph_id indices, int axis);
 graph_id graph_pad(graph *g, graph_id x, graph_id value, const int64_t *low,
                    const int64_t *high);                                      /* pad(x, value, low, high) */
 graph_id graph_concat(graph *g, int count, const graph_id *values, int axis); /* concat(values..., axis) */

@@ -7,15 +7,6 @@
 #include <math.h>
 #endif
 
-static graph_id whole_number(graph *g, int64_t value) {
-    return graph_scalar_i64(g, DLC_I64, value);
-}
-
-static graph_id take(graph *g, const char *op, graph_id x, graph_id indices, int axis) {
-    graph_setting along = graph_set_integer("axis", axis);
-    return graph_emit_with(g, op, 2, (graph_id[]){x, indices}, 1, &along);
-}
-
 /* ---- reverse_sequence */
 
 enum { REVERSE_AXIS, REVERSE_BATCH };
@@ -41,9 +32,9 @@ static void expand_reverse_sequence(graph_expand *e) {
     graph_id length = graph_min(g, graph_cast(g, e->input[1], DLC_I64), all);
     length = graph_broadcast(g, length, shape.rank, shape.dim, &batch);
     graph_id at = graph_iota(g, DLC_I64, shape.rank, shape.dim, axis);
-    graph_id turned = graph_sub(g, graph_sub(g, length, whole_number(g, 1)), at);
+    graph_id turned = graph_sub(g, graph_sub(g, length, graph_whole_number(g, 1)), at);
     graph_id from = graph_select(g, graph_lt(g, at, length), turned, at);
-    e->result[0] = take(g, "gather_elements", e->input[0], from, axis);
+    e->result[0] = graph_gather_elements(g, e->input[0], from, axis);
 }
 
 /* ---- search_sorted: how many elements stand before a place that keeps the order */
@@ -67,12 +58,6 @@ static void infer_search_sorted(graph_infer *infer) {
     infer->result[0].dtype = dtype;
 }
 
-static graph_id is_before(graph *g, graph_id a, graph_id b) { /* NaN comes last */
-    graph_id before = graph_lt(g, a, b);
-    if (!lib_dtype_is_float(graph_shape_of(g, a)->dtype)) return before;
-    return graph_or(g, before, graph_and(g, graph_eq(g, a, a), graph_ne(g, b, b)));
-}
-
 /* By halves: the place grows by 2^k wherever the element that far is still before the value; steps beyond the size that is bound fold
  * away. */
 static void expand_search_sorted(graph_expand *e) {
@@ -91,11 +76,11 @@ static void expand_search_sorted(graph_expand *e) {
     }
     for (int k = 61; k >= 0; k--) {
         if (INT64_C(1) << k > range.high) continue;
-        graph_id next = graph_add(g, place, whole_number(g, INT64_C(1) << k));
-        graph_id at = graph_sub(g, next, whole_number(g, 1));
-        graph_id element = take(g, lines.rank > 1 ? "gather_elements" : "gather", line, at, last);
-        graph_id before = e->attribute[SEARCH_RIGHT].integer ? graph_not(g, is_before(g, values, element))
-                                                             : is_before(g, element, values);
+        graph_id next = graph_add(g, place, graph_whole_number(g, INT64_C(1) << k));
+        graph_id at = graph_sub(g, next, graph_whole_number(g, 1));
+        graph_id element = lines.rank > 1 ? graph_gather_elements(g, line, at, last) : graph_gather(g, line, at, last);
+        graph_id before = e->attribute[SEARCH_RIGHT].integer ? graph_not(g, graph_is_before(g, values, element))
+                                                             : graph_is_before(g, element, values);
         place = graph_select(g, graph_and(g, graph_le(g, next, all), before), next, place);
     }
     e->result[0] = graph_cast(g, place, (dlc_dtype)e->attribute[SEARCH_DTYPE].integer);
@@ -166,19 +151,19 @@ static void infer_col2im(graph_infer *infer) {
 static graph_id block_places(graph_expand *e, int dims, const tir_expr *both, tir_expr count) {
     graph *g = e->g;
     const graph_attribute *a = e->attribute;
-    graph_id place = whole_number(g, 0), inside = 0;
+    graph_id place = graph_whole_number(g, 0), inside = 0;
     for (int i = 0; i < dims; i++) {
-        graph_id step = whole_number(g, graph_list_entry(&a[COLUMNS_STRIDE], i, 1));
-        graph_id apart = whole_number(g, graph_list_entry(&a[COLUMNS_DILATION], i, 1));
+        graph_id step = graph_whole_number(g, graph_list_entry(&a[COLUMNS_STRIDE], i, 1));
+        graph_id apart = graph_whole_number(g, graph_list_entry(&a[COLUMNS_DILATION], i, 1));
         graph_id at = graph_add(g, graph_mul(g, graph_iota(g, DLC_I64, 2 * dims, both, dims + i), step),
                                 graph_mul(g, graph_iota(g, DLC_I64, 2 * dims, both, i), apart));
-        at = graph_sub(g, at, whole_number(g, graph_list_entry(&a[COLUMNS_LOW], i, 0)));
+        at = graph_sub(g, at, graph_whole_number(g, graph_list_entry(&a[COLUMNS_LOW], i, 0)));
         graph_id size = graph_dimension(g, DLC_I64, a[COLUMNS_IMAGE].dims[i]);
-        graph_id own = graph_and(g, graph_ge(g, at, whole_number(g, 0)), graph_lt(g, at, size));
+        graph_id own = graph_and(g, graph_ge(g, at, graph_whole_number(g, 0)), graph_lt(g, at, size));
         inside = inside ? graph_and(g, inside, own) : own;
         place = graph_add(g, graph_mul(g, place, size), at);
     }
-    return graph_reshape(g, graph_select(g, inside, place, whole_number(g, -1)), 1, &count);
+    return graph_reshape(g, graph_select(g, inside, place, graph_whole_number(g, -1)), 1, &count);
 }
 
 static void expand_col2im(graph_expand *e) {
@@ -245,9 +230,9 @@ static void expand_center_crop_pad(graph_expand *e) {
         tir_expr to = e->attribute[CENTER_SHAPE].dims[i], from = graph_shape_of(g, y)->dim[axis];
         if (tir_equal(g->pool, to, from) == TIR_YES) continue;
         graph_id size = graph_dimension(g, DLC_I64, from), apart = graph_sub(g, size, graph_dimension(g, DLC_I64, to));
-        graph_id at = graph_add(g, graph_iota(g, DLC_I64, 1, &to, 0), graph_div(g, apart, whole_number(g, 2)));
-        graph_id inside = graph_and(g, graph_ge(g, at, whole_number(g, 0)), graph_lt(g, at, size));
-        y = take(g, "gather", y, at, (int)axis);
+        graph_id at = graph_add(g, graph_iota(g, DLC_I64, 1, &to, 0), graph_div(g, apart, graph_whole_number(g, 2)));
+        graph_id inside = graph_and(g, graph_ge(g, at, graph_whole_number(g, 0)), graph_lt(g, at, size));
+        y = graph_gather(g, y, at, (int)axis);
         const graph_shape shape = *graph_shape_of(g, y);
         inside = graph_broadcast(g, inside, shape.rank, shape.dim, &axis);
         y = graph_select(g, inside, y, graph_full_like(g, y, 0));

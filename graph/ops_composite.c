@@ -297,7 +297,7 @@ static void infer_embedding(graph_infer *infer) {
 }
 
 static void expand_embedding(graph_expand *e) {
-    e->result[0] = graph_emit_with(e->g, "gather", 2, e->input, 1, (graph_setting[]){graph_set_integer("axis", 0)});
+    e->result[0] = graph_gather(e->g, e->input[0], e->input[1], 0);
 }
 
 enum { ONE_HOT_DEPTH, ONE_HOT_AXIS, ONE_HOT_DTYPE };

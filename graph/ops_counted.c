@@ -124,8 +124,7 @@ static void infer_unique(graph_infer *infer) {
 }
 
 static graph_id take(graph *g, graph_id x, graph_id indices) {
-    return graph_emit_with(g, "gather", 2, (graph_id[]){x, indices}, 1,
-                           (graph_setting[]){graph_set_integer("axis", 0)});
+    return graph_gather(g, x, indices, 0);
 }
 
 /* Of sorted values: is it another one than that before it? One NaN is like another. */

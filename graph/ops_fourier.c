@@ -462,9 +462,8 @@ static void expand_stft(graph_expand *e) {
     const tir_expr frames[2] = {frame_count(pool, shape.dim[1], length, a[STFT_STEP].integer), length};
     graph_id start =
         graph_mul(g, graph_iota(g, DLC_I64, 2, frames, 0), graph_scalar_i64(g, DLC_I64, a[STFT_STEP].integer));
-    graph_id inputs[2] = {graph_widen(g, e->input[0]), graph_add(g, start, graph_iota(g, DLC_I64, 2, frames, 1))};
-    const graph_setting axis = graph_set_integer("axis", 1);
-    graph_id x = graph_emit_with(g, "gather", 2, inputs, 1, &axis);
+    graph_id x = graph_widen(g, e->input[0]);
+    x = graph_gather(g, x, graph_add(g, start, graph_iota(g, DLC_I64, 2, frames, 1)), 1);
     if (window) {
         const graph_shape framed = *graph_shape_of(g, x);
         const int64_t along = 2;

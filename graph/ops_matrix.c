@@ -465,11 +465,6 @@ static void infer_eigh(graph_infer *infer) {
     infer->result[0].rank--;
 }
 
-static graph_id is_before(graph *g, graph_id a,
-                          graph_id b) { /* NaN, which finite matrices can overflow to, comes last */
-    return graph_or(g, graph_lt(g, a, b), graph_and(g, graph_eq(g, a, a), graph_ne(g, b, b)));
-}
-
 /* x, NaN where the matrix that it is of is not finite. finite: over its leading axes */
 static graph_id of_finite(graph *g, graph_id x, graph_id finite) {
     const graph_shape shape = *graph_shape_of(g, x);
@@ -493,8 +488,8 @@ static void expand_eigh(graph_expand *e) {
     graph_id down = graph_broadcast_to(g, graph_expand_dims(g, d, rank - 1), rank, shape.dim),
              across = graph_broadcast_to(g, graph_expand_dims(g, d, rank - 2), rank, shape.dim);
     /* place of number i: how many j come before it */
-    graph_id tied = graph_and(g, graph_not(g, is_before(g, down, across)), graph_lt(g, j, i));
-    graph_id before = graph_cast(g, graph_or(g, is_before(g, across, down), tied), DLC_I32);
+    graph_id tied = graph_and(g, graph_not(g, graph_is_before(g, down, across)), graph_lt(g, j, i));
+    graph_id before = graph_cast(g, graph_or(g, graph_is_before(g, across, down), tied), DLC_I32);
     graph_id place = graph_reduce_sum(g, before, 1, &column, true);
     graph_id chosen = graph_eq(g, graph_broadcast_to(g, place, rank, shape.dim), j); /* [number, place] */
     graph_id zero = graph_full_like(g, down, 0);

@@ -80,9 +80,7 @@ static graph_id pool_axis(graph_expand *e, graph_id x, int axis, tir_expr out) {
     graph_id end = graph_add(g, graph_mul(g, graph_add(g, i, unit), n), graph_sub(g, m, unit));
     end = graph_div(g, end, m);
     graph_id place = graph_add(g, start, graph_iota(g, DLC_I64, 2, dims, 1));
-    graph_setting along = graph_set_integer("axis", axis);
-    graph_id index = graph_min(g, place, graph_sub(g, end, unit));
-    graph_id part = graph_emit_with(g, "gather", 2, (graph_id[]){x, index}, 1, &along);
+    graph_id part = graph_gather(g, x, graph_min(g, place, graph_sub(g, end, unit)), axis);
     int64_t axes[] = {axis, axis + 1};
     if (e->attribute[ADAPTIVE_MODE].integer == POOL_MAX) return graph_reduce_max(g, part, 1, axes + 1, false);
     const graph_shape shape = *graph_shape_of(g, part);

@@ -196,11 +196,6 @@ static graph_id exists(const resized_axis *r, graph_id neighbour) {
     return graph_cast(g, inside, DLC_F64);
 }
 
-static graph_id take(graph *g, graph_id x, graph_id indices, int axis) {
-    graph_setting along = graph_set_integer("axis", axis);
-    return graph_emit_with(g, "gather", 2, (graph_id[]){x, indices}, 1, &along);
-}
-
 /* Sum over few neighbours, each with tables of its own. */
 static graph_id sample_near(const resized_axis *r, graph_id x, int axis) {
     graph *g = r->g;
@@ -215,7 +210,7 @@ static graph_id sample_near(const resized_axis *r, graph_id x, int axis) {
     }
     for (int k = 0; k < taps; k++) {
         if (r->attribute[RESIZE_EXCLUDE].integer) weight[k] = graph_div(g, weight[k], sum);
-        graph_id element = take(g, x, graph_cast(g, neighbour[k], r->index), axis);
+        graph_id element = graph_gather(g, x, graph_cast(g, neighbour[k], r->index), axis);
         const graph_shape shape = *graph_shape_of(g, element);
         graph_id factor =
             graph_broadcast(g, graph_cast(g, weight[k], r->weight), shape.rank, shape.dim, (int64_t[]){axis});
@@ -240,7 +235,7 @@ static graph_id sample_wide(const resized_axis *r, graph_id x, int axis) {
     if (r->attribute[RESIZE_EXCLUDE].integer) weight = graph_mul(g, weight, exists(r, neighbour));
     int64_t taps = 1;
     weight = graph_cast(g, graph_div(g, weight, graph_reduce_sum(g, weight, 1, &taps, true)), r->weight);
-    graph_id element = take(g, x, graph_cast(g, neighbour, r->index), axis);
+    graph_id element = graph_gather(g, x, graph_cast(g, neighbour, r->index), axis);
     const graph_shape shape = *graph_shape_of(g, element);
     graph_id factor = graph_broadcast(g, weight, shape.rank, shape.dim, (int64_t[]){axis, axis + 1});
     return graph_reduce_sum(g, graph_mul(g, element, factor), 1, (int64_t[]){axis + 1}, false);
@@ -287,7 +282,7 @@ static void expand_resize(graph_expand *e) {
             if (scale) r.scale = entry(g, scale, i);
             if (crops) r.start = entry(g, roi, i), r.end = entry(g, roi, count + i);
             r.at = positions(&r);
-            y = moves                         ? take(g, y, graph_cast(g, rounded_position(&r), r.index), axis)
+            y = moves                         ? graph_gather(g, y, graph_cast(g, rounded_position(&r), r.index), axis)
                 : a[RESIZE_ANTIALIAS].integer ? sample_wide(&r, y, axis)
                                               : sample_near(&r, y, axis);
             if (!crops) continue;

@@ -65,8 +65,7 @@ static graph_id element_at(const sampler *s, const graph_id *at) {
         index = graph_max(g, graph_min(g, index, last), graph_scalar_i64(g, s->index, 0));
         place = i ? graph_add(g, graph_mul(g, place, graph_dimension(g, s->index, s->size[i])), index) : index;
     }
-    graph_setting axis = graph_set_integer("axis", 0);
-    return graph_emit_with(g, "gather", 2, (graph_id[]){s->flat, graph_add(g, s->base, place)}, 1, &axis);
+    return graph_gather(g, s->flat, graph_add(g, s->base, place), 0);
 }
 
 /* Both, as 0 or 1: 0 <= at <= size - 1 */

@@ -33,10 +33,6 @@ static void infer_ctc_loss(graph_infer *infer) {
     if (infer->attribute[CTC_REDUCTION].integer != LOSS_NONE) infer->result[0].rank = 0;
 }
 
-static graph_id whole_number(graph *g, int64_t value) {
-    return graph_scalar_i64(g, DLC_I64, value);
-}
-
 /* [batch, places], place k of each batch element that of `shift` before it; `fill` where there is none. */
 static graph_id shifted(graph *g, graph_id x, int shift, double fill) {
     const graph_shape shape = *graph_shape_of(g, x);
@@ -66,22 +62,19 @@ static ctc lay_out(graph_expand *e) {
     const graph_shape x = *graph_shape_of(g, e->input[CTC_X]), given = *graph_shape_of(g, e->input[CTC_LABELS]);
     tir_expr width = tir_add(pool, tir_mul(pool, given.dim[1], tir_index(pool, 2)), tir_index(pool, 1));
     ctc c = {.g = g, .places = {.dtype = DLC_I64, .rank = 2, .dim = {x.dim[1], width}}};
-    graph_id blank = whole_number(g, e->attribute[CTC_BLANK].integer), two = whole_number(g, 2);
+    graph_id blank = graph_whole_number(g, e->attribute[CTC_BLANK].integer), two = graph_whole_number(g, 2);
     graph_id labels =
         graph_pad(g, graph_cast(g, e->input[CTC_LABELS], DLC_I64), blank, (int64_t[]){0, 0}, (int64_t[]){0, 1});
     graph_id place = graph_iota(g, DLC_I64, 1, &width, 0), of = graph_div(g, place, two);
-    graph_setting along = graph_set_integer("axis", 1);
-    labels = graph_emit_with(g, "gather", 2, (graph_id[]){labels, of}, 1, &along);
-    graph_id odd = graph_eq(g, graph_rem(g, place, two), whole_number(g, 1));
+    labels = graph_gather(g, labels, of, 1);
+    graph_id odd = graph_eq(g, graph_rem(g, place, two), graph_whole_number(g, 1));
     const int64_t axis = 1;
     odd = graph_broadcast(g, odd, 2, c.places.dim, &axis);
     c.labels = graph_select(g, odd, labels, graph_broadcast(g, blank, 2, c.places.dim, NULL));
     c.may_skip = graph_and(g, odd, graph_ne(g, c.labels, shifted(g, c.labels, 2, -1)));
     tir_expr all[3] = {x.dim[0], x.dim[1], width};
     graph_id index = graph_broadcast(g, c.labels, 3, all, (int64_t[]){1, 2});
-    along = graph_set_integer("axis", 2);
-    c.emissions =
-        graph_emit_with(g, "gather_elements", 2, (graph_id[]){graph_widen(g, e->input[CTC_X]), index}, 1, &along);
+    c.emissions = graph_gather_elements(g, graph_widen(g, e->input[CTC_X]), index, 2);
     return c;
 }
 
@@ -92,7 +85,7 @@ static graph_id ways_to_places(graph_expand *e, const ctc *c) {
     const graph_shape all = *graph_shape_of(g, c->emissions);
     graph_id place = graph_iota(g, DLC_I64, 2, c->places.dim, 1);
     graph_id start = graph_full(g, all.dtype, 2, c->places.dim, -INFINITY);
-    start = graph_select(g, graph_eq(g, place, whole_number(g, 0)), graph_full_like(g, start, 0), start);
+    start = graph_select(g, graph_eq(g, place, graph_whole_number(g, 0)), graph_full_like(g, start, 0), start);
     graph_id outer[OPERANDS] = {start, c->emissions, graph_iota(g, DLC_I64, 1, all.dim, 0), c->may_skip,
                                 graph_cast(g, e->input[CTC_STEPS], DLC_I64)};
     int64_t number;
@@ -123,8 +116,9 @@ static void expand_ctc_loss(graph_expand *e) {
     graph_id ways = ways_to_places(e, &c), place = graph_iota(g, DLC_I64, 2, c.places.dim, 1);
     graph_id length = graph_cast(g, e->input[CTC_LENGTHS], DLC_I64);
     const int64_t batch = 0, along = 1;
-    graph_id last = graph_broadcast(g, graph_mul(g, length, whole_number(g, 2)), 2, c.places.dim, &batch);
-    graph_id ends = graph_or(g, graph_eq(g, place, last), graph_eq(g, place, graph_sub(g, last, whole_number(g, 1))));
+    graph_id last = graph_broadcast(g, graph_mul(g, length, graph_whole_number(g, 2)), 2, c.places.dim, &batch);
+    graph_id ends =
+        graph_or(g, graph_eq(g, place, last), graph_eq(g, place, graph_sub(g, last, graph_whole_number(g, 1))));
     ways = graph_select(g, ends, ways, graph_full_like(g, ways, -INFINITY));
     graph_setting axes = graph_set_list("axes", 1, &along);
     graph_id loss = graph_neg(g, graph_emit_with(g, "logsumexp", 1, &ways, 1, &axes));
@@ -132,7 +126,7 @@ static void expand_ctc_loss(graph_expand *e) {
         loss =
             graph_select(g, graph_eq(g, loss, graph_full_like(g, loss, INFINITY)), graph_full_like(g, loss, 0), loss);
     if (reduction == LOSS_MEAN) {
-        graph_id divisor = graph_max(g, length, whole_number(g, 1));
+        graph_id divisor = graph_max(g, length, graph_whole_number(g, 1));
         loss = graph_reduce_mean(g, graph_div(g, loss, graph_cast(g, divisor, graph_shape_of(g, loss)->dtype)), 0, NULL,
                                  false);
     }

@@ -7,10 +7,6 @@
 #include <math.h>
 #endif
 
-static graph_id whole_number(graph *g, int64_t value) {
-    return graph_scalar_i64(g, DLC_I64, value);
-}
-
 /* ---- istft */
 
 enum { ISTFT_STEP, ISTFT_LENGTH, ISTFT_ONESIDED };
@@ -65,25 +61,20 @@ static void infer_istft(graph_infer *infer) {
     infer->result[0].dim[2] = a[ISTFT_ONESIDED].integer ? one : two;
 }
 
-static graph_id take(graph *g, graph_id x, graph_id indices, int axis) {
-    graph_setting along = graph_set_integer("axis", axis);
-    return graph_emit_with(g, "gather", 2, (graph_id[]){x, indices}, 1, &along);
-}
-
 /* Each element of the signal is a sum over the frames that may hold it: the last one that begins before it, and those before. */
 static void expand_istft(graph_expand *e) {
     graph *g = e->g;
     tir_pool *pool = g->pool;
     const graph_attribute *a = e->attribute;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
-    graph_id window = e->inputs > 1 ? e->input[1] : 0, step = whole_number(g, a[ISTFT_STEP].integer);
+    graph_id window = e->inputs > 1 ? e->input[1] : 0, step = graph_whole_number(g, a[ISTFT_STEP].integer);
     tir_expr length = elements_of_frame(pool, a, shape.dim[2], window ? graph_shape_of(g, window) : NULL);
     tir_expr overlap = tir_ceil_div(pool, length, tir_index(pool, a[ISTFT_STEP].integer));
     tir_expr table[2] = {elements_of_signal(pool, a, shape.dim[1], length), overlap};
     graph_id size = graph_dimension(g, DLC_I64, length), t = graph_iota(g, DLC_I64, 2, table, 0);
     graph_id frame = graph_sub(g, graph_div(g, t, step), graph_iota(g, DLC_I64, 2, table, 1));
     graph_id place = graph_sub(g, t, graph_mul(g, frame, step));
-    graph_id held = graph_and(g, graph_ge(g, frame, whole_number(g, 0)), graph_lt(g, place, size));
+    graph_id held = graph_and(g, graph_ge(g, frame, graph_whole_number(g, 0)), graph_lt(g, place, size));
     held = graph_and(g, held, graph_lt(g, frame, graph_dimension(g, DLC_I64, shape.dim[1])));
 
     int64_t known = 0;
@@ -99,13 +90,13 @@ static void expand_istft(graph_expand *e) {
         const int64_t along = 2;
         window = graph_widen(g, window);
         y = graph_mul(g, y, graph_broadcast(g, window, 4, framed.dim, &along));
-        weight = take(g, graph_mul(g, window, window), place, 0);
+        weight = graph_gather(g, graph_mul(g, window, window), place, 0);
     }
     const int64_t terms = 1, summed = 2;
     weight = graph_select(g, held, weight, graph_scalar_like(g, weight, 0));
     weight = graph_reduce_sum(g, weight, 1, &terms, false);
     y = graph_reshape(g, y, 3, (tir_expr[]){shape.dim[0], tir_mul(pool, shape.dim[1], length), framed.dim[3]});
-    y = take(g, y, graph_add(g, graph_mul(g, frame, size), place), 1); /* [batch, signal, overlap, parts] */
+    y = graph_gather(g, y, graph_add(g, graph_mul(g, frame, size), place), 1); /* [batch, signal, overlap, parts] */
     framed = *graph_shape_of(g, y);
     held = graph_broadcast(g, held, 4, framed.dim, (int64_t[]){1, 2});
     y = graph_reduce_sum(g, graph_select(g, held, y, graph_full_like(g, y, 0)), 1, &summed, false);
@@ -146,7 +137,7 @@ static void expand_signal_window(graph_expand *e) {
         y = graph_add(
             g, y, graph_mul_number(g, graph_cos(g, graph_mul_number(g, share, 2 * 6.283185307179586476925)), term[2]));
     if (!periodic) { /* of one element it is that in the middle */
-        graph_id single = graph_eq(g, graph_dimension(g, DLC_I64, n), whole_number(g, 1));
+        graph_id single = graph_eq(g, graph_dimension(g, DLC_I64, n), graph_whole_number(g, 1));
         y = graph_select(g, graph_broadcast(g, single, 1, &n, NULL), graph_full_like(g, y, 1), y);
     }
     e->result[0] = graph_cast(g, y, (dlc_dtype)e->attribute[WINDOW_DTYPE].integer);

@@ -319,11 +319,6 @@ static void infer_max_pool_with_indices(graph_infer *infer) {
     infer->result[1].dtype = DLC_I64;
 }
 
-static graph_id emit_gather(graph *g, graph_id x, graph_id indices, int axis) {
-    graph_setting along = graph_set_integer("axis", axis);
-    return graph_emit_with(g, "gather", 2, (graph_id[]){x, indices}, 1, &along);
-}
-
 static graph_id emit_size(graph *g, tir_expr size) { /* at least 1: a divisor */
     return graph_dimension(g, DLC_I64, tir_max(g->pool, size, tir_index(g->pool, 1)));
 }
@@ -357,17 +352,17 @@ static void expand_max_pool_with_indices(graph_expand *e) {
     const graph_shape y = *graph_shape_of(g, e->result[0]);
     graph_id part = e->input[0], at[DLC_MAX_RANK], none = graph_scalar_i64(g, DLC_I64, INT64_MAX);
     int64_t kept[DLC_MAX_RANK] = {0, 1}, windows[DLC_MAX_RANK];
-    pool_window pool_lists_of;
-    pool_lists(e->op, a, &pool_lists_of);
+    pool_window pool_of;
+    pool_lists(e->op, a, &pool_of);
     for (int i = 0; i < x.rank - 2; i++) {
-        window w = window_of(pool_lists_of.lists, i);
+        window w = window_of(pool_of.lists, i);
         tir_expr dims[2] = {y.dim[2 + i], tir_index(pool, a[POOL_SIZE].list[i])};
         graph_id out =
             graph_mul(g, graph_iota(g, DLC_I64, 2, dims, 0), graph_scalar_i64(g, DLC_I64, w.number[WINDOW_STRIDE]));
         graph_id in =
             graph_mul(g, graph_iota(g, DLC_I64, 2, dims, 1), graph_scalar_i64(g, DLC_I64, w.number[WINDOW_DILATION]));
         at[i] = graph_sub(g, graph_add(g, out, in), graph_scalar_i64(g, DLC_I64, w.number[WINDOW_LOW]));
-        part = emit_gather(g, part, at[i], 2 + 2 * i);
+        part = graph_gather(g, part, at[i], 2 + 2 * i);
         kept[2 + i] = 2 + 2 * i;
         windows[i] = 3 + 2 * i;
     }
