@@ -61,7 +61,7 @@ const char *cuda_tensor_name(const cuda_rules *r, const char *stage) {
 }
 
 const char *cuda_copy_root(cuda_rules *r, const char *root) {
-    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, root)];
+    const tir_stage *stage = cuda_stage_of(r, root);
     const tir_tensor *needed = NULL;
     int count = 0;
     if (stage->kind != TIR_REDUCE) return root;

@@ -158,7 +158,10 @@ static inline int64_t cuda_least(int64_t a, int64_t b) {
 
 /* Appends a rewrite line and applies it to r->region. */
 void cuda_rewrite(cuda_rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int cuda_stage_named(const cuda_rules *r, const char *name);                            /* -1: none */
+int cuda_stage_named(const cuda_rules *r, const char *name);                          /* -1: none */
+static inline const tir_stage *cuda_stage_of(const cuda_rules *r, const char *name) { /* which there is */
+    return &r->region->stages.data[cuda_stage_named(r, name)];
+}
 int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis);                         /* -1: varying */
 const char *cuda_fresh_name(const cuda_rules *r, const char *base, const char *suffix); /* no tensor has it */
 bool cuda_is_done(const cuda_rules *r, const char *stage);

@@ -2,10 +2,6 @@
  * of both through shared memory. */
 #include "targets/cuda/rules.h"
 
-static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
-    return &r->region->stages.data[cuda_stage_named(r, name)];
-}
-
 /* ---- points */
 
 /* Updates of a scatter run along the space axes that the index leaves alone. */
@@ -43,7 +39,7 @@ static void schedule_inside(cuda_rules *r, const char *root) {
         if (strcmp(r->inside.data[i].root, root) != 0) continue;
         tir_schedule_add(r->schedule, "at %s %s.lane", inside, root);
         tir_schedule_add(r->schedule, "store %s reg", inside);
-        const tir_stage *sum = stage_named(r, inside);
+        const tir_stage *sum = cuda_stage_of(r, inside);
         const tir_axis *axis = &sum->axis[sum->space];
         const int64_t extent = sum->reduce > 0 ? cuda_extent(r, axis) : -1;
         if (extent >= 0 && extent <= UNROLLED) tir_schedule_add(r->schedule, "unroll %s.%s", inside, axis->name);
@@ -100,7 +96,7 @@ void cuda_schedule_points(cuda_rules *r, int s) {
 
 /* A reduction that no other rule takes: a thread for each result, which is stored once. */
 void cuda_prepare_points(cuda_rules *r, const char *name) {
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     if (stage->kind != TIR_REDUCE || stage->space == 0) return;
     const char *root = cuda_copy_root(r, name), *whole = name;
     if (strcmp(root, name) == 0) {
@@ -198,7 +194,7 @@ static void threads_of_tile(cuda_rules *r, const cuda_transposition *t, const ch
 
 /* Both sides of a tile move whole lines; a row of it is padded, so that a column of it lies in all banks. */
 void cuda_schedule_transposition(cuda_rules *r, const cuda_transposition *t) {
-    const tir_stage *root = stage_named(r, t->root), *tile = stage_named(r, t->tile);
+    const tir_stage *root = cuda_stage_of(r, t->root), *tile = cuda_stage_of(r, t->tile);
     const int last = root->space - 1;
     const long long edge = TIR_WARP * (long long)t->vector;
     lib_text outer;

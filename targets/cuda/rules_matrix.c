@@ -155,7 +155,7 @@ static int axis_named(const cuda_tile *t, const char *name) {
 
 /* The fragments of an operand: the other axes, whole instructions, then its lanes and registers. */
 static void lay_out_fragment(cuda_rules *r, const cuda_tile *t, int side) {
-    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->fragment[side])];
+    const tir_stage *stage = cuda_stage_of(r, t->fragment[side]);
     const char *own = NULL, *deep = NULL;
     lib_text layout;
     lib_text_init(&layout, r->arena);
@@ -200,7 +200,7 @@ static int64_t copied(const cuda_tile *t, const char *name) {
 /* The axes of a copy as they lie in shared memory, the one side by side last. Before it the other one of the instruction: what it reads at
  * once are rows that follow each other, which swizzles keep in different banks. */
 static int memory_order(cuda_rules *r, const cuda_tile *t, int side, int *order, bool *vectors) {
-    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+    const tir_stage *stage = cuda_stage_of(r, t->copy[side]);
     const int fast = fast_axis(r, t, side, vectors);
     int count = 0, rows = -1;
     for (int a = 0; a < stage->space; a++) {
@@ -219,7 +219,7 @@ static int memory_order(cuda_rules *r, const cuda_tile *t, int side, int *order,
 /* Rows of at most 128 bytes. */
 static void lay_out_copy(cuda_rules *r, const cuda_tile *t, int side) {
     enum { ROW = ROW_BYTES / 2 };
-    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+    const tir_stage *stage = cuda_stage_of(r, t->copy[side]);
     int order[TIR_MAX_AXES];
     bool vectors;
     const int count = memory_order(r, t, side, order, &vectors);
@@ -322,7 +322,7 @@ static void mark_lanes(cuda_rules *r, const cuda_tile *t, const char *stage, con
 }
 
 static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
-    const tir_stage *root = &r->region->stages.data[cuda_stage_named(r, t->root)];
+    const tir_stage *root = cuda_stage_of(r, t->root);
     axis_loops loops[TIR_MAX_AXES];
     const char *last = NULL;
     lib_text order;
@@ -341,7 +341,7 @@ static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
 
 /* *copies, *fragments: the loops at which those are made. */
 static void schedule_sums(cuda_rules *r, const cuda_tile *t, const char **copies, const char **fragments) {
-    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->sums)];
+    const tir_stage *stage = cuda_stage_of(r, t->sums);
     const cuda_tile_axis *deep = &t->axis[t->unit_axis[2]];
     axis_loops loops[TIR_MAX_AXES];
     lib_text order;
@@ -377,7 +377,7 @@ static void schedule_sums(cuda_rules *r, const cuda_tile *t, const char **copies
 /* Lanes hold rows of the operand's own axis, and pairs along the sum. */
 static void schedule_fragment(cuda_rules *r, const cuda_tile *t, int side, const char *at) {
     const char *stage = t->fragment[side], *own_half = NULL;
-    const tir_stage *s = &r->region->stages.data[cuda_stage_named(r, stage)];
+    const tir_stage *s = cuda_stage_of(r, stage);
     lib_text turns;
     lib_text_init(&turns, r->arena);
     for (int a = 0; a < s->space; a++) {
@@ -411,7 +411,7 @@ static void schedule_fragment(cuda_rules *r, const cuda_tile *t, int side, const
 static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const char *at) {
     enum { VECTOR = 8 };
     const char *copy = t->copy[side], *turn[TIR_MAX_AXES] = {NULL}, *lane[TIR_MAX_AXES] = {NULL}, *run = NULL;
-    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, copy)];
+    const tir_stage *stage = cuda_stage_of(r, copy);
     int in_memory[TIR_MAX_AXES];
     bool vectors;
     const int count = memory_order(r, t, side, in_memory, &vectors), fast = in_memory[count - 1];
@@ -464,7 +464,7 @@ static void pipeline(cuda_rules *r, const cuda_tile *t, const char *at) {
         if (t->axis[a].side <= CUDA_SIDE_N) points[t->axis[a].side] *= tile_of(&t->axis[a]);
     const int64_t stage = t->steps * (points[0] + points[1]) * 2;
     for (int side = 0; side < 2; side++) { /* what computes something is none */
-        const tir_stage *copy = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+        const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
         if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return;
     }
     while (stages > 2 && (stages > rounds || stages * stage > r->machine->shared_memory / 2)) stages--;

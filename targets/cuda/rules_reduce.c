@@ -3,10 +3,6 @@
  * of columns, and several rows of threads share the reduction's points. */
 #include "targets/cuda/rules.h"
 
-static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
-    return &r->region->stages.data[cuda_stage_named(r, name)];
-}
-
 static int64_t points_of(const cuda_rules *r, const tir_stage *stage, int from, int to) {
     int64_t points = 1;
     for (int a = from; a < to; a++) {
@@ -40,7 +36,7 @@ static int64_t fitting_chunks(int64_t extent, int64_t wished) {
 
 /* Columns stay neighbours in memory: the last axis goes in front. */
 static void layout_last_first(cuda_rules *r, const char *name) {
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     lib_text layout;
     lib_text_init(&layout, r->arena);
     for (int a = 0; a + 1 < stage->space; a++) lib_text_format(&layout, ", %s", stage->axis[a].name);
@@ -50,7 +46,7 @@ static void layout_last_first(cuda_rules *r, const char *name) {
 
 /* S combines the results of chunks, S_chunk; the name of that. NULL: it is not cut. */
 static const char *cut_chunks(cuda_rules *r, const char *name, int64_t wished, bool columns) {
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     if (wished < 2) return NULL;
     const int axis = chunked_axis(r, stage, wished);
     const int64_t chunks = fitting_chunks(cuda_extent(r, &stage->axis[axis]), wished);
@@ -89,7 +85,7 @@ static int column_axis(cuda_rules *r, int s, cuda_vector *vector) {
 
 /* Registers of threads side by side along the columns. */
 static void layout_columns(cuda_rules *r, const cuda_column_group *g, const char *name) {
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     lib_text layout;
     lib_text_init(&layout, r->arena);
     if (g->vector == 1) return;
@@ -106,7 +102,7 @@ static void layout_columns(cuda_rules *r, const cuda_column_group *g, const char
 
 /* The points of the reduction are shared among rows of threads: S_part of each, S_all of all of them in shared memory. */
 static void share_points(cuda_rules *r, cuda_column_group *g, const char *name) {
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     const char *axis = stage->axis[chunked_axis(r, stage, g->groups)].name;
     g->part = cuda_fresh_name(r, name, "part");
     cuda_rewrite(r, "rfactor %s.%s %lld lanes -> %s share step", name, axis, (long long)g->groups, g->part);
@@ -124,7 +120,7 @@ static bool prepare_columns(cuda_rules *r, const char *name, bool cut, bool is_c
     cuda_vector vector;
     g.axis = column_axis(r, cuda_stage_named(r, name), &vector);
     if (g.axis < 0) return false;
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     g.columns = cuda_extent(r, &stage->axis[g.axis]);
     g.points = points_of(r, stage, stage->space, stage->space + stage->reduce);
     g.rest = points_of(r, stage, 0, stage->space);
@@ -141,7 +137,7 @@ static bool prepare_columns(cuda_rules *r, const char *name, bool cut, bool is_c
     cuda_mark_done(r, name);
     if (g.groups > 1) share_points(r, &g, name);
     if (strcmp(g.root, name) == 0) { /* of several values: they become one store each at the end */
-        stage = stage_named(r, name);
+        stage = cuda_stage_of(r, name);
         g.whole = cuda_fresh_name(r, name, "total");
         cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, stage->axis[stage->space].name, g.whole);
     }
@@ -157,7 +153,7 @@ bool cuda_prepare_columns(cuda_rules *r, const char *name, bool part) {
 /* The loops of a stage: its other axes, `outer`, its columns, then its reduction with `inner` for the one of that name, vectors last. */
 static void order_columns(cuda_rules *r, const cuda_column_group *g, const char *name, const char *outer) {
     enum { FLIGHT = 4 };
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     const char *columns = stage->axis[g->axis].name;
     lib_text order;
     lib_text_init(&order, r->arena);
@@ -187,7 +183,7 @@ static void order_columns(cuda_rules *r, const cuda_column_group *g, const char 
 }
 
 void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *g) {
-    const tir_stage *root = stage_named(r, g->root);
+    const tir_stage *root = cuda_stage_of(r, g->root);
     const char *lane = "lane";
     lib_text order;
     lib_text_init(&order, r->arena);
@@ -225,7 +221,7 @@ void cuda_schedule_columns(cuda_rules *r, const cuda_column_group *g) {
 
 /* The stage over the rows of a reduction to one number: a single one. */
 static const char *make_row(cuda_rules *r, const char *name) {
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     const char *row = cuda_fresh_name(r, name, "row");
     if (stage->space > 0) return name;
     cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s whole within", name, stage->axis[0].name, row);

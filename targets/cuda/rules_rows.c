@@ -5,10 +5,6 @@
 
 typedef cuda_row_group row_group;
 
-static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
-    return &r->region->stages.data[cuda_stage_named(r, name)];
-}
-
 /* Bytes that an access moves in all, each element once. */
 static double moved_by(const cuda_rules *r, const tir_stage *stage, const tir_access *access) {
     double bytes = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype);
@@ -91,7 +87,7 @@ static bool reads_own_place(cuda_rules *r, const row_group *g, int reader, int s
 
 /* A producer joins where all that read it run in the group, row by row, and take what it has along the row at their own places. */
 static bool joins(cuda_rules *r, const row_group *g, int s) {
-    const tir_stage *stage = &r->region->stages.data[s], *root = stage_named(r, g->root);
+    const tir_stage *stage = &r->region->stages.data[s], *root = cuda_stage_of(r, g->root);
     bool wanted = false;
     if (stage->space < g->rows || stage->space > g->rows + 1 || stage->fold >= 0) return false;
     if (stage->kind != TIR_MAP && stage->kind != TIR_REDUCE) return false;
@@ -228,7 +224,7 @@ static void copy_inputs(cuda_rules *r, row_group *g) {
  * ..; of more the same within warps, and R combines R_all, those of the warps. */
 static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member *member) {
     const char *name = member->name;
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     const char *axis = stage->axis[cuda_lane_axis(r, cuda_stage_named(r, name))].name;
     member->part = cuda_fresh_name(r, name, "part");
     cuda_rewrite(r, "rfactor %s.%s %lld lanes -> %s place step", name, axis, (long long)(g->threads * g->vector),
@@ -236,7 +232,7 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
     if (g->vector > 1) {
         lib_text layout;
         lib_text_init(&layout, r->arena);
-        const tir_stage *part = stage_named(r, member->part);
+        const tir_stage *part = cuda_stage_of(r, member->part);
         for (int a = 0; a + 1 < part->space; a++) lib_text_format(&layout, "%s, ", part->axis[a].name);
         cuda_rewrite(r, "layout %s (%splace/%lld, place%%%lld)", cuda_tensor_name(r, member->part),
                      layout.data ? layout.data : "", (long long)g->vector, (long long)g->vector);
@@ -250,7 +246,7 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
         member->all = cuda_fresh_name(r, name, "all");
         cuda_rewrite(r, "rfactor %s.lane %lld chunks -> %s warp l", name, (long long)(g->threads / TIR_WARP),
                      member->warp);
-        if (stage_named(r, name)->count == 1)
+        if (cuda_stage_of(r, name)->count == 1)
             cuda_rewrite(r, "copy %s -> %s", member->warp, member->all);
         else /* all values of a part in one stage */
             cuda_rewrite(r, "rfactor %s.warp %lld chunks -> %s warp u", name, (long long)(g->threads / TIR_WARP),
@@ -267,7 +263,7 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
 
 /* A row in registers: each thread has its vectors. */
 static void rewrite_held(cuda_rules *r, const row_group *g, const char *name) {
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     lib_text layout;
     lib_text_init(&layout, r->arena);
     for (int a = 0; a < g->rows; a++) lib_text_format(&layout, "%s, ", stage->axis[a].name);
@@ -297,7 +293,7 @@ bool cuda_prepare_rows(cuda_rules *r, const char *root) {
     row_group g;
     if (!find_group(r, cuda_stage_named(r, root), &g)) return false;
     find_vector(r, &g);
-    const bool alone = stage_named(r, root)->kind == TIR_REDUCE; /* has been cut already, if that pays */
+    const bool alone = cuda_stage_of(r, root)->kind == TIR_REDUCE; /* has been cut already, if that pays */
     if (!cuda_model_rows(r->machine, &g) && !alone) return false;
     if (g.held) copy_inputs(r, &g);
     rewrite_group(r, &g);
@@ -334,7 +330,7 @@ static void attach(cuda_rules *r, const char *stage, const char *root, const cha
 /* A thread's part: vectors one after the other, some of them in flight at once. */
 static void schedule_part(cuda_rules *r, const row_group *g, const char *name) {
     enum { FLIGHT = 4 };
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     int64_t steps = 1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++)
         if (strcmp(stage->axis[a].name, "step") == 0) steps = cuda_extent(r, &stage->axis[a]);
@@ -387,7 +383,7 @@ static void schedule_reduction(cuda_rules *r, const row_group *g, const cuda_row
 }
 
 void cuda_schedule_rows(cuda_rules *r, const row_group *g) {
-    const tir_stage *root = stage_named(r, g->root);
+    const tir_stage *root = cuda_stage_of(r, g->root);
     const char *row = g->rows ? root->axis[0].name : NULL, *loop;
     for (int a = 1; a < g->rows; a++) {
         const char *fused = lib_arena_format(r->arena, "row%d", a);
@@ -408,7 +404,7 @@ void cuda_schedule_rows(cuda_rules *r, const row_group *g) {
         const cuda_row_member *member = &g->member[m];
         if (member->reduces) schedule_reduction(r, g, member, g->root, loop);
         if (member->along && !g->held) continue;
-        if (member->along) along_row(r, g, stage_named(r, member->name));
+        if (member->along) along_row(r, g, cuda_stage_of(r, member->name));
         if (strcmp(member->name, g->root) != 0) attach(r, member->name, g->root, loop, "reg");
     }
 }

@@ -3,10 +3,6 @@
  * time by sums of pairs. All others: a thread for each free point (rules_maps.c), one point of time after the other. */
 #include "targets/cuda/rules.h"
 
-static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
-    return &r->region->stages.data[cuda_stage_named(r, name)];
-}
-
 /* The step that an associative fold's next state is, and the step's axis that stands for time; -1: not of this kind. */
 static int cumulative_step(cuda_rules *r, int fold, int *time) {
     const tir_stage *f = &r->region->stages.data[fold];
@@ -40,7 +36,7 @@ static int64_t free_points(const cuda_rules *r, const tir_stage *fold) {
 
 /* Cuts the fold, and what folds the pieces' totals. */
 static void cut(cuda_rules *r, const char *name, int64_t piece, bool along) {
-    const tir_stage *fold = stage_named(r, name);
+    const tir_stage *fold = cuda_stage_of(r, name);
     const char *totals = cuda_fresh_name(r, name, "total"), *before = cuda_fresh_name(r, name, "before");
     cuda_rewrite(r, "block %s.%s %lld -> %s %s piece in", name, fold->axis[fold->space].name, (long long)piece, totals,
                  before);
@@ -73,7 +69,7 @@ static bool prepare_across(cuda_rules *r, const char *name) {
 
 static void schedule_across(cuda_rules *r, const cuda_scan *scan) {
     enum { BLOCK = 256 };
-    const tir_stage *fold = stage_named(r, scan->fold);
+    const tir_stage *fold = cuda_stage_of(r, scan->fold);
     int64_t lanes = 1;
     lib_text order;
     lib_text_init(&order, r->arena);

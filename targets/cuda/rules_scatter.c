@@ -4,17 +4,13 @@
  * (rules_maps.c). */
 #include "targets/cuda/rules.h"
 
-static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
-    return &r->region->stages.data[cuda_stage_named(r, name)];
-}
-
 static bool is_along(const tir_stage *stage, int axis) {
     return stage->index[axis] == stage->axis[axis].var;
 }
 
 /* Threads side by side in each place of the tile, whichever places they update. */
 static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
-    const tir_stage *sums = stage_named(r, s->sums);
+    const tir_stage *sums = cuda_stage_of(r, s->sums);
     lib_text layout;
     if (s->lane == sums->space - 1) return;
     lib_text_init(&layout, r->arena);
@@ -24,7 +20,7 @@ static void lay_out_tile(cuda_rules *r, const cuda_scatter *s) {
 }
 
 bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
-    const tir_stage *stage = stage_named(r, name);
+    const tir_stage *stage = cuda_stage_of(r, name);
     cuda_scatter scatter = {.sums = name, .lane = -1, .tiled = -1, .updates = 1, .places = 1, .beside = 1, .along = 1};
     if (stage->kind != TIR_SCATTER || stage->in_place || stage->count != 1 || stage->space == 0) return false;
     for (int a = 0; a < stage->space + stage->reduce; a++) {
@@ -59,7 +55,7 @@ bool cuda_prepare_scatter(cuda_rules *r, const char *name) {
 /* A thread for each place. */
 static void schedule_places(cuda_rules *r, const cuda_scatter *s) {
     enum { BLOCK = 256 };
-    const tir_stage *root = stage_named(r, s->root);
+    const tir_stage *root = cuda_stage_of(r, s->root);
     const char *last = root->axis[root->space - 1].name;
     for (int a = root->space - 1; a > 0; a--) {
         const char *fused = lib_arena_format(r->arena, "f%d", a);
@@ -74,7 +70,7 @@ static void schedule_places(cuda_rules *r, const cuda_scatter *s) {
 }
 
 void cuda_schedule_scatter(cuda_rules *r, const cuda_scatter *s) {
-    const tir_stage *root = stage_named(r, s->root), *sums = stage_named(r, s->sums);
+    const tir_stage *root = cuda_stage_of(r, s->root), *sums = cuda_stage_of(r, s->sums);
     lib_text order;
     if (s->lane < 0) {
         schedule_places(r, s);

@@ -4,10 +4,6 @@
 
 enum { MOST_THREADS = 256 };
 
-static const tir_stage *stage_named(const cuda_rules *r, const char *name) {
-    return &r->region->stages.data[cuda_stage_named(r, name)];
-}
-
 /* Points of the widest component along its own axes; -1: not all are known. */
 static int64_t own_points(const cuda_rules *r, const tir_stage *fold) {
     int64_t most = 1;
@@ -148,7 +144,7 @@ static void store(cuda_rules *r, const char *name, int64_t bytes, int64_t *room)
 void cuda_schedule_state(cuda_rules *r, const char *name) {
     enum { ROOM = 40 << 10 };
     const int s = cuda_stage_named(r, name);
-    const tir_stage *fold = stage_named(r, name);
+    const tir_stage *fold = cuda_stage_of(r, name);
     const time_axes *time = find_time(r, s);
     const int64_t points = own_points(r, fold);
     const int64_t threads = cuda_least(cuda_power_above(points), MOST_THREADS);

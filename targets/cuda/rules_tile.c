@@ -240,7 +240,7 @@ int cuda_reader_of(cuda_rules *r, int s) {
 
 /* Sums lie in registers by thread; the copies with the axes of their side last. */
 static void lay_out(cuda_rules *r, const cuda_tile *t) {
-    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->sums)];
+    const tir_stage *stage = cuda_stage_of(r, t->sums);
     lib_text layout;
     lib_text_init(&layout, r->arena);
     for (int a = 0; a < t->space; a++) {
@@ -259,7 +259,7 @@ static void lay_out(cuda_rules *r, const cuda_tile *t) {
     }
     cuda_rewrite(r, "layout %s (%s)", t->sums, layout.data);
     for (int side = 0; side < 2; side++) {
-        const tir_stage *copy = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+        const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
         lib_text_init(&layout, r->arena);
         for (int last = 0; last < 2; last++)
             for (int a = 0; a < copy->space; a++) {
@@ -442,7 +442,7 @@ static void add_loops(lib_text *order, cuda_rules *r, const char *stage, const c
 
 /* The root: blocks, then threads, then what each has. */
 static const char *schedule_root(cuda_rules *r, const cuda_tile *t) {
-    const tir_stage *root = &r->region->stages.data[cuda_stage_named(r, t->root)];
+    const tir_stage *root = cuda_stage_of(r, t->root);
     axis_loops loops[TIR_MAX_AXES];
     lib_text order;
     const char *last = NULL;
@@ -480,7 +480,7 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
     const int64_t stage =
         t->steps * (points[CUDA_SIDE_M] * t->bytes[0] + points[CUDA_SIDE_N] * t->bytes[1] + 2 * MOST_PAD);
     for (int side = 0; side < 2; side++) { /* what computes something is no copy */
-        const tir_stage *copy = &r->region->stages.data[cuda_stage_named(r, t->copy[side])];
+        const tir_stage *copy = cuda_stage_of(r, t->copy[side]);
         if (tir_op_of(r->region->pool, copy->value[0]) != TIR_LOAD) return 1;
     }
     while (stages > 1 && (stages > rounds || stages * stage * t->together > r->machine->shared_memory)) stages--;
@@ -489,7 +489,7 @@ static int64_t count_stages(cuda_rules *r, const cuda_tile *t) {
 
 /* The sums: parts of the sum that are copied at once, threads, single steps, registers. *outer: the loop at which copies are made. */
 static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelined) {
-    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, t->sums)];
+    const tir_stage *stage = cuda_stage_of(r, t->sums);
     axis_loops loops[TIR_MAX_AXES];
     const char *inner[TIR_MAX_AXES] = {NULL}, *outer[TIR_MAX_AXES] = {NULL}, *at = NULL;
     lib_text order;
@@ -680,7 +680,7 @@ static void choose_pad(const cuda_tile *t, int which, copy_plan *p) {
 
 static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const char *at) {
     const char *copy = t->copy[which];
-    const tir_stage *stage = &r->region->stages.data[cuda_stage_named(r, copy)];
+    const tir_stage *stage = cuda_stage_of(r, copy);
     copy_plan p;
     share_lanes(r, t, which, &p);
     choose_pad(t, which, &p);

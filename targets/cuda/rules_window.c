@@ -141,8 +141,8 @@ static const char *loop_name(const cuda_rules *r, const char *part, int axis) {
 }
 
 void cuda_schedule_window(cuda_rules *r, const cuda_window *w) {
-    const tir_stage *root = &r->region->stages.data[cuda_stage_named(r, w->root)];
-    const tir_stage *sums = &r->region->stages.data[cuda_stage_named(r, w->sums)];
+    const tir_stage *root = cuda_stage_of(r, w->root);
+    const tir_stage *sums = cuda_stage_of(r, w->sums);
     const char *block[TIR_MAX_AXES], *lane[TIR_MAX_AXES] = {NULL}, *inside = NULL, *rows = NULL;
     lib_text order;
     lib_text_init(&order, r->arena);
@@ -180,7 +180,7 @@ void cuda_schedule_window(cuda_rules *r, const cuda_window *w) {
         tir_schedule_add(r->schedule, "unroll %s.%s", w->sums, sums->axis[a].name);
     if (rows) tir_schedule_add(r->schedule, "unroll %s.%s", w->sums, sums->axis[w->rows_axis].name);
     for (int i = 0; i < w->copies; i++) {
-        const tir_stage *copy = &r->region->stages.data[cuda_stage_named(r, w->copy[i])];
+        const tir_stage *copy = cuda_stage_of(r, w->copy[i]);
         for (int a = 0; a < copy->space; a++)
             tir_schedule_add(r->schedule, "unroll %s.%s", w->copy[i], copy->axis[a].name);
         tir_schedule_add(r->schedule, "at %s %s.%s", w->copy[i], w->root, last);
