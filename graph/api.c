@@ -272,7 +272,7 @@ typedef struct tensor_arguments {
 
 static bool has_parameter(const dlc_graph *handle, const char *name) {
     const lib_map *map = &handle->parameters_by_name;
-    uint64_t hash = lib_hash64(name, strlen(name), 0);
+    uint64_t hash = lib_hash_string(name);
     for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at)) {
         const char *other = handle->g->values.data[handle->parameters.data[map->slots[at].value]].name;
         if (other && strcmp(other, name) == 0) return true;
@@ -283,8 +283,7 @@ static bool has_parameter(const dlc_graph *handle, const char *name) {
 static void add_parameter(dlc_graph *handle, graph_id value) {
     const char *name = handle->g->values.data[value].name;
     if (name)
-        lib_map_insert(handle->g->arena, &handle->parameters_by_name, lib_hash64(name, strlen(name), 0),
-                       handle->parameters.count);
+        lib_map_insert(handle->g->arena, &handle->parameters_by_name, lib_hash_string(name), handle->parameters.count);
     lib_vec_push(handle->g->arena, &handle->parameters, value);
 }
 
@@ -428,7 +427,7 @@ typedef struct output_arguments {
 
 static bool has_output(const graph *g, const char *name) {
     const lib_map *map = &g->outputs_by_name;
-    uint64_t hash = lib_hash64(name, strlen(name), 0);
+    uint64_t hash = lib_hash_string(name);
     for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
         if (strcmp(g->output_names.data[map->slots[at].value], name) == 0) return true;
     return false;

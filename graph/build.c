@@ -106,7 +106,7 @@ void graph_new_output(graph *g, const char *name, graph_id value) {
     name = lib_arena_string(g->arena, name);
     lib_vec_reserve(g->arena, &g->outputs, 1);
     lib_vec_reserve(g->arena, &g->output_names, 1);
-    if (name) lib_map_insert(g->arena, &g->outputs_by_name, lib_hash64(name, strlen(name), 0), g->outputs.count);
+    if (name) lib_map_insert(g->arena, &g->outputs_by_name, lib_hash_string(name), g->outputs.count);
     g->outputs.data[g->outputs.count++] = value;
     g->output_names.data[g->output_names.count++] = name;
 }

@@ -691,7 +691,7 @@ static void number_names(fuser *f, graph_regions *regions) {
         graph_region *region = &regions->data[i];
         uint32_t first = i;
         if (!region->name) continue;
-        uint64_t hash = lib_hash64(region->name, strlen(region->name), 0);
+        uint64_t hash = lib_hash_string(region->name);
         for (uint32_t at = lib_map_first(&firsts, hash); at != LIB_MAP_END; at = lib_map_next(&firsts, hash, at))
             if (strcmp(regions->data[firsts.slots[at].value].name, region->name) == 0) first = firsts.slots[at].value;
         if (++bearers[first] == 1)

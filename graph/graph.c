@@ -31,7 +31,7 @@ graph *graph_new_subgraph(graph *parent, int64_t *number) {
 uint32_t graph_find_symbol(const graph *g, const char *name) {
     const graph *outer = graph_outermost(g);
     const lib_map *map = &outer->symbols_by_name;
-    uint64_t hash = lib_hash64(name, strlen(name), 0);
+    uint64_t hash = lib_hash_string(name);
     for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at)) {
         uint32_t symbol = map->slots[at].value;
         if (symbol < outer->symbols.count && strcmp(outer->symbols.data[symbol].name, name) == 0) return symbol;
@@ -52,7 +52,7 @@ tir_expr graph_symbol_named(graph *g, const char *name) {
     const char *copy = lib_arena_string(outer->arena, name);
     tir_expr var = tir_var(outer->pool, copy, TIR_VAR_PARAM, TIR_INDEX, 0, GRAPH_SYMBOL_MAX);
     lib_vec_reserve(outer->arena, &outer->symbols, 1);
-    lib_map_insert(outer->arena, &outer->symbols_by_name, lib_hash64(name, strlen(name), 0), outer->symbols.count);
+    lib_map_insert(outer->arena, &outer->symbols_by_name, lib_hash_string(name), outer->symbols.count);
     lib_vec_push(outer->arena, &outer->symbols, ((graph_symbol){.var = var, .name = copy}));
     return var;
 }

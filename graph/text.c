@@ -43,23 +43,19 @@ typedef struct printer {
     int indent;
 } printer;
 
-static uint64_t name_hash(const char *name) {
-    return lib_hash64(name, strlen(name), 0);
-}
-
 /* The first value of a name gets it. */
 static const char *printed_name(const printer *p, graph_id value) {
     const char *name = p->g->values.data[value].name;
     if (!is_identifier(name) || is_reserved(name)) return NULL;
-    uint32_t at = lib_map_first(&p->used, name_hash(name));
+    uint32_t at = lib_map_first(&p->used, lib_hash_string(name));
     return at != LIB_MAP_END && p->used.slots[at].value == value ? name : NULL;
 }
 
 static void collect_names(printer *p) {
     for (graph_id value = 1; value < p->g->values.count; value++) {
         const char *name = p->g->values.data[value].name;
-        if (name && lib_map_first(&p->used, name_hash(name)) == LIB_MAP_END)
-            lib_map_insert(p->text->arena, &p->used, name_hash(name), value);
+        if (name && lib_map_first(&p->used, lib_hash_string(name)) == LIB_MAP_END)
+            lib_map_insert(p->text->arena, &p->used, lib_hash_string(name), value);
     }
 }
 
@@ -261,7 +257,7 @@ typedef struct parser {
 } parser;
 
 static graph_id find_value(const parser *p, const char *name) {
-    uint64_t hash = name_hash(name);
+    uint64_t hash = lib_hash_string(name);
     for (uint32_t at = lib_map_first(&p->names, hash); at != LIB_MAP_END; at = lib_map_next(&p->names, hash, at))
         if (strcmp(p->bound[p->names.slots[at].value].name, name) == 0) return p->bound[p->names.slots[at].value].value;
     return 0;
@@ -274,7 +270,7 @@ static void bind_name(parser *p, const char *name, graph_id value) {
         p->bound = lib_vec_grow(p->g->arena, p->bound, p->bound_count, &p->bound_capacity, 1, sizeof *p->bound);
     p->bound[p->bound_count].name = name;
     p->bound[p->bound_count].value = value;
-    lib_map_insert(p->g->arena, &p->names, name_hash(name), p->bound_count++);
+    lib_map_insert(p->g->arena, &p->names, lib_hash_string(name), p->bound_count++);
     if (!p->g->values.data[value].name && !is_reserved(name)) p->g->values.data[value].name = name;
 }
 

@@ -162,6 +162,9 @@ typedef struct lib_hash128 {
 } lib_hash128;
 
 uint64_t lib_hash64(const void *bytes, size_t size, uint64_t seed);
+static inline uint64_t lib_hash_string(const char *string) {
+    return lib_hash64(string, strlen(string), 0);
+}
 lib_hash128 lib_hash_bytes(const void *bytes, size_t size, lib_hash128 seed);
 static inline uint64_t lib_hash_mix(uint64_t a, uint64_t b) {
     uint64_t x = (a ^ 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u ^ (b + 0x94d049bb133111ebu + (a << 6) + (a >> 2));

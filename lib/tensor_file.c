@@ -6,13 +6,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static uint64_t name_hash(const char *name) {
-    return lib_hash64(name, strlen(name), 0);
-}
-
 uint32_t lib_tensor_file_find(const lib_tensor_file *file, const char *name) {
     const lib_map *map = &file->tensors_by_name;
-    uint64_t hash = name_hash(name);
+    uint64_t hash = lib_hash_string(name);
     for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
         if (strcmp(file->tensors.data[map->slots[at].value].name, name) == 0) return map->slots[at].value;
     return UINT32_MAX;
@@ -20,7 +16,7 @@ uint32_t lib_tensor_file_find(const lib_tensor_file *file, const char *name) {
 
 uint32_t lib_tensor_file_find_note(const lib_tensor_file *file, const char *key) {
     const lib_map *map = &file->notes_by_key;
-    uint64_t hash = name_hash(key);
+    uint64_t hash = lib_hash_string(key);
     for (uint32_t at = lib_map_first(map, hash); at != LIB_MAP_END; at = lib_map_next(map, hash, at))
         if (strcmp(file->notes.data[map->slots[at].value].key, key) == 0) return map->slots[at].value;
     return UINT32_MAX;
@@ -31,7 +27,7 @@ static void list_names(lib_arena *arena, lib_tensor_file *file) {
         const char *name = file->tensors.data[i].name;
         if (lib_tensor_file_find(file, name) != UINT32_MAX)
             lib_raise(arena->scope, DLC_PARSE_ERROR, "two tensors of the file are called \"%.200s\"", name);
-        lib_map_insert(arena, &file->tensors_by_name, name_hash(name), i);
+        lib_map_insert(arena, &file->tensors_by_name, lib_hash_string(name), i);
     }
 }
 
