@@ -47,10 +47,12 @@ static bool is_over(void *user, lib_error *error) {
 
 void jit_limits_begin(jit_limits *limits, dlc_program *program) {
     const dlc_context *context = program->context;
+    const uint64_t most = UINT64_MAX / 2, ms = 1000000;
     *limits = (jit_limits){.watch = {is_over, limits}, .program = program};
-    if (program->options.budget_ms > 0)
-        limits->deadline_ns =
-            context->clock_ns(context->clock_user) + (uint64_t)program->options.budget_ms * UINT64_C(1000000);
+    if (program->options.budget_ms <= 0) return;
+    const uint64_t budget = (uint64_t)program->options.budget_ms;
+    const uint64_t now = context->clock_ns(context->clock_user), left = budget < most / ms ? budget * ms : most;
+    limits->deadline_ns = now < UINT64_MAX - left ? now + left : UINT64_MAX;
 }
 
 /* What is left of the budget, by the system's clock: the host's may be another. */

@@ -163,11 +163,29 @@ static void test_graph_passes(void **state) {
         }
 }
 
+/* A budget that no clock reaches is none. */
+static void test_endless_budget(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+    dlc_graph *g = exp_graph(context);
+    dlc_program *program;
+    float out[ELEMENTS];
+    options.budget_ms = INT64_MAX;
+    OK(context, dlc_compile(context, g, &options, &program));
+    OK(context, run_exp(program, out));
+    check_exp(out);
+    dlc_program_destroy(program);
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_builder_gives_up),
         cmocka_unit_test(test_waiter_gives_up),
         cmocka_unit_test(test_graph_passes),
+        cmocka_unit_test(test_endless_budget),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }
