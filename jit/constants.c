@@ -1,6 +1,6 @@
-/* Constants at run time: where their bytes are, and copies in the layouts that kernels want, as of what a loop takes from outside. Bytes that belong to the program
- * (or to the host, when borrowed) are used as they are; those that binding made by folding are copied into the plan. Packed
- * copies of large constants are shared by all plans of a program. */
+/* Constants at run time: where their bytes are, and copies in the layouts that kernels want; such copies, too, of what a loop takes from
+ * outside. Bytes that belong to the program (or to the host, when borrowed) are used as they are; those that binding made by folding
+ * are copied into the plan. Packed copies of large constants are shared by all plans of a program. */
 #include "jit/internal.h"
 
 enum { SHARED_MIN = 64 << 10 }; /* smaller ones are packed anew for each plan */
