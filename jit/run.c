@@ -23,10 +23,11 @@ static const lib_phase *phases_of(const running *run) {
 }
 
 /* With profiling every kernel is timed on its own. */
-static void run_profiled(running *run) {
+static bool run_profiled(running *run) {
     dlc_context *context = run->plan->context;
     const jit_step *step = run->step;
-    for (int64_t first = 0, last; first < step->phases; first = last) {
+    bool all = true;
+    for (int64_t first = 0, last; first < step->phases && all; first = last) {
         for (last = first + 1; last < step->phases && step->target[last].call == step->target[first].call;) last++;
         jit_step part = *step;
         part.phase = phases_of(run) + first;
@@ -34,14 +35,15 @@ static void run_profiled(running *run) {
         running one = *run;
         one.step = &part;
         uint64_t start = context->clock_ns(context->clock_user);
-        lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, last - first,
-                       part.phase, run_tasks, &one, run->cancel);
+        all = lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, last - first,
+                             part.phase, run_tasks, &one, run->cancel);
         jit_call *call = &run->plan->calls[step->target[first].call];
         uint64_t elapsed = context->clock_ns(context->clock_user) - start;
         atomic_fetch_add_explicit(&call->profile_ns, elapsed, memory_order_relaxed);
         atomic_fetch_add_explicit(&call->profile_runs, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&context->run_ns, elapsed, memory_order_relaxed);
     }
+    return all;
 }
 
 void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame) {
@@ -55,18 +57,16 @@ void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_f
     if (!context->default_float_modes) lib_fp_restore_vectors(state);
 }
 
-static void run_kernels(running *run) {
+/* false: cancelled, tasks were left out. */
+static bool run_kernels(running *run) {
     dlc_context *context = run->plan->context;
-    if (atomic_load_explicit(&run->program->profile, memory_order_relaxed)) {
-        run_profiled(run);
-        return;
-    }
+    if (atomic_load_explicit(&run->program->profile, memory_order_relaxed)) return run_profiled(run);
     if (run->step->alone && !run->cancel && phases_of(run) == run->step->phase) {
         jit_run_alone(context, run->step, run->frame);
-        return;
+        return true;
     }
-    lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, run->step->phases,
-                   phases_of(run), run_tasks, run, run->cancel);
+    return lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width,
+                          run->step->phases, phases_of(run), run_tasks, run, run->cancel);
 }
 
 static void run_copy(running *run) {
@@ -83,8 +83,9 @@ static dlc_status run_steps(running *run) {
     for (int s = 0; s < plan->step_count; s++) {
         run->step = &plan->steps[s];
         dlc_status status = DLC_OK;
+        bool all = true;
         switch (run->step->kind) {
-        case JIT_STEP_KERNELS: run_kernels(run); break;
+        case JIT_STEP_KERNELS: all = run_kernels(run); break;
         case JIT_STEP_COPY: run_copy(run); break;
         case JIT_STEP_HOST: break; /* of devices */
         case JIT_STEP_CUSTOM:
@@ -96,7 +97,7 @@ static dlc_status run_steps(running *run) {
         }
         if (status != DLC_OK) return status;
         if (run->error->status != DLC_OK) return run->error->status; /* the interpreter reports so */
-        if (lib_is_raised(run->cancel)) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
+        if (!all || lib_is_raised(run->cancel)) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
     }
     return DLC_OK;
 }
