@@ -957,12 +957,10 @@ static inline int gen_behind(gen *g, int value) {
                  {"f", "relu(%s)"},
                  {"if", "max(%s, %s)"}};
     for (int tries = 0; tries < 9; tries++) {
-        const char *kinds = nodes[gen_below(g, 15)].kinds;
         char text[128];
         const gen_value *v = &g->value[value];
-        int which = (int)gen_below(g, 15);
-        kinds = nodes[which].kinds;
-        if (!gen_is(v, kinds) || v->rank == 0) continue;
+        const int which = (int)gen_below(g, (int64_t)(sizeof nodes / sizeof *nodes));
+        if (!gen_is(v, nodes[which].kinds) || v->rank == 0) continue;
         snprintf(text, sizeof text, nodes[which].node, v->name, v->name);
         return gen_nodes(g, 1, text, GEN_UNBOUNDED | GEN_APART | GEN_DOUBTFUL);
     }
