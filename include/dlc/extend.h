@@ -232,7 +232,8 @@ typedef dlc_status dlc_rule_replace(void *user, dlc_callback *callback, dlc_valu
 /* Pattern: operators of one result as in text graphs, nested: "log(softmax(x, axis=a))". A name stands for any value, a name that
  * stands twice for the same one; a number for a constant all of whose elements equal it. Operators that commute are tried both ways;
  * where names that stand twice make that a search without end, it ends after 16384 steps at a node, and the rule does not apply there.
- * At most 256 names, numbers and operators. Attributes that are left out must have their defaults; a name in place of an attribute's value stands for whatever it is.
+ * At most 256 names, numbers and operators. Attributes that are left out must have their defaults; a name in place of an attribute's
+ * value stands for whatever it is.
  * Replacement: the same with the pattern's names, "log_softmax(x, axis=a)"; or one of them alone, "x". Numbers get the element type
  * of the operands beside them; elementwise operators broadcast.
  * Rules are applied when a graph is compiled, in the order of registration: to the graph as the host built it, operators that
