@@ -404,7 +404,11 @@ static dlc_status pin_all(jit_build *build, uint32_t *left, lib_error *error) {
         if (one == DLC_OK) continue;
         request->kernel = NULL;
         ++*left;
-        if (status == DLC_OK && !(others && lib_is_circumstance(one) && !jit_limits_reached(build->limits, error))) {
+        if (status != DLC_OK) continue;
+        if (others && lib_is_circumstance(one)) {
+            if (jit_limits_reached(build->limits, error))
+                status = error->status; /* this build's, not the other one's */
+        } else {
             status = one;
             *error = own;
         }
