@@ -337,12 +337,13 @@ DLC_API void dlc_context_statistics(const dlc_context *context, dlc_statistics *
 /* Per-kernel times of the following runs of the program; 0 switches off. */
 DLC_API void dlc_program_profile(dlc_program *program, int on);
 /* Stages as text: "graph", "bound", "regions", "stages", "schedule", "steps" (what each of its lines does, up to one that is
- * refused), "loops", "llvm", "asm", "source" (CUDA C), "plan", "profile", "dot" (Graphviz of the fused graph), for given input shapes
- * (NULL for "graph"). "graph" and "bound" parse back (dlc_graph_parse) unless their first line says that large constants are shortened, or that a graph for precomputed constants
- * comes first. "profile" lists, for each kernel since dlc_program_profile, its share of the time, time and number of runs,
- * arithmetic operations and bytes of inputs and outputs per second; where the target has a cost model also the time per run that
- * the model predicts (for kernels that have not run yet, too), and the share of the roof: the least time that operations and bytes
- * take on this machine, over the measured one. Free with dlc_text_free. */
+ * refused), "loops", "llvm", "asm", "source" (CUDA C), "plan", "profile", "dot" (Graphviz of the fused graph), for given input
+ * shapes (NULL for "graph"). "graph" and "bound" parse back (dlc_graph_parse) unless their first line says that large constants
+ * are shortened, or that a graph for precomputed constants comes first. "profile" lists, for each kernel since
+ * dlc_program_profile, its share of the time, time and number of runs, arithmetic operations and bytes of inputs and outputs
+ * per second; where the target has a cost model also the time per run that the model predicts (for kernels that have not run
+ * yet, too), and the share of the roof: the least time that operations and bytes take on this machine, over the measured one.
+ * Free with dlc_text_free. */
 DLC_API dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes,
                                     const int *ranks, int input_count, char **text);
 
