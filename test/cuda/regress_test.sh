@@ -1,5 +1,5 @@
 #!/bin/sh
-# What went wrong on the device once: the texts test/regress/device_*, with the fake driver and NVRTC.
+# What went wrong on the cuda target once: the texts test/regress/device_*, with the fake driver and NVRTC.
 set -u
 : "${OUT:=build/release}"
 case $OUT in /*) built=$OUT ;; *) built=$PWD/$OUT ;; esac
