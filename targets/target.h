@@ -118,7 +118,7 @@ typedef struct target {
     dlc_status (*open)(const target_options *options, target_device **device, tir_machine *machine, lib_error *error);
     void (*close)(target_device *device);
 
-    /* Analytic schedule of a region. Runs in the scope of schedule's arena. threads: hint, see tir.md. */
+    /* Analytic schedule of a region. Runs in the scope of schedule's arena. threads: a hint; results must not depend on it. */
     void (*schedule)(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule);
 
     /* Everything that an object depends on beside the kernels, the machine's facts and the library's own code: the code generator's

@@ -4,7 +4,7 @@
  * from operands to users (a pass over ascending ids is a topological order). Building simplifies: constants fold by the
  * rules of tir/arith.h; index expressions (TIR_INDEX) are kept in a canonical linear form c0 + sum ci*atom and use the
  * ranges of variables. Index arithmetic is exact: whoever makes an index expression guarantees that it stays within
- * +-2^62; arithmetic of value dtypes is total and wraps, saturates or rounds as tir.md says. */
+ * +-2^62; arithmetic of value dtypes is total and wraps, saturates or rounds as tir/arith.h says. */
 #ifndef TIR_EXPR_H
 #define TIR_EXPR_H
 

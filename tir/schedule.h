@@ -1,5 +1,5 @@
-/* Schedules: *how* a region runs, as a program of directives (tir.md, lowering.md). A schedule is text, one directive a line,
- * in two sections; target rules, the tuner, records and users all write that text, and it prints back from its parsed form.
+/* Schedules: *how* a region runs, as a program of directives. A schedule is text, one directive a line,
+ * in two sections; target rules and hosts write that text, and it prints back from its parsed form.
  *
  *   rewrite:
  *     inline  relu1                        the map stage disappears into its consumers

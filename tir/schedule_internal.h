@@ -129,7 +129,7 @@ void tir_check_pipelines(tir_schedule_state *state, int stage);
  * the statements of one phase before tasks are made of its parallel loops. */
 tir_stmt *tir_version(tir_kernel *kernel, tir_stmt *body);
 
-/* ranges.c: axis ranges, split arithmetic and regions (lowering.md, "Ranges and regions"), over the state's open loops. */
+/* ranges.c: axis ranges, split arithmetic and regions over the state's open loops. */
 typedef struct tir_span {
     tir_expr low, extent;
 } tir_span;
