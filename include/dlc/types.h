@@ -29,7 +29,7 @@ extern "C" {
     X(DLC_COMPILE_FAILED, "compilation failed") /* a code generator refused; its text is in the message */       \
     X(DLC_DEVICE_ERROR, "device error")         /* a driver or device call failed */                             \
     X(DLC_CANCELLED, "cancelled")               /* the host raised the cancel flag */                            \
-    X(DLC_BUDGET_EXCEEDED, "budget exceeded")   /* budget_ms ran out; the cache stays usable */                  \
+    X(DLC_BUDGET_EXCEEDED, "budget exceeded")   /* budget_ms or budget_bytes; the cache stays usable */          \
     X(DLC_INTERNAL, "internal error")           /* a bug in libdlc: a verifier failed */
 
 typedef enum dlc_status {
