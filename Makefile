@@ -475,7 +475,8 @@ define help_text
   make coverage       lines of the library that the tests run; those that they do not: build/coverage/uncovered.txt
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
-  make examples       build/release/bin/*               make bench     measure; bench-short: a sample
+  make examples       build/release/bin/*               make models    ResNet-50, BERT-base: build/release/bench/models
+  make bench          measure; bench-short: a sample
   make peers          what to compare with in make bench     make plots    of the last make bench
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
   make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
