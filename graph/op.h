@@ -17,7 +17,7 @@ typedef enum graph_class {
     GRAPH_CONTRACT, /* sums of products: contraction, convolution, passes of a Fourier transform */
     GRAPH_SCATTER,  /* scatter, dynamic-update-slice */
     GRAPH_OPAQUE,   /* custom call: a region of its own */
-    GRAPH_CONTROL,  /* if, while */
+    GRAPH_CONTROL,  /* if, while, scan, cut */
     GRAPH_COMPOSITE /* only expands */
 } graph_class;
 
