@@ -1,4 +1,4 @@
-/* Affine quantisation: an integer q of 8 bits stands for (q - zero_point) * scale (Jacob et al. 2018, arXiv:1712.05877). Composites only.
+/* Affine quantisation: an integer q stands for (q - zero_point) * scale (Jacob et al. 2018, arXiv:1712.05877). Composites only.
  * Products of quantised operands are sums of u8 by i8 in i32, whatever the operands' own types and zero points are: an i8 operand on
  * the left is moved up by 128, a u8 operand on the right down, and what zero points contribute is taken off afterwards:
  *
