@@ -1,4 +1,4 @@
-/* Lowering: region + schedule -> loop IR, by the algorithm of the design's lowering page. One recursion (`loops`) makes the nest
+/* Lowering: region + schedule -> loop IR. One recursion (`loops`) makes the nest
  * of a stage in three roles: initialise its state, update it (or compute a map), copy an attached output to its buffer. */
 #include "tir/lower.h"
 
