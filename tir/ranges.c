@@ -1,6 +1,6 @@
 /* Ranges and regions: where the axes of a stage run, given the loops that are open, and which part of a producer its consumers
- * need there: consumers before producers, box hulls, starts as expressions,
- * extents constant wherever the splits allow. */
+ * need there: consumers before producers, box hulls, starts as expressions, extents constant wherever the splits
+ * allow. */
 #include "tir/schedule_internal.h"
 
 static tir_axis_node *node_of(tir_schedule_state *state, int stage, int node) {
