@@ -272,6 +272,15 @@ static double uses_of_element(const rules *r, const tir_stage *stage, const tir_
     return uses;
 }
 
+/* Does a tensor run along the axis in one access and not in another? */
+static bool is_read_both_ways(int axis, const rules_access *access, int count) {
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < count; k++)
+            if (access[i].tensor == access[k].tensor && depends(&access[i], axis) && !depends(&access[k], axis))
+                return true;
+    return false;
+}
+
 /* What a unit asks of the operands along axis `a`: its steps run straight through what is broadcast, and lie side by side in panels
  * of what runs along vectors. Operands at run time are packed for it if they are used again and again. False: they cannot. */
 static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit, int a, const rules_access *access,
@@ -305,7 +314,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
             pack = access[i].tensor;
         }
     }
-    if (steps != UINT32_MAX && steps == pack) return false; /* read in both ways: one copy cannot serve them */
+    if (is_read_both_ways(t->v, access, count)) return false; /* one copy cannot serve them */
     if (pack != t->pack) t->pack_copy = true;
     t->pack = pack;
     t->steps = steps;

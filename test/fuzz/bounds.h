@@ -594,7 +594,7 @@ static inline bound bound_node(lib_arena *arena, const bound_row *r) {
     if (class_ == GRAPH_REDUCE || bound_is(r, "mean")) return bound_reduce(r);
     if (bound_is(r, "fft")) return bound_fft(r);
     if (bound_is(r, "dft")) return bound_dft(r);
-    if (bound_is(r, "triangular_solve cholesky qr jacobi")) return bound_matrix(r);
+    if (bound_is(r, "triangular_solve cholesky qr jacobi det")) return bound_matrix(r);
     if (class_ == GRAPH_CONTRACT || bound_is(r, "dot matmul linear einsum convolution_transposed"))
         return bound_contract(r);
     if (bound_is(r, "softmax log_softmax logsumexp cross_entropy variance layer_norm rms_norm")) return bound_rows(r);
