@@ -8,6 +8,12 @@ static bool is_step(const rules *r, uint32_t q, int fold) {
     return !r->region->stages.data[q].removed && r->region->stages.data[q].fold == fold;
 }
 
+/* Is it the fold's state, or what a step of it makes? */
+static bool is_own(const rules *r, const rules_access *access, int fold) {
+    const int32_t from = r->region->tensors.data[access->tensor].stage;
+    return from >= 0 && (from == fold || r->region->stages.data[from].fold == fold);
+}
+
 /* The free axes lead in all steps, and in all that they read of each other and of the state. */
 static bool leads_everywhere(rules *r, int step, const tir_stage *fold) {
     const tir_stage *s = &r->region->stages.data[step];
@@ -17,8 +23,7 @@ static bool leads_everywhere(rules *r, int step, const tir_stage *fold) {
     for (int a = 0; a < fold->space; a++)
         if (rules_extent(r, &s->axis[a]) != rules_extent(r, &fold->axis[a])) return false;
     for (int i = 0; i < count; i++) {
-        const int32_t from = r->region->tensors.data[access[i].tensor].stage;
-        bool own = from >= 0 && (&r->region->stages.data[from] == fold || r->region->stages.data[from].fold == s->fold);
+        bool own = is_own(r, &access[i], s->fold);
         for (int a = 0; own && a < fold->space; a++)
             if (tir_operand(r->region->pool, access[i].load, a) != s->axis[a].var) return false;
     }
@@ -55,6 +60,16 @@ static bool tables_fit(rules *r, int s, int64_t lanes, int64_t *points) {
     return bytes * lanes <= r->machine->l2 / L2_SHARE;
 }
 
+/* Does a step read of operands what data chooses, each lane from a place of its own? Vectors along a table read it side by side. */
+static bool is_gathered(rules *r, int step, int axis) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, step, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if (access[i].stride[axis] == RULES_IRREGULAR && !is_own(r, &access[i], r->region->stages.data[step].fold))
+            return true;
+    return false;
+}
+
 /* The free axis along which lanes run; -1: this is no such fold. */
 static int batch_axis(rules *r, int s, int64_t *lanes, int64_t *points) {
     const tir_stage *fold = &r->region->stages.data[s];
@@ -69,6 +84,8 @@ static int batch_axis(rules *r, int s, int64_t *lanes, int64_t *points) {
         if (rules_extent(r, &fold->axis[a]) >= *lanes &&
             (best < 0 || rules_extent(r, &fold->axis[a]) > rules_extent(r, &fold->axis[best])))
             best = a;
+    for (uint32_t q = 0; q < r->region->stages.count && best >= 0; q++)
+        if (is_step(r, q, s) && is_gathered(r, (int)q, best)) return -1;
     return best >= 0 && *lanes > 1 && tables_fit(r, s, *lanes, points) ? best : -1;
 }
 
