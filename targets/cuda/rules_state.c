@@ -24,7 +24,7 @@ static int64_t own_points(const cuda_rules *r, const tir_stage *fold) {
 typedef struct time_axes {
     cuda_rules *r;
     int fold;
-    int axis[]; /* by stage; -1: none, or not known */
+    int axis[]; /* by stage; -1: not known */
 } time_axes;
 
 /* The axis of the step that its tensor has at the dimension where the load has the reader's time. */
@@ -84,10 +84,12 @@ bool cuda_prepare_state(cuda_rules *r, const char *name) {
         if (a < fold->space && __builtin_mul_overflow(folds, extent, &folds)) return false;
     }
     if (folds >= FILLING * (int64_t)r->machine->multiprocessors) return false;
+    const time_axes *time = find_time(r, s);
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != s) continue;
         if (step->kind != TIR_MAP && step->kind != TIR_REDUCE) return false;
+        if (time->axis[q] < 0) return false; /* its points of one time are not known */
         for (int a = 0; a < step->space + step->reduce; a++)
             if (cuda_extent(r, &step->axis[a]) < 1) return false;
     }
