@@ -89,6 +89,8 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         if (node->alike) l->cursor = alike_threads(l, node->alike);
         if (pipeline) tir_lower_pipeline_step(l, s, leaf, var, bounds);
     }
+    if (after && !tir_is_const(l->pool, bounds.extent, &trips)) /* what the variable's range does not tell */
+        tir_lower_learn(l, tir_lt(l->pool, node->value, tir_add(l->pool, bounds.low, bounds.extent)));
     for (int i = 0; i < decided_count; i++) tir_lower_learn(l, tir_lower_translate(l, s, decided[i], NULL));
     if (role == TIR_ROLE_UPDATE) {
         attached_stages(l, s, leaf);
@@ -204,13 +206,15 @@ static void nest(tir_lowering *l, int s) {
     }
     loops(l, s, 0, TIR_ROLE_UPDATE);
     if (attached && tir_lower_has_home(l, s)) {
-        const char *flaw = stage->kind == TIR_FOLD ? "a fold must be a root" : tir_region_flaw(&l->state, s);
+        const char *flaw = stage->kind == TIR_FOLD ? "a fold must be a root" : tir_region_flaw(&l->state, s, false);
         if (flaw)
             lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
                       "schedule of region %s: %s is also needed in memory, but it is attached: %s", l->region->name,
                       stage->name, flaw);
         loops(l, s, 0, TIR_ROLE_COPY);
+        plan->unpadded = tir_region_flaw(&l->state, s, true) != NULL;
     }
+    if (stage->kind == TIR_FOLD && tir_lower_has_home(l, s)) plan->unpadded = true;
     if (!attached) plan->open = false; /* the state of a fold */
 }
 
@@ -359,6 +363,40 @@ static int root_of(tir_lowering *l, int s) {
     return s;
 }
 
+/* Zeros of one result of a stage behind the end of one axis; along the axes before it up to their ends, so that each is stored once. */
+static void pad_axis(tir_lowering *l, int s, int component, int axis, tir_expr behind) {
+    const tir_tensor *t = &l->region->tensors.data[tir_stage_of(l, s)->tensor[component]];
+    tir_expr point[DLC_MAX_RANK];
+    for (int k = 0; k < t->rank; k++) {
+        const int a = k + 1 == t->rank ? axis : k < axis ? k : k + 1; /* its own axis innermost */
+        const tir_expr end = t->extent[a];
+        tir_stmt *loop = tir_lower_append(l, TIR_FOR);
+        loop->for_.lower = tir_index(l->pool, 0);
+        loop->for_.extent = a < axis    ? end
+                            : a == axis ? tir_sub(l->pool, behind, end)
+                                        : tir_layout_padded(l->pool, &t->layout, a, end);
+        loop->for_.var = tir_loop_variable(l->pool, a == axis ? "behind" : "at", loop->for_.lower, loop->for_.extent);
+        point[a] = a == axis ? tir_add(l->pool, end, loop->for_.var) : loop->for_.var;
+        l->cursor = &loop->for_.body;
+    }
+    tir_lower_store_zero(l, s, component, point);
+    end_phase(l, s);
+}
+
+/* What the regions of stages attached to a root leave out of their padding, and folds of theirs. */
+static void pad(tir_lowering *l, int root) {
+    for (int s = 0; s < (int)l->region->stages.count; s++) {
+        if (root_of(l, s) != root || !tir_plan_of(l, s)->unpadded) continue;
+        for (int c = 0; c < tir_stage_of(l, s)->count; c++) {
+            const tir_tensor *t = &l->region->tensors.data[tir_stage_of(l, s)->tensor[c]];
+            for (int a = 0; a < t->rank; a++) {
+                const tir_expr behind = tir_layout_padded(l->pool, &t->layout, a, t->extent[a]);
+                if (behind != t->extent[a]) pad_axis(l, s, c, a, behind);
+            }
+        }
+    }
+}
+
 /* Nothing to compute at this root: it has no points, and nothing attached to it goes to memory. */
 static bool is_empty(tir_lowering *l, int root) {
     tir_stage *stage = tir_stage_of(l, root);
@@ -419,6 +457,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
         l.state.line = region->stages.data[s].name;
         nest(&l, (int)s);
         end_phase(&l, (int)s);
+        pad(&l, (int)s);
         for (uint32_t q = 0; q < region->stages.count; q++) l.done[q] = l.done[q] || root_of(&l, (int)q) == (int)s;
     }
     tir_kernel_place(l.kernel, TIR_SCOPE_WORKSPACE);

@@ -54,6 +54,9 @@ tir_expr tir_lower_value(tir_lowering *l, int s, tir_expr e);
 /* The innermost statement of a stage in one role, at the current point. */
 void tir_lower_statement(tir_lowering *l, int s, tir_nest_role role);
 
+/* Zero at a point of what the stage has in memory. */
+void tir_lower_store_zero(tir_lowering *l, int s, int component, const tir_expr *index);
+
 /* Conditions: what is neither known nor proven joins `all`; 0: true. */
 tir_expr tir_lower_conjoin(tir_lowering *l, tir_expr all, tir_expr term);
 /* Whether stores of the point stay in their tiles (and, for homes, the domain). */

@@ -83,7 +83,6 @@ static uint32_t new_scratch(tir_lowering *l, int s, uint32_t tensor, const tir_e
 void tir_lower_open_scratch(tir_lowering *l, int s) {
     tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
-    tir_expr extent[DLC_MAX_RANK];
     if (plan->in_output) {
         tir_lower_open_output(l, s);
         return;
@@ -97,15 +96,15 @@ void tir_lower_open_scratch(tir_lowering *l, int s) {
         tir_span view =
             root ? tir_axis_view(&l->state, s, a) : (tir_span){plan->low[a], tir_axis_span(&l->state, s, a)};
         plan->scratch_low[a] = view.low;
-        extent[a] = view.extent;
+        plan->scratch_extent[a] = view.extent;
     }
     for (int c = 0; c < stage->count; c++) {
         const tir_tensor *t = &l->region->tensors.data[stage->tensor[c]];
         for (int d = stage->space; d < t->rank; d++) {
-            extent[d] = t->extent[d];
+            plan->scratch_extent[d] = t->extent[d];
             plan->scratch_low[d] = tir_index(l->pool, 0);
         }
-        if (!plan->placed) plan->scratch[c] = new_scratch(l, s, stage->tensor[c], extent);
+        if (!plan->placed) plan->scratch[c] = new_scratch(l, s, stage->tensor[c], plan->scratch_extent);
     }
     plan->placed = plan->stages > 0;
     plan->open = true;

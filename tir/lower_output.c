@@ -48,7 +48,7 @@ void tir_lower_check_outputs(tir_lowering *l, const tir_region *original) {
 void tir_lower_open_output(tir_lowering *l, int s) {
     const tir_stage *stage = tir_stage_of(l, s);
     tir_stage_plan *plan = tir_plan_of(l, s);
-    const char *flaw = tir_region_flaw(&l->state, s);
+    const char *flaw = tir_region_flaw(&l->state, s, false);
     for (int a = 0; a < stage->space && !flaw; a++) {
         tir_span view = tir_axis_view(&l->state, plan->at_stage, a);
         if (plan->low[a] != view.low || plan->extent[a] != view.extent)

@@ -100,8 +100,12 @@ void tir_lower_open_in_state(tir_lowering *l, int s) {
     plan->scratch[0] = whole->open ? whole->scratch[component] : l->home[state];
     for (int a = 0, d = 0; a < tir_stage_of(l, s)->space; a++) {
         plan->scratch_low[a] = tir_index(l->pool, 0);
+        plan->scratch_extent[a] = tir_stage_of(l, s)->axis[a].extent;
         if (a == time) continue;
-        if (whole->open) plan->scratch_low[a] = whole->scratch_low[d];
+        if (whole->open) {
+            plan->scratch_low[a] = whole->scratch_low[d];
+            plan->scratch_extent[a] = whole->scratch_extent[d];
+        }
         d++;
     }
     plan->open = true;

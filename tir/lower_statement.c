@@ -104,8 +104,21 @@ static bool is_known(const tir_lowering *l, tir_expr term) {
     return false;
 }
 
+/* Is what shall be less known to be less than something that is not greater? */
+static bool is_implied(const tir_lowering *l, tir_expr term) {
+    if (tir_op_of(l->pool, term) != TIR_LT || tir_dtype_of(l->pool, tir_operand(l->pool, term, 0)) != TIR_INDEX)
+        return false;
+    for (int i = 0; i < l->known_count; i++)
+        if (tir_op_of(l->pool, l->known[i]) == TIR_LT &&
+            tir_operand(l->pool, l->known[i], 0) == tir_operand(l->pool, term, 0) &&
+            tir_prove(l->pool, tir_le(l->pool, tir_operand(l->pool, l->known[i], 1), tir_operand(l->pool, term, 1))) ==
+                TIR_YES)
+            return true;
+    return false;
+}
+
 tir_expr tir_lower_conjoin(tir_lowering *l, tir_expr all, tir_expr term) {
-    if (is_known(l, term) || tir_prove(l->pool, term) == TIR_YES) return all;
+    if (is_known(l, term) || tir_prove(l->pool, term) == TIR_YES || is_implied(l, term)) return all;
     return all ? tir_and(l->pool, all, term) : term;
 }
 
@@ -152,6 +165,24 @@ typedef struct translation {
     const tir_expr *acc; /* what ACC nodes read */
 } translation;
 
+static bool padded_layout(tir_lowering *l, uint32_t tensor) {
+    const tir_tensor *t = &l->region->tensors.data[tensor];
+    for (int d = 0; d < t->rank; d++)
+        if (tir_layout_padded(l->pool, &t->layout, d, t->extent[d]) != t->extent[d]) return true;
+    return false;
+}
+
+/* Readers' points outside of their domain (padding, what masks cut off) may ask for what lies outside of the scratch. */
+static tir_expr in_scratch(tir_lowering *l, const tir_tensor *t, const tir_expr *relative, tir_expr guard) {
+    const tir_stage_plan *plan = tir_plan_of(l, t->stage);
+    for (int d = 0; d < t->rank; d++) {
+        const tir_expr end = tir_layout_padded(l->pool, &t->layout, d, plan->scratch_extent[d]);
+        guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), relative[d]));
+        guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, relative[d], end));
+    }
+    return guard;
+}
+
 static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node, const tir_expr *logical,
                                tir_expr guard, tir_expr other) {
     uint32_t tensor = (uint32_t)node->bits, buffer;
@@ -163,6 +194,8 @@ static tir_expr translate_load(tir_lowering *l, int reader, const tir_node *node
         const tir_stage_plan *plan = tir_plan_of(l, t->stage);
         buffer = plan->scratch[t->component];
         for (int d = 0; d < t->rank; d++) relative[d] = tir_sub(l->pool, logical[d], plan->scratch_low[d]);
+        guard = in_scratch(l, t, relative, guard);
+        if (guard && !other) other = tir_int(l->pool, node->dtype, 0);
     } else {
         buffer = in_output ? tir_plan_of(l, t->stage)->scratch[0] : l->home[tensor];
         bool own_state = t->stage >= 0 && tir_stage_of(l, reader)->fold == t->stage;
@@ -243,13 +276,6 @@ static uint32_t target_buffer(tir_lowering *l, int s, int component, bool scratc
     return scratch ? tir_plan_of(l, s)->scratch[component] : l->home[tir_stage_of(l, s)->tensor[component]];
 }
 
-static bool padded_layout(tir_lowering *l, uint32_t tensor) {
-    const tir_tensor *t = &l->region->tensors.data[tensor];
-    for (int d = 0; d < t->rank; d++)
-        if (tir_layout_padded(l->pool, &t->layout, d, t->extent[d]) != t->extent[d]) return true;
-    return false;
-}
-
 /* Names a value; what is appended next sees the name. Returns the variable. */
 static tir_expr append_let(tir_lowering *l, const char *name, tir_expr value) {
     tir_stmt *let = tir_lower_append(l, TIR_LET);
@@ -316,6 +342,12 @@ static void store_all(tir_lowering *l, int s, const tir_expr *index, bool scratc
         append_store(l, target_buffer(l, s, c, scratch), stage->tensor[c], index, stored[c],
                      tir_plan_of(l, s)->non_temporal);
     if (*before) l->cursor = &(*before)->next; /* behind what was opened here */
+}
+
+void tir_lower_store_zero(tir_lowering *l, int s, int component, const tir_expr *index) {
+    const uint32_t tensor = tir_stage_of(l, s)->tensor[component];
+    const tir_dtype dtype = (tir_dtype)l->region->tensors.data[tensor].dtype;
+    append_store(l, target_buffer(l, s, component, false), tensor, index, tir_int(l->pool, dtype, 0), false);
 }
 
 static void load_state(tir_lowering *l, int s, const tir_expr *index, bool scratch, tir_expr *acc) {

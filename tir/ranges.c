@@ -567,9 +567,13 @@ static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan
 /* Does what is seen of an owner's axis reach into points that are seen in another iteration? */
 bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     const tir_stage_plan *plan = &state->plan[owner];
-    bool moves = plan->at_stage >= 0;
+    bool moves = false;
     for (uint32_t n = 0; n < plan->nodes.count; n++) moves = moves || moved_by(state, plan, axis, &plan->nodes.data[n]);
-    for (uint32_t n = 0; n < plan->nodes.count && moves; n++) {
+    int64_t start;
+    if (moves && tir_is_const(pool_of(state),
+                              tir_sub(pool_of(state), tir_axis_view(state, owner, axis).low, plan->low[axis]), &start))
+        return true; /* seen whole, or in part, in all iterations: one that is open says too little */
+    for (uint32_t n = 0; n < plan->nodes.count && (moves || plan->at_stage >= 0); n++) {
         const tir_axis_node *node = &plan->nodes.data[n];
         int64_t extent;
         if (node->axis != axis || node->outer < 0) continue;
@@ -582,11 +586,18 @@ bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     return false;
 }
 
-/* low = scale*(low of the owner's axis) + shift and extent = scale*(its extent), from before 0 to behind the end? */
-static bool advances_with(tir_schedule_state *state, int stage, int axis, int owner, int owner_axis) {
+/* Where an axis of a stage's values ends in memory: behind the zeros of its layout. */
+static tir_expr padded_end(tir_schedule_state *state, int stage, int axis) {
+    const tir_stage *s = &state->region->stages.data[stage];
+    if (axis >= s->space) return s->axis[axis].extent;
+    return tir_layout_padded(pool_of(state), &state->region->tensors.data[s->tensor[0]].layout, axis,
+                             s->axis[axis].extent);
+}
+
+/* low = scale*(low of the owner's axis) + shift and extent = scale*(its extent), from before 0 to behind `end`? */
+static bool advances_with(tir_schedule_state *state, int stage, int axis, tir_expr end, int owner, int owner_axis) {
     tir_pool *pool = pool_of(state);
     const tir_stage_plan *plan = &state->plan[stage];
-    const tir_axis *whole = &state->region->stages.data[owner].axis[owner_axis];
     tir_span view = tir_axis_view(state, owner, owner_axis);
     int64_t mine, its, scale = 1, shift;
     if (tir_is_const(pool, plan->extent[axis], &mine) && tir_is_const(pool, view.extent, &its) && its > 0 &&
@@ -596,14 +607,16 @@ static bool advances_with(tir_schedule_state *state, int stage, int axis, int ow
     if (plan->extent[axis] != tir_mul(pool, view.extent, factor)) return false;
     if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], tir_mul(pool, view.low, factor)), &shift) || shift > 0)
         return false;
-    tir_expr end = tir_add(pool, tir_mul(pool, whole->extent, factor), tir_index(pool, shift));
-    return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES &&
-           !clipped(state, owner, owner_axis) && !tir_tiles_overlap(state, owner, owner_axis);
+    tir_expr reached =
+        tir_add(pool, tir_mul(pool, padded_end(state, owner, owner_axis), factor), tir_index(pool, shift));
+    return tir_prove(pool, tir_le(pool, end, reached)) == TIR_YES && !clipped(state, owner, owner_axis) &&
+           !tir_tiles_overlap(state, owner, owner_axis);
 }
 
 /* low = scale*(low of one axis * extent of another + low of the other), extent = scale*(that of the other), point by point along the
  * first? */
-static bool advances_with_two(tir_schedule_state *state, int stage, int axis, int owner, int slow, int fast) {
+static bool advances_with_two(tir_schedule_state *state, int stage, int axis, tir_expr end, int owner, int slow,
+                              int fast) {
     tir_pool *pool = pool_of(state);
     const tir_stage_plan *plan = &state->plan[stage];
     const tir_stage *o = &state->region->stages.data[owner];
@@ -618,27 +631,26 @@ static bool advances_with_two(tir_schedule_state *state, int stage, int axis, in
     tir_expr start = tir_add(pool, tir_mul(pool, outer.low, o->axis[fast].extent), inner.low);
     if (!tir_is_const(pool, tir_sub(pool, plan->low[axis], tir_mul(pool, start, factor)), &shift) || shift != 0)
         return false;
-    tir_expr end = tir_mul(pool, tir_mul(pool, o->axis[slow].extent, o->axis[fast].extent), factor);
-    return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES &&
-           !clipped(state, owner, slow) && !clipped(state, owner, fast) && !tir_tiles_overlap(state, owner, slow) &&
+    tir_expr reached = tir_mul(pool, tir_mul(pool, o->axis[slow].extent, o->axis[fast].extent), factor);
+    return tir_prove(pool, tir_le(pool, end, reached)) == TIR_YES && !clipped(state, owner, slow) &&
+           !clipped(state, owner, fast) && !tir_tiles_overlap(state, owner, slow) &&
            !tir_tiles_overlap(state, owner, fast) &&
            tir_prove(pool, tir_le(pool, tir_add(pool, inner.low, inner.extent), o->axis[fast].extent)) == TIR_YES;
 }
 
-static bool covers_whole(tir_schedule_state *state, int stage, int axis) {
+static bool covers_whole(tir_schedule_state *state, int stage, int axis, tir_expr end) {
     tir_pool *pool = pool_of(state);
     const tir_stage_plan *plan = &state->plan[stage];
     if (tir_prove(pool, tir_le(pool, plan->low[axis], tir_index(pool, 0))) != TIR_YES) return false;
-    tir_expr end = tir_add(pool, plan->low[axis], plan->extent[axis]);
-    return tir_prove(pool, tir_le(pool, state->region->stages.data[stage].axis[axis].extent, end)) == TIR_YES;
+    return tir_prove(pool, tir_le(pool, end, tir_add(pool, plan->low[axis], plan->extent[axis]))) == TIR_YES;
 }
 
-static bool has_one_point(tir_schedule_state *state, const tir_stage *stage, int axis) {
+static bool has_one_point(tir_schedule_state *state, int stage, int axis) {
     int64_t extent;
-    return tir_is_const(pool_of(state), stage->axis[axis].extent, &extent) && extent == 1;
+    return tir_is_const(pool_of(state), padded_end(state, stage, axis), &extent) && extent == 1;
 }
 
-const char *tir_region_flaw(tir_schedule_state *state, int stage) {
+const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
     int owner = state->plan[stage].at_stage;
     if (owner < 0) return NULL;
     const tir_stage *s = &state->region->stages.data[stage], *o = &state->region->stages.data[owner];
@@ -646,15 +658,16 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage) {
     bool used[TIR_MAX_AXES] = {false};
     for (int a = 0; a < s->space; a++) {
         int with = -1;
+        tir_expr end = padded ? padded_end(state, stage, a) : s->axis[a].extent;
         for (int b = 0; b < o->space + o->reduce && with < 0; b++)
-            if (!used[b] && advances_with(state, stage, a, owner, b)) with = b;
+            if (!used[b] && advances_with(state, stage, a, end, owner, b)) with = b;
         for (int b = 0; b < o->space + o->reduce && with < 0; b++)
             for (int d = 0; d < o->space + o->reduce && with < 0; d++)
-                if (b != d && !used[b] && !used[d] && advances_with_two(state, stage, a, owner, b, d)) {
+                if (b != d && !used[b] && !used[d] && advances_with_two(state, stage, a, end, owner, b, d)) {
                     with = b;
                     used[d] = true;
                 }
-        if (with < 0 && covers_whole(state, stage, a)) continue; /* asked last: of nothing all is covered */
+        if (with < 0 && covers_whole(state, stage, a, end)) continue; /* asked last: of nothing all is covered */
         if (with < 0)
             return lib_arena_format(state->arena,
                                     "its axis %s does not advance with an axis of %s by exactly what is computed there",
@@ -663,13 +676,13 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage) {
     }
     for (uint32_t i = 0; i < plan->order.count; i++)
         for (int b = 0; b < o->space + o->reduce; b++)
-            if (!used[b] && !has_one_point(state, o, b) &&
+            if (!used[b] && !has_one_point(state, owner, b) &&
                 moved_by(state, plan, b, &plan->nodes.data[plan->order.data[i]]))
                 return lib_arena_format(state->arena,
                                         "loop %s of %s does not advance one of its axes: points would be written more "
                                         "than once",
                                         plan->nodes.data[plan->order.data[i]].name, o->name);
-    return tir_region_flaw(state, owner);
+    return tir_region_flaw(state, owner, true);
 }
 
 /* ---- clip: coefficient*k + rest < 0 (or <= 0) for each term, rest at its least over what is not open */

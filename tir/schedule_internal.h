@@ -64,11 +64,12 @@ typedef struct tir_stage_plan {
     tir_expr low[TIR_MAX_AXES];    /* start of each axis' range */
     tir_expr extent[TIR_MAX_AXES]; /* its extent; may be an expression of enclosing loops */
     bool open;                     /* scratch is allocated: loads go to it, relative to scratch_low */
+    bool unpadded;                 /* in memory without the zeros behind the ends of its layout */
     uint32_t scratch[TIR_MAX_STATE];
     int stages;    /* of the pipeline that is open: so many copies of the scratch; 0: none */
     bool placed;   /* they are there already */
     tir_expr slot; /* which of them is meant */
-    tir_expr scratch_low[DLC_MAX_RANK];
+    tir_expr scratch_low[DLC_MAX_RANK], scratch_extent[DLC_MAX_RANK];
     uint32_t stamp; /* of the region computation that filled low and extent */
 } tir_stage_plan;
 
@@ -143,9 +144,10 @@ tir_expr tir_axis_span(tir_schedule_state *state, int stage, int axis);   /* ext
 void tir_stage_region(tir_schedule_state *state, int stage);
 /* A step of a fold whose values no other step and not the fold itself uses. */
 bool tir_is_follower(tir_schedule_state *state, int stage);
-/* Do the regions of an attached stage, over all iterations of the loops it is attached in, cover its domain with each point just once?
- * NULL: yes; else what is wrong. Called where those loops are open and the region is computed. */
-const char *tir_region_flaw(tir_schedule_state *state, int stage);
+/* Do the regions of an attached stage, over all iterations of the loops it is attached in, cover its domain (padded: with the zeros
+ * of its layout behind) with each point just once? NULL: yes; else what is wrong. Called where those loops are open and the region
+ * is computed. */
+const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded);
 bool tir_tiles_overlap(tir_schedule_state *state, int owner,
                        int axis); /* do open tiles of the axis reach into others' points? */
 /* Bounds of a clipped reduction axis solved from the stage's predicate with everything that is not open eliminated. Terms that the

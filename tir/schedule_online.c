@@ -241,7 +241,9 @@ static tir_expr load_member(const online *o, tir_expr load, bool next) {
     int rank = 0;
     for (int d = 0; d < m->whole.space; d++) {
         if (next && d == o->free) index[rank++] = o->time;
-        index[rank++] = tir_operand(pool, load, d);
+        int64_t only; /* such an axis may be read at any variable: the reduction's, too */
+        const bool single = tir_is_const(pool, m->whole.axis[d].extent, &only) && only == 1;
+        index[rank++] = single ? tir_index(pool, 0) : tir_operand(pool, load, d);
     }
     if (next && m->whole.space == o->free) index[rank++] = o->time;
     return tir_load(pool, next ? m->next : m->state, tir_get(pool, load)->dtype, rank, index, 0, 0);

@@ -23,8 +23,9 @@ typedef struct reason {
 typedef struct versioning {
     tir_kernel *kernel;
     tir_pool *pool;
-    bool clips;  /* second round: conditions too */
-    int earlier; /* copies that the first round made of a statement, at most */
+    bool clips;    /* second round: conditions too */
+    tir_expr lane; /* of the vec loop around: no bounds inside may depend on it; 0: there is none */
+    int earlier;   /* copies that the first round made of a statement, at most */
 } versioning;
 
 typedef struct reason_search {
@@ -362,7 +363,7 @@ static tir_stmt *split_at_boundary(versioning *v, tir_stmt *loop, int *copies) {
     boundary b = {.v = v, .var = loop->for_.var};
     if (loop->for_.loop != TIR_SERIAL || loop->for_.parallel || *copies * 2 * v->earlier > MAX_COPIES) return loop;
     find_boundary(&b, loop->for_.body);
-    if (!b.found || b.failed) return loop;
+    if (!b.found || b.failed || (v->lane && tir_uses(pool, b.end, v->lane))) return loop;
     tir_expr lower = loop->for_.lower, last = tir_add(pool, lower, loop->for_.extent);
     tir_expr end = tir_min(pool, tir_max(pool, b.end, lower), last);
     if (end == lower) return loop;
@@ -408,7 +409,10 @@ static tir_stmt *version_list(versioning *v, tir_stmt *list, int *copies) {
         stmt->next = NULL;
         int here = 1, otherwise = 1;
         if (stmt->kind == TIR_FOR) {
+            const tir_expr outside = v->lane;
+            if (stmt->for_.loop == TIR_VEC) v->lane = stmt->for_.var;
             stmt->for_.body = version_list(v, stmt->for_.body, &here);
+            v->lane = outside;
             stmt = version_loop(v, stmt, &here);
         } else if (stmt->kind == TIR_LET) {
             stmt->let.body = version_list(v, stmt->let.body, &here);

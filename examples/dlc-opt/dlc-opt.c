@@ -19,6 +19,7 @@ static void usage(void) {
         "                      other option graph; all: %s\n"
         "  --steps             the same as --print steps\n"
         "  --schedule FILE     regions' own schedules, in the form in which `--print schedule` shows them\n"
+        "  --strict            round every operator's result to its type (no_excess_precision)\n"
         "  --winograd          allow Winograd's algorithm for convolutions (dlc_compile_options)\n"
         "  --target NAME       cpu, interp, cuda or null; default: the first the build has\n"
         "  --threads N         run on N threads\n"
@@ -108,6 +109,8 @@ static bool parse_options(int argc, char **argv, options *o) {
             o->run = o->check = true;
         else if (strcmp(argv[i], "--winograd") == 0)
             o->winograd = true;
+        else if (strcmp(argv[i], "--strict") == 0)
+            o->strict = true;
         else if (strcmp(argv[i], "--values") == 0)
             o->run = o->values = true;
         else if (strncmp(argv[i], "--", 2) != 0 && !o->graph_path)
@@ -185,6 +188,7 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
     bool only_graph = !o->run && (!o->stages || strcmp(o->stages, "graph") == 0);
     compile.schedule = schedule;
     compile.winograd = o->winograd;
+    compile.no_excess_precision = o->strict;
     if (o->passes && !print_passes(graph, o)) return false;
     if (!o->run && !o->stages) return true;
     if (!only_graph && !input_shapes(graph, o, &s)) return false;

@@ -21,7 +21,7 @@ typedef struct options {
     double tolerance; /* of --check, relative to the greatest magnitude of an output */
     uint64_t seed;
     double seconds; /* of --time; 0: no timing */
-    bool run, check, values, winograd;
+    bool run, check, values, winograd, strict;
 } options;
 
 /* Shapes of the graph's inputs under --dims, in the form that the public functions take. */

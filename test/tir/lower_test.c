@@ -42,6 +42,15 @@ static const lower_case cases[] = {
      "rewrite:\n copy m -> y\n layout m (h, w, c)\nloops:\n split y.c 4 -> co ci mask\n order y: co h w ci\n par y.co y.h\n"
      " vec y.ci\n unroll y.w\n at m y.h\n store m reg\n order m: h k w c\n vec m.c\n unroll m.w\n clip m.k\n",
      0},
+    {"blocks whose padding no region of the attached stage reaches",
+     "region r\ninput x f32[3, 7]\nmap t f32 (i: 3, j: 7) = max(x[i, j], 0.5:f32)\n"
+     "reduce p f32 (j: 7 | i: 3) init 1:f32 = acc(0):f32 * t[i, j] merge acc(0):f32 * other(0):f32\n"
+     "tensor t layout (d0/2, d1/4, d1%4, d0%2)\noutput t\noutput p\n",
+     "loops:\n par p.j\n at t p.j\n", 1e-6},
+    {"blocks that the regions of the attached stage reach behind the end",
+     "region r\ninput x f32[6]\nmap t f32 (i: 6) = x[i] * 2:f32\nmap y f32 (i: 6) = t[i] + 1:f32\n"
+     "tensor t layout (d0/4, d0%4)\ntensor y layout (d0/4, d0%4)\noutput t\noutput y\n",
+     "loops:\n split y.i 4 -> o v mask\n par y.o\n at t y.o\n", 0},
     {"map from blocks to rows and back",
      "region r\ninput x f32[6, 9]\ninput y f32[6, 9]\ntensor x layout (d0/4, d1, d0%4)\n"
      "map a f32 (i: 6, j: 9) = exp(x[i, j]) + y[i, j]\nmap b f32 (i: 6, j: 9) = x[i, j] * 2:f32\n"

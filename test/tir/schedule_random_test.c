@@ -47,6 +47,14 @@ static void say(text *t, const char *format, ...) {
 
 /* ---- regions */
 
+/* An output of two axes; now and then in blocks, as graphs lay values out. */
+static void output(text *t, const char *name) {
+    static const char *const blocks[] = {"d0/4, d1, d0%4", "d0, d1/4, d1%4", "d1/3, d0, d1%3",
+                                         "d0/2, d1/4, d1%4, d0%2"};
+    if (chance(25)) say(t, "tensor %s layout (%s)\n", name, blocks[below((int)(sizeof blocks / sizeof *blocks))]);
+    say(t, "output %s\n", name);
+}
+
 #define SUM "merge acc(0):f32 + other(0):f32\n"
 
 static void maps(text *t) {
@@ -58,9 +66,9 @@ static void maps(text *t) {
         say(t, "map c f32 (i: %d, j: %d) = max(b[i, %d - j], a[i, j])\n", n, m, m - 1);
     else
         say(t, "map c f32 (j: %d, i: %d) = b[i, j] * a[i, j]\n", m, n);
-    say(t, "output c\n");
-    if (chance(40)) say(t, "output a\n");
-    if (chance(30)) say(t, "output b\n");
+    output(t, "c");
+    if (chance(40)) output(t, "a");
+    if (chance(30)) output(t, "b");
 }
 
 static void sums(text *t) {
@@ -73,7 +81,8 @@ static void sums(text *t) {
             n, m);
     else
         say(t, "reduce s f32 (i: %d | j: %d) init 0:f32 = acc(0):f32 + x[i, j] " SUM, n, m);
-    say(t, "map c f32 (i: %d, j: %d) = x[i, j] - s[i]\noutput c\n", n, m);
+    say(t, "map c f32 (i: %d, j: %d) = x[i, j] - s[i]\n", n, m);
+    output(t, "c");
     if (chance(40)) say(t, "output s\n");
     if (chance(30)) say(t, "map e f32 (i: %d) = abs(s[i])\noutput e\n", n);
 }
@@ -83,9 +92,9 @@ static void contraction(text *t) {
     say(t, "input x f32[%d, %d]\ninput w f32[%d, %d]\ntensor w constant\ninput b f32[%d]\n", n, k, k, m, m);
     say(t, "reduce C f32 (i: %d, j: %d | k: %d) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) " SUM, n, m, k);
     if (chance(80))
-        say(t, "map D f32 (i: %d, j: %d) = max(C[i, j] + b[j], 0:f32)\noutput D\n", n, m);
+        say(t, "map D f32 (i: %d, j: %d) = max(C[i, j] + b[j], 0:f32)\n", n, m), output(t, "D");
     else
-        say(t, "output C\n");
+        output(t, "C");
 }
 
 static void two_contractions(text *t) {
@@ -94,8 +103,9 @@ static void two_contractions(text *t) {
     say(t, "reduce C f32 (i: %d, j: %d | k: %d) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) " SUM, n, h, k);
     say(t, "map D f32 (i: %d, j: %d) = max(C[i, j], 0:f32)\n", n, h);
     say(t, "reduce E f32 (i: %d, j: %d | k: %d) init 0:f32 = muladd(D[i, k], v[k, j], acc(0):f32) " SUM, n, m, h);
-    say(t, "map F f32 (i: %d, j: %d) = E[i, j] * 0.5:f32\noutput F\n", n, m);
-    if (chance(20)) say(t, "output D\n");
+    say(t, "map F f32 (i: %d, j: %d) = E[i, j] * 0.5:f32\n", n, m);
+    output(t, "F");
+    if (chance(20)) output(t, "D");
 }
 
 static void convolution(text *t) {
