@@ -682,6 +682,12 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
                                         "loop %s of %s does not advance one of its axes: points would be written more "
                                         "than once",
                                         plan->nodes.data[plan->order.data[i]].name, o->name);
+    for (int b = 0; b < o->space && plan->at_stage >= 0; b++)
+        if (!used[b] && !has_one_point(state, owner, b) && !covers_whole(state, owner, b, o->axis[b].extent))
+            return lib_arena_format(state->arena,
+                                    "axis %s of %s, which is attached itself, does not advance one of its axes: points "
+                                    "would be written more than once",
+                                    o->axis[b].name, o->name);
     return tir_region_flaw(state, owner, true);
 }
 
