@@ -272,6 +272,7 @@ static inline bound bound_contract(const bound_row *r) {
     const bound *a = &r->in[0], *b = &r->in[1];
     double e =
         a->error > 0 || b->error > 0 ? a->magnitude * b->error + b->magnitude * a->error + a->error * b->error : 0;
+    if (isnan(e)) e = INFINITY; /* one without a bound, times one without an error */
     bool special = a->special || b->special;
     double terms = bound_products(r);
     if (b->special && bound_is(r, "convolution convolution_transposed") && bound_multiplies_borders())
@@ -557,7 +558,9 @@ static inline bound bound_scatter(const bound_row *r) {
 
 static inline bound bound_source(const bound_row *r) {
     bound y = {.magnitude = bound_largest(r->y->dtype)};
-    if (bound_is(r, "iota dimension")) y.magnitude = fmin(y.magnitude, 0x1p20);
+    if (bound_is(r, "dimension")) y.magnitude = fmin(y.magnitude, 0x1p20);
+    if (bound_is(r, "iota")) /* twice: small floats round up */
+        y.magnitude = fmin(y.magnitude, 2 * (double)bound_dim(r->g, r->y, (int)bound_attribute(r, "axis")->integer));
     if (bound_is(r, "rng_uniform rng_normal")) {
         y.magnitude = 16;
         if (bound_is_narrow(r->y->dtype) && r->excess) y.error = 16 * bound_epsilon(r->y->dtype, false);
@@ -661,6 +664,7 @@ static inline void bound_graph(lib_arena *arena, const graph *g, const bound *in
         }
         bound y = constant ? bound_constant_of(constant, row.y) : bound_node(arena, &row);
         if (strcmp(row.name, "input") == 0) y = inputs[node->attribute[0].integer];
+        if (isnan(y.error)) y.error = INFINITY;
         for (int i = 0; i < node->results; i++) {
             const bool index = i && bound_is(&row, "sort top_k");
             values[node->first + (graph_id)i] =
