@@ -292,7 +292,8 @@ void emit_flush_buffer(emitter *e, uint32_t buffer);
 
 /* ---- emit_reg.c */
 void emit_reg_init(emitter *e);
-emit_value emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index);
+/* False: all lanes are outside of the buffer. */
+bool emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value *value);
 void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value value);
 /* Groups of REG elements that statements write under the bindings at hand; body of one loop iteration or branch. */
 void emit_reg_scan(emitter *e, const tir_stmt *list, emit_groups *groups);

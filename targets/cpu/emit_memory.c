@@ -481,7 +481,10 @@ emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands)
     emit_value value;
     bool zero = false; /* what the guard keeps from being read is zero already */
     if (emit_in_registers(e, buffer)) {
-        value = emit_reg_load(e, buffer, rank, operands);
+        if (!emit_reg_load(e, buffer, rank, operands, &value)) {
+            if (node->guarded) return other; /* the guard is false, though nobody could tell */
+            emit_raise(e, "load of reg buffer %s outside of it", e->kernel->buffers.data[buffer].name);
+        }
     } else {
         emit_flush_buffer(e, buffer);
         access a = access_of(e, buffer, rank, operands);

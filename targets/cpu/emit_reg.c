@@ -150,18 +150,17 @@ emit_value emit_reg_gather(emitter *e, const emit_group *group) {
     return gather(e, group->buffer, at, group->lanes, active);
 }
 
-emit_value emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
+bool emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value *value) {
     emit_group group;
-    int64_t each[EMIT_MAX_LANES];
-    bool inside = false, constant = place_lanes(e, buffer, rank, index, &group);
-    if (!constant && place_each_lane(e, buffer, rank, index, each)) return gather(e, buffer, each, e->lanes, e->active);
-    for (int i = 0; constant && i < (group.lanes ? group.active : 1) && !inside; i++) {
-        int64_t at = group.first + group.stride * i;
-        inside = at >= 0 && at < e->buffer[buffer].elements;
-    }
-    if (!inside)
-        emit_raise(e, "load of reg buffer %s: index not constant or outside", e->kernel->buffers.data[buffer].name);
-    return emit_reg_gather(e, &group);
+    int64_t at[EMIT_MAX_LANES];
+    bool inside = false, straight = place_lanes(e, buffer, rank, index, &group);
+    int lanes = straight ? group.lanes : e->lanes, active = lanes ? straight ? group.active : e->active : 1;
+    for (int i = 0; straight && i < active; i++) at[i] = group.first + group.stride * i;
+    if (!straight && !place_each_lane(e, buffer, rank, index, at))
+        emit_raise(e, "load of reg buffer %s: index not constant", e->kernel->buffers.data[buffer].name);
+    for (int i = 0; i < active; i++) inside |= at[i] >= 0 && at[i] < e->buffer[buffer].elements;
+    if (inside) *value = gather(e, buffer, at, lanes, active);
+    return inside;
 }
 
 /* ---- stores */
