@@ -122,6 +122,10 @@ void tir_schedule_rewrite(tir_region *region, const tir_schedule *schedule, cons
 /* The same on a copy; NULL: it is illegal. */
 tir_region *tir_schedule_try(const tir_region *region, const tir_schedule *schedule);
 
+/* What `layout` and `copy` call a tensor's dimensions, names[rank]: as the axes of its stage; of an input, those that its first reader
+ * indexes it by; else d0, d1, ... All differ. */
+void tir_dimension_names(lib_arena *arena, tir_region *region, uint32_t tensor, const char **names);
+
 /* What `where` would make the predicate of a reduction: the condition under which points are not neutral; 0: none. */
 tir_expr tir_where_condition(tir_region *region, int stage);
 /* May `block` and `scan` cut this fold? */

@@ -156,38 +156,49 @@ typedef struct name_search {
     const char **names;
 } name_search;
 
+static bool is_taken(const char *const *names, int rank, const char *name) {
+    for (int d = 0; d < rank; d++)
+        if (names[d] && strcmp(names[d], name) == 0) return true;
+    return false;
+}
+
 static void name_dimensions(void *user, tir_expr load) {
     name_search *search = user;
     tir_pool *pool = search->state->region->pool;
     if (tir_get(pool, load)->bits != search->tensor) return;
-    const tir_tensor *tensor = &search->state->region->tensors.data[search->tensor];
-    for (int d = 0; d < tensor->rank; d++)
-        for (int a = 0; a < search->stage->space + search->stage->reduce; a++)
-            if (!search->names[d] && search->stage->axis[a].var == tir_operand(pool, load, d))
-                search->names[d] = search->stage->axis[a].name;
+    const int rank = search->state->region->tensors.data[search->tensor].rank;
+    for (int d = 0; d < rank; d++)
+        for (int a = 0; a < search->stage->space + search->stage->reduce; a++) {
+            const tir_axis *axis = &search->stage->axis[a];
+            if (search->names[d] || axis->var != tir_operand(pool, load, d)) continue;
+            if (!is_taken(search->names, rank, axis->name)) search->names[d] = axis->name;
+        }
 }
 
-/* Names of a tensor's dimensions: its stage's axes; of an input, the axes that its first reader indexes it by; else d0, d1, ... */
-static void dimension_names(tir_schedule_state *state, uint32_t t, const char **names) {
-    const tir_tensor *tensor = &state->region->tensors.data[t];
+void tir_dimension_names(lib_arena *arena, tir_region *region, uint32_t t, const char **names) {
+    tir_schedule_state state = {.region = region, .arena = arena};
+    const tir_tensor *tensor = &region->tensors.data[t];
     for (int d = 0; d < tensor->rank; d++)
         names[d] =
-            tensor->stage >= 0 && d < stage_at(state, tensor->stage)->space /* a state has dimensions of its own */
-                ? stage_at(state, tensor->stage)->axis[d].name
+            tensor->stage >= 0 && d < stage_at(&state, tensor->stage)->space /* a state has dimensions of its own */
+                ? stage_at(&state, tensor->stage)->axis[d].name
                 : NULL;
-    for (uint32_t q = 0; q < state->region->stages.count && tensor->stage < 0; q++) {
-        name_search search = {state, stage_at(state, (int)q), t, names};
-        if (!search.stage->removed) tir_stage_loads(state, (int)q, name_dimensions, &search);
+    for (uint32_t q = 0; q < region->stages.count && tensor->stage < 0; q++) {
+        name_search search = {&state, stage_at(&state, (int)q), t, names};
+        if (!search.stage->removed) tir_stage_loads(&state, (int)q, name_dimensions, &search);
     }
     for (int d = 0; d < tensor->rank; d++)
-        if (!names[d]) names[d] = lib_arena_format(state->arena, "d%d", d);
+        for (int n = d; !names[d]; n += tensor->rank) {
+            const char *name = lib_arena_format(arena, "d%d", n);
+            if (!is_taken(names, tensor->rank, name)) names[d] = name;
+        }
 }
 
 static void apply_layout(tir_schedule_state *state, lib_lexer *lexer) {
     uint32_t t = tir_find_tensor(state, lib_lexer_name(lexer));
     tir_tensor *tensor = &state->region->tensors.data[t];
     const char *names[DLC_MAX_RANK] = {NULL};
-    dimension_names(state, t, names);
+    tir_dimension_names(state->arena, state->region, t, names);
     tir_layout layout = tir_layout_parse(lexer, tensor->rank, names);
     tir_layout_verify(state->arena->scope, &layout, state->line);
     if (tensor->stage < 0 && !tensor->constant)
@@ -231,7 +242,7 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     const char *name = tir_unique_name(state, lib_lexer_name(lexer));
     tir_tensor source = state->region->tensors.data[t];
     const char *names[DLC_MAX_RANK] = {NULL};
-    dimension_names(state, t, names);
+    tir_dimension_names(state->arena, state->region, t, names);
     int at = source.stage + 1;
     tir_stage *stage = tir_insert_stage(state, at);
     stage->name = name;

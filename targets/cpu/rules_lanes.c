@@ -172,7 +172,7 @@ double rules_lanes_cost(rules *r, int s, rules_lanes_tile *t) {
 
 /* ---- rewrites */
 
-/* (k/lanes, other dimensions in order, k%lanes), by the reader's names: vectors of what is multiplied together lie side by side. */
+/* (k/lanes, other dimensions in order, k%lanes): vectors of what is multiplied together lie side by side. */
 static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *access, int axis, int64_t lanes) {
     const tir_tensor *packed = &r->region->tensors.data[access->tensor];
     const char *names[DLC_MAX_RANK];
@@ -180,12 +180,7 @@ static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *ac
     lib_text_init(&parts, r->arena);
     int dim = 0;
     plain_in(r, access, reader->axis[axis].var, &dim);
-    for (int d = 0; d < packed->rank; d++) {
-        names[d] = packed->stage >= 0 ? r->region->stages.data[packed->stage].axis[d].name : NULL;
-        for (int a = 0; a < reader->space + reader->reduce && !names[d]; a++)
-            if (reader->axis[a].var == tir_operand(r->region->pool, access->load, d)) names[d] = reader->axis[a].name;
-        if (!names[d]) names[d] = lib_arena_format(r->arena, "d%d", d);
-    }
+    tir_dimension_names(r->arena, r->region, access->tensor, names);
     lib_text_format(&parts, "%s/%lld", names[dim], (long long)lanes);
     for (int d = 0; d < packed->rank; d++)
         if (d != dim) lib_text_format(&parts, ", %s", names[d]);

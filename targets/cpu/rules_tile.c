@@ -57,12 +57,26 @@ static bool depends(const rules_access *access, int axis) {
     return access->stride[axis] != 0;
 }
 
-/* A plain subscript: the axis stands alone as one dimension of the load. */
-static bool plain_subscript(const rules *r, const rules_access *access, tir_expr axis) {
+/* The dimension of a load where the axis stands alone; -1: none. */
+static int plain_subscript(const rules *r, const rules_access *access, tir_expr axis) {
     const tir_tensor *t = &r->region->tensors.data[access->tensor];
     for (int d = 0; d < t->rank; d++)
-        if (tir_operand(r->region->pool, access->load, d) == axis) return true;
-    return false;
+        if (tir_operand(r->region->pool, access->load, d) == axis) return d;
+    return -1;
+}
+
+/* May what the access reads be laid out along the axis? It stands alone as one dimension, the same in all reads of the tensor by this
+ * stage that use it: one layout serves them. */
+static bool lies_along(const rules *r, const rules_access *access, int count, const rules_access *which,
+                       tir_expr axis) {
+    const tir_tensor *t = &r->region->tensors.data[which->tensor];
+    const int dim = plain_subscript(r, which, axis);
+    for (int i = 0; i < count && t->rank >= 2; i++)
+        for (int d = 0; d < t->rank && access[i].tensor == which->tensor; d++) {
+            const tir_expr subscript = tir_operand(r->region->pool, access[i].load, d);
+            if (tir_uses(r->region->pool, subscript, axis) && (d != dim || subscript != axis)) return false;
+        }
+    return dim >= 0 && t->rank >= 2;
 }
 
 static int64_t round_up(int64_t n, int64_t to) {
@@ -281,6 +295,11 @@ static bool is_read_both_ways(int axis, const rules_access *access, int count) {
     return false;
 }
 
+/* A constant is laid out where it lies, once: others that read it otherwise have copies. */
+static bool is_laid_out_in_place(const tir_tensor *tensor) {
+    return tensor->constant && tensor->stage < 0 && tir_layout_is_identity(&tensor->layout);
+}
+
 /* What a unit asks of the operands along axis `a`: its steps run straight through what is broadcast, and lie side by side in panels
  * of what runs along vectors. Operands at run time are packed for it if they are used again and again. False: they cannot. */
 static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit, int a, const rules_access *access,
@@ -299,7 +318,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
         if (broadcast && access[i].stride[a] == 1 && (!ends || extent >= 2 * unit->width)) continue;
         if (broadcast) {
             bool known = tensor->constant || uses_of_element(r, stage, tensor) >= (double)USES;
-            if (!known || tensor->rank < 2 || !plain_subscript(r, &access[i], axis)) return false;
+            if (!known || !lies_along(r, access, count, &access[i], axis)) return false;
             if (steps != UINT32_MAX && steps != access[i].tensor) return false;
             steps = access[i].tensor;
         } else if (rules_panel_width(r, &access[i], stage->axis[t->v].var)) {
@@ -307,8 +326,8 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
             if (inner->modulus != unit->width || tir_operand(r->region->pool, access[i].load, inner->dim) != axis)
                 return false;
         } else {
-            if (!plain_subscript(r, &access[i], axis) || tensor->rank < 2 ||
-                !plain_subscript(r, &access[i], stage->axis[t->v].var))
+            if (!lies_along(r, access, count, &access[i], axis) ||
+                !lies_along(r, access, count, &access[i], stage->axis[t->v].var))
                 return false;
             if ((pack != UINT32_MAX && pack != access[i].tensor) || (!tensor->constant && rows < ROWS)) return false;
             pack = access[i].tensor;
@@ -318,7 +337,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
     if (pack != t->pack) t->pack_copy = true;
     t->pack = pack;
     t->steps = steps;
-    t->steps_copy = steps != UINT32_MAX && !r->region->tensors.data[steps].constant;
+    t->steps_copy = steps != UINT32_MAX && !is_laid_out_in_place(&r->region->tensors.data[steps]);
     t->unit = unit;
     t->unit_axis = a;
     return true;
@@ -436,10 +455,10 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         if (width) {
             p.panel = width;
             vector_operand = true;
-        } else if (heavy && plain_subscript(r, &access[i], axis) && t->pack == UINT32_MAX &&
-                   (tensor->constant || stride != 1) && tensor->rank >= 2 && !tensor->output) {
+        } else if (heavy && t->pack == UINT32_MAX && (tensor->constant || stride != 1) && !tensor->output &&
+                   lies_along(r, access, count, &access[i], axis)) {
             t->pack = access[i].tensor;
-            t->pack_copy = !tensor->constant || tensor->stage >= 0;
+            t->pack_copy = !is_laid_out_in_place(tensor);
             vector_operand = true;
         } else if (stride == 1) {
             vector_operand = true; /* along a window it lies across two lines more often than not */
@@ -561,18 +580,6 @@ int rules_stage_named(const rules *r, const char *name) {
     return NO_TENSOR;
 }
 
-/* Names of a tensor's dimensions: those of the stage that writes it, or of the axes that the reader runs along them. */
-static void name_dimensions(const rules *r, const tir_stage *reader, const tir_tensor *tensor, tir_expr load,
-                            const char **names) {
-    for (int d = 0; d < tensor->rank; d++) {
-        tir_expr subscript = tir_operand(r->region->pool, load, d);
-        names[d] = tensor->stage >= 0 ? r->region->stages.data[tensor->stage].axis[d].name : NULL;
-        for (int a = 0; a < reader->space + reader->reduce && !names[d]; a++)
-            if (reader->axis[a].var == subscript) names[d] = reader->axis[a].name;
-        if (!names[d]) names[d] = lib_arena_format(r->arena, "d%d", d);
-    }
-}
-
 /* (v/NR, other dimensions in order, v%NR); (.., k/2, .., v%NR, k%2) for a unit; (.., k/2, .., k%2) of what is broadcast to it.
  * Dimensions of loops outside of the panels (batches) come before them, so that memory is walked as it lies. */
 static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t tensor) {
@@ -585,7 +592,7 @@ static void pack_operand(rules *r, int s, const rules_tile_shape *t, uint32_t te
     const char *names[DLC_MAX_RANK];
     bool outside[DLC_MAX_RANK] = {false};
     int panel = -1, steps = -1; /* dimensions that vectors run along, that a unit's steps do */
-    name_dimensions(r, reader, packed, access[first].load, names);
+    tir_dimension_names(r->arena, r->region, tensor, names);
     for (int i = first; i < count; i++) /* an operand may be read twice */
         for (int d = 0; d < packed->rank && access[i].tensor == tensor; d++) {
             tir_expr subscript = tir_operand(r->region->pool, access[i].load, d);
