@@ -45,6 +45,15 @@ uint32_t *graph_symbols_by_variable(lib_arena *arena, const graph *g) {
     return symbols;
 }
 
+bool graph_is_input_size(const graph *g, tir_expr symbol) {
+    for (uint32_t i = 0; i < g->inputs.count; i++) {
+        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
+        for (int d = 0; d < shape->rank; d++)
+            if (shape->dim[d] == symbol) return true;
+    }
+    return false;
+}
+
 tir_expr graph_symbol_named(graph *g, const char *name) {
     graph *outer = graph_outermost(g);
     uint32_t known = graph_find_symbol(outer, name);

@@ -149,6 +149,8 @@ tir_expr graph_symbol_named(graph *g, const char *name);      /* found or create
 uint32_t graph_find_symbol(const graph *g, const char *name); /* its index; UINT32_MAX: there is none */
 /* By pool variable: 1 + the index of the symbol; 0: none. In `arena`. */
 uint32_t *graph_symbols_by_variable(lib_arena *arena, const graph *g);
+/* Is the symbol, by itself, a dimension of an input? A run's tensors tell its value then. */
+bool graph_is_input_size(const graph *g, tir_expr symbol);
 /* left == right for all symbol values: yes passes, no raises with message, unknown records a constraint. */
 void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

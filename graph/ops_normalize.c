@@ -22,20 +22,16 @@ static void infer_lp_normalization(graph_infer *infer) {
     infer_hardmax(infer);
 }
 
+/* The least index of those that hold the greatest element, in which NaN is not equal to itself. Sizes may be 0. */
 static void expand_hardmax(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
-    const int axis = graph_axis_of(e->attribute[LINE_AXIS].integer, shape.rank);
-    graph_setting setting[] = {graph_set_integer("axis", axis), graph_set_bool("keep", true),
-                               graph_set_integer("dtype", DLC_I64)};
-    tir_expr size = shape.dim[axis];
-    int64_t elements;
-    if (tir_is_const(g->pool, size, &elements) && elements == 0) { /* has no greatest element */
-        e->result[0] = e->input[0];
-        return;
-    }
-    graph_id greatest = graph_emit_with(g, "arg_max", 1, &e->input[0], 3, setting);
-    graph_id hit = graph_eq(g, graph_iota(g, DLC_I64, shape.rank, shape.dim, axis), greatest);
+    const int64_t axis = graph_axis_of(e->attribute[LINE_AXIS].integer, shape.rank);
+    graph_id x = e->input[0], index = graph_iota(g, DLC_I64, shape.rank, shape.dim, (int)axis);
+    graph_id is_greatest = graph_eq(g, x, graph_reduce_max(g, x, 1, &axis, true));
+    graph_id candidate = graph_select(g, graph_or(g, is_greatest, graph_ne(g, x, x)), index,
+                                      graph_dimension(g, DLC_I64, shape.dim[axis]));
+    graph_id hit = graph_eq(g, index, graph_reduce_min(g, candidate, 1, &axis, true));
     e->result[0] = graph_cast(g, hit, shape.dtype);
 }
 

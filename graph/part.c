@@ -76,13 +76,7 @@ static void pass_part(graph_walk *walk) {
 }
 
 static bool is_told(const graph *g, tir_expr symbol) {
-    if (graph_is_counted(g, symbol)) return true;
-    for (uint32_t i = 0; i < g->inputs.count; i++) {
-        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
-        for (int d = 0; d < shape->rank; d++)
-            if (shape->dim[d] == symbol) return true;
-    }
-    return false;
+    return graph_is_counted(g, symbol) || graph_is_input_size(g, symbol);
 }
 
 /* Constraints on symbols that this part has nothing to do with. */

@@ -17,24 +17,14 @@ static int64_t symbol_value(const options *o, const char *name) {
     return value && *value && !*end ? number : -1;
 }
 
-/* Sizes that no input tells are counted by a run: nobody can say them beforehand. */
-static bool is_told(const graph *g, tir_expr symbol) {
-    for (uint32_t i = 0; i < g->inputs.count; i++) {
-        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
-        for (int d = 0; d < shape->rank; d++)
-            if (tir_uses(g->pool, shape->dim[d], symbol)) return true;
-    }
-    return false;
-}
-
-/* Each --dims names a symbol of inputs. */
+/* Each --dims names a symbol of inputs: what a run counts, nobody can say beforehand. */
 static bool dims_exist(const graph *g, const options *o) {
     for (int i = 0; i < o->dim_count; i++) {
         size_t length = strcspn(o->dims[i], "=");
         const graph_symbol *found = NULL;
         for (uint32_t s = 0; s < g->symbols.count && !found; s++)
             if (part_value(&o->dims[i], 1, g->symbols.data[s].name)) found = &g->symbols.data[s];
-        if (found && is_told(g, found->var)) continue;
+        if (found && graph_is_input_size(g, found->var)) continue;
         fprintf(stderr,
                 found ? "dlc-opt: --dims %s: no input has %.*s, a run counts it\n"
                       : "dlc-opt: --dims %s: the graph has no symbol %.*s\n",
@@ -49,7 +39,7 @@ static bool symbol_values(const graph *g, const options *o, int64_t *values) {
     if (!dims_exist(g, o)) return false;
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         const char *name = g->symbols.data[s].name;
-        values[s] = is_told(g, g->symbols.data[s].var) ? symbol_value(o, name) : INT64_MIN;
+        values[s] = graph_is_input_size(g, g->symbols.data[s].var) ? symbol_value(o, name) : INT64_MIN;
         if (values[s] != -1) continue;
         fprintf(stderr, "dlc-opt: what is %s? Say --dims %s=NUMBER\n", name, name);
         return false;
@@ -144,7 +134,8 @@ bool print_passes(const dlc_graph *handle, const options *o) {
     bool bound = values != NULL;
     if (!dims_exist(g, o)) return free(values), false;
     for (uint32_t s = 0; bound && s < g->symbols.count; s++) {
-        values[s] = is_told(g, g->symbols.data[s].var) ? symbol_value(o, g->symbols.data[s].name) : INT64_MIN;
+        values[s] =
+            graph_is_input_size(g, g->symbols.data[s].var) ? symbol_value(o, g->symbols.data[s].name) : INT64_MIN;
         bound = values[s] != -1;
     }
     lib_scope scope;

@@ -157,16 +157,6 @@ static inline int64_t case_size_of(const case_setting *s, const char *symbol, in
     return 3;
 }
 
-/* No input has it as a size. */
-static inline bool case_is_counted(const graph *g, tir_expr symbol) {
-    for (uint32_t i = 0; i < g->inputs.count; i++) {
-        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
-        for (int d = 0; d < shape->rank; d++)
-            if (tir_uses(g->pool, shape->dim[d], symbol)) return false;
-    }
-    return true;
-}
-
 static inline graph *case_bind(lib_arena *arena, const char *text, const case_setting *s, int run) {
     lib_lexer lexer;
     lib_lexer_init(&lexer, arena, "case", text, strlen(text));
@@ -174,7 +164,7 @@ static inline graph *case_bind(lib_arena *arena, const char *text, const case_se
     int64_t *sizes = LIB_NEW_ARRAY(arena, int64_t, g->symbols.count + 1);
     for (uint32_t i = 0; i < g->symbols.count; i++)
         sizes[i] =
-            case_is_counted(g, g->symbols.data[i].var) ? INT64_MIN : case_size_of(s, g->symbols.data[i].name, run);
+            graph_is_input_size(g, g->symbols.data[i].var) ? case_size_of(s, g->symbols.data[i].name, run) : INT64_MIN;
     if (g->inputs.count > CASE_TENSORS || g->outputs.count > CASE_TENSORS)
         lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "too many inputs or outputs for a case");
     return graph_bind(arena, g, sizes);
@@ -199,7 +189,7 @@ static inline bool case_shapes_of(const char *text, const case_setting *s, int r
         bound *values = LIB_NEW_ARRAY(&arena, bound, g->values.count + 1);
         out->inputs = (int)g->inputs.count;
         out->outputs = (int)g->outputs.count;
-        for (uint32_t i = 0; i < g->symbols.count; i++) out->counted |= case_is_counted(g, g->symbols.data[i].var);
+        for (uint32_t i = 0; i < g->symbols.count; i++) out->counted |= !graph_is_input_size(g, g->symbols.data[i].var);
         for (uint32_t i = 0; i < g->inputs.count; i++) {
             inputs[i] = case_input_bound(graph_shape_of(g, g->inputs.data[i])->dtype, s->fill);
             case_describe(g, g->inputs.data[i], g->values.data[g->inputs.data[i]].name, &out->input[i]);

@@ -69,15 +69,6 @@ static int64_t size_of(const char *text, const char *end, const char *name) {
     return SYMBOL;
 }
 
-static bool is_input(const graph *g, tir_expr symbol) {
-    bool found = false;
-    for (uint32_t i = 0; i < g->inputs.count; i++) {
-        const graph_shape *shape = graph_shape_of(g, g->inputs.data[i]);
-        for (int d = 0; d < shape->rank; d++) found |= tir_uses(g->pool, shape->dim[d], symbol);
-    }
-    return found;
-}
-
 static void read_operands(const char *text, size_t size, operands *all) {
     lib_arena arena;
     lib_scope scope;
@@ -89,8 +80,9 @@ static void read_operands(const char *text, size_t size, operands *all) {
         graph *g = graph_parse(&arena, &lexer);
         int64_t *sizes = LIB_NEW_ARRAY(&arena, int64_t, g->symbols.count + 1);
         for (uint32_t i = 0; i < g->symbols.count; i++)
-            sizes[i] =
-                is_input(g, g->symbols.data[i].var) ? size_of(text, text + size, g->symbols.data[i].name) : INT64_MIN;
+            sizes[i] = graph_is_input_size(g, g->symbols.data[i].var)
+                           ? size_of(text, text + size, g->symbols.data[i].name)
+                           : INT64_MIN;
         g = graph_bind(&arena, g, sizes);
         operand ignored;
         bool small = g->inputs.count <= INPUTS && g->outputs.count <= INPUTS;
