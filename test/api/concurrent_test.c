@@ -3,8 +3,6 @@
  * they compute is exact; what they leave is nothing. `make tsan` runs this under ThreadSanitizer. */
 #include "api/support.h"
 
-#include <pthread.h>
-
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { ACTIONS = 60 };
 #else
@@ -27,7 +25,6 @@ static void count_failures(void *user, const char *line) {
 }
 
 typedef struct worker {
-    pthread_t thread;
     shared *contexts;
     int count;
     uint32_t state;
@@ -72,7 +69,7 @@ static void check_result(const call_data *c, int variant) {
             int sum = variant;
             for (int k = 0; k < INNER; k++) sum += ((i * INNER + k) % 7 - 3) * ((k * c->m + j) % 5 - 2);
             float expected = (float)(sum > 0 ? sum : 0), got = c->y[i * c->m + j];
-            if (got != expected) fail_msg("%d x %d: element %d, %d is %g, not %g", c->n, c->m, i, j, got, expected);
+            if (got != expected) failed("%d x %d: element %d, %d is %g, not %g", c->n, c->m, i, j, got, expected);
         }
 }
 
@@ -127,12 +124,12 @@ static void mistake(const shared *s) {
     OK(s->context, dlc_graph_create(s->context, &g));
     dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(2))), y = dlc_input(g, "y", DLC_F32, 1, DIMS(SIZE(3)));
     dlc_output(g, "z", dlc_add(x, y));
-    assert_int_not_equal(dlc_compile(s->context, g, NULL, &program), DLC_OK);
-    assert_non_null(strstr(dlc_error_message(s->context), "add"));
+    CHECK(dlc_compile(s->context, g, NULL, &program) != DLC_OK);
+    CHECK(strstr(dlc_error_message(s->context), "add"));
     dlc_graph_destroy(g);
 }
 
-static void *work(void *user) {
+static void work(void *user) {
     worker *w = user;
     for (int i = 0; i < ACTIONS; i++) {
         const shared *s = &w->contexts[draw(w, (uint32_t)w->count)];
@@ -141,20 +138,20 @@ static void *work(void *user) {
         case 1: keep_call(w, s); break;
         case 2: prepare_and_dump(w, s); break;
         case 3: mistake(s); break;
-        case 4: assert_true(statistics(s->context).cache_bytes < (uint64_t)1 << 40); break;
+        case 4: CHECK(statistics(s->context).cache_bytes < (uint64_t)1 << 40); break;
         case 5:
             if (i % 4 == 0) another_context(w, s);
             break;
         default: run_one(w, s->context, s->program, 0); break;
         }
     }
-    return NULL;
 }
 
 static void run_threads(const char *target, int contexts) {
     char folder[] = "/tmp/dlc-concurrent-XXXXXX", command[64];
     shared s[CONTEXTS];
     worker workers[THREADS];
+    thread threads[THREADS];
     dlc_context *probe = open_context(target, NULL);
     if (!probe) return;
     dlc_context_destroy(probe);
@@ -178,9 +175,9 @@ static void run_threads(const char *target, int contexts) {
     }
     for (int i = 0; i < THREADS; i++) {
         workers[i] = (worker){.contexts = s, .count = contexts, .state = (uint32_t)i * 977u + 5u};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+        start_thread(&threads[i], work, &workers[i]);
     }
-    for (int i = 0; i < THREADS; i++) pthread_join(workers[i].thread, NULL);
+    join_threads(threads, THREADS);
     for (int i = 0; i < contexts; i++) {
         const dlc_statistics now = statistics(s[i].context);
         assert_true(now.plan_evictions >

@@ -958,7 +958,7 @@ typedef struct worker {
     int number;
 } worker;
 
-static void *work(void *argument) {
+static void work(void *argument) {
     const worker *w = argument;
     char name[32], text[160], expression[64];
     snprintf(name, sizeof name, "own_%d", w->number);
@@ -969,7 +969,7 @@ static void *work(void *argument) {
     dlc_status status = define(
         w->context, (dlc_operator_options){
                         .name = "shared", .operands = "x", .dtypes = "number", .expression = "y[...] = x[...] * 2"});
-    if (status != DLC_OK && status != DLC_INVALID_ARGUMENT) fail_msg("shared");
+    CHECK(status == DLC_OK || status == DLC_INVALID_ARGUMENT);
     snprintf(text, sizeof text, "graph {\n input x: f32[n]\n a = %s(x)\n y = shared(a)\n output y\n}", name);
     for (int i = 1; i <= 4; i++) {
         dlc_program *program = compile(w->context, parse(w->context, text));
@@ -977,23 +977,22 @@ static void *work(void *argument) {
         tensor tx;
         make_tensor(&tx, DLC_F32, x, 1, SHAPE(i));
         run_floats(w->context, program, 1, (const tensor *const[]){&tx}, y, 1, SHAPE(i));
-        for (int k = 0; k < i; k++) assert_true(y[k] == 2 * (x[k] + (float)w->number));
+        for (int k = 0; k < i; k++) CHECK(y[k] == 2 * (x[k] + (float)w->number));
         dlc_program_destroy(program);
     }
-    return NULL;
 }
 
 static void test_threads(void **state) {
     (void)state;
     enum { THREADS = 4 };
     dlc_context *context = open_context("interp", NULL);
-    pthread_t thread[THREADS];
+    thread threads[THREADS];
     worker workers[THREADS];
     for (int i = 0; i < THREADS; i++) {
         workers[i] = (worker){context, i};
-        assert_int_equal(pthread_create(&thread[i], NULL, work, &workers[i]), 0);
+        start_thread(&threads[i], work, &workers[i]);
     }
-    for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+    join_threads(threads, THREADS);
     dlc_context_destroy(context);
 }
 

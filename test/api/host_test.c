@@ -321,21 +321,20 @@ typedef struct worker {
     int number, rounds;
 } worker;
 
-static void *many_shapes(void *argument) {
+static void many_shapes(void *argument) {
     const worker *w = argument;
     for (int i = 0; i < w->rounds; i++) run_dense(w->context, w->program, 1 + (i * 7 + w->number * 3) % 40);
-    return NULL;
 }
 
 static void run_threads(dlc_context *context, int threads, int rounds) {
-    pthread_t handles[16];
+    thread handles[16];
     worker workers[16];
     dlc_program *program = dense_program(context, "n");
     for (int i = 0; i < threads; i++) {
         workers[i] = (worker){context, program, i, rounds};
-        assert_int_equal(pthread_create(&handles[i], NULL, many_shapes, &workers[i]), 0);
+        start_thread(&handles[i], many_shapes, &workers[i]);
     }
-    for (int i = 0; i < threads; i++) pthread_join(handles[i], NULL);
+    join_threads(handles, threads);
     assert_int_equal(statistics(context).runs, threads * rounds);
     dlc_program_destroy(program);
 }
@@ -611,29 +610,33 @@ typedef struct nested {
     dlc_program *program;
     int calls;
     dlc_status refused; /* of shapes that nobody has bound */
+    checks checks;
 } nested;
 
-static void *run_another_shape(void *argument) {
+static void run_another_shape(void *argument) {
     const nested *n = argument;
     run_dense(n->context, n->program, 29);
-    return NULL;
+}
+
+static void use_in_progress(void *user) {
+    nested *n = user;
+    run_dense(n->context, n->program, 3); /* bound */
+    const int64_t *shapes[1] = {SHAPE(17, 8)}, *same[1] = {SHAPE(5, 8)};
+    n->refused = dlc_prepare(n->program, shapes, (const int[]){2}, 1);
+    CHECK(strstr(dlc_error_message(n->context), "callback"));
+    CHECK(dlc_prepare(n->program, same, (const int[]){2}, 1) == DLC_INVALID_ARGUMENT);
+    char *text;
+    OK(n->context, dlc_program_dump(n->program, "plan", (const int64_t *[]){SHAPE(3, 8)}, (const int[]){2}, 1, &text));
+    dlc_text_free(n->context, text);
+    thread other; /* another thread binds meanwhile */
+    start_thread(&other, run_another_shape, n);
+    join_threads(&other, 1);
 }
 
 static void run_in_progress(void *user, const char *stage, int done, int total) {
     nested *n = user;
     (void)stage, (void)done, (void)total;
-    if (n->calls++) return;
-    run_dense(n->context, n->program, 3); /* bound */
-    const int64_t *shapes[1] = {SHAPE(17, 8)}, *same[1] = {SHAPE(5, 8)};
-    n->refused = dlc_prepare(n->program, shapes, (const int[]){2}, 1);
-    assert_non_null(strstr(dlc_error_message(n->context), "callback"));
-    assert_int_equal(dlc_prepare(n->program, same, (const int[]){2}, 1), DLC_INVALID_ARGUMENT);
-    char *text;
-    OK(n->context, dlc_program_dump(n->program, "plan", (const int64_t *[]){SHAPE(3, 8)}, (const int[]){2}, 1, &text));
-    dlc_text_free(n->context, text);
-    pthread_t other; /* another thread binds meanwhile */
-    assert_int_equal(pthread_create(&other, NULL, run_another_shape, n), 0);
-    pthread_join(other, NULL);
+    if (n->calls++ == 0) run_checked(&n->checks, use_in_progress, n);
 }
 
 static void test_runs_in_progress(void **state) {
@@ -657,6 +660,7 @@ static void test_runs_in_progress(void **state) {
         run_dense(n.context, n.program, 3);
         n.calls = 0;
         run_dense(n.context, n.program, 5);
+        report(&n.checks);
         assert_true(n.calls > 1);
         assert_int_equal(n.refused, DLC_INVALID_ARGUMENT);
         run_dense(n.context, n.program, 17);
@@ -674,13 +678,13 @@ static void test_bind_once(void **state) {
         dlc_context *context = open_context(all_targets[t], NULL);
         if (!context) continue;
         dlc_program *program = dense_program(context, "n");
-        pthread_t handles[THREADS];
+        thread handles[THREADS];
         worker workers[THREADS];
         for (int i = 0; i < THREADS; i++) {
             workers[i] = (worker){context, program, 0, SHAPES};
-            assert_int_equal(pthread_create(&handles[i], NULL, many_shapes, &workers[i]), 0);
+            start_thread(&handles[i], many_shapes, &workers[i]);
         }
-        for (int i = 0; i < THREADS; i++) pthread_join(handles[i], NULL);
+        join_threads(handles, THREADS);
         assert_int_equal(statistics(context).plan_builds, SHAPES);
         dlc_program_destroy(program);
         dlc_context_destroy(context);

@@ -241,10 +241,9 @@ static void test_out_of_memory(void **state) {
 
 static dlc_context *shared_context;
 
-static void *run_many(void *argument) {
+static void run_many(void *argument) {
     dense *d = argument;
     for (int i = 0; i < 500; i++) check(dlc_call_run(d->call, NULL), shared_context, "dlc_call_run", __LINE__);
-    return NULL;
 }
 
 static void test_threads(void **state) {
@@ -253,14 +252,14 @@ static void test_threads(void **state) {
         shared_context = context;
         dlc_program *program = dense_program(context, "n");
         static dense d[4];
-        pthread_t thread[4];
+        thread threads[4];
         for (int i = 0; i < 4; i++) {
             create(context, program, &d[i], ROWS);
             fill(d[i].x, ROWS * 8, (uint32_t)i);
         }
-        for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&thread[i], NULL, run_many, &d[i]), 0);
+        for (int i = 0; i < 4; i++) start_thread(&threads[i], run_many, &d[i]);
         for (int i = 0; i < 50; i++) (void)statistics(context);
-        for (int i = 0; i < 4; i++) pthread_join(thread[i], NULL);
+        join_threads(threads, 4);
         for (int i = 0; i < 4; i++) {
             check_result(context, &d[i], d[i].x, d[i].y, ROWS);
             dlc_call_destroy(d[i].call);

@@ -2,7 +2,6 @@
  * that wait for a kernel of somebody else's build. */
 #include "api/support.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 enum { ELEMENTS = 6 };
@@ -21,8 +20,10 @@ typedef struct pair {
     volatile int cancel_builder, cancel_waiter;
     bool give_up; /* the builder; else the waiter */
     bool met;
-    pthread_t thread;
+    checks checks; /* in the middle of the build */
+    thread thread;
     dlc_status waited;
+    atomic_bool has_waited;
     float out[ELEMENTS];
 } pair;
 
@@ -38,26 +39,37 @@ static void check_exp(const float *out) {
     CLOSE(out, expected, ELEMENTS, 1e-6);
 }
 
-static void *wait_for_kernel(void *user) {
+static void wait_for_kernel(void *user) {
     pair *p = user;
     p->waited = run_exp(p->waiter, p->out);
-    return NULL;
+    atomic_store(&p->has_waited, true);
+}
+
+/* Within a minute. */
+static bool finds_kernel(const pair *p, uint64_t hits) {
+    for (int i = 0; i < 60000 && statistics(p->context).kernel_hits == hits; i++) usleep(1000);
+    return statistics(p->context).kernel_hits != hits;
+}
+static bool ends_waiting(const pair *p) {
+    for (int i = 0; i < 60000 && !atomic_load(&p->has_waited); i++) usleep(1000);
+    return atomic_load(&p->has_waited);
+}
+
+static void wait_together(void *user) {
+    pair *p = user;
+    const uint64_t hits = statistics(p->context).kernel_hits;
+    start_thread(&p->thread, wait_for_kernel, p);
+    p->met = true;
+    const bool found = finds_kernel(p, hits);
+    __atomic_store_n(p->give_up ? &p->cancel_builder : &p->cancel_waiter, 1, __ATOMIC_RELAXED);
+    CHECK(found);
+    CHECK(p->give_up || ends_waiting(p)); /* while this build goes on */
 }
 
 static void meet(void *user, const char *stage, int done, int total) {
     pair *p = user;
     (void)stage, (void)done, (void)total;
-    if (p->met) return;
-    p->met = true;
-    uint64_t hits = statistics(p->context).kernel_hits;
-    assert_int_equal(pthread_create(&p->thread, NULL, wait_for_kernel, p), 0);
-    while (statistics(p->context).kernel_hits == hits) usleep(1000); /* it has found ours */
-    if (p->give_up) {
-        __atomic_store_n(&p->cancel_builder, 1, __ATOMIC_RELAXED);
-    } else {
-        __atomic_store_n(&p->cancel_waiter, 1, __ATOMIC_RELAXED);
-        pthread_join(p->thread, NULL); /* while this build goes on */
-    }
+    if (!p->met) run_checked(&p->checks, wait_together, p);
 }
 
 static void run_pair(const char *target, bool give_up) {
@@ -74,7 +86,8 @@ static void run_pair(const char *target, bool give_up) {
     dlc_graph_destroy(g);
     float out[ELEMENTS];
     dlc_status built = run_exp(p.builder, out);
-    if (give_up) pthread_join(p.thread, NULL);
+    if (p.met) join_threads(&p.thread, 1);
+    report(&p.checks);
     assert_int_equal(built, give_up ? DLC_CANCELLED : DLC_OK);
     assert_int_equal(p.waited, give_up ? DLC_OK : DLC_CANCELLED);
     check_exp(give_up ? p.out : out);

@@ -52,20 +52,20 @@ static void run_chain(dlc_context *context, dlc_program *program, chain_run *r, 
     double total = 0;
     for (int64_t i = 0; i < n; i++) {
         total += r->x[i];
-        assert_true(r->copy[i] == r->x[i]);
+        CHECK(r->copy[i] == r->x[i]);
         if (r->x[i] == 0) continue;
-        assert_true(c < first->shape[1]);
-        assert_int_equal(((const int64_t *)first->data)[c], i);
+        CHECK(c < first->shape[1]);
+        CHECK(((const int64_t *)first->data)[c] == i);
         c++;
         if (!(r->x[i] > 0.5f)) continue;
-        assert_true(d < doubled->shape[0]);
-        assert_true(((const float *)doubled->data)[d] == 2 * r->x[i]);
+        CHECK(d < doubled->shape[0]);
+        CHECK(((const float *)doubled->data)[d] == 2 * r->x[i]);
         d++;
     }
-    assert_int_equal(first->ndim, 2);
-    assert_int_equal(first->shape[0], 1);
-    assert_int_equal(first->shape[1], c);
-    assert_int_equal(doubled->shape[0], d);
+    CHECK(first->ndim == 2);
+    CHECK(first->shape[0] == 1);
+    CHECK(first->shape[1] == c);
+    CHECK(doubled->shape[0] == d);
     double all = (double)(n + 2 * c + d);
     CLOSE(&r->total, &total, 1, 1e-4);
     CLOSE(&r->most, &(double){all * (all - 1) / 2}, 1, 1e-4);
@@ -251,23 +251,21 @@ static void test_suppression(void **state) {
 /* ---- threads */
 
 typedef struct worker {
-    pthread_t thread;
     dlc_context *context;
     dlc_program *program;
     int number;
 } worker;
 
-static void *work(void *user) {
+static void work(void *user) {
     worker *w = user;
     chain_run *r = malloc(sizeof *r);
-    assert_non_null(r);
+    CHECK(r);
     for (int k = 0; k < 25; k++) {
         int64_t n = 40 + (k * 13 + w->number * 29) % 60;
         fill_sparse(r->x, n, (uint32_t)(k * 4 + w->number), 5);
         run_chain(w->context, w->program, r, n);
     }
     free(r);
-    return NULL;
 }
 
 static void test_threads(void **state) {
@@ -276,11 +274,12 @@ static void test_threads(void **state) {
     if (!context) context = open_context("interp", NULL);
     dlc_program *program = parse(context, chain);
     worker w[4];
+    thread threads[4];
     for (int i = 0; i < 4; i++) {
         w[i] = (worker){.context = context, .program = program, .number = i};
-        assert_int_equal(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
+        start_thread(&threads[i], work, &w[i]);
     }
-    for (int i = 0; i < 4; i++) pthread_join(w[i].thread, NULL);
+    join_threads(threads, 4);
     dlc_program_destroy(program);
     dlc_context_destroy(context);
 }

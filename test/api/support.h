@@ -4,6 +4,7 @@
 
 #include <dlc/dlc.h>
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -51,6 +52,78 @@ static inline dlc_allocator counting(counter *c) {
     return (dlc_allocator){counted_allocate, counted_release, c};
 }
 
+/* ---- checks
+ * cmocka's own (assert_true, ...) jump out of the test: right on the thread that cmocka called, and where no frame of the library lies
+ * between. Those here also end what start_thread or run_checked began, on any thread and in callbacks; report fails the test then. */
+
+typedef struct checks {
+    jmp_buf end;
+    char failure[512]; /* the first; empty: none */
+} checks;
+static _Thread_local checks *current_checks; /* NULL: the test itself */
+
+__attribute__((format(printf, 1, 2))) _Noreturn static inline void failed(const char *format, ...) {
+    char message[sizeof current_checks->failure];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    if (!current_checks) {
+        fail_msg("%s", message);
+        abort(); /* fail_msg does not return */
+    }
+    if (!current_checks->failure[0]) memcpy(current_checks->failure, message, sizeof message);
+    longjmp(current_checks->end, 1);
+}
+#define CHECK(condition) ((condition) ? (void)0 : failed("%s:%d: %s", __FILE__, __LINE__, #condition))
+
+static inline void run_checked(checks *c, void (*body)(void *argument), void *argument) {
+    checks *const outer = current_checks;
+    current_checks = c;
+    if (setjmp(c->end) == 0) body(argument);
+    current_checks = outer;
+}
+static inline void report(const checks *c) {
+    if (c->failure[0]) failed("%s", c->failure);
+}
+
+typedef struct thread {
+    pthread_t id;
+    checks checks;
+    void (*body)(void *argument);
+    void *argument;
+} thread;
+
+static inline void *run_thread(void *argument) {
+    thread *t = argument;
+    run_checked(&t->checks, t->body, t->argument);
+    return NULL;
+}
+/* *t stays where it is until join_threads. */
+static inline void start_thread(thread *t, void (*body)(void *argument), void *argument) {
+    t->body = body;
+    t->argument = argument;
+    t->checks.failure[0] = 0;
+    CHECK(pthread_create(&t->id, NULL, run_thread, t) == 0);
+}
+static inline void join_threads(thread *threads, int count) { /* all, before one of them fails the test */
+    for (int i = 0; i < count; i++) CHECK(pthread_join(threads[i].id, NULL) == 0);
+    for (int i = 0; i < count; i++) report(&threads[i].checks);
+}
+
+static inline void check(dlc_status status, const dlc_context *context, const char *what, int line) {
+    if (status != DLC_OK)
+        failed("line %d: %s: %s: %s", line, what, dlc_status_text(status), dlc_error_message(context));
+}
+#define OK(context, expression) check((expression), (context), #expression, __LINE__)
+
+static inline void check_close(const float *got, const double *expected, size_t count, double tolerance, int line) {
+    for (size_t i = 0; i < count; i++)
+        if (!(fabs(got[i] - expected[i]) <= tolerance * (1 + fabs(expected[i]))))
+            failed("line %d: element %zu is %.9g, expected %.9g", line, i, got[i], expected[i]);
+}
+#define CLOSE(got, expected, count, tolerance) check_close((got), (expected), (count), (tolerance), __LINE__)
+
 /* ---- contexts */
 
 static const char *const all_targets[] = {"interp", "cpu", "cuda"};
@@ -69,7 +142,7 @@ static inline dlc_context *open_context(const char *target, const dlc_context_op
     options.target = target;
     dlc_status status = dlc_context_create(&options, &context);
     if (status == DLC_NOT_FOUND || (status == DLC_UNSUPPORTED && strcmp(target, "cuda") == 0)) return NULL;
-    if (status != DLC_OK) fail_msg("%s", dlc_error_message(NULL));
+    if (status != DLC_OK) failed("%s", dlc_error_message(NULL));
     return context;
 }
 
@@ -114,24 +187,11 @@ static inline void fill(float *data, size_t count, uint32_t seed) {
     for (size_t i = 0; i < count; i++) data[i] = noise(&seed);
 }
 
-/* ---- checks */
-
-static inline void check(dlc_status status, const dlc_context *context, const char *what, int line) {
-    if (status != DLC_OK)
-        fail_msg("line %d: %s: %s: %s", line, what, dlc_status_text(status), dlc_error_message(context));
-}
-#define OK(context, expression) check((expression), (context), #expression, __LINE__)
-
-static inline void check_close(const float *got, const double *expected, size_t count, double tolerance, int line) {
-    for (size_t i = 0; i < count; i++)
-        if (!(fabs(got[i] - expected[i]) <= tolerance * (1 + fabs(expected[i]))))
-            fail_msg("line %d: element %zu is %.9g, expected %.9g", line, i, got[i], expected[i]);
-}
-#define CLOSE(got, expected, count, tolerance) check_close((got), (expected), (count), (tolerance), __LINE__)
+/* ---- programs */
 
 static inline dlc_program *compile(dlc_context *context, dlc_graph *graph) {
     dlc_program *program;
-    if (dlc_graph_status(graph) != DLC_OK) fail_msg("%s", dlc_graph_message(graph));
+    if (dlc_graph_status(graph) != DLC_OK) failed("%s", dlc_graph_message(graph));
     OK(context, dlc_compile(context, graph, NULL, &program));
     dlc_graph_destroy(graph);
     return program;

@@ -78,7 +78,7 @@ static void run_exact(dlc_context *context, dlc_program *program, int64_t n, int
     for (int64_t i = 0; i < n * m; i++) {
         float expected = x[i] * 3 + 1;
         expected = (expected > 0 ? expected : 0) - x[i];
-        if (y[i] != expected) fail_msg("%d x %d: element %d is %g", (int)n, (int)m, (int)i, y[i]);
+        if (y[i] != expected) failed("%d x %d: element %d is %g", (int)n, (int)m, (int)i, y[i]);
     }
 }
 
@@ -253,10 +253,9 @@ typedef struct worker {
     dlc_context *context;
     dlc_program *shared;
     unsigned seed;
-    pthread_t thread;
 } worker;
 
-static void *work(void *user) {
+static void work(void *user) {
     worker *w = user;
     for (int i = 0; i < THREAD_RUNS; i++) {
         w->seed = w->seed * 1664525u + 1013904223u;
@@ -272,7 +271,6 @@ static void *work(void *user) {
             dlc_program_destroy(own);
         }
     }
-    return NULL;
 }
 
 static void test_threads(void **state) {
@@ -284,12 +282,13 @@ static void test_threads(void **state) {
     h.options.cache_bytes = 100000;
     context = open_context("interp", &h.options);
     worker workers[4];
+    thread threads[4];
     dlc_program *program = exact_program(context, NULL);
     for (unsigned i = 0; i < 4; i++) {
         workers[i] = (worker){.context = context, .shared = program, .seed = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+        start_thread(&threads[i], work, &workers[i]);
     }
-    for (int i = 0; i < 4; i++) pthread_join(workers[i].thread, NULL);
+    join_threads(threads, 4);
     dlc_program_destroy(program);
     close_host(&h, context);
 }
