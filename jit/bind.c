@@ -282,10 +282,16 @@ static int64_t kernel_size(jit_build *build, const jit_kernel *kernel, tir_expr 
     return (int64_t)tir_evaluate(kernel->pool, e, &evaluator);
 }
 
-static void add_scratch(jit_build *build, uint32_t region, int64_t bytes, int64_t *offset) {
-    if (bytes < 0 || bytes > INT64_C(1) << 46)
+/* `bytes` for each of `slots`: what runs is sure that no sum of a few of these overflows. */
+static int64_t checked_scratch(const jit_build *build, uint32_t region, int64_t bytes, int64_t slots) {
+    if (bytes < 0 || __builtin_mul_overflow(bytes, slots, &bytes) || bytes > INT64_C(1) << 46)
         lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
                   "region %s needs more than 2^46 bytes of scratch at these shapes", build->regions.data[region].name);
+    return bytes;
+}
+
+static void add_scratch(jit_build *build, uint32_t region, int64_t bytes, int64_t slots, int64_t *offset) {
+    bytes = checked_scratch(build, region, bytes, slots);
     if (bytes) build->scratch[build->scratch_count++] = (jit_scratch){region, bytes, offset};
 }
 
@@ -318,17 +324,19 @@ static void ask_for_scratch(jit_build *build) {
         call->workspace = call->local = -1;
         call->local_stride = (local + TIR_BUFFER_ALIGNMENT - 1) / TIR_BUFFER_ALIGNMENT * TIR_BUFFER_ALIGNMENT;
         if (kernel->host) { /* which has memory of its own */
-            call->host_workspace = kernel_size(build, kernel, kernel->workspace_size);
+            call->host_workspace =
+                checked_scratch(build, region, kernel_size(build, kernel, kernel->workspace_size), 1);
+            checked_scratch(build, region, call->local_stride, build->program->context->threads);
             continue;
         }
-        add_scratch(build, region, kernel_size(build, kernel, kernel->workspace_size), &call->workspace);
-        add_scratch(build, region, call->local_stride * scratch_slots(build, kernel), &call->local);
+        add_scratch(build, region, kernel_size(build, kernel, kernel->workspace_size), 1, &call->workspace);
+        add_scratch(build, region, call->local_stride, scratch_slots(build, kernel), &call->local);
     }
     build->step_scratch = LIB_NEW_ARRAY(build->work, int64_t, build->regions.count + 1);
     for (uint32_t r = 0; r < build->regions.count; r++) {
         const graph_region *region = &build->regions.data[r];
         if (region->kind != GRAPH_REGION_CONTROL) continue;
-        add_scratch(build, r, jit_control_scratch(build, &build->bound->nodes.data[region->nodes[0]]),
+        add_scratch(build, r, jit_control_scratch(build, &build->bound->nodes.data[region->nodes[0]]), 1,
                     &build->step_scratch[r]);
     }
 }

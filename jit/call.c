@@ -60,7 +60,7 @@ static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib
     if (jit_is_on_device(c->program->context, tensor)) alignment = c->program->context->target->runtime->alignment;
     c->direct[slot] = compact && ((uintptr_t)first & (uintptr_t)((alignment > size ? alignment : size) - 1)) == 0;
     if (plain && packed) {
-        c->extents[slot] = (jit_extent){first, first + (count + 1) / 2};
+        c->extents[slot] = (jit_extent){first, first + count / 2 + count % 2};
     } else if (plain && compact && !__builtin_mul_overflow(count, size, &count)) {
         c->extents[slot] = (jit_extent){first, first + count};
     } else {

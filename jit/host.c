@@ -79,10 +79,9 @@ static size_t bytes_there(const jit_device_running *run, const jit_step *step, c
 static dlc_status reserve(const jit_device_running *run, const jit_step *step, host_memory *memory) {
     const jit_call *call = &run->plan->calls[step->target->call];
     const dlc_allocator *allocator = &run->session->context->allocator;
-    const size_t slots = (size_t)run->session->context->threads;
+    const size_t local_bytes = (size_t)call->local_stride * (size_t)run->session->context->threads; /* binding saw it */
     size_t total = 0, list = take(&total, (size_t)call->arguments * sizeof(void *) + 1);
-    size_t workspace = take(&total, (size_t)call->host_workspace),
-           local = take(&total, (size_t)call->local_stride * slots);
+    size_t workspace = take(&total, (size_t)call->host_workspace), local = take(&total, local_bytes);
     for (int a = 0; a < call->arguments; a++)
         if (!is_constant(run, call, a) && same_place(run, call, a) == a) take(&total, bytes_there(run, step, call, a));
     char *base = memory->base = lib_allocate_bytes(allocator, total, TIR_BUFFER_ALIGNMENT);
@@ -91,7 +90,7 @@ static dlc_status reserve(const jit_device_running *run, const jit_step *step, h
     memory->buffers = (void **)(void *)(base + list);
     memory->workspace = base + workspace;
     memory->local = base + local;
-    size_t at = local + jit_padded((size_t)call->local_stride * slots);
+    size_t at = local + jit_padded(local_bytes);
     for (int a = 0; a < call->arguments; a++) {
         int first = same_place(run, call, a);
         if (is_constant(run, call, a))

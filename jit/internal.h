@@ -139,7 +139,7 @@ void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node);
 const char *jit_branch_name(const graph_node *node, int which);
 /* The build of one branch, to be undone with `build`'s. */
 jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan);
-/* Arena bytes that running the node takes. */
+/* Arena bytes that running the node takes; -1: more than can be told. */
 int64_t jit_control_scratch(jit_build *build, const graph_node *node);
 /* loop.c: of a while or scan, without its arrays; the stack that carry `carry` is an element of, -1: none. */
 jit_loop jit_loop_of(const graph_node *node);

@@ -34,7 +34,7 @@ typedef struct jit_key {
     lib_hash128 computation; /* canonical region: structure, extents or PARAM, layouts, scalar constants */
     lib_hash128 machine;     /* target, features, library version */
     lib_hash128 schedule;    /* zero: the target's rules; else hash of the host's for this region */
-    int32_t threads;         /* hint that the rules saw */
+    int32_t threads;         /* hint that the target's rules saw (the host's, in its place: the context's threads) */
     uint32_t options;        /* bit 0: excess precision */
 } jit_key;
 

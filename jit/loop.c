@@ -32,8 +32,10 @@ int jit_loop_row_of(const jit_loop *loop, const graph *body, int carry) {
 int64_t jit_loop_scratch(jit_build *build, const graph_node *node) {
     const jit_loop loop = jit_loop_of(node);
     int64_t bytes = TIR_BUFFER_ALIGNMENT; /* the condition's value */
-    for (int o = 0; o < loop.carries; o++)
-        bytes += (int64_t)jit_padded(jit_value_bytes(build, node->first + (graph_id)o));
+    for (int o = 0; o < loop.carries; o++) {
+        const size_t carry = jit_padded(jit_value_bytes(build, node->first + (graph_id)o));
+        if (__builtin_add_overflow(bytes, (int64_t)carry, &bytes)) return -1;
+    }
     return bytes;
 }
 

@@ -3,6 +3,8 @@
  * first, at the lowest offset that is free over the whole lifetime: near optimal for layer chains. */
 #include "jit/internal.h"
 
+#define ARENA_MOST (INT64_C(1) << 47) /* where a process' addresses end; values and scratch have 2^46 bytes at most */
+
 typedef struct interval {
     graph_id value;      /* 0: scratch of one region */
     uint32_t begin, end; /* regions, inclusive */
@@ -164,6 +166,9 @@ void jit_plan_memory(jit_build *build) {
         interval *in = &intervals[i];
         in->offset = find_gap(&tree, in, meeting);
         if (in->bytes) insert_interval(&tree, in);
+        if (in->offset > ARENA_MOST - in->bytes)
+            lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
+                      "the values between kernels need more than 2^47 bytes at these shapes");
         if (in->offset + in->bytes > total) total = in->offset + in->bytes;
         if (in->value)
             build->place[in->value] = (jit_place){.kind = JIT_PLACE_ARENA, .offset = in->offset};

@@ -254,7 +254,8 @@ static inline bool lib_dtype_is_stored_otherwise(dlc_dtype dtype) {
 }
 /* Of `count` elements, whose bytes do not overflow at lib_dtype_size each. */
 static inline size_t lib_dtype_bytes(dlc_dtype dtype, size_t count) {
-    return lib_dtype_is_packed(dtype) ? (count * lib_dtypes[dtype].bits + 7) / 8 : count * lib_dtypes[dtype].bytes;
+    const size_t bits = lib_dtypes[dtype].bits; /* no product overflows where the result does not */
+    return lib_dtype_is_packed(dtype) ? count / 8 * bits + (count % 8 * bits + 7) / 8 : count * lib_dtypes[dtype].bytes;
 }
 bool lib_dtype_parse(const char *name, dlc_dtype *out);
 bool lib_dtype_from_dlpack(DLDataType from, dlc_dtype *out); /* lanes must be 1; bool also accepted as u8 of kDLBool */

@@ -48,10 +48,10 @@ bool lib_tensor_count(const DLTensor *tensor, int64_t *count) {
 }
 
 size_t lib_tensor_bytes(const DLTensor *tensor) {
-    int64_t count = 0;
-    if (!lib_tensor_count(tensor, &count)) return 0;
-    return tensor->dtype.bits < 8 ? ((size_t)count * tensor->dtype.bits + 7) / 8
-                                  : (size_t)count * (tensor->dtype.bits / 8u);
+    int64_t signed_count = 0;
+    if (!lib_tensor_count(tensor, &signed_count)) return 0;
+    const size_t count = (size_t)signed_count, bits = tensor->dtype.bits;
+    return bits < 8 ? count / 8 * bits + (count % 8 * bits + 7) / 8 : count * (bits / 8);
 }
 
 void lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high) {

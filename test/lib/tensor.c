@@ -74,6 +74,11 @@ static void test_overflow(void **state) {
     assert_true(lib_tensor_count(&tensor, &count) && count == INT64_MAX / 8);
     tensor = tensor_of(-1, bytes, NULL);
     assert_false(lib_tensor_count(&tensor, &count));
+    int64_t halves[2] = {(INT64_C(1) << 62) + 3, 1}; /* of a byte: more bits than 2^64 */
+    tensor = tensor_of(2, halves, NULL);
+    tensor.dtype = lib_dtype_to_dlpack(DLC_I4);
+    assert_true(lib_tensor_bytes(&tensor) == ((size_t)1 << 61) + 2);
+    assert_true(lib_dtype_bytes(DLC_U4, (size_t)halves[0]) == ((size_t)1 << 61) + 2);
     /* nonsense strides claim all memory */
     static const int64_t wild[] = {INT64_MAX, INT64_MIN, INT64_MAX / 8, INT64_MIN / 8, INT64_MAX / 16};
     for (int i = 0; i < 5; i++) {
