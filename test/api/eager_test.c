@@ -87,10 +87,7 @@ static void test_bits(void **state) {
     fill_inputs(x, w);
     for (int t = 0; t < TARGETS; t++) {
         counter c;
-        dlc_allocator allocator = counting(&c);
-        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-        options.allocator = &allocator;
-        dlc_context *context = open_context(all_targets[t], &options);
+        dlc_context *context = open_counted(all_targets[t], &c);
         if (!context) continue;
         for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
             tensor tx, tw;
@@ -132,10 +129,7 @@ static void test_steps(void **state) {
     (void)state;
     for (int t = 0; t < TARGETS; t++) {
         counter c;
-        dlc_allocator allocator = counting(&c);
-        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-        options.allocator = &allocator;
-        dlc_context *context = open_context(all_targets[t], &options);
+        dlc_context *context = open_counted(all_targets[t], &c);
         if (!context) continue;
         float x[N * M], w[M * N], expected = 1, one = 1;
         fill_inputs(x, w);
@@ -431,10 +425,7 @@ static dlc_status whole(dlc_context *context, float *result) {
 static void test_allocation_failure(void **state) {
     (void)state;
     counter c;
-    dlc_allocator allocator = counting(&c);
-    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    options.allocator = &allocator;
-    dlc_context *context = open_context("interp", &options);
+    dlc_context *context = open_counted("interp", &c);
     float result[4];
     dlc_status status = DLC_OUT_OF_MEMORY;
     int refused = 0;

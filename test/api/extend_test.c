@@ -722,10 +722,7 @@ static void test_refused_operators(void **state) {
         {{.name = "taken", .operands = "x", .expression = "y[i] = x[i]"}, "registered under the name taken already"},
     };
     counter memory;
-    dlc_allocator allocator = counting(&memory);
-    dlc_context_options with = DLC_CONTEXT_OPTIONS_INIT;
-    with.allocator = &allocator;
-    dlc_context *context = open_context("interp", &with);
+    dlc_context *context = open_counted("interp", &memory);
     int one = 1;
     released = 0;
     OK(context,

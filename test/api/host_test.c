@@ -17,17 +17,6 @@ enum { SLOW = 20 };
 enum { SLOW = 1 };
 #endif
 
-static void run_dense(dlc_context *context, dlc_program *program, int64_t n) {
-    static _Thread_local float x[2048 * 8], out[2048 * 4];
-    static _Thread_local double expected[2048 * 4];
-    tensor tx, ty;
-    fill(x, (size_t)n * 8, (uint32_t)n + 100);
-    dense_reference(x, n, expected);
-    dlc_output_slot slot = {F32(&ty, out, n, 4), NULL};
-    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, 8)}, 1, &slot, 1));
-    CLOSE(out, expected, (size_t)n * 4, 1e-6);
-}
-
 /* ---- contexts */
 
 static void test_two_contexts(void **state) {
@@ -36,12 +25,12 @@ static void test_two_contexts(void **state) {
     if (!b) b = open_context("interp", NULL);
     dlc_program *pa = dense_program(a, "n"), *pb = dense_program(b, "n");
     for (int64_t n = 1; n < 4; n++) {
-        run_dense(a, pa, n);
-        run_dense(b, pb, n);
+        run_dense(a, pa, n, NULL);
+        run_dense(b, pb, n, NULL);
     }
     dlc_program_destroy(pa);
     dlc_context_destroy(a);
-    run_dense(b, pb, 5);
+    run_dense(b, pb, 5, NULL);
     dlc_program_destroy(pb);
     dlc_context_destroy(b);
     dlc_context_destroy(NULL);
@@ -71,7 +60,7 @@ static void test_create_destroy(void **state) {
             if (!context) break;
             if (i % 10 == 0) {
                 dlc_program *program = dense_program(context, "n");
-                run_dense(context, program, 3);
+                run_dense(context, program, 3, NULL);
                 dlc_program_destroy(program);
             }
             dlc_context_destroy(context);
@@ -141,7 +130,7 @@ static void test_sizes_of_a_range(void **state) {
         dlc_program *program = dense_program(context, "n");
         uint64_t before = 0;
         for (int64_t n = 1; n <= 1000 / SLOW; n++) {
-            run_dense(context, program, n);
+            run_dense(context, program, n, NULL);
             if (n == 16) before = statistics(context).cache_bytes;
         }
         assert_in_range(statistics(context).cache_bytes, 1, before);
@@ -154,10 +143,7 @@ static void test_sizes_of_a_range(void **state) {
 static void test_large_arenas(void **state) {
     (void)state;
     counter count;
-    dlc_allocator allocator = counting(&count);
-    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    options.allocator = &allocator;
-    dlc_context *context = open_context("cpu", &options);
+    dlc_context *context = open_counted("cpu", &count);
     if (!context) return;
     enum { INSIDE = 2048, MOST = 160 }; /* up to 1.3 MB inside */
     static float w[INSIDE], x[MOST], out[MOST];
@@ -204,7 +190,7 @@ static void test_no_threads(void **state) {
         dlc_context *context = open_context(all_targets[t], NULL);
         if (!context) continue;
         dlc_program *program = dense_program(context, "n");
-        for (int64_t n = 1; n < 2000; n = n * 7 + 1) run_dense(context, program, n);
+        for (int64_t n = 1; n < 2000; n = n * 7 + 1) run_dense(context, program, n, NULL);
         assert_int_equal(threads_of_process(), before);
         dlc_program_destroy(program);
         dlc_context_destroy(context);
@@ -323,7 +309,7 @@ typedef struct worker {
 
 static void many_shapes(void *argument) {
     const worker *w = argument;
-    for (int i = 0; i < w->rounds; i++) run_dense(w->context, w->program, 1 + (i * 7 + w->number * 3) % 40);
+    for (int i = 0; i < w->rounds; i++) run_dense(w->context, w->program, 1 + (i * 7 + w->number * 3) % 40, NULL);
 }
 
 static void run_threads(dlc_context *context, int threads, int rounds) {
@@ -615,12 +601,12 @@ typedef struct nested {
 
 static void run_another_shape(void *argument) {
     const nested *n = argument;
-    run_dense(n->context, n->program, 29);
+    run_dense(n->context, n->program, 29, NULL);
 }
 
 static void use_in_progress(void *user) {
     nested *n = user;
-    run_dense(n->context, n->program, 3); /* bound */
+    run_dense(n->context, n->program, 3, NULL); /* bound */
     const int64_t *shapes[1] = {SHAPE(17, 8)}, *same[1] = {SHAPE(5, 8)};
     n->refused = dlc_prepare(n->program, shapes, (const int[]){2}, 1);
     CHECK(strstr(dlc_error_message(n->context), "callback"));
@@ -657,13 +643,13 @@ static void test_runs_in_progress(void **state) {
         options.progress_user = &n;
         n.calls = 1; /* not yet */
         OK(n.context, dlc_compile(n.context, g, &options, &n.program));
-        run_dense(n.context, n.program, 3);
+        run_dense(n.context, n.program, 3, NULL);
         n.calls = 0;
-        run_dense(n.context, n.program, 5);
+        run_dense(n.context, n.program, 5, NULL);
         report(&n.checks);
         assert_true(n.calls > 1);
         assert_int_equal(n.refused, DLC_INVALID_ARGUMENT);
-        run_dense(n.context, n.program, 17);
+        run_dense(n.context, n.program, 17, NULL);
         dlc_program_destroy(n.program);
         dlc_graph_destroy(g);
         dlc_context_destroy(n.context);
@@ -702,7 +688,7 @@ static void test_fork(void **state) {
         dlc_context *context = open_context(all_targets[t], &options);
         if (!context) continue;
         dlc_program *program = dense_program(context, "n");
-        run_dense(context, program, 30);
+        run_dense(context, program, 30, NULL);
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
@@ -726,7 +712,7 @@ static void test_fork(void **state) {
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-        run_dense(context, program, 31);
+        run_dense(context, program, 31, NULL);
         dlc_program_destroy(program);
         dlc_context_destroy(context);
     }

@@ -1,5 +1,5 @@
-/* What a host may ask: nodes and their attributes, callbacks and theirs, and what DLC_DEBUG, DLC_STATS, DLC_PERF_MAP and DLC_GDB make the library
- * tell. */
+/* What a host may ask: nodes and their attributes, callbacks and theirs, what DLC_DEBUG, DLC_STATS, DLC_PERF_MAP and DLC_GDB make the library
+ * tell, and dumps of all stages. */
 #include "support.h"
 
 #include <dlc/extend.h>
@@ -239,11 +239,100 @@ static void test_environment(void **state) {
     }
 }
 
+/* ---- dumps */
+
+static const char counting_loop[] =
+    "graph {\n input i: i32[]\n input x: f32[n]\n a, b = while(i, x, condition=graph {\n  input k: i32[]\n  input u: f32[n]\n"
+    "  ten = constant i32[] {10}\n  p = lt(k, ten)\n  output p\n }, body=graph {\n  input k: i32[]\n  input u: f32[n]\n"
+    "  one = constant i32[] {1}\n  k2 = add(k, one)\n  u2 = add(u, u)\n  output k2\n  output u2\n })\n output b\n}";
+
+static dlc_program *parse_program(dlc_context *context, const char *text) {
+    dlc_graph *g;
+    OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+    return compile(context, g);
+}
+
+/* Every stage says something, also before the first run, and for a graph with branches. */
+static void test_dumps(void **state) {
+    (void)state;
+    static const char *const stages[] = {"graph", "bound", "regions", "stages", "schedule",
+                                         "loops", "plan",  "profile", "dot"};
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_program *programs[2] = {dense_program(context, "n"), parse_program(context, counting_loop)};
+        const int64_t *const shapes[2][2] = {{SHAPE(3, 8)}, {SHAPE(0), SHAPE(4)}};
+        const int ranks[2][2] = {{2}, {0, 1}};
+        for (int p = 0; p < 2; p++) {
+            char *text;
+            for (size_t s = 0; s < sizeof stages / sizeof *stages; s++) {
+                OK(context, dlc_program_dump(programs[p], stages[s], shapes[p], ranks[p], p ? 2 : 1, &text));
+                assert_true(strlen(text) > 10);
+                dlc_text_free(context, text);
+            }
+            dlc_status expected = strcmp(all_targets[t], "interp") == 0 ? DLC_UNSUPPORTED : DLC_OK;
+            assert_int_equal(dlc_program_dump(programs[p], "asm", shapes[p], ranks[p], p ? 2 : 1, &text), expected);
+            if (strcmp(all_targets[t], "cpu") == 0) assert_non_null(strstr(text, "spills"));
+            dlc_text_free(context, text);
+            assert_int_equal(dlc_program_dump(programs[p], "soup", NULL, NULL, 0, &text), DLC_INVALID_ARGUMENT);
+            assert_non_null(strstr(dlc_error_message(context), "expected one of: graph, bound"));
+            assert_null(text);
+            assert_int_equal(dlc_program_dump(programs[p], "bound", NULL, NULL, 0, &text), DLC_INVALID_ARGUMENT);
+        }
+        dlc_program_profile(programs[0], 1);
+        run_dense(context, programs[0], 3, NULL);
+        dlc_program_profile(programs[0], 0);
+        run_dense(context, programs[0], 3, NULL);
+        char *text;
+        OK(context, dlc_program_dump(programs[0], "profile", shapes[0], ranks[0], 1, &text));
+        assert_non_null(strstr(text, "100.0 %"));
+        assert_non_null(strstr(text, " 1 runs"));
+        dlc_text_free(context, text);
+        for (int p = 0; p < 2; p++) dlc_program_destroy(programs[p]);
+        dlc_context_destroy(context);
+    }
+}
+
+/* The graph's dump is a graph again, or says that it is not. */
+static void test_dump_parses(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    for (int large = 0; large < 2; large++) {
+        static float w[64];
+        fill(w, 64, 1);
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        int64_t size = large ? 64 : 4;
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(size)));
+        dlc_output(g, "y", dlc_add(x, dlc_constant(g, DLC_F32, 1, SHAPE(size), w)));
+        dlc_program *program = compile(context, g);
+        for (int stage = 0; stage < 2; stage++) {
+            char *text, *again;
+            OK(context, dlc_program_dump(program, stage ? "bound" : "graph", (const int64_t *[]){SHAPE(3, size)},
+                                         (const int[]){2}, 1, &text));
+            dlc_graph *parsed;
+            dlc_status status = dlc_graph_parse(context, text, strlen(text), &parsed);
+            if (large) {
+                assert_int_equal(status, DLC_PARSE_ERROR);
+                assert_ptr_equal(strstr(text, "# large constants are shortened"), text);
+            } else {
+                OK(context, status);
+                OK(context, dlc_graph_print(parsed, &again));
+                assert_string_equal(text, again);
+                dlc_text_free(context, again);
+                dlc_graph_destroy(parsed);
+            }
+            dlc_text_free(context, text);
+        }
+        dlc_program_destroy(program);
+    }
+    dlc_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_callbacks),
-        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_nodes), cmocka_unit_test(test_callbacks),   cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_dumps), cmocka_unit_test(test_dump_parses),
     };
     return cmocka_run_group_tests_name("inspection", tests, NULL, NULL);
 }

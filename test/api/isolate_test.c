@@ -5,17 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void run_dense(dlc_context *context, dlc_program *program, int64_t n, float *out) {
-    static float x[64 * 8];
-    static double expected[64 * 4];
-    tensor tx, ty;
-    fill(x, (size_t)n * 8, (uint32_t)n + 100);
-    dense_reference(x, n, expected);
-    dlc_output_slot slot = {F32(&ty, out, n, 4), NULL};
-    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, 8)}, 1, &slot, 1));
-    CLOSE(out, expected, (size_t)n * 4, 1e-6);
-}
-
 static dlc_context *isolated(dlc_context_options options) {
     options.isolate_compiler = true;
     return open_context("cpu", &options);

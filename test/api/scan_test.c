@@ -235,10 +235,7 @@ static void test_lengths(void **state) {
     (void)state;
     for (int t = 0; t < TARGETS; t++) {
         counter count;
-        dlc_allocator allocator = counting(&count);
-        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-        options.allocator = &allocator;
-        dlc_context *context = open_context(all_targets[t], &options);
+        dlc_context *context = open_counted(all_targets[t], &count);
         if (!context) continue;
         dlc_program *program = smoothing_program(context);
         enum { N = 5, LONGEST = 40 };
@@ -390,10 +387,7 @@ static void test_memory(void **state) {
     const DLTensor *inputs[] = {F32(&tc, c, 2, 3), F32(&ts, s, 3, 2, 3), F32(&tw, w, 2, 3)};
     for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {
         counter count;
-        dlc_allocator allocator = counting(&count);
-        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-        options.allocator = &allocator;
-        dlc_context *context = open_context("interp", &options);
+        dlc_context *context = open_counted("interp", &count);
         assert_non_null(context);
         bool done = false;
         for (int64_t left = 0; !done; left++) {

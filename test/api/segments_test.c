@@ -86,10 +86,7 @@ static void test_chain(void **state) {
     assert_non_null(r);
     for (int t = 0; t < TARGETS; t++) {
         counter c;
-        dlc_allocator allocator = counting(&c);
-        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-        options.allocator = &allocator;
-        dlc_context *context = open_context(all_targets[t], &options);
+        dlc_context *context = open_counted(all_targets[t], &c);
         if (!context) continue;
         dlc_program *program = parse(context, chain);
         const int64_t sizes[] = {1, 7, 0, 100, t ? MOST : 300, 100};
@@ -389,10 +386,7 @@ static void test_count(void **state) {
 static void test_memory(void **state) {
     (void)state;
     counter c;
-    dlc_allocator allocator = counting(&c);
-    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    options.allocator = &allocator;
-    dlc_context *context = open_context("interp", &options);
+    dlc_context *context = open_counted("interp", &c);
     if (!context) return;
     dlc_program *program = parse(context, chain);
     chain_run *r = malloc(sizeof *r);

@@ -146,6 +146,14 @@ static inline dlc_context *open_context(const char *target, const dlc_context_op
     return context;
 }
 
+/* Whose memory is counted. */
+static inline dlc_context *open_counted(const char *target, counter *c) {
+    dlc_allocator allocator = counting(c);
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    return open_context(target, &options);
+}
+
 static inline dlc_statistics statistics(const dlc_context *context) {
     dlc_statistics s = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &s);
@@ -227,6 +235,22 @@ static inline void dense_reference(const float *x, int64_t n, double *y) {
             for (int k = 0; k < 8; k++) sum += (double)x[i * 8 + k] * w[k * 4 + j];
             y[i * 4 + j] = sum > 0 ? sum : 0;
         }
+}
+
+/* One run of it on n rows, which are checked; `out` (NULL: nobody wants them) takes n * 4 numbers. */
+static inline void run_dense(dlc_context *context, dlc_program *program, int64_t n, float *out) {
+    const size_t rows = (size_t)n;
+    float *x = malloc((rows * 12 + 1) * sizeof *x), *y = out ? out : x + rows * 8;
+    double *expected = malloc((rows * 4 + 1) * sizeof *expected);
+    tensor tx, ty;
+    CHECK(x && expected);
+    fill(x, rows * 8, (uint32_t)n + 100);
+    dense_reference(x, n, expected);
+    dlc_output_slot slot = {F32(&ty, y, n, 4), NULL};
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, 8)}, 1, &slot, 1));
+    CLOSE(y, expected, rows * 4, 1e-6);
+    free(x);
+    free(expected);
 }
 
 #endif

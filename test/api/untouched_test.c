@@ -76,17 +76,6 @@ static void compare(const process *a, const process *b) {
     assert_int_equal(a->rounding, b->rounding);
 }
 
-static void run_dense(dlc_context *context, dlc_program *program, int64_t n) {
-    float x[32 * 8], y[32 * 4];
-    double expected[32 * 4];
-    tensor tx, ty;
-    fill(x, (size_t)n * 8, (uint32_t)n);
-    dense_reference(x, n, expected);
-    dlc_output_slot slot = {F32(&ty, y, n, 4), NULL};
-    OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, n, 8)}, 1, &slot, 1));
-    CLOSE(y, expected, (size_t)n * 4, 1e-6);
-}
-
 static void live(const char *target, const char *folder, bool isolate) {
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     options.threads = options.compile_threads = 2;
@@ -96,7 +85,7 @@ static void live(const char *target, const char *folder, bool isolate) {
     dlc_context *context = open_context(target, &options);
     if (!context) return;
     dlc_program *program = dense_program(context, "n"), *none;
-    for (int64_t n = 1; n < 30; n += 3) run_dense(context, program, n);
+    for (int64_t n = 1; n < 30; n += 3) run_dense(context, program, n, NULL);
     const int64_t shape[2] = {7, 8}, *shapes[1] = {shape};
     OK(context, dlc_prepare(program, shapes, (const int[]){2}, 1));
     dlc_graph *g;

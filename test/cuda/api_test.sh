@@ -7,7 +7,7 @@ driver=$PWD/$OUT/test/cuda/libfake-driver.so nvrtc=$PWD/$OUT/test/cuda/libfake-n
 case $OUT in /*) driver=$OUT/test/cuda/libfake-driver.so nvrtc=$OUT/test/cuda/libfake-nvrtc.so ;; esac
 [ -e "$driver" ] || { echo "this build has no cuda target"; exit 77; }
 passed=0 failed=0
-for name in cast_test stored_test run_test sharing_test kept_call_test schedule_test native_test digits_test host_test scan_test segments_test extend_test eager_test matrix_test; do
+for name in cast_test stored_test run_test control_test sharing_test kept_call_test schedule_test native_test digits_test host_test scan_test segments_test extend_test eager_test matrix_test; do
     log=$(DLC_CUDA=$driver DLC_NVRTC=$nvrtc FAKE_CUDA_STRICT=1 "$OUT/test/api/$name" 2>&1)
     if [ $? = 0 ]; then
         passed=$((passed + 1))
