@@ -102,7 +102,7 @@ test_src     := $(filter-out test/cuda/%,$(test_src))
 endif
 test_bins    := $(test_src:%.c=$(OUT)/%) $(OUT)/test/api/header_test_cxx
 test_scripts := $(wildcard test/*/*.sh)
-tsan_bins    := $(filter $(addprefix $(OUT)/test/cuda/,async batch run) $(OUT)/test/jit/% $(OUT)/test/lib/pool% $(OUT)/test/lib/memory% $(OUT)/test/api/%,$(test_bins))
+tsan_bins    := $(filter $(addprefix $(OUT)/test/,cuda/async cuda/batch cuda/run jit/% lib/pool% lib/memory% api/%),$(test_bins))
 
 # examples/x.c or examples/x/*.c
 example_names := $(sort $(notdir $(basename $(wildcard examples/*.c))) $(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c)))))
@@ -337,7 +337,7 @@ coverage: | setup-test
 	@DLC_TEST_SHARE=$(or $(DLC_TEST_SHARE),4) $(MAKE) MODE=coverage check-coverage TEST_SECONDS=1200
 check-coverage: tests lib
 	@find $(OUT) -name '*.gcda' -delete
-	@$(run_tests) $(test_bins) test/cuda/api_test.sh test/cuda/device_test.sh
+	@$(run_tests) $(test_bins) $(wildcard test/cuda/*.sh)
 	@test/coverage $(OUT) $(COVERAGE)
 
 # Shapes that no program has seen, through small caches: resident memory must not grow.
@@ -426,8 +426,8 @@ setup: setup-check
 setup-build setup-test setup-check:
 	@CC='$(CC)' LLVM_CONFIG='$(LLVM_CONFIG)' TARGETS='$(TARGETS)' LLVM='$(LLVM)' .ci/setup $(@:setup-%=%)
 
-formatted := $(wildcard include/dlc/*.h) $(foreach d,lib tir graph jit targets targets/* test/* test/cuda/fake bench bench/models examples examples/*,\
-             $(wildcard $(d)/*.c $(d)/*.h))
+formatted := $(foreach d,include/dlc lib tir graph jit compiler targets targets/* test test/* test/cuda/fake bench bench/models \
+               examples examples/*,$(wildcard $(d)/*.c $(d)/*.h))
 format:
 	$(Q)$(CLANG_FORMAT) -i $(sort $(formatted))
 format-check:

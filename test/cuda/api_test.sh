@@ -1,13 +1,16 @@
 #!/bin/sh
-# The programs of test/api once more, with the fake driver and NVRTC, so that they run on the cuda target, too. Nothing may be left
-# on the device at their end.
+# The programs of test/api that go through all targets once more, with the fake driver and NVRTC, so that they run on the cuda target, too.
+# Nothing may be left on the device at their end. The slow ones (a minute each on the interpreter) only with DLC_TEST_LONG=1.
 set -u
 : "${OUT:=build/release}"
 driver=$PWD/$OUT/test/cuda/libfake-driver.so nvrtc=$PWD/$OUT/test/cuda/libfake-nvrtc.so
 case $OUT in /*) driver=$OUT/test/cuda/libfake-driver.so nvrtc=$OUT/test/cuda/libfake-nvrtc.so ;; esac
 [ -e "$driver" ] || { echo "this build has no cuda target"; exit 77; }
 passed=0 failed=0
-for name in cast_test stored_test run_test control_test sharing_test kept_call_test schedule_test native_test digits_test host_test scan_test segments_test extend_test eager_test matrix_test; do
+slow='concurrent_test memory_test winograd_test'
+for source in $(grep -lE 'all_targets|EACH_TARGET|open_target' test/api/*_test.c); do
+    name=$(basename "$source" .c)
+    case " $slow " in *" $name "*) [ "${DLC_TEST_LONG:-0}" = 1 ] || continue ;; esac
     log=$(DLC_CUDA=$driver DLC_NVRTC=$nvrtc FAKE_CUDA_STRICT=1 "$OUT/test/api/$name" 2>&1)
     if [ $? = 0 ]; then
         passed=$((passed + 1))
