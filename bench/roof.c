@@ -1,6 +1,7 @@
 /* What this machine can do at most, measured in the same run as everything else: f32 multiply-adds with vectors of 512, 256 and
- * 128 bits, multiply-adds of other types with the widest, and bandwidth of each level of memory, reading and copying. Compiled with -ffp-contract=fast, so that a*x + b on
- * vectors is one instruction. Each figure is the best of several tries: a roof that others may not exceed. */
+ * 128 bits, multiply-adds of other types with the widest, and bandwidth of each level of memory, reading and copying. Compiled with
+ * -ffp-contract=fast, so that a*x + b on vectors is one instruction. Each figure is the best of several tries: a roof that others may not
+ * exceed. */
 #include "bench/bench.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Counting what accesses of warps cost. The device's memory gives sectors of 32 bytes: how many an access touches, and how many more
- * that is than its bytes would fill. Shared memory, as hardware serves a warp: 32 banks of 4 bytes; accesses of up to 4 bytes by all lanes at once, of 8 by half
- * warps, of 16 by quarters. Each takes as many turns as some bank has different words to give; those beyond the first are
- * conflicts. */
+ * that is than its bytes would fill. Shared memory, as hardware serves a warp: 32 banks of 4 bytes; accesses of up to 4 bytes by all
+ * lanes at once, of 8 by half warps, of 16 by quarters. Each takes as many turns as some bank has different words to give; those beyond
+ * the first are conflicts. */
 #include "tir/interpret_banks.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Internal to the interpreter: bank conflicts of shared memory, and sectors of the device's memory. Threads run one after another; what the lanes of a warp do together is
- * the same access, the same time, of each of them. */
+/* Internal to the interpreter: bank conflicts of shared memory, and sectors of the device's memory. Threads run one after another; what the
+ * lanes of a warp do together is the same access, the same time, of each of them. */
 #ifndef TIR_INTERPRET_BANKS_H
 #define TIR_INTERPRET_BANKS_H
 

@@ -184,8 +184,9 @@ static inline int64_t tir_swizzled(int32_t row_bytes, int64_t at) {
 }
 int64_t tir_buffer_bytes(const tir_kernel *kernel,
                          const tir_buffer *buffer); /* of constant extents; strides may leave gaps */
-/* Gives the SHARED buffers that have none an offset, and phases their shared_bytes: apart from all others (`reuse` false: text), or from those that are in use at
- * the same time (lowering: what is stored inside of a loop is not read in its next iteration unless it lives before or after, too). */
+/* Gives the SHARED buffers that have none an offset, and phases their shared_bytes: apart from all others (`reuse` false: text), or from
+ * those that are in use at the same time (lowering: what is stored inside of a loop is not read in its next iteration unless it lives
+ * before or after, too). */
 void tir_kernel_place_shared(tir_kernel *kernel, bool reuse);
 bool tir_shared_overlap(const tir_kernel *kernel, uint32_t a, uint32_t b); /* do two buffers have a byte in common? */
 

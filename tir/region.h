@@ -66,11 +66,12 @@ typedef struct tir_stage {
     uint32_t tensor[TIR_MAX_STATE];
     tir_expr value
         [TIR_MAX_STATE]; /* map: the value; reduce, scatter: the update; fold: next[i] as a load of a step tensor */
-    tir_expr initial
-        [TIR_MAX_STATE]; /* reduce: identity, constant where there is a merge; else, and scatter, fold: expression over the space axes; sort: the key */
+    /* reduce: identity, constant where there is a merge; else, and scatter, fold: expression over the space axes; sort: the key */
+    tir_expr initial[TIR_MAX_STATE];
     tir_expr merge[TIR_MAX_STATE]; /* reduce: over ACC and OTHER; 0: cannot be split */
-    tir_expr
-        predicate; /* reduce, scatter: bool over the axes; 0: true. fold: likewise; where it does not hold the steps leave the state as it is (a promise: they may be left out) */
+    /* reduce, scatter: bool over the axes; 0: true. fold: likewise; where it does not hold the steps leave the state as it is (a promise:
+     * they may be left out) */
+    tir_expr predicate;
     tir_expr index[DLC_MAX_RANK]; /* scatter: one per dimension of the output */
     int32_t bits;                 /* sort: of the key */
     int32_t fold;                 /* step stages: the fold they belong to; else -1 */

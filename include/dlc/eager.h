@@ -58,9 +58,9 @@ DLC_API dlc_value dlc_eager_tensor(dlc_graph *graph, const DLTensor *tensor);
 DLC_API dlc_value dlc_eager_borrow(dlc_graph *graph, const DLTensor *tensor);
 
 /* Computes what is not known yet of values[count], together. Afterwards all of them are known, or, after an error, none more than
- * before: the call may be repeated (effects then happen again as far as they had come). Errors: those of dlc_compile and dlc_run; DLC_INVALID_ARGUMENT
- * for poisoned values (with the graph's first mistake), values of sub-graphs or other graphs, and graphs that are not eager: there the mistake is recorded too, so that
- * tracing fails even if the function goes on. */
+ * before: the call may be repeated (effects then happen again as far as they had come). Errors: those of dlc_compile and
+ * dlc_run; DLC_INVALID_ARGUMENT for poisoned values (with the graph's first mistake), values of sub-graphs or other graphs, and graphs that
+ * are not eager: there the mistake is recorded too, so that tracing fails even if the function goes on. */
 DLC_API dlc_status dlc_eager_evaluate(dlc_graph *graph, int count, const dlc_value *values);
 /* Is it known? False for poison. Computes nothing. */
 DLC_API bool dlc_eager_known(dlc_value value);
@@ -75,7 +75,8 @@ DLC_API dlc_status dlc_eager_read(dlc_graph *graph, dlc_value value, DLTensor *i
 DLC_API dlc_status dlc_eager_number(dlc_graph *graph, dlc_value value, double *number);
 /* The end of a step: evaluates values[count], makes them values of a graph that holds nothing else, and frees everything else:
  * nodes, constants, tensors, sub-graphs. The array gets the new values; all older ones, in other variables too, are from now on
- * refused as those of a destroyed graph; texts of dlc_value_dim go, too. Programs stay, and functions of dlc_custom_register. After an error all is as after dlc_eager_evaluate. */
+ * refused as those of a destroyed graph; texts of dlc_value_dim go, too. Programs stay, and functions of dlc_custom_register. After an
+ * error all is as after dlc_eager_evaluate. */
 DLC_API dlc_status dlc_eager_step(dlc_graph *graph, int count, dlc_value *values);
 
 /* ---- tracing --------------------------------------------------------------------------------------------------------- */
