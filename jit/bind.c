@@ -431,17 +431,24 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
 static void add_control(jit_build *build, uint32_t r, jit_step *step) {
     lib_arena *arena = &build->plan->arena;
     const graph_node *node = &build->bound->nodes.data[build->regions.data[r].nodes[0]];
+    const jit_control *control = &build->controls[r];
     step->name = node->op->name;
-    step->inputs = LIB_NEW_ARRAY(arena, jit_tensor, (size_t)node->inputs + 1);
+    step->inputs = LIB_NEW_ARRAY(arena, jit_tensor, (size_t)node->inputs + control->lifted.count + 1);
     step->outputs = LIB_NEW_ARRAY(arena, jit_tensor, (size_t)node->results + 1);
-    step->input_count = node->inputs;
+    step->input_count = node->inputs + (int)control->lifted.count;
     step->output_count = node->results;
     step->scratch = build->step_scratch[r];
     for (int i = 0; i < node->inputs; i++) step->inputs[i] = describe_tensor(build, node->input[i]);
+    for (uint32_t i = 0; i < control->lifted.count; i++) {
+        const jit_lifted *lifted = &control->lifted.data[i];
+        jit_tensor *tensor = &step->inputs[(uint32_t)node->inputs + i];
+        *tensor = step->inputs[lifted->input];
+        tensor->place = jit_steady_place(build, node->input[lifted->input], &lifted->layout);
+    }
     for (int o = 0; o < node->results; o++) step->outputs[o] = describe_tensor(build, node->first + (graph_id)o);
     int limit = step->input_count + step->output_count;
     if (limit > build->plan->control_limit) build->plan->control_limit = limit;
-    jit_bind_control(build, step, node);
+    jit_bind_control(build, step, r);
 }
 
 static void close_kernels(const jit_build *build, jit_step **open, const phase_list *list) {
@@ -593,6 +600,7 @@ void jit_plan_bound(jit_build *build) {
     request_kernels(build);
     lib_error error;
     if (jit_build_kernels(build, build->work, &error) != DLC_OK) lib_raise_error(build->work->scope, &error);
+    jit_bind_branches(build);
     ask_for_scratch(build);
     jit_share_maps(build);
     jit_plan_memory(build);
@@ -646,9 +654,7 @@ static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t 
 /* Code and data that the plan holds besides its kernels. */
 static void count_plan(jit_plan *plan) {
     plan->counted_bytes = sizeof *plan + plan->arena.total;
-    for (int i = 0; i < plan->step_count; i++)
-        for (int b = 0; b < 2; b++)
-            if (plan->steps[i].branch[b]) count_plan(plan->steps[i].branch[b]);
+    for (jit_plan *branch = plan->branches; branch; branch = branch->sibling) count_plan(branch);
     atomic_fetch_add_explicit(&plan->context->plan_bytes, plan->counted_bytes, memory_order_relaxed);
 }
 
@@ -700,8 +706,10 @@ void jit_plan_free(jit_plan *plan) {
     dlc_context *context = plan->context;
     for (int i = 0; i < JIT_FRAMES_KEPT; i++) jit_frame_free(plan, plan->frames[i].frame);
     for (int i = 0; i < plan->call_count; i++) jit_cache_unpin(context, plan->calls[i].kernel);
-    for (int i = 0; i < plan->step_count; i++)
-        for (int b = 0; b < 2; b++) jit_plan_free(plan->steps[i].branch[b]);
+    for (jit_plan *branch = plan->branches, *sibling; branch; branch = sibling) {
+        sibling = branch->sibling;
+        jit_plan_free(branch);
+    }
     jit_device_release(context, plan->residents);
     atomic_fetch_sub_explicit(&context->plan_bytes, plan->counted_bytes, memory_order_relaxed);
     lib_arena_free(&plan->arena);

@@ -236,29 +236,63 @@ static jit_packing *find_packing(const jit_build *build, graph_id value, const t
     return NULL;
 }
 
-void jit_ask_for_packings(jit_build *build) {
+/* The loop around has the same tensor for all of its iterations, too. */
+static bool may_lift(const jit_build *build, graph_id value) {
+    return build->control && build->outer->steady[build->loop->input[build->place[value].number]];
+}
+
+/* Its number among what is lifted out of the loop; the list's length: not there yet. */
+static uint32_t find_lifted(const jit_build *build, graph_id value, const tir_layout *layout) {
+    const jit_control *control = build->control;
+    uint32_t i = 0;
+    while (i < control->lifted.count && (control->lifted.data[i].input != build->place[value].number ||
+                                         !tir_layout_equal(&control->lifted.data[i].layout, layout)))
+        i++;
+    return i;
+}
+
+static void want_packing(jit_build *build, graph_id value, const tir_layout *layout) {
+    if (!wants_packing(build, value, layout)) return;
     jit_plan *plan = build->plan;
+    if (may_lift(build, value)) {
+        const jit_lifted lifted = {build->place[value].number, *layout};
+        if (find_lifted(build, value, layout) == build->control->lifted.count)
+            lib_vec_push(build->work, &build->control->lifted, lifted);
+        return;
+    }
+    if (find_packing(build, value, layout)) return;
+    const graph_shape *shape = graph_shape_of(build->bound, value);
+    int64_t dims[DLC_MAX_RANK];
+    for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
+    jit_packing *packing = &plan->packings[plan->packing_count++];
+    *packing = packing_of(&plan->arena, layout, lib_dtype_size(shape->dtype), dims);
+    packing->input = build->place[value].number;
+}
+
+void jit_ask_for_packings(jit_build *build) {
     size_t most = 0;
+    if (build->steady_from < 0) return;
     for (uint32_t r = 0; r < build->request_count; r++) most += build->requests[r].region->input_count;
-    plan->packings = LIB_NEW_ARRAY(&plan->arena, jit_packing, build->steady_from >= 0 ? most + 1 : 0);
-    for (uint32_t r = 0; r < build->request_count && build->steady_from >= 0; r++) {
+    for (uint32_t r = 0; r < build->regions.count; r++) most += build->controls[r].lifted.count;
+    build->plan->packings = LIB_NEW_ARRAY(&build->plan->arena, jit_packing, most + 1);
+    for (uint32_t r = 0; r < build->request_count; r++) {
         const jit_request *request = &build->requests[r];
-        for (uint32_t i = 0; i < request->region->input_count; i++) {
-            const graph_id value = request->region->inputs[i];
-            const tir_layout *layout = &request->kernel->input_layouts[i];
-            if (!wants_packing(build, value, layout) || find_packing(build, value, layout)) continue;
-            const graph_shape *shape = graph_shape_of(build->bound, value);
-            int64_t dims[DLC_MAX_RANK];
-            for (int d = 0; d < shape->rank; d++) dims[d] = jit_dimension(build, shape->dim[d]);
-            jit_packing *packing = &plan->packings[plan->packing_count++];
-            *packing = packing_of(&plan->arena, layout, lib_dtype_size(shape->dtype), dims);
-            packing->input = build->place[value].number;
-        }
+        for (uint32_t i = 0; i < request->region->input_count; i++)
+            want_packing(build, request->region->inputs[i], &request->kernel->input_layouts[i]);
+    }
+    for (uint32_t r = 0; r < build->regions.count; r++) {
+        const jit_control *control = &build->controls[r];
+        const graph_node *node = &build->bound->nodes.data[build->regions.data[r].nodes[0]];
+        for (uint32_t i = 0; i < control->lifted.count; i++)
+            want_packing(build, node->input[control->lifted.data[i].input], &control->lifted.data[i].layout);
     }
 }
 
 jit_place jit_steady_place(const jit_build *build, graph_id value, const tir_layout *layout) {
     if (!wants_packing(build, value, layout)) return build->place[value];
+    if (may_lift(build, value))
+        return (jit_place){.kind = JIT_PLACE_INPUT,
+                           .number = build->loop->inputs + (int32_t)find_lifted(build, value, layout)};
     return (jit_place){.kind = JIT_PLACE_ARENA, .offset = find_packing(build, value, layout)->offset};
 }
 

@@ -52,13 +52,21 @@ static int first_steady(jit_build *build, const graph_node *node) {
     return loop.carries + loop.sequences;
 }
 
-jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan) {
+/* Of a constant or a view of one; other values have no place yet. */
+static jit_place source_place(const jit_build *build, graph_id value) {
+    int64_t offset = 0;
+    jit_place place = build->place[build->links ? jit_home(build, value, &offset) : value];
+    if (place.pointer) place.pointer = (char *)place.pointer + offset;
+    return place;
+}
+
+jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan, jit_control *control) {
     const graph *sub = subgraph_of(build, node, which);
     const jit_loop loop = is_loop(node) ? jit_loop_of(node) : (jit_loop){0};
     jit_place *given = LIB_NEW_ARRAY(build->work, jit_place, sub->inputs.count + 1);
     for (int i = loop.carries + loop.sequences; i < (int)sub->inputs.count; i++) { /* those before change */
-        const jit_place *place = &build->place[node->input[i + !is_loop(node)]];
-        if (place->kind == JIT_PLACE_CONSTANT) given[i] = *place;
+        const jit_place place = source_place(build, node->input[i + !is_loop(node)]);
+        if (place.kind == JIT_PLACE_CONSTANT) given[i] = place;
     }
     jit_build *nested = LIB_NEW(build->work, jit_build);
     *nested = (jit_build){.next = build->root->next,
@@ -72,6 +80,9 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
                           .ordinary_inputs = (int)sub->inputs.count,
                           .given = given,
                           .repeated = is_loop(node) && which == 1,
+                          .outer = is_loop(node) ? build : NULL,
+                          .loop = node,
+                          .control = control,
                           .donated = is_loop(node) && which == 1 ? donated_carries(build, node, sub) : NULL,
                           .param_values = build->param_values,
                           .variables = build->variables,
@@ -80,24 +91,40 @@ jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_p
     return nested;
 }
 
-/* The plan is the step's before anything can raise, so that it is freed with it. */
-static void bind_branch(jit_build *build, const graph_node *node, int which, jit_plan **branch) {
-    jit_plan *plan = *branch = jit_plan_new(build->program->context);
+/* The branch is the plan's before anything can raise, so that it is freed with it. */
+static void bind_branch(jit_build *build, const graph_node *node, int which, jit_control *control) {
+    jit_plan *plan = control->branch[which] = jit_plan_new(build->program->context);
     if (!plan) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "out of memory: the plan of a branch");
+    plan->sibling = build->plan->branches;
+    build->plan->branches = plan;
     plan->arena.scope = build->work->scope;
-    jit_plan_bound(jit_branch(build, node, which, plan));
+    jit_plan_bound(jit_branch(build, node, which, plan, control));
     plan->arena.scope = &plan->scope;
 }
 
-void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node) {
+static const graph_node *control_node(const jit_build *build, uint32_t region) {
+    return &build->bound->nodes.data[build->regions.data[region].nodes[0]];
+}
+
+void jit_bind_branches(jit_build *build) {
+    build->controls = LIB_NEW_ARRAY(build->work, jit_control, build->regions.count + 1);
+    for (uint32_t r = 0; r < build->regions.count; r++) {
+        if (build->regions.data[r].kind != GRAPH_REGION_CONTROL) continue;
+        const graph_node *node = control_node(build, r);
+        for (int b = 0; b < 2 && node->op->class_ != GRAPH_OPAQUE; b++)
+            if (jit_branch_name(node, b)) bind_branch(build, node, b, &build->controls[r]);
+    }
+}
+
+void jit_bind_control(jit_build *build, jit_step *step, uint32_t region) {
+    const graph_node *node = control_node(build, region);
     if (node->op->class_ == GRAPH_OPAQUE) {
         step->kind = JIT_STEP_CUSTOM;
         step->custom = graph_custom_of(&build->plan->arena, build->bound, node);
         return;
     }
     step->kind = is_loop(node) ? JIT_STEP_LOOP : JIT_STEP_IF;
-    for (int b = 0; b < 2; b++)
-        if (jit_branch_name(node, b)) bind_branch(build, node, b, &step->branch[b]);
+    for (int b = 0; b < 2; b++) step->branch[b] = build->controls[region].branch[b];
     if (is_loop(node)) jit_bind_loop(build, step, node, subgraph_of(build, node, 1));
 }
 

@@ -146,7 +146,7 @@ static void for_branches(dump *d, void (*visit)(dump *d)) {
         for (int which = 0; node->op->class_ == GRAPH_CONTROL && which < 2; which++) {
             const char *name = jit_branch_name(node, which);
             if (!name) continue;
-            d->build = jit_branch(outer, node, which, outer->plan);
+            d->build = jit_branch(outer, node, which, outer->plan, NULL);
             d->branch = lib_arena_format(d->work, "%s: %s", node->op->name, name);
             jit_place_sources(d->build);
             visit(d);
@@ -427,7 +427,8 @@ static void add_profile(dump *d, jit_plan *plan, double total) {
         const graph_region *region = next_region(build, GRAPH_REGION_CONTROL, NULL, &controls);
         for (int b = 0; b < 2; b++) {
             if (!plan->steps[s].branch[b]) continue;
-            d->build = region ? jit_branch(build, &build->bound->nodes.data[region->nodes[0]], b, build->plan) : NULL;
+            d->build =
+                region ? jit_branch(build, &build->bound->nodes.data[region->nodes[0]], b, build->plan, NULL) : NULL;
             if (d->build) jit_place_sources(d->build);
             add_profile(d, plan->steps[s].branch[b], total);
         }

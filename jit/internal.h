@@ -41,6 +41,17 @@ typedef struct jit_scratch { /* arena space that a region needs while it runs */
     int64_t *offset; /* receives the place */
 } jit_scratch;
 
+/* What a loop's branches want packed and the loop around it has packed for all of its own iterations: a further operand of the loop. */
+typedef struct jit_lifted {
+    int32_t input; /* operand of the loop, of which it is a copy */
+    tir_layout layout;
+} jit_lifted;
+
+typedef struct jit_control { /* a region of control flow */
+    jit_plan *branch[2];     /* by jit_branch_name; NULL: none */
+    lib_vec(jit_lifted) lifted;
+} jit_control;
+
 typedef struct jit_front_known { /* of one region */
     tir_region *computation;     /* NULL: not made yet */
     int updates;                 /* as build->updates was then */
@@ -77,9 +88,13 @@ typedef struct jit_build {
     jit_link *links;  /* [values] */
     bool *parts;      /* [regions] a concat whose operands are written or copied into the result */
     int *updates; /* [regions] 0, or 1 + the output that is written over an operand of which it changes some elements */
-    uint32_t *last_read; /* [values that are no views] last region that reads it; regions.count: outputs */
-    bool repeated;       /* the body of a loop */
-    const int *donated;  /* [outputs] input whose buffer the output may take; -1. NULL: none */
+    uint32_t *last_read;           /* [values that are no views] last region that reads it; regions.count: outputs */
+    bool repeated;                 /* the body of a loop */
+    jit_control *controls;         /* [regions] what became of those of control flow */
+    const struct jit_build *outer; /* of a loop's branch: the build that the loop is a node of */
+    const graph_node *loop;        /* that node */
+    jit_control *control;          /* and its region in `outer`; NULL: a dump */
+    const int *donated;            /* [outputs] input whose buffer the output may take; -1. NULL: none */
     jit_scratch *scratch;
     uint32_t scratch_count;
     int64_t *step_scratch;             /* [regions] offset of what a control step asked for */
@@ -120,8 +135,8 @@ void *jit_pack_host_constant(jit_build *build, graph_id value, const tir_layout 
 void *jit_host_constant(jit_build *build, graph_id value); /* likewise, without a layout */
 /* The same where kernels of a target with a runtime find it: as the value lies in `place`, without a layout. */
 void *jit_resident_constant(jit_build *build, graph_id value);
-/* What a branch's kernels want of steady inputs: makes plan->packings, whose places are still to be found; where the value lies for a
- * kernel; and, in front of the iterations, all of them. */
+/* What a branch's kernels, and the loops in it, want of steady inputs: makes plan->packings, whose places are still to be found, or asks
+ * the loop around for them; where the value lies for a kernel; and, in front of the iterations, all of the plan's packings. */
 void jit_ask_for_packings(jit_build *build);
 jit_place jit_steady_place(const jit_build *build, graph_id value, const tir_layout *layout);
 void jit_pack_steady(const jit_plan *plan, const jit_frame *frame, char *const *inputs);
@@ -134,11 +149,12 @@ static inline size_t jit_padded(size_t bytes) {
 
 /* control.c: a custom call's function; the branches of an `if` or `while` step as plans of their own. */
 DLTensor jit_tensor_of_host(const jit_tensor *tensor, void *data); /* as the host's functions see it */
-void jit_bind_control(jit_build *build, jit_step *step, const graph_node *node);
+void jit_bind_branches(jit_build *build); /* all of build->controls, when the kernels are known */
+void jit_bind_control(jit_build *build, jit_step *step, uint32_t region);
 /* Of a node's branches (0: then, condition; 1: otherwise, body); NULL: it has no such branch. */
 const char *jit_branch_name(const graph_node *node, int which);
-/* The build of one branch, to be undone with `build`'s. */
-jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan);
+/* The build of one branch, to be undone with `build`'s. control: NULL in dumps. */
+jit_build *jit_branch(jit_build *build, const graph_node *node, int which, jit_plan *plan, jit_control *control);
 /* Arena bytes that running the node takes; -1: more than can be told. */
 int64_t jit_control_scratch(jit_build *build, const graph_node *node);
 /* loop.c: of a while or scan, without its arrays; the stack that carry `carry` is an element of, -1: none. */

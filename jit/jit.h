@@ -268,7 +268,7 @@ typedef struct jit_step {
     const jit_phase *target;
     const size_t *bytes; /* HOST, a step of one kernel, operands and results: of each */
     bool alone;          /* nobody could share their tasks: the caller's thread runs them */
-    /* COPY, CUSTOM, IF, LOOP; an IF's first input is its condition */
+    /* COPY, CUSTOM, IF, LOOP; an IF's first input is its condition; a LOOP's last ones are what the loop around it has packed */
     jit_tensor *inputs, *outputs;
     int input_count, output_count;
     graph_custom custom; /* CUSTOM */
@@ -278,7 +278,8 @@ typedef struct jit_step {
     const char *name;
 } jit_step;
 
-/* An input of a loop's branch that is the same in all iterations, in the layout that a kernel wants: packed once, in front of them. */
+/* An input of a loop's branch that is the same in all iterations, in the layout that a kernel wants there or in a loop inside: packed
+ * once, in front of them. */
 typedef struct jit_packing {
     int32_t input;
     int64_t offset; /* of the copy in the arena of the branch */
@@ -348,7 +349,9 @@ typedef struct jit_resident {
 } jit_resident;
 
 struct jit_plan {
-    jit_plan *next;      /* list of retired plans */
+    jit_plan *next;     /* list of retired plans */
+    jit_plan *branches; /* of the control steps, by `sibling`; freed with this plan */
+    jit_plan *sibling;
     int holders;         /* calls that hosts keep; guarded by the program's mutex */
     atomic_bool interim; /* generic; one for just these shapes may take its place */
     uint64_t hash;

@@ -471,6 +471,12 @@ static void multiply(int rows, const double *h, const float *w, double *out) {
         }
 }
 
+static int count_text(const char *text, const char *wanted) {
+    int count = 0;
+    for (; (text = strstr(text, wanted)) != NULL; text++) count++;
+    return count;
+}
+
 static void test_packed_once(void **state) {
     (void)state;
     enum { ROWS_MAX = 70 };
@@ -512,9 +518,87 @@ static void test_packed_once(void **state) {
                                          (const int64_t *[]){inputs[0]->shape, inputs[1]->shape, inputs[2]->shape},
                                          (const int[]){2, 3, 2}, 3, &plan));
             packed = packed || strstr(plan, "once: input.");
+            assert_true(count_text(plan, "once: input.") <= 1); /* for the loop and the one inside of it together */
             dlc_text_free(context, plan);
         }
         assert_true(packed);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* ---- what an inner loop's kernels want of a tensor is packed in front of the outermost loop that does not change it */
+
+static const char lifted_text[] =
+    "graph {\n input c: f32[4, 83]\n input s: f32[3, 83, 83]\n input w: f32[83, 83]\n"
+    " r = scan(c, s, w, carries=1, sequences=1, body=graph {\n"
+    "  input h: f32[4, 83]\n  input x: f32[83, 83]\n  input v: f32[83, 83]\n"
+    "  a = scan(h, x, v, carries=1, sequences=0, length=[2], body=graph {\n"
+    "   input g: f32[4, 83]\n   input y: f32[83, 83]\n   input u: f32[83, 83]\n   i0 = constant i64[] {0}\n"
+    "   j, b = while(i0, g, y, u, condition=graph {\n    input i: i64[]\n    input f: f32[4, 83]\n"
+    "    input q: f32[83, 83]\n    input p: f32[83, 83]\n    e = matmul(f, p)\n"
+    "    two = constant f32[] {2}\n    n = reduce_max(e, axes=[0, 1])\n    small = lt(n, two)\n"
+    "    limit = constant i64[] {3}\n    first = lt(i, limit)\n    go = and(first, small)\n    output go\n"
+    "   }, body=graph {\n    input i: i64[]\n    input f: f32[4, 83]\n    input q: f32[83, 83]\n"
+    "    input p: f32[83, 83]\n    one = constant i64[] {1}\n    k = add(i, one)\n    m = matmul(f, p)\n"
+    "    n = matmul(m, q)\n    o = tanh(n)\n    output k\n    output o\n   })\n   output b\n  })\n"
+    "  output a\n })\n output r\n}";
+
+static bool goes_on(const double *e, int elements) {
+    for (int i = 0; i < elements; i++)
+        if (e[i] >= 2) return false;
+    return true;
+}
+
+static void lifted_reference(const float *c, const float *s, const float *w, double *h) {
+    static double m[4 * PACK_N], n[4 * PACK_N];
+    for (int i = 0; i < 4 * PACK_N; i++) h[i] = (double)c[i];
+    for (int outer = 0; outer < 3; outer++)
+        for (int middle = 0; middle < 2; middle++)
+            for (int inner = 0; inner < 3; inner++) {
+                multiply(4, h, w, m);
+                if (!goes_on(m, 4 * PACK_N)) break;
+                multiply(4, m, s + outer * PACK_N * PACK_N, n);
+                for (int i = 0; i < 4 * PACK_N; i++) h[i] = tanh(n[i]);
+            }
+}
+
+static void test_packed_outside(void **state) {
+    (void)state;
+    static float c[4 * PACK_N], s[3 * PACK_N * PACK_N], w[PACK_N * PACK_N], r[4 * PACK_N];
+    static double h[4 * PACK_N];
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_parse(context, lifted_text, strlen(lifted_text), &g));
+        dlc_program *program = compile(context, g);
+        for (int run = 0; run < 3; run++) {
+            fill(c, 4 * PACK_N, 1 + run);
+            fill(s, 3 * PACK_N * PACK_N, 11 + run);
+            fill(w, PACK_N * PACK_N, 21 + run);
+            for (int i = 0; i < PACK_N * PACK_N; i++) w[i] *= 0.25f;
+            tensor tc, ts, tw, tr;
+            const DLTensor *inputs[] = {F32(&tc, c, 4, PACK_N), F32(&ts, s, 3, PACK_N, PACK_N),
+                                        F32(&tw, w, PACK_N, PACK_N)};
+            dlc_output_slot slot = {.tensor = (DLTensor *)(uintptr_t)F32(&tr, r, 4, PACK_N)};
+            OK(context, dlc_run(program, NULL, inputs, 3, &slot, 1));
+            lifted_reference(c, s, w, h);
+            for (int i = 0; i < 4 * PACK_N; i++)
+                if (fabs((double)r[i] - h[i]) > 1e-4)
+                    fail_msg("%s, element %d: %g, expected %g", all_targets[t], i, (double)r[i], h[i]);
+        }
+        char *plan;
+        OK(context, dlc_program_dump(program, "plan",
+                                     (const int64_t *[]){(int64_t[]){4, PACK_N}, (int64_t[]){3, PACK_N, PACK_N},
+                                                         (int64_t[]){PACK_N, PACK_N}},
+                                     (const int[]){2, 3, 2}, 3, &plan));
+        if (strcmp(all_targets[t], "cpu") == 0) { /* a plan is indented by four for each loop around it */
+            assert_int_equal(count_text(plan, "once: "), 2);
+            assert_non_null(strstr(plan, "\n    once: input.2 packed"));
+            assert_non_null(strstr(plan, "\n        once: input.1 packed"));
+        }
+        dlc_text_free(context, plan);
         dlc_program_destroy(program);
         dlc_context_destroy(context);
     }
@@ -526,6 +610,7 @@ int main(void) {
         cmocka_unit_test(test_unequal_branches), cmocka_unit_test(test_constant_in_shapes),
         cmocka_unit_test(test_memory),           cmocka_unit_test(test_refused),
         cmocka_unit_test(test_large_weights),    cmocka_unit_test(test_packed_once),
+        cmocka_unit_test(test_packed_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
