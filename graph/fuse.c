@@ -418,6 +418,20 @@ static bool takes_apart(const fuser *f, uint32_t producer) {
     return node->inputs > 0 && node->input[0] && lib_dtype_is_packed(graph_shape_of(f->g, node->input[0])->dtype);
 }
 
+/* A gather that takes neighbours along the last axis of a transposed value would find them far apart, a line of memory for each. Moving
+ * the value first costs it twice. */
+static bool takes_scattered(const fuser *f, const graph_node *node, const edge *e) {
+    enum { LINE = 64 };
+    const graph_node *producer = &f->g->nodes.data[e->producer];
+    if (!named(node, "gather") || e->operand != 0 || !named(producer, "transpose")) return false;
+    const graph_shape *value = graph_shape_of(f->g, e->value);
+    int last = value->rank - 1;
+    while (last > 0 && extent_of(f->g, value->dim[last]) == 1) last--;
+    int64_t all = elements(f->g, value), taken = elements(f->g, graph_shape_of(f->g, node->first));
+    if (last < 0 || producer->attribute[0].list[last] == last || all < 0 || taken < 0) return false;
+    return taken >= 2 * all / (LINE / (int64_t)lib_dtype_size(value->dtype));
+}
+
 /* Maps and moves that come before: computed where they are read. */
 static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const edge *e) {
     const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
@@ -429,7 +443,7 @@ static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node
     switch (consumer->kind) {
     case CLUSTER_MOVES:
         if (named(node, "concat")) return moves || computes_parts(f, node);
-        return moves || !named(node, "gather");
+        return moves ? !takes_scattered(f, node, e) : !named(node, "gather");
     case CLUSTER_MAPS:
     case CLUSTER_ROWS: return true;
     case CLUSTER_HEAVY:

@@ -85,6 +85,11 @@ static const struct {
     /* a reshape between kernels is a view */
     {"input x: f32[4, 6] input w: f32[24, 5] a = exp(x) b = reshape(a, shape=[1, 24]) c = matmul(b, w) output c", 2,
      NULL},
+    /* rows of a transposed table are far apart: moved first where many of them are read, not for a few */
+    {"input x: f32[64, 64] input i: i32[128] t = transpose(x, permutation=[1, 0]) y = gather(t, i, axis=0) output y", 2,
+     "transpose"},
+    {"input x: f32[64, 64] input i: i32[2] t = transpose(x, permutation=[1, 0]) y = gather(t, i, axis=0) output y", 1,
+     "transpose_gather"},
     /* cheap nodes are copied into their readers */
     {"input x: f32[4] a = broadcast(x, shape=[3, 4], axes=[1]) b = exp(a) c = reduce_sum(a, axes=[0]) output b output c",
      2, NULL},
