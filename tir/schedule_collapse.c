@@ -3,7 +3,8 @@
  * is one over the last. Order and values of everything stay what they were; loops get longer, fewer and without remainders.
  *
  * A pair of axes (slow, fast) may be joined when in each load the address advances by extent(fast) times as much along slow as
- * along fast, and neither stands in arithmetic. An axis of one point joins any neighbour. What is joined in a stage is joined
+ * along fast, and neither stands in arithmetic. What another load gives, as an index, counts there alone: a gather's table may be
+ * walked straight on. An axis of one point joins any neighbour. What is joined in a stage is joined
  * in its tensors, so that their readers have to join the axes that index them too: the pairs are found as the greatest set that is
  * consistent in this sense. Folds, their steps and scatters keep their axes. */
 #include "tir/schedule_internal.h"
@@ -66,6 +67,18 @@ static int rank_of(const collapsing *c, tir_expr load) {
     return node->count - (node->guarded ? 2 : 0);
 }
 
+static tir_expr hide_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    (void)user, (void)e;
+    const tir_node *node = tir_get(pool, rebuilt);
+    if (node->op != TIR_LOAD) return rebuilt;
+    return tir_var(pool, "loaded", TIR_VAR_LET, node->dtype, TIR_UNBOUNDED_LOW, TIR_UNBOUNDED_HIGH);
+}
+
+/* Does the index use the variable otherwise than to load a part of itself? */
+static bool depends(const collapsing *c, tir_expr index, tir_expr var) {
+    return tir_uses(c->pool, index, var) && tir_uses(c->pool, tir_rewrite(c->pool, index, hide_load, NULL), var);
+}
+
 /* How far a load's address moves along an axis; false: not by one number, or the axis enters otherwise. */
 static bool advance(const collapsing *c, tir_expr load, tir_expr var, const int64_t *stride, int64_t *step) {
     *step = 0;
@@ -77,7 +90,7 @@ static bool advance(const collapsing *c, tir_expr load, tir_expr var, const int6
         for (int t = 0; t < count; t++) {
             if (terms[t].atom == var)
                 *step += terms[t].coefficient * stride[d];
-            else if (tir_uses(c->pool, terms[t].atom, var))
+            else if (depends(c, terms[t].atom, var))
                 return false;
         }
     }
@@ -88,7 +101,7 @@ static bool advance(const collapsing *c, tir_expr load, tir_expr var, const int6
 static uint32_t indexed_by(const collapsing *c, tir_expr load, tir_expr var) {
     uint32_t dims = 0;
     for (int d = 0; d < rank_of(c, load); d++)
-        if (tir_uses(c->pool, tir_operand(c->pool, load, d), var)) dims |= 1u << d;
+        if (depends(c, tir_operand(c->pool, load, d), var)) dims |= 1u << d;
     return dims;
 }
 
