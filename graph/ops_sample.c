@@ -1,6 +1,7 @@
-/* Sampling at positions that are data: affine_grid, grid_sample, roi_align, deformable_convolution. x is one row of elements, and each
- * neighbour of a position an index into it: gathers, weights made of the positions, sums. Indices never leave the image they belong
- * to. In f16 and bf16 they compute in f32 and round once. */
+/* Sampling at positions that are data: affine_grid, grid_sample, roi_align, deformable_convolution. Neighbours of a position and their
+ * weights are tables, made once for all channels; the elements of all channels at a position are one row of x with channels last, so
+ * that a neighbour adds a row times a number. Of few channels each is a plane, of which the neighbours are gathered. Indices never
+ * leave the image they belong to. In f16 and bf16 they compute in f32 and round once. */
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
@@ -8,28 +9,38 @@
 #include <math.h>
 #endif
 
-enum { SPACE_MAX = 3, TAPS_MAX = 4 };
+enum { SPACE_MAX = 3, TAPS_MAX = 4, FEW_CHANNELS = 8 };
 
 /* ---- shared by the expansions */
 
-/* Images in x [batch, channels, spatial...]. Positions are values that broadcast to the result's shape. */
+/* Images of x [.., spatial...], each of several channels. Positions are values that broadcast to the result's shape less its channels. */
 typedef struct sampler {
     graph *g;
     int spatial;
     tir_expr size[SPACE_MAX];
     dlc_dtype index;
-    graph_id flat; /* all elements of x */
-    graph_id base; /* index of the first element of each result element's image */
+    bool planes;       /* few channels */
+    graph_id elements; /* of x: [images*positions, channels], or [channels, images*positions] */
+    graph_id first;    /* index of the first position of each result element's image */
 } sampler;
 
-static sampler sample(graph *g, graph_id x) {
+static tir_expr positions_of(const sampler *s) {
+    tir_expr each = tir_index(s->g->pool, 1);
+    for (int i = 0; i < s->spatial; i++) each = tir_mul(s->g->pool, each, s->size[i]);
+    return each;
+}
+
+static sampler sample(graph *g, graph_id x, tir_expr images, tir_expr channels) {
     const graph_shape shape = *graph_shape_of(g, x);
     sampler s = {.g = g, .spatial = shape.rank - 2};
-    tir_expr all = tir_index(g->pool, 1);
-    for (int i = 0; i < shape.rank; i++) all = tir_mul(g->pool, all, shape.dim[i]);
+    int64_t count;
     for (int i = 0; i < s.spatial; i++) s.size[i] = shape.dim[2 + i];
+    tir_expr each = positions_of(&s), all = tir_mul(g->pool, images, each);
     s.index = tir_range(g->pool, all).high < INT32_MAX ? DLC_I32 : DLC_I64;
-    s.flat = graph_reshape(g, graph_widen(g, x), 1, &all);
+    s.planes = tir_is_const(g->pool, channels, &count) && count < FEW_CHANNELS;
+    graph_id value = graph_reshape(g, graph_widen(g, x), 3, (tir_expr[]){images, channels, each});
+    value = graph_transpose(g, value, s.planes ? (int64_t[]){1, 0, 2} : (int64_t[]){0, 2, 1});
+    s.elements = graph_reshape(g, value, 2, s.planes ? (tir_expr[]){channels, all} : (tir_expr[]){all, channels});
     return s;
 }
 
@@ -45,18 +56,13 @@ static graph_id size_like(const sampler *s, int axis, graph_id like, int64_t mor
     return graph_dimension(s->g, graph_shape_of(s->g, like)->dtype, size);
 }
 
-/* (image*channels + channel)*positions, of an index value `image` and the channel at `axis` of the result */
-static void set_base(sampler *s, graph_id image, tir_expr channels, int axis, int rank) {
-    graph *g = s->g;
-    tir_expr each = tir_index(g->pool, 1);
-    for (int i = 0; i < s->spatial; i++) each = tir_mul(g->pool, each, s->size[i]);
-    graph_id channel = graph_add(g, graph_mul(g, image, graph_dimension(g, s->index, channels)),
-                                 counted(g, s->index, channels, axis, rank));
-    s->base = graph_mul(g, channel, graph_dimension(g, s->index, each));
+/* Which image each position is in, an index value. */
+static void set_images(sampler *s, graph_id image) {
+    s->first = graph_mul(s->g, image, graph_dimension(s->g, s->index, positions_of(s)));
 }
 
-/* The element at whole positions, clamped into the image. */
-static graph_id element_at(const sampler *s, const graph_id *at) {
+/* Index of whole positions, clamped into the image. */
+static graph_id index_of(const sampler *s, const graph_id *at) {
     graph *g = s->g;
     graph_id place = 0;
     for (int i = 0; i < s->spatial; i++) {
@@ -65,19 +71,20 @@ static graph_id element_at(const sampler *s, const graph_id *at) {
         index = graph_max(g, graph_min(g, index, last), graph_scalar_i64(g, s->index, 0));
         place = i ? graph_add(g, graph_mul(g, place, graph_dimension(g, s->index, s->size[i])), index) : index;
     }
-    return graph_gather(g, s->flat, graph_add(g, s->base, place), 0);
+    return graph_add(g, s->first, place);
 }
 
-/* Both, as 0 or 1: 0 <= at <= size - 1 */
+/* 0 <= at <= size - 1 */
 static graph_id is_inside(const sampler *s, int axis, graph_id at) {
     graph *g = s->g;
     return graph_and(g, graph_ge(g, at, graph_scalar_like(g, at, 0)), graph_le(g, at, size_like(s, axis, at, -1)));
 }
 
-/* Neighbours of the positions, all of them along one more axis, the last: places along each spatial axis, and weights. */
+/* Neighbours of the positions, all of them along one more axis, the first: places along each spatial axis, weights, and which of them
+ * count at all. */
 typedef struct taps {
-    int count, rank; /* along each spatial axis; of the result */
-    graph_id at[SPACE_MAX], weight;
+    int count, rank;                        /* along each spatial axis; of the positions */
+    graph_id at[SPACE_MAX], weight, exists; /* 0: all 1, all of them */
 } taps;
 
 /* For each neighbour its step along an axis, from `first` on; the last axis runs fastest. */
@@ -85,39 +92,60 @@ static graph_id steps_of(const sampler *s, const taps *t, int axis, int first, d
     enum { MOST = 64 };
     double step[MOST];
     float narrow[MOST];
-    int64_t all = 1, each = 1;
+    int64_t all = 1, each = 1, dims[DLC_MAX_RANK];
     for (int i = 0; i < s->spatial; i++) all *= t->count;
     for (int i = axis + 1; i < s->spatial; i++) each *= t->count;
     for (int64_t k = 0; k < all; k++) narrow[k] = (float)(step[k] = (double)(k / each % t->count + first));
-    return graph_literal(s->g, dtype, 1, &all, dtype == DLC_F64 ? (const void *)step : (const void *)narrow);
+    for (int i = 0; i <= t->rank; i++) dims[i] = i ? 1 : all;
+    return graph_literal(s->g, dtype, 1 + t->rank, dims, dtype == DLC_F64 ? (const void *)step : (const void *)narrow);
 }
 
 static void add_weight(const sampler *s, taps *t, graph_id weight) {
     t->weight = t->weight ? graph_mul(s->g, t->weight, weight) : weight;
 }
 
-/* Neighbours along an axis of positions [result's rank], and how far away they are, 0 to 1 or 0 to 2. */
+/* [taps, positions...], or 1 for all taps */
+static void add_condition(const sampler *s, taps *t, graph_id exists) {
+    t->exists = t->exists ? graph_and(s->g, t->exists, exists) : exists;
+}
+
+/* Neighbours along an axis of positions, and how far away they are, 0 to 1 or 0 to 2. */
 static graph_id neighbours(const sampler *s, taps *t, int axis, graph_id at) {
     graph *g = s->g;
-    graph_id below = graph_floor(g, at), share = graph_expand_dims(g, graph_sub(g, at, below), t->rank);
+    graph_id below = graph_floor(g, at), share = graph_expand_dims(g, graph_sub(g, at, below), 0);
     graph_id step = steps_of(s, t, axis, t->count > 2 ? -1 : 0, graph_shape_of(g, at)->dtype);
-    t->at[axis] = graph_add(g, graph_expand_dims(g, below, t->rank), step);
+    t->at[axis] = graph_add(g, graph_expand_dims(g, below, 0), step);
     return graph_abs(g, graph_sub(g, share, step));
 }
 
 /* Those outside the image count nothing where `zeros`. */
 static void linear_taps(const sampler *s, taps *t, int axis, graph_id at, bool zeros) {
     graph *g = s->g;
-    graph_id far = neighbours(s, t, axis, at), weight = graph_sub(g, graph_scalar_like(g, far, 1), far);
-    if (zeros) weight = graph_select(g, is_inside(s, axis, t->at[axis]), weight, graph_scalar_like(g, weight, 0));
-    add_weight(s, t, weight);
+    graph_id far = neighbours(s, t, axis, at);
+    add_weight(s, t, graph_sub(g, graph_scalar_like(g, far, 1), far));
+    if (zeros) add_condition(s, t, is_inside(s, axis, t->at[axis]));
 }
 
-static graph_id sum_of_taps(const sampler *s, const taps *t) {
-    sampler wide = *s;
-    int64_t last = t->rank;
-    wide.base = graph_expand_dims(s->g, s->base, t->rank);
-    return graph_reduce_sum(s->g, graph_mul(s->g, element_at(&wide, t->at), t->weight), 1, &last, false);
+/* Sums over the neighbours, and over the next `more` axes of the positions: [positions..., channels], or channels first. */
+static graph_id sum_of_taps(const sampler *s, const taps *t, int more) {
+    graph *g = s->g;
+    graph_id value = graph_gather(g, s->elements, index_of(s, t->at), s->planes ? 1 : 0);
+    const graph_shape shape = *graph_shape_of(g, value);
+    int64_t axes[DLC_MAX_RANK];
+    for (int i = 0; i <= t->rank; i++) axes[i] = i + s->planes;
+    if (t->weight) value = graph_mul(g, value, graph_broadcast(g, t->weight, shape.rank, shape.dim, axes));
+    if (t->exists)
+        value = graph_select(g, graph_broadcast(g, t->exists, shape.rank, shape.dim, axes), value,
+                             graph_scalar_like(g, value, 0));
+    return graph_reduce_sum(g, value, 1 + more, axes, false);
+}
+
+/* Channels, where sum_of_taps leaves them, to `axis`. */
+static graph_id place_channels(const sampler *s, graph_id value, int axis) {
+    int64_t permutation[DLC_MAX_RANK];
+    const int rank = graph_shape_of(s->g, value)->rank;
+    for (int i = 0, from = s->planes; i < rank; i++) permutation[i] = i == axis ? s->planes ? 0 : rank - 1 : from++;
+    return graph_transpose(s->g, value, permutation);
 }
 
 /* ---- affine_grid */
@@ -229,34 +257,30 @@ static void cubic_taps(const sampler *s, taps *t, int axis, graph_id at, const g
     graph_id far = graph_add_number(g, graph_mul(g, graph_add_number(g, d, -5), d), 8); /* c (((d - 5) d + 8) d - 4) */
     far = graph_mul_number(g, graph_add_number(g, graph_mul(g, far, d), -4), c);
     graph_id weight = graph_select(g, graph_le(g, d, graph_scalar_like(g, d, 1)), near, far);
-    if (a[SAMPLE_PADDING].integer == ZEROS)
-        weight = graph_select(g, is_inside(s, axis, t->at[axis]), weight, graph_scalar_like(g, weight, 0));
-    t->at[axis] = padded_position(s, axis, t->at[axis], a);
     add_weight(s, t, weight);
+    if (a[SAMPLE_PADDING].integer == ZEROS) add_condition(s, t, is_inside(s, axis, t->at[axis]));
+    t->at[axis] = padded_position(s, axis, t->at[axis], a);
 }
 
 static void nearest_tap(const sampler *s, taps *t, int axis, graph_id at) {
-    graph *g = s->g;
-    t->at[axis] = graph_expand_dims(g, graph_round(g, at), t->rank);
-    graph_id one = graph_full_like(g, t->at[axis], 1), zero = graph_full_like(g, t->at[axis], 0);
-    add_weight(s, t, graph_select(g, is_inside(s, axis, t->at[axis]), one, zero));
+    t->at[axis] = graph_expand_dims(s->g, graph_round(s->g, at), 0);
+    add_condition(s, t, is_inside(s, axis, t->at[axis]));
 }
 
 static void expand_grid_sample(graph_expand *e) {
     graph *g = e->g;
     const graph_attribute *a = e->attribute;
     const graph_shape x = *graph_shape_of(g, e->input[0]), grid = *graph_shape_of(g, e->input[1]);
-    sampler s = sample(g, e->input[0]);
-    set_base(&s, counted(g, s.index, x.dim[0], 0, x.rank), x.dim[1], 1, x.rank);
+    sampler s = sample(g, e->input[0], x.dim[0], x.dim[1]);
+    const int rank = 1 + s.spatial; /* batch, spatial dimensions */
+    set_images(&s, counted(g, s.index, x.dim[0], 0, rank));
     graph_id positions = graph_widen(g, e->input[1]);
     static const int counts[] = {1, 2, TAPS_MAX};
-    taps t = {.count = counts[a[SAMPLE_MODE].integer], .rank = x.rank};
+    taps t = {.count = counts[a[SAMPLE_MODE].integer], .rank = rank};
     for (int axis = 0; axis < s.spatial; axis++) { /* the grid's last entry is that of the first axis */
         int k = s.spatial - 1 - axis;
-        graph_id at = graph_slice_axis(g, positions, x.rank - 1, tir_index(g->pool, k), tir_index(g->pool, k + 1));
-        tir_expr dims[DLC_MAX_RANK] = {grid.dim[0], tir_index(g->pool, 1)};
-        for (int i = 0; i < s.spatial; i++) dims[2 + i] = grid.dim[1 + i];
-        at = graph_add_number(g, graph_reshape(g, at, x.rank, dims), 1);
+        graph_id at = graph_slice_axis(g, positions, rank, tir_index(g->pool, k), tir_index(g->pool, k + 1));
+        at = graph_add_number(g, graph_reshape(g, at, rank, grid.dim), 1);
         if (a[SAMPLE_ALIGN].integer)
             at = graph_mul_number(g, graph_mul(g, at, size_like(&s, axis, at, -1)), 0.5);
         else
@@ -272,7 +296,7 @@ static void expand_grid_sample(graph_expand *e) {
         }
         nearest_tap(&s, &t, axis, at);
     }
-    e->result[0] = graph_cast(g, sum_of_taps(&s, &t), x.dtype);
+    e->result[0] = graph_cast(g, place_channels(&s, sum_of_taps(&s, &t, 0), 1), x.dtype);
 }
 
 /* ---- roi_align */
@@ -280,7 +304,7 @@ static void expand_grid_sample(graph_expand *e) {
 enum { ROI_SHAPE, ROI_SAMPLES, ROI_SCALE, ROI_MODE, ROI_COORDINATES };
 enum { ROI_AVERAGE, ROI_MAX };
 enum { ROI_HALF_PIXEL, ROI_OUTPUT_HALF_PIXEL };
-enum { ROI_RANK = 6 }; /* rois, channels, rows, columns of the result; samples in each */
+enum { ROI_SAMPLE, ROI_ROIS = 2, ROI_CELL, ROI_RANK = 5 }; /* samples in each cell; rois, rows, columns of the result */
 
 static void infer_roi_align(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0], *rois = &infer->operand[1], *images = &infer->operand[2];
@@ -306,11 +330,12 @@ static void infer_roi_align(graph_infer *infer) {
     graph_infer_at_most(infer, tir_index(infer->g->pool, 1), x->dim[0], "x has no image");
 }
 
-/* Entry k of each row of rois, scaled; [rois, 1, 1, ...] */
+/* Entry k of each row of rois, scaled; rois along their axis */
 static graph_id roi_entry(graph_expand *e, graph_id rois, int k) {
     graph *g = e->g;
     tir_expr dims[ROI_RANK];
-    for (int i = 0; i < ROI_RANK; i++) dims[i] = i ? tir_index(g->pool, 1) : graph_shape_of(g, rois)->dim[0];
+    for (int i = 0; i < ROI_RANK; i++)
+        dims[i] = i == ROI_ROIS ? graph_shape_of(g, rois)->dim[0] : tir_index(g->pool, 1);
     graph_id entry = graph_slice_axis(g, rois, 1, tir_index(g->pool, k), tir_index(g->pool, k + 1));
     entry = graph_mul_number(g, graph_reshape(g, entry, ROI_RANK, dims), e->attribute[ROI_SCALE].number);
     return e->attribute[ROI_COORDINATES].integer == ROI_HALF_PIXEL ? graph_add_number(g, entry, -0.5) : entry;
@@ -322,13 +347,14 @@ static void expand_roi_align(graph_expand *e) {
     const graph_attribute *a = e->attribute;
     const double samples = (double)a[ROI_SAMPLES].integer;
     tir_expr dims[ROI_RANK], count = tir_index(g->pool, a[ROI_SAMPLES].integer);
-    sampler s = sample(g, e->input[0]);
-    for (int i = 0; i < ROI_RANK; i++) dims[i] = i ? tir_index(g->pool, 1) : graph_shape_of(g, e->input[1])->dim[0];
+    sampler s = sample(g, e->input[0], x.dim[0], x.dim[1]);
+    for (int i = 0; i < ROI_RANK; i++)
+        dims[i] = i == ROI_ROIS ? graph_shape_of(g, e->input[1])->dim[0] : tir_index(g->pool, 1);
     graph_id image = graph_reshape(g, graph_cast(g, e->input[2], s.index), ROI_RANK, dims);
     graph_id last = graph_dimension(g, s.index, tir_sub(g->pool, x.dim[0], tir_index(g->pool, 1)));
     image = graph_max(g, graph_min(g, image, last), graph_scalar_i64(g, s.index, 0));
-    set_base(&s, image, x.dim[1], 1, ROI_RANK);
-    graph_id rois = graph_widen(g, e->input[1]), near = 0;
+    set_images(&s, image);
+    graph_id rois = graph_widen(g, e->input[1]);
     dlc_dtype dtype = graph_shape_of(g, rois)->dtype;
     taps t = {.count = 2, .rank = ROI_RANK};
     for (int axis = 0; axis < 2; axis++) { /* rois are x1 y1 x2 y2 */
@@ -338,22 +364,20 @@ static void expand_roi_align(graph_expand *e) {
             extent = graph_max(g, extent, graph_scalar_like(g, extent, 1));
         graph_id bin = graph_div(
             g, extent, graph_dimension(g, dtype, tir_max(g->pool, a[ROI_SHAPE].dims[axis], tir_index(g->pool, 1))));
-        graph_id inner = graph_add_number(g, counted(g, dtype, count, 4 + axis, ROI_RANK), 0.5);
-        graph_id place = graph_add(g, counted(g, dtype, a[ROI_SHAPE].dims[axis], 2 + axis, ROI_RANK),
+        graph_id inner = graph_add_number(g, counted(g, dtype, count, ROI_SAMPLE + axis, ROI_RANK), 0.5);
+        graph_id place = graph_add(g, counted(g, dtype, a[ROI_SHAPE].dims[axis], ROI_CELL + axis, ROI_RANK),
                                    graph_mul_number(g, inner, 1 / samples));
         graph_id at = graph_add(g, start, graph_mul(g, place, bin));
         graph_id here =
             graph_and(g, graph_ge(g, at, graph_scalar_like(g, at, -1)), graph_le(g, at, size_like(&s, axis, at, 0)));
-        near = near ? graph_and(g, near, here) : here;
+        add_condition(&s, &t, graph_expand_dims(g, here, 0));
         linear_taps(&s, &t, axis, clip(&s, axis, at), false);
     }
-    graph_id value = sum_of_taps(&s, &t);
-    value = graph_select(g, near, value, graph_scalar_like(g, value, 0));
-    int64_t inside[] = {4, 5};
-    graph_id y = a[ROI_MODE].integer == ROI_MAX
-                     ? graph_reduce_max(g, value, 2, inside, false)
-                     : graph_mul_number(g, graph_reduce_sum(g, value, 2, inside, false), 1 / (samples * samples));
-    e->result[0] = graph_cast(g, y, x.dtype);
+    int64_t inside[] = {s.planes, 1 + s.planes};
+    bool most = a[ROI_MODE].integer == ROI_MAX;
+    graph_id y = sum_of_taps(&s, &t, most ? 0 : 2); /* the mean: over neighbours and samples at once */
+    y = most ? graph_reduce_max(g, y, 2, inside, false) : graph_mul_number(g, y, 1 / (samples * samples));
+    e->result[0] = graph_cast(g, place_channels(&s, y, 1), x.dtype);
 }
 
 /* ---- deformable_convolution */
@@ -427,7 +451,7 @@ static void infer_deformable_convolution(graph_infer *infer) {
 }
 
 /* Axes while sampling: batch, offset group, channel of it, row and column of the window, row and column of the result. */
-enum { A_BATCH, A_GROUP, A_CHANNEL, A_KY, A_KX, A_Y, A_X, A_RANK };
+enum { A_BATCH, A_GROUP, A_KY, A_KX, A_Y, A_X, A_RANK };
 
 static void expand_deformable_convolution(graph_expand *e) {
     graph *g = e->g;
@@ -437,15 +461,14 @@ static void expand_deformable_convolution(graph_expand *e) {
     const graph_shape offset = *graph_shape_of(g, e->input[D_OFFSET]);
     tir_expr shared = tir_index(pool, a[DEFORM_OFFSET_GROUPS].integer),
              groups = tir_index(pool, a[DEFORM_GROUPS].integer);
-    tir_expr one = tir_index(pool, 1), channels = tir_div(pool, x.dim[1], shared);
-    sampler s = sample(g, e->input[D_X]);
+    sampler s = sample(g, e->input[D_X], tir_mul(pool, x.dim[0], shared), tir_div(pool, x.dim[1], shared));
     graph_id image = counted(g, s.index, x.dim[0], A_BATCH, A_RANK);
     graph_id group = graph_add(g, graph_mul(g, image, graph_dimension(g, s.index, shared)),
                                counted(g, s.index, shared, A_GROUP, A_RANK));
-    set_base(&s, group, channels, A_CHANNEL, A_RANK);
+    set_images(&s, group);
     tir_expr apart[] = {x.dim[0], shared, w.dim[2], w.dim[3], tir_index(pool, 2), offset.dim[2], offset.dim[3]};
-    tir_expr place[A_RANK] = {x.dim[0], shared, one, w.dim[2], w.dim[3], offset.dim[2], offset.dim[3]};
-    graph_id moves = graph_reshape(g, graph_widen(g, e->input[D_OFFSET]), A_RANK, apart);
+    tir_expr place[A_RANK] = {x.dim[0], shared, w.dim[2], w.dim[3], offset.dim[2], offset.dim[3]};
+    graph_id moves = graph_reshape(g, graph_widen(g, e->input[D_OFFSET]), 1 + A_RANK, apart);
     dlc_dtype dtype = graph_shape_of(g, moves)->dtype;
     taps t = {.count = 2, .rank = A_RANK};
     for (int axis = 0; axis < 2; axis++) {
@@ -458,9 +481,11 @@ static void expand_deformable_convolution(graph_expand *e) {
         from = graph_add_number(g, graph_add(g, from, window), -(double)graph_list_entry(&a[DEFORM_LOW], axis, 0));
         linear_taps(&s, &t, axis, graph_add(g, from, at), true);
     }
-    graph_id value = sum_of_taps(&s, &t);
-    if (e->inputs > D_MASK && e->input[D_MASK])
-        value = graph_mul(g, value, graph_reshape(g, graph_widen(g, e->input[D_MASK]), A_RANK, place));
+    graph_id value = place_channels(&s, sum_of_taps(&s, &t, 0), A_KY);
+    if (e->inputs > D_MASK && e->input[D_MASK]) {
+        graph_id mask = graph_reshape(g, graph_widen(g, e->input[D_MASK]), A_RANK, place);
+        value = graph_mul(g, value, graph_expand_dims(g, mask, A_KY));
+    }
     tir_expr terms = tir_mul(pool, tir_mul(pool, w.dim[1], w.dim[2]), w.dim[3]);
     tir_expr area = tir_mul(pool, offset.dim[2], offset.dim[3]), each = tir_div(pool, w.dim[0], groups);
     value = graph_reshape(g, value, 4, (tir_expr[]){x.dim[0], groups, terms, area});
@@ -682,6 +707,7 @@ static const graph_op row_grid_sample = {
         "grid_sample(T[1, 1, 4, 3], T[1, 3, 5, 2] in -3..3, mode=cubic, padding=border)\n"
         "grid_sample(T[1, 2, 3, 4, 5], T[1, 2, 3, 2, 3] in -2..2)\n"
         "grid_sample(T[1, 1, 1, 1], T[1, 2, 2, 2] in -3..3, padding=reflection, align_corners=true)\n"
+        "grid_sample(T[2, 17, 5, 7], T[2, 4, 3, 2] in -2..2)\n"
         "grid_sample(T[0, 2, 3, 3], T[0, 2, 2, 2])",
     .doc =
         "x [batch, channels, 2 or 3 spatial dimensions] at the positions of grid [batch, spatial of the result..., s], -1 to 1 "
@@ -701,6 +727,7 @@ static const graph_op row_roi_align = {
                "roi_align(T[1, 2, 7, 9], T[4, 4] in -3..12, i32[4] in 0..1, shape=[3, 2], samples=3, mode=max)\n"
                "roi_align(T[2, 1, 5, 5], T[2, 4] in 0..9, i32[2] in -1..3, shape=[1, 1], spatial_scale=0.5, "
                "coordinates=output_half_pixel)\n"
+               "roi_align(T[2, 19, 7, 9], T[3, 4] in -3..12, i64[3] in 0..2, shape=[2, 3])\n"
                "roi_align(T[1, 2, 4, 4], T[0, 4], i64[0], shape=[2, 2])",
     .doc =
         "Cells of regions of x [batch, channels, height, width]: rois [rois, 4] x1 y1 x2 y2, images [rois] their images; result "
@@ -723,6 +750,7 @@ static const graph_op row_deformable_convolution = {
         "deformable_convolution(T[2, 4, 5, 5], T[4, 2, 3, 3], T[2, 36, 3, 3], T[2, 18, 3, 3], T[4], stride=[2, 2], "
         "low=[1, 1], high=[1, 1], groups=2, offset_groups=2)\n"
         "deformable_convolution(T[1, 1, 6, 6], T[1, 1, 2, 2], T[1, 8, 4, 4], _, T[1], dilation=[2, 2])\n"
+        "deformable_convolution(T[1, 16, 5, 6], T[3, 16, 2, 2], T[1, 16, 4, 5], offset_groups=2)\n"
         "deformable_convolution(T[0, 1, 3, 3], T[2, 1, 1, 1], T[0, 2, 3, 3])",
     .doc =
         "A convolution whose elements of the window lie where offset moves them, interpolated linearly, 0 outside x, and times mask: "
