@@ -446,7 +446,7 @@ static tir_expr sort_key(tir_pool *pool, dlc_dtype dtype, tir_expr rank, int *bi
     return tir_and(pool, rank, tir_int(pool, key, (INT64_C(1) << *bits) - 1));
 }
 
-/* Indices of the elements in order, [free axes, axis]; `rank` makes what they are ordered by, ascending. */
+/* Indices of the first elements in order, as many as the result has, [free axes, axis]; `rank` makes what they are ordered by, ascending. */
 static uint32_t order_of(graph_compute *c, int along, tir_expr (*rank)(const graph_compute *c, tir_expr x)) {
     tir_pool *pool = c->pool;
     const graph_shape *x = &c->operand_shape[0];
@@ -454,10 +454,11 @@ static uint32_t order_of(graph_compute *c, int along, tir_expr (*rank)(const gra
     int last = x->rank - 1;
     for (int i = 0, n = 0; i < x->rank; i++)
         if (i != along) extent[n++] = x->dim[i];
-    extent[last] = x->dim[along];
-    tir_stage *stage = tir_region_stage(c->region, TIR_SORT, c->name, x->rank, NULL, extent, 1, NULL, &extent[last]);
+    extent[last] = c->result_shape[0].dim[along];
+    const tir_expr elements = x->dim[along];
+    tir_stage *stage = tir_region_stage(c->region, TIR_SORT, c->name, x->rank, NULL, extent, 1, NULL, &elements);
     for (int i = 0, n = 0; i < x->rank; i++) element[i] = stage->axis[i == along ? x->rank : n++].var;
-    tir_dtype number = tir_range(pool, extent[last]).high < INT32_MAX ? DLC_I32 : DLC_I64;
+    tir_dtype number = tir_range(pool, elements).high < INT32_MAX ? DLC_I32 : DLC_I64;
     int bits;
     tir_expr key = sort_key(pool, x->dtype, rank(c, graph_operand_load(c, 0, element)), &bits);
     stage->bits = bits;

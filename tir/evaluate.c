@@ -300,7 +300,7 @@ static uint64_t sort_value(evaluation *ev, uint32_t s, int64_t *point) {
     const tir_stage *stage = &ev->region->stages.data[s];
     const stage_code *code = &ev->stages[s];
     const int last = stage->space - 1;
-    const int64_t n = code->extent[last], t = point[last];
+    const int64_t n = code->extent[stage->space], t = point[last];
     const uint64_t mask = stage->bits < 64 ? (UINT64_C(1) << stage->bits) - 1 : UINT64_MAX;
     int64_t line[DLC_MAX_RANK];
     memcpy(line, point, sizeof *line * (size_t)stage->space);

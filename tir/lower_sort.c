@@ -71,16 +71,16 @@ static tir_expr let(sorting *q, const char *name, tir_expr value) {
     return stmt->let.var;
 }
 
-/* body(i) for all elements of the line, in vectors as far as whole ones go. */
-static void each(sorting *q, void (*body)(sorting *q, tir_expr i)) {
+/* body(i) for the first n of the line, in vectors as far as whole ones go. */
+static void each(sorting *q, tir_expr n, void (*body)(sorting *q, tir_expr i)) {
     tir_pool *pool = q->l->pool;
-    tir_expr zero = tir_index(pool, 0), block = tir_index(pool, BLOCK), whole = tir_div(pool, q->n, block), o, i;
+    tir_expr zero = tir_index(pool, 0), block = tir_index(pool, BLOCK), whole = tir_div(pool, n, block), o, i;
     tir_stmt **after = open_loop(q, "block", zero, whole, TIR_SERIAL, &o);
     open_loop(q, "lane", zero, block, TIR_VEC, &i);
     body(q, tir_add(pool, tir_mul(pool, o, block), i));
     q->l->cursor = after;
     tir_expr first = tir_mul(pool, whole, block);
-    after = open_loop(q, "rest", first, tir_sub(pool, q->n, first), TIR_SERIAL, &i);
+    after = open_loop(q, "rest", first, tir_sub(pool, n, first), TIR_SERIAL, &i);
     body(q, i);
     q->l->cursor = after;
 }
@@ -198,7 +198,7 @@ void tir_lower_sort(tir_lowering *l, int s) {
     q.counts = scratch(&q, "counts", q.value, TIR_SCOPE_LOCAL, 2, counters);
     q.current = scratch(&q, "half", DLC_I32, TIR_SCOPE_STACK, 1, &one);
     q.total = scratch(&q, "total", q.value, TIR_SCOPE_REG, 1, &one);
-    each(&q, take_element);
+    each(&q, q.n, take_element);
     store(&q, q.current, 1, &zero, tir_int(pool, DLC_I32, 0));
     count_digits(&q);
     for (int pass = 0; pass < q.passes; pass++) {
@@ -209,5 +209,5 @@ void tir_lower_sort(tir_lowering *l, int s) {
         move_elements(&q, pass);
         l->cursor = after;
     }
-    each(&q, give_element);
+    each(&q, stage->axis[stage->space - 1].extent, give_element);
 }

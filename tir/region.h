@@ -19,8 +19,8 @@
  *            own behind the free ones: the last indices of the load `next` (written as 0) stand for them.
  *   sort     along the last space axis, t: out[free, t] = the value at the i, of the reduction axis, whose key is the t-th in ascending
  *            order; the first one of equals comes first. The key (in `initial`) is an i32 or i64 whose low `bits` bits are taken
- *            as an unsigned number, the others being equal in all keys. Key and value depend on the free axes and i; as many i
- *            as t. */
+ *            as an unsigned number, the others being equal in all keys. Key and value depend on the free axes and i; at least as
+ *            many i as t. */
 #ifndef TIR_REGION_H
 #define TIR_REGION_H
 

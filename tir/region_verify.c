@@ -246,8 +246,10 @@ static void check_stage(verifier *v, int32_t id) {
     if (stage->kind == TIR_SORT) {
         require(v, stage->space >= 1 && stage->reduce == 1 && stage->count == 1 && stage->fold < 0,
                 "R15: a sort has one value, one axis to sort along and no fold");
-        require(v, stage->axis[stage->space].extent == stage->axis[stage->space - 1].extent,
-                "R15: a sort has as many ranks as elements");
+        require(v,
+                tir_prove(v->region->pool, tir_le(v->region->pool, stage->axis[stage->space - 1].extent,
+                                                  stage->axis[stage->space].extent)) != TIR_NO,
+                "R15: a sort has at most as many ranks as elements");
         require(v, stage->bits >= 1 && stage->bits <= 64, "R15: bits of a sort's key");
     }
     require(v, !stage->predicate || (stage->kind != TIR_MAP && stage->kind != TIR_SORT),
