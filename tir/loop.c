@@ -254,8 +254,7 @@ void tir_kernel_mark_access(tir_kernel *kernel) {
         tir_stmt_walk(kernel->phases.data[i].body, mark_statement, &marker);
 }
 
-/* Size in bytes, rounded up so that what follows is aligned. */
-static tir_expr buffer_size(tir_kernel *kernel, const tir_buffer *buffer) {
+tir_expr tir_buffer_size(tir_kernel *kernel, const tir_buffer *buffer) {
     tir_pool *pool = kernel->pool;
     tir_expr bytes = tir_index(pool, (int64_t)lib_dtype_size(buffer->dtype)), zero = tir_index(pool, 0);
     tir_expr unit = tir_index(pool, TIR_BUFFER_ALIGNMENT);
@@ -273,18 +272,21 @@ static tir_expr buffer_size(tir_kernel *kernel, const tir_buffer *buffer) {
     return tir_mul(pool, tir_ceil_div(pool, bytes, unit), unit);
 }
 
+tir_expr tir_kernel_extend(tir_kernel *kernel, tir_scope scope, tir_expr end, tir_expr size) {
+    int64_t ignored;
+    if (__builtin_add_overflow(tir_range(kernel->pool, end).high, tir_range(kernel->pool, size).high, &ignored))
+        lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of %s overflows", kernel->name,
+                  tir_scope_names[scope]);
+    return tir_add(kernel->pool, end, size);
+}
+
 int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope) {
     tir_pool *pool = kernel->pool;
     tir_expr end = tir_index(pool, 0);
     for (uint32_t i = 0; i < kernel->buffers.count; i++) {
         if (kernel->buffers.data[i].scope != scope) continue;
-        int64_t ignored;
-        tir_expr size = buffer_size(kernel, &kernel->buffers.data[i]);
-        if (__builtin_add_overflow(tir_range(pool, end).high, tir_range(pool, size).high, &ignored))
-            lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of %s overflows", kernel->name,
-                      tir_scope_names[scope]);
         kernel->buffers.data[i].offset = end;
-        end = tir_add(pool, end, size);
+        end = tir_kernel_extend(kernel, scope, end, tir_buffer_size(kernel, &kernel->buffers.data[i]));
     }
     int64_t most = tir_range(pool, end).high;
     if (scope == TIR_SCOPE_WORKSPACE) {

@@ -174,6 +174,11 @@ void tir_kernel_mark_access(tir_kernel *kernel);
 /* Gives the buffers of WORKSPACE or LOCAL consecutive offsets, sized by their extents at the parameters' actual values, and sets
  * the kernel's size of that scope. Returns the largest. */
 int64_t tir_kernel_place(tir_kernel *kernel, tir_scope scope);
+/* The same of WORKSPACE, once all phases are there: buffers that are not in use at the same time share a place (workspace.c). */
+int64_t tir_kernel_place_workspace(tir_kernel *kernel);
+/* What both are made of: a buffer's bytes, rounded up so that what follows is aligned; a scope that ends there and gets so many more. */
+tir_expr tir_buffer_size(tir_kernel *kernel, const tir_buffer *buffer);
+tir_expr tir_kernel_extend(tir_kernel *kernel, tir_scope scope, tir_expr end, tir_expr size);
 
 /* ---- shared memory (shared.c) */
 

@@ -460,7 +460,7 @@ tir_kernel *tir_lower(lib_arena *arena, const tir_region *original, const tir_sc
         pad(&l, (int)s);
         for (uint32_t q = 0; q < region->stages.count; q++) l.done[q] = l.done[q] || root_of(&l, (int)q) == (int)s;
     }
-    tir_kernel_place(l.kernel, TIR_SCOPE_WORKSPACE);
+    tir_kernel_place_workspace(l.kernel);
     tir_kernel_place(l.kernel, TIR_SCOPE_LOCAL);
     tir_lower_matrices(&l);
     tir_kernel_place_shared(l.kernel, true);
