@@ -172,14 +172,30 @@ static bool padded_layout(tir_lowering *l, uint32_t tensor) {
     return false;
 }
 
-/* Readers' points outside of their domain (padding, what masks cut off) may ask for what lies outside of the scratch. */
+static tir_expr find_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    if (tir_op_of(pool, e) == TIR_LOAD) *(bool *)user = true;
+    return rebuilt;
+}
+
+static bool loads(tir_lowering *l, tir_expr e) {
+    bool found = false;
+    if (e) tir_rewrite(l->pool, e, find_load, &found);
+    return found;
+}
+
+/* A reader's points outside of its domain (padding, what masks cut off) may ask for what lies outside of the scratch, and guards need not
+ * know of them. Where data choose, the scratch is the whole dimension, and the guard holds it to that. */
 static tir_expr in_scratch(tir_lowering *l, const tir_tensor *t, const tir_expr *relative, tir_expr guard) {
     const tir_stage_plan *plan = tir_plan_of(l, t->stage);
+    const int saved = l->known_count;
+    tir_lower_learn(l, guard);
     for (int d = 0; d < t->rank; d++) {
+        if (loads(l, relative[d])) continue;
         const tir_expr end = tir_layout_padded(l->pool, &t->layout, d, plan->scratch_extent[d]);
         guard = tir_lower_conjoin(l, guard, tir_le(l->pool, tir_index(l->pool, 0), relative[d]));
         guard = tir_lower_conjoin(l, guard, tir_lt(l->pool, relative[d], end));
     }
+    l->known_count = saved;
     return guard;
 }
 
@@ -429,17 +445,6 @@ static bool has_clip(const tir_stage_plan *plan) {
     for (uint32_t n = 0; n < plan->nodes.count; n++)
         if (plan->nodes.data[n].clip) return true;
     return false;
-}
-
-static tir_expr find_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    if (tir_op_of(pool, e) == TIR_LOAD) *(bool *)user = true;
-    return rebuilt;
-}
-
-static bool loads(tir_lowering *l, tir_expr e) {
-    bool found = false;
-    if (e) tir_rewrite(l->pool, e, find_load, &found);
-    return found;
 }
 
 /* update of a reduction (index: the point) or a scatter (index: where the data says) */

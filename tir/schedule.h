@@ -13,6 +13,7 @@
  *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
  *     where   max1                         a condition on its axes alone that makes what it adds neutral becomes its predicate
  *     rank    S -> K R                     a sort by counting: R[i], how many keys K stand before that of i, is its place
+ *     merge   S -> M                       a sort by merging: M_p are runs of 2^p elements in order, M_p_first where to look for each
  *     block   cumsum1.t 4096 -> total prefix b i
  *                                          an associative fold over blocks b of i: their totals, the state before each, the fold
  *                                          itself free along b
@@ -69,6 +70,7 @@ typedef enum tir_directive_kind {
     TIR_D_TREE,
     TIR_D_WHERE,
     TIR_D_RANK,
+    TIR_D_MERGE,
     TIR_D_BLOCK,
     TIR_D_SCAN,
     TIR_D_ONLINE,

@@ -106,8 +106,9 @@ void tir_apply_fold_rewrite(tir_schedule_state *state, tir_directive_kind kind, 
 
 /* schedule_where.c */
 void tir_apply_where(tir_schedule_state *state, lib_lexer *lexer);
-/* schedule_rank.c */
+/* schedule_sort.c */
 void tir_apply_rank(tir_schedule_state *state, lib_lexer *lexer);
+void tir_apply_merge(tir_schedule_state *state, lib_lexer *lexer);
 /* schedule_operand.c */
 void tir_apply_operand(tir_schedule_state *state, lib_lexer *lexer);
 /* schedule_seed.c */

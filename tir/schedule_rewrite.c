@@ -447,6 +447,7 @@ void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_l
     case TIR_D_RFACTOR: apply_rfactor(state, lexer); return;
     case TIR_D_TREE: apply_tree(state, lexer); return;
     case TIR_D_RANK: tir_apply_rank(state, lexer); return;
+    case TIR_D_MERGE: tir_apply_merge(state, lexer); return;
     case TIR_D_WHERE: tir_apply_where(state, lexer); return;
     case TIR_D_SEED: tir_apply_seed(state, lexer); return;
     default: tir_apply_fold_rewrite(state, kind, lexer); return;

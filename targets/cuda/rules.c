@@ -1,6 +1,7 @@
 /* Schedule rules of the cuda target: region -> schedule text, by analysis of accesses alone; no rule knows an operator. In order:
  *   inline   cheap maps go into their readers
  *   collapse axes that all accesses run straight through become one
+ *   sort     merges of runs, those of up to 1,024 elements on chip
  *   chain    contraction, rows, contraction: a fold over blocks of keys
  *   tile     contractions: tiles of a block in shared memory, of a thread in registers
  *   window   short sums of overlapping neighbours: a thread has all that it reads in registers
@@ -195,18 +196,6 @@ static void schedule_plainly(cuda_rules *r) {
     }
 }
 
-/* Comparisons are many, but nothing waits for anything. */
-static void rank_sorts(cuda_rules *r) {
-    for (uint32_t s = 0; s < r->region->stages.count; s++) {
-        const tir_stage *stage = &r->region->stages.data[s];
-        if (stage->removed || stage->kind != TIR_SORT) continue;
-        const char *rank = cuda_fresh_name(r, stage->name, "rank");
-        cuda_rewrite(r, "rank %s -> %s %s", stage->name, cuda_fresh_name(r, stage->name, "key"), rank);
-        cuda_rewrite(r, "copy %s -> %s", rank, cuda_fresh_name(r, stage->name, "place")); /* what reductions go into */
-        s += 3;
-    }
-}
-
 void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
     (void)threads;
     cuda_rules r = {.machine = machine, .region = region, .schedule = schedule, .arena = schedule->arena};
@@ -215,8 +204,8 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
         return;
     }
     inline_maps(&r);
-    rank_sorts(&r);
     cuda_rewrite(&r, "collapse");
+    cuda_prepare_sorts(&r);
     for (uint32_t s = r.region->stages.count; s-- > 0;)
         if (s < r.region->stages.count && !cuda_is_done(&r, r.region->stages.data[s].name))
             cuda_prepare_chain(&r, (int)s);
@@ -230,6 +219,7 @@ void cuda_schedule(const tir_machine *machine, int threads, tir_region *region, 
     for (uint32_t n = r.roots.count; n-- > 0;)
         if (!cuda_is_done(&r, r.roots.data[n])) cuda_prepare_window(&r, r.roots.data[n]);
     for (uint32_t n = r.roots.count; n-- > 0;) prepare(&r, r.roots.data[n]);
+    for (uint32_t n = 0; n < r.sorts.count; n++) cuda_schedule_sort(&r, &r.sorts.data[n]);
     for (uint32_t n = 0; n < r.chains.count; n++) cuda_schedule_chain(&r, &r.chains.data[n]);
     for (uint32_t t = 0; t < r.tiles.count; t++) cuda_schedule_tile(&r, &r.tiles.data[t]);
     for (uint32_t w = 0; w < r.windows.count; w++) cuda_schedule_window(&r, &r.windows.data[w]);

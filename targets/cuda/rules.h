@@ -124,6 +124,12 @@ typedef struct cuda_column_group {
     int64_t chunks;                /* to cut the reduction into */
 } cuda_column_group;
 
+/* A sort by merging (rules_sort.c): stages NAME_0 .. NAME_passes. */
+typedef struct cuda_sort {
+    const char *name;
+    int passes, chip; /* in all; those that a block makes of its elements */
+} cuda_sort;
+
 typedef struct cuda_rules {
     const tir_machine *machine;
     tir_region *region;     /* after the rewrites so far */
@@ -140,6 +146,7 @@ typedef struct cuda_rules {
     lib_vec(cuda_transposition) transpositions;
     lib_vec(cuda_scan) scans;
     lib_vec(cuda_scatter) scatters;
+    lib_vec(cuda_sort) sorts;
     lib_vec(const char *) states; /* folds (rules_state.c) */
     lib_vec(const char *) done;   /* stages that are scheduled, by name: rewrites renumber them */
 } cuda_rules;
@@ -213,6 +220,8 @@ void cuda_schedule_matrix(cuda_rules *r, const cuda_tile *tile);
 int cuda_contiguous_axis(cuda_rules *r, int stage, int64_t *bytes); /* of what a copy reads, in memory; -1: none */
 /* Cycles until all blocks are done, `together` at once on a multiprocessor, of so many rounds of copies and `step` cycles of work. */
 double cuda_tile_cycles(const cuda_rules *r, int64_t blocks, int64_t together, double rounds, double step);
+void cuda_prepare_sorts(cuda_rules *r);
+void cuda_schedule_sort(cuda_rules *r, const cuda_sort *sort);
 bool cuda_prepare_chain(cuda_rules *r, int second);
 void cuda_schedule_chain(cuda_rules *r, const cuda_chain *chain);
 bool cuda_prepare_tile(cuda_rules *r, int stage);
