@@ -6,6 +6,8 @@
 #include "graph/build.h"
 #include "graph/internal.h"
 
+#include <stdio.h>
+
 /* ---- handles --------------------------------------------------------------------------------------------------- */
 
 void graph_handles_init(graph_handles *handles) {
@@ -96,10 +98,10 @@ void *graph_handle_attached(const dlc_graph *handle) {
 
 /* ---- scopes and errors ----------------------------------------------------------------------------------------- */
 
-dlc_status graph_fail_without_graph(dlc_status status, const char *message) {
+dlc_status graph_fail_without_graph(dlc_context *context, dlc_status status, const char *message) {
     lib_error error = {.status = status};
     lib_fail(&error, status, "%s", message);
-    return graph_context_fail(NULL, &error);
+    return graph_context_fail(context, &error);
 }
 
 void graph_handle_record(dlc_graph *handle, const lib_error *error) {
@@ -160,7 +162,7 @@ static dlc_status new_graph(dlc_context *context, dlc_graph *parent, dlc_graph *
 
 dlc_status dlc_graph_create(dlc_context *context, dlc_graph **handle) {
     if (!context || !handle)
-        return graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_graph_create: context or graph is NULL");
+        return graph_fail_without_graph(context, DLC_INVALID_ARGUMENT, "dlc_graph_create: context or graph is NULL");
     *handle = NULL;
     return new_graph(context, NULL, handle);
 }
@@ -199,7 +201,7 @@ void graph_handle_return(dlc_graph *handle) {
 
 dlc_graph *dlc_subgraph(dlc_graph *parent) {
     if (!graph_handle_live(parent)) {
-        graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_subgraph: the parent is NULL or destroyed");
+        graph_fail_without_graph(NULL, DLC_INVALID_ARGUMENT, "dlc_subgraph: the parent is NULL or destroyed");
         return NULL;
     }
     if (parent->use == GRAPH_READ) {
@@ -249,10 +251,12 @@ static bool usable(dlc_graph *handle, const char *call) {
 }
 
 /* dim.name may be a symbol or an expression of symbols, as dlc_value_dim gives it. */
-tir_expr graph_api_dim(graph *g, const dlc_dim *dim) {
+tir_expr graph_api_dim(graph *g, const dlc_dim *dim, const char *of) {
     if (!dim->name) return tir_index(g->pool, dim->value);
+    char source[160]; /* for messages */
     lib_lexer lexer;
-    lib_lexer_init(&lexer, g->arena, dim->name, dim->name, strlen(dim->name));
+    snprintf(source, sizeof source, "%.64s: \"%.64s\"", of, dim->name);
+    lib_lexer_init(&lexer, g->arena, source, dim->name, strlen(dim->name));
     lib_lexer_next(&lexer);
     tir_expr e = graph_parse_dim(g, &lexer);
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected a symbol or an expression of symbols");
@@ -292,6 +296,8 @@ static void make_input(dlc_graph *handle, void *arguments) {
     graph *g = handle->g;
     lib_scope *scope = g->arena->scope;
     const char *name = a->name ? a->name : "(no name)";
+    char what[64];
+    snprintf(what, sizeof what, "input %.56s", name);
     if (a->rank < 0 || a->rank > DLC_MAX_RANK || (a->rank && !a->dims))
         lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: rank is %d, expected 0 to %d and as many dims", name, a->rank,
                   DLC_MAX_RANK);
@@ -302,7 +308,7 @@ static void make_input(dlc_graph *handle, void *arguments) {
         if (!a->dims[i].name && a->dims[i].value < 0)
             lib_raise(scope, DLC_INVALID_ARGUMENT, "input %s: dimension %d is %lld, expected 0 or more, or a symbol",
                       name, i, (long long)a->dims[i].value);
-        shape.dim[i] = graph_api_dim(g, &a->dims[i]);
+        shape.dim[i] = graph_api_dim(g, &a->dims[i], what);
     }
     lib_vec_reserve(g->arena, &handle->parameters, 1);
     a->result = graph_new_input(g, a->name, &shape);
@@ -468,7 +474,7 @@ static void hint_symbol(dlc_graph *handle, void *arguments) {
             scope, DLC_INVALID_ARGUMENT,
             "symbol %s: range %lld..%lld, multiple %lld: expected 0 <= low <= high <= 2^40 and a positive multiple",
             a->name, (long long)a->low, (long long)high, (long long)multiple);
-    tir_expr e = graph_api_dim(outer, &(dlc_dim){0, a->name});
+    tir_expr e = graph_api_dim(outer, &(dlc_dim){0, a->name}, "dlc_symbol_varies");
     for (uint32_t i = 0; i < outer->symbols.count; i++) {
         if (outer->symbols.data[i].var != e) continue;
         tir_variable *variable = &outer->pool->variables.data[tir_var_id(outer->pool, e)];
@@ -582,7 +588,7 @@ static void print_into(lib_arena *arena, const graph *g, const dlc_allocator *al
 
 dlc_status dlc_graph_print(const dlc_graph *handle, char **text) {
     if (!text || !graph_handle_live(handle))
-        return graph_fail_without_graph(DLC_INVALID_ARGUMENT,
+        return graph_fail_without_graph(graph_handle_live(handle) ? handle->context : NULL, DLC_INVALID_ARGUMENT,
                                         "dlc_graph_print: text is NULL, or the graph is NULL or destroyed");
     *text = NULL;
     const dlc_allocator *allocator = graph_context_allocator(handle->context);
@@ -610,7 +616,8 @@ static void parse_text(dlc_graph *handle, void *arguments) {
 
 dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, dlc_graph **handle) {
     if (!context || !handle || (!text && size))
-        return graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_graph_parse: context, text or graph is NULL");
+        return graph_fail_without_graph(context, DLC_INVALID_ARGUMENT,
+                                        "dlc_graph_parse: context, text or graph is NULL");
     *handle = NULL;
     dlc_graph *made = NULL;
     LIB_TRY(new_graph(context, NULL, &made));

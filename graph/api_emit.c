@@ -103,7 +103,7 @@ static graph_attribute convert_attribute(dlc_graph *handle, const graph_op *op, 
         lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s: %d dimensions were given, expected 0 to %d", op->name,
                   spec->name, given->count, DLC_MAX_RANK);
     tir_expr *dims = LIB_NEW_ARRAY(g->arena, tir_expr, (size_t)given->count);
-    for (int i = 0; i < given->count; i++) dims[i] = graph_api_dim(g, &given->dims[i]);
+    for (int i = 0; i < given->count; i++) dims[i] = graph_api_dim(g, &given->dims[i], op->name);
     out.dims = dims;
     return out;
 }

@@ -311,7 +311,7 @@ void dlc_apply_all(dlc_graph *handle, const char *name, int input_count, const d
     apply_arguments a = {.name = name, .settings = setting_count, .setting = settings};
     for (int i = 0; results && i < result_count; i++) results[i] = graph_poison();
     if (!graph_handle_live(handle)) {
-        graph_fail_without_graph(DLC_INVALID_ARGUMENT, "dlc_apply: the graph is NULL or destroyed");
+        graph_fail_without_graph(NULL, DLC_INVALID_ARGUMENT, "dlc_apply: the graph is NULL or destroyed");
         return;
     }
     if (graph_handle_work(handle, find_operator, &a) != DLC_OK) return;
@@ -399,7 +399,7 @@ static void set_shape(dlc_graph *handle, void *arguments) {
         lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_callback_set_shape: rank is %d, expected 0 to %d", a->rank,
                   DLC_MAX_RANK);
     graph_shape shape = {.dtype = a->dtype, .rank = a->rank};
-    for (int i = 0; i < a->rank; i++) shape.dim[i] = graph_api_dim(handle->g, &a->dims[i]);
+    for (int i = 0; i < a->rank; i++) shape.dim[i] = graph_api_dim(handle->g, &a->dims[i], "dlc_callback_set_shape");
     infer->result[a->result] = shape;
 }
 

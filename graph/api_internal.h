@@ -40,10 +40,11 @@ dlc_graph *graph_handle_borrow(dlc_context *context, const graph *g, lib_arena *
 void graph_handle_return(dlc_graph *handle);
 /* Runs `work` in a scope; records an error. */
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
-dlc_status graph_fail_without_graph(dlc_status status, const char *message);
+dlc_status graph_fail_without_graph(dlc_context *context, dlc_status status, const char *message);
 /* The value as one of handle's graph: itself, or captured from an enclosing graph; raises for others. */
 graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what);
-tir_expr graph_api_dim(graph *g, const dlc_dim *dim);
+/* A host's dimension; `of` says in messages what it is of. */
+tir_expr graph_api_dim(graph *g, const dlc_dim *dim, const char *of);
 void graph_api_emit_row(const graph_op *op, const graph_api_call *call); /* graph_api_emit with the row of call->name */
 
 #endif

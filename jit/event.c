@@ -114,15 +114,15 @@ static dlc_status outcome(const dlc_event *event) {
     return event->error.status == DLC_OK ? DLC_OK : jit_fail(event->program->context, &event->error);
 }
 
-static dlc_status refuse(const char *caller) {
+static dlc_status refuse(const dlc_event *event, const char *caller) {
     lib_error error;
     lib_fail(&error, DLC_INVALID_ARGUMENT, "%s: the event or the place for its answer is NULL", caller);
-    return jit_fail(NULL, &error);
+    return jit_fail(event ? event->program->context : NULL, &error);
 }
 
 dlc_status dlc_event_wait(dlc_event *event) {
     lib_error error;
-    if (!event) return refuse("dlc_event_wait");
+    if (!event) return refuse(event, "dlc_event_wait");
     if (event->plan) {
         if (jit_session_enter(&event->session, &error) != DLC_OK) return jit_fail(event->program->context, &error);
         finish(event);
@@ -132,7 +132,7 @@ dlc_status dlc_event_wait(dlc_event *event) {
 
 dlc_status dlc_event_query(dlc_event *event, bool *done) {
     lib_error error;
-    if (!event || !done) return refuse("dlc_event_query");
+    if (!event || !done) return refuse(event, "dlc_event_query");
     *done = !event->plan;
     if (*done) return outcome(event);
     jit_session *s = &event->session;
@@ -148,7 +148,7 @@ dlc_status dlc_event_query(dlc_event *event, bool *done) {
 
 dlc_status dlc_event_order(dlc_event *event, void *stream) {
     lib_error error;
-    if (!event || !stream) return refuse("dlc_event_order");
+    if (!event || !stream) return refuse(event, "dlc_event_order");
     jit_session *s = &event->session;
     if (!event->plan) return outcome(event);
     dlc_status status = jit_session_enter(s, &error);

@@ -181,9 +181,9 @@ void dlc_native_call(void *user, int inputs, const DLTensor *const *input, int o
     dlc_native *native = user;
     native_value value[PARAMETERS_MAX];
     void *pointer[PARAMETERS_MAX];
-    bool complete = true;
-    for (int i = 0; i < native->count; i++) {
-        complete = complete && fill(native, &native->parameter[i], inputs, input, outputs, output, &value[i]);
+    bool complete = native != NULL;
+    for (int i = 0; complete && i < native->count; i++) {
+        complete = fill(native, &native->parameter[i], inputs, input, outputs, output, &value[i]);
         pointer[i] = &value[i];
     }
     if (complete) {

@@ -111,6 +111,60 @@ static void good_arguments(arguments *a) {
     a->slots[1].tensor = F32(&a->tt, a->total, 4);
 }
 
+/* Who calls with a context finds the message there, whatever else is missing. */
+static void test_missing(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    dlc_graph *g;
+    dlc_program *program = dense_program(context, "n");
+    INVALID(context, dlc_graph_create(context, NULL), "dlc_graph_create", "NULL");
+    INVALID(context, dlc_graph_parse(context, NULL, 5, &g), "dlc_graph_parse", "NULL");
+    OK(context, dlc_graph_create(context, &g));
+    INVALID(context, dlc_graph_print(g, NULL), "dlc_graph_print", "NULL");
+    dlc_graph_destroy(g);
+    static float x[8], y[4];
+    tensor tx, ty;
+    dlc_event *event;
+    dlc_output_slot slot = {F32(&ty, y, 1, 4), NULL};
+    dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+    options.event = &event;
+    OK(context, dlc_run(program, &options, (const DLTensor *[]){F32(&tx, x, 1, 8)}, 1, &slot, 1));
+    INVALID(context, dlc_event_query(event, NULL), "dlc_event_query", "NULL");
+    INVALID(context, dlc_event_order(event, NULL), "dlc_event_order", "NULL");
+    OK(context, dlc_event_wait(event));
+    dlc_event_destroy(event);
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
+/* A call of a function that is not there leaves zeros. */
+static void test_no_native(void **state) {
+    (void)state;
+    float y[3] = {1, 2, 3};
+    tensor ty;
+    dlc_native_call(NULL, 0, NULL, 1, (DLTensor *[]){F32(&ty, y, 3)});
+    assert_true(y[0] == 0 && y[1] == 0 && y[2] == 0);
+}
+
+/* Of which input, which text and where. */
+static void test_dimensions(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *said;
+    } cases[] = {{"", "input rows: \"\":1:1: expected an expression"},
+                 {"n ] m", "input rows: \"n ] m\":1:3: expected a symbol"},
+                 {"\xff", "input rows: \"\xff\":1:1: unexpected byte 0xff"}};
+    dlc_context *context = open_context("interp", NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        assert_false(dlc_value_ok(dlc_input(g, "rows", DLC_F32, 1, DIMS(SYMBOL(cases[i].name)))));
+        if (!strstr(dlc_graph_message(g), cases[i].said)) fail_msg("%s", dlc_graph_message(g));
+        dlc_graph_destroy(g);
+    }
+    dlc_context_destroy(context);
+}
+
 static void test_run(void **state) {
     (void)state;
     dlc_context *context = open_context("interp", NULL);
@@ -291,8 +345,9 @@ static void test_schedule(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_context), cmocka_unit_test(test_compile), cmocka_unit_test(test_run),
-        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_bind),    cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_context),   cmocka_unit_test(test_compile),    cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_no_native), cmocka_unit_test(test_dimensions), cmocka_unit_test(test_run),
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_bind),       cmocka_unit_test(test_schedule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
