@@ -791,6 +791,9 @@ graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine
     graph_regions regions = in_running_order(&f, &lists);
     number_names(&f, &regions);
     regions.layouts = f.given.layouts;
-    for (uint32_t r = 0; r < regions.count; r++) regions.data[r].layouts = regions.layouts;
+    for (uint32_t r = 0; r < regions.count; r++) {
+        regions.data[r].layouts = regions.layouts;
+        regions.data[r].machine = machine;
+    }
     return regions;
 }

@@ -26,7 +26,8 @@ typedef struct graph_region {
     const graph_id *outputs; /* values read outside, or graph outputs */
     uint32_t output_count;
     const tir_layout *const
-        *layouts; /* by value of the graph: in memory; NULL, or a NULL entry: row-major (layout.h) */
+        *layouts;               /* by value of the graph: in memory; NULL, or a NULL entry: row-major (layout.h) */
+    const tir_machine *machine; /* what it is to run on; NULL: not known */
 } graph_region;
 
 typedef struct graph_regions {

@@ -7,6 +7,7 @@
 #define GRAPH_OP_H
 
 #include "graph/graph.h"
+#include "tir/machine.h"
 #include "tir/region.h"
 
 typedef enum graph_class {
@@ -102,7 +103,8 @@ typedef struct graph_compute {
     const graph_shape *result_shape;
     const graph_attribute *attribute; /* dims lists imported into region->pool */
     uint32_t *result;
-    const char *name; /* for stages: the row's name */
+    const char *name;           /* for stages: the row's name */
+    const tir_machine *machine; /* to choose among definitions of the same bits by; NULL: not known */
 } graph_compute;
 
 /* Expansion of a composite: emits other operators into g, returns the results. */

@@ -492,9 +492,11 @@ static void take_results(graph_compute *c, int along, uint32_t order, bool moved
     }
 }
 
-/* A selection takes k passes over the line; from so many on a sort is less. */
+/* A selection takes k passes over the line; from so many on a sort is less. Where blocks of threads compute, steps that wait for each other
+ * leave them idle, and a sort of which only the first elements are wanted holds no more than these. */
 static bool worth_sorting(const graph_compute *c, int along) {
     enum { MOST = 64, SHARE = 4 };
+    if (c->machine && c->machine->block_threads > 0) return true;
     int64_t n, k = c->attribute[TOP_K].integer;
     return k > MOST || (tir_is_const(c->pool, c->operand_shape[0].dim[along], &n) && SHARE * k > n);
 }

@@ -173,7 +173,8 @@ void graph_region_add_node(graph_region_builder *builder, const graph_op *op, in
                              .result_shape = result_shape,
                              .attribute = attribute,
                              .result = tensor,
-                             .name = op->name};
+                             .name = op->name,
+                             .machine = builder->machine};
     graph_compute_row(&compute);
 }
 
@@ -195,6 +196,7 @@ static void set_layouts(const graph_region_builder *builder, const graph_region 
 tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
                                bool (*is_constant)(void *user, graph_id value), void *user) {
     graph_region_builder builder = graph_region_start(arena, bound, region->name);
+    builder.machine = region->machine;
     if (!is_constant) is_constant = is_constant_node, user = (void *)bound;
     for (uint32_t i = 0; i < region->input_count; i++)
         graph_region_add_input(&builder, region->inputs[i], is_constant(user, region->inputs[i]));

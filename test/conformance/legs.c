@@ -36,10 +36,12 @@ typedef struct prepared_region {
 } prepared_region;
 
 /* NULL: some node has no compute definition. */
-static prepared_region *prepare_region(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
+static prepared_region *prepare_region(const test_leg *leg, lib_arena *arena, const test_graphs *graphs,
+                                       const tir_machine *machine) {
     const graph *g = graphs->primitive;
     prepared_region *p = LIB_NEW(arena, prepared_region);
     graph_region_builder builder = graph_region_start(arena, g, "conformance");
+    builder.machine = machine;
     p->constant = LIB_NEW_ARRAY(arena, const void *, g->nodes.count);
     p->input = LIB_NEW_ARRAY(arena, int64_t, g->nodes.count);
     uint32_t given = 0;
@@ -128,7 +130,7 @@ static void **region_arguments(const prepared_region *p, lib_arena *arena, void 
 /* ---- stages by their definition -------------------------------------------------------------------------------------- */
 
 static void *prepare_definition(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
-    return prepare_region(leg, arena, graphs);
+    return prepare_region(leg, arena, graphs, NULL);
 }
 
 static void evaluate_all(lib_arena *arena, const prepared_region *p, uint32_t tensor, void **arguments, void *output) {
@@ -167,7 +169,7 @@ static void interpret(const prepared_region *p, lib_arena *arena, void *const *a
 }
 
 static void *prepare_loops(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
-    prepared_region *p = prepare_region(leg, arena, graphs);
+    prepared_region *p = prepare_region(leg, arena, graphs, NULL);
     if (!p || p->region->outputs == 0) return p;
     tir_machine machine = {.target = "interp", .name = "none", .fma = leg->fma, .line = 64, .cores = 1};
     p->kernel = tir_lower(arena, p->region, NULL, &(tir_lower_options){.machine = &machine, .verify = true});
@@ -234,10 +236,10 @@ static void open_cpu(lib_scope *scope) {
 }
 
 static void *prepare_cpu(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
-    prepared_region *p = prepare_region(leg, arena, graphs);
+    open_cpu(arena->scope);
+    prepared_region *p = prepare_region(leg, arena, graphs, &cpu.machine);
     if (p && reads_scatter(p)) return NULL;
     if (!p || p->region->outputs == 0) return p;
-    open_cpu(arena->scope);
     tir_schedule schedule;
     tir_schedule_init(&schedule, arena);
     target_cpu.schedule(&cpu.machine, 1, tir_region_copy(arena, p->region), &schedule);
@@ -308,11 +310,11 @@ static void lower_for_cuda(prepared_region *p, lib_arena *arena, const tir_machi
 }
 
 static void *prepare_cuda(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
-    prepared_region *p = prepare_region(leg, arena, graphs);
-    if (p && reads_scatter(p)) return NULL;
-    if (!p || p->region->outputs == 0) return p;
     tir_machine machine;
     if (!cuda_machine_of_name("sm_90", &machine)) lib_raise(arena->scope, DLC_INTERNAL, "no facts of sm_90");
+    prepared_region *p = prepare_region(leg, arena, graphs, &machine);
+    if (p && reads_scatter(p)) return NULL;
+    if (!p || p->region->outputs == 0) return p;
     lower_for_cuda(p, arena, &machine);
     sources_add(arena, p->kernel);
     cuda_kernels++;
@@ -387,10 +389,10 @@ static bool is_inexact(lib_arena *arena, const tir_kernel *kernel) {
 }
 
 static void *prepare_device(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
-    prepared_region *p = prepare_region(leg, arena, graphs);
+    open_gpu(arena->scope);
+    prepared_region *p = prepare_region(leg, arena, graphs, &gpu.machine);
     if (p && reads_scatter(p)) return NULL;
     if (!p || p->region->outputs == 0) return p;
-    open_gpu(arena->scope);
     lower_for_cuda(p, arena, &gpu.machine);
     p->inexact = is_inexact(arena, p->kernel);
     lib_error error = {0};
