@@ -113,6 +113,7 @@ static const char *flaw_of(blocking *b) {
     const char *name = b->fold.name;
     if (b->fold.count != 1 || state->region->tensors.data[b->fold.tensor[0]].rank != b->fold.space)
         return lib_arena_format(arena, "the state of %s is not one number per point", name);
+    if (b->fold.predicate) return lib_arena_format(arena, "%s leaves out iterations", name);
     b->step_at = state->region->tensors.data[tir_get(pool, b->fold.value[0])->bits].stage;
     b->step = *stage_at(state, b->step_at);
     if (other_steps(b)) return lib_arena_format(arena, "%s has several steps", name);

@@ -420,7 +420,8 @@ int main(int argc, char **argv) {
                 (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
 #ifdef DLC_TARGET_cuda
-    if ((argc < 2 || getenv("DLC_NVRTC_SECONDS")) && !getenv("DLC_TEST_SHARE") && !getenv("DLC_TEST_TARGET") && count < sizeof tests / sizeof *tests)
+    if ((argc < 2 || getenv("DLC_NVRTC_SECONDS")) && !getenv("DLC_TEST_SHARE") && !getenv("DLC_TEST_TARGET") &&
+        count < sizeof tests / sizeof *tests)
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_sources);
 #endif
     int failed = _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
