@@ -274,6 +274,150 @@ static void own_contraction(rules *r, int s) {
     for (int a = 0; a < stage->space; a++) group->label[a] = a;
 }
 
+/* How what is read along a dimension moves with the root's axes: low + sum of coefficient*axis, `span` points from there on. */
+typedef struct reach {
+    tir_expr low, span;
+    int count, axis[TIR_MAX_AXES];
+    int64_t coefficient[TIR_MAX_AXES];
+} reach;
+
+/* The root's axis that axis `a` of stage q runs along with; -1: none. */
+static int root_label(const rules *r, int q, int a) {
+    const rules_group *group = &r->group[q];
+    int label = group->label[a];
+    return label >= 0 && group->owner != group->root ? r->group[group->owner].label[label] : label;
+}
+
+/* Of an index in stage q, which runs in the loops of a root. Axes of the root that are not in `shared` go by inside. False: not such a
+ * sum. */
+static bool find_reach(const rules *r, int q, tir_expr index, uint32_t shared, reach *found) {
+    tir_pool *pool = r->region->pool;
+    const tir_stage *stage = &r->region->stages.data[q];
+    tir_term term[TIR_MAX_AXES];
+    int64_t constant;
+    int count = tir_terms(pool, index, term, TIR_MAX_AXES, &constant);
+    *found = (reach){.low = tir_index(pool, constant), .span = tir_index(pool, 1)};
+    for (int i = 0; i < count; i++) {
+        int64_t c = term[i].coefficient;
+        int a = 0, at = found->count;
+        while (a < stage->space + stage->reduce && stage->axis[a].var != term[i].atom) a++;
+        if (a == stage->space + stage->reduce) { /* a size */
+            for (int b = 0; b < a; b++)
+                if (tir_uses(pool, term[i].atom, stage->axis[b].var)) return false;
+            found->low = tir_add(pool, found->low, tir_mul(pool, term[i].atom, tir_index(pool, c)));
+            continue;
+        }
+        int label = a < stage->space ? root_label(r, q, a) : -1;
+        bool inside = a >= stage->space || r->group[q].whole >> a & 1 || (label >= 0 && !(shared >> label & 1));
+        if (!inside && label < 0) return false;
+        if (inside) {
+            tir_expr last = tir_sub(pool, stage->axis[a].extent, tir_index(pool, 1));
+            if (c < 0) found->low = tir_add(pool, found->low, tir_mul(pool, last, tir_index(pool, c)));
+            found->span = tir_add(pool, found->span, tir_mul(pool, last, tir_index(pool, c < 0 ? -c : c)));
+            continue;
+        }
+        for (; at > 0 && found->coefficient[at - 1] > c; at--) {
+            found->coefficient[at] = found->coefficient[at - 1];
+            found->axis[at] = found->axis[at - 1];
+        }
+        found->coefficient[at] = c;
+        found->axis[at] = label;
+        found->count++;
+    }
+    return count >= 0;
+}
+
+static bool holds_all(tir_pool *pool, tir_expr low, tir_expr end, tir_expr extent) {
+    return tir_prove(pool, tir_le(pool, low, tir_index(pool, 0))) == TIR_YES &&
+           tir_prove(pool, tir_le(pool, extent, end)) == TIR_YES;
+}
+
+/* Do these pieces, one for each point of the root's axes that it adds to `used`, cover the axis without a gap or an overlap? */
+static bool covers(const rules *r, int root, const reach *pieces, tir_expr extent, uint32_t *used) {
+    tir_pool *pool = r->region->pool;
+    tir_expr span = pieces->span;
+    for (int i = 0; i < pieces->count; i++) {
+        if (*used >> pieces->axis[i] & 1 || tir_index(pool, pieces->coefficient[i]) != span) return false;
+        *used |= 1u << pieces->axis[i];
+        span = tir_mul(pool, span, r->region->stages.data[root].axis[pieces->axis[i]].extent);
+    }
+    return holds_all(pool, pieces->low, tir_add(pool, pieces->low, span), extent);
+}
+
+/* All that is read of one axis: pieces that move with the root's axes, and what is read each time. */
+typedef struct read_axis {
+    reach moves;
+    bool any, same;    /* something moves; all that does, does so alike */
+    tir_expr low, end; /* 0: nothing */
+} read_axis;
+
+static bool moves_alike(const reach *a, const reach *b) {
+    bool same = a->low == b->low && a->span == b->span && a->count == b->count;
+    for (int i = 0; i < a->count && same; i++)
+        same = a->axis[i] == b->axis[i] && a->coefficient[i] == b->coefficient[i];
+    return same;
+}
+
+static void add_reach(tir_pool *pool, read_axis *all, const reach *here) {
+    tir_expr end = tir_add(pool, here->low, here->span);
+    if (here->count) {
+        all->same = !all->any || (all->same && moves_alike(&all->moves, here));
+        all->moves = *here;
+        all->any = true;
+        return;
+    }
+    if (!all->end || tir_prove(pool, tir_lt(pool, here->low, all->low)) == TIR_YES) all->low = here->low;
+    if (!all->end || tir_prove(pool, tir_lt(pool, all->end, end)) == TIR_YES) all->end = end;
+}
+
+/* Where a reduction leaves out points, is that only where there is nothing to read? */
+static bool reads_to_the_end(const rules *r, const tir_stage *reader, tir_expr index, tir_expr extent) {
+    enum { TERMS = 16 };
+    tir_pool *pool = r->region->pool;
+    tir_expr terms[TERMS];
+    int count = reader->predicate ? tir_conjuncts(pool, reader->predicate, terms, TERMS) : 0;
+    for (int i = 0; i < count; i++)
+        for (int a = 0; a < reader->space + reader->reduce && terms[i] != tir_lt(pool, index, extent); a++)
+            if (tir_uses(pool, terms[i], reader->axis[a].var) && tir_uses(pool, index, reader->axis[a].var))
+                return false;
+    return count >= 0;
+}
+
+/* What the stages of a root read of stage s in its loops, where it would run along axes of the root as `label` says. Says which axes are
+ * read whole each time; true: each of its points would be computed there, and once. */
+static bool is_computed_once(rules *r, int s, int root, const int *label, uint32_t *whole) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    tir_pool *pool = r->region->pool;
+    rules_access access[RULES_ACCESSES];
+    read_axis read[TIR_MAX_AXES] = {{.any = false}};
+    uint32_t used = 0, shared = 0, unknown = 0;
+    bool once = true;
+    *whole = 0;
+    for (int a = 0; a < stage->space; a++) shared |= label[a] < 0 ? 0 : 1u << label[a];
+    for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+        const tir_stage *reader = &r->region->stages.data[q];
+        int count = reader->removed ? 0 : rules_accesses(r, q, access, RULES_ACCESSES);
+        for (int i = 0; i < count; i++)
+            for (int a = 0; a < stage->space && r->region->tensors.data[access[i].tensor].stage == s; a++) {
+                tir_expr index = tir_operand(pool, access[i].load, a);
+                reach here;
+                if (find_reach(r, q, index, shared, &here) && reads_to_the_end(r, reader, index, stage->axis[a].extent))
+                    add_reach(pool, &read[a], &here);
+                else
+                    unknown |= 1u << a;
+            }
+    }
+    for (int a = 0; a < stage->space; a++) {
+        tir_expr extent = stage->axis[a].extent;
+        if (read[a].end && holds_all(pool, read[a].low, read[a].end, extent))
+            *whole |= 1u << a;
+        else
+            once = once && !(unknown >> a & 1) && !read[a].end && read[a].any && read[a].same &&
+                   covers(r, root, &read[a].moves, extent, &used);
+    }
+    return once;
+}
+
 static bool is_copy_of_input(const rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     const tir_node *value = stage->count == 1 ? tir_get(r->region->pool, stage->value[0]) : NULL;
@@ -311,6 +455,7 @@ static void make_groups(rules *r) {
         if (root < 0 || !one_group || r->region->stages.data[root].kind != TIR_MAP) continue;
         if (r->region->stages.data[root].fold >= 0) continue; /* a step: it has a place already */
         if (!may_join(r, s, root, label)) continue;
+        if (!is_computed_once(r, s, root, label, &group->whole) && rules_has_output(r, s)) continue;
         group->root = root;
         group->owner = role == RULES_CUT ? reader : root;
         memcpy(group->label, label, sizeof label);

@@ -11,6 +11,7 @@ typedef struct rules_group {
     int root;  /* of the group this stage belongs to; itself when it is a root */
     int owner; /* the stage in whose loops it runs: the root, or for a contraction the map that reads it */
     int label[TIR_MAX_AXES]; /* per space axis: the owner's axis it runs along with, point by point; -1: none */
+    uint32_t whole;          /* bit a: whoever reads axis a, which has no label, reads all of it each time */
 } rules_group;
 
 /* The vector axis that a stage was prepared for: rewrites have laid out its operands for it. */
@@ -118,6 +119,7 @@ int rules_accesses(rules *r, int stage, rules_access *out, int limit); /* of val
 int64_t rules_store_stride(rules *r, int stage, int axis);
 int64_t rules_extent(const rules *r, const tir_axis *axis);        /* -1: varying */
 int64_t rules_stored_extent(const rules *r, int stage, int axis);  /* a space axis, with the padding of the layout */
+bool rules_has_output(const rules *r, int stage);                  /* a value of it leaves the region */
 bool rules_stores_vectors(rules *r, int stage, int axis);          /* a vector of it is contiguous, or a block */
 int64_t rules_lanes(const rules *r, int stage);                    /* of one vector of the widest type computed */
 bool rules_bare_use(tir_pool *pool, tir_expr value, tir_expr var); /* stands in arithmetic, not only in addresses */

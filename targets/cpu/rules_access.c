@@ -22,6 +22,13 @@ int64_t rules_stored_extent(const rules *r, int stage, int axis) {
     return extent < 0 ? -1 : tir_layout_padded_size(&r->region->tensors.data[s->tensor[0]].layout, axis, extent);
 }
 
+bool rules_has_output(const rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    for (int c = 0; c < stage->count; c++)
+        if (r->region->tensors.data[stage->tensor[c]].output) return true;
+    return false;
+}
+
 bool rules_stores_vectors(rules *r, int stage, int axis) {
     const tir_layout *layout = &r->region->tensors.data[r->region->stages.data[stage].tensor[0]].layout;
     const tir_layout_part *inner = layout->count ? &layout->part[layout->count - 1] : NULL;

@@ -80,6 +80,17 @@ static int count_contiguous(points_group *g, int axis) {
     return 2 * score < all ? 0 : score;
 }
 
+/* May the member run once for each point of the root's axes that stand outside of the tile? An output is written there: each of its
+ * points once. */
+static bool follows_root(const points_group *g, int s) {
+    const tir_stage *top = &g->r->region->stages.data[g->root];
+    for (int a = 0; a < top->space && rules_has_output(g->r, s); a++) {
+        int64_t extent = rules_extent(g->r, &top->axis[a]);
+        if (extent != 1 && extent != g->of_root.period[a] && rules_axis_labelled(g->r, s, a) < 0) return false;
+    }
+    return true;
+}
+
 static bool find_group(rules *r, int root, points_group *g) {
     const tir_stage *top = &r->region->stages.data[root];
     *g = (points_group){.r = r, .root = root, .v = -1};
@@ -98,6 +109,7 @@ static bool find_group(rules *r, int root, points_group *g) {
             if (label >= 0 && own.compared[a]) g->of_root.period[label] = own.period[a];
         }
     }
+    for (int i = 0; i < g->count; i++) told = told && follows_root(g, g->members[i]);
     if (!told) return false;
     int best = 0;
     for (int a = 0; a < top->space; a++) {
