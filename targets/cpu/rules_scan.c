@@ -135,7 +135,7 @@ static bool schedule_columns(rules *r, int s) {
         lib_text_format(&order, " %s", fold->axis[a].name);
         tir_schedule_add(r->schedule, "par %s.%s", name, fold->axis[a].name);
     }
-    if (columns < 0 || columns > COLUMNS_MOST) {
+    if (tir_range(r->region->pool, fold->axis[v].extent).high > COLUMNS_MOST) {
         tir_schedule_add(r->schedule, "split %s.%s %d -> v_p v_t %s", name, column, COLUMNS_MOST,
                          columns < 0 ? "mask" : "peel");
         tir_schedule_add(r->schedule, "par %s.v_p", name);
