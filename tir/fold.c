@@ -81,7 +81,7 @@ static tir_expr without_bound(tir_pool *pool, tir_dtype to, tir_expr a) {
 
 static tir_expr fold_cast(tir_pool *pool, tir_dtype to, tir_expr a) {
     tir_dtype from = tir_dtype_of(pool, a);
-    if (is_float(from) && is_integer(to) && lib_dtypes[to].bits == 8) {
+    if (is_float(from) && to != TIR_INDEX && is_integer(to) && lib_dtypes[to].bits == 8) {
         tir_expr x = without_bound(pool, to, a);
         if (x) return tir_cast(pool, to, x);
     }

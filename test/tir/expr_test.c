@@ -217,6 +217,7 @@ static void value_rules(void **unused) {
         {"cast.u8(round(min(max(f, -1:f32), 255:f32)))", "cast.u8(round(f))"},
         {"cast.i8(max(f, 0:f32))", "cast.i8(max(f, 0))"},
         {"cast.i8(round(max(f, -128:f32)))", "cast.i8(round(f))"},
+        {"cast.index(max(f, 0:f32))", "cast.index(max(f, 0))"}, /* an index has no row among the element types */
         {"cast.u8(min(f, 254:f32))", "cast.u8(min(f, 254))"},
         {"cast.bool(x)", "x != 0"},
         {"floor(cast.f32(x))", "cast.f32(x)"},
