@@ -187,6 +187,8 @@ void lib_text_add(lib_text *text, const char *string);
 void lib_text_add_bytes(lib_text *text, const char *bytes, size_t size);
 void lib_text_format(lib_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void lib_text_format_v(lib_text *text, const char *format, va_list arguments);
+/* Length of the UTF-8 sequence that begins here; 0: none does. */
+size_t lib_utf8_length(const unsigned char *at, size_t size);
 void lib_text_float(lib_text *text, double value, dlc_dtype dtype); /* shortest that parses back; nan, inf, -inf */
 void lib_text_quoted(lib_text *text, const char *string);           /* "..." with \" \\ \n \xNN */
 

@@ -150,7 +150,17 @@ static void read_directory(lib_arena *arena, lib_tensor_file *file, directory_wa
     }
 }
 
+/* The end of a directory and nothing before it: minizip takes that for no archive. PKWARE APPNOTE 6.3, 4.3.16. */
+static bool is_empty_archive(const lib_tensor_file *file) {
+    enum { END = 22 };
+    static const unsigned char expected[20] = {'P', 'K', 5,
+                                               6}; /* no members, no bytes of them; a comment's length is left */
+    return file->size >= END && memcmp(file->image, expected, sizeof expected) == 0 &&
+           file->size == END + ((size_t)file->image[20] | (size_t)file->image[21] << 8);
+}
+
 void lib_npz_parse(lib_arena *arena, lib_tensor_file *file) {
+    if (is_empty_archive(file)) return;
     image_stream stream;
     directory_walk walk = {open_archive(&stream, file), 0};
     if (!walk.archive) lib_raise(arena->scope, DLC_PARSE_ERROR, ".npz file: its ZIP directory is missing or malformed");
@@ -263,6 +273,19 @@ static unsigned fill_up(char extra[128], uint64_t position, size_t name, bool zi
     return 4 + fill;
 }
 
+enum { flag_utf8 = 1 << 11 };
+
+/* ASCII needs no flag, as NumPy has it. */
+static uLong name_flag(lib_arena *arena, const char *name) {
+    uLong flag = 0;
+    for (size_t size = strlen(name), i = 0, length; i < size; i += length) {
+        length = lib_utf8_length((const unsigned char *)name + i, size - i);
+        if (!length) lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "the name \"%.200s\" is not UTF-8", name);
+        if (length > 1) flag = flag_utf8;
+    }
+    return flag;
+}
+
 static bool write_member(new_archive *archive, const char *name, const DLTensor *tensor, bool compress) {
     size_t size, bytes = lib_tensor_bytes(tensor);
     const char *header = lib_npy_header_print(archive->arena, tensor, &size);
@@ -270,8 +293,9 @@ static bool write_member(new_archive *archive, const char *name, const DLTensor 
     char extra[128];
     unsigned filled = compress ? 0 : fill_up(extra, archive->file->position, strlen(name), zip64);
     zip_fileinfo info = {.dosDate = 0x00210000}; /* 1980-01-01: equal tensors give equal files */
-    int opened = zipOpenNewFileInZip64(archive->zip, name, &info, compress ? NULL : extra, filled, NULL, 0, NULL,
-                                       compress ? Z_DEFLATED : 0, Z_DEFAULT_COMPRESSION, zip64);
+    int opened = zipOpenNewFileInZip4_64(archive->zip, name, &info, compress ? NULL : extra, filled, NULL, 0, NULL,
+                                         compress ? Z_DEFLATED : 0, Z_DEFAULT_COMPRESSION, 0, -MAX_WBITS, DEF_MEM_LEVEL,
+                                         Z_DEFAULT_STRATEGY, NULL, 0, 0, name_flag(archive->arena, name), zip64);
     return opened == ZIP_OK && write_bytes(archive->zip, header, size) &&
            write_bytes(archive->zip, (const char *)tensor->data + tensor->byte_offset, bytes) &&
            zipCloseFileInZip(archive->zip) == ZIP_OK;

@@ -93,23 +93,6 @@ static void read_escape(json_reader *r, lib_text *text) {
     add_utf8(text, unit);
 }
 
-/* Length of the UTF-8 sequence that begins here; 0: none does. Unicode 15, table 3-7. */
-static size_t utf8_length(const unsigned char *at, size_t size) {
-    unsigned char c = at[0];
-    size_t length = c < 0x80                ? 1
-                    : c >= 0xc2 && c < 0xe0 ? 2
-                    : c >= 0xe0 && c < 0xf0 ? 3
-                    : c >= 0xf0 && c < 0xf5 ? 4
-                                            : 0;
-    if (length > size) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((at[i] & 0xc0) != 0x80) return 0;
-    if ((c == 0xe0 && at[1] < 0xa0) || (c == 0xed && at[1] > 0x9f) || (c == 0xf0 && at[1] < 0x90) ||
-        (c == 0xf4 && at[1] > 0x8f))
-        return 0;
-    return length;
-}
-
 static const char *read_string(json_reader *r) {
     lib_text text;
     lib_text_init(&text, r->arena);
@@ -121,7 +104,7 @@ static const char *read_string(json_reader *r) {
             read_escape(r, &text);
             continue;
         }
-        size_t length = *r->at < ' ' ? 0 : utf8_length(r->at, (size_t)(r->end - r->at));
+        size_t length = *r->at < ' ' ? 0 : lib_utf8_length(r->at, (size_t)(r->end - r->at));
         if (!length) expected(r, "a string of UTF-8");
         lib_text_add_bytes(&text, (const char *)r->at, length);
         r->at += length;
@@ -326,7 +309,7 @@ static void add_string(lib_text *text, const char *string, const char *what) {
     size_t size = strlen(string), length;
     lib_text_add(text, "\"");
     for (size_t i = 0; i < size; i += length) {
-        length = utf8_length((const unsigned char *)string + i, size - i);
+        length = lib_utf8_length((const unsigned char *)string + i, size - i);
         if (!length) lib_raise(text->arena->scope, DLC_INVALID_ARGUMENT, "%s \"%.200s\" is not UTF-8", what, string);
         if (string[i] == '"' || string[i] == '\\' || (unsigned char)string[i] < ' ')
             lib_text_format(text, "\\u%04x", (unsigned)string[i]);

@@ -131,6 +131,25 @@ void lib_text_float(lib_text *text, double value, dlc_dtype dtype) {
     lib_text_add(text, digits);
 }
 
+/* ---- UTF-8 -------------------------------------------------------------------------------------- */
+
+/* Unicode 15, table 3-7. */
+size_t lib_utf8_length(const unsigned char *at, size_t size) {
+    unsigned char c = at[0];
+    size_t length = c < 0x80                ? 1
+                    : c >= 0xc2 && c < 0xe0 ? 2
+                    : c >= 0xe0 && c < 0xf0 ? 3
+                    : c >= 0xf0 && c < 0xf5 ? 4
+                                            : 0;
+    if (length > size) return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((at[i] & 0xc0) != 0x80) return 0;
+    if ((c == 0xe0 && at[1] < 0xa0) || (c == 0xed && at[1] > 0x9f) || (c == 0xf0 && at[1] < 0x90) ||
+        (c == 0xf4 && at[1] > 0x8f))
+        return 0;
+    return length;
+}
+
 /* ---- lexer -------------------------------------------------------------------------------------- */
 
 void lib_lexer_raise(const lib_lexer *lexer, const char *format, ...) {

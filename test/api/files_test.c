@@ -293,6 +293,49 @@ static void test_round_trips(void **state) {
     }
 }
 
+/* Files of no tensor, as zipfile.ZipFile("none.npz", "w").close() makes them, too. */
+static void test_none(void **state) {
+    (void)state;
+    for (int format = 0; format < 2; format++) {
+        const char *path = in_folder("none");
+        dlc_file *file;
+        if (format)
+            OK(context, dlc_file_write_npz(context, path, 0, NULL, NULL, false));
+        else
+            OK(context, dlc_file_write_safetensors(context, path, 0, NULL, NULL, 0, NULL, NULL));
+        OK(context, dlc_file_open(context, path, NULL, &file));
+        unlink(path);
+        assert_int_equal(dlc_file_count(file), 0);
+        assert_null(dlc_file_name(file, 0));
+        dlc_file_destroy(file);
+    }
+    static const char commented[] = "PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\3\0abc";
+    dlc_file *file;
+    OK(context, dlc_file_parse(context, commented, sizeof commented - 1, &file));
+    assert_int_equal(dlc_file_count(file), 0);
+    dlc_file_destroy(file);
+    for (size_t size = 0; size < sizeof commented - 1; size++)
+        assert_int_equal(dlc_file_parse(context, commented, size, &file), DLC_PARSE_ERROR);
+}
+
+/* Others are told when a name is not ASCII: bit 11 of a member's flags, in both of its headers. */
+static void test_names_are_utf8(void **state) {
+    (void)state;
+    float data[1] = {1};
+    tensor t;
+    size_t size;
+    OK(context, dlc_file_write_npz(context, in_folder("n"), 2, (const char *[]){"a", "\xc3\xa9"},
+                                   (const DLTensor *[]){F32(&t, data, 1), &t.dl}, false));
+    const unsigned char *bytes = (const unsigned char *)read_back(in_folder("n"), &size);
+    int local = 0, central = 0;
+    for (size_t i = 0; i + 12 < size; i++) {
+        if (memcmp(bytes + i, "PK\3\4", 4) == 0) assert_int_equal(bytes[i + 7] >> 3 & 1, local++ == 1);
+        if (memcmp(bytes + i, "PK\1\2", 4) == 0) assert_int_equal(bytes[i + 9] >> 3 & 1, central++ == 1);
+    }
+    assert_int_equal(local, 2);
+    assert_int_equal(central, 2);
+}
+
 static void refused(dlc_status status, dlc_status expected, const char *word) {
     if (status != expected || !strstr(dlc_error_message(context), word))
         fail_msg("status %d, message \"%s\"; expected %d and \"%s\"", status, dlc_error_message(context), expected,
@@ -313,6 +356,8 @@ static void test_writers_refuse(void **state) {
     refused(dlc_file_write_npz(context, path, 2, NULL, two, false), DLC_INVALID_ARGUMENT, "names");
     refused(dlc_file_write_npz(context, path, 1, (const char *[]){"a"}, (const DLTensor *[]){NULL}, true),
             DLC_INVALID_ARGUMENT, "\"a\" is NULL");
+    refused(dlc_file_write_npz(context, path, 2, (const char *[]){"a", "\xc3("}, two, true), DLC_INVALID_ARGUMENT,
+            "UTF-8");
     refused(dlc_file_write_safetensors(context, path, 1, (const char *[]){"\xff"}, two, 0, NULL, NULL),
             DLC_INVALID_ARGUMENT, "UTF-8");
     refused(dlc_file_write_safetensors(context, path, 1, (const char *[]){"__metadata__"}, two, 0, NULL, NULL),
@@ -633,6 +678,8 @@ int main(void) {
         cmocka_unit_test(test_constants),
         cmocka_unit_test(test_written_as_others_write),
         cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_none),
+        cmocka_unit_test(test_names_are_utf8),
         cmocka_unit_test(test_writers_refuse),
         cmocka_unit_test(test_old_file_stays),
         cmocka_unit_test(test_cut_short),
