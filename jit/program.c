@@ -137,6 +137,9 @@ static dlc_status check_compile(dlc_context *context, dlc_graph *handle, const d
         return lib_fail(error, DLC_INVALID_ARGUMENT,
                         "dlc_compile: options.struct_size is %zu, expected %zu (use DLC_COMPILE_OPTIONS_INIT)",
                         options->struct_size, sizeof *options);
+    if (options && options->budget_ms < 0)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_compile: budget_ms is %lld, expected 0 or more",
+                        (long long)options->budget_ms);
     if (dlc_graph_status(handle) != DLC_OK)
         return lib_fail(error, dlc_graph_status(handle), "%s", dlc_graph_message(handle));
     if (graph_of_handle(handle)->outputs.count == 0)

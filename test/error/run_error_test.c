@@ -58,6 +58,9 @@ static void test_compile(void **state) {
     dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
     options.struct_size = 1;
     INVALID(context, dlc_compile(context, g, &options, &program), "struct_size is 1", "DLC_COMPILE_OPTIONS_INIT");
+    options = (dlc_compile_options)DLC_COMPILE_OPTIONS_INIT;
+    options.budget_ms = -5;
+    INVALID(context, dlc_compile(context, g, &options, &program), "budget_ms is -5", "0 or more");
     dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS({0, "n*2"}));
     dlc_output(g, "y", dlc_neg(x));
     INVALID(context, dlc_compile(context, g, NULL, &program), "symbol n", "no dimension of any input");
