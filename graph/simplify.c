@@ -11,6 +11,7 @@
  * code because only live nodes are walked. */
 #include "graph/build.h"
 #include "graph/internal.h"
+#include "graph/ops_common.h"
 
 #include <math.h>
 
@@ -372,6 +373,43 @@ static graph_id apply_reduce_nothing(const match *m) {
     return graph_reshape(m->g, m->input[0], m->result->rank, m->result->dim);
 }
 
+/* The greatest or least element of a window is that of its rows' ones. Combined points of all axes at once, and of one axis after the
+ * other, the first ones first, where what lies along the later ones is whole yet. */
+static graph_id apply_window_by_axes(const match *m) {
+    enum { OP, WINDOW, STRIDE, LOW, HIGH, DILATION, SETTINGS };
+    static const char *const names[SETTINGS] = {"op", "window", "stride", "low", "high", "dilation"};
+    static const int64_t plain[SETTINGS] = {[WINDOW] = 1, [STRIDE] = 1, [DILATION] = 1};
+    const int64_t op = m->attribute[OP].integer; /* 0: a sum, which would round otherwise */
+    const graph_shape *x = graph_shape_of(m->g, m->input[0]);
+    int64_t in[DLC_MAX_RANK], out[DLC_MAX_RANK];
+    if (op == 0 || !numbers_of(m, x->rank, x->dim, in) || !numbers_of(m, x->rank, m->result->dim, out)) return 0;
+    double at_once = 1, apart = 0;
+    int windows = 0;
+    for (int i = 0; i < x->rank; i++) {
+        const int64_t window = m->attribute[WINDOW].list[i];
+        double points = (double)window;
+        for (int k = 0; k < x->rank; k++) points *= (double)(k <= i ? out[k] : in[k]);
+        at_once *= (double)window * (double)out[i];
+        if (window > 1) apart += points, windows++;
+    }
+    if (windows < 2 || at_once == 0 || 2 * apart > at_once) return 0;
+    graph_id y = m->input[0];
+    for (int i = 0; i < x->rank; i++) { /* axes that only move go with the first window */
+        int64_t list[SETTINGS][DLC_MAX_RANK];
+        graph_setting setting[SETTINGS] = {graph_set_integer(names[OP], op)};
+        if (m->attribute[WINDOW].list[i] == 1) continue;
+        for (int k = WINDOW; k < SETTINGS; k++) {
+            for (int a = 0; a < x->rank; a++) {
+                bool now = a == i || (y == m->input[0] && m->attribute[WINDOW].list[a] == 1);
+                list[k][a] = now ? graph_list_entry(&m->attribute[k], a, plain[k]) : plain[k];
+            }
+            setting[k] = graph_set_list(names[k], x->rank, list[k]);
+        }
+        y = graph_emit_with(m->g, "reduce_window", 1, &y, SETTINGS, setting);
+    }
+    return y;
+}
+
 /* ---- the rules ------------------------------------------------------------------------------------------------- */
 
 static const rule rules[] = {
@@ -412,6 +450,8 @@ static const rule rules[] = {
     {"reduce_min", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
     {"reduce_and", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
     {"reduce_or", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},
+    {"reduce_window", NULL, LATER, false, apply_window_by_axes,
+     "a greatest or least element over several axes -> over one after the other, where that halves the work"},
 };
 
 graph_id graph_rewrite(graph *g, const graph_op *op, int inputs, const graph_id *input,

@@ -183,6 +183,17 @@ static const struct {
     {"input x: f32[3, 2] a = reduce_max(x, axes=[1], keep=true) b = reduce_max(a, axes=[0]) output b",
      "reduce_max reduce_max"},
     {"input x: f32[1, 1] a = reduce_prod(x) output a", "reshape"},
+    {"input x: f32[2, 9, 8] a = reduce_window(x, op=max, window=[1, 5, 5], low=[0, 2, 2], high=[0, 2, 2]) output a",
+     "reduce_window reduce_window"},
+    {"input x: f16[5, 9, 17] a = reduce_window(x, op=min, window=[1, 7, 6], stride=[2, 1, 2], low=[1, 3, 5], high=[0, 1, 7],"
+     " dilation=[1, 2, 1]) output a",
+     "reduce_window reduce_window"},
+    {"input x: i8[7, 9, 8] a = reduce_window(x, op=max, window=[4, 3, 3], low=[-1, 4, 0], high=[2, 0, 1]) output a",
+     "reduce_window reduce_window reduce_window"},
+    {"input x: f32[1, 9, 8] a = reduce_window(x, op=max, window=[1, 3, 3], stride=[1, 2, 2]) output a",
+     "reduce_window"},
+    {"input x: f32[1, 9, 8] a = reduce_window(x, op=sum, window=[1, 5, 5]) output a", "reduce_window"},
+    {"input x: f32[1, 7, 7] a = reduce_window(x, op=max, window=[1, 7, 7]) output a", "reduce_window"},
 };
 
 static const char *operators_of(workbench *bench, const graph *g) {
