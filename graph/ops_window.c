@@ -694,7 +694,11 @@ static const graph_op row_reduce_window = {
         "reduce_window(T[3], op=max, window=[5])\nreduce_window(T[0, 4], op=sum, window=[1, 2])\n"
         "reduce_window(T[7], op=sum, window=[3], low=[-1], high=[-2])\n"
         "reduce_window(T[2, 3, 5, 4], op=sum, window=[1, 2, 3, 2], stride=[1, 1, 2, 1], low=[0, 1, 0, 1], high=[0, 0, "
-        "1, 1])",
+        "1, 1])\n"
+        "reduce_window(T[2, 13, 13], op=max, window=[1, 5, 5], low=[0, 2, 2], high=[0, 2, 2])\n"
+        "reduce_window(T[2, 20, 35], op=sum, window=[1, 3, 3], low=[0, 1, 1], high=[0, 1, 1])\n"
+        "reduce_window(T[1, 21, 19, 18], op=max, window=[1, 3, 3, 1], stride=[1, 2, 2, 1])\n"
+        "reduce_window(T[1, 9, 8, 18], op=min, window=[1, 4, 5, 1], low=[0, 2, 4, 0], high=[0, 1, 0, 0])",
     .doc =
         "Sum, maximum or minimum of the elements of x under a sliding window; padding is no element. A window "
         "that lies on padding alone gives 0, the lowest or the highest number (-inf, inf of floats). f16 and bf16 add in f32 and round "

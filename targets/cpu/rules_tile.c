@@ -14,7 +14,6 @@ enum {
     FAR_OVERHEAD = 40,  /* the same where results are written beyond the second-level cache */
     ROWS_OVERHEAD = 10, /* cycles to start a tile of separate rows, which no operand of their own holds up */
     FAR_STORE = 6,      /* cycles of a store beyond the second-level cache */
-    CLOSE = 4,          /* elements between neighbouring lanes that few loads and shuffles bring together */
     WINDOW = 256,       /* instructions that are in flight at once */
     TASKS = 4,          /* for each thread, at least */
     SHARED = 8000 /* cycles of a reduction that several threads are called for: they take some thousands to come */
@@ -213,7 +212,7 @@ static void size_tile(const rules *r, rules_tile_shape *t, const tile_problem *p
         if (p->taps > 1) /* unrolled taps share broadcasts, which then stay live */
             limit = (registers - held - p->taps) / (held + 1);
         if (!p->heavy)
-            limit = p->separate ? SEPARATE_ROWS / p->company : 1;
+            limit = p->separate ? SEPARATE_ROWS / p->company / (p->panel ? 1 : held) : 1;
         else if (p->window > 1) /* its rows wait in registers for its next steps */
             limit = (registers - 2 * p->window) / (2 * held);
         if (p->heavy && p->separate && limit > TALLEST) limit = TALLEST;
@@ -417,19 +416,6 @@ static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_
     return best;
 }
 
-/* Do neighbouring points along the axis read windows that lie close to each other, in one dimension of the operand? */
-static bool is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction) {
-    const tir_tensor *t = &r->region->tensors.data[access->tensor];
-    if (access->stride[axis] < 1 || access->stride[axis] > CLOSE) return false;
-    for (int d = 0; d < t->rank; d++) {
-        tir_expr subscript = tir_operand(r->region->pool, access->load, d);
-        if (tir_uses(r->region->pool, subscript, stage->axis[axis].var) &&
-            tir_uses(r->region->pool, subscript, stage->axis[reduction].var))
-            return true;
-    }
-    return false;
-}
-
 /* Judges axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -463,8 +449,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         } else if (stride == 1) {
             vector_operand = true; /* along a window it lies across two lines more often than not */
             for (int a = stage->space; a < stage->space + stage->reduce && heavy; a++)
-                if (known_extent(r, &stage->axis[a]) > 1 && is_window(r, stage, &access[i], v, a)) penalty *= 1.2;
-        } else if (stride > 1 && stride <= CLOSE) { /* as many vectors, and a shuffle */
+                if (known_extent(r, &stage->axis[a]) > 1 && rules_is_window(r, stage, &access[i], v, a)) penalty *= 1.2;
+        } else if (stride > 1 && stride <= RULES_CLOSE) { /* as many vectors, and a shuffle */
             vector_operand = true;
             penalty *= (double)stride + 1;
         } else if (heavy) {
@@ -475,9 +461,10 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     }
     if (!vector_operand && heavy) return false;
     t->u = heavy ? repeated_axis(r, stage, v, access, count) : -1;
-    if (t->u < 0 && (heavy || p.panel)) {
+    if (t->u < 0 && (heavy || p.panel || rules_has_window(r, s, access, count))) {
         t->u = separate_axis(r, stage, v, heavy, access, count);
         p.separate = t->separate = t->u >= 0;
+        t->light = t->separate && !heavy;
         if (p.separate) t->shared = shared_axis(r, stage, t, access, count, &p);
     }
     if (t->u >= 0) p.m = covered_extent(r, s, t->u);
@@ -551,7 +538,7 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
     for (int i = 0; i < count; i++) /* light reductions want unit strides, else lanes along the row do better */
         if (access[i].stride[best->v] != 0 && access[i].stride[best->v] != 1) {
             for (int a = stage->space; a < stage->space + stage->reduce; a++)
-                if (access[i].stride[a] == 1 && !is_window(r, stage, &access[i], best->v, a)) return false;
+                if (access[i].stride[a] == 1 && !rules_is_window(r, stage, &access[i], best->v, a)) return false;
         }
     return true;
 }
@@ -710,7 +697,7 @@ void rules_prepare_tile(rules *r, int s) {
 /* ---- loops */
 
 /* Predicates of padding: loops over the window keep to what is inside the image. */
-static void clip_reduction(rules *r, int s, const rules_tile_shape *t) {
+static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unrolled) {
     const tir_stage *stage = &r->region->stages.data[s];
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate; a++) {
         if (!tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
@@ -719,12 +706,12 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t) {
         bool vector = meets(r, stage, a, stage->axis[t->v].var);
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (vector) { /* where masks are dear, those of a step are better known beforehand */
-            if (!r->machine->masked && extent > 0 && extent <= 8)
+            if (!r->machine->masked && extent > 0 && extent <= 8 && !unrolled)
                 tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
             continue;
         }
         tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
-        if (inside && extent > 0 && extent <= 8 && a != t->shared)
+        if (inside && extent > 0 && extent <= 8 && a != t->shared && !unrolled)
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     }
 }
@@ -765,7 +752,8 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
     if (v >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[v].name);
     if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[u].name);
     if (shared >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[shared].name);
-    if (main && stage->predicate) clip_reduction(r, s, t);
+    bool unrolled = main && rules_unroll_window(r, stage, t);
+    if (main && stage->predicate) clip_reduction(r, s, t, unrolled);
     if (blocks)
         tir_schedule_add(r->schedule, "prefetch %s at %s.s_i %s.s_o+1 L1 shared",
                          r->region->tensors.data[t->blocks].name, stage->name, stage->name);

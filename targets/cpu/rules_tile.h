@@ -16,6 +16,7 @@ typedef struct rules_tile_shape {
     const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
     int unit_axis;
     bool separate;   /* rows have vectors of their own: they only run side by side */
+    bool light;      /* and nothing is multiplied: a window's sum or greatest element */
     int shared;      /* reduction axis whose steps read again what neighbouring rows read; -1: none */
     uint32_t steps;  /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
     bool steps_copy; /* copy it first */
@@ -31,6 +32,16 @@ struct rules_cut {
     const char *panels;      /* operand along vectors */
     rules_tile_shape tile;
 };
+
+enum { RULES_CLOSE = 4 }; /* elements between neighbouring lanes that few loads and shuffles bring together */
+
+/* rules_window.c: what slides along an operand */
+/* Do neighbouring points along the axis read windows that lie close to each other, in one dimension of the operand? */
+bool rules_is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction);
+/* A light reduction over a window, whose rows are to run side by side. */
+bool rules_has_window(const rules *r, int s, const rules_access *access, int count);
+/* Few steps of such a window are no loops, so that masks and what rows share are known beforehand. False: loops. */
+bool rules_unroll_window(const rules *r, const tir_stage *stage, const rules_tile_shape *t);
 
 /* rules_tile.c */
 int64_t rules_panel_width(const rules *r, const rules_access *access, tir_expr axis);
