@@ -305,7 +305,7 @@ static int64_t threads_of_statement(const tir_pool *pool, const tir_stmt *stmt) 
     switch (stmt->kind) {
     case TIR_FOR:
         if (stmt->for_.loop == TIR_THREAD) tir_is_const(pool, stmt->for_.extent, &trips);
-        return trips * tir_threads(pool, stmt->for_.body);
+        return __builtin_mul_overflow(trips, tir_threads(pool, stmt->for_.body), &most) ? INT64_MAX : most;
     case TIR_LET: return tir_threads(pool, stmt->let.body);
     case TIR_IF:
         most = tir_threads(pool, stmt->if_.body);

@@ -40,7 +40,10 @@ typedef enum tir_scope {
 } tir_scope;
 extern const char *const tir_scope_names[];
 
-enum { TIR_WARP = 32 }; /* threads that run together and may read each other's registers */
+enum {
+    TIR_WARP = 32,           /* threads that run together and may read each other's registers */
+    TIR_BLOCK_THREADS = 1024 /* of a block, at most */
+};
 
 #define TIR_BUFFER_ALIGNMENT 64 /* bytes; of everything libdlc allocates. Arguments: see tir_buffer.alignment */
 

@@ -257,11 +257,10 @@ static void check_combined(verifier *v) {
 }
 
 static void check_thread_loop(verifier *v, const tir_stmt *stmt) {
-    enum { THREAD_LIMIT = 1024 };
     int64_t extent = 0, stride = tir_thread_stride(v->pool, stmt);
     tir_is_const(v->pool, stmt->for_.extent, &extent);
     require(v, !v->in_vec, "L14: a thread loop inside a vec loop");
-    require(v, extent <= THREAD_LIMIT / stride, "L14: more than 1,024 threads");
+    require(v, extent <= TIR_BLOCK_THREADS / stride, "L14: more than 1,024 threads");
     const int64_t around = v->thread && !v->chain ? tir_thread_stride(v->pool, v->thread) : TIR_WARP;
     require(v, around % TIR_WARP == 0 || TIR_WARP % around == 0,
             "L14: the iterations of the thread loop around are no whole warps, nor equal parts of one");

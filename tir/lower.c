@@ -286,6 +286,11 @@ static bool blocks_agree(tir_lowering *l, const tir_stmt *one, const tir_stmt *o
 }
 
 static void add_phase(tir_lowering *l, const char *name, tir_stmt *body) {
+    const int64_t threads = tir_threads(l->pool, body);
+    if (threads > TIR_BLOCK_THREADS)
+        lib_raise(l->arena->scope, DLC_INVALID_ARGUMENT,
+                  "schedule of region %s: blocks of %s have %lld threads, expected at most %d", l->region->name, name,
+                  (long long)threads, TIR_BLOCK_THREADS);
     tir_phase phase = {.name = name, .tasks = list_tasks(l, body)};
     int64_t tasks, before;
     if (tir_is_const(l->pool, phase.tasks, &tasks) && tasks == 1 && l->kernel->phases.count) {

@@ -658,6 +658,9 @@ static void walk_own_axes(tir_lowering *l, int s, const tir_tensor *tensor, tir_
 static tir_expr share_own_axes(tir_lowering *l, int s, const tir_tensor *tensor, tir_expr *index) {
     const int64_t threads = tir_plan_of(l, s)->own_threads;
     int64_t points = 1;
+    if (l->vector)
+        tir_schedule_raise(&l->state, "threads of the state of %s run inside vec loop %s", tir_stage_of(l, s)->name,
+                           l->vector);
     for (int d = tir_stage_of(l, s)->space; d < tensor->rank; d++) {
         int64_t extent = 1;
         tir_is_const(l->pool, tensor->extent[d], &extent);

@@ -320,20 +320,26 @@ static void apply_store(tir_schedule_state *state, lib_lexer *lexer) {
 
 /* thread F state 256 */
 static void apply_state_threads(tir_schedule_state *state, lib_lexer *lexer) {
-    enum { MOST = 1024 };
     const int stage = tir_find_stage(state, lib_lexer_name(lexer));
     const tir_stage *s = &state->region->stages.data[stage];
     lib_lexer_expect(lexer, "state");
     const int64_t threads = lib_lexer_integer(lexer);
     if (s->kind != TIR_FOLD) tir_schedule_raise(state, "%s is no fold", s->name);
-    if (threads < 2 || threads > MOST) tir_schedule_raise(state, "a state is set by 2 to %d threads", MOST);
+    if (threads < 2 || threads > TIR_BLOCK_THREADS)
+        tir_schedule_raise(state, "a state is set by 2 to %d threads", TIR_BLOCK_THREADS);
+    bool own = false;
     for (int c = 0; c < s->count; c++) {
         const tir_tensor *tensor = &state->region->tensors.data[s->tensor[c]];
-        int64_t extent;
-        for (int d = s->space; d < tensor->rank; d++)
+        int64_t points = threads, extent;
+        own = own || tensor->rank > s->space;
+        for (int d = s->space; d < tensor->rank; d++) {
             if (!tir_is_const(state->region->pool, tensor->extent[d], &extent))
                 tir_schedule_raise(state, "the size of %s is no constant", tensor->name);
+            if (extent > 0 && __builtin_mul_overflow(points, extent, &points))
+                tir_schedule_raise(state, "%s has too many points", tensor->name);
+        }
     }
+    if (!own) tir_schedule_raise(state, "the state of %s has no axes of its own", s->name);
     state->plan[stage].own_threads = (int)threads;
 }
 

@@ -211,6 +211,11 @@ static void test_cases(void **state) {
     "reduce C f32 (i: 5, j: 4 | k: 8) init 0:f32 = muladd(cast.f32(x[i, k]), cast.f32(w[k, j]), acc(0):f32) " SUM \
     "output C\n"
 
+/* A fold whose state has axes of its own. */
+#define OWN_AXES(lines, own)                                           \
+    "region r\ninput x f32[" lines "]\nfold s f32[" own "] (b: " lines \
+    " | t: 5) init 0:f32\nmap n f32 in s (b: " lines ", k: 5) = s[b, 0, 1] + x[b]\nnext s = n[b, t]\noutput s\n"
+
 static const struct {
     const char *schedule, *message, *region; /* NULL: the softmax below */
 } refusals[] = {
@@ -245,6 +250,12 @@ static const struct {
     {"store sm attic", "is not a storage", NULL},
     {"thread sm state 256", "sm is no fold", NULL},
     {"thread s state 2048", "by 2 to 1024 threads", RUNNING},
+    {"thread s state 1", "by 2 to 1024 threads", OWN_AXES("3", "4, 2")},
+    {"thread s state 8", "has no axes of its own", RUNNING},
+    {"thread q state 8", "no stage is called q", OWN_AXES("3", "4, 2")},
+    {"vec s.b\nthread s state 8", "inside vec loop b", OWN_AXES("3", "4, 2")},
+    {"thread s state 8", "too many points", OWN_AXES("3", "2305843009213693952, 2")},
+    {"order s: t b\nthread s.b\nthread s state 512", "2400 threads, expected at most 1024", OWN_AXES("300", "4, 2")},
     {"vec sc.j\n layout x (j/4, i, j%4)", "cannot follow loop directives", NULL},
     {"layout x (j/4, i, j%4)", "copy", NULL},
     {"layout sc (j/4, i, j%4)", "is an output", NULL},
