@@ -3,6 +3,7 @@
 #include "graph/graph.h"
 #include "graph/internal.h"
 #include "graph/op.h"
+#include "graph/sizes.h"
 
 graph *graph_new(lib_arena *arena, tir_pool *pool) {
     graph *g = LIB_NEW(arena, graph);
@@ -383,8 +384,10 @@ int graph_result_count(const graph *g, graph_id first) {
 
 /* ---- hash of the whole ----------------------------------------------------------------------------------------- */
 
+static lib_hash128 hash_nodes(const graph *g, bool sizes);
+
 /* Node hashes speak of ids in the graph's own pool; this one must not: dimensions are hashed as text. */
-static void describe_node(lib_text *text, const graph *g, const graph_node *node) {
+static void describe_node(lib_text *text, const graph *g, const graph_node *node, bool sizes) {
     lib_text_format(text, "%s(", node->op->name);
     for (int i = 0; i < node->inputs; i++) lib_text_format(text, "%u,", node->input[i]);
     for (int i = 0; node->op->attribute[i].name; i++) {
@@ -393,8 +396,10 @@ static void describe_node(lib_text *text, const graph *g, const graph_node *node
             const graph_constant *constant = &g->constants.data[node->attribute[i].integer];
             lib_text_format(text, "%llx:%zu,", (unsigned long long)constant->identity, constant->size);
         } else if (spec->kind == GRAPH_ATTR_SUBGRAPH) {
-            lib_hash128 inner = graph_hash(g->subgraphs.data[node->attribute[i].integer]);
+            lib_hash128 inner = hash_nodes(g->subgraphs.data[node->attribute[i].integer], sizes);
             lib_text_format(text, "%llx%llx,", (unsigned long long)inner.low, (unsigned long long)inner.high);
+        } else if (spec->kind == GRAPH_ATTR_DIMS && !sizes) {
+            lib_text_format(text, "%d,", node->attribute[i].count);
         } else {
             graph_attribute_print(text, g, spec, &node->attribute[i]);
             lib_text_add(text, ",");
@@ -403,14 +408,22 @@ static void describe_node(lib_text *text, const graph *g, const graph_node *node
     lib_text_add(text, ")");
 }
 
-lib_hash128 graph_hash(const graph *g) {
+static lib_hash128 hash_nodes(const graph *g, bool sizes) {
     lib_text text;
     lib_text_init(&text, g->arena);
     lib_hash128 hash = {0, 0};
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         text.length = 0;
-        describe_node(&text, g, &g->nodes.data[i]);
+        describe_node(&text, g, &g->nodes.data[i], sizes);
         hash = lib_hash_bytes(text.data, text.length, hash);
     }
     return lib_hash_bytes(g->outputs.data, g->outputs.count * sizeof *g->outputs.data, hash);
+}
+
+lib_hash128 graph_hash(const graph *g) {
+    return hash_nodes(g, true);
+}
+
+lib_hash128 graph_hash_but_sizes(const graph *g) {
+    return hash_nodes(g, false);
 }

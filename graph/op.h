@@ -31,7 +31,8 @@ enum {
     GRAPH_IMPURE = 16,
     GRAPH_EXCESS =
         32, /* composites: roundings inside may move (excess_precision is on by default for what they expand to) */
-    GRAPH_COUNTS = 64 /* composites: a size of the result is counted, by a `cut` in the expansion (graph/segment.h) */
+    GRAPH_COUNTS = 64, /* composites: a size of the result is counted, by a `cut` in the expansion (graph/segment.h) */
+    GRAPH_BY_NUMBERS = 128 /* composites: of sizes that are numbers, not symbols, they make something faster */
 };
 
 typedef enum graph_attribute_kind {

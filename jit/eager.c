@@ -1,11 +1,12 @@
 /* Eager graphs (<dlc/eager.h>): tensors beside the values of a graph, and programs of the parts that were evaluated. */
 #include "graph/part.h"
+#include "graph/sizes.h"
 #include "jit/jit.h"
 
 #include <dlc/eager.h>
 #include <stdatomic.h>
 
-enum { PROGRAMS_KEPT = 64 };
+enum { PROGRAMS_KEPT = 64, SIZES_SEEN = 4 };
 
 /* A tensor, held by the values that it belongs to and by what was given to the host. */
 typedef struct kept_tensor {
@@ -16,10 +17,18 @@ typedef struct kept_tensor {
     int64_t shape[DLC_MAX_RANK], strides[DLC_MAX_RANK];
 } kept_tensor;
 
+/* A program for parts that are equal but for their sizes, of which some have symbols in their place; or, as the first of such, or where
+ * no symbols can be found, for one part. */
 typedef struct kept_program {
-    lib_hash128 hash; /* of the part */
+    lib_hash128 hash; /* of all but sizes; of a part whose own sizes are no numbers: of all of it */
     dlc_program *program;
     uint64_t used;
+    lib_arena arena;      /* what follows */
+    const graph *general; /* with the symbols, for its sizes only: constants may be gone. NULL: for one part */
+    const int64_t *seen[SIZES_SEEN]; /* [size_count] sizes of parts from which `general` follows */
+    int seen_count;
+    uint32_t size_count;
+    bool fixed; /* never more general than it is */
 } kept_program;
 
 typedef struct eager {
@@ -94,11 +103,18 @@ static void forget_tensors(eager *e) {
     }
 }
 
+static void forget_program(kept_program *kept) {
+    if (!kept->program) return;
+    dlc_program_destroy(kept->program);
+    lib_arena_free(&kept->arena);
+    kept->program = NULL;
+}
+
 static void release_eager(void *data) {
     eager *e = data;
     const dlc_allocator *allocator = &e->context->allocator;
     forget_tensors(e);
-    for (int i = 0; i < e->program_count; i++) dlc_program_destroy(e->programs[i].program);
+    for (int i = 0; i < e->program_count; i++) forget_program(&e->programs[i]);
     lib_release(allocator, e->programs, (size_t)e->program_limit * sizeof *e->programs, _Alignof(kept_program));
     lib_release(allocator, e->tensors, e->capacity * sizeof(void *), _Alignof(void *));
     lib_release(allocator, e, sizeof *e, _Alignof(eager));
@@ -253,7 +269,10 @@ typedef struct evaluation {
     const char *call;
     lib_arena arena;
     graph_part part;
-    lib_hash128 hash;
+    lib_hash128 hash; /* as of a kept_program */
+    int64_t *sizes;   /* [size_count]; NULL: some are no numbers */
+    uint32_t size_count;
+    kept_program *kept; /* has `program` */
     const DLTensor **inputs;
     dlc_output_slot *slots;
     kept_tensor **results; /* for the slots, made before anything runs */
@@ -281,6 +300,11 @@ static dlc_status check_values(const eager *e, int count, const dlc_value *value
     return DLC_OK;
 }
 
+static void know_part(evaluation *v) {
+    v->sizes = graph_sizes(&v->arena, v->part.graph, &v->size_count);
+    v->hash = v->sizes ? graph_hash_but_sizes(v->part.graph) : graph_hash(v->part.graph);
+}
+
 /* What is not known yet of the values, each once, and the part that computes it. */
 static void cut_in_scope(evaluation *v, int count, const dlc_value *values) {
     const graph *g = graph_of_handle(v->e->graph);
@@ -297,7 +321,7 @@ static void cut_in_scope(evaluation *v, int count, const dlc_value *values) {
     v->part.known = known;
     v->part.effects_done = v->e->effects_done;
     graph_cut_part(arena, g, &v->part);
-    v->hash = graph_hash(v->part.graph);
+    know_part(v);
     v->inputs = LIB_NEW_ARRAY(arena, const DLTensor *, (size_t)v->part.input_count + 1);
     v->slots = LIB_NEW_ARRAY(arena, dlc_output_slot, (size_t)v->part.count + 1);
     v->results = LIB_NEW_ARRAY(arena, kept_tensor *, (size_t)v->part.count + 1);
@@ -315,25 +339,149 @@ static dlc_status cut(evaluation *v, int count, const dlc_value *values, lib_err
     return scope.error.status;
 }
 
-/* Equal parts have one program; what was used longest ago makes room. */
-static dlc_status find_program(eager *e, const graph *part, lib_hash128 hash, dlc_program **out, lib_error *error) {
-    kept_program *oldest = e->programs;
-    for (int i = 0; i < e->program_count; i++) {
-        kept_program *kept = &e->programs[i];
-        if (kept->hash.low == hash.low && kept->hash.high == hash.high) {
-            kept->used = ++e->clock;
-            *out = kept->program;
-            return DLC_OK;
-        }
-        if (kept->used < oldest->used) oldest = kept;
+/* ---- programs of parts */
+
+static bool is_alike(const kept_program *kept, const evaluation *v) {
+    return kept->program && kept->hash.low == v->hash.low && kept->hash.high == v->hash.high;
+}
+
+static bool serves(const kept_program *kept, evaluation *v) {
+    if (!is_alike(kept, v)) return false;
+    if (kept->general) return graph_is_case_of(&v->arena, v->part.graph, kept->general);
+    return kept->size_count == v->size_count &&
+           (!v->size_count || memcmp(kept->seen[0], v->sizes, v->size_count * sizeof *v->sizes) == 0);
+}
+
+/* What happens to a host happens once: nothing of the kind is tried again. */
+static bool has_effects(const graph *part) {
+    for (uint32_t n = 0; n < part->nodes.count; n++)
+        if (part->nodes.data[n].op->algebra & GRAPH_IMPURE) return true;
+    return false;
+}
+
+static void remember_sizes(kept_program *to, const kept_program *from, const evaluation *v) {
+    const size_t bytes = v->size_count * sizeof *v->sizes;
+    to->seen[0] = v->sizes ? lib_arena_copy(&to->arena, v->sizes, bytes) : NULL;
+    for (int o = 0; from && o < from->seen_count; o++)
+        to->seen[o + 1] = lib_arena_copy(&to->arena, from->seen[o], bytes);
+    to->seen_count = from ? from->seen_count + 1 : 1;
+    to->size_count = v->size_count;
+}
+
+static void generalise_in_scope(kept_program *now, const kept_program *kept, const evaluation *v) {
+    remember_sizes(now, kept, v);
+    now->general = graph_with_symbols(&now->arena, v->part.graph, now->seen_count, now->seen);
+}
+
+/* The program of a part that differed in sizes becomes one for those of this one, too. Not if there are no symbols for them, or
+ * operators need numbers: then it stays as it is. */
+static dlc_status generalise(eager *e, kept_program *kept, evaluation *v, lib_error *error) {
+    lib_scope scope;
+    kept_program now = {.hash = v->hash, .used = kept->used};
+    kept->fixed = true;
+    if (kept->seen_count == SIZES_SEEN || has_effects(v->part.graph)) return DLC_OK;
+    lib_arena_init(&now.arena, &e->context->allocator, &scope);
+    lib_fp_state state = lib_fp_enter();
+    if (LIB_ENTER(&scope)) generalise_in_scope(&now, kept, v);
+    lib_fp_restore(state);
+    now.arena.scope = NULL;
+    dlc_status status = scope.error.status;
+    *error = scope.error;
+    if (status == DLC_OK && now.general)
+        status = jit_program_new(e->context, now.general, &e->options, &now.program, error);
+    if (status != DLC_OK || !now.general) {
+        lib_arena_free(&now.arena);
+        kept->fixed = status != DLC_OUT_OF_MEMORY;
+        return status == DLC_OUT_OF_MEMORY || status == DLC_CANCELLED ? status : DLC_OK;
     }
-    LIB_TRY(jit_program_new(e->context, part, &e->options, out, error));
-    if (e->program_count < e->program_limit)
-        oldest = &e->programs[e->program_count++];
-    else
-        dlc_program_destroy(oldest->program);
-    *oldest = (kept_program){hash, *out, ++e->clock};
+    forget_program(kept);
+    *kept = now;
     return DLC_OK;
+}
+
+/* A program of the part as it is. */
+static dlc_status make_program(eager *e, const evaluation *v, bool fixed, kept_program *now, lib_error *error) {
+    lib_scope scope;
+    *now = (kept_program){.hash = v->hash, .fixed = fixed || !v->sizes};
+    lib_arena_init(&now->arena, &e->context->allocator, &scope);
+    if (LIB_ENTER(&scope)) remember_sizes(now, NULL, v);
+    now->arena.scope = NULL;
+    *error = scope.error;
+    dlc_status status = error->status;
+    if (status == DLC_OK) status = jit_program_new(e->context, v->part.graph, &e->options, &now->program, error);
+    if (status != DLC_OK) lib_arena_free(&now->arena);
+    return status;
+}
+
+static kept_program *oldest_program(const eager *e) {
+    kept_program *oldest = e->programs;
+    for (int i = 0; i < e->program_count; i++)
+        if (e->programs[i].used < oldest->used) oldest = &e->programs[i];
+    return oldest;
+}
+
+static void use_program(eager *e, evaluation *v, kept_program *kept) {
+    kept->used = ++e->clock;
+    v->kept = kept;
+    v->program = kept->program;
+}
+
+static bool look_up(eager *e, evaluation *v) {
+    for (int i = 0; i < e->program_count; i++) {
+        if (!serves(&e->programs[i], v)) continue;
+        use_program(e, v, &e->programs[i]);
+        return true;
+    }
+    return false;
+}
+
+static dlc_status look_up_guarded(eager *e, evaluation *v, bool *found, lib_error *error) {
+    lib_scope scope;
+    v->arena.scope = &scope;
+    if (LIB_ENTER(&scope)) *found = look_up(e, v);
+    v->arena.scope = NULL;
+    *error = scope.error;
+    return error->status;
+}
+
+/* Parts that are equal but for sizes have one program, or, where there are no symbols for them, one each; what was used longest ago
+ * makes room. */
+static dlc_status find_program(eager *e, evaluation *v, lib_error *error) {
+    bool found = false, fixed = false;
+    LIB_TRY(look_up_guarded(e, v, &found, error));
+    for (int i = 0; i < e->program_count && !found; i++) {
+        kept_program *kept = &e->programs[i];
+        if (!is_alike(kept, v)) continue;
+        if (!kept->fixed) LIB_TRY(generalise(e, kept, v, error));
+        fixed = fixed || kept->fixed;
+        LIB_TRY(look_up_guarded(e, v, &found, error));
+    }
+    if (found) return DLC_OK;
+    kept_program now;
+    LIB_TRY(make_program(e, v, fixed, &now, error));
+    kept_program *place = e->program_count < e->program_limit ? &e->programs[e->program_count++] : oldest_program(e);
+    forget_program(place);
+    *place = now;
+    use_program(e, v, place);
+    return DLC_OK;
+}
+
+static dlc_status run_once(evaluation *v, int outputs, dlc_output_slot *slots, lib_error *error) {
+    dlc_status status = dlc_run(v->program, NULL, v->inputs, v->part.input_count, slots, outputs);
+    return status == DLC_OK ? DLC_OK : lib_fail(error, status, "%s", dlc_error_message(v->e->context));
+}
+
+/* Where a program with symbols cannot be bound, one without them answers, or says what is wrong. */
+static dlc_status run_program(eager *e, evaluation *v, int outputs, dlc_output_slot *slots, lib_error *error) {
+    LIB_TRY(find_program(e, v, error));
+    dlc_status status = run_once(v, outputs, slots, error);
+    if (status == DLC_OK || status == DLC_OUT_OF_MEMORY || status == DLC_CANCELLED || !v->kept->general) return status;
+    kept_program now;
+    LIB_TRY(make_program(e, v, true, &now, error));
+    forget_program(v->kept);
+    *v->kept = now;
+    use_program(e, v, v->kept);
+    return run_once(v, outputs, slots, error);
 }
 
 static dlc_status make_results(evaluation *v, lib_error *error) {
@@ -349,10 +497,8 @@ static dlc_status compute(evaluation *v, lib_error *error) {
     eager *e = v->e;
     const graph *g = graph_of_handle(e->graph);
     LIB_TRY(make_room(e, g->values.count, v->call, error));
-    LIB_TRY(find_program(e, v->part.graph, v->hash, &v->program, error));
     LIB_TRY(make_results(v, error));
-    dlc_status status = dlc_run(v->program, NULL, v->inputs, v->part.input_count, v->slots, v->part.count);
-    if (status != DLC_OK) return lib_fail(error, status, "%s", dlc_error_message(e->context));
+    LIB_TRY(run_program(e, v, v->part.count, v->slots, error));
     for (int i = 0; i < v->part.count; i++) {
         kept_tensor *result = v->results[i];
         result->managed = v->slots[i].managed;
@@ -453,7 +599,10 @@ static bool can_copy_plainly(const kept_tensor *from, const DLTensor *into) {
 
 static void identity_in_scope(lib_arena *arena, const kept_tensor *tensor, evaluation *v) {
     v->part.graph = graph_identity(arena, &tensor->dl);
-    v->hash = graph_hash(v->part.graph);
+    v->part.input_count = 1;
+    v->inputs = LIB_NEW(arena, const DLTensor *);
+    *v->inputs = &tensor->dl;
+    know_part(v);
 }
 
 /* By a program that copies, which checks `into` and knows the ways to and from a device. */
@@ -466,14 +615,11 @@ static dlc_status copy_by_program(eager *e, const kept_tensor *tensor, DLTensor 
     if (LIB_ENTER(&scope)) identity_in_scope(&v.arena, tensor, &v);
     v.arena.scope = NULL;
     dlc_status status = scope.error.status;
-    if (status != DLC_OK)
-        *error = scope.error;
-    else
-        status = find_program(e, v.part.graph, v.hash, &v.program, error);
+    *error = scope.error;
+    dlc_output_slot slot = {into, NULL};
     if (status == DLC_OK) {
-        const DLTensor *input = &tensor->dl;
-        status = dlc_run(v.program, NULL, &input, 1, &(dlc_output_slot){into, NULL}, 1);
-        if (status != DLC_OK) lib_fail(error, status, "%s: %s", call, dlc_error_message(e->context));
+        status = run_program(e, &v, 1, &slot, error);
+        if (status != DLC_OK) lib_fail(error, status, "%s: %s", call, error->message);
     }
     lib_arena_free(&v.arena);
     return status;

@@ -14,8 +14,12 @@
  *
  * Compiling   Parts that are the same but for the tensors' contents are compiled once: the graph keeps the programs of the parts that it met
  *             last, and kernels are those of the context, shared with all its programs and found in cache_directory.
- *             Sizes are exact: for sizes that keep changing, compile a graph with symbols (dlc_trace).
- * Results     A part gives the bits that a program of the same operators and sizes gives. Where a graph is cut
+ *             Where parts differ in sizes alone, those that change become symbols, as those of dlc_input are: exact for a few values, then
+ *             parameters of kernels that serve all of them (dlc_symbol_varies). Sizes that the host gives to operators may be
+ *             multiples of such dimensions, or of those of the operands, products, sums with a number. Exact for each size remain
+ *             parts with constants of a size that changes, with numbers computed of it, with effects, and Fourier
+ *             transforms of what changes.
+ * Results     A part gives the bits that a program of the same operators and sizes, or with symbols for them, gives. Where a graph is cut
  *             decides what is fused: between a cut graph and a whole one f16, bf16 and floats of 8 bits agree with no_excess_precision
  *             only, and sums may be added in another order. Random operators count their streams
  *             from the graph's creation, or the last dlc_eager_step, on.

@@ -183,14 +183,122 @@ static void test_programs_bounded(void **state) {
     for (int k = 0; k < 40; k++) {
         tensor tx, tr;
         float result[64];
-        int64_t n = 1 + k % 20;
-        dlc_value r = dlc_neg(dlc_eager_borrow(g, F32(&tx, x, n)));
-        OK(context, dlc_eager_read(g, r, (DLTensor *)F32(&tr, result, n)));
-        for (int i = 0; i < n; i++) assert_true(result[i] == -x[i]);
+        const float factor = (float)(1 + k % 20);
+        dlc_value r = dlc_mul(dlc_eager_borrow(g, F32(&tx, x, 64)), dlc_scalar(g, DLC_F32, (double)factor));
+        OK(context, dlc_eager_read(g, r, (DLTensor *)F32(&tr, result, 64)));
+        for (int i = 0; i < 64; i++) assert_true(result[i] == factor * x[i]);
         OK(context, dlc_eager_step(g, 0, NULL));
     }
     dlc_graph_destroy(g);
     dlc_context_destroy(context);
+}
+
+/* ---- sizes that change: parts that differ in sizes alone have one program, whose kernels are soon those of all sizes ---- */
+
+enum { SIZES = 40, WIDTH = 16, OUT_MAX = 4096 };
+
+typedef dlc_value sized_function(dlc_graph *g, dlc_value x, dlc_value y, int64_t n, int64_t k);
+
+static dlc_value sized_rows(dlc_graph *g, dlc_value x, dlc_value y, int64_t n, int64_t k) { /* x [n, 16], y [k, 16] */
+    (void)n, (void)k;
+    dlc_value w = dlc_slice(y, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(1), SIZE(WIDTH)), 0, NULL);
+    return dlc_relu(dlc_sub(dlc_mul(x, w), dlc_scalar(g, DLC_F32, 0.125)));
+}
+
+static dlc_value sized_shapes(dlc_graph *g, dlc_value x, dlc_value y, int64_t n, int64_t k) {
+    dlc_value both = dlc_concat(2, (const dlc_value[]){x, y}, 0);
+    dlc_value flat = dlc_reshape(both, 1, DIMS(SIZE((n + k) * WIDTH)));
+    dlc_value part = dlc_slice(flat, 1, DIMS(SIZE(n)), 1, DIMS(SIZE((n + k) * WIDTH - 1)), 0, NULL);
+    dlc_value table = dlc_broadcast(dlc_reduce_max(x, 1, (const int64_t[]){1}, false), 2, DIMS(SIZE(k), SIZE(n)), 1,
+                                    (const int64_t[]){1});
+    dlc_value product = dlc_reshape(table, 1, DIMS(SIZE(n * k)));
+    (void)g;
+    return dlc_concat(2, (const dlc_value[]){part, product}, 0);
+}
+
+static dlc_value sized_loop(dlc_graph *g, dlc_value x, dlc_value y, int64_t n, int64_t k) {
+    dlc_graph *body = dlc_subgraph(g), *condition = dlc_subgraph(g);
+    dlc_value c = dlc_input(condition, "i", DLC_I32, 0, NULL);
+    dlc_input(condition, "x", DLC_F32, 2, DIMS(SIZE(n), SIZE(WIDTH)));
+    dlc_output(condition, "go", dlc_lt(c, dlc_scalar_i64(condition, DLC_I32, 3)));
+    dlc_value i = dlc_input(body, "i", DLC_I32, 0, NULL);
+    dlc_value v = dlc_input(body, "x", DLC_F32, 2, DIMS(SIZE(n), SIZE(WIDTH))), results[2];
+    dlc_output(body, "i", dlc_add(i, dlc_scalar_i64(body, DLC_I32, 1)));
+    dlc_output(body, "x", dlc_add(dlc_mul(v, dlc_scalar(body, DLC_F32, 0.5)), x));
+    dlc_while(2, (const dlc_value[]){dlc_scalar_i64(g, DLC_I32, 0), x}, condition, body, 2, results);
+    (void)y, (void)k;
+    return results[1];
+}
+
+/* A constant of the size at hand: there is no program for two of them. */
+static dlc_value sized_constant(dlc_graph *g, dlc_value x, dlc_value y, int64_t n, int64_t k) {
+    float column[SIZES * 3];
+    for (int64_t i = 0; i < n; i++) column[i] = (float)(i * i);
+    (void)y, (void)k;
+    return dlc_add(x, dlc_constant(g, DLC_F32, 2, (const int64_t[]){n, 1}, column));
+}
+
+/* A transform needs its length as a number: programs of each length. */
+static dlc_value sized_transform(dlc_graph *g, dlc_value x, dlc_value y, int64_t n, int64_t k) {
+    dlc_dft_options options = DLC_DFT_OPTIONS_INIT;
+    options.axis = 0;
+    (void)y, (void)k;
+    dlc_value spectrum = dlc_dft(dlc_reshape(x, 2, DIMS(SIZE(n * WIDTH), SIZE(1))), &options);
+    return dlc_round(dlc_mul(spectrum, dlc_scalar(g, DLC_F32, 16)));
+}
+
+static int64_t evaluate_sized(dlc_context *context, dlc_graph *g, sized_function *function, int64_t n, int64_t k,
+                              float *out) {
+    static float x[2 * SIZES * WIDTH], y[2 * SIZES * WIDTH];
+    tensor tx, ty;
+    fill(x, (size_t)n * WIDTH, (int)n);
+    fill(y, (size_t)k * WIDTH, (int)k + 50);
+    dlc_value r =
+        function(g, dlc_eager_tensor(g, F32(&tx, x, n, WIDTH)), dlc_eager_tensor(g, F32(&ty, y, k, WIDTH)), n, k);
+    DLManagedTensorVersioned *result;
+    if (dlc_eager_get(g, r, &result) != DLC_OK) fail_msg("%s; %s", dlc_error_message(context), dlc_graph_message(g));
+    const DLTensor *dl = &result->dl_tensor;
+    int64_t count = 1;
+    for (int d = 0; d < dl->ndim; d++) count *= dl->shape[d];
+    assert_in_range(count, 1, OUT_MAX);
+    memcpy(out, dl->data, (size_t)count * sizeof *out);
+    release(result);
+    OK(context, dlc_eager_step(g, 0, NULL));
+    return count;
+}
+
+static uint64_t kernels_of(dlc_context *context) {
+    dlc_statistics s = DLC_STATISTICS_INIT;
+    dlc_context_statistics(context, &s);
+    return s.kernel_builds;
+}
+
+static void test_changing_sizes(void **state) {
+    (void)state;
+    static float out[OUT_MAX], expected[OUT_MAX];
+    static sized_function *const functions_of_size[] = {sized_rows, sized_shapes, sized_loop, sized_constant,
+                                                        sized_transform};
+    for (size_t f = 0; f < sizeof functions_of_size / sizeof *functions_of_size; f++) {
+        dlc_context *context = open_context("cpu", NULL), *other = open_context("interp", NULL);
+        if (!context) context = open_context("interp", NULL);
+        dlc_graph *g, *exact;
+        OK(context, dlc_eager_create(context, NULL, &g));
+        uint64_t builds = 0;
+        for (int64_t run = 0; run < SIZES; run++) {
+            const int64_t n = 1 + run * 7 % SIZES, k = 1 + run * 3 % 11; /* n and k meet, too */
+            int64_t count = evaluate_sized(context, g, functions_of_size[f], n, k, out);
+            OK(other, dlc_eager_create(other, NULL, &exact));
+            assert_int_equal(evaluate_sized(other, exact, functions_of_size[f], n, k, expected), count);
+            dlc_graph_destroy(exact);
+            if (memcmp(out, expected, (size_t)count * sizeof *out) != 0)
+                fail_msg("function %zu, sizes %lld, %lld", f, (long long)n, (long long)k);
+            if (run == SIZES / 2) builds = kernels_of(context);
+        }
+        if (f < 3) assert_int_equal(kernels_of(context), builds);
+        dlc_graph_destroy(g);
+        dlc_context_destroy(context);
+        dlc_context_destroy(other);
+    }
 }
 
 /* ---- tensors ---------------------------------------------------------------------------------------------------------- */
@@ -414,6 +522,10 @@ static dlc_status whole(dlc_context *context, float *result) {
         v = dlc_mul(v, dlc_scalar(g, DLC_F32, 2));
         status = dlc_eager_step(g, 1, &v);
     }
+    for (int rows = 3; rows > 0 && status == DLC_OK; rows--) { /* sizes that change */
+        dlc_value part = dlc_mul(dlc_eager_tensor(g, F32(&tx, x, rows)), dlc_scalar(g, DLC_F32, 2));
+        status = dlc_eager_evaluate(g, 1, &part);
+    }
     if (status == DLC_OK) status = dlc_eager_read(g, dlc_neg(v), (DLTensor *)F32(&tr, result, 4));
     DLManagedTensorVersioned *got = NULL;
     if (status == DLC_OK) status = dlc_eager_get(g, v, &got);
@@ -448,6 +560,7 @@ int main(void) {
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_changing_sizes),
         cmocka_unit_test(test_programs_bounded),
         cmocka_unit_test(test_counted),
         cmocka_unit_test(test_effects),
