@@ -122,14 +122,15 @@ static bool could_be_cheap(const fuser *f, const graph_node *node) {
     return operand == ROLE_CHEAP || same_but_ones(g, graph_shape_of(g, node->input[0]), graph_shape_of(g, node->first));
 }
 
-/* By node: somebody needs its value as bytes in memory: an output, an operand of something that is no kernel. */
+/* By node: somebody needs its value as bytes in memory: an output, an operand of something that is no kernel, a view among them. */
 static bool *needed_in_memory(fuser *f, const bool *live) {
     const graph *g = f->g;
     bool *needed = LIB_NEW_ARRAY(f->arena, bool, g->nodes.count);
     for (uint32_t i = 0; i < g->outputs.count; i++) needed[g->values.data[g->outputs.data[i]].node] = true;
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
-        if (!live[i] || (node->op->class_ != GRAPH_OPAQUE && node->op->class_ != GRAPH_CONTROL)) continue;
+        bool view = f->machine && f->given.view[i];
+        if (!live[i] || (node->op->class_ != GRAPH_OPAQUE && node->op->class_ != GRAPH_CONTROL && !view)) continue;
         for (int k = 0; k < node->inputs; k++)
             if (node->input[k]) needed[g->values.data[node->input[k]].node] = true;
     }
@@ -139,9 +140,9 @@ static bool *needed_in_memory(fuser *f, const bool *live) {
 static void assign_roles(fuser *f) {
     const graph *g = f->g;
     const bool *live = graph_live_nodes(f->arena, g);
-    const bool *needed = needed_in_memory(f, live);
     f->index_cost = graph_index_costs(f->arena, g);
     if (f->machine) f->given = graph_find_given(f->arena, g, live);
+    const bool *needed = needed_in_memory(f, live);
     f->role = LIB_NEW_ARRAY(f->arena, uint8_t, g->nodes.count);
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
