@@ -227,6 +227,8 @@ static inline bound bound_map(const bound_row *r) {
     if (is_float && y.error < INFINITY && (e > 0 || (r->excess && rounds && !y.integral)))
         y.error += 4 * bound_epsilon(dtype, false) * y.magnitude + bound_least(dtype);
     if (is_float) y.error += bound_function_error(r, y.magnitude);
+    if (r->excess && (dtype == DLC_F8E4M3FNUZ || dtype == DLC_F8E5M2FNUZ)) /* rounding makes -0 0 */
+        y.error = fmax(y.error, 0x1p-1000);
     if (isnan(y.error) || (y.error > 0 && y.magnitude > largest / 4)) y.error = INFINITY;
     y.magnitude = fmin(y.magnitude, largest);
     return y;
