@@ -539,6 +539,10 @@ bool rules_rows(rules *r, int root) {
                   .block = 1,
                   .block_axis = -1,
                   .chunked = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1)};
+    for (int i = 0; i < count; i++) { /* a level that fills a vector: of the type that is reduced, which may be wider */
+        int64_t lanes = has_lanes(r, members[i]) ? rules_lanes(r, members[i]) : p.lanes;
+        if (lanes < p.lanes) p.lanes = lanes;
+    }
     for (int a = 0; a < top->space; a++) {
         bool single = rules_extent(r, &top->axis[a]) == 1;
         shared[a] = true;
