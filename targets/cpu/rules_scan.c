@@ -82,7 +82,8 @@ static void scan_steps(rules *r, int fold) {
         bool level = along >= 0, carry = false;
         for (int a = 0; a < step->space && !level; a++) carry = carry || strcmp(step->axis[a].name, "block") == 0;
         for (int a = 0; a < step->space && !level && !carry; a++)
-            if (rules_store_stride(r, q, a) == 1) along = a; /* the sums: time, whose block is taken at once */
+            if (rules_store_stride(r, q, a) == 1 && rules_extent(r, &step->axis[a]) != 1)
+                along = a; /* the sums: time, whose block is taken at once */
         tir_schedule_add(r->schedule, "store %s reg", step->name);
         if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", step->name, step->axis[along].name);
         if (!level && !carry) rules_store_past_caches(r, step);
