@@ -1,22 +1,8 @@
 /* What hosts add to the library through <dlc/extend.h>: operators by expression, expansion and C function, rules, passes, schedules. On all
  * targets; expected values are computed here. */
-#include "support.h"
-
-#include <dlc/extend.h>
-#include <pthread.h>
+#include "api/extend.h"
 
 /* ---- helpers */
-
-static dlc_status define(dlc_context *context, dlc_operator_options options) {
-    options.struct_size = sizeof options;
-    return dlc_operator_register(context, &options);
-}
-
-static dlc_graph *parse(dlc_context *context, const char *text) {
-    dlc_graph *g = NULL;
-    OK(context, dlc_graph_parse(context, text, strlen(text), &g));
-    return g;
-}
 
 /* One output of `count` floats from up to four inputs of f32. */
 static void run_floats(dlc_context *context, dlc_program *program, int inputs, const tensor *const *x, float *y,
@@ -33,10 +19,6 @@ static char *dump(dlc_context *context, dlc_program *program, const char *stage,
     char *text = NULL;
     OK(context, dlc_program_dump(program, stage, shapes, ranks, inputs, &text));
     return text;
-}
-
-static void assert_holds(const char *text, const char *part) {
-    if (!strstr(text, part)) fail_msg("\"%s\" is not in:\n%s", part, text);
 }
 
 /* prints, parses back and prints the same */
@@ -62,12 +44,6 @@ static void on_all_targets(void (*test)(dlc_context *context)) {
 }
 
 /* ---- expressions */
-
-static const dlc_operator_options linear_options = {.name = "my_linear",
-                                                    .operands = "x w",
-                                                    .dtypes = "float",
-                                                    .shape = "T[..., n, k], T[k, m] -> T[..., n, m]",
-                                                    .expression = "y[..., i, j] = sum(k, x[..., i, k] * w[k, j])"};
 
 static void contraction(dlc_context *context) {
     OK(context, define(context, linear_options));
@@ -319,20 +295,6 @@ static void test_expansion_that_builds_branches(void **state) {
     on_all_targets(choice);
 }
 
-static dlc_status repeat_shape(void *user, dlc_callback *callback) {
-    (void)user;
-    dlc_value x = dlc_callback_input(callback, 0);
-    int64_t times = 0;
-    char text[64];
-    dlc_dim dim = dlc_value_dim(x, 0);
-    if (dlc_value_rank(x) != 1) return dlc_callback_fail(callback, DLC_INVALID_ARGUMENT, "repeat is of vectors");
-    dlc_callback_integer(callback, "times", &times);
-    snprintf(text, sizeof text, "(%s)*%d", dim.name ? dim.name : "", (int)times);
-    dim = dim.name ? (dlc_dim){0, text} : (dlc_dim){dim.value * times, NULL};
-    assert_false(dlc_value_ok(dlc_exp(x))); /* nothing can be built here */
-    return dlc_callback_set_shape(callback, 0, dlc_value_dtype(x), 1, &dim);
-}
-
 static dlc_status good_shape(void *user, dlc_callback *callback) {
     (void)user;
     dlc_value x = dlc_callback_input(callback, 0);
@@ -346,29 +308,12 @@ static dlc_status good_shape(void *user, dlc_callback *callback) {
     return dlc_callback_set_shape(callback, 0, dlc_value_dtype(x), 1, &dim);
 }
 
-static dlc_status repeat(void *user, dlc_callback *callback, int inputs, const DLTensor *const *input, int outputs,
-                         DLTensor *const *output) {
-    int64_t times = 0, n = input[0]->shape[0];
-    const float *x = input[0]->data;
-    float *y = output[0]->data;
-    (void)inputs, (void)outputs;
-    dlc_callback_integer(callback, "times", &times);
-    if (n * times != output[0]->shape[0]) return dlc_callback_fail(callback, DLC_INTERNAL, "sizes");
-    if (n && x[0] > 1) return dlc_callback_fail(callback, DLC_INVALID_ARGUMENT, "x[0] is too large");
-    for (int64_t i = 0; i < n * times; i++) y[i] = x[i % n];
-    ++*(_Atomic int *)user;
-    return DLC_OK;
-}
-
-static const dlc_operator_attribute times[] = {{"times", DLC_ATTRIBUTE_INTEGER, NULL, NULL},
-                                               {NULL, DLC_ATTRIBUTE_INTEGER, NULL, NULL}};
-
 static void c_function(dlc_context *context) {
     _Atomic int calls = 0;
     OK(context, define(context, (dlc_operator_options){.name = "repeated",
                                                        .operands = "x",
                                                        .dtypes = "f32",
-                                                       .attributes = times,
+                                                       .attributes = repeat_attributes,
                                                        .shape_function = good_shape,
                                                        .call = repeat,
                                                        .user = (void *)&calls}));
@@ -401,14 +346,6 @@ static void test_c_function(void **state) {
 }
 
 /* ---- rules */
-
-static dlc_status rule(dlc_context *context, const char *name, const char *pattern, const char *replacement) {
-    dlc_rule_options options = DLC_RULE_OPTIONS_INIT;
-    options.name = name;
-    options.pattern = pattern;
-    options.replacement = replacement;
-    return dlc_rule_register(context, &options);
-}
 
 static char *compiled(dlc_context *context, const char *text) {
     dlc_program *program = compile(context, parse(context, text));
@@ -651,242 +588,6 @@ static void test_schedules(void **state) {
     dlc_context_destroy(context);
 }
 
-/* ---- mistakes */
-
-static int released;
-static void release(void *user) {
-    released += *(int *)user;
-}
-
-static dlc_status expand_into_itself(void *user, dlc_callback *callback, int count, dlc_value *results) {
-    (void)count;
-    dlc_value x = dlc_callback_input(callback, 0);
-    results[0] = dlc_apply(dlc_callback_graph(callback), user, 1, &x, 0, NULL);
-    return DLC_OK;
-}
-
-static dlc_status expand_wrongly(void *user, dlc_callback *callback, int count, dlc_value *results) {
-    dlc_value x = dlc_callback_input(callback, 0);
-    const char *how = user;
-    (void)count;
-    if (*how == 's') results[0] = dlc_reduce_sum(x, 0, NULL, false);
-    if (*how == 'f') return dlc_callback_fail(callback, DLC_OK, "it does not work");
-    if (*how == 'o') dlc_output(dlc_callback_graph(callback), "y", x), results[0] = x;
-    if (*how == 'm') results[0] = dlc_matmul(x, x);
-    return DLC_OK;
-}
-
-static void test_refused_operators(void **state) {
-    (void)state;
-    static const struct {
-        dlc_operator_options options;
-        const char *message;
-    } cases[] = {
-        {{.name = "Bad name", .operands = "x", .expression = "y[i] = x[i]"}, "is no name for an operator"},
-        {{.name = "exp", .operands = "x", .expression = "y[i] = x[i]"}, "there is an operator exp in the library"},
-        {{.name = "input", .operands = "x", .expression = "y[i] = x[i]"}, "is a word of the text form"},
-        {{.name = "a", .operands = "x"}, "0 of expression, expand and call are set"},
-        {{.name = "a", .operands = "x", .expression = "y[i] = x[i]", .call = repeat}, "2 of expression"},
-        {{.name = "a", .operands = "x", .call = repeat}, "there is no shape rule"},
-        {{.name = "a", .operands = "", .expression = "y[i] = 1"}, "operands: expected their names"},
-        {{.name = "a", .operands = "x x", .expression = "y[i] = x[i]"}, "two operands are called x"},
-        {{.name = "a", .operands = "[x] y", .expression = "y[i] = x[i]"}, "those stand last"},
-        {{.name = "a", .operands = "x", .dtypes = "f32 soup", .expression = "y[i] = x[i]"},
-         "\"soup\" is no supported element type"},
-        {{.name = "a", .operands = "x", .shape = "T[n]", .expression = "y[i] = x[i]"}, "shape:1:5: expected '->'"},
-        {{.name = "a", .operands = "x", .shape = "T[n], T[n] -> T[n]", .expression = "y[i] = x[i]"},
-         "the shape rule has 2 operands, there are 1"},
-        {{.name = "a", .operands = "x", .shape = "T[n] -> T[m]", .expression = "y[i] = x[i]"}, "unknown name 'm'"},
-        {{.name = "a", .operands = "x", .shape = "T[n] -> T[n, n]", .expression = "y[i] = x[i]"}, "y has 1 indices"},
-        {{.name = "a", .operands = "x", .expression = "y[i] = z[i]"}, "z[...]: there is no operand"},
-        {{.name = "a", .operands = "x", .expression = "y[i] = x[i + 1]"}, "what index `i` of y runs over is not known"},
-        {{.name = "a", .operands = "x", .shape = "T[n] -> T[n]", .expression = "y[i] = x[i + 1]"},
-         "`x` is read outside of its dimension 0"},
-        {{.name = "a", .operands = "x", .shape = "T[n] -> T[n]", .expression = "y[i] = x[i - 1]"},
-         "`x` is read outside of its dimension 0"},
-        {{.name = "a", .operands = "x", .expression = "y[i] = sum(k, x[i])"}, "what index k runs over is not known"},
-        {{.name = "a", .operands = "x", .expression = "y[i] = sum(k: -3, x[i])"}, "the size of index `k` is negative"},
-        {{.name = "a", .operands = "x", .expression = "y[i] = x[i] +"}, "expected an expression"},
-        {{.name = "a", .operands = "x", .expression = "y[i] = acc(0):f32 + x[i]"},
-         "acc is no function of tensor expressions"},
-        {{.name = "a", .operands = "x", .dtypes = "i32", .expression = "y[i] = sqrt(x[i])"},
-         "sqrt is of floating-point numbers, not of i32"},
-        {{.name = "a", .operands = "x", .dtypes = "f32", .expression = "y[i] = xor(x[i], x[i])"}, "xor is of integers"},
-        {{.name = "a", .operands = "x", .expression = "y[i] = soup(x[i])"}, "unknown function 'soup'"},
-        {{.name = "a", .operands = "x", .shape = "T[n] -> i32[n]", .dtypes = "f32", .expression = "y[i] = x[i]"},
-         "expected an expression of dtype i32"},
-        {{.name = "a", .operands = "x", .expression = "x[i] = x[i]"}, "x is an operand or a statement already"},
-        {{.name = "a", .operands = "x", .shape = "T[n] -> T[n]", .expression = "y[i] = x[i / 0]"}, ""},
-        {{.name = "a", .operands = "x", .shape = "c64[n] -> f32[n]", .expression = "y[i] = cast.f32(x[i])"},
-         "expressions are not of c64"},
-        {{.name = "taken", .operands = "x", .expression = "y[i] = x[i]"}, "registered under the name taken already"},
-    };
-    counter memory;
-    dlc_context *context = open_counted("interp", &memory);
-    int one = 1;
-    released = 0;
-    OK(context,
-       define(context,
-              (dlc_operator_options){
-                  .name = "taken", .operands = "x", .expression = "y[i] = x[i]", .user = &one, .release = release}));
-    int64_t blocks = memory.blocks;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        dlc_operator_options options = cases[i].options;
-        options.user = &one;
-        options.release = release;
-        dlc_status status = define(context, options);
-        if (status != DLC_INVALID_ARGUMENT && status != DLC_PARSE_ERROR)
-            fail_msg("case %zu: %s", i, dlc_status_text(status));
-        assert_holds(dlc_error_message(context), cases[i].message);
-        const char *name = cases[i].options.name, *message = dlc_error_message(context);
-        assert_holds(message, "dlc_operator_register: ");
-        message += strlen("dlc_operator_register: ");
-        message += *message == '"'; /* what is no name */
-        assert_memory_equal(message, name, strlen(name));
-        assert_int_equal(released, i + 1); /* what failed is the host's again */
-        assert_int_equal(memory.blocks, blocks);
-    }
-    assert_int_equal(dlc_operator_register(context, NULL), DLC_INVALID_ARGUMENT);
-    assert_int_equal(dlc_operator_register(context, &(dlc_operator_options){.name = "a"}), DLC_INVALID_ARGUMENT);
-    released = 0;
-    dlc_context_destroy(context);
-    assert_int_equal(released, 1);
-    assert_int_equal(memory.blocks, 0);
-}
-
-static void test_refused_rules_and_others(void **state) {
-    (void)state;
-    static const char *const cases[][3] = {
-        {"x", "x", "the pattern is no operator"},
-        {"soup(x)", "x", "there is no operator soup"},
-        {"exp(x", "x", "expected"},
-        {"exp(x)", "y", "the replacement's y is not in the pattern"},
-        {"exp(x, x)", "x", "r: pattern:1:10: exp: 2 operands, expected 1 (x)"},
-        {"add(x)", "x", "add: 1 operands, expected 2 (a b)"},
-        {"exp(x, axis=1)", "x", "exp has no attribute axis"},
-        {"softmax(x, axis=a)", "log_softmax(x, axis=b)", "the replacement's b is not in"},
-        {"cast(x)", "x", "attribute dtype is required"},
-        {"input(x)", "x", "input cannot stand in a rule"}};
-    dlc_context *context = open_context("interp", NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_not_equal(rule(context, "r", cases[i][0], cases[i][1]), DLC_OK);
-        assert_holds(dlc_error_message(context), cases[i][2]);
-    }
-    assert_int_equal(rule(context, NULL, "exp(x)", "x"), DLC_INVALID_ARGUMENT);
-    assert_int_equal(rule(context, "r", "exp(x)", NULL), DLC_INVALID_ARGUMENT);
-    assert_holds(dlc_error_message(context), "dlc_rule_register: r: expected a replacement or a function");
-    OK(context, rule(context, "r", "exp(cbrt(x))", "x"));
-    assert_int_equal(rule(context, "r", "exp(cbrt(x))", "x"), DLC_INVALID_ARGUMENT);
-    dlc_pass_options pass = DLC_PASS_OPTIONS_INIT;
-    pass.name = "p";
-    assert_int_equal(dlc_pass_register(context, &pass), DLC_INVALID_ARGUMENT);
-    assert_holds(dlc_error_message(context), "dlc_pass_register: p: there is no function");
-    dlc_schedule_options schedule = DLC_SCHEDULE_OPTIONS_INIT;
-    schedule.name = "s";
-    assert_int_equal(dlc_schedule_register(context, &schedule), DLC_INVALID_ARGUMENT);
-    dlc_context_destroy(context);
-}
-
-/* What the library's own operators would say. */
-static void test_refused_uses(void **state) {
-    (void)state;
-    static const struct {
-        const char *text, *message;
-    } cases[] = {
-        {"graph {\n input x: i32[3, 5]\n input w: i32[5, 2]\n y = my_linear(x, w)\n}",
-         "my_linear: operand 0 (`x`) is i32[3, 5], expected one of these element types: float"},
-        {"graph {\n input x: f32[3, 5]\n input w: f32[4, 2]\n y = my_linear(x, w)\n}",
-         "<text>:4: my_linear(x: f32[3, 5], w: f32[4, 2]): sizes of dimension `k` must be equal; they are 4 and 5"},
-        {"graph {\n input x: f32[3]\n input w: f32[4, 2]\n y = my_linear(x, w)\n}",
-         "operand `x` has rank 1, expected 2 or more"},
-        {"graph {\n input x: f32[3, 5]\n input w: f64[5, 2]\n y = my_linear(x, w)\n}",
-         "operand `w` is f64, expected f32"},
-        {"graph {\n input x: f32[3, 5]\n y = my_linear(x)\n}", "my_linear: 1 operands were given, expected 2 (x w)"},
-        {"graph {\n input x: f32[3, 5]\n y = my_linear(x, x, axis=2)\n}", "operator my_linear has no attribute axis"},
-        {"graph {\n input x: f32[3]\n y = inner(x)\n}", "`x` is read outside of its dimension 0"},
-        {"graph {\n input x: f32[3]\n y = repeated(x)\n}", "the size of index `k` is negative"},
-        {"graph {\n input x: i4[6]\n y = inner(x)\n}", "expected one of these element types: any"},
-        {"graph {\n input x: c64[6]\n y = inner(x)\n}", "expected one of these element types: any"},
-    };
-    dlc_context *context = open_context("interp", NULL);
-    OK(context, define(context, linear_options));
-    OK(context,
-       define(context,
-              (dlc_operator_options){
-                  .name = "inner", .operands = "x", .shape = "T[n] -> T[2]", .expression = "y[i] = x[i + 2]"}));
-    OK(context, define(context, (dlc_operator_options){.name = "repeated",
-                                                       .operands = "x",
-                                                       .shape = "T[n] -> T[n]",
-                                                       .expression = "y[i] = sum(k: n - 4, x[i])"}));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        dlc_graph *g;
-        assert_int_not_equal(dlc_graph_parse(context, cases[i].text, strlen(cases[i].text), &g), DLC_OK);
-        assert_holds(dlc_error_message(context), cases[i].message);
-    }
-    dlc_graph *g = parse(context, "graph {\n input x: f32[n]\n y = inner(x)\n output y\n}");
-    dlc_program *program = compile(context, g);
-    assert_int_equal(dlc_prepare(program, (const int64_t *const[]){SHAPE(3)}, (const int[]){1}, 1),
-                     DLC_INVALID_ARGUMENT);
-    assert_holds(dlc_error_message(context), "`x` is read outside of its dimension 0");
-    OK(context, dlc_prepare(program, (const int64_t *const[]){SHAPE(4)}, (const int[]){1}, 1));
-    dlc_program_destroy(program);
-    OK(context, dlc_graph_create(context, &g));
-    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(3)));
-    assert_false(dlc_value_ok(dlc_apply(g, "soup", 1, &x, 0, NULL)));
-    assert_int_equal(dlc_graph_status(g), DLC_NOT_FOUND);
-    dlc_graph_destroy(g);
-    dlc_context *other = open_context("interp", NULL); /* knows nothing of it */
-    assert_int_not_equal(dlc_graph_parse(other, cases[1].text, strlen(cases[1].text), &g), DLC_OK);
-    assert_holds(dlc_error_message(other), "there is no operator my_linear");
-    dlc_context_destroy(other);
-    dlc_context_destroy(context);
-}
-
-static void test_expansions_that_fail(void **state) {
-    (void)state;
-    static const struct {
-        const char *name;
-        dlc_operator_expand *expand;
-        const char *user, *message;
-    } cases[] = {
-        {"own", expand_into_itself, "own", "operator own: its expansion contains itself"},
-        {"one", expand_into_itself, "other", "still expands after"},
-        {"other", expand_into_itself, "one", "still expands after"},
-        {"nowhere", expand_into_itself, "soup", "operator nowhere: dlc_apply: there is no operator soup"},
-        {"nothing", expand_wrongly, "n", "operator nothing: the expansion has not set result 0"},
-        {"shape", expand_wrongly, "s", "operator shape: result 0 of the expansion is f32[], by the shape rule f32[n]"},
-        {"failing", expand_wrongly, "f", "operator failing: it does not work"},
-        {"outputs", expand_wrongly, "o", "operator outputs: dlc_output: this graph can be given values"},
-        {"mistaken", expand_wrongly, "m", "operator mistaken: "},
-    };
-    dlc_context *context = open_context("interp", NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        OK(context, define(context, (dlc_operator_options){.name = cases[i].name,
-                                                           .operands = "x",
-                                                           .shape = "T[n] -> T[n]",
-                                                           .expand = cases[i].expand,
-                                                           .user = (void *)(uintptr_t)cases[i].user}));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[128];
-        dlc_program *program;
-        snprintf(text, sizeof text, "graph {\n input x: f32[n]\n y = %s(x)\n output y\n}", cases[i].name);
-        dlc_graph *g = parse(context, text);
-        assert_int_not_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
-        assert_holds(dlc_error_message(context), cases[i].message);
-        dlc_graph_destroy(g);
-    }
-    OK(context, define(context, (dlc_operator_options){.name = "closed",
-                                                       .operands = "x",
-                                                       .attributes = times,
-                                                       .shape_function = repeat_shape,
-                                                       .call = repeat}));
-    dlc_graph *g;
-    static const char text[] = "graph {\n input x: f32[3]\n y = closed(x, times=2)\n output y\n}";
-    assert_int_not_equal(dlc_graph_parse(context, text, strlen(text), &g), DLC_OK);
-    assert_holds(dlc_error_message(context), "exp: this graph can be read only here");
-    dlc_context_destroy(context);
-}
-
 /* ---- memory, threads */
 
 static dlc_status all_of_it(dlc_context *context) {
@@ -1008,10 +709,6 @@ int main(void) {
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_positions_of_passes),
         cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_refused_operators),
-        cmocka_unit_test(test_refused_rules_and_others),
-        cmocka_unit_test(test_refused_uses),
-        cmocka_unit_test(test_expansions_that_fail),
         cmocka_unit_test(test_refused_memory),
         cmocka_unit_test(test_threads),
     };
