@@ -1,8 +1,7 @@
 /* What the rules of the cuda target make (golden/cuda/x.txt), wrong in one place: without one of its barriers or commits, a wait that is
  * over too early, rows of shared memory without their swizzle. The interpreter must find each. */
 #ifdef DLC_TARGET_cuda
-#include "tir/arith.h"
-#include "tir/interpret.h"
+#include "test/mutants.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -26,53 +25,10 @@ static const struct {
                 {"rows_of_an_output.txt", 1}, {"cumulative_one_column.txt", 2}, {"sort_first.txt", 1},
                 {"sort_long.txt", 1}};
 
-/* Verified and run with all checks, on small whole numbers. */
-static lib_error run_kernel(const char *text, tir_bank_report *banks) {
-    lib_scope scope;
-    lib_arena arena;
-    lib_error error = {0};
-    lib_arena_init(&arena, &lib_libc_allocator, &scope);
-    if (LIB_ENTER(&scope)) {
-        lib_lexer lexer;
-        lib_lexer_init(&lexer, &arena, "kernel", text, strlen(text));
-        tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
-        tir_kernel_verify(&scope, kernel, NULL);
-        void **arguments = LIB_NEW_ARRAY(&arena, void *, (size_t)kernel->arguments);
-        for (int i = 0; i < kernel->arguments; i++) {
-            const tir_buffer *buffer = &kernel->buffers.data[i];
-            const size_t size = lib_dtype_size(buffer->dtype);
-            int64_t count = 1, extent = 0;
-            for (int d = 0; d < buffer->rank; d++) {
-                tir_is_const(kernel->pool, buffer->extent[d], &extent);
-                count *= extent;
-            }
-            char *data = lib_arena_take_aligned(&arena, (size_t)count * size + 1, TIR_BUFFER_ALIGNMENT);
-            for (int64_t k = 0; k < count; k++)
-                lib_element_set_f64(buffer->dtype, data + (size_t)k * size, (double)(k % 7));
-            arguments[i] = data;
-        }
-        int64_t *params = LIB_NEW_ARRAY(&arena, int64_t, kernel->params.count + 1);
-        for (uint32_t i = 0; i < kernel->params.count; i++) /* sizes that vary: the least */
-            params[i] = tir_variable_of(kernel->pool, kernel->params.data[i])->low;
-        tir_interpret(kernel, arguments, params, &(tir_interpret_options){.check = true, .banks = banks},
-                      &lib_libc_allocator, &error);
-    }
-    lib_arena_free(&arena);
-    return scope.error.status == DLC_OK ? error : scope.error;
-}
-
-static char *replaced(const char *text, const char *at, size_t length, const char *by) {
-    char *result = malloc(strlen(text) + strlen(by) + 1);
-    memcpy(result, text, (size_t)(at - text));
-    strcpy(result + (at - text), by);
-    strcat(result, at + length);
-    return result;
-}
-
 static bool is_found(const char *text, const char *at, size_t length, const char *by) {
-    char *kernel = replaced(text, at, length, by);
+    char *kernel = mutant_text(text, at, length, by);
     tir_bank_report banks = {0};
-    const lib_error error = run_kernel(kernel, &banks);
+    const lib_error error = mutant_run(kernel, &(tir_interpret_options){.check = true, .banks = &banks});
     free(kernel);
     return error.status != DLC_OK || banks.conflicts > banks.chosen;
 }
@@ -80,7 +36,7 @@ static bool is_found(const char *text, const char *at, size_t length, const char
 static void mutate(const char *file, const char *text) {
     const char *at;
     int survived = 0, allowed = 0;
-    const lib_error error = run_kernel(text, NULL);
+    const lib_error error = mutant_run(text, &(tir_interpret_options){.check = true});
     if (error.status != DLC_OK) fail_msg("%s: %s", file, error.message);
     for (size_t i = 0; i < sizeof needless / sizeof *needless; i++)
         if (strcmp(needless[i].file, file) == 0) allowed = needless[i].barriers;

@@ -1,6 +1,6 @@
 /* Blocks of threads: schedules with `thread`, `store shared` and registers that several threads own, against evaluation by definition;
  * and kernels that are wrong in one place each, which the interpreter's checks must find. */
-#include "tir/interpret.h"
+#include "test/mutants.h"
 #include "tir/scheduled.h"
 
 #include <setjmp.h>
@@ -251,36 +251,12 @@ static const wrong_case wrong_cases[] = {
      "not one warp"},
 };
 
-/* Verified and run both ways, with all checks, on arguments of small numbers. */
+/* Both ways, with all checks. */
 static lib_error run_kernel(const char *text, bool once, tir_bank_report *banks) {
-    lib_scope scope;
-    lib_arena arena;
-    lib_error error = {0};
-    lib_arena_init(&arena, &lib_libc_allocator, &scope);
-    if (LIB_ENTER(&scope)) {
-        lib_lexer lexer;
-        lib_lexer_init(&lexer, &arena, "kernel", text, strlen(text));
-        tir_kernel *kernel = tir_kernel_parse(&arena, &lexer);
-        tir_kernel_verify(&scope, kernel, NULL);
-        void **arguments = LIB_NEW_ARRAY(&arena, void *, (size_t)kernel->arguments);
-        for (int i = 0; i < kernel->arguments; i++) {
-            int64_t count = 1, extent = 0;
-            for (int d = 0; d < kernel->buffers.data[i].rank; d++) {
-                tir_is_const(kernel->pool, kernel->buffers.data[i].extent[d], &extent);
-                count *= extent;
-            }
-            float *data = lib_arena_take_aligned(&arena, (size_t)count * sizeof *data, TIR_BUFFER_ALIGNMENT);
-            for (int64_t k = 0; k < count; k++) data[k] = (float)(k % 7);
-            arguments[i] = data;
-        }
-        for (int reverse = 0; reverse < 2 && error.status == DLC_OK; reverse++)
-            tir_interpret(
-                kernel, arguments, NULL,
-                &(tir_interpret_options){.check = true, .reverse_lanes = reverse, .stored_once = once, .banks = banks},
-                &lib_libc_allocator, &error);
-    }
-    lib_arena_free(&arena);
-    return scope.error.status == DLC_OK ? error : scope.error;
+    tir_interpret_options options = {.check = true, .stored_once = once, .banks = banks};
+    lib_error error = mutant_run(text, &options);
+    options.reverse_lanes = true;
+    return error.status == DLC_OK ? mutant_run(text, &options) : error;
 }
 
 static void test_wrong(void **state) {
@@ -295,14 +271,6 @@ static void test_wrong(void **state) {
 }
 
 /* ---- mutants of pipelines: the loop IR that lowering made, wrong in one place */
-
-static char *replaced(const char *text, const char *at, size_t length, const char *by) {
-    char *result = malloc(strlen(text) + strlen(by) + 1);
-    memcpy(result, text, (size_t)(at - text));
-    strcpy(result + (at - text), by);
-    strcat(result, at + length);
-    return result;
-}
 
 static void expect(const thread_case *c, const char *mutation, char *kernel, const char *message) {
     lib_error error = run_kernel(kernel, false, NULL);
@@ -329,8 +297,8 @@ static void test_mutants(void **state) {
             snprintf(more, sizeof more, "wait %ld\n", groups + 1);
             snprintf(less, sizeof less, "wait %ld\n", groups ? groups - 1 : 0);
             const size_t length = strcspn(at, "\n") + 1;
-            expect(&cases[i], "wait + 1", replaced(text, at, length, more), last ? NULL : "nobody has waited");
-            expect(&cases[i], "wait - 1", replaced(text, at, length, less), NULL);
+            expect(&cases[i], "wait + 1", mutant_text(text, at, length, more), last ? NULL : "nobody has waited");
+            expect(&cases[i], "wait - 1", mutant_text(text, at, length, less), NULL);
             at += length;
         }
         /* A group is committed where something is copied only. The last iterations are those that notice: there must be some. */
@@ -340,14 +308,14 @@ static void test_mutants(void **state) {
         assert_non_null(at);
         const bool longer = strstr(cases[i].name, "longer") != NULL;
         if (!longer && !strstr(cases[i].schedule, "stages=2"))
-            expect(&cases[i], "no empty commit", replaced(text, at, strlen(empty), "    commit\n    }\n"),
+            expect(&cases[i], "no empty commit", mutant_text(text, at, strlen(empty), "    commit\n    }\n"),
                    "nobody has waited for the copy that makes");
         if (is_swizzled(&cases[i])) {
             tir_bank_report banks;
             at = strstr(text, "swizzle ");
-            char *kernel = replaced(text, at, strlen("swizzle 128"), "");
+            char *kernel = mutant_text(text, at, strlen("swizzle 128"), "");
             at = strstr(kernel, "swizzle ");
-            char *plain = replaced(kernel, at, strlen("swizzle 32"), "");
+            char *plain = mutant_text(kernel, at, strlen("swizzle 32"), "");
             assert_int_equal(run_kernel(plain, false, &banks).status, DLC_OK);
             assert_in_range(banks.conflicts, 1, banks.accesses * TIR_WARP);
             assert_non_null(strstr(banks.worst, "= fma(xs["));
