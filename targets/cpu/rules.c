@@ -8,6 +8,7 @@
  *   passes   maps that enumerate positions, one reading whole rows of the other: row by row (Fourier transforms)
  *   points   maps that depend on the position in a small tile: each tile at once
  *   tile     a root with reductions at its own points: register tile (contraction, convolution, pooling, sums of few rows)
+ *   chosen   maps that a table chooses from rows, which are computed for a block of them (resize)
  *   rows     a root whose producers need whole rows of it: rows stay on chip, reductions by lanes (softmax, norms, row sums)
  *   map      the rest: straight in vectors, or by transposed tiles */
 #include "targets/cpu/rules.h"
@@ -139,6 +140,20 @@ static bool is_read_once(rules *r, uint32_t tensor) {
     return false;
 }
 
+/* Does data choose, along its last axis, the elements of the tensor that a stage reads? They are computed as they lie, then. */
+static bool is_chosen_from(rules *r, uint32_t tensor) {
+    rules_access access[RULES_ACCESSES];
+    bool found = false;
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        const tir_stage *stage = &r->region->stages.data[q];
+        int count = stage->removed ? 0 : rules_accesses(r, q, access, RULES_ACCESSES);
+        for (int i = 0; i < count; i++)
+            for (int a = 0; a < stage->space && access[i].tensor == tensor; a++)
+                found = found || access[i].stride[a] == RULES_IRREGULAR;
+    }
+    return found;
+}
+
 /* A map disappears into its readers when that costs little: it is read once, or hardly computes anything. */
 static bool worth_inlining(rules *r, int s) {
     enum { CHEAP = 4 };
@@ -154,6 +169,7 @@ static bool worth_inlining(rules *r, int s) {
     if (found.reduced && found.loads > 1 && reads_contraction(r, s))
         return false; /* once, in the contraction's tiles */
     if (cost.heavy && is_of_row(r, s)) return false;
+    if (cost.operations && is_chosen_from(r, stage->tensor[0])) return false;
     bool once = found.loads == 1 && (!found.reduced || is_read_once(r, stage->tensor[0]));
     return once || (!cost.heavy && cost.operations <= CHEAP);
 }
@@ -510,7 +526,8 @@ void cpu_schedule(const tir_machine *machine, int threads, tir_region *region, t
         if (rules_fold(&r, (int)s) || rules_scatter(&r, (int)s) || rules_sort(&r, (int)s) || rules_columns(&r, (int)s))
             continue;
         if (rules_points(&r, (int)s) || rules_passes(&r, (int)s) || rules_lanes_loops(&r, (int)s) ||
-            rules_blocks(&r, (int)s) || rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) || rules_rows(&r, (int)s))
+            rules_blocks(&r, (int)s) || rules_cut_loops(&r, (int)s) || rules_tile(&r, (int)s) ||
+            rules_chosen(&r, (int)s) || rules_rows(&r, (int)s))
             continue;
         schedule_plain(&r, (int)s);
     }

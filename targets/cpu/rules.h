@@ -143,7 +143,8 @@ bool rules_columns(rules *r, int root);
 bool rules_fold(rules *r, int root);
 bool rules_scatter(rules *r, int root);
 bool rules_sort(rules *r, int root);
-void rules_map(rules *r, int root); /* a map without producers of its own */
+void rules_map(rules *r, int root);    /* a map without producers of its own */
+bool rules_chosen(rules *r, int root); /* rows that a table chooses elements of are computed beside: rules_map.c */
 
 /* The register tile of `owner` and its pointwise members. `prefix`: loops that already stand outside (NULL: the owner is a root
  * and its other axes come first, as tasks). `block_axis` (-1: none) of the owner has been split and goes on as loop `block_loop` of

@@ -509,8 +509,38 @@ static bool chosen_along(rules *r, int s, int axis, int row) {
     return found && count < RULES_ACCESSES;
 }
 
-/* What follows from a table for one vector serves a block of rows. */
-static bool map_chosen(rules *r, int s) {
+/* Bytes that a member keeps of each of the root's rows, whose axes it all runs along but for one of its own; -1: it is not so. */
+static int64_t kept_bytes(rules *r, int s, const tir_stage *root, int last) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int64_t own = 1;
+    for (int a = 0; a < last; a++)
+        if (rules_extent(r, &root->axis[a]) != 1 && rules_axis_labelled(r, s, a) < 0) return -1;
+    for (int a = 0; a < stage->space; a++)
+        if (r->group[s].label[a] < 0 && rules_extent(r, &stage->axis[a]) != 1) {
+            if (own != 1 || a != stage->space - 1) return -1;
+            own = rules_extent(r, &stage->axis[a]);
+        }
+    return stage->kind == TIR_MAP && own > 1 && own <= INT32_MAX
+               ? own * (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype)
+               : -1;
+}
+
+/* Rows that elements are chosen from, for a block of the root's: in vectors along them, in scratch. */
+static void attach_rows(rules *r, int s, const char *root, const char *loop) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    int last = stage->space - 1;
+    int64_t block = BLOCK_VECTORS * rules_lanes(r, s);
+    const char *name = stage->name, *vector = stage->axis[last].name;
+    tir_schedule_add(r->schedule, "at %s %s.%s", name, root, loop);
+    if (rules_extent(r, &stage->axis[last]) > block) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> b_o b_i peel", name, vector, (long long)block);
+        vector = "b_i";
+    }
+    tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
+}
+
+/* What follows from a table for one vector serves a block of rows; what its members give of them fits half of the first-level cache. */
+static bool map_chosen(rules *r, int s, const int *members, int count) {
     enum { ROWS = 16, FEW = 8, LEAST = 2 };
     const tir_stage *stage = &r->region->stages.data[s];
     int last = last_long_axis(r, stage), row = last - 1;
@@ -519,6 +549,14 @@ static bool map_chosen(rules *r, int s) {
     if (row < 0 || lanes < 2 || last != stage->space - 1 || rules_store_stride(r, s, last) != 1) return false;
     int64_t extent = rules_extent(r, &stage->axis[last]), rows = rules_extent(r, &stage->axis[row]);
     if (extent < lanes || rows < LEAST || !chosen_along(r, s, last, row)) return false;
+    int64_t kept = 0, most = ROWS, l1 = r->machine->l1 > 0 ? r->machine->l1 : 32 << 10;
+    for (int i = 0; i < count; i++) {
+        int64_t bytes = kept_bytes(r, members[i], stage, last);
+        if (bytes < 0) return false;
+        kept += bytes;
+    }
+    while (most > 1 && most * kept > l1 / 2) most /= 2;
+    if (count && (most < LEAST || rows <= most)) return false;
     const char *name = stage->name, *inner = stage->axis[row].name, *vector = stage->axis[last].name;
     rules_nest nest = {.r = r, .stage = stage};
     lib_text order;
@@ -527,8 +565,9 @@ static bool map_chosen(rules *r, int s) {
         rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
         lib_text_format(&order, " %s", stage->axis[a].name);
     }
-    if (rows > ROWS) {
-        int64_t each = bytes_read(r, stage) > r->machine->l2 ? FEW : ROWS, blocks; /* memory likes few streams */
+    if (rows > most) {
+        int64_t each = bytes_read(r, stage) > r->machine->l2 && most > FEW ? FEW : most,
+                blocks; /* memory likes few streams */
         for (int64_t n = each; n >= each / 2 && rows % each; n--)
             if (rows % n == 0) each = n;
         blocks = up(rows, each);
@@ -546,8 +585,14 @@ static bool map_chosen(rules *r, int s) {
     tir_schedule_add(r->schedule, "order %s:%s %s %s", name, order.data ? order.data : "", inner, vector);
     rules_form_tasks(&nest, rows * extent, TASK_POINTS);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vector);
+    for (int i = 0; i < count; i++) attach_rows(r, members[i], name, nest.loop[nest.count - 1].name);
     rules_store_past_caches(r, stage);
     return true;
+}
+
+bool rules_chosen(rules *r, int root) {
+    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, root, members);
+    return r->region->stages.data[root].kind == TIR_MAP && count && map_chosen(r, root, members, count);
 }
 
 /* ---- straight maps */
@@ -647,6 +692,6 @@ static void map_straight(rules *r, int s) {
 }
 
 void rules_map(rules *r, int root) {
-    if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root) && !map_chosen(r, root))
+    if (!map_steps(r, root) && !map_panels(r, root) && !map_transposed(r, root) && !map_chosen(r, root, NULL, 0))
         map_straight(r, root);
 }
