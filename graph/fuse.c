@@ -601,6 +601,48 @@ static void form_clusters(fuser *f) {
     }
 }
 
+static int axis_of(const graph_node *node, int rank) {
+    int64_t axis = node->attribute[graph_op_attribute(node->op, "axis")].integer;
+    return (int)(axis < 0 ? axis + rank : axis);
+}
+
+/* The gather chooses elements of rows, the same ones in all of them, and enough of a row that computing all of it costs less than
+ * memory; several rows fit the first-level cache. */
+static bool chooses_from_rows(const fuser *f, const graph_node *node, const edge *e) {
+    enum { ROWS = 4, PART = 4 };
+    if (!named(node, "gather") || e->operand != 0 || !e->direct) return false;
+    const graph_shape *value = graph_shape_of(f->g, e->value), *result = graph_shape_of(f->g, node->first);
+    int last = value->rank - 1;
+    if (last < 1 || result->rank != value->rank || axis_of(node, value->rank) != last) return false;
+    int64_t row = extent_of(f->g, value->dim[last]), chosen = extent_of(f->g, result->dim[last]);
+    int64_t l1 = f->machine->l1 > 0 ? f->machine->l1 : 32 << 10;
+    return row > 0 && chosen >= row / PART && row <= l1 / ROWS / (int64_t)lib_dtype_size(value->dtype);
+}
+
+/* Is all that cluster c reads of p rows that it chooses elements of? */
+static bool reads_rows(const fuser *f, uint32_t p, uint32_t c) {
+    const cluster *producer = &f->clusters.data[p];
+    for (uint32_t n = 0; n < producer->nodes.count; n++)
+        for (uint32_t k = 0; k < f->users[producer->nodes.data[n]].count; k++) {
+            const edge *e = &f->edges.data[f->users[producer->nodes.data[n]].data[k]];
+            if (f->cluster_of[e->user] == c && !chooses_from_rows(f, &f->g->nodes.data[e->user], e)) return false;
+        }
+    return true;
+}
+
+/* Maps whose rows others choose elements of, once all that do are one cluster: rows are computed where they are read. */
+static void join_rows(fuser *f) {
+    for (uint32_t i = 0; i < f->edges.count; i++) {
+        const edge *e = &f->edges.data[i];
+        if (!chooses_from_rows(f, &f->g->nodes.data[e->user], e)) continue;
+        uint32_t p = f->cluster_of[e->producer], c = f->cluster_of[e->user];
+        const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
+        if (p == c || producer->kind != CLUSTER_MAPS || consumer->kind != CLUSTER_MAPS) continue;
+        if (producer->nodes.count + consumer->nodes.count > CLUSTER_NODES_MAX) continue;
+        if (!is_read_elsewhere(f, p, c, NULL) && reads_rows(f, p, c) && !path_around(f, p, c, c)) join(f, p, c);
+    }
+}
+
 /* ---- regions --------------------------------------------------------------------------------------------------- */
 
 static bool is_scalar_constant(const graph *g, graph_id value) {
@@ -779,6 +821,7 @@ graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine
     assign_roles(&f);
     collect_edges(&f);
     form_clusters(&f);
+    if (machine) join_rows(&f);
     region_lists lists = {0};
     f.inside = LIB_NEW_ARRAY(arena, uint32_t, bound->nodes.count);
     lists.region_of = LIB_NEW_ARRAY(arena, uint32_t, bound->values.count);

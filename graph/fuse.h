@@ -1,5 +1,6 @@
 /* Regions: which nodes of a bound graph become one kernel. By bytes moved and launches, no list of patterns: maps and injectives
- * into anything, maps as prologue and epilogue of reductions and contractions, row chains stay together, attention as a whole.
+ * into anything, maps as prologue and epilogue of reductions and contractions, row chains stay together, rows with those that choose
+ * elements of them, attention as a whole.
  * Opaque and control nodes stand alone. Regions never depend on each other in a cycle; they come in an order that can run. */
 #ifndef GRAPH_FUSE_H
 #define GRAPH_FUSE_H

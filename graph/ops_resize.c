@@ -439,6 +439,8 @@ static const graph_op row_resize = {
         "resize(T[13, 3], f32[1] in 0.6..0.61, shape=[7], axes=[0], mode=nearest, rounding=round_prefer_ceil)\n"
         "resize(f32[1, 3, 5, 7], shape=[10, 14], axes=[2, 3], mode=linear)\n"
         "resize(f16[2, 9, 33], shape=[5, 70], axes=[-2, -1], mode=linear, coordinates=pytorch_half_pixel)\n"
+        "resize(f32[2, 40, 50], shape=[33, 30], axes=[1, 2], mode=linear)\n"
+        "resize(f64[3, 20, 17], shape=[37, 40], axes=[1, 2], mode=cubic)\n"
         "resize(f64[9, 4], shape=[1, 6], mode=linear, coordinates=pytorch_half_pixel)\n"
         "resize(f32[8, 40], f32[2] in 0.7..0.71, shape=[5, 28], mode=linear, coordinates=half_pixel_symmetric)\n"
         "resize(bf16[3, 4, 5], shape=[7, 2], axes=[2, 0], mode=linear, coordinates=align_corners)\n"

@@ -90,6 +90,13 @@ static const struct {
      "transpose"},
     {"input x: f32[64, 64] input i: i32[2] t = transpose(x, permutation=[1, 0]) y = gather(t, i, axis=0) output y", 1,
      "transpose_gather"},
+    /* rows that elements are chosen from, by all that read them */
+    {"input x: f32[9, 20] input i: i32[12] input k: i32[12] a = exp(x) b = gather(a, i, axis=1) c = gather(a, k, axis=1)"
+     " d = add(b, c) output d",
+     1, "exp_gather_gather_add"},
+    {"input x: f32[9, 20] input i: i32[3] a = exp(x) b = gather(a, i, axis=1) c = neg(b) output c", 2, "exp"},
+    {"input x: f32[9, 20] input i: i32[12] a = exp(x) b = gather(a, i, axis=1) c = neg(b) output c output a", 2, "exp"},
+    {"input x: f32[9, 20] input i: i32[12] a = exp(x) b = gather(a, i, axis=0) c = neg(b) output c", 2, "exp"},
     /* cheap nodes are copied into their readers */
     {"input x: f32[4] a = broadcast(x, shape=[3, 4], axes=[1]) b = exp(a) c = reduce_sum(a, axes=[0]) output b output c",
      2, NULL},
