@@ -502,7 +502,9 @@ static int64_t vectors_of(const verifier *v, uint32_t id) {
             vectors *= extent;
     }
     if (!lanes) return vectors;
-    return vectors * ((bytes + v->machine->vector_bytes - 1) / v->machine->vector_bytes);
+    int64_t whole = bytes / v->machine->vector_bytes, rest = bytes % v->machine->vector_bytes;
+    bool pairs = v->machine->row_pairs && whole && 2 * rest <= v->machine->vector_bytes;
+    return vectors * whole + (rest ? pairs ? (vectors + 1) / 2 : vectors : 0);
 }
 
 /* A value that is used inside and outside of a loop lives through the loop. */

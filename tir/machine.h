@@ -14,11 +14,12 @@ typedef struct tir_machine {
     int32_t fma;              /* 1: fused multiply-add exists: muladd becomes fma */
     int32_t fma_ports;        /* vector FMAs per cycle */
     int32_t masked;           /* 1: cheap masked loads and stores of every dtype */
-    int32_t units;            /* bits of tir_machine_unit */
-    int64_t l1, l2, l3;       /* data cache bytes; l3: the part one core may count on */
-    int32_t line;             /* cache line bytes */
-    int32_t l1_ways;          /* associativity of l1; 0: unknown */
-    int32_t cores;            /* usable by this process */
+    int32_t row_pairs;  /* 1: rows in registers whose last vectors are at most half full share these, two by two */
+    int32_t units;      /* bits of tir_machine_unit */
+    int64_t l1, l2, l3; /* data cache bytes; l3: the part one core may count on */
+    int32_t line;       /* cache line bytes */
+    int32_t l1_ways;    /* associativity of l1; 0: unknown */
+    int32_t cores;      /* usable by this process */
     /* GPUs; else 0 */
     int64_t shared_memory;      /* bytes per block, at most */
     int32_t warp;               /* threads that run in step */

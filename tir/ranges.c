@@ -683,10 +683,13 @@ const char *tir_region_flaw(tir_schedule_state *state, int stage, bool padded) {
                                         "than once",
                                         plan->nodes.data[plan->order.data[i]].name, o->name);
     for (int b = 0; b < o->space && plan->at_stage >= 0; b++)
-        if (!used[b] && !has_one_point(state, owner, b) && !covers_whole(state, owner, b, o->axis[b].extent))
+        if (!used[b] && !has_one_point(state, owner, b) &&
+            (tir_prove(pool_of(state), tir_lt(pool_of(state), tir_index(pool_of(state), 0), o->axis[b].extent)) !=
+                 TIR_YES ||
+             !covers_whole(state, owner, b, o->axis[b].extent)))
             return lib_arena_format(state->arena,
                                     "axis %s of %s, which is attached itself, does not advance one of its axes: points "
-                                    "would be written more than once",
+                                    "would be written more than once, or never",
                                     o->axis[b].name, o->name);
     return tir_region_flaw(state, owner, true);
 }

@@ -10,6 +10,7 @@
  * emit_memory.c loads and stores of buffers in memory
  * emit_transpose.c  stores of lanes that lie a stride apart
  * emit_reg.c    REG buffers: elements as SSA values
+ * emit_pair.c   rows of a register tile that share their last vectors
  * emit_roll.c   unrolled loops and chunks that had better be loops
  * emit_weave.c  chunks that run beside each other
  *
@@ -79,7 +80,8 @@ typedef struct emit_element { /* of a REG buffer: lane of a vector, or with lane
 typedef struct emit_group {
     uint32_t buffer;
     int64_t first, stride;
-    int lanes, active; /* lanes 0: one scalar element */
+    int lanes, active;   /* lanes 0: one scalar element */
+    const int64_t *each; /* [active]: the elements that follow no stride, -1: none; NULL: they do */
     emit_value value;
     LLVMValueRef phi;
 } emit_group;
@@ -138,6 +140,15 @@ typedef struct emit_vec_position { /* of the chunk being emitted: lane i is at s
     emit_form start;
 } emit_vec_position;
 
+/* A chunk of two rows, see emit_pair.c: lanes of the lower half are columns of the first row, those of the upper half of the next. */
+typedef struct emit_pair {
+    bool on;
+    tir_expr row, column;   /* variables */
+    emit_form first, start; /* their values in the first row, at the first column */
+    int half, active;       /* lanes of a row; those that are columns */
+    bool used[2];           /* does the row take part? */
+} emit_pair;
+
 typedef struct emitter {
     const target_device *device;
     cpu_features features;
@@ -158,6 +169,7 @@ typedef struct emitter {
     int addressing;    /* inside of how many addresses */
     int lanes, active; /* of the vec loop being emitted; 0: none. Lanes >= active are don't-care */
     emit_vec_position vec_position;
+    emit_pair pair;
     emit_value mask; /* lanes for which statements take effect; llvm NULL: all */
 
     emit_buffer *buffer;
@@ -198,8 +210,11 @@ enum emit_tag {
     EMIT_PACK,
     EMIT_ROUND_CAST,
     EMIT_POSITIVE_CAST,
-    EMIT_PICK
+    EMIT_PICK,
+    EMIT_PAIR
 };
+
+typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user); /* of a loop's body */
 
 /* ---- emit_core.c */
 _Noreturn void emit_raise(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -299,11 +314,25 @@ void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index
 void emit_reg_scan(emitter *e, const tir_stmt *list, emit_groups *groups);
 emit_value emit_reg_gather(emitter *e, const emit_group *group);
 void emit_reg_set(emitter *e, const emit_group *group, emit_value value);
+/* The constant element of buffer[index], lane 0's; false: there is none. */
+bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *element);
 
 /* Are its elements SSA values at the moment? */
 static inline bool emit_in_registers(const emitter *e, uint32_t buffer) {
     return e->kernel->buffers.data[buffer].scope == TIR_SCOPE_REG && !e->buffer[buffer].base.llvm;
 }
+
+/* ---- emit_pair.c */
+/* Do neighbouring rows of an unrolled loop share the last vectors of the vec loop inside? */
+bool emit_rows_pair(emitter *e, const tir_stmt *loop);
+/* Visits the statement of that vec loop for all chunks of all rows. */
+void emit_visit_rows(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t count, emit_visit visit,
+                     void *user);
+/* While a pair is on: what both rows load, and convert, as lanes of one vector. */
+emit_value emit_pair_factor(emitter *e, tir_expr factor);
+/* Goes over to one row of the pair; returns what emit_row_leave takes. */
+emit_pair emit_row_enter(emitter *e, int row);
+void emit_row_leave(emitter *e, const emit_pair *pair);
 
 /* ---- emit_weave.c */
 /* How many chunks of a vec loop are worth running beside each other; 1: none. */
@@ -323,10 +352,14 @@ bool emit_only_loop(const tir_stmt *list);
 void emit_constants_outside(emitter *e, LLVMBasicBlockRef head, LLVMBasicBlockRef after, uint32_t carried);
 
 /* ---- emit_loop.c */
-typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user);
 void emit_for(emitter *e, const tir_stmt *loop);
 void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit,
                    void *user); /* visits bodies without emitting loops */
+/* Visits the chunks of a vec loop; `width`: lanes of whole ones. */
+void emit_visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
+                       int width, emit_visit visit, void *user);
+/* Lanes of its vectors, as far as chunks are copies that run one by one; else 0. */
+int emit_vec_lanes(emitter *e, const tir_stmt *loop);
 void emit_bind(emitter *e, tir_expr var, const emit_form *form);
 void emit_bind_value(emitter *e, tir_expr var, emit_value value);
 void emit_unbind(emitter *e, tir_expr var);

@@ -263,8 +263,8 @@ static void visit_chunk(emitter *e, const tir_stmt *loop, const emit_form *lower
     e->epoch++;
 }
 
-static void visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
-                         int width, emit_visit visit, void *user) {
+void emit_visit_chunks(emitter *e, const tir_stmt *loop, const emit_form *lower, int64_t start, int64_t extent,
+                       int width, emit_visit visit, void *user) {
     while (start < extent) {
         chunk part = next_chunk(e, width, extent - start);
         visit_chunk(e, loop, lower, start, part, visit, user);
@@ -483,7 +483,13 @@ static void emit_serial(emitter *e, const serial *s) {
 
 /* ---- all loops */
 
-typedef enum plan { PLAN_NONE, PLAN_ONCE, PLAN_SERIAL, PLAN_UNROLL, PLAN_CHUNKS, PLAN_ROLLED } plan;
+typedef enum plan { PLAN_NONE, PLAN_ONCE, PLAN_SERIAL, PLAN_UNROLL, PLAN_PAIRS, PLAN_CHUNKS, PLAN_ROLLED } plan;
+
+int emit_vec_lanes(emitter *e, const tir_stmt *loop) {
+    emit_vec vec = vector_plan(e, loop);
+    emit_unbind(e, loop->for_.var);
+    return vec.woven > 1 || (vec.roll && rollable(e, loop->for_.body)) ? 0 : vec.lanes;
+}
 
 /* How a loop runs: the one decision that emission and the scan for REG elements must share. */
 static plan plan_loop(emitter *e, const tir_stmt *loop, const emit_form *extent, int *width) {
@@ -496,7 +502,7 @@ static plan plan_loop(emitter *e, const tir_stmt *loop, const emit_form *extent,
     if (!constant)
         emit_raise(e, "extent of %s loop %s is not constant", kind == TIR_VEC ? "vec" : "unrolled",
                    tir_variable_of(e->pool, loop->for_.var)->name);
-    if (kind == TIR_UNROLL) return PLAN_UNROLL;
+    if (kind == TIR_UNROLL) return emit_rows_pair(e, loop) ? PLAN_PAIRS : PLAN_UNROLL;
     emit_vec vec = e->lanes ? (emit_vec){0} : vector_plan(e, loop);
     *width = vec.lanes;
     emit_unbind(e, loop->for_.var);
@@ -535,6 +541,7 @@ void emit_for(emitter *e, const tir_stmt *loop) {
         emit_rows_end(e, moved);
         break;
     }
+    case PLAN_PAIRS: emit_visit_rows(e, loop, &lower, count, visit_statements, NULL); break;
     case PLAN_CHUNKS: emit_chunks(e, loop, &lower, 0, count, width); break;
     case PLAN_ROLLED: {
         serial s = rolled(e, loop, &lower, count, width);
@@ -556,10 +563,11 @@ void emit_scan_for(emitter *e, const tir_stmt *loop, emit_visit visit, void *use
     case PLAN_ONCE: visit_unrolled(e, loop, &lower, 1, visit, user); break;
     case PLAN_SERIAL: visit_unrolled(e, loop, &unknown, 1, visit, user); break;
     case PLAN_UNROLL: visit_unrolled(e, loop, &lower, count, visit, user); break;
-    case PLAN_CHUNKS: visit_chunks(e, loop, &lower, 0, count, width, visit, user); break;
+    case PLAN_PAIRS: emit_visit_rows(e, loop, &lower, count, visit, user); break;
+    case PLAN_CHUNKS: emit_visit_chunks(e, loop, &lower, 0, count, width, visit, user); break;
     case PLAN_ROLLED:
         visit_chunk(e, loop, &unknown, 0, (chunk){width, width}, visit, user);
-        visit_chunks(e, loop, &lower, count / width * width, count, width, visit, user);
+        emit_visit_chunks(e, loop, &lower, count / width * width, count, width, visit, user);
         break;
     }
     emit_unbind(e, loop->for_.var);

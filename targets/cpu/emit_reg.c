@@ -82,6 +82,27 @@ static bool place_inside(emitter *e, uint32_t buffer, int rank, const tir_expr *
     return true;
 }
 
+bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *element) {
+    int64_t stride;
+    return place_straight(e, buffer, rank, index, element, &stride);
+}
+
+/* Places of the lanes of a pair of rows; -1 for lanes that are no columns, and all of a row that takes no part and is not there. */
+static bool place_pair(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
+    bool constant = true;
+    for (int row = 0; row < 2; row++) {
+        emit_pair pair = emit_row_enter(e, row);
+        int64_t first = 0, stride = 0, *here = &at[row * pair.half], last;
+        constant = constant && place_straight(e, buffer, rank, index, &first, &stride) && stride > 0;
+        last = first + stride * (pair.active - 1);
+        bool inside = first >= 0 && last < e->buffer[buffer].elements;
+        constant = constant && (inside || !pair.used[row]);
+        for (int i = 0; i < pair.half; i++) here[i] = inside && i < pair.active ? first + stride * i : -1;
+        emit_row_leave(e, &pair);
+    }
+    return constant;
+}
+
 /* ---- loads */
 
 /* Lanes of several values in one vector: each source is shuffled into place and merged. */
@@ -120,15 +141,17 @@ static emit_value gather(emitter *e, uint32_t buffer, const int64_t *place, int 
     const emit_element *all = e->buffer[buffer].element;
     int level = 0;
     bool vector = lanes != 0, same = true;
+    emit_value value = {0}; /* of the first lane that is inside */
     for (int i = 0; i < active; i++) {
-        element[i] = (emit_element){.lane = -1}; /* outside: the load's guard is false for this lane */
-        if (place[i] >= 0 && place[i] < e->buffer[buffer].elements) element[i] = all[place[i]];
+        element[i] = (emit_element){.lane = -1}; /* outside: nobody asks for this lane */
+        if (place[i] < 0 || place[i] >= e->buffer[buffer].elements) continue;
+        element[i] = all[place[i]];
+        if (!value.llvm) value = element[i].value;
         if (element[i].value.level > level) level = element[i].value.level;
-        vector &=
-            element[i].lane == i && element[i].value.lanes == lanes && element[i].value.llvm == element[0].value.llvm;
-        same &= element[i].lane < 0 && element[i].value.llvm == element[0].value.llvm;
+        vector &= element[i].lane == i && element[i].value.lanes == lanes && element[i].value.llvm == value.llvm;
+        same &= element[i].lane < 0 && element[i].value.llvm == value.llvm;
     }
-    if (vector || same) return element[0].value;
+    if (value.llvm && (vector || same)) return value;
     if (lanes == 0) {
         uint64_t key[] = {EMIT_EXTRACT, (uint64_t)(uintptr_t)element[0].value.llvm, (uint64_t)element[0].lane};
         emit_value scalar;
@@ -143,17 +166,25 @@ static emit_value gather(emitter *e, uint32_t buffer, const int64_t *place, int 
     return (emit_value){join(e, element, lanes, active, type), (int16_t)lanes, (int16_t)level};
 }
 
+static int64_t element_of(const emit_group *group, int lane) {
+    return group->each ? group->each[lane] : group->first + group->stride * lane;
+}
+
 emit_value emit_reg_gather(emitter *e, const emit_group *group) {
     int64_t at[EMIT_MAX_LANES];
     int active = group->lanes ? group->active : 1;
-    for (int i = 0; i < active; i++) at[i] = group->first + group->stride * i;
+    for (int i = 0; i < active; i++) at[i] = element_of(group, i);
     return gather(e, group->buffer, at, group->lanes, active);
 }
 
 bool emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value *value) {
     emit_group group;
     int64_t at[EMIT_MAX_LANES];
-    bool inside = false, straight = place_lanes(e, buffer, rank, index, &group);
+    if (e->pair.on && place_pair(e, buffer, rank, index, at)) {
+        *value = gather(e, buffer, at, e->lanes, e->lanes);
+        return true;
+    }
+    bool inside = false, straight = !e->pair.on && place_lanes(e, buffer, rank, index, &group);
     int lanes = straight ? group.lanes : e->lanes, active = lanes ? straight ? group.active : e->active : 1;
     for (int i = 0; straight && i < active; i++) at[i] = group.first + group.stride * i;
     if (!straight && !place_each_lane(e, buffer, rank, index, at))
@@ -168,16 +199,45 @@ bool emit_reg_load(emitter *e, uint32_t buffer, int rank, const tir_expr *index,
 void emit_reg_set(emitter *e, const emit_group *group, emit_value value) {
     emit_element *element = e->buffer[group->buffer].element;
     int active = group->lanes ? group->active : 1;
-    for (int i = 0; i < active; i++)
-        element[group->first + group->stride * i] = (emit_element){value, value.lanes ? i : -1};
+    for (int i = 0; i < active; i++) {
+        int64_t at = element_of(group, i);
+        if (at >= 0) element[at] = (emit_element){value, value.lanes ? i : -1};
+    }
     e->epoch++;
+}
+
+static bool pair_group(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_group *group) {
+    int64_t at[EMIT_MAX_LANES];
+    if (!place_pair(e, buffer, rank, index, at)) return false;
+    *group = (emit_group){.buffer = buffer, .lanes = e->lanes, .active = e->lanes};
+    group->each = memcpy(LIB_NEW_ARRAY(e->arena, int64_t, (size_t)e->lanes), at, (size_t)e->lanes * sizeof *at);
+    return true;
+}
+
+/* Lanes of a row that takes no part keep what they are. */
+static void store_pair(emitter *e, const emit_group *group, emit_value value) {
+    LLVMValueRef lane[EMIT_MAX_LANES];
+    bool keeps = false;
+    value = emit_splat(e, value, e->lanes);
+    for (int i = 0; i < e->lanes; i++) {
+        bool used = e->pair.used[i / e->pair.half];
+        lane[i] = LLVMConstInt(e->i1, used, false);
+        keeps |= !used && group->each[i] >= 0;
+    }
+    emit_value mask = {LLVMConstVector(lane, (unsigned)e->lanes), (int16_t)e->lanes, 0};
+    if (keeps) value = emit_select(e, mask, value, emit_reg_gather(e, group));
+    emit_reg_set(e, group, value);
 }
 
 void emit_reg_store(emitter *e, uint32_t buffer, int rank, const tir_expr *index, emit_value value) {
     emit_group group;
     int64_t each[EMIT_MAX_LANES];
-    if (!place(e, buffer, rank, index, &group)) {
-        if (!place_inside(e, buffer, rank, index, each))
+    if (e->pair.on && pair_group(e, buffer, rank, index, &group)) {
+        store_pair(e, &group, value);
+        return;
+    }
+    if (e->pair.on || !place(e, buffer, rank, index, &group)) {
+        if (e->pair.on || !place_inside(e, buffer, rank, index, each))
             emit_raise(e, "store to reg buffer %s: index not constant or outside",
                        e->kernel->buffers.data[buffer].name);
         value = emit_splat(e, value, e->lanes);
@@ -204,7 +264,9 @@ static void scan_store(emitter *e, const tir_stmt *stmt, scan *s) {
     uint32_t buffer = stmt->store.buffer;
     int64_t each[EMIT_MAX_LANES];
     if (e->kernel->buffers.data[buffer].scope != TIR_SCOPE_REG) return;
-    if (!place(e, buffer, stmt->store.rank, stmt->store.index, &group)) {
+    if (e->pair.on) {
+        if (!pair_group(e, buffer, stmt->store.rank, stmt->store.index, &group)) return;
+    } else if (!place(e, buffer, stmt->store.rank, stmt->store.index, &group)) {
         if (!place_inside(e, buffer, stmt->store.rank, stmt->store.index, each)) return; /* a branch never taken */
         for (int i = 0; i < e->active; i++) {
             emit_group single = {.buffer = buffer, .first = each[i]};
@@ -215,10 +277,14 @@ static void scan_store(emitter *e, const tir_stmt *stmt, scan *s) {
     }
     uint32_t *owner = e->buffer[group.buffer].owner;
     int active = group.lanes ? group.active : 1, owned = 0;
-    for (int i = 0; i < active; i++) owned += owner[group.first + group.stride * i] == s->id;
+    for (int i = 0; i < active; i++) {
+        int64_t at = element_of(&group, i);
+        owned += at >= 0 && owner[at] == s->id;
+    }
     if (owned == 0) lib_vec_push(e->arena, s->groups, group);
     for (int i = 0; i < active; i++) {
-        int64_t at = group.first + group.stride * i;
+        int64_t at = element_of(&group, i);
+        if (at < 0) continue;
         if (owned != 0 && owner[at] != s->id) {
             emit_group single = {.buffer = group.buffer, .first = at};
             lib_vec_push(e->arena, s->groups, single);

@@ -339,6 +339,8 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
         if (!binding->bound) emit_raise(e, "variable %s is not bound", e->pool->variables.data[node->bits].name);
         return binding->value;
     }
+    if (e->pair.on && (op == TIR_CAST || (op == TIR_LOAD && !emit_in_registers(e, (uint32_t)node->bits))))
+        return emit_pair_factor(e, expr);
     if (op == TIR_LOAD) return emit_load(e, node, operands);
     if (node->count == 0 || node->count > 9) emit_raise(e, "%s is not legal in loop IR", tir_ops[op].text);
     tir_dtype operand = tir_dtype_of(e->pool, operands[op == TIR_SELECT ? 1 : 0]);

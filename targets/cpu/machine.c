@@ -298,6 +298,8 @@ void cpu_detect(target_device *device) {
     LLVMDisposeMessage(features);
     snprintf(m->target, sizeof m->target, "cpu");
     snprintf(m->name, sizeof m->name, "%s", device->cpu);
+    /* Half vectors cost whole ones; two in one cost a blend, which masks and shuffles of 64 bytes make one instruction. */
+    m->row_pairs = m->vector_bytes == 64 && m->masked && m->fma_ports != 1;
     m->cores = lib_cpu_limit();
     detect_caches(m);
 }

@@ -102,6 +102,7 @@ typedef struct tile_problem {
     int64_t window, row_step, window_step;
     double lines;        /* of the first cache that a vector of a row touches, on average */
     bool apart;          /* neighbouring lanes are stored apart */
+    bool pairs;          /* rows share their last vectors where these are at most half full */
     bool across;         /* and results lie side by side along u: they are exchanged in registers */
     int64_t apart_bytes; /* distance in memory of results of neighbouring lanes; 0: not known */
 } tile_problem;
@@ -113,10 +114,39 @@ static int64_t row_registers(const tir_machine *machine, int64_t used, int64_t l
     return used / lanes + (machine->masked ? rest > 0 : __builtin_popcountll((unsigned long long)rest));
 }
 
-static double row_vectors(const tir_machine *machine, int64_t used, int64_t lanes) {
-    int64_t rest = used % lanes;
-    bool half = machine->fma_ports == 1 && machine->vector_bytes == 64 && rest && rest <= lanes / 2;
-    return (double)row_registers(machine, used, lanes) - (half ? 0.5 : 0);
+static bool half_full(int64_t used, int64_t lanes) {
+    return used % lanes && used % lanes <= lanes / 2;
+}
+
+/* Do rows share their last vectors (emit_pair.c)? */
+static bool rows_pair(const tile_problem *p, int64_t used, int64_t lanes) {
+    return p->pairs && used > lanes && half_full(used, lanes);
+}
+
+/* Vectors that `height` rows multiply, on average over tiles that differ by a row where it is no whole number. */
+static double tile_vectors(const rules *r, const tile_problem *p, double height, int64_t used, int64_t lanes) {
+    const tir_machine *machine = r->machine;
+    double vectors = height * (double)row_registers(machine, used, lanes);
+    if (machine->fma_ports == 1 && machine->vector_bytes == 64 && half_full(used, lanes)) return vectors - 0.5 * height;
+    if (!rows_pair(p, used, lanes)) return vectors;
+    int64_t least = (int64_t)height;
+    double more = height - (double)least;
+    return vectors - (1 - more) * (double)(least / 2) - more * (double)((least + 1) / 2);
+}
+
+/* Most rows whose sums fit the registers beside what they are made of. */
+static int64_t most_rows(const rules *r, const tile_problem *p, int64_t used, int64_t lanes) {
+    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
+    int64_t held = row_registers(r->machine, used, lanes);
+    bool pairs = rows_pair(
+        p, used, lanes); /* two rows have one vector less; the other row's broadcast and a blend are held, too */
+    int64_t room =
+        registers - 1 - held - !r->machine->fma - (pairs ? 2 : 0); /* products wait for their sum without fma */
+    if (p->taps > 1)
+        room = registers - held - p->taps - (pairs ? 1 : 0); /* unrolled taps share broadcasts, which then stay live */
+    int64_t row = p->taps > 1 ? held + 1 : held * p->sums, two = 2 * row - (pairs ? p->sums : 0);
+    if (room < row) return room / row;
+    return room / two * 2 + (room % two >= row);
 }
 
 /* Rows that a window reads at `height` neighbouring points, each once. */
@@ -158,7 +188,7 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const tile_
                           int64_t used) {
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
-    double fma = height * row_vectors(r->machine, used, t->lanes) / (double)ports, loads = (height + vectors) / 2;
+    double fma = tile_vectors(r, p, height, used, t->lanes) / (double)ports, loads = (height + vectors) / 2;
     double chain = 4;              /* latency of one accumulator's chain */
     double stream = 1.5 * vectors; /* the vector operand comes from L2 */
     if (p->separate) return separate_cycles(r, t, p, height, used, fma);
@@ -207,10 +237,7 @@ static void size_tile(const rules *r, rules_tile_shape *t, const tile_problem *p
         int64_t nr = p->panel ? p->panel : nv * t->lanes;
         if (nv > least && nr > round_up(p->n, t->lanes)) break;
         int64_t held = row_registers(r->machine, p->n < nr ? p->n : nr, t->lanes);
-        int64_t limit =
-            (registers - 1 - held - !r->machine->fma) / (held * p->sums); /* products wait for their sum without fma */
-        if (p->taps > 1) /* unrolled taps share broadcasts, which then stay live */
-            limit = (registers - held - p->taps) / (held + 1);
+        int64_t limit = most_rows(r, p, p->n < nr ? p->n : nr, t->lanes);
         if (!p->heavy)
             limit = p->separate ? SEPARATE_ROWS / p->company / (p->panel ? 1 : held) : 1;
         else if (p->window > 1) /* its rows wait in registers for its next steps */
@@ -498,6 +525,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     p.apart = !stores_along(r, s, v);
     p.across = p.apart && t->u >= 0 && stores_along(r, s, t->u);
     if (p.across) p.apart_bytes = stored_bytes_apart(r, s, v);
+    p.pairs = r->machine->row_pairs && heavy && t->u >= 0 && !p.separate && !t->unit &&
+              !(stage->predicate && tir_uses(r->region->pool, stage->predicate, axis));
     size_tile(r, t, &p);
     if (t->shared >= 0) { /* few registers: rather more rows that read again */
         tile_problem again = p;

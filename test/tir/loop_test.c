@@ -246,6 +246,20 @@ static void test_register_pressure(void **state) {
     check_mistake(&(mistake){text, "L13: 4 live vectors"}, true, &three);
     check_mistake(&(mistake){text, "L13: 8 live vectors"}, true, &narrow);
     check_mistake(&(mistake){text, "L7: the machine has no fma"}, true, &no_fma);
+    /* 4 rows of a vector and a half: 8 vectors, or 6 where rows share the halves; of 25 columns they do not */
+    tir_machine six = four;
+    six.vector_registers = 6;
+    six.row_pairs = 1;
+    const char *halves = "kernel k(y: f32[4, 24] arg, r: f32[4, 24] reg) phase tasks=1 task=p {"
+                         "for i in 0..4 unroll { for j in 0..24 vec { r[i, j] = 0 } }"
+                         "for i in 0..4 unroll { for j in 0..24 vec { y[i, j] = r[i, j] } } }";
+    const char *more = "kernel k(y: f32[4, 25] arg, r: f32[4, 25] reg) phase tasks=1 task=p {"
+                       "for i in 0..4 unroll { for j in 0..25 vec { r[i, j] = 0 } }"
+                       "for i in 0..4 unroll { for j in 0..25 vec { y[i, j] = r[i, j] } } }";
+    check_mistake(&(mistake){halves, ""}, true, &six);
+    check_mistake(&(mistake){more, "L13: 8 live vectors"}, true, &six);
+    six.row_pairs = 0;
+    check_mistake(&(mistake){halves, "L13: 8 live vectors"}, true, &six);
     /* the branches of a task use r and s in another order: never both at once */
     const char *versions =
         "kernel k(x: f32[4, 16] arg, y: f32[8, 16] arg, r: f32[4, 16] reg, s: f32[4, 16] reg) phase tasks=2 task=p {"
