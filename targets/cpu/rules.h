@@ -128,6 +128,7 @@ bool rules_is_contraction(const rules *r, int stage);          /* sums products:
 int rules_members(const rules *r, int owner, int *members);    /* producers that run in its loops, in stage order */
 bool rules_pointwise(const rules *r, int stage);               /* runs point by point with its owner */
 int rules_axis_labelled(const rules *r, int stage, int label); /* -1: none */
+int64_t rules_live_tiles(rules *r, int owner);                 /* of the owner's tile, in registers at once */
 bool rules_simple_group(const rules *r, int stage);            /* all in the loops of its root runs point by point */
 
 rules_role rules_role_of(const rules *r, int stage);

@@ -143,3 +143,33 @@ bool rules_simple_group(const rules *r, int s) {
     }
     return true;
 }
+
+/* Tiles of values that stand in registers at once, in the owner's tile: what is made takes the place of what is read for the last time,
+ * but sums, which are there before. */
+int64_t rules_live_tiles(rules *r, int owner) {
+    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, members);
+    int *last = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
+    int64_t most = 1;
+    members[count] = owner;
+    for (int i = 0; i <= count; i++) {
+        rules_access access[RULES_ACCESSES];
+        int accesses = rules_accesses(r, members[i], access, RULES_ACCESSES);
+        for (int k = 0; k < accesses; k++) {
+            int producer = r->region->tensors.data[access[k].tensor].stage;
+            if (producer >= 0) last[producer] = members[i];
+        }
+    }
+    for (int i = 0; i <= count; i++) {
+        int64_t live = 0, leaving = 0, begins = i < count && rules_pointwise(r, members[i]);
+        for (int k = 0; k < i; k++) {
+            if (!rules_pointwise(r, members[k]) || last[members[k]] < members[i]) continue;
+            if (last[members[k]] == members[i] && r->region->stages.data[members[i]].kind == TIR_MAP)
+                leaving++;
+            else
+                live++;
+        }
+        live += begins > leaving ? begins : leaving;
+        if (live > most) most = live;
+    }
+    return most;
+}

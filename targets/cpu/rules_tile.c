@@ -93,7 +93,7 @@ typedef struct tile_problem {
     double steps;      /* points of the reduction */
     int64_t taps;      /* window points that are unrolled together */
     int64_t company;   /* stages that share the registers */
-    int64_t sums;      /* contractions among them: each keeps the sums of a whole tile */
+    int64_t sums;      /* whole tiles of values that they keep at once */
     int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
     bool far;          /* results are written beyond the second-level cache */
     bool beyond;       /* beyond all caches, with what is read for them */
@@ -514,6 +514,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         }
     if (p.company < 1) p.company = 1;
     p.sums++;
+    int64_t live = heavy ? rules_live_tiles(r, r->group[s].owner) : 1;
+    if (live > p.sums) p.sums = live;
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
         if (meets(r, stage, a, stage->axis[t->u].var)) p.taps *= known_extent(r, &stage->axis[a]);
     double rest = 1;
