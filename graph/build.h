@@ -97,7 +97,8 @@ graph_id graph_is_before(graph *g, graph_id a, graph_id b);              /* a < 
 graph_id graph_gather(graph *g, graph_id x, graph_id indices, int axis); /* clamped, as the rows do */
 graph_id graph_gather_elements(graph *g, graph_id x, graph_id indices, int axis);
 graph_id graph_pad(graph *g, graph_id x, graph_id value, const int64_t *low,
-                   const int64_t *high);                                      /* pad(x, value, low, high) */
+                   const int64_t *high); /* pad(x, value, low, high) */
+enum { GRAPH_CONCAT_WIDEST = 32 };       /* operands of one kernel: concats of more are made of several */
 graph_id graph_concat(graph *g, int count, const graph_id *values, int axis); /* concat(values..., axis) */
 graph_id graph_reverse(graph *g, graph_id x, int count, const int64_t *axes); /* reverse(x, axes) */
 

@@ -443,7 +443,11 @@ static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node
     if (e->expands && !moves && !single) return false; /* would be computed once per repetition */
     switch (consumer->kind) {
     case CLUSTER_MOVES:
-        if (named(node, "concat")) return moves || computes_parts(f, node);
+        if (named(node, "concat")) {
+            const graph_node *part = &f->g->nodes.data[e->producer];
+            if (named(part, "concat") && part->inputs + node->inputs > GRAPH_CONCAT_WIDEST) return false;
+            return moves || computes_parts(f, node);
+        }
         return moves ? !takes_scattered(f, node, e) : !named(node, "gather");
     case CLUSTER_MAPS:
     case CLUSTER_ROWS: return true;

@@ -307,7 +307,7 @@ ELEMENT(pad_repeat) {
 }
 COMPUTE(pad_repeat)
 
-#define CONCAT_LIMIT 1024
+#define CONCAT_LIMIT 65536
 
 static void infer_concat(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];

@@ -359,6 +359,19 @@ static graph_id apply_concat_one(const match *m) {
     return m->inputs == 1 ? m->input[0] : 0;
 }
 
+/* A kernel of many pieces takes longer to compile than all of them apart, and looks at all of them for each element where they are short. */
+static graph_id apply_concat_many(const match *m) {
+    const int pieces = (m->inputs + GRAPH_CONCAT_WIDEST - 1) / GRAPH_CONCAT_WIDEST;
+    if (pieces < 2) return 0;
+    graph_id *piece = LIB_NEW_ARRAY(m->g->arena, graph_id, (size_t)pieces);
+    const int axis = (int)m->attribute[0].integer;
+    for (int i = 0; i < pieces; i++) {
+        const int first = (int)((int64_t)m->inputs * i / pieces), end = (int)((int64_t)m->inputs * (i + 1) / pieces);
+        piece[i] = graph_concat(m->g, end - first, m->input + first, axis);
+    }
+    return graph_concat(m->g, pieces, piece, axis);
+}
+
 /* Reducing dimensions of 1: nothing to combine. Float sums are left alone: 0 + -0 is +0. */
 static graph_id apply_reduce_nothing(const match *m) {
     const graph_shape *x = graph_shape_of(m->g, m->input[0]);
@@ -443,6 +456,7 @@ static const rule rules[] = {
     {"slice", NULL, LATER, false, apply_slice_all, "slice of everything -> x"},
     {"slice", "constant", LATER, false, apply_slice_constant, "slice of a constant that is one run -> a constant"},
     {"concat", NULL, LATER, false, apply_concat_one, "concat of one operand -> it"},
+    {"concat", NULL, LATER, false, apply_concat_many, "concat of many operands -> concat of concats"},
     {"reduce_sum", NULL, LATER, false, apply_reduce_nothing,
      "reduction over dimensions of 1 -> reshape (not float sums)"},
     {"reduce_prod", NULL, LATER, false, apply_reduce_nothing, "reduction over dimensions of 1 -> reshape"},

@@ -47,6 +47,19 @@ static dlc_value symbols(dlc_graph *g, dlc_value x, int count) {
     return y;
 }
 
+/* An input for each, all of them in one concat. */
+static dlc_value parts(dlc_graph *g, dlc_value x, int count) {
+    dlc_value *values = malloc((size_t)count * sizeof *values);
+    for (int i = 0; i < count; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "in%d", i);
+        values[i] = dlc_input(g, name, DLC_F32, 1, (dlc_dim[]){{3, NULL}});
+    }
+    dlc_output(g, "parts", dlc_concat(count, values, 0));
+    free(values);
+    return x;
+}
+
 static size_t bytes_for(dlc_value (*build)(dlc_graph *, dlc_value, int), int count) {
     taken t = {0};
     dlc_allocator allocator = {take, give, &t};
@@ -72,8 +85,8 @@ static size_t bytes_for(dlc_value (*build)(dlc_graph *, dlc_value, int), int cou
 
 static void test_memory(void **state) {
     (void)state;
-    static dlc_value (*const graphs[])(dlc_graph *, dlc_value, int) = {layers, maps, symbols};
-    for (int i = 0; i < 3; i++) {
+    static dlc_value (*const graphs[])(dlc_graph *, dlc_value, int) = {layers, maps, symbols, parts};
+    for (int i = 0; i < 4; i++) {
         size_t once = bytes_for(graphs[i], 1000), twice = bytes_for(graphs[i], 2000);
         if (twice > once * 22 / 10) fail_msg("graph %d: %zu bytes, twice as many nodes: %zu", i, once, twice);
     }
@@ -87,6 +100,7 @@ static void test_many(void **state) {
     (void)state;
     bytes_for(symbols, 30000);
     bytes_for(maps, 40000);
+    bytes_for(parts, 20000);
 }
 
 int main(void) {

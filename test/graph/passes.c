@@ -177,6 +177,9 @@ static const struct {
     {"input x: f32[3, 5] a = slice(x, start=[0, 0], stop=[3, 5], step=[1, 2]) output a", "slice"},
     {"input x: f32[1, 1] a = slice(x, start=[0, 0], stop=[1, 1], step=[1, 2]) output a", "slice"},
     {"input x: f32[3, 5] a = concat(x, axis=1) output a", ""},
+    {"input x: f32[3, 1] input y: f32[3, 2] a = concat(x, y, x, x, y, y, x, y, x, x, y, x, y, y, y, x, x, x, y, x, y, x, "
+     "x, y, y, x, y, x, x, y, x, y, y, axis=1) output a",
+     "concat concat concat"},
     {"input x: i32[3, 1] a = reduce_sum(x, axes=[1], keep=false) output a", "reshape"},
     {"input x: f32[3, 1] a = reduce_sum(x, axes=[1], keep=false) output a", "reduce_sum"},
     {"input x: f32[3, 1] a = reduce_max(x, axes=[1], keep=true) output a", ""},
