@@ -213,7 +213,8 @@ static void infer_grid_sample(graph_infer *infer) {
     if (spatial < 2 || spatial > SPACE_MAX)
         graph_infer_fail(infer, "x has rank %d, expected 4 or 5: batch, channels, 2 or 3 spatial dimensions", x->rank);
     if (infer->attribute[SAMPLE_MODE].integer == CUBIC && spatial != 2)
-        graph_infer_fail(infer, "mode=cubic is for 2 spatial dimensions, x has %d", spatial);
+        graph_infer_fail(infer, "mode=cubic is for 2 spatial dimensions (ONNX defines it for no others), x has %d",
+                         spatial);
     graph_infer_same_dtype(infer, 0, 2);
     graph_infer_rank(infer, 1, x->rank);
     graph_infer_equal(infer, grid->dim[0], x->dim[0], "batches of x and of grid");
@@ -711,7 +712,7 @@ static const graph_op row_grid_sample = {
         "grid_sample(T[0, 2, 3, 3], T[0, 2, 2, 2])",
     .doc =
         "x [batch, channels, 2 or 3 spatial dimensions] at the positions of grid [batch, spatial of the result..., s], -1 to 1 "
-        "from end to end, the last dimension's first: y[n, c, o...]. cubic: Keys' kernel with a = -0.75, 2 dimensions. "
+        "from end to end, the last dimension's first: y[n, c, o...]. cubic: Keys' kernel with a = -0.75, of 2 dimensions only, as in ONNX. "
         "border and reflection move positions, with cubic the neighbours. ONNX GridSample; Jaderberg et al. 2015.",
 };
 

@@ -607,7 +607,8 @@ static const graph_op row_concat = {
     .samples = "concat(T[5, 3], T[5, 1], T[5, 7], axis=1)\nconcat(T[13], axis=0)\nconcat(T[2, 3], T[4, 3], axis=-2)\n"
                "concat(T[0], T[3], T[0], T[2], axis=0)\nconcat(T[0], T[0], axis=0)\n"
                "concat(T[2, 1, 3, 1, 2, 5], T[2, 1, 3, 4, 2, 5], axis=3)",
-    .doc = "The operands one after the other along axis; their other dimensions are equal. StableHLO concatenate.",
+    .doc =
+        "The operands, at most 65,536, one after the other along axis; their other dimensions are equal. StableHLO concatenate.",
 };
 static const graph_op row_iota = {
     FORM(iota, GRAPH_SOURCE, 0, 0, "", "number"),
