@@ -110,14 +110,28 @@ static emit_value over_lanes(emitter *e, const char *reduction, emit_value mask)
     return emit_remember(e, 3, key, result);
 }
 
-/* Does a load stay in its buffer whatever the conditions around it say? */
+/* Is the index known here: made of loops and lets that are open, and of nothing in memory? */
+static bool is_open(const emitter *e, tir_expr index) {
+    const tir_node *node = tir_get(e->pool, index);
+    if (node->op == TIR_LOAD) return false;
+    if (node->op == TIR_VAR) return e->binding[node->bits].bound;
+    for (int i = 0; i < (int)node->count; i++)
+        if (!is_open(e, tir_operand(e->pool, index, i))) return false;
+    return true;
+}
+
+/* Does a load stay in its buffer whatever the conditions around it say? Asked before the lets in between are open. */
 static bool stays_inside(emitter *e, tir_expr load, int rank) {
     const tir_buffer *buffer = &e->kernel->buffers.data[tir_get(e->pool, load)->bits];
     for (int i = 0; i < rank; i++) {
         int64_t extent;
         if (!tir_is_const(e->pool, buffer->extent[i], &extent)) return false;
-        emit_form form = emit_index(e, tir_operand(e->pool, load, i));
-        tir_interval range = emit_form_range(e, &form);
+        tir_expr index = tir_operand(e->pool, load, i);
+        tir_interval range = tir_range(e->kernel->pool, index);
+        if (is_open(e, index)) {
+            emit_form form = emit_index(e, index);
+            range = emit_form_range(e, &form);
+        }
         if (range.low < 0 || range.high >= extent) return false;
     }
     return true;
