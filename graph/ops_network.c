@@ -34,24 +34,28 @@ static void infer_group_norm(graph_infer *infer) {
                       "number of channels and a multiple of groups");
 }
 
-/* Rows of group size times positions, normalised; scale and bias of each channel afterwards. */
+/* [batch, groups, channels of a group, positions]: the last two normalised, then scale and bias of each channel. Where a group is a channel
+ * it is no dimension. */
 static void expand_channel_norm(graph_expand *e, tir_expr groups, double epsilon) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
-    tir_expr rows[3] = {shape.dim[0], groups, tir_div(g->pool, shape.dim[1], groups)};
-    for (int i = 2; i < shape.rank; i++) rows[2] = tir_mul(g->pool, rows[2], shape.dim[i]);
-    const int64_t axis = 2, channel = 1;
-    graph_id x = graph_reshape(g, graph_widen(g, e->input[0]), 3, rows);
-    x = graph_sub(g, x, graph_reduce_mean(g, x, 1, &axis, true));
-    graph_id square = graph_reduce_mean(g, graph_mul(g, x, x), 1, &axis, true);
+    const bool several = tir_equal(g->pool, groups, shape.dim[1]) != TIR_YES;
+    const int rank = 3 + several;
+    tir_expr dims[4] = {shape.dim[0], groups, tir_div(g->pool, shape.dim[1], groups)}, *positions = &dims[rank - 1];
+    *positions = tir_index(g->pool, 1);
+    for (int i = 2; i < shape.rank; i++) *positions = tir_mul(g->pool, *positions, shape.dim[i]);
+    const int64_t row[2] = {2, 3}, channel[2] = {1, 2};
+    graph_id x = graph_reshape(g, graph_widen(g, e->input[0]), rank, dims);
+    x = graph_sub(g, x, graph_reduce_mean(g, x, rank - 2, row, true));
+    graph_id square = graph_reduce_mean(g, graph_mul(g, x, x), rank - 2, row, true);
     graph_id y = graph_mul(g, x, graph_rsqrt(g, graph_add_number(g, square, epsilon)));
-    y = graph_reshape(g, y, shape.rank, shape.dim);
     for (int i = 1; i < e->inputs; i++) {
         if (!e->input[i]) continue;
-        graph_id own = graph_broadcast(g, graph_widen(g, e->input[i]), shape.rank, shape.dim, &channel);
+        graph_id own = graph_reshape(g, graph_widen(g, e->input[i]), rank - 2, dims + 1);
+        own = graph_broadcast(g, own, rank, dims, channel);
         y = i == 1 ? graph_mul(g, y, own) : graph_add(g, y, own);
     }
-    e->result[0] = graph_cast(g, y, shape.dtype);
+    e->result[0] = graph_cast(g, graph_reshape(g, y, shape.rank, shape.dim), shape.dtype);
 }
 
 static void expand_group_norm(graph_expand *e) {
