@@ -59,7 +59,47 @@ static void test_every_phase_has_vectors(void **state) {
     dlc_context_destroy(context);
 }
 
+/* Of vectors along the rows of a padded image the last ones are a tile of their own, or a row is one tile: an end that only the run tells
+ * masks each step of the window in each tile. */
+static void test_rows_of_images_end_with_a_tile(void **state) {
+    (void)state;
+    static const int64_t widths[] = {37, 58, 75, 103, 130};
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) skip();
+    int along = 0;
+    for (size_t i = 0; i < 2 * sizeof widths / sizeof *widths; i++) {
+        long long split = 0;
+        int64_t w = widths[i / 2], channels = i % 2 ? 8 : 3;
+        const int64_t *image = SHAPE(1, 3, w, w);
+        dlc_graph *g;
+        dlc_program *program;
+        char *text;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 4, DIMS(SIZE(1), SIZE(3), SIZE(w), SIZE(w)));
+        dlc_value k = dlc_input(g, "k", DLC_F32, 4, DIMS(SIZE(channels), SIZE(3), SIZE(3), SIZE(3)));
+        dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
+        options.low = options.high = SHAPE(1, 1);
+        options.low_count = options.high_count = 2;
+        OK(context, dlc_output(g, "y", dlc_convolution(x, k, &options)));
+        OK(context, dlc_compile(context, g, NULL, &program));
+        const int64_t *shapes[] = {image, SHAPE(channels, 3, 3, 3)};
+        OK(context, dlc_program_dump(program, "schedule", shapes, (const int[]){4, 4}, 2, &text));
+        bool rows = strstr(text, "vec convolution.w") != NULL;
+        const char *tiles = strstr(text, "split convolution_out.w ");
+        char last[16] = "";
+        along += rows;
+        if (rows && tiles && sscanf(tiles, "split convolution_out.w %lld -> v_o v_i %15s", &split, last) == 2)
+            assert_true(w % split == 0 || strcmp(last, "peel") == 0);
+        dlc_text_free(context, text);
+        dlc_program_destroy(program);
+        dlc_graph_destroy(g);
+    }
+    dlc_context_destroy(context);
+    assert_true(along > 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_phase_has_vectors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_phase_has_vectors),
+                                       cmocka_unit_test(test_rows_of_images_end_with_a_tile)};
     return cmocka_run_group_tests_name("api/vectors", tests, NULL, NULL);
 }
