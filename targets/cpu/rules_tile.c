@@ -1,23 +1,17 @@
 /* Register tiles: reductions computed at the points of their root. One axis (v) runs along vectors, one (u) is repeated over
- * broadcasts; MR rows of NV vectors of accumulators stay in registers while the reduction loops run. The model counts, per step of
- * the reduction, FMA issue, load issue and the latency of the accumulator chain; fewer wasted lanes and rows win. */
+ * broadcasts; MR rows of NV vectors of accumulators stay in registers while the reduction loops run. How many of each: rules_tile_size.c. */
 #include "targets/cpu/rules_tile.h"
 #include "targets/cpu/cost.h"
 
 enum {
-    SEPARATE_ROWS = 8, /* of light reductions: hides the latency of one accumulator's chain */
-    TALLEST = 10       /* separate rows of contractions: more of them save hardly a load */
-};
-enum {
     NO_TENSOR = -1,
-    TILE_OVERHEAD = 26, /* cycles to start a tile */
-    FAR_OVERHEAD = 40,  /* the same where results are written beyond the second-level cache */
-    ROWS_OVERHEAD = 10, /* cycles to start a tile of separate rows, which no operand of their own holds up */
-    FAR_STORE = 6,      /* cycles of a store beyond the second-level cache */
-    WINDOW = 256,       /* instructions that are in flight at once */
-    TASKS = 4,          /* for each thread, at least */
+    TASKS = 4,    /* for each thread, at least */
     SHARED = 8000 /* cycles of a reduction that several threads are called for: they take some thousands to come */
 };
+
+/* Vectors along the rows of padded images, over those along channels: masks at the edges, whose steps channels leave out. Measured over
+ * 46 convolutions: 0.9 to 1.8, the more the shorter the rows. */
+#define EDGES 1.4
 
 static int64_t known_extent(const rules *r, const tir_axis *axis) {
     int64_t extent = rules_extent(r, axis);
@@ -76,192 +70,6 @@ static bool lies_along(const rules *r, const rules_access *access, int count, co
             if (tir_uses(r->region->pool, subscript, axis) && (d != dim || subscript != axis)) return false;
         }
     return dim >= 0 && t->rank >= 2;
-}
-
-static int64_t round_up(int64_t n, int64_t to) {
-    return (n + to - 1) / to * to;
-}
-
-/* Vectors along the rows of padded images, over those along channels: masks at the edges, whose steps channels leave out. Measured over
- * 46 convolutions: 0.9 to 1.8, the more the shorter the rows. */
-#define EDGES 1.4
-
-/* Cycles to initialise accumulators and to store them, for each line of memory that a tile touches. */
-#define LINE_OVERHEAD 0.6
-
-/* What a register tile is chosen for. */
-typedef struct tile_problem {
-    int64_t n, m;      /* extents along v and u */
-    int64_t panel;     /* width the vector operand is already laid out in; 0: free */
-    bool heavy;        /* a contraction */
-    double steps;      /* points of the reduction */
-    int64_t taps;      /* window points that are unrolled together */
-    int64_t company;   /* stages that share the registers */
-    int64_t sums;      /* whole tiles of values that they keep at once */
-    int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
-    bool far;          /* results are written beyond the second-level cache */
-    bool beyond;       /* beyond all caches, with what is read for them */
-    bool separate;     /* rows have vectors of their own: they only run side by side */
-    /* A window over separate rows: steps of it, the distances of neighbouring rows and steps; steps 1: none */
-    int64_t window, row_step, window_step;
-    double lines;        /* of the first cache that a vector of a row touches, on average */
-    bool edges;          /* a predicate asks for the column: the edges of images */
-    bool apart;          /* neighbouring lanes are stored apart */
-    bool pairs;          /* rows share their last vectors where these are at most half full */
-    bool across;         /* and results lie side by side along u: they are exchanged in registers */
-    int64_t apart_bytes; /* distance in memory of results of neighbouring lanes; 0: not known */
-} tile_problem;
-
-/* Vectors of a row of a tile: registers, and what they cost to multiply. Where wide vectors go through narrow units in two halves, a
- * last one that is at most half full goes in one; where masks are dear, it goes by halves. */
-static int64_t row_registers(const tir_machine *machine, int64_t used, int64_t lanes) {
-    int64_t rest = used % lanes;
-    return used / lanes + (machine->masked ? rest > 0 : __builtin_popcountll((unsigned long long)rest));
-}
-
-static bool half_full(int64_t used, int64_t lanes) {
-    return used % lanes && used % lanes <= lanes / 2;
-}
-
-/* Do rows share their last vectors (emit_pair.c)? */
-static bool rows_pair(const tile_problem *p, int64_t used, int64_t lanes) {
-    return p->pairs && used > lanes && half_full(used, lanes);
-}
-
-/* Vectors that `height` rows multiply, on average over tiles that differ by a row where it is no whole number. */
-static double tile_vectors(const rules *r, const tile_problem *p, double height, int64_t used, int64_t lanes) {
-    const tir_machine *machine = r->machine;
-    double vectors = height * (double)row_registers(machine, used, lanes);
-    if (machine->fma_ports == 1 && machine->vector_bytes == 64 && half_full(used, lanes)) return vectors - 0.5 * height;
-    if (!rows_pair(p, used, lanes)) return vectors;
-    int64_t least = (int64_t)height;
-    double more = height - (double)least;
-    return vectors - (1 - more) * (double)(least / 2) - more * (double)((least + 1) / 2);
-}
-
-/* Most rows whose sums fit the registers beside what they are made of. */
-static int64_t most_rows(const rules *r, const tile_problem *p, int64_t used, int64_t lanes) {
-    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
-    int64_t held = row_registers(r->machine, used, lanes);
-    bool pairs = rows_pair(
-        p, used, lanes); /* two rows have one vector less; the other row's broadcast and a blend are held, too */
-    int64_t room =
-        registers - 1 - held - !r->machine->fma - (pairs ? 2 : 0); /* products wait for their sum without fma */
-    if (p->taps > 1)
-        room = registers - held - p->taps - (pairs ? 1 : 0); /* unrolled taps share broadcasts, which then stay live */
-    int64_t row = p->taps > 1 ? held + 1 : held * p->sums, two = 2 * row - (pairs ? p->sums : 0);
-    if (room < row) return room / row;
-    return room / two * 2 + (room % two >= row);
-}
-
-/* Rows that a window reads at `height` neighbouring points, each once. */
-static double window_rows(const tile_problem *p, double height) {
-    int64_t apart = p->row_step / p->window_step, dilation = p->window_step / p->row_step;
-    double window = (double)p->window;
-    if (apart >= 1) return apart >= p->window ? height * window : (height - 1) * (double)apart + window;
-    return height <= (double)dilation ? height * window : (window - 1) * (double)dilation + height;
-}
-
-/* tile_cycles of separate rows. What a row reads for one step of a window is kept for the next rows' steps. */
-static double separate_cycles(const rules *r, const rules_tile_shape *t, const tile_problem *p, double height,
-                              int64_t used, double fma) {
-    cost_rates rates;
-    cost_rates_of(r->machine, &rates);
-    double vectors = (double)((used + t->lanes - 1) / t->lanes);
-    double rows = window_rows(p, height) / (double)p->window;
-    double loads = (rows * vectors * p->lines + 1) / rates.load, step = fma > loads ? fma : loads;
-    double start = p->n > used ? 2 * ROWS_OVERHEAD : ROWS_OVERHEAD;
-    if (p->far && p->lines > 1) /* ends of rows lie in lines that neighbours fetch too */
-        start += height * (p->beyond ? 2 * FAR_STORE : FAR_STORE);
-    return (step > rates.latency ? step : rates.latency) + loads / 20 + start / p->steps;
-}
-
-/* Cycles of a vector that is exchanged with the other rows' and stored, by pieces of lines: those of `rows` elements that begin anywhere,
- * unless whole tiles end where lines do. Lanes whose lines fall into one set of the first cache wait for each other there, longer where
- * the next piece of a line finds it gone (measured in images of 2^k rows: with 32 lanes a convolution took 2.6 times as long). */
-static double exchange_cycles(const rules *r, const tile_problem *p, double rows, int64_t used, int64_t lanes) {
-    int64_t whole = (int64_t)rows;
-    bool even = (double)whole >= rows && p->m % lanes == 0 && (whole % lanes == 0 || lanes % whole == 0);
-    double pieces = even ? (double)((whole + lanes - 1) / lanes) : 1 + (rows - 1) / (double)lanes;
-    double crowd = (double)cost_crowd(r->machine, used, p->apart_bytes);
-    double wait = even && whole % lanes == 0 ? 0.5 * crowd : 3 * crowd;
-    return 3 + (1.5 + wait) * pieces * (double)lanes / rows;
-}
-
-/* Cycles of a step of the reduction in tiles of `height` rows, on average, that use `used` columns, and of what surrounds the steps. */
-static double tile_cycles(const rules *r, const rules_tile_shape *t, const tile_problem *p, double height,
-                          int64_t used) {
-    int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
-    double vectors = (double)((used + t->lanes - 1) / t->lanes);
-    double fma = tile_vectors(r, p, height, used, t->lanes) / (double)ports;
-    double loads = (height + vectors * p->lines) / 2;
-    double chain = 4;              /* latency of one accumulator's chain */
-    double stream = 1.5 * vectors; /* the vector operand comes from L2 */
-    if (p->separate) return separate_cycles(r, t, p, height, used, fma);
-    double step = fma > loads ? fma : loads;
-    if (chain > step) step = chain;
-    if (stream > step) step = stream;
-    step += (loads + 1.5 * stream) / 20; /* what is hidden costs something too */
-    /* stores that go beyond the second-level cache wait, unless the next tiles' work is already in flight beside them */
-    double ahead = height * vectors * (p->steps + 1) / (double)WINDOW;
-    double start = p->far ? (double)FAR_OVERHEAD + (double)FAR_STORE * height * vectors * (ahead < 1 ? ahead : 1)
-                          : (double)TILE_OVERHEAD + LINE_OVERHEAD * height * (vectors + 1);
-    if (p->across) start += height * vectors * exchange_cycles(r, p, height, used, t->lanes);
-    return step + start / p->steps;
-}
-
-/* Of all tiles. The last columns fill a tile of their own width where that saves more than another version of the tile is worth. */
-static double all_tiles_cycles(const rules *r, const rules_tile_shape *t, const tile_problem *p, int64_t nr, int64_t mr,
-                               bool *peel) {
-    int64_t rows = (p->m + mr - 1) / mr, rest = p->n % nr;
-    double height = (double)p->m / (double)rows; /* balanced */
-    double full = tile_cycles(r, t, p, height, p->n < nr ? p->n : nr);
-    double others = (double)((p->n - rest) / nr), masked = others + (rest > 0);
-    double versions = p->m % mr ? 1.01 : 1; /* heights differ: two versions of the tile */
-    double conflicts = cost_conflicts(r->machine, mr, p->row_bytes);
-    double cycles = masked * (full * versions + conflicts);
-    *peel = false;
-    if (rest && p->n > nr) {
-        double narrow = tile_cycles(r, t, p, height, rest);
-        double worth = p->far ? 1 : 1.01; /* masked stores that far are dear */
-        double peeled = worth * ((others * full + narrow) * versions + masked * conflicts);
-        /* Guarded lanes are stored one by one in all tiles where they lie apart, or masks are dear beside those of a window. Where a
-         * last tile might end early, all steps of a window have masks that are not known, else those at an image's edges. */
-        *peel = peeled < cycles || p->apart || p->edges || (p->separate && !r->machine->masked);
-        if (*peel) cycles = peeled;
-    }
-    return (double)rows * cycles;
-}
-
-/* Best register tile. */
-static void size_tile(const rules *r, rules_tile_shape *t, const tile_problem *p) {
-    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
-    t->cycles = 1e300;
-    int64_t most = p->heavy ? 8 : p->company > 2 ? 1 : 4 / p->company; /* light reductions share the registers */
-    int64_t least = p->panel ? (p->panel + t->lanes - 1) / t->lanes : 1;
-    if (p->panel) most = least;
-    for (int64_t nv = least; nv <= most; nv++) {
-        int64_t nr = p->panel ? p->panel : nv * t->lanes;
-        if (nv > least && nr > round_up(p->n, t->lanes)) break;
-        int64_t held = row_registers(r->machine, p->n < nr ? p->n : nr, t->lanes);
-        int64_t limit = most_rows(r, p, p->n < nr ? p->n : nr, t->lanes);
-        if (!p->heavy)
-            limit = p->separate ? SEPARATE_ROWS / p->company / (p->panel ? 1 : held) : 1;
-        else if (p->window > 1) /* its rows wait in registers for its next steps */
-            limit = (registers - 2 * p->window) / (2 * held);
-        if (p->heavy && p->separate && limit > TALLEST) limit = TALLEST;
-        if (limit < 1 && nv > least) break;
-        if (limit < 1) limit = 1;
-        for (int64_t mr = 1; mr <= limit && mr <= p->m; mr++) {
-            bool peel;
-            double cycles = all_tiles_cycles(r, t, p, nr, mr, &peel);
-            if (cycles >= t->cycles * 0.999) continue;
-            t->cycles = cycles;
-            t->nr = nr;
-            t->mr = mr;
-            t->peel = peel;
-        }
-    }
 }
 
 /* Does a term of the predicate hold both the reduction axis and the variable? */
@@ -382,7 +190,7 @@ static void choose_unit(rules *r, int s, rules_tile_shape *t, const rules_access
     const tir_unit *unit = tir_unit_for(r->machine->units, r->region->pool, stage);
     for (int a = stage->space; unit && a < stage->space + stage->reduce; a++) {
         int64_t extent = known_extent(r, &stage->axis[a]);
-        if (round_up(extent, unit->width) >= 2 * extent) continue;
+        if (rules_round_up(extent, unit->width) >= 2 * extent) continue;
         if (stage->predicate && tir_uses(r->region->pool, stage->predicate, stage->axis[a].var)) continue;
         if (fit_unit(r, s, t, unit, a, access, count, rows)) return;
     }
@@ -426,7 +234,7 @@ static bool stores_along(rules *r, int s, int axis) {
 /* A window over separate rows: the reduction axis along which most of what neighbouring rows read is the same; -1: none. Says also
  * how vectors of rows lie in lines. */
 static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_shape *t, const rules_access *access,
-                       int count, tile_problem *p) {
+                       int count, rules_tile_problem *p) {
     enum { LONGEST = 8, SOME = 4 };
     int best = -1;
     int64_t line = r->machine->line ? r->machine->line : 64;
@@ -439,9 +247,9 @@ static int shared_axis(const rules *r, const tir_stage *stage, const rules_tile_
             straight = straight && step % lanes == 0;
             if (step <= 0 || step == RULES_IRREGULAR || extent < 2 || extent > LONGEST || rows < 0) continue;
             if (rows % step && step % rows) continue;
-            tile_problem window = {.window = extent, .row_step = rows, .window_step = step};
-            double read = window_rows(&window, SOME) / (double)extent;
-            if (read >= (double)SOME || (best >= 0 && read >= window_rows(p, SOME) / (double)p->window)) continue;
+            rules_tile_problem window = {.window = extent, .row_step = rows, .window_step = step};
+            double read = rules_window_rows(&window, SOME) / (double)extent;
+            if (read >= (double)SOME || (best >= 0 && read >= rules_window_rows(p, SOME) / (double)p->window)) continue;
             p->window = extent, p->row_step = rows, p->window_step = step;
             best = a;
         }
@@ -478,15 +286,15 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
     bool heavy = rules_is_contraction(r, s), vector_operand = false, window = false;
-    tile_problem p = {.n = covered_extent(r, s, v),
-                      .m = 1,
-                      .heavy = heavy,
-                      .steps = reduction_steps(r, stage),
-                      .taps = 1,
-                      .window = 1,
-                      .row_step = 1,
-                      .window_step = 1,
-                      .lines = 1};
+    rules_tile_problem p = {.n = covered_extent(r, s, v),
+                            .m = 1,
+                            .heavy = heavy,
+                            .steps = reduction_steps(r, stage),
+                            .taps = 1,
+                            .window = 1,
+                            .row_step = 1,
+                            .window_step = 1,
+                            .lines = 1};
     double penalty = 1, lines = 1;
     tir_expr axis = stage->axis[v].var;
     *t = (rules_tile_shape){
@@ -533,7 +341,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (!p.separate) choose_unit(r, s, t, access, count, p.m);
     if (t->unit) {
         int64_t extent = known_extent(r, &stage->axis[t->unit_axis]), width = t->unit->width;
-        p.steps = p.steps / (double)extent * (double)(round_up(extent, width) / width);
+        p.steps = p.steps / (double)extent * (double)(rules_round_up(extent, width) / width);
     }
     for (int i = 0; i < count && t->u >= 0; i++) {
         int64_t stride = access[i].stride[t->u];
@@ -564,13 +372,13 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     if (p.across) p.apart_bytes = stored_bytes_apart(r, s, v);
     p.edges = heavy && !p.separate && stage->predicate && tir_uses(r->region->pool, stage->predicate, axis);
     p.pairs = r->machine->row_pairs && heavy && t->u >= 0 && !p.separate && !t->unit && !p.edges;
-    size_tile(r, t, &p);
+    rules_size_tile(r, t, &p);
     if (t->shared >= 0) { /* few registers: rather more rows that read again */
-        tile_problem again = p;
+        rules_tile_problem again = p;
         rules_tile_shape other = *t;
         again.window = again.row_step = again.window_step = 1;
         other.shared = -1;
-        size_tile(r, &other, &again);
+        rules_size_tile(r, &other, &again);
         if (other.cycles < t->cycles) *t = other;
     }
     double store = !p.apart ? 1 : p.across ? 0 : 24;

@@ -1,4 +1,4 @@
-/* Inside the rules for register tiles (rules_tile.c, rules_stream.c). */
+/* Inside the rules for register tiles (rules_tile.c, rules_tile_size.c, rules_stream.c, rules_window.c). */
 #ifndef TARGETS_CPU_RULES_TILE_H
 #define TARGETS_CPU_RULES_TILE_H
 
@@ -25,6 +25,39 @@ typedef struct rules_tile_shape {
     int64_t block;   /* their length */
     uint32_t blocks; /* what is broadcast */
 } rules_tile_shape;
+
+static inline int64_t rules_round_up(int64_t n, int64_t to) {
+    return (n + to - 1) / to * to;
+}
+
+/* What a register tile is chosen for. */
+typedef struct rules_tile_problem {
+    int64_t n, m;      /* extents along v and u */
+    int64_t panel;     /* width the vector operand is already laid out in; 0: free */
+    bool heavy;        /* a contraction */
+    double steps;      /* points of the reduction */
+    int64_t taps;      /* window points that are unrolled together */
+    int64_t company;   /* stages that share the registers */
+    int64_t sums;      /* whole tiles of values that they keep at once */
+    int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
+    bool far;          /* results are written beyond the second-level cache */
+    bool beyond;       /* beyond all caches, with what is read for them */
+    bool separate;     /* rows have vectors of their own: they only run side by side */
+    /* A window over separate rows: steps of it, the distances of neighbouring rows and steps; steps 1: none */
+    int64_t window, row_step, window_step;
+    double lines;        /* of the first cache that a vector of a row touches, on average */
+    bool edges;          /* a predicate asks for the column: the edges of images */
+    bool apart;          /* neighbouring lanes are stored apart */
+    bool pairs;          /* rows share their last vectors where these are at most half full */
+    bool across;         /* and results lie side by side along u: they are exchanged in registers */
+    int64_t apart_bytes; /* distance in memory of results of neighbouring lanes; 0: not known */
+} rules_tile_problem;
+
+/* rules_tile_size.c */
+/* The best tile: its nr, mr, peel and cycles. */
+void rules_size_tile(const rules *r, rules_tile_shape *t, const rules_tile_problem *p);
+/* Rows that a window reads at `height` neighbouring points, each once. */
+double rules_window_rows(const rules_tile_problem *p, double height);
 
 /* A contraction cut along its reduction (rules_stream.c), by names: rewrites renumber stages. */
 struct rules_cut {
