@@ -120,6 +120,15 @@ static bool is_open(const emitter *e, tir_expr index) {
     return true;
 }
 
+/* Is there nothing in it? Then lanes that differ in an index may not in the address: its strides are 0. */
+static bool is_empty(const emitter *e, uint32_t buffer) {
+    const tir_buffer *b = &e->kernel->buffers.data[buffer];
+    int64_t extent;
+    for (int i = 0; i < b->rank; i++)
+        if (tir_is_const(e->pool, b->extent[i], &extent) && extent == 0) return true;
+    return false;
+}
+
 /* Does a load stay in its buffer whatever the conditions around it say? Asked before the lets in between are open. */
 static bool stays_inside(emitter *e, tir_expr load, int rank) {
     const tir_buffer *buffer = &e->kernel->buffers.data[tir_get(e->pool, load)->bits];
@@ -144,7 +153,7 @@ static bool loads_flatten(emitter *e, tir_expr expr) {
         bool varies = false;
         int rank = (int)node->count - (node->guarded ? 2 : 0);
         for (int i = 0; i < rank; i++) varies |= emit_varies(e, tir_operand(e->pool, expr, i));
-        if (!varies && !stays_inside(e, expr, rank)) return false;
+        if ((!varies && !stays_inside(e, expr, rank)) || is_empty(e, (uint32_t)node->bits)) return false;
     }
     for (int i = 0; i < (int)node->count; i++)
         if (!loads_flatten(e, tir_operand(e->pool, expr, i))) return false;
@@ -167,7 +176,7 @@ static bool flattens(emitter *e, const tir_stmt *list) {
         case TIR_STORE: {
             bool varies = false;
             for (int i = 0; i < stmt->store.rank; i++) varies |= emit_varies(e, stmt->store.index[i]);
-            if (!varies || !loads_flatten(e, stmt->store.value)) return false;
+            if (!varies || is_empty(e, stmt->store.buffer) || !loads_flatten(e, stmt->store.value)) return false;
             break;
         }
         default: break;

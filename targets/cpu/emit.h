@@ -107,7 +107,7 @@ typedef struct emit_strided {
 } emit_strided;
 
 typedef struct emit_cached {
-    uint64_t word[6];
+    uint64_t word[7]; /* of all callers, at most */
     emit_value value;
     uint32_t level_id;
 } emit_cached;

@@ -245,8 +245,9 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     int lanes = e->lanes;
     bool wide = a->size == 8, far = e->features.level >= CPU_AVX512;
     LLVMTypeRef type = emit_vector_type(wide ? e->f64 : e->f32, lanes), integer = wide ? e->i64 : e->i32;
+    const int front = lanes_in_front(e, mask);
     picking p;
-    prepare_picking(e, a, lanes_in_front(e, mask), offsets, p);
+    prepare_picking(e, a, front, offsets, p);
     LLVMBasicBlockRef block[WAYS] = {emit_block(e, "near"), far ? emit_block(e, "far") : NULL, emit_block(e, "any")};
     LLVMBasicBlockRef further = far ? emit_block(e, "further") : block[ANY], after = emit_block(e, "picked");
     LLVMValueRef result[WAYS];
@@ -272,6 +273,8 @@ static LLVMValueRef picked_load(emitter *e, const access *a, emit_value mask, em
     LLVMValueRef value = LLVMBuildPhi(b, type, "");
     for (int i = 0; i < WAYS; i++)
         if (i != FAR || far) LLVMAddIncoming(value, &result[i], &block[i], 1);
+    if (front < e->active)
+        value = LLVMBuildSelect(b, mask.llvm, value, LLVMConstNull(type), ""); /* as gathers leave them */
     return LLVMBuildBitCast(b, value, memory_type(e, a, lanes), "");
 }
 
@@ -443,11 +446,12 @@ static emit_value vector_load(emitter *e, const access *a, emit_value guard) {
     uint64_t key[] = {EMIT_MEMORY + (uint64_t)a->stride * 256 + ((uint64_t)e->lanes << 48),
                       (uint64_t)(uintptr_t)a->pointer.llvm,
                       (uint64_t)a->displacement,
-                      (uint64_t)(uintptr_t)(uniform_guard ? guard.llvm : mask.llvm),
+                      (uint64_t)(uintptr_t)mask.llvm,
+                      (uint64_t)(uintptr_t)(uniform_guard ? guard.llvm : NULL),
                       (uint64_t)a->b->dtype << 32 | e->buffer[a->buffer].version,
                       (uint64_t)(uintptr_t)a->offset.vector.llvm};
     emit_value value;
-    if (emit_find(e, 6, key, &value)) return value;
+    if (emit_find(e, 7, key, &value)) return value;
     value = (emit_value){.lanes = (int16_t)e->lanes, .level = (int16_t)e->top};
     access safe = *a;
     if (uniform_guard && a->stride == a->size && !a->offset.vector.llvm && !mask.llvm) { /* the zeros are one vector */
@@ -462,7 +466,7 @@ static emit_value vector_load(emitter *e, const access *a, emit_value guard) {
     if (e->addressing && is_row(e, a, guard, mask)) value.level = (int16_t)load_level(e, a);
     LLVMValueRef loaded = value.level < e->top ? row_load(e, a, mask, value.level) : lane_load(e, &safe, mask);
     value.llvm = from_memory(e, a, loaded);
-    return emit_remember(e, 6, key, value);
+    return emit_remember(e, 7, key, value);
 }
 
 emit_value emit_load(emitter *e, const tir_node *node, const tir_expr *operands) {
