@@ -41,8 +41,8 @@ typedef struct graph_regions {
 graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine);
 
 /* The region's computation, its arguments in their layouts, with a pool of its own in `arena`; reads `bound` only, so that several
- * threads may build regions of one graph. Tensor inputs come in the order of region->inputs, outputs in that of region->outputs. Inputs that `is_constant` says
- * are the same at every run (NULL: constant nodes only) are marked so. Varying symbols become params in the graph's symbol order
+ * threads may build regions of one graph. Tensor inputs come in the order of region->inputs, outputs in that of region->outputs. Inputs
+ * that `is_constant` says are the same at every run (NULL: constant nodes only) are marked so. Varying symbols become params in the graph's symbol order
  * (all of the graph's kept symbols, used or not). */
 tir_region *graph_region_build(lib_arena *arena, const graph *bound, const graph_region *region,
                                bool (*is_constant)(void *user, graph_id value), void *user);

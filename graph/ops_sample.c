@@ -451,7 +451,7 @@ static void infer_deformable_convolution(graph_infer *infer) {
     }
 }
 
-/* Axes while sampling: batch, offset group, channel of it, row and column of the window, row and column of the result. */
+/* Axes of the positions: batch, offset group, row and column of the window, row and column of the result. */
 enum { A_BATCH, A_GROUP, A_KY, A_KX, A_Y, A_X, A_RANK };
 
 static void expand_deformable_convolution(graph_expand *e) {

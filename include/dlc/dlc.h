@@ -174,8 +174,8 @@ DLC_API dlc_status dlc_custom_register(dlc_graph *graph, const char *name, dlc_c
  *     in K, out K    pointer to the elements of input or output K
  *     i32 V, i64 V, f32 V, f64 V    V is a number, `dim K A` (the size of axis A of input K) or `count K` (its elements)
  *     user           the pointer given here
- * for example "in 0, out 0, i64 count 0, f32 0.5". A call without a tensor or axis that the signature speaks of is left out and
- * its outputs are zeros. Destroy it after the programs that call it. */
+ * for example "in 0, out 0, i64 count 0, f32 0.5". A call without a tensor or axis that the signature speaks of, or without
+ * a dlc_native, is left out and its outputs are zeros. Destroy it after the programs that call it. */
 typedef struct dlc_native dlc_native;
 DLC_API dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void *user, const char *signature,
                                      dlc_native **native);
@@ -194,7 +194,7 @@ typedef struct dlc_compile_options {
     size_t struct_size;
     int64_t
         budget_ms; /* limit of dlc_compile and of each bind (compilation of one set of shapes), looked at all along; in the midst of
-                                   a module's code generation only with isolate_compiler. 0: none. Beyond it DLC_BUDGET_EXCEEDED */
+                                   a module's code generation only with isolate_compiler. 0: none; below it: refused. Beyond it DLC_BUDGET_EXCEEDED */
     size_t
         budget_bytes; /* likewise of the memory that dlc_compile or a bind takes to work in, and one for each of a bind's
                                    modules of kernels; and of the code generator's with isolate_compiler, else not of that. 0: none */

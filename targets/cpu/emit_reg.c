@@ -87,7 +87,7 @@ bool emit_reg_place(emitter *e, uint32_t buffer, int rank, const tir_expr *index
     return place_straight(e, buffer, rank, index, element, &stride);
 }
 
-/* Places of the lanes of a pair of rows; -1 for lanes that are no columns, and all of a row that takes no part and is not there. */
+/* Places of the lanes of a pair of rows; -1 for lanes that are no columns, and for all lanes of a row that is not there. */
 static bool place_pair(emitter *e, uint32_t buffer, int rank, const tir_expr *index, int64_t *at) {
     bool constant = true;
     for (int row = 0; row < 2; row++) {
