@@ -1,6 +1,7 @@
-/* Maps without producers of their own: what is left to decide is the order in which memory is walked. Straight ones run along the
+/* Maps without producers of their own, but for one kind: what is left to decide is the order in which memory is walked. Straight ones run along the
  * last axis in vectors; those that read along one axis and write along another go by tiles that are transposed in registers; packing
- * runs along the panel. Tasks are of some thousand points; results larger than the caches are written past them. */
+ * runs along the panel. Rows that a table chooses elements of (resize) are that kind: computed beside, for a block of rows.
+ * Tasks are of some thousand points; results larger than the caches are written past them. */
 #include "targets/cpu/rules.h"
 
 enum {
