@@ -47,8 +47,8 @@ typedef struct rules_tile_problem {
     int64_t window, row_step, window_step;
     double lines;        /* of the first cache that a vector of a row touches, on average */
     bool edges;          /* a predicate asks for the column: the edges of images */
-    bool apart;          /* neighbouring lanes are stored apart */
     bool pairs;          /* rows share their last vectors where these are at most half full */
+    bool apart;          /* neighbouring lanes are stored apart */
     bool across;         /* and results lie side by side along u: they are exchanged in registers */
     int64_t apart_bytes; /* distance in memory of results of neighbouring lanes; 0: not known */
 } rules_tile_problem;
