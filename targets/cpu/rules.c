@@ -140,16 +140,22 @@ static bool is_read_once(rules *r, uint32_t tensor) {
     return false;
 }
 
+static tir_expr meet_table(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    if (tir_op_of(pool, e) == TIR_LOAD) *(bool *)user = true;
+    return rebuilt;
+}
+
 /* Does data choose, along its last axis, the elements of the tensor that a stage reads? They are computed as they lie, then. */
 static bool is_chosen_from(rules *r, uint32_t tensor) {
+    const int last = r->region->tensors.data[tensor].rank - 1;
     rules_access access[RULES_ACCESSES];
     bool found = false;
-    for (int q = 0; q < (int)r->region->stages.count; q++) {
+    for (int q = 0; q < (int)r->region->stages.count && last >= 0; q++) {
         const tir_stage *stage = &r->region->stages.data[q];
         int count = stage->removed ? 0 : rules_accesses(r, q, access, RULES_ACCESSES);
-        for (int i = 0; i < count; i++)
-            for (int a = 0; a < stage->space && access[i].tensor == tensor; a++)
-                found = found || access[i].stride[a] == RULES_IRREGULAR;
+        for (int i = 0; i < count && !found; i++)
+            if (access[i].tensor == tensor)
+                tir_rewrite(r->region->pool, tir_operand(r->region->pool, access[i].load, last), meet_table, &found);
     }
     return found;
 }
