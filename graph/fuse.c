@@ -433,6 +433,15 @@ static bool takes_scattered(const fuser *f, const graph_node *node, const edge *
     return taken >= 2 * all / (LINE / (int64_t)lib_dtype_size(value->dtype));
 }
 
+static int64_t concat_operands(const fuser *f, const cluster *c) {
+    int64_t count = 0;
+    for (uint32_t i = 0; i < c->nodes.count; i++) {
+        const graph_node *node = &f->g->nodes.data[c->nodes.data[i]];
+        if (named(node, "concat")) count += node->inputs;
+    }
+    return count;
+}
+
 /* Maps and moves that come before: computed where they are read. */
 static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const edge *e) {
     const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
@@ -445,7 +454,9 @@ static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node
     case CLUSTER_MOVES:
         if (named(node, "concat")) {
             const graph_node *part = &f->g->nodes.data[e->producer];
-            if (named(part, "concat") && part->inputs + node->inputs > GRAPH_CONCAT_WIDEST) return false;
+            if (named(part, "concat") &&
+                concat_operands(f, producer) + concat_operands(f, consumer) > GRAPH_CONCAT_WIDEST)
+                return false;
             return moves || computes_parts(f, node);
         }
         return moves ? !takes_scattered(f, node, e) : !named(node, "gather");

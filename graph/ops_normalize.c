@@ -22,16 +22,25 @@ static void infer_lp_normalization(graph_infer *infer) {
     infer_hardmax(infer);
 }
 
-/* The least index of those that hold the greatest element, in which NaN is not equal to itself. Sizes may be 0. */
+/* By arg_max, which reads each element once: where roundings move (excess precision), an element and the greatest one that another reader of
+ * x found need not be equal. An axis that may be empty is one longer, by an element that no other one is less than: of equals the first
+ * counts. */
 static void expand_hardmax(graph_expand *e) {
     graph *g = e->g;
     const graph_shape shape = *graph_shape_of(g, e->input[0]);
     const int64_t axis = graph_axis_of(e->attribute[LINE_AXIS].integer, shape.rank);
-    graph_id x = e->input[0], index = graph_iota(g, DLC_I64, shape.rank, shape.dim, (int)axis);
-    graph_id is_greatest = graph_eq(g, x, graph_reduce_max(g, x, 1, &axis, true));
-    graph_id candidate = graph_select(g, graph_or(g, is_greatest, graph_ne(g, x, x)), index,
-                                      graph_dimension(g, DLC_I64, shape.dim[axis]));
-    graph_id hit = graph_eq(g, index, graph_reduce_min(g, candidate, 1, &axis, true));
+    const graph_setting setting[] = {graph_set_integer("axis", axis), graph_set_bool("keep", true),
+                                     graph_set_integer("dtype", DLC_I64)};
+    graph_id x = e->input[0];
+    if (tir_range(g->pool, shape.dim[axis]).low < 1) {
+        const int64_t none = 0, low[DLC_MAX_RANK] = {0};
+        int64_t high[DLC_MAX_RANK] = {0}, zero = 0;
+        high[axis] = 1;
+        graph_id nothing = graph_literal(g, shape.dtype, 1, &none, &zero);
+        x = graph_pad(g, x, graph_reduce_max(g, nothing, 1, &zero, false), low, high);
+    }
+    graph_id greatest = graph_emit_with(g, "arg_max", 1, &x, 3, setting);
+    graph_id hit = graph_eq(g, graph_iota(g, DLC_I64, shape.rank, shape.dim, (int)axis), greatest);
     e->result[0] = graph_cast(g, hit, shape.dtype);
 }
 

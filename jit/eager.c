@@ -356,7 +356,9 @@ static bool serves(const kept_program *kept, evaluation *v) {
 static bool has_effects(const graph *part) {
     for (uint32_t n = 0; n < part->nodes.count; n++)
         if (part->nodes.data[n].op->algebra & GRAPH_IMPURE) return true;
-    return false;
+    bool found = false;
+    for (uint32_t s = 0; s < part->subgraphs.count && !found; s++) found = has_effects(part->subgraphs.data[s]);
+    return found;
 }
 
 static void remember_sizes(kept_program *to, const kept_program *from, const evaluation *v) {
@@ -391,7 +393,7 @@ static dlc_status generalise(eager *e, kept_program *kept, evaluation *v, lib_er
         status = jit_program_new(e->context, now.general, &e->options, &now.program, error);
     if (status != DLC_OK || !now.general) {
         lib_arena_free(&now.arena);
-        kept->fixed = status != DLC_OUT_OF_MEMORY;
+        kept->fixed = status != DLC_OUT_OF_MEMORY && status != DLC_CANCELLED;
         return status == DLC_OUT_OF_MEMORY || status == DLC_CANCELLED ? status : DLC_OK;
     }
     forget_program(kept);
@@ -478,10 +480,17 @@ static dlc_status run_program(eager *e, evaluation *v, int outputs, dlc_output_s
     if (status == DLC_OK || status == DLC_OUT_OF_MEMORY || status == DLC_CANCELLED || !v->kept->general) return status;
     kept_program now;
     LIB_TRY(make_program(e, v, true, &now, error));
+    v->program = now.program;
+    status = run_once(v, outputs, slots, error);
+    if (status != DLC_OK) { /* the call's own mistake: the program with symbols is none the worse */
+        forget_program(&now);
+        v->program = v->kept->program;
+        return status;
+    }
     forget_program(v->kept);
     *v->kept = now;
     use_program(e, v, v->kept);
-    return run_once(v, outputs, slots, error);
+    return DLC_OK;
 }
 
 static dlc_status make_results(evaluation *v, lib_error *error) {

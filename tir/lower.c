@@ -212,7 +212,7 @@ static void nest(tir_lowering *l, int s) {
                       "schedule of region %s: %s is also needed in memory, but it is attached: %s", l->region->name,
                       stage->name, flaw);
         loops(l, s, 0, TIR_ROLE_COPY);
-        plan->unpadded = tir_region_flaw(&l->state, s, true) != NULL;
+        plan->unpadded |= tir_region_flaw(&l->state, s, true) != NULL;
     }
     if (stage->kind == TIR_FOLD && tir_lower_has_home(l, s)) plan->unpadded = true;
     if (!attached) plan->open = false; /* the state of a fold */

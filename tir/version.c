@@ -358,12 +358,25 @@ static tir_stmt *part(versioning *v, const tir_stmt *loop, tir_expr lower, tir_e
     return copy;
 }
 
+static tir_expr meet_let(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    if (tir_op_of(pool, e) == TIR_VAR && tir_variable_of(pool, e)->kind == TIR_VAR_LET) *(bool *)user = true;
+    return rebuilt;
+}
+
+/* May it differ from lane to lane? A let may hold what does. */
+static bool depends_on_lane(const versioning *v, tir_expr e) {
+    bool let = false;
+    if (!v->lane) return false;
+    tir_rewrite(v->pool, e, meet_let, &let);
+    return let || tir_uses(v->pool, e, v->lane);
+}
+
 static tir_stmt *split_at_boundary(versioning *v, tir_stmt *loop, int *copies) {
     tir_pool *pool = v->pool;
     boundary b = {.v = v, .var = loop->for_.var};
     if (loop->for_.loop != TIR_SERIAL || loop->for_.parallel || *copies * 2 * v->earlier > MAX_COPIES) return loop;
     find_boundary(&b, loop->for_.body);
-    if (!b.found || b.failed || (v->lane && tir_uses(pool, b.end, v->lane))) return loop;
+    if (!b.found || b.failed || depends_on_lane(v, b.end)) return loop;
     tir_expr lower = loop->for_.lower, last = tir_add(pool, lower, loop->for_.extent);
     tir_expr end = tir_min(pool, tir_max(pool, b.end, lower), last);
     if (end == lower) return loop;

@@ -59,19 +59,28 @@ static bool make_input(const options *o, const dlc_program *program, const shape
         fprintf(stderr, "dlc-opt: input %s: impossible size\n", name);
         return false;
     }
-    size_t size = (size_t)count * lib_dtype_size(s->dtype[i]), found = 0;
+    size_t size = lib_dtype_bytes(s->dtype[i], (size_t)count), found = 0;
     if (path) {
         tensor->data = read_file(path, &found);
         if (tensor->data && found != size)
             fprintf(stderr, "dlc-opt: %s holds %zu bytes, input %s takes %zu\n", path, found, name, size);
         return tensor->data && found == size;
     }
-    tensor->data = malloc(size + 1);
+    tensor->data =
+        malloc((size_t)count * lib_dtype_size(s->dtype[i]) + 1); /* packed elements, too, are filled as bytes */
     if (tensor->data) fill_random(s->dtype[i], tensor->data, count, random);
     return tensor->data != NULL;
 }
 
 /* ---- outputs ------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of element i; of one that shares its byte, that element alone. */
+static const char *element(dlc_dtype dtype, const void *data, int64_t i, char *alone) {
+    const char *bytes = data;
+    if (!lib_dtype_is_packed(dtype)) return bytes + (size_t)i * lib_dtype_size(dtype);
+    *alone = (char)((unsigned char)bytes[i / 2] >> i % 2 * 4 & 15);
+    return alone;
+}
 
 /* Compares one output with the interpreter's; prints and returns whether it is within tolerance. */
 static bool compare(const char *name, const DLTensor *got, const DLTensor *expected, double tolerance) {
@@ -80,8 +89,9 @@ static bool compare(const char *name, const DLTensor *got, const DLTensor *expec
     double worst = 0, greatest = 0;
     if (!lib_dtype_from_dlpack(got->dtype, &dtype) || !lib_tensor_count(got, &count)) return false;
     size_t size = lib_dtype_size(dtype);
-    const char *a = got->data, *b = expected->data;
-    for (int64_t i = 0; i < count; i++, a += size, b += size) {
+    for (int64_t i = 0; i < count; i++) {
+        char alone[2];
+        const char *a = element(dtype, got->data, i, &alone[0]), *b = element(dtype, expected->data, i, &alone[1]);
         double x = lib_element_get_f64(dtype, a), y = lib_element_get_f64(dtype, b), error = fabs(x - y);
         if (isfinite(y)) greatest = fmax(greatest, fabs(y));
         if (memcmp(a, b, size) == 0 || (isnan(x) && isnan(y))) continue;
@@ -105,8 +115,10 @@ static void print_values(const char *name, const DLTensor *tensor) {
     printf("%s: %s[", name, dlc_dtype_name(dtype));
     for (int d = 0; d < tensor->ndim; d++) printf("%s%lld", d ? ", " : "", (long long)tensor->shape[d]);
     printf("] =");
-    for (int64_t i = 0; i < count && i < SHOWN; i++)
-        printf(" %.6g", lib_element_get_f64(dtype, (const char *)tensor->data + (size_t)i * lib_dtype_size(dtype)));
+    for (int64_t i = 0; i < count && i < SHOWN; i++) {
+        char alone;
+        printf(" %.6g", lib_element_get_f64(dtype, element(dtype, tensor->data, i, &alone)));
+    }
     printf("%s\n", count > SHOWN ? " ..." : "");
 }
 

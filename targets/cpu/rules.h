@@ -117,7 +117,9 @@ int rules_stage_named(const rules *r, const char *name);                        
 /* rules_access.c */
 int rules_accesses(rules *r, int stage, rules_access *out, int limit); /* of values and predicates; distinct */
 int64_t rules_store_stride(rules *r, int stage, int axis);
-int64_t rules_extent(const rules *r, const tir_axis *axis);        /* -1: varying */
+int64_t rules_extent(const rules *r, const tir_axis *axis); /* -1: varying */
+/* Where a stage's value is in blocks along another axis than vectors run along, each of its points would take a block of registers. */
+bool rules_fits_registers(const rules *r, const tir_stage *stage, int v);
 int64_t rules_stored_extent(const rules *r, int stage, int axis);  /* a space axis, with the padding of the layout */
 bool rules_has_output(const rules *r, int stage);                  /* a value of it leaves the region */
 bool rules_stores_vectors(rules *r, int stage, int axis);          /* a vector of it is contiguous, or a block */

@@ -173,3 +173,9 @@ int64_t rules_live_tiles(rules *r, int owner) {
     }
     return most;
 }
+
+bool rules_fits_registers(const rules *r, const tir_stage *stage, int v) {
+    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
+    const tir_layout_part *last = &layout->part[layout->count - 1];
+    return tir_layout_is_identity(layout) || last->modulus == 0 || last->dim == v;
+}

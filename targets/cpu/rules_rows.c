@@ -220,9 +220,11 @@ static void attach_row_member(const row_plan *p, int s) {
         own >= 0 && rules_extent(r, &stage->axis[own]) > 0 && rules_extent(r, &stage->axis[own]) <= 4 * p->lanes;
     if (p->across) {
         if (along >= 0) tir_schedule_add(r->schedule, "vec %s.%s", stage->name, stage->axis[along].name);
-        if (own < 0) tir_schedule_add(r->schedule, "store %s reg", stage->name);
+        if (own < 0 && rules_fits_registers(r, stage, along))
+            tir_schedule_add(r->schedule, "store %s reg", stage->name);
         return;
     }
+    many = many || !rules_fits_registers(r, stage, own);
     if (!many && (own < 0 || (lanes_only && stage->reduce && owned == 1 && !p->chosen) || p->small))
         tir_schedule_add(r->schedule, "store %s reg", stage->name);
     else if (!many && lanes_only && owned == 1 && has_lanes(r, s))

@@ -593,19 +593,12 @@ static void clip_reduction(rules *r, int s, const rules_tile_shape *t, bool unro
     }
 }
 
-/* In blocks along another axis than vectors run along, each point of the tile would take a block of registers. */
-static bool fits_registers(const rules *r, const tir_stage *stage, int v) {
-    const tir_layout *layout = &r->region->tensors.data[stage->tensor[0]].layout;
-    return tir_layout_is_identity(layout) || layout->part[layout->count - 1].modulus == 0 ||
-           layout->part[layout->count - 1].dim == v;
-}
-
 void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                           const rules_tile_shape *t, bool main) {
     const tir_stage *stage = &r->region->stages.data[s];
     int v = rules_axis_labelled(r, s, v_label), u = u_label < 0 ? -1 : rules_axis_labelled(r, s, u_label);
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
-    if (fits_registers(r, stage, v)) tir_schedule_add(r->schedule, "store %s reg", stage->name);
+    if (rules_fits_registers(r, stage, v)) tir_schedule_add(r->schedule, "store %s reg", stage->name);
     const tir_unit *unit = main ? t->unit : NULL;
     if (unit)
         tir_schedule_add(r->schedule, "split %s.%s %d -> s_o s_i mask", stage->name, stage->axis[t->unit_axis].name,

@@ -3,6 +3,7 @@
 #include "api/support.h"
 
 #include <dlc/eager.h>
+#include <dlc/extend.h>
 
 /* ---- one function, both ways ------------------------------------------------------------------------------------------ */
 
@@ -409,6 +410,51 @@ static void test_effects(void **state) {
     dlc_context_destroy(context);
 }
 
+static dlc_status touch(void *user, dlc_callback *callback, int inputs, const DLTensor *const *in, int outputs,
+                        DLTensor *const *out) {
+    (void)callback, (void)inputs, (void)outputs;
+    int *left = user; /* calls until one fails */
+    memcpy(out[0]->data, in[0]->data, (size_t)in[0]->shape[0] * sizeof(float));
+    return --*left < 0 ? DLC_INVALID_ARGUMENT : DLC_OK;
+}
+
+/* Parts that differ in sizes, whose effect stands in the body of a loop: nothing that failed happens again. */
+static void test_effects_in_loops(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    int left = 6;
+    float data[8] = {1, 2, 3};
+    dlc_graph *g;
+    dlc_operator_options touching = DLC_OPERATOR_OPTIONS_INIT;
+    touching.name = "touch";
+    touching.operands = "x";
+    touching.dtypes = "f32";
+    touching.shape = "T[n] -> T[n]";
+    touching.call = touch;
+    touching.user = &left;
+    touching.has_effects = true;
+    OK(context, dlc_operator_register(context, &touching));
+    OK(context, dlc_eager_create(context, NULL, &g));
+    for (int n = 4; n < 7; n++) {
+        tensor t;
+        dlc_value x = dlc_eager_tensor(g, F32(&t, data, n)), result[2];
+        dlc_graph *condition = dlc_subgraph(g), *body = dlc_subgraph(g);
+        dlc_value i = dlc_input(condition, "i", DLC_I32, 0, NULL);
+        dlc_input(condition, "x", DLC_F32, 1, (dlc_dim[]){{n, NULL}});
+        dlc_output(condition, "go", dlc_lt(i, dlc_scalar_i64(condition, DLC_I32, 3)));
+        dlc_value j = dlc_input(body, "i", DLC_I32, 0, NULL),
+                  y = dlc_input(body, "x", DLC_F32, 1, (dlc_dim[]){{n, NULL}});
+        dlc_output(body, "i", dlc_add(j, dlc_scalar_i64(body, DLC_I32, 1)));
+        dlc_output(body, "x", dlc_apply(body, "touch", 1, &y, 0, NULL));
+        dlc_while(2, (dlc_value[]){dlc_scalar_i64(g, DLC_I32, 0), x}, condition, body, 2, result);
+        dlc_status status = dlc_eager_evaluate(g, 1, &result[1]);
+        assert_int_equal(status, n < 6 ? DLC_OK : DLC_INVALID_ARGUMENT);
+    }
+    assert_int_equal(left, -1); /* three calls, three calls, and the one that failed */
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
 /* ---- mistakes --------------------------------------------------------------------------------------------------------- */
 
 static dlc_status asks(void *user, dlc_graph *g, int n, const dlc_value *in, int m, dlc_value *out) {
@@ -564,6 +610,7 @@ int main(void) {
         cmocka_unit_test(test_programs_bounded),
         cmocka_unit_test(test_counted),
         cmocka_unit_test(test_effects),
+        cmocka_unit_test(test_effects_in_loops),
         cmocka_unit_test(test_trace_mistakes),
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_allocation_failure),
