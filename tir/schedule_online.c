@@ -337,7 +337,7 @@ static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, c
     tir_expr size = tir_index(o->pool, points);
     for (int a = 0; a <= like->space; a++) {
         bool time = a == o->free;
-        const tir_axis *axis = &like->axis[a < o->free ? a : a - 1];
+        const tir_axis *axis = &like->axis[a - (a > o->free)]; /* time has none of its own */
         tir_axis fresh = tir_new_axis(o->state, time ? block_name : axis->name,
                                       time ? tir_ceil_div(o->pool, o->extent, size) : axis->extent);
         stage_at(o, at)->axis[a] = fresh;
