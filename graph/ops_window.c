@@ -263,6 +263,12 @@ static void infer_pool(graph_infer *infer) {
     pool_lists(infer->op, infer->attribute, &w);
     infer_window_sizes(infer, size, x->rank - 2);
     infer_window_lists(infer, w.lists, x->rank - 2);
+    for (int i = 0; i < x->rank - 2; i++) {
+        window own = window_of(w.lists, i);
+        tir_expr left = graph_infer_sum(infer, x->dim[2 + i], tir_index(infer->g->pool, own.number[WINDOW_LOW]));
+        left = graph_infer_sum(infer, left, tir_index(infer->g->pool, own.number[WINDOW_HIGH]));
+        graph_infer_at_most(infer, tir_index(infer->g->pool, 0), left, "negative padding removes more than there is");
+    }
     round_up(&w, x->rank - 2);
     infer->result[0] = *x;
     for (int i = 0; i < x->rank - 2; i++) {

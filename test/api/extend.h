@@ -39,6 +39,19 @@ static const dlc_operator_options linear_options = {.name = "my_linear",
 static const dlc_operator_attribute repeat_attributes[] = {{"times", DLC_ATTRIBUTE_INTEGER, NULL, NULL},
                                                            {NULL, DLC_ATTRIBUTE_INTEGER, NULL, NULL}};
 
+static inline dlc_status repeat_shape(void *user, dlc_callback *callback) {
+    (void)user;
+    dlc_value x = dlc_callback_input(callback, 0);
+    int64_t times = 0;
+    char text[64];
+    dlc_dim dim = dlc_value_dim(x, 0);
+    if (dlc_value_rank(x) != 1) return dlc_callback_fail(callback, DLC_INVALID_ARGUMENT, "repeat is of vectors");
+    if (!dlc_callback_integer(callback, "times", &times)) return dlc_callback_fail(callback, DLC_INTERNAL, NULL);
+    snprintf(text, sizeof text, "(%s)*%d", dim.name ? dim.name : "", (int)times);
+    dim = dim.name ? (dlc_dim){0, text} : (dlc_dim){dim.value * times, NULL};
+    return dlc_callback_set_shape(callback, 0, dlc_value_dtype(x), 1, &dim);
+}
+
 static inline dlc_status repeat(void *user, dlc_callback *callback, int inputs, const DLTensor *const *input,
                                 int outputs, DLTensor *const *output) {
     int64_t times = 0, n = input[0]->shape[0];

@@ -295,26 +295,13 @@ static void test_expansion_that_builds_branches(void **state) {
     on_all_targets(choice);
 }
 
-static dlc_status good_shape(void *user, dlc_callback *callback) {
-    (void)user;
-    dlc_value x = dlc_callback_input(callback, 0);
-    int64_t times = 0;
-    char text[64];
-    dlc_dim dim = dlc_value_dim(x, 0);
-    if (dlc_value_rank(x) != 1) return dlc_callback_fail(callback, DLC_INVALID_ARGUMENT, "repeat is of vectors");
-    if (!dlc_callback_integer(callback, "times", &times)) return dlc_callback_fail(callback, DLC_INTERNAL, NULL);
-    snprintf(text, sizeof text, "(%s)*%d", dim.name ? dim.name : "", (int)times);
-    dim = dim.name ? (dlc_dim){0, text} : (dlc_dim){dim.value * times, NULL};
-    return dlc_callback_set_shape(callback, 0, dlc_value_dtype(x), 1, &dim);
-}
-
 static void c_function(dlc_context *context) {
     _Atomic int calls = 0;
     OK(context, define(context, (dlc_operator_options){.name = "repeated",
                                                        .operands = "x",
                                                        .dtypes = "f32",
                                                        .attributes = repeat_attributes,
-                                                       .shape_function = good_shape,
+                                                       .shape_function = repeat_shape,
                                                        .call = repeat,
                                                        .user = (void *)&calls}));
     dlc_graph *g = parse(
