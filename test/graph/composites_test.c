@@ -651,6 +651,7 @@ static const rows_wrong wrong[] = {
     {"matmul_integer(u8[2, 3], f32[3, 2])", "expected u8 or i8"},
     {"matmul_integer(u8[2, 3], i8[4, 2])", "the last dimension of x"},
     {"convolution_integer(u8[1, 2, 3], i8[1, 2, 2], u8[2])", "rank 1, expected 0"},
+    {"average_pool(f32[0, 1, 0], window=[1], low=[-1], ceil=true)", "negative padding removes more than there is"},
     {"max_pool_with_indices(f32[1, 1, 0], window=[1], low=[2])", "nothing but padding"},
     {"ctc_loss(f32[4, 2, 3], i64[2, 1], i64[2], i64[3])", "batches of the operands"},
     {"ctc_loss(f32[4, 2, 3], i64[2, 1], i64[2], i64[2], blank=3)", "no class of x"},
