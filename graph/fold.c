@@ -28,7 +28,7 @@ static bool are_numbers(const graph *g, const graph_attribute *dims) {
 static bool worth_folding(const graph *g, const graph_op *op, int inputs, const graph_id *input,
                           const graph_attribute *attributes, const graph_shape *result) {
     if (op->class_ == GRAPH_COMPOSITE || op->class_ == GRAPH_CONTROL || op->class_ == GRAPH_OPAQUE) return false;
-    if ((op->algebra & GRAPH_IMPURE) || graph_is_source(op) || (!op->compute && !op->scalar)) return false;
+    if (graph_is_source(op) || (!op->compute && !op->scalar)) return false;
     for (int i = 0; op->attribute[i].name; i++)
         if (op->attribute[i].kind == GRAPH_ATTR_DIMS && !are_numbers(g, &attributes[i])) return false;
     int64_t room = 1, count = element_count(g, result);

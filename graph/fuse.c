@@ -177,7 +177,7 @@ static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
 }
 
 static bool is_impure(const fuser *f, uint32_t node) {
-    return f->role[node] == ROLE_CORE && (f->g->nodes.data[node].op->algebra & GRAPH_IMPURE);
+    return f->role[node] == ROLE_CORE && f->g->nodes.data[node].impure;
 }
 
 /* Impure nodes depend on the one before, so that no join makes their order impossible. These edges are seen by searches

@@ -302,8 +302,17 @@ static bool node_equal(const graph_node *node, const graph_op *op, int inputs, c
     return true;
 }
 
+static bool is_impure(const graph *g, const graph_op *op, const graph_attribute *attribute) {
+    bool impure = op->algebra & GRAPH_IMPURE;
+    for (int i = 0; op->attribute[i].name; i++) {
+        if (op->attribute[i].kind != GRAPH_ATTR_SUBGRAPH) continue;
+        const graph *inner = g->subgraphs.data[attribute[i].integer];
+        for (uint32_t n = 0; n < inner->nodes.count; n++) impure = impure || inner->nodes.data[n].impure;
+    }
+    return impure;
+}
+
 static graph_id find_node(const graph *g, const graph_infer *infer, uint64_t hash) {
-    if (infer->op->algebra & GRAPH_IMPURE) return 0;
     for (uint32_t at = lib_map_first(&g->cons, hash); at != LIB_MAP_END; at = lib_map_next(&g->cons, hash, at)) {
         const graph_node *node = &g->nodes.data[g->cons.slots[at].value];
         if (node_equal(node, infer->op, infer->inputs, infer->input, infer->attribute)) return node->first;
@@ -311,15 +320,19 @@ static graph_id find_node(const graph *g, const graph_infer *infer, uint64_t has
     return 0;
 }
 
-static graph_id append_node(const graph_infer *infer, uint64_t hash) {
+static graph_id append_node(const graph_infer *infer, bool impure, uint64_t hash) {
     graph *g = infer->g;
     int attributes = 0;
     while (infer->op->attribute[attributes].name) attributes++;
     graph_attribute *own = LIB_NEW_ARRAY(g->arena, graph_attribute, (size_t)attributes);
     for (int i = 0; i < attributes; i++)
         own[i] = graph_attribute_copy(g->arena, &infer->op->attribute[i], &infer->attribute[i]);
-    graph_node node = {
-        .op = infer->op, .inputs = infer->inputs, .results = infer->results, .attribute = own, .hash = hash};
+    graph_node node = {.op = infer->op,
+                       .inputs = infer->inputs,
+                       .results = infer->results,
+                       .attribute = own,
+                       .impure = impure,
+                       .hash = hash};
     node.input = lib_arena_copy(g->arena, infer->input, (size_t)infer->inputs * sizeof *infer->input);
     node.first = g->values.count;
     bool is_input = strcmp(infer->op->name, "input") == 0;
@@ -360,11 +373,12 @@ graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *in
     }
     graph_infer infer = {.g = g, .op = op, .inputs = inputs, .input = input, .attribute = attribute};
     uint64_t hash = node_hash(op, inputs, input, attribute);
-    graph_id known = find_node(g, &infer, hash);
+    bool impure = is_impure(g, op, attribute);
+    graph_id known = impure ? 0 : find_node(g, &infer, hash);
     if (known) return known;
     graph_shape few[2 * FEW] = {0};
     infer_shapes(&infer, few);
-    if (op->results == 1) {
+    if (op->results == 1 && !impure) {
         graph_id folded = graph_fold(g, op, inputs, input, attribute, infer.result);
         if (!folded) folded = graph_rewrite(g, op, inputs, input, attribute, infer.result);
         if (folded) {
@@ -373,7 +387,7 @@ graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *in
             return folded;
         }
     }
-    return append_node(&infer, hash);
+    return append_node(&infer, impure, hash);
 }
 
 /* A node without results (an impure call) has `first` one past the last value. */

@@ -37,6 +37,7 @@ typedef struct graph_node {
     const graph_id *input;            /* 0: an optional operand left out */
     const graph_attribute *attribute; /* one per spec of the row */
     graph_id first;                   /* first result */
+    bool impure;                      /* the row is, or a node of a sub-graph */
     uint64_t hash;
 } graph_node;
 

@@ -31,8 +31,7 @@ static int64_t first_capture(const graph_node *node) {
 
 static bool is_invariant(const graph *g, const graph_node *node, int64_t captures, const bool *invariant) {
     if (strcmp(node->op->name, "input") == 0) return node->attribute[0].integer >= captures;
-    if (node->op->class_ == GRAPH_OPAQUE || node->op->class_ == GRAPH_CONTROL || (node->op->algebra & GRAPH_IMPURE))
-        return false;
+    if (node->op->class_ == GRAPH_OPAQUE || node->op->class_ == GRAPH_CONTROL || node->impure) return false;
     for (int k = 0; k < node->inputs; k++)
         if (node->input[k] && !invariant[g->values.data[node->input[k]].node]) return false;
     return true;

@@ -27,7 +27,7 @@ static bool has_numbers_only(const graph *g, const graph_node *node) {
 
 static bool is_fixed(const graph *g, const graph_node *node, const bool *fixed) {
     if (strcmp(node->op->name, "constant") == 0) return true;
-    if (strcmp(node->op->name, "input") == 0 || (node->op->algebra & GRAPH_IMPURE)) return false;
+    if (strcmp(node->op->name, "input") == 0 || node->impure) return false;
     if (node->op->class_ == GRAPH_OPAQUE || node->op->class_ == GRAPH_CONTROL) return false;
     for (int i = 0; i < node->inputs; i++)
         if (node->input[i] && !fixed[g->values.data[node->input[i]].node]) return false;

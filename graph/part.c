@@ -32,7 +32,7 @@ static void mark_needed(lib_arena *arena, const graph *g, part_walk *w) {
     for (int i = 0; i < part->count; i++) wanted[part->values[i]] = true;
     for (uint32_t n = g->nodes.count; n-- > 0;) {
         const graph_node *node = &g->nodes.data[n];
-        bool needed = n >= part->effects_done && (node->op->algebra & GRAPH_IMPURE);
+        bool needed = n >= part->effects_done && node->impure;
         for (int k = 0; k < node->results; k++) {
             graph_id value = node->first + (graph_id)k;
             if (!wanted[value]) continue;

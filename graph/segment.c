@@ -172,7 +172,7 @@ static void find_levels(splitting *s) {
         for (uint32_t n = 0; n < g->nodes.count; n++) {
             const graph_node *node = &g->nodes.data[n];
             int level = level_of(s, node);
-            if (node->op->algebra & GRAPH_IMPURE) effects = level = level > effects ? level : effects;
+            if (node->impure) effects = level = level > effects ? level : effects;
             if (level > (int)g->symbols.count)
                 lib_raise(s->arena->scope, DLC_INVALID_ARGUMENT, "a cut counts what its own size is needed for");
             changed = changed || level != s->level[n];
@@ -227,7 +227,7 @@ static void find_needed(splitting *s) {
         if (is_left(s, v)) want(s, v);
     for (uint32_t n = g->nodes.count; n-- > 0;) {
         const graph_node *node = &g->nodes.data[n];
-        bool effect = (node->op->algebra & GRAPH_IMPURE) && s->level[n] == s->now;
+        bool effect = node->impure && s->level[n] == s->now;
         bool counts = is_cut(node) && s->live[n] && s->level[g->values.data[node->input[0]].node] == s->now;
         if (counts) want(s, node->input[0]);
         s->needed[n] = s->needed[n] || effect;

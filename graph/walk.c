@@ -121,7 +121,7 @@ void graph_walk_node(graph_walk *walk, uint32_t index) {
 static void spread_life(const graph *g, bool *live) {
     for (uint32_t i = g->nodes.count; i-- > 0;) {
         const graph_node *node = &g->nodes.data[i];
-        live[i] = live[i] || (node->op->algebra & GRAPH_IMPURE);
+        live[i] = live[i] || node->impure;
         for (int k = 0; live[i] && k < node->inputs; k++)
             if (node->input[k]) live[g->values.data[node->input[k]].node] = true;
     }

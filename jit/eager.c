@@ -355,10 +355,8 @@ static bool serves(const kept_program *kept, evaluation *v) {
 /* What happens to a host happens once: nothing of the kind is tried again. */
 static bool has_effects(const graph *part) {
     for (uint32_t n = 0; n < part->nodes.count; n++)
-        if (part->nodes.data[n].op->algebra & GRAPH_IMPURE) return true;
-    bool found = false;
-    for (uint32_t s = 0; s < part->subgraphs.count && !found; s++) found = has_effects(part->subgraphs.data[s]);
-    return found;
+        if (part->nodes.data[n].impure) return true;
+    return false;
 }
 
 static void remember_sizes(kept_program *to, const kept_program *from, const evaluation *v) {
@@ -524,7 +522,7 @@ static bool is_done(const eager *e, int count, const dlc_value *values) {
     for (int i = 0; i < count; i++)
         if (!tensor_of(e, values[i].id)) return false;
     for (uint32_t n = e->effects_done; n < g->nodes.count; n++)
-        if (g->nodes.data[n].op->algebra & GRAPH_IMPURE) return false;
+        if (g->nodes.data[n].impure) return false;
     return true;
 }
 

@@ -284,6 +284,55 @@ static void test_effects(void **state) {
     }
 }
 
+/* A loop over 0, 1 that notes where it is, its result read by nobody; in `g`, which may be a branch. */
+static void note_in_loop(dlc_graph *g) {
+    dlc_graph *condition = dlc_subgraph(g), *body = dlc_subgraph(g);
+    dlc_value i = dlc_input(condition, "i", DLC_I32, 0, NULL), j = dlc_input(body, "i", DLC_I32, 0, NULL), last;
+    dlc_output(condition, "go", dlc_lt(i, dlc_scalar_i64(condition, DLC_I32, 2)));
+    dlc_custom_effect(body, 1, &j, "note", 0, NULL, 0, NULL, 0, NULL, 0, NULL);
+    dlc_output(body, "i", dlc_add(j, dlc_scalar_i64(body, DLC_I32, 1)));
+    dlc_value first = dlc_scalar_i64(g, DLC_I32, 0);
+    dlc_while(1, &first, condition, body, 1, &last);
+}
+
+/* Effects in sub-graphs: loops that are the same happen as often as they are written, in order, also within a branch. */
+static void test_effects_in_subgraphs(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        char trace[64] = "";
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        OK(context, dlc_custom_register(g, "note", note, trace));
+        dlc_value x = dlc_input(g, "x", DLC_I32, 0, NULL), branch;
+        note_in_loop(g);
+        dlc_custom_effect(g, 0, NULL, "note", 0, NULL, 0, NULL, 0, NULL, 0, NULL);
+        note_in_loop(g);
+        note_in_loop(g);
+        dlc_graph *then = dlc_subgraph(g), *otherwise = dlc_subgraph(g);
+        dlc_output(then, "y", dlc_input(then, "x", DLC_I32, 0, NULL));
+        note_in_loop(then);
+        dlc_output(otherwise, "y", dlc_input(otherwise, "x", DLC_I32, 0, NULL));
+        dlc_custom_effect(otherwise, 0, NULL, "note", 0, NULL, 0, NULL, 0, NULL, 0, NULL);
+        dlc_if(dlc_gt(x, dlc_scalar_i64(g, DLC_I32, 0)), 1, &x, then, otherwise, 1, &branch);
+        dlc_output(g, "z", dlc_neg(x));
+        dlc_program *program = compile(context, g);
+        for (int32_t value = 0; value < 2; value++) {
+            int32_t z;
+            tensor tx, tz;
+            const DLTensor *input = &make_tensor(&tx, DLC_I32, &value, 0, NULL)->dl;
+            dlc_output_slot slot = {&make_tensor(&tz, DLC_I32, &z, 0, NULL)->dl, NULL};
+            *trace = 0;
+            OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+            assert_int_equal(z, -value);
+            assert_string_equal(trace, value ? "ab!ababab" : "ab!abab!");
+        }
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 static void scale(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
     assert_int_equal(inputs, 1);
     assert_int_equal(outputs, 1);
@@ -329,6 +378,7 @@ int main(void) {
         cmocka_unit_test(test_nested_control),
         cmocka_unit_test(test_packed_weights),
         cmocka_unit_test(test_effects),
+        cmocka_unit_test(test_effects_in_subgraphs),
         cmocka_unit_test(test_custom),
     };
     return cmocka_run_group_tests_name("control", tests, NULL, NULL);
