@@ -435,7 +435,7 @@ static inline gen_window gen_windows(gen *g, const gen_value *x, int first) {
         w.low[i] = gen_one_in(g, 2) ? w.size[i] / 2 : gen_between(g, 0, 2);
         w.high[i] = gen_one_in(g, 2) ? w.size[i] / 2 : gen_between(g, 0, 2);
         w.dilation[i] = gen_one_in(g, 4) ? 2 : 1;
-        if (gen_one_in(g, 12)) w.low[i] = -1;
+        if (gen_one_in(g, 12) && x->dim[first + i] + w.high[i] > 0) w.low[i] = -1;
         while ((w.size[i] - 1) * w.dilation[i] + 1 > x->dim[first + i] + w.low[i] + w.high[i] && w.size[i] > 1)
             w.size[i]--;
     }
