@@ -328,8 +328,7 @@ static graph_id of_direction(const expansion *x, int operand, int direction) {
     tir_pool *pool = x->g->pool;
     if (!value) return 0;
     int axis = operand >= INITIAL_H && operand <= INITIAL_C && batch_first(x->e->attribute);
-    if (directions_of(x->e->attribute) == 2)
-        value = graph_slice_axis(x->g, value, axis, tir_index(pool, direction), tir_index(pool, direction + 1));
+    value = graph_slice_axis(x->g, value, axis, tir_index(pool, direction), tir_index(pool, direction + 1));
     return graph_squeeze(x->g, value, axis);
 }
 

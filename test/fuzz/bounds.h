@@ -79,12 +79,13 @@ static inline bool bound_is_narrow(dlc_dtype dtype) {
     return lib_dtype_is_float(dtype) && lib_dtypes[dtype].bits < 32;
 }
 
+enum { BOUND_COUNTED = 1000 }; /* at most, of a size that a run counts */
+
 static inline int64_t bound_dim(const graph *g, const graph_shape *shape, int axis) {
-    enum { COUNTED = 1000 }; /* of a size that a run counts: more than random graphs have */
-    int64_t extent = COUNTED;
+    int64_t extent = BOUND_COUNTED;
     if (axis < 0) axis += shape->rank;
     if (axis < 0 || axis >= shape->rank) return 1;
-    return tir_is_const(g->pool, shape->dim[axis], &extent) ? extent : COUNTED;
+    return tir_is_const(g->pool, shape->dim[axis], &extent) ? extent : BOUND_COUNTED;
 }
 
 static inline double bound_count(const graph *g, const graph_shape *shape) {

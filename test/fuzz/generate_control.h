@@ -293,7 +293,10 @@ static inline void add_counted(gen *g) {
     const gen_value v = g->value[x];
     int results = 1, made = -1;
     unsigned how = GEN_UNBOUNDED | GEN_APART;
-    switch (gen_below(g, 4)) {
+    const int64_t which = gen_below(g, 4);
+    if (gen_count(&v) > BOUND_COUNTED) return;
+    if (which < 2 && v.error != 0) return; /* how many there are depends on every bit */
+    switch (which) {
     case 0: snprintf(text, sizeof text, "non_zero(%s, size=[c%d])", v.name, g->counted); break;
     case 1:
         if (gen_is(&v, "b")) return;
