@@ -310,7 +310,13 @@ tir_expr tir_simplify(tir_pool *pool, tir_op op, tir_dtype dtype, int count, con
     }
     if (op == TIR_SELECT) return fold_select(pool, dtype, operands[0], operands[1], operands[2]);
     if (op == TIR_CAST) {
-        if (all_constant(pool, count, operands)) return fold_constants(pool, op, dtype, count, operands);
+        int64_t index;
+        tir_expr folded = all_constant(pool, count, operands) ? fold_constants(pool, op, dtype, count, operands) : 0;
+        if (folded && dtype == TIR_INDEX && tir_is_const(pool, folded, &index)) /* so far outside all are alike */
+            return tir_index(pool, index < TIR_UNBOUNDED_LOW    ? TIR_UNBOUNDED_LOW
+                                   : index > TIR_UNBOUNDED_HIGH ? TIR_UNBOUNDED_HIGH
+                                                                : index);
+        if (folded) return folded;
         return fold_cast(pool, dtype, operands[0]);
     }
     if (dtype == TIR_INDEX) return tir_simplify_index(pool, op, count, operands);
