@@ -247,3 +247,16 @@ int tir_terms(const tir_pool *pool, tir_expr index, tir_term *terms, int limit, 
     }
     return count;
 }
+
+int64_t tir_coefficient(const tir_pool *pool, tir_expr index, tir_expr var) {
+    enum { TERMS = 64 };
+    tir_term terms[TERMS];
+    int64_t constant, coefficient = 0;
+    int count = tir_terms(pool, index, terms, TERMS, &constant);
+    for (int i = 0; i < count; i++)
+        if (terms[i].atom == var)
+            coefficient = terms[i].coefficient;
+        else if (tir_uses(pool, terms[i].atom, var))
+            return 0;
+    return coefficient;
+}

@@ -254,6 +254,7 @@ typedef struct tir_term {
     int64_t coefficient;
 } tir_term;
 int tir_terms(const tir_pool *pool, tir_expr index, tir_term *terms, int limit, int64_t *constant);
+int64_t tir_coefficient(const tir_pool *pool, tir_expr index, tir_expr var); /* 0 also where it is not linear in var */
 bool tir_uses(const tir_pool *pool, tir_expr e, tir_expr var);
 
 /* ---- rewriting: replaces sub-expressions bottom-up, re-simplifying. `from[i]` is any expression (mostly variables). */

@@ -21,6 +21,14 @@ static void close_attached(tir_lowering *l, int s, int node) {
             tir_plan_of(l, (int)q)->open = false;
 }
 
+/* Does a leaf count tiles all of which are whole but one, which is walked apart? */
+static bool walks_whole_tiles(tir_lowering *l, int s, int leaf) {
+    const tir_stage_plan *plan = tir_plan_of(l, s);
+    for (int n = leaf, parent; (parent = plan->nodes.data[n].parent) >= 0; n = parent)
+        if (plan->nodes.data[parent].apart && plan->nodes.data[parent].outer == n) return true;
+    return false;
+}
+
 /* Loop bounds of a clipped leaf: solved from the predicate; what they decide is known inside. */
 static tir_span clip_bounds(tir_lowering *l, int s, const tir_axis_node *leaf, tir_span all, tir_expr *decided,
                             int *count) {
@@ -79,7 +87,7 @@ static void one_loop(tir_lowering *l, int s, uint32_t k, tir_nest_role role) {
         loop->for_.extent = bounds.extent;
         loop->for_.loop = node->kind;
         loop->for_.parallel = node->parallel;
-        loop->for_.clip = node->clip && !node->reduce;
+        loop->for_.clip = (node->clip && !node->reduce) || walks_whole_tiles(l, s, leaf);
         node->value = loop->for_.var;
         if (vector) {
             l->vector = node->name;

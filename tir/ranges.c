@@ -703,14 +703,9 @@ static void solve_term(tir_schedule_state *state, int stage, int axis, tir_expr 
     tir_expr var = state->region->stages.data[stage].axis[axis].var;
     if ((op != TIR_LT && op != TIR_LE) || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return;
     tir_expr difference = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
-    tir_term parts[TERM_LIMIT];
-    int64_t constant, coefficient = 0;
-    int count = tir_terms(pool, difference, parts, TERM_LIMIT, &constant);
-    for (int i = 0; i < count; i++)
-        if (parts[i].atom == var) coefficient = parts[i].coefficient;
-    if (count < 0 || coefficient == 0) return;
+    int64_t coefficient = tir_coefficient(pool, difference, var);
+    if (coefficient == 0) return;
     tir_expr rest = tir_sub(pool, difference, tir_mul(pool, tir_index(pool, coefficient), var));
-    if (tir_uses(pool, rest, var)) return;
     const tir_stage *s = &state->region->stages.data[stage];
     tir_span view[TIR_MAX_AXES], range;
     for (int a = 0; a < s->space + s->reduce; a++)

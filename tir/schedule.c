@@ -343,6 +343,31 @@ static void apply_state_threads(tir_schedule_state *state, lib_lexer *lexer) {
     state->plan[stage].own_threads = (int)threads;
 }
 
+/* Is a node's extent a constant, or one in versions of the loops around it? */
+static bool has_trips(const tir_schedule_state *state, int stage, int node) {
+    const tir_stage_plan *plan = &state->plan[stage];
+    const tir_axis_node *n = &plan->nodes.data[node];
+    int64_t trips;
+    if (n->slow >= 0) return has_trips(state, stage, n->slow) && has_trips(state, stage, n->fast);
+    if (n->parent < 0)
+        return tir_is_const(state->region->pool, state->region->stages.data[stage].axis[n->axis].extent, &trips);
+    const tir_axis_node *split = &plan->nodes.data[n->parent];
+    bool fixed = split->inner == node && (split->mode == TIR_TAIL_MASK || split->mode == TIR_TAIL_OVERLAP);
+    return fixed || has_trips(state, stage, n->parent);
+}
+
+/* Of an axis whose extent varies, no loop takes just the points that are left, as `peel` says, where its trips must be constant:
+ * the last tile is as long as the others, and masked. */
+static void keep_trips(tir_schedule_state *state, int stage, int node) {
+    const int parent = state->plan[stage].nodes.data[node].parent;
+    if (parent < 0 || has_trips(state, stage, node)) return;
+    keep_trips(state, stage, parent);
+    tir_axis_node *split = &state->plan[stage].nodes.data[parent];
+    if (split->inner != node || split->mode != TIR_TAIL_PEEL || has_trips(state, stage, parent)) return;
+    split->mode = TIR_TAIL_MASK;
+    split->apart = true;
+}
+
 static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {
     if (kind == TIR_D_THREAD && lexer->kind == LIB_NAME && !strchr(lexer->text, '.')) {
         apply_state_threads(state, lexer);
@@ -370,6 +395,7 @@ static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_l
             node->parallel = true;
         else
             node->kind = kind == TIR_D_VEC ? TIR_VEC : kind == TIR_D_THREAD ? TIR_THREAD : TIR_UNROLL;
+        if (node->kind == TIR_VEC || node->kind == TIR_UNROLL) keep_trips(state, stage, find_leaf(state, stage, axis));
         if (kind != TIR_D_THREAD || !lib_lexer_accept(lexer, "alike")) continue;
         const int64_t threads = lib_lexer_integer(lexer);
         if (threads < 2 || threads > TIR_WARP) tir_schedule_raise(state, "2 to %d threads can be alike", TIR_WARP);

@@ -25,7 +25,9 @@
  *     hoist   xw F                         a step that does not need the state leaves fold F
  *   loops:
  *     split   D.i 13 -> io ii mask|overlap|peel|balanced
- *                                          mask full: tiles of 13 points, even where there are fewer
+ *                                          mask full: tiles of 13 points, even where there are fewer; peel, of an axis whose
+ *                                          extent varies, where a loop inside is vec or unroll: the last tile is masked, and
+ *                                          walked apart from the others
  *     fuse    D.i D.j -> ij                one loop over two neighbouring axes; in an attached stage it stays whole
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]

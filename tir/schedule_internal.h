@@ -20,6 +20,7 @@ typedef struct tir_axis_node {
     tir_split_mode mode; /* when split */
     int64_t factor;
     bool full;           /* a mask split whose tiles are of `factor` points even where the whole has fewer */
+    bool apart;          /* a mask split whose whole tiles are walked apart from the one that is not */
     bool unit;           /* leaves: a collective statement runs through it */
     tir_loop_kind kind;  /* leaves */
     int alike;           /* leaves: threads that run each iteration of a thread loop; 0: one */

@@ -2,10 +2,11 @@
  * (unrolled, vectorised) but is not, or a clipped condition that is undecided, makes the innermost loop it depends on split into
  * runs of values in which it is. Within a run the loop variable has a narrower range; the simplifier does the rest.
  *
- * Runs are found by bisection over the loop's values, so that long loops with few runs stay cheap. */
+ * Runs are found by bisection over the loop's values, so that long loops with few runs stay cheap. Where the loop's extent is no constant
+ * there are two at most: up to the place, an expression, where its conditions end to hold, and from there on. */
 #include "tir/schedule_internal.h"
 
-enum { MAX_COPIES = 12, MAX_PIECES = 96, MAX_REASONS = 48, MAX_UNROLLED = 8, MAX_INSTANCES = 1024 };
+enum { MAX_COPIES = 12, MAX_PIECES = 96, MAX_REASONS = 48, MAX_UNROLLED = 8, MAX_INSIDE = 64, MAX_INSTANCES = 1024 };
 
 typedef struct unrolled_loop {
     tir_expr var;
@@ -259,102 +260,139 @@ static tir_stmt *make_run(versioning *v, const tir_stmt *loop, run r) {
     return copy;
 }
 
-/* ---- a boundary that is an expression: [lower, b) where clipped conditions of the form  k + rest < 0  hold for all points of the
+/* ---- a boundary that is an expression: [lower, b) where conditions of the form  c*k + rest < 0, c > 0,  hold for all points of the
  * loops inside, [b, end) where they stay */
 
 typedef struct boundary {
     versioning *v;
     tir_expr var;
-    const tir_stmt *inner[MAX_UNROLLED]; /* loops around the condition, outermost first */
+    bool guards;                       /* all conditions count, those of loads and selections, too */
+    const tir_stmt *inner[MAX_INSIDE]; /* loops and names around the condition, outermost first */
     int depth;
-    bool found, failed;
-    tir_expr end;
+    bool failed;
+    tir_expr term[MAX_REASONS], end;
+    int count;
 } boundary;
+
+static tir_expr meet_parameter(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    if (tir_op_of(pool, e) == TIR_VAR && tir_variable_of(pool, e)->kind == TIR_VAR_PARAM) *(bool *)user = true;
+    return rebuilt;
+}
+
+static bool has_parameter(tir_pool *pool, tir_expr e) {
+    bool found = false;
+    tir_rewrite(pool, e, meet_parameter, &found);
+    return found;
+}
 
 /* The greatest value of an index expression over the inner loops; 0: not affine in them. */
 static tir_expr greatest(const boundary *b, tir_expr e) {
     tir_pool *pool = b->v->pool;
     for (int i = b->depth; i-- > 0;) {
         const tir_stmt *loop = b->inner[i];
-        if (!tir_uses(pool, e, loop->for_.var)) continue;
-        tir_term terms[MAX_REASONS];
-        int64_t constant, coefficient = 0;
-        int count = tir_terms(pool, e, terms, MAX_REASONS, &constant);
-        for (int t = 0; t < count; t++)
-            if (terms[t].atom == loop->for_.var)
-                coefficient = terms[t].coefficient;
-            else if (tir_uses(pool, terms[t].atom, loop->for_.var))
-                return 0;
-        if (count < 0 || tir_uses(pool, loop->for_.extent, b->var)) return 0;
+        if (loop->kind == TIR_LET && tir_uses(pool, e, loop->let.var)) return 0;
+        if (loop->kind == TIR_LET || !tir_uses(pool, e, loop->for_.var)) continue;
+        int64_t coefficient = tir_coefficient(pool, e, loop->for_.var);
+        if (coefficient == 0 || tir_uses(pool, loop->for_.extent, b->var)) return 0;
         tir_expr last = tir_add(pool, loop->for_.lower, tir_sub(pool, loop->for_.extent, tir_index(pool, 1)));
         e = tir_substitute(pool, e, 1, &loop->for_.var, coefficient > 0 ? &last : &loop->for_.lower);
     }
     return tir_uses(pool, e, b->var) ? 0 : e;
 }
 
-/* One term of a condition: where it ends to hold. */
-static void bound_term(boundary *b, tir_expr term) {
+/* Where a term of a condition ends to hold for all points of the inner loops; 0: that is not known, or better told by the values of a
+ * loop outside, for each of which trips are constant. */
+static tir_expr term_end(const boundary *b, tir_expr term) {
     tir_pool *pool = b->v->pool;
-    if (!tir_uses(pool, term, b->var)) return;
-    b->failed = true;
-    if (tir_op_of(pool, term) != TIR_LT || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return;
+    if (tir_op_of(pool, term) != TIR_LT || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return 0;
     tir_expr rest = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
-    rest = greatest(b, tir_sub(pool, rest, b->var));
-    if (!rest) return;
-    tir_expr end = tir_sub(pool, tir_index(pool, 0), rest);
-    b->end = b->found ? tir_min(pool, b->end, end) : end;
-    b->found = true;
-    b->failed = false;
+    int64_t step = tir_coefficient(pool, rest, b->var);
+    if (step <= 0 || (step > 1 && !has_parameter(pool, rest))) return 0;
+    rest = greatest(b, tir_sub(pool, rest, tir_mul(pool, tir_index(pool, step), b->var)));
+    return rest ? tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), rest), tir_index(pool, step)) : 0;
+}
+
+/* False: the term depends on the variable, and not in this form. */
+static bool bound_term(boundary *b, tir_expr term) {
+    if (!tir_uses(b->v->pool, term, b->var)) return true;
+    tir_expr end = term_end(b, term);
+    int at = 0;
+    while (at < b->count && b->term[at] != term) at++;
+    if (!end || at == MAX_REASONS) return false;
+    b->end = b->count ? tir_min(b->v->pool, b->end, end) : end;
+    b->term[at] = term;
+    if (at == b->count) b->count++;
+    return true;
+}
+
+static tir_expr meet_term(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    (void)pool;
+    bound_term(user, e);
+    return rebuilt;
+}
+
+static void find_terms(boundary *b, tir_expr value) {
+    if (b->guards) tir_rewrite(b->v->pool, value, meet_term, b);
 }
 
 static void find_boundary(boundary *b, const tir_stmt *stmt) {
     for (; stmt && !b->failed; stmt = stmt->next) {
-        if (stmt->kind == TIR_FOR) {
-            b->failed = b->depth == MAX_UNROLLED;
+        if (stmt->kind == TIR_FOR || stmt->kind == TIR_LET) {
+            b->failed = b->depth == MAX_INSIDE;
             if (b->failed) return;
+            if (stmt->kind == TIR_LET) find_terms(b, stmt->let.value);
             b->inner[b->depth++] = stmt;
-            find_boundary(b, stmt->for_.body);
+            find_boundary(b, stmt->kind == TIR_LET ? stmt->let.body : stmt->for_.body);
             b->depth--;
-        } else if (stmt->kind == TIR_LET) {
-            find_boundary(b, stmt->let.body);
+        } else if (stmt->kind == TIR_STORE) {
+            find_terms(b, stmt->store.value);
         } else if (stmt->kind == TIR_IF) {
             tir_expr terms[MAX_REASONS];
             int count = stmt->if_.clip ? tir_conjuncts(b->v->pool, stmt->if_.condition, terms, MAX_REASONS) : 0;
+            if (!count) find_terms(b, stmt->if_.condition);
             if (count == MAX_REASONS || (count && stmt->if_.otherwise)) b->failed = true;
-            for (int i = 0; i < count && !b->failed; i++) bound_term(b, terms[i]);
+            for (int i = 0; i < count && !b->failed; i++) b->failed = !bound_term(b, terms[i]);
             find_boundary(b, stmt->if_.body);
             find_boundary(b, stmt->if_.otherwise);
         }
     }
 }
 
-/* In [lower, b) clipped conditions lose the terms that the variable decides; in [b, end) they stay, and outer loops need not be split
- * for them any more. */
-static void settle(versioning *v, tir_stmt *stmt, tir_expr var, bool decided) {
+/* Behind the boundary conditions stay, and outer loops need not be split for them any more. */
+static void keep_conditions(const versioning *v, tir_stmt *stmt, tir_expr var) {
     for (; stmt; stmt = stmt->next) {
-        if (stmt->kind == TIR_FOR) settle(v, stmt->for_.body, var, decided);
-        if (stmt->kind == TIR_LET) settle(v, stmt->let.body, var, decided);
+        if (stmt->kind == TIR_FOR) keep_conditions(v, stmt->for_.body, var);
+        if (stmt->kind == TIR_LET) keep_conditions(v, stmt->let.body, var);
         if (stmt->kind != TIR_IF) continue;
-        tir_expr terms[MAX_REASONS], left = tir_bool(v->pool, true);
-        int count = stmt->if_.clip ? tir_conjuncts(v->pool, stmt->if_.condition, terms, MAX_REASONS) : 0;
-        for (int i = 0; i < count; i++)
-            if (!tir_uses(v->pool, terms[i], var)) left = tir_and(v->pool, left, terms[i]);
-        if (count && decided) stmt->if_.condition = left;
-        if (count && !decided && tir_uses(v->pool, stmt->if_.condition, var)) stmt->if_.clip = false;
-        settle(v, stmt->if_.body, var, decided);
-        settle(v, stmt->if_.otherwise, var, decided);
+        if (tir_uses(v->pool, stmt->if_.condition, var)) stmt->if_.clip = false;
+        keep_conditions(v, stmt->if_.body, var);
+        keep_conditions(v, stmt->if_.otherwise, var);
     }
 }
 
-static tir_stmt *part(versioning *v, const tir_stmt *loop, tir_expr lower, tir_expr extent, bool decided) {
-    tir_stmt *copy = tir_stmt_new(v->kernel->arena, TIR_FOR);
+/* What the loop does for values before the boundary, or for those behind it; `var` stands for its variable. */
+static tir_stmt *body_beside(const boundary *b, const tir_stmt *list, tir_expr var, bool before) {
+    versioning *v = b->v;
+    tir_expr yes[MAX_REASONS], term[MAX_REASONS];
+    tir_stmt *body = tir_stmt_substitute(v->kernel, list, 1, &b->var, &var);
+    for (int i = 0; i < b->count; i++) {
+        term[i] = tir_substitute(v->pool, b->term[i], 1, &b->var, &var);
+        yes[i] = tir_bool(v->pool, true);
+    }
+    if (before)
+        body = tir_stmt_substitute(v->kernel, body, b->count, term, yes);
+    else
+        keep_conditions(v, body, var);
+    return clean(v, body);
+}
+
+static tir_stmt *part(const boundary *b, const tir_stmt *loop, tir_expr lower, tir_expr extent, bool before) {
+    tir_stmt *copy = tir_stmt_new(b->v->kernel->arena, TIR_FOR);
     copy->for_ = loop->for_;
     copy->for_.lower = lower;
     copy->for_.extent = extent;
-    copy->for_.var = tir_loop_variable(v->pool, tir_variable_of(v->pool, loop->for_.var)->name, lower, extent);
-    copy->for_.body = tir_stmt_substitute(v->kernel, loop->for_.body, 1, &loop->for_.var, &copy->for_.var);
-    settle(v, copy->for_.body, copy->for_.var, decided);
-    copy->for_.body = clean(v, copy->for_.body);
+    copy->for_.var = tir_loop_variable(b->v->pool, tir_variable_of(b->v->pool, loop->for_.var)->name, lower, extent);
+    copy->for_.body = body_beside(b, loop->for_.body, copy->for_.var, before);
     return copy;
 }
 
@@ -371,19 +409,38 @@ static bool depends_on_lane(const versioning *v, tir_expr e) {
     return let || tir_uses(v->pool, e, v->lane);
 }
 
+/* Parallel loops stay as they are, of as many tasks: each of them chooses. */
+static tir_stmt *choose_side(const boundary *b, const tir_stmt *list, tir_expr end, bool always) {
+    tir_stmt *choice = tir_stmt_new(b->v->kernel->arena, TIR_IF);
+    if (always) return body_beside(b, list, b->var, true);
+    choice->if_.condition = tir_lt(b->v->pool, b->var, end);
+    choice->if_.body = body_beside(b, list, b->var, true);
+    choice->if_.otherwise = body_beside(b, list, b->var, false);
+    return choice;
+}
+
+static bool is_parallel(const tir_stmt *list) {
+    return list && list->kind == TIR_FOR && list->for_.parallel && !list->next;
+}
+
 static tir_stmt *split_at_boundary(versioning *v, tir_stmt *loop, int *copies) {
     tir_pool *pool = v->pool;
-    boundary b = {.v = v, .var = loop->for_.var};
-    if (loop->for_.loop != TIR_SERIAL || loop->for_.parallel || *copies * 2 * v->earlier > MAX_COPIES) return loop;
-    find_boundary(&b, loop->for_.body);
-    if (!b.found || b.failed || depends_on_lane(v, b.end)) return loop;
+    boundary b = {.v = v, .var = loop->for_.var, .guards = loop->for_.clip};
+    if (loop->for_.loop != TIR_SERIAL || *copies * 2 * v->earlier > MAX_COPIES) return loop;
+    tir_stmt **task = &loop->for_.body;
+    while (loop->for_.parallel && is_parallel(*task)) task = &(*task)->for_.body;
+    find_boundary(&b, *task);
+    if (!b.count || b.failed || depends_on_lane(v, b.end)) return loop;
     tir_expr lower = loop->for_.lower, last = tir_add(pool, lower, loop->for_.extent);
     tir_expr end = tir_min(pool, tir_max(pool, b.end, lower), last);
     if (end == lower) return loop;
-    tir_stmt *first = part(v, loop, lower, tir_sub(pool, end, lower), true);
-    if (end == last) return first;
-    first->next = part(v, loop, end, tir_sub(pool, last, end), false);
-    *copies *= 2;
+    if (end != last) *copies *= 2;
+    if (loop->for_.parallel) {
+        *task = choose_side(&b, *task, end, end == last);
+        return loop;
+    }
+    tir_stmt *first = part(&b, loop, lower, tir_sub(pool, end, lower), true);
+    if (end != last) first->next = part(&b, loop, end, tir_sub(pool, last, end), false);
     return first;
 }
 

@@ -44,7 +44,8 @@ typedef struct emit_term {
 } emit_term;
 typedef struct emit_form {
     int64_t constant, lane;
-    emit_value vector; /* i64, only when the lane enters non-linearly; llvm NULL: none */
+    emit_value vector; /* i64, only when the lane enters otherwise than by a constant; llvm NULL: none */
+    emit_value step;   /* i64 scalar, where vector is step*l; llvm NULL: where it is not */
     int count;
     emit_term term[EMIT_MAX_TERMS];
 } emit_form;
@@ -96,10 +97,11 @@ typedef struct emit_buffer {
     bool aligned;          /* ARG: its address is known to be a multiple of TIR_BUFFER_ALIGNMENT */
 } emit_buffer;
 
-/* A store of lanes `stride` bytes apart, see emit_transpose.c. */
+/* A store of lanes `stride` bytes apart, or as many as `step` comes to; see emit_transpose.c. */
 typedef struct emit_strided {
     uint32_t buffer;
     LLVMValueRef pointer, value;
+    emit_value step;                    /* llvm NULL: none */
     int64_t displacement, stride, size; /* bytes; size of an element */
     int lanes, active;
     uint32_t alignment; /* of every lane's address */
@@ -250,6 +252,7 @@ emit_form emit_index(emitter *e, tir_expr index);
 emit_known emit_index_known(emitter *e, tir_expr index, int64_t *constant, int64_t *lane);
 emit_form emit_form_constant(int64_t constant);
 emit_form emit_form_of(emitter *e, emit_value value, int64_t low, int64_t high, int64_t multiple);
+emit_value emit_index_times(emitter *e, emit_value value, int64_t factor); /* i64, scalar or lanes */
 void emit_form_add(emitter *e, emit_form *sum, const emit_form *other, int64_t scale);
 emit_value emit_form_value(emitter *e, const emit_form *form);            /* i64, scalar or lanes */
 emit_value emit_form_narrow(emitter *e, const emit_form *form, int bits); /* modulo 2^bits, 32 or 64 */

@@ -56,7 +56,7 @@ static emit_value index_binary(emitter *e, enum index_op op, emit_value a, emit_
     return emit_remember(e, 4, key, result);
 }
 
-static emit_value index_scale(emitter *e, emit_value value, int64_t factor) {
+emit_value emit_index_times(emitter *e, emit_value value, int64_t factor) {
     return factor == 1 ? value : index_binary(e, INDEX_MUL, value, emit_constant(emit_i64(e, factor)));
 }
 
@@ -129,8 +129,14 @@ void emit_form_add(emitter *e, emit_form *sum, const emit_form *other, int64_t s
         add_term(e, sum, term);
     }
     if (!other->vector.llvm) return;
-    emit_value scaled = index_scale(e, other->vector, scale);
-    sum->vector = sum->vector.llvm ? index_binary(e, INDEX_ADD, sum->vector, scaled) : scaled;
+    emit_value scaled = emit_index_times(e, other->vector, scale), step = other->step;
+    if (step.llvm) step = emit_index_times(e, step, scale);
+    if (sum->vector.llvm) {
+        scaled = index_binary(e, INDEX_ADD, sum->vector, scaled);
+        step = step.llvm && sum->step.llvm ? index_binary(e, INDEX_ADD, sum->step, step) : (emit_value){0};
+    }
+    sum->vector = scaled;
+    sum->step = step;
 }
 
 bool emit_form_is_constant(const emit_form *form, int64_t *constant) {
@@ -164,7 +170,7 @@ tir_interval emit_form_range(const emitter *e, const emit_form *form) {
 static emit_value uniform_value(emitter *e, const emit_form *form) {
     emit_value sum = emit_constant(emit_i64(e, form->constant));
     for (int i = 0; i < form->count; i++) {
-        emit_value product = index_scale(e, term_value(&form->term[i]), form->term[i].coefficient);
+        emit_value product = emit_index_times(e, term_value(&form->term[i]), form->term[i].coefficient);
         sum = i == 0 ? product : index_binary(e, INDEX_ADD, sum, product);
     }
     if (form->count && form->constant)
@@ -205,6 +211,19 @@ emit_value emit_form_narrow(emitter *e, const emit_form *form, int bits) {
 
 /* ---- products, quotients, minima of forms */
 
+static emit_form form_multiply(emitter *e, const emit_form *a, const emit_form *b);
+
+/* (uniform + lane*l) * b: where each lane is as far from the next one. */
+static emit_form multiply_lanes(emitter *e, const emit_form *a, const emit_form *b) {
+    emit_form uniform = *a;
+    uniform.lane = 0;
+    emit_form product = form_multiply(e, &uniform, b);
+    product.step = emit_index_times(e, emit_form_value(e, b), a->lane);
+    const emit_value lanes = {emit_iota(e, e->i64, e->lanes, 0, 1), (int16_t)e->lanes, 0};
+    product.vector = index_binary(e, INDEX_MUL, lanes, product.step);
+    return product;
+}
+
 static emit_form form_multiply(emitter *e, const emit_form *a, const emit_form *b) {
     emit_form product = {0};
     int64_t constant;
@@ -216,6 +235,8 @@ static emit_form form_multiply(emitter *e, const emit_form *a, const emit_form *
         emit_form_add(e, &product, b, constant);
         return product;
     }
+    if (is_uniform(b) && a->lane && !a->vector.llvm) return multiply_lanes(e, a, b);
+    if (is_uniform(a) && b->lane && !b->vector.llvm) return multiply_lanes(e, b, a);
     emit_value right = emit_form_value(e, b);
     if (!is_uniform(a) || !is_uniform(b))
         return emit_form_of(e, index_binary(e, INDEX_MUL, emit_form_value(e, a), right), TIR_UNBOUNDED_LOW,

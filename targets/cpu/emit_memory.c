@@ -11,7 +11,19 @@ typedef struct access {
     int64_t displacement;
     int64_t size, stride; /* bytes: of an element, from lane to lane */
     uint32_t alignment;
+    bool stepped; /* lanes follow one dimension, whose places lie offset.step apart */
 } access;
+
+/* Do lanes move along one dimension, by as much each? */
+static bool follow_dimension(emitter *e, int rank, const tir_expr *index) {
+    int moving = 0;
+    for (int d = 0; d < rank; d++) {
+        emit_form form = emit_index(e, index[d]);
+        if (form.vector.llvm) return false;
+        moving += form.lane != 0;
+    }
+    return moving == 1;
+}
 
 static access access_of(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
     access a = {.buffer = buffer, .b = &e->kernel->buffers.data[buffer]};
@@ -20,6 +32,7 @@ static access access_of(emitter *e, uint32_t buffer, int rank, const tir_expr *i
     a.offset = emit_offset(e, buffer, rank, index);
     e->addressing--;
     a.stride = a.offset.lane;
+    a.stepped = a.offset.step.llvm && a.stride == 0 && follow_dimension(e, rank, index);
     a.pointer = emit_pointer(e, buffer, &a.offset, &a.displacement);
     a.alignment = emit_alignment(e, buffer, &a.offset);
     return a;
@@ -586,10 +599,11 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
     emit_at(e, e->top);
     LLVMValueRef stored = to_memory(e, a, value.llvm, lanes);
     bool backward = a->stride == -a->size && !a->offset.vector.llvm;
-    if (!backward && !e->mask.llvm && a->stride != a->size && !a->offset.vector.llvm) {
+    if (!backward && !e->mask.llvm && a->stride != a->size && (a->stepped || !a->offset.vector.llvm)) {
         emit_hold(e, &(emit_strided){.buffer = a->buffer,
                                      .pointer = a->pointer.llvm,
                                      .value = stored,
+                                     .step = a->offset.step,
                                      .displacement = a->displacement,
                                      .stride = a->stride,
                                      .size = a->size,

@@ -12,14 +12,20 @@
 #define LANE_STORES 24 /* more stores of single lanes than this are made by a loop over the lanes */
 
 static bool same_class(const emit_strided *a, const emit_strided *b) {
-    return a->buffer == b->buffer && a->pointer == b->pointer && a->stride == b->stride && a->lanes == b->lanes &&
-           a->active == b->active && LLVMTypeOf(a->value) == LLVMTypeOf(b->value);
+    return a->buffer == b->buffer && a->pointer == b->pointer && a->stride == b->stride &&
+           a->step.llvm == b->step.llvm && a->lanes == b->lanes && a->active == b->active &&
+           LLVMTypeOf(a->value) == LLVMTypeOf(b->value);
 }
 
 static LLVMValueRef address(emitter *e, const emit_strided *s, int64_t lane) {
     int64_t bytes = s->displacement + lane * s->stride;
-    LLVMValueRef offset = emit_i64(e, bytes);
-    return bytes ? LLVMBuildGEP2(e->builder, e->i8, s->pointer, &offset, 1, "") : s->pointer;
+    LLVMValueRef offset = emit_i64(e, bytes), pointer = s->pointer;
+    if (s->step.llvm && lane) {
+        LLVMValueRef steps = emit_index_times(e, s->step, lane).llvm;
+        emit_at(e, e->top);
+        pointer = LLVMBuildGEP2(e->builder, e->i8, pointer, &steps, 1, "");
+    }
+    return bytes ? LLVMBuildGEP2(e->builder, e->i8, pointer, &offset, 1, "") : pointer;
 }
 
 /* ---- transposition of `rows` vectors: unpacking inside 16-byte blocks, then of whole blocks */
@@ -167,7 +173,7 @@ static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
     LLVMValueRef lane = LLVMBuildPhi(e->builder, e->i64, ""), zero = emit_i64(e, 0);
     LLVMAddIncoming(lane, &zero, &before, 1);
     LLVMValueRef from = LLVMBuildMul(e->builder, lane, emit_i64(e, size), "");
-    LLVMValueRef to = LLVMBuildMul(e->builder, lane, emit_i64(e, s->stride), "");
+    LLVMValueRef to = LLVMBuildMul(e->builder, lane, s->step.llvm ? s->step.llvm : emit_i64(e, s->stride), "");
     from = LLVMBuildGEP2(e->builder, e->i8, room, &from, 1, "");
     LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(s->value));
     LLVMValueRef base = NULL, pointer = NULL;
@@ -192,8 +198,8 @@ static void store_lanes_rolled(emitter *e, const emit_strided *s, int count) {
 static void store_lonely(emitter *e, const emit_strided *s, int count) {
     for (int first = 0, end; first < count; first = end) {
         end = first + 1;
-        while (end < count && s[end].stride == s[first].stride && s[end].active == s[first].active &&
-               LLVMTypeOf(s[end].value) == LLVMTypeOf(s[first].value))
+        while (end < count && s[end].stride == s[first].stride && s[end].step.llvm == s[first].step.llvm &&
+               s[end].active == s[first].active && LLVMTypeOf(s[end].value) == LLVMTypeOf(s[first].value))
             end++;
         if ((end - first) * s[first].active > LANE_STORES)
             store_lanes_rolled(e, &s[first], end - first);
@@ -278,10 +284,12 @@ void emit_flush_buffer(emitter *e, uint32_t buffer) {
     }
 }
 
-/* Whether two stores of one buffer may meet in an element. */
+/* Whether two stores of one buffer may meet in an element. Lanes that are steps apart follow one dimension: what else differs, by a
+ * constant, are other dimensions. */
 static bool overlap(const emit_strided *a, const emit_strided *b) {
-    if (a->pointer != b->pointer || a->stride != b->stride) return true;
+    if (a->pointer != b->pointer || a->stride != b->stride || a->step.llvm != b->step.llvm) return true;
     int64_t distance = a->displacement - b->displacement;
+    if (a->step.llvm) return distance == 0;
     int active = a->active > b->active ? a->active : b->active;
     return distance % a->stride == 0 && distance / a->stride < active && distance / a->stride > -active;
 }

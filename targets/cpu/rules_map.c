@@ -253,8 +253,7 @@ static bool map_steps(rules *r, int s) {
         lib_text_format(&order, " %s", axis);
     }
     if (extent < 0 || extent > block) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi %s", name, loop, (long long)block,
-                         extent < 0 ? "mask" : "peel");
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi peel", name, loop, (long long)block);
         rules_add_loop(&nest, "vo", extent < 0 ? -1 : (extent + block - 1) / block, true);
         lib_text_add(&order, " vo");
         loop = "vi";
@@ -297,7 +296,7 @@ static bool find_transposition(rules *r, int s, transposition *t) {
     }
     if (!far || t->read < 0) return false;
     int64_t along_read = rules_extent(r, &stage->axis[t->read]), along_write = rules_extent(r, &stage->axis[t->write]);
-    return along_read >= t->lanes / 2 && along_write > 1; /* both known */
+    return (along_read < 0 || along_read >= t->lanes / 2) && (along_write < 0 || along_write > 1);
 }
 
 /* Columns of lanes that a task takes along the read axis: a divisor of all of them, so that no tail comes with it. */
@@ -364,7 +363,7 @@ static const char *cut_axis(tile_loops *l, const char *axis, int64_t size, const
 }
 
 static int64_t up(int64_t n, int64_t d) {
-    return (n + d - 1) / d;
+    return n < 0 ? -1 : (n + d - 1) / d;
 }
 
 /* What does not stay in the second-level cache is walked in blocks: 16 rows are read and 16 written, on and on, and the block after it is
@@ -405,7 +404,7 @@ static bool block_loops(tile_loops *l, int s, const transposition *t, int64_t ve
 }
 
 /* Tiles follow the written axis slowly and the read one fast, in columns of at most 16 vectors: few pages are in use at a time,
- * and no line has to stay in a cache, where strides of powers of two would throw it out. */
+ * and no line has to stay in a cache, where strides of powers of two would throw it out. Less than 0 vectors or rows: it varies. */
 static void column_loops(tile_loops *l, const transposition *t, int64_t vectors, int64_t rows, int64_t columns) {
     rules *r = l->nest.r;
     const tir_stage *stage = l->nest.stage;
@@ -419,16 +418,16 @@ static void column_loops(tile_loops *l, const transposition *t, int64_t vectors,
         vectors = columns;
         fetch_iterations(l, "c_o", vectors * t->lanes * high);
     }
-    if (rows > 1) {
+    if (rows != 1) {
         l->write = cut_axis(l, l->write, t->rows, "r_o", "r_i");
         add_tile_loop(l, "r_o", rows, true);
         fetch_iterations(l, "r_o", vectors * t->lanes * t->rows);
     }
-    if (vectors > 1) {
+    if (vectors != 1) {
         l->read = cut_axis(l, l->read, t->lanes, "v_o", "v_i");
         add_tile_loop(l, "v_o", vectors, true);
     }
-    l->points = t->lanes * (rows > 1 ? t->rows : high);
+    l->points = t->lanes * (rows != 1 ? t->rows : high);
 }
 
 static void fetch_tiles(tile_loops *l, int s, const transposition *t) {
@@ -452,7 +451,8 @@ static bool map_transposed(rules *r, int s) {
     if (!find_transposition(r, s, &t)) return false;
     const char *name = stage->name;
     int64_t along = rules_extent(r, &stage->axis[t.read]), high = rules_extent(r, &stage->axis[t.write]);
-    int64_t vectors = up(along, t.lanes), rows = up(high, t.rows), columns = along % t.lanes ? 0 : columns_of(vectors);
+    int64_t vectors = up(along, t.lanes), rows = up(high, t.rows),
+            columns = along < 0 || along % t.lanes ? 0 : columns_of(vectors);
     tile_loops l = {.nest = {.r = r, .stage = stage},
                     .read = stage->axis[t.read].name,
                     .write = stage->axis[t.write].name,
@@ -683,8 +683,7 @@ static void map_straight(rules *r, int s) {
                           ? nest.loop[nest.count - 1].name
                           : NULL;
     if (extent < 0 || extent > (few ? 2 * block : block)) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi %s", name, loop, (long long)block,
-                         extent < 0 ? "mask" : "peel");
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi peel", name, loop, (long long)block);
         loop = "vi";
     }
     if (row) fetch_chosen_rows(r, s, first - 1, last, row);

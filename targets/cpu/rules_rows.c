@@ -121,7 +121,7 @@ static void vectorise_own_axis(const row_plan *p, int s, int axis) {
     if (extent < 0 || extent > block) {
         bool exact = extent > 0 && extent % block == 0;
         tir_schedule_add(out, "split %s.%s %lld -> b_o b_i %s", name, loop, (long long)block,
-                         p->small || exact || extent < 0 ? "mask" : "peel");
+                         p->small || exact ? "mask" : "peel");
         if (p->small) tir_schedule_add(out, "unroll %s.b_o", name);
         if (p->chunked) p->chunked[s] = 1 + axis;
         loop = "b_i";
@@ -573,8 +573,8 @@ bool rules_rows(rules *r, int root) {
     if (p.block > 1 || blocked) p.block_axis = block_axis;
     p.v_loop = top->axis[p.v].name;
     if (p.across && (extent < 0 || extent > 4 * p.lanes)) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", top->name, p.v_loop, (long long)(4 * p.lanes),
-                         extent < 0 ? "mask" : "peel");
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", top->name, p.v_loop,
+                         (long long)(4 * p.lanes));
         p.v_loop = "v_i";
     }
     if (p.block_axis >= 0) {

@@ -128,7 +128,7 @@ static bool schedule_columns(rules *r, int s) {
     int step, v = column_axis(r, s, &step);
     if (v < 0) return false;
     const char *name = fold->name, *column = fold->axis[v].name, *step_name = r->region->stages.data[step].name;
-    int64_t columns = rules_extent(r, &fold->axis[v]), width = rules_lanes(r, step) * VECTORS;
+    const int64_t width = rules_lanes(r, step) * VECTORS;
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < fold->space; a++) {
@@ -137,14 +137,12 @@ static bool schedule_columns(rules *r, int s) {
         tir_schedule_add(r->schedule, "par %s.%s", name, fold->axis[a].name);
     }
     if (tir_range(r->region->pool, fold->axis[v].extent).high > COLUMNS_MOST) {
-        tir_schedule_add(r->schedule, "split %s.%s %d -> v_p v_t %s", name, column, COLUMNS_MOST,
-                         columns < 0 ? "mask" : "peel");
+        tir_schedule_add(r->schedule, "split %s.%s %d -> v_p v_t peel", name, column, COLUMNS_MOST);
         tir_schedule_add(r->schedule, "par %s.v_p", name);
         lib_text_add(&order, " v_p");
         column = "v_t";
     }
-    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i %s", name, column, (long long)width,
-                     columns < 0 ? "mask" : "peel");
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", name, column, (long long)width);
     tir_schedule_add(r->schedule, "order %s:%s %s v_o v_i", name, order.data ? order.data : "",
                      fold->axis[fold->space].name);
     tir_schedule_add(r->schedule, "vec %s.v_i", name);
@@ -163,8 +161,7 @@ static void schedule_own_axis(rules *r, const tir_stage *step) {
     int64_t extent = rules_extent(r, last), width = rules_lanes(r, (int)(step - r->region->stages.data)) * VECTORS;
     const char *loop = last->name;
     if (extent < 0 || extent > width) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi %s", step->name, loop, (long long)width,
-                         extent < 0 ? "mask" : "peel");
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi peel", step->name, loop, (long long)width);
         loop = "vi";
     }
     tir_schedule_add(r->schedule, "vec %s.%s", step->name, loop);
@@ -263,8 +260,7 @@ bool rules_scatter(rules *r, int s) {
     int64_t extent = rules_extent(r, &stage->axis[v]), width = rules_lanes(r, s) * VECTORS;
     const char *loop = stage->axis[v].name;
     if (extent < 0 || extent > width) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi %s", stage->name, loop, (long long)width,
-                         extent < 0 ? "mask" : "peel");
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> vo vi peel", stage->name, loop, (long long)width);
         loop = "vi";
     }
     tir_schedule_add(r->schedule, "vec %s.%s", stage->name, loop);

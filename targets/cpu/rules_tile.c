@@ -822,7 +822,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     }
     if (u >= 0 && (m < 0 || m > t.mr)) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i %s", name, ui, (long long)t.mr,
-                         m < 0 ? "mask" : "balanced");
+                         m < 0 ? "peel" : "balanced");
         uo = "u_o";
         ui = "u_i";
     }

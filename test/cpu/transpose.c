@@ -151,6 +151,38 @@ static void test_branches(void **state) {
                  NULL);
 }
 
+/* Lanes as far apart as the kernel is told: rows of any length, and places that meet for some of them. */
+static void test_steps(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 3, 16, 37, 64};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        kernel_check("kernel columns(x: f32[n, 40] arg, y: f32[40, n] arg, z: f64[40, 2, n] arg) params(n: 1..64)\n"
+                     "phase tasks=1 task=p {\n"
+                     "  for r in 0..n/16 {\n"
+                     "    for v in 0..2 { for u in 0..16 unroll { for j in 0..16 vec {\n"
+                     "      y[v*16 + j, r*16 + u] = x[r*16 + u, v*16 + j]\n"
+                     "      z[v*16 + j, 1, r*16 + u] = cast.f64(x[r*16 + u, v*16 + j])\n"
+                     "    } } }\n"
+                     "    for u in 0..16 unroll { for j in 0..8 vec { y[39 - j, r*16 + u] = x[r*16 + u, j + 32] } }\n"
+                     "  }\n"
+                     "  for u in n/16*16 .. +n - n/16*16 { for j in 0..40 vec { y[j, u] = x[u, j] } }\n"
+                     "}\n",
+                     &sizes[s]);
+        kernel_check("kernel meet(x: f32[8, 16] arg, y: f32[n*16 + 8] arg) params(n: 1..64)\n"
+                     "phase tasks=1 task=p {\n"
+                     "  for u in 0..8 unroll { for j in 0..16 vec { y[j*n + u] = x[u, j] } }\n"
+                     "}\n",
+                     &sizes[s]);
+        kernel_check("kernel both(x: bf16[8, 16] arg, y: bf16[n + 23, n + 16] arg) params(n: 1..64)\n"
+                     "phase tasks=1 task=p {\n"
+                     "  for u in 0..8 unroll { for j in 0..16 vec { y[j, u] = x[u, j] } }\n"
+                     "  for u in 0..8 unroll { for j in 0..16 vec { y[j, j] = x[u, j] } }\n"
+                     "  for u in 0..8 unroll { for j in 0..16 vec { y[j + u, 0] = x[u, j] } }\n"
+                     "}\n",
+                     &sizes[s]);
+    }
+}
+
 /* Stores past the caches: the arguments come aligned and not, the addresses inside are aligned or not. */
 static void test_streams(void **state) {
     (void)state;
@@ -176,9 +208,9 @@ static void test_streams(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_dtypes),  cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_fused),    cmocka_unit_test(test_orders),  cmocka_unit_test(test_meetings),
-        cmocka_unit_test(test_branches), cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_dtypes), cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_fused),    cmocka_unit_test(test_orders), cmocka_unit_test(test_meetings),
+        cmocka_unit_test(test_branches), cmocka_unit_test(test_steps),  cmocka_unit_test(test_streams),
     };
     return cmocka_run_group_tests_name("transposed stores", tests, kernel_check_open, kernel_check_close);
 }

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 /* after the above */
 #include <cmocka.h>
 
@@ -28,6 +29,20 @@ static bool chance(int percent) {
 static int extent(void) {
     static const int extents[] = {1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 16, 17};
     return chance(1) ? 0 : extents[below((int)(sizeof extents / sizeof *extents))];
+}
+
+static bool varies; /* the region has a parameter p */
+
+/* An extent as text: a number, or the parameter. The text lasts for as many calls as a region has extents. */
+static const char *size(void) {
+    static char texts[8][8];
+    static int next;
+    char *text = texts[next++ % 8];
+    if (varies && chance(50))
+        strcpy(text, "p");
+    else
+        snprintf(text, sizeof texts[0], "%d", extent());
+    return text;
 }
 
 typedef struct text {
@@ -58,52 +73,53 @@ static void output(text *t, const char *name) {
 #define SUM "merge acc(0):f32 + other(0):f32\n"
 
 static void maps(text *t) {
-    int n = extent(), m = extent(), shift = below(3);
-    say(t, "input x f32[%d, %d]\ninput y f32[%d]\n", n, m, m);
-    say(t, "map a f32 (i: %d, j: %d) = x[i, j] * 2:f32 + y[j]\n", n, m);
-    say(t, "map b f32 (i: %d, j: %d) = a[i, j] + a[i, j + %d where j + %d < %d else 1:f32]\n", n, m, shift, shift, m);
+    const char *n = size();
+    int m = extent(), shift = below(3);
+    say(t, "input x f32[%s, %d]\ninput y f32[%d]\n", n, m, m);
+    say(t, "map a f32 (i: %s, j: %d) = x[i, j] * 2:f32 + y[j]\n", n, m);
+    say(t, "map b f32 (i: %s, j: %d) = a[i, j] + a[i, j + %d where j + %d < %d else 1:f32]\n", n, m, shift, shift, m);
     if (chance(50))
-        say(t, "map c f32 (i: %d, j: %d) = max(b[i, %d - j], a[i, j])\n", n, m, m - 1);
+        say(t, "map c f32 (i: %s, j: %d) = max(b[i, %d - j], a[i, j])\n", n, m, m - 1);
     else
-        say(t, "map c f32 (j: %d, i: %d) = b[i, j] * a[i, j]\n", m, n);
+        say(t, "map c f32 (j: %d, i: %s) = b[i, j] * a[i, j]\n", m, n);
     output(t, "c");
     if (chance(40)) output(t, "a");
     if (chance(30)) output(t, "b");
 }
 
 static void sums(text *t) {
-    int n = extent(), m = extent();
+    const char *n = size(), *m = size();
     bool exact = chance(40);
-    say(t, "input x f32[%d, %d]\n", n, m);
+    say(t, "input x f32[%s, %s]\n", n, m);
     if (exact)
         say(t,
-            "reduce s f32 exact (i: %d | j: %d) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n",
+            "reduce s f32 exact (i: %s | j: %s) init -inf:f32 = max(acc(0):f32, x[i, j]) merge max(acc(0):f32, other(0):f32)\n",
             n, m);
     else
-        say(t, "reduce s f32 (i: %d | j: %d) init 0:f32 = acc(0):f32 + x[i, j] " SUM, n, m);
-    say(t, "map c f32 (i: %d, j: %d) = x[i, j] - s[i]\n", n, m);
+        say(t, "reduce s f32 (i: %s | j: %s) init 0:f32 = acc(0):f32 + x[i, j] " SUM, n, m);
+    say(t, "map c f32 (i: %s, j: %s) = x[i, j] - s[i]\n", n, m);
     output(t, "c");
     if (chance(40)) say(t, "output s\n");
-    if (chance(30)) say(t, "map e f32 (i: %d) = abs(s[i])\noutput e\n", n);
+    if (chance(30)) say(t, "map e f32 (i: %s) = abs(s[i])\noutput e\n", n);
 }
 
 static void contraction(text *t) {
-    int n = extent(), m = extent(), k = extent();
-    say(t, "input x f32[%d, %d]\ninput w f32[%d, %d]\ntensor w constant\ninput b f32[%d]\n", n, k, k, m, m);
-    say(t, "reduce C f32 (i: %d, j: %d | k: %d) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) " SUM, n, m, k);
+    const char *n = size(), *m = size(), *k = size();
+    say(t, "input x f32[%s, %s]\ninput w f32[%s, %s]\ntensor w constant\ninput b f32[%s]\n", n, k, k, m, m);
+    say(t, "reduce C f32 (i: %s, j: %s | k: %s) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) " SUM, n, m, k);
     if (chance(80))
-        say(t, "map D f32 (i: %d, j: %d) = max(C[i, j] + b[j], 0:f32)\n", n, m), output(t, "D");
+        say(t, "map D f32 (i: %s, j: %s) = max(C[i, j] + b[j], 0:f32)\n", n, m), output(t, "D");
     else
         output(t, "C");
 }
 
 static void two_contractions(text *t) {
-    int n = extent(), h = extent(), m = extent(), k = extent();
-    say(t, "input x f32[%d, %d]\ninput w f32[%d, %d]\ninput v f32[%d, %d]\n", n, k, k, h, h, m);
-    say(t, "reduce C f32 (i: %d, j: %d | k: %d) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) " SUM, n, h, k);
-    say(t, "map D f32 (i: %d, j: %d) = max(C[i, j], 0:f32)\n", n, h);
-    say(t, "reduce E f32 (i: %d, j: %d | k: %d) init 0:f32 = muladd(D[i, k], v[k, j], acc(0):f32) " SUM, n, m, h);
-    say(t, "map F f32 (i: %d, j: %d) = E[i, j] * 0.5:f32\n", n, m);
+    const char *n = size(), *h = size(), *m = size(), *k = size();
+    say(t, "input x f32[%s, %s]\ninput w f32[%s, %s]\ninput v f32[%s, %s]\n", n, k, k, h, h, m);
+    say(t, "reduce C f32 (i: %s, j: %s | k: %s) init 0:f32 = muladd(x[i, k], w[k, j], acc(0):f32) " SUM, n, h, k);
+    say(t, "map D f32 (i: %s, j: %s) = max(C[i, j], 0:f32)\n", n, h);
+    say(t, "reduce E f32 (i: %s, j: %s | k: %s) init 0:f32 = muladd(D[i, k], v[k, j], acc(0):f32) " SUM, n, m, h);
+    say(t, "map F f32 (i: %s, j: %s) = E[i, j] * 0.5:f32\n", n, m);
     output(t, "F");
     if (chance(20)) output(t, "D");
 }
@@ -122,33 +138,33 @@ static void convolution(text *t) {
 }
 
 static void arg_max(text *t) {
-    int n = extent(), m = extent();
-    say(t, "input x f32[%d, %d]\nreduce a (av: f32, at: i32) (i: %d | j: %d) init {-inf:f32, 0:i32} = ", n, m, n, m);
+    const char *n = size(), *m = size();
+    say(t, "input x f32[%s, %s]\nreduce a (av: f32, at: i32) (i: %s | j: %s) init {-inf:f32, 0:i32} = ", n, m, n, m);
     say(t,
         "{select(acc(0):f32 < x[i, j], x[i, j], acc(0):f32), select(acc(0):f32 < x[i, j], cast.i32(j), acc(1):i32)} merge ");
     say(t, "{select(acc(0):f32 < other(0):f32, other(0):f32, acc(0):f32), "
            "select(acc(0):f32 < other(0):f32, other(1):i32, acc(1):i32)}\n");
-    if (chance(50)) say(t, "map c f32 (i: %d) = av[i] * 2:f32\noutput c\n", n);
+    if (chance(50)) say(t, "map c f32 (i: %s) = av[i] * 2:f32\noutput c\n", n);
     say(t, "output at\n");
 }
 
 static void softmax(text *t) {
-    int n = extent(), m = extent();
+    const char *n = size(), *m = size();
     bool columns = chance(30);
     const char *at = columns ? "j, i" : "i, j";
-    say(t, "input x f32[%d, %d]\n", columns ? m : n, columns ? n : m);
+    say(t, "input x f32[%s, %s]\n", columns ? m : n, columns ? n : m);
     say(t,
-        "reduce mx f32 exact (i: %d | j: %d) init -inf:f32 = max(acc(0):f32, x[%s]) merge max(acc(0):f32, other(0):f32)\n",
+        "reduce mx f32 exact (i: %s | j: %s) init -inf:f32 = max(acc(0):f32, x[%s]) merge max(acc(0):f32, other(0):f32)\n",
         n, m, at);
     if (columns)
-        say(t, "map ex f32 (j: %d, i: %d) = exp(x[j, i] - mx[i])\n", m, n);
+        say(t, "map ex f32 (j: %s, i: %s) = exp(x[j, i] - mx[i])\n", m, n);
     else
-        say(t, "map ex f32 (i: %d, j: %d) = exp(x[i, j] - mx[i])\n", n, m);
-    say(t, "reduce sm f32 (i: %d | j: %d) init 0:f32 = acc(0):f32 + ex[%s] " SUM, n, m, at);
+        say(t, "map ex f32 (i: %s, j: %s) = exp(x[i, j] - mx[i])\n", n, m);
+    say(t, "reduce sm f32 (i: %s | j: %s) init 0:f32 = acc(0):f32 + ex[%s] " SUM, n, m, at);
     if (columns)
-        say(t, "map sc f32 (j: %d, i: %d) = ex[j, i] / sm[i]\noutput sc\n", m, n);
+        say(t, "map sc f32 (j: %s, i: %s) = ex[j, i] / sm[i]\noutput sc\n", m, n);
     else
-        say(t, "map sc f32 (i: %d, j: %d) = ex[i, j] / sm[i]\noutput sc\n", n, m);
+        say(t, "map sc f32 (i: %s, j: %s) = ex[i, j] / sm[i]\noutput sc\n", n, m);
     if (chance(20)) say(t, "output mx\n");
 }
 
@@ -168,56 +184,61 @@ static void causal(text *t) {
 }
 
 static void running(text *t) {
-    int n = extent(), m = extent();
-    say(t, "input x f32[%d, %d]\nfold s f32 (b: %d | t: %d) init 0:f32\n", n, m, n, m);
-    say(t, "map st f32 in s (b: %d, t: %d) = s[b] %s + x[b, t]\nnext s = st[b, t]\n", n, m,
+    const char *n = size();
+    int m = extent();
+    say(t, "input x f32[%s, %d]\nfold s f32 (b: %s | t: %d) init 0:f32\n", n, m, n, m);
+    say(t, "map st f32 in s (b: %s, t: %d) = s[b] %s + x[b, t]\nnext s = st[b, t]\n", n, m,
         chance(50) ? "" : "* 0.5:f32");
-    if (chance(60)) say(t, "map y f32 (b: %d, t: %d) = st[b, %d - t]\noutput y\n", n, m, m - 1);
+    if (chance(60)) say(t, "map y f32 (b: %s, t: %d) = st[b, %d - t]\noutput y\n", n, m, m - 1);
     if (chance(40)) say(t, "output st\n");
-    say(t, "map z f32 (b: %d) = s[b]\noutput z\n", n);
+    say(t, "map z f32 (b: %s) = s[b]\noutput z\n", n);
 }
 
 static void scattered(text *t) {
-    int n = 1 + below(9), u = extent(), m = extent();
-    say(t, "input x f32[%d, %d]\ninput ix i32[%d]\n", u, m, u);
-    say(t, "scatter S f32 (i: %d, j: %d | u: %d) init 0:f32 at [cast.index(ix[u]), j] = acc(0):f32 + x[u, j]\n", n, m,
+    const char *u = size(), *m = size();
+    int n = 1 + below(9);
+    say(t, "input x f32[%s, %s]\ninput ix i32[%s]\n", u, m, u);
+    say(t, "scatter S f32 (i: %d, j: %s | u: %s) init 0:f32 at [cast.index(ix[u]), j] = acc(0):f32 + x[u, j]\n", n, m,
         u);
-    say(t, "map y f32 (i: %d, j: %d) = S[i, j] * 2:f32\noutput y\n", n, m);
+    say(t, "map y f32 (i: %d, j: %s) = S[i, j] * 2:f32\noutput y\n", n, m);
 }
 
 /* softmax as a value of its own, then a weighted sum */
 static void attention(text *t) {
-    int n = extent(), k = extent(), d = 1 + below(5);
+    const char *n = size(), *k = size();
+    int d = 1 + below(5);
     bool scaled = chance(50);
-    say(t, "input s f32[%d, %d]\ninput v f32[%d, %d]\n", n, k, k, d);
+    say(t, "input s f32[%s, %s]\ninput v f32[%s, %d]\n", n, k, k, d);
     say(t,
-        "reduce m f32 exact (q: %d | k: %d) init -inf:f32 = max(acc(0):f32, s[q, k]) merge max(acc(0):f32, other(0):f32)\n",
+        "reduce m f32 exact (q: %s | k: %s) init -inf:f32 = max(acc(0):f32, s[q, k]) merge max(acc(0):f32, other(0):f32)\n",
         n, k);
-    say(t, "map e f32 (q: %d, k: %d) = exp((s[q, k] - m[q])%s)\n", n, k, scaled ? " * 0.5:f32" : "");
-    say(t, "reduce l f32 (q: %d | k: %d) init 0:f32 = acc(0):f32 + e[q, k] " SUM, n, k);
-    say(t, "map p f32 (q: %d, k: %d) = e[q, k] / l[q]\n", n, k);
-    say(t, "reduce o f32 (q: %d, d: %d | k: %d) init 0:f32 = muladd(p[q, k], v[k, d], acc(0):f32) " SUM, n, d, k);
-    say(t, "map y f32 (q: %d, d: %d) = o[q, d]\noutput y\n", n, d);
+    say(t, "map e f32 (q: %s, k: %s) = exp((s[q, k] - m[q])%s)\n", n, k, scaled ? " * 0.5:f32" : "");
+    say(t, "reduce l f32 (q: %s | k: %s) init 0:f32 = acc(0):f32 + e[q, k] " SUM, n, k);
+    say(t, "map p f32 (q: %s, k: %s) = e[q, k] / l[q]\n", n, k);
+    say(t, "reduce o f32 (q: %s, d: %d | k: %s) init 0:f32 = muladd(p[q, k], v[k, d], acc(0):f32) " SUM, n, d, k);
+    say(t, "map y f32 (q: %s, d: %d) = o[q, d]\noutput y\n", n, d);
     if (chance(20)) say(t, "output p\n");
 }
 
 static void recurrence(text *t) {
-    int b = extent(), n = extent(), h = 1 + below(9), i = 1 + below(5);
+    const char *b = size(), *n = size();
+    int h = 1 + below(9), i = 1 + below(5);
     say(t,
-        "input x f32[%d, %d, %d]\ninput w f32[%d, %d]\ninput u f32[%d, %d]\nfold h f32[%d] (b: %d | t: %d) init 0.25:f32\n",
+        "input x f32[%s, %s, %d]\ninput w f32[%d, %d]\ninput u f32[%d, %d]\nfold h f32[%d] (b: %s | t: %s) init 0.25:f32\n",
         b, n, i, h, h, i, h, h, b, n);
-    say(t, "reduce xu f32 in h (b: %d, t: %d, j: %d | k: %d) init 0:f32 = muladd(x[b, t, k], u[k, j], acc(0):f32) " SUM,
+    say(t, "reduce xu f32 in h (b: %s, t: %s, j: %d | k: %d) init 0:f32 = muladd(x[b, t, k], u[k, j], acc(0):f32) " SUM,
         b, n, h, i);
-    say(t, "reduce g f32 in h (b: %d, j: %d | k: %d) init 0:f32 = muladd(h[b, k], w[k, j], acc(0):f32) " SUM, b, h, h);
-    say(t, "map n f32 in h (b: %d, t: %d, j: %d) = g[b, j] * 0.1:f32 + xu[b, t, j]\nnext h = n[b, t, 0]\n", b, n, h);
-    if (chance(60)) say(t, "map y f32 (t: %d, b: %d, j: %d) = n[b, t, j]\noutput y\n", n, b, h);
-    say(t, "map z f32 (b: %d, j: %d) = h[b, j]\noutput z\n", b, h);
+    say(t, "reduce g f32 in h (b: %s, j: %d | k: %d) init 0:f32 = muladd(h[b, k], w[k, j], acc(0):f32) " SUM, b, h, h);
+    say(t, "map n f32 in h (b: %s, t: %s, j: %d) = g[b, j] * 0.1:f32 + xu[b, t, j]\nnext h = n[b, t, 0]\n", b, n, h);
+    if (chance(60)) say(t, "map y f32 (t: %s, b: %s, j: %d) = n[b, t, j]\noutput y\n", n, b, h);
+    say(t, "map z f32 (b: %s, j: %d) = h[b, j]\noutput z\n", b, h);
 }
 
 static void random_region(text *t) {
     static void (*const kinds[])(text *) = {maps,    sums,   contraction, two_contractions, convolution, arg_max,
                                             softmax, causal, running,     scattered,        attention,   recurrence};
-    say(t, "region r excess\n");
+    varies = chance(25);
+    say(t, "region r excess%s\n", varies ? " params(p: 0..40)" : "");
     kinds[below((int)(sizeof kinds / sizeof *kinds))](t);
 }
 

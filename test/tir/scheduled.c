@@ -194,7 +194,7 @@ static void lower(run *r, const char *schedule_text) {
 
 /* Several values of each parameter within its range; one round without parameters. False: enough. */
 static bool next_params(run *r, int round) {
-    static const int64_t values[] = {1, 5, 6, 7, 13, 24};
+    static const int64_t values[] = {1, 0, 5, 6, 7, 13, 16, 24};
     for (uint32_t p = 0; p < r->region->params.count; p++) {
         tir_interval range = tir_range(r->region->pool, r->region->params.data[p]);
         int64_t value = values[(round + (int)p) % (int)(sizeof values / sizeof *values)];
