@@ -361,11 +361,13 @@ static bool has_trips(const tir_schedule_state *state, int stage, int node) {
 static void keep_trips(tir_schedule_state *state, int stage, int node) {
     const int parent = state->plan[stage].nodes.data[node].parent;
     if (parent < 0 || has_trips(state, stage, node)) return;
-    keep_trips(state, stage, parent);
     tir_axis_node *split = &state->plan[stage].nodes.data[parent];
-    if (split->inner != node || split->mode != TIR_TAIL_PEEL || has_trips(state, stage, parent)) return;
-    split->mode = TIR_TAIL_MASK;
-    split->apart = true;
+    if (split->inner != node) {
+        keep_trips(state, stage, parent);
+    } else if (split->mode == TIR_TAIL_PEEL) {
+        split->mode = TIR_TAIL_MASK;
+        split->apart = true;
+    }
 }
 
 static void apply_mark(tir_schedule_state *state, tir_directive_kind kind, lib_lexer *lexer) {

@@ -168,8 +168,9 @@ static uint32_t candidates(collapsing *c, int s) {
     for (int k = 0; k < copy.count; k++) tir_rewrite(c->pool, copy.value[k], find_bare, &search);
     if (copy.predicate) tir_rewrite(c->pool, copy.predicate, find_bare, &search);
     for (int a = 0; a + 1 < copy.space + copy.reduce; a++) {
-        int64_t slow = extent_of(c, copy.axis[a].extent), fast = extent_of(c, copy.axis[a + 1].extent), both;
-        if (a + 1 == copy.space || !slow || !fast || __builtin_mul_overflow(slow, fast, &both)) continue;
+        int64_t slow = extent_of(c, copy.axis[a].extent), fast = extent_of(c, copy.axis[a + 1].extent), most;
+        if (!slow) slow = tir_range(c->pool, copy.axis[a].extent).high; /* the outermost of what is joined may vary */
+        if (a + 1 == copy.space || !fast || __builtin_mul_overflow(slow, fast, &most)) continue;
         if (slow == 1 || fast == 1 || !(search.bare >> a & 3)) pairs |= 1u << a;
     }
     return pairs;

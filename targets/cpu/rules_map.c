@@ -671,7 +671,7 @@ static void map_straight(rules *r, int s) {
     for (int a = 0; a < first; a++) rules_add_loop(&nest, stage->axis[a].name, rules_extent(r, &stage->axis[a]), false);
     int64_t task = (TASK_POINTS + block - 1) / block * block;
     clip_choices(r, stage, first, last, extent > 0 && extent <= block);
-    if (extent > task) {
+    if (extent < 0 || extent > task) {
         for (int i = 0; i < nest.count; i++) tir_schedule_add(r->schedule, "par %s.%s", name, nest.loop[i].name);
         tir_schedule_add(r->schedule, "split %s.%s %lld -> to ti peel", name, loop, (long long)task);
         tir_schedule_add(r->schedule, "par %s.to", name);
