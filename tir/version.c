@@ -3,7 +3,7 @@
  * runs of values in which it is. Within a run the loop variable has a narrower range; the simplifier does the rest.
  *
  * Runs are found by bisection over the loop's values, so that long loops with few runs stay cheap. Where the loop's extent is no constant
- * there are two at most: up to the place, an expression, where its conditions end to hold, and from there on. */
+ * there are three at most, and where they meet are expressions: the conditions hold in the one between. */
 #include "tir/schedule_internal.h"
 
 enum { MAX_COPIES = 12, MAX_PIECES = 96, MAX_REASONS = 48, MAX_UNROLLED = 8, MAX_INSIDE = 64, MAX_INSTANCES = 1024 };
@@ -260,19 +260,21 @@ static tir_stmt *make_run(versioning *v, const tir_stmt *loop, run r) {
     return copy;
 }
 
-/* ---- a boundary that is an expression: [lower, b) where conditions of the form  c*k + rest < 0, c > 0,  hold for all points of the
- * loops inside, [b, end) where they stay */
+/* ---- boundaries that are expressions: between them conditions of the form  c*k + rest < 0  hold for all points of the loops inside,
+ * before and behind they stay */
 
-typedef struct boundary {
+typedef struct boundaries {
     versioning *v;
     tir_expr var;
     bool guards;                       /* all conditions count, those of loads and selections, too */
     const tir_stmt *inner[MAX_INSIDE]; /* loops and names around the condition, outermost first */
     int depth;
     bool failed;
-    tir_expr term[MAX_REASONS], end;
+    bool varies; /* the loop's extent is a matter of parameters, not of other loops alone */
+    tir_expr term[MAX_REASONS];
     int count;
-} boundary;
+    tir_expr begin, end; /* 0: nothing says so */
+} boundaries;
 
 static tir_expr meet_parameter(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     if (tir_op_of(pool, e) == TIR_VAR && tir_variable_of(pool, e)->kind == TIR_VAR_PARAM) *(bool *)user = true;
@@ -286,7 +288,7 @@ static bool has_parameter(tir_pool *pool, tir_expr e) {
 }
 
 /* The greatest value of an index expression over the inner loops; 0: not affine in them. */
-static tir_expr greatest(const boundary *b, tir_expr e) {
+static tir_expr greatest(const boundaries *b, tir_expr e) {
     tir_pool *pool = b->v->pool;
     for (int i = b->depth; i-- > 0;) {
         const tir_stmt *loop = b->inner[i];
@@ -300,28 +302,29 @@ static tir_expr greatest(const boundary *b, tir_expr e) {
     return tir_uses(pool, e, b->var) ? 0 : e;
 }
 
-/* Where a term of a condition ends to hold for all points of the inner loops; 0: that is not known, or better told by the values of a
- * loop outside, for each of which trips are constant. */
-static tir_expr term_end(const boundary *b, tir_expr term) {
+/* False: the term depends on the variable, and not in this form, or where it holds is better told by the values of a loop outside, for
+ * each of which trips are constant. */
+static bool bound_term(boundaries *b, tir_expr term) {
     tir_pool *pool = b->v->pool;
-    if (tir_op_of(pool, term) != TIR_LT || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return 0;
+    if (!tir_uses(pool, term, b->var)) return true;
+    if (tir_op_of(pool, term) != TIR_LT || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return false;
     tir_expr rest = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
     int64_t step = tir_coefficient(pool, rest, b->var);
-    if (step <= 0 || (step > 1 && !has_parameter(pool, rest))) return 0;
+    if (step == 0) return false;
     rest = greatest(b, tir_sub(pool, rest, tir_mul(pool, tir_index(pool, step), b->var)));
-    return rest ? tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), rest), tir_index(pool, step)) : 0;
-}
-
-/* False: the term depends on the variable, and not in this form. */
-static bool bound_term(boundary *b, tir_expr term) {
-    if (!tir_uses(b->v->pool, term, b->var)) return true;
-    tir_expr end = term_end(b, term);
+    if (!rest || (step != 1 && !b->varies && !has_parameter(pool, rest))) return false;
     int at = 0;
     while (at < b->count && b->term[at] != term) at++;
-    if (!end || at == MAX_REASONS) return false;
-    b->end = b->count ? tir_min(b->v->pool, b->end, end) : end;
+    if (at == MAX_REASONS) return false;
     b->term[at] = term;
     if (at == b->count) b->count++;
+    if (step > 0) {
+        tir_expr end = tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), rest), tir_index(pool, step));
+        b->end = b->end ? tir_min(pool, b->end, end) : end;
+    } else {
+        tir_expr begin = tir_add(pool, tir_div(pool, rest, tir_index(pool, -step)), tir_index(pool, 1));
+        b->begin = b->begin ? tir_max(pool, b->begin, begin) : begin;
+    }
     return true;
 }
 
@@ -331,18 +334,18 @@ static tir_expr meet_term(void *user, tir_pool *pool, tir_expr e, tir_expr rebui
     return rebuilt;
 }
 
-static void find_terms(boundary *b, tir_expr value) {
+static void find_terms(boundaries *b, tir_expr value) {
     if (b->guards) tir_rewrite(b->v->pool, value, meet_term, b);
 }
 
-static void find_boundary(boundary *b, const tir_stmt *stmt) {
+static void find_boundaries(boundaries *b, const tir_stmt *stmt) {
     for (; stmt && !b->failed; stmt = stmt->next) {
         if (stmt->kind == TIR_FOR || stmt->kind == TIR_LET) {
             b->failed = b->depth == MAX_INSIDE;
             if (b->failed) return;
             if (stmt->kind == TIR_LET) find_terms(b, stmt->let.value);
             b->inner[b->depth++] = stmt;
-            find_boundary(b, stmt->kind == TIR_LET ? stmt->let.body : stmt->for_.body);
+            find_boundaries(b, stmt->kind == TIR_LET ? stmt->let.body : stmt->for_.body);
             b->depth--;
         } else if (stmt->kind == TIR_STORE) {
             find_terms(b, stmt->store.value);
@@ -352,13 +355,13 @@ static void find_boundary(boundary *b, const tir_stmt *stmt) {
             if (!count) find_terms(b, stmt->if_.condition);
             if (count == MAX_REASONS || (count && stmt->if_.otherwise)) b->failed = true;
             for (int i = 0; i < count && !b->failed; i++) b->failed = !bound_term(b, terms[i]);
-            find_boundary(b, stmt->if_.body);
-            find_boundary(b, stmt->if_.otherwise);
+            find_boundaries(b, stmt->if_.body);
+            find_boundaries(b, stmt->if_.otherwise);
         }
     }
 }
 
-/* Behind the boundary conditions stay, and outer loops need not be split for them any more. */
+/* Outside of the boundaries conditions stay, and outer loops need not be split for them any more. */
 static void keep_conditions(const versioning *v, tir_stmt *stmt, tir_expr var) {
     for (; stmt; stmt = stmt->next) {
         if (stmt->kind == TIR_FOR) keep_conditions(v, stmt->for_.body, var);
@@ -370,8 +373,8 @@ static void keep_conditions(const versioning *v, tir_stmt *stmt, tir_expr var) {
     }
 }
 
-/* What the loop does for values before the boundary, or for those behind it; `var` stands for its variable. */
-static tir_stmt *body_beside(const boundary *b, const tir_stmt *list, tir_expr var, bool before) {
+/* What the loop does for values between the boundaries, or for others; `var` stands for its variable. */
+static tir_stmt *body_of(const boundaries *b, const tir_stmt *list, tir_expr var, bool between) {
     versioning *v = b->v;
     tir_expr yes[MAX_REASONS], term[MAX_REASONS];
     tir_stmt *body = tir_stmt_substitute(v->kernel, list, 1, &b->var, &var);
@@ -379,21 +382,24 @@ static tir_stmt *body_beside(const boundary *b, const tir_stmt *list, tir_expr v
         term[i] = tir_substitute(v->pool, b->term[i], 1, &b->var, &var);
         yes[i] = tir_bool(v->pool, true);
     }
-    if (before)
+    if (between)
         body = tir_stmt_substitute(v->kernel, body, b->count, term, yes);
     else
         keep_conditions(v, body, var);
     return clean(v, body);
 }
 
-static tir_stmt *part(const boundary *b, const tir_stmt *loop, tir_expr lower, tir_expr extent, bool before) {
+/* The iterations from `lower` to `end`, exclusive; NULL: there are none. */
+static tir_stmt *part(const boundaries *b, const tir_stmt *loop, tir_expr lower, tir_expr end, bool between) {
+    tir_pool *pool = b->v->pool;
+    if (lower == end) return NULL;
     tir_stmt *copy = tir_stmt_new(b->v->kernel->arena, TIR_FOR);
     copy->for_ = loop->for_;
     copy->for_.lower = lower;
-    copy->for_.extent = extent;
-    copy->for_.var = tir_loop_variable(b->v->pool, tir_variable_of(b->v->pool, loop->for_.var)->name, lower, extent);
-    copy->for_.body = body_beside(b, loop->for_.body, copy->for_.var, before);
-    return copy;
+    copy->for_.extent = tir_sub(pool, end, lower);
+    copy->for_.var = tir_loop_variable(pool, tir_variable_of(pool, loop->for_.var)->name, lower, copy->for_.extent);
+    copy->for_.body = body_of(b, loop->for_.body, copy->for_.var, between);
+    return single_trip(b->v, copy);
 }
 
 static tir_expr meet_let(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
@@ -410,12 +416,12 @@ static bool depends_on_lane(const versioning *v, tir_expr e) {
 }
 
 /* Parallel loops stay as they are, of as many tasks: each of them chooses. */
-static tir_stmt *choose_side(const boundary *b, const tir_stmt *list, tir_expr end, bool always) {
+static tir_stmt *choose_side(const boundaries *b, const tir_stmt *list, tir_expr between) {
     tir_stmt *choice = tir_stmt_new(b->v->kernel->arena, TIR_IF);
-    if (always) return body_beside(b, list, b->var, true);
-    choice->if_.condition = tir_lt(b->v->pool, b->var, end);
-    choice->if_.body = body_beside(b, list, b->var, true);
-    choice->if_.otherwise = body_beside(b, list, b->var, false);
+    if (tir_is_true(b->v->pool, between)) return body_of(b, list, b->var, true);
+    choice->if_.condition = between;
+    choice->if_.body = body_of(b, list, b->var, true);
+    choice->if_.otherwise = body_of(b, list, b->var, false);
     return choice;
 }
 
@@ -423,25 +429,31 @@ static bool is_parallel(const tir_stmt *list) {
     return list && list->kind == TIR_FOR && list->for_.parallel && !list->next;
 }
 
-static tir_stmt *split_at_boundary(versioning *v, tir_stmt *loop, int *copies) {
+static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies) {
     tir_pool *pool = v->pool;
-    boundary b = {.v = v, .var = loop->for_.var, .guards = loop->for_.clip};
-    if (loop->for_.loop != TIR_SERIAL || *copies * 2 * v->earlier > MAX_COPIES) return loop;
+    boundaries b = {.v = v, .var = loop->for_.var, .guards = loop->for_.clip};
+    b.varies = has_parameter(pool, loop->for_.extent);
+    if (loop->for_.loop != TIR_SERIAL) return loop;
     tir_stmt **task = &loop->for_.body;
     while (loop->for_.parallel && is_parallel(*task)) task = &(*task)->for_.body;
-    find_boundary(&b, *task);
-    if (!b.count || b.failed || depends_on_lane(v, b.end)) return loop;
+    find_boundaries(&b, *task);
     tir_expr lower = loop->for_.lower, last = tir_add(pool, lower, loop->for_.extent);
-    tir_expr end = tir_min(pool, tir_max(pool, b.end, lower), last);
-    if (end == lower) return loop;
-    if (end != last) *copies *= 2;
+    tir_expr begin = b.begin ? tir_min(pool, tir_max(pool, b.begin, lower), last) : lower;
+    tir_expr end = b.end ? tir_min(pool, tir_max(pool, b.end, begin), last) : last;
+    if (!b.count || b.failed || begin == end || depends_on_lane(v, begin) || depends_on_lane(v, end)) return loop;
+    int parts = loop->for_.parallel ? 2 : 1 + (begin != lower) + (end != last);
+    if (*copies * parts * v->earlier > MAX_COPIES) return loop;
+    *copies *= parts;
     if (loop->for_.parallel) {
-        *task = choose_side(&b, *task, end, end == last);
+        tir_expr inside = tir_and(pool, tir_le(pool, begin, b.var), tir_lt(pool, b.var, end));
+        *task = choose_side(&b, *task, inside);
         return loop;
     }
-    tir_stmt *first = part(&b, loop, lower, tir_sub(pool, end, lower), true);
-    if (end != last) first->next = part(&b, loop, end, tir_sub(pool, last, end), false);
-    return first;
+    tir_stmt *result = part(&b, loop, lower, begin, false), **cursor = list_end(&result);
+    *cursor = part(&b, loop, begin, end, true);
+    cursor = list_end(cursor);
+    *cursor = part(&b, loop, end, last, false);
+    return result;
 }
 
 /* *copies: of one statement of the body, at most; of the result, on return. */
@@ -451,7 +463,7 @@ static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     bool divisible = loop->for_.loop == TIR_SERIAL || (cut && loop->for_.loop == TIR_VEC);
     if (!divisible || !tir_is_const(v->pool, loop->for_.lower, &lower) ||
         !tir_is_const(v->pool, loop->for_.extent, &trips) || trips < 2)
-        return v->clips ? split_at_boundary(v, loop, copies) : loop;
+        return v->clips ? split_at_boundaries(v, loop, copies) : loop;
     reason_search *search = LIB_NEW(v->kernel->arena, reason_search);
     search->v = v;
     search->var = loop->for_.var;
@@ -461,7 +473,7 @@ static tir_stmt *version_loop(versioning *v, tir_stmt *loop, int *copies) {
     run_list *list = LIB_NEW(v->kernel->arena, run_list);
     find_runs(v, search, lower, lower + trips, list);
     if (list->overflow || list->count == 1 || list->count * *copies * v->earlier > MAX_COPIES)
-        return v->clips ? split_at_boundary(v, loop, copies) : loop;
+        return v->clips ? split_at_boundaries(v, loop, copies) : loop;
     *copies *= list->count;
     tir_stmt *result = NULL, **cursor = &result;
     for (int i = 0; i < list->count; i++) {
