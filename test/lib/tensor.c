@@ -91,6 +91,18 @@ static void test_overflow(void **state) {
     }
 }
 
+/* The stride of a dimension of one element may be anything (NumPy leaves what is handy there), and is not used. */
+static void test_copy(void **state) {
+    (void)state;
+    int64_t shape[3] = {1, 3, 1}, from_strides[3] = {INT64_MAX, -2, INT64_MIN}, to_strides[3] = {INT64_MIN, 1, 7};
+    double numbers[5] = {1, 2, 3, 4, 5}, out[3] = {0};
+    DLTensor from = tensor_of(3, shape, from_strides), to = tensor_of(3, shape, to_strides);
+    from.data = numbers + 4;
+    to.data = out;
+    lib_tensor_copy(&to, &from);
+    assert_true(out[0] == 5 && out[1] == 3 && out[2] == 1);
+}
+
 static void *refuse(void *user, size_t size, size_t alignment) {
     (void)user, (void)size, (void)alignment;
     return NULL;
@@ -155,6 +167,7 @@ static void test_describe(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_enumeration), cmocka_unit_test(test_overflow),
-                                       cmocka_unit_test(test_owned), cmocka_unit_test(test_describe)};
+                                       cmocka_unit_test(test_copy), cmocka_unit_test(test_owned),
+                                       cmocka_unit_test(test_describe)};
     return cmocka_run_group_tests_name("lib/tensor", tests, NULL, NULL);
 }
