@@ -132,7 +132,8 @@ static graph_id apply_div_power(const match *m) {
     int exponent;
     if (is_integral(m->result->dtype) || !graph_is_number(m->g, m->input[1], &number)) return 0;
     if (number == 1.0) return m->input[0];
-    if (fabs(frexp(number, &exponent)) != 0.5 || exponent < -12 || exponent > 14) return 0;
+    const lib_float_info info = lib_float_of(m->result->dtype);
+    if (fabs(frexp(number, &exponent)) != 0.5 || 1 - exponent < info.lowest || 1 - exponent > info.highest) return 0;
     return graph_mul(m->g, m->input[0], graph_scalar_like(m->g, m->input[0], 1.0 / number));
 }
 
@@ -181,7 +182,9 @@ static graph_id apply_normal_cdf(const match *m) {
     return 0;
 }
 
+/* Not of unsigned ones, which wrap. */
 static graph_id apply_abs_of_neg(const match *m) {
+    if (lib_dtypes[m->result->dtype].class_ == 'u') return 0;
     return graph_abs(m->g, inner(m, 0));
 }
 
@@ -439,7 +442,7 @@ static const rule rules[] = {
     {"mul", NULL, LATER, true, apply_normal_cdf, "a * (erf(x/sqrt 2) + 1) * 0.5 -> a * normal_cdf(x)"},
     {"div", NULL, LATER, false, apply_div_power, "x / 2^k -> x * 2^-k for floats"},
     {"pow", NULL, LATER, true, apply_pow_small, "x ^ 1 -> x, x ^ 2 -> x * x"},
-    {"abs", "neg", LATER, false, apply_abs_of_neg, "abs(neg x) -> abs x"},
+    {"abs", "neg", LATER, false, apply_abs_of_neg, "abs(neg x) -> abs x (not unsigned)"},
     {"select", NULL, LATER, false, apply_select, "select(c, a, a) -> a; select of a known condition"},
     {"cast", NULL, LATER, false, apply_cast_same, "cast to the operand's dtype -> x"},
     {"cast", "cast", LATER, false, apply_cast_cast, "cast(cast(x, wider), t) -> cast(x, t)"},

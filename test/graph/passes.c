@@ -129,6 +129,8 @@ static const struct {
     {"input x: f32[3, 5] c = constant f32[] {1} a = div(x, c) output a", ""},
     {"input x: f32[3, 5] c = constant f32[] {-8} a = div(x, c) output a", "broadcast mul"},
     {"input x: f16[3, 5] c = constant f16[] {4096} a = div(x, c) output a", "broadcast mul"},
+    {"input x: f16[3, 5] c = constant f16[] {32768} a = div(x, c) output a", "broadcast div"},
+    {"input x: f8e4m3fn[3, 5] c = constant f8e4m3fn[] {0.001953125} a = div(x, c) output a", "broadcast div"},
     {"input x: f32[3, 5] c = constant f32[] {3} a = div(x, c) output a", "broadcast div"},
     {"input x: i32[3, 5] c = constant i32[] {8} a = div(x, c) output a", "broadcast div"},
     {"input x: f32[3, 5] c = constant f32[] {2} a = pow(x, c) output a", "mul"},
@@ -143,6 +145,7 @@ static const struct {
      " b = erf(a) c = add(o, b) d = mul(h, x) e = mul(d, c) output e",
      "broadcast mul erf broadcast add broadcast mul mul"},
     {"input x: f32[3, 5] a = neg(x) b = abs(a) output b", "abs"},
+    {"input x: u8[3, 5] a = neg(x) b = abs(a) output b", "neg abs"},
     {"input c: bool[3] input x: f32[3] a = select(c, x, x) output a", ""},
     {"input x: f32[3] input y: f32[3] c = constant bool[] {1} a = select(c, x, y) output a", ""},
     {"input x: f32[3] input y: f32[3] c = constant bool[3] {1, 0, 1} a = select(c, x, y) output a", "select"},
@@ -249,6 +252,48 @@ static void body_rules(workbench *bench, void *user) {
 static void test_rules(void **state) {
     (void)state;
     run(body_rules, NULL);
+}
+
+/* `text` with the first element type in it, wherever it stands, replaced. */
+static const char *with_dtype(workbench *bench, const char *text, const char *dtype) {
+    lib_text changed;
+    size_t end = strcspn(text, "["), start = end;
+    while (start && text[start - 1] != ' ') start--;
+    const char *old = lib_arena_format(&bench->arena, "%.*s", (int)(end - start), text + start);
+    lib_text_init(&changed, &bench->arena);
+    for (const char *at; (at = strstr(text, old)); text = at + strlen(old))
+        lib_text_format(&changed, "%.*s%s", (int)(at - text), text, dtype);
+    lib_text_add(&changed, text);
+    return changed.data;
+}
+
+/* Whether rule i changes what a graph of another element type computes; false: there is no such graph. */
+static bool check_rule(size_t i, dlc_dtype dtype) {
+    workbench bench;
+    volatile bool is_graph = false;
+    bench_open(&bench);
+    if (LIB_ENTER(&bench.scope)) {
+        const graph *before = parsed(&bench, with_dtype(&bench, rules[i].before, lib_dtypes[dtype].name));
+        is_graph = true;
+        const graph *after = graph_simplify(&bench.arena, before);
+        graph_verify(&bench.scope, after);
+        for (uint64_t seed = 1; seed <= 3; seed++)
+            check_same(&bench, before, after, strstr(rules[i].before, "pow(") != NULL, seed * 131 + i);
+    } else if (is_graph) {
+        fail_msg("%s of %s: %s", rules[i].before, lib_dtypes[dtype].name, bench.scope.error.message);
+    }
+    bench_close(&bench);
+    return is_graph;
+}
+
+static void test_rules_of_types(void **state) {
+    (void)state;
+    int graphs = 0;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        for (int dtype = 0; dtype < DLC_DTYPE_COUNT; dtype++)
+            if (dtype != DLC_C64 && lib_dtypes[dtype].bits >= 8 && !strstr(rules[i].before, "erf("))
+                graphs += check_rule(i, (dlc_dtype)dtype);
+    assert_true(graphs > 600);
 }
 
 /* ---- the init graph */
@@ -464,9 +509,9 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bind),  cmocka_unit_test(test_rules),    cmocka_unit_test(test_init),
-        cmocka_unit_test(test_copy),  cmocka_unit_test(test_captures), cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_hoist),
+        cmocka_unit_test(test_bind),          cmocka_unit_test(test_rules), cmocka_unit_test(test_rules_of_types),
+        cmocka_unit_test(test_init),          cmocka_unit_test(test_copy),  cmocka_unit_test(test_captures),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_hoist),
     };
     return cmocka_run_group_tests_name("graph/passes", tests, NULL, NULL);
 }
