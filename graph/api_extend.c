@@ -48,9 +48,15 @@ dlc_context *dlc_callback_context(const dlc_callback *callback) {
     return callback ? callback->definition->context : NULL;
 }
 
+/* The host's functions may return any number. */
+static bool is_status(dlc_status status) {
+    return (unsigned)status <= DLC_INTERNAL;
+}
+
 dlc_status dlc_callback_fail(dlc_callback *callback, dlc_status status, const char *message) {
-    if (!callback) return status == DLC_OK ? DLC_INTERNAL : status;
-    return lib_fail(&callback->error, status == DLC_OK ? DLC_INTERNAL : status, "%s", message ? message : "it failed");
+    if (status == DLC_OK || !is_status(status)) status = DLC_INTERNAL;
+    if (!callback) return status;
+    return lib_fail(&callback->error, status, "%s", message ? message : "it failed");
 }
 
 dlc_graph *dlc_callback_graph(dlc_callback *callback) {
@@ -347,8 +353,10 @@ static void settle(dlc_callback *c, dlc_status status, int count, const dlc_valu
         *error = c->graph->error;
     else if (status == DLC_OK)
         error->status = DLC_OK;
-    else if (error->status == DLC_OK)
+    else if (error->status == DLC_OK && is_status(status))
         lib_fail(error, status, "it failed: %s", lib_status_text(status));
+    else if (error->status == DLC_OK)
+        lib_fail(error, DLC_INTERNAL, "it returned %d, which is no status", (int)status);
     for (int i = 0; i < count && error->status == DLC_OK; i++) {
         ids[i] = 0;
         if (!values[i].graph && !values[i].id) continue;
@@ -374,7 +382,7 @@ static void infer_by_host(graph_infer *infer) {
     settle(&c, functions_of(d)->shape(d->user, &c), 0, NULL, NULL);
     graph_handle_return(c.graph);
     if (lib_is_circumstance(c.error.status)) lib_raise_error(infer->g->arena->scope, &c.error);
-    if (c.error.status != DLC_OK) graph_infer_fail(infer, "%s", c.error.message);
+    if (c.error.status != DLC_OK) graph_infer_raise(infer, c.error.status, c.error.message);
     for (int i = 0; i < infer->results; i++)
         if (infer->result[i].rank < 0) graph_infer_fail(infer, "its shape rule has not set result %d", i);
 }
@@ -396,8 +404,8 @@ static void set_shape(dlc_graph *handle, void *arguments) {
         lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_callback_set_shape: %d is no supported element type",
                   (int)a->dtype);
     if (a->rank < 0 || a->rank > DLC_MAX_RANK || (a->rank && !a->dims))
-        lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_callback_set_shape: rank is %d, expected 0 to %d", a->rank,
-                  DLC_MAX_RANK);
+        lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_callback_set_shape: rank is %d, expected 0 to %d, and dimensions",
+                  a->rank, DLC_MAX_RANK);
     graph_shape shape = {.dtype = a->dtype, .rank = a->rank};
     for (int i = 0; i < a->rank; i++) shape.dim[i] = graph_api_dim(handle->g, &a->dims[i], "dlc_callback_set_shape");
     infer->result[a->result] = shape;

@@ -165,16 +165,21 @@ static void describe(lib_text *text, const graph_infer *infer) {
     lib_text_add(text, ")");
 }
 
-void graph_infer_fail(const graph_infer *infer, const char *format, ...) {
+void graph_infer_raise(const graph_infer *infer, dlc_status status, const char *message) {
     lib_text text;
     lib_text_init(&text, infer->g->arena);
     describe(&text, infer);
-    lib_text_add(&text, ": ");
+    lib_raise(infer->g->arena->scope, status, "%s: %s", text.data, message);
+}
+
+void graph_infer_fail(const graph_infer *infer, const char *format, ...) {
+    lib_text text;
+    lib_text_init(&text, infer->g->arena);
     va_list arguments;
     va_start(arguments, format);
     lib_text_format_v(&text, format, arguments);
     va_end(arguments);
-    lib_raise(infer->g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
+    graph_infer_raise(infer, DLC_INVALID_ARGUMENT, text.data);
 }
 
 void graph_infer_equal(const graph_infer *infer, tir_expr a, tir_expr b, const char *what) {

@@ -69,6 +69,8 @@ typedef struct graph_infer {
     graph_shape *result; /* [results]; to be written */
     int results;         /* preset to the row's number; -1: set by graph_infer_results */
 } graph_infer;
+_Noreturn void graph_infer_raise(const graph_infer *infer, dlc_status status,
+                                 const char *message); /* the same of others */
 _Noreturn void graph_infer_fail(const graph_infer *infer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* a == b now or as a constraint at bind */

@@ -27,7 +27,12 @@ static dlc_status expand_wrongly(void *user, dlc_callback *callback, int count, 
     if (*how == 'f') return dlc_callback_fail(callback, DLC_OK, "it does not work");
     if (*how == 'o') dlc_output(dlc_callback_graph(callback), "y", x), results[0] = x;
     if (*how == 'm') results[0] = dlc_matmul(x, x);
-    return DLC_OK;
+    return *how == 'u' ? (dlc_status)77 : DLC_OK;
+}
+
+static dlc_status refusing_shape(void *user, dlc_callback *callback) {
+    (void)user;
+    return dlc_callback_fail(callback, DLC_UNSUPPORTED, "not of this machine");
 }
 
 static void test_refused_operators(void **state) {
@@ -212,6 +217,7 @@ static void test_expansions_that_fail(void **state) {
         {"failing", expand_wrongly, "f", "operator failing: it does not work"},
         {"outputs", expand_wrongly, "o", "operator outputs: dlc_output: this graph can be given values"},
         {"mistaken", expand_wrongly, "m", "operator mistaken: "},
+        {"unheard", expand_wrongly, "u", "operator unheard: it returned 77, which is no status"},
     };
     dlc_context *context = open_context("interp", NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -225,7 +231,8 @@ static void test_expansions_that_fail(void **state) {
         dlc_program *program;
         snprintf(text, sizeof text, "graph {\n input x: f32[n]\n y = %s(x)\n output y\n}", cases[i].name);
         dlc_graph *g = parse(context, text);
-        assert_int_not_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
+        dlc_status status = dlc_compile(context, g, NULL, &program);
+        assert_true(status != DLC_OK && (unsigned)status <= DLC_INTERNAL);
         assert_holds(dlc_error_message(context), cases[i].message);
         dlc_graph_destroy(g);
     }
@@ -238,6 +245,12 @@ static void test_expansions_that_fail(void **state) {
     static const char text[] = "graph {\n input x: f32[3]\n y = closed(x, times=2)\n output y\n}";
     assert_int_not_equal(dlc_graph_parse(context, text, strlen(text), &g), DLC_OK);
     assert_holds(dlc_error_message(context), "exp: this graph can be read only here");
+    OK(context,
+       define(context, (dlc_operator_options){
+                           .name = "elsewhere", .operands = "x", .shape_function = refusing_shape, .call = repeat}));
+    static const char other[] = "graph {\n input x: f32[3]\n y = elsewhere(x)\n output y\n}";
+    assert_int_equal(dlc_graph_parse(context, other, strlen(other), &g), DLC_UNSUPPORTED);
+    assert_holds(dlc_error_message(context), "elsewhere(x: f32[3]): not of this machine");
     dlc_context_destroy(context);
 }
 
