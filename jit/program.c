@@ -43,9 +43,11 @@ static void check_symbols(lib_arena *work, const graph *g) {
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         const tir_expr symbol = g->symbols.data[s].var;
         if (!told[tir_var_id(g->pool, symbol)] && is_used(g, symbol) && !graph_is_counted(g, symbol))
-            lib_raise(work->scope, DLC_INVALID_ARGUMENT,
-                      "dlc_compile: symbol %s is no dimension of any input by itself: its size cannot be known",
-                      g->symbols.data[s].name);
+            lib_raise(
+                work->scope, DLC_INVALID_ARGUMENT,
+                "dlc_compile: symbol %s is no dimension of any input by itself, and nothing in the outermost graph "
+                "counts it: its size cannot be known",
+                g->symbols.data[s].name);
     }
 }
 

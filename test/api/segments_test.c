@@ -334,6 +334,12 @@ static void test_refused(void **state) {
                           "graph {\n  input x: f32[n]\n  input z: f32[n]\n  y = non_zero(x, size=[c])\n"
                           "  w = non_zero(z, size=[c])\n  output \"y\" = y\n  output \"w\" = w\n}\n",
                           DLC_INVALID_ARGUMENT, "two cuts");
+        expect_no_program(
+            context,
+            "graph {\n  input x: f32[n, 3]\n  y = scan(x, carries=0, sequences=1, body=graph {\n"
+            "    input a: f32[3]\n    i = non_zero(a, size=[c])\n    s = reduce_sum(i)\n    output s\n  })\n"
+            "  output \"y\" = y\n}\n",
+            DLC_INVALID_ARGUMENT, "nothing in the outermost graph counts it");
         dlc_context_destroy(context);
     }
 }
