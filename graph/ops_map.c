@@ -651,7 +651,7 @@ static const graph_op row_cast = {
         "f8e4m3fnuz, f8e5m2fnuz) NaN, as infinity itself; -0 becomes 0 where there is none (fnuz). With saturate it "
         "becomes the greatest number of a float of 8 bits, as infinity does, but in fnuz, where that is NaN. Float "
         "to integer: truncated, then saturated; NaN gives 0. Integer to integer: modulo two to the number of bits. "
-        "i4 and u4 are integers as others are. A real number to c64 is its real part. Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
+        "i4 and u4 are integers as others are. A real number to c64 is its real part; of c64, real and imag take the parts. Bool to a number: 0 or 1; to bool: x != 0, true of NaN. To its own dtype: x. StableHLO convert, made total; "
         "saturate is that of ONNX Cast.",
 };
 

@@ -24,7 +24,8 @@
  *             one that binds or dumps (with background_compile also the library's own). None is called while the library holds a
  *             lock that another call would need, and several threads may be in one function at once if the host has several
  *             there. A function may call the library: the builder with the graph that its callback gives it, and everything else on
- *             other objects.
+ *             other objects; but one that is called while shapes are bound (shape rules, schedules) cannot bind others of the same
+ *             context, only run what is bound already: DLC_INVALID_ARGUMENT.
  * Errors      a function returns DLC_OK or dlc_callback_fail(...), whose message the caller of the library gets with the name of what
  *             was registered. It must not leave by longjmp or a C++ exception. */
 #ifndef DLC_EXTEND_H
