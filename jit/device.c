@@ -153,6 +153,7 @@ void jit_device_constants_free(dlc_program *program) {
 typedef jit_device_running running;
 
 static bool is_cancelled(const running *run) {
+    if (run->program->init_limits) jit_limits_poll(run->program->init_limits);
     return lib_is_raised(run->cancel);
 }
 
@@ -482,7 +483,8 @@ static dlc_status run_loop(const running *run, const jit_step *step) {
 
 static dlc_status compute(jit_session *s, dlc_program *program, jit_plan *plan, int count, const size_t *sizes,
                           char *const *outputs, void **device, lib_error *error) {
-    const running run = {.session = s, .program = program, .error = error};
+    const running run = {
+        .session = s, .program = program, .cancel = jit_limits_flag(program->init_limits), .error = error};
     for (int o = 0; o < count; o++)
         if (sizes[o]) LIB_TRY(s->runtime->allocate(s->stream, sizes[o], &device[o], error));
     LIB_TRY(jit_device_run_plan(&run, plan, NULL, (char *const *)device));

@@ -23,11 +23,12 @@ typedef struct jit_request { /* one kernel that the plan calls */
 } jit_request;
 
 /* What ends a bind or a dlc_compile before its time: the host's cancellation, budget_ms, the end of the program. */
-typedef struct jit_limits {
+struct jit_limits {
     lib_watch watch; /* for arenas */
     dlc_program *program;
     uint64_t deadline_ns; /* 0: none */
-} jit_limits;
+    volatile int stop;    /* raised by jit_limits_poll where they are reached: for what looks at a flag */
+};
 
 typedef struct jit_link { /* where a value without bytes of its own lies */
     graph_id base;        /* 0: it has its own */
@@ -113,6 +114,9 @@ typedef struct jit_build {
 
 void jit_limits_begin(jit_limits *limits, dlc_program *program); /* kernels.c */
 bool jit_limits_reached(const jit_limits *limits, lib_error *error);
+static inline const volatile int *jit_limits_flag(const jit_limits *limits) {
+    return &limits->stop;
+}
 
 jit_plan *jit_plan_new(dlc_context *context); /* NULL: out of memory */
 /* From build->bound, with inputs known, to the plan's steps. */

@@ -424,6 +424,10 @@ typedef struct jit_segment {
     const graph_segment_output *outputs;
 } jit_segment;
 
+/* Of a bind or a dlc_compile, see internal.h. */
+typedef struct jit_limits jit_limits;
+void jit_limits_poll(jit_limits *limits); /* raises their flag where they are reached */
+
 struct dlc_program {
     dlc_context *context;
     dlc_program *next, *previous; /* context->programs */
@@ -442,6 +446,8 @@ struct dlc_program {
     size_t dimensions;           /* of all ordinary inputs together */
     graph_constant *init_values; /* [init outputs] owned */
     atomic_int init_state;
+    jit_limits
+        *init_limits;       /* of the init graph while it runs; the program runs nothing else then. NULL: it does not */
     const void **constants; /* bytes of all constants of graph and init, ascending: they live as long as the program */
     size_t constant_count;
     dlc_compile_options options;

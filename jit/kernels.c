@@ -41,6 +41,11 @@ bool jit_limits_reached(const jit_limits *limits, lib_error *error) {
     return false;
 }
 
+void jit_limits_poll(jit_limits *limits) {
+    lib_error error;
+    if (jit_limits_reached(limits, &error)) __atomic_store_n(&limits->stop, 1, __ATOMIC_RELAXED);
+}
+
 static bool is_over(void *user, lib_error *error) {
     return jit_limits_reached(user, error);
 }

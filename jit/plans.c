@@ -199,12 +199,15 @@ static dlc_status run_init_plan(dlc_program *program, char *const *outputs, cons
     jit_plan *plan = program->init_plan;
     if (program->context->target->runtime)
         return jit_device_compute(program, plan, (int)program->init->outputs.count, sizes, outputs, error);
-    return jit_plan_run(program, plan, NULL, outputs, NULL, error);
+    return jit_plan_run(program, plan, NULL, outputs, jit_limits_flag(program->init_limits), error);
 }
 
-/* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. */
+/* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. It is part of a bind, whose
+ * limits hold for it. */
 static dlc_status compute_init(dlc_program *program, lib_error *error) {
     const dlc_allocator *allocator = &program->context->allocator;
+    jit_limits limits;
+    jit_limits_begin(&limits, program);
     if (!program->init_plan)
         LIB_TRY(jit_plan_build(program, program->init, 0, NULL, NULL, 0, JIT_TIER_USUAL, &program->init_plan, error));
     uint32_t count = program->init->outputs.count;
@@ -225,8 +228,11 @@ static dlc_status compute_init(dlc_program *program, lib_error *error) {
         outputs[o] = (char *)(uintptr_t)value->bytes;
         complete = outputs[o] != NULL;
     }
+    program->init_limits = &limits;
     dlc_status status = complete ? run_init_plan(program, outputs, sizes, error)
                                  : lib_fail(error, DLC_OUT_OF_MEMORY, "the precomputed constants were refused");
+    program->init_limits = NULL;
+    if (status == DLC_CANCELLED && jit_limits_reached(&limits, error)) status = error->status; /* says why */
     lib_release(allocator, outputs, (count + 1) * (sizeof *outputs + sizeof(size_t)), 16);
     return status;
 }

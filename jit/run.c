@@ -12,9 +12,15 @@ typedef struct running {
     lib_error *error;
 } running;
 
+/* The init graph is part of a bind, and ends where that does. */
+static void poll_limits(const running *run) {
+    if (run->program->init_limits) jit_limits_poll(run->program->init_limits);
+}
+
 static void run_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
     const running *run = user;
     const jit_phase *what = &run->step->target[phase];
+    poll_limits(run);
     what->function.run(&run->frame->arguments[what->call], what->iteration, begin, end, slot, what->function.closure);
 }
 
@@ -97,6 +103,7 @@ static dlc_status run_steps(running *run) {
         }
         if (status != DLC_OK) return status;
         if (run->error->status != DLC_OK) return run->error->status; /* the interpreter reports so */
+        poll_limits(run);
         if (!all || lib_is_raised(run->cancel)) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
     }
     return DLC_OK;

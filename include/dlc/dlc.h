@@ -193,7 +193,8 @@ DLC_API void dlc_text_free(dlc_context *context, char *text);
 typedef struct dlc_compile_options {
     size_t struct_size;
     int64_t
-        budget_ms; /* limit of dlc_compile and of each bind (compilation of one set of shapes), looked at all along; in the midst of
+        budget_ms; /* limit of dlc_compile and of each bind (compilation of one set of shapes; the first one also computes what
+                                   depends on constants alone, with a limit of its own), looked at all along; in the midst of
                                    a module's code generation only with isolate_compiler. 0: none; below it: refused. Beyond it DLC_BUDGET_EXCEEDED */
     size_t
         budget_bytes; /* likewise of the memory that dlc_compile or a bind takes to work in, and one for each of a bind's

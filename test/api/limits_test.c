@@ -176,6 +176,56 @@ static void test_graph_passes(void **state) {
         }
 }
 
+/* ---- constants that are computed while shapes are bound: what runs then, runs on the host's threads */
+
+typedef struct computing {
+    ticking ticking;
+    bool by_time;
+    int runs;
+} computing;
+
+/* Time is up, or the host gives up, when the first kernel begins. */
+static void raise_limit(void *user, int64_t count, void (*body)(void *argument, int64_t index), void *argument) {
+    computing *c = user;
+    if (c->runs++ == 0 && c->by_time) c->ticking.now += UINT64_C(2000000000);
+    if (c->runs == 1 && !c->by_time) __atomic_store_n(&c->ticking.cancel, 1, __ATOMIC_RELAXED);
+    for (int64_t i = 0; i < count; i++) body(argument, i);
+}
+
+static void test_precomputed(void **state) {
+    (void)state;
+    for (int by_time = 0; by_time < 2; by_time++) {
+        computing c = {.ticking = {.now = 1}, .by_time = by_time};
+        dlc_context_options context_options = DLC_CONTEXT_OPTIONS_INIT;
+        context_options.clock_ns = tick;
+        context_options.clock_user = &c.ticking;
+        context_options.parallel_for = raise_limit;
+        context_options.parallel_user = &c;
+        context_options.parallel_width = 2;
+        dlc_context *context = open_context("cpu", &context_options);
+        if (!context) skip();
+        dlc_graph *g;
+        static const char text[] =
+            "graph {\n  input x: f32[n]\n  r = rng_uniform(shape=[512, 512], stream=0)\n"
+            "  d = dot(r, r)\n  e = dot(d, r)\n  s = reduce_sum(e)\n  y = add(x, s)\n  output y\n}";
+        OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+        dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+        options.budget_ms = 1000;
+        options.cancel = &c.ticking.cancel;
+        dlc_program *program;
+        OK(context, dlc_compile(context, g, &options, &program));
+        dlc_graph_destroy(g);
+        assert_int_equal(dlc_prepare(program, (const int64_t *[]){SHAPE(4)}, (int[]){1}, 1),
+                         by_time ? DLC_BUDGET_EXCEEDED : DLC_CANCELLED);
+        assert_int_equal(c.runs, 1);
+        c.ticking.cancel = 0;
+        OK(context, dlc_prepare(program, (const int64_t *[]){SHAPE(4)}, (int[]){1}, 1));
+        assert_true(c.runs > 1);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* A budget that no clock reaches is none. */
 static void test_endless_budget(void **state) {
     (void)state;
@@ -195,9 +245,8 @@ static void test_endless_budget(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_builder_gives_up),
-        cmocka_unit_test(test_waiter_gives_up),
-        cmocka_unit_test(test_graph_passes),
+        cmocka_unit_test(test_builder_gives_up), cmocka_unit_test(test_waiter_gives_up),
+        cmocka_unit_test(test_graph_passes),     cmocka_unit_test(test_precomputed),
         cmocka_unit_test(test_endless_budget),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
