@@ -5,9 +5,7 @@
 #include "graph/build.h"
 #include "graph/ops_common.h"
 
-#ifdef DLC_REFERENCE
 #include <math.h>
-#endif
 
 enum { SPACE_MAX = 3, TAPS_MAX = 4, FEW_CHANNELS = 8 };
 
@@ -319,7 +317,7 @@ static void infer_roi_align(graph_infer *infer) {
     graph_infer_equal(infer, rois->dim[0], images->dim[0], "rows of rois and entries of images");
     if (shape->count != 2) graph_infer_fail(infer, "shape has %d entries, expected 2", shape->count);
     int64_t samples = infer->attribute[ROI_SAMPLES].integer;
-    if (samples < 1 || samples > 64) graph_infer_fail(infer, "samples is %lld, expected 1 to 64", (long long)samples);
+    if (samples < 0 || samples > 64) graph_infer_fail(infer, "samples is %lld, expected 0 to 64", (long long)samples);
     infer->result[0] = *x;
     infer->result[0].dim[0] = rois->dim[0];
     for (int i = 0; i < 2; i++) {
@@ -342,12 +340,200 @@ static graph_id roi_entry(graph_expand *e, graph_id rois, int k) {
     return e->attribute[ROI_COORDINATES].integer == ROI_HALF_PIXEL ? graph_add_number(g, entry, -0.5) : entry;
 }
 
+/* Of rois along a spatial axis: where they start, and the size of a cell. */
+typedef struct roi_line {
+    graph_id start, bin, cell; /* cell: its number */
+} roi_line;
+
+static roi_line roi_line_of(graph_expand *e, graph_id rois, int axis) { /* rois are x1 y1 x2 y2 */
+    graph *g = e->g;
+    const dlc_dtype dtype = graph_shape_of(g, rois)->dtype;
+    const tir_expr cells = e->attribute[ROI_SHAPE].dims[axis];
+    graph_id start = roi_entry(e, rois, 1 - axis), extent = graph_sub(g, roi_entry(e, rois, 3 - axis), start);
+    if (e->attribute[ROI_COORDINATES].integer == ROI_OUTPUT_HALF_PIXEL)
+        extent = graph_max(g, extent, graph_scalar_like(g, extent, 1));
+    graph_id divisor = graph_dimension(g, dtype, tir_max(g->pool, cells, tir_index(g->pool, 1)));
+    return (roi_line){start, graph_div(g, extent, divisor), counted(g, dtype, cells, ROI_CELL + axis, ROI_RANK)};
+}
+
+/* What lies at most 1 outside the image counts. */
+static graph_id is_near(const sampler *s, int axis, graph_id at) {
+    graph *g = s->g;
+    return graph_and(g, graph_ge(g, at, graph_scalar_like(g, at, -1)), graph_le(g, at, size_like(s, axis, at, 0)));
+}
+
+static void roi_taps(const sampler *s, taps *t, int axis, graph_id at) {
+    add_condition(s, t, graph_expand_dims(s->g, is_near(s, axis, at), 0));
+    linear_taps(s, t, axis, clip(s, axis, at), false);
+}
+
+static graph_id fixed_samples(graph_expand *e, const sampler *s, const roi_line *lines) {
+    graph *g = e->g;
+    const double samples = (double)e->attribute[ROI_SAMPLES].integer;
+    const dlc_dtype dtype = graph_shape_of(g, lines[0].start)->dtype;
+    const tir_expr count = tir_index(g->pool, e->attribute[ROI_SAMPLES].integer);
+    taps t = {.count = 2, .rank = ROI_RANK};
+    for (int axis = 0; axis < 2; axis++) {
+        graph_id inner = graph_add_number(g, counted(g, dtype, count, ROI_SAMPLE + axis, ROI_RANK), 0.5);
+        graph_id place = graph_add(g, lines[axis].cell, graph_mul_number(g, inner, 1 / samples));
+        roi_taps(s, &t, axis, graph_add(g, lines[axis].start, graph_mul(g, place, lines[axis].bin)));
+    }
+    int64_t inside[] = {s->planes, 1 + s->planes};
+    bool most = e->attribute[ROI_MODE].integer == ROI_MAX;
+    graph_id y = sum_of_taps(s, &t, most ? 0 : 2); /* the mean: over neighbours and samples at once */
+    return most ? graph_reduce_max(g, y, 2, inside, false) : graph_mul_number(g, y, 1 / (samples * samples));
+}
+
+/* Samples as many as a cell is wide, rounded up: how many there are is data. Their distance is above 1/2 where there is more than one, so
+ * that of a cell of any width no more lie near the image than its size and 2: these alone are visited, a few of every cell in an
+ * iteration of a loop that ends when no cell has any left. */
+enum { ROI_TURN = 4, ROI_MARGIN = 3 }; /* samples of an iteration; roundings move the ends by less than 1 each */
+
+typedef struct roi_samples { /* of a cell along an axis */
+    graph_id count;          /* all of them */
+    graph_id corner, step;   /* sample i is at corner + (i + 1/2)*step */
+    graph_id first, within;  /* which may lie near the image: from which on, how many (an integer) */
+} roi_samples;
+
+static graph_id sample_place(graph *g, const roi_samples *r, graph_id number) {
+    return graph_add(g, r->corner, graph_mul(g, graph_add_number(g, number, 0.5), r->step));
+}
+
+/* Of a cell that is no number, or has no width, none: casts make 0 of NaN. */
+static roi_samples near_samples(const sampler *s, const roi_line *line, int axis, dlc_dtype integer) {
+    graph *g = s->g;
+    roi_samples r = {.count = graph_ceil(g, line->bin)};
+    r.corner = graph_add(g, line->start, graph_mul(g, line->cell, line->bin));
+    r.step = graph_div(g, line->bin, r.count);
+    graph_id before = graph_div(g, graph_sub(g, graph_scalar_like(g, r.corner, -1), r.corner), r.step);
+    graph_id after = graph_div(g, graph_sub(g, size_like(s, axis, r.corner, 0), r.corner), r.step);
+    graph_id zero = graph_scalar_like(g, before, 0);
+    r.first = graph_max(g, graph_floor(g, graph_add_number(g, before, -0.5)), zero);
+    graph_id end = graph_min(g, graph_ceil(g, graph_add_number(g, after, 0.5)), r.count);
+    graph_id most = size_like(s, axis, end, 2 + ROI_MARGIN);
+    r.within = graph_cast(g, graph_min(g, graph_max(g, graph_sub(g, end, r.first), zero), most), integer);
+    return r;
+}
+
+enum {
+    TURN_NUMBER,
+    TURN_SUM,
+    TURN_CARRIES,
+    TURN_MOST = TURN_CARRIES,
+    TURN_TOTAL,
+    TURN_COLUMNS,
+    TURN_ELEMENTS,
+    TURN_IMAGES,
+    TURN_LINES,
+    TURN_OPERANDS = TURN_LINES + 6
+};
+
+/* One iteration: the next samples of each cell, numbered by rows, are added to its sum or meet its greatest. */
+static void roi_turn(const sampler *outer, graph *body, const graph_id *in, bool most) {
+    sampler s = *outer;
+    s.g = body, s.elements = in[TURN_ELEMENTS], s.first = in[TURN_IMAGES];
+    const dlc_dtype integer = graph_shape_of(body, in[TURN_NUMBER])->dtype;
+    const dlc_dtype dtype = graph_shape_of(body, in[TURN_LINES])->dtype;
+    graph_id number = counted(body, integer, tir_index(body->pool, ROI_TURN), ROI_SAMPLE, ROI_RANK);
+    number = graph_add(body, number, in[TURN_NUMBER]);
+    graph_id row = graph_div(body, number, graph_max(body, in[TURN_COLUMNS], graph_scalar_i64(body, integer, 1)));
+    graph_id inside[] = {row, graph_sub(body, number, graph_mul(body, row, in[TURN_COLUMNS]))};
+    taps t = {.count = 2, .rank = ROI_RANK};
+    for (int axis = 0; axis < 2; axis++) {
+        const graph_id *line = &in[TURN_LINES + 3 * axis];
+        const roi_samples r = {.corner = line[0], .step = line[1], .first = line[2]};
+        graph_id at = graph_add(body, r.first, graph_cast(body, inside[axis], dtype));
+        roi_taps(&s, &t, axis, sample_place(body, &r, at));
+    }
+    graph_id exists = graph_lt(body, number, in[TURN_TOTAL]), next;
+    if (most) {
+        graph_id value = sum_of_taps(&s, &t, 0);
+        const graph_shape shape = *graph_shape_of(body, value);
+        int64_t axes[ROI_RANK], reduced[] = {s.planes, 1 + s.planes};
+        for (int i = 0; i < ROI_RANK; i++) axes[i] = i + s.planes;
+        value = graph_select(body, graph_broadcast(body, exists, shape.rank, shape.dim, axes), value,
+                             graph_scalar_like(body, value, -INFINITY));
+        next = graph_max(body, in[TURN_SUM], graph_reduce_max(body, value, 2, reduced, false));
+    } else {
+        add_condition(&s, &t, graph_expand_dims(body, exists, 0));
+        next = graph_add(body, in[TURN_SUM], sum_of_taps(&s, &t, 2));
+    }
+    graph_new_output(body, NULL, graph_add(body, in[TURN_NUMBER], graph_scalar_i64(body, integer, ROI_TURN)));
+    graph_new_output(body, NULL, next);
+}
+
+static void turn_inputs(graph *sub, const graph *g, const graph_id *outer, graph_id *inner) {
+    for (int i = 0; i < TURN_OPERANDS; i++) inner[i] = graph_new_input(sub, NULL, graph_shape_of(g, outer[i]));
+}
+
+/* A value of cells, or of rois, in the place of each element of the result like `y`. */
+static graph_id to_cells(const sampler *s, graph_id value, graph_id y) {
+    graph *g = s->g;
+    const graph_shape shape = *graph_shape_of(g, value), to = *graph_shape_of(g, y);
+    return graph_broadcast(g, graph_reshape(g, value, ROI_RANK - ROI_ROIS, shape.dim + ROI_ROIS), to.rank, to.dim,
+                           s->planes ? (int64_t[]){1, 2, 3} : (int64_t[]){0, 1, 2});
+}
+
+/* The greatest: samples that are not near count as 0, and of them those at an end if any. */
+static graph_id greatest_of(const sampler *s, const roi_samples *samples, graph_id all, graph_id y) {
+    graph *g = s->g;
+    graph_id zero = graph_scalar_like(g, y, 0), one = graph_scalar_like(g, all, 1), inside = 0;
+    for (int axis = 0; axis < 2; axis++) {
+        graph_id first = sample_place(g, &samples[axis], graph_scalar_like(g, all, 0));
+        graph_id last = sample_place(g, &samples[axis], graph_sub(g, samples[axis].count, one));
+        graph_id ends = graph_and(g, is_near(s, axis, first), is_near(s, axis, last));
+        inside = axis ? graph_and(g, inside, ends) : ends;
+    }
+    y = graph_select(g, to_cells(s, inside, y), y, graph_max(g, y, zero));
+    return graph_select(g, to_cells(s, graph_ge(g, all, one), y), y, zero);
+}
+
+static graph_id counted_samples(graph_expand *e, const sampler *s, const roi_line *lines) {
+    graph *g = e->g, *condition, *body;
+    const bool most = e->attribute[ROI_MODE].integer == ROI_MAX;
+    const tir_expr margin = tir_index(g->pool, 2 + ROI_MARGIN);
+    const tir_expr bound = tir_mul(g->pool, tir_add(g->pool, s->size[0], margin), tir_add(g->pool, s->size[1], margin));
+    const dlc_dtype integer = tir_range(g->pool, bound).high < INT32_MAX - ROI_TURN ? DLC_I32 : DLC_I64;
+    graph_id outer[TURN_OPERANDS], inner[TURN_OPERANDS];
+    roi_samples samples[2];
+    for (int axis = 0; axis < 2; axis++) {
+        roi_samples *r = &samples[axis];
+        *r = near_samples(s, &lines[axis], axis, integer);
+        const graph_id values[] = {r->corner, r->step, r->first};
+        memcpy(&outer[TURN_LINES + 3 * axis], values, sizeof values);
+    }
+    outer[TURN_TOTAL] = graph_mul(g, samples[0].within, samples[1].within);
+    outer[TURN_COLUMNS] = samples[1].within;
+    outer[TURN_MOST] = graph_reduce_max(g, outer[TURN_TOTAL], 0, NULL, false);
+    outer[TURN_ELEMENTS] = s->elements;
+    outer[TURN_IMAGES] = s->first;
+    const graph_shape elements = *graph_shape_of(g, s->elements), cells = *graph_shape_of(g, outer[TURN_TOTAL]);
+    graph_shape sums = {.dtype = elements.dtype, .rank = 4};
+    for (int i = 0; i < 3; i++) sums.dim[i + s->planes] = cells.dim[ROI_ROIS + i];
+    sums.dim[s->planes ? 0 : 3] = elements.dim[s->planes ? 0 : 1];
+    outer[TURN_SUM] = graph_full(g, sums.dtype, sums.rank, sums.dim, most ? -INFINITY : 0);
+    outer[TURN_NUMBER] = graph_scalar_i64(g, integer, 0);
+    int64_t condition_number, body_number;
+    condition = graph_new_subgraph(g, &condition_number);
+    turn_inputs(condition, g, outer, inner);
+    graph_new_output(condition, NULL, graph_lt(condition, inner[TURN_NUMBER], inner[TURN_MOST]));
+    body = graph_new_subgraph(g, &body_number);
+    turn_inputs(body, g, outer, inner);
+    roi_turn(s, body, inner, most);
+    graph_id y = graph_emit_with(g, "while", TURN_OPERANDS, outer, 2,
+                                 (graph_setting[]){graph_set_integer("condition", condition_number),
+                                                   graph_set_integer("body", body_number)}) +
+                 TURN_SUM;
+    graph_id all = graph_mul(g, samples[0].count, samples[1].count), one = graph_scalar_like(g, all, 1);
+    all = graph_select(g, graph_and(g, graph_ge(g, samples[0].count, one), graph_ge(g, samples[1].count, one)), all,
+                       graph_scalar_like(g, all, 0));
+    return most ? greatest_of(s, samples, all, y) : graph_div(g, y, to_cells(s, graph_max(g, all, one), y));
+}
+
 static void expand_roi_align(graph_expand *e) {
     graph *g = e->g;
     const graph_shape x = *graph_shape_of(g, e->input[0]);
-    const graph_attribute *a = e->attribute;
-    const double samples = (double)a[ROI_SAMPLES].integer;
-    tir_expr dims[ROI_RANK], count = tir_index(g->pool, a[ROI_SAMPLES].integer);
+    tir_expr dims[ROI_RANK];
     sampler s = sample(g, e->input[0], x.dim[0], x.dim[1]);
     for (int i = 0; i < ROI_RANK; i++)
         dims[i] = i == ROI_ROIS ? graph_shape_of(g, e->input[1])->dim[0] : tir_index(g->pool, 1);
@@ -356,28 +542,8 @@ static void expand_roi_align(graph_expand *e) {
     image = graph_max(g, graph_min(g, image, last), graph_scalar_i64(g, s.index, 0));
     set_images(&s, image);
     graph_id rois = graph_widen(g, e->input[1]);
-    dlc_dtype dtype = graph_shape_of(g, rois)->dtype;
-    taps t = {.count = 2, .rank = ROI_RANK};
-    for (int axis = 0; axis < 2; axis++) { /* rois are x1 y1 x2 y2 */
-        graph_id start = roi_entry(e, rois, 1 - axis), end = roi_entry(e, rois, 3 - axis);
-        graph_id extent = graph_sub(g, end, start);
-        if (a[ROI_COORDINATES].integer == ROI_OUTPUT_HALF_PIXEL)
-            extent = graph_max(g, extent, graph_scalar_like(g, extent, 1));
-        graph_id bin = graph_div(
-            g, extent, graph_dimension(g, dtype, tir_max(g->pool, a[ROI_SHAPE].dims[axis], tir_index(g->pool, 1))));
-        graph_id inner = graph_add_number(g, counted(g, dtype, count, ROI_SAMPLE + axis, ROI_RANK), 0.5);
-        graph_id place = graph_add(g, counted(g, dtype, a[ROI_SHAPE].dims[axis], ROI_CELL + axis, ROI_RANK),
-                                   graph_mul_number(g, inner, 1 / samples));
-        graph_id at = graph_add(g, start, graph_mul(g, place, bin));
-        graph_id here =
-            graph_and(g, graph_ge(g, at, graph_scalar_like(g, at, -1)), graph_le(g, at, size_like(&s, axis, at, 0)));
-        add_condition(&s, &t, graph_expand_dims(g, here, 0));
-        linear_taps(&s, &t, axis, clip(&s, axis, at), false);
-    }
-    int64_t inside[] = {s.planes, 1 + s.planes};
-    bool most = a[ROI_MODE].integer == ROI_MAX;
-    graph_id y = sum_of_taps(&s, &t, most ? 0 : 2); /* the mean: over neighbours and samples at once */
-    y = most ? graph_reduce_max(g, y, 2, inside, false) : graph_mul_number(g, y, 1 / (samples * samples));
+    const roi_line lines[] = {roi_line_of(e, rois, 0), roi_line_of(e, rois, 1)};
+    graph_id y = e->attribute[ROI_SAMPLES].integer ? fixed_samples(e, &s, lines) : counted_samples(e, &s, lines);
     e->result[0] = graph_cast(g, place_channels(&s, y, 1), x.dtype);
 }
 
@@ -604,18 +770,37 @@ static void reference_grid_sample(const graph_reference *r) {
     } while (graph_reference_next(y, to));
 }
 
+static double reference_rounded(dlc_dtype dtype, double x) {
+    return dtype == DLC_F32 ? (double)(float)x : x;
+}
+
+/* samples 0: their number is ceil of a cell's size as the dtype rounds it, since it jumps there. Sizes that are no number, or not
+ * above 0, have none. */
+static int64_t reference_samples(const graph_reference *r, const double *roi, int i) {
+    const dlc_dtype dtype = r->operand[0].dtype;
+    double scale = r->attribute[ROI_SCALE].number, place[2];
+    bool half = r->attribute[ROI_COORDINATES].integer == ROI_HALF_PIXEL;
+    if (r->attribute[ROI_SAMPLES].integer) return r->attribute[ROI_SAMPLES].integer;
+    for (int k = 0; k < 2; k++)
+        place[k] = reference_rounded(dtype, reference_rounded(dtype, roi[1 - i + 2 * k] * scale) - (half ? 0.5 : 0));
+    double extent = reference_rounded(dtype, place[1] - place[0]);
+    if (!half && extent < 1) extent = 1;
+    double size = ceil(reference_rounded(dtype, extent / (double)r->result[0].dim[2 + i]));
+    return size >= 1 ? (int64_t)size : 0;
+}
+
 static void reference_roi_align(const graph_reference *r) {
     const graph_reference_tensor *x = &r->operand[0], *y = &r->result[0];
-    const int64_t samples = r->attribute[ROI_SAMPLES].integer;
     bool half = r->attribute[ROI_COORDINATES].integer == ROI_HALF_PIXEL;
     int64_t to[DLC_MAX_RANK] = {0};
     if (graph_reference_count(y) == 0) return;
     do {
         const double *roi = r->operand[1].data + 4 * to[0];
+        const int64_t samples[] = {reference_samples(r, roi, 0), reference_samples(r, roi, 1)};
         double sum = 0, most = -INFINITY;
         int64_t image = (int64_t)fmin(fmax(r->operand[2].data[to[0]], 0), (double)(x->dim[0] - 1));
-        for (int64_t k = 0; k < samples * samples; k++) {
-            int64_t part[] = {k / samples, k % samples};
+        for (int64_t k = 0; k < samples[0] * samples[1]; k++) {
+            int64_t part[] = {k / samples[1], k % samples[1]};
             double at[2], value = 0;
             bool near = true;
             for (int i = 0; i < 2; i++) {
@@ -623,7 +808,7 @@ static void reference_roi_align(const graph_reference *r) {
                 double start = roi[1 - i] * scale - shift, extent = roi[3 - i] * scale - shift - start;
                 if (!half) extent = fmax(extent, 1);
                 at[i] = start + extent / (double)y->dim[2 + i] *
-                                    ((double)to[2 + i] + ((double)part[i] + 0.5) / (double)samples);
+                                    ((double)to[2 + i] + ((double)part[i] + 0.5) / (double)samples[i]);
                 near = near && at[i] >= -1 && at[i] <= n;
                 at[i] = fmin(fmax(at[i], 0), n - 1);
             }
@@ -631,8 +816,8 @@ static void reference_roi_align(const graph_reference *r) {
             sum += value;
             most = fmax(most, value);
         }
-        y->data[graph_reference_at(y, to)] =
-            r->attribute[ROI_MODE].integer == ROI_MAX ? most : sum / (double)(samples * samples);
+        double all = (double)(samples[0] * samples[1]);
+        y->data[graph_reference_at(y, to)] = all < 1 ? 0 : r->attribute[ROI_MODE].integer == ROI_MAX ? most : sum / all;
     } while (graph_reference_next(y, to));
 }
 
@@ -718,23 +903,36 @@ static const graph_op row_grid_sample = {
 
 static const graph_op row_roi_align = {
     FORM(roi_align, 3, 3, "x rois images", "f32 f64", 256),
-    .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "rows and columns of the result"},
-                  {"samples", GRAPH_ATTR_INTEGER, NULL, "2", "along each side of a cell of the result; 1 to 64"},
-                  {"spatial_scale", GRAPH_ATTR_FLOAT, NULL, "1.0", "from the rois' units to elements of x"},
-                  {"mode", GRAPH_ATTR_ENUM, "average max", "average", "of the samples of a cell"},
-                  {"coordinates", GRAPH_ATTR_ENUM, "half_pixel output_half_pixel", "half_pixel",
-                   "half_pixel: an element's middle is at 0.5; output_half_pixel: at 0, and rois are at least 1 wide"}},
+    .attribute =
+        {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "rows and columns of the result"},
+         {"samples", GRAPH_ATTR_INTEGER, NULL, "2",
+          "along each side of a cell of the result; 1 to 64; 0: as many as the cell is wide and high in elements "
+          "of x, rounded up"},
+         {"spatial_scale", GRAPH_ATTR_FLOAT, NULL, "1.0", "from the rois' units to elements of x"},
+         {"mode", GRAPH_ATTR_ENUM, "average max", "average", "of the samples of a cell"},
+         {"coordinates", GRAPH_ATTR_ENUM, "half_pixel output_half_pixel", "half_pixel",
+          "half_pixel: an element's middle is at 0.5; output_half_pixel: at 0, and rois are at least 1 wide"}},
     .samples = "roi_align(T[2, 3, 7, 9], T[3, 4] in 0..6, i64[3] in 0..2, shape=[2, 3])\n"
                "roi_align(T[1, 2, 7, 9], T[4, 4] in -3..12, i32[4] in 0..1, shape=[3, 2], samples=3, mode=max)\n"
                "roi_align(T[2, 1, 5, 5], T[2, 4] in 0..9, i32[2] in -1..3, shape=[1, 1], spatial_scale=0.5, "
                "coordinates=output_half_pixel)\n"
                "roi_align(T[2, 19, 7, 9], T[3, 4] in -3..12, i64[3] in 0..2, shape=[2, 3])\n"
-               "roi_align(T[1, 2, 4, 4], T[0, 4], i64[0], shape=[2, 2])",
+               "roi_align(T[1, 2, 4, 4], T[0, 4], i64[0], shape=[2, 2])\n"
+               "roi_align(T[2, 3, 7, 9], T[6, 4] in 0..9, i64[6] in 0..2, shape=[2, 3], samples=0)\n"
+               "roi_align(T[2, 9, 7, 9], T[9, 4] in -30..40, i64[9] in 0..2, shape=[2, 3], samples=0)\n"
+               "roi_align(T[1, 2, 5, 6], T[9, 4] in -30..40, i32[9] in 0..1, shape=[3, 1], samples=0, mode=max)\n"
+               "roi_align(T[2, 11, 5, 6], T[7, 4] in -9..19, i64[7] in 0..2, shape=[1, 2], samples=0, mode=max, "
+               "spatial_scale=0.7, coordinates=output_half_pixel)\n"
+               "roi_align(T[1, 1, 1, 1], T[5, 4] in -9..9, i64[5] in 0..1, shape=[1, 2], samples=0, "
+               "coordinates=output_half_pixel)\n"
+               "roi_align(T[1, 2, 4, 4], T[0, 4], i64[0], shape=[2, 2], samples=0)\n"
+               "roi_align(T[1, 2, 4, 4], T[2, 4], i64[2], shape=[0, 2], samples=0, mode=max)",
     .doc =
         "Cells of regions of x [batch, channels, height, width]: rois [rois, 4] x1 y1 x2 y2, images [rois] their images; result "
         "[rois, channels, rows, columns]. A cell is the mean or the greatest of samples^2 values, interpolated "
-        "linearly; more than 1 outside x they are 0. Numbers of images outside are clamped. ONNX RoiAlign with a sampling_ratio of "
-        "at least 1 (max: of interpolated values); He et al. 2017.",
+        "linearly; more than 1 outside x they are 0. With samples=0 a cell that is not above 0 wide and high, or no number, is 0; "
+        "a run takes as long as if all cells had as many samples in x as the one with the most. Numbers of images outside are clamped. ONNX RoiAlign, samples "
+        "being its sampling_ratio (max: of interpolated values); He et al. 2017.",
 };
 
 static const graph_op row_deformable_convolution = {

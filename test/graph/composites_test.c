@@ -641,6 +641,7 @@ static const rows_wrong wrong[] = {
     {"mel_matrix(bins=0, length=4, rate=8000, low=0.0, high=100.0)", "bins is 0"},
     {"mel_matrix(bins=2, length=4, rate=8000, low=200.0, high=100.0)", "low <= high"},
     {"det(f32[2, 3])", "rows and columns"},
+    {"roi_align(f32[1, 1, 2, 2], f32[1, 4], i32[1], shape=[1, 1], samples=-1)", "expected 0 to 64"},
     {"quantize_linear(f32[4, 6], f32[4, 2], block=4, axis=0)", "blocks along axis"},
     {"quantize_linear(f32[4, 6], f32[4], block=2)", "expected 2"},
     {"quantize_linear(f32[4, 6], f32[], block=-1)", "block is -1"},
