@@ -303,7 +303,7 @@ static void build_attention(bench_builder *b) {
 static void build_attention_scores(bench_builder *b) {
     attention_sizes a = attention_of(b->problem.shape);
     dlc_value q = input(b, DIMS(a.b, a.heads, a.queries, a.dim)), k = input(b, DIMS(a.b, a.heads, a.keys, a.dim));
-    result(b, dlc_mul(dlc_einsum(q, k, "bhqd,bhkd->bhqk"), number(b, 1 / sqrt((double)a.dim))));
+    result(b, dlc_mul(dlc_einsum(2, (dlc_value[]){q, k}, "bhqd,bhkd->bhqk"), number(b, 1 / sqrt((double)a.dim))));
 }
 
 static void build_attention_softmax(bench_builder *b) {
@@ -688,7 +688,7 @@ static void build_einsum(bench_builder *b) {
     int64_t x[DLC_MAX_RANK], w[DLC_MAX_RANK];
     int x_rank = bench_numbers(bench_text(s, "x"), x), w_rank = bench_numbers(bench_text(s, "w"), w);
     dlc_value left = input(b, x_rank, x), right = input(b, w_rank, w);
-    result(b, dlc_einsum(left, right, bench_text(s, "equation")));
+    result(b, dlc_einsum(2, (dlc_value[]){left, right}, bench_text(s, "equation")));
 }
 
 static const bench_case_kind kinds[] = {

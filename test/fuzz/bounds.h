@@ -260,7 +260,7 @@ static inline double bound_products(const bound_row *r) {
             if (i != channels) terms *= (double)bound_dim(r->g, w, i);
         return terms;
     }
-    if (strcmp(r->name, "einsum") == 0) return bound_count(r->g, r->x) * (r->inputs > 1 ? 1 : 0);
+    if (strcmp(r->name, "einsum") == 0) return bound_count(r->g, r->x);
     const graph_attribute *contract = bound_attribute(r, "contract_x");
     if (!contract) return (double)bound_dim(r->g, r->x, -1); /* dot, matmul, linear */
     double terms = 1;
@@ -269,7 +269,7 @@ static inline double bound_products(const bound_row *r) {
 }
 
 static inline bound bound_contract(const bound_row *r) {
-    if (strcmp(r->name, "einsum") == 0 && (r->inputs < 2 || !r->node->input[1]))
+    if (strcmp(r->name, "einsum") == 0 && r->inputs < 2)
         return bound_sum(r, bound_count(r->g, r->x), r->in[0].magnitude, r->in[0].error, r->in[0].special,
                          r->in[0].integral);
     const bound *a = &r->in[0], *b = &r->in[1];
@@ -615,8 +615,9 @@ static inline bound bound_node(lib_arena *arena, const bound_row *r) {
 
 /* Composites that are known by name: all that have a rule above. */
 static inline bool bound_has_rule(const bound_row *r) {
+    if (bound_is(r, "einsum")) return r->inputs <= 2;
     return bound_is(r,
-                    "rng_uniform rng_normal embedding average_pool max_pool mean dft dot matmul linear einsum "
+                    "rng_uniform rng_normal embedding average_pool max_pool mean dft dot matmul linear "
                     "convolution_transposed softmax log_softmax logsumexp cross_entropy variance layer_norm rms_norm "
                     "attention rnn gru lstm roll trilu tile resize one_hot") ||
            bound_is(r, bound_activations);

@@ -405,20 +405,42 @@ static inline void add_linear(gen *g) {
     gen_node(g, "linear(%s, %s, %s, transposed=%s)", NAME(x), NAME(b), NAME(c), transposed ? "true" : "false");
 }
 
+/* Dimensions of an ellipsis are of two sizes, now and then 1. */
 static inline void add_einsum(gen *g) {
-    static const char *const equations[] = {"ij,jk->ik",  "ij,kj->ki", "bij,bjk->bki",    "bhqd,bhkd->bhqk",
-                                            "ij,ji->ij",  "ij,i->j",   "i,j->ji",         "ijk,jl->lik",
-                                            "abc,cba->b", "ij,kl->jl", "bshd,bthd->bhst", "ii,ij->j"};
-    const char *equation = equations[gen_below(g, 12)], *comma = strchr(equation, ',');
-    gen_value operand[2] = {{.dtype = gen_dtype(g, "if")}}, label[26];
-    operand[1].dtype = operand[0].dtype;
-    for (int i = 0; i < 26; i++) gen_pick_dim(g, &label[i], 0), label[i].rank = 1;
-    for (const char *c = equation; *c != '-'; c++)
-        if (c != comma) gen_copy_dim(&operand[c > comma], &label[*c - 'a'], 0);
-    if (gen_count(&operand[0]) > (double)g->largest || gen_count(&operand[1]) > (double)g->largest) return;
-    TRY(gen_operand(g, &operand[0]), x);
-    TRY(gen_operand(g, &operand[1]), w);
-    gen_node(g, "einsum(%s, %s, equation=\"%s\")", NAME(x), NAME(w), equation);
+    enum { OPERANDS = 4, LETTERS = 26, DOTS = 2 };
+    static const char *const equations[] = {"ij,jk->ik",       "ij,kj->ki",        "bij,bjk->bki",
+                                            "bhqd,bhkd->bhqk", "ij,ji->ij",        "ij,i->j",
+                                            "i,j->ji",         "ijk,jl->lik",      "abc,cba->b",
+                                            "ij,kl->jl",       "bshd,bthd->bhst",  "ii,ij->j",
+                                            "ij->ji",          "iji->j",           "ij,jk,kl->il",
+                                            "i,ij,j->",        "ij,ij,ij->ij",     "ai,bi,ci,abc->i",
+                                            "i,j,k,ik->jk",    "iij,jk,ki->k",     "...ij,...jk->...ik",
+                                            "i...,...->...i",  "...,...,...->...", "...i,ij,j...->..."};
+    const char *equation = equations[gen_below(g, sizeof equations / sizeof *equations)];
+    gen_value operand[OPERANDS] = {{.dtype = gen_dtype(g, "if")}}, label[LETTERS + DOTS];
+    int name[OPERANDS], count = 0;
+    for (int i = 0; i < LETTERS + DOTS; i++) gen_pick_dim(g, &label[i], 0), label[i].rank = 1;
+    for (const char *c = equation; *c != '-'; c++) {
+        if (*c == ',') operand[++count] = (gen_value){.dtype = operand[0].dtype};
+        if (*c == '.') {
+            for (int i = gen_one_in(g, 3); i < DOTS; i++) {
+                gen_copy_dim(&operand[count], &label[LETTERS + i], 0);
+                if (gen_one_in(g, 6)) gen_set_dim(&operand[count], operand[count].rank - 1, 1);
+            }
+            c += 2;
+        }
+        if (*c >= 'a' && *c <= 'z') gen_copy_dim(&operand[count], &label[*c - 'a'], 0);
+    }
+    char operands[256] = "";
+    for (int o = 0; o <= count; o++)
+        if (gen_count(&operand[o]) > (double)g->largest) return;
+    for (int o = 0; o <= count; o++) {
+        TRY(gen_operand(g, &operand[o]), x);
+        name[o] = x;
+    }
+    for (int o = 0; o <= count; o++)
+        snprintf(operands + strlen(operands), sizeof operands - strlen(operands), "%s, ", NAME(name[o]));
+    gen_node(g, "einsum(%sequation=\"%s\")", operands, equation);
 }
 
 /* ---- windows */

@@ -60,6 +60,10 @@ static const struct {
     {"graph { input x: f32[m, 1, 4, 2] input w: f32[n, 2, 3] y = matmul(x, w) output y }", "f32[m, n, 4, 3]"},
     {"graph { input x: f32[n, m] input w: f32[n, m] y = einsum(x, w, equation=\"ij,kj->ki\") output y }", "f32[n, n]"},
     {"graph { input x: f32[n, n, m] y = einsum(x, equation=\"iij->j\") output y }", "f32[m]"},
+    {"graph { input x: f32[n, m] input w: f32[m, 3] y = einsum(x, w, x, equation=\"ij,jk,lj->kli\") output y }",
+     "f32[3, n, n]"},
+    {"graph { input x: f32[n, 1, 3, m] input w: f32[m, m, 3] y = einsum(x, w, equation=\"...ij,...ji->i...\") output y }",
+     NULL},
     {"graph { input x: f32[n, 2, 6, 5] input w: f32[3, 2, 3, 2] y = convolution(x, w, low=[1, 1], high=[0, 1]) output "
      "y }",
      "f32[n, 3, 5, 6]"},
@@ -371,6 +375,11 @@ static const struct {
      NUMBERS(0)},
     /* bf16 sums in f32: in bf16 they would stop at 256 */
     {"graph { input x: bf16[300] y = einsum(x, x, equation=\"i,i->\") output y }", {NULL}, 1, NUMBERS(300)},
+    /* of several products one rounding: (256 + 1)*3, each in bf16 once, would be 768 */
+    {"graph { input x: bf16[2] input w: bf16[2] input s: bf16[] y = einsum(x, w, s, equation=\"i,i,\") output y }",
+     {NUMBERS(256, 1), NUMBERS(1, 1), NUMBERS(3)},
+     1,
+     NUMBERS(772)},
     {"graph { input x: bf16[300] y = dot(x, x, result=f32) output y }", {NULL}, 1, NUMBERS(300)},
     {"graph { input x: bf16[1, 300, 1] input w: bf16[1, 300, 1] y = convolution(x, w) output y }",
      {NULL, NULL},
@@ -519,6 +528,53 @@ static void test_random(void **state) {
     in_scope(run_distributions);
     in_scope(run_other_distributions);
     in_scope(run_streams);
+}
+
+/* ---- einsum of several operands: the shapes of the products, in order */
+
+static const struct {
+    const char *text, *products;
+} orders[] = {
+    {"graph { input x: f32[1000, 10] input w: f32[10, 1000] input v: f32[1000, 10] y = einsum(x, w, v, "
+     "equation=\"ij,jk,kl->il\") output y }",
+     "f32[10, 10] f32[1000, 10] "},
+    {"graph { input x: bf16[10, 1000] input w: bf16[1000, 10] input v: bf16[10, 1000] y = einsum(x, w, v, "
+     "equation=\"ij,jk,kl->il\") output y }",
+     "f32[10, 10] f32[10, 1000] "},
+    {"graph { input x: i32[n, 2] input w: i32[2, n] input v: i32[n, 2] y = einsum(x, w, v, equation=\"ij,jk,kl->il\") "
+     "output y }",
+     "i32[2, 2] i32[n, 2] "},
+    /* equal work: the smaller product, then the first */
+    {"graph { input x: f32[5, 3] input w: f32[3, 5] input v: f32[5, 3] y = einsum(x, w, v, equation=\"ij,jk,kl->il\") "
+     "output y }",
+     "f32[3, 3] f32[5, 3] "},
+    {"graph { input x: f32[4] input w: f32[3] input v: f32[4] y = einsum(x, w, v, equation=\"i,j,k->ijk\") output y }",
+     "f32[4, 3] f32[4, 3, 4] "},
+    /* what one operand alone has is summed before */
+    {"graph { input x: f32[4, 9] input w: f32[4, 3] input v: f32[3, 8] y = einsum(x, w, v, equation=\"ia,ij,jb->i\") "
+     "output y }",
+     "f32[4] f32[4] "},
+};
+static size_t order_case;
+
+static void run_order(lib_arena *arena) {
+    const graph *g = graph_decompose(arena, rows_parse(arena, orders[order_case].text));
+    lib_text text;
+    lib_text_init(&text, arena);
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        if (strcmp(g->nodes.data[i].op->name, "dot_general") != 0) continue;
+        graph_print_shape(&text, g, graph_shape_of(g, g->nodes.data[i].first));
+        lib_text_add(&text, " ");
+    }
+    assert_string_equal(text.data, orders[order_case].products);
+}
+
+static void test_order(void **state) {
+    (void)state;
+    for (order_case = 0; order_case < sizeof orders / sizeof *orders; order_case++) {
+        text_of_case = orders[order_case].text;
+        in_scope(run_order);
+    }
 }
 
 /* ---- control flow and host functions */
@@ -684,7 +740,14 @@ static const rows_wrong wrong[] = {
     {"einsum(f32[2], equation=\"ij->i\")", "2 labels for operand 0, which has rank 1"},
     {"einsum(f32[2], equation=\"i->ii\")", "twice in the result"},
     {"einsum(f32[2], equation=\"i->j\")", "stands in no operand"},
-    {"einsum(f32[2], equation=\"...->\")", "expected letters"},
+    {"einsum(f32[2], equation=\"i.->i\")", "expected letters"},
+    {"einsum(f32[2], equation=\"...->\")", "its result has no ellipsis"},
+    {"einsum(f32[2], equation=\"...i...->i\")", "two ellipses"},
+    {"einsum(f32[2], equation=\"...ij->i\")", "2 labels for operand 0, which has rank 1"},
+    {"einsum(f32[2], f32[3], equation=\"...,...\")", "labelled ..."},
+    {"einsum(f32[2], f32[2], f32[3], equation=\"i,i,i\")", "labelled i"},
+    {"einsum(f32[2], f32[2], i32[2], equation=\"i,i,i\")", "i32"},
+    {"einsum(f32[2, 2, 2, 2, 2, 2, 2], f32[2, 2, 2, 2, 2, 2, 2], equation=\"abcdefg,hijklmn\")", "too many labels"},
     {"einsum(f32[2], equation=\"i->i->i\")", "more than one ->"},
     {"einsum(f32[2, 3], equation=\"ii\")", "labelled i"},
     {"einsum(f32[2], f32[3], equation=\"i,i\")", "labelled i"},
@@ -759,8 +822,9 @@ static void test_wrong_uses(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_symbolic), cmocka_unit_test(test_network),
-                                       cmocka_unit_test(test_exact),    cmocka_unit_test(test_random),
-                                       cmocka_unit_test(test_control),  cmocka_unit_test(test_wrong_uses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_symbolic),  cmocka_unit_test(test_network),
+                                       cmocka_unit_test(test_exact),     cmocka_unit_test(test_random),
+                                       cmocka_unit_test(test_control),   cmocka_unit_test(test_order),
+                                       cmocka_unit_test(test_wrong_uses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
