@@ -113,30 +113,53 @@ static const graph_op row_non_zero = {
 /* ---- unique */
 
 enum { UNIQUE_SIZE, UNIQUE_SORTED };
+enum { ALONG_SIZE, ALONG_AXIS, ALONG_SORTED };
+
+/* Where each first stands, which of them each is, how often each occurs. */
+static void infer_groups(graph_infer *infer, tir_expr all) {
+    tir_expr count = infer->attribute[UNIQUE_SIZE].dims[0];
+    infer->result[1] = infer->result[3] = (graph_shape){.dtype = DLC_I64, .rank = 1, .dim = {count}};
+    infer->result[2] = (graph_shape){.dtype = DLC_I64, .rank = 1, .dim = {all}};
+}
 
 static void infer_unique(graph_infer *infer) {
     const graph_shape *x = &infer->operand[0];
     infer_counted(infer, &infer->attribute[UNIQUE_SIZE]);
-    tir_expr all = graph_infer_product(infer, x->rank, x->dim), count = infer->attribute[UNIQUE_SIZE].dims[0];
-    infer->result[0] = (graph_shape){.dtype = x->dtype, .rank = 1, .dim = {count}};
-    infer->result[1] = infer->result[3] = (graph_shape){.dtype = DLC_I64, .rank = 1, .dim = {count}};
-    infer->result[2] = (graph_shape){.dtype = DLC_I64, .rank = 1, .dim = {all}};
+    infer->result[0] = (graph_shape){.dtype = x->dtype, .rank = 1, .dim = {infer->attribute[UNIQUE_SIZE].dims[0]}};
+    infer_groups(infer, graph_infer_product(infer, x->rank, x->dim));
+}
+
+static void infer_unique_along(graph_infer *infer) {
+    const graph_shape *x = &infer->operand[0];
+    const int axis = graph_infer_axis(infer, infer->attribute[ALONG_AXIS].integer, x->rank, "axis");
+    infer_counted(infer, &infer->attribute[ALONG_SIZE]);
+    graph_infer_product(infer, x->rank, x->dim);
+    infer->result[0] = *x;
+    infer->result[0].dim[axis] = infer->attribute[ALONG_SIZE].dims[0];
+    infer_groups(infer, x->dim[axis]);
 }
 
 static graph_id take(graph *g, graph_id x, graph_id indices) {
     return graph_gather(g, x, indices, 0);
 }
 
-/* Of sorted values: is it another one than that before it? One NaN is like another. */
+/* Indices of the elements of x, rank 1, in ascending order; of equals the first comes first. */
+static graph_id order_of(graph *g, graph_id x, dlc_dtype dtype) {
+    return 1 + graph_emit_with(g, "sort", 1, &x, 2,
+                               (graph_setting[]){graph_set_integer("axis", 0), graph_set_integer("dtype", dtype)});
+}
+
+/* Of sorted values, or columns of values, along the last axis: is it another one than that before it? One NaN is like another. */
 static graph_id starts_group(graph *g, graph_id sorted, graph_id number) {
-    const dlc_dtype dtype = graph_shape_of(g, number)->dtype;
-    graph_id zero = graph_full_like(g, number, 0), one = graph_scalar_i64(g, dtype, 1);
-    graph_id before = take(g, sorted, graph_max(g, graph_sub(g, number, one), zero));
+    const graph_shape shape = *graph_shape_of(g, sorted);
+    graph_id zero = graph_full_like(g, number, 0), one = graph_scalar_like(g, number, 1);
+    graph_id before = graph_gather(g, sorted, graph_max(g, graph_sub(g, number, one), zero), shape.rank - 1);
     graph_id differs = graph_ne(g, sorted, before);
-    if (lib_dtype_is_float(graph_shape_of(g, sorted)->dtype)) {
+    if (lib_dtype_is_float(shape.dtype)) {
         graph_id both = graph_and(g, graph_ne(g, sorted, sorted), graph_ne(g, before, before));
         differs = graph_and(g, differs, graph_not(g, both));
     }
+    if (shape.rank > 1) differs = graph_reduce_or(g, differs, 1, (int64_t[]){0}, false);
     return graph_or(g, graph_eq(g, number, zero), differs);
 }
 
@@ -146,15 +169,13 @@ static graph_id put(graph *g, graph_id indices, graph_id values) {
     return graph_emit_with(g, "scatter", 3, operands, 1, (graph_setting[]){graph_set_integer("axis", 0)});
 }
 
-static void expand_unique(graph_expand *e) {
+/* Of what `order` sorts, `first` saying in that order where a group starts: the results but the first. Returns the indices of what stands
+ * for the groups. */
+static graph_id unique_groups(graph_expand *e, graph_id order, graph_id first, bool sorted) {
     graph *g = e->g;
-    graph_id x = whole(g, e->input[0]), sorted[2], count;
-    const tir_expr n = graph_shape_of(g, x)->dim[0];
-    const dlc_dtype dtype = position_dtype(g, n);
-    sorted[0] = graph_emit_with(g, "sort", 1, &x, 2,
-                                (graph_setting[]){graph_set_integer("axis", 0), graph_set_integer("dtype", dtype)});
-    sorted[1] = sorted[0] + 1;
-    graph_id number = graph_iota(g, dtype, 1, &n, 0), first = starts_group(g, sorted[0], number);
+    const tir_expr n = graph_shape_of(g, order)->dim[0];
+    const dlc_dtype dtype = graph_shape_of(g, order)->dtype;
+    graph_id count, number = graph_iota(g, dtype, 1, &n, 0);
     graph_id group = graph_emit_with(g, "cumulative_sum", 1, (graph_id[]){graph_cast(g, first, dtype)}, 1,
                                      (graph_setting[]){graph_set_integer("axis", 0)});
     group = graph_sub(g, group, graph_scalar_i64(g, dtype, 1));
@@ -162,24 +183,75 @@ static void expand_unique(graph_expand *e) {
     graph_id all = graph_broadcast_like(g, graph_dimension(g, dtype, n), number);
     graph_id next = graph_add(g, number, graph_scalar_i64(g, dtype, 1)), inside = graph_lt(g, next, all);
     graph_id ends = graph_select(g, inside, take(g, starts, graph_select(g, inside, next, number)), all);
-    if (!e->attribute[UNIQUE_SORTED].integer) { /* groups by the index of their first element */
+    if (!sorted) { /* groups by the index of their first element */
         graph_id known = graph_lt(g, number, graph_cast(g, count, dtype));
-        graph_id key = graph_select(g, known, take(g, sorted[1], starts), all);
-        graph_id order =
-            1 + graph_emit_with(g, "sort", 1, &key, 2,
-                                (graph_setting[]){graph_set_integer("axis", 0), graph_set_integer("dtype", dtype)});
-        starts = take(g, starts, order);
-        ends = take(g, ends, order);
-        group = take(g, put(g, order, number), group);
+        graph_id by_first = order_of(g, graph_select(g, known, take(g, order, starts), all), dtype);
+        starts = take(g, starts, by_first);
+        ends = take(g, ends, by_first);
+        group = take(g, put(g, by_first, number), group);
     }
-    e->result[2] = graph_cast(g, put(g, sorted[1], group), DLC_I64);
-    const graph_attribute *size = &e->attribute[UNIQUE_SIZE];
     graph_id part = graph_emit_with(g, "cut", 3, (graph_id[]){count, starts, ends}, 1,
-                                    (graph_setting[]){graph_set_dims("size", 1, size->dims)});
-    e->result[0] = take(g, sorted[0], part);
-    e->result[1] = graph_cast(g, take(g, sorted[1], part), DLC_I64);
+                                    (graph_setting[]){graph_set_dims("size", 1, e->attribute[UNIQUE_SIZE].dims)});
+    graph_id indices = take(g, order, part);
+    e->result[1] = graph_cast(g, indices, DLC_I64);
+    e->result[2] = graph_cast(g, put(g, order, group), DLC_I64);
     e->result[3] = graph_cast(g, graph_sub(g, part + 1, part), DLC_I64);
+    return indices;
 }
+
+static void expand_unique(graph_expand *e) {
+    graph *g = e->g;
+    graph_id x = whole(g, e->input[0]);
+    const tir_expr n = graph_shape_of(g, x)->dim[0];
+    const dlc_dtype dtype = position_dtype(g, n);
+    graph_id order = order_of(g, x, dtype), sorted = order - 1;
+    graph_id first = starts_group(g, sorted, graph_iota(g, dtype, 1, &n, 0));
+    e->result[0] = take(g, x, unique_groups(e, order, first, e->attribute[UNIQUE_SORTED].integer));
+}
+
+/* The order of the columns of x [rows, n], compared row by row: sorted by the last row, then by that before it, and so on to the first,
+ * equals each time staying as they are. */
+static graph_id lexicographic_order(graph *g, graph_id x, dlc_dtype dtype) {
+    const graph_shape shape = *graph_shape_of(g, x), row = {.dtype = shape.dtype, .rank = 1, .dim = {shape.dim[1]}};
+    graph_id start = graph_iota(g, dtype, 1, &shape.dim[1], 0);
+    int64_t number;
+    graph *body = graph_new_subgraph(g, &number);
+    graph_id order = graph_new_input(body, NULL, graph_shape_of(g, start));
+    graph_id keys = take(body, graph_new_input(body, NULL, &row), order);
+    graph_new_output(body, NULL, take(body, order, order_of(body, keys, dtype)));
+    return graph_emit_with(g, "scan", 2, (graph_id[]){start, x}, 4,
+                           (graph_setting[]){graph_set_integer("body", number), graph_set_integer("carries", 1),
+                                             graph_set_integer("sequences", 1),
+                                             graph_set_list("reverse", 1, (int64_t[]){1})});
+}
+
+static void expand_unique_along(graph_expand *e) {
+    graph *g = e->g;
+    const graph_shape shape = *graph_shape_of(g, e->input[0]);
+    const int axis = graph_axis_of(e->attribute[ALONG_AXIS].integer, shape.rank);
+    const tir_expr n = shape.dim[axis];
+    const dlc_dtype dtype = position_dtype(g, n);
+    int64_t permutation[DLC_MAX_RANK];
+    tir_expr rows = tir_index(g->pool, 1);
+    for (int i = 0, to = 0; i < shape.rank; i++) {
+        if (i == axis) continue;
+        permutation[to++] = i;
+        rows = tir_mul(g->pool, rows, shape.dim[i]);
+    }
+    permutation[shape.rank - 1] = axis;
+    graph_id x = graph_reshape(g, graph_transpose(g, e->input[0], permutation), 2, (tir_expr[]){rows, n});
+    graph_id order = lexicographic_order(g, x, dtype);
+    graph_id first = starts_group(g, graph_gather(g, x, order, 1), graph_iota(g, dtype, 1, &n, 0));
+    graph_id indices = unique_groups(e, order, first, e->attribute[ALONG_SORTED].integer);
+    e->result[0] = graph_gather(g, e->input[0], indices, axis);
+}
+
+#define SORTED_ATTRIBUTE                                                 \
+    {                                                                    \
+        "sorted", GRAPH_ATTR_BOOL, NULL, "true",                         \
+            "in ascending order; else in the order in which they first " \
+            "occur"                                                      \
+    }
 
 static const graph_op row_unique = {
     .name = "unique",
@@ -190,9 +262,7 @@ static const graph_op row_unique = {
     .results = 4,
     .operands = "x",
     .dtypes = "number",
-    .attribute = {COUNTED_SIZE,
-                  {"sorted", GRAPH_ATTR_BOOL, NULL, "true",
-                   "in ascending order; else in the order in which they first occur"}},
+    .attribute = {COUNTED_SIZE, SORTED_ATTRIBUTE},
     .seldom = "sorted",
     .infer = infer_unique,
     .expand = expand_unique,
@@ -201,6 +271,29 @@ static const graph_op row_unique = {
         "`sorted` in the order of their first occurrence); the index "
         "of the first of each in row-major order, i64 [size]; for each element of x which of them it is, i64 [elements of "
         "x]; how often each occurs, i64 [size]. ONNX Unique without axis; NumPy unique.",
+};
+
+static const graph_op row_unique_along = {
+    .name = "unique_along",
+    .class_ = GRAPH_COMPOSITE,
+    .algebra = GRAPH_COUNTS,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .results = 4,
+    .operands = "x",
+    .dtypes = "number",
+    .attribute = {COUNTED_SIZE,
+                  {"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "slices of x across it are compared"},
+                  SORTED_ATTRIBUTE},
+    .seldom = "sorted",
+    .infer = infer_unique_along,
+    .expand = expand_unique_along,
+    .doc =
+        "The different slices x[.., i, ..] along an axis, as x with `size` in the place of the axis' size. They are compared by their "
+        "elements in row-major order, the first that differs decides; elements as in unique: NaN last and one, both zeros one. "
+        "In ascending order, or without `sorted` in that of their first occurrence. Then the index of the first of "
+        "each, i64 [size]; for each slice of x which of them it is, i64 [size of the axis]; how often each occurs, i64 [size]. Slices without "
+        "elements are equal. One sort of the axis for each element of a slice. ONNX Unique with axis; NumPy unique with axis.",
 };
 
 /* ---- non_max_suppression */
@@ -272,4 +365,5 @@ static const graph_op row_non_max_suppression = {
         "in common with it over that of both together is above `overlap`, and so on. ONNX NonMaxSuppression.",
 };
 
-const graph_op *const graph_ops_counted[] = {&row_non_zero, &row_unique, &row_non_max_suppression, NULL};
+const graph_op *const graph_ops_counted[] = {&row_non_zero, &row_unique, &row_unique_along, &row_non_max_suppression,
+                                             NULL};

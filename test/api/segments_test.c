@@ -216,6 +216,112 @@ static void test_unique(void **state) {
 }
 
 /* The example of the ONNX specification's tests: two classes, most 2, and one box that equals another. */
+/* Element e of slice i along `axis` of x [shape]. */
+static float slice_element(const float *x, const int64_t *shape, int axis, int64_t i, int64_t e) {
+    int64_t inner = 1;
+    for (int d = axis + 1; d < 3; d++) inner *= shape[d];
+    return x[(e / inner * shape[axis] + i) * inner + e % inner];
+}
+
+/* Below 0: slice i of x comes before slice j of y, both of `count` elements. NaN comes last. */
+static int compare_slices(const float *x, const int64_t *x_shape, int64_t i, const float *y, const int64_t *y_shape,
+                          int64_t j, int axis, int64_t count) {
+    for (int64_t e = 0; e < count; e++) {
+        float a = slice_element(x, x_shape, axis, i, e), b = slice_element(y, y_shape, axis, j, e);
+        if (a == b || (isnan(a) && isnan(b))) continue;
+        return isnan(b) || a < b ? -1 : 1;
+    }
+    return 0;
+}
+
+static void check_along(dlc_context *context, dlc_program *program, const int64_t *shape, int axis, bool sorted) {
+    static const float values[] = {1, 0, -0.0f, NAN, -2};
+    enum { ROOM = 200 };
+    float x[ROOM];
+    tensor tx;
+    int64_t elements = shape[0] * shape[1] * shape[2], n = shape[axis], each = 1;
+    for (int d = 0; d < 3; d++) each *= d == axis ? 1 : shape[d];
+    uint32_t seed = 5;
+    for (int64_t i = 0; i < elements; i++) x[i] = values[((seed = seed * 1664525 + 1013904223) >> 24) % 5];
+    for (int64_t i = 0; i < elements; i++)
+        if (each > 2 && i % 3) x[i] = 1;
+    const DLTensor *input = &make_tensor(&tx, DLC_F32, x, 3, shape)->dl;
+    dlc_output_slot slots[4] = {{NULL, NULL}};
+    OK(context, dlc_run(program, NULL, &input, 1, slots, 4));
+    const DLTensor *v = &slots[0].managed->dl_tensor;
+    const int64_t *first = slots[1].managed->dl_tensor.data, *group = slots[2].managed->dl_tensor.data;
+    const int64_t *times = slots[3].managed->dl_tensor.data, count = v->shape[axis];
+    int64_t all = 0;
+    for (int d = 0; d < 3; d++) assert_true(d == axis || v->shape[d] == shape[d]);
+    assert_int_equal(slots[2].managed->dl_tensor.shape[0], n);
+    for (int64_t k = 0; k < count; k++) {
+        int64_t same = 0, earliest = -1;
+        if (k && sorted) assert_true(compare_slices(v->data, v->shape, k - 1, v->data, v->shape, k, axis, each) < 0);
+        if (k && !sorted) assert_true(first[k - 1] < first[k]);
+        for (int64_t i = 0; i < n; i++) {
+            bool equal = compare_slices(x, shape, i, v->data, v->shape, k, axis, each) == 0;
+            assert_true(equal == (group[i] == k));
+            if (equal && earliest < 0) earliest = i;
+            same += equal;
+        }
+        assert_int_equal(times[k], same);
+        assert_int_equal(first[k], earliest);
+        all += same;
+    }
+    assert_int_equal(all, n);
+    for (int o = 0; o < 4; o++) slots[o].managed->deleter(slots[o].managed);
+}
+
+static void test_unique_along(void **state) {
+    (void)state;
+    static const int64_t shapes[][3] = {{8, 3, 2}, {1, 1, 1}, {5, 7, 1},  {0, 3, 2},
+                                        {4, 0, 2}, {2, 9, 3}, {3, 2, 30}, {0, 0, 0}};
+    for (int round = 0; round < 6 * TARGETS; round++) {
+        const int axis = round % 3;
+        const bool sorted = round / 3 % 2;
+        dlc_context *context = open_context(all_targets[round / 6], NULL);
+        char text[256];
+        if (!context) continue;
+        snprintf(text, sizeof text,
+                 "graph {\n  input x: f32[a, b, d]\n  v, i, g, n = unique_along(x, size=[c], axis=%d, sorted=%s)\n"
+                 "  output \"v\" = v\n  output \"i\" = i\n  output \"g\" = g\n  output \"n\" = n\n}\n",
+                 axis == 2 ? -1 : axis, sorted ? "true" : "false");
+        dlc_program *program = parse(context, text);
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            check_along(context, program, shapes[s], axis, sorted);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Elements other than floats, by their whole value; the example of NumPy's documentation, and of the axis' names. */
+static void test_unique_rows(void **state) {
+    (void)state;
+    uint8_t x[] = {1, 0, 0, 1, 0, 0, 2, 3, 4, 200, 0, 0};
+    static const uint8_t rows[] = {1, 0, 0, 2, 3, 4, 200, 0, 0}, columns[] = {0, 0, 1, 0, 0, 1, 3, 4, 2, 0, 0, 200};
+    for (int round = 0; round < 2 * TARGETS; round++) {
+        const int axis = round % 2;
+        dlc_context *context = open_context(all_targets[round / 2], NULL);
+        char text[256];
+        if (!context) continue;
+        snprintf(
+            text, sizeof text,
+            "graph {\n  input x: u8[4, 3]\n  v, i, g, n = unique_along(x, size=[c], axis=%d)\n  output \"v\" = v\n}\n",
+            axis);
+        dlc_program *program = parse(context, text);
+        tensor tx;
+        const DLTensor *input = &make_tensor(&tx, DLC_U8, x, 2, SHAPE(4, 3))->dl;
+        dlc_output_slot slot = {NULL, NULL};
+        OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+        const DLTensor *v = &slot.managed->dl_tensor;
+        assert_int_equal(v->shape[axis], 3);
+        assert_memory_equal(v->data, axis ? columns : rows, axis ? sizeof columns : sizeof rows);
+        slot.managed->deleter(slot.managed);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 static void test_suppression(void **state) {
     (void)state;
     float boxes[6 * 4] = {0, 0,     1, 1,     0, 0.1f,  1, 1.1f,  0, -0.1f,  1, 0.9f,
@@ -422,8 +528,9 @@ static void test_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),   cmocka_unit_test(test_bounded), cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_unique),  cmocka_unit_test(test_suppression),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_count),   cmocka_unit_test(test_memory)};
+        cmocka_unit_test(test_chain),       cmocka_unit_test(test_bounded),     cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_threads),     cmocka_unit_test(test_unique),      cmocka_unit_test(test_unique_along),
+        cmocka_unit_test(test_unique_rows), cmocka_unit_test(test_suppression), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_count),       cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -300,7 +300,12 @@ static inline void add_counted(gen *g) {
     case 0: snprintf(text, sizeof text, "non_zero(%s, size=[c%d])", v.name, g->counted); break;
     case 1:
         if (gen_is(&v, "b")) return;
-        snprintf(text, sizeof text, "unique(%s, size=[c%d])", v.name, g->counted);
+        if (v.rank && gen_one_in(g, 2))
+            snprintf(text, sizeof text, "unique_along(%s, size=[c%d], axis=%d, sorted=%s)", v.name, g->counted,
+                     gen_axis(g, &v), gen_one_in(g, 2) ? "true" : "false");
+        else
+            snprintf(text, sizeof text, "unique(%s, size=[c%d], sorted=%s)", v.name, g->counted,
+                     gen_one_in(g, 2) ? "true" : "false");
         results = 4;
         break;
     case 2: {

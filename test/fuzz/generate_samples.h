@@ -18,6 +18,7 @@ static const struct {
     {"cut", "add_counted"},
     {"non_zero", "add_counted"},
     {"unique", "add_counted"},
+    {"unique_along", "add_counted"},
     {"non_max_suppression", "add_counted"},
     {"custom_call", "calls a function of the host: test/api"},
     {"custom_effect", "calls a function of the host: test/api"},
