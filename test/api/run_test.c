@@ -452,6 +452,45 @@ static void test_declared_varying(void **state) {
     }
 }
 
+/* Kernels for lines of any length, from none to many runs: places ascend, of equals the first comes first. */
+static void test_varying_sort(void **state) {
+    static const int64_t lengths[] = {0, 1, 2, 7, 33, 1000, 1024, 1025, 3001, 5000};
+    enum { LINES = 2, MOST = LINES * 5000 };
+    static float in[MOST], out[MOST];
+    static int64_t places[MOST];
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(LINES), SYMBOL("n"))), sorted[2];
+        OK(context, dlc_symbol_varies(g, "n", 0, 0, 0));
+        dlc_sort(x, NULL, sorted);
+        for (int o = 0; o < 2; o++) OK(context, dlc_output(g, NULL, sorted[o]));
+        dlc_program *program = compile(context, g);
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+            const int64_t n = lengths[k];
+            fill(in, (size_t)(LINES * n), (uint32_t)n);
+            for (int64_t i = 0; i < LINES * n; i++) in[i] = i % 3 ? floorf(in[i] * 50) : in[i];
+            tensor tx, ty, tp;
+            dlc_output_slot slots[] = {{F32(&ty, out, LINES, n), NULL},
+                                       {&make_tensor(&tp, DLC_I64, places, 2, SHAPE(LINES, n))->dl, NULL}};
+            OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, LINES, n)}, 1, slots, 2));
+            for (int64_t i = 0; i < LINES * n; i++) {
+                const float *line = in + i / n * n;
+                assert_true(places[i] >= 0 && places[i] < n && out[i] == line[places[i]]);
+                if (i % n == 0) continue;
+                assert_true(out[i - 1] < out[i] || (out[i - 1] == out[i] && places[i - 1] < places[i]));
+            }
+        }
+        assert_true(statistics(context).kernel_builds <= 3);
+        if (strcmp(all_targets[t], "interp") != 0) assert_int_equal(statistics(context).interpreted_regions, 0);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* Of long rows of scores no thread holds more than a block. */
 static void test_long_attention(void **state) {
     (void)state;
@@ -643,6 +682,7 @@ int main(void) {
         cmocka_unit_test(test_automatic_varying),
         cmocka_unit_test(test_hint_unused),
         cmocka_unit_test(test_declared_varying),
+        cmocka_unit_test(test_varying_sort),
         cmocka_unit_test(test_varying_scratch),
         cmocka_unit_test(test_long_attention),
         cmocka_unit_test(test_output_shape),

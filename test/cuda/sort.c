@@ -28,18 +28,19 @@ typedef struct sorted {
     uint32_t phases;
 } sorted;
 
-static tir_kernel *make_kernel(lib_arena *arena, int64_t lines, int64_t n, int64_t wanted) {
+/* Sizes and ranges of parameters as text; wanted: of a line. */
+static tir_kernel *make_kernel(lib_arena *arena, const char *params, const char *lines, const char *n,
+                               const char *wanted) {
     tir_pool *pool = LIB_NEW(arena, tir_pool);
     tir_machine machine;
     tir_schedule schedule;
     lib_lexer lexer;
     tir_pool_init(pool, arena);
-    const char *text =
-        lib_arena_format(arena,
-                         "region r\ninput x i32[%lld, %lld]\n"
-                         "sort S i32 exact (b: %lld, t: %lld | i: %lld) key 32 x[b, i] = cast.i32(i)\n"
-                         "output S\n",
-                         (long long)lines, (long long)n, (long long)lines, (long long)wanted, (long long)n);
+    const char *text = lib_arena_format(arena,
+                                        "region r%s\ninput x i32[%s, %s]\n"
+                                        "sort S i32 exact (b: %s, t: %s | i: %s) key 32 x[b, i] = cast.i32(i)\n"
+                                        "output S\n",
+                                        params, lines, n, lines, wanted, n);
     lib_lexer_init(&lexer, arena, "region", text, strlen(text));
     lib_lexer_next(&lexer);
     tir_region *region = tir_region_parse(arena, pool, &lexer);
@@ -50,20 +51,18 @@ static tir_kernel *make_kernel(lib_arena *arena, int64_t lines, int64_t n, int64
 }
 
 /* Sorts lines of n random numbers below `different` and compares the first ones of each. */
-static void run_sort(lib_arena *arena, int64_t lines, int64_t n, int64_t wanted, uint32_t different, bool count,
-                     sorted *result) {
-    tir_kernel *kernel = make_kernel(arena, lines, n, wanted);
+static void run_kernel(lib_arena *arena, tir_kernel *kernel, const int64_t *params, int64_t lines, int64_t n,
+                       int64_t wanted, uint32_t different, tir_bank_report *banks) {
     uint32_t *x = lib_arena_take_aligned(arena, (size_t)(lines * n) * sizeof *x + 1, 64), random = 1;
     int32_t *order = lib_arena_take_aligned(arena, (size_t)(lines * wanted) * sizeof *order + 1, 64);
     for (int64_t i = 0; i < lines * n; i++) {
         random = random * 1664525u + 1013904223u;
         x[i] = (random >> 8) % different;
     }
-    tir_bank_report banks = {0};
     lib_error error;
-    const tir_interpret_options options = {.check = true, .banks = count ? &banks : NULL, .stored_once = true};
-    if (tir_interpret(kernel, (void *[]){x, order}, NULL, &options, &lib_libc_allocator, &error))
-        lib_raise(arena->scope, DLC_INTERNAL, "%s", error.message);
+    const tir_interpret_options options = {.check = true, .banks = banks, .stored_once = true};
+    if (tir_interpret(kernel, (void *[]){x, order}, params, &options, &lib_libc_allocator, &error))
+        lib_raise(arena->scope, DLC_INTERNAL, "%lld lines of %lld: %s", (long long)lines, (long long)n, error.message);
     element *expected = LIB_NEW_ARRAY(arena, element, (size_t)n + 1);
     for (int64_t line = 0; line < lines; line++) {
         for (int64_t i = 0; i < n; i++) expected[i] = (element){x[line * n + i], (int32_t)i};
@@ -74,6 +73,17 @@ static void run_sort(lib_arena *arena, int64_t lines, int64_t n, int64_t wanted,
                           (long long)line, (long long)n, (long long)t, (int)order[line * wanted + t],
                           (int)expected[t].number);
     }
+}
+
+static const char *text_of(lib_arena *arena, int64_t number) {
+    return lib_arena_format(arena, "%lld", (long long)number);
+}
+
+static void run_sort(lib_arena *arena, int64_t lines, int64_t n, int64_t wanted, uint32_t different, bool count,
+                     sorted *result) {
+    tir_bank_report banks = {0};
+    tir_kernel *kernel = make_kernel(arena, "", text_of(arena, lines), text_of(arena, n), text_of(arena, wanted));
+    run_kernel(arena, kernel, NULL, lines, n, wanted, different, count ? &banks : NULL);
     *result = (sorted){(double)(banks.accesses + banks.requests), kernel->workspace_bytes, kernel->phases.count};
 }
 
@@ -125,12 +135,41 @@ static void test_first(void **state) {
     if (some * 2 > all) fail_msg("%g accesses for 10 of 9,001, %g for all", some, all);
 }
 
+/* One kernel for lines of any length, of any number, and both. */
+static void run_varying(lib_arena *arena) {
+    static const int64_t length[] = {0, 1, 2, 3, 31, 64, 1000, 1023, 1024, 1025, 2047, 2049, 3001};
+    const int count = sizeof length / sizeof *length;
+    tir_kernel *any_length = make_kernel(arena, " params(n: 0..5000)", "3", "n", "n");
+    for (int i = 0; i < count; i++) run_kernel(arena, any_length, &length[i], 3, length[i], length[i], 300, NULL);
+    tir_kernel *any_number = make_kernel(arena, " params(n: 0..5000)", "n", "37", "37");
+    for (int i = 0; i < 7; i++) run_kernel(arena, any_number, &length[i], length[i], 37, 37, 17, NULL);
+    tir_kernel *both = make_kernel(arena, " params(m: 0..100, n: 0..9000)", "m", "n", "n");
+    for (int i = 0; i < count; i++) {
+        int64_t params[] = {i % 4, length[i]};
+        run_kernel(arena, both, params, params[0], params[1], params[1], 1u << 24, NULL);
+    }
+    tir_kernel *first = make_kernel(arena, " params(n: 10..5000)", "2", "n", "10");
+    for (int i = 4; i < count; i++) run_kernel(arena, first, &length[i], 2, length[i], 10, 300, NULL);
+    tir_kernel *unbounded = make_kernel(arena, " params(n: 0..1099511627776)", "2", "n", "n");
+    for (int i = 0; i < count; i++) run_kernel(arena, unbounded, &length[i], 2, length[i], length[i], 300, NULL);
+}
+
+static void test_varying(void **state) {
+    lib_scope scope;
+    lib_arena arena;
+    (void)state;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope))
+        run_varying(&arena);
+    else
+        fail_msg("%s", scope.error.message);
+    lib_arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long_line),
-        cmocka_unit_test(test_many_lines),
-        cmocka_unit_test(test_accesses),
-        cmocka_unit_test(test_first),
+        cmocka_unit_test(test_long_line), cmocka_unit_test(test_many_lines), cmocka_unit_test(test_accesses),
+        cmocka_unit_test(test_first),     cmocka_unit_test(test_varying),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
