@@ -671,6 +671,7 @@ static void test_control(void **state) {
 #define BRANCH(outputs) \
     "graph { input x: f32[3] t = constant bool[] {1} e = exp(x) c = cast(x, dtype=f64) " outputs " }"
 #define IF(then, otherwise) "if(bool[], f32[3], then=" BRANCH(then) ", otherwise=" BRANCH(otherwise) ")"
+#define TWELVE "f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"
 #define WHILE(condition, body) "while(f32[3], condition=" BRANCH(condition) ", body=" BRANCH(body) ")"
 
 /* sample, part of the message */
@@ -697,6 +698,8 @@ static const rows_wrong wrong[] = {
     {"mel_matrix(bins=0, length=4, rate=8000, low=0.0, high=100.0)", "bins is 0"},
     {"mel_matrix(bins=2, length=4, rate=8000, low=200.0, high=100.0)", "low <= high"},
     {"det(f32[2, 3])", "rows and columns"},
+    {"einsum(" TWELVE ", " TWELVE ", " TWELVE ", equation=\"abcdmnopqrst,efghmnopuvwx,ijklqrstuvwx->abcdefghijkl\")",
+     "more than 12 dimensions"},
     {"unique_along(f32[2, 3], size=[3], axis=2)", "out of range"},
     {"unique_along(f32[], size=[3], axis=0)", "out of range"},
     {"unique_along(f32[2, 3], size=[3], axis=-2)", "size must be one symbol"},
