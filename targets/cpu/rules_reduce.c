@@ -10,6 +10,7 @@
 enum {
     CHUNK_POINTS = 32768, /* of a task, at least */
     CHUNKS_MOST = 256,
+    VARYING_MOST = 1 << 20,
     GROUP_POINTS = 65536,
     GROUPS_MOST = 64,
     BLOCK_ROWS = 8,
@@ -173,17 +174,22 @@ bool rules_columns(rules *r, int s) {
 
 /* ---- chunks */
 
+/* An extent, or what one that varies is at most: kernels are made for sizes up to some bound. */
+static int64_t most_of(const rules *r, const tir_axis *axis) {
+    const int64_t high = tir_range(r->region->pool, axis->extent).high;
+    return high < VARYING_MOST || rules_extent(r, axis) >= 0 ? high : VARYING_MOST;
+}
+
 static void prepare_chunks(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
-    int64_t points = points_of(r, stage, 0, stage->space),
-            each = points_of(r, stage, stage->space, stage->space + stage->reduce);
+    int64_t points = points_of(r, stage, 0, stage->space), each = 1;
     int axis = stage->space;
-    for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (rules_extent(r, &stage->axis[a]) > rules_extent(r, &stage->axis[axis])) axis = a;
-    int64_t extent = rules_extent(r, &stage->axis[axis]), chunks = 1, lanes = 4 * rules_lanes(r, s);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        if (most_of(r, &stage->axis[a]) > most_of(r, &stage->axis[axis])) axis = a;
+        if (__builtin_mul_overflow(each, most_of(r, &stage->axis[a]), &each)) each = INT64_MAX;
+    }
+    int64_t extent = most_of(r, &stage->axis[axis]), chunks = each / CHUNK_POINTS, lanes = 4 * rules_lanes(r, s);
     if (points <= 0 || points > CHUNKS_MOST / 16 || stage->space + 2 > DLC_MAX_RANK) return;
-    if (each < 0) each = extent = 1 << 20; /* varying: its size is only known when it runs */
-    chunks = each / CHUNK_POINTS;
     if (chunks > CHUNKS_MOST / points) chunks = CHUNKS_MOST / points;
     if (chunks > extent / lanes) chunks = extent / lanes;
     if (chunks < 2 && points > 1) return;
