@@ -69,9 +69,10 @@ static const struct {
                                 [TANH] = {"tanh", 0, 0},
                                 [THRESHOLDED_RELU] = {"thresholdedrelu", 1, 0}};
 
-#define FUNCTION_DOC                                                                                                   \
-    "names separated by spaces: affine elu hardsigmoid leakyrelu relu scaledtanh sigmoid softplus softsign tanh "      \
-    "thresholdedrelu, each with its alpha and beta where it has them, as in leakyrelu(0.01) or hardsigmoid(0.2,0.5); " \
+#define FUNCTION_NAMES "affine elu hardsigmoid leakyrelu relu scaledtanh sigmoid softplus softsign tanh thresholdedrelu"
+#define FUNCTION_DOC                                                                                    \
+    "names separated by spaces: " FUNCTION_NAMES                                                        \
+    ", each with its alpha and beta where it has them, as in leakyrelu(0.01) or hardsigmoid(0.2,0.5); " \
     "for one direction, or for the forward and then the reverse one"
 
 /* Decimal digits with a point, at most 15: exact up to the one division, in any locale of the host. */
@@ -191,8 +192,9 @@ static void infer_recurrence(graph_infer *infer) {
         if (infer->operand[i].rank >= 0 && i != LENGTHS) graph_infer_dtype(infer, i, infer->operand[X].dtype);
     if (infer->operand[LENGTHS].rank >= 0) graph_infer_dtype(infer, LENGTHS, DLC_I32);
     if (!read_functions(row, infer->attribute[ACTIVATIONS].string, functions))
-        graph_infer_fail(infer, "activations are \"%s\", expected %d functions for each direction",
-                         infer->attribute[ACTIVATIONS].string, row->functions);
+        graph_infer_fail(
+            infer, "activations are \"%s\", expected %d functions for each direction, each one of " FUNCTION_NAMES,
+            infer->attribute[ACTIVATIONS].string, row->functions);
     if (!(infer->attribute[CLIP].number >= 0)) graph_infer_fail(infer, "clip is negative");
     const bool first = batch_first(infer->attribute);
     const graph_shape *x = &infer->operand[X];

@@ -198,7 +198,8 @@ typedef struct dlc_compile_options {
                                    a module's code generation only with isolate_compiler. 0: none; below it: refused. Beyond it DLC_BUDGET_EXCEEDED */
     size_t
         budget_bytes; /* likewise of the memory that dlc_compile or a bind takes to work in, and one for each of a bind's
-                                   modules of kernels; and of the code generator's with isolate_compiler, else not of that. 0: none */
+                                   modules of kernels; and of the code generator's with isolate_compiler, else not of that; not of
+                                   constants that it computes and keeps. 0: none */
     const volatile int *cancel; /* raise to non-zero from any thread: compilation ends with DLC_CANCELLED */
     void (*progress)(void *user, const char *stage, int done,
                      int total); /* on the thread that binds, no lock held: it may run
