@@ -4,6 +4,7 @@
 
 #include "bench/cases.h"
 #include "bench/levels.h"
+#include "bench/varying.h"
 
 #include <dlc/dlc.h>
 #include <dlfcn.h>
@@ -615,6 +616,9 @@ static const struct {
     {"1,000 shapes, one program, 16 MiB cache: growth, MB", "shapes", growth_shapes, 1, 4, 1, NULL, false},
     {"1,000 graphs, 4 MiB cache: growth, MB", "graphs", growth_graphs, 1, 4, 1, NULL, false},
     {"200 values of a varying symbol: builds a region", "varying", builds_varying, 1, 3, 1, NULL, false},
+    {"sizes that vary: time of kernels that do not know them over that of those that do, mean", "unknown",
+     bench_varying_mean, 1, 1.3, 1.1, NULL, false},
+    {"the same, the worst", "unknown-worst", bench_varying_worst, 1, 0, 0, NULL, false},
     {"memory after context and digits network, MB", "memory", memory_digits, 3, 60, 40, NULL, false},
 };
 enum { CONTESTS = sizeof contests / sizeof *contests, CHILDREN = sizeof children / sizeof *children };

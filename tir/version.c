@@ -417,8 +417,8 @@ static bool depends_on_lane(const versioning *v, tir_expr e) {
 
 /* Parallel loops stay as they are, of as many tasks: each of them chooses. */
 static tir_stmt *choose_side(const boundaries *b, const tir_stmt *list, tir_expr between) {
-    tir_stmt *choice = tir_stmt_new(b->v->kernel->arena, TIR_IF);
     if (tir_is_true(b->v->pool, between)) return body_of(b, list, b->var, true);
+    tir_stmt *choice = tir_stmt_new(b->v->kernel->arena, TIR_IF);
     choice->if_.condition = between;
     choice->if_.body = body_of(b, list, b->var, true);
     choice->if_.otherwise = body_of(b, list, b->var, false);
