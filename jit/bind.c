@@ -84,7 +84,8 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
     }
 }
 
-/* A symbol that has shown more than four values, or that the host said varies, stays a parameter of the kernels. */
+/* A symbol that has shown more than four values, or that the host said varies, stays a parameter of the kernels; but where it is 1,
+ * which one step at a time is, and which leaves nothing of a dimension, it is known. */
 static void keep_varying(jit_build *build, const graph *g, const int64_t *values, bool learn, int64_t *bound_to) {
     dlc_program *program = build->program;
     lib_mutex_lock(&program->mutex);
@@ -95,7 +96,8 @@ static void keep_varying(jit_build *build, const graph *g, const int64_t *values
             program->symbols[s].value[program->symbols[s].count++] = values[s];
         else if (learn && !known)
             program->symbols[s].varying = true;
-        bound_to[s] = program->symbols[s].varying || g->symbols.data[s].varies ? INT64_MIN : values[s];
+        bool varies = program->symbols[s].varying || g->symbols.data[s].varies;
+        bound_to[s] = varies && values[s] != 1 ? INT64_MIN : values[s];
         if (build->tier != JIT_TIER_GENERIC || bound_to[s] == INT64_MIN) continue;
         build->differs = true;
         bound_to[s] = INT64_MIN;

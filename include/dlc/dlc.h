@@ -140,7 +140,7 @@ DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype,
 /* How the library may treat a symbol: its values vary so much that kernels should take it as a parameter (range and multiple
  * are promises, checked at run; 0: unknown). Without a hint a symbol becomes varying with its 5th distinct value: up to four
  * builds for exact sizes, then one for all others up to 1,024, one up to 16,384, and so on by factors of 16, which is also
- * what a declared one costs. A hint about a symbol that no shape uses has no effect. */
+ * what a declared one costs. A size of 1 (a step at a time) has kernels of its own in any case. A hint about a symbol that no shape uses has no effect. */
 DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t low, int64_t high, int64_t multiple);
 /* A constant tensor; bytes are compact row-major and are copied. */
 DLC_API dlc_value dlc_constant(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);

@@ -452,6 +452,43 @@ static void test_declared_varying(void **state) {
     }
 }
 
+/* One step at a time among others: kernels of its own, built once. */
+static void test_varying_steps(void **state) {
+    static const int64_t sizes[] = {1, 7, 1, 9, 200, 1, 0, 33, 1};
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        OK(context, dlc_symbol_varies(g, "n", 0, 0, 0));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
+        dlc_output(g, "y", dlc_add(x, dlc_reduce_sum(x, 1, (int64_t[]){0}, true)));
+        dlc_program *program = compile(context, g);
+        uint64_t builds[2] = {0};
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            static float in[200 * 3], out[200 * 3];
+            static double expected[200 * 3];
+            const int64_t n = sizes[k];
+            fill(in, (size_t)n * 3, (uint32_t)k);
+            for (int j = 0; j < 3; j++) {
+                double sum = 0;
+                for (int64_t i = 0; i < n; i++) sum += in[i * 3 + j];
+                for (int64_t i = 0; i < n; i++) expected[i * 3 + j] = in[i * 3 + j] + sum;
+            }
+            tensor tx, ty;
+            dlc_output_slot slot = {F32(&ty, out, n, 3), NULL};
+            OK(context, dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, in, n, 3)}, 1, &slot, 1));
+            CLOSE(out, expected, (size_t)n * 3, 1e-5);
+            if (k < 2) builds[k] = statistics(context).kernel_builds;
+        }
+        assert_true(builds[1] > builds[0]);
+        assert_int_equal(statistics(context).kernel_builds, builds[1]);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* Kernels for lines of any length, from none to many runs: places ascend, of equals the first comes first. */
 static void test_varying_sort(void **state) {
     static const int64_t lengths[] = {0, 1, 2, 7, 33, 1000, 1024, 1025, 3001, 5000};
@@ -682,6 +719,7 @@ int main(void) {
         cmocka_unit_test(test_automatic_varying),
         cmocka_unit_test(test_hint_unused),
         cmocka_unit_test(test_declared_varying),
+        cmocka_unit_test(test_varying_steps),
         cmocka_unit_test(test_varying_sort),
         cmocka_unit_test(test_varying_scratch),
         cmocka_unit_test(test_long_attention),
