@@ -101,7 +101,10 @@ typedef struct emit_buffer {
 typedef struct emit_strided {
     uint32_t buffer;
     LLVMValueRef pointer, value;
-    emit_value step;                    /* llvm NULL: none */
+    emit_value step; /* llvm NULL: none */
+    int dimension;   /* with a step: along which the lanes go, from `first` + `base` on */
+    int64_t first;
+    LLVMValueRef base;
     int64_t displacement, stride, size; /* bytes; size of an element */
     int lanes, active;
     uint32_t alignment; /* of every lane's address */

@@ -11,18 +11,22 @@ typedef struct access {
     int64_t displacement;
     int64_t size, stride; /* bytes: of an element, from lane to lane */
     uint32_t alignment;
-    bool stepped; /* lanes follow one dimension, whose places lie offset.step apart */
+    int dimension;   /* along which the lanes go, one place each, offset.step apart; -1: it is not so */
+    emit_form place; /* the first lane's in that dimension */
 } access;
 
-/* Do lanes move along one dimension, by as much each? */
-static bool follow_dimension(emitter *e, int rank, const tir_expr *index) {
-    int moving = 0;
+static void follow_dimension(emitter *e, access *a, int rank, const tir_expr *index) {
+    int moving = 0, dimension = -1;
     for (int d = 0; d < rank; d++) {
         emit_form form = emit_index(e, index[d]);
-        if (form.vector.llvm) return false;
-        moving += form.lane != 0;
+        if (form.vector.llvm || (form.lane != 0 && form.lane != 1)) return;
+        if (form.lane == 0) continue;
+        moving++;
+        dimension = d;
+        a->place = form;
     }
-    return moving == 1;
+    if (moving == 1) a->dimension = dimension;
+    a->place.lane = 0;
 }
 
 static access access_of(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
@@ -32,7 +36,8 @@ static access access_of(emitter *e, uint32_t buffer, int rank, const tir_expr *i
     a.offset = emit_offset(e, buffer, rank, index);
     e->addressing--;
     a.stride = a.offset.lane;
-    a.stepped = a.offset.step.llvm && a.stride == 0 && follow_dimension(e, rank, index);
+    a.dimension = -1;
+    if (a.offset.step.llvm && a.stride == 0) follow_dimension(e, &a, rank, index);
     a.pointer = emit_pointer(e, buffer, &a.offset, &a.displacement);
     a.alignment = emit_alignment(e, buffer, &a.offset);
     return a;
@@ -599,11 +604,17 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
     emit_at(e, e->top);
     LLVMValueRef stored = to_memory(e, a, value.llvm, lanes);
     bool backward = a->stride == -a->size && !a->offset.vector.llvm;
-    if (!backward && !e->mask.llvm && a->stride != a->size && (a->stepped || !a->offset.vector.llvm)) {
+    bool stepped = a->dimension >= 0;
+    if (!backward && !e->mask.llvm && a->stride != a->size && (stepped || !a->offset.vector.llvm)) {
+        emit_form base = a->place;
+        base.constant = 0;
         emit_hold(e, &(emit_strided){.buffer = a->buffer,
                                      .pointer = a->pointer.llvm,
                                      .value = stored,
                                      .step = a->offset.step,
+                                     .dimension = a->dimension,
+                                     .first = a->place.constant,
+                                     .base = stepped ? emit_form_value(e, &base).llvm : NULL,
                                      .displacement = a->displacement,
                                      .stride = a->stride,
                                      .size = a->size,

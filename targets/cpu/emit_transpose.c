@@ -284,9 +284,11 @@ void emit_flush_buffer(emitter *e, uint32_t buffer) {
     }
 }
 
-/* Whether two stores of one buffer may meet in an element. Lanes that are steps apart follow one dimension: what else differs, by a
- * constant, are other dimensions. */
+/* Whether two stores of one buffer may meet in an element. Lanes that are steps apart go along one dimension, from different places on or
+ * with what differs, by a constant, in other dimensions. */
 static bool overlap(const emit_strided *a, const emit_strided *b) {
+    bool along = a->step.llvm && b->step.llvm && a->dimension == b->dimension && a->base == b->base;
+    if (along && (a->first + a->active <= b->first || b->first + b->active <= a->first)) return false;
     if (a->pointer != b->pointer || a->stride != b->stride || a->step.llvm != b->step.llvm) return true;
     int64_t distance = a->displacement - b->displacement;
     if (a->step.llvm) return distance == 0;

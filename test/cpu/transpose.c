@@ -173,6 +173,15 @@ static void test_steps(void **state) {
                      "  for u in 0..8 unroll { for j in 0..16 vec { y[j*n + u] = x[u, j] } }\n"
                      "}\n",
                      &sizes[s]);
+        kernel_check("kernel wide(x: f32[3, 14, 32] arg, y: f32[64, n, 14] arg) params(n: 1..64)\n"
+                     "phase tasks=2 task=p {\n"
+                     "  for h in 0..n { for u in 0..14 unroll { for j in 0..32 vec {\n"
+                     "    y[p*32 + j, h, u] = x[p, u, j]\n"
+                     "  } } }\n"
+                     "  for u in 0..14 unroll { for j in 0..24 vec { y[p*32 + j + 4, 0, u] = x[2, u, j] } }\n"
+                     "  for u in 0..4 unroll { for j in 0..24 vec { y[p*32 + j + u, 0, 13 - u] = x[2, u, j] } }\n"
+                     "}\n",
+                     &sizes[s]);
         kernel_check("kernel both(x: bf16[8, 16] arg, y: bf16[n + 23, n + 16] arg) params(n: 1..64)\n"
                      "phase tasks=1 task=p {\n"
                      "  for u in 0..8 unroll { for j in 0..16 vec { y[j, u] = x[u, j] } }\n"
