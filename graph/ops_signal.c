@@ -82,7 +82,8 @@ static void expand_istft(graph_expand *e) {
     const graph_setting settings[4] = {graph_set_integer("axis", 2), graph_set_bool("inverse", true),
                                        graph_set_bool("onesided", a[ISTFT_ONESIDED].integer),
                                        graph_set_integer("length", known)};
-    graph_id x = graph_widen(g, e->input[0]);
+    graph_id x = graph_slice_axis(g, e->input[0], 3, tir_index(pool, 0), tir_index(pool, 2)); /* also of a symbol */
+    x = graph_widen(g, x);
     graph_id y = graph_emit_with(g, "dft", 1, &x, 4, settings);
     graph_shape framed = *graph_shape_of(g, y);
     graph_id weight = graph_full(g, framed.dtype, 2, table, 1);
