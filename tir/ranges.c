@@ -564,6 +564,20 @@ static bool moved_by(const tir_schedule_state *state, const tir_stage_plan *plan
     return false;
 }
 
+/* Do the tiles of a split node end where the node does, or behind all of the axis? */
+static bool ends_with_whole(tir_schedule_state *state, int stage, int n) {
+    const tir_stage_plan *plan = &state->plan[stage];
+    const tir_axis_node *node = &plan->nodes.data[n];
+    int64_t extent;
+    if (node->parent < 0 && plan->at_stage < 0) return true;
+    if (node->parent >= 0) {
+        const tir_axis_node *split = &plan->nodes.data[node->parent];
+        if (split->inner == n && split->mode == TIR_TAIL_PEEL && split->factor % node->factor == 0)
+            return ends_with_whole(state, stage, node->parent);
+    }
+    return tir_is_const(pool_of(state), tir_node_extent(state, stage, n), &extent) && extent % node->factor == 0;
+}
+
 /* Does what is seen of an owner's axis reach into points that are seen in another iteration? */
 bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
     const tir_stage_plan *plan = &state->plan[owner];
@@ -575,13 +589,9 @@ bool tir_tiles_overlap(tir_schedule_state *state, int owner, int axis) {
         return true; /* seen whole, or in part, in all iterations: one that is open says too little */
     for (uint32_t n = 0; n < plan->nodes.count && (moves || plan->at_stage >= 0); n++) {
         const tir_axis_node *node = &plan->nodes.data[n];
-        int64_t extent;
         if (node->axis != axis || node->outer < 0) continue;
         if (node->mode == TIR_TAIL_OVERLAP) return true;
-        if (node->mode != TIR_TAIL_MASK || (node->parent < 0 && plan->at_stage < 0))
-            continue; /* beyond is outside of the domain */
-        if (!tir_is_const(pool_of(state), tir_node_extent(state, owner, (int)n), &extent) || extent % node->factor != 0)
-            return true;
+        if (node->mode == TIR_TAIL_MASK && !ends_with_whole(state, owner, (int)n)) return true;
     }
     return false;
 }
