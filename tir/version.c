@@ -281,6 +281,18 @@ static tir_expr meet_parameter(void *user, tir_pool *pool, tir_expr e, tir_expr 
     return rebuilt;
 }
 
+static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    if (tir_op_of(pool, e) == TIR_LOAD) *(bool *)user = true;
+    return rebuilt;
+}
+
+/* What is in memory may change in the loop, and need not be there before it. */
+static bool has_load(tir_pool *pool, tir_expr e) {
+    bool found = false;
+    tir_rewrite(pool, e, meet_load, &found);
+    return found;
+}
+
 static bool has_parameter(tir_pool *pool, tir_expr e) {
     bool found = false;
     tir_rewrite(pool, e, meet_parameter, &found);
@@ -312,7 +324,7 @@ static bool bound_term(boundaries *b, tir_expr term) {
     int64_t step = tir_coefficient(pool, rest, b->var);
     if (step == 0) return false;
     rest = greatest(b, tir_sub(pool, rest, tir_mul(pool, tir_index(pool, step), b->var)));
-    if (!rest || (step != 1 && !b->varies && !has_parameter(pool, rest))) return false;
+    if (!rest || has_load(pool, rest) || (step != 1 && !b->varies && !has_parameter(pool, rest))) return false;
     int at = 0;
     while (at < b->count && b->term[at] != term) at++;
     if (at == MAX_REASONS) return false;
