@@ -272,6 +272,7 @@ typedef struct boundaries {
     bool failed;
     bool varies; /* the loop's extent is a matter of parameters, not of other loops alone */
     tir_expr term[MAX_REASONS];
+    bool open[MAX_REASONS]; /* it is met where nothing is known of it, too: it stays */
     int count;
     tir_expr begin, end; /* 0: nothing says so */
 } boundaries;
@@ -314,22 +315,20 @@ static tir_expr greatest(const boundaries *b, tir_expr e) {
     return tir_uses(pool, e, b->var) ? 0 : e;
 }
 
-/* False: the term depends on the variable, and not in this form, or where it holds is better told by the values of a loop outside, for
- * each of which trips are constant. */
-static bool bound_term(boundaries *b, tir_expr term) {
+/* Of `left < right`, for integers: what is less than 0 where it holds. */
+static tir_expr difference(tir_pool *pool, tir_expr term) {
+    return tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
+}
+
+/* A term where it is met. False: it depends on the variable, and not in this form, or where it holds is better told by the values of a
+ * loop outside, for each of which trips are constant. */
+static bool bound_here(boundaries *b, tir_expr term) {
     tir_pool *pool = b->v->pool;
-    if (!tir_uses(pool, term, b->var)) return true;
-    if (tir_op_of(pool, term) != TIR_LT || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return false;
-    tir_expr rest = tir_sub(pool, tir_operand(pool, term, 0), tir_operand(pool, term, 1));
+    tir_expr rest = difference(pool, term);
     int64_t step = tir_coefficient(pool, rest, b->var);
     if (step == 0) return false;
     rest = greatest(b, tir_sub(pool, rest, tir_mul(pool, tir_index(pool, step), b->var)));
     if (!rest || has_load(pool, rest) || (step != 1 && !b->varies && !has_parameter(pool, rest))) return false;
-    int at = 0;
-    while (at < b->count && b->term[at] != term) at++;
-    if (at == MAX_REASONS) return false;
-    b->term[at] = term;
-    if (at == b->count) b->count++;
     if (step > 0) {
         tir_expr end = tir_ceil_div(pool, tir_sub(pool, tir_index(pool, 0), rest), tir_index(pool, step));
         b->end = b->end ? tir_min(pool, b->end, end) : end;
@@ -340,31 +339,49 @@ static bool bound_term(boundaries *b, tir_expr term) {
     return true;
 }
 
+/* Both never hold at once, as those of two parts of a concatenation. */
+static bool exclude(tir_pool *pool, tir_expr a, tir_expr b) {
+    tir_expr sum = tir_add(pool, difference(pool, a), difference(pool, b));
+    return tir_prove(pool, tir_le(pool, tir_index(pool, -1), sum)) == TIR_YES;
+}
+
+static bool bound_term(boundaries *b, tir_expr term) {
+    tir_pool *pool = b->v->pool;
+    if (!tir_uses(pool, term, b->var)) return true;
+    if (tir_op_of(pool, term) != TIR_LT || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return false;
+    int at = 0;
+    while (at < b->count && b->term[at] != term) at++;
+    if (at == MAX_REASONS) return false;
+    if (at == b->count) {
+        for (int i = 0; i < at && !b->open[at]; i++) b->open[at] = !b->open[i] && exclude(pool, b->term[i], term);
+        b->term[b->count++] = term;
+    }
+    b->open[at] = b->open[at] || !bound_here(b, term);
+    return !b->open[at];
+}
+
 static tir_expr meet_term(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
     (void)pool;
     bound_term(user, e);
     return rebuilt;
 }
 
-static void find_terms(boundaries *b, tir_expr value) {
-    if (b->guards) tir_rewrite(b->v->pool, value, meet_term, b);
+static void find_terms(void *user, tir_expr value) {
+    tir_rewrite(((boundaries *)user)->v->pool, value, meet_term, user);
 }
 
 static void find_boundaries(boundaries *b, const tir_stmt *stmt) {
     for (; stmt && !b->failed; stmt = stmt->next) {
+        if (b->guards) tir_stmt_exprs(stmt, find_terms, b);
         if (stmt->kind == TIR_FOR || stmt->kind == TIR_LET) {
             b->failed = b->depth == MAX_INSIDE;
             if (b->failed) return;
-            if (stmt->kind == TIR_LET) find_terms(b, stmt->let.value);
             b->inner[b->depth++] = stmt;
             find_boundaries(b, stmt->kind == TIR_LET ? stmt->let.body : stmt->for_.body);
             b->depth--;
-        } else if (stmt->kind == TIR_STORE) {
-            find_terms(b, stmt->store.value);
         } else if (stmt->kind == TIR_IF) {
             tir_expr terms[MAX_REASONS];
             int count = stmt->if_.clip ? tir_conjuncts(b->v->pool, stmt->if_.condition, terms, MAX_REASONS) : 0;
-            if (!count) find_terms(b, stmt->if_.condition);
             if (count == MAX_REASONS || (count && stmt->if_.otherwise)) b->failed = true;
             for (int i = 0; i < count && !b->failed; i++) b->failed = !bound_term(b, terms[i]);
             find_boundaries(b, stmt->if_.body);
@@ -389,13 +406,15 @@ static void keep_conditions(const versioning *v, tir_stmt *stmt, tir_expr var) {
 static tir_stmt *body_of(const boundaries *b, const tir_stmt *list, tir_expr var, bool between) {
     versioning *v = b->v;
     tir_expr yes[MAX_REASONS], term[MAX_REASONS];
+    int decided = 0;
     tir_stmt *body = tir_stmt_substitute(v->kernel, list, 1, &b->var, &var);
     for (int i = 0; i < b->count; i++) {
-        term[i] = tir_substitute(v->pool, b->term[i], 1, &b->var, &var);
-        yes[i] = tir_bool(v->pool, true);
+        if (b->open[i]) continue;
+        yes[decided] = tir_bool(v->pool, true);
+        term[decided++] = tir_substitute(v->pool, b->term[i], 1, &b->var, &var);
     }
     if (between)
-        body = tir_stmt_substitute(v->kernel, body, b->count, term, yes);
+        body = tir_stmt_substitute(v->kernel, body, decided, term, yes);
     else
         keep_conditions(v, body, var);
     return clean(v, body);
@@ -452,7 +471,8 @@ static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies)
     tir_expr lower = loop->for_.lower, last = tir_add(pool, lower, loop->for_.extent);
     tir_expr begin = b.begin ? tir_min(pool, tir_max(pool, b.begin, lower), last) : lower;
     tir_expr end = b.end ? tir_min(pool, tir_max(pool, b.end, begin), last) : last;
-    if (!b.count || b.failed || begin == end || depends_on_lane(v, begin) || depends_on_lane(v, end)) return loop;
+    if ((!b.begin && !b.end) || b.failed || begin == end || depends_on_lane(v, begin) || depends_on_lane(v, end))
+        return loop;
     int parts = loop->for_.parallel ? 2 : 1 + (begin != lower) + (end != last);
     if (*copies * parts * v->earlier > MAX_COPIES) return loop;
     *copies *= parts;
