@@ -267,6 +267,7 @@ typedef struct boundaries {
     versioning *v;
     tir_expr var;
     bool guards;                       /* all conditions count, those of loads and selections, too */
+    bool again;                        /* all of what counts is known: where else is it met? */
     const tir_stmt *inner[MAX_INSIDE]; /* loops and names around the condition, outermost first */
     int depth;
     bool failed;
@@ -351,7 +352,7 @@ static bool bound_term(boundaries *b, tir_expr term) {
     if (tir_op_of(pool, term) != TIR_LT || tir_dtype_of(pool, tir_operand(pool, term, 0)) != TIR_INDEX) return false;
     int at = 0;
     while (at < b->count && b->term[at] != term) at++;
-    if (at == MAX_REASONS) return false;
+    if (at == MAX_REASONS || (at == b->count && b->again)) return false;
     if (at == b->count) {
         for (int i = 0; i < at && !b->open[at]; i++) b->open[at] = !b->open[i] && exclude(pool, b->term[i], term);
         b->term[b->count++] = term;
@@ -372,7 +373,7 @@ static void find_terms(void *user, tir_expr value) {
 
 static void find_boundaries(boundaries *b, const tir_stmt *stmt) {
     for (; stmt && !b->failed; stmt = stmt->next) {
-        if (b->guards) tir_stmt_exprs(stmt, find_terms, b);
+        if (b->guards || b->again) tir_stmt_exprs(stmt, find_terms, b);
         if (stmt->kind == TIR_FOR || stmt->kind == TIR_LET) {
             b->failed = b->depth == MAX_INSIDE;
             if (b->failed) return;
@@ -468,6 +469,8 @@ static tir_stmt *split_at_boundaries(versioning *v, tir_stmt *loop, int *copies)
     tir_stmt **task = &loop->for_.body;
     while (loop->for_.parallel && is_parallel(*task)) task = &(*task)->for_.body;
     find_boundaries(&b, *task);
+    b.again = !b.guards && b.count;
+    if (b.again) find_boundaries(&b, *task);
     tir_expr lower = loop->for_.lower, last = tir_add(pool, lower, loop->for_.extent);
     tir_expr begin = b.begin ? tir_min(pool, tir_max(pool, b.begin, lower), last) : lower;
     tir_expr end = b.end ? tir_min(pool, tir_max(pool, b.end, begin), last) : last;
