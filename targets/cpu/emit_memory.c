@@ -620,7 +620,7 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
                                      .size = a->size,
                                      .lanes = lanes,
                                      .active = e->active,
-                                     .alignment = common_alignment(a->alignment, a->stride),
+                                     .alignment = common_alignment(a->alignment, stepped ? a->size : a->stride),
                                      .non_temporal = non_temporal});
         return;
     }

@@ -182,6 +182,13 @@ static void test_steps(void **state) {
                      "  for u in 0..4 unroll { for j in 0..24 vec { y[p*32 + j + u, 0, 13 - u] = x[2, u, j] } }\n"
                      "}\n",
                      &sizes[s]);
+        kernel_check(
+            "kernel rows(x: f64[8, 16] arg, y: f64[16, 8] arg, w: f64[16, n*2 + 8] workspace) params(n: 1..64)\n"
+            "phase tasks=1 task=p {\n"
+            "  for u in 0..8 unroll { for j in 0..16 vec { w[j, u] = x[u, j] } }\n"
+            "  for i in 0..16 { for u in 0..8 { y[i, u] = w[i, u] } }\n"
+            "}\n",
+            &sizes[s]);
         kernel_check("kernel both(x: bf16[8, 16] arg, y: bf16[n + 23, n + 16] arg) params(n: 1..64)\n"
                      "phase tasks=1 task=p {\n"
                      "  for u in 0..8 unroll { for j in 0..16 vec { y[j, u] = x[u, j] } }\n"
