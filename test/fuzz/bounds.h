@@ -294,13 +294,14 @@ static inline bound bound_contract(const bound_row *r) {
     return y;
 }
 
-/* The same arithmetic everywhere; errors of x may meet in one result, factors as large as these turn them. */
+/* The same arithmetic everywhere that products are fused; errors of x may meet in one result, factors as large as these turn them. */
 static inline bound bound_fft(const bound_row *r) {
     const bound *a = &r->in[0], *b = &r->in[1];
     double turns = pow(fmax(1, 2 * b->magnitude), bound_attribute(r, "radices")->count);
     double terms = 2 * (double)bound_dim(r->g, r->x, 1) * turns;
     bound y = {.magnitude = terms * a->magnitude, .special = a->special || b->special};
-    if (a->error > 0) y.error = terms * a->error + 64 * bound_epsilon(r->y->dtype, false) * y.magnitude;
+    if (a->error > 0 || bound_without_fma())
+        y.error = terms * a->error + 64 * bound_epsilon(r->y->dtype, false) * y.magnitude;
     if (b->error > 0 || (a->error > 0 && y.special)) y.error = INFINITY;
     return y;
 }
