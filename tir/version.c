@@ -278,27 +278,31 @@ typedef struct boundaries {
     tir_expr begin, end; /* 0: nothing says so */
 } boundaries;
 
-static tir_expr meet_parameter(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    if (tir_op_of(pool, e) == TIR_VAR && tir_variable_of(pool, e)->kind == TIR_VAR_PARAM) *(bool *)user = true;
+typedef struct mention {
+    tir_op op; /* TIR_LOAD, or TIR_VAR of a kind */
+    tir_var_kind kind;
+    bool found;
+} mention;
+
+static tir_expr meet_mention(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    mention *m = user;
+    const tir_op op = tir_op_of(pool, e);
+    if (op == m->op && (op != TIR_VAR || tir_variable_of(pool, e)->kind == m->kind)) m->found = true;
     return rebuilt;
 }
 
-static tir_expr meet_load(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    if (tir_op_of(pool, e) == TIR_LOAD) *(bool *)user = true;
-    return rebuilt;
+static bool mentions(tir_pool *pool, tir_expr e, mention m) {
+    tir_rewrite(pool, e, meet_mention, &m);
+    return m.found;
 }
 
 /* What is in memory may change in the loop, and need not be there before it. */
 static bool has_load(tir_pool *pool, tir_expr e) {
-    bool found = false;
-    tir_rewrite(pool, e, meet_load, &found);
-    return found;
+    return mentions(pool, e, (mention){.op = TIR_LOAD});
 }
 
 static bool has_parameter(tir_pool *pool, tir_expr e) {
-    bool found = false;
-    tir_rewrite(pool, e, meet_parameter, &found);
-    return found;
+    return mentions(pool, e, (mention){.op = TIR_VAR, .kind = TIR_VAR_PARAM});
 }
 
 /* The greatest value of an index expression over the inner loops; 0: not affine in them. */
@@ -434,17 +438,10 @@ static tir_stmt *part(const boundaries *b, const tir_stmt *loop, tir_expr lower,
     return single_trip(b->v, copy);
 }
 
-static tir_expr meet_let(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
-    if (tir_op_of(pool, e) == TIR_VAR && tir_variable_of(pool, e)->kind == TIR_VAR_LET) *(bool *)user = true;
-    return rebuilt;
-}
-
 /* May it differ from lane to lane? A let may hold what does. */
 static bool depends_on_lane(const versioning *v, tir_expr e) {
-    bool let = false;
     if (!v->lane) return false;
-    tir_rewrite(v->pool, e, meet_let, &let);
-    return let || tir_uses(v->pool, e, v->lane);
+    return tir_uses(v->pool, e, v->lane) || mentions(v->pool, e, (mention){.op = TIR_VAR, .kind = TIR_VAR_LET});
 }
 
 /* Parallel loops stay as they are, of as many tasks: each of them chooses. */

@@ -11,11 +11,13 @@ typedef struct access {
     int64_t displacement;
     int64_t size, stride; /* bytes: of an element, from lane to lane */
     uint32_t alignment;
-    int dimension;   /* along which the lanes go, one place each, offset.step apart; -1: it is not so */
-    emit_form place; /* the first lane's in that dimension */
+    int dimension; /* along which the lanes go from `first` + `base` on, one place each, offset.step apart; -1: it is not so */
+    int64_t first;
+    LLVMValueRef base;
 } access;
 
 static void follow_dimension(emitter *e, access *a, int rank, const tir_expr *index) {
+    emit_form place;
     int moving = 0, dimension = -1;
     for (int d = 0; d < rank; d++) {
         emit_form form = emit_index(e, index[d]);
@@ -23,10 +25,13 @@ static void follow_dimension(emitter *e, access *a, int rank, const tir_expr *in
         if (form.lane == 0) continue;
         moving++;
         dimension = d;
-        a->place = form;
+        place = form;
     }
-    if (moving == 1) a->dimension = dimension;
-    a->place.lane = 0;
+    if (moving != 1) return;
+    a->dimension = dimension;
+    a->first = place.constant;
+    place.lane = place.constant = 0;
+    a->base = emit_form_value(e, &place).llvm;
 }
 
 static access access_of(emitter *e, uint32_t buffer, int rank, const tir_expr *index) {
@@ -606,15 +611,13 @@ static void vector_store(emitter *e, const access *a, emit_value value, bool non
     bool backward = a->stride == -a->size && !a->offset.vector.llvm;
     bool stepped = a->dimension >= 0;
     if (!backward && !e->mask.llvm && a->stride != a->size && (stepped || !a->offset.vector.llvm)) {
-        emit_form base = a->place;
-        base.constant = 0;
         emit_hold(e, &(emit_strided){.buffer = a->buffer,
                                      .pointer = a->pointer.llvm,
                                      .value = stored,
                                      .step = a->offset.step,
                                      .dimension = a->dimension,
-                                     .first = a->place.constant,
-                                     .base = stepped ? emit_form_value(e, &base).llvm : NULL,
+                                     .first = a->first,
+                                     .base = a->base,
                                      .displacement = a->displacement,
                                      .stride = a->stride,
                                      .size = a->size,

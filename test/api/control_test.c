@@ -253,6 +253,16 @@ static void note(void *user, int inputs, const DLTensor *const *input, int outpu
     trace[length + 1] = 0;
 }
 
+/* x -> -x, and whatever else the program does. */
+static void run_negation(dlc_context *context, dlc_program *program, int32_t x) {
+    int32_t z;
+    tensor tx, tz;
+    const DLTensor *input = &make_tensor(&tx, DLC_I32, &x, 0, NULL)->dl;
+    dlc_output_slot slot = {&make_tensor(&tz, DLC_I32, &z, 0, NULL)->dl, NULL};
+    OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+    assert_int_equal(z, -x);
+}
+
 /* Calls with effects: each once, in order, also those whose results nobody reads. */
 static void test_effects(void **state) {
     (void)state;
@@ -270,14 +280,7 @@ static void test_effects(void **state) {
         dlc_custom_effect(g, 0, NULL, "note", 0, NULL, 0, NULL, 0, NULL, 0, NULL);
         dlc_output(g, "z", dlc_neg(x));
         dlc_program *program = compile(context, g);
-        for (int32_t value = 0; value < 2; value++) {
-            int32_t z;
-            tensor tx, tz;
-            const DLTensor *input = &make_tensor(&tx, DLC_I32, &value, 0, NULL)->dl;
-            dlc_output_slot slot = {&make_tensor(&tz, DLC_I32, &z, 0, NULL)->dl, NULL};
-            OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
-            assert_int_equal(z, -value);
-        }
+        for (int32_t value = 0; value < 2; value++) run_negation(context, program, value);
         assert_string_equal(trace, "caa!dbb!");
         dlc_program_destroy(program);
         dlc_context_destroy(context);
@@ -319,13 +322,8 @@ static void test_effects_in_subgraphs(void **state) {
         dlc_output(g, "z", dlc_neg(x));
         dlc_program *program = compile(context, g);
         for (int32_t value = 0; value < 2; value++) {
-            int32_t z;
-            tensor tx, tz;
-            const DLTensor *input = &make_tensor(&tx, DLC_I32, &value, 0, NULL)->dl;
-            dlc_output_slot slot = {&make_tensor(&tz, DLC_I32, &z, 0, NULL)->dl, NULL};
             *trace = 0;
-            OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
-            assert_int_equal(z, -value);
+            run_negation(context, program, value);
             assert_string_equal(trace, value ? "ab!ababab" : "ab!abab!");
         }
         dlc_program_destroy(program);
