@@ -140,7 +140,7 @@ static bool attach_contraction(const row_plan *p, int s) {
     lib_text_init(&prefix, r->arena);
     rules_tile_place place = {.prefix = "", .block_axis = block, .block_extent = p->block};
     for (int a = 0; a < stage->space; a++) {
-        if (a == block || r->group[s].label[a] < 0 || r->group[s].label[a] == p->v) continue;
+        if (a == block || !runs_along(p, s, a)) continue;
         lib_text_format(&prefix, " %s", place.prefix_last = stage->axis[a].name);
         place.prefix_axes |= 1u << a;
     }

@@ -80,6 +80,7 @@ static inline char *gen_text(const gen *g, const char *candidate) {
     FILE *file = open_memstream(&text, &size);
     if (!file) return NULL;
     fprintf(file, "%s\ngraph {\n", g->head);
+    if (g->body && g->symbol[0]) fprintf(file, "  input size_of_n: bool[n]\n"); /* the outer graph knows it */
     for (int i = 0; i < g->lines; i++) fprintf(file, "  %s\n", g->line[i]);
     if (candidate) {
         fprintf(file, "  %s\n", candidate);

@@ -52,10 +52,7 @@ static inline int gen_find(gen *b, const gen_value *like) {
 static inline bool gen_captures(gen *g, const gen *b, int from, char *list, size_t size) {
     int input[GEN_LINES], count = gen_inputs(b, input);
     for (int i = from; i < count; i++) {
-        bool clean =
-            !g->refused[0]; /* a sub-graph that does not see n's size guesses it: what fits there may not fit here */
         int value = gen_operand(g, &b->value[input[i]]);
-        if (value < 0 && clean) g->refused[0] = 0;
         if (value < 0) return false;
         size_t length = strlen(list);
         snprintf(list + length, size - length, "%s%s", length ? ", " : "", NAME(value));
