@@ -179,6 +179,21 @@ static void attach_fold(const row_plan *p, int s, int row) {
     tir_schedule_add(r->schedule, "vec %s.lanes", name);
 }
 
+static void attach_row_member(const row_plan *p, int s);
+
+/* Contractions of a map that no register tile suits are steps of the rows, as the map is. */
+static void adopt_members(const row_plan *p, int s) {
+    rules *r = p->r;
+    int *inside = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, s, inside);
+    for (int i = 0; i < count; i++) {
+        rules_group *group = &r->group[inside[i]];
+        for (int a = 0; a < r->region->stages.data[inside[i]].space; a++)
+            if (group->label[a] >= 0) group->label[a] = r->group[s].label[group->label[a]];
+        group->owner = p->root;
+        attach_row_member(p, inside[i]);
+    }
+}
+
 /* Of several rows each step is done for all of them before the next one: what one row waits for, the others' work hides. */
 static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
@@ -200,6 +215,7 @@ static void attach_row_member(const row_plan *p, int s) {
                              ? "q_i"
                              : r->region->stages.data[end].axis[rules_axis_labelled(r, end, p->block_axis)].name);
     if (attach_contraction(p, s)) return;
+    adopt_members(p, s);
     if (many && !p->tiled && (s == level || (level < 0 && ends_tree(r, s))))
         row = rules_axis_labelled(r, s, p->block_axis);           /* a loop, with the tree inside */
     int along = p->across ? rules_axis_labelled(r, s, p->v) : -1; /* the axis that vectors run along */
