@@ -218,6 +218,16 @@ static bool kernel_shares(const jit_kernel *kernel, int input, int output) {
     return input < 64 && (kernel->shares[output] >> input & 1);
 }
 
+/* An operand that a kernel has no need to read would suit each of its results. */
+static bool is_taken(const jit_build *build, const graph_region *region, graph_id operand) {
+    bool taken = false;
+    for (uint32_t o = 0; o < region->output_count; o++) {
+        const jit_link *link = &build->links[region->outputs[o]];
+        taken = taken || (link->over && link->base == operand);
+    }
+    return taken;
+}
+
 void jit_share_maps(jit_build *build) {
     if (lib_environment_lists(LIB_ENV_DISABLE, "alias")) return;
     for (uint32_t q = 0; q < build->request_count; q++) {
@@ -231,7 +241,8 @@ void jit_share_maps(jit_build *build) {
                     continue; /* which its kernel relies on */
                 if (!kernel_shares(kernel, (int)i, (int)o) || !dies_at(build, r, from) || !build->produced[home])
                     continue;
-                if (jit_value_bytes(build, from) != jit_value_bytes(build, to)) continue;
+                if (jit_value_bytes(build, from) != jit_value_bytes(build, to) || is_taken(build, region, from))
+                    continue;
                 build->links[to] = (jit_link){.base = from, .over = true};
             }
     }

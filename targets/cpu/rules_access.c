@@ -131,6 +131,22 @@ bool rules_pointwise(const rules *r, int stage) {
     return true;
 }
 
+bool *rules_in_tile(rules *r, int owner) {
+    const tir_region *region = r->region;
+    bool *inside = LIB_NEW_ARRAY(r->arena, bool, region->stages.count + 1);
+    rules_access access[RULES_ACCESSES];
+    for (int s = 0; s < owner; s++)
+        inside[s] = !region->stages.data[s].removed && r->group[s].owner == owner && rules_pointwise(r, s);
+    for (int q = owner - 1; q >= 0; q--) { /* readers come behind what they read */
+        if (inside[q] || region->stages.data[q].removed || r->group[q].root != r->group[owner].root) continue;
+        int count = rules_accesses(r, q, access, RULES_ACCESSES);
+        for (int i = 0; i < count; i++)
+            if (region->tensors.data[access[i].tensor].stage >= 0)
+                inside[region->tensors.data[access[i].tensor].stage] = false;
+    }
+    return inside;
+}
+
 /* Rows of it stay on chip otherwise (rules_rows.c). */
 bool rules_simple_group(const rules *r, int s) {
     int root = r->group[s].root;

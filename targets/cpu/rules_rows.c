@@ -606,8 +606,9 @@ bool rules_rows(rules *r, int root) {
     rules_tile_place place = {.block_axis = p.block_axis, .block_loop = "q_i", .block_extent = p.block};
     if (!outer_loops(&p, shared, &order, &place)) return false;
     bool tiled = root_loops(&p, shared, &order, &place);
+    const bool *inside = rules_in_tile(r, root);
     for (int i = 0; i < count; i++)
-        if (!(tiled && rules_pointwise(r, members[i]))) attach_row_member(&p, members[i]);
+        if (!tiled || !inside[members[i]]) attach_row_member(&p, members[i]);
     if (!tiled && !fetch_next_row(&p, members, count))
         for (int i = 0; i < count; i++) fetch_ahead(&p, members, i);
     return true;

@@ -636,13 +636,12 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
                          r->region->tensors.data[t->blocks].name, stage->name, stage->name);
 }
 
-/* The reduction that shapes the tile among the owner's pointwise members; -1: none. */
-static int main_reduction(const rules *r, const int *members, int count) {
+/* The reduction that shapes the tile among the stages in it; -1: none. */
+static int main_reduction(const rules *r, int owner, const bool *inside) {
     int main = -1;
-    for (int i = 0; i < count; i++)
-        if (r->region->stages.data[members[i]].kind == TIR_REDUCE && rules_pointwise(r, members[i]) &&
-            (main < 0 || rules_is_contraction(r, members[i])))
-            main = members[i];
+    for (int s = 0; s < owner; s++)
+        if (inside[s] && r->region->stages.data[s].kind == TIR_REDUCE && (main < 0 || rules_is_contraction(r, s)))
+            main = s;
     return main;
 }
 
@@ -785,8 +784,8 @@ static void outer_axes(tile_loops *loops, const rules_tile_place *place, int mai
 
 bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     const tir_stage *top = &r->region->stages.data[owner];
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
-    int count = rules_members(r, owner, members), main = main_reduction(r, members, count);
+    const bool *inside = rules_in_tile(r, owner);
+    int main = main_reduction(r, owner, inside);
     rules_tile_shape t;
     if (top->kind != TIR_MAP || main < 0 || !choose_tile(r, main, &t)) return false;
     int v = r->group[main].label[t.v], u = t.u < 0 ? -1 : r->group[main].label[t.u];
@@ -831,8 +830,8 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     lib_text_init(&loops.parallel, r->arena);
     if (place) lib_text_add(&loops.order, place->prefix);
     if (place) loops.last = place->prefix_last;
-    bool inside = !place && !panels && vo && panels_inside(r, top, main, &t, v, u, (n + t.nr - 1) / t.nr);
-    outer_axes(&loops, place, main, &t, v, u, rows ? "u_b" : NULL, first ? NULL : vo, inside);
+    bool last = !place && !panels && vo && panels_inside(r, top, main, &t, v, u, (n + t.nr - 1) / t.nr);
+    outer_axes(&loops, place, main, &t, v, u, rows ? "u_b" : NULL, first ? NULL : vo, last);
     if (uo) add_loop(&loops, uo, !place && ((first && !t.separate) || !loops.parallel.length));
     if (first) add_loop(&loops, vo, !t.separate && r->threads > 1 && m / t.mr < TASKS * r->threads);
     if (panels) rules_attach_panels(r, panels, name, vo);
@@ -853,10 +852,9 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
     if (!place) rules_fetch_next_block(r, main, &t);
-    for (int i = 0; i < count; i++)
-        if (rules_pointwise(r, members[i]))
-            rules_attach_to_tile(r, members[i], name, loops.last, v, u, &t, members[i] == main);
-    if (!place && vo && !first && !inside && !panels) rules_fetch_next_panel(r, main, &t, name, vo);
+    for (int s = 0; s < owner; s++)
+        if (inside[s]) rules_attach_to_tile(r, s, name, loops.last, v, u, &t, s == main);
+    if (!place && vo && !first && !last && !panels) rules_fetch_next_panel(r, main, &t, name, vo);
     return true;
 }
 

@@ -1,6 +1,6 @@
 /* Mistakes that were made once: every text graph in this folder runs on both targets like a case of the fuzzer (its first
  * line says with what inputs), one test each. New ones come out of `make fuzz`. Those whose names begin with device_ failed
- * on the cuda target, with the fake driver; test/cuda/regress_test.sh runs them so. */
+ * on the cuda target, with the fake driver; test/cuda/regress_test.sh runs them so. avx2_, sse2_: levels_test.sh. */
 #include "fuzz/case.h"
 
 #include <dirent.h>
