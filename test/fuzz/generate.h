@@ -406,9 +406,10 @@ static inline void gen_free(gen *g);
 static inline void gen_sizes(gen *g) {
     static const int64_t small[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 19, 31, 32, 33, 48, 61, 64, 67};
     static const int64_t large[] = {100, 127, 128, 131, 256, 257, 509, 1000};
+    const bool tiny = gen_one_in(g, 4); /* axes of one point, rows of one vector: rules decide by them */
     for (int i = 0; i < 4; i++) {
-        bool big = gen_one_in(g, 6);
-        g->size[i] = big ? large[gen_below(g, 8)] : small[gen_below(g, 19)];
+        bool big = !tiny && gen_one_in(g, 6);
+        g->size[i] = big ? large[gen_below(g, 8)] : small[gen_below(g, tiny ? 3 : 19)];
         if (gen_one_in(g, 60)) g->size[i] = 0;
         g->symbol[i] = false;
     }
