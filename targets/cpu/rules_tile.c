@@ -157,6 +157,7 @@ static bool fit_unit(rules *r, int s, rules_tile_shape *t, const tir_unit *unit,
         bool broadcast = !depends(&access[i], t->v);
         if (broadcast && runs_in_blocks(r, &access[i], axis, unit->width)) continue;
         if (broadcast && access[i].stride[a] == 1 && (!ends || extent >= 2 * unit->width)) continue;
+        if (tensor->output) return false; /* its layout is the caller's, and a copy would be the output */
         if (broadcast) {
             bool known = tensor->constant || uses_of_element(r, stage, tensor) >= (double)USES;
             if (!known || !lies_along(r, access, count, &access[i], axis)) return false;
