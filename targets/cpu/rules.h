@@ -131,8 +131,8 @@ int rules_members(const rules *r, int owner, int *members);    /* producers that
 bool rules_pointwise(const rules *r, int stage);               /* runs point by point with its owner */
 int rules_axis_labelled(const rules *r, int stage, int label); /* -1: none */
 int64_t rules_live_tiles(rules *r, int owner);                 /* of the owner's tile, in registers at once */
-bool *rules_in_tile(rules *r, int owner); /* by stage: runs in the owner's register tile, and so does all that reads it */
-bool rules_simple_group(const rules *r, int stage);            /* all in the loops of its root runs point by point */
+bool *rules_in_tile(rules *r, int owner);           /* by stage: in the owner's tile, as is all that reads it */
+bool rules_simple_group(const rules *r, int stage); /* all in the loops of its root runs point by point */
 
 rules_role rules_role_of(const rules *r, int stage);
 void rules_set_role(rules *r, const char *stage, rules_role role);
