@@ -56,6 +56,9 @@ dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *cons
                               lib_error *error);
 dlc_value graph_handle_value(dlc_graph *handle, graph_id id);
 dlc_value graph_poison(void);
+
+/* The functions of a host may return any number. */
+bool graph_is_status(dlc_status status);
 /* A string that dlc_text_free releases; NULL when the allocator refuses. */
 char *graph_text_new(const dlc_allocator *allocator, const char *data, size_t length);
 

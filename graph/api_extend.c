@@ -48,13 +48,12 @@ dlc_context *dlc_callback_context(const dlc_callback *callback) {
     return callback ? callback->definition->context : NULL;
 }
 
-/* The host's functions may return any number. */
-static bool is_status(dlc_status status) {
+bool graph_is_status(dlc_status status) {
     return (unsigned)status <= DLC_INTERNAL;
 }
 
 dlc_status dlc_callback_fail(dlc_callback *callback, dlc_status status, const char *message) {
-    if (status == DLC_OK || !is_status(status)) status = DLC_INTERNAL;
+    if (status == DLC_OK || !graph_is_status(status)) status = DLC_INTERNAL;
     if (!callback) return status;
     return lib_fail(&callback->error, status, "%s", message ? message : "it failed");
 }
@@ -351,11 +350,11 @@ static void settle(dlc_callback *c, dlc_status status, int count, const dlc_valu
     lib_error *error = &c->error;
     if (c->graph && c->graph->error.status != DLC_OK)
         *error = c->graph->error;
-    else if (status == DLC_OK)
-        error->status = DLC_OK;
-    else if (error->status == DLC_OK && is_status(status))
+    else if (status == DLC_OK || error->status != DLC_OK)
+        ; /* nothing, or what the function told by dlc_callback_fail, whatever it returned */
+    else if (graph_is_status(status))
         lib_fail(error, status, "it failed: %s", lib_status_text(status));
-    else if (error->status == DLC_OK)
+    else
         lib_fail(error, DLC_INTERNAL, "it returned %d, which is no status", (int)status);
     for (int i = 0; i < count && error->status == DLC_OK; i++) {
         ids[i] = 0;
@@ -644,6 +643,9 @@ static void take_attributes(lib_arena *arena, graph_op *op, const dlc_operator_a
         if (spec.initial && spec.kind != GRAPH_ATTR_STRING && spec.kind != GRAPH_ATTR_INTEGERS && !*spec.initial)
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: its default is empty; NULL: it has none",
                       spec.name);
+        if (spec.kind == GRAPH_ATTR_ENUM && spec.initial && graph_choice_find(spec.choices, spec.initial) < 0)
+            lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "attribute %s: its default \"%s\" is none of its choices: %s",
+                      spec.name, spec.initial, spec.choices);
         if (spec.initial) graph_attribute_default(scratch, &spec); /* raises where it cannot be read */
         op->attribute[i] = spec;
     }

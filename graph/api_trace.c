@@ -54,6 +54,10 @@ static dlc_status trace_into(dlc_context *context, dlc_graph *handle, const trac
         t->function(t->user, handle, t->input_count, t->values, t->output_count, t->values + t->input_count);
     if (status != DLC_OK) {
         char text[96];
+        if (!graph_is_status(status)) {
+            (void)snprintf(text, sizeof text, "the function returned %d, which is no status", (int)status);
+            return fail_in(context, handle, DLC_INTERNAL, text);
+        }
         (void)snprintf(text, sizeof text, "the function failed: %s", dlc_status_text(status));
         return fail_in(context, handle, status, text);
     }

@@ -65,7 +65,8 @@ static dlc_status measure(jit_boundary *c, int slot, const DLTensor *tensor, lib
         c->extents[slot] = (jit_extent){first, first + count};
     } else {
         if (!lib_tensor_count(tensor, &count)) return refuse_size(c, slot, tensor, error);
-        lib_tensor_extent(tensor, &c->extents[slot].low, &c->extents[slot].high);
+        if (!lib_tensor_extent(tensor, &c->extents[slot].low, &c->extents[slot].high))
+            return refuse(c, slot, error, " has strides that lead out of the address space");
         if (count == 0) c->direct[slot] = true;
     }
     if (count && !tensor->data) return refuse(c, slot, error, " has no data");

@@ -64,11 +64,9 @@ static lib_hash128 checksum(const char *bytes, size_t size) {
 
 static void report(dlc_context *context, const char *what, const char *path) {
     int number = errno;
-    char reason[128] = "";
     atomic_fetch_add_explicit(&context->disk.errors, 1, memory_order_relaxed);
     if (atomic_exchange(&context->disk.reported, true)) return;
-    if (strerror_r(number, reason, sizeof reason) != 0) snprintf(reason, sizeof reason, "error %d", number);
-    lib_log_write(&context->log, "dlc: kernels are not kept on disk: cannot %s %s: %s", what, path, reason);
+    lib_log_write(&context->log, "dlc: kernels are not kept on disk: cannot %s %s: %s", what, path, strerror(number));
 }
 
 /* ---- opening: `folder/name` in `path` */
@@ -306,16 +304,6 @@ lib_text jit_disk_entry(dlc_context *context, lib_arena *arena, const jit_kernel
     return text;
 }
 
-static bool write_all(int file, const char *bytes, size_t size) {
-    for (size_t done = 0; done < size;) {
-        ssize_t count = write(file, bytes + done, size - done);
-        if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) return false;
-        done += (size_t)count;
-    }
-    return true;
-}
-
 /* The folder is made when it is missing; what it lies in has to be there. */
 static int create_file(const dlc_context *context, const char *path) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
@@ -338,7 +326,7 @@ void jit_disk_write(dlc_context *context, const jit_key *key, const lib_text *en
         report(context, "write", from);
         return;
     }
-    bool good = write_all(file, entry->data, entry->length);
+    bool good = lib_file_write(file, entry->data, entry->length);
     if (close(file) != 0) good = false;
     if (!good || rename(from, path) != 0) {
         report(context, good ? "rename" : "write", from);

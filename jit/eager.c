@@ -41,6 +41,7 @@ typedef struct eager {
     kept_program *programs;
     int program_count, program_limit;
     uint64_t clock;
+    bool at_work; /* between start and end of an evaluation, which may call functions of the host */
 } eager;
 
 static dlc_status out_of_memory(const char *call, lib_error *error) {
@@ -528,11 +529,15 @@ static bool is_done(const eager *e, int count, const dlc_value *values) {
 
 static dlc_status evaluate(eager *e, int count, const dlc_value *values, const char *call, lib_error *error) {
     LIB_TRY(check_values(e, count, values, call, error));
+    if (e->at_work)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: called by a function that this graph's evaluation calls", call);
     if (is_done(e, count, values)) return DLC_OK;
     evaluation v = {.e = e, .call = call};
     lib_arena_init(&v.arena, &e->context->allocator, NULL);
     dlc_status status = cut(&v, count, values, error);
+    e->at_work = true;
     if (status == DLC_OK) status = compute(&v, error);
+    e->at_work = false;
     for (int i = 0; v.results && i < v.part.count; i++) drop(v.results[i]);
     lib_arena_free(&v.arena);
     return status;

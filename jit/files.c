@@ -56,7 +56,10 @@ void dlc_file_destroy(dlc_file *file) {
 /* The mapping of a file, or its bytes read. */
 static void map_or_read(dlc_file *file, const char *path, bool read_all) {
     struct stat about;
-    int descriptor = read_all ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe may never have a writer, a device never end. */
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode))
+        lib_raise(&file->scope, DLC_NOT_FOUND, "cannot open %s: it is no regular file", path);
+    int descriptor = read_all ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0 && !read_all)
         lib_raise(&file->scope, DLC_NOT_FOUND, "cannot open %s: %s", path, strerror(errno));
     if (descriptor >= 0) {

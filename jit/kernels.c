@@ -445,11 +445,14 @@ static dlc_status claim_again(jit_build *build, lib_error *error) {
 
 /* Nothing is waited for while a claim is not settled: two builds would wait for each other. */
 dlc_status jit_build_kernels(jit_build *build, lib_arena *work, lib_error *error) {
+    bool built = false;
     for (;;) {
         uint32_t left;
+        for (uint32_t i = 0; i < build->request_count; i++) built |= build->requests[i].claimed;
         settle_claims(build, work);
         LIB_TRY(pin_all(build, &left, error));
-        if (!left) return DLC_OK;
+        /* The target's compiler may have gone beyond the budget; what it made stays in the cache. */
+        if (!left) return built && jit_limits_reached(build->limits, error) ? error->status : DLC_OK;
         LIB_TRY(claim_again(build, error));
     }
 }

@@ -227,6 +227,9 @@ _Noreturn void lib_lexer_raise(const lib_lexer *lexer, const char *format, ...) 
 /* Host files. NUL-terminated contents in the arena; raises DLC_NOT_FOUND with path and reason. */
 char *lib_file_read(lib_arena *arena, const char *path, size_t *size);
 
+/* All bytes at the descriptor's position, or false with errno: EFBIG where a limit of the process is in the way (no signal). */
+bool lib_file_write(int file, const void *bytes, size_t size);
+
 /* ---- element types (dtype.c) -------------------------------------------------------------------------------------- */
 
 typedef struct lib_dtype_info {
@@ -308,8 +311,9 @@ bool lib_tensor_is_compact(
 /* Number of elements; false if a dimension is negative or the byte size overflows. */
 bool lib_tensor_count(const DLTensor *tensor, int64_t *count);
 size_t lib_tensor_bytes(const DLTensor *tensor); /* of its elements; the count must not overflow */
-/* First byte and one past the last byte that the tensor touches (strides may be negative); empty tensor: low == high. */
-void lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high);
+/* First byte and one past the last byte that the tensor touches (strides may be negative); empty tensor: low == high. False where
+ * strides lead out of the address space: then all of it, so that checks of overlap refuse. */
+bool lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high);
 /* Owned compact tensor from the allocator, data aligned to `alignment`, deleter releases all. NULL when refused. */
 DLManagedTensorVersioned *lib_tensor_new(const dlc_allocator *allocator, dlc_dtype dtype, int rank,
                                          const int64_t *shape, size_t alignment);

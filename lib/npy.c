@@ -56,7 +56,11 @@ static const char *read_string(npy_reader *r) {
     const char *start = ++r->at;
     while (r->at < r->end && *r->at != quote && *r->at != '\\') r->at++;
     if (r->at >= r->end || *r->at != quote) expected(r, "the end of a plain string");
-    return lib_arena_format(r->arena, "%.*s", (int)(r->at++ - start), start);
+    size_t length = (size_t)(r->at++ - start);
+    char *string = lib_arena_take(r->arena, length + 1);
+    memcpy(string, start, length);
+    string[length] = 0;
+    return string;
 }
 
 static void read_shape(npy_reader *r, lib_stored *stored) {
@@ -151,6 +155,9 @@ void lib_npy_parse(lib_arena *arena, lib_tensor_file *file) {
     if (!header || header > file->size)
         lib_raise(arena->scope, DLC_PARSE_ERROR, ".npy file of %zu bytes ends within its header of %zu", file->size,
                   header ? header : wanted);
+    if (header > LIB_NPY_HEADER_MAX)
+        lib_raise(arena->scope, DLC_PARSE_ERROR, ".npy header of %zu bytes, expected at most %d", header,
+                  LIB_NPY_HEADER_MAX);
     lib_stored stored = {.name = "", .header = header, .bytes = file->image + header};
     lib_npy_header(arena, file->image, header, &stored);
     if (!stored.fault && stored.size != file->size - header)

@@ -58,7 +58,6 @@ enum {
     method_stored = 0,
     method_deflated = 8,
     name_limit = 4096,
-    header_limit = 1 << 20, /* of a member: sixteen times what version 1 of .npy can say */
     deflate_most = 1032     /* bytes out of one: zlib's documentation */
 };
 
@@ -94,9 +93,9 @@ static void read_header(lib_arena *arena, lib_tensor_file *file, unzFile archive
     size_t size = lib_npy_header_size(arena, start, got, &wanted);
     if (!size || size > info->uncompressed_size || size < got)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "it ends within its .npy header");
-    if (size > header_limit)
+    if (size > LIB_NPY_HEADER_MAX)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its .npy header has %zu bytes, at most %d are read", size,
-                  header_limit);
+                  LIB_NPY_HEADER_MAX);
     unsigned char *header = lib_arena_take(arena, size);
     memcpy(header, start, got);
     if (read_member(archive, header + got, size - got) != size - got)
@@ -303,6 +302,9 @@ static bool write_member(new_archive *archive, const char *name, const DLTensor 
 
 static void write_members(new_archive *archive, const lib_named_tensors *all) {
     lib_arena *arena = archive->arena;
+    if (all->count >= 0xffff) /* minizip writes no larger count */
+        lib_raise(arena->scope, DLC_UNSUPPORTED, "%d tensors, an .npz file holds at most %d: write .safetensors",
+                  all->count, 0xffff - 1);
     for (int i = 0; i < all->count; i++) {
         if (strlen(all->names[i]) + 4 >= name_limit)
             lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "tensor %d: its name has %zu bytes, at most %d are possible",

@@ -54,13 +54,13 @@ size_t lib_tensor_bytes(const DLTensor *tensor) {
     return bits < 8 ? count / 8 * bits + (count % 8 * bits + 7) / 8 : count * (bits / 8);
 }
 
-void lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high) {
+bool lib_tensor_extent(const DLTensor *tensor, const char **low, const char **high) {
     uintptr_t base = (uintptr_t)tensor->data + (uintptr_t)tensor->byte_offset;
     *low = *high = (const char *)base;
-    if (is_empty(tensor)) return;
+    if (is_empty(tensor)) return true;
     if (tensor->dtype.bits < 8) { /* compact */
         *high = *low + lib_tensor_bytes(tensor);
-        return;
+        return true;
     }
     int64_t size = element_size(tensor), below = 0, above = 0, compact = 1;
     bool wrapped = false;
@@ -74,13 +74,10 @@ void lib_tensor_extent(const DLTensor *tensor, const char **low, const char **hi
     wrapped |= __builtin_mul_overflow(below, size, &below);
     wrapped |= __builtin_mul_overflow(above, size, &above) || __builtin_add_overflow(above, size, &above);
     uintptr_t first = base + (uintptr_t)below, last = base + (uintptr_t)above;
-    if (wrapped || first > base ||
-        last < base) { /* nonsense strides: claim all memory, so that overlap checks refuse */
-        first = 0;
-        last = UINTPTR_MAX;
-    }
-    *low = (const char *)first;
-    *high = (const char *)last;
+    const bool nonsense = wrapped || first > base || last < base;
+    *low = nonsense ? NULL : (const char *)first;
+    *high = (const char *)(nonsense ? UINTPTR_MAX : last);
+    return !nonsense;
 }
 
 /* One allocation: data first, so that a large alignment wastes nothing, then this. */

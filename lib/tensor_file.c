@@ -3,7 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 uint32_t lib_tensor_file_find(const lib_tensor_file *file, const char *name) {
@@ -48,21 +51,26 @@ void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file) {
 /* ---- new files ------------------------------------------------------------------------------------------------------- */
 
 void lib_file_append(lib_arena *arena, lib_new_file *file, const void *bytes, size_t size) {
-    const char *from = bytes;
-    while (size) {
-        ssize_t written = write(file->descriptor, from, size);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0)
-            lib_raise(arena->scope, DLC_NOT_FOUND, "cannot write %s: %s", file->temporary,
-                      written ? strerror(errno) : "nothing was taken");
-        from += written, size -= (size_t)written, file->position += (uint64_t)written;
-    }
+    if (!lib_file_write(file->descriptor, bytes, size))
+        lib_raise(arena->scope, DLC_NOT_FOUND, "cannot write %s: %s", file->temporary, strerror(errno));
+    file->position += size;
 }
 
 bool lib_file_seek(lib_new_file *file, uint64_t position) {
     if (position > INT64_MAX || lseek(file->descriptor, (off_t)position, SEEK_SET) < 0) return false;
     file->position = position;
     return true;
+}
+
+/* What stands at the path: a symbolic link is followed, what is no regular file stays as it is. Returns the mode of the new file. */
+static mode_t look(lib_arena *arena, lib_new_file *file) {
+    char followed[PATH_MAX];
+    struct stat about;
+    if (stat(file->path, &about) != 0) return 0;
+    if (!S_ISREG(about.st_mode))
+        lib_raise(arena->scope, DLC_NOT_FOUND, "cannot replace %s: it is no regular file", file->path);
+    if (realpath(file->path, followed)) file->path = lib_arena_string(arena, followed);
+    return about.st_mode & 07777;
 }
 
 static void create(lib_arena *arena, lib_new_file *file) {
@@ -78,19 +86,23 @@ static void create(lib_arena *arena, lib_new_file *file) {
 void lib_file_write_whole(lib_arena *arena, const char *path,
                           void (*write_contents)(lib_arena *, lib_new_file *, void *), void *argument) {
     lib_new_file file = {.path = path};
+    const mode_t mode = look(arena, &file);
     create(arena, &file);
     lib_scope *outer = arena->scope;
     lib_scope scope; /* the file must be closed before the caller's scope is left */
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) write_contents(arena, &file, argument);
     arena->scope = outer;
+    if (scope.error.status == DLC_OK && mode && fchmod(file.descriptor, mode) != 0)
+        lib_fail(&scope.error, DLC_NOT_FOUND, "cannot give %s the permissions of %s: %s", file.temporary, file.path,
+                 strerror(errno));
     /* On the disk before it takes the place of what was there. */
     if (scope.error.status == DLC_OK && fsync(file.descriptor) != 0 && errno != EINVAL)
         lib_fail(&scope.error, DLC_NOT_FOUND, "cannot write %s: %s", file.temporary, strerror(errno));
     if (close(file.descriptor) != 0 && scope.error.status == DLC_OK)
         lib_fail(&scope.error, DLC_NOT_FOUND, "cannot write %s: %s", file.temporary, strerror(errno));
-    if (scope.error.status == DLC_OK && rename(file.temporary, path) != 0)
-        lib_fail(&scope.error, DLC_NOT_FOUND, "cannot replace %s: %s", path, strerror(errno));
+    if (scope.error.status == DLC_OK && rename(file.temporary, file.path) != 0)
+        lib_fail(&scope.error, DLC_NOT_FOUND, "cannot replace %s: %s", file.path, strerror(errno));
     if (scope.error.status == DLC_OK) return;
     unlink(file.temporary);
     lib_raise_error(outer, &scope.error);

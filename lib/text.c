@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* ---- growing strings ---------------------------------------------------------------------------- */
@@ -403,6 +404,29 @@ static bool read_all(int file, lib_text *text) {
         text->length += (size_t)count;
     }
     text->data[text->length] = 0;
+    return true;
+}
+
+/* Beyond the limit of the process for files the system would send SIGXFSZ, which ends it: no byte is written there. */
+static bool is_within_limit(int file, size_t size) {
+    struct rlimit limit;
+    off_t position = lseek(file, 0, SEEK_CUR);
+    if (position < 0 || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
+    return (rlim_t)position <= limit.rlim_cur && size <= limit.rlim_cur - (rlim_t)position;
+}
+
+bool lib_file_write(int file, const void *bytes, size_t size) {
+    if (!is_within_limit(file, size)) {
+        errno = EFBIG;
+        return false;
+    }
+    for (size_t done = 0; done < size;) {
+        ssize_t count = write(file, (const char *)bytes + done, size - done);
+        if (count < 0 && errno == EINTR) continue;
+        if (count == 0) errno = ENOSPC; /* nothing was taken */
+        if (count <= 0) return false;
+        done += (size_t)count;
+    }
     return true;
 }
 
