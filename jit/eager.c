@@ -530,7 +530,8 @@ static bool is_done(const eager *e, int count, const dlc_value *values) {
 static dlc_status evaluate(eager *e, int count, const dlc_value *values, const char *call, lib_error *error) {
     LIB_TRY(check_values(e, count, values, call, error));
     if (e->at_work)
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: called by a function that this graph's evaluation calls", call);
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: called by a function that this graph's evaluation calls",
+                        call);
     if (is_done(e, count, values)) return DLC_OK;
     evaluation v = {.e = e, .call = call};
     lib_arena_init(&v.arena, &e->context->allocator, NULL);

@@ -58,7 +58,7 @@ enum {
     method_stored = 0,
     method_deflated = 8,
     name_limit = 4096,
-    deflate_most = 1032     /* bytes out of one: zlib's documentation */
+    deflate_most = 1032 /* bytes out of one: zlib's documentation */
 };
 
 /* How many bytes of the open member could be read into `to`. */

@@ -48,7 +48,9 @@ uint32_t lib_tensor_file_find_note(const lib_tensor_file *file, const char *key)
 void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file);
 /* Each by itself. */
 void lib_npy_parse(lib_arena *arena, lib_tensor_file *file);
-enum { LIB_NPY_HEADER_MAX = 1 << 20 }; /* bytes: sixteen times what version 1 of .npy can say; a longer one is refused */
+enum {
+    LIB_NPY_HEADER_MAX = 1 << 20
+}; /* bytes: sixteen times what version 1 of .npy can say; a longer one is refused */
 void lib_npz_parse(lib_arena *arena, lib_tensor_file *file);
 void lib_safetensors_parse(lib_arena *arena, lib_tensor_file *file);
 

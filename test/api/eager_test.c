@@ -422,6 +422,44 @@ static void test_effects(void **state) {
     dlc_context_destroy(context);
 }
 
+typedef struct reentrance {
+    dlc_graph *graph;
+    dlc_value other;
+    dlc_status step, evaluate;
+} reentrance;
+
+static dlc_status reenter(void *user, dlc_callback *callback, int inputs, const DLTensor *const *in, int outputs,
+                          DLTensor *const *out) {
+    (void)callback, (void)inputs, (void)outputs;
+    reentrance *r = user;
+    r->step = dlc_eager_step(r->graph, 0, NULL);
+    r->evaluate = dlc_eager_evaluate(r->graph, 1, &r->other);
+    memcpy(out[0]->data, in[0]->data, 3 * sizeof(float));
+    return DLC_OK;
+}
+
+/* A function that an evaluation calls cannot have the graph evaluated, or renewed under that evaluation. */
+static void test_reentrance(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    float x[3] = {1, 2, 3};
+    tensor tx;
+    reentrance r = {0};
+    dlc_operator_options options = DLC_OPERATOR_OPTIONS_INIT;
+    options.name = "reenter", options.operands = "x", options.shape = "T[n] -> T[n]", options.call = reenter;
+    options.user = &r;
+    OK(context, dlc_operator_register(context, &options));
+    OK(context, dlc_eager_create(context, NULL, &r.graph));
+    dlc_value v = dlc_eager_tensor(r.graph, F32(&tx, x, 3)), y = dlc_apply(r.graph, "reenter", 1, &v, 0, NULL);
+    r.other = dlc_neg(v);
+    OK(context, dlc_eager_evaluate(r.graph, 1, &y));
+    assert_int_equal(r.step, DLC_INVALID_ARGUMENT);
+    assert_int_equal(r.evaluate, DLC_INVALID_ARGUMENT);
+    OK(context, dlc_eager_step(r.graph, 1, &y));
+    dlc_graph_destroy(r.graph);
+    dlc_context_destroy(context);
+}
+
 static dlc_status touch(void *user, dlc_callback *callback, int inputs, const DLTensor *const *in, int outputs,
                         DLTensor *const *out) {
     (void)callback, (void)inputs, (void)outputs;
@@ -487,6 +525,12 @@ static dlc_status gives_up(void *user, dlc_graph *g, int n, const dlc_value *in,
     return DLC_CANCELLED;
 }
 
+static dlc_status returns_no_status(void *user, dlc_graph *g, int count, const dlc_value *in, int results,
+                                    dlc_value *out) {
+    (void)user, (void)g, (void)count, (void)in, (void)results, (void)out;
+    return (dlc_status)-5;
+}
+
 static void test_trace_mistakes(void **state) {
     (void)state;
     dlc_context *context = open_context("interp", NULL);
@@ -500,6 +544,8 @@ static void test_trace_mistakes(void **state) {
     assert_int_equal(dlc_trace(context, sets_nothing, NULL, 1, &input, 1, NULL, &g), DLC_INVALID_ARGUMENT);
     assert_non_null(strstr(dlc_error_message(context), "output 0"));
     assert_int_equal(dlc_trace(context, gives_up, NULL, 1, &input, 1, NULL, &g), DLC_CANCELLED);
+    assert_int_equal(dlc_trace(context, returns_no_status, NULL, 1, &input, 1, NULL, &g), DLC_INTERNAL);
+    assert_non_null(strstr(dlc_error_message(context), "returned -5, which is no status"));
     assert_int_equal(dlc_trace(context, NULL, NULL, 1, &input, 1, NULL, &g), DLC_INVALID_ARGUMENT);
     /* the same function on tensors */
     int looks = 0;
@@ -622,6 +668,7 @@ int main(void) {
         cmocka_unit_test(test_programs_bounded),
         cmocka_unit_test(test_counted),
         cmocka_unit_test(test_effects),
+        cmocka_unit_test(test_reentrance),
         cmocka_unit_test(test_effects_in_loops),
         cmocka_unit_test(test_trace_mistakes),
         cmocka_unit_test(test_mistakes),

@@ -26,6 +26,7 @@ static dlc_status expand_wrongly(void *user, dlc_callback *callback, int count, 
     if (*how == 's') results[0] = dlc_reduce_sum(x, 0, NULL, false);
     if (*how == 'f') return dlc_callback_fail(callback, DLC_OK, "it does not work");
     if (*how == 'o') dlc_output(dlc_callback_graph(callback), "y", x), results[0] = x;
+    if (*how == 'l') results[0] = x, dlc_callback_fail(callback, DLC_DEVICE_ERROR, "it is told, and forgotten");
     if (*how == 'm') results[0] = dlc_matmul(x, x);
     return *how == 'u' ? (dlc_status)77 : DLC_OK;
 }
@@ -34,6 +35,8 @@ static dlc_status refusing_shape(void *user, dlc_callback *callback) {
     (void)user;
     return dlc_callback_fail(callback, DLC_UNSUPPORTED, "not of this machine");
 }
+
+static const dlc_operator_attribute wrong_choice[] = {{"mode", DLC_ATTRIBUTE_CHOICE, "in out", "up"}, {0}};
 
 static void test_refused_operators(void **state) {
     (void)state;
@@ -44,6 +47,8 @@ static void test_refused_operators(void **state) {
         {{.name = "Bad name", .operands = "x", .expression = "y[i] = x[i]"}, "is no name for an operator"},
         {{.name = "exp", .operands = "x", .expression = "y[i] = x[i]"}, "there is an operator exp in the library"},
         {{.name = "input", .operands = "x", .expression = "y[i] = x[i]"}, "is a word of the text form"},
+        {{.name = "a", .operands = "x", .attributes = wrong_choice, .expression = "y[i] = x[i]"},
+         "attribute mode: its default \"up\" is none of its choices: in out"},
         {{.name = "a", .operands = "x"}, "0 of expression, expand and call are set"},
         {{.name = "a", .operands = "x", .expression = "y[i] = x[i]", .call = repeat}, "2 of expression"},
         {{.name = "a", .operands = "x", .call = repeat}, "there is no shape rule"},
@@ -215,6 +220,7 @@ static void test_expansions_that_fail(void **state) {
         {"nothing", expand_wrongly, "n", "operator nothing: the expansion has not set result 0"},
         {"shape", expand_wrongly, "s", "operator shape: result 0 of the expansion is f32[], by the shape rule f32[n]"},
         {"failing", expand_wrongly, "f", "operator failing: it does not work"},
+        {"lost", expand_wrongly, "l", "operator lost: it is told, and forgotten"},
         {"outputs", expand_wrongly, "o", "operator outputs: dlc_output: this graph can be given values"},
         {"mistaken", expand_wrongly, "m", "operator mistaken: "},
         {"unheard", expand_wrongly, "u", "operator unheard: it returned 77, which is no status"},

@@ -5,6 +5,7 @@
 #include <dlc/files.h>
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -375,6 +376,73 @@ static void test_writers_refuse(void **state) {
     refused(dlc_file_write_npy(context, NULL, two[0]), DLC_INVALID_ARGUMENT, "path");
 }
 
+/* 65,535 in the archive's directory means that the count stands elsewhere, where minizip writes none. */
+static void test_writers_count(void **state) {
+    (void)state;
+    enum { MANY = 65535 };
+    float number = 1;
+    tensor t;
+    const char **names = calloc(MANY, sizeof *names);
+    const DLTensor **tensors = calloc(MANY, sizeof *tensors);
+    char *text = calloc(MANY, 8);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(text + (size_t)i * 8, 8, "%d", i);
+        names[i] = text + (size_t)i * 8;
+        tensors[i] = F32(&t, &number, 1);
+    }
+    const char *path = in_folder("many.npz");
+    refused(dlc_file_write_npz(context, path, MANY, names, tensors, false), DLC_UNSUPPORTED, "at most 65534");
+    OK(context, dlc_file_write_npz(context, path, MANY - 1, names, tensors, false));
+    dlc_file *file;
+    OK(context, dlc_file_open(context, path, NULL, &file));
+    assert_int_equal(dlc_file_count(file), MANY - 1);
+    dlc_file_destroy(file);
+    unlink(path);
+    free(names), free(tensors), free(text);
+}
+
+/* No signal ends the process where it may not write longer files; nothing is left behind. */
+static void test_limited_size(void **state) {
+    (void)state;
+    static float data[1000];
+    tensor t;
+    struct rlimit before, small;
+    const char *path = in_folder("limited.npy");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before, small.rlim_cur = 1000;
+    setrlimit(RLIMIT_FSIZE, &small);
+    dlc_status status = dlc_file_write_npy(context, path, F32(&t, data, 1000));
+    setrlimit(RLIMIT_FSIZE, &before);
+    refused(status, DLC_NOT_FOUND, "File too large");
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+/* Pipes are neither read nor replaced; a symbolic link stays one; permissions stay. */
+static void test_what_stands_there(void **state) {
+    (void)state;
+    float data[2] = {1, 2};
+    tensor t;
+    dlc_file *file;
+    struct stat about;
+    char target[600], link[600];
+    const char *pipe = in_folder("pipe.npy");
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    refused(dlc_file_write_npy(context, pipe, F32(&t, data, 2)), DLC_NOT_FOUND, "no regular file");
+    refused(dlc_file_open(context, pipe, NULL, &file), DLC_NOT_FOUND, "no regular file");
+    assert_true(lstat(pipe, &about) == 0 && S_ISFIFO(about.st_mode));
+    unlink(pipe);
+    refused(dlc_file_open(context, "/dev/zero", NULL, &file), DLC_NOT_FOUND, "no regular file");
+    snprintf(target, sizeof target, "%s", in_folder("target.npy"));
+    snprintf(link, sizeof link, "%s", in_folder("link.npy"));
+    OK(context, dlc_file_write_npy(context, target, F32(&t, data, 1)));
+    assert_int_equal(chmod(target, 0600), 0);
+    assert_int_equal(symlink(target, link), 0);
+    OK(context, dlc_file_write_npy(context, link, F32(&t, data, 2)));
+    assert_true(lstat(link, &about) == 0 && S_ISLNK(about.st_mode));
+    assert_true(stat(target, &about) == 0 && about.st_size == 128 + sizeof data && (about.st_mode & 07777) == 0600);
+    unlink(link), unlink(target);
+}
+
 /* What was there stays until the new file is whole. */
 static void test_old_file_stays(void **state) {
     (void)state;
@@ -533,6 +601,11 @@ static void test_hostile_headers(void **state) {
     unsigned char huge[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, '{', '}'};
     dlc_file *file;
     assert_int_equal(dlc_file_parse(context, huge, sizeof huge, &file), DLC_PARSE_ERROR);
+    const size_t long_header = (size_t)2 << 20;
+    unsigned char *npy = calloc(long_header + 12, 1);
+    memcpy(npy, "\x93NUMPY\2\0\0\0\x20\0{'", 14);
+    refused(dlc_file_parse(context, npy, long_header + 12, &file), DLC_PARSE_ERROR, "expected at most 1048576");
+    free(npy);
     assert_int_equal(dlc_file_parse(context, "", 0, &file), DLC_PARSE_ERROR);
 }
 
@@ -681,6 +754,9 @@ int main(void) {
         cmocka_unit_test(test_none),
         cmocka_unit_test(test_names_are_utf8),
         cmocka_unit_test(test_writers_refuse),
+        cmocka_unit_test(test_writers_count),
+        cmocka_unit_test(test_limited_size),
+        cmocka_unit_test(test_what_stands_there),
         cmocka_unit_test(test_old_file_stays),
         cmocka_unit_test(test_cut_short),
         cmocka_unit_test(test_damaged),

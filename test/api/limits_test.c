@@ -226,6 +226,42 @@ static void test_precomputed(void **state) {
     }
 }
 
+/* Years pass while the last module is compiled. */
+static uint64_t late_time(void *user) {
+    return *(const bool *)user ? UINT64_C(1) << 50 : 1000;
+}
+static void tell_last(void *user, const char *stage, int done, int total) {
+    if (strcmp(stage, "compile") == 0 && done == total) *(bool *)user = true;
+}
+
+/* The last module's code generation may go beyond the budget, too; the next try finds its kernels. */
+static void test_budget_after_last_module(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        bool is_late = false;
+        dlc_context_options context_options = DLC_CONTEXT_OPTIONS_INIT;
+        context_options.clock_ns = late_time;
+        context_options.clock_user = &is_late;
+        dlc_context *context = open_context(all_targets[t], &context_options);
+        if (!context) continue;
+        dlc_graph *g = exp_graph(context);
+        dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
+        dlc_program *program;
+        float out[ELEMENTS];
+        options.budget_ms = 1000;
+        options.progress = tell_last;
+        options.progress_user = &is_late;
+        OK(context, dlc_compile(context, g, &options, &program));
+        assert_int_equal(run_exp(program, out), DLC_BUDGET_EXCEEDED);
+        assert_true(is_late);
+        OK(context, run_exp(program, out));
+        check_exp(out);
+        dlc_program_destroy(program);
+        dlc_graph_destroy(g);
+        dlc_context_destroy(context);
+    }
+}
+
 /* A budget that no clock reaches is none. */
 static void test_endless_budget(void **state) {
     (void)state;
@@ -247,7 +283,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_builder_gives_up), cmocka_unit_test(test_waiter_gives_up),
         cmocka_unit_test(test_graph_passes),     cmocka_unit_test(test_precomputed),
-        cmocka_unit_test(test_endless_budget),
+        cmocka_unit_test(test_endless_budget),   cmocka_unit_test(test_budget_after_last_module),
     };
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }

@@ -86,9 +86,36 @@ static void test_scratch_of_threads(void **state) {
     dlc_context_destroy(context);
 }
 
+/* Strides that no memory has are no wild reads. */
+static void test_strides(void **state) {
+    (void)state;
+    static const int64_t wild[] = {INT64_MAX, INT64_MIN, INT64_MAX / 2, INT64_C(1) << 61};
+    dlc_context *context = open_context("interp", NULL);
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_output(g, "y", dlc_relu(dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(3), SIZE(3)))));
+    dlc_program *program = compile(context, g);
+    for (size_t i = 0; i < sizeof wild / sizeof *wild; i++) {
+        float x[9] = {0};
+        DLTensor input = {.data = x,
+                          .device = {kDLCPU, 0},
+                          .ndim = 2,
+                          .dtype = {kDLFloat, 32, 1},
+                          .shape = (int64_t[]){3, 3},
+                          .strides = (int64_t[]){wild[i], 1}};
+        dlc_output_slot slot = {0};
+        assert_int_equal(dlc_run(program, NULL, (const DLTensor *[]){&input}, 1, &slot, 1), DLC_INVALID_ARGUMENT);
+        assert_non_null(strstr(dlc_error_message(context), "input x has strides that lead out of the address space"));
+        assert_null(slot.managed);
+    }
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_value),
+        cmocka_unit_test(test_strides),
         cmocka_unit_test(test_between_kernels),
         cmocka_unit_test(test_scratch_of_threads),
     };
