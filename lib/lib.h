@@ -371,6 +371,8 @@ void lib_log_lines(const lib_log *log, const char *text); /* a dump: one call of
 /* ---- time, threads (thread.c), runs (pool.c) ------------------------------------------------------------------------ */
 
 uint64_t lib_time_ns(void); /* monotonic */
+/* Bytes that the calling thread's stack has left; SIZE_MAX: not known, as on a stack that the host switched to. */
+size_t lib_stack_left(void);
 /* `limit`, or less where the process' control groups (the file `groups`, mounted at `root`) grant less. */
 int lib_cpu_quota(int limit, const char *groups, const char *root);
 int lib_cpu_limit(void); /* usable CPUs: affinity mask, cgroup v1/v2 quota (rounded up), at least 1 */

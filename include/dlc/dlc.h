@@ -17,6 +17,8 @@
  *             constants, which must live and keep their bytes as long as the graph and its programs. Destroy programs and graphs
  *             before their context. NULL is accepted by every destroy.
  * Threads     A context and a program may be used by many threads at once; a graph by one at a time.
+ * Stack       A call takes up to 64 KiB of its thread's stack. Generating code for the target cpu takes 176 KiB and more, with gathers
+ *             of gathers up to 1.5 MiB: where a thread has less, binding is DLC_OUT_OF_MEMORY, and may be tried on another one.
  * Options     Structs begin with struct_size; set them up with their _INIT macro; zero means default.
  * Shapes      Dimensions are in elements, outermost first; tensors are DLPack tensors; NULL strides mean compact row-major.
  * Strings     UTF-8, copied.

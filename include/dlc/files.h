@@ -55,9 +55,10 @@ DLC_API dlc_status dlc_file_tensor(dlc_file *file, const char *name, DLManagedTe
 DLC_API dlc_value dlc_file_constant(dlc_graph *graph, dlc_file *file, const char *name);
 
 /* Writers. Tensors in host memory, any strides. The file appears under its name when it is whole: what was there before stays until
- * then, and after any failure. Equal tensors give equal bytes. names[count], tensors[count]; names are UTF-8 and differ.
+ * then, and after any failure. A symbolic link is followed, permissions stay, what is no regular file is refused, and so is a name so
+ * long that the 15 bytes of a temporary one beside it find no room. Equal tensors give equal bytes. names[count], tensors[count]; names are UTF-8 and differ.
  * Errors: DLC_INVALID_ARGUMENT, DLC_UNSUPPORTED (neither has integers of 4 bits; NumPy has no bf16 and no 8-bit floats, safetensors
- * no fnuz), DLC_NOT_FOUND (the system refuses; with its reason), DLC_OUT_OF_MEMORY. */
+ * no fnuz; an .npz file takes 65,534 tensors), DLC_NOT_FOUND (the system refuses; with its reason), DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_file_write_npy(dlc_context *context, const char *path, const DLTensor *tensor);
 /* compress: deflated; otherwise stored, each tensor at a multiple of 64 bytes, so that dlc_file_tensor shows it in place. */
 DLC_API dlc_status dlc_file_write_npz(dlc_context *context, const char *path, int count, const char *const *names,

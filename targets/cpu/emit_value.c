@@ -372,8 +372,15 @@ static emit_value node_value(emitter *e, tir_expr expr, const tir_node *node) {
     return operate(e, op, node->dtype, operand, (int)node->count, x);
 }
 
+/* An element read at a place that is read at another place, and so on: 24 KiB each. */
+enum { STACK_RESERVE = 96 << 10 };
+
 emit_value emit_expr(emitter *e, tir_expr expr) {
     if (e->memo_epoch[expr] == e->epoch) return e->memo[expr];
+    if (lib_stack_left() < STACK_RESERVE)
+        lib_raise(e->arena->scope, DLC_OUT_OF_MEMORY,
+                  "kernel %s: the thread's stack is too small for expressions nested as deeply as its",
+                  e->kernel->name);
     emit_value value = node_value(e, expr, tir_get(e->pool, expr));
     e->memo[expr] = value;
     e->memo_epoch[expr] = e->epoch;

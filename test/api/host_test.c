@@ -718,6 +718,44 @@ static void test_fork(void **state) {
     }
 }
 
+/* A thread whose stack does not suffice. */
+typedef struct small_stack {
+    dlc_program *program;
+    dlc_status status;
+} small_stack;
+static void *prepare_there(void *argument) {
+    small_stack *s = argument;
+    s->status = dlc_prepare(s->program, (const int64_t *[]){SHAPE(64), SHAPE(64)}, (int[]){1, 1}, 2);
+    return NULL;
+}
+
+/* Code generation tells what it has no room for, and another thread can do it: gathers of gathers are deep expressions. */
+static void test_small_stacks(void **state) {
+    (void)state;
+    if (SLOW > 1) skip(); /* frames are larger under sanitizers */
+    dlc_context *context = open_context("cpu", NULL);
+    if (!context) skip();
+    for (int deep = 0; deep < 2; deep++) {
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(64))), i = dlc_input(g, "i", DLC_I32, 1, DIMS(SIZE(64)));
+        for (int k = 0; k < (deep ? 60 : 1); k++) x = dlc_gather(x, i, 0);
+        dlc_output(g, "y", x);
+        small_stack s = {compile(context, g), DLC_OK};
+        pthread_t thread;
+        pthread_attr_t attributes;
+        pthread_attr_init(&attributes);
+        assert_int_equal(pthread_attr_setstacksize(&attributes, (size_t)(deep ? 512 : 160) << 10), 0);
+        assert_int_equal(pthread_create(&thread, &attributes, prepare_there, &s), 0);
+        pthread_join(thread, NULL);
+        pthread_attr_destroy(&attributes);
+        assert_int_equal(s.status, DLC_OUT_OF_MEMORY);
+        OK(context, dlc_prepare(s.program, (const int64_t *[]){SHAPE(64), SHAPE(64)}, (int[]){1, 1}, 2));
+        dlc_program_destroy(s.program);
+    }
+    dlc_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_contexts),
@@ -736,6 +774,8 @@ int main(void) {
         cmocka_unit_test(test_runs_in_progress),
         cmocka_unit_test(test_bind_once),
         cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_small_stacks),
+
     };
     fill(chain_w, sizeof chain_w / sizeof *chain_w, 1);
     fill(chain_x, sizeof chain_x / sizeof *chain_x, 2);
