@@ -283,6 +283,34 @@ typedef struct apply_arguments {
     graph_api_attribute attribute[sizeof((graph_op *)0)->attribute / sizeof *((graph_op *)0)->attribute];
 } apply_arguments;
 
+/* By the attribute's kind: the kind of setting that it takes, and what that is called. */
+static const struct setting_of {
+    dlc_setting_kind kind;
+    const char *expected;
+} setting_of[] = {
+    [GRAPH_ATTR_INTEGER] = {DLC_SETTING_INTEGER, "an integer"},
+    [GRAPH_ATTR_FLOAT] = {DLC_SETTING_NUMBER, "a number"},
+    [GRAPH_ATTR_BOOL] = {DLC_SETTING_INTEGER, "true or false, an integer"},
+    [GRAPH_ATTR_DTYPE] = {DLC_SETTING_INTEGER, "an element type, an integer"},
+    [GRAPH_ATTR_ENUM] = {DLC_SETTING_STRING, "a word, a string"},
+    [GRAPH_ATTR_STRING] = {DLC_SETTING_STRING, "a string"},
+    [GRAPH_ATTR_INTEGERS] = {DLC_SETTING_LIST, "a list of integers"},
+    [GRAPH_ATTR_DIMS] = {DLC_SETTING_DIMS, "dimensions"},
+    [GRAPH_ATTR_SUBGRAPH] = {DLC_SETTING_SUBGRAPH, "a sub-graph"},
+    [GRAPH_ATTR_CONSTANT] = {(dlc_setting_kind)0, "a function of its own"},
+};
+
+static void check_kind(lib_scope *scope, const graph_op *op, const graph_attribute_spec *spec, const dlc_setting *s) {
+    static const char *const names[] = {"nothing",    "an integer", "a number", "a string", "a list of integers",
+                                        "dimensions", "a sub-graph"};
+    const struct setting_of *of = &setting_of[spec->kind];
+    if (s->kind && s->kind == of->kind) return;
+    if (spec->kind == GRAPH_ATTR_FLOAT && s->kind == DLC_SETTING_INTEGER) return;
+    lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: attribute %s is set to %s, expected %s", op->name, s->name,
+              (unsigned)s->kind < sizeof names / sizeof *names ? names[s->kind] : "what is no kind of setting",
+              of->expected);
+}
+
 static void find_operator(dlc_graph *handle, void *arguments) {
     apply_arguments *a = arguments;
     lib_scope *scope = handle->arena->scope;
@@ -301,6 +329,7 @@ static void find_operator(dlc_graph *handle, void *arguments) {
                       s->name ? s->name : "without a name");
         if (a->attribute[at].given)
             lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: attribute %s is given twice", op->name, s->name);
+        check_kind(scope, op, &op->attribute[at], s);
         a->attribute[at] =
             (graph_api_attribute){true, s->integer, s->number, s->string, s->count, s->list, s->dims, s->subgraph};
         if (op->attribute[at].kind != GRAPH_ATTR_ENUM || !s->string) continue;

@@ -70,9 +70,20 @@ DLC_API const void *dlc_value_constant(dlc_value value, size_t *bytes);
 
 /* ---- any operator by its name ------------------------------------------------------------------------------------------- */
 
-/* An attribute. Which member counts is told by the attribute's kind; those below set it up. */
+/* What a setting holds. An attribute takes the kind that is its own, a floating-point one integers, too. */
+typedef enum dlc_setting_kind {
+    DLC_SETTING_INTEGER = 1, /* integer, bool, element type */
+    DLC_SETTING_NUMBER,
+    DLC_SETTING_STRING, /* also the word of a choice */
+    DLC_SETTING_LIST,
+    DLC_SETTING_DIMS,
+    DLC_SETTING_SUBGRAPH
+} dlc_setting_kind;
+
+/* An attribute, set up by those below. */
 typedef struct dlc_setting {
     const char *name;
+    dlc_setting_kind kind;
     int64_t integer;    /* integer, bool, element type */
     double number;      /* floating point */
     const char *string; /* string, or the word of a choice */
@@ -82,27 +93,27 @@ typedef struct dlc_setting {
     dlc_graph *subgraph;
 } dlc_setting;
 static inline dlc_setting dlc_set_integer(const char *name, int64_t value) {
-    dlc_setting setting = {name, value, (double)value, NULL, 0, NULL, NULL, NULL};
+    dlc_setting setting = {name, DLC_SETTING_INTEGER, value, (double)value, NULL, 0, NULL, NULL, NULL};
     return setting;
 }
 static inline dlc_setting dlc_set_number(const char *name, double value) {
-    dlc_setting setting = {name, 0, value, NULL, 0, NULL, NULL, NULL};
+    dlc_setting setting = {name, DLC_SETTING_NUMBER, 0, value, NULL, 0, NULL, NULL, NULL};
     return setting;
 }
 static inline dlc_setting dlc_set_string(const char *name, const char *value) {
-    dlc_setting setting = {name, 0, 0, value, 0, NULL, NULL, NULL};
+    dlc_setting setting = {name, DLC_SETTING_STRING, 0, 0, value, 0, NULL, NULL, NULL};
     return setting;
 }
 static inline dlc_setting dlc_set_list(const char *name, int count, const int64_t *list) {
-    dlc_setting setting = {name, 0, 0, NULL, count, list, NULL, NULL};
+    dlc_setting setting = {name, DLC_SETTING_LIST, 0, 0, NULL, count, list, NULL, NULL};
     return setting;
 }
 static inline dlc_setting dlc_set_dims(const char *name, int count, const dlc_dim *dims) {
-    dlc_setting setting = {name, 0, 0, NULL, count, NULL, dims, NULL};
+    dlc_setting setting = {name, DLC_SETTING_DIMS, 0, 0, NULL, count, NULL, dims, NULL};
     return setting;
 }
 static inline dlc_setting dlc_set_subgraph(const char *name, dlc_graph *subgraph) {
-    dlc_setting setting = {name, 0, 0, NULL, 0, NULL, NULL, subgraph};
+    dlc_setting setting = {name, DLC_SETTING_SUBGRAPH, 0, 0, NULL, 0, NULL, NULL, subgraph};
     return setting;
 }
 

@@ -90,6 +90,53 @@ static bool is_there(const char *target) {
     return context != NULL;
 }
 
+/* ---- other machines */
+
+typedef struct names {
+    int count;
+    char path[32][512];
+} names;
+static void note_name(void *user, const char *path) {
+    names *n = user;
+    for (int i = 0; i < n->count; i++)
+        if (strcmp(n->path[i], path) == 0) return;
+    assert_true(n->count < 32);
+    snprintf(n->path[n->count++], sizeof n->path[0], "%s", path);
+}
+
+/* Kernels for other instructions lie beside each other and are never taken for one another, not even where a whole file, whose checksum
+ * is right, has come to the name of another one: the build and the machine that it was made for are in it. */
+static void test_other_machine(void **state) {
+    (void)state;
+    float narrow[16], wide[16], again[16];
+    const char *before = getenv("DLC_CPU_FEATURES");
+    char *kept = before ? strdup(before) : NULL;
+    if (!is_there("cpu")) skip();
+    setenv("DLC_CPU_FEATURES", "sse2", 1);
+    dlc_statistics first = once("cpu", folder, 4, narrow, NULL);
+    names of_narrow = {0}, all = {0};
+    each_file(note_name, &of_narrow);
+    unsetenv("DLC_CPU_FEATURES");
+    dlc_statistics second = once("cpu", folder, 4, wide, NULL);
+    all = of_narrow;
+    each_file(note_name, &all);
+    if (all.count > of_narrow.count) { /* else this machine has SSE2 alone */
+        assert_int_equal(second.disk_hits, 0);
+        assert_true(second.disk_writes > 0);
+        assert_int_equal(all.count, of_narrow.count + (int)second.disk_writes);
+        for (int i = of_narrow.count; i < all.count; i++)
+            assert_int_equal(rename(of_narrow.path[i % of_narrow.count], all.path[i]), 0);
+        dlc_statistics third = once("cpu", folder, 4, again, NULL);
+        assert_int_equal(third.disk_hits, 0);
+        assert_int_equal(third.kernel_builds, second.kernel_builds);
+        assert_memory_equal(again, wide, sizeof wide);
+        assert_int_equal(once("cpu", folder, 4, again, NULL).disk_hits, third.disk_writes);
+    }
+    assert_true(first.disk_writes > 0);
+    if (kept) setenv("DLC_CPU_FEATURES", kept, 1);
+    free(kept);
+}
+
 /* ---- hits */
 
 static void test_again(void **state) {
@@ -375,8 +422,9 @@ static void test_processes(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        TEST(test_again),       TEST(test_order),         TEST(test_flipped), TEST(test_lengths),   TEST(test_kinds),
-        TEST(test_bad_folders), TEST(test_made_and_full), TEST(test_bound),   TEST(test_processes),
+        TEST(test_other_machine), TEST(test_again),     TEST(test_order),       TEST(test_flipped),
+        TEST(test_lengths),       TEST(test_kinds),     TEST(test_bad_folders), TEST(test_made_and_full),
+        TEST(test_bound),         TEST(test_processes),
     };
     return cmocka_run_group_tests_name("kernels on disk", tests, NULL, NULL);
 }

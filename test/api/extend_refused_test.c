@@ -206,6 +206,36 @@ static void test_refused_uses(void **state) {
     dlc_context_destroy(context);
 }
 
+/* A setting of another kind than its attribute's is not taken for the default, or for 0. */
+static void test_refused_settings(void **state) {
+    (void)state;
+    const int64_t axes[1] = {0};
+    const struct {
+        const char *operator;
+        dlc_setting setting;
+        const char *message;
+    } cases[] = {
+        {"softmax", dlc_set_string("axis", "q"), "softmax: attribute axis is set to a string, expected an integer"},
+        {"softmax", dlc_set_number("axis", 1), "softmax: attribute axis is set to a number, expected an integer"},
+        {"softmax", dlc_set_list("axis", 1, axes), "axis is set to a list of integers, expected an integer"},
+        {"softmax", {.name = "axis", .integer = 1}, "axis is set to nothing, expected an integer"},
+        {"reduce_sum", dlc_set_integer("axes", 0), "axes is set to an integer, expected a list of integers"},
+        {"cast", dlc_set_string("dtype", "i8"), "dtype is set to a string, expected an element type"},
+        {"resize", dlc_set_integer("mode", 0), "mode is set to an integer, expected a word"},
+    };
+    dlc_context *context = open_context("interp", NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dlc_graph *g;
+        OK(context, dlc_graph_create(context, &g));
+        dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(4)));
+        dlc_apply(g, cases[i].operator, 1, &x, 1, &cases[i].setting);
+        assert_int_equal(dlc_graph_status(g), DLC_INVALID_ARGUMENT);
+        assert_holds(dlc_graph_message(g), cases[i].message);
+        dlc_graph_destroy(g);
+    }
+    dlc_context_destroy(context);
+}
+
 static void test_expansions_that_fail(void **state) {
     (void)state;
     static const struct {
@@ -262,9 +292,8 @@ static void test_expansions_that_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_operators),
-        cmocka_unit_test(test_refused_rules_and_others),
-        cmocka_unit_test(test_refused_uses),
+        cmocka_unit_test(test_refused_operators),        cmocka_unit_test(test_refused_settings),
+        cmocka_unit_test(test_refused_rules_and_others), cmocka_unit_test(test_refused_uses),
         cmocka_unit_test(test_expansions_that_fail),
     };
     return cmocka_run_group_tests_name("extend: refused", tests, NULL, NULL);

@@ -742,12 +742,12 @@ static void test_small_stacks(void **state) {
         for (int k = 0; k < (deep ? 60 : 1); k++) x = dlc_gather(x, i, 0);
         dlc_output(g, "y", x);
         small_stack s = {compile(context, g), DLC_OK};
-        pthread_t thread;
+        pthread_t id;
         pthread_attr_t attributes;
         pthread_attr_init(&attributes);
         assert_int_equal(pthread_attr_setstacksize(&attributes, (size_t)(deep ? 512 : 160) << 10), 0);
-        assert_int_equal(pthread_create(&thread, &attributes, prepare_there, &s), 0);
-        pthread_join(thread, NULL);
+        assert_int_equal(pthread_create(&id, &attributes, prepare_there, &s), 0);
+        pthread_join(id, NULL);
         pthread_attr_destroy(&attributes);
         assert_int_equal(s.status, DLC_OUT_OF_MEMORY);
         OK(context, dlc_prepare(s.program, (const int64_t *[]){SHAPE(64), SHAPE(64)}, (int[]){1, 1}, 2));

@@ -361,6 +361,10 @@ int kernel_spills(const char *text, int vector_bytes) {
     return measure(text, LEVELS - 1, count_spills);
 }
 
+bool kernel_pairs_rows(void) {
+    return devices[LEVELS - 1].machine.row_pairs;
+}
+
 int kernel_copies(const char *text) {
     return measure(text, 0, count_copies);
 }

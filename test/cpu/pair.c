@@ -109,9 +109,10 @@ static void test_rolled_rows(void **state) {
     kernel_check(tile("f32", "f32", 10, 24, step, after), NULL);
 }
 
-/* 18 rows of a vector and a half are 27 vectors, not 36. */
+/* 18 rows of a vector and a half are 27 vectors, not 36, on machines where rows share vectors. */
 static void test_registers(void **state) {
     (void)state;
+    if (!kernel_pairs_rows()) skip();
     char step[512], after[512];
     format(step, sizeof step, STEP, 18, 24);
     int spills = kernel_spills(tile("f32", "f32", 18, 24, step, format(after, sizeof after, AFTER, 18, 24)), 64);
