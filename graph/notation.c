@@ -602,6 +602,8 @@ static known_tensor read_value(interpreter *t, const notation_statement *s, cons
     open_axes(t, s, given);
     lib_lexer lexer;
     lib_lexer_init(&lexer, t->arena, t->op->name, s->text, s->length);
+    lexer.line_start = s->line_start;
+    lexer.next_line = s->line;
     lib_lexer_next(&lexer);
     tir_expr value = tir_parse_expr(t->pool, &lexer, &t->names, given ? (tir_dtype)given->dtype : TIR_ANY_DTYPE);
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected `;` or the end");

@@ -121,6 +121,8 @@ static void read_statement(reader *r, notation_statement *s) {
     }
     lib_lexer_expect(lexer, "=");
     s->text = token_at(lexer);
+    s->line_start = lexer->line_start;
+    s->line = lexer->line;
     for (; lexer->kind != LIB_END && !lib_lexer_is(lexer, ";"); lib_lexer_next(lexer))
         if (lexer->kind == LIB_NAME) note_access(r, s);
     s->length = (size_t)(token_at(lexer) - s->text);

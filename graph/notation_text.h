@@ -31,6 +31,8 @@ typedef struct notation_statement { /* out[..., i, j] = ... */
     const char *axis[DLC_MAX_RANK];
     const char *text; /* behind `=` */
     size_t length;
+    const char *line_start; /* of the line that `text` begins on, and which that is: for messages */
+    int line;
     lib_vec(notation_access) accesses;
 } notation_statement;
 

@@ -71,6 +71,8 @@ static void test_refused_operators(void **state) {
         {{.name = "a", .operands = "x", .expression = "y[i] = sum(k, x[i])"}, "what index k runs over is not known"},
         {{.name = "a", .operands = "x", .expression = "y[i] = sum(k: -3, x[i])"}, "the size of index `k` is negative"},
         {{.name = "a", .operands = "x", .expression = "y[i] = x[i] +"}, "expected an expression"},
+        {{.name = "a", .operands = "x", .expression = "y[i] = exp(x[i]"}, "a:1:16: expected ')', found the end"},
+        {{.name = "a", .operands = "x", .expression = "z[i] = x[i];\n  y[i] = z[i] + 1 + true"}, "a:2:"},
         {{.name = "a", .operands = "x", .expression = "y[i] = acc(0):f32 + x[i]"},
          "acc is no function of tensor expressions"},
         {{.name = "a", .operands = "x", .dtypes = "i32", .expression = "y[i] = sqrt(x[i])"},
