@@ -181,7 +181,8 @@ static void check_attribute(const graph *g, const graph_op *op, const graph_attr
         break;
     case GRAPH_ATTR_INTEGERS:
         if (attribute->count < 0 || (attribute->count > 0 && !attribute->list))
-            refuse(g, op, "%s: a list of %d elements was given", spec->name, attribute->count);
+            refuse(g, op, "%s: a list of %d elements%s was given, expected 0 or more", spec->name, attribute->count,
+                   attribute->list ? "" : " at NULL");
         break;
     case GRAPH_ATTR_DIMS:
         if (attribute->count < 0 || attribute->count > DLC_MAX_RANK || (attribute->count > 0 && !attribute->dims))

@@ -35,7 +35,14 @@ void graph_infer_indices(const graph_infer *infer, int operand) {
 void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, const char *what) {
     tir_pool *pool = infer->g->pool;
     tir_truth truth = tir_prove(pool, tir_le(pool, low, high));
-    if (truth == TIR_NO) graph_infer_fail(infer, "%s", what);
+    if (truth == TIR_NO) {
+        lib_text text;
+        lib_text_init(&text, infer->g->arena);
+        tir_print_expr(&text, pool, low, NULL);
+        lib_text_add(&text, " is more than ");
+        tir_print_expr(&text, pool, high, NULL);
+        graph_infer_fail(infer, "%s: %s", what, text.data);
+    }
     if (truth == TIR_UNKNOWN)
         graph_require_equal(infer->g, tir_min(pool, low, high), low, "%s: %s", infer->op->name, what);
 }

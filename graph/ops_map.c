@@ -220,7 +220,7 @@ static void infer_cast(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
     infer->result[0].dtype = (dlc_dtype)infer->attribute[0].integer;
     if (infer->operand[0].dtype == DLC_C64 && infer->result[0].dtype != DLC_C64)
-        graph_infer_fail(infer, "x is c64: take real or imag of it, expected no cast to %s",
+        graph_infer_fail(infer, "x is c64, which has no cast to %s: cast real or imag of it",
                          lib_dtypes[infer->result[0].dtype].name);
 }
 
