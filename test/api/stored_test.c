@@ -292,7 +292,7 @@ static void test_refusals(void **state) {
     dlc_graph_destroy(g);
     OK(context, dlc_graph_create(context, &g));
     dlc_cast(dlc_input(g, "x", DLC_C64, 1, DIMS(SIZE(4))), DLC_F32);
-    check_message(g, "take real or imag");
+    check_message(g, "cast real or imag of it");
     dlc_graph_destroy(g);
     OK(context, dlc_graph_create(context, &g));
     dlc_input(g, "x", (dlc_dtype)DLC_DTYPE_COUNT, 1, DIMS(SIZE(4)));
