@@ -44,13 +44,13 @@ typedef struct lib_tensor_file {
 uint32_t lib_tensor_file_find(const lib_tensor_file *file, const char *name);
 uint32_t lib_tensor_file_find_note(const lib_tensor_file *file, const char *key);
 
+/* Bytes of a .npy header, sixteen times what version 1 can say; a longer one is refused. */
+#define LIB_NPY_HEADER_MAX (1 << 20)
+
 /* Finds out by its first bytes which format the image has, and what is in it. Raises DLC_PARSE_ERROR. */
 void lib_tensor_file_parse(lib_arena *arena, lib_tensor_file *file);
 /* Each by itself. */
 void lib_npy_parse(lib_arena *arena, lib_tensor_file *file);
-enum {
-    LIB_NPY_HEADER_MAX = 1 << 20
-}; /* bytes: sixteen times what version 1 of .npy can say; a longer one is refused */
 void lib_npz_parse(lib_arena *arena, lib_tensor_file *file);
 void lib_safetensors_parse(lib_arena *arena, lib_tensor_file *file);
 

@@ -20,7 +20,7 @@ uint64_t lib_time_ns(void) {
 /* ---- the stack ---------------------------------------------------------------------------------- */
 
 size_t lib_stack_left(void) {
-    static _Thread_local uintptr_t low, high; /* asking takes 20 us in a process' first thread */
+    static _Thread_local uintptr_t low, high; /* the system is asked once for each thread */
     const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     if (!high) {
         pthread_attr_t attributes;
