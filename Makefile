@@ -424,7 +424,7 @@ endif
 .PHONY: setup setup-build setup-test setup-check format format-check check-layers ci
 setup: setup-check
 setup-build setup-test setup-check:
-	@CC='$(CC)' LLVM_CONFIG='$(LLVM_CONFIG)' TARGETS='$(TARGETS)' LLVM='$(LLVM)' .ci/setup $(@:setup-%=%)
+	@CC='$(CC)' CLANG='$(CLANG)' LLVM_CONFIG='$(LLVM_CONFIG)' TARGETS='$(TARGETS)' LLVM='$(LLVM)' .ci/setup $(@:setup-%=%)
 
 formatted := $(foreach d,include/dlc lib tir graph jit compiler targets targets/* test test/* test/cuda/fake bench bench/models \
                examples examples/*,$(wildcard $(d)/*.c $(d)/*.h))

@@ -18,18 +18,9 @@
 #include <unistd.h>
 
 enum { NAME_BYTES = 64, FILE_MAX = 1 << 28, TOUCH_SECONDS = 600, STALE_SECONDS = 600 };
-#define MAGIC UINT64_C(0x316c656e72656b64)
 #define SUFFIX ".dlck"
 
-typedef struct file_header {
-    uint64_t magic;
-    lib_hash128 checksum; /* of the whole file, with zeros here */
-    lib_hash128 code;     /* build of the library, target's code generator */
-    jit_key key;
-    uint64_t description_size, object_size; /* which follow, the object at a multiple of 64 */
-} file_header;
-
-static size_t object_place(const file_header *header) {
+static size_t object_place(const jit_disk_header *header) {
     return (sizeof *header + (size_t)header->description_size + 63) / 64 * 64;
 }
 
@@ -52,11 +43,11 @@ static void file_name(char *name, lib_hash128 code, const jit_key *key) {
     snprintf(name, NAME_BYTES, "%016llx%016llx" SUFFIX, (unsigned long long)hash.high, (unsigned long long)hash.low);
 }
 
-static lib_hash128 checksum(const char *bytes, size_t size) {
-    file_header header;
+lib_hash128 jit_disk_checksum(const char *bytes, size_t size) {
+    jit_disk_header header;
     memcpy(&header, bytes, sizeof header);
     memset(&header.checksum, 0, sizeof header.checksum);
-    lib_hash128 hash = lib_hash_bytes(&header, sizeof header, (lib_hash128){(uint64_t)size, MAGIC});
+    lib_hash128 hash = lib_hash_bytes(&header, sizeof header, (lib_hash128){(uint64_t)size, JIT_DISK_MAGIC});
     return lib_hash_bytes(bytes + sizeof header, size - sizeof header, hash);
 }
 
@@ -116,7 +107,7 @@ static int open_file(const char *path, size_t *size) {
     if (file < 0) return -1;
     uid_t user = geteuid();
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || (status.st_uid != user && status.st_uid != 0) ||
-        (status.st_mode & (S_IWGRP | S_IWOTH)) || status.st_size < (off_t)sizeof(file_header) ||
+        (status.st_mode & (S_IWGRP | S_IWOTH)) || status.st_size < (off_t)sizeof(jit_disk_header) ||
         status.st_size > FILE_MAX) {
         close(file);
         errno = 0;
@@ -137,14 +128,14 @@ static bool read_all(int file, char *bytes, size_t size) {
     return true;
 }
 
-static bool is_entry(const char *bytes, size_t size, lib_hash128 code, const jit_key *key, jit_stored *stored) {
-    file_header header;
+bool jit_disk_parse(const char *bytes, size_t size, lib_hash128 code, const jit_key *key, jit_stored *stored) {
+    jit_disk_header header;
     memcpy(&header, bytes, sizeof header);
-    if (header.magic != MAGIC || memcmp(&header.code, &code, sizeof code) != 0 ||
+    if (header.magic != JIT_DISK_MAGIC || memcmp(&header.code, &code, sizeof code) != 0 ||
         memcmp(&header.key, key, sizeof *key) != 0 || header.description_size > size || header.object_size > size ||
         object_place(&header) + header.object_size != size)
         return false;
-    lib_hash128 sum = checksum(bytes, size);
+    lib_hash128 sum = jit_disk_checksum(bytes, size);
     if (memcmp(&sum, &header.checksum, sizeof sum) != 0) return false;
     *stored = (jit_stored){.description = bytes + sizeof header,
                            .description_size = (size_t)header.description_size,
@@ -193,7 +184,7 @@ bool jit_disk_find(jit_build *build, jit_request *request) {
     int file = join(context, path, sizeof path, name) ? open_file(path, &size) : -1;
     if (file >= 0) {
         char *bytes = lib_allocate(&context->allocator, size, 64);
-        found = bytes && read_all(file, bytes, size) && is_entry(bytes, size, code, &key, &stored) &&
+        found = bytes && read_all(file, bytes, size) && jit_disk_parse(bytes, size, code, &key, &stored) &&
                 load_entry(build, request, &stored);
         lib_release(&context->allocator, bytes, size, 64);
         close(file);
@@ -286,20 +277,20 @@ static void keep_small(dlc_context *context) {
 lib_text jit_disk_entry(dlc_context *context, lib_arena *arena, const jit_kernel *kernel, const target_object *object) {
     static const char zeros[64];
     lib_text text;
-    file_header header;
+    jit_disk_header header;
     memset(&header, 0, sizeof header);
     lib_text_init(&text, arena);
     lib_text_add_bytes(&text, (const char *)&header, sizeof header);
     jit_describe_stored(&text, kernel);
-    header = (file_header){.magic = MAGIC,
-                           .code = code_of(context),
-                           .key = kernel->key,
-                           .description_size = text.length - sizeof header,
-                           .object_size = object->size};
+    header = (jit_disk_header){.magic = JIT_DISK_MAGIC,
+                               .code = code_of(context),
+                               .key = kernel->key,
+                               .description_size = text.length - sizeof header,
+                               .object_size = object->size};
     lib_text_add_bytes(&text, zeros, object_place(&header) - text.length);
     lib_text_add_bytes(&text, object->bytes, object->size);
     memcpy(text.data, &header, sizeof header);
-    header.checksum = checksum(text.data, text.length);
+    header.checksum = jit_disk_checksum(text.data, text.length);
     memcpy(text.data, &header, sizeof header);
     return text;
 }

@@ -15,7 +15,22 @@ void jit_describe_stored(lib_text *text, const jit_kernel *kernel);
 /* Fills the kernel, but for its functions; in the scope of its arena. Raises DLC_INVALID_ARGUMENT. */
 void jit_read_description(jit_kernel *kernel, const char *bytes, size_t size);
 
-/* disk.c */
+/* disk.c: a file */
+#define JIT_DISK_MAGIC UINT64_C(0x316c656e72656b64)
+typedef struct jit_disk_header {
+    uint64_t magic;
+    lib_hash128 checksum; /* of the whole file, with zeros here */
+    lib_hash128 code;     /* build of the library, target's code generator */
+    jit_key key;
+    uint64_t description_size, object_size; /* which follow, the object at a multiple of 64 */
+} jit_disk_header;
+
+/* Of a file of `size` bytes, at least the header's. */
+lib_hash128 jit_disk_checksum(const char *bytes, size_t size);
+/* The parts of such a file, which lie in it; false: it is not whole, or not this code's file for `key`. */
+bool jit_disk_parse(const char *bytes, size_t size, lib_hash128 code, const jit_key *key, jit_stored *stored);
+
+/* disk.c: the folder */
 bool jit_disk_is_on(const dlc_context *context);
 /* The kernel of a claimed request, published; false: it is to be built. */
 bool jit_disk_find(jit_build *build, jit_request *request);

@@ -179,6 +179,29 @@ static void attach_fold(const row_plan *p, int s, int row) {
     tir_schedule_add(r->schedule, "vec %s.lanes", name);
 }
 
+/* Does a stage of the rows read this one's point by point, or part by part? Registers are chosen by numbers alone: of loops, by those whose
+ * points are lanes. */
+static bool read_in_parts(const row_plan *p, int s) {
+    rules *r = p->r;
+    for (int q = s + 1; q < (int)r->region->stages.count; q++) {
+        const tir_stage *reader = &r->region->stages.data[q];
+        if (reader->removed || r->group[q].root != p->root) continue;
+        rules_access access[RULES_ACCESSES];
+        int count = rules_accesses(r, q, access, RULES_ACCESSES);
+        for (int i = 0; i < count; i++) {
+            if (r->region->tensors.data[access[i].tensor].stage != s) continue;
+            for (int a = 0, inner = -1; a < reader->space + reader->reduce; a++) {
+                int64_t extent = rules_extent(r, &reader->axis[a]);
+                if (extent == 1 || (a < reader->space && runs_along(p, q, a))) continue;
+                if (!tir_uses(r->region->pool, access[i].load, reader->axis[a].var)) continue;
+                if (a >= reader->space || inner >= 0 || extent < 0 || extent > 4 * p->lanes) return true;
+                inner = a;
+            }
+        }
+    }
+    return false;
+}
+
 static void attach_row_member(const row_plan *p, int s);
 
 /* Contractions of a map that no register tile suits are steps of the rows, as the map is. */
@@ -241,7 +264,8 @@ static void attach_row_member(const row_plan *p, int s) {
         return;
     }
     many = many || !rules_fits_registers(r, stage, own);
-    if (!many && (own < 0 || (lanes_only && stage->reduce && owned == 1 && !p->chosen) || p->small))
+    bool in_lanes = lanes_only && stage->reduce && owned == 1 && !p->chosen && !read_in_parts(p, s);
+    if (!many && (own < 0 || in_lanes || p->small))
         tir_schedule_add(r->schedule, "store %s reg", stage->name);
     else if (!many && lanes_only && owned == 1 && has_lanes(r, s))
         tir_schedule_add(r->schedule, "store %s reg", stage->name); /* levels of a tree */

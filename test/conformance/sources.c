@@ -131,7 +131,7 @@ static void compile_until(compilation *c, double end) {
 
 void test_sources(void **state) {
     static const int architectures[] = {80, 90};
-    const char *seconds = getenv("DLC_NVRTC_SECONDS"), *ci = getenv("CI");
+    const char *seconds = getenv("DLC_NVRTC_SECONDS");
     const double limit = seconds ? atof(seconds) : 60;
     (void)state;
     for (int a = 0; a < 2; a++) {
@@ -140,7 +140,7 @@ void test_sources(void **state) {
         const lib_log log = {0};
         if (cuda_compiler_open(&compiler, &lib_libc_allocator, &log, 0, architectures[a], &error) != DLC_OK) {
             print_message("%d sources of kernels were not compiled: %s\n", count, error.message);
-            if (ci && strcmp(ci, "true") == 0) fail_msg("%s", error.message);
+            if (getenv("DLC_TEST_ALL")) fail_msg("%s", error.message);
             skip();
         }
         compilation c = {.compiler = &compiler};

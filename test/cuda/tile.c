@@ -122,8 +122,7 @@ static void compile(const char *name, const char *source, const char *instructio
 
 static void need_nvrtc(void) {
     if (found) return;
-    const char *ci = getenv("CI");
-    if (ci && strcmp(ci, "true") == 0) fail_msg("NVRTC is missing");
+    if (getenv("DLC_TEST_ALL")) fail_msg("NVRTC is missing");
     print_message("NVRTC is missing\n");
     skip();
 }

@@ -1,11 +1,14 @@
 /* Text of a graph: parsed, printed, compiled for the interpreter and bound, all within a small budget; a graph that is small
- * is run, too, on inputs of all kinds of bytes. A line `# n=5` ahead gives sizes of symbols; others are 3. */
+ * is run, too, on inputs of all kinds of bytes. A line `# n=5` ahead gives sizes of symbols; others are 3. Behind a line
+ * `==== schedule` stand regions' own schedules, as hosts give them. */
 #include "graph/build.h"
 
 #include <dlc/dlc.h>
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -26,12 +29,6 @@ static void ring(int number) {
 static void set_timer(int milliseconds) {
     const struct itimerval timer = {.it_value = {milliseconds / 1000, milliseconds % 1000 * 1000}};
     setitimer(ITIMER_PROF, &timer, NULL);
-}
-
-int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    (void)argc, (void)argv;
-    struct sigaction action = {.sa_handler = ring, .sa_flags = SA_RESTART};
-    return sigaction(SIGPROF, &action, NULL);
 }
 
 /* ---- inputs: their shapes as the graph says them */
@@ -129,33 +126,97 @@ static void run(dlc_program *program, operands *all, const char *text, size_t si
     free(bytes);
 }
 
-static void compile(dlc_context *context, dlc_graph *graph, const char *text, size_t size) {
+typedef void use(dlc_program *program, operands *all, const int64_t *const *shapes, const int *ranks, const char *text,
+                 size_t size);
+
+static void prepare(dlc_program *program, operands *all, const int64_t *const *shapes, const int *ranks,
+                    const char *text, size_t size) {
+    if (dlc_prepare(program, shapes, ranks, all->count) == DLC_OK) run(program, all, text, size);
+}
+
+/* The graph of a text, compiled with a schedule or NULL; `then` gets the program if the graph is small. */
+static void compile(dlc_context *context, const char *text, size_t size, const char *schedule, use *then) {
     operands all;
     const int64_t *shapes[INPUTS];
     int ranks[INPUTS];
+    dlc_graph *graph;
     dlc_program *program;
+    char *printed;
     dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
     options.budget_ms = 200;
     options.budget_bytes = 64 << 20;
-    if (dlc_compile(context, graph, &options, &program) != DLC_OK) return;
-    read_operands(text, size, &all);
-    for (int i = 0; i < all.count && i < INPUTS; i++) shapes[i] = all.list[i].shape, ranks[i] = all.list[i].rank;
-    if (all.small && dlc_prepare(program, shapes, ranks, all.count) == DLC_OK) run(program, &all, text, size);
-    dlc_program_destroy(program);
+    options.schedule = schedule;
+    if (dlc_graph_parse(context, text, size, &graph) != DLC_OK) return;
+    if (dlc_graph_print(graph, &printed) == DLC_OK) dlc_text_free(context, printed);
+    if (dlc_compile(context, graph, &options, &program) == DLC_OK) {
+        read_operands(text, size, &all);
+        for (int i = 0; i < all.count && i < INPUTS; i++) shapes[i] = all.list[i].shape, ranks[i] = all.list[i].rank;
+        if (all.small) then(program, &all, shapes, ranks, text, size);
+        dlc_program_destroy(program);
+    }
+    dlc_graph_destroy(graph);
+}
+
+static dlc_context *open(const char *target) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.target = target;
+    dlc_context *context;
+    return dlc_context_create(&options, &context) == DLC_OK ? context : NULL;
+}
+
+/* ---- seeds: DLC_SEEDS names a folder of graphs, which get company: small ones with the schedules that the cpu target's rules make */
+
+static const char mark[] = "\n==== schedule\n";
+static const char *seed_path;
+static dlc_context *seed_context;
+
+static void write_seed(dlc_program *program, operands *all, const int64_t *const *shapes, const int *ranks,
+                       const char *text, size_t size) {
+    char path[4096], *schedule;
+    if (dlc_program_dump(program, "schedule", shapes, ranks, all->count, &schedule) != DLC_OK) return;
+    snprintf(path, sizeof path, "%s.schedule", seed_path);
+    FILE *file = fopen(path, "w");
+    if (file) {
+        fprintf(file, "%.*s%s%s", (int)size, text, mark, schedule);
+        fclose(file);
+    }
+    dlc_text_free(seed_context, schedule);
+}
+
+static void write_seeds(const char *folder) {
+    DIR *stream = opendir(folder);
+    struct dirent *entry;
+    seed_context = open("cpu");
+    while (seed_context && stream && (entry = readdir(stream)) != NULL) {
+        char path[2048], text[400];
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        FILE *file = entry->d_name[0] == '.' || strstr(path, ".schedule") ? NULL : fopen(path, "r");
+        if (!file) continue;
+        size_t size = fread(text, 1, sizeof text, file);
+        fclose(file);
+        seed_path = path;
+        if (size < sizeof text) compile(seed_context, text, size, NULL, write_seed);
+    }
+    if (stream) closedir(stream);
+    dlc_context_destroy(seed_context);
+}
+
+/* ---- inputs */
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    (void)argc, (void)argv;
+    struct sigaction action = {.sa_handler = ring, .sa_flags = SA_RESTART};
+    if (getenv("DLC_SEEDS")) write_seeds(getenv("DLC_SEEDS"));
+    return sigaction(SIGPROF, &action, NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    options.target = "interp";
-    dlc_context *context;
-    if (dlc_context_create(&options, &context) != DLC_OK) return 0;
-    dlc_graph *graph;
-    if (dlc_graph_parse(context, (const char *)data, size, &graph) == DLC_OK) {
-        char *text;
-        if (dlc_graph_print(graph, &text) == DLC_OK) dlc_text_free(context, text);
-        compile(context, graph, (const char *)data, size);
-        dlc_graph_destroy(graph);
-    }
+    const char *text = (const char *)data, *end = memmem(text, size, mark, sizeof mark - 1);
+    const char *begin = end ? end + sizeof mark - 1 : NULL;
+    char *schedule = begin ? strndup(begin, (size_t)(text + size - begin)) : NULL;
+    dlc_context *context = open("interp");
+    if (context) compile(context, text, end ? (size_t)(end - text) : size, schedule, prepare);
     dlc_context_destroy(context);
+    free(schedule);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* What a file of the kernel cache holds: a kernel's description, or object bytes (which begin as ELF files do), without the checksum
- * that covers both. Code is loaded, never run. */
+/* A file of the kernel cache, its checksum made right, or one of its parts alone: a kernel's description, object bytes (which begin
+ * as ELF files do). Code is loaded, never run. */
 #include "jit/disk.h"
 #include "targets/target.h"
 
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static target_device *device;
 
-/* ---- seeds: DLC_SEEDS names a folder that gets the parts of the cache files of a small graph */
+/* ---- seeds: DLC_SEEDS names a folder that gets the cache files of a small graph, and their parts */
 
 static void write_part(const char *folder, const char *name, const char *part, const char *bytes, size_t size) {
     char path[4096];
@@ -25,21 +25,18 @@ static void write_part(const char *folder, const char *name, const char *part, c
 }
 
 static void write_parts(const char *folder, const char *name) {
-    enum { SIZES = 8 + 2 * sizeof(lib_hash128) + sizeof(jit_key) }; /* magic, hashes, key */
-    static char bytes[1 << 16];
+    static _Alignas(jit_disk_header) char bytes[1 << 16];
+    const jit_disk_header *header = (const jit_disk_header *)bytes;
     char path[4096];
-    uint64_t sizes[2];
+    jit_stored stored;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "rb");
     if (!file) return;
-    size_t size = fread(bytes, 1, sizeof bytes, file), begin = SIZES + sizeof sizes;
+    size_t size = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
-    remove(path);
-    if (size < begin) return;
-    memcpy(sizes, bytes + SIZES, sizeof sizes);
-    if (sizes[0] > size - begin || sizes[1] > size) return;
-    write_part(folder, name, "description", bytes + begin, (size_t)sizes[0]);
-    write_part(folder, name, "object", bytes + size - sizes[1], (size_t)sizes[1]);
+    if (size < sizeof *header || !jit_disk_parse(bytes, size, header->code, &header->key, &stored)) return;
+    write_part(folder, name, "description", stored.description, stored.description_size);
+    write_part(folder, name, "object", stored.object, stored.object_size);
 }
 
 static void fill_cache(const char *folder) {
@@ -108,10 +105,28 @@ static void describe(const char *bytes, size_t size) {
     lib_arena_free(&kernel.arena);
 }
 
+static void read_file(char *bytes, size_t size) {
+    jit_disk_header *header = (jit_disk_header *)bytes;
+    const jit_key key = header->key;
+    jit_stored stored;
+    header->checksum = jit_disk_checksum(bytes, size);
+    if (!jit_disk_parse(bytes, size, header->code, &key, &stored)) return;
+    describe(stored.description, stored.description_size);
+    load(stored.object, stored.object_size);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    if (size >= 4 && memcmp(data, "\177ELF", 4) == 0)
+    const uint64_t magic = JIT_DISK_MAGIC;
+    if (size >= sizeof(jit_disk_header) && memcmp(data, &magic, sizeof magic) == 0) {
+        void *bytes;
+        if (posix_memalign(&bytes, 64, size)) return 0; /* as files are read */
+        memcpy(bytes, data, size);
+        read_file(bytes, size);
+        free(bytes);
+    } else if (size >= 4 && memcmp(data, "\177ELF", 4) == 0) {
         load((const char *)data, size);
-    else
+    } else {
         describe((const char *)data, size);
+    }
     return 0;
 }
