@@ -133,8 +133,15 @@ static tir_expr read_size(interpreter *t, const notation_dim *dim) {
     const tir_names names = {.variable = named_variable, .number = named_number, .user = t};
     lib_lexer_init(&lexer, t->arena, t->op->name, dim->text, strlen(dim->text));
     lib_lexer_next(&lexer);
-    tir_expr size = tir_parse_expr(t->pool, &lexer, &names, TIR_INDEX);
-    if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected the end of dimension %s", dim->text);
+    lib_scope *const outer = t->arena->scope;
+    lib_scope inner;
+    tir_expr size = 0;
+    t->arena->scope = &inner;
+    if (LIB_ENTER(&inner)) size = tir_parse_expr(t->pool, &lexer, &names, TIR_INDEX);
+    t->arena->scope = outer;
+    if (inner.error.status == DLC_INVALID_ARGUMENT) /* arithmetic, with these attributes */
+        fail(t, "dimension `%s`: %s", dim->text, inner.error.message);
+    if (inner.error.status != DLC_OK) lib_raise_error(outer, &inner.error);
     return size;
 }
 
@@ -787,7 +794,7 @@ void graph_notation_define(graph_definition *definition, const char *shape, cons
     lib_arena *arena = &definition->arena;
     graph_op *op = &definition->op;
     graph_notation *n = LIB_NEW(arena, graph_notation);
-    if (shape) graph_notation_read_shape(arena, n, shape);
+    if (shape) graph_notation_read_shape(arena, n, op, shape);
     if (expression) graph_notation_read_expression(arena, n, expression);
     definition->notation = n;
     check_counts(arena, op, n);

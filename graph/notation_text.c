@@ -3,17 +3,6 @@
 
 enum { STATEMENTS = 32 };
 
-typedef struct reader {
-    lib_arena *arena;
-    lib_lexer lexer;
-} reader;
-
-static void start(reader *r, lib_arena *arena, const char *source, const char *text, size_t size) {
-    r->arena = arena;
-    lib_lexer_init(&r->lexer, arena, source, text, size);
-    lib_lexer_next(&r->lexer);
-}
-
 bool graph_notation_accept_leading(lib_lexer *lexer) {
     if (!lib_lexer_accept(lexer, ".")) return false;
     lib_lexer_expect(lexer, ".");
@@ -26,25 +15,79 @@ static const char *token_at(const lib_lexer *lexer) {
     return lexer->kind == LIB_END ? lexer->end : lexer->at - lexer->text_length;
 }
 
-/* The text up to a `,` or `]` outside of all parentheses. */
-static notation_dim read_dim(reader *r) {
-    const char *from = token_at(&r->lexer);
-    notation_dim dim = {.is_name = r->lexer.kind == LIB_NAME};
-    int tokens = 0, depth = 0;
-    for (; r->lexer.kind != LIB_END; tokens++) {
-        if (depth == 0 && (lib_lexer_is(&r->lexer, ",") || lib_lexer_is(&r->lexer, "]"))) break;
-        depth += lib_lexer_is(&r->lexer, "(");
-        depth -= lib_lexer_is(&r->lexer, ")");
-        lib_lexer_next(&r->lexer);
+/* ---- shape rules */
+
+typedef struct size_name {
+    const char *name;
+    tir_expr var;
+} size_name;
+
+typedef struct shape_reader {
+    lib_lexer lexer;
+    lib_arena *arena;
+    tir_pool *pool;
+    const graph_op *op;
+    lib_vec(size_name) sizes; /* of the operands so far */
+} shape_reader;
+
+static tir_expr find_size(const shape_reader *r, const char *name) {
+    for (uint32_t i = 0; i < r->sizes.count; i++)
+        if (strcmp(r->sizes.data[i].name, name) == 0) return r->sizes.data[i].var;
+    return 0;
+}
+
+static tir_expr any_variable(void *user, const char *name) {
+    const shape_reader *r = user;
+    int at = graph_op_attribute(r->op, name);
+    tir_expr size = find_size(r, name);
+    if (size) return size;
+    return at >= 0 && r->op->attribute[at].kind == GRAPH_ATTR_BOOL ? tir_bool(r->pool, true) : 0;
+}
+
+/* Of attributes any value that is not special. */
+static bool any_number(void *user, const char *name, bool *fraction, int64_t *integer, double *number) {
+    const shape_reader *r = user;
+    int at = find_size(r, name) ? -1 : graph_op_attribute(r->op, name);
+    if (at < 0) return false;
+    *fraction = r->op->attribute[at].kind == GRAPH_ATTR_FLOAT;
+    *number = (double)(*integer = 1009);
+    return *fraction || r->op->attribute[at].kind == GRAPH_ATTR_INTEGER;
+}
+
+/* What arithmetic says of numbers has no place of its own. */
+static void check_size(shape_reader *r) {
+    const tir_names names = {.variable = any_variable, .number = any_number, .user = r};
+    const lib_lexer begin = r->lexer;
+    lib_scope *const outer = r->arena->scope;
+    lib_scope inner;
+    r->arena->scope = &inner;
+    if (LIB_ENTER(&inner)) tir_parse_expr(r->pool, &r->lexer, &names, TIR_INDEX);
+    r->arena->scope = outer;
+    if (inner.error.status == DLC_OK) return;
+    if (inner.error.status != DLC_INVALID_ARGUMENT) lib_raise_error(outer, &inner.error);
+    lib_lexer_raise(&begin, "%s", inner.error.message);
+}
+
+/* An operand's name that stands there alone, the first time, is the size from then on. */
+static notation_dim read_dim(shape_reader *r, bool of_operand) {
+    lib_lexer *lexer = &r->lexer, ahead = *lexer;
+    const char *from = token_at(lexer);
+    lib_lexer_next(&ahead);
+    notation_dim dim = {.is_name = lexer->kind == LIB_NAME && (lib_lexer_is(&ahead, ",") || lib_lexer_is(&ahead, "]"))};
+    if (dim.is_name) dim.text = lib_arena_string(r->arena, lexer->text);
+    if (dim.is_name && of_operand && !find_size(r, dim.text) && graph_op_attribute(r->op, dim.text) < 0) {
+        tir_expr var = tir_var(r->pool, dim.text, TIR_VAR_PARAM, TIR_INDEX, 0, GRAPH_SYMBOL_MAX);
+        lib_vec_push(r->arena, &r->sizes, ((size_name){dim.text, var}));
+        lib_lexer_next(lexer);
+        return dim;
     }
-    if (tokens == 0) lib_lexer_raise(&r->lexer, "expected a dimension");
-    dim.is_name = dim.is_name && tokens == 1;
-    dim.text = lib_arena_format(r->arena, "%.*s", (int)(token_at(&r->lexer) - from), from);
-    if (dim.is_name) dim.text = lib_arena_format(r->arena, "%.*s", (int)strcspn(dim.text, " \t\n\r"), dim.text);
+    if (lib_lexer_is(lexer, ".")) lib_lexer_raise(lexer, "`...` stands before all dimensions");
+    check_size(r);
+    if (!dim.is_name) dim.text = lib_arena_format(r->arena, "%.*s", (int)(token_at(lexer) - from), from);
     return dim;
 }
 
-static void read_pattern(reader *r, notation_tensor *p) {
+static void read_pattern(shape_reader *r, notation_tensor *p, bool of_operand) {
     p->dtype = lib_lexer_name(&r->lexer);
     lib_lexer_expect(&r->lexer, "[");
     for (bool first = true; !lib_lexer_accept(&r->lexer, "]"); first = false) {
@@ -54,28 +97,51 @@ static void read_pattern(reader *r, notation_tensor *p) {
             continue;
         }
         if (p->rank == DLC_MAX_RANK) lib_lexer_raise(&r->lexer, "more than %d dimensions", DLC_MAX_RANK);
-        p->dim[p->rank++] = read_dim(r);
+        p->dim[p->rank++] = read_dim(r, of_operand);
     }
 }
 
-static int read_patterns(reader *r, notation_tensor *out) {
+static int read_patterns(shape_reader *r, notation_tensor *out, bool of_operands) {
     int count = 0;
     do {
         if (count == DLC_MAX_RANK) lib_lexer_raise(&r->lexer, "more than %d tensors", DLC_MAX_RANK);
-        read_pattern(r, &out[count++]);
+        read_pattern(r, &out[count++], of_operands);
     } while (lib_lexer_accept(&r->lexer, ","));
     return count;
 }
 
-void graph_notation_read_shape(lib_arena *arena, graph_notation *n, const char *text) {
-    reader r;
-    start(&r, arena, "shape", text, strlen(text));
+static void check_result(const shape_reader *r, const graph_notation *n, const notation_tensor *result) {
+    dlc_dtype dtype;
+    int at = graph_op_attribute(r->op, result->dtype);
+    bool known = lib_dtype_parse(result->dtype, &dtype) || (at >= 0 && r->op->attribute[at].kind == GRAPH_ATTR_DTYPE);
+    bool leading = !result->leading;
+    for (int i = 0; i < n->operands; i++) {
+        known = known || strcmp(n->operand[i].dtype, result->dtype) == 0;
+        leading = leading || n->operand[i].leading;
+    }
+    if (!known) lib_lexer_raise(&r->lexer, "%s is no element type, and no operand's", result->dtype);
+    if (!leading) lib_lexer_raise(&r->lexer, "no operand has the `...` of the result");
+}
+
+void graph_notation_read_shape(lib_arena *arena, graph_notation *n, const graph_op *op, const char *text) {
+    shape_reader r = {.arena = arena, .op = op, .pool = LIB_NEW(arena, tir_pool)};
+    tir_pool_init(r.pool, arena);
+    lib_lexer_init(&r.lexer, arena, "shape", text, strlen(text));
+    lib_lexer_next(&r.lexer);
     n->has_shape = true;
-    n->operands = lib_lexer_is(&r.lexer, "->") ? 0 : read_patterns(&r, n->operand);
+    n->operands = lib_lexer_is(&r.lexer, "->") ? 0 : read_patterns(&r, n->operand, true);
     lib_lexer_expect(&r.lexer, "->");
-    n->results = read_patterns(&r, n->result);
+    n->results = read_patterns(&r, n->result, false);
+    for (int i = 0; i < n->results; i++) check_result(&r, n, &n->result[i]);
     if (r.lexer.kind != LIB_END) lib_lexer_raise(&r.lexer, "expected the end of the shape rule");
 }
+
+/* ---- expressions */
+
+typedef struct reader {
+    lib_arena *arena;
+    lib_lexer lexer;
+} reader;
 
 /* Notes an access to what may be a tensor, without moving on: NAME [ indices ]. */
 static void note_access(reader *r, notation_statement *s) {
@@ -129,9 +195,10 @@ static void read_statement(reader *r, notation_statement *s) {
 }
 
 void graph_notation_read_expression(lib_arena *arena, graph_notation *n, const char *text) {
-    reader r;
+    reader r = {.arena = arena};
     const char *copy = lib_arena_string(arena, text);
-    start(&r, arena, "expression", copy, strlen(copy));
+    lib_lexer_init(&r.lexer, arena, "expression", copy, strlen(copy));
+    lib_lexer_next(&r.lexer);
     n->statement = LIB_NEW_ARRAY(arena, notation_statement, STATEMENTS);
     while (r.lexer.kind != LIB_END) {
         if (n->statements == STATEMENTS) lib_lexer_raise(&r.lexer, "more than %d statements", STATEMENTS);

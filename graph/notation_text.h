@@ -44,8 +44,8 @@ struct graph_notation {
     notation_statement *statement;
 };
 
-/* Both raise DLC_PARSE_ERROR with line and column. */
-void graph_notation_read_shape(lib_arena *arena, graph_notation *notation, const char *text);
+/* Both raise DLC_PARSE_ERROR with line and column. Dimensions are of the operands' sizes before them and the op's attributes. */
+void graph_notation_read_shape(lib_arena *arena, graph_notation *notation, const graph_op *op, const char *text);
 void graph_notation_read_expression(lib_arena *arena, graph_notation *notation, const char *text);
 bool graph_notation_accept_leading(lib_lexer *lexer); /* `...` */
 

@@ -322,7 +322,7 @@ static operand parse_call(parser *p, const char *name, tir_dtype want) {
 }
 
 static operand parse_named(parser *p, tir_dtype want) {
-    lib_lexer *lexer = p->lexer;
+    lib_lexer *lexer = p->lexer, begin = *lexer;
     const char *name = lib_lexer_name(lexer);
     if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0)
         return (operand){.e = tir_bool(p->pool, name[0] == 't')};
@@ -342,7 +342,7 @@ static operand parse_named(parser *p, tir_dtype want) {
     operand x = {.loose = true};
     if (p->names->number && p->names->number(p->names->user, name, &x.fraction, &x.integer, &x.number)) return x;
     tir_expr variable = p->names->variable ? p->names->variable(p->names->user, name) : 0;
-    if (!variable) lib_lexer_raise(lexer, "unknown name '%s'", name);
+    if (!variable) lib_lexer_raise(&begin, "unknown name '%s'", name);
     return (operand){.e = variable};
 }
 

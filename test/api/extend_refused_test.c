@@ -60,7 +60,21 @@ static void test_refused_operators(void **state) {
         {{.name = "a", .operands = "x", .shape = "T[n]", .expression = "y[i] = x[i]"}, "shape:1:5: expected '->'"},
         {{.name = "a", .operands = "x", .shape = "T[n], T[n] -> T[n]", .expression = "y[i] = x[i]"},
          "the shape rule has 2 operands, there are 1"},
-        {{.name = "a", .operands = "x", .shape = "T[n] -> T[m]", .expression = "y[i] = x[i]"}, "unknown name 'm'"},
+        {{.name = "a", .operands = "x", .shape = "T[n] -> T[m]", .expression = "y[i] = x[i]"},
+         "a: shape:1:11: unknown name 'm'"},
+        {{.name = "a", .operands = "x", .shape = "T[n] -> T[m]", .call = repeat}, "a: shape:1:11: unknown name 'm'"},
+        {{.name = "a", .operands = "x", .shape = "T[n + 1] -> T[n]", .call = repeat}, "a: shape:1:3: unknown name 'n'"},
+        {{.name = "a", .operands = "x", .shape = "T[n] ->\n T[n / 0]", .call = repeat},
+         "a: shape:2:4: division of an index by 0"},
+        {{.name = "a", .operands = "x", .shape = "T[n] -> T[n * (9223372036854775807 * 9)]", .call = repeat},
+         "a: shape:1:11: index arithmetic overflows 64 bits"},
+        {{.name = "a", .operands = "x", .shape = "T[n] -> T[n +]", .call = repeat},
+         "a: shape:1:14: expected an expression"},
+        {{.name = "a", .operands = "x", .shape = "T[..., n] -> T[n, ...]", .call = repeat},
+         "a: shape:1:19: `...` stands before all dimensions"},
+        {{.name = "a", .operands = "x", .shape = "T[n] -> T[..., n]", .call = repeat}, "no operand has the `...`"},
+        {{.name = "a", .operands = "x", .shape = "T[n] -> q[n]", .call = repeat},
+         "q is no element type, and no operand's"},
         {{.name = "a", .operands = "x", .shape = "T[n] -> T[n, n]", .expression = "y[i] = x[i]"}, "y has 1 indices"},
         {{.name = "a", .operands = "x", .expression = "y[i] = z[i]"}, "z[...]: there is no operand"},
         {{.name = "a", .operands = "x", .expression = "y[i] = x[i + 1]"}, "what index `i` of y runs over is not known"},
@@ -173,6 +187,8 @@ static void test_refused_uses(void **state) {
         {"graph {\n input x: f32[3]\n y = repeated(x)\n}", "the size of index `k` is negative"},
         {"graph {\n input x: i4[6]\n y = inner(x)\n}", "expected one of these element types: any"},
         {"graph {\n input x: c64[6]\n y = inner(x)\n}", "expected one of these element types: any"},
+        {"graph {\n input x: f32[6]\n y = parted(x, times=0)\n}",
+         "<text>:3: parted(x: f32[6]): dimension `n / times`: division of an index by 0"},
     };
     dlc_context *context = open_context("interp", NULL);
     OK(context, define(context, linear_options));
@@ -180,6 +196,11 @@ static void test_refused_uses(void **state) {
        define(context,
               (dlc_operator_options){
                   .name = "inner", .operands = "x", .shape = "T[n] -> T[2]", .expression = "y[i] = x[i + 2]"}));
+    OK(context, define(context, (dlc_operator_options){.name = "parted",
+                                                       .operands = "x",
+                                                       .attributes = repeat_attributes,
+                                                       .shape = "T[n] -> T[n / times]",
+                                                       .call = repeat}));
     OK(context, define(context, (dlc_operator_options){.name = "repeated",
                                                        .operands = "x",
                                                        .shape = "T[n] -> T[n]",
