@@ -758,8 +758,8 @@ static const graph_op row_qr = {
     .doc =
         "a = q r for each matrix of a [..., m, n]: q [..., m, k] with orthonormal columns, r [..., k, n] upper triangular, k the "
         "smaller of m and n. The diagonal of r is not negative, which determines both where the first k columns are "
-        "independent. By reflections. For small matrices: a step for each "
-        "column. NumPy linalg.qr (reduced), with that choice of signs.",
+        "independent. By reflections; a column longer than the type's largest number / (4 sqrt(m)) may make its matrix's results NaN. "
+        "For small matrices: a step for each column. NumPy linalg.qr (reduced), with that choice of signs.",
 };
 
 static const graph_op row_det = {
@@ -778,7 +778,7 @@ static const graph_op row_det = {
         "det(T[3, 3])\ndet(T[2, 5, 5])\ndet(T[2, 3, 2, 2])\ndet(T[1, 1])\ndet(T[4, 0, 0])\ndet(T[0, 3, 3])\ndet(T[7, 7])",
     .doc =
         "Determinants [...] of square matrices a [..., n, n]; 1 of a matrix of nothing. By reflections, as qr: errors are small "
-        "beside the product of the lengths of a's columns. For small matrices: a step for each column. ONNX Det.",
+        "beside the product of the lengths of a's columns, which must not be near the type's largest number. For small matrices: a step for each column. ONNX Det.",
 };
 
 static const graph_op row_jacobi = {
@@ -819,7 +819,8 @@ static const graph_op row_eigh = {
         "Eigenvalues w [..., n], ascending, and orthonormal eigenvectors, columns of v [..., n, n], of symmetric matrices: a v = v "
         "diag(w). Only the lower triangle of a [..., n, n] is read. The entry of largest magnitude of each vector is "
         "positive (one of them, where several are as large). Vectors of equal eigenvalues are some basis. All results of a matrix whose "
-        "triangle holds NaN or an infinity are NaN. By rotations, a fixed number of sweeps; for small matrices. NumPy linalg.eigh, with that choice of signs.",
+        "triangle holds NaN or an infinity are NaN; so may be those of one with entries beyond the type's largest number / (8 n). "
+        "By rotations, a fixed number of sweeps; for small matrices. NumPy linalg.eigh, with that choice of signs.",
 };
 
 const graph_op *const graph_ops_matrix[] = {&row_triangular_solve, &row_cholesky, &row_qr, &row_det,

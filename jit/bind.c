@@ -48,8 +48,8 @@ static void bind_symbol(lib_scope *scope, const graph *g, uint32_t s, const char
                   input, dimension, (long long)size, symbol->name, (long long)*value);
     if (size < promised->low || size > promised->high || size % promised->multiple)
         lib_raise(scope, DLC_INVALID_ARGUMENT,
-                  "input %s: dimension %d is %lld, but symbol %s was promised to be %lld..%lld and a multiple of %lld",
-                  input, dimension, (long long)size, symbol->name, (long long)promised->low, (long long)promised->high,
+                  "input %s: dimension %d is %lld; symbol %s is between %lld and %lld, a multiple of %lld", input,
+                  dimension, (long long)size, symbol->name, (long long)promised->low, (long long)promised->high,
                   (long long)promised->multiple);
     *value = size;
 }

@@ -199,6 +199,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
         dlc_context_destroy(context);
         return jit_fail(NULL, &error);
     }
+    lib_environment_check(&context->log);
     if (lib_environment_lists(LIB_ENV_DEBUG, "help")) log_help(context);
     *out = context;
     return DLC_OK;

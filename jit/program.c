@@ -32,6 +32,13 @@ static bool is_used(const graph *g, tir_expr symbol) {
     return false;
 }
 
+static bool is_counted_inside(const graph *g, tir_expr symbol) {
+    for (uint32_t i = 0; i < g->subgraphs.count; i++)
+        if (graph_is_counted(g->subgraphs.data[i], symbol) || is_counted_inside(g->subgraphs.data[i], symbol))
+            return true;
+    return false;
+}
+
 /* A symbol gets its value from an input dimension that is just this symbol, or by counting. */
 static void check_symbols(lib_arena *work, const graph *g) {
     bool *told = LIB_NEW_ARRAY(work, bool, (size_t)g->pool->variables.count + 1); /* by an input */
@@ -43,11 +50,12 @@ static void check_symbols(lib_arena *work, const graph *g) {
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         const tir_expr symbol = g->symbols.data[s].var;
         if (!told[tir_var_id(g->pool, symbol)] && is_used(g, symbol) && !graph_is_counted(g, symbol))
-            lib_raise(
-                work->scope, DLC_INVALID_ARGUMENT,
-                "dlc_compile: symbol %s is no dimension of any input by itself, and nothing in the outermost graph "
-                "counts it: its size cannot be known",
-                g->symbols.data[s].name);
+            lib_raise(work->scope, DLC_INVALID_ARGUMENT,
+                      "dlc_compile: symbol %s is no dimension of any input by itself, and %s: its size cannot be known",
+                      g->symbols.data[s].name,
+                      is_counted_inside(g, symbol)
+                          ? "data decide it inside of a sub-graph, which only the outermost graph may have"
+                          : "nothing in the outermost graph counts it");
     }
 }
 

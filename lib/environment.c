@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 static const struct {
-    const char *name, *default_, *doc;
+    const char *name, *default_, *words, *doc;
 } variables[LIB_ENV_COUNT] = {
-#define X(id, name, default_, doc) {name, default_, doc},
+#define X(id, name, default_, words, doc) {name, default_, words, doc},
     LIB_ENVIRONMENT_TABLE(X)
 #undef X
 };
@@ -38,9 +38,8 @@ int64_t lib_environment_verify(void) {
     return lib_environment_integer(LIB_ENV_VERIFY, level);
 }
 
-bool lib_environment_lists(lib_environment variable, const char *word) {
-    size_t length = strlen(word);
-    for (const char *at = lib_environment_get(variable); *at;) {
+static bool lists(const char *list, const char *word, size_t length) {
+    for (const char *at = list; *at;) {
         at += strspn(at, ", ");
         size_t item = strcspn(at, ", ");
         if (item && item == length && memcmp(at, word, length) == 0) return true;
@@ -49,7 +48,32 @@ bool lib_environment_lists(lib_environment variable, const char *word) {
     return false;
 }
 
+bool lib_environment_lists(lib_environment variable, const char *word) {
+    return lists(lib_environment_get(variable), word, strlen(word));
+}
+
+void lib_environment_check(const lib_log *log) {
+    for (lib_environment v = 0; v < LIB_ENV_COUNT; v++) {
+        const char *words = variables[v].words, *value = lib_environment_get(v);
+        if (strcmp(words, "N") == 0) {
+            if (*value && lib_environment_integer(v, 0) == 0 && lib_environment_integer(v, 1) == 1)
+                lib_log_write(log, "dlc: %s=%.100s: expected a number", variables[v].name, value);
+            continue;
+        }
+        for (const char *at = value; *words && *at;) {
+            at += strspn(at, ", ");
+            size_t item = strcspn(at, ", ");
+            if (item && !lists(words, at, item))
+                lib_log_write(log, "dlc: %s: there is no %.*s; expected some of: %s", variables[v].name,
+                              item < 100 ? (int)item : 100, at, words);
+            at += item;
+        }
+    }
+}
+
 void lib_environment_help(lib_text *text) {
     for (int i = 0; i < LIB_ENV_COUNT; i++)
-        lib_text_format(text, "%-17s default \"%s\": %s\n", variables[i].name, variables[i].default_, variables[i].doc);
+        lib_text_format(text, "%-17s default \"%s\": %s%s%s\n", variables[i].name, variables[i].default_,
+                        variables[i].doc, strlen(variables[i].words) > 1 ? "; some of: " : "",
+                        variables[i].words[0] == 'N' ? "" : variables[i].words);
 }

@@ -325,29 +325,30 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
 /* ---- environment (environment.c) -------------------------------------------------------------------------------------
  * Every variable the library reads: identifier, name, default, doc. `DLC_DEBUG=help` lists them through the log. */
 
-#define LIB_ENVIRONMENT_TABLE(X)                                                                                                          \
-    X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                                     \
-      "comma list: help, or stages to dump to the log: graph, bound, regions, "                                                           \
-      "stages, schedule, steps, loops, llvm, asm, source, plan, cache")                                                                   \
-    X(LIB_ENV_CPU, "DLC_CPU", "", "CPU name given to LLVM instead of the host's")                                                         \
-    X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "force a level: sse2, avx2 or avx512")                                                    \
-    X(LIB_ENV_THREADS, "DLC_THREADS", "", "overrides the threads option of contexts that own a pool")                                     \
-    X(LIB_ENV_VERIFY, "DLC_VERIFY", "",                                                                                                   \
-      "0 nothing, 1 graphs, regions and loop IR when finished, 2 also after each pass over a graph, each rewriting "                      \
-      "directive, and LLVM IR (default: 1, debug builds 2)")                                                                              \
-    X(LIB_ENV_DISABLE, "DLC_DISABLE", "",                                                                                                 \
-      "comma list of passes to switch off: simplify, fuse, layout, rules, alias; host: the CPU in place of a device; batch: CUDA graphs") \
-    X(LIB_ENV_LAYOUT, "DLC_LAYOUT", "", "all: every value that may be blocked is, whatever it costs (for tests)")                         \
-    X(LIB_ENV_STATS, "DLC_STATS", "0", "1: statistics to the log when a context is destroyed")                                            \
-    X(LIB_ENV_SEED, "DLC_SEED", "1", "seed of tests, fuzzing and random inputs")                                                          \
-    X(LIB_ENV_SPIN, "DLC_SPIN_US", "100", "how long a waiting worker spins before it sleeps, microseconds")                               \
-    X(LIB_ENV_PERF, "DLC_PERF_MAP", "0", "1: write /tmp/perf-PID.map lines for generated kernels")                                        \
-    X(LIB_ENV_GDB, "DLC_GDB", "0", "1: register generated kernels with the debugger")                                                     \
-    X(LIB_ENV_CUDA, "DLC_CUDA", "", "path of the CUDA driver library, instead of libcuda.so.1")                                           \
-    X(LIB_ENV_NVRTC, "DLC_NVRTC", "", "path of the NVRTC library, instead of the newest that the driver suits")
+/* X(enumerator, name, default, what it may be, what it does); it may be: one or more of these words, "N" a number, "" anything. */
+#define LIB_ENVIRONMENT_TABLE(X)                                                                                     \
+    X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                \
+      "help graph bound regions stages schedule steps loops llvm asm source plan cache",                             \
+      "help, or stages to dump to the log")                                                                          \
+    X(LIB_ENV_CPU, "DLC_CPU", "", "", "CPU name given to LLVM instead of the host's")                                \
+    X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "sse2 avx2 avx512", "force a level")                                 \
+    X(LIB_ENV_THREADS, "DLC_THREADS", "", "N", "overrides the threads option of contexts that own a pool")           \
+    X(LIB_ENV_VERIFY, "DLC_VERIFY", "", "N",                                                                         \
+      "0 nothing, 1 graphs, regions and loop IR when finished, 2 also after each pass over a graph, each rewriting " \
+      "directive, and LLVM IR (default: 1, debug builds 2)")                                                         \
+    X(LIB_ENV_DISABLE, "DLC_DISABLE", "", "simplify fuse layout rules alias host batch",                             \
+      "passes to switch off; host: the CPU in place of a device; batch: CUDA graphs")                                \
+    X(LIB_ENV_LAYOUT, "DLC_LAYOUT", "", "all", "every value that may be blocked is, whatever it costs (for tests)")  \
+    X(LIB_ENV_STATS, "DLC_STATS", "0", "N", "1: statistics to the log when a context is destroyed")                  \
+    X(LIB_ENV_SEED, "DLC_SEED", "1", "N", "seed of tests, fuzzing and random inputs")                                \
+    X(LIB_ENV_SPIN, "DLC_SPIN_US", "100", "N", "how long a waiting worker spins before it sleeps, microseconds")     \
+    X(LIB_ENV_PERF, "DLC_PERF_MAP", "0", "N", "1: write /tmp/perf-PID.map lines for generated kernels")              \
+    X(LIB_ENV_GDB, "DLC_GDB", "0", "N", "1: register generated kernels with the debugger")                           \
+    X(LIB_ENV_CUDA, "DLC_CUDA", "", "", "path of the CUDA driver library, instead of libcuda.so.1")                  \
+    X(LIB_ENV_NVRTC, "DLC_NVRTC", "", "", "path of the NVRTC library, instead of the newest that the driver suits")
 
 typedef enum lib_environment {
-#define X(id, name, default_, doc) id,
+#define X(id, name, default_, words, doc) id,
     LIB_ENVIRONMENT_TABLE(X)
 #undef X
         LIB_ENV_COUNT
@@ -366,6 +367,7 @@ typedef struct lib_log {
     void *user;
 } lib_log;
 void lib_log_write(const lib_log *log, const char *format, ...) __attribute__((format(printf, 2, 3))); /* one line */
+void lib_environment_check(const lib_log *log);           /* tells of values that nothing understands */
 void lib_log_lines(const lib_log *log, const char *text); /* a dump: one call of write per line (long lines in parts) */
 
 /* ---- time, threads (thread.c), runs (pool.c) ------------------------------------------------------------------------ */

@@ -77,6 +77,7 @@ static void read_shape(npy_reader *r, lib_stored *stored) {
         stored->rank++;
         if (r->at < r->end && *r->at == 'L') r->at++; /* Python 2 */
         if (accept(r, ',')) continue;
+        if (stored->rank == 1) expected(r, "','"); /* (1) is no tuple */
         if (!accept(r, ')')) expected(r, "',' or ')'");
         break;
     }
@@ -175,8 +176,8 @@ char *lib_npy_header_print(lib_arena *arena, const DLTensor *tensor, size_t *siz
         for (int i = 0; i < npy_type_count; i++)
             if (npy_types[i].dtype == dtype) name = npy_types[i].name;
     if (!name)
-        lib_raise(arena->scope, DLC_UNSUPPORTED, "NumPy has no element type like %s: write .safetensors",
-                  lib_dtypes[dtype].name);
+        lib_raise(arena->scope, DLC_UNSUPPORTED, "NumPy has no element type like %s%s", lib_dtypes[dtype].name,
+                  lib_dtypes[dtype].bits < 8 ? "" : ": write .safetensors");
     lib_text text;
     lib_text_init(&text, arena);
     lib_text_format(&text, "{'descr': '%c%s', 'fortran_order': False, 'shape': (", name[1] == '1' ? '|' : '<', name);

@@ -588,8 +588,12 @@ static void apply_line(tir_schedule_state *state, int number, bool *in_loops, bo
     }
     int row = 0;
     while (row < directive_count && strcmp(directives[row].name, name) != 0) row++;
-    if (row == directive_count)
-        tir_schedule_raise(state, "line %d: no directive is called %s; tir/schedule.h lists them", number, name);
+    if (row == directive_count) {
+        lib_text known;
+        lib_text_init(&known, state->arena);
+        for (int i = 0; i < directive_count; i++) lib_text_format(&known, " %s", directives[i].name);
+        tir_schedule_raise(state, "line %d: no directive is called %s; there are%s", number, name, known.data);
+    }
     if (directives[row].rewrite && *in_loops)
         tir_schedule_raise(state, "line %d: a rewrite directive cannot follow loop directives", number);
     if (!directives[row].rewrite && !*in_loops) {

@@ -623,6 +623,28 @@ static void largest_release(void *user, void *pointer, size_t size, size_t align
     free(pointer);
 }
 
+static void test_hostile_npy_headers(void **state) {
+    (void)state;
+    static const struct {
+        const char *header, *word;
+    } headers[] = {
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1), }", "expected ','"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': 1, }", "the shape, a tuple"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", "expected a size"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1 1), }", "expected ','"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775808,), }", "a size below 2^63"},
+        {"{'descr': '<f4', 'shape': (1,), }", "expected the keys"},
+    };
+    dlc_file *file;
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        char bytes[256] = "\x93NUMPY\1";
+        size_t length = strlen(headers[i].header);
+        bytes[8] = (char)length;
+        memcpy(bytes + 10, headers[i].header, length);
+        refused(dlc_file_parse(context, bytes, 10 + length + 4, &file), DLC_PARSE_ERROR, headers[i].word);
+    }
+}
+
 /* The directory and the member's header agree on 3.5 GB that the file of half a kilobyte does not have. */
 static void test_claimed_header(void **state) {
     (void)state;
@@ -762,6 +784,7 @@ int main(void) {
         cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_damaged_archives_are_noticed),
         cmocka_unit_test(test_hostile_headers),
+        cmocka_unit_test(test_hostile_npy_headers),
         cmocka_unit_test(test_claimed_header),
         cmocka_unit_test(test_many_names),
         cmocka_unit_test(test_memory_refused),

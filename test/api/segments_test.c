@@ -445,7 +445,7 @@ static void test_refused(void **state) {
             "graph {\n  input x: f32[n, 3]\n  y = scan(x, carries=0, sequences=1, body=graph {\n"
             "    input a: f32[3]\n    i = non_zero(a, size=[c])\n    s = reduce_sum(i)\n    output s\n  })\n"
             "  output \"y\" = y\n}\n",
-            DLC_INVALID_ARGUMENT, "nothing in the outermost graph counts it");
+            DLC_INVALID_ARGUMENT, "data decide it inside of a sub-graph");
         dlc_context_destroy(context);
     }
 }

@@ -274,7 +274,7 @@ static void test_environment(void **state) {
     if (LIB_ENTER(&scope)) {
         lib_text_init(&text, &arena);
         lib_environment_help(&text);
-#define X(id, name, default_, doc)            \
+#define X(id, name, default_, words, doc)     \
     assert_non_null(strstr(text.data, name)); \
     assert_non_null(strstr(text.data, doc));
         LIB_ENVIRONMENT_TABLE(X)
@@ -289,6 +289,36 @@ static void keep_lines(void *user, const char *line) {
     assert_true(length < LIB_MESSAGE_MAX);
     memcpy(all + strlen(all), line, length + 1);
     strcat(all, "|");
+}
+
+static void test_misspelt(void **state) {
+    (void)state;
+    static char all[4000];
+    lib_log log = {keep_lines, all};
+    static const struct {
+        const char *name, *value, *line;
+    } cases[] = {
+        {"DLC_CPU_FEATURES", "avx3", "dlc: DLC_CPU_FEATURES: there is no avx3; expected some of: sse2 avx2 avx512|"},
+        {"DLC_DEBUG", "loops,,plans, help", "dlc: DLC_DEBUG: there is no plans; "},
+        {"DLC_THREADS", "four", "dlc: DLC_THREADS=four: expected a number|"},
+        {"DLC_CPU_FEATURES", "avx2", ""},
+        {"DLC_DEBUG", "loops,plan", ""},
+        {"DLC_THREADS", "0", ""},
+        {"DLC_THREADS", "1", ""},
+        {"DLC_CPU", "anything", ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *before = getenv(cases[i].name);
+        char *kept = before ? strdup(before) : NULL;
+        all[0] = 0;
+        setenv(cases[i].name, cases[i].value, 1);
+        lib_environment_check(&log);
+        if (cases[i].line[0])
+            assert_non_null(strstr(all, cases[i].line));
+        else
+            assert_null(strstr(all, cases[i].name));
+        kept ? setenv(cases[i].name, kept, 1) : unsetenv(cases[i].name);
+        free(kept);
+    }
 }
 
 static void test_log(void **state) {
@@ -318,9 +348,11 @@ static void test_log(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_errors),      cmocka_unit_test(test_scopes),
-        cmocka_unit_test(test_allocate),       cmocka_unit_test(test_arena),       cmocka_unit_test(test_arena_refused),
-        cmocka_unit_test(test_arena_overflow), cmocka_unit_test(test_environment), cmocka_unit_test(test_log),
+        cmocka_unit_test(test_bytes),          cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_scopes),         cmocka_unit_test(test_allocate),
+        cmocka_unit_test(test_arena),          cmocka_unit_test(test_arena_refused),
+        cmocka_unit_test(test_arena_overflow), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_misspelt),       cmocka_unit_test(test_log),
     };
     return cmocka_run_group_tests_name("lib/memory", tests, NULL, NULL);
 }
