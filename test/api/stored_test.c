@@ -190,12 +190,62 @@ static void check_quantized_blocks(dlc_context *context) {
     }
 }
 
+/* Through a loop, as what is carried, taken by steps and stacked. */
+static void check_scan(dlc_context *context, dlc_dtype dtype) {
+    char text[400];
+    uint8_t x[6 * 8 * 4], c[8 * 4], last[8 * 4], stacked[6 * 8 * 4];
+    const char *name = dtype == DLC_C64 ? "c64" : dtype == DLC_I4 ? "i4" : "u4";
+    const size_t row = dtype == DLC_C64 ? 32 : 2;
+    snprintf(text, sizeof text,
+             "graph {\n input x: %s[6, 4]\n input c: %s[4]\n a, y = scan(c, x, carries=1, sequences=1, body=graph {\n"
+             "  input s: %s[4]\n  input e: %s[4]\n  output e\n  output s\n })\n output a\n output y\n}\n",
+             name, name, name, name);
+    fill_bytes(x, sizeof x, 8);
+    fill_bytes(c, sizeof c, 9);
+    dlc_graph *g;
+    OK(context, dlc_graph_parse(context, text, strlen(text), &g));
+    dlc_program *program = compile(context, g);
+    tensor in[2], out[2];
+    make_tensor(&in[0], dtype, x, 2, SHAPE(6, 4)), make_tensor(&in[1], dtype, c, 1, SHAPE(4));
+    make_tensor(&out[0], dtype, last, 1, SHAPE(4)), make_tensor(&out[1], dtype, stacked, 2, SHAPE(6, 4));
+    run(context, program, 2, in, 2, out);
+    dlc_program_destroy(program);
+    assert_memory_equal(last, x + 5 * row, row);
+    assert_memory_equal(stacked, c, row);
+    assert_memory_equal(stacked + row, x, 5 * row);
+}
+
+/* Bytes of two elements and back, by name. */
+static void check_nibble_bytes(dlc_context *context, dlc_dtype dtype) {
+    uint8_t x[6], bytes[12], back[6];
+    dlc_graph *g;
+    fill_bytes(x, sizeof x, 11);
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value wide = dlc_unpack_nibbles(dlc_input(g, "x", dtype, 2, DIMS(SIZE(3), SIZE(4))));
+    OK(context, dlc_output(g, "wide", wide));
+    OK(context, dlc_output(g, "back", dlc_pack_nibbles(wide)));
+    dlc_program *program = compile(context, g);
+    tensor in[1], out[2];
+    make_tensor(&in[0], dtype, x, 2, SHAPE(3, 4));
+    make_tensor(&out[0], dtype == DLC_I4 ? DLC_I8 : DLC_U8, bytes, 2, SHAPE(3, 4));
+    make_tensor(&out[1], dtype, back, 2, SHAPE(3, 4));
+    run(context, program, 1, in, 2, out);
+    dlc_program_destroy(program);
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(dtype == DLC_I4 ? (int8_t)bytes[i] : bytes[i], nibble(x, i, dtype == DLC_I4));
+    assert_memory_equal(back, x, sizeof x);
+}
+
 static void test_nibbles(void **state) {
     dlc_context *context = open_context(*state, NULL);
     if (!context) skip();
     check_nibble_casts(context, DLC_I4);
     check_nibble_casts(context, DLC_U4);
     check_nibble_structure(context);
+    check_nibble_bytes(context, DLC_I4);
+    check_nibble_bytes(context, DLC_U4);
+    check_scan(context, DLC_I4);
+    check_scan(context, DLC_U4);
     check_quantized(context);
     check_quantized_blocks(context);
     for (int constant = 0; constant < 2; constant++)
@@ -251,6 +301,7 @@ static void test_complex(void **state) {
         assert_memory_equal(&moved[2 * (i % 7 * 5 + i / 7)], &a[2 * i], 8);
     }
     assert_memory_equal(view, a, sizeof a);
+    check_scan(context, DLC_C64);
     dlc_context_destroy(context);
 }
 
