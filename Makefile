@@ -472,7 +472,7 @@ define help_text
   make                libdlc.so and libdlc.a            make demo      set up, build, classify real digits
   make test           set up, build, run the tests      make test-long everything that takes longer
   make asan, tsan     tests under sanitizers            make fuzz      T=60 seconds of random graphs, SEED=1
-  make coverage       lines of the library that the tests run; those that they do not: build/coverage/uncovered.txt
+  make coverage       lines of the library that the tests run; those that they do not: $(BUILD)/coverage/uncovered.txt
   make soak           SHAPES=100000 through small caches: memory does not grow, results are right
   make libfuzzer      T=60 seconds of bytes for each of what reads them, CLANG=clang-19
   make examples       build/release/bin/*               make models    ResNet-50, BERT-base: build/release/bench/models
