@@ -163,17 +163,21 @@ static bool kept_in_output(const row_plan *p, int s) {
     return bytes > r->machine->l1 / 2 && !tir_region_kept_flaw(r->region, s, p->root);
 }
 
-/* A level of a tree below one vector, or what it ends in, for all rows: in registers. */
+/* A level of a tree below one vector, or what it ends in, for all rows: in registers, where it has no further axes. */
 static void attach_fold(const row_plan *p, int s, int row) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
     const char *name = stage->name, *rows = stage->axis[row].name;
     tir_schedule_add(r->schedule, "at %s %s.%s", name, p->root_name, p->loop);
-    tir_schedule_add(r->schedule, "store %s reg", name);
     lib_text order;
     lib_text_init(&order, r->arena);
-    for (int a = 0; a < stage->space; a++)
-        if (a != row && a != lane_of(stage)) lib_text_format(&order, " %s", stage->axis[a].name);
+    bool many = false;
+    for (int a = 0; a < stage->space; a++) {
+        if (a == row || a == lane_of(stage)) continue;
+        lib_text_format(&order, " %s", stage->axis[a].name);
+        many = many || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a));
+    }
+    if (!many) tir_schedule_add(r->schedule, "store %s reg", name);
     tir_schedule_add(r->schedule, "order %s:%s %s lane", name, order.length ? order.data : "", rows);
     tir_schedule_add(r->schedule, "fuse %s.%s %s.lane -> lanes", name, rows, name);
     tir_schedule_add(r->schedule, "vec %s.lanes", name);
