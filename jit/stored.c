@@ -113,6 +113,13 @@ static tir_expr get_variable(reader *r, tir_pool *pool) {
     return variable;
 }
 
+/* Of sizes: index expressions and conditions, of operators that are defined for both. */
+static bool is_of_sizes(tir_op op, tir_dtype dtype) {
+    if (dtype != TIR_INDEX && dtype != DLC_BOOL) return false;
+    return op == TIR_CONST || op == TIR_VAR || (op >= TIR_ADD && op <= TIR_MAX) || (op >= TIR_AND && op <= TIR_XOR) ||
+           (op >= TIR_EQ && op <= TIR_LE) || op == TIR_NOT || op == TIR_SELECT || op == TIR_CAST;
+}
+
 static void get_pool(reader *r, tir_pool *pool) {
     int64_t count = get(r, 1, NODES_MAX, "the number of expressions");
     r->expr = LIB_NEW_ARRAY(r->arena, tir_expr, (size_t)count);
@@ -120,6 +127,7 @@ static void get_pool(reader *r, tir_pool *pool) {
         tir_op op = (tir_op)get(r, 0, TIR_OP_COUNT - 1, "an operator");
         tir_dtype dtype = (tir_dtype)get(r, 0, TIR_INDEX, "an element type");
         tir_expr made = 0, operands[4];
+        if (!is_of_sizes(op, dtype)) refuse(r, "an operator of sizes");
         if (op == TIR_CONST) made = tir_bits(pool, dtype, (uint64_t)get(r, INT64_MIN, INT64_MAX, "a number"));
         if (op == TIR_VAR) made = get_variable(r, pool);
         int operand_count = (int)get(r, 0, made ? 0 : 4, "the number of operands");

@@ -81,6 +81,7 @@ static tir_expr without_bound(tir_pool *pool, tir_dtype to, tir_expr a) {
 
 static tir_expr fold_cast(tir_pool *pool, tir_dtype to, tir_expr a) {
     tir_dtype from = tir_dtype_of(pool, a);
+    if (from == to) return a;
     if (is_float(from) && to != TIR_INDEX && is_integer(to) && lib_dtypes[to].bits == 8) {
         tir_expr x = without_bound(pool, to, a);
         if (x) return tir_cast(pool, to, x);
@@ -131,7 +132,7 @@ static tir_expr fold_unary(tir_pool *pool, tir_op op, tir_dtype dtype, tir_expr 
         if (inner == TIR_NEG) return tir_operand(pool, a, 0);
         break;
     case TIR_ABS:
-        if (inner == TIR_ABS || dtype == DLC_BOOL || (is_integer(dtype) && lib_dtypes[dtype].class_ == 'u')) return a;
+        if (inner == TIR_ABS || (dtype < DLC_DTYPE_COUNT && strchr("bu", lib_dtypes[dtype].class_))) return a;
         if (inner == TIR_NEG) return tir_unary(pool, TIR_ABS, tir_operand(pool, a, 0));
         break;
     case TIR_NOT: return fold_not(pool, dtype, a);

@@ -112,11 +112,43 @@ static void test_mutations(void **state) {
     lib_arena_free(&from.arena);
 }
 
+/* Its workspace is op(x). */
+static void write_operator(jit_kernel *kernel, lib_text *text, tir_op op, tir_dtype dtype) {
+    write_kernel(kernel, text);
+    if (LIB_ENTER(&kernel->scope)) {
+        tir_dtype of = op == TIR_CAST ? TIR_INDEX : dtype;
+        tir_expr x = tir_var(kernel->pool, "x", TIR_VAR_PARAM, of, -8, 8);
+        kernel->workspace_size = tir_make(kernel->pool, op, dtype, 1, &x);
+        lib_text_init(text, &kernel->arena);
+        jit_describe_stored(text, kernel);
+    }
+    assert_int_equal(kernel->scope.error.status, DLC_OK);
+}
+
+/* Sizes are made of few operators; others, of other types, are nobody's. */
+static void test_operators(void **state) {
+    (void)state;
+    static jit_kernel from, to;
+    static const struct {
+        tir_op op;
+        tir_dtype dtype;
+    } made[] = {{TIR_SQRT, DLC_F32}, {TIR_CAST, DLC_I64}, {TIR_ABS, TIR_INDEX}, {TIR_LOGISTIC, DLC_F64}};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        lib_text text;
+        write_operator(&from, &text, made[i].op, made[i].dtype);
+        if (read_back(&to, text.data, text.length)) fail_msg("%s was read", tir_ops[made[i].op].text);
+        assert_non_null(strstr(to.scope.error.message, "an operator of sizes"));
+        lib_arena_free(&to.arena);
+        lib_arena_free(&from.arena);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_cut),
         cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_operators),
     };
     return cmocka_run_group_tests_name("stored kernels", tests, NULL, NULL);
 }

@@ -489,6 +489,15 @@ static void positions_compare_as_indices(void **unused) {
     assert_int_equal(tir_dtype_of(&pool, tir_operand(&pool, tir_lt(&pool, less, right), 0)), DLC_U8);
 }
 
+/* The type of indices is none of the table of element types. */
+static void indices_in_operators(void **unused) {
+    (void)unused;
+    ENTERED;
+    assert_int_equal(tir_make(&pool, TIR_CAST, TIR_INDEX, 1, &i), i);
+    tir_expr d = tir_var(&pool, "d", TIR_VAR_AXIS, TIR_INDEX, -9, 9);
+    assert_int_equal(tir_op_of(&pool, tir_unary(&pool, TIR_ABS, d)), TIR_ABS);
+}
+
 /* An axis of extent 0 has no points: whatever is said of it holds, but it must be said. */
 static void empty_axis(void **unused) {
     (void)unused;
@@ -662,6 +671,7 @@ int main(void) {
         TEST(depth),
         TEST(extreme_indices),
         TEST(positions_compare_as_indices),
+        TEST(indices_in_operators),
         TEST(empty_axis),
         TEST(math_nodes),
         TEST(bad_operands),
