@@ -408,6 +408,58 @@ static int64_t rows_together(const row_plan *p, const int *members, int count, i
     return blocks > 4 ? block : (rows + blocks - 1) / blocks;
 }
 
+static bool reads_tensor(rules *r, int s, uint32_t tensor) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++)
+        if (access[i].tensor == tensor) return true;
+    return false;
+}
+
+/* Vectors that a member's points take where vectors run across `points` rows; 0: it is no register's. */
+static int64_t across_vectors(const row_plan *p, int s, int64_t points) {
+    const rules *r = p->r;
+    const tir_stage *stage = &r->region->stages.data[s];
+    int along = rules_axis_labelled(r, s, p->v);
+    for (int a = 0; a < stage->space; a++)
+        if (a != along && rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a)) return 0;
+    int64_t size = (int64_t)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype);
+    int64_t bytes = along < 0 ? size : points * size, vector = p->r->machine->vector_bytes;
+    return stage->count * ((bytes + vector - 1) / vector);
+}
+
+/* Of all members, as many as are alive at once: a value from where it is made to where it is read for the last time. */
+static int64_t across_alive(const row_plan *p, const int *members, int count, int64_t points) {
+    rules *r = p->r;
+    int64_t most = 0;
+    int *last = LIB_NEW_ARRAY(r->arena, int, (size_t)count + 1);
+    for (int i = 0; i <= count; i++)
+        for (int k = 0; k < i; k++) {
+            const tir_stage *read = &r->region->stages.data[members[k]];
+            for (int c = 0; c < read->count; c++)
+                if ((i == count && r->region->tensors.data[read->tensor[c]].output) ||
+                    reads_tensor(r, i < count ? members[i] : p->root, read->tensor[c]))
+                    last[k] = i;
+        }
+    for (int i = 0; i <= count; i++) {
+        int64_t live = 0, leaving = 0, begins = i < count ? across_vectors(p, members[i], points) : 0;
+        for (int k = 0; k < i; k++) {
+            if (last[k] < i) continue;
+            *(last[k] == i ? &leaving : &live) += across_vectors(p, members[k], points);
+        }
+        live += begins > leaving ? begins : leaving;
+        if (live > most) most = live;
+    }
+    return most;
+}
+
+/* Rows that are done together, four vectors of the root's, fewer where wider values of theirs would not fit the registers. */
+static int64_t across_block(const row_plan *p, const int *members, int count) {
+    int64_t registers = p->r->machine->vector_registers ? p->r->machine->vector_registers : 16, block = 4 * p->lanes;
+    while (block > 4 && across_alive(p, members, count, block) > registers) block /= 2;
+    return block;
+}
+
 static int64_t block_of(int64_t extent) {
     if (extent < 0) return 32;
     if (extent <= 32) return extent;
@@ -440,14 +492,6 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
     if (!p->loop) return false;
     tir_schedule_add(r->schedule, "par%s", parallel.data);
     return true;
-}
-
-static bool reads_tensor(rules *r, int s, uint32_t tensor) {
-    rules_access access[RULES_ACCESSES];
-    int count = rules_accesses(r, s, access, RULES_ACCESSES);
-    for (int i = 0; i < count; i++)
-        if (access[i].tensor == tensor) return true;
-    return false;
 }
 
 /* Points of a row of a reduction by lanes and steps; -1: it is none, or varying. */
@@ -616,9 +660,9 @@ bool rules_rows(rules *r, int root) {
         p.block = rows_together(&p, members, count, rows, longest);
     if (p.block > 1 || blocked) p.block_axis = block_axis;
     p.v_loop = top->axis[p.v].name;
-    if (p.across && (extent < 0 || extent > 4 * p.lanes)) {
-        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", top->name, p.v_loop,
-                         (long long)(4 * p.lanes));
+    int64_t width = p.across ? across_block(&p, members, count) : 0;
+    if (p.across && (extent < 0 || extent > width)) {
+        tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i peel", top->name, p.v_loop, (long long)width);
         p.v_loop = "v_i";
     }
     if (p.block_axis >= 0) {
