@@ -130,7 +130,8 @@ bool rules_is_contraction(const rules *r, int stage);          /* sums products:
 int rules_members(const rules *r, int owner, int *members);    /* producers that run in its loops, in stage order */
 bool rules_pointwise(const rules *r, int stage);               /* runs point by point with its owner */
 int rules_axis_labelled(const rules *r, int stage, int label); /* -1: none */
-int64_t rules_live_tiles(rules *r, int owner);                 /* of the owner's tile, in registers at once */
+/* The most that stands in registers at once, where these stages run in order and their values take these sizes. */
+int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count);
 bool *rules_in_tile(rules *r, int owner);           /* by stage: in the owner's tile, as is all that reads it */
 bool rules_simple_group(const rules *r, int stage); /* all in the loops of its root runs point by point */
 

@@ -160,31 +160,30 @@ bool rules_simple_group(const rules *r, int s) {
     return true;
 }
 
-/* Tiles of values that stand in registers at once, in the owner's tile: what is made takes the place of what is read for the last time,
- * but sums, which are there before. */
-int64_t rules_live_tiles(rules *r, int owner) {
-    int *members = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, members);
-    int *last = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1);
-    int64_t most = 1;
-    members[count] = owner;
-    for (int i = 0; i <= count; i++) {
+/* A value stands in registers from where it is made to where it is read for the last time, an output to the end. What is made takes the
+ * place of what leaves then, but sums, which are there before. */
+int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count) {
+    const tir_region *region = r->region;
+    int *last = LIB_NEW_ARRAY(r->arena, int, region->stages.count + 1); /* by stage: place of the last reader */
+    int64_t most = 0;
+    for (int i = 0; i < count; i++) {
         rules_access access[RULES_ACCESSES];
-        int accesses = rules_accesses(r, members[i], access, RULES_ACCESSES);
+        int accesses = rules_accesses(r, stages[i], access, RULES_ACCESSES);
         for (int k = 0; k < accesses; k++) {
-            int producer = r->region->tensors.data[access[k].tensor].stage;
-            if (producer >= 0) last[producer] = members[i];
+            int producer = region->tensors.data[access[k].tensor].stage;
+            if (producer >= 0) last[producer] = i;
         }
     }
-    for (int i = 0; i <= count; i++) {
-        int64_t live = 0, leaving = 0, begins = i < count && rules_pointwise(r, members[i]);
-        for (int k = 0; k < i; k++) {
-            if (!rules_pointwise(r, members[k]) || last[members[k]] < members[i]) continue;
-            if (last[members[k]] == members[i] && r->region->stages.data[members[i]].kind == TIR_MAP)
-                leaving++;
-            else
-                live++;
-        }
-        live += begins > leaving ? begins : leaving;
+    for (int i = 0; i < count; i++)
+        if (rules_has_output(r, stages[i])) last[stages[i]] = count - 1;
+    for (int i = 0; i < count; i++) {
+        int64_t live = 0, leaving = 0;
+        for (int k = 0; k < i; k++)
+            if (last[stages[k]] > i || (last[stages[k]] == i && region->stages.data[stages[i]].kind != TIR_MAP))
+                live += sizes[k];
+            else if (last[stages[k]] == i)
+                leaving += sizes[k];
+        live += sizes[i] > leaving ? sizes[i] : leaving;
         if (live > most) most = live;
     }
     return most;

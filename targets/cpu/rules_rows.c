@@ -428,35 +428,18 @@ static int64_t across_vectors(const row_plan *p, int s, int64_t points) {
     return stage->count * ((bytes + vector - 1) / vector);
 }
 
-/* Of all members, as many as are alive at once: a value from where it is made to where it is read for the last time. */
-static int64_t across_alive(const row_plan *p, const int *members, int count, int64_t points) {
-    rules *r = p->r;
-    int64_t most = 0;
-    int *last = LIB_NEW_ARRAY(r->arena, int, (size_t)count + 1);
-    for (int i = 0; i <= count; i++)
-        for (int k = 0; k < i; k++) {
-            const tir_stage *read = &r->region->stages.data[members[k]];
-            for (int c = 0; c < read->count; c++)
-                if ((i == count && r->region->tensors.data[read->tensor[c]].output) ||
-                    reads_tensor(r, i < count ? members[i] : p->root, read->tensor[c]))
-                    last[k] = i;
-        }
-    for (int i = 0; i <= count; i++) {
-        int64_t live = 0, leaving = 0, begins = i < count ? across_vectors(p, members[i], points) : 0;
-        for (int k = 0; k < i; k++) {
-            if (last[k] < i) continue;
-            *(last[k] == i ? &leaving : &live) += across_vectors(p, members[k], points);
-        }
-        live += begins > leaving ? begins : leaving;
-        if (live > most) most = live;
-    }
-    return most;
-}
-
 /* Rows that are done together, four vectors of the root's, fewer where wider values of theirs would not fit the registers. */
 static int64_t across_block(const row_plan *p, const int *members, int count) {
-    int64_t registers = p->r->machine->vector_registers ? p->r->machine->vector_registers : 16, block = 4 * p->lanes;
-    while (block > 4 && across_alive(p, members, count, block) > registers) block /= 2;
+    rules *r = p->r;
+    int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16, block = 8 * p->lanes;
+    int *stages = LIB_NEW_ARRAY(r->arena, int, (size_t)count + 1);
+    int64_t *vectors = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
+    memcpy(stages, members, (size_t)count * sizeof *stages);
+    stages[count] = p->root; /* which goes to memory */
+    do {
+        block /= 2;
+        for (int i = 0; i < count; i++) vectors[i] = across_vectors(p, members[i], block);
+    } while (block > 4 && rules_live(r, stages, vectors, count + 1) > registers);
     return block;
 }
 

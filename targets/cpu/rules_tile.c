@@ -283,6 +283,15 @@ static double lines_of_vectors(const rules *r, const tir_stage *stage, const int
     return 1 + (double)lanes / (double)line * (1 - (double)begin / (double)line);
 }
 
+/* Tiles of values that stand in registers at once, in the owner's tile. */
+static int64_t live_tiles(rules *r, int owner) {
+    int *stages = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, owner, stages);
+    int64_t *tiles = LIB_NEW_ARRAY(r->arena, int64_t, (size_t)count + 1);
+    for (int i = 0; i < count; i++) tiles[i] = rules_pointwise(r, stages[i]);
+    stages[count] = owner;
+    return rules_live(r, stages, tiles, count + 1);
+}
+
 /* Judges axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -358,7 +367,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         }
     if (p.company < 1) p.company = 1;
     p.sums++;
-    int64_t live = heavy ? rules_live_tiles(r, r->group[s].owner) : 1;
+    int64_t live = heavy ? live_tiles(r, r->group[s].owner) : 1;
     if (live > p.sums) p.sums = live;
     for (int a = stage->space; a < stage->space + stage->reduce && t->u >= 0 && stage->predicate; a++)
         if (meets(r, stage, a, stage->axis[t->u].var)) p.taps *= known_extent(r, &stage->axis[a]);
