@@ -109,10 +109,11 @@ static expr exp_parts(tir_pool *p, expr x, const double *c, int count, expr *n) 
     return polynomial(p, r, c, count);
 }
 
-/* Overflow from 89 on. Minimax polynomial of degree 5, relative error 9.2e-8: a term more is not worth its time where 4 ulp are allowed. */
+/* Overflow from 89 on. From -104 on the result is 0; -704 is where no processor takes its slow path for denormal results any more, and
+ * masks are below it. Minimax polynomial of degree 5, relative error 9.2e-8: a term more is not worth its time where 4 ulp are allowed. */
 static expr exp_expand(tir_pool *p, expr x) {
     static const double c[] = {1.0, 0.999999702, 0.499991506, 0.166676342, 0.0418977514, 0.00829083379};
-    expr n, power = exp_parts(p, at_least(p, at_most(p, x, 89.0), -104.0), c, COUNT(c), &n);
+    expr n, power = exp_parts(p, at_least(p, at_most(p, x, 89.0), -704.0), c, COUNT(c), &n);
     return tir_binary(p, TIR_LDEXP, power, n);
 }
 

@@ -171,10 +171,12 @@ static tir_expr legalize_node(void *user, tir_pool *pool, tir_expr e, tir_expr r
     return op == TIR_POW ? integer_power(pool, operands[0], operands[1]) : rebuilt;
 }
 
-/* x * 2^n of an expansion, where |x| is within [1/4, 4] and n an integer within -252 .. 254: by 2^floor(n/2) and 2^ceil(n/2), both
- * normal, and so is the first product: what is rounded is rounded once, as the instruction does. */
+/* x * 2^n of an expansion, where |x| is within [1/4, 4] and n an integer up to 254: by 2^floor(n/2) and 2^ceil(n/2), both normal, and so
+ * is the first product: what is rounded is rounded once, as the instruction does. From -254 on both are 0. */
 static tir_expr scale_twice(tir_pool *pool, tir_expr x, tir_expr n) {
     tir_expr one = tir_int(pool, DLC_U32, 1), mantissa = tir_int(pool, DLC_U32, 23);
+    tir_expr least = tir_float(pool, DLC_F32, -254.0);
+    n = tir_select(pool, tir_lt(pool, n, least), least, n);
     /* n + 254 stands in the low bits */
     tir_expr biased = tir_bitcast(pool, DLC_U32, tir_add(pool, n, tir_float(pool, DLC_F32, 12582912.0 + 254.0)));
     tir_expr low = tir_binary(pool, TIR_SHR, biased, one), high = tir_sub(pool, biased, low);
