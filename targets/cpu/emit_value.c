@@ -153,6 +153,7 @@ emit_value emit_select(emitter *e, emit_value condition, emit_value yes, emit_va
     if (is_i1(condition, false)) return no;
     if (yes.llvm == no.llvm) return yes;
     int lanes = condition.lanes ? condition.lanes : yes.lanes ? yes.lanes : no.lanes;
+    condition = emit_splat(e, condition, lanes); /* of one condition LLVM makes a branch for each vector */
     yes = emit_splat(e, yes, lanes);
     no = emit_splat(e, no, lanes);
     uint64_t key[] = {TIR_SELECT, (uint64_t)(uintptr_t)condition.llvm, (uint64_t)(uintptr_t)yes.llvm,
