@@ -29,6 +29,19 @@ int64_t lib_environment_integer(lib_environment variable, int64_t fallback) {
     return good ? (int64_t)number : fallback;
 }
 
+bool lib_environment_three(lib_environment variable, int64_t numbers[3]) {
+    const char *at = lib_environment_get(variable);
+    for (int i = 0; i < 3; i++) {
+        char *end;
+        int saved = errno;
+        numbers[i] = strtoll(at, &end, 10);
+        errno = saved;
+        if (numbers[i] <= 0 || *end != (i < 2 ? ',' : 0)) return false;
+        at = end + 1;
+    }
+    return true;
+}
+
 int64_t lib_environment_verify(void) {
 #ifdef DLC_DEBUG_BUILD
     const int64_t level = 2;
@@ -60,6 +73,13 @@ void lib_environment_check(const lib_log *log) {
                 lib_log_write(log, "dlc: %s=%.100s: expected a number", variables[v].name, value);
             continue;
         }
+        if (strcmp(words, "N,N,N") == 0) {
+            int64_t numbers[3];
+            if (*value && !lib_environment_three(v, numbers))
+                lib_log_write(log, "dlc: %s=%.100s: expected three numbers, as in 32,1024,8192", variables[v].name,
+                              value);
+            continue;
+        }
         for (const char *at = value; *words && *at;) {
             at += strspn(at, ", ");
             size_t item = strcspn(at, ", ");
@@ -74,6 +94,6 @@ void lib_environment_check(const lib_log *log) {
 void lib_environment_help(lib_text *text) {
     for (int i = 0; i < LIB_ENV_COUNT; i++)
         lib_text_format(text, "%-17s default \"%s\": %s%s%s\n", variables[i].name, variables[i].default_,
-                        variables[i].doc, strlen(variables[i].words) > 1 ? "; some of: " : "",
+                        variables[i].doc, strchr("N", variables[i].words[0]) ? "" : "; some of: ",
                         variables[i].words[0] == 'N' ? "" : variables[i].words);
 }

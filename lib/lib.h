@@ -332,6 +332,8 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
       "help, or stages to dump to the log")                                                                          \
     X(LIB_ENV_CPU, "DLC_CPU", "", "", "CPU name given to LLVM instead of the host's")                                \
     X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "sse2 avx2 avx512", "force a level")                                 \
+    X(LIB_ENV_CACHES, "DLC_CPU_CACHES", "", "N,N,N",                                                                 \
+      "KiB of first, second, third level that kernels are made for, where a virtual machine shows others")           \
     X(LIB_ENV_THREADS, "DLC_THREADS", "", "N", "overrides the threads option of contexts that own a pool")           \
     X(LIB_ENV_VERIFY, "DLC_VERIFY", "", "N",                                                                         \
       "0 nothing, 1 graphs, regions and loop IR when finished, 2 also after each pass over a graph, each rewriting " \
@@ -357,6 +359,7 @@ typedef enum lib_environment {
 const char *lib_environment_get(lib_environment variable);                   /* never NULL */
 int64_t lib_environment_integer(lib_environment variable, int64_t fallback); /* fallback when empty or malformed */
 bool lib_environment_lists(lib_environment variable, const char *word);      /* word is in its comma list */
+bool lib_environment_three(lib_environment variable, int64_t numbers[3]);    /* "N,N,N", positive; else false */
 int64_t lib_environment_verify(void);                                        /* DLC_VERIFY, or this build's default */
 void lib_environment_help(lib_text *text);
 

@@ -169,6 +169,12 @@ static void restrict_features(target_device *device, const char *host, cpu_level
     device->attributes[length] = 0;
 }
 
+/* Hypervisors show the name of an older processor beside the features of the one below: all that have matrix tiles have two wide ports. */
+static const char *name_by_features(const char *host_cpu, const char *host) {
+    const cpu_row *row = find_cpu(host_cpu);
+    return row && row->wide_ports < 2 && has(host, "amx-tile") ? "sapphirerapids" : host_cpu;
+}
+
 static cpu_level forced_level(cpu_level best) {
     const char *forced = lib_environment_get(LIB_ENV_FEATURES);
     cpu_level level = best;
@@ -182,7 +188,7 @@ static void choose_x86(target_device *device, const char *host_cpu, const char *
     cpu_level best = !has_all(host, avx2_set) ? CPU_BASE : has_all(host, avx512_set) ? CPU_AVX512 : CPU_AVX2;
     cpu_level level = forced_level(best);
     const char *cpu = lib_environment_get(LIB_ENV_CPU);
-    if (!*cpu) cpu = host_cpu;
+    if (!*cpu) cpu = name_by_features(host_cpu, host);
     if (level == CPU_BASE && best != CPU_BASE) cpu = "x86-64";
     if (!find_cpu(cpu)) {
         cpu = level == CPU_AVX512 ? "x86-64-v4"
@@ -282,6 +288,12 @@ static void detect_caches(tir_machine *m) {
     if (m->l3 <= 0) m->l3 = 2 << 20;
     if (m->l3 > 16 << 20) m->l3 = 16 << 20; /* virtual machines show a whole socket's cache to few CPUs */
     m->line = 64;
+    int64_t given[3], largest = INT64_C(1) << 20;
+    if (!lib_environment_three(LIB_ENV_CACHES, given)) return;
+    for (int i = 0; i < 3; i++) given[i] = (given[i] < largest ? given[i] : largest) << 10;
+    m->l1 = given[0];
+    m->l2 = given[1];
+    m->l3 = given[2];
 }
 
 void cpu_detect(target_device *device) {
