@@ -328,6 +328,7 @@ static void join_dimensions(collapsing *c, uint32_t tensor) {
         t->extent[rank - 1] = join ? tir_mul(c->pool, t->extent[rank - 1], t->extent[d]) : t->extent[d];
         t->stride[rank - 1] = t->stride[d];
     }
+    if (rank < t->rank) t->constant = false; /* its layout would be of dimensions that the constant has not */
     t->rank = rank;
     t->layout = tir_layout_identity(rank);
 }
