@@ -194,10 +194,34 @@ static int count_axes(const tir_region *region) {
     return count;
 }
 
-/* Longer and fewer loops. Contractions keep their axes: tiles and layouts of operands are made along them. */
+/* A convolution whose window is one point, of images as they come, channel after channel: a matrix product for each image, with vectors
+ * along it. Units and blocks of channels want vectors along the channels. */
+static bool has_point_window(rules *r, int s) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), points = 0;
+    bool along = false;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) points += rules_extent(r, &stage->axis[a]) == 1;
+    for (int i = 0; i < count; i++) {
+        const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
+        if (!tir_layout_is_identity(&tensor->layout)) return false;
+        if (tensor->dtype != r->region->tensors.data[stage->tensor[0]].dtype) return false;
+        along = along || (!tensor->constant && access[i].stride[stage->space - 1] == 1);
+        int rows = 0, steps = 0; /* of a constant, whose dimensions have to stay what they are to be laid out */
+        for (int a = 0; a < stage->space + stage->reduce; a++)
+            if (access[i].stride[a] != 0 && rules_extent(r, &stage->axis[a]) != 1)
+                ++*(a < stage->space ? &rows : &steps);
+        if (tensor->constant && (rows > 1 || steps > 1)) return false;
+    }
+    return along && points && points < stage->reduce && !stage->predicate;
+}
+
+/* Longer and fewer loops. Contractions keep their axes, which tiles and layouts of operands are made along, but for those of rows and
+ * columns of images where one point is all that is read of them. */
 static void collapse_axes(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++)
-        if (!r->region->stages.data[s].removed && rules_is_contraction(r, (int)s)) return;
+        if (!r->region->stages.data[s].removed && rules_is_contraction(r, (int)s) && !has_point_window(r, (int)s))
+            return;
     int before = count_axes(r->region);
     tir_schedule one;
     tir_schedule_init(&one, r->arena);

@@ -1,13 +1,17 @@
 /* Contractions whose vector operand comes from beyond the second-level cache. Memory gives it evenly if somebody asks evenly: the first
  * row of tiles would wait for all of a panel, the other rows for nothing. So each step of the reduction, in each tile, asks for its part
- * of the panel that comes next. Where two panels do not fit L2, they are cut along the reduction: all rows go over a block of steps
- * before the next block, and add to sums that stay near. */
-#include "targets/cpu/cost.h"
+ * of the panel that comes next. Where panels and the rows do not fit L2, the panels are cut along the reduction: all rows go over a block
+ * of steps before the next block, and add to sums that stay near. Where a tile is as high as all rows and the next panel does not fit, or the
+ * rows are too few to hide it, each step asks for what lies a page further: the processor's own prefetching ends with each page. */
 #include "targets/cpu/rules_tile.h"
 
 #include <stdio.h>
 
-enum { FEWEST_PANELS = 8 }; /* that blocks are made for: panels are the tasks */
+enum {
+    FEWEST_PANELS = 8, /* that blocks are made for: panels are the tasks */
+    FEW_ROWS = 4,      /* work on a line takes as long as memory takes to give the next one */
+    PAGE = 4096
+};
 
 /* The only operand along vectors, in panels; -1: there is no such one. */
 static int panels_of(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count) {
@@ -30,37 +34,38 @@ static int first_reduction(const rules *r, const tir_stage *stage) {
     return -1;
 }
 
-/* Is all work on a line of a panel done before the third-level cache gives the next one? Then nothing hides what is asked for ahead,
- * and memory read straight through comes as fast as it can. */
-static bool outruns_memory(const rules *r, const tir_stage *stage, const rules_tile_shape *t) {
-    cost_rates rates;
-    cost_rates_of(r->machine, &rates);
-    double line = (double)r->machine->line, vectors = line / (double)r->machine->vector_bytes, rows = 1;
-    for (int a = 0; a < stage->space; a++)
-        if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
-    double ports = r->machine->fma_ports > 0 ? (double)r->machine->fma_ports : 2;
-    return rows * vectors / ports < line / rates.bandwidth[2];
+/* What two panels and all of the other operands take. */
+static double bytes_near(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count,
+                         int panels) {
+    double near = 2 * rules_slice_bytes(r, main, t, true, -1) * (double)t->nr;
+    for (int i = 0; i < count; i++)
+        if (i != panels) near += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
+    return near;
 }
 
-void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo) {
+void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES), step = first_reduction(r, stage);
     int panels = rules_is_contraction(r, main) && step >= 0 ? panels_of(r, main, t, access, count) : -1;
     if (panels < 0 || t->inside || t->peel) return; /* of peeled columns a panel holds no run of memory */
     const tir_tensor *tensor = &r->region->tensors.data[access[panels].tensor];
-    double l2 = (double)r->machine->l2, near = 2 * rules_slice_bytes(r, main, t, true, -1) * (double)t->nr;
-    for (int i = 0; i < count; i++)
-        if (i != panels) near += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
-    if (rules_tensor_bytes(r, tensor) <= l2 / 4 || near > 0.75 * l2) return;
+    double rows = 1, bytes = rules_tensor_bytes(r, tensor), l2 = (double)r->machine->l2;
     for (int a = 0; a < stage->space + stage->reduce; a++)
         if (rules_extent(r, &stage->axis[a]) < 0) return;
-    if (outruns_memory(r, stage, t)) return;
-    tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name,
-                     t->blocks_axis == step            ? "s_i"
-                     : t->unit && t->unit_axis == step ? "s_o"
-                                                       : stage->axis[step].name,
-                     owner, vo);
+    for (int a = 0; a < stage->space; a++)
+        if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
+    bool in_unit = t->unit && t->unit_axis == step, in_block = t->blocks_axis == step;
+    const char *loop = in_block ? "s_i" : in_unit ? "s_o" : stage->axis[step].name;
+    if (rows >= (double)FEW_ROWS && bytes_near(r, main, t, access, count, panels) <= 0.75 * l2) {
+        if (bytes > l2 / 4)
+            tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+1 L2 shared", tensor->name, stage->name, loop,
+                             owner, vo);
+    } else if (rows <= (double)t->mr && !in_block && bytes > l2) {
+        int64_t each = t->nr * (int64_t)lib_dtype_size(tensor->dtype) * (in_unit ? t->unit->width : 1);
+        tir_schedule_add(r->schedule, "prefetch %s at %s.%s %s.%s+%lld L2", tensor->name, stage->name, loop,
+                         stage->name, loop, (long long)(PAGE > each ? PAGE / each : 1));
+    }
 }
 
 /* Length of the blocks of a reduction axis in which the tensor lies: its innermost dimension. 0: it does not. */
@@ -129,7 +134,8 @@ static int64_t choose_blocks(rules *r, int s, const rules_tile_shape *t) {
     double sums = (double)lib_dtype_size(r->region->tensors.data[stage->tensor[0]].dtype) * (double)t->nr, rows = 1;
     for (int a = 0; a < stage->space; a++)
         if (a != t->v) rows *= (double)rules_extent(r, &stage->axis[a]);
-    bool cut = 2 * panel > 0.75 * l2 && rows * sums <= l2 / 8 && rows >= 2 * (double)t->mr;
+    bool cut = 4 * panel >= l2 && bytes_near(r, s, t, access, count, panels) > 0.75 * l2 && rows * sums <= l2 / 8 &&
+               rows >= 2 * (double)t->mr;
     if (!cut || rules_extent(r, &stage->axis[t->v]) < FEWEST_PANELS * t->nr) return 0;
     return count_blocks(rules_extent(r, &stage->axis[axis]), panel, l2);
 }

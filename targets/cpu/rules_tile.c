@@ -578,6 +578,7 @@ void rules_prepare_tile(rules *r, int s) {
     const char *steps = t.steps == UINT32_MAX ? NULL : r->region->tensors.data[t.steps].name;
     if (panels) pack(r, name, &t, panels, t.pack_copy);
     if (steps) pack(r, name, &t, steps, t.steps_copy);
+    if (kind == RULES_WALK_STRAIGHT && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &walk);
     if (kind == RULES_WALK_STRAIGHT) rules_prepare_cut(r, name, &t);
 }
 
@@ -750,7 +751,7 @@ static bool panels_inside(rules *r, const tir_stage *owner, int main, const rule
 static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t n, int64_t m) {
     enum { L3_COST = 1, MEMORY_COST = 4 }; /* of a byte that tiles wait for: a panel's, when the first tile reads it */
     const double hidden = 1. / 32; /* of it for rows from L3: a few lines a tile, which come while it is worked on */
-    enum { LEAST = 8 };            /* tiles in a block, which share the start of a panel */
+    enum { LEAST = 8, FEW = 4 };   /* tiles in a block, which share the start of a panel */
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, main, access, RULES_ACCESSES);
@@ -761,11 +762,16 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     double l2 = (double)r->machine->l2, l3 = (double)r->machine->l3;
     double rows = rules_slice_bytes(r, main, t, false, t->u), all = rules_slice_bytes(r, main, t, true, t->v);
     double panels = (double)n / (double)t->nr, row = rows / (double)m;
+    if (rules_rows_are_apart(r, main, &(rules_walk_tile){.v = t->v, .u = t->u})) {
+        int64_t block = (int64_t)(l2 / 4 / row), half = block / 2; /* what no cache beyond gives in time */
+        while (block > half && m % block) block--;
+        return block > half && block >= FEW * t->mr && block < m ? block : 0;
+    }
     if (rows <= l2 || rows + all <= l3) return 0; /* what L3 gives comes in time */
     double best = panels * rows * (double)MEMORY_COST;
     int64_t chosen = 0;
     for (int level = 2; level <= 3; level++) {
-        int64_t block = (int64_t)((level == 2 ? l2 : l3 / 4) / row), half = block / 2;
+        int64_t block = (int64_t)((level == 2 ? l2 : l3 / 2) / row), half = block / 2;
         while (block > half && m % block) block--; /* a rest would double the versions of the tile */
         if (block <= half || block < LEAST * t->mr || block >= m) continue;
         double cost = (double)m / (double)block * all * (all <= l3 ? L3_COST : MEMORY_COST);
@@ -864,7 +870,7 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
     if (!place) rules_fetch_next_block(r, main, &t);
     for (int s = 0; s < owner; s++)
         if (inside[s]) rules_attach_to_tile(r, s, name, loops.last, v, u, &t, s == main);
-    if (!place && vo && !first && !last && !panels) rules_fetch_next_panel(r, main, &t, name, vo);
+    if (!place && vo && !first && !last && !panels) rules_fetch_panels(r, main, &t, name, vo);
     return true;
 }
 

@@ -86,7 +86,7 @@ void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, 
                           const rules_tile_shape *t, bool main);
 
 /* rules_stream.c: panels that come from beyond the second-level cache */
-void rules_fetch_next_panel(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
+void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
 /* What is broadcast lies in blocks of the reduction beyond L2: its next block is to be fetched. Before the stage is attached. */
 void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t);
 /* A prepared contraction whose panels do not stay in L2 becomes a sum over blocks of its reduction. */

@@ -4,9 +4,10 @@
  *   panels    each panel is copied to scratch before its tiles: rows side by side in few pages, no two in the same sets of a cache
  *   blocks    a block of some rows after the other, all columns of it, and the sums of all columns in cache meanwhile: memory is
  *             read as it lies. The next block is fetched while this one is in use
- * Which one follows from the lines that a panel's row has, the pages that a panel lies in and the tiles that share it. */
+ * Which one follows from the lines that a panel's row has, the pages that a panel lies in and the tiles that share it.
+ * And how they walk what is broadcast to all lanes: where its rows share few sets of a cache, it is copied once. */
 #include "targets/cpu/cost.h"
-#include "targets/cpu/rules.h"
+#include "targets/cpu/rules_tile.h"
 
 enum {
     PAGE = 4096,
@@ -16,7 +17,8 @@ enum {
     FEW_ROWS = 8,    /* of a block that one tile's height uses; a block's rows are streams */
     SOME_ROWS = 16,  /* of a block that two tiles' heights use */
     MANY_ROWS = 32,
-    LEAST_COLUMNS = 256 /* of a task */
+    LEAST_COLUMNS = 256, /* of a task */
+    COPY_USES = 512      /* of an element that is broadcast: a copy pays */
 };
 
 /* Cycles of a line: one after the other in memory, by rows that are far apart, and copied. */
@@ -38,17 +40,17 @@ typedef struct walk_operand {
     double lines;     /* of a panel's row */
 } walk_operand;
 
-/* Does a panel, read where it lies, stay in the second-level cache? Rows whose distance is a large power of two share few sets. */
-static bool stays_close(const rules *r, const walk_operand *o) {
+/* Do points, of each so many lines, stay in the second-level cache? Rows whose distance is a large power of two share few sets. */
+static bool stays_close(const rules *r, double points, double lines, double row_bytes) {
     int64_t line = r->machine->line ? r->machine->line : 64, sets = r->machine->l2 / L2_WAYS / line, starts = 1;
     if (sets < 1) return true;
     double room = (double)(sets * L2_WAYS);
-    if (o->row_bytes > 0 && (int64_t)o->row_bytes % line == 0) {
-        int64_t step = (int64_t)o->row_bytes / line;
+    if (row_bytes > 0 && (int64_t)row_bytes % line == 0) {
+        int64_t step = (int64_t)row_bytes / line;
         while (starts < sets && starts * step % sets) starts++;
-        if ((double)starts * o->lines < (double)sets) room = (double)(starts * L2_WAYS) * o->lines;
+        if ((double)starts * lines < (double)sets) room = (double)(starts * L2_WAYS) * lines;
     }
-    return o->points * o->lines <= 0.75 * room;
+    return points * lines <= 0.75 * room;
 }
 
 static bool describe(rules *r, const tir_stage *stage, const rules_access *access, int64_t nr, walk_operand *o) {
@@ -73,6 +75,16 @@ static bool describe(rules *r, const tir_stage *stage, const rules_access *acces
     return o->points > 0;
 }
 
+static bool is_read_by_others(rules *r, int s, uint32_t tensor) {
+    for (int q = 0; q < (int)r->region->stages.count; q++) {
+        rules_access other[RULES_ACCESSES];
+        int others = q == s || r->region->stages.data[q].removed ? 0 : rules_accesses(r, q, other, RULES_ACCESSES);
+        for (int i = 0; i < others; i++)
+            if (other[i].tensor == tensor) return true;
+    }
+    return false;
+}
+
 /* The only operand that vectors run along, as it lies in memory; read by this stage alone. NULL: none. */
 static const rules_access *vector_operand(rules *r, int s, int v, const rules_access *access, int count) {
     const rules_access *found = NULL;
@@ -89,13 +101,7 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
     if (!plain || tensor->constant || tensor->output || tensor->rank < 2 || !tir_layout_is_identity(&tensor->layout))
         return NULL;
     if (tensor->stage >= 0 && r->group[tensor->stage].root != tensor->stage) return NULL; /* it is in no memory */
-    for (int q = 0; q < (int)r->region->stages.count; q++) {
-        rules_access other[RULES_ACCESSES];
-        int others = q == s || r->region->stages.data[q].removed ? 0 : rules_accesses(r, q, other, RULES_ACCESSES);
-        for (int i = 0; i < others; i++)
-            if (other[i].tensor == found->tensor) return NULL;
-    }
-    return found;
+    return is_read_by_others(r, s, found->tensor) ? NULL : found;
 }
 
 /* Columns whose sums stay in cache while the rows go by, of one task; 0: too few. */
@@ -122,7 +128,7 @@ static walk_cycles cycles_of(const rules *r, const walk_operand *o, const rules_
     double vectors = (double)((t->nr + t->lanes - 1) / t->lanes);
     double height = (double)t->m / (double)((t->m + t->mr - 1) / t->mr), step = height * vectors / ports;
     double first = o->lines * (many ? line.far : line.near), stall = many ? PAGE_STALL : 0;
-    if (!stays_close(r, o)) stall = o->lines * MISSING_LINE;
+    if (!stays_close(r, o->points, o->lines, o->row_bytes)) stall = o->lines * MISSING_LINE;
     walk_cycles c;
     c.straight = (step > first ? step : first) + (passes - 1) * (step + stall);
     c.panels = o->lines * (line.copied - (many ? 0 : line.far - line.near)) + passes * step;
@@ -162,6 +168,91 @@ rules_walk_kind rules_choose_walk(rules *r, int s, rules_walk_tile *t) {
                   o.points >= (double)(4 * t->block) && stage->space + 1 <= DLC_MAX_RANK;
     if (blocks && c.blocks < 0.95 * c.straight && c.blocks < c.panels) return RULES_WALK_BLOCKS;
     return c.panels < 0.98 * c.straight ? RULES_WALK_PANELS : RULES_WALK_STRAIGHT;
+}
+
+/* ---- what is broadcast */
+
+static bool is_plain_input(const tir_tensor *tensor) {
+    return tensor->stage < 0 && !tensor->constant && !tensor->output && tir_layout_is_identity(&tensor->layout);
+}
+
+/* The axis of the reduction that goes from one row of the operand to another, far away; the dimension that it indexes alone. -1: none. */
+static int axis_of_rows(const rules *r, const tir_stage *stage, const rules_access *access, int *dim) {
+    const tir_tensor *tensor = &r->region->tensors.data[access->tensor];
+    double size = (double)lib_dtype_size(tensor->dtype);
+    int found = -1;
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        if (access->stride[a] == RULES_IRREGULAR || (double)access->stride[a] * size < (double)LONG_ROW) continue;
+        for (int d = 0; d < tensor->rank; d++)
+            if (tir_operand(r->region->pool, access->load, d) == stage->axis[a].var) found = a, *dim = d;
+    }
+    return found;
+}
+
+/* Does what a row of tiles reads of the operand stay where the next columns find it? */
+static bool row_stays_close(const rules *r, const tir_stage *stage, const rules_access *access, int axis,
+                            const rules_walk_tile *t) {
+    double size = (double)lib_dtype_size(r->region->tensors.data[access->tensor].dtype), points = 1, run, lines;
+    double line = r->machine->line ? (double)r->machine->line : 64, row = size * (double)access->stride[axis];
+    run = size * (double)access->stride[t->u] * (double)t->m;
+    if (run > row / 2) run = size * (double)access->stride[t->u] * (double)t->mr; /* rows of tiles are the rows */
+    lines = (double)((int64_t)((run + line - 1) / line) + 1);
+    for (int a = stage->space; a < stage->space + stage->reduce; a++) {
+        double extent = (double)rules_extent(r, &stage->axis[a]);
+        if (a == axis)
+            points *= extent;
+        else if (size * (double)access->stride[a] >= line)
+            lines *= extent;
+    }
+    return stays_close(r, points, lines, row);
+}
+
+/* The only operand that is broadcast and goes along the tile's rows; NULL: none, or more. */
+static const rules_access *broadcast_operand(const rules_walk_tile *t, const rules_access *access, int count) {
+    const rules_access *found = NULL;
+    for (int i = 0; i < count; i++) {
+        if (access[i].stride[t->v] != 0 || access[i].stride[t->u] <= 0) continue;
+        if (found || access[i].stride[t->u] == RULES_IRREGULAR) return NULL;
+        found = &access[i];
+    }
+    return found;
+}
+
+bool rules_rows_are_apart(rules *r, int s, const rules_walk_tile *t) {
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), dim;
+    const rules_access *rows = broadcast_operand(t, access, count);
+    return rows && rows->stride[t->u] == 1 && axis_of_rows(r, &r->region->stages.data[s], rows, &dim) >= 0;
+}
+
+void rules_copy_rows(rules *r, int s, const rules_walk_tile *t) {
+    const tir_stage *stage = &r->region->stages.data[s];
+    rules_access access[RULES_ACCESSES];
+    int count = rules_accesses(r, s, access, RULES_ACCESSES), axis = -1, dim = 0;
+    if (!rules_is_contraction(r, s) || t->u < 0) return;
+    double uses = 1;
+    for (int a = 0; a < stage->space + stage->reduce; a++) {
+        uses *= (double)rules_extent(r, &stage->axis[a]);
+        if (rules_extent(r, &stage->axis[a]) < 0) return;
+    }
+    const rules_access *rows = broadcast_operand(t, access, count);
+    const tir_tensor *tensor = rows ? &r->region->tensors.data[rows->tensor] : NULL;
+    if (!rows || !is_plain_input(tensor) || (axis = axis_of_rows(r, stage, rows, &dim)) < 0) return;
+    int64_t size = (int64_t)lib_dtype_size(tensor->dtype), block = (r->machine->line ? r->machine->line : 64) / size;
+    if (uses < (double)COPY_USES * rules_tensor_bytes(r, tensor) / (double)size || tensor->rank >= DLC_MAX_RANK ||
+        rules_extent(r, &stage->axis[axis]) % block || row_stays_close(r, stage, rows, axis, t) ||
+        is_read_by_others(r, s, rows->tensor))
+        return;
+    const char *copy = rules_fresh_name(r, tensor->name, "_rows"), *names[DLC_MAX_RANK];
+    int rank = tensor->rank;
+    rules_rewrite(r, "copy %s -> %s", tensor->name, copy);
+    uint32_t t_copy = 0;
+    while (strcmp(r->region->tensors.data[t_copy].name, copy) != 0) t_copy++;
+    tir_dimension_names(r->arena, r->region, t_copy, names);
+    lib_text parts;
+    lib_text_init(&parts, r->arena);
+    for (int d = 0; d < rank; d++) lib_text_format(&parts, d == dim ? "%s/%lld, " : "%s, ", names[d], (long long)block);
+    rules_rewrite(r, "layout %s (%s%s%%%lld)", copy, parts.data, names[dim], (long long)block);
 }
 
 /* ---- blocks: rewrites */

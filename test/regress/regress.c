@@ -34,7 +34,7 @@ static void test_text(void **state) {
 
 static int open_legs(void **state) {
     (void)state;
-    return case_open(legs, &report) ? 0 : -1;
+    return case_open(legs, false, &report) ? 0 : -1;
 }
 
 static int close_legs(void **state) {
