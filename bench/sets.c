@@ -170,6 +170,7 @@ static const set sets[] = {
     {"transforms of 1,024 points", transform, NAMED_PEER, "fftw", {0.5, 0.5}, {1.0, 0.9}, 0},
     {"transpose, concat, pad, gather", moves, BENCH_COPY, NULL, {0.8, 0.5}, {0.95, 0.7}, 0},
     {"embedding gather", embedding, BENCH_COPY, NULL, {0.8, 0.8}, {0.95, 0.9}, 0},
+    {"embedding gather, row by row", embedding, BENCH_ROWS, NULL, {0.8, 0.8}, {0.95, 0.9}, 0},
     {"resize", resized, NAMED_PEER, "onnxruntime", {2, 1.5}, {4, 2}, 0},
     {"LSTM, GRU, one sequence", recurrent_one, NAMED_PEER, "onnxruntime", {1.5, 1.5}, {2, 2}, 0},
     {"LSTM, GRU, batches", recurrent_batch, NAMED_PEER, "onnxruntime", {0, 0}, {0, 0}, 0},

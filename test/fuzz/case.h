@@ -2,7 +2,7 @@
  *     # case seed=3 fill=special strict=1 n=7,9
  * seed of the inputs, what they hold, `strict` for no_excess_precision, `layout=1` for blocking what can be, sizes of
  * symbols (several: one run after the other with one program); `plain=0` and `threads=0` leave out those ways to compile
- * it. It runs on the interp target and in several ways on the cpu target, which must agree within bounds.h. Threads and
+ * it, `small=1` makes kernels for caches of 2, 16 and 64 KiB, which small tensors do not fit. It runs on the interp target and in several ways on the cpu target, which must agree within bounds.h. Threads and
  * repeated runs must agree in all bits. */
 #ifndef TEST_FUZZ_CASE_H
 #define TEST_FUZZ_CASE_H
@@ -96,7 +96,7 @@ typedef struct case_shapes {
 typedef struct case_setting {
     uint64_t seed;
     case_fill fill;
-    bool strict, layout, plain, threads;
+    bool strict, layout, plain, threads, small;
     int symbols, runs;
     char symbol[CASE_SYMBOLS][16];
     int64_t size[CASE_SYMBOLS][CASE_RUNS]; /* the last one stays */
@@ -121,6 +121,8 @@ static inline case_setting case_read_setting(const char *text) {
             s.plain = *value == '1';
         } else if (strncmp(at, "threads=", 8) == 0) {
             s.threads = *value == '1';
+        } else if (strncmp(at, "small=", 6) == 0) {
+            s.small = *value == '1';
         } else if (strncmp(at, "fill=", 5) == 0) {
             for (int f = 0; f < FILL_COUNT; f++)
                 if (strncmp(value, case_fills[f], strlen(case_fills[f])) == 0) s.fill = (case_fill)f;
@@ -142,9 +144,9 @@ static inline case_setting case_read_setting(const char *text) {
 
 /* The line that reads back as the setting, without its end. */
 static inline void case_print_setting(const case_setting *s, char *line, size_t size) {
-    int at =
-        snprintf(line, size, "# case seed=%llu fill=%s strict=%d layout=%d%s%s", (unsigned long long)s->seed,
-                 case_fills[s->fill], s->strict, s->layout, s->plain ? "" : " plain=0", s->threads ? "" : " threads=0");
+    int at = snprintf(line, size, "# case seed=%llu fill=%s strict=%d layout=%d%s%s%s", (unsigned long long)s->seed,
+                      case_fills[s->fill], s->strict, s->layout, s->plain ? "" : " plain=0",
+                      s->threads ? "" : " threads=0", s->small ? " small=1" : "");
     for (int y = 0; y < s->symbols; y++)
         for (int i = 0; i < s->sizes[y] && (size_t)at < size; i++)
             at += snprintf(line + at, size - (size_t)at, "%s%s%s%lld", i ? "," : " ", i ? "" : s->symbol[y],
@@ -417,13 +419,14 @@ typedef struct case_leg {
     const char *name, *target, *disable;
     int threads;
     dlc_context *context;
+    bool small;
 } case_leg;
 
 enum { LEG_INTERP, LEG_CPU, LEG_PLAIN, LEG_THREADS, LEG_COUNT };
-#define CASE_LEGS                                                                                                    \
-    {                                                                                                                \
-        {"interp", "interp", NULL, 0, NULL}, {"cpu", "cpu", NULL, 0, NULL}, {"plain", "cpu", "fuse,rules", 0, NULL}, \
-            {"threads", "cpu", NULL, 2, NULL},                                                                       \
+#define CASE_LEGS                                                                                     \
+    {                                                                                                 \
+        {"interp", "interp", NULL, 0, NULL, false}, {"cpu", "cpu", NULL, 0, NULL, false},             \
+            {"plain", "cpu", "fuse,rules", 0, NULL, false}, {"threads", "cpu", NULL, 2, NULL, false}, \
     }
 
 static inline void case_log(void *user, const char *line) {
@@ -432,9 +435,11 @@ static inline void case_log(void *user, const char *line) {
 }
 
 /* DLC_TEST_TARGET: another target in place of cpu. */
-static inline bool case_open(case_leg *legs, case_report *report) {
+static inline bool case_open(case_leg *legs, bool small, case_report *report) {
     const char *tested = getenv("DLC_TEST_TARGET");
+    setenv("DLC_CPU_CACHES", small ? "2,16,64" : "", 1);
     for (int i = 0; i < LEG_COUNT; i++) {
+        legs[i].small = small;
         dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
         options.target = tested && i != LEG_INTERP ? tested : legs[i].target;
         options.threads = legs[i].threads;
@@ -449,7 +454,10 @@ static inline bool case_open(case_leg *legs, case_report *report) {
 }
 
 static inline void case_close(case_leg *legs) {
-    for (int i = 0; i < LEG_COUNT; i++) dlc_context_destroy(legs[i].context);
+    for (int i = 0; i < LEG_COUNT; i++) {
+        dlc_context_destroy(legs[i].context);
+        legs[i].context = NULL;
+    }
 }
 
 static inline bool case_failed(const case_leg *leg, const char *what, case_report *report) {
@@ -561,6 +569,10 @@ static inline bool case_check(const char *text, case_leg *legs, case_report *rep
     setenv("DLC_LAYOUT", c.setting.layout ? "all" : "", 1);
     report->message[0] = 0;
     bool good = true;
+    if (c.setting.small != legs[0].small) {
+        case_close(legs);
+        good = case_open(legs, c.setting.small, report);
+    }
     uint64_t interpreted = 0;
     for (int l = 0; l < LEG_COUNT && good; l++) {
         if ((l == LEG_PLAIN && !c.setting.plain) || (l == LEG_THREADS && !c.setting.threads)) continue;

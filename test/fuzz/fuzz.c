@@ -117,7 +117,7 @@ static void run_text(shared *s, case_leg *legs) {
 static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
     case_leg legs[] = CASE_LEGS;
     char refused[CASE_MESSAGE];
-    if (!case_open(legs, &s->report)) _exit(1);
+    if (!case_open(legs, false, &s->report)) _exit(1);
     for (int i = 0; i < BATCH && now() < deadline && s->number < end; i++, s->number++) {
         s->text[0] = 0;
         snprintf(s->report.stage, sizeof s->report.stage, "generate");
@@ -143,7 +143,7 @@ static void run_batch(shared *s, uint64_t seed, double deadline, uint64_t end) {
 
 static void run_one(shared *s) {
     case_leg legs[] = CASE_LEGS;
-    if (!case_open(legs, &s->report)) _exit(1);
+    if (!case_open(legs, false, &s->report)) _exit(1);
     run_text(s, legs);
     case_close(legs);
     _exit(0);
@@ -478,7 +478,7 @@ static bool shrink_setting(shrinker *k) {
     const char *rest = strchr(k->text, '\n');
     char head[256];
     if (!rest) return false;
-    for (int change = 0; change < 6; change++) {
+    for (int change = 0; change < 7; change++) {
         case_setting t = s;
         if (change == 0) t.fill = FILL_TAME;
         if (change == 1) t.strict = true;
@@ -486,6 +486,7 @@ static bool shrink_setting(shrinker *k) {
         if (change == 3) t.layout = false;
         if (change == 4) t.plain = false;
         if (change == 5) t.threads = false;
+        if (change == 6) t.small = false;
         case_print_setting(&t, head, sizeof head);
         char *text = malloc(strlen(rest) + sizeof head);
         sprintf(text, "%s%s", head, rest);
