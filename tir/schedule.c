@@ -33,15 +33,11 @@ void tir_schedule_init(tir_schedule *schedule, lib_arena *arena) {
 }
 
 void tir_schedule_add(tir_schedule *schedule, const char *format, ...) {
-    char line[512];
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(line, sizeof line, format, arguments);
+    lib_text_format_v(&schedule->text, format, arguments);
     va_end(arguments);
-    if (length < 0 || (size_t)length >= sizeof line)
-        lib_raise(schedule->arena->scope, DLC_INVALID_ARGUMENT, "schedule: directive longer than %zu characters: %s",
-                  sizeof line - 1, line);
-    lib_text_format(&schedule->text, "%s\n", line);
+    lib_text_add(&schedule->text, "\n");
 }
 
 _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *format, ...) {

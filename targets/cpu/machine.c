@@ -172,7 +172,7 @@ static void restrict_features(target_device *device, const char *host, cpu_level
 /* Hypervisors show the name of an older processor beside the features of the one below: all that have matrix tiles have two wide ports. */
 static const char *name_by_features(const char *host_cpu, const char *host) {
     const cpu_row *row = find_cpu(host_cpu);
-    return row && row->wide_ports < 2 && has(host, "amx-tile") ? "sapphirerapids" : host_cpu;
+    return (!row || row->wide_ports < 2) && has(host, "amx-tile") ? "sapphirerapids" : host_cpu;
 }
 
 static cpu_level forced_level(cpu_level best) {

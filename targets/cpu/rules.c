@@ -19,16 +19,17 @@
 static void make_groups(rules *r);
 
 void rules_rewrite(rules *r, const char *format, ...) {
-    char line[256];
+    lib_text line;
     va_list arguments;
+    lib_text_init(&line, r->arena);
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    lib_text_format_v(&line, format, arguments);
     va_end(arguments);
     tir_schedule one;
     tir_schedule_init(&one, r->arena);
-    tir_schedule_add(&one, "%s", line);
+    tir_schedule_add(&one, "%s", line.data);
     tir_schedule_rewrite(r->region, &one, NULL);
-    tir_schedule_add(r->schedule, "%s", line);
+    tir_schedule_add(r->schedule, "%s", line.data);
     if (r->group) make_groups(r); /* not before inlining is done: nothing there asks for them */
 }
 
@@ -194,13 +195,14 @@ static int count_axes(const tir_region *region) {
     return count;
 }
 
-/* A convolution whose window is one point, of images as they come, channel after channel: a matrix product for each image, with vectors
- * along it. Units and blocks of channels want vectors along the channels. */
+/* A contraction with steps of one point along an operand that is given at run time, such as a convolution whose window is one point, of
+ * images as they come, channel after channel: a matrix product for each image. Units and blocks of channels want vectors along channels. */
 static bool has_point_window(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), points = 0;
     bool along = false;
+    if (!stage->space) return false;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) points += rules_extent(r, &stage->axis[a]) == 1;
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];

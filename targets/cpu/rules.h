@@ -180,7 +180,7 @@ void rules_prepare_blocks(rules *r, int stage, const rules_walk_tile *tile);
 /* An input that is broadcast, and whose rows push each other out of the cache, is copied, a line of the reduction side by side. */
 void rules_copy_rows(rules *r, int stage, const rules_walk_tile *tile);
 /* Is what is broadcast along the tile's rows read in short pieces, far from each other? */
-bool rules_rows_are_apart(rules *r, int stage, const rules_walk_tile *tile);
+bool rules_rows_are_apart(rules *r, int stage, int v, int u);
 bool rules_blocks(rules *r, int root);
 void rules_prepare_panels(rules *r, const char *stage, const char *copy); /* before the copy is made */
 const char *rules_panels_of(const rules *r, const char *stage);           /* NULL: no copied panels */

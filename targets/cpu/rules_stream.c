@@ -39,7 +39,8 @@ static double bytes_near(rules *r, int main, const rules_tile_shape *t, const ru
                          int panels) {
     double near = 2 * rules_slice_bytes(r, main, t, true, -1) * (double)t->nr;
     for (int i = 0; i < count; i++)
-        if (i != panels) near += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
+        if (access[i].tensor != access[panels].tensor)
+            near += rules_tensor_bytes(r, &r->region->tensors.data[access[i].tensor]);
     return near;
 }
 

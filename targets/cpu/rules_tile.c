@@ -762,10 +762,10 @@ static int64_t block_rows(rules *r, int main, const rules_tile_shape *t, int64_t
     double l2 = (double)r->machine->l2, l3 = (double)r->machine->l3;
     double rows = rules_slice_bytes(r, main, t, false, t->u), all = rules_slice_bytes(r, main, t, true, t->v);
     double panels = (double)n / (double)t->nr, row = rows / (double)m;
-    if (rules_rows_are_apart(r, main, &(rules_walk_tile){.v = t->v, .u = t->u})) {
-        int64_t block = (int64_t)(l2 / 4 / row), half = block / 2; /* what no cache beyond gives in time */
+    if (rules_rows_are_apart(r, main, t->v, t->u)) { /* no cache beyond gives them in time */
+        int64_t block = (int64_t)(l2 / 4 / row), half = block / 2;
         while (block > half && m % block) block--;
-        return block > half && block >= FEW * t->mr && block < m ? block : 0;
+        if (block > half && block >= FEW * t->mr && block < m) return block;
     }
     if (rows <= l2 || rows + all <= l3) return 0; /* what L3 gives comes in time */
     double best = panels * rows * (double)MEMORY_COST;
@@ -867,7 +867,10 @@ bool rules_tile_in(rules *r, int owner, const rules_tile_place *place) {
         tir_schedule_add(r->schedule, "par%s", loops.parallel.data);
     tir_schedule_add(r->schedule, "vec %s.%s", name, vi);
     if (ui) tir_schedule_add(r->schedule, "unroll %s.%s", name, ui);
-    if (!place) rules_fetch_next_block(r, main, &t);
+    int64_t block = rows ? rows : m, tiles = (block + t.mr - 1) / t.mr;
+    bool alike =
+        block > 0 && block % tiles == 0 && m % block == 0; /* what a step reads is a run, of one length in all tiles */
+    if (!place && alike) rules_fetch_next_block(r, main, &t);
     for (int s = 0; s < owner; s++)
         if (inside[s]) rules_attach_to_tile(r, s, name, loops.last, v, u, &t, s == main);
     if (!place && vo && !first && !last && !panels) rules_fetch_panels(r, main, &t, name, vo);

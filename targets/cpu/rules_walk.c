@@ -14,7 +14,7 @@ enum {
     PAGES = 64,      /* that address translation has at hand */
     L2_WAYS = 8,     /* of the second-level cache, at least */
     LONG_ROW = 1024, /* bytes of a row: what comes from its neighbours is fetched ahead by the processor */
-    FEW_ROWS = 8,    /* of a block that one tile's height uses; a block's rows are streams */
+    FEWER_ROWS = 8,  /* of a block that one tile's height uses; a block's rows are streams */
     SOME_ROWS = 16,  /* of a block that two tiles' heights use */
     MANY_ROWS = 32,
     LEAST_COLUMNS = 256, /* of a task */
@@ -93,6 +93,8 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
         if (found || access[i].stride[v] != 1) return NULL;
         found = &access[i];
     }
+    for (int i = 0; i < count; i++) /* a copy would serve both */
+        if (found && found != &access[i] && found->tensor == access[i].tensor) return NULL;
     if (!found) return NULL;
     const tir_tensor *tensor = &r->region->tensors.data[found->tensor];
     bool plain = false;
@@ -160,7 +162,7 @@ rules_walk_kind rules_choose_walk(rules *r, int s, rules_walk_tile *t) {
         if (!shared) outer *= (double)extent;
         inside = inside || shared;
     }
-    t->block = passes <= 1 ? FEW_ROWS : passes <= 2 ? SOME_ROWS : MANY_ROWS;
+    t->block = passes <= 1 ? FEWER_ROWS : passes <= 2 ? SOME_ROWS : MANY_ROWS;
     t->columns = columns_of(r, t->n, t->m, t->nr, outer);
     t->fetch = o.bytes > 0.75 * (double)r->machine->l3;
     walk_cycles c = cycles_of(r, &o, t, passes);
@@ -208,21 +210,21 @@ static bool row_stays_close(const rules *r, const tir_stage *stage, const rules_
 }
 
 /* The only operand that is broadcast and goes along the tile's rows; NULL: none, or more. */
-static const rules_access *broadcast_operand(const rules_walk_tile *t, const rules_access *access, int count) {
+static const rules_access *broadcast_operand(int v, int u, const rules_access *access, int count) {
     const rules_access *found = NULL;
     for (int i = 0; i < count; i++) {
-        if (access[i].stride[t->v] != 0 || access[i].stride[t->u] <= 0) continue;
-        if (found || access[i].stride[t->u] == RULES_IRREGULAR) return NULL;
+        if (access[i].stride[v] != 0 || access[i].stride[u] <= 0) continue;
+        if (found || access[i].stride[u] == RULES_IRREGULAR) return NULL;
         found = &access[i];
     }
     return found;
 }
 
-bool rules_rows_are_apart(rules *r, int s, const rules_walk_tile *t) {
+bool rules_rows_are_apart(rules *r, int s, int v, int u) {
     rules_access access[RULES_ACCESSES];
     int count = rules_accesses(r, s, access, RULES_ACCESSES), dim;
-    const rules_access *rows = broadcast_operand(t, access, count);
-    return rows && rows->stride[t->u] == 1 && axis_of_rows(r, &r->region->stages.data[s], rows, &dim) >= 0;
+    const rules_access *rows = broadcast_operand(v, u, access, count);
+    return rows && rows->stride[u] == 1 && axis_of_rows(r, &r->region->stages.data[s], rows, &dim) >= 0;
 }
 
 void rules_copy_rows(rules *r, int s, const rules_walk_tile *t) {
@@ -235,7 +237,7 @@ void rules_copy_rows(rules *r, int s, const rules_walk_tile *t) {
         uses *= (double)rules_extent(r, &stage->axis[a]);
         if (rules_extent(r, &stage->axis[a]) < 0) return;
     }
-    const rules_access *rows = broadcast_operand(t, access, count);
+    const rules_access *rows = broadcast_operand(t->v, t->u, access, count);
     const tir_tensor *tensor = rows ? &r->region->tensors.data[rows->tensor] : NULL;
     if (!rows || !is_plain_input(tensor) || (axis = axis_of_rows(r, stage, rows, &dim)) < 0) return;
     int64_t size = (int64_t)lib_dtype_size(tensor->dtype), block = (r->machine->line ? r->machine->line : 64) / size;
@@ -246,9 +248,7 @@ void rules_copy_rows(rules *r, int s, const rules_walk_tile *t) {
     const char *copy = rules_fresh_name(r, tensor->name, "_rows"), *names[DLC_MAX_RANK];
     int rank = tensor->rank;
     rules_rewrite(r, "copy %s -> %s", tensor->name, copy);
-    uint32_t t_copy = 0;
-    while (strcmp(r->region->tensors.data[t_copy].name, copy) != 0) t_copy++;
-    tir_dimension_names(r->arena, r->region, t_copy, names);
+    tir_dimension_names(r->arena, r->region, r->region->stages.data[rules_stage_named(r, copy)].tensor[0], names);
     lib_text parts;
     lib_text_init(&parts, r->arena);
     for (int d = 0; d < rank; d++) lib_text_format(&parts, d == dim ? "%s/%lld, " : "%s, ", names[d], (long long)block);

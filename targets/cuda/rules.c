@@ -13,16 +13,17 @@
 #include <stdio.h>
 
 void cuda_rewrite(cuda_rules *r, const char *format, ...) {
-    char line[256];
+    lib_text line;
     va_list arguments;
+    lib_text_init(&line, r->arena);
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    lib_text_format_v(&line, format, arguments);
     va_end(arguments);
     tir_schedule one;
     tir_schedule_init(&one, r->arena);
-    tir_schedule_add(&one, "%s", line);
+    tir_schedule_add(&one, "%s", line.data);
     tir_schedule_rewrite(r->region, &one, NULL);
-    tir_schedule_add(r->schedule, "%s", line);
+    tir_schedule_add(r->schedule, "%s", line.data);
 }
 
 int cuda_stage_named(const cuda_rules *r, const char *name) {

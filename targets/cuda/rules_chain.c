@@ -16,21 +16,21 @@ enum { UNIT_ROWS = 16, UNIT_COLUMNS = 8, UNIT_DEPTH = 16, QUAD = 4, VECTOR = 8, 
 
 /* A rewrite that may be refused: then the rule leaves the region as it is. */
 static bool rewrite(cuda_rules *r, bool *good, const char *format, ...) {
-    char line[384];
+    lib_text line;
     va_list arguments;
-    va_start(arguments, format);
-    const int length = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    if (length < 0 || (size_t)length >= sizeof line) *good = false;
     if (!*good) return false;
+    lib_text_init(&line, r->arena);
+    va_start(arguments, format);
+    lib_text_format_v(&line, format, arguments);
+    va_end(arguments);
     tir_schedule one;
     tir_schedule_init(&one, r->arena);
-    tir_schedule_add(&one, "%s", line);
+    tir_schedule_add(&one, "%s", line.data);
     tir_region *after = tir_schedule_try(r->region, &one);
     *good = after != NULL;
     if (!after) return false;
     r->region = after;
-    tir_schedule_add(r->schedule, "%s", line);
+    tir_schedule_add(r->schedule, "%s", line.data);
     return true;
 }
 
@@ -508,12 +508,13 @@ typedef struct chain_loops {
 } chain_loops;
 
 static void add(const chain_loops *l, const char *format, ...) {
-    char line[384];
+    lib_text line;
     va_list arguments;
+    lib_text_init(&line, l->r->arena);
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    lib_text_format_v(&line, format, arguments);
     va_end(arguments);
-    tir_schedule_add(l->r->schedule, "%s", line);
+    tir_schedule_add(l->r->schedule, "%s", line.data);
 }
 
 /* Axes before those that this rule orders. */

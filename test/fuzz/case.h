@@ -571,7 +571,10 @@ static inline bool case_check(const char *text, case_leg *legs, case_report *rep
     bool good = true;
     if (c.setting.small != legs[0].small) {
         case_close(legs);
-        good = case_open(legs, c.setting.small, report);
+        if (!case_open(legs, c.setting.small, report)) {
+            case_close(legs);
+            return false;
+        }
     }
     uint64_t interpreted = 0;
     for (int l = 0; l < LEG_COUNT && good; l++) {
