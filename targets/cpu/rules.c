@@ -203,10 +203,11 @@ static bool has_point_window(rules *r, int s) {
     int count = rules_accesses(r, s, access, RULES_ACCESSES), points = 0;
     bool along = false;
     if (!stage->space) return false;
+    for (uint32_t t = 0; t < r->region->tensors.count; t++)
+        if (!tir_layout_is_identity(&r->region->tensors.data[t].layout)) return false;
     for (int a = stage->space; a < stage->space + stage->reduce; a++) points += rules_extent(r, &stage->axis[a]) == 1;
     for (int i = 0; i < count; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
-        if (!tir_layout_is_identity(&tensor->layout)) return false;
         if (tensor->dtype != r->region->tensors.data[stage->tensor[0]].dtype) return false;
         along = along || (!tensor->constant && access[i].stride[stage->space - 1] == 1);
         int rows = 0, steps = 0; /* of a constant, whose dimensions have to stay what they are to be laid out */
