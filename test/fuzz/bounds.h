@@ -408,7 +408,8 @@ static inline double bound_axis_size(const bound_row *r) {
 }
 
 static inline double bound_softmax_error(const bound_row *r, double n, double m, double e) {
-    double eps = bound_epsilon(r->y->dtype, true), y = eps * (4 * sqrt(n) + 32) + 2 * e;
+    /* terms that are alike, as those of small integers, are rounded alike: n/16 */
+    double eps = bound_epsilon(r->y->dtype, true), y = eps * (4 * sqrt(n) + n / 16 + 32) + 2 * e;
     return bound_is(r, "softmax") ? y : y + eps * 8 * m;
 }
 
