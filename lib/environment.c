@@ -92,8 +92,9 @@ void lib_environment_check(const lib_log *log) {
 }
 
 void lib_environment_help(lib_text *text) {
-    for (int i = 0; i < LIB_ENV_COUNT; i++)
+    for (int i = 0; i < LIB_ENV_COUNT; i++) {
+        bool listed = variables[i].words[0] && variables[i].words[0] != 'N';
         lib_text_format(text, "%-17s default \"%s\": %s%s%s\n", variables[i].name, variables[i].default_,
-                        variables[i].doc, strchr("N", variables[i].words[0]) ? "" : "; some of: ",
-                        variables[i].words[0] == 'N' ? "" : variables[i].words);
+                        variables[i].doc, listed ? "; some of: " : "", listed ? variables[i].words : "");
+    }
 }

@@ -6,7 +6,8 @@
  * along fast, and neither stands in arithmetic. What another load gives, as an index, counts there alone: a gather's table may be
  * walked straight on. An axis of one point joins any neighbour. What is joined in a stage is joined
  * in its tensors, so that their readers have to join the axes that index them too: the pairs are found as the greatest set that is
- * consistent in this sense. Folds, their steps and scatters keep their axes. */
+ * consistent in this sense. Folds, their steps and scatters keep their axes. A constant whose dimensions are joined cannot have a
+ * layout of its own any more. */
 #include "tir/schedule_internal.h"
 
 enum { TERM_LIMIT = 32, LOAD_LIMIT = 64 };
@@ -328,7 +329,7 @@ static void join_dimensions(collapsing *c, uint32_t tensor) {
         t->extent[rank - 1] = join ? tir_mul(c->pool, t->extent[rank - 1], t->extent[d]) : t->extent[d];
         t->stride[rank - 1] = t->stride[d];
     }
-    if (rank < t->rank) t->constant = false; /* its layout would be of dimensions that the constant has not */
+    if (rank < t->rank) t->constant = false;
     t->rank = rank;
     t->layout = tir_layout_identity(rank);
 }
