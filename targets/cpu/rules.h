@@ -63,6 +63,8 @@ typedef struct rules_lanes_tile {
     const char *u_name, *v_name; /* axes that the tile repeats: u_name NULL: one only */
     int u, v, axis;              /* before the rewrites; the reduction axis that the lanes run along */
     int64_t mr, nr, lanes;
+    bool u_outside;   /* which loop over tiles is the outer one */
+    double far;       /* cycles in which what does not stay in the second-level cache comes once */
     uint32_t pack[2]; /* operands to be laid out along the axis; UINT32_MAX: none */
 } rules_lanes_tile;
 
@@ -173,6 +175,8 @@ void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
 /* Model's cycles of a contraction in tiles by lanes; not possible: 1e300. */
 double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);
+/* Cycles of work while `far` cycles of traffic go on: they hide each other for the most part. */
+double rules_beside_far(double cycles, double far);
 void rules_prepare_lanes(rules *r, int stage, const rules_lanes_tile *tile);
 bool rules_lanes_loops(rules *r, int root);
 rules_walk_kind rules_choose_walk(rules *r, int stage, rules_walk_tile *tile);

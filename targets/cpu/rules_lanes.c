@@ -1,8 +1,10 @@
 /* Contractions by lanes: a register tile of results, each with a vector of its own of partial sums along the reduction. It wants
  * operands whose points of the reduction lie side by side; then no lane is wasted on few columns, no operand is broadcast, and the
  * sums of the lanes at the end cost little once a row is some vectors long. The model of rules_tile.c decides between the two. */
+#include "targets/cpu/cost.h"
 #include "targets/cpu/rules.h"
 #include "tir/unit.h"
+#include <math.h>
 
 #define PACK_NEAR 0.4 /* cycles of an element that is laid out anew, by vectors and shuffles; by an exchange of tiles */
 #define PACK_FAR 0.9
@@ -50,6 +52,22 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
     return step + (loads + stream) / 20;
 }
 
+/* Cycles that the third-level cache takes to give what does not stay in the second. An operand comes once if its tiles are the outer
+ * loop, else once for each tile of the other operand: the better order. */
+static double far_cycles(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
+    cost_rates rates;
+    cost_rates_of(r->machine, &rates);
+    double row = (double)p->k * p->outer * (double)p->bytes, u = row * (double)p->m, v = row * (double)p->n;
+    double near = 0.75 * (double)r->machine->l2, u_far = u > near ? u : 0, v_far = v > near ? v : 0;
+    double outside = u_far + v_far * (double)ceiling(p->m, mr), inside = v_far + u_far * (double)ceiling(p->n, nr);
+    *u_outside = p->m > 1 && outside < inside;
+    return (*u_outside ? outside : inside) / rates.bandwidth[2];
+}
+
+double rules_beside_far(double cycles, double far) {
+    return fmax(cycles, far) + fmin(cycles, far) / 10;
+}
+
 /* The best tile; cycles for the whole contraction. */
 static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_tile *t) {
     int64_t registers = r->machine->vector_registers ? r->machine->vector_registers : 16;
@@ -73,13 +91,17 @@ static double size_lanes(const rules *r, const lanes_problem *p, rules_lanes_til
                 cycles = tiles * (cycles + (double)TILE_OVERHEAD);
                 if (p->m % mr) cycles *= 1.01;
                 if (p->n % nr) cycles *= 1.02; /* more versions of the tile */
+                bool u_outside;
+                cycles = rules_beside_far(cycles, far_cycles(r, p, mr, nr, &u_outside));
                 if (cycles >= best * 0.999) continue;
                 best = cycles;
+                t->u_outside = u_outside;
                 t->mr = mr;
                 t->nr = nr;
                 t->lanes = p->lanes * q;
             }
     }
+    t->far = p->rest * far_cycles(r, p, p->m, p->n, &(bool){false});
     return best * p->rest;
 }
 
@@ -329,8 +351,9 @@ bool rules_lanes_loops(rules *r, int root) {
     lib_text_init(&loops.parallel, r->arena);
     for (int a = 0; a < top->space; a++)
         if (a != u && a != v) add_loop(&loops, top->axis[a].name, true);
+    const char *ui = t->u_outside ? split_axis(&loops, u, t->mr, "u_o", "u_i") : NULL;
     const char *vi = split_axis(&loops, v, t->nr, "v_o", "v_i");
-    const char *ui = u < 0 ? NULL : split_axis(&loops, u, t->mr, "u_o", "u_i");
+    if (u >= 0 && !ui) ui = split_axis(&loops, u, t->mr, "u_o", "u_i");
     if (!loops.last) { /* the tile is all there is: a loop of one trip to attach at */
         tir_schedule_add(r->schedule, "split %s.%s %lld -> w_o w_i mask", top->name, vi,
                          (long long)rules_extent(r, &top->axis[v]));

@@ -554,10 +554,10 @@ void rules_prepare_tile(rules *r, int s) {
     if (r->region->stages.data[s].kind != TIR_REDUCE || r->region->stages.data[s].fold >= 0) return;
     if (rules_role_of(r, s) > RULES_WHOLE) return;
     rules_tile_shape t;
-    rules_lanes_tile lanes;
+    rules_lanes_tile lanes = {0};
     bool found = choose_tile(r, s, &t);
     double by_lanes = rules_lanes_cost(r, s, &lanes);
-    if (by_lanes < (found ? t.cycles : 1e300)) {
+    if (by_lanes < (found ? rules_beside_far(t.cycles, lanes.far) : 1e300)) {
         copy_outputs(r, s);
         rules_prepare_lanes(r, rules_stage_named(r, name), &lanes);
         return;
