@@ -5,9 +5,9 @@
  *     require n = m "message"                     # constraints
  *     input x: f32[n, 64]                         # input "any name" x: ... when the name is no identifier
  *     w = constant f32[64, 10] {"0000803f..."}    # hexadecimal bytes; up to 16 elements as numbers {1, 2.5}
- *     y = dot(x, w)                               # attributes: axes=[0, 1], keep=true, dtype=f32, shape=[n, 2],
- * then=graph { } values, indices = some_operator(y, _, axis=1)   # several results; _: an operand left out output y #
- * output "any name" = y
+ *     y = dot(x, w)                               # attributes: axes=[0, 1], keep=true, dtype=f32, shape=[n, 2], then=graph { }
+ *     values, indices = some_operator(y, _, axis=1)   # several results; _: an operand left out
+ *     output y                                    # output "any name" = y
  *   }
  * Values without a usable name are printed as v<id>. */
 #include "graph/build.h"

@@ -108,7 +108,7 @@ static void region_steps(dump *d, const graph_region *region) {
     d->work->scope = &scope;
     if (LIB_ENTER(&scope)) lowered(d, region, &schedule, &(tir_lower_options){.step = after_line, .step_user = d});
     d->work->scope = outer;
-    if (scope.error.status == DLC_INVALID_ARGUMENT)
+    if (scope.error.status == DLC_INVALID_ARGUMENT || scope.error.status == DLC_PARSE_ERROR)
         lib_text_format(&d->text, "-- refused: %s\n", scope.error.message);
     else if (scope.error.status != DLC_OK)
         lib_raise_error(outer, &scope.error);

@@ -10,6 +10,7 @@
 typedef struct jit_own { /* the host's schedule of a region; NULL: it has none */
     const char *text;
     size_t length;
+    int line; /* where it stands in the program's text of schedules; 1: it is a text of its own */
 } jit_own;
 
 typedef struct jit_request { /* one kernel that the plan calls */

@@ -104,7 +104,7 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
     }
     region->excess_precision = !program->options.no_excess_precision;
     tir_schedule_init(schedule, arena);
-    jit_own own = {NULL, 0};
+    jit_own own = {0};
     if (!host) own = asked ? *asked : jit_own_schedule(program, arena, region);
     if (!own.text && by->schedule && !lib_environment_lists(LIB_ENV_DISABLE, "rules")) {
         lib_error error;
@@ -118,9 +118,12 @@ tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region 
         tir_schedule_init(schedule, arena);
     }
     if (own.text) lib_text_format(&schedule->text, "%.*s\n", (int)own.length, own.text);
+    schedule->first_line = own.line;
+    tir_kernel *kernel =
+        tir_lower(arena, region, schedule, &options); /* tells the steps up to a line that it refuses */
     *rewritten = tir_region_copy(arena, region);
     tir_schedule_rewrite(*rewritten, schedule, NULL);
-    return tir_lower(arena, region, schedule, &options);
+    return kernel;
 }
 
 typedef struct lowered_region { /* beside the kernel that it became */

@@ -39,10 +39,13 @@ static bool says_nothing(const char *line) {
 }
 
 static _Noreturn void refuse(lib_arena *arena, int line, const char *what, const char *text) {
+    lib_text shown;
+    lib_text_init(&shown, arena);
+    lib_text_quoted(&shown, lib_arena_format(arena, "%.*s", (int)strcspn(text, "\n"), text));
     lib_raise(
         arena->scope, DLC_INVALID_ARGUMENT,
-        "dlc_compile: schedule, line %d: %s: \"%.*s\"; expected `region NAME:`, `region #HASH:` or `region NAME #HASH:`",
-        line, what, (int)strcspn(text, "\n"), text);
+        "dlc_compile: schedule, line %d: %s: %s; expected `region NAME:`, `region #HASH:` or `region NAME #HASH:`",
+        line, what, shown.data);
 }
 
 static void parse_hash(lib_arena *arena, jit_section *section, const char *word, size_t length, const char *line) {
@@ -75,6 +78,17 @@ static void parse_header(lib_arena *arena, jit_section *section, const char *lin
     section->header = lib_arena_format(arena, "%.*s", (int)(at - start), start);
 }
 
+/* A dump has the same section again where several regions compute the same. Another one under its header has no region to be for. */
+static bool is_repeated(lib_arena *arena, const jit_section *section, const jit_section *before) {
+    if (section->by_hash != before->by_hash || section->hash != before->hash) return false;
+    if (strcmp(section->name, before->name) != 0) return false;
+    if (section->length != before->length || memcmp(section->body, before->body, section->length) != 0)
+        lib_raise(arena->scope, DLC_INVALID_ARGUMENT,
+                  "dlc_compile: schedule, line %d: region %s has another section, in line %d", section->line,
+                  section->header, before->line);
+    return true;
+}
+
 void jit_parse_schedules(dlc_program *program, const char *text) {
     lib_arena *arena = &program->arena;
     lib_vec(jit_section *) sections = {0};
@@ -95,8 +109,14 @@ void jit_parse_schedules(dlc_program *program, const char *text) {
             refuse(arena, number, "a directive before any section", line);
         }
     }
+    uint32_t kept = 0;
+    for (uint32_t i = 0, k; i < sections.count; i++) {
+        for (k = 0; k < kept && !is_repeated(arena, sections.data[i], sections.data[k]); k++) {
+        }
+        if (k == kept) sections.data[kept++] = sections.data[i];
+    }
     program->sections = sections.data;
-    program->section_count = sections.count;
+    program->section_count = kept;
 }
 
 /* Several regions may compute the same: then names tell them apart. */
@@ -109,7 +129,7 @@ static int how_well(const jit_section *section, const char *name, uint64_t hash)
 /* What functions that the host registered answer; the first answer counts. */
 static jit_own ask_host(const dlc_context *context, lib_arena *arena, const tir_region *region) {
     const graph_definition *const *asked = graph_registry_list(arena, &context->handles.registry, GRAPH_SCHEDULE);
-    if (!*asked) return (jit_own){NULL, 0};
+    if (!*asked) return (jit_own){0};
     const tir_machine *machine = &context->machine;
     lib_text stages;
     lib_text_init(&stages, arena);
@@ -125,9 +145,9 @@ static jit_own ask_host(const dlc_context *context, lib_arena *arena, const tir_
                                   .l3 = machine->l3};
     for (; *asked; asked++) {
         const char *text = graph_ask_schedule(*asked, arena, &described);
-        if (text) return (jit_own){text, strlen(text)};
+        if (text) return (jit_own){text, strlen(text), 1};
     }
-    return (jit_own){NULL, 0};
+    return (jit_own){0};
 }
 
 jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region) {
@@ -144,7 +164,7 @@ jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_regio
     }
     if (!best) return ask_host(program->context, arena, region);
     atomic_store_explicit(&best->used, true, memory_order_relaxed);
-    return (jit_own){best->body, best->length};
+    return (jit_own){best->body, best->length, best->line + 1};
 }
 
 void jit_report_schedules(dlc_program *program) {

@@ -390,7 +390,9 @@ static void check_statement(verifier *v, const tir_stmt *stmt) {
         tir_interval range = {0, 0};
         if (tir_dtype_of(v->pool, stmt->let.var) == TIR_INDEX) range = tir_range(v->pool, stmt->let.value);
         bind(v, stmt->let.var, TIR_VAR_LET, bits, range);
-        check_list(v, stmt->let.body);
+        const tir_stmt *body = stmt->let.body;
+        if (body && (body->kind == TIR_STORE || body->kind == TIR_LET)) v->number--; /* it belongs to the store */
+        check_list(v, body);
         unbind(v, stmt->let.var);
         break;
     }

@@ -40,14 +40,20 @@ void tir_schedule_add(tir_schedule *schedule, const char *format, ...) {
     lib_text_add(&schedule->text, "\n");
 }
 
+/* What messages about the directive at work begin with. */
+static const char *name_line(const tir_schedule_state *state) {
+    const char *region = state->region->name, *line = state->line ? state->line : "";
+    if (!state->number) return lib_arena_format(state->arena, "schedule of region %s: `%s`", region, line);
+    return lib_arena_format(state->arena, "schedule of region %s, line %d: `%s`", region, state->number, line);
+}
+
 _Noreturn void tir_schedule_raise(const tir_schedule_state *state, const char *format, ...) {
     char reason[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    lib_raise(state->arena->scope, DLC_INVALID_ARGUMENT, "schedule of region %s: `%s`: %s", state->region->name,
-              state->line ? state->line : "", reason);
+    lib_raise(state->arena->scope, DLC_INVALID_ARGUMENT, "%s: %s", name_line(state), reason);
 }
 
 /* Names that there are, for the message about one that is none: "a, b, c", the first ones of many. */
@@ -570,17 +576,17 @@ static void report_step(const tir_schedule_state *state, const tir_lower_options
 
 /* ---- the program */
 
-static void apply_line(tir_schedule_state *state, int number, bool *in_loops, bool rewrite_only,
-                       const tir_lower_options *options) {
+static void apply_line(tir_schedule_state *state, bool *in_loops, bool rewrite_only, const tir_lower_options *options) {
     lib_lexer lexer;
-    lib_lexer_init(&lexer, state->arena, "schedule", state->line, strlen(state->line));
+    lib_lexer_init(&lexer, state->arena, state->number ? name_line(state) : "schedule", state->line,
+                   strlen(state->line));
     lexer.dotted_names = true;
     lib_lexer_next(&lexer);
     if (lexer.kind == LIB_END) return;
     const char *name = lib_lexer_name(&lexer);
     if (lib_lexer_accept(&lexer, ":") && lexer.kind == LIB_END) {
         if (strcmp(name, "loops") == 0 || strcmp(name, "rewrite") == 0) return;
-        tir_schedule_raise(state, "line %d: sections are called rewrite: and loops:", number);
+        tir_schedule_raise(state, "sections are called rewrite: and loops:");
     }
     int row = 0;
     while (row < directive_count && strcmp(directives[row].name, name) != 0) row++;
@@ -588,10 +594,10 @@ static void apply_line(tir_schedule_state *state, int number, bool *in_loops, bo
         lib_text known;
         lib_text_init(&known, state->arena);
         for (int i = 0; i < directive_count; i++) lib_text_format(&known, " %s", directives[i].name);
-        tir_schedule_raise(state, "line %d: no directive is called %s; there are%s", number, name, known.data);
+        tir_schedule_raise(state, "no directive is called %s; there are%s", name, known.data);
     }
     if (directives[row].rewrite && *in_loops)
-        tir_schedule_raise(state, "line %d: a rewrite directive cannot follow loop directives", number);
+        tir_schedule_raise(state, "a rewrite directive cannot follow loop directives");
     if (!directives[row].rewrite && !*in_loops) {
         *in_loops = true;
         if (!rewrite_only) init_plan(state);
@@ -602,7 +608,7 @@ static void apply_line(tir_schedule_state *state, int number, bool *in_loops, bo
         apply_loop(state, directives[row].kind, &lexer);
     else
         return;
-    if (lexer.kind != LIB_END) tir_schedule_raise(state, "line %d: %s is not expected here", number, lexer.text);
+    if (lexer.kind != LIB_END) tir_schedule_raise(state, "%s is not expected here", lexer.text);
     if (directives[row].rewrite && options && options->verify_steps)
         tir_region_verify(state->arena->scope, state->region);
     report_step(state, options, directives[row].rewrite);
@@ -813,9 +819,8 @@ static void check_plan(tir_schedule_state *state) {
 
 void tir_schedule_apply(tir_schedule_state *state, lib_arena *arena, tir_region *region, const tir_schedule *schedule,
                         const tir_lower_options *options, bool rewrite_only) {
-    *state = (tir_schedule_state){.region = region, .arena = arena};
+    *state = (tir_schedule_state){.region = region, .arena = arena, .number = schedule ? schedule->first_line : 0};
     bool in_loops = false;
-    int number = 0;
     const char *at = schedule && schedule->text.data ? schedule->text.data : "";
     while (*at) {
         size_t length = strcspn(at, "\n;");
@@ -825,11 +830,12 @@ void tir_schedule_apply(tir_schedule_state *state, lib_arena *arena, tir_region 
         char *comment = strchr(line, '#');
         if (comment) *comment = 0;
         state->line = line;
-        number += at == schedule->text.data || at[-1] == '\n';
-        apply_line(state, number, &in_loops, rewrite_only, options);
+        apply_line(state, &in_loops, rewrite_only, options);
+        state->number += state->number && at[length] == '\n';
         at += length + (at[length] != 0);
     }
     state->line = NULL;
+    state->number = 0;
     if (rewrite_only) return;
     if (!in_loops) init_plan(state);
     check_plan(state);

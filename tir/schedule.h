@@ -54,7 +54,8 @@
  *     unit    C.il,ih,jl,je,kk mma.m16n8k16.bf16 deviates assoc
  *                                          these loops, by axes in the instruction's order, are one instruction of a warp
  *
- * An illegal directive raises DLC_INVALID_ARGUMENT naming directive, stage and reason; it never makes wrong code. */
+ * An illegal directive raises DLC_INVALID_ARGUMENT naming directive, stage and reason, one that is not of these forms
+ * DLC_PARSE_ERROR; it never makes wrong code. */
 #ifndef TIR_SCHEDULE_H
 #define TIR_SCHEDULE_H
 
@@ -94,15 +95,10 @@ typedef enum tir_directive_kind {
     TIR_D_PIPELINE
 } tir_directive_kind;
 
-typedef struct tir_directive {
-    tir_directive_kind kind;
-    int line;         /* in the schedule's text, for messages */
-    const char *text; /* the whole line */
-} tir_directive;
-
 typedef struct tir_schedule {
     lib_arena *arena;
     lib_text text; /* the program so far */
+    int first_line; /* of a host's text, where its first line stands there; messages then tell lines. 0: nobody wrote it */
 } tir_schedule;
 
 void tir_schedule_init(tir_schedule *schedule, lib_arena *arena);

@@ -78,6 +78,7 @@ typedef struct tir_schedule_state {
     tir_region *region;   /* after the rewrite section */
     tir_stage_plan *plan; /* per stage */
     const char *line;     /* the directive at work, for messages */
+    int number;           /* of its line, in the host's text; 0: none */
     lib_arena *arena;
     uint32_t stamp;
 } tir_schedule_state;

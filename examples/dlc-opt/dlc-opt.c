@@ -19,14 +19,15 @@ static void usage(void) {
         "                      other option graph; all: %s\n"
         "  --steps             the same as --print steps\n"
         "  --schedule FILE     regions' own schedules, in the form in which `--print schedule` shows them\n"
-        "  --strict            round every operator's result to its type (no_excess_precision)\n"
+        "  --strict            round every operator's result to its type (no_excess_precision), as the interp target does\n"
         "  --winograd          allow Winograd's algorithm for convolutions (dlc_compile_options)\n"
         "  --target NAME       cpu, interp, cuda or null; default: the first the build has\n"
         "  --threads N         run on N threads\n"
         "  --run               run once on random inputs; --values prints results\n"
         "  --input NAME=FILE   bytes of an input instead of random ones (compact, row-major)\n"
         "  --seed N            of random inputs (default 1)\n"
-        "  --check             run, and compare with the interp target; --tolerance 1e-5 is relative\n"
+        "  --check             run, and compare with the interp target; --tolerance 1e-5 is relative; f16 and bf16 agree with\n"
+        "                      --strict\n"
         "  --time SECONDS      run again and again\n",
         all_stages);
 }
@@ -44,11 +45,10 @@ char *read_file(const char *path, size_t *size) {
         got = fread(bytes + length, 1, capacity - length - 1, file);
         length += got;
     }
+    bool good = bytes && !ferror(file) && !got;
+    if (!good) fprintf(stderr, "dlc-opt: %s: %s\n", path, strerror(errno));
     if (file && file != stdin) fclose(file);
-    if (!bytes) {
-        fprintf(stderr, "dlc-opt: %s: %s\n", path, strerror(errno));
-        return NULL;
-    }
+    if (!good) return free(bytes), NULL;
     bytes[length] = 0;
     *size = length;
     return bytes;
@@ -70,62 +70,136 @@ static bool is_number(const char *text, double low, double *value) {
     return end != text && !*end && *value >= low;
 }
 
-/* "n=7,m=3" into its parts; the text is cut in place. */
+/* A whole number, in any base that C writes. */
+static bool is_whole(const char *text, uint64_t *value) {
+    char *end;
+    errno = 0;
+    *value = strtoull(text, &end, 0);
+    return *text >= '0' && *text <= '9' && !*end && errno == 0;
+}
+
+/* "n=7,m=3" into its parts, each name once; the text is cut in place. */
 static bool split(char *list, const char **parts, int *count) {
     for (char *part = strtok(list, ","); part; part = strtok(NULL, ",")) {
-        if (*count == OPTIONS_MAX || !strchr(part, '=')) return false;
+        char *equals = strchr(part, '=');
+        if (*count == OPTIONS_MAX || !equals) return false;
+        *equals = 0;
+        bool again = part_value(parts, *count, part) != NULL;
+        *equals = '=';
+        if (again) return false;
         parts[(*count)++] = part;
     }
-    return true;
+    return *count > 0;
+}
+
+/* Is nothing asked for that needs shapes? */
+static bool only_graph(const options *o) {
+    return !o->run && (!*o->stages || strcmp(o->stages, "graph") == 0);
+}
+
+static bool parse_dims(char *list, options *o) {
+    bool good = split(list, o->dims, &o->dim_count);
+    for (int i = 0; good && i < o->dim_count; i++) {
+        uint64_t value;
+        good = is_whole(strchr(o->dims[i], '=') + 1, &value) && value <= INT64_MAX;
+    }
+    return good;
+}
+
+static bool add_stages(options *o, const char *list) {
+    size_t length = strlen(o->stages);
+    if (strcmp(list, "all") == 0) list = all_stages;
+    int more = snprintf(o->stages + length, sizeof o->stages - length, "%s%s", length ? "," : "", list);
+    return *list && (size_t)more < sizeof o->stages - length;
+}
+
+static bool parse_threads(const char *value, options *o) {
+    uint64_t number;
+    bool good = is_whole(value, &number) && number < 1000000;
+    o->threads = good ? (int)number : 0;
+    return good;
+}
+
+/* What an option takes, for messages; NULL: there is no such option. */
+static const char *expected(const char *name) {
+    static const char *const rows[][2] = {
+        {"--dims", "name=number parts with commas between them, each name once"},
+        {"--passes", "passes with commas between them, which --help lists"},
+        {"--print", "stages with commas between them, which --help lists"},
+        {"--schedule", "a file"},
+        {"--target", "a target's name"},
+        {"--threads", "a number of threads"},
+        {"--input", "name=file parts with commas between them, each name once"},
+        {"--seed", "a whole number"},
+        {"--tolerance", "a number"},
+        {"--time", "a number of seconds above 0"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i][0], name) == 0) return rows[i][1];
+    return NULL;
 }
 
 static bool parse_option(options *o, const char *name, char *value) {
-    double number = 0;
-    if (strcmp(name, "--dims") == 0) return split(value, o->dims, &o->dim_count);
+    if (strcmp(name, "--dims") == 0) return parse_dims(value, o);
     if (strcmp(name, "--input") == 0) return split(value, o->inputs, &o->input_count);
-    if (strcmp(name, "--passes") == 0) return (o->passes = value) != NULL;
-    if (strcmp(name, "--print") == 0) return (o->stages = strcmp(value, "all") == 0 ? all_stages : value) != NULL;
-    if (strcmp(name, "--schedule") == 0) return (o->schedule_path = value) != NULL;
-    if (strcmp(name, "--target") == 0) return (o->target = value) != NULL;
-    if (strcmp(name, "--threads") == 0)
-        return is_number(value, 0, &number) && number < 1e6 && (o->threads = (int)number) == number;
-    if (strcmp(name, "--seed") == 0) {
-        char *end;
-        o->seed = strtoull(value, &end, 0);
-        return *value && !*end;
-    }
-    if (strcmp(name, "--tolerance") == 0) return is_number(value, 0, &o->tolerance);
-    if (strcmp(name, "--time") == 0) return (o->run = is_number(value, 0, &o->seconds) && o->seconds > 0);
+    if (strcmp(name, "--passes") == 0) return *(o->passes = value) != 0;
+    if (strcmp(name, "--print") == 0) return add_stages(o, value);
+    if (strcmp(name, "--schedule") == 0) return *(o->schedule_path = value) != 0;
+    if (strcmp(name, "--target") == 0) return *(o->target = value) != 0;
+    if (strcmp(name, "--threads") == 0) return parse_threads(value, o);
+    if (strcmp(name, "--seed") == 0) return is_whole(value, &o->seed);
+    if (strcmp(name, "--tolerance") == 0) return (o->tolerates = is_number(value, 0, &o->tolerance));
+    return (o->run = is_number(value, 0, &o->seconds) && o->seconds > 0); /* --time */
+}
+
+static bool parse_switch(options *o, const char *name) {
+    if (strcmp(name, "--run") == 0) return o->run = true;
+    if (strcmp(name, "--steps") == 0) return add_stages(o, "steps");
+    if (strcmp(name, "--check") == 0) return o->run = o->check = true;
+    if (strcmp(name, "--winograd") == 0) return o->winograd = true;
+    if (strcmp(name, "--strict") == 0) return o->strict = true;
+    if (strcmp(name, "--values") == 0) return o->run = o->values = true;
     return false;
+}
+
+/* What is given would have no effect. */
+static bool is_of_use(const options *o) {
+    const char *idle = NULL, *with = "--run, --check, --values or --time";
+    if (o->input_count && !o->run) idle = "--input";
+    if (o->schedule_path && only_graph(o)) idle = "--schedule", with = "--run, --check, --time or --print of a stage";
+    if (o->tolerates && !o->check) idle = "--tolerance", with = "--check";
+    if (idle) fprintf(stderr, "dlc-opt: %s: only with %s\n", idle, with);
+    return !idle;
 }
 
 static bool parse_options(int argc, char **argv, options *o) {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--run") == 0)
-            o->run = true;
-        else if (strcmp(argv[i], "--steps") == 0)
-            o->stages = "steps";
-        else if (strcmp(argv[i], "--check") == 0)
-            o->run = o->check = true;
-        else if (strcmp(argv[i], "--winograd") == 0)
-            o->winograd = true;
-        else if (strcmp(argv[i], "--strict") == 0)
-            o->strict = true;
-        else if (strcmp(argv[i], "--values") == 0)
-            o->run = o->values = true;
-        else if (strncmp(argv[i], "--", 2) != 0 && !o->graph_path)
-            o->graph_path = argv[i];
-        else if (i + 1 == argc || !parse_option(o, argv[i], argv[i + 1])) {
-            fprintf(stderr, "dlc-opt: %s%s%s: not understood (see --help)\n", argv[i], i + 1 < argc ? " " : "",
-                    i + 1 < argc ? argv[i + 1] : "");
-            return false;
+        const char *name = argv[i], *takes = expected(name);
+        if (parse_switch(o, name)) continue;
+        if (takes) {
+            char value[64] = "nothing";
+            if (i + 1 < argc) snprintf(value, sizeof value, "%s", argv[i + 1]); /* which parse_option may cut */
+            if (i + 1 < argc && parse_option(o, name, argv[++i])) continue;
+            fprintf(stderr, "dlc-opt: %s %s: expected %s\n", name, value, takes);
+        } else if (name[0] == '-' && name[1]) {
+            fprintf(stderr, "dlc-opt: %s: there is no such option (see --help)\n", name);
+        } else if (o->graph_path) {
+            fprintf(stderr, "dlc-opt: %s: the graph is %s already\n", name, o->graph_path);
         } else {
-            i++;
+            o->graph_path = name;
+            continue;
         }
+        return false;
     }
-    if (!o->run && !o->passes && !o->stages) o->stages = "graph";
+    if (!o->run && !o->passes && !*o->stages) add_stages(o, "graph");
     if (!o->graph_path) fprintf(stderr, "dlc-opt: which graph? (see --help)\n");
-    return o->graph_path != NULL;
+    return o->graph_path && is_of_use(o);
+}
+
+static bool asks_for_help(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
 }
 
 /* ---- work ---------------------------------------------------------------------------------------------------------- */
@@ -145,7 +219,7 @@ static bool print_stage(dlc_context *context, dlc_program *program, const char *
 
 static bool print_stages(dlc_context *context, dlc_program *program, const options *o, const shapes *s) {
     bool good = true;
-    for (const char *at = o->stages; at && *at; at += strspn(at, ",")) {
+    for (const char *at = o->stages; *at; at += strspn(at, ",")) {
         char stage[32];
         size_t length = strcspn(at, ",");
         snprintf(stage, sizeof stage, "%.*s", (int)(length < 31 ? length : 31), at);
@@ -185,19 +259,18 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
     dlc_program *program = NULL;
     dlc_compile_options compile = DLC_COMPILE_OPTIONS_INIT;
     shapes s = {0};
-    bool only_graph = !o->run && (!o->stages || strcmp(o->stages, "graph") == 0);
     compile.schedule = schedule;
     compile.winograd = o->winograd;
     compile.no_excess_precision = o->strict;
     if (o->passes && !print_passes(graph, o)) return false;
-    if (!o->run && !o->stages) return true;
-    if (!only_graph && !input_shapes(graph, o, &s)) return false;
+    if (!o->run && !*o->stages) return true;
+    if (!only_graph(o) && !input_shapes(graph, o, &s)) return false;
     if (dlc_compile(context, graph, &compile, &program) != DLC_OK) {
         fprintf(stderr, "dlc-opt: %s\n", dlc_error_message(context));
         return false;
     }
-    if (o->stages && strstr(o->stages, "profile")) dlc_program_profile(program, 1);
-    bool good = !schedule || only_graph || sections_exist(context, program, schedule, &s);
+    if (strstr(o->stages, "profile")) dlc_program_profile(program, 1);
+    bool good = !schedule || sections_exist(context, program, schedule, &s);
     good = good && (!o->run || run_program(o, context, program, text, &s));
     good = print_stages(context, program, o, &s) && good;
     dlc_program_destroy(program);
@@ -206,10 +279,10 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
 
 int main(int argc, char **argv) {
     options o = {.tolerance = 1e-5, .seed = 1};
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || !parse_options(argc, argv, &o)) {
-        if (argc < 2 || strcmp(argv[1], "--help") == 0) usage();
-        return argc >= 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2;
-    }
+    bool help = asks_for_help(argc, argv);
+    if (help || argc < 2) usage();
+    if (help) return 0;
+    if (argc < 2 || !parse_options(argc, argv, &o)) return 2;
     size_t size = 0, schedule_size;
     char *text = read_file(o.graph_path, &size), *schedule = NULL;
     if (!text || (o.schedule_path && !(schedule = read_file(o.schedule_path, &schedule_size)))) return 2;
@@ -221,9 +294,11 @@ int main(int argc, char **argv) {
     wanted.target = o.target;
     wanted.threads = o.threads;
     wanted.log = print_log;
-    bool good =
-        dlc_context_create(&wanted, &context) == DLC_OK && dlc_graph_parse(context, text, size, &graph) == DLC_OK;
-    if (!good) fprintf(stderr, "dlc-opt: %s: %s\n", o.graph_path, dlc_error_message(context));
+    bool opened = dlc_context_create(&wanted, &context) == DLC_OK;
+    bool good = opened && dlc_graph_parse(context, text, size, &graph) == DLC_OK;
+    if (!good)
+        fprintf(stderr, "dlc-opt: %s%s%s\n", opened ? o.graph_path : "", opened ? ": " : "",
+                dlc_error_message(context));
     good = good && work(&o, context, graph, text, schedule);
     dlc_graph_destroy(graph);
     dlc_context_destroy(context);

@@ -11,7 +11,7 @@ typedef struct options {
     const char *graph_path;
     const char *target; /* NULL: the build's default */
     const char *passes; /* comma list; NULL: none */
-    const char *stages; /* comma list to print; NULL: none */
+    char stages[512];   /* comma list to print; "": none */
     const char *schedule_path;
     const char *dims[OPTIONS_MAX]; /* "n=7" */
     int dim_count;
@@ -21,7 +21,7 @@ typedef struct options {
     double tolerance; /* of --check, relative to the greatest magnitude of an output */
     uint64_t seed;
     double seconds; /* of --time; 0: no timing */
-    bool run, check, values, winograd, strict;
+    bool run, check, values, winograd, strict, tolerates /* --tolerance is given */;
 } options;
 
 /* Shapes of the graph's inputs under --dims, in the form that the public functions take. */

@@ -9,12 +9,10 @@
 
 /* ---- dimensions ---------------------------------------------------------------------------------------------------- */
 
-/* The value that --dims gives the symbol; -1: none. */
+/* The value that --dims gives the symbol, a number; -1: none. */
 static int64_t symbol_value(const options *o, const char *name) {
     const char *value = part_value(o->dims, o->dim_count, name);
-    char *end;
-    int64_t number = value ? strtoll(value, &end, 0) : -1;
-    return value && *value && !*end ? number : -1;
+    return value ? strtoll(value, NULL, 0) : -1;
 }
 
 /* Each --dims names a symbol of inputs: what a run counts, nobody can say beforehand. */

@@ -83,7 +83,8 @@ typedef struct dlc_context_options {
                                          any order on any threads and returns when all have returned */
     void *parallel_user;
     int parallel_width;                        /* how many bodies parallel_for may run at once; 0: 1 */
-    void (*log)(void *user, const char *line); /* diagnostics asked for by DLC_DEBUG; default: dropped */
+    void (*log)(void *user, const char *line); /* what DLC_DEBUG asks for, and what a host should know, such as
+                                                  a setting that nothing understands; default: dropped */
     void *log_user;
     uint64_t (*clock_ns)(void *user); /* for statistics and budgets; default: monotonic clock */
     void *clock_user;

@@ -77,12 +77,25 @@ printf 'graph {\n  input x: f32[n]\n  y = non_zero(x, size=[k])\n  output y\n}\n
 refuses 'no input has k, a run counts it' "$work/counted.txt" --dims n=3,k=3 --run
 "$bin/dlc-opt" "$work/counted.txt" --dims n=3 --check >"$work/shown" && grep -q ': good$' "$work/shown"
 report 'dlc-opt with sizes that a run counts' $?
-refuses 'what is n? Say --dims n=NUMBER' "$work/twice.txt" --dims n=soup --run
+refuses '--dims n=soup: expected name=number' "$work/twice.txt" --dims n=soup --run
+refuses '--dims n=-1: expected name=number' "$work/twice.txt" --dims n=-1 --run
+refuses '--dims n=3,n=4: expected .* each name once' "$work/twice.txt" --dims n=3,n=4 --run
 refuses '--input soup=.*the graph has no input' "$work/twice.txt" --dims n=3 --input "soup=$work/twice.txt" --run
-refuses '--tolerance soup: not understood' "$work/twice.txt" --dims n=3 --check --tolerance soup
+refuses '--tolerance soup: expected a number' "$work/twice.txt" --dims n=3 --check --tolerance soup
 refuses '"soup", expected one of: graph' "$work/twice.txt" --dims n=3 --print soup
 refuses 'no pass is called soup' "$work/twice.txt" --passes soup
-refuses 'not understood' "$work/twice.txt" --soup
+refuses '--soup: there is no such option' "$work/twice.txt" --soup
+refuses '--time nothing: expected a number of seconds' "$work/twice.txt" --time
+refuses 'more: the graph is .*twice' "$work/twice.txt" more --run
+refuses '--schedule: only with' "$work/twice.txt" --schedule "$work/schedule"
+refuses '--tolerance: only with --check' "$work/twice.txt" --dims n=3 --run --tolerance 1
+refuses 'Is a directory' "$work"
+refuses 'Is a directory' "$work/twice.txt" --dims n=3 --run --schedule "$work"
+refuses 'input x: no memory for [0-9]* bytes\|input x: impossible size' "$work/twice.txt" --dims n=1000000000000000000 --run
+"$bin/dlc-opt" "$work/twice.txt" --dims n=3 --print loops --print plan >"$work/shown" && grep -q '^---- loops' "$work/shown" && grep -q '^---- plan' "$work/shown"
+report 'dlc-opt --print, twice' $?
+"$bin/dlc-opt" "$work/twice.txt" --run -h | grep -q '^usage: dlc-opt'
+report 'dlc-opt -h' $?
 refuses 'no target is called "soup"\|"soup"' "$work/twice.txt" --target soup
 printf 'region soup:\npar add.i0\n' >"$work/schedule"
 refuses 'no region is called soup' "$work/twice.txt" --dims n=3 --run --schedule "$work/schedule"
@@ -90,8 +103,14 @@ printf 'region add:\nsplit add.z 2 -> a b mask\n' >"$work/schedule"
 refuses 'stage add has no axis z; it has i0' "$work/twice.txt" --dims n=3 --run --schedule "$work/schedule"
 printf 'region add:\nsplit add.i0 2 -> a b mask\nvec add.z\n' >"$work/schedule"
 "$bin/dlc-opt" "$work/twice.txt" --dims n=3 --steps --schedule "$work/schedule" >"$work/shown" 2>&1
-[ $? != 0 ] && grep -q -e '-- after `split add.i0' "$work/shown" && grep -q -e '-- refused: .*`vec add.z`: stage add has no axis z; it has a, b' "$work/shown"
+[ $? != 0 ] && grep -q -e '-- after `split add.i0' "$work/shown" && grep -q -e '-- refused: .*line 3: `vec add.z`: stage add has no axis z; it has a, b' "$work/shown"
 report 'dlc-opt shows the steps before a line that is refused' $?
+printf '# mine\nregion add:\ncopy add -> out\ninline soup\n' >"$work/schedule"
+"$bin/dlc-opt" "$work/twice.txt" --dims n=3 --steps --schedule "$work/schedule" >"$work/shown" 2>&1
+[ $? != 0 ] && grep -q -e '-- after `copy add' "$work/shown" && grep -q -e '-- refused: .*line 4: `inline soup`: no stage is called soup' "$work/shown"
+report 'dlc-opt shows the steps before a rewrite that is refused' $?
+printf 'region add:\nsplit add.i0 2\n' >"$work/schedule"
+refuses 'schedule of region add, line 2: `split add.i0 2`:1:15: expected' "$work/twice.txt" --dims n=3 --steps --schedule "$work/schedule"
 printf 'graph {\n  input x: f32[n]\n  y = add(x, z)\n  output y\n}\n' >"$work/wrong.txt"
 refuses ':3:.*z is not defined' "$work/wrong.txt"
 printf 'abc' >"$work/x"

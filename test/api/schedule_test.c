@@ -131,7 +131,7 @@ static void test_choice(void **state) {
     /* of another size the region computes something else: its name counts */
     assert_int_equal(dlc_prepare(program, (const int64_t *[]){SHAPE(3, 32)}, (const int[]){2}, 1),
                      DLC_INVALID_ARGUMENT);
-    assert_non_null(strstr(dlc_error_message(context), "no directive is called nonsense"));
+    assert_non_null(strstr(dlc_error_message(context), ", line 3: `nonsense`: no directive is called nonsense"));
     assert_int_equal(said.lines, 3);
     dlc_text_free(context, schedules);
     dlc_program_destroy(program);
@@ -139,7 +139,32 @@ static void test_choice(void **state) {
     dlc_context_destroy(context);
 }
 
+/* Several regions that compute the same have the same section each in a dump: it is taken back, and nothing is told of. */
+static void test_repeated(void **state) {
+    (void)state;
+    journal said = {0};
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.log = note;
+    options.log_user = &said;
+    dlc_context *context = open_context("interp", &options);
+    dlc_program *first = compile_with(context, NULL);
+    char *schedules = dump(context, first, "schedule"), *names = without(schedules, false);
+    char *twice = malloc(2 * strlen(names) + 1);
+    sprintf(twice, "%s%s", names, names);
+    dlc_program *program = compile_with(context, twice);
+    results expected = run(context, first), got = run(context, program);
+    assert_memory_equal(&expected, &got, sizeof got);
+    assert_int_equal(said.lines, 0);
+    free(twice);
+    free(names);
+    dlc_text_free(context, schedules);
+    dlc_program_destroy(program);
+    dlc_program_destroy(first);
+    dlc_context_destroy(context);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip), cmocka_unit_test(test_choice)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip), cmocka_unit_test(test_choice),
+                                       cmocka_unit_test(test_repeated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -335,6 +335,9 @@ static void test_schedule(void **state) {
         {"region exp: par exp.i0\n", "line 1", "no header"},
         {"# mine\nregion #12:\n", "line 2", "16 digits"},
         {"region exp #12345678ABCDEF00:\n", "line 1", "lower-case"},
+        {"region exp:\npar exp.i0\n\nregion exp :\nloops:\n", "line 4", "another section, in line 1"},
+        {"region \x01:\nregion exp\n", "line 2", "no header of a section: \"region exp\""},
+        {"region exp\x01\n", "line 1", "\"region exp\\x01\""},
     };
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         options.schedule = malformed[i].text;
