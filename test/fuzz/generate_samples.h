@@ -137,9 +137,10 @@ static inline char *gen_sample_text(gen *g, const char *line, size_t length, dlc
         size_t word = 0;
         while (i + word < length && (isalnum((unsigned char)line[i + word]) || line[i + word] == '_')) word++;
         bool limit = i && (line[i - 1] == '.' || line[i - 1] == '-' || (i > 3 && memcmp(line + i - 4, " in ", 4) == 0));
+        bool repeats = i > 6 && memcmp(line + i - 7, "sweeps=", 7) == 0; /* as often as it is large: minutes */
         if (word == 1 && line[i] == 'T')
             fputs(lib_dtypes[dtype].name, out);
-        else if (word && !limit && *changed && word == strlen(from) && memcmp(line + i, from, word) == 0)
+        else if (word && !limit && !repeats && *changed && word == strlen(from) && memcmp(line + i, from, word) == 0)
             fputs(to, out);
         else
             fwrite(line + i, 1, word ? word : 1, out);
