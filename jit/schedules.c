@@ -109,14 +109,18 @@ void jit_parse_schedules(dlc_program *program, const char *text) {
             refuse(arena, number, "a directive before any section", line);
         }
     }
-    uint32_t kept = 0;
-    for (uint32_t i = 0, k; i < sections.count; i++) {
-        for (k = 0; k < kept && !is_repeated(arena, sections.data[i], sections.data[k]); k++) {
-        }
-        if (k == kept) sections.data[kept++] = sections.data[i];
+    lib_map kept = {0};
+    for (uint32_t i = 0; i < sections.count; i++) {
+        jit_section *section = sections.data[i];
+        const uint64_t key = lib_hash_mix(lib_hash_string(section->name), section->hash);
+        uint32_t at = lib_map_first(&kept, key);
+        while (at != LIB_MAP_END && !is_repeated(arena, section, sections.data[kept.slots[at].value]))
+            at = lib_map_next(&kept, key, at);
+        if (at != LIB_MAP_END) continue;
+        lib_map_insert(arena, &kept, key, program->section_count);
+        sections.data[program->section_count++] = section;
     }
     program->sections = sections.data;
-    program->section_count = kept;
 }
 
 /* Several regions may compute the same: then names tell them apart. */

@@ -80,6 +80,7 @@ static bool is_whole(const char *text, uint64_t *value) {
 
 /* "n=7,m=3" into its parts, each name once; the text is cut in place. */
 static bool split(char *list, const char **parts, int *count) {
+    const int before = *count;
     for (char *part = strtok(list, ","); part; part = strtok(NULL, ",")) {
         char *equals = strchr(part, '=');
         if (*count == OPTIONS_MAX || !equals) return false;
@@ -89,7 +90,7 @@ static bool split(char *list, const char **parts, int *count) {
         if (again) return false;
         parts[(*count)++] = part;
     }
-    return *count > 0;
+    return *count > before;
 }
 
 /* Is nothing asked for that needs shapes? */
@@ -120,36 +121,34 @@ static bool parse_threads(const char *value, options *o) {
     return good;
 }
 
-/* What an option takes, for messages; NULL: there is no such option. */
-static const char *expected(const char *name) {
-    static const char *const rows[][2] = {
-        {"--dims", "name=number parts with commas between them, each name once"},
-        {"--passes", "passes with commas between them, which --help lists"},
-        {"--print", "stages with commas between them, which --help lists"},
-        {"--schedule", "a file"},
-        {"--target", "a target's name"},
-        {"--threads", "a number of threads"},
-        {"--input", "name=file parts with commas between them, each name once"},
-        {"--seed", "a whole number"},
-        {"--tolerance", "a number"},
-        {"--time", "a number of seconds above 0"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i][0], name) == 0) return rows[i][1];
-    return NULL;
-}
+static const char unknown[] = "";
 
-static bool parse_option(options *o, const char *name, char *value) {
-    if (strcmp(name, "--dims") == 0) return parse_dims(value, o);
-    if (strcmp(name, "--input") == 0) return split(value, o->inputs, &o->input_count);
-    if (strcmp(name, "--passes") == 0) return *(o->passes = value) != 0;
-    if (strcmp(name, "--print") == 0) return add_stages(o, value);
-    if (strcmp(name, "--schedule") == 0) return *(o->schedule_path = value) != 0;
-    if (strcmp(name, "--target") == 0) return *(o->target = value) != 0;
-    if (strcmp(name, "--threads") == 0) return parse_threads(value, o);
-    if (strcmp(name, "--seed") == 0) return is_whole(value, &o->seed);
-    if (strcmp(name, "--tolerance") == 0) return (o->tolerates = is_number(value, 0, &o->tolerance));
-    return (o->run = is_number(value, 0, &o->seconds) && o->seconds > 0); /* --time */
+/* Takes an option's value, which may be cut; "": there is none. NULL: done; else what was expected, or `unknown`. */
+static const char *parse_option(options *o, const char *name, char *value) {
+    const char *expected = unknown;
+    bool good = false;
+    if (strcmp(name, "--dims") == 0)
+        expected = "name=number parts with commas between them, each name once", good = parse_dims(value, o);
+    else if (strcmp(name, "--input") == 0)
+        expected = "name=file parts with commas between them, each name once",
+        good = split(value, o->inputs, &o->input_count);
+    else if (strcmp(name, "--passes") == 0)
+        expected = "passes with commas between them, which --help lists", good = *(o->passes = value) != 0;
+    else if (strcmp(name, "--print") == 0)
+        expected = "stages with commas between them, which --help lists", good = add_stages(o, value);
+    else if (strcmp(name, "--schedule") == 0)
+        expected = "a file", good = *(o->schedule_path = value) != 0;
+    else if (strcmp(name, "--target") == 0)
+        expected = "a target's name", good = *(o->target = value) != 0;
+    else if (strcmp(name, "--threads") == 0)
+        expected = "a number of threads", good = parse_threads(value, o);
+    else if (strcmp(name, "--seed") == 0)
+        expected = "a whole number", good = is_whole(value, &o->seed);
+    else if (strcmp(name, "--tolerance") == 0)
+        expected = "a number", good = o->tolerates = is_number(value, 0, &o->tolerance);
+    else if (strcmp(name, "--time") == 0)
+        expected = "a number of seconds above 0", good = o->run = is_number(value, 0, &o->seconds) && o->seconds > 0;
+    return good ? NULL : expected;
 }
 
 static bool parse_switch(options *o, const char *name) {
@@ -174,22 +173,23 @@ static bool is_of_use(const options *o) {
 
 static bool parse_options(int argc, char **argv, options *o) {
     for (int i = 1; i < argc; i++) {
-        const char *name = argv[i], *takes = expected(name);
+        const char *name = argv[i];
         if (parse_switch(o, name)) continue;
-        if (takes) {
-            char value[64] = "nothing";
-            if (i + 1 < argc) snprintf(value, sizeof value, "%s", argv[i + 1]); /* which parse_option may cut */
-            if (i + 1 < argc && parse_option(o, name, argv[++i])) continue;
-            fprintf(stderr, "dlc-opt: %s %s: expected %s\n", name, value, takes);
-        } else if (name[0] == '-' && name[1]) {
-            fprintf(stderr, "dlc-opt: %s: there is no such option (see --help)\n", name);
-        } else if (o->graph_path) {
-            fprintf(stderr, "dlc-opt: %s: the graph is %s already\n", name, o->graph_path);
-        } else {
+        if (name[0] != '-' || !name[1]) {
+            if (o->graph_path) fprintf(stderr, "dlc-opt: %s: the graph is %s already\n", name, o->graph_path);
+            if (o->graph_path) return false;
             o->graph_path = name;
             continue;
         }
-        return false;
+        char none[1] = "", shown[64] = "nothing", *value = i + 1 < argc ? argv[i + 1] : none;
+        if (*value) snprintf(shown, sizeof shown, "%s", value);
+        const char *expected = parse_option(o, name, value);
+        if (expected == unknown)
+            fprintf(stderr, "dlc-opt: %s: there is no such option (see --help)\n", name);
+        else if (expected)
+            fprintf(stderr, "dlc-opt: %s %s: expected %s\n", name, shown, expected);
+        if (expected) return false;
+        i++;
     }
     if (!o->run && !o->passes && !*o->stages) add_stages(o, "graph");
     if (!o->graph_path) fprintf(stderr, "dlc-opt: which graph? (see --help)\n");

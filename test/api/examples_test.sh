@@ -80,6 +80,7 @@ report 'dlc-opt with sizes that a run counts' $?
 refuses '--dims n=soup: expected name=number' "$work/twice.txt" --dims n=soup --run
 refuses '--dims n=-1: expected name=number' "$work/twice.txt" --dims n=-1 --run
 refuses '--dims n=3,n=4: expected .* each name once' "$work/twice.txt" --dims n=3,n=4 --run
+refuses '--dims nothing: expected name=number' "$work/twice.txt" --dims n=3 --run --dims
 refuses '--input soup=.*the graph has no input' "$work/twice.txt" --dims n=3 --input "soup=$work/twice.txt" --run
 refuses '--tolerance soup: expected a number' "$work/twice.txt" --dims n=3 --check --tolerance soup
 refuses '"soup", expected one of: graph' "$work/twice.txt" --dims n=3 --print soup

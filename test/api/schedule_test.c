@@ -76,14 +76,18 @@ static void note(void *user, const char *line) {
     snprintf(j->last, sizeof j->last, "%s", line);
 }
 
+static dlc_context *open_told(const char *target, journal *said) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.log = note;
+    options.log_user = said;
+    return open_context(target, &options);
+}
+
 static void test_round_trip(void **state) {
     (void)state;
     for (int t = 0; t < TARGETS; t++) {
         journal said = {0};
-        dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-        options.log = note;
-        options.log_user = &said;
-        dlc_context *context = open_context(all_targets[t], &options);
+        dlc_context *context = open_told(all_targets[t], &said);
         if (!context) continue;
         dlc_program *first = compile_with(context, NULL);
         char *schedules = dump(context, first, "schedule"), *loops = dump(context, first, "loops");
@@ -111,10 +115,7 @@ static void test_round_trip(void **state) {
 static void test_choice(void **state) {
     (void)state;
     journal said = {0};
-    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    options.log = note;
-    options.log_user = &said;
-    dlc_context *context = open_context("interp", &options);
+    dlc_context *context = open_told("interp", &said);
     dlc_program *first = compile_with(context, NULL);
     char *schedules = dump(context, first, "schedule"), name[64], hash[64], text[1024];
     if (sscanf(schedules, "region %63s %63[^:]:", name, hash) != 2) fail_msg("%s", schedules);
@@ -143,10 +144,7 @@ static void test_choice(void **state) {
 static void test_repeated(void **state) {
     (void)state;
     journal said = {0};
-    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    options.log = note;
-    options.log_user = &said;
-    dlc_context *context = open_context("interp", &options);
+    dlc_context *context = open_told("interp", &said);
     dlc_program *first = compile_with(context, NULL);
     char *schedules = dump(context, first, "schedule"), *names = without(schedules, false);
     char *twice = malloc(2 * strlen(names) + 1);
