@@ -91,6 +91,180 @@ static void test_residuals(void **state) {
     }
 }
 
+/* Spectra that rotations are slow on: eigenvalue i of n. */
+static double of_projection(int64_t i, int64_t n) {
+    (void)n;
+    return (double)(i % 2);
+}
+static double of_three(int64_t i, int64_t n) {
+    (void)n;
+    return (double)(i % 3);
+}
+static double of_signs(int64_t i, int64_t n) {
+    return i < n / 2 ? -1 : 1;
+}
+static double of_block(int64_t i, int64_t n) {
+    return i < n / 2 ? 0.5 : (double)i / (double)n;
+}
+static double graded(int64_t i, int64_t n) {
+    return pow(10, -20 * (double)i / (double)n);
+}
+static double of_one(int64_t i, int64_t n) {
+    (void)n;
+    return i == 0;
+}
+static double of_zero(int64_t i, int64_t n) {
+    (void)i, (void)n;
+    return 0;
+}
+static double ordinary(int64_t i, int64_t n) {
+    return cos(3 * (double)i / (double)n + (double)(i % 7));
+}
+typedef double (*spectrum)(int64_t i, int64_t n);
+static const spectrum spectra[] = {of_projection, of_three, of_signs, of_block, graded, of_one, of_zero, ordinary};
+
+/* a = h2 h1 diag(w) h1 h2 by reflections h = 1 - 2 u u^T, in long double; with `scaled`, rows and columns by falling powers of ten. */
+static void make_matrix(double *a, int64_t n, spectrum w, bool scaled) {
+    long double *m = calloc((size_t)(n * n), sizeof *m), *u = calloc((size_t)n, sizeof *u);
+    uint32_t seed = 7;
+    CHECK(m && u);
+    for (int64_t i = 0; i < n; i++) m[i * n + i] = (long double)w(i, n);
+    for (int turn = 0; turn < 4; turn++) { /* two reflections, each from both sides */
+        long double length = 0;
+        if (turn % 2 == 0)
+            for (int64_t i = 0; i < n; i++) u[i] = (long double)noise(&seed);
+        for (int64_t i = 0; i < n; i++) length += u[i] * u[i];
+        for (int64_t k = 0; k < n; k++) {
+            long double dot = 0;
+            for (int64_t i = 0; i < n; i++) dot += u[i] * m[i * n + k];
+            for (int64_t i = 0; i < n; i++) m[i * n + k] -= 2 * dot / length * u[i];
+        }
+        for (int64_t i = 0; turn % 2 == 0 && i < n; i++)
+            for (int64_t k = 0; k < i; k++) {
+                long double swap = m[i * n + k];
+                m[i * n + k] = m[k * n + i], m[k * n + i] = swap;
+            }
+    }
+    for (int64_t i = 0; i < n * n; i++)
+        a[i] = (double)m[i] * (scaled ? pow(10, -6 * (double)(i / n + i % n) / (double)n) : 1);
+    free(m);
+    free(u);
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* What is left of a v = v w and v^T v = 1, largest, and how far w is from `known` (NULL: nobody knows), all by plain sums here. */
+static void check_eigen(const double *a, const double *w, const double *v, const double *known, int64_t n,
+                        double unit) {
+    double residual = 0, orthogonal = 0, size = 0, wrong = 0;
+    for (int64_t i = 0; i < n * n; i++) size = fmax(size, fabs(a[i]));
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < n; k++) {
+            double product = 0, dot = 0;
+            for (int64_t j = 0; j < n; j++) {
+                product += a[(i > j ? i * n + j : j * n + i)] * v[j * n + k];
+                dot += v[j * n + i] * v[j * n + k];
+            }
+            residual = fmax(residual, fabs(product - v[i * n + k] * w[k]));
+            orthogonal = fmax(orthogonal, fabs(dot - (i == k)));
+        }
+    for (int64_t i = 0; i < n; i++) wrong = known ? fmax(wrong, fabs(w[i] - known[i])) : 0;
+    const double bound = 8 * (double)n * unit; /* a number takes part in some ten rotations of each of n rounds */
+    if (!(residual <= bound * size) || !(orthogonal <= bound) || !(wrong <= bound * fmax(size, 1)))
+        failed("n = %lld: residual %g of %g, orthogonality %g, eigenvalues %g, bound %g", (long long)n, residual, size,
+               orthogonal, wrong, bound);
+}
+
+static void check_spectrum(dlc_context *context, dlc_program *program, dlc_dtype dtype, int64_t n, spectrum of,
+                           bool scaled) {
+    const size_t count = (size_t)(n * n);
+    double *a = malloc(3 * count * sizeof *a), *v = a + count, *w = malloc(2 * (size_t)n * sizeof *w), *known = w + n;
+    void *raw = a + 2 * count;
+    float *narrow = malloc((2 * count + (size_t)n) * sizeof *narrow);
+    tensor ta, tw, tv;
+    CHECK(a && w && narrow);
+    make_matrix(a, n, of, scaled);
+    for (int64_t i = 0; i < n; i++) known[i] = of(i, n);
+    qsort(known, (size_t)n, sizeof *known, by_value);
+    const bool f32 = dtype == DLC_F32;
+    for (size_t i = 0; f32 && i < count; i++) narrow[i] = (float)a[i], a[i] = (double)narrow[i];
+    memcpy(raw, a, count * sizeof *a);
+    make_tensor(&ta, dtype, f32 ? (void *)narrow : raw, 2, SHAPE(n, n));
+    make_tensor(&tw, dtype, f32 ? (void *)(narrow + count) : (void *)w, 1, SHAPE(n));
+    make_tensor(&tv, dtype, f32 ? (void *)(narrow + count + n) : (void *)v, 2, SHAPE(n, n));
+    dlc_output_slot slots[2] = {{.tensor = &tw.dl}, {.tensor = &tv.dl}};
+    OK(context, dlc_run(program, NULL, (const DLTensor *[]){&ta.dl}, 1, slots, 2));
+    for (int64_t i = 0; f32 && i < n; i++) w[i] = (double)narrow[count + (size_t)i];
+    for (size_t i = 0; f32 && i < count; i++) v[i] = (double)narrow[count + (size_t)n + i];
+    check_eigen(a, w, v, scaled ? NULL : known, n, f32 ? 0x1p-23 : 0x1p-52);
+    free(a);
+    free(w);
+    free(narrow);
+}
+
+/* Numbers of sweeps that do for ordinary matrices do not for these. */
+static void test_eigh_converges(void **state) {
+    const char *longer = getenv("DLC_TEST_LONG");
+    (void)state;
+    for (int round = 0; round < 2 * TARGETS; round++) {
+        const char *target = all_targets[round / 2];
+        const dlc_dtype dtype = round % 2 ? DLC_F64 : DLC_F32;
+        dlc_context *context = open_context(target, NULL);
+        dlc_graph *graph;
+        if (!context) continue;
+        OK(context, dlc_graph_create(context, &graph));
+        dlc_value eigen[2];
+        dlc_eigh(dlc_input(graph, "a", dtype, 2, DIMS(SYMBOL("n"), SYMBOL("n"))), eigen);
+        OK(context, dlc_output(graph, "w", eigen[0]));
+        OK(context, dlc_output(graph, "v", eigen[1]));
+        dlc_program *program = compile(context, graph);
+        const int64_t sizes[] = {2, 3, 17, 24, 128, 1000};
+        const int most = strcmp(target, "cpu") != 0 ? 3 : longer && *longer == '1' ? 6 : 5;
+        for (int i = 0; i < most; i++)
+            for (size_t s = 0; s < sizeof spectra / sizeof *spectra; s++)
+                for (int scaled = 0; scaled < (sizes[i] < 1000 ? 2 : 1); scaled++)
+                    check_spectrum(context, program, dtype, sizes[i], spectra[s], scaled);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* A matrix's results do not depend on how many sweeps its neighbours take. */
+static void test_eigh_of_many(void **state) {
+    enum { N = 17 };
+    static double a[2][N * N], w[2][N], v[2][N * N], alone_w[N], alone_v[N * N];
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        dlc_graph *graph;
+        if (!context) continue;
+        OK(context, dlc_graph_create(context, &graph));
+        dlc_value eigen[2];
+        dlc_eigh(dlc_input(graph, "a", DLC_F64, 3, DIMS(SYMBOL("b"), SIZE(N), SIZE(N))), eigen);
+        OK(context, dlc_output(graph, "w", eigen[0]));
+        OK(context, dlc_output(graph, "v", eigen[1]));
+        dlc_program *program = compile(context, graph);
+        make_matrix(a[0], N, ordinary, false);
+        make_matrix(a[1], N, of_three, false);
+        tensor ta, tw, tv;
+        for (int64_t b = 1; b <= 2; b++) {
+            make_tensor(&ta, DLC_F64, a, 3, SHAPE(b, N, N));
+            make_tensor(&tw, DLC_F64, w, 2, SHAPE(b, N));
+            make_tensor(&tv, DLC_F64, v, 3, SHAPE(b, N, N));
+            dlc_output_slot slots[2] = {{.tensor = &tw.dl}, {.tensor = &tv.dl}};
+            OK(context, dlc_run(program, NULL, (const DLTensor *[]){&ta.dl}, 1, slots, 2));
+            if (b == 1) memcpy(alone_w, w, sizeof alone_w), memcpy(alone_v, v, sizeof alone_v);
+        }
+        for (int i = 0; i < N; i++) CHECK(w[0][i] == alone_w[i]);
+        for (int i = 0; i < N * N; i++) CHECK(v[0][i] == alone_v[i]);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
 /* A number that is none, wherever it stands in the triangle that is read, makes NaN of all of its matrix and of no other. */
 static void test_eigh_of_what_is_not_finite(void **state) {
     enum { N = 4, MATRICES = N * (N + 1) / 2 + 2 };
@@ -136,7 +310,8 @@ static void test_eigh_of_what_is_not_finite(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_residuals),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_residuals), cmocka_unit_test(test_eigh_converges),
+                                       cmocka_unit_test(test_eigh_of_many),
                                        cmocka_unit_test(test_eigh_of_what_is_not_finite)};
     return cmocka_run_group_tests_name("api/matrix", tests, NULL, NULL);
 }
