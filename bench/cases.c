@@ -96,7 +96,7 @@ static dlc_value reshape(dlc_value x, int rank, const int64_t *dims) {
 static dlc_value activate(bench_builder *b, dlc_value x) {
     const char *name = bench_text(b->problem.shape, "act");
     if (!name) return x;
-    return strcmp(name, "gelu") == 0 ? dlc_gelu(x, DLC_GELU_APPROXIMATE_NONE) : dlc_relu(x);
+    return strcmp(name, "gelu") == 0 ? dlc_gelu(x) : dlc_relu(x);
 }
 
 /* ---- contraction, convolution ------------------------------------------------------------------------------------------------ */
@@ -149,7 +149,8 @@ static void build_contraction(bench_builder *b) {
     dlc_matmul_result sums = t.sum == t.x       ? DLC_MATMUL_RESULT_SAME
                              : t.sum == DLC_I32 ? DLC_MATMUL_RESULT_I32
                                                 : DLC_MATMUL_RESULT_F32;
-    result(b, finished(b, dlc_matmul_as(x, w, sums), &t, (double)k, 1, &n));
+    result(b, finished(b, dlc_matmul_with(x, w, &(dlc_matmul_options){sizeof(dlc_matmul_options), .result = sums}), &t,
+                       (double)k, 1, &n));
     b->problem.flops = 2.0 * (double)batch * (double)m * (double)n * (double)k;
 }
 
@@ -158,7 +159,7 @@ static dlc_value transposed(dlc_value x, dlc_value w, const int64_t *strides, co
     dlc_convolution_transposed_options options = DLC_CONVOLUTION_TRANSPOSED_OPTIONS_INIT;
     options.stride_count = options.low_count = options.high_count = 2;
     options.stride = strides, options.low = options.high = pads;
-    return dlc_convolution_transposed(x, w, &options);
+    return dlc_convolution_transposed_with(x, w, &options);
 }
 
 /* Channels in front, whatever the layout of x. */
@@ -207,7 +208,7 @@ static void build_convolution(bench_builder *b) {
     for (int64_t i = 0; i < bench_number(s, "chain", 1); i++) {
         dlc_value f = is_transposed ? weights(b, DIMS(ci, co, kernel[0], kernel[1]), limit)
                                     : weights_as(b, true, t.w, DIMS(co, ci / groups, kernel[0], kernel[1]), limit);
-        y = is_transposed ? transposed(y, f, strides, pads) : dlc_convolution(y, f, &options);
+        y = is_transposed ? transposed(y, f, strides, pads) : dlc_convolution_with(y, f, &options);
         y = finished(b, y, &t, (double)fan_in, DIMS(1, co, 1, 1));
         int64_t points = is_transposed ? h * w : dlc_value_dim(y, 2).value * dlc_value_dim(y, 3).value;
         b->problem.flops += 2.0 * (double)(n * co * points) * (double)(ci / groups * taps);
@@ -224,7 +225,7 @@ static dlc_value layer(bench_builder *b, dlc_value x, int64_t co, int64_t kernel
     options.stride_count = options.low_count = options.high_count = 2;
     options.stride = strides, options.low = options.high = pads, options.groups = groups;
     dlc_value w = weights(b, DIMS(co, ci, kernel, kernel), sqrt(6.0 / (double)(ci * kernel * kernel)));
-    dlc_value y = dlc_add(dlc_convolution(x, w, &options), weights(b, DIMS(1, co, 1, 1), 0.1));
+    dlc_value y = dlc_add(dlc_convolution_with(x, w, &options), weights(b, DIMS(1, co, 1, 1), 0.1));
     double points = (double)(dlc_value_dim(y, 2).value * dlc_value_dim(y, 3).value);
     b->problem.flops += 2 * points * (double)(co * ci * kernel * kernel);
     return y;
@@ -251,14 +252,14 @@ static void build_residual(bench_builder *b) {
     pool.stride_count = pool.low_count = pool.high_count = 2;
     pool.stride = two, pool.low = pool.high = one;
     dlc_value y = dlc_relu(layer(b, input(b, DIMS(1, 3, h, h)), c, 7, 2, 1));
-    y = dlc_max_pool(y, 2, (int64_t[]){3, 3}, &pool);
+    y = dlc_max_pool_with(y, 2, (int64_t[]){3, 3}, &pool);
     for (int64_t stage = 0; stage < 4; stage++, c *= 2) {
         int64_t stride = stage ? 2 : 1;
         dlc_value shortcut = stage ? layer(b, y, c, 1, stride, 1) : y;
         y = layer(b, dlc_relu(layer(b, y, c, 3, stride, 1)), c, 3, 1, 1);
         y = dlc_relu(dlc_add(y, shortcut));
     }
-    y = dlc_mean(y, 2, (int64_t[]){2, 3}, false);
+    y = dlc_mean(y, 2, (int64_t[]){2, 3});
     result(b, dlc_matmul(y, weights(b, DIMS(c / 2, 10), 0.1)));
 }
 
@@ -295,7 +296,8 @@ static void build_attention(bench_builder *b) {
     dlc_value q = input(b, DIMS(a.b, a.heads, a.queries, a.dim)), k = input(b, DIMS(a.b, a.kv_heads, a.keys, a.dim));
     dlc_value v = input(b, DIMS(a.b, a.kv_heads, a.keys, a.dim)), mask = DLC_NONE;
     if (a.masked) mask = operand(b, false, DLC_BOOL, DIMS(a.b, 1, 1, a.keys), 0.3, 2);
-    result(b, dlc_attention(q, shared_heads(k, &a), shared_heads(v, &a), mask, 0, a.causal));
+    result(b, dlc_attention_with(q, shared_heads(k, &a), shared_heads(v, &a), mask,
+                                 &(dlc_attention_options){sizeof(dlc_attention_options), .causal = a.causal}));
     double pairs = (double)(a.b * a.heads) * (double)a.queries * (double)a.keys;
     b->problem.flops = 4.0 * pairs * (double)a.dim * (a.causal ? 0.5 : 1.0);
 }
@@ -332,12 +334,12 @@ static void build_recurrent(bench_builder *b, int64_t gates, bool has_cell) {
     if (has_cell) {
         dlc_lstm_options options = DLC_LSTM_OPTIONS_INIT;
         if (directions == 2) options.direction = DLC_LSTM_DIRECTION_BIDIRECTIONAL;
-        dlc_lstm(x, w, r, bias, DLC_NONE, DLC_NONE, DLC_NONE, DLC_NONE, &options, results);
+        dlc_lstm_with(x, w, r, bias, DLC_NONE, DLC_NONE, DLC_NONE, DLC_NONE, &options, 3, results);
     } else {
         dlc_gru_options options = DLC_GRU_OPTIONS_INIT;
         if (directions == 2) options.direction = DLC_GRU_DIRECTION_BIDIRECTIONAL;
         options.linear_before_reset = bench_flag(s, "linear");
-        dlc_gru(x, w, r, bias, DLC_NONE, DLC_NONE, &options, results);
+        dlc_gru_with(x, w, r, bias, DLC_NONE, DLC_NONE, &options, 2, results);
     }
     for (int i = 0; i < 2 + has_cell; i++) result(b, results[i]);
     b->problem.flops = 2.0 * (double)(steps * batch * directions * gates * hidden) * (double)(width + hidden);
@@ -369,7 +371,7 @@ static extent extent_of(const bench_builder *b) {
 /* Operands are declared in an order that does not depend on the compiler. */
 static dlc_value normalised(bench_builder *b, dlc_value x, const extent *e) {
     dlc_value scale = weights(b, 1, &e->dims[1], 1), bias = weights(b, 1, &e->dims[1], 1);
-    return dlc_layer_norm(x, scale, bias, -1, 1e-5);
+    return dlc_layer_norm(x, scale, bias, -1);
 }
 
 static dlc_value scaled(bench_builder *b, dlc_value x, const extent *e) {
@@ -378,16 +380,16 @@ static dlc_value scaled(bench_builder *b, dlc_value x, const extent *e) {
 }
 
 /* One row per operator of one operand: name, expression of x and e. */
-#define ROW_TABLE(X)                                              \
-    X(softmax, dlc_softmax(x, e.axes[0]))                         \
-    X(log_softmax, dlc_log_softmax(x, e.axes[0]))                 \
-    X(logsumexp, dlc_logsumexp(x, e.axis_count, e.axes, false))   \
-    X(argmax, dlc_arg_max(x, e.axes[0], false, DLC_I64))          \
-    X(reduce_sum, dlc_reduce_sum(x, e.axis_count, e.axes, false)) \
-    X(reduce_max, dlc_reduce_max(x, e.axis_count, e.axes, false)) \
-    X(cumsum, dlc_cumulative_sum(x, e.axes[0], false, false))     \
-    X(layer_norm, normalised(b, x, &e))                           \
-    X(rms_norm, dlc_rms_norm(x, weights(b, 1, &e.dims[1], 1), -1, 1e-5))
+#define ROW_TABLE(X)                                       \
+    X(softmax, dlc_softmax(x, e.axes[0]))                  \
+    X(log_softmax, dlc_log_softmax(x, e.axes[0]))          \
+    X(logsumexp, dlc_logsumexp(x, e.axis_count, e.axes))   \
+    X(argmax, dlc_arg_max(x, e.axes[0]))                   \
+    X(reduce_sum, dlc_reduce_sum(x, e.axis_count, e.axes)) \
+    X(reduce_max, dlc_reduce_max(x, e.axis_count, e.axes)) \
+    X(cumsum, dlc_cumulative_sum(x, e.axes[0]))            \
+    X(layer_norm, normalised(b, x, &e))                    \
+    X(rms_norm, dlc_rms_norm(x, weights(b, 1, &e.dims[1], 1), -1))
 #define X(name, expression)                      \
     static void build_##name(bench_builder *b) { \
         extent e = extent_of(b);                 \
@@ -400,10 +402,8 @@ ROW_TABLE(X)
 static void build_mean_var(bench_builder *b) {
     extent e = extent_of(b);
     dlc_value x = input(b, e.rank, e.dims);
-    dlc_variance_options options = DLC_VARIANCE_OPTIONS_INIT;
-    options.axes_count = e.axis_count, options.axes = e.axes;
-    result(b, dlc_mean(x, e.axis_count, e.axes, false));
-    result(b, dlc_variance(x, &options));
+    result(b, dlc_mean(x, e.axis_count, e.axes));
+    result(b, dlc_variance(x, e.axis_count, e.axes));
 }
 
 /* Floats, or with dtype=i64 or i32 numbers that hardly repeat. */
@@ -416,7 +416,7 @@ static dlc_value ordered(bench_builder *b, const extent *e) {
 static void build_topk(bench_builder *b) {
     extent e = extent_of(b);
     dlc_value results[2];
-    dlc_top_k(ordered(b, &e), bench_number(b->problem.shape, "k", 1), e.axes[0], DLC_I64, false, results);
+    dlc_top_k(ordered(b, &e), bench_number(b->problem.shape, "k", 1), e.axes[0], 2, results);
     result(b, results[0]);
     result(b, results[1]);
 }
@@ -425,7 +425,7 @@ static void build_group_norm(bench_builder *b) {
     extent e = extent_of(b);
     int64_t groups = bench_number(b->problem.shape, "groups", 1), inner = product(e.rank - 2, e.dims + 2);
     dlc_value x = reshape(input(b, e.rank, e.dims), DIMS(e.dims[0], groups, e.dims[1] / groups * inner));
-    dlc_value y = reshape(dlc_layer_norm(x, DLC_NONE, DLC_NONE, -1, 1e-5), e.rank, e.dims);
+    dlc_value y = reshape(dlc_layer_norm(x, DLC_NONE, DLC_NONE, -1), e.rank, e.dims);
     result(b, scaled(b, y, &e));
 }
 
@@ -433,12 +433,12 @@ static void build_group_norm(bench_builder *b) {
 static void build_instance_norm(bench_builder *b) {
     extent e = extent_of(b);
     dlc_value x = input(b, e.rank, e.dims), scale = weights(b, 1, &e.dims[1], 1), bias = weights(b, 1, &e.dims[1], 1);
-    result(b, dlc_instance_norm(x, scale, bias, 1e-5));
+    result(b, dlc_instance_norm(x, scale, bias));
 }
 
 static void build_lrn(bench_builder *b) {
     extent e = extent_of(b);
-    result(b, dlc_local_response_norm(input(b, e.rank, e.dims), bench_number(b->problem.shape, "size", 5), NULL));
+    result(b, dlc_local_response_norm(input(b, e.rank, e.dims), bench_number(b->problem.shape, "size", 5)));
 }
 
 /* Logits [rows, classes], labels [rows]: a loss for each row. */
@@ -460,12 +460,12 @@ static void build_pool(bench_builder *b, bool greatest) {
         dlc_max_pool_options o = DLC_MAX_POOL_OPTIONS_INIT;
         o.stride_count = o.low_count = o.high_count = 2;
         o.stride = strides, o.low = o.high = pads;
-        result(b, dlc_max_pool(x, 2, window, &o));
+        result(b, dlc_max_pool_with(x, 2, window, &o));
     } else {
         dlc_average_pool_options o = DLC_AVERAGE_POOL_OPTIONS_INIT;
         o.stride_count = o.low_count = o.high_count = 2;
         o.stride = strides, o.low = o.high = pads;
-        result(b, dlc_average_pool(x, 2, window, &o));
+        result(b, dlc_average_pool_with(x, 2, window, &o));
     }
 }
 
@@ -482,7 +482,7 @@ static void build_grid_sample(bench_builder *b) {
     int64_t to[DLC_MAX_RANK];
     if (bench_numbers(bench_text(b->problem.shape, "to"), to) != 2) abort();
     dlc_value x = input(b, e.rank, e.dims);
-    result(b, dlc_grid_sample(x, input(b, DIMS(e.dims[0], to[0], to[1], 2)), NULL));
+    result(b, dlc_grid_sample(x, input(b, DIMS(e.dims[0], to[0], to[1], 2))));
 }
 
 /* rois=N regions of shape [1, c, h, w], cells to=HxW, two samples each way. */
@@ -496,7 +496,7 @@ static void build_roi_align(bench_builder *b) {
                              (i ? 1 : 0.5) * (double)e.dims[2]);
     dlc_value images = operand(b, true, DLC_I64, DIMS(rois), 0, 1);
     dlc_dim shape[2] = {{to[0], NULL}, {to[1], NULL}};
-    result(b, dlc_roi_align(x, dlc_concat(2, corners, 1), images, 2, shape, NULL));
+    result(b, dlc_roi_align(x, dlc_concat(2, corners, 1), images, 2, shape));
 }
 
 /* ---- maps ---------------------------------------------------------------------------------------------------------------------------- */
@@ -512,16 +512,15 @@ static dlc_value channels(bench_builder *b, const extent *e) {
 }
 
 /* One row per map: identifier, name, expression of x, b and e. */
-#define MAP_TABLE(X)                                                                                            \
-    X(gelu_map, "gelu(a*x+b)",                                                                                  \
-      dlc_gelu(dlc_add(dlc_mul(x, number(b, BENCH_MAP_A)), number(b, BENCH_MAP_B)), DLC_GELU_APPROXIMATE_NONE)) \
-    X(add, "add", dlc_add(x, input(b, e.rank, e.dims)))                                                         \
-    X(gate, "silu*gate", dlc_mul(dlc_silu(x), input(b, e.rank, e.dims)))                                        \
-    X(bias_relu, "bias+relu", dlc_relu(dlc_add(x, channels(b, &e))))                                            \
-    X(scale_shift, "scale+shift+hswish", dlc_hard_swish(scaled(b, x, &e)))                                      \
-    X(muladds, "20xmuladd", chain_of_muladds(b, x))                                                             \
-    X(cast, "cast f32->bf16", dlc_cast(x, DLC_BF16))                                                            \
-    X(where_clip, "where+clip",                                                                                 \
+#define MAP_TABLE(X)                                                                                          \
+    X(gelu_map, "gelu(a*x+b)", dlc_gelu(dlc_add(dlc_mul(x, number(b, BENCH_MAP_A)), number(b, BENCH_MAP_B)))) \
+    X(add, "add", dlc_add(x, input(b, e.rank, e.dims)))                                                       \
+    X(gate, "silu*gate", dlc_mul(dlc_silu(x), input(b, e.rank, e.dims)))                                      \
+    X(bias_relu, "bias+relu", dlc_relu(dlc_add(x, channels(b, &e))))                                          \
+    X(scale_shift, "scale+shift+hswish", dlc_hard_swish(scaled(b, x, &e)))                                    \
+    X(muladds, "20xmuladd", chain_of_muladds(b, x))                                                           \
+    X(cast, "cast f32->bf16", dlc_cast(x, DLC_BF16))                                                          \
+    X(where_clip, "where+clip",                                                                               \
       dlc_select(dlc_gt(x, number(b, 0.25)), dlc_clamp(number(b, 0), x, number(b, 0.75)), number(b, -1)))
 #define X(identifier, name, expression)                \
     static void build_##identifier(bench_builder *b) { \
@@ -539,7 +538,7 @@ static void build_rope(bench_builder *b) {
     for (int i = 0; i < 2; i++) {
         dlc_dim start[4] = {{0, NULL}, {0, NULL}, {0, NULL}, {i * e.dims[3] / 2, NULL}}, stop[4];
         for (int d = 0; d < 4; d++) stop[d] = (dlc_dim){.value = d == 3 ? (i + 1) * e.dims[3] / 2 : e.dims[d]};
-        half[i] = dlc_slice(x, 4, start, 4, stop, 0, NULL);
+        half[i] = dlc_slice(x, 4, start, 4, stop);
     }
     dlc_value c = weights(b, DIMS(e.dims[2], e.dims[3] / 2), 1), s = weights(b, DIMS(e.dims[2], e.dims[3] / 2), 1);
     dlc_value turned[2] = {dlc_sub(dlc_mul(half[0], c), dlc_mul(half[1], s)),
@@ -565,14 +564,14 @@ static void build_quantise(bench_builder *b) {
     dlc_value scale = operand(b, true, DLC_F32, 1, &scales, 0.005, 0.01),
               zero = operand(b, true, DLC_U8, 1, &scales, 100, 140);
     if (one) scale = reshape(scale, 0, NULL), zero = reshape(zero, 0, NULL);
-    result(b, dlc_quantize_linear(x, scale, zero, 0, DLC_U8));
+    result(b, dlc_quantize_linear(x, scale, zero, 0));
 }
 
 static void build_one_hot(bench_builder *b) {
     extent e = extent_of(b);
     int64_t depth = bench_number(b->problem.shape, "depth", 1);
     dlc_dim classes = {depth, NULL};
-    result(b, dlc_one_hot(operand(b, false, DLC_I64, e.rank, e.dims, 0, (double)depth), 1, &classes, -1, DLC_F32));
+    result(b, dlc_one_hot(operand(b, false, DLC_I64, e.rank, e.dims, 0, (double)depth), 1, &classes, -1));
 }
 
 /* One step of Adam (Kingma, Ba 2015), bias corrections folded into the rate. */
@@ -611,7 +610,7 @@ static void build_pad(bench_builder *b) {
     extent e = extent_of(b);
     int64_t sides[DLC_MAX_RANK] = {0};
     sides[e.rank - 1] = sides[e.rank - 2] = 1;
-    result(b, dlc_pad(input(b, e.rank, e.dims), number(b, 0), e.rank, sides, e.rank, sides, 0, NULL));
+    result(b, dlc_pad(input(b, e.rank, e.dims), number(b, 0), e.rank, sides, e.rank, sides));
 }
 
 static void build_gather(bench_builder *b) {
@@ -631,19 +630,20 @@ static void build_resize(bench_builder *b) {
     if (bench_numbers(bench_text(s, "to"), to) != 2) abort();
     dlc_dim sizes[2] = {{.value = to[0]}, {.value = to[1]}};
     dlc_resize_options options = DLC_RESIZE_OPTIONS_INIT;
-    options.axes_count = 2, options.axes = axes;
     if (bench_flag(s, "align")) options.coordinates = DLC_RESIZE_COORDINATES_ALIGN_CORNERS;
     dlc_resize_mode how = mode && strcmp(mode, "linear") == 0  ? DLC_RESIZE_MODE_LINEAR
                           : mode && strcmp(mode, "cubic") == 0 ? DLC_RESIZE_MODE_CUBIC
                                                                : DLC_RESIZE_MODE_NEAREST;
-    result(b, dlc_resize(input(b, e.rank, e.dims), DLC_NONE, DLC_NONE, 2, sizes, how, &options));
+    result(b, dlc_resize_with(input(b, e.rank, e.dims), DLC_NONE, DLC_NONE, 2, sizes, how, 2, axes, &options));
 }
 
 static void build_scatter_add(bench_builder *b) {
     extent e = extent_of(b);
     int64_t rows = bench_number(b->problem.shape, "rows", 1);
     dlc_value table = input(b, e.rank, e.dims), ids = operand(b, false, DLC_I64, DIMS(rows), 0, (double)e.dims[0]);
-    result(b, dlc_scatter(table, ids, input(b, DIMS(rows, e.dims[1])), 0, DLC_SCATTER_COMBINE_ADD));
+    result(b,
+           dlc_scatter_with(table, ids, input(b, DIMS(rows, e.dims[1])), 0,
+                            &(dlc_scatter_options){sizeof(dlc_scatter_options), .combine = DLC_SCATTER_COMBINE_ADD}));
 }
 
 static void build_slice(bench_builder *b) {
@@ -652,7 +652,8 @@ static void build_slice(bench_builder *b) {
     int64_t step[DLC_MAX_RANK];
     for (int i = 0; i < e.rank; i++)
         stop[i] = (dlc_dim){.value = e.dims[i]}, step[i] = bench_number(b->problem.shape, "step", 1);
-    result(b, dlc_slice(input(b, e.rank, e.dims), e.rank, start, e.rank, stop, e.rank, step));
+    result(b, dlc_slice_with(input(b, e.rank, e.dims), e.rank, start, e.rank, stop,
+                             &(dlc_slice_options){sizeof(dlc_slice_options), .step_count = e.rank, .step = step}));
     /* Rows that are not taken need not be read; of those that are, every cache line is. */
     double all = 4 * (double)product(e.rank, e.dims), rows = 1, taken = 1;
     for (int i = 0; i < e.rank; i++) taken /= (double)step[i], rows /= i + 1 < e.rank ? (double)step[i] : 1;
@@ -678,7 +679,7 @@ static void build_transform(bench_builder *b) {
     const int64_t rows = bench_number(s, "n", 1), points = bench_number(s, "points", 1024);
     bool real = strcmp(s->name, "real") == 0;
     dlc_value x = input(b, DIMS(rows, points, real ? 1 : 2));
-    result(b, dlc_dft(x, &(dlc_dft_options){.struct_size = sizeof(dlc_dft_options), .axis = 1, .onesided = real}));
+    result(b, dlc_dft_with(x, 1, &(dlc_dft_options){sizeof(dlc_dft_options), .onesided = real}));
     b->problem.flops = (real ? 2.5 : 5) * (double)(rows * points) * log2((double)points);
 }
 

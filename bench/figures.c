@@ -41,7 +41,7 @@ static dlc_value weights(dlc_graph *g, int rank, const int64_t *shape) {
 /* relu(x w + b): x [n, 64]. */
 static void build_linear(dlc_graph *g) {
     dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {64, NULL}});
-    dlc_value y = dlc_linear(x, weights(g, 2, (int64_t[]){64, 128}), weights(g, 1, (int64_t[]){128}), false);
+    dlc_value y = dlc_linear(x, weights(g, 2, (int64_t[]){64, 128}), weights(g, 1, (int64_t[]){128}));
     dlc_output(g, "y", dlc_relu(y));
 }
 
@@ -55,12 +55,12 @@ static void build_digits(dlc_graph *g) {
     dlc_value x = dlc_input(g, "x", DLC_F32, 4, (dlc_dim[]){{0, "n"}, {1, NULL}, {8, NULL}, {8, NULL}});
     for (int i = 0; i < 3; i++) {
         dlc_value w = weights(g, 4, (int64_t[]){channels[i + 1], channels[i], 3, 3});
-        x = dlc_relu(dlc_add(dlc_convolution(x, w, &same), weights(g, 4, (int64_t[]){1, channels[i + 1], 1, 1})));
-        if (i == 1) x = dlc_max_pool(x, 2, two, &pool);
+        x = dlc_relu(dlc_add(dlc_convolution_with(x, w, &same), weights(g, 4, (int64_t[]){1, channels[i + 1], 1, 1})));
+        if (i == 1) x = dlc_max_pool_with(x, 2, two, &pool);
     }
     x = dlc_reshape(x, 2, (dlc_dim[]){{0, "n"}, {512, NULL}});
-    x = dlc_relu(dlc_linear(x, weights(g, 2, (int64_t[]){512, 64}), weights(g, 1, (int64_t[]){64}), false));
-    x = dlc_linear(x, weights(g, 2, (int64_t[]){64, 10}), weights(g, 1, (int64_t[]){10}), false);
+    x = dlc_relu(dlc_linear(x, weights(g, 2, (int64_t[]){512, 64}), weights(g, 1, (int64_t[]){64})));
+    x = dlc_linear(x, weights(g, 2, (int64_t[]){64, 10}), weights(g, 1, (int64_t[]){10}));
     dlc_output(g, "y", dlc_softmax(x, -1));
 }
 
@@ -68,8 +68,8 @@ static void build_digits(dlc_graph *g) {
 static void build_varying(dlc_graph *g) {
     dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {64, NULL}});
     dlc_symbol_varies(g, "n", 1, 4096, 1);
-    dlc_value y = dlc_linear(x, weights(g, 2, (int64_t[]){64, 128}), weights(g, 1, (int64_t[]){128}), false);
-    y = dlc_layer_norm(dlc_gelu(y, DLC_GELU_APPROXIMATE_NONE), DLC_NONE, DLC_NONE, -1, 1e-5);
+    dlc_value y = dlc_linear(x, weights(g, 2, (int64_t[]){64, 128}), weights(g, 1, (int64_t[]){128}));
+    y = dlc_layer_norm(dlc_gelu(y), DLC_NONE, DLC_NONE, -1);
     dlc_output(g, "y", dlc_softmax(y, -1));
 }
 
@@ -77,11 +77,11 @@ static void build_varying(dlc_graph *g) {
 static void build_rows(dlc_graph *g) {
     dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {0, "m"}});
     dlc_value y = dlc_add(dlc_mul(x, dlc_scalar(g, DLC_F32, BENCH_MAP_A)), dlc_scalar(g, DLC_F32, BENCH_MAP_B));
-    dlc_output(g, "y", dlc_softmax(dlc_gelu(y, DLC_GELU_APPROXIMATE_NONE), -1));
+    dlc_output(g, "y", dlc_softmax(dlc_gelu(y), -1));
 }
 
 static dlc_value dense(dlc_graph *g, dlc_value x, int64_t in, int64_t out) {
-    return dlc_linear(x, weights(g, 2, (int64_t[]){in, out}), weights(g, 1, &out), false);
+    return dlc_linear(x, weights(g, 2, (int64_t[]){in, out}), weights(g, 1, &out));
 }
 
 static dlc_value split_heads(dlc_value x, int64_t heads, int64_t size) {
@@ -95,11 +95,11 @@ static void build_block(dlc_graph *g) {
     const int64_t width = WIDTH;
     dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {WIDTH, NULL}}), parts[3];
     for (int i = 0; i < 3; i++) parts[i] = split_heads(dense(g, x, WIDTH, WIDTH), HEADS, WIDTH / HEADS);
-    dlc_value y = dlc_attention(parts[0], parts[1], parts[2], DLC_NONE, 0, false);
+    dlc_value y = dlc_attention(parts[0], parts[1], parts[2], DLC_NONE);
     y = dlc_reshape(dlc_transpose(y, 4, (int64_t[]){0, 2, 1, 3}), 2, (dlc_dim[]){{0, "n"}, {WIDTH, NULL}});
-    x = dlc_layer_norm(dlc_add(x, dense(g, y, WIDTH, WIDTH)), weights(g, 1, &width), weights(g, 1, &width), -1, 1e-5);
-    y = dense(g, dlc_gelu(dense(g, x, WIDTH, 4 * WIDTH), DLC_GELU_APPROXIMATE_NONE), 4 * WIDTH, WIDTH);
-    dlc_output(g, "y", dlc_layer_norm(dlc_add(x, y), weights(g, 1, &width), weights(g, 1, &width), -1, 1e-5));
+    x = dlc_layer_norm(dlc_add(x, dense(g, y, WIDTH, WIDTH)), weights(g, 1, &width), weights(g, 1, &width), -1);
+    y = dense(g, dlc_gelu(dense(g, x, WIDTH, 4 * WIDTH)), 4 * WIDTH, WIDTH);
+    dlc_output(g, "y", dlc_layer_norm(dlc_add(x, y), weights(g, 1, &width), weights(g, 1, &width), -1));
 }
 
 static model open_model_with(dlc_context_options options, void (*build)(dlc_graph *)) {
@@ -521,7 +521,9 @@ static double attention_arena(void) {
         dlc_dim sizes[4] = {{1, NULL}, {1, NULL}, {TOKENS, NULL}, {DIM, NULL}};
         if (i < 3) values[i] = dlc_input(m.graph, name, DLC_F32, 4, sizes);
     }
-    dlc_output(m.graph, "y", dlc_attention(values[0], values[1], values[2], DLC_NONE, 0, true));
+    dlc_output(m.graph, "y",
+               dlc_attention_with(values[0], values[1], values[2], DLC_NONE,
+                                  &(dlc_attention_options){sizeof(dlc_attention_options), .causal = true}));
     m.status = dlc_compile(m.context, m.graph, NULL, &m.program);
     const DLTensor *inputs[3] = {&views[0], &views[1], &views[2]};
     dlc_output_slot output = {.tensor = &views[3]};

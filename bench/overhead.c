@@ -83,7 +83,7 @@ static dlc_call *make_loop(dlc_context *context, dlc_program **program) {
     dlc_value next = dlc_add(state, row);
     dlc_output(body, "h", next);
     dlc_output(body, "y", next);
-    dlc_scan(g, 2, (const dlc_value[]){h, x}, body, 1, 1, NULL, 2, results);
+    dlc_scan(g, 2, (const dlc_value[]){h, x}, body, 1, 1, 2, results);
     dlc_output(g, "y", results[1]);
     if (dlc_compile(context, g, NULL, program)) exit(2);
     dlc_graph_destroy(g);

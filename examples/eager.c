@@ -36,7 +36,7 @@ static dlc_status step(void *user, dlc_graph *graph, int input_count, const dlc_
     dlc_value gradient = dlc_matmul(error, points);
     outputs[0] = dlc_sub(w, dlc_mul(gradient, dlc_scalar(graph, DLC_F32, rate / (double)ROWS)));
     dlc_value likely = dlc_add(dlc_mul(truth, dlc_log(p)), dlc_mul(dlc_sub(one, truth), dlc_log(dlc_sub(one, p))));
-    outputs[1] = dlc_neg(dlc_mean(likely, 0, NULL, false));
+    outputs[1] = dlc_neg(dlc_mean(likely, 0, NULL));
     return DLC_OK;
 }
 

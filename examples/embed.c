@@ -30,8 +30,9 @@ static dlc_program *build(dlc_context *context) {
 
     /* Weight axis order. dlc_linear takes [in, out]; `transposed` says [out, in]. (Convolutions take [out, in, window].) An operand
      * that is optional is left out with DLC_NONE. */
-    dlc_value hidden = dlc_relu(dlc_linear(x, first, bias, false));
-    dlc_value y = dlc_linear(hidden, second, DLC_NONE, true);
+    dlc_value hidden = dlc_relu(dlc_linear(x, first, bias));
+    dlc_value y = dlc_linear_with(hidden, second, DLC_NONE,
+                                  &(dlc_linear_options){sizeof(dlc_linear_options), .transposed = true});
 
     /* Scalar dtypes. Nothing is converted behind your back: the number takes the dtype of what it meets. */
     y = dlc_mul(y, dlc_scalar(graph, dlc_value_dtype(y), 0.5));

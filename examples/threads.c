@@ -76,7 +76,7 @@ static dlc_status build(dlc_context *context, dlc_program **program) {
     dlc_value weights = dlc_constant_borrow(graph, DLC_F32, 2, (int64_t[]){FEATURES, FEATURES}, w);
     dlc_value y = dlc_softmax(dlc_matmul(x, weights), -1);
     dlc_output(graph, "y", y);
-    dlc_output(graph, "total", dlc_add(total, dlc_reduce_sum(y, 1, (int64_t[]){0}, false)));
+    dlc_output(graph, "total", dlc_add(total, dlc_reduce_sum(y, 1, (int64_t[]){0})));
     status = dlc_compile(context, graph, NULL, program);
     /* Donation: output 1 may be written over input 1. */
     if (status == DLC_OK) status = dlc_program_alias(*program, 1, 1);

@@ -1,19 +1,11 @@
-/* The generator: prints, from the operator table, the public header of the operators (`header`), the functions behind
- * it
- * (`source`) and the operator reference (`reference`). Built and run by make. The shape of a public function:
- *   - rows that can have no operand take the graph first;
- *   - operands in order; a variadic one as (count, pointer);
- *   - required attributes, then at most two optional ones; lists as (count, pointer). With more optional ones, a
- * pointer to an options struct (NULL: defaults) takes their place. A function without an options struct leaves seldom
- * wanted ones out, and a second one, <name>_as, takes them;
- *   - the result is returned; several are written to an array at the end. */
+/* The generator: prints, from the operator table, the public header of the operators (`header`), the functions behind it
+ * (`source`) and the operator reference (`reference`). Built and run by make. print_header says which functions a row
+ * has and what they take. */
 #include "graph/op.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { OPTIONS_FROM = 3 }; /* so many optional attributes make an options struct */
 
 static bool is_public(const graph_op *op) {
     return strcmp(op->name, "input") != 0 && strcmp(op->name, "constant") != 0;
@@ -21,26 +13,22 @@ static bool is_public(const graph_op *op) {
 static bool is_automatic(const graph_attribute_spec *spec) {
     return spec->initial && strcmp(spec->initial, "auto") == 0;
 }
-static bool is_optional(const graph_attribute_spec *spec) {
-    return spec->initial && !is_automatic(spec);
-}
 static bool is_list(const graph_attribute_spec *spec) {
     return spec->kind == GRAPH_ATTR_INTEGERS || spec->kind == GRAPH_ATTR_DIMS;
 }
 
+/* A parameter of the functions; the other attributes are members of the options struct. */
+static bool is_parameter(const graph_attribute_spec *spec) {
+    return !spec->initial || strcmp(spec->name, "axis") == 0 || strcmp(spec->name, "axes") == 0;
+}
+static bool is_option(const graph_attribute_spec *spec) {
+    return !is_parameter(spec) && !is_automatic(spec);
+}
+
 static bool has_options(const graph_op *op) {
-    int optional = op->seldom ? -1 : 0;
-    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) optional += is_optional(spec);
-    return optional >= OPTIONS_FROM;
-}
-
-static bool has_seldom(const graph_op *op) {
-    return op->seldom && !has_options(op);
-}
-
-/* Is the attribute a parameter of the plain function (of the _as one, if `all`)? */
-static bool is_taken(const graph_op *op, const graph_attribute_spec *spec, bool all) {
-    return is_optional(spec) && (all || !has_seldom(op) || strcmp(spec->name, op->seldom) != 0);
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+        if (is_option(spec)) return true;
+    return false;
 }
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
@@ -116,10 +104,11 @@ static void print_attribute_parameter(FILE *out, const graph_op *op, const graph
     fprintf(out, "%s", safe(spec->name, name));
 }
 
-static void print_prototype(FILE *out, const graph_op *op, bool all) {
+/* Of the function that takes options if `with`, else of the one without. */
+static void print_prototype(FILE *out, const graph_op *op, bool with) {
     char word[64], name[64];
     const char *separator = "";
-    fprintf(out, "%s dlc_%s%s(", op->results == 1 ? "dlc_value" : "void", op->name, all ? "_as" : "");
+    fprintf(out, "%s dlc_%s%s(", op->results == 1 ? "dlc_value" : "void", op->name, with ? "_with" : "");
     if (op->min_inputs == 0) fprintf(out, "dlc_graph *graph"), separator = ", ";
     for (int i = 0; i < fixed_operands(op); i++, separator = ", ")
         fprintf(out, "%sdlc_value %s", separator, operand_word(op, i, word) ? safe(word, name) : "x");
@@ -129,14 +118,9 @@ static void print_prototype(FILE *out, const graph_op *op, bool all) {
         separator = ", ";
     }
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-        if (!spec->initial) print_attribute_parameter(out, op, spec, separator), separator = ", ";
-    if (has_options(op))
-        fprintf(out, "%sconst dlc_%s_options *options", separator, op->name), separator = ", ";
-    else
-        for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-            if (is_taken(op, spec, all)) print_attribute_parameter(out, op, spec, separator), separator = ", ";
-    if (op->results < 0) fprintf(out, "%sint result_count, dlc_value *results", separator);
-    if (op->results > 1) fprintf(out, "%sdlc_value *results", separator);
+        if (is_parameter(spec)) print_attribute_parameter(out, op, spec, separator), separator = ", ";
+    if (with) fprintf(out, "%sconst dlc_%s_options *options", separator, op->name), separator = ", ";
+    if (op->results != 1) fprintf(out, "%sint result_count, dlc_value *results", separator);
     fprintf(out, ")");
 }
 
@@ -174,7 +158,7 @@ static void print_broken(const char *text) {
 }
 
 /* A prototype or an enumeration in lines of a readable length. */
-static void print_declaration(const graph_op *op, const graph_attribute_spec *enumeration, bool all) {
+static void print_declaration(const graph_op *op, const graph_attribute_spec *enumeration, bool with) {
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
@@ -182,7 +166,7 @@ static void print_declaration(const graph_op *op, const graph_attribute_spec *en
     if (enumeration)
         print_enumeration(out, op, enumeration);
     else
-        print_prototype(out, op, all);
+        print_prototype(out, op, with);
     fclose(out);
     print_broken(text);
     free(text);
@@ -208,17 +192,19 @@ static void print_wrapped(const char *text, const char *indent, int column) {
     }
 }
 
-static void print_attribute_doc(const graph_attribute_spec *spec) {
-    char name[64];
-    printf("\n *   %s: %s", safe(spec->name, name), spec->doc ? spec->doc : "");
-    if (is_optional(spec)) printf(" (default %s)", *spec->initial ? spec->initial : "[]");
+static const char *initial_text(const graph_attribute_spec *spec) {
+    return *spec->initial ? spec->initial : "[]";
 }
 
 static void print_comment(const graph_op *op) {
+    char name[64];
     printf("\n/* %s(%s):", op->name, op->operands ? op->operands : "");
     print_wrapped(op->doc ? op->doc : "", " * ", 30);
-    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-        if (!is_automatic(spec)) print_attribute_doc(spec);
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+        if (!is_parameter(spec)) continue;
+        printf("\n *   %s: %s", safe(spec->name, name), spec->doc ? spec->doc : "");
+        if (spec->initial) printf(" (in texts %s by default)", initial_text(spec));
+    }
     if (op->results > 1) printf("\n *   results: %d values", op->results);
     if (op->dtypes) printf("\n *   Element types: %s", op->dtypes);
     printf(" */\n");
@@ -242,16 +228,18 @@ static void print_options(const graph_op *op) {
     char name[64], row[64];
     printf("typedef struct dlc_%s_options {\n    size_t struct_size;\n", op->name);
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
-        if (!is_optional(spec)) continue;
-        if (is_list(spec)) printf("    int %s_count; /* 0: the default */\n", spec->name);
-        printf("    ");
+        if (!is_option(spec)) continue;
+        printf("    /* ");
+        print_wrapped(spec->doc ? spec->doc : "", "     * ", 7);
+        printf(" (default %s) */\n    ", initial_text(spec));
+        if (is_list(spec)) printf("int %s_count;\n    ", spec->name);
         print_type(stdout, op, spec);
         printf("%s;\n", safe(spec->name, name));
     }
     printf("} dlc_%s_options;\n#define DLC_%s_OPTIONS_INIT {sizeof(dlc_%s_options)", op->name, upper(op->name, row),
            op->name);
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-        if (is_optional(spec)) print_initial(op, spec);
+        if (is_option(spec)) print_initial(op, spec);
     printf("}\n");
 }
 
@@ -260,9 +248,9 @@ static void print_header_row(const graph_op *op) {
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
         if (spec->kind == GRAPH_ATTR_ENUM) print_declaration(op, spec, false);
     if (has_options(op)) print_options(op);
-    for (int all = 0; all <= has_seldom(op); all++) {
+    for (int with = 0; with <= has_options(op); with++) {
         printf("DLC_API ");
-        print_declaration(op, NULL, all);
+        print_declaration(op, NULL, with);
         printf(";\n");
     }
 }
@@ -270,10 +258,20 @@ static void print_header_row(const graph_op *op) {
 static void print_header(void) {
     printf(
         "/* The operators of libdlc; generated from the operator table. Included by <dlc/dlc.h>.\n"
-        " * Operands of elementwise operators broadcast like NumPy's; dtypes are never converted. An operand in\n"
-        " * [brackets] may be left out: pass DLC_NONE. Options structs are set up with their _INIT macro, which\n"
-        " * holds the defaults; NULL takes them all. dlc_<name>_as takes what dlc_<name> leaves at its default. Functions\n"
-        " * with several results write them to `results`. Lists are (count, pointer); NULL takes the default.\n"
+        " *\n"
+        " * One rule for all of them. An operator has a function dlc_<name>, whose parameters are, in this order:\n"
+        " *   - the graph, if the operator can be called without operands;\n"
+        " *   - its operands; a variable number of them as (count, pointer). One in [brackets] may be left out: DLC_NONE;\n"
+        " *   - its attributes that have no default, and `axis` or `axes`; lists as (count, pointer);\n"
+        " *   - if it has not just one result: result_count, which is the number of its results, and `results`, which they\n"
+        " *     are written to. One result is returned.\n"
+        " * All other attributes are options. An operator that has any has a second function, dlc_<name>_with, which takes\n"
+        " * a pointer to dlc_<name>_options behind the attributes. DLC_<NAME>_OPTIONS_INIT is such a struct with all\n"
+        " * defaults, which dlc_<name> takes, and NULL stands for:\n"
+        " *     dlc_reduce_sum_options keep = DLC_REDUCE_SUM_OPTIONS_INIT;\n"
+        " *     keep.keep = true;\n"
+        " *     dlc_value sums = dlc_reduce_sum_with(x, 1, (int64_t[]){-1}, &keep);\n"
+        " * Attributes are copied. Operands of elementwise operators broadcast like NumPy's; dtypes are never converted.\n"
         " * dlc_dim in an attribute may hold an expression of symbols as its name, as dlc_value_dim gives it. */\n"
         "#ifndef DLC_OPS_H\n#define DLC_OPS_H\n\n"
         "#ifdef __cplusplus\n#define DLC_NONE (dlc_value{})\n#else\n#define DLC_NONE ((dlc_value){0})\n#endif\n");
@@ -281,9 +279,9 @@ static void print_header(void) {
 
 /* ---- source ---------------------------------------------------------------------------------------------------- */
 
-static void print_attribute_value(const graph_op *op, const graph_attribute_spec *spec) {
+static void print_attribute_value(const graph_attribute_spec *spec) {
     char name[64], from[80];
-    bool option = is_optional(spec) && has_options(op);
+    bool option = is_option(spec);
     snprintf(from, sizeof from, "%s%s", option ? "options_." : "", safe(spec->name, name));
     const char *prefix = option ? "options_." : "";
     printf("        {");
@@ -305,11 +303,12 @@ static void print_attribute_value(const graph_op *op, const graph_attribute_spec
     printf("},\n");
 }
 
-static void print_function(const graph_op *op, bool all) {
+/* The function of the row that does the work: the one that takes options, where there are any. */
+static void print_function(const graph_op *op) {
     char word[64], name[64], row[64];
     int fixed = fixed_operands(op);
     printf("\n");
-    print_declaration(op, NULL, all);
+    print_declaration(op, NULL, has_options(op));
     printf(" {\n");
     if (op->results == 1) printf("    dlc_value value_;\n");
     if (has_options(op))
@@ -325,10 +324,10 @@ static void print_function(const graph_op *op, bool all) {
     if (op->attribute[0].name) {
         printf("    const graph_api_attribute attributes_[] = {\n");
         for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
-            if (is_automatic(spec) || (is_optional(spec) && !is_taken(op, spec, all)))
+            if (is_automatic(spec))
                 printf("        {0},\n");
             else
-                print_attribute_value(op, spec);
+                print_attribute_value(spec);
         }
         printf("    };\n");
     }
@@ -341,15 +340,34 @@ static void print_function(const graph_op *op, bool all) {
     if (has_options(op)) printf("        .bad_options = !ok_,\n");
     if (op->results == 1)
         printf("        .count = 1,\n        .results = &value_});\n    return value_;\n}\n");
-    else if (op->results < 0)
-        printf("        .count = result_count,\n        .results = results});\n}\n");
     else
-        printf("        .count = %d,\n        .results = results});\n}\n", op->results);
+        printf("        .count = result_count,\n        .results = results});\n}\n");
+}
+
+/* The function without options, as a call of the one with them. */
+static void print_short_function(const graph_op *op) {
+    char word[64], name[64];
+    const char *separator = "";
+    printf("\n");
+    print_declaration(op, NULL, false);
+    printf(" {\n    %sdlc_%s_with(", op->results == 1 ? "return " : "", op->name);
+    if (op->min_inputs == 0) printf("graph"), separator = ", ";
+    for (int i = 0; i < fixed_operands(op); i++, separator = ", ")
+        printf("%s%s", separator, operand_word(op, i, word) ? safe(word, name) : "x");
+    if (op->max_inputs < 0 && operand_word(op, fixed_operands(op), word))
+        printf("%s%s_count, %s", separator, word, safe(word, name)), separator = ", ";
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+        if (!is_parameter(spec)) continue;
+        printf("%s", separator);
+        if (is_list(spec)) printf("%s_count, ", spec->name);
+        printf("%s", safe(spec->name, name)), separator = ", ";
+    }
+    printf("%sNULL%s);\n}\n", separator, op->results == 1 ? "" : ", result_count, results");
 }
 
 static void print_source_row(const graph_op *op) {
-    print_function(op, false);
-    if (has_seldom(op)) print_function(op, true);
+    print_function(op);
+    if (has_options(op)) print_short_function(op);
 }
 
 /* ---- reference ------------------------------------------------------------------------------------------------- */
@@ -378,10 +396,12 @@ static void print_reference_index(void) {
         "(number and bool), `all` (any, c64, i4, u4), or single ones. Operands written with a type have that one; T is one type "
         "in one call. Nothing is converted implicitly: `cast` does it.\n"
         "- **Operands** in [brackets] may be left out (`DLC_NONE`, in the text form `_`); all others are required.\n"
-        "- **Attributes** are copied by the call. Axes count from 0; negative ones count from the end. Lists that are left out take "
-        "their default. Dimensions (`dlc_dim`) may hold symbols where it is said that they are dimensions.\n"
-        "- **Results** are values of the graph that the operands are of; functions of several results write them to `results`, in "
-        "the order told. A mistake gives values that are not ok, and its message with `dlc_compile`.\n"
+        "- **Attributes** are copied by the call. Axes count from 0; negative ones count from the end. In C, attributes without a "
+        "default, `axis` and `axes` are parameters; all others are members of `dlc_<name>_options`, which `dlc_<name>_with` takes. "
+        "Lists that are left out take their default. Dimensions (`dlc_dim`) may hold symbols where it is said that they are dimensions.\n"
+        "- **Results** are values of the graph that the operands are of; functions of several results write them to "
+        "`results[result_count]`, in the order told; result_count is their number. A mistake gives values that are not ok, and its "
+        "message with `dlc_compile`.\n"
         "- **NaN**: arithmetic gives NaN for NaN; what orders or compares says what it does with it. f16, bf16 and floats of 8 bits "
         "compute in f32 within an operator and round once, where nothing else is said.\n"
         "- **Gradients**: `yes` there is a rule, `not yet` there will be one, `none` there is none by nature: results are "
@@ -405,8 +425,8 @@ static void print_reference_row(const graph_op *op) {
     printf("\n### %s\n\n", op->name);
     if (is_public(op)) {
         printf("```c\n");
-        for (int all = 0; all <= has_seldom(op); all++) {
-            print_declaration(op, NULL, all);
+        for (int with = 0; with <= has_options(op); with++) {
+            print_declaration(op, NULL, with);
             printf(";\n");
         }
         printf("```\n\n");

@@ -152,7 +152,6 @@ struct graph_op {
     const char *operands;       /* names for messages and docs: "x w [bias]" */
     const char *dtypes; /* accepted T: "f16 bf16 f32 f64", "float", "number", "int", "any", "all", "bool" (see op.c) */
     graph_attribute_spec attribute[12]; /* ends at name NULL */
-    const char *seldom; /* optional attribute left out of the plain public function, <name>_as takes it; NULL: none */
     void (*infer)(graph_infer *infer);
     void (*compute)(graph_compute *compute); /* primitives */
     void (*expand)(graph_expand *expand);    /* what graph_expands */
@@ -173,8 +172,7 @@ struct graph_op {
 void graph_no_gradient(void);
 #define GRAPH_NO_GRADIENT .vjp = graph_no_gradient, .jvp = graph_no_gradient
 
-/* Public shape of a row's function, generated into <dlc/ops.h>: operands, then required attributes, then optional ones; lists are
- * (count, pointer). A row with more than two optional attributes takes `const dlc_<name>_options *` (NULL: defaults) instead. */
+/* The public functions of a row are generated into <dlc/ops.h>, whose first comment says what they take. */
 
 /* Runs the row's compute; rows of class MAP that have only `scalar` get the stage out[i...] = scalar(operands[i...]); `dtype` of
  * scalar is the result's. */

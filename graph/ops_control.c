@@ -318,7 +318,6 @@ static const graph_op row_if = {
                   {"sizes", GRAPH_ATTR_DIMS, NULL, "[]",
                    "symbols of their own, which no input has: the names of the sizes in which the branches' results "
                    "differ, results and dimensions in order"}},
-    .seldom = "sizes",
     .infer = infer_if,
     .expand = expand_if,
     .doc = "The outputs of `then` or of `otherwise`, whose inputs are the operands after condition, a bool of rank "

@@ -263,7 +263,6 @@ static const graph_op row_unique = {
     .operands = "x",
     .dtypes = "number",
     .attribute = {COUNTED_SIZE, SORTED_ATTRIBUTE},
-    .seldom = "sorted",
     .infer = infer_unique,
     .expand = expand_unique,
     .doc =
@@ -285,7 +284,6 @@ static const graph_op row_unique_along = {
     .attribute = {COUNTED_SIZE,
                   {"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "slices of x across it are compared"},
                   SORTED_ATTRIBUTE},
-    .seldom = "sorted",
     .infer = infer_unique_along,
     .expand = expand_unique_along,
     .doc =

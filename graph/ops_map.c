@@ -629,7 +629,6 @@ static const graph_op row_cast = {
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},
                   {"saturate", GRAPH_ATTR_BOOL, NULL, "false",
                    "to a float of 8 bits: what is beyond its greatest number becomes that number"}},
-    .seldom = "saturate",
     .infer = infer_cast,
     .scalar = scalar_cast,
     .reference = GRAPH_REFERENCE(reference_cast),

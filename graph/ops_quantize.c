@@ -562,7 +562,6 @@ static const graph_op row_quantize_linear = {
     .attribute = {LINEAR_ATTRIBUTES,
                   {"dtype", GRAPH_ATTR_DTYPE, NULL, "u8",
                    "element type of the result: u8, i8, u16, i16, u4, i4 or a float of 8 bits"}},
-    .seldom = "block",
     .tolerance = 0.6,
     .samples =
         "quantize_linear(T[5, 7], T[] in 0.01..0.02, u8[] in 0..255)\n"
@@ -590,7 +589,6 @@ static const graph_op row_dequantize_linear = {
     FORM(dequantize_linear, 2, 3, "x scale [zero_point]",
          "u8 i8 u16 i16 i32 u4 i4 f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz"),
     .attribute = {LINEAR_ATTRIBUTES},
-    .seldom = "block",
     .tolerance = 1,
     .samples =
         "dequantize_linear(T[5, 7], f32[] in 0.01..0.02)\ndequantize_linear(u8[5, 7], f32[] in 0.01..0.02, u8[])\n"

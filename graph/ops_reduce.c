@@ -425,7 +425,6 @@ REDUCE_TABLE(X)
                       {"keep", GRAPH_ATTR_BOOL, NULL, "false", "leave a dimension of 1 in its place"},            \
                       {"dtype", GRAPH_ATTR_DTYPE, NULL, "i64", "of the result: i32 or i64"},                      \
                       {"last", GRAPH_ATTR_BOOL, NULL, "false", "the last one of equals, not the first"}},         \
-        .seldom = "last",                                                                                         \
         .infer = infer_arg,                                                                                       \
         .compute = compute_##name_,                                                                               \
         GRAPH_NO_GRADIENT,                                                                                        \

@@ -465,7 +465,7 @@ dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const
 
 /* Evaluates the output's dimensions with the symbols' values. */
 static void evaluate_shape(lib_arena *work, const dlc_program *program, const int64_t *const *shapes, const int *ranks,
-                           int input_count, int output, int *rank, int64_t *shape) {
+                           int input_count, int output, int room, int64_t *shape, int *rank) {
     const graph *g = program->graph;
     lib_error error;
     int count;
@@ -488,20 +488,26 @@ static void evaluate_shape(lib_arena *work, const dlc_program *program, const in
                       "dlc_output_shape: dimension %d of output %s depends on data: a run gives it", d,
                       program->outputs[output].name);
     *rank = wanted->rank;
+    if (room == 0) return;
+    if (room < wanted->rank)
+        lib_raise(work->scope, DLC_INVALID_ARGUMENT,
+                  "dlc_output_shape: output %s has %d dimensions, room for %d was given", program->outputs[output].name,
+                  wanted->rank, room);
     for (int d = 0; d < wanted->rank; d++) shape[d] = (int64_t)tir_evaluate(g->pool, wanted->dim[d], &evaluator);
 }
 
 dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count,
-                            int output, int *rank, int64_t *shape) {
+                            int output, int room, int64_t *shape, int *rank) {
     lib_scope scope;
-    if (!program || !rank || !shape || output < 0 || output >= program->output_count) {
+    if (!program || !rank || room < 0 || (room && !shape) || output < 0 || output >= program->output_count) {
         lib_fail(&scope.error, DLC_INVALID_ARGUMENT,
-                 "dlc_output_shape: program, rank or shape is NULL, or output %d does not exist", output);
+                 "dlc_output_shape: program, rank or shape is NULL, room is negative, or output %d does not exist",
+                 output);
         return jit_fail(program ? program->context : NULL, &scope.error);
     }
     lib_arena work;
     lib_arena_init(&work, &program->context->allocator, &scope);
-    if (LIB_ENTER(&scope)) evaluate_shape(&work, program, shapes, ranks, input_count, output, rank, shape);
+    if (LIB_ENTER(&scope)) evaluate_shape(&work, program, shapes, ranks, input_count, output, room, shape, rank);
     lib_arena_free(&work);
     return scope.error.status == DLC_OK ? DLC_OK : jit_fail(program->context, &scope.error);
 }

@@ -10,13 +10,15 @@ static dlc_value linear(model *m, dlc_value x, int64_t out, const char *at, cons
     const int64_t in = dlc_value_dim(x, dlc_value_rank(x) - 1).value;
     const double limit = sqrt(3.0 / (double)in); /* keeps the variance */
     dlc_value w = model_constant(m, 2, (int64_t[]){out, in}, -limit, limit, "%s%s.weight", at, name);
-    return dlc_linear(x, w, model_constant(m, 1, &out, -0.05, 0.05, "%s%s.bias", at, name), true);
+    return dlc_linear_with(x, w, model_constant(m, 1, &out, -0.05, 0.05, "%s%s.bias", at, name),
+                           &(dlc_linear_options){sizeof(dlc_linear_options), .transposed = true});
 }
 
 static dlc_value normalised(model *m, dlc_value x, const char *at, const char *name) {
     const int64_t hidden = model_sizes_of(m)->hidden;
     dlc_value scale = model_constant(m, 1, &hidden, 0.9, 1.1, "%s%s.weight", at, name);
-    return dlc_layer_norm(x, scale, model_constant(m, 1, &hidden, -0.1, 0.1, "%s%s.bias", at, name), -1, 1e-12);
+    return dlc_layer_norm_with(x, scale, model_constant(m, 1, &hidden, -0.1, 0.1, "%s%s.bias", at, name), -1,
+                               &(dlc_layer_norm_options){sizeof(dlc_layer_norm_options), .epsilon = 1e-12});
 }
 
 /* [n, tokens, hidden] as [n, heads, tokens, hidden/heads]. */
@@ -33,7 +35,7 @@ static dlc_value attention(model *m, dlc_value x, dlc_value mask, const char *at
     dlc_value q = by_heads(m, linear(m, x, hidden, at, "attention.self.query"));
     dlc_value k = by_heads(m, linear(m, x, hidden, at, "attention.self.key"));
     dlc_value v = by_heads(m, linear(m, x, hidden, at, "attention.self.value"));
-    dlc_value y = dlc_transpose(dlc_attention(q, k, v, mask, 0, false), 4, (int64_t[]){0, 2, 1, 3});
+    dlc_value y = dlc_transpose(dlc_attention(q, k, v, mask), 4, (int64_t[]){0, 2, 1, 3});
     y = dlc_reshape(y, 3, (dlc_dim[]){dlc_value_dim(x, 0), dlc_value_dim(x, 1), {hidden, NULL}});
     return linear(m, y, hidden, at, "attention.output.dense");
 }
@@ -46,8 +48,8 @@ static dlc_value embeddings(model *m, dlc_value ids) {
     dlc_value word = model_constant(m, 2, words, -1, 1, "embeddings.word_embeddings.weight");
     dlc_value position = model_constant(m, 2, positions, -0.5, 0.5, "embeddings.position_embeddings.weight");
     dlc_value kind = model_constant(m, 2, kinds, -0.5, 0.5, "embeddings.token_type_embeddings.weight");
-    position = dlc_slice(position, 2, (dlc_dim[]){zero, zero}, 2, (dlc_dim[]){tokens, hidden}, 0, NULL);
-    kind = dlc_slice(kind, 2, (dlc_dim[]){zero, zero}, 2, (dlc_dim[]){one, hidden}, 0, NULL);
+    position = dlc_slice(position, 2, (dlc_dim[]){zero, zero}, 2, (dlc_dim[]){tokens, hidden});
+    kind = dlc_slice(kind, 2, (dlc_dim[]){zero, zero}, 2, (dlc_dim[]){one, hidden});
     dlc_value x = dlc_add(dlc_add(dlc_embedding(word, ids), position), kind);
     return normalised(m, x, "", "embeddings.LayerNorm");
 }
@@ -61,7 +63,7 @@ dlc_value model_bert(model *m, dlc_value ids, dlc_value mask) {
         char at[32];
         snprintf(at, sizeof at, "encoder.layer.%d.", i);
         x = normalised(m, dlc_add(attention(m, x, mask, at), x), at, "attention.output.LayerNorm");
-        dlc_value inner = dlc_gelu(linear(m, x, s->inner, at, "intermediate.dense"), DLC_GELU_APPROXIMATE_NONE);
+        dlc_value inner = dlc_gelu(linear(m, x, s->inner, at, "intermediate.dense"));
         x = normalised(m, dlc_add(linear(m, inner, s->hidden, at, "output.dense"), x), at, "output.LayerNorm");
     }
     return x;

@@ -14,7 +14,7 @@ static dlc_value convolution(model *m, dlc_value x, int64_t channels, int64_t wi
     options.stride = strides;
     options.low = options.high = pads;
     dlc_value w = model_constant(m, 4, (int64_t[]){channels, in, window, window}, -limit, limit, "%s.weight", name);
-    return dlc_convolution(x, w, &options);
+    return dlc_convolution_with(x, w, &options);
 }
 
 /* `gain`: about what the scales are. */
@@ -24,7 +24,7 @@ static dlc_value normalised(model *m, dlc_value x, double gain, const char *name
     dlc_value bias = model_constant(m, 1, c, -0.1, 0.1, "%s.bias", name);
     dlc_value mean = model_constant(m, 1, c, -0.1, 0.1, "%s.running_mean", name);
     dlc_value variance = model_constant(m, 1, c, 0.8, 1.25, "%s.running_var", name);
-    return dlc_batch_norm(x, scale, bias, mean, variance, 1, 1e-5);
+    return dlc_batch_norm(x, scale, bias, mean, variance, 1);
 }
 
 /* A layer `part` of block `at`: convolution, normalisation. */
@@ -57,16 +57,17 @@ dlc_value model_resnet(model *m, dlc_value image, dlc_value none) {
     (void)none;
 
     dlc_value x = dlc_relu(layer(m, image, s->width, 7, 2, 1, "", "conv1", "bn1"));
-    x = dlc_max_pool(x, 2, (int64_t[]){3, 3}, &half);
+    x = dlc_max_pool_with(x, 2, (int64_t[]){3, 3}, &half);
     for (int stage = 0; stage < 4; stage++)
         for (int block = 0; block < s->blocks[stage]; block++) {
             char at[32];
             snprintf(at, sizeof at, "layer%d.%d.", stage + 1, block);
             x = bottleneck(m, x, s->width << stage, stage && !block ? 2 : 1, at);
         }
-    x = dlc_mean(x, 2, (int64_t[]){2, 3}, false); /* [n, channels] */
+    x = dlc_mean(x, 2, (int64_t[]){2, 3}); /* [n, channels] */
     const int64_t features = dlc_value_dim(x, 1).value;
     const double limit = sqrt(3.0 / (double)features);
     dlc_value w = model_constant(m, 2, (int64_t[]){s->classes, features}, -limit, limit, "fc.weight");
-    return dlc_linear(x, w, model_constant(m, 1, &s->classes, -limit, limit, "fc.bias"), true);
+    return dlc_linear_with(x, w, model_constant(m, 1, &s->classes, -limit, limit, "fc.bias"),
+                           &(dlc_linear_options){sizeof(dlc_linear_options), .transposed = true});
 }

@@ -107,11 +107,11 @@ static dlc_value convolution(dlc_graph *graph, digits *d, dlc_value x, const cha
     options.low_count = options.high_count = 2;
     options.low = options.high = (const int64_t[]){1, 1};
     dlc_dim per_channel[] = {dlc_value_dim(weight, 0), {1, NULL}, {1, NULL}};
-    return dlc_relu(dlc_add(dlc_convolution(x, weight, &options), dlc_reshape(bias, 3, per_channel)));
+    return dlc_relu(dlc_add(dlc_convolution_with(x, weight, &options), dlc_reshape(bias, 3, per_channel)));
 }
 
 static dlc_value dense(dlc_graph *graph, digits *d, dlc_value x, const char *layer) {
-    return dlc_linear(x, constant(graph, d, layer, "weight"), constant(graph, d, layer, "bias"), false);
+    return dlc_linear(x, constant(graph, d, layer, "weight"), constant(graph, d, layer, "bias"));
 }
 
 dlc_value digits_network(dlc_graph *graph, digits *d, dlc_value pixels) {
@@ -121,9 +121,9 @@ dlc_value digits_network(dlc_graph *graph, digits *d, dlc_value pixels) {
     every_other.stride = (const int64_t[]){2, 2};
 
     dlc_value x = dlc_div(pixels, dlc_scalar(graph, DLC_F32, 16));
-    x = convolution(graph, d, x, "conv1");                         /* [n, 16, 8, 8] */
-    x = convolution(graph, d, x, "conv2");                         /* [n, 32, 8, 8] */
-    x = dlc_max_pool(x, 2, (const int64_t[]){2, 2}, &every_other); /* [n, 32, 4, 4] */
+    x = convolution(graph, d, x, "conv1");                              /* [n, 16, 8, 8] */
+    x = convolution(graph, d, x, "conv2");                              /* [n, 32, 8, 8] */
+    x = dlc_max_pool_with(x, 2, (const int64_t[]){2, 2}, &every_other); /* [n, 32, 4, 4] */
     x = convolution(graph, d, x, "conv3");
     x = dlc_reshape(x, 2, (const dlc_dim[]){n, {512, NULL}});
     x = dlc_relu(dense(graph, d, x, "dense1")); /* [n, 64] */
@@ -135,7 +135,7 @@ dlc_graph *digits_graph(dlc_context *context, digits *d) {
     if (dlc_graph_create(context, &graph) != DLC_OK) return NULL;
     dlc_value pixels = dlc_input(graph, "pixels", DLC_F32, 4, (dlc_dim[]){{0, "n"}, {1, NULL}, {8, NULL}, {8, NULL}});
     dlc_value scores = digits_network(graph, d, pixels);
-    dlc_output(graph, "class", dlc_arg_max(scores, 1, false, DLC_I64));
+    dlc_output(graph, "class", dlc_arg_max(scores, 1));
     dlc_output(graph, "scores", scores);
     return graph;
 }

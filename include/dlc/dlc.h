@@ -3,7 +3,7 @@
  *   dlc_context *ctx;   dlc_context_create(NULL, &ctx);
  *   dlc_graph *g;       dlc_graph_create(ctx, &g);
  *   dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {64, NULL}});
- *   dlc_value y = dlc_relu(dlc_linear(x, w, b, false));
+ *   dlc_value y = dlc_relu(dlc_linear(x, w, b));
  *   dlc_output(g, "y", y);
  *   dlc_program *p;     dlc_compile(ctx, g, NULL, &p);       checks the graph; no shapes needed
  *   dlc_run(p, NULL, inputs, 1, outputs, 1);                 compiles for the shapes that arrive, caches, runs
@@ -304,9 +304,10 @@ DLC_API dlc_status dlc_call_set_output(dlc_call *call, int output, void *data);
 DLC_API void dlc_call_destroy(dlc_call *call);
 /* Does the binding on purpose. shapes[i] are the dimensions of input i. */
 DLC_API dlc_status dlc_prepare(dlc_program *program, const int64_t *const *shapes, const int *ranks, int input_count);
-/* Output shapes for given input shapes, without compiling: dims of output `output` into shape[DLC_MAX_RANK]. */
+/* The rank of output `output` for given input shapes, and its dimensions into shape[room], without compiling. Room for fewer
+ * than its rank is DLC_INVALID_ARGUMENT, with *rank written; DLC_MAX_RANK is always enough; 0 asks for the rank alone. */
 DLC_API dlc_status dlc_output_shape(dlc_program *program, const int64_t *const *shapes, const int *ranks,
-                                    int input_count, int output, int *rank, int64_t *shape);
+                                    int input_count, int output, int room, int64_t *shape, int *rank);
 
 /* ---- looking inside ------------------------------------------------------------------------------------------------------ */
 

@@ -23,7 +23,7 @@ static dlc_status expand_wrongly(void *user, dlc_callback *callback, int count, 
     dlc_value x = dlc_callback_input(callback, 0);
     const char *how = user;
     (void)count;
-    if (*how == 's') results[0] = dlc_reduce_sum(x, 0, NULL, false);
+    if (*how == 's') results[0] = dlc_reduce_sum(x, 0, NULL);
     if (*how == 'f') return dlc_callback_fail(callback, DLC_OK, "it does not work");
     if (*how == 'o') dlc_output(dlc_callback_graph(callback), "y", x), results[0] = x;
     if (*how == 'l') results[0] = x, dlc_callback_fail(callback, DLC_DEVICE_ERROR, "it is told, and forgotten");

@@ -370,7 +370,7 @@ static dlc_status halve(void *user, dlc_callback *callback, dlc_value *replaceme
     if (dlc_value_rank(x) == 1)
         *replacement = dlc_mul(x, dlc_scalar(dlc_callback_graph(callback), dlc_value_dtype(x), 0.5));
     if (*(int *)user == 1) return dlc_callback_fail(callback, DLC_UNSUPPORTED, "not today");
-    if (*(int *)user == 2) *replacement = dlc_reduce_sum(x, 0, NULL, false);
+    if (*(int *)user == 2) *replacement = dlc_reduce_sum(x, 0, NULL);
     if (*(int *)user == 3) dlc_input(dlc_callback_graph(callback), "more", DLC_F32, 0, NULL);
     if (*(int *)user == 4) *replacement = dlc_value_node(x).graph ? dlc_concat(2, (const dlc_value[]){x, x}, 0) : x;
     return DLC_OK;

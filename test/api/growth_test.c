@@ -42,7 +42,7 @@ static dlc_value symbols(dlc_graph *g, dlc_value x, int count) {
         char name[16], size[16];
         snprintf(name, sizeof name, "in%d", i);
         snprintf(size, sizeof size, "n%d", i);
-        y = dlc_add(y, dlc_reduce_max(dlc_input(g, name, DLC_F32, 1, (dlc_dim[]){{0, size}}), 0, NULL, false));
+        y = dlc_add(y, dlc_reduce_max(dlc_input(g, name, DLC_F32, 1, (dlc_dim[]){{0, size}}), 0, NULL));
         snprintf(name, sizeof name, "o%d", i);
         dlc_output(g, name, y);
     }

@@ -223,11 +223,11 @@ static dlc_status whole_life(const char *target, const dlc_allocator *allocator,
         dlc_output(then, "r", dlc_exp(y));
         dlc_output(otherwise, "r", dlc_neg(y));
         dlc_if(c, 0, NULL, then, otherwise, 1, &r);
-        dlc_output(g, "r", dlc_reduce_sum(r, 1, SHAPE(1), false));
+        dlc_output(g, "r", dlc_reduce_sum(r, 1, SHAPE(1)));
         dlc_output(g, "y", y);
         dlc_value cache =
             dlc_input(g, "cache", DLC_F32, 2, DIMS(SIZE(6), SIZE(4))); /* changed in place, and read again */
-        dlc_value row = dlc_slice(dlc_exp(cache), 2, DIMS(SIZE(1), SIZE(0)), 2, DIMS(SIZE(2), SIZE(4)), 0, NULL);
+        dlc_value row = dlc_slice(dlc_exp(cache), 2, DIMS(SIZE(1), SIZE(0)), 2, DIMS(SIZE(2), SIZE(4)));
         dlc_value next = dlc_dynamic_update_slice(cache, row, dlc_scalar_i64(g, DLC_I64, 3), 1, SHAPE(0));
         dlc_output(g, "cache", next);
         dlc_output(g, "joined", dlc_concat(2, (dlc_value[]){dlc_neg(next), dlc_matmul(x, wv)}, 0));
@@ -240,7 +240,7 @@ static dlc_status whole_life(const char *target, const dlc_allocator *allocator,
     int rank;
     int64_t shape[DLC_MAX_RANK];
     char *text = NULL;
-    if (status == DLC_OK) status = dlc_output_shape(program, shapes, ranks, 3, 0, &rank, shape);
+    if (status == DLC_OK) status = dlc_output_shape(program, shapes, ranks, 3, 0, DLC_MAX_RANK, shape, &rank);
     if (status == DLC_OK) status = dlc_prepare(program, shapes, ranks, 3);
     for (int s = 0; s < 3 && status == DLC_OK; s++) {
         status = dlc_program_dump(program, s == 0 ? "dot" : s == 1 ? "plan" : "schedule", shapes, ranks, 3, &text);
@@ -381,7 +381,10 @@ static void run_chain(const char *target, const dlc_context_options *options, in
     dlc_value y = dlc_matmul(vx, dlc_constant(g, DLC_F32, 2, SHAPE(INNER, COLUMNS), chain_w));
     y = dlc_matmul(dlc_exp(y),
                    dlc_transpose(dlc_constant(g, DLC_F32, 2, SHAPE(INNER, COLUMNS), chain_w), 2, SHAPE(1, 0)));
-    dlc_output(g, "y", dlc_add(y, dlc_reduce_sum(y, 1, SHAPE(1), true)));
+    dlc_output(
+        g, "y",
+        dlc_add(y, dlc_reduce_sum_with(y, 1, SHAPE(1),
+                                       &(dlc_reduce_sum_options){sizeof(dlc_reduce_sum_options), .keep = true})));
     dlc_program *program = compile(context, g);
     for (int i = 0; i < runs; i++) {
         memset(out, 0xFF, ROWS * INNER * sizeof *out);

@@ -24,10 +24,10 @@ static double gelu(double x) {
 }
 
 static dlc_value make_elu(dlc_value x) {
-    return dlc_elu(x, 1.0);
+    return dlc_elu(x);
 }
 static dlc_value make_gelu(dlc_value x) {
-    return dlc_gelu(x, DLC_GELU_APPROXIMATE_NONE);
+    return dlc_gelu(x);
 }
 
 typedef struct map {

@@ -13,7 +13,7 @@ static dlc_value turned(dlc_value x) {
 }
 
 static void put_most(dlc_context *context, dlc_graph *graph, const char *name, dlc_value difference) {
-    OK(context, dlc_output(graph, name, dlc_cast(dlc_reduce_max(dlc_abs(difference), 0, NULL, false), DLC_F64)));
+    OK(context, dlc_output(graph, name, dlc_cast(dlc_reduce_max(dlc_abs(difference), 0, NULL), DLC_F64)));
 }
 
 enum { RESULTS = 7 };
@@ -26,16 +26,18 @@ static dlc_program *make(dlc_context *context, dlc_dtype dtype, int64_t batch, i
     dlc_value x = dlc_input(graph, "x", dtype, 3, DIMS(SIZE(batch), SIZE(m), SIZE(n)));
     dlc_value one = identity(graph, dtype, n);
     dlc_value a = dlc_add(dlc_matmul(turned(x), x), dlc_mul(one, dlc_scalar(graph, dtype, (double)n)));
-    dlc_value l = dlc_cholesky(a, false), qr[2], eigen[2];
+    dlc_value l = dlc_cholesky(a), qr[2], eigen[2];
     put_most(context, graph, "cholesky", dlc_sub(dlc_matmul(l, turned(l)), a));
-    put_most(context, graph, "upper", dlc_sub(dlc_cholesky(a, true), turned(l)));
+    put_most(
+        context, graph, "upper",
+        dlc_sub(dlc_cholesky_with(a, &(dlc_cholesky_options){sizeof(dlc_cholesky_options), .upper = true}), turned(l)));
     dlc_triangular_solve_options solve = DLC_TRIANGULAR_SOLVE_OPTIONS_INIT;
     solve.left = false, solve.transpose = true; /* y l^T = x */
-    put_most(context, graph, "solve", dlc_sub(dlc_matmul(dlc_triangular_solve(l, x, &solve), turned(l)), x));
-    dlc_qr(x, qr);
+    put_most(context, graph, "solve", dlc_sub(dlc_matmul(dlc_triangular_solve_with(l, x, &solve), turned(l)), x));
+    dlc_qr(x, 2, qr);
     put_most(context, graph, "qr", dlc_sub(dlc_matmul(qr[0], qr[1]), x));
     put_most(context, graph, "q", dlc_sub(dlc_matmul(turned(qr[0]), qr[0]), identity(graph, dtype, m < n ? m : n)));
-    dlc_eigh(a, eigen);
+    dlc_eigh(a, 2, eigen);
     dlc_value w = dlc_reshape(eigen[0], 3, DIMS(SIZE(batch), SIZE(1), SIZE(n)));
     put_most(context, graph, "eigh", dlc_sub(dlc_matmul(a, eigen[1]), dlc_mul(eigen[1], w)));
     put_most(context, graph, "v", dlc_sub(dlc_matmul(turned(eigen[1]), eigen[1]), one));
@@ -217,7 +219,7 @@ static void test_eigh_converges(void **state) {
         if (!context) continue;
         OK(context, dlc_graph_create(context, &graph));
         dlc_value eigen[2];
-        dlc_eigh(dlc_input(graph, "a", dtype, 2, DIMS(SYMBOL("n"), SYMBOL("n"))), eigen);
+        dlc_eigh(dlc_input(graph, "a", dtype, 2, DIMS(SYMBOL("n"), SYMBOL("n"))), 2, eigen);
         OK(context, dlc_output(graph, "w", eigen[0]));
         OK(context, dlc_output(graph, "v", eigen[1]));
         dlc_program *program = compile(context, graph);
@@ -243,7 +245,7 @@ static void test_eigh_of_many(void **state) {
         if (!context) continue;
         OK(context, dlc_graph_create(context, &graph));
         dlc_value eigen[2];
-        dlc_eigh(dlc_input(graph, "a", DLC_F64, 3, DIMS(SYMBOL("b"), SIZE(N), SIZE(N))), eigen);
+        dlc_eigh(dlc_input(graph, "a", DLC_F64, 3, DIMS(SYMBOL("b"), SIZE(N), SIZE(N))), 2, eigen);
         OK(context, dlc_output(graph, "w", eigen[0]));
         OK(context, dlc_output(graph, "v", eigen[1]));
         dlc_program *program = compile(context, graph);
@@ -285,7 +287,7 @@ static void test_eigh_of_what_is_not_finite(void **state) {
         if (!context) continue;
         OK(context, dlc_graph_create(context, &graph));
         dlc_value x = dlc_input(graph, "a", DLC_F32, 3, DIMS(SIZE(MATRICES), SIZE(N), SIZE(N))), eigen[2];
-        dlc_eigh(x, eigen);
+        dlc_eigh(x, 2, eigen);
         OK(context, dlc_output(graph, "w", eigen[0]));
         OK(context, dlc_output(graph, "v", eigen[1]));
         OK(context, dlc_compile(context, graph, NULL, &program));

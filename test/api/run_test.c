@@ -126,7 +126,7 @@ static void test_convolution(void **state) {
         dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
         options.low_count = options.high_count = 2;
         options.low = options.high = SHAPE(1, 1);
-        dlc_output(g, "y", dlc_convolution(vx, dlc_constant(g, DLC_F32, 4, SHAPE(K, C, 3, 3), w), &options));
+        dlc_output(g, "y", dlc_convolution_with(vx, dlc_constant(g, DLC_F32, 4, SHAPE(K, C, 3, 3), w), &options));
         dlc_program *program = compile(context, g);
         tensor tx, ty;
         dlc_output_slot slot = {F32(&ty, out, N, K, H, W), NULL};
@@ -152,7 +152,7 @@ static void test_plain_outputs(void **state) {
         dlc_output(g, "y", y);
         dlc_output(g, "again", y);
         dlc_output(g, "flat", dlc_reshape(y, 1, DIMS({-1, "n*2"})));
-        dlc_output(g, "sum", dlc_reduce_sum(x, 0, NULL, false));
+        dlc_output(g, "sum", dlc_reduce_sum(x, 0, NULL));
         dlc_program *program = compile(context, g);
         float in[6] = {0, 1, 2, 3, 4, 5};
         tensor tx;
@@ -277,7 +277,7 @@ static dlc_program *caching_program(dlc_context *context) {
         in[i] = dlc_input(g, names[i], DLC_F32, 4, dims);
     }
     in[5] = dlc_input(g, "position", DLC_I64, 0, NULL);
-    dlc_cached_attention(in[0], in[1], in[2], in[3], in[4], in[5], 0, results);
+    dlc_cached_attention(in[0], in[1], in[2], in[3], in[4], in[5], 3, results);
     for (int i = 0; i < 3; i++) dlc_output(g, i ? names[2 + i] : "y", results[i]);
     dlc_program *program = compile(context, g);
     OK(context, dlc_program_alias(program, 1, 3));
@@ -463,7 +463,10 @@ static void test_varying_steps(void **state) {
         OK(context, dlc_graph_create(context, &g));
         OK(context, dlc_symbol_varies(g, "n", 0, 0, 0));
         dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
-        dlc_output(g, "y", dlc_add(x, dlc_reduce_sum(x, 1, (int64_t[]){0}, true)));
+        dlc_output(
+            g, "y",
+            dlc_add(x, dlc_reduce_sum_with(x, 1, (int64_t[]){0},
+                                           &(dlc_reduce_sum_options){sizeof(dlc_reduce_sum_options), .keep = true})));
         dlc_program *program = compile(context, g);
         uint64_t builds[2] = {0};
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
@@ -503,7 +506,7 @@ static void test_varying_sort(void **state) {
         OK(context, dlc_graph_create(context, &g));
         dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(LINES), SYMBOL("n"))), sorted[2];
         OK(context, dlc_symbol_varies(g, "n", 0, 0, 0));
-        dlc_sort(x, NULL, sorted);
+        dlc_sort(x, -1, 2, sorted);
         for (int o = 0; o < 2; o++) OK(context, dlc_output(g, NULL, sorted[o]));
         dlc_program *program = compile(context, g);
         for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
@@ -540,7 +543,7 @@ static void test_long_attention(void **state) {
     OK(context, dlc_graph_create(context, &g));
     dlc_value q = dlc_input(g, "q", DLC_F32, 4, DIMS(SIZE(1), SIZE(1), SIZE(QUERIES), SIZE(DIM)));
     dlc_value k = dlc_input(g, "k", DLC_F32, 4, DIMS(SIZE(1), SIZE(1), SIZE(KEYS), SIZE(DIM)));
-    dlc_output(g, "y", dlc_attention(q, k, k, DLC_NONE, 0, false));
+    dlc_output(g, "y", dlc_attention(q, k, k, DLC_NONE));
     dlc_program *program = compile(context, g);
     float *queries = calloc(QUERIES * DIM, sizeof *queries), *keys = calloc(KEYS * DIM, sizeof *keys);
     float *y = calloc(QUERIES * DIM, sizeof *y);
@@ -571,7 +574,10 @@ static void test_varying_scratch(void **state) {
     OK(context, dlc_symbol_varies(g, "n", 0, 0, 0));
     OK(context, dlc_symbol_varies(g, "m", 0, 0, 0));
     dlc_value e = dlc_exp(x);
-    dlc_value rows = dlc_reduce_sum(e, 1, SHAPE(1), true), columns = dlc_reduce_sum(e, 1, SHAPE(0), true);
+    dlc_value rows = dlc_reduce_sum_with(e, 1, SHAPE(1),
+                                         &(dlc_reduce_sum_options){sizeof(dlc_reduce_sum_options), .keep = true}),
+              columns = dlc_reduce_sum_with(e, 1, SHAPE(0),
+                                            &(dlc_reduce_sum_options){sizeof(dlc_reduce_sum_options), .keep = true});
     dlc_output(g, "y", dlc_softmax(dlc_add(dlc_div(e, rows), dlc_div(e, columns)), 0));
     dlc_program *program = compile(context, g);
     enum { N = 1030, M = 1040 }; /* just above a step of the ranges that kernels are built for */
@@ -599,13 +605,13 @@ static void test_output_shape(void **state) {
     int rank = -1;
     int64_t shape[DLC_MAX_RANK];
     OK(context, dlc_output_shape(program, (const int64_t *[]){SHAPE(3, 8), SHAPE(5, 8)}, (const int[]){2, 2}, 2, 0,
-                                 &rank, shape));
+                                 DLC_MAX_RANK, shape, &rank));
     assert_int_equal(rank, 2);
     assert_int_equal(shape[0], 8);
     assert_int_equal(shape[1], 8);
     assert_int_equal(statistics(context).plan_builds, 0);
     assert_int_equal(dlc_output_shape(program, (const int64_t *[]){SHAPE(3, 8), SHAPE(5, 7)}, (const int[]){2, 2}, 2, 0,
-                                      &rank, shape),
+                                      DLC_MAX_RANK, shape, &rank),
                      DLC_INVALID_ARGUMENT);
     assert_non_null(strstr(dlc_error_message(context), "input b: dimension 1 is 7, expected 8"));
     dlc_program_destroy(program);
@@ -624,10 +630,14 @@ static void test_matmul_as(void **state) {
         OK(context, dlc_graph_create(context, &g));
         dlc_value x = dlc_input(g, "x", DLC_BF16, 2, DIMS(SIZE(1), SIZE(2)));
         dlc_value w = dlc_input(g, "w", DLC_BF16, 2, DIMS(SIZE(2), SIZE(1)));
-        dlc_value wide = dlc_matmul_as(x, w, DLC_MATMUL_RESULT_F32), same = dlc_matmul(x, w);
+        dlc_value wide = dlc_matmul_with(
+                      x, w, &(dlc_matmul_options){sizeof(dlc_matmul_options), .result = DLC_MATMUL_RESULT_F32}),
+                  same = dlc_matmul(x, w);
         assert_int_equal(dlc_value_dtype(wide), DLC_F32);
         assert_int_equal(dlc_value_dtype(same), DLC_BF16);
-        assert_int_equal(dlc_value_dtype(dlc_dot_as(x, w, DLC_DOT_RESULT_F64)), DLC_F64);
+        assert_int_equal(dlc_value_dtype(dlc_dot_with(
+                             x, w, &(dlc_dot_options){sizeof(dlc_dot_options), .result = DLC_DOT_RESULT_F64})),
+                         DLC_F64);
         dlc_output(g, "wide", wide);
         dlc_output(g, "same", same);
         dlc_program *program = compile(context, g);
@@ -683,7 +693,7 @@ static void test_no_inputs(void **state) {
             dlc_constant_borrow(g, DLC_F32, 2, SHAPE(N, 8), w); /* too large to fold: precomputed at the first run */
         dlc_value scaled = dlc_mul(c, dlc_scalar(g, DLC_F32, 2));
         dlc_output(g, "twice", scaled);
-        dlc_output(g, "sums", dlc_reduce_sum(scaled, 1, SHAPE(1), false));
+        dlc_output(g, "sums", dlc_reduce_sum(scaled, 1, SHAPE(1)));
         dlc_program *program = compile(context, g);
         for (int run = 0; run < 2; run++) {
             dlc_output_slot slots[2];

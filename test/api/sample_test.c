@@ -80,7 +80,8 @@ static dlc_program *make(dlc_context *context, const setting *s) {
     options.spatial_scale = s->scale;
     options.mode = s->greatest ? DLC_ROI_ALIGN_MODE_MAX : DLC_ROI_ALIGN_MODE_AVERAGE;
     options.coordinates = s->half ? DLC_ROI_ALIGN_COORDINATES_HALF_PIXEL : DLC_ROI_ALIGN_COORDINATES_OUTPUT_HALF_PIXEL;
-    OK(context, dlc_output(graph, "y", dlc_roi_align(x, rois, images, 2, DIMS(SIZE(ROWS), SIZE(COLUMNS)), &options)));
+    OK(context,
+       dlc_output(graph, "y", dlc_roi_align_with(x, rois, images, 2, DIMS(SIZE(ROWS), SIZE(COLUMNS)), &options)));
     return compile(context, graph);
 }
 

@@ -216,7 +216,7 @@ static dlc_program *smoothing_program(dlc_context *context) {
     dlc_value next = dlc_tanh(dlc_add(dlc_mul(bh, dlc_softmax(w, 0)), bx)), both[2];
     dlc_output(body, "h", next);
     dlc_output(body, "y", next);
-    dlc_scan(g, 2, (const dlc_value[]){h, x}, body, 1, 1, NULL, 2, both);
+    dlc_scan(g, 2, (const dlc_value[]){h, x}, body, 1, 1, 2, both);
     dlc_output(g, "last", both[0]);
     dlc_output(g, "all", both[1]);
     return compile(context, g);
@@ -332,9 +332,9 @@ static void test_constant_in_shapes(void **state) {
         OK(context, dlc_graph_create(context, &g));
         dlc_value a = dlc_input(g, "a", DLC_F32, 2, DIMS(SIZE(8), SIZE(K)));
         dlc_value b = dlc_constant_borrow(g, DLC_F32, 2, SHAPE(K, N), w);
-        dlc_value c = dlc_slice(dlc_reshape(a, 2, DIMS(SIZE(16), SIZE(N))), 2, DIMS(SIZE(0), SIZE(0)), 2,
-                                DIMS(SIZE(8), SIZE(N)), 0, NULL);
-        dlc_value half = dlc_slice(b, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(N), SIZE(N)), 0, NULL);
+        dlc_value c =
+            dlc_slice(dlc_reshape(a, 2, DIMS(SIZE(16), SIZE(N))), 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(8), SIZE(N)));
+        dlc_value half = dlc_slice(b, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(N), SIZE(N)));
         dlc_output(g, "y", dlc_dot(a, b));
         dlc_output(g, "z", dlc_dot(c, dlc_reshape(b, 2, DIMS(SIZE(N), SIZE(K)))));
         dlc_output(g, "u", dlc_dot(c, dlc_reshape(half, 2, DIMS(SIZE(N), SIZE(N)))));

@@ -12,7 +12,7 @@ static dlc_graph *network(dlc_context *context) {
     OK(context, dlc_graph_create(context, &g));
     dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(32)));
     dlc_value y =
-        dlc_linear(x, dlc_constant(g, DLC_F32, 2, SHAPE(32, 48), a), dlc_constant(g, DLC_F32, 1, SHAPE(48), b), false);
+        dlc_linear(x, dlc_constant(g, DLC_F32, 2, SHAPE(32, 48), a), dlc_constant(g, DLC_F32, 1, SHAPE(48), b));
     y = dlc_softmax(dlc_matmul(dlc_relu(y), dlc_constant(g, DLC_F32, 2, SHAPE(48, 24), c)), -1);
     dlc_output(g, "y", y);
     dlc_output(g, "t", dlc_transpose(y, 2, (const int64_t[]){1, 0}));

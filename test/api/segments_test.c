@@ -423,8 +423,9 @@ static void test_refused(void **state) {
         const int64_t *shape = SHAPE(4);
         int rank = 1;
         int64_t size[DLC_MAX_RANK];
-        expect(context, dlc_output_shape(program, &shape, &rank, 1, 0, &rank, size), DLC_UNSUPPORTED, "a run gives it");
-        OK(context, dlc_output_shape(program, &shape, &(int){1}, 1, 4, &rank, size));
+        expect(context, dlc_output_shape(program, &shape, &rank, 1, 0, DLC_MAX_RANK, size, &rank), DLC_UNSUPPORTED,
+               "a run gives it");
+        OK(context, dlc_output_shape(program, &shape, &(int){1}, 1, 4, DLC_MAX_RANK, size, &rank));
         assert_int_equal(size[0], 4);
         OK(context, dlc_prepare(program, &shape, &(int){1}, 1));
         char *text;

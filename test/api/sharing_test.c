@@ -30,8 +30,8 @@ static dlc_program *cache_program(dlc_context *context, bool total, bool old) {
     dlc_value position = dlc_input(g, "position", DLC_I64, 1, DIMS(SIZE(1)));
     dlc_value next = dlc_dynamic_update_slice(cache, dlc_add(row, row), position, 1, SHAPE(0));
     dlc_output(g, "cache", next);
-    if (total) dlc_output(g, "total", dlc_reduce_sum(next, 2, SHAPE(0, 1), false));
-    if (old) dlc_output(g, "old", dlc_reduce_sum(cache, 2, SHAPE(0, 1), false));
+    if (total) dlc_output(g, "total", dlc_reduce_sum(next, 2, SHAPE(0, 1)));
+    if (old) dlc_output(g, "old", dlc_reduce_sum(cache, 2, SHAPE(0, 1)));
     dlc_program *program = compile(context, g);
     OK(context, dlc_program_alias(program, 0, 0));
     return program;
@@ -127,7 +127,8 @@ static void test_cache_chain(void **state) {
             dlc_value row = dlc_input(g, "row", DLC_F32, 2, DIMS(SIZE(1), SIZE(3)));
             dlc_value first = dlc_scalar_i64(g, DLC_I64, 2), second = dlc_scalar_i64(g, DLC_I64, 5);
             dlc_value one = dlc_dynamic_update_slice(cache, row, first, 1, SHAPE(0));
-            dlc_value sum = dlc_reduce_sum(one, 1, SHAPE(0), true);
+            dlc_value sum = dlc_reduce_sum_with(
+                one, 1, SHAPE(0), &(dlc_reduce_sum_options){sizeof(dlc_reduce_sum_options), .keep = true});
             dlc_output(g, "cache", dlc_dynamic_update_slice(one, sum, second, 1, SHAPE(0)));
             dlc_program *program = compile(context, g);
             OK(context, dlc_program_alias(program, 0, 0));
@@ -234,10 +235,9 @@ static void test_concat_parts(void **state) {
             dlc_value ve = dlc_input(g, "extra", DLC_F32, 2, DIMS(SIZE(2), SIZE(M)));
             dlc_value vw = dlc_constant(g, DLC_F32, 2, SHAPE(K, M), w);
             dlc_value a = dlc_matmul(vx, vw);
-            dlc_value b = dlc_reduce_sum(dlc_reshape(a, 3, DIMS(SIZE(2), SIZE(2), SIZE(M))), 1, SHAPE(0), false);
+            dlc_value b = dlc_reduce_sum(dlc_reshape(a, 3, DIMS(SIZE(2), SIZE(2), SIZE(M))), 1, SHAPE(0));
             if (!with_input)
-                b = dlc_add(
-                    dlc_matmul(dlc_slice(vx, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(2), SIZE(K)), 0, NULL), vw), b);
+                b = dlc_add(dlc_matmul(dlc_slice(vx, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(2), SIZE(K))), vw), b);
             dlc_output(g, "y", dlc_concat(with_input ? 3 : 2, (dlc_value[]){a, b, ve}, 0));
             dlc_program *program = compile(context, g);
             tensor tx, te, ty;
@@ -284,7 +284,7 @@ static void test_slice_view(void **state) {
         OK(context, dlc_graph_create(context, &g));
         OK(context, dlc_custom_register(g, "look", look, NULL));
         dlc_value x = dlc_input(g, "x", DLC_F32, 3, DIMS(SIZE(3), SIZE(5), SIZE(4)));
-        dlc_value part = dlc_slice(x, 3, DIMS(SIZE(1), SIZE(2), SIZE(0)), 3, DIMS(SIZE(2), SIZE(-1), SIZE(4)), 0, NULL);
+        dlc_value part = dlc_slice(x, 3, DIMS(SIZE(1), SIZE(2), SIZE(0)), 3, DIMS(SIZE(2), SIZE(-1), SIZE(4)));
         dlc_value flat = dlc_reshape(part, 2, DIMS(SIZE(4), SIZE(2))), sum;
         dlc_custom_call(g, 1, &flat, "look", 1, SHAPE(DLC_F32), 1, SHAPE(0), 0, NULL, 1, &sum);
         dlc_output(g, "sum", sum);
@@ -320,8 +320,8 @@ static uint32_t pick(uint32_t *seed, uint32_t count) {
 static dlc_value random_value(dlc_graph *g, uint32_t *seed, const dlc_value *v, uint32_t count) {
     dlc_value a = v[count - 1 - pick(seed, count < 4 ? count : 4)], b = v[pick(seed, count)];
     int64_t cut = 1 + (int64_t)pick(seed, ROWS - 1);
-    dlc_value top = dlc_slice(b, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(cut), SIZE(COLUMNS)), 0, NULL);
-    dlc_value rest = dlc_slice(a, 2, DIMS(SIZE(cut), SIZE(0)), 2, DIMS(SIZE(ROWS), SIZE(COLUMNS)), 0, NULL);
+    dlc_value top = dlc_slice(b, 2, DIMS(SIZE(0), SIZE(0)), 2, DIMS(SIZE(cut), SIZE(COLUMNS)));
+    dlc_value rest = dlc_slice(a, 2, DIMS(SIZE(cut), SIZE(0)), 2, DIMS(SIZE(ROWS), SIZE(COLUMNS)));
     switch (pick(seed, 8)) {
     case 0: return dlc_add(a, b);
     case 1: return dlc_neg(a);
@@ -329,7 +329,9 @@ static dlc_value random_value(dlc_graph *g, uint32_t *seed, const dlc_value *v, 
     case 3: return dlc_concat(2, (dlc_value[]){dlc_neg(top), dlc_exp(rest)}, 0);
     case 4: return dlc_concat(2, (dlc_value[]){rest, top}, 0);
     case 5: return dlc_dynamic_update_slice(a, dlc_abs(top), dlc_scalar_i64(g, DLC_I64, pick(seed, ROWS)), 1, SHAPE(0));
-    case 6: return dlc_add(a, dlc_reduce_max(b, 1, SHAPE(1), true));
+    case 6:
+        return dlc_add(a, dlc_reduce_max_with(b, 1, SHAPE(1),
+                                              &(dlc_reduce_max_options){sizeof(dlc_reduce_max_options), .keep = true}));
     default:
         return dlc_reshape(dlc_mul(dlc_reshape(a, 1, DIMS(SIZE(ELEMENTS))), dlc_reshape(b, 1, DIMS(SIZE(ELEMENTS)))), 2,
                            DIMS(SIZE(ROWS), SIZE(COLUMNS)));

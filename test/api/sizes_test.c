@@ -22,7 +22,7 @@ static void prepare(const char *target, void (*build)(dlc_graph *g, dlc_value x)
 }
 
 static void build_sums(dlc_graph *g, dlc_value x) {
-    dlc_output(g, "y", dlc_cumulative_sum(dlc_cumulative_max(x, 0, false, false), 0, false, false));
+    dlc_output(g, "y", dlc_cumulative_sum(dlc_cumulative_max(x, 0), 0));
 }
 
 static void test_value(void **state) {
@@ -35,12 +35,14 @@ static void build_waiting(dlc_graph *g, dlc_value x) {
     enum { ROWS = 4 };
     dlc_value sums[ROWS], row = x, most = dlc_scalar(g, DLC_F32, 0);
     for (int i = 0; i < ROWS; i++) {
-        sums[i] = row = dlc_cumulative_sum(dlc_neg(row), 0, false, false);
-        most = dlc_max(most, dlc_reduce_max(row, 0, NULL, false));
+        sums[i] = row = dlc_cumulative_sum(dlc_neg(row), 0);
+        most = dlc_max(most, dlc_reduce_max(row, 0, NULL));
     }
     for (int i = 0; i < ROWS; i++) {
-        row = dlc_cumulative_max(dlc_mul(sums[i], most), 0, false, true);
-        most = dlc_add(most, dlc_reduce_min(row, 0, NULL, false));
+        row =
+            dlc_cumulative_max_with(dlc_mul(sums[i], most), 0,
+                                    &(dlc_cumulative_max_options){sizeof(dlc_cumulative_max_options), .reverse = true});
+        most = dlc_add(most, dlc_reduce_min(row, 0, NULL));
     }
     dlc_output(g, "y", most);
 }
@@ -69,7 +71,7 @@ static void test_scratch_of_threads(void **state) {
     OK(context, dlc_graph_create(context, &g));
     dlc_value x = dlc_input(g, "x", DLC_F32, 3, DIMS(SIZE(2), SYMBOL("n"), SIZE(1)));
     dlc_value z = dlc_input(g, "z", DLC_F32, 1, DIMS(SYMBOL("m")));
-    dlc_output(g, "y", dlc_reduce_max(dlc_exp(dlc_mul(x, z)), 2, SHAPE(1, 2), false));
+    dlc_output(g, "y", dlc_reduce_max(dlc_exp(dlc_mul(x, z)), 2, SHAPE(1, 2)));
     dlc_compile_options compile_options = DLC_COMPILE_OPTIONS_INIT;
     compile_options.schedule = schedule;
     dlc_program *program;

@@ -56,7 +56,7 @@ static dlc_program *outer_program(dlc_context *context, int constant) {
     }
     dlc_value x = dlc_input(g, "x", DLC_F32, SYMBOLS, x_dims), z = dlc_input(g, "z", DLC_F32, SYMBOLS, z_dims);
     dlc_value y = dlc_relu(dlc_add(dlc_mul(x, z), dlc_scalar(g, DLC_F32, constant)));
-    dlc_output(g, "y", dlc_reduce_sum(y, 1, SHAPE(SYMBOLS - 1), false));
+    dlc_output(g, "y", dlc_reduce_sum(y, 1, SHAPE(SYMBOLS - 1)));
     return compile(context, g);
 }
 
@@ -109,7 +109,7 @@ static dlc_program *varying_program(dlc_context *context) {
     OK(context, dlc_symbol_varies(g, "n", 0, 0, 0));
     dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(3)));
     dlc_value y = dlc_relu(dlc_mul(x, dlc_constant(g, DLC_F32, 1, SHAPE(3), w)));
-    dlc_output(g, "y", dlc_reduce_sum(y, 1, SHAPE(1), false));
+    dlc_output(g, "y", dlc_reduce_sum(y, 1, SHAPE(1)));
     return compile(context, g);
 }
 

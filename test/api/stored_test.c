@@ -77,7 +77,7 @@ static void check_nibble_structure(dlc_context *context) {
     OK(context, dlc_graph_create(context, &g));
     dlc_value a = dlc_input(g, "a", DLC_I4, 2, DIMS(SIZE(5), SIZE(7)));
     OK(context, dlc_output(g, "moved", dlc_transpose(a, 2, (const int64_t[]){1, 0})));
-    OK(context, dlc_output(g, "part", dlc_slice(a, 2, DIMS(SIZE(1), SIZE(2)), 2, DIMS(SIZE(4), SIZE(7)), 0, NULL)));
+    OK(context, dlc_output(g, "part", dlc_slice(a, 2, DIMS(SIZE(1), SIZE(2)), 2, DIMS(SIZE(4), SIZE(7)))));
     OK(context, dlc_output(g, "joined", dlc_concat(2, (const dlc_value[]){a, a}, 0)));
     dlc_program *program = compile(context, g);
     tensor in[1], out[3];
@@ -143,7 +143,8 @@ static void check_quantized(dlc_context *context) {
     dlc_value a = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(5), SIZE(7)));
     dlc_value s = dlc_constant(g, DLC_F32, 1, (const int64_t[]){7}, scale);
     dlc_value z = dlc_constant(g, DLC_I4, 0, NULL, &zero);
-    dlc_value packed = dlc_quantize_linear(a, s, z, 1, DLC_I4);
+    dlc_value packed = dlc_quantize_linear_with(
+        a, s, z, 1, &(dlc_quantize_linear_options){sizeof(dlc_quantize_linear_options), .dtype = DLC_I4});
     OK(context, dlc_output(g, "q", packed));
     OK(context, dlc_output(g, "y", dlc_dequantize_linear(packed, s, z, 1)));
     dlc_program *program = compile(context, g);
@@ -173,9 +174,13 @@ static void check_quantized_blocks(dlc_context *context) {
     dlc_value a = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(5), SIZE(7)));
     dlc_value s = dlc_input(g, "s", DLC_F32, 2, DIMS(SIZE(5), SIZE(3)));
     dlc_value z = dlc_constant(g, DLC_I4, 2, (const int64_t[]){5, 3}, zero);
-    dlc_value packed = dlc_quantize_linear_as(a, s, z, 1, 3, DLC_I4);
+    dlc_value packed = dlc_quantize_linear_with(
+        a, s, z, 1, &(dlc_quantize_linear_options){sizeof(dlc_quantize_linear_options), .block = 3, .dtype = DLC_I4});
     OK(context, dlc_output(g, "q", packed));
-    OK(context, dlc_output(g, "y", dlc_dequantize_linear_as(packed, s, z, 1, 3)));
+    OK(context, dlc_output(g, "y",
+                           dlc_dequantize_linear_with(
+                               packed, s, z, 1,
+                               &(dlc_dequantize_linear_options){sizeof(dlc_dequantize_linear_options), .block = 3})));
     dlc_program *program = compile(context, g);
     tensor in[2], out[2];
     make_tensor(&in[0], DLC_F32, x, 2, SHAPE(5, 7)), make_tensor(&in[1], DLC_F32, scale, 2, SHAPE(5, 3));

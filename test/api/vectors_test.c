@@ -80,7 +80,7 @@ static void test_rows_of_images_end_with_a_tile(void **state) {
         dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
         options.low = options.high = SHAPE(1, 1);
         options.low_count = options.high_count = 2;
-        OK(context, dlc_output(g, "y", dlc_convolution(x, k, &options)));
+        OK(context, dlc_output(g, "y", dlc_convolution_with(x, k, &options)));
         OK(context, dlc_compile(context, g, NULL, &program));
         const int64_t *shapes[] = {image, SHAPE(channels, 3, 3, 3)};
         OK(context, dlc_program_dump(program, "schedule", shapes, (const int[]){4, 4}, 2, &text));

@@ -45,7 +45,7 @@ static dlc_program *make(dlc_context *context, const image *s, const float *w, c
     dlc_value x = dlc_input(graph, "x", DLC_F32, 4, DIMS(SIZE(s->n), SIZE(s->ci), SIZE(s->h), SIZE(s->w)));
     dlc_value k = dlc_constant(graph, DLC_F32, 4, SHAPE(s->co, s->ci, 3, 3), w);
     dlc_value bias = dlc_constant(graph, DLC_F32, 4, SHAPE(1, s->co, 1, 1), b);
-    OK(context, dlc_output(graph, "y", dlc_relu(dlc_add(dlc_convolution(x, k, &window), bias))));
+    OK(context, dlc_output(graph, "y", dlc_relu(dlc_add(dlc_convolution_with(x, k, &window), bias))));
     dlc_compile_options options = DLC_COMPILE_OPTIONS_INIT;
     options.winograd = winograd;
     OK(context, dlc_compile(context, graph, &options, &program));

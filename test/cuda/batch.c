@@ -198,7 +198,7 @@ static dlc_graph *loop(dlc_context *context) {
     dlc_value next = dlc_add(dlc_tanh(dlc_add(h, row)), row);
     dlc_output(body, "h", next);
     dlc_output(body, "z", next);
-    dlc_scan(g, 2, (dlc_value[]){zero, x}, body, 1, 1, NULL, 2, results);
+    dlc_scan(g, 2, (dlc_value[]){zero, x}, body, 1, 1, 2, results);
     dlc_output(g, "z", results[1]);
     return g;
 }

@@ -25,8 +25,11 @@ dlc_graph *build(dlc_context *context) {
     dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
     dlc_value w = dlc_constant(g, DLC_F32, 2, (int64_t[]){COLUMNS, WIDTH}, weights);
     dlc_value b = dlc_constant(g, DLC_F32, 1, (int64_t[]){WIDTH}, bias);
-    dlc_value sums = dlc_linear(x, dlc_abs(w), b, false);
-    dlc_output(g, "y", dlc_sub(sums, dlc_reduce_sum(sums, 1, (int64_t[]){1}, true)));
+    dlc_value sums = dlc_linear(x, dlc_abs(w), b);
+    dlc_output(
+        g, "y",
+        dlc_sub(sums, dlc_reduce_sum_with(sums, 1, (int64_t[]){1},
+                                          &(dlc_reduce_sum_options){sizeof(dlc_reduce_sum_options), .keep = true})));
     return g;
 }
 
@@ -36,7 +39,7 @@ dlc_graph *three(dlc_context *context) {
     assert_int_equal(dlc_graph_create(context, &g), DLC_OK);
     dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
     dlc_value y = dlc_softmax(x, 1);
-    dlc_value z = dlc_reverse(dlc_cumulative_sum(y, 0, false, false), 1, (int64_t[]){0});
+    dlc_value z = dlc_reverse(dlc_cumulative_sum(y, 0), 1, (int64_t[]){0});
     dlc_output(g, "z", dlc_matmul(z, dlc_transpose(z, 2, (int64_t[]){1, 0})));
     return g;
 }

@@ -49,9 +49,9 @@ static dlc_graph *build_all(dlc_context *context) {
     dlc_graph *then = dlc_subgraph(g), *otherwise = dlc_subgraph(g);
     dlc_output(then, "r", dlc_neg(looped[1]));
     dlc_output(otherwise, "r", dlc_exp(looped[1]));
-    dlc_value total = dlc_reduce_sum(scaled, 2, (int64_t[]){0, 1}, false);
+    dlc_value total = dlc_reduce_sum(scaled, 2, (int64_t[]){0, 1});
     dlc_if(dlc_lt(total, dlc_scalar(g, DLC_F32, 0)), 0, NULL, then, otherwise, 1, &chosen);
-    dlc_value row = dlc_slice(dlc_exp(cache), DIMS({1, NULL}, {0, NULL}), DIMS({2, NULL}, {COLUMNS, NULL}), 0, NULL);
+    dlc_value row = dlc_slice(dlc_exp(cache), DIMS({1, NULL}, {0, NULL}), DIMS({2, NULL}, {COLUMNS, NULL}));
     dlc_value next = dlc_dynamic_update_slice(cache, row, dlc_scalar_i64(g, DLC_I64, 3), 1, (int64_t[]){0});
     dlc_output(g, "chosen", chosen);
     dlc_output(g, "cache", next);
@@ -247,7 +247,7 @@ static void test_eager_tensors(void **state) {
     assert_int_equal(dlc_eager_read(g, v, &got.tensor), DLC_OK);
     assert_memory_equal(got.data, wanted, sizeof wanted);
     double number;
-    dlc_value most = dlc_max(dlc_reduce_max(v, 0, NULL, false), dlc_scalar(g, DLC_F32, 0));
+    dlc_value most = dlc_max(dlc_reduce_max(v, 0, NULL), dlc_scalar(g, DLC_F32, 0));
     assert_int_equal(dlc_eager_number(g, most, &number), DLC_OK);
     assert_true(number == (double)most_wanted);
     dlc_graph_destroy(g);
@@ -519,8 +519,10 @@ static void test_alignment(void **state) {
     assert_int_equal(dlc_graph_create(context, &g), DLC_OK);
     dlc_value x = dlc_input(g, "x", DLC_F32, DIMS({0, "rows"}, {COLUMNS, NULL}));
     assert_int_equal(dlc_symbol_varies(g, "rows", 1, 64, 1), DLC_OK);
-    dlc_value sums = dlc_cumulative_sum(x, 0, false, false);
-    dlc_value parts[2] = {sums, dlc_cumulative_sum(sums, 0, false, true)};
+    dlc_value sums = dlc_cumulative_sum(x, 0);
+    dlc_value parts[2] = {
+        sums, dlc_cumulative_sum_with(
+                  sums, 0, &(dlc_cumulative_sum_options){sizeof(dlc_cumulative_sum_options), .reverse = true})};
     dlc_output(g, "y", dlc_concat(2, parts, 0));
     assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_OK);
     dlc_graph_destroy(g);

@@ -95,7 +95,7 @@ static dlc_program *two_inputs(dlc_context *context) {
     dlc_value x = dlc_input(g, "left", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(4)));
     dlc_value y = dlc_input(g, "right", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(4)));
     dlc_output(g, "sum", dlc_add(x, y));
-    dlc_output(g, "total", dlc_reduce_sum(dlc_mul(x, y), 1, SHAPE(0), false));
+    dlc_output(g, "total", dlc_reduce_sum(dlc_mul(x, y), 1, SHAPE(0)));
     return compile(context, g);
 }
 
@@ -239,13 +239,19 @@ static void test_shapes(void **state) {
     INVALID(context, dlc_prepare(program, hole, ranks, 2), "dlc_prepare: input right: dimension 0 is missing");
     INVALID(context, dlc_prepare(program, bad, ranks, 2), "input right: dimension 0 is 2", "symbol n", "bound to 3");
     OK(context, dlc_prepare(program, good, ranks, 2));
-    INVALID(NULL, dlc_output_shape(NULL, good, ranks, 2, 0, &rank, shape), "dlc_output_shape", "NULL");
-    INVALID(context, dlc_output_shape(program, good, ranks, 2, 2, &rank, shape), "output 2 does not exist");
-    INVALID(context, dlc_output_shape(program, good, ranks, 2, 0, NULL, shape), "NULL");
-    INVALID(context, dlc_output_shape(program, bad, ranks, 2, 0, &rank, shape), "input right: dimension 0 is 2");
-    INVALID(context, dlc_output_shape(program, good, low, 2, 0, &rank, shape),
+    INVALID(NULL, dlc_output_shape(NULL, good, ranks, 2, 0, DLC_MAX_RANK, shape, &rank), "dlc_output_shape", "NULL");
+    INVALID(context, dlc_output_shape(program, good, ranks, 2, 2, DLC_MAX_RANK, shape, &rank),
+            "output 2 does not exist");
+    INVALID(context, dlc_output_shape(program, good, ranks, 2, 0, DLC_MAX_RANK, shape, NULL), "NULL");
+    INVALID(context, dlc_output_shape(program, good, ranks, 2, 0, -1, shape, &rank), "room is negative");
+    INVALID(context, dlc_output_shape(program, good, ranks, 2, 0, 1, shape, &rank), "has 2 dimensions, room for 1");
+    OK(context, dlc_output_shape(program, good, ranks, 2, 0, 0, NULL, &rank));
+    assert_int_equal(rank, 2);
+    INVALID(context, dlc_output_shape(program, bad, ranks, 2, 0, DLC_MAX_RANK, shape, &rank),
+            "input right: dimension 0 is 2");
+    INVALID(context, dlc_output_shape(program, good, low, 2, 0, DLC_MAX_RANK, shape, &rank),
             "dlc_output_shape: input right has rank 1");
-    OK(context, dlc_output_shape(program, good, ranks, 2, 0, &rank, shape));
+    OK(context, dlc_output_shape(program, good, ranks, 2, 0, DLC_MAX_RANK, shape, &rank));
     assert_true(rank == 2 && shape[0] == 3 && shape[1] == 4);
     INVALID(NULL, dlc_program_alias(NULL, 0, 0), "dlc_program_alias", "NULL");
     INVALID(context, dlc_program_alias(program, 2, 0), "output 2 of 2");

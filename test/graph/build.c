@@ -57,7 +57,7 @@ static void test_fold(void **state) {
     assert_memory_equal(constant->bytes, ((float[]){11, 22, 33}), 12);
     dlc_value same = dlc_constant(g, DLC_F32, 1, (int64_t[]){3}, (float[]){11, 22, 33});
     assert_int_equal(same.id, sum.id);
-    dlc_value total = dlc_reduce_sum(a, 0, NULL, false);
+    dlc_value total = dlc_reduce_sum(a, 0, NULL);
     constant = graph_constant_of(graph_of_handle(g), total.id);
     assert_non_null(constant);
     assert_memory_equal(constant->bytes, ((float[]){6}), 4);
@@ -115,10 +115,10 @@ static dlc_value twice_input(dlc_graph *g) {
     return input2(g, "x", DLC_F32, 1, 1);
 }
 static dlc_value bad_axis(dlc_graph *g) {
-    return dlc_reduce_sum(input2(g, "x", DLC_F32, 2, 3), 1, (int64_t[]){2}, false);
+    return dlc_reduce_sum(input2(g, "x", DLC_F32, 2, 3), 1, (int64_t[]){2});
 }
 static dlc_value double_axis(dlc_graph *g) {
-    return dlc_reduce_sum(input2(g, "x", DLC_F32, 2, 3), 2, (int64_t[]){1, -1}, false);
+    return dlc_reduce_sum(input2(g, "x", DLC_F32, 2, 3), 2, (int64_t[]){1, -1});
 }
 static dlc_value left_out(dlc_graph *g) {
     return dlc_add(input2(g, "x", DLC_F32, 2, 3), DLC_NONE);
@@ -163,6 +163,11 @@ static dlc_value null_operands(dlc_graph *g) {
     dlc_value x = input2(g, "x", DLC_F32, 2, 3), y;
     dlc_if(x, 2, NULL, dlc_subgraph(g), dlc_subgraph(g), 1, &y);
     return y;
+}
+static dlc_value room_for_one(dlc_graph *g) {
+    dlc_value sorted = DLC_NONE;
+    dlc_sort(input2(g, "x", DLC_F32, 2, 3), 0, 1, &sorted);
+    return sorted;
 }
 static dlc_value no_room(dlc_graph *g) {
     dlc_value x = input2(g, "x", DLC_F32, 2, 3);
@@ -213,6 +218,7 @@ static const struct {
     {many_dims, DLC_INVALID_ARGUMENT, {"reshape: shape", "40 dimensions", "0 to 12"}},
     {null_operands, DLC_INVALID_ARGUMENT, {"if: 2 operands at NULL", "", ""}},
     {no_room, DLC_INVALID_ARGUMENT, {"custom_call", "room for 0 results", "expected 1"}},
+    {room_for_one, DLC_INVALID_ARGUMENT, {"sort", "room for 1 results", "expected 2"}},
     {constant_of_rank_40, DLC_INVALID_ARGUMENT, {"constant: rank", "40", "0 to 12"}},
     {constant_of_no_dtype, DLC_INVALID_ARGUMENT, {"constant", "none", "not supported"}},
     {constant_of_negative, DLC_INVALID_ARGUMENT, {"constant", "dimension 0 is -2", ""}},
@@ -285,11 +291,11 @@ static void test_options(void **state) {
     dlc_value x = input2(g, "x", DLC_F32, 2, 3), w = input2(g, "w", DLC_F32, 3, 4);
     dlc_dot_general_options options = DLC_DOT_GENERAL_OPTIONS_INIT;
     int64_t one = 1, zero = 0;
-    dlc_value with = dlc_dot_general(x, w, 1, &one, 1, &zero, &options);
+    dlc_value with = dlc_dot_general_with(x, w, 1, &one, 1, &zero, &options);
     assert_true(dlc_value_ok(with));
-    assert_int_equal(with.id, dlc_dot_general(x, w, 1, &one, 1, &zero, NULL).id);
+    assert_int_equal(with.id, dlc_dot_general(x, w, 1, &one, 1, &zero).id);
     options.struct_size = 0;
-    assert_false(dlc_value_ok(dlc_dot_general(x, w, 1, &one, 1, &zero, &options)));
+    assert_false(dlc_value_ok(dlc_dot_general_with(x, w, 1, &one, 1, &zero, &options)));
     assert_message(dlc_graph_message(g), "_INIT");
     context_close(&context);
 }
@@ -305,9 +311,11 @@ static dlc_status build_something(dlc_context *context, dlc_graph **out) {
     dlc_value x = dlc_input(g, "x", DLC_F32, 2, (dlc_dim[]){{0, "n"}, {64, NULL}});
     dlc_value w = dlc_constant(g, DLC_F32, 2, (int64_t[]){64, 10}, weights);
     int64_t one = 1, zero = 0;
-    dlc_value y = dlc_dot_general(x, w, 1, &one, 1, &zero, NULL);
+    dlc_value y = dlc_dot_general(x, w, 1, &one, 1, &zero);
     y = dlc_max(dlc_add(y, dlc_scalar(g, DLC_F32, 1)), dlc_neg(dlc_scalar(g, DLC_F32, 2)));
-    dlc_output(g, "y", dlc_reduce_sum(y, 1, &one, true));
+    dlc_output(
+        g, "y",
+        dlc_reduce_sum_with(y, 1, &one, &(dlc_reduce_sum_options){sizeof(dlc_reduce_sum_options), .keep = true}));
     char *text = NULL;
     status = dlc_graph_print(g, &text);
     dlc_text_free(context, text);
