@@ -47,8 +47,8 @@ static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int r
         describe(o, dtype, rank, dims, low, high);
     else
         bench_operand_create(o, dtype, rank, dims, low, high);
-    o->constant = constant && !b->described;
-    if (o->constant) return dlc_constant_borrow(b->graph, dtype, rank, dims, o->data);
+    o->constant = constant && (!b->described || b->bytes);
+    if (o->constant) return dlc_constant_borrow(b->graph, dtype, rank, dims, b->described ? b->bytes : o->data);
     char name[16];
     snprintf(name, sizeof name, "x%d", p->operand_count - 1);
     dlc_dim sizes[DLC_MAX_RANK];
@@ -743,8 +743,8 @@ const bench_case_kind *bench_case_find(const bench_shape *shape) {
 }
 
 static void build_case(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
-                       bool described) {
-    *b = (bench_builder){.graph = graph, .problem.shape = shape, .described = described};
+                       bool described, const void *bytes) {
+    *b = (bench_builder){.graph = graph, .problem.shape = shape, .described = described, .bytes = bytes};
     build(b);
     if (dlc_graph_status(graph)) return;
     for (int i = 0; i < b->problem.result_count; i++) {
@@ -757,11 +757,12 @@ static void build_case(bench_builder *b, bench_build_function *build, const benc
 }
 
 void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph) {
-    build_case(b, build, shape, graph, false);
+    build_case(b, build, shape, graph, false, NULL);
 }
 
-void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph) {
-    build_case(b, build, shape, graph, true);
+void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
+                         const void *bytes) {
+    build_case(b, build, shape, graph, true, bytes);
 }
 
 void bench_case_release(bench_builder *b) {

@@ -12,7 +12,8 @@ typedef struct bench_builder {
     bench_problem problem; /* filled by the builder, with data */
     dlc_graph *graph;
     dlc_value results[BENCH_MAX_RESULTS];
-    bool described; /* operands are inputs, without data */
+    bool described;    /* operands are without data, */
+    const void *bytes; /* and inputs; unless NULL, constants have these bytes */
 } bench_builder;
 
 typedef void bench_build_function(bench_builder *b);
@@ -29,8 +30,10 @@ typedef struct bench_case_kind {
 const bench_case_kind *bench_case_find(const bench_shape *shape);
 /* Calls the builder, then makes room for the results. Stages get the operand they share from the caller. */
 void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph);
-/* The same graph with all operands as inputs; neither they nor the results have data. Nothing to release. */
-void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph);
+/* The same graph without data of operands and results. All operands are inputs; or, where `bytes` is not NULL, those that are known before
+ * the first run are constants, of these bytes, which must be as many as the largest has and outlive the graph. Nothing to release. */
+void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
+                         const void *bytes);
 void bench_case_release(bench_builder *b);
 /* Operand or result with its data; values are spread evenly over [low, high), always the same ones. */
 void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,

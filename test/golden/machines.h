@@ -1,0 +1,16 @@
+/* Machines written down: what the rules and the cost model of the cpu target make must not depend on the processor that runs the test. */
+#ifndef TEST_GOLDEN_MACHINES_H
+#define TEST_GOLDEN_MACHINES_H
+
+#include "tir/machine.h"
+
+typedef struct golden_machine {
+    char letter; /* Z, Y, X: 512, 256, 128 bits with large caches; z, y, x: with small ones; T: Z on four threads */
+    int threads;
+    tir_machine facts;
+} golden_machine;
+
+enum { GOLDEN_MACHINES = 7 };
+extern const golden_machine golden_machines[GOLDEN_MACHINES];
+
+#endif
