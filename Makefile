@@ -313,7 +313,7 @@ tests: $(test_bins) $(example_bins)
 check: tests lib
 	@$(run_tests) $(test_bins) $(test_scripts)
 check-long: tests lib
-	@DLC_TEST_LONG=1 $(run_tests) $(test_bins) $(test_scripts)
+	@DLC_TEST_LONG=1 $(run_tests) $(test_bins) $(test_scripts) test/golden/mutants
 
 .PHONY: test test-long asan tsan fuzz bless
 test: | setup-test
