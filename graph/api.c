@@ -578,24 +578,36 @@ void dlc_text_free(dlc_context *context, char *text) {
     lib_release(graph_context_allocator(context), text - TEXT_HEADER, TEXT_HEADER + length + 1, TEXT_HEADER);
 }
 
-static void print_into(lib_arena *arena, const graph *g, const dlc_allocator *allocator, char **out) {
+static void print_into(lib_arena *arena, const graph *g, bool elide, const dlc_allocator *allocator, char **out) {
     lib_text text;
     lib_text_init(&text, arena);
-    graph_print(&text, g);
+    if (elide)
+        graph_print_elided(&text, g);
+    else
+        graph_print(&text, g);
     *out = graph_text_new(allocator, text.data, text.length);
     if (!*out) lib_raise(arena->scope, DLC_OUT_OF_MEMORY, "out of memory: a text of %zu bytes", text.length);
 }
 
 dlc_status dlc_graph_print(const dlc_graph *handle, char **text) {
+    return dlc_graph_print_with(handle, NULL, text);
+}
+
+dlc_status dlc_graph_print_with(const dlc_graph *handle, const dlc_print_options *given, char **text) {
+    dlc_print_options options = DLC_PRINT_OPTIONS_INIT;
     if (!text || !graph_handle_live(handle))
         return graph_fail_without_graph(graph_handle_live(handle) ? handle->context : NULL, DLC_INVALID_ARGUMENT,
                                         "dlc_graph_print: text is NULL, or the graph is NULL or destroyed");
     *text = NULL;
+    if (!graph_api_options(&options, given, sizeof options))
+        return graph_fail_without_graph(
+            handle->context, DLC_INVALID_ARGUMENT,
+            "dlc_graph_print: options have no struct_size: set them up with the _INIT macro");
     const dlc_allocator *allocator = graph_context_allocator(handle->context);
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, allocator, &scope);
-    if (LIB_ENTER(&scope)) print_into(&arena, handle->g, allocator, text);
+    if (LIB_ENTER(&scope)) print_into(&arena, handle->g, options.elide_constants, allocator, text);
     lib_arena_free(&arena);
     return scope.error.status == DLC_OK ? DLC_OK : graph_context_fail(handle->context, &scope.error);
 }

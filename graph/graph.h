@@ -172,6 +172,9 @@ uint32_t graph_add_constant(graph *g, const void *bytes, size_t size, bool borro
  *     output y
  *   } */
 void graph_print(lib_text *text, const graph *g);
+/* The same, but of constants above 32 bytes that are not printed as numbers only the first 16 bytes, and "...", which no parser takes;
+ * whether there were such. */
+bool graph_print_elided(lib_text *text, const graph *g);
 void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape); /* f32[n, 64] */
 void graph_print_node(lib_text *text, const graph *g, uint32_t node);             /* one line, no newline */
 graph *graph_parse(lib_arena *arena, lib_lexer *lexer);

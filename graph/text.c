@@ -41,6 +41,7 @@ typedef struct printer {
     const graph *g;
     lib_map used; /* hash of a name -> the value that is printed with it */
     int indent;
+    bool *elided; /* set where a constant was shortened; NULL: all bytes are printed */
 } printer;
 
 /* The first value of a name gets it. */
@@ -86,7 +87,7 @@ static void line(printer *p) {
 static void print_graph(printer *p);
 
 static void print_subgraph(printer *p, const graph *inner) {
-    printer nested = {.text = p->text, .g = inner, .indent = p->indent};
+    printer nested = {.text = p->text, .g = inner, .indent = p->indent, .elided = p->elided};
     print_graph(&nested);
 }
 
@@ -138,13 +139,25 @@ static void print_input(printer *p, const graph_node *node) {
     graph_print_shape(p->text, p->g, &value->shape);
 }
 
+/* Bytes of a large constant, which tell a person nothing, are not printed but for the first few. */
+static bool print_start(printer *p, const graph_constant *constant) {
+    enum { SHOWN = 16 };
+    if (!p->elided || constant->size <= 2 * SHOWN) return false;
+    lib_text_add(p->text, "{\"");
+    for (int i = 0; i < SHOWN; i++)
+        lib_text_format(p->text, "%02x", (unsigned)((const unsigned char *)constant->bytes)[i]);
+    lib_text_add(p->text, "...\"}");
+    return *p->elided = true;
+}
+
 static void print_constant(printer *p, const graph_node *node) {
     const graph_shape *shape = graph_shape_of(p->g, node->first);
+    const graph_constant *constant = &p->g->constants.data[node->attribute[0].integer];
     print_value(p, node->first);
     lib_text_add(p->text, " = constant ");
     graph_print_shape(p->text, p->g, shape);
     lib_text_add(p->text, " ");
-    if (!print_numbers(p, shape->dtype, &p->g->constants.data[node->attribute[0].integer]))
+    if (!print_numbers(p, shape->dtype, constant) && !print_start(p, constant))
         graph_attribute_print(p->text, p->g, &node->op->attribute[0], &node->attribute[0]);
 }
 
@@ -234,6 +247,14 @@ void graph_print(lib_text *text, const graph *g) {
     printer p = {.text = text, .g = g};
     print_graph(&p);
     lib_text_add(text, "\n");
+}
+
+bool graph_print_elided(lib_text *text, const graph *g) {
+    bool elided = false;
+    printer p = {.text = text, .g = g, .elided = &elided};
+    print_graph(&p);
+    lib_text_add(text, "\n");
+    return elided;
 }
 
 void graph_print_node(lib_text *text, const graph *g, uint32_t node) {

@@ -707,7 +707,10 @@ void jit_plan_free(jit_plan *plan) {
     if (!plan) return;
     dlc_context *context = plan->context;
     for (int i = 0; i < JIT_FRAMES_KEPT; i++) jit_frame_free(plan, plan->frames[i].frame);
-    for (int i = 0; i < plan->call_count; i++) jit_cache_unpin(context, plan->calls[i].kernel);
+    for (int i = 0; i < plan->call_count; i++) {
+        jit_cache_unpin(context, plan->calls[i].kernel);
+        lib_release(&context->allocator, atomic_load(&plan->calls[i].samples), sizeof(jit_samples), 64);
+    }
     for (jit_plan *branch = plan->branches, *sibling; branch; branch = sibling) {
         sibling = branch->sibling;
         jit_plan_free(branch);

@@ -184,10 +184,7 @@ static dlc_status launch(const running *run, const jit_step *step, int64_t first
 
 static void count_time(const running *run, int32_t call, uint64_t start) {
     dlc_context *context = run->plan->context;
-    uint64_t elapsed = context->clock_ns(context->clock_user) - start;
-    atomic_fetch_add_explicit(&run->plan->calls[call].profile_ns, elapsed, memory_order_relaxed);
-    atomic_fetch_add_explicit(&run->plan->calls[call].profile_runs, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&context->run_ns, elapsed, memory_order_relaxed);
+    jit_count_time(context, &run->plan->calls[call], context->clock_ns(context->clock_user) - start);
 }
 
 /* From the second run in a frame on as one piece of work; a run that finds all frames taken has one for itself alone. */

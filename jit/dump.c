@@ -12,6 +12,7 @@ typedef struct dump {
     jit_build *build;   /* of the graph or branch at hand */
     const char *branch; /* its name; NULL: the graph itself */
     uint32_t graphs;    /* stage `dot`: so far */
+    bool elided;        /* the text is no graph that parses */
 } dump;
 
 /* ---- stages of the whole graph */
@@ -19,14 +20,14 @@ typedef struct dump {
 static void dump_graph(dump *d) {
     if (d->program->init) {
         lib_text_add(&d->text, "# once per program, its outputs are the last inputs of the graph below\n");
-        graph_print(&d->text, d->program->init);
+        d->elided |= graph_print_elided(&d->text, d->program->init);
         lib_text_add(&d->text, "\n");
     }
-    graph_print(&d->text, d->program->graph);
+    d->elided |= graph_print_elided(&d->text, d->program->graph);
 }
 
 static void dump_bound(dump *d) {
-    graph_print(&d->text, d->build->bound);
+    d->elided |= graph_print_elided(&d->text, d->build->bound);
 }
 
 /* ---- stages of regions; visited for the graph and all its branches */
@@ -383,17 +384,35 @@ static bool predict(dump *d, const graph_region *region, const jit_call *call, t
     return true;
 }
 
+static int by_time(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median of the last runs. */
+static double median_ns(dump *d, const jit_samples *samples) {
+    const uint64_t taken = atomic_load(&samples->taken);
+    const size_t count = (size_t)(taken < JIT_SAMPLES ? taken : JIT_SAMPLES);
+    uint64_t *ns = LIB_NEW_ARRAY(d->work, uint64_t, count + 1);
+    for (size_t i = 0; i < count; i++) ns[i] = atomic_load(&samples->ns[i]);
+    qsort(ns, count, sizeof *ns, by_time);
+    return count ? (double)(ns[(count - 1) / 2] + ns[count / 2]) / 2 : 0;
+}
+
 static void add_call_profile(dump *d, jit_call *call, const graph_region *region, double total) {
     double ns = (double)atomic_load(&call->profile_ns), runs = (double)atomic_load(&call->profile_runs);
     target_cost cost = {0};
     bool predicted = region && predict(d, region, call, &cost);
     if (runs == 0 && !predicted) return;
-    if (runs > 0)
-        lib_text_format(&d->text, "%5.1f %%  %10.3f us  %8.0f runs  %8.2f GFLOP/s  %8.2f GB/s",
-                        total > 0 ? 100 * ns / total : 0, ns / runs / 1e3, runs, call->operations * runs / ns,
+    const jit_samples *samples = atomic_load(&call->samples);
+    if (runs > 0 && samples)
+        lib_text_format(&d->text, "%5.1f %%  %10.3f us  %10.3f us  %10.3f us  %8.0f runs  %8.2f GFLOP/s  %8.2f GB/s",
+                        total > 0 ? 100 * ns / total : 0, (double)atomic_load(&samples->least) / 1e3,
+                        median_ns(d, samples) / 1e3, ns / runs / 1e3, runs, call->operations * runs / ns,
                         call->bytes * runs / ns);
     else
-        lib_text_format(&d->text, "%5s %%  %10s us  %8d runs  %8s GFLOP/s  %8s GB/s", "-", "-", 0, "-", "-");
+        lib_text_format(&d->text, "%5s %%  %10s us  %10s us  %10s us  %8d runs  %8s GFLOP/s  %8s GB/s", "-", "-", "-",
+                        "-", 0, "-", "-");
     if (predicted) lib_text_format(&d->text, "  predicted %10.3f us", cost.ns / 1e3);
     if (predicted && runs > 0) lib_text_format(&d->text, "  roof %5.1f %%", 100 * cost.roof_ns * runs / ns);
     lib_text_format(&d->text, "  %s\n", call->name);
@@ -438,9 +457,10 @@ static void add_profile(dump *d, jit_plan *plan, double total) {
 
 static void dump_profile(dump *d) {
     double total = total_ns(d->plan);
-    lib_text_format(&d->text, "# share of %.1f us in all kernels of the plan, time per run, runs, rates%s, kernel\n",
-                    total / 1e3,
-                    d->program->context->target->cost ? ", time per run by the cost model, share of the roof" : "");
+    lib_text_format(
+        &d->text,
+        "# share of %.1f us in all kernels of the plan; least, median and mean time of a run; runs; rates by the mean%s; kernel\n",
+        total / 1e3, d->program->context->target->cost ? "; time of a run by the cost model, share of the roof" : "");
     if (d->program->context->target->cost) {
         jit_bind_graph(d->build, d->program->graph, d->shapes, false);
         jit_place_sources(d->build);
@@ -448,28 +468,6 @@ static void dump_profile(dump *d) {
         d->build = NULL;
     }
     add_profile(d, d->plan, total);
-}
-
-/* Bytes of large constants tell a person nothing: only their start stays. True: there were such. */
-static bool shorten_constants(lib_text *text) {
-    enum { KEPT = 32 };
-    bool any = false;
-    char *to = text->data;
-    for (const char *from = text->data; *from;) {
-        size_t quoted = from[0] == '{' && from[1] == '"' ? strcspn(from + 2, "\"") : 0;
-        size_t copied = quoted > 2 * KEPT ? KEPT + 2 : 1;
-        memmove(to, from, copied);
-        to += copied;
-        from += copied;
-        if (copied == 1) continue;
-        any = true;
-        memcpy(to, "...", 3);
-        to += 3;
-        from += quoted - KEPT;
-    }
-    *to = 0;
-    text->length = (size_t)(to - text->data);
-    return any;
 }
 
 /* ---- which stages there are */
@@ -507,7 +505,7 @@ static void print_stage(dump *d, int stage, jit_plan *scratch) {
         jit_place_sources(&build);
     }
     stages[stage].print(d);
-    if (d->text.length && shorten_constants(&d->text)) {
+    if (d->elided) {
         lib_text whole; /* dlc_graph_print shows everything, and parses */
         lib_text_init(&whole, d->work);
         lib_text_add(&whole, "# large constants are shortened to \"start...\": this text cannot be parsed\n");

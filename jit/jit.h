@@ -219,6 +219,12 @@ typedef enum jit_step_kind {
     JIT_STEP_HOST
 } jit_step_kind;
 
+enum { JIT_SAMPLES = 1023 };
+typedef struct jit_samples { /* times of a kernel's last runs */
+    _Atomic uint64_t taken, least;
+    _Atomic uint64_t ns[JIT_SAMPLES]; /* in turn; [taken], at most all */
+} jit_samples;
+
 typedef struct jit_call { /* one kernel of a KERNELS step */
     jit_kernel *kernel;
     uint32_t first_slot; /* of its argument pointers in the frame */
@@ -231,6 +237,7 @@ typedef struct jit_call { /* one kernel of a KERNELS step */
     const char *name;
     double operations, bytes; /* of one run, see tir_region_work */
     _Atomic uint64_t profile_ns, profile_runs;
+    _Atomic(jit_samples *) samples; /* NULL: no run was profiled, or memory was refused */
 } jit_call;
 
 typedef struct jit_tensor { /* of custom calls and control flow */
@@ -503,6 +510,8 @@ dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *fram
                            char *const *outputs, const volatile int *cancel, lib_error *error);
 /* A step of kernels on the calling thread, where nobody might stop it. */
 void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame);
+/* A profiled run of the call. */
+void jit_count_time(dlc_context *context, jit_call *call, uint64_t elapsed_ns);
 void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, char *const *outputs);
 /* frame.c: NULL when memory is refused. */
 jit_frame *jit_frame_new(const jit_plan *plan); /* the caller's own, for jit_frame_free; not where arenas are shared */

@@ -314,10 +314,29 @@ static void build_module(module_job *job) {
     lib_arena_free(&arena);
 }
 
+/* In kernels; on the thread that binds. */
+static void report_progress(const jit_build *build, uint32_t done, uint32_t total) {
+    const dlc_compile_options *options = &build->program->options;
+    if (options->progress && build->root->tier != JIT_TIER_BACKGROUND)
+        options->progress(options->progress_user, "compile", (int)done, (int)total);
+}
+
+typedef struct module_jobs {
+    const jit_build *build;
+    module_job *job;
+    uint32_t total;
+    _Atomic uint32_t done;
+} module_jobs;
+
+/* Slot 0 is the thread that binds, which tells what all have done. */
 static void module_task(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
-    (void)phase, (void)slot;
-    module_job *jobs = user;
-    for (int64_t i = begin; i < end; i++) build_module(&jobs[i]);
+    (void)phase;
+    module_jobs *jobs = user;
+    for (int64_t i = begin; i < end; i++) {
+        build_module(&jobs->job[i]);
+        uint32_t done = atomic_fetch_add(&jobs->done, (uint32_t)jobs->job[i].count) + (uint32_t)jobs->job[i].count;
+        if (slot == 0 && done < jobs->total) report_progress(jobs->build, done, jobs->total);
+    }
 }
 
 /* ---- all missing kernels of a build */
@@ -325,13 +344,6 @@ static void module_task(void *user, int64_t phase, int64_t begin, int64_t end, i
 static void fail_claims(jit_build *build, const lib_error *error) {
     for (uint32_t i = 0; i < build->request_count; i++)
         if (build->requests[i].claimed) jit_cache_fail(build->program->context, build->requests[i].kernel, error);
-}
-
-/* On the thread that binds. */
-static void report_progress(const jit_build *build, uint32_t done, uint32_t modules) {
-    const dlc_compile_options *options = &build->program->options;
-    if (options->progress && build->root->tier != JIT_TIER_BACKGROUND)
-        options->progress(options->progress_user, "compile", (int)done, (int)modules);
 }
 
 /* What the disk has is no longer claimed. */
@@ -361,17 +373,15 @@ static void compile_claims(jit_build *build, lib_arena *work) {
         uint32_t first = m * size, last = first + size < missing ? first + size : missing;
         jobs[m] = (module_job){.build = build, .request = numbers + first, .count = (int)(last - first)};
     }
+    module_jobs all = {.build = build, .job = jobs, .total = missing};
+    report_progress(build, 0, missing);
     if (context->compile_width > 1) {
         lib_phase phase = {.tasks = modules, .grain = 1};
-        report_progress(build, 0, modules);
-        lib_run_phases(context->compile_pool, NULL, NULL, context->compile_width, 1, &phase, module_task, jobs, NULL);
+        lib_run_phases(context->compile_pool, NULL, NULL, context->compile_width, 1, &phase, module_task, &all, NULL);
     } else {
-        for (uint32_t m = 0; m < modules; m++) {
-            report_progress(build, m, modules);
-            build_module(&jobs[m]);
-        }
+        module_task(&all, 0, 0, modules, 0);
     }
-    report_progress(build, modules, modules);
+    report_progress(build, missing, missing);
 }
 
 /* What was claimed is built or failed when this returns, whatever happens. */

@@ -28,6 +28,30 @@ static const lib_phase *phases_of(const running *run) {
     return run->frame->turned ? run->step->turned : run->step->phase;
 }
 
+/* The first profiled run allocates the samples. */
+static jit_samples *samples_of(dlc_context *context, jit_call *call) {
+    jit_samples *samples = atomic_load(&call->samples), *none = NULL;
+    if (samples) return samples;
+    samples = lib_allocate_zeroed(&context->allocator, sizeof *samples, 64);
+    if (!samples) return NULL;
+    atomic_store(&samples->least, UINT64_MAX);
+    if (atomic_compare_exchange_strong(&call->samples, &none, samples)) return samples;
+    lib_release(&context->allocator, samples, sizeof *samples, 64);
+    return none;
+}
+
+void jit_count_time(dlc_context *context, jit_call *call, uint64_t elapsed) {
+    jit_samples *samples = samples_of(context, call);
+    atomic_fetch_add_explicit(&context->run_ns, elapsed, memory_order_relaxed);
+    if (!samples) return;
+    uint64_t least = atomic_load(&samples->least);
+    while (elapsed < least && !atomic_compare_exchange_weak(&samples->least, &least, elapsed)) continue;
+    atomic_store(&samples->ns[atomic_load(&samples->taken) % JIT_SAMPLES], elapsed);
+    atomic_fetch_add(&samples->taken, 1);
+    atomic_fetch_add_explicit(&call->profile_ns, elapsed, memory_order_relaxed);
+    atomic_fetch_add_explicit(&call->profile_runs, 1, memory_order_relaxed);
+}
+
 /* With profiling every kernel is timed on its own. */
 static bool run_profiled(running *run) {
     dlc_context *context = run->plan->context;
@@ -44,10 +68,7 @@ static bool run_profiled(running *run) {
         all = lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, last - first,
                              part.phase, run_tasks, &one, run->cancel);
         jit_call *call = &run->plan->calls[step->target[first].call];
-        uint64_t elapsed = context->clock_ns(context->clock_user) - start;
-        atomic_fetch_add_explicit(&call->profile_ns, elapsed, memory_order_relaxed);
-        atomic_fetch_add_explicit(&call->profile_runs, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&context->run_ns, elapsed, memory_order_relaxed);
+        jit_count_time(context, call, context->clock_ns(context->clock_user) - start);
     }
     return all;
 }

@@ -187,8 +187,18 @@ DLC_API void dlc_native_destroy(dlc_native *native);
 DLC_API void dlc_native_call(void *native, int inputs, const DLTensor *const *input, int outputs,
                              DLTensor *const *output);
 
-/* Text form; parse makes a new graph. The printed text is allocated with the context's allocator: dlc_text_free. */
+typedef struct dlc_print_options {
+    size_t struct_size;
+    /* Of large constants (above 32 bytes, and not printed as up to 16 numbers) the first 16 bytes, and "...". dlc_graph_parse
+     * refuses such a text. */
+    bool elide_constants;
+} dlc_print_options;
+#define DLC_PRINT_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_print_options)
+
+/* Text form; parse makes a new graph. The printed text is allocated with the context's allocator: dlc_text_free. dlc_graph_print
+ * is dlc_graph_print_with options NULL. */
 DLC_API dlc_status dlc_graph_print(const dlc_graph *graph, char **text);
+DLC_API dlc_status dlc_graph_print_with(const dlc_graph *graph, const dlc_print_options *options, char **text);
 DLC_API dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, dlc_graph **graph);
 DLC_API void dlc_text_free(dlc_context *context, char *text);
 
@@ -205,9 +215,10 @@ typedef struct dlc_compile_options {
                                    modules of kernels; and of the code generator's with isolate_compiler, else not of that; not of
                                    constants that it computes and keeps. 0: none */
     const volatile int *cancel; /* raise to non-zero from any thread: compilation ends with DLC_CANCELLED */
-    void (*progress)(void *user, const char *stage, int done,
-                     int total); /* on the thread that binds, no lock held: it may run
-                                                                             shapes that are bound already */
+    /* Called while a bind compiles kernels: `done` of `total` kernels that it lacks are there; first with 0, last with total; a module
+     * of several kernels is one step. `stage` is "compile". On the thread that binds, no lock held: it may run shapes that are
+     * bound already. */
+    void (*progress)(void *user, const char *stage, int done, int total);
     void *progress_user;
     bool no_excess_precision; /* round every operator's result to its dtype, even inside fused kernels */
     const char
@@ -347,8 +358,8 @@ DLC_API void dlc_program_profile(dlc_program *program, int on);
  * refused), "loops", "llvm", "asm", "source" (CUDA C), "plan", "profile", "dot" (Graphviz of the fused graph), for given input
  * shapes (NULL for "graph"). "graph" and "bound" parse back (dlc_graph_parse) unless their first line says that large constants
  * are shortened, or that a graph for precomputed constants comes first. "profile" lists, for each kernel since
- * dlc_program_profile, its share of the time, time and number of runs, arithmetic operations and bytes of inputs and outputs
- * per second; where the target has a cost model also the time per run that the model predicts (for kernels that have not run
+ * dlc_program_profile, its share of the time; the least, median (of the last 1,023 runs) and mean time of a run; the number of runs;
+ * arithmetic operations and bytes of inputs and outputs per second; where the target has a cost model also the time per run that the model predicts (for kernels that have not run
  * yet, too), and the share of the roof: the least time that operations and bytes take on this machine, over the measured one.
  * Free with dlc_text_free. */
 DLC_API dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes,
