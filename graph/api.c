@@ -6,6 +6,7 @@
 #include "graph/build.h"
 #include "graph/internal.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- handles --------------------------------------------------------------------------------------------------- */
@@ -107,7 +108,7 @@ dlc_status graph_fail_without_graph(dlc_context *context, dlc_status status, con
 void graph_handle_record(dlc_graph *handle, const lib_error *error) {
     for (dlc_graph *at = handle; at; at = at->parent)
         if (at->error.status == DLC_OK) at->error = *error;
-    graph_context_fail(handle->context, error);
+    graph_context_fail(handle->context, &handle->error);
 }
 
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments) {
@@ -117,8 +118,9 @@ dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, 
     if (LIB_ENTER(&scope)) work(handle, arguments);
     lib_fp_restore(state);
     handle->arena->scope = outer;
-    if (scope.error.status != DLC_OK) graph_handle_record(handle, &scope.error);
-    return scope.error.status;
+    if (scope.error.status == DLC_OK) return DLC_OK;
+    graph_handle_record(handle, &scope.error);
+    return handle->error.status;
 }
 
 dlc_value graph_handle_value(dlc_graph *handle, graph_id id) {
@@ -221,8 +223,14 @@ dlc_graph *dlc_subgraph(dlc_graph *parent) {
     return child;
 }
 
-dlc_status dlc_graph_status(const dlc_graph *handle) {
+dlc_status graph_handle_status(const dlc_graph *handle) {
     return graph_handle_live(handle) ? handle->error.status : DLC_INVALID_ARGUMENT;
+}
+
+dlc_status dlc_graph_status(const dlc_graph *handle) {
+    if (!graph_handle_live(handle))
+        return graph_fail_without_graph(NULL, DLC_INVALID_ARGUMENT, "dlc_graph_status: the graph is NULL or destroyed");
+    return handle->error.status == DLC_OK ? DLC_OK : graph_context_fail(handle->context, &handle->error);
 }
 
 const char *dlc_graph_message(const dlc_graph *handle) {
@@ -414,15 +422,24 @@ dlc_value dlc_constant_borrow(dlc_graph *handle, dlc_dtype dtype, int rank, cons
         "dlc_constant_borrow");
 }
 
+static bool is_usable_dtype(dlc_dtype dtype) {
+    return (unsigned)dtype < DLC_DTYPE_COUNT && lib_dtypes[dtype].usable;
+}
+
 dlc_value dlc_scalar(dlc_graph *handle, dlc_dtype dtype, double number) {
     uint64_t element = 0;
-    if ((unsigned)dtype < DLC_DTYPE_COUNT && lib_dtypes[dtype].usable) lib_element_set_f64(dtype, &element, number);
+    lib_fp_state state = lib_fp_enter(); /* to nearest, whatever the host's mode is */
+    if (is_usable_dtype(dtype) && lib_dtype_is_integer(dtype)) number = nearbyint(number);
+    if (is_usable_dtype(dtype)) lib_element_set_f64(dtype, &element, number);
+    lib_fp_restore(state);
     return new_constant(handle, (tensor_arguments){.dtype = dtype, .bytes = &element}, "dlc_scalar");
 }
 
 dlc_value dlc_scalar_i64(dlc_graph *handle, dlc_dtype dtype, int64_t number) {
     uint64_t element = 0;
-    if ((unsigned)dtype < DLC_DTYPE_COUNT && lib_dtypes[dtype].usable) lib_element_set_i64(dtype, &element, number);
+    lib_fp_state state = lib_fp_enter();
+    if (is_usable_dtype(dtype)) lib_element_set_i64(dtype, &element, number);
+    lib_fp_restore(state);
     return new_constant(handle, (tensor_arguments){.dtype = dtype, .bytes = &element}, "dlc_scalar_i64");
 }
 
@@ -443,8 +460,12 @@ static void make_output(dlc_graph *handle, void *arguments) {
     output_arguments *a = arguments;
     graph *g = handle->g;
     const char *name = a->name ? a->name : "(no name)";
-    if (!a->value.graph)
-        lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: the value is none: an earlier call failed", name);
+    if (!a->value.graph) {
+        lib_error error;
+        lib_fail(&error, DLC_INVALID_ARGUMENT, "output %s: the value is none: an earlier call failed", name);
+        graph_context_add_cause(&error); /* counts where no earlier mistake is recorded in the graph */
+        lib_raise_error(g->arena->scope, &error);
+    }
     if (a->name && has_output(g, a->name))
         lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "output %s: there is an output of this name already", name);
     graph_new_output(g, a->name, graph_handle_resolve(handle, a->value, "output"));
@@ -482,6 +503,7 @@ static void hint_symbol(dlc_graph *handle, void *arguments) {
         variable->high = high;
         variable->multiple = multiple;
         outer->symbols.data[i].varies = true;
+        outer->symbols.data[i].mentions--; /* a hint is no use of it */
         return;
     }
     lib_raise(scope, DLC_INVALID_ARGUMENT, "symbol %s: expected one name", a->name);

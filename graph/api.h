@@ -31,6 +31,8 @@ graph_handles *graph_context_handles(dlc_context *context);
 /* Puts the error into the calling thread's slot (context NULL: the slot of calls without one) and returns its status.
  */
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error);
+/* Of a call that was given no object: adds to its message that of the calling thread's last failed call, which may have been to make it. */
+void graph_context_add_cause(lib_error *error);
 
 /* ---- for jit */
 /* The host's passes, in order (api_extend.c); g itself when there are none. `late`: those behind decomposition. Raises. */
@@ -40,6 +42,7 @@ const char *graph_ask_schedule(const graph_definition *definition, lib_arena *ar
 const graph *graph_of_handle(const dlc_graph *handle);
 dlc_context *graph_handle_context(const dlc_graph *handle);
 bool graph_handle_live(const dlc_graph *handle);                     /* false: destroyed */
+dlc_status graph_handle_status(const dlc_graph *handle);             /* of its first mistake; tells nobody */
 void graph_handle_record(dlc_graph *handle, const lib_error *error); /* the first one stays */
 /* What jit keeps beside a graph of the host's (eager graphs); released when the graph is destroyed. data NULL: nothing. */
 typedef struct graph_attachment {

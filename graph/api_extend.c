@@ -314,9 +314,12 @@ static void check_kind(lib_scope *scope, const graph_op *op, const graph_attribu
 static void find_operator(dlc_graph *handle, void *arguments) {
     apply_arguments *a = arguments;
     lib_scope *scope = handle->arena->scope;
-    const graph_op *op = a->op = a->name ? graph_find_op(handle->g, a->name) : NULL;
-    if (!op)
-        lib_raise(scope, DLC_NOT_FOUND, "dlc_apply: there is no operator %s", a->name ? a->name : "without a name");
+    if (!a->name) lib_raise(scope, DLC_NOT_FOUND, "dlc_apply: the operator's name is NULL");
+    const graph_op *op = a->op = graph_find_op(handle->g, a->name);
+    if (!op) {
+        lib_nearest nearest = graph_nearest_op(handle->g, a->name);
+        lib_raise(scope, DLC_NOT_FOUND, "dlc_apply: there is no operator %s%s", a->name, lib_nearest_hint(&nearest));
+    }
     if (graph_is_source(op))
         lib_raise(scope, DLC_INVALID_ARGUMENT, "dlc_apply: %s has a function of its own", op->name);
     if (a->settings < 0 || (a->settings && !a->setting))
@@ -324,9 +327,11 @@ static void find_operator(dlc_graph *handle, void *arguments) {
     for (int i = 0; i < a->settings; i++) {
         const dlc_setting *s = &a->setting[i];
         int at = s->name ? graph_op_attribute(op, s->name) : -1;
-        if (at < 0)
-            lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: there is no attribute %s", op->name,
-                      s->name ? s->name : "without a name");
+        if (at < 0) {
+            lib_nearest nearest = graph_nearest_attribute(op, s->name);
+            lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: there is no attribute %s%s", op->name,
+                      s->name ? s->name : "without a name", lib_nearest_hint(&nearest));
+        }
         if (a->attribute[at].given)
             lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: attribute %s is given twice", op->name, s->name);
         check_kind(scope, op, &op->attribute[at], s);
@@ -334,9 +339,12 @@ static void find_operator(dlc_graph *handle, void *arguments) {
             (graph_api_attribute){true, s->integer, s->number, s->string, s->count, s->list, s->dims, s->subgraph};
         if (op->attribute[at].kind != GRAPH_ATTR_ENUM || !s->string) continue;
         a->attribute[at].integer = graph_choice_find(op->attribute[at].choices, s->string);
-        if (a->attribute[at].integer < 0)
-            lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s is \"%s\", expected one of: %s", op->name, s->name,
-                      s->string, op->attribute[at].choices);
+        if (a->attribute[at].integer < 0) {
+            lib_nearest nearest = lib_nearest_to(s->string);
+            lib_nearest_try_list(&nearest, op->attribute[at].choices);
+            lib_raise(scope, DLC_INVALID_ARGUMENT, "%s: %s is \"%s\", expected one of: %s%s", op->name, s->name,
+                      s->string, op->attribute[at].choices, lib_nearest_hint(&nearest));
+        }
     }
 }
 
@@ -449,7 +457,8 @@ dlc_status dlc_callback_set_shape(dlc_callback *callback, int result, dlc_dtype 
 /* The shape rule said what an expansion must give. */
 static void check_expansion(const graph_expand *e) {
     graph *g = e->g;
-    graph_infer infer = {.g = g, .op = e->op, .inputs = e->inputs, .input = e->input, .attribute = e->attribute};
+    graph_infer infer = {
+        .g = g, .op = e->op, .inputs = e->inputs, .input = e->input, .written = e->input, .attribute = e->attribute};
     infer.operand = LIB_NEW_ARRAY(g->arena, graph_shape, (size_t)e->inputs);
     for (int i = 0; i < e->inputs; i++)
         infer.operand[i] = e->input[i] ? *graph_shape_of(g, e->input[i]) : (graph_shape){.rank = -1};

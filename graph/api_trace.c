@@ -13,9 +13,9 @@ static dlc_status fail(dlc_context *context, dlc_status status, const char *mess
 
 /* The first mistake of the graph, if any: it tells more than what follows from it. */
 static dlc_status fail_in(dlc_context *context, const dlc_graph *handle, dlc_status status, const char *message) {
-    if (dlc_graph_status(handle) == DLC_OK) return fail(context, status, message);
+    if (graph_handle_status(handle) == DLC_OK) return fail(context, status, message);
     lib_error error;
-    lib_fail(&error, dlc_graph_status(handle), "%s", dlc_graph_message(handle));
+    lib_fail(&error, graph_handle_status(handle), "%s", dlc_graph_message(handle));
     return graph_context_fail(context, &error);
 }
 
@@ -40,7 +40,7 @@ static dlc_status make_outputs(dlc_context *context, dlc_graph *handle, const tr
         }
         dlc_output(handle, t->output_names ? t->output_names[i] : number, outputs[i]);
     }
-    return dlc_graph_status(handle) == DLC_OK ? DLC_OK : fail_in(context, handle, DLC_INVALID_ARGUMENT, "");
+    return graph_handle_status(handle) == DLC_OK ? DLC_OK : fail_in(context, handle, DLC_INVALID_ARGUMENT, "");
 }
 
 static dlc_status trace_into(dlc_context *context, dlc_graph *handle, const tracing *t) {
@@ -49,7 +49,7 @@ static dlc_status trace_into(dlc_context *context, dlc_graph *handle, const trac
         t->values[i] = dlc_input(handle, input->name, input->dtype, input->rank, input->dims);
     }
     for (int i = 0; i < t->output_count; i++) t->values[t->input_count + i] = graph_poison();
-    if (dlc_graph_status(handle) != DLC_OK) return fail_in(context, handle, DLC_INVALID_ARGUMENT, "");
+    if (graph_handle_status(handle) != DLC_OK) return fail_in(context, handle, DLC_INVALID_ARGUMENT, "");
     dlc_status status =
         t->function(t->user, handle, t->input_count, t->values, t->output_count, t->values + t->input_count);
     if (status != DLC_OK) {
@@ -85,7 +85,7 @@ dlc_status dlc_trace(dlc_context *context, dlc_traced_function *function, void *
     dlc_status status =
         t.values ? trace_into(context, made, &t) : fail(context, DLC_OUT_OF_MEMORY, "memory was refused");
     lib_release(allocator, t.values, size, _Alignof(dlc_value));
-    if (status == DLC_OK && dlc_graph_status(made) != DLC_OK) status = dlc_graph_status(made);
+    if (status == DLC_OK && graph_handle_status(made) != DLC_OK) status = graph_handle_status(made);
     if (status == DLC_OK)
         *handle = made;
     else

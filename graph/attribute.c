@@ -32,7 +32,9 @@ int64_t graph_choice_find(const char *choices, const char *wanted) {
 /* ---- parsing --------------------------------------------------------------------------------------------------- */
 
 static tir_expr symbol_by_name(void *user, const char *name) {
-    return graph_symbol_named(user, name);
+    tir_expr symbol = graph_symbol_named(user, name);
+    graph_outermost(user)->symbols.data[graph_find_symbol(user, name)].mentions++;
+    return symbol;
 }
 
 tir_expr graph_parse_dim(graph *g, lib_lexer *lexer) {
@@ -85,7 +87,12 @@ static int64_t parse_word(lib_lexer *lexer, const graph_attribute_spec *spec) {
     }
     if (spec->kind == GRAPH_ATTR_ENUM) {
         int64_t index = graph_choice_find(spec->choices, word);
-        if (index < 0) lib_lexer_raise(lexer, "%s=%s: expected one of: %s", spec->name, word, spec->choices);
+        if (index < 0) {
+            lib_nearest nearest = lib_nearest_to(word);
+            lib_nearest_try_list(&nearest, spec->choices);
+            lib_lexer_raise(lexer, "%s=%s: expected one of: %s%s", spec->name, word, spec->choices,
+                            lib_nearest_hint(&nearest));
+        }
         return index;
     }
     dlc_dtype dtype;

@@ -81,7 +81,7 @@ graph_id graph_emit_broadcast(graph *g, const graph_op *op, int inputs, const gr
         if (input[i]) join_shapes(g, &shape, graph_shape_of(g, input[i]));
     }
     for (int i = 0; i < inputs; i++) stretched[i] = input[i] ? stretch(g, input[i], &shape) : 0;
-    return graph_emit(g, op, inputs, stretched, attributes);
+    return graph_emit_written(g, op, inputs, stretched, input, attributes);
 }
 
 static graph_id emit_map(graph *g, const char *name, int inputs, const graph_id *input) {

@@ -362,17 +362,24 @@ static void check_replacement(const graph_infer *infer, graph_id value) {
 
 graph_id graph_emit(graph *g, const graph_op *op, int inputs, const graph_id *input,
                     const graph_attribute *attributes) {
+    return graph_emit_written(g, op, inputs, input, input, attributes);
+}
+
+graph_id graph_emit_written(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_id *written,
+                            const graph_attribute *attributes) {
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute];
     complete_attributes(g, op, attributes, attribute);
-    check_inputs(g, op, inputs, input);
+    check_inputs(g, op, inputs, written);
     if (op->max_inputs > inputs) { /* optional operands left out at the end */
         graph_id *full = LIB_NEW_ARRAY(g->arena, graph_id, (size_t)op->max_inputs);
         if (inputs) memcpy(full, input, (size_t)inputs * sizeof *input);
         for (int i = inputs; i < op->max_inputs; i++) check_operand(g, op, i, 0);
+        written = written == input ? full : written;
         input = full;
         inputs = op->max_inputs;
     }
-    graph_infer infer = {.g = g, .op = op, .inputs = inputs, .input = input, .attribute = attribute};
+    graph_infer infer = {
+        .g = g, .op = op, .inputs = inputs, .input = input, .written = written, .attribute = attribute};
     uint64_t hash = node_hash(op, inputs, input, attribute);
     bool impure = is_impure(g, op, attribute);
     graph_id known = impure ? 0 : find_node(g, &infer, hash);

@@ -65,7 +65,8 @@ typedef struct graph_constraint {
 typedef struct graph_symbol {
     tir_expr var; /* TIR_VAR_PARAM; its variable holds range and multiple */
     const char *name;
-    bool varies; /* hinted by the host */
+    bool varies;       /* hinted by the host */
+    uint32_t mentions; /* how often the host's dimensions and attributes, or a text's, name it */
 } graph_symbol;
 
 /* A host function that custom_call and custom_effect name. Tensors are compact; outputs are allocated. */

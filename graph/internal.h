@@ -20,6 +20,9 @@ tir_expr graph_parse_dim(graph *g, lib_lexer *lexer); /* unknown names become sy
 graph *graph_parse_into(graph *g, lib_lexer *lexer);  /* text.c: from `{` */
 
 /* ---- graph.c */
+/* graph_emit of operands that were made from those that the caller wrote, of which messages speak: as many, of the same dtypes. */
+graph_id graph_emit_written(graph *g, const graph_op *op, int inputs, const graph_id *input, const graph_id *written,
+                            const graph_attribute *attributes);
 int graph_result_count(const graph *g, graph_id first); /* of the node that emit returned `first` for */
 bool graph_is_source(const graph_op *op);               /* `input` or `constant` */
 void graph_constrain(graph *g, tir_expr left, tir_expr right, const char *message); /* records once */

@@ -55,6 +55,13 @@ const graph_op *graph_op_find(const char *name) {
     return NULL;
 }
 
+lib_nearest graph_nearest_attribute(const graph_op *op, const char *name) {
+    lib_nearest nearest = lib_nearest_to(name);
+    for (int i = 0; op->attribute[i].name; i++)
+        lib_nearest_try(&nearest, op->attribute[i].name, strlen(op->attribute[i].name));
+    return nearest;
+}
+
 void graph_no_gradient(void) {}
 
 int graph_op_attribute(const graph_op *op, const char *name) {
@@ -158,7 +165,7 @@ static void describe(lib_text *text, const graph_infer *infer) {
             lib_text_format(text, "%d more", infer->inputs - i);
             break;
         }
-        const graph_value *value = &infer->g->values.data[infer->input[i]];
+        const graph_value *value = &infer->g->values.data[infer->written[i]];
         if (value->name) lib_text_format(text, "%s: ", value->name);
         graph_print_shape(text, infer->g, &value->shape);
     }
@@ -188,6 +195,18 @@ void graph_infer_equal(const graph_infer *infer, tir_expr a, tir_expr b, const c
     lib_text_init(&text, infer->g->arena);
     describe(&text, infer);
     graph_require_equal(infer->g, a, b, "%s: %s must be equal", text.data, what);
+}
+
+void graph_infer_inner(const graph_infer *infer, int axis, const char *what, const char *remedy) {
+    const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
+    tir_expr inner = x->dim[x->rank - 1];
+    int other = axis == w->rank - 1 ? w->rank - 2 : w->rank - 1; /* of the two last axes of w */
+    bool transposed = w->rank >= 2 && tir_equal(infer->g->pool, inner, w->dim[axis]) == TIR_NO &&
+                      tir_equal(infer->g->pool, inner, w->dim[other]) == TIR_YES;
+    if (transposed)
+        graph_infer_fail(infer, "w is %s, where %s is expected: %s", axis < other ? "[out, in]" : "[in, out]",
+                         axis < other ? "[in, out]" : "[out, in]", remedy);
+    graph_infer_equal(infer, inner, w->dim[axis], what);
 }
 
 int graph_infer_axis(const graph_infer *infer, int64_t axis, int rank, const char *what) {
@@ -241,6 +260,10 @@ void graph_infer_same_dtype(const graph_infer *infer, int first, int count) {
 
 void graph_infer_same_shape(const graph_infer *infer, int first, int count) {
     const graph_shape *a = &infer->operand[first];
+    bool stretched =
+        false; /* then dimensions are counted from the end, where all operands as they were written begin */
+    for (int i = first; i < first + count; i++)
+        stretched |= infer->input[i] && graph_shape_of(infer->g, infer->written[i])->rank != infer->operand[i].rank;
     for (int i = first + 1; i < first + count; i++) {
         const graph_shape *b = &infer->operand[i];
         if (b->rank < 0) continue;
@@ -249,8 +272,10 @@ void graph_infer_same_shape(const graph_infer *infer, int first, int count) {
         for (int axis = 0; axis < a->rank; axis++) {
             char what[48] = "sizes of dimension ";
             size_t length = strlen(what);
-            if (axis >= 10) what[length++] = (char)('0' + axis / 10);
-            what[length++] = (char)('0' + axis % 10);
+            int number = stretched ? a->rank - axis : axis;
+            if (stretched) what[length++] = '-';
+            if (number >= 10) what[length++] = (char)('0' + number / 10);
+            what[length++] = (char)('0' + number % 10);
             what[length] = 0;
             graph_infer_equal(infer, a->dim[axis], b->dim[axis], what);
         }

@@ -64,7 +64,8 @@ typedef struct graph_infer {
     const graph_op *op;
     int inputs;
     const graph_id *input;
-    graph_shape *operand; /* [inputs]; rank -1 where an optional operand is left out */
+    const graph_id *written; /* [inputs] as the caller gave them, for messages: before broadcasting stretched them */
+    graph_shape *operand;    /* [inputs]; rank -1 where an optional operand is left out */
     const graph_attribute *attribute;
     graph_shape *result; /* [results]; to be written */
     int results;         /* preset to the row's number; -1: set by graph_infer_results */
@@ -75,6 +76,9 @@ _Noreturn void graph_infer_fail(const graph_infer *infer, const char *format, ..
     __attribute__((format(printf, 2, 3)));
 /* a == b now or as a constraint at bind */
 void graph_infer_equal(const graph_infer *infer, tir_expr a, tir_expr b, const char *what);
+/* The same of the axes that a product of x and w sums over, the last of x and axis `axis` of w; where the matrix w fits the other way
+ * round the message says so, and `remedy`. */
+void graph_infer_inner(const graph_infer *infer, int axis, const char *what, const char *remedy);
 
 /* Helpers of shape rules (op.c). Operand i is a "T" of the row where the first sample says so; emit checks those against
  * `dtypes`, and the number of operands, before the shape rule runs. */
@@ -181,6 +185,9 @@ void graph_compute_row(graph_compute *compute);
 const graph_op *graph_op_find(const char *name); /* of the table; NULL: unknown */
 /* The same, then what the host registered (registry.h) with the context that the graph is of. */
 const graph_op *graph_find_op(const graph *g, const char *name);
+/* The nearest name of these to one that no operator has; the nearest attribute of an operator. */
+lib_nearest graph_nearest_op(const graph *g, const char *name);
+lib_nearest graph_nearest_attribute(const graph_op *op, const char *name);
 extern const graph_op *const *const graph_op_families[]; /* NULL-terminated list of NULL-terminated rows (op.c) */
 bool graph_op_accepts(const graph_op *op, dlc_dtype dtype);
 bool graph_expands(const graph_node *node);                   /* composites; an `if` that names sizes */

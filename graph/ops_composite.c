@@ -261,8 +261,9 @@ static void infer_linear(graph_infer *infer) {
     graph_infer_same_dtype(infer, 0, 3);
     if (x->rank < 1) graph_infer_fail(infer, "x has rank 0, expected at least 1");
     graph_infer_rank(infer, 1, 2);
-    graph_infer_equal(infer, x->dim[x->rank - 1], w->dim[transposed],
-                      transposed ? "the last dimensions of x and w" : "the last dimension of x and the first of w");
+    graph_infer_inner(infer, transposed,
+                      transposed ? "the last dimensions of x and w" : "the last dimension of x and the first of w",
+                      transposed ? "pass transposed=false" : "pass transposed=true");
     infer->result[0] = *x;
     infer->result[0].dim[x->rank - 1] = w->dim[!transposed];
     if (bias->rank < 0) return;

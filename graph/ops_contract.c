@@ -128,9 +128,11 @@ static void infer_contracted(const graph_infer *infer) {
     const graph_shape *x = &infer->operand[0], *w = &infer->operand[1];
     if (x->rank < 1 || w->rank < 1)
         graph_infer_fail(infer, "operands have ranks %d and %d, expected at least 1", x->rank, w->rank);
-    graph_infer_equal(infer, x->dim[x->rank - 1], w->dim[contracted_axis(w->rank)],
+    graph_infer_inner(infer, contracted_axis(w->rank),
                       w->rank > 1 ? "the last dimension of x and the last but one of w"
-                                  : "the last dimension of x and the dimension of w");
+                                  : "the last dimension of x and the dimension of w",
+                      w->rank == 2 ? "transpose it, or use linear with transposed=true"
+                                   : "transpose its last two dimensions");
     infer->result[0].dtype = graph_infer_product_dtype(infer, &infer->attribute[MATMUL_RESULT]);
     infer->result[0].rank = 0;
 }

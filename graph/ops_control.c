@@ -437,8 +437,14 @@ graph_custom graph_custom_of(lib_arena *arena, const graph *g, const graph_node 
     if (!op->host) {
         const char *name = node->attribute[CUSTOM_TARGET].string;
         const graph_custom *found = graph_find_custom(g, name);
-        if (!found)
-            lib_raise(arena->scope, DLC_NOT_FOUND, "%s: no host function is registered as \"%s\"", op->name, name);
+        if (!found) {
+            const graph *outer = graph_outermost(g);
+            lib_nearest nearest = lib_nearest_to(name);
+            for (uint32_t i = 0; i < outer->customs.count; i++)
+                lib_nearest_try(&nearest, outer->customs.data[i].name, strlen(outer->customs.data[i].name));
+            lib_raise(arena->scope, DLC_NOT_FOUND, "%s: no host function is registered as \"%s\"%s", op->name, name,
+                      lib_nearest_hint(&nearest));
+        }
         graph_custom custom = *found;
         custom.name = lib_arena_string(arena, custom.name);
         return custom;

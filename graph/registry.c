@@ -70,6 +70,17 @@ const graph_op *graph_find_op(const graph *g, const char *name) {
     return definition ? &definition->op : NULL;
 }
 
+lib_nearest graph_nearest_op(const graph *g, const char *name) {
+    lib_nearest nearest = lib_nearest_to(name);
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++)
+            lib_nearest_try(&nearest, (*row)->name, strlen((*row)->name));
+    const graph_registry *registry = graph_outermost(g)->registry;
+    for (const graph_definition *at = registry ? first(registry) : NULL; at; at = at->next)
+        if (at->kind == GRAPH_OPERATOR) lib_nearest_try(&nearest, at->name, strlen(at->name));
+    return nearest;
+}
+
 void graph_check_operator_name(lib_arena *arena, const char *name) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz", all[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
     static const char *const words[] = {"graph", "symbol", "require", "input", "output", "constant"};

@@ -68,7 +68,11 @@ static bool is_variable(const lib_lexer *lexer, const graph_attribute_spec *spec
 
 static void parse_attribute(parser *p, pattern *call, const char *name) {
     int at = graph_op_attribute(call->op, name);
-    if (at < 0) lib_lexer_raise(&p->lexer, "operator %s has no attribute %s", call->op->name, name);
+    if (at < 0) {
+        lib_nearest nearest = graph_nearest_attribute(call->op, name);
+        lib_lexer_raise(&p->lexer, "operator %s has no attribute %s%s", call->op->name, name,
+                        lib_nearest_hint(&nearest));
+    }
     const graph_attribute_spec *spec = &call->op->attribute[at];
     attribute_pattern *out = &call->attribute[at];
     if (out->given) lib_lexer_raise(&p->lexer, "attribute %s is given twice", name);
@@ -90,7 +94,10 @@ static void parse_call(parser *p, pattern *call) {
     lib_vec(pattern *) inputs = {0};
     size_t specs = 0;
     call->op = graph_find_op(p->g, call->name);
-    if (!call->op) lib_lexer_raise(lexer, "there is no operator %s", call->name);
+    if (!call->op) {
+        lib_nearest nearest = graph_nearest_op(p->g, call->name);
+        lib_lexer_raise(lexer, "there is no operator %s%s", call->name, lib_nearest_hint(&nearest));
+    }
     if (graph_is_source(call->op)) lib_lexer_raise(lexer, "%s cannot stand in a rule", call->name);
     while (call->op->attribute[specs].name) specs++;
     call->attribute = LIB_NEW_ARRAY(p->arena, attribute_pattern, specs);

@@ -402,7 +402,10 @@ static graph_id parse_constant(parser *p) {
 /* name ( operands, key=value ... ) */
 static graph_id parse_operator(parser *p, const char *name) {
     const graph_op *op = graph_find_op(p->g, name);
-    if (!op) lib_lexer_raise(p->lexer, "there is no operator %s", name);
+    if (!op) {
+        lib_nearest nearest = graph_nearest_op(p->g, name);
+        lib_lexer_raise(p->lexer, "there is no operator %s%s", name, lib_nearest_hint(&nearest));
+    }
     graph_attribute attribute[sizeof op->attribute / sizeof *op->attribute] = {0};
     lib_vec(graph_id) input = {0};
     bool attributes_began = false;
@@ -418,7 +421,10 @@ static graph_id parse_operator(parser *p, const char *name) {
         }
         attributes_began = true;
         int at = graph_op_attribute(op, word);
-        if (at < 0) lib_lexer_raise(p->lexer, "operator %s has no attribute %s", name, word);
+        if (at < 0) {
+            lib_nearest nearest = graph_nearest_attribute(op, word);
+            lib_lexer_raise(p->lexer, "operator %s has no attribute %s%s", name, word, lib_nearest_hint(&nearest));
+        }
         if (attribute[at].given) lib_lexer_raise(p->lexer, "attribute %s is given twice", word);
         *p->lexer = ahead;
         attribute[at] = graph_attribute_parse(p->g, p->lexer, &op->attribute[at]);

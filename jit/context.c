@@ -3,16 +3,33 @@
 
 #include <stdio.h>
 
-/* The calling thread's last failure: one slot, since a message is read right after the call that failed. */
+/* The calling thread's last failure: one slot, since a message is read right after the call that failed. A call that was given no
+ * object (a program, say) fails because an earlier call failed to make it, whose message is then part of its own. */
 static _Thread_local struct {
-    const dlc_context *context;
+    const dlc_context *context; /* NULL: the call had none */
+    const dlc_context
+        *cause; /* of the earlier call that the message tells of; NULL: it tells of none, or of one without context */
     lib_error error;
 } last_failure;
 
+static const char before[] = "; before that, on this thread: ";
+
+void graph_context_add_cause(lib_error *error) {
+    const char *told = strstr(last_failure.error.message, before);
+    if (last_failure.error.status == DLC_OK || strstr(error->message, before)) return;
+    lib_error cause;
+    lib_fail(&cause, DLC_OK, "%s", told ? told + sizeof before - 1 : last_failure.error.message);
+    lib_fail(error, error->status, "%s%s%s", error->message, before, cause.message);
+}
+
 dlc_status jit_fail(dlc_context *context, const lib_error *error) {
+    lib_error full = *error;
+    if (!context) graph_context_add_cause(&full);
+    const dlc_context *cause = last_failure.context ? last_failure.context : last_failure.cause;
+    last_failure.cause = strstr(full.message, before) ? cause : NULL;
     last_failure.context = context;
-    last_failure.error = *error;
-    return error->status;
+    last_failure.error = full;
+    return full.status;
 }
 
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error) {
@@ -28,7 +45,8 @@ graph_handles *graph_context_handles(dlc_context *context) {
 }
 
 const char *dlc_error_message(const dlc_context *context) {
-    return last_failure.context == context ? last_failure.error.message : "";
+    bool is_of = last_failure.context == context || (context && last_failure.cause == context);
+    return is_of ? last_failure.error.message : "";
 }
 
 #define STRING_(x) #x
@@ -84,7 +102,7 @@ static dlc_status start_threads(dlc_context *context, const dlc_context_options 
     if (options->parallel_for) {
         context->parallel_for = options->parallel_for;
         context->parallel_user = options->parallel_user;
-        context->threads = options->parallel_width > 1 ? options->parallel_width : 1;
+        context->threads = options->parallel_width;
     } else if (threads > 1) {
         context->pool = lib_pool_new(&context->allocator, threads, spin, error);
         if (!context->pool) return error->status;
@@ -115,17 +133,34 @@ static dlc_status check_options(const dlc_context_options *options, lib_error *e
         if (counts[i].value < 0)
             return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_context_create: %s is %d, expected 0 or more",
                             counts[i].name, counts[i].value);
+    if (options->parallel_for && !options->parallel_width)
+        return lib_fail(
+            error, DLC_INVALID_ARGUMENT,
+            "dlc_context_create: parallel_for is given and parallel_width is 0, expected how many bodies it may run at once%s",
+            options->threads ? "; threads is the size of a pool of the library's own" : "");
+    if (options->parallel_for && options->threads)
+        return lib_fail(
+            error, DLC_INVALID_ARGUMENT,
+            "dlc_context_create: threads is %d and parallel_for is given, expected one of a pool of the library's own and the host's threads",
+            options->threads);
+    if (options->parallel_width && !options->parallel_for)
+        return lib_fail(error, DLC_INVALID_ARGUMENT,
+                        "dlc_context_create: parallel_width is %d and parallel_for is NULL, expected both or neither",
+                        options->parallel_width);
     if (options->allocator && (!options->allocator->allocate || !options->allocator->release))
         return lib_fail(error, DLC_INVALID_ARGUMENT,
                         "dlc_context_create: an allocator needs both allocate and release");
     int ordinal;
     if (!find_target(options->target, &ordinal)) {
         char known[128] = "";
+        lib_nearest nearest = lib_nearest_to(options->target);
+        for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+            lib_nearest_try(&nearest, targets[i]->name, strlen(targets[i]->name));
         for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
             snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s%s", i ? ", " : "", targets[i]->name,
                      targets[i]->runtime ? " (of several devices: NAME:0, NAME:1, ...)" : "");
-        return lib_fail(error, DLC_NOT_FOUND, "dlc_context_create: no target is called \"%s\"; this build has %s",
-                        options->target, known);
+        return lib_fail(error, DLC_NOT_FOUND, "dlc_context_create: no target is called \"%.200s\"; this build has %s%s",
+                        options->target, known, lib_nearest_hint(&nearest));
     }
     return DLC_OK;
 }
@@ -177,6 +212,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
     static const dlc_context_options defaults = DLC_CONTEXT_OPTIONS_INIT;
     const dlc_context_options *options = given ? given : &defaults;
     lib_error error;
+    last_failure.error.status = DLC_OK; /* nothing before it is the cause of a failure here */
     if (!out) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_context_create: the place for the context is NULL");
         return jit_fail(NULL, &error);

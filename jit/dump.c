@@ -562,8 +562,10 @@ static int find_stage(const char *name, lib_error *error) {
     char known[256] = "";
     for (int s = 0; s < STAGES; s++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", s ? ", " : "", stages[s].name);
-    lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_program_dump: no stage is called \"%s\", expected one of: %s", name,
-             known);
+    lib_nearest nearest = lib_nearest_to(name);
+    lib_nearest_try_list(&nearest, known);
+    lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_program_dump: no stage is called \"%.200s\", expected one of: %s%s",
+             name, known, lib_nearest_hint(&nearest));
     return -1;
 }
 

@@ -295,7 +295,7 @@ static dlc_status check_values(const eager *e, int count, const dlc_value *value
                 error, DLC_INVALID_ARGUMENT,
                 "%s: value %d is none of this graph any more: dlc_eager_step did not keep it, or its graph is gone",
                 call, i);
-        return lib_fail(error, message[0] ? dlc_graph_status(e->graph) : DLC_INVALID_ARGUMENT,
+        return lib_fail(error, message[0] ? graph_handle_status(e->graph) : DLC_INVALID_ARGUMENT,
                         "%s: value %d is none%s%s", call, i, message[0] ? ", by a mistake: " : "", message);
     }
     return DLC_OK;

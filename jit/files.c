@@ -199,9 +199,13 @@ static void find_data(dlc_file *file, lib_arena *work, uint32_t index, const uns
 static dlc_status find(dlc_file *file, const char *name, uint32_t *index, const unsigned char **data,
                        lib_error *error) {
     *index = lib_tensor_file_find(&file->contents, name);
-    if (*index == UINT32_MAX)
-        return lib_fail(error, DLC_NOT_FOUND, "the file has no tensor \"%.200s\" among its %u", name,
-                        file->contents.tensors.count);
+    if (*index == UINT32_MAX) {
+        lib_nearest nearest = lib_nearest_to(name);
+        for (uint32_t i = 0; i < file->contents.tensors.count; i++)
+            lib_nearest_try(&nearest, file->contents.tensors.data[i].name, strlen(file->contents.tensors.data[i].name));
+        return lib_fail(error, DLC_NOT_FOUND, "the file has no tensor \"%.200s\" among its %u%s", name,
+                        file->contents.tensors.count, lib_nearest_hint(&nearest));
+    }
     lib_scope scope;
     lib_arena work;
     lib_arena_init(&work, &file->allocator, &scope);

@@ -143,6 +143,8 @@ static dlc_status check_compile(dlc_context *context, dlc_graph *handle, const d
         return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_compile: the graph was destroyed");
     if (graph_handle_context(handle) != context)
         return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_compile: the graph belongs to another context");
+    if (graph_handle_status(handle) != DLC_OK)
+        return lib_fail(error, graph_handle_status(handle), "%s", dlc_graph_message(handle));
     if (options && options->struct_size != sizeof *options)
         return lib_fail(error, DLC_INVALID_ARGUMENT,
                         "dlc_compile: options.struct_size is %zu, expected %zu (use DLC_COMPILE_OPTIONS_INIT)",
@@ -150,11 +152,42 @@ static dlc_status check_compile(dlc_context *context, dlc_graph *handle, const d
     if (options && options->budget_ms < 0)
         return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_compile: budget_ms is %lld, expected 0 or more",
                         (long long)options->budget_ms);
-    if (dlc_graph_status(handle) != DLC_OK)
-        return lib_fail(error, dlc_graph_status(handle), "%s", dlc_graph_message(handle));
     if (graph_of_handle(handle)->outputs.count == 0)
         return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_compile: the graph has no output; call dlc_output first");
     return DLC_OK;
+}
+
+/* Are two names the same but for the numbers in them, as h1 and h2 are? */
+static bool is_numbered_alike(const char *a, const char *b) {
+    static const char digits[] = "0123456789";
+    while (*a && *b) {
+        size_t m = strspn(a, digits), n = strspn(b, digits);
+        if ((m > 0) != (n > 0) || (!m && *a != *b)) return false;
+        a += m ? m : 1;
+        b += n ? n : 1;
+    }
+    return !*a && !*b;
+}
+
+/* Symbols that look like mistakes, to the log: that only a hint names; that stand in one place and are nearly called as another one. */
+static void report_symbols(const dlc_context *context, const graph *g) {
+    enum { MOST = 1000 }; /* symbols, each of which is compared with all the others */
+    if (!context->log.write || g->symbols.count > MOST) return;
+    for (uint32_t s = 0; s < g->symbols.count; s++) {
+        const graph_symbol *symbol = &g->symbols.data[s];
+        if (symbol->mentions > 1 || (!symbol->mentions && !symbol->varies)) continue;
+        lib_nearest nearest = lib_nearest_to(symbol->name);
+        for (uint32_t i = 0; i < g->symbols.count; i++)
+            if (i != s && g->symbols.data[i].mentions && !is_numbered_alike(symbol->name, g->symbols.data[i].name))
+                lib_nearest_try(&nearest, g->symbols.data[i].name, strlen(g->symbols.data[i].name));
+        const char *hint = lib_nearest_hint(&nearest);
+        if (!symbol->mentions)
+            lib_log_write(&context->log, "dlc: dlc_symbol_varies: no shape of the graph names %s%s", symbol->name,
+                          hint);
+        else if (*hint)
+            lib_log_write(&context->log, "dlc: dlc_compile: the symbol %s stands in one dimension only%s", symbol->name,
+                          hint);
+    }
 }
 
 static void add_to_context(dlc_program *program) {
@@ -214,9 +247,11 @@ dlc_status dlc_compile(dlc_context *context, dlc_graph *handle, const dlc_compil
     if (out) *out = NULL;
     if (!context || !handle || !out) {
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_compile: context, graph and program must not be NULL");
+        if (!handle) graph_context_add_cause(&error);
         return jit_fail(context, &error);
     }
     dlc_status status = check_compile(context, handle, options, &error);
+    if (status == DLC_OK) report_symbols(context, graph_of_handle(handle));
     if (status == DLC_OK)
         status = jit_program_new(context, graph_of_handle(handle), options ? options : &defaults, out, &error);
     return status == DLC_OK ? DLC_OK : jit_fail(context, &error);
@@ -295,12 +330,25 @@ dlc_status dlc_program_alias(dlc_program *program, int output, int input) {
     for (int d = 0; d < in->rank && same; d++)
         same = tir_equal(program->graph->pool, out->dim[d], in->dim[d]) != TIR_NO;
     if (!same) return refuse_alias(program, output, input);
+    for (int o = 0; o < program->output_count; o++)
+        if (o != output && program->alias[o] == input) {
+            lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_program_alias: input %s is donated to output %s already",
+                     program->inputs[input].name, program->outputs[o].name);
+            return jit_fail(program->context, &error);
+        }
     if (program->segment_count) {
         lib_fail(&error, DLC_UNSUPPORTED,
                  "dlc_program_alias: shapes of the program depend on data: output %s cannot be written over input %s",
                  program->outputs[output].name, program->inputs[input].name);
         return jit_fail(program->context, &error);
     }
-    program->alias[output] = input;
-    return DLC_OK;
+    lib_mutex_lock(&program->mutex);
+    bool bound = program->bindings || atomic_load(&program->tick);
+    if (!bound) program->alias[output] = input;
+    lib_mutex_unlock(&program->mutex);
+    if (!bound) return DLC_OK;
+    lib_fail(
+        &error, DLC_INVALID_ARGUMENT,
+        "dlc_program_alias: shapes are bound already, by a run, dlc_prepare or dlc_call_create; expected before those");
+    return jit_fail(program->context, &error);
 }

@@ -288,6 +288,21 @@ static bool may_share(const jit_build *build, uint32_t output, int input) {
            build->place[region->inputs[from]].offset == 0;
 }
 
+/* Of sizes that dlc_program_alias could not compare. */
+static void check_donated_shape(jit_build *build, uint32_t output, int input) {
+    const graph_shape *in = graph_shape_of(build->bound, build->bound->inputs.data[input]),
+                      *out = graph_shape_of(build->bound, build->bound->outputs.data[output]);
+    for (int d = 0; d < in->rank; d++) {
+        int64_t from = jit_dimension(build, in->dim[d]), to = jit_dimension(build, out->dim[d]);
+        if (from != to)
+            lib_raise(
+                build->work->scope, DLC_INVALID_ARGUMENT,
+                "dimension %d of output %s is %lld and of input %s, which dlc_program_alias donates to it, %lld: expected one shape",
+                d, build->program->outputs[output].name, (long long)to, build->program->inputs[input].name,
+                (long long)from);
+    }
+}
+
 void jit_plan_donation(jit_build *build) {
     const graph *g = build->bound;
     jit_plan *plan = build->plan;
@@ -296,6 +311,7 @@ void jit_plan_donation(jit_build *build) {
         int input = build->donated ? build->donated[o] : -1;
         if (input < 0) continue;
         graph_id source = g->inputs.data[input], value = g->outputs.data[o];
+        check_donated_shape(build, o, input);
         jit_donation *donation = &plan->donations[o];
         donation->bytes = jit_value_bytes(build, value);
         donation->must = value != source && view_root(build, value) != source && jit_home(build, value, NULL) == source;

@@ -3,6 +3,7 @@
 #include "lib/lib.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static const struct {
@@ -65,6 +66,15 @@ bool lib_environment_lists(lib_environment variable, const char *word) {
     return lists(lib_environment_get(variable), word, strlen(word));
 }
 
+static void log_unknown_word(const lib_log *log, lib_environment variable, const char *at, size_t length) {
+    char word[100];
+    snprintf(word, sizeof word, "%.*s", length < sizeof word ? (int)length : (int)sizeof word - 1, at);
+    lib_nearest nearest = lib_nearest_to(word);
+    lib_nearest_try_list(&nearest, variables[variable].words);
+    lib_log_write(log, "dlc: %s: there is no %s; expected some of: %s%s", variables[variable].name, word,
+                  variables[variable].words, lib_nearest_hint(&nearest));
+}
+
 void lib_environment_check(const lib_log *log) {
     for (lib_environment v = 0; v < LIB_ENV_COUNT; v++) {
         const char *words = variables[v].words, *value = lib_environment_get(v);
@@ -83,9 +93,7 @@ void lib_environment_check(const lib_log *log) {
         for (const char *at = value; *words && *at;) {
             at += strspn(at, ", ");
             size_t item = strcspn(at, ", ");
-            if (item && !lists(words, at, item))
-                lib_log_write(log, "dlc: %s: there is no %.*s; expected some of: %s", variables[v].name,
-                              item < 100 ? (int)item : 100, at, words);
+            if (item && !lists(words, at, item)) log_unknown_word(log, v, at, item);
             at += item;
         }
     }

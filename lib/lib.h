@@ -190,7 +190,27 @@ void lib_text_format_v(lib_text *text, const char *format, va_list arguments);
 /* Length of the UTF-8 sequence that begins here; 0: none does. */
 size_t lib_utf8_length(const unsigned char *at, size_t size);
 void lib_text_float(lib_text *text, double value, dlc_dtype dtype); /* shortest that parses back; nan, inf, -inf */
-void lib_text_quoted(lib_text *text, const char *string);           /* "..." with \" \\ \n \xNN */
+/* "..." with \" \\ \n, and \xNN for other control characters and for bytes that are no UTF-8. */
+void lib_text_quoted(lib_text *text, const char *string);
+
+/* The nearest of several words to one that nothing is called, for messages: by edits (a character inserted, left out, exchanged, two
+ * neighbours swapped; capitals count as small letters), of which there may be one for every three characters.
+ *     lib_nearest nearest = lib_nearest_to(name);
+ *     for (...) lib_nearest_try(&nearest, row[i].name, strlen(row[i].name));
+ *     lib_raise(scope, status, "there is no operator %s%s", name, lib_nearest_hint(&nearest)); */
+enum { LIB_WORD_MAX = 200 }; /* longer words are near to nothing */
+typedef struct lib_nearest {
+    const char *wanted;
+    size_t length;
+    int edits;                        /* of the nearest word so far; without one, more than are allowed */
+    char word[LIB_WORD_MAX + 1];      /* that word; "": none */
+    char hint[4 * LIB_WORD_MAX + 32]; /* what lib_nearest_hint answers with */
+} lib_nearest;
+lib_nearest lib_nearest_to(const char *wanted);
+void lib_nearest_try(lib_nearest *nearest, const char *word, size_t length);
+void lib_nearest_try_list(lib_nearest *nearest,
+                          const char *words);       /* all words of a list, separated by blanks or commas */
+const char *lib_nearest_hint(lib_nearest *nearest); /* "; did you mean \"relu\"?", or "" */
 
 /* Tokens of all our text forms: identifiers [A-Za-z_][A-Za-z0-9_.]* (see lexer flag), integers, floats, quoted strings,
  * and single or double punctuation (-> == != <= >= && || <<, >>). '#' starts a comment to the end of the line. */
@@ -335,7 +355,7 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
     X(LIB_ENV_CACHES, "DLC_CPU_CACHES", "", "N,N,N",                                                                 \
       "KiB of first, second, third level that kernels are made for, where a virtual machine shows others")           \
     X(LIB_ENV_THREADS, "DLC_THREADS", "", "N", "overrides the threads option of contexts that own a pool")           \
-    X(LIB_ENV_VERIFY, "DLC_VERIFY", "", "N",                                                                         \
+    X(LIB_ENV_VERIFY, "DLC_VERIFY", "", "0 1 2",                                                                     \
       "0 nothing, 1 graphs, regions and loop IR when finished, 2 also after each pass over a graph, each rewriting " \
       "directive, and LLVM IR (default: 1, debug builds 2)")                                                         \
     X(LIB_ENV_DISABLE, "DLC_DISABLE", "", "simplify fuse layout rules alias host batch",                             \

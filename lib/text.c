@@ -65,20 +65,109 @@ void lib_text_format(lib_text *text, const char *format, ...) {
     va_end(arguments);
 }
 
+/* The next character of a string as it stands between quotes, in `out`; how many bytes of the string that is. */
+static size_t quote_character(const char *at, size_t left, char out[5]) {
+    unsigned char byte = (unsigned char)*at;
+    size_t length = lib_utf8_length((const unsigned char *)at, left);
+    if (byte == '"' || byte == '\\') {
+        snprintf(out, 5, "\\%c", byte);
+    } else if (byte == '\n') {
+        snprintf(out, 5, "\\n");
+    } else if (byte < 0x20 || byte == 0x7f || !length) {
+        snprintf(out, 5, "\\x%02x", byte);
+        return 1;
+    } else {
+        memcpy(out, at, length);
+        out[length] = 0;
+        return length;
+    }
+    return 1;
+}
+
 void lib_text_quoted(lib_text *text, const char *string) {
+    char character[5];
+    size_t left = strlen(string);
     lib_text_add(text, "\"");
-    for (; *string; string++) {
-        unsigned char byte = (unsigned char)*string;
-        if (byte == '"' || byte == '\\')
-            lib_text_format(text, "\\%c", byte);
-        else if (byte == '\n')
-            lib_text_add(text, "\\n");
-        else if (byte < 0x20 || byte == 0x7f)
-            lib_text_format(text, "\\x%02x", byte);
-        else
-            lib_text_add_bytes(text, string, 1); /* bytes from 0x80 on are UTF-8 */
+    for (size_t taken; left; string += taken, left -= taken) {
+        taken = quote_character(string, left, character);
+        lib_text_add(text, character);
     }
     lib_text_add(text, "\"");
+}
+
+/* ---- nearest words ------------------------------------------------------------------------------ */
+
+static int edits_allowed(size_t length) {
+    return length > LIB_WORD_MAX ? -1 : (int)(length / 3);
+}
+
+lib_nearest lib_nearest_to(const char *wanted) {
+    lib_nearest nearest = {.wanted = wanted ? wanted : ""};
+    nearest.length = strlen(nearest.wanted);
+    nearest.edits = edits_allowed(nearest.length) + 1;
+    return nearest;
+}
+
+static char small_letter(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Edits from a to b, words of at most LIB_WORD_MAX characters, where they are fewer than `limit`; else `limit`. Of the table of edits
+ * between beginnings only the diagonals that `limit` reaches are looked at. */
+static int edits_between(const char *a, int a_length, const char *b, int b_length, int limit) {
+    int rows[3][LIB_WORD_MAX + 1];
+    if (a_length - b_length >= limit || b_length - a_length >= limit) return limit;
+    for (int j = 0; j <= b_length; j++) rows[0][j] = j;
+    for (int i = 1; i <= a_length; i++) {
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *second = rows[(i + 1) % 3], least = limit;
+        int first = i > limit ? i - limit : 1, last = i + limit < b_length ? i + limit : b_length;
+        row[first - 1] = first == 1 ? i : limit;
+        for (int j = first; j <= last; j++) {
+            char x = small_letter(a[i - 1]), y = small_letter(b[j - 1]);
+            int edits = above[j - 1] + (x != y);
+            if (row[j - 1] + 1 < edits) edits = row[j - 1] + 1;
+            if (j < i + limit && above[j] + 1 < edits) edits = above[j] + 1; /* else outside of the row above */
+            if (i > 1 && j > 1 && x == small_letter(b[j - 2]) && y == small_letter(a[i - 2]) &&
+                second[j - 2] + 1 < edits)
+                edits = second[j - 2] + 1;
+            row[j] = edits < limit ? edits : limit;
+            if (row[j] < least) least = row[j];
+        }
+        if (least == limit) return limit;
+    }
+    return rows[a_length % 3][b_length];
+}
+
+void lib_nearest_try(lib_nearest *nearest, const char *word, size_t length) {
+    if (nearest->edits <= 0 || !length || length > LIB_WORD_MAX || nearest->length > LIB_WORD_MAX) return;
+    int edits = edits_between(nearest->wanted, (int)nearest->length, word, (int)length, nearest->edits);
+    if (edits >= nearest->edits) return;
+    nearest->edits = edits;
+    memcpy(nearest->word, word, length);
+    nearest->word[length] = 0;
+}
+
+void lib_nearest_try_list(lib_nearest *nearest, const char *words) {
+    for (const char *at = words; *at;) {
+        at += strspn(at, ", ");
+        size_t length = strcspn(at, ", ");
+        lib_nearest_try(nearest, at, length);
+        at += length;
+    }
+}
+
+const char *lib_nearest_hint(lib_nearest *nearest) {
+    size_t left = strlen(nearest->word), at = 0;
+    if (!left) return "";
+    at += (size_t)snprintf(nearest->hint, sizeof nearest->hint, "; did you mean \"");
+    for (const char *from = nearest->word; left;) {
+        size_t taken = quote_character(from, left, nearest->hint + at);
+        at += strlen(nearest->hint + at);
+        from += taken;
+        left -= taken;
+    }
+    snprintf(nearest->hint + at, sizeof nearest->hint - at, "\"?");
+    return nearest->hint;
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------ */

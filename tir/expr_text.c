@@ -307,7 +307,12 @@ static operand parse_call(parser *p, const char *name, tir_dtype want) {
     while (found < TIR_OP_COUNT && strcmp(tir_ops[found].text, name) != 0) found++;
     tir_op op = (tir_op)found;
     if (op == TIR_ACC || op == TIR_OTHER) return parse_state(p, op);
-    if (op == TIR_OP_COUNT || tir_ops[op].arity <= 0) lib_lexer_raise(p->lexer, "unknown function '%s'", name);
+    if (op == TIR_OP_COUNT || tir_ops[op].arity <= 0) {
+        lib_nearest nearest = lib_nearest_to(name);
+        for (int i = 0; i < TIR_OP_COUNT; i++)
+            if (tir_ops[i].arity > 0) lib_nearest_try(&nearest, tir_ops[i].text, strlen(tir_ops[i].text));
+        lib_lexer_raise(p->lexer, "unknown function '%s'%s", name, lib_nearest_hint(&nearest));
+    }
     tir_expr operands[UINT8_MAX];
     int first = op == TIR_SELECT;
     tir_dtype expected = (tir_ops[op].flags & TIR_COMPARES) ? UNKNOWN : want;

@@ -71,12 +71,14 @@ static void list_name(name_list *list, const char *name) {
 
 int tir_find_stage(const tir_schedule_state *state, const char *name) {
     name_list list = {.text = ""};
+    lib_nearest nearest = lib_nearest_to(name);
     for (uint32_t i = 0; i < state->region->stages.count; i++) {
         if (state->region->stages.data[i].removed) continue;
         if (strcmp(state->region->stages.data[i].name, name) == 0) return (int)i;
         list_name(&list, state->region->stages.data[i].name);
+        lib_nearest_try(&nearest, state->region->stages.data[i].name, strlen(state->region->stages.data[i].name));
     }
-    tir_schedule_raise(state, "no stage is called %s; there are %s", name, list.text);
+    tir_schedule_raise(state, "no stage is called %s; there are %s%s", name, list.text, lib_nearest_hint(&nearest));
 }
 
 uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name) {
@@ -87,7 +89,10 @@ uint32_t tir_find_tensor(const tir_schedule_state *state, const char *name) {
             tir_schedule_raise(state, "%s has been inlined", name);
         return i;
     }
-    tir_schedule_raise(state, "no tensor is called %s", name);
+    lib_nearest nearest = lib_nearest_to(name);
+    for (uint32_t i = 0; i < state->region->tensors.count; i++)
+        lib_nearest_try(&nearest, state->region->tensors.data[i].name, strlen(state->region->tensors.data[i].name));
+    tir_schedule_raise(state, "no tensor is called %s%s", name, lib_nearest_hint(&nearest));
 }
 
 /* ---- loop section: names */
@@ -594,7 +599,10 @@ static void apply_line(tir_schedule_state *state, bool *in_loops, bool rewrite_o
         lib_text known;
         lib_text_init(&known, state->arena);
         for (int i = 0; i < directive_count; i++) lib_text_format(&known, " %s", directives[i].name);
-        tir_schedule_raise(state, "no directive is called %s; there are%s", name, known.data);
+        lib_nearest nearest = lib_nearest_to(name);
+        lib_nearest_try_list(&nearest, known.data);
+        tir_schedule_raise(state, "no directive is called %s; there are%s%s", name, known.data,
+                           lib_nearest_hint(&nearest));
     }
     if (directives[row].rewrite && *in_loops)
         tir_schedule_raise(state, "a rewrite directive cannot follow loop directives");

@@ -12,7 +12,9 @@
  * Errors      Every call that can fail returns a dlc_status; its message is in dlc_error_message(ctx) of the calling thread until
  *             that thread's next call on the context. Builder calls return values: the first mistake is recorded in the graph
  *             (operator, operands, what was expected) and its result is a poisoned value that flows on; check once with
- *             dlc_graph_status or at dlc_compile. Objects stay usable after any error. Nothing aborts, prints or exits.
+ *             dlc_graph_status or at dlc_compile: these, dlc_output and every builder call that fails later give its status and message.
+ *             A call that was given NULL for what an earlier call failed to make (dlc_run without a program) adds that call's message to
+ *             its own. Objects stay usable after any error. Nothing aborts, prints or exits.
  * Ownership   create/destroy pairs. A graph may be destroyed after dlc_compile; a program keeps what it needs, except borrowed
  *             constants, which must live and keep their bytes as long as the graph and its programs. Destroy programs and graphs
  *             before their context. NULL is accepted by every destroy.
@@ -79,10 +81,10 @@ typedef struct dlc_context_options {
                                          CPUs this process may use. With a device they run what the device cannot */
     int compile_threads; /* likewise for code generation; 0: the calling thread only */
     dlc_parallel_for_function
-        parallel_for; /* the host's threads instead of a pool: calls body(argument, i) for all i < count in
+        parallel_for; /* the host's threads instead of a pool (`threads` is then 0): calls body(argument, i) for all i < count in
                                          any order on any threads and returns when all have returned */
     void *parallel_user;
-    int parallel_width;                        /* how many bodies parallel_for may run at once; 0: 1 */
+    int parallel_width; /* how many bodies parallel_for may run at once: at least 1 with it, 0 without */
     void (*log)(void *user, const char *line); /* what DLC_DEBUG asks for, and what a host should know, such as
                                                   a setting that nothing understands; default: dropped */
     void *log_user;
@@ -127,15 +129,16 @@ typedef struct dlc_context_options {
 
 DLC_API dlc_status dlc_context_create(const dlc_context_options *options, dlc_context **context);
 DLC_API void dlc_context_destroy(dlc_context *context);
-/* Message of the calling thread's last failed call on this context ("" if none); NULL context: of its last failed call that
- * had no context. Valid until the thread's next call. */
+/* Message of the calling thread's last failed call on this context ("" if none), also of a call that was given no object because that
+ * one had failed; NULL context: of its last failed call that had no context. Valid until the thread's next call. */
 DLC_API const char *dlc_error_message(const dlc_context *context);
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------------- */
 
 DLC_API dlc_status dlc_graph_create(dlc_context *context, dlc_graph **graph);
 DLC_API void dlc_graph_destroy(dlc_graph *graph);
-/* The first error of the graph's builder calls, DLC_OK if none; the message names operator, operands and what was expected. */
+/* The first error of the graph's builder calls, DLC_OK if none; the message, which dlc_error_message then has, too, names operator,
+ * operands as they were written and what was expected, and what was probably meant. */
 DLC_API dlc_status dlc_graph_status(const dlc_graph *graph);
 DLC_API const char *dlc_graph_message(const dlc_graph *graph);
 
@@ -144,14 +147,17 @@ DLC_API dlc_value dlc_input(dlc_graph *graph, const char *name, dlc_dtype dtype,
 /* How the library may treat a symbol: its values vary so much that kernels should take it as a parameter (range and multiple
  * are promises, checked at run; 0: unknown). Without a hint a symbol becomes varying with its 5th distinct value: up to four
  * builds for exact sizes, then one for all others up to 1,024, one up to 16,384, and so on by factors of 16, which is also
- * what a declared one costs. A size of 1 (a step at a time) has kernels of its own in any case. A hint about a symbol that no shape uses has no effect. */
+ * what a declared one costs. A size of 1 (a step at a time) has kernels of its own in any case. A hint about a symbol that
+ * no shape names has no effect; dlc_compile tells so to the log, as it does of a symbol that is named once and looks like another one. */
 DLC_API dlc_status dlc_symbol_varies(dlc_graph *graph, const char *name, int64_t low, int64_t high, int64_t multiple);
 /* A constant tensor; bytes are compact row-major and are copied. */
 DLC_API dlc_value dlc_constant(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes);
 /* The same without a copy: bytes must stay as they are as long as the graph and its programs live. */
 DLC_API dlc_value dlc_constant_borrow(dlc_graph *graph, dlc_dtype dtype, int rank, const int64_t *shape,
                                       const void *bytes);
-/* A rank-0 constant of any dtype from a number (rounded to the dtype once). */
+/* A rank-0 constant of any dtype from a number, rounded to the dtype once: to the nearest value, ties to even. Integers take the least or
+ * greatest value that they have where the number is beyond it, and 0 for NaN; bool is whether the number is not 0; c64 has it as its real
+ * part. dlc_scalar_i64 is exact for 64 bits, and takes the low bits for integers of fewer. */
 DLC_API dlc_value dlc_scalar(dlc_graph *graph, dlc_dtype dtype, double number);
 DLC_API dlc_value dlc_scalar_i64(dlc_graph *graph, dlc_dtype dtype, int64_t number);
 DLC_API dlc_status dlc_output(dlc_graph *graph, const char *name, dlc_value value);
@@ -245,7 +251,8 @@ DLC_API int dlc_program_output_count(const dlc_program *program);
 DLC_API const char *dlc_program_input_name(const dlc_program *program, int input);
 DLC_API const char *dlc_program_output_name(const dlc_program *program, int output);
 /* Output `output` may be written over input `input` (a KV cache, optimiser state): the host passes the same buffer as both, or two.
- * Before the first run. Shapes and dtypes must agree. Where the program allows it nothing is copied: an update of a slice of
+ * Before shapes are bound, that is before the first run, dlc_prepare and dlc_call_create; an input is donated to one output. Shapes and
+ * dtypes must agree: sizes that are symbols are compared when shapes are bound. Where the program allows it nothing is copied: an update of a slice of
  * the input (dlc_dynamic_update_slice, dlc_scatter) then costs what it writes, not what the buffer holds, and elementwise
  * results go where they were read; dlc_program_dump "plan" says what became of each pair. A run that is cancelled or fails
  * while it computes leaves a shared buffer undefined. */

@@ -1,5 +1,6 @@
 /* DLPack ABI 1.1, declared by libdlc so that no header has to be installed beside it (layout per the DLPack
- * specification; Debian ships 0.6). If the host includes the original <dlpack/dlpack.h> first, that one is used. */
+ * specification; Debian ships 0.6). If the host includes the original <dlpack/dlpack.h> of version 1.0 or later first, that one is
+ * used; an older one has no versioned tensors and is refused. */
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_
 
@@ -75,4 +76,8 @@ typedef struct DLManagedTensorVersioned {
 #ifdef __cplusplus
 }
 #endif
+#elif !defined(DLPACK_MAJOR_VERSION) || DLPACK_MAJOR_VERSION < 1
+#error \
+    "libdlc needs DLPack 1.0 or later: an older <dlpack/dlpack.h> was included before <dlc/dlc.h>; include <dlc/dlc.h> first"
+typedef struct DLManagedTensorVersioned DLManagedTensorVersioned; /* so that the line above is the only error */
 #endif

@@ -187,9 +187,16 @@ static void choose_x86(target_device *device, const char *host_cpu, const char *
     static const char *const v2[] = {"sse4.2", "ssse3", "popcnt", "cx16", NULL};
     cpu_level best = !has_all(host, avx2_set) ? CPU_BASE : has_all(host, avx512_set) ? CPU_AVX512 : CPU_AVX2;
     cpu_level level = forced_level(best);
-    const char *cpu = lib_environment_get(LIB_ENV_CPU);
+    const char *given = lib_environment_get(LIB_ENV_CPU), *cpu = given;
     if (!*cpu) cpu = name_by_features(host_cpu, host);
     if (level == CPU_BASE && best != CPU_BASE) cpu = "x86-64";
+    if (*given && !find_cpu(given)) {
+        lib_nearest nearest = lib_nearest_to(given);
+        for (size_t i = 0; i < sizeof known_cpus / sizeof *known_cpus; i++)
+            lib_nearest_try(&nearest, known_cpus[i].name, strlen(known_cpus[i].name));
+        lib_log_write(&device->log, "dlc: DLC_CPU=%.100s: no such processor is known%s", given,
+                      lib_nearest_hint(&nearest));
+    }
     if (!find_cpu(cpu)) {
         cpu = level == CPU_AVX512 ? "x86-64-v4"
               : level == CPU_AVX2 ? "x86-64-v3"

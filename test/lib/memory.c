@@ -298,7 +298,10 @@ static void test_misspelt(void **state) {
     static const struct {
         const char *name, *value, *line;
     } cases[] = {
-        {"DLC_CPU_FEATURES", "avx3", "dlc: DLC_CPU_FEATURES: there is no avx3; expected some of: sse2 avx2 avx512|"},
+        {"DLC_CPU_FEATURES", "avx3",
+         "dlc: DLC_CPU_FEATURES: there is no avx3; expected some of: sse2 avx2 avx512; did you mean \"avx2\"?|"},
+        {"DLC_VERIFY", "3", "dlc: DLC_VERIFY: there is no 3; expected some of: 0 1 2|"},
+        {"DLC_VERIFY", "2", ""},
         {"DLC_DEBUG", "loops,,plans, help", "dlc: DLC_DEBUG: there is no plans; "},
         {"DLC_THREADS", "four", "dlc: DLC_THREADS=four: expected a number|"},
         {"DLC_CPU_CACHES", "32,1024", "dlc: DLC_CPU_CACHES=32,1024: expected three numbers, as in 32,1024,8192|"},

@@ -381,12 +381,104 @@ static void test_files(void **state) {
     assert_non_null(strstr(error.message, "directory"));
 }
 
+/* ---- nearest words, quotes ---------------------------------------------------------------------------------------- */
+
+/* Edits between the words from their definition, tried in all ways. */
+static int edits(const char *a, int m, const char *b, int n) {
+    if (!m || !n) return m + n;
+    int best = edits(a, m - 1, b, n - 1) + (a[m - 1] != b[n - 1]);
+    int other = edits(a, m - 1, b, n) + 1;
+    best = other < best ? other : best;
+    other = edits(a, m, b, n - 1) + 1;
+    best = other < best ? other : best;
+    if (m > 1 && n > 1 && a[m - 1] == b[n - 2] && a[m - 2] == b[n - 1]) {
+        other = edits(a, m - 2, b, n - 2) + 1;
+        best = other < best ? other : best;
+    }
+    return best;
+}
+
+static void random_word(char word[8], int most) {
+    int length = 1 + (int)(random64() % (uint64_t)most);
+    for (int i = 0; i < length; i++) word[i] = "abc"[random64() % 3];
+    word[length] = 0;
+}
+
+static void test_nearest(void **state) {
+    (void)state;
+    for (int round = 0; round < 3000; round++) {
+        char wanted[8], word[8];
+        random_word(wanted, 7);
+        lib_nearest nearest = lib_nearest_to(wanted);
+        int least = (int)strlen(wanted) / 3 + 1;
+        for (int i = 0; i < 6; i++) {
+            random_word(word, 7);
+            int distance = edits(wanted, (int)strlen(wanted), word, (int)strlen(word));
+            if (distance < least) least = distance;
+            lib_nearest_try(&nearest, word, strlen(word));
+        }
+        assert_int_equal(nearest.edits, least);
+        if (nearest.word[0])
+            assert_int_equal(edits(wanted, (int)strlen(wanted), nearest.word, (int)strlen(nearest.word)), least);
+        assert_int_equal(nearest.word[0] != 0, lib_nearest_hint(&nearest)[0] != 0);
+    }
+    static char longest[LIB_WORD_MAX + 2], beside[LIB_WORD_MAX + 1];
+    memset(longest, 'a', LIB_WORD_MAX);
+    memset(beside, 'a', LIB_WORD_MAX);
+    lib_nearest nearest = lib_nearest_to(longest);
+    beside[7] = 'b';
+    lib_nearest_try(&nearest, beside, LIB_WORD_MAX);
+    assert_int_equal(nearest.edits, 1);
+    longest[LIB_WORD_MAX] = 'a';
+    nearest = lib_nearest_to(longest); /* too long to be near to anything */
+    lib_nearest_try(&nearest, beside, LIB_WORD_MAX);
+    assert_string_equal(lib_nearest_hint(&nearest), "");
+    nearest = lib_nearest_to("ReLU");
+    lib_nearest_try_list(&nearest, "relu6 silu, relu");
+    assert_string_equal(lib_nearest_hint(&nearest), "; did you mean \"relu\"?");
+    nearest = lib_nearest_to("ab\ncd");
+    lib_nearest_try(&nearest,
+                    "ab\n\x80"
+                    "d",
+                    5);
+    assert_string_equal(lib_nearest_hint(&nearest), "; did you mean \"ab\\n\\x80d\"?");
+    nearest = lib_nearest_to(NULL);
+    lib_nearest_try(&nearest, "a", 1);
+    assert_string_equal(lib_nearest_hint(&nearest), "");
+}
+
+/* Any bytes between quotes are valid UTF-8 and read back. */
+static void quote_and_read(lib_arena *arena, const void *user) {
+    (void)user;
+    for (int round = 0; round < 2000; round++) {
+        char bytes[12] = {0};
+        for (uint64_t i = 0, n = random64() % sizeof bytes; i < n; i++) bytes[i] = (char)(random64() % 255 + 1);
+        lib_text text;
+        lib_text_init(&text, arena);
+        lib_text_quoted(&text, bytes);
+        for (size_t at = 0, taken; at < text.length; at += taken) {
+            taken = lib_utf8_length((const unsigned char *)text.data + at, text.length - at);
+            assert_true(taken > 0 && (unsigned char)text.data[at] >= 0x20);
+        }
+        lib_lexer lexer;
+        lib_lexer_init(&lexer, arena, "quoted", text.data, text.length);
+        lib_lexer_next(&lexer);
+        assert_int_equal(lexer.kind, LIB_STRING);
+        assert_string_equal(lexer.text, bytes);
+    }
+}
+
+static void test_quoted_bytes(void **state) {
+    (void)state;
+    MUST(quote_and_read, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_build),       cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_shortest),    cmocka_unit_test(test_locale_and_rounding),
-        cmocka_unit_test(test_tokens),      cmocka_unit_test(test_lexer_errors),
-        cmocka_unit_test(test_random_text), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_nearest), cmocka_unit_test(test_quoted_bytes), cmocka_unit_test(test_build),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_shortest),     cmocka_unit_test(test_locale_and_rounding),
+        cmocka_unit_test(test_tokens),  cmocka_unit_test(test_lexer_errors), cmocka_unit_test(test_random_text),
+        cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests_name("lib/text", tests, NULL, NULL);
 }
