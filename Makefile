@@ -279,6 +279,8 @@ folder_of      = $(word 2,$(subst /, ,$(1)))
 needs_of       = $(or $(needs_$(call folder_of,$(1))),$(reference_objects) $(all_layers))
 $(foreach f,$(filter test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(OUT)/libdlc.so,link_public)))
 $(foreach f,$(filter-out test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
+# What makes cases and runs them, on the whole library.
+$(OUT)/test/bench/blocks: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases measure ours) $(all_layers)
 # One program of several files.
 $(OUT)/test/fuzz/fuzz: $(patsubst %.c,$(OUT)/%.o,$(wildcard test/fuzz/*.c)) $(reference_objects) $(all_layers)
 	$(call say,LINK,$@)
@@ -292,7 +294,7 @@ $(fakes): $(OUT)/test/cuda/libfake-%.so: $(OUT)/test/cuda/fake/%.o
 	$(Q)$(CC) -shared $(LDFLAGS_ALL) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_ALL) -o $@
 $(patsubst %.c,$(OUT)/%,$(filter test/cuda/%,$(test_src))): | $(fakes)
 $(OUT)/test/golden/cuda: $(OUT)/test/tir/scheduled.o
-$(OUT)/test/golden/cycles: $(patsubst %,$(OUT)/bench/%.o,cases elements shape)
+$(OUT)/test/golden/cycles: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases elements shape)
 # The real headers are compared with our declarations where they are installed.
 $(OUT)/test/cuda/declarations.o: CPPFLAGS_ALL += $(if $(wildcard $(CUDA_HOME)/include/cuda.h),-isystem $(CUDA_HOME)/include)
 

@@ -11,7 +11,7 @@
 
 /* ---- a case as text: shape.c ---------------------------------------------------------------------------------------- */
 
-enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 64, BENCH_MAX_RESULTS = 3, BENCH_MAX_PEERS = 8 };
+enum { BENCH_MAX_PARAMETERS = 16, BENCH_MAX_OPERANDS = 64, BENCH_MAX_RESULTS = 32, BENCH_MAX_PEERS = 8 };
 
 typedef struct bench_shape {
     char text[192];  /* the line, single spaces: the name of the case */
@@ -63,7 +63,8 @@ typedef struct bench_types {
 
 /* Parameters dtype=f32|f64|f16|bf16|u8 (u8: x is u8, w is i8, sums are i32) and out=TYPE (default: dtype; of u8: i32). False for others. */
 bool bench_types_of(bench_types *types, const bench_shape *shape);
-size_t bench_dtype_bytes(dlc_dtype dtype);
+size_t bench_dtype_bytes(dlc_dtype dtype);                /* of an element of a whole number of bytes */
+size_t bench_bytes_of(dlc_dtype dtype, int64_t elements); /* elements of 4 bits: two in a byte */
 double bench_element(const bench_operand *operand, size_t index);
 /* Integers get the floor. */
 void bench_set_element(bench_operand *operand, size_t index, double value);

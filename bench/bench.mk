@@ -73,7 +73,7 @@ peer_source_openblas        := peer_openblas
 peer_flags_openblas         := -isystem $(PEERS_DIR)/openblas/include -DBENCH_OPENBLAS_SCIPY=1
 peer_libs_openblas           = $(call from_folder,$(PEERS_DIR)/openblas/lib,libscipy_openblas.so)
 peer_needs_onnxruntime      := $(PEERS_DIR)/onnxruntime/lib/libonnxruntime.so.1
-peer_source_onnxruntime     := peer_onnxruntime onnx_cases onnx_model
+peer_source_onnxruntime     := peer_onnxruntime onnx_blocks onnx_cases onnx_model
 peer_libs_onnxruntime        = $(call from_folder,$(PEERS_DIR)/onnxruntime/lib,libonnxruntime.so.1)
 peer_source_libxsmm         := peer_libxsmm
 peer_libs_libxsmm           := -lxsmm -lxsmmnoblas -lrt
@@ -86,7 +86,7 @@ peer_source_openblas_system := peer_openblas
 peer_libs_openblas_system   := -lopenblas
 
 bench_plugins := $(bench_peers:%=$(OUT)/bench/peer_%.so)
-peer_shared   := $(patsubst %,$(OUT)/bench/%.o,elements peer measure shape stats)
+peer_shared   := $(patsubst %,$(OUT)/bench/%.o,blocks elements peer measure shape stats)
 peer_folder    = $(OUT)/bench/plug-in/$(1)
 # Built again when the way to build it changes, or the library that it speaks to.
 define peer_rule
@@ -105,7 +105,7 @@ $(foreach p,$(bench_peers),$(eval $(call peer_rule,$(p))))
 
 # ---- the programs --------------------------------------------------------------------------------------------------------
 
-bench_parts   := bench cases contest elements figures graphs last levels measure ours peers random roof sets shape stats summary varying
+bench_parts   := bench block_graphs blocks cases contest elements figures graphs last levels measure ours peers random roof sets shape stats summary varying
 bench_objects := $(bench_parts:%=$(OUT)/bench/%.o)
 bench_inside  := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/overhead.c))
 

@@ -26,7 +26,7 @@ static void fill(bench_operand *o, double low, double high) {
 static void describe(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low, double high) {
     *operand = (bench_operand){.dtype = dtype, .rank = rank, .low = low, .high = high};
     memcpy(operand->dims, dims, (size_t)rank * sizeof *dims);
-    operand->bytes = (size_t)product(rank, dims) * bench_dtype_bytes(dtype);
+    operand->bytes = bench_bytes_of(dtype, product(rank, dims));
 }
 
 void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,
@@ -54,6 +54,11 @@ static dlc_value operand(bench_builder *b, bool constant, dlc_dtype dtype, int r
     dlc_dim sizes[DLC_MAX_RANK];
     for (int i = 0; i < rank; i++) sizes[i] = (dlc_dim){.value = dims[i]};
     return dlc_input(b->graph, name, dtype, rank, sizes);
+}
+
+dlc_value bench_case_operand(bench_builder *b, bool constant, dlc_dtype dtype, int rank, const int64_t *dims,
+                             double low, double high) {
+    return operand(b, constant, dtype, rank, dims, low, high);
 }
 
 #define DIMS(...)                                                            \
@@ -85,6 +90,10 @@ static void result(bench_builder *b, dlc_value value) {
     snprintf(name, sizeof name, "y%d", b->problem.result_count);
     dlc_output(b->graph, name, value);
     b->results[b->problem.result_count++] = value;
+}
+
+void bench_case_result(bench_builder *b, dlc_value value) {
+    result(b, value);
 }
 
 static dlc_value reshape(dlc_value x, int rank, const int64_t *dims) {
@@ -731,6 +740,7 @@ static const bench_case_kind kinds[] = {
     {"move", "scatter_add", build_scatter_add, {0}},
     {"move", "slice", build_slice, {0}},
     {"move", "broadcast", build_broadcast, {0}},
+    {"block", NULL, bench_build_block, {0}},
 };
 
 const bench_case_kind *bench_case_find(const bench_shape *shape) {
@@ -738,13 +748,13 @@ const bench_case_kind *bench_case_find(const bench_shape *shape) {
     if (!bench_types_of(&types, shape)) return NULL;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].kind, shape->kind) == 0 && (!kinds[i].name || strcmp(kinds[i].name, shape->name) == 0))
-            return &kinds[i];
+            return kinds[i].build == bench_build_block && !bench_block_parts(shape) ? NULL : &kinds[i];
     return NULL;
 }
 
 static void build_case(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
-                       bool described, const void *bytes) {
-    *b = (bench_builder){.graph = graph, .problem.shape = shape, .described = described, .bytes = bytes};
+                       int part, bool described, const void *bytes) {
+    *b = (bench_builder){.graph = graph, .problem.shape = shape, .part = part, .described = described, .bytes = bytes};
     build(b);
     if (dlc_graph_status(graph)) return;
     for (int i = 0; i < b->problem.result_count; i++) {
@@ -756,13 +766,14 @@ static void build_case(bench_builder *b, bench_build_function *build, const benc
     }
 }
 
-void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph) {
-    build_case(b, build, shape, graph, false, NULL);
+void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
+                      int part) {
+    build_case(b, build, shape, graph, part, false, NULL);
 }
 
 void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
                          const void *bytes) {
-    build_case(b, build, shape, graph, true, bytes);
+    build_case(b, build, shape, graph, 0, true, bytes);
 }
 
 void bench_case_release(bench_builder *b) {

@@ -2,7 +2,7 @@
 #ifndef BENCH_CASES_H
 #define BENCH_CASES_H
 
-#include "bench/bench.h"
+#include "bench/blocks.h"
 
 #include <dlc/dlc.h>
 
@@ -14,6 +14,8 @@ typedef struct bench_builder {
     dlc_value results[BENCH_MAX_RESULTS];
     bool described;    /* operands are without data, */
     const void *bytes; /* and inputs; unless NULL, constants have these bytes */
+    int part; /* of a block: 0: all of it, p: its p-th part alone. Then these are the block's values, by operand and result: */
+    int operand_values[BENCH_MAX_OPERANDS], result_values[BENCH_MAX_RESULTS];
 } bench_builder;
 
 typedef void bench_build_function(bench_builder *b);
@@ -28,8 +30,9 @@ typedef struct bench_case_kind {
 
 /* NULL when no operator covers the line. */
 const bench_case_kind *bench_case_find(const bench_shape *shape);
-/* Calls the builder, then makes room for the results. Stages get the operand they share from the caller. */
-void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph);
+/* Calls the builder, then makes room for the results. Stages and parts get the operands that they share from the caller. */
+void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
+                      int part);
 /* The same graph without data of operands and results. All operands are inputs; or, where `bytes` is not NULL, those that are known before
  * the first run are constants, of these bytes, which must be as many as the largest has and outlive the graph. Nothing to release. */
 void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
@@ -38,5 +41,15 @@ void bench_case_release(bench_builder *b);
 /* Operand or result with its data; values are spread evenly over [low, high), always the same ones. */
 void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,
                           double high);
+
+/* For builders of other files: the next operand, spread over [low, high); the next result. */
+dlc_value bench_case_operand(bench_builder *b, bool constant, dlc_dtype dtype, int rank, const int64_t *dims,
+                             double low, double high);
+void bench_case_result(bench_builder *b, dlc_value value);
+
+/* block_graphs.c: kind `block`. */
+bench_build_function bench_build_block;
+/* How many parts it makes of the line, one at a time (bench_case_build); 0: the line is no block, or none that is known. */
+int bench_block_parts(const bench_shape *shape);
 
 #endif

@@ -118,9 +118,13 @@ static void enter_row_copies(field *f, const bench_problem *p) {
 static void enter_separate(field *f, const bench_case_kind *kind, const bench_shape *shape) {
     char reason[512] = "";
     int count = 0;
+    int parts = bench_block_parts(shape);
     while (count < BENCH_MAX_STAGES && kind->stages[count]) count++;
-    if (!count || bench_flag(shape, "causal") || bench_flag(shape, "masked") || bench_flag(shape, "kv_heads")) return;
-    f->separate = bench_programs_prepare(f->arena->context, NULL, kind->stages, count, shape, reason, sizeof reason);
+    bool whole = bench_flag(shape, "causal") || bench_flag(shape, "masked") || bench_flag(shape, "kv_heads");
+    if (parts ? parts == 1 : !count || whole) return;
+    f->separate =
+        parts ? bench_parts_prepare(f->arena->context, parts, shape, reason, sizeof reason)
+              : bench_programs_prepare(f->arena->context, NULL, kind->stages, count, shape, reason, sizeof reason);
     if (f->separate)
         enter(f, BENCH_SEPARATE, bench_programs_run, f->separate, "");
     else
@@ -200,6 +204,22 @@ static double allowed(dlc_dtype dtype) {
     return dtype == DLC_BF16 || dtype == DLC_U8 || dtype == DLC_I8 ? 1e-2 : 1e-3;
 }
 
+/* A block's parts, by the values that both they and the whole one give. */
+static void check_parts(field *f) {
+    const bench_builder *ours = &f->ours->stages[0].builder;
+    for (int i = 0; f->separate && bench_block_parts(ours->problem.shape) && i < f->separate->count; i++) {
+        const bench_builder *part = &f->separate->stages[i].builder;
+        for (int r = 0; r < part->problem.result_count; r++)
+            for (int o = 0; o < ours->problem.result_count; o++) {
+                if (part->result_values[r] != ours->result_values[o]) continue;
+                double d = difference(&ours->problem.results[o], &part->problem.results[r]);
+                if (d <= allowed(ours->problem.results[o].dtype)) continue;
+                printf("    WRONG: result %d differs from part %d's by %.3g of its greatest magnitude\n", o, i + 1, d);
+                f->arena->failures++;
+            }
+    }
+}
+
 /* Results that differ from a peer's are worth no time. */
 static void check_results(field *f) {
     const bench_problem *ours = &f->ours->stages[0].builder.problem;
@@ -212,6 +232,7 @@ static void check_results(field *f) {
             f->arena->failures++;
         }
     }
+    check_parts(f);
     if (!f->ours->status) return;
     printf("    FAILED while timed: %s\n", dlc_status_text(f->ours->status));
     f->arena->failures++;

@@ -31,19 +31,34 @@ bool bench_types_of(bench_types *types, const bench_shape *shape) {
     return false;
 }
 
-size_t bench_dtype_bytes(dlc_dtype dtype) {
+size_t bench_bytes_of(dlc_dtype dtype, int64_t elements) {
     static const int bits[] = {
 #define X(code, text, bits, dlpack, class_, usable) [code] = bits,
         DLC_DTYPE_TABLE(X)
 #undef X
     };
-    return (size_t)bits[dtype] / 8;
+    return ((size_t)bits[dtype] * (size_t)elements + 7) / 8;
+}
+
+size_t bench_dtype_bytes(dlc_dtype dtype) {
+    return bench_bytes_of(dtype, 1);
 }
 
 typedef union word {
     uint32_t bits;
     float value;
 } word;
+
+/* Of two in a byte: the first one in the lower half. */
+static int nibble_of(uint8_t byte, size_t index) {
+    int value = byte >> (index % 2 * 4) & 15;
+    return value < 8 ? value : value - 16;
+}
+
+static uint8_t with_nibble(uint8_t byte, size_t index, double value) {
+    unsigned shift = index % 2 * 4, bits = (unsigned)(int)floor(value) & 15;
+    return (uint8_t)((byte & ~(15u << shift)) | bits << shift);
+}
 
 /* Towards zero; magnitudes below the normal numbers become zero, those above are not asked for. */
 static uint16_t half_of(float value) {
@@ -71,12 +86,14 @@ double bench_element(const bench_operand *o, size_t index) {
     case DLC_I64: return (double)((const int64_t *)o->data)[index];
     case DLC_I32: return ((const int32_t *)o->data)[index];
     case DLC_I8: return ((const int8_t *)o->data)[index];
+    case DLC_I4: return nibble_of(((const uint8_t *)o->data)[index / 2], index);
     default: return ((const uint8_t *)o->data)[index];
     }
 }
 
 void bench_set_element(bench_operand *o, size_t index, double value) {
     word wide = {.value = (float)value};
+    uint8_t *bytes = o->data;
     switch (o->dtype) {
     case DLC_F64: ((double *)o->data)[index] = value; break;
     case DLC_F32: ((float *)o->data)[index] = (float)value; break;
@@ -85,8 +102,9 @@ void bench_set_element(bench_operand *o, size_t index, double value) {
     case DLC_I64: ((int64_t *)o->data)[index] = (int64_t)floor(value); break;
     case DLC_I32: ((int32_t *)o->data)[index] = (int32_t)floor(value); break;
     case DLC_I8: ((int8_t *)o->data)[index] = (int8_t)floor(value); break;
+    case DLC_I4: bytes[index / 2] = with_nibble(bytes[index / 2], index, value); break;
     case DLC_BOOL:
-    case DLC_U8: ((uint8_t *)o->data)[index] = (uint8_t)floor(value); break;
+    case DLC_U8: bytes[index] = (uint8_t)floor(value); break;
     default: break;
     }
 }

@@ -794,6 +794,9 @@ static const struct {
     {"move", "scatter_add", {{scatter_add, "ScatterND"}}},
     {"move", "slice", {{slice, "Slice"}}},
     {"move", "broadcast", {{broadcast, "Expand"}}},
+    {"block",
+     NULL,
+     {{onnx_block_operator, "Attention"}, {onnx_block_nodes, "nodes"}, {onnx_block_multi_head, "MultiHeadAttention"}}},
 };
 
 bool onnx_write_case(onnx_model *m, const bench_problem *problem, int way, char *note, size_t note_size) {

@@ -12,8 +12,16 @@ enum { MODEL_IR_VERSION = 1, MODEL_GRAPH = 7, MODEL_OPSET = 8 };
 enum { OPSET_DOMAIN = 1, OPSET_VERSION = 2 };
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_TYPE = 4, NODE_ATTRIBUTE = 5, NODE_DOMAIN = 7 };
-enum { ATTRIBUTE_NAME = 1, ATTRIBUTE_F = 2, ATTRIBUTE_I = 3, ATTRIBUTE_S = 4, ATTRIBUTE_INTS = 8, ATTRIBUTE_TYPE = 20 };
-enum { TYPE_FLOAT = 1, TYPE_INT = 2, TYPE_STRING = 3, TYPE_INTS = 7 };
+enum {
+    ATTRIBUTE_NAME = 1,
+    ATTRIBUTE_F = 2,
+    ATTRIBUTE_I = 3,
+    ATTRIBUTE_S = 4,
+    ATTRIBUTE_GRAPH = 6,
+    ATTRIBUTE_INTS = 8,
+    ATTRIBUTE_TYPE = 20
+};
+enum { TYPE_FLOAT = 1, TYPE_INT = 2, TYPE_STRING = 3, TYPE_GRAPH = 5, TYPE_INTS = 7 };
 enum { TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9 };
 enum {
     VALUE_NAME = 1,
@@ -102,6 +110,7 @@ int onnx_element_type(dlc_dtype dtype) {
     case DLC_F16: return 10;
     case DLC_F64: return 11;
     case DLC_BF16: return 16;
+    case DLC_I4: return 22;
     default: return 0;
     }
 }
@@ -269,7 +278,9 @@ static void attribute(onnx_model *m, char *pair) {
     end(m, message);
 }
 
-void onnx_node(onnx_model *m, const char *type, const char *inputs, const char *outputs, const char *attributes) {
+/* All of a node but its end. */
+static size_t begin_node(onnx_model *m, const char *type, const char *inputs, const char *outputs,
+                         const char *attributes) {
     bool microsoft = type[0] == '@';
     char copy[256] = "", *rest = copy;
     if (attributes && strlen(attributes) >= sizeof copy) m->failed = true;
@@ -280,7 +291,28 @@ void onnx_node(onnx_model *m, const char *type, const char *inputs, const char *
     text(m, NODE_TYPE, type + microsoft);
     if (microsoft) text(m, NODE_DOMAIN, "com.microsoft");
     for (char *pair; (pair = strtok_r(rest, " ", &rest)) != NULL;) attribute(m, pair);
-    end(m, message);
+    return message;
+}
+
+void onnx_node(onnx_model *m, const char *type, const char *inputs, const char *outputs, const char *attributes) {
+    end(m, begin_node(m, type, inputs, outputs, attributes));
+}
+
+void onnx_begin_body(onnx_model *m, const char *type, const char *inputs, const char *outputs, const char *attributes) {
+    m->body[0] = begin_node(m, type, inputs, outputs, attributes);
+    m->body[1] = begin(m, NODE_ATTRIBUTE);
+    text(m, ATTRIBUTE_NAME, "body");
+    integer(m, ATTRIBUTE_TYPE, TYPE_GRAPH);
+    m->body[2] = begin(m, ATTRIBUTE_GRAPH);
+    text(m, GRAPH_NAME, "body");
+}
+
+void onnx_body_value(onnx_model *m, bool input, const char *name, int rank, const int64_t *dims) {
+    value(m, input ? GRAPH_INPUT : GRAPH_OUTPUT, name, DLC_F32, rank, dims);
+}
+
+void onnx_end_body(onnx_model *m) {
+    for (int i = 2; i >= 0; i--) end(m, m->body[i]);
 }
 
 const char *onnx_list(char *to, size_t size, int count, const int64_t *values) {

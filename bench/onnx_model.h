@@ -22,6 +22,7 @@ typedef struct onnx_model {
     size_t graph;                                                     /* where the graph begins */
     onnx_dims inputs[BENCH_MAX_OPERANDS], outputs[BENCH_MAX_RESULTS]; /* as declared */
     bool failed;                                                      /* out of memory, or malformed */
+    size_t body[3]; /* where the node whose body is being written begins, its attribute, the body */
 } onnx_model;
 
 /* Forgets what was there. Operators of the domains "" and com.microsoft may be used. */
@@ -52,6 +53,10 @@ void onnx_integers(onnx_model *m, const char *name, int count, const int64_t *va
  * An attribute's type follows from its value: 1 is an integer, 1.0 a float, [1,2] integers, other text a string. A type
  * that begins with '@' is of the domain com.microsoft. `attributes` may be NULL. */
 void onnx_node(onnx_model *m, const char *type, const char *inputs, const char *outputs, const char *attributes);
+/* A node with a graph as attribute `body`: the nodes of that, and the values that it takes and gives, of f32, are written between these. */
+void onnx_begin_body(onnx_model *m, const char *type, const char *inputs, const char *outputs, const char *attributes);
+void onnx_body_value(onnx_model *m, bool input, const char *name, int rank, const int64_t *dims);
+void onnx_end_body(onnx_model *m);
 /* TensorProto.DataType; 0: none that is used here. */
 int onnx_element_type(dlc_dtype dtype);
 /* "[1,2,3]" for attributes. */
@@ -60,5 +65,10 @@ const char *onnx_list(char *text, size_t size, int count, const int64_t *values)
 /* onnx_cases.c: writes the graph of a case in the way asked for. False where there is none. */
 enum { ONNX_WAYS = 4 };
 bool onnx_write_case(onnx_model *m, const bench_problem *problem, int way, char *note, size_t note_size);
+
+/* onnx_blocks.c: blocks (blocks.h), with attention as one operator of opset 23, by nodes, as ONNX Runtime's own operator. */
+void onnx_block_operator(onnx_model *m, const bench_problem *problem);
+void onnx_block_nodes(onnx_model *m, const bench_problem *problem);
+void onnx_block_multi_head(onnx_model *m, const bench_problem *problem);
 
 #endif

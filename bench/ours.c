@@ -15,11 +15,11 @@ static DLTensor tensor_of(bench_operand *o) {
 }
 
 static dlc_status prepare_stage(dlc_context *context, const dlc_compile_options *options, bench_stage *s,
-                                bench_build_function *build, const bench_shape *shape) {
+                                bench_build_function *build, const bench_shape *shape, int part) {
     dlc_graph *graph = NULL;
     dlc_status status = dlc_graph_create(context, &graph);
     if (status) return status;
-    bench_case_build(&s->builder, build, shape, graph);
+    bench_case_build(&s->builder, build, shape, graph, part);
     double start = bench_now();
     status = dlc_compile(context, graph, options, &s->program);
     s->first_seconds = bench_now() - start;
@@ -81,15 +81,8 @@ void bench_programs_release(bench_programs *p) {
     free(p);
 }
 
-bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_options *options,
-                                       bench_build_function *const *builds, int count, const bench_shape *shape,
-                                       char *reason, size_t size) {
-    bench_programs *p = calloc(1, sizeof *p);
-    if (!p) abort();
-    for (; p->count < count && !p->status; p->count++)
-        p->status = prepare_stage(context, options, &p->stages[p->count], builds[p->count], shape);
-    for (int i = 1; i < p->count && !p->status; i++)
-        p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
+/* Binds and runs what was compiled. NULL with the reason where something failed. */
+static bench_programs *start(dlc_context *context, bench_programs *p, char *reason, size_t size) {
     dlc_statistics before = DLC_STATISTICS_INIT, after = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &before);
     double start = bench_now();
@@ -106,4 +99,39 @@ bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_o
         snprintf(reason, size, "%s: %s", dlc_status_text(p->status), dlc_error_message(context));
     bench_programs_release(p);
     return NULL;
+}
+
+bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_options *options,
+                                       bench_build_function *const *builds, int count, const bench_shape *shape,
+                                       char *reason, size_t size) {
+    bench_programs *p = calloc(1, sizeof *p);
+    if (!p) abort();
+    for (; p->count < count && !p->status; p->count++)
+        p->status = prepare_stage(context, options, &p->stages[p->count], builds[p->count], shape, 0);
+    for (int i = 1; i < p->count && !p->status; i++)
+        p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
+    return start(context, p, reason, size);
+}
+
+/* Operands of a part that an earlier one makes. */
+static void take_operands(bench_programs *p, int part) {
+    const bench_builder *b = &p->stages[part].builder;
+    for (int i = 0; i < b->problem.operand_count; i++)
+        for (int from = 0; from < part; from++) {
+            const bench_builder *maker = &p->stages[from].builder;
+            for (int r = 0; r < maker->problem.result_count; r++)
+                if (maker->result_values[r] == b->operand_values[i])
+                    p->stages[part].tensors[i].data = maker->problem.results[r].data;
+        }
+}
+
+bench_programs *bench_parts_prepare(dlc_context *context, int parts, const bench_shape *shape, char *reason,
+                                    size_t size) {
+    bench_programs *p = calloc(1, sizeof *p);
+    if (!p) abort();
+    for (; p->count < parts && !p->status; p->count++) {
+        p->status = prepare_stage(context, NULL, &p->stages[p->count], bench_build_block, shape, p->count + 1);
+        take_operands(p, p->count);
+    }
+    return start(context, p, reason, size);
 }

@@ -14,9 +14,9 @@ typedef struct bench_stage {
     double first_seconds; /* dlc_compile and the first run */
 } bench_stage;
 
-/* One program, or several where the first result of each is the first operand of the next. */
+/* One program; or several, where the first result of each is the first operand of the next, or the parts of a block. */
 typedef struct bench_programs {
-    bench_stage stages[BENCH_MAX_STAGES];
+    bench_stage stages[BENCH_MAX_PARTS];
     int count;
     dlc_status status;
 } bench_programs;
@@ -25,6 +25,9 @@ typedef struct bench_programs {
 bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_options *options,
                                        bench_build_function *const *builds, int count, const bench_shape *shape,
                                        char *reason, size_t size);
+/* The same of each part of a block, which takes its operands from the parts before it. */
+bench_programs *bench_parts_prepare(dlc_context *context, int parts, const bench_shape *shape, char *reason,
+                                    size_t size);
 void bench_programs_run(void *programs);
 /* Seconds of a run by the library's cost model, all kernels together; 0: it has none. */
 double bench_programs_predict(dlc_context *context, const bench_programs *programs);

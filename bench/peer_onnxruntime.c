@@ -98,9 +98,11 @@ static ort_env *environment(plan *p) {
 }
 
 static void open_session(plan *p, const onnx_model *model) {
-    /* Threads may spin within a sample, like everybody's, but not into the next contestant's. */
+    /* Threads may spin within a sample, like everybody's, but not into the next contestant's. f32 is not rounded to bytes beside
+     * quantised weights. */
     static const char *const entries[][2] = {{"session.intra_op.allow_spinning", "1"},
-                                             {"session.intra_op.spin_duration_us", "1000"}};
+                                             {"session.intra_op.spin_duration_us", "1000"},
+                                             {"session.qdq_matmulnbits_accuracy_level", "1"}};
     ort_env *env = environment(p);
     ort_options *options = NULL;
     if (!env || !ok(p, api()->create_options(&options))) return;

@@ -127,6 +127,9 @@ static bool recurrent_batch(line l) { /* near the peak: nobody can be half as fa
 static bool top_k(line l) { /* sorts among them: k is all */
     return kind(l, "row") && named(l, "topk");
 }
+static bool block(line l) {
+    return kind(l, "block");
+}
 static bool everything(line l) {
     return l.shape != NULL;
 }
@@ -175,6 +178,8 @@ static const set sets[] = {
     {"LSTM, GRU, one sequence", recurrent_one, NAMED_PEER, "onnxruntime", {1.5, 1.5}, {2, 2}, 0},
     {"LSTM, GRU, batches", recurrent_batch, NAMED_PEER, "onnxruntime", {0, 0}, {0, 0}, 0},
     {"sort, top-k", top_k, NAMED_PEER, "onnxruntime", {1.0, 1.0}, {2, 1.2}, 0},
+    {"blocks vs sum of parts", block, BENCH_SEPARATE, NULL, {1.0, 1.0}, {1.1, 1.05}, 0},
+    {"blocks vs ONNX Runtime", block, NAMED_PEER, "onnxruntime", {1.15, 0.97}, {1.3, 1.0}, 0},
     {"two threads, above 50 MFLOP", everything, BENCH_ALONE, NULL, {1.85, 1.85}, {1.95, 1.9}, 0},
 };
 enum { SETS = sizeof sets / sizeof *sets };

@@ -1,0 +1,62 @@
+/* Blocks of networks, in words that both libdlc's graphs (block_graphs.c) and ONNX models (onnx_blocks.c) are made of: operands, and steps
+ * that give one value each. Steps are numbered by parts: what a careful host would put into one program each, if it had to cut the block. */
+#ifndef BENCH_BLOCKS_H
+#define BENCH_BLOCKS_H
+
+#include "bench/bench.h"
+
+/* Values are numbers; operands of a step in this order. */
+typedef enum bench_step_kind {
+    BENCH_STEP_LINEAR,     /* x [..., k], w [k, n] or, with number[0], [n, k], bias [n] or none */
+    BENCH_STEP_ADD,        /* of one shape */
+    BENCH_STEP_MUL,        /* the second operand: of the first one's shape, or of its last axis */
+    BENCH_STEP_GELU,       /* by erf */
+    BENCH_STEP_RELU,       /* */
+    BENCH_STEP_SILU,       /* */
+    BENCH_STEP_SOFTPLUS,   /* */
+    BENCH_STEP_LAYER_NORM, /* x, scale, bias: last axis */
+    BENCH_STEP_RMS_NORM,   /* x, scale: last axis */
+    BENCH_STEP_ROTARY,     /* x [b, n, heads * d], cosine and sine [n, d / 2]; number[0]: heads */
+    BENCH_STEP_HEADS,      /* [b, n, heads * d] to [b, heads, n, d]; number[0]: heads */
+    BENCH_STEP_MERGE,      /* back */
+    BENCH_STEP_ATTEND,     /* q, k, v as HEADS gives them, heads of q in groups that share k and v; number[0]: causal */
+    BENCH_STEP_CONV,       /* x [n, c, h, w], w, bias [c]; number: stride, padding, groups */
+    BENCH_STEP_CONV_UP,    /* transposed, windows and stride of 2: x, w [ci, co, 2, 2], bias */
+    BENCH_STEP_MAX_POOL,   /* windows and stride of 2 */
+    BENCH_STEP_CONCAT,     /* along channels */
+    BENCH_STEP_LAST,       /* [n, c, h, w] to [n, h, w, c] */
+    BENCH_STEP_FIRST,      /* back */
+    BENCH_STEP_SCAN,       /* see below */
+    BENCH_STEP_DEQUANTISE, /* w [k, n] of i8 with scales [n], or of i4 with scales [k / number[0], n] */
+    BENCH_STEP_KINDS
+} bench_step_kind;
+/* SCAN, the selective scan of Mamba (Gu, Dao 2023), time in front: x and d [t, b, c], a [c, s], p and q [t, b, s]:
+ *     h = exp(d a) h + d x p;  y[t, b, c] = sum over s of h q */
+
+enum { BENCH_BLOCK_VALUES = 128, BENCH_BLOCK_INPUTS = 5, BENCH_BLOCK_NUMBERS = 3, BENCH_MAX_PARTS = 16 };
+
+typedef struct bench_block_value {
+    dlc_dtype dtype;
+    int rank;
+    int64_t dims[DLC_MAX_RANK];
+    bool operand, constant;                /* else it is a step's; an operand that is known before the first run */
+    double low, high;                      /* operands: see bench_operand */
+    bench_step_kind kind;                  /* of a step, from here on: */
+    int input[BENCH_BLOCK_INPUTS], inputs; /* values; -1: left out */
+    int64_t number[BENCH_BLOCK_NUMBERS];
+    int part;    /* from 0 */
+    bool result; /* of the block */
+} bench_block_value;
+
+typedef struct bench_block {
+    bench_block_value values[BENCH_BLOCK_VALUES]; /* operands before the steps that use them */
+    int count, parts;
+    double flops;
+} bench_block;
+
+/* The block of a line; with the flag `all`, every value but those that only move elements is a result. False: there is none of this name. */
+bool bench_block_of(bench_block *block, const bench_shape *shape);
+/* Numbers of the results, in order; their count. */
+int bench_block_results(const bench_block *block, int results[BENCH_BLOCK_VALUES]);
+
+#endif
