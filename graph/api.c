@@ -17,9 +17,15 @@ void graph_handles_init(graph_handles *handles) {
     graph_registry_init(&handles->registry);
 }
 
+static void release_holders(dlc_graph *handle) {
+    for (uint32_t i = 0; i < handle->holders.count; i++) handle->holders.data[i]->release(handle->holders.data[i]);
+    handle->holders.count = 0;
+}
+
 static void reset_handle(dlc_graph *handle) {
     if (handle->attachment.data) handle->attachment.release(handle->attachment.data);
     handle->attachment.data = NULL;
+    release_holders(handle);
     for (int i = 0; i < 2; i++) lib_arena_free(&handle->own_arena[i]);
     handle->g = NULL;
     handle->serial = 0;
@@ -37,6 +43,15 @@ void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator) 
     }
     graph_registry_free(&handles->registry, allocator);
     lib_mutex_destroy(&handles->mutex);
+}
+
+/* Raises before it changes anything. */
+static void hold(dlc_graph *handle, graph_holder *holder) {
+    while (handle->parent) handle = handle->parent;
+    for (uint32_t i = handle->holders.count; i-- > 0;)
+        if (handle->holders.data[i] == holder) return;
+    lib_vec_push(handle->arena, &handle->holders, holder);
+    holder->keep(holder);
 }
 
 static uint32_t next_serial(graph_handles *handles) {
@@ -158,6 +173,7 @@ static dlc_status new_graph(dlc_context *context, dlc_graph *parent, dlc_graph *
         give_handle(handle);
         return status;
     }
+    if (!parent) graph_context_keep(context);
     *out = handle;
     return DLC_OK;
 }
@@ -185,7 +201,10 @@ static void give_all(dlc_graph *handle) {
 
 void dlc_graph_destroy(dlc_graph *handle) {
     if (!graph_handle_live(handle) || handle->parent) return; /* sub-graphs belong to their parent */
-    if (handle->use == GRAPH_OWN) give_all(handle);           /* others to the call that the host's function is in */
+    if (handle->use != GRAPH_OWN) return;                     /* these to the call that the host's function is in */
+    dlc_context *context = handle->context;
+    give_all(handle);
+    graph_context_release(context); /* the handle may be gone with it */
 }
 
 dlc_graph *graph_handle_borrow(dlc_context *context, const graph *g, lib_arena *arena, graph_use use) {
@@ -279,6 +298,7 @@ typedef struct tensor_arguments {
     const int64_t *shape;
     const void *bytes;
     bool borrow;
+    graph_holder *holder; /* of the bytes; NULL: none */
     graph_id result;
 } tensor_arguments;
 
@@ -359,10 +379,26 @@ dlc_status graph_handle_inputs(dlc_graph *handle, int count, const DLTensor *con
 static graph *anew(lib_arena *arena, const graph *old, const like_arguments *a) {
     graph *g = graph_new(arena, NULL);
     g->registry = old->registry;
-    for (uint32_t i = 0; i < old->customs.count; i++)
-        graph_add_custom(g, old->customs.data[i].name, old->customs.data[i].call, old->customs.data[i].user);
+    for (uint32_t i = 0; i < old->customs.count; i++) graph_add_custom(g, &old->customs.data[i]);
     make_inputs_in(g, a);
     return g;
+}
+
+/* What nothing of the new graph belongs to is released. kept: room for all. */
+static void keep_holders_of_functions(dlc_graph *handle, graph_holder **kept) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < handle->holders.count; i++) {
+        graph_holder *holder = handle->holders.data[i];
+        bool used = false;
+        for (uint32_t c = 0; c < handle->g->customs.count; c++) used |= handle->g->customs.data[c].holder == holder;
+        if (used)
+            kept[count++] = holder;
+        else
+            holder->release(holder);
+    }
+    handle->holders.data = kept;
+    handle->holders.capacity = handle->holders.count + 1;
+    handle->holders.count = count;
 }
 
 dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *const *like, graph_id *ids,
@@ -370,10 +406,12 @@ dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *cons
     graph_handles *handles = graph_context_handles(handle->context);
     lib_arena *old = handle->arena, *arena = &handle->own_arena[old == handle->own_arena];
     like_arguments a = {count, like, ids};
+    graph_holder **volatile kept = NULL;
     lib_scope scope;
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
         graph *g = anew(arena, handle->g, &a);
+        kept = LIB_NEW_ARRAY(arena, graph_holder *, handle->holders.count + 1);
         while (handle->first_child) give_all(handle->first_child);
         handle->g = g;
     }
@@ -383,6 +421,7 @@ dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *cons
         lib_arena_free(arena);
         return error->status;
     }
+    keep_holders_of_functions(handle, kept);
     lib_arena_free(old);
     handle->arena = arena;
     handle->error.status = DLC_OK;
@@ -402,7 +441,11 @@ static void make_constant(dlc_graph *handle, void *arguments) {
     tensor_arguments *a = arguments;
     if (a->rank > 0 && !a->shape)
         lib_raise(handle->arena->scope, DLC_INVALID_ARGUMENT, "constant: shape is NULL for rank %d", a->rank);
+    if (a->holder) hold(handle, a->holder);
     a->result = graph_literal_of(handle->g, a->dtype, a->rank, a->shape, a->bytes, a->borrow);
+    const graph_node *node = graph_node_of(handle->g, a->result);
+    graph_constant *constant = &handle->g->constants.data[node->attribute[0].integer];
+    if (a->holder && constant->bytes == a->bytes) constant->holder = a->holder;
 }
 
 static dlc_value new_constant(dlc_graph *handle, tensor_arguments a, const char *call) {
@@ -420,6 +463,19 @@ dlc_value dlc_constant_borrow(dlc_graph *handle, dlc_dtype dtype, int rank, cons
     return new_constant(
         handle, (tensor_arguments){.dtype = dtype, .rank = rank, .shape = shape, .bytes = bytes, .borrow = true},
         "dlc_constant_borrow");
+}
+
+dlc_value graph_handle_constant(dlc_graph *handle, const char *call, dlc_dtype dtype, int rank, const int64_t *shape,
+                                const void *bytes, graph_holder *holder) {
+    tensor_arguments a = {.dtype = dtype, .rank = rank, .shape = shape, .bytes = bytes};
+    if (graph_handle_live(handle)) {
+        const dlc_graph *outer = handle;
+        while (outer->parent) outer = outer->parent;
+        /* A graph of the compiler's own is gone before the program that comes of it keeps its holders: it takes a copy. */
+        a.borrow = outer->use == GRAPH_OWN;
+        if (a.borrow) a.holder = holder;
+    }
+    return new_constant(handle, a, call);
 }
 
 static bool is_usable_dtype(dlc_dtype dtype) {
@@ -525,7 +581,10 @@ typedef struct custom_arguments {
 
 static void add_custom(dlc_graph *handle, void *arguments) {
     const custom_arguments *a = arguments;
-    graph_add_custom(handle->g, a->name, a->function, a->user);
+    graph_holder *holder = graph_context_holder_of(a->function, a->user);
+    if (holder) hold(handle, holder);
+    graph_add_custom(handle->g,
+                     &(graph_custom){.name = a->name, .call = a->function, .user = a->user, .holder = holder});
 }
 
 dlc_status dlc_custom_register(dlc_graph *handle, const char *name, dlc_custom_function *function, void *user) {
@@ -581,23 +640,28 @@ dlc_dim dlc_value_dim(dlc_value value, int axis) {
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
 
-/* The size lies before the characters. */
-enum { TEXT_HEADER = 16 };
+/* Lies before the characters: a text outlives its context. */
+typedef struct text_header {
+    _Alignas(16) size_t length;
+    dlc_allocator allocator;
+} text_header;
 
 char *graph_text_new(const dlc_allocator *allocator, const char *data, size_t length) {
-    char *block = lib_allocate(allocator, TEXT_HEADER + length + 1, TEXT_HEADER);
-    if (!block) return NULL;
-    memcpy(block, &length, sizeof length);
-    if (length) memcpy(block + TEXT_HEADER, data, length);
-    block[TEXT_HEADER + length] = 0;
-    return block + TEXT_HEADER;
+    text_header *header = lib_allocate(allocator, sizeof *header + length + 1, _Alignof(text_header));
+    if (!header) return NULL;
+    *header = (text_header){length, *allocator};
+    char *text = (char *)(header + 1);
+    if (length) memcpy(text, data, length);
+    text[length] = 0;
+    return text;
 }
 
 void dlc_text_free(dlc_context *context, char *text) {
-    if (!text || !context) return;
-    size_t length;
-    memcpy(&length, text - TEXT_HEADER, sizeof length);
-    lib_release(graph_context_allocator(context), text - TEXT_HEADER, TEXT_HEADER + length + 1, TEXT_HEADER);
+    (void)context;
+    if (!text) return;
+    text_header *header = (text_header *)(void *)text - 1;
+    const dlc_allocator allocator = header->allocator;
+    lib_release(&allocator, header, sizeof *header + header->length + 1, _Alignof(text_header));
 }
 
 static void print_into(lib_arena *arena, const graph *g, bool elide, const dlc_allocator *allocator, char **out) {
@@ -659,6 +723,6 @@ dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, 
     if (status == DLC_OK)
         *handle = made;
     else
-        give_handle(made);
+        dlc_graph_destroy(made);
     return status;
 }

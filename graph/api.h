@@ -1,6 +1,6 @@
 /* The public builder's inside: graph handles, how generated operator functions emit, and what the layer above provides.
  *
- * Handles are recycled, never freed before their context: a dlc_value of a destroyed graph always points at a handle,
+ * Handles are recycled, never freed before their context, which graphs of the host's keep: a dlc_value of a destroyed graph always points at a handle,
  * whose serial tells that the value is stale. Builder calls open a scope, emit into the handle's graph, and record the
  * first error in the handle and its parents; errors without a graph go to the calling thread's slot. */
 #ifndef GRAPH_API_H
@@ -28,6 +28,11 @@ void graph_handles_free(graph_handles *handles, const dlc_allocator *allocator);
 /* ---- implemented by jit (tests of the builder alone bring their own) */
 const dlc_allocator *graph_context_allocator(dlc_context *context);
 graph_handles *graph_context_handles(dlc_context *context);
+/* A graph of the host's keeps its context. */
+void graph_context_keep(dlc_context *context);
+void graph_context_release(dlc_context *context);
+/* What the `user` of a host function belongs to; NULL: the host keeps it. */
+graph_holder *graph_context_holder_of(dlc_custom_function *function, void *user);
 /* Puts the error into the calling thread's slot (context NULL: the slot of calls without one) and returns its status.
  */
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error);
@@ -57,6 +62,9 @@ dlc_status graph_handle_inputs(dlc_graph *handle, int count, const DLTensor *con
  * error leaves it as it was, and is not recorded. */
 dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *const *like, graph_id *ids,
                               lib_error *error);
+/* dlc_constant_borrow of bytes that belong to `holder`, which the graph keeps. */
+dlc_value graph_handle_constant(dlc_graph *handle, const char *call, dlc_dtype dtype, int rank, const int64_t *shape,
+                                const void *bytes, graph_holder *holder);
 dlc_value graph_handle_value(dlc_graph *handle, graph_id id);
 dlc_value graph_poison(void);
 

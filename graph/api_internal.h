@@ -28,7 +28,8 @@ struct dlc_graph {
     lib_arena *arena;       /* the outermost graph's */
     graph_attachment attachment;
     graph *g;
-    lib_vec(graph_id) parameters; /* inputs made by dlc_input; the others are captures */
+    lib_vec(graph_holder *) holders; /* of outermost graphs: each is kept once */
+    lib_vec(graph_id) parameters;    /* inputs made by dlc_input; the others are captures */
     lib_map parameters_by_name;
     lib_vec(graph_capture) captures;
     lib_error error; /* the first one */

@@ -109,8 +109,9 @@ uint32_t graph_add_constant_as(graph *g, graph_constant constant) {
     const lib_map *map = &g->constants_by_identity;
     for (uint32_t at = lib_map_first(map, constant.identity); at != LIB_MAP_END;
          at = lib_map_next(map, constant.identity, at)) {
-        const graph_constant *known = &g->constants.data[map->slots[at].value];
+        graph_constant *known = &g->constants.data[map->slots[at].value];
         if (known->identity != constant.identity || known->size != constant.size) continue;
+        if (known->bytes == constant.bytes && !known->holder) known->holder = constant.holder;
         if (known->bytes == constant.bytes || memcmp(known->bytes, constant.bytes, constant.size) == 0)
             return map->slots[at].value;
     }

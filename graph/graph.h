@@ -48,12 +48,20 @@ typedef struct graph_value {
     const char *name; /* given by the host or the text form; may be NULL */
 } graph_value;
 
+/* An object of the host's that bytes or functions of a graph belong to, its first member (a file, a dlc_native). Who uses these keeps it:
+ * a graph of the host's those that it was given, a program those that are left in it. Both functions are thread-safe. */
+typedef struct graph_holder {
+    void (*keep)(struct graph_holder *holder);
+    void (*release)(struct graph_holder *holder);
+} graph_holder;
+
 /* Bytes of a constant; large ones are keyed by identity. */
 typedef struct graph_constant {
     const void *bytes; /* compact row-major */
     size_t size;
-    bool borrowed;     /* owned by the host, not by the arena */
-    uint64_t identity; /* content hash, or address-derived when borrowed and large */
+    bool borrowed;        /* owned by the host, not by the arena */
+    uint64_t identity;    /* content hash, or address-derived when borrowed and large */
+    graph_holder *holder; /* whose bytes they are; NULL: the arena's, or the host keeps them */
 } graph_constant;
 
 /* Checked at bind: left == right, else the operator's message. */
@@ -76,6 +84,7 @@ typedef struct graph_custom {
     const char *name;
     graph_custom_call *call;
     void *user;
+    graph_holder *holder; /* what `user` is; NULL: the host keeps it */
     /* Of an operator that the host registered, in place of call: the row and the node's attributes. */
     const graph_op *op;
     const graph_attribute *attribute;
@@ -157,7 +166,7 @@ bool graph_is_input_size(const graph *g, tir_expr symbol);
 void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Functions for custom_call (ops_control.c). Adding one again is no mistake, another under its name is. find: NULL if unknown. */
-void graph_add_custom(graph *g, const char *name, graph_custom_call *call, void *user);
+void graph_add_custom(graph *g, const graph_custom *custom);
 const graph_custom *graph_find_custom(const graph *g, const char *name);
 /* What an opaque node calls, its strings in `arena`; raises DLC_NOT_FOUND. And the call: results are written, or a status. */
 graph_custom graph_custom_of(lib_arena *arena, const graph *g, const graph_node *node);

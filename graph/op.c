@@ -204,8 +204,8 @@ void graph_infer_inner(const graph_infer *infer, int axis, const char *what, con
     bool transposed = w->rank >= 2 && tir_equal(infer->g->pool, inner, w->dim[axis]) == TIR_NO &&
                       tir_equal(infer->g->pool, inner, w->dim[other]) == TIR_YES;
     if (transposed)
-        graph_infer_fail(infer, "w is %s, where %s is expected: %s", axis < other ? "[out, in]" : "[in, out]",
-                         axis < other ? "[in, out]" : "[out, in]", remedy);
+        graph_infer_fail(infer, "%s must be equal: w is %s, where %s is expected: %s", what,
+                         axis < other ? "[out, in]" : "[in, out]", axis < other ? "[in, out]" : "[out, in]", remedy);
     graph_infer_equal(infer, inner, w->dim[axis], what);
 }
 

@@ -463,13 +463,15 @@ dlc_status graph_custom_invoke(const graph_custom *custom, int inputs, const DLT
     return DLC_OK;
 }
 
-void graph_add_custom(graph *g, const char *name, graph_custom_call *call, void *user) {
+void graph_add_custom(graph *g, const graph_custom *custom) {
+    const char *name = custom->name;
     graph *outer = graph_outermost(g);
-    if (!name || !name[0] || !call)
+    if (!name || !name[0] || !custom->call)
         lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "a host function needs a name and an address");
     const graph_custom *known = graph_find_custom(g, name);
-    if (known && known->call == call && known->user == user) return;
+    if (known && known->call == custom->call && known->user == custom->user) return;
     if (known) lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "another host function is registered as %s", name);
-    graph_custom custom = {.name = lib_arena_string(outer->arena, name), .call = call, .user = user};
-    lib_vec_push(outer->arena, &outer->customs, custom);
+    graph_custom own = *custom;
+    own.name = lib_arena_string(outer->arena, name);
+    lib_vec_push(outer->arena, &outer->customs, own);
 }

@@ -188,8 +188,7 @@ graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const
     for (uint32_t i = 0; i < from->symbols.count; i++)
         carry_symbol(&walk, &from->symbols.data[i], values ? values[i] : INT64_MIN);
     carry_constraints(&walk);
-    for (uint32_t i = 0; i < from->customs.count; i++)
-        graph_add_custom(walk.to, from->customs.data[i].name, from->customs.data[i].call, from->customs.data[i].user);
+    for (uint32_t i = 0; i < from->customs.count; i++) graph_add_custom(walk.to, &from->customs.data[i]);
     graph_walk_into(&walk);
     if (lib_environment_verify() > 1) graph_verify(arena->scope, walk.to);
     return walk.to;

@@ -19,7 +19,32 @@ static size_t collect(const graph *g, const void **out) {
     return count;
 }
 
+typedef lib_vec(graph_holder *) holder_list;
+
+static void list_holder(lib_arena *arena, holder_list *list, graph_holder *holder) {
+    for (uint32_t i = list->count; holder && i-- > 0;)
+        if (list->data[i] == holder) return;
+    if (holder) lib_vec_push(arena, list, holder);
+}
+
+static void list_holders(lib_arena *arena, holder_list *list, const graph *g) {
+    for (uint32_t i = 0; i < g->constants.count; i++) list_holder(arena, list, g->constants.data[i].holder);
+    for (uint32_t i = 0; i < g->customs.count; i++) list_holder(arena, list, g->customs.data[i].holder);
+    for (uint32_t i = 0; i < g->subgraphs.count; i++) list_holders(arena, list, g->subgraphs.data[i]);
+}
+
+/* The files that bytes of constants lie in, and what host functions belong to. */
+static void keep_holders(dlc_program *program) {
+    holder_list list = {0};
+    list_holders(&program->arena, &list, program->graph);
+    if (program->init) list_holders(&program->arena, &list, program->init);
+    for (uint32_t i = 0; i < list.count; i++) list.data[i]->keep(list.data[i]);
+    program->holders = list.data;
+    program->holder_count = list.count;
+}
+
 void jit_collect_constants(dlc_program *program) {
+    keep_holders(program);
     size_t init = program->init ? collect(program->init, NULL) : 0, all = init + collect(program->graph, NULL);
     program->constants = LIB_NEW_ARRAY(&program->arena, const void *, all + 1);
     if (program->init) collect(program->init, program->constants);

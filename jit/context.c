@@ -226,6 +226,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
         return jit_fail(NULL, &error);
     }
     context->allocator = *allocator;
+    atomic_init(&context->references, 1);
     graph_handles_init(&context->handles);
     lib_mutex_init(&context->mutex);
     context->log = (lib_log){options->log, options->log_user};
@@ -253,8 +254,7 @@ static void log_statistics(dlc_context *context) {
         (unsigned long long)s.cache_bytes);
 }
 
-void dlc_context_destroy(dlc_context *context) {
-    if (!context) return;
+static void end_context(dlc_context *context) {
     if (lib_environment_integer(LIB_ENV_STATS, 0)) log_statistics(context);
     graph_handles_close(&context->handles);
     jit_background_close(context);
@@ -271,8 +271,28 @@ void dlc_context_destroy(dlc_context *context) {
     if (context->compiler_path)
         lib_release(&context->allocator, context->compiler_path, strlen(context->compiler_path) + 1, 1);
     dlc_allocator allocator = context->allocator;
-    if (last_failure.context == context) last_failure.context = NULL;
     lib_release(&allocator, context, sizeof *context, 64);
+}
+
+void jit_context_keep(dlc_context *context) {
+    atomic_fetch_add_explicit(&context->references, 1, memory_order_relaxed);
+}
+
+void jit_context_release(dlc_context *context) {
+    if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) == 1) end_context(context);
+}
+
+void graph_context_keep(dlc_context *context) {
+    jit_context_keep(context);
+}
+void graph_context_release(dlc_context *context) {
+    jit_context_release(context);
+}
+
+void dlc_context_destroy(dlc_context *context) {
+    if (!context) return;
+    if (last_failure.context == context) last_failure.context = NULL;
+    jit_context_release(context);
 }
 
 void dlc_context_statistics(const dlc_context *context, dlc_statistics *out) {

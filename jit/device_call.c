@@ -17,6 +17,7 @@ static void delete_tensor(DLManagedTensorVersioned *self) {
         jit_device_release(context, &memory);
     }
     lib_release(&context->allocator, tensor, sizeof *tensor, _Alignof(device_tensor));
+    jit_context_release(context);
 }
 
 static dlc_status allocate_alone(dlc_context *context, size_t size, void **memory, lib_error *error) {
@@ -51,10 +52,12 @@ dlc_status jit_device_tensor(dlc_context *context, const jit_argument *argument,
                       .strides = tensor->strides}};
     dlc_status status =
         allocate_alone(context, lib_tensor_bytes(&tensor->managed.dl_tensor), &tensor->managed.dl_tensor.data, error);
-    if (status == DLC_OK)
+    if (status == DLC_OK) {
+        jit_context_keep(context);
         *result = &tensor->managed;
-    else
+    } else {
         lib_release(&context->allocator, tensor, sizeof *tensor, _Alignof(device_tensor));
+    }
     return status;
 }
 

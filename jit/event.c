@@ -25,6 +25,7 @@ dlc_status jit_event_new(dlc_program *program, const char *caller, const dlc_run
     *event = lib_allocate_zeroed(&program->context->allocator, sizeof **event, _Alignof(dlc_event));
     if (!*event) return lib_fail(error, DLC_OUT_OF_MEMORY, "%s: out of memory: an event", caller);
     (*event)->program = program;
+    jit_program_keep(program);
     return DLC_OK;
 }
 
@@ -169,5 +170,7 @@ void dlc_event_destroy(dlc_event *event) {
             let_go(event); /* a forked child, where there is nothing to wait for */
     }
     drop_copies(event);
-    lib_release(&event->program->context->allocator, event, sizeof *event, _Alignof(dlc_event));
+    dlc_program *program = event->program;
+    lib_release(&program->context->allocator, event, sizeof *event, _Alignof(dlc_event));
+    jit_program_release(program);
 }

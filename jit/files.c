@@ -19,9 +19,11 @@ typedef struct kept_copy { /* of a tensor that cannot be used where it lies */
 } kept_copy;
 
 struct dlc_file {
-    dlc_context *context;
+    graph_holder holder;  /* of constants in place */
+    dlc_context *context; /* kept */
     dlc_allocator allocator;
-    atomic_int references; /* the host's, and one for each tensor given out */
+    atomic_int
+        references; /* the host's, one for each tensor given out, and for each graph and program with constants in place */
     lib_scope scope;
     lib_arena arena; /* holds what is known of the file, and the file itself where it was read */
     lib_tensor_file contents;
@@ -45,8 +47,16 @@ static void release(dlc_file *file) {
     if (file->mapping) munmap(file->mapping, file->contents.size);
     lib_mutex_destroy(&file->mutex);
     lib_arena_free(&file->arena);
-    dlc_allocator allocator = file->allocator;
-    lib_release(&allocator, file, sizeof *file, _Alignof(dlc_file));
+    dlc_context *context = file->context;
+    lib_release(&context->allocator, file, sizeof *file, _Alignof(dlc_file));
+    jit_context_release(context);
+}
+
+static void keep_holder(graph_holder *holder) {
+    atomic_fetch_add(&((dlc_file *)(void *)holder)->references, 1);
+}
+static void release_holder(graph_holder *holder) {
+    release((dlc_file *)(void *)holder);
 }
 
 void dlc_file_destroy(dlc_file *file) {
@@ -83,7 +93,9 @@ static dlc_status open_file(dlc_context *context, const char *path, bool read_al
                             const char *call, dlc_file **out) {
     dlc_file *file = lib_allocate_zeroed(&context->allocator, sizeof *file, _Alignof(dlc_file));
     if (!file) return fail(context, DLC_OUT_OF_MEMORY, call, "memory was refused");
+    file->holder = (graph_holder){keep_holder, release_holder};
     file->context = context;
+    jit_context_keep(context);
     file->allocator = context->allocator;
     atomic_init(&file->references, 1);
     lib_mutex_init(&file->mutex);
@@ -286,7 +298,8 @@ static dlc_value constant_of(dlc_graph *handle, dlc_file *file, const char *name
     lib_dtype_from_dlpack(shown->dtype, &dtype);
     DLManagedTensorVersioned *copy = NULL;
     if (lib_tensor_is_compact(shown)) {
-        value = dlc_constant_borrow(handle, dtype, shown->ndim, shown->shape, shown->data);
+        value = graph_handle_constant(handle, "dlc_file_constant", dtype, shown->ndim, shown->shape, shown->data,
+                                      &file->holder);
     } else if ((copy = lib_tensor_new(&file->allocator, dtype, shown->ndim, shown->shape, 64))) {
         lib_tensor_copy(&copy->dl_tensor, shown);
         value = dlc_constant(handle, dtype, shown->ndim, shown->shape, copy->dl_tensor.data);

@@ -13,7 +13,9 @@
  *   dump       every stage as text                                             dump.c
  *
  * Lifetimes: a plan pins the kernels it calls; a program owns its plans and constants; a run is a registered reader of its
- * program, and no plan is freed while a reader may hold it (plans.c). */
+ * program, and no plan is freed while a reader may hold it (plans.c). Hosts destroy objects in any order: contexts, programs, files and
+ * natives count their users (`references`), graphs and programs keep the holders of the bytes and functions in them (graph_holder), and the
+ * last release frees. */
 #ifndef JIT_JIT_H
 #define JIT_JIT_H
 
@@ -129,6 +131,8 @@ typedef struct jit_mover jit_mover; /* a kernel that copies tensors with strides
 enum { JIT_MOVER_SIZES = 4, JIT_MOVER_RANKS = DLC_MAX_RANK + 1 };
 
 struct dlc_context {
+    atomic_int
+        references; /* the host's, and one for each object that needs it: graphs, programs, files, natives, tensors on a device */
     dlc_allocator allocator;
     graph_handles handles;
     lib_log log;
@@ -166,6 +170,9 @@ struct dlc_context {
 
 dlc_status jit_fail(dlc_context *context,
                     const lib_error *error); /* records for dlc_error_message; returns the status */
+
+void jit_context_keep(dlc_context *context);
+void jit_context_release(dlc_context *context); /* the last one ends it */
 
 dlc_status jit_cache_init(dlc_context *context, size_t budget, lib_error *error);
 void jit_cache_free(dlc_context *context);
@@ -436,7 +443,10 @@ typedef struct jit_limits jit_limits;
 void jit_limits_poll(jit_limits *limits); /* raises their flag where they are reached */
 
 struct dlc_program {
-    dlc_context *context;
+    dlc_context *context;   /* kept */
+    atomic_int references;  /* the host's, and one for each call and event */
+    graph_holder **holders; /* of bytes and functions in its graphs; each is kept once */
+    size_t holder_count;
     dlc_program *next, *previous; /* context->programs */
     lib_arena arena;
     lib_scope scope;
@@ -559,6 +569,8 @@ dlc_status jit_gather_shapes(const dlc_program *program, const char *caller, con
 /* program.c: a program of the graph, which stays the caller's. */
 dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_compile_options *options,
                            dlc_program **program, lib_error *error);
+void jit_program_keep(dlc_program *program);
+void jit_program_release(dlc_program *program); /* the last one ends it */
 
 /* segments.c: of programs with segments. Splits program->graph, whose constants all segments share; raises. A run: checks all
  * tensors that can be checked before, then runs one segment after the other; waits. The sizes of the first segment's inputs:

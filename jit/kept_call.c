@@ -163,6 +163,7 @@ void dlc_call_destroy(dlc_call *call) {
     }
     lib_arena_free(&call->arena);
     lib_release(&program->context->allocator, call, sizeof *call, 64);
+    jit_program_release(program);
 }
 
 dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, int input_count,
@@ -185,6 +186,7 @@ dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, 
     }
     lib_arena_init(&call->arena, &program->context->allocator, &call->scope);
     call->boundary.program = program;
+    jit_program_keep(program);
     call->profile = &program->profile;
     list(call);
     bool made = false;

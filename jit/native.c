@@ -26,7 +26,9 @@ typedef struct parameter {
 } parameter;
 
 struct dlc_native {
-    dlc_context *context;
+    graph_holder holder;   /* as `user` of host functions */
+    dlc_context *context;  /* kept */
+    atomic_int references; /* the host's, and one for each graph and program that may call it */
     void (*function)(void);
     void *user;
     int count;
@@ -106,6 +108,18 @@ static void parse_signature(dlc_native *native, lib_arena *arena, const char *si
         lib_raise(arena->scope, DLC_UNSUPPORTED, "libffi cannot call a function of the signature \"%s\"", signature);
 }
 
+static void keep_holder(graph_holder *holder) {
+    atomic_fetch_add(&((dlc_native *)(void *)holder)->references, 1);
+}
+
+static void release_holder(graph_holder *holder) {
+    dlc_native *native = (dlc_native *)(void *)holder;
+    if (atomic_fetch_sub(&native->references, 1) != 1) return;
+    dlc_context *context = native->context;
+    lib_release(&context->allocator, native, sizeof *native, _Alignof(dlc_native));
+    jit_context_release(context);
+}
+
 dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void *user, const char *signature,
                              dlc_native **out) {
     lib_scope scope;
@@ -121,7 +135,10 @@ dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void 
         lib_fail(&scope.error, DLC_OUT_OF_MEMORY, "dlc_native_create: %zu bytes were refused", sizeof *native);
         return jit_fail(context, &scope.error);
     }
+    native->holder = (graph_holder){keep_holder, release_holder};
     native->context = context;
+    jit_context_keep(context);
+    atomic_init(&native->references, 1);
     native->function = function;
     native->user = user;
     lib_arena_init(&arena, &context->allocator, &scope);
@@ -136,7 +153,11 @@ dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void 
 }
 
 void dlc_native_destroy(dlc_native *native) {
-    if (native) lib_release(&native->context->allocator, native, sizeof *native, _Alignof(dlc_native));
+    if (native) release_holder(&native->holder);
+}
+
+graph_holder *graph_context_holder_of(dlc_custom_function *function, void *user) {
+    return function == dlc_native_call && user ? &((dlc_native *)user)->holder : NULL;
 }
 
 /* ---- call ---------------------------------------------------------------------------------------------------------- */

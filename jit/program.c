@@ -217,6 +217,8 @@ dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_
     dlc_program *program = lib_allocate_zeroed(&context->allocator, sizeof *program, 64);
     if (!program) return lib_fail(error, DLC_OUT_OF_MEMORY, "dlc_compile: out of memory: a program");
     program->context = context;
+    jit_context_keep(context);
+    atomic_init(&program->references, 1);
     program->options = *options;
     program->options.schedule = NULL; /* copied */
     lib_mutex_init(&program->mutex);
@@ -257,19 +259,32 @@ dlc_status dlc_compile(dlc_context *context, dlc_graph *handle, const dlc_compil
     return status == DLC_OK ? DLC_OK : jit_fail(context, &error);
 }
 
-void dlc_program_destroy(dlc_program *program) {
-    if (!program) return;
-    const dlc_allocator allocator = program->context->allocator;
+static void end_program(dlc_program *program) {
+    dlc_context *context = program->context;
     for (int i = 0; i < program->segment_count; i++) dlc_program_destroy(program->segments[i].program);
     jit_background_forget(program);
     remove_from_context(program);
     jit_plans_free(program);
     jit_front_free(program);
     jit_constants_free(program);
+    for (size_t i = 0; i < program->holder_count; i++) program->holders[i]->release(program->holders[i]);
     lib_arena_free(&program->arena);
     lib_condition_destroy(&program->bound);
     lib_mutex_destroy(&program->mutex);
-    lib_release(&allocator, program, sizeof *program, 64);
+    lib_release(&context->allocator, program, sizeof *program, 64);
+    jit_context_release(context);
+}
+
+void jit_program_keep(dlc_program *program) {
+    atomic_fetch_add_explicit(&program->references, 1, memory_order_relaxed);
+}
+
+void jit_program_release(dlc_program *program) {
+    if (atomic_fetch_sub_explicit(&program->references, 1, memory_order_acq_rel) == 1) end_program(program);
+}
+
+void dlc_program_destroy(dlc_program *program) {
+    if (program) jit_program_release(program);
 }
 
 /* ---- questions */

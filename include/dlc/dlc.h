@@ -15,9 +15,13 @@
  *             dlc_graph_status or at dlc_compile: these, dlc_output and every builder call that fails later give its status and message.
  *             A call that was given NULL for what an earlier call failed to make (dlc_run without a program) adds that call's message to
  *             its own. Objects stay usable after any error. Nothing aborts, prints or exits.
- * Ownership   create/destroy pairs. A graph may be destroyed after dlc_compile; a program keeps what it needs, except borrowed
- *             constants, which must live and keep their bytes as long as the graph and its programs. Destroy programs and graphs
- *             before their context. NULL is accepted by every destroy.
+ * Ownership   create/destroy pairs, in any order and on any threads: every object keeps what it needs. A program needs no graph; a call
+ *             and an event keep their program, graphs and programs the files that their constants lie in and the natives that they call,
+ *             tensors given out what they show, and everything its context, whose threads, caches, registrations, allocator and log are in
+ *             use until the last of these is gone. An object is destroyed once, and not used afterwards, also not while another thread is
+ *             in a call with it. What belongs to the host is the host's to keep as long as something may use it: bytes that were
+ *             borrowed (dlc_constant_borrow, dlc_file_parse, dlc_eager_borrow), functions with their `user`, flags.
+ *             NULL is accepted by every destroy.
  * Threads     A context and a program may be used by many threads at once; a graph by one at a time.
  * Stack       A call takes up to 64 KiB of its thread's stack. Generating code for the target cpu takes 176 KiB and more, with gathers
  *             of gathers up to 1.5 MiB: where a thread has less, binding is DLC_OUT_OF_MEMORY, and may be tried on another one.
@@ -185,7 +189,7 @@ DLC_API dlc_status dlc_custom_register(dlc_graph *graph, const char *name, dlc_c
  *     i32 V, i64 V, f32 V, f64 V    V is a number, `dim K A` (the size of axis A of input K) or `count K` (its elements)
  *     user           the pointer given here
  * for example "in 0, out 0, i64 count 0, f32 0.5". A call without a tensor or axis that the signature speaks of, or without
- * a dlc_native, is left out and its outputs are zeros. Destroy it after the programs that call it. */
+ * a dlc_native, is left out and its outputs are zeros. */
 typedef struct dlc_native dlc_native;
 DLC_API dlc_status dlc_native_create(dlc_context *context, void (*function)(void), void *user, const char *signature,
                                      dlc_native **native);
@@ -201,8 +205,8 @@ typedef struct dlc_print_options {
 } dlc_print_options;
 #define DLC_PRINT_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_print_options)
 
-/* Text form; parse makes a new graph. The printed text is allocated with the context's allocator: dlc_text_free. dlc_graph_print
- * is dlc_graph_print_with options NULL. */
+/* Text form; parse makes a new graph. The printed text is allocated with the context's allocator: dlc_text_free, also after the context
+ * is destroyed (`context` may be NULL). dlc_graph_print is dlc_graph_print_with options NULL. */
 DLC_API dlc_status dlc_graph_print(const dlc_graph *graph, char **text);
 DLC_API dlc_status dlc_graph_print_with(const dlc_graph *graph, const dlc_print_options *options, char **text);
 DLC_API dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, dlc_graph **graph);
@@ -275,8 +279,8 @@ typedef struct dlc_run_options {
 #define DLC_RUN_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_run_options)
 
 /* An output slot: set `tensor` to the caller's buffer (shape and dtype are checked; any strides without overlap), or leave it
- * NULL: the library then fills `managed` with a new compact tensor; call managed->deleter(managed) when done, of tensors on a
- * device before the context is destroyed. It lies where the inputs are: on the device if any of them is. */
+ * NULL: the library then fills `managed` with a new compact tensor; call managed->deleter(managed) when done. It lies where
+ * the inputs are: on the device if any of them is. */
 typedef struct dlc_output_slot {
     DLTensor *tensor;
     DLManagedTensorVersioned *managed;
@@ -295,7 +299,7 @@ DLC_API dlc_status dlc_run(dlc_program *program, const dlc_run_options *options,
                            int input_count, dlc_output_slot *outputs, int output_count);
 /* Runs that return early, by options.event. Until the event is done, which query or wait tell, the data of all tensors stay
  * where they are and inputs keep their contents (descriptions of tensors, shapes and strides, may go); outputs are undefined.
- * Events are destroyed before their program; destroying one waits for its run. A run that fails behind dlc_run's back tells so
+ * Destroying an event waits for its run. A run that fails behind dlc_run's back tells so
  * by wait, with its message, and by query. On host targets, and for programs that need the host to go on (host functions,
  * branches, profiles), part of the run or all of it is done when dlc_run returns. Runs on streams of the library are in no order:
  * a run that reads what another one writes is given the same stream of the host's, or waits. Cancelling has no effect on what is on
@@ -310,7 +314,7 @@ DLC_API void dlc_event_destroy(dlc_event *event);
  * up once, and memory for the run is kept. Binds on first sight of the shapes. The tensors are described once (their shapes and
  * strides are copied); their data stay the host's, must stay where they are while the call may run, and may be given other places
  * in between. Output tensors are the host's: none is NULL. Any number of calls of one program may run at once, but a call
- * runs on one thread at a time. Destroy calls before their program. */
+ * runs on one thread at a time. */
 typedef struct dlc_call dlc_call;
 DLC_API dlc_status dlc_call_create(dlc_program *program, const DLTensor *const *inputs, int input_count,
                                    DLTensor *const *outputs, int output_count, dlc_call **call);

@@ -69,7 +69,7 @@ DLC_API dlc_status dlc_eager_evaluate(dlc_graph *graph, int count, const dlc_val
 /* Is it known? False for poison. Computes nothing. */
 DLC_API bool dlc_eager_known(dlc_value value);
 /* The value's tensor, evaluated if need be; read-only, not copied: later operations read it, too. It outlives the graph; call
- * (*tensor)->deleter(*tensor) before the context is destroyed. Of a borrowed tensor: the host's data. Errors as evaluate, *tensor is then NULL. */
+ * (*tensor)->deleter(*tensor) when done. Of a borrowed tensor: the host's data. Errors as evaluate, *tensor is then NULL. */
 DLC_API dlc_status dlc_eager_get(dlc_graph *graph, dlc_value value, DLManagedTensorVersioned **tensor);
 /* The same into memory of the host's: element type and shape are the value's; any strides, in host memory or on the device. The
  * value is then known, too. */

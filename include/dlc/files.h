@@ -31,11 +31,10 @@ typedef struct dlc_file_options {
  * DLC_PARSE_ERROR, DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_file_open(dlc_context *context, const char *path, const dlc_file_options *options,
                                  dlc_file **file);
-/* The same for a file's bytes in memory. They are not copied: they must stay as they are as long as the file, tensors and graphs
- * made of it. */
+/* The same for a file's bytes in memory. They are not copied: they must stay as they are as long as the file, and the tensors,
+ * graphs and programs made of it. */
 DLC_API dlc_status dlc_file_parse(dlc_context *context, const void *bytes, size_t size, dlc_file **file);
-/* Tensors that dlc_file_tensor gave keep what they show; constants do not: destroy the file after the graphs that
- * dlc_file_constant was used with, and their programs. */
+/* Tensors that dlc_file_tensor gave, graphs with constants of dlc_file_constant and their programs keep what they show. */
 DLC_API void dlc_file_destroy(dlc_file *file);
 
 /* The tensors, in the file's order. The name of an .npy file's only tensor is ""; members of .npz files are named without ".npy". */
@@ -47,7 +46,7 @@ DLC_API const char *dlc_file_note(const dlc_file *file, const char *key);
 /* The tensor of that name: rank, shape and element type as in the file, in host memory, read-only. It shows the file's bytes
  * where they lie so that they can be used (arrays in Fortran order by strides), else a copy: what was packed, of the other byte
  * order, or not aligned to its elements; a copy is made once per file and tensor. Checksums of .npz members are compared then. The
- * caller calls (*tensor)->deleter(*tensor) before the context is destroyed; that may be after dlc_file_destroy.
+ * caller calls (*tensor)->deleter(*tensor) when done; that may be after dlc_file_destroy.
  * Errors: DLC_NOT_FOUND, DLC_UNSUPPORTED (element type, rank, packing), DLC_PARSE_ERROR (damage), DLC_OUT_OF_MEMORY. */
 DLC_API dlc_status dlc_file_tensor(dlc_file *file, const char *name, DLManagedTensorVersioned **tensor);
 /* The tensor of that name as a constant of the graph. Borrowed from the file unless its axes are in Fortran order: then the graph

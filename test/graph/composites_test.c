@@ -634,8 +634,8 @@ static void run_custom(lib_arena *arena) {
     assert_int_equal(g->nodes.count, 5); /* pure calls merge, others never */
     assert_string_equal(shape_text(arena, g, 0), "f32[n, 4]");
     assert_string_equal(shape_text(arena, g, 1), "i32[]");
-    graph_add_custom(g, "f", nothing, g);
-    graph_add_custom(g, "f", nothing, g);
+    graph_add_custom(g, &(graph_custom){.name = "f", .call = nothing, .user = g});
+    graph_add_custom(g, &(graph_custom){.name = "f", .call = nothing, .user = g});
     assert_int_equal(g->customs.count, 1);
     int64_t n = 5;
     graph *bound = graph_bind(arena, graph_decompose(arena, g), &n);
@@ -647,8 +647,8 @@ static void run_custom(lib_arena *arena) {
 
 static void run_custom_twice(lib_arena *arena) {
     graph *g = graph_new(arena, NULL);
-    graph_add_custom(g, "f", nothing, NULL);
-    graph_add_custom(g, "f", something, NULL);
+    graph_add_custom(g, &(graph_custom){.name = "f", .call = nothing});
+    graph_add_custom(g, &(graph_custom){.name = "f", .call = something});
 }
 
 static void test_control(void **state) {

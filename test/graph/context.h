@@ -19,6 +19,7 @@ struct dlc_context {
     lib_error last;
     int64_t allocations_left; /* of a failing allocator; negative: no limit */
     int64_t live;
+    int kept; /* graphs */
 };
 
 static lib_error error_without_context;
@@ -32,6 +33,16 @@ graph_handles *graph_context_handles(dlc_context *context) {
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error) {
     *(context ? &context->last : &error_without_context) = *error;
     return error->status;
+}
+void graph_context_keep(dlc_context *context) {
+    context->kept++;
+}
+void graph_context_release(dlc_context *context) {
+    context->kept--;
+}
+graph_holder *graph_context_holder_of(dlc_custom_function *function, void *user) {
+    (void)function, (void)user;
+    return NULL;
 }
 void graph_context_add_cause(lib_error *error) {
     (void)error;
