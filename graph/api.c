@@ -95,6 +95,10 @@ static void give_handle(dlc_graph *handle) {
     lib_mutex_unlock(&handles->mutex);
 }
 
+uint32_t graph_handle_serial(const dlc_graph *handle) {
+    return handle->serial;
+}
+
 bool graph_handle_live(const dlc_graph *handle) {
     return handle && handle->serial != 0;
 }

@@ -48,6 +48,7 @@ const graph *graph_of_handle(const dlc_graph *handle);
 dlc_context *graph_handle_context(const dlc_graph *handle);
 bool graph_handle_live(const dlc_graph *handle);                     /* false: destroyed */
 dlc_status graph_handle_status(const dlc_graph *handle);             /* of its first mistake; tells nobody */
+uint32_t graph_handle_serial(const dlc_graph *handle);               /* of its values; 0: destroyed */
 void graph_handle_record(dlc_graph *handle, const lib_error *error); /* the first one stays */
 /* What jit keeps beside a graph of the host's (eager graphs); released when the graph is destroyed. data NULL: nothing. */
 typedef struct graph_attachment {

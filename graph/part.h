@@ -9,6 +9,8 @@ typedef struct graph_part {
     const graph_id *values; /* what is wanted: its outputs, in this order */
     const bool *known;      /* by value of g: there is a tensor */
     uint32_t effects_done;  /* nodes up to here have had their effects; later impure nodes belong to the part */
+    bool
+        keeps_inputs; /* all inputs of g are inputs of the part, with their names, in their order, before the known values */
     /* results, in the arena */
     graph *graph;
     int input_count;

@@ -404,6 +404,25 @@ static void add_phases(jit_build *build, const jit_request *request, int32_t cal
     }
 }
 
+/* For runs that stop at what is not finite. */
+static void describe_results(jit_build *build, const graph_region *region, jit_call *call) {
+    lib_arena *arena = &build->plan->arena;
+    jit_watched *results = LIB_NEW_ARRAY(arena, jit_watched, region->output_count + 1);
+    for (uint32_t o = 0; o < region->output_count; o++) {
+        const graph_value *value = &build->bound->values.data[region->outputs[o]];
+        const tir_layout *layout = build->regions.layouts ? build->regions.layouts[region->outputs[o]] : NULL;
+        int64_t *shape = LIB_NEW_ARRAY(arena, int64_t, (size_t)value->shape.rank + 1);
+        for (int d = 0; d < value->shape.rank; d++) shape[d] = jit_dimension(build, value->shape.dim[d]);
+        results[o] = (jit_watched){.name = value->name ? lib_arena_string(arena, value->name) : NULL,
+                                   .layout = layout ? lib_arena_copy(arena, layout, sizeof *layout) : NULL,
+                                   .shape = shape,
+                                   .rank = value->shape.rank,
+                                   .dtype = value->shape.dtype};
+    }
+    call->results = results;
+    call->result_count = (int)region->output_count;
+}
+
 static void add_call(jit_build *build, uint32_t number, phase_list *list) {
     jit_call *call = &build->plan->calls[number];
     const jit_request *request = &build->requests[number];
@@ -427,6 +446,7 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
         add_slot(build, place);
     }
     for (uint32_t o = 0; o < region->output_count; o++) add_slot(build, build->place[region->outputs[o]]);
+    describe_results(build, region, call);
     add_phases(build, request, (int32_t)number, list);
 }
 

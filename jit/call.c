@@ -292,7 +292,8 @@ static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, cons
         status = jit_device_run(c, plan, options, error);
     } else if (status == DLC_OK) {
         fill_donated(c, plan);
-        status = jit_plan_run(program, plan, c->input_data, c->output_data, options ? options->cancel : NULL, error);
+        const jit_how how = jit_how_of(options);
+        status = jit_plan_run(program, plan, c->input_data, c->output_data, jit_is_plain(&how) ? NULL : &how, error);
     }
     jit_plans_leave(program, side);
     finish(c, status);
@@ -337,7 +338,7 @@ static bool outputs_are_usual(const jit_boundary *c, const jit_plan *plan) {
 }
 
 /* True: done, with *status. The numbers of tensors are right. */
-static bool run_quickly(jit_boundary *c, const volatile int *cancel, dlc_status *status, lib_error *error) {
+static bool run_quickly(jit_boundary *c, const jit_how *how, dlc_status *status, lib_error *error) {
     dlc_program *program = c->program;
     const int inputs = c->input_count;
     int count = 0;
@@ -353,7 +354,7 @@ static bool run_quickly(jit_boundary *c, const volatile int *cancel, dlc_status 
     bool usual = plan->known && outputs_are_usual(c, plan);
     if (usual) {
         for (int o = 0; o < c->output_count; o++) c->outputs[o].managed = NULL;
-        *status = jit_plan_run(program, plan, c->input_data, c->output_data, cancel, error);
+        *status = jit_plan_run(program, plan, c->input_data, c->output_data, how, error);
     } else {
         jit_plans_no_run(program);
     }
@@ -373,6 +374,7 @@ dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const D
                       .outputs = outputs,
                       .input_count = input_count,
                       .output_count = output_count};
+    const jit_how how = jit_how_of(options);
     LIB_TRY(jit_event_new(program, "dlc_run", options, &c.event, error));
     size_t tensors = (size_t)(program->ordinary_inputs + program->output_count), dimensions = program->dimensions;
     bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
@@ -387,7 +389,7 @@ dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const D
         c.direct = fast ? direct : (bool *)(c.shapes + dimensions);
         bool complete =
             input_count == program->ordinary_inputs && output_count == program->output_count && inputs && outputs;
-        if (!complete || !run_quickly(&c, options ? options->cancel : NULL, &status, error)) {
+        if (!complete || !run_quickly(&c, jit_is_plain(&how) ? NULL : &how, &status, error)) {
             c.shape_count = 0;
             status = run_call(&c, options, error);
         }
@@ -399,6 +401,25 @@ dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const D
     return status;
 }
 
+dlc_status jit_run_program(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
+                           int input_count, dlc_output_slot *outputs, int output_count, lib_error *error) {
+    return program->segment_count
+               ? jit_segments_run(program, options, inputs, input_count, outputs, output_count, error)
+               : jit_run(program, options, inputs, input_count, outputs, output_count, error);
+}
+
+static dlc_status check_options(const dlc_program *program, const dlc_run_options *options, lib_error *error) {
+    if (!options || !options->stop_at) return DLC_OK;
+    if (options->stop_at & ~(unsigned)(DLC_STOP_AT_NAN | DLC_STOP_AT_INFINITY))
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: options.stop_at is %u, expected bits of dlc_stop_at",
+                        options->stop_at);
+    if (program->context->target->runtime)
+        return lib_fail(error, DLC_UNSUPPORTED,
+                        "dlc_run: options.stop_at: results of kernels are looked at in host memory, target %s has none",
+                        program->context->target->name);
+    return DLC_OK;
+}
+
 dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs, int input_count,
                    dlc_output_slot *outputs, int output_count) {
     lib_error error;
@@ -407,9 +428,10 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
                  program ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the program is NULL");
         return jit_fail(program ? program->context : NULL, &error);
     }
-    dlc_status status = program->segment_count
-                            ? jit_segments_run(program, options, inputs, input_count, outputs, output_count, &error)
-                            : jit_run(program, options, inputs, input_count, outputs, output_count, &error);
+    dlc_status status = check_options(program, options, &error);
+    if (status == DLC_OK && program->tap) status = jit_tap_run(program, options, inputs, input_count, &error);
+    if (status == DLC_OK)
+        status = jit_run_program(program, options, inputs, input_count, outputs, output_count, &error);
     return status == DLC_OK ? DLC_OK : jit_fail(program->context, &error);
 }
 

@@ -135,7 +135,7 @@ typedef struct running {
     const jit_step *step;
     const jit_frame *frame;
     char *const *inputs, *const *outputs; /* of the plan */
-    const volatile int *cancel;
+    const jit_how *how;
     lib_error *error;
 } running;
 
@@ -178,7 +178,7 @@ static dlc_status run_if(const running *run) {
     char **operands = run->frame->operands;
     bool condition = *pointer_of(run, &step->inputs[0]) != 0;
     return jit_plan_run(run->program, step->branch[condition ? 0 : 1], operands, operands + step->input_count - 1,
-                        run->cancel, run->error);
+                        run->how, run->error);
 }
 
 /* ---- loops */
@@ -198,7 +198,7 @@ static dlc_status loop_run(void *user, int which, char *const *inputs, char *con
     jit_plan *plan = l->run->step->branch[which];
     jit_frame *frame = l->frame[which];
     jit_frame_aim(plan, frame, inputs, outputs);
-    dlc_status status = jit_plan_run_in(l->run->program, plan, frame, inputs, outputs, l->run->cancel, l->run->error);
+    dlc_status status = jit_plan_run_in(l->run->program, plan, frame, inputs, outputs, l->run->how, l->run->error);
     frame->turned = !frame->turned;
     return status;
 }
@@ -253,8 +253,8 @@ static dlc_status run_loop(const running *run) {
 }
 
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
-                           char *const *outputs, const volatile int *cancel, lib_error *error) {
-    const running run = {program, step, frame, inputs, outputs, cancel, error};
+                           char *const *outputs, const jit_how *how, lib_error *error) {
+    const running run = {program, step, frame, inputs, outputs, how, error};
     switch (step->kind) {
     case JIT_STEP_CUSTOM: return run_custom(&run);
     case JIT_STEP_IF: return run_if(&run);

@@ -232,6 +232,14 @@ typedef struct jit_samples { /* times of a kernel's last runs */
     _Atomic uint64_t ns[JIT_SAMPLES]; /* in turn; [taken], at most all */
 } jit_samples;
 
+typedef struct jit_watched {  /* a result of a kernel */
+    const char *name;         /* of the value; NULL: it has none */
+    const tir_layout *layout; /* NULL: row-major */
+    const int64_t *shape;     /* [rank] */
+    int rank;
+    dlc_dtype dtype;
+} jit_watched;
+
 typedef struct jit_call { /* one kernel of a KERNELS step */
     jit_kernel *kernel;
     uint32_t first_slot; /* of its argument pointers in the frame */
@@ -242,6 +250,8 @@ typedef struct jit_call { /* one kernel of a KERNELS step */
     int64_t host_workspace; /* bytes, in place of an offset, where the host runs it */
     const int64_t *params;
     const char *name;
+    const jit_watched *results; /* [result_count], in the last of its slots */
+    int result_count;
     double operations, bytes; /* of one run, see tir_region_work */
     _Atomic uint64_t profile_ns, profile_runs;
     _Atomic(jit_samples *) samples; /* NULL: no run was profiled, or memory was refused */
@@ -470,7 +480,10 @@ struct dlc_program {
     dlc_compile_options options;
     struct jit_section **sections; /* of the host's schedules, see schedules.c */
     uint32_t section_count;
-    int *alias; /* output -> donated input; -1 */
+    int *alias;              /* output -> donated input; -1 */
+    const dlc_graph *source; /* what the host compiled, which may be destroyed: then no living graph has this number */
+    uint32_t source_serial;
+    struct jit_tap *tap; /* NULL: no values are tapped */
     lib_mutex
         mutex; /* of the table of plans, and of what follows up to `profile`; never held while the host is called */
     lib_condition bound; /* a binding came to its end, or the precomputed constants are there */
@@ -512,12 +525,25 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
 /* For evaluating the graph's dimensions: by variable id of its pool. */
 uint64_t *jit_variables(lib_arena *arena, const graph *g, const int64_t *values);
 
+/* What may end a run before its time; of dlc_run_options. NULL: nothing may. */
+typedef struct jit_how {
+    const volatile int *cancel; /* NULL: nobody raises it */
+    unsigned stop_at;           /* bits of dlc_stop_at */
+} jit_how;
+
+static inline jit_how jit_how_of(const dlc_run_options *options) {
+    return options ? (jit_how){options->cancel, options->stop_at} : (jit_how){0};
+}
+static inline bool jit_is_plain(const jit_how *how) {
+    return !how->cancel && !how->stop_at;
+}
+
 /* run.c: inputs[i], outputs[o]: compact tensors of the plan's shapes. Allocates only when no frame is free. */
 dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
-                        const volatile int *cancel, lib_error *error);
+                        const jit_how *how, lib_error *error);
 /* The same with a frame that the caller holds, whose pointers are those of the tensors (jit_frame_aim). */
 dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
-                           char *const *outputs, const volatile int *cancel, lib_error *error);
+                           char *const *outputs, const jit_how *how, lib_error *error);
 /* A step of kernels on the calling thread, where nobody might stop it. */
 void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame);
 /* A profiled run of the call. */
@@ -581,12 +607,33 @@ dlc_status jit_segments_run(dlc_program *program, const dlc_run_options *options
 dlc_status jit_segments_first(const dlc_program *program, const int64_t *shapes, int64_t **sizes, int *count,
                               lib_error *error);
 
+/* call.c: dlc_run without taps, arguments checked. */
+dlc_status jit_run_program(dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
+                           int input_count, dlc_output_slot *outputs, int output_count, lib_error *error);
+
+/* tap.c: computes the tapped values into slots[jit_tap_count]; and gives them to the host's function, if there is one. */
+dlc_status jit_tap_compute(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
+                           int input_count, dlc_output_slot *slots, lib_error *error);
+dlc_status jit_tap_run(const dlc_program *program, const dlc_run_options *options, const DLTensor *const *inputs,
+                       int input_count, lib_error *error);
+int jit_tap_count(const dlc_program *program);
+const char *jit_tap_name(const dlc_program *program, int tap);
+void jit_tap_free(dlc_program *program);
+
 /* kept_call.c: runs of the calls that hosts keep; the context's mutex is held. */
 uint64_t jit_call_runs(const dlc_program *program);
 
 /* control.c: custom calls, if, loops. */
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
-                           char *const *outputs, const volatile int *cancel, lib_error *error);
+                           char *const *outputs, const jit_how *how, lib_error *error);
+
+/* watch.c: DLC_NOT_FINITE with what and where, if there is an element of the kinds that stop_at asks for: of the inputs of a program's
+ * plan, of a kernel's results, of a step's. */
+dlc_status jit_watch_inputs(const dlc_program *program, const jit_plan *plan, char *const *inputs, unsigned stop_at,
+                            lib_error *error);
+dlc_status jit_watch_call(const jit_call *call, const jit_frame *frame, unsigned stop_at, lib_error *error);
+dlc_status jit_watch_tensor(const jit_tensor *tensor, const char *data, const char *name, unsigned stop_at,
+                            lib_error *error);
 
 /* device.c: for targets with a runtime. Outputs of the init graph, into host memory. */
 dlc_status jit_device_compute(dlc_program *program, jit_plan *plan, int count, const size_t *sizes,

@@ -278,8 +278,9 @@ static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
     dlc_event *event;
     if (jit_event_new(c->program, "dlc_call_run", options, &event, &call->error) != DLC_OK) return fail(call);
     count_run(call);
+    const jit_how how = jit_how_of(options);
     dlc_status status = jit_plan_run_in(c->program, call->plan, call->frame, c->input_data, c->output_data,
-                                        options ? options->cancel : NULL, &call->error);
+                                        jit_is_plain(&how) ? NULL : &how, &call->error);
     jit_event_give(event, options, status);
     return status == DLC_OK ? DLC_OK : fail(call);
 }

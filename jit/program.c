@@ -256,11 +256,16 @@ dlc_status dlc_compile(dlc_context *context, dlc_graph *handle, const dlc_compil
     if (status == DLC_OK) report_symbols(context, graph_of_handle(handle));
     if (status == DLC_OK)
         status = jit_program_new(context, graph_of_handle(handle), options ? options : &defaults, out, &error);
+    if (status == DLC_OK) {
+        (*out)->source = handle;
+        (*out)->source_serial = graph_handle_serial(handle);
+    }
     return status == DLC_OK ? DLC_OK : jit_fail(context, &error);
 }
 
 static void end_program(dlc_program *program) {
     dlc_context *context = program->context;
+    jit_tap_free(program);
     for (int i = 0; i < program->segment_count; i++) dlc_program_destroy(program->segments[i].program);
     jit_background_forget(program);
     remove_from_context(program);

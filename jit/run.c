@@ -8,9 +8,17 @@ typedef struct running {
     char *const *inputs;
     char *const *outputs;
     const jit_step *step;
-    const volatile int *cancel;
+    const jit_how *how;
     lib_error *error;
 } running;
+
+static const volatile int *flag_of(const running *run) {
+    return run->how ? run->how->cancel : NULL;
+}
+
+static unsigned watched_for(const running *run) {
+    return run->how ? run->how->stop_at : 0;
+}
 
 /* The init graph is part of a bind, and ends where that does. */
 static void poll_limits(const running *run) {
@@ -52,10 +60,11 @@ void jit_count_time(dlc_context *context, jit_call *call, uint64_t elapsed) {
     atomic_fetch_add_explicit(&call->profile_runs, 1, memory_order_relaxed);
 }
 
-/* With profiling every kernel is timed on its own. */
-static bool run_profiled(running *run) {
+/* Every kernel on its own: timed by a profile, its results looked at where the host wants to stop. */
+static bool run_singly(running *run, bool profile) {
     dlc_context *context = run->plan->context;
     const jit_step *step = run->step;
+    const unsigned stop_at = watched_for(run);
     bool all = true;
     for (int64_t first = 0, last; first < step->phases && all; first = last) {
         for (last = first + 1; last < step->phases && step->target[last].call == step->target[first].call;) last++;
@@ -64,11 +73,14 @@ static bool run_profiled(running *run) {
         part.target += first;
         running one = *run;
         one.step = &part;
-        uint64_t start = context->clock_ns(context->clock_user);
+        uint64_t start = profile ? context->clock_ns(context->clock_user) : 0;
         all = lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width, last - first,
-                             part.phase, run_tasks, &one, run->cancel);
+                             part.phase, run_tasks, &one, flag_of(run));
         jit_call *call = &run->plan->calls[step->target[first].call];
-        jit_count_time(context, call, context->clock_ns(context->clock_user) - start);
+        if (profile) jit_count_time(context, call, context->clock_ns(context->clock_user) - start);
+        if (all && stop_at && run->error->status == DLC_OK &&
+            jit_watch_call(call, run->frame, stop_at, run->error) != DLC_OK)
+            return true; /* the error ends the run */
     }
     return all;
 }
@@ -87,13 +99,14 @@ void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_f
 /* false: cancelled, tasks were left out. */
 static bool run_kernels(running *run) {
     dlc_context *context = run->plan->context;
-    if (atomic_load_explicit(&run->program->profile, memory_order_relaxed)) return run_profiled(run);
-    if (run->step->alone && !run->cancel && phases_of(run) == run->step->phase) {
+    const bool profile = atomic_load_explicit(&run->program->profile, memory_order_relaxed);
+    if (profile || watched_for(run)) return run_singly(run, profile);
+    if (run->step->alone && !run->how && phases_of(run) == run->step->phase) {
         jit_run_alone(context, run->step, run->frame);
         return true;
     }
     return lib_run_phases(context->pool, context->parallel_for, context->parallel_user, context->width,
-                          run->step->phases, phases_of(run), run_tasks, run, run->cancel);
+                          run->step->phases, phases_of(run), run_tasks, run, flag_of(run));
 }
 
 static void run_copy(running *run) {
@@ -103,6 +116,17 @@ static void run_copy(running *run) {
     if (source == to) return; /* a donated input that is an output as it is */
     memcpy(to, source, from->bytes);
     atomic_fetch_add_explicit(&run->plan->context->copied_bytes, from->bytes, memory_order_relaxed);
+}
+
+/* Results of host functions. */
+static dlc_status watch_results(const running *run) {
+    const jit_step *step = run->step;
+    for (int o = 0; o < step->output_count; o++) {
+        const jit_tensor *tensor = &step->outputs[o];
+        const char *data = jit_place_pointer(&tensor->place, run->frame, run->inputs, run->outputs);
+        LIB_TRY(jit_watch_tensor(tensor, data, step->custom.name, watched_for(run), run->error));
+    }
+    return DLC_OK;
 }
 
 static dlc_status run_steps(running *run) {
@@ -118,14 +142,15 @@ static dlc_status run_steps(running *run) {
         case JIT_STEP_CUSTOM:
         case JIT_STEP_IF:
         case JIT_STEP_LOOP:
-            status = jit_run_control(run->program, run->step, run->frame, run->inputs, run->outputs, run->cancel,
-                                     run->error);
+            status =
+                jit_run_control(run->program, run->step, run->frame, run->inputs, run->outputs, run->how, run->error);
+            if (status == DLC_OK && run->step->kind == JIT_STEP_CUSTOM && watched_for(run)) status = watch_results(run);
             break;
         }
         if (status != DLC_OK) return status;
         if (run->error->status != DLC_OK) return run->error->status; /* the interpreter reports so */
         poll_limits(run);
-        if (!all || lib_is_raised(run->cancel)) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
+        if (!all || lib_is_raised(flag_of(run))) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
     }
     return DLC_OK;
 }
@@ -144,26 +169,27 @@ static void aim_errors(const jit_plan *plan, jit_frame *frame, lib_error *error)
 }
 
 dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
-                           char *const *outputs, const volatile int *cancel, lib_error *error) {
+                           char *const *outputs, const jit_how *how, lib_error *error) {
     aim_errors(plan, frame, error);
-    running run = {program, plan, frame, inputs, outputs, NULL, cancel, error};
+    running run = {program, plan, frame, inputs, outputs, NULL, how, error};
+    if (how && how->stop_at && plan->shapes) LIB_TRY(jit_watch_inputs(program, plan, inputs, how->stop_at, error));
     return run_steps(&run);
 }
 
 dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
-                        const volatile int *cancel, lib_error *error) {
+                        const jit_how *how, lib_error *error) {
     jit_frame *frame = jit_frame_take(plan);
     if (!frame)
         return lib_fail(error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for one run was refused",
                         (long long)plan->arena_bytes);
     jit_frame_aim(plan, frame, inputs, outputs);
     dlc_status status;
-    if (plan->alone && !cancel && !atomic_load_explicit(&program->profile, memory_order_relaxed)) {
+    if (plan->alone && !how && !atomic_load_explicit(&program->profile, memory_order_relaxed)) {
         aim_errors(plan, frame, error);
         jit_run_alone(plan->context, plan->alone, frame);
         status = error->status;
     } else {
-        status = jit_plan_run_in(program, plan, frame, inputs, outputs, cancel, error);
+        status = jit_plan_run_in(program, plan, frame, inputs, outputs, how, error);
     }
     jit_frame_give(plan, frame);
     return status;

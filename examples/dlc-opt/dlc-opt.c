@@ -28,6 +28,9 @@ static void usage(void) {
         "  --seed N            of random inputs (default 1)\n"
         "  --check             run, and compare with the interp target; --tolerance 1e-5 is relative; f16 and bf16 agree with\n"
         "                      --strict\n"
+        "  --compare TARGET    run on TARGET, too, and tell the first value that differs by more than the tolerance, absolute and\n"
+        "                      relative; values inside of kernels are computed by kernels of their own (dlc_program_tap)\n"
+        "  --save FILE         with --compare: the inputs where values differ, as .npz or .safetensors\n"
         "  --time SECONDS      run again and again\n",
         all_stages);
 }
@@ -140,6 +143,10 @@ static const char *parse_option(options *o, const char *name, char *value) {
         expected = "a file", good = *(o->schedule_path = value) != 0;
     else if (strcmp(name, "--target") == 0)
         expected = "a target's name", good = *(o->target = value) != 0;
+    else if (strcmp(name, "--compare") == 0)
+        expected = "a target's name", good = o->run = *(o->compared = value) != 0;
+    else if (strcmp(name, "--save") == 0)
+        expected = "a file", good = *(o->save_path = value) != 0;
     else if (strcmp(name, "--threads") == 0)
         expected = "a number of threads", good = parse_threads(value, o);
     else if (strcmp(name, "--seed") == 0)
@@ -166,7 +173,8 @@ static bool is_of_use(const options *o) {
     const char *idle = NULL, *with = "--run, --check, --values or --time";
     if (o->input_count && !o->run) idle = "--input";
     if (o->schedule_path && only_graph(o)) idle = "--schedule", with = "--run, --check, --time or --print of a stage";
-    if (o->tolerates && !o->check) idle = "--tolerance", with = "--check";
+    if (o->tolerates && !o->check && !o->compared) idle = "--tolerance", with = "--check or --compare";
+    if (o->save_path && !o->compared) idle = "--save", with = "--compare";
     if (idle) fprintf(stderr, "dlc-opt: %s: only with %s\n", idle, with);
     return !idle;
 }
@@ -271,7 +279,7 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
     }
     if (strstr(o->stages, "profile")) dlc_program_profile(program, 1);
     bool good = !schedule || sections_exist(context, program, schedule, &s);
-    good = good && (!o->run || run_program(o, context, program, text, &s));
+    good = good && (!o->run || run_program(o, context, graph, program, text, &s));
     good = print_stages(context, program, o, &s) && good;
     dlc_program_destroy(program);
     return good;

@@ -18,7 +18,10 @@ typedef struct options {
     const char *inputs[OPTIONS_MAX]; /* "x=FILE" */
     int input_count;
     int threads;
-    double tolerance; /* of --check, relative to the greatest magnitude of an output */
+    double
+        tolerance; /* of --check relative to the greatest magnitude of an output; of --compare absolute and relative */
+    const char *compared;  /* target of --compare; NULL: none */
+    const char *save_path; /* NULL: none */
     uint64_t seed;
     double seconds; /* of --time; 0: no timing */
     bool run, check, values, winograd, strict, tolerates /* --tolerance is given */;
@@ -42,7 +45,9 @@ bool input_shapes(const dlc_graph *graph, const options *o, shapes *out);
 bool print_passes(const dlc_graph *graph, const options *o);
 void list_passes(void);
 
-/* run.c: runs the program on given or random inputs; with --check also on the interp target, with --time again and again. */
-bool run_program(const options *o, dlc_context *context, dlc_program *program, const char *text, const shapes *s);
+/* run.c: runs the program of the graph on given or random inputs; with --check and --compare also on another target, with --time again
+ * and again. */
+bool run_program(const options *o, dlc_context *context, dlc_graph *graph, dlc_program *program, const char *text,
+                 const shapes *s);
 
 #endif

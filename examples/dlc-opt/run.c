@@ -1,7 +1,9 @@
-/* Runs a program on given or random inputs, compares with the interpreter, takes the time. */
+/* Runs a program on given or random inputs, compares with another target, takes the time. */
 #include "dlc-opt.h"
 
 #include "lib/lib.h"
+
+#include <dlc/extend.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -161,6 +163,66 @@ static bool check(const options *o, dlc_program *program, const char *text, cons
     return good;
 }
 
+/* Taps all values that the outermost graph computes. */
+static bool tap_all(dlc_context *context, dlc_graph *graph, dlc_program *program) {
+    const int nodes = dlc_graph_node_count(graph);
+    int count = 0;
+    for (int n = 0; n < nodes; n++) count += dlc_node_result_count(dlc_graph_node(graph, n));
+    dlc_value *values = calloc((size_t)count + 1, sizeof *values);
+    count = 0;
+    for (int n = 0; values && n < nodes; n++) {
+        const dlc_node node = dlc_graph_node(graph, n);
+        if (strcmp(dlc_node_operator(node), "input") == 0 || strcmp(dlc_node_operator(node), "constant") == 0) continue;
+        for (int i = 0; i < dlc_node_result_count(node); i++) values[count++] = dlc_node_result(node, i);
+    }
+    const bool good = values && dlc_program_tap(program, count, values, NULL, NULL) == DLC_OK;
+    if (!good) fprintf(stderr, "dlc-opt: --compare: %s\n", values ? dlc_error_message(context) : "no memory");
+    free(values);
+    return good;
+}
+
+static void tell_difference(const options *o, const dlc_difference *d) {
+    if (!d->found) {
+        printf("compare with %s: all values agree\n", o->compared);
+        return;
+    }
+    printf(
+        "compare with %s: %s %s differs first, at element %lld: %.9g, there %.9g; %lld of %lld elements, by %.3g at most\n",
+        o->compared, d->tapped ? "value" : "output", d->name, (long long)d->index, d->first, d->second,
+        (long long)d->count, (long long)d->total, d->greatest);
+}
+
+static bool compare_targets(const options *o, dlc_context *context, dlc_graph *graph, dlc_program *program,
+                            const char *text, const tensors *t) {
+    dlc_context_options wanted = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_compile_options compiled = DLC_COMPILE_OPTIONS_INIT;
+    dlc_compare_options how = DLC_COMPARE_OPTIONS_INIT;
+    dlc_difference difference = DLC_DIFFERENCE_INIT;
+    dlc_context *there = NULL;
+    dlc_graph *again = NULL;
+    dlc_program *other = NULL;
+    wanted.target = o->compared;
+    compiled.no_excess_precision = o->strict;
+    how.absolute = how.relative = o->tolerance;
+    how.save = o->save_path;
+    bool good = dlc_context_create(&wanted, &there) == DLC_OK &&
+                dlc_graph_parse(there, text, strlen(text), &again) == DLC_OK &&
+                dlc_compile(there, again, &compiled, &other) == DLC_OK;
+    if (!good) fprintf(stderr, "dlc-opt: --compare %s: %s\n", o->compared, dlc_error_message(there));
+    good = good && tap_all(context, graph, program) && tap_all(there, again, other);
+    if (good) {
+        good = dlc_program_compare(program, other, &how, t->pointer, t->count, &difference) == DLC_OK;
+        if (!good) fprintf(stderr, "dlc-opt: %s\n", dlc_error_message(context));
+        if (good || difference.found) tell_difference(o, &difference);
+        if (good && difference.found && o->save_path) printf("inputs are in %s\n", o->save_path);
+    }
+    dlc_program_tap(program, 0, NULL, NULL, NULL);
+    dlc_program_destroy(other);
+    dlc_graph_destroy(again);
+    dlc_context_destroy(there);
+    return good && !difference.found;
+}
+
 /* ---- time ---------------------------------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b) {
@@ -190,7 +252,8 @@ static bool measure(const options *o, dlc_context *context, dlc_program *program
     return true;
 }
 
-bool run_program(const options *o, dlc_context *context, dlc_program *program, const char *text, const shapes *s) {
+bool run_program(const options *o, dlc_context *context, dlc_graph *graph, dlc_program *program, const char *text,
+                 const shapes *s) {
     tensors t = {.count = s->count};
     dlc_output_slot slots[OPTIONS_MAX] = {0};
     uint64_t random = o->seed;
@@ -207,6 +270,7 @@ bool run_program(const options *o, dlc_context *context, dlc_program *program, c
     for (int i = 0; good && o->values && i < dlc_program_output_count(program); i++)
         print_values(dlc_program_output_name(program, i), &slots[i].managed->dl_tensor);
     if (good && o->check) good = check(o, program, text, &t, slots);
+    if (good && o->compared) good = compare_targets(o, context, graph, program, text, &t);
     if (good && o->seconds > 0) good = measure(o, context, program, &t, slots);
     release(slots, OPTIONS_MAX);
     for (int i = 0; i < t.count; i++) free(t.input[i].data);

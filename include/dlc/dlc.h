@@ -262,6 +262,8 @@ DLC_API const char *dlc_program_output_name(const dlc_program *program, int outp
  * while it computes leaves a shared buffer undefined. */
 DLC_API dlc_status dlc_program_alias(dlc_program *program, int output, int input);
 
+typedef enum dlc_stop_at { DLC_STOP_AT_NAN = 1, DLC_STOP_AT_INFINITY = 2 } dlc_stop_at;
+
 typedef struct dlc_event dlc_event; /* a run that was started, and its end */
 
 typedef struct dlc_run_options {
@@ -275,6 +277,12 @@ typedef struct dlc_run_options {
     dlc_event **
         event; /* not NULL: the run returns when its work is on its way, and *event says when that is done; see below. NULL
                            after a failure: then nothing is on its way */
+    /* Bits of dlc_stop_at: the run ends with DLC_NOT_FINITE at the first such element of an input, of a kernel's result or of a host
+     * function's, in the order that they are computed in, and the message names it. Outputs are then undefined. Kernels run
+     * one by one, and every result is read once more. Values inside of a fused kernel are not seen: dlc_program_tap shows those,
+     * DLC_DISABLE=fuse makes each operator a kernel. Constants are not looked at. Of targets that run in host memory; DLC_UNSUPPORTED
+     * on others */
+    unsigned stop_at;
 } dlc_run_options;
 #define DLC_RUN_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_run_options)
 
@@ -375,6 +383,58 @@ DLC_API void dlc_program_profile(dlc_program *program, int on);
  * Free with dlc_text_free. */
 DLC_API dlc_status dlc_program_dump(dlc_program *program, const char *stage, const int64_t *const *shapes,
                                     const int *ranks, int input_count, char **text);
+
+/* Calls `function`, on the thread that calls dlc_run, with values of the run that need not be outputs: values[count] of the graph that the
+ * program was compiled from, which must be alive during this call only. `tap` is the value's number, `name` its name, else its
+ * operator's; the tensor is gone when the function returns. function NULL: nothing is called, the values are there for
+ * dlc_program_compare. count 0: no taps any more. Not while a run of the program is under way.
+ *
+ * The values are computed by a program of their own, compiled here, of what they need of the graph; it runs in front of the
+ * program itself. So outputs keep their bits, whatever is tapped; what fusion keeps inside of kernels can be seen; and a run costs about as much
+ * again as the tapped part of the graph, a first run of some shapes the compilation of its kernels. Its bits are those of a
+ * program with these outputs: sums may be added in another order than inside of a larger kernel, and f16, bf16 and floats of 8 bits agree with
+ * those inside for certain with no_excess_precision only. Host functions without effects are called once more, those with effects are
+ * not. A tap that fails fails the run. Calls of dlc_call_create are not tapped. Statistics count both programs.
+ * Errors: values of another graph, of a destroyed one or of a sub-graph, and those of dlc_compile; the taps are then as before. */
+typedef void dlc_tap_function(void *user, int tap, const char *name, const DLTensor *tensor);
+DLC_API dlc_status dlc_program_tap(dlc_program *program, int count, const dlc_value *values, dlc_tap_function *function,
+                                   void *user);
+
+typedef struct dlc_compare_options {
+    size_t struct_size;
+    /* Elements a of the first and b of the second program agree if |a - b| <= absolute + relative * |b|, or if both are NaN. */
+    double absolute, relative;
+    /* Where they differ, the inputs are written to this file under the names of the first program: .safetensors if the path ends so,
+     * else .npz. NULL: not written. */
+    const char *save;
+} dlc_compare_options;
+#define DLC_COMPARE_OPTIONS_INIT DLC_OPTIONS_INIT(dlc_compare_options)
+
+typedef struct dlc_difference {
+    size_t struct_size;
+    /* Is there any? The members below tell of the first value that differs; else they are 0. */
+    bool found;
+    /* Is it a tapped value (dlc_program_tap), or an output; its number among these, and its name, which lives as long as the taps and the
+     * first program. */
+    bool tapped;
+    int number;
+    const char *name;
+    /* Its first element that differs (row-major), and that element in the first and in the second program. */
+    int64_t index;
+    double first, second;
+    /* How many of how many elements differ, and the greatest |a - b|. */
+    int64_t count, total;
+    double greatest;
+} dlc_difference;
+#define DLC_DIFFERENCE_INIT DLC_OPTIONS_INIT(dlc_difference)
+
+/* Runs two programs, of one context or of two (for example of two targets), on the same inputs in host memory and compares tapped values, then
+ * outputs, in their order; both have as many, of the same element types and shapes. Taps in topological order find where results
+ * begin to differ. Taps' functions are not called. Outputs are those that dlc_run gives, tapped values as dlc_program_tap says. Errors, recorded
+ * for the first program's context: what does not fit, those of dlc_run and of the writers of <dlc/files.h>; when only the file cannot be
+ * written *difference tells all the same. */
+DLC_API dlc_status dlc_program_compare(dlc_program *first, dlc_program *second, const dlc_compare_options *options,
+                                       const DLTensor *const *inputs, int input_count, dlc_difference *difference);
 
 /* The program libdlc-compiler is this function and nothing else. */
 DLC_API int dlc_compiler_main(int count, char **words);

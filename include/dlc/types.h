@@ -30,6 +30,7 @@ extern "C" {
     X(DLC_DEVICE_ERROR, "device error")         /* a driver or device call failed */                             \
     X(DLC_CANCELLED, "cancelled")               /* the host raised the cancel flag */                            \
     X(DLC_BUDGET_EXCEEDED, "budget exceeded")   /* budget_ms or budget_bytes; the cache stays usable */          \
+    X(DLC_NOT_FINITE, "not finite")             /* a run met what dlc_run_options.stop_at asks to stop at */     \
     X(DLC_INTERNAL, "internal error")           /* a bug in libdlc: a verifier failed */
 
 typedef enum dlc_status {

@@ -1,5 +1,10 @@
-/* What a host has for finding its own mistakes: the profile's times, progress by kernels, graphs printed without their weights. */
+/* What a host has for finding its own mistakes: the profile's times, progress by kernels, graphs printed without their weights, values
+ * of a run that are no outputs, programs compared, runs that stop at what is not finite. */
 #include "support.h"
+
+#include <dlc/files.h>
+#include <math.h>
+#include <unistd.h>
 
 static void expect(dlc_context *context, dlc_status got, dlc_status wanted, const char *text) {
     if (got != wanted || !strstr(dlc_error_message(context), text))
@@ -136,11 +141,348 @@ static void test_constants_are_elided(void **state) {
     dlc_context_destroy(context);
 }
 
+/* ---- taps */
+
+enum { ROWS = 5, WIDTH = 16 };
+
+/* relu(x w) through a softmax, whose parts fusion keeps inside of kernels. */
+typedef struct network {
+    dlc_graph *graph;
+    dlc_value x, product, kept, shifted, y;
+} network;
+
+static network build(dlc_context *context, const float *w, float shift) {
+    network n;
+    OK(context, dlc_graph_create(context, &n.graph));
+    n.x = dlc_input(n.graph, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(WIDTH)));
+    n.product = dlc_matmul(n.x, dlc_constant(n.graph, DLC_F32, 2, SHAPE(WIDTH, WIDTH), w));
+    n.kept = dlc_relu(n.product);
+    n.shifted = dlc_add(n.kept, dlc_scalar(n.graph, DLC_F32, shift));
+    n.y = dlc_softmax(dlc_mul(n.shifted, n.shifted), -1);
+    dlc_output(n.graph, "y", n.y);
+    OK(context, dlc_graph_status(n.graph));
+    return n;
+}
+
+typedef struct seen {
+    int calls;
+    float value[3][ROWS * WIDTH];
+    char name[3][32];
+} seen;
+
+static void see(void *user, int tap, const char *name, const DLTensor *shown) {
+    seen *s = user;
+    s->calls++;
+    snprintf(s->name[tap], sizeof s->name[tap], "%s", name);
+    memcpy(s->value[tap], (char *)shown->data + shown->byte_offset, sizeof s->value[tap]);
+}
+
+static void test_taps(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        float w[WIDTH * WIDTH], in[ROWS * WIDTH], plain[ROWS * WIDTH], tapped[ROWS * WIDTH];
+        fill(w, WIDTH * WIDTH, 1);
+        fill(in, ROWS * WIDTH, 2);
+        network n = build(context, w, 0.5f);
+        dlc_program *program;
+        OK(context, dlc_compile(context, n.graph, NULL, &program));
+        tensor tx, ty;
+        const DLTensor *input = F32(&tx, in, ROWS, WIDTH);
+        dlc_output_slot slot = {F32(&ty, plain, ROWS, WIDTH), NULL};
+        OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+        seen s = {0};
+        OK(context, dlc_program_tap(program, 3, (dlc_value[]){n.x, n.product, n.shifted}, see, &s));
+        dlc_graph_destroy(n.graph);
+        slot.tensor = F32(&ty, tapped, ROWS, WIDTH);
+        OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+        assert_int_equal(s.calls, 3);
+        assert_memory_equal(plain, tapped, sizeof plain);
+        assert_memory_equal(s.value[0], in, sizeof in);
+        assert_string_equal(s.name[0], "x");
+        double product[ROWS * WIDTH], shifted[ROWS * WIDTH];
+        for (int i = 0; i < ROWS * WIDTH; i++) {
+            product[i] = 0;
+            for (int k = 0; k < WIDTH; k++)
+                product[i] += (double)in[i / WIDTH * WIDTH + k] * (double)w[k * WIDTH + i % WIDTH];
+            shifted[i] = fmax(product[i], 0) + 0.5;
+        }
+        CLOSE(s.value[1], product, ROWS * WIDTH, 1e-5);
+        CLOSE(s.value[2], shifted, ROWS * WIDTH, 1e-5);
+        OK(context, dlc_program_tap(program, 0, NULL, NULL, NULL));
+        OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+        assert_int_equal(s.calls, 3);
+        dlc_program_destroy(program);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Donated inputs are seen as they were; host functions with effects are called once. */
+static int effects;
+static void count_effect(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    (void)user, (void)inputs, (void)input, (void)outputs, (void)output;
+    effects++;
+}
+
+static void test_taps_change_nothing(void **state) {
+    (void)state;
+    dlc_context *context = open_context(all_targets[0], NULL);
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 2, DIMS(SIZE(ROWS), SIZE(WIDTH)));
+    dlc_value squared = dlc_mul(x, x);
+    OK(context, dlc_custom_register(g, "count", count_effect, NULL));
+    dlc_custom_effect(g, 1, &squared, "count", 0, NULL, 0, NULL, 0, NULL, 0, NULL);
+    dlc_output(g, "y", dlc_add(squared, dlc_scalar(g, DLC_F32, 1)));
+    dlc_program *program = NULL;
+    OK(context, dlc_compile(context, g, NULL, &program));
+    OK(context, dlc_program_alias(program, 0, 0));
+    seen s = {0};
+    OK(context, dlc_program_tap(program, 2, (dlc_value[]){x, squared}, see, &s));
+    float data[ROWS * WIDTH];
+    for (int i = 0; i < ROWS * WIDTH; i++) data[i] = (float)i;
+    tensor tx, ty;
+    const DLTensor *input = F32(&tx, data, ROWS, WIDTH);
+    dlc_output_slot slot = {F32(&ty, data, ROWS, WIDTH), NULL};
+    effects = 0;
+    OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+    assert_int_equal(effects, 1);
+    assert_true(s.calls == 2 && s.value[0][7] == 7 && s.value[1][7] == 49 && data[7] == 50);
+    dlc_program_destroy(program);
+    dlc_graph_destroy(g);
+    dlc_context_destroy(context);
+}
+
+static void test_taps_refused(void **state) {
+    (void)state;
+    counter count = {0};
+    dlc_context *context = open_counted("interp", &count);
+    float w[WIDTH * WIDTH] = {0}, in[ROWS * WIDTH] = {0}, out[ROWS * WIDTH];
+    network n = build(context, w, 0), other = build(context, w, 0);
+    dlc_program *program;
+    OK(context, dlc_compile(context, n.graph, NULL, &program));
+    seen s = {0};
+    OK(context, dlc_program_tap(program, 1, &n.product, see, &s));
+    expect(context, dlc_program_tap(program, 1, &other.product, see, &s), DLC_INVALID_ARGUMENT, "another graph");
+    expect(context, dlc_program_tap(program, 1, &(dlc_value){0}, see, &s), DLC_INVALID_ARGUMENT, "none");
+    expect(context, dlc_program_tap(program, 1, NULL, see, &s), DLC_INVALID_ARGUMENT, "NULL");
+    expect(context, dlc_program_tap(program, -1, &n.x, see, &s), DLC_INVALID_ARGUMENT, "below 0");
+    expect(NULL, dlc_program_tap(NULL, 0, NULL, see, &s), DLC_INVALID_ARGUMENT, "NULL");
+    tensor tx, ty;
+    const DLTensor *input = F32(&tx, in, ROWS, WIDTH);
+    dlc_output_slot slot = {F32(&ty, out, ROWS, WIDTH), NULL};
+    OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+    assert_int_equal(s.calls, 1); /* the first one is still there */
+    dlc_graph_destroy(n.graph);
+    expect(context, dlc_program_tap(program, 1, &n.x, see, &s), DLC_INVALID_ARGUMENT, "destroyed");
+    dlc_program_destroy(program);
+    dlc_graph_destroy(other.graph);
+    dlc_context_destroy(context);
+    assert_int_equal(count.blocks, 0);
+}
+
+/* ---- comparing */
+
+static void test_compare(void **state) {
+    (void)state;
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context[2] = {open_context("interp", NULL), open_context(all_targets[t], NULL)};
+        if (!context[1]) {
+            dlc_context_destroy(context[0]);
+            continue;
+        }
+        float w[WIDTH * WIDTH], in[ROWS * WIDTH];
+        fill(w, WIDTH * WIDTH, 1);
+        fill(in, ROWS * WIDTH, 2);
+        tensor tx;
+        const DLTensor *input = F32(&tx, in, ROWS, WIDTH);
+        for (int differ = 0; differ < 2; differ++) {
+            dlc_program *program[2];
+            for (int i = 0; i < 2; i++) {
+                network n = build(context[i], w, differ && i ? 0.25f : 0.5f);
+                OK(context[i], dlc_compile(context[i], n.graph, NULL, &program[i]));
+                OK(context[i], dlc_program_tap(program[i], 3, (dlc_value[]){n.product, n.kept, n.shifted}, NULL, NULL));
+                dlc_graph_destroy(n.graph);
+            }
+            dlc_compare_options options = DLC_COMPARE_OPTIONS_INIT;
+            dlc_difference d = DLC_DIFFERENCE_INIT;
+            char path[64];
+            snprintf(path, sizeof path, "/tmp/dlc-debug-test-%d.npz", (int)getpid());
+            options.absolute = options.relative = 1e-5;
+            options.save = path;
+            OK(context[0], dlc_program_compare(program[0], program[1], &options, &input, 1, &d));
+            assert_int_equal(d.found, differ);
+            assert_int_equal(access(path, F_OK) == 0, differ);
+            if (differ) {
+                assert_true(d.tapped && d.number == 2 && d.index == 0 && d.count == ROWS * WIDTH && d.total == d.count);
+                assert_true(fabs(d.first - d.second - 0.25) < 1e-5 && fabs(d.greatest - 0.25) < 1e-5);
+                dlc_file *file;
+                DLManagedTensorVersioned *saved;
+                OK(context[0], dlc_file_open(context[0], path, NULL, &file));
+                OK(context[0], dlc_file_tensor(file, "x", &saved));
+                assert_memory_equal(saved->dl_tensor.data, in, sizeof in);
+                saved->deleter(saved);
+                dlc_file_destroy(file);
+                unlink(path);
+            }
+            dlc_program_destroy(program[0]);
+            dlc_program_destroy(program[1]);
+        }
+        dlc_context_destroy(context[0]);
+        dlc_context_destroy(context[1]);
+    }
+}
+
+static dlc_program *copy_of(dlc_context *context, dlc_dtype dtype, bool negate) {
+    dlc_graph *g;
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SYMBOL("n")));
+    dlc_output(g, "y", dlc_cast(negate ? dlc_neg(x) : x, dtype));
+    return compile(context, g);
+}
+
+/* NaN agrees with NaN, -0 with 0; an infinity with no number, whatever the tolerance. */
+static void test_compare_specials(void **state) {
+    (void)state;
+    dlc_context *context = open_context("interp", NULL);
+    dlc_program *same = copy_of(context, DLC_F32, false), *other = copy_of(context, DLC_F32, true),
+                *bytes = copy_of(context, DLC_I8, false);
+    float in[3] = {NAN, 0, 0};
+    tensor tx;
+    const DLTensor *input = F32(&tx, in, 3);
+    dlc_compare_options options = DLC_COMPARE_OPTIONS_INIT;
+    dlc_difference d = DLC_DIFFERENCE_INIT;
+    OK(context, dlc_program_compare(same, other, NULL, &input, 1, &d));
+    assert_false(d.found);
+    in[2] = INFINITY;
+    options.relative = 1e30;
+    OK(context, dlc_program_compare(same, other, &options, &input, 1, &d));
+    assert_true(d.found && !d.tapped && d.number == 0 && d.index == 2 && d.count == 1 && isinf(d.greatest));
+    assert_string_equal(d.name, "y");
+    expect(context, dlc_program_compare(same, bytes, &options, &input, 1, &d), DLC_INVALID_ARGUMENT, "element type");
+    options.save = "/nowhere/inputs.npz";
+    expect(context, dlc_program_compare(same, other, &options, &input, 1, &d), DLC_NOT_FOUND, "not saved");
+    assert_true(d.found);
+    options.absolute = -1;
+    expect(context, dlc_program_compare(same, other, &options, &input, 1, &d), DLC_INVALID_ARGUMENT, "tolerance");
+    expect(context, dlc_program_compare(same, other, NULL, NULL, 0, &d), DLC_INVALID_ARGUMENT, "the first program");
+    d.struct_size = 0;
+    expect(context, dlc_program_compare(same, other, NULL, &input, 1, &d), DLC_INVALID_ARGUMENT, "struct_size");
+    dlc_program_destroy(same);
+    dlc_program_destroy(other);
+    dlc_program_destroy(bytes);
+    dlc_context_destroy(context);
+}
+
+/* ---- runs that stop */
+
+static void test_stops_where_it_begins(void **state) {
+    (void)state;
+    static const char text[] =
+        "graph { input x: f32[n, 6] w = constant f32[6] {1, 2, 3, 4, 5, 6}\n"
+        "bad = log(x) total = reduce_sum(bad, axes=[1], keep=true) y = div(bad, total) z = cumulative_sum(y, axis=0) output z }";
+    for (int t = 0; t < TARGETS; t++) {
+        dlc_context *context = open_context(all_targets[t], NULL);
+        if (!context) continue;
+        dlc_graph *g;
+        OK(context, dlc_graph_parse(context, text, sizeof text - 1, &g));
+        dlc_program *program;
+        OK(context, dlc_compile(context, g, NULL, &program));
+        float in[18], out[18];
+        tensor tx, ty;
+        const DLTensor *input = F32(&tx, in, 3, 6);
+        dlc_output_slot slot = {F32(&ty, out, 3, 6), NULL};
+        dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+        options.stop_at = DLC_STOP_AT_NAN | DLC_STOP_AT_INFINITY;
+        for (int i = 0; i < 18; i++) in[i] = 2;
+        dlc_status status = dlc_run(program, &options, &input, 1, &slot, 1);
+        if (status == DLC_UNSUPPORTED) { /* tensors of a device */
+            assert_non_null(strstr(dlc_error_message(context), "stop_at"));
+        } else {
+            OK(context, status);
+            in[8] = -1;
+            expect(context, dlc_run(program, &options, &input, 1, &slot, 1), DLC_NOT_FINITE, "is NaN at [1");
+            assert_null(strstr(dlc_error_message(context), "cumulative"));
+            OK(context, dlc_run(program, NULL, &input, 1, &slot, 1));
+            options.stop_at = DLC_STOP_AT_INFINITY; /* the NaN may pass */
+            OK(context, dlc_run(program, &options, &input, 1, &slot, 1));
+            in[8] = INFINITY;
+            expect(context, dlc_run(program, &options, &input, 1, &slot, 1), DLC_NOT_FINITE,
+                   "input x is infinity at [1, 2]");
+            options.stop_at = DLC_STOP_AT_NAN;
+            expect(context, dlc_run(program, &options, &input, 1, &slot, 1), DLC_NOT_FINITE, "NaN");
+            in[8] = 0;
+            dlc_call *call;
+            OK(context, dlc_call_create(program, &input, 1, &slot.tensor, 1, &call));
+            expect(context, dlc_call_run(call, &options), DLC_NOT_FINITE, "NaN at [1, 2]");
+            OK(context, dlc_call_run(call, NULL));
+            dlc_call_destroy(call);
+            options.stop_at = 8;
+            expect(context, dlc_run(program, &options, &input, 1, &slot, 1), DLC_INVALID_ARGUMENT, "dlc_stop_at");
+        }
+        dlc_program_destroy(program);
+        dlc_graph_destroy(g);
+        dlc_context_destroy(context);
+    }
+}
+
+/* Inside of a loop's body, and behind a host function. */
+static void make_nan(void *user, int inputs, const DLTensor *const *input, int outputs, DLTensor *const *output) {
+    (void)user, (void)inputs, (void)input, (void)outputs;
+    float *y = output[0]->data;
+    y[0] = 1, y[1] = NAN;
+}
+
+static void test_stops_inside(void **state) {
+    (void)state;
+    static const char loop[] =
+        "graph { input x: f32[4] input n: i64[] one = constant i64[] {1} zero = constant i64[] {0}\n"
+        "i, r = while(zero, x, n, condition=graph { input i: i64[] input r: f32[4] input n: i64[] c = lt(i, n) output c },\n"
+        "body=graph { input i: i64[] input r: f32[4] input n: i64[] one = constant i64[] {1} k = add(i, one) big = mul(r, r)\n"
+        "output k output big }) output r }";
+    dlc_context *context = open_context(all_targets[0], NULL);
+    dlc_run_options options = DLC_RUN_OPTIONS_INIT;
+    options.stop_at = DLC_STOP_AT_INFINITY;
+    dlc_graph *g;
+    float in[4] = {2, 2, 2, 10}, out[4];
+    tensor tx, tn, ty;
+    int64_t times = 5;
+    dlc_output_slot slot = {F32(&ty, out, 4), NULL};
+    dlc_program *program;
+    if (dlc_graph_parse(context, loop, sizeof loop - 1, &g) != DLC_OK) failed("%s", dlc_error_message(context));
+    program = compile(context, g);
+    const DLTensor *inputs[2] = {F32(&tx, in, 4), &make_tensor(&tn, DLC_I64, &times, 0, NULL)->dl};
+    OK(context, dlc_run(program, &options, inputs, 2, &slot, 1));
+    times = 6; /* 10 to the power 64 */
+    expect(context, dlc_run(program, &options, inputs, 2, &slot, 1), DLC_NOT_FINITE, "is infinity at [3]");
+    dlc_program_destroy(program);
+
+    OK(context, dlc_graph_create(context, &g));
+    dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(4))), y;
+    OK(context, dlc_custom_register(g, "make_nan", make_nan, NULL));
+    dlc_custom_call(g, 1, &x, "make_nan", 1, (int64_t[]){DLC_F32}, 1, (int64_t[]){1}, 1, DIMS(SIZE(2)), 1, &y);
+    dlc_output(g, "y", dlc_neg(y));
+    program = compile(context, g);
+    slot.tensor = F32(&ty, out, 2);
+    options.stop_at = DLC_STOP_AT_NAN;
+    expect(context, dlc_run(program, &options, inputs, 1, &slot, 1), DLC_NOT_FINITE, "of make_nan is NaN at [1]");
+    dlc_program_destroy(program);
+    dlc_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile_times),
         cmocka_unit_test(test_progress_counts_kernels),
         cmocka_unit_test(test_constants_are_elided),
+        cmocka_unit_test(test_taps),
+        cmocka_unit_test(test_taps_change_nothing),
+        cmocka_unit_test(test_taps_refused),
+        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_compare_specials),
+        cmocka_unit_test(test_stops_where_it_begins),
+        cmocka_unit_test(test_stops_inside),
     };
     return cmocka_run_group_tests_name("debugging", tests, NULL, NULL);
 }

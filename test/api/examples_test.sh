@@ -61,6 +61,23 @@ printf 'region add:\nloops:\n  split add.i0 2 -> a b mask\n  unroll add.b\n' >"$
 "$bin/dlc-opt" "$work/twice.txt" --dims n=3 --schedule "$work/schedule" --check --print loops >"$work/shown" && grep -q 'for b in 0..2 unroll' "$work/shown"
 report 'dlc-opt --schedule' $?
 
+# In bf16 a fused kernel rounds less often than one operator after the other; --strict rounds as these do.
+cat >"$work/narrow.txt" <<'EOF'
+graph {
+  input x: bf16[n, 8]
+  e = exp(x)
+  s = reduce_sum(e, axes=[1], keep=true)
+  y = div(e, s)
+  z = mul(y, y)
+  output z
+}
+EOF
+"$bin/dlc-opt" "$work/narrow.txt" --dims n=40 --compare interp --strict | grep -q '^compare with interp: all values agree$'
+report 'dlc-opt --compare, values that agree' $?
+"$bin/dlc-opt" "$work/narrow.txt" --dims n=40 --compare interp --tolerance 0 --save "$work/x.safetensors" >"$work/shown"
+[ $? = 1 ] && grep -q '^compare with interp: output z differs first, at element ' "$work/shown" && [ -s "$work/x.safetensors" ]
+report 'dlc-opt --compare, values that differ' $?
+
 # TEXT ARGUMENT...: refused with that text.
 refuses() {
     text=$1
@@ -89,7 +106,7 @@ refuses '--soup: there is no such option' "$work/twice.txt" --soup
 refuses '--time nothing: expected a number of seconds' "$work/twice.txt" --time
 refuses 'more: the graph is .*twice' "$work/twice.txt" more --run
 refuses '--schedule: only with' "$work/twice.txt" --schedule "$work/schedule"
-refuses '--tolerance: only with --check' "$work/twice.txt" --dims n=3 --run --tolerance 1
+refuses '--tolerance: only with --check or --compare' "$work/twice.txt" --dims n=3 --run --tolerance 1
 refuses 'Is a directory' "$work"
 refuses 'Is a directory' "$work/twice.txt" --dims n=3 --run --schedule "$work"
 refuses 'input x: no memory for [0-9]* bytes\|input x: impossible size' "$work/twice.txt" --dims n=1000000000000000000 --run
