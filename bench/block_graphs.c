@@ -1,5 +1,5 @@
-/* Blocks (blocks.h) as graphs, through the public API: all of one, or one of its parts, whose operands are then what it takes from the parts
- * before it, and whose results are what the parts behind it take. */
+/* Blocks (blocks.h) as graphs, through the public API: all of one, or some of its steps, whose operands are then what they take from the
+ * steps before them, and whose results are what the steps behind them take. */
 #include "bench/cases.h"
 
 #include <stdlib.h>
@@ -187,7 +187,7 @@ static draw_function *const draws[BENCH_STEP_KINDS] = {
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------------ */
 
-/* An operand of the block, or what an earlier part makes. */
+/* An operand of the block, or what an earlier step makes. */
 static void draw_operand(drawing *d, int value) {
     const bench_block_value *v = &d->block->values[value];
     bench_builder *b = d->b;
@@ -198,15 +198,22 @@ static void draw_operand(drawing *d, int value) {
     d->made[value] = true;
 }
 
+/* Is the step one of those to be drawn? */
+static bool is_drawn(const drawing *d, int value) {
+    const bench_steps *steps = d->b->steps;
+    bool found = !steps;
+    for (int i = 0; steps && i < steps->count; i++) found = found || steps->values[i] == value;
+    return found;
+}
+
 static void draw_value(drawing *d, int value) {
     const bench_block_value *v = &d->block->values[value];
-    const int part = d->b->part;
     dlc_value x[BENCH_BLOCK_INPUTS];
     if (v->operand) {
-        if (part == 0) draw_operand(d, value);
+        if (!d->b->steps) draw_operand(d, value);
         return;
     }
-    if (part > 0 && v->part != part - 1) return;
+    if (!is_drawn(d, value)) return;
     for (int i = 0; i < v->inputs; i++) {
         if (v->input[i] >= 0 && !d->made[v->input[i]]) draw_operand(d, v->input[i]);
         x[i] = v->input[i] >= 0 ? d->values[v->input[i]] : DLC_NONE;
@@ -216,13 +223,11 @@ static void draw_value(drawing *d, int value) {
 }
 
 static bool is_result(const drawing *d, int value) {
-    const bench_block_value *v = &d->block->values[value];
-    bool result = v->result;
-    if (v->operand || (d->b->part > 0 && v->part != d->b->part - 1)) return false;
-    for (int later = value + 1; later < d->block->count && d->b->part > 0; later++) {
+    bool result = d->block->values[value].result;
+    if (d->block->values[value].operand || !is_drawn(d, value)) return false;
+    for (int later = value + 1; later < d->block->count; later++) {
         const bench_block_value *reader = &d->block->values[later];
-        for (int i = 0; i < reader->inputs; i++)
-            result = result || (reader->input[i] == value && reader->part != v->part);
+        for (int i = 0; i < reader->inputs; i++) result = result || (reader->input[i] == value && !is_drawn(d, later));
     }
     return result;
 }
@@ -248,4 +253,14 @@ int bench_block_parts(const bench_shape *shape) {
     int parts = strcmp(shape->kind, "block") == 0 && bench_block_of(block, shape) ? block->parts : 0;
     free(block);
     return parts;
+}
+
+bench_steps bench_block_steps(const bench_shape *shape, int part) {
+    bench_block *block = malloc(sizeof *block);
+    bench_steps steps = {0};
+    if (!block || !bench_block_of(block, shape)) abort();
+    for (int v = 0; v < block->count; v++)
+        if (!block->values[v].operand && block->values[v].part == part) steps.values[steps.count++] = v;
+    free(block);
+    return steps;
 }

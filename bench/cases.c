@@ -753,8 +753,9 @@ const bench_case_kind *bench_case_find(const bench_shape *shape) {
 }
 
 static void build_case(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
-                       int part, bool described, const void *bytes) {
-    *b = (bench_builder){.graph = graph, .problem.shape = shape, .part = part, .described = described, .bytes = bytes};
+                       const bench_steps *steps, bool described, const void *bytes) {
+    *b =
+        (bench_builder){.graph = graph, .problem.shape = shape, .steps = steps, .described = described, .bytes = bytes};
     build(b);
     if (dlc_graph_status(graph)) return;
     for (int i = 0; i < b->problem.result_count; i++) {
@@ -767,13 +768,13 @@ static void build_case(bench_builder *b, bench_build_function *build, const benc
 }
 
 void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
-                      int part) {
-    build_case(b, build, shape, graph, part, false, NULL);
+                      const bench_steps *steps) {
+    build_case(b, build, shape, graph, steps, false, NULL);
 }
 
 void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
                          const void *bytes) {
-    build_case(b, build, shape, graph, 0, true, bytes);
+    build_case(b, build, shape, graph, NULL, true, bytes);
 }
 
 void bench_case_release(bench_builder *b) {

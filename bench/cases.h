@@ -8,13 +8,19 @@
 
 enum { BENCH_MAX_STAGES = 4 };
 
+/* Steps of a block that make one program: neighbours among its values. */
+typedef struct bench_steps {
+    int count, values[BENCH_BLOCK_VALUES];
+} bench_steps;
+
 typedef struct bench_builder {
     bench_problem problem; /* filled by the builder, with data */
     dlc_graph *graph;
     dlc_value results[BENCH_MAX_RESULTS];
     bool described;    /* operands are without data, */
     const void *bytes; /* and inputs; unless NULL, constants have these bytes */
-    int part; /* of a block: 0: all of it, p: its p-th part alone. Then these are the block's values, by operand and result: */
+    const bench_steps *
+        steps; /* of a block: these alone; NULL: all of it. Then these are the block's values, by operand and result: */
     int operand_values[BENCH_MAX_OPERANDS], result_values[BENCH_MAX_RESULTS];
 } bench_builder;
 
@@ -30,9 +36,9 @@ typedef struct bench_case_kind {
 
 /* NULL when no operator covers the line. */
 const bench_case_kind *bench_case_find(const bench_shape *shape);
-/* Calls the builder, then makes room for the results. Stages and parts get the operands that they share from the caller. */
+/* Calls the builder, then makes room for the results. Stages and parts of blocks get the operands that they share from the caller. */
 void bench_case_build(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
-                      int part);
+                      const bench_steps *steps);
 /* The same graph without data of operands and results. All operands are inputs; or, where `bytes` is not NULL, those that are known before
  * the first run are constants, of these bytes, which must be as many as the largest has and outlive the graph. Nothing to release. */
 void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
@@ -49,7 +55,9 @@ void bench_case_result(bench_builder *b, dlc_value value);
 
 /* block_graphs.c: kind `block`. */
 bench_build_function bench_build_block;
-/* How many parts it makes of the line, one at a time (bench_case_build); 0: the line is no block, or none that is known. */
+/* How many parts it has; 0: the line is no block, or none that is known. */
 int bench_block_parts(const bench_shape *shape);
+/* Those of a part, from 0. */
+bench_steps bench_block_steps(const bench_shape *shape, int part);
 
 #endif

@@ -388,7 +388,7 @@ static dlc_status compile_line(const char *line, compilation *c) {
     m.status = dlc_context_create(NULL, &m.context);
     if (!m.status) m.status = dlc_graph_create(m.context, &m.graph);
     if (m.status) return m.status;
-    bench_case_build(&builder, kind->build, &shape, m.graph, 0);
+    bench_case_build(&builder, kind->build, &shape, m.graph, NULL);
     const int64_t *shapes[BENCH_MAX_OPERANDS];
     int ranks[BENCH_MAX_OPERANDS], inputs = 0;
     for (int o = 0; o < builder.problem.operand_count; o++)

@@ -1,6 +1,7 @@
 /* libdlc as a contestant: a case as one program, or as several of which each takes the result of the one before. */
 #include "bench/ours.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +16,11 @@ static DLTensor tensor_of(bench_operand *o) {
 }
 
 static dlc_status prepare_stage(dlc_context *context, const dlc_compile_options *options, bench_stage *s,
-                                bench_build_function *build, const bench_shape *shape, int part) {
+                                bench_build_function *build, const bench_shape *shape, const bench_steps *steps) {
     dlc_graph *graph = NULL;
     dlc_status status = dlc_graph_create(context, &graph);
     if (status) return status;
-    bench_case_build(&s->builder, build, shape, graph, part);
+    bench_case_build(&s->builder, build, shape, graph, steps);
     double start = bench_now();
     status = dlc_compile(context, graph, options, &s->program);
     s->first_seconds = bench_now() - start;
@@ -39,14 +40,6 @@ static dlc_status bind_stage(bench_stage *s) {
     int count = s->builder.problem.result_count;
     for (int i = 0; i < count; i++) outputs[i] = &s->tensors[s->builder.problem.operand_count + i];
     return dlc_call_create(s->program, s->inputs, s->input_count, outputs, count, &s->call);
-}
-
-void bench_programs_run(void *state) {
-    bench_programs *p = state;
-    for (int i = 0; i < p->count; i++) {
-        dlc_status status = dlc_call_run(p->stages[i].call, NULL);
-        if (status) p->status = status;
-    }
 }
 
 /* The numbers behind "predicted" in the profile, which are microseconds. */
@@ -72,33 +65,44 @@ double bench_programs_predict(dlc_context *context, const bench_programs *p) {
     return sum;
 }
 
+static void release_stage(bench_stage *s) {
+    dlc_call_destroy(s->call);
+    dlc_program_destroy(s->program);
+    bench_case_release(&s->builder);
+}
+
 void bench_programs_release(bench_programs *p) {
-    for (int i = 0; i < p->count; i++) {
-        dlc_call_destroy(p->stages[i].call);
-        dlc_program_destroy(p->stages[i].program);
-        bench_case_release(&p->stages[i].builder);
-    }
+    for (int i = 0; i < p->count; i++) release_stage(&p->stages[i]);
     free(p);
 }
 
-/* Binds and runs what was compiled. NULL with the reason where something failed. */
-static bench_programs *start(dlc_context *context, bench_programs *p, char *reason, size_t size) {
+static void run_stages(bench_programs *p, int from) {
+    for (int i = from; i < p->count; i++) {
+        dlc_status status = dlc_call_run(p->stages[i].call, NULL);
+        if (status) p->status = status;
+    }
+}
+
+void bench_programs_run(void *state) {
+    run_stages(state, 0);
+}
+
+/* Binds and runs the stages from there on. False with the reason where something failed. */
+static bool start(dlc_context *context, bench_programs *p, int from, char *reason, size_t size) {
     dlc_statistics before = DLC_STATISTICS_INIT, after = DLC_STATISTICS_INIT;
     dlc_context_statistics(context, &before);
     double start = bench_now();
-    for (int i = 0; i < p->count && !p->status; i++) p->status = bind_stage(&p->stages[i]);
+    for (int i = from; i < p->count && !p->status; i++) p->status = bind_stage(&p->stages[i]);
     dlc_context_statistics(context, &after);
     const bool plain = after.interpreted_regions + after.host_regions >
                        before.interpreted_regions + before.host_regions; /* no figure of libdlc's worth a wait */
-    if (!p->status && !plain) bench_programs_run(p);
+    if (!p->status && !plain) run_stages(p, from);
     p->stages[0].first_seconds += bench_now() - start;
-    if (!p->status && !plain) return p;
     if (plain && !p->status)
         snprintf(reason, size, "a region runs by plain loops: its schedule was refused");
-    else
+    else if (p->status)
         snprintf(reason, size, "%s: %s", dlc_status_text(p->status), dlc_error_message(context));
-    bench_programs_release(p);
-    return NULL;
+    return !p->status && !plain;
 }
 
 bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_options *options,
@@ -107,31 +111,75 @@ bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_o
     bench_programs *p = calloc(1, sizeof *p);
     if (!p) abort();
     for (; p->count < count && !p->status; p->count++)
-        p->status = prepare_stage(context, options, &p->stages[p->count], builds[p->count], shape, 0);
+        p->status = prepare_stage(context, options, &p->stages[p->count], builds[p->count], shape, NULL);
     for (int i = 1; i < p->count && !p->status; i++)
         p->stages[i].tensors[0].data = p->stages[i - 1].builder.problem.results[0].data;
-    return start(context, p, reason, size);
+    if (start(context, p, 0, reason, size)) return p;
+    bench_programs_release(p);
+    return NULL;
 }
 
-/* Operands of a part that an earlier one makes. */
-static void take_operands(bench_programs *p, int part) {
-    const bench_builder *b = &p->stages[part].builder;
+/* Operands of a stage that earlier ones make. */
+static void take_operands(bench_programs *p, int stage) {
+    const bench_builder *b = &p->stages[stage].builder;
     for (int i = 0; i < b->problem.operand_count; i++)
-        for (int from = 0; from < part; from++) {
+        for (int from = 0; from < stage; from++) {
             const bench_builder *maker = &p->stages[from].builder;
             for (int r = 0; r < maker->problem.result_count; r++)
                 if (maker->result_values[r] == b->operand_values[i])
-                    p->stages[part].tensors[i].data = maker->problem.results[r].data;
+                    p->stages[stage].tensors[i].data = maker->problem.results[r].data;
         }
+}
+
+static void add_stage(dlc_context *context, bench_programs *p, const bench_shape *shape, const bench_steps *steps) {
+    if (p->count == BENCH_MAX_PARTS) abort();
+    p->stages[p->count] = (bench_stage){.input_count = 0};
+    p->status = prepare_stage(context, NULL, &p->stages[p->count], bench_build_block, shape, steps);
+    take_operands(p, p->count++);
+}
+
+/* The best of a few runs of the stages from there on. */
+static double quick_seconds(bench_programs *p, int from) {
+    double best = HUGE_VAL, begin = bench_now();
+    for (int i = 0; i < 100 && (i < 3 || bench_now() - begin < 0.03); i++) {
+        double start = bench_now();
+        run_stages(p, from);
+        double seconds = bench_now() - start;
+        if (seconds < best) best = seconds;
+    }
+    return best;
+}
+
+/* One program for the part, then one for each step; the faster of these stays. */
+static bool add_part(dlc_context *context, bench_programs *p, const bench_shape *shape, int part, char *reason,
+                     size_t size) {
+    const bench_steps steps = bench_block_steps(shape, part);
+    const int from = p->count;
+    add_stage(context, p, shape, &steps);
+    if (!start(context, p, from, reason, size)) return false;
+    if (steps.count == 1) return true;
+    bench_stage whole = p->stages[from];
+    const double seconds = quick_seconds(p, from);
+    p->count = from;
+    for (int i = 0; i < steps.count && !p->status; i++)
+        add_stage(context, p, shape, &(bench_steps){1, {steps.values[i]}});
+    const bool good = start(context, p, from, reason, size);
+    if (good && quick_seconds(p, from) < seconds) {
+        release_stage(&whole);
+        return true;
+    }
+    while (p->count > from) release_stage(&p->stages[--p->count]);
+    p->stages[p->count++] = whole;
+    return good;
 }
 
 bench_programs *bench_parts_prepare(dlc_context *context, int parts, const bench_shape *shape, char *reason,
                                     size_t size) {
     bench_programs *p = calloc(1, sizeof *p);
+    bool good = true;
     if (!p) abort();
-    for (; p->count < parts && !p->status; p->count++) {
-        p->status = prepare_stage(context, NULL, &p->stages[p->count], bench_build_block, shape, p->count + 1);
-        take_operands(p, p->count);
-    }
-    return start(context, p, reason, size);
+    for (int part = 0; part < parts && good; part++) good = add_part(context, p, shape, part, reason, size);
+    if (good) return p;
+    bench_programs_release(p);
+    return NULL;
 }

@@ -14,7 +14,8 @@ typedef struct bench_stage {
     double first_seconds; /* dlc_compile and the first run */
 } bench_stage;
 
-/* One program; or several, where the first result of each is the first operand of the next, or the parts of a block. */
+/* One program; or several, where the first result of each is the first operand of the next, or the parts of a block, each
+ * as one program or, where that is faster, as one for each of its steps. */
 typedef struct bench_programs {
     bench_stage stages[BENCH_MAX_PARTS];
     int count;
@@ -25,7 +26,7 @@ typedef struct bench_programs {
 bench_programs *bench_programs_prepare(dlc_context *context, const dlc_compile_options *options,
                                        bench_build_function *const *builds, int count, const bench_shape *shape,
                                        char *reason, size_t size);
-/* The same of each part of a block, which takes its operands from the parts before it. */
+/* The same of the parts of a block, which take their operands from the parts before them. */
 bench_programs *bench_parts_prepare(dlc_context *context, int parts, const bench_shape *shape, char *reason,
                                     size_t size);
 void bench_programs_run(void *programs);
