@@ -91,23 +91,40 @@ static tir_kernel *lowered(dump *d, const graph_region *region, tir_schedule *sc
     return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, schedule, options, NULL, NULL);
 }
 
-/* As the compile option `schedule` takes it back. */
-static void region_schedule(dump *d, const graph_region *region) {
-    tir_schedule schedule;
+/* The host's schedule, or what the rules write, with the names of the region: as the compile option `schedule` takes it back. */
+static jit_own shown_schedule(dump *d, const graph_region *region) {
     tir_region *what = computation(d, region), *rewritten;
-    unsigned long long hash = (unsigned long long)tir_region_hash(what).low;
-    jit_lower_region(d->program, d->work, what, &rewritten, &schedule, NULL, NULL, NULL);
-    lib_text_format(&d->text, "region %s #%016llx:\n%s", region->name, hash,
-                    schedule.text.length ? schedule.text.data : "");
+    tir_schedule written, shown;
+    const jit_own own = jit_own_schedule(d->program, d->work, what);
+    if (own.text) return own;
+    jit_lower_region(d->program, d->work, what, &rewritten, &written, NULL, NULL, NULL);
+    tir_schedule_init(&shown, d->work);
+    tir_schedule_show(&shown, &written, computation(d, region));
+    return (jit_own){shown.text.length ? shown.text.data : "", shown.text.length, 0};
+}
+
+/* With the names of the region: what a host would get by giving the shown schedule. */
+static tir_kernel *lowered_as_shown(dump *d, const graph_region *region, const tir_lower_options *options) {
+    const jit_own own = shown_schedule(d, region);
+    tir_schedule schedule;
+    tir_region *rewritten;
+    return jit_lower_region(d->program, d->work, computation(d, region), &rewritten, &schedule, options, &own, NULL);
+}
+
+static void region_schedule(dump *d, const graph_region *region) {
+    const unsigned long long hash = (unsigned long long)tir_region_hash(computation(d, region)).low;
+    const jit_own own = shown_schedule(d, region);
+    const char *end = own.length && own.text[own.length - 1] == '\n' ? "" : "\n";
+    lib_text_format(&d->text, "region %s #%016llx:\n%.*s%s", region->name, hash, (int)own.length, own.text,
+                    own.length ? end : "");
 }
 
 /* Of a schedule that is refused: up to the line that is, and why. */
 static void region_steps(dump *d, const graph_region *region) {
-    tir_schedule schedule;
     lib_scope scope, *outer = d->work->scope;
     lib_text_format(&d->text, "region %s:\n", region->name);
     d->work->scope = &scope;
-    if (LIB_ENTER(&scope)) lowered(d, region, &schedule, &(tir_lower_options){.step = after_line, .step_user = d});
+    if (LIB_ENTER(&scope)) lowered_as_shown(d, region, &(tir_lower_options){.step = after_line, .step_user = d});
     d->work->scope = outer;
     if (scope.error.status == DLC_INVALID_ARGUMENT || scope.error.status == DLC_PARSE_ERROR)
         lib_text_format(&d->text, "-- refused: %s\n", scope.error.message);
@@ -116,8 +133,7 @@ static void region_steps(dump *d, const graph_region *region) {
 }
 
 static void region_loops(dump *d, const graph_region *region) {
-    tir_schedule schedule;
-    tir_kernel_print(&d->text, lowered(d, region, &schedule, NULL));
+    tir_kernel_print(&d->text, lowered_as_shown(d, region, NULL));
 }
 
 static void region_code(dump *d, const graph_region *region, target_dump what) {

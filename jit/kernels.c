@@ -12,7 +12,8 @@ jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *regio
     key.computation = tir_region_hash(region);
     key.machine = program->context->machine_hash;
     *own = jit_own_schedule(program, arena, region);
-    if (own->text) key.schedule = lib_hash_bytes(own->text, own->length, (lib_hash128){7, 7});
+    /* what the text says depends on the names that it mentions, which are not in the computation's hash */
+    if (own->text) key.schedule = lib_hash_bytes(own->text, own->length, tir_region_hash_names(region));
     key.threads = program->context->width;
     key.options = !program->options.no_excess_precision;
     return key;
@@ -72,7 +73,8 @@ static target_budget compile_budget(const jit_build *build) {
     return budget;
 }
 
-/* The target's rules and what they lead to; NULL and *error when lowering refuses their schedule, which is a fault of the rules. */
+/* The target's rules and what they lead to, in canonical names: whoever computes the same has the same kernel. NULL and *error when
+ * lowering refuses their schedule, which is a fault of the rules. */
 static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
                                   tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
                                   lib_error *error) {
@@ -80,10 +82,11 @@ static tir_kernel *lower_by_rules(const target *by, int width, lib_arena *arena,
     tir_kernel *volatile kernel = NULL;
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
-        by->schedule(options->machine, width, tir_region_copy(arena, region), schedule);
-        *rewritten = tir_region_copy(arena, region);
+        tir_region *canonical = tir_region_canonical(arena, region);
+        by->schedule(options->machine, width, tir_region_copy(arena, canonical), schedule);
+        *rewritten = tir_region_copy(arena, canonical);
         tir_schedule_rewrite(*rewritten, schedule, NULL); /* input layouts are decided by the rewrite section */
-        kernel = tir_lower(arena, region, schedule, options);
+        kernel = tir_lower(arena, canonical, schedule, options);
     }
     arena->scope = outer;
     *error = scope.error;

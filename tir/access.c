@@ -118,3 +118,65 @@ tir_expr tir_unwidened(const tir_pool *pool, tir_expr e) {
     }
     return e;
 }
+
+/* ---- steps of a fold */
+
+typedef struct step_search {
+    tir_region *region;
+    int fold;
+    tir_step_axes *axes; /* by stage */
+    bool changed;
+} step_search;
+
+/* The first axis that runs along one of the fold's is it: a matrix is also read along its diagonal. */
+static void note_axis(step_search *search, int stage, int axis, int along) {
+    int *known = search->axes[stage].along;
+    bool taken = along < 0 || known[axis] >= 0;
+    for (int a = 0; a < TIR_MAX_AXES; a++) taken = taken || known[a] == along;
+    if (taken) return;
+    known[axis] = along;
+    search->changed = true;
+}
+
+/* A step is read at the reader's own points, of time at least by steps that are needed at this time; the state, along whose leading
+ * dimensions the fold's free axes run, by its steps at theirs. */
+static void follow_load(step_search *search, int reader, tir_expr load) {
+    const tir_pool *pool = search->region->pool;
+    const tir_tensor *tensor = &search->region->tensors.data[tir_get(pool, load)->bits];
+    const tir_stage *stage = &search->region->stages.data[reader], *fold = &search->region->stages.data[search->fold];
+    const bool state = tensor->stage == search->fold;
+    if (tensor->stage < 0 || (!state && search->region->stages.data[tensor->stage].fold != search->fold)) return;
+    for (int d = 0; d < tensor->rank; d++)
+        for (int a = 0; a < stage->space; a++) {
+            if (tir_operand(pool, load, d) != stage->axis[a].var) continue;
+            const int along = state ? d : search->axes[tensor->stage].along[d];
+            if (!state) note_axis(search, tensor->stage, d, search->axes[reader].along[a]);
+            if (along < fold->space) note_axis(search, reader, a, along);
+        }
+}
+
+tir_step_axes *tir_fold_axes(lib_arena *arena, tir_region *region, int fold) {
+    enum { LOADS = 64 };
+    const int count = (int)region->stages.count;
+    const tir_stage *f = &region->stages.data[fold];
+    step_search search = {.region = region, .fold = fold, .axes = LIB_NEW_ARRAY(arena, tir_step_axes, (size_t)count)};
+    tir_access *access = LIB_NEW_ARRAY(arena, tir_access, LOADS);
+    for (int s = 0; s < count; s++)
+        for (int a = 0; a < TIR_MAX_AXES; a++) search.axes[s].along[a] = -1;
+    for (int c = 0; c < f->count; c++) { /* next: a step at the fold's own axes */
+        const tir_tensor *next = &region->tensors.data[tir_get(region->pool, f->value[c])->bits];
+        for (int d = 0; d < next->rank; d++)
+            for (int a = 0; a <= f->space; a++)
+                if (tir_operand(region->pool, f->value[c], d) == f->axis[a].var) note_axis(&search, next->stage, d, a);
+    }
+    do {
+        search.changed = false;
+        for (int s = 0; s < count; s++) {
+            const tir_stage *step = &region->stages.data[s];
+            if (step->removed || step->fold != fold) continue;
+            const int loads = tir_accesses(region, s, access, LOADS);
+            for (int i = 0; i < loads; i++) follow_load(&search, s, access[i].load);
+        }
+    } while (search.changed);
+    return search.axes;
+}

@@ -20,6 +20,12 @@ void tir_store_strides(tir_region *region, int stage, int64_t *stride);
 void tir_store_access(tir_region *region, int stage, tir_access *out); /* the same as an access without load */
 /* A reduction to one value that adds products, fused or not: their factors. */
 bool tir_sum_of_products(const tir_pool *pool, const tir_stage *stage, tir_expr *left, tir_expr *right);
+/* Along which axis of a fold the axes of its steps run: the number of a free one, the fold's `space` for time; -1: an axis of the step's own,
+ * or loads do not tell. By stage; all -1 for stages that are none of its steps. */
+typedef struct tir_step_axes {
+    int along[TIR_MAX_AXES];
+} tir_step_axes;
+tir_step_axes *tir_fold_axes(lib_arena *arena, tir_region *region, int fold);
 /* Without the casts around that only make values wider. */
 tir_expr tir_unwidened(const tir_pool *pool, tir_expr e);
 

@@ -75,6 +75,7 @@ static void add_axis(tir_region *region, tir_stage *stage, const char *name, cha
     tir_axis *axis = &stage->axis[stage->space + stage->reduce];
     axis->name = name ? lib_arena_string(region->arena, name) : lib_arena_format(region->arena, "%c%d", letter, number);
     axis->extent = extent;
+    axis->id = region->axis_ids++;
     int64_t high = tir_range(region->pool, extent).high; /* an empty axis has no value: any range is right */
     axis->var = tir_var(region->pool, axis->name, TIR_VAR_AXIS, TIR_INDEX, 0, high > 0 ? high - 1 : 0);
 }

@@ -32,10 +32,23 @@ typedef enum tir_stage_kind { TIR_MAP, TIR_REDUCE, TIR_SCATTER, TIR_FOLD, TIR_SO
 #define TIR_MAX_AXES 24
 #define TIR_MAX_STATE 4
 
+/* What a rewrite made an axis for. Names tell nothing: schedule rules ask for this. */
+typedef enum tir_axis_role {
+    TIR_AXIS_PLAIN, /* of the computation itself */
+    TIR_AXIS_LANE, /* rfactor .. lanes: which of the partial results, neighbours in memory; scan: the place within a block */
+    TIR_AXIS_STEP,   /* rfactor .. lanes: what is left of the reduction */
+    TIR_AXIS_CHUNK,  /* rfactor .. chunks: which of the partial results */
+    TIR_AXIS_WITHIN, /* rfactor .. chunks: what is left of the reduction */
+    TIR_AXIS_BLOCK   /* scan: the block of points */
+} tir_axis_role;
+
 typedef struct tir_axis {
     const char *name;
     tir_expr var;    /* TIR_VAR_AXIS, range 0 .. extent-1 */
     tir_expr extent; /* index expression over parameters */
+    /* Axes that rewrites derive from one, such as those of an operand's copy or of partial results, have its number and role. */
+    int32_t id;
+    tir_axis_role role;
 } tir_axis;
 
 typedef struct tir_tensor {
@@ -87,6 +100,7 @@ typedef struct tir_region {
     lib_vec(tir_expr) params; /* TIR_VAR_PARAM variables: varying dimensions and run-time scalars, kernel order */
     int inputs, outputs;      /* arguments: inputs 0..inputs-1, outputs after */
     bool excess_precision;    /* roundings inside may be dropped, never those of explicit casts */
+    int32_t axis_ids;         /* given to axes so far */
 } tir_region;
 
 /* ---- building (region.c) */
@@ -116,6 +130,21 @@ tir_expr tir_region_load_guarded(tir_region *region, uint32_t tensor, const tir_
 int tir_conjuncts(const tir_pool *pool, tir_expr condition, tir_expr *terms, int limit);
 
 tir_region *tir_region_copy(lib_arena *arena, const tir_region *region); /* shares the pool: rewrites work on a copy */
+
+/* ---- names (canonical.c). Who gives a region its names (a host's index names, operators, inputs) must not influence what becomes of
+ * it: schedule rules see canonical names, so that equal hashes are equal schedules. */
+
+/* A copy for schedule rules, sharing the pool: inputs are x0, x1, ..., stages and their values s0, s1, ... (further values s0_1, ..),
+ * axes of each stage i0, i1, ... and k0, k1, ... of the reduction. No name that rules or rewrites make up has one of these forms, but as
+ * a beginning with _ behind it. Axes are numbered anew and plain. Names of the region itself and of its parameters stay. */
+tir_region *tir_region_canonical(lib_arena *arena, const tir_region *region);
+/* Of all names that a schedule can mention. */
+lib_hash128 tir_region_hash_names(const tir_region *region);
+/* Looking up what a schedule calls so; removed stages do not count. */
+int tir_region_find_stage(const tir_region *region, const char *name);       /* -1: none */
+uint32_t tir_region_find_tensor(const tir_region *region, const char *name); /* UINT32_MAX: none */
+/* base and suffix, with a number behind where a tensor or stage has that name. */
+const char *tir_region_fresh_name(lib_arena *arena, const tir_region *region, const char *base, const char *suffix);
 
 /* ---- sharing of buffers (in_place.c): input and output are positions among the region's inputs and outputs, both in memory that
  * starts at one address. */

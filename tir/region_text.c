@@ -33,9 +33,9 @@ typedef struct printer {
     const char **tensors; /* by id */
 } printer;
 
-static void bind(printer *p, tir_expr var) {
+static void bind(printer *p, tir_expr var, const char *name) {
     tir_variable *variable = &p->pool.variables.data[tir_var_id(&p->pool, var)];
-    variable->name = tir_free_name(p->arena, &p->scope, variable->name);
+    variable->name = tir_free_name(p->arena, &p->scope, name);
     lib_vec_push(p->arena, &p->scope, variable->name);
 }
 
@@ -63,7 +63,7 @@ static void print_components(printer *p, int count, const tir_expr *e) {
 static void print_params(printer *p) {
     lib_text_add(p->text, " params(");
     for (uint32_t i = 0; i < p->region->params.count; i++) {
-        bind(p, p->region->params.data[i]);
+        bind(p, p->region->params.data[i], name_of(p, p->region->params.data[i]));
         const tir_variable *v = tir_variable_of(&p->pool, p->region->params.data[i]);
         lib_text_format(p->text, "%s%s: ", i ? ", " : "", v->name);
         if (v->dtype == TIR_INDEX)
@@ -114,7 +114,7 @@ static const char *stage_name(const printer *p, const tir_stage *stage) {
 static void print_stage(printer *p, const tir_stage *stage) {
     const char *name = stage_name(p, stage);
     const uint32_t outer = p->scope.count;
-    for (int i = 0; i < stage->space + stage->reduce; i++) bind(p, stage->axis[i].var);
+    for (int i = 0; i < stage->space + stage->reduce; i++) bind(p, stage->axis[i].var, stage->axis[i].name);
     lib_text_format(p->text, "%s %s", kind_names[stage->kind], name);
     print_types(p, stage, name);
     if (stage->exact) lib_text_add(p->text, " exact");

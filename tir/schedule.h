@@ -126,6 +126,10 @@ tir_region *tir_schedule_try(const tir_region *region, const tir_schedule *sched
  * indexes it by; else d0, d1, ... All differ. */
 void tir_dimension_names(lib_arena *arena, tir_region *region, uint32_t tensor, const char **names);
 
+/* Appends to `out` what rules have written for tir_region_canonical(region), with the names of the region: what people read of a schedule
+ * and may give back. Names that it makes up get numbers where the region has them. */
+void tir_schedule_show(tir_schedule *out, const tir_schedule *schedule, const tir_region *region);
+
 /* What `where` would make the predicate of a reduction: the condition under which points are not neutral; 0: none. */
 tir_expr tir_where_condition(tir_region *region, int stage);
 /* May `block` and `scan` cut this fold? */

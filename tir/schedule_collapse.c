@@ -286,7 +286,7 @@ static tir_axis join_run(collapsing *c, const tir_stage *stage, int first, int l
     for (int a = first; a <= last; a++) extent = tir_mul(c->pool, extent, stage->axis[a].extent);
     int named = first; /* by its first axis of several points */
     while (named < last && extent_of(c, stage->axis[named].extent) == 1) named++;
-    tir_axis whole = tir_new_axis(c->state, stage->axis[named].name, extent);
+    tir_axis whole = tir_axis_like(c->state, &stage->axis[named], extent);
     tir_expr rest = whole.var;
     for (int a = last; a >= first; a--) {
         r->from[r->count] = stage->axis[a].var;

@@ -64,10 +64,10 @@ typedef struct blocking {
     bool several;              /* such loads */
     int axis_of[TIR_MAX_AXES]; /* step axis of each axis of the fold, t last */
     int64_t size;
-    tir_expr blocks; /* number of them */
-    const char *block, *inner;
-    bool ragged;    /* the last block is shorter */
-    bool followers; /* steps that only take the values of the one step do no harm */
+    tir_expr blocks;       /* number of them */
+    tir_axis block, inner; /* what axes of blocks and of places in one are made like */
+    bool ragged;           /* the last block is shorter */
+    bool followers;        /* steps that only take the values of the one step do no harm */
 } blocking;
 
 static bool associative(const blocking *b, tir_expr value) {
@@ -195,10 +195,9 @@ static tir_expr step_value(blocking *b, const tir_axis *at, tir_expr by, bool gu
 
 /* Axes of a stage: the fold's free ones, block, inner. */
 static void block_axes(blocking *b, tir_axis *axis) {
-    for (int a = 0; a < b->fold.space; a++)
-        axis[a] = tir_new_axis(b->state, b->fold.axis[a].name, b->fold.axis[a].extent);
-    axis[b->fold.space] = tir_new_axis(b->state, b->block, b->blocks);
-    axis[b->fold.space + 1] = tir_new_axis(b->state, b->inner, tir_index(pool_of(b->state), b->size));
+    for (int a = 0; a < b->fold.space; a++) axis[a] = tir_axis_like(b->state, &b->fold.axis[a], b->fold.axis[a].extent);
+    axis[b->fold.space] = tir_axis_like(b->state, &b->block, b->blocks);
+    axis[b->fold.space + 1] = tir_axis_like(b->state, &b->inner, tir_index(pool_of(b->state), b->size));
 }
 
 static tir_expr load_at(blocking *b, uint32_t tensor, int rank, const tir_axis *axis) {
@@ -337,18 +336,24 @@ static void cut_blocks(blocking *b) {
     if (b->fold.space + 2 > DLC_MAX_RANK) tir_schedule_raise(b->state, "%s would have too many axes", b->step.name);
 }
 
+static void name_axes(blocking *b, lib_lexer *lexer, tir_axis_role block, tir_axis_role inner) {
+    tir_region *region = b->state->region;
+    b->block = (tir_axis){
+        .name = lib_arena_string(region->arena, lib_lexer_name(lexer)), .id = region->axis_ids++, .role = block};
+    b->inner = (tir_axis){
+        .name = lib_arena_string(region->arena, lib_lexer_name(lexer)), .id = region->axis_ids++, .role = inner};
+}
+
 static void apply_block(tir_schedule_state *state, lib_lexer *lexer) {
     blocking b = parse_blocks(state, lexer);
     const char *totals_name = tir_unique_name(state, lib_lexer_name(lexer));
     const char *prefixes_name = tir_unique_name(state, lib_lexer_name(lexer));
-    b.block = lib_lexer_name(lexer);
-    b.inner = lib_lexer_name(lexer);
+    name_axes(&b, lexer, TIR_AXIS_PLAIN, TIR_AXIS_PLAIN);
     analyse(&b);
     cut_blocks(&b);
     tir_pool *pool = pool_of(state);
-    const char *after_name =
-        tir_unique_name(state, lib_arena_format(state->arena, "%s_%s", prefixes_name, b.step.name));
-    const char *step_name = tir_unique_name(state, lib_arena_format(state->arena, "%s_%s", b.step.name, b.inner));
+    const char *after_name = tir_derived_name(state, prefixes_name, lib_arena_format(state->arena, "_%s", b.step.name));
+    const char *step_name = tir_derived_name(state, b.step.name, lib_arena_format(state->arena, "_%s", b.inner.name));
     uint32_t last = b.fold.tensor[0], all = b.step.tensor[0];
     bool all_used = state->region->tensors.data[all].output;
     for (int q = 0; q < (int)state->region->stages.count; q++)
@@ -405,9 +410,9 @@ static uint32_t add_levels(blocking *b, const char *name) {
     stage->fold = b->fold_at;
     for (int64_t distance = 1; distance < b->size; distance *= 2) {
         uint32_t before = stage->tensor[0];
-        const char *level = lib_arena_format(state->arena, "%s_%lld", name, (long long)distance);
+        const char *level = tir_derived_name(state, name, lib_arena_format(state->arena, "_%lld", (long long)distance));
         block_axes(b, axis);
-        stage = add_stage(b, ++at, TIR_MAP, tir_unique_name(state, level), axis, space + 2, 0);
+        stage = add_stage(b, ++at, TIR_MAP, level, axis, space + 2, 0);
         stage->value[0] = pair_sum(b, before, axis, distance);
         stage->fold = b->fold_at;
     }
@@ -444,8 +449,7 @@ static void add_carry(blocking *b, int at, const char *name, uint32_t sums) {
 static void apply_scan(tir_schedule_state *state, lib_lexer *lexer) {
     blocking b = parse_blocks(state, lexer);
     const char *name = tir_unique_name(state, lib_lexer_name(lexer));
-    b.block = lib_lexer_name(lexer);
-    b.inner = lib_lexer_name(lexer);
+    name_axes(&b, lexer, TIR_AXIS_BLOCK, TIR_AXIS_LANE);
     b.followers = true;
     if (b.size < 2 || (b.size & (b.size - 1))) tir_schedule_raise(state, "a block must have a power of two of points");
     analyse(&b);
@@ -454,8 +458,7 @@ static void apply_scan(tir_schedule_state *state, lib_lexer *lexer) {
     int space = b.fold.space;
     uint32_t sums = add_levels(&b, name), all = b.step.tensor[0];
     int levels = state->region->tensors.data[sums].stage - b.fold_at;
-    add_carry(&b, b.fold_at + levels + 1, tir_unique_name(state, lib_arena_format(state->arena, "%s_carry", name)),
-              sums);
+    add_carry(&b, b.fold_at + levels + 1, tir_derived_name(state, name, "_carry"), sums);
     tir_stage *step = stage_at(state, state->region->tensors.data[all].stage);
     tir_expr index[DLC_MAX_RANK], size = tir_index(pool, b.size), time = step->axis[b.axis_of[space]].var;
     tir_axis free[TIR_MAX_AXES];

@@ -96,7 +96,11 @@ void tir_apply_rewrite(tir_schedule_state *state, tir_directive_kind kind, lib_l
 tir_stage *tir_insert_stage(tir_schedule_state *state, int at);
 void tir_permute_stages(tir_schedule_state *state, const int *position);  /* stage i comes to position[i] */
 const char *tir_unique_name(tir_schedule_state *state, const char *name); /* raises when taken */
-tir_axis tir_new_axis(tir_schedule_state *state, const char *name, tir_expr extent);
+/* Of what the schedule does not name: with a number behind when taken. */
+const char *tir_derived_name(tir_schedule_state *state, const char *base, const char *suffix);
+tir_axis tir_new_axis(tir_schedule_state *state, const char *name, tir_axis_role role, tir_expr extent);
+/* Another variable for the same axis, with an extent of its own. */
+tir_axis tir_axis_like(tir_schedule_state *state, const tir_axis *axis, tir_expr extent);
 void tir_new_tensors(tir_schedule_state *state, int stage, const tir_stage *like,
                      const char *name); /* extents: the space axes' */
 void tir_rewrite_stage(tir_pool *pool, tir_stage *stage, tir_visit visit,

@@ -325,9 +325,9 @@ static tir_expr replace_member(void *user, tir_pool *pool, tir_expr e, tir_expr 
 }
 
 static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, const char *suffix,
-                           const char *block_name, bool reduce) {
+                           const tir_axis *blocks, bool reduce) {
+    const char *name = tir_derived_name(o->state, like->name, lib_arena_format(o->state->arena, "_%s", suffix));
     tir_stage *stage = tir_insert_stage(o->state, at);
-    const char *name = tir_unique_name(o->state, lib_arena_format(o->state->arena, "%s_%s", like->name, suffix));
     stage->name = name;
     stage->kind = reduce ? TIR_REDUCE : TIR_MAP;
     stage->fold = fold;
@@ -338,13 +338,11 @@ static tir_stage *add_step(online *o, int at, int fold, const tir_stage *like, c
     for (int a = 0; a <= like->space; a++) {
         bool time = a == o->free;
         const tir_axis *axis = &like->axis[a - (a > o->free)]; /* time has none of its own */
-        tir_axis fresh = tir_new_axis(o->state, time ? block_name : axis->name,
-                                      time ? tir_ceil_div(o->pool, o->extent, size) : axis->extent);
+        tir_axis fresh = tir_axis_like(o->state, time ? blocks : axis, time ? blocks->extent : axis->extent);
         stage_at(o, at)->axis[a] = fresh;
     }
-    if (reduce) stage_at(o, at)->axis[like->space + 1] = tir_new_axis(o->state, like->axis[like->space].name, size);
-    if (like->kind == TIR_MAP)
-        stage_at(o, at)->axis[like->space] = tir_new_axis(o->state, like->axis[o->free].name, size);
+    if (reduce) stage_at(o, at)->axis[like->space + 1] = tir_axis_like(o->state, &like->axis[like->space], size);
+    if (like->kind == TIR_MAP) stage_at(o, at)->axis[like->space] = tir_axis_like(o->state, &like->axis[o->free], size);
     tir_stage one = {.count = 1, .tensor = {like->tensor[0]}};
     tir_new_tensors(o->state, at, &one, name);
     return stage_at(o, at);
@@ -411,13 +409,13 @@ static tir_expr replace_map(void *user, tir_pool *pool, tir_expr e, tir_expr reb
 }
 
 /* Steps for what the member is about to read of a block, as the newest members make it. Returns the position behind them. */
-static int add_map_steps(online *o, const member *m, int fold, int at, const char *block_name) {
+static int add_map_steps(online *o, const member *m, int fold, int at, const tir_axis *blocks) {
     tir_pool *pool = o->pool;
     for (int i = 0; i < o->map_count; i++) {
         between *map = &o->maps[i];
         tir_expr value = map->made ? 0 : value_at(o, map, m);
         if (!value || !tir_uses(pool, m->lift, value) || !is_shared(o, map)) continue;
-        tir_stage *step = add_step(o, at, fold, &map->stage, "b", block_name, false);
+        tir_stage *step = add_step(o, at, fold, &map->stage, "b", blocks, false);
         tir_expr from[TIR_MAX_AXES], to[TIR_MAX_AXES];
         o->time = step->axis[o->free].var;
         for (int a = 0; a < o->free; a++) to[a] = step->axis[a].var;
@@ -433,11 +431,11 @@ static int add_map_steps(online *o, const member *m, int fold, int at, const cha
 }
 
 /* m_b = the reduction of one block, seen from the newest earlier members; m_n = the old state corrected, and m_b. */
-static int add_member_steps(online *o, member *m, int fold, int at, const char *block_name) {
+static int add_member_steps(online *o, member *m, int fold, int at, const tir_axis *blocks) {
     tir_pool *pool = o->pool;
     o->at = m;
-    at = add_map_steps(o, m, fold, at, block_name);
-    tir_stage *block = add_step(o, at, fold, &m->whole, "b", block_name, true);
+    at = add_map_steps(o, m, fold, at, blocks);
+    tir_stage *block = add_step(o, at, fold, &m->whole, "b", blocks, true);
     tir_dtype dtype = tir_dtype_of(pool, m->lift);
     tir_expr acc = tir_acc(pool, dtype, 0), other = tir_other(pool, dtype, 0);
     o->time = block->axis[o->free].var;
@@ -461,7 +459,7 @@ static int add_member_steps(online *o, member *m, int fold, int at, const char *
     block->predicate = tir_is_true(pool, predicate) ? 0 : predicate;
     uint32_t block_tensor = block->tensor[0];
 
-    tir_stage *next = add_step(o, at + 1, fold, &m->whole, "n", block_name, false);
+    tir_stage *next = add_step(o, at + 1, fold, &m->whole, "n", blocks, false);
     m->next = next->tensor[0];
     o->time = next->axis[o->free].var;
     tir_expr own[DLC_MAX_RANK], all[DLC_MAX_RANK];
@@ -482,7 +480,7 @@ static int add_member_steps(online *o, member *m, int fold, int at, const char *
 static void split_divisor(online *o, member *m) {
     tir_region *region = o->state->region;
     tir_tensor state = region->tensors.data[m->whole.tensor[0]];
-    state.name = tir_unique_name(o->state, lib_arena_format(o->state->arena, "%s_acc", state.name));
+    state.name = tir_derived_name(o->state, state.name, "_acc");
     state.output = false;
     state.argument = -1;
     state.layout = tir_layout_identity(state.rank);
@@ -564,7 +562,7 @@ static tir_expr fold_predicate(const online *o, const tir_stage *fold) {
     return all ? tir_substitute(pool, all, o->free, from, to) : 0;
 }
 
-static void build(online *o, const char *fold_name, const char *block_name) {
+static void build(online *o, const char *fold_name, const char *blocks_name) {
     tir_region *region = o->state->region;
     tir_pool *pool = o->pool;
     int at = make_room(o);
@@ -580,8 +578,9 @@ static void build(online *o, const char *fold_name, const char *block_name) {
     tir_stage fold = {
         .name = fold_name, .kind = TIR_FOLD, .space = o->free, .reduce = 1, .count = o->count, .fold = -1};
     const tir_stage *first = &o->members[0].whole;
-    for (int a = 0; a < o->free; a++) fold.axis[a] = tir_new_axis(o->state, first->axis[a].name, first->axis[a].extent);
-    fold.axis[o->free] = tir_new_axis(o->state, block_name, tir_ceil_div(pool, o->extent, tir_index(pool, o->block)));
+    for (int a = 0; a < o->free; a++) fold.axis[a] = tir_axis_like(o->state, &first->axis[a], first->axis[a].extent);
+    const tir_axis blocks = fold.axis[o->free] =
+        tir_new_axis(o->state, blocks_name, TIR_AXIS_PLAIN, tir_ceil_div(pool, o->extent, tir_index(pool, o->block)));
     for (int i = 0; i < o->count; i++) {
         member *m = &o->members[i];
         fold.tensor[i] = m->state;
@@ -591,7 +590,7 @@ static void build(online *o, const char *fold_name, const char *block_name) {
     }
     fold.predicate = fold_predicate(o, &fold);
     *stage_at(o, at) = fold;
-    for (int i = 0, step = at + 1; i < o->count; i++) step = add_member_steps(o, &o->members[i], at, step, block_name);
+    for (int i = 0, step = at + 1; i < o->count; i++) step = add_member_steps(o, &o->members[i], at, step, &blocks);
     for (int i = 0; i < o->count; i++) { /* next: the step at this block; zeros stand for the state's own axes */
         const member *m = &o->members[i];
         tir_expr index[DLC_MAX_RANK];
@@ -620,7 +619,7 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
     int first = tir_find_stage(state, name);
     o.block = lib_lexer_integer(lexer);
     lib_lexer_expect(lexer, "->");
-    const char *fold_name = tir_unique_name(state, lib_lexer_name(lexer)), *block_name = lib_lexer_name(lexer);
+    const char *fold_name = tir_unique_name(state, lib_lexer_name(lexer)), *blocks = lib_lexer_name(lexer);
     tir_stage whole = *stage_at(&o, first);
     if (whole.kind != TIR_REDUCE || whole.reduce != 1 || whole.count != 1 || whole.fold >= 0)
         tir_schedule_raise(state, "%s is not a reduction to one value over one axis", name);
@@ -646,5 +645,5 @@ void tir_apply_online(tir_schedule_state *state, lib_lexer *lexer) {
                 tir_schedule_raise(state, "%s is divided after the fold, but %s needs it inside", m->whole.name,
                                    o.members[k].whole.name);
     }
-    build(&o, fold_name, block_name);
+    build(&o, fold_name, blocks);
 }

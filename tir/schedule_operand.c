@@ -95,7 +95,7 @@ void tir_apply_operand(tir_schedule_state *state, lib_lexer *lexer) {
         if (condition && tir_uses(pool, condition, reader.axis[a].var)) uses[a] = true;
         if (!uses[a]) continue;
         if (rank == DLC_MAX_RANK) tir_schedule_raise(state, "the operand would have more than %d axes", DLC_MAX_RANK);
-        map.axis[rank] = tir_new_axis(state, reader.axis[a].name, reader.axis[a].extent);
+        map.axis[rank] = tir_axis_like(state, &reader.axis[a], reader.axis[a].extent);
         from[rank] = reader.axis[a].var;
         to[rank] = map.axis[rank].var;
         rank++;

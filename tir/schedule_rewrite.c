@@ -39,11 +39,23 @@ const char *tir_unique_name(tir_schedule_state *state, const char *name) {
     return lib_arena_string(state->region->arena, name);
 }
 
-tir_axis tir_new_axis(tir_schedule_state *state, const char *name, tir_expr extent) {
+const char *tir_derived_name(tir_schedule_state *state, const char *base, const char *suffix) {
+    return tir_region_fresh_name(state->region->arena, state->region, base, suffix);
+}
+
+tir_axis tir_axis_like(tir_schedule_state *state, const tir_axis *axis, tir_expr extent) {
     int64_t high = tir_range(state->region->pool, extent).high;
     if (high < TIR_UNBOUNDED_HIGH) high = high > 0 ? high - 1 : 0;
-    return (tir_axis){lib_arena_string(state->region->arena, name),
-                      tir_var(state->region->pool, name, TIR_VAR_AXIS, TIR_INDEX, 0, high), extent};
+    tir_axis like = *axis;
+    like.var = tir_var(state->region->pool, axis->name, TIR_VAR_AXIS, TIR_INDEX, 0, high);
+    like.extent = extent;
+    return like;
+}
+
+tir_axis tir_new_axis(tir_schedule_state *state, const char *name, tir_axis_role role, tir_expr extent) {
+    const tir_axis axis = {
+        .name = lib_arena_string(state->region->arena, name), .id = state->region->axis_ids++, .role = role};
+    return tir_axis_like(state, &axis, extent);
 }
 
 /* Tensors of an inserted stage, one per component of `like`. */
@@ -149,12 +161,47 @@ static void apply_inline(tir_schedule_state *state, lib_lexer *lexer) {
 
 /* ---- layout T (j/48, k, j%48) */
 
-typedef struct name_search {
+typedef struct axis_search {
     tir_schedule_state *state;
     const tir_stage *stage;
     uint32_t tensor;
-    const char **names;
-} name_search;
+    const tir_axis **axes;
+} axis_search;
+
+static bool is_found(const tir_axis *const *axes, int rank, const tir_axis *axis) {
+    for (int d = 0; d < rank; d++)
+        if (axes[d] && axes[d]->id == axis->id) return true;
+    return false;
+}
+
+static void find_indices(void *user, tir_expr load) {
+    axis_search *search = user;
+    tir_pool *pool = search->state->region->pool;
+    if (tir_get(pool, load)->bits != search->tensor) return;
+    const int rank = search->state->region->tensors.data[search->tensor].rank;
+    for (int d = 0; d < rank; d++)
+        for (int a = 0; a < search->stage->space + search->stage->reduce; a++) {
+            const tir_axis *axis = &search->stage->axis[a];
+            if (search->axes[d] || axis->var != tir_operand(pool, load, d)) continue;
+            if (!is_found(search->axes, rank, axis)) search->axes[d] = axis;
+        }
+}
+
+/* The axis that each dimension of a tensor is called after: of its stage; of an input, of the first readers that index it so, if one
+ * does; NULL: none. */
+static void dimension_axes(tir_schedule_state *state, uint32_t t, const tir_axis **axes) {
+    const tir_region *region = state->region;
+    const tir_tensor *tensor = &region->tensors.data[t];
+    for (int d = 0; d < tensor->rank; d++)
+        axes[d] =
+            tensor->stage >= 0 && d < stage_at(state, tensor->stage)->space /* a state has dimensions of its own */
+                ? &stage_at(state, tensor->stage)->axis[d]
+                : NULL;
+    for (uint32_t q = 0; q < region->stages.count && tensor->stage < 0; q++) {
+        axis_search search = {state, stage_at(state, (int)q), t, axes};
+        if (!search.stage->removed) tir_stage_loads(state, (int)q, find_indices, &search);
+    }
+}
 
 static bool is_taken(const char *const *names, int rank, const char *name) {
     for (int d = 0; d < rank; d++)
@@ -162,35 +209,18 @@ static bool is_taken(const char *const *names, int rank, const char *name) {
     return false;
 }
 
-static void name_dimensions(void *user, tir_expr load) {
-    name_search *search = user;
-    tir_pool *pool = search->state->region->pool;
-    if (tir_get(pool, load)->bits != search->tensor) return;
-    const int rank = search->state->region->tensors.data[search->tensor].rank;
-    for (int d = 0; d < rank; d++)
-        for (int a = 0; a < search->stage->space + search->stage->reduce; a++) {
-            const tir_axis *axis = &search->stage->axis[a];
-            if (search->names[d] || axis->var != tir_operand(pool, load, d)) continue;
-            if (!is_taken(search->names, rank, axis->name)) search->names[d] = axis->name;
-        }
-}
-
 void tir_dimension_names(lib_arena *arena, tir_region *region, uint32_t t, const char **names) {
     tir_schedule_state state = {.region = region, .arena = arena};
-    const tir_tensor *tensor = &region->tensors.data[t];
-    for (int d = 0; d < tensor->rank; d++)
-        names[d] =
-            tensor->stage >= 0 && d < stage_at(&state, tensor->stage)->space /* a state has dimensions of its own */
-                ? stage_at(&state, tensor->stage)->axis[d].name
-                : NULL;
-    for (uint32_t q = 0; q < region->stages.count && tensor->stage < 0; q++) {
-        name_search search = {&state, stage_at(&state, (int)q), t, names};
-        if (!search.stage->removed) tir_stage_loads(&state, (int)q, name_dimensions, &search);
-    }
-    for (int d = 0; d < tensor->rank; d++)
-        for (int n = d; !names[d]; n += tensor->rank) {
+    const tir_axis *axes[DLC_MAX_RANK];
+    const int rank = region->tensors.data[t].rank;
+    dimension_axes(&state, t, axes);
+    for (int d = 0; d < rank; d++) names[d] = NULL;
+    for (int d = 0; d < rank; d++) /* axes of several stages may have one name */
+        if (axes[d] && !is_taken(names, rank, axes[d]->name)) names[d] = axes[d]->name;
+    for (int d = 0; d < rank; d++)
+        for (int n = d; !names[d]; n += rank) {
             const char *name = lib_arena_format(arena, "d%d", n);
-            if (!is_taken(names, tensor->rank, name)) names[d] = name;
+            if (!is_taken(names, rank, name)) names[d] = name;
         }
 }
 
@@ -241,8 +271,16 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     lib_lexer_expect(lexer, "->");
     const char *name = tir_unique_name(state, lib_lexer_name(lexer));
     tir_tensor source = state->region->tensors.data[t];
-    const char *names[DLC_MAX_RANK] = {NULL};
+    const char *names[DLC_MAX_RANK];
+    const tir_axis *like[DLC_MAX_RANK];
+    tir_axis axes[DLC_MAX_RANK];
     tir_dimension_names(state->arena, state->region, t, names);
+    dimension_axes(state, t, like);
+    for (int d = 0; d < source.rank; d++) { /* stages move when one is inserted */
+        axes[d] = like[d] ? tir_axis_like(state, like[d], source.extent[d])
+                          : tir_new_axis(state, names[d], TIR_AXIS_PLAIN, source.extent[d]);
+        axes[d].name = lib_arena_string(state->region->arena, names[d]);
+    }
     int at = source.stage + 1;
     tir_stage *stage = tir_insert_stage(state, at);
     stage->name = name;
@@ -250,12 +288,11 @@ static void apply_copy(tir_schedule_state *state, lib_lexer *lexer) {
     stage->space = source.rank;
     tir_expr index[DLC_MAX_RANK];
     for (int d = 0; d < source.rank; d++) {
-        tir_axis axis = tir_new_axis(state, names[d], source.extent[d]);
-        stage_at(state, at)->axis[d] = axis;
-        index[d] = axis.var;
+        stage->axis[d] = axes[d];
+        index[d] = axes[d].var;
     }
-    tir_stage like = {.count = 1, .tensor = {t}};
-    tir_new_tensors(state, at, &like, name);
+    tir_stage values = {.count = 1, .tensor = {t}};
+    tir_new_tensors(state, at, &values, name);
     uint32_t copy = stage_at(state, at)->tensor[0];
     for (uint32_t q = 0; q < state->region->stages.count; q++) {
         load_replacement r = {state, t, copy, NULL, 0};
@@ -297,7 +334,8 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
         tir_schedule_raise(state, "%s cannot be combined from parts", whole.name);
     if (n < 1) tir_schedule_raise(state, "a factor of at least 1 was expected");
     tir_expr count = tir_index(pool, n), extent = whole.axis[split].extent, steps = tir_ceil_div(pool, extent, count);
-    tir_axis part = tir_new_axis(state, part_name, count), rest = tir_new_axis(state, rest_name, steps);
+    tir_axis part = tir_new_axis(state, part_name, lanes ? TIR_AXIS_LANE : TIR_AXIS_CHUNK, count);
+    tir_axis rest = tir_new_axis(state, rest_name, lanes ? TIR_AXIS_STEP : TIR_AXIS_WITHIN, steps);
     tir_expr point = lanes ? tir_add(pool, tir_mul(pool, rest.var, count), part.var)
                            : tir_add(pool, tir_mul(pool, part.var, steps), rest.var);
     tir_stage partial = whole;
@@ -315,7 +353,7 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     /* the partial stage gets axes of its own: space axes are renamed variables */
     for (int a = 0; a < whole.space + whole.reduce + 1; a++) {
         if (a == whole.space || (a > whole.space && partial.axis[a].var == rest.var)) continue;
-        tir_axis fresh = tir_new_axis(state, partial.axis[a].name, partial.axis[a].extent);
+        tir_axis fresh = tir_axis_like(state, &partial.axis[a], partial.axis[a].extent);
         for (int c = 0; c < whole.count; c++)
             partial.value[c] = tir_substitute(pool, partial.value[c], 1, &partial.axis[a].var, &fresh.var);
         if (partial.predicate)
@@ -327,7 +365,7 @@ static void apply_rfactor(tir_schedule_state *state, lib_lexer *lexer) {
     tir_new_tensors(state, s, &whole, name);
     /* the whole combines the parts in ascending order */
     tir_stage *combined = stage_at(state, s + 1);
-    tir_axis over = tir_new_axis(state, part_name, count);
+    tir_axis over = tir_axis_like(state, &part, count);
     tir_expr index[DLC_MAX_RANK], others[TIR_MAX_STATE], placeholders[TIR_MAX_STATE];
     for (int a = 0; a < whole.space; a++) index[a] = whole.axis[a].var;
     index[whole.space] = over.var;
@@ -410,7 +448,7 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
             return;
         }
         const char *name =
-            tir_unique_name(state, lib_arena_format(state->arena, "%s_%lld", whole.name, (long long)half));
+            tir_derived_name(state, whole.name, lib_arena_format(state->arena, "_%lld", (long long)half));
         tir_stage *level = tir_insert_stage(state, s);
         *level = whole;
         level->kind = TIR_MAP;
@@ -418,8 +456,8 @@ static void apply_tree(tir_schedule_state *state, lib_lexer *lexer) {
         level->reduce = 0;
         level->space = whole.space + 1;
         for (int a = 0; a <= whole.space; a++) {
-            tir_axis fresh = tir_new_axis(state, whole.axis[a].name,
-                                          a == whole.space ? tir_index(pool, half) : whole.axis[a].extent);
+            tir_axis fresh =
+                tir_axis_like(state, &whole.axis[a], a == whole.space ? tir_index(pool, half) : whole.axis[a].extent);
             for (int c = 0; c < whole.count; c++)
                 values[c] = tir_substitute(pool, values[c], 1, &whole.axis[a].var, &fresh.var);
             stage_at(state, s)->axis[a] = fresh;

@@ -14,14 +14,26 @@ static tir_stage *stage_at(tir_schedule_state *state, int s) {
     return &state->region->stages.data[s];
 }
 
+/* A name for what is another point along an axis, that none of the stage's first axes has. */
+static const char *other_name(tir_schedule_state *state, const tir_stage *stage, int axes, const char *name) {
+    bool taken;
+    do {
+        name = lib_arena_format(state->region->arena, "%s_o", name);
+        taken = false;
+        for (int a = 0; a < axes; a++) taken = taken || strcmp(stage->axis[a].name, name) == 0;
+    } while (taken);
+    return name;
+}
+
 /* A stage with the sort's free axes, the elements' and `reduce` more of these, before stage s. Substitutes its own axes. */
 static void insert_lines(tir_schedule_state *state, int s, const char *name, tir_stage_kind kind, int reduce) {
     const tir_stage sort = *stage_at(state, s);
     tir_stage stage = {.name = name, .kind = kind, .exact = true, .space = sort.space, .reduce = reduce, .fold = -1};
     for (int a = 0; a < sort.space + reduce; a++) {
         const tir_axis *like = &sort.axis[a + 1 < sort.space ? a : sort.space];
-        stage.axis[a] = tir_new_axis(
-            state, a < sort.space ? like->name : lib_arena_format(state->arena, "%s_o", like->name), like->extent);
+        stage.axis[a] = a < sort.space ? tir_axis_like(state, like, like->extent)
+                                       : tir_new_axis(state, other_name(state, &stage, a, like->name), TIR_AXIS_PLAIN,
+                                                      like->extent);
     }
     *tir_insert_stage(state, s) = stage;
 }
@@ -123,10 +135,10 @@ static int insert_pass(merging *m, const char *name, tir_expr capacity, int64_t 
                        .space = STEP,
                        .reduce = steps > 0,
                        .fold = -1};
-    stage.axis[RUN] = tir_new_axis(m->state, "run", runs);
-    stage.axis[LINE] = tir_new_axis(m->state, "line", m->lines);
-    stage.axis[PLACE] = tir_new_axis(m->state, "place", capacity);
-    if (steps) stage.axis[STEP] = tir_new_axis(m->state, "step", tir_index(m->pool, steps));
+    stage.axis[RUN] = tir_new_axis(m->state, "run", TIR_AXIS_PLAIN, runs);
+    stage.axis[LINE] = tir_new_axis(m->state, "line", TIR_AXIS_PLAIN, m->lines);
+    stage.axis[PLACE] = tir_new_axis(m->state, "place", TIR_AXIS_PLAIN, capacity);
+    if (steps) stage.axis[STEP] = tir_new_axis(m->state, "step", TIR_AXIS_PLAIN, tir_index(m->pool, steps));
     *tir_insert_stage(m->state, m->s) = stage;
     return m->s++;
 }

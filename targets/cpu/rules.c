@@ -290,7 +290,7 @@ static bool may_join(rules *r, int s, int root, const int *label) {
     for (int b = 0; b < stage->space; b++) {
         if (label[b] >= 0 || rules_extent(r, &stage->axis[b]) == 1) continue;
         own = true;
-        lanes = lanes || strcmp(stage->axis[b].name, "lane") == 0;
+        lanes = lanes || stage->axis[b].role == TIR_AXIS_LANE;
     }
     bool one_task = rules_role_of(r, root) == RULES_CHUNK || (is_small(r, stage) && is_small(r, top));
     if (!shared && top->space && one_task && (!own || lanes)) return true;

@@ -16,7 +16,8 @@ typedef struct rules_group {
 
 /* The vector axis that a stage was prepared for: rewrites have laid out its operands for it. */
 typedef struct rules_choice {
-    const char *stage, *axis;
+    const char *stage;
+    int axis;
 } rules_choice;
 
 /* Two contractions with work on rows between them, by name: rewrites renumber stages (rules_chain.c). */
@@ -31,12 +32,12 @@ typedef struct rules_chain {
     bool few;                         /* too few rows for vectors along them; then also: */
     const char *fold;           /* a row of scores is too long for L2: blocks of keys one after the other. Then also: */
     const char *first, *scores; /* the first contraction, and the map that reads its sums */
-    const char *first_rows, *first_keys; /* axes of the first contraction; rows NULL: none. Of few rows */
-    int rows, columns, own;              /* axes of the root, and of `scores`: its keys */
-    int64_t group;                       /* rows done together. Of few rows */
-    int fold_rows, score_rows;           /* axes of rows: of a fold and its steps, of `scores` */
-    int sum_columns;                     /* of the second contraction's steps */
-    int64_t block;                       /* of a fold: keys */
+    int first_rows, first_keys; /* axes of the first contraction, and of its parts; rows -1: none. Of few rows */
+    int rows, columns, own;     /* axes of the root, and of `scores`: its keys */
+    int64_t group;              /* rows done together. Of few rows */
+    int fold_rows, score_rows;  /* axes of rows: of a fold and its steps, of `scores` */
+    int sum_columns;            /* of the second contraction's steps */
+    int64_t block;              /* of a fold: keys */
 } rules_chain;
 /* Stages of a reduction that goes in several steps (rules_reduce.c). */
 typedef enum rules_role {
@@ -59,9 +60,9 @@ typedef struct rules_part {
 
 /* A contraction in tiles of results with vectors of partial sums (rules_lanes.c). */
 typedef struct rules_lanes_tile {
-    const char *name, *part;     /* the sums; the partial ones */
-    const char *u_name, *v_name; /* axes that the tile repeats: u_name NULL: one only */
-    int u, v, axis;              /* before the rewrites; the reduction axis that the lanes run along */
+    const char *name, *part; /* the sums; the partial ones */
+    int u, v;                /* axes that the tile repeats, of all stages of the sum; u = -1: one only */
+    int axis;                /* before the rewrites: the reduction axis that the lanes run along */
     int64_t mr, nr, lanes;
     bool u_outside;   /* which loop over tiles is the outer one */
     double far;       /* cycles in which what does not stay in the second-level cache comes once */
@@ -80,8 +81,7 @@ typedef struct rules_walk_tile {
 } rules_walk_tile;
 typedef struct rules_block_tile {
     const char *stage, *part; /* the sums; those of one block of rows */
-    const char *v_name, *u_name;
-    rules_walk_tile tile;
+    rules_walk_tile tile;     /* whose axes both have */
 } rules_block_tile;
 typedef struct rules_panel_copy {
     const char *stage, *copy; /* the contraction; its operand in panels */
@@ -114,7 +114,10 @@ enum { RULES_REGISTER_VECTORS = 10 }; /* rows of at most so many vectors are unr
 void rules_rewrite(rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 const char *rules_fresh_name(const rules *r, const char *base, const char *suffix); /* no tensor has it */
-int rules_stage_named(const rules *r, const char *name);                            /* -1: none */
+int rules_stage_named(const rules *r, const char *name);                            /* as rules call it; -1: none */
+int rules_axis_of(const tir_stage *stage, tir_axis_role role); /* the first of that role; -1: none */
+/* The reduction that partial results by lanes, and the levels of a tree over them, end in; the stage itself when it is none. */
+int rules_end_of_tree(rules *r, int stage);
 
 /* rules_access.c */
 int rules_accesses(rules *r, int stage, rules_access *out, int limit); /* of values and predicates; distinct */
@@ -195,7 +198,7 @@ uint32_t rules_positions(const rules *r, int stage); /* axes whose positions the
 bool rules_loses_positions(rules *r, int stage);     /* inlined into its readers (rules_passes.c) */
 /* Chains come first: their stages are left alone by the others. */
 void rules_prepare_chains(rules *r);
-bool rules_in_chain(const rules *r, int stage);
+bool rules_in_chain(rules *r, int stage);
 bool rules_chained(rules *r, int root);
 /* Member `s`, that works on rows, at a loop of the root: `shared` axes of the root run point by point, of `block_axis` (-1: none) `block`
  * points are done together. */

@@ -286,14 +286,9 @@ static void prepare(rules *r, rules_chain *out) {
 
 /* ---- few rows: keys are read as they lie, once. Products with a key are summed by lanes, weighted values along vectors. */
 
-/* Part of the first contraction after it was divided into lanes: S_p, S_8, S_4, S_2, S. */
-static bool is_first_part(const rules *r, const rules_chain *plan, int s) {
-    const char *name = stage_of(r, s)->name;
-    size_t length = strlen(plan->first);
-    if (strncmp(name, plan->first, length) != 0) return false;
-    if (!name[length]) return true;
-    return name[length] == '_' &&
-           (strcmp(name + length, "_p") == 0 || strspn(name + length + 1, "0123456789") == strlen(name + length + 1));
+/* Part of the first contraction after it was divided into lanes: partial sums, levels of the tree, the sum. */
+static bool is_first_part(rules *r, const rules_chain *plan, int s) {
+    return rules_end_of_tree(r, s) == rules_stage_named(r, plan->first);
 }
 
 /* The axis that the first contraction sums over, where both operands have its points side by side; -1: none. */
@@ -321,21 +316,21 @@ static bool prepare_few(rules *r, const chain *c, rules_chain *out) {
     out->few = true;
     out->first = first->name;
     out->scores = stage_of(r, c->scores)->name;
-    out->first_rows = rows < 0 ? NULL : first->axis[rows].name;
-    out->first_keys = first->axis[key_axis(r, c)].name;
+    out->first_rows = rows;
+    out->first_keys = key_axis(r, c);
     out->rows = c->rows;
     out->columns = c->columns;
     out->own = c->own;
     out->group = c->group;
     const char *keys = first->axis[axis].name;
     find_predicates(r, out);
-    rules_rewrite(r, "rfactor %s.%s %lld lanes -> %s_p lane step", out->first, keys,
-                  (long long)rules_lanes(r, rules_stage_named(r, out->first)), out->first);
+    rules_rewrite(r, "rfactor %s.%s %lld lanes -> %s lane step", out->first, keys,
+                  (long long)rules_lanes(r, rules_stage_named(r, out->first)), rules_fresh_name(r, out->first, "_p"));
     rules_rewrite(r, "tree %s.lane", out->first);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         const char *name = stage_of(r, s)->name;
         bool mine = r->group[s].root == rules_stage_named(r, out->root) && !is_first_part(r, out, s);
-        if (stage_of(r, s)->removed || !mine || strcmp(name, out->second) == 0) continue;
+        if (stage_of(r, s)->removed || !mine || s == rules_stage_named(r, out->second)) continue;
         rules_prepare_rows(r, s);
         s = rules_stage_named(r, name);
     }
@@ -366,17 +361,17 @@ void rules_prepare_chains(rules *r) {
 static bool in_blocks(const rules *r, const rules_chain *plan, int s) {
     const tir_stage *stage = stage_of(r, s);
     int fold = rules_stage_named(r, plan->fold);
-    return s == fold || stage->fold == fold || strcmp(stage->name, plan->scores) == 0 ||
-           strcmp(stage->name, plan->first) == 0;
+    return s == fold || stage->fold == fold || s == rules_stage_named(r, plan->scores) ||
+           s == rules_stage_named(r, plan->first);
 }
 
-bool rules_in_chain(const rules *r, int s) {
+bool rules_in_chain(rules *r, int s) {
     if (!r->chain) return false;
     int root = rules_stage_named(r, r->chain->root);
     if (s == root || r->group[s].root == root || (r->chain->few && is_first_part(r, r->chain, s))) return true;
     if (r->chain->fold && in_blocks(r, r->chain, s)) return true;
     for (uint32_t i = 0; i < r->chain->copies.count; i++)
-        if (strcmp(stage_of(r, s)->name, r->chain->copies.data[i].name) == 0) return true;
+        if (rules_stage_named(r, r->chain->copies.data[i].name) == s) return true;
     return false;
 }
 
@@ -602,7 +597,7 @@ static bool is_whole(rules *r, const char *fold_name, const char *second, const 
         for (int q = s + 1; q < (int)r->region->stages.count; q++) {
             if (stage_of(r, q)->removed || !reads_stage(r, q, s) || (i < 0 && stage_of(r, q)->fold == fold)) continue;
             bool known = false;
-            for (int k = 0; k < count; k++) known = known || strcmp(stage_of(r, q)->name, between[k]) == 0;
+            for (int k = 0; k < count; k++) known = known || rules_stage_named(r, between[k]) == q;
             if (!known) return false;
         }
     }
@@ -727,13 +722,12 @@ static bool blocks_of_keys(rules *r, int root) {
     for (uint32_t i = 0; i < plan->copies.count; i++) attach_copy(&l, &plan->copies.data[i]);
     fold_loops(&l, fold);
     attach_scores(&l, plan->score_rows, plan->block);
-    const char *block_sum = lib_arena_format(r->arena, "%s_b", plan->second);
-    const char *sum = lib_arena_format(r->arena, "%s_n", plan->second);
+    const int block_sum = rules_stage_named(r, lib_arena_format(r->arena, "%s_b", plan->second));
+    const int sum = rules_stage_named(r, lib_arena_format(r->arena, "%s_n", plan->second));
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         const tir_stage *stage = stage_of(r, s);
         if (stage->removed || s == root) continue;
-        if (stage->fold == fold && strcmp(stage->name, block_sum) != 0 && strcmp(stage->name, sum) != 0)
-            attach_row_work(&l, s, plan->fold_rows);
+        if (stage->fold == fold && s != block_sum && s != sum) attach_row_work(&l, s, plan->fold_rows);
         if (stage->fold < 0 && r->group[s].root == root && s != fold)
             attach_row_work(&l, s, rules_axis_labelled(r, s, plan->rows));
     }
@@ -743,22 +737,18 @@ static bool blocks_of_keys(rules *r, int root) {
 
 /* ---- loops, few rows */
 
-/* Loops of a stage in the order of its axes, but for some that come last. */
-static void few_order(const rules *r, int s, const char *const *last, int count) {
+/* Loops of a stage in the order of its axes, but for some that come last; -1: none. */
+static void few_order(const rules *r, int s, const int *last, int count) {
     const tir_stage *stage = stage_of(r, s);
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < stage->space + stage->reduce; a++) {
         bool later = false;
-        for (int i = 0; i < count; i++) later = later || (last[i] && strcmp(stage->axis[a].name, last[i]) == 0);
+        for (int i = 0; i < count; i++) later = later || a == last[i];
         if (!later) lib_text_format(&order, " %s", stage->axis[a].name);
     }
-    for (int i = 0; i < count; i++) {
-        bool has = false;
-        for (int a = 0; a < stage->space + stage->reduce && last[i]; a++)
-            has = has || strcmp(stage->axis[a].name, last[i]) == 0;
-        if (has) lib_text_format(&order, " %s", last[i]);
-    }
+    for (int i = 0; i < count; i++)
+        if (last[i] >= 0) lib_text_format(&order, " %s", stage->axis[last[i]].name);
     tir_schedule_add(r->schedule, "order %s:%s", stage->name, order.data);
 }
 
@@ -786,17 +776,17 @@ static void few_scores(rules *r, const char *loop, const char *root) {
     tir_schedule_add(out, "unroll %s.k_i", scores->name);
     for (int p = 0; p < (int)r->region->stages.count; p++) {
         if (stage_of(r, p)->removed || !is_first_part(r, plan, p)) continue;
-        const char *name = stage_of(r, p)->name;
-        bool lanes = strcmp(name, plan->first) != 0;
+        const tir_stage *part = stage_of(r, p);
+        const char *name = part->name;
+        const int lane = rules_axis_of(part, TIR_AXIS_LANE), step = rules_axis_of(part, TIR_AXIS_STEP);
         tir_schedule_add(out, "at %s %s.k_o", name, scores->name);
         tir_schedule_add(out, "store %s reg", name);
-        few_order(r, p, (const char *[]){plan->first_keys, "step", plan->first_rows, "lane"}, 4);
-        int axes = stage_of(r, p)->space;
-        int64_t steps = stage_of(r, p)->kind == TIR_REDUCE ? rules_extent(r, &stage_of(r, p)->axis[axes]) : -1;
+        few_order(r, p, (const int[]){plan->first_keys, step, plan->first_rows, lane}, 4);
+        int64_t steps = step >= 0 ? rules_extent(r, &part->axis[step]) : -1;
         if (steps > 0 && steps * SUMS <= MOST_PRODUCTS) tir_schedule_add(out, "unroll %s.step", name);
-        if (plan->first_rows) tir_schedule_add(out, "unroll %s.%s", name, plan->first_rows);
-        tir_schedule_add(out, "unroll %s.%s", name, plan->first_keys);
-        if (lanes) tir_schedule_add(out, "vec %s.lane", name);
+        if (plan->first_rows >= 0) tir_schedule_add(out, "unroll %s.%s", name, part->axis[plan->first_rows].name);
+        tir_schedule_add(out, "unroll %s.%s", name, part->axis[plan->first_keys].name);
+        if (lane >= 0) tir_schedule_add(out, "vec %s.%s", name, part->axis[lane].name);
     }
 }
 
@@ -838,10 +828,11 @@ static const char *few_root(rules *r, int root) {
     int second = rules_stage_named(r, plan->second);
     const tir_stage *stage = stage_of(r, second);
     int high = plan->rows < 0 ? -1 : rules_axis_labelled(r, second, plan->rows);
-    const char *across = stage->axis[rules_axis_labelled(r, second, plan->columns)].name;
+    const int wide_axis = rules_axis_labelled(r, second, plan->columns);
+    const char *across = stage->axis[wide_axis].name;
     tir_schedule_add(out, "at %s %s.%s", stage->name, top->name, at);
     tir_schedule_add(out, "store %s reg", stage->name);
-    few_order(r, second, (const char *[]){high < 0 ? NULL : stage->axis[high].name, across}, 2);
+    few_order(r, second, (const int[]){high, wide_axis}, 2);
     tir_schedule_add(out, "vec %s.%s", stage->name, across);
     if (high >= 0) tir_schedule_add(out, "unroll %s.%s", stage->name, stage->axis[high].name);
     return loop;
@@ -854,9 +845,8 @@ static bool few_rows(rules *r, int root) {
     for (int a = 0; a < stage_of(r, root)->space; a++) shared |= (uint32_t)(a != plan->columns) << a;
     few_scores(r, loop, plan->root);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
-        const char *name = stage_of(r, s)->name;
         if (stage_of(r, s)->removed || s == root || r->group[s].root != root || is_first_part(r, plan, s)) continue;
-        if (strcmp(name, plan->scores) != 0 && strcmp(name, plan->second) != 0)
+        if (s != rules_stage_named(r, plan->scores) && s != rules_stage_named(r, plan->second))
             rules_attach_row(r, s, root, loop, shared, plan->rows, plan->group);
     }
     return true;
@@ -864,7 +854,7 @@ static bool few_rows(rules *r, int root) {
 
 bool rules_chained(rules *r, int root) {
     chain c;
-    if (!r->chain || strcmp(stage_of(r, root)->name, r->chain->root) != 0) return false;
+    if (!r->chain || rules_stage_named(r, r->chain->root) != root) return false;
     if (r->chain->few) return few_rows(r, root);
     if (r->chain->fold) return blocks_of_keys(r, root);
     if (!chain_again(r, r->chain, &c)) return false;

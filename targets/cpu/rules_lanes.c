@@ -210,12 +210,6 @@ static void pack_lanes(rules *r, const tir_stage *reader, const rules_access *ac
     rules_rewrite(r, "layout %s (%s)", packed->name, parts.data);
 }
 
-static uint32_t tensor_named(const rules *r, const char *name) {
-    for (uint32_t t = 0; t < r->region->tensors.count; t++)
-        if (strcmp(r->region->tensors.data[t].name, name) == 0) return t;
-    return UINT32_MAX;
-}
-
 static void pack_operand(rules *r, const rules_lanes_tile *t, uint32_t tensor) {
     const tir_tensor *operand = &r->region->tensors.data[tensor];
     int s = rules_stage_named(r, t->name);
@@ -223,7 +217,7 @@ static void pack_operand(rules *r, const rules_lanes_tile *t, uint32_t tensor) {
     if (!operand->constant || operand->stage >= 0) {
         const char *source = operand->name, *copy = rules_fresh_name(r, source, "_rows");
         rules_rewrite(r, "copy %s -> %s", source, copy);
-        tensor = tensor_named(r, copy);
+        tensor = tir_region_find_tensor(r->region, copy);
         s = rules_stage_named(r, t->name);
     }
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
@@ -233,10 +227,7 @@ static void pack_operand(rules *r, const rules_lanes_tile *t, uint32_t tensor) {
 
 void rules_prepare_lanes(rules *r, int s, const rules_lanes_tile *chosen) {
     rules_lanes_tile t = *chosen;
-    const tir_stage *stage = &r->region->stages.data[s];
     t.part = rules_fresh_name(r, t.name, "_p");
-    t.u_name = t.u < 0 ? NULL : stage->axis[t.u].name;
-    t.v_name = stage->axis[t.v].name;
     for (int i = 0; i < 2; i++)
         if (t.pack[i] != UINT32_MAX) pack_operand(r, &t, t.pack[i]);
     s = rules_stage_named(r, t.name);
@@ -249,42 +240,35 @@ void rules_prepare_lanes(rules *r, int s, const rules_lanes_tile *chosen) {
 
 /* ---- loops */
 
-static int axis_named(const tir_stage *stage, const char *name) {
-    for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (name && strcmp(stage->axis[a].name, name) == 0) return a;
-    return -1;
-}
-
-/* Stages of the tile: partial sums, the levels of the tree, the sum. */
-static bool is_lanes_part(const rules *r, int s, const rules_lanes_tile *t) {
-    const char *name = r->region->stages.data[s].name;
-    size_t length = strlen(t->name);
-    return strcmp(name, t->part) == 0 || strcmp(name, t->name) == 0 ||
-           (axis_named(&r->region->stages.data[s], "lane") >= 0 && strncmp(name, t->name, length) == 0);
+/* Stages of the tile: partial sums, the levels of the tree, the sum. All have the sum's axes first. */
+static bool is_lanes_part(rules *r, int s, const rules_lanes_tile *t) {
+    return rules_end_of_tree(r, s) == rules_stage_named(r, t->name);
 }
 
 static void partial_sums(rules *r, int s, const rules_lanes_tile *t, const char *owner, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
-    int u = axis_named(stage, t->u_name), v = axis_named(stage, t->v_name), lane = axis_named(stage, "lane");
+    const int u = t->u, v = t->v, lane = rules_axis_of(stage, TIR_AXIS_LANE);
+    const char *u_name = u < 0 ? "" : stage->axis[u].name, *v_name = stage->axis[v].name;
     tir_schedule_add(r->schedule, "at %s %s.%s", stage->name, owner, loop);
     tir_schedule_add(r->schedule, "store %s reg", stage->name);
     lib_text order;
     lib_text_init(&order, r->arena);
     for (int a = 0; a < stage->space + stage->reduce; a++)
         if (a != u && a != v && a != lane) lib_text_format(&order, " %s", stage->axis[a].name);
-    if (u >= 0) lib_text_format(&order, " %s", t->u_name);
-    tir_schedule_add(r->schedule, "order %s:%s %s lane", stage->name, order.data, t->v_name);
+    if (u >= 0) lib_text_format(&order, " %s", u_name);
+    tir_schedule_add(r->schedule, "order %s:%s %s lane", stage->name, order.data, v_name);
     if (stage->predicate) tir_schedule_add(r->schedule, "clip %s.step", stage->name);
     tir_schedule_add(r->schedule, "vec %s.lane", stage->name);
-    if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, t->u_name);
-    tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, t->v_name);
+    if (u >= 0) tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, u_name);
+    tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, v_name);
 }
 
 /* Sums of lanes, level by level, of all results together: the halves of neighbouring results fill a vector. */
 static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *owner, const char *loop) {
     const tir_stage *stage = &r->region->stages.data[s];
-    int u = axis_named(stage, t->u_name), v = axis_named(stage, t->v_name), lane = axis_named(stage, "lane");
-    const char *name = stage->name, *all = t->v_name;
+    const int u = t->u, v = t->v, lane = rules_axis_of(stage, TIR_AXIS_LANE);
+    const char *u_name = u < 0 ? "" : stage->axis[u].name, *v_name = stage->axis[v].name;
+    const char *name = stage->name, *all = v_name;
     tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, loop);
     tir_schedule_add(r->schedule, "store %s reg", name);
     lib_text order;
@@ -292,8 +276,8 @@ static void fold_lanes(rules *r, int s, const rules_lanes_tile *t, const char *o
     for (int a = 0; a < stage->space; a++)
         if (a != u && a != v && a != lane) lib_text_format(&order, " %s", stage->axis[a].name);
     tir_schedule_add(r->schedule, "order %s:%s%s%s %s%s", name, order.length ? order.data : "", u < 0 ? "" : " ",
-                     u < 0 ? "" : t->u_name, all, lane < 0 ? "" : " lane");
-    if (u >= 0) tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> sums", name, t->u_name, name, all);
+                     u < 0 ? "" : u_name, all, lane < 0 ? "" : " lane");
+    if (u >= 0) tir_schedule_add(r->schedule, "fuse %s.%s %s.%s -> sums", name, u_name, name, all);
     if (u >= 0) all = "sums";
     if (lane >= 0) tir_schedule_add(r->schedule, "fuse %s.%s %s.lane -> lanes", name, all, name);
     if (lane >= 0) all = "lanes";
@@ -324,11 +308,10 @@ static const char *split_axis(lanes_loops *l, int axis, int64_t size, const char
     return inner;
 }
 
-static const rules_lanes_tile *tile_of(rules *r, const int *members, int count) {
+static const rules_lanes_tile *tile_of(const rules *r, const int *members, int count) {
     for (uint32_t i = 0; i < r->lanes_tiles.count; i++)
         for (int m = 0; m < count; m++)
-            if (strcmp(r->region->stages.data[members[m]].name, r->lanes_tiles.data[i].part) == 0)
-                return &r->lanes_tiles.data[i];
+            if (rules_stage_named(r, r->lanes_tiles.data[i].part) == members[m]) return &r->lanes_tiles.data[i];
     return NULL;
 }
 
@@ -343,8 +326,8 @@ bool rules_lanes_loops(rules *r, int root) {
         if (!mine && (!rules_pointwise(r, members[i]) || r->region->stages.data[members[i]].kind != TIR_MAP))
             return false;
     }
-    v = r->group[part].label[axis_named(&r->region->stages.data[part], t->v_name)];
-    if (t->u >= 0) u = r->group[part].label[axis_named(&r->region->stages.data[part], t->u_name)];
+    v = r->group[part].label[t->v];
+    if (t->u >= 0) u = r->group[part].label[t->u];
     if (v < 0 || (t->u >= 0 && u < 0) || (sums != root && r->group[sums].owner != root)) return false;
     lanes_loops loops = {.r = r, .top = top, .root = root};
     lib_text_init(&loops.order, r->arena);

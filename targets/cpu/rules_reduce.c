@@ -19,17 +19,9 @@ enum {
     COLUMN_VECTORS = 4
 };
 
-static bool is_taken(const rules *r, const char *name) {
-    for (uint32_t t = 0; t < r->region->tensors.count; t++)
-        if (strcmp(r->region->tensors.data[t].name, name) == 0) return true;
-    for (uint32_t s = 0; s < r->region->stages.count; s++)
-        if (strcmp(r->region->stages.data[s].name, name) == 0) return true;
-    return false;
-}
-
 rules_role rules_role_of(const rules *r, int s) {
     for (uint32_t i = 0; i < r->parts.count; i++)
-        if (strcmp(r->parts.data[i].stage, r->region->stages.data[s].name) == 0) return r->parts.data[i].role;
+        if (rules_stage_named(r, r->parts.data[i].stage) == s) return r->parts.data[i].role;
     return RULES_NO_PART;
 }
 
@@ -94,9 +86,7 @@ static bool prepare_columns(rules *r, int s) {
     if (groups > blocks / 4) groups = blocks / 4;
     if (groups < 1) groups = 1;
     groups = divisor_near(blocks, groups, (groups + 1) / 2, groups + groups / 2);
-    const char *name = stage->name, *block = lib_arena_format(r->arena, "%s_r", name),
-               *group = lib_arena_format(r->arena, "%s_c", name);
-    if (is_taken(r, block) || is_taken(r, group)) return false;
+    const char *name = stage->name, *block = rules_fresh_name(r, name, "_r"), *group = rules_fresh_name(r, name, "_c");
     lib_text layout;
     lib_text_init(&layout, r->arena);
     for (int a = 0; a < stage->space; a++)
@@ -115,13 +105,13 @@ static bool prepare_columns(rules *r, int s) {
 }
 
 /* The stage whose values a phase of columns adds up. */
-static int rows_of(const rules *r, int phase) {
-    const char *name = r->region->stages.data[phase].name;
-    size_t length = strlen(name) - 1; /* without c: the two names differ in the last letter */
-    for (int s = 0; s < (int)r->region->stages.count; s++)
-        if (rules_role_of(r, s) == RULES_ROWS && strncmp(r->region->stages.data[s].name, name, length) == 0 &&
-            strlen(r->region->stages.data[s].name) == length + 1)
-            return s;
+static int rows_of(rules *r, int phase) {
+    rules_access access[RULES_ACCESSES];
+    const int count = rules_accesses(r, phase, access, RULES_ACCESSES);
+    for (int i = 0; i < count; i++) {
+        const int s = r->region->tensors.data[access[i].tensor].stage;
+        if (s >= 0 && rules_role_of(r, s) == RULES_ROWS) return s;
+    }
     return -1;
 }
 
@@ -132,7 +122,7 @@ static void rows_in_registers(rules *r, int s, int v) {
     lib_text_init(&order, r->arena);
     tir_schedule_add(r->schedule, "store %s reg", stage->name);
     for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (a != v && strcmp(stage->axis[a].name, "row") != 0) lib_text_format(&order, " %s", stage->axis[a].name);
+        if (a != v && stage->axis[a].role != TIR_AXIS_WITHIN) lib_text_format(&order, " %s", stage->axis[a].name);
     tir_schedule_add(r->schedule, "order %s:%s row %s", stage->name, order.data, stage->axis[v].name);
     if (stage->predicate) tir_schedule_add(r->schedule, "clip %s.row", stage->name);
     tir_schedule_add(r->schedule, "unroll %s.row", stage->name);
@@ -196,8 +186,7 @@ static void prepare_chunks(rules *r, int s) {
     if (chunks < 1) chunks = 1; /* a loop at which the lanes can be */
     if (chunks > 1 && extent % lanes == 0)
         chunks = divisor_near(extent / lanes, chunks, (chunks + 1) / 2, chunks + chunks / 2);
-    const char *name = stage->name, *part = lib_arena_format(r->arena, "%s_c", name);
-    if (is_taken(r, part)) return;
+    const char *name = stage->name, *part = rules_fresh_name(r, name, "_c");
     rules_set_role(r, name, RULES_WHOLE);
     rules_set_role(r, part, RULES_CHUNK);
     rules_rewrite(r, "rfactor %s.%s %lld chunks -> %s chunk in", name, stage->axis[axis].name, (long long)chunks, part);

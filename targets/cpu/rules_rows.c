@@ -20,12 +20,6 @@ static int lane_axis(rules *r, int s) {
     return axis;
 }
 
-static bool taken(const rules *r, const char *name) {
-    for (uint32_t t = 0; t < r->region->tensors.count; t++)
-        if (strcmp(r->region->tensors.data[t].name, name) == 0) return true;
-    return false;
-}
-
 void rules_prepare_rows(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_role role = rules_role_of(r, s);
@@ -40,8 +34,7 @@ void rules_prepare_rows(rules *r, int s) {
         while (count < extent) count *= 2;
     }
     const char *name = stage->name;
-    const char *part = lib_arena_format(r->arena, "%s_p", name);
-    if (taken(r, part)) return;
+    const char *part = rules_fresh_name(r, name, "_p");
     if (rules_is_contraction(r, s)) rules_set_role(r, part, RULES_LANES);
     rules_rewrite(r, "rfactor %s.%s %lld lanes -> %s lane step", name, stage->axis[axis].name, (long long)count, part);
     rules_rewrite(r, "tree %s.lane", name);
@@ -53,6 +46,7 @@ typedef struct row_plan {
     rules *r;
     int root;
     const char *root_name, *loop; /* where producers are attached */
+    int loop_axis;                /* the root's axis that this loop is all of; -1: none */
     uint32_t shared;              /* bit a: producers run point by point along the root's axis a */
     int v;                        /* the root's vector axis */
     const char *v_loop;           /* what is left of it to vectorise after it was split */
@@ -74,17 +68,15 @@ static bool runs_along(const row_plan *p, int s, int a) {
 }
 
 static int lane_of(const tir_stage *stage) {
-    for (int a = 0; a < stage->space; a++)
-        if (strcmp(stage->axis[a].name, "lane") == 0) return a;
-    return -1;
+    const int lane = rules_axis_of(stage, TIR_AXIS_LANE);
+    return lane < stage->space ? lane : -1;
 }
 
 static bool has_lanes(const rules *r, int s) {
     return lane_of(&r->region->stages.data[s]) >= 0;
 }
 
-/* The reduction that partial results by lanes, and the levels of a tree over them, end in; the stage itself when it is none. */
-static int end_of_tree(rules *r, int s) {
+int rules_end_of_tree(rules *r, int s) {
     rules_access access[RULES_ACCESSES];
     for (int q = s + 1; has_lanes(r, s) && q < (int)r->region->stages.count; q++) {
         if (r->region->stages.data[q].removed) continue;
@@ -100,7 +92,7 @@ static int end_of_tree(rules *r, int s) {
 static int vector_level(rules *r, int end, int64_t lanes) {
     for (int q = 0; q < end; q++) {
         const tir_stage *stage = &r->region->stages.data[q];
-        if (stage->removed || stage->reduce || !has_lanes(r, q) || end_of_tree(r, q) != end) continue;
+        if (stage->removed || stage->reduce || !has_lanes(r, q) || rules_end_of_tree(r, q) != end) continue;
         if (rules_extent(r, &stage->axis[lane_of(stage)]) == lanes) return q;
     }
     return -1;
@@ -108,7 +100,7 @@ static int vector_level(rules *r, int end, int64_t lanes) {
 
 static bool ends_tree(rules *r, int s) {
     for (int q = 0; q < s; q++)
-        if (!r->region->stages.data[q].removed && has_lanes(r, q) && end_of_tree(r, q) == s) return true;
+        if (!r->region->stages.data[q].removed && has_lanes(r, q) && rules_end_of_tree(r, q) == s) return true;
     return false;
 }
 
@@ -226,7 +218,7 @@ static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
     bool together = p->block > 1 && !p->tiled;
-    int end = together ? end_of_tree(r, s) : s, level = together ? vector_level(r, end, p->lanes) : -1;
+    int end = together ? rules_end_of_tree(r, s) : s, level = together ? vector_level(r, end, p->lanes) : -1;
     if (level >= 0 && s > level && s != end && rules_axis_labelled(r, s, p->block_axis) >= 0) {
         attach_fold(p, s, rules_axis_labelled(r, s, p->block_axis));
         return;
@@ -279,8 +271,8 @@ static void attach_row_member(const row_plan *p, int s) {
             (a >= stage->space || (rules_extent(r, &stage->axis[a]) != 1 && !runs_along(p, s, a))))
             tir_schedule_add(r->schedule, "unroll %s.%s", stage->name, stage->axis[a].name);
     for (int a = stage->space; a < stage->space + stage->reduce && stage->predicate && !p->small; a++)
-        if (strcmp(stage->axis[a].name, "step") == 0) /* only the last step has lanes without points */
-            tir_schedule_add(r->schedule, "clip %s.step", stage->name);
+        if (stage->axis[a].role == TIR_AXIS_STEP) /* only the last step has lanes without points */
+            tir_schedule_add(r->schedule, "clip %s.%s", stage->name, stage->axis[a].name);
     if (own < 0) return;
     if ((many && r->group[s].label[own] == p->block_axis) ||
         (lanes_only && (stage->reduce || !p->small || rules_extent(r, &stage->axis[own]) <= p->lanes)))
@@ -291,7 +283,8 @@ static void attach_row_member(const row_plan *p, int s) {
 
 void rules_attach_row(rules *r, int s, int root, const char *loop, uint32_t shared, int block_axis, int64_t block) {
     const tir_stage *top = &r->region->stages.data[root];
-    row_plan p = {.r = r, .root = root, .root_name = top->name, .loop = loop, .shared = shared, .v = -1};
+    row_plan p = {
+        .r = r, .root = root, .root_name = top->name, .loop = loop, .loop_axis = -1, .shared = shared, .v = -1};
     p.lanes = rules_lanes(r, s);
     p.block = block;
     p.block_axis = block_axis;
@@ -460,12 +453,14 @@ static bool outer_loops(row_plan *p, const bool *shared, lib_text *order, rules_
     for (int a = 0; a < top->space; a++) {
         if (!shared[a] || (p->across && a == p->v)) continue;
         p->loop = a == p->block_axis ? "q_o" : top->axis[a].name;
+        p->loop_axis = a == p->block_axis ? -1 : a;
         if (a != p->block_axis) place->prefix_axes |= 1u << a;
         lib_text_format(order, " %s", p->loop);
         lib_text_format(&parallel, " %s.%s", p->root_name, p->loop);
     }
     if (p->across && p->v_loop != top->axis[p->v].name) {
         lib_text_format(order, " %s", p->loop = "v_o");
+        p->loop_axis = -1;
         lib_text_format(&parallel, " %s.v_o", p->root_name);
     }
     if (!p->shared) { /* one row is all there is */
@@ -482,7 +477,7 @@ static int64_t lane_points(const rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     int lane = stage->space - 1, step = stage->space + stage->reduce - 1;
     if (stage->kind != TIR_REDUCE || lane < 0 || !stage->reduce) return -1;
-    if (strcmp(stage->axis[lane].name, "lane") != 0 || strcmp(stage->axis[step].name, "step") != 0) return -1;
+    if (stage->axis[lane].role != TIR_AXIS_LANE || stage->axis[step].role != TIR_AXIS_STEP) return -1;
     int64_t points = rules_extent(r, &stage->axis[lane]);
     for (int a = stage->space; a <= step && points >= 0; a++) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
@@ -524,8 +519,7 @@ static bool fetch_next_row(const row_plan *p, const int *members, int count) {
     int found = rules_accesses(r, s, access, RULES_ACCESSES), row = -1;
     for (int a = 0; a < stage->space; a++)
         if (r->group[s].label[a] >= 0 &&
-            (r->group[s].label[a] == p->block_axis ||
-             strcmp(r->region->stages.data[p->root].axis[r->group[s].label[a]].name, p->loop) == 0))
+            (r->group[s].label[a] == p->block_axis || r->group[s].label[a] == p->loop_axis))
             row = a;
     for (int i = 0; i < found && row >= 0; i++) {
         const tir_tensor *tensor = &r->region->tensors.data[access[i].tensor];
@@ -605,6 +599,7 @@ bool rules_rows(rules *r, int root) {
     if (top->kind != TIR_MAP || count == 0 || top->space == 0) return false;
     bool shared[TIR_MAX_AXES], blocked = has_contraction(r, root);
     row_plan p = {.r = r,
+                  .loop_axis = -1,
                   .root = root,
                   .root_name = top->name,
                   .lanes = rules_lanes(r, root),

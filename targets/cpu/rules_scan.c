@@ -62,11 +62,12 @@ void rules_prepare_scan(rules *r, int s) {
     const char *name = fold->name, *axis = fold->axis[fold->space].name;
     rules_set_role(r, name, RULES_SCAN);
     if (length >= 2 * PIECE && free_points(r, fold) < ROWS_FEW && fold->space + 3 <= DLC_MAX_RANK) {
-        rules_set_role(r, lib_arena_format(r->arena, "%s_o", name), RULES_WHOLE); /* few points */
-        rules_rewrite(r, "block %s.%s %d -> %s_t %s_o piece in", name, axis, PIECE, name, name);
+        const char *totals = rules_fresh_name(r, name, "_t"), *before = rules_fresh_name(r, name, "_o");
+        rules_set_role(r, before, RULES_WHOLE); /* few points */
+        rules_rewrite(r, "block %s.%s %d -> %s %s piece in", name, axis, PIECE, totals, before);
         axis = "in";
     }
-    rules_rewrite(r, "scan %s.%s %lld -> %s_l block lane", name, axis, (long long)lanes, name);
+    rules_rewrite(r, "scan %s.%s %lld -> %s block lane", name, axis, (long long)lanes, rules_fresh_name(r, name, "_l"));
 }
 
 /* ---- loops */
@@ -76,11 +77,8 @@ static void scan_steps(rules *r, int fold) {
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != fold) continue;
-        int along = -1;
-        for (int a = 0; a < step->space; a++)
-            if (strcmp(step->axis[a].name, "lane") == 0) along = a;
-        bool level = along >= 0, carry = false;
-        for (int a = 0; a < step->space && !level; a++) carry = carry || strcmp(step->axis[a].name, "block") == 0;
+        int along = rules_axis_of(step, TIR_AXIS_LANE);
+        bool level = along >= 0, carry = !level && rules_axis_of(step, TIR_AXIS_BLOCK) >= 0;
         for (int a = 0; a < step->space && !level && !carry; a++)
             if (rules_store_stride(r, q, a) == 1 && rules_extent(r, &step->axis[a]) != 1)
                 along = a; /* the sums: time, whose block is taken at once */
@@ -177,7 +175,7 @@ static bool schedule_row_steps(rules *r, int s) {
         if (step->removed || step->fold != s) continue;
         int64_t row = 1; /* points of a row of this step */
         for (int a = 0; a < step->space + step->reduce; a++) {
-            bool lane = a < step->space && strcmp(step->axis[a].name, "lane") == 0;
+            bool lane = a < step->space && step->axis[a].role == TIR_AXIS_LANE;
             int64_t extent = lane || a >= step->space ? rules_extent(r, &step->axis[a]) : 1;
             row = row < 0 || extent < 0 ? -1 : row * extent;
             lanes = lanes || lane;
@@ -192,7 +190,7 @@ static bool schedule_row_steps(rules *r, int s) {
         lib_text_init(&order, r->arena);
         const char *lane = NULL;
         for (int a = 0; a < step->space + step->reduce; a++)
-            if (a < step->space && strcmp(step->axis[a].name, "lane") == 0)
+            if (a < step->space && step->axis[a].role == TIR_AXIS_LANE)
                 lane = step->axis[a].name;
             else
                 lib_text_format(&order, " %s", step->axis[a].name);
@@ -282,7 +280,8 @@ void rules_prepare_sorts(rules *r) {
     for (uint32_t s = 0; s < r->region->stages.count; s++) {
         const tir_stage *stage = &r->region->stages.data[s];
         if (stage->removed || stage->kind != TIR_SORT || !is_short(r, stage)) continue;
-        rules_rewrite(r, "rank %s -> %s_k %s_r", stage->name, stage->name, stage->name);
+        rules_rewrite(r, "rank %s -> %s %s", stage->name, rules_fresh_name(r, stage->name, "_k"),
+                      rules_fresh_name(r, stage->name, "_r"));
         s += 2;
     }
 }

@@ -4,7 +4,6 @@
 #include "targets/cpu/cost.h"
 
 enum {
-    NO_TENSOR = -1,
     TASKS = 4,    /* for each thread, at least */
     SHARED = 8000 /* cycles of a reduction that several threads are called for: they take some thousands to come */
 };
@@ -411,12 +410,12 @@ static bool choose_tile(rules *r, int s, rules_tile_shape *best) {
     int count = rules_accesses(r, s, access, RULES_ACCESSES);
     bool found = false;
     if (count == RULES_ACCESSES) return false;
-    const char *chosen = NULL;
+    int chosen = -1;
     for (uint32_t i = 0; i < r->choices.count; i++)
-        if (strcmp(r->choices.data[i].stage, stage->name) == 0) chosen = r->choices.data[i].axis;
+        if (rules_stage_named(r, r->choices.data[i].stage) == s) chosen = r->choices.data[i].axis;
     for (int v = stage->space - 1; v >= 0; v--) {
         rules_tile_shape t;
-        if (chosen && strcmp(chosen, stage->axis[v].name) != 0) continue;
+        if (chosen >= 0 && chosen != v) continue;
         if (!try_axis(r, s, v, access, count, &t)) continue;
         if (!found || t.cycles < best->cycles) *best = t;
         found = true;
@@ -438,20 +437,17 @@ bool rules_tileable(rules *r, int stage) {
 /* ---- rewrites */
 
 const char *rules_fresh_name(const rules *r, const char *base, const char *suffix) {
-    for (int n = 0;; n++) {
-        const char *name = n ? lib_arena_format(r->arena, "%s%s%d", base, suffix, n)
-                             : lib_arena_format(r->arena, "%s%s", base, suffix);
-        bool taken = false;
-        for (uint32_t t = 0; t < r->region->tensors.count; t++)
-            taken = taken || strcmp(r->region->tensors.data[t].name, name) == 0;
-        if (!taken) return name;
-    }
+    return tir_region_fresh_name(r->arena, r->region, base, suffix);
 }
 
 int rules_stage_named(const rules *r, const char *name) {
-    for (uint32_t s = 0; s < r->region->stages.count; s++)
-        if (!r->region->stages.data[s].removed && strcmp(r->region->stages.data[s].name, name) == 0) return (int)s;
-    return NO_TENSOR;
+    return tir_region_find_stage(r->region, name);
+}
+
+int rules_axis_of(const tir_stage *stage, tir_axis_role role) {
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (stage->axis[a].role == role) return a;
+    return -1;
 }
 
 /* (v/NR, other dimensions in order, v%NR); (.., k/2, .., v%NR, k%2) for a unit; (.., k/2, .., k%2) of what is broadcast to it.
@@ -503,11 +499,7 @@ static void pack(rules *r, const char *reader, const rules_tile_shape *t, const 
         if (t->inside) rules_prepare_panels(r, reader, operand);
         rules_rewrite(r, "copy %s -> %s", source, operand);
     }
-    for (uint32_t i = 0; i < r->region->tensors.count; i++)
-        if (strcmp(r->region->tensors.data[i].name, operand) == 0) {
-            pack_operand(r, rules_stage_named(r, reader), t, i);
-            return;
-        }
+    pack_operand(r, rules_stage_named(r, reader), t, tir_region_find_tensor(r->region, operand));
 }
 
 /* The accumulators' buffer: the vector axis innermost, so that a vector is a run of elements. */
@@ -543,8 +535,7 @@ static rules_walk_kind walk_of(rules *r, int s, rules_tile_shape *t, rules_walk_
     if (t->pack != UINT32_MAX || t->unit || walk->n < 0 || walk->m < 0) return RULES_WALK_STRAIGHT;
     rules_walk_kind kind = rules_choose_walk(r, s, walk);
     if (kind != RULES_WALK_PANELS) return kind;
-    for (uint32_t i = 0; i < r->region->tensors.count; i++)
-        if (strcmp(r->region->tensors.data[i].name, walk->operand) == 0) t->pack = i;
+    t->pack = tir_region_find_tensor(r->region, walk->operand);
     t->pack_copy = t->inside = true;
     return kind;
 }
@@ -563,7 +554,7 @@ void rules_prepare_tile(rules *r, int s) {
         return;
     }
     if (!found) return;
-    lib_vec_push(r->arena, &r->choices, ((rules_choice){name, r->region->stages.data[s].axis[t.v].name}));
+    lib_vec_push(r->arena, &r->choices, ((rules_choice){name, t.v}));
     rules_walk_tile walk = {.v = t.v, .u = t.u, .nr = t.nr, .mr = t.mr, .lanes = t.lanes};
     rules_walk_kind kind = walk_of(r, s, &t, &walk);
     copy_outputs(r, s);

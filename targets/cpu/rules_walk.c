@@ -265,13 +265,12 @@ void rules_prepare_blocks(rules *r, int s, const rules_walk_tile *t) {
     lib_text layout;
     lib_text_init(&layout, r->arena);
     b.part = rules_fresh_name(r, b.stage, "_b");
-    b.v_name = stage->axis[v].name;
-    b.u_name = t->u < 0 ? NULL : stage->axis[t->u].name;
+    const char *v_name = stage->axis[v].name, *u_name = t->u < 0 ? NULL : stage->axis[t->u].name;
     for (int a = 0; a < stage->space; a++)
         if (a != v && a != t->u) lib_text_format(&layout, "%s, ", stage->axis[a].name);
-    lib_text_format(&layout, "%s/%lld, ", b.v_name, (long long)t->nr);
-    if (b.u_name) lib_text_format(&layout, "%s, ", b.u_name);
-    lib_text_format(&layout, "%s%%%lld", b.v_name, (long long)t->nr);
+    lib_text_format(&layout, "%s/%lld, ", v_name, (long long)t->nr);
+    if (u_name) lib_text_format(&layout, "%s, ", u_name);
+    lib_text_format(&layout, "%s%%%lld", v_name, (long long)t->nr);
     rules_set_role(r, b.stage, RULES_WHOLE);
     rules_set_role(r, b.part, RULES_INSIDE);
     lib_vec_push(r->arena, &r->block_tiles, b);
@@ -281,12 +280,6 @@ void rules_prepare_blocks(rules *r, int s, const rules_walk_tile *t) {
 }
 
 /* ---- blocks: loops */
-
-static int axis_of(const tir_stage *stage, const char *name) {
-    for (int a = 0; a < stage->space + stage->reduce; a++)
-        if (name && strcmp(stage->axis[a].name, name) == 0) return a;
-    return -1;
-}
 
 static const rules_block_tile *block_tile_of(const rules *r, int root, int *sums) {
     for (uint32_t i = 0; i < r->block_tiles.count; i++) {
@@ -301,9 +294,9 @@ static const char *other_axes(rules *r, const tir_stage *stage, int count, const
     lib_text names;
     lib_text_init(&names, r->arena);
     for (int a = 0; a < count; a++) {
-        const char *name = stage->axis[a].name;
-        bool tile = strcmp(name, b->v_name) == 0 || (b->u_name && strcmp(name, b->u_name) == 0);
-        if (!tile && strcmp(name, "block") != 0 && strcmp(name, "row") != 0) lib_text_format(&names, " %s", name);
+        const tir_axis *axis = &stage->axis[a];
+        const bool rows = axis->role == TIR_AXIS_CHUNK || axis->role == TIR_AXIS_WITHIN;
+        if (a != b->tile.v && a != b->tile.u && !rows) lib_text_format(&names, " %s", axis->name);
     }
     return names.length ? names.data : "";
 }
@@ -313,10 +306,11 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
                           const char *loop) {
     const rules_walk_tile *t = &b->tile;
     const tir_stage *part = &r->region->stages.data[rules_stage_named(r, b->part)];
-    const char *u = b->u_name, *last = "v_o", *name = sums->name, *others = other_axes(r, sums, sums->space, b);
+    const char *last = "v_o", *name = sums->name, *others = other_axes(r, sums, sums->space, b);
+    const char *v_name = sums->axis[t->v].name, *u_name = t->u < 0 ? NULL : sums->axis[t->u].name, *u = u_name;
     tir_schedule_add(r->schedule, "at %s %s.%s", name, owner, loop);
     tir_schedule_add(r->schedule, "store %s local", name);
-    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", name, b->v_name, (long long)t->nr);
+    tir_schedule_add(r->schedule, "split %s.%s %lld -> v_o v_i mask", name, v_name, (long long)t->nr);
     if (u && t->m > t->mr) {
         tir_schedule_add(r->schedule, "split %s.%s %lld -> u_o u_i balanced", name, u, (long long)t->mr);
         u = "u_i";
@@ -330,10 +324,10 @@ static void schedule_sums(rules *r, const tir_stage *sums, const rules_block_til
     tir_schedule_add(r->schedule, "at %s %s.%s", b->part, name, last);
     tir_schedule_add(r->schedule, "store %s reg", b->part);
     tir_schedule_add(r->schedule, "order %s:%s block row%s%s %s", b->part, other_axes(r, part, part->space, b),
-                     b->u_name ? " " : "", b->u_name ? b->u_name : "", b->v_name);
+                     u_name ? " " : "", u_name ? u_name : "", v_name);
     if (part->predicate) tir_schedule_add(r->schedule, "clip %s.row", b->part);
-    if (b->u_name) tir_schedule_add(r->schedule, "unroll %s.%s", b->part, b->u_name);
-    tir_schedule_add(r->schedule, "vec %s.%s", b->part, b->v_name);
+    if (u_name) tir_schedule_add(r->schedule, "unroll %s.%s", b->part, u_name);
+    tir_schedule_add(r->schedule, "vec %s.%s", b->part, v_name);
     if (t->fetch) tir_schedule_add(r->schedule, "prefetch %s at %s.row %s.block+1 L2", t->operand, b->part, name);
 }
 
@@ -342,8 +336,7 @@ bool rules_blocks(rules *r, int root) {
     const rules_block_tile *b = block_tile_of(r, root, &sums);
     if (!b || !rules_simple_group(r, sums)) return false;
     const tir_stage *top = &r->region->stages.data[root], *stage = &r->region->stages.data[sums];
-    int v = r->group[sums].label[axis_of(stage, b->v_name)];
-    int u = b->u_name ? r->group[sums].label[axis_of(stage, b->u_name)] : -1;
+    int v = r->group[sums].label[b->tile.v], u = b->tile.u < 0 ? -1 : r->group[sums].label[b->tile.u];
     lib_text order, parallel;
     lib_text_init(&order, r->arena);
     lib_text_init(&parallel, r->arena);
@@ -381,7 +374,8 @@ void rules_prepare_panels(rules *r, const char *stage, const char *copy) {
 
 const char *rules_panels_of(const rules *r, const char *stage) {
     for (uint32_t i = 0; i < r->panel_copies.count; i++)
-        if (strcmp(r->panel_copies.data[i].stage, stage) == 0) return r->panel_copies.data[i].copy;
+        if (rules_stage_named(r, r->panel_copies.data[i].stage) == rules_stage_named(r, stage))
+            return r->panel_copies.data[i].copy;
     return NULL;
 }
 

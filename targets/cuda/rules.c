@@ -27,8 +27,18 @@ void cuda_rewrite(cuda_rules *r, const char *format, ...) {
 }
 
 int cuda_stage_named(const cuda_rules *r, const char *name) {
-    for (uint32_t s = 0; s < r->region->stages.count; s++)
-        if (!r->region->stages.data[s].removed && strcmp(r->region->stages.data[s].name, name) == 0) return (int)s;
+    return tir_region_find_stage(r->region, name);
+}
+
+int cuda_axis_of(const tir_stage *stage, int32_t id) {
+    for (int a = 0; a < stage->space + stage->reduce; a++)
+        if (stage->axis[a].id == id) return a;
+    return -1;
+}
+
+int cuda_tile_axis_of(const cuda_tile *tile, int32_t id) {
+    for (int a = 0; a < tile->count; a++)
+        if (tile->axis[a].id == id) return a;
     return -1;
 }
 
@@ -38,20 +48,14 @@ int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis) {
 }
 
 const char *cuda_fresh_name(const cuda_rules *r, const char *base, const char *suffix) {
-    const char *name = lib_arena_format(r->arena, "%s_%s", base, suffix);
-    for (int n = 1;; n++) {
-        bool taken = false;
-        for (uint32_t t = 0; t < r->region->tensors.count; t++)
-            taken = taken || strcmp(r->region->tensors.data[t].name, name) == 0;
-        if (!taken) return name;
-        name = lib_arena_format(r->arena, "%s_%s%d", base, suffix, n);
-    }
+    return tir_region_fresh_name(r->arena, r->region, base, lib_arena_format(r->arena, "_%s", suffix));
 }
 
-bool cuda_is_done(const cuda_rules *r, const char *stage) {
+bool cuda_is_done(const cuda_rules *r, const char *name) {
+    const int stage = cuda_stage_named(r, name);
     for (uint32_t i = 0; i < r->done.count; i++)
-        if (strcmp(r->done.data[i], stage) == 0) return true;
-    return false;
+        if (cuda_is_stage(r, stage, r->done.data[i])) return true;
+    return stage < 0;
 }
 
 void cuda_mark_done(cuda_rules *r, const char *stage) {
@@ -162,9 +166,10 @@ static void inline_maps(cuda_rules *r) {
 
 /* A sum of pieces is added up by the map that reads it. */
 static bool goes_inside(cuda_rules *r, const char *name) {
+    const int stage = cuda_stage_named(r, name);
     bool sum = false;
-    for (uint32_t i = 0; i < r->sums.count; i++) sum = sum || strcmp(r->sums.data[i], name) == 0;
-    const int reader = sum ? cuda_reader_of(r, cuda_stage_named(r, name)) : -1;
+    for (uint32_t i = 0; i < r->sums.count; i++) sum = sum || cuda_is_stage(r, stage, r->sums.data[i]);
+    const int reader = sum ? cuda_reader_of(r, stage) : -1;
     if (reader < 0) return false;
     cuda_inside inside = {name, r->region->stages.data[reader].name};
     lib_vec_push(r->arena, &r->inside, inside);
@@ -172,8 +177,9 @@ static bool goes_inside(cuda_rules *r, const char *name) {
 }
 
 static void prepare(cuda_rules *r, const char *root) {
+    const int stage = cuda_stage_named(r, root);
     for (uint32_t i = 0; i < r->sums.count; i++)
-        if (strcmp(r->sums.data[i], root) == 0) return;
+        if (cuda_is_stage(r, stage, r->sums.data[i])) return;
     if (cuda_is_done(r, root) || cuda_prepare_reduction(r, root) || cuda_prepare_rows(r, root)) return;
     if (!cuda_prepare_scan(r, root) && !cuda_prepare_state(r, root) && !cuda_prepare_scatter(r, root) &&
         !cuda_prepare_transposition(r, root))

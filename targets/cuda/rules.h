@@ -62,6 +62,7 @@ typedef enum cuda_side { CUDA_SIDE_M, CUDA_SIDE_N, CUDA_SIDE_BATCH, CUDA_SIDE_SU
 
 typedef struct cuda_tile_axis {
     const char *name;
+    int32_t id; /* tir_axis */
     int64_t extent;
     cuda_side side;
     int64_t hi, thread, lo; /* points of a block; of the sum: lo are copied at once */
@@ -69,9 +70,9 @@ typedef struct cuda_tile_axis {
 
 typedef struct cuda_tile {
     const char *sums, *root,
-        *copy[2];      /* stages: the contraction, the map that reads it, copies of the factors of m and n */
-    const char *m, *n; /* an axis of each side */
-    int space, count;  /* axes of the result, and with those of the sum */
+        *copy[2];     /* stages: the contraction, the map that reads it, copies of the factors of m and n */
+    int m, n;         /* an axis of each side */
+    int space, count; /* axes of the result, and with those of the sum */
     cuda_tile_axis axis[TIR_MAX_AXES];
     bool uses[2][TIR_MAX_AXES], deviates[2]; /* axes of the factors of m and n; does the predicate move into them? */
     int64_t points[CUDA_SIDES];              /* of all axes of the side */
@@ -92,7 +93,7 @@ typedef struct cuda_chain {
         *sums; /* stages: the first contraction, the map that reads the second, the fold, the second one's step */
     const char *copy[3], *fragment[3]; /* of queries, keys, values: in shared memory, in registers */
     const char *weights;               /* the left operand of the second contraction, in registers */
-    const char *key_axis, *width_axis; /* the values' axes */
+    int32_t key_axis, width_axis;      /* the values' axes (tir_axis.id) */
     int free;                          /* axes that all share, the last one of rows */
     int64_t rows, keys, depth, width;  /* the first contraction: rows x depth x keys, the second: rows x keys x width */
     int64_t block, warps, stages;      /* keys of a step; warps of a block of threads; buffers of keys and values */
@@ -165,13 +166,19 @@ static inline int64_t cuda_least(int64_t a, int64_t b) {
 
 /* Appends a rewrite line and applies it to r->region. */
 void cuda_rewrite(cuda_rules *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int cuda_stage_named(const cuda_rules *r, const char *name);                          /* -1: none */
+int cuda_stage_named(const cuda_rules *r, const char *name);                         /* as rules call it; -1: none */
+static inline bool cuda_is_stage(const cuda_rules *r, int stage, const char *name) { /* name NULL: no */
+    return name && stage >= 0 && cuda_stage_named(r, name) == stage;
+}
 static inline const tir_stage *cuda_stage_of(const cuda_rules *r, const char *name) { /* which there is */
     return &r->region->stages.data[cuda_stage_named(r, name)];
 }
-int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis);                         /* -1: varying */
+int64_t cuda_extent(const cuda_rules *r, const tir_axis *axis); /* -1: varying */
+/* The axis of a stage that is, or was made of, that of the number; -1: none. The number of an axis of a contraction's tile; -1: none. */
+int cuda_axis_of(const tir_stage *stage, int32_t id);
+int cuda_tile_axis_of(const cuda_tile *tile, int32_t id);
 const char *cuda_fresh_name(const cuda_rules *r, const char *base, const char *suffix); /* no tensor has it */
-bool cuda_is_done(const cuda_rules *r, const char *stage);
+bool cuda_is_done(const cuda_rules *r, const char *stage);                              /* also what has been removed */
 void cuda_mark_done(cuda_rules *r, const char *stage);
 const char *cuda_tensor_name(const cuda_rules *r,
                              const char *stage); /* of its first value: a layout of it is one of all */

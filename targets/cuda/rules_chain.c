@@ -139,11 +139,11 @@ static bool same_axes(const cuda_rules *r, const cuda_chain *c, const tir_stage 
     return true;
 }
 
-static bool is_known(const cuda_chain *c, const char *name) {
+static bool is_known(const cuda_rules *r, const cuda_chain *c, int s) {
     const char *const known[] = {c->first,   c->root,        c->fold,        c->sums,        c->copy[0], c->copy[1],
                                  c->copy[2], c->fragment[0], c->fragment[1], c->fragment[2], c->weights};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i] && strcmp(known[i], name) == 0) return true;
+        if (cuda_is_stage(r, s, known[i])) return true;
     return false;
 }
 
@@ -163,13 +163,13 @@ static place place_of(cuda_rules *r, const cuda_chain *c, int s) {
     const tir_stage *stage = stage_of(r, s);
     const int fold = cuda_stage_named(r, c->fold), first = cuda_stage_named(r, c->first),
               root = cuda_stage_named(r, c->root);
-    if (is_known(c, stage->name)) return KNOWN;
+    if (is_known(r, c, s)) return KNOWN;
     if (stage->fold == fold) return is_output(r, s) ? STRANGE : place_in_fold(r, c, stage);
     bool after = false, before = reads(r, s, first), inside = true, roots = true;
     for (int p = 0; p < (int)r->region->stages.count; p++) {
         const tir_stage *other = stage_of(r, p);
         if (other->removed || p == s) continue;
-        if (p < s && !is_known(c, other->name) && other->fold < 0 && reads(r, s, p)) {
+        if (p < s && !is_known(r, c, p) && other->fold < 0 && reads(r, s, p)) {
             const place its = place_of(r, c, p);
             before = before || its == SCORE, after = after || its == ROW;
             if (its == STRANGE) return STRANGE;
@@ -249,41 +249,45 @@ static bool choose_size(const cuda_rules *r, cuda_chain *c) {
 
 /* ---- rewrites */
 
-/* The factor of a product that uses an axis, for a block in shared memory; the axis along which its elements lie side by side: that of memory,
- * if it is one of the two. */
-static const char *fast_axis(cuda_rules *r, const char *copy, const char *own, const char *deep, bool *vectors) {
-    int64_t bytes;
-    const int s = cuda_stage_named(r, copy), along = cuda_contiguous_axis(r, s, &bytes);
-    const char *name = along < 0 ? "" : stage_of(r, s)->axis[along].name;
-    *vectors = strcmp(name, own) == 0 || strcmp(name, deep) == 0;
-    return *vectors ? name : deep;
-}
-
 /* Axes of a stage but for those two, as the beginning of a list. */
-static const char *others(const cuda_rules *r, const char *stage, const char *one, const char *two, const char *comma) {
+static const char *others(const cuda_rules *r, const char *stage, int one, int two, const char *comma) {
     const tir_stage *s = named(r, stage);
     lib_text text;
     lib_text_init(&text, r->arena);
     lib_text_add(&text, "");
     for (int a = 0; a < s->space + s->reduce; a++)
-        if (strcmp(s->axis[a].name, one) != 0 && (!two || strcmp(s->axis[a].name, two) != 0))
-            lib_text_format(&text, "%s%s", s->axis[a].name, comma);
+        if (a != one && a != two) lib_text_format(&text, "%s%s", s->axis[a].name, comma);
     return text.data ? text.data : "";
 }
 
-typedef struct
-    operand_axes { /* of an operand: rows or columns, and those of the sum; points of a block of both, as many as are copied */
-    const char *own, *deep;
+/* Axes of a stage that is made of an operand: rows or columns, and those of the sum; points of a block of both, as many as are copied. */
+typedef struct operand_axes {
+    int own, deep;
     int64_t own_points, deep_points;
 } operand_axes;
 
+static int32_t axis_id(const cuda_rules *r, const char *stage, int axis) {
+    return named(r, stage)->axis[axis].id;
+}
+
 /* 0: queries, 1: keys, 2: values. */
-static operand_axes axes_of(const cuda_rules *r, const cuda_chain *c, int which) {
+static operand_axes axes_of(const cuda_rules *r, const cuda_chain *c, int which, const char *name) {
     const int64_t depth = round_up(c->depth, UNIT_DEPTH), width = round_up(c->width, UNIT_COLUMNS);
-    if (which == 2) return (operand_axes){c->width_axis, c->key_axis, width, c->block};
-    const char *deep = axis_name(r, c->first, c->free + 1);
-    if (which == 1) return (operand_axes){axis_name(r, c->first, c->free), deep, c->block, depth};
-    return (operand_axes){axis_name(r, c->first, c->free - 1), deep, c->warps * UNIT_ROWS, depth};
+    const tir_stage *stage = named(r, name);
+    if (which == 2)
+        return (operand_axes){cuda_axis_of(stage, c->width_axis), cuda_axis_of(stage, c->key_axis), width, c->block};
+    const int own = cuda_axis_of(stage, axis_id(r, c->first, which == 1 ? c->free : c->free - 1));
+    const int deep = cuda_axis_of(stage, axis_id(r, c->first, c->free + 1));
+    return (operand_axes){own, deep, which == 1 ? c->block : c->warps * UNIT_ROWS, depth};
+}
+
+/* A copy in shared memory: is the axis along which its elements lie side by side that of the sum? That of memory, if it is one of the two:
+ * then threads move vectors. */
+static bool is_deep(cuda_rules *r, const char *copy, const operand_axes *a, bool *vectors) {
+    int64_t bytes;
+    const int along = cuda_contiguous_axis(r, cuda_stage_named(r, copy), &bytes);
+    *vectors = along >= 0 && (along == a->own || along == a->deep);
+    return !*vectors || along == a->deep;
 }
 
 /* Elements of a row in shared memory: a power of two, so that swizzles keep all rows of a column in different banks. */
@@ -295,10 +299,11 @@ static int64_t panel_of(int64_t length) {
 
 static void lay_out_copy(cuda_rules *r, const cuda_chain *c, int which, bool *good) {
     bool vectors;
-    const operand_axes a = axes_of(r, c, which);
-    const char *copy = c->copy[which], *fast = fast_axis(r, copy, a.own, a.deep, &vectors);
-    const bool deep = strcmp(fast, a.deep) == 0;
-    const char *slow = deep ? a.own : a.deep, *rest = others(r, copy, a.own, a.deep, ", ");
+    const char *copy = c->copy[which];
+    const operand_axes a = axes_of(r, c, which, copy);
+    const bool deep = is_deep(r, copy, &a, &vectors);
+    const char *fast = axis_name(r, copy, deep ? a.deep : a.own), *slow = axis_name(r, copy, deep ? a.own : a.deep);
+    const char *rest = others(r, copy, a.own, a.deep, ", ");
     const int64_t length = deep ? a.deep_points : a.own_points;
     const int panel = (int)panel_of(length);
     if (length > panel)
@@ -308,8 +313,10 @@ static void lay_out_copy(cuda_rules *r, const cuda_chain *c, int which, bool *go
 }
 
 static void lay_out_fragment(cuda_rules *r, const cuda_chain *c, int which, bool *good) {
-    const operand_axes a = axes_of(r, c, which);
-    const char *name = c->fragment[which], *rest = others(r, name, a.own, a.deep, ", "), *o = a.own, *d = a.deep;
+    const char *name = c->fragment[which];
+    const operand_axes a = axes_of(r, c, which, name);
+    const char *rest = others(r, name, a.own, a.deep, ", "), *o = axis_name(r, name, a.own),
+               *d = axis_name(r, name, a.deep);
     if (which == 0)
         rewrite(r, good, "layout %s (%s%s/16, %s/16, %s%%8, %s/2%%4, %s/8%%2, %s/8%%2, %s%%2)", name, rest, o, d, o, d,
                 d, o, d);
@@ -335,7 +342,7 @@ static void lay_out_rows(cuda_rules *r, const cuda_chain *c, const char *name, c
 /* Rows and columns as the matrix unit holds its sums, or, in depth, its left operand. */
 static void lay_out_matrix(cuda_rules *r, const cuda_chain *c, const char *name, int column, bool operand, bool *good) {
     const char *i = axis_name(r, name, c->free - 1), *j = axis_name(r, name, column);
-    const char *rest = others(r, name, i, j, ", ");
+    const char *rest = others(r, name, c->free - 1, column, ", ");
     const tir_stage *stage = named(r, name);
     if (stage->reduce) { /* of which the sum's own axes are no dimension */
         lib_text text;
@@ -415,10 +422,10 @@ static void make_fold(cuda_rules *r, cuda_chain *c, const char *first_reduction,
         if (stage->removed || stage->kind != TIR_MAP || stage->count != 1 || stage->fold >= 0) continue;
         for (int q = s + 1; q < (int)r->region->stages.count; q++) {
             if (stage_of(r, q)->removed || !reads(r, q, s)) continue;
-            rooted = strcmp(stage_of(r, q)->name, c->root) == 0;
+            rooted = cuda_is_stage(r, q, c->root);
             read = read || !rooted;
         }
-        if (!read && (!rooted || strcmp(stage->name, second) == 0)) rewrite(r, good, "inline %s", stage->name);
+        if (!read && (!rooted || cuda_is_stage(r, s, second))) rewrite(r, good, "inline %s", stage->name);
     }
     c->sums = lib_arena_format(r->arena, "%s_n", second);
     const char *block = lib_arena_format(r->arena, "%s_b", second);
@@ -459,8 +466,8 @@ static void lay_out_fold(cuda_rules *r, const cuda_chain *c, bool *good) {
 static bool make_chain(cuda_rules *r, cuda_chain *c, const char *second, const char *first_reduction, bool predicates) {
     bool good = true;
     const int reader = cuda_reader_of(r, cuda_stage_named(r, second));
-    c->key_axis = axis_name(r, second, c->free + 1);
-    c->width_axis = axis_name(r, second, c->free);
+    c->key_axis = axis_id(r, second, c->free + 1);
+    c->width_axis = axis_id(r, second, c->free);
     if (reader >= 0) {
         c->root = stage_of(r, reader)->name;
     } else {
@@ -565,9 +572,8 @@ static void schedule_scores(const chain_loops *l, const char *name, int column) 
 static void schedule_row_sum(const chain_loops *l, const char *name) {
     const int free = l->c->free;
     const tir_stage *stage = named(l->r, name);
-    const char *last = stage->axis[stage->space - 1].name;
     split_rows(l, name, NULL);
-    if (strcmp(last, "place") == 0) {
+    if (stage->axis[stage->space - 1].role == TIR_AXIS_LANE) {
         add(l, "split %s.place 2 -> lane_n pair_n mask", name);
         add(l, "order %s:%s warp_m lane_m lane_n step half_m pair_n", name, leading(l, name, free + 1, free + 2));
         add(l, "thread %s.lane_n", name);
@@ -587,10 +593,11 @@ static void schedule_row_sum(const chain_loops *l, const char *name) {
 static void schedule_copy(const chain_loops *l, int which, const char *at) {
     cuda_rules *r = l->r;
     bool vectors;
-    const operand_axes a = axes_of(r, l->c, which);
-    const char *copy = l->c->copy[which], *fast = fast_axis(r, copy, a.own, a.deep, &vectors);
-    const bool deep = strcmp(fast, a.deep) == 0;
-    const char *slow = deep ? a.own : a.deep, *rows = slow, *turn = "", *panels = "";
+    const char *copy = l->c->copy[which];
+    const operand_axes a = axes_of(r, l->c, which, copy);
+    const bool deep = is_deep(r, copy, &a, &vectors);
+    const char *fast = axis_name(r, copy, deep ? a.deep : a.own), *slow = axis_name(r, copy, deep ? a.own : a.deep);
+    const char *rows = slow, *turn = "", *panels = "";
     const int64_t length = deep ? a.deep_points : a.own_points, count = deep ? a.own_points : a.deep_points;
     const int64_t panel = panel_of(length), chunks = vectors ? panel / VECTOR : panel;
     int64_t left = l->c->warps * TIR_WARP / chunks;
@@ -620,13 +627,14 @@ static void schedule_copy(const chain_loops *l, int which, const char *at) {
 
 /* As ldmatrix leaves it: rows of the left operand or columns of the right one, and pairs of the sum. */
 static void schedule_fragment(const chain_loops *l, int which, const char *at) {
-    const operand_axes a = axes_of(l->r, l->c, which);
-    const char *name = l->c->fragment[which], *rest = others(l->r, name, a.own, a.deep, " ");
+    const char *name = l->c->fragment[which];
+    const operand_axes a = axes_of(l->r, l->c, which, name);
+    const char *rest = others(l->r, name, a.own, a.deep, " "), *own = axis_name(l->r, name, a.own);
     if (which == 0)
-        split_rows(l, name, a.own);
+        split_rows(l, name, own);
     else
-        add(l, "split %s.%s %d -> tile_n lane_m mask", name, a.own, UNIT_COLUMNS);
-    add(l, "split %s.%s %d -> tile_k part_k mask", name, a.deep, UNIT_DEPTH);
+        add(l, "split %s.%s %d -> tile_n lane_m mask", name, own, UNIT_COLUMNS);
+    add(l, "split %s.%s %d -> tile_k part_k mask", name, axis_name(l->r, name, a.deep), UNIT_DEPTH);
     add(l, "split %s.part_k 8 -> half_k rest_k mask", name);
     add(l, "split %s.rest_k 2 -> lane_k pair_k mask", name);
     if (which == 0)
@@ -701,7 +709,7 @@ void cuda_schedule_chain(cuda_rules *r, const cuda_chain *c) {
     if (stage_of(r, fold)->predicate) add(&l, "clip %s.key_block", c->fold);
     for (int s = 0; s < (int)r->region->stages.count; s++) {
         const tir_stage *stage = stage_of(r, s);
-        if (stage->removed || is_known(c, stage->name)) continue;
+        if (stage->removed || is_known(r, c, s)) continue;
         const bool inside = stage->fold == fold;
         const place where = place_of(r, c, s);
         if (inside && (stage->kind == TIR_REDUCE || where == STRANGE ||

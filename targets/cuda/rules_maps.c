@@ -21,7 +21,7 @@ static int64_t vector_of(cuda_rules *r, int s) {
     int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
     if (stage->kind != TIR_MAP || stage->count != 1 || count == CUDA_ACCESSES || extent < 0) return 1;
     for (uint32_t i = 0; i < r->inside.count; i++)
-        if (strcmp(r->inside.data[i].root, stage->name) == 0) return 1;
+        if (cuda_is_stage(r, s, r->inside.data[i].root)) return 1;
     for (int i = 0; i < count; i++) {
         if (access[i].stride[last] != 0 && access[i].stride[last] != 1) return 1;
         cuda_note_vector(r, &access[i], last, &vector);
@@ -36,7 +36,7 @@ static void schedule_inside(cuda_rules *r, const char *root) {
     enum { UNROLLED = 64 };
     for (uint32_t i = 0; i < r->inside.count; i++) {
         const char *inside = r->inside.data[i].stage;
-        if (strcmp(r->inside.data[i].root, root) != 0) continue;
+        if (!cuda_is_stage(r, cuda_stage_named(r, root), r->inside.data[i].root)) continue;
         tir_schedule_add(r->schedule, "at %s %s.lane", inside, root);
         tir_schedule_add(r->schedule, "store %s reg", inside);
         const tir_stage *sum = cuda_stage_of(r, inside);
@@ -99,7 +99,7 @@ void cuda_prepare_points(cuda_rules *r, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     if (stage->kind != TIR_REDUCE || stage->space == 0) return;
     const char *root = cuda_copy_root(r, name), *whole = name;
-    if (strcmp(root, name) == 0) {
+    if (cuda_is_stage(r, cuda_stage_named(r, name), root)) {
         if (!stage->merge[0]) return;
         whole = cuda_fresh_name(r, name, "total");
         cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, stage->axis[stage->space].name, whole);

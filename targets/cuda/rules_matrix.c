@@ -147,12 +147,6 @@ static void lay_out_sums(cuda_rules *r, const cuda_tile *t) {
     cuda_rewrite(r, "layout %s (%s, %s)", t->sums, layout.data, inner.data);
 }
 
-static int axis_named(const cuda_tile *t, const char *name) {
-    for (int a = 0; a < t->count; a++)
-        if (strcmp(t->axis[a].name, name) == 0) return a;
-    return -1;
-}
-
 /* The fragments of an operand: the other axes, whole instructions, then its lanes and registers. */
 static void lay_out_fragment(cuda_rules *r, const cuda_tile *t, int side) {
     const tir_stage *stage = cuda_stage_of(r, t->fragment[side]);
@@ -161,7 +155,7 @@ static void lay_out_fragment(cuda_rules *r, const cuda_tile *t, int side) {
     lib_text_init(&layout, r->arena);
     for (int a = 0; a < stage->space; a++) {
         const char *name = stage->axis[a].name;
-        const int axis = axis_named(t, name);
+        const int axis = cuda_tile_axis_of(t, stage->axis[a].id);
         if (axis == t->unit_axis[side]) own = name;
         if (axis == t->unit_axis[2]) deep = name;
         const bool unit = axis == t->unit_axis[side] || axis == t->unit_axis[2];
@@ -179,7 +173,7 @@ static int fast_axis(cuda_rules *r, const cuda_tile *t, int side, bool *vectors)
     int64_t bytes;
     int along = cuda_contiguous_axis(r, s, &bytes), deep = 0;
     for (int a = 0; a < stage->space; a++) {
-        const int axis = axis_named(t, stage->axis[a].name);
+        const int axis = cuda_tile_axis_of(t, stage->axis[a].id);
         if (axis == t->unit_axis[2]) deep = a;
         if (a == along && (axis == t->unit_axis[side] || axis == t->unit_axis[2])) {
             *vectors = true;
@@ -191,8 +185,8 @@ static int fast_axis(cuda_rules *r, const cuda_tile *t, int side, bool *vectors)
 }
 
 /* Points of a copy's axis that a block needs at once. */
-static int64_t copied(const cuda_tile *t, const char *name) {
-    const int a = axis_named(t, name);
+static int64_t copied(const cuda_tile *t, const tir_axis *axis) {
+    const int a = cuda_tile_axis_of(t, axis->id);
     if (a < 0 || t->axis[a].side == CUDA_SIDE_BATCH) return 1;
     return t->axis[a].side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
 }
@@ -204,7 +198,7 @@ static int memory_order(cuda_rules *r, const cuda_tile *t, int side, int *order,
     const int fast = fast_axis(r, t, side, vectors);
     int count = 0, rows = -1;
     for (int a = 0; a < stage->space; a++) {
-        const int axis = axis_named(t, stage->axis[a].name);
+        const int axis = cuda_tile_axis_of(t, stage->axis[a].id);
         if (a == fast) continue;
         if (axis == t->unit_axis[side] || axis == t->unit_axis[2])
             rows = a;
@@ -223,8 +217,9 @@ static void lay_out_copy(cuda_rules *r, const cuda_tile *t, int side) {
     int order[TIR_MAX_AXES];
     bool vectors;
     const int count = memory_order(r, t, side, order, &vectors);
-    const char *name = stage->axis[order[count - 1]].name;
-    const bool panels = copied(t, name) > ROW;
+    const tir_axis *last = &stage->axis[order[count - 1]];
+    const char *name = last->name;
+    const bool panels = copied(t, last) > ROW;
     lib_text layout;
     lib_text_init(&layout, r->arena);
     if (panels) add_part(&layout, part(r, name, ROW, 0));
@@ -382,7 +377,7 @@ static void schedule_fragment(cuda_rules *r, const cuda_tile *t, int side, const
     lib_text_init(&turns, r->arena);
     for (int a = 0; a < s->space; a++) {
         const char *name = s->axis[a].name;
-        const int axis = axis_named(t, name);
+        const int axis = cuda_tile_axis_of(t, s->axis[a].id);
         if (axis == t->unit_axis[2]) {
             split(r, stage, name, 8, "half", "eight", "");
             split(r, stage, "eight", 2, "two", "pair", "");
@@ -419,7 +414,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
     for (int n = count - 1; n >= 0; n--) {
         const int a = in_memory[n];
         const char *rest = stage->axis[a].name;
-        int64_t extent = copied(t, rest);
+        int64_t extent = copied(t, &stage->axis[a]);
         if (a == fast && vectors) {
             run = name_of(r, "run", a);
             const char *whole = rest;
@@ -446,11 +441,11 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int side, const cha
     tir_schedule_add(r->schedule, "order %s:%s", copy, order.data);
     for (int a = 0; a < stage->space; a++) {
         mark(r, "thread", copy, lane[a]);
-        if (turn[a] && copied(t, stage->axis[a].name) > 1) mark(r, "unroll", copy, turn[a]);
+        if (turn[a] && copied(t, &stage->axis[a]) > 1) mark(r, "unroll", copy, turn[a]);
     }
     mark(r, "vec", copy, run);
     tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);
-    const int64_t row = cuda_least(ROW_BYTES, 2 * copied(t, stage->axis[fast].name));
+    const int64_t row = cuda_least(ROW_BYTES, 2 * copied(t, &stage->axis[fast]));
     if (row >= 32)
         tir_schedule_add(r->schedule, "store %s shared swizzle %d", copy, (int)row);
     else

@@ -132,11 +132,12 @@ static bool prepare_columns(cuda_rules *r, const char *name, bool cut, bool is_c
     const char *chunk = cut ? cut_chunks(r, name, g.chunks, true) : NULL;
     if (chunk) return prepare_columns(r, name, false, false) && prepare_columns(r, chunk, false, true);
     g.root = cuda_copy_root(r, name);
-    if (is_chunk && strcmp(g.root, name) != 0) layout_last_first(r, g.root);
+    if (is_chunk && !cuda_is_stage(r, cuda_stage_named(r, name), g.root)) layout_last_first(r, g.root);
     cuda_mark_done(r, g.root);
     cuda_mark_done(r, name);
     if (g.groups > 1) share_points(r, &g, name);
-    if (strcmp(g.root, name) == 0) { /* of several values: they become one store each at the end */
+    if (cuda_is_stage(r, cuda_stage_named(r, name),
+                      g.root)) { /* of several values: they become one store each at the end */
         stage = cuda_stage_of(r, name);
         g.whole = cuda_fresh_name(r, name, "total");
         cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, stage->axis[stage->space].name, g.whole);

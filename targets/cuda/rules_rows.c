@@ -60,14 +60,10 @@ static int row_axes(cuda_rules *r, int root) {
     return rows;
 }
 
-static int member_of(const row_group *g, const char *name) {
-    for (int m = 0; m < g->members; m++)
-        if (strcmp(g->member[m].name, name) == 0) return m;
-    return -1;
-}
-
-static bool in_group(const row_group *g, const char *name) {
-    return strcmp(g->root, name) == 0 || member_of(g, name) >= 0;
+static bool in_group(const cuda_rules *r, const row_group *g, int s) {
+    bool found = cuda_is_stage(r, s, g->root);
+    for (int m = 0; m < g->members && !found; m++) found = cuda_is_stage(r, s, g->member[m].name);
+    return found;
 }
 
 /* ---- what joins */
@@ -98,7 +94,7 @@ static bool joins(cuda_rules *r, const row_group *g, int s) {
         if (r->region->stages.data[q].removed) continue;
         bool row_by_row = cuda_reads_along(r, q, s, g->rows, &reads);
         if (!reads) continue;
-        if (!row_by_row || !in_group(g, r->region->stages.data[q].name)) return false;
+        if (!row_by_row || !in_group(r, g, q)) return false;
         if (stage->space > g->rows && !reads_own_place(r, g, q, s)) return false;
         wanted = true;
     }
@@ -152,8 +148,7 @@ static void note_vector(cuda_rules *r, const row_group *g, int s, int axis, bool
     int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
     for (int i = 0; i < count; i++) {
         int producer = r->region->tensors.data[access[i].tensor].stage;
-        if (producer < 0 || !in_group(g, r->region->stages.data[producer].name))
-            cuda_note_vector(r, &access[i], axis, vector);
+        if (producer < 0 || !in_group(r, g, producer)) cuda_note_vector(r, &access[i], axis, vector);
     }
     tir_store_access(r->region, s, &store);
     for (int c = 0; c < stage->count && stores; c++) {
@@ -193,7 +188,7 @@ static bool is_read_by_rows(cuda_rules *r, const row_group *g, uint32_t tensor, 
         for (int i = 0; i < count; i++) {
             if (access[i].tensor != tensor) continue;
             found++;
-            if (!in_group(g, stage->name) || axis < 0 || tir_get(pool, access[i].load)->guarded) return false;
+            if (!in_group(r, g, q) || axis < 0 || tir_get(pool, access[i].load)->guarded) return false;
             for (int d = 0; d < rank; d++)
                 if (tir_operand(pool, access[i].load, d) != stage->axis[d < g->rows ? d : axis].var) return false;
         }
@@ -209,7 +204,7 @@ static void copy_inputs(cuda_rules *r, row_group *g) {
         const tir_tensor *tensor = &r->region->tensors.data[t];
         int readers;
         if (tensor->output) continue; /* the copy would take its place */
-        if (tensor->stage >= 0 && in_group(g, r->region->stages.data[tensor->stage].name)) continue;
+        if (tensor->stage >= 0 && in_group(r, g, tensor->stage)) continue;
         if (tensor->stage >= 0 && r->region->stages.data[tensor->stage].removed) continue;
         if (!is_read_by_rows(r, g, t, &readers) || readers < 2 || g->members == CUDA_ROW_MEMBERS) continue;
         const char *name = cuda_fresh_name(r, tensor->name, "row");
@@ -253,7 +248,8 @@ static void rewrite_reduction(cuda_rules *r, const row_group *g, cuda_row_member
                          member->all);
         axis = "warp";
     }
-    if (strcmp(name, g->root) == 0) { /* of several values: they become one store each at the end */
+    if (cuda_is_stage(r, cuda_stage_named(r, name),
+                      g->root)) { /* of several values: they become one store each at the end */
         member->total = cuda_fresh_name(r, name, "total");
         cuda_rewrite(r, "rfactor %s.%s 1 chunks -> %s one w", name, axis, member->total);
         if (!member->warp) member->tree = member->total;
@@ -333,7 +329,7 @@ static void schedule_part(cuda_rules *r, const row_group *g, const char *name) {
     const tir_stage *stage = cuda_stage_of(r, name);
     int64_t steps = 1;
     for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        if (strcmp(stage->axis[a].name, "step") == 0) steps = cuda_extent(r, &stage->axis[a]);
+        if (stage->axis[a].role == TIR_AXIS_STEP) steps = cuda_extent(r, &stage->axis[a]);
     const char *lane = "place", *step = "step";
     lib_text order;
     if (g->vector > 1) {
@@ -353,7 +349,7 @@ static void schedule_part(cuda_rules *r, const row_group *g, const char *name) {
     for (int a = 0; a + 1 < stage->space; a++) lib_text_format(&order, " %s", stage->axis[a].name);
     lib_text_format(&order, " %s", lane);
     for (int a = stage->space; a < stage->space + stage->reduce; a++)
-        lib_text_format(&order, " %s", strcmp(stage->axis[a].name, "step") == 0 ? step : stage->axis[a].name);
+        lib_text_format(&order, " %s", stage->axis[a].role == TIR_AXIS_STEP ? step : stage->axis[a].name);
     tir_schedule_add(r->schedule, "order %s:%s%s", name, order.data, g->vector > 1 ? " v" : "");
     if (g->threads > 1) tir_schedule_add(r->schedule, "thread %s.%s", name, lane);
 }
@@ -405,6 +401,7 @@ void cuda_schedule_rows(cuda_rules *r, const row_group *g) {
         if (member->reduces) schedule_reduction(r, g, member, g->root, loop);
         if (member->along && !g->held) continue;
         if (member->along) along_row(r, g, cuda_stage_of(r, member->name));
-        if (strcmp(member->name, g->root) != 0) attach(r, member->name, g->root, loop, "reg");
+        if (!cuda_is_stage(r, cuda_stage_named(r, member->name), g->root))
+            attach(r, member->name, g->root, loop, "reg");
     }
 }

@@ -46,23 +46,27 @@ static void cut(cuda_rules *r, const char *name, int64_t piece, bool along) {
     if (!cuda_prepare_scan(r, before)) lib_vec_push(r->arena, &r->roots, before);
 }
 
-/* Threads along the axis of the fold along which its step stores side by side. */
+/* Threads along the axis of the fold along which its step stores side by side. Where that is the last one, or short, those of all free
+ * points do as well (rules_maps.c). */
 static bool prepare_across(cuda_rules *r, const char *name) {
+    enum { SECTOR = 8 }; /* elements that memory moves at once */
     const int s = cuda_stage_named(r, name);
     const tir_stage *fold = &r->region->stages.data[s];
+    const tir_step_axes *axes = tir_fold_axes(r->arena, r->region, s);
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         tir_access store;
         if (step->removed || step->fold != s) continue;
         tir_store_access(r->region, q, &store);
-        for (int d = 0; d < step->space; d++)
-            for (int a = 0; a < fold->space && store.stride[d] == 1; a++) {
-                if (strcmp(fold->axis[a].name, step->axis[d].name) != 0) continue;
-                cuda_scan scan = {.fold = name, .axis = a};
-                cuda_mark_done(r, name);
-                lib_vec_push(r->arena, &r->scans, scan);
-                return true;
-            }
+        for (int d = 0; d < step->space; d++) {
+            const int along = axes[q].along[d];
+            if (store.stride[d] != 1 || along < 0 || along >= fold->space - 1) continue;
+            if (cuda_extent(r, &fold->axis[along]) < SECTOR) continue;
+            cuda_scan scan = {.fold = name, .axis = along};
+            cuda_mark_done(r, name);
+            lib_vec_push(r->arena, &r->scans, scan);
+            return true;
+        }
     }
     return false;
 }
@@ -108,20 +112,18 @@ bool cuda_prepare_scan(cuda_rules *r, const char *name) {
 }
 
 /* The axis of a step that 32 lanes share: its places in the block, or time, whose block is taken at once; -1: it has one point. */
-static int lane_axis(cuda_rules *r, int s, int fold) {
+static int lane_axis(cuda_rules *r, int s, const tir_stage *fold, const tir_step_axes *axes) {
     const tir_stage *step = &r->region->stages.data[s];
     tir_access store;
     bool block = false;
     for (int a = 0; a < step->space; a++) {
-        if (strcmp(step->axis[a].name, "lane") == 0) return a;
-        block = block || strcmp(step->axis[a].name, "block") == 0;
+        if (step->axis[a].role == TIR_AXIS_LANE) return a;
+        block = block || step->axis[a].role == TIR_AXIS_BLOCK;
     }
     if (block) return -1;
     tir_store_access(r->region, s, &store);
     for (int a = 0; a < step->space; a++) {
-        bool free = false; /* an axis of the fold */
-        for (int f = 0; f < r->region->stages.data[fold].space; f++)
-            free = free || strcmp(step->axis[a].name, r->region->stages.data[fold].axis[f].name) == 0;
+        const bool free = axes->along[a] >= 0 && axes->along[a] < fold->space;
         if (store.stride[a] == 1 && !free) return a;
     }
     return -1;
@@ -135,6 +137,7 @@ void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan) {
     }
     const int s = cuda_stage_named(r, scan->fold);
     const tir_stage *fold = &r->region->stages.data[s];
+    const tir_step_axes *axes = tir_fold_axes(r->arena, r->region, s);
     const char *name = scan->fold, *row = NULL;
     for (int a = 0; a < fold->space; a++) {
         if (cuda_extent(r, &fold->axis[a]) == 1) {
@@ -154,7 +157,7 @@ void cuda_schedule_scan(cuda_rules *r, const cuda_scan *scan) {
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != s) continue;
-        const int lane = lane_axis(r, q, s);
+        const int lane = lane_axis(r, q, fold, &axes[q]);
         tir_schedule_add(r->schedule, "store %s reg", step->name);
         if (lane >= 0) tir_schedule_add(r->schedule, "thread %s.%s", step->name, step->axis[lane].name);
     }

@@ -19,52 +19,12 @@ static int64_t own_points(const cuda_rules *r, const tir_stage *fold) {
     return most;
 }
 
-/* ---- which axis of a step is time */
+/* ---- along which axes of the fold the axes of a step run */
 
-typedef struct time_axes {
-    cuda_rules *r;
-    int fold;
-    int axis[]; /* by stage; -1: not known */
-} time_axes;
-
-/* The axis of the step that its tensor has at the dimension where the load has the reader's time. */
-static bool follow(time_axes *t, tir_expr load, tir_expr time) {
-    const tir_pool *pool = t->r->region->pool;
-    const tir_tensor *tensor = &t->r->region->tensors.data[tir_get(pool, load)->bits];
-    if (tensor->stage < 0 || t->r->region->stages.data[tensor->stage].fold != t->fold || t->axis[tensor->stage] >= 0)
-        return false;
-    for (int d = 0; d < tensor->rank; d++)
-        if (tir_operand(pool, load, d) == time) {
-            t->axis[tensor->stage] = d;
-            return true;
-        }
-    return false;
-}
-
-static time_axes *find_time(cuda_rules *r, int fold) {
-    const int count = (int)r->region->stages.count;
-    const tir_stage *f = &r->region->stages.data[fold];
-    time_axes *t = lib_arena_take(r->arena, sizeof *t + (size_t)count * sizeof(int));
-    t->r = r, t->fold = fold;
-    for (int s = 0; s < count; s++) t->axis[s] = -1;
-    for (int c = 0; c < f->count; c++) follow(t, f->value[c], f->axis[f->space].var);
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (int s = 0; s < count; s++) {
-            const tir_stage *step = &r->region->stages.data[s];
-            tir_access access[CUDA_ACCESSES];
-            if (step->removed || step->fold != fold || t->axis[s] < 0) continue;
-            const int loads = tir_accesses(r->region, s, access, CUDA_ACCESSES);
-            for (int i = 0; i < loads; i++) changed = follow(t, access[i].load, step->axis[t->axis[s]].var) || changed;
-        }
-    }
-    return t;
-}
-
-static bool is_free(const tir_stage *fold, const char *name) {
-    for (int a = 0; a < fold->space; a++)
-        if (strcmp(fold->axis[a].name, name) == 0) return true;
-    return false;
+static int time_of(const tir_stage *fold, const tir_stage *step, const tir_step_axes *axes) {
+    for (int a = 0; a < step->space; a++)
+        if (axes->along[a] == fold->space) return a;
+    return -1;
 }
 
 /* ---- the rule */
@@ -84,12 +44,12 @@ bool cuda_prepare_state(cuda_rules *r, const char *name) {
         if (a < fold->space && __builtin_mul_overflow(folds, extent, &folds)) return false;
     }
     if (folds >= FILLING * (int64_t)r->machine->multiprocessors) return false;
-    const time_axes *time = find_time(r, s);
+    const tir_step_axes *axes = tir_fold_axes(r->arena, r->region, s);
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != s) continue;
         if (step->kind != TIR_MAP && step->kind != TIR_REDUCE) return false;
-        if (time->axis[q] < 0) return false; /* its points of one time are not known */
+        if (time_of(fold, step, &axes[q]) < 0) return false; /* its points of one time are not known */
         for (int a = 0; a < step->space + step->reduce; a++)
             if (cuda_extent(r, &step->axis[a]) < 1) return false;
     }
@@ -99,17 +59,17 @@ bool cuda_prepare_state(cuda_rules *r, const char *name) {
 }
 
 /* Threads along what a step has of axes of its own; returns its bytes there. */
-static int64_t schedule_step(cuda_rules *r, const tir_stage *fold, const tir_stage *step, int time, int64_t threads) {
+static int64_t schedule_step(cuda_rules *r, const tir_stage *step, const tir_step_axes *axes, int64_t threads) {
     const char *run = NULL;
     int64_t points = 1;
     lib_text order;
     lib_text_init(&order, r->arena);
     lib_text_add(&order, "");
     for (int a = 0; a < step->space; a++)
-        if (a == time || is_free(fold, step->axis[a].name)) lib_text_format(&order, " %s", step->axis[a].name);
+        if (axes->along[a] >= 0) lib_text_format(&order, " %s", step->axis[a].name);
     int own = 0, axis[TIR_MAX_AXES];
     for (int a = 0; a < step->space; a++)
-        if (a != time && !is_free(fold, step->axis[a].name)) axis[own++] = a;
+        if (axes->along[a] < 0) axis[own++] = a;
     for (int i = 0; i < own; i++) points *= cuda_extent(r, &step->axis[axis[i]]);
     const bool last = own > 0 && axis[own - 1] == axis[0] + own - 1; /* neighbours fuse */
     if (points > 1 && last) {
@@ -147,7 +107,7 @@ void cuda_schedule_state(cuda_rules *r, const char *name) {
     enum { ROOM = 40 << 10 };
     const int s = cuda_stage_named(r, name);
     const tir_stage *fold = cuda_stage_of(r, name);
-    const time_axes *time = find_time(r, s);
+    const tir_step_axes *axes = tir_fold_axes(r->arena, r->region, s);
     const int64_t points = own_points(r, fold);
     const int64_t threads = cuda_least(cuda_power_above(points), MOST_THREADS);
     int64_t room = ROOM, bytes = 0;
@@ -159,6 +119,6 @@ void cuda_schedule_state(cuda_rules *r, const char *name) {
     for (int q = 0; q < (int)r->region->stages.count; q++) {
         const tir_stage *step = &r->region->stages.data[q];
         if (step->removed || step->fold != s) continue;
-        store(r, step->name, schedule_step(r, fold, step, time->axis[q], threads), &room);
+        store(r, step->name, schedule_step(r, step, &axes[q], threads), &room);
     }
 }

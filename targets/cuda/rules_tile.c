@@ -22,21 +22,26 @@ static bool find_sides(cuda_rules *r, const tir_stage *stage, cuda_tile *t) {
             uses[f][a] = tir_uses(pool, factor[f], stage->axis[a].var);
     for (int a = 0; a < stage->space; a++)
         if (uses[0][a] != uses[1][a]) right = uses[0][a] ? 0 : 1;
+    t->m = t->n = -1;
     t->count = stage->space + stage->reduce;
     t->space = stage->space;
     t->points[CUDA_SIDE_M] = t->points[CUDA_SIDE_N] = t->points[CUDA_SIDE_BATCH] = t->points[CUDA_SIDE_SUM] = 1;
     for (int a = 0; a < t->count; a++) {
         tile_axis *x = &t->axis[a];
-        *x = (tile_axis){
-            .name = stage->axis[a].name, .extent = cuda_extent(r, &stage->axis[a]), .hi = 1, .thread = 1, .lo = 1};
+        *x = (tile_axis){.name = stage->axis[a].name,
+                         .id = stage->axis[a].id,
+                         .extent = cuda_extent(r, &stage->axis[a]),
+                         .hi = 1,
+                         .thread = 1,
+                         .lo = 1};
         if (x->extent < 1) return false;
         const bool m = t->uses[0][a] = uses[1 - right][a], n = t->uses[1][a] = uses[right][a];
         x->side = a >= stage->space ? CUDA_SIDE_SUM : m == n ? CUDA_SIDE_BATCH : m ? CUDA_SIDE_M : CUDA_SIDE_N;
-        if (x->side == CUDA_SIDE_M) t->m = x->name;
-        if (x->side == CUDA_SIDE_N) t->n = x->name;
+        if (x->side == CUDA_SIDE_M) t->m = a;
+        if (x->side == CUDA_SIDE_N) t->n = a;
         if (__builtin_mul_overflow(t->points[x->side], x->extent, &t->points[x->side])) return false;
     }
-    return t->m && t->n;
+    return t->m >= 0 && t->n >= 0;
 }
 
 /* Each term of the predicate goes to a factor that uses all of its axes; false: one finds none. */
@@ -58,13 +63,11 @@ static bool find_deviations(cuda_rules *r, const tir_stage *stage, cuda_tile *t)
 }
 
 /* Bytes of an element that a copy of the factor has. */
-static int64_t factor_bytes(const cuda_rules *r, const tir_stage *stage, const cuda_tile *t, const char *axis) {
+static int64_t factor_bytes(const cuda_rules *r, const tir_stage *stage, int a) {
     const tir_pool *pool = r->region->pool;
     tir_expr factor[2];
-    int a = 0, f;
-    while (a < t->count && strcmp(stage->axis[a].name, axis) != 0) a++;
     tir_sum_of_products(pool, stage, &factor[0], &factor[1]);
-    f = tir_uses(pool, factor[0], stage->axis[a].var) ? 0 : 1;
+    const int f = tir_uses(pool, factor[0], stage->axis[a].var) ? 0 : 1;
     return (int64_t)lib_dtype_size((dlc_dtype)tir_dtype_of(pool, tir_unwidened(pool, factor[f])));
 }
 
@@ -263,25 +266,18 @@ static void lay_out(cuda_rules *r, const cuda_tile *t) {
         lib_text_init(&layout, r->arena);
         for (int last = 0; last < 2; last++)
             for (int a = 0; a < copy->space; a++) {
-                const char *name = copy->axis[a].name;
-                bool own = false;
-                for (int b = 0; b < t->space; b++)
-                    own = own ||
-                          (t->axis[b].side == (side ? CUDA_SIDE_N : CUDA_SIDE_M) && strcmp(t->axis[b].name, name) == 0);
-                if (own == (last == 1)) lib_text_format(&layout, "%s%s", layout.length ? ", " : "", name);
+                const int b = cuda_tile_axis_of(t, copy->axis[a].id);
+                const bool own = b >= 0 && t->axis[b].side == (side ? CUDA_SIDE_N : CUDA_SIDE_M);
+                if (own == (last == 1)) lib_text_format(&layout, "%s%s", layout.length ? ", " : "", copy->axis[a].name);
             }
         cuda_rewrite(r, "layout %s (%s)", t->copy[side], layout.data);
     }
 }
 
 /* Are neighbours along an axis of the result neighbours in memory? */
-static bool lies_along(cuda_rules *r, int s, const char *axis) {
+static bool lies_along(cuda_rules *r, int s, int axis) {
     tir_access access[CUDA_ACCESSES];
-    const tir_stage *stage = &r->region->stages.data[s];
-    const int count = tir_accesses(r->region, s, access, CUDA_ACCESSES);
-    for (int a = 0; a < stage->space; a++)
-        if (strcmp(stage->axis[a].name, axis) == 0) return nearest(access, count, a) == 1;
-    return false;
+    return nearest(access, tir_accesses(r->region, s, access, CUDA_ACCESSES), axis) == 1;
 }
 
 /* All there is to know before rewriting; false: no tile. */
@@ -296,8 +292,8 @@ static bool measure(cuda_rules *r, int s, cuda_tile *t) {
     for (int side = 0; side < 2;
          side++) /* a row times a matrix: if the matrix lies along the sum, rows read it better */
         if (t->points[side ? CUDA_SIDE_N : CUDA_SIDE_M] < LEAST && !lies_along(r, s, side ? t->m : t->n)) return false;
-    t->bytes[0] = factor_bytes(r, &stage, t, t->m);
-    t->bytes[1] = factor_bytes(r, &stage, t, t->n);
+    t->bytes[0] = factor_bytes(r, &stage, t->m);
+    t->bytes[1] = factor_bytes(r, &stage, t->n);
     t->bytes[2] = (int64_t)lib_dtype_size(r->region->tensors.data[stage.tensor[0]].dtype);
     if (cuda_matrix_fits(r, s, t))
         cuda_matrix_steps(t);
@@ -368,7 +364,7 @@ bool cuda_prepare_tile(cuda_rules *r, int s) {
     t.copy[0] = cuda_fresh_name(r, t.sums, "left");
     t.copy[1] = cuda_fresh_name(r, t.sums, "right");
     for (int side = 0; side < 2; side++)
-        cuda_rewrite(r, "operand %s.%s -> %s%s", t.sums, side ? t.n : t.m, t.copy[side],
+        cuda_rewrite(r, "operand %s.%s -> %s%s", t.sums, t.axis[side ? t.n : t.m].name, t.copy[side],
                      t.deviates[side] ? " deviates zero*nonfinite" : "");
     find_root(r, &t);
     if (t.unit)
@@ -527,14 +523,10 @@ static const char *schedule_sums(cuda_rules *r, const cuda_tile *t, bool pipelin
 }
 
 /* Points of a copy's axis that a block needs at once. */
-static int64_t copied(const cuda_tile *t, const char *name, cuda_side *side) {
-    for (int a = 0; a < t->count; a++)
-        if (strcmp(t->axis[a].name, name) == 0) {
-            *side = t->axis[a].side;
-            return *side == CUDA_SIDE_BATCH ? 1 : *side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
-        }
-    *side = CUDA_SIDE_BATCH;
-    return 1;
+static int64_t copied(const cuda_tile *t, const tir_axis *axis, cuda_side *side) {
+    const int a = cuda_tile_axis_of(t, axis->id);
+    *side = a < 0 ? CUDA_SIDE_BATCH : t->axis[a].side;
+    return *side == CUDA_SIDE_BATCH ? 1 : *side == CUDA_SIDE_SUM ? t->axis[a].lo : tile_of(&t->axis[a]);
 }
 
 /* The axis along which the factor lies side by side in memory; -1: none. */
@@ -550,12 +542,6 @@ int cuda_contiguous_axis(cuda_rules *r, int s, int64_t *bytes) {
             *bytes = size;
         }
     return found;
-}
-
-static bool is_sum_axis(const cuda_tile *t, const char *name) {
-    for (int a = t->space; a < t->count; a++)
-        if (strcmp(t->axis[a].name, name) == 0) return true;
-    return false;
 }
 
 /* A copy: threads go over the axes in the order of the shared memory, the last ones first, so that they store side by side; each moves
@@ -585,13 +571,13 @@ static void share_lanes(cuda_rules *r, const cuda_tile *t, int which, copy_plan 
     *p = (copy_plan){.axes = stage->space};
     p->along = cuda_contiguous_axis(r, s, &p->size);
     if (p->along < 0) p->size = t->bytes[which];
-    p->turned = p->along >= 0 && is_sum_axis(t, stage->axis[p->along].name);
+    p->turned = p->along >= 0 && cuda_tile_axis_of(t, stage->axis[p->along].id) >= t->space;
     p->elements = p->turned && p->size >= ASYNC;
     int64_t left = p->elements ? t->threads / ROW_LANES : t->threads;
     for (int last = 1; last >= 0; last--)
         for (int a = p->axes - 1; a >= 0; a--) {
             cuda_side side;
-            const int64_t extent = copied(t, stage->axis[a].name, &side), all = cuda_extent(r, &stage->axis[a]);
+            const int64_t extent = copied(t, &stage->axis[a], &side), all = cuda_extent(r, &stage->axis[a]);
             const bool row = a == p->along && p->elements;
             p->own[a] = side == (which ? CUDA_SIDE_N : CUDA_SIDE_M);
             if (p->own[a] != (last == 1)) continue;
@@ -689,7 +675,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
         for (int a = p.axes - 1; a >= 0; a--) {
             cuda_side side;
             const char *rest = stage->axis[a].name, *whole = rest;
-            const int64_t extent = copied(t, rest, &side);
+            const int64_t extent = copied(t, &stage->axis[a], &side);
             if (p.own[a] != (last == 1)) continue;
             if (p.vector[a] > 1 && extent > p.vector[a]) {
                 rest = loop_name(r, "rest", a), run = loop_name(r, "run", a);
@@ -722,7 +708,7 @@ static void schedule_copy(cuda_rules *r, const cuda_tile *t, int which, const ch
     for (int a = 0; a < p.axes; a++) {
         cuda_side side;
         add_loops(NULL, r, copy, "thread", lane[a]);
-        if (turn[a] && copied(t, stage->axis[a].name, &side) > 1) add_loops(NULL, r, copy, "unroll", turn[a]);
+        if (turn[a] && copied(t, &stage->axis[a], &side) > 1) add_loops(NULL, r, copy, "unroll", turn[a]);
     }
     add_loops(NULL, r, copy, "vec", run);
     tir_schedule_add(r->schedule, "at %s %s.%s", copy, t->sums, at);

@@ -17,6 +17,13 @@ static inline dlc_graph *parse(dlc_context *context, const char *text) {
     return g;
 }
 
+static inline char *dump(dlc_context *context, dlc_program *program, const char *stage, int inputs,
+                         const int64_t *const *shapes, const int *ranks) {
+    char *text = NULL;
+    OK(context, dlc_program_dump(program, stage, shapes, ranks, inputs, &text));
+    return text;
+}
+
 static inline void assert_holds(const char *text, const char *part) {
     if (!strstr(text, part)) fail_msg("\"%s\" is not in:\n%s", part, text);
 }

@@ -14,13 +14,6 @@ static void run_floats(dlc_context *context, dlc_program *program, int inputs, c
     OK(context, dlc_run(program, NULL, in, inputs, &slot, 1));
 }
 
-static char *dump(dlc_context *context, dlc_program *program, const char *stage, int inputs,
-                  const int64_t *const *shapes, const int *ranks) {
-    char *text = NULL;
-    OK(context, dlc_program_dump(program, stage, shapes, ranks, inputs, &text));
-    return text;
-}
-
 /* prints, parses back and prints the same */
 static void check_text(dlc_context *context, const dlc_graph *g) {
     char *text = NULL, *again = NULL;

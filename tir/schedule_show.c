@@ -1,0 +1,177 @@
+/* The text of a schedule with other names: rules write for a region with canonical names, people read and write those of the region. Both
+ * regions are rewritten line by line, so that what a line names is known by its number. */
+#include "tir/schedule.h"
+
+typedef struct shown_word {
+    const char *from, *to;
+} shown_word;
+
+typedef struct showing {
+    lib_arena *arena;
+    tir_region *from, *to;           /* with canonical names, with those to be shown, after the lines so far */
+    lib_vec(shown_word) words;       /* that lines have made up */
+    int stage;                       /* that the line has named last; -1: none */
+    const char **from_dim, **to_dim; /* of the tensor that a layout is of; NULL: the line is none */
+    int rank;
+} showing;
+
+/* How many words behind `->` are names that the directive makes up. */
+static int count_new_names(const char *directive) {
+    static const struct {
+        const char *name;
+        int count;
+    } rows[] = {{"copy", 1},  {"operand", 1}, {"merge", 1},   {"fuse", 1}, {"rank", 2},
+                {"split", 2}, {"online", 2},  {"rfactor", 3}, {"scan", 3}, {"block", 4}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, directive) == 0) return rows[i].count;
+    return 0;
+}
+
+/* What a name of the canonical region is called; NULL: it has no stage or tensor of that name. */
+static const char *shown_value(showing *s, const char *name, int *stage) {
+    const int number = tir_region_find_stage(s->from, name);
+    const uint32_t tensor = tir_region_find_tensor(s->from, name);
+    if (number >= 0) {
+        *stage = number;
+        return s->to->stages.data[number].name;
+    }
+    if (tensor == UINT32_MAX) return NULL;
+    *stage = s->from->tensors.data[tensor].stage;
+    return s->to->tensors.data[tensor].name;
+}
+
+static bool is_taken(const showing *s, const char *name) {
+    const tir_region *region = s->to;
+    if (tir_region_find_tensor(region, name) != UINT32_MAX) return true;
+    for (uint32_t q = 0; q < region->stages.count; q++) {
+        const tir_stage *stage = &region->stages.data[q];
+        if (strcmp(stage->name, name) == 0) return true;
+        for (int a = 0; a < stage->space + stage->reduce; a++)
+            if (strcmp(stage->axis[a].name, name) == 0) return true;
+    }
+    for (uint32_t w = 0; w < s->words.count; w++)
+        if (strcmp(s->words.data[w].to, name) == 0) return true;
+    return false;
+}
+
+static const char *known_word(const showing *s, const char *word) {
+    for (uint32_t w = 0; w < s->words.count; w++)
+        if (strcmp(s->words.data[w].from, word) == 0) return s->words.data[w].to;
+    return NULL;
+}
+
+/* A name that a line makes up. What begins with a stage's or tensor's goes on doing so. */
+static const char *new_word(showing *s, const char *word) {
+    const char *known = known_word(s, word), *base = word;
+    int stage;
+    if (known) return known;
+    for (size_t length = strlen(word); length > 0 && base == word; length--) {
+        if (word[length] && word[length] != '_') continue;
+        char *start = lib_arena_string(s->arena, word);
+        start[length] = 0;
+        const char *shown = shown_value(s, start, &stage);
+        if (shown) base = lib_arena_format(s->arena, "%s%s", shown, word + length);
+    }
+    const char *name = base;
+    for (int n = 1; is_taken(s, name); n++) name = lib_arena_format(s->arena, "%s%d", base, n);
+    lib_vec_push(s->arena, &s->words, ((shown_word){word, name}));
+    return name;
+}
+
+/* An axis, a dimension or a loop; what is none of these is a word of the language. */
+static const char *shown_axis(const showing *s, const char *word) {
+    for (int d = 0; d < s->rank; d++)
+        if (strcmp(s->from_dim[d], word) == 0) return s->to_dim[d];
+    const tir_stage *from = s->stage < 0 ? NULL : &s->from->stages.data[s->stage];
+    for (int a = 0; from && a < from->space + from->reduce; a++)
+        if (strcmp(from->axis[a].name, word) == 0) return s->to->stages.data[s->stage].axis[a].name;
+    const char *known = known_word(s, word);
+    return known ? known : word;
+}
+
+static void add_word(showing *s, lib_text *out, char *word, bool layout) {
+    char *dot = strrchr(word, '.');
+    int stage = -1;
+    if (dot) *dot = 0;
+    const char *value = shown_value(s, word, &stage);
+    if (value) {
+        s->stage = stage;
+        lib_text_add(out, value);
+    }
+    if (dot) {
+        if (!value) lib_text_add(out, word);
+        lib_text_format(out, ".%s", value ? shown_axis(s, dot + 1) : dot + 1);
+    } else if (!value) {
+        lib_text_add(out, shown_axis(s, word));
+    } else if (layout && s->rank == 0) {
+        const uint32_t tensor = tir_region_find_tensor(s->from, word);
+        if (tensor == UINT32_MAX) return;
+        s->rank = s->from->tensors.data[tensor].rank;
+        s->from_dim = LIB_NEW_ARRAY(s->arena, const char *, (size_t)s->rank + 1);
+        s->to_dim = LIB_NEW_ARRAY(s->arena, const char *, (size_t)s->rank + 1);
+        tir_dimension_names(s->arena, s->from, tensor, s->from_dim);
+        tir_dimension_names(s->arena, s->to, tensor, s->to_dim);
+    }
+}
+
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static const char *show_line(showing *s, const char *line) {
+    lib_text out;
+    const char *directive = NULL;
+    int fresh = 0; /* words that are still to be made up */
+    bool arrow = false;
+    lib_text_init(&out, s->arena);
+    lib_text_add(&out, "");
+    s->stage = -1;
+    s->rank = 0;
+    for (const char *at = line; *at;) {
+        size_t length = 0;
+        while (is_letter(at[length]) || at[length] == '.' || (at[length] >= '0' && at[length] <= '9')) length++;
+        if (length == 0) {
+            arrow = arrow || (at[0] == '-' && at[1] == '>');
+            lib_text_add_bytes(&out, at++, 1);
+            continue;
+        }
+        char *word = lib_arena_take(s->arena, length + 1);
+        memcpy(word, at, length);
+        word[length] = 0;
+        at += length;
+        if (!directive) {
+            directive = word;
+            fresh = count_new_names(directive);
+            lib_text_add(&out, word);
+        } else if (arrow && fresh > 0) {
+            fresh--;
+            lib_text_add(&out, new_word(s, word));
+        } else {
+            add_word(s, &out, word, strcmp(directive, "layout") == 0);
+        }
+    }
+    return out.data;
+}
+
+static void rewrite(lib_arena *arena, tir_region *region, const char *line) {
+    tir_schedule one;
+    tir_schedule_init(&one, arena);
+    tir_schedule_add(&one, "%s", line);
+    tir_schedule_rewrite(region, &one, NULL);
+}
+
+void tir_schedule_show(tir_schedule *out, const tir_schedule *schedule, const tir_region *region) {
+    lib_arena *arena = out->arena;
+    showing s = {.arena = arena, .from = tir_region_canonical(arena, region), .to = tir_region_copy(arena, region)};
+    for (const char *at = schedule->text.data ? schedule->text.data : ""; *at;) {
+        const size_t length = strcspn(at, "\n");
+        char *line = lib_arena_take(arena, length + 1);
+        memcpy(line, at, length);
+        line[length] = 0;
+        at += length + (at[length] != 0);
+        const char *shown = show_line(&s, line);
+        tir_schedule_add(out, "%s", shown);
+        rewrite(arena, s.from, line);
+        rewrite(arena, s.to, shown);
+    }
+}
