@@ -11,6 +11,9 @@ PREFIX      ?= /usr/local
 DESTDIR     ?=
 LIBDIR      ?= $(PREFIX)/lib
 INCLUDEDIR  ?= $(PREFIX)/include
+BINDIR      ?= $(PREFIX)/bin
+MANDIR      ?= $(PREFIX)/share/man
+DOCDIR      ?= $(PREFIX)/share/doc/libdlc
 CC          ?= cc
 CXX         ?= c++
 AR          ?= ar
@@ -384,7 +387,14 @@ $(OUT)/bin/$(1): $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/$(1).c examples/$
 	$$(Q)$$(call $(3),$(4))
 endef
 $(foreach e,$(filter-out dlc-opt,$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public)))
-$(eval $(call example_rule,dlc-opt,$(all_layers),link_internal))
+# dlc-opt runs programs by the library and has the passes over graphs, which no header offers, in itself.
+dlc_opt_needs := $(OUT)/libdlc.so $(call layers,graph tir lib)
+link_opt = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+           -Wl,-rpath,$(1) $(LDLIBS_ALL) -o $@
+$(eval $(call example_rule,dlc-opt,$(dlc_opt_needs),link_opt,'$$$$ORIGIN/..'))
+$(OUT)/dlc-opt: $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/dlc-opt/*.c)) $(dlc_opt_needs) FORCE
+	$(call say,LINK,$@)
+	$(Q)$(call link_opt,'$(patsubst $(PREFIX)/%,$$ORIGIN/../%,$(LIBDIR))')
 
 .PHONY: examples demo
 examples: $(example_bins)
@@ -453,10 +463,15 @@ fill_in = sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@INC
               -e 's|@PRIVATE_LIST@|$(subst $(space),;,$(private_libs))|g'
 to := $(DESTDIR)$(LIBDIR)
 
+documents := README.md LICENSE $(GEN)/operators.md graph/adding-an-operator.md tir/writing-a-schedule.md targets/porting.md
+
 .PHONY: install uninstall
-install: lib
-	@mkdir -p $(to)/pkgconfig $(to)/cmake/libdlc $(DESTDIR)$(INCLUDEDIR)/dlc
-	$(Q)install -m 644 include/dlc/*.h $(GEN)/dlc/ops.h $(DESTDIR)$(INCLUDEDIR)/dlc/
+install: lib $(OUT)/dlc-opt
+	@mkdir -p $(to)/pkgconfig $(to)/cmake/libdlc $(DESTDIR)$(INCLUDEDIR)/dlc $(DESTDIR)$(BINDIR) $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(DOCDIR)
+	$(Q)install -m 644 include/dlc/* $(wildcard $(GEN)/dlc/*) $(DESTDIR)$(INCLUDEDIR)/dlc/
+	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(OUT)/dlc-opt $(DESTDIR)$(BINDIR)/
+	$(Q)install -m 644 examples/dlc-opt/dlc-opt.1 $(DESTDIR)$(MANDIR)/man1/
+	$(Q)install -m 644 $(documents) $(DESTDIR)$(DOCDIR)/
 	$(Q)install -m 755 $(if $(filter release,$(MODE)),-s) $(OUT)/libdlc.so.$(VERSION) $(to)/
 	$(Q)ln -sf libdlc.so.$(VERSION) $(to)/libdlc.so.$(SOVERSION)
 	$(Q)ln -sf libdlc.so.$(SOVERSION) $(to)/libdlc.so
@@ -467,7 +482,8 @@ install: lib
 	$(Q)$(fill_in) lib/libdlc-config-version.cmake.in > $(to)/cmake/libdlc/libdlc-config-version.cmake
 	@echo '  installed in $(DESTDIR)$(PREFIX)'
 uninstall:
-	rm -rf $(DESTDIR)$(INCLUDEDIR)/dlc $(to)/libdlc.so* $(to)/libdlc.a $(to)/libdlc-compiler $(to)/pkgconfig/libdlc.pc $(to)/cmake/libdlc
+	rm -rf $(DESTDIR)$(INCLUDEDIR)/dlc $(to)/libdlc.so* $(to)/libdlc.a $(to)/libdlc-compiler $(to)/pkgconfig/libdlc.pc $(to)/cmake/libdlc \
+	    $(DESTDIR)$(BINDIR)/dlc-opt $(DESTDIR)$(MANDIR)/man1/dlc-opt.1 $(DESTDIR)$(DOCDIR)
 
 .PHONY: clean help
 clean:
@@ -485,7 +501,8 @@ define help_text
   make peers          what to compare with in make bench     make plots    of the last make bench
   make bench-keep     the last run is what make bench compares with from now on (bench/last.txt)
   make gpu-build      what bench/gpu.sh needs           make gpu-check, gpu-kernels, gpu-models, gpu-sanitize
-  make install        PREFIX DESTDIR LIBDIR             make uninstall
+  make install        libraries, headers, dlc-opt, man page, guides; PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR MANDIR DOCDIR
+  make uninstall
   make setup          install what is missing (apt)     make ci        what is run before a change is taken
   make format         clang-format 14                   make format-check, check-layers
   make bless          golden tests take what they got   make clean

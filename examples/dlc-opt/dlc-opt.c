@@ -270,9 +270,9 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
     compile.schedule = schedule;
     compile.winograd = o->winograd;
     compile.no_excess_precision = o->strict;
-    if (o->passes && !print_passes(graph, o)) return false;
+    if (o->passes && !print_passes(text, o)) return false;
     if (!o->run && !*o->stages) return true;
-    if (!only_graph(o) && !input_shapes(graph, o, &s)) return false;
+    if (!only_graph(o) && !input_shapes(text, o, &s)) return false;
     if (dlc_compile(context, graph, &compile, &program) != DLC_OK) {
         fprintf(stderr, "dlc-opt: %s\n", dlc_error_message(context));
         return false;

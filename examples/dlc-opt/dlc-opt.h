@@ -41,8 +41,8 @@ char *read_file(const char *path, size_t *size); /* NUL-terminated; NULL and a l
 const char *part_value(const char *const *parts, int count, const char *name);
 
 /* passes.c: false and a line on stderr when something is wrong. */
-bool input_shapes(const dlc_graph *graph, const options *o, shapes *out);
-bool print_passes(const dlc_graph *graph, const options *o);
+bool input_shapes(const char *text, const options *o, shapes *out);
+bool print_passes(const char *text, const options *o);
 void list_passes(void);
 
 /* run.c: runs the program of the graph on given or random inputs; with --check and --compare also on another target, with --time again

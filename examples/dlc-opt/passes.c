@@ -1,7 +1,9 @@
-/* Graph passes by name, one after the other, and the graph after each of them. */
+/* Graph passes by name, one after the other, and the graph after each of them. The graph is read a second time here: the tool has
+ * the passes in itself, beside those of the library that it runs programs by. */
 #include "dlc-opt.h"
 
-#include "graph/api.h"
+#include "graph/build.h"
+#include "graph/graph.h"
 #include "tir/expr.h"
 
 #include <stdio.h>
@@ -45,8 +47,13 @@ static bool symbol_values(const graph *g, const options *o, int64_t *values) {
     return true;
 }
 
-bool input_shapes(const dlc_graph *handle, const options *o, shapes *out) {
-    const graph *g = graph_of_handle(handle);
+static const graph *read_graph(lib_arena *arena, const char *text) {
+    lib_lexer lexer;
+    lib_lexer_init(&lexer, arena, "<text>", text, strlen(text));
+    return graph_parse(arena, &lexer);
+}
+
+static bool shapes_of(const graph *g, const options *o, shapes *out) {
     int64_t *values = calloc(g->symbols.count + 1, sizeof *values);
     uint64_t *variables = calloc(g->pool->variables.count + 1, sizeof *variables);
     bool good = values && variables && symbol_values(g, o, values);
@@ -68,6 +75,19 @@ bool input_shapes(const dlc_graph *handle, const options *o, shapes *out) {
     }
     free(values);
     free(variables);
+    return good;
+}
+
+bool input_shapes(const char *text, const options *o, shapes *out) {
+    volatile bool good = false; /* set behind LIB_ENTER */
+    lib_scope scope;
+    lib_arena arena;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope))
+        good = shapes_of(read_graph(&arena, text), o, out);
+    else
+        fprintf(stderr, "dlc-opt: %s\n", scope.error.message);
+    lib_arena_free(&arena);
     return good;
 }
 
@@ -126,23 +146,29 @@ static void run_passes(lib_arena *arena, const graph *g, const options *o, const
     }
 }
 
-bool print_passes(const dlc_graph *handle, const options *o) {
-    const graph *g = graph_of_handle(handle);
-    int64_t *values = calloc(g->symbols.count + 1, sizeof *values);
-    bool bound = values != NULL;
-    if (!dims_exist(g, o)) return free(values), false;
+/* Symbols whose values --dims does not tell leave the passes that need none. */
+static bool passes_of(lib_arena *arena, const graph *g, const options *o) {
+    int64_t *values = LIB_NEW_ARRAY(arena, int64_t, g->symbols.count + 1);
+    bool bound = true;
+    if (!dims_exist(g, o)) return false;
     for (uint32_t s = 0; bound && s < g->symbols.count; s++) {
         values[s] =
             graph_is_input_size(g, g->symbols.data[s].var) ? symbol_value(o, g->symbols.data[s].name) : INT64_MIN;
         bound = values[s] != -1;
     }
+    run_passes(arena, g, o, bound ? values : NULL);
+    return true;
+}
+
+bool print_passes(const char *text, const options *o) {
+    volatile bool good = false; /* set behind LIB_ENTER */
     lib_scope scope;
     lib_arena arena;
     lib_arena_init(&arena, &lib_libc_allocator, &scope);
-    if (LIB_ENTER(&scope)) run_passes(&arena, g, o, bound ? values : NULL);
+    if (LIB_ENTER(&scope))
+        good = passes_of(&arena, read_graph(&arena, text), o);
+    else
+        fprintf(stderr, "dlc-opt: %s\n", scope.error.message);
     lib_arena_free(&arena);
-    free(values);
-    if (scope.error.status == DLC_OK) return true;
-    fprintf(stderr, "dlc-opt: %s\n", scope.error.message);
-    return false;
+    return good;
 }

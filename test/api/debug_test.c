@@ -86,7 +86,7 @@ static void test_progress_counts_kernels(void **state) {
         OK(context, dlc_graph_create(context, &g));
         dlc_value x = dlc_input(g, "x", DLC_F32, 1, DIMS(SIZE(6)));
         for (int i = 0; i < 20; i++) { /* kernels of different sizes */
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "y%d", i);
             dlc_output(g, name, dlc_cumulative_sum(dlc_broadcast(x, 2, DIMS(SIZE(i + 1), SIZE(6)), 1, SHAPE(1)), 0));
         }

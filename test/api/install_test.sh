@@ -57,7 +57,8 @@ report install $?
 root=$work/root/opt/dlc
 grep -q '^  CC' "$work/install.log" && report 'install compiles nothing' 1
 for file in include/dlc/dlc.h include/dlc/ops.h include/dlc/types.h include/dlc/eager.h include/dlc/extend.h include/dlc/files.h include/dlc/dlpack.h lib/libdlc.a lib/libdlc.so \
-    lib/libdlc-compiler lib/pkgconfig/libdlc.pc lib/cmake/libdlc/libdlc-config.cmake; do
+    lib/libdlc-compiler lib/pkgconfig/libdlc.pc lib/cmake/libdlc/libdlc-config.cmake bin/dlc-opt share/man/man1/dlc-opt.1 \
+    share/doc/libdlc/operators.md share/doc/libdlc/adding-an-operator.md share/doc/libdlc/writing-a-schedule.md share/doc/libdlc/porting.md; do
     [ -e "$root/$file" ] || report "$file is installed" 1
 done
 if grep -rlF -e "$here/build" -e "$here/include" "$root/include" "$root/lib/pkgconfig" "$root/lib/cmake"; then
@@ -93,6 +94,16 @@ if command -v cmake >/dev/null 2>&1; then
 else
     skip 'cmake is not installed'
 fi
+
+# The tool finds its library where it was installed, and its page has all of its options.
+printf 'graph {\n  input x: f32[n]\n  y = add(x, x)\n  output y\n}\n' >"$work/twice.txt"
+(cd / && "$root/bin/dlc-opt" "$work/twice.txt" --dims n=3 --check | grep -q ': good$')
+report 'dlc-opt runs where it is installed' $?
+missing=$("$root/bin/dlc-opt" --help | grep -o -e '--[a-z]*' | sort -u | while read -r option; do
+    sed 's/\\-/-/g' "$root/share/man/man1/dlc-opt.1" | grep -q -e "$option" || echo "$option"
+done)
+[ -z "$missing" ]
+report "the man page of dlc-opt has all options $missing" $?
 
 "$MAKE" -C "$here" uninstall DESTDIR="$work/root" PREFIX=/opt/dlc >/dev/null 2>&1
 report uninstall $?
