@@ -60,10 +60,10 @@ archive_or_shared = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$(1).a 2>
 FFI_LIBS  := $(call archive_or_shared,ffi)
 FILE_LIBS := $(foreach l,minizip z,$(call archive_or_shared,$(l)))
 
-# LLVM: the code generator; not its pass library, which is a third of the size.
+# LLVM: the code generator and the linker of its JIT; not its pass library, which is a third of the size.
 # libz3 and libxml2 in --system-libs belong to components that are not linked.
 ifneq ($(filter cpu,$(TARGETS)),)
-LLVM_COMPONENTS := x86codegen x86desc x86info x86asmparser
+LLVM_COMPONENTS := x86codegen x86desc x86info x86asmparser orcjit
 LLVM_INCLUDE    := $(shell $(LLVM_CONFIG) --includedir 2>/dev/null)
 LLVM_LIBDIR     := $(shell $(LLVM_CONFIG) --libdir 2>/dev/null)
 LLVM_SHARED     := $(shell $(LLVM_CONFIG) --link-shared --ldflags --libs 2>/dev/null)
@@ -107,7 +107,7 @@ test_bins    := $(test_src:%.c=$(OUT)/%) $(OUT)/test/api/header_test_cxx
 test_scripts := $(wildcard test/*/*.sh)
 # What has threads; programs that compute a lot on one are left out.
 tsan_bins    := $(filter-out $(addprefix $(OUT)/test/api/,cast_test growth_test map_ulp_test matrix_test sample_test winograd_test),\
-                $(filter $(addprefix $(OUT)/test/,cuda/async cuda/batch cuda/run jit/% lib/pool% lib/memory% api/%),$(test_bins)))
+                $(filter $(addprefix $(OUT)/test/,cpu/orc cuda/async cuda/batch cuda/run jit/% lib/pool% lib/memory% api/%),$(test_bins)))
 
 # examples/x.c or examples/x/*.c
 example_names := $(sort $(notdir $(basename $(wildcard examples/*.c))) $(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c)))))
@@ -256,7 +256,7 @@ $(program_objects): | $(GEN)/dlc/ops.h
 $(OUT)/test/%.o: CPPFLAGS_ALL += -Itest
 $(OUT)/test/%.o: CFLAGS_ALL += -Wno-conversion
 $(patsubst %,$(OUT)/test/%,api/isolate_test api/memory_test api/soak_test api/untouched_test determinism/determinism): | $(OUT)/libdlc-compiler
-$(OUT)/test/cpu/isolate.o: CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE))
+$(OUT)/test/cpu/isolate.o $(OUT)/test/cpu/orc.o $(OUT)/test/cpu/image.o: CPPFLAGS_ALL += $(if $(LLVM_INCLUDE),-isystem $(LLVM_INCLUDE))
 $(OUT)/test/api/digits_test: $(OUT)/examples/digits/network.o
 $(OUT)/test/cuda/tile: $(OUT)/test/tir/scheduled.o
 

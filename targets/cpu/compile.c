@@ -1,10 +1,12 @@
-/* Loop IR -> object bytes. Each call owns everything it touches (context, module, target machine), so any number of
+/* Loop IR -> an object, which orc.c makes an image. Each call owns everything it touches (context, module, target machine), so any number of
  * threads compile at once; a lock is held only to take an idle target machine and to give it back. No IR passes run:
  * the emitter's output is what the code generator selects from. */
 #include "targets/cpu/cpu.h"
 
 #include <pthread.h>
 #include <stdio.h>
+
+enum { OBJECT_ALIGNMENT = 64 };
 
 typedef struct compilation {
     target_device *device;
@@ -62,35 +64,48 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user) {
 
 /* ---- target machines: half a millisecond to make, so idle ones are kept, at most one for each thread that compiled */
 
-static dlc_status make_machine(const target_device *device, LLVMTargetMachineRef *machine, lib_error *error) {
+dlc_status cpu_make_machine(const char *triple, const char *cpu, const char *attributes, LLVMTargetMachineRef *machine,
+                            lib_error *error) {
     LLVMTargetRef target_ref;
     char *message = NULL;
-    if (LLVMGetTargetFromTriple(device->triple, &target_ref, &message)) {
-        lib_fail(error, DLC_COMPILE_FAILED, "LLVM has no target for %s: %s", device->triple, message ? message : "");
+    if (LLVMGetTargetFromTriple(triple, &target_ref, &message)) {
+        lib_fail(error, DLC_COMPILE_FAILED, "LLVM has no target for %s: %s", triple, message ? message : "");
         LLVMDisposeMessage(message);
         return DLC_COMPILE_FAILED;
     }
-    *machine = LLVMCreateTargetMachine(target_ref, device->triple, device->cpu, device->attributes,
-                                       LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+    *machine = LLVMCreateTargetMachine(target_ref, triple, cpu, attributes, LLVMCodeGenLevelDefault, LLVMRelocPIC,
+                                       LLVMCodeModelSmall);
     if (*machine) return DLC_OK;
-    return lib_fail(error, DLC_COMPILE_FAILED, "LLVM makes no code generator for %s", device->cpu);
+    return lib_fail(error, DLC_COMPILE_FAILED, "LLVM makes no code generator for %s", cpu);
 }
 
+/* While none is open no thread is inside LLVM. */
+static atomic_int open_devices;
+
 void cpu_compiler_open(target_device *device) {
+    atomic_fetch_add(&open_devices, 1);
     lib_mutex_init(&device->machines_lock);
 }
 
 void cpu_compiler_close(target_device *device) {
     for (int i = 0; i < device->idle_machines; i++) LLVMDisposeTargetMachine(device->machines[i]);
     lib_mutex_destroy(&device->machines_lock);
+    atomic_fetch_sub(&open_devices, 1);
 }
+
+#ifdef DLC_LLVM_STATIC
+/* A host that unloads the library gets back what LLVM keeps for the process: some 80 KB. */
+__attribute__((destructor)) static void shut_llvm_down(void) {
+    if (atomic_load(&open_devices) == 0) LLVMShutdown();
+}
+#endif
 
 static dlc_status take_machine(compilation *c, lib_error *error) {
     target_device *device = c->device;
     lib_mutex_lock(&device->machines_lock);
     if (device->idle_machines > 0) c->machine = device->machines[--device->idle_machines];
     lib_mutex_unlock(&device->machines_lock);
-    return c->machine ? DLC_OK : make_machine(device, &c->machine, error);
+    return c->machine ? DLC_OK : cpu_make_machine(device->triple, device->cpu, device->attributes, &c->machine, error);
 }
 
 static void give_machine(compilation *c) {
@@ -156,6 +171,7 @@ static void end(compilation *c) {
 static dlc_status emit_kernels(compilation *c, int count, const tir_kernel *const *kernels, lib_error *error) {
     if (LIB_ENTER(&c->scope)) {
         for (int i = 0; i < count; i++) cpu_emit(c->device, &c->arena, c->module, c->builder, kernels[i], i);
+        cpu_emit_table(c->device, &c->arena, c->module, c->builder, count, kernels);
         return DLC_OK;
     }
     if (error) *error = c->scope.error;
@@ -205,17 +221,18 @@ dlc_status cpu_compile_here(target_device *device, int count, const tir_kernel *
     dlc_status status = build(&c, device, count, kernels, error);
     if (status == DLC_OK && inspect) inspect(c.module);
     if (status == DLC_OK) status = generate(&c, LLVMObjectFile, &buffer, error);
-    if (status == DLC_OK) *object = (target_object){LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer), buffer};
     end(&c);
-    return status;
+    return status == DLC_OK ? cpu_link(device, buffer, object, error) : status;
+}
+
+void *cpu_allocate_object(target_device *device, size_t size, target_object *object) {
+    void *bytes = lib_allocate(&device->allocator, size + 1, OBJECT_ALIGNMENT);
+    *object = (target_object){.bytes = bytes, .size = bytes ? size : 0, .owner = bytes};
+    return bytes;
 }
 
 void cpu_release_object(target_device *device, target_object *object) {
-    if (device->isolation) {
-        cpu_isolation_release(device, object);
-        return;
-    }
-    if (object->owner) LLVMDisposeMemoryBuffer(object->owner);
+    if (object->owner) lib_release(&device->allocator, object->owner, object->size + 1, OBJECT_ALIGNMENT);
     *object = (target_object){0};
 }
 

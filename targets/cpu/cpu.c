@@ -5,6 +5,7 @@
 static void cpu_close(target_device *device) {
     if (!device) return;
     cpu_isolation_close(device);
+    cpu_orc_close(device);
     cpu_compiler_close(device);
     dlc_allocator allocator = device->allocator;
     lib_release(&allocator, device, sizeof *device, _Alignof(target_device));

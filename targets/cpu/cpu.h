@@ -1,5 +1,5 @@
-/* Inside the cpu target: what its files share. machine.c states facts, rules.c schedules, emit*.c turn loop IR into
- * LLVM IR, compile.c that into object bytes, load.c those into callable code; cpu.c ties them into a `target`. */
+/* Inside the cpu target: what its files share. machine.c states facts, rules.c schedules, emit*.c turn loop IR into LLVM IR, compile.c that
+ * into an object, orc.c the object into an image, image.c that into callable code; cpu.c ties them into a `target`. */
 #ifndef TARGETS_CPU_CPU_H
 #define TARGETS_CPU_CPU_H
 
@@ -36,6 +36,8 @@ struct target_device { /* immutable after open, but for what has a lock of its o
     int idle_machines;
     LLVMTargetMachineRef machines[CPU_IDLE_MACHINES]; /* code generators between two compilations */
     atomic_uint clock_mhz;                            /* measured when somebody asks for a cost in time; 0: not yet */
+    /* What links objects (orc.c); NULL before the first link. */
+    struct cpu_orc *_Atomic orc;
 };
 
 /* machine.c: facts of the machine at hand, the code generator's name and features for it. */
@@ -50,6 +52,10 @@ void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef modul
               const tir_kernel *kernel, int index);
 #define CPU_SYMBOL_MAX 48
 void cpu_symbol(char *name, int kernel, int phase); /* "dlc_k0_p1" */
+
+/* emit_image.c: completes a module that has all its kernels: afterwards its object names nothing from outside. In `arena`'s scope. */
+void cpu_emit_table(const target_device *device, lib_arena *arena, LLVMModuleRef module, LLVMBuilderRef builder,
+                    int count, const tir_kernel *const *kernels);
 
 /* compile.c */
 lib_hash128 cpu_code_identity(const target_device *device);
@@ -67,11 +73,19 @@ dlc_status cpu_dump_here(target_device *device, const tir_kernel *kernel, target
 void cpu_compiler_open(target_device *device);
 void cpu_compiler_close(target_device *device);
 void cpu_llvm_initialize(void); /* registers LLVM's targets once in the process */
+dlc_status cpu_make_machine(const char *triple, const char *cpu, const char *attributes, LLVMTargetMachineRef *machine,
+                            lib_error *error);
+/* The bytes of an object for `compile` to give away, of the device's allocator; one more than `size`, for the 0 behind a message. NULL: no
+ * memory. */
+void *cpu_allocate_object(target_device *device, size_t size, target_object *object);
+
+/* orc.c: a closed object -> an image. Takes the buffer. */
+dlc_status cpu_link(target_device *device, LLVMMemoryBufferRef buffer, target_object *image, lib_error *error);
+void cpu_orc_close(target_device *device);
 
 /* isolate.c: in another one. */
 dlc_status cpu_isolation_open(target_device *device, const char *path, lib_error *error);
 void cpu_isolation_close(target_device *device);
-void cpu_isolation_release(target_device *device, target_object *object);
 dlc_status cpu_compile_isolated(target_device *device, const target_budget *budget, int count,
                                 const tir_kernel *const *kernels, target_object *object, lib_error *error);
 dlc_status cpu_dump_isolated(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
@@ -81,7 +95,7 @@ dlc_status cpu_dump_isolated(target_device *device, const tir_kernel *kernel, ta
 int cpu_serve(cpu_inspect *inspect);
 int cpu_serve_plainly(void);
 
-/* load.c */
+/* image.c */
 dlc_status cpu_load(target_device *device, const target_object *object, int count, const char *const *names,
                     target_module **module, lib_error *error);
 int cpu_phases(const target_module *module, int kernel);

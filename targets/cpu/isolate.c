@@ -243,24 +243,18 @@ static dlc_status ask(exchange *x, const cpu_request *request, const void *first
         !move(x, &reply, sizeof reply, false))
         return bury(x, error);
     if (reply.magic != CPU_REQUEST_MAGIC || reply.size > CPU_REPLY_MAX || reply.status < DLC_OK) return bury(x, error);
-    char *got = lib_allocate(&x->device->allocator, (size_t)reply.size + 1, 64);
+    char *got = cpu_allocate_object(x->device, (size_t)reply.size, bytes);
     if (!got || !move(x, got, (size_t)reply.size, false)) {
-        lib_release(&x->device->allocator, got, (size_t)reply.size + 1, 64);
+        cpu_release_object(x->device, bytes);
         dlc_status status = bury(x, error);
         return got ? status : lib_fail(error, DLC_OUT_OF_MEMORY, "no memory for %zu bytes of code", (size_t)reply.size);
     }
     got[reply.size] = 0;
-    *bytes = (target_object){.bytes = got, .size = (size_t)reply.size, .owner = got};
     if (reply.status == DLC_OK) return DLC_OK;
     bool over = reply.status == DLC_OUT_OF_MEMORY && request->memory;
     lib_fail(error, over ? DLC_BUDGET_EXCEEDED : (dlc_status)reply.status, "%s", got);
-    cpu_isolation_release(x->device, bytes);
+    cpu_release_object(x->device, bytes);
     return over ? DLC_BUDGET_EXCEEDED : (dlc_status)reply.status;
-}
-
-void cpu_isolation_release(target_device *device, target_object *object) {
-    if (object->owner) lib_release(&device->allocator, object->owner, object->size + 1, 64);
-    *object = (target_object){0};
 }
 
 static dlc_status greet(exchange *x, lib_error *error) {
@@ -277,7 +271,7 @@ static dlc_status greet(exchange *x, lib_error *error) {
     cpu_request request = {.magic = CPU_REQUEST_MAGIC, .size = id + sizeof hello, .kind = CPU_REQUEST_HELLO};
     target_object answer;
     LIB_TRY(ask(x, &request, lib_build_id, id, &hello, &answer, error));
-    cpu_isolation_release(x->device, &answer);
+    cpu_release_object(x->device, &answer);
     return DLC_OK;
 }
 
@@ -370,6 +364,6 @@ dlc_status cpu_dump_isolated(target_device *device, const tir_kernel *kernel, ta
     text->arena->scope = &scope;
     if (LIB_ENTER(&scope)) lib_text_add_bytes(text, bytes.bytes, bytes.size);
     text->arena->scope = outer;
-    cpu_isolation_release(device, &bytes);
+    cpu_release_object(device, &bytes);
     return scope.error.status == DLC_OK ? DLC_OK : lib_fail(error, scope.error.status, "%s", scope.error.message);
 }

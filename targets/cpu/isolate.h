@@ -1,5 +1,5 @@
 /* Code generation in a process of its own: what its two ends share. A request is a header and the kernels' loop IR as text, a reply a
- * header and bytes: an object, a dump, or a message. The first request tells what the device is, and is answered like the others. */
+ * header and bytes: an image, a dump, or a message. The first request tells what the device is, and is answered like the others. */
 #ifndef TARGETS_CPU_ISOLATE_H
 #define TARGETS_CPU_ISOLATE_H
 

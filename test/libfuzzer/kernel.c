@@ -1,5 +1,5 @@
-/* A file of the kernel cache, its checksum made right, or one of its parts alone: a kernel's description, object bytes (which begin
- * as ELF files do). Code is loaded, never run. */
+/* A file of the kernel cache, its checksum made right, or one of its parts alone: a kernel's description, an image (which begins with its
+ * magic number). Code is placed, never run. */
 #include "jit/disk.h"
 #include "targets/target.h"
 
@@ -36,7 +36,7 @@ static void write_parts(const char *folder, const char *name) {
     fclose(file);
     if (size < sizeof *header || !jit_disk_parse(bytes, size, header->code, &header->key, &stored)) return;
     write_part(folder, name, "description", stored.description, stored.description_size);
-    write_part(folder, name, "object", stored.object, stored.object_size);
+    write_part(folder, name, "image", stored.object, stored.object_size);
 }
 
 static void fill_cache(const char *folder) {
@@ -123,7 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         memcpy(bytes, data, size);
         read_file(bytes, size);
         free(bytes);
-    } else if (size >= 4 && memcmp(data, "\177ELF", 4) == 0) {
+    } else if (size >= 8 && memcmp(data, "dlcimage", 8) == 0) {
         load((const char *)data, size);
     } else {
         describe((const char *)data, size);
