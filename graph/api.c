@@ -131,12 +131,26 @@ void graph_handle_record(dlc_graph *handle, const lib_error *error) {
 }
 
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments) {
+    return graph_handle_work_on(handle, 0, work, arguments);
+}
+
+dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dlc_graph *handle, void *arguments),
+                                void *arguments) {
     lib_scope scope, *outer = handle->arena->scope; /* one, where a callback of the host builds inside a pass */
+    lib_allowance allowance;
+    const lib_stack stack = graph_context_enter(handle->context);
+    lib_allowance_begin(&allowance, handle->arena, graph_context_limits(handle->context), input);
     handle->arena->scope = &scope;
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
-    if (LIB_ENTER(&scope)) work(handle, arguments);
+    if (LIB_ENTER(&scope)) {
+        lib_stack_require(&scope, LIB_STACK_CALL);
+        lib_arena_ask(handle->arena);
+        work(handle, arguments);
+    }
     lib_fp_restore(state);
     handle->arena->scope = outer;
+    lib_allowance_end(&allowance, handle->arena);
+    lib_stack_leave(stack);
     if (scope.error.status == DLC_OK) return DLC_OK;
     graph_handle_record(handle, &scope.error);
     return handle->error.status;
@@ -157,8 +171,11 @@ static bool usable_as(dlc_graph *handle, const char *call, bool own);
 static void make_graph(dlc_graph *handle, void *arguments) {
     (void)arguments;
     if (handle->parent) {
-        handle->g = graph_new(handle->arena, handle->parent->g->pool);
-        handle->g->parent = handle->parent->g;
+        const int most = graph_context_limits(handle->context)->nesting;
+        if (handle->parent->g->depth >= most)
+            lib_raise(handle->arena->scope, DLC_BUDGET_EXCEEDED,
+                      "dlc_subgraph: sub-graphs are nested deeper than limits.nesting = %d allows", most);
+        handle->g = graph_new_inside(handle->parent->g);
     } else {
         handle->g = graph_new(handle->arena, NULL);
         handle->g->registry = &graph_context_handles(handle->context)->registry;
@@ -452,10 +469,18 @@ static void make_constant(dlc_graph *handle, void *arguments) {
     if (a->holder && constant->bytes == a->bytes) constant->holder = a->holder;
 }
 
+/* Bytes that a call is given, at least; whatever is wrong with the shape is found later. */
+static size_t given_bytes(const tensor_arguments *a) {
+    size_t size = 1;
+    for (int i = 0; i < a->rank && i < DLC_MAX_RANK && a->shape; i++)
+        if (a->shape[i] < 0 || !lib_size_multiply(size, (size_t)a->shape[i], &size)) return 0;
+    return a->borrow ? 0 : size;
+}
+
 static dlc_value new_constant(dlc_graph *handle, tensor_arguments a, const char *call) {
     if (!usable(handle, call)) return graph_poison();
-    return graph_handle_work(handle, make_constant, &a) == DLC_OK ? graph_handle_value(handle, a.result)
-                                                                  : graph_poison();
+    dlc_status status = graph_handle_work_on(handle, given_bytes(&a), make_constant, &a);
+    return status == DLC_OK ? graph_handle_value(handle, a.result) : graph_poison();
 }
 
 dlc_value dlc_constant(dlc_graph *handle, dlc_dtype dtype, int rank, const int64_t *shape, const void *bytes) {
@@ -696,9 +721,16 @@ dlc_status dlc_graph_print_with(const dlc_graph *handle, const dlc_print_options
     const dlc_allocator *allocator = graph_context_allocator(handle->context);
     lib_scope scope;
     lib_arena arena;
+    lib_allowance allowance;
+    const lib_stack stack = graph_context_enter(handle->context);
     lib_arena_init(&arena, allocator, &scope);
-    if (LIB_ENTER(&scope)) print_into(&arena, handle->g, options.elide_constants, allocator, text);
+    lib_allowance_begin(&allowance, &arena, graph_context_limits(handle->context), handle->arena->total);
+    if (LIB_ENTER(&scope)) {
+        lib_stack_require(&scope, graph_stack(handle->g));
+        print_into(&arena, handle->g, options.elide_constants, allocator, text);
+    }
     lib_arena_free(&arena);
+    lib_stack_leave(stack);
     return scope.error.status == DLC_OK ? DLC_OK : graph_context_fail(handle->context, &scope.error);
 }
 
@@ -710,6 +742,7 @@ typedef struct parse_arguments {
 static void parse_text(dlc_graph *handle, void *arguments) {
     const parse_arguments *a = arguments;
     lib_lexer lexer;
+    handle->g->nesting = graph_context_limits(handle->context)->nesting;
     lib_lexer_init(&lexer, handle->arena, "<text>", a->text, a->size);
     graph_parse_in(handle->g, &lexer);
     if (lexer.kind != LIB_END) lib_lexer_raise(&lexer, "expected the end after the graph");
@@ -723,7 +756,7 @@ dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, 
     *handle = NULL;
     dlc_graph *made = NULL;
     LIB_TRY(new_graph(context, NULL, &made));
-    dlc_status status = graph_handle_work(made, parse_text, &(parse_arguments){text ? text : "", size});
+    dlc_status status = graph_handle_work_on(made, size, parse_text, &(parse_arguments){text ? text : "", size});
     if (status == DLC_OK)
         *handle = made;
     else

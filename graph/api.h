@@ -33,6 +33,8 @@ void graph_context_keep(dlc_context *context);
 void graph_context_release(dlc_context *context);
 /* What the `user` of a host function belongs to; NULL: the host keeps it. */
 graph_holder *graph_context_holder_of(dlc_custom_function *function, void *user);
+const dlc_limits *graph_context_limits(const dlc_context *context); /* complete */
+lib_stack graph_context_enter(const dlc_context *context); /* lib_stack_enter with what the host said of its stacks */
 /* Puts the error into the calling thread's slot (context NULL: the slot of calls without one) and returns its status.
  */
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error);

@@ -78,7 +78,8 @@ static void pass_complete(graph_walk *walk) {
 static int64_t complete_subgraph(graph *g, const dlc_graph *sub, const captured_values *captured) {
     int64_t number;
     completion c = {sub, captured};
-    graph_walk walk = {.from = sub->g, .to = graph_new_subgraph(g, &number), .pass = pass_complete, .user = &c};
+    graph_walk walk = {
+        .from = sub->g, .to = graph_new_subgraph(g, &number), .pass = pass_complete, .user = &c, .moves_inner = true};
     graph_walk_into(&walk);
     return number;
 }

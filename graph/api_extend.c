@@ -470,9 +470,9 @@ static void check_expansion(const graph_expand *e) {
         lib_text text;
         lib_text_init(&text, g->arena);
         lib_text_format(&text, "operator %s: result %d of the expansion is ", e->op->name, r);
-        graph_print_shape(&text, g, &got);
+        graph_describe_shape(&text, g, &got);
         lib_text_add(&text, ", by the shape rule ");
-        graph_print_shape(&text, g, wanted);
+        graph_describe_shape(&text, g, wanted);
         bool same = got.dtype == wanted->dtype && got.rank == wanted->rank;
         for (int i = 0; same && i < got.rank; i++) same = tir_equal(g->pool, got.dim[i], wanted->dim[i]) != TIR_NO;
         if (!same) lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);

@@ -41,6 +41,9 @@ dlc_graph *graph_handle_borrow(dlc_context *context, const graph *g, lib_arena *
 void graph_handle_return(dlc_graph *handle);
 /* Runs `work` in a scope; records an error. */
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
+/* The same for a call that is given so many bytes: its limits grow with them. */
+dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dlc_graph *handle, void *arguments),
+                                void *arguments);
 dlc_status graph_fail_without_graph(dlc_context *context, dlc_status status, const char *message);
 /* The value as one of handle's graph: itself, or captured from an enclosing graph; raises for others. */
 graph_id graph_handle_resolve(dlc_graph *handle, dlc_value value, const char *what);

@@ -18,13 +18,34 @@ graph *graph_new(lib_arena *arena, tir_pool *pool) {
     return g;
 }
 
-graph *graph_new_subgraph(graph *parent, int64_t *number) {
+/* The graphs around it learn how deep they are: each graph is told once for each that is the deepest so far. */
+static void raise_heights(graph *g, int height) {
+    for (; g && g->height < height; g = g->parent) g->height = height++;
+}
+
+graph *graph_new_inside(graph *parent) {
     graph *g = graph_new(parent->arena, parent->pool);
     g->parent = parent;
+    g->depth = parent->depth + 1;
     g->phase = parent->phase;
-    *number = parent->subgraphs.count;
-    lib_vec_push(parent->arena, &parent->subgraphs, g);
     return g;
+}
+
+int64_t graph_add_subgraph(graph *parent, graph *g) {
+    lib_vec_push(parent->arena, &parent->subgraphs, g);
+    raise_heights(parent, g->height + 1);
+    return parent->subgraphs.count - 1;
+}
+
+graph *graph_new_subgraph(graph *parent, int64_t *number) {
+    lib_stack_require(parent->arena->scope, LIB_STACK_CALL); /* passes are inside of each other as the graphs are */
+    graph *g = graph_new_inside(parent);
+    *number = graph_add_subgraph(parent, g);
+    return g;
+}
+
+size_t graph_stack(const graph *g) {
+    return LIB_STACK_CALL + (size_t)g->height * LIB_STACK_NESTED;
 }
 
 /* ---- symbols and constraints ----------------------------------------------------------------------------------- */
@@ -94,9 +115,9 @@ void graph_require_equal(graph *g, tir_expr left, tir_expr right, const char *fo
         return;
     }
     lib_text_add(&text, "; they are ");
-    tir_print_expr(&text, g->pool, left, NULL);
+    tir_describe_expr(&text, g->pool, left);
     lib_text_add(&text, " and ");
-    tir_print_expr(&text, g->pool, right, NULL);
+    tir_describe_expr(&text, g->pool, right);
     lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
 }
 
@@ -235,7 +256,7 @@ static void check_operand(const graph *g, const graph_op *op, int operand, graph
     if (graph_op_operand_is_typed(op, operand) && !graph_op_accepts(op, dtype)) {
         lib_text text;
         lib_text_init(&text, g->arena);
-        graph_print_shape(&text, g, graph_shape_of(g, value));
+        graph_describe_shape(&text, g, graph_shape_of(g, value));
         const char *hint = lib_dtype_is_packed(dtype)        ? "; cast it first"
                            : lib_dtypes[dtype].class_ == 'c' ? "; take its parts: real, imag"
                                                              : "";

@@ -94,6 +94,8 @@ struct graph {
     lib_arena *arena;
     tir_pool *pool; /* shared by a graph and its sub-graphs */
     graph *parent;  /* sub-graphs: the enclosing graph */
+    int depth;      /* graphs around it */
+    int height;     /* of sub-graphs inside of each other, below it */
     lib_vec(graph_node) nodes;
     lib_vec(graph_value) values;       /* [0] unused */
     lib_vec(graph_constant) constants; /* each once */
@@ -109,7 +111,8 @@ struct graph {
     struct graph_registry
         *registry; /* of the outermost graph: what the host registered; NULL: nothing. Carried by all passes */
     lib_map cons;
-    uint32_t phase;       /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
+    int nesting;    /* of the outermost graph, while it is parsed or built: greatest depth of a sub-graph; 0: any */
+    uint32_t phase; /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
     uint32_t next_stream; /* counter for rng streams and effect tokens */
     uint32_t rewrites;    /* of the outermost graph: how often emit returned what rules or folding made instead */
 };
@@ -130,6 +133,11 @@ enum { /* attributes of `scan` */
        GRAPH_SCAN_CONDITIONAL
 };
 graph *graph_new_subgraph(graph *parent, int64_t *number);
+/* Its two parts: a graph that no attribute can name yet; the number of one that all graphs inside of `parent` belong to. */
+graph *graph_new_inside(graph *parent);
+int64_t graph_add_subgraph(graph *parent, graph *g);
+/* Bytes of stack that a pass over the graph takes: what asks first may recurse over its sub-graphs. */
+size_t graph_stack(const graph *g);
 static inline graph *graph_outermost(const graph *g) {
     while (g->parent) g = g->parent;
     return (graph *)g;
@@ -186,7 +194,9 @@ void graph_print(lib_text *text, const graph *g);
  * whether there were such. */
 bool graph_print_elided(lib_text *text, const graph *g);
 void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape); /* f32[n, 64] */
-void graph_print_node(lib_text *text, const graph *g, uint32_t node);             /* one line, no newline */
+void graph_describe_shape(lib_text *text, const graph *g,
+                          const graph_shape *shape);                  /* the same for people: long dimensions cut */
+void graph_print_node(lib_text *text, const graph *g, uint32_t node); /* one line, no newline */
 graph *graph_parse(lib_arena *arena, lib_lexer *lexer);
 void graph_parse_in(graph *g, lib_lexer *lexer);     /* the same into an empty graph */
 void graph_verify(lib_scope *scope, const graph *g); /* verify.c; numbered invariants; raises DLC_INTERNAL */

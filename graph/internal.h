@@ -47,6 +47,8 @@ typedef struct graph_walk {
     void (*pass)(struct graph_walk *walk);
     void *user;       /* of the pass */
     bool own_outputs; /* the pass has set the new graph's outputs itself */
+    bool
+        moves_inner; /* `from` is given up: sub-graphs of its sub-graphs become those of `to` as they are, where they are from's own */
 } graph_walk;
 
 /* Runs the pass into a new graph in `arena` with its own pool; symbols (in order), constraints and outputs are carried

@@ -329,7 +329,7 @@ static void check_inside(const interpreter *t, tir_expr index, tir_expr extent, 
     if (tir_prove(t->pool, inside(t, index, extent)) == TIR_YES || t->op->host->trial) return;
     lib_text text;
     lib_text_init(&text, t->arena);
-    tir_print_expr(&text, t->pool, index, NULL);
+    tir_describe_expr(&text, t->pool, index);
     fail(t,
          "`%s` is read at %s in dimension %d: that this lies inside of it cannot be shown; say what is read outside: "
          "%s[... where true else 0]",

@@ -167,7 +167,7 @@ static void describe(lib_text *text, const graph_infer *infer) {
         }
         const graph_value *value = &infer->g->values.data[infer->written[i]];
         if (value->name) lib_text_format(text, "%s: ", value->name);
-        graph_print_shape(text, infer->g, &value->shape);
+        graph_describe_shape(text, infer->g, &value->shape);
     }
     lib_text_add(text, ")");
 }

@@ -38,9 +38,9 @@ void graph_infer_at_most(const graph_infer *infer, tir_expr low, tir_expr high, 
     if (truth == TIR_NO) {
         lib_text text;
         lib_text_init(&text, infer->g->arena);
-        tir_print_expr(&text, pool, low, NULL);
+        tir_describe_expr(&text, pool, low);
         lib_text_add(&text, " is more than ");
-        tir_print_expr(&text, pool, high, NULL);
+        tir_describe_expr(&text, pool, high);
         graph_infer_fail(infer, "%s: %s", what, text.data);
     }
     if (truth == TIR_UNKNOWN)

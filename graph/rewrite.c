@@ -422,9 +422,9 @@ void graph_require_same_shape(graph *g, graph_id was, graph_id is) {
     lib_text text;
     lib_text_init(&text, g->arena);
     lib_text_add(&text, "the replacement is ");
-    graph_print_shape(&text, g, &b);
+    graph_describe_shape(&text, g, &b);
     lib_text_add(&text, ", what it replaces is ");
-    graph_print_shape(&text, g, &a);
+    graph_describe_shape(&text, g, &a);
     if (!same) lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s", text.data);
     for (int i = 0; i < a.rank; i++) graph_require_equal(g, a.dim[i], b.dim[i], "%s", text.data);
 }

@@ -70,13 +70,24 @@ static void print_value(printer *p, graph_id value) {
 
 /* ---- printing -------------------------------------------------------------------------------------------------- */
 
-void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape) {
+static void print_shape(lib_text *text, const graph *g, const graph_shape *shape, bool whole) {
     lib_text_format(text, "%s[", lib_dtypes[shape->dtype].name);
     for (int i = 0; i < shape->rank; i++) {
         if (i) lib_text_add(text, ", ");
-        tir_print_expr(text, g->pool, shape->dim[i], NULL);
+        if (whole)
+            tir_print_expr(text, g->pool, shape->dim[i], NULL);
+        else
+            tir_describe_expr(text, g->pool, shape->dim[i]);
     }
     lib_text_add(text, "]");
+}
+
+void graph_print_shape(lib_text *text, const graph *g, const graph_shape *shape) {
+    print_shape(text, g, shape, true);
+}
+
+void graph_describe_shape(lib_text *text, const graph *g, const graph_shape *shape) {
+    print_shape(text, g, shape, false);
 }
 
 static void line(printer *p) {
@@ -183,7 +194,7 @@ static void print_operator(printer *p, const graph_node *node) {
     lib_text_add(p->text, ")");
     for (int i = 0; i < node->results; i++) {
         lib_text_add(p->text, i ? ", " : "  # ");
-        graph_print_shape(p->text, p->g, graph_shape_of(p->g, node->first + (graph_id)i));
+        graph_describe_shape(p->text, p->g, graph_shape_of(p->g, node->first + (graph_id)i)); /* a comment */
     }
 }
 

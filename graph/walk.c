@@ -57,8 +57,12 @@ void graph_walk_into(graph_walk *walk) {
         graph_new_output(to, from->output_names.data[i], walk->map[from->outputs.data[i]]);
 }
 
-static int64_t carry_subgraph(graph_walk *walk, const graph *inner) {
+static int64_t carry_subgraph(graph_walk *walk, graph *inner) {
     int64_t number;
+    if (walk->moves_inner && inner->parent == walk->from) {
+        inner->parent = walk->to;
+        return graph_add_subgraph(walk->to, inner);
+    }
     graph_walk nested = *walk;
     nested.from = inner;
     nested.own_outputs = false;

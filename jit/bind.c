@@ -664,6 +664,7 @@ static dlc_status build_guarded(jit_build *build, const graph *g, const int64_t 
     build->work->scope = build->passing->scope = &scope;
     build->plan->arena.scope = &scope; /* one scope for everything until the plan is done */
     if (LIB_ENTER(&scope)) {
+        lib_stack_require(&scope, graph_stack(g) + JIT_STACK_BIND);
         build_in_scope(build, g, shapes, shape_count);
         build->plan->arena.scope = &build->plan->scope;
         return DLC_OK;
@@ -705,9 +706,11 @@ dlc_status jit_plan_build(dlc_program *program, const graph *g, int ordinary_inp
                        .ordinary_inputs = ordinary_inputs,
                        .donated = g == program->graph ? program->alias : NULL};
     build.root = &build;
+    const lib_stack stack = graph_context_enter(context);
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     dlc_status status = build_guarded(&build, g, shapes, shape_count, error);
     lib_fp_restore(state);
+    lib_stack_leave(stack);
     jit_front_give(&build, status == DLC_OK);
     lib_arena_free(&passing);
     lib_arena_free(&work);

@@ -178,27 +178,6 @@ dlc_status jit_check_overlap(const jit_boundary *c, int output, lib_error *error
     return DLC_OK;
 }
 
-/* Strides under which two elements share a place make an output's contents depend on the order of writing. */
-static bool overlaps_itself(const DLTensor *tensor) {
-    bool used[DLC_MAX_RANK] = {false};
-    uint64_t reach = 1; /* elements up to which the dimensions so far extend; strides ascending */
-    for (int n = 0; n < tensor->ndim; n++) {
-        int next = -1;
-        uint64_t smallest = 0;
-        for (int d = 0; d < tensor->ndim; d++) {
-            uint64_t stride = tensor->strides[d] < 0 ? 0 - (uint64_t)tensor->strides[d] : (uint64_t)tensor->strides[d];
-            if (used[d] || (next >= 0 && stride >= smallest)) continue;
-            next = d;
-            smallest = stride;
-        }
-        used[next] = true;
-        if (tensor->shape[next] == 1) continue;
-        if (smallest < reach) return true;
-        reach += smallest * (uint64_t)(tensor->shape[next] - 1);
-    }
-    return false;
-}
-
 dlc_status jit_check_output(jit_boundary *c, int o, const int64_t *shape, lib_error *error) {
     const jit_argument *wanted = &c->program->outputs[o];
     const DLTensor *tensor = c->outputs[o].tensor;
@@ -208,7 +187,8 @@ dlc_status jit_check_output(jit_boundary *c, int o, const int64_t *shape, lib_er
         if (tensor->shape[d] != shape[d])
             return refuse(c, slot, error, ": dimension %d is %lld, expected %lld", d, (long long)tensor->shape[d],
                           (long long)shape[d]);
-    if (!c->direct[slot] && tensor->strides && overlaps_itself(tensor))
+    if (!c->direct[slot] && tensor->strides &&
+        lib_strides_overlap(tensor)) /* contents would depend on the order of writing */
         return refuse(c, slot, error, " has strides under which elements overlap");
     return jit_check_overlap(c, o, error);
 }

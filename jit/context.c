@@ -44,6 +44,14 @@ graph_handles *graph_context_handles(dlc_context *context) {
     return &context->handles;
 }
 
+const dlc_limits *graph_context_limits(const dlc_context *context) {
+    return &context->limits;
+}
+
+lib_stack graph_context_enter(const dlc_context *context) {
+    return lib_stack_enter(context->unknown_stack);
+}
+
 const char *dlc_error_message(const dlc_context *context) {
     bool is_of = last_failure.context == context || (context && last_failure.cause == context);
     return is_of ? last_failure.error.message : "";
@@ -177,6 +185,9 @@ static dlc_status copy_path(dlc_context *context, const char *path, lib_error *e
 static dlc_status open_context(dlc_context *context, const dlc_context_options *options, lib_error *error) {
     context->target = find_target(options->target, &context->ordinal);
     context->isolate = options->isolate_compiler;
+    context->limits = options->limits;
+    context->unknown_stack = options->coroutine_stack ? options->coroutine_stack : LIB_STACK_UNKNOWN;
+    if (!lib_limits_complete(&context->limits, error)) return error->status;
     LIB_TRY(copy_path(context, options->compiler_path, error));
     target_options target_opts = {.allocator = &context->allocator,
                                   .log = &context->log,

@@ -100,16 +100,23 @@ static dlc_status open_file(dlc_context *context, const char *path, bool read_al
     atomic_init(&file->references, 1);
     lib_mutex_init(&file->mutex);
     lib_arena_init(&file->arena, &file->allocator, &file->scope);
+    const lib_stack stack = graph_context_enter(context);
+    lib_allowance allowance = {.limits = NULL};
     if (LIB_ENTER(&file->scope)) {
+        lib_stack_require(&file->scope, LIB_STACK_CALL);
         if (path) {
             map_or_read(file, path, read_all);
         } else {
             file->contents.image = bytes;
             file->contents.size = size;
         }
+        lib_allowance_begin(&allowance, &file->arena, &context->limits, file->contents.size);
+        lib_arena_ask(&file->arena);
         lib_tensor_file_parse(&file->arena, &file->contents);
         file->copies = LIB_NEW_ARRAY(&file->arena, kept_copy, file->contents.tensors.count);
     }
+    lib_allowance_end(&allowance, &file->arena);
+    lib_stack_leave(stack);
     if (file->scope.error.status == DLC_OK) {
         *out = file;
         return DLC_OK;
@@ -220,11 +227,19 @@ static dlc_status find(dlc_file *file, const char *name, uint32_t *index, const 
     }
     lib_scope scope;
     lib_arena work;
+    lib_allowance allowance;
+    const lib_stack stack = graph_context_enter(file->context);
     lib_arena_init(&work, &file->allocator, &scope);
+    lib_allowance_begin(&allowance, &work, &file->context->limits, file->contents.tensors.data[*index].size);
     lib_mutex_lock(&file->mutex);
-    if (LIB_ENTER(&scope)) find_data(file, &work, *index, data);
+    if (LIB_ENTER(&scope)) {
+        lib_stack_require(&scope, LIB_STACK_CALL);
+        lib_arena_ask(&work);
+        find_data(file, &work, *index, data);
+    }
     lib_mutex_unlock(&file->mutex);
     lib_arena_free(&work);
+    lib_stack_leave(stack);
     if (scope.error.status == DLC_OK) return DLC_OK;
     return lib_fail(error, scope.error.status, "tensor \"%.200s\": %s", name, scope.error.message);
 }

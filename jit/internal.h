@@ -24,6 +24,8 @@ typedef struct jit_request { /* one kernel that the plan calls */
 } jit_request;
 
 /* What ends a bind or a dlc_compile before its time: the host's cancellation, budget_ms, the end of the program. */
+/* Bytes of stack that binding takes beside what passes over its graph take; code generation asks for what it takes itself. */
+enum { JIT_STACK_BIND = 32 << 10 };
 struct jit_limits {
     lib_watch watch; /* for arenas */
     dlc_program *program;

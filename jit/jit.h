@@ -134,6 +134,8 @@ struct dlc_context {
     atomic_int
         references; /* the host's, and one for each object that needs it: graphs, programs, files, natives, tensors on a device */
     dlc_allocator allocator;
+    dlc_limits limits;    /* complete */
+    size_t unknown_stack; /* bytes that calls find on stacks that are not their threads' own */
     graph_handles handles;
     lib_log log;
     uint64_t (*clock_ns)(void *user);

@@ -129,6 +129,7 @@ static dlc_status compile_guarded(dlc_program *program, lib_arena *work, const g
     lib_scope scope;
     work->scope = program->arena.scope = &scope;
     if (LIB_ENTER(&scope)) {
+        lib_stack_require(&scope, graph_stack(source));
         compile_in_scope(program, work, source, schedule);
         program->arena.scope = &program->scope;
         return DLC_OK;
@@ -231,10 +232,12 @@ dlc_status jit_program_new(dlc_context *context, const graph *source, const dlc_
     jit_limits_begin(&limits, program);
     work.limit = options->budget_bytes;
     work.watch = &limits.watch;
+    const lib_stack stack = graph_context_enter(context);
     lib_fp_state state = lib_fp_enter(); /* folding must not depend on how the host rounds */
     dlc_status status = jit_plans_init(program, error);
     if (status == DLC_OK) status = compile_guarded(program, &work, source, options->schedule, error);
     lib_fp_restore(state);
+    lib_stack_leave(stack);
     lib_arena_free(&work);
     if (status == DLC_OK)
         *out = program;
@@ -319,9 +322,9 @@ static void describe_pair(lib_arena *arena, const dlc_program *program, int outp
     lib_text text;
     lib_text_init(&text, arena);
     lib_text_format(&text, "dlc_program_alias: output %s ", out->name);
-    graph_print_shape(&text, program->graph, out->shape);
+    graph_describe_shape(&text, program->graph, out->shape);
     lib_text_format(&text, " and input %s ", in->name);
-    graph_print_shape(&text, program->graph, in->shape);
+    graph_describe_shape(&text, program->graph, in->shape);
     lib_raise(arena->scope, DLC_INVALID_ARGUMENT, "%s differ, expected one dtype and one shape", text.data);
 }
 

@@ -93,10 +93,13 @@ typedef struct lib_arena {
     char *next, *end;
     size_t total;           /* bytes taken from the allocator */
     size_t limit;           /* of these; beyond it DLC_BUDGET_EXCEEDED is raised. 0: none */
+    const char *limit_name; /* the option that sets it, for the message; NULL: budget_bytes */
     const lib_watch *watch; /* NULL: nobody ends what works here */
     uint32_t taken;         /* allocations since it was asked */
 } lib_arena;
 
+/* Leaves the scope if the arena's watch says that it is over. */
+void lib_arena_ask(lib_arena *arena);
 void lib_arena_init(lib_arena *arena, const dlc_allocator *allocator, lib_scope *scope);
 void lib_arena_free(lib_arena *arena);               /* gives all chunks back; the arena is empty and usable again */
 void lib_arena_reset(lib_arena *arena);              /* the same, but keeps one chunk for what comes next */
@@ -112,6 +115,29 @@ char *lib_arena_format(lib_arena *arena, const char *format, ...) __attribute__(
 
 #define LIB_NEW(arena, type) ((type *)lib_arena_take((arena), sizeof(type)))
 #define LIB_NEW_ARRAY(arena, type, count) ((type *)lib_arena_array((arena), (count), sizeof(type)))
+
+/* ---- limits (limits.c) ----------------------------------------------------------------------------------------------
+ * What one call may take of an arena that parses or builds; see dlc_limits. */
+
+/* X(member, default) */
+#define LIB_LIMITS_TABLE(X)      \
+    X(nesting, 64)               \
+    X(memory, (size_t)256 << 20) \
+    X(time_ms, (int64_t)20 * 1000)
+/* With defaults in place of zeros; false and *error where a limit is negative. */
+bool lib_limits_complete(dlc_limits *limits, lib_error *error);
+
+typedef struct lib_allowance {
+    lib_watch watch;
+    const dlc_limits *limits; /* complete */
+    size_t input;             /* bytes that the call was given */
+    uint64_t deadline_ns;     /* 0: nobody asked yet */
+    size_t outer_limit;       /* the arena's, before */
+} lib_allowance;
+/* Before and after the scope of the call; lib_arena_ask behind LIB_ENTER sees a flag that is raised already. An arena that has a
+ * watch already keeps what it has: a function of the host's builds inside of a pass. */
+void lib_allowance_begin(lib_allowance *allowance, lib_arena *arena, const dlc_limits *limits, size_t input);
+void lib_allowance_end(const lib_allowance *allowance, lib_arena *arena);
 
 /* ---- containers (container.c) --------------------------------------------------------------------------------------
  * lib_vec(T): growable array in an arena. Zero-initialised is empty. Growth copies, old storage stays in the arena, unless it
@@ -326,6 +352,9 @@ void lib_element_set_i64(dlc_dtype dtype, void *element, int64_t value); /* int 
 
 /* Compact row-major strides in elements. */
 void lib_strides_compact(int rank, const int64_t *shape, int64_t *strides);
+/* May two elements share a place? Exact for up to some 65,000 steps of search, which strides that are interleaved many times in many
+ * dimensions can take; beyond them true. */
+bool lib_strides_overlap(const DLTensor *tensor);
 bool lib_tensor_is_compact(
     const DLTensor *tensor); /* strides of size-1 dimensions are ignored; empty tensors are compact */
 /* Number of elements; false if a dimension is negative or the byte size overflows. */
@@ -396,8 +425,25 @@ void lib_log_lines(const lib_log *log, const char *text); /* a dump: one call of
 /* ---- time, threads (thread.c), runs (pool.c) ------------------------------------------------------------------------ */
 
 uint64_t lib_time_ns(void); /* monotonic */
-/* Bytes that the calling thread's stack has left; SIZE_MAX: not known, as on a stack that the host switched to. */
+/* Bytes that the calling thread's stack has left. On a stack that the host switched to (a coroutine's) what is left of the bytes that
+ * lib_stack_enter was told; 0 without that. */
 size_t lib_stack_left(void);
+/* At the entry of a public call: `unknown` are the bytes left on a stack that is not the thread's own. Returns what lib_stack_leave
+ * gives back at its end; calls nest, on different stacks, too. */
+typedef struct lib_stack {
+    uintptr_t low, high;
+} lib_stack;
+lib_stack lib_stack_enter(size_t unknown);
+void lib_stack_leave(lib_stack before);
+enum {
+    LIB_STACK_CALL =
+        32 << 10, /* what a call takes that neither compiles nor nests, and the host's functions that it calls */
+    LIB_STACK_NESTED = 6 << 10,  /* what passes take for each level of sub-graphs inside of each other */
+    LIB_STACK_UNKNOWN = 64 << 10 /* of a stack of which the host says nothing */
+};
+/* Fewer than `need` bytes left: DLC_OUT_OF_MEMORY, raised or returned. */
+void lib_stack_require(lib_scope *scope, size_t need);
+dlc_status lib_stack_check(size_t need, lib_error *error);
 /* `limit`, or less where the process' control groups (the file `groups`, mounted at `root`) grant less. */
 int lib_cpu_quota(int limit, const char *groups, const char *root);
 int lib_cpu_limit(void); /* usable CPUs: affinity mask, cgroup v1/v2 quota (rounded up), at least 1 */

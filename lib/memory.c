@@ -104,15 +104,16 @@ _Noreturn static void refuse(lib_arena *arena, size_t size) {
               arena->total);
 }
 
-static void ask_watch(lib_arena *arena) {
+void lib_arena_ask(lib_arena *arena) {
     lib_error error;
     arena->taken = 0;
-    if (arena->watch->is_over(arena->watch->user, &error)) lib_raise_error(arena->scope, &error);
+    if (arena->watch && arena->watch->is_over(arena->watch->user, &error)) lib_raise_error(arena->scope, &error);
 }
 
 static lib_arena_chunk *new_chunk(lib_arena *arena, size_t size) {
     if (arena->limit && size > arena->limit - (arena->total < arena->limit ? arena->total : arena->limit))
-        lib_raise(arena->scope, DLC_BUDGET_EXCEEDED, "compilation needs more than budget_bytes = %zu", arena->limit);
+        lib_raise(arena->scope, DLC_BUDGET_EXCEEDED, "more memory is needed than %s = %zu allows",
+                  arena->limit_name ? arena->limit_name : "budget_bytes", arena->limit);
     lib_arena_chunk *chunk = lib_allocate(arena->allocator, size, PLAIN_ALIGNMENT);
     if (!chunk) refuse(arena, size);
     chunk->size = size;
@@ -147,7 +148,7 @@ static size_t rounded(size_t size) {
 
 static void *take_raw(lib_arena *arena, size_t size) {
     if (size > SIZE_MAX - PLAIN_ALIGNMENT) refuse(arena, size);
-    if (arena->watch && ++arena->taken == WATCH_EVERY) ask_watch(arena);
+    if (arena->watch && ++arena->taken == WATCH_EVERY) lib_arena_ask(arena);
     size = rounded(size);
     if (size > (size_t)(arena->end - arena->next)) return take_from_new_chunk(arena, size);
     void *pointer = arena->next;

@@ -3,6 +3,7 @@
 
 #include <minizip/unzip.h>
 #include <minizip/zip.h>
+#include <stdlib.h>
 #include <zlib.h>
 
 /* ---- an image as minizip's stream ------------------------------------------------------------------------------------ */
@@ -83,10 +84,52 @@ static void check_sizes(lib_arena *arena, const lib_tensor_file *file, const unz
                   (unsigned long long)info->uncompressed_size, (unsigned long long)info->compressed_size);
 }
 
+typedef struct extent { /* of a member's bytes in the image */
+    uint64_t begin, end, member;
+} extent;
+
+typedef struct directory_walk { /* outlives a raise */
+    unzFile archive;
+    uint64_t member;
+    lib_arena scratch;       /* of the member at hand */
+    lib_vec(extent) extents; /* in the file's arena */
+} directory_walk;
+
+/* Members that share bytes make a small file unpack to as much as one likes (Fifield, "A better zip bomb", 2019): they are found
+ * before anything is unpacked, so that all that is unpacked later is in proportion to the file. */
+static void note_extent(lib_arena *arena, const lib_tensor_file *file, directory_walk *walk) {
+    unz_file_info64 info;
+    int method, level;
+    if (unzGetCurrentFileInfo64(walk->archive, &info, NULL, 0, NULL, 0, NULL, 0) != UNZ_OK ||
+        unzOpenCurrentFile2(walk->archive, &method, &level, 1) != UNZ_OK)
+        return; /* read_entry says so */
+    const uint64_t place = unzGetCurrentFileZStreamPos64(walk->archive);
+    unzCloseCurrentFile(walk->archive);
+    if (place > file->size || info.compressed_size > file->size - place) return;
+    lib_vec_push(arena, &walk->extents, ((extent){place, place + info.compressed_size, walk->member}));
+}
+
+static int by_begin(const void *a, const void *b) {
+    const extent *x = a, *y = b;
+    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin) : (x->end > y->end) - (x->end < y->end);
+}
+
+static void check_extents(lib_arena *arena, directory_walk *walk) {
+    if (walk->extents.count) qsort(walk->extents.data, walk->extents.count, sizeof(extent), by_begin);
+    for (uint32_t i = 1; i < walk->extents.count; i++) {
+        const extent *a = &walk->extents.data[i - 1], *b = &walk->extents.data[i];
+        if (a->end <= b->begin) continue;
+        walk->member = b->member;
+        lib_raise(arena->scope, DLC_PARSE_ERROR, "it shares bytes of the archive with member %llu",
+                  (unsigned long long)a->member);
+    }
+}
+
 /* The open member's header; the place of its data if that lies in the image as it is. */
-static void read_header(lib_arena *arena, lib_tensor_file *file, unzFile archive, const unz_file_info64 *info,
+static void read_header(lib_arena *arena, lib_tensor_file *file, directory_walk *walk, const unz_file_info64 *info,
                         lib_stored *stored) {
     unsigned char start[12];
+    unzFile archive = walk->archive;
     uint64_t place = unzGetCurrentFileZStreamPos64(archive); /* before anything of it is read */
     check_sizes(arena, file, info, place);
     size_t wanted, got = read_member(archive, start, sizeof start);
@@ -96,12 +139,14 @@ static void read_header(lib_arena *arena, lib_tensor_file *file, unzFile archive
     if (size > LIB_NPY_HEADER_MAX)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its .npy header has %zu bytes, at most %d are read", size,
                   LIB_NPY_HEADER_MAX);
-    unsigned char *header = lib_arena_take(arena, size);
+    lib_arena_reset(&walk->scratch);
+    unsigned char *header = lib_arena_take(&walk->scratch, size);
     memcpy(header, start, got);
     if (read_member(archive, header + got, size - got) != size - got)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its .npy header cannot be unpacked");
-    lib_npy_header(arena, header, size, stored);
+    lib_npy_header(&walk->scratch, header, size, stored);
     stored->header = size;
+    stored->fault = lib_arena_string(arena, stored->fault);
     if (stored->fault) return;
     if (stored->size != info->uncompressed_size - size)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its shape needs %zu bytes of data, there are %llu", stored->size,
@@ -109,7 +154,8 @@ static void read_header(lib_arena *arena, lib_tensor_file *file, unzFile archive
     if (info->compression_method == method_stored) stored->bytes = file->image + place + size;
 }
 
-static void read_entry(lib_arena *arena, lib_tensor_file *file, unzFile archive) {
+static void read_entry(lib_arena *arena, lib_tensor_file *file, directory_walk *walk) {
+    unzFile archive = walk->archive;
     unz_file_info64 info;
     unz64_file_pos place;
     char name[name_limit];
@@ -130,23 +176,28 @@ static void read_entry(lib_arena *arena, lib_tensor_file *file, unzFile archive)
     else if (unzOpenCurrentFile(archive) != UNZ_OK)
         lib_raise(arena->scope, DLC_PARSE_ERROR, "its header and its entry in the directory do not agree");
     else
-        read_header(arena, file, archive, &info, &stored);
+        read_header(arena, file, walk, &info, &stored);
     lib_vec_push(arena, &file->tensors, stored);
 }
 
-typedef struct directory_walk { /* outlives a raise */
-    unzFile archive;
-    uint64_t member;
-} directory_walk;
+static void visit_members(lib_arena *arena, lib_tensor_file *file, directory_walk *walk, bool read) {
+    walk->member = 0;
+    for (int more = unzGoToFirstFile(walk->archive); more != UNZ_END_OF_LIST_OF_FILE;
+         more = unzGoToNextFile(walk->archive), walk->member++) {
+        if (more != UNZ_OK) lib_raise(arena->scope, DLC_PARSE_ERROR, "its entry in the directory is malformed");
+        lib_arena_ask(arena);
+        if (read)
+            read_entry(arena, file, walk);
+        else
+            note_extent(arena, file, walk);
+        unzCloseCurrentFile(walk->archive); /* not read to its end: no checksum is compared yet */
+    }
+}
 
 static void read_directory(lib_arena *arena, lib_tensor_file *file, directory_walk *walk) {
-    for (int more = unzGoToFirstFile(walk->archive); more != UNZ_END_OF_LIST_OF_FILE;
-         more = unzGoToNextFile(walk->archive)) {
-        if (more != UNZ_OK) lib_raise(arena->scope, DLC_PARSE_ERROR, "its entry in the directory is malformed");
-        read_entry(arena, file, walk->archive);
-        unzCloseCurrentFile(walk->archive); /* not read to its end: no checksum is compared yet */
-        walk->member++;
-    }
+    visit_members(arena, file, walk, false);
+    check_extents(arena, walk);
+    visit_members(arena, file, walk, true);
 }
 
 /* The end of a directory and nothing before it: minizip takes that for no archive. PKWARE APPNOTE 6.3, 4.3.16. */
@@ -161,13 +212,15 @@ static bool is_empty_archive(const lib_tensor_file *file) {
 void lib_npz_parse(lib_arena *arena, lib_tensor_file *file) {
     if (is_empty_archive(file)) return;
     image_stream stream;
-    directory_walk walk = {open_archive(&stream, file), 0};
+    directory_walk walk = {.archive = open_archive(&stream, file)};
     if (!walk.archive) lib_raise(arena->scope, DLC_PARSE_ERROR, ".npz file: its ZIP directory is missing or malformed");
     lib_scope *outer = arena->scope;
     lib_scope scope; /* the archive must be closed before the caller's scope is left */
     arena->scope = &scope;
+    lib_arena_init(&walk.scratch, arena->allocator, &scope);
     if (LIB_ENTER(&scope)) read_directory(arena, file, &walk);
     arena->scope = outer;
+    lib_arena_free(&walk.scratch);
     unzClose(walk.archive);
     if (scope.error.status != DLC_OK)
         lib_raise(outer, scope.error.status, ".npz file, member %llu: %s", (unsigned long long)walk.member,

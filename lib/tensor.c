@@ -2,6 +2,8 @@
  * overflow because shapes come from outside, and our own managed tensors. */
 #include "lib/lib.h"
 
+#include <stdlib.h>
+
 void lib_strides_compact(int rank, const int64_t *shape, int64_t *strides) {
     uint64_t stride = 1; /* unsigned: the strides of an empty tensor may wrap, and are never used */
     for (int i = rank - 1; i >= 0; i--) {
@@ -166,4 +168,61 @@ void lib_tensor_copy(const DLTensor *to, const DLTensor *from) {
             index[d] = 0;
         }
     }
+}
+
+/* ---- overlap ---------------------------------------------------------------------------------------------------- */
+
+/* Two elements share a place where the differences of their indices, |difference[d]| < shape[d] and not all zero, have
+ * sum(difference[d] * stride[d]) = 0. The search takes the largest stride first: what the smaller ones can reach leaves few
+ * differences, one where strides are those of an ordinary array. */
+typedef struct stride_search {
+    int rank;
+    int64_t stride[DLC_MAX_RANK], most[DLC_MAX_RANK]; /* strides positive, descending; greatest difference */
+    int64_t reach[DLC_MAX_RANK + 1];                  /* sum of most * stride from here on */
+    int steps;
+} stride_search;
+
+/* The dimensions by stride; false: places do not fit into 63 bits, or a stride is 0. */
+static bool sort_strides(stride_search *s, const DLTensor *tensor) {
+    for (int d = 0; d < tensor->ndim; d++) {
+        if (tensor->shape[d] == 1) continue;
+        const int64_t stride = tensor->strides[d];
+        if (stride == 0 || stride == INT64_MIN) return false;
+        int at = s->rank++;
+        for (; at > 0 && s->stride[at - 1] < llabs(stride); at--) {
+            s->stride[at] = s->stride[at - 1];
+            s->most[at] = s->most[at - 1];
+        }
+        s->stride[at] = llabs(stride);
+        s->most[at] = tensor->shape[d] - 1;
+    }
+    for (int d = s->rank - 1; d >= 0; d--)
+        if (__builtin_mul_overflow(s->most[d], s->stride[d], &s->reach[d]) ||
+            __builtin_add_overflow(s->reach[d], s->reach[d + 1], &s->reach[d]) || s->reach[d] > INT64_MAX / 4)
+            return false;
+    return true;
+}
+
+/* Is `sum` plus something of the dimensions from d on zero? `different`: an index differs already. */
+static bool can_meet(stride_search *s, int d, int64_t sum, bool different) {
+    enum { STEPS = 1 << 16 };
+    if (d == s->rank) return different && sum == 0;
+    const int64_t stride = s->stride[d], rest = s->reach[d + 1];
+    int64_t low = (-rest - sum) / stride - 1, high = (rest - sum) / stride + 1;
+    if (high > s->most[d]) high = s->most[d];
+    if (low < -s->most[d]) low = -s->most[d];
+    if (!different && low < 0) low = 0; /* the other sign is the same pair */
+    for (int64_t difference = low; difference <= high; difference++) {
+        const int64_t next = sum + difference * stride;
+        if (next < -rest || next > rest) continue;
+        if (++s->steps > STEPS || can_meet(s, d + 1, next, different || difference != 0)) return true;
+    }
+    return false;
+}
+
+bool lib_strides_overlap(const DLTensor *tensor) {
+    stride_search search = {.rank = 0};
+    for (int d = 0; d < tensor->ndim; d++)
+        if (tensor->shape[d] == 0) return false;
+    return !sort_strides(&search, tensor) || can_meet(&search, 0, 0, false);
 }

@@ -19,21 +19,55 @@ uint64_t lib_time_ns(void) {
 
 /* ---- the stack ---------------------------------------------------------------------------------- */
 
+/* The thread's own stack, for which the system is asked once, and the one that the call at hand was made on where that is another. */
+static _Thread_local lib_stack own_stack, other_stack;
+
+static bool is_on(const lib_stack *stack, uintptr_t here) {
+    return here >= stack->low && here < stack->high;
+}
+
+static void find_own_stack(void) {
+    pthread_attr_t attributes;
+    void *start;
+    size_t size;
+    own_stack.high = own_stack.low = 1; /* no address is between: unknown */
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+    if (pthread_attr_getstack(&attributes, &start, &size) == 0)
+        own_stack = (lib_stack){(uintptr_t)start, (uintptr_t)start + size};
+    pthread_attr_destroy(&attributes);
+}
+
 size_t lib_stack_left(void) {
-    static _Thread_local uintptr_t low, high; /* the system is asked once for each thread */
     const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    if (!high) {
-        pthread_attr_t attributes;
-        void *start;
-        size_t size;
-        if (pthread_getattr_np(pthread_self(), &attributes) != 0) return SIZE_MAX;
-        bool known = pthread_attr_getstack(&attributes, &start, &size) == 0;
-        pthread_attr_destroy(&attributes);
-        if (!known) return SIZE_MAX;
-        low = (uintptr_t)start;
-        high = low + size;
-    }
-    return here >= low && here < high ? here - low : SIZE_MAX;
+    if (!own_stack.high) find_own_stack();
+    if (is_on(&own_stack, here)) return here - own_stack.low;
+    return is_on(&other_stack, here) ? here - other_stack.low : 0;
+}
+
+lib_stack lib_stack_enter(size_t unknown) {
+    const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    const lib_stack before = other_stack;
+    enum { FRAME = 1024 }; /* of the caller, a public function, above this one's */
+    if (!own_stack.high) find_own_stack();
+    if (!is_on(&own_stack, here) && !is_on(&other_stack, here))
+        other_stack = (lib_stack){unknown < here ? here - unknown : 0, here + FRAME};
+    return before;
+}
+
+void lib_stack_leave(lib_stack before) {
+    other_stack = before;
+}
+
+dlc_status lib_stack_check(size_t need, lib_error *error) {
+    const size_t left = lib_stack_left();
+    if (left >= need) return DLC_OK;
+    return lib_fail(error, DLC_OUT_OF_MEMORY, "the thread's stack has %zu KiB left, at least %zu KiB are needed",
+                    left >> 10, need >> 10);
+}
+
+void lib_stack_require(lib_scope *scope, size_t need) {
+    lib_error error;
+    if (lib_stack_check(need, &error) != DLC_OK) lib_raise_error(scope, &error);
 }
 
 /* ---- CPUs that may be used ---------------------------------------------------------------------- */

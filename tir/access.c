@@ -37,6 +37,8 @@ static int64_t common_divisor(int64_t a, int64_t b) {
 
 static void strides_of(tir_pool *pool, const tir_stage *stage, tir_expr address, tir_access *out) {
     tir_term terms[TERMS];
+    out->stride = LIB_NEW_ARRAY(pool->arena, int64_t, 2 * TIR_MAX_AXES);
+    out->multiple = out->stride + TIR_MAX_AXES;
     int64_t constant = 1;
     int count = tir_terms(pool, address, terms, TERMS, &constant), axes = stage->space + stage->reduce;
     for (int a = 0; a < axes; a++) {

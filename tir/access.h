@@ -9,8 +9,10 @@
 typedef struct tir_access {
     uint32_t tensor;
     tir_expr load;
-    int64_t stride[TIR_MAX_AXES];   /* by axis of the stage */
-    int64_t multiple[TIR_MAX_AXES]; /* what divides the address where that axis is 0 */
+    /* By axis of the stage, in the region's arena: lists of accesses stand on the stack, several at once. */
+    int64_t *stride;
+    /* What divides the address where that axis is 0. */
+    int64_t *multiple;
 } tir_access;
 
 /* Distinct loads of the stage's values and predicate, at most `limit`; their number. */

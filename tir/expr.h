@@ -279,6 +279,9 @@ uint64_t tir_evaluate(const tir_pool *pool, tir_expr e, const tir_evaluator *eva
 /* ---- text:  3, i*4 + j, floor-div i/8, mod i%8, x[i, k], max(a, b), select(c, a, b), cast.f32(x), 1.5:f32, a < b.
  * Names: variables by name; tensors through `names[id]`. */
 void tir_print_expr(lib_text *text, const tir_pool *pool, tir_expr e, const char *const *tensor_names);
+/* For messages: an index expression's text up to about so many characters, then "...". */
+#define TIR_DESCRIBED 120
+void tir_describe_expr(lib_text *text, const tir_pool *pool, tir_expr e);
 /* Parses; names are looked up through the callback: variables and tensors. Dtypes are inferred from operands; literals take
  * the other operand's dtype or their :suffix. */
 typedef struct tir_names {

@@ -179,16 +179,29 @@ static void print_piece(printer *p, piece at) {
     }
 }
 
-void tir_print_expr(lib_text *text, const tir_pool *pool, tir_expr e, const char *const *tensor_names) {
+/* An expression shares parts, its text does not: that may be exponentially longer. */
+static void print_up_to(lib_text *text, const tir_pool *pool, tir_expr e, const char *const *tensor_names, size_t end) {
     printer p = {.text = text, .pool = pool, .tensors = tensor_names};
     show(&p, e, UNKNOWN, 0);
     while (p.todo.count) {
         piece at = p.todo.data[--p.todo.count];
+        if (text->length > end) {
+            lib_text_add(text, "...");
+            return;
+        }
         if (at.text)
             lib_text_add(text, at.text);
         else
             print_piece(&p, at);
     }
+}
+
+void tir_print_expr(lib_text *text, const tir_pool *pool, tir_expr e, const char *const *tensor_names) {
+    print_up_to(text, pool, e, tensor_names, SIZE_MAX);
+}
+
+void tir_describe_expr(lib_text *text, const tir_pool *pool, tir_expr e) {
+    print_up_to(text, pool, e, NULL, text->length + TIR_DESCRIBED);
 }
 
 /* ---- parsing */
@@ -210,6 +223,12 @@ typedef struct parser {
 
 static operand parse_level(parser *p, int level, tir_dtype want);
 
+/* At each bracket: a level takes up to 3 KiB of the stack. */
+static void nest(parser *p) {
+    if (++p->nesting > NESTING) lib_lexer_raise(p->lexer, "expression is nested deeper than %d", NESTING);
+    lib_stack_require(p->lexer->arena->scope, LIB_STACK_CALL / 2);
+}
+
 static tir_expr settle(parser *p, operand x, tir_dtype want) {
     if (!x.loose) return x.e;
     if (want == UNKNOWN) want = x.fraction ? (tir_dtype)DLC_F32 : TIR_INDEX;
@@ -223,7 +242,7 @@ static tir_dtype dtype_of(const parser *p, operand x) {
 }
 
 static tir_expr parse_settled(parser *p, tir_dtype want) {
-    if (++p->nesting > NESTING) lib_lexer_raise(p->lexer, "expression is nested deeper than %d", NESTING);
+    nest(p);
     tir_expr e = settle(p, parse_level(p, 1, want), want);
     p->nesting--;
     if (want != UNKNOWN && tir_dtype_of(p->pool, e) != want)
@@ -374,7 +393,7 @@ static operand parse_primary(parser *p, tir_dtype want) {
         return (operand){.e = index ? tir_mul(p->pool, x.e, tir_index(p->pool, -1)) : tir_unary(p->pool, TIR_NEG, x.e)};
     }
     if (lib_lexer_accept(lexer, "(")) {
-        if (++p->nesting > NESTING) lib_lexer_raise(lexer, "expression is nested deeper than %d", NESTING);
+        nest(p);
         operand x = parse_level(p, 1, want);
         p->nesting--;
         lib_lexer_expect(lexer, ")");

@@ -89,6 +89,7 @@ tir_expr tir_let_variable(tir_pool *pool, const char *name, tir_expr value) {
 void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user) {
     for (; stmt; stmt = stmt->next) {
         visit(user, stmt);
+        for (; stmt->kind == TIR_LET && !stmt->next && stmt->let.body; visit(user, stmt)) stmt = stmt->let.body;
         switch (stmt->kind) {
         case TIR_FOR: tir_stmt_walk(stmt->for_.body, visit, user); break;
         case TIR_LET: tir_stmt_walk(stmt->let.body, visit, user); break;
@@ -105,6 +106,29 @@ void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user) {
         case TIR_COMMENT: break;
         }
     }
+}
+
+int tir_stmt_nesting(lib_arena *scratch, const tir_stmt *list) {
+    struct open {
+        const tir_stmt *list;
+        int depth;
+    };
+    lib_vec(struct open) open = {0};
+    int deepest = 0;
+    lib_vec_push(scratch, &open, ((struct open){list, 1}));
+    while (open.count) {
+        const struct open at = open.data[--open.count];
+        if (at.list && at.depth > deepest) deepest = at.depth;
+        for (const tir_stmt *stmt = at.list; stmt; stmt = stmt->next) {
+            const tir_stmt *inner[2] = {NULL, NULL};
+            if (stmt->kind == TIR_FOR) inner[0] = stmt->for_.body;
+            if (stmt->kind == TIR_LET) inner[0] = stmt->let.body;
+            if (stmt->kind == TIR_IF) inner[0] = stmt->if_.body, inner[1] = stmt->if_.otherwise;
+            for (int i = 0; i < 2; i++)
+                if (inner[i]) lib_vec_push(scratch, &open, ((struct open){inner[i], at.depth + 1}));
+        }
+    }
+    return deepest;
 }
 
 void tir_stmt_exprs(const tir_stmt *stmt, void (*visit)(void *user, tir_expr e), void *user) {
@@ -262,11 +286,13 @@ tir_expr tir_buffer_size(tir_kernel *kernel, const tir_buffer *buffer) {
         tir_interval extent = tir_range(pool, buffer->extent[i]);
         int64_t ignored;
         if (extent.high >= TIR_UNBOUNDED_HIGH)
-            lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of scratch buffer %s has no bound",
-                      kernel->name, buffer->name);
+            lib_raise(kernel->arena->scope, DLC_UNSUPPORTED,
+                      "kernel %s: the size of scratch buffer %s is more than there are addresses", kernel->name,
+                      buffer->name);
         if (extent.high > 0 && __builtin_mul_overflow(tir_range(pool, bytes).high, extent.high, &ignored))
-            lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of scratch buffer %s overflows",
-                      kernel->name, buffer->name);
+            lib_raise(kernel->arena->scope, DLC_UNSUPPORTED,
+                      "kernel %s: the size of scratch buffer %s is more than there are addresses", kernel->name,
+                      buffer->name);
         bytes = tir_mul(pool, bytes, extent.low < 0 ? tir_max(pool, buffer->extent[i], zero) : buffer->extent[i]);
     }
     return tir_mul(pool, tir_ceil_div(pool, bytes, unit), unit);
@@ -275,8 +301,8 @@ tir_expr tir_buffer_size(tir_kernel *kernel, const tir_buffer *buffer) {
 tir_expr tir_kernel_extend(tir_kernel *kernel, tir_scope scope, tir_expr end, tir_expr size) {
     int64_t ignored;
     if (__builtin_add_overflow(tir_range(kernel->pool, end).high, tir_range(kernel->pool, size).high, &ignored))
-        lib_raise(kernel->arena->scope, DLC_INTERNAL, "kernel %s: the size of %s overflows", kernel->name,
-                  tir_scope_names[scope]);
+        lib_raise(kernel->arena->scope, DLC_UNSUPPORTED, "kernel %s: the size of %s is more than there are addresses",
+                  kernel->name, tir_scope_names[scope]);
     return tir_add(kernel->pool, end, size);
 }
 

@@ -227,6 +227,10 @@ void tir_stmt_print(lib_text *text, const tir_kernel *kernel, const tir_stmt *st
 void tir_kernel_verify(lib_scope *scope, tir_kernel *kernel, const tir_machine *machine);
 
 /* ---- statement utilities (loop.c) */
+/* How deep statements stand inside of each other, 1 for a list of simple ones. Passes over them recurse so deep, and take less than
+ * TIR_STACK_NESTED bytes of the stack for each level: lowering, which makes the statements, asks for them. */
+enum { TIR_STACK_NESTED = 192 };
+int tir_stmt_nesting(lib_arena *scratch, const tir_stmt *list);
 typedef void (*tir_stmt_visit)(void *user, const tir_stmt *stmt);
 void tir_stmt_walk(const tir_stmt *stmt, tir_stmt_visit visit, void *user); /* pre-order, the whole list */
 /* Expressions of this statement alone: bounds, value, condition, indices (binders and nested statements excluded). */

@@ -365,6 +365,8 @@ static void unroll_register_loops(void *user, const tir_stmt *stmt) {
 
 /* What was written so far becomes a phase; the next statement starts another. */
 static void end_phase(tir_lowering *l, int s) {
+    lib_stack_require(l->arena->scope,
+                      LIB_STACK_CALL / 2 + (size_t)tir_stmt_nesting(l->arena, l->body) * TIR_STACK_NESTED);
     if (l->registers) tir_stmt_walk(l->body, unroll_register_loops, l);
     add_phase(l, tir_stage_of(l, s)->name, tir_version(l->kernel, l->body));
     l->body = NULL;

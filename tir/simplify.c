@@ -285,6 +285,7 @@ tir_expr tir_sum_build(tir_pool *pool, tir_sum *sum) {
 /* ---- products */
 
 #define FACTORS 16
+#define TERMS 64 /* of a product that is multiplied out; else it is an atom */
 
 static int factors_of(const tir_pool *pool, tir_expr atom, tir_expr *factors, int count) {
     int first = count;
@@ -323,8 +324,8 @@ static tir_expr index_mul(tir_pool *pool, tir_expr a, tir_expr b) {
         add_sum(pool, &product, terms, left.count ? right.constant : left.constant);
         return tir_sum_build(pool, &product);
     }
-    if (left.count > 1 && right.count > 1 && left.count * right.count > 64)
-        return intern2(pool, TIR_MUL, a < b ? a : b, a < b ? b : a);
+    const bool grows = (left.count > 1 || left.constant) && (right.count > 1 || right.constant);
+    if (grows && (int64_t)left.count * right.count > TERMS) return intern2(pool, TIR_MUL, a < b ? a : b, a < b ? b : a);
     add_sum(pool, &product, &left, right.constant);
     product.constant = 0; /* the product of the constants comes with the other side */
     add_sum(pool, &product, &right, left.constant);

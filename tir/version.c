@@ -521,6 +521,13 @@ static tir_stmt *version_list(versioning *v, tir_stmt *list, int *copies) {
     for (tir_stmt *stmt = list, *next; stmt; stmt = next) {
         next = stmt->next;
         stmt->next = NULL;
+        if (stmt->kind == TIR_LET && !next) { /* chains of them are as long as expressions */
+            *cursor = stmt;
+            cursor = &stmt->let.body;
+            next = stmt->let.body;
+            *cursor = NULL;
+            continue;
+        }
         int here = 1, otherwise = 1;
         if (stmt->kind == TIR_FOR) {
             const tir_expr outside = v->lane;

@@ -23,8 +23,12 @@
  *             borrowed (dlc_constant_borrow, dlc_file_parse, dlc_eager_borrow), functions with their `user`, flags.
  *             NULL is accepted by every destroy.
  * Threads     A context and a program may be used by many threads at once; a graph by one at a time.
- * Stack       A call takes up to 64 KiB of its thread's stack. Generating code for the target cpu takes 176 KiB and more, with gathers
- *             of gathers up to 1.5 MiB: where a thread has less, binding is DLC_OUT_OF_MEMORY, and may be tried on another one.
+ * Stack       A call that finds less stack than it takes is DLC_OUT_OF_MEMORY, never a signal, and may be tried on another thread:
+ *             32 KiB for building, parsing, compiling and for runs, 64 KiB for binding without code generation, and some 200 bytes
+ *             for each operation in a row that one kernel computes; all and 6 KiB for each level of sub-graphs inside of each
+ *             other; 176 KiB for generating code for the target cpu in this process,
+ *             with gathers of gathers up to 1.5 MiB. Of stacks that a host switches to see dlc_context_options.coroutine_stack.
+ * Limits      Texts, files and graphs are limited in depth, memory and time: dlc_limits, in <dlc/types.h>.
  * Options     Structs begin with struct_size; set them up with their _INIT macro; zero means default.
  * Shapes      Dimensions are in elements, outermost first; tensors are DLPack tensors; NULL strides mean compact row-major.
  * Strings     UTF-8, copied.
@@ -125,6 +129,11 @@ typedef struct dlc_context_options {
         default_float_modes; /* the host's promise that its threads call runs with floating-point modes as a process starts
                                   (to nearest, denormals as they are, exceptions masked). Otherwise each run looks, which
                                   takes 10 ns, and sets them for its duration */
+    /* Limits on texts, files and graphs; zeros: the defaults. */
+    dlc_limits limits;
+    /* Bytes of stack that a call finds at least when it is made on a stack that is not the thread's own, which the library cannot
+     * measure: those of coroutines, fibers, green threads. 0: 64 KiB. */
+    size_t coroutine_stack;
     bool
         no_batches; /* of device targets: every kernel is launched by itself. Otherwise kernels in a row are, from their second run on,
                         one piece of work for the device (a CUDA graph), which takes the host less time */

@@ -29,7 +29,7 @@ extern "C" {
     X(DLC_COMPILE_FAILED, "compilation failed") /* a code generator refused; its text is in the message */       \
     X(DLC_DEVICE_ERROR, "device error")         /* a driver or device call failed */                             \
     X(DLC_CANCELLED, "cancelled")               /* the host raised the cancel flag */                            \
-    X(DLC_BUDGET_EXCEEDED, "budget exceeded")   /* budget_ms or budget_bytes; the cache stays usable */          \
+    X(DLC_BUDGET_EXCEEDED, "budget exceeded")   /* beyond budget_ms, budget_bytes or a limit */                  \
     X(DLC_NOT_FINITE, "not finite")             /* a run met what dlc_run_options.stop_at asks to stop at */     \
     X(DLC_INTERNAL, "internal error")           /* a bug in libdlc: a verifier failed */
 
@@ -94,6 +94,21 @@ typedef struct dlc_allocator {
     void (*release)(void *user, void *pointer, size_t size, size_t alignment);
     void *user;
 } dlc_allocator;
+
+/* Limits on what a host need not trust: texts of graphs and schedules, files of tensors, and graphs as calls build them. Each call
+ * has them for itself; beyond one it ends with DLC_BUDGET_EXCEEDED and leaves its objects as they were. 0: the default. */
+typedef struct dlc_limits {
+    /* Sub-graphs inside of each other. Default: 64. Each level also takes up to 6 KiB of the stack of threads that parse, build,
+     * compile and bind: what a thread has not got is DLC_OUT_OF_MEMORY. */
+    int nesting;
+    /* Bytes that a call takes to work in and for what it makes, beside 64 for each byte of the text, file or constant that it is
+     * given. Default: 256 MiB. */
+    size_t memory;
+    /* Milliseconds that a call takes, beside one for each KiB that it is given. Default: 20,000. */
+    int64_t time_ms;
+    /* Raised to non-zero by any thread: parsing, opening and building end with DLC_CANCELLED. Default: NULL, nobody does. */
+    const volatile int *cancel;
+} dlc_limits;
 
 #ifdef __cplusplus
 }

@@ -15,6 +15,7 @@
 
 struct dlc_context {
     dlc_allocator allocator;
+    dlc_limits limits;
     graph_handles handles;
     lib_error last;
     int64_t allocations_left; /* of a failing allocator; negative: no limit */
@@ -29,6 +30,13 @@ const dlc_allocator *graph_context_allocator(dlc_context *context) {
 }
 graph_handles *graph_context_handles(dlc_context *context) {
     return &context->handles;
+}
+const dlc_limits *graph_context_limits(const dlc_context *context) {
+    return &context->limits;
+}
+lib_stack graph_context_enter(const dlc_context *context) {
+    (void)context;
+    return lib_stack_enter(LIB_STACK_UNKNOWN);
 }
 dlc_status graph_context_fail(dlc_context *context, const lib_error *error) {
     *(context ? &context->last : &error_without_context) = *error;
@@ -65,6 +73,7 @@ static void test_release(void *user, void *pointer, size_t size, size_t alignmen
 static inline void context_open(dlc_context *context) {
     *context = (dlc_context){.allocations_left = -1};
     context->allocator = (dlc_allocator){test_allocate, test_release, context};
+    lib_limits_complete(&context->limits, NULL);
     graph_handles_init(&context->handles);
 }
 

@@ -58,6 +58,44 @@ static void test_against_enumeration(void **state) {
     }
 }
 
+/* Two elements of a tensor share a place: every place is marked. */
+static void test_strides_overlap(void **state) {
+    (void)state;
+    enum { PLACES = 4096 };
+    int overlapping = 0, interleaved = 0;
+    for (int round = 0; round < 40000; round++) {
+        int rank = random_below(5);
+        int64_t shape[5], strides[5], index[5] = {0}, count = 1;
+        bool used[2 * PLACES] = {false}, expected = false;
+        for (int i = 0; i < rank; i++) {
+            shape[i] = random_below(20) ? 1 + random_below(4) : 0;
+            strides[i] = (random_below(30) ? 1 + random_below(round % 2 ? 200 : 9) : 0) * (random_below(2) ? 1 : -1);
+            count *= shape[i];
+        }
+        for (int64_t n = 0; n < count; n++) {
+            int64_t at = PLACES;
+            for (int i = 0; i < rank; i++) at += index[i] * strides[i];
+            expected = expected || used[at];
+            used[at] = true;
+            for (int i = rank - 1; i >= 0 && ++index[i] == shape[i]; i--) index[i] = 0;
+        }
+        DLTensor tensor = tensor_of(rank, shape, strides);
+        assert_int_equal(lib_strides_overlap(&tensor), expected);
+        overlapping += expected;
+        interleaved += !expected && rank == 2 && strides[0] > strides[1] && strides[0] <= strides[1] * (shape[1] - 1);
+    }
+    assert_true(overlapping > 1000 && interleaved > 100);
+    /* a search without end is given up, a place beyond 63 bits is no place */
+    int64_t shape[12], strides[12];
+    for (int i = 0; i < 12; i++) shape[i] = 3, strides[i] = 1000003 + i * i * 7;
+    DLTensor tensor = tensor_of(12, shape, strides);
+    (void)lib_strides_overlap(&tensor);
+    strides[3] = INT64_MAX - 2;
+    assert_true(lib_strides_overlap(&tensor));
+    strides[3] = INT64_MIN;
+    assert_true(lib_strides_overlap(&tensor));
+}
+
 static void test_overflow(void **state) {
     (void)state;
     int64_t count;
@@ -166,8 +204,11 @@ static void test_describe(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_enumeration), cmocka_unit_test(test_overflow),
-                                       cmocka_unit_test(test_copy), cmocka_unit_test(test_owned),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_enumeration),
+                                       cmocka_unit_test(test_strides_overlap),
+                                       cmocka_unit_test(test_overflow),
+                                       cmocka_unit_test(test_copy),
+                                       cmocka_unit_test(test_owned),
                                        cmocka_unit_test(test_describe)};
     return cmocka_run_group_tests_name("lib/tensor", tests, NULL, NULL);
 }
