@@ -97,21 +97,25 @@ static int add_imports(closing *c) {
     return imports;
 }
 
-static int add_functions(closing *c, int count, const tir_kernel *const *kernels) {
+/* cpu_emit makes one for a kernel without phases, too. */
+static int functions_of(const tir_kernel *kernel) {
+    return kernel->phases.count ? (int)kernel->phases.count : 1;
+}
+
+static void add_functions(closing *c, int count, const tir_kernel *const *kernels) {
     int functions = 0;
     char name[CPU_SYMBOL_MAX];
     for (int k = 0; k <= count; k++) {
         add_number(c, functions);
-        if (k < count) functions += kernels[k]->phases.count ? (int)kernels[k]->phases.count : 1;
+        if (k < count) functions += functions_of(kernels[k]);
     }
     for (int k = 0; k < count; k++)
-        for (int p = 0; p < (kernels[k]->phases.count ? (int)kernels[k]->phases.count : 1); p++) {
+        for (int p = 0; p < functions_of(kernels[k]); p++) {
             cpu_symbol(name, k, p);
             LLVMValueRef function = LLVMGetNamedFunction(c->module, name);
             LLVMSetLinkage(function, LLVMInternalLinkage);
             add_distance(c, function);
         }
-    return functions;
 }
 
 /* Its length follows from what it holds, which refers to it: a first global is replaced by one of the right type. */

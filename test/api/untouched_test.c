@@ -1,13 +1,15 @@
 /* What a host's process is after the library has lived in it: what it was before. Signals' handlers, locale, affinity, working folder, file
  * mode mask, environment, standard streams, open files, threads, children, rounding; with every option that could touch them, and with
- * mistakes. */
+ * mistakes. And what it leaves in memory once it is unloaded. */
 #include "api/support.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fenv.h>
 #include <locale.h>
+#include <malloc.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -135,7 +137,66 @@ static void test_untouched(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+/* ---- unloading */
+
+#define FUNCTION(library, name) __typeof__(&name) own_##name = (__typeof__(&name))(uintptr_t)dlsym(library, #name)
+
+/* A life of a copy of the library that nothing else in the process uses. */
+static void load_and_use(const char *path) {
+    static const char text[] = "graph { input a: f32[n, 50] s = softmax(a, axis=1) output s }";
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) fail_msg("%s", dlerror());
+    FUNCTION(library, dlc_context_create);
+    FUNCTION(library, dlc_graph_parse);
+    FUNCTION(library, dlc_compile);
+    FUNCTION(library, dlc_run);
+    FUNCTION(library, dlc_program_destroy);
+    FUNCTION(library, dlc_graph_destroy);
+    FUNCTION(library, dlc_context_destroy);
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context;
+    dlc_graph *graph;
+    dlc_program *program;
+    float x[100], y[100];
+    tensor tx, ty;
+    fill(x, 100, 3);
+    dlc_output_slot slot = {F32(&ty, y, 2, 50), NULL};
+    assert_int_equal(own_dlc_context_create(&options, &context), DLC_OK);
+    assert_int_equal(own_dlc_graph_parse(context, text, sizeof text - 1, &graph), DLC_OK);
+    assert_int_equal(own_dlc_compile(context, graph, NULL, &program), DLC_OK);
+    assert_int_equal(own_dlc_run(program, NULL, (const DLTensor *[]){F32(&tx, x, 2, 50)}, 1, &slot, 1), DLC_OK);
+    own_dlc_program_destroy(program);
+    own_dlc_graph_destroy(graph);
+    own_dlc_context_destroy(context);
+    assert_int_equal(dlclose(library), 0);
+}
+
+/* What an unloaded library leaves in the C library's heap: 71 KiB are the C++ library's, which keeps them for exceptions. */
+static void test_unloading(void **state) {
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+    skip();
+#else
+    enum { LIVES = 12, KEPT = 96 << 10 };
+    char folder[] = "/tmp/dlc-unloading-XXXXXX", path[64], command[2 * PATH];
+    Dl_info own;
+    assert_non_null(mkdtemp(folder));
+    __typeof__(&dlc_context_create) here = dlc_context_create;
+    assert_int_not_equal(dladdr((void *)(uintptr_t)here, &own), 0);
+    snprintf(path, sizeof path, "%s/libdlc.so", folder);
+    snprintf(command, sizeof command, "cp '%s' %s", own.dli_fname, path);
+    assert_int_equal(system(command), 0);
+    load_and_use(path);
+    size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < LIVES; i++) load_and_use(path);
+    size_t after = mallinfo2().uordblks;
+    if (after > before + LIVES * KEPT) fail_msg("a life leaves %zu bytes", (after - before) / LIVES);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+#endif
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_untouched)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_untouched), cmocka_unit_test(test_unloading)};
     return cmocka_run_group_tests_name("untouched", tests, NULL, NULL);
 }
