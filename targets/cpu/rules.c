@@ -297,7 +297,8 @@ static bool may_join(rules *r, int s, int root, const int *label) {
     return shared > 0 || (!missing && !own);
 }
 
-/* A contraction runs in the register tiles of the one map that reads it, point by point. */
+/* A contraction runs in the register tiles of the one map that reads it, point by point: of that map's root where the map itself runs in
+ * the root's tiles (an output on the way to another map). */
 static void own_contraction(rules *r, int s) {
     const tir_stage *stage = &r->region->stages.data[s];
     rules_group *group = &r->group[s];
@@ -318,9 +319,15 @@ static void own_contraction(rules *r, int s) {
     memcpy(group->label, label, sizeof label);
     group->owner = reader;
     group->root = r->group[reader].root;
-    if (rules_pointwise(r, s)) return;
-    group->owner = group->root = s;
-    for (int a = 0; a < stage->space; a++) group->label[a] = a;
+    if (!rules_pointwise(r, s)) {
+        group->owner = group->root = s;
+        for (int a = 0; a < stage->space; a++) group->label[a] = a;
+        return;
+    }
+    if (r->group[reader].owner != group->root || !rules_pointwise(r, reader)) return;
+    group->owner = group->root;
+    for (int a = 0; a < stage->space; a++)
+        if (label[a] >= 0) group->label[a] = r->group[reader].label[label[a]];
 }
 
 /* How what is read along a dimension moves with the root's axes: low + sum of coefficient*axis, `span` points from there on. */
