@@ -3,81 +3,29 @@
  * Nodes are *sources* (inputs, constants), *cheap* (their value costs no more to compute again than to read:
  * broadcasts, iotas and what is made of positions alone, widening casts, slices, dimensions of 1), or *core*. Cheap nodes belong to no region: each region
  * that reads one gets a copy. Every core node starts as a cluster of its own; in topological order each node tries to
- * join the clusters of what it reads. Whether two clusters may become one is decided by what reading the value inside a
- * kernel saves (the bytes of the value) against what it costs (computing elements several times), see `may_join`. Never
- * does a join close a cycle. */
-#include "graph/fuse.h"
-#include "graph/build.h"
-#include "graph/given.h"
-#include "graph/internal.h"
+ * join the clusters of what it reads. `may_join` says which kinds of clusters one kernel can compute without computing elements several
+ * times; no join closes a cycle. Joins in doubt are then taken back where the target's cost model says that the parts are faster
+ * (fuse_cost.c), and maps at the border of two clusters go to the reader where fewer bytes cross then (`give_maps`). */
+#include "graph/fuse_internal.h"
 
-#include <stdlib.h>
+#include <math.h>
 
-typedef enum role { ROLE_NONE, ROLE_SOURCE, ROLE_CHEAP, ROLE_CORE } role;
-
-/* What a cluster is, by its heaviest node. */
-typedef enum cluster_kind {
-    CLUSTER_MOVES,     /* injective nodes only: no arithmetic */
-    CLUSTER_MAPS,      /* maps and injectives */
-    CLUSTER_ROWS,      /* reductions over the same axes of one domain, and maps over the domain and over its rows */
-    CLUSTER_HEAVY,     /* one contraction, convolution, window, scan or scatter with an epilogue of maps */
-    CLUSTER_ATTENTION, /* contraction, rows, contraction */
-    CLUSTER_ALONE      /* views, opaque, control */
-} cluster_kind;
-
-enum { CLUSTER_NODES_MAX = 48 };
 enum { RUN_BYTES_LEAST = 1024 };        /* of a row in several pieces */
 enum { ROW_BYTES_DEFAULT = 256 << 10 }; /* a row that should stay on chip, when the machine does not say */
-
-/* Core node `user` reads `value` of core node `producer`, maybe through cheap nodes. */
-typedef struct edge {
-    uint32_t producer, user;
-    graph_id value;
-    int operand;  /* of user */
-    bool direct;  /* no cheap node between that changes the shape */
-    bool expands; /* a broadcast between repeats elements */
-} edge;
-
-typedef struct cluster {
-    cluster_kind kind;
-    lib_vec(uint32_t) nodes;
-    graph_shape domain; /* HEAVY, MAPS: shape of the values that maps may join at; ROWS: of what is reduced */
-    graph_shape rows;   /* ATTENTION: the domain of the row chain without the reduced axes */
-    uint32_t axes;      /* ROWS: bit set of the reduced axes */
-    uint32_t stamp;     /* of the last search that came by */
-    uint32_t heavy;     /* HEAVY: the node */
-} cluster;
-
-typedef struct fuser {
-    lib_arena *arena;
-    const graph *g;
-    const tir_machine *machine;
-    uint8_t *role;        /* by node */
-    uint8_t *index_cost;  /* by node: graph_index_costs */
-    graph_given given;    /* machine NULL: none */
-    uint32_t *cluster_of; /* core nodes: index into clusters */
-    lib_vec(cluster) clusters;
-    lib_vec(edge) edges;       /* by user, ascending */
-    uint32_t *edges_begin;     /* by node, one more than nodes */
-    lib_vec(uint32_t) * users; /* by node: edges that read it */
-    lib_vec(uint32_t) stack;   /* of searches */
-    uint32_t search;           /* stamp of the current search */
-    uint32_t *inside;          /* by node: number + 1 of the region being listed that it is in */
-} fuser;
 
 /* ---- shapes ---------------------------------------------------------------------------------------------------- */
 
 /* -1: not a number. */
-static int64_t extent_of(const graph *g, tir_expr dim) {
+int64_t graph_fuse_extent(const graph *g, tir_expr dim) {
     int64_t extent;
     return tir_is_const(g->pool, dim, &extent) ? extent : -1;
 }
 
 /* Number of elements; -1 when a dimension varies. */
-static int64_t elements(const graph *g, const graph_shape *shape) {
+int64_t graph_fuse_elements(const graph *g, const graph_shape *shape) {
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++) {
-        int64_t extent = extent_of(g, shape->dim[i]);
+        int64_t extent = graph_fuse_extent(g, shape->dim[i]);
         if (extent < 0 || __builtin_mul_overflow(count, extent, &count)) return -1;
     }
     return count;
@@ -91,8 +39,8 @@ static bool same_dims(const graph_shape *a, const graph_shape *b) {
 static bool same_but_ones(const graph *g, const graph_shape *a, const graph_shape *b) {
     int i = 0, k = 0;
     for (;;) {
-        while (i < a->rank && extent_of(g, a->dim[i]) == 1) i++;
-        while (k < b->rank && extent_of(g, b->dim[k]) == 1) k++;
+        while (i < a->rank && graph_fuse_extent(g, a->dim[i]) == 1) i++;
+        while (k < b->rank && graph_fuse_extent(g, b->dim[k]) == 1) k++;
         if (i == a->rank || k == b->rank) return i == a->rank && k == b->rank;
         if (a->dim[i++] != b->dim[k++]) return false;
     }
@@ -119,7 +67,7 @@ static bool could_be_cheap(const fuser *f, const graph_node *node) {
     if (named(node, "cast")) return widens(g, node);
     if (!named(node, "reshape")) return false;
     uint8_t operand = f->role[g->values.data[node->input[0]].node];
-    return operand == ROLE_CHEAP || same_but_ones(g, graph_shape_of(g, node->input[0]), graph_shape_of(g, node->first));
+    return operand == FUSE_CHEAP || same_but_ones(g, graph_shape_of(g, node->input[0]), graph_shape_of(g, node->first));
 }
 
 /* By node: somebody needs its value as bytes in memory: an output, an operand of something that is no kernel, a view among them. */
@@ -148,9 +96,9 @@ static void assign_roles(fuser *f) {
         const graph_node *node = &g->nodes.data[i];
         if (!live[i]) continue;
         if (graph_is_source(node->op))
-            f->role[i] = ROLE_SOURCE;
+            f->role[i] = FUSE_SOURCE;
         else
-            f->role[i] = f->machine && !needed[i] && could_be_cheap(f, node) ? ROLE_CHEAP : ROLE_CORE;
+            f->role[i] = f->machine && !needed[i] && could_be_cheap(f, node) ? FUSE_CHEAP : FUSE_CORE;
     }
 }
 
@@ -159,8 +107,8 @@ static void assign_roles(fuser *f) {
 /* Follows cheap nodes upwards: they have one operand, or nothing above them but positions. */
 static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
     const graph *g = f->g;
-    edge e = {.user = user, .operand = operand, .direct = true};
-    while (f->role[g->values.data[value].node] == ROLE_CHEAP) {
+    fuse_edge e = {.user = user, .operand = operand, .direct = true};
+    while (f->role[g->values.data[value].node] == FUSE_CHEAP) {
         const graph_node *node = graph_node_of(g, value);
         if (node->inputs == 0 || f->index_cost[f->g->values.data[value].node]) return;
         graph_id below = node->input[0];
@@ -170,14 +118,14 @@ static void add_edge(fuser *f, uint32_t user, int operand, graph_id value) {
         e.direct &= same_dims(graph_shape_of(g, below), graph_shape_of(g, value));
         value = below;
     }
-    if (f->role[g->values.data[value].node] != ROLE_CORE) return;
+    if (f->role[g->values.data[value].node] != FUSE_CORE) return;
     e.value = value;
     e.producer = g->values.data[value].node;
     lib_vec_push(f->arena, &f->edges, e);
 }
 
-static bool is_impure(const fuser *f, uint32_t node) {
-    return f->role[node] == ROLE_CORE && f->g->nodes.data[node].impure;
+bool graph_fuse_is_impure(const fuser *f, uint32_t node) {
+    return f->role[node] == FUSE_CORE && f->g->nodes.data[node].impure;
 }
 
 /* Impure nodes depend on the one before, so that no join makes their order impossible. These edges are seen by searches
@@ -185,8 +133,8 @@ static bool is_impure(const fuser *f, uint32_t node) {
 static void order_impure(fuser *f) {
     uint32_t previous = UINT32_MAX;
     for (uint32_t i = 0; i < f->g->nodes.count; i++) {
-        if (!is_impure(f, i)) continue;
-        edge e = {.producer = previous, .user = i, .operand = -1};
+        if (!graph_fuse_is_impure(f, i)) continue;
+        fuse_edge e = {.producer = previous, .user = i, .operand = -1};
         if (previous != UINT32_MAX) lib_vec_push(f->arena, &f->edges, e);
         previous = i;
     }
@@ -199,7 +147,7 @@ static void collect_edges(fuser *f) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         const graph_node *node = &g->nodes.data[i];
         f->edges_begin[i] = f->edges.count;
-        for (int k = 0; f->role[i] == ROLE_CORE && k < node->inputs; k++)
+        for (int k = 0; f->role[i] == FUSE_CORE && k < node->inputs; k++)
             if (node->input[k]) add_edge(f, i, k, node->input[k]);
     }
     f->edges_begin[g->nodes.count] = f->edges.count;
@@ -210,7 +158,7 @@ static void collect_edges(fuser *f) {
 /* ---- clusters -------------------------------------------------------------------------------------------------- */
 
 /* Reductions that read every element once; a window or a scan reads it again and again. */
-static bool is_plain_reduction(const graph_node *node) {
+bool graph_fuse_is_row_reduction(const graph_node *node) {
     return node->op->class_ == GRAPH_REDUCE && !node->op->host && strncmp(node->op->name, "reduce_", 7) == 0 &&
            strcmp(node->op->attribute[0].name, "axes") == 0;
 }
@@ -229,7 +177,7 @@ static bool runs_in_memory(const graph *g, const graph_shape *domain, uint32_t a
     if ((leading & (leading + 1)) == 0) return true; /* the axes that stay are 0..k-1 */
     int64_t bytes = (int64_t)lib_dtype_size(domain->dtype);
     for (int i = domain->rank - 1; i >= 0 && axes >> i & 1 && bytes < RUN_BYTES_LEAST; i--) {
-        int64_t extent = extent_of(g, domain->dim[i]);
+        int64_t extent = graph_fuse_extent(g, domain->dim[i]);
         if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) break;
     }
     return bytes >= RUN_BYTES_LEAST;
@@ -241,7 +189,7 @@ static bool rows_fit(const fuser *f, const graph_shape *domain, uint32_t axes) {
     int64_t limit = f->machine->l2 > 0 ? f->machine->l2 / 2 : ROW_BYTES_DEFAULT;
     for (int i = 0; i < domain->rank; i++) {
         if (!(axes >> i & 1)) continue;
-        int64_t extent = extent_of(f->g, domain->dim[i]);
+        int64_t extent = graph_fuse_extent(f->g, domain->dim[i]);
         if (extent < 0) continue; /* varying: assume so */
         if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > limit) return false;
     }
@@ -258,22 +206,22 @@ static bool is_contiguous_slice(const fuser *f, const graph_node *node) {
     int axis = y->rank - 1;
     while (axis >= 0 && x->dim[axis] == y->dim[axis]) axis--;
     while (--axis >= 0)
-        if (extent_of(f->g, y->dim[axis]) != 1) return false;
+        if (graph_fuse_extent(f->g, y->dim[axis]) != 1) return false;
     return true;
 }
 
 /* The result's bytes are bytes of the operand. */
-static bool is_view(const fuser *f, const graph_node *node) {
+bool graph_fuse_is_view(const fuser *f, const graph_node *node) {
     if (f->machine && f->given.view[node - f->g->nodes.data]) return true;
     if (!named(node, "reshape") && !is_contiguous_slice(f, node)) return false;
-    return f->role[f->g->values.data[node->input[0]].node] != ROLE_CHEAP;
+    return f->role[f->g->values.data[node->input[0]].node] != FUSE_CHEAP;
 }
 
-static cluster new_cluster(const fuser *f, uint32_t index) {
+fuse_cluster graph_fuse_new_cluster(const fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
-    cluster c = {.kind = CLUSTER_ALONE, .heavy = index};
+    fuse_cluster c = {.kind = CLUSTER_ALONE, .heavy = index};
     if (node->results > 0) c.domain = *graph_shape_of(f->g, node->first);
-    if (!f->machine || is_view(f, node)) return c;
+    if (!f->machine || graph_fuse_is_view(f, node)) return c;
     switch (node->op->class_) {
     case GRAPH_SOURCE:
     case GRAPH_MAP: c.kind = CLUSTER_MAPS; break;
@@ -282,7 +230,7 @@ static cluster new_cluster(const fuser *f, uint32_t index) {
     case GRAPH_SCATTER: c.kind = CLUSTER_HEAVY; break;
     case GRAPH_REDUCE:
         c.kind = CLUSTER_HEAVY;
-        if (!is_plain_reduction(node)) break;
+        if (!graph_fuse_is_row_reduction(node)) break;
         c.axes = reduced_axes(f->g, node);
         c.domain = *graph_shape_of(f->g, node->input[0]);
         c.kind = CLUSTER_ROWS;
@@ -314,7 +262,7 @@ static bool path_around(fuser *f, uint32_t a, uint32_t b, uint32_t b2) {
     lib_vec_push(f->arena, &f->stack, a);
     while (f->stack.count) {
         uint32_t at = f->stack.data[--f->stack.count];
-        const cluster *c = &f->clusters.data[at];
+        const fuse_cluster *c = &f->clusters.data[at];
         for (uint32_t i = 0; i < c->nodes.count; i++) {
             uint32_t node = c->nodes.data[i];
             for (uint32_t k = 0; node < last && k < f->users[node].count; k++) {
@@ -335,8 +283,8 @@ static bool path_around(fuser *f, uint32_t a, uint32_t b, uint32_t b2) {
 /* ---- what may join --------------------------------------------------------------------------------------------- */
 
 static bool is_output(const fuser *f, const graph_node *node) {
-    for (uint32_t k = 0; k < f->g->outputs.count; k++)
-        if (f->g->outputs.data[k] - node->first < (graph_id)node->results) return true;
+    for (int k = 0; k < node->results; k++)
+        if (f->output[node->first + (graph_id)k]) return true;
     return false;
 }
 
@@ -353,7 +301,7 @@ static bool node_read_elsewhere(const fuser *f, uint32_t index, uint32_t p, uint
 
 /* The same of any value of cluster p. Values of shape `domain` (may be NULL) do not count. */
 static bool is_read_elsewhere(const fuser *f, uint32_t p, uint32_t c, const graph_shape *domain) {
-    const cluster *producer = &f->clusters.data[p];
+    const fuse_cluster *producer = &f->clusters.data[p];
     for (uint32_t i = 0; i < producer->nodes.count; i++) {
         const graph_node *node = &f->g->nodes.data[producer->nodes.data[i]];
         if (domain && same_dims(graph_shape_of(f->g, node->first), domain)) continue;
@@ -362,7 +310,7 @@ static bool is_read_elsewhere(const fuser *f, uint32_t p, uint32_t c, const grap
     return false;
 }
 
-static graph_shape kept_shape(const cluster *rows) {
+static graph_shape kept_shape(const fuse_cluster *rows) {
     graph_shape kept = {.rank = 0};
     for (int i = 0; i < rows->domain.rank; i++)
         if (!(rows->axes >> i & 1)) kept.dim[kept.rank++] = rows->domain.dim[i];
@@ -370,25 +318,25 @@ static graph_shape kept_shape(const cluster *rows) {
 }
 
 /* A shape over the domain of a row chain, or over its rows. */
-static bool fits_rows(const fuser *f, const cluster *rows, const graph_shape *shape) {
+static bool fits_rows(const fuser *f, const fuse_cluster *rows, const graph_shape *shape) {
     const graph_shape kept = kept_shape(rows);
     return same_dims(shape, &rows->domain) || same_but_ones(f->g, shape, &kept);
 }
 
-static bool rows_stay_on_chip(const fuser *f, const cluster *rows) {
+static bool rows_stay_on_chip(const fuser *f, const fuse_cluster *rows) {
     return runs_in_memory(f->g, &rows->domain, rows->axes) && rows_fit(f, &rows->domain, rows->axes);
 }
 
 /* The node reads what the row chain p computed, and continues the chain. */
-static bool continues_rows(const fuser *f, const cluster *p, const graph_node *node) {
+static bool continues_rows(const fuser *f, const fuse_cluster *p, const graph_node *node) {
     if (!rows_stay_on_chip(f, p)) return false;
     if (node->op->class_ == GRAPH_MAP) return fits_rows(f, p, graph_shape_of(f->g, node->first));
-    return is_plain_reduction(node) && same_dims(graph_shape_of(f->g, node->input[0]), &p->domain) &&
+    return graph_fuse_is_row_reduction(node) && same_dims(graph_shape_of(f->g, node->input[0]), &p->domain) &&
            reduced_axes(f->g, node) == p->axes;
 }
 
 /* Maps that come after: each element of the producer's main value is used for one element. */
-static bool is_epilogue(const fuser *f, const cluster *p, const graph_node *node, const edge *e) {
+static bool is_epilogue(const fuser *f, const fuse_cluster *p, const graph_node *node, const fuse_edge *e) {
     const graph_node *heavy = &f->g->nodes.data[p->heavy];
     if (node->op->class_ != GRAPH_MAP || !e->direct || heavy->op->class_ == GRAPH_SCATTER) return false;
     return heavy->results == 1 && same_dims(graph_shape_of(f->g, node->first), graph_shape_of(f->g, heavy->first));
@@ -403,13 +351,14 @@ static bool computes_parts(const fuser *f, const graph_node *node) {
     axis = axis < 0 ? axis + result->rank : axis;
     int64_t before = 1, behind = 1;
     for (int d = 0; d < result->rank; d++) {
-        int64_t extent = extent_of(f->g, result->dim[d]);
+        int64_t extent = graph_fuse_extent(f->g, result->dim[d]);
         if (extent < 0) return false;
         if (d < axis && extent > 1) before = extent;
         if (d > axis && __builtin_mul_overflow(behind, extent, &behind)) return false;
     }
     for (int k = 0; k < node->inputs; k++)
-        if (extent_of(f->g, graph_shape_of(f->g, node->input[k])->dim[axis]) * behind < PART_LEAST) return false;
+        if (graph_fuse_extent(f->g, graph_shape_of(f->g, node->input[k])->dim[axis]) * behind < PART_LEAST)
+            return false;
     return before > 1 && node->inputs <= PARTS_MAX;
 }
 
@@ -421,19 +370,20 @@ static bool takes_apart(const fuser *f, uint32_t producer) {
 
 /* A gather that takes neighbours along the last axis of a transposed value would find them far apart, a line of memory for each. Moving
  * the value first costs it twice. */
-static bool takes_scattered(const fuser *f, const graph_node *node, const edge *e) {
+static bool takes_scattered(const fuser *f, const graph_node *node, const fuse_edge *e) {
     enum { LINE = 64 };
     const graph_node *producer = &f->g->nodes.data[e->producer];
     if (!named(node, "gather") || e->operand != 0 || !named(producer, "transpose")) return false;
     const graph_shape *value = graph_shape_of(f->g, e->value);
     int last = value->rank - 1;
-    while (last > 0 && extent_of(f->g, value->dim[last]) == 1) last--;
-    int64_t all = elements(f->g, value), taken = elements(f->g, graph_shape_of(f->g, node->first));
+    while (last > 0 && graph_fuse_extent(f->g, value->dim[last]) == 1) last--;
+    int64_t all = graph_fuse_elements(f->g, value),
+            taken = graph_fuse_elements(f->g, graph_shape_of(f->g, node->first));
     if (last < 0 || producer->attribute[0].list[last] == last || all < 0 || taken < 0) return false;
     return taken >= 2 * all / (LINE / (int64_t)lib_dtype_size(value->dtype));
 }
 
-static int64_t concat_operands(const fuser *f, const cluster *c) {
+static int64_t concat_operands(const fuser *f, const fuse_cluster *c) {
     int64_t count = 0;
     for (uint32_t i = 0; i < c->nodes.count; i++) {
         const graph_node *node = &f->g->nodes.data[c->nodes.data[i]];
@@ -443,10 +393,10 @@ static int64_t concat_operands(const fuser *f, const cluster *c) {
 }
 
 /* Maps and moves that come before: computed where they are read. */
-static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const edge *e) {
-    const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
+static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
+    const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     const graph_shape *value = graph_shape_of(f->g, e->value);
-    bool moves = producer->kind == CLUSTER_MOVES, single = elements(f->g, value) == 1;
+    bool moves = producer->kind == CLUSTER_MOVES, single = graph_fuse_elements(f->g, value) == 1;
     bool in_step = e->direct && same_dims(value, &consumer->domain); /* one element of value per point of the domain */
     if (is_read_elsewhere(f, p, c, in_step ? &consumer->domain : NULL)) return false; /* another kernel for others */
     if (e->expands && !moves && !single) return false; /* would be computed once per repetition */
@@ -463,18 +413,18 @@ static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node
     case CLUSTER_MAPS:
     case CLUSTER_ROWS: return true;
     case CLUSTER_HEAVY:
+    case CLUSTER_ATTENTION:
         if (node->op->class_ == GRAPH_MAP) return true;                         /* an operand of the epilogue */
         if (node->op->class_ == GRAPH_SCATTER && e->operand == 0) return false; /* better updated in place */
         return moves && !named(&f->g->nodes.data[e->producer], "concat") && !takes_apart(f, e->producer);
-    case CLUSTER_ATTENTION:
     case CLUSTER_ALONE: return false;
     }
     return false;
 }
 
 /* Cluster p computes what node, now in cluster c, reads along e. */
-static bool may_join(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const edge *e) {
-    const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
+static bool may_join(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
+    const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     if (producer->nodes.count + consumer->nodes.count > CLUSTER_NODES_MAX) return false;
     bool alone = consumer->nodes.count == 1; /* nothing joined yet but the node itself */
     switch (producer->kind) {
@@ -500,9 +450,12 @@ static bool may_join(const fuser *f, uint32_t p, uint32_t c, const graph_node *n
 
 /* ---- joining --------------------------------------------------------------------------------------------------- */
 
-/* Everything of cluster p moves to c. What c is from now on: its heavier part. */
-static void join(fuser *f, uint32_t p, uint32_t c) {
-    cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
+/* Everything of cluster p moves to c, because `user` of c reads `producer` of p. What c is from now on: its heavier part. */
+static void join(fuser *f, uint32_t producer, uint32_t user) {
+    uint32_t p = f->cluster_of[producer], c = f->cluster_of[user];
+    fuse_cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
+    const fuse_join made = {producer, user, from->kind, to->kind};
+    lib_vec_push(f->arena, &f->joins, made);
     bool heavier = from->kind > to->kind;
     if (heavier) to->kind = from->kind;
     if (heavier && from->kind >= CLUSTER_ROWS) { /* maps before a move leave the domain to what comes last */
@@ -527,25 +480,25 @@ static bool contracts_over(const graph *g, const graph_node *node, int operand, 
     return set == axes;
 }
 
-/* The contraction whose result the row chain reads as its domain; UINT32_MAX. */
-static uint32_t scores_of(const fuser *f, uint32_t rows) {
-    const cluster *chain = &f->clusters.data[rows];
+/* The edge by which the row chain reads its domain from a contraction; NULL. */
+static const fuse_edge *scores_of(const fuser *f, uint32_t rows) {
+    const fuse_cluster *chain = &f->clusters.data[rows];
     for (uint32_t n = 0; n < chain->nodes.count; n++) {
         uint32_t member = chain->nodes.data[n];
         for (uint32_t k = f->edges_begin[member]; k < f->edges_begin[member + 1]; k++) {
             uint32_t p = f->cluster_of[f->edges.data[k].producer];
-            const cluster *from = &f->clusters.data[p];
+            const fuse_cluster *from = &f->clusters.data[p];
             if (p != rows && from->kind == CLUSTER_HEAVY && named(&f->g->nodes.data[from->heavy], "dot_general") &&
                 same_dims(&from->domain, &chain->domain))
-                return p;
+                return &f->edges.data[k];
         }
     }
-    return UINT32_MAX;
+    return NULL;
 }
 
 /* Is a value over the domain of row chain p, not only a statistic of its rows, wanted by others than p and c? */
 static bool domain_read_elsewhere(const fuser *f, uint32_t p, uint32_t c) {
-    const cluster *rows = &f->clusters.data[p];
+    const fuse_cluster *rows = &f->clusters.data[p];
     for (uint32_t i = 0; i < rows->nodes.count; i++) {
         const graph_node *node = &f->g->nodes.data[rows->nodes.data[i]];
         if (same_dims(graph_shape_of(f->g, node->first), &rows->domain) &&
@@ -556,38 +509,39 @@ static bool domain_read_elsewhere(const fuser *f, uint32_t p, uint32_t c) {
 }
 
 /* Does the contraction give several results for each row of the chain? A single one is a row statistic, no product of matrices. */
-static bool widens_rows(const fuser *f, const graph_node *node, const cluster *chain) {
+static bool widens_rows(const fuser *f, const graph_node *node, const fuse_cluster *chain) {
     graph_shape kept = kept_shape(chain);
-    int64_t results = elements(f->g, graph_shape_of(f->g, node->first)), rows = elements(f->g, &kept);
+    int64_t results = graph_fuse_elements(f->g, graph_shape_of(f->g, node->first)),
+            rows = graph_fuse_elements(f->g, &kept);
     return results < 0 || rows < 0 || results > rows;
 }
 
 /* contraction -> rows -> this contraction: the matrix of scores never goes to memory. Statistics of the rows (a sum to divide by) may
  * be wanted by anybody. */
-static bool try_attention(fuser *f, uint32_t index) {
+static void try_attention(fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
-    if (!named(node, "dot_general")) return false;
+    if (!named(node, "dot_general")) return;
     for (uint32_t i = f->edges_begin[index]; i < f->edges_begin[index + 1]; i++) {
-        const edge *e = &f->edges.data[i];
+        const fuse_edge *e = &f->edges.data[i];
         uint32_t c = f->cluster_of[index], rows = f->cluster_of[e->producer];
-        const cluster *chain = &f->clusters.data[rows];
+        const fuse_cluster *chain = &f->clusters.data[rows];
         if (rows == c || chain->kind != CLUSTER_ROWS || !rows_stay_on_chip(f, chain)) continue;
         if (!e->direct || !same_dims(graph_shape_of(f->g, e->value), &chain->domain)) continue;
         if (!contracts_over(f->g, node, e->operand, chain->axes) || domain_read_elsewhere(f, rows, c)) continue;
         if (!widens_rows(f, node, chain)) continue;
-        uint32_t scores = scores_of(f, rows);
-        if (scores == UINT32_MAX || is_read_elsewhere(f, scores, rows, NULL)) continue;
+        const fuse_edge *first = scores_of(f, rows);
+        uint32_t scores = first ? f->cluster_of[first->producer] : UINT32_MAX;
+        if (!first || is_read_elsewhere(f, scores, rows, NULL)) continue;
         if (path_around(f, rows, c, c) || path_around(f, scores, rows, c)) continue;
         graph_shape domain = f->clusters.data[c].domain, kept = kept_shape(chain);
-        join(f, rows, c);
-        join(f, scores, c);
+        join(f, e->producer, index);
+        join(f, first->producer, first->user);
         f->clusters.data[c].kind = CLUSTER_ATTENTION;
         f->clusters.data[c].domain = domain;
         f->clusters.data[c].rows = kept;
         f->clusters.data[c].heavy = index;
-        return true;
+        return;
     }
-    return false;
 }
 
 /* Later producers first: earlier ones may be reached through them. Heavy ones (pass 0) before those that adapt to their
@@ -596,10 +550,10 @@ static void join_producers(fuser *f, uint32_t index) {
     const graph_node *node = &f->g->nodes.data[index];
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t i = f->edges_begin[index + 1]; i-- > f->edges_begin[index];) {
-            const edge *e = &f->edges.data[i];
+            const fuse_edge *e = &f->edges.data[i];
             uint32_t p = f->cluster_of[e->producer], c = f->cluster_of[index];
             if (p == c || (f->clusters.data[p].kind >= CLUSTER_ROWS) != (pass == 0)) continue;
-            if (may_join(f, p, c, node, e) && !path_around(f, p, c, c)) join(f, p, c);
+            if (may_join(f, p, c, node, e) && !path_around(f, p, c, c)) join(f, e->producer, index);
         }
 }
 
@@ -607,12 +561,14 @@ static void form_clusters(fuser *f) {
     f->cluster_of = LIB_NEW_ARRAY(f->arena, uint32_t, f->g->nodes.count);
     for (uint32_t i = 0; i < f->g->nodes.count; i++) f->cluster_of[i] = UINT32_MAX;
     for (uint32_t i = 0; i < f->g->nodes.count; i++) {
-        if (f->role[i] != ROLE_CORE) continue;
-        cluster c = new_cluster(f, i);
+        if (f->role[i] != FUSE_CORE) continue;
+        fuse_cluster c = graph_fuse_new_cluster(f, i);
         lib_vec_push(f->arena, &c.nodes, i);
         f->cluster_of[i] = f->clusters.count;
         lib_vec_push(f->arena, &f->clusters, c);
-        if (c.kind != CLUSTER_ALONE && !try_attention(f, i)) join_producers(f, i);
+        if (c.kind == CLUSTER_ALONE) continue;
+        try_attention(f, i);
+        join_producers(f, i);
     }
 }
 
@@ -623,23 +579,23 @@ static int axis_of(const graph_node *node, int rank) {
 
 /* The gather chooses elements of rows, the same ones in all of them, and enough of a row that computing all of it costs less than
  * memory; several rows fit the first-level cache. */
-static bool chooses_from_rows(const fuser *f, const graph_node *node, const edge *e) {
+static bool chooses_from_rows(const fuser *f, const graph_node *node, const fuse_edge *e) {
     enum { ROWS = 4, PART = 4 };
     if (!named(node, "gather") || e->operand != 0 || !e->direct) return false;
     const graph_shape *value = graph_shape_of(f->g, e->value), *result = graph_shape_of(f->g, node->first);
     int last = value->rank - 1;
     if (last < 1 || result->rank != value->rank || axis_of(node, value->rank) != last) return false;
-    int64_t row = extent_of(f->g, value->dim[last]), chosen = extent_of(f->g, result->dim[last]);
+    int64_t row = graph_fuse_extent(f->g, value->dim[last]), chosen = graph_fuse_extent(f->g, result->dim[last]);
     int64_t l1 = f->machine->l1 > 0 ? f->machine->l1 : 32 << 10;
     return row > 0 && chosen >= row / PART && row <= l1 / ROWS / (int64_t)lib_dtype_size(value->dtype);
 }
 
 /* Is all that cluster c reads of p rows that it chooses elements of? */
 static bool reads_rows(const fuser *f, uint32_t p, uint32_t c) {
-    const cluster *producer = &f->clusters.data[p];
+    const fuse_cluster *producer = &f->clusters.data[p];
     for (uint32_t n = 0; n < producer->nodes.count; n++)
         for (uint32_t k = 0; k < f->users[producer->nodes.data[n]].count; k++) {
-            const edge *e = &f->edges.data[f->users[producer->nodes.data[n]].data[k]];
+            const fuse_edge *e = &f->edges.data[f->users[producer->nodes.data[n]].data[k]];
             if (f->cluster_of[e->user] == c && !chooses_from_rows(f, &f->g->nodes.data[e->user], e)) return false;
         }
     return true;
@@ -648,211 +604,133 @@ static bool reads_rows(const fuser *f, uint32_t p, uint32_t c) {
 /* Maps whose rows others choose elements of, once all that do are one cluster: rows are computed where they are read. */
 static void join_rows(fuser *f) {
     for (uint32_t i = 0; i < f->edges.count; i++) {
-        const edge *e = &f->edges.data[i];
+        const fuse_edge *e = &f->edges.data[i];
         if (!chooses_from_rows(f, &f->g->nodes.data[e->user], e)) continue;
         uint32_t p = f->cluster_of[e->producer], c = f->cluster_of[e->user];
-        const cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
+        const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
         if (p == c || producer->kind != CLUSTER_MAPS || consumer->kind != CLUSTER_MAPS) continue;
         if (producer->nodes.count + consumer->nodes.count > CLUSTER_NODES_MAX) continue;
-        if (!is_read_elsewhere(f, p, c, NULL) && reads_rows(f, p, c) && !path_around(f, p, c, c)) join(f, p, c);
+        if (!is_read_elsewhere(f, p, c, NULL) && reads_rows(f, p, c) && !path_around(f, p, c, c))
+            join(f, e->producer, e->user);
     }
 }
 
-/* ---- regions --------------------------------------------------------------------------------------------------- */
+/* ---- maps at borders ------------------------------------------------------------------------------------------------ */
 
-static bool is_scalar_constant(const graph *g, graph_id value) {
-    const graph_constant *constant = graph_constant_of(g, value);
-    dlc_dtype dtype = graph_shape_of(g, value)->dtype;
-    return constant && constant->size == lib_dtype_size(dtype) && !lib_dtype_is_stored_otherwise(dtype);
-}
-
-static int ascending(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-typedef lib_vec(uint32_t) node_list;
-
-/* Marks the cluster's nodes and copies of all cheap nodes they read, and lists them in ascending order. */
-static void mark_nodes(const fuser *f, const cluster *c, uint32_t mark, node_list *nodes) {
-    for (uint32_t i = 0; i < c->nodes.count; i++) {
-        f->inside[c->nodes.data[i]] = mark;
-        lib_vec_push(f->arena, nodes, c->nodes.data[i]);
-    }
-    for (uint32_t i = 0; i < nodes->count; i++) {
-        const graph_node *node = &f->g->nodes.data[nodes->data[i]];
-        for (int k = 0; k < node->inputs; k++) {
-            if (!node->input[k]) continue;
-            uint32_t below = f->g->values.data[node->input[k]].node;
-            if (f->role[below] != ROLE_CHEAP || f->inside[below] == mark) continue;
-            f->inside[below] = mark;
-            lib_vec_push(f->arena, nodes, below);
+/* Bytes that cluster p, without its nodes that are marked as moving, stores for cluster c and these alone. */
+static double bytes_given(const fuser *f, uint32_t p, uint32_t c, const bool *moves) {
+    const fuse_cluster *producer = &f->clusters.data[p];
+    double bytes = 0;
+    for (uint32_t n = 0; n < producer->nodes.count; n++) {
+        uint32_t index = producer->nodes.data[n];
+        const graph_node *node = &f->g->nodes.data[index];
+        bool given = false, kept = is_output(f, node);
+        if (moves[n]) continue;
+        for (uint32_t k = 0; k < f->users[index].count; k++) {
+            uint32_t user = f->edges.data[f->users[index].data[k]].user, at = 0;
+            while (at < producer->nodes.count && producer->nodes.data[at] != user) at++;
+            bool goes = f->cluster_of[user] == c || (at < producer->nodes.count && moves[at]);
+            given = given || goes;
+            kept = kept || (!goes && f->cluster_of[user] != p);
         }
+        const graph_shape *shape = graph_shape_of(f->g, node->first);
+        int64_t count = given && !kept ? graph_fuse_elements(f->g, shape) : 0;
+        bytes += count < 0 ? INFINITY : (double)count * (double)lib_dtype_size(shape->dtype);
     }
-    qsort(nodes->data, nodes->count, sizeof *nodes->data, ascending);
+    return bytes;
 }
 
-static graph_region_kind region_kind(const fuser *f, const cluster *c) {
+/* May this member of cluster p be computed by c, which alone reads it, point by point? */
+static bool may_move(const fuser *f, uint32_t p, uint32_t c, uint32_t index, const bool *moves) {
+    const fuse_cluster *producer = &f->clusters.data[p];
+    const graph_node *node = &f->g->nodes.data[index];
+    if (node->op->class_ != GRAPH_MAP || is_output(f, node)) return false;
+    if (!same_dims(graph_shape_of(f->g, node->first), &f->clusters.data[c].domain)) return false;
+    for (uint32_t k = 0; k < f->users[index].count; k++) {
+        const fuse_edge *e = &f->edges.data[f->users[index].data[k]];
+        uint32_t at = 0;
+        while (at < producer->nodes.count && producer->nodes.data[at] != e->user) at++;
+        bool goes = f->cluster_of[e->user] == c || (at < producer->nodes.count && moves[at]);
+        if (!e->direct || !goes) return false;
+    }
+    return f->users[index].count > 0;
+}
+
+static void move_nodes(fuser *f, uint32_t p, uint32_t c, const bool *moves) {
+    fuse_cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
+    uint32_t kept = 0;
+    for (uint32_t n = 0; n < from->nodes.count; n++) {
+        uint32_t index = from->nodes.data[n];
+        if (!moves[n]) {
+            from->nodes.data[kept++] = index;
+            continue;
+        }
+        const fuse_join made = {index, f->edges.data[f->users[index].data[0]].user, CLUSTER_MAPS, to->kind};
+        f->cluster_of[index] = c;
+        lib_vec_push(f->arena, &f->joins, made);
+        lib_vec_push(f->arena, &to->nodes, index);
+    }
+    from->nodes.count = kept;
+}
+
+/* Maps behind what is heavy in cluster p that c alone reads: as many go to c as make what is stored for c least. So x + h and its square
+ * are not both stored for a norm that can square what it reads. */
+static void give_to(fuser *f, uint32_t p, uint32_t c) {
+    const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
+    uint32_t count = producer->nodes.count, going = 0;
+    bool *moves = LIB_NEW_ARRAY(f->arena, bool, count), *best = LIB_NEW_ARRAY(f->arena, bool, count);
+    double least = bytes_given(f, p, c, moves);
+    bool found = false;
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t n = count; n-- > 0 && !more;) {
+            uint32_t index = producer->nodes.data[n];
+            if (moves[n] || consumer->nodes.count + going >= CLUSTER_NODES_MAX) continue;
+            if (!may_move(f, p, c, index, moves)) continue;
+            moves[n] = more = true;
+            going++;
+        }
+        double bytes = bytes_given(f, p, c, moves);
+        if (!more || bytes >= least) continue;
+        least = bytes;
+        found = true;
+        memcpy(best, moves, count * sizeof *best);
+    }
+    if (found) move_nodes(f, p, c, best);
+}
+
+static void give_maps(fuser *f) {
+    for (uint32_t i = 0; i < f->edges.count; i++) {
+        const fuse_edge *e = &f->edges.data[i];
+        if (f->role[e->user] != FUSE_CORE || e->operand < 0) continue;
+        uint32_t p = f->cluster_of[e->producer], c = f->cluster_of[e->user];
+        const fuse_cluster *from = &f->clusters.data[p], *to = &f->clusters.data[c];
+        if (p == c || from->kind < CLUSTER_ROWS || from->kind == CLUSTER_ALONE) continue;
+        if (to->kind != CLUSTER_ROWS && to->kind != CLUSTER_MAPS) continue;
+        if (f->g->nodes.data[e->producer].op->class_ == GRAPH_MAP) give_to(f, p, c);
+    }
+}
+
+static void start(fuser *f) {
     const graph *g = f->g;
-    const graph_node *node = &g->nodes.data[c->nodes.data[0]];
-    if (c->nodes.count == 1 && node->op->class_ == GRAPH_OPAQUE) return GRAPH_REGION_OPAQUE;
-    if (c->nodes.count == 1 && node->op->class_ == GRAPH_CONTROL) return GRAPH_REGION_CONTROL;
-    if (c->nodes.count == 1 && is_view(f, node)) return GRAPH_REGION_VIEW;
-    return GRAPH_REGION_KERNEL;
+    f->inside = LIB_NEW_ARRAY(f->arena, uint32_t, g->nodes.count);
+    f->read = LIB_NEW_ARRAY(f->arena, uint32_t, g->values.count);
+    f->output = LIB_NEW_ARRAY(f->arena, bool, g->values.count);
+    for (uint32_t i = 0; i < g->outputs.count; i++) f->output[g->outputs.data[i]] = true;
 }
 
-/* Names of the first nodes that are not just moves. */
-static const char *region_name(const fuser *f, const graph_region *region, cluster_kind kind) {
-    enum { MOST = 4 };
-    lib_text text;
-    lib_text_init(&text, f->arena);
-    if (kind == CLUSTER_ATTENTION) return "attention";
-    int named_so_far = 0;
-    for (uint32_t i = 0; i < region->node_count; i++) {
-        const graph_op *op = f->g->nodes.data[region->nodes[i]].op;
-        if (f->role[region->nodes[i]] == ROLE_CHEAP && region->node_count > 1) continue;
-        if (named_so_far++ == MOST) break;
-        lib_text_format(&text, "%s%s", text.length ? "_" : "", op->name);
-    }
-    return text.data;
-}
-
-typedef struct region_lists {
-    lib_vec(graph_region) regions;
-    uint32_t *region_of; /* by value: the region that puts it out; UINT32_MAX */
-    bool *wanted;        /* by value: some region or the host reads it from memory */
-    uint32_t *read_by;   /* by value: number + 1 of the last region that reads it */
-} region_lists;
-
-static void list_region(fuser *f, const cluster *c, region_lists *lists) {
-    const graph *g = f->g;
-    node_list nodes = {0};
-    lib_vec(graph_id) inputs = {0};
-    uint32_t mark = lists->regions.count + 1;
-    mark_nodes(f, c, mark, &nodes);
-    graph_region region = {.kind = region_kind(f, c)};
-    for (uint32_t i = 0; i < nodes.count; i++) {
-        const graph_node *node = &g->nodes.data[nodes.data[i]];
-        for (int k = 0; k < node->inputs; k++) {
-            graph_id value = node->input[k];
-            bool listed = !value || f->inside[g->values.data[value].node] == mark;
-            if (!listed && region.kind == GRAPH_REGION_KERNEL) listed = is_scalar_constant(g, value);
-            if (listed || lists->read_by[value] == mark) continue;
-            lists->read_by[value] = mark;
-            lib_vec_push(f->arena, &inputs, value);
-            lists->wanted[value] = true;
-        }
-    }
-    region.nodes = nodes.data;
-    region.node_count = nodes.count;
-    region.inputs = inputs.data;
-    region.input_count = inputs.count;
-    region.name = region_name(f, &region, c->kind);
-    for (uint32_t i = 0; i < c->nodes.count; i++) {
-        const graph_node *node = &g->nodes.data[c->nodes.data[i]];
-        for (int k = 0; k < node->results; k++) lists->region_of[node->first + (graph_id)k] = lists->regions.count;
-    }
-    lib_vec_push(f->arena, &lists->regions, region);
-}
-
-/* Names tell regions apart: dot_general, dot_general_2, ... Schedules are given by name. */
-static void number_names(fuser *f, graph_regions *regions) {
-    lib_map firsts = {0}; /* name -> the first region of that name */
-    uint32_t *bearers = LIB_NEW_ARRAY(f->arena, uint32_t, regions->count);
-    for (uint32_t i = 0; i < regions->count; i++) {
-        graph_region *region = &regions->data[i];
-        uint32_t first = i;
-        if (!region->name) continue;
-        uint64_t hash = lib_hash_string(region->name);
-        for (uint32_t at = lib_map_first(&firsts, hash); at != LIB_MAP_END; at = lib_map_next(&firsts, hash, at))
-            if (strcmp(regions->data[firsts.slots[at].value].name, region->name) == 0) first = firsts.slots[at].value;
-        if (++bearers[first] == 1)
-            lib_map_insert(f->arena, &firsts, hash, i);
-        else
-            region->name = lib_arena_format(f->arena, "%s_%u", region->name, bearers[first]);
-    }
-}
-
-/* In ascending order of values; opaque and control nodes put all results out, wanted or not. */
-static void list_outputs(fuser *f, region_lists *lists, uint32_t index) {
-    graph_region *region = &lists->regions.data[index];
-    lib_vec(graph_id) outputs = {0};
-    bool all = region->kind == GRAPH_REGION_OPAQUE || region->kind == GRAPH_REGION_CONTROL;
-    for (uint32_t i = 0; i < region->node_count; i++) {
-        const graph_node *node = &f->g->nodes.data[region->nodes[i]];
-        if (f->role[region->nodes[i]] != ROLE_CORE) continue;
-        for (int k = 0; k < node->results; k++)
-            if (all || lists->wanted[node->first + (graph_id)k])
-                lib_vec_push(f->arena, &outputs, node->first + (graph_id)k);
-    }
-    region->outputs = outputs.data;
-    region->output_count = outputs.count;
-}
-
-/* The impure region that has to run before this one; UINT32_MAX. */
-static uint32_t *impure_before(fuser *f, const region_lists *lists) {
-    uint32_t *before = LIB_NEW_ARRAY(f->arena, uint32_t, lists->regions.count), previous = UINT32_MAX;
-    for (uint32_t i = 0; i < lists->regions.count; i++) {
-        bool impure = is_impure(f, lists->regions.data[i].nodes[0]);
-        before[i] = impure ? previous : UINT32_MAX;
-        if (impure) previous = i;
-    }
-    return before;
-}
-
-/* Depth first from each region to those it reads; without recursion. */
-static graph_regions in_running_order(fuser *f, const region_lists *lists) {
-    uint32_t count = lists->regions.count;
-    graph_regions out = {.data = LIB_NEW_ARRAY(f->arena, graph_region, count)};
-    const uint32_t *before = impure_before(f, lists);
-    uint8_t *done = LIB_NEW_ARRAY(f->arena, uint8_t, count); /* 1: on the stack, 2: out */
-    uint32_t *next = LIB_NEW_ARRAY(f->arena, uint32_t, count);
-    uint32_t *stack = LIB_NEW_ARRAY(f->arena, uint32_t, count);
-    for (uint32_t root = 0; root < count; root++) {
-        uint32_t depth = 0;
-        if (!done[root]) stack[depth++] = root, done[root] = 1;
-        while (depth) {
-            uint32_t at = stack[depth - 1], step = next[at]++;
-            const graph_region *region = &lists->regions.data[at];
-            if (step > region->input_count) {
-                done[at] = 2;
-                depth--;
-                out.data[out.count++] = *region;
-                continue;
-            }
-            uint32_t below = step == region->input_count ? before[at] : lists->region_of[region->inputs[step]];
-            if (below == UINT32_MAX || done[below] == 2) continue;
-            if (done[below] == 1)
-                lib_raise(f->arena->scope, DLC_INTERNAL, "fusion: regions depend on each other in a cycle");
-            done[below] = 1;
-            stack[depth++] = below;
-        }
-    }
-    return out;
-}
-
-graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine) {
-    fuser f = {.arena = arena, .g = bound, .machine = machine};
+graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine,
+                         const graph_fuse_costs *costs) {
+    fuser f = {.arena = arena, .g = bound, .machine = machine, .costs = costs};
+    start(&f);
     assign_roles(&f);
     collect_edges(&f);
     form_clusters(&f);
-    if (machine) join_rows(&f);
-    region_lists lists = {0};
-    f.inside = LIB_NEW_ARRAY(arena, uint32_t, bound->nodes.count);
-    lists.region_of = LIB_NEW_ARRAY(arena, uint32_t, bound->values.count);
-    lists.wanted = LIB_NEW_ARRAY(arena, bool, bound->values.count);
-    lists.read_by = LIB_NEW_ARRAY(arena, uint32_t, bound->values.count);
-    for (uint32_t i = 0; i < bound->values.count; i++) lists.region_of[i] = UINT32_MAX;
-    for (uint32_t i = 0; i < bound->outputs.count; i++) lists.wanted[bound->outputs.data[i]] = true;
-    for (uint32_t i = 0; i < f.clusters.count; i++)
-        if (f.clusters.data[i].nodes.count) list_region(&f, &f.clusters.data[i], &lists);
-    for (uint32_t i = 0; i < lists.regions.count; i++) list_outputs(&f, &lists, i);
-    graph_regions regions = in_running_order(&f, &lists);
-    number_names(&f, &regions);
-    regions.layouts = f.given.layouts;
-    for (uint32_t r = 0; r < regions.count; r++) {
-        regions.data[r].layouts = regions.layouts;
-        regions.data[r].machine = machine;
+    if (machine) {
+        join_rows(&f);
+        give_maps(&f);
+        if (costs) graph_fuse_question_joins(&f);
+        if (costs) give_maps(&f);
     }
-    return regions;
+    return graph_fuse_list_regions(&f);
 }

@@ -37,8 +37,23 @@ typedef struct graph_regions {
     const tir_layout *const *layouts; /* what all of them hold */
 } graph_regions;
 
-/* machine NULL: every node a region of its own (fusion off). Else values that the host holds in blocks have their layouts. */
-graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine);
+/* What the target's cost model says of kernels, for joins in doubt. Cycles are of one thread and of as many as results must not depend
+ * on: a join is taken if it is not slower by either. */
+enum { GRAPH_FUSE_WIDTHS = 2 };
+typedef struct graph_fuse_costs {
+    /* Of one run of the region's kernel; INFINITY where the target's rules have no schedule for it; false: there is no model. The region
+     * is of use during the call. */
+    bool (*predict)(void *user, const graph_region *region, double cycles[GRAPH_FUSE_WIDTHS]);
+    /* What was decided of a region whose joins `joins` is a hash of: bit i of *apart: join i is taken back. false: not known. */
+    bool (*recall)(void *user, const graph_region *region, lib_hash128 joins, uint32_t *apart);
+    void (*record)(void *user, const graph_region *region, lib_hash128 joins, uint32_t apart);
+    void *user;
+} graph_fuse_costs;
+
+/* machine NULL: every node a region of its own (fusion off). Else values that the host holds in blocks have their layouts. costs NULL:
+ * what may join does. */
+graph_regions graph_fuse(lib_arena *arena, const graph *bound, const tir_machine *machine,
+                         const graph_fuse_costs *costs);
 
 /* The region's computation, its arguments in their layouts, with a pool of its own in `arena`; reads `bound` only, so that several
  * threads may build regions of one graph. Tensor inputs come in the order of region->inputs, outputs in that of region->outputs. Inputs

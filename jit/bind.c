@@ -229,7 +229,8 @@ static void assign_layouts(jit_build *build, graph_regions *regions) {
 graph_regions jit_fuse(jit_build *build) {
     const tir_machine *machine = &build->program->context->machine;
     bool off = lib_environment_lists(LIB_ENV_DISABLE, "fuse");
-    graph_regions regions = graph_fuse(build->work, build->bound, off ? NULL : machine);
+    graph_fuse_costs costs = jit_fuse_costs(build);
+    graph_regions regions = graph_fuse(build->work, build->bound, off ? NULL : machine, costs.predict ? &costs : NULL);
     if (!off && !lib_environment_lists(LIB_ENV_DISABLE, "layout")) assign_layouts(build, &regions);
     return regions;
 }

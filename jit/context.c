@@ -240,6 +240,7 @@ dlc_status dlc_context_create(const dlc_context_options *given, dlc_context **ou
     atomic_init(&context->references, 1);
     graph_handles_init(&context->handles);
     lib_mutex_init(&context->mutex);
+    jit_decisions_open(context);
     context->log = (lib_log){options->log, options->log_user};
     context->clock_ns = options->clock_ns ? options->clock_ns : default_clock;
     context->clock_user = options->clock_user;
@@ -273,6 +274,7 @@ static void end_context(dlc_context *context) {
     lib_pool_free(context->compile_pool);
     jit_cache_free(context);
     jit_disk_close(context);
+    jit_decisions_close(context);
     jit_blocks_free(context);
     jit_device_close(context);
     jit_host_close(context);

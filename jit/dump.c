@@ -390,13 +390,11 @@ static double total_ns(jit_plan *plan) {
 /* What the target's model says of a region's kernel; false: it has none. */
 static bool predict(dump *d, const graph_region *region, const jit_call *call, target_cost *cost) {
     dlc_context *context = d->program->context;
-    target_work work = {.params = d->build->param_values,
-                        .threads = context->width,
-                        .operations = call->operations,
-                        .bytes = call->bytes};
+    target_work work = {.params = d->build->param_values, .operations = call->operations, .bytes = call->bytes};
     tir_schedule schedule;
     if (!context->target->cost) return false;
-    context->target->cost(context->device, d->work, lowered(d, region, &schedule, NULL), &work, cost);
+    cost->threads = context->width;
+    context->target->cost(context->device, d->work, lowered(d, region, &schedule, NULL), &work, 1, cost);
     return true;
 }
 
@@ -419,6 +417,8 @@ static void add_call_profile(dump *d, jit_call *call, const graph_region *region
     double ns = (double)atomic_load(&call->profile_ns), runs = (double)atomic_load(&call->profile_runs);
     target_cost cost = {0};
     bool predicted = region && predict(d, region, call, &cost);
+    const dlc_context *context = d->program->context;
+    double clock = predicted ? context->target->cycles_per_ns(context->device) : 1;
     if (runs == 0 && !predicted) return;
     const jit_samples *samples = atomic_load(&call->samples);
     if (runs > 0 && samples)
@@ -429,8 +429,8 @@ static void add_call_profile(dump *d, jit_call *call, const graph_region *region
     else
         lib_text_format(&d->text, "%5s %%  %10s us  %10s us  %10s us  %8d runs  %8s GFLOP/s  %8s GB/s", "-", "-", "-",
                         "-", 0, "-", "-");
-    if (predicted) lib_text_format(&d->text, "  predicted %10.3f us", cost.ns / 1e3);
-    if (predicted && runs > 0) lib_text_format(&d->text, "  roof %5.1f %%", 100 * cost.roof_ns * runs / ns);
+    if (predicted) lib_text_format(&d->text, "  predicted %10.3f us", cost.cycles / clock / 1e3);
+    if (predicted && runs > 0) lib_text_format(&d->text, "  roof %5.1f %%", 100 * cost.roof_cycles / clock * runs / ns);
     lib_text_format(&d->text, "  %s\n", call->name);
 }
 

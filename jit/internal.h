@@ -132,6 +132,8 @@ void jit_front_take(jit_build *build, const int64_t *key, size_t count);
 void jit_front_give(jit_build *build, bool good);
 /* A region's computation, which the next call may take away, and its key. */
 tir_region *jit_front_region(jit_build *build, const graph_region *region, jit_key *key, jit_own *own);
+/* predict.c: what fusion may ask of the target's cost model. predict NULL: the target has none. */
+graph_fuse_costs jit_fuse_costs(jit_build *build);
 void jit_place_sources(jit_build *build);
 graph_regions jit_fuse(jit_build *build);
 
@@ -203,6 +205,11 @@ void jit_parse_schedules(dlc_program *program, const char *text);
 jit_own jit_own_schedule(dlc_program *program, lib_arena *arena, const tir_region *region);
 void jit_report_schedules(dlc_program *program);
 
+/* The target's rules and what they lead to, in canonical names: whoever computes the same has the same kernel. NULL and *error when
+ * lowering refuses their schedule, which is a fault of the rules. */
+tir_kernel *jit_lower_by_rules(const target *by, int width, lib_arena *arena, tir_region *region,
+                               tir_region **rewritten, tir_schedule *schedule, const tir_lower_options *options,
+                               lib_error *error);
 /* Schedule (the host's for the region, or the target's rules) and loop IR. `rewritten`: the region after the rewrite section. `own`: what
  * jit_own_schedule said; NULL: to be asked. `host`: for it, in place of the context's target. */
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,

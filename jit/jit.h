@@ -101,6 +101,21 @@ typedef struct jit_disk {
     _Atomic uint64_t hits, misses, writes, errors, read_bytes, written_bytes, read_ns;
 } jit_disk;
 
+/* What fusion decided by the cost model: 128 bits of what was asked -> joins taken back (graph/fuse.h). */
+enum { JIT_DECISIONS = 4096 };
+typedef struct jit_decision {
+    lib_hash128 question; /* zero: none yet */
+    uint32_t apart;
+} jit_decision;
+typedef struct jit_decisions {
+    lib_mutex mutex;
+    jit_decision
+        *table; /* [JIT_DECISIONS], by the question's hash: a newer one takes an older one's place. NULL: none yet */
+} jit_decisions;
+
+void jit_decisions_open(dlc_context *context);
+void jit_decisions_close(dlc_context *context);
+
 /* ---- context ---------------------------------------------------------------------------------------------------------- */
 
 /* Memory for the arenas of large plans, which would keep too much if each had its own: runs take a block that is large enough and
@@ -156,6 +171,7 @@ struct dlc_context {
     char *compiler_path; /* NULL: beside the library */
     jit_cache cache;
     jit_disk disk;
+    jit_decisions decisions;
     struct jit_background *background; /* NULL: the host allows none */
     jit_block blocks[JIT_BLOCKS_KEPT];
     jit_stream_slot streams[JIT_STREAMS_KEPT];

@@ -60,12 +60,12 @@ typedef enum target_dump { TARGET_DUMP_LLVM, TARGET_DUMP_ASSEMBLY, TARGET_DUMP_S
 
 typedef struct target_work {  /* of one run */
     const int64_t *params;    /* values of the kernel's parameters */
-    int threads;              /* participants */
-    double operations, bytes; /* see tir_region_work */
+    double operations, bytes; /* see tir_region_work; 0: the roof is not asked for */
 } target_work;
 typedef struct target_cost {
-    double ns;      /* what the target's cost model says of the run */
-    double roof_ns; /* the least that operations and bytes take on this machine */
+    int threads;        /* given: participants */
+    double cycles;      /* of the run, by the target's cost model */
+    double roof_cycles; /* the least that operations and bytes take on this machine */
 } target_cost;
 
 typedef enum target_copy { TARGET_COPY_TO_DEVICE, TARGET_COPY_TO_HOST, TARGET_COPY_ON_DEVICE } target_copy;
@@ -133,10 +133,12 @@ typedef struct target {
     dlc_status (*dump)(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
                        lib_error *error);
 
-    /* Predicts a run, with all caches as another run of the same kernel leaves them. NULL: the target has no model. Takes about as
-     * long as lowering, and the first call a tenth of a millisecond more. Memory is of `arena`, in its scope. */
-    void (*cost)(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work,
+    /* Predicts a run for each of `count` numbers of threads, with all caches as another run of the same kernel leaves them, from the
+     * machine's facts alone. NULL: the target has no model. Takes about as long as lowering. Memory is of `arena`, in its scope. */
+    void (*cost)(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work, int count,
                  target_cost *cost);
+    double (*cycles_per_ns)(
+        target_device *device); /* of `cost`'s cycles; the first call measures for a tenth of a millisecond */
 
     /* Loads an object of `count` kernels; `phase` then gives phase p of kernel k. Bytes that are no such object are refused. names:
      * the kernels', for messages and profilers; may be NULL. */

@@ -701,7 +701,7 @@ static double measure_clock(void) {
 #endif
 }
 
-static double clock_of(target_device *device) {
+double cpu_cycles_per_ns(target_device *device) {
     uint32_t mhz = atomic_load_explicit(&device->clock_mhz, memory_order_relaxed);
     if (!mhz) {
         mhz = (uint32_t)(measure_clock() * 1e3);
@@ -712,8 +712,9 @@ static double clock_of(target_device *device) {
 
 /* Least time for the operations and bytes on this machine: at the peak of the kind of arithmetic that the kernel uses, and from the
  * caches that the bytes fit. */
-static double roof_cycles(const cost_rates *rates, const cost_work *counted, const target_work *work, double lanes) {
-    double parallel = work->threads > 1 ? work->threads : 1, memory = 0, left = work->bytes;
+static double roof_cycles(const cost_rates *rates, const cost_work *counted, const target_work *work, int threads,
+                          double lanes) {
+    double parallel = threads > 1 ? threads : 1, memory = 0, left = work->bytes;
     double per_instruction = counted->counted > 0 ? counted->operations / counted->counted : 2 * lanes;
     for (int i = 0; i < COST_LEVELS && left > 0; i++) {
         bool shared = i + 2 >= COST_LEVELS;
@@ -725,13 +726,14 @@ static double roof_cycles(const cost_rates *rates, const cost_work *counted, con
     return arithmetic > memory ? arithmetic : memory;
 }
 
-void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work,
+void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work, int count,
               target_cost *cost) {
     cost_work counted;
     cost_rates rates;
-    double clock = clock_of(device);
     cost_count(arena, &device->machine, kernel, work->params, &counted);
     cost_rates_of(&device->machine, &rates);
-    cost->ns = cost_cycles(&device->machine, &counted, work->threads) / clock;
-    cost->roof_ns = roof_cycles(&rates, &counted, work, device->machine.vector_bytes / 4.0) / clock;
+    for (int i = 0; i < count; i++) {
+        cost[i].cycles = cost_cycles(&device->machine, &counted, cost[i].threads);
+        cost[i].roof_cycles = roof_cycles(&rates, &counted, work, cost[i].threads, device->machine.vector_bytes / 4.0);
+    }
 }

@@ -45,9 +45,10 @@ void cost_count(lib_arena *arena, const tir_machine *machine, const tir_kernel *
 /* Cycles of a run on `threads` threads. */
 double cost_cycles(const tir_machine *machine, const cost_work *work, int threads);
 
-/* target.cost */
-void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work,
+/* target.cost, target.cycles_per_ns */
+void cpu_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work, int count,
               target_cost *cost);
+double cpu_cycles_per_ns(target_device *device);
 
 /* cost_memory.c: loops and accesses of a kernel as a tree, and the bytes that cross each level. */
 enum { COST_LOOPS = 24 }; /* around a statement; more are not told apart */

@@ -42,6 +42,7 @@ const target target_cpu = {
     .release_object = cpu_release_object,
     .dump = cpu_dump,
     .cost = cpu_cost,
+    .cycles_per_ns = cpu_cycles_per_ns,
     .load = cpu_load,
     .phases = cpu_phases,
     .phase = cpu_phase,

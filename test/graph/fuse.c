@@ -7,7 +7,8 @@ static const tir_machine machine = {.target = "test", .l1 = 32 << 10, .l2 = 1 <<
 static void check_fusion(workbench *bench, const graph *g, uint64_t seed) {
     void **inputs = LIB_NEW_ARRAY(&bench->arena, void *, g->inputs.count);
     for (uint32_t i = 0; i < g->inputs.count; i++) inputs[i] = random_bytes(&bench->arena, g, g->inputs.data[i], &seed);
-    graph_regions single = graph_fuse(&bench->arena, g, NULL), fused = graph_fuse(&bench->arena, g, &machine);
+    graph_regions single = graph_fuse(&bench->arena, g, NULL, NULL),
+                  fused = graph_fuse(&bench->arena, g, &machine, NULL);
     void **expected = run_regions(&bench->arena, g, &single, inputs);
     void **found = run_regions(&bench->arena, g, &fused, inputs);
     for (uint32_t i = 0; i < g->outputs.count; i++) {
@@ -108,7 +109,7 @@ static void body_chains(workbench *bench, void *user) {
         const char *text = lib_arena_format(&bench->arena, "graph { %s }", chains[i].text);
         const graph *g = graph_decompose(&bench->arena, parse_graph(bench, text));
         g = graph_simplify(&bench->arena, graph_bind(&bench->arena, g, NULL));
-        graph_regions regions = graph_fuse(&bench->arena, g, &machine);
+        graph_regions regions = graph_fuse(&bench->arena, g, &machine, NULL);
         if (kernels(&regions) != chains[i].kernels) {
             for (uint32_t r = 0; r < regions.count; r++) printf("  region %s\n", regions.data[r].name);
             fail_msg("%u kernels, expected %u: %s", kernels(&regions), chains[i].kernels, print_graph(bench, g));
@@ -236,7 +237,7 @@ static void body_impure(workbench *bench, void *user) {
                " b = custom_effect(x, target=\"one\", dtypes=[11], ranks=[1], shapes=[3]) y = neg(b) z = add(y, x)"
                " custom_effect(z, target=\"three\", dtypes=[], ranks=[], shapes=[]) output z }");
     g = graph_simplify(&bench->arena, graph_bind(&bench->arena, g, NULL));
-    graph_regions regions = graph_fuse(&bench->arena, g, &machine);
+    graph_regions regions = graph_fuse(&bench->arena, g, &machine, NULL);
     uint32_t last = 0, found = 0;
     for (uint32_t i = 0; i < regions.count; i++) {
         if (regions.data[i].kind != GRAPH_REGION_OPAQUE) continue;

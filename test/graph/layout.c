@@ -20,7 +20,7 @@ static bool is_weight(void *user, graph_id value) {
 }
 
 static graph_regions assign(workbench *bench, const graph *g, bool all) {
-    graph_regions regions = graph_fuse(&bench->arena, g, &machine);
+    graph_regions regions = graph_fuse(&bench->arena, g, &machine, NULL);
     graph_layout_options options = {
         .machine = &machine, .is_constant = is_weight, .user = (void *)(uintptr_t)g, .all = all};
     graph_assign_layouts(&bench->arena, g, &regions, &options);
@@ -159,7 +159,7 @@ static void body_same(workbench *bench, void *user) {
         void **inputs = LIB_NEW_ARRAY(&bench->arena, void *, g->inputs.count);
         for (uint32_t k = 0; k < g->inputs.count; k++)
             inputs[k] = random_bytes(&bench->arena, g, g->inputs.data[k], &seed);
-        graph_regions plain = graph_fuse(&bench->arena, g, NULL), blocked = assign(bench, g, true);
+        graph_regions plain = graph_fuse(&bench->arena, g, NULL, NULL), blocked = assign(bench, g, true);
         bool some = false;
         for (graph_id v = 1; v < g->values.count; v++) some = some || blocked.layouts[v];
         if (!some) fail_msg("nothing is blocked in %s:\n%s", chains[i], describe(bench, g, &blocked));
@@ -234,7 +234,7 @@ static void test_given(void **state) {
 
 static void body_refused(workbench *bench, void *user) {
     const graph *g = prepare(bench, "graph { input x: f32[4, 32, 3, 3] a = exp(x) output a }");
-    graph_regions regions = graph_fuse(&bench->arena, g, &machine);
+    graph_regions regions = graph_fuse(&bench->arena, g, &machine, NULL);
     const tir_layout **layouts = lib_arena_array(&bench->arena, g->values.count + 1, sizeof *layouts);
     layouts[*(bool *)user ? g->outputs.data[0] : g->inputs.data[0]] = LIB_NEW(&bench->arena, tir_layout);
     *(tir_layout *)(uintptr_t)layouts[*(bool *)user ? g->outputs.data[0] : g->inputs.data[0]] =

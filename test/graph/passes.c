@@ -215,7 +215,7 @@ static const char *operators_of(workbench *bench, const graph *g) {
 static void check_same(workbench *bench, const graph *a, const graph *b, bool inexact, uint64_t seed) {
     void **inputs = LIB_NEW_ARRAY(&bench->arena, void *, a->inputs.count);
     for (uint32_t i = 0; i < a->inputs.count; i++) inputs[i] = random_bytes(&bench->arena, a, a->inputs.data[i], &seed);
-    graph_regions of_a = graph_fuse(&bench->arena, a, NULL), of_b = graph_fuse(&bench->arena, b, NULL);
+    graph_regions of_a = graph_fuse(&bench->arena, a, NULL, NULL), of_b = graph_fuse(&bench->arena, b, NULL, NULL);
     void **x = run_regions(&bench->arena, a, &of_a, inputs), **y = run_regions(&bench->arena, b, &of_b, inputs);
     for (uint32_t i = 0; i < a->outputs.count; i++) {
         graph_id v = a->outputs.data[i], w = b->outputs.data[i];
@@ -326,12 +326,12 @@ static void body_init(workbench *bench, void *user) {
     uint64_t seed = 5;
     void **inputs = LIB_NEW_ARRAY(&bench->arena, void *, rest->inputs.count);
     inputs[0] = random_bytes(&bench->arena, bound, bound->inputs.data[0], &seed);
-    graph_regions regions = graph_fuse(&bench->arena, init, NULL);
+    graph_regions regions = graph_fuse(&bench->arena, init, NULL, NULL);
     void **made = run_regions(&bench->arena, init, &regions, NULL);
     for (uint32_t i = 0; i < init->outputs.count; i++) inputs[1 + i] = made[init->outputs.data[i]];
-    regions = graph_fuse(&bench->arena, rest, NULL);
+    regions = graph_fuse(&bench->arena, rest, NULL, NULL);
     void **found = run_regions(&bench->arena, rest, &regions, inputs);
-    regions = graph_fuse(&bench->arena, bound, NULL);
+    regions = graph_fuse(&bench->arena, bound, NULL, NULL);
     void **expected = run_regions(&bench->arena, bound, &regions, inputs);
     for (uint32_t i = 0; i < bound->outputs.count; i++) {
         graph_id a = bound->outputs.data[i], b = rest->outputs.data[i];
@@ -483,7 +483,7 @@ static void all_passes(workbench *bench) {
     const graph *bound = graph_bind(&bench->arena, g, (int64_t[]){4});
     graph *init, *rest;
     graph_split_init(&bench->arena, graph_simplify(&bench->arena, bound), &init, &rest);
-    graph_regions regions = graph_fuse(&bench->arena, rest, &machine);
+    graph_regions regions = graph_fuse(&bench->arena, rest, &machine, NULL);
     for (uint32_t i = 0; i < regions.count; i++) graph_region_build(&bench->arena, rest, &regions.data[i], NULL, NULL);
     graph_hash(rest);
     print_graph(bench, rest);

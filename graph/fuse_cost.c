@@ -1,0 +1,228 @@
+/* Joins in doubt. `may_join` (fuse.c) knows which clusters one kernel can compute without computing elements several times, but not
+ * whether that kernel is as fast as the parts: the target's cost model does. A join is in doubt where what it joins are loops of
+ * different forms: contractions with each other or with reductions of rows, moves that a contraction reads through, maps behind a value of a contraction
+ * that is wanted in memory as well, rows that are too few for several threads. The joins of a cluster are a tree; it is
+ * kept whole, or cut at one of the joins in doubt, or at all of them, whatever is least on one thread and on several not more than the
+ * parts. Maps around a contraction, and reductions of the same rows, which kernels are there for, are not asked about: that would cost
+ * half as much as compiling them. */
+#include "graph/fuse_internal.h"
+
+#include <math.h>
+
+enum { DOUBTS_MAX = 8 };         /* of a cluster; further ones are taken as they are */
+enum { FEW_ROWS = 16 };          /* tasks that leave several threads idle */
+enum { LARGE_DOMAIN = 1 << 15 }; /* elements worth calling other threads for */
+
+typedef struct doubts {
+    fuser *f;
+    uint32_t cluster;
+    fuse_nodes nodes;        /* of the cluster, ascending */
+    lib_vec(fuse_join) tree; /* its joins, by places in `nodes` */
+    uint32_t *part;          /* by place: the part that it is in, as a place of that part */
+    int count;
+    uint32_t doubt[DOUBTS_MAX]; /* joins of `tree` */
+} doubts;
+
+/* ---- parts */
+
+static uint32_t root_of(uint32_t *part, uint32_t at) {
+    while (part[at] != at) at = part[at] = part[part[at]];
+    return at;
+}
+
+/* Into d->part: what hangs together without the joins in doubt that `cut` has a bit for. */
+static void find_parts(doubts *d, uint32_t cut) {
+    for (uint32_t i = 0; i < d->nodes.count; i++) d->part[i] = i;
+    for (uint32_t j = 0; j < d->tree.count; j++) {
+        bool without = false;
+        for (int k = 0; k < d->count; k++) without = without || (d->doubt[k] == j && cut >> k & 1);
+        if (!without) d->part[root_of(d->part, d->tree.data[j].producer)] = root_of(d->part, d->tree.data[j].user);
+    }
+    for (uint32_t i = 0; i < d->nodes.count; i++) d->part[i] = root_of(d->part, i);
+}
+
+static uint32_t place_of(const doubts *d, uint32_t node) {
+    uint32_t low = 0, high = d->nodes.count;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (d->nodes.data[middle] < node)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < d->nodes.count && d->nodes.data[low] == node ? low : UINT32_MAX;
+}
+
+/* Can the parts run one after the other? Parts that nothing unfinished leads to are finished until all are, or none is left to take. */
+static bool can_run(const doubts *d) {
+    const fuser *f = d->f;
+    bool *waits = LIB_NEW_ARRAY(f->arena, bool, d->nodes.count), *done = LIB_NEW_ARRAY(f->arena, bool, d->nodes.count);
+    for (bool more = true; more;) {
+        more = false;
+        memset(waits, 0, d->nodes.count * sizeof *waits);
+        for (uint32_t i = 0; i < d->nodes.count; i++)
+            for (uint32_t k = f->edges_begin[d->nodes.data[i]]; k < f->edges_begin[d->nodes.data[i] + 1]; k++) {
+                uint32_t from = place_of(d, f->edges.data[k].producer);
+                if (from != UINT32_MAX && d->part[from] != d->part[i] && !done[d->part[from]]) waits[d->part[i]] = true;
+            }
+        for (uint32_t i = 0; i < d->nodes.count; i++)
+            if (d->part[i] == i && !done[i] && !waits[i]) done[i] = more = true;
+    }
+    for (uint32_t i = 0; i < d->nodes.count; i++)
+        if (!done[d->part[i]]) return false;
+    return true;
+}
+
+static fuse_nodes nodes_of(const doubts *d, uint32_t part) {
+    fuse_nodes nodes = {0};
+    for (uint32_t i = 0; i < d->nodes.count; i++)
+        if (d->part[i] == part) lib_vec_push(d->f->arena, &nodes, d->nodes.data[i]);
+    return nodes;
+}
+
+/* ---- which joins are in doubt */
+
+static bool has_few_rows(const doubts *d) {
+    const fuse_cluster *c = &d->f->clusters.data[d->cluster];
+    if (c->kind != CLUSTER_ROWS) return false;
+    int64_t rows = 1;
+    for (int i = 0; i < c->domain.rank; i++) {
+        int64_t extent = graph_fuse_extent(d->f->g, c->domain.dim[i]);
+        if (!(c->axes >> i & 1) && (extent < 0 || __builtin_mul_overflow(rows, extent, &rows))) return false;
+    }
+    return rows < FEW_ROWS && graph_fuse_elements(d->f->g, &c->domain) >= LARGE_DOMAIN;
+}
+
+/* Is the value that the join is about wanted in memory, whether or not its reader is here? */
+static bool is_stored(const doubts *d, const fuse_join *join) {
+    const fuser *f = d->f;
+    uint32_t index = d->nodes.data[join->producer];
+    for (uint32_t k = 0; k < f->users[index].count; k++)
+        if (f->cluster_of[f->edges.data[f->users[index].data[k]].user] != d->cluster) return true;
+    return f->output[f->g->nodes.data[index].first];
+}
+
+static bool is_in_doubt(const doubts *d, const fuse_join *join, bool few_rows) {
+    fuse_kind from = join->of_producer, to = join->of_user;
+    bool rows = from >= CLUSTER_ROWS && to >= CLUSTER_ROWS, contracts = from > CLUSTER_ROWS || to > CLUSTER_ROWS;
+    if (rows && (contracts || few_rows)) return true;
+    if (from == CLUSTER_MOVES && to > CLUSTER_ROWS) return true;
+    return from > CLUSTER_ROWS && is_stored(d, join);
+}
+
+static bool find_doubts(doubts *d, const fuse_join *joins, uint32_t count) {
+    for (uint32_t j = 0; j < count; j++) {
+        fuse_join made = joins[j];
+        made.producer = place_of(d, made.producer);
+        made.user = place_of(d, made.user);
+        lib_vec_push(d->f->arena, &d->tree, made);
+    }
+    d->part = LIB_NEW_ARRAY(d->f->arena, uint32_t, d->nodes.count);
+    find_parts(d, 0);
+    for (uint32_t i = 1; i < d->nodes.count; i++)
+        if (d->part[i] != d->part[0]) return false; /* maps were moved out of its midst */
+    bool few_rows = has_few_rows(d);
+    for (uint32_t j = 0; j < d->tree.count && d->count < DOUBTS_MAX; j++)
+        if (is_in_doubt(d, &d->tree.data[j], few_rows)) d->doubt[d->count++] = j;
+    return d->count > 0;
+}
+
+/* ---- what they cost */
+
+/* Of the parts as they are now. Without a model for one of them: false. */
+static bool predict_parts(doubts *d, double cycles[GRAPH_FUSE_WIDTHS]) {
+    const graph_fuse_costs *costs = d->f->costs;
+    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = 0;
+    for (uint32_t i = 0; i < d->nodes.count; i++) {
+        double here[GRAPH_FUSE_WIDTHS];
+        if (d->part[i] != i) continue;
+        fuse_nodes nodes = nodes_of(d, i);
+        graph_region region = graph_fuse_region_of(d->f, &nodes);
+        if (region.kind != GRAPH_REGION_KERNEL) continue;
+        if (!costs->predict(costs->user, &region, here)) return false;
+        for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] += here[w];
+    }
+    return true;
+}
+
+/* Bit k of the result: the join d->doubt[k] is taken back. */
+static uint32_t choose_cut(doubts *d) {
+    const uint32_t all = (1u << d->count) - 1;
+    double parts[GRAPH_FUSE_WIDTHS], least[GRAPH_FUSE_WIDTHS], here[GRAPH_FUSE_WIDTHS];
+    find_parts(d, all);
+    if (!can_run(d) || !predict_parts(d, parts)) return 0;
+    uint32_t chosen = all;
+    memcpy(least, parts, sizeof least);
+    for (int k = -1; k < d->count; k++) { /* whole; then each of them alone */
+        uint32_t cut = k < 0 ? 0 : 1u << k;
+        if (k >= 0 && (chosen == 0 || d->count == 1)) break;
+        find_parts(d, cut);
+        if (!can_run(d) || !predict_parts(d, here)) continue;
+        bool as_fast = here[0] <= least[0];
+        for (int w = 1; w < GRAPH_FUSE_WIDTHS; w++) as_fast = as_fast && here[w] <= parts[w];
+        if (!as_fast) continue;
+        chosen = cut;
+        memcpy(least, here, sizeof least);
+    }
+    return chosen;
+}
+
+/* Of the tree and of what is in doubt, as places in the cluster: with the region's computation they decide. */
+static lib_hash128 hash_of(const doubts *d) {
+    lib_hash128 hash =
+        lib_hash_bytes(d->tree.data, d->tree.count * sizeof *d->tree.data, (lib_hash128){d->nodes.count, 1});
+    return lib_hash_bytes(d->doubt, (size_t)d->count * sizeof *d->doubt, hash);
+}
+
+/* The first part stays the cluster; the others become clusters of their own. */
+static void cut_cluster(doubts *d, uint32_t cut) {
+    fuser *f = d->f;
+    find_parts(d, cut);
+    for (uint32_t i = 0; i < d->nodes.count; i++) {
+        if (d->part[i] != i) continue;
+        fuse_nodes nodes = nodes_of(d, i);
+        fuse_cluster part = graph_fuse_new_cluster(f, nodes.data[0]);
+        for (uint32_t n = 1; n < nodes.count; n++) {
+            fuse_cluster other = graph_fuse_new_cluster(f, nodes.data[n]);
+            if (other.kind > part.kind) part = other;
+        }
+        part.nodes = nodes;
+        bool first = d->part[0] == i;
+        for (uint32_t n = 0; n < nodes.count; n++)
+            f->cluster_of[nodes.data[n]] = first ? d->cluster : f->clusters.count;
+        if (first)
+            f->clusters.data[d->cluster] = part;
+        else
+            lib_vec_push(f->arena, &f->clusters, part);
+    }
+}
+
+static void question_cluster(fuser *f, uint32_t cluster, const fuse_join *joins, uint32_t count) {
+    const graph_fuse_costs *costs = f->costs;
+    doubts d = {.f = f, .cluster = cluster, .nodes = f->clusters.data[cluster].nodes};
+    graph_fuse_sort(&d.nodes);
+    if (!find_doubts(&d, joins, count)) return;
+    graph_region region = graph_fuse_region_of(f, &d.nodes);
+    lib_hash128 hash = hash_of(&d);
+    uint32_t cut;
+    if (!costs->recall(costs->user, &region, hash, &cut)) {
+        cut = choose_cut(&d);
+        costs->record(costs->user, &region, hash, cut);
+    }
+    if (cut) cut_cluster(&d, cut);
+}
+
+void graph_fuse_question_joins(fuser *f) {
+    const uint32_t clusters = f->clusters.count;
+    lib_vec(fuse_join) *of = lib_arena_array(f->arena, clusters + 1, sizeof *of);
+    for (uint32_t j = 0; j < f->joins.count; j++) {
+        const fuse_join *join = &f->joins.data[j];
+        uint32_t c = f->cluster_of[join->user];
+        if (c == f->cluster_of[join->producer]) lib_vec_push(f->arena, &of[c], *join);
+    }
+    for (uint32_t c = 0; c < clusters; c++) {
+        fuse_kind kind = f->clusters.data[c].kind;
+        if (of[c].count && kind >= CLUSTER_ROWS && kind != CLUSTER_ALONE)
+            question_cluster(f, c, of[c].data, of[c].count);
+    }
+}

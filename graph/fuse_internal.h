@@ -1,0 +1,92 @@
+/* What the files of fusion share: nodes with roles, edges between them, clusters. fuse.c forms clusters, fuse_cost.c asks the target's
+ * cost model about joins in doubt, fuse_regions.c makes regions of clusters. */
+#ifndef GRAPH_FUSE_INTERNAL_H
+#define GRAPH_FUSE_INTERNAL_H
+
+#include "graph/build.h"
+#include "graph/fuse.h"
+#include "graph/given.h"
+#include "graph/internal.h"
+
+typedef enum fuse_role { FUSE_NONE, FUSE_SOURCE, FUSE_CHEAP, FUSE_CORE } fuse_role;
+
+/* What a cluster is, by its heaviest node. */
+typedef enum fuse_kind {
+    CLUSTER_MOVES,     /* injective nodes only: no arithmetic */
+    CLUSTER_MAPS,      /* maps and injectives */
+    CLUSTER_ROWS,      /* reductions over the same axes of one domain, and maps over the domain and over its rows */
+    CLUSTER_HEAVY,     /* one contraction, convolution, window, scan or scatter with an epilogue of maps */
+    CLUSTER_ATTENTION, /* contraction, rows, contraction */
+    CLUSTER_ALONE      /* views, opaque, control */
+} fuse_kind;
+
+enum { CLUSTER_NODES_MAX = 48 };
+
+/* Core node `user` reads `value` of core node `producer`, maybe through cheap nodes. */
+typedef struct fuse_edge {
+    uint32_t producer, user;
+    graph_id value;
+    int operand;  /* of user */
+    bool direct;  /* no cheap node between that changes the shape */
+    bool expands; /* a broadcast between repeats elements */
+} fuse_edge;
+
+/* Two clusters became one because `user` of one reads `producer` of the other. The joins of a cluster are a tree over its nodes: without
+ * one of them it falls into two parts. */
+typedef struct fuse_join {
+    uint32_t producer, user;
+    fuse_kind of_producer, of_user; /* what the two clusters were */
+} fuse_join;
+
+typedef lib_vec(uint32_t) fuse_nodes;
+
+typedef struct fuse_cluster {
+    fuse_kind kind;
+    fuse_nodes nodes;   /* none: it has been joined to another one */
+    graph_shape domain; /* HEAVY, MAPS: shape of the values that maps may join at; ROWS: of what is reduced */
+    graph_shape rows;   /* ATTENTION: the domain of the row chain without the reduced axes */
+    uint32_t axes;      /* ROWS: bit set of the reduced axes */
+    uint32_t stamp;     /* of the last search that came by */
+    uint32_t heavy;     /* HEAVY: the node */
+} fuse_cluster;
+
+typedef struct fuser {
+    lib_arena *arena;
+    const graph *g;
+    const tir_machine *machine;
+    const graph_fuse_costs *costs; /* NULL: joins are not in doubt */
+    uint8_t *role;                 /* by node: fuse_role */
+    uint8_t *index_cost;           /* by node: graph_index_costs */
+    graph_given given;             /* machine NULL: none */
+    uint32_t *cluster_of;          /* core nodes: index into clusters */
+    lib_vec(fuse_cluster) clusters;
+    lib_vec(fuse_edge) edges; /* by user, ascending */
+    uint32_t *edges_begin;    /* by node, one more than nodes */
+    fuse_nodes *users;        /* by node: edges that read it */
+    lib_vec(fuse_join) joins;
+    bool *output;     /* by value: of the graph */
+    fuse_nodes stack; /* of searches */
+    uint32_t search;  /* stamp of the current search */
+    uint32_t *inside; /* by node: mark of the last list of nodes that it was in */
+    uint32_t *read;   /* by value: mark of the last list of nodes that reads it from outside */
+    uint32_t mark;    /* of the current list */
+} fuser;
+
+/* fuse.c */
+int64_t graph_fuse_extent(const graph *g, tir_expr dim);               /* -1: not a number */
+int64_t graph_fuse_elements(const graph *g, const graph_shape *shape); /* -1: a dimension varies */
+bool graph_fuse_is_view(const fuser *f, const graph_node *node);       /* the result's bytes are bytes of the operand */
+bool graph_fuse_is_row_reduction(const graph_node *node);              /* reads every element once */
+fuse_cluster graph_fuse_new_cluster(const fuser *f, uint32_t node); /* of a node alone, which is not listed in it yet */
+bool graph_fuse_is_impure(const fuser *f, uint32_t node);
+
+/* fuse_cost.c: takes joins back that the costs speak against. */
+void graph_fuse_question_joins(fuser *f);
+
+/* fuse_regions.c: the region of these core nodes: with copies of the cheap nodes that they read, what they read from outside, and what
+ * others read of them. Without a name. */
+graph_region graph_fuse_region_of(fuser *f, const fuse_nodes *core);
+graph_regions graph_fuse_list_regions(fuser *f);
+void graph_fuse_sort(fuse_nodes *nodes); /* ascending */
+
+#endif

@@ -1,0 +1,116 @@
+/* What fusion asks about joins in doubt (graph/fuse.h), answered by the target's rules, lowering and cost model. Answers depend on the
+ * computation and the machine alone, never on the context's threads, nor on the sizes at hand where these are parameters: results would
+ * depend on them, since a joined kernel may round otherwise than its parts. Decisions are kept with the context. */
+#include "jit/internal.h"
+
+#include <math.h>
+
+enum { SEVERAL = 8 }; /* threads that kernels must not be slower on than their parts, beside one */
+
+/* ---- predictions */
+
+/* Of a symbol that stays a parameter: in the midst of its range on a logarithmic scale, whose steps are 1 Ki, 16 Ki, ... (bind.c). */
+static int64_t usual_size(const tir_variable *variable) {
+    enum { FIRST = 1024, USUAL = 32, STEP_ROOT = 4 };
+    int64_t size = variable->high <= FIRST ? USUAL : variable->high / STEP_ROOT;
+    if (size > variable->high) size = variable->high;
+    if (size < variable->low) size = variable->low;
+    size -= size % variable->multiple;
+    return size > 0 ? size : variable->multiple;
+}
+
+static int64_t *usual_sizes(lib_arena *arena, const tir_region *region) {
+    int64_t *sizes = LIB_NEW_ARRAY(arena, int64_t, region->params.count + 1);
+    for (uint32_t p = 0; p < region->params.count; p++)
+        sizes[p] = usual_size(tir_variable_of(region->pool, region->params.data[p]));
+    return sizes;
+}
+
+/* The region in an arena that the next call takes back, where there is one. */
+static tir_region *build_region(jit_build *build, const graph_region *region, lib_arena **arena) {
+    *arena = build->passing ? build->passing : build->work;
+    if (build->passing) lib_arena_reset(build->passing);
+    tir_region *out = graph_region_build(*arena, build->bound, region, jit_is_constant, build);
+    out->excess_precision = !build->program->options.no_excess_precision;
+    return out;
+}
+
+static bool predict(void *user, const graph_region *asked, double cycles[GRAPH_FUSE_WIDTHS]) {
+    jit_build *build = user;
+    const dlc_context *context = build->program->context;
+    const tir_lower_options options = {.machine = &context->machine};
+    lib_arena *arena;
+    lib_error error;
+    tir_region *region = build_region(build, asked, &arena), *rewritten;
+    tir_schedule schedule;
+    tir_schedule_init(&schedule, arena);
+    tir_kernel *kernel =
+        jit_lower_by_rules(context->target, SEVERAL, arena, region, &rewritten, &schedule, &options, &error);
+    if (!kernel && lib_is_circumstance(error.status)) lib_raise_error(arena->scope, &error);
+    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = INFINITY;
+    if (!kernel) return true;
+    target_cost cost[GRAPH_FUSE_WIDTHS] = {{.threads = 1}, {.threads = SEVERAL}};
+    const target_work work = {.params = usual_sizes(arena, region)};
+    context->target->cost(context->device, arena, kernel, &work, GRAPH_FUSE_WIDTHS, cost);
+    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = cost[w].cycles;
+    return true;
+}
+
+/* ---- decisions */
+
+static lib_hash128 question_of(jit_build *build, const graph_region *region, lib_hash128 joins) {
+    const dlc_context *context = build->program->context;
+    lib_arena *arena;
+    const struct {
+        lib_hash128 computation, machine;
+        uint64_t options;
+    } asked = {tir_region_hash(build_region(build, region, &arena)), context->machine_hash,
+               !build->program->options.no_excess_precision};
+    return lib_hash_bytes(&asked, sizeof asked, joins);
+}
+
+static bool recall(void *user, const graph_region *region, lib_hash128 joins, uint32_t *apart) {
+    jit_build *build = user;
+    jit_decisions *decisions = &build->program->context->decisions;
+    const lib_hash128 question = question_of(build, region, joins);
+    bool found = false;
+    lib_mutex_lock(&decisions->mutex);
+    if (decisions->table) {
+        const jit_decision *decision = &decisions->table[question.low % JIT_DECISIONS];
+        found = memcmp(&decision->question, &question, sizeof question) == 0;
+        *apart = decision->apart;
+    }
+    lib_mutex_unlock(&decisions->mutex);
+    return found;
+}
+
+/* Refused memory: the same is asked again. */
+static void record(void *user, const graph_region *region, lib_hash128 joins, uint32_t apart) {
+    jit_build *build = user;
+    dlc_context *context = build->program->context;
+    jit_decisions *decisions = &context->decisions;
+    const jit_decision decision = {question_of(build, region, joins), apart};
+    lib_mutex_lock(&decisions->mutex);
+    if (!decisions->table)
+        decisions->table = lib_allocate_zeroed(&context->allocator, JIT_DECISIONS * sizeof *decisions->table, 64);
+    if (decisions->table) decisions->table[decision.question.low % JIT_DECISIONS] = decision;
+    lib_mutex_unlock(&decisions->mutex);
+}
+
+graph_fuse_costs jit_fuse_costs(jit_build *build) {
+    const target *by = build->program->context->target;
+    if (!by->cost || !by->schedule || lib_environment_lists(LIB_ENV_DISABLE, "rules"))
+        return (graph_fuse_costs){.predict = NULL};
+    return (graph_fuse_costs){.predict = predict, .recall = recall, .record = record, .user = build};
+}
+
+void jit_decisions_open(dlc_context *context) {
+    lib_mutex_init(&context->decisions.mutex);
+}
+
+void jit_decisions_close(dlc_context *context) {
+    jit_decisions *decisions = &context->decisions;
+    if (decisions->table)
+        lib_release(&context->allocator, decisions->table, JIT_DECISIONS * sizeof *decisions->table, 64);
+    lib_mutex_destroy(&decisions->mutex);
+}
