@@ -20,7 +20,6 @@ void cost_rates_of(const tir_machine *machine, cost_rates *rates) {
                           .issue = 5,
                           .latency = 4,
                           .window = 300};
-    rates->period = machine->l1_ways > 0 ? machine->l1 / machine->l1_ways : 0;
     rates->size[0] = (double)machine->l1;
     rates->size[1] = (double)machine->l2;
     rates->size[2] = (double)machine->l3;

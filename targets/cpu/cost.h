@@ -17,7 +17,6 @@ typedef struct cost_rates {
     double issue;                  /* instructions of any kind */
     double latency;                /* cycles until the result of a floating-point instruction can be used */
     double window;                 /* instructions that run ahead of one that waits */
-    int64_t period;                /* bytes between addresses of L1 that share a set; 0: unknown */
     double size[COST_LEVELS];      /* bytes of the level; the last has no end */
     double bandwidth[COST_LEVELS]; /* bytes per cycle that come from the level */
 } cost_rates;

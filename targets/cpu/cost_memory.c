@@ -7,25 +7,10 @@
 
 enum { LINE = 64 };
 
-typedef struct footprint {
-    double bytes; /* unique ones */
-    double share; /* of a cache's sets that they fall into, where addresses `period` apart share one */
-} footprint;
-
-static int64_t common_divisor(int64_t a, int64_t b) {
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-/* What an access touches while the first `count` loops around it run. period 0: sets are not looked at. */
-static footprint find_footprint(const cost_nest *nest, const cost_access *a, int count, int64_t period) {
+/* Unique bytes that an access touches while the first `count` loops around it run. */
+static double footprint(const cost_nest *nest, const cost_access *a, int count) {
     double stride[COST_LOOPS], trips[COST_LOOPS], run = a->bytes, pieces = 1;
     int used = 0, loop = a->loop;
-    int64_t apart = period; /* pieces begin at multiples of this */
     for (int i = 0; i < count && loop > 0; i++, loop = nest->loops.data[loop].parent) {
         double s = a->stride[i] < 0 ? -a->stride[i] : a->stride[i];
         if (s == 0 || nest->loops.data[loop].trips <= 1) continue;
@@ -36,17 +21,11 @@ static footprint find_footprint(const cost_nest *nest, const cost_access *a, int
     for (int i = 0; i < used; i++) { /* ascending: what overlaps or shares lines is one run */
         if (stride[i] <= fmax(run, (double)LINE))
             run += stride[i] * (trips[i] - 1);
-        else {
+        else
             pieces *= trips[i];
-            if (period && stride[i] < 1e15) apart = common_divisor(apart, (int64_t)stride[i]);
-        }
     }
-    run = fmax(run, (double)LINE);
-    footprint found = {fmin(pieces * run, nest->buffer_bytes[a->buffer]), 1};
-    if (!period || pieces <= 1) return found;
-    double starts = fmin(pieces, (double)(period / apart)), each = fmin(run, fmax((double)apart, (double)LINE));
-    found.share = fmin(1, starts * each / (double)period);
-    return found;
+    double bytes = pieces * fmax(run, (double)LINE), all = nest->buffer_bytes[a->buffer];
+    return bytes < all ? bytes : all;
 }
 
 /* How many of the access's loops are those from its innermost up to `loop`; -1: it is elsewhere. */
@@ -61,12 +40,10 @@ typedef struct traffic {
     const cost_nest *nest;
     double *reads, *writes; /* by buffer */
     double size, write_cost;
-    int64_t period; /* of addresses that share a set; 0: by physical addresses, which are as good as random */
     bool last;
 } traffic;
 
-/* Of all accesses under `loop`, in one iteration of it or in all. `moved`: what is written has to go back as well. Else what falls into
- * fewer sets than hold it counts as more than fits. */
+/* Of all accesses under `loop`, in one iteration of it or in all. `moved`: what is written has to go back as well. */
 static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
     const cost_nest *nest = t->nest;
     double sum = 0;
@@ -76,16 +53,14 @@ static double union_bytes(traffic *t, int loop, bool whole, bool moved) {
         const cost_access *a = &nest->accesses.data[i];
         int below = loops_below(nest, a, loop);
         if (below < 0) continue;
-        footprint here = find_footprint(nest, a, below + whole, moved ? 0 : t->period);
-        double bytes = here.bytes > t->size * here.share ? here.bytes + t->size : here.bytes;
-        if (moved) bytes = here.bytes;
+        double bytes = footprint(nest, a, below + whole);
         if (a->store)
             t->writes[a->buffer] += moved && t->last && a->past_caches ? bytes / t->write_cost : bytes;
         else
             t->reads[a->buffer] += bytes;
     }
     for (uint32_t b = 0; b < nest->buffers; b++) {
-        double all = nest->buffer_bytes[b] + (moved ? 0 : t->size), read = t->reads[b] < all ? t->reads[b] : all,
+        double all = nest->buffer_bytes[b], read = t->reads[b] < all ? t->reads[b] : all,
                written = t->writes[b] < all ? t->writes[b] : all;
         if (moved)
             sum += (read > written ? read : 0) + written * t->write_cost;
@@ -115,7 +90,6 @@ void cost_traffic(const cost_nest *nest, const cost_rates *rates, double *result
     result[0] = 0;
     for (int level = 1; level < COST_LEVELS; level++) {
         t.size = rates->size[level - 1];
-        t.period = level == 1 ? rates->period : 0;
         t.last = level == COST_LEVELS - 1;
         t.write_cost = t.last ? 2 : 1; /* a line that is written is read before and goes back after */
         result[level] = loop_traffic(&t, 0);

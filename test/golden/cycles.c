@@ -54,6 +54,14 @@ static dlc_status fixed_dump(target_device *device, const tir_kernel *kernel, ta
     return DLC_OK;
 }
 
+static void fixed_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work,
+                       int count, target_cost *cost) {
+    cost_work counted;
+    (void)device;
+    cost_count(arena, &at_hand->facts, kernel, work->params, &counted);
+    for (int i = 0; i < count; i++) cost[i].cycles = cost_cycles(&at_hand->facts, &counted, cost[i].threads);
+}
+
 static dlc_status fixed_compile(target_device *device, const target_budget *budget, int count,
                                 const tir_kernel *const *kernels, target_object *object, lib_error *error) {
     (void)device, (void)budget, (void)count, (void)kernels, (void)object;
@@ -65,6 +73,7 @@ const target target_null = {.name = "null",
                             .close = fixed_close,
                             .schedule = fixed_schedule,
                             .compile = fixed_compile,
+                            .cost = fixed_cost,
                             .dump = fixed_dump};
 
 /* ---- cases */
