@@ -22,7 +22,8 @@ static_assert(CLUSTER_NODES_MAX <= 64, "a cluster's nodes are bits");
 typedef struct doubts {
     fuser *f;
     uint32_t cluster;
-    fuse_nodes nodes;        /* of the cluster, ascending */
+    fuse_nodes nodes; /* of the cluster, ascending */
+    graph_region whole;
     lib_vec(fuse_join) tree; /* its joins, by places in `nodes` */
     uint32_t *part;          /* by place: the part that it is in, as a place of that part */
     int count;
@@ -156,11 +157,40 @@ static bool predict_part(doubts *d, uint32_t part, double cycles[GRAPH_FUSE_WIDT
     return true;
 }
 
-/* Of all parts when the joins in `cut` are taken back; false: these cannot run one after the other, or nothing is known. */
+/* At the greatest values of sizes that vary. */
+static double most_bytes(const graph *g, graph_id value) {
+    const graph_shape *shape = graph_shape_of(g, value);
+    double bytes = (double)lib_dtype_size(shape->dtype);
+    for (int i = 0; i < shape->rank; i++) bytes *= (double)tir_range(g->pool, shape->dim[i]).high;
+    return bytes;
+}
+
+/* Is what the parts store for each other many times what the whole reads and writes? The scores of attention grow with the square
+ * of its operands, and a host that has room for these may have none for them. */
+static bool needs_much_memory(const doubts *d) {
+    enum { TIMES = 2 };
+    const fuser *f = d->f;
+    double between = 0, around = 0;
+    for (uint32_t i = 0; i < d->whole.input_count; i++) around += most_bytes(f->g, d->whole.inputs[i]);
+    for (uint32_t i = 0; i < d->whole.output_count; i++) around += most_bytes(f->g, d->whole.outputs[i]);
+    for (uint32_t i = 0; i < d->nodes.count; i++) {
+        uint32_t index = d->nodes.data[i];
+        bool crosses = false;
+        for (uint32_t k = 0; k < f->users[index].count && !crosses; k++) {
+            uint32_t user = place_of(d, f->edges.data[f->users[index].data[k]].user);
+            crosses = user != UINT32_MAX && d->part[user] != d->part[i];
+        }
+        if (crosses) between += most_bytes(f->g, f->g->nodes.data[index].first);
+    }
+    return between > TIMES * around;
+}
+
+/* Of all parts when the joins in `cut` are taken back; false: these cannot run one after the other, need too much memory, or nothing is
+ * known of one. */
 static bool predict_cut(doubts *d, uint32_t cut, double cycles[GRAPH_FUSE_WIDTHS]) {
     find_parts(d, cut);
     for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = 0;
-    if (!can_run(d)) return false;
+    if (!can_run(d) || needs_much_memory(d)) return false;
     for (uint32_t i = 0; i < d->nodes.count; i++)
         if (d->part[i] == i && !predict_part(d, i, cycles)) return false;
     return true;
@@ -172,8 +202,11 @@ static uint32_t choose_cut(doubts *d) {
     const double enough = 0.99; /* of the time: the model is no better, and joined kernels are fewer */
     const uint32_t all = (1u << d->count) - 1;
     double parts[GRAPH_FUSE_WIDTHS], here[GRAPH_FUSE_WIDTHS], least;
-    if (!predict_cut(d, all, parts)) return 0;
     uint32_t chosen = all;
+    if (!predict_cut(d, all, parts)) { /* then the whole is what others are compared with */
+        if (!predict_cut(d, 0, parts)) return 0;
+        chosen = 0;
+    }
     least = parts[0];
     for (int k = -1, turns = 0; k < d->count && turns <= d->count;) {
         uint32_t cut = k < 0 ? 0 : chosen ^ (1u << k);
@@ -224,12 +257,12 @@ static void question_cluster(fuser *f, uint32_t cluster, const fuse_join *joins,
     doubts d = {.f = f, .cluster = cluster, .nodes = f->clusters.data[cluster].nodes};
     graph_fuse_sort(&d.nodes);
     if (!find_doubts(&d, joins, count)) return;
-    graph_region region = graph_fuse_region_of(f, &d.nodes);
+    d.whole = graph_fuse_region_of(f, &d.nodes);
     lib_hash128 hash = hash_of(&d);
     uint32_t cut;
-    if (!costs->recall(costs->user, &region, hash, &cut)) {
+    if (!costs->recall(costs->user, &d.whole, hash, &cut)) {
         cut = choose_cut(&d);
-        costs->record(costs->user, &region, hash, cut);
+        costs->record(costs->user, &d.whole, hash, cut);
     }
     if (cut) cut_cluster(&d, cut);
 }
