@@ -199,7 +199,7 @@ static bool predict_cut(doubts *d, uint32_t cut, double cycles[GRAPH_FUSE_WIDTHS
 /* Bit k of the result: the join d->doubt[k] is taken back. From all joins or none of them on, whichever is faster on one thread, one join
  * after the other is made or taken back as long as that is faster; nothing counts that is slower than the parts on several threads. */
 static uint32_t choose_cut(doubts *d) {
-    const double enough = 0.99; /* of the time: the model is no better, and joined kernels are fewer */
+    const double even = 1.01; /* the model is no better, and fewer kernels are fewer launches */
     const uint32_t all = (1u << d->count) - 1;
     double parts[GRAPH_FUSE_WIDTHS], here[GRAPH_FUSE_WIDTHS], least;
     uint32_t chosen = all;
@@ -212,11 +212,11 @@ static uint32_t choose_cut(doubts *d) {
         uint32_t cut = k < 0 ? 0 : chosen ^ (1u << k);
         bool joins = k < 0 || chosen >> k & 1; /* one more than chosen */
         k++;
-        bool faster = predict_cut(d, cut, here) && here[0] <= (joins ? least : least * enough);
-        for (int w = 1; w < GRAPH_FUSE_WIDTHS && faster; w++) faster = here[w] <= parts[w];
+        bool faster = predict_cut(d, cut, here) && (joins ? here[0] <= least * even : here[0] * even < least);
+        for (int w = 1; w < GRAPH_FUSE_WIDTHS && faster; w++) faster = here[w] <= parts[w] * even;
         if (!faster) continue;
         chosen = cut;
-        least = here[0];
+        if (here[0] < least) least = here[0];
         if (k > 0) k = 0, turns++;
     }
     return chosen;

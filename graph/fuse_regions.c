@@ -49,11 +49,10 @@ static graph_region_kind region_kind(const fuser *f, const fuse_nodes *core) {
 }
 
 /* Names of the first nodes that are not just moves. */
-static const char *region_name(const fuser *f, const graph_region *region, fuse_kind kind) {
+static const char *region_name(const fuser *f, const graph_region *region) {
     enum { MOST = 4 };
     lib_text text;
     lib_text_init(&text, f->arena);
-    if (kind == CLUSTER_ATTENTION) return "attention";
     int named_so_far = 0;
     for (uint32_t i = 0; i < region->node_count; i++) {
         const graph_op *op = f->g->nodes.data[region->nodes[i]].op;
@@ -114,6 +113,7 @@ graph_region graph_fuse_region_of(fuser *f, const fuse_nodes *core) {
                            .node_count = nodes.count,
                            .layouts = f->given.layouts,
                            .machine = f->machine};
+    region.name = region_name(f, &region);
     find_inputs(f, &region);
     find_outputs(f, &region);
     return region;
@@ -126,7 +126,7 @@ typedef struct region_lists {
 
 static void list_region(fuser *f, const fuse_cluster *c, region_lists *lists) {
     graph_region region = graph_fuse_region_of(f, &c->nodes);
-    region.name = region_name(f, &region, c->kind);
+    if (c->kind == CLUSTER_ATTENTION) region.name = "attention";
     for (uint32_t i = 0; i < c->nodes.count; i++) {
         const graph_node *node = &f->g->nodes.data[c->nodes.data[i]];
         for (int k = 0; k < node->results; k++) lists->region_of[node->first + (graph_id)k] = lists->regions.count;

@@ -53,6 +53,9 @@ static bool predict(void *user, const graph_region *asked, double cycles[GRAPH_F
     const target_work work = {.params = usual_sizes(arena, region)};
     context->target->cost(context->device, arena, kernel, &work, GRAPH_FUSE_WIDTHS, cost);
     for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = cost[w].cycles;
+    if (lib_environment_lists(LIB_ENV_DEBUG, "fuse"))
+        lib_log_write(&context->log, "dlc: fusion: %s: %.0f cycles, %.0f on %d threads", asked->name, cycles[0],
+                      cycles[1], SEVERAL);
     return true;
 }
 

@@ -377,7 +377,7 @@ void lib_tensor_describe(lib_text *text, const DLTensor *tensor);
 /* X(enumerator, name, default, what it may be, what it does); it may be: one or more of these words, "N" a number, "" anything. */
 #define LIB_ENVIRONMENT_TABLE(X)                                                                                     \
     X(LIB_ENV_DEBUG, "DLC_DEBUG", "",                                                                                \
-      "help graph bound regions stages schedule steps loops llvm asm source plan cache",                             \
+      "help graph bound regions stages schedule steps loops llvm asm source plan cache fuse",                        \
       "help, or stages to dump to the log")                                                                          \
     X(LIB_ENV_CPU, "DLC_CPU", "", "", "CPU name given to LLVM instead of the host's")                                \
     X(LIB_ENV_FEATURES, "DLC_CPU_FEATURES", "", "sse2 avx2 avx512", "force a level")                                 \

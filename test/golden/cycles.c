@@ -1,13 +1,12 @@
 /* golden/cycles.table: the cycles that the cost model of the cpu target expects of the cases of bench/shapes.txt on the machines of machines.c,
  * without those of four threads. A case is the sum over its kernels, scheduled and lowered, none compiled; computing constants does not
  * count. The test fails where a prediction leaves its kept value by more than 3 %; with DLC_BLESS=1 these get their values of now.
- *
- * The library runs as ever, on a target in the place of `null` that has the rules of the cpu target and a machine of ours. */
+ * The library runs as ever, on the target of fixed.h. */
 #ifdef DLC_TARGET_cpu
 #include "bench/cases.h"
-#include "golden/machines.h"
+#include "golden/fixed.h"
 
-#include "targets/cpu/cost.h"
+#include <dlc/dlc.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,58 +22,6 @@
 #define TOLERANCE 0.03
 
 enum { LINES = 1024 };
-
-/* ---- the target */
-
-static const golden_machine *at_hand;
-
-static dlc_status fixed_open(const target_options *options, target_device **device, tir_machine *machine,
-                             lib_error *error) {
-    const dlc_status status = target_interp.open(options, device, machine, error);
-    *machine = at_hand->facts;
-    return status;
-}
-
-static void fixed_close(target_device *device) {
-    target_interp.close(device);
-}
-
-static void fixed_schedule(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule) {
-    target_cpu.schedule(machine, threads, region, schedule);
-}
-
-/* Every stage of code generation is the number of cycles. */
-static dlc_status fixed_dump(target_device *device, const tir_kernel *kernel, target_dump what, lib_text *text,
-                             lib_error *error) {
-    cost_work work;
-    (void)device, (void)what, (void)error;
-    if (kernel->params.count) return lib_fail(error, DLC_UNSUPPORTED, "a kernel of varying sizes");
-    cost_count(text->arena, &at_hand->facts, kernel, NULL, &work);
-    lib_text_format(text, "cycles %.17g\n", cost_cycles(&at_hand->facts, &work, at_hand->threads));
-    return DLC_OK;
-}
-
-static void fixed_cost(target_device *device, lib_arena *arena, const tir_kernel *kernel, const target_work *work,
-                       int count, target_cost *cost) {
-    cost_work counted;
-    (void)device;
-    cost_count(arena, &at_hand->facts, kernel, work->params, &counted);
-    for (int i = 0; i < count; i++) cost[i].cycles = cost_cycles(&at_hand->facts, &counted, cost[i].threads);
-}
-
-static dlc_status fixed_compile(target_device *device, const target_budget *budget, int count,
-                                const tir_kernel *const *kernels, target_object *object, lib_error *error) {
-    (void)device, (void)budget, (void)count, (void)kernels, (void)object;
-    return lib_fail(error, DLC_UNSUPPORTED, "nothing is compiled here");
-}
-
-const target target_null = {.name = "null",
-                            .open = fixed_open,
-                            .close = fixed_close,
-                            .schedule = fixed_schedule,
-                            .compile = fixed_compile,
-                            .cost = fixed_cost,
-                            .dump = fixed_dump};
 
 /* ---- cases */
 
@@ -180,7 +127,7 @@ static void predict_all(int m) {
     const size_t room = (size_t)1 << 31;
     void *bytes = some_bytes(room);
     options.target = "null";
-    at_hand = &golden_machines[m];
+    golden_fix_machine(&golden_machines[m]);
     assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
     for (int i = 0; i < case_count; i++) now[i][m] = predict(context, &cases[i], bytes);
     dlc_context_statistics(context, &statistics);
