@@ -161,11 +161,11 @@ $(OUT)/gen_ops: $(gen_objects)
 $(OUT)/gen_ops.done: $(OUT)/gen_ops
 	$(call say,GEN,$(GEN))
 	@mkdir -p $(GEN)/dlc
-	$(Q)set -e; for pair in header:dlc/ops.h source:ops_api.c reference:operators.md; do \
+	$(Q)set -e; for pair in header:dlc/ops.h cxx:dlc/ops.hpp source:ops_api.c reference:operators.md; do \
 	    to=$(GEN)/$${pair#*:}; $< $${pair%%:*} > $$to.new; \
 	    if cmp -s $$to.new $$to; then rm $$to.new; else mv $$to.new $$to; fi; done
 	@touch $@
-$(GEN)/dlc/ops.h $(GEN)/ops_api.c $(GEN)/operators.md: $(OUT)/gen_ops.done ;
+$(GEN)/dlc/ops.h $(GEN)/dlc/ops.hpp $(GEN)/ops_api.c $(GEN)/operators.md: $(OUT)/gen_ops.done ;
 $(OUT)/gen/ops_api.o: $(GEN)/ops_api.c $(OUT)/configuration
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CPPFLAGS_ALL) $(CFLAGS_ALL) -MMD -MP -c $< -o $@
@@ -442,7 +442,7 @@ setup-build setup-test setup-check:
 	@CC='$(CC)' CLANG='$(CLANG)' LLVM_CONFIG='$(LLVM_CONFIG)' TARGETS='$(TARGETS)' LLVM='$(LLVM)' .ci/setup $(@:setup-%=%)
 
 formatted := $(foreach d,include/dlc lib tir graph jit compiler targets targets/* test test/* test/cuda/fake bench bench/models \
-               examples examples/*,$(wildcard $(d)/*.c $(d)/*.h))
+               examples examples/*,$(wildcard $(d)/*.c $(d)/*.h $(d)/*.cpp $(d)/*.hpp))
 format:
 	$(Q)$(CLANG_FORMAT) -i $(sort $(formatted))
 format-check:

@@ -1,4 +1,4 @@
-/* The generator: prints, from the operator table, the public header of the operators (`header`), the functions behind it
+/* The generator: prints, from the operator table, the public headers of the operators (`header`, `cxx`), the functions behind them
  * (`source`) and the operator reference (`reference`). Built and run by make. print_header says which functions a row
  * has and what they take. */
 #include "graph/op.h"
@@ -172,6 +172,12 @@ static void print_declaration(const graph_op *op, const graph_attribute_spec *en
     free(text);
 }
 
+static void print_rows(void (*print)(const graph_op *op)) {
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *op = *family; *op; op++)
+            if (is_public(*op)) print(*op);
+}
+
 /* ---- header ---------------------------------------------------------------------------------------------------- */
 
 /* As the text of a comment, broken at 110 columns. */
@@ -212,16 +218,14 @@ static void print_comment(const graph_op *op) {
 
 static void print_initial(const graph_op *op, const graph_attribute_spec *spec) {
     char row[64], attribute[64], word[64];
-    if (is_list(spec))
-        printf(", 0, NULL");
-    else if (spec->kind == GRAPH_ATTR_DTYPE)
-        printf(", DLC_%s", upper(spec->initial, word));
+    if (spec->kind == GRAPH_ATTR_DTYPE)
+        printf("DLC_%s", upper(spec->initial, word));
     else if (spec->kind == GRAPH_ATTR_ENUM)
-        printf(", DLC_%s_%s_%s", upper(op->name, row), upper(spec->name, attribute), upper(spec->initial, word));
+        printf("DLC_%s_%s_%s", upper(op->name, row), upper(spec->name, attribute), upper(spec->initial, word));
     else if (spec->kind == GRAPH_ATTR_STRING)
-        printf(", \"%s\"", spec->initial);
+        printf("\"%s\"", spec->initial);
     else
-        printf(", %s", spec->initial);
+        printf("%s", is_list(spec) ? "0, NULL" : spec->initial);
 }
 
 static void print_options(const graph_op *op) {
@@ -239,7 +243,7 @@ static void print_options(const graph_op *op) {
     printf("} dlc_%s_options;\n#define DLC_%s_OPTIONS_INIT {sizeof(dlc_%s_options)", op->name, upper(op->name, row),
            op->name);
     for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
-        if (is_option(spec)) print_initial(op, spec);
+        if (is_option(spec)) printf(", "), print_initial(op, spec);
     printf("}\n");
 }
 
@@ -275,6 +279,139 @@ static void print_header(void) {
         " * dlc_dim in an attribute may hold an expression of symbols as its name, as dlc_value_dim gives it. */\n"
         "#ifndef DLC_OPS_H\n#define DLC_OPS_H\n\n"
         "#ifdef __cplusplus\n#define DLC_NONE (dlc_value{})\n#else\n#define DLC_NONE ((dlc_value){0})\n#endif\n");
+}
+
+/* ---- C++ ------------------------------------------------------------------------------------------------------- */
+
+static void print_cxx_type(const graph_op *op, const graph_attribute_spec *spec, bool member) {
+    switch (spec->kind) {
+    case GRAPH_ATTR_INTEGER: printf("std::int64_t "); break;
+    case GRAPH_ATTR_INTEGERS: printf(member ? "std::vector<std::int64_t> " : "list<std::int64_t> "); break;
+    case GRAPH_ATTR_DIMS: printf(member ? "std::vector<dim> " : "list<dim> "); break;
+    case GRAPH_ATTR_SUBGRAPH: printf("const graph_ref &"); break;
+    default: print_type(stdout, op, spec);
+    }
+}
+
+static void print_cxx_initial(const graph_op *op, const graph_attribute_spec *spec) {
+    if (is_list(spec))
+        printf("{}");
+    else
+        print_initial(op, spec);
+}
+
+static bool is_left_out(const graph_op *op, int operand) {
+    const char *word = op->operands ? op->operands : "";
+    for (; operand > 0 && *word; operand--) {
+        word += strcspn(word, " ");
+        word += strspn(word, " ");
+    }
+    return *word == '[';
+}
+
+static void print_cxx_options(const graph_op *op) {
+    char name[64];
+    printf("struct %s_options {\n", op->name);
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+        if (!is_option(spec)) continue;
+        printf("    /* ");
+        print_wrapped(spec->doc ? spec->doc : "", "     * ", 7);
+        printf(" */\n    ");
+        print_cxx_type(op, spec, true);
+        printf("%s = ", safe(spec->name, name));
+        print_cxx_initial(op, spec);
+        printf(";\n");
+    }
+    printf("};\n");
+}
+
+/* Parameters at the end that have a default in the table, or may be left out, have it here, too. */
+static void print_cxx_parameters(const graph_op *op) {
+    char word[64], name[64];
+    const char *separator = "";
+    const int fixed = fixed_operands(op);
+    const graph_attribute_spec *last = NULL; /* parameter without a default */
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++)
+        if (!spec->initial) last = spec;
+    const bool open = op->results >= 0 && op->max_inputs >= 0;
+    if (op->min_inputs == 0) printf("const graph_ref &graph"), separator = ", ";
+    for (int i = 0; i < fixed; i++, separator = ", ") {
+        bool rest = open && !last;
+        for (int k = i; k < fixed; k++) rest = rest && is_left_out(op, k);
+        printf("%sconst value &%s%s", separator, operand_word(op, i, word) ? safe(word, name) : "x",
+               rest ? " = {}" : "");
+    }
+    if (op->max_inputs < 0 && operand_word(op, fixed, word))
+        printf("%slist<value> %s", separator, safe(word, name)), separator = ", ";
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+        if (!is_parameter(spec)) continue;
+        printf("%s", separator), separator = ", ";
+        print_cxx_type(op, spec, false);
+        printf("%s", safe(spec->name, name));
+        if (op->results < 0 || !spec->initial || (last && spec < last)) continue;
+        printf(" = ");
+        print_cxx_initial(op, spec);
+    }
+    if (op->results < 0) printf("%sint result_count", separator), separator = ", ";
+    if (has_options(op)) printf("%sconst %s_options &options = {}", separator, op->name);
+}
+
+static void print_cxx_arguments(const graph_op *op) {
+    char word[64], name[64];
+    const char *separator = "";
+    if (op->min_inputs == 0) printf("graph"), separator = ", ";
+    for (int i = 0; i < fixed_operands(op); i++, separator = ", ")
+        printf("%s%s", separator, operand_word(op, i, word) ? safe(word, name) : "x");
+    if (op->max_inputs < 0 && operand_word(op, fixed_operands(op), word))
+        printf("%s%s.count(), %s.data()", separator, safe(word, name), name), separator = ", ";
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+        if (!is_parameter(spec)) continue;
+        printf("%s%s%s", separator, safe(spec->name, name), is_list(spec) ? ".count(), " : ""), separator = ", ";
+        if (is_list(spec)) printf("%s.data()", name);
+    }
+    if (has_options(op)) printf("%s&options_", separator), separator = ", ";
+    if (op->results < 0) printf("%sresult_count, results_.data()", separator);
+    if (op->results > 1) printf("%s%d, results_.data()", separator, op->results);
+}
+
+static void print_cxx_row(const graph_op *op) {
+    char name[64], row[64];
+    print_comment(op);
+    if (has_options(op)) print_cxx_options(op);
+    if (op->results > 1)
+        printf("inline std::array<value, %d> ", op->results);
+    else
+        printf("inline %s ", op->results < 0 ? "std::vector<value>" : "value");
+    printf("%s(", safe(op->name, name));
+    print_cxx_parameters(op);
+    printf(") {\n");
+    if (has_options(op)) printf("    dlc_%s_options options_ = DLC_%s_OPTIONS_INIT;\n", op->name, upper(op->name, row));
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+        if (!is_option(spec)) continue;
+        if (is_list(spec))
+            printf(
+                "    options_.%s_count = static_cast<int>(options.%s.size());\n    options_.%s = options.%s.data();\n",
+                spec->name, safe(spec->name, name), name, name);
+        else
+            printf("    options_.%s = options.%s;\n", safe(spec->name, name), name);
+    }
+    if (op->results > 1) printf("    std::array<value, %d> results_;\n", op->results);
+    if (op->results < 0) printf("    std::vector<value> results_(static_cast<std::size_t>(result_count));\n");
+    printf("    %sdlc_%s%s(", op->results == 1 ? "return " : "", op->name, has_options(op) ? "_with" : "");
+    print_cxx_arguments(op);
+    printf(");\n%s}\n", op->results == 1 ? "" : "    return results_;\n");
+}
+
+static void print_cxx(void) {
+    printf(
+        "/* The operators of libdlc for C++; generated from the operator table. Included by <dlc/dlc.hpp>.\n"
+        " *\n"
+        " * dlc::<name> takes what dlc_<name> takes, in its order, then a struct of options, whose members have the\n"
+        " * defaults; operands that may be left out are dlc::value{}. Names that C++ has otherwise end in _: dlc::not_.\n"
+        " * One result is returned as a value, several as an array, a variable number, result_count, as a vector. */\n"
+        "#ifndef DLC_OPS_HPP\n#define DLC_OPS_HPP\n\n#include <dlc/dlc.hpp>\n\nnamespace dlc {\n");
+    print_rows(print_cxx_row);
+    printf("\n} // namespace dlc\n\n#endif\n");
 }
 
 /* ---- source ---------------------------------------------------------------------------------------------------- */
@@ -456,18 +593,14 @@ static void print_reference(void) {
     }
 }
 
-static void print_rows(void (*print)(const graph_op *op)) {
-    for (const graph_op *const *const *family = graph_op_families; *family; family++)
-        for (const graph_op *const *op = *family; *op; op++)
-            if (is_public(*op)) print(*op);
-}
-
 int main(int count, char **arguments) {
     const char *wanted = count == 2 ? arguments[1] : "";
     if (strcmp(wanted, "header") == 0) {
         print_header();
         print_rows(print_header_row);
         printf("\n#endif\n");
+    } else if (strcmp(wanted, "cxx") == 0) {
+        print_cxx();
     } else if (strcmp(wanted, "source") == 0) {
         printf("/* The operators' public functions; generated from the operator table. */\n"
                "#include \"graph/api_call.h\"\n");
@@ -475,7 +608,7 @@ int main(int count, char **arguments) {
     } else if (strcmp(wanted, "reference") == 0) {
         print_reference();
     } else {
-        fprintf(stderr, "usage: gen_ops header|source|reference\n");
+        fprintf(stderr, "usage: gen_ops header|cxx|source|reference\n");
         return 2;
     }
     return fflush(stdout) == 0 ? 0 : 1;
