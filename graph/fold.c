@@ -1,10 +1,12 @@
-/* Constant folding: a node of constants is evaluated by its own compute definition, through tir_region_evaluate. Nodes
- * that would cost more than FOLD_LIMIT scalar operations, or whose result is larger than what goes in, stay: the init
- * graph and broadcasts inside kernels are better places for those. */
+/* Constant folding: a node of constants is evaluated by its own compute definition, through tir_region_evaluate, where its bits are the
+ * same on all machines and in all programs: one that multiplies and adds with one rounding or with two, that calls a library of its own, sums
+ * in an order of its own, or keeps excess precision. The others are computed by kernels of the init graph. So are nodes that would cost more than FOLD_LIMIT
+ * scalar operations, or whose result is larger than what goes in: broadcasts inside kernels are better places for those. */
 #include "graph/build.h"
 #include "graph/internal.h"
 #include "graph/region.h"
 #include "tir/arith.h"
+#include "tir/math.h"
 
 enum { FOLD_LIMIT = 4096 };
 
@@ -56,6 +58,32 @@ static int64_t region_work(const tir_region *region) {
     return work;
 }
 
+/* tir_rewrite's visit: does an expression call the machine's library? */
+static tir_expr find_calls(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    const tir_node *node = tir_get(pool, e);
+    if ((tir_ops[node->op].flags & TIR_MATH) &&
+        tir_math_is_call((tir_op)node->op, tir_dtype_of(pool, tir_operand(pool, e, 0))))
+        *(bool *)user = true;
+    return rebuilt;
+}
+
+/* Neither the order of operations nor a library is the machine's choice. */
+static bool is_settled(const tir_region *region) {
+    bool calls = false;
+    for (uint32_t s = 0; s < region->stages.count; s++) {
+        const tir_stage *stage = &region->stages.data[s];
+        const bool ordered = stage->kind != TIR_MAP && stage->kind != TIR_SORT && !stage->exact;
+        for (int c = 0; c < stage->count; c++) {
+            if (ordered && lib_dtype_is_float(region->tensors.data[stage->tensor[c]].dtype)) return false;
+            const tir_expr parts[] = {stage->value[c], stage->initial[c]};
+            for (int p = 0; p < 2; p++)
+                if (parts[p]) tir_rewrite(region->pool, parts[p], find_calls, &calls);
+        }
+        if (stage->predicate) tir_rewrite(region->pool, stage->predicate, find_calls, &calls);
+    }
+    return !calls;
+}
+
 typedef struct fold_job {
     const graph *g;
     const graph_op *op;
@@ -67,7 +95,21 @@ typedef struct fold_job {
     void *bytes;   /* they go here */
 } fold_job;
 
-/* Evaluates all elements; false when it is too much work. */
+/* Whether all ways to round give the same bits. */
+static bool evaluate_alike(lib_arena *scratch, tir_region *region, void *const *inputs, uint32_t tensor, int64_t count,
+                           const int64_t *point, uint64_t *bits) {
+    static const tir_rounding others[] = {{true, false}, {false, true}, {true, true}};
+    uint64_t *other = LIB_NEW_ARRAY(scratch, uint64_t, (size_t)count);
+    int64_t *params = LIB_NEW_ARRAY(scratch, int64_t, region->params.count); /* the graph's symbols; not used here */
+    tir_region_evaluate(scratch, region, inputs, params, tensor, count, point, (tir_rounding){0}, bits);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        tir_region_evaluate(scratch, region, inputs, params, tensor, count, point, others[i], other);
+        if (memcmp(bits, other, (size_t)count * sizeof *bits) != 0) return false;
+    }
+    return true;
+}
+
+/* Evaluates all elements; false when it is too much work, or machines and programs differ. */
 static bool evaluate(lib_arena *scratch, const fold_job *job) {
     const graph *g = job->g;
     const graph_shape *result = job->result;
@@ -84,7 +126,7 @@ static bool evaluate(lib_arena *scratch, const fold_job *job) {
     tir_region *region = builder.region;
     tir_region_output(region, tensor);
     int64_t work = region_work(region);
-    if (work < 0 || work > FOLD_LIMIT) return false;
+    if (work < 0 || work > FOLD_LIMIT || !is_settled(region)) return false;
     int64_t *point = LIB_NEW_ARRAY(scratch, int64_t, (size_t)(job->count * result->rank));
     for (int64_t p = 0; p < job->count; p++) {
         int64_t rest = p;
@@ -96,8 +138,7 @@ static bool evaluate(lib_arena *scratch, const fold_job *job) {
         }
     }
     uint64_t *bits = LIB_NEW_ARRAY(scratch, uint64_t, (size_t)job->count);
-    int64_t *params = LIB_NEW_ARRAY(scratch, int64_t, region->params.count); /* the graph's symbols; not used here */
-    tir_region_evaluate(scratch, region, pointers, params, tensor, job->count, point, false, bits);
+    if (!evaluate_alike(scratch, region, pointers, tensor, job->count, point, bits)) return false;
     size_t size = lib_dtype_size(result->dtype);
     for (int64_t p = 0; p < job->count; p++)
         tir_bits_store((tir_dtype)result->dtype, (char *)job->bytes + (size_t)p * size, bits[p]);

@@ -34,7 +34,7 @@ typedef struct evaluation {
     tir_region *region;
     tir_pool *pool;
     void *const *inputs;
-    bool has_fma;
+    tir_rounding rounding;
     int64_t (*extent)[DLC_MAX_RANK]; /* of tensors */
     stage_code *stages;
     uint64_t *variables; /* by variable id */
@@ -55,7 +55,7 @@ _Noreturn static void fail(const evaluation *ev, const char *name, const char *w
 static expression compile(evaluation *ev, tir_expr root) {
     expression out = {0};
     if (!root) return out;
-    root = tir_legalize(ev->pool, root, ev->has_fma, false, false);
+    root = tir_legalize(ev->pool, root, ev->rounding.has_fma, false, ev->rounding.excess);
     if (ev->positions < ev->pool->nodes.count) {
         ev->positions = ev->pool->nodes.count + ev->pool->nodes.count / 2; /* legalizing makes nodes */
         ev->position = LIB_NEW_ARRAY(ev->arena, uint32_t, ev->positions);
@@ -115,7 +115,7 @@ static uint64_t evaluate_code(evaluation *ev, const expression *code, const uint
         default: {
             tir_expr typed = tir_operand(ev->pool, code->nodes[i], node->op == TIR_SELECT);
             value = tir_arith((tir_op)node->op, node->dtype, tir_dtype_of(ev->pool, typed), operands, node->count,
-                              ev->has_fma);
+                              ev->rounding.has_fma);
         }
         }
         ev->stack.data[base + i] = value; /* the stack may have moved */
@@ -466,8 +466,9 @@ static void find_times(evaluation *ev) {
 }
 
 void tir_region_evaluate(lib_arena *scratch, tir_region *region, void *const *inputs, const int64_t *params,
-                         uint32_t tensor, int64_t points, const int64_t *point, bool has_fma, uint64_t *result) {
-    evaluation ev = {.arena = scratch, .region = region, .pool = region->pool, .inputs = inputs, .has_fma = has_fma};
+                         uint32_t tensor, int64_t points, const int64_t *point, tir_rounding rounding,
+                         uint64_t *result) {
+    evaluation ev = {.arena = scratch, .region = region, .pool = region->pool, .inputs = inputs, .rounding = rounding};
     ev.variables = LIB_NEW_ARRAY(scratch, uint64_t, region->pool->variables.count);
     ev.time = LIB_NEW_ARRAY(scratch, int64_t, region->stages.count);
     ev.stages = LIB_NEW_ARRAY(scratch, stage_code, region->stages.count);

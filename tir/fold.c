@@ -25,17 +25,29 @@ static bool all_constant(const tir_pool *pool, int count, const tir_expr *operan
     return true;
 }
 
-/* 0 if the result is not settled here: transcendentals below f64 are defined by their expansion, and the rounding of a
- * multiply-add belongs to the machine. */
+/* Is the number the same when it is not rounded to its narrow dtype? */
+static bool is_exact(tir_op op, tir_dtype dtype, const uint64_t *operands, int count, uint64_t bits) {
+    uint64_t wide[UINT8_MAX];
+    for (int i = 0; i < count; i++) wide[i] = tir_arith_cast(DLC_F32, dtype, operands[i]);
+    uint64_t value = tir_arith(op, DLC_F32, DLC_F32, wide, count, true);
+    double number = tir_bits_to_f64(DLC_F32, value);
+    return number != number || value == tir_arith_cast(DLC_F32, dtype, bits);
+}
+
+/* 0 if the result is not settled here: transcendentals are defined by their expansion or the machine's library, the rounding of a
+ * multiply-add belongs to the machine, that of a narrow float to the region, which may leave it out (excess precision). */
 static tir_expr fold_constants(tir_pool *pool, tir_op op, tir_dtype dtype, int count, const tir_expr *operands) {
     uint64_t values[UINT8_MAX];
     for (int i = 0; i < count; i++) values[i] = tir_get(pool, operands[i])->bits;
     tir_dtype operand = tir_dtype_of(pool, operands[op == TIR_SELECT]);
-    if ((tir_ops[op].flags & TIR_MATH) && is_float(operand) && operand != DLC_F64) return 0;
+    if ((tir_ops[op].flags & TIR_MATH) && is_float(operand)) return 0;
     uint64_t bits = tir_arith(op, dtype, operand, values, count, true);
     if (op == TIR_MULADD &&
         tir_bits(pool, dtype, bits) != tir_bits(pool, dtype, tir_arith(op, dtype, operand, values, count, false)))
         return 0;
+    bool arithmetic = op != TIR_SELECT && op != TIR_CAST && op != TIR_BITCAST && !(tir_ops[op].flags & TIR_COMPARES);
+    bool narrow = operand < DLC_DTYPE_COUNT && lib_dtype_is_narrow_float((dlc_dtype)operand);
+    if (arithmetic && narrow && !is_exact(op, operand, values, count, bits)) return 0;
     return tir_bits(pool, dtype, bits);
 }
 

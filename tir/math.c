@@ -537,6 +537,10 @@ static expr cbrt_expand(tir_pool *p, expr x) {
 
 /* ---- all */
 
+bool tir_math_is_call(tir_op op, tir_dtype operand) {
+    return (tir_ops[op].flags & TIR_MATH) && operand == DLC_F64;
+}
+
 tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands) {
     expr x = operands[0];
     switch (op) {

@@ -10,6 +10,9 @@
 /* The expansion of one node of a TIR_MATH operator with f32 operands. */
 tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands);
 
+/* Does legalisation leave a call of the machine's library of it? Then its last bits are that library's. */
+bool tir_math_is_call(tir_op op, tir_dtype operand);
+
 /* Makes an expression ready for loop IR: f16 and bf16 arithmetic becomes f32 arithmetic with a rounding cast after each
  * operator (with `excess` only the casts the program wrote and stores round), transcendentals are expanded, MULADD becomes
  * FMA or MUL and ADD, LDEXP of an expansion plain arithmetic of the same bits unless the machine `scales`. Loads keep their

@@ -176,12 +176,17 @@ tir_region *tir_region_parse(lib_arena *arena, tir_pool *pool, lib_lexer *lexer)
 /* ---- verifier (region_verify.c): numbered invariants; raises DLC_INTERNAL. */
 void tir_region_verify(lib_scope *scope, tir_region *region);
 
+/* Where machines and programs differ: multiply-adds may be fused, values of narrow floats may stay unrounded within an expression. */
+typedef struct tir_rounding {
+    bool has_fma, excess;
+} tir_rounding;
+
 /* ---- evaluation by definition (evaluate.c), sharing nothing with lowering: the value of one tensor at chosen points, by
  * recursion through the stages with memory of computed points; reductions in ascending order. Strides and layouts of inputs
  * are honoured: inputs[i] is element 0 of input i in its physical layout. result[p] holds bits. */
 void tir_region_evaluate(lib_arena *scratch, tir_region *region, void *const *inputs, const int64_t *params,
-                         uint32_t tensor, int64_t points, const int64_t *point /* [points][rank] */, bool has_fma,
-                         uint64_t *result);
+                         uint32_t tensor, int64_t points, const int64_t *point /* [points][rank] */,
+                         tir_rounding rounding, uint64_t *result);
 
 /* Canonical bytes for hashing: structure without names; equal computations give equal hashes. */
 lib_hash128 tir_region_hash(const tir_region *region);

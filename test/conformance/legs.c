@@ -146,7 +146,9 @@ static void evaluate_all(lib_arena *arena, const prepared_region *p, uint32_t te
         }
     }
     uint64_t *bits = LIB_NEW_ARRAY(arena, uint64_t, (size_t)count);
-    if (count) tir_region_evaluate(arena, p->region, arguments, NULL, tensor, count, points, p->fma, bits);
+    if (count)
+        tir_region_evaluate(arena, p->region, arguments, NULL, tensor, count, points, (tir_rounding){.has_fma = p->fma},
+                            bits);
     size_t size = lib_dtype_size(t.dtype);
     for (int64_t k = 0; k < count; k++) tir_bits_store((tir_dtype)t.dtype, (char *)output + (size_t)k * size, bits[k]);
 }
@@ -557,7 +559,7 @@ static void release_poisoned(void *user, void *pointer, size_t size, size_t alig
 }
 
 typedef struct prepared_program {
-    const graph *g;
+    const graph *g, *primitive;
     host *host;
     dlc_graph *handle;
     bool strided;
@@ -581,6 +583,7 @@ static void *prepare_program(const test_leg *leg, lib_arena *arena, const test_g
     lib_text_init(&text, arena);
     graph_print(&text, graphs->whole);
     p->g = graphs->whole;
+    p->primitive = graphs->primitive;
     p->strided = leg->strided;
     dlc_status status = dlc_graph_parse(p->host->context, text.data, text.length, &p->handle);
     if (status != DLC_OK) raise_host(arena->scope, p->host, status);
@@ -692,6 +695,85 @@ static void run_program(void *prepared, lib_arena *arena, void *const *inputs, v
     }
 }
 
+/* ---- a host's program whose operands are constants: what is folded has the bits of what runs ------------------------------------------ */
+
+static void add_hexadecimal(lib_text *text, const void *bytes, size_t size) {
+    lib_text_add(text, "{\"");
+    for (size_t i = 0; i < size; i++) lib_text_format(text, "%02x", ((const unsigned char *)bytes)[i]);
+    lib_text_add(text, "\"}");
+}
+
+/* The program's text, in which `input x0: f32[3]` has become `x0 = constant f32[3] {"..."}`. Its inputs stand first. */
+static void print_with_constants(lib_text *text, lib_arena *arena, const graph *g, void *const *inputs) {
+    static const char mark[] = "  input ";
+    lib_text printed;
+    lib_text_init(&printed, arena);
+    graph_print(&printed, g);
+    uint32_t input = 0;
+    for (const char *line = printed.data; *line;) {
+        const char *end = line + strcspn(line, "\n"), *colon = strchr(line, ':');
+        if (input < g->inputs.count && strncmp(line, mark, strlen(mark)) == 0) {
+            const graph_shape *of = graph_shape_of(g, g->inputs.data[input]);
+            size_t size = lib_dtype_size(of->dtype);
+            for (int d = 0; d < of->rank; d++) size *= (size_t)extent_of(g->pool, of->dim[d]);
+            lib_text_add_bytes(text, line + strlen(mark), (size_t)(colon - line) - strlen(mark));
+            lib_text_add(text, " = constant");
+            lib_text_add_bytes(text, colon + 1, (size_t)(end - colon - 1));
+            lib_text_add(text, " ");
+            add_hexadecimal(text, inputs[input++], size);
+        } else {
+            lib_text_add_bytes(text, line, (size_t)(end - line));
+        }
+        lib_text_add(text, "\n");
+        line = *end ? end + 1 : end;
+    }
+}
+
+static bool same_element(dlc_dtype dtype, const void *a, const void *b) {
+    if (memcmp(a, b, lib_dtype_size(dtype)) == 0) return true;
+    return lib_dtype_is_float(dtype) && isnan(lib_element_get_f64(dtype, a)) && isnan(lib_element_get_f64(dtype, b));
+}
+
+/* Kernels of sums of products add in an order that a constant operand's layout makes better; they are never folded. */
+static bool has_contraction(const graph *g) {
+    for (uint32_t i = 0; i < g->nodes.count; i++)
+        if (g->nodes.data[i].op->class_ == GRAPH_CONTRACT) return true;
+    return false;
+}
+
+static void run_constants(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs) {
+    prepared_program *p = prepared, folded = *p;
+    graph none = *p->g;
+    lib_text text;
+    none.inputs.count = 0;
+    lib_text_init(&text, arena);
+    print_with_constants(&text, arena, p->g, inputs);
+    dlc_status status = dlc_graph_parse(p->host->context, text.data, text.length, &folded.handle);
+    if (status != DLC_OK) raise_host(arena->scope, p->host, status);
+    folded.g = &none;
+    run_program(&folded, arena, NULL, outputs);
+    dlc_graph_destroy(folded.handle);
+    if (has_contraction(p->primitive)) return;
+    void **run = LIB_NEW_ARRAY(arena, void *, p->g->outputs.count);
+    size_t *size = LIB_NEW_ARRAY(arena, size_t, p->g->outputs.count);
+    for (uint32_t i = 0; i < p->g->outputs.count; i++) {
+        const graph_shape *shape = graph_shape_of(p->g, p->g->outputs.data[i]);
+        size[i] = lib_dtype_size(shape->dtype);
+        for (int d = 0; d < shape->rank; d++) size[i] *= (size_t)extent_of(p->g->pool, shape->dim[d]);
+        run[i] = lib_arena_take(arena, size[i] + 1);
+    }
+    run_program(p, arena, inputs, run);
+    for (uint32_t i = 0; i < p->g->outputs.count; i++) {
+        const dlc_dtype dtype = graph_shape_of(p->g, p->g->outputs.data[i])->dtype;
+        for (size_t at = 0; at < size[i]; at += lib_dtype_size(dtype)) {
+            const char *a = (char *)outputs[i] + at, *b = (char *)run[i] + at;
+            if (same_element(dtype, a, b)) continue;
+            lib_raise(arena->scope, DLC_INTERNAL, "output %u element %zu is %a of constants, %a of inputs", i,
+                      at / lib_dtype_size(dtype), lib_element_get_f64(dtype, a), lib_element_get_f64(dtype, b));
+        }
+    }
+}
+
 /* ---- which there are ----------------------------------------------------------------------------------------------------- */
 
 const test_leg test_legs[TEST_LEGS_MAX] = {
@@ -707,6 +789,12 @@ const test_leg test_legs[TEST_LEGS_MAX] = {
 #define PROGRAM .prepare = prepare_program, .run = run_program, .finish = finish_program, .fma = true
     {.name = "program", PROGRAM},
     {.name = "program, strided", PROGRAM, .strided = true},
+    {.name = "program of constants",
+     .prepare = prepare_program,
+     .run = run_constants,
+     .finish = finish_program,
+     .fma = true,
+     .once = true},
 #ifdef DLC_TARGET_cuda
     {.name = "device",
      .prepare = prepare_device,

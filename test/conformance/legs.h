@@ -18,6 +18,7 @@ typedef struct test_leg {
     void (*run)(void *prepared, lib_arena *arena, void *const *inputs, void *const *outputs);
     void (*finish)(void *prepared); /* NULL: nothing is left */
     bool fma, strided;
+    bool once; /* with memory at one end only: it is slow */
     const char *
         target; /* NULL, or the target on whose device it runs: then only where DLC_TEST_TARGET names it, all others not */
 } test_leg;

@@ -41,7 +41,7 @@ static inline void *evaluate_tensor(lib_arena *arena, const graph *g, tir_region
     uint64_t *bits = LIB_NEW_ARRAY(arena, uint64_t, (size_t)count);
     size_t size = lib_dtype_size(shape->dtype);
     char *bytes = LIB_NEW_ARRAY(arena, char, (size_t)count *size);
-    if (count) tir_region_evaluate(arena, region, inputs, NULL, tensor, count, point, false, bits);
+    if (count) tir_region_evaluate(arena, region, inputs, NULL, tensor, count, point, (tir_rounding){0}, bits);
     for (int64_t p = 0; p < count; p++) tir_bits_store((tir_dtype)shape->dtype, bytes + (size_t)p * size, bits[p]);
     return bytes;
 }

@@ -72,7 +72,8 @@ static inline uint64_t *rows_evaluate(lib_arena *arena, const graph *g, const in
     for (int64_t p = 0; p < *count; p++)
         for (int64_t i = rank - 1, rest = p; i >= 0; rest /= extent[i], i--) points[p * rank + i] = rest % extent[i];
     uint64_t *bits = LIB_NEW_ARRAY(arena, uint64_t, (size_t)*count);
-    if (*count) tir_region_evaluate(arena, builder.region, arguments, sizes, tensor, *count, points, false, bits);
+    if (*count)
+        tir_region_evaluate(arena, builder.region, arguments, sizes, tensor, *count, points, (tir_rounding){0}, bits);
     *dtype = builder.region->tensors.data[tensor].dtype;
     return bits;
 }

@@ -39,7 +39,7 @@ static void evaluate(fixture *f, tir_region *region, const char *name, void *con
     int64_t *points = LIB_NEW_ARRAY(&f->arena, int64_t, (size_t)(count * rank));
     for (int64_t n = 0; n < count; n++)
         for (int64_t d = rank - 1, rest = n; d >= 0; rest /= extent[d], d--) points[n * rank + d] = rest % extent[d];
-    tir_region_evaluate(&f->arena, region, inputs, params, id, count, points, true, result);
+    tir_region_evaluate(&f->arena, region, inputs, params, id, count, points, (tir_rounding){.has_fma = true}, result);
 }
 
 static float as_f32(uint64_t bits) {

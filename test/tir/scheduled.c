@@ -112,7 +112,8 @@ static bool same_outputs(run *r, double tolerance) {
                 rest /= extent;
             }
         }
-        tir_region_evaluate(r->arena, r->region, r->logical, r->params, t, n, points, true, expected);
+        tir_region_evaluate(r->arena, r->region, r->logical, r->params, t, n, points, (tir_rounding){.has_fma = true},
+                            expected);
         size_t size = lib_dtype_size(tensor.dtype);
         char *logical = LIB_NEW_ARRAY(r->arena, char, (size_t)(n + 1) * size);
         for (int64_t i = 0; i < n; i++)
