@@ -546,8 +546,9 @@ static void emit_nothing(emitter *e, int index) {
     char name[CPU_SYMBOL_MAX];
     cpu_symbol(name, index, 0);
     LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->context), NULL, 0, false);
-    LLVMValueRef function = LLVMAddFunction(e->module, name, type);
-    LLVMPositionBuilderAtEnd(e->builder, LLVMAppendBasicBlockInContext(e->context, function, ""));
+    e->function = LLVMAddFunction(e->module, name, type);
+    set_attributes(e);
+    LLVMPositionBuilderAtEnd(e->builder, LLVMAppendBasicBlockInContext(e->context, e->function, ""));
     LLVMBuildRetVoid(e->builder);
 }
 
