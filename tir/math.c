@@ -39,7 +39,7 @@
  * six pieces of at most 27 bits; all products but the last are exact, so that it is right for all finite arguments and
  * there is no slow path. pow: logarithm and power in f64. tanh and erf never exceed 1 and reach it. tanh has one
  * division, about ten cycles for 16 lanes on AVX-512, overlapped with the rest: forms without it took longer. */
-#include "tir/math.h"
+#include "tir/math_parts.h"
 
 #include "tir/arith.h"
 
@@ -73,8 +73,7 @@ static expr shift_right(tir_pool *p, expr x, int amount) {
     return tir_binary(p, TIR_SHR, x, tir_int(p, tir_dtype_of(p, x), amount));
 }
 
-/* c[0] + c[1]*x + ... by Horner, in the dtype of x. */
-static expr polynomial(tir_pool *p, expr x, const double *c, int count) {
+tir_expr tir_math_polynomial(tir_pool *p, expr x, const double *c, int count) {
     tir_dtype dtype = tir_dtype_of(p, x);
     expr sum = tir_float(p, dtype, c[count - 1]);
     for (int i = count - 2; i >= 0; i--) sum = tir_muladd(p, sum, x, tir_float(p, dtype, c[i]));
@@ -82,7 +81,7 @@ static expr polynomial(tir_pool *p, expr x, const double *c, int count) {
 }
 
 /* min(limit, x), max(limit, x) that pass NaN in x on */
-static expr at_most(tir_pool *p, expr x, double limit) {
+tir_expr tir_math_at_most(tir_pool *p, expr x, double limit) {
     expr l = tir_float(p, tir_dtype_of(p, x), limit);
     return tir_select(p, tir_lt(p, l, x), l, x);
 }
@@ -106,14 +105,14 @@ static expr exp_parts(tir_pool *p, expr x, const double *c, int count, expr *n) 
     *n = tir_sub(p, tir_muladd(p, x, f32(p, 1.44269504088896), f32(p, MAGIC(0))), f32(p, MAGIC(0)));
     expr r = tir_muladd(p, *n, f32(p, -0.693359375), x); /* ln 2, high part: 10 bits */
     r = tir_muladd(p, *n, f32(p, 2.12194440e-4), r);
-    return polynomial(p, r, c, count);
+    return tir_math_polynomial(p, r, c, count);
 }
 
 /* Overflow from 89 on. From -104 on the result is 0; -704 is where no processor takes its slow path for denormal results any more, and
  * masks are below it. Minimax polynomial of degree 5, relative error 9.2e-8: a term more is not worth its time where 4 ulp are allowed. */
 static expr exp_expand(tir_pool *p, expr x) {
     static const double c[] = {1.0, 0.999999702, 0.499991506, 0.166676342, 0.0418977514, 0.00829083379};
-    expr n, power = exp_parts(p, at_least(p, at_most(p, x, 89.0), -704.0), c, COUNT(c), &n);
+    expr n, power = exp_parts(p, at_least(p, tir_math_at_most(p, x, 89.0), -704.0), c, COUNT(c), &n);
     return tir_binary(p, TIR_LDEXP, power, n);
 }
 
@@ -122,7 +121,7 @@ static expr exp_expand(tir_pool *p, expr x) {
  * it is denormal, although the logistic alone has lost its bits there. */
 static expr logistic_times(tir_pool *p, expr x, expr factor) {
     static const double c[] = {1.0, 1.0, 0.49999994, 0.166665196, 0.0416683964, 0.00836878549, 0.00138144556};
-    expr n, power = exp_parts(p, at_most(p, x, 25.0), c, COUNT(c), &n);
+    expr n, power = exp_parts(p, tir_math_at_most(p, x, 25.0), c, COUNT(c), &n);
     expr e = tir_binary(p, TIR_LDEXP, power, n), sum = tir_add(p, e, f32(p, 1.0));
     if (!factor) return tir_div(p, e, sum);
     return tir_binary(p, TIR_LDEXP, tir_mul(p, factor, tir_div(p, power, sum)), n);
@@ -130,7 +129,7 @@ static expr logistic_times(tir_pool *p, expr x, expr factor) {
 
 static expr logistic_expand(tir_pool *p, expr x) {
     if (tir_dtype_of(p, x) != DLC_F64) return logistic_times(p, at_least(p, x, -104.0), 0);
-    expr e = tir_unary(p, TIR_EXP, at_most(p, x, 40.0));
+    expr e = tir_unary(p, TIR_EXP, tir_math_at_most(p, x, 40.0));
     return tir_div(p, e, tir_add(p, f64(p, 1.0), e));
 }
 
@@ -146,12 +145,12 @@ static expr silu_expand(tir_pool *p, expr x) {
  * 128 does not overflow before the last product. */
 static expr expm1_expand(tir_pool *p, expr x) {
     static const double c[] = {0.49999998133, 0.166665426846, 0.0416672039043, 0.0083666467932, 0.00138824983435};
-    expr y = at_least(p, at_most(p, x, 89.0), -25.0);
+    expr y = at_least(p, tir_math_at_most(p, x, 89.0), -25.0);
     expr t = tir_muladd(p, y, f32(p, 1.44269504088896), f32(p, MAGIC(126)));
     expr n = tir_sub(p, t, f32(p, MAGIC(126)));
     expr r = tir_muladd(p, n, f32(p, -0.693115234375), y);
     r = tir_muladd(p, n, f32(p, -3.19462450e-5), r);
-    expr q = tir_muladd(p, tir_mul(p, r, r), polynomial(p, r, c, COUNT(c)), r);
+    expr q = tir_muladd(p, tir_mul(p, r, r), tir_math_polynomial(p, r, c, COUNT(c)), r);
     expr scale = to_float(p, shift_left(p, to_bits(p, t), 23));
     expr half = tir_muladd(p, q, scale, tir_sub(p, scale, f32(p, 0.5)));
     return identity_near_zero(p, x, 0x1p-25, tir_add(p, half, half));
@@ -164,7 +163,7 @@ static expr log_core(tir_pool *p, expr f, expr e) {
     static const double c[] = {0.333332159829, -0.249997976734, 0.200104059009, -0.166804873323,
                                0.140058692494, -0.121842609375, 0.139844357241, -0.128916867608};
     expr square = tir_mul(p, f, f);
-    expr tail = tir_mul(p, tir_mul(p, square, f), polynomial(p, f, c, COUNT(c)));
+    expr tail = tir_mul(p, tir_mul(p, square, f), tir_math_polynomial(p, f, c, COUNT(c)));
     tail = tir_muladd(p, e, f32(p, -2.12194440e-4), tail); /* ln 2 = 0.693359375 - 2.12194440e-4 */
     tail = tir_muladd(p, square, f32(p, -0.5), tail);
     return tir_muladd(p, e, f32(p, 0.693359375), tir_add(p, f, tail));
@@ -214,10 +213,10 @@ static expr log1p_expand(tir_pool *p, expr x) {
 static expr tanh_expand(tir_pool *p, expr x) {
     static const double top[] = {1.84999907, 0.0550688282, 0.000211122213};
     static const double bottom[] = {1.84999907, 0.209235281, 0.00223083002, 2.26886004e-06};
-    x = at_least(p, at_most(p, x, 8.7450285), -8.7450285);
+    x = at_least(p, tir_math_at_most(p, x, 8.7450285), -8.7450285);
     expr square = tir_mul(p, x, x);
-    expr a = tir_mul(p, x, polynomial(p, square, top, COUNT(top))); /* 2a above */
-    expr b = polynomial(p, square, bottom, COUNT(bottom));
+    expr a = tir_mul(p, x, tir_math_polynomial(p, square, top, COUNT(top))); /* 2a above */
+    expr b = tir_math_polynomial(p, square, bottom, COUNT(bottom));
     expr sum = tir_muladd(p, tir_mul(p, a, f32(p, 0.25)), a, tir_mul(p, b, b));
     return tir_div(p, tir_mul(p, a, b), sum);
 }
@@ -229,9 +228,9 @@ static expr erf_expand(tir_pool *p, expr x) {
     static const double inner[] = {0.842523098,    -0.0774368048,   0.00607110746, -0.000352738542,
                                    1.51209242e-05, -4.56255009e-07, 7.24465021e-09};
     static const double outer[] = {1.33928573, -0.455498725, 0.0697046965};
-    x = at_least(p, at_most(p, x, 3.84000087), -3.84000087);
-    expr t = tir_mul(p, x, polynomial(p, tir_mul(p, x, x), inner, COUNT(inner)));
-    return tir_mul(p, t, polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
+    x = at_least(p, tir_math_at_most(p, x, 3.84000087), -3.84000087);
+    expr t = tir_mul(p, x, tir_math_polynomial(p, tir_mul(p, x, x), inner, COUNT(inner)));
+    return tir_mul(p, t, tir_math_polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
 }
 
 /* The same form for the normal distribution, x/sqrt(2) and the half taken into the coefficients: 1/2 + t R(t^2). Fitted for absolute
@@ -244,9 +243,9 @@ static expr normal_cdf_expand(tir_pool *p, expr x) {
         expr error = tir_unary(p, TIR_ERF, tir_mul(p, x, f64(p, 0.70710678118654752440)));
         return tir_add(p, tir_mul(p, f64(p, 0.5), error), f64(p, 0.5));
     }
-    x = at_least(p, at_most(p, x, 5.40011597), -5.40011597);
-    expr t = tir_mul(p, x, polynomial(p, tir_mul(p, x, x), inner, COUNT(inner)));
-    expr half = tir_mul(p, t, polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
+    x = at_least(p, tir_math_at_most(p, x, 5.40011597), -5.40011597);
+    expr t = tir_mul(p, x, tir_math_polynomial(p, tir_mul(p, x, x), inner, COUNT(inner)));
+    expr half = tir_mul(p, t, tir_math_polynomial(p, tir_mul(p, t, t), outer, COUNT(outer)));
     return at_least(p, tir_add(p, half, f32(p, 0.5)), 0.0);
 }
 
@@ -279,9 +278,9 @@ static expr sin_shifted(tir_pool *p, expr x, uint32_t shift) {
     expr quadrant, r = quadrant_reduce(p, x, &quadrant);
     if (shift) quadrant = tir_add(p, quadrant, u32(p, shift));
     expr square = tir_mul(p, r, r);
-    expr s = tir_muladd(p, tir_mul(p, r, square), polynomial(p, square, sine, COUNT(sine)), r);
+    expr s = tir_muladd(p, tir_mul(p, r, square), tir_math_polynomial(p, square, sine, COUNT(sine)), r);
     expr c = tir_muladd(p, square, f32(p, -0.5), f32(p, 1.0));
-    c = tir_muladd(p, tir_mul(p, square, square), polynomial(p, square, cosine, COUNT(cosine)), c);
+    c = tir_muladd(p, tir_mul(p, square, square), tir_math_polynomial(p, square, cosine, COUNT(cosine)), c);
     expr odd = tir_binary(p, TIR_NE, tir_and(p, quadrant, u32(p, 1)), u32(p, 0));
     expr sign = shift_left(p, tir_and(p, quadrant, u32(p, 2)), 30);
     return to_float(p, tir_binary(p, TIR_XOR, to_bits(p, tir_select(p, odd, c, s)), sign));
@@ -296,7 +295,7 @@ static expr cos_expand(tir_pool *p, expr x) {
 
 /* x + x z P(z), z = x^2 */
 static expr odd_series(tir_pool *p, expr x, expr z, const double *c, int count) {
-    return tir_muladd(p, tir_mul(p, x, z), polynomial(p, z, c, count), x);
+    return tir_muladd(p, tir_mul(p, x, z), tir_math_polynomial(p, z, c, count), x);
 }
 
 static expr with_sign_of(tir_pool *p, expr magnitude, expr x) {
@@ -409,7 +408,7 @@ static expr pow_constant(tir_pool *p, expr x, expr y) {
 }
 
 /* log2 of |x| > 0 finite, f32 or f64, as f64, relative error 2^-38: a denormal f32 is a normal f64. */
-static expr log2_wide(tir_pool *p, expr magnitude) {
+tir_expr tir_math_log2(tir_pool *p, expr magnitude) {
     static const double c[] = {1.44269504089256999,  -0.721347520469094283, 0.480898343807143066, -0.360673751907234261,
                                0.288539457901744398, -0.24044998132553738,  0.206075354091260164, -0.180302497156578804,
                                0.160901958548336176, -0.145013996349914656, 0.123477095142681478, -0.111728043564712177,
@@ -423,7 +422,7 @@ static expr log2_wide(tir_pool *p, expr magnitude) {
     expr exponent = tir_or(p, shift_right(p, offset, 52), tir_bits(p, DLC_U64, UINT64_C(0x4330000000000000)));
     exponent = tir_sub(p, tir_bitcast(p, DLC_F64, exponent), f64(p, 0x1p52 + 1024.0));
     expr f = tir_sub(p, mantissa, f64(p, 1.0));
-    return tir_muladd(p, f, polynomial(p, f, c, COUNT(c)), exponent);
+    return tir_muladd(p, f, tir_math_polynomial(p, f, c, COUNT(c)), exponent);
 }
 
 /* 2^z as f64, relative error 4e-11, for what f32 can hold and a bit more; z may be anything. */
@@ -432,11 +431,11 @@ static expr exp2_wide(tir_pool *p, expr z) {
                                0.0555041035345577251,   0.00961802725408345439,  0.00133339225587242631,
                                0.000154692911979308864, 0.0000152019229550571408};
     const double magic = 0x1.8p52 + 1023.0; /* leaves the biased exponent of 2^round(z) in the low bits */
-    z = at_least(p, at_most(p, z, 130.0), -152.0);
+    z = at_least(p, tir_math_at_most(p, z, 130.0), -152.0);
     expr t = tir_add(p, z, f64(p, magic));
     expr r = tir_sub(p, z, tir_sub(p, t, f64(p, magic)));
     expr scale = tir_bitcast(p, DLC_F64, shift_left(p, tir_bitcast(p, DLC_U64, t), 52));
-    return tir_mul(p, polynomial(p, r, c, COUNT(c)), scale);
+    return tir_mul(p, tir_math_polynomial(p, r, c, COUNT(c)), scale);
 }
 
 /* Edge cases as in C99 F.9.4.4. */
@@ -445,7 +444,7 @@ static expr pow_expand(tir_pool *p, expr x, expr y) {
     if (constant) return constant;
     expr zero = f32(p, 0.0), infinity = f32(p, INFINITY);
     expr magnitude = tir_unary(p, TIR_ABS, x), wide_y = tir_cast(p, DLC_F64, y);
-    expr logarithm = log2_wide(p, magnitude);
+    expr logarithm = tir_math_log2(p, magnitude);
     logarithm = tir_select(p, tir_eq(p, x, zero), f64(p, -INFINITY), logarithm);
     logarithm = tir_select(p, tir_lt(p, magnitude, infinity), logarithm, tir_cast(p, DLC_F64, magnitude));
     expr z = tir_mul(p, wide_y, logarithm);
@@ -487,7 +486,7 @@ static expr sinh_expand(tir_pool *p, expr x) {
 
 /* factor * ln(y) as f32 */
 static expr log_wide(tir_pool *p, expr y, double factor) {
-    return tir_cast(p, DLC_F32, tir_mul(p, log2_wide(p, y), f64(p, factor * 0.693147180559945309417)));
+    return tir_cast(p, DLC_F32, tir_mul(p, tir_math_log2(p, y), f64(p, factor * 0.693147180559945309417)));
 }
 
 /* x + sqrt(x^2 + square) in f64: squares of f32 are exact there. */
@@ -537,12 +536,9 @@ static expr cbrt_expand(tir_pool *p, expr x) {
 
 /* ---- all */
 
-bool tir_math_is_call(tir_op op, tir_dtype operand) {
-    return (tir_ops[op].flags & TIR_MATH) && operand == DLC_F64;
-}
-
 tir_expr tir_math_expand(tir_pool *pool, tir_op op, const tir_expr *operands) {
-    expr x = operands[0];
+    expr x = operands[0], wide = tir_dtype_of(pool, x) == DLC_F64 ? tir_math_expand_f64(pool, op, x) : 0;
+    if (wide) return wide;
     switch (op) {
     case TIR_EXP: return exp_expand(pool, x);
     case TIR_EXPM1: return expm1_expand(pool, x);

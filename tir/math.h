@@ -1,6 +1,7 @@
 /* Transcendentals, expanded once for all targets into plain arithmetic, so that every target gives the interpreter's bits.
  * f32: polynomials and range reduction in f32 (error bounds stated per function in math.c); f16, bf16: computed in f32 and
- * rounded; f64: the node stays and targets call libm per lane. MULADD is used inside (fma or mul+add by machine facts),
+ * rounded; f64: hyperbolic functions, their inverses and cbrt by arithmetic on sums of two doubles
+ * (math_wide.c), the rest stays and targets call libm per lane. MULADD is used inside (fma or mul+add by machine facts),
  * and every expansion stays within its bound with either. */
 #ifndef TIR_MATH_H
 #define TIR_MATH_H
