@@ -109,9 +109,10 @@ test_scripts := $(wildcard test/*/*.sh)
 tsan_bins    := $(filter-out $(addprefix $(OUT)/test/api/,cast_test growth_test map_ulp_test matrix_test sample_test winograd_test),\
                 $(filter $(addprefix $(OUT)/test/,cpu/orc cuda/async cuda/batch cuda/run jit/% lib/pool% lib/memory% api/%),$(test_bins)))
 
-# examples/x.c or examples/x/*.c
-example_names := $(sort $(notdir $(basename $(wildcard examples/*.c))) $(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c)))))
+# examples/x.c, examples/x.cpp or examples/x/*.c
+example_names := $(sort $(notdir $(basename $(wildcard examples/*.c examples/*.cpp))) $(notdir $(patsubst %/,%,$(dir $(wildcard examples/*/*.c)))))
 example_src   := $(wildcard examples/*.c examples/*/*.c)
+example_cxx   := $(wildcard examples/*.cpp)
 example_bins  := $(example_names:%=$(OUT)/bin/%)
 bench_src     := $(wildcard bench/*.c bench/models/*.c)
 
@@ -182,7 +183,7 @@ $(OUT)/gen/build_id.o: $(GEN)/build_id.c
 
 # Everything compiled, nothing linked.
 .PHONY: objects
-objects: $(objects) $(all_test_src:%.c=$(OUT)/%.o) $(example_src:%.c=$(OUT)/%.o)
+objects: $(objects) $(all_test_src:%.c=$(OUT)/%.o) $(example_src:%.c=$(OUT)/%.o) $(example_cxx:%.cpp=$(OUT)/%.o)
 
 # ---- libraries -----------------------------------------------------------------------------------------------------
 
@@ -386,7 +387,15 @@ $(OUT)/bin/$(1): $(patsubst %.c,$(OUT)/%.o,$(wildcard examples/$(1).c examples/$
 	$$(call say,LINK,$$@)
 	$$(Q)$$(call $(3),$(4))
 endef
-$(foreach e,$(filter-out dlc-opt,$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public)))
+$(example_cxx:%.cpp=$(OUT)/%.o): $(OUT)/%.o: %.cpp $(OUT)/configuration | $(GEN)/dlc/ops.h
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(Q)$(CXX) -std=c++17 -Iinclude -I$(GEN) -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(CFLAGS_$(MODE)) -MMD -MP -c $< -o $@
+$(example_cxx:examples/%.cpp=$(OUT)/bin/%): $(OUT)/bin/%: $(OUT)/examples/%.o $(OUT)/libdlc.so
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(call link_public,-lstdc++)
+$(foreach e,$(filter-out dlc-opt $(basename $(notdir $(example_cxx))),$(example_names)),$(eval $(call example_rule,$(e),$(OUT)/libdlc.so,link_public)))
 # dlc-opt runs programs by the library and has the passes over graphs, which no header offers, in itself.
 dlc_opt_needs := $(OUT)/libdlc.so $(call layers,graph tir lib)
 link_opt = $(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -ldlc -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
@@ -515,5 +524,5 @@ help:
 	$(info $(help_text))
 	@:
 
--include $(objects:.o=.d) $(program_objects:.o=.d) $(reference_objects:.o=.d) $(OUT)/graph/gen_ops.d \
+-include $(example_cxx:%.cpp=$(OUT)/%.d) $(objects:.o=.d) $(program_objects:.o=.d) $(reference_objects:.o=.d) $(OUT)/graph/gen_ops.d \
          $(OUT)/test/api/header_test_cxx.d

@@ -263,6 +263,14 @@ static bool sections_exist(dlc_context *context, dlc_program *program, const cha
     return good;
 }
 
+/* Stages show a schedule, also one that does not fit its region: binding tells. Other errors are of targets that only print. */
+static bool schedules_fit(dlc_context *context, dlc_program *program, const shapes *s) {
+    const dlc_status status = dlc_prepare(program, s->pointer, s->rank, s->count);
+    const bool good = status != DLC_INVALID_ARGUMENT && status != DLC_PARSE_ERROR;
+    if (!good) fprintf(stderr, "dlc-opt: %s\n", dlc_error_message(context));
+    return good;
+}
+
 static bool work(const options *o, dlc_context *context, dlc_graph *graph, const char *text, const char *schedule) {
     dlc_program *program = NULL;
     dlc_compile_options compile = DLC_COMPILE_OPTIONS_INIT;
@@ -281,6 +289,7 @@ static bool work(const options *o, dlc_context *context, dlc_graph *graph, const
     bool good = !schedule || sections_exist(context, program, schedule, &s);
     good = good && (!o->run || run_program(o, context, graph, program, text, &s));
     good = print_stages(context, program, o, &s) && good;
+    if (good && schedule && !o->run) good = schedules_fit(context, program, &s);
     dlc_program_destroy(program);
     return good;
 }

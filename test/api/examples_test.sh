@@ -15,6 +15,30 @@ for example in embed custom_op extend threads eager; do
     "$bin/$example" >"$work/$example" 2>&1
     report "$example" $?
 done
+# EXAMPLE TEXT [ARGUMENT]: it runs, and prints the lines of TEXT.
+prints() {
+    "$bin/$1" ${3:+"$3"} >"$work/$1" 2>&1 && printf '%s\n' "$2" >"$work/wanted" && grep -qxF -f "$work/wanted" "$work/$1" &&
+        [ "$(grep -cxF -f "$work/wanted" "$work/$1")" = "$(wc -l <"$work/wanted")" ]
+    report "$1" $?
+}
+prints control_flow '|sum| 9, its root 3
+running means -0.5 -2.25 -0.125 -3.0625'
+prints decode '5 steps at once, then 7 one by one: as attention over all of them
+each single step writes 128 bytes into the caches'
+prints safetensors 'note: two numbers out of three
+layer.weight: 3 2
+layer.bias: 2
+y = 0 15, 0 11' "$work/two.safetensors"
+prints safetensors 'y = 0 15, 0 11' "$work/two.safetensors" # now it is there
+prints quantised 'weights: 10240 bytes, 65536 as f32
+relative error of the product below 10 %'
+prints profile 'tap 0: [64, 128], first element 0.4055'
+grep -q '^ *[0-9.]* %  *[0-9.]* us  *[0-9.]* us  *[0-9.]* us  *100 runs ' "$work/profile" &&
+    grep -q '^not finite: the run stopped: .* is NaN at \[3, ' "$work/profile"
+report 'profile shows kernels and the first NaN' $?
+prints hello '100 x = 30.1 24.0'
+grep -q 'a mistake reads: add(a: f32\[4, 3\], b: f32\[4, 2\])' "$work/hello"
+report 'hello shows a mistake' $?
 grep -q 'a mistake reads: add(a: f32\[4, 3\], b: f32\[4, 2\])' "$work/embed"
 report 'embed shows a mistake' $?
 "$bin/digits" examples/data >"$work/digits" 2>&1 && grep -q '^accuracy 9[789]\.[0-9] % on 450 held-out digits$' "$work/digits"
