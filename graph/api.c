@@ -5,6 +5,7 @@
 #include "graph/api_internal.h"
 #include "graph/build.h"
 #include "graph/internal.h"
+#include "graph/origin.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -130,6 +131,14 @@ void graph_handle_record(dlc_graph *handle, const lib_error *error) {
     graph_context_fail(handle->context, &handle->error);
 }
 
+/* Where in the host's model the mistake is. */
+static void add_scope(lib_error *error, const char *names) {
+    enum { SHOWN = 160 };
+    char shown[4 * SHOWN + 8];
+    lib_quote(shown, sizeof shown, names, SHOWN);
+    lib_fail(error, error->status, "%s (in scope %s)", error->message, shown);
+}
+
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments) {
     return graph_handle_work_on(handle, 0, work, arguments);
 }
@@ -152,6 +161,8 @@ dlc_status graph_handle_work_on(dlc_graph *handle, size_t input, void (*work)(dl
     lib_allowance_end(&allowance, handle->arena);
     lib_stack_leave(stack);
     if (scope.error.status == DLC_OK) return DLC_OK;
+    const char *names = handle->context ? graph_handle_scope(handle) : NULL;
+    if (names) add_scope(&scope.error, names);
     graph_handle_record(handle, &scope.error);
     return handle->error.status;
 }
@@ -163,8 +174,6 @@ dlc_value graph_handle_value(dlc_graph *handle, graph_id id) {
 dlc_value graph_poison(void) {
     return (dlc_value){NULL, UINT32_MAX, 0};
 }
-
-static bool usable_as(dlc_graph *handle, const char *call, bool own);
 
 /* ---- create, destroy ------------------------------------------------------------------------------------------- */
 
@@ -238,6 +247,7 @@ dlc_graph *graph_handle_borrow(dlc_context *context, const graph *g, lib_arena *
 }
 
 void graph_handle_return(dlc_graph *handle) {
+    if (handle->use == GRAPH_BORROWED) handle->g->scope = 0; /* what the function left open */
     give_all(handle);
 }
 
@@ -247,7 +257,7 @@ dlc_graph *dlc_subgraph(dlc_graph *parent) {
         return NULL;
     }
     if (parent->use == GRAPH_READ) {
-        usable_as(parent, "dlc_subgraph", true);
+        graph_handle_usable(parent, "dlc_subgraph", true);
         return NULL;
     }
     dlc_graph *child = NULL;
@@ -279,8 +289,7 @@ const char *dlc_graph_message(const dlc_graph *handle) {
 
 /* ---- inputs, constants, outputs -------------------------------------------------------------------------------- */
 
-/* The handle of a builder call, or a recorded error. `own`: the call changes what the graph is to the outside. */
-static bool usable_as(dlc_graph *handle, const char *call, bool own) {
+bool graph_handle_usable(dlc_graph *handle, const char *call, bool own) {
     lib_error error;
     if (graph_handle_live(handle)) {
         if (handle->use == GRAPH_OWN || (handle->use == GRAPH_BORROWED && !own)) return true;
@@ -295,7 +304,7 @@ static bool usable_as(dlc_graph *handle, const char *call, bool own) {
 }
 
 static bool usable(dlc_graph *handle, const char *call) {
-    return usable_as(handle, call, false);
+    return graph_handle_usable(handle, call, false);
 }
 
 /* dim.name may be a symbol or an expression of symbols, as dlc_value_dim gives it. */
@@ -365,7 +374,7 @@ static void make_input(dlc_graph *handle, void *arguments) {
 }
 
 dlc_value dlc_input(dlc_graph *handle, const char *name, dlc_dtype dtype, int rank, const dlc_dim *dims) {
-    if (!usable_as(handle, "dlc_input", true)) return graph_poison();
+    if (!graph_handle_usable(handle, "dlc_input", true)) return graph_poison();
     tensor_arguments a = {.name = name, .dtype = dtype, .rank = rank, .dims = dims};
     return graph_handle_work(handle, make_input, &a) == DLC_OK ? graph_handle_value(handle, a.result) : graph_poison();
 }
@@ -393,7 +402,7 @@ static void make_inputs(dlc_graph *handle, void *arguments) {
 }
 
 dlc_status graph_handle_inputs(dlc_graph *handle, int count, const DLTensor *const *like, graph_id *ids) {
-    if (!usable_as(handle, "dlc_eager_tensor", true)) return DLC_INVALID_ARGUMENT;
+    if (!graph_handle_usable(handle, "dlc_eager_tensor", true)) return DLC_INVALID_ARGUMENT;
     return graph_handle_work(handle, make_inputs, &(like_arguments){count, like, ids});
 }
 
@@ -428,11 +437,15 @@ dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *cons
     lib_arena *old = handle->arena, *arena = &handle->own_arena[old == handle->own_arena];
     like_arguments a = {count, like, ids};
     graph_holder **volatile kept = NULL;
+    const char **volatile scopes = NULL;
     lib_scope scope;
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) {
         graph *g = anew(arena, handle->g, &a);
         kept = LIB_NEW_ARRAY(arena, graph_holder *, handle->holders.count + 1);
+        scopes = LIB_NEW_ARRAY(arena, const char *, handle->scopes.count + 1);
+        for (uint32_t i = 0; i < handle->scopes.count; i++) scopes[i] = lib_arena_string(arena, handle->scopes.data[i]);
+        if (handle->scopes.count) g->scope = graph_origin_named(g, scopes[handle->scopes.count - 1]);
         while (handle->first_child) give_all(handle->first_child);
         handle->g = g;
     }
@@ -443,6 +456,8 @@ dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *cons
         return error->status;
     }
     keep_holders_of_functions(handle, kept);
+    handle->scopes.data = scopes;
+    handle->scopes.capacity = handle->scopes.count + 1;
     lib_arena_free(old);
     handle->arena = arena;
     handle->error.status = DLC_OK;
@@ -467,6 +482,7 @@ static void make_constant(dlc_graph *handle, void *arguments) {
     const graph_node *node = graph_node_of(handle->g, a->result);
     graph_constant *constant = &handle->g->constants.data[node->attribute[0].integer];
     if (a->holder && constant->bytes == a->bytes) constant->holder = a->holder;
+    if (a->name && *a->name) graph_name_value(handle->g, a->result, a->name);
 }
 
 /* Bytes that a call is given, at least; whatever is wrong with the shape is found later. */
@@ -494,17 +510,16 @@ dlc_value dlc_constant_borrow(dlc_graph *handle, dlc_dtype dtype, int rank, cons
         "dlc_constant_borrow");
 }
 
-dlc_value graph_handle_constant(dlc_graph *handle, const char *call, dlc_dtype dtype, int rank, const int64_t *shape,
-                                const void *bytes, graph_holder *holder) {
-    tensor_arguments a = {.dtype = dtype, .rank = rank, .shape = shape, .bytes = bytes};
+dlc_value graph_handle_constant(dlc_graph *handle, const graph_named_constant *c) {
+    tensor_arguments a = {.name = c->name, .dtype = c->dtype, .rank = c->rank, .shape = c->shape, .bytes = c->bytes};
     if (graph_handle_live(handle)) {
         const dlc_graph *outer = handle;
         while (outer->parent) outer = outer->parent;
         /* A graph of the compiler's own is gone before the program that comes of it keeps its holders: it takes a copy. */
-        a.borrow = outer->use == GRAPH_OWN;
-        if (a.borrow) a.holder = holder;
+        a.borrow = c->holder && outer->use == GRAPH_OWN;
+        if (a.borrow) a.holder = c->holder;
     }
-    return new_constant(handle, a, call);
+    return new_constant(handle, a, c->call);
 }
 
 static bool is_usable_dtype(dlc_dtype dtype) {
@@ -557,7 +572,7 @@ static void make_output(dlc_graph *handle, void *arguments) {
 }
 
 dlc_status dlc_output(dlc_graph *handle, const char *name, dlc_value value) {
-    if (!usable_as(handle, "dlc_output", true)) return DLC_INVALID_ARGUMENT;
+    if (!graph_handle_usable(handle, "dlc_output", true)) return DLC_INVALID_ARGUMENT;
     output_arguments a = {name, value};
     return graph_handle_work(handle, make_output, &a);
 }
@@ -595,7 +610,7 @@ static void hint_symbol(dlc_graph *handle, void *arguments) {
 }
 
 dlc_status dlc_symbol_varies(dlc_graph *handle, const char *name, int64_t low, int64_t high, int64_t multiple) {
-    if (!usable_as(handle, "dlc_symbol_varies", true)) return DLC_INVALID_ARGUMENT;
+    if (!graph_handle_usable(handle, "dlc_symbol_varies", true)) return DLC_INVALID_ARGUMENT;
     symbol_arguments a = {name, low, high, multiple};
     return graph_handle_work(handle, hint_symbol, &a);
 }
@@ -617,7 +632,7 @@ static void add_custom(dlc_graph *handle, void *arguments) {
 }
 
 dlc_status dlc_custom_register(dlc_graph *handle, const char *name, dlc_custom_function *function, void *user) {
-    if (!usable_as(handle, "dlc_custom_register", true)) return DLC_INVALID_ARGUMENT;
+    if (!graph_handle_usable(handle, "dlc_custom_register", true)) return DLC_INVALID_ARGUMENT;
     custom_arguments a = {name, function, user};
     return graph_handle_work(handle, add_custom, &a);
 }

@@ -65,9 +65,16 @@ dlc_status graph_handle_inputs(dlc_graph *handle, int count, const DLTensor *con
  * error leaves it as it was, and is not recorded. */
 dlc_status graph_handle_renew(dlc_graph *handle, int count, const DLTensor *const *like, graph_id *ids,
                               lib_error *error);
-/* dlc_constant_borrow of bytes that belong to `holder`, which the graph keeps. */
-dlc_value graph_handle_constant(dlc_graph *handle, const char *call, dlc_dtype dtype, int rank, const int64_t *shape,
-                                const void *bytes, graph_holder *holder);
+/* A constant that has a name of its own; of bytes that belong to `holder`, which the graph keeps, or that are copied (NULL). */
+typedef struct graph_named_constant {
+    const char *call, *name;
+    dlc_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    const void *bytes;
+    graph_holder *holder;
+} graph_named_constant;
+dlc_value graph_handle_constant(dlc_graph *handle, const graph_named_constant *constant);
 dlc_value graph_handle_value(dlc_graph *handle, graph_id id);
 dlc_value graph_poison(void);
 

@@ -4,6 +4,7 @@
 #include "graph/api_internal.h"
 #include "graph/build.h"
 #include "graph/internal.h"
+#include "graph/origin.h"
 
 /* ---- captures -------------------------------------------------------------------------------------------------- */
 
@@ -15,13 +16,21 @@ static graph_id capture(dlc_graph *handle, graph_id outer) {
         if (handle->captures.data[i].outer == outer) return handle->captures.data[i].inner;
     const graph_shape *shape = graph_shape_of(enclosing, outer);
     const graph_constant *constant = graph_constant_of(enclosing, outer);
-    if (constant)
-        return graph_emit_with(g, "constant", 0, NULL, 3,
-                               (graph_setting[]){graph_set_integer("value", graph_add_constant_as(g, *constant)),
-                                                 graph_set_integer("dtype", shape->dtype),
-                                                 graph_set_dims("shape", shape->rank, shape->dim)});
+    const graph_value named = enclosing->values.data[outer];
+    if (constant) {
+        graph_id copy =
+            graph_emit_with(g, "constant", 0, NULL, 3,
+                            (graph_setting[]){graph_set_integer("value", graph_add_constant_as(g, *constant)),
+                                              graph_set_integer("dtype", shape->dtype),
+                                              graph_set_dims("shape", shape->rank, shape->dim)});
+        graph_origins_add(g, copy, named.origins);
+        if (!g->values.data[copy].name) g->values.data[copy].name = named.name;
+        graph_call_value(g, copy, named.called);
+        return copy;
+    }
     lib_vec_reserve(g->arena, &handle->captures, 1);
-    graph_id inner = graph_new_input(g, enclosing->values.data[outer].name, shape);
+    graph_id inner = graph_new_input(g, named.name, shape);
+    graph_call_value(g, inner, named.called);
     lib_vec_push(g->arena, &handle->captures, ((graph_capture){outer, inner}));
     return inner;
 }
@@ -166,7 +175,11 @@ static void emit_work(dlc_graph *handle, void *arguments) {
     if (results != call->count || (results && !call->results))
         lib_raise(g->arena->scope, DLC_INVALID_ARGUMENT, "%s: room for %d results was given, expected %d", op->name,
                   call->results ? call->count : 0, results);
-    for (int i = 0; i < results; i++) call->results[i] = graph_handle_value(handle, first + (graph_id)i);
+    uint32_t scope = graph_outermost(g)->scope;
+    for (int i = 0; i < results; i++) {
+        if (scope) graph_origins_add(g, first + (graph_id)i, scope); /* it may have been there before */
+        call->results[i] = graph_handle_value(handle, first + (graph_id)i);
+    }
 }
 
 static int depth_of(const dlc_graph *handle) {

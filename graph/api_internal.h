@@ -29,6 +29,7 @@ struct dlc_graph {
     graph_attachment attachment;
     graph *g;
     lib_vec(graph_holder *) holders; /* of outermost graphs: each is kept once */
+    lib_vec(const char *) scopes;    /* of outermost graphs: their whole names, outermost first */
     lib_vec(graph_id) parameters;    /* inputs made by dlc_input; the others are captures */
     lib_map parameters_by_name;
     lib_vec(graph_capture) captures;
@@ -39,6 +40,10 @@ struct dlc_graph {
  * NULL: no memory. */
 dlc_graph *graph_handle_borrow(dlc_context *context, const graph *g, lib_arena *arena, graph_use use);
 void graph_handle_return(dlc_graph *handle);
+/* False: the handle of a builder call is of no use for it, which is recorded. `own`: the call changes what the graph is to the outside. */
+bool graph_handle_usable(dlc_graph *handle, const char *call, bool own);
+/* The whole name of the innermost scope of the host's; NULL: none is open. */
+const char *graph_handle_scope(const dlc_graph *handle);
 /* Runs `work` in a scope; records an error. */
 dlc_status graph_handle_work(dlc_graph *handle, void (*work)(dlc_graph *handle, void *arguments), void *arguments);
 /* The same for a call that is given so many bytes: its limits grow with them. */

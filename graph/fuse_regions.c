@@ -48,7 +48,7 @@ static graph_region_kind region_kind(const fuser *f, const fuse_nodes *core) {
     return GRAPH_REGION_KERNEL;
 }
 
-/* Names of the first nodes that are not just moves. */
+/* Names of the first nodes that are not just moves, and of all contractions behind them. */
 static const char *region_name(const fuser *f, const graph_region *region) {
     enum { MOST = 4 };
     lib_text text;
@@ -57,7 +57,7 @@ static const char *region_name(const fuser *f, const graph_region *region) {
     for (uint32_t i = 0; i < region->node_count; i++) {
         const graph_op *op = f->g->nodes.data[region->nodes[i]].op;
         if (f->role[region->nodes[i]] == FUSE_CHEAP && region->node_count > 1) continue;
-        if (named_so_far++ == MOST) break;
+        if (named_so_far++ >= MOST && op->class_ != GRAPH_CONTRACT) continue;
         lib_text_format(&text, "%s%s", text.length ? "_" : "", op->name);
     }
     return text.data;
@@ -126,7 +126,6 @@ typedef struct region_lists {
 
 static void list_region(fuser *f, const fuse_cluster *c, region_lists *lists) {
     graph_region region = graph_fuse_region_of(f, &c->nodes);
-    if (c->kind == CLUSTER_ATTENTION) region.name = "attention";
     for (uint32_t i = 0; i < c->nodes.count; i++) {
         const graph_node *node = &f->g->nodes.data[c->nodes.data[i]];
         for (int k = 0; k < node->results; k++) lists->region_of[node->first + (graph_id)k] = lists->regions.count;

@@ -364,9 +364,10 @@ static graph_id append_node(const graph_infer *infer, bool impure, uint64_t hash
     lib_vec_reserve(g->arena, &g->nodes, 1);
     if (is_input) lib_vec_reserve(g->arena, &g->inputs, 1);
     lib_map_insert(g->arena, &g->cons, hash, g->nodes.count);
+    uint32_t origins = graph_outermost(g)->scope;
     for (int i = 0; i < infer->results; i++)
         g->values.data[g->values.count++] =
-            (graph_value){.shape = infer->result[i], .node = g->nodes.count, .result = i};
+            (graph_value){.shape = infer->result[i], .node = g->nodes.count, .result = i, .origins = origins};
     g->nodes.data[g->nodes.count++] = node;
     if (is_input) g->inputs.data[g->inputs.count++] = node.first;
     return node.first;

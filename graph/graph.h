@@ -43,10 +43,19 @@ typedef struct graph_node {
 
 typedef struct graph_value {
     graph_shape shape;
-    uint32_t node;    /* index into graph->nodes */
-    int32_t result;   /* which result of it */
-    const char *name; /* given by the host or the text form; may be NULL */
+    uint32_t node;      /* index into graph->nodes */
+    int32_t result;     /* which result of it */
+    uint32_t origins;   /* list of names (origin.h); 0: none */
+    const char *name;   /* of inputs, and what the text form writes; may be NULL */
+    const char *called; /* by the host (dlc_name) or a file; may be NULL. For people alone, see origin.h */
 } graph_value;
+
+enum { GRAPH_ORIGINS_MAX = 8 };
+typedef struct graph_origins { /* a list of names, see origin.h; compared as bytes */
+    uint32_t count;
+    uint32_t more;                    /* 1: there were more than it takes */
+    uint32_t name[GRAPH_ORIGINS_MAX]; /* ascending, in graph->origin_names; 0 behind the last */
+} graph_origins;
 
 /* An object of the host's that bytes or functions of a graph belong to, its first member (a file, a dlc_native). Who uses these keeps it:
  * a graph of the host's those that it was given, a program those that are left in it. Both functions are thread-safe. */
@@ -111,8 +120,13 @@ struct graph {
     struct graph_registry
         *registry; /* of the outermost graph: what the host registered; NULL: nothing. Carried by all passes */
     lib_map cons;
+    /* Of the outermost graph: names of values and lists of them, each once (origin.h). */
+    lib_vec(const char *) origin_names;
+    lib_vec(graph_origins) origins; /* [0]: none */
+    lib_map origin_names_by_hash, origins_by_hash;
+    uint32_t scope;       /* of the outermost graph: list of origins of what is made now; 0: none */
     int nesting;    /* of the outermost graph, while it is parsed or built: greatest depth of a sub-graph; 0: any */
-    uint32_t phase; /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
+    uint32_t phase;       /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
     uint32_t next_stream; /* counter for rng streams and effect tokens */
     uint32_t rewrites;    /* of the outermost graph: how often emit returned what rules or folding made instead */
 };

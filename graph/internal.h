@@ -44,6 +44,9 @@ typedef struct graph_walk {
     graph_id *map; /* by value of `from`; 0: not there */
     tir_expr
         *variables; /* by variable of from->pool: what it is in to->pool; shared by all sub-graphs; NULL: one pool */
+    uint32_t *
+        origins; /* by list of `from`: 1 + the list of `to`; 0: not imported yet. NULL: one outermost graph, or no names */
+    graph_id recorded; /* values of `to` from here on came up since a result was recorded */
     void (*pass)(struct graph_walk *walk);
     void *user;       /* of the pass */
     bool own_outputs; /* the pass has set the new graph's outputs itself */
@@ -64,7 +67,7 @@ void graph_walk_attribute(graph_walk *walk, const graph_node *node, int which, g
 graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node);
 void graph_walk_node(graph_walk *walk, uint32_t node); /* emits it again */
 void graph_walk_record(graph_walk *walk, const graph_node *node,
-                       const graph_id *results); /* maps its results; carries names */
+                       const graph_id *results); /* maps its results; carries names, also to what was made on the way */
 /* Nodes that outputs and impure nodes need, and all inputs; by node index, in `arena`. */
 bool *graph_live_nodes(lib_arena *arena, const graph *g);
 /* By node, in `arena`: operations that one element costs where it is made of nothing but positions and numbers, by a few cheap

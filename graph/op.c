@@ -2,6 +2,8 @@
  * definitions of many rows share. The rows themselves are in ops_<family>.c. */
 #include "graph/op.h"
 
+#include "graph/origin.h"
+
 /* The families, graph/ops_<name>.c, a line each. */
 #define FAMILIES(X) \
     X(source)       \
@@ -166,7 +168,11 @@ static void describe(lib_text *text, const graph_infer *infer) {
             break;
         }
         const graph_value *value = &infer->g->values.data[infer->written[i]];
-        if (value->name) lib_text_format(text, "%s: ", value->name);
+        const char *name = graph_shown_name(infer->g, infer->written[i]);
+        if (name) {
+            graph_print_name(text, name);
+            lib_text_add(text, ": ");
+        }
         graph_describe_shape(text, infer->g, &value->shape);
     }
     lib_text_add(text, ")");

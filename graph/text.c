@@ -7,26 +7,19 @@
  *     w = constant f32[64, 10] {"0000803f..."}    # hexadecimal bytes; up to 16 elements as numbers {1, 2.5}
  *     y = dot(x, w)                               # attributes: axes=[0, 1], keep=true, dtype=f32, shape=[n, 2], then=graph { }
  *     values, indices = some_operator(y, _, axis=1)   # several results; _: an operand left out
+ *     name y "any name" from "a", "b"             # what people call the value, and its origins (origin.h); name y: it is called y
  *     output y                                    # output "any name" = y
  *   }
  * Values without a usable name are printed as v<id>. */
 #include "graph/build.h"
 #include "graph/internal.h"
+#include "graph/origin.h"
 
 #include <math.h>
 
 enum { NUMBERS_MAX = 16 }; /* constants up to so many elements are printed as numbers */
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
-
-static bool is_identifier(const char *name) {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
-    size_t length = name ? strlen(name) : 0;
-    if (!length || !strchr(letters, *name) || strcmp(name, "_") == 0 || name[length - 1] == '.') return false;
-    for (const char *c = name; *c; c++)
-        if (!strchr(letters, *c) && !strchr("0123456789.", *c)) return false;
-    return true;
-}
 
 /* Identifiers that would read as something else: statements and v<id>. */
 static bool is_reserved(const char *name) {
@@ -46,15 +39,15 @@ typedef struct printer {
 
 /* The first value of a name gets it. */
 static const char *printed_name(const printer *p, graph_id value) {
-    const char *name = p->g->values.data[value].name;
-    if (!is_identifier(name) || is_reserved(name)) return NULL;
+    const char *name = graph_shown_name(p->g, value);
+    if (!graph_is_identifier(name) || is_reserved(name)) return NULL;
     uint32_t at = lib_map_first(&p->used, lib_hash_string(name));
     return at != LIB_MAP_END && p->used.slots[at].value == value ? name : NULL;
 }
 
 static void collect_names(printer *p) {
     for (graph_id value = 1; value < p->g->values.count; value++) {
-        const char *name = p->g->values.data[value].name;
+        const char *name = graph_shown_name(p->g, value);
         if (name && lib_map_first(&p->used, lib_hash_string(name)) == LIB_MAP_END)
             lib_map_insert(p->text->arena, &p->used, lib_hash_string(name), value);
     }
@@ -207,6 +200,32 @@ static void print_node(printer *p, const graph_node *node) {
         print_operator(p, node);
 }
 
+/* The value's own name, where something else stands in front of `=` or there are other origins, and its origins. */
+static void print_names(printer *p, const graph_node *node) {
+    const graph *outer = graph_outermost(p->g);
+    for (int r = 0; r < node->results; r++) {
+        graph_id id = node->first + (graph_id)r;
+        const graph_value *value = &p->g->values.data[id];
+        if (!value->origins && !value->called) continue;
+        const graph_origins none = {0}, *list = value->origins ? &outer->origins.data[value->origins] : &none;
+        const char *printed = printed_name(p, id);
+        bool only = list->count == 1 && value->called && outer->origin_names.data[list->name[0]] == value->called;
+        line(p);
+        lib_text_add(p->text, "name ");
+        print_value(p, id);
+        if (only && printed && !value->name) continue;
+        if (value->called) {
+            lib_text_add(p->text, " ");
+            lib_text_quoted(p->text, value->called);
+        }
+        for (uint32_t i = 0; i < list->count; i++) {
+            lib_text_add(p->text, i ? ", " : " from ");
+            lib_text_quoted(p->text, outer->origin_names.data[list->name[i]]);
+        }
+        if (list->more) lib_text_add(p->text, ", more");
+    }
+}
+
 static void print_symbol(printer *p, const graph_symbol *symbol) {
     const tir_variable *variable = tir_variable_of(p->g->pool, symbol->var);
     if (!symbol->varies && variable->low == 0 && variable->high == GRAPH_SYMBOL_MAX && variable->multiple == 1) return;
@@ -247,6 +266,7 @@ static void print_graph(printer *p) {
     for (uint32_t i = 0; i < g->nodes.count; i++) {
         line(p);
         print_node(p, &g->nodes.data[i]);
+        print_names(p, &g->nodes.data[i]);
     }
     for (uint32_t i = 0; i < g->outputs.count; i++) print_output(p, i);
     p->indent--;
@@ -272,6 +292,7 @@ void graph_print_node(lib_text *text, const graph *g, uint32_t node) {
     printer p = {.text = text, .g = g};
     collect_names(&p);
     print_node(&p, &g->nodes.data[node]);
+    lib_text_add(text, graph_origins_of_nodes(text->arena, g, &node, 1));
 }
 
 /* ---- parsing --------------------------------------------------------------------------------------------------- */
@@ -365,6 +386,36 @@ static void parse_input(parser *p) {
     graph_shape shape = parse_shape(p);
     const char *kept = given ? given : is_reserved(name) ? NULL : name;
     bind_name(p, name, graph_new_input(p->g, kept, &shape));
+}
+
+/* name VALUE ["its own"] [from "origin", "origin" ..., more]. `name` may also be a value that is defined. */
+static bool parse_names(parser *p) {
+    lib_lexer ahead = *p->lexer;
+    lib_lexer_next(&ahead);
+    if (!lib_lexer_is(p->lexer, "name") || ahead.kind != LIB_NAME) return false;
+    *p->lexer = ahead;
+    graph_id value = parse_value(p);
+    if (!value) lib_lexer_raise(p->lexer, "only a value has a name");
+    graph *g = p->g;
+    const char *written = g->values.data[value].name;
+    bool has_own = p->lexer->kind == LIB_STRING;
+    const char *own = has_own ? parse_string(p) : written;
+    bool listed = lib_lexer_accept(p->lexer, "from");
+    if (has_own || !listed) {
+        if (!own) lib_lexer_raise(p->lexer, "expected a name in quotes, or `from`");
+        graph_call_value(g, value, own);
+        /* what was written was the value's own name */
+        if (written && strcmp(written, own) == 0 && !graph_is(g, value, "input")) g->values.data[value].name = NULL;
+        if (!has_own) graph_origins_add(g, value, graph_origin_named(g, own));
+    }
+    for (bool more = listed; more; more = lib_lexer_accept(p->lexer, ",")) {
+        if (lib_lexer_accept(p->lexer, "more")) {
+            graph_origins_cut(g, value);
+            break;
+        }
+        graph_origins_add(g, value, graph_origin_named(g, parse_string(p)));
+    }
+    return true;
 }
 
 static void parse_output(parser *p) {
@@ -472,7 +523,7 @@ static void parse_statements(parser *p) {
             parse_input(p);
         else if (lib_lexer_accept(p->lexer, "output"))
             parse_output(p);
-        else
+        else if (!parse_names(p))
             parse_definition(p);
     }
 }

@@ -2,6 +2,7 @@
  * several threads may bind one graph at once. */
 #include "graph/build.h"
 #include "graph/internal.h"
+#include "graph/origin.h"
 #include "graph/segment.h"
 
 bool graph_is_source(const graph_op *op) {
@@ -50,6 +51,7 @@ void graph_walk_into(graph_walk *walk) {
     const graph *from = walk->from;
     graph *to = walk->to;
     walk->map = LIB_NEW_ARRAY(to->arena, graph_id, from->values.count);
+    walk->recorded = to->values.count;
     lib_vec_reserve(to->arena, &to->nodes, from->nodes.count); /* as many as most passes make */
     lib_vec_reserve(to->arena, &to->values, from->values.count);
     walk->pass(walk);
@@ -99,9 +101,28 @@ graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node) {
     return input;
 }
 
+static uint32_t carry_origins(graph_walk *walk, uint32_t list) {
+    if (!list || !walk->origins) return graph_origins_import(walk->to, walk->from, list);
+    if (!walk->origins[list]) walk->origins[list] = graph_origins_import(walk->to, walk->from, list) + 1;
+    return walk->origins[list] - 1;
+}
+
+/* The value's names are those of what has become of it, and of what was made for it. */
+static void record_origins(graph_walk *walk, graph_id old, graph_id now) {
+    graph *to = walk->to;
+    uint32_t list = carry_origins(walk, walk->from->values.data[old].origins);
+    for (graph_id v = walk->recorded; list && v < to->values.count; v++)
+        if (!to->values.data[v].origins && graph_node_of(to, v)->op->class_ != GRAPH_SOURCE)
+            to->values.data[v].origins = list;
+    if (list) graph_origins_add(to, now, list);
+    graph_call_value(to, now, walk->from->values.data[old].called);
+    walk->recorded = to->values.count;
+}
+
 static void record(graph_walk *walk, const graph_node *node, int result, graph_id now) {
     graph_id old = node->first + (graph_id)result;
     walk->map[old] = now;
+    record_origins(walk, old, now);
     const char *name = walk->from->values.data[old].name;
     graph_value *value = &walk->to->values.data[now];
     if (name && !value->name) value->name = lib_arena_string(walk->to->arena, name);
@@ -186,6 +207,8 @@ graph *graph_walk_run(lib_arena *arena, const graph *from, uint32_t phase, const
                       void (*pass)(graph_walk *walk), void *user) {
     graph_walk walk = {.from = from, .to = graph_new(arena, NULL), .pass = pass, .user = user};
     walk.to->phase = phase;
+    if (graph_outermost(from)->origins.count)
+        walk.origins = LIB_NEW_ARRAY(arena, uint32_t, graph_outermost(from)->origins.count);
     walk.to->next_stream = from->next_stream;
     walk.to->registry = from->registry;
     walk.variables = LIB_NEW_ARRAY(arena, tir_expr, from->pool->variables.count);

@@ -23,8 +23,9 @@ size_t jit_value_bytes(jit_build *build, graph_id value) {
         if (layout && n >= 0) n = tir_layout_padded_size(layout, d, n);
         if (n < 0 || !lib_size_multiply(bytes, (size_t)n, &bytes) || bytes > (size_t)1 << 46)
             lib_raise(build->work->scope, DLC_INVALID_ARGUMENT,
-                      "a value of operator %s is larger than 2^46 bytes at these shapes",
-                      graph_node_of(build->bound, value)->op->name);
+                      "a value of operator %s%s is larger than 2^46 bytes at these shapes",
+                      graph_node_of(build->bound, value)->op->name,
+                      graph_origins_of_nodes(build->work, build->bound, &build->bound->values.data[value].node, 1));
     }
     return lib_dtype_bytes(shape->dtype, count);
 }
@@ -261,13 +262,15 @@ static void request_kernels(jit_build *build) {
         jit_request *request = &build->requests[build->request_count];
         tir_region *computation = jit_front_region(build, region, &request->key, &request->own);
         request->region = region;
+        request->origins = jit_region_origins(build, region);
         tir_region_work(build->work, computation, build->param_values, &request->operations, &request->bytes);
         request->kernel = jit_cache_claim(context, &request->key, &request->claimed);
         if (!request->kernel) lib_raise(build->work->scope, DLC_OUT_OF_MEMORY, "the kernel cache could not grow");
         build->request_count++;
         if (lib_environment_lists(LIB_ENV_DEBUG, "cache"))
-            lib_log_write(&context->log, "dlc: kernel %s (%016llx): %s", region->name,
-                          (unsigned long long)request->key.computation.low, request->claimed ? "to be built" : "found");
+            lib_log_write(&context->log, "dlc: kernel %s (%016llx)%s: %s", region->name,
+                          (unsigned long long)request->key.computation.low, request->origins,
+                          request->claimed ? "to be built" : "found");
     }
 }
 
@@ -411,10 +414,11 @@ static void describe_results(jit_build *build, const graph_region *region, jit_c
     jit_watched *results = LIB_NEW_ARRAY(arena, jit_watched, region->output_count + 1);
     for (uint32_t o = 0; o < region->output_count; o++) {
         const graph_value *value = &build->bound->values.data[region->outputs[o]];
+        const char *name = graph_shown_name(build->bound, region->outputs[o]);
         const tir_layout *layout = build->regions.layouts ? build->regions.layouts[region->outputs[o]] : NULL;
         int64_t *shape = LIB_NEW_ARRAY(arena, int64_t, (size_t)value->shape.rank + 1);
         for (int d = 0; d < value->shape.rank; d++) shape[d] = jit_dimension(build, value->shape.dim[d]);
-        results[o] = (jit_watched){.name = value->name ? lib_arena_string(arena, value->name) : NULL,
+        results[o] = (jit_watched){.name = lib_arena_string(arena, name),
                                    .layout = layout ? lib_arena_copy(arena, layout, sizeof *layout) : NULL,
                                    .shape = shape,
                                    .rank = value->shape.rank,
@@ -435,6 +439,7 @@ static void add_call(jit_build *build, uint32_t number, phase_list *list) {
     call->operations = request->operations;
     call->bytes = request->bytes;
     call->name = lib_arena_string(&build->plan->arena, region->name);
+    call->origins = graph_origins_of_nodes(&build->plan->arena, build->bound, region->nodes, region->node_count);
     for (uint32_t i = 0; i < region->input_count; i++) {
         jit_place place = build->place[region->inputs[i]];
         if (build->constant[region->inputs[i]])
@@ -456,6 +461,7 @@ static void add_control(jit_build *build, uint32_t r, jit_step *step) {
     const graph_node *node = &build->bound->nodes.data[build->regions.data[r].nodes[0]];
     const jit_control *control = &build->controls[r];
     step->name = node->op->name;
+    step->origins = graph_origins_of_nodes(arena, build->bound, build->regions.data[r].nodes, 1);
     step->inputs = LIB_NEW_ARRAY(arena, jit_tensor, (size_t)node->inputs + control->lifted.count + 1);
     step->outputs = LIB_NEW_ARRAY(arena, jit_tensor, (size_t)node->results + 1);
     step->input_count = node->inputs + (int)control->lifted.count;

@@ -48,11 +48,12 @@ static void add_values(dump *d, const char *what, const graph_id *values, uint32
     lib_text_format(&d->text, "  %s", what);
     for (uint32_t i = 0; i < count; i++) {
         lib_text_add(&d->text, i ? ", " : " ");
-        const char *name = g->values.data[values[i]].name;
+        const char *name = graph_shown_name(g, values[i]);
         if (name)
-            lib_text_format(&d->text, "%s: ", name);
+            graph_print_name(&d->text, name);
         else
-            lib_text_format(&d->text, "v%u: ", values[i]);
+            lib_text_format(&d->text, "v%u", values[i]);
+        lib_text_add(&d->text, ": ");
         graph_print_shape(&d->text, g, graph_shape_of(g, values[i]));
         add_layout(d, values[i], " ");
     }
@@ -60,7 +61,8 @@ static void add_values(dump *d, const char *what, const graph_id *values, uint32
 }
 
 static void region_nodes(dump *d, const graph_region *region) {
-    lib_text_format(&d->text, "%s %s\n", region_kinds[region->kind], region->name ? region->name : "");
+    lib_text_format(&d->text, "%s %s%s\n", region_kinds[region->kind], region->name ? region->name : "",
+                    jit_region_origins(d->build, region));
     add_values(d, "reads ", region->inputs, region->input_count);
     for (uint32_t i = 0; i < region->node_count; i++) {
         lib_text_add(&d->text, "    ");
@@ -201,6 +203,21 @@ REGION_STAGE(dump_source, true, region_source)
 
 /* ---- Graphviz: regions are clusters. A node that several regions compute stands in each of them. */
 
+/* Between the quotes of a label. */
+static void dot_text(dump *d, const char *printed) {
+    for (const char *c = printed; *c; c++) {
+        if (*c == '"' || *c == '\\') lib_text_add(&d->text, "\\");
+        lib_text_add_bytes(&d->text, c, 1);
+    }
+}
+
+static void dot_name(dump *d, const char *name) {
+    lib_text printed;
+    lib_text_init(&printed, d->work);
+    graph_print_name(&printed, name);
+    dot_text(d, printed.data);
+}
+
 static void dot_shape(dump *d, graph_id value) {
     graph_print_shape(&d->text, d->build->bound, graph_shape_of(d->build->bound, value));
 }
@@ -219,11 +236,15 @@ static void dot_source(dump *d, uint32_t graph_number, uint32_t n) {
     const graph_node *node = &g->nodes.data[n];
     const graph_shape *shape = graph_shape_of(g, node->first);
     const graph_constant *constant = graph_constant_of(g, node->first);
-    const char *name = g->values.data[node->first].name ? g->values.data[node->first].name : node->op->name;
+    const char *name = graph_shown_name(g, node->first);
+    lib_text_format(&d->text, "  g%u_n%u [shape=%s, label=\"", graph_number, n, constant ? "note" : "ellipse");
     if (constant && constant->size == lib_dtype_size(shape->dtype))
-        name = lib_arena_format(d->work, "%g", lib_element_get_f64(shape->dtype, constant->bytes));
-    lib_text_format(&d->text, "  g%u_n%u [shape=%s, label=\"%s\\n", graph_number, n, constant ? "note" : "ellipse",
-                    name);
+        lib_text_format(&d->text, "%g", lib_element_get_f64(shape->dtype, constant->bytes));
+    else if (name)
+        dot_name(d, name);
+    else
+        lib_text_add(&d->text, node->op->name);
+    lib_text_add(&d->text, "\\n");
     dot_shape(d, node->first);
     lib_text_add(&d->text, "\"];\n");
 }
@@ -233,14 +254,20 @@ static void dot_region(dump *d, uint32_t graph_number, uint32_t r, const uint32_
     const graph *g = d->build->bound;
     const graph_region *region = &d->build->regions.data[r];
     lib_text_format(&d->text,
-                    "  subgraph cluster_g%u_r%u {\n    label=\"%s%s%s\"; style=\"rounded,filled\"; color=\"#5f6368\"; "
-                    "fillcolor=\"%s\"; fontcolor=\"#5f6368\";\n",
-                    graph_number, r, region->kind == GRAPH_REGION_KERNEL ? "" : region_kinds[region->kind],
-                    region->kind == GRAPH_REGION_KERNEL || !region->name ? "" : " ", region->name ? region->name : "",
-                    fill[region->kind]);
+                    "  subgraph cluster_g%u_r%u {\n    style=\"rounded,filled\"; color=\"#5f6368\"; fillcolor=\"%s\"; "
+                    "fontcolor=\"#5f6368\"; label=\"%s%s%s",
+                    graph_number, r, fill[region->kind],
+                    region->kind == GRAPH_REGION_KERNEL ? "" : region_kinds[region->kind],
+                    region->kind == GRAPH_REGION_KERNEL || !region->name ? "" : " ", region->name ? region->name : "");
+    dot_text(d, jit_region_origins(d->build, region));
+    lib_text_add(&d->text, "\";\n");
     for (uint32_t i = 0; i < region->node_count; i++) {
         const graph_node *node = &g->nodes.data[region->nodes[i]];
         lib_text_format(&d->text, "    g%u_r%u_n%u [label=\"%s\\n", graph_number, r, region->nodes[i], node->op->name);
+        if (node->results && g->values.data[node->first].called) {
+            dot_name(d, g->values.data[node->first].called);
+            lib_text_add(&d->text, "\\n");
+        }
         if (node->results) dot_shape(d, node->first);
         for (uint32_t o = 0; o < region->output_count; o++)
             if (node->results && region->outputs[o] == node->first) add_layout(d, node->first, "\\n");
@@ -289,8 +316,9 @@ static void dot_graph(dump *d) {
     for (uint32_t r = 0; r < d->build->regions.count; r++) dot_region(d, number, r, region_of);
     for (uint32_t o = 0; o < g->outputs.count; o++) {
         const char *name = g->output_names.data[o];
-        lib_text_format(&d->text, "  g%u_o%u [shape=ellipse, style=bold, label=\"%s\"];\n  ", number, o,
-                        name ? name : "output");
+        lib_text_format(&d->text, "  g%u_o%u [shape=ellipse, style=bold, label=\"", number, o);
+        dot_name(d, name ? name : "output");
+        lib_text_add(&d->text, "\"];\n  ");
         dot_origin(d, number, region_of, g->outputs.data[o]);
         lib_text_format(&d->text, " -> g%u_o%u [penwidth=2];\n", number, o);
     }
@@ -323,7 +351,7 @@ static void add_kernels(dump *d, const jit_plan *plan, const jit_step *step, con
     for (int64_t p = 0; p < step->phases; p++) {
         const jit_call *call = &plan->calls[step->target[p].call];
         if (p == 0 || step->target[p].call != step->target[p - 1].call) {
-            lib_text_format(&d->text, "%s  kernel %s:", indent, call->name);
+            lib_text_format(&d->text, "%s  kernel %s%s:", indent, call->name, call->origins);
             for (int a = 0; a < call->arguments; a++) add_place(d, &plan->slots[call->first_slot + (uint32_t)a]);
             if (call->workspace >= 0) lib_text_format(&d->text, " workspace=arena+%lld", (long long)call->workspace);
             if (call->local >= 0)
@@ -353,6 +381,7 @@ static void add_plan(dump *d, const jit_plan *plan, const char *indent) {
         const jit_step *step = &plan->steps[s];
         lib_text_format(&d->text, "%s%d: %s", indent, s, step->loop ? step->name : kinds[step->kind]);
         if (step->kind == JIT_STEP_CUSTOM) lib_text_format(&d->text, " %s", step->custom.name);
+        if (step->origins) lib_text_add(&d->text, step->origins);
         for (int i = 0; step->inputs && i < step->input_count; i++) add_place(d, &step->inputs[i].place);
         if (step->output_count) lib_text_add(&d->text, " ->");
         for (int o = 0; o < step->output_count; o++) add_place(d, &step->outputs[o].place);
@@ -431,7 +460,7 @@ static void add_call_profile(dump *d, jit_call *call, const graph_region *region
                         "-", 0, "-", "-");
     if (predicted) lib_text_format(&d->text, "  predicted %10.3f us", cost.cycles / clock / 1e3);
     if (predicted && runs > 0) lib_text_format(&d->text, "  roof %5.1f %%", 100 * cost.roof_cycles / clock * runs / ns);
-    lib_text_format(&d->text, "  %s\n", call->name);
+    lib_text_format(&d->text, "  %s%s\n", call->name, call->origins);
 }
 
 /* The next region of that kind from *at on. `name`: of a kernel's call; regions without one are no calls. NULL: none. */

@@ -312,12 +312,16 @@ static dlc_value constant_of(dlc_graph *handle, dlc_file *file, const char *name
     dlc_value value = none;
     lib_dtype_from_dlpack(shown->dtype, &dtype);
     DLManagedTensorVersioned *copy = NULL;
+    graph_named_constant constant = {
+        .call = "dlc_file_constant", .name = name, .dtype = dtype, .rank = shown->ndim, .shape = shown->shape};
     if (lib_tensor_is_compact(shown)) {
-        value = graph_handle_constant(handle, "dlc_file_constant", dtype, shown->ndim, shown->shape, shown->data,
-                                      &file->holder);
+        constant.bytes = shown->data;
+        constant.holder = &file->holder;
+        value = graph_handle_constant(handle, &constant);
     } else if ((copy = lib_tensor_new(&file->allocator, dtype, shown->ndim, shown->shape, 64))) {
         lib_tensor_copy(&copy->dl_tensor, shown);
-        value = dlc_constant(handle, dtype, shown->ndim, shown->shape, copy->dl_tensor.data);
+        constant.bytes = copy->dl_tensor.data;
+        value = graph_handle_constant(handle, &constant);
         copy->deleter(copy);
     } else {
         lib_error error;

@@ -85,7 +85,9 @@ static dlc_status reserve(const jit_device_running *run, const jit_step *step, h
     for (int a = 0; a < call->arguments; a++)
         if (!is_constant(run, call, a) && same_place(run, call, a) == a) take(&total, bytes_there(run, step, call, a));
     char *base = memory->base = lib_allocate_bytes(allocator, total, TIR_BUFFER_ALIGNMENT);
-    if (!base) return lib_fail(run->error, DLC_OUT_OF_MEMORY, "out of memory: kernel %s on the host", call->name);
+    if (!base)
+        return lib_fail(run->error, DLC_OUT_OF_MEMORY, "out of memory: kernel %s%s on the host", call->name,
+                        call->origins);
     memory->size = total;
     memory->buffers = (void **)(void *)(base + list);
     memory->workspace = base + workspace;

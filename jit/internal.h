@@ -2,6 +2,7 @@
 #ifndef JIT_INTERNAL_H
 #define JIT_INTERNAL_H
 
+#include "graph/origin.h"
 #include "jit/jit.h"
 
 #include <stdio.h>
@@ -15,6 +16,7 @@ typedef struct jit_own { /* the host's schedule of a region; NULL: it has none *
 
 typedef struct jit_request { /* one kernel that the plan calls */
     const graph_region *region;
+    const char *origins; /* as jit_region_origins says; read on several threads */
     jit_key key;
     jit_kernel *kernel;
     bool claimed; /* by this build, which has not settled it yet */
@@ -215,6 +217,11 @@ tir_kernel *jit_lower_by_rules(const target *by, int width, lib_arena *arena, ti
 tir_kernel *jit_lower_region(dlc_program *program, lib_arena *arena, tir_region *region, tir_region **rewritten,
                              tir_schedule *schedule, const tir_lower_options *options, const jit_own *own,
                              const jit_host *host);
+
+/* For messages: " of a, b", the names of the values that the region computes, or "". */
+static inline const char *jit_region_origins(const jit_build *build, const graph_region *region) {
+    return graph_origins_of_nodes(build->work, build->bound, region->nodes, region->node_count);
+}
 
 /* Bytes of a value of the bound graph: shape evaluated with the parameters' values. Raises on overflow. */
 size_t jit_value_bytes(jit_build *build, graph_id value);

@@ -268,6 +268,7 @@ typedef struct jit_call { /* one kernel of a KERNELS step */
     int64_t host_workspace; /* bytes, in place of an offset, where the host runs it */
     const int64_t *params;
     const char *name;
+    const char *origins;      /* " of a, b": the names of the values that it computes, or "" */
     const jit_watched *results; /* [result_count], in the last of its slots */
     int result_count;
     double operations, bytes; /* of one run, see tir_region_work */
@@ -318,6 +319,7 @@ typedef struct jit_step {
     jit_loop *loop;
     int64_t scratch; /* LOOP: arena offset of the condition's value and of a second set of the carries */
     const char *name;
+    const char *origins; /* CUSTOM, IF, LOOP: as of calls; else NULL */
 } jit_step;
 
 /* An input of a loop's branch that is the same in all iterations, in the layout that a kernel wants there or in a loop inside: packed

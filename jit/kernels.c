@@ -23,8 +23,9 @@ jit_key jit_region_key(dlc_program *program, lib_arena *arena, tir_region *regio
 
 typedef struct module_job {
     jit_build *build;
-    const uint32_t *request; /* numbers of the requests in this module */
-    int count, published;    /* the first ones are published */
+    const uint32_t *request;     /* numbers of the requests in this module */
+    int count, published;        /* the first ones are published */
+    const jit_request *lowering; /* the last one that was begun */
     lib_error error;
 } module_job;
 
@@ -196,6 +197,7 @@ static void lower_module(module_job *job, int first, int last, const jit_host *h
     jit_build *build = job->build;
     for (int i = first; i < last; i++) {
         const jit_request *request = &build->requests[job->request[i]];
+        job->lowering = request;
         tir_schedule schedule;
         lib_error error;
         if (jit_limits_reached(build->limits, &error)) lib_raise_error(arena->scope, &error);
@@ -205,6 +207,9 @@ static void lower_module(module_job *job, int first, int last, const jit_host *h
                                       &request->own, host);
         regions[i].shares = find_shares(arena, region, &schedule);
         regions[i].plain = atomic_load(&build->program->context->interpreted_regions) != plain;
+        if (regions[i].plain && *request->origins)
+            lib_log_write(&build->program->context->log, "dlc: region %s is%s", request->region->name,
+                          request->origins);
     }
 }
 
@@ -262,6 +267,10 @@ static dlc_status lower_guarded(module_job *job, int first, int last, const jit_
     arena->scope = &scope;
     if (LIB_ENTER(&scope)) lower_module(job, first, last, host, arena, lowered, regions);
     if (scope.error.status != DLC_OK) job->error = scope.error;
+    const jit_request *at = job->lowering;
+    if (scope.error.status != DLC_OK && !lib_is_circumstance(scope.error.status) && *at->origins)
+        lib_fail(&job->error, scope.error.status, "%s (region %s%s)", scope.error.message, at->region->name,
+                 at->origins);
     arena->scope = NULL;
     return scope.error.status;
 }
@@ -273,17 +282,18 @@ static dlc_status build_on_host(module_job *job, int i, lib_arena *arena, const 
     const jit_host *host;
     const lib_error why = job->error;
     const char *name = job->build->requests[job->request[i]].region->name;
+    const char *origins = job->build->requests[job->request[i]].origins;
     dlc_status status = jit_host_find(context, &host, &job->error);
     if (status == DLC_OK) status = lower_guarded(job, i, i + 1, host, arena, lowered, regions);
     if (status == DLC_OK) status = load_module(job, i, i + 1, host, arena, lowered, regions);
     if (status == DLC_OK) {
-        lib_log_write(&context->log, "dlc: region %s runs on the host: %s", name, why.message);
+        lib_log_write(&context->log, "dlc: region %s%s runs on the host: %s", name, origins, why.message);
         atomic_fetch_add_explicit(&context->host_regions, 1, memory_order_relaxed);
         return DLC_OK;
     }
     const lib_error also = job->error;
     bool refused = also.status == DLC_UNSUPPORTED || also.status == DLC_COMPILE_FAILED;
-    return lib_fail(&job->error, refused ? why.status : also.status, "region %s: %s; %s", name, why.message,
+    return lib_fail(&job->error, refused ? why.status : also.status, "region %s%s: %s; %s", name, origins, why.message,
                     also.message);
 }
 

@@ -46,7 +46,7 @@ static dlc_status check_values(const dlc_program *program, int count, const dlc_
 /* The outputs' names are those of the values. */
 static void name_outputs(lib_arena *arena, const graph *from, const graph_id *ids, graph *part) {
     for (uint32_t o = 0; o < part->outputs.count; o++) {
-        const char *name = from->values.data[ids[o]].name;
+        const char *name = graph_shown_name(from, ids[o]);
         part->output_names.data[o] = lib_arena_string(arena, name ? name : graph_node_of(from, ids[o])->op->name);
     }
 }

@@ -219,6 +219,9 @@ void lib_text_float(lib_text *text, double value, dlc_dtype dtype); /* shortest 
 /* "..." with \" \\ \n, and \xNN for other control characters and for bytes that are no UTF-8. */
 void lib_text_quoted(lib_text *text, const char *string);
 
+/* The same into `to`, terminated, of at most `shown` bytes of the string, with "..." for the rest. size: 4 * shown + 8 is enough for all. */
+void lib_quote(char *to, size_t size, const char *string, size_t shown);
+
 /* The nearest of several words to one that nothing is called, for messages: by edits (a character inserted, left out, exchanged, two
  * neighbours swapped; capitals count as small letters), of which there may be one for every three characters.
  *     lib_nearest nearest = lib_nearest_to(name);

@@ -95,6 +95,19 @@ void lib_text_quoted(lib_text *text, const char *string) {
     lib_text_add(text, "\"");
 }
 
+void lib_quote(char *to, size_t size, const char *string, size_t shown) {
+    char character[5];
+    size_t left = strlen(string), at = 1, seen = 0;
+    to[0] = '"';
+    for (size_t taken; left && seen < shown && at + sizeof character + 5 < size; string += taken, left -= taken) {
+        taken = quote_character(string, left, character);
+        seen += taken;
+        memcpy(to + at, character, strlen(character));
+        at += strlen(character);
+    }
+    snprintf(to + at, size - at, "%s\"", left ? "..." : "");
+}
+
 /* ---- nearest words ------------------------------------------------------------------------------ */
 
 static int edits_allowed(size_t length) {

@@ -180,6 +180,19 @@ DLC_API int dlc_value_rank(dlc_value value);              /* -1: poison */
 DLC_API dlc_dim dlc_value_dim(dlc_value value, int axis); /* an expression of symbols reads as {-1, "text"} */
 DLC_API bool dlc_value_ok(dlc_value value);
 
+/* Names of values, for people: dumps, profiles, plans, errors and logs name what kernels compute by them. Names of any bytes (escaped where
+ * they are printed) and any number; they change no kernel, no key, no result. A value may have several, and two values may have one.
+ * Passes that make several values of one, or one of several, hand names on: a kernel lists those of all values that it computes for, up
+ * to eight. dlc_file_constant names its value as the file does.
+ *
+ * dlc_name names a value, inside of the scopes that are open in its graph ("encoder.layer0" and "scores": encoder.layer0.scores), and
+ * returns it, so that calls nest. dlc_scope_push opens a scope, inside of those that are open: what is made in it and has no name is known by
+ * that of the scope, also in messages of mistakes; dlc_scope_pop closes the innermost one. Sub-graphs share the scopes of the graph around
+ * them. Errors, recorded in the graph: a name that is NULL or empty, a stale value, no open scope. */
+DLC_API dlc_value dlc_name(dlc_value value, const char *name);
+DLC_API dlc_status dlc_scope_push(dlc_graph *graph, const char *name);
+DLC_API dlc_status dlc_scope_pop(dlc_graph *graph);
+
 /* Sub-graphs for dlc_if, dlc_while and dlc_scan. The new graph shares symbols with its parent and may use its parent's values (captures);
  * it is owned by the parent. Parameters in order with dlc_input, results in order with dlc_output. */
 DLC_API dlc_graph *dlc_subgraph(dlc_graph *parent);
@@ -385,7 +398,8 @@ DLC_API void dlc_program_profile(dlc_program *program, int on);
 /* Stages as text: "graph", "bound", "regions", "stages", "schedule", "steps" (what each of its lines does, up to one that is
  * refused), "loops", "llvm", "asm", "source" (CUDA C), "plan", "profile", "dot" (Graphviz of the fused graph), for given input
  * shapes (NULL for "graph"). "graph" and "bound" parse back (dlc_graph_parse) unless their first line says that large constants
- * are shortened, or that a graph for precomputed constants comes first. "profile" lists, for each kernel since
+ * are shortened, or that a graph for precomputed constants comes first. Kernels whose values have names (dlc_name) are
+ * followed by `of` and these. "profile" lists, for each kernel since
  * dlc_program_profile, its share of the time; the least, median (of the last 1,023 runs) and mean time of a run; the number of runs;
  * arithmetic operations and bytes of inputs and outputs per second; where the target has a cost model also the time per run that the model predicts (for kernels that have not run
  * yet, too), and the share of the roof: the least time that operations and bytes take on this machine, over the measured one.

@@ -54,27 +54,27 @@ static const struct {
     {"input q: f32[2, 5, 4] input k: f32[2, 6, 4] input v: f32[2, 6, 3]"
      " s = dot_general(q, k, batch_x=[0], batch_w=[0], contract_x=[2], contract_w=[2]) h = constant f32[] {0.5} t = mul(s, h)"
      " p = softmax(t, axis=2) o = dot_general(p, v, batch_x=[0], batch_w=[0], contract_x=[2], contract_w=[1]) output o",
-     1, "attention"},
+     1, "dot_general_mul_reduce_max_sub_dot_general"},
     /* as a composite, whose division and empty rows come behind the second contraction */
     {"input q: f32[1, 2, 5, 4] input k: f32[1, 2, 6, 4] input v: f32[1, 2, 6, 3] y = attention(q, k, v) output y", 1,
-     "attention"},
+     "dot_general_mul_reduce_max_sub_dot_general"},
     {"input q: f32[1, 2, 5, 4] input k: f32[1, 2, 6, 4] input v: f32[1, 2, 6, 3] input m: bool[1, 1, 1, 6]"
      " y = attention(q, k, v, m) output y",
-     1, "attention"},
+     1, "dot_general_mul_select_reduce_max_dot_general"},
     /* positions cost less than the memory for a triangle of them */
     {"input q: f32[1, 2, 5, 4] input k: f32[1, 2, 6, 4] input v: f32[1, 2, 6, 3]"
      " y = attention(q, k, v, causal=true) output y",
-     1, "attention"},
+     1, "dot_general_mul_select_reduce_max_dot_general"},
     /* heads that share keys */
     {"input q: f32[1, 4, 5, 4] input x: f32[1, 2, 6, 4] input v: f32[1, 4, 6, 3] a = reshape(x, shape=[1, 2, 1, 6, 4])"
      " b = broadcast(a, shape=[1, 2, 2, 6, 4], axes=[0, 1, 2, 3, 4]) k = reshape(b, shape=[1, 4, 6, 4])"
      " y = attention(q, k, v) output y",
-     1, "attention"},
+     1, "dot_general_mul_reduce_max_sub_dot_general"},
     /* sums of the rows may be wanted by others */
     {"input q: f32[5, 4] input k: f32[4, 6] input v: f32[6, 3] s = matmul(q, k) m = reduce_max(s, axes=[1], keep=true)"
      " b = broadcast(m, shape=[5, 6], axes=[0, 1]) d = sub(s, b) e = exp(d) l = reduce_sum(e, axes=[1], keep=true)"
      " o = matmul(e, v) output o output l",
-     1, "attention"},
+     1, "dot_general_reduce_max_sub_exp_dot_general"},
     /* the scores are wanted too: no attention region */
     {"input q: f32[5, 4] input k: f32[4, 6] input v: f32[6, 3] s = matmul(q, k) p = softmax(s, axis=1) o = matmul(p, v)"
      " output o output s",
