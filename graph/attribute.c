@@ -96,7 +96,10 @@ static int64_t parse_word(lib_lexer *lexer, const graph_attribute_spec *spec) {
         return index;
     }
     dlc_dtype dtype;
-    if (!lib_dtype_parse(word, &dtype)) lib_lexer_raise(lexer, "%s=%s: expected an element type", spec->name, word);
+    if (!lib_dtype_parse(word, &dtype)) {
+        lib_nearest nearest = lib_dtype_nearest(word);
+        lib_lexer_raise(lexer, "%s=%s: expected an element type%s", spec->name, word, lib_nearest_hint(&nearest));
+    }
     return dtype;
 }
 

@@ -124,9 +124,9 @@ struct graph {
     lib_vec(const char *) origin_names;
     lib_vec(graph_origins) origins; /* [0]: none */
     lib_map origin_names_by_hash, origins_by_hash;
-    uint32_t scope;       /* of the outermost graph: list of origins of what is made now; 0: none */
+    uint32_t scope; /* of the outermost graph: list of origins of what is made now; 0: none */
     int nesting;    /* of the outermost graph, while it is parsed or built: greatest depth of a sub-graph; 0: any */
-    uint32_t phase;       /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
+    uint32_t phase; /* GRAPH_BUILD, GRAPH_SIMPLIFY, GRAPH_BOUND: which rewrite rules emit applies */
     uint32_t next_stream; /* counter for rng streams and effect tokens */
     uint32_t rewrites;    /* of the outermost graph: how often emit returned what rules or folding made instead */
 };

@@ -239,7 +239,13 @@ static void check_accesses(interpreter *t) {
     for (uint32_t i = 0; i < t->statement->accesses.count; i++) {
         const notation_access *a = &t->statement->accesses.data[i];
         const known_tensor *tensor = find_tensor(t, a->tensor);
-        if (!tensor) fail(t, "%s[...]: there is no operand and no statement before that is called so", a->tensor);
+        if (!tensor) {
+            lib_nearest nearest = lib_nearest_to(a->tensor);
+            for (uint32_t k = 0; k < t->tensors.count; k++)
+                lib_nearest_try(&nearest, t->tensors.data[k].name, strlen(t->tensors.data[k].name));
+            fail(t, "%s[...]: there is no operand and no statement before that is called so%s", a->tensor,
+                 lib_nearest_hint(&nearest));
+        }
         int rank = tensor->shape.rank;
         if (a->leading ? rank < a->count : rank != a->count)
             fail(t, "`%s` has rank %d, and is read at %d%s", a->tensor, rank, a->count,

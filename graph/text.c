@@ -331,14 +331,22 @@ static graph_id parse_value(parser *p) {
     const char *name = lib_lexer_name(p->lexer);
     if (strcmp(name, "_") == 0) return 0;
     graph_id value = find_value(p, name);
-    if (!value) lib_lexer_raise(p->lexer, "value %s is not defined before this line", name);
+    if (!value) {
+        lib_nearest nearest = lib_nearest_to(name);
+        for (uint32_t i = 0; i < p->bound_count; i++)
+            lib_nearest_try(&nearest, p->bound[i].name, strlen(p->bound[i].name));
+        lib_lexer_raise(p->lexer, "value %s is not defined before this line%s", name, lib_nearest_hint(&nearest));
+    }
     return value;
 }
 
 static graph_shape parse_shape(parser *p) {
     graph_shape shape = {0};
     char *word = lib_lexer_name(p->lexer);
-    if (!lib_dtype_parse(word, &shape.dtype)) lib_lexer_raise(p->lexer, "%s is not an element type", word);
+    if (!lib_dtype_parse(word, &shape.dtype)) {
+        lib_nearest nearest = lib_dtype_nearest(word);
+        lib_lexer_raise(p->lexer, "%s is not an element type%s", word, lib_nearest_hint(&nearest));
+    }
     lib_lexer_expect(p->lexer, "[");
     while (!lib_lexer_accept(p->lexer, "]")) {
         if (shape.rank) lib_lexer_expect(p->lexer, ",");

@@ -102,7 +102,8 @@ graph_id *graph_walk_inputs(const graph_walk *walk, const graph_node *node) {
 }
 
 static uint32_t carry_origins(graph_walk *walk, uint32_t list) {
-    if (!list || !walk->origins) return graph_origins_import(walk->to, walk->from, list);
+    if (!list) return 0;
+    if (!walk->origins) return graph_origins_import(walk->to, walk->from, list);
     if (!walk->origins[list]) walk->origins[list] = graph_origins_import(walk->to, walk->from, list) + 1;
     return walk->origins[list] - 1;
 }

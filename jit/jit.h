@@ -268,7 +268,7 @@ typedef struct jit_call { /* one kernel of a KERNELS step */
     int64_t host_workspace; /* bytes, in place of an offset, where the host runs it */
     const int64_t *params;
     const char *name;
-    const char *origins;      /* " of a, b": the names of the values that it computes, or "" */
+    const char *origins;        /* " of a, b": the names of the values that it computes, or "" */
     const jit_watched *results; /* [result_count], in the last of its slots */
     int result_count;
     double operations, bytes; /* of one run, see tir_region_work */

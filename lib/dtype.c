@@ -11,6 +11,41 @@ const lib_dtype_info lib_dtypes[DLC_DTYPE_COUNT] = {
 #undef X
 };
 
+lib_nearest lib_dtype_nearest(const char *name) {
+    static const char *const others[][2] = {{"half", "f16"},
+                                            {"float16", "f16"},
+                                            {"bfloat16", "bf16"},
+                                            {"float", "f32"},
+                                            {"float32", "f32"},
+                                            {"double", "f64"},
+                                            {"float64", "f64"},
+                                            {"int", "i32"},
+                                            {"long", "i64"},
+                                            {"int4", "i4"},
+                                            {"int8", "i8"},
+                                            {"int16", "i16"},
+                                            {"int32", "i32"},
+                                            {"int64", "i64"},
+                                            {"uint4", "u4"},
+                                            {"uint8", "u8"},
+                                            {"byte", "u8"},
+                                            {"uint16", "u16"},
+                                            {"uint32", "u32"},
+                                            {"uint64", "u64"},
+                                            {"boolean", "bool"},
+                                            {"complex64", "c64"},
+                                            {"float8_e4m3fn", "f8e4m3fn"},
+                                            {"float8_e5m2", "f8e5m2"}};
+    lib_nearest nearest = lib_nearest_to(name);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(name, others[i][0]) == 0) {
+            nearest.edits = 0;
+            memcpy(nearest.word, others[i][1], strlen(others[i][1]) + 1);
+        }
+    for (int i = 0; i < DLC_DTYPE_COUNT; i++) lib_nearest_try(&nearest, lib_dtypes[i].name, strlen(lib_dtypes[i].name));
+    return nearest;
+}
+
 bool lib_dtype_parse(const char *name, dlc_dtype *out) {
     for (int i = 0; i < DLC_DTYPE_COUNT; i++) {
         if (strcmp(name, lib_dtypes[i].name) != 0) continue;

@@ -312,6 +312,7 @@ static inline size_t lib_dtype_bytes(dlc_dtype dtype, size_t count) {
     return lib_dtype_is_packed(dtype) ? count / 8 * bits + (count % 8 * bits + 7) / 8 : count * lib_dtypes[dtype].bytes;
 }
 bool lib_dtype_parse(const char *name, dlc_dtype *out);
+lib_nearest lib_dtype_nearest(const char *name); /* also to names that other libraries have: float32, half, uint8 */
 bool lib_dtype_from_dlpack(DLDataType from, dlc_dtype *out); /* lanes must be 1; bool also accepted as u8 of kDLBool */
 DLDataType lib_dtype_to_dlpack(dlc_dtype dtype);
 

@@ -256,7 +256,10 @@ static tir_dtype parse_dtype(parser *p, const char *name) {
     tir_dtype more;
     if (p->names->dtype && p->names->dtype(p->names->user, name, &more)) return more;
     if (strcmp(name, "index") == 0) return TIR_INDEX;
-    if (!lib_dtype_parse(name, &dtype)) lib_lexer_raise(p->lexer, "unknown dtype '%s'", name);
+    if (!lib_dtype_parse(name, &dtype)) {
+        lib_nearest nearest = lib_dtype_nearest(name);
+        lib_lexer_raise(p->lexer, "unknown dtype '%s'%s", name, lib_nearest_hint(&nearest));
+    }
     return (tir_dtype)dtype;
 }
 

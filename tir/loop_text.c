@@ -355,7 +355,10 @@ static tir_dtype parse_dtype(parser *p) {
     dlc_dtype dtype;
     const char *name = lib_lexer_name(p->lexer);
     if (strcmp(name, "index") == 0) return TIR_INDEX;
-    if (!lib_dtype_parse(name, &dtype)) lib_lexer_raise(p->lexer, "unknown element type %s", name);
+    if (!lib_dtype_parse(name, &dtype)) {
+        lib_nearest nearest = lib_dtype_nearest(name);
+        lib_lexer_raise(p->lexer, "unknown element type %s%s", name, lib_nearest_hint(&nearest));
+    }
     return (tir_dtype)dtype;
 }
 

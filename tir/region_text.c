@@ -250,7 +250,12 @@ static uint32_t parse_tensor_name(parser *p) {
     uint32_t id;
     tir_dtype dtype;
     int rank;
-    if (!find_tensor(p, name, &id, &dtype, &rank)) lib_lexer_raise(p->lexer, "unknown tensor %s", name);
+    if (!find_tensor(p, name, &id, &dtype, &rank)) {
+        lib_nearest nearest = lib_nearest_to(name);
+        for (uint32_t i = 0; i < p->region->tensors.count; i++)
+            lib_nearest_try(&nearest, p->region->tensors.data[i].name, strlen(p->region->tensors.data[i].name));
+        lib_lexer_raise(p->lexer, "unknown tensor %s%s", name, lib_nearest_hint(&nearest));
+    }
     return id;
 }
 
@@ -258,7 +263,10 @@ static uint32_t parse_stage_name(parser *p) {
     const char *name = lib_lexer_name(p->lexer);
     for (uint32_t i = 0; i < p->region->stages.count; i++)
         if (strcmp(p->region->stages.data[i].name, name) == 0) return i;
-    lib_lexer_raise(p->lexer, "unknown stage %s", name);
+    lib_nearest nearest = lib_nearest_to(name);
+    for (uint32_t i = 0; i < p->region->stages.count; i++)
+        lib_nearest_try(&nearest, p->region->stages.data[i].name, strlen(p->region->stages.data[i].name));
+    lib_lexer_raise(p->lexer, "unknown stage %s%s", name, lib_nearest_hint(&nearest));
 }
 
 static tir_expr parse_expr(parser *p, tir_dtype expected) {
@@ -278,7 +286,10 @@ static int parse_indices(parser *p, const char *close, int limit, tir_expr *out)
 static dlc_dtype parse_dtype(parser *p) {
     dlc_dtype dtype;
     const char *name = lib_lexer_name(p->lexer);
-    if (!lib_dtype_parse(name, &dtype)) lib_lexer_raise(p->lexer, "unknown element type %s", name);
+    if (!lib_dtype_parse(name, &dtype)) {
+        lib_nearest nearest = lib_dtype_nearest(name);
+        lib_lexer_raise(p->lexer, "unknown element type %s%s", name, lib_nearest_hint(&nearest));
+    }
     return dtype;
 }
 
