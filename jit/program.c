@@ -49,13 +49,18 @@ static void check_symbols(lib_arena *work, const graph *g) {
     }
     for (uint32_t s = 0; s < g->symbols.count; s++) {
         const tir_expr symbol = g->symbols.data[s].var;
-        if (!told[tir_var_id(g->pool, symbol)] && is_used(g, symbol) && !graph_is_counted(g, symbol))
-            lib_raise(work->scope, DLC_INVALID_ARGUMENT,
-                      "dlc_compile: symbol %s is no dimension of any input by itself, and %s: its size cannot be known",
-                      g->symbols.data[s].name,
-                      is_counted_inside(g, symbol)
-                          ? "data decide it inside of a sub-graph, which only the outermost graph may have"
-                          : "nothing in the outermost graph counts it");
+        if (told[tir_var_id(g->pool, symbol)] || !is_used(g, symbol) || graph_is_counted(g, symbol)) continue;
+        lib_nearest nearest = lib_nearest_to(g->symbols.data[s].name);
+        for (uint32_t i = 0; i < g->symbols.count; i++)
+            if (told[tir_var_id(g->pool, g->symbols.data[i].var)])
+                lib_nearest_try(&nearest, g->symbols.data[i].name, strlen(g->symbols.data[i].name));
+        lib_raise(work->scope, DLC_INVALID_ARGUMENT,
+                  "dlc_compile: symbol %s is no dimension of any input by itself, and %s: its size cannot be known%s",
+                  g->symbols.data[s].name,
+                  is_counted_inside(g, symbol)
+                      ? "data decide it inside of a sub-graph, which only the outermost graph may have"
+                      : "nothing in the outermost graph counts it",
+                  lib_nearest_hint(&nearest));
     }
 }
 

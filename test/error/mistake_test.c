@@ -145,6 +145,13 @@ static void test_near_names(void **state) {
     SAYS(dlc_error_message(context), "\"my_kernle\"", "did you mean \"my_kernel\"?");
     dlc_graph_destroy(g);
 
+    OK(context, dlc_graph_create(context, &g));
+    x = dlc_input(g, "x", DLC_F32, 2, DIMS(SYMBOL("batch"), SIZE(6)));
+    dlc_output(g, "y", dlc_reshape(x, 3, DIMS(SYMBOL("bacth"), SIZE(2), SIZE(3))));
+    assert_int_equal(dlc_compile(context, g, NULL, &program), DLC_INVALID_ARGUMENT);
+    SAYS(dlc_error_message(context), "symbol bacth", "did you mean \"batch\"?");
+    dlc_graph_destroy(g);
+
     dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
     dlc_context *none;
     options.target = "intrep";
