@@ -115,8 +115,11 @@ typedef struct dlc_context_options {
                              DLC_BUDGET_EXCEEDED or DLC_OUT_OF_MEMORY with its message, and nothing happens to the host. The first
                              compilation takes some ten milliseconds more */
     const char *
-        compiler_path; /* that program; NULL: libdlc-compiler in the folder of the library (of the host's program where it is
-                                  linked statically). It is of the same build. DLC_NOT_FOUND where it is missing */
+        compiler_path; /* that program: an absolute path (DLC_INVALID_ARGUMENT if it is not). NULL: libdlc-compiler in the folder of the
+                          library's file (of the program's file where it is linked statically), as the kernel names it: neither the current
+                          folder nor argv, PATH or a relative path given to dlopen have a say, and it is fixed with the context. It is of
+                          the same build. DLC_NOT_FOUND where it is missing, /proc is not mounted, or the library's file was replaced or
+                          deleted since it was loaded: then it must be named */
     bool
         background_compile; /* a thread of the library's own compiles in the background: runs of shapes that a program has not seen are
                                answered by kernels that take every symbol as a parameter, which sizes of a range share (see

@@ -3,7 +3,6 @@
  * it said last, and the next request gets another one. */
 #include "targets/cpu/isolate.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -29,8 +28,8 @@ typedef struct helper {
 } helper;
 
 struct cpu_isolation {
-    char path[4096];
-    pid_t owner; /* helpers are this process' children: a forked one starts its own */
+    char path[4096]; /* absolute */
+    pid_t owner;     /* helpers are this process' children: a forked one starts its own */
     lib_mutex mutex;
     int idle_count;
     helper idle[IDLE_HELPERS];
@@ -38,31 +37,13 @@ struct cpu_isolation {
 
 /* ---- processes */
 
-/* Beside the library, or beside the program that it is linked into. */
-static bool default_path(char *path, size_t size) {
-    Dl_info info;
-    dlc_status (*own)(target_device *, const char *, lib_error *) = cpu_isolation_open;
-    void *address;
-    memcpy(&address, &own, sizeof address);
-    if (!dladdr(address, &info) || !info.dli_fname) return false;
-    char real[4096];
-    if (!realpath(info.dli_fname, real)) return false;
-    char *end = strrchr(real, '/');
-    if (end) *end = 0;
-    int length = snprintf(path, size, "%s/libdlc-compiler", real);
-    return length > 0 && (size_t)length < size;
-}
-
 dlc_status cpu_isolation_open(target_device *device, const char *path, lib_error *error) {
     struct cpu_isolation *isolation = lib_allocate_zeroed(&device->allocator, sizeof *isolation, 16);
     if (!isolation) return lib_fail(error, DLC_OUT_OF_MEMORY, "isolate_compiler: out of memory");
     isolation->owner = getpid();
     lib_mutex_init(&isolation->mutex);
     device->isolation = isolation;
-    if (path && path[0])
-        snprintf(isolation->path, sizeof isolation->path, "%s", path);
-    else if (!default_path(isolation->path, sizeof isolation->path))
-        isolation->path[0] = 0;
+    LIB_TRY(cpu_find_helper(path, isolation->path, sizeof isolation->path, error));
     if (access(isolation->path, X_OK) == 0) return DLC_OK;
     return lib_fail(error, DLC_NOT_FOUND, "isolate_compiler: there is no program %s: %s (compiler_path names another)",
                     isolation->path, strerror(errno));

@@ -27,4 +27,8 @@ typedef struct cpu_hello { /* after the text of lib_build_id and its 0 */
     bool verify;
 } cpu_hello;
 
+/* helper_path.c: the program's absolute path: `given`, which must be one, or libdlc-compiler in the folder of the file that this code was
+ * loaded from (given NULL or empty). */
+dlc_status cpu_find_helper(const char *given, char *path, size_t size, lib_error *error);
+
 #endif

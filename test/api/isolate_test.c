@@ -1,7 +1,10 @@
 /* isolate_compiler as a host sees it, and budgets that end in a status. What a helper can do wrong is in test/cpu/isolate.c. */
 #include "api/support.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +52,84 @@ static void test_missing(void **state) {
     options.compiler_path = "/nowhere/libdlc-compiler";
     assert_int_equal(dlc_context_create(&options, &context), DLC_NOT_FOUND);
     assert_non_null(strstr(dlc_error_message(NULL), "/nowhere/libdlc-compiler"));
+    options.compiler_path = "libdlc-compiler";
+    assert_int_equal(dlc_context_create(&options, &context), DLC_INVALID_ARGUMENT);
+    assert_non_null(strstr(dlc_error_message(NULL), "compiler_path"));
+}
+
+#define FUNCTION(library, name) __typeof__(&name) own_##name = (__typeof__(&name))(uintptr_t)dlsym(library, #name)
+
+/* In a child: a context of a library that was loaded from the folder `own` by a relative path, whose host then went to the folder `work`. */
+static int prepare_after_moving(const char *own, const char *work) {
+    static const char text[] = "graph { input a: f32[n] y = exp(a) output y }";
+    if (chdir(own) != 0) return 100;
+    void *library = dlopen("./libdlc.so", RTLD_NOW | RTLD_LOCAL);
+    if (!library || chdir(work) != 0) return 101;
+    FUNCTION(library, dlc_context_create);
+    FUNCTION(library, dlc_graph_parse);
+    FUNCTION(library, dlc_compile);
+    FUNCTION(library, dlc_prepare);
+    FUNCTION(library, dlc_program_destroy);
+    FUNCTION(library, dlc_graph_destroy);
+    FUNCTION(library, dlc_context_destroy);
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    options.isolate_compiler = true;
+    dlc_context *context;
+    dlc_graph *graph;
+    dlc_program *program;
+    dlc_status status = own_dlc_context_create(&options, &context);
+    if (status != DLC_OK) return (int)status;
+    status = own_dlc_graph_parse(context, text, sizeof text - 1, &graph);
+    if (status == DLC_OK) status = own_dlc_compile(context, graph, NULL, &program);
+    if (status != DLC_OK) return 102;
+    status = own_dlc_prepare(program, (const int64_t *[]){SHAPE(4)}, (const int[]){1}, 1);
+    own_dlc_program_destroy(program);
+    own_dlc_graph_destroy(graph);
+    own_dlc_context_destroy(context);
+    return (int)status;
+}
+
+static int in_child(int (*work)(const char *, const char *), const char *a, const char *b) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(work(a, b));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* The current folder does not choose the program, whatever path the library was loaded by. */
+static void test_relative_library(void **state) {
+    (void)state;
+    char root[] = "/tmp/dlc-relative-XXXXXX", own[64], trap[64], command[4 * PATH_MAX], sprung[128];
+    dlc_context *probe = open_context("cpu", NULL);
+    if (!probe) skip();
+    dlc_context_destroy(probe);
+    Dl_info info;
+    __typeof__(&dlc_context_create) here = dlc_context_create;
+    assert_int_not_equal(dladdr((void *)(uintptr_t)here, &info), 0);
+    assert_non_null(mkdtemp(root));
+    snprintf(own, sizeof own, "%s/own", root);
+    snprintf(trap, sizeof trap, "%s/trap", root);
+    snprintf(sprung, sizeof sprung, "%s/sprung", trap);
+    snprintf(
+        command, sizeof command,
+        "set -e; mkdir %s %s; folder=$(dirname '%s'); cp -L $folder/libdlc.so.? $folder/libdlc-compiler %s; cd %s; "
+        "ln -s libdlc.so.? libdlc.so; touch %s/libdlc.so; printf '#!/bin/sh\ntouch %s\n' >%s/libdlc-compiler; chmod +x %s/libdlc-compiler",
+        own, trap, info.dli_fname, own, own, trap, sprung, trap, trap);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(in_child(prepare_after_moving, own, trap), DLC_OK);
+    assert_int_equal(access(sprung, F_OK), -1);
+    snprintf(command, sizeof command, "%s/libdlc-compiler", own);
+    assert_int_equal(unlink(command), 0);
+    assert_int_equal(in_child(prepare_after_moving, own, trap), DLC_NOT_FOUND);
+    assert_int_equal(access(sprung, F_OK), -1);
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    assert_int_equal(system(command), 0);
 }
 
 /* A program that is no compiler: the run says so, and the context stays usable for what is compiled. */
@@ -146,8 +227,9 @@ static void test_fork(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results),       cmocka_unit_test(test_missing),  cmocka_unit_test(test_impostor),
-        cmocka_unit_test(test_memory_budget), cmocka_unit_test(test_together), cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_results),  cmocka_unit_test(test_missing),       cmocka_unit_test(test_relative_library),
+        cmocka_unit_test(test_impostor), cmocka_unit_test(test_memory_budget), cmocka_unit_test(test_together),
+        cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests_name("isolation and budgets", tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,13 +34,7 @@ typedef struct fixture {
 
 static char self[4096];
 
-static void open_device(fixture *f, bool isolate, const char *fault) {
-    target_options options = {.allocator = &lib_libc_allocator, .isolate = isolate, .compiler_path = self};
-    if (fault)
-        setenv("DLC_TEST_FAULT", fault, 1);
-    else
-        unsetenv("DLC_TEST_FAULT");
-    if (target_cpu.open(&options, &f->device, &f->machine, &f->error) != DLC_OK) fail_msg("%s", f->error.message);
+static void parse_kernel(fixture *f) {
     lib_arena_init(&f->arena, &lib_libc_allocator, &f->scope);
     if (LIB_ENTER(&f->scope)) {
         lib_lexer lexer;
@@ -48,6 +43,16 @@ static void open_device(fixture *f, bool isolate, const char *fault) {
         return;
     }
     fail_msg("%s", f->scope.error.message);
+}
+
+static void open_device(fixture *f, bool isolate, const char *fault) {
+    target_options options = {.allocator = &lib_libc_allocator, .isolate = isolate, .compiler_path = self};
+    if (fault)
+        setenv("DLC_TEST_FAULT", fault, 1);
+    else
+        unsetenv("DLC_TEST_FAULT");
+    if (target_cpu.open(&options, &f->device, &f->machine, &f->error) != DLC_OK) fail_msg("%s", f->error.message);
+    parse_kernel(f);
 }
 
 static void close_device(fixture *f) {
@@ -208,6 +213,83 @@ static void test_missing(void **state) {
     assert_int_equal(target_cpu.compile(device, NULL, 1, &f.kernel, &object, &error), DLC_COMPILE_FAILED);
     target_cpu.close(device);
     close_device(&f);
+}
+
+/* ---- where the program lies, in a program that the library is linked into */
+
+static void copy_self(const char *folder, const char *name, char *path, size_t size) {
+    char command[2 * sizeof self + 64];
+    snprintf(path, size, "%s/%s", folder, name);
+    snprintf(command, sizeof command, "mkdir -p %s && cp %s %s", folder, self, path);
+    assert_int_equal(system(command), 0);
+}
+
+/* A program of that name which tells by a file that it was run. */
+static void write_trap(const char *folder, const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "#!/bin/sh\ntouch %s/sprung\n", folder);
+    fclose(file);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+/* The exit status of the host `path` (see main), called by the name `called`. */
+static int run_host(const char *path, const char *called, const char *work) {
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        if (chdir(work) != 0) _exit(98);
+        execl(path, called, "--host", (char *)NULL);
+        _exit(99);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100;
+}
+
+/* Neither argv[0] nor the current folder chooses the program: it lies where the host's file does, or it is not found. */
+static void test_place(void **state) {
+    (void)state;
+    char root[] = "/tmp/dlc-place-XXXXXX", own[64], trap[64], path[128], helper[128], called[128], sprung[128];
+    assert_non_null(mkdtemp(root));
+    snprintf(own, sizeof own, "%s/own", root);
+    snprintf(trap, sizeof trap, "%s/trap", root);
+    snprintf(sprung, sizeof sprung, "%s/sprung", trap);
+    copy_self(own, "host", path, sizeof path);
+    copy_self(own, "libdlc-compiler", helper, sizeof helper);
+    copy_self(trap, "host", called, sizeof called);
+    write_trap(trap, "libdlc-compiler");
+    const char *const names[] = {"host", "./host", called, "/nowhere/host", ""};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_int_equal(run_host(path, names[i], trap), DLC_OK);
+        assert_int_equal(access(sprung, F_OK), -1);
+    }
+    assert_int_equal(unlink(helper), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_int_equal(run_host(path, names[i], trap), DLC_NOT_FOUND);
+        assert_int_equal(access(sprung, F_OK), -1);
+    }
+    snprintf(path, sizeof path, "rm -rf %s", root);
+    assert_int_equal(system(path), 0);
+}
+
+/* A path that the host gives is absolute, and taken whole or not at all. */
+static void test_given_paths(void **state) {
+    (void)state;
+    static char longest[8192];
+    memset(longest, '/', sizeof longest - 1);
+    const char *const refused[] = {"libdlc-compiler", "./libdlc-compiler", "../bin/true", longest};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        target_device *device;
+        tir_machine machine;
+        lib_error error;
+        target_options options = {.allocator = &lib_libc_allocator, .isolate = true, .compiler_path = refused[i]};
+        assert_int_equal(target_cpu.open(&options, &device, &machine, &error), DLC_INVALID_ARGUMENT);
+        assert_non_null(strstr(error.message, "compiler_path"));
+        assert_null(device);
+    }
 }
 
 /* A forked child does not speak with the helpers of its parent. */
@@ -447,7 +529,21 @@ static void misbehave(LLVMModuleRef module) {
     LLVMDisposeBuilder(builder);
 }
 
+/* A host as others are: the status of a compilation with the option and no path. */
+static int be_host(void) {
+    fixture f;
+    target_options options = {.allocator = &lib_libc_allocator, .isolate = true};
+    unsetenv("DLC_TEST_FAULT");
+    dlc_status status = target_cpu.open(&options, &f.device, &f.machine, &f.error);
+    if (status != DLC_OK) return status;
+    parse_kernel(&f);
+    status = compile(&f, NULL);
+    close_device(&f);
+    return status;
+}
+
 int main(int count, char **words) {
+    if (count == 2 && strcmp(words[1], "--host") == 0) return be_host();
     if (count == 2 && strcmp(words[1], "--compile") == 0) {
         fault = getenv("DLC_TEST_FAULT");
         if (fault && strcmp(fault, "build") == 0) return 3;
@@ -464,6 +560,8 @@ int main(int count, char **words) {
 #endif
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_given_paths),
         cmocka_unit_test(test_fork),
         cmocka_unit_test(test_closed_streams),
         cmocka_unit_test(test_protocol),
