@@ -773,8 +773,8 @@ void bench_case_build(bench_builder *b, bench_build_function *build, const bench
 }
 
 void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
-                         const void *bytes) {
-    build_case(b, build, shape, graph, NULL, true, bytes);
+                         const bench_steps *steps, const void *bytes) {
+    build_case(b, build, shape, graph, steps, true, bytes);
 }
 
 void bench_case_release(bench_builder *b) {

@@ -42,7 +42,7 @@ void bench_case_build(bench_builder *b, bench_build_function *build, const bench
 /* The same graph without data of operands and results. All operands are inputs; or, where `bytes` is not NULL, those that are known before
  * the first run are constants, of these bytes, which must be as many as the largest has and outlive the graph. Nothing to release. */
 void bench_case_describe(bench_builder *b, bench_build_function *build, const bench_shape *shape, dlc_graph *graph,
-                         const void *bytes);
+                         const bench_steps *steps, const void *bytes);
 void bench_case_release(bench_builder *b);
 /* Operand or result with its data; values are spread evenly over [low, high), always the same ones. */
 void bench_operand_create(bench_operand *operand, dlc_dtype dtype, int rank, const int64_t *dims, double low,

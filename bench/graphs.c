@@ -36,7 +36,7 @@ static bool print_graph(dlc_context *context, const bench_shape *shape, FILE *to
     dlc_graph *graph = NULL;
     char *text = NULL;
     if (!kind || dlc_graph_create(context, &graph) != DLC_OK) return false;
-    bench_case_describe(&b, kind->build, shape, graph, NULL);
+    bench_case_describe(&b, kind->build, shape, graph, NULL, NULL);
     bool good = dlc_graph_status(graph) == DLC_OK && dlc_graph_print(graph, &text) == DLC_OK;
     if (good) {
         fputs("{\"case\":", to);

@@ -1,6 +1,11 @@
-/* golden/cycles.table: the cycles that the cost model of the cpu target expects of the cases of bench/shapes.txt on the machines of machines.c,
- * without those of four threads. A case is the sum over its kernels, scheduled and lowered, none compiled; computing constants does not
- * count. The test fails where a prediction leaves its kept value by more than 3 %; with DLC_BLESS=1 these get their values of now.
+/* What the cost model of the cpu target expects of cases of the benchmark on the machines of machines.c, without those of four threads: the sum
+ * of cycles over a case's kernels, scheduled and lowered, none compiled; computing constants does not count.
+ *
+ * cycles.table: the lines of bench/shapes.txt. A prediction that leaves its kept value by more than 3 % fails; with DLC_BLESS=1 these get
+ * their values of now.
+ * slower.table: blocks (bench/blocks.h) that are expected to take longer as one program than in parts, and how much. One that is not
+ * listed, or takes 3 % longer than listed, fails. Those that are no longer slower are told, and DLC_BLESS=1 takes them from the list.
+ *
  * The library runs as ever, on the target of fixed.h. */
 #ifdef DLC_TARGET_cpu
 #include "bench/cases.h"
@@ -8,6 +13,7 @@
 
 #include <dlc/dlc.h>
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +26,9 @@
 
 #define TABLE "test/golden/cycles.table"
 #define SHAPES "bench/shapes.txt"
+#define SLOWER "test/golden/slower.table"
 #define TOLERANCE 0.03
+#define AS_FAST 1.02 /* whole over parts: within what the model tells apart */
 
 enum { LINES = 1024 };
 
@@ -41,7 +49,14 @@ static double sum_of_cycles(const char *text) {
     return sum;
 }
 
-static double predict(dlc_context *context, const bench_shape *shape, const void *bytes) {
+static uint64_t refused_schedules(dlc_context *context) {
+    dlc_statistics statistics = DLC_STATISTICS_INIT;
+    dlc_context_statistics(context, &statistics);
+    return statistics.interpreted_regions;
+}
+
+/* Of all of a case; of a block: of these steps, unless NULL. Without end, where lowering refuses what the rules write. */
+static double predict(dlc_context *context, const bench_shape *shape, const bench_steps *steps, const void *bytes) {
     const bench_case_kind *kind = bench_case_find(shape);
     static bench_builder b;
     dlc_graph *graph;
@@ -49,9 +64,10 @@ static double predict(dlc_context *context, const bench_shape *shape, const void
     char *text;
     const int64_t *shapes[BENCH_MAX_OPERANDS];
     int ranks[BENCH_MAX_OPERANDS], count = 0;
+    const uint64_t refused = refused_schedules(context);
     if (!kind) fail_msg("no operator for %s", shape->text);
     assert_int_equal(dlc_graph_create(context, &graph), DLC_OK);
-    bench_case_describe(&b, kind->build, shape, graph, bytes);
+    bench_case_describe(&b, kind->build, shape, graph, steps, bytes);
     for (int i = 0; i < b.problem.operand_count; i++) {
         if (b.problem.operands[i].constant) continue;
         shapes[count] = b.problem.operands[i].dims;
@@ -63,7 +79,29 @@ static double predict(dlc_context *context, const bench_shape *shape, const void
     dlc_text_free(context, text);
     dlc_program_destroy(program);
     dlc_graph_destroy(graph);
-    return cycles;
+    return refused_schedules(context) == refused ? cycles : INFINITY;
+}
+
+/* Of a block's parts, each as one program or as one for each step, what is less. */
+static double predict_parts(dlc_context *context, const bench_shape *shape, const void *bytes) {
+    double sum = 0;
+    for (int p = 0; p < bench_block_parts(shape); p++) {
+        const bench_steps steps = bench_block_steps(shape, p);
+        double whole = predict(context, shape, &steps, bytes), apart = 0;
+        for (int i = 0; i < steps.count && steps.count > 1; i++)
+            apart += predict(context, shape, &(bench_steps){1, {steps.values[i]}}, bytes);
+        sum += steps.count > 1 && apart < whole ? apart : whole;
+    }
+    return sum;
+}
+
+static dlc_context *open_machine(int m) {
+    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
+    dlc_context *context;
+    options.target = "null";
+    golden_fix_machine(&golden_machines[m]);
+    assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
+    return context;
 }
 
 /* ---- the table: a line for each case, a column for each machine */
@@ -72,12 +110,15 @@ static bench_shape cases[LINES];
 static double kept[LINES][GOLDEN_MACHINES], now[LINES][GOLDEN_MACHINES];
 static int case_count;
 
-static void read_cases(void) {
+/* Cases of the kind, NULL: all, beside those that are there. */
+static void read_cases(const char *path, const char *kind) {
     char line[512];
-    FILE *file = fopen(SHAPES, "r");
-    if (!file) fail_msg(SHAPES " cannot be read");
-    while (fgets(line, sizeof line, file) && case_count < LINES)
-        case_count += bench_shape_parse(&cases[case_count], line);
+    FILE *file = fopen(path, "r");
+    if (!file) fail_msg("%s cannot be read", path);
+    while (fgets(line, sizeof line, file) && case_count < LINES) {
+        bench_shape *shape = &cases[case_count];
+        case_count += bench_shape_parse(shape, line) && (!kind || strcmp(shape->kind, kind) == 0);
+    }
     fclose(file);
 }
 
@@ -121,26 +162,20 @@ static void write_table(void) {
     fclose(file);
 }
 
+enum { ROOM = 1 << 30 }; /* bytes of the largest constant, at most */
+
 static void predict_all(int m) {
-    dlc_context_options options = DLC_CONTEXT_OPTIONS_INIT;
-    dlc_context *context;
-    dlc_statistics statistics = DLC_STATISTICS_INIT;
-    const size_t room = (size_t)1 << 31;
-    void *bytes = some_bytes(room);
-    options.target = "null";
-    golden_fix_machine(&golden_machines[m]);
-    assert_int_equal(dlc_context_create(&options, &context), DLC_OK);
-    for (int i = 0; i < case_count; i++) now[i][m] = predict(context, &cases[i], bytes);
-    dlc_context_statistics(context, &statistics);
-    assert_int_equal(statistics.interpreted_regions, 0);
+    void *bytes = some_bytes(ROOM);
+    dlc_context *context = open_machine(m);
+    for (int i = 0; i < case_count; i++) now[i][m] = predict(context, &cases[i], NULL, bytes);
     dlc_context_destroy(context);
-    munmap(bytes, room);
+    munmap(bytes, ROOM);
 }
 
 static void test_cycles(void **state) {
     int off = 0;
     (void)state;
-    read_cases();
+    read_cases(SHAPES, NULL);
     read_table();
     for (int m = 0; m < GOLDEN_MACHINES; m++)
         if (counts(m)) predict_all(m);
@@ -158,8 +193,81 @@ static void test_cycles(void **state) {
     if (off) fail_msg("%d of %d predictions left " TABLE " by more than 3 %%", off, case_count * (GOLDEN_MACHINES - 1));
 }
 
+/* ---- blocks and their parts */
+
+/* Machines with large caches. */
+static bool counts_for_blocks(int m) {
+    return counts(m) && golden_machines[m].facts.l2 > 1 << 20;
+}
+
+static void compare_parts(int m) {
+    void *bytes = some_bytes(ROOM);
+    dlc_context *context = open_machine(m);
+    for (int i = 0; i < case_count; i++)
+        now[i][m] = predict(context, &cases[i], NULL, bytes) / predict_parts(context, &cases[i], bytes);
+    dlc_context_destroy(context);
+    munmap(bytes, ROOM);
+}
+
+/* Lines `Z 1.53 block ...`. */
+static void read_slower(void) {
+    char line[1024], letter;
+    int at;
+    double ratio;
+    FILE *file = fopen(SLOWER, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (sscanf(line, "%c %lf %n", &letter, &ratio, &at) != 2) continue;
+        for (int i = 0; i < case_count; i++)
+            for (int m = 0; m < GOLDEN_MACHINES; m++)
+                if (golden_machines[m].letter == letter && strcmp(cases[i].text, line + at) == 0) kept[i][m] = ratio;
+    }
+    if (file) fclose(file);
+}
+
+static void write_slower(void) {
+    FILE *file = fopen(SLOWER, "w");
+    assert_non_null(file);
+    fputs(
+        "; blocks that the cost model expects to take so many times as long as their parts (inf: a schedule is refused): faults of fusion\n",
+        file);
+    for (int i = 0; i < case_count; i++)
+        for (int m = 0; m < GOLDEN_MACHINES; m++)
+            if (counts_for_blocks(m) && !(now[i][m] <= AS_FAST))
+                fprintf(file, "%c %.2f %s\n", golden_machines[m].letter,
+                        kept[i][m] > 0 && !differs(i, m) ? kept[i][m] : now[i][m], cases[i].text);
+    fclose(file);
+}
+
+static void test_blocks(void **state) {
+    int slower = 0, mended = 0;
+    (void)state;
+    case_count = 0;
+    memset(kept, 0, sizeof kept);
+    read_cases("bench/default.txt", "block");
+    read_cases("bench/variants.txt", "block");
+    read_slower();
+    for (int m = 0; m < GOLDEN_MACHINES; m++)
+        if (counts_for_blocks(m)) compare_parts(m);
+    if (getenv("DLC_BLESS")) {
+        write_slower();
+        return;
+    }
+    for (int i = 0; i < case_count; i++)
+        for (int m = 0; m < GOLDEN_MACHINES; m++) {
+            if (!counts_for_blocks(m)) continue;
+            mended += kept[i][m] > 0 && now[i][m] <= AS_FAST;
+            if (now[i][m] <= AS_FAST || (kept[i][m] > 0 && now[i][m] <= (1 + TOLERANCE) * kept[i][m])) continue;
+            print_message("%c %.2f times its parts, listed %.2f  %s\n", golden_machines[m].letter, now[i][m],
+                          kept[i][m], cases[i].text);
+            slower++;
+        }
+    if (mended) print_message(SLOWER ": %d are no longer slower than their parts: make bless\n", mended);
+    if (slower) fail_msg("%d blocks are expected to be slower than their parts", slower);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cycles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cycles), cmocka_unit_test(test_blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
