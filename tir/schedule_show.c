@@ -40,14 +40,19 @@ static const char *shown_value(showing *s, const char *name, int *stage) {
     return s->to->tensors.data[tensor].name;
 }
 
-static bool is_taken(const showing *s, const char *name) {
+/* Does anything else have this name than what `word` means already? derived: rewrites may make further names of it, with _ behind it. */
+static bool is_taken(const showing *s, const char *word, const char *name, bool derived) {
     const tir_region *region = s->to;
-    if (tir_region_find_tensor(region, name) != UINT32_MAX) return true;
+    const size_t length = strlen(name);
+    for (uint32_t t = 0; t < region->tensors.count; t++) {
+        const char *other = region->tensors.data[t].name;
+        if (strncmp(other, name, length) == 0 && (!other[length] || (derived && other[length] == '_'))) return true;
+    }
     for (uint32_t q = 0; q < region->stages.count; q++) {
-        const tir_stage *stage = &region->stages.data[q];
+        const tir_stage *from = &s->from->stages.data[q], *stage = &region->stages.data[q];
         if (strcmp(stage->name, name) == 0) return true;
         for (int a = 0; a < stage->space + stage->reduce; a++)
-            if (strcmp(stage->axis[a].name, name) == 0) return true;
+            if (strcmp(stage->axis[a].name, name) == 0 && strcmp(from->axis[a].name, word) != 0) return true;
     }
     for (uint32_t w = 0; w < s->words.count; w++)
         if (strcmp(s->words.data[w].to, name) == 0) return true;
@@ -60,7 +65,15 @@ static const char *known_word(const showing *s, const char *word) {
     return NULL;
 }
 
-/* A name that a line makes up. What begins with a stage's or tensor's goes on doing so. */
+/* What an axis of the stage that the line has named last is called; NULL: it has none of that name. */
+static const char *shown_own_axis(const showing *s, const char *name) {
+    const tir_stage *from = s->stage < 0 ? NULL : &s->from->stages.data[s->stage];
+    for (int a = 0; from && a < from->space + from->reduce; a++)
+        if (strcmp(from->axis[a].name, name) == 0) return s->to->stages.data[s->stage].axis[a].name;
+    return NULL;
+}
+
+/* A name that a line makes up. What begins with that of a stage, a tensor or an axis goes on doing so. */
 static const char *new_word(showing *s, const char *word) {
     const char *known = known_word(s, word), *base = word;
     int stage;
@@ -69,11 +82,11 @@ static const char *new_word(showing *s, const char *word) {
         if (word[length] && word[length] != '_') continue;
         char *start = lib_arena_string(s->arena, word);
         start[length] = 0;
-        const char *shown = shown_value(s, start, &stage);
+        const char *value = shown_value(s, start, &stage), *shown = value ? value : shown_own_axis(s, start);
         if (shown) base = lib_arena_format(s->arena, "%s%s", shown, word + length);
     }
     const char *name = base;
-    for (int n = 1; is_taken(s, name); n++) name = lib_arena_format(s->arena, "%s%d", base, n);
+    for (int n = 1; is_taken(s, word, name, base != word); n++) name = lib_arena_format(s->arena, "%s%d", base, n);
     lib_vec_push(s->arena, &s->words, ((shown_word){word, name}));
     return name;
 }
@@ -82,11 +95,8 @@ static const char *new_word(showing *s, const char *word) {
 static const char *shown_axis(const showing *s, const char *word) {
     for (int d = 0; d < s->rank; d++)
         if (strcmp(s->from_dim[d], word) == 0) return s->to_dim[d];
-    const tir_stage *from = s->stage < 0 ? NULL : &s->from->stages.data[s->stage];
-    for (int a = 0; from && a < from->space + from->reduce; a++)
-        if (strcmp(from->axis[a].name, word) == 0) return s->to->stages.data[s->stage].axis[a].name;
-    const char *known = known_word(s, word);
-    return known ? known : word;
+    const char *own = shown_own_axis(s, word), *known = known_word(s, word);
+    return own ? own : known ? known : word;
 }
 
 static void add_word(showing *s, lib_text *out, char *word, bool layout) {

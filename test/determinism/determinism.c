@@ -2,7 +2,7 @@
  * after eviction, with 2 to 8 threads of a pool or of the host's, each running the bodies its own way. Samples of the operator table, the
  * graphs of test/regress, and cases of a size that rules split among threads (contractions along k, sums in two phases). Tiers: kernels for
  * all sizes of a range against those for just these, bit for bit where bounds.h says that the graph is exact, else within its bound. */
-#include "conformance/sample.h"
+#include "determinism/texts.h"
 #include "fuzz/case.h"
 
 #include <dirent.h>
@@ -235,52 +235,20 @@ static void check(item *t) {
 
 /* ---- samples of the operator table */
 
-static char *text_of_sample(const graph_op *op, const char *line, size_t length, dlc_dtype dtype, sample *s,
-                            bool *varies) {
-    lib_scope scope;
-    lib_arena arena;
-    char *volatile copy = NULL;
-    lib_arena_init(&arena, &lib_libc_allocator, &scope);
-    if (LIB_ENTER(&scope)) {
-        graph *g = graph_new(&arena, NULL);
-        graph_id input[SAMPLE_OPERANDS];
-        sample_parse(s, g, op, sample_line(&arena, line, length, dtype, varies));
-        for (int i = 0; i < s->operands; i++) {
-            const sample_operand *operand = &s->operand[i];
-            graph_shape shape = {.dtype = operand->dtype, .rank = operand->rank};
-            for (int d = 0; d < operand->rank; d++) shape.dim[d] = tir_index(g->pool, operand->dim[d]);
-            input[i] = operand->left_out ? 0 : graph_new_input(g, lib_arena_format(&arena, "x%d", i), &shape);
-        }
-        graph_id first = graph_emit(g, op, s->operands, input, s->attribute);
-        int results = op->results >= 0 ? op->results : graph_node_of(g, first)->results;
-        for (int i = 0; i < results; i++) graph_new_output(g, lib_arena_format(&arena, "y%d", i), first + (graph_id)i);
-        lib_text text;
-        lib_text_init(&text, &arena);
-        graph_print(&text, g);
-        copy = strdup(text.data);
-    }
-    lib_arena_free(&arena);
-    if (!copy) fail_msg("%.*s: %s", (int)length, line, scope.error.message);
-    return copy;
-}
-
-static void check_sample(const graph_op *op, const char *line, size_t length, dlc_dtype dtype, bool large,
-                         bool *varies) {
-    sample s;
+static void check_sample(char *text, const sample *s, bool large) {
     lib_error error;
-    char *text = text_of_sample(op, line, length, dtype, &s, varies);
     item *t = calloc(1, sizeof *t);
     t->text = text;
     t->large = large;
     t->setting = (case_setting){.seed = 1, .runs = 1};
     if (!case_shapes_of(text, &t->setting, 0, &t->shapes, &error)) fail_msg("%s: %s", text, error.message);
-    for (int o = 0, i = 0; o < s.operands; o++) {
-        if (s.operand[o].left_out) continue;
+    for (int o = 0, i = 0; o < s->operands; o++) {
+        if (s->operand[o].left_out) continue;
         const case_tensor *x = &t->shapes.input[i];
         double *doubles = malloc(sizeof *doubles * (size_t)(x->count + 1));
         assert_true(case_take(&t->in[i], x, WAY_COMPACT, 0, 0));
-        sample_data(&s.operand[o], o, SAMPLE_TAME, lib_hash64(line, length, (uint64_t)o), x->count, t->in[i].block.data,
-                    doubles);
+        sample_data(&s->operand[o], o, SAMPLE_TAME, lib_hash64(text, strlen(text), (uint64_t)o), x->count,
+                    t->in[i].block.data, doubles);
         t->in[i].before = calloc(1, t->in[i].block.size + 1);
         if (t->in[i].block.size) memcpy(t->in[i].before, t->in[i].block.data, t->in[i].block.size);
         free(doubles);
@@ -291,112 +259,26 @@ static void check_sample(const graph_op *op, const char *line, size_t length, dl
     free(text);
 }
 
-static bool is_usable(const graph_op *op, dlc_dtype dtype) {
-    return !lib_dtype_is_stored_otherwise(dtype) && graph_op_accepts(op, dtype);
-}
-
-/* The first line with f32, and another one with another dtype; DLC_TEST_LONG: all of both. */
-static void check_row(const graph_op *op, uint64_t hash) {
-    const bool all = getenv("DLC_TEST_LONG") != NULL;
-    int lines = 1, number = 0;
-    for (const char *at = op->samples; *at; at++) lines += *at == '\n';
-    const int other = (int)(hash % (uint64_t)lines);
-    for (const char *line = op->samples; line; number++) {
-        size_t length = strcspn(line, "\n");
-        bool varies = true;
-        dlc_dtype first = DLC_DTYPE_COUNT;
-        for (int t = DLC_DTYPE_COUNT; t-- > 0;)
-            if (is_usable(op, (dlc_dtype)t) && first != DLC_F32) first = (dlc_dtype)t;
-        if (!all && number == other && number) /* the one that the hash says */
-            for (int t = 0, skip = (int)(hash >> 8) % 6; t < DLC_DTYPE_COUNT; t++)
-                if (is_usable(op, (dlc_dtype)t) && skip-- >= 0) first = (dlc_dtype)t;
-        for (int t = 0; t < DLC_DTYPE_COUNT && varies; t++)
-            if (all ? is_usable(op, (dlc_dtype)t) : (dlc_dtype)t == first && (number == 0 || number == other))
-                check_sample(op, line, length, (dlc_dtype)t, false, &varies);
-        line = line[length] ? line + length + 1 : NULL;
-    }
+static void check_small(void *user, char *text, const sample *given) {
+    (void)user;
+    check_sample(text, given, false);
 }
 
 static void test_rows(void **state) {
-    const char *share = getenv("DLC_TEST_SHARE");
-    uint64_t number = 0, every = share ? strtoull(share, NULL, 10) : 1;
     (void)state;
-    for (const graph_op *const *const *family = graph_op_families; *family; family++)
-        for (const graph_op *const *row = *family; *row; row++)
-            if ((*row)->samples && (*row)->reference && number++ % (every ? every : 1) == 0)
-                check_row(*row, lib_hash64((*row)->name, strlen((*row)->name), 0));
+    for_samples(check_small, NULL);
 }
 
 /* ---- sizes that threads share */
 
-static const char *const large[] = {
-    "matmul(f32[3, 20000], f32[20000, 8])",
-    "matmul(f32[130, 300], f32[300, 170])",
-    "matmul(bf16[64, 4000], bf16[4000, 40])",
-    "matmul(f64[17, 9000], f64[9000, 5])",
-    "dot_general(i8[40, 2000], i8[30, 2000], contract_x=[1], contract_w=[1], result=i32)",
-    "convolution(f32[2, 24, 30, 30], f32[40, 24, 3, 3], low=[1, 1], high=[1, 1])",
-    "convolution(f32[1, 64, 40, 40], f32[64, 1, 3, 3], groups=64)",
-    "convolution_transposed(f32[1, 8, 20, 20], f32[8, 12, 4, 4], stride=[2, 2])",
-    "reduce_sum(f32[700001], axes=[0])",
-    "reduce_sum(f32[9001, 37], axes=[0])",
-    "reduce_sum(f32[37, 9001], axes=[1])",
-    "reduce_sum(f16[5, 301, 203], axes=[0, 2])",
-    "reduce_prod(f64[5000, 3] in 0.99..1.01, axes=[0])",
-    "reduce_max(f32[400003], axes=[0])",
-    "arg_max(f32[400003], axis=0)",
-    "mean(f32[64, 5003], axes=[1])",
-    "variance(f32[64, 5003], axes=[1])",
-    "logsumexp(f32[7, 50021], axes=[1])",
-    "softmax(f32[40, 5003], axis=1)",
-    "softmax(f32[5003, 40], axis=0)",
-    "log_softmax(bf16[40, 5003], axis=1)",
-    "layer_norm(f32[65, 1021], f32[1021], f32[1021], axis=1)",
-    "rms_norm(f32[65, 4099], f32[4099])",
-    "group_norm(f32[3, 12, 50, 50], f32[12], f32[12], groups=4)",
-    "attention(f32[2, 3, 130, 64], f32[2, 3, 170, 64], f32[2, 3, 170, 64])",
-    "attention(f32[1, 2, 1, 64], f32[1, 2, 3000, 64], f32[1, 2, 3000, 64])",
-    "attention(bf16[1, 2, 200, 32], bf16[1, 2, 200, 32], bf16[1, 2, 200, 32], causal=true)",
-    "gelu(f32[300007])",
-    "gather(f32[500, 200], i32[3000] in 0..500, axis=0)",
-    "scatter(f32[100, 40], i32[5000] in 0..100, f32[5000, 40], axis=0, combine=add)",
-    "scatter(f32[1000], i32[70000] in 0..1000, f32[70000], axis=0, combine=add)",
-    "cumulative_sum(f32[3, 100003], axis=1)",
-    "cumulative_sum(f32[100003, 3], axis=0, reverse=true)",
-    "cumulative_max(f32[200003], axis=0)",
-    "sort(f32[20, 5003])",
-    "sort(f32[70001])",
-    "top_k(f32[20, 5003], k=40, axis=1)",
-    "dft(f32[8, 1024, 2])",
-    "dft(f32[3, 1155, 2], inverse=true)",
-    "stft(f32[2, 20000, 1], f32[512], frame_step=128)",
-    "resize(f32[2, 3, 50, 60], shape=[113, 127], axes=[2, 3], mode=cubic)",
-    "average_pool(f32[1, 16, 60, 60], window=[3, 3], stride=[2, 2])",
-    "transpose(f32[101, 203, 31], permutation=[2, 0, 1])",
-    "concat(f32[500, 300], f32[500, 41], axis=1)",
-    "lstm(f32[20, 2, 30], f32[1, 160, 30], f32[1, 160, 40], f32[1, 320])",
-    "gru(f32[20, 2, 30], f32[2, 120, 30], f32[2, 120, 40], f32[2, 240], direction=bidirectional)",
-    "triangular_solve(f32[4, 60, 60] in 1..2, f32[4, 60, 50])",
-    "qr(f32[3, 40, 30])",
-    "eigh(f32[3, 20, 20])",
-    "cross_entropy(f32[300, 1000], i32[300] in 0..1000)",
-    "batch_norm_training(f32[16, 12, 30, 30], f32[12], f32[12], f32[12], f32[12] in 0.5..1)",
-    "grid_sample(f32[2, 3, 40, 50], f32[2, 60, 70, 2] in -1..1)",
-    "quantize_linear(f32[100, 3000], f32[] in 0.01..0.02, u8[])",
-};
+static void check_large(void *user, char *text, const sample *given) {
+    (void)user;
+    check_sample(text, given, true);
+}
 
 static void test_large(void **state) {
-    const char *share = getenv("DLC_TEST_SHARE");
-    size_t every = share ? (size_t)atoi(share) : 1;
     (void)state;
-    for (size_t i = 0; i < sizeof large / sizeof *large; i += every ? every : 1) {
-        char name[64] = "";
-        bool varies;
-        memcpy(name, large[i], strcspn(large[i], "("));
-        const graph_op *op = graph_op_find(name);
-        if (!op) fail_msg("no operator %s", name);
-        check_sample(op, large[i], strlen(large[i]), DLC_F32, true, &varies);
-    }
+    for_large_samples(check_large, NULL);
 }
 
 /* ---- graphs: of test/regress, and some whose sizes are symbols */
@@ -434,15 +316,6 @@ static void test_symbols(void **state) {
     for (size_t i = 0; i < sizeof symbolic / sizeof *symbolic; i++) check_text(symbolic[i], true);
 }
 
-static char *read_text(const char *path) {
-    enum { LONGEST = 1 << 20 };
-    char *text = calloc(1, LONGEST);
-    FILE *file = fopen(path, "r");
-    if (file && text && fread(text, 1, LONGEST - 1, file) == 0) text[0] = 0;
-    if (file) fclose(file);
-    return text;
-}
-
 static int is_text(const struct dirent *entry) {
     size_t length = strlen(entry->d_name);
     return length > 4 && strcmp(entry->d_name + length - 4, ".txt") == 0;
@@ -450,8 +323,7 @@ static int is_text(const struct dirent *entry) {
 
 static void test_regress(void **state) {
     struct dirent **entry;
-    const char *share = getenv("DLC_TEST_SHARE");
-    int every = share ? atoi(share) : getenv("DLC_TEST_LONG") ? 1 : 2;
+    const int every = getenv("DLC_TEST_SHARE") ? test_share() : getenv("DLC_TEST_LONG") ? 1 : 2;
     (void)state;
     int count = scandir("test/regress", &entry, is_text, alphasort);
     if (count <= 0) skip();
@@ -459,7 +331,7 @@ static void test_regress(void **state) {
         char path[512];
         snprintf(path, sizeof path, "test/regress/%s", entry[i]->d_name);
         free(entry[i]);
-        if (i % (every ? every : 1)) continue;
+        if (i % every) continue;
         char *text = read_text(path);
         check_text(text, false);
         free(text);
