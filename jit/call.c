@@ -272,7 +272,7 @@ static __attribute__((noinline, cold)) dlc_status run_call(jit_boundary *c, cons
         status = jit_device_run(c, plan, options, error);
     } else if (status == DLC_OK) {
         fill_donated(c, plan);
-        const jit_how how = jit_how_of(options);
+        jit_how how = jit_how_of(program->context, options);
         status = jit_plan_run(program, plan, c->input_data, c->output_data, jit_is_plain(&how) ? NULL : &how, error);
     }
     jit_plans_leave(program, side);
@@ -318,7 +318,7 @@ static bool outputs_are_usual(const jit_boundary *c, const jit_plan *plan) {
 }
 
 /* True: done, with *status. The numbers of tensors are right. */
-static bool run_quickly(jit_boundary *c, const jit_how *how, dlc_status *status, lib_error *error) {
+static bool run_quickly(jit_boundary *c, jit_how *how, dlc_status *status, lib_error *error) {
     dlc_program *program = c->program;
     const int inputs = c->input_count;
     int count = 0;
@@ -354,7 +354,7 @@ dlc_status jit_run(dlc_program *program, const dlc_run_options *options, const D
                       .outputs = outputs,
                       .input_count = input_count,
                       .output_count = output_count};
-    const jit_how how = jit_how_of(options);
+    jit_how how = jit_how_of(program->context, options);
     LIB_TRY(jit_event_new(program, "dlc_run", options, &c.event, error));
     size_t tensors = (size_t)(program->ordinary_inputs + program->output_count), dimensions = program->dimensions;
     bool fast = tensors <= FAST_TENSORS && dimensions <= FAST_DIMENSIONS;
@@ -388,15 +388,18 @@ dlc_status jit_run_program(dlc_program *program, const dlc_run_options *options,
                : jit_run(program, options, inputs, input_count, outputs, output_count, error);
 }
 
-static dlc_status check_options(const dlc_program *program, const dlc_run_options *options, lib_error *error) {
-    if (!options || !options->stop_at) return DLC_OK;
+dlc_status jit_check_run_options(const dlc_program *program, const char *caller, const dlc_run_options *options,
+                                 lib_error *error) {
+    if (!options || (!options->stop_at && !options->budget_ms)) return DLC_OK;
     if (options->stop_at & ~(unsigned)(DLC_STOP_AT_NAN | DLC_STOP_AT_INFINITY))
-        return lib_fail(error, DLC_INVALID_ARGUMENT, "dlc_run: options.stop_at is %u, expected bits of dlc_stop_at",
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: options.stop_at is %u, expected bits of dlc_stop_at", caller,
                         options->stop_at);
+    if (options->budget_ms < 0)
+        return lib_fail(error, DLC_INVALID_ARGUMENT, "%s: options.budget_ms is %lld, expected 0 or more", caller,
+                        (long long)options->budget_ms);
     if (program->context->target->runtime)
-        return lib_fail(error, DLC_UNSUPPORTED,
-                        "dlc_run: options.stop_at: results of kernels are looked at in host memory, target %s has none",
-                        program->context->target->name);
+        return lib_fail(error, DLC_UNSUPPORTED, "%s: options.%s: kernels of target %s do not run in host memory",
+                        caller, options->stop_at ? "stop_at" : "budget_ms", program->context->target->name);
     return DLC_OK;
 }
 
@@ -408,7 +411,7 @@ dlc_status dlc_run(dlc_program *program, const dlc_run_options *options, const D
                  program ? "options.struct_size is wrong (use DLC_RUN_OPTIONS_INIT)" : "the program is NULL");
         return jit_fail(program ? program->context : NULL, &error);
     }
-    dlc_status status = check_options(program, options, &error);
+    dlc_status status = jit_check_run_options(program, "dlc_run", options, &error);
     if (status == DLC_OK && program->tap) status = jit_tap_run(program, options, inputs, input_count, &error);
     if (status == DLC_OK)
         status = jit_run_program(program, options, inputs, input_count, outputs, output_count, &error);

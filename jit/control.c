@@ -135,7 +135,7 @@ typedef struct running {
     const jit_step *step;
     const jit_frame *frame;
     char *const *inputs, *const *outputs; /* of the plan */
-    const jit_how *how;
+    jit_how *how;
     lib_error *error;
 } running;
 
@@ -253,7 +253,7 @@ static dlc_status run_loop(const running *run) {
 }
 
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
-                           char *const *outputs, const jit_how *how, lib_error *error) {
+                           char *const *outputs, jit_how *how, lib_error *error) {
     const running run = {program, step, frame, inputs, outputs, how, error};
     switch (step->kind) {
     case JIT_STEP_CUSTOM: return run_custom(&run);

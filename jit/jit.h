@@ -545,25 +545,40 @@ void jit_bind_symbols(lib_arena *work, const graph *g, int ordinary_inputs, cons
 /* For evaluating the graph's dimensions: by variable id of its pool. */
 uint64_t *jit_variables(lib_arena *arena, const graph *g, const int64_t *values);
 
-/* What may end a run before its time; of dlc_run_options. NULL: nothing may. */
+/* What may end a run before its time; of dlc_run_options. NULL: nothing may. Lives as long as the run; any of its threads may ask. */
 typedef struct jit_how {
     const volatile int *cancel; /* NULL: nobody raises it */
     unsigned stop_at;           /* bits of dlc_stop_at */
+    int64_t budget_ms;          /* 0: none */
+    uint64_t deadline_ns;       /* of the context's clock; 0: none */
+    dlc_context *context;       /* whose clock that is */
+    struct jit_limits *limits;  /* of the bind that an init graph's run is part of; NULL: it is none */
+    volatile int over;          /* the dlc_status that ended the run, which it keeps; 0: it goes on */
 } jit_how;
 
-static inline jit_how jit_how_of(const dlc_run_options *options) {
-    return options ? (jit_how){options->cancel, options->stop_at} : (jit_how){0};
+/* From now on. */
+jit_how jit_how_by(dlc_context *context, const dlc_run_options *options);
+static inline jit_how jit_how_of(dlc_context *context, const dlc_run_options *options) {
+    return options ? jit_how_by(context, options) : (jit_how){0};
 }
+/* call.c: the options that a call of the host's is given. */
+dlc_status jit_check_run_options(const dlc_program *program, const char *caller, const dlc_run_options *options,
+                                 lib_error *error);
 static inline bool jit_is_plain(const jit_how *how) {
-    return !how->cancel && !how->stop_at;
+    return !how->cancel && !how->stop_at && !how->deadline_ns;
 }
+/* Asks the host's flag, the clock and the bind. */
+bool jit_is_over(jit_how *how);
+dlc_status jit_how_it_ended(const jit_how *how, lib_error *error); /* over: the status and its message */
+/* The flag that a call's long loops look at, and whom they ask then; how NULL: nobody. */
+void jit_arguments_watch(target_arguments *arguments, jit_how *how);
 
 /* run.c: inputs[i], outputs[o]: compact tensors of the plan's shapes. Allocates only when no frame is free. */
-dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
-                        const jit_how *how, lib_error *error);
+dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs, jit_how *how,
+                        lib_error *error);
 /* The same with a frame that the caller holds, whose pointers are those of the tensors (jit_frame_aim). */
 dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
-                           char *const *outputs, const jit_how *how, lib_error *error);
+                           char *const *outputs, jit_how *how, lib_error *error);
 /* A step of kernels on the calling thread, where nobody might stop it. */
 void jit_run_alone(const dlc_context *context, const jit_step *step, const jit_frame *frame);
 /* A profiled run of the call. */
@@ -645,7 +660,7 @@ uint64_t jit_call_runs(const dlc_program *program);
 
 /* control.c: custom calls, if, loops. */
 dlc_status jit_run_control(dlc_program *program, const jit_step *step, const jit_frame *frame, char *const *inputs,
-                           char *const *outputs, const jit_how *how, lib_error *error);
+                           char *const *outputs, jit_how *how, lib_error *error);
 
 /* watch.c: DLC_NOT_FINITE with what and where, if there is an element of the kinds that stop_at asks for: of the inputs of a program's
  * plan, of a kernel's results, of a step's. */

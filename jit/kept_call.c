@@ -276,9 +276,10 @@ static dlc_status run_any(dlc_call *call, const dlc_run_options *options) {
     if (!call->frame || !is_direct(call))
         return dlc_run(c->program, options, c->inputs, c->input_count, c->outputs, c->output_count);
     dlc_event *event;
+    if (jit_check_run_options(c->program, "dlc_call_run", options, &call->error) != DLC_OK) return fail(call);
     if (jit_event_new(c->program, "dlc_call_run", options, &event, &call->error) != DLC_OK) return fail(call);
     count_run(call);
-    const jit_how how = jit_how_of(options);
+    jit_how how = jit_how_of(c->program->context, options);
     dlc_status status = jit_plan_run_in(c->program, call->plan, call->frame, c->input_data, c->output_data,
                                         jit_is_plain(&how) ? NULL : &how, &call->error);
     jit_event_give(event, options, status);

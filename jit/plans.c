@@ -199,8 +199,7 @@ static dlc_status run_init_plan(dlc_program *program, char *const *outputs, cons
     jit_plan *plan = program->init_plan;
     if (program->context->target->runtime)
         return jit_device_compute(program, plan, (int)program->init->outputs.count, sizes, outputs, error);
-    return jit_plan_run(program, plan, NULL, outputs, &(jit_how){.cancel = jit_limits_flag(program->init_limits)},
-                        error);
+    return jit_plan_run(program, plan, NULL, outputs, &(jit_how){.limits = program->init_limits}, error);
 }
 
 /* The init graph runs once per program; its outputs are constants of the main graph. One thread at a time. It is part of a bind, whose

@@ -1,5 +1,5 @@
 /* Running a plan: fill in the pointers that belong to this run, then walk the steps. Nothing here allocates, locks or decides. */
-#include "jit/jit.h"
+#include "jit/internal.h"
 
 typedef struct running {
     dlc_program *program;
@@ -8,27 +8,70 @@ typedef struct running {
     char *const *inputs;
     char *const *outputs;
     const jit_step *step;
-    const jit_how *how;
+    jit_how *how;
     lib_error *error;
 } running;
 
+/* ---- what ends a run ------------------------------------------------------------------------------------------------- */
+
+jit_how jit_how_by(dlc_context *context, const dlc_run_options *options) {
+    jit_how how = {
+        .cancel = options->cancel, .stop_at = options->stop_at, .budget_ms = options->budget_ms, .context = context};
+    if (how.budget_ms > 0) {
+        const uint64_t now = context->clock_ns(context->clock_user), budget = (uint64_t)how.budget_ms;
+        how.deadline_ns = budget < (UINT64_MAX - now) / 1000000 ? now + budget * 1000000 : UINT64_MAX;
+    }
+    return how;
+}
+
+bool jit_is_over(jit_how *how) {
+    if (__atomic_load_n(&how->over, __ATOMIC_RELAXED)) return true;
+    int status = DLC_OK;
+    if (how->limits) {
+        jit_limits_poll(how->limits);
+        if (lib_is_raised(jit_limits_flag(how->limits))) status = DLC_CANCELLED;
+    } else if (lib_is_raised(how->cancel)) {
+        status = DLC_CANCELLED;
+    } else if (how->deadline_ns && how->context->clock_ns(how->context->clock_user) >= how->deadline_ns) {
+        status = DLC_BUDGET_EXCEEDED;
+    }
+    if (status != DLC_OK) __atomic_store_n(&how->over, status, __ATOMIC_RELAXED);
+    return status != DLC_OK;
+}
+
+dlc_status jit_how_it_ended(const jit_how *how, lib_error *error) {
+    if (how->over == DLC_BUDGET_EXCEEDED)
+        return lib_fail(error, DLC_BUDGET_EXCEEDED, "the run took longer than its budget_ms = %lld",
+                        (long long)how->budget_ms);
+    return lib_fail(error, DLC_CANCELLED, "the run was cancelled");
+}
+
+static int ask(const target_arguments *arguments) {
+    return jit_is_over(arguments->run);
+}
+
+void jit_arguments_watch(target_arguments *arguments, jit_how *how) {
+    static const int always = 1; /* only asking tells */
+    arguments->cancel = !how ? NULL : how->deadline_ns || how->limits ? &always : how->cancel;
+    arguments->is_over = ask;
+    arguments->run = how;
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------------------------- */
+
+/* What the pool looks at: raised by whoever asked. */
 static const volatile int *flag_of(const running *run) {
-    return run->how ? run->how->cancel : NULL;
+    return run->how ? &run->how->over : NULL;
 }
 
 static unsigned watched_for(const running *run) {
     return run->how ? run->how->stop_at : 0;
 }
 
-/* The init graph is part of a bind, and ends where that does. */
-static void poll_limits(const running *run) {
-    if (run->program->init_limits) jit_limits_poll(run->program->init_limits);
-}
-
 static void run_tasks(void *user, int64_t phase, int64_t begin, int64_t end, int slot) {
     const running *run = user;
     const jit_phase *what = &run->step->target[phase];
-    poll_limits(run);
+    if (run->how && jit_is_over(run->how)) return;
     what->function.run(&run->frame->arguments[what->call], what->iteration, begin, end, slot, what->function.closure);
 }
 
@@ -114,7 +157,9 @@ static void run_copy(running *run) {
     const char *source = jit_place_pointer(&from->place, run->frame, run->inputs, run->outputs);
     char *to = jit_place_pointer(&run->step->outputs->place, run->frame, run->inputs, run->outputs);
     if (source == to) return; /* a donated input that is an output as it is */
-    memcpy(to, source, from->bytes);
+    enum { PART = 8 << 20 };  /* bytes between two questions */
+    for (size_t at = 0; at < from->bytes && !(run->how && jit_is_over(run->how)); at += PART)
+        memcpy(to + at, source + at, from->bytes - at < PART ? from->bytes - at : PART);
     atomic_fetch_add_explicit(&run->plan->context->copied_bytes, from->bytes, memory_order_relaxed);
 }
 
@@ -148,9 +193,9 @@ static dlc_status run_steps(running *run) {
             break;
         }
         if (status != DLC_OK) return status;
-        if (run->error->status != DLC_OK) return run->error->status; /* the interpreter reports so */
-        poll_limits(run);
-        if (!all || lib_is_raised(flag_of(run))) return lib_fail(run->error, DLC_CANCELLED, "the run was cancelled");
+        /* The interpreter reports so; what ended a run says more than that it was ended. */
+        if (run->error->status != DLC_OK && !(run->how && run->how->over)) return run->error->status;
+        if (run->how && (!all || jit_is_over(run->how))) return jit_how_it_ended(run->how, run->error);
     }
     return DLC_OK;
 }
@@ -162,22 +207,28 @@ void jit_frame_aim(const jit_plan *plan, jit_frame *frame, char *const *inputs, 
     }
 }
 
-/* Where the interpreter reports to. */
-static void aim_errors(const jit_plan *plan, jit_frame *frame, lib_error *error) {
-    error->status = DLC_OK;
-    for (int c = 0; c < plan->call_count; c++) frame->arguments[c].error = error;
+/* Where the interpreter reports to, and what kernels ask: of this run alone. */
+static void aim_calls(const jit_plan *plan, jit_frame *frame, jit_how *how, lib_error *error) {
+    for (int c = 0; c < plan->call_count; c++) {
+        frame->arguments[c].error = error;
+        if (how || frame->arguments[c].cancel) jit_arguments_watch(&frame->arguments[c], how);
+    }
 }
 
 dlc_status jit_plan_run_in(dlc_program *program, jit_plan *plan, jit_frame *frame, char *const *inputs,
-                           char *const *outputs, const jit_how *how, lib_error *error) {
-    aim_errors(plan, frame, error);
+                           char *const *outputs, jit_how *how, lib_error *error) {
+    error->status = DLC_OK;
+    aim_calls(plan, frame, how, error);
     running run = {program, plan, frame, inputs, outputs, NULL, how, error};
-    if (how && how->stop_at && plan->shapes) LIB_TRY(jit_watch_inputs(program, plan, inputs, how->stop_at, error));
-    return run_steps(&run);
+    dlc_status status = DLC_OK;
+    if (how && how->stop_at && plan->shapes) status = jit_watch_inputs(program, plan, inputs, how->stop_at, error);
+    if (status == DLC_OK) status = run_steps(&run);
+    if (how) aim_calls(plan, frame, NULL, error); /* a kept frame is run again without it */
+    return status;
 }
 
-dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs,
-                        const jit_how *how, lib_error *error) {
+dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *inputs, char *const *outputs, jit_how *how,
+                        lib_error *error) {
     jit_frame *frame = jit_frame_take(plan);
     if (!frame)
         return lib_fail(error, DLC_OUT_OF_MEMORY, "the arena of %lld bytes for one run was refused",
@@ -185,7 +236,8 @@ dlc_status jit_plan_run(dlc_program *program, jit_plan *plan, char *const *input
     jit_frame_aim(plan, frame, inputs, outputs);
     dlc_status status;
     if (plan->alone && !how && !atomic_load_explicit(&program->profile, memory_order_relaxed)) {
-        aim_errors(plan, frame, error);
+        error->status = DLC_OK;
+        aim_calls(plan, frame, NULL, error);
         jit_run_alone(plan->context, plan->alone, frame);
         status = error->status;
     } else {

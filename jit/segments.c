@@ -35,7 +35,8 @@ void jit_segments_compile(dlc_program *program, lib_arena *work, const char *sch
 
 typedef struct segment_run {
     dlc_program *program;
-    dlc_run_options options;
+    dlc_run_options options; /* of the segment at hand: its budget is what is left of the host's */
+    jit_how how;             /* of all */
     lib_arena *work;
     jit_boundary boundary;             /* the host's tensors */
     int64_t *values;                   /* [symbols] of the whole graph; counted ones as they come */
@@ -176,12 +177,27 @@ static void check(segment_run *r) {
     }
 }
 
+static void spend_budget(segment_run *r) {
+    const dlc_context *context = r->program->context;
+    lib_error error;
+    if (!r->how.deadline_ns) return;
+    if (jit_is_over(&r->how)) {
+        jit_how_it_ended(&r->how, &error);
+        lib_raise_error(r->work->scope, &error);
+    }
+    const uint64_t now = context->clock_ns(context->clock_user);
+    r->options.budget_ms = now < r->how.deadline_ns ? (int64_t)((r->how.deadline_ns - now) / 1000000) + 1 : 1;
+}
+
 static void run_all(segment_run *r) {
     const dlc_program *program = r->program;
     r->values = LIB_NEW_ARRAY(r->work, int64_t, program->graph->symbols.count + 1);
     check(r);
     r->border = LIB_NEW_ARRAY(r->work, DLManagedTensorVersioned *, (size_t)program->borders + 1);
-    for (int s = 0; s < program->segment_count; s++) run_segment(r, s);
+    for (int s = 0; s < program->segment_count; s++) {
+        spend_budget(r);
+        run_segment(r, s);
+    }
 }
 
 static void undo(segment_run *r) {
@@ -212,6 +228,7 @@ dlc_status jit_segments_run(dlc_program *program, const dlc_run_options *options
                                   .input_count = input_count,
                                   .output_count = output_count}};
     r.options.event = NULL;
+    r.how = jit_how_of(program->context, options);
     if (LIB_ENTER(&scope)) {
         run_all(&r);
     } else {

@@ -24,6 +24,12 @@ typedef struct target_arguments {
     int64_t local_stride;
     lib_error *error;      /* the interpreter's way to report, and a device's; generated code never fails */
     target_stream *stream; /* of targets with a runtime; else unused */
+    /* Long loops look here now and then (tir/polls.h): where it is not zero they ask is_over, and leave the phase at once where that says
+     * so. NULL: nobody asks. Targets with a runtime ignore it. */
+    const volatile int *cancel;
+    /* Any thread, at any time of the run; it says true ever after. */
+    int (*is_over)(const struct target_arguments *arguments);
+    void *run; /* is_over's */
 } target_arguments;
 
 /* Runs tasks begin..end-1 of a phase, one at least. `closure` is the one that came with the function (generated code ignores it). Of a

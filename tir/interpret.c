@@ -2,6 +2,7 @@
  * *cells* beside it: who wrote and read it last, in which task and which iteration of a vec loop. */
 #include "tir/arith.h"
 #include "tir/interpret_frame.h"
+#include "tir/polls.h"
 #include "tir/registers.h"
 
 #include <math.h>
@@ -334,6 +335,7 @@ static void run_code(frame *f, const tir_code_list *list) {
     if (!list->count) return; /* also no data */
     uint64_t *const v = f->values;
     const tir_instruction *i = list->data, *end = i + list->count;
+    f->since_poll += list->count;
     for (; i < end; i++) {
         switch (i->code) {
 #define X(class_, op_, value)         \
@@ -355,7 +357,25 @@ static void run_code(frame *f, const tir_code_list *list) {
 
 static void run_steps(frame *f, const tir_step *step);
 
+/* An end of a task, too. */
+static void note_poll(frame *f) {
+    tir_poll_report *report = f->options->polling;
+    if (report) {
+        report->polls++;
+        report->work += f->since_poll;
+        if (f->since_poll > report->longest) report->longest = f->since_poll;
+    }
+    f->since_poll = 0;
+}
+
+static void poll(frame *f) {
+    note_poll(f);
+    if (f->options->is_over && f->options->is_over(f->options->user))
+        lib_raise(f->arena->scope, DLC_CANCELLED, "kernel %s: cancelled", f->kernel->name);
+}
+
 static void run_store(frame *f, const tir_step *step) {
+    f->since_poll++;
     const buffer *b = &f->buffers[step->stmt->store.buffer];
     bool poison = step->taints && f->taint[step->first];
     if (step->taints)
@@ -432,6 +452,7 @@ static void run_loop(frame *f, const tir_step *step) {
         f->step = step;
         run_code(f, &step->bound);
         run_steps(f, step->body);
+        if (step->poll && (i + 1) % step->poll == 0 && i + 1 < extent) poll(f);
     }
     if (run) f->lane = 0;
 }
@@ -681,7 +702,9 @@ static void run_phase(frame *f, int number, int64_t iteration, int64_t begin, in
         if (lib_is_raised(f->options->cancel))
             lib_raise(f->arena->scope, DLC_CANCELLED, "kernel %s: cancelled", f->kernel->name);
         run_task(f, phase, f->options->reverse_tasks ? end - 1 - (i - begin) : i);
+        if (phase->poll && (i + 1 - begin) % phase->poll == 0 && i + 1 < end) poll(f);
     }
+    note_poll(f);
 }
 
 static void run_all(frame *f) {
@@ -725,7 +748,8 @@ static const tir_interpret_options default_options;
 
 static void interpret(lib_arena *arena, const tir_kernel *kernel, void *const *arguments, const int64_t *params,
                       const tir_interpret_options *options) {
-    const tir_program *program = tir_program_new(arena, kernel);
+    const tir_program *program =
+        tir_program_new_polling(arena, kernel, options->poll_work ? options->poll_work : TIR_POLL_WORK);
     frame sizes = {.program = program, .kernel = kernel, .arena = arena, .options = options}, f;
     enter(&sizes, params);
     char *workspace = tir_scratch_block(&sizes, tir_slot_bytes(&sizes, program->workspace));

@@ -21,6 +21,13 @@ typedef struct tir_bank_report {
     char worst[256]; /* the statement with most of them, of those that are not chosen if there are any */
 } tir_bank_report;
 
+/* What lay between two polls. */
+typedef struct tir_poll_report {
+    int64_t polls;
+    int64_t work,
+        longest; /* instructions and stores: in all; most between two polls, the last task's end counting as one */
+} tir_poll_report;
+
 typedef struct tir_interpret_options {
     bool check;         /* poison and race checks (bounds are always checked) */
     bool reverse_tasks; /* run tasks last to first */
@@ -28,6 +35,11 @@ typedef struct tir_interpret_options {
     bool stored_once; /* with check: an element of an ARG buffer that is not read is stored once, no more and no less */
     tir_bank_report *banks; /* counted where not NULL, which is slow */
     const volatile int *cancel;
+    int (*is_over)(
+        void *user); /* asked by long loops (polls.h): not zero ends with DLC_CANCELLED; NULL: nobody is asked */
+    void *user;
+    int64_t poll_work;        /* of tir_polls_new, for tests; 0: TIR_POLL_WORK */
+    tir_poll_report *polling; /* counted where not NULL, of tir_interpret */
 } tir_interpret_options;
 
 /* arguments[i]: address of element 0 of ARG buffer i. params in order of kernel->params. Scratch comes from `allocator`. */
@@ -38,6 +50,7 @@ dlc_status tir_interpret(const tir_kernel *kernel, void *const *arguments, const
  * outlive it and its pool must not change meanwhile. Raises DLC_INTERNAL for what no run could execute: unbound variables, unknown buffers, wrong ranks. */
 typedef struct tir_program tir_program;
 tir_program *tir_program_new(lib_arena *arena, const tir_kernel *kernel);
+tir_program *tir_program_new_polling(lib_arena *arena, const tir_kernel *kernel, int64_t poll_work);
 /* Tasks begin..end-1 of one phase only, for drivers that schedule tasks themselves (bounds and poison of its own scratch are checked,
  * races are not). workspace and local are the kernel's scratch, of the sizes the kernel states. */
 dlc_status tir_program_run_tasks(const tir_program *program, int phase, int64_t iteration, int64_t begin, int64_t end,

@@ -78,8 +78,9 @@ typedef struct tir_frame {
     uint32_t nests;                          /* thread loops begun so far */
     uint32_t warps[THREAD_LIMIT / TIR_WARP]; /* barriers of each warp so far */
     tir_async_groups async;
-    tir_banks *banks; /* NULL: conflicts are not counted */
-    bool partial;     /* other calls ran before: what the workspace holds is not known */
+    int64_t since_poll; /* instructions and stores; counted where the host wants a report */
+    tir_banks *banks;   /* NULL: conflicts are not counted */
+    bool partial;       /* other calls ran before: what the workspace holds is not known */
 } tir_frame;
 
 /* interpret_place.c, when the frame's values are those of the parameters: where each buffer lies, and cells beside what a phase can be

@@ -1,5 +1,6 @@
 /* Preparing a kernel for the interpreter: gives expression nodes slots and decides where each is computed. */
 #include "tir/interpret_program.h"
+#include "tir/polls.h"
 
 /* A place where a variable gets its value, with the list to run then. stack[0] stands for the kernel's entry. */
 typedef struct binder {
@@ -13,6 +14,7 @@ typedef struct builder {
     const tir_kernel *kernel;
     const tir_pool *pool;
     tir_program *program;
+    const tir_polls *polls;
     uint32_t *slot;   /* by node; 0: none yet */
     uint32_t *placed; /* by node: serial of the binder or statement whose list computes it */
     uint32_t *depth;  /* by node: that binder's position on the stack, or OWN */
@@ -198,6 +200,7 @@ static void prepare_for(builder *b, const tir_stmt *stmt, tir_step *step) {
     push_binder(b, stmt->for_.var, &step->bound);
     step->variable = b->slot[stmt->for_.var];
     bool thread = stmt->for_.loop == TIR_THREAD;
+    step->poll = tir_polls_of_loop(b->polls, stmt);
     step->nest = thread && !b->chain;
     if (thread) step->threads = (int32_t)tir_thread_stride(b->pool, stmt);
     b->chain = thread;
@@ -324,18 +327,24 @@ static void prepare_phase(builder *b, uint32_t i, const tir_phase *repeat) {
     push_binder(b, phase->task, &out->task_bound);
     out->task = b->slot[phase->task];
     out->threads = tir_threads(b->pool, phase->body);
+    out->poll = tir_polls_of_tasks(b->polls, (int)i);
     out->body = prepare_list(b, phase->body);
     b->stack.count = 1;
     b->stmt = NULL;
 }
 
 tir_program *tir_program_new(lib_arena *arena, const tir_kernel *kernel) {
+    return tir_program_new_polling(arena, kernel, TIR_POLL_WORK);
+}
+
+tir_program *tir_program_new_polling(lib_arena *arena, const tir_kernel *kernel, int64_t poll_work) {
     const size_t nodes = kernel->pool->nodes.count;
     builder b = {.arena = arena, .kernel = kernel, .pool = kernel->pool, .next_slot = 1};
     tir_program *program = LIB_NEW(arena, tir_program);
     program->kernel = kernel;
     program->phases = LIB_NEW_ARRAY(arena, tir_program_phase, kernel->phases.count);
     b.program = program;
+    b.polls = tir_polls_new(arena, kernel, poll_work);
     b.slot = LIB_NEW_ARRAY(arena, uint32_t, nodes);
     b.placed = LIB_NEW_ARRAY(arena, uint32_t, nodes);
     b.depth = LIB_NEW_ARRAY(arena, uint32_t, nodes);

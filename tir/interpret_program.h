@@ -85,6 +85,7 @@ struct tir_step {
     bool taints;            /* let, store: the value may be poison */
     bool reduction;         /* store of an exact reduction */
     bool alone;             /* store to memory: outside of thread loops one thread does it, its loads too */
+    int64_t poll;           /* for: iterations after which it asks; 0: it does not */
     int32_t threads;        /* thread loop: of one iteration; else 0 */
     bool nest;              /* thread loop: not the whole body of one around it */
     const uint32_t *index;  /* store */
@@ -102,6 +103,7 @@ typedef struct tir_program_phase {
     tir_code_list iteration_bound; /* what depends on the repeat's counter and no more */
     tir_code_list task_bound;
     int64_t threads; /* of a block */
+    int64_t poll;    /* tasks after which it asks; 0: it does not */
     tir_step *body;
     uint32_t tasks, repeat, task, iteration; /* slots; repeat, iteration: 0 when there is none */
 } tir_program_phase;

@@ -293,7 +293,12 @@ typedef struct dlc_event dlc_event; /* a run that was started, and its end */
 
 typedef struct dlc_run_options {
     size_t struct_size;
-    const volatile int *cancel; /* non-zero: the run ends with DLC_CANCELLED; outputs are then undefined */
+    /* Raised to non-zero by any thread: the run ends with DLC_CANCELLED, on target cpu within some milliseconds, whatever it computes
+     * at that time; a function of the host's is not left. Outputs are then undefined. */
+    const volatile int *cancel;
+    /* Likewise after so many milliseconds, with DLC_BUDGET_EXCEEDED; binding on first sight has a budget of its own (see
+     * dlc_compile_options). 0: none. DLC_UNSUPPORTED on device targets. */
+    int64_t budget_ms;
     void *
         stream; /* of device targets: the host's own (a CUstream of the device's primary context), on which the run then works behind
                      what it was given before, and the tensors on the device are used in its order; DLPack's numbers 1 (the

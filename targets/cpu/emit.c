@@ -278,7 +278,7 @@ void emit_statements(emitter *e, const tir_stmt *list) {
 
 enum { ARGUMENTS, ITERATION, BEGIN, END, SLOT, CLOSURE, PARAMETERS };
 
-static LLVMValueRef field(emitter *e, LLVMTypeRef type, size_t offset) {
+LLVMValueRef emit_argument(emitter *e, LLVMTypeRef type, size_t offset) {
     LLVMValueRef at = emit_i64(e, (int64_t)offset), arguments = LLVMGetParam(e->function, ARGUMENTS);
     LLVMValueRef address = LLVMBuildGEP2(e->builder, e->i8, arguments, &at, 1, "");
     return LLVMBuildLoad2(e->builder, type, address, "");
@@ -291,7 +291,7 @@ static LLVMValueRef offset_pointer(emitter *e, LLVMValueRef pointer, LLVMValueRe
 static void bind_parameters(emitter *e) {
     if (!e->kernel->params.count) return;
     emit_at(e, 0);
-    LLVMValueRef array = field(e, e->pointer, offsetof(target_arguments, params));
+    LLVMValueRef array = emit_argument(e, e->pointer, offsetof(target_arguments, params));
     for (uint32_t i = 0; i < e->kernel->params.count; i++) {
         tir_expr var = e->kernel->params.data[i];
         const tir_variable *variable = tir_variable_of(e->pool, var);
@@ -328,9 +328,9 @@ static int64_t constant_elements(emitter *e, const tir_buffer *b) {
 }
 
 static LLVMValueRef scratch_base(emitter *e, size_t at, tir_expr offset) {
-    LLVMValueRef base = field(e, e->pointer, at);
+    LLVMValueRef base = emit_argument(e, e->pointer, at);
     if (at == offsetof(target_arguments, local)) {
-        LLVMValueRef stride = field(e, e->i64, offsetof(target_arguments, local_stride));
+        LLVMValueRef stride = emit_argument(e, e->i64, offsetof(target_arguments, local_stride));
         base = offset_pointer(e, base, LLVMBuildMul(e->builder, stride, LLVMGetParam(e->function, SLOT), ""));
     }
     int64_t known;
@@ -343,7 +343,7 @@ static LLVMValueRef scratch_base(emitter *e, size_t at, tir_expr offset) {
 
 static void bind_buffers(emitter *e) {
     emit_at(e, 0);
-    LLVMValueRef table = field(e, e->pointer, offsetof(target_arguments, buffers));
+    LLVMValueRef table = emit_argument(e, e->pointer, offsetof(target_arguments, buffers));
     for (uint32_t i = 0; i < e->kernel->buffers.count; i++) {
         const tir_buffer *b = &e->kernel->buffers.data[i];
         LLVMValueRef base = NULL;
@@ -413,6 +413,8 @@ static void set_attributes(emitter *e) {
 static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, LLVMValueRef end, bool only) {
     LLVMBasicBlockRef before = e->level[0].block, head = emit_block(e, "task"), leave = emit_block(e, "leave");
     emit_at(e, 0);
+    emit_poll poll = {only ? 0 : tir_polls_of_tasks(e->polls, (int)(phase - e->kernel->phases.data)), NULL, NULL};
+    emit_poll_before(e, &poll, begin, end);
     if (only)
         LLVMBuildBr(e->builder, head);
     else
@@ -422,6 +424,7 @@ static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, L
     LLVMPositionBuilderAtEnd(e->builder, head);
     LLVMValueRef task = only ? NULL : LLVMBuildPhi(e->builder, e->i64, "");
     if (task) LLVMAddIncoming(task, &begin, &before, 1);
+    emit_poll_head(e, &poll, before);
     const tir_variable *variable = phase->task ? tir_variable_of(e->pool, phase->task) : NULL;
     if (variable && only) {
         emit_form form = emit_form_constant(0);
@@ -438,8 +441,9 @@ static void emit_tasks(emitter *e, const tir_phase *phase, LLVMValueRef begin, L
     } else {
         LLVMBasicBlockRef latch = emit_branching(e);
         LLVMValueRef next = LLVMBuildAdd(e->builder, task, emit_i64(e, 1), "");
-        LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, leave);
         LLVMAddIncoming(task, &next, &latch, 1);
+        LLVMBasicBlockRef again = emit_poll_latch(e, &poll, next, head, leave, &latch);
+        if (again) LLVMAddIncoming(task, &next, &again, 1);
     }
     emit_pop(e, leave);
     e->epoch++;
@@ -486,6 +490,7 @@ static void emit_phase(emitter *e, const tir_phase *phase, const char *name, boo
     e->function = LLVMAddFunction(e->module, name, type);
     set_attributes(e);
     e->top = -1;
+    e->give_up = NULL;
     emit_push(e, emit_block(e, "entry"), true);
     e->non_temporal = false;
     e->flattened = 0;
@@ -566,6 +571,7 @@ void cpu_emit(const target_device *device, lib_arena *arena, LLVMModuleRef modul
                    .epoch = 1};
     init_types(e);
     init_tables(e);
+    e->polls = tir_polls_new(arena, kernel, TIR_POLL_WORK);
     tir_expr iteration = 0;
     int repeats = 0;
     for (uint32_t p = 0; p < kernel->phases.count; p++) {

@@ -2,6 +2,7 @@
  *
  * emit.c        functions, tasks, statements, branches and masks
  * emit_loop.c   serial, unrolled and vec loops
+ * emit_poll.c   loops that ask whether the run shall go on
  * emit_core.c   levels and insertion points, value numbering, splats, intrinsics
  * emit_index.c  index expressions as linear forms, conditions on them, addresses
  * emit_value.c  value expressions
@@ -22,6 +23,7 @@
 #define TARGETS_CPU_EMIT_H
 
 #include "targets/cpu/cpu.h"
+#include "tir/polls.h"
 
 #define EMIT_MAX_LEVELS 64
 #define EMIT_MAX_LANES 64
@@ -154,6 +156,12 @@ typedef struct emit_pair {
     bool used[2];           /* does the row take part? */
 } emit_pair;
 
+/* A loop that asks every so many units of its counter whether it shall go on; every 0: it does not (emit_poll.c). */
+typedef struct emit_poll {
+    int64_t every;
+    LLVMValueRef end, stop;
+} emit_poll;
+
 typedef struct emitter {
     const target_device *device;
     cpu_features features;
@@ -164,6 +172,8 @@ typedef struct emitter {
     LLVMModuleRef module;
     LLVMBuilderRef builder;
     LLVMValueRef function;
+    const tir_polls *polls;
+    LLVMBasicBlockRef give_up; /* of the function: leaves it; NULL: nothing does so far */
     LLVMTypeRef i1, i8, i16, i32, i64, f16, f32, f64, pointer;
 
     emit_level level[EMIT_MAX_LEVELS];
@@ -220,6 +230,17 @@ enum emit_tag {
 };
 
 typedef void (*emit_visit)(emitter *e, const tir_stmt *body, void *user); /* of a loop's body */
+
+/* ---- emit_poll.c */
+
+/* Where the loop is entered from; at the phis of its head; at its latch, in which the builder stands, `next` being the counter's next
+ * value: the block from which the head is reached after a poll, NULL where there is none, and in *latch the one that leaves the loop. */
+void emit_poll_before(emitter *e, emit_poll *poll, LLVMValueRef begin, LLVMValueRef end);
+void emit_poll_head(emitter *e, emit_poll *poll, LLVMBasicBlockRef before);
+LLVMBasicBlockRef emit_poll_latch(emitter *e, const emit_poll *poll, LLVMValueRef next, LLVMBasicBlockRef head,
+                                  LLVMBasicBlockRef after, LLVMBasicBlockRef *latch);
+/* emit.c: a member of the launch's target_arguments, by its offset. */
+LLVMValueRef emit_argument(emitter *e, LLVMTypeRef type, size_t offset);
 
 /* ---- emit_core.c */
 _Noreturn void emit_raise(emitter *e, const char *format, ...) __attribute__((format(printf, 2, 3)));

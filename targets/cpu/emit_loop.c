@@ -424,6 +424,14 @@ static void emit_body(emitter *e, const serial *s) {
     e->weaves = weaves;
 }
 
+/* In units of the variable; 0: its iterations are few. */
+static int64_t poll_every(emitter *e, const serial *s) {
+    const int64_t every = tir_polls_of_loop(e->polls, s->loop), iterations = every / s->step;
+    const int64_t most = emit_form_range(e, &s->count).high;
+    if (!every || most <= (iterations > 1 ? iterations : 1)) return 0;
+    return (iterations > 1 ? iterations : 1) * s->step;
+}
+
 static void emit_serial(emitter *e, const serial *s) {
     const tir_stmt *body = s->loop->for_.body;
     emit_flush(e);
@@ -451,6 +459,8 @@ static void emit_serial(emitter *e, const serial *s) {
     LLVMBasicBlockRef before = guarded ? emit_branching(e) : e->level[e->top].block;
     LLVMBasicBlockRef head = emit_block(e, "loop"), after = emit_block(e, "after");
     LLVMPositionBuilderAtEnd(e->builder, before);
+    emit_poll poll = {poll_every(e, s), NULL, NULL};
+    emit_poll_before(e, &poll, lower.llvm, end);
     if (guarded)
         LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSGT, count.llvm, emit_i64(e, 0), ""), head, after);
     else
@@ -460,6 +470,7 @@ static void emit_serial(emitter *e, const serial *s) {
     LLVMPositionBuilderAtEnd(e->builder, head);
     LLVMValueRef counter = LLVMBuildPhi(e->builder, e->i64, "");
     LLVMAddIncoming(counter, &lower.llvm, &before, 1);
+    emit_poll_head(e, &poll, before);
     enter_groups(e, &groups, initial, before);
     bump_versions(e, body);
     bind_counter(e, s, counter);
@@ -471,9 +482,12 @@ static void emit_serial(emitter *e, const serial *s) {
     for (uint32_t i = 0; i < groups.count; i++) last[i] = group_value(e, &groups.data[i]);
     LLVMBasicBlockRef latch = emit_branching(e);
     LLVMValueRef next = LLVMBuildAdd(e->builder, counter, step, "");
-    LLVMBuildCondBr(e->builder, LLVMBuildICmp(e->builder, LLVMIntSLT, next, end, ""), head, after);
-    LLVMAddIncoming(counter, &next, &latch, 1);
-    for (uint32_t i = 0; i < groups.count; i++) LLVMAddIncoming(groups.data[i].phi, &last[i], &latch, 1);
+    LLVMBasicBlockRef back[2] = {latch, NULL};
+    back[1] = emit_poll_latch(e, &poll, next, head, after, &latch);
+    for (int b = 0; b < 2 && back[b]; b++) {
+        LLVMAddIncoming(counter, &next, &back[b], 1);
+        for (uint32_t i = 0; i < groups.count; i++) LLVMAddIncoming(groups.data[i].phi, &last[i], &back[b], 1);
+    }
     if (e->serials == serials) emit_constants_outside(e, head, after, groups.count);
     emit_pop(e, after);
     e->lanes = lanes;

@@ -99,10 +99,17 @@ static dlc_status interp_dump(target_device *device, const tir_kernel *kernel, t
 
 /* ---- modules */
 
+static int ask(void *user) {
+    const target_arguments *arguments = user;
+    return __atomic_load_n(arguments->cancel, __ATOMIC_RELAXED) && arguments->is_over(arguments);
+}
+
 static void run_phase(const target_arguments *arguments, int64_t iteration, int64_t begin, int64_t end, int64_t slot,
                       const void *closure) {
     const interp_phase *phase = closure;
-    const tir_interpret_options options = {.check = true};
+    const bool asks = arguments->cancel != NULL;
+    const tir_interpret_options options = {
+        .check = true, .is_over = asks ? ask : NULL, .user = (void *)(uintptr_t)arguments};
     char *local = arguments->local ? arguments->local + slot * arguments->local_stride : NULL;
     lib_error error;
     dlc_status status =

@@ -163,11 +163,20 @@ static void run_definition(void *prepared, lib_arena *arena, void *const *inputs
 
 /* ---- loop IR of the empty schedule, by the checking interpreter -------------------------------------------------------- */
 
+/* Whatever it computes, a kernel asks soon whether it shall go on. What it executes between two polls is counted here, not taken from
+ * the structure that polls were placed by; few operations between them stand for the many of large sizes. Code without loops, which
+ * sizes do not make longer, comes on top. */
 static void interpret(const prepared_region *p, lib_arena *arena, void *const *arguments) {
+    enum { WORK = 512 };
     lib_error error = {0};
-    if (tir_interpret(p->kernel, arguments, NULL, &(tir_interpret_options){.check = true}, arena->allocator, &error) !=
-        DLC_OK)
+    tir_poll_report polling = {0};
+    const tir_interpret_options options = {.check = true, .poll_work = WORK, .polling = &polling};
+    if (tir_interpret(p->kernel, arguments, NULL, &options, arena->allocator, &error) != DLC_OK)
         lib_raise_error(arena->scope, &error);
+    const int64_t most = 4 * WORK + 8 * (int64_t)p->kernel->pool->nodes.count;
+    if (polling.longest > most)
+        lib_raise(arena->scope, DLC_INTERNAL, "kernel %s: %lld operations without a poll, expected at most %lld",
+                  p->kernel->name, (long long)polling.longest, (long long)most);
 }
 
 static void *prepare_loops(const test_leg *leg, lib_arena *arena, const test_graphs *graphs) {
