@@ -45,11 +45,11 @@ struct cpu_orc {
     pid_t owner; /* a forked child cannot know in which state its parent's threads left a session */
     LLVMOrcLLJITRef jit;
     LLVMOrcExecutionSessionRef session;
-    /* Of what follows. */
+    /* Guards what follows. */
     lib_mutex lock;
     linker *idle;
     unsigned linkers, links;
-    char cause[256]; /* the last error that the session reported beside a link's own */
+    char cause[256]; /* the last error that the session reported; a link that fails tells it, too */
 };
 
 static dlc_status fail_with(lib_error *error, LLVMErrorRef refused, const char *what) {
