@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # Declarations end in `);` and may span lines; the name is what stands before the first parenthesis.
-printf '#include <dlc/%s>\n' $(ls include/dlc) | "$CC" -E -P -Iinclude -I"$OUT/gen" '-D__attribute__(x)=DECLARED' -x c - | tr '\n' ' ' |
+printf '#include <dlc/%s>\n' $(cd include/dlc && ls ./*.h) | "$CC" -E -P -Iinclude -I"$OUT/gen" '-D__attribute__(x)=DECLARED' -x c - | tr '\n' ' ' |
     tr ';' '\n' | sed -n 's/^.*DECLARED *[^(]*[ *]\(dlc_[a-z0-9_]*\)(.*$/\1/p' | sort -u >"$work/declared"
 [ "$(wc -l <"$work/declared")" -gt 100 ]
 report 'the header declares functions' $?
