@@ -309,7 +309,7 @@ def digits(bench, options):
     program = os.path.join(options.build, "bin/digits")
     text = subprocess.run([program, "--graph", os.path.join(root, "examples/data")], stdout=subprocess.PIPE, text=True, check=True).stdout
     pixels, labels = networks.digits_images(os.path.join(root, "examples/data/digits.csv"))
-    network = networks.digits(networks.digits_weights(os.path.join(root, "examples/data/digits_weights.bin")), bench.device)
+    network = networks.digits(networks.digits_weights(os.path.join(root, "examples/data/digits_weights.safetensors")), bench.device)
     pixels, labels = pixels.to(bench.device)[-450:].contiguous(), labels.to(bench.device)[-450:]
     compiled = bench.context.compile(bench.context.parse(text))
     chosen = torch.empty(450, dtype=torch.int64, device=bench.device)

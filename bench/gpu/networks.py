@@ -1,4 +1,5 @@
 """The networks of bench/models and examples/digits in PyTorch, written from their papers with the weights' usual names, and their inputs."""
+import json
 import struct
 
 import torch
@@ -82,18 +83,13 @@ def digits_images(path):
 
 
 def digits_weights(path):
-    """See examples/data/digits_train.py: a name of 32 bytes, rank, dimensions, numbers."""
-    data, at, found = open(path, "rb").read(), 16, {}
-    for _ in range(struct.unpack_from("<I", data, 8)[0]):
-        name = data[at:at + 32].rstrip(b"\0").decode()
-        rank = struct.unpack_from("<I", data, at + 32)[0]
-        shape = struct.unpack_from("<%dI" % rank, data, at + 36)
-        at += 36 + 4 * rank
-        count = 1
-        for d in shape:
-            count *= d
-        found[name] = torch.tensor(struct.unpack_from("<%df" % count, data, at)).reshape(shape)
-        at += 4 * count
+    """A .safetensors file of f32."""
+    data, found = open(path, "rb").read(), {}
+    size = struct.unpack_from("<Q", data, 0)[0]
+    for name, tensor in json.loads(data[8:8 + size]).items():
+        begin, end = tensor["data_offsets"]
+        numbers = struct.unpack_from("<%df" % ((end - begin) // 4), data, 8 + size + begin)
+        found[name] = torch.tensor(numbers).reshape(tensor["shape"])
     return found
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the digits example's network with NumPy alone and writes its weights.
 
-    digits_train.py             train, write digits_weights.bin and digits_expected.txt
+    digits_train.py             train, write digits_weights.safetensors and digits_expected.txt
     digits_train.py --check     evaluate the shipped weights, compare with digits_expected.txt
     --output DIR                write to (or check) DIR instead of this script's folder
 
@@ -13,9 +13,7 @@ Network, [N,1,8,8] to class scores; pixels are divided by 16; convolutions are 3
     flatten in C,H,W order; dense1 512->64, ReLU; dense2 64->10; softmax
 Convolution weights are [Cout,Cin,KH,KW]; dense weights are [in,out].
 
-Weights file, all integers and floats little-endian, every field aligned to its size:
-    char magic[8] = "DLCWTS01"; uint32 tensor count; uint32 0
-    per tensor: char name[32], NUL-padded; uint32 rank; uint32 dims[rank]; float32 data[product of dims]
+Weights file: safetensors, float32, in the order of SHAPES.
 
 Reproducibility. The bytes written do not depend on the BLAS, the number of threads or the CPU. Every operand of a
 sum is first rounded to a fixed-point grid so coarse that the exact sum fits the 53 bits of a double (see GRIDS):
@@ -23,6 +21,7 @@ no addition rounds, so their order cannot matter. What remains is elementwise an
 operations; random numbers come from the frozen RandomState generator, random_sample and permutation only.
 """
 import argparse
+import json
 import pathlib
 import struct
 import sys
@@ -41,7 +40,6 @@ STEP_SIZE = 0.002
 LABEL_SMOOTHING = 0.05
 AVERAGING = 0.995  # decay of the running average of the weights, which is what is shipped
 
-MAGIC = b"DLCWTS01"
 SHAPES = {
     "conv1.weight": (16, 1, 3, 3),
     "conv1.bias": (16,),
@@ -79,27 +77,25 @@ def load_digits(path):
 # ---- Weights file
 
 def write_weights(path, weights):
+    header, at = {}, 0
+    for name, value in weights.items():
+        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [at, at + 4 * value.size]}
+        at += 4 * value.size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
-        file.write(MAGIC + struct.pack("<II", len(weights), 0))
-        for name, value in weights.items():
-            file.write(struct.pack("<32sI", name.encode(), value.ndim))
-            file.write(struct.pack(f"<{value.ndim}I", *value.shape))
+        file.write(struct.pack("<Q", len(text)) + text)
+        for value in weights.values():
             file.write(value.astype("<f4").tobytes())
 
 
 def read_weights(path):
     data = path.read_bytes()
-    magic, count, _ = struct.unpack_from("<8sII", data, 0)
-    assert magic == MAGIC
-    weights, at = {}, 16
-    for _ in range(count):
-        name, rank = struct.unpack_from("<32sI", data, at)
-        dims = struct.unpack_from(f"<{rank}I", data, at + 36)
-        at += 36 + 4 * rank
-        size = int(np.prod(dims))
-        weights[name.rstrip(b"\0").decode()] = np.frombuffer(data, "<f4", size, at).reshape(dims)
-        at += 4 * size
-    assert at == len(data)
+    size, = struct.unpack_from("<Q", data, 0)
+    weights = {}
+    for name, is_ in json.loads(data[8:8 + size]).items():
+        begin, end = is_["data_offsets"]
+        weights[name] = np.frombuffer(data[8 + size + begin:8 + size + end], "<f4").reshape(is_["shape"])
     return weights
 
 
@@ -266,7 +262,7 @@ def main():
     options = parser.parse_args()
 
     images, labels = load_digits(here / "digits.csv")
-    weights_path, expected_path = options.output / "digits_weights.bin", options.output / "digits_expected.txt"
+    weights_path, expected_path = options.output / "digits_weights.safetensors", options.output / "digits_expected.txt"
     if not options.check:
         weights = train(images[:TRAIN_ROWS], labels[:TRAIN_ROWS])
         write_weights(weights_path, weights)

@@ -1,7 +1,7 @@
 /* Classifies handwritten digits that the network has not seen, at several batch sizes. The library compiles the network for each
  * batch size when it first arrives, and keeps what it compiled.
  *
- *   digits [FOLDER]           FOLDER holds digits.csv and digits_weights.bin (default examples/data)
+ *   digits [FOLDER]           FOLDER holds digits.csv and digits_weights.safetensors (default examples/data)
  *   digits --graph [FOLDER]   prints the graph instead, for dlc-opt */
 #include "network.h"
 
@@ -98,13 +98,15 @@ int main(int argc, char **argv) {
     static const int batches[] = {1, 9, 50, 450};
     int64_t predicted[4][DIGITS_HELD_OUT];
     bool graph = argc > 1 && strcmp(argv[1], "--graph") == 0;
-    digits *d = digits_load(argc > 1 + graph ? argv[1 + graph] : "examples/data");
+    const char *folder = argc > 1 + graph ? argv[1 + graph] : "examples/data";
+    digits *d = digits_load(folder);
     dlc_context *context = NULL;
     dlc_program *program = NULL;
     if (!d) return 1;
     double begin = seconds();
     dlc_status status = dlc_context_create(NULL, &context);
     if (status != DLC_OK) fprintf(stderr, "%s\n", dlc_error_message(NULL));
+    if (status == DLC_OK) status = digits_open(context, d, folder);
     if (status == DLC_OK && graph) return print_graph(context, d);
     if (status != DLC_OK || digits_compile(context, d, &program) != DLC_OK) return 1;
     printf("libdlc %s: graph built and checked in %.2f ms\n\n", dlc_version(), 1e3 * (seconds() - begin));
@@ -125,7 +127,7 @@ int main(int argc, char **argv) {
            (unsigned long long)s.plan_hits, (double)s.cache_bytes / 1024);
     int right = report(d, predicted[0]);
     dlc_program_destroy(program);
-    dlc_context_destroy(context);
     digits_free(d);
+    dlc_context_destroy(context);
     return right * 100 < 97 * DIGITS_HELD_OUT;
 }

@@ -1,9 +1,8 @@
-/* The network of digits_train.py, which also says how the weights file is laid out. */
+/* The network of digits_train.py. */
 #include "network.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- data ---------------------------------------------------------------------------------------------------------- */
 
@@ -22,85 +21,38 @@ static bool read_rows(digits *d, const char *folder) {
     return good;
 }
 
-static char *read_file(const char *path, size_t *size) {
-    FILE *file = fopen(path, "rb");
-    char *bytes = NULL;
-    long length = -1;
-    if (file && fseek(file, 0, SEEK_END) == 0 && (length = ftell(file)) >= 0) bytes = malloc((size_t)length + 1);
-    if (bytes) {
-        rewind(file);
-        *size = fread(bytes, 1, (size_t)length, file);
-    }
-    if (file) fclose(file);
-    return bytes;
-}
-
-/* One tensor at *at: name, rank, dimensions, data. False when the file ends too early. */
-static bool read_tensor(digits_tensor *tensor, char *bytes, size_t size, size_t *at) {
-    uint32_t rank, dim[4];
-    size_t count = 1;
-    if (size - *at < 36) return false;
-    memcpy(tensor->name, bytes + *at, 32);
-    memcpy(&rank, bytes + *at + 32, 4);
-    *at += 36;
-    if (tensor->name[31] || rank > 4 || size - *at < 4 * rank) return false;
-    memcpy(dim, bytes + *at, 4 * rank);
-    *at += 4 * rank;
-    tensor->rank = (int)rank;
-    for (uint32_t i = 0; i < rank; i++) {
-        tensor->shape[i] = dim[i];
-        if (dim[i] == 0 || dim[i] > 4096) return false;
-        count *= dim[i];
-    }
-    if ((size - *at) / 4 < count) return false;
-    tensor->data = (float *)(void *)(bytes + *at); /* every field is aligned to its size */
-    *at += 4 * count;
-    return true;
-}
-
-static bool read_weights(digits *d, const char *folder) {
-    char path[1024];
-    size_t size = 0, at = 16;
-    uint32_t count = 0;
-    snprintf(path, sizeof path, "%s/digits_weights.bin", folder);
-    d->weight_bytes = read_file(path, &size);
-    bool good = d->weight_bytes && size >= 16 && memcmp(d->weight_bytes, "DLCWTS01", 8) == 0;
-    if (good) memcpy(&count, d->weight_bytes + 8, 4);
-    good = good && count == DIGITS_TENSORS;
-    for (int i = 0; good && i < DIGITS_TENSORS; i++) good = read_tensor(&d->weight[i], d->weight_bytes, size, &at);
-    if (!good) fprintf(stderr, "%s: not found, or not a file of %d weights\n", path, DIGITS_TENSORS);
-    return good;
-}
-
 digits *digits_load(const char *folder) {
     digits *d = calloc(1, sizeof *d);
-    if (d && read_rows(d, folder) && read_weights(d, folder)) return d;
+    if (d && read_rows(d, folder)) return d;
     digits_free(d);
     return NULL;
 }
 
-void digits_free(digits *d) {
-    if (d) free(d->weight_bytes);
-    free(d);
+dlc_status digits_open(dlc_context *context, digits *d, const char *folder) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/digits_weights.safetensors", folder);
+    dlc_file_destroy(d->weights);
+    d->weights = NULL;
+    dlc_status status = dlc_file_open(context, path, NULL, &d->weights);
+    if (status != DLC_OK) fprintf(stderr, "%s\n", dlc_error_message(context));
+    return status;
 }
 
-digits_tensor *digits_weight(digits *d, const char *name) {
-    for (int i = 0; i < DIGITS_TENSORS; i++)
-        if (strcmp(d->weight[i].name, name) == 0) return &d->weight[i];
-    return NULL;
+void digits_free(digits *d) {
+    if (d) dlc_file_destroy(d->weights);
+    free(d);
 }
 
 /* ---- network ------------------------------------------------------------------------------------------------------- */
 
-static dlc_value constant(dlc_graph *graph, digits *d, const char *layer, const char *part) {
+static dlc_value constant(dlc_graph *graph, const digits *d, const char *layer, const char *part) {
     char name[32];
     snprintf(name, sizeof name, "%s.%s", layer, part);
-    const digits_tensor *t = digits_weight(d, name);
-    return t ? dlc_constant_borrow(graph, DLC_F32, t->rank, t->shape, t->data) : DLC_NONE;
+    return dlc_file_constant(graph, d->weights, name); /* used where it lies in the file */
 }
 
 /* 3x3, padded by 1, weights [out, in, 3, 3]; bias [out] seen as [out, 1, 1] so that it broadcasts over the pixels. */
-static dlc_value convolution(dlc_graph *graph, digits *d, dlc_value x, const char *layer) {
+static dlc_value convolution(dlc_graph *graph, const digits *d, dlc_value x, const char *layer) {
     dlc_value weight = constant(graph, d, layer, "weight");
     dlc_value bias = constant(graph, d, layer, "bias");
     dlc_convolution_options options = DLC_CONVOLUTION_OPTIONS_INIT;
@@ -110,11 +62,11 @@ static dlc_value convolution(dlc_graph *graph, digits *d, dlc_value x, const cha
     return dlc_relu(dlc_add(dlc_convolution_with(x, weight, &options), dlc_reshape(bias, 3, per_channel)));
 }
 
-static dlc_value dense(dlc_graph *graph, digits *d, dlc_value x, const char *layer) {
+static dlc_value dense(dlc_graph *graph, const digits *d, dlc_value x, const char *layer) {
     return dlc_linear(x, constant(graph, d, layer, "weight"), constant(graph, d, layer, "bias"));
 }
 
-dlc_value digits_network(dlc_graph *graph, digits *d, dlc_value pixels) {
+dlc_value digits_network(dlc_graph *graph, const digits *d, dlc_value pixels) {
     dlc_dim n = dlc_value_dim(pixels, 0);
     dlc_max_pool_options every_other = DLC_MAX_POOL_OPTIONS_INIT;
     every_other.stride_count = 2;
@@ -130,7 +82,7 @@ dlc_value digits_network(dlc_graph *graph, digits *d, dlc_value pixels) {
     return dense(graph, d, x, "dense2");        /* [n, 10] */
 }
 
-dlc_graph *digits_graph(dlc_context *context, digits *d) {
+dlc_graph *digits_graph(dlc_context *context, const digits *d) {
     dlc_graph *graph;
     if (dlc_graph_create(context, &graph) != DLC_OK) return NULL;
     dlc_value pixels = dlc_input(graph, "pixels", DLC_F32, 4, (dlc_dim[]){{0, "n"}, {1, NULL}, {8, NULL}, {8, NULL}});
@@ -140,7 +92,7 @@ dlc_graph *digits_graph(dlc_context *context, digits *d) {
     return graph;
 }
 
-dlc_status digits_compile(dlc_context *context, digits *d, dlc_program **program) {
+dlc_status digits_compile(dlc_context *context, const digits *d, dlc_program **program) {
     dlc_graph *graph = digits_graph(context, d);
     dlc_status status = dlc_compile(context, graph, NULL, program); /* also reports the first mistake made above */
     if (status != DLC_OK) fprintf(stderr, "%s\n", dlc_error_message(context));

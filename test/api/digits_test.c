@@ -6,7 +6,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -53,10 +55,16 @@ static dlc_context *open_target(const char *target) {
     return dlc_context_create(&options, &context) == DLC_OK ? context : NULL;
 }
 
+static void close_weights(void) { /* before their context goes */
+    dlc_file_destroy(data->weights);
+    data->weights = NULL;
+}
+
 static void compare_with_expected(const char *target) {
     dlc_context *context = open_target(target);
     if (!context) skip();
     dlc_program *program;
+    assert_int_equal(digits_open(context, data, FOLDER), DLC_OK);
     assert_int_equal(digits_compile(context, data, &program), DLC_OK);
     FILE *file = fopen(FOLDER "/digits_expected.txt", "r");
     assert_non_null(file);
@@ -81,6 +89,7 @@ static void compare_with_expected(const char *target) {
     fclose(file);
     assert_int_equal(rows, 8);
     dlc_program_destroy(program);
+    close_weights();
     dlc_context_destroy(context);
 }
 
@@ -110,14 +119,39 @@ static int held_out_right(dlc_context *context, int rows) {
     return right;
 }
 
-static void reverse(digits_tensor *weight) {
-    int64_t count = 1;
-    for (int i = 0; i < weight->rank; i++) count *= weight->shape[i];
-    for (int64_t i = 0; i < count / 2; i++) {
-        float other = weight->data[count - 1 - i];
-        weight->data[count - 1 - i] = weight->data[i];
-        weight->data[i] = other;
+/* Another file of the weights, with the elements of one of them from the last to the first; data->weights is the file then. */
+static void reverse(dlc_context *context, const char *name, const char *folder) {
+    enum { MOST = 16 };
+    const char *names[MOST];
+    const DLTensor *tensors[MOST];
+    DLManagedTensorVersioned *whole[MOST];
+    char path[256];
+    float *turned = NULL;
+    DLTensor other;
+    assert_int_equal(digits_open(context, data, FOLDER), DLC_OK);
+    const int count = dlc_file_count(data->weights);
+    assert_in_range(count, 1, MOST);
+    for (int i = 0; i < count; i++) {
+        names[i] = dlc_file_name(data->weights, i);
+        assert_int_equal(dlc_file_tensor(data->weights, names[i], &whole[i]), DLC_OK);
+        tensors[i] = &whole[i]->dl_tensor;
+        if (strcmp(names[i], name) != 0) continue;
+        int64_t elements = 1;
+        for (int d = 0; d < tensors[i]->ndim; d++) elements *= tensors[i]->shape[d];
+        turned = malloc((size_t)elements * sizeof *turned);
+        assert_non_null(turned);
+        for (int64_t k = 0; k < elements; k++) turned[k] = ((const float *)tensors[i]->data)[elements - 1 - k];
+        other = *tensors[i];
+        other.data = turned;
+        tensors[i] = &other;
     }
+    assert_non_null(turned);
+    snprintf(path, sizeof path, "%s/digits_weights.safetensors", folder);
+    assert_int_equal(dlc_file_write_safetensors(context, path, count, names, tensors, 0, NULL, NULL), DLC_OK);
+    for (int i = 0; i < count; i++) whole[i]->deleter(whole[i]);
+    free(turned);
+    assert_int_equal(digits_open(context, data, folder), DLC_OK);
+    unlink(path); /* it stays as long as it is open */
 }
 
 /* Accuracy comes from the weights: with those of one layer in another order it falls, restored it is back. */
@@ -126,19 +160,23 @@ static void test_perturbed_weights_lower_the_accuracy(void **state) {
     static const char *const layers[] = {"conv1.weight", "conv3.weight", "dense2.weight"};
     dlc_context *context = open_target(NULL);
     assert_non_null(context);
+    char folder[] = "/tmp/dlc-digits-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(digits_open(context, data, FOLDER), DLC_OK);
     dlc_statistics statistics = DLC_STATISTICS_INIT;
     int rows = rows_to_classify(), right = held_out_right(context, rows);
     dlc_context_statistics(context, &statistics);
     assert_int_equal(statistics.interpreted_regions, 0);
     assert_true(right >= rows * 97 / 100);
     for (size_t k = 0; k < sizeof layers / sizeof *layers; k++) {
-        digits_tensor *weight = digits_weight(data, layers[k]);
-        reverse(weight);
+        reverse(context, layers[k], folder);
         int perturbed = held_out_right(context, rows);
         if (perturbed > right * 8 / 10) fail_msg("%s reversed: still %d of %d right", layers[k], perturbed, right);
-        reverse(weight);
     }
+    rmdir(folder);
+    assert_int_equal(digits_open(context, data, FOLDER), DLC_OK);
     assert_int_equal(held_out_right(context, rows), right);
+    close_weights();
     dlc_context_destroy(context);
 }
 
