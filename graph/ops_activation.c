@@ -36,16 +36,24 @@ ACTIVATION(selu) {
     graph_id low = graph_mul_number(g, graph_expm1(g, x), alpha * gamma);
     return graph_select(g, graph_lt(g, x, graph_scalar_like(g, x, 0)), low, graph_mul_number(g, x, gamma));
 }
-/* tanh(log(1 + e)) = (e^2 + 2e) / (e^2 + 2e + 2) with e = exp(x), and 1 for large x */
+/* x tanh(log(1 + e)) = x e (e + 2) / (e^2 + 2e + 2) with e = exp(x), and x for large x. Of e = h^2 one factor comes last: what is denormal is
+ * rounded once. Far below, also at -inf, it is -0. */
 ACTIVATION(mish) {
     (void)attribute;
-    enum { LARGE = 20 };
-    graph_id e = graph_exp(g, graph_min(g, x, graph_scalar_like(g, x, LARGE)));
-    graph_id n = graph_mul(g, e, graph_add_number(g, e, 2));
-    return graph_mul(g, x, graph_div(g, n, graph_add_number(g, n, 2)));
+    enum { LARGE = 20, LOWEST = -2000 };
+    x = graph_max(g, x, graph_scalar_like(g, x, LOWEST));
+    graph_id h = graph_exp(g, graph_mul_number(g, graph_min(g, x, graph_scalar_like(g, x, LARGE)), 0.5));
+    graph_id e = graph_mul(g, h, h), two_more = graph_add_number(g, e, 2);
+    graph_id ratio = graph_div(g, graph_mul(g, h, two_more), graph_add_number(g, graph_mul(g, e, two_more), 2));
+    return graph_mul(g, graph_mul(g, x, ratio), h);
 }
+/* silu(alpha*x)/alpha, which has its limits and keeps its lowest numbers; where alpha*x may overflow it is x. */
 ACTIVATION(quick_gelu) {
-    return graph_mul(g, x, graph_logistic(g, graph_mul_number(g, x, PARAMETER(0))));
+    const double alpha = PARAMETER(0);
+    if (alpha == 0) return graph_mul_number(g, x, 0.5);
+    graph_id scaled = graph_mul_number(g, x, alpha);
+    graph_id y = graph_mul_number(g, graph_silu(g, scaled), 1 / alpha);
+    return graph_select(g, graph_gt(g, scaled, graph_scalar_like(g, scaled, 64)), x, y);
 }
 /* min(x, 0) - log(1 + exp(-|x|)) neither overflows nor cancels */
 ACTIVATION(log_sigmoid) {
@@ -116,7 +124,9 @@ static void expand_glu(graph_expand *e) {
     switch (e->attribute[GLU_GATE].integer) {
     case GATE_LOGISTIC: gate = graph_logistic(g, gate); break;
     case GATE_SILU: gate = graph_silu(g, gate); break;
-    case GATE_GELU: gate = graph_mul(g, gate, graph_normal_cdf(g, gate)); break;
+    case GATE_GELU:
+        gate = graph_mul(g, graph_max(g, gate, graph_scalar_like(g, gate, -40)), graph_normal_cdf(g, gate));
+        break;
     case GATE_RELU: gate = graph_max(g, gate, graph_scalar_like(g, gate, 0)); break;
     default: break;
     }
@@ -137,8 +147,8 @@ NUMBER(thresholded_relu, x > PARAMETER(0) ? x : 0)
 NUMBER(shrink, x<-PARAMETER(0) ? x + PARAMETER(1) : x> PARAMETER(0) ? x - PARAMETER(1) : 0)
 NUMBER(celu, x < 0 ? PARAMETER(0) * expm1(x / PARAMETER(0)) : x)
 NUMBER(selu, PARAMETER(1) * (x < 0 ? PARAMETER(0) * expm1(x) : x))
-NUMBER(mish, x *tanh(log1p(exp(x))))
-NUMBER(quick_gelu, x / (1 + exp(-PARAMETER(0) * x)))
+NUMBER(mish, x == -INFINITY ? -0.0 : x * tanh(log1p(exp(x))))
+NUMBER(quick_gelu, PARAMETER(0) * x == -INFINITY ? -0.0 : x / (1 + exp(-PARAMETER(0) * x)))
 NUMBER(log_sigmoid, (x < 0 ? x : 0) - log1p(exp(-fabs(x))))
 NUMBER(hard_tanh, fmin(fmax(x, PARAMETER(0)), PARAMETER(1)))
 NUMBER(tanh_shrink, x - tanh(x))
@@ -224,9 +234,10 @@ static void reference_glu(const graph_reference *r) {
       "x < 0 ? alpha*(exp(x/alpha) - 1) : x. ONNX Celu; Barron 2017.")                                              \
     X(selu, SELU_ATTRIBUTES, 16, SAMPLES("selu") "\nselu(T[67] in -3..3, alpha=0.7, gamma=2.0)",                    \
       "gamma*(x < 0 ? alpha*(exp(x) - 1) : x). ONNX Selu; Klambauer et al. 2017.")                                  \
-    X(mish, NO_ATTRIBUTES, 32, SAMPLES("mish"), "x*tanh(log(1 + exp(x))). ONNX Mish; Misra 2019.")                  \
+    X(mish, NO_ATTRIBUTES, 16, SAMPLES("mish") "\nmish(T[67] in -120..20)",                                         \
+      "x*tanh(log(1 + exp(x))); -0 at -inf. ONNX Mish; Misra 2019.")                                                \
     X(quick_gelu, QUICK_ATTRIBUTES, 16, SAMPLES("quick_gelu") "\nquick_gelu(T[67] in -2..4, alpha=1.0)",            \
-      "x*logistic(alpha*x). Hendrycks and Gimpel 2016.")                                                            \
+      "x*logistic(alpha*x); at infinities its limits. Hendrycks and Gimpel 2016.")                                  \
     X(log_sigmoid, NO_ATTRIBUTES, 16, SAMPLES("log_sigmoid"), "log(logistic(x)). PyTorch LogSigmoid.")              \
     X(hard_tanh, RANGE_ATTRIBUTES, 1, SAMPLES("hard_tanh") "\nhard_tanh(T[67] in -3..3, low=-0.5, high=2.0)",       \
       "min(max(x, low), high). PyTorch Hardtanh.")                                                                  \

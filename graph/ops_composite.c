@@ -48,11 +48,12 @@ ACTIVATION(elu) {
 }
 
 ACTIVATION(gelu) {
-    if (!attribute[0].integer) return graph_mul(g, x, graph_normal_cdf(g, x));
+    graph_id factor = graph_max(g, x, graph_scalar_like(g, x, -40)); /* where the gate is 0, also that of -inf */
+    if (!attribute[0].integer) return graph_mul(g, factor, graph_normal_cdf(g, x));
     /* (1 + tanh(u)) / 2 = logistic(2u) with u = sqrt(2/pi) (x + 0.044715 x^3) */
     graph_id cubic = graph_add_number(g, graph_mul_number(g, graph_mul(g, x, x), 2 * 0.79788456080286535588 * 0.044715),
                                       2 * 0.79788456080286535588);
-    return graph_mul(g, x, graph_logistic(g, graph_mul(g, x, cubic)));
+    return graph_mul(g, factor, graph_logistic(g, graph_mul(g, x, cubic)));
 }
 
 ACTIVATION(hard_sigmoid) {
@@ -60,10 +61,12 @@ ACTIVATION(hard_sigmoid) {
     return graph_clamp(g, graph_scalar_like(g, x, 0), line, graph_scalar_like(g, x, 1));
 }
 
+/* The gate is 0..1 before it is multiplied, and a lesser x than -3 has the gate of -3: no product overflows, nor is infinity times 0. */
 ACTIVATION(hard_swish) {
     (void)attribute;
     graph_id gate = graph_clamp(g, graph_scalar_like(g, x, 0), graph_add_number(g, x, 3), graph_scalar_like(g, x, 6));
-    return graph_div(g, graph_mul(g, x, gate), graph_scalar_like(g, x, 6));
+    gate = graph_div(g, gate, graph_scalar_like(g, x, 6));
+    return graph_mul(g, graph_max(g, x, graph_scalar_like(g, x, -3)), gate);
 }
 
 /* log(1 + exp(-|x|)) + max(x, 0) neither overflows nor cancels. */
@@ -384,10 +387,11 @@ NUMBER(relu, isnan(x) || x > 0 ? x : 0)
 NUMBER(relu6, bounded(x, 0, 6))
 NUMBER(leaky_relu, x < 0 ? PARAMETER(0) * x : x)
 NUMBER(elu, x < 0 ? PARAMETER(0) * expm1(x) : x)
-NUMBER(gelu, attribute[0].integer ? 0.5 * x *(1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
-                                  : 0.5 * x * erfc(-x / sqrt(2)))
+NUMBER(gelu, x == -INFINITY         ? -0.0
+             : attribute[0].integer ? 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)))
+                                    : 0.5 * x * erfc(-x / sqrt(2)))
 NUMBER(hard_sigmoid, bounded(PARAMETER(0) * x + PARAMETER(1), 0, 1))
-NUMBER(hard_swish, x *(bounded(x + 3, 0, 6) / 6))
+NUMBER(hard_swish, x <= -3 ? -0.0 : x * (bounded(x + 3, 0, 6) / 6))
 NUMBER(softplus, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)))
 
 /* Rows of a tensor along an axis, as positions: start(outer, inner) + i*inner, i < size. */
@@ -617,7 +621,8 @@ static void reference_cross_entropy(const graph_reference *r) {
       "hard_sigmoid(T[17, 23] in -2..6)\nhard_sigmoid(T[])\nhard_sigmoid(T[3, 0, 2])\n"                                      \
       "hard_sigmoid(T[67] in -2..6, alpha=0.125, beta=0.25)",                                                                \
       "min(max(alpha*x + beta, 0), 1). ONNX HardSigmoid.")                                                                   \
-    X(hard_swish, "float", NO_ATTRIBUTES, 4, SAMPLES("hard_swish"), "x*min(max(x + 3, 0), 6)/6. ONNX HardSwish.")            \
+    X(hard_swish, "float", NO_ATTRIBUTES, 4, SAMPLES("hard_swish"),                                                          \
+      "x*min(max(x + 3, 0), 6)/6; -0 at -inf. ONNX HardSwish.")                                                              \
     X(softplus, "float", NO_ATTRIBUTES, 6, SAMPLES("softplus"), "log(1 + exp(x)), without overflow. ONNX Softplus.")
 
 #define X(name_, dtypes_, attributes_, tolerance_, samples_, doc_)                                                    \

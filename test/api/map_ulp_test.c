@@ -16,11 +16,14 @@ static double softplus(double x) {
 static double elu(double x) {
     return x < 0 ? expm1(x) : x;
 }
+static double mish(double x) {
+    return x == -INFINITY ? -0.0 : x * tanh(log1p(exp(x)));
+}
 static double rsqrt(double x) {
     return 1 / sqrt(x);
 }
 static double gelu(double x) {
-    return x == -INFINITY ? NAN : 0.5 * x * erfc(-x * 0.70710678118654752440);
+    return x == -INFINITY ? -0.0 : 0.5 * x * erfc(-x * 0.70710678118654752440);
 }
 
 static dlc_value make_elu(dlc_value x) {
@@ -50,6 +53,7 @@ static const map maps[] = {
     {"softplus", dlc_softplus, softplus, 4, 0},
     {"elu", make_elu, elu, 4, 0},
     {"rsqrt", dlc_rsqrt, rsqrt, 4, 0},
+    {"mish", dlc_mish, mish, 12, 0},
     {"sqrt", dlc_sqrt, sqrt, 0.5, 0},
     {"gelu", make_gelu, gelu, 5, 1}, /* cancels below 0 */
 };
