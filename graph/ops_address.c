@@ -213,10 +213,15 @@ static void infer_center_crop_pad(graph_infer *infer) {
     infer->result[0] = infer->operand[0];
     for (int i = 0; i < count; i++) {
         graph_infer_at_most(infer, tir_index(infer->g->pool, 0), shape->dims[i], "a dimension of shape is negative");
-        graph_infer_at_most(infer, tir_min(infer->g->pool, shape->dims[i], tir_index(infer->g->pool, 1)),
-                            infer->operand[0].dim[axes[i]], "an empty axis has no middle");
         infer->result[0].dim[axes[i]] = shape->dims[i];
     }
+}
+
+/* A zero behind the last element: there is something to gather, however few elements there are. */
+static graph_id with_one_more(graph *g, graph_id x, int64_t axis) {
+    int64_t low[DLC_MAX_RANK] = {0}, high[DLC_MAX_RANK] = {0};
+    high[axis] = 1;
+    return graph_pad(g, x, graph_scalar_like(g, x, 0), low, high);
 }
 
 /* Element i of n is that of x at i + (size - n)/2, truncated. */
@@ -232,6 +237,7 @@ static void expand_center_crop_pad(graph_expand *e) {
         graph_id size = graph_dimension(g, DLC_I64, from), apart = graph_sub(g, size, graph_dimension(g, DLC_I64, to));
         graph_id at = graph_add(g, graph_iota(g, DLC_I64, 1, &to, 0), graph_div(g, apart, graph_whole_number(g, 2)));
         graph_id inside = graph_and(g, graph_ge(g, at, graph_whole_number(g, 0)), graph_lt(g, at, size));
+        if (tir_range(g->pool, from).low < 1) y = with_one_more(g, y, axis);
         y = graph_gather(g, y, at, (int)axis);
         const graph_shape shape = *graph_shape_of(g, y);
         inside = graph_broadcast(g, inside, shape.rank, shape.dim, &axis);
@@ -385,10 +391,11 @@ static const graph_op row_center_crop_pad = {
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, "[]", "axes that shape speaks of; empty: all"}},
     .samples = "center_crop_pad(T[10, 7], shape=[5, 12])\ncenter_crop_pad(T[3, 11, 2], shape=[4], axes=[1])\n"
                "center_crop_pad(T[2, 3], shape=[7, 4], axes=[-1, 0])\ncenter_crop_pad(T[], shape=[])\n"
-               "center_crop_pad(T[5, 0], shape=[3, 0])\ncenter_crop_pad(T[1], shape=[8])",
+               "center_crop_pad(T[5, 0], shape=[3, 0])\ncenter_crop_pad(T[1], shape=[8])\n"
+               "center_crop_pad(T[2, 0], shape=[3, 4])",
     .doc =
         "The middle of x where it is larger than shape, x in the middle of zeros where it is smaller: along an axis of size s, "
-        "element i of n is that of x at i + (s - n)/2, truncated. ONNX CenterCropPad.",
+        "element i of n is that of x at i + (s - n)/2, truncated; an empty axis becomes zeros. ONNX CenterCropPad.",
 };
 
 const graph_op *const graph_ops_address[] = {&row_reverse_sequence, &row_search_sorted, &row_col2im,

@@ -192,6 +192,7 @@ const graph_op graph_row_attention = {
         "v [batch, kv_heads, keys, e], result [batch, heads, queries, e]. mask broadcasts to [batch, heads, "
         "queries, keys]: bool, true where a query sees a key, or numbers of q's dtype to add. A query whose "
         "scores are all -inf (it sees no key) gives 0. Whether a key that causal hides counts with weight 0 or not at all "
-        "shows only where v holds infinities or NaN, and is left open. heads are a multiple of "
+        "shows only where v holds infinities or NaN, and is left open. In f16 and bf16 scores and sums are f32, but the weights exp(score - greatest) are rounded to the type of v, in which matrix units take "
+        "them, and so is the result: where products of weights and v cancel, the error is that of the weights beside what cancels. heads are a multiple of "
         "kv_heads; neighbours share those of k and v (grouped-query attention). ONNX Attention; Ainslie et al. 2023; Vaswani et al. 2017.",
 };

@@ -199,7 +199,7 @@ static const graph_op row_cached_attention = {
         "Attention of new steps over all steps so far: k [batch, kv_heads, steps, d] and v [batch, kv_heads, steps, e] are put into "
         "k_cache and v_cache [batch, kv_heads, room, .] from position on (clamped so that they fit); step i of q [batch, "
         "heads, steps, d] sees the keys 0 .. position + i. Results: [batch, heads, steps, e] and both caches. Heads of q share "
-        "those of k in groups. With dlc_program_alias the caches are updated where they are. ONNX Attention (past and "
+        "those of k in groups. In f16 and bf16 weights are rounded as those of attention. With dlc_program_alias the caches are updated where they are. ONNX Attention (past and "
         "present); Ainslie et al. 2023.",
 };
 

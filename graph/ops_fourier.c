@@ -576,7 +576,8 @@ static const graph_op row_fft = {
     .operands = "x factors",
     .dtypes = "f32 f64",
     .attribute = {{"radices", GRAPH_ATTR_INTEGERS, NULL, NULL, "1 to 8 numbers of 2 to 32, whose product is n"},
-                  {"inverse", GRAPH_ATTR_BOOL, NULL, "false", "positive exponents, and results over n"}},
+                  {"inverse", GRAPH_ATTR_BOOL, NULL, "false",
+                   "passes have positive exponents, and results are over n; factors are taken as given"}},
     .infer = infer_fft,
     .compute = compute_fft,
     .reference = GRAPH_REFERENCE(reference_fft),
@@ -590,7 +591,7 @@ static const graph_op row_fft = {
         "numbers, in passes of the radices r: what dft becomes. Pass i sees a row as [r, m, s], m the product of the radices "
         "after it, s of those before, and makes [m, r, s]: y[p, k, q] = f[k, p] * sum over j of x[j, p, q] exp(-2 "
         "pi i j k / r); factors f [2, those of all passes but the last, by pass, k, p] are real and imaginary parts, for a "
-        "Fourier transform exp(-2 pi i p k / (r m)); for k = 0 f is 1 whatever it holds. Result [batch, "
+        "Fourier transform exp(-2 pi i p k / (r m)), for an inverse one exp(2 pi i p k / (r m)); for k = 0 f is 1 whatever it holds. Result [batch, "
         "last radix, ..., first radix, 2], whose middle axes are n. Cooley & Tukey 1965, Stockham's order.",
 };
 

@@ -342,26 +342,26 @@ static void reference_cumulative(const graph_reference *r, const reduction *f) {
 
 /* name, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of
  * summing, gradient, doc */
-#define REDUCE_TABLE(X)                                                                                            \
-    X(sum, TIR_ADD, "number", 0, 0, 0.5, NULL,                                                                     \
-      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "    \
-      "wrap in their own dtype. StableHLO reduce with add.")                                                       \
-    X(prod, TIR_MUL, "number", 1, 1, 0.5, NULL,                                                                    \
-      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; "     \
-      "integers wrap in their own dtype. StableHLO reduce with multiply.")                                         \
-    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0, NULL,                                     \
-      "Greatest element over the axes; NaN if there is one; -inf or the lowest integer where there is nothing. "   \
-      "StableHLO reduce with maximum.")                                                                            \
-    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0, NULL,                                     \
-      "Least element over the axes; NaN if there is one; inf or the highest integer where there is nothing. "      \
-      "StableHLO reduce with minimum.")                                                                            \
-    X(and, TIR_AND, "bool int", 1, -1, 0, graph_no_gradient,                                                       \
-      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce "    \
-      "with and.")                                                                                                 \
-    X(or, TIR_OR, "bool int", 0, 0, 0, graph_no_gradient,                                                          \
-      "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")  \
-    X(xor, TIR_XOR, "bool int", 0, 0, 0, graph_no_gradient,                                                        \
-      "Logical (bool) or bitwise exclusive or over the axes; false or 0 where there is nothing. StableHLO reduce " \
+#define REDUCE_TABLE(X)                                                                                                                                             \
+    X(sum, TIR_ADD, "number", 0, 0, 0.5, NULL,                                                                                                                      \
+      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "                                                     \
+      "wrap in their own dtype. StableHLO reduce with add.")                                                                                                        \
+    X(prod, TIR_MUL, "number", 1, 1, 0.5, NULL,                                                                                                                     \
+      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; "                                                      \
+      "integers wrap in their own dtype. StableHLO reduce with multiply.")                                                                                          \
+    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0, NULL,                                                                                      \
+      "Greatest element over the axes; NaN if there is one; the lowest of its type where there is nothing: -inf, or the lowest number where there is no infinity. " \
+      "StableHLO reduce with maximum.")                                                                                                                             \
+    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0, NULL,                                                                                      \
+      "Least element over the axes; NaN if there is one; the highest of its type where there is nothing: inf, or the highest number where there is no infinity. "   \
+      "StableHLO reduce with minimum.")                                                                                                                             \
+    X(and, TIR_AND, "bool int", 1, -1, 0, graph_no_gradient,                                                                                                        \
+      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce "                                                     \
+      "with and.")                                                                                                                                                  \
+    X(or, TIR_OR, "bool int", 0, 0, 0, graph_no_gradient,                                                                                                           \
+      "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")                                                   \
+    X(xor, TIR_XOR, "bool int", 0, 0, 0, graph_no_gradient,                                                                                                         \
+      "Logical (bool) or bitwise exclusive or over the axes; false or 0 where there is nothing. StableHLO reduce "                                                  \
       "with xor.")
 
 #define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_) \

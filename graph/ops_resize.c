@@ -423,11 +423,11 @@ static const graph_op row_resize = {
          {"exclude_outside", GRAPH_ATTR_BOOL, NULL, "false",
           "neighbours outside x do not count and the others' weights sum to 1; else the edge stands for them"},
          {"antialias", GRAPH_ATTR_BOOL, NULL, "false",
-          "where the result is smaller, the kernel is as much wider; weights sum to 1"},
+          "where the result is smaller, the kernel is as much wider; weights sum to 1. For linear and cubic, without scale and aspect"},
          {"extrapolation", GRAPH_ATTR_FLOAT, NULL, "0.0", "crop: the number for positions outside x"},
          {"aspect", GRAPH_ATTR_ENUM, "stretch not_larger not_smaller", "stretch",
           "not_larger, not_smaller: one scale s for all axes, the least or the greatest of shape over size; the result's sizes are s*size, "
-          "halves up, instead of shape"}},
+          "halves up, instead of shape. Without scale, antialias and coordinates=crop"}},
     .infer = infer_resize,
     .expand = expand_resize,
     .reference = GRAPH_REFERENCE(reference_resize),

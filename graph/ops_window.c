@@ -707,7 +707,7 @@ static const graph_op row_reduce_window = {
         "reduce_window(T[1, 9, 8, 18], op=min, window=[1, 4, 5, 1], low=[0, 2, 4, 0], high=[0, 1, 0, 0])",
     .doc =
         "Sum, maximum or minimum of the elements of x under a sliding window; padding is no element. A window "
-        "that lies on padding alone gives 0, the lowest or the highest number (-inf, inf of floats). f16 and bf16 add in f32 and round "
+        "that lies on padding alone gives 0, the lowest or the highest of the type (-inf, inf; of types without infinities the lowest and the highest number). f16 and bf16 add in f32 and round "
         "once; integers wrap. StableHLO reduce_window.",
 };
 
