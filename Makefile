@@ -103,7 +103,9 @@ endif
 ifeq ($(filter cuda,$(TARGETS)),)
 test_src     := $(filter-out test/cuda/%,$(test_src))
 endif
-test_bins    := $(test_src:%.c=$(OUT)/%) $(OUT)/test/api/header_test_cxx
+# Conformance takes long: it runs in parts, which are links to one program.
+conformance_parts := $(foreach i,1 2 3 4 5 6 7 8,$(OUT)/test/conformance/part$(i)of8)
+test_bins    := $(filter-out $(OUT)/test/conformance/conformance,$(test_src:%.c=$(OUT)/%)) $(conformance_parts) $(OUT)/test/api/header_test_cxx
 test_scripts := $(wildcard test/*/*.sh)
 # What has threads; programs that compute a lot on one are left out.
 tsan_bins    := $(filter-out $(addprefix $(OUT)/test/api/,cast_test growth_test map_ulp_test matrix_test sample_test winograd_test),\
@@ -159,10 +161,10 @@ gen_objects := $(patsubst %.c,$(OUT)/%.o,$(lib_src) $(tir_src) $(filter-out grap
 $(OUT)/gen_ops: $(gen_objects)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LDLIBS_ALL) -o $@
-$(OUT)/gen_ops.done: $(OUT)/gen_ops
+$(OUT)/gen_ops.done: $(OUT)/gen_ops $(wildcard include/dlc/*.h)
 	$(call say,GEN,$(GEN))
 	@mkdir -p $(GEN)/dlc
-	$(Q)set -e; for pair in header:dlc/ops.h cxx:dlc/ops.hpp source:ops_api.c reference:operators.md; do \
+	$(Q)set -e; $< names $(wildcard include/dlc/*.h); for pair in header:dlc/ops.h cxx:dlc/ops.hpp source:ops_api.c reference:operators.md; do \
 	    to=$(GEN)/$${pair#*:}; $< $${pair%%:*} > $$to.new; \
 	    if cmp -s $$to.new $$to; then rm $$to.new; else mv $$to.new $$to; fi; done
 	@touch $@
@@ -285,6 +287,8 @@ $(foreach f,$(filter test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(OUT)
 $(foreach f,$(filter-out test/api/%,$(test_src)),$(eval $(call test_rule,$(f),$(call needs_of,$(f)),link_internal)))
 # What makes cases and runs them, on the whole library.
 $(OUT)/test/bench/blocks: $(patsubst %,$(OUT)/bench/%.o,block_graphs blocks cases measure ours) $(all_layers)
+$(conformance_parts): $(OUT)/test/conformance/conformance
+	$(Q)ln -sf conformance $@
 # One program of several files.
 $(OUT)/test/fuzz/fuzz: $(patsubst %.c,$(OUT)/%.o,$(wildcard test/fuzz/*.c)) $(reference_objects) $(all_layers)
 	$(call say,LINK,$@)

@@ -569,6 +569,7 @@ static void print_reference_row(const graph_op *op) {
         printf("```\n\n");
     }
     printf("%s\n\n", op->doc ? op->doc : "");
+    if (op->aliases) printf("Also found as: %s.\n\n", op->aliases);
     printf("Element types: %s.", op->dtypes ? op->dtypes : "any");
     if (op->operands && *op->operands) printf(" Operands: `%s`.", op->operands);
     printf(" Gradients: vjp %s, jvp %s.", gradient_text(op->vjp), gradient_text(op->jvp));
@@ -593,8 +594,101 @@ static void print_reference(void) {
     }
 }
 
+/* ---- names that are taken -------------------------------------------------------------------------------------- */
+
+static char *read_text(const char *path) {
+    FILE *file = fopen(path, "r");
+    size_t length = 0, room = 1 << 20;
+    char *text = file ? malloc(room + 1) : NULL;
+    if (!text) {
+        fprintf(stderr, "gen_ops: %s cannot be read\n", path);
+        exit(1);
+    }
+    for (size_t got; (got = fread(text + length, 1, room - length, file)) > 0;) {
+        length += got;
+        if (length == room && !(text = realloc(text, (room *= 2) + 1))) exit(1);
+    }
+    text[length] = 0;
+    fclose(file);
+    return text;
+}
+
+/* Comments become spaces. */
+static void blank_comments(char *text) {
+    for (char *at = text; *at; at++) {
+        const char *end = at[0] == '/' && at[1] == '*' ? "*/" : at[0] == '/' && at[1] == '/' ? "\n" : NULL;
+        if (!end) continue;
+        const char *stop = strstr(at + 2, end);
+        size_t length = stop ? (size_t)(stop - at) + strlen(end) : strlen(at);
+        memset(at, ' ', length);
+        at += length - 1;
+    }
+}
+
+static bool has_word(const char *text, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += length) {
+        const bool inside = at > text && (isalnum((unsigned char)at[-1]) || at[-1] == '_');
+        if (!inside && !isalnum((unsigned char)at[length]) && at[length] != '_') return true;
+    }
+    return false;
+}
+
+/* What the generated headers declare for a row and a header of `path` has, too; how many there are. */
+static int check_row(const graph_op *op, const char *path, const char *text) {
+    static const char *const endings[] = {"", "_with", "_options"};
+    int taken = 0;
+    char word[256];
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        snprintf(word, sizeof word, "dlc_%s%s", op->name, endings[i]);
+        if (!is_public(op) || (i && !has_options(op)) || !has_word(text, word)) continue;
+        fprintf(stderr, "gen_ops: the row `%s` would declare %s, which %s has already: rename the row\n", op->name,
+                word, path);
+        taken++;
+    }
+    for (const graph_attribute_spec *spec = op->attribute; spec->name; spec++) {
+        snprintf(word, sizeof word, "dlc_%s_%s", op->name, spec->name);
+        if (!is_public(op) || spec->kind != GRAPH_ATTR_ENUM || !has_word(text, word)) continue;
+        fprintf(stderr, "gen_ops: the row `%s` would declare %s, which %s has already: rename its attribute `%s`\n",
+                op->name, word, path, spec->name);
+        taken++;
+    }
+    return taken;
+}
+
+/* Lookup by a name or an alias must find one row. */
+static int check_aliases(const graph_op *op) {
+    int wrong = 0;
+    const char *word;
+    for (int i = 0; graph_op_alias(op, i, &word); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)graph_op_alias(op, i, &word), word);
+        const graph_op *found = graph_op_find(name), *alike = graph_op_find_alias(name);
+        if (i == 0 ? found == op && alike == op : !found && alike == op) continue;
+        fprintf(stderr, "gen_ops: the row `%s` is called %s, as the row `%s` is\n", op->name, name,
+                found && found != op ? found->name : alike->name);
+        wrong++;
+    }
+    return wrong;
+}
+
+static int check_names(int count, char **paths) {
+    int wrong = 0;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++) wrong += check_aliases(*row);
+    for (int i = 0; i < count; i++) {
+        char *text = read_text(paths[i]);
+        blank_comments(text);
+        for (const graph_op *const *const *family = graph_op_families; *family; family++)
+            for (const graph_op *const *row = *family; *row; row++) wrong += check_row(*row, paths[i], text);
+        free(text);
+    }
+    return wrong ? 1 : 0;
+}
+
 int main(int count, char **arguments) {
     const char *wanted = count == 2 ? arguments[1] : "";
+    if (count > 2 && strcmp(arguments[1], "names") == 0) return check_names(count - 2, arguments + 2);
     if (strcmp(wanted, "header") == 0) {
         print_header();
         print_rows(print_header_row);
@@ -608,7 +702,7 @@ int main(int count, char **arguments) {
     } else if (strcmp(wanted, "reference") == 0) {
         print_reference();
     } else {
-        fprintf(stderr, "usage: gen_ops header|cxx|source|reference\n");
+        fprintf(stderr, "usage: gen_ops header|cxx|source|reference, gen_ops names HEADER...\n");
         return 2;
     }
     return fflush(stdout) == 0 ? 0 : 1;

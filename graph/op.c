@@ -57,6 +57,40 @@ const graph_op *graph_op_find(const char *name) {
     return NULL;
 }
 
+size_t graph_op_alias(const graph_op *op, int i, const char **word) {
+    *word = op->name;
+    if (i == 0) return strlen(op->name);
+    *word = op->aliases ? op->aliases : "";
+    for (; i > 1 && **word; i--) {
+        *word += strcspn(*word, " ");
+        *word += strspn(*word, " ");
+    }
+    return strcspn(*word, " ");
+}
+
+static int lower(char c) {
+    return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c;
+}
+
+static bool reads_alike(const char *name, const char *word, size_t length) {
+    const char *end = word + length;
+    for (;; name++, word++) {
+        while (*name == '_') name++;
+        while (word < end && *word == '_') word++;
+        if (!*name || word == end) return !*name && word == end;
+        if (lower(*name) != lower(*word)) return false;
+    }
+}
+
+const graph_op *graph_op_find_alias(const char *name) {
+    const char *word;
+    for (const graph_op *const *const *family = graph_op_families; *family; family++)
+        for (const graph_op *const *row = *family; *row; row++)
+            for (int i = 0; graph_op_alias(*row, i, &word); i++)
+                if (reads_alike(name, word, graph_op_alias(*row, i, &word))) return *row;
+    return NULL;
+}
+
 lib_nearest graph_nearest_attribute(const graph_op *op, const char *name) {
     lib_nearest nearest = lib_nearest_to(name);
     for (int i = 0; op->attribute[i].name; i++)

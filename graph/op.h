@@ -149,6 +149,8 @@ typedef struct graph_reference {
  * `in a..b` limits random data; default ranges are by dtype. One sample per line. */
 struct graph_op {
     const char *name; /* text form and public name: dlc_<name> */
+    /* Other names by which lookup finds the row, those of ONNX, NumPy and PyTorch, separated by spaces; NULL: none. */
+    const char *aliases;
     graph_class class_;
     uint32_t algebra;
     int min_inputs, max_inputs; /* max -1: variadic (public: count and array) */
@@ -183,7 +185,11 @@ void graph_no_gradient(void);
 void graph_compute_row(graph_compute *compute);
 
 const graph_op *graph_op_find(const char *name); /* of the table; NULL: unknown */
-/* The same, then what the host registered (registry.h) with the context that the graph is of. */
+/* The row that has this name or alias but for case and underscores (Sigmoid, HardSwish, cumsum); NULL: none. */
+const graph_op *graph_op_find_alias(const char *name);
+/* Word i of the row's name and aliases; 0: past the last one, else its length. */
+size_t graph_op_alias(const graph_op *op, int i, const char **word);
+/* By name, then what the host registered (registry.h) with the context that the graph is of, then by alias. */
 const graph_op *graph_find_op(const graph *g, const char *name);
 /* The nearest name of these to one that no operator has; the nearest attribute of an operator. */
 lib_nearest graph_nearest_op(const graph *g, const char *name);

@@ -157,6 +157,7 @@ static void reference_attention(const graph_reference *r) {
 extern const graph_op graph_row_attention;
 const graph_op graph_row_attention = {
     .name = "attention",
+    .aliases = "scaled_dot_product_attention",
     .class_ = GRAPH_COMPOSITE,
     .algebra = GRAPH_EXCESS,
     .min_inputs = 3,

@@ -686,6 +686,7 @@ static const graph_op row_log_softmax = {
     .doc = "x - m - log(sum(exp(x - m))) along axis, m the greatest element there. ONNX LogSoftmax.",
 };
 static const graph_op row_logsumexp = {
+    .aliases = "reduce_log_sum_exp",
     FORM(logsumexp, 1, 1, "x", "float", 64),
     .algebra = GRAPH_EXCESS,
     .attribute = {AXES, KEEP},
@@ -695,6 +696,7 @@ static const graph_op row_logsumexp = {
            "ReduceLogSumExp.",
 };
 static const graph_op row_mean = {
+    .aliases = "reduce_mean average",
     FORM(mean, 1, 1, "x", "float", 2),
     .attribute = {AXES, KEEP},
     .infer = infer_reduced,
@@ -702,6 +704,7 @@ static const graph_op row_mean = {
     .doc = "Sum over the axes divided by the number of elements; NaN over nothing. NumPy mean.",
 };
 static const graph_op row_variance = {
+    .aliases = "var",
     FORM(variance, 1, 1, "x", "float", 16),
     .attribute = {AXES,
                   KEEP,
@@ -720,6 +723,7 @@ static const graph_op row_variance = {
     { "axis", GRAPH_ATTR_INTEGER, NULL, "-1", "first of the normalised axes, which go to the last" }
 
 static const graph_op row_layer_norm = {
+    .aliases = "layer_normalization",
     FORM(layer_norm, 1, 3, "x [scale] [bias]", "float", 64),
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
@@ -732,6 +736,7 @@ static const graph_op row_layer_norm = {
            "whose dimensions scale and bias have. ONNX LayerNormalization; Ba, Kiros, Hinton 2016.",
 };
 static const graph_op row_rms_norm = {
+    .aliases = "rms_normalization",
     FORM(rms_norm, 1, 2, "x [scale]", "float", 16),
     .algebra = GRAPH_EXCESS,
     .attribute = {NORM_AXIS_SPEC, EPSILON},
@@ -743,6 +748,7 @@ static const graph_op row_rms_norm = {
            "RMSNormalization; Zhang and Sennrich 2019.",
 };
 static const graph_op row_batch_norm = {
+    .aliases = "batch_normalization",
     FORM(batch_norm, 5, 5, "x scale bias mean variance", "float", 64),
     .algebra = GRAPH_EXCESS,
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, "1", "axis of the channels"}, EPSILON},

@@ -843,6 +843,7 @@ static const graph_op row_dot = {
 
 static const graph_op row_matmul = {
     .name = "matmul",
+    .aliases = "mm bmm",
     .class_ = GRAPH_COMPOSITE,
     .min_inputs = 2,
     .max_inputs = 2,

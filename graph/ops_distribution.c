@@ -373,6 +373,7 @@ static const graph_op row_rng_gumbel = {
         "-log(-log(u)) with u of [0, 1) as rng_uniform gives it for key and stream (f32, f64 for f64); -inf where u is 0.",
 };
 static const graph_op row_normal_quantile = {
+    .aliases = "ndtri",
     FORM(normal_quantile, 1, 1, "p", graph_infer_map),
     .dtypes = "float",
     .tolerance = 16,

@@ -551,6 +551,7 @@ static void reference_dynamic_update_slice(const graph_reference *r) {
     { "combine", GRAPH_ATTR_ENUM, "set add mul min max and or xor", "set", "how an update joins the element it meets" }
 
 static const graph_op row_gather = {
+    .aliases = "take index_select",
     FORM(gather, GRAPH_INJECTIVE, 2, "x indices"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
     .samples = "gather(T[10, 3], i32[4] in 0..10, axis=0)\ngather(T[3, 11], i64[2, 5] in -4..15, axis=1)\n"
@@ -591,6 +592,7 @@ static const graph_op row_scatter = {
            "restricted to one axis.",
 };
 static const graph_op row_gather_elements = {
+    .aliases = "take_along_axis",
     FORM(gather_elements, GRAPH_INJECTIVE, 2, "x indices"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis of x that the indices address"}},
     .samples = "gather_elements(T[10, 3], i32[4, 3] in 0..10, axis=0)\n"

@@ -479,145 +479,506 @@ static void reference_bit_cast(const graph_reference *r) {
 #define SEMIGROUP (GRAPH_COMMUTES | GRAPH_ASSOCIATIVE)
 #define LATTICE (GRAPH_COMMUTES | GRAPH_ASSOCIATIVE | GRAPH_IDEMPOTENT)
 
-/* name, number and names of operands, dtypes, algebra, shape rule, gradient, tolerance in ulp, samples, doc. Results of integer
- * and bool dtype are exact whatever the tolerance. */
-#define MAP_TABLE(X)                                                                                                          \
-    X(neg, 1, "x", "number c64", GRAPH_INVOLUTION, graph_infer_map, NULL, 0, UNARY,                                           \
-      "-x; integers wrap (the lowest one is its own negative). StableHLO negate.")                                            \
-    X(abs, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                               \
-      "|x|; the lowest integer wraps to itself. StableHLO abs.")                                                              \
-    X(sign, 1, "x", "number", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                              \
-      "-1, 0 or 1; zeros and NaN are their own sign. StableHLO sign.")                                                        \
-    X(sqrt, 1, "x", "float", 0, graph_infer_map, NULL, 0.5, UNARY,                                                            \
-      "Square root, correctly rounded; NaN below zero. StableHLO sqrt.")                                                      \
-    X(rsqrt, 1, "x", "float", 0, graph_infer_map, NULL, 1.6, UNARY,                                                           \
-      "1 / sqrt(x), two roundings; infinite at zero. StableHLO rsqrt.")                                                       \
-    X(exp, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "e to the power x. StableHLO exponential.")                   \
-    X(expm1, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                             \
-      "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.")                                                     \
-    X(log, 1, "x", "float", 0, graph_infer_map, NULL, 2, UNARY,                                                               \
-      "Natural logarithm; -inf at zero, NaN below. StableHLO log.")                                                           \
-    X(log1p, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                             \
-      "log(1 + x), accurate near zero. StableHLO log_plus_one.")                                                              \
-    X(sin, 1, "x", "float", 0, graph_infer_map, NULL, 2, UNARY, "Sine of x radians. StableHLO sine.")                         \
-    X(cos, 1, "x", "float", 0, graph_infer_map, NULL, 2, UNARY, "Cosine of x radians. StableHLO cosine.")                     \
-    X(tan, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Tangent of x radians. StableHLO tan.")                       \
-    X(asin, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Arc sine, in radians; NaN beyond -1..1. CHLO asin.")        \
-    X(acos, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                              \
-      "Arc cosine, in radians; NaN beyond -1..1. CHLO acos.")                                                                 \
-    X(atan, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Arc tangent, in radians. CHLO atan.")                       \
-    X(sinh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY, "Hyperbolic sine. CHLO sinh.")                               \
-    X(cosh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY, "Hyperbolic cosine. CHLO cosh.")                             \
-    X(asinh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY, "Inverse hyperbolic sine. CHLO asinh.")                     \
-    X(acosh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY,                                                             \
-      "Inverse hyperbolic cosine; NaN below 1. CHLO acosh.")                                                                  \
-    X(atanh, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY,                                                             \
-      "Inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond. CHLO atanh.")                                            \
-    X(cbrt, 1, "x", "float", 0, graph_infer_map, NULL, 1, UNARY,                                                              \
-      "Cube root, of negative numbers, too. StableHLO cbrt.")                                                                 \
-    X(tanh, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY, "Hyperbolic tangent. StableHLO tanh.")                       \
-    X(erf, 1, "x", "float", 0, graph_infer_map, NULL, 3, UNARY,                                                               \
-      "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.")                                      \
-    X(logistic, 1, "x", "float", 0, graph_infer_map, NULL, 4, UNARY,                                                          \
-      "1 / (1 + exp(-x)), accurate in both tails. StableHLO logistic.")                                                       \
-    X(normal_cdf, 1, "x", "float", 0, graph_infer_map, NULL, 64, UPPER,                                                       \
-      "Normal distribution function, (1 + erf(x / sqrt(2))) / 2. Its error is small beside 1, not beside the tiny "           \
-      "results of far negative x.")                                                                                           \
-    X(silu, 1, "x", "float", 0, graph_infer_map, NULL, 4, UNARY,                                                              \
-      "x*logistic(x), also called swish; 0 at -inf. f32 is within 4 units in the last place of the exact value. "             \
-      "Elfwing, Uchibe, Doya 2017.")                                                                                          \
-    X(floor, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                              \
-      "Largest integral number not above x. StableHLO floor.")                                                                \
-    X(ceil, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                               \
-      "Smallest integral number not below x. StableHLO ceil.")                                                                \
-    X(round, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                              \
-      "Nearest integral number, halves to the even one. StableHLO round_nearest_even.")                                       \
-    X(trunc, 1, "x", "float", GRAPH_IDEMPOTENT, graph_infer_map, NULL, 0, UNARY,                                              \
-      "Nearest integral number towards zero. NumPy trunc.")                                                                   \
-    X(is_nan, 1, "x", "float", 0, graph_infer_compare, graph_no_gradient, 0, UNARY,                                           \
-      "Is x NaN? Result bool. CHLO is_nan.")                                                                                  \
-    X(is_inf, 1, "x", "float", 0, graph_infer_compare, graph_no_gradient, 0, UNARY,                                           \
-      "Is x infinite, of either sign? Result bool. CHLO is_inf.")                                                             \
-    X(is_finite, 1, "x", "float", 0, graph_infer_compare, graph_no_gradient, 0, UNARY,                                        \
-      "Is x neither infinite nor NaN? Result bool. StableHLO is_finite.")                                                     \
-    X(popcount, 1, "x", "int", 0, graph_infer_map, graph_no_gradient, 0, UNARY,                                               \
-      "Number of bits that are set, of a negative number in two's complement. StableHLO popcnt.")                             \
-    X(not, 1, "x", "bool int", GRAPH_INVOLUTION, graph_infer_map, graph_no_gradient, 0, UNARY,                                \
-      "Logical not of bools, bitwise not of integers. StableHLO not.")                                                        \
-    X(add, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, NULL, 0.5, BINARY,                                             \
-      "a + b; integers wrap. StableHLO add.")                                                                                 \
-    X(sub, 2, "a b", "number c64", 0, graph_infer_map, NULL, 0.5, BINARY, "a - b; integers wrap. StableHLO subtract.")        \
-    X(mul, 2, "a b", "number c64", SEMIGROUP, graph_infer_map, NULL, 0.5, BINARY,                                             \
-      "a * b; integers wrap. StableHLO multiply.")                                                                            \
-    X(div, 2, "a b", "number c64", 0, graph_infer_map, NULL, 0.5, BINARY,                                                     \
-      "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.")                        \
-    X(rem, 2, "a b", "number", 0, graph_infer_map, NULL, 0, BINARY,                                                           \
-      "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.")                       \
-    X(mod, 2, "a b", "number", 0, graph_infer_map, NULL, 0.5, BINARY,                                                         \
-      "a - b * floor(a / b), sign of b; integers: a mod 0 = 0; floats: NaN for b = 0. NumPy mod, ONNX Mod (with fmod: rem).") \
-    X(atan2, 2, "y x", "float", 0, graph_infer_map, NULL, 2, BINARY,                                                          \
-      "Angle of the point (x, y) in radians, in -pi..pi; as C99 atan2 at zeros and infinities. StableHLO atan2.")             \
-    X(next_after, 2, "a b", "f16 bf16 f32 f64", 0, graph_infer_map, graph_no_gradient, 0, BINARY,                             \
-      "The next number of the dtype from a towards b; b where they are equal; NaN if either is NaN. CHLO next_after.")        \
-    X(shift_left, 2, "a b", "int", 0, graph_infer_map, graph_no_gradient, 0, SHIFT,                                           \
-      "a * 2**b, wrapping; 0 for b beyond the width, or negative. StableHLO shift_left.")                                     \
-    X(shift_right_arithmetic, 2, "a b", "int", 0, graph_infer_map, graph_no_gradient, 0, SHIFT,                               \
-      "floor(a / 2**b); 0, or -1 for negative a, for b beyond the width, or negative. StableHLO "                             \
-      "shift_right_arithmetic.")                                                                                              \
-    X(shift_right_logical, 2, "a b", "int", 0, graph_infer_map, graph_no_gradient, 0, SHIFT,                                  \
-      "The bits of a moved to the right, zeros coming in; 0 for b beyond the width, or negative. StableHLO "                  \
-      "shift_right_logical.")                                                                                                 \
-    X(min, 2, "a b", "number", LATTICE, graph_infer_map, NULL, 0, BINARY,                                                     \
-      "Smaller of a and b; NaN if either is NaN; -0 is below +0. StableHLO minimum.")                                         \
-    X(max, 2, "a b", "number", LATTICE, graph_infer_map, NULL, 0, BINARY,                                                     \
-      "Larger of a and b; NaN if either is NaN; +0 is above -0. StableHLO maximum.")                                          \
-    X(pow, 2, "a b", "number", 0, graph_infer_map, NULL, 4, BINARY,                                                           \
-      "a to the power b; floats as C99 pow; integers wrap, a negative exponent gives 1 / a**-b truncated, and 0 "             \
-      "for a = 0. StableHLO power.")                                                                                          \
-    X(and, 2, "a b", "bool int", LATTICE, graph_infer_map, graph_no_gradient, 0, BINARY,                                      \
-      "Logical and of bools, bitwise and of integers. StableHLO and.")                                                        \
-    X(or, 2, "a b", "bool int", LATTICE, graph_infer_map, graph_no_gradient, 0, BINARY,                                       \
-      "Logical or of bools, bitwise or of integers. StableHLO or.")                                                           \
-    X(xor, 2, "a b", "bool int", SEMIGROUP, graph_infer_map, graph_no_gradient, 0, BINARY,                                    \
-      "Logical exclusive or of bools, bitwise of integers. StableHLO xor.")                                                   \
-    X(eq, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, graph_no_gradient, 0, BINARY,                                 \
-      "a == b as bool; NaN equals nothing. StableHLO compare EQ.")                                                            \
-    X(ne, 2, "a b", "any", GRAPH_COMMUTES, graph_infer_compare, graph_no_gradient, 0, BINARY,                                 \
-      "a != b as bool; NaN differs from everything. StableHLO compare NE.")                                                   \
-    X(lt, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                           \
-      "a < b as bool; false where either is NaN. StableHLO compare LT.")                                                      \
-    X(le, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                           \
-      "a <= b as bool; false where either is NaN. StableHLO compare LE.")                                                     \
-    X(gt, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                           \
-      "a > b as bool; false where either is NaN. StableHLO compare GT.")                                                      \
-    X(ge, 2, "a b", "number", 0, graph_infer_compare, graph_no_gradient, 0, BINARY,                                           \
-      "a >= b as bool; false where either is NaN. StableHLO compare GE.")                                                     \
-    X(select, 3, "condition a b", "all", 0, infer_select, NULL, 0, CONDITION,                                                 \
-      "condition ? a : b by elements; condition is bool. StableHLO select.")                                                  \
-    X(clamp, 3, "low x high", "number", 0, graph_infer_map, NULL, 0, TERNARY,                                                 \
-      "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.")
+/* `number`, `names` of operands. Results of integer and bool dtype are exact whatever the tolerance. */
+#define MAP(name_, number, names)                                                                                     \
+    .name = #name_, .class_ = GRAPH_MAP, .min_inputs = number, .max_inputs = number, .results = 1, .operands = names, \
+    .scalar = scalar_##name_, .reference = GRAPH_REFERENCE(reference_##name_)
 
-#define X(name_, count_, operands_, dtypes_, algebra_, infer_, gradient_, tolerance_, samples_, doc_) \
-    static const graph_op row_##name_ = {                                                             \
-        .name = #name_,                                                                               \
-        .class_ = GRAPH_MAP,                                                                          \
-        .algebra = algebra_,                                                                          \
-        .min_inputs = count_,                                                                         \
-        .max_inputs = count_,                                                                         \
-        .results = 1,                                                                                 \
-        .operands = operands_,                                                                        \
-        .dtypes = dtypes_,                                                                            \
-        .infer = infer_,                                                                              \
-        .scalar = scalar_##name_,                                                                     \
-        .vjp = gradient_,                                                                             \
-        .jvp = gradient_,                                                                             \
-        .reference = GRAPH_REFERENCE(reference_##name_),                                              \
-        .tolerance = tolerance_,                                                                      \
-        .samples = samples_(#name_),                                                                  \
-        .doc = doc_,                                                                                  \
-    };
-MAP_TABLE(X)
-#undef X
+static const graph_op row_neg = {
+    MAP(neg, 1, "x"),
+    .aliases = "negative negate",
+    .dtypes = "number c64",
+    .algebra = GRAPH_INVOLUTION,
+    .infer = graph_infer_map,
+    .samples = UNARY("neg"),
+    .doc = "-x; integers wrap (the lowest one is its own negative). StableHLO negate.",
+};
+
+static const graph_op row_abs = {
+    MAP(abs, 1, "x"),
+    .aliases = "absolute fabs",
+    .dtypes = "number",
+    .algebra = GRAPH_IDEMPOTENT,
+    .infer = graph_infer_map,
+    .samples = UNARY("abs"),
+    .doc = "|x|; the lowest integer wraps to itself. StableHLO abs.",
+};
+
+static const graph_op row_sign = {
+    MAP(sign, 1, "x"),           .dtypes = "number",
+    .algebra = GRAPH_IDEMPOTENT, .infer = graph_infer_map,
+    .samples = UNARY("sign"),    .doc = "-1, 0 or 1; zeros and NaN are their own sign. StableHLO sign.",
+};
+
+static const graph_op row_sqrt = {
+    MAP(sqrt, 1, "x"),        .dtypes = "float",
+    .infer = graph_infer_map, .tolerance = 0.5,
+    .samples = UNARY("sqrt"), .doc = "Square root, correctly rounded; NaN below zero. StableHLO sqrt.",
+};
+
+static const graph_op row_rsqrt = {
+    MAP(rsqrt, 1, "x"),
+    .aliases = "reciprocal_sqrt",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 1.6,
+    .samples = UNARY("rsqrt"),
+    .doc = "1 / sqrt(x), two roundings; infinite at zero. StableHLO rsqrt.",
+};
+
+static const graph_op row_exp = {
+    MAP(exp, 1, "x"), .dtypes = "float",       .infer = graph_infer_map,
+    .tolerance = 3,   .samples = UNARY("exp"), .doc = "e to the power x. StableHLO exponential.",
+};
+
+static const graph_op row_expm1 = {
+    MAP(expm1, 1, "x"),        .dtypes = "float",
+    .infer = graph_infer_map,  .tolerance = 3,
+    .samples = UNARY("expm1"), .doc = "exp(x) - 1, accurate near zero. StableHLO exponential_minus_one.",
+};
+
+static const graph_op row_log = {
+    MAP(log, 1, "x"), .dtypes = "float",       .infer = graph_infer_map,
+    .tolerance = 2,   .samples = UNARY("log"), .doc = "Natural logarithm; -inf at zero, NaN below. StableHLO log.",
+};
+
+static const graph_op row_log1p = {
+    MAP(log1p, 1, "x"), .dtypes = "float",         .infer = graph_infer_map,
+    .tolerance = 3,     .samples = UNARY("log1p"), .doc = "log(1 + x), accurate near zero. StableHLO log_plus_one.",
+};
+
+static const graph_op row_sin = {
+    MAP(sin, 1, "x"), .dtypes = "float",       .infer = graph_infer_map,
+    .tolerance = 2,   .samples = UNARY("sin"), .doc = "Sine of x radians. StableHLO sine.",
+};
+
+static const graph_op row_cos = {
+    MAP(cos, 1, "x"), .dtypes = "float",       .infer = graph_infer_map,
+    .tolerance = 2,   .samples = UNARY("cos"), .doc = "Cosine of x radians. StableHLO cosine.",
+};
+
+static const graph_op row_tan = {
+    MAP(tan, 1, "x"), .dtypes = "float",       .infer = graph_infer_map,
+    .tolerance = 3,   .samples = UNARY("tan"), .doc = "Tangent of x radians. StableHLO tan.",
+};
+
+static const graph_op row_asin = {
+    MAP(asin, 1, "x"),
+    .aliases = "arcsin",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 3,
+    .samples = UNARY("asin"),
+    .doc = "Arc sine, in radians; NaN beyond -1..1. CHLO asin.",
+};
+
+static const graph_op row_acos = {
+    MAP(acos, 1, "x"),
+    .aliases = "arccos",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 3,
+    .samples = UNARY("acos"),
+    .doc = "Arc cosine, in radians; NaN beyond -1..1. CHLO acos.",
+};
+
+static const graph_op row_atan = {
+    MAP(atan, 1, "x"),
+    .aliases = "arctan",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 3,
+    .samples = UNARY("atan"),
+    .doc = "Arc tangent, in radians. CHLO atan.",
+};
+
+static const graph_op row_sinh = {
+    MAP(sinh, 1, "x"), .dtypes = "float",        .infer = graph_infer_map,
+    .tolerance = 1,    .samples = UNARY("sinh"), .doc = "Hyperbolic sine. CHLO sinh.",
+};
+
+static const graph_op row_cosh = {
+    MAP(cosh, 1, "x"), .dtypes = "float",        .infer = graph_infer_map,
+    .tolerance = 1,    .samples = UNARY("cosh"), .doc = "Hyperbolic cosine. CHLO cosh.",
+};
+
+static const graph_op row_asinh = {
+    MAP(asinh, 1, "x"),
+    .aliases = "arcsinh",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 1,
+    .samples = UNARY("asinh"),
+    .doc = "Inverse hyperbolic sine. CHLO asinh.",
+};
+
+static const graph_op row_acosh = {
+    MAP(acosh, 1, "x"),
+    .aliases = "arccosh",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 1,
+    .samples = UNARY("acosh"),
+    .doc = "Inverse hyperbolic cosine; NaN below 1. CHLO acosh.",
+};
+
+static const graph_op row_atanh = {
+    MAP(atanh, 1, "x"),
+    .aliases = "arctanh",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 1,
+    .samples = UNARY("atanh"),
+    .doc = "Inverse hyperbolic tangent; infinite at -1 and 1, NaN beyond. CHLO atanh.",
+};
+
+static const graph_op row_cbrt = {
+    MAP(cbrt, 1, "x"), .dtypes = "float",        .infer = graph_infer_map,
+    .tolerance = 1,    .samples = UNARY("cbrt"), .doc = "Cube root, of negative numbers, too. StableHLO cbrt.",
+};
+
+static const graph_op row_tanh = {
+    MAP(tanh, 1, "x"), .dtypes = "float",        .infer = graph_infer_map,
+    .tolerance = 3,    .samples = UNARY("tanh"), .doc = "Hyperbolic tangent. StableHLO tanh.",
+};
+
+static const graph_op row_erf = {
+    MAP(erf, 1, "x"),         .dtypes = "float",
+    .infer = graph_infer_map, .tolerance = 3,
+    .samples = UNARY("erf"),  .doc = "Error function, 2/sqrt(pi) times the integral of exp(-t*t) over 0..x. CHLO erf.",
+};
+
+static const graph_op row_logistic = {
+    MAP(logistic, 1, "x"),
+    .aliases = "sigmoid expit",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 4,
+    .samples = UNARY("logistic"),
+    .doc = "1 / (1 + exp(-x)), accurate in both tails. StableHLO logistic.",
+};
+
+static const graph_op row_normal_cdf = {
+    MAP(normal_cdf, 1, "x"),
+    .aliases = "ndtr",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 64,
+    .samples = UPPER("normal_cdf"),
+    .doc = "Normal distribution function, (1 + erf(x / sqrt(2))) / 2. Its error is small beside 1, not beside the tiny "
+           "results of far negative x.",
+};
+
+static const graph_op row_silu = {
+    MAP(silu, 1, "x"),
+    .aliases = "swish",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 4,
+    .samples = UNARY("silu"),
+    .doc = "x*logistic(x), also called swish; 0 at -inf. f32 is within 4 units in the last place of the exact value. "
+           "Elfwing, Uchibe, Doya 2017.",
+};
+
+static const graph_op row_floor = {
+    MAP(floor, 1, "x"),       .dtypes = "float",         .algebra = GRAPH_IDEMPOTENT,
+    .infer = graph_infer_map, .samples = UNARY("floor"), .doc = "Largest integral number not above x. StableHLO floor.",
+};
+
+static const graph_op row_ceil = {
+    MAP(ceil, 1, "x"),        .dtypes = "float",        .algebra = GRAPH_IDEMPOTENT,
+    .infer = graph_infer_map, .samples = UNARY("ceil"), .doc = "Smallest integral number not below x. StableHLO ceil.",
+};
+
+static const graph_op row_round = {
+    MAP(round, 1, "x"),
+    .aliases = "rint round_half_to_even",
+    .dtypes = "float",
+    .algebra = GRAPH_IDEMPOTENT,
+    .infer = graph_infer_map,
+    .samples = UNARY("round"),
+    .doc = "Nearest integral number, halves to the even one. StableHLO round_nearest_even.",
+};
+
+static const graph_op row_trunc = {
+    MAP(trunc, 1, "x"),
+    .aliases = "fix",
+    .dtypes = "float",
+    .algebra = GRAPH_IDEMPOTENT,
+    .infer = graph_infer_map,
+    .samples = UNARY("trunc"),
+    .doc = "Nearest integral number towards zero. NumPy trunc.",
+};
+
+static const graph_op row_is_nan = {
+    MAP(is_nan, 1, "x"), .dtypes = "float",          .infer = graph_infer_compare,
+    GRAPH_NO_GRADIENT,   .samples = UNARY("is_nan"), .doc = "Is x NaN? Result bool. CHLO is_nan.",
+};
+
+static const graph_op row_is_inf = {
+    MAP(is_inf, 1, "x"), .dtypes = "float",          .infer = graph_infer_compare,
+    GRAPH_NO_GRADIENT,   .samples = UNARY("is_inf"), .doc = "Is x infinite, of either sign? Result bool. CHLO is_inf.",
+};
+
+static const graph_op row_is_finite = {
+    MAP(is_finite, 1, "x"),        .dtypes = "float",
+    .infer = graph_infer_compare,  GRAPH_NO_GRADIENT,
+    .samples = UNARY("is_finite"), .doc = "Is x neither infinite nor NaN? Result bool. StableHLO is_finite.",
+};
+
+static const graph_op row_popcount = {
+    MAP(popcount, 1, "x"),
+    .aliases = "bitwise_count",
+    .dtypes = "int",
+    .infer = graph_infer_map,
+    GRAPH_NO_GRADIENT,
+    .samples = UNARY("popcount"),
+    .doc = "Number of bits that are set, of a negative number in two's complement. StableHLO popcnt.",
+};
+
+static const graph_op row_not = {
+    MAP(not, 1, "x"),         .aliases = "logical_not bitwise_not invert",
+    .dtypes = "bool int",     .algebra = GRAPH_INVOLUTION,
+    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
+    .samples = UNARY("not"),  .doc = "Logical not of bools, bitwise not of integers. StableHLO not.",
+};
+
+static const graph_op row_add = {
+    MAP(add, 2, "a b"),
+    .dtypes = "number c64",
+    .algebra = SEMIGROUP,
+    .infer = graph_infer_map,
+    .tolerance = 0.5,
+    .samples = BINARY("add"),
+    .doc = "a + b; integers wrap. StableHLO add.",
+};
+
+static const graph_op row_sub = {
+    MAP(sub, 2, "a b"),
+    .aliases = "subtract",
+    .dtypes = "number c64",
+    .infer = graph_infer_map,
+    .tolerance = 0.5,
+    .samples = BINARY("sub"),
+    .doc = "a - b; integers wrap. StableHLO subtract.",
+};
+
+static const graph_op row_mul = {
+    MAP(mul, 2, "a b"),       .aliases = "multiply",
+    .dtypes = "number c64",   .algebra = SEMIGROUP,
+    .infer = graph_infer_map, .tolerance = 0.5,
+    .samples = BINARY("mul"), .doc = "a * b; integers wrap. StableHLO multiply.",
+};
+
+static const graph_op row_div = {
+    MAP(div, 2, "a b"),
+    .aliases = "divide true_divide",
+    .dtypes = "number c64",
+    .infer = graph_infer_map,
+    .tolerance = 0.5,
+    .samples = BINARY("div"),
+    .doc = "a / b; floats by IEEE 754; integers truncate, a / 0 = 0, lowest / -1 wraps. StableHLO divide.",
+};
+
+static const graph_op row_rem = {
+    MAP(rem, 2, "a b"),
+    .aliases = "fmod",
+    .dtypes = "number",
+    .infer = graph_infer_map,
+    .samples = BINARY("rem"),
+    .doc = "a - b * trunc(a / b), sign of a; floats as C fmod; integers: a rem 0 = 0. StableHLO remainder.",
+};
+
+static const graph_op row_mod = {
+    MAP(mod, 2, "a b"),
+    .aliases = "remainder",
+    .dtypes = "number",
+    .infer = graph_infer_map,
+    .tolerance = 0.5,
+    .samples = BINARY("mod"),
+    .doc =
+        "a - b * floor(a / b), sign of b; integers: a mod 0 = 0; floats: NaN for b = 0. NumPy mod, ONNX Mod (with fmod: rem).",
+};
+
+static const graph_op row_atan2 = {
+    MAP(atan2, 2, "y x"),
+    .aliases = "arctan2",
+    .dtypes = "float",
+    .infer = graph_infer_map,
+    .tolerance = 2,
+    .samples = BINARY("atan2"),
+    .doc = "Angle of the point (x, y) in radians, in -pi..pi; as C99 atan2 at zeros and infinities. StableHLO atan2.",
+};
+
+static const graph_op row_next_after = {
+    MAP(next_after, 2, "a b"),
+    .dtypes = "f16 bf16 f32 f64",
+    .infer = graph_infer_map,
+    GRAPH_NO_GRADIENT,
+    .samples = BINARY("next_after"),
+    .doc =
+        "The next number of the dtype from a towards b; b where they are equal; NaN if either is NaN. CHLO next_after.",
+};
+
+static const graph_op row_shift_left = {
+    MAP(shift_left, 2, "a b"),
+    .aliases = "left_shift bitwise_left_shift",
+    .dtypes = "int",
+    .infer = graph_infer_map,
+    GRAPH_NO_GRADIENT,
+    .samples = SHIFT("shift_left"),
+    .doc = "a * 2**b, wrapping; 0 for b beyond the width, or negative. StableHLO shift_left.",
+};
+
+static const graph_op row_shift_right_arithmetic = {
+    MAP(shift_right_arithmetic, 2, "a b"),
+    .aliases = "right_shift bitwise_right_shift",
+    .dtypes = "int",
+    .infer = graph_infer_map,
+    GRAPH_NO_GRADIENT,
+    .samples = SHIFT("shift_right_arithmetic"),
+    .doc = "floor(a / 2**b); 0, or -1 for negative a, for b beyond the width, or negative. StableHLO "
+           "shift_right_arithmetic.",
+};
+
+static const graph_op row_shift_right_logical = {
+    MAP(shift_right_logical, 2, "a b"),
+    .dtypes = "int",
+    .infer = graph_infer_map,
+    GRAPH_NO_GRADIENT,
+    .samples = SHIFT("shift_right_logical"),
+    .doc = "The bits of a moved to the right, zeros coming in; 0 for b beyond the width, or negative. StableHLO "
+           "shift_right_logical.",
+};
+
+static const graph_op row_min = {
+    MAP(min, 2, "a b"),
+    .aliases = "minimum",
+    .dtypes = "number",
+    .algebra = LATTICE,
+    .infer = graph_infer_map,
+    .samples = BINARY("min"),
+    .doc = "Smaller of a and b; NaN if either is NaN; -0 is below +0. StableHLO minimum.",
+};
+
+static const graph_op row_max = {
+    MAP(max, 2, "a b"),
+    .aliases = "maximum",
+    .dtypes = "number",
+    .algebra = LATTICE,
+    .infer = graph_infer_map,
+    .samples = BINARY("max"),
+    .doc = "Larger of a and b; NaN if either is NaN; +0 is above -0. StableHLO maximum.",
+};
+
+static const graph_op row_pow = {
+    MAP(pow, 2, "a b"),
+    .aliases = "power float_power",
+    .dtypes = "number",
+    .infer = graph_infer_map,
+    .tolerance = 4,
+    .samples = BINARY("pow"),
+    .doc = "a to the power b; floats as C99 pow; integers wrap, a negative exponent gives 1 / a**-b truncated, and 0 "
+           "for a = 0. StableHLO power.",
+};
+
+static const graph_op row_and = {
+    MAP(and, 2, "a b"),       .aliases = "logical_and bitwise_and",
+    .dtypes = "bool int",     .algebra = LATTICE,
+    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
+    .samples = BINARY("and"), .doc = "Logical and of bools, bitwise and of integers. StableHLO and.",
+};
+
+static const graph_op row_or = {
+    MAP(or, 2, "a b"),        .aliases = "logical_or bitwise_or",
+    .dtypes = "bool int",     .algebra = LATTICE,
+    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
+    .samples = BINARY("or"),  .doc = "Logical or of bools, bitwise or of integers. StableHLO or.",
+};
+
+static const graph_op row_xor = {
+    MAP(xor, 2, "a b"),       .aliases = "logical_xor bitwise_xor",
+    .dtypes = "bool int",     .algebra = SEMIGROUP,
+    .infer = graph_infer_map, GRAPH_NO_GRADIENT,
+    .samples = BINARY("xor"), .doc = "Logical exclusive or of bools, bitwise of integers. StableHLO xor.",
+};
+
+static const graph_op row_eq = {
+    MAP(eq, 2, "a b"),
+    .aliases = "equal",
+    .dtypes = "any",
+    .algebra = GRAPH_COMMUTES,
+    .infer = graph_infer_compare,
+    GRAPH_NO_GRADIENT,
+    .samples = BINARY("eq"),
+    .doc = "a == b as bool; NaN equals nothing. StableHLO compare EQ.",
+};
+
+static const graph_op row_ne = {
+    MAP(ne, 2, "a b"),
+    .aliases = "not_equal",
+    .dtypes = "any",
+    .algebra = GRAPH_COMMUTES,
+    .infer = graph_infer_compare,
+    GRAPH_NO_GRADIENT,
+    .samples = BINARY("ne"),
+    .doc = "a != b as bool; NaN differs from everything. StableHLO compare NE.",
+};
+
+static const graph_op row_lt = {
+    MAP(lt, 2, "a b"),
+    .aliases = "less",
+    .dtypes = "number",
+    .infer = graph_infer_compare,
+    GRAPH_NO_GRADIENT,
+    .samples = BINARY("lt"),
+    .doc = "a < b as bool; false where either is NaN. StableHLO compare LT.",
+};
+
+static const graph_op row_le = {
+    MAP(le, 2, "a b"),
+    .aliases = "less_equal less_or_equal",
+    .dtypes = "number",
+    .infer = graph_infer_compare,
+    GRAPH_NO_GRADIENT,
+    .samples = BINARY("le"),
+    .doc = "a <= b as bool; false where either is NaN. StableHLO compare LE.",
+};
+
+static const graph_op row_gt = {
+    MAP(gt, 2, "a b"),
+    .aliases = "greater",
+    .dtypes = "number",
+    .infer = graph_infer_compare,
+    GRAPH_NO_GRADIENT,
+    .samples = BINARY("gt"),
+    .doc = "a > b as bool; false where either is NaN. StableHLO compare GT.",
+};
+
+static const graph_op row_ge = {
+    MAP(ge, 2, "a b"),
+    .aliases = "greater_equal greater_or_equal",
+    .dtypes = "number",
+    .infer = graph_infer_compare,
+    GRAPH_NO_GRADIENT,
+    .samples = BINARY("ge"),
+    .doc = "a >= b as bool; false where either is NaN. StableHLO compare GE.",
+};
+
+static const graph_op row_select = {
+    MAP(select, 3, "condition a b"),
+    .aliases = "where",
+    .dtypes = "all",
+    .infer = infer_select,
+    .samples = CONDITION("select"),
+    .doc = "condition ? a : b by elements; condition is bool. StableHLO select.",
+};
+
+static const graph_op row_clamp = {
+    MAP(clamp, 3, "low x high"), .aliases = "clip",
+    .dtypes = "number",          .infer = graph_infer_map,
+    .samples = TERNARY("clamp"), .doc = "min(max(x, low), high); NaN if any is NaN. StableHLO clamp.",
+};
 
 static const graph_op row_cast = {
     .name = "cast",
@@ -657,6 +1018,7 @@ static const graph_op row_cast = {
 
 static const graph_op row_bit_cast = {
     .name = "bit_cast",
+    .aliases = "bitcast",
     .class_ = GRAPH_MAP,
     .min_inputs = 1,
     .max_inputs = 1,
@@ -674,6 +1036,68 @@ static const graph_op row_bit_cast = {
            "bitcast_convert.",
 };
 
-#define X(name_, count_, operands_, dtypes_, algebra_, infer_, gradient_, tolerance_, samples_, doc_) &row_##name_,
-const graph_op *const graph_ops_map[] = {MAP_TABLE(X) & row_cast, &row_bit_cast, NULL};
-#undef X
+const graph_op *const graph_ops_map[] = {
+    &row_neg,
+    &row_abs,
+    &row_sign,
+    &row_sqrt,
+    &row_rsqrt,
+    &row_exp,
+    &row_expm1,
+    &row_log,
+    &row_log1p,
+    &row_sin,
+    &row_cos,
+    &row_tan,
+    &row_asin,
+    &row_acos,
+    &row_atan,
+    &row_sinh,
+    &row_cosh,
+    &row_asinh,
+    &row_acosh,
+    &row_atanh,
+    &row_cbrt,
+    &row_tanh,
+    &row_erf,
+    &row_logistic,
+    &row_normal_cdf,
+    &row_silu,
+    &row_floor,
+    &row_ceil,
+    &row_round,
+    &row_trunc,
+    &row_is_nan,
+    &row_is_inf,
+    &row_is_finite,
+    &row_popcount,
+    &row_not,
+    &row_add,
+    &row_sub,
+    &row_mul,
+    &row_div,
+    &row_rem,
+    &row_mod,
+    &row_atan2,
+    &row_next_after,
+    &row_shift_left,
+    &row_shift_right_arithmetic,
+    &row_shift_right_logical,
+    &row_min,
+    &row_max,
+    &row_pow,
+    &row_and,
+    &row_or,
+    &row_xor,
+    &row_eq,
+    &row_ne,
+    &row_lt,
+    &row_le,
+    &row_gt,
+    &row_ge,
+    &row_select,
+    &row_clamp,
+    &row_cast,
+    &row_bit_cast,
+    NULL,
+};

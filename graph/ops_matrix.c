@@ -776,6 +776,7 @@ static const graph_op row_cholesky = {
 
 static const graph_op row_triangular_solve = {
     .name = "triangular_solve",
+    .aliases = "solve_triangular",
     .class_ = GRAPH_CONTRACT,
     .min_inputs = 2,
     .max_inputs = 2,

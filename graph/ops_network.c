@@ -316,6 +316,7 @@ static void reference_rotary_embedding(const graph_reference *r) {
     { "epsilon", GRAPH_ATTR_FLOAT, NULL, "1e-05", "added to the variance" }
 
 static const graph_op row_group_norm = {
+    .aliases = "group_normalization",
     FORM(group_norm, 1, 3, "x [scale] [bias]", 512),
     .algebra = GRAPH_EXCESS,
     .attribute = {{"groups", GRAPH_ATTR_INTEGER, NULL, NULL, "number of groups that the channels are divided into"},
@@ -330,6 +331,7 @@ static const graph_op row_group_norm = {
 };
 
 static const graph_op row_instance_norm = {
+    .aliases = "instance_normalization",
     FORM(instance_norm, 1, 3, "x [scale] [bias]", 512),
     .algebra = GRAPH_EXCESS,
     .attribute = {EPSILON},
@@ -342,6 +344,7 @@ static const graph_op row_instance_norm = {
 };
 
 static const graph_op row_local_response_norm = {
+    .aliases = "lrn",
     FORM(local_response_norm, 1, 1, "x", 8),
     .algebra = GRAPH_EXCESS,
     .attribute = {{"size", GRAPH_ATTR_INTEGER, NULL, NULL, "channels that are summed"},

@@ -744,6 +744,7 @@ static void reference_sort(const graph_reference *r) {
 
 static const graph_op row_top_k = {
     .name = "top_k",
+    .aliases = "topk",
     .class_ = GRAPH_REDUCE,
     .min_inputs = 1,
     .max_inputs = 1,

@@ -340,39 +340,41 @@ static void reference_cumulative(const graph_reference *r, const reduction *f) {
          "(T[3, 0, 2], axes=[1])\n" name "(T[3, 0, 2], axes=[0], keep=true)\n" name "(T[3, 131], axes=[1])\n" name \
          "(T[2, 3, 1, 2, 5, 3], axes=[4, 1, 0])\n" name "(T[2, 3, 1, 2, 5, 3], axes=[2, 5], keep=true)"
 
-/* name, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of
+/* name behind reduce_, aliases, tir operator, dtypes, float and integer where nothing is joined, tolerance beside the error of the order of
  * summing, gradient, doc */
-#define REDUCE_TABLE(X)                                                                                                                                             \
-    X(sum, TIR_ADD, "number", 0, 0, 0.5, NULL,                                                                                                                      \
-      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "                                                     \
-      "wrap in their own dtype. StableHLO reduce with add.")                                                                                                        \
-    X(prod, TIR_MUL, "number", 1, 1, 0.5, NULL,                                                                                                                     \
-      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; "                                                      \
-      "integers wrap in their own dtype. StableHLO reduce with multiply.")                                                                                          \
-    X(max, TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0, NULL,                                                                                      \
-      "Greatest element over the axes; NaN if there is one; the lowest of its type where there is nothing: -inf, or the lowest number where there is no infinity. " \
-      "StableHLO reduce with maximum.")                                                                                                                             \
-    X(min, TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0, NULL,                                                                                      \
-      "Least element over the axes; NaN if there is one; the highest of its type where there is nothing: inf, or the highest number where there is no infinity. "   \
-      "StableHLO reduce with minimum.")                                                                                                                             \
-    X(and, TIR_AND, "bool int", 1, -1, 0, graph_no_gradient,                                                                                                        \
-      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce "                                                     \
-      "with and.")                                                                                                                                                  \
-    X(or, TIR_OR, "bool int", 0, 0, 0, graph_no_gradient,                                                                                                           \
-      "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")                                                   \
-    X(xor, TIR_XOR, "bool int", 0, 0, 0, graph_no_gradient,                                                                                                         \
-      "Logical (bool) or bitwise exclusive or over the axes; false or 0 where there is nothing. StableHLO reduce "                                                  \
+#define REDUCE_TABLE(X)                                                                                            \
+    X(sum, "sum", TIR_ADD, "number", 0, 0, 0.5, NULL,                                                              \
+      "Sum over the axes; 0 where there is nothing. f16 and bf16 are summed in f32 and rounded once; integers "    \
+      "wrap in their own dtype. StableHLO reduce with add.")                                                       \
+    X(prod, "prod", TIR_MUL, "number", 1, 1, 0.5, NULL,                                                            \
+      "Product over the axes; 1 where there is nothing. f16 and bf16 are multiplied in f32 and rounded once; "     \
+      "integers wrap in their own dtype. StableHLO reduce with multiply.")                                         \
+    X(max, "amax", TIR_MAX, "number", -INFINITY, lowest(r->operand[0].dtype), 0, NULL,                             \
+      "Greatest element over the axes; NaN if there is one; where there is nothing the lowest of its "             \
+      "type: -inf, or the lowest number where there is no infinity. "                                              \
+      "StableHLO reduce with maximum.")                                                                            \
+    X(min, "amin", TIR_MIN, "number", INFINITY, highest(r->operand[0].dtype), 0, NULL,                             \
+      "Least element over the axes; NaN if there is one; where there is nothing the highest of its "               \
+      "type: inf, or the highest number where there is no infinity. "                                              \
+      "StableHLO reduce with minimum.")                                                                            \
+    X(and, "all", TIR_AND, "bool int", 1, -1, 0, graph_no_gradient,                                                \
+      "Logical (bool) or bitwise and over the axes; true or all ones where there is nothing. StableHLO reduce "    \
+      "with and.")                                                                                                 \
+    X(or, "any", TIR_OR, "bool int", 0, 0, 0, graph_no_gradient,                                                   \
+      "Logical (bool) or bitwise or over the axes; false or 0 where there is nothing. StableHLO reduce with or.")  \
+    X(xor, NULL, TIR_XOR, "bool int", 0, 0, 0, graph_no_gradient,                                                  \
+      "Logical (bool) or bitwise exclusive or over the axes; false or 0 where there is nothing. StableHLO reduce " \
       "with xor.")
 
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_) \
-    static void compute_reduce_##name_(graph_compute *c) {                          \
-        compute_reduce(c, op_);                                                     \
+#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_) \
+    static void compute_reduce_##name_(graph_compute *c) {                                    \
+        compute_reduce(c, op_);                                                               \
     }
 REDUCE_TABLE(X)
 #undef X
 
 #ifdef DLC_REFERENCE
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_)                 \
+#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_)       \
     static void reference_reduce_##name_(const graph_reference *r) {                                \
         reference_reduce(r, &(reduction){first_, first_integer_, number_##name_, integer_##name_}); \
     }
@@ -380,9 +382,10 @@ REDUCE_TABLE(X)
 #undef X
 #endif
 
-#define X(name_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_)                      \
+#define X(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_)            \
     static const graph_op row_##name_ = {                                                                \
         .name = "reduce_" #name_,                                                                        \
+        .aliases = aliases_,                                                                             \
         .class_ = GRAPH_REDUCE,                                                                          \
         .min_inputs = 1,                                                                                 \
         .max_inputs = 1,                                                                                 \
@@ -439,28 +442,28 @@ REDUCE_TABLE(X)
 ARG_TABLE(X)
 #undef X
 
-/* name, tir operator, float and integer before the first element, tolerance, what the result is, doc */
+/* name behind cumulative_, aliases, tir operator, float and integer before the first element, tolerance, what the result is, doc */
 #define CUMULATIVE_TABLE(X)                                                                                         \
-    X(sum, TIR_ADD, 0, 0, 0.5,                                                                                      \
+    X(sum, "cumsum", TIR_ADD, 0, 0, 0.5,                                                                            \
       "y[..., t, ...] = sum of x[..., j, ...] for j <= t along axis. f16 and bf16 are summed in f32, each sum "     \
       "rounded once; integers wrap. ONNX CumSum.")                                                                  \
-    X(prod, TIR_MUL, 1, 1, 0.5,                                                                                     \
+    X(prod, "cumprod", TIR_MUL, 1, 1, 0.5,                                                                          \
       "y[..., t, ...] = product of x[..., j, ...] for j <= t along axis. f16 and bf16 are multiplied in f32, each " \
       "product rounded once; integers wrap. NumPy cumprod.")                                                        \
-    X(max, TIR_MAX, -INFINITY, lowest(r->operand[0].dtype), 0,                                                      \
+    X(max, "cummax", TIR_MAX, -INFINITY, lowest(r->operand[0].dtype), 0,                                            \
       "y[..., t, ...] = greatest x[..., j, ...] for j <= t along axis, NaN once there was one. JAX cummax.")        \
-    X(min, TIR_MIN, INFINITY, highest(r->operand[0].dtype), 0,                                                      \
+    X(min, "cummin", TIR_MIN, INFINITY, highest(r->operand[0].dtype), 0,                                            \
       "y[..., t, ...] = least x[..., j, ...] for j <= t along axis, NaN once there was one. JAX cummin.")
 
-#define X(name_, op_, first_, first_integer_, tolerance_, doc_) \
-    static void compute_cumulative_##name_(graph_compute *c) {  \
-        compute_cumulative(c, op_);                             \
+#define X(name_, aliases_, op_, first_, first_integer_, tolerance_, doc_) \
+    static void compute_cumulative_##name_(graph_compute *c) {            \
+        compute_cumulative(c, op_);                                       \
     }
 CUMULATIVE_TABLE(X)
 #undef X
 
 #ifdef DLC_REFERENCE
-#define X(name_, op_, first_, first_integer_, tolerance_, doc_)                                         \
+#define X(name_, aliases_, op_, first_, first_integer_, tolerance_, doc_)                               \
     static void reference_cumulative_##name_(const graph_reference *r) {                                \
         reference_cumulative(r, &(reduction){first_, first_integer_, number_##name_, integer_##name_}); \
     }
@@ -474,9 +477,10 @@ CUMULATIVE_TABLE(X)
          "(T[1], axis=0)\n" name "(T[0], axis=0)\n" name "(T[3, 0], axis=0, exclusive=true)\n" name        \
          "(T[131, 2], axis=0)\n" name "(T[2, 3, 1, 2, 5, 3], axis=4)"
 
-#define X(name_, op_, first_, first_integer_, tolerance_, doc_)                                     \
+#define X(name_, aliases_, op_, first_, first_integer_, tolerance_, doc_)                           \
     static const graph_op row_cumulative_##name_ = {                                                \
         .name = "cumulative_" #name_,                                                               \
+        .aliases = aliases_,                                                                        \
         .class_ = GRAPH_REDUCE,                                                                     \
         .min_inputs = 1,                                                                            \
         .max_inputs = 1,                                                                            \
@@ -497,9 +501,9 @@ CUMULATIVE_TABLE(X)
 CUMULATIVE_TABLE(X)
 #undef X
 
-#define REDUCE_ROW(name_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_) &row_##name_,
+#define REDUCE_ROW(name_, aliases_, op_, dtypes_, first_, first_integer_, tolerance_, gradient_, doc_) &row_##name_,
 #define ARG_ROW(name_, doc_) &row_##name_,
-#define CUMULATIVE_ROW(name_, op_, first_, first_integer_, tolerance_, doc_) &row_cumulative_##name_,
+#define CUMULATIVE_ROW(name_, aliases_, op_, first_, first_integer_, tolerance_, doc_) &row_cumulative_##name_,
 const graph_op *const graph_ops_reduce[] = {
     REDUCE_TABLE(REDUCE_ROW) ARG_TABLE(ARG_ROW) CUMULATIVE_TABLE(CUMULATIVE_ROW) NULL,
 };

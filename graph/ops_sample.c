@@ -936,6 +936,7 @@ static const graph_op row_roi_align = {
 };
 
 static const graph_op row_deformable_convolution = {
+    .aliases = "deform_conv",
     FORM(deformable_convolution, 3, 5, "x w offset [mask] [bias]", "f32 f64", 64),
     .attribute = {{"stride", GRAPH_ATTR_INTEGERS, NULL, "[]", "distance of the windows; empty: 1"},
                   {"low", GRAPH_ATTR_INTEGERS, NULL, "[]", "padding before the first element; empty: 0"},

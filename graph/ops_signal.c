@@ -321,6 +321,7 @@ static const graph_op row_signal_window = {
         "BlackmanWindow.",
 };
 static const graph_op row_mel_matrix = {
+    .aliases = "mel_weight_matrix",
     FORM(mel_matrix, 0, 0, ""),
     GRAPH_NO_GRADIENT,
     .attribute = {{"bins", GRAPH_ATTR_INTEGER, NULL, NULL, "bands of the mel scale: columns of the result"},

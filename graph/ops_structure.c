@@ -511,6 +511,7 @@ static void reference_iota(const graph_reference *r) {
     .reference = GRAPH_REFERENCE(reference_##name_)
 
 static const graph_op row_reshape = {
+    .aliases = "view",
     FORM(reshape, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result; one may be -1: what is left"}},
     .samples =
@@ -523,6 +524,7 @@ static const graph_op row_reshape = {
            "reshape.",
 };
 static const graph_op row_transpose = {
+    .aliases = "permute",
     FORM(transpose, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .attribute = {{"permutation", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each result axis, the operand's axis"}},
     .samples =
@@ -532,6 +534,7 @@ static const graph_op row_transpose = {
     .doc = "y[i0, i1, ...] with axis k of y running over axis permutation[k] of x. StableHLO transpose.",
 };
 static const graph_op row_broadcast = {
+    .aliases = "expand broadcast_to",
     FORM(broadcast, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .attribute = {{"shape", GRAPH_ATTR_DIMS, NULL, NULL, "dimensions of the result"},
                   {"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "for each axis of x, its axis in the result"}},
@@ -543,6 +546,7 @@ static const graph_op row_broadcast = {
            "other axes of the result repeat. StableHLO broadcast_in_dim.",
 };
 static const graph_op row_reverse = {
+    .aliases = "flip",
     FORM(reverse, GRAPH_INJECTIVE, 1, 1, "x", "all"),
     .algebra = GRAPH_INVOLUTION,
     .attribute = {{"axes", GRAPH_ATTR_INTEGERS, NULL, NULL, "axes to reverse"}},
@@ -602,6 +606,7 @@ static const graph_op row_pad_repeat = {
            "then it repeats. ONNX Pad, NumPy pad.",
 };
 static const graph_op row_concat = {
+    .aliases = "concatenate cat",
     FORM(concat, GRAPH_INJECTIVE, 1, -1, "x", "all"),
     .attribute = {{"axis", GRAPH_ATTR_INTEGER, NULL, NULL, "axis to join along"}},
     .samples = "concat(T[5, 3], T[5, 1], T[5, 7], axis=1)\nconcat(T[13], axis=0)\nconcat(T[2, 3], T[4, 3], axis=-2)\n"
@@ -611,6 +616,7 @@ static const graph_op row_concat = {
         "The operands, at most 65,536, one after the other along axis; their other dimensions are equal. StableHLO concatenate.",
 };
 static const graph_op row_iota = {
+    .aliases = "arange",
     FORM(iota, GRAPH_SOURCE, 0, 0, "", "number"),
     GRAPH_NO_GRADIENT,
     .attribute = {{"dtype", GRAPH_ATTR_DTYPE, NULL, NULL, "element type of the result"},

@@ -311,6 +311,7 @@ static const graph_op row_batch_norm_training = {
         "Szegedy 2015.",
 };
 static const graph_op row_nll_loss = {
+    .aliases = "negative_log_likelihood_loss",
     FORM(nll_loss, 2, 3, 1, "x labels [weight]", 64),
     .attribute = {CLASS_ATTRIBUTES},
     .infer = infer_class_loss,
@@ -322,6 +323,7 @@ static const graph_op row_nll_loss = {
         "that are ignored give 0; a mean of none that counts is NaN. ONNX NegativeLogLikelihoodLoss.",
 };
 static const graph_op row_class_cross_entropy = {
+    .aliases = "softmax_cross_entropy_loss",
     FORM(class_cross_entropy, 2, 3, 1, "x labels [weight]", 1024),
     .attribute = {CLASS_ATTRIBUTES,
                   {"smoothing", GRAPH_ATTR_FLOAT, NULL, "0.0", "share of the even distribution in the target"}},

@@ -243,6 +243,7 @@ static void reference_convolution_transposed(const graph_reference *r) {
 
 static const graph_op row_convolution_transposed = {
     .name = "convolution_transposed",
+    .aliases = "conv_transpose",
     .class_ = GRAPH_COMPOSITE,
     .min_inputs = 2,
     .max_inputs = 2,

@@ -634,6 +634,7 @@ static void reference_average_pool(const graph_reference *r) {
 
 static const graph_op row_convolution = {
     .name = "convolution",
+    .aliases = "conv",
     .class_ = GRAPH_CONTRACT,
     .min_inputs = 2,
     .max_inputs = 2,
@@ -776,6 +777,7 @@ static const graph_op row_max_pool_with_indices = {
 
 static const graph_op row_average_pool = {
     .name = "average_pool",
+    .aliases = "avg_pool",
     .class_ = GRAPH_COMPOSITE,
     .min_inputs = 1,
     .max_inputs = 1,

@@ -67,14 +67,17 @@ const graph_op *graph_find_op(const graph *g, const char *name) {
     const graph_op *op = graph_op_find(name);
     if (op) return op;
     const graph_definition *definition = graph_registry_find(graph_outermost(g)->registry, GRAPH_OPERATOR, name);
-    return definition ? &definition->op : NULL;
+    return definition ? &definition->op : graph_op_find_alias(name);
 }
 
 lib_nearest graph_nearest_op(const graph *g, const char *name) {
     lib_nearest nearest = lib_nearest_to(name);
+    const char *word;
+    size_t length;
     for (const graph_op *const *const *family = graph_op_families; *family; family++)
         for (const graph_op *const *row = *family; *row; row++)
-            lib_nearest_try(&nearest, (*row)->name, strlen((*row)->name));
+            for (int i = 0; (length = graph_op_alias(*row, i, &word)) != 0; i++)
+                lib_nearest_try(&nearest, word, length);
     const graph_registry *registry = graph_outermost(g)->registry;
     for (const graph_definition *at = registry ? first(registry) : NULL; at; at = at->next)
         if (at->kind == GRAPH_OPERATOR) lib_nearest_try(&nearest, at->name, strlen(at->name));

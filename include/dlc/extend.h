@@ -117,7 +117,7 @@ static inline dlc_setting dlc_set_subgraph(const char *name, dlc_graph *subgraph
     return setting;
 }
 
-/* The operator of that name, of the library or registered, with its operands in order (DLC_NONE: left out) and the attributes that do
+/* The operator of that name, of the library or registered, or found as the reference says (sigmoid, MatMul, cumsum), with its operands in order (DLC_NONE: left out) and the attributes that do
  * not have their defaults. Operands of elementwise ones broadcast. The result; poison after an error, which the graph keeps like
  * those of all builder calls. */
 DLC_API dlc_value dlc_apply(dlc_graph *graph, const char *name, int input_count, const dlc_value *inputs,

@@ -407,24 +407,64 @@ static int list_rows(void) {
     return 0;
 }
 
-/* Arguments: names of operators to test; none: all. --list: what there is. DLC_TEST_TARGET=cuda: on its device (legs.h). */
+/* Which rows a program takes: those that its arguments name; without any, all, or, called partIofN, every N-th. */
+typedef struct selection {
+    int names;
+    char **name;
+    bool *found; /* by name */
+    int part, parts, number;
+} selection;
+
+static void read_part(selection *s, const char *program) {
+    const char *base = strrchr(program, '/');
+    s->part = s->parts = 1;
+    if (sscanf(base ? base + 1 : program, "part%dof%d", &s->part, &s->parts) != 2) s->part = s->parts = 1;
+}
+
+static bool is_selected(selection *s, const graph_op *op) {
+    bool named = false;
+    for (int i = 0; i < s->names; i++)
+        if (strcmp(s->name[i], op->name) == 0) named = s->found[i] = true;
+    return s->names ? named : s->number++ % s->parts == s->part - 1;
+}
+
+/* Names that no row has, or one without samples, which say nothing by passing. */
+static int report_unknown(const selection *s) {
+    int unknown = 0;
+    for (int i = 0; i < s->names; i++) {
+        if (s->found[i]) continue;
+        const graph_op *op = graph_op_find(s->name[i]);
+        fprintf(stderr, "conformance: %s%s\n", s->name[i],
+                op ? " has no samples or no reference" : ": there is no such row (--list)");
+        unknown++;
+    }
+    return unknown;
+}
+
+/* Arguments: names of operators to test; none: all, or a part of them. --list: what there is. DLC_TEST_TARGET=cuda: on its device
+ * (legs.h). */
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--list") == 0) return list_rows();
     struct CMUnitTest tests[512] = {cmocka_unit_test(test_rows_are_complete)};
     size_t count = 1;
+    selection s = {.names = argc - 1, .name = argv + 1, .found = calloc((size_t)argc, sizeof(bool))};
+    read_part(&s, argv[0]);
     for (const graph_op *const *const *family = graph_op_families; *family; family++)
         for (const graph_op *const *row = *family; *row && count < sizeof tests / sizeof *tests; row++) {
-            bool wanted = argc < 2;
-            for (int i = 1; i < argc; i++) wanted |= strcmp(argv[i], (*row)->name) == 0;
-            if (!wanted || !(*row)->samples || !(*row)->reference) continue;
+            if (!(*row)->samples || !(*row)->reference || !is_selected(&s, *row)) continue;
             tests[count++] =
                 (struct CMUnitTest){.name = (*row)->name, .test_func = test_row, .initial_state = (void *)*row};
         }
+    const int unknown = report_unknown(&s);
+    const bool sources = s.part == s.parts;
+    free(s.found);
+    if (unknown) return 2;
 #ifdef DLC_TARGET_cuda
-    if ((argc < 2 || getenv("DLC_NVRTC_SECONDS")) && !getenv("DLC_TEST_SHARE") && !getenv("DLC_TEST_TARGET") &&
-        count < sizeof tests / sizeof *tests)
+    if (sources && (argc < 2 || getenv("DLC_NVRTC_SECONDS")) && !getenv("DLC_TEST_SHARE") &&
+        !getenv("DLC_TEST_TARGET") && count < sizeof tests / sizeof *tests)
         tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_sources);
 #endif
+    (void)sources;
     int failed = _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
     test_legs_close();
     return failed;

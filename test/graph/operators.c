@@ -235,8 +235,50 @@ static void test_gradients(void **state) {
         }
 }
 
+/* ---- other names ----------------------------------------------------------------------------------------------- */
+
+static void test_aliases(void **state) {
+    static const struct {
+        const char *name, *row;
+    } names[] = {{"sigmoid", "logistic"},
+                 {"Sigmoid", "logistic"},
+                 {"HardSwish", "hard_swish"},
+                 {"MatMul", "matmul"},
+                 {"LayerNormalization", "layer_norm"},
+                 {"ReduceSum", "reduce_sum"},
+                 {"cumsum", "cumulative_sum"},
+                 {"argmax", "arg_max"},
+                 {"arctan2", "atan2"},
+                 {"Where", "select"},
+                 {"clip", "clamp"},
+                 {"logistic", "logistic"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const graph_op *op = graph_op_find_alias(names[i].name);
+        if (!op || strcmp(op->name, names[i].row) != 0)
+            fail_msg("%s finds %s, expected %s", names[i].name, op ? op->name : "nothing", names[i].row);
+    }
+    assert_null(graph_op_find_alias("sigmoi"));
+    assert_null(graph_op_find_alias("_"));
+    lib_scope scope;
+    lib_arena arena;
+    lib_text text;
+    lib_arena_init(&arena, &lib_libc_allocator, &scope);
+    if (LIB_ENTER(&scope)) { /* the text form reads them, and prints the row's own name */
+        graph *g = rows_parse(&arena, "graph { input x: f32[3] y = Sigmoid(x) output y }");
+        lib_text_init(&text, &arena);
+        graph_print(&text, g);
+        assert_non_null(strstr(text.data, "y = logistic(x)"));
+    }
+    assert_int_equal(scope.error.status, DLC_OK);
+    if (LIB_ENTER(&scope)) rows_parse(&arena, "graph { input x: f32[3] y = sigmod(x) output y }");
+    assert_int_not_equal(scope.error.status, DLC_OK);
+    assert_non_null(strstr(scope.error.message, "sigmoid"));
+    lib_arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_symbolic), cmocka_unit_test(test_wrong_uses),
-                                       cmocka_unit_test(test_gradients)};
+                                       cmocka_unit_test(test_gradients), cmocka_unit_test(test_aliases)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
