@@ -65,7 +65,7 @@ ACTIVATION(hard_sigmoid) {
 ACTIVATION(hard_swish) {
     (void)attribute;
     graph_id gate = graph_clamp(g, graph_scalar_like(g, x, 0), graph_add_number(g, x, 3), graph_scalar_like(g, x, 6));
-    gate = graph_div(g, gate, graph_scalar_like(g, x, 6));
+    gate = graph_mul_number(g, gate, 1.0 / 6); /* of 6: 1 */
     return graph_mul(g, graph_max(g, x, graph_scalar_like(g, x, -3)), gate);
 }
 
