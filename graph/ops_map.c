@@ -665,8 +665,10 @@ static const graph_op row_normal_cdf = {
     .infer = graph_infer_map,
     .tolerance = 64,
     .samples = UPPER("normal_cdf"),
-    .doc = "Normal distribution function, (1 + erf(x / sqrt(2))) / 2. Its error is small beside 1, not beside the tiny "
-           "results of far negative x.",
+    .doc =
+        "Normal distribution function, (1 + erf(x / sqrt(2))) / 2. Its error is at most 3 units in the last place of 1/2, or of greater "
+        "results: 1.8e-7 in f32, 3.4e-16 in f64. So it is small beside 1, not beside the tiny results of far negative x: in f32 those "
+        "below x = -5.4 are 0. SciPy ndtr, but for that.",
 };
 
 static const graph_op row_silu = {

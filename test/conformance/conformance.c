@@ -42,6 +42,11 @@ static double ulp_at(dlc_dtype dtype, double x) {
     return ldexp(1.0, exponent - formats[f].digits + 1);
 }
 
+/* A difference in units in the last place of x, as numbers of the dtype; of integers: itself. */
+static double in_units(dlc_dtype dtype, double difference, double x) {
+    return fabs(difference) / (format_of(dtype) < 0 ? 1 : ulp_at(dtype, x));
+}
+
 /* slack: absolute error beside `tolerance` ulp of the expected number. */
 static bool agrees(dlc_dtype dtype, double got, double expected, double tolerance, double slack) {
     int f = format_of(dtype);
@@ -180,9 +185,12 @@ static bool compare_results(test_case *c, const char *leg_name, const guarded *o
             double got = lib_element_get_f64(y->dtype, element);
             bool legal = y->dtype != DLC_BOOL || (unsigned char)*element <= 1;
             if (legal && agrees(y->dtype, got, y->data[i], c->s.op->tolerance, slack_of(c, r, i))) continue;
-            snprintf(c->failure, sizeof c->failure,
-                     "%s, fill %d, leg %s: result %d element %lld is %.17g (%a), expected %.17g (%a)", c->s.line,
-                     (int)c->fill, leg_name, r, (long long)i, got, got, y->data[i], y->data[i]);
+            snprintf(
+                c->failure, sizeof c->failure,
+                "%s, fill %d, leg %s: result %d element %lld is %.17g (%a), expected %.17g (%a): %.2f ulp, allowed %.2f",
+                c->s.line, (int)c->fill, leg_name, r, (long long)i, got, got, y->data[i], y->data[i],
+                in_units(y->dtype, got - y->data[i], y->data[i]),
+                c->s.op->tolerance + in_units(y->dtype, slack_of(c, r, i), y->data[i]));
             return false;
         }
     }
