@@ -520,7 +520,9 @@ static const struct {
     {"Contractions", "Sums of products: contraction and convolution."},
     {"Updates", "Elements written where data says."},
     {"Host functions", "Called with compact tensors; a region of its own."},
-    {"Control flow", "Sub-graphs take operands in order; values of enclosing graphs may be used inside."},
+    {"Control flow",
+     "Sub-graphs take operands in order. What the builder makes may use values of enclosing graphs inside, which become operands; in the "
+     "text form they are given as operands."},
     {"Composites", "Defined by what they expand to."},
 };
 
