@@ -338,6 +338,7 @@ dlc_value dlc_file_constant(dlc_graph *handle, dlc_file *file, const char *name)
     if (graph_handle_live(handle)) {
         lib_error error;
         lib_fail(&error, DLC_INVALID_ARGUMENT, "dlc_file_constant: %s", what);
+        if (!file) graph_context_add_cause(&error);
         graph_handle_record(handle, &error);
     } else {
         fail(NULL, DLC_INVALID_ARGUMENT, "dlc_file_constant", what);

@@ -84,6 +84,13 @@ static void test_first_elsewhere(void **state) {
     OK(context, dlc_graph_create(context, &g));
     assert_int_equal(dlc_output(g, "y", wrong_product(other)), DLC_INVALID_ARGUMENT);
     SAYS(dlc_error_message(context), "output y", "matmul");
+    dlc_graph_destroy(g);
+    dlc_file *file; /* a file that was not opened */
+    OK(context, dlc_graph_create(context, &g));
+    assert_int_equal(dlc_file_open(context, "/nowhere/model.safetensors", NULL, &file), DLC_NOT_FOUND);
+    assert_int_equal(dlc_output(g, "y", dlc_file_constant(g, file, "w")), DLC_INVALID_ARGUMENT);
+    SAYS(dlc_error_message(context), "dlc_file_constant", "/nowhere/model.safetensors");
+    SAYS(dlc_graph_message(g), "dlc_file_constant", "/nowhere/model.safetensors");
     dlc_graph *sub = dlc_subgraph(other); /* a sub-graph's own first mistake, and its parent's */
     assert_int_equal(dlc_output(sub, "y", dlc_exp(dlc_scalar(sub, DLC_I32, 1))), DLC_INVALID_ARGUMENT);
     SAYS(dlc_error_message(context), "exp");
