@@ -209,9 +209,9 @@ static dlc_status new_graph(dlc_context *context, dlc_graph *parent, dlc_graph *
 }
 
 dlc_status dlc_graph_create(dlc_context *context, dlc_graph **handle) {
+    if (handle) *handle = NULL;
     if (!context || !handle)
         return graph_fail_without_graph(context, DLC_INVALID_ARGUMENT, "dlc_graph_create: context or graph is NULL");
-    *handle = NULL;
     return new_graph(context, NULL, handle);
 }
 
@@ -725,10 +725,10 @@ dlc_status dlc_graph_print(const dlc_graph *handle, char **text) {
 
 dlc_status dlc_graph_print_with(const dlc_graph *handle, const dlc_print_options *given, char **text) {
     dlc_print_options options = DLC_PRINT_OPTIONS_INIT;
+    if (text) *text = NULL;
     if (!text || !graph_handle_live(handle))
         return graph_fail_without_graph(graph_handle_live(handle) ? handle->context : NULL, DLC_INVALID_ARGUMENT,
                                         "dlc_graph_print: text is NULL, or the graph is NULL or destroyed");
-    *text = NULL;
     if (!graph_api_options(&options, given, sizeof options))
         return graph_fail_without_graph(
             handle->context, DLC_INVALID_ARGUMENT,
@@ -765,10 +765,10 @@ static void parse_text(dlc_graph *handle, void *arguments) {
 }
 
 dlc_status dlc_graph_parse(dlc_context *context, const char *text, size_t size, dlc_graph **handle) {
+    if (handle) *handle = NULL;
     if (!context || !handle || (!text && size))
         return graph_fail_without_graph(context, DLC_INVALID_ARGUMENT,
                                         "dlc_graph_parse: context, text or graph is NULL");
-    *handle = NULL;
     dlc_graph *made = NULL;
     LIB_TRY(new_graph(context, NULL, &made));
     dlc_status status = graph_handle_work_on(made, size, parse_text, &(parse_arguments){text ? text : "", size});
