@@ -16,8 +16,8 @@ typedef struct model {
 
 static void show_tap(void *user, int tap, const char *name, const DLTensor *tensor) {
     const float *data = tensor->data;
-    (void)user, (void)name;
-    printf("tap %d: [%lld, %lld], first element %.4f\n", tap, (long long)tensor->shape[0], (long long)tensor->shape[1],
+    (void)user, (void)tap;
+    printf("%s: [%lld, %lld], first element %.4f\n", name, (long long)tensor->shape[0], (long long)tensor->shape[1],
            (double)data[0]);
 }
 
@@ -27,8 +27,9 @@ static dlc_status build(model *m, const float *weights) {
     dlc_status status = dlc_graph_create(m->context, &graph);
     if (status != DLC_OK) return status;
     dlc_value x = dlc_input(graph, "x", DLC_F32, 2, (dlc_dim[]){{0, "rows"}, {WIDTH, NULL}});
-    dlc_value logs = dlc_log(x);
-    dlc_value scores = dlc_matmul(logs, dlc_constant(graph, DLC_F32, 2, (int64_t[]){WIDTH, WIDTH}, weights));
+    dlc_value logs = dlc_name(dlc_log(x), "logs"); /* for people: profile, taps, messages */
+    dlc_value w = dlc_constant(graph, DLC_F32, 2, (int64_t[]){WIDTH, WIDTH}, weights);
+    dlc_value scores = dlc_name(dlc_matmul(logs, w), "scores");
     dlc_output(graph, "y", dlc_softmax(scores, -1));
     status = dlc_compile(m->context, graph, NULL, &m->program);
     if (status == DLC_OK) status = dlc_program_tap(m->program, 2, (const dlc_value[]){logs, scores}, show_tap, NULL);

@@ -6,8 +6,9 @@
 typedef struct watched { /* a tensor in memory, compact in its layout */
     jit_watched is;
     const char *data;
-    const char *what; /* "input", "value" */
-    const char *by;   /* kernel or host function that wrote it; NULL: the host */
+    const char *what;    /* "input", "value" */
+    const char *by;      /* kernel or host function that wrote it; NULL: the host */
+    const char *origins; /* of a kernel: " of a, b", the names of the values that it computes; NULL: none */
 } watched;
 
 static const char *kind_of(double number, unsigned stop_at) {
@@ -40,8 +41,9 @@ static dlc_status tell(const watched *w, int64_t index, const char *kind, lib_er
         used += (size_t)snprintf(at + used, sizeof at - used, "%s%lld", d ? ", " : "",
                                  (long long)(index / count % w->is.shape[d]));
     }
-    return lib_fail(error, DLC_NOT_FINITE, "the run stopped: %s%s%s%s%s is %s at [%s]", w->what, w->is.name ? " " : "",
-                    w->is.name ? w->is.name : "", w->by ? " of " : "", w->by ? w->by : "", kind, at);
+    return lib_fail(error, DLC_NOT_FINITE, "the run stopped: %s%s%s%s%s%s is %s at [%s]", w->what,
+                    w->is.name ? " " : "", w->is.name ? w->is.name : "", w->by ? " of " : "", w->by ? w->by : "",
+                    w->origins ? w->origins : "", kind, at);
 }
 
 /* c64 is a pair of floats. */
@@ -79,7 +81,8 @@ dlc_status jit_watch_call(const jit_call *call, const jit_frame *frame, unsigned
         const watched w = {.is = call->results[o],
                            .data = frame->pointers[call->first_slot + (uint32_t)(first + o)],
                            .what = call->results[o].name ? "value" : "a result",
-                           .by = call->name};
+                           .by = call->name,
+                           .origins = call->origins};
         LIB_TRY(look_at(&w, stop_at, error));
     }
     return DLC_OK;

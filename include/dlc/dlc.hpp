@@ -195,6 +195,8 @@ struct value : dlc_value {
     dlc_dtype dtype() const { return dlc_value_dtype(*this); }
     int rank() const { return dlc_value_rank(*this); }
     dim size(int axis) const { return dlc_value_dim(*this, axis); }
+    /* Names it for people: profiles, plans, messages, taps. */
+    value named(const char *name) const { return dlc_name(*this, name); }
     /* A rank-0 constant of this value's element type. */
     value like(double number) const { return dlc_scalar(graph, dtype(), number); }
 };

@@ -127,8 +127,8 @@ static void test_looking(dlc::context &context) {
     dlc::graph g = make_graph(context, &product);
     auto p = dlc::program::try_compile(context, g), other = dlc::program::try_compile(context, g);
     int seen = 0;
-    CHECK(bool(p->try_tap({product}, [&](int, const char *, const DLTensor &tensor) {
-        seen += tensor.ndim == 2 && tensor.shape[0] == 2;
+    CHECK(bool(p->try_tap({product.named("product")}, [&](int, const char *name, const DLTensor &tensor) {
+        seen += std::strcmp(name, "product") == 0 && tensor.ndim == 2 && tensor.shape[0] == 2;
     })));
     CHECK(p->try_run({dlc::view(data, {2, 3})}) && seen == 1);
     CHECK(bool(p->try_tap({}, {})));

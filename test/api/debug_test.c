@@ -156,6 +156,7 @@ static network build(dlc_context *context, const float *w, float shift) {
     OK(context, dlc_graph_create(context, &n.graph));
     n.x = dlc_input(n.graph, "x", DLC_F32, 2, DIMS(SYMBOL("n"), SIZE(WIDTH)));
     n.product = dlc_matmul(n.x, dlc_constant(n.graph, DLC_F32, 2, SHAPE(WIDTH, WIDTH), w));
+    n.product = dlc_name(n.product, "product");
     n.kept = dlc_relu(n.product);
     n.shifted = dlc_add(n.kept, dlc_scalar(n.graph, DLC_F32, shift));
     n.y = dlc_softmax(dlc_mul(n.shifted, n.shifted), -1);
@@ -201,6 +202,8 @@ static void test_taps(void **state) {
         assert_memory_equal(plain, tapped, sizeof plain);
         assert_memory_equal(s.value[0], in, sizeof in);
         assert_string_equal(s.name[0], "x");
+        assert_string_equal(s.name[1], "product");
+        assert_string_equal(s.name[2], "add");
         double product[ROWS * WIDTH], shifted[ROWS * WIDTH];
         for (int i = 0; i < ROWS * WIDTH; i++) {
             product[i] = 0;

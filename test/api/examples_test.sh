@@ -32,9 +32,9 @@ y = 0 15, 0 11' "$work/two.safetensors"
 prints safetensors 'y = 0 15, 0 11' "$work/two.safetensors" # now it is there
 prints quantised 'weights: 10240 bytes, 65536 as f32
 relative error of the product below 10 %'
-prints profile 'tap 0: [64, 128], first element 0.4055'
+prints profile 'logs: [64, 128], first element 0.4055'
 grep -q '^ *[0-9.]* %  *[0-9.]* us  *[0-9.]* us  *[0-9.]* us  *100 runs ' "$work/profile" &&
-    grep -q '^not finite: the run stopped: .* is NaN at \[3, ' "$work/profile"
+    grep -q '^not finite: the run stopped: value logs of log is NaN at \[3, ' "$work/profile"
 report 'profile shows kernels and the first NaN' $?
 prints hello '100 x = 30.1 24.0'
 grep -q 'a mistake reads: add(a: f32\[4, 3\], b: f32\[4, 2\])' "$work/hello"
