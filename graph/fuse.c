@@ -392,8 +392,22 @@ static int64_t concat_operands(const fuser *f, const fuse_cluster *c) {
     return count;
 }
 
+static double bytes_of(const graph *g, graph_id value) {
+    const graph_shape *shape = graph_shape_of(g, value);
+    int64_t count = graph_fuse_elements(g, shape);
+    return count < 0 ? INFINITY : (double)count * (double)lib_dtype_size(shape->dtype);
+}
+
+/* Do the maps of cluster p make the value of at most half as many bytes (weights that are kept narrow)? */
+static bool widens_much(fuser *f, uint32_t p, graph_id value) {
+    const graph_region region = graph_fuse_region_of(f, &f->clusters.data[p].nodes);
+    double bytes = 0;
+    for (uint32_t i = 0; i < region.input_count; i++) bytes += bytes_of(f->g, region.inputs[i]);
+    return 2 * bytes <= bytes_of(f->g, value);
+}
+
 /* Maps and moves that come before: computed where they are read. */
-static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
+static bool is_prologue(fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     const graph_shape *value = graph_shape_of(f->g, e->value);
     bool moves = producer->kind == CLUSTER_MOVES, single = graph_fuse_elements(f->g, value) == 1;
@@ -416,14 +430,15 @@ static bool is_prologue(const fuser *f, uint32_t p, uint32_t c, const graph_node
     case CLUSTER_ATTENTION:
         if (node->op->class_ == GRAPH_MAP) return true;                         /* an operand of the epilogue */
         if (node->op->class_ == GRAPH_SCATTER && e->operand == 0) return false; /* better updated in place */
-        return moves && !named(&f->g->nodes.data[e->producer], "concat") && !takes_apart(f, e->producer);
+        if (!moves) return node->op->class_ == GRAPH_CONTRACT && widens_much(f, p, e->value);
+        return !named(&f->g->nodes.data[e->producer], "concat") && !takes_apart(f, e->producer);
     case CLUSTER_ALONE: return false;
     }
     return false;
 }
 
 /* Cluster p computes what node, now in cluster c, reads along e. */
-static bool may_join(const fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
+static bool may_join(fuser *f, uint32_t p, uint32_t c, const graph_node *node, const fuse_edge *e) {
     const fuse_cluster *producer = &f->clusters.data[p], *consumer = &f->clusters.data[c];
     if (producer->nodes.count + consumer->nodes.count > CLUSTER_NODES_MAX) return false;
     bool alone = consumer->nodes.count == 1; /* nothing joined yet but the node itself */
@@ -633,9 +648,7 @@ static double bytes_given(const fuser *f, uint32_t p, uint32_t c, const bool *mo
             given = given || goes;
             kept = kept || (!goes && f->cluster_of[user] != p);
         }
-        const graph_shape *shape = graph_shape_of(f->g, node->first);
-        int64_t count = given && !kept ? graph_fuse_elements(f->g, shape) : 0;
-        bytes += count < 0 ? INFINITY : (double)count * (double)lib_dtype_size(shape->dtype);
+        if (given && !kept) bytes += bytes_of(f->g, node->first);
     }
     return bytes;
 }

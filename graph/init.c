@@ -1,12 +1,16 @@
 /* The init graph: what depends on constants only is computed once per program, not in every run (packed or converted
  * weights, folded normalisations too large for graph_fold). Broadcasts, iotas, reshapes, slices and
- * what is made of positions alone stay behind: their operands are worth keeping, they are not. */
+ * what is made of positions alone stay behind: their operands are worth keeping, they are not. So do conversions of large weights to a
+ * wider type, and their dequantisation: they run in the contraction that reads them, and the narrow weights are all that is kept. */
 #include "graph/build.h"
 #include "graph/internal.h"
+
+#include <math.h>
 
 typedef struct split {
     bool *fixed;               /* by node: the same at every run, and its shapes are numbers */
     bool *wanted;              /* by node: the rest computes it */
+    bool *widens;              /* by node: a conversion of narrow weights for contractions, with what it is made of */
     uint8_t *index_cost;       /* by node: graph_index_costs */
     bool *kept;                /* by value: an output of the init graph */
     lib_vec(graph_id) outputs; /* those values, ascending */
@@ -49,7 +53,89 @@ bool graph_stays_behind(const graph_node *node, uint8_t index_cost) {
 }
 
 static bool stays_behind(const graph *g, const split *s, uint32_t index) {
-    return graph_stays_behind(&g->nodes.data[index], s->index_cost[index]);
+    return s->widens[index] || graph_stays_behind(&g->nodes.data[index], s->index_cost[index]);
+}
+
+/* ---- weights that stay narrow */
+
+enum { WIDE_LEAST = 64 << 10 }; /* bytes; what is smaller is converted once */
+
+static double bytes_of(const graph *g, graph_id value) {
+    const graph_shape *shape = graph_shape_of(g, value);
+    double bytes = lib_dtypes[shape->dtype].bits / 8.0;
+    for (int i = 0; i < shape->rank; i++) {
+        int64_t extent;
+        bytes *= tir_is_const(g->pool, shape->dim[i], &extent) ? (double)extent : INFINITY;
+    }
+    return bytes;
+}
+
+/* Maps of elements that vectors are loaded of, and what moves their operands where they belong. */
+static bool may_run_later(const graph *g, const split *s, uint32_t index) {
+    const graph_node *node = &g->nodes.data[index];
+    for (int k = 0; k < node->inputs; k++)
+        if (node->input[k] && lib_dtype_is_stored_otherwise(graph_shape_of(g, node->input[k])->dtype)) return false;
+    return node->op->class_ == GRAPH_MAP || graph_stays_behind(node, s->index_cost[index]);
+}
+
+/* A walk over what a node is made of. */
+typedef struct sources {
+    lib_vec(uint32_t) nodes;      /* that may run later, from the node itself on */
+    uint32_t *by_node, *by_value; /* number of the last walk that came by */
+    uint32_t walk;
+} sources;
+
+/* Bytes of the values that these nodes read and that are computed before, each once. */
+static double find_sources(lib_arena *arena, const graph *g, const split *s, uint32_t index, sources *found) {
+    double bytes = 0;
+    found->walk++;
+    found->nodes.count = 0;
+    lib_vec_push(arena, &found->nodes, index);
+    for (uint32_t i = 0; i < found->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[found->nodes.data[i]];
+        for (int k = 0; k < node->inputs; k++) {
+            graph_id value = node->input[k];
+            uint32_t below = value ? g->values.data[value].node : 0;
+            if (!value || found->by_node[below] == found->walk || found->by_value[value] == found->walk) continue;
+            if (strcmp(g->nodes.data[below].op->name, "constant") != 0 && may_run_later(g, s, below)) {
+                found->by_node[below] = found->walk;
+                lib_vec_push(arena, &found->nodes, below);
+            } else {
+                found->by_value[value] = found->walk;
+                bytes += bytes_of(g, value);
+            }
+        }
+    }
+    return bytes;
+}
+
+/* An operand of contractions and of nothing else that runs every time. */
+static bool *find_contracted(lib_arena *arena, const graph *g, const split *s, const bool *live) {
+    bool *contracted = LIB_NEW_ARRAY(arena, bool, g->nodes.count), *other = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        for (int k = 0; live[i] && !s->fixed[i] && k < node->inputs; k++) {
+            uint32_t below = node->input[k] ? g->values.data[node->input[k]].node : i;
+            if (below != i) *(strcmp(node->op->name, "dot_general") == 0 ? &contracted[below] : &other[below]) = true;
+        }
+    }
+    for (uint32_t i = 0; i < g->outputs.count; i++) other[g->values.data[g->outputs.data[i]].node] = true;
+    for (uint32_t i = 0; i < g->nodes.count; i++) contracted[i] = contracted[i] && !other[i];
+    return contracted;
+}
+
+static void find_widening(lib_arena *arena, const graph *g, split *s, const bool *live) {
+    const bool *contracted = find_contracted(arena, g, s, live);
+    sources found = {.by_node = LIB_NEW_ARRAY(arena, uint32_t, g->nodes.count),
+                     .by_value = LIB_NEW_ARRAY(arena, uint32_t, g->values.count)};
+    s->widens = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
+    for (uint32_t i = 0; i < g->nodes.count; i++) {
+        const graph_node *node = &g->nodes.data[i];
+        if (!contracted[i] || !s->fixed[i] || node->op->class_ != GRAPH_MAP || !may_run_later(g, s, i)) continue;
+        double wide = bytes_of(g, node->first);
+        if (wide < WIDE_LEAST || 2 * find_sources(arena, g, s, i, &found) > wide) continue;
+        for (uint32_t k = 0; k < found.nodes.count; k++) s->widens[found.nodes.data[k]] = true;
+    }
 }
 
 /* From the last node up. */
@@ -58,6 +144,7 @@ static void find_outputs(lib_arena *arena, const graph *g, split *s) {
     bool *wanted = s->wanted = LIB_NEW_ARRAY(arena, bool, g->nodes.count);
     s->fixed = graph_fixed_nodes(arena, g);
     s->index_cost = graph_index_costs(arena, g);
+    find_widening(arena, g, s, live);
     s->kept = LIB_NEW_ARRAY(arena, bool, g->values.count);
     for (uint32_t i = 0; i < g->nodes.count; i++) wanted[i] = live[i] && !s->fixed[i];
     for (uint32_t i = 0; i < g->outputs.count; i++) {

@@ -291,6 +291,44 @@ static int64_t live_tiles(rules *r, int owner) {
     return rules_live(r, stages, tiles, count + 1);
 }
 
+/* Notes a further constant that is to be laid out along v as the packed one is; false: it cannot, or need not. */
+static bool lies_with(const rules *r, const rules_access *access, int count, const rules_access *which, tir_expr axis,
+                      rules_tile_shape *t) {
+    if (t->pack == UINT32_MAX || t->pack_copy || which->tensor == t->pack) return false;
+    if (!is_laid_out_in_place(&r->region->tensors.data[which->tensor])) return false;
+    if (!lies_along(r, access, count, which, axis)) return false;
+    for (int i = 0; i < TILE_WITH; i++) {
+        if (t->with[i] != UINT32_MAX && t->with[i] != which->tensor) continue;
+        t->with[i] = which->tensor;
+        return true;
+    }
+    return false;
+}
+
+typedef struct preparation {
+    tir_expr along, across; /* variables */
+    int64_t instructions;
+} preparation;
+
+static tir_expr meet_preparation(void *user, tir_pool *pool, tir_expr e, tir_expr rebuilt) {
+    preparation *p = user;
+    const tir_node *node = tir_get(pool, e);
+    if (node->dtype == TIR_INDEX || node->op == TIR_LOAD || !node->count) return rebuilt;
+    const tir_dtype from = tir_dtype_of(pool, tir_operand(pool, e, 0));
+    const bool widens = node->op == TIR_CAST && from != TIR_INDEX && lib_dtype_is_float((dlc_dtype)from);
+    if (widens || !lib_dtype_is_float((dlc_dtype)node->dtype))
+        return rebuilt; /* shuffles and shifts have other ports */
+    if (tir_uses(pool, e, p->along) && !tir_uses(pool, e, p->across)) p->instructions++;
+    return rebuilt;
+}
+
+/* Instructions of the ports that multiply for the operand that goes along one axis of the tile and not along the other, in each step. */
+static int64_t prepared_instructions(rules *r, const tir_stage *stage, int along, int across) {
+    preparation p = {.along = stage->axis[along].var, .across = stage->axis[across].var};
+    tir_rewrite(r->region->pool, stage->value[0], meet_preparation, &p);
+    return p.instructions;
+}
+
 /* Judges axis v as the vector axis; false: impossible. */
 static bool try_axis(rules *r, int s, int v, const rules_access *access, int count, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[s];
@@ -308,6 +346,7 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
     tir_expr axis = stage->axis[v].var;
     *t = (rules_tile_shape){
         .v = v, .u = -1, .lanes = rules_lanes(r, s), .pack = UINT32_MAX, .steps = UINT32_MAX, .shared = -1};
+    for (int i = 0; i < TILE_WITH; i++) t->with[i] = UINT32_MAX;
     if (known_extent(r, &stage->axis[v]) == 1) return false;
     for (int i = 0; i < count; i++) {
         int64_t stride = access[i].stride[v], width = rules_panel_width(r, &access[i], axis);
@@ -320,6 +359,8 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
                    lies_along(r, access, count, &access[i], axis)) {
             t->pack = access[i].tensor;
             t->pack_copy = !is_laid_out_in_place(tensor);
+            vector_operand = true;
+        } else if (heavy && lies_with(r, access, count, &access[i], axis, t)) {
             vector_operand = true;
         } else if (stride == 1) {
             double each = lines_of_vectors(r, stage, access[i].stride, stage->space + stage->reduce, v, t->lanes);
@@ -346,6 +387,10 @@ static bool try_axis(rules *r, int s, int v, const rules_access *access, int cou
         if (p.separate) t->shared = shared_axis(r, stage, t, access, count, &p);
     }
     if (heavy && !p.separate) p.lines = lines;
+    if (heavy && !p.separate && t->u >= 0) {
+        p.prepared = prepared_instructions(r, stage, v, t->u);
+        p.prepared_rows = prepared_instructions(r, stage, t->u, v);
+    }
     if (t->u >= 0) p.m = covered_extent(r, s, t->u);
     if (!p.separate) choose_unit(r, s, t, access, count, p.m);
     if (t->unit) {
@@ -566,7 +611,11 @@ void rules_prepare_tile(rules *r, int s) {
     vectors_last(r, s, t.v);
     if (rules_extent(r, &r->region->stages.data[s].axis[t.v]) < 0) return;
     const char *panels = t.pack == UINT32_MAX ? NULL : r->region->tensors.data[t.pack].name;
-    const char *steps = t.steps == UINT32_MAX ? NULL : r->region->tensors.data[t.steps].name;
+    const char *steps = t.steps == UINT32_MAX ? NULL : r->region->tensors.data[t.steps].name, *with[TILE_WITH];
+    for (int i = 0; i < TILE_WITH; i++)
+        with[i] = t.with[i] == UINT32_MAX ? NULL : r->region->tensors.data[t.with[i]].name;
+    for (int i = 0; i < TILE_WITH; i++)
+        if (with[i]) pack(r, name, &t, with[i], false);
     if (panels) pack(r, name, &t, panels, t.pack_copy);
     if (steps) pack(r, name, &t, steps, t.steps_copy);
     if (kind == RULES_WALK_STRAIGHT && !t.unit) rules_copy_rows(r, rules_stage_named(r, name), &walk);

@@ -5,14 +5,18 @@
 #include "targets/cpu/rules.h"
 #include "tir/unit.h"
 
+enum { TILE_WITH = 2 };
+
 typedef struct rules_tile_shape {
-    int v, u;             /* axes of the reduction; u = -1: none */
-    int64_t lanes;        /* elements of a vector */
-    int64_t nr, mr;       /* tile extents along v and u */
-    bool peel;            /* the last columns are a tile of their own */
-    uint32_t pack;        /* operand to be laid out in panels along v; UINT32_MAX: none */
-    bool pack_copy;       /* it is not constant: copy it first */
-    bool inside;          /* panel by panel, in the loop over panels */
+    int v, u;       /* axes of the reduction; u = -1: none */
+    int64_t lanes;  /* elements of a vector */
+    int64_t nr, mr; /* tile extents along v and u */
+    bool peel;      /* the last columns are a tile of their own */
+    uint32_t pack;  /* operand to be laid out in panels along v; UINT32_MAX: none */
+    bool pack_copy; /* it is not constant: copy it first */
+    bool inside;    /* panel by panel, in the loop over panels */
+    uint32_t with
+        [TILE_WITH]; /* constants beside it that are laid out alike: scales of weights, zero points; UINT32_MAX: none */
     const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
     int unit_axis;
     bool separate;   /* rows have vectors of their own: they only run side by side */
@@ -32,10 +36,13 @@ static inline int64_t rules_round_up(int64_t n, int64_t to) {
 
 /* What a register tile is chosen for. */
 typedef struct rules_tile_problem {
-    int64_t n, m;      /* extents along v and u */
-    int64_t panel;     /* width the vector operand is already laid out in; 0: free */
-    bool heavy;        /* a contraction */
-    double steps;      /* points of the reduction */
+    int64_t n, m;  /* extents along v and u */
+    int64_t panel; /* width the vector operand is already laid out in; 0: free */
+    bool heavy;    /* a contraction */
+    double steps;  /* points of the reduction */
+    /* Instructions of the multiplying ports that make the operand of a vector that was loaded (conversions), and of a number that is
+     * broadcast. */
+    int64_t prepared, prepared_rows;
     int64_t taps;      /* window points that are unrolled together */
     int64_t company;   /* stages that share the registers */
     int64_t sums;      /* whole tiles of values that they keep at once */

@@ -51,6 +51,7 @@ static int64_t most_rows(const rules *r, const rules_tile_problem *p, int64_t us
         p, used, lanes); /* two rows have one vector less; the other row's broadcast and a blend are held, too */
     int64_t room =
         registers - 1 - held - !r->machine->fma - (pairs ? 2 : 0); /* products wait for their sum without fma */
+    if (p->prepared || p->prepared_rows) room -= 2;                /* scales and halves of what is converted */
     if (p->taps > 1)
         room = registers - held - p->taps - (pairs ? 1 : 0); /* unrolled taps share broadcasts, which then stay live */
     int64_t row = p->taps > 1 ? held + 1 : held * p->sums, two = 2 * row - (pairs ? p->sums : 0);
@@ -96,7 +97,8 @@ static double tile_cycles(const rules *r, const rules_tile_shape *t, const rules
                           int64_t used) {
     int64_t ports = r->machine->fma_ports > 0 ? r->machine->fma_ports : 2;
     double vectors = (double)((used + t->lanes - 1) / t->lanes);
-    double fma = tile_vectors(r, p, height, used, t->lanes) / (double)ports;
+    double prepared = (double)p->prepared * vectors + (double)p->prepared_rows * height;
+    double fma = (tile_vectors(r, p, height, used, t->lanes) + prepared) / (double)ports;
     double loads = (height + vectors * p->lines) / 2;
     double chain = 4;              /* latency of one accumulator's chain */
     double stream = 1.5 * vectors; /* the vector operand comes from L2 */

@@ -2,7 +2,52 @@
  * node is in a region, and the order can run. */
 #include "evaluate.h"
 
+#include <math.h>
+
 static const tir_machine machine = {.target = "test", .l1 = 32 << 10, .l2 = 1 << 20, .l3 = 8 << 20};
+
+/* ---- costs of their own */
+
+typedef struct chance {
+    uint64_t state;
+    int asked, recorded, taken_back;
+} chance;
+
+static bool cost_by_chance(void *user, const graph_region *region, double cycles[GRAPH_FUSE_WIDTHS]) {
+    chance *c = user;
+    c->asked++;
+    assert_true(region->node_count > 0 && region->output_count > 0);
+    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = (double)(random_next(&c->state) % 1000);
+    return random_next(&c->state) % 16 != 0; /* no model for this one */
+}
+
+static bool recall_nothing(void *user, const graph_region *region, lib_hash128 joins, uint32_t *apart) {
+    (void)user, (void)region, (void)joins, (void)apart;
+    return false;
+}
+
+static void record_chance(void *user, const graph_region *region, lib_hash128 joins, uint32_t apart) {
+    chance *c = user;
+    (void)region, (void)joins;
+    c->recorded++;
+    c->taken_back += apart != 0;
+}
+
+/* Whatever joins are taken back, by whatever costs: the same values, in an order that can run. */
+static void check_costs(workbench *bench, const graph *g, uint64_t seed, chance *c) {
+    const graph_fuse_costs costs = {cost_by_chance, recall_nothing, record_chance, c};
+    void **inputs = LIB_NEW_ARRAY(&bench->arena, void *, g->inputs.count);
+    for (uint32_t i = 0; i < g->inputs.count; i++) inputs[i] = random_bytes(&bench->arena, g, g->inputs.data[i], &seed);
+    graph_regions single = graph_fuse(&bench->arena, g, NULL, NULL),
+                  fused = graph_fuse(&bench->arena, g, &machine, &costs);
+    void **expected = run_regions(&bench->arena, g, &single, inputs);
+    void **found = run_regions(&bench->arena, g, &fused, inputs);
+    for (uint32_t i = 0; i < g->outputs.count; i++) {
+        graph_id value = g->outputs.data[i];
+        if (!same_elements(graph_shape_of(g, value)->dtype, expected[value], found[value], count_of(g, value)))
+            fail_msg("output %u differs with costs by chance in %s", i, print_graph(bench, g));
+    }
+}
 
 static void check_fusion(workbench *bench, const graph *g, uint64_t seed) {
     void **inputs = LIB_NEW_ARRAY(&bench->arena, void *, g->inputs.count);
@@ -119,6 +164,100 @@ static void body_chains(workbench *bench, void *user) {
     }
 }
 
+/* ---- joins in doubt */
+
+/* A region's cycles are what the table says of a region with these operators; others take 1. */
+typedef struct price {
+    const char *word;
+    double cycles[GRAPH_FUSE_WIDTHS];
+} price;
+
+static bool cost_by_table(void *user, const graph_region *region, double cycles[GRAPH_FUSE_WIDTHS]) {
+    for (int w = 0; w < GRAPH_FUSE_WIDTHS; w++) cycles[w] = 1;
+    for (const price *p = user; p->word; p++)
+        if (strcmp(region->name, p->word) == 0) memcpy(cycles, p->cycles, sizeof p->cycles);
+    return true;
+}
+
+static void record_nothing(void *user, const graph_region *region, lib_hash128 joins, uint32_t apart) {
+    (void)user, (void)region, (void)joins, (void)apart;
+}
+
+static bool recall_all_apart(void *user, const graph_region *region, lib_hash128 joins, uint32_t *apart) {
+    (void)user, (void)region, (void)joins;
+    *apart = UINT32_MAX;
+    return true;
+}
+
+static const char two_outputs[] =
+    "graph { input x: f32[5, 8] input w: f32[8, 6] c = matmul(x, w) d = tanh(c) output c output d }";
+static const char norm_between[] =
+    "graph { input x: f32[8, 16] input w: f32[16, 8] input u: f32[8, 12] h = matmul(x, w) m = reduce_max(h, axes=[1], keep=true)"
+    " s = sub(h, m) y = matmul(s, u) output y }";
+
+static const struct {
+    const char *text;
+    price prices[4];
+    uint32_t kernels;
+} decisions[] = {
+    {two_outputs, {{"dot_general_tanh", {2, 2}}}, 1},               /* as fast as its parts */
+    {two_outputs, {{"dot_general_tanh", {2.1, 2}}}, 2},             /* slower on one thread */
+    {two_outputs, {{"dot_general_tanh", {1, 3}}}, 2},               /* slower on several */
+    {two_outputs, {{"dot_general_tanh", {INFINITY, INFINITY}}}, 2}, /* no schedule */
+    {norm_between,
+     {{"dot_general_reduce_max_sub_dot_general", {3, 3}},
+      {"reduce_max_sub_dot_general", {9, 9}},
+      {"dot_general_reduce_max_sub", {9, 9}}},
+     1},
+    {norm_between,
+     {{"dot_general_reduce_max_sub_dot_general", {9, 9}},
+      {"reduce_max_sub_dot_general", {9, 9}},
+      {"dot_general_reduce_max_sub", {1, 1}}},
+     2},
+    {norm_between,
+     {{"dot_general_reduce_max_sub_dot_general", {9, 9}},
+      {"reduce_max_sub_dot_general", {9, 9}},
+      {"dot_general_reduce_max_sub", {9, 9}}},
+     3},
+};
+
+static void body_decisions(workbench *bench, void *user) {
+    (void)user;
+    for (size_t i = 0; i < sizeof decisions / sizeof *decisions; i++) {
+        graph_fuse_costs costs = {cost_by_table, recall_nothing, record_nothing,
+                                  (void *)(uintptr_t)decisions[i].prices};
+        const graph *g = graph_decompose(&bench->arena, parse_graph(bench, decisions[i].text));
+        g = graph_simplify(&bench->arena, graph_bind(&bench->arena, g, NULL));
+        graph_regions regions = graph_fuse(&bench->arena, g, &machine, &costs);
+        if (kernels(&regions) != decisions[i].kernels) {
+            for (uint32_t r = 0; r < regions.count; r++) printf("  region %s\n", regions.data[r].name);
+            fail_msg("%zu: %u kernels, expected %u", i, kernels(&regions), decisions[i].kernels);
+        }
+        costs.recall = recall_all_apart; /* what was decided before is not asked again */
+        regions = graph_fuse(&bench->arena, g, &machine, &costs);
+        assert_true(kernels(&regions) == (decisions[i].text == two_outputs ? 2u : 3u));
+    }
+}
+
+/* What a norm squares is not stored beside it, however long the chain of maps is and whether or not the sum is wanted. */
+static void body_borders(workbench *bench, void *user) {
+    static const char *const texts[] = {
+        "graph { input x: f32[5, 8] input w: f32[8, 6] input r: f32[5, 6] c = matmul(x, w) s = add(c, r) q = mul(s, s)"
+        " t = reduce_sum(q, axes=[1], keep=true) y = mul(s, t) output y }",
+        "graph { input x: f32[5, 8] input w: f32[8, 6] input r: f32[5, 6] c = matmul(x, w) s = add(c, r) q = mul(s, s) e = tanh(q)"
+        " t = reduce_sum(e, axes=[1], keep=true) y = mul(s, t) output y output s }",
+    };
+    (void)user;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const graph *g = graph_decompose(&bench->arena, parse_graph(bench, texts[i]));
+        g = graph_simplify(&bench->arena, graph_bind(&bench->arena, g, NULL));
+        graph_regions regions = graph_fuse(&bench->arena, g, &machine, NULL);
+        assert_int_equal(kernels(&regions), 2);
+        assert_int_equal(regions.data[0].output_count, 1);
+        check_fusion(bench, g, i);
+    }
+}
+
 /* ---- random graphs */
 
 typedef struct maker {
@@ -208,7 +347,10 @@ static void body_random(workbench *bench, void *user) {
     graph_new_output(m.g, NULL, pick(&m));
     const graph *g = graph_bind(&bench->arena, graph_decompose(&bench->arena, m.g), NULL);
     check_fusion(bench, g, m.state);
-    check_fusion(bench, graph_simplify(&bench->arena, g), m.state);
+    g = graph_simplify(&bench->arena, g);
+    check_fusion(bench, g, m.state);
+    chance c = {.state = m.state | 1};
+    for (int i = 0; i < 4; i++) check_costs(bench, g, m.state, &c);
 }
 
 static void run(void (*body)(workbench *, void *), void *user) {
@@ -221,6 +363,16 @@ static void run(void (*body)(workbench *, void *), void *user) {
 static void test_chains(void **state) {
     (void)state;
     run(body_chains, NULL);
+}
+
+static void test_decisions(void **state) {
+    (void)state;
+    run(body_decisions, NULL);
+}
+
+static void test_borders(void **state) {
+    (void)state;
+    run(body_borders, NULL);
 }
 
 static void test_random(void **state) {
@@ -256,9 +408,8 @@ static void test_impure(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chains),
-        cmocka_unit_test(test_impure),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_chains), cmocka_unit_test(test_decisions), cmocka_unit_test(test_borders),
+        cmocka_unit_test(test_impure), cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests_name("graph/fuse", tests, NULL, NULL);
 }
