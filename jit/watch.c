@@ -43,7 +43,7 @@ static dlc_status tell(const watched *w, int64_t index, const char *kind, lib_er
     }
     return lib_fail(error, DLC_NOT_FINITE, "the run stopped: %s%s%s%s%s%s is %s at [%s]", w->what,
                     w->is.name ? " " : "", w->is.name ? w->is.name : "", w->by ? " of " : "", w->by ? w->by : "",
-                    w->origins ? w->origins : "", kind, at);
+                    !w->is.name && w->origins ? w->origins : "", kind, at);
 }
 
 /* c64 is a pair of floats. */
