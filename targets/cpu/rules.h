@@ -11,7 +11,7 @@ typedef struct rules_group {
     int root;  /* of the group this stage belongs to; itself when it is a root */
     int owner; /* the stage in whose loops it runs: the root, or for a contraction the map that reads it */
     int label[TIR_MAX_AXES]; /* per space axis: the owner's axis it runs along with, point by point; -1: none */
-    uint32_t whole;          /* bit a: whoever reads axis a, which has no label, reads all of it each time */
+    uint32_t whole;          /* bit a: unlabelled axis a is read completely by every reader, at each point */
 } rules_group;
 
 /* The vector axis that a stage was prepared for: rewrites have laid out its operands for it. */
@@ -65,7 +65,7 @@ typedef struct rules_lanes_tile {
     int axis;                /* before the rewrites: the reduction axis that the lanes run along */
     int64_t mr, nr, lanes;
     bool u_outside;   /* which loop over tiles is the outer one */
-    double far;       /* cycles in which what does not stay in the second-level cache comes once */
+    double far;       /* L3 streaming cycles of the operands larger than L2, each read once */
     uint32_t pack[2]; /* operands to be laid out along the axis; UINT32_MAX: none */
 } rules_lanes_tile;
 
@@ -77,7 +77,7 @@ typedef struct rules_walk_tile {
     int64_t nr, mr, lanes;  /* the tile; elements of a vector */
     const char *operand;    /* from here on what was found: the operand's name */
     int64_t block, columns; /* blocks: rows of one, columns of a task */
-    bool fetch;             /* blocks: it comes from memory */
+    bool fetch;             /* blocks: the operand exceeds L3, so the next block is prefetched */
 } rules_walk_tile;
 typedef struct rules_block_tile {
     const char *stage, *part; /* the sums; those of one block of rows */
@@ -123,7 +123,8 @@ int rules_end_of_tree(rules *r, int stage);
 int rules_accesses(rules *r, int stage, rules_access *out, int limit); /* of values and predicates; distinct */
 int64_t rules_store_stride(rules *r, int stage, int axis);
 int64_t rules_extent(const rules *r, const tir_axis *axis); /* -1: varying */
-/* Where a stage's value is in blocks along another axis than vectors run along, each of its points would take a block of registers. */
+/* Can the stage's value be kept in registers with vectors along v? False if its layout has blocks along another axis: each point would take
+ * registers for a whole block. */
 bool rules_fits_registers(const rules *r, const tir_stage *stage, int v);
 int64_t rules_stored_extent(const rules *r, int stage, int axis);  /* a space axis, with the padding of the layout */
 bool rules_has_output(const rules *r, int stage);                  /* a value of it leaves the region */
@@ -135,7 +136,7 @@ bool rules_is_contraction(const rules *r, int stage);          /* sums products:
 int rules_members(const rules *r, int owner, int *members);    /* producers that run in its loops, in stage order */
 bool rules_pointwise(const rules *r, int stage);               /* runs point by point with its owner */
 int rules_axis_labelled(const rules *r, int stage, int label); /* -1: none */
-/* The most that stands in registers at once, where these stages run in order and their values take these sizes. */
+/* The largest sum of sizes that is live at once if these stages run in order and the value of each has its `sizes` entry. */
 int64_t rules_live(rules *r, const int *stages, const int64_t *sizes, int count);
 bool *rules_in_tile(rules *r, int owner);           /* by stage: in the owner's tile, as is all that reads it */
 bool rules_simple_group(const rules *r, int stage); /* all in the loops of its root runs point by point */
@@ -178,15 +179,15 @@ void rules_prepare_tile(rules *r, int stage);
 void rules_prepare_rows(rules *r, int stage);
 /* Model's cycles of a contraction in tiles by lanes; not possible: 1e300. */
 double rules_lanes_cost(rules *r, int stage, rules_lanes_tile *tile);
-/* Cycles of work while `far` cycles of traffic go on: they hide each other for the most part. */
+/* Cycles of `cycles` of computation overlapped with `far` cycles of L3 traffic: the longer one, and a tenth of the shorter one. */
 double rules_beside_far(double cycles, double far);
 void rules_prepare_lanes(rules *r, int stage, const rules_lanes_tile *tile);
 bool rules_lanes_loops(rules *r, int root);
 rules_walk_kind rules_choose_walk(rules *r, int stage, rules_walk_tile *tile);
 void rules_prepare_blocks(rules *r, int stage, const rules_walk_tile *tile);
-/* An input that is broadcast, and whose rows push each other out of the cache, is copied, a line of the reduction side by side. */
+/* Copies a broadcast input whose rows evict each other from L2 (they map to few sets); a cache line of the copy runs along the reduction. */
 void rules_copy_rows(rules *r, int stage, const rules_walk_tile *tile);
-/* Is what is broadcast along the tile's rows read in short pieces, far from each other? */
+/* Are the rows of the broadcast operand read in short pieces that are distant in memory? */
 bool rules_rows_are_apart(rules *r, int stage, int v, int u);
 bool rules_blocks(rules *r, int root);
 void rules_prepare_panels(rules *r, const char *stage, const char *copy); /* before the copy is made */
@@ -217,10 +218,10 @@ typedef struct rules_nest {
     int count;
 } rules_nest;
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole);
-/* Enough loops stay inside of a task for `least` points, `points` being those of the innermost loop's body (-1: unknown). The loop
- * at the boundary is split. */
+/* Makes the outer loops of the nest tasks, such that the loops inside of a task have at least `least` points; the loop at the boundary is split.
+ * `points`: of the innermost loop's body, -1: unknown. */
 void rules_form_tasks(rules_nest *nest, int64_t points, int64_t least);
-/* Results beyond what the last cache holds are not there any more when somebody reads them: they are written past it. False: they are not. */
+/* Adds `nt` (non-temporal stores) if the results, with the inputs, exceed the share of L3 that a core may count on. False: it did not. */
 bool rules_store_past_caches(rules *r, const tir_stage *stage);
 
 #endif

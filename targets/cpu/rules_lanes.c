@@ -1,6 +1,6 @@
-/* Contractions by lanes: a register tile of results, each with a vector of its own of partial sums along the reduction. It wants
- * operands whose points of the reduction lie side by side; then no lane is wasted on few columns, no operand is broadcast, and the
- * sums of the lanes at the end cost little once a row is some vectors long. The model of rules_tile.c decides between the two. */
+/* Contractions by lanes: a register tile of results, each of which has its own vector of partial sums along the reduction. Operands must be
+ * contiguous along the reduction. Then few columns waste no lanes, no operand is broadcast, and adding the lanes at the end is cheap
+ * relative to rows of several vectors. The predicted cycles decide between this and a tile of rules_tile.c. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules.h"
 #include "tir/unit.h"
@@ -38,8 +38,8 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
     const tir_machine *machine = r->machine;
     int64_t ports = machine->fma_ports > 0 ? machine->fma_ports : 1;
     double fma = (double)(mr * nr * q) / (double)ports, loads = (double)((mr + nr) * q) / (double)(ports > 1 ? 2 : 1);
-    /* rows of v stay in the first-level cache while the tiles along u go by, if they fit; what does not comes from the second */
-    if (p->m == 1) { /* the one row stays, those of v are used once */
+    /* rows of v stay in L1 while the loop over tiles along u runs, if they fit; otherwise they are loaded from L2 */
+    if (p->m == 1) { /* the single row stays in L1, rows of v are used once */
         mr = nr;
         nr = 1;
     }
@@ -52,8 +52,8 @@ static double step_cycles(const rules *r, const lanes_problem *p, int64_t mr, in
     return step + (loads + stream) / 20;
 }
 
-/* Cycles that the third-level cache takes to give what does not stay in the second. An operand comes once if its tiles are the outer
- * loop, else once for each tile of the other operand: the better order. */
+/* L3 streaming cycles of the operands larger than L2, for the better order of the two tile loops: an operand is streamed once if its tile loop is the
+ * outer one, otherwise once for each tile of the other operand. */
 static double far_cycles(const rules *r, const lanes_problem *p, int64_t mr, int64_t nr, bool *u_outside) {
     cost_rates rates;
     cost_rates_of(r->machine, &rates);

@@ -1,7 +1,7 @@
-/* Maps without producers of their own, but for one kind: what is left to decide is the order in which memory is walked. Straight ones run along the
- * last axis in vectors; those that read along one axis and write along another go by tiles that are transposed in registers; packing
- * runs along the panel. Rows that a table chooses elements of (resize) are that kind: computed beside, for a block of rows.
- * Tasks are of some thousand points; results larger than the caches are written past them. */
+/* Maps without attached producers: only the order in which they access memory is to be chosen. Contiguous maps use vectors along the
+ * last axis; maps that read along one axis and write along another use tiles that are transposed in registers; copies into panels use
+ * vectors along the panel. One kind has a producer: rows that a table selects elements from (resize) are computed in scratch, for a block of rows.
+ * Tasks have some thousand points; results that exceed the caches use non-temporal stores. */
 #include "targets/cpu/rules.h"
 
 enum {
@@ -9,7 +9,7 @@ enum {
     BLOCK_VECTORS = 4, /* of a straight map, done together; twice that for long values: chains of dependences overlap */
     LONG_VALUE = 24,   /* operations */
     TILE_ROWS = 16,    /* of a transposition at most: what the emitter exchanges at once */
-    NEAR = 8           /* elements: loads of lanes so far apart are cheap, a vector or two and a shuffle */
+    NEAR = 8           /* elements: strided loads up to this stride are cheap, a vector or two and a shuffle */
 };
 
 void rules_add_loop(rules_nest *nest, const char *name, int64_t extent, bool whole) {
@@ -110,8 +110,8 @@ static int64_t bytes_read(rules *r, const tir_stage *stage) {
     return sum;
 }
 
-/* Where what is read and written does not stay in L3 together, results pass it by: else each of their lines is read before it is
- * written, and throws out one that the next run would have found. */
+/* If inputs and outputs together exceed L3, uses non-temporal stores: they avoid the read for ownership, and do not evict inputs that the
+ * next run would hit. */
 bool rules_store_past_caches(rules *r, const tir_stage *stage) {
     int64_t written = 0;
     for (int c = 0; c < stage->count; c++)
@@ -120,8 +120,8 @@ bool rules_store_past_caches(rules *r, const tir_stage *stage) {
         int64_t extent = rules_extent(r, &stage->axis[a]);
         if (extent < 0 || __builtin_mul_overflow(written, extent, &written)) return false;
     }
-    int64_t l3 = r->machine->l3;                   /* of which others have a part already: machine.c */
-    if (l3 <= 0 || written < l3 / 4) return false; /* a small result is soon read by somebody else */
+    int64_t l3 = r->machine->l3;                   /* a share: other cores use L3 too (machine.c) */
+    if (l3 <= 0 || written < l3 / 4) return false; /* a consumer will hit a small result */
     if (written < l3 && bytes_read(r, stage) <= l3 - written) return false;
     tir_schedule_add(r->schedule, "nt %s", stage->name);
     return true;

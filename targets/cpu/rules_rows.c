@@ -61,7 +61,7 @@ typedef struct row_plan {
     bool chosen;  /* data choose elements of a member's rows: no registers */
 } row_plan;
 
-/* Does axis `a` of a member stand still at the loop that members are attached at? */
+/* Is axis `a` of a member fixed (one point) inside the loop that members are attached at? */
 static bool runs_along(const row_plan *p, int s, int a) {
     int label = p->r->group[s].label[a];
     return label >= 0 && (p->shared >> label & 1) && label != p->block_axis && !(p->across && label == p->v);
@@ -87,8 +87,8 @@ int rules_end_of_tree(rules *r, int s) {
     return s;
 }
 
-/* Of a tree that ends in `end`: the level that fills one vector; -1: none. Each row is added up by itself as far as that, which keeps all
- * lanes busy; the levels below it are done for all rows together, the halves of neighbours side by side. */
+/* The level of the tree that ends in `end` which fills exactly one vector; -1: none. Down to this level each row is reduced by itself with all lanes
+ * in use; the levels below run for all rows together, the halves of neighbouring rows side by side in a vector. */
 static int vector_level(rules *r, int end, int64_t lanes) {
     for (int q = 0; q < end; q++) {
         const tir_stage *stage = &r->region->stages.data[q];
@@ -141,7 +141,8 @@ static bool attach_contraction(const row_plan *p, int s) {
     return rules_tile_in(r, s, &place);
 }
 
-/* A row that would push the one read out of the first-level cache, and the result's out of the second, is kept where the result will lie. */
+/* Is this temporary row to be stored in the output buffer, which the root later overwrites? A row larger than half of L1 would evict the input row
+ * from L1, and in scratch of its own the output row from L2. */
 static bool kept_in_output(const row_plan *p, int s) {
     const rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
@@ -155,7 +156,7 @@ static bool kept_in_output(const row_plan *p, int s) {
     return bytes > r->machine->l1 / 2 && !tir_region_kept_flaw(r->region, s, p->root);
 }
 
-/* A level of a tree below one vector, or what it ends in, for all rows: in registers, where it has no further axes. */
+/* Attaches a tree level narrower than one vector, or the final sum, for all rows at once; in registers if it has no further axes. */
 static void attach_fold(const row_plan *p, int s, int row) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
@@ -200,7 +201,7 @@ static bool read_in_parts(const row_plan *p, int s) {
 
 static void attach_row_member(const row_plan *p, int s);
 
-/* Contractions of a map that no register tile suits are steps of the rows, as the map is. */
+/* Contractions that a map owns and no register tile suits become steps of the rows, like the map. */
 static void adopt_members(const row_plan *p, int s) {
     rules *r = p->r;
     int *inside = LIB_NEW_ARRAY(r->arena, int, r->region->stages.count + 1), count = rules_members(r, s, inside);
@@ -213,7 +214,7 @@ static void adopt_members(const row_plan *p, int s) {
     }
 }
 
-/* Of several rows each step is done for all of them before the next one: what one row waits for, the others' work hides. */
+/* Several rows are computed together, each step for all of them before the next step: work on one row hides the latency of the others. */
 static void attach_row_member(const row_plan *p, int s) {
     rules *r = p->r;
     const tir_stage *stage = &r->region->stages.data[s];
@@ -365,9 +366,8 @@ static bool has_contraction(const rules *r, int root) {
     return false;
 }
 
-/* Rows that are done together when nothing but their latency asks for it: as many as a vector has lanes, so that what is made of their
- * reductions fills vectors, while the first-level cache holds them. Rows that keep no values are read again in each step; that pays where
- * they are short: long ones keep the processor busy enough. */
+/* How many rows to compute together to hide latency: 16, so that the scalars of their reductions fill vectors, as far as L1 holds the rows. Rows
+ * that keep no values are loaded again in each step, which pays only if they are short: a long row is not latency-bound. */
 static int64_t rows_together(const row_plan *p, const int *members, int count, int64_t rows, int64_t longest) {
     enum { MOST = 16, LEAST_READ = 12 };
     const tir_machine *machine = p->r->machine;
@@ -502,8 +502,8 @@ static int fetching_stage(const row_plan *p, const int *members, int count) {
     return p->root;
 }
 
-/* While one row is worked on the next one is fetched: only the first step of a row waits for memory, which idles during the others.
- * False: nothing to fetch. */
+/* Prefetches the next row while this one is computed: otherwise the first step of each row would stall on memory, which is idle during the other
+ * steps. False: there is nothing to prefetch. */
 static bool fetch_next_row(const row_plan *p, const int *members, int count) {
     rules *r = p->r;
     int s = fetching_stage(p, members, count), axis = p->chunked[s] - 1;
@@ -542,8 +542,8 @@ static int64_t tensor_bytes(const rules *r, const tir_tensor *tensor) {
     return bytes;
 }
 
-/* Partial sums by lanes over a long run of memory that no cache holds: the processor's own prefetching ends with each page, so the
- * run is asked for a page ahead, by the first that reads it. What lies behind a run is mostly the next one; else it has to be long. */
+/* Partial sums by lanes over a long contiguous run that exceeds all caches: the hardware prefetcher stops at page boundaries, so the first
+ * stage that reads the run prefetches it a page ahead. The bytes after a run are mostly the next run; if they are not, the run must be long. */
 static void fetch_ahead(const row_plan *p, const int *members, int index) {
     enum { PAGE = 4096, RUNS = 8 };
     rules *r = p->r;

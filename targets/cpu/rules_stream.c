@@ -1,15 +1,15 @@
-/* Contractions whose vector operand comes from beyond the second-level cache. Memory gives it evenly if somebody asks evenly: the first
- * row of tiles would wait for all of a panel, the other rows for nothing. So each step of the reduction, in each tile, asks for its part
- * of the panel that comes next. Where panels and the rows do not fit L2, the panels are cut along the reduction: all rows go over a block
- * of steps before the next block, and add to sums that stay near. Where a tile is as high as all rows and the next panel does not fit, or the
- * rows are too few to hide it, each step asks for what lies a page further: the processor's own prefetching ends with each page. */
+/* Contractions whose vector operand is streamed from beyond L2. Without prefetches, the first row of tiles would stall on all loads of a
+ * panel, and the other rows on none. So each reduction step of each tile prefetches its part of the next panel, which spreads the loads
+ * evenly. If two panels and the broadcast operand exceed L2, the reduction is cut into blocks: all rows are computed over one block of steps
+ * before the next block, adding to sums that stay in L2. If one tile covers all rows and the next panel does not fit, or there are too few
+ * rows to hide its latency, each step prefetches one page ahead: the hardware prefetcher stops at page boundaries. */
 #include "targets/cpu/rules_tile.h"
 
 #include <stdio.h>
 
 enum {
-    FEWEST_PANELS = 8, /* that blocks are made for: panels are the tasks */
-    FEW_ROWS = 4,      /* work on a line takes as long as memory takes to give the next one */
+    FEWEST_PANELS = 8, /* with fewer, the reduction is not cut: panels are the tasks */
+    FEW_ROWS = 4,      /* below it, computing with a line takes no longer than loading the next one from memory */
     PAGE = 4096
 };
 
@@ -34,7 +34,7 @@ static int first_reduction(const rules *r, const tir_stage *stage) {
     return -1;
 }
 
-/* What two panels and all of the other operands take. */
+/* Bytes of two panels and of all other operands: the working set while the next panel is prefetched. */
 static double bytes_near(rules *r, int main, const rules_tile_shape *t, const rules_access *access, int count,
                          int panels) {
     double near = 2 * rules_slice_bytes(r, main, t, true, -1) * (double)t->nr;
@@ -80,8 +80,8 @@ static int64_t block_length(const rules *r, const rules_access *access, const ti
     return plain && extent > inner->modulus && extent % inner->modulus == 0 ? inner->modulus : 0;
 }
 
-/* All lines of a block are new at its first step. Where there is a window, each of them is read so often that waiting for it once does
- * not matter. */
+/* All lines of a block miss at its first step, so the block before prefetches them. Not with a window: each line is then read so often that one
+ * miss does not matter. */
 void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t) {
     const tir_stage *stage = &r->region->stages.data[main];
     rules_access access[RULES_ACCESSES];

@@ -11,7 +11,7 @@ typedef struct rules_tile_shape {
     int v, u;       /* axes of the reduction; u = -1: none */
     int64_t lanes;  /* elements of a vector */
     int64_t nr, mr; /* tile extents along v and u */
-    bool peel;      /* the last columns are a tile of their own */
+    bool peel;      /* the last columns get a narrower tile */
     uint32_t pack;  /* operand to be laid out in panels along v; UINT32_MAX: none */
     bool pack_copy; /* it is not constant: copy it first */
     bool inside;    /* panel by panel, in the loop over panels */
@@ -19,8 +19,8 @@ typedef struct rules_tile_shape {
         [TILE_WITH]; /* constants beside it that are laid out alike: scales of weights, zero points; UINT32_MAX: none */
     const tir_unit *unit; /* takes several steps of the reduction at once; NULL: none */
     int unit_axis;
-    bool separate;   /* rows have vectors of their own: they only run side by side */
-    bool light;      /* and nothing is multiplied: a window's sum or greatest element */
+    bool separate;   /* each row loads its own vectors (depthwise): several rows only hide latency */
+    bool light;      /* and there are no products: a window's sum or maximum */
     int shared;      /* reduction axis whose steps read again what neighbouring rows read; -1: none */
     uint32_t steps;  /* broadcast operand to be laid out with the unit's steps inside; UINT32_MAX: none */
     bool steps_copy; /* copy it first */
@@ -44,19 +44,19 @@ typedef struct rules_tile_problem {
      * broadcast. */
     int64_t prepared, prepared_rows;
     int64_t taps;      /* window points that are unrolled together */
-    int64_t company;   /* stages that share the registers */
-    int64_t sums;      /* whole tiles of values that they keep at once */
+    int64_t company;   /* stages attached to the tile, whose values need registers too */
+    int64_t sums;      /* whole tiles of values of these that are live at once */
     int64_t row_bytes; /* distance in memory of neighbouring points along u in the broadcast operand */
-    bool far;          /* results are written beyond the second-level cache */
-    bool beyond;       /* beyond all caches, with what is read for them */
-    bool separate;     /* rows have vectors of their own: they only run side by side */
+    bool far;          /* results exceed L2 */
+    bool beyond;       /* results, and as many bytes of inputs, exceed L3 */
+    bool separate;     /* as in rules_tile_shape */
     /* A window over separate rows: steps of it, the distances of neighbouring rows and steps; steps 1: none */
     int64_t window, row_step, window_step;
-    double lines;        /* of the first cache that a vector of a row touches, on average */
-    bool edges;          /* a predicate asks for the column: the edges of images */
+    double lines;        /* L1 cache lines that a vector load of a row touches, on average */
+    bool edges;          /* a predicate depends on the column (padding of images) */
     bool pairs;          /* rows share their last vectors where these are at most half full */
-    bool apart;          /* neighbouring lanes are stored apart */
-    bool across;         /* and results lie side by side along u: they are exchanged in registers */
+    bool apart;          /* results are not contiguous along v */
+    bool across;         /* and are contiguous along u: they are transposed in registers before they are stored */
     int64_t apart_bytes; /* distance in memory of results of neighbouring lanes; 0: not known */
 } rules_tile_problem;
 
@@ -75,12 +75,12 @@ struct rules_cut {
 
 enum { RULES_CLOSE = 4 }; /* elements between neighbouring lanes that few loads and shuffles bring together */
 
-/* rules_window.c: what slides along an operand */
+/* rules_window.c: windows that slide along an operand */
 /* Do neighbouring points along the axis read windows that lie close to each other, in one dimension of the operand? */
 bool rules_is_window(const rules *r, const tir_stage *stage, const rules_access *access, int axis, int reduction);
-/* A light reduction over a window, whose rows are to run side by side. */
+/* Is it a light reduction over a window, whose rows are to be computed side by side? */
 bool rules_has_window(const rules *r, int s, const rules_access *access, int count);
-/* Few steps of such a window are no loops, so that masks and what rows share are known beforehand. False: loops. */
+/* Unrolls a window of few steps, so that its masks and the loads that rows share are compile-time facts. False: it stays loops. */
 bool rules_unroll_window(const rules *r, const tir_stage *stage, const rules_tile_shape *t);
 
 /* rules_tile.c */
@@ -92,9 +92,10 @@ double rules_tensor_bytes(const rules *r, const tir_tensor *tensor);
 void rules_attach_to_tile(rules *r, int s, const char *owner, const char *loop, int v_label, int u_label,
                           const rules_tile_shape *t, bool main);
 
-/* rules_stream.c: panels that come from beyond the second-level cache */
+/* rules_stream.c: panels streamed from beyond L2 */
 void rules_fetch_panels(rules *r, int main, const rules_tile_shape *t, const char *owner, const char *vo);
-/* What is broadcast lies in blocks of the reduction beyond L2: its next block is to be fetched. Before the stage is attached. */
+/* If the broadcast operand is stored in blocks along the reduction and exceeds L2, notes in *t that the next block is to be prefetched. To be called before the
+ * stage is attached. */
 void rules_fetch_next_block(rules *r, int main, rules_tile_shape *t);
 /* A prepared contraction whose panels do not stay in L2 becomes a sum over blocks of its reduction. */
 void rules_prepare_cut(rules *r, const char *contraction, const rules_tile_shape *t);

@@ -1,11 +1,11 @@
-/* How the tiles of a contraction walk an operand that is given at run time and lies along vectors. A tile goes down a panel of it:
- * of each row a few lines, then the next row, which is far away where rows are long. Three ways:
- *   straight  as it lies: nothing more to do, good as long as a panel lies in few pages or few tiles use it
- *   panels    each panel is copied to scratch before its tiles: rows side by side in few pages, no two in the same sets of a cache
- *   blocks    a block of some rows after the other, all columns of it, and the sums of all columns in cache meanwhile: memory is
- *             read as it lies. The next block is fetched while this one is in use
- * Which one follows from the lines that a panel's row has, the pages that a panel lies in and the tiles that share it.
- * And how they walk what is broadcast to all lanes: where its rows share few sets of a cache, it is copied once. */
+/* In which order the tiles of a contraction read a vector operand that is given at run time. A tile reads one panel (some columns of all rows):
+ * a few cache lines of each row, and neighbouring rows are distant if rows are long. Three ways:
+ *   straight  unpacked: best if a panel spans few pages or few tiles use it
+ *   panels    each panel is copied to scratch before its tiles run: its rows are then contiguous, in few pages and in all sets of a cache
+ *   blocks    some rows after the others, all columns of each block, while the sums of all columns stay in cache: memory is read
+ *             sequentially. If the operand exceeds L3, the next block is prefetched meanwhile
+ * The choice follows from the cache lines of a panel's row, the pages of a panel, and the number of tiles that share a panel.
+ * The broadcast operand is copied once if its rows map to few sets of a cache. */
 #include "targets/cpu/cost.h"
 #include "targets/cpu/rules_tile.h"
 
@@ -21,14 +21,14 @@ enum {
     COPY_USES = 512      /* of an element that is broadcast: a copy pays */
 };
 
-/* Cycles of a line: one after the other in memory, by rows that are far apart, and copied. */
+/* Cycles per cache line: read sequentially, read from distant rows, and copied to scratch. */
 typedef struct line_costs {
     double near, far, copied;
 } line_costs;
 static const line_costs from_l3 = {2.6, 3.4, 6.5}, from_memory = {8, 20, 27};
 
 #define PAGE_STALL 2.0   /* cycles of a row in another page than the last ones */
-#define MISSING_LINE 6.0 /* of a line that the second-level cache should have held */
+#define MISSING_LINE 6.0 /* of a line that conflicts evicted from L2 */
 #define SUMS 2.5         /* of a vector of sums that is read, added to and written */
 
 /* What is asked about the operand. */
@@ -40,7 +40,7 @@ typedef struct walk_operand {
     double lines;     /* of a panel's row */
 } walk_operand;
 
-/* Do points, of each so many lines, stay in the second-level cache? Rows whose distance is a large power of two share few sets. */
+/* Do `points` rows of `lines` cache lines each fit in L2? Rows whose distance is a large power of two map to few sets. */
 static bool stays_close(const rules *r, double points, double lines, double row_bytes) {
     int64_t line = r->machine->line ? r->machine->line : 64, sets = r->machine->l2 / L2_WAYS / line, starts = 1;
     if (sets < 1) return true;
@@ -85,7 +85,7 @@ static bool is_read_by_others(rules *r, int s, uint32_t tensor) {
     return false;
 }
 
-/* The only operand that vectors run along, as it lies in memory; read by this stage alone. NULL: none. */
+/* The only vector operand: row-major, contiguous along v, and read by this stage alone. NULL: there is no such operand. */
 static const rules_access *vector_operand(rules *r, int s, int v, const rules_access *access, int count) {
     const rules_access *found = NULL;
     for (int i = 0; i < count; i++) {
@@ -106,7 +106,7 @@ static const rules_access *vector_operand(rules *r, int s, int v, const rules_ac
     return is_read_by_others(r, s, found->tensor) ? NULL : found;
 }
 
-/* Columns whose sums stay in cache while the rows go by, of one task; 0: too few. */
+/* Columns of one task, such that their sums stay in L2 while the loop over rows runs; 0: too few. */
 static int64_t columns_of(const rules *r, int64_t n, int64_t m, int64_t nr, double outer) {
     int64_t tasks = (int64_t)((double)r->threads / outer), columns;
     if (tasks < 1) tasks = 1;
@@ -118,7 +118,7 @@ static int64_t columns_of(const rules *r, int64_t n, int64_t m, int64_t nr, doub
     return columns < LEAST_COLUMNS && columns < n ? 0 : columns;
 }
 
-/* Cycles of a row of a panel, for all tiles that use it. */
+/* Predicted cycles of one row of a panel, for all tiles that use it. */
 typedef struct walk_cycles {
     double straight, panels, blocks;
 } walk_cycles;

@@ -1,5 +1,5 @@
-/* Windows in register tiles: neighbouring points read what lies side by side, in part the same. Where nothing is multiplied (the greatest
- * element, a sum) one step waits for the last one longer than it takes, and rows run side by side. */
+/* Windows in register tiles: the windows of neighbouring points overlap in memory. A window without products (a maximum, a sum) is latency-bound: each
+ * step depends on the one before. So several rows are computed side by side. */
 #include "targets/cpu/rules_tile.h"
 
 /* Do the axis and the reduction index one dimension of the operand together? */
