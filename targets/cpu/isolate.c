@@ -12,17 +12,23 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 extern char **environ;
 
-enum { IDLE_HELPERS = 16, DEFAULT_SECONDS = 300, SLICE_MS = 50 };
+enum { CPU_P_PIDFD = 3 /* waitid: by a pidfd */, IDLE_HELPERS = 16, DEFAULT_SECONDS = 300, SLICE_MS = 50 };
 
 typedef struct helper {
     pid_t process; /* 0: its end is known already */
-    pid_t parent;  /* who started it, and waits for its end */
+    /* A pidfd, opened where the process is started: unlike its number, which is another's once somebody has waited for it, it means that
+     * process for ever. -1: the kernel has none. */
+    int handle;
+    /* Where there is no handle: when the process began, in ticks since the system did; 0: unknown. */
+    uint64_t began;
+    pid_t parent; /* who started it, and waits for its end */
     int connection;
     int errors; /* a file in memory: what it writes to its standard error */
 } helper;
@@ -49,15 +55,61 @@ dlc_status cpu_isolation_open(target_device *device, const char *path, lib_error
                     isolation->path, strerror(errno));
 }
 
+/* When the process of that number began; 0: there is none, or it cannot be told. */
+static uint64_t read_beginning(pid_t process) {
+    char path[64], line[1024];
+    unsigned long long ticks = 0;
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    ssize_t count = read(file, line, sizeof line - 1);
+    close(file);
+    line[count > 0 ? count : 0] = 0;
+    const char *at = strrchr(line, ')'); /* behind the name: field 3 and on; the beginning is field 22 */
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    return at && sscanf(at, "%llu", &ticks) == 1 ? ticks : 0;
+}
+
+/* Without a handle: whether the number still is the process that was started. */
+static bool number_is_ours(const helper *h) {
+    return h->began && read_beginning(h->process) == h->began;
+}
+
+/* Ends it unless it has ended. Never anybody else. */
+static void kill_process(const helper *h) {
+    if (h->handle >= 0)
+        syscall(SYS_pidfd_send_signal, h->handle, SIGKILL, NULL, 0);
+    else if (number_is_ours(h))
+        kill(h->process, SIGKILL);
+}
+
+/* 1: it has ended, *status is how (as waitpid gives it); 0: it runs; -1: somebody else has waited for it. */
+static int wait_for_end(const helper *h, bool patient, int *status) {
+    siginfo_t info = {0};
+    *status = 0;
+    if (h->handle < 0 && !number_is_ours(h)) return -1;
+    int options = WEXITED | (patient ? 0 : WNOHANG), refused;
+    do
+        refused = waitid(h->handle >= 0 ? (idtype_t)CPU_P_PIDFD : P_PID,
+                         (id_t)(h->handle >= 0 ? h->handle : h->process), &info, options);
+    while (refused && errno == EINTR);
+    if (refused) return -1;
+    if (!info.si_pid) return 0;
+    *status = info.si_code == CLD_EXITED ? (info.si_status & 0xff) << 8 : info.si_status & 0x7f;
+    return 1;
+}
+
 static void end_helper(helper *h) {
+    int status;
     close(h->connection);
     if (h->process && h->parent == getpid()) {
-        kill(h->process, SIGKILL); /* of a process that has ended: nothing */
-        while (waitpid(h->process, NULL, 0) < 0 && errno == EINTR) continue;
+        kill_process(h);
+        wait_for_end(h, true, &status);
     }
+    if (h->handle >= 0) close(h->handle);
     close(h->errors);
     h->process = 0;
-    h->connection = -1;
+    h->connection = h->handle = -1;
 }
 
 void cpu_isolation_close(target_device *device) {
@@ -114,6 +166,9 @@ static dlc_status start_helper(const struct cpu_isolation *isolation, helper *h,
     int refused = open_channels(pair, &errors) ? spawn(isolation->path, pair[1], errors, &h->process) : errno;
     if (pair[1] >= 0) close(pair[1]);
     if (!refused) {
+        h->handle = (int)syscall(SYS_pidfd_open, h->process, 0);
+        move_beyond_standard(&h->handle);
+        h->began = h->handle < 0 ? read_beginning(h->process) : 0;
         h->parent = getpid();
         h->connection = pair[0];
         h->errors = errors;
@@ -180,7 +235,7 @@ static bool speaks_of_memory(const char *words) {
 /* Whether it runs; *status is that of its end, 0 where somebody else has waited for it. Once ended, its number may be another's. */
 static bool still_runs(helper *h, int *status) {
     *status = 0;
-    pid_t ended = h->process ? waitpid(h->process, status, WNOHANG) : -1;
+    int ended = h->process ? wait_for_end(h, false, status) : -1;
     if (ended != 0) h->process = 0;
     return ended == 0;
 }

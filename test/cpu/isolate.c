@@ -197,6 +197,56 @@ static void test_killed(void **state) {
     close_device(&f);
 }
 
+/* The process of this process' only child; 0: none. */
+static pid_t find_child(void) {
+    char path[64];
+    long child = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)getpid());
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%ld", &child) != 1) child = 0;
+    if (file) fclose(file);
+    return (pid_t)child;
+}
+
+/* A process of this one's that has the given number; 0: the system does not let us choose. */
+static pid_t start_with_number(pid_t number) {
+    for (int i = 0; i < 200; i++) {
+        FILE *file = fopen("/proc/sys/kernel/ns_last_pid", "w");
+        if (!file) return 0;
+        fprintf(file, "%ld", (long)number - 1);
+        if (fclose(file) != 0) return 0;
+        pid_t child = fork();
+        if (child == 0)
+            for (;;) pause();
+        if (child == number) return child;
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+    }
+    return 0;
+}
+
+/* A host that waits for all its children takes a helper's end away, and its number goes to another process, which is left alone. */
+static void test_number_again(void **state) {
+    (void)state;
+    for (int use = 0; use < 2; use++) {
+        fixture f;
+        int status;
+        open_device(&f, true, NULL);
+        assert_int_equal(compile(&f, NULL), DLC_OK);
+        pid_t process = find_child();
+        assert_true(process > 0);
+        kill(process, SIGKILL);
+        assert_int_equal(waitpid(-1, NULL, 0), process);
+        pid_t innocent = start_with_number(process);
+        if (use && innocent) assert_int_equal(compile(&f, NULL), DLC_OK);
+        close_device(&f);
+        if (!innocent) skip();
+        assert_int_equal(waitpid(innocent, &status, WNOHANG), 0);
+        kill(innocent, SIGKILL);
+        assert_int_equal(waitpid(innocent, &status, 0), innocent);
+    }
+}
+
 static void test_missing(void **state) {
     (void)state;
     target_device *device;
@@ -559,6 +609,7 @@ int main(int count, char **words) {
         cmocka_unit_test(test_memory),
 #endif
         cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_number_again),
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_place),
         cmocka_unit_test(test_given_paths),
