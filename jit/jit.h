@@ -212,7 +212,7 @@ bool jit_cache_over_budget(dlc_context *context);
 /* disk.c: `folder` NULL: none; 0 bytes: 256 MiB. */
 dlc_status jit_disk_open(dlc_context *context, const char *folder, size_t bytes, lib_error *error);
 void jit_disk_close(dlc_context *context);
-/* Keeps the message for those who wait; who asks from now on may claim it again. */
+/* Ends a claim without a kernel: waiting builds get the message, and a later claim tries again. */
 void jit_cache_fail(dlc_context *context, jit_kernel *kernel, const lib_error *error);
 
 typedef struct jit_section jit_section;

@@ -24,10 +24,10 @@ typedef struct target_arguments {
     int64_t local_stride;
     lib_error *error;      /* the interpreter's way to report, and a device's; generated code never fails */
     target_stream *stream; /* of targets with a runtime; else unused */
-    /* Long loops look here now and then (tir/polls.h): where it is not zero they ask is_over, and leave the phase at once where that says
-     * so. NULL: nobody asks. Targets with a runtime ignore it. */
+    /* Long loops poll this flag (tir/polls.h): if it is not zero they call is_over, and leave the phase at once if that returns
+     * true. NULL: the run cannot be cancelled. Targets with a runtime ignore it. */
     const volatile int *cancel;
-    /* Any thread, at any time of the run; it says true ever after. */
+    /* Called on any thread, at any time of the run; once true, always true. */
     int (*is_over)(const struct target_arguments *arguments);
     void *run; /* is_over's */
 } target_arguments;
@@ -76,40 +76,42 @@ typedef struct target_cost {
 
 typedef enum target_copy { TARGET_COPY_TO_DEVICE, TARGET_COPY_TO_HOST, TARGET_COPY_ON_DEVICE } target_copy;
 
-/* What a target adds whose tensors live in memory of their own. A stream belongs to one thread at a time, and all but enter and leave
- * are called between these two. What a stream is given runs later, in order; host memory that it copies from or to stays in place, and
- * what it copies from as it is, until `synchronise` has returned: only then is memory of the host written. */
+/* Further functions of a target whose tensors live in memory of a device. A stream is used by one thread at a time, and all functions but enter and
+ * leave are called between these two. Work submitted to a stream runs later, in order. Host memory that it copies from or to must stay allocated, and
+ * the source unchanged, until `synchronise` has returned: only then is memory of the host written. */
 typedef struct target_runtime {
     int32_t
         device_type; /* of its tensors, as DLPack has it; their device_id is the ordinal that the device was opened with */
     int32_t
         alignment; /* bytes that `allocate` and kernels' arguments keep, as far as these lie at such offsets of their memory */
 
-    /* The calling thread uses the device until leave, which gives back what the host had set. They nest. */
+    /* Makes the device current for the calling thread until leave, which restores what the host had made current. Pairs nest. */
     dlc_status (*enter)(target_device *device, lib_error *error);
     void (*leave)(target_device *device);
-    void (*settle)(target_device *device); /* waits for everything that the device was given, by whomever */
+    void (*settle)(
+        target_device
+            *device); /* blocks until all work submitted to the device, by any thread or stream, has completed */
 
-    /* A stream of our own, or the host's if `given` is not NULL, which stays the host's. Closing waits for what it was given. */
+    /* A new stream, or a handle of the host's stream `given` if that is not NULL, which close does not destroy. close waits for all work of the stream. */
     dlc_status (*open)(target_device *device, void *given, target_stream **stream, lib_error *error);
     void (*close)(target_stream *stream);
 
-    /* Memory that work given to the stream from now on may use; released when all given before is done. size > 0. */
+    /* Memory for work that is submitted to the stream after `allocate`; `release` takes effect when all work submitted before it is done. size > 0. */
     dlc_status (*allocate)(target_stream *stream, size_t size, void **pointer, lib_error *error);
     void (*release)(target_stream *stream, void *pointer);
     dlc_status (*copy)(target_stream *stream, target_copy kind, void *to, const void *from, size_t size,
                        lib_error *error);
     dlc_status (*synchronise)(target_stream *stream, lib_error *error);
 
-    /* Launches between these two, and nothing else, become one piece of work, which is cheaper where the same come again. *batch, at
-     * first NULL, remembers them, and is brought up to date where they differ; it is used by one thread at a time, on any stream.
-     * Released, within enter and leave, when no work of it is under way. NULL: the target has no such thing. */
+    /* Launches between these two (nothing else may come between) are submitted as one unit, which is cheaper if the same launches are repeated. *batch,
+     * NULL at first, records them and is updated if they differ; it is used by one thread at a time, on any stream.
+     * It is released, between enter and leave, when none of its work is outstanding. NULL: the target has no batches. */
     void (*begin_batch)(target_stream *stream, target_batch **batch);
     dlc_status (*end_batch)(target_stream *stream, lib_error *error);
     void (*release_batch)(target_device *device, target_batch *batch);
 
-    /* The end of what the stream was given so far, which nothing follows before `synchronise`: that then waits no longer than for
-     * this. Is it reached? Lets the host's own stream wait for it. */
+    /* mark: marks the end of the work submitted so far; no work may be submitted after it before `synchronise`, which then waits for the mark only.
+     * query: is the mark reached? order: makes the host's stream `later` wait for the mark. */
     dlc_status (*mark)(target_stream *stream, lib_error *error);
     dlc_status (*query)(target_stream *stream, bool *done, lib_error *error);
     dlc_status (*order)(target_stream *stream, void *later, lib_error *error);
@@ -127,8 +129,8 @@ typedef struct target {
     /* Analytic schedule of a region. Runs in the scope of schedule's arena. threads: a hint; results must not depend on it. */
     void (*schedule)(const tir_machine *machine, int threads, tir_region *region, tir_schedule *schedule);
 
-    /* Everything that an object depends on beside the kernels, the machine's facts and the library's own code: the code generator's
-     * version and what it was told of the machine. NULL: objects do not outlive the process. */
+    /* A hash of what an object depends on besides the kernels, the machine's facts and the library's own code: the code generator's
+     * version and its options. NULL: objects do not outlive the process. */
     lib_hash128 (*code_identity)(const target_device *device);
 
     /* kernels[i] -> one object. Thread-safe; takes no lock for long. budget may be NULL. */

@@ -1,6 +1,6 @@
-/* Registers of threads: which dimensions of a REG or STACK buffer choose the thread that owns an element. It follows from the stores of
- * a phase: a dimension indexed by a thread variable, or that a collective statement spreads over the lanes of a warp. The verifier and
- * emission read it. */
+/* Registers of threads: which dimensions of a REG or STACK buffer determine the thread that owns an element. The stores of a phase decide: a
+ * dimension is owned if stores index it by a thread variable, or if a collective statement distributes it over the lanes of a warp. The verifier
+ * and the emitters use it. */
 #ifndef TIR_REGISTERS_H
 #define TIR_REGISTERS_H
 
@@ -23,8 +23,8 @@ typedef struct tir_registers {
     int64_t stride[16]; /* of the owned dimensions: threads from one index to the next */
     bool any;
     uint32_t mixed; /* bit d: the index of dimension d mixes threads and elements of one thread, or two maps disagree */
-    int64_t group;  /* each group of so many threads has registers of its own; 0: the block has */
-    int64_t alike;  /* so many neighbouring threads have an element, each for itself; 0: one has */
+    int64_t group;  /* each group of so many threads has its own copy of the buffer; 0: one copy per block */
+    int64_t alike;  /* replicas: so many neighbouring threads each hold a copy of an element; 0: one thread does */
 } tir_registers;
 
 static inline bool tir_is_register(const tir_buffer *buffer) {
@@ -34,17 +34,18 @@ static inline bool tir_is_register(const tir_buffer *buffer) {
 /* Fills `registers`, one for each buffer of the kernel. */
 void tir_find_registers(tir_kernel *kernel, const tir_phase *phase, tir_registers *registers);
 
-/* The thread's number in its block, by the loops that are open; and that of the thread that owns an element: of those that are alike the
- * one that stands among them as the reader does. */
+/* The number of the running thread in its block, from the open thread loops. */
 tir_expr tir_thread_number(tir_pool *pool, const tir_thread_loops *threads);
+/* The number of the thread that owns the element at `index`. If `alike` replicas hold it, the one whose position among the replicas is the
+ * reader's number modulo `alike`. */
 tir_expr tir_owner(tir_pool *pool, const tir_thread_loops *threads, const tir_registers *registers, int rank,
                    const tir_expr *index);
-/* The element's place in the array of each thread. */
+/* The index of the element in its owner's register array. */
 tir_expr tir_register_place(tir_pool *pool, const tir_buffer *buffer, const tir_registers *registers,
                             const tir_expr *index);
 
-/* Why a collective statement is not one: a place that its lanes do not hold as the row says, NULL: it is. What threads run it is
- * known from the loops around; `registers` of all buffers. */
+/* Why a collective statement is invalid (its lanes do not hold an operand as the row in collective.h requires); NULL: it is valid. `threads`: the
+ * open loops around it; `registers`: of all buffers. */
 const char *tir_collective_flaw(tir_kernel *kernel, const tir_stmt *stmt, const tir_thread_loops *threads,
                                 const tir_registers *registers);
 

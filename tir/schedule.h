@@ -3,26 +3,26 @@
  *
  *   rewrite:
  *     inline  relu1                        the map stage disappears into its consumers
- *     collapse                             neighbouring axes that all accesses run straight through become one, everywhere
+ *     collapse                             neighbouring axes across which all accesses are contiguous become one axis, in all stages
  *     layout  w (j/48, k, j%48)            of a tensor's buffer
- *     copy    x -> xs                      staged copy of what the consumers read
+ *     copy    x -> xs                      the consumers read a copy instead, a stage of its own
  *     operand C.i -> xs [deviates zero*nonfinite]
  *                                          the factor of C's products that uses axis i becomes a map; deviating, C's predicate moves
  *                                          into it
  *     rfactor sum1.j 8 chunks|lanes -> sum1_p jr jt
  *     tree    sum1.jr                      halves an rfactored axis repeatedly: pairwise, in fixed order
- *     where   max1                         a condition on its axes alone that makes what it adds neutral becomes its predicate
- *     rank    S -> K R                     a sort by counting: R[i], how many keys K stand before that of i, is its place
- *     merge   S -> M                       a sort by merging: M_p are runs of 2^p elements in order, M_p_first where to look for each
+ *     where   max1                         turns select(cond(axes), v, identity) under the reduction into the predicate cond
+ *     rank    S -> K R                     a sort by counting: the place of i is R[i], the number of keys K that precede K[i]
+ *     merge   S -> M                       a merge sort: M_p holds sorted runs of 2^p elements, M_p_first where each binary search ended
  *     block   cumsum1.t 4096 -> total prefix b i
  *                                          an associative fold over blocks b of i: their totals, the state before each, the fold
  *                                          itself free along b
- *     scan    cumsum1.t 16 -> L b i        the same blocks one after the other, each by log2(16) levels L_1, L_2, .. of pairs
+ *     scan    cumsum1.t 16 -> L b i        the same blocks, sequentially; each by log2(16) levels of pairwise sums L_1, L_2, ..
  *     online  max1.k 64 -> F kb            max1 and the later reductions over k that depend on it become one fold over blocks of k,
  *                                          with steps <member>_b (of the block) and <member>_n (next), and <map>_b of maps between them
  *                                          that several points read; a divisor goes behind it
  *     seed    o_b                          the map that alone reads sum o_b, as x + o_b, becomes that sum, beginning with x
- *     hoist   xw F                         a step that does not need the state leaves fold F
+ *     hoist   xw F                         a step that does not depend on the state moves out of fold F
  *   loops:
  *     split   D.i 13 -> io ii mask|overlap|peel|balanced
  *                                          mask full: tiles of 13 points, even where there are fewer; peel, of an axis whose
@@ -32,22 +32,22 @@
  *     order   D: io jo ii ji
  *     at      C D.jo [by i=i ...]
  *     store   C reg|stack|local|shared|workspace
- *     store   C output                     no scratch: where the output of its root lies, which then overwrites it point by point
+ *     store   C output                     no scratch: stored in the output buffer of its root, which overwrites it point by point
  *     store   o_n state                    no scratch: the next value of a fold's state is made in its place
- *     store   xs shared pad 16             rows of the buffer, its innermost dimension, are so many bytes apart from each other
- *     store   xs shared swizzle 128        16-byte chunks of rows of 32, 64 or 128 bytes change places (tir_swizzled)
+ *     store   xs shared pad 16             each row (innermost dimension) is padded by so many bytes
+ *     store   xs shared swizzle 128        16-byte chunks within rows of 32, 64 or 128 bytes are permuted (tir_swizzled)
  *     pipeline C.ko stages=3 [groups=xs|ws]
- *                                          the copies in shared memory that are attached at this loop are under way while earlier
- *                                          iterations compute; what is in one group is waited for before its first reader
+ *                                          copies to shared memory attached at this loop run asynchronously while earlier iterations
+ *                                          compute; a group is waited for before its first reader
  *     vec     D.ji C.j
  *     thread  D.ji C.j                     the iterations are threads of a block; see tir/loop.h
- *     thread  D.il alike 4                 each iteration is run by so many neighbouring threads, which have equal values in registers
- *     thread  F state 256                  what fold F's state has of axes of its own is set by so many threads of a block
+ *     thread  D.il alike 4                 each iteration is run by so many neighbouring threads, which hold equal values in registers
+ *     thread  F state 256                  the state's own axes of fold F are distributed over so many threads of a block
  *     unroll  D.ii
  *     par     D.jo D.io
  *     clip    O.kh                         a reduction axis ends where the predicate does; of a map: cut where guards change
- *     prefetch w at C.k k+1 L2             what loop k reads next; the place of it may be read from memory, too
- *     prefetch w at C.k D.jo+1 L2 shared   the loops inside of jo fetch a part of it in each iteration
+ *     prefetch w at C.k k+1 L2             prefetches what w's reader loads at k+1; its address may depend on loaded values
+ *     prefetch w at C.k D.jo+1 L2 shared   the prefetches of iteration jo+1 are spread over the iterations of the loops inside jo
  *     nt      D
  *     unit    C.ki vdpbf16ps deviates assoc,ftz
  *                                          the iterations of loop ki are one instruction (tir/unit.h)
